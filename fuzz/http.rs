@@ -4,27 +4,27 @@
 #[allow(dead_code, unused_imports, missing_docs)]
 mod part {
     pub mod body;
-    pub mod caller;
-    pub mod door;
+    pub mod decoded_size;
+    pub mod diagnostics_header;
     pub mod encoding;
-    pub mod escaping;
     pub mod json;
     pub mod pace;
-    pub mod partial;
-    pub mod recorded;
+    pub mod partial_header;
+    pub mod request_budget;
+    pub mod tenant_header;
     pub mod unary;
-    pub mod weight;
+    pub mod url_escaping;
 
-    pub use door::Door;
+    pub use request_budget::RequestBudget;
 
     /// Stands for connections, of which a fuzz target has none.
     pub mod connection {
-        use athanor_chassis::room::Taken;
+        use athanor_chassis::memory_budget::MemoryReservation;
         use axum::body::Body;
         use axum::http::Response;
 
         /// Keeps no memory: nothing is sent.
-        pub fn keep_budget(_: &mut Response<Body>, _: impl FnOnce(usize) -> Option<Taken>) {}
+        pub fn keep_budget(_: &mut Response<Body>, _: impl FnOnce(usize) -> Option<MemoryReservation>) {}
     }
 }
 

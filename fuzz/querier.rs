@@ -3,29 +3,31 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use athanor_chassis::{Clock, Compute, Limits, Overrides, Status, TenantId, Timestamp};
-use athanor_querier::{Config, Deps, Doubts, Plan, Querier, Sources, Times};
-use athanor_query::Ask;
+use athanor_chassis::{Clock, ComputePool, LimitOverrides, Status, TenantId, TenantLimits, Timestamp};
+use athanor_querier::{
+    DataSources, DataTimeRange, DedupHints, Querier, QuerierConfig, QuerierDeps, QueryPlan,
+};
+use athanor_query::ProfileQuery;
 
 struct Nothing;
 
 #[async_trait]
-impl Sources for Nothing {
-    async fn plan(&self, _: &TenantId, _: &Ask, _: &Doubts) -> Result<Plan, Status> {
-        Ok(Plan::default())
+impl DataSources for Nothing {
+    async fn plan(&self, _: &TenantId, _: &ProfileQuery, _: &DedupHints) -> Result<QueryPlan, Status> {
+        Ok(QueryPlan::default())
     }
 
-    async fn times(&self, _: &TenantId) -> Result<Times, Status> {
-        Ok(Times::default())
+    async fn data_time_range(&self, _: &TenantId) -> Result<DataTimeRange, Status> {
+        Ok(DataTimeRange::default())
     }
 }
 
-pub fn querier(config: Config) -> Querier {
-    let deps = Deps {
+pub fn querier(config: QuerierConfig) -> Querier {
+    let deps = QuerierDeps {
         sources: Arc::new(Nothing),
-        overrides: Overrides::new(Limits::default()),
+        overrides: LimitOverrides::new(TenantLimits::default()),
         clock: Clock::manual(Timestamp::from_seconds(1_800_000_000)).0,
-        compute: Compute::inline(),
+        compute: ComputePool::inline(),
     };
     Querier::new(config, deps)
 }

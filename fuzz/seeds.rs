@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
-use athanor_block::{FILES, FORMAT, FileMeta, Meta, TenantMeta};
+use athanor_block::{BlockMeta, FORMAT_VERSION, FileMeta, PARQUET_FILES, TenantMeta};
 use athanor_chassis::Random;
 use athanor_profile::flamegraph::Flamegraph;
-use athanor_profile::generate::{Flight, FlightEvent, arbitrary};
+use athanor_profile::generate::{FlightChunk, FlightEvent, arbitrary_profile};
 use athanor_profile::pprof::encode;
 use athanor_profile::source::MemorySource;
 use athanor_profile::tree::Tree;
-use athanor_profile::{Labels, Source, otlp, speedscope};
+use athanor_profile::{Labels, ProfileSource, otlp, speedscope};
 use athanor_proto::parca::debuginfo::v1alpha1::upload_request::Data;
 use athanor_proto::parca::debuginfo::v1alpha1::{UploadInfo, UploadRequest};
 use athanor_proto::push::v1::{PushRequest, RawProfileSeries, RawSample};
@@ -18,7 +18,10 @@ use athanor_proto::settings::v1::{
     StacktraceFilter, StacktraceFilterFunctionName, UpsertRecordingRuleRequest,
 };
 use athanor_proto::types::v1::LabelPair;
-use athanor_query::{Ask, Heat, Points, Profiles, StackFilter, Steps, Trees, Values, What, answer};
+use athanor_query::{
+    GroupedTreesQuery, HeatmapQuery, LabelValuesQuery, ProfileListQuery, ProfileQuery, QueryKind,
+    StackFilter, TimeGrid, TimeSeriesQuery, run_all,
+};
 use libfuzzer_sys::fuzz_target;
 use prost::Message;
 use serde_json::json;
@@ -45,8 +48,12 @@ fn main() -> std::io::Result<()> {
         std::fs::write(folder.join(name), content)
     };
     for seed in 0..100 {
-        save("pprof", &format!("seed-{seed}"), &encode(&arbitrary(seed)))?;
-        save("otlp", &format!("seed-{seed}"), &otlp::encode(&arbitrary(seed), &[("service.name", "shop")]))?;
+        save("pprof", &format!("seed-{seed}"), &encode(&arbitrary_profile(seed)))?;
+        save(
+            "otlp",
+            &format!("seed-{seed}"),
+            &otlp::encode(&arbitrary_profile(seed), &[("service.name", "shop")]),
+        )?;
     }
     texts(&save)?;
     documents(&save)?;
@@ -60,7 +67,7 @@ fn main() -> std::io::Result<()> {
     save("trie", "seed", TRIE)?;
     blocks(&save)?;
     for number in 0..120 {
-        save("log", &format!("seed-{number}"), &log(&Random::seeded(number)))?;
+        save("log", &format!("seed-{number}"), &log(&Random::from_seed(number)))?;
     }
     for (number, query) in RENDER.iter().enumerate() {
         save("render", &format!("seed-{number}"), query.as_bytes())?;
@@ -112,8 +119,8 @@ fn texts(save: &impl Fn(&str, &str, &[u8]) -> std::io::Result<()>) -> std::io::R
 
 /// What blocks say of themselves, and changes to their files.
 fn blocks(save: &impl Fn(&str, &str, &[u8]) -> std::io::Result<()>) -> std::io::Result<()> {
-    let mut meta = Meta { format: FORMAT, id: "seed".into(), ..Meta::default() };
-    for file in FILES {
+    let mut meta = BlockMeta { format: FORMAT_VERSION, id: "seed".into(), ..BlockMeta::default() };
+    for file in PARQUET_FILES {
         meta.files.insert(file.into(), FileMeta { bytes: 3, checksums: vec![7], ..FileMeta::default() });
     }
     for tenants in 0..3 {
@@ -123,7 +130,7 @@ fn blocks(save: &impl Fn(&str, &str, &[u8]) -> std::io::Result<()>) -> std::io::
         save("meta", &format!("inner-{tenants}"), inner.as_bytes())?;
         meta.tenants.push(TenantMeta { tenant: format!("t{tenants}"), ..TenantMeta::default() });
     }
-    for file in 0..=FILES.len() as u8 {
+    for file in 0..=PARQUET_FILES.len() as u8 {
         for block in 0..4 {
             save("block", &format!("seed-{file}-{block}"), &[block * 2, file, 40, 0, 1, 9, 1, 255])?;
         }
@@ -134,7 +141,7 @@ fn blocks(save: &impl Fn(&str, &str, &[u8]) -> std::io::Result<()>) -> std::io::
 /// What profiles were first recorded as, each in its format, once and several times.
 fn payloads(save: &impl Fn(&str, &str, &[u8]) -> std::io::Result<()>) -> std::io::Result<()> {
     let [.., flight, _] = bodies();
-    for (kind, payload) in [(0, encode(&arbitrary(1))), (1, flight), (2, b"other".to_vec())] {
+    for (kind, payload) in [(0, encode(&arbitrary_profile(1))), (1, flight), (2, b"other".to_vec())] {
         for first in [kind, kind + 9] {
             save("payload", &format!("seed-{first}"), &[&[first][..], &payload].concat())?;
             let packed = zstd::encode_all(&payload[..], 1)?;
@@ -149,7 +156,7 @@ fn uploads(save: &impl Fn(&str, &str, &[u8]) -> std::io::Result<()>) -> std::io:
     for (number, body) in (0u8..).zip(bodies()) {
         save("adhoc", &format!("seed-{number}"), &[&[number][..], &body].concat())?;
     }
-    save("adhoc", "packed", &[&[0][..], &zstd::encode_all(&encode(&arbitrary(2))[..], 1)?].concat())
+    save("adhoc", "packed", &[&[0][..], &zstd::encode_all(&encode(&arbitrary_profile(2))[..], 1)?].concat())
 }
 
 /// Rules for metrics: asked for in protobuf and in JSON, and as they are kept.
@@ -182,10 +189,11 @@ fn rules(save: &impl Fn(&str, &str, &[u8]) -> std::io::Result<()>) -> std::io::R
 /// Profiles as other tools write them.
 fn documents(save: &impl Fn(&str, &str, &[u8]) -> std::io::Result<()>) -> std::io::Result<()> {
     for seed in 0..40 {
-        let mut profile = arbitrary(seed);
+        let mut profile = arbitrary_profile(seed);
         save("speedscope", &format!("seed-{seed}"), speedscope::write(&profile, "seed").as_bytes())?;
         profile.samples.values.iter_mut().for_each(|value| *value = value.unsigned_abs() as i64 >> 20);
-        let Flamegraph { names, levels, total, max_self } = Flamegraph::of(&Tree::of(&profile, 0));
+        let Flamegraph { names, levels, total, max_self } =
+            Flamegraph::from_tree(&Tree::from_profile(&profile, 0));
         let bars = json!({ "names": names, "levels": levels, "numTicks": total, "maxSelf": max_self });
         let metadata = json!({ "format": "single", "units": "samples", "sampleRate": 100, "name": "cpu" });
         let graph = json!({ "version": 1, "flamebearer": bars, "metadata": metadata });
@@ -231,7 +239,7 @@ fn recordings(save: &impl Fn(&str, &str, &[u8]) -> std::io::Result<()>) -> std::
         event("jdk.ThreadPark", ("duration", 1 << 30)),
     ];
     for (number, ticks, compressed) in [(0, 1, true), (1, 1_000_000_000, false), (2, 3_000_000_000, true)] {
-        let chunk = Flight { compressed, ticks, events: events.clone() }.chunk();
+        let chunk = FlightChunk { compressed, ticks, events: events.clone() }.chunk();
         save("jfr", &format!("seed-{number}"), &chunk)?;
         save("jfr", &format!("twice-{number}"), &[&chunk[..], &chunk].concat())?;
     }
@@ -251,29 +259,35 @@ const PRINTED: [&str; 4] = [
 /// Questions of each kind, and what one profile answers them.
 fn answers(save: &impl Fn(&str, &str, &[u8]) -> std::io::Result<()>) -> std::io::Result<()> {
     let list = || vec!["a".to_owned(), "b".to_owned()];
-    let steps = Steps { step: 1, count: u64::MAX >> 2, ..Steps::default() };
-    let points = Points { steps, group_by: list(), mean: true, exemplars: true, ..Points::default() };
-    let heat = Heat { steps, group_by: list(), exemplars: true, ..Heat::default() };
+    let steps = TimeGrid { step: 1, count: u64::MAX >> 2, ..TimeGrid::default() };
+    let points = TimeSeriesQuery {
+        steps,
+        group_by: list(),
+        mean: true,
+        exemplars: true,
+        ..TimeSeriesQuery::default()
+    };
+    let heat = HeatmapQuery { steps, group_by: list(), exemplars: true, ..HeatmapQuery::default() };
     let kinds = [
-        What::ProfileTypes,
-        What::LabelNames,
-        What::LabelValues(Values { name: "a".to_owned(), ..Values::default() }),
-        What::Series(list()),
-        What::Tree(StackFilter::default()),
-        What::Profile(StackFilter::default(), None),
-        What::Points(points),
-        What::Heat(heat),
-        What::Sizes,
-        What::Trees(Trees { group_by: list(), ..Trees::default() }),
-        What::Profiles(Profiles { keep: 9, ..Profiles::default() }),
+        QueryKind::ProfileTypes,
+        QueryKind::LabelNames,
+        QueryKind::LabelValues(LabelValuesQuery { name: "a".to_owned(), ..LabelValuesQuery::default() }),
+        QueryKind::Series(list()),
+        QueryKind::Tree(StackFilter::default()),
+        QueryKind::Profile(StackFilter::default(), None),
+        QueryKind::Points(points),
+        QueryKind::Heat(heat),
+        QueryKind::Sizes,
+        QueryKind::Trees(GroupedTreesQuery { group_by: list(), ..GroupedTreesQuery::default() }),
+        QueryKind::Profiles(ProfileListQuery { keep: 9, ..ProfileListQuery::default() }),
     ];
     for seed in 0..10 {
         let mut source = MemorySource::default();
         let labels = [("a".to_owned(), "b".to_owned()), ("c".to_owned(), seed.to_string())];
-        source.add(&Labels::new(labels), &arbitrary(seed), 1);
+        source.add(&Labels::new(labels), &arbitrary_profile(seed), 1);
         for (kind, what) in (0u8..).zip(kinds.clone()) {
-            let mut ask = Ask { what, ..Ask::default() };
-            let Ok(answer) = answer(&ask, [&source as &dyn Source]) else { continue };
+            let mut ask = ProfileQuery { what, ..ProfileQuery::default() };
+            let Ok(answer) = run_all(&ask, [&source as &dyn ProfileSource]) else { continue };
             let Ok(pieces) = answer.pack() else { continue };
             let packed: Vec<u8> = pieces.flatten().collect();
             save("partial-wire", &format!("answer-{kind}-{seed}"), &[&[kind * 2 + 1], &packed[..]].concat())?;
@@ -295,24 +309,24 @@ const RENDER: [&str; 5] = [
 
 /// A script of frames as the log writes them: entries that follow each other, a few cuts, marks and states.
 fn log(random: &Random) -> Vec<u8> {
-    let (mut next, frames) = ([1u8; 5], 2 + random.below(14) as u8);
+    let (mut next, frames) = ([1u8; 5], 2 + random.next_below(14) as u8);
     let mut script = vec![0, 0, frames];
     for _ in 0..frames {
         // In its place, durable up to itself, linked; now and then the first of the next segment.
-        script.push(if random.below(8) == 0 { 23 } else { 16 });
-        let rows = 1 + random.below(5) as u8;
+        script.push(if random.next_below(8) == 0 { 23 } else { 16 });
+        let rows = 1 + random.next_below(5) as u8;
         script.push(rows);
         for _ in 0..rows {
-            let group = random.below(5) as u8;
+            let group = random.next_below(5) as u8;
             let held = &mut next[usize::from(group)];
             // Kinds count from 0 here: entry, move, truncate, purge, state, extent, before.
-            let kind = [0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6][random.below(11) as usize];
-            let index = if kind == 0 { *held } else { held.saturating_sub(1 + random.below(3) as u8) };
+            let kind = [0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6][random.next_below(11) as usize];
+            let index = if kind == 0 { *held } else { held.saturating_sub(1 + random.next_below(3) as u8) };
             *held = if kind == 0 { (*held + 1).min(39) } else { *held };
             let term = if kind == 5 { *held } else { 1 };
             script.extend([kind, group, index, term]);
             // Only payloads, and what is neither entry nor mark of one place, have a length.
-            script.push(random.below(if kind == 6 { 2 } else { 200 }) as u8);
+            script.push(random.next_below(if kind == 6 { 2 } else { 200 }) as u8);
         }
     }
     script
@@ -321,7 +335,7 @@ fn log(random: &Random) -> Vec<u8> {
 /// Calls of each kind, as clients write them: proto and JSON, plain and gzipped, with a header to change.
 fn calls(save: &impl Fn(&str, &str, &[u8]) -> std::io::Result<()>) -> std::io::Result<()> {
     let label = LabelPair { name: "service_name".into(), value: "a".into() };
-    let sample = RawSample { raw_profile: encode(&arbitrary(1)).into(), id: "one".into() };
+    let sample = RawSample { raw_profile: encode(&arbitrary_profile(1)).into(), id: "one".into() };
     let series =
         RawProfileSeries { labels: vec![label], samples: vec![sample], ..RawProfileSeries::default() };
     let push = PushRequest { series: vec![series] };
@@ -397,14 +411,14 @@ const TYPE_CONFIG: &[u8] =
 
 /// A body of each format of `/ingest`, in the order of its target.
 fn bodies() -> [Vec<u8>; 11] {
-    let profile = arbitrary(1);
+    let profile = arbitrary_profile(1);
     let sample = FlightEvent {
         name: "jdk.ExecutionSample",
         stack: vec![("App".into(), "work".into(), 3), ("App".into(), "main".into(), 1)],
         numbers: vec![("contextId", 1), ("spanId", 7)],
         ..FlightEvent::default()
     };
-    let flight = Flight { compressed: true, ticks: 1_000_000_000, events: vec![sample] }.chunk();
+    let flight = FlightChunk { compressed: true, ticks: 1_000_000_000, events: vec![sample] }.chunk();
     let perf = "main 12 [000] 1.5: 1 cycles:\n\tab run+0x1 (/bin/main)\n\n";
     let graph = r#"{"version":1,"flamebearer":{"names":["total","main"],"levels":[[0,3,0,0],[0,3,3,1]],"numTicks":3}}"#;
     [

@@ -1,16 +1,16 @@
 //! Limits under which a fuzzer makes much of little.
 
-use athanor_profile::pprof::Limits;
+use athanor_profile::pprof::DecodeLimits;
 
 /// Of a document of some kilobytes.
-pub fn limits() -> Limits {
-    Limits {
+pub fn limits() -> DecodeLimits {
+    DecodeLimits {
         bytes: 1 << 20,
         samples: 10_000,
         depth: 1_000,
         frames: 1 << 20,
         entries: 10_000,
         types: 100,
-        ..Limits::default()
+        ..DecodeLimits::default()
     }
 }

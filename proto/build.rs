@@ -8,7 +8,7 @@ use std::{env, fs};
 use prost::Message;
 
 /// Those that no other one imports.
-const ROOTS: [&str; 13] = [
+const ROOT_PROTOS: [&str; 13] = [
     "adhocprofiles/v1/adhocprofiles.proto",
     "capabilities/v1/feature_flags.proto",
     "settings/v1/recording_rules.proto",
@@ -25,18 +25,18 @@ const ROOTS: [&str; 13] = [
 ];
 
 /// A moment is JSON in a form of its own: see `src/moment.rs`.
-const MOMENT: [&str; 2] = [".google.protobuf.Timestamp", "crate::google::protobuf::Timestamp"];
+const TIMESTAMP_MAPPING: [&str; 2] = [".google.protobuf.Timestamp", "crate::google::protobuf::Timestamp"];
 
 /// Messages whose Rust types are written by hand: see `src/sandwich.rs`.
-const BY_HAND: [[&str; 2]; 2] = [
+const HANDWRITTEN_MESSAGES: [[&str; 2]; 2] = [
     [".querier.v1.SandwichTree", "crate::sandwich::SandwichTree"],
     [".querier.v1.SandwichNode", "crate::sandwich::SandwichNode"],
 ];
 /// Read from JSON by hand, so that a name that is not known is told from none: see `src/profile_format.rs`.
-const FORMAT: &str = ".querier.v1.ProfileFormat";
+const PROFILE_FORMAT_ENUM: &str = ".querier.v1.ProfileFormat";
 
 /// What nodes say to each other.
-const INTERNAL: [&str; 5] = [
+const INTERNAL_PROTOS: [&str; 5] = [
     "athanor/internal/v1/raft.proto",
     "athanor/internal/v1/shards.proto",
     "athanor/internal/v1/catalogue.proto",
@@ -45,7 +45,7 @@ const INTERNAL: [&str; 5] = [
 ];
 
 /// What clients may also write and read as JSON.
-const JSON: [&str; 13] = [
+const JSON_PACKAGES: [&str; 13] = [
     ".adhocprofiles",
     ".push",
     ".querier",
@@ -64,9 +64,12 @@ const JSON: [&str; 13] = [
 /// Lets numbers of 64 bits, which JSON has in quotes, be written straight to where they go, rather than to a text each that
 /// is then copied: most of a flame graph is numbers. See `src/quoted.rs`.
 fn quoted_in_place(line: &str) -> Cow<'_, str> {
-    let list =
-        (".iter().map(ToString::to_string).collect::<Vec<_>>()", "&self.", "&crate::quoted::Numbers(&self.");
-    let one = (").as_str()", "ToString::to_string(&self.", "&crate::quoted::Number(self.");
+    let list = (
+        ".iter().map(ToString::to_string).collect::<Vec<_>>()",
+        "&self.",
+        "&crate::json_numbers::QuotedNumbers(&self.",
+    );
+    let one = (").as_str()", "ToString::to_string(&self.", "&crate::json_numbers::QuotedNumber(self.");
     for (end, begin, instead) in [list, one] {
         if line.contains(begin) && line.contains(end) && line.contains("ToString::to_string") {
             return line.replace(begin, instead).replace(end, ")").into();
@@ -78,7 +81,7 @@ fn quoted_in_place(line: &str) -> Cow<'_, str> {
 /// How the messages of these packages are JSON.
 fn write_json(builder: &pbjson_build::Builder, folder: &Path) -> Result<(), Box<dyn Error>> {
     let mut quoted = 0;
-    for (package, made) in builder.generate(&JSON, |_| Ok(Vec::new()))? {
+    for (package, made) in builder.generate(&JSON_PACKAGES, |_| Ok(Vec::new()))? {
         let made = String::from_utf8(made)?;
         let lines: Vec<Cow<'_, str>> = made.lines().map(quoted_in_place).collect();
         quoted += lines.iter().filter(|line| matches!(line, Cow::Owned(_))).count();
@@ -93,27 +96,27 @@ fn write_json(builder: &pbjson_build::Builder, folder: &Path) -> Result<(), Box<
 #[expect(clippy::disallowed_methods, reason = "a build script is told by its environment where to write")]
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=protos");
-    let files = protox::compile(ROOTS, ["protos"])?;
+    let files = protox::compile(ROOT_PROTOS, ["protos"])?;
     let descriptors = files.encode_to_vec();
     let mut messages = prost_build::Config::new();
-    messages.bytes(["."]).extern_path(MOMENT[0], MOMENT[1]);
-    for [message, made] in BY_HAND {
+    messages.bytes(["."]).extern_path(TIMESTAMP_MAPPING[0], TIMESTAMP_MAPPING[1]);
+    for [message, made] in HANDWRITTEN_MESSAGES {
         messages.extern_path(message, made);
     }
     messages.compile_fds(files)?;
     // Clients of tomorrow send fields and names of enums that this one does not know.
     let mut json = pbjson_build::Builder::new();
     json.register_descriptors(&descriptors)?.ignore_unknown_fields().ignore_unknown_enum_variants();
-    json.extern_path(MOMENT[0], MOMENT[1]);
-    for [message, made] in BY_HAND {
+    json.extern_path(TIMESTAMP_MAPPING[0], TIMESTAMP_MAPPING[1]);
+    for [message, made] in HANDWRITTEN_MESSAGES {
         json.extern_path(message, made);
     }
-    json.exclude(BY_HAND.map(|[message, _]| message)).exclude([FORMAT]);
+    json.exclude(HANDWRITTEN_MESSAGES.map(|[message, _]| message)).exclude([PROFILE_FORMAT_ENUM]);
     write_json(&json, Path::new(&env::var("OUT_DIR")?))?;
     // Streams are not made here: whoever has one hands it in.
     tonic_prost_build::configure()
         .build_transport(false)
         .bytes(".")
-        .compile_fds(protox::compile(INTERNAL, ["protos"])?)?;
+        .compile_fds(protox::compile(INTERNAL_PROTOS, ["protos"])?)?;
     Ok(())
 }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use athanor_profile::Dictionary;
-use athanor_profile::generate::{Random, Reference};
-use athanor_profile::pprof::{Decoded, Decoder, Limits};
+use athanor_profile::generate::{ReferenceDataset, SeededRandom};
+use athanor_profile::pprof::{DecodeLimits, DecodedProfile, PprofDecoder};
 use bytes::Bytes;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::column::reader::get_typed_column_reader;
@@ -46,13 +46,13 @@ fn cpu() -> Duration {
 
 /// Samples of R by (series, time, stack), profiles numbered in that order, stacks as first seen.
 fn samples(count: usize) -> Vec<Sample> {
-    let set = Reference::new(1);
+    let set = ReferenceDataset::new(1);
     let (mut decoder, mut dictionary, mut decoded) =
-        (Decoder::default(), Dictionary::default(), Decoded::default());
+        (PprofDecoder::default(), Dictionary::default(), DecodedProfile::default());
     let mut profiles = Vec::new();
     let mut series: HashMap<String, u32> = HashMap::new();
     for number in 0..count {
-        decoder.decode(&set.pprof(number), &Limits::default(), &mut dictionary, &mut decoded).unwrap();
+        decoder.decode(&set.pprof(number), &DecodeLimits::default(), &mut dictionary, &mut decoded).unwrap();
         let next = series.len() as u32;
         let of = *series.entry(set.labels(number).to_string()).or_insert(next);
         let rows: Vec<(u32, i64)> =
@@ -76,7 +76,7 @@ fn numbered(samples: &[Sample], how: &str) -> Vec<Sample> {
     match how {
         "popularity" => order.sort_by_key(|&stack| std::cmp::Reverse(popularity[stack as usize])),
         "chance" => {
-            let mut random = Random::new(7);
+            let mut random = SeededRandom::new(7);
             let keys: Vec<u64> = (0..stacks).map(|_| random.next_u64()).collect();
             order.sort_by_key(|&stack| keys[stack as usize]);
         }
@@ -184,7 +184,7 @@ struct Ticks {
 
 impl Ticks {
     fn lists(&self) -> Vec<Vec<i64>> {
-        let mut random = Random::new(9);
+        let mut random = SeededRandom::new(9);
         let mut lists = Vec::new();
         for profile in 0..self.profiles {
             let begin = 1_700_000_000_000_000_000 + profile * self.seconds * 1_000_000_000;
@@ -196,7 +196,7 @@ impl Ticks {
                     by_stack
                         .entry(stack)
                         .or_default()
-                        .push(begin + steady + random.below(self.jitter) as i64);
+                        .push(begin + steady + random.next_below(self.jitter) as i64);
                 }
             }
             lists.extend(by_stack.into_values());

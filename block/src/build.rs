@@ -8,28 +8,30 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
-use athanor_profile::hash::{Hash, list_memory};
-use athanor_profile::identity::{Upload, record_id};
-use athanor_profile::pprof::{Decoded, Decoder, Inflater, Limits};
-use athanor_profile::request::{self, REQUEST_LABELS};
-use athanor_profile::{Dictionary, Labels, Moments, Request, ValueType};
+use athanor_profile::hash::{ContentHash, vec_memory};
+use athanor_profile::identity::{UploadIdentity, record_id};
+use athanor_profile::pprof::{DecodeLimits, DecodedProfile, Inflater, PprofDecoder};
+use athanor_profile::span_context::{self, SPAN_CONTEXT_LABELS};
+use athanor_profile::{Dictionary, Labels, SampleTimestamps, SpanContext, ValueType};
 
 use crate::error::BlockError;
-use crate::folder::Folder;
-use crate::held::{EachRow, Held, HeldRow, write_held};
+use crate::folder::BlockFolder;
+use crate::memory_profiles::{MemoryProfiles, MemoryRow, MemoryRowVisitor, write_from_memory};
 use crate::merge::merge_all;
-use crate::meta::Meta;
+use crate::meta::BlockMeta;
 use crate::read::Block;
-use crate::request::{Requests, Row};
-use athanor_profile::series::{ProfileRow, Series};
-use athanor_profile::source::{EachRequests, EachRows, Extent, ReadNames, Source, SourceError};
+use crate::sample_rows::{SampleRow, SpanContextTable};
+use athanor_profile::series::{ProfileRow, ProfileSeries};
+use athanor_profile::source::{
+    ProfileSource, SourceError, SourceNameVisitor, SourceReadSize, SourceRowVisitor, SourceSpanRowVisitor,
+};
 
 /// Makes an empty folder for a run.
-pub type Scratch<'s> = dyn FnMut() -> std::io::Result<Arc<dyn Folder>> + 's;
+pub type ScratchFactory<'s> = dyn FnMut() -> std::io::Result<Arc<dyn BlockFolder>> + 's;
 
 /// What was taken in and what was not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct BuildCounts {
     /// Uploads.
     pub uploads: u64,
     /// Records: one for each type and set of text labels.
@@ -45,39 +47,39 @@ pub struct Counts {
 }
 
 /// A block being built.
-pub struct Builder<'s> {
+pub struct BlockBuilder<'s> {
     id: String,
-    limits: Limits,
+    limits: DecodeLimits,
     budget: usize,
     held: usize,
-    parts: BTreeMap<String, Part>,
-    runs: Vec<Arc<dyn Folder>>,
-    scratch: &'s mut Scratch<'s>,
+    parts: BTreeMap<String, TenantBuffer>,
+    runs: Vec<Arc<dyn BlockFolder>>,
+    scratch: &'s mut ScratchFactory<'s>,
     inflater: Inflater,
-    decoder: Decoder,
-    decoded: Decoded,
-    equals: HashMap<Hash, u64>,
-    counts: Counts,
+    decoder: PprofDecoder,
+    decoded: DecodedProfile,
+    equals: HashMap<ContentHash, u64>,
+    counts: BuildCounts,
 }
 
 /// One tenant's profiles in memory.
 #[derive(Default)]
-struct Part {
+struct TenantBuffer {
     dictionary: Dictionary,
-    series: Vec<Series>,
-    series_ids: HashMap<Series, u32>,
+    series: Vec<ProfileSeries>,
+    series_ids: HashMap<ProfileSeries, u32>,
     profiles: Vec<(ProfileRow, usize)>,
-    rows: Vec<Row>,
-    requests: Requests,
+    rows: Vec<SampleRow>,
+    requests: SpanContextTable,
     /// Moments of the rows, by their place.
-    moments: Moments,
+    moments: SampleTimestamps,
 }
 
-impl<'s> Builder<'s> {
+impl<'s> BlockBuilder<'s> {
     /// A builder that holds about `budget` bytes of rows and names before it writes a run, and beside them what one
     /// profile takes while it is decoded.
-    pub fn new(id: &str, limits: Limits, budget: usize, scratch: &'s mut Scratch<'s>) -> Self {
-        Builder {
+    pub fn new(id: &str, limits: DecodeLimits, budget: usize, scratch: &'s mut ScratchFactory<'s>) -> Self {
+        BlockBuilder {
             id: id.into(),
             limits,
             budget,
@@ -86,15 +88,15 @@ impl<'s> Builder<'s> {
             runs: Vec::new(),
             scratch,
             inflater: Inflater::default(),
-            decoder: Decoder::default(),
-            decoded: Decoded::default(),
+            decoder: PprofDecoder::default(),
+            decoded: DecodedProfile::default(),
             equals: HashMap::new(),
-            counts: Counts::default(),
+            counts: BuildCounts::default(),
         }
     }
 
     /// What was taken in so far.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> BuildCounts {
         self.counts
     }
 
@@ -102,7 +104,7 @@ impl<'s> Builder<'s> {
     pub fn add_pprof(&mut self, tenant: &str, labels: &Labels, bytes: &[u8]) -> Result<(), BlockError> {
         let raw = self.inflater.inflate(bytes, self.limits.bytes)?;
         if !self.parts.contains_key(tenant) {
-            self.parts.insert(tenant.to_owned(), Part::default());
+            self.parts.insert(tenant.to_owned(), TenantBuffer::default());
         }
         let part = self.parts.get_mut(tenant).expect("it was just inserted");
         let before = (part.rows.len(), part.memory());
@@ -111,7 +113,7 @@ impl<'s> Builder<'s> {
         self.counts.raw_bytes += raw.len() as u64;
         self.counts.dropped_samples += self.decoded.dropped.samples as u64;
         let header = &self.decoded.header;
-        let upload = Upload {
+        let upload = UploadIdentity {
             tenant,
             labels,
             time_nanos: header.time_nanos,
@@ -128,14 +130,14 @@ impl<'s> Builder<'s> {
         } else {
             0
         };
-        let splits = part.split(&self.decoded, labels, &mut self.counts);
+        let splits = part.split_by_labels(&self.decoded, labels, &mut self.counts);
         for (split, rows) in &splits {
             let mut of_series = labels.clone();
             split.iter().for_each(|(name, text)| of_series.set(name, text));
             for (value, value_type) in header.types.iter().enumerate() {
-                let series = part.series_of(&of_series, value_type, header.period_type.as_ref());
+                let series = part.intern_series(&of_series, value_type, header.period_type.as_ref());
                 let id = record_id(identity, value_type, split, n);
-                part.add(&self.decoded, value, rows, (series, id));
+                part.add_profile(&self.decoded, value, rows, (series, id));
             }
         }
         self.counts.samples += (part.rows.len() - before.0) as u64;
@@ -153,7 +155,7 @@ impl<'s> Builder<'s> {
     }
 
     /// Writes the block into an empty folder.
-    pub fn finish(mut self, folder: &dyn Folder) -> Result<Meta, BlockError> {
+    pub fn finish(mut self, folder: &dyn BlockFolder) -> Result<BlockMeta, BlockError> {
         if self.runs.is_empty() {
             return write_parts(folder, &self.id, &self.parts);
         }
@@ -165,24 +167,38 @@ impl<'s> Builder<'s> {
     }
 }
 
-fn write_parts(folder: &dyn Folder, id: &str, parts: &BTreeMap<String, Part>) -> Result<Meta, BlockError> {
-    write_held(folder, id, None, parts.iter().map(|(tenant, part)| (tenant.as_str(), part as &dyn Held)))
+fn write_parts(
+    folder: &dyn BlockFolder,
+    id: &str,
+    parts: &BTreeMap<String, TenantBuffer>,
+) -> Result<BlockMeta, BlockError> {
+    write_from_memory(
+        folder,
+        id,
+        None,
+        parts.iter().map(|(tenant, part)| (tenant.as_str(), part as &dyn MemoryProfiles)),
+    )
 }
 
 /// Text labels that split samples off, and the rows that have them with the request that each belongs to.
-type Splits = Vec<(Labels, Vec<(u32, u32)>)>;
+type LabelSplits = Vec<(Labels, Vec<(u32, u32)>)>;
 
-impl Part {
+impl TenantBuffer {
     /// About how many bytes it takes. Series are few and short beside what they hold.
     fn memory(&self) -> usize {
-        let rows = list_memory(&self.rows) + list_memory(&self.profiles);
+        let rows = vec_memory(&self.rows) + vec_memory(&self.profiles);
         rows + self.dictionary.memory() + self.requests.memory() + self.moments.memory()
     }
 
     /// Groups the rows by the text labels that the series does not have already.
-    fn split(&mut self, decoded: &Decoded, labels: &Labels, counts: &mut Counts) -> Splits {
+    fn split_by_labels(
+        &mut self,
+        decoded: &DecodedProfile,
+        labels: &Labels,
+        counts: &mut BuildCounts,
+    ) -> LabelSplits {
         let mut places: HashMap<u32, (usize, u32, u64)> = HashMap::new();
-        let mut splits: Splits = Vec::new();
+        let mut splits: LabelSplits = Vec::new();
         let mut last = None;
         for (row, &set) in (0u32..).zip(&decoded.samples.labels) {
             let of_last = last.filter(|(of_last, _)| *of_last == set).map(|(_, known)| known);
@@ -190,7 +206,7 @@ impl Part {
                 Some(known) => known,
                 None => {
                     let split = self.text_labels(set, labels);
-                    let (request, used) = request::of_labels(&self.dictionary, set);
+                    let (request, used) = span_context::span_context_from_labels(&self.dictionary, set);
                     let of_set = self.dictionary.label_sets.get(set).len();
                     let dropped = of_set.saturating_sub(split.len() + used) as u64;
                     let known = splits.iter().position(|(known, _)| *known == split);
@@ -216,21 +232,32 @@ impl Part {
         let of_sample = self.dictionary.label_sets.get(set).iter();
         let named = of_sample.map(|label| (text(label.key), text(label.text)));
         let promoted = named.filter(|(name, value)| {
-            !value.is_empty() && !REQUEST_LABELS.contains(name) && of_series.get(name).is_none()
+            !value.is_empty() && !SPAN_CONTEXT_LABELS.contains(name) && of_series.get(name).is_none()
         });
         Labels::new(promoted.map(|(name, value)| (name.to_owned(), value.to_owned())))
     }
 
-    fn series_of(&mut self, labels: &Labels, value_type: &ValueType, period_type: Option<&ValueType>) -> u32 {
+    fn intern_series(
+        &mut self,
+        labels: &Labels,
+        value_type: &ValueType,
+        period_type: Option<&ValueType>,
+    ) -> u32 {
         let series =
-            Series::new(labels.clone(), value_type.clone(), period_type.cloned().unwrap_or_default());
+            ProfileSeries::new(labels.clone(), value_type.clone(), period_type.cloned().unwrap_or_default());
         *self.series_ids.entry(series).or_insert_with_key(|series| {
             self.series.push(series.clone());
             self.series.len() as u32 - 1
         })
     }
 
-    fn add(&mut self, decoded: &Decoded, value: usize, rows: &[(u32, u32)], (series, id): (u32, Hash)) {
+    fn add_profile(
+        &mut self,
+        decoded: &DecodedProfile,
+        value: usize,
+        rows: &[(u32, u32)],
+        (series, id): (u32, ContentHash),
+    ) {
         let header = &decoded.header;
         let width = header.types.len();
         let start = self.rows.len();
@@ -238,9 +265,9 @@ impl Part {
             let amount = decoded.samples.values[row as usize * width + value];
             if amount != 0 {
                 let stack = decoded.samples.stacks[row as usize];
-                let moments = decoded.samples.moments.of(row as usize);
+                let moments = decoded.samples.moments.row_timestamps(row as usize);
                 self.moments.add(self.rows.len(), moments.iter().copied());
-                self.rows.push(Row { stack, request, value: amount });
+                self.rows.push(SampleRow { stack, request, value: amount });
             }
         }
         let (time, duration, period) = (header.time_nanos, header.duration_nanos, header.period);
@@ -248,18 +275,18 @@ impl Part {
         self.profiles.push((ProfileRow { series, time, id, duration, period, samples }, start));
     }
 
-    fn places_of(&self, place: u32) -> Range<usize> {
+    fn row_range(&self, place: u32) -> Range<usize> {
         let (profile, start) = &self.profiles[place as usize];
         *start..start + profile.samples as usize
     }
 
-    fn rows_of(&self, place: u32) -> &[Row] {
-        &self.rows[self.places_of(place)]
+    fn rows_of_profile(&self, place: u32) -> &[SampleRow] {
+        &self.rows[self.row_range(place)]
     }
 }
 
-impl Source for Part {
-    fn series(&self) -> Result<Arc<[Series]>, SourceError> {
+impl ProfileSource for TenantBuffer {
+    fn series(&self) -> Result<Arc<[ProfileSeries]>, SourceError> {
         Ok(self.series.as_slice().into())
     }
     fn profiles(&self) -> Result<Arc<[ProfileRow]>, SourceError> {
@@ -267,46 +294,53 @@ impl Source for Part {
     }
     fn totals(&self, picked: &[u32]) -> Result<Vec<i64>, SourceError> {
         let mut totals = vec![0i64; self.dictionary.stacks.len()];
-        for row in picked.iter().flat_map(|&place| self.rows_of(place)) {
+        for row in picked.iter().flat_map(|&place| self.rows_of_profile(place)) {
             let total = &mut totals[row.stack as usize];
             *total = total.wrapping_add(row.value);
         }
         Ok(totals)
     }
-    fn rows(&self, picked: &[u32], each: &mut EachRows<'_>) -> Result<(), SourceError> {
+    fn visit_rows(&self, picked: &[u32], each: &mut SourceRowVisitor<'_>) -> Result<(), SourceError> {
         for &place in picked {
-            self.rows_of(place).iter().for_each(|row| each(place, &[row.stack], &[row.value]));
+            self.rows_of_profile(place).iter().for_each(|row| each(place, &[row.stack], &[row.value]));
         }
         Ok(())
     }
-    fn rows_of_requests(&self, picked: &[u32], each: &mut EachRequests<'_>) -> Result<(), SourceError> {
+    fn visit_span_rows(
+        &self,
+        picked: &[u32],
+        each: &mut SourceSpanRowVisitor<'_>,
+    ) -> Result<(), SourceError> {
         for &place in picked {
-            for row in self.rows_of(place) {
+            for row in self.rows_of_profile(place) {
                 each(place, &[row.stack], &[row.value], &[self.requests.all()[row.request as usize]]);
             }
         }
         Ok(())
     }
-    fn extent(&self, picked: &[u32], _whole: bool) -> Result<Extent, SourceError> {
-        let rows: usize = picked.iter().map(|&place| size_of_val(self.rows_of(place))).sum();
+    fn read_size(&self, picked: &[u32], _whole: bool) -> Result<SourceReadSize, SourceError> {
+        let rows: usize = picked.iter().map(|&place| size_of_val(self.rows_of_profile(place))).sum();
         let index = size_of_val(&self.profiles[..]) as u64;
         let names = self.dictionary.memory() as u64;
-        Ok(Extent { is_block: false, index, rows: rows as u64, names })
+        Ok(SourceReadSize { is_block: false, index, rows: rows as u64, names })
     }
-    fn names(&self, read: &mut ReadNames<'_>) -> Result<(), SourceError> {
+    fn visit_names(&self, read: &mut SourceNameVisitor<'_>) -> Result<(), SourceError> {
         let same: Vec<u32> = (0..self.dictionary.stacks.len() as u32).collect();
         read(&self.dictionary, &same);
         Ok(())
     }
 }
 
-impl Held for Part {
-    fn each_row(&self, picked: &[u32], each: &mut EachRow<'_>) -> Result<(), SourceError> {
+impl MemoryProfiles for TenantBuffer {
+    fn for_each_row(&self, picked: &[u32], each: &mut MemoryRowVisitor<'_>) -> Result<(), SourceError> {
         for &place in picked {
-            for at in self.places_of(place) {
-                let Row { stack, request, value } = self.rows[at];
-                let Request { span, trace } = self.requests.all()[request as usize];
-                each(place, HeldRow { stack, span, trace, value, moments: self.moments.of(at) });
+            for at in self.row_range(place) {
+                let SampleRow { stack, request, value } = self.rows[at];
+                let SpanContext { span, trace } = self.requests.all()[request as usize];
+                each(
+                    place,
+                    MemoryRow { stack, span, trace, value, moments: self.moments.row_timestamps(at) },
+                );
             }
         }
         Ok(())

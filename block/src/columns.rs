@@ -26,37 +26,38 @@ use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::{ColumnDescPtr, ColumnPath};
 
 use crate::error::BlockError;
-use crate::folder::{Summed, Verified, WithTail};
+use crate::folder::{CachedTailReader, ChecksumReader, ChecksumWriter};
 use crate::meta::{
-    FILES, FUNCTIONS, FileMeta, INDEX, LOCATIONS, MAPPINGS, PROFILES, ROLLUP, Run, SAMPLES, SERIES, STACKS,
+    FUNCTIONS_FILE, FileMeta, INDEX_FILE, IdRange, LOCATIONS_FILE, MAPPINGS_FILE, PARQUET_FILES,
+    PROFILES_FILE, ROLLUP_FILE, SAMPLES_FILE, SERIES_FILE, STACKS_FILE,
 };
-use crate::request::{OptionalColumns, RequestColumns};
+use crate::sample_rows::{OptionalColumns, SpanContextColumns};
 
 /// Rows of one row group at most: what a writer holds at a time, and what one scan job takes.
-pub(crate) const GROUP_ROWS: usize = 1 << 20;
+pub(crate) const MAX_ROWS_PER_GROUP: usize = 1 << 20;
 
 /// Bytes of names of one row group, about: what is held beside the dictionary that they come from, or go to.
-pub(crate) const GROUP_TEXT: usize = 8 << 20;
+pub(crate) const GROUP_TEXT_BYTES: usize = 8 << 20;
 
 /// Rows of one page at most.
-pub(crate) const PAGE_ROWS: usize = 64 * 1024;
+pub(crate) const MAX_ROWS_PER_PAGE: usize = 64 * 1024;
 
-/// As [`PAGE_ROWS`], of the roll-up: a question to few series reads the pages that hold them.
-const ROLLUP_PAGE_ROWS: usize = 4 * 1024;
+/// As [`MAX_ROWS_PER_PAGE`], of the roll-up: a question to few series reads the pages that hold them.
+const MAX_ROWS_PER_ROLLUP_PAGE: usize = 4 * 1024;
 
 /// Bytes of a dictionary of the roll-up's values at most: whoever reads one page reads it as well.
-const ROLLUP_DICTIONARY: usize = 32 * 1024;
+const MAX_ROLLUP_DICTIONARY_BYTES: usize = 32 * 1024;
 
 /// Rows to a byte of a file at most: no file has fewer than two columns, and two pages, with their headers, are
 /// longer than 32 bytes. What is said of a file's rows is held to this before memory is set aside for them.
-pub(crate) const ROWS_OF_BYTE: u64 = PAGE_ROWS as u64 / 32;
+pub(crate) const MAX_ROWS_PER_FILE_BYTE: u64 = MAX_ROWS_PER_PAGE as u64 / 32;
 
 /// Bytes of a column of a row group up to which they are not compressed. Compression would save a few bytes and takes
 /// contexts of 200 KB for each column, which is most of the time of a block of many tenants.
 const MAX_PLAIN_BYTES: usize = 256;
 
 /// Rows decoded at a time, so that memory grows with what is there and not with what was announced.
-const STEP: usize = 64 * 1024;
+const DECODE_STEP_ROWS: usize = 64 * 1024;
 
 /// Key in the footer of the profiles file. Its presence states that no tenant has two profiles of one id. Earlier
 /// versions pass over it.
@@ -65,39 +66,39 @@ const DISTINCT_IDS_KEY: &str = "athanor.distinct_ids";
 /// The columns of a file, in Parquet's own notation.
 fn schema(file: &str, columns: OptionalColumns) -> String {
     match file {
-        SAMPLES => return schema_of_samples(columns),
-        SERIES => {
+        SAMPLES_FILE => return schema_of_samples(columns),
+        SERIES_FILE => {
             "message series { required int32 series; required binary tenant (UTF8);
              required group labels (MAP) { repeated group key_value {
                  required binary key (UTF8); required binary value (UTF8); } }
              required binary sample_type (UTF8); required binary sample_unit (UTF8);
              required binary period_type (UTF8); required binary period_unit (UTF8); }"
         }
-        PROFILES => {
+        PROFILES_FILE => {
             "message profiles { required int32 profile; required int32 series; required int64 time;
              required fixed_len_byte_array(16) id; required int64 duration; required int64 period;
              required int32 samples; required int64 value; }"
         }
-        STACKS => "message stacks { required int32 stack; required int32 parent; required int32 location; }",
-        LOCATIONS => {
+        STACKS_FILE => "message stacks { required int32 stack; required int32 parent; required int32 location; }",
+        LOCATIONS_FILE => {
             "message locations { required int32 location; required int32 depth; required int32 mapping;
              required int64 address; required boolean folded; required int32 function; required int64 line;
              required int64 column; }"
         }
-        FUNCTIONS => {
+        FUNCTIONS_FILE => {
             "message functions { required int32 function; required binary name (UTF8);
              required binary system_name (UTF8); required binary filename (UTF8); required int64 start_line; }"
         }
-        MAPPINGS => {
+        MAPPINGS_FILE => {
             "message mappings { required int32 mapping; required int64 start; required int64 size;
              required int64 offset; required binary filename (UTF8); required binary build_id (UTF8);
              required int32 flags; }"
         }
-        ROLLUP => {
+        ROLLUP_FILE => {
             "message rollup { required int32 series; required int32 stack; required int64 value;
              required int32 samples; }"
         }
-        INDEX => "message index { required int32 function; required binary service (UTF8); }",
+        INDEX_FILE => "message index { required int32 function; required binary service (UTF8); }",
         other => unreachable!("{other} is none of the files of a block"),
     }
     .to_owned()
@@ -105,7 +106,7 @@ fn schema(file: &str, columns: OptionalColumns) -> String {
 
 /// Timestamps are Unix nanoseconds, as the times of profiles are.
 fn schema_of_samples(columns: OptionalColumns) -> String {
-    let RequestColumns { span, trace } = columns.requests;
+    let SpanContextColumns { span, trace } = columns.requests;
     let optional = [
         (span, "optional int64 span_id (INTEGER(64,false));"),
         (trace, "optional fixed_len_byte_array(16) trace_id;"),
@@ -123,38 +124,42 @@ fn schema_of_samples(columns: OptionalColumns) -> String {
 /// Columns whose neighbours are close to each other: stored as differences.
 fn delta_columns(file: &str) -> &'static [&'static str] {
     match file {
-        SERIES => &["series"],
-        PROFILES => &["profile", "series", "time"],
-        SAMPLES => &["profile", "stack"],
-        STACKS => &["stack", "parent", "location"],
-        LOCATIONS => &["location", "address", "function"],
-        FUNCTIONS => &["function"],
-        MAPPINGS => &["mapping"],
-        ROLLUP => &["series", "stack"],
-        INDEX => &["function"],
+        SERIES_FILE => &["series"],
+        PROFILES_FILE => &["profile", "series", "time"],
+        SAMPLES_FILE => &["profile", "stack"],
+        STACKS_FILE => &["stack", "parent", "location"],
+        LOCATIONS_FILE => &["location", "address", "function"],
+        FUNCTIONS_FILE => &["function"],
+        MAPPINGS_FILE => &["mapping"],
+        ROLLUP_FILE => &["series", "stack"],
+        INDEX_FILE => &["function"],
         other => unreachable!("{other} is none of the files of a block"),
     }
 }
 
-fn properties(file: &str, compression: Compression) -> WriterProperties {
+fn writer_properties(file: &str, compression: Compression) -> WriterProperties {
     let mut builder = WriterProperties::builder()
         .set_created_by("athanor".into())
         .set_compression(compression)
         .set_statistics_enabled(EnabledStatistics::None)
-        .set_offset_index_disabled(!matches!(file, SAMPLES | ROLLUP))
-        .set_data_page_row_count_limit(if file == ROLLUP { ROLLUP_PAGE_ROWS } else { PAGE_ROWS })
-        .set_write_batch_size(if file == ROLLUP { ROLLUP_PAGE_ROWS } else { 16 * 1024 })
+        .set_offset_index_disabled(!matches!(file, SAMPLES_FILE | ROLLUP_FILE))
+        .set_data_page_row_count_limit(if file == ROLLUP_FILE {
+            MAX_ROWS_PER_ROLLUP_PAGE
+        } else {
+            MAX_ROWS_PER_PAGE
+        })
+        .set_write_batch_size(if file == ROLLUP_FILE { MAX_ROWS_PER_ROLLUP_PAGE } else { 16 * 1024 })
         .set_max_row_group_row_count(None);
-    if matches!(file, SAMPLES | ROLLUP) {
+    if matches!(file, SAMPLES_FILE | ROLLUP_FILE) {
         // Rows of samples are found by counting those of profiles, rows of the roll-up by their series.
         let (first, statistics) = match file {
-            SAMPLES => ("profile", EnabledStatistics::Chunk),
+            SAMPLES_FILE => ("profile", EnabledStatistics::Chunk),
             _ => ("series", EnabledStatistics::Page),
         };
         builder = builder.set_column_statistics_enabled(ColumnPath::from(first), statistics);
     }
-    if file == ROLLUP {
-        builder = builder.set_dictionary_page_size_limit(ROLLUP_DICTIONARY);
+    if file == ROLLUP_FILE {
+        builder = builder.set_dictionary_page_size_limit(MAX_ROLLUP_DICTIONARY_BYTES);
     }
     for name in delta_columns(file) {
         let column = ColumnPath::from(*name);
@@ -162,14 +167,14 @@ fn properties(file: &str, compression: Compression) -> WriterProperties {
             .set_column_dictionary_enabled(column.clone(), false)
             .set_column_encoding(column, Encoding::DELTA_BINARY_PACKED);
     }
-    if file == SAMPLES {
+    if file == SAMPLES_FILE {
         // Ascending within a row.
         let timestamps = ColumnPath::from(["timestamps", "list", "element"].map(str::to_owned).to_vec());
         builder = builder
             .set_column_dictionary_enabled(timestamps.clone(), false)
             .set_column_encoding(timestamps, Encoding::DELTA_BINARY_PACKED);
     }
-    if file == PROFILES {
+    if file == PROFILES_FILE {
         // Ids are random: nothing to gain.
         let id = ColumnPath::from("id");
         builder = builder
@@ -180,14 +185,14 @@ fn properties(file: &str, compression: Compression) -> WriterProperties {
                 "true".to_owned(),
             )]));
     }
-    if matches!(file, FUNCTIONS) {
+    if matches!(file, FUNCTIONS_FILE) {
         builder = builder.set_column_dictionary_enabled(ColumnPath::from("name"), false);
     }
     builder.build()
 }
 
 /// One column's values within a row group.
-pub(crate) enum Column<'a> {
+pub(crate) enum ColumnValues<'a> {
     I32(&'a [i32]),
     I64(&'a [i64]),
     Bool(&'a [bool]),
@@ -202,7 +207,7 @@ pub(crate) enum Column<'a> {
     NestedI64(&'a [i64], &'a [i16], &'a [i16]),
 }
 
-impl Column<'_> {
+impl ColumnValues<'_> {
     /// Returns whether its values take at most so many bytes.
     fn fits(&self, max_bytes: usize) -> bool {
         let texts = |values: &[ByteArray]| {
@@ -212,48 +217,48 @@ impl Column<'_> {
             values.len() <= max_bytes && values.iter().map(|value| value.len()).sum::<usize>() <= max_bytes
         };
         match self {
-            Column::I32(values) => size_of_val(*values) <= max_bytes,
-            Column::I64(values) | Column::OptionalI64(values, _) | Column::NestedI64(values, ..) => {
-                size_of_val(*values) <= max_bytes
-            }
-            Column::Bool(values) => values.len() <= max_bytes,
-            Column::Text(values) | Column::Nested(values, ..) => texts(values),
-            Column::Fixed(values) | Column::OptionalFixed(values, _) => fixed(values),
+            ColumnValues::I32(values) => size_of_val(*values) <= max_bytes,
+            ColumnValues::I64(values)
+            | ColumnValues::OptionalI64(values, _)
+            | ColumnValues::NestedI64(values, ..) => size_of_val(*values) <= max_bytes,
+            ColumnValues::Bool(values) => values.len() <= max_bytes,
+            ColumnValues::Text(values) | ColumnValues::Nested(values, ..) => texts(values),
+            ColumnValues::Fixed(values) | ColumnValues::OptionalFixed(values, _) => fixed(values),
         }
     }
 }
 
 /// One Parquet file being written.
-pub(crate) struct Table {
+pub(crate) struct TableWriter {
     file: &'static str,
-    writer: SerializedFileWriter<Summed>,
+    writer: SerializedFileWriter<ChecksumWriter>,
     descriptors: Vec<ColumnDescPtr>,
     /// Properties of columns that are not compressed.
     plain: WriterPropertiesPtr,
     groups: u32,
 }
 
-impl Table {
+impl TableWriter {
     pub(crate) fn create(
         file: &'static str,
         columns: OptionalColumns,
-        out: Summed,
+        out: ChecksumWriter,
     ) -> Result<Self, BlockError> {
         let schema = parse_message_type(&schema(file, columns)).expect("the schemas of a block parse");
         let level = ZstdLevel::try_new(3).expect("zstd has a level 3");
-        let compressed = Arc::new(properties(file, Compression::ZSTD(level)));
-        let plain = Arc::new(properties(file, Compression::UNCOMPRESSED));
+        let compressed = Arc::new(writer_properties(file, Compression::ZSTD(level)));
+        let plain = Arc::new(writer_properties(file, Compression::UNCOMPRESSED));
         let writer = SerializedFileWriter::new(out, Arc::new(schema), compressed)
             .map_err(BlockError::parquet(file))?;
         let descriptors = writer.schema_descr().columns().to_vec();
-        Ok(Table { file, writer, descriptors, plain, groups: 0 })
+        Ok(TableWriter { file, writer, descriptors, plain, groups: 0 })
     }
     /// Row groups so far.
     pub(crate) fn groups(&self) -> u32 {
         self.groups
     }
     /// Adds one row group.
-    pub(crate) fn write(&mut self, columns: &[Column<'_>]) -> Result<(), BlockError> {
+    pub(crate) fn write_row_group(&mut self, columns: &[ColumnValues<'_>]) -> Result<(), BlockError> {
         let failed = BlockError::parquet(self.file);
         let mut group = self.writer.next_row_group().map_err(&failed)?;
         for (column, descriptor) in columns.iter().zip(&self.descriptors) {
@@ -261,19 +266,21 @@ impl Table {
                 column.fits(MAX_PLAIN_BYTES).then(|| (Arc::clone(descriptor), Arc::clone(&self.plain)));
             let group = &mut group;
             match column {
-                Column::I32(values) => put::<Int32Type>(group, plain, values, None, None),
-                Column::I64(values) => put::<Int64Type>(group, plain, values, None, None),
-                Column::Bool(values) => put::<BoolType>(group, plain, values, None, None),
-                Column::Text(values) => put::<ByteArrayType>(group, plain, values, None, None),
-                Column::Fixed(values) => put::<FixedLenByteArrayType>(group, plain, values, None, None),
-                Column::OptionalI64(values, has) => put::<Int64Type>(group, plain, values, Some(has), None),
-                Column::OptionalFixed(values, has) => {
+                ColumnValues::I32(values) => put::<Int32Type>(group, plain, values, None, None),
+                ColumnValues::I64(values) => put::<Int64Type>(group, plain, values, None, None),
+                ColumnValues::Bool(values) => put::<BoolType>(group, plain, values, None, None),
+                ColumnValues::Text(values) => put::<ByteArrayType>(group, plain, values, None, None),
+                ColumnValues::Fixed(values) => put::<FixedLenByteArrayType>(group, plain, values, None, None),
+                ColumnValues::OptionalI64(values, has) => {
+                    put::<Int64Type>(group, plain, values, Some(has), None)
+                }
+                ColumnValues::OptionalFixed(values, has) => {
                     put::<FixedLenByteArrayType>(group, plain, values, Some(has), None)
                 }
-                Column::Nested(values, repetition, definition) => {
+                ColumnValues::Nested(values, repetition, definition) => {
                     put::<ByteArrayType>(group, plain, values, Some(definition), Some(repetition))
                 }
-                Column::NestedI64(values, repetition, definition) => {
+                ColumnValues::NestedI64(values, repetition, definition) => {
                     put::<Int64Type>(group, plain, values, Some(definition), Some(repetition))
                 }
             }
@@ -294,7 +301,7 @@ impl Table {
 
 /// Writes the next column of a row group: with the given properties, or compressed with those of the file.
 fn put<T: DataType>(
-    group: &mut SerializedRowGroupWriter<'_, Summed>,
+    group: &mut SerializedRowGroupWriter<'_, ChecksumWriter>,
     plain: Option<(ColumnDescPtr, WriterPropertiesPtr)>,
     values: &[T::T],
     definition: Option<&[i16]>,
@@ -316,32 +323,34 @@ fn put<T: DataType>(
 /// One Parquet file being read.
 pub(crate) struct TableReader {
     pub(crate) file: &'static str,
-    content: Arc<Verified>,
+    content: Arc<ChecksumReader>,
     pub(crate) metadata: ParquetMetaData,
     properties: Arc<ReaderProperties>,
     columns: OptionalColumns,
 }
 
 impl TableReader {
-    pub(crate) fn open(file: &'static str, content: Verified) -> Result<Self, BlockError> {
+    pub(crate) fn open(file: &'static str, content: ChecksumReader) -> Result<Self, BlockError> {
         let bytes = content.len();
-        let metadata = guarded(file, || {
+        let metadata = catch_parquet_panic(file, || {
             let reader = ParquetMetaDataReader::new().with_page_index_policy(PageIndexPolicy::Optional);
             match content.tail() {
-                Some((from, tail)) => reader.parse_and_finish(&WithTail { content: &content, from, tail }),
+                Some((from, tail)) => {
+                    reader.parse_and_finish(&CachedTailReader { content: &content, from, tail })
+                }
                 None => reader.parse_and_finish(&content),
             }
         })?;
         let seen = metadata.file_metadata().schema();
-        let has = |name| file == SAMPLES && seen.get_fields().iter().any(|field| field.name() == name);
-        let requests = RequestColumns { span: has("span_id"), trace: has("trace_id") };
+        let has = |name| file == SAMPLES_FILE && seen.get_fields().iter().any(|field| field.name() == name);
+        let requests = SpanContextColumns { span: has("span_id"), trace: has("trace_id") };
         let columns = OptionalColumns { requests, moments: has("timestamps") };
         let expected = parse_message_type(&schema(file, columns)).expect("the schemas of a block parse");
         if seen != &expected {
             return Err(BlockError::corrupt(file, "its columns are not those of a block's file"));
         }
         let announced = metadata.row_groups().iter().map(|group| group.num_rows().max(0) as u64);
-        if announced.fold(0, u64::saturating_add) > bytes.saturating_mul(ROWS_OF_BYTE) {
+        if announced.fold(0, u64::saturating_add) > bytes.saturating_mul(MAX_ROWS_PER_FILE_BYTE) {
             return Err(BlockError::corrupt(file, format!("more rows than {bytes} bytes can hold")));
         }
         let properties = Arc::new(ReaderProperties::builder().build());
@@ -373,13 +382,13 @@ impl TableReader {
         columns.and_then(|columns| columns.get(column)).map_or(0, |column| column.num_values().max(0) as u64)
     }
     /// The bytes of consecutive row groups, and how many they are decompressed.
-    pub(crate) fn extent(&self, groups: Run) -> Result<(Range<u64>, u64), BlockError> {
+    pub(crate) fn group_range(&self, groups: IdRange) -> Result<(Range<u64>, u64), BlockError> {
         let (mut all, mut plain) = (0..0, 0u64);
         for group in groups.range() {
             self.rows(group)?;
             let group = self.metadata.row_group(group);
             for column in group.columns() {
-                let (start, length) = guarded(self.file, || Ok(column.byte_range()))?;
+                let (start, length) = catch_parquet_panic(self.file, || Ok(column.byte_range()))?;
                 let end = start.saturating_add(length);
                 all = if all.is_empty() { start..end } else { all.start.min(start)..all.end.max(end) };
                 plain = plain.saturating_add(column.uncompressed_size().max(0) as u64);
@@ -388,9 +397,9 @@ impl TableReader {
         Ok((all, plain))
     }
     /// A reader of one column of one row group.
-    pub(crate) fn reader(&self, group: usize, column: usize) -> Result<ColumnReader, BlockError> {
+    pub(crate) fn column_reader(&self, group: usize, column: usize) -> Result<ColumnReader, BlockError> {
         self.rows(group)?;
-        guarded(self.file, || {
+        catch_parquet_panic(self.file, || {
             let (content, properties) = (Arc::clone(&self.content), Arc::clone(&self.properties));
             let pages = self.metadata.page_index_for_row_group(group);
             let group = self.metadata.row_group(group);
@@ -398,32 +407,36 @@ impl TableReader {
         })
     }
     /// One column of one row group.
-    pub(crate) fn column<T: DataType>(&self, group: usize, column: usize) -> Result<Vec<T::T>, BlockError>
+    pub(crate) fn read_column<T: DataType>(
+        &self,
+        group: usize,
+        column: usize,
+    ) -> Result<Vec<T::T>, BlockError>
     where
         T::T: Default + Clone,
     {
         let rows = self.rows(group)?;
         let mut values = Vec::new();
         let mut levels = (Vec::new(), Vec::new());
-        self.nested::<T>(group, column, (&mut values, &mut levels.0, &mut levels.1))?;
+        self.read_nested_column::<T>(group, column, (&mut values, &mut levels.0, &mut levels.1))?;
         if values.len() != rows {
             return Err(BlockError::corrupt(self.file, format!("column {column} has not {rows} values")));
         }
         Ok(values)
     }
     /// One column of one row group with its levels.
-    pub(crate) fn nested<T: DataType>(
+    pub(crate) fn read_nested_column<T: DataType>(
         &self,
         group: usize,
         column: usize,
         (values, repetition, definition): (&mut Vec<T::T>, &mut Vec<i16>, &mut Vec<i16>),
     ) -> Result<(), BlockError> {
         let rows = self.rows(group)?;
-        let mut reader = get_typed_column_reader::<T>(self.reader(group, column)?);
+        let mut reader = get_typed_column_reader::<T>(self.column_reader(group, column)?);
         let mut left = rows;
         while left > 0 {
-            let (records, _, _) = guarded(self.file, || {
-                reader.read_records(left.min(STEP), Some(definition), Some(repetition), values)
+            let (records, _, _) = catch_parquet_panic(self.file, || {
+                reader.read_records(left.min(DECODE_STEP_ROWS), Some(definition), Some(repetition), values)
             })?;
             if records == 0 {
                 return Err(BlockError::corrupt(
@@ -436,13 +449,17 @@ impl TableReader {
         Ok(())
     }
     /// One column over consecutive row groups.
-    pub(crate) fn run<T: DataType>(&self, groups: Run, column: usize) -> Result<Vec<T::T>, BlockError>
+    pub(crate) fn read_column_groups<T: DataType>(
+        &self,
+        groups: IdRange,
+        column: usize,
+    ) -> Result<Vec<T::T>, BlockError>
     where
         T::T: Default + Clone,
     {
         let mut values = Vec::new();
         for group in groups.range() {
-            values.append(&mut self.column::<T>(group, column)?);
+            values.append(&mut self.read_column::<T>(group, column)?);
         }
         Ok(values)
     }
@@ -451,7 +468,7 @@ impl TableReader {
 /// Runs a piece of Parquet's reader, which panics on some damage behind right checksums: it trusts the counts
 /// and lengths that pages name. This is the one place that makes such a panic an error, so that a bad block
 /// fails its query and not the process. What panicked is dropped by whoever gets the error, half-read as it is.
-pub(crate) fn guarded<T>(
+pub(crate) fn catch_parquet_panic<T>(
     file: &str,
     read: impl FnOnce() -> parquet::errors::Result<T>,
 ) -> Result<T, BlockError> {
@@ -464,9 +481,9 @@ pub(crate) fn guarded<T>(
     }
 }
 
-/// The place of a file in [`FILES`].
-pub(crate) fn place(file: &str) -> usize {
-    FILES.iter().position(|name| *name == file).expect("only files of a block are asked for")
+/// The place of a file in [`PARQUET_FILES`].
+pub(crate) fn file_index(file: &str) -> usize {
+    PARQUET_FILES.iter().position(|name| *name == file).expect("only files of a block are asked for")
 }
 
 #[cfg(test)]
@@ -475,7 +492,7 @@ mod tests {
 
     #[test]
     fn a_panic_of_the_parquet_reader_is_an_error_that_names_the_file() {
-        let error = guarded::<()>(SAMPLES, || panic!("index out of bounds")).unwrap_err();
+        let error = catch_parquet_panic::<()>(SAMPLES_FILE, || panic!("index out of bounds")).unwrap_err();
         assert_eq!(
             error.to_string(),
             "samples.parquet contradicts itself: the Parquet reader gave up on it: index out of bounds"

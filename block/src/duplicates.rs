@@ -3,14 +3,14 @@
 //! An id hashes labels as sent, a series has labels after relabeling. So a retry that arrives after the label rules changed
 //! has the id of the first copy and another series.
 
-use athanor_profile::hash::{Hash, HashedMap};
+use athanor_profile::hash::{ContentHash, PrehashedMap};
 use athanor_profile::series::ProfileRow;
 
 /// Duplicate ids with the copy of each that is kept: the least by series and time, so that the result does not depend on
 /// the order of the inputs. Memory: 16 bytes for each row while ids are compared, then an entry for each duplicate id.
 #[derive(Default)]
 pub(crate) struct DuplicateIds {
-    copies: HashedMap<Hash, KeptCopy>,
+    copies: PrehashedMap<ContentHash, KeptCopy>,
 }
 
 struct KeptCopy {
@@ -22,9 +22,9 @@ struct KeptCopy {
 impl DuplicateIds {
     /// Finds the ids that occur twice or more in all rows together.
     pub(crate) fn find<'r>(rows: impl Iterator<Item = &'r ProfileRow> + Clone) -> Self {
-        let mut ids: Vec<Hash> = rows.clone().map(|row| row.id).collect();
+        let mut ids: Vec<ContentHash> = rows.clone().map(|row| row.id).collect();
         ids.sort_unstable();
-        let mut copies: HashedMap<Hash, KeptCopy> = HashedMap::default();
+        let mut copies: PrehashedMap<ContentHash, KeptCopy> = PrehashedMap::default();
         for pair in ids.windows(2).filter(|pair| pair[0] == pair[1]) {
             copies.insert(pair[0], KeptCopy { series: u32::MAX, time: i64::MAX, is_taken: false });
         }
@@ -51,7 +51,7 @@ impl DuplicateIds {
     }
 
     /// Returns whether the row is to be written: true once for each id.
-    pub(crate) fn take(&mut self, row: &ProfileRow) -> bool {
+    pub(crate) fn take_kept(&mut self, row: &ProfileRow) -> bool {
         match self.copies.get_mut(&row.id) {
             None => true,
             Some(copy) => {

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use athanor_chassis::code::{Code, Coded};
+use athanor_chassis::code::{ErrorCode, ErrorCodeExt};
 use athanor_profile::source::SourceError;
 use parquet::errors::ParquetError;
 
@@ -128,23 +128,23 @@ impl BlockError {
     }
 }
 
-impl Coded for BlockError {
-    fn code(&self) -> Code {
+impl ErrorCodeExt for BlockError {
+    fn code(&self) -> ErrorCode {
         match self {
-            BlockError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => Code::NotFound,
-            BlockError::Io { .. } => Code::Unavailable,
+            BlockError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => ErrorCode::NotFound,
+            BlockError::Io { .. } => ErrorCode::Unavailable,
             BlockError::Length { .. }
             | BlockError::Damaged { .. }
             | BlockError::Meta { .. }
             | BlockError::Corrupt { .. }
-            | BlockError::Parquet { .. } => Code::DataLoss,
-            BlockError::NewerFormat { .. } => Code::Unimplemented,
-            BlockError::TooLarge { .. } => Code::TooLarge,
-            BlockError::NoTenant { .. } => Code::NotFound,
-            BlockError::Held(SourceError::Damaged(_)) => Code::DataLoss,
-            BlockError::Held(SourceError::Left) => Code::Cancelled,
-            BlockError::Held(_) => Code::Unavailable,
-            BlockError::Profile(_) => Code::Invalid,
+            | BlockError::Parquet { .. } => ErrorCode::DataLoss,
+            BlockError::NewerFormat { .. } => ErrorCode::Unimplemented,
+            BlockError::TooLarge { .. } => ErrorCode::TooLarge,
+            BlockError::NoTenant { .. } => ErrorCode::NotFound,
+            BlockError::Held(SourceError::Damaged(_)) => ErrorCode::DataLoss,
+            BlockError::Held(SourceError::Left) => ErrorCode::Cancelled,
+            BlockError::Held(_) => ErrorCode::Unavailable,
+            BlockError::Profile(_) => ErrorCode::Invalid,
         }
     }
 }
@@ -154,7 +154,7 @@ impl From<BlockError> for SourceError {
     fn from(error: BlockError) -> Self {
         match (error.code(), error) {
             (_, BlockError::Held(error)) => error,
-            (Code::Unavailable | Code::NotFound | Code::Unimplemented, error) => {
+            (ErrorCode::Unavailable | ErrorCode::NotFound | ErrorCode::Unimplemented, error) => {
                 SourceError::Unavailable(error.to_string())
             }
             (_, error) => SourceError::Damaged(error.to_string()),

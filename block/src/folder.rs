@@ -15,10 +15,10 @@ use crate::error::BlockError;
 use crate::meta::FileMeta;
 
 /// Bytes that share a checksum.
-pub const PAGE: usize = 64 * 1024;
+pub const PAGE_BYTES: usize = 64 * 1024;
 
 /// Names and bytes of one block. A name is never written twice.
-pub trait Folder: Send + Sync {
+pub trait BlockFolder: Send + Sync {
     /// A new file; an error if the name exists.
     fn create(&self, name: &str) -> io::Result<Box<dyn Write + Send>>;
     /// Bytes of a file, exactly as many.
@@ -66,7 +66,7 @@ impl Write for LocalFile {
     }
 }
 
-impl Folder for LocalFolder {
+impl BlockFolder for LocalFolder {
     fn create(&self, name: &str) -> io::Result<Box<dyn Write + Send>> {
         Ok(Box::new(LocalFile(fs::File::create_new(self.path.join(name))?, self.durable)))
     }
@@ -113,7 +113,7 @@ impl Write for MemoryFile {
     }
 }
 
-impl Folder for MemoryFolder {
+impl BlockFolder for MemoryFolder {
     fn create(&self, name: &str) -> io::Result<Box<dyn Write + Send>> {
         if self.files().contains_key(name) {
             return Err(io::ErrorKind::AlreadyExists.into());
@@ -134,7 +134,7 @@ impl Folder for MemoryFolder {
 }
 
 /// A file being written: counts and sums what passes.
-pub(crate) struct Summed {
+pub(crate) struct ChecksumWriter {
     inner: Box<dyn Write + Send>,
     page: crc32fast::Hasher,
     filled: usize,
@@ -143,9 +143,15 @@ pub(crate) struct Summed {
     tail: Option<Vec<u8>>,
 }
 
-impl Summed {
+impl ChecksumWriter {
     pub(crate) fn new(inner: Box<dyn Write + Send>) -> Self {
-        Summed { inner, page: crc32fast::Hasher::new(), filled: 0, meta: FileMeta::default(), tail: None }
+        ChecksumWriter {
+            inner,
+            page: crc32fast::Hasher::new(),
+            filled: 0,
+            meta: FileMeta::default(),
+            tail: None,
+        }
     }
     /// What comes from now on is the file's end.
     pub(crate) fn begin_tail(&mut self) {
@@ -167,15 +173,15 @@ impl Summed {
     }
 }
 
-impl Write for Summed {
+impl Write for ChecksumWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.inner.write_all(bytes)?;
         let mut rest = bytes;
         while !rest.is_empty() {
-            let (now, later) = rest.split_at(rest.len().min(PAGE - self.filled));
+            let (now, later) = rest.split_at(rest.len().min(PAGE_BYTES - self.filled));
             self.page.update(now);
             self.filled += now.len();
-            if self.filled == PAGE {
+            if self.filled == PAGE_BYTES {
                 self.close_page();
             }
             rest = later;
@@ -192,15 +198,15 @@ impl Write for Summed {
 
 /// A file being read: no byte is handed out before its page's checksum is right.
 #[derive(Clone)]
-pub(crate) struct Verified {
-    folder: Arc<dyn Folder>,
+pub(crate) struct ChecksumReader {
+    folder: Arc<dyn BlockFolder>,
     name: &'static str,
     meta: Arc<FileMeta>,
 }
 
-impl Verified {
+impl ChecksumReader {
     pub(crate) fn open(
-        folder: &Arc<dyn Folder>,
+        folder: &Arc<dyn BlockFolder>,
         name: &'static str,
         meta: &FileMeta,
     ) -> Result<Self, BlockError> {
@@ -208,7 +214,7 @@ impl Verified {
         if seen != meta.bytes {
             return Err(BlockError::Length { file: name.into(), seen, expected: meta.bytes });
         }
-        Ok(Verified { folder: folder.clone(), name, meta: Arc::new(meta.clone()) })
+        Ok(ChecksumReader { folder: folder.clone(), name, meta: Arc::new(meta.clone()) })
     }
 
     /// The end of the file, where `meta.json` has it.
@@ -220,12 +226,12 @@ impl Verified {
     pub(crate) fn read(&self, offset: u64, length: usize) -> Result<Bytes, BlockError> {
         let wanted = offset.checked_add(length as u64).filter(|&end| end <= self.meta.bytes);
         let end = wanted.ok_or_else(|| BlockError::corrupt(self.name, "its footer points past its end"))?;
-        let page = PAGE as u64;
+        let page = PAGE_BYTES as u64;
         let from = offset / page * page;
         let to = end.div_ceil(page).saturating_mul(page).min(self.meta.bytes).max(from);
         let content =
             self.folder.read(self.name, from, (to - from) as usize).map_err(BlockError::io(self.name))?;
-        for (number, part) in (from / page..).zip(content.chunks(PAGE)) {
+        for (number, part) in (from / page..).zip(content.chunks(PAGE_BYTES)) {
             let seen = crc32fast::hash(part);
             let expected = self.meta.checksums[number as usize];
             if seen != expected {
@@ -239,16 +245,16 @@ impl Verified {
     }
 }
 
-impl Length for Verified {
+impl Length for ChecksumReader {
     fn len(&self) -> u64 {
         self.meta.bytes
     }
 }
 
-impl ChunkReader for Verified {
-    type T = Cursor;
-    fn get_read(&self, start: u64) -> parquet::errors::Result<Cursor> {
-        Ok(Cursor { file: self.clone(), at: start, page: Bytes::new() })
+impl ChunkReader for ChecksumReader {
+    type T = ChecksumCursor;
+    fn get_read(&self, start: u64) -> parquet::errors::Result<ChecksumCursor> {
+        Ok(ChecksumCursor { file: self.clone(), at: start, page: Bytes::new() })
     }
     fn get_bytes(&self, start: u64, length: usize) -> parquet::errors::Result<Bytes> {
         self.read(start, length).map_err(|error| ParquetError::External(Box::new(error)))
@@ -256,19 +262,19 @@ impl ChunkReader for Verified {
 }
 
 /// A file whose end is known: of that no byte is read. It was sealed with `meta.json`.
-pub(crate) struct WithTail<'v> {
-    pub(crate) content: &'v Verified,
+pub(crate) struct CachedTailReader<'v> {
+    pub(crate) content: &'v ChecksumReader,
     pub(crate) from: u64,
     pub(crate) tail: Bytes,
 }
 
-impl Length for WithTail<'_> {
+impl Length for CachedTailReader<'_> {
     fn len(&self) -> u64 {
         self.content.len()
     }
 }
 
-impl ChunkReader for WithTail<'_> {
+impl ChunkReader for CachedTailReader<'_> {
     type T = bytes::buf::Reader<Bytes>;
     fn get_read(&self, start: u64) -> parquet::errors::Result<Self::T> {
         let length = usize::try_from(self.len().saturating_sub(start)).unwrap_or(usize::MAX);
@@ -285,16 +291,16 @@ impl ChunkReader for WithTail<'_> {
 }
 
 /// Reads on from a place.
-pub(crate) struct Cursor {
-    file: Verified,
+pub(crate) struct ChecksumCursor {
+    file: ChecksumReader,
     at: u64,
     page: Bytes,
 }
 
-impl io::Read for Cursor {
+impl io::Read for ChecksumCursor {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         if self.page.is_empty() {
-            let to_page_end = PAGE as u64 - self.at % PAGE as u64;
+            let to_page_end = PAGE_BYTES as u64 - self.at % PAGE_BYTES as u64;
             let length = to_page_end.min(self.file.meta.bytes.saturating_sub(self.at));
             self.page = self.file.read(self.at, length as usize).map_err(io::Error::other)?;
             self.at += length;

@@ -2,20 +2,20 @@
 //!
 //! No dictionary is built: nothing is hashed but the names that the tree shows.
 
-use athanor_profile::symbols::{NONE, UNKNOWN_BINARY, binary_name};
-use athanor_profile::tree::{self, Shape, Tree};
+use athanor_profile::symbols::{NO_ENTRY, UNKNOWN_BINARY_NAME, binary_name};
+use athanor_profile::tree::{self, Tree, TreeShape};
 use parquet::data_type::{ByteArrayType, Int32Type};
 
 use crate::error::BlockError;
-use crate::meta::{FUNCTIONS, LOCATIONS, MAPPINGS};
-use crate::names::UNSEEN;
-use crate::read::{Part, text, within_or_none};
+use crate::meta::{FUNCTIONS_FILE, LOCATIONS_FILE, MAPPINGS_FILE};
+use crate::names::UNVISITED_NODE;
+use crate::read::{TenantBlock, local_id_or_none, utf8_value};
 
 /// Room for so many nodes is made for each stack of a tree: most share theirs.
-const NODES_OF_STACK: usize = 8;
+const NODES_PER_STACK: usize = 8;
 
 /// The frames of a part's stacks.
-pub(crate) struct Frames {
+pub(crate) struct BlockFrames {
     /// Callers and locations of nodes.
     parents: Vec<u32>,
     locations: Vec<u32>,
@@ -27,23 +27,23 @@ pub(crate) struct Frames {
     name_ends: Vec<usize>,
     text: String,
     /// Names of locations without functions.
-    binaries: Binaries,
+    binaries: LocationBinaries,
 }
 
 /// The mapping of each location, and the name of each mapping's binary; empty where all locations have functions.
 #[derive(Default)]
-struct Binaries {
+struct LocationBinaries {
     mappings: Vec<u32>,
     names: Vec<String>,
 }
 
-impl Part<'_> {
-    pub(crate) fn frames(&self) -> Result<Frames, BlockError> {
-        let (parents, locations) = self.nodes()?;
-        let table = self.block.table(LOCATIONS)?;
-        let groups = self.groups(LOCATIONS);
-        let ids = table.run::<Int32Type>(groups, 0)?;
-        let of_rows = table.run::<Int32Type>(groups, 5)?;
+impl TenantBlock<'_> {
+    pub(crate) fn read_frames(&self) -> Result<BlockFrames, BlockError> {
+        let (parents, locations) = self.read_nodes()?;
+        let table = self.block.open_table(LOCATIONS_FILE)?;
+        let groups = self.row_groups(LOCATIONS_FILE);
+        let ids = table.read_column_groups::<Int32Type>(groups, 0)?;
+        let of_rows = table.read_column_groups::<Int32Type>(groups, 5)?;
         let count = self.meta.locations.1 as usize;
         let (mut ends, mut functions) = (Vec::with_capacity(count), Vec::with_capacity(of_rows.len()));
         let (mut firsts, mut all_have) = (Vec::with_capacity(count), true);
@@ -51,99 +51,108 @@ impl Part<'_> {
         for id in self.meta.locations.range() {
             let (first, before) = (row, functions.len());
             while ids.get(row).is_some_and(|&of| of as usize == id) {
-                functions.push(within_or_none(LOCATIONS, of_rows[row], self.meta.functions)?);
+                functions.push(local_id_or_none(LOCATIONS_FILE, of_rows[row], self.meta.functions)?);
                 row += 1;
             }
             if row == first {
-                return Err(BlockError::corrupt(LOCATIONS, format!("it has no row of location {id}")));
+                return Err(BlockError::corrupt(LOCATIONS_FILE, format!("it has no row of location {id}")));
             }
             functions[before..].reverse();
-            if functions[before..].contains(&NONE) {
-                let kept: Vec<u32> = functions.drain(before..).filter(|&function| function != NONE).collect();
+            if functions[before..].contains(&NO_ENTRY) {
+                let kept: Vec<u32> =
+                    functions.drain(before..).filter(|&function| function != NO_ENTRY).collect();
                 functions.extend(kept);
             }
             all_have &= functions.len() > before;
             firsts.push(first);
             ends.push(functions.len() as u32);
         }
-        let table = self.block.table(FUNCTIONS)?;
+        let table = self.block.open_table(FUNCTIONS_FILE)?;
         let (mut all, mut name_ends) = (String::new(), Vec::new());
-        for group in self.groups(FUNCTIONS).range() {
-            for name in &table.column::<ByteArrayType>(group, 1)? {
-                all.push_str(text(FUNCTIONS, name)?);
+        for group in self.row_groups(FUNCTIONS_FILE).range() {
+            for name in &table.read_column::<ByteArrayType>(group, 1)? {
+                all.push_str(utf8_value(FUNCTIONS_FILE, name)?);
                 name_ends.push(all.len());
             }
         }
         if name_ends.len() != self.meta.functions.1 as usize {
-            return Err(BlockError::corrupt(FUNCTIONS, "it has not as many rows as meta.json says"));
+            return Err(BlockError::corrupt(FUNCTIONS_FILE, "it has not as many rows as meta.json says"));
         }
-        let binaries = if all_have { Binaries::default() } else { self.binaries(&firsts)? };
-        Ok(Frames { parents, locations, ends, functions, name_ends, text: all, binaries })
+        let binaries = if all_have { LocationBinaries::default() } else { self.read_binaries(&firsts)? };
+        Ok(BlockFrames { parents, locations, ends, functions, name_ends, text: all, binaries })
     }
 
     /// `firsts` are the first rows of the locations.
-    fn binaries(&self, firsts: &[usize]) -> Result<Binaries, BlockError> {
-        let mappings = self.block.table(LOCATIONS)?.run::<Int32Type>(self.groups(LOCATIONS), 2)?;
-        let mappings = firsts.iter().map(|&row| within_or_none(LOCATIONS, mappings[row], self.meta.mappings));
+    fn read_binaries(&self, firsts: &[usize]) -> Result<LocationBinaries, BlockError> {
+        let mappings = self
+            .block
+            .open_table(LOCATIONS_FILE)?
+            .read_column_groups::<Int32Type>(self.row_groups(LOCATIONS_FILE), 2)?;
+        let mappings =
+            firsts.iter().map(|&row| local_id_or_none(LOCATIONS_FILE, mappings[row], self.meta.mappings));
         let mappings = mappings.collect::<Result<Vec<u32>, BlockError>>()?;
-        let table = self.block.table(MAPPINGS)?;
-        let files = table.run::<ByteArrayType>(self.groups(MAPPINGS), 4)?;
-        let builds = table.run::<ByteArrayType>(self.groups(MAPPINGS), 5)?;
-        let name = |(file, build)| Ok(binary_name(text(MAPPINGS, file)?, text(MAPPINGS, build)?));
+        let table = self.block.open_table(MAPPINGS_FILE)?;
+        let files = table.read_column_groups::<ByteArrayType>(self.row_groups(MAPPINGS_FILE), 4)?;
+        let builds = table.read_column_groups::<ByteArrayType>(self.row_groups(MAPPINGS_FILE), 5)?;
+        let name = |(file, build)| {
+            Ok(binary_name(utf8_value(MAPPINGS_FILE, file)?, utf8_value(MAPPINGS_FILE, build)?))
+        };
         let names = files.iter().zip(&builds).map(name).collect::<Result<Vec<String>, BlockError>>()?;
         if names.len() != self.meta.mappings.1 as usize {
-            return Err(BlockError::corrupt(MAPPINGS, "it has not as many rows as meta.json says"));
+            return Err(BlockError::corrupt(MAPPINGS_FILE, "it has not as many rows as meta.json says"));
         }
-        Ok(Binaries { mappings, names })
+        Ok(LocationBinaries { mappings, names })
     }
 }
 
-impl Frames {
+impl BlockFrames {
     /// The tree of totals by stack.
     pub(crate) fn tree(&self, totals: &[i64]) -> Tree {
         let stacks = totals.iter().filter(|total| **total != 0).count();
-        let mut tree = tree::Builder::with_room(self.parents.len().min(stacks * NODES_OF_STACK));
+        let mut tree = tree::TreeBuilder::with_capacity(self.parents.len().min(stacks * NODES_PER_STACK));
         let totals = totals.iter().enumerate().filter(|(_, total)| **total != 0);
-        self.draw(&mut tree, totals, |tree, place, &total| tree.add(place, total));
+        self.add_stacks(&mut tree, totals, |tree, place, &total| tree.add(place, total));
         tree.finish()
     }
 
     /// What the trees of any totals look like, of so many stacks.
-    pub(crate) fn shape(&self, stacks: usize) -> Shape {
-        let mut tree = tree::Builder::with_room(self.parents.len());
+    pub(crate) fn shape(&self, stacks: usize) -> TreeShape {
+        let mut tree = tree::TreeBuilder::with_capacity(self.parents.len());
         let mut places = Vec::with_capacity(stacks);
-        self.draw(&mut tree, (0..stacks).map(|stack| (stack, ())), |_, place, ()| places.push(place));
+        self.add_stacks(&mut tree, (0..stacks).map(|stack| (stack, ())), |_, place, ()| places.push(place));
         tree.shape(&places)
     }
 
     /// Draws stacks, and says where each one ends.
-    fn draw<T>(
+    fn add_stacks<T>(
         &self,
-        tree: &mut tree::Builder,
+        tree: &mut tree::TreeBuilder,
         stacks: impl Iterator<Item = (usize, T)>,
-        mut ends: impl FnMut(&mut tree::Builder, u32, T),
+        mut ends: impl FnMut(&mut tree::TreeBuilder, u32, T),
     ) {
-        let mut drawing = Drawing { frames: self, tree, of_functions: vec![NONE; self.name_ends.len()] };
-        let mut places = vec![UNSEEN; self.parents.len()];
+        let mut drawing =
+            FrameTreeBuilder { frames: self, tree, of_functions: vec![NO_ENTRY; self.name_ends.len()] };
+        let mut places = vec![UNVISITED_NODE; self.parents.len()];
         // Names of the nodes without symbols. Consecutive ones of one binary are one node of the tree.
-        let mut binaries = vec![NONE; if self.binaries.mappings.is_empty() { 0 } else { self.parents.len() }];
+        let mut binaries =
+            vec![NO_ENTRY; if self.binaries.mappings.is_empty() { 0 } else { self.parents.len() }];
         let mut path = Vec::new();
         for (stack, with) in stacks {
             let mut at = stack as u32;
-            while places.get(at as usize) == Some(&UNSEEN) {
+            while places.get(at as usize) == Some(&UNVISITED_NODE) {
                 path.push(at);
                 at = self.parents[at as usize];
             }
-            let mut place = places.get(at as usize).copied().unwrap_or(tree::Builder::ROOT);
-            let mut last_binary = binaries.get(at as usize).copied().unwrap_or(NONE);
+            let mut place = places.get(at as usize).copied().unwrap_or(tree::TreeBuilder::ROOT_NODE);
+            let mut last_binary = binaries.get(at as usize).copied().unwrap_or(NO_ENTRY);
             while let Some(node) = path.pop() {
                 let location = self.locations[node as usize];
-                if let Some(name) = drawing.unnamed(location) {
+                if let Some(name) = drawing.binary_name(location) {
                     place = if name == last_binary { place } else { drawing.tree.child(place, name) };
                     last_binary = name;
-                } else if location != NONE {
-                    place = drawing.push_down(place, location);
-                    last_binary = NONE;
+                } else if location != NO_ENTRY {
+                    place = drawing.add_location(place, location);
+                    last_binary = NO_ENTRY;
                 }
                 places[node as usize] = place;
                 if let Some(binary) = binaries.get_mut(node as usize) {
@@ -173,29 +182,29 @@ impl Frames {
 }
 
 /// A tree being drawn.
-struct Drawing<'f> {
-    frames: &'f Frames,
-    tree: &'f mut tree::Builder,
+struct FrameTreeBuilder<'f> {
+    frames: &'f BlockFrames,
+    tree: &'f mut tree::TreeBuilder,
     of_functions: Vec<u32>,
 }
 
-impl Drawing<'_> {
+impl FrameTreeBuilder<'_> {
     /// The name of a location without functions; none if it has some.
-    fn unnamed(&mut self, location: u32) -> Option<u32> {
-        if location == NONE || !self.frames.functions(location as usize).is_empty() {
+    fn binary_name(&mut self, location: u32) -> Option<u32> {
+        if location == NO_ENTRY || !self.frames.functions(location as usize).is_empty() {
             return None;
         }
-        let Binaries { mappings, names } = &self.frames.binaries;
+        let LocationBinaries { mappings, names } = &self.frames.binaries;
         let name = names.get(mappings[location as usize] as usize).map_or("", String::as_str);
-        Some(self.tree.name(if name.is_empty() { UNKNOWN_BINARY } else { name }))
+        Some(self.tree.name(if name.is_empty() { UNKNOWN_BINARY_NAME } else { name }))
     }
 
     /// The place of a location's innermost function, called from `place`.
-    fn push_down(&mut self, mut place: u32, location: u32) -> u32 {
+    fn add_location(&mut self, mut place: u32, location: u32) -> u32 {
         let frames = self.frames;
         for &function in frames.functions(location as usize) {
             let name = &mut self.of_functions[function as usize];
-            if *name == NONE {
+            if *name == NO_ENTRY {
                 let start = if function == 0 { 0 } else { frames.name_ends[function as usize - 1] };
                 *name = self.tree.name(&frames.text[start..frames.name_ends[function as usize]]);
             }

@@ -1,17 +1,17 @@
 //! The index over functions: which services call them.
 
-use athanor_profile::symbols::NONE;
+use athanor_profile::symbols::NO_ENTRY;
 
 use crate::error::BlockError;
 
 /// Pairs that are held at a time.
-const PAIRS: usize = 1 << 20;
+const MAX_PAIRS_IN_MEMORY: usize = 1 << 20;
 
 /// The tree of stacks, as the index sees it.
-pub(crate) trait Nodes {
+pub(crate) trait StackNodes {
     /// How many nodes there are; the first are the leaves of whole stacks, in their order.
     fn count(&self) -> usize;
-    /// The caller of a node, or [`NONE`].
+    /// The caller of a node, or [`NO_ENTRY`].
     fn parent(&self, node: usize) -> u32;
     /// The functions of a node.
     fn functions(&self, node: usize) -> &[u32];
@@ -33,7 +33,7 @@ impl StackSet {
         }
     }
     /// Ascending, each once.
-    pub(crate) fn sorted(mut self) -> Vec<u32> {
+    pub(crate) fn into_sorted(mut self) -> Vec<u32> {
         self.dedup();
         self.stacks
     }
@@ -45,26 +45,26 @@ impl StackSet {
 }
 
 /// Hands out each function with the place of each service that has it in one of its stacks, by both, in pieces.
-pub(crate) fn pairs(
-    nodes: &impl Nodes,
+pub(crate) fn for_each_function_service(
+    nodes: &impl StackNodes,
     functions: usize,
     services: &[(String, Vec<u32>)],
     take: impl FnMut(&[(u32, u32)]) -> Result<(), BlockError>,
 ) -> Result<(), BlockError> {
-    pieces(nodes, functions, services, PAIRS, take)
+    for_each_pair_chunk(nodes, functions, services, MAX_PAIRS_IN_MEMORY, take)
 }
 
 /// All pairs may be very many: so they are counted first, and then made for as many functions at a time as have few.
-fn pieces(
-    nodes: &impl Nodes,
+fn for_each_pair_chunk(
+    nodes: &impl StackNodes,
     functions: usize,
     services: &[(String, Vec<u32>)],
     most: usize,
     mut take: impl FnMut(&[(u32, u32)]) -> Result<(), BlockError>,
 ) -> Result<(), BlockError> {
     let mut counts = vec![0u32; functions];
-    let mut walk = Walk::new(nodes.count(), functions);
-    walk.each(nodes, services, |function, _| counts[function as usize] += 1);
+    let mut walk = ServiceWalk::new(nodes.count(), functions);
+    walk.visit_functions(nodes, services, |function, _| counts[function as usize] += 1);
     let mut pairs: Vec<(u32, u32)> = Vec::new();
     let mut from = 0;
     while from < functions {
@@ -76,7 +76,7 @@ fn pieces(
         let wanted = from as u32..to as u32;
         if held > 0 {
             pairs.clear();
-            walk.each(nodes, services, |function, service| {
+            walk.visit_functions(nodes, services, |function, service| {
                 if wanted.contains(&function) {
                     pairs.push((function, service));
                 }
@@ -90,19 +90,24 @@ fn pieces(
 }
 
 /// Which service has been last at each node and each function. Services are numbered on from walk to walk.
-struct Walk {
+struct ServiceWalk {
     nodes: Vec<u32>,
     functions: Vec<u32>,
     next: u32,
 }
 
-impl Walk {
+impl ServiceWalk {
     fn new(nodes: usize, functions: usize) -> Self {
-        Walk { nodes: vec![NONE; nodes], functions: vec![NONE; functions], next: 0 }
+        ServiceWalk { nodes: vec![NO_ENTRY; nodes], functions: vec![NO_ENTRY; functions], next: 0 }
     }
 
     /// Visits each function of each service once.
-    fn each(&mut self, nodes: &impl Nodes, services: &[(String, Vec<u32>)], mut visit: impl FnMut(u32, u32)) {
+    fn visit_functions(
+        &mut self,
+        nodes: &impl StackNodes,
+        services: &[(String, Vec<u32>)],
+        mut visit: impl FnMut(u32, u32),
+    ) {
         for (place, (_, stacks)) in (0u32..).zip(services) {
             let at = self.next;
             self.next += 1;
@@ -118,7 +123,7 @@ impl Walk {
                         }
                     }
                     match nodes.parent(node) {
-                        NONE => break,
+                        NO_ENTRY => break,
                         parent => node = parent as usize,
                     }
                 }
@@ -138,7 +143,7 @@ mod tests {
         functions: Vec<Vec<u32>>,
     }
 
-    impl Nodes for Tree {
+    impl StackNodes for Tree {
         fn count(&self) -> usize {
             self.parents.len()
         }
@@ -159,7 +164,7 @@ mod tests {
             expected.sort_unstable();
             expected.dedup();
             prop_assert!(set.stacks.len() <= 2 * expected.len() + 1024 + 900);
-            prop_assert_eq!(set.sorted(), expected);
+            prop_assert_eq!(set.into_sorted(), expected);
         }
 
         #[test]
@@ -170,7 +175,7 @@ mod tests {
             most in 1usize..8,
         ) {
             let parent = |(at, index): (usize, &prop::sample::Index)| match index.index(at + 1) {
-                own if own == at => NONE,
+                own if own == at => NO_ENTRY,
                 parent => parent as u32,
             };
             let tree = Tree { parents: parents.iter().enumerate().map(parent).collect(), functions };
@@ -180,7 +185,7 @@ mod tests {
                 let stacks: Vec<u32> = stacks.into_iter().filter(|&stack| (stack as usize) < tree.count()).collect();
                 for &stack in &stacks {
                     let mut node = stack;
-                    while node != NONE {
+                    while node != NO_ENTRY {
                         expected.extend(tree.functions(node as usize).iter().map(|&function| (function, place as u32)));
                         node = tree.parent(node as usize);
                     }
@@ -188,7 +193,7 @@ mod tests {
                 named.push((place.to_string(), stacks));
             }
             let mut seen = Vec::new();
-            pieces(&tree, 9, &named, most, |pairs| {
+            for_each_pair_chunk(&tree, 9, &named, most, |pairs| {
                 assert!(!pairs.is_empty() && pairs.len() <= most);
                 seen.extend_from_slice(pairs);
                 Ok(())

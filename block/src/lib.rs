@@ -7,9 +7,9 @@
 //! ```
 //!
 //! Ids are dense and local to the block; each tenant's are one run of them, so the files join as they lie, and
-//! no row group mixes tenants. [`Builder`] makes a block from profiles in any order, [`write_held`] from those in
+//! no row group mixes tenants. [`BlockBuilder`] makes a block from profiles in any order, [`write_from_memory`] from those in
 //! memory, [`merge`] from other blocks, in bounded memory. [`Block`] reads one: no byte is used before the checksum
-//! of its page was right. [`PartSource`] answers queries from one tenant's part.
+//! of its page was right. [`TenantBlockSource`] answers queries from one tenant's part.
 //!
 //! | file | a row is |
 //! |---|---|
@@ -28,37 +28,40 @@ mod build;
 mod columns;
 mod duplicates;
 mod error;
+mod file_ranges;
 mod folder;
 mod frames;
-mod held;
 mod index;
+mod memory_profiles;
 mod merge;
 mod meta;
-mod moments;
 mod names;
-mod number;
-mod order;
 mod pages;
-mod reach;
 mod read;
-mod request;
+mod row_sorter;
+mod sample_rows;
 mod scan;
 mod source;
+mod stack_numbering;
+mod timestamps;
 mod verify;
 mod write;
 
-pub use athanor_profile::Request;
-pub use athanor_profile::series::{ProfileRow, Series};
-pub use build::{Builder, Counts, Scratch};
+pub use athanor_profile::SpanContext;
+pub use athanor_profile::series::{ProfileRow, ProfileSeries};
+pub use build::{BlockBuilder, BuildCounts, ScratchFactory};
 pub use error::BlockError;
-pub use folder::{Folder, LocalFolder, MemoryFolder, PAGE};
-pub use held::{EachRow, Held, HeldRow, write_held};
-pub use merge::{FAN_IN, Making, make, merge, merge_all, rounds};
-pub use meta::{
-    FILES, FORMAT, FUNCTIONS, FileMeta, LOCATIONS, LogRange, MAPPINGS, MAX_META, META, Meta, Origin,
-    PROFILES, ROLLUP, Run, SAMPLES, SERIES, STACKS, TenantMeta,
+pub use file_ranges::{
+    FileRanges, MAX_FETCH_GAP_BYTES, ProfileProjection, RowProjection, align_to_pages, footer_range,
 };
-pub use names::Names;
-pub use reach::{Extents, NEAR, ProfileColumns, Rows, in_pages, tail_of};
-pub use read::{Block, Part, Rollup};
-pub use source::PartSource;
+pub use folder::{BlockFolder, LocalFolder, MemoryFolder, PAGE_BYTES};
+pub use memory_profiles::{MemoryProfiles, MemoryRow, MemoryRowVisitor, write_from_memory};
+pub use merge::{MERGE_FAN_IN, MergeOutput, merge, merge_all, merge_into, merge_round_count};
+pub use meta::{
+    BlockMeta, BlockOrigin, FORMAT_VERSION, FUNCTIONS_FILE, FileMeta, IdRange, LOCATIONS_FILE, LogRange,
+    MAPPINGS_FILE, MAX_META_BYTES, META_FILE, PARQUET_FILES, PROFILES_FILE, ROLLUP_FILE, SAMPLES_FILE,
+    SERIES_FILE, STACKS_FILE, TenantMeta,
+};
+pub use names::BlockNames;
+pub use read::{Block, RollupRows, TenantBlock};
+pub use source::TenantBlockSource;

@@ -6,32 +6,32 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::Arc;
 
 use athanor_profile::Dictionary;
-use athanor_profile::hash::Hash;
+use athanor_profile::hash::ContentHash;
 
-use crate::build::Scratch;
+use crate::build::ScratchFactory;
 use crate::columns::TableReader;
 use crate::duplicates::DuplicateIds;
 use crate::error::BlockError;
-use crate::folder::Folder;
-use crate::meta::{Meta, Origin, Run, SAMPLES};
-use crate::moments::MomentReader;
-use crate::read::{Block, Part};
-use crate::request::{OptionalColumns, ProfileRows, Row};
-use crate::scan::{Batch, Columns, unknown_stack};
-use crate::write::Writer;
-use athanor_profile::series::{ProfileRow, Series};
+use crate::folder::BlockFolder;
+use crate::meta::{BlockMeta, BlockOrigin, IdRange, SAMPLES_FILE};
+use crate::read::{Block, TenantBlock};
+use crate::sample_rows::{OptionalColumns, ProfileRows, SampleRow};
+use crate::scan::{SampleBatch, SampleReaders, unknown_stack_error};
+use crate::timestamps::TimestampReader;
+use crate::write::BlockWriter;
+use athanor_profile::series::{ProfileRow, ProfileSeries};
 
 /// Blocks merged at once. More are merged in rounds, so that memory does not grow with their number.
-pub const FAN_IN: usize = 32;
+pub const MERGE_FAN_IN: usize = 32;
 
 /// Sample rows held of each input.
-const AHEAD: usize = 8 * 1024;
+const READ_AHEAD_ROWS: usize = 8 * 1024;
 
 /// How often each sample is read where so many blocks are merged.
-pub fn rounds(mut blocks: usize) -> u64 {
+pub fn merge_round_count(mut blocks: usize) -> u64 {
     let mut rounds = 1;
-    while blocks > FAN_IN {
-        blocks = blocks.div_ceil(FAN_IN);
+    while blocks > MERGE_FAN_IN {
+        blocks = blocks.div_ceil(MERGE_FAN_IN);
         rounds += 1;
     }
     rounds
@@ -39,40 +39,46 @@ pub fn rounds(mut blocks: usize) -> u64 {
 
 /// What a merge makes.
 #[derive(Clone, Debug, Default)]
-pub struct Making {
+pub struct MergeOutput {
     /// The name of the block.
     pub id: String,
     /// What it holds of logs, and what it is made of: where it takes the places of blocks of a catalogue.
-    pub origin: Option<Origin>,
+    pub origin: Option<BlockOrigin>,
     /// Whose rows it holds; none for all.
     pub tenants: Option<BTreeSet<String>>,
 }
 
 /// Merges any number of blocks into an empty folder, and reports to `progress` how many samples were read.
 pub fn merge_all(
-    folder: &dyn Folder,
+    folder: &dyn BlockFolder,
     id: &str,
     blocks: Vec<Block>,
-    scratch: &mut Scratch<'_>,
+    scratch: &mut ScratchFactory<'_>,
     progress: &mut dyn FnMut(u64),
-) -> Result<Meta, BlockError> {
-    make(folder, &Making { id: id.to_owned(), ..Making::default() }, blocks, scratch, progress)
+) -> Result<BlockMeta, BlockError> {
+    merge_into(
+        folder,
+        &MergeOutput { id: id.to_owned(), ..MergeOutput::default() },
+        blocks,
+        scratch,
+        progress,
+    )
 }
 
 /// Merges any number of blocks, or some tenants' rows of them, into an empty folder. Of profiles of one id a tenant
 /// keeps one, in whichever series the copies are [INV-20].
-pub fn make(
-    folder: &dyn Folder,
-    making: &Making,
+pub fn merge_into(
+    folder: &dyn BlockFolder,
+    making: &MergeOutput,
     mut blocks: Vec<Block>,
-    scratch: &mut Scratch<'_>,
+    scratch: &mut ScratchFactory<'_>,
     progress: &mut dyn FnMut(u64),
-) -> Result<Meta, BlockError> {
-    let between = Making { origin: None, ..making.clone() };
-    while blocks.len() > FAN_IN {
+) -> Result<BlockMeta, BlockError> {
+    let between = MergeOutput { origin: None, ..making.clone() };
+    while blocks.len() > MERGE_FAN_IN {
         let mut merged = Vec::new();
-        for round in blocks.chunks(FAN_IN) {
-            let folder: Arc<dyn Folder> = scratch().map_err(BlockError::io("a run"))?;
+        for round in blocks.chunks(MERGE_FAN_IN) {
+            let folder: Arc<dyn BlockFolder> = scratch().map_err(BlockError::io("a run"))?;
             merge_round(folder.as_ref(), &between, round, progress)?;
             merged.push(Block::open(folder)?);
         }
@@ -82,36 +88,37 @@ pub fn make(
 }
 
 /// Merges blocks into an empty folder. Profiles of equal id are kept once [INV-20].
-pub fn merge(folder: &dyn Folder, id: &str, blocks: &[Block]) -> Result<Meta, BlockError> {
-    merge_round(folder, &Making { id: id.to_owned(), ..Making::default() }, blocks, &mut |_| ())
+pub fn merge(folder: &dyn BlockFolder, id: &str, blocks: &[Block]) -> Result<BlockMeta, BlockError> {
+    merge_round(folder, &MergeOutput { id: id.to_owned(), ..MergeOutput::default() }, blocks, &mut |_| ())
 }
 
 fn merge_round(
-    folder: &dyn Folder,
-    making: &Making,
+    folder: &dyn BlockFolder,
+    making: &MergeOutput,
     blocks: &[Block],
     progress: &mut dyn FnMut(u64),
-) -> Result<Meta, BlockError> {
+) -> Result<BlockMeta, BlockError> {
     let all = blocks.iter().flat_map(|block| &block.meta().tenants).map(|part| part.tenant.as_str());
     let is_wanted = |tenant: &&str| making.tenants.as_ref().is_none_or(|wanted| wanted.contains(*tenant));
     let tenants: BTreeSet<&str> = all.filter(is_wanted).collect();
     let mut columns = OptionalColumns::default();
     for block in blocks {
-        columns = columns.or(block.table(SAMPLES)?.columns());
+        columns = columns.union(block.open_table(SAMPLES_FILE)?.columns());
     }
-    let mut writer = Writer::create(folder, &making.id, columns)?;
-    writer.cut_from(making.origin.clone());
+    let mut writer = BlockWriter::create(folder, &making.id, columns)?;
+    writer.set_origin(making.origin.clone());
     for tenant in tenants {
-        let parts: Vec<Part<'_>> = blocks.iter().filter_map(|block| block.part(tenant).ok()).collect();
+        let parts: Vec<TenantBlock<'_>> =
+            blocks.iter().filter_map(|block| block.tenant_block(tenant).ok()).collect();
         merge_tenant(&mut writer, tenant, &parts, progress)?;
     }
     writer.finish()
 }
 
 fn merge_tenant(
-    writer: &mut Writer<'_>,
+    writer: &mut BlockWriter<'_>,
     tenant: &str,
-    parts: &[Part<'_>],
+    parts: &[TenantBlock<'_>],
     progress: &mut dyn FnMut(u64),
 ) -> Result<(), BlockError> {
     let mut dictionary = Dictionary::default();
@@ -122,36 +129,36 @@ fn merge_tenant(
     let mut of_leaf = Vec::new();
     let mut of_inputs = Vec::with_capacity(parts.len());
     for part in parts {
-        let stacks = part.adopt(&mut dictionary, &mut of_leaf)?;
+        let stacks = part.intern_names(&mut dictionary, &mut of_leaf)?;
         popularity.resize(dictionary.stacks.len(), 0);
-        let rollup = part.rollup()?;
+        let rollup = part.read_rollup()?;
         for (&stack, &samples) in rollup.stack.iter().zip(&rollup.samples) {
             popularity[stacks[stack as usize] as usize] += u64::from(samples);
         }
         of_inputs.push(stacks);
     }
-    let mut out = writer.tenant(tenant, &series, &dictionary, &popularity)?;
+    let mut out = writer.begin_tenant(tenant, &series, &dictionary, &popularity)?;
     drop(dictionary);
     let mut inputs = Vec::with_capacity(parts.len());
     for ((part, mut stacks), profiles) in parts.iter().zip(of_inputs).zip(profiles) {
-        stacks.iter_mut().for_each(|stack| *stack = out.number(*stack));
-        inputs.push(Input::open(part, stacks, profiles)?);
+        stacks.iter_mut().for_each(|stack| *stack = out.stack_number(*stack));
+        inputs.push(MergeInput::open(part, stacks, profiles)?);
     }
-    let mut next: BinaryHeap<Waiting> = inputs
+    let mut next: BinaryHeap<MergeHeapEntry> = inputs
         .iter()
         .enumerate()
-        .filter_map(|(at, input)| Some(Reverse((input.peek()?.order(), at))))
+        .filter_map(|(at, input)| Some(Reverse((input.peek_profile()?.order(), at))))
         .collect();
     let mut of_profile = ProfileRows::default();
     while let Some(Reverse((_, at))) = next.pop() {
         let input = &mut inputs[at];
-        let mut profile = input.take(&mut of_profile)?;
+        let mut profile = input.take_profile(&mut of_profile)?;
         progress(of_profile.rows.len() as u64);
-        if duplicates.take(&profile) {
+        if duplicates.take_kept(&profile) {
             profile.series = output_series[profile.series as usize];
-            out.profile(profile, &mut of_profile)?;
+            out.add_profile(profile, &mut of_profile)?;
         }
-        if let Some(profile) = input.peek() {
+        if let Some(profile) = input.peek_profile() {
             next.push(Reverse((profile.order(), at)));
         }
     }
@@ -159,11 +166,11 @@ fn merge_tenant(
 }
 
 /// Reads the series of all parts, in order, and the profiles of each part, which name series by their place among those.
-fn read_index(parts: &[Part<'_>]) -> Result<(Vec<Series>, Vec<Vec<ProfileRow>>), BlockError> {
-    let mut places: BTreeMap<Series, u32> = BTreeMap::new();
+fn read_index(parts: &[TenantBlock<'_>]) -> Result<(Vec<ProfileSeries>, Vec<Vec<ProfileRow>>), BlockError> {
+    let mut places: BTreeMap<ProfileSeries, u32> = BTreeMap::new();
     let mut series_of_parts = Vec::with_capacity(parts.len());
     for part in parts {
-        let series = part.series()?;
+        let series = part.read_series()?;
         places.extend(series.iter().map(|series| (series.clone(), 0)));
         series_of_parts.push(series);
     }
@@ -171,7 +178,7 @@ fn read_index(parts: &[Part<'_>]) -> Result<(Vec<Series>, Vec<Vec<ProfileRow>>),
     let mut profiles_of_parts = Vec::with_capacity(parts.len());
     for (part, series) in parts.iter().zip(series_of_parts) {
         let places: Vec<u32> = series.iter().map(|series| places[series]).collect();
-        let mut profiles = part.profiles()?;
+        let mut profiles = part.read_all_profiles()?;
         profiles.iter_mut().for_each(|profile| profile.series = places[profile.series as usize]);
         profiles_of_parts.push(profiles);
     }
@@ -181,10 +188,10 @@ fn read_index(parts: &[Part<'_>]) -> Result<(Vec<Series>, Vec<Vec<ProfileRow>>),
 /// Drops series of which all profiles are dropped duplicates. Returns the others, and for each place before its place
 /// among those.
 fn used_series(
-    all_series: Vec<Series>,
+    all_series: Vec<ProfileSeries>,
     profiles: &[Vec<ProfileRow>],
     duplicates: &DuplicateIds,
-) -> (Vec<Series>, Vec<u32>) {
+) -> (Vec<ProfileSeries>, Vec<u32>) {
     let mut is_used = vec![false; all_series.len()];
     for profile in profiles.iter().flatten().filter(|profile| duplicates.is_kept(profile)) {
         is_used[profile.series as usize] = true;
@@ -201,50 +208,50 @@ fn used_series(
 }
 
 /// The order of an input's next profile, and the input; the least comes first.
-type Waiting = Reverse<((u32, i64, Hash), usize)>;
+type MergeHeapEntry = Reverse<((u32, i64, ContentHash), usize)>;
 
 /// One input's profiles and sample rows, in order.
-struct Input {
+struct MergeInput {
     profiles: std::vec::IntoIter<ProfileRow>,
     table: Arc<TableReader>,
     groups: std::ops::Range<usize>,
-    columns: Option<(Columns, usize)>,
+    columns: Option<(SampleReaders, usize)>,
     /// Of the group that the batch is of. A row may say many moments: so they are read no earlier than they are needed.
-    moments: Option<MomentReader>,
-    batch: Batch,
+    moments: Option<TimestampReader>,
+    batch: SampleBatch,
     at: usize,
     /// Ids of the input's stacks.
-    run: Run,
+    run: IdRange,
     /// From the input's stacks to the output's.
     merged: Vec<u32>,
 }
 
-impl Input {
-    fn open(part: &Part<'_>, merged: Vec<u32>, profiles: Vec<ProfileRow>) -> Result<Self, BlockError> {
-        Ok(Input {
+impl MergeInput {
+    fn open(part: &TenantBlock<'_>, merged: Vec<u32>, profiles: Vec<ProfileRow>) -> Result<Self, BlockError> {
+        Ok(MergeInput {
             profiles: profiles.into_iter(),
-            table: part.samples()?,
-            groups: part.groups(SAMPLES).range(),
+            table: part.samples_table()?,
+            groups: part.row_groups(SAMPLES_FILE).range(),
             columns: None,
             moments: None,
-            batch: Batch::default(),
+            batch: SampleBatch::default(),
             at: 0,
-            run: Run(part.meta.nodes.0, part.meta.stacks),
+            run: IdRange(part.meta.nodes.0, part.meta.stacks),
             merged,
         })
     }
 
-    fn peek(&self) -> Option<&ProfileRow> {
+    fn peek_profile(&self) -> Option<&ProfileRow> {
         self.profiles.as_slice().first()
     }
 
     /// The next profile; its rows, with what they refer to, replace what is given.
-    fn take(&mut self, of_profile: &mut ProfileRows) -> Result<ProfileRow, BlockError> {
+    fn take_profile(&mut self, of_profile: &mut ProfileRows) -> Result<ProfileRow, BlockError> {
         of_profile.clear();
         let ProfileRows { rows, requests, moments } = of_profile;
         let profile = self.profiles.next().expect("the caller peeked");
         let mut missing = profile.samples as usize;
-        rows.reserve(missing.min(AHEAD));
+        rows.reserve(missing.min(READ_AHEAD_ROWS));
         while missing > 0 {
             if self.at == self.batch.stacks.len() {
                 self.refill()?;
@@ -255,8 +262,8 @@ impl Input {
                 self.batch.stacks[range.clone()].iter().zip(&self.batch.values[range.clone()])
             {
                 let place = (stack as u32).wrapping_sub(self.run.0) as usize;
-                let Some(&stack) = self.merged.get(place) else { return Err(unknown_stack(stack)) };
-                rows.push(Row { stack, request: 0, value });
+                let Some(&stack) = self.merged.get(place) else { return Err(unknown_stack_error(stack)) };
+                rows.push(SampleRow { stack, request: 0, value });
             }
             if let Some(named) = self.batch.requests.get(range) {
                 let first = rows.len() - count;
@@ -281,14 +288,16 @@ impl Input {
         let (mut columns, left) = match self.columns.take() {
             Some(columns) => columns,
             None => {
-                let group =
-                    self.groups.next().ok_or_else(|| BlockError::corrupt(SAMPLES, "it has too few rows"))?;
-                self.moments = MomentReader::open(&self.table, group)?;
+                let group = self
+                    .groups
+                    .next()
+                    .ok_or_else(|| BlockError::corrupt(SAMPLES_FILE, "it has too few rows"))?;
+                self.moments = TimestampReader::open(&self.table, group)?;
                 let requests = self.table.columns().requests;
-                (Columns::open(&self.table, group, requests)?, self.table.rows(group)?)
+                (SampleReaders::open(&self.table, group, requests)?, self.table.rows(group)?)
             }
         };
-        let count = AHEAD.min(left);
+        let count = READ_AHEAD_ROWS.min(left);
         columns.read(count, &mut self.batch)?;
         self.at = 0;
         if left > count {

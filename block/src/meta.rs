@@ -4,43 +4,52 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::columns::ROWS_OF_BYTE;
+use crate::columns::MAX_ROWS_PER_FILE_BYTE;
 use crate::error::BlockError;
-use crate::folder::PAGE;
+use crate::folder::PAGE_BYTES;
 
 /// The latest format that this program writes: that of blocks whose samples have timestamps.
-pub const FORMAT: u32 = 3;
+pub const FORMAT_VERSION: u32 = 3;
 /// The format of all other blocks, which earlier versions read as well.
-pub(crate) const WITHOUT_TIMESTAMPS: u32 = 2;
+pub(crate) const FORMAT_WITHOUT_TIMESTAMPS: u32 = 2;
 /// The file's name.
-pub const META: &str = "meta.json";
+pub const META_FILE: &str = "meta.json";
 /// Most bytes of a file's end that `meta.json` holds as well.
-const MAX_TAIL: usize = PAGE;
+const MAX_TAIL_BYTES: usize = PAGE_BYTES;
 /// Most bytes of `meta.json` that are read.
-pub const MAX_META: u64 = 64 << 20;
+pub const MAX_META_BYTES: u64 = 64 << 20;
 
 /// The Parquet files of every block.
-pub const FILES: [&str; 9] =
-    [SERIES, PROFILES, SAMPLES, STACKS, LOCATIONS, FUNCTIONS, MAPPINGS, ROLLUP, INDEX];
+pub const PARQUET_FILES: [&str; 9] = [
+    SERIES_FILE,
+    PROFILES_FILE,
+    SAMPLES_FILE,
+    STACKS_FILE,
+    LOCATIONS_FILE,
+    FUNCTIONS_FILE,
+    MAPPINGS_FILE,
+    ROLLUP_FILE,
+    INDEX_FILE,
+];
 /// Series: labels and type.
-pub const SERIES: &str = "series.parquet";
+pub const SERIES_FILE: &str = "series.parquet";
 /// Profiles: series, time, id.
-pub const PROFILES: &str = "profiles.parquet";
+pub const PROFILES_FILE: &str = "profiles.parquet";
 /// Samples: profile, stack, value.
-pub const SAMPLES: &str = "samples.parquet";
+pub const SAMPLES_FILE: &str = "samples.parquet";
 /// Stacks: a tree of parent pointers.
-pub const STACKS: &str = "stacks.parquet";
+pub const STACKS_FILE: &str = "stacks.parquet";
 /// Locations, a row for each line.
-pub const LOCATIONS: &str = "locations.parquet";
+pub const LOCATIONS_FILE: &str = "locations.parquet";
 /// Functions.
-pub const FUNCTIONS: &str = "functions.parquet";
+pub const FUNCTIONS_FILE: &str = "functions.parquet";
 /// Mappings with build ids.
-pub const MAPPINGS: &str = "mappings.parquet";
+pub const MAPPINGS_FILE: &str = "mappings.parquet";
 /// Totals by series and stack.
-pub const ROLLUP: &str = "rollup.parquet";
+pub const ROLLUP_FILE: &str = "rollup.parquet";
 
 /// Which services call which function.
-pub const INDEX: &str = "index.parquet";
+pub const INDEX_FILE: &str = "index.parquet";
 
 /// What is known of one file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,12 +69,13 @@ pub struct FileMeta {
 impl FileMeta {
     /// The end of the file, if it is here, and the byte at which it begins.
     pub(crate) fn tail(&self) -> Option<(u64, Vec<u8>)> {
-        let plain = zstd::bulk::decompress(&self.tail, MAX_TAIL).ok().filter(|plain| !plain.is_empty())?;
+        let plain =
+            zstd::bulk::decompress(&self.tail, MAX_TAIL_BYTES).ok().filter(|plain| !plain.is_empty())?;
         Some((self.bytes.checked_sub(plain.len() as u64)?, plain))
     }
 
     pub(crate) fn set_tail(&mut self, plain: &[u8]) {
-        if plain.len() <= MAX_TAIL {
+        if plain.len() <= MAX_TAIL_BYTES {
             self.tail = zstd::bulk::compress(plain, 3).unwrap_or_default();
         }
     }
@@ -73,14 +83,14 @@ impl FileMeta {
 
 /// Consecutive ids or row groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Run(
+pub struct IdRange(
     /// The first.
     pub u32,
     /// How many.
     pub u32,
 );
 
-impl Run {
+impl IdRange {
     /// The ids.
     pub fn range(self) -> std::ops::Range<usize> {
         self.0 as usize..self.0 as usize + self.1 as usize
@@ -98,23 +108,23 @@ pub struct TenantMeta {
     /// Time of the latest profile.
     pub max_time: i64,
     /// Ids in `series.parquet`.
-    pub series: Run,
+    pub series: IdRange,
     /// Ids in `profiles.parquet`.
-    pub profiles: Run,
+    pub profiles: IdRange,
     /// Rows in `samples.parquet`.
     pub samples: u64,
     /// Ids in `stacks.parquet`: whole stacks first, by falling popularity, then the frames between.
-    pub nodes: Run,
+    pub nodes: IdRange,
     /// How many of the nodes are whole stacks.
     pub stacks: u32,
     /// Ids in `locations.parquet`.
-    pub locations: Run,
+    pub locations: IdRange,
     /// Ids in `functions.parquet`.
-    pub functions: Run,
+    pub functions: IdRange,
     /// Ids in `mappings.parquet`.
-    pub mappings: Run,
-    /// Row groups of each file, in the order of [`FILES`].
-    pub groups: [Run; FILES.len()],
+    pub mappings: IdRange,
+    /// Row groups of each file, in the order of [`PARQUET_FILES`].
+    pub groups: [IdRange; PARQUET_FILES.len()],
 }
 
 /// Entries of a shard's log after one index and up to another.
@@ -135,7 +145,7 @@ pub struct LogRange {
 /// it learns of it again, and of what it has replaced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Origin {
+pub struct BlockOrigin {
     /// Whose: 32 hexadecimal digits.
     pub cluster: String,
     /// The shard.
@@ -168,14 +178,14 @@ fn is_cut(level: &u8) -> bool {
 /// What a block says of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Meta {
+pub struct BlockMeta {
     /// The format's version.
     pub format: u32,
     /// The block's id.
     pub id: String,
     /// Where it was cut; none for a block that was made otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub origin: Option<Origin>,
+    pub origin: Option<BlockOrigin>,
     /// The parts, by tenant.
     pub tenants: Vec<TenantMeta>,
     /// The files.
@@ -185,38 +195,39 @@ pub struct Meta {
 /// As it lies on disk: the meta with a checksum of its own.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Sealed {
+struct ChecksummedMeta {
     checksum: String,
     meta: Box<serde_json::value::RawValue>,
 }
 
 /// Only what must be understood before the rest is.
 #[derive(Deserialize)]
-struct Version {
+struct MetaVersion {
     format: u32,
 }
 
-impl Meta {
+impl BlockMeta {
     /// The file's bytes.
     pub fn encode(&self) -> Vec<u8> {
         let meta = serde_json::value::to_raw_value(self).expect("a meta has only strings for keys");
         let checksum = checksum(meta.get());
-        serde_json::to_vec(&Sealed { checksum, meta }).expect("a meta has only strings for keys")
+        serde_json::to_vec(&ChecksummedMeta { checksum, meta }).expect("a meta has only strings for keys")
     }
     /// Parses and checks the file's bytes.
     pub fn decode(bytes: &[u8]) -> Result<Self, BlockError> {
         let wrong = |why: String| BlockError::Meta { why };
-        let sealed: Sealed = serde_json::from_slice(bytes).map_err(|error| wrong(error.to_string()))?;
+        let sealed: ChecksummedMeta =
+            serde_json::from_slice(bytes).map_err(|error| wrong(error.to_string()))?;
         let text = sealed.meta.get();
         let seen = checksum(text);
         if seen != sealed.checksum {
             return Err(wrong(format!("its checksum is {seen}, it says {}", sealed.checksum)));
         }
-        let version: Version = serde_json::from_str(text).map_err(|error| wrong(error.to_string()))?;
-        if version.format > FORMAT {
-            return Err(BlockError::NewerFormat { seen: version.format, known: FORMAT });
+        let version: MetaVersion = serde_json::from_str(text).map_err(|error| wrong(error.to_string()))?;
+        if version.format > FORMAT_VERSION {
+            return Err(BlockError::NewerFormat { seen: version.format, known: FORMAT_VERSION });
         }
-        let meta: Meta = serde_json::from_str(text).map_err(|error| wrong(error.to_string()))?;
+        let meta: BlockMeta = serde_json::from_str(text).map_err(|error| wrong(error.to_string()))?;
         meta.check().map_err(wrong)?;
         Ok(meta)
     }
@@ -233,7 +244,7 @@ impl Meta {
         self.files.get(name).ok_or_else(|| BlockError::Meta { why: format!("it does not list {name}") })
     }
     fn check(&self) -> Result<(), String> {
-        if let Some(Origin { level, further, inputs, .. }) = &self.origin {
+        if let Some(BlockOrigin { level, further, inputs, .. }) = &self.origin {
             let agrees =
                 if *level == 0 { further.is_empty() && inputs.is_empty() } else { !inputs.is_empty() };
             if !agrees {
@@ -243,15 +254,15 @@ impl Meta {
                 ));
             }
         }
-        for name in FILES {
+        for name in PARQUET_FILES {
             let file = self.files.get(name).ok_or_else(|| format!("it does not list {name}"))?;
-            let pages = file.bytes.div_ceil(PAGE as u64);
+            let pages = file.bytes.div_ceil(PAGE_BYTES as u64);
             if file.checksums.len() as u64 != pages {
                 let seen = file.checksums.len();
                 return Err(format!("{name} has {pages} pages of 64 KiB and {seen} checksums"));
             }
         }
-        if let Some(name) = self.files.keys().find(|name| !FILES.contains(&name.as_str())) {
+        if let Some(name) = self.files.keys().find(|name| !PARQUET_FILES.contains(&name.as_str())) {
             return Err(format!("it lists {name:?}, which is no file of a block"));
         }
         let mut next = TenantMeta::default();
@@ -281,17 +292,17 @@ impl Meta {
     fn check_rows(&self) -> Result<(), String> {
         for tenant in &self.tenants {
             let ids = [
-                (SERIES, tenant.series),
-                (PROFILES, tenant.profiles),
-                (STACKS, tenant.nodes),
-                (LOCATIONS, tenant.locations),
-                (FUNCTIONS, tenant.functions),
-                (MAPPINGS, tenant.mappings),
+                (SERIES_FILE, tenant.series),
+                (PROFILES_FILE, tenant.profiles),
+                (STACKS_FILE, tenant.nodes),
+                (LOCATIONS_FILE, tenant.locations),
+                (FUNCTIONS_FILE, tenant.functions),
+                (MAPPINGS_FILE, tenant.mappings),
             ];
             let rows = ids.map(|(file, run)| (file, u64::from(run.0) + u64::from(run.1)));
-            for (file, rows) in rows.into_iter().chain([(SAMPLES, tenant.samples)]) {
+            for (file, rows) in rows.into_iter().chain([(SAMPLES_FILE, tenant.samples)]) {
                 let bytes = self.files[file].bytes;
-                if rows > bytes.saturating_mul(ROWS_OF_BYTE) {
+                if rows > bytes.saturating_mul(MAX_ROWS_PER_FILE_BYTE) {
                     return Err(format!("{bytes} bytes of {file} cannot hold {rows} rows"));
                 }
             }
@@ -301,7 +312,7 @@ impl Meta {
 }
 
 fn checksum(text: &str) -> String {
-    format!("{:032x}", athanor_profile::hash::bytes(text.as_bytes()))
+    format!("{:032x}", athanor_profile::hash::hash_bytes(text.as_bytes()))
 }
 
 mod base64_text {

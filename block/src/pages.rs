@@ -10,12 +10,12 @@ use parquet::data_type::DataType;
 use parquet::file::page_index::column_index::ColumnIndexMetaData;
 use parquet::file::page_index::offset_index::PageLocation;
 
-use crate::columns::{TableReader, guarded};
+use crate::columns::{TableReader, catch_parquet_panic};
 use crate::error::BlockError;
 
 impl TableReader {
     /// The pages of a column, if they are listed.
-    fn pages(&self, group: usize, column: usize) -> Option<&[PageLocation]> {
+    fn page_locations(&self, group: usize, column: usize) -> Option<&[PageLocation]> {
         let index = self.metadata.page_index()?;
         Some(index.offset_index(group, column)?.page_locations().as_slice())
     }
@@ -29,9 +29,9 @@ impl TableReader {
     ) -> Result<Vec<Range<u64>>, BlockError> {
         let all = self.rows(group)?;
         let chunk = self.metadata.row_group(group).column(column);
-        let (start, length) = guarded(self.file, || Ok(chunk.byte_range()))?;
+        let (start, length) = catch_parquet_panic(self.file, || Ok(chunk.byte_range()))?;
         let whole = start..start.saturating_add(length);
-        let Some(pages) = self.pages(group, column) else { return Ok(vec![whole]) };
+        let Some(pages) = self.page_locations(group, column) else { return Ok(vec![whole]) };
         let offset = |page: &PageLocation| u64::try_from(page.offset).unwrap_or(u64::MAX);
         let mut bytes = Vec::new();
         // What stands before the first page is the dictionary.
@@ -39,7 +39,7 @@ impl TableReader {
             Some(first) if first > start && first <= whole.end => bytes.push(start..first),
             _ => {}
         }
-        for (page, of_page) in pages.iter().zip(rows_of_pages(pages, all)) {
+        for (page, of_page) in pages.iter().zip(page_row_ranges(pages, all)) {
             if rows.iter().any(|rows| rows.start < of_page.end && of_page.start < rows.end) {
                 let (from, size) = (offset(page), u64::try_from(page.compressed_page_size).unwrap_or(0));
                 bytes.push(from..from.saturating_add(size));
@@ -50,7 +50,7 @@ impl TableReader {
 
     /// The rows of those pages that may hold one of the values that are wanted, of a column of 32-bit numbers. Where
     /// pages do not say what they hold, all rows.
-    pub(crate) fn rows_with(
+    pub(crate) fn rows_of_matching_pages(
         &self,
         group: usize,
         column: usize,
@@ -58,7 +58,7 @@ impl TableReader {
     ) -> Result<Vec<Range<usize>>, BlockError> {
         let all = self.rows(group)?;
         let said = || {
-            let pages = self.pages(group, column)?;
+            let pages = self.page_locations(group, column)?;
             match self.metadata.page_index()?.column_index(group, column)? {
                 ColumnIndexMetaData::INT32(values) if values.num_pages() == pages.len() as u64 => {
                     Some((pages, values))
@@ -68,7 +68,7 @@ impl TableReader {
         };
         let Some((pages, values)) = said() else { return Ok(std::iter::once(0..all).collect()) };
         let mut rows: Vec<Range<usize>> = Vec::new();
-        for (page, of_page) in rows_of_pages(pages, all).enumerate() {
+        for (page, of_page) in page_row_ranges(pages, all).enumerate() {
             let (least, most) = (values.min_value(page), values.max_value(page));
             if least.zip(most).is_some_and(|(&least, &most)| !wanted(least, most)) {
                 continue;
@@ -82,25 +82,25 @@ impl TableReader {
     }
 
     /// Some rows of a column without levels.
-    pub(crate) fn column_rows<T: DataType>(
+    pub(crate) fn read_column_rows<T: DataType>(
         &self,
         group: usize,
         column: usize,
         rows: &[Range<usize>],
     ) -> Result<Vec<T::T>, BlockError> {
-        let mut reader = get_typed_column_reader::<T>(self.reader(group, column)?);
+        let mut reader = get_typed_column_reader::<T>(self.column_reader(group, column)?);
         let early = || BlockError::corrupt(self.file, format!("column {column} ends early"));
         let (mut values, mut at) = (Vec::new(), 0);
         for rows in rows {
             let skip = rows.start.checked_sub(at).ok_or_else(early)?;
-            if skip > 0 && guarded(self.file, || reader.skip_records(skip))? != skip {
+            if skip > 0 && catch_parquet_panic(self.file, || reader.skip_records(skip))? != skip {
                 return Err(early());
             }
             let wanted = values.len() + (rows.end - rows.start);
             while values.len() < wanted {
                 let left = wanted - values.len();
                 let (records, _, _) =
-                    guarded(self.file, || reader.read_records(left, None, None, &mut values))?;
+                    catch_parquet_panic(self.file, || reader.read_records(left, None, None, &mut values))?;
                 if records == 0 {
                     return Err(early());
                 }
@@ -112,7 +112,7 @@ impl TableReader {
 }
 
 /// The rows of each page: up to the first of the next one.
-fn rows_of_pages(pages: &[PageLocation], all: usize) -> impl Iterator<Item = Range<usize>> {
+fn page_row_ranges(pages: &[PageLocation], all: usize) -> impl Iterator<Item = Range<usize>> {
     let first = move |page: &PageLocation| usize::try_from(page.first_row_index).unwrap_or(all).min(all);
     let next = pages.iter().skip(1).map(first).chain([all]);
     pages.iter().map(first).zip(next).map(|(from, to)| from..to.max(from))

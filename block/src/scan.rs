@@ -6,65 +6,65 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use athanor_chassis::compute::{Compute, ComputeError};
-use athanor_profile::Request;
+use athanor_chassis::compute::{ComputeError, ComputePool};
+use athanor_profile::SpanContext;
 use parquet::column::reader::{ColumnReaderImpl, get_typed_column_reader};
 use parquet::data_type::{DataType, FixedLenByteArray, FixedLenByteArrayType, Int32Type, Int64Type};
 
-use crate::columns::{PAGE_ROWS, TableReader, guarded};
+use crate::columns::{MAX_ROWS_PER_PAGE, TableReader, catch_parquet_panic};
 use crate::error::BlockError;
-use crate::meta::{ROLLUP, Run, SAMPLES};
-use crate::read::{Part, within};
-use crate::request::RequestColumns;
+use crate::meta::{IdRange, ROLLUP_FILE, SAMPLES_FILE};
+use crate::read::{TenantBlock, local_id};
+use crate::sample_rows::SpanContextColumns;
 
 /// Rows decoded at a time: their columns stay in the processor's cache.
-const BATCH: usize = 16 * 1024;
+const SCAN_BATCH_ROWS: usize = 16 * 1024;
 
 /// Rows that are worth a thread of their own.
-const SHARE: usize = 64 * 1024;
+const MIN_ROWS_PER_THREAD: usize = 64 * 1024;
 
 /// Rows of a row group that are read by one thread: a few pages, as what is cut out of a page is decoded with it.
-const PIECE: usize = 4 * PAGE_ROWS;
+const MAX_ROWS_PER_PIECE: usize = 4 * MAX_ROWS_PER_PAGE;
 
 /// A row group and ranges of its rows.
-pub(crate) type Job = (usize, Vec<Range<usize>>);
+pub(crate) type ScanJob = (usize, Vec<Range<usize>>);
 
-impl Part<'_> {
+impl TenantBlock<'_> {
     /// Totals by stack of the rows in `ranges` (counted within the part; ascending, not overlapping).
-    pub fn totals(&self, ranges: &[Range<u64>], compute: &Compute) -> Result<Vec<i64>, BlockError> {
-        self.totals_beside(ranges, compute, None)
+    pub fn sum_by_stack(&self, ranges: &[Range<u64>], compute: &ComputePool) -> Result<Vec<i64>, BlockError> {
+        self.sum_with_side_task(ranges, compute, None)
     }
 
-    /// As [`totals`](Self::totals), and one of the threads begins with something else.
-    pub(crate) fn totals_beside(
+    /// As [`sum_by_stack`](Self::sum_by_stack), and one of the threads begins with something else.
+    pub(crate) fn sum_with_side_task(
         &self,
         ranges: &[Range<u64>],
-        compute: &Compute,
-        beside: Option<&Beside<'_>>,
+        compute: &ComputePool,
+        beside: Option<&SideTask<'_>>,
     ) -> Result<Vec<i64>, BlockError> {
-        let stacks = Run(self.meta.nodes.0, self.meta.stacks);
-        self.scan(ranges, RequestColumns::default(), (compute, beside), |totals, batch| {
+        let stacks = IdRange(self.meta.nodes.0, self.meta.stacks);
+        self.scan(ranges, SpanContextColumns::default(), (compute, beside), |totals, batch| {
             batch
                 .stacks
                 .iter()
                 .zip(&batch.values)
-                .try_for_each(|(&stack, &value)| add(totals, stacks, stack, value))
+                .try_for_each(|(&stack, &value)| add_to_total(totals, stacks, stack, value))
         })
     }
 
-    /// As [`totals`](Self::totals), of the rows whose request is `wanted`.
-    pub fn totals_of_requests(
+    /// As [`sum_by_stack`](Self::sum_by_stack), of the rows whose request is `wanted`.
+    pub fn sum_by_stack_of_requests(
         &self,
         ranges: &[Range<u64>],
-        compute: &Compute,
-        wanted: impl Fn(Request) -> bool + Sync,
+        compute: &ComputePool,
+        wanted: impl Fn(SpanContext) -> bool + Sync,
     ) -> Result<Vec<i64>, BlockError> {
-        let stacks = Run(self.meta.nodes.0, self.meta.stacks);
-        let columns = self.request_columns()?;
+        let stacks = IdRange(self.meta.nodes.0, self.meta.stacks);
+        let columns = self.span_context_columns()?;
         self.scan(ranges, columns, (compute, None), |totals, batch| {
             for (row, (&stack, &value)) in batch.stacks.iter().zip(&batch.values).enumerate() {
                 if wanted(batch.requests.get(row).copied().unwrap_or_default()) {
-                    add(totals, stacks, stack, value)?;
+                    add_to_total(totals, stacks, stack, value)?;
                 }
             }
             Ok(())
@@ -72,31 +72,31 @@ impl Part<'_> {
     }
 
     /// Which columns say to which requests rows belong.
-    pub(crate) fn request_columns(&self) -> Result<RequestColumns, BlockError> {
-        Ok(self.samples()?.columns().requests)
+    pub(crate) fn span_context_columns(&self) -> Result<SpanContextColumns, BlockError> {
+        Ok(self.samples_table()?.columns().requests)
     }
 
     fn scan(
         &self,
         ranges: &[Range<u64>],
-        columns: RequestColumns,
-        (compute, beside): (&Compute, Option<&Beside<'_>>),
-        each: impl Fn(&mut [i64], &Batch) -> Result<(), BlockError> + Sync,
+        columns: SpanContextColumns,
+        (compute, beside): (&ComputePool, Option<&SideTask<'_>>),
+        each: impl Fn(&mut [i64], &SampleBatch) -> Result<(), BlockError> + Sync,
     ) -> Result<Vec<i64>, BlockError> {
-        let table = self.samples()?;
-        let pieces = pieces(self.jobs(&table, ranges)?);
+        let table = self.samples_table()?;
+        let pieces = split_into_pieces(self.plan_scan(&table, ranges)?);
         let next = AtomicUsize::new(0);
         let stacks = self.meta.stacks as usize;
-        let lane = |beside: Option<&Beside<'_>>| -> Result<Vec<i64>, BlockError> {
+        let lane = |beside: Option<&SideTask<'_>>| -> Result<Vec<i64>, BlockError> {
             if let Some(beside) = beside {
                 beside();
             }
             let mut totals = vec![0i64; stacks];
-            let mut batch = Batch::default();
-            let mut open: Option<(usize, Columns)> = None;
+            let mut batch = SampleBatch::default();
+            let mut open: Option<(usize, SampleReaders)> = None;
             while let Some((group, range)) = pieces.get(next.fetch_add(1, Ordering::Relaxed)) {
                 if open.as_ref().is_none_or(|(of, _)| of != group) {
-                    open = Some((*group, Columns::open(&table, *group, columns)?));
+                    open = Some((*group, SampleReaders::open(&table, *group, columns)?));
                 }
                 let Some((_, columns)) = &mut open else { continue };
                 let rows = (columns, std::slice::from_ref(range));
@@ -105,10 +105,10 @@ impl Part<'_> {
             Ok(totals)
         };
         let rows: usize = pieces.iter().map(|(_, range)| range.len()).sum();
-        let lanes = rows.div_ceil(SHARE).max(1) + usize::from(beside.is_some());
+        let lanes = rows.div_ceil(MIN_ROWS_PER_THREAD).max(1) + usize::from(beside.is_some());
         let beside = std::iter::once(beside).chain(std::iter::repeat(None));
-        let sums = compute.map(beside.take(lanes.min(compute.width())).collect(), lane);
-        let mut sums = sums.map_err(|error| worker_failed(error.or_panic()))?.into_iter();
+        let sums = compute.map(beside.take(lanes.min(compute.parallelism())).collect(), lane);
+        let mut sums = sums.map_err(|error| worker_error(error.resume_panic()))?.into_iter();
         let mut totals = sums.next().unwrap_or_else(|| Ok(vec![0; stacks]))?;
         for sum in sums {
             totals.iter_mut().zip(sum?).for_each(|(total, value)| *total = total.wrapping_add(value));
@@ -117,10 +117,14 @@ impl Part<'_> {
     }
 
     /// Row groups that hold some of the rows in `ranges`, and which of their rows.
-    pub(crate) fn jobs(&self, table: &TableReader, ranges: &[Range<u64>]) -> Result<Vec<Job>, BlockError> {
+    pub(crate) fn plan_scan(
+        &self,
+        table: &TableReader,
+        ranges: &[Range<u64>],
+    ) -> Result<Vec<ScanJob>, BlockError> {
         let mut jobs = Vec::new();
         let mut first = 0u64;
-        for group in self.groups(SAMPLES).range() {
+        for group in self.row_groups(SAMPLES_FILE).range() {
             let end = first + table.rows(group)? as u64;
             let within = ranges.iter().filter(|range| range.start < end && range.end > first);
             let cut: Vec<Range<usize>> = within
@@ -136,21 +140,21 @@ impl Part<'_> {
 
     /// Hands out the rows in `ranges`, in their order: stacks as places in the part, their values and, where
     /// `columns` has some, their requests.
-    pub(crate) fn each_row(
+    pub(crate) fn for_each_row(
         &self,
         ranges: &[Range<u64>],
-        columns: RequestColumns,
-        mut each: impl FnMut(&[u32], &[i64], &[Request]),
+        columns: SpanContextColumns,
+        mut each: impl FnMut(&[u32], &[i64], &[SpanContext]),
     ) -> Result<(), BlockError> {
-        let table = self.samples()?;
-        let run = Run(self.meta.nodes.0, self.meta.stacks);
-        let (mut stacks, mut batch) = (Vec::with_capacity(BATCH), Batch::default());
-        for (group, ranges) in self.jobs(&table, ranges)? {
-            let mut columns = Columns::open(&table, group, columns)?;
+        let table = self.samples_table()?;
+        let run = IdRange(self.meta.nodes.0, self.meta.stacks);
+        let (mut stacks, mut batch) = (Vec::with_capacity(SCAN_BATCH_ROWS), SampleBatch::default());
+        for (group, ranges) in self.plan_scan(&table, ranges)? {
+            let mut columns = SampleReaders::open(&table, group, columns)?;
             scan(self, (&mut columns, &ranges), &mut batch, |batch| {
                 stacks.clear();
                 for &stack in &batch.stacks {
-                    stacks.push(within(SAMPLES, stack, run)?);
+                    stacks.push(local_id(SAMPLES_FILE, stack, run)?);
                 }
                 each(&stacks, &batch.values, &batch.requests);
                 Ok(())
@@ -160,18 +164,18 @@ impl Part<'_> {
     }
 
     /// Totals by stack over the whole part, from the roll-up: no sample is read.
-    pub fn whole_totals(&self, wanted: impl Fn(u32) -> bool) -> Result<Vec<i64>, BlockError> {
+    pub fn sum_rollup(&self, wanted: impl Fn(u32) -> bool) -> Result<Vec<i64>, BlockError> {
         let mut totals = vec![0i64; self.meta.stacks as usize];
-        let stacks = Run(self.meta.nodes.0, self.meta.stacks);
-        let table = self.block.table(ROLLUP)?;
-        for (group, rows) in self.rollup_rows(&wanted)? {
-            self.go_on()?;
-            let series = table.column_rows::<Int32Type>(group, 0, &rows)?;
-            let of_stacks = table.column_rows::<Int32Type>(group, 1, &rows)?;
-            let values = table.column_rows::<Int64Type>(group, 2, &rows)?;
+        let stacks = IdRange(self.meta.nodes.0, self.meta.stacks);
+        let table = self.block.open_table(ROLLUP_FILE)?;
+        for (group, rows) in self.plan_rollup_scan(&wanted)? {
+            self.check_cancelled()?;
+            let series = table.read_column_rows::<Int32Type>(group, 0, &rows)?;
+            let of_stacks = table.read_column_rows::<Int32Type>(group, 1, &rows)?;
+            let values = table.read_column_rows::<Int64Type>(group, 2, &rows)?;
             for ((series, stack), value) in series.into_iter().zip(of_stacks).zip(values) {
-                if wanted(within(ROLLUP, series, self.meta.series)?) {
-                    let total = &mut totals[within(ROLLUP, stack, stacks)? as usize];
+                if wanted(local_id(ROLLUP_FILE, series, self.meta.series)?) {
+                    let total = &mut totals[local_id(ROLLUP_FILE, stack, stacks)? as usize];
                     *total = total.wrapping_add(value);
                 }
             }
@@ -180,25 +184,25 @@ impl Part<'_> {
     }
 
     /// Row groups of the roll-up, and which of their rows may be of the series that are wanted.
-    pub(crate) fn rollup_rows(&self, wanted: impl Fn(u32) -> bool) -> Result<Vec<Job>, BlockError> {
-        let table = self.block.table(ROLLUP)?;
-        let Run(first, count) = self.meta.series;
+    pub(crate) fn plan_rollup_scan(&self, wanted: impl Fn(u32) -> bool) -> Result<Vec<ScanJob>, BlockError> {
+        let table = self.block.open_table(ROLLUP_FILE)?;
+        let IdRange(first, count) = self.meta.series;
         let place = |id: i32| u32::try_from(id).unwrap_or(0).saturating_sub(first);
         let any = |least: i32, most: i32| (place(least)..=place(most).min(count.max(1) - 1)).any(&wanted);
-        let rows_of = |group| Ok((group, table.rows_with(group, 0, any)?));
-        let jobs = self.groups(ROLLUP).range().map(rows_of);
-        jobs.filter(|job: &Result<Job, BlockError>| !matches!(job, Ok((_, rows)) if rows.is_empty()))
+        let rows_of = |group| Ok((group, table.rows_of_matching_pages(group, 0, any)?));
+        let jobs = self.row_groups(ROLLUP_FILE).range().map(rows_of);
+        jobs.filter(|job: &Result<ScanJob, BlockError>| !matches!(job, Ok((_, rows)) if rows.is_empty()))
             .collect()
     }
 }
 
 /// What is done beside reading rows.
-pub(crate) type Beside<'a> = dyn Fn() + Sync + 'a;
+pub(crate) type SideTask<'a> = dyn Fn() + Sync + 'a;
 
 /// Reads while another thread does something else.
-pub(crate) fn beside<R: Send>(
-    compute: &Compute,
-    beside: Option<&Beside<'_>>,
+pub(crate) fn run_with_side_task<R: Send>(
+    compute: &ComputePool,
+    beside: Option<&SideTask<'_>>,
     read: impl Fn() -> Result<R, BlockError> + Sync,
 ) -> Result<R, BlockError> {
     let Some(beside) = beside else { return read() };
@@ -209,17 +213,17 @@ pub(crate) fn beside<R: Send>(
             None
         }
     });
-    let mut both = both.map_err(|error| worker_failed(error.or_panic()))?.into_iter().flatten();
+    let mut both = both.map_err(|error| worker_error(error.resume_panic()))?.into_iter().flatten();
     both.next().expect("one of the two reads")
 }
 
 /// Rows of row groups cut into pieces that lie within a few pages.
-fn pieces(jobs: Vec<Job>) -> Vec<(usize, Range<usize>)> {
+fn split_into_pieces(jobs: Vec<ScanJob>) -> Vec<(usize, Range<usize>)> {
     let mut pieces = Vec::new();
     for (group, ranges) in jobs {
         for mut range in ranges {
             while !range.is_empty() {
-                let end = range.end.min((range.start / PIECE + 1) * PIECE);
+                let end = range.end.min((range.start / MAX_ROWS_PER_PIECE + 1) * MAX_ROWS_PER_PIECE);
                 pieces.push((group, range.start..end));
                 range.start = end;
             }
@@ -228,33 +232,33 @@ fn pieces(jobs: Vec<Job>) -> Vec<(usize, Range<usize>)> {
     pieces
 }
 
-fn worker_failed(error: ComputeError) -> BlockError {
-    BlockError::Io { file: SAMPLES.into(), source: std::io::Error::other(error) }
+fn worker_error(error: ComputeError) -> BlockError {
+    BlockError::Io { file: SAMPLES_FILE.into(), source: std::io::Error::other(error) }
 }
 
 #[inline(always)]
-fn add(totals: &mut [i64], stacks: Run, stack: i32, value: i64) -> Result<(), BlockError> {
+fn add_to_total(totals: &mut [i64], stacks: IdRange, stack: i32, value: i64) -> Result<(), BlockError> {
     match totals.get_mut((stack as u32).wrapping_sub(stacks.0) as usize) {
         Some(total) => {
             *total = total.wrapping_add(value);
             Ok(())
         }
-        None => Err(unknown_stack(stack)),
+        None => Err(unknown_stack_error(stack)),
     }
 }
 
 #[cold]
-pub(crate) fn unknown_stack(stack: i32) -> BlockError {
-    BlockError::corrupt(SAMPLES, format!("it names stack {stack}, which is not there"))
+pub(crate) fn unknown_stack_error(stack: i32) -> BlockError {
+    BlockError::corrupt(SAMPLES_FILE, format!("it names stack {stack}, which is not there"))
 }
 
 /// Columns read side by side, with buffers that are used again.
 #[derive(Default)]
-pub(crate) struct Batch {
+pub(crate) struct SampleBatch {
     pub(crate) stacks: Vec<i32>,
     pub(crate) values: Vec<i64>,
     /// One for each row, or none at all where the columns are not there or not asked for.
-    pub(crate) requests: Vec<Request>,
+    pub(crate) requests: Vec<SpanContext>,
     spans: Vec<i64>,
     traces: Vec<FixedLenByteArray>,
     levels: Vec<i16>,
@@ -262,16 +266,16 @@ pub(crate) struct Batch {
 
 /// Hands out the rows of `ranges` in one row group, which lie behind those that were read of it before.
 pub(crate) fn scan(
-    part: &Part<'_>,
-    (columns, ranges): (&mut Columns, &[Range<usize>]),
-    batch: &mut Batch,
-    mut each: impl FnMut(&Batch) -> Result<(), BlockError>,
+    part: &TenantBlock<'_>,
+    (columns, ranges): (&mut SampleReaders, &[Range<usize>]),
+    batch: &mut SampleBatch,
+    mut each: impl FnMut(&SampleBatch) -> Result<(), BlockError>,
 ) -> Result<(), BlockError> {
     for range in ranges {
         columns.skip(range.start - columns.at)?;
         while columns.at < range.end {
-            part.go_on()?;
-            columns.read(BATCH.min(range.end - columns.at), batch)?;
+            part.check_cancelled()?;
+            columns.read(SCAN_BATCH_ROWS.min(range.end - columns.at), batch)?;
             each(batch)?;
         }
     }
@@ -279,7 +283,7 @@ pub(crate) fn scan(
 }
 
 /// The columns of one row group, profiles left out.
-pub(crate) struct Columns {
+pub(crate) struct SampleReaders {
     /// How many rows were read or passed over.
     at: usize,
     stacks: ColumnReaderImpl<Int32Type>,
@@ -288,32 +292,32 @@ pub(crate) struct Columns {
     traces: Option<ColumnReaderImpl<FixedLenByteArrayType>>,
 }
 
-impl Columns {
+impl SampleReaders {
     /// Opens them; `requests` says which of the optional ones.
     pub(crate) fn open(
         table: &TableReader,
         group: usize,
-        requests: RequestColumns,
+        requests: SpanContextColumns,
     ) -> Result<Self, BlockError> {
         let traces = if requests.span { 4 } else { 3 };
-        Ok(Columns {
+        Ok(SampleReaders {
             at: 0,
-            stacks: get_typed_column_reader(table.reader(group, 1)?),
-            values: get_typed_column_reader(table.reader(group, 2)?),
+            stacks: get_typed_column_reader(table.column_reader(group, 1)?),
+            values: get_typed_column_reader(table.column_reader(group, 2)?),
             spans: match requests.span {
-                true => Some(get_typed_column_reader(table.reader(group, 3)?)),
+                true => Some(get_typed_column_reader(table.column_reader(group, 3)?)),
                 false => None,
             },
             traces: match requests.trace {
-                true => Some(get_typed_column_reader(table.reader(group, traces)?)),
+                true => Some(get_typed_column_reader(table.column_reader(group, traces)?)),
                 false => None,
             },
         })
     }
     fn skip(&mut self, rows: usize) -> Result<(), BlockError> {
         fn skip<T: DataType>(reader: &mut ColumnReaderImpl<T>, rows: usize) -> Result<(), BlockError> {
-            let skipped = guarded(SAMPLES, || reader.skip_records(rows))?;
-            if skipped == rows { Ok(()) } else { Err(ends_early()) }
+            let skipped = catch_parquet_panic(SAMPLES_FILE, || reader.skip_records(rows))?;
+            if skipped == rows { Ok(()) } else { Err(truncated_column()) }
         }
         if rows == 0 {
             return Ok(());
@@ -325,16 +329,16 @@ impl Columns {
         self.traces.as_mut().map_or(Ok(()), |traces| skip(traces, rows))
     }
     /// Reads exactly `rows` rows.
-    pub(crate) fn read(&mut self, rows: usize, batch: &mut Batch) -> Result<(), BlockError> {
+    pub(crate) fn read(&mut self, rows: usize, batch: &mut SampleBatch) -> Result<(), BlockError> {
         self.at += rows;
-        let Batch { stacks, values, requests, spans, traces, levels } = batch;
+        let SampleBatch { stacks, values, requests, spans, traces, levels } = batch;
         stacks.clear();
         values.clear();
         requests.clear();
         fill(&mut self.stacks, rows, stacks)?;
         fill(&mut self.values, rows, values)?;
         if self.spans.is_some() || self.traces.is_some() {
-            requests.resize(rows, Request::default());
+            requests.resize(rows, SpanContext::default());
         }
         if let Some(reader) = &mut self.spans {
             spans.clear();
@@ -347,8 +351,10 @@ impl Columns {
             fill_optional(reader, rows, traces, levels)?;
             let present = requests.iter_mut().zip(&*levels).filter(|(_, level)| **level == 1);
             for ((request, _), trace) in present.zip(&*traces) {
-                let bytes: [u8; 16] =
-                    trace.data().try_into().map_err(|_| BlockError::corrupt(SAMPLES, "a short trace id"))?;
+                let bytes: [u8; 16] = trace
+                    .data()
+                    .try_into()
+                    .map_err(|_| BlockError::corrupt(SAMPLES_FILE, "a short trace id"))?;
                 request.trace = u128::from_be_bytes(bytes);
             }
         }
@@ -366,9 +372,10 @@ fn fill_optional<T: DataType>(
     levels.clear();
     while levels.len() < rows {
         let left = rows - levels.len();
-        let (records, _, _) = guarded(SAMPLES, || reader.read_records(left, Some(levels), None, out))?;
+        let (records, _, _) =
+            catch_parquet_panic(SAMPLES_FILE, || reader.read_records(left, Some(levels), None, out))?;
         if records == 0 {
-            return Err(ends_early());
+            return Err(truncated_column());
         }
     }
     Ok(())
@@ -381,16 +388,17 @@ fn fill<T: DataType>(
 ) -> Result<(), BlockError> {
     while out.len() < rows {
         let missing = rows - out.len();
-        let (records, _, _) = guarded(SAMPLES, || reader.read_records(missing, None, None, out))?;
+        let (records, _, _) =
+            catch_parquet_panic(SAMPLES_FILE, || reader.read_records(missing, None, None, out))?;
         if records == 0 {
-            return Err(ends_early());
+            return Err(truncated_column());
         }
     }
     Ok(())
 }
 
-fn ends_early() -> BlockError {
-    BlockError::corrupt(SAMPLES, "a column ends before its row group does")
+fn truncated_column() -> BlockError {
+    BlockError::corrupt(SAMPLES_FILE, "a column ends before its row group does")
 }
 
 #[cfg(test)]
@@ -403,7 +411,7 @@ mod tests {
         fn pieces_are_all_rows_in_order_each_within_its_pages(
             groups in prop::collection::vec(prop::collection::vec((0usize..9, 0usize..900_000), 0..6), 0..4),
         ) {
-            let jobs: Vec<Job> = groups
+            let jobs: Vec<ScanJob> = groups
                 .iter()
                 .enumerate()
                 .map(|(group, lengths)| {
@@ -415,8 +423,8 @@ mod tests {
                     (group, lengths.iter().map(range).collect())
                 })
                 .collect();
-            let pieces = pieces(jobs.clone());
-            prop_assert!(pieces.iter().all(|(_, range)| !range.is_empty() && range.start / PIECE == (range.end - 1) / PIECE));
+            let pieces = split_into_pieces(jobs.clone());
+            prop_assert!(pieces.iter().all(|(_, range)| !range.is_empty() && range.start / MAX_ROWS_PER_PIECE == (range.end - 1) / MAX_ROWS_PER_PIECE));
             let rows = |all: &mut dyn Iterator<Item = (usize, Range<usize>)>| {
                 let mut joined: Vec<(usize, Range<usize>)> = Vec::new();
                 for (group, range) in all.filter(|(_, range)| !range.is_empty()) {

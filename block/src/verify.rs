@@ -2,52 +2,52 @@
 
 use std::collections::BTreeMap;
 
-use athanor_profile::series::{ProfileRow, Series};
-use athanor_profile::symbols::NONE;
+use athanor_profile::series::{ProfileRow, ProfileSeries};
+use athanor_profile::symbols::NO_ENTRY;
 use parquet::data_type::{Int32Type, Int64Type};
 
 use crate::duplicates::DuplicateIds;
 use crate::error::BlockError;
-use crate::index::{Nodes, StackSet, pairs};
-use crate::meta::{INDEX, LOCATIONS, PROFILES, ROLLUP, Run, SAMPLES};
-use crate::read::{Part, Rollup, within, within_or_none};
+use crate::index::{StackNodes, StackSet, for_each_function_service};
+use crate::meta::{INDEX_FILE, IdRange, LOCATIONS_FILE, PROFILES_FILE, ROLLUP_FILE, SAMPLES_FILE};
+use crate::read::{RollupRows, TenantBlock, local_id, local_id_or_none};
 
-impl Part<'_> {
+impl TenantBlock<'_> {
     /// Reads everything and compares the sums of profiles, the roll-up and the index with the samples.
     pub(crate) fn verify(&self) -> Result<(), BlockError> {
-        self.names()?;
-        self.check_moments()?;
-        self.compare(&self.rollup()?, &self.index()?)
+        self.read_names()?;
+        self.check_timestamps()?;
+        self.compare_tables(&self.read_rollup()?, &self.read_index()?)
     }
 
-    fn compare(&self, rollup: &Rollup, index: &[(u32, String)]) -> Result<(), BlockError> {
-        let (series, profiles) = (self.series()?, self.profiles()?);
+    fn compare_tables(&self, rollup: &RollupRows, index: &[(u32, String)]) -> Result<(), BlockError> {
+        let (series, profiles) = (self.read_series()?, self.read_all_profiles()?);
         if !profiles.is_sorted_by_key(ProfileRow::order) {
-            return Err(BlockError::corrupt(PROFILES, "its rows are not by series, time and id"));
+            return Err(BlockError::corrupt(PROFILES_FILE, "its rows are not by series, time and id"));
         }
         if self.has_distinct_ids()? && !DuplicateIds::find(profiles.iter()).is_empty() {
             let why = "it has two rows of one id, and its footer says that ids are distinct";
-            return Err(BlockError::corrupt(PROFILES, why));
+            return Err(BlockError::corrupt(PROFILES_FILE, why));
         }
         let stacks = vec![(0, 0); self.meta.stacks as usize];
         let (touched, services) = (Vec::new(), BTreeMap::new());
-        let mut sums = Sums { rollup, series: &series, next: 0, at: 0, stacks, touched, services };
-        let mut of_profiles = self.profile_totals()?;
-        self.each_sample(&profiles, |profile, stack, value| {
+        let mut sums = RollupVerifier { rollup, series: &series, next: 0, at: 0, stacks, touched, services };
+        let mut of_profiles = self.read_profile_totals()?;
+        self.for_each_sample(&profiles, |profile, stack, value| {
             let of_profile = &mut of_profiles[profile];
             *of_profile = of_profile.wrapping_sub(value);
             sums.add(profiles[profile].series, stack, value)
         })?;
         if let Some(profile) = of_profiles.iter().position(|&rest| rest != 0) {
             let why = format!("the total of profile {profile} is not its samples'");
-            return Err(BlockError::corrupt(PROFILES, why));
+            return Err(BlockError::corrupt(PROFILES_FILE, why));
         }
         let services = sums.finish()?;
         let tree = StackTree::read(self)?;
         let mut rest = index.iter().map(|(function, service)| (*function, service.as_str()));
         let why = "its functions and services are not those of the samples' stacks";
-        let wrong = || BlockError::corrupt(INDEX, why);
-        pairs(&tree, self.meta.functions.1 as usize, &services, |expected| {
+        let wrong = || BlockError::corrupt(INDEX_FILE, why);
+        for_each_function_service(&tree, self.meta.functions.1 as usize, &services, |expected| {
             let named = expected.iter().map(|pair| (pair.0, services[pair.1 as usize].0.as_str()));
             match named.into_iter().all(|pair| rest.next() == Some(pair)) {
                 true => Ok(()),
@@ -58,41 +58,41 @@ impl Part<'_> {
     }
 
     /// Visits the samples: places of profile and stack, and the value.
-    fn each_sample(
+    fn for_each_sample(
         &self,
         profiles: &[ProfileRow],
         mut visit: impl FnMut(usize, usize, i64) -> Result<(), BlockError>,
     ) -> Result<(), BlockError> {
-        let table = self.samples()?;
+        let table = self.samples_table()?;
         let mut expected = (self.meta.profiles.0..)
             .zip(profiles)
             .flat_map(|(id, row)| std::iter::repeat_n(id, row.samples as usize));
         let first = self.meta.profiles.0;
-        for group in self.groups(SAMPLES).range() {
-            let ids = table.column::<Int32Type>(group, 0)?;
+        for group in self.row_groups(SAMPLES_FILE).range() {
+            let ids = table.read_column::<Int32Type>(group, 0)?;
             let (stacks, values) =
-                (table.column::<Int32Type>(group, 1)?, table.column::<Int64Type>(group, 2)?);
+                (table.read_column::<Int32Type>(group, 1)?, table.read_column::<Int64Type>(group, 2)?);
             for ((id, stack), value) in ids.into_iter().zip(stacks).zip(values) {
                 let expected = expected.next().filter(|&expected| u32::try_from(id) == Ok(expected));
                 let Some(id) = expected else {
                     let why = "its profiles are not those of profiles.parquet";
-                    return Err(BlockError::corrupt(SAMPLES, why));
+                    return Err(BlockError::corrupt(SAMPLES_FILE, why));
                 };
-                let stack = within(SAMPLES, stack, Run(self.meta.nodes.0, self.meta.stacks))?;
+                let stack = local_id(SAMPLES_FILE, stack, IdRange(self.meta.nodes.0, self.meta.stacks))?;
                 visit((id - first) as usize, stack as usize, value)?;
             }
         }
         match expected.next() {
-            Some(_) => Err(BlockError::corrupt(SAMPLES, "it has too few rows")),
+            Some(_) => Err(BlockError::corrupt(SAMPLES_FILE, "it has too few rows")),
             None => Ok(()),
         }
     }
 }
 
 /// Sums by series and stack. Samples come by series, so one series is added up at a time.
-struct Sums<'r> {
-    rollup: &'r Rollup,
-    series: &'r [Series],
+struct RollupVerifier<'r> {
+    rollup: &'r RollupRows,
+    series: &'r [ProfileSeries],
     /// The next row of the roll-up.
     next: usize,
     /// The series at hand.
@@ -105,7 +105,7 @@ struct Sums<'r> {
     services: BTreeMap<String, StackSet>,
 }
 
-impl Sums<'_> {
+impl RollupVerifier<'_> {
     fn add(&mut self, series: u32, stack: usize, value: i64) -> Result<(), BlockError> {
         if series != self.at {
             self.end_series()?;
@@ -121,7 +121,7 @@ impl Sums<'_> {
 
     /// Compares the roll-up's rows of the series at hand.
     fn end_series(&mut self) -> Result<(), BlockError> {
-        let Sums { rollup, series, next, at, stacks, touched, services } = self;
+        let RollupVerifier { rollup, series, next, at, stacks, touched, services } = self;
         touched.sort_unstable();
         for &stack in &*touched {
             let (value, count) = std::mem::take(&mut stacks[stack as usize]);
@@ -132,7 +132,7 @@ impl Sums<'_> {
             if seen != (Some(&*at), Some(&stack)) || sums != (Some(&value), Some(&count)) {
                 let why =
                     format!("the sum or the count of series {at} and stack {stack} is not its samples'");
-                return Err(BlockError::corrupt(ROLLUP, why));
+                return Err(BlockError::corrupt(ROLLUP_FILE, why));
             }
             *next += 1;
         }
@@ -146,10 +146,14 @@ impl Sums<'_> {
     fn finish(mut self) -> Result<Vec<(String, Vec<u32>)>, BlockError> {
         self.end_series()?;
         match self.rollup.series.len() - self.next {
-            0 => Ok(self.services.into_iter().map(|(service, stacks)| (service, stacks.sorted())).collect()),
+            0 => Ok(self
+                .services
+                .into_iter()
+                .map(|(service, stacks)| (service, stacks.into_sorted()))
+                .collect()),
             more => {
                 let why = format!("it has {more} rows more than the samples have series and stacks");
-                Err(BlockError::corrupt(ROLLUP, why))
+                Err(BlockError::corrupt(ROLLUP_FILE, why))
             }
         }
     }
@@ -165,23 +169,23 @@ struct StackTree {
 }
 
 impl StackTree {
-    fn read(part: &Part<'_>) -> Result<Self, BlockError> {
-        let (parents, locations) = part.nodes()?;
-        let table = part.block.table(LOCATIONS)?;
-        let ids = table.run::<Int32Type>(part.groups(LOCATIONS), 0)?;
-        let of_rows = table.run::<Int32Type>(part.groups(LOCATIONS), 5)?;
+    fn read(part: &TenantBlock<'_>) -> Result<Self, BlockError> {
+        let (parents, locations) = part.read_nodes()?;
+        let table = part.block.open_table(LOCATIONS_FILE)?;
+        let ids = table.read_column_groups::<Int32Type>(part.row_groups(LOCATIONS_FILE), 0)?;
+        let of_rows = table.read_column_groups::<Int32Type>(part.row_groups(LOCATIONS_FILE), 5)?;
         let mut ends = vec![0; part.meta.locations.1 as usize];
         let mut functions = Vec::with_capacity(of_rows.len());
         for (id, function) in ids.into_iter().zip(of_rows) {
-            let function = within_or_none(LOCATIONS, function, part.meta.functions)?;
-            functions.extend((function != NONE).then_some(function));
-            ends[within(LOCATIONS, id, part.meta.locations)? as usize] = functions.len();
+            let function = local_id_or_none(LOCATIONS_FILE, function, part.meta.functions)?;
+            functions.extend((function != NO_ENTRY).then_some(function));
+            ends[local_id(LOCATIONS_FILE, id, part.meta.locations)? as usize] = functions.len();
         }
         Ok(StackTree { parents, locations, functions, ends })
     }
 }
 
-impl Nodes for StackTree {
+impl StackNodes for StackTree {
     fn count(&self) -> usize {
         self.parents.len()
     }
@@ -200,21 +204,21 @@ impl Nodes for StackTree {
 mod tests {
     use std::sync::Arc;
 
-    use athanor_profile::pprof::{Limits, encode};
+    use athanor_profile::pprof::{DecodeLimits, encode};
     use athanor_profile::{Labels, Profile, ValueType};
 
     use super::*;
-    use crate::{Block, Builder, Folder, MemoryFolder};
+    use crate::{Block, BlockBuilder, BlockFolder, MemoryFolder};
 
     /// Two services with the same stacks.
     fn block() -> Block {
-        let mut scratch = || Ok(Arc::new(MemoryFolder::default()) as Arc<dyn Folder>);
-        let mut builder = Builder::new("verified", Limits::default(), 1 << 20, &mut scratch);
+        let mut scratch = || Ok(Arc::new(MemoryFolder::default()) as Arc<dyn BlockFolder>);
+        let mut builder = BlockBuilder::new("verified", DecodeLimits::default(), 1 << 20, &mut scratch);
         for (service, value) in [("shop", 3), ("till", 4)] {
             let mut profile = Profile::default();
             profile.header.types = vec![ValueType::new("cpu", "nanoseconds")];
             for stack in [&["main", "pay"][..], &["main"]] {
-                let stack = profile.dictionary.named_stack(stack.iter().copied());
+                let stack = profile.dictionary.intern_named_stack(stack.iter().copied());
                 profile.samples.push(stack, 0, &[value]);
             }
             let labels = Labels::new([("service_name".into(), service.into())]);
@@ -228,14 +232,14 @@ mod tests {
     #[test]
     fn what_was_added_up_is_compared_by_series_stack_and_count() {
         let block = block();
-        let part = block.part("acme").unwrap();
-        let (rollup, index) = (part.rollup().unwrap(), part.index().unwrap());
-        part.compare(&rollup, &index).unwrap();
+        let part = block.tenant_block("acme").unwrap();
+        let (rollup, index) = (part.read_rollup().unwrap(), part.read_index().unwrap());
+        part.compare_tables(&rollup, &index).unwrap();
         assert_eq!((rollup.value.as_slice(), index.len()), (&[3, 3, 4, 4][..], 4));
-        let refused = |change: fn(&mut Rollup)| {
+        let refused = |change: fn(&mut RollupRows)| {
             let mut changed = rollup.clone();
             change(&mut changed);
-            part.compare(&changed, &index).unwrap_err().to_string()
+            part.compare_tables(&changed, &index).unwrap_err().to_string()
         };
         // The sum of each stack stays.
         let moved = refused(|rollup| (rollup.value[0], rollup.value[2]) = (4, 3));
@@ -257,12 +261,12 @@ mod tests {
     #[test]
     fn the_index_is_compared_row_by_row() {
         let block = block();
-        let part = block.part("acme").unwrap();
-        let (rollup, index) = (part.rollup().unwrap(), part.index().unwrap());
+        let part = block.tenant_block("acme").unwrap();
+        let (rollup, index) = (part.read_rollup().unwrap(), part.read_index().unwrap());
         let mut renamed = index.clone();
         renamed[0].1 = "cart".into();
         for wrong in [&index[1..], &renamed, &[]] {
-            let error = part.compare(&rollup, wrong).unwrap_err().to_string();
+            let error = part.compare_tables(&rollup, wrong).unwrap_err().to_string();
             assert!(error.starts_with("index.parquet"), "{error}");
         }
     }

@@ -6,43 +6,43 @@
 
 use std::collections::BTreeMap;
 
-use athanor_profile::series::{ProfileRow, Series};
-use athanor_profile::{Dictionary, Moments, Request};
+use athanor_profile::series::{ProfileRow, ProfileSeries};
+use athanor_profile::{Dictionary, SampleTimestamps, SpanContext};
 use parquet::data_type::{ByteArray, FixedLenByteArray};
 
-use crate::columns::{Column, GROUP_ROWS, Table, place};
+use crate::columns::{ColumnValues, MAX_ROWS_PER_GROUP, TableWriter, file_index};
 use crate::error::BlockError;
-use crate::folder::{Folder, Summed};
+use crate::folder::{BlockFolder, ChecksumWriter};
 use crate::index::{self, StackSet};
 use crate::meta::{
-    FILES, FORMAT, INDEX, META, Meta, Origin, PROFILES, ROLLUP, Run, SAMPLES, SERIES, TenantMeta,
-    WITHOUT_TIMESTAMPS,
+    BlockMeta, BlockOrigin, FORMAT_VERSION, FORMAT_WITHOUT_TIMESTAMPS, INDEX_FILE, IdRange, META_FILE,
+    PARQUET_FILES, PROFILES_FILE, ROLLUP_FILE, SAMPLES_FILE, SERIES_FILE, TenantMeta,
 };
-use crate::moments::{GROUP_MOMENTS, MomentColumn};
-use crate::number::Numbering;
-use crate::order::Order;
-use crate::request::{OptionalColumns, ProfileRows, RequestColumns};
+use crate::row_sorter::RowSorter;
+use crate::sample_rows::{OptionalColumns, ProfileRows, SpanContextColumns};
+use crate::stack_numbering::StackNumbering;
+use crate::timestamps::{MAX_TIMESTAMPS_PER_GROUP, TimestampColumn};
 
 mod names;
 
 /// A block being written.
-pub(crate) struct Writer<'f> {
-    folder: &'f dyn Folder,
-    tables: Vec<Table>,
-    meta: Meta,
+pub(crate) struct BlockWriter<'f> {
+    folder: &'f dyn BlockFolder,
+    tables: Vec<TableWriter>,
+    meta: BlockMeta,
     columns: OptionalColumns,
 }
 
 /// A tenant's part being written.
 pub(crate) struct TenantWriter<'w, 'f> {
-    block: &'w mut Writer<'f>,
+    block: &'w mut BlockWriter<'f>,
     meta: TenantMeta,
-    series: &'w [Series],
-    numbering: Numbering,
+    series: &'w [ProfileSeries],
+    numbering: StackNumbering,
     profiles: ProfileColumns,
     samples: SampleColumns,
-    rollup: Rollup,
-    order: Order,
+    rollup: RollupBuilder,
+    order: RowSorter,
 }
 
 #[derive(Default)]
@@ -62,13 +62,13 @@ struct SampleColumns {
     profile: Vec<i32>,
     stack: Vec<i32>,
     value: Vec<i64>,
-    request: Vec<Request>,
-    moments: MomentColumn,
+    request: Vec<SpanContext>,
+    moments: TimestampColumn,
 }
 
 /// Totals by stack of the series at hand, and rows of the series before it.
 #[derive(Default)]
-struct Rollup {
+struct RollupBuilder {
     at: u32,
     totals: Vec<(i64, u32)>,
     /// The stacks that have a total.
@@ -88,10 +88,10 @@ struct RollupColumns {
 
 impl SampleColumns {
     /// Adds the moments of some rows, up to where there are enough for a row group, and says where that is.
-    fn add_moments(&mut self, rows: std::ops::Range<usize>, moments: &Moments) -> usize {
+    fn add_timestamps(&mut self, rows: std::ops::Range<usize>, moments: &SampleTimestamps) -> usize {
         for row in rows.clone() {
-            self.moments.push(moments.of(row));
-            if self.moments.times.len() >= GROUP_MOMENTS {
+            self.moments.push(moments.row_timestamps(row));
+            if self.moments.times.len() >= MAX_TIMESTAMPS_PER_GROUP {
                 return row + 1;
             }
         }
@@ -99,94 +99,106 @@ impl SampleColumns {
     }
 }
 
-impl<'f> Writer<'f> {
+impl<'f> BlockWriter<'f> {
     /// Begins a block in an empty folder. Rows may name requests and say moments where there are columns for them.
     pub(crate) fn create(
-        folder: &'f dyn Folder,
+        folder: &'f dyn BlockFolder,
         id: &str,
         columns: OptionalColumns,
     ) -> Result<Self, BlockError> {
-        let tables = FILES.iter().map(|&file| {
+        let tables = PARQUET_FILES.iter().map(|&file| {
             let out = folder.create(file).map_err(BlockError::io(file))?;
-            Table::create(file, columns, Summed::new(out))
+            TableWriter::create(file, columns, ChecksumWriter::new(out))
         });
         let tables = tables.collect::<Result<_, BlockError>>()?;
-        let format = if columns.moments { FORMAT } else { WITHOUT_TIMESTAMPS };
-        let meta = Meta { format, id: id.into(), ..Meta::default() };
-        Ok(Writer { folder, tables, meta, columns })
+        let format = if columns.moments { FORMAT_VERSION } else { FORMAT_WITHOUT_TIMESTAMPS };
+        let meta = BlockMeta { format, id: id.into(), ..BlockMeta::default() };
+        Ok(BlockWriter { folder, tables, meta, columns })
     }
 
     /// Says where the block was cut, or what it was made of.
-    pub(crate) fn cut_from(&mut self, origin: Option<Origin>) {
+    pub(crate) fn set_origin(&mut self, origin: Option<BlockOrigin>) {
         self.meta.origin = origin;
     }
 
-    fn write(&mut self, file: &'static str, columns: &[Column<'_>]) -> Result<(), BlockError> {
-        self.tables[place(file)].write(columns)
+    fn write_row_group(
+        &mut self,
+        file: &'static str,
+        columns: &[ColumnValues<'_>],
+    ) -> Result<(), BlockError> {
+        self.tables[file_index(file)].write_row_group(columns)
     }
 
     /// Begins a tenant's part. `popularity` counts the rows of each stack of the dictionary; a stack of none is left out.
-    pub(crate) fn tenant<'w>(
+    pub(crate) fn begin_tenant<'w>(
         &'w mut self,
         tenant: &str,
-        series: &'w [Series],
+        series: &'w [ProfileSeries],
         dictionary: &Dictionary,
         popularity: &[u64],
     ) -> Result<TenantWriter<'w, 'f>, BlockError> {
         let before = self.meta.tenants.last().cloned().unwrap_or_default();
-        let after = |run: Run| run.0 + run.1;
+        let after = |run: IdRange| run.0 + run.1;
         let mut meta = TenantMeta {
             tenant: tenant.into(),
             min_time: i64::MAX,
             max_time: i64::MIN,
-            series: Run(after(before.series), count(series.len(), "series")?),
-            profiles: Run(after(before.profiles), 0),
+            series: IdRange(after(before.series), checked_count(series.len(), "series")?),
+            profiles: IdRange(after(before.profiles), 0),
             ..TenantMeta::default()
         };
         for (run, table) in meta.groups.iter_mut().zip(&self.tables) {
             run.0 = table.groups();
         }
-        let numbering = Numbering::new(dictionary, popularity);
-        meta.stacks = count(numbering.stacks, "stacks")?;
-        meta.nodes = Run(after(before.nodes), count(numbering.nodes.len(), "stacks")?);
-        meta.locations = Run(after(before.locations), count(numbering.locations.len(), "locations")?);
-        meta.functions = Run(after(before.functions), count(numbering.functions.len(), "functions")?);
-        meta.mappings = Run(after(before.mappings), count(numbering.mappings.len(), "mappings")?);
+        let numbering = StackNumbering::new(dictionary, popularity);
+        meta.stacks = checked_count(numbering.stacks, "stacks")?;
+        meta.nodes = IdRange(after(before.nodes), checked_count(numbering.nodes.len(), "stacks")?);
+        meta.locations =
+            IdRange(after(before.locations), checked_count(numbering.locations.len(), "locations")?);
+        meta.functions =
+            IdRange(after(before.functions), checked_count(numbering.functions.len(), "functions")?);
+        meta.mappings = IdRange(after(before.mappings), checked_count(numbering.mappings.len(), "mappings")?);
         write_series(self, &meta, series)?;
-        numbering.write(dictionary, &meta, &mut |file, columns| self.write(file, columns))?;
-        let rollup = Rollup { totals: vec![(0, 0); numbering.stacks], ..Rollup::default() };
+        numbering
+            .write_tables(dictionary, &meta, &mut |file, columns| self.write_row_group(file, columns))?;
+        let rollup = RollupBuilder { totals: vec![(0, 0); numbering.stacks], ..RollupBuilder::default() };
         let (profiles, samples) = (ProfileColumns::default(), SampleColumns::default());
-        let order = Order::new(numbering.stacks);
+        let order = RowSorter::new(numbering.stacks);
         Ok(TenantWriter { block: self, meta, series, numbering, profiles, samples, rollup, order })
     }
 
     /// Ends the block: footers, then `meta.json` once all else is durable.
-    pub(crate) fn finish(mut self) -> Result<Meta, BlockError> {
-        for (file, table) in FILES.iter().zip(self.tables) {
+    pub(crate) fn finish(mut self) -> Result<BlockMeta, BlockError> {
+        for (file, table) in PARQUET_FILES.iter().zip(self.tables) {
             self.meta.files.insert((*file).into(), table.finish()?);
         }
         let folder = self.folder;
         let meta = self.meta.encode();
         folder
             .sync()
-            .and_then(|()| folder.create(META))
+            .and_then(|()| folder.create(META_FILE))
             .and_then(|mut out| out.write_all(&meta).and_then(|()| out.flush()))
             .and_then(|()| folder.sync())
-            .map_err(BlockError::io(META))?;
+            .map_err(BlockError::io(META_FILE))?;
         Ok(self.meta)
     }
 }
 
 /// Ids are 32 bits with a sign, as Parquet's are.
-fn count(length: usize, what: &'static str) -> Result<u32, BlockError> {
+fn checked_count(length: usize, what: &'static str) -> Result<u32, BlockError> {
     let limit = i32::MAX as usize;
     u32::try_from(length).ok().filter(|_| length <= limit).ok_or(BlockError::TooLarge { what, limit })
 }
 
-fn write_series(block: &mut Writer<'_>, meta: &TenantMeta, series: &[Series]) -> Result<(), BlockError> {
-    let length = |series: &Series| series.labels().iter().map(|(name, value)| name.len() + value.len()).sum();
+fn write_series(
+    block: &mut BlockWriter<'_>,
+    meta: &TenantMeta,
+    series: &[ProfileSeries],
+) -> Result<(), BlockError> {
+    let length =
+        |series: &ProfileSeries| series.labels().iter().map(|(name, value)| name.len() + value.len()).sum();
     let mut first = meta.series.0 as i32;
-    for group in names::of_text(series, length) {
+    for group in names::chunk_by_text(series, length) {
         write_series_group(block, &meta.tenant, first, group)?;
         first += group.len() as i32;
     }
@@ -194,10 +206,10 @@ fn write_series(block: &mut Writer<'_>, meta: &TenantMeta, series: &[Series]) ->
 }
 
 fn write_series_group(
-    block: &mut Writer<'_>,
+    block: &mut BlockWriter<'_>,
     tenant: &str,
     first: i32,
-    series: &[Series],
+    series: &[ProfileSeries],
 ) -> Result<(), BlockError> {
     let text = |text: &str| ByteArray::from(text);
     let ids: Vec<i32> = (first..).take(series.len()).collect();
@@ -216,49 +228,50 @@ fn write_series_group(
             values.push(text(value));
         }
     }
-    let column = |of: fn(&Series) -> &str| series.iter().map(|series| text(of(series))).collect::<Vec<_>>();
+    let column =
+        |of: fn(&ProfileSeries) -> &str| series.iter().map(|series| text(of(series))).collect::<Vec<_>>();
     let types = [
         column(|series| &series.value_type.kind),
         column(|series| &series.value_type.unit),
         column(|series| &series.period_type.kind),
         column(|series| &series.period_type.unit),
     ];
-    block.write(
-        SERIES,
+    block.write_row_group(
+        SERIES_FILE,
         &[
-            Column::I32(&ids),
-            Column::Text(&tenants),
-            Column::Nested(&keys, &repetition, &definition),
-            Column::Nested(&values, &repetition, &definition),
-            Column::Text(&types[0]),
-            Column::Text(&types[1]),
-            Column::Text(&types[2]),
-            Column::Text(&types[3]),
+            ColumnValues::I32(&ids),
+            ColumnValues::Text(&tenants),
+            ColumnValues::Nested(&keys, &repetition, &definition),
+            ColumnValues::Nested(&values, &repetition, &definition),
+            ColumnValues::Text(&types[0]),
+            ColumnValues::Text(&types[1]),
+            ColumnValues::Text(&types[2]),
+            ColumnValues::Text(&types[3]),
         ],
     )
 }
 
 impl TenantWriter<'_, '_> {
     /// The number of a stack of the dictionary.
-    pub(crate) fn number(&self, stack: u32) -> u32 {
+    pub(crate) fn stack_number(&self, stack: u32) -> u32 {
         self.numbering.rank[stack as usize]
     }
 
-    /// Adds the next profile by (series, time, id). Rows name stacks by [`number`](Self::number); those of equal
+    /// Adds the next profile by (series, time, id). Rows name stacks by [`stack_number`](Self::stack_number); those of equal
     /// stack and request are added up.
-    pub(crate) fn profile(
+    pub(crate) fn add_profile(
         &mut self,
         profile: ProfileRow,
         of_profile: &mut ProfileRows,
     ) -> Result<(), BlockError> {
-        self.order.arrange(of_profile);
+        self.order.sort_rows(of_profile);
         let ProfileRows { rows, .. } = &*of_profile;
         if profile.series != self.rollup.at {
             self.end_series()?;
             self.rollup.at = profile.series;
         }
         let id = self.meta.profiles.0 as usize + self.meta.profiles.1 as usize;
-        let id = count(id + 1, "profiles")? as i32 - 1;
+        let id = checked_count(id + 1, "profiles")? as i32 - 1;
         self.meta.profiles.1 += 1;
         self.meta.samples += rows.len() as u64;
         self.meta.min_time = self.meta.min_time.min(profile.time);
@@ -280,7 +293,7 @@ impl TenantWriter<'_, '_> {
         columns.period.push(profile.period);
         columns.samples.push(rows.len() as i32);
         columns.value.push(rows.iter().fold(0, |sum: i64, row| sum.wrapping_add(row.value)));
-        if columns.profile.len() == GROUP_ROWS {
+        if columns.profile.len() == MAX_ROWS_PER_GROUP {
             self.flush_profiles()?;
         }
         Ok(())
@@ -293,16 +306,18 @@ impl TenantWriter<'_, '_> {
         let mut at = 0;
         while at < rows.len() {
             let samples = &mut self.samples;
-            let end = rows.len().min(at + GROUP_ROWS - samples.value.len());
-            let end = if self.block.columns.moments { samples.add_moments(at..end, moments) } else { end };
+            let end = rows.len().min(at + MAX_ROWS_PER_GROUP - samples.value.len());
+            let end = if self.block.columns.moments { samples.add_timestamps(at..end, moments) } else { end };
             let now = &rows[at..end];
             samples.profile.resize(samples.profile.len() + now.len(), profile);
             samples.stack.extend(now.iter().map(|row| (first + row.stack) as i32));
             samples.value.extend(now.iter().map(|row| row.value));
-            if self.block.columns.requests.any() {
+            if self.block.columns.requests.is_any() {
                 samples.request.extend(now.iter().map(|row| requests.all()[row.request as usize]));
             }
-            if samples.value.len() == GROUP_ROWS || samples.moments.times.len() >= GROUP_MOMENTS {
+            if samples.value.len() == MAX_ROWS_PER_GROUP
+                || samples.moments.times.len() >= MAX_TIMESTAMPS_PER_GROUP
+            {
                 self.flush_samples()?;
             }
             at = end;
@@ -315,27 +330,28 @@ impl TenantWriter<'_, '_> {
         if profile.is_empty() {
             return Ok(());
         }
-        let RequestColumns { span, trace } = self.block.columns.requests;
+        let SpanContextColumns { span, trace } = self.block.columns.requests;
         let some =
-            |has: fn(&Request) -> bool| request.iter().map(|of| i16::from(has(of))).collect::<Vec<_>>();
+            |has: fn(&SpanContext) -> bool| request.iter().map(|of| i16::from(has(of))).collect::<Vec<_>>();
         let (mut spans, mut traces) = (Vec::new(), Vec::new());
         let (of_span, of_trace);
-        let mut columns = vec![Column::I32(profile), Column::I32(stack), Column::I64(value)];
+        let mut columns =
+            vec![ColumnValues::I32(profile), ColumnValues::I32(stack), ColumnValues::I64(value)];
         if span {
             spans.extend(request.iter().map(|of| of.span as i64).filter(|&span| span != 0));
             of_span = some(|of| of.span != 0);
-            columns.push(Column::OptionalI64(&spans, &of_span));
+            columns.push(ColumnValues::OptionalI64(&spans, &of_span));
         }
         if trace {
             let present = request.iter().filter(|of| of.trace != 0);
             traces.extend(present.map(|of| FixedLenByteArray::from(of.trace.to_be_bytes().to_vec())));
             of_trace = some(|of| of.trace != 0);
-            columns.push(Column::OptionalFixed(&traces, &of_trace));
+            columns.push(ColumnValues::OptionalFixed(&traces, &of_trace));
         }
         if self.block.columns.moments {
-            columns.push(Column::NestedI64(&moments.times, &moments.repetition, &moments.definition));
+            columns.push(ColumnValues::NestedI64(&moments.times, &moments.repetition, &moments.definition));
         }
-        self.block.write(SAMPLES, &columns)?;
+        self.block.write_row_group(SAMPLES_FILE, &columns)?;
         profile.clear();
         stack.clear();
         value.clear();
@@ -349,25 +365,25 @@ impl TenantWriter<'_, '_> {
         if columns.profile.is_empty() {
             return Ok(());
         }
-        self.block.write(
-            PROFILES,
+        self.block.write_row_group(
+            PROFILES_FILE,
             &[
-                Column::I32(&columns.profile),
-                Column::I32(&columns.series),
-                Column::I64(&columns.time),
-                Column::Fixed(&columns.id),
-                Column::I64(&columns.duration),
-                Column::I64(&columns.period),
-                Column::I32(&columns.samples),
-                Column::I64(&columns.value),
+                ColumnValues::I32(&columns.profile),
+                ColumnValues::I32(&columns.series),
+                ColumnValues::I64(&columns.time),
+                ColumnValues::Fixed(&columns.id),
+                ColumnValues::I64(&columns.duration),
+                ColumnValues::I64(&columns.period),
+                ColumnValues::I32(&columns.samples),
+                ColumnValues::I64(&columns.value),
             ],
         )
     }
 
     /// Turns the totals of the series at hand into rows.
     fn end_series(&mut self) -> Result<(), BlockError> {
-        let Rollup { at, totals, touched, rows, services } = &mut self.rollup;
-        let Some(service) = self.series.get(*at as usize).map(Series::service) else { return Ok(()) };
+        let RollupBuilder { at, totals, touched, rows, services } = &mut self.rollup;
+        let Some(service) = self.series.get(*at as usize).map(ProfileSeries::service) else { return Ok(()) };
         if touched.is_empty() {
             return Ok(());
         }
@@ -385,20 +401,20 @@ impl TenantWriter<'_, '_> {
             None => services.entry(service.to_owned()).or_default().add(touched),
         }
         touched.clear();
-        if self.rollup.rows.series.len() >= GROUP_ROWS { self.flush_rollup() } else { Ok(()) }
+        if self.rollup.rows.series.len() >= MAX_ROWS_PER_GROUP { self.flush_rollup() } else { Ok(()) }
     }
 
     fn flush_rollup(&mut self) -> Result<(), BlockError> {
         let RollupColumns { series, stack, value, samples } = std::mem::take(&mut self.rollup.rows);
-        for at in (0..series.len()).step_by(GROUP_ROWS) {
-            let end = series.len().min(at + GROUP_ROWS);
-            self.block.write(
-                ROLLUP,
+        for at in (0..series.len()).step_by(MAX_ROWS_PER_GROUP) {
+            let end = series.len().min(at + MAX_ROWS_PER_GROUP);
+            self.block.write_row_group(
+                ROLLUP_FILE,
                 &[
-                    Column::I32(&series[at..end]),
-                    Column::I32(&stack[at..end]),
-                    Column::I64(&value[at..end]),
-                    Column::I32(&samples[at..end]),
+                    ColumnValues::I32(&series[at..end]),
+                    ColumnValues::I32(&stack[at..end]),
+                    ColumnValues::I64(&value[at..end]),
+                    ColumnValues::I32(&samples[at..end]),
                 ],
             )?;
         }
@@ -426,15 +442,15 @@ impl TenantWriter<'_, '_> {
     fn write_index(&mut self) -> Result<(), BlockError> {
         let services: Vec<(String, Vec<u32>)> = std::mem::take(&mut self.rollup.services)
             .into_iter()
-            .map(|(service, stacks)| (service, stacks.sorted()))
+            .map(|(service, stacks)| (service, stacks.into_sorted()))
             .collect();
         let names: Vec<ByteArray> =
             services.iter().map(|(service, _)| ByteArray::from(service.as_str())).collect();
         let TenantWriter { block, meta, numbering, .. } = self;
-        index::pairs(&*numbering, numbering.functions.len(), &services, |pairs| {
+        index::for_each_function_service(&*numbering, numbering.functions.len(), &services, |pairs| {
             let functions: Vec<i32> = pairs.iter().map(|pair| (meta.functions.0 + pair.0) as i32).collect();
             let services: Vec<ByteArray> = pairs.iter().map(|pair| names[pair.1 as usize].clone()).collect();
-            block.write(INDEX, &[Column::I32(&functions), Column::Text(&services)])
+            block.write_row_group(INDEX_FILE, &[ColumnValues::I32(&functions), ColumnValues::Text(&services)])
         })
     }
 }

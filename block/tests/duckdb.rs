@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::process::Command;
 use std::sync::Arc;
 
-use athanor_block::{Block, Builder, Folder, LocalFolder, MemoryFolder, Part};
-use athanor_chassis::compute::Compute;
-use athanor_profile::pprof::{Limits, encode};
+use athanor_block::{Block, BlockBuilder, BlockFolder, LocalFolder, MemoryFolder, TenantBlock};
+use athanor_chassis::compute::ComputePool;
+use athanor_profile::pprof::{DecodeLimits, encode};
 use athanor_profile::{Labels, generate};
 
 /// The Python that has DuckDB; `./test` makes one and names it here.
@@ -27,10 +27,10 @@ fn duckdb_sums_and_joins_equal_ours() {
         return;
     };
     let folder = tempfile::tempdir().unwrap();
-    let mut scratch = || Ok(Arc::new(MemoryFolder::default()) as Arc<dyn Folder>);
-    let mut builder = Builder::new("duck", Limits::default(), 1 << 30, &mut scratch);
+    let mut scratch = || Ok(Arc::new(MemoryFolder::default()) as Arc<dyn BlockFolder>);
+    let mut builder = BlockBuilder::new("duck", DecodeLimits::default(), 1 << 30, &mut scratch);
     for seed in 0..40u64 {
-        let mut profile = generate::arbitrary(seed);
+        let mut profile = generate::arbitrary_profile(seed);
         // DuckDB refuses to overflow where we wrap.
         profile.samples.values.iter_mut().for_each(|value| *value %= 1_000_000);
         profile.header.time_nanos = 1_700_000_000_000_000_000 + seed as i64;
@@ -42,11 +42,11 @@ fn duckdb_sums_and_joins_equal_ours() {
 
     let mut by_series: BTreeMap<(String, String, String), i64> = BTreeMap::new();
     let mut by_leaf: BTreeMap<(String, String, String), i64> = BTreeMap::new();
-    for part in block.parts() {
-        let (names, profiles) = (part.names().unwrap(), part.profiles().unwrap());
-        for (place, series) in (0u32..).zip(part.series().unwrap()) {
-            let ranges = Part::rows_of(&profiles, |profile| profile.series == place);
-            let totals = part.totals(&ranges, &Compute::inline()).unwrap();
+    for part in block.tenant_blocks() {
+        let (names, profiles) = (part.read_names().unwrap(), part.read_all_profiles().unwrap());
+        for (place, series) in (0u32..).zip(part.read_series().unwrap()) {
+            let ranges = TenantBlock::sample_ranges(&profiles, |profile| profile.series == place);
+            let totals = part.sum_by_stack(&ranges, &ComputePool::inline()).unwrap();
             let tenant = part.meta.tenant.clone();
             let kind = series.value_type.kind.clone();
             if !ranges.is_empty() {

@@ -1,26 +1,26 @@
 //! What footers take in a block of many tenants.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
-use athanor_block::{FILES, Folder, Held, MemoryFolder, write_held};
-use athanor_profile::generate::Reference;
+use athanor_block::{BlockFolder, MemoryFolder, MemoryProfiles, PARQUET_FILES, write_from_memory};
+use athanor_profile::generate::ReferenceDataset;
 use athanor_profile::source::MemorySource;
 
 /// Bytes of a block, and of its footers.
-fn bytes(tenants: usize, held: &dyn Held) -> (u64, u64) {
+fn bytes(tenants: usize, held: &dyn MemoryProfiles) -> (u64, u64) {
     let names: Vec<String> = (0..tenants).map(|number| format!("tenant-{number:04}")).collect();
     let folder = MemoryFolder::default();
     let parts = names.iter().map(|name| (name.as_str(), held));
-    let meta = write_held(&folder, "tenants", None, parts).unwrap();
+    let meta = write_from_memory(&folder, "tenants", None, parts).unwrap();
     let footer = |file: &&str| {
         let end = folder.length(file).unwrap();
         let tail = folder.read(file, end - 8, 4).unwrap();
         u64::from(u32::from_le_bytes(tail[..].try_into().unwrap()))
     };
-    (meta.bytes(), FILES.iter().map(footer).sum())
+    (meta.bytes(), PARQUET_FILES.iter().map(footer).sum())
 }
 
 /// 20 profiles: a minute of five pods.
-fn minute(set: &Reference, samples: usize) -> MemorySource {
+fn minute(set: &ReferenceDataset, samples: usize) -> MemorySource {
     let mut held = MemorySource::default();
     for number in 0..20 {
         let mut profile = set.profile(number);
@@ -38,9 +38,9 @@ fn minute(set: &Reference, samples: usize) -> MemorySource {
 /// bench writes the thousand whole.
 #[test]
 fn footers_of_a_thousand_tenants_are_a_fiftieth_at_most() {
-    let set = Reference::new(Reference::SEED);
+    let set = ReferenceDataset::new(ReferenceDataset::PUBLISHED_SEED);
     let (_, footers) = bytes(1000, &minute(&set, 4));
-    let (whole, _) = bytes(2, &minute(&set, Reference::SAMPLES));
+    let (whole, _) = bytes(2, &minute(&set, ReferenceDataset::SAMPLES_PER_PROFILE));
     let (of_tenant, footer) = (whole / 2, footers / 1000);
     println!("{of_tenant} bytes a tenant, of which footers {footer}");
     assert!(footer * 50 <= of_tenant, "{footer} bytes of footers beside {of_tenant} of a tenant");

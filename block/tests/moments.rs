@@ -7,11 +7,12 @@ use std::process::Command;
 use std::sync::Arc;
 
 use athanor_block::{
-    Block, Builder, FORMAT, Folder, LocalFolder, MemoryFolder, PartSource, ProfileColumns, Rows, merge,
+    Block, BlockBuilder, BlockFolder, FORMAT_VERSION, LocalFolder, MemoryFolder, ProfileProjection,
+    RowProjection, TenantBlockSource, merge,
 };
-use athanor_chassis::compute::Compute;
-use athanor_profile::pprof::{Limits, encode};
-use athanor_profile::{Labels, Profile, Source, ValueType};
+use athanor_chassis::compute::ComputePool;
+use athanor_profile::pprof::{DecodeLimits, encode};
+use athanor_profile::{Labels, Profile, ProfileSource, ValueType};
 
 const TIME: i64 = 1_700_000_000_000_000_000;
 
@@ -21,16 +22,16 @@ fn profile(time: i64, rows: &[&[i64]]) -> Vec<u8> {
     profile.header.types = vec![ValueType::new("cpu", "nanoseconds")];
     profile.header.time_nanos = time;
     for (row, moments) in rows.iter().enumerate() {
-        let stack = profile.dictionary.named_stack(["main", &format!("f{row}")].into_iter());
+        let stack = profile.dictionary.intern_named_stack(["main", &format!("f{row}")].into_iter());
         profile.samples.moments.add(row, moments.iter().copied());
         profile.samples.push(stack, 0, &[1]);
     }
     encode(&profile)
 }
 
-fn build(folder: &dyn Folder, profiles: &[Vec<u8>]) {
-    let mut scratch = || Ok(Arc::new(MemoryFolder::default()) as Arc<dyn Folder>);
-    let mut builder = Builder::new("moments", Limits::default(), 1 << 30, &mut scratch);
+fn build(folder: &dyn BlockFolder, profiles: &[Vec<u8>]) {
+    let mut scratch = || Ok(Arc::new(MemoryFolder::default()) as Arc<dyn BlockFolder>);
+    let mut builder = BlockBuilder::new("moments", DecodeLimits::default(), 1 << 30, &mut scratch);
     profiles.iter().for_each(|bytes| builder.add_pprof("acme", &Labels::default(), bytes).unwrap());
     builder.finish(folder).unwrap();
 }
@@ -43,7 +44,7 @@ fn built(profiles: &[Vec<u8>]) -> Block {
 
 fn moments(block: &Block, ranges: &[Range<u64>]) -> Vec<Vec<i64>> {
     let mut all = Vec::new();
-    block.part("acme").unwrap().moments(ranges, |_, times| all.push(times.to_vec())).unwrap();
+    block.tenant_block("acme").unwrap().read_timestamps(ranges, |_, times| all.push(times.to_vec())).unwrap();
     all
 }
 
@@ -54,7 +55,7 @@ fn all(block: &Block) -> Vec<Vec<i64>> {
 #[test]
 fn without_them_there_is_no_column_and_the_format_is_the_one_before() {
     let (with, without) = (built(&[profile(1, &[&[5], &[]])]), built(&[profile(1, &[&[], &[]])]));
-    assert_eq!((with.meta().format, without.meta().format), (FORMAT, FORMAT - 1));
+    assert_eq!((with.meta().format, without.meta().format), (FORMAT_VERSION, FORMAT_VERSION - 1));
     assert!(with.timestamp_bytes().unwrap().is_some_and(|bytes| bytes > 0));
     assert_eq!(without.timestamp_bytes().unwrap(), None);
     assert_eq!((all(&with), all(&without)), (vec![vec![5]], vec![]));
@@ -62,7 +63,7 @@ fn without_them_there_is_no_column_and_the_format_is_the_one_before() {
     merge(&folder, "both", &[without, with]).unwrap();
     let both = Block::open(Arc::new(folder)).unwrap();
     both.verify(|_| {}).unwrap();
-    assert_eq!((both.meta().format, all(&both)), (FORMAT, vec![vec![5]]));
+    assert_eq!((both.meta().format, all(&both)), (FORMAT_VERSION, vec![vec![5]]));
 }
 
 #[test]
@@ -93,14 +94,15 @@ fn whoever_does_not_ask_for_them_fetches_none_of_their_bytes() {
     let rows: Vec<&[i64]> = rows.iter().map(Vec::as_slice).collect();
     let block = built(&[profile(1, &rows), profile(2, &rows)]);
     let of_moments = block.timestamp_bytes().unwrap().unwrap();
-    let (all, _) = block.extent("acme", "samples.parquet").unwrap();
+    let (all, _) = block.tenant_range("acme", "samples.parquet").unwrap();
     assert!(of_moments > (all.end - all.start) / 2);
-    let source = PartSource::new(Arc::new(block), "acme", Compute::inline()).unwrap();
+    let source = TenantBlockSource::new(Arc::new(block), "acme", ComputePool::inline()).unwrap();
     source.profiles().unwrap();
-    source.bytes_of_profiles(ProfileColumns::All).unwrap();
-    for wanted in
-        [Rows { totals: true, ..Rows::default() }, Rows { each: true, requests: true, ..Rows::default() }]
-    {
+    source.bytes_of_profiles(ProfileProjection::All).unwrap();
+    for wanted in [
+        RowProjection { totals: true, ..RowProjection::default() },
+        RowProjection { each: true, requests: true, ..RowProjection::default() },
+    ] {
         let fetched = source.bytes_of_rows(&[0], wanted).unwrap();
         let of_samples = fetched.iter().filter(|(file, _)| *file == "samples.parquet");
         let last = of_samples.map(|(_, range)| range.end).max().unwrap();

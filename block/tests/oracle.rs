@@ -8,16 +8,17 @@ use std::sync::Arc;
 mod naive;
 
 use athanor_block::{
-    Block, BlockError, Builder, FILES, FORMAT, Folder, Held, LogRange, META, Making, MemoryFolder, Origin,
-    PAGE, Part, PartSource, ProfileRow, make, merge, merge_all, rounds, write_held,
+    Block, BlockBuilder, BlockError, BlockFolder, BlockOrigin, FORMAT_VERSION, LogRange, META_FILE,
+    MemoryFolder, MemoryProfiles, MergeOutput, PAGE_BYTES, PARQUET_FILES, ProfileRow, TenantBlock,
+    TenantBlockSource, merge, merge_all, merge_into, merge_round_count, write_from_memory,
 };
-use athanor_chassis::compute::Compute;
+use athanor_chassis::compute::ComputePool;
 use athanor_profile::flamegraph::Flamegraph;
-use athanor_profile::pprof::{Limits, encode};
+use athanor_profile::pprof::{DecodeLimits, encode};
 use athanor_profile::source::MemorySource;
-use athanor_profile::table::Table;
+use athanor_profile::top_table::TopTable;
 use athanor_profile::tree::Tree;
-use athanor_profile::{Labels, Profile, Source, ValueType, generate};
+use athanor_profile::{Labels, Profile, ProfileSource, ValueType, generate};
 use proptest::prelude::*;
 
 type Model = BTreeMap<(String, String), BTreeMap<Vec<String>, i64>>;
@@ -27,7 +28,7 @@ fn count(model: &mut Model, tenant: &str, profile: &Profile) {
         for (value, value_type) in values.iter().zip(&profile.header.types) {
             if *value != 0 {
                 let totals = model.entry((tenant.into(), value_type.kind.clone())).or_default();
-                let total = totals.entry(profile.dictionary.frames(stack)).or_default();
+                let total = totals.entry(profile.dictionary.frame_names(stack)).or_default();
                 *total = total.wrapping_add(*value);
             }
         }
@@ -39,11 +40,13 @@ type Times = BTreeMap<(String, String, Vec<String>), Vec<i64>>;
 
 fn count_moments(times: &mut Times, tenant: &str, profile: &Profile) {
     let rows = profile.samples.rows(profile.header.types.len()).enumerate();
-    for (row, (stack, _, values)) in rows.filter(|(row, _)| !profile.samples.moments.of(*row).is_empty()) {
+    for (row, (stack, _, values)) in
+        rows.filter(|(row, _)| !profile.samples.moments.row_timestamps(*row).is_empty())
+    {
         for (_, of) in values.iter().zip(&profile.header.types).filter(|(value, _)| **value != 0) {
-            let key = (tenant.to_owned(), of.kind.clone(), profile.dictionary.frames(stack));
+            let key = (tenant.to_owned(), of.kind.clone(), profile.dictionary.frame_names(stack));
             let of_key = times.entry(key).or_default();
-            of_key.extend(profile.samples.moments.of(row));
+            of_key.extend(profile.samples.moments.row_timestamps(row));
             of_key.sort_unstable();
         }
     }
@@ -51,12 +54,12 @@ fn count_moments(times: &mut Times, tenant: &str, profile: &Profile) {
 
 fn read_moments(block: &Block) -> Times {
     let mut all = Times::new();
-    for part in block.parts() {
-        let (names, profiles) = (part.names().unwrap(), part.profiles().unwrap());
-        for (place, of) in (0u32..).zip(&part.series().unwrap()) {
-            let ranges = Part::rows_of(&profiles, |profile| profile.series == place);
-            part.moments(&ranges, |stack, times| {
-                let frames = names.dictionary.frames(names.stacks[stack as usize]);
+    for part in block.tenant_blocks() {
+        let (names, profiles) = (part.read_names().unwrap(), part.read_all_profiles().unwrap());
+        for (place, of) in (0u32..).zip(&part.read_series().unwrap()) {
+            let ranges = TenantBlock::sample_ranges(&profiles, |profile| profile.series == place);
+            part.read_timestamps(&ranges, |stack, times| {
+                let frames = names.dictionary.frame_names(names.stacks[stack as usize]);
                 let key = (part.meta.tenant.clone(), of.value_type.kind.clone(), frames);
                 all.entry(key).or_default().extend(times);
             })
@@ -70,17 +73,17 @@ fn read_moments(block: &Block) -> Times {
 /// What a block says, by samples and by roll-up, which must agree.
 fn read(block: &Block) -> Model {
     let mut model = Model::new();
-    for part in block.parts() {
-        let names = part.names().unwrap();
-        let series = part.series().unwrap();
-        let profiles = part.profiles().unwrap();
+    for part in block.tenant_blocks() {
+        let names = part.read_names().unwrap();
+        let series = part.read_series().unwrap();
+        let profiles = part.read_all_profiles().unwrap();
         for (place, of) in (0u32..).zip(&series) {
-            let ranges = Part::rows_of(&profiles, |profile| profile.series == place);
-            let totals = part.totals(&ranges, &Compute::inline()).unwrap();
-            assert_eq!(totals, part.whole_totals(|at| at == place).unwrap());
+            let ranges = TenantBlock::sample_ranges(&profiles, |profile| profile.series == place);
+            let totals = part.sum_by_stack(&ranges, &ComputePool::inline()).unwrap();
+            assert_eq!(totals, part.sum_rollup(|at| at == place).unwrap());
             let sums = model.entry((part.meta.tenant.clone(), of.value_type.kind.clone())).or_default();
             for (stack, total) in totals.into_iter().enumerate().filter(|(_, total)| *total != 0) {
-                let sum = sums.entry(names.dictionary.frames(names.stacks[stack])).or_default();
+                let sum = sums.entry(names.dictionary.frame_names(names.stacks[stack])).or_default();
                 *sum = sum.wrapping_add(total);
             }
         }
@@ -95,8 +98,8 @@ fn clean(mut model: Model) -> Model {
 }
 
 fn build(inputs: &[(usize, Profile)], budget: usize) -> MemoryFolder {
-    let mut scratch = || Ok(Arc::new(MemoryFolder::default()) as Arc<dyn Folder>);
-    let mut builder = Builder::new("test", Limits::default(), budget, &mut scratch);
+    let mut scratch = || Ok(Arc::new(MemoryFolder::default()) as Arc<dyn BlockFolder>);
+    let mut builder = BlockBuilder::new("test", DecodeLimits::default(), budget, &mut scratch);
     for (number, profile) in inputs {
         builder.add_pprof(tenant(*number), &labels(*number), &encode(profile)).unwrap();
     }
@@ -120,7 +123,7 @@ fn open(folder: &MemoryFolder) -> Block {
 
 fn inputs(seeds: &[u64]) -> Vec<(usize, Profile)> {
     let profile = |(number, &seed): (usize, &u64)| {
-        let mut profile = generate::arbitrary(seed);
+        let mut profile = generate::arbitrary_profile(seed);
         profile.header.time_nanos = 1_700_000_000_000_000_000 + number as i64;
         (number, profile)
     };
@@ -188,7 +191,7 @@ proptest! {
             let sum = totals.values().fold(0i64, |sum, &total| sum.wrapping_add(total));
             prop_assert_eq!(tree.total(), sum, "{} of {}", kind, tenant);
             prop_assert_eq!(table(&tree), naive::table(totals), "{} of {}", kind, tenant);
-            let graph = Flamegraph::of(&tree);
+            let graph = Flamegraph::from_tree(&tree);
             prop_assert_eq!(graph.total, sum, "{} of {}", kind, tenant);
             prop_assert_eq!(naive::bars_of(&graph), naive::bars(totals), "{} of {}", kind, tenant);
         }
@@ -210,25 +213,26 @@ fn block_of_copies<'c>(copies: impl Iterator<Item = &'c UploadCopy>) -> Block {
         let mut profile = Profile::default();
         profile.header.types = vec![ValueType::new("cpu", "nanoseconds"), ValueType::new("samples", "count")];
         profile.header.time_nanos = 1_700_000_000_000_000_000 - upload as i64;
-        let stack = profile.dictionary.named_stack(["main", &format!("f{upload}")].into_iter());
+        let stack = profile.dictionary.intern_named_stack(["main", &format!("f{upload}")].into_iter());
         profile.samples.push(stack, 0, &[1 << upload, 1]);
         source.add(&labels_of_pod(pod), &profile, upload as u128);
     }
     let folder = MemoryFolder::default();
-    write_held(&folder, "copies", None, [("acme", &source as &dyn Held)].into_iter()).unwrap();
+    write_from_memory(&folder, "copies", None, [("acme", &source as &dyn MemoryProfiles)].into_iter())
+        .unwrap();
     open(&folder)
 }
 
 /// What a block holds of each pod: the sums of its profiles, ascending.
 fn sums_by_pod(block: &Block) -> BTreeMap<String, Vec<i64>> {
     let mut sums: BTreeMap<String, Vec<i64>> = BTreeMap::new();
-    for part in block.parts() {
-        let (series, totals) = (part.series().unwrap(), part.profile_totals().unwrap());
-        for (row, total) in part.profiles().unwrap().iter().zip(totals) {
+    for part in block.tenant_blocks() {
+        let (series, totals) = (part.read_series().unwrap(), part.read_profile_totals().unwrap());
+        for (row, total) in part.read_all_profiles().unwrap().iter().zip(totals) {
             let pod = series[row.series as usize].labels().get("pod").unwrap();
             sums.entry(pod.to_owned()).or_default().push(total);
         }
-        let in_use: BTreeSet<u32> = part.profiles().unwrap().iter().map(|row| row.series).collect();
+        let in_use: BTreeSet<u32> = part.read_all_profiles().unwrap().iter().map(|row| row.series).collect();
         assert_eq!(in_use.len(), series.len(), "each series has a profile");
     }
     sums.values_mut().for_each(|sums| sums.sort_unstable());
@@ -267,7 +271,7 @@ proptest! {
 
 /// The tree of one tenant and kind of value, as queries make it.
 fn tree(block: &Block, tenant: &str, kind: &str) -> Tree {
-    let part = PartSource::new(Arc::new(block.clone()), tenant, Compute::inline()).unwrap();
+    let part = TenantBlockSource::new(Arc::new(block.clone()), tenant, ComputePool::inline()).unwrap();
     let (series, profiles) = (part.series().unwrap(), part.profiles().unwrap());
     let of_kind = |row: &ProfileRow| series[row.series as usize].value_type.kind == kind;
     let picked: Vec<u32> =
@@ -277,7 +281,7 @@ fn tree(block: &Block, tenant: &str, kind: &str) -> Tree {
 
 /// Flat and cumulative value by function. One whose stacks cancel out may be there or not.
 fn table(tree: &Tree) -> BTreeMap<String, (i64, i64)> {
-    let rows = Table::of_tree(tree).rows.into_iter().map(|row| (row.name, (row.flat, row.cum)));
+    let rows = TopTable::from_tree(tree).rows.into_iter().map(|row| (row.name, (row.flat, row.cum)));
     rows.filter(|(_, weights)| *weights != (0, 0)).collect()
 }
 
@@ -290,7 +294,7 @@ fn the_names_that_are_held_count_in_the_budget() {
             profile.header.types = vec![ValueType::new("cpu", "nanoseconds")];
             let names: Vec<String> =
                 (0..100).map(|at| format!("{number}-{at}-{}", "x".repeat(1000))).collect();
-            let stack = profile.dictionary.named_stack(names.iter().map(String::as_str));
+            let stack = profile.dictionary.intern_named_stack(names.iter().map(String::as_str));
             profile.samples.push(stack, 0, &[1]);
             (0, profile)
         })
@@ -298,9 +302,9 @@ fn the_names_that_are_held_count_in_the_budget() {
     let mut runs = Vec::new();
     let mut scratch = || {
         runs.push(MemoryFolder::default());
-        Ok(Arc::new(runs[runs.len() - 1].clone()) as Arc<dyn Folder>)
+        Ok(Arc::new(runs[runs.len() - 1].clone()) as Arc<dyn BlockFolder>)
     };
-    let mut builder = Builder::new("names", Limits::default(), 1 << 20, &mut scratch);
+    let mut builder = BlockBuilder::new("names", DecodeLimits::default(), 1 << 20, &mut scratch);
     for (number, profile) in &inputs {
         builder.add_pprof(tenant(*number), &labels(*number), &encode(profile)).unwrap();
     }
@@ -316,7 +320,7 @@ fn the_names_that_are_held_count_in_the_budget() {
 fn equal_inputs_make_equal_bytes() {
     let inputs = inputs(&[1, 2, 3]);
     let (one, two) = (build(&inputs, 1 << 30), build(&inputs, 1 << 30));
-    for file in FILES.iter().chain([&META]) {
+    for file in PARQUET_FILES.iter().chain([&META_FILE]) {
         let length = one.length(file).unwrap() as usize;
         assert_eq!(
             one.read(file, 0, length).unwrap(),
@@ -329,11 +333,11 @@ fn equal_inputs_make_equal_bytes() {
 fn more_blocks_than_the_fan_in_merge_in_rounds() {
     let inputs = inputs(&(0..70).collect::<Vec<_>>());
     let blocks = inputs.chunks(1).map(|one| open(&build(one, 1 << 30))).collect();
-    let mut scratch = || Ok(Arc::new(MemoryFolder::default()) as Arc<dyn Folder>);
+    let mut scratch = || Ok(Arc::new(MemoryFolder::default()) as Arc<dyn BlockFolder>);
     let folder = MemoryFolder::default();
     let mut read_so_far = 0;
     merge_all(&folder, "all", blocks, &mut scratch, &mut |samples| read_so_far += samples).unwrap();
-    assert_eq!((rounds(70), rounds(32), rounds(0)), (2, 1, 1));
+    assert_eq!((merge_round_count(70), merge_round_count(32), merge_round_count(0)), (2, 1, 1));
     assert_eq!(read_so_far, 2 * open(&folder).meta().samples());
     assert_eq!(read(&open(&folder)), read(&open(&build(&inputs, 1 << 30))));
 }
@@ -341,12 +345,12 @@ fn more_blocks_than_the_fan_in_merge_in_rounds() {
 #[test]
 fn any_flipped_bit_is_found_and_named() {
     let folder = build(&inputs(&[5, 6, 7, 8]), 1 << 30);
-    for file in FILES {
+    for file in PARQUET_FILES {
         let length = folder.length(file).unwrap() as usize;
         for at in (0..length).step_by((length / 61).max(1)).chain([length - 1]) {
             folder.tamper(file, |bytes| bytes[at] ^= 1 << (at % 8));
             let error = open(&folder).verify(|_| {}).unwrap_err();
-            let page = (at / PAGE * PAGE) as u64;
+            let page = (at / PAGE_BYTES * PAGE_BYTES) as u64;
             assert!(
                 matches!(&error, BlockError::Damaged { file: named, from, .. } if named == file && *from == page),
                 "{file} byte {at}: {error}"
@@ -354,11 +358,11 @@ fn any_flipped_bit_is_found_and_named() {
             folder.tamper(file, |bytes| bytes[at] ^= 1 << (at % 8));
         }
     }
-    let length = folder.length(META).unwrap() as usize;
+    let length = folder.length(META_FILE).unwrap() as usize;
     for at in 0..length {
-        folder.tamper(META, |bytes| bytes[at] ^= 1);
+        folder.tamper(META_FILE, |bytes| bytes[at] ^= 1);
         assert!(Block::open(Arc::new(folder.clone())).is_err(), "meta.json byte {at}");
-        folder.tamper(META, |bytes| bytes[at] ^= 1);
+        folder.tamper(META_FILE, |bytes| bytes[at] ^= 1);
     }
     open(&folder).verify(|_| {}).unwrap();
 }
@@ -384,9 +388,10 @@ fn cut_mixed_missing_and_newer_blocks_are_refused_by_file_and_reason() {
 
     let newer = fresh();
     let mut meta = open(&newer).meta().clone();
-    meta.format = FORMAT + 1;
-    newer.tamper(META, |bytes| *bytes = meta.encode());
-    let said = format!("the block has format {}, this program reads up to {FORMAT}", FORMAT + 1);
+    meta.format = FORMAT_VERSION + 1;
+    newer.tamper(META_FILE, |bytes| *bytes = meta.encode());
+    let said =
+        format!("the block has format {}, this program reads up to {FORMAT_VERSION}", FORMAT_VERSION + 1);
     assert!(refusal(&newer).contains(&said), "{}", refusal(&newer));
 
     let missing = MemoryFolder::default();
@@ -402,7 +407,7 @@ fn a_block_of_the_first_format_is_read_as_ever() {
     assert!(meta.files.values().all(|file| !file.tail.is_empty()));
     meta.format = 1;
     meta.files.values_mut().for_each(|file| file.tail.clear());
-    folder.tamper(META, |bytes| *bytes = meta.encode());
+    folder.tamper(META_FILE, |bytes| *bytes = meta.encode());
     assert!(!String::from_utf8_lossy(&meta.encode()).contains("tail"));
     let block = open(&folder);
     assert_eq!(read(&block), expected);
@@ -412,8 +417,8 @@ fn a_block_of_the_first_format_is_read_as_ever() {
 #[test]
 fn a_name_is_never_written_twice() {
     let folder = build(&inputs(&[1]), 1 << 30);
-    let mut scratch = || Ok(Arc::new(MemoryFolder::default()) as Arc<dyn Folder>);
-    let builder = Builder::new("again", Limits::default(), 1 << 30, &mut scratch);
+    let mut scratch = || Ok(Arc::new(MemoryFolder::default()) as Arc<dyn BlockFolder>);
+    let builder = BlockBuilder::new("again", DecodeLimits::default(), 1 << 30, &mut scratch);
     assert!(builder.finish(&folder).unwrap_err().to_string().starts_with("series.parquet: "));
 }
 
@@ -451,7 +456,7 @@ fn the_index_names_the_services_that_call_a_function() {
     for ((tenant, function), mut services) in expected {
         services.sort();
         services.dedup();
-        let part = block.part(&tenant).unwrap();
+        let part = block.tenant_block(&tenant).unwrap();
         assert_eq!(part.services_calling(&function).unwrap(), services, "{tenant} {function}");
         assert!(part.services_calling("no such function").unwrap().is_empty());
     }
@@ -463,7 +468,7 @@ fn what_is_made_of_blocks_may_be_one_for_each_tenant() {
     let inputs = inputs(&[1, 2, 3, 4, 5, 6]);
     let blocks: Vec<Block> = inputs.chunks(2).map(|part| open(&build(part, 1 << 30))).collect();
     let range = |shard| LogRange { shard, epoch: 1, from: 0, to: 9 };
-    let origin = Origin {
+    let origin = BlockOrigin {
         cluster: "c".to_owned(),
         shard: 1,
         epoch: 1,
@@ -474,12 +479,12 @@ fn what_is_made_of_blocks_may_be_one_for_each_tenant() {
         further: vec![range(2)],
         inputs: vec!["one".to_owned(), "two".to_owned()],
     };
-    let made = |tenants: Option<&[&str]>, origin: &Origin| {
+    let made = |tenants: Option<&[&str]>, origin: &BlockOrigin| {
         let tenants = tenants.map(|tenants| tenants.iter().map(|&tenant| tenant.to_owned()).collect());
-        let making = Making { id: "made".to_owned(), origin: Some(origin.clone()), tenants };
+        let making = MergeOutput { id: "made".to_owned(), origin: Some(origin.clone()), tenants };
         let folder = MemoryFolder::default();
-        let mut scratch = || Ok(Arc::new(MemoryFolder::default()) as Arc<dyn Folder>);
-        make(&folder, &making, blocks.clone(), &mut scratch, &mut |_| ()).unwrap();
+        let mut scratch = || Ok(Arc::new(MemoryFolder::default()) as Arc<dyn BlockFolder>);
+        merge_into(&folder, &making, blocks.clone(), &mut scratch, &mut |_| ()).unwrap();
         Block::open(Arc::new(folder))
     };
     let mut apart = Model::new();
@@ -490,7 +495,7 @@ fn what_is_made_of_blocks_may_be_one_for_each_tenant() {
         apart.extend(read(&block));
     }
     assert_eq!(apart, read(&made(None, &origin).unwrap()));
-    let nothing = Origin { inputs: Vec::new(), ..origin };
+    let nothing = BlockOrigin { inputs: Vec::new(), ..origin };
     let Err(refused) = made(None, &nothing) else { panic!("a block of level 1 is made of others") };
     assert!(refused.to_string().contains("made of 0 blocks"), "{refused}");
 }

@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use std::process::Command;
 use std::sync::Arc;
 
-use athanor_block::{Block, Builder, Folder, LocalFolder, MemoryFolder, Part, Request, merge};
-use athanor_chassis::compute::Compute;
-use athanor_profile::pprof::{Limits, encode};
+use athanor_block::{
+    Block, BlockBuilder, BlockFolder, LocalFolder, MemoryFolder, SpanContext, TenantBlock, merge,
+};
+use athanor_chassis::compute::ComputePool;
+use athanor_profile::pprof::{DecodeLimits, encode};
 use athanor_profile::{Labels, Profile, SampleLabel, ValueType};
 
 /// Stack, labels, value.
@@ -38,7 +40,7 @@ fn profile(time: i64, samples: &[Sample]) -> Vec<u8> {
     profile.header.time_nanos = time;
     for (stack, labels, value) in samples {
         let dictionary = &mut profile.dictionary;
-        let stack = dictionary.named_stack(stack.split(';'));
+        let stack = dictionary.intern_named_stack(stack.split(';'));
         let mut text = |text| dictionary.symbols.strings.intern(text);
         let labels: Vec<SampleLabel> = labels
             .iter()
@@ -50,9 +52,9 @@ fn profile(time: i64, samples: &[Sample]) -> Vec<u8> {
     encode(&profile)
 }
 
-fn build(folder: &dyn Folder, profiles: &[(i64, &[Sample])]) -> u64 {
-    let mut scratch = || Ok(Arc::new(MemoryFolder::default()) as Arc<dyn Folder>);
-    let mut builder = Builder::new("requests", Limits::default(), 1 << 20, &mut scratch);
+fn build(folder: &dyn BlockFolder, profiles: &[(i64, &[Sample])]) -> u64 {
+    let mut scratch = || Ok(Arc::new(MemoryFolder::default()) as Arc<dyn BlockFolder>);
+    let mut builder = BlockBuilder::new("requests", DecodeLimits::default(), 1 << 20, &mut scratch);
     for (time, samples) in profiles {
         builder.add_pprof("acme", &Labels::default(), &profile(*time, samples)).unwrap();
     }
@@ -66,11 +68,11 @@ fn open(folder: &MemoryFolder) -> Block {
 }
 
 /// Totals by name of the rows that `wanted` picks.
-fn totals(block: &Block, wanted: impl Fn(Request) -> bool + Sync) -> BTreeMap<String, i64> {
-    let part = block.part("acme").unwrap();
-    let ranges = Part::rows_of(&part.profiles().unwrap(), |_| true);
-    let totals = part.totals_of_requests(&ranges, &Compute::inline(), wanted).unwrap();
-    let names = part.names().unwrap();
+fn totals(block: &Block, wanted: impl Fn(SpanContext) -> bool + Sync) -> BTreeMap<String, i64> {
+    let part = block.tenant_block("acme").unwrap();
+    let ranges = TenantBlock::sample_ranges(&part.read_all_profiles().unwrap(), |_| true);
+    let totals = part.sum_by_stack_of_requests(&ranges, &ComputePool::inline(), wanted).unwrap();
+    let names = part.read_names().unwrap();
     let symbols = &names.dictionary.symbols;
     let name = |stack: usize| {
         let path = names.dictionary.stacks.locations(names.stacks[stack]);
@@ -98,7 +100,7 @@ fn check(block: &Block) {
     assert_eq!(totals(block, |of| of.span == b), expected(&[("main;x", 2)]));
     let trace = 0x0123_4567_89ab_cdef_0123_4567_89ab_cdef;
     assert_eq!(totals(block, |of| of.trace == trace), expected(&[("main;x", 2)]));
-    let none = totals(block, |of| of == Request::default());
+    let none = totals(block, |of| of == SpanContext::default());
     assert_eq!(none, expected(&[("main", 192), ("main;x", 260)]));
     // x with A, x with B, x with none, y with A; y with A; main; x.
     assert_eq!(block.meta().samples(), 7);
@@ -115,7 +117,7 @@ fn spans_and_traces_survive_building_and_merging() {
     build(&two, &[(1, FIRST), (3, PLAIN)]);
     merge(&merged, "requests", &[open(&one), open(&two)]).unwrap();
     check(&open(&merged));
-    for file in athanor_block::FILES {
+    for file in athanor_block::PARQUET_FILES {
         let all =
             |folder: &MemoryFolder| folder.read(file, 0, folder.length(file).unwrap() as usize).unwrap();
         assert_eq!(all(&merged), all(&whole), "{file}");
@@ -133,7 +135,7 @@ fn without_them_there_is_no_column() {
     };
     assert!(text(&with).contains("span_id") && !text(&with).contains("trace_id"));
     assert!(!text(&without).contains("span_id"));
-    assert_eq!(totals(&open(&without), |of| of == Request::default()), expected(&[("main;x", 256)]));
+    assert_eq!(totals(&open(&without), |of| of == SpanContext::default()), expected(&[("main;x", 256)]));
 }
 
 #[test]

@@ -41,7 +41,7 @@ pub struct BlockEntry {
     pub level: u8,
     /// What it holds of logs beside the first range: only of one that was made of others.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub further: Vec<Rows>,
+    pub further: Vec<ShardLogRange>,
     /// Whose rows it holds, by tenant.
     pub tenants: Vec<TenantSpan>,
 }
@@ -49,7 +49,7 @@ pub struct BlockEntry {
 /// Entries of a shard's log after one index and up to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Rows {
+pub struct ShardLogRange {
     /// The shard.
     pub shard: ShardId,
     /// Its epoch.
@@ -74,21 +74,21 @@ pub struct TenantSpan {
     pub profiles: u64,
 }
 
-const CHANCE_BITS: u32 = 80;
+const RANDOM_BITS: u32 = 80;
 
 impl BlockId {
     /// A new name.
     pub fn new(now: Timestamp, random: &Random) -> Self {
         let chance = u128::from(random.next_u64()) << 16 | u128::from(random.next_u64() & 0xffff);
-        Self((now.millis().max(0) as u128) << CHANCE_BITS | chance)
+        Self((now.millis().max(0) as u128) << RANDOM_BITS | chance)
     }
     /// From its number.
     pub const fn from_number(number: u128) -> Self {
         Self(number)
     }
     /// The smallest name that may be drawn at a time.
-    pub fn earliest(at: Timestamp) -> Self {
-        Self((at.millis().max(0) as u128) << CHANCE_BITS)
+    pub fn earliest_at(at: Timestamp) -> Self {
+        Self((at.millis().max(0) as u128) << RANDOM_BITS)
     }
     /// Its number.
     pub const fn number(self) -> u128 {
@@ -96,7 +96,7 @@ impl BlockId {
     }
     /// When it was named.
     pub fn named_at(self) -> Timestamp {
-        Timestamp::EPOCH.plus(Duration::from_millis((self.0 >> CHANCE_BITS) as u64))
+        Timestamp::UNIX_EPOCH.plus(Duration::from_millis((self.0 >> RANDOM_BITS) as u64))
     }
 }
 
@@ -112,19 +112,19 @@ fn is_cut(level: &u8) -> bool {
     *level == 0
 }
 
-impl Rows {
+impl ShardLogRange {
     /// Whether both have an entry.
     pub fn overlaps(&self, other: &Self) -> bool {
         self.shard == other.shard && self.from < other.to && other.from < self.to
     }
 
     /// Whether all entries of another are here.
-    pub fn has(&self, other: &Self) -> bool {
+    pub fn contains(&self, other: &Self) -> bool {
         self.shard == other.shard && self.from <= other.from && other.to <= self.to
     }
 
     /// Ranges in the order of logs, those that follow each other as one.
-    pub fn joined(rows: impl IntoIterator<Item = Self>) -> Vec<Self> {
+    pub fn join_adjacent(rows: impl IntoIterator<Item = Self>) -> Vec<Self> {
         let mut rows: Vec<Self> = rows.into_iter().collect();
         rows.sort_unstable();
         let mut joined: Vec<Self> = Vec::new();
@@ -140,28 +140,28 @@ impl Rows {
 
 impl BlockEntry {
     /// About how many of its bytes are a tenant's: as large a share as that of its profiles.
-    pub fn bytes_of(&self, tenant: &TenantId) -> u64 {
+    pub fn tenant_bytes(&self, tenant: &TenantId) -> u64 {
         let all: u128 = self.tenants.iter().map(|span| u128::from(span.profiles)).sum();
-        let profiles = self.of_tenant(tenant).map_or(0, |span| u128::from(span.profiles));
+        let profiles = self.tenant_span(tenant).map_or(0, |span| u128::from(span.profiles));
         // A share of all bytes, which fit.
         (u128::from(self.bytes) * profiles).checked_div(all).map_or(0, |bytes| bytes as u64)
     }
 
     /// All that it holds of logs.
-    pub fn rows(&self) -> impl Iterator<Item = Rows> {
+    pub fn log_ranges(&self) -> impl Iterator<Item = ShardLogRange> {
         let &Self { shard, epoch, from, to, .. } = self;
-        std::iter::once(Rows { shard, epoch, from, to }).chain(self.further.iter().copied())
+        std::iter::once(ShardLogRange { shard, epoch, from, to }).chain(self.further.iter().copied())
     }
 
     /// Whether a row may be in both.
-    pub fn conflicts(&self, other: &Self) -> bool {
+    pub fn conflicts_with(&self, other: &Self) -> bool {
         let shares = self.level == 0 || other.level == 0 || self.shares_tenant(other);
-        shares && self.meets(other)
+        shares && self.overlaps_log_ranges(other)
     }
 
     /// Whether both have an entry; ranges of each are in order.
-    fn meets(&self, other: &Self) -> bool {
-        let (mut one, mut two) = (self.rows().peekable(), other.rows().peekable());
+    fn overlaps_log_ranges(&self, other: &Self) -> bool {
+        let (mut one, mut two) = (self.log_ranges().peekable(), other.log_ranges().peekable());
         while let (Some(rows), Some(others)) = (one.peek(), two.peek()) {
             if rows.overlaps(others) {
                 return true;
@@ -176,22 +176,22 @@ impl BlockEntry {
     }
 
     fn shares_tenant(&self, other: &Self) -> bool {
-        self.tenants.iter().any(|span| other.of_tenant(&span.tenant).is_some())
+        self.tenants.iter().any(|span| other.tenant_span(&span.tenant).is_some())
     }
 
     /// Whether all entries of another are among its own.
-    pub fn has_rows_of(&self, other: &Self) -> bool {
-        other.rows().all(|others| self.rows().any(|rows| rows.has(&others)))
+    pub fn covers_log_ranges_of(&self, other: &Self) -> bool {
+        other.log_ranges().all(|others| self.log_ranges().any(|rows| rows.contains(&others)))
     }
 
     /// A tenant's rows.
-    pub fn of_tenant(&self, tenant: &TenantId) -> Option<&TenantSpan> {
+    pub fn tenant_span(&self, tenant: &TenantId) -> Option<&TenantSpan> {
         self.tenants.iter().find(|span| span.tenant == *tenant)
     }
 
     /// The rows of a tenant, where it has some in a range of time, both ends included.
-    pub fn span(&self, tenant: &TenantId, from: i64, to: i64) -> Option<&TenantSpan> {
-        self.of_tenant(tenant).filter(|span| span.overlaps(from, to))
+    pub fn tenant_span_between(&self, tenant: &TenantId, from: i64, to: i64) -> Option<&TenantSpan> {
+        self.tenant_span(tenant).filter(|span| span.overlaps(from, to))
     }
     /// Time of its latest profile.
     pub fn max_time(&self) -> i64 {

@@ -4,21 +4,24 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use athanor_chassis::code::{Code, Coded};
+use athanor_chassis::code::{ErrorCode, ErrorCodeExt};
 use athanor_chassis::{Clock, Status, TenantId, Timestamp};
 use athanor_cluster::NodeId;
 
-use crate::state::{AgeReport, Answer, Command, Listing, Notes, Refused, State, Wound, slot_and_epoch};
-use crate::{BlockEntry, BlockId, MAX_SLOTS, MAX_TENANTS_PER_COMMAND, Rows, ShardEntry, ShardId};
+use crate::state::{
+    AgeReport, BlockListing, CatalogCommand, CatalogState, CommandError, CommandResult, DataLoss,
+    TenantDocuments, decode_shard_id,
+};
+use crate::{BlockEntry, BlockId, MAX_SLOTS, MAX_TENANTS_PER_COMMAND, ShardEntry, ShardId, ShardLogRange};
 
 /// A catalogue.
 #[async_trait]
 pub trait Catalog: Send + Sync + 'static {
     /// Proposes a change and waits until it is durable. The catalogue's clock says when that was.
-    async fn propose(&self, command: Command) -> Result<Answer, CatalogError>;
+    async fn propose(&self, command: CatalogCommand) -> Result<CommandResult, CatalogError>;
 
     /// What a tenant has in a range of time, both ends included; no older than this call.
-    async fn listing(&self, tenant: &TenantId, from: i64, to: i64) -> Result<Listing, CatalogError>;
+    async fn list_blocks(&self, tenant: &TenantId, from: i64, to: i64) -> Result<BlockListing, CatalogError>;
 
     /// All blocks; no older than this call.
     async fn blocks(&self) -> Result<Vec<BlockEntry>, CatalogError>;
@@ -26,8 +29,8 @@ pub trait Catalog: Send + Sync + 'static {
     /// The blocks with rows of a slot whose names were drawn since a time, without their tenants; no older than this call.
     async fn blocks_of_slot(&self, slot: u32, since: Timestamp) -> Result<Vec<BlockEntry>, CatalogError> {
         let mut blocks = self.blocks().await?;
-        let of_slot = |rows: Rows| slot_and_epoch(rows.shard).is_some_and(|(of, _)| of == slot);
-        blocks.retain(|block| block.id.named_at() >= since && block.rows().any(of_slot));
+        let of_slot = |rows: ShardLogRange| decode_shard_id(rows.shard).is_some_and(|(of, _)| of == slot);
+        blocks.retain(|block| block.id.named_at() >= since && block.log_ranges().any(of_slot));
         // Names of many tenants would not fit into an answer.
         blocks.iter_mut().for_each(|block| block.tenants.clear());
         Ok(blocks)
@@ -37,22 +40,22 @@ pub trait Catalog: Send + Sync + 'static {
     async fn tenants(&self) -> Result<Vec<TenantId>, CatalogError>;
 
     /// What a tenant keeps; no older than this call.
-    async fn notes(&self, tenant: &TenantId) -> Result<Notes, CatalogError>;
+    async fn tenant_documents(&self, tenant: &TenantId) -> Result<TenantDocuments, CatalogError>;
 
     /// Names that never register, and when they were condemned; no older than this call.
-    async fn condemned(&self) -> Result<Vec<(BlockId, Timestamp)>, CatalogError>;
+    async fn tombstones(&self) -> Result<Vec<(BlockId, Timestamp)>, CatalogError>;
 
     /// Returns the ages of all blocks, by the time that a command would be stamped with now. Only a voter knows them.
-    async fn ages(&self, _retention: Duration) -> Result<AgeReport, CatalogError> {
+    async fn block_ages(&self, _retention: Duration) -> Result<AgeReport, CatalogError> {
         let message = "this catalog does not know the ages of blocks; ask a node with the role metastore";
-        Err(CatalogError::Unavailable(Status::new(Code::Unimplemented, message)))
+        Err(CatalogError::Unavailable(Status::new(ErrorCode::Unimplemented, message)))
     }
 
     /// The shard of a slot that takes records; opens the first one, of a log that one node has.
     async fn open_shard(&self, slot: u32, node: NodeId) -> Result<ShardEntry, CatalogError> {
-        match self.propose(Command::OpenShard { slot, members: [node].into() }).await? {
-            Answer::Shard(shard) => Ok(shard),
-            other => Err(CatalogError::of(other)),
+        match self.propose(CatalogCommand::OpenShard { slot, members: [node].into() }).await? {
+            CommandResult::Shard(shard) => Ok(shard),
+            other => Err(CatalogError::from_result(other)),
         }
     }
 
@@ -60,48 +63,48 @@ pub trait Catalog: Send + Sync + 'static {
     async fn open_slots(&self, count: u32, node: NodeId) -> Result<(), CatalogError> {
         let members = vec![[node].into(); count.clamp(1, MAX_SLOTS) as usize];
         let (count, zones) = (members.len() as u32, [(node, String::new())].into());
-        self.change(Command::OpenSlots { count, members, zones }).await
+        self.apply_command(CatalogCommand::OpenSlots { count, members, zones }).await
     }
 
     /// What a shard's log calls registered is, known or not.
-    async fn raise(&self, shard: ShardId, to: u64) -> Result<(), CatalogError> {
-        self.change(Command::Raise { shard, to }).await
+    async fn advance_watermark(&self, shard: ShardId, to: u64) -> Result<(), CatalogError> {
+        self.apply_command(CatalogCommand::Raise { shard, to }).await
     }
 
     /// Remembers what damage did.
-    async fn mark(&self, wound: Wound) -> Result<(), CatalogError> {
-        self.change(Command::Mark { wound }).await
+    async fn record_data_loss(&self, wound: DataLoss) -> Result<(), CatalogError> {
+        self.apply_command(CatalogCommand::Mark { wound }).await
     }
 
     /// Registers a block and gives its shard's watermark.
-    async fn register(&self, block: BlockEntry) -> Result<u64, CatalogError> {
+    async fn register_block(&self, block: BlockEntry) -> Result<u64, CatalogError> {
         let command = match block.tenants.len() <= MAX_TENANTS_PER_COMMAND {
-            true => Command::Register { block },
+            true => CatalogCommand::Register { block },
             false => {
                 let (block, tenants) = self.stage_tenants(block).await?;
-                Command::RegisterStaged { block, tenants }
+                CatalogCommand::RegisterStaged { block, tenants }
             }
         };
-        self.make_exist(command).await
+        self.propose_block(command).await
     }
 
     /// Registers a block that lies in a gap and gives its shard's watermark.
-    async fn recall(&self, block: BlockEntry) -> Result<u64, CatalogError> {
+    async fn reinstate_block(&self, block: BlockEntry) -> Result<u64, CatalogError> {
         let command = match block.tenants.len() <= MAX_TENANTS_PER_COMMAND {
-            true => Command::Recall { block },
+            true => CatalogCommand::Recall { block },
             false => {
                 let (block, tenants) = self.stage_tenants(block).await?;
-                Command::RecallStaged { block, tenants }
+                CatalogCommand::RecallStaged { block, tenants }
             }
         };
-        self.make_exist(command).await
+        self.propose_block(command).await
     }
 
     /// Proposes that a block exists.
-    async fn make_exist(&self, command: Command) -> Result<u64, CatalogError> {
+    async fn propose_block(&self, command: CatalogCommand) -> Result<u64, CatalogError> {
         match self.propose(command).await? {
-            Answer::Registered(watermark) => Ok(watermark),
-            other => Err(CatalogError::of(other)),
+            CommandResult::Registered(watermark) => Ok(watermark),
+            other => Err(CatalogError::from_result(other)),
         }
     }
 
@@ -113,31 +116,38 @@ pub trait Catalog: Send + Sync + 'static {
         while staged < all.len() {
             let part = &all[staged..all.len().min(staged + MAX_TENANTS_PER_COMMAND)];
             let (shard, offset, tenants) = (block.shard, staged as u64, part.to_vec());
-            match self.propose(Command::StageTenants { shard, block: block.id, offset, tenants }).await? {
+            match self
+                .propose(CatalogCommand::StageTenants { shard, block: block.id, offset, tenants })
+                .await?
+            {
                 // Each part is staged or refused, so the number grows.
-                Answer::Staged(now) if now > offset => staged = now as usize,
-                Answer::Registered(_) => break,
-                other => return Err(CatalogError::of(other)),
+                CommandResult::Staged(now) if now > offset => staged = now as usize,
+                CommandResult::Registered(_) => break,
+                other => return Err(CatalogError::from_result(other)),
             }
         }
         Ok((block, all.len() as u64))
     }
 
     /// Puts blocks in the places of those that they were made of.
-    async fn replace(&self, inputs: Vec<BlockId>, outputs: Vec<BlockEntry>) -> Result<(), CatalogError> {
-        self.change(Command::Replace { inputs, outputs }).await
+    async fn replace_blocks(
+        &self,
+        inputs: Vec<BlockId>,
+        outputs: Vec<BlockEntry>,
+    ) -> Result<(), CatalogError> {
+        self.apply_command(CatalogCommand::Replace { inputs, outputs }).await
     }
 
     /// Condemns blocks.
-    async fn condemn(&self, blocks: Vec<BlockId>) -> Result<(), CatalogError> {
-        self.change(Command::Condemn { blocks }).await
+    async fn tombstone_blocks(&self, blocks: Vec<BlockId>) -> Result<(), CatalogError> {
+        self.apply_command(CatalogCommand::Condemn { blocks }).await
     }
 
     /// Proposes a change of which it does not matter how much it changes.
-    async fn change(&self, command: Command) -> Result<(), CatalogError> {
+    async fn apply_command(&self, command: CatalogCommand) -> Result<(), CatalogError> {
         match self.propose(command).await? {
-            Answer::Changed(_) => Ok(()),
-            other => Err(CatalogError::of(other)),
+            CommandResult::Changed(_) => Ok(()),
+            other => Err(CatalogError::from_result(other)),
         }
     }
 }
@@ -147,7 +157,7 @@ pub trait Catalog: Send + Sync + 'static {
 pub enum CatalogError {
     /// It applied the command, which changed nothing.
     #[error("the catalogue refused: {0}")]
-    Refused(#[from] Refused),
+    Refused(#[from] CommandError),
     /// It could not be asked, or did not answer.
     #[error("the catalogue cannot be asked: {0}")]
     Unavailable(Status),
@@ -155,18 +165,18 @@ pub enum CatalogError {
 
 impl CatalogError {
     /// What an answer means that was not hoped for.
-    fn of(answer: Answer) -> Self {
+    fn from_result(answer: CommandResult) -> Self {
         match answer {
-            Answer::Refused(refused) => Self::Refused(refused),
-            other => Self::Unavailable(Status::new(Code::Internal, format!("it answered {other:?}"))),
+            CommandResult::Refused(refused) => Self::Refused(refused),
+            other => Self::Unavailable(Status::new(ErrorCode::Internal, format!("it answered {other:?}"))),
         }
     }
 }
 
-impl Coded for CatalogError {
-    fn code(&self) -> Code {
+impl ErrorCodeExt for CatalogError {
+    fn code(&self) -> ErrorCode {
         match self {
-            Self::Refused(_) => Code::Conflict,
+            Self::Refused(_) => ErrorCode::Conflict,
             Self::Unavailable(status) => status.code,
         }
     }
@@ -174,32 +184,32 @@ impl Coded for CatalogError {
 
 /// A catalogue in the memory of this process, for tests of those who ask one.
 #[derive(Debug)]
-pub struct Memory {
-    state: Mutex<State>,
+pub struct InMemoryCatalog {
+    state: Mutex<CatalogState>,
     clock: Clock,
 }
 
-impl Memory {
+impl InMemoryCatalog {
     /// One without facts, whose time is that of a clock.
     pub fn new(clock: Clock) -> Self {
         Self { state: Mutex::default(), clock }
     }
 
     /// The facts now.
-    pub fn state(&self) -> MutexGuard<'_, State> {
+    pub fn state(&self) -> MutexGuard<'_, CatalogState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[async_trait]
-impl Catalog for Memory {
-    async fn propose(&self, command: Command) -> Result<Answer, CatalogError> {
+impl Catalog for InMemoryCatalog {
+    async fn propose(&self, command: CatalogCommand) -> Result<CommandResult, CatalogError> {
         let at = self.clock.wall();
         Ok(self.state().apply(at, command))
     }
 
-    async fn listing(&self, tenant: &TenantId, from: i64, to: i64) -> Result<Listing, CatalogError> {
-        Ok(self.state().listing(tenant, from, to))
+    async fn list_blocks(&self, tenant: &TenantId, from: i64, to: i64) -> Result<BlockListing, CatalogError> {
+        Ok(self.state().list_blocks(tenant, from, to))
     }
 
     async fn blocks(&self) -> Result<Vec<BlockEntry>, CatalogError> {
@@ -210,15 +220,15 @@ impl Catalog for Memory {
         Ok(self.state().tenants().cloned().collect())
     }
 
-    async fn notes(&self, tenant: &TenantId) -> Result<Notes, CatalogError> {
-        Ok(self.state().notes(tenant))
+    async fn tenant_documents(&self, tenant: &TenantId) -> Result<TenantDocuments, CatalogError> {
+        Ok(self.state().tenant_documents(tenant))
     }
 
-    async fn condemned(&self) -> Result<Vec<(BlockId, Timestamp)>, CatalogError> {
-        Ok(self.state().condemned().collect())
+    async fn tombstones(&self) -> Result<Vec<(BlockId, Timestamp)>, CatalogError> {
+        Ok(self.state().tombstones().collect())
     }
 
-    async fn ages(&self, retention: Duration) -> Result<AgeReport, CatalogError> {
-        Ok(self.state().ages(self.clock.wall(), retention))
+    async fn block_ages(&self, retention: Duration) -> Result<AgeReport, CatalogError> {
+        Ok(self.state().block_ages(self.clock.wall(), retention))
     }
 }

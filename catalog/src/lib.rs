@@ -9,10 +9,10 @@
 //! ```
 //!
 //! A command names what it expects, so that two who propose at once do no harm; what is refused says why and what to do.
-//! What holds after each is in [`State::check`].
+//! What holds after each is in [`CatalogState::check`].
 //!
-//! A block exists only if the catalogue says so. [`Catalog`] is the contract; [`Memory`] keeps it in this process,
-//! and a replicated group keeps it by applying the same [`Command`]s to the same [`State`].
+//! A block exists only if the catalogue says so. [`Catalog`] is the contract; [`InMemoryCatalog`] keeps it in this process,
+//! and a replicated group keeps it by applying the same [`CatalogCommand`]s to the same [`CatalogState`].
 //!
 //! # What registering means
 //! A block holds the range `(from, to]` of one shard's log. It is accepted only if `from` is the shard's watermark,
@@ -27,7 +27,7 @@
 //!
 //! # What staging means
 //! A command is bounded, a block's tenants are not: those of a block with more than [`MAX_TENANTS_PER_COMMAND`] are named in
-//! parts before it registers. [`Catalog::register`] and [`Catalog::recall`] do so. No listing names the block before it has all.
+//! parts before it registers. [`Catalog::register_block`] and [`Catalog::reinstate_block`] do so. No listing names the block before it has all.
 //!
 //! # What replacing means
 //! Blocks are made of others and take their places in one command, so that no listing has both or neither [INV-20].
@@ -42,13 +42,17 @@ mod contract;
 mod state;
 
 pub use athanor_cluster::placement::MAX_SLOTS;
-pub use block::{BlockEntry, BlockId, Rows, TenantSpan};
-pub use contract::{Catalog, CatalogError, Memory};
+pub use block::{BlockEntry, BlockId, ShardLogRange, TenantSpan};
+pub use contract::{Catalog, CatalogError, InMemoryCatalog};
 pub use state::{
-    AgeReport, Answer, Bounded, CLOCKS, Choice, Command, Described, Findings, Inherits, Listing, Logged,
-    Lying, MAX_ALL_NOTES, MAX_COPIES, MAX_EXPIRED_AT_ONCE, MAX_GROUPS, MAX_NOTE, MAX_NOTES,
-    MAX_PURGED_TENANTS, MAX_REPLACED, MAX_SCARS, MAX_SERVICES, MAX_SHARDS, MAX_STAGED_TENANTS,
-    MAX_TENANT_NOTES, MAX_TENANTS_PER_COMMAND, MAX_VOTERS, NEWEST, Node, Note, Notes, Pending, Phase,
-    ProfileTimes, REGISTER_WITHIN, REMEMBER, Rates, RebuildError, Refused, Remains, Scar, Settings,
-    ShardEntry, ShardId, State, Step, Unlike, Unreadable, View, Voter, Wound, made, shard_id, slot_and_epoch,
+    AgeReport, BlockListing, BucketBlock, CatalogCommand, CatalogLogEntry, CatalogRecoveryError,
+    CatalogSettings, CatalogState, CatalogVoter, CommandDecodeError, CommandError, CommandResult,
+    DEFAULT_MAX_FUTURE, DataLoss, DataLossRecord, HandoffSource, LimitedResource, MAX_BLOCK_NAME_SKEW,
+    MAX_CLOCK_SKEW, MAX_COPIES, MAX_DATA_LOSS_RECORDS, MAX_DOCUMENT_BYTES, MAX_DOCUMENT_BYTES_PER_TENANT,
+    MAX_DOCUMENTS_PER_TENANT, MAX_EXPIRED_PER_COMMAND, MAX_GROUPS, MAX_PURGED_TENANTS, MAX_REPLACED,
+    MAX_SERVICES, MAX_SHARDS, MAX_STAGED_TENANTS, MAX_TENANTS_PER_COMMAND, MAX_TOTAL_DOCUMENT_BYTES,
+    MAX_VOTERS, PendingTable, PhaseTransition, ProfileTimeRange, RecoveryFindings, RecoveryInput,
+    ReplaceMismatch, ReplicaPlacement, RoutingView, ServiceRates, ShardEntry, ShardId, ShardNode, ShardPhase,
+    ShardReport, TOMBSTONE_RETENTION, TenantDocument, TenantDocuments, decode_shard_id, find_merged_blocks,
+    shard_id,
 };

@@ -1,16 +1,15 @@
 //! The facts, and the commands that change them.
 
-mod answer;
+mod block_chains;
 mod block_set;
 mod blocks;
-mod chains;
-mod check;
 mod command;
+mod command_result;
+mod invariants;
 mod listing;
-mod made;
-mod notes;
-mod rebuild;
-mod remains;
+mod merged_blocks;
+mod recovery;
+mod recovery_input;
 mod replace;
 mod retention;
 mod settings;
@@ -18,40 +17,46 @@ mod shards;
 mod staging;
 mod succession;
 mod tables;
+mod tenant_documents;
 
 use std::collections::BTreeMap;
 
 use athanor_chassis::{TenantId, Timestamp};
 use athanor_cluster::NodeId;
-use athanor_cluster::placement::Tables;
+use athanor_cluster::placement::SlotTables;
 use serde::{Deserialize, Serialize};
 
-use crate::block::{BlockEntry, BlockId, Rows};
+use crate::block::{BlockEntry, BlockId, ShardLogRange};
 use block_set::BlockSet;
 use retention::Retention;
 use staging::StagedBlock;
 
-pub use answer::{Answer, Bounded, Refused, Step};
-pub use blocks::{MAX_SCARS, REGISTER_WITHIN, REMEMBER, Scar, Wound};
-pub use command::{Command, Logged, Unreadable};
-pub use listing::{Listing, View};
-pub use made::made;
-pub use notes::{MAX_ALL_NOTES, MAX_NOTE, MAX_NOTES, MAX_TENANT_NOTES, Note, Notes};
-pub use remains::{Described, Findings, Lying, RebuildError, Remains};
-pub use replace::{MAX_REPLACED, Unlike};
-pub use retention::{AgeReport, MAX_EXPIRED_AT_ONCE, MAX_PURGED_TENANTS, ProfileTimes};
-pub use settings::{MAX_SERVICES, MAX_VOTERS, NEWEST, Rates, Settings, Voter};
+pub use blocks::{DataLoss, DataLossRecord, MAX_BLOCK_NAME_SKEW, MAX_DATA_LOSS_RECORDS, TOMBSTONE_RETENTION};
+pub use command::{CatalogCommand, CatalogLogEntry, CommandDecodeError};
+pub use command_result::{CommandError, CommandResult, LimitedResource, PhaseTransition};
+pub use listing::{BlockListing, RoutingView};
+pub use merged_blocks::find_merged_blocks;
+pub use recovery_input::{BucketBlock, CatalogRecoveryError, RecoveryFindings, RecoveryInput, ShardReport};
+pub use replace::{MAX_REPLACED, ReplaceMismatch};
+pub use retention::{AgeReport, MAX_EXPIRED_PER_COMMAND, MAX_PURGED_TENANTS, ProfileTimeRange};
+pub use settings::{
+    CatalogSettings, CatalogVoter, DEFAULT_MAX_FUTURE, MAX_SERVICES, MAX_VOTERS, ServiceRates,
+};
 pub use shards::{
-    Choice, Inherits, MAX_COPIES, MAX_GROUPS, MAX_SHARDS, Node, Phase, ShardEntry, ShardId, shard_id,
-    slot_and_epoch,
+    HandoffSource, MAX_COPIES, MAX_GROUPS, MAX_SHARDS, ReplicaPlacement, ShardEntry, ShardId, ShardNode,
+    ShardPhase, decode_shard_id, shard_id,
 };
 pub use staging::{MAX_STAGED_TENANTS, MAX_TENANTS_PER_COMMAND};
-pub use tables::{CLOCKS, Pending};
+pub use tables::{MAX_CLOCK_SKEW, PendingTable};
+pub use tenant_documents::{
+    MAX_DOCUMENT_BYTES, MAX_DOCUMENT_BYTES_PER_TENANT, MAX_DOCUMENTS_PER_TENANT, MAX_TOTAL_DOCUMENT_BYTES,
+    TenantDocument, TenantDocuments,
+};
 
 /// All facts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct State {
+pub struct CatalogState {
     revision: u64,
     /// The newest time that came with a command. No command is older: else what was forgotten by a clock that was ahead
     /// could register by one that is not [INV-15].
@@ -60,29 +65,29 @@ pub struct State {
     shards: BTreeMap<ShardId, ShardEntry>,
     /// Nodes that are members of these shards.
     #[serde(default)]
-    nodes: BTreeMap<NodeId, Node>,
+    nodes: BTreeMap<NodeId, ShardNode>,
     /// None before there are slots.
     #[serde(default)]
-    tables: Option<Tables>,
+    tables: Option<SlotTables>,
     #[serde(default)]
-    pending: Option<Pending>,
+    pending: Option<PendingTable>,
     /// The newest version that was ever proposed.
     #[serde(default)]
     proposed: u64,
     #[serde(default)]
-    rates: Rates,
+    rates: ServiceRates,
     /// As people are told of them; who votes is said by the group's log alone.
     #[serde(default)]
-    voters: BTreeMap<NodeId, Voter>,
+    voters: BTreeMap<NodeId, CatalogVoter>,
     #[serde(default)]
-    settings: Settings,
+    settings: CatalogSettings,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    notes: BTreeMap<TenantId, Notes>,
+    notes: BTreeMap<TenantId, TenantDocuments>,
     blocks: BlockSet,
     /// Names that never register, and when they were condemned.
     condemned: BTreeMap<BlockId, Timestamp>,
     #[serde(default)]
-    scars: Vec<Scar>,
+    scars: Vec<DataLossRecord>,
     #[serde(default, skip_serializing_if = "Retention::is_unused")]
     retention: Retention,
     /// By shard.
@@ -91,89 +96,95 @@ pub struct State {
 }
 
 /// What a command came to that was not refused.
-enum Outcome {
+enum CommandOutcome {
     /// Something is other than before.
-    Changed(Answer),
+    Changed(CommandResult),
     /// All was so already.
-    Known(Answer),
+    Known(CommandResult),
 }
 
-impl Outcome {
-    fn counted(count: usize) -> Self {
+impl CommandOutcome {
+    fn from_count(count: usize) -> Self {
         match count {
-            0 => Self::Known(Answer::Changed(0)),
-            count => Self::Changed(Answer::Changed(count)),
+            0 => Self::Known(CommandResult::Changed(0)),
+            count => Self::Changed(CommandResult::Changed(count)),
         }
     }
 }
 
-impl State {
+impl CatalogState {
     /// Applies a command that was proposed at a time. The same commands make the same facts, wherever; none fails but
     /// by its answer.
-    pub fn apply(&mut self, at: Timestamp, command: Command) -> Answer {
+    pub fn apply(&mut self, at: Timestamp, command: CatalogCommand) -> CommandResult {
         self.now = self.now.max(at);
-        let answer = match self.decide(command) {
-            Ok(Outcome::Changed(answer)) => {
+        let answer = match self.execute(command) {
+            Ok(CommandOutcome::Changed(answer)) => {
                 self.drop_ended_stages();
                 self.revision = self.revision.saturating_add(1);
                 answer
             }
-            Ok(Outcome::Known(answer)) => answer,
-            Err(refused) => Answer::Refused(refused),
+            Ok(CommandOutcome::Known(answer)) => answer,
+            Err(refused) => CommandResult::Refused(refused),
         };
         debug_assert_eq!(self.check(), Ok(()));
         answer
     }
 
-    fn decide(&mut self, command: Command) -> Result<Outcome, Refused> {
+    fn execute(&mut self, command: CatalogCommand) -> Result<CommandOutcome, CommandError> {
         match command {
-            Command::OpenSlots { count, members, zones } => self.open_slots(count, &members, &zones),
-            Command::OpenShard { slot, members } => self.open_shard(slot, members),
-            Command::AddSlot { slot, choice } => self.add_slot(slot, &choice),
-            Command::Opened { shard, inherited, fenced } => self.opened(shard, inherited, fenced),
-            Command::Stop { shard } => self.stop(shard),
-            Command::Succeed { shard, choice } => self.succeed(shard, &choice),
-            Command::Sealed { shard, at, latest } => self.sealed(shard, at, latest),
-            Command::Lose { shard, choice } => self.lose(shard, &choice),
-            Command::Settled { shard, at, with } => self.settled(shard, at, with),
-            Command::Abandon { shard } => self.abandon(shard),
-            Command::Retire { shard, rest_is_empty } => self.retire(shard, rest_is_empty),
-            Command::ProposeTable { table } => self.propose_table(table),
-            Command::Fenced { shard, version } => self.fenced(shard, version),
-            Command::FenceRefused { shard, version, latest } => self.fence_refused(shard, version, latest),
-            Command::WithdrawTable { version } => self.withdraw_table(version),
-            Command::PublishTable { version } => self.publish_table(version),
-            Command::ForgetTables { before } => self.forget_tables(before),
-            Command::Rates { changed } => self.rate(changed),
-            Command::Configure { expected, settings } => self.configure(&expected, settings),
-            Command::Note { tenant, name, expected, text } => {
-                self.note(tenant, name, expected.as_deref(), text)
+            CatalogCommand::OpenSlots { count, members, zones } => self.open_slots(count, &members, &zones),
+            CatalogCommand::OpenShard { slot, members } => self.open_shard(slot, members),
+            CatalogCommand::AddSlot { slot, choice } => self.add_slot(slot, &choice),
+            CatalogCommand::Opened { shard, inherited, fenced } => {
+                self.complete_opening(shard, inherited, fenced)
             }
-            Command::AddVoter { node, address } => self.add_voter(node, address),
-            Command::RemoveVoter { node } => Ok(self.remove_voter(node)),
-            Command::Register { block } => self.register(block),
-            Command::StageTenants { shard, block, offset, tenants } => {
+            CatalogCommand::Stop { shard } => self.request_seal(shard),
+            CatalogCommand::Succeed { shard, choice } => self.create_successor(shard, &choice),
+            CatalogCommand::Sealed { shard, at, latest } => self.complete_seal(shard, at, latest),
+            CatalogCommand::Lose { shard, choice } => self.mark_lost(shard, &choice),
+            CatalogCommand::Settled { shard, at, with } => self.complete_reconciliation(shard, at, with),
+            CatalogCommand::Abandon { shard } => self.abandon_shard(shard),
+            CatalogCommand::Retire { shard, rest_is_empty } => self.retire_shard(shard, rest_is_empty),
+            CatalogCommand::ProposeTable { table } => self.propose_table(table),
+            CatalogCommand::Fenced { shard, version } => self.record_fence(shard, version),
+            CatalogCommand::FenceRefused { shard, version, latest } => {
+                self.reject_fence(shard, version, latest)
+            }
+            CatalogCommand::WithdrawTable { version } => self.withdraw_table(version),
+            CatalogCommand::PublishTable { version } => self.publish_table(version),
+            CatalogCommand::ForgetTables { before } => self.forget_tables(before),
+            CatalogCommand::Rates { changed } => self.set_service_rates(changed),
+            CatalogCommand::Configure { expected, settings } => self.update_settings(&expected, settings),
+            CatalogCommand::Note { tenant, name, expected, text } => {
+                self.put_tenant_document(tenant, name, expected.as_deref(), text)
+            }
+            CatalogCommand::AddVoter { node, address } => self.add_voter(node, address),
+            CatalogCommand::RemoveVoter { node } => Ok(self.remove_voter(node)),
+            CatalogCommand::Register { block } => self.register_block(block),
+            CatalogCommand::StageTenants { shard, block, offset, tenants } => {
                 self.stage_tenants(shard, block, offset, tenants)
             }
-            Command::RegisterStaged { block, tenants } => self.register_staged(block, tenants),
-            Command::Raise { shard, to } => self.raise(shard, to),
-            Command::Recall { block } => self.recall(block),
-            Command::RecallStaged { block, tenants } => self.recall_staged(block, tenants),
-            Command::Close { shard, from, to } => self.close(shard, from, to),
-            Command::Mark { wound } => self.mark(wound),
-            Command::Heal { before } => Ok(self.heal(before)),
-            Command::Replace { inputs, outputs } => self.replace(inputs, outputs),
-            Command::Condemn { blocks } => Ok(self.condemn(blocks)),
-            Command::Forget => Ok(self.forget()),
-            Command::Expire { retention, max_percent } => Ok(self.expire(retention, max_percent)),
-            Command::Restore { blocks } => self.restore(blocks),
-            Command::Purge { blocks } => Ok(self.purge(blocks)),
+            CatalogCommand::RegisterStaged { block, tenants } => self.register_staged(block, tenants),
+            CatalogCommand::Raise { shard, to } => self.advance_watermark(shard, to),
+            CatalogCommand::Recall { block } => self.reinstate_block(block),
+            CatalogCommand::RecallStaged { block, tenants } => self.recall_staged(block, tenants),
+            CatalogCommand::Close { shard, from, to } => self.close_gap(shard, from, to),
+            CatalogCommand::Mark { wound } => self.record_data_loss(wound),
+            CatalogCommand::Heal { before } => Ok(self.clear_data_loss(before)),
+            CatalogCommand::Replace { inputs, outputs } => self.replace_blocks(inputs, outputs),
+            CatalogCommand::Condemn { blocks } => Ok(self.tombstone_blocks(blocks)),
+            CatalogCommand::Forget => Ok(self.expire_tombstones()),
+            CatalogCommand::Expire { retention, max_percent } => {
+                Ok(self.expire_blocks(retention, max_percent))
+            }
+            CatalogCommand::Restore { blocks } => self.restore_blocks(blocks),
+            CatalogCommand::Purge { blocks } => Ok(self.purge_blocks(blocks)),
         }
     }
 
     /// Without facts, at a revision: what goes on after facts were lost must not tell of revisions that were told of
     /// before.
-    pub fn beginning_at(revision: u64) -> Self {
+    pub fn empty_at_revision(revision: u64) -> Self {
         Self { revision, ..Self::default() }
     }
 
@@ -193,12 +204,12 @@ impl State {
     }
 
     /// Names that never register, and when they were condemned.
-    pub fn condemned(&self) -> impl Iterator<Item = (BlockId, Timestamp)> {
+    pub fn tombstones(&self) -> impl Iterator<Item = (BlockId, Timestamp)> {
         self.condemned.iter().map(|(&block, &at)| (block, at))
     }
 
     /// What services send.
-    pub fn rates(&self) -> &Rates {
+    pub fn service_rates(&self) -> &ServiceRates {
         &self.rates
     }
 

@@ -23,7 +23,7 @@ pub struct Timestamp(i64);
 /// A source of time. Cheap to clone; clones tell the same time.
 #[derive(Clone)]
 pub struct Clock {
-    source: Arc<dyn Source>,
+    source: Arc<dyn TimeSource>,
     /// Added to the wall time, in nanoseconds: a node whose clock is wrong.
     skew: Arc<AtomicI64>,
 }
@@ -31,36 +31,36 @@ pub struct Clock {
 /// The hand that moves a manual clock. Cheap to clone.
 #[derive(Clone)]
 pub struct ManualClock {
-    shared: Arc<Manual>,
+    shared: Arc<ManualTimeSource>,
 }
 
 /// A wait was longer than allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not done within {}", crate::units::format_duration(*.0))]
-pub struct Elapsed(pub Duration);
+pub struct TimeoutElapsed(pub Duration);
 
 #[async_trait]
-trait Source: Send + Sync {
+trait TimeSource: Send + Sync {
     fn wall(&self) -> Timestamp;
     fn monotonic(&self) -> Duration;
     async fn sleep(&self, wait: Duration);
 }
 
-struct System {
+struct SystemTimeSource {
     started: Instant,
     /// Wall time at that moment, where the machine is not asked for it.
     start: Option<Timestamp>,
 }
 
-struct Manual {
+struct ManualTimeSource {
     start: Timestamp,
-    hands: Mutex<Hands>,
+    hands: Mutex<ManualClockState>,
     /// How many sleepers wait, for those who wait for sleepers.
     sleeping: watch::Sender<usize>,
 }
 
 #[derive(Default)]
-struct Hands {
+struct ManualClockState {
     now: Duration,
     next: u64,
     /// Ordered by the time to wake at, then by arrival.
@@ -71,7 +71,7 @@ struct Hands {
 
 impl Timestamp {
     /// 1970-01-01 UTC.
-    pub const EPOCH: Self = Self(0);
+    pub const UNIX_EPOCH: Self = Self(0);
 
     /// From nanoseconds since 1970.
     pub const fn from_nanos(nanos: i64) -> Self {
@@ -143,15 +143,18 @@ impl Clock {
     /// follow a runtime whose time is paused.
     #[expect(clippy::disallowed_methods, reason = "one of the places that read the runtime's clock")]
     pub fn system() -> Self {
-        Self { source: Arc::new(System { started: Instant::now(), start: None }), skew: Arc::default() }
+        Self {
+            source: Arc::new(SystemTimeSource { started: Instant::now(), start: None }),
+            skew: Arc::default(),
+        }
     }
 
     /// A clock on which it is `start` now and whose time passes with that of the tokio runtime: for simulations on a
     /// runtime whose time is paused.
     #[expect(clippy::disallowed_methods, reason = "one of the places that read the runtime's clock")]
-    pub fn starting(start: Timestamp) -> Self {
+    pub fn starting_at(start: Timestamp) -> Self {
         Self {
-            source: Arc::new(System { started: Instant::now(), start: Some(start) }),
+            source: Arc::new(SystemTimeSource { started: Instant::now(), start: Some(start) }),
             skew: Arc::default(),
         }
     }
@@ -159,21 +162,25 @@ impl Clock {
     /// A clock that stands still, and the hand that moves it.
     pub fn manual(start: Timestamp) -> (Self, ManualClock) {
         let hand = ManualClock {
-            shared: Arc::new(Manual { start, hands: Mutex::default(), sleeping: watch::Sender::new(0) }),
+            shared: Arc::new(ManualTimeSource {
+                start,
+                hands: Mutex::default(),
+                sleeping: watch::Sender::new(0),
+            }),
         };
         (hand.clock(), hand)
     }
 
     /// The same passing of time, with a wall clock that is ahead by so many nanoseconds (behind, if negative).
     #[must_use]
-    pub fn skewed(&self, nanos: i64) -> Self {
+    pub fn with_skew(&self, nanos: i64) -> Self {
         let skew = self.skew.load(Ordering::Relaxed).saturating_add(nanos);
         Self { source: Arc::clone(&self.source), skew: Arc::new(AtomicI64::new(skew)) }
     }
 
     /// Has the wall time of this clock and of its clones jump, until it is ahead of what it was made of by so many
     /// nanoseconds (behind, if negative). The monotonic time goes on as before.
-    pub fn jump(&self, nanos: i64) {
+    pub fn jump_wall_time(&self, nanos: i64) {
         self.skew.store(nanos, Ordering::Relaxed);
     }
 
@@ -193,11 +200,11 @@ impl Clock {
     }
 
     /// Drives a future for at most so long, then drops it. A future that is ready wins over a limit that is up.
-    pub async fn within<F: Future>(&self, limit: Duration, future: F) -> Result<F::Output, Elapsed> {
+    pub async fn timeout<F: Future>(&self, limit: Duration, future: F) -> Result<F::Output, TimeoutElapsed> {
         tokio::select! {
             biased;
             output = future => Ok(output),
-            () = self.sleep(limit) => Err(Elapsed(limit)),
+            () = self.sleep(limit) => Err(TimeoutElapsed(limit)),
         }
     }
 }
@@ -209,7 +216,7 @@ impl fmt::Debug for Clock {
 }
 
 #[async_trait]
-impl Source for System {
+impl TimeSource for SystemTimeSource {
     #[expect(clippy::disallowed_methods, reason = "the one place that reads the wall clock")]
     fn wall(&self) -> Timestamp {
         if let Some(start) = self.start {
@@ -237,33 +244,33 @@ impl Source for System {
 impl ManualClock {
     /// A clock that this hand moves.
     pub fn clock(&self) -> Clock {
-        let source: Arc<dyn Source> = Arc::clone(&self.shared) as _;
+        let source: Arc<dyn TimeSource> = Arc::clone(&self.shared) as _;
         Clock { source, skew: Arc::default() }
     }
 
     /// Lets time pass and wakes, in order, everyone whose time has come.
     pub fn advance(&self, by: Duration) {
-        let mut hands = self.shared.hands();
+        let mut hands = self.shared.lock_state();
         hands.now = hands.now.saturating_add(by);
-        hands.wake();
+        hands.wake_due_sleepers();
         self.shared.sleeping.send_replace(hands.sleepers.len());
     }
 
     /// Lets time pass until the next sleeper wakes, and says whether there was one.
     pub fn advance_to_next(&self) -> bool {
-        let mut hands = self.shared.hands();
-        hands.drop_the_gone();
+        let mut hands = self.shared.lock_state();
+        hands.remove_cancelled_sleepers();
         let next = hands.sleepers.keys().next().map(|(at, _)| *at);
         if let Some(at) = next {
             hands.now = at;
-            hands.wake();
+            hands.wake_due_sleepers();
         }
         self.shared.sleeping.send_replace(hands.sleepers.len());
         next.is_some()
     }
 
     /// Waits until at least so many sleep on this clock.
-    pub async fn until_sleeping(&self, count: usize) {
+    pub async fn wait_for_sleepers(&self, count: usize) {
         let mut sleeping = self.shared.sleeping.subscribe();
         sleeping
             .wait_for(|now| *now >= count)
@@ -274,22 +281,22 @@ impl ManualClock {
 
 impl fmt::Debug for ManualClock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ManualClock").field("now", &self.shared.hands().now).finish()
+        f.debug_struct("ManualClock").field("now", &self.shared.lock_state().now).finish()
     }
 }
 
-impl Manual {
-    fn hands(&self) -> MutexGuard<'_, Hands> {
+impl ManualTimeSource {
+    fn lock_state(&self) -> MutexGuard<'_, ManualClockState> {
         self.hands.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Enters a sleeper, unless its time has come already.
-    fn enter(&self, wait: Duration) -> Option<oneshot::Receiver<()>> {
+    fn register_sleeper(&self, wait: Duration) -> Option<oneshot::Receiver<()>> {
         if wait.is_zero() {
             return None;
         }
-        let mut hands = self.hands();
-        hands.drop_the_gone();
+        let mut hands = self.lock_state();
+        hands.remove_cancelled_sleepers();
         let (wake, woken) = oneshot::channel();
         let key = (hands.now.saturating_add(wait), hands.next);
         hands.next += 1;
@@ -299,8 +306,8 @@ impl Manual {
     }
 }
 
-impl Hands {
-    fn wake(&mut self) {
+impl ManualClockState {
+    fn wake_due_sleepers(&mut self) {
         while let Some(entry) = self.sleepers.first_entry() {
             if entry.key().0 > self.now {
                 break;
@@ -310,23 +317,23 @@ impl Hands {
         }
     }
 
-    fn drop_the_gone(&mut self) {
+    fn remove_cancelled_sleepers(&mut self) {
         self.sleepers.retain(|_, wake| !wake.is_closed());
     }
 }
 
 #[async_trait]
-impl Source for Manual {
+impl TimeSource for ManualTimeSource {
     fn wall(&self) -> Timestamp {
-        self.start.plus(self.hands().now)
+        self.start.plus(self.lock_state().now)
     }
 
     fn monotonic(&self) -> Duration {
-        self.hands().now
+        self.lock_state().now
     }
 
     async fn sleep(&self, wait: Duration) {
-        if let Some(woken) = self.enter(wait) {
+        if let Some(woken) = self.register_sleeper(wait) {
             woken.await.expect("a waiting sleeper is dropped only with the clock, which this call holds");
         }
     }
@@ -343,7 +350,7 @@ mod tests {
         let moment = Timestamp::from_seconds(10);
         assert_eq!(moment.plus(SECOND).nanos(), 11_000_000_000);
         assert_eq!(moment.minus(SECOND).since(moment), Duration::ZERO);
-        assert_eq!(moment.since(Timestamp::EPOCH), 10 * SECOND);
+        assert_eq!(moment.since(Timestamp::UNIX_EPOCH), 10 * SECOND);
         assert_eq!(moment.plus(Duration::MAX), Timestamp::from_nanos(i64::MAX));
         assert_eq!(Timestamp::from_nanos(-1).millis(), -1);
         let all = Timestamp::from_nanos(i64::MAX).since(Timestamp::from_nanos(i64::MIN));
@@ -353,9 +360,9 @@ mod tests {
     #[test]
     fn a_wall_clock_jumps_in_all_clones_and_in_no_other() {
         let (clock, hand) = Clock::manual(Timestamp::from_seconds(100));
-        let wrong = clock.skewed(5_000_000_000);
+        let wrong = clock.with_skew(5_000_000_000);
         let clone = wrong.clone();
-        wrong.jump(-2_000_000_000);
+        wrong.jump_wall_time(-2_000_000_000);
         hand.advance(SECOND);
         let walls = [&clock, &wrong, &clone].map(|clock| clock.wall());
         assert_eq!(walls, [101, 99, 99].map(Timestamp::from_seconds));
@@ -377,7 +384,7 @@ mod tests {
         let mut sleepers = sleepers.into_iter();
         let (a, b, c) = (sleepers.next().unwrap(), sleepers.next().unwrap(), sleepers.next().unwrap());
         let driver = async {
-            hand.until_sleeping(3).await;
+            hand.wait_for_sleepers(3).await;
             assert!(order.try_recv().is_err());
             assert!(hand.advance_to_next());
             assert_eq!(order.recv().await, Some(1));
@@ -392,22 +399,22 @@ mod tests {
 
     #[tokio::test]
     async fn within_gives_up_at_the_limit_and_forgets_its_sleeper() {
-        let (clock, hand) = Clock::manual(Timestamp::EPOCH);
-        assert_eq!(clock.within(SECOND, async { 7 }).await, Ok(7));
+        let (clock, hand) = Clock::manual(Timestamp::UNIX_EPOCH);
+        assert_eq!(clock.timeout(SECOND, async { 7 }).await, Ok(7));
         assert!(!hand.advance_to_next(), "the sleeper of a finished wait is gone");
-        let stuck = clock.within(SECOND, std::future::pending::<()>());
+        let stuck = clock.timeout(SECOND, std::future::pending::<()>());
         let (outcome, ()) = tokio::join!(stuck, async {
-            hand.until_sleeping(1).await;
+            hand.wait_for_sleepers(1).await;
             hand.advance(SECOND);
         });
-        assert_eq!(outcome, Err(Elapsed(SECOND)));
-        assert_eq!(Elapsed(SECOND).to_string(), "not done within 1s");
+        assert_eq!(outcome, Err(TimeoutElapsed(SECOND)));
+        assert_eq!(TimeoutElapsed(SECOND).to_string(), "not done within 1s");
     }
 
     #[test]
     fn a_skewed_clock_is_wrong_by_as_much_and_passes_alike() {
         let (clock, hand) = Clock::manual(Timestamp::from_seconds(50));
-        let wrong = clock.skewed(-5_000_000_000);
+        let wrong = clock.with_skew(-5_000_000_000);
         hand.advance(SECOND);
         assert_eq!(clock.wall().since(wrong.wall()), 5 * SECOND);
         assert_eq!(clock.monotonic(), wrong.monotonic());
@@ -424,7 +431,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_started_clock_asks_no_machine() {
-        let clock = Clock::starting(Timestamp::from_seconds(50));
+        let clock = Clock::starting_at(Timestamp::from_seconds(50));
         assert_eq!(clock.wall(), Timestamp::from_seconds(50));
         clock.sleep(3600 * SECOND).await;
         assert_eq!((clock.wall(), clock.monotonic()), (Timestamp::from_seconds(3650), 3600 * SECOND));

@@ -1,7 +1,7 @@
 //! The one table of what can go wrong, and what each edge makes of it.
 //!
 //! Every operation has an error enum of its own, declared where it is raised. At an edge (gRPC, HTTP, a retry loop,
-//! the log, the end of a process) such an error is reduced to a [`Code`], and only this file says what a code means
+//! the log, the end of a process) such an error is reduced to a [`ErrorCode`], and only this file says what a code means
 //! there.
 
 use std::fmt;
@@ -16,7 +16,7 @@ pub const EXIT_USAGE: u8 = 64;
 /// What kind of failure this is, as far as a caller can act on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Code {
+pub enum ErrorCode {
     /// The request itself is wrong; sending it again cannot help.
     Invalid,
     /// Nobody knows who is asking.
@@ -49,8 +49,8 @@ pub enum Code {
     DataLoss,
 }
 
-/// What each edge makes of one [`Code`].
-struct Row {
+/// What each edge makes of one [`ErrorCode`].
+struct ErrorCodeMapping {
     name: &'static str,
     http: u16,
     grpc: i32,
@@ -60,10 +60,10 @@ struct Row {
     exit: u8,
 }
 
-/// An error that knows its [`Code`].
-pub trait Coded {
+/// An error that knows its [`ErrorCode`].
+pub trait ErrorCodeExt {
     /// The kind of this error.
-    fn code(&self) -> Code;
+    fn code(&self) -> ErrorCode;
 
     /// Whether it is that of a computation that panicked: the same again may panic again, whoever does it.
     fn is_panic(&self) -> bool {
@@ -76,7 +76,7 @@ pub trait Coded {
 #[error("{message}")]
 pub struct Status {
     /// What kind of failure this is.
-    pub code: Code,
+    pub code: ErrorCode,
     /// The cause, the limit, the value seen and the way out, for a person.
     pub message: String,
     /// How long the caller should wait before it tries again, where that is known.
@@ -89,7 +89,7 @@ pub struct Status {
 
 // === impl Code ===
 
-impl Code {
+impl ErrorCode {
     /// Every code, in the order of the table.
     pub const ALL: [Self; 15] = [
         Self::Invalid,
@@ -112,7 +112,7 @@ impl Code {
     /// The table. Oversized items share gRPC's `RESOURCE_EXHAUSTED` with full queues, as gRPC's own message limit
     /// does: `OUT_OF_RANGE` would tell an OpenTelemetry client to send the same item again.
     #[rustfmt::skip]
-    const fn row(self) -> Row {
+    const fn mapping(self) -> ErrorCodeMapping {
         let (name, http, grpc, connect, retryable, level, exit) = match self {
             Self::Invalid          => ("invalid",           400,  3, "invalid_argument",    false, Level::DEBUG, 65),
             Self::Unauthenticated  => ("unauthenticated",   401, 16, "unauthenticated",     false, Level::DEBUG, 77),
@@ -130,58 +130,58 @@ impl Code {
             Self::Internal         => ("internal",          500, 13, "internal",            false, Level::ERROR, 70),
             Self::DataLoss         => ("data_loss",         500, 15, "data_loss",           false, Level::ERROR, 74),
         };
-        Row { name, http, grpc, connect, retryable, level, exit }
+        ErrorCodeMapping { name, http, grpc, connect, retryable, level, exit }
     }
 
     /// The name by which this code travels between our own processes and appears in metrics.
     pub const fn name(self) -> &'static str {
-        self.row().name
+        self.mapping().name
     }
 
     /// The HTTP status.
-    pub const fn http(self) -> u16 {
-        self.row().http
+    pub const fn http_status(self) -> u16 {
+        self.mapping().http
     }
 
     /// The number of the gRPC status.
-    pub const fn grpc(self) -> i32 {
-        self.row().grpc
+    pub const fn grpc_status(self) -> i32 {
+        self.mapping().grpc
     }
 
     /// The name in a Connect error.
-    pub const fn connect(self) -> &'static str {
-        self.row().connect
+    pub const fn connect_code(self) -> &'static str {
+        self.mapping().connect
     }
 
     /// Whether the same request may succeed later, unchanged.
-    pub const fn retryable(self) -> bool {
-        self.row().retryable
+    pub const fn is_retryable(self) -> bool {
+        self.mapping().retryable
     }
 
     /// How loudly it is logged where it is handled.
-    pub const fn level(self) -> Level {
-        self.row().level
+    pub const fn log_level(self) -> Level {
+        self.mapping().level
     }
 
     /// The exit code of a command that ends with it, after `sysexits.h`.
-    pub const fn exit(self) -> u8 {
-        self.row().exit
+    pub const fn exit_code(self) -> u8 {
+        self.mapping().exit
     }
 
-    /// Reads the name that [`Code::name`] gives.
+    /// Reads the name that [`ErrorCode::name`] gives.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|code| code.name() == name)
     }
 
-    /// Reads a gRPC status from a foreign server. Two codes share number 8, it is read as [`Code::Exhausted`]; and two share
-    /// number 9, which is read as [`Code::NotLeader`].
+    /// Reads a gRPC status from a foreign server. Two codes share number 8, it is read as [`ErrorCode::Exhausted`]; and two share
+    /// number 9, which is read as [`ErrorCode::NotLeader`].
     pub fn from_grpc(number: i32) -> Self {
         match number {
             8 => Self::Exhausted,
             9 => Self::NotLeader,
             10 => Self::Conflict,
             11 => Self::Invalid,
-            _ => Self::ALL.into_iter().find(|code| code.grpc() == number).unwrap_or(Self::Internal),
+            _ => Self::ALL.into_iter().find(|code| code.grpc_status() == number).unwrap_or(Self::Internal),
         }
     }
 
@@ -204,7 +204,7 @@ impl Code {
     }
 }
 
-impl fmt::Display for Code {
+impl fmt::Display for ErrorCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
@@ -214,12 +214,12 @@ impl fmt::Display for Code {
 
 impl Status {
     /// A status of that code, with its sentence.
-    pub fn new(code: Code, message: impl Into<String>) -> Self {
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), retry_after: None, reason: None, panicked: false }
     }
 
     /// Reduces an error, with everything that caused it, to a status.
-    pub fn of<E: Coded + std::error::Error>(error: &E) -> Self {
+    pub fn from_error<E: ErrorCodeExt + std::error::Error>(error: &E) -> Self {
         let mut message = error.to_string();
         let mut cause = error.source();
         while let Some(inner) = cause {
@@ -235,20 +235,20 @@ impl Status {
 
     /// Tells the caller how long to wait.
     #[must_use]
-    pub fn after(mut self, wait: Duration) -> Self {
+    pub fn with_retry_after(mut self, wait: Duration) -> Self {
         self.retry_after = Some(wait);
         self
     }
 
     /// Names the limit or rule for those who count refusals.
     #[must_use]
-    pub fn because(mut self, reason: &'static str) -> Self {
+    pub fn with_reason(mut self, reason: &'static str) -> Self {
         self.reason = Some(reason);
         self
     }
 
     /// What it is counted as: the rule's name, or the code's where no rule was named.
-    pub const fn counted_as(&self) -> &'static str {
+    pub const fn metric_reason(&self) -> &'static str {
         match self.reason {
             Some(reason) => reason,
             None => self.code.name(),
@@ -256,8 +256,8 @@ impl Status {
     }
 }
 
-impl Coded for Status {
-    fn code(&self) -> Code {
+impl ErrorCodeExt for Status {
+    fn code(&self) -> ErrorCode {
         self.code
     }
 
@@ -274,50 +274,63 @@ mod tests {
     #[error("profile not stored")]
     struct Outer(#[source] std::io::Error);
 
-    impl Coded for Outer {
-        fn code(&self) -> Code {
-            Code::Unavailable
+    impl ErrorCodeExt for Outer {
+        fn code(&self) -> ErrorCode {
+            ErrorCode::Unavailable
         }
     }
 
     #[test]
     fn every_code_has_one_row_and_comes_back_from_its_name() {
-        for code in Code::ALL {
-            assert_eq!(Code::from_name(code.name()), Some(code));
+        for code in ErrorCode::ALL {
+            assert_eq!(ErrorCode::from_name(code.name()), Some(code));
             assert_eq!(serde_json::to_value(code).unwrap(), code.name(), "serde and the table agree");
             assert!(
-                (400..600).contains(&code.http()) && !code.connect().is_empty() && code.exit() >= EXIT_USAGE
+                (400..600).contains(&code.http_status())
+                    && !code.connect_code().is_empty()
+                    && code.exit_code() >= EXIT_USAGE
             );
             assert_eq!(code.to_string(), code.name());
         }
-        assert_eq!(Code::from_name("nonsense"), None);
+        assert_eq!(ErrorCode::from_name("nonsense"), None);
     }
 
     #[test]
     fn foreign_numbers_keep_their_meaning() {
-        for code in Code::ALL.into_iter().filter(|code| ![Code::TooLarge, Code::Precondition].contains(code))
+        for code in ErrorCode::ALL
+            .into_iter()
+            .filter(|code| ![ErrorCode::TooLarge, ErrorCode::Precondition].contains(code))
         {
-            assert_eq!(Code::from_grpc(code.grpc()), code);
+            assert_eq!(ErrorCode::from_grpc(code.grpc_status()), code);
         }
-        assert_eq!(Code::from_grpc(99), Code::Internal);
-        assert_eq!(Code::from_http(503), Code::Unavailable);
-        assert_eq!(Code::from_http(422), Code::Invalid);
-        for code in Code::ALL {
-            let read = Code::from_http(code.http());
-            assert_eq!(read.retryable(), code.retryable(), "{code} must stay retryable or not over HTTP");
+        assert_eq!(ErrorCode::from_grpc(99), ErrorCode::Internal);
+        assert_eq!(ErrorCode::from_http(503), ErrorCode::Unavailable);
+        assert_eq!(ErrorCode::from_http(422), ErrorCode::Invalid);
+        for code in ErrorCode::ALL {
+            let read = ErrorCode::from_http(code.http_status());
+            assert_eq!(
+                read.is_retryable(),
+                code.is_retryable(),
+                "{code} must stay retryable or not over HTTP"
+            );
         }
     }
 
     #[test]
     fn only_what_a_person_must_see_is_an_error() {
-        let loud: Vec<_> = Code::ALL.into_iter().filter(|code| code.level() == Level::ERROR).collect();
-        assert_eq!(loud, [Code::Internal, Code::DataLoss]);
+        let loud: Vec<_> =
+            ErrorCode::ALL.into_iter().filter(|code| code.log_level() == Level::ERROR).collect();
+        assert_eq!(loud, [ErrorCode::Internal, ErrorCode::DataLoss]);
     }
 
     #[test]
     fn a_status_carries_the_whole_chain() {
-        let status = Status::of(&Outer(std::io::Error::other("disk is gone"))).after(Duration::from_secs(3));
+        let status = Status::from_error(&Outer(std::io::Error::other("disk is gone")))
+            .with_retry_after(Duration::from_secs(3));
         assert_eq!(status.to_string(), "profile not stored: disk is gone");
-        assert_eq!((status.code(), status.retry_after), (Code::Unavailable, Some(Duration::from_secs(3))));
+        assert_eq!(
+            (status.code(), status.retry_after),
+            (ErrorCode::Unavailable, Some(Duration::from_secs(3)))
+        );
     }
 }

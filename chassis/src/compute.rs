@@ -20,28 +20,28 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::TenantId;
-use crate::activity::{Activity, coarse_tick, thread_time};
-use crate::code::{Code, Coded};
+use crate::code::{ErrorCode, ErrorCodeExt};
+use crate::cpu_time::{CpuActivity, coarse_tick, thread_cpu_time};
 use crate::tasks::panic_message;
 
 use self::fair_queue::FlowKey;
-use self::pool::{CpuClock, Shared};
-use self::schedule::Class;
+use self::pool::{CpuClock, PoolInner};
+use self::scheduler::JobClass;
 
 mod fair_queue;
 mod pool;
-mod schedule;
+mod scheduler;
 mod slice;
 
 pub use slice::{hold_slice, yield_slice};
 
 /// Tenants whose queue limits are remembered. Above it, those without jobs are dropped.
-const MAX_LIMITS: usize = 4096;
+const MAX_QUEUE_LIMITS: usize = 4096;
 
 /// A pool of threads, or the caller itself. Cheap to clone; the threads end with the last clone.
 #[derive(Clone)]
-pub struct Compute {
-    pool: Option<Arc<Pool>>,
+pub struct ComputePool {
+    pool: Option<Arc<ThreadPool>>,
     /// Tenant that pays for the jobs. `None` is the process itself.
     tenant: Option<TenantId>,
 }
@@ -60,7 +60,7 @@ pub enum ComputeError {
 impl ComputeError {
     /// Goes on panicking where a job did: for a job that had others do parts of it.
     #[must_use]
-    pub fn or_panic(self) -> Self {
+    pub fn resume_panic(self) -> Self {
         match self {
             Self::Panicked(why) => resume_unwind(Box::new(why)),
             Self::NoThreads(_) => self,
@@ -68,18 +68,18 @@ impl ComputeError {
     }
 }
 
-struct Pool {
+struct ThreadPool {
     workers: usize,
-    shared: Arc<Shared>,
+    shared: Arc<PoolInner>,
     /// Jobs of one tenant and class that run or wait.
     max_jobs: usize,
-    limits: Mutex<BTreeMap<(Class, FlowKey), Weak<Semaphore>>>,
+    limits: Mutex<BTreeMap<(JobClass, FlowKey), Weak<Semaphore>>>,
 }
 
 /// Starts a thread for one loop that blocks and lasts as long as its owner, who joins it. Few have one: work that ends
-/// belongs on a [`Compute`].
+/// belongs on a [`ComputePool`].
 #[expect(clippy::disallowed_methods, reason = "one of the places that start threads")]
-pub fn dedicated(
+pub fn spawn_dedicated_thread(
     name: &str,
     run: impl FnOnce() + Send + 'static,
 ) -> Result<std::thread::JoinHandle<()>, ComputeError> {
@@ -89,18 +89,18 @@ pub fn dedicated(
 
 // === impl Compute ===
 
-impl Compute {
+impl ComputePool {
     /// Threads for so many cores, and at most `queue` waiting jobs of each tenant and class. Further callers of the
     /// tenant wait.
-    pub fn threads(workers: NonZeroUsize, queue: usize) -> Result<Self, ComputeError> {
-        Self::with_clock(workers, queue, CpuClock { thread_time, tick: coarse_tick })
+    pub fn with_threads(workers: NonZeroUsize, queue: usize) -> Result<Self, ComputeError> {
+        Self::with_clock(workers, queue, CpuClock { thread_time: thread_cpu_time, tick: coarse_tick })
     }
 
     fn with_clock(workers: NonZeroUsize, queue: usize, clock: CpuClock) -> Result<Self, ComputeError> {
         let workers = workers.get();
         let max_jobs = workers.saturating_add(queue).min(Semaphore::MAX_PERMITS);
-        let shared = Shared::start(workers, clock)?;
-        let pool = Pool { workers, shared, max_jobs, limits: Mutex::default() };
+        let shared = PoolInner::start(workers, clock)?;
+        let pool = ThreadPool { workers, shared, max_jobs, limits: Mutex::default() };
         Ok(Self { pool: Some(Arc::new(pool)), tenant: None })
     }
 
@@ -116,30 +116,32 @@ impl Compute {
     }
 
     /// How many jobs of a class run at once.
-    pub fn width(&self) -> usize {
+    pub fn parallelism(&self) -> usize {
         self.pool.as_ref().map_or(1, |pool| pool.workers)
     }
 
     /// How many jobs run or wait.
-    pub fn busy(&self) -> usize {
+    pub fn pending_jobs(&self) -> usize {
         self.pool.as_ref().map_or(0, |pool| pool.shared.lock().schedule.jobs())
     }
 
-    /// As [`run`](Self::run), and counts the job's time. Jobs that answer queries run after all others, and those that
+    /// As [`run_in_slice`](Self::run_in_slice), and counts the job's time. Jobs that answer queries run after all others, and those that
     /// write blocks and snapshots on threads of their own.
-    pub async fn run_as<R, F>(&self, activity: Activity, job: F) -> Result<R, ComputeError>
+    pub async fn run_as<R, F>(&self, activity: CpuActivity, job: F) -> Result<R, ComputeError>
     where
         R: Send + 'static,
         F: FnOnce() -> R + Send + 'static,
     {
         let class = match activity {
-            Activity::Query => Class::Query,
-            Activity::Cut | Activity::Snapshot => Class::Maintenance,
-            Activity::Body | Activity::Walk | Activity::Prepare | Activity::Apply | Activity::Log => {
-                Class::Ingest
-            }
+            CpuActivity::Query => JobClass::Query,
+            CpuActivity::Cut | CpuActivity::Snapshot => JobClass::Maintenance,
+            CpuActivity::Body
+            | CpuActivity::Walk
+            | CpuActivity::Prepare
+            | CpuActivity::Apply
+            | CpuActivity::Log => JobClass::Ingest,
         };
-        self.run_in(class, move || activity.measure(job)).await
+        self.run_in_class(class, move || activity.measure(job)).await
     }
 
     /// Runs one short job. If the caller leaves before the job has begun, it never does.
@@ -148,24 +150,24 @@ impl Compute {
         R: Send + 'static,
         F: FnOnce() -> R + Send + 'static,
     {
-        self.run_in(Class::Ingest, job).await
+        self.run_in_class(JobClass::Ingest, job).await
     }
 
-    async fn run_in<R, F>(&self, class: Class, job: F) -> Result<R, ComputeError>
+    async fn run_in_class<R, F>(&self, class: JobClass, job: F) -> Result<R, ComputeError>
     where
         R: Send + 'static,
         F: FnOnce() -> R + Send + 'static,
     {
         let Some(pool) = &self.pool else {
-            return catch(job);
+            return catch_panic(job);
         };
-        let permit = pool.permit(class, &self.tenant).await;
+        let permit = pool.acquire_permit(class, &self.tenant).await;
         let (answer, answered) = oneshot::channel();
         let job = move || {
             let _permit = permit;
             if !answer.is_closed() {
                 // The caller may leave while the job runs; then nobody wants the result.
-                let _ = answer.send(catch(job));
+                let _ = answer.send(catch_panic(job));
             }
         };
         pool.shared.submit(class, &self.tenant, Box::new(job));
@@ -182,10 +184,10 @@ impl Compute {
         R: Send,
         F: Fn(T) -> R + Sync,
     {
-        let width = self.width().min(items.len());
+        let width = self.parallelism().min(items.len());
         let helpers = slice::start_helpers(width.saturating_sub(1));
         if width <= 1 || helpers.as_ref().is_some_and(Vec::is_empty) {
-            return items.into_iter().map(|item| catch(|| each(item))).collect();
+            return items.into_iter().map(|item| catch_panic(|| each(item))).collect();
         }
         let items: Vec<_> = items.into_iter().map(|item| Mutex::new(Some(item))).collect();
         let next = AtomicUsize::new(0);
@@ -198,12 +200,12 @@ impl Compute {
         let all = || {
             let mut done = Vec::new();
             while let Some((index, item)) = take() {
-                done.push((index, catch(|| each(item))));
+                done.push((index, catch_panic(|| each(item))));
             }
             done
         };
         // Who helps does what the caller does.
-        let here = Activity::here();
+        let here = CpuActivity::current();
         let worker = || here.map_or_else(all, |activity| activity.measure(all));
         let mut results: Vec<_> = std::thread::scope(|scope| match helpers {
             None => {
@@ -215,8 +217,10 @@ impl Compute {
             }
             Some(helpers) => {
                 let worker = &worker;
-                let threads: Vec<_> =
-                    helpers.into_iter().map(|slice| scope.spawn(move || slice::run(slice, worker))).collect();
+                let threads: Vec<_> = helpers
+                    .into_iter()
+                    .map(|slice| scope.spawn(move || slice::run_in_slice(slice, worker)))
+                    .collect();
                 let own = all();
                 let join = || {
                     threads.into_iter().flat_map(|thread| thread.join().expect("panics are caught inside"))
@@ -230,18 +234,18 @@ impl Compute {
     }
 }
 
-impl fmt::Debug for Compute {
+impl fmt::Debug for ComputePool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Compute").field("width", &self.width()).finish()
+        f.debug_struct("Compute").field("width", &self.parallelism()).finish()
     }
 }
 
-impl Pool {
+impl ThreadPool {
     /// Waits until the tenant may queue one more job.
-    async fn permit(&self, class: Class, flow: &FlowKey) -> OwnedSemaphorePermit {
+    async fn acquire_permit(&self, class: JobClass, flow: &FlowKey) -> OwnedSemaphorePermit {
         let limit = {
             let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
-            if limits.len() >= MAX_LIMITS {
+            if limits.len() >= MAX_QUEUE_LIMITS {
                 limits.retain(|_, limit| limit.strong_count() > 0);
             }
             let limit = limits.entry((class, flow.clone())).or_default();
@@ -255,22 +259,22 @@ impl Pool {
     }
 }
 
-impl Drop for Pool {
+impl Drop for ThreadPool {
     fn drop(&mut self) {
         self.shared.close();
     }
 }
 
-fn catch<R>(job: impl FnOnce() -> R) -> Result<R, ComputeError> {
+fn catch_panic<R>(job: impl FnOnce() -> R) -> Result<R, ComputeError> {
     // The job is consumed and its result dropped with the panic: nothing half-changed is seen again through it.
     catch_unwind(AssertUnwindSafe(job))
         .map_err(|payload: Box<dyn Any + Send>| ComputeError::Panicked(panic_message(&*payload)))
 }
 
-impl Coded for ComputeError {
-    fn code(&self) -> Code {
+impl ErrorCodeExt for ComputeError {
+    fn code(&self) -> ErrorCode {
         match self {
-            Self::Panicked(_) | Self::NoThreads(_) => Code::Internal,
+            Self::Panicked(_) | Self::NoThreads(_) => ErrorCode::Internal,
         }
     }
 
@@ -287,28 +291,31 @@ mod tests {
     use super::*;
     use crate::{Clock, Status};
 
-    fn pool(workers: usize, queue: usize) -> Compute {
-        Compute::threads(NonZeroUsize::new(workers).unwrap(), queue).unwrap()
+    fn pool(workers: usize, queue: usize) -> ComputePool {
+        ComputePool::with_threads(NonZeroUsize::new(workers).unwrap(), queue).unwrap()
     }
 
     #[tokio::test]
     async fn jobs_run_off_the_calling_thread_or_inline() {
         let here = std::thread::current().id();
         assert_ne!(pool(1, 1).run(|| std::thread::current().id()).await.unwrap(), here);
-        assert_eq!(Compute::inline().run(|| std::thread::current().id()).await.unwrap(), here);
+        assert_eq!(ComputePool::inline().run(|| std::thread::current().id()).await.unwrap(), here);
     }
 
     #[tokio::test]
     async fn a_panic_is_an_error_and_the_pool_goes_on() {
-        for compute in [pool(1, 1), Compute::inline()] {
+        for compute in [pool(1, 1), ComputePool::inline()] {
             let failed: Result<(), _> = compute.run(|| panic!("bad {}", "row")).await;
             let error = failed.unwrap_err();
             assert_eq!(
                 (error.clone(), error.code()),
-                (ComputeError::Panicked("bad row".into()), Code::Internal)
+                (ComputeError::Panicked("bad row".into()), ErrorCode::Internal)
             );
-            assert!(Status::of(&error).panicked && Status::of(&Status::of(&error)).panicked);
-            assert!(!Status::of(&ComputeError::NoThreads("none left".into())).panicked);
+            assert!(
+                Status::from_error(&error).panicked
+                    && Status::from_error(&Status::from_error(&error)).panicked
+            );
+            assert!(!Status::from_error(&ComputeError::NoThreads("none left".into())).panicked);
             assert_eq!(compute.run(|| 5).await, Ok(5));
         }
     }
@@ -325,7 +332,7 @@ mod tests {
         assert!(first.as_mut().poll(&mut context).is_pending());
         let _: std::task::Poll<Result<(), _>> = second.as_mut().poll(&mut context);
         assert!(third.as_mut().poll(&mut context).is_pending());
-        assert_eq!(compute.busy(), 2);
+        assert_eq!(compute.pending_jobs(), 2);
         drop(second);
         release.send(()).unwrap();
         assert_eq!(first.await, Ok(true));
@@ -343,26 +350,25 @@ mod tests {
 
     /// Fails instead of waiting for ever.
     async fn within_a_minute<F: Future>(future: F) -> F::Output {
-        Clock::system().within(Duration::from_secs(60), future).await.expect("it runs")
+        Clock::system().timeout(Duration::from_secs(60), future).await.expect("it runs")
     }
 
-    fn tenants<const N: usize>(compute: &Compute, names: [&str; N]) -> [Compute; N] {
+    fn tenants<const N: usize>(compute: &ComputePool, names: [&str; N]) -> [ComputePool; N] {
         names.map(|name| compute.for_tenant(&name.parse().unwrap()))
     }
 
     /// Query jobs that do not yield, on all the slots that queries of the tenant may have.
     fn endless_queries(
-        compute: &Compute,
+        compute: &ComputePool,
     ) -> (mpsc::Sender<()>, Vec<impl Future<Output = Result<bool, ComputeError>>>) {
         let (release, blocked) = mpsc::channel::<()>();
         let blocked = Arc::new(Mutex::new(blocked));
-        let jobs =
-            (0..8).map(|_| {
-                let (compute, blocked) = (compute.clone(), Arc::clone(&blocked));
-                async move {
-                    compute.run_as(Activity::Query, move || blocked.lock().unwrap().recv().is_err()).await
-                }
-            });
+        let jobs = (0..8).map(|_| {
+            let (compute, blocked) = (compute.clone(), Arc::clone(&blocked));
+            async move {
+                compute.run_as(CpuActivity::Query, move || blocked.lock().unwrap().recv().is_err()).await
+            }
+        });
         (release, jobs.collect())
     }
 
@@ -373,18 +379,18 @@ mod tests {
         let (release, queries) = endless_queries(&heavy);
         let mut queries = Box::pin(futures::future::join_all(queries));
         assert!(futures::poll!(queries.as_mut()).is_pending());
-        assert_eq!(within_a_minute(light.run_as(Activity::Walk, || 1)).await, Ok(1));
-        assert_eq!(within_a_minute(compute.run_as(Activity::Apply, || 2)).await, Ok(2));
-        assert_eq!(within_a_minute(compute.run_as(Activity::Cut, || 3)).await, Ok(3));
+        assert_eq!(within_a_minute(light.run_as(CpuActivity::Walk, || 1)).await, Ok(1));
+        assert_eq!(within_a_minute(compute.run_as(CpuActivity::Apply, || 2)).await, Ok(2));
+        assert_eq!(within_a_minute(compute.run_as(CpuActivity::Cut, || 3)).await, Ok(3));
         // A query of another tenant does as well.
-        assert_eq!(within_a_minute(light.run_as(Activity::Query, || 4)).await, Ok(4));
+        assert_eq!(within_a_minute(light.run_as(CpuActivity::Query, || 4)).await, Ok(4));
         drop(release);
         assert!(queries.await.into_iter().all(|ended| ended == Ok(true)));
     }
 
     #[tokio::test]
     async fn query_jobs_yield_to_those_of_other_tenants() {
-        let compute = Compute::with_clock(NonZeroUsize::MIN, 100, hasty_clock()).unwrap();
+        let compute = ComputePool::with_clock(NonZeroUsize::MIN, 100, hasty_clock()).unwrap();
         let begun = Arc::new(AtomicUsize::new(0));
         let jobs = ["a", "b", "c", "d", "e"].map(|name| {
             let ([compute], begun) = (tenants(&compute, [name]), Arc::clone(&begun));
@@ -395,7 +401,7 @@ mod tests {
                     yield_slice();
                 }
             };
-            async move { compute.run_as(Activity::Query, job).await }
+            async move { compute.run_as(CpuActivity::Query, job).await }
         });
         let ended = within_a_minute(futures::future::join_all(jobs)).await;
         assert_eq!(ended, vec![Ok(()); 5]);
@@ -403,7 +409,7 @@ mod tests {
 
     #[tokio::test]
     async fn job_that_holds_its_slice_does_not_yield() {
-        let compute = Compute::with_clock(NonZeroUsize::MIN, 100, hasty_clock()).unwrap();
+        let compute = ComputePool::with_clock(NonZeroUsize::MIN, 100, hasty_clock()).unwrap();
         let lock = Arc::new(Mutex::new(0));
         let jobs = ["a", "b", "c"].map(|name| {
             let ([compute], lock) = (tenants(&compute, [name]), Arc::clone(&lock));
@@ -415,7 +421,7 @@ mod tests {
                 });
                 (0..100).for_each(|_| yield_slice());
             };
-            async move { compute.run_as(Activity::Query, job).await }
+            async move { compute.run_as(CpuActivity::Query, job).await }
         });
         let ended = within_a_minute(futures::future::join_all(jobs)).await;
         assert_eq!((ended, *lock.lock().unwrap()), (vec![Ok(()); 3], 3));
@@ -423,15 +429,15 @@ mod tests {
 
     #[tokio::test]
     async fn query_jobs_map_on_slots_that_are_free() {
-        let compute = Compute::with_clock(NonZeroUsize::new(3).unwrap(), 100, hasty_clock()).unwrap();
+        let compute = ComputePool::with_clock(NonZeroUsize::new(3).unwrap(), 100, hasty_clock()).unwrap();
         let jobs = ["a", "a", "b", "c", "d"].map(|name| {
             let ([compute], parts) = (tenants(&compute, [name]), compute.clone());
             let each = |n: usize| {
                 (0..20).for_each(|_| yield_slice());
                 n * 2
             };
-            let job = move || parts.map((0..50).collect(), each).map_err(ComputeError::or_panic);
-            async move { compute.run_as(Activity::Query, job).await }
+            let job = move || parts.map((0..50).collect(), each).map_err(ComputeError::resume_panic);
+            async move { compute.run_as(CpuActivity::Query, job).await }
         });
         let expected: Vec<usize> = (0..50).map(|n| n * 2).collect();
         for done in within_a_minute(futures::future::join_all(jobs)).await {
@@ -446,8 +452,8 @@ mod tests {
         let (release, queries) = endless_queries(&heavy);
         let mut queries = Box::pin(futures::future::join_all(queries));
         assert!(futures::poll!(queries.as_mut()).is_pending());
-        assert_eq!(compute.busy(), 2, "six callers wait to queue up");
-        assert_eq!(within_a_minute(light.run_as(Activity::Query, || 1)).await, Ok(1));
+        assert_eq!(compute.pending_jobs(), 2, "six callers wait to queue up");
+        assert_eq!(within_a_minute(light.run_as(CpuActivity::Query, || 1)).await, Ok(1));
         drop(release);
         queries.await;
     }
@@ -456,14 +462,14 @@ mod tests {
     async fn a_part_that_panics_is_a_panic_of_the_whole() {
         let (compute, parts) = (pool(2, 1), pool(2, 1));
         let all =
-            move || parts.map(vec![1, 2, 3], |n| assert!(n != 2, "two")).map_err(ComputeError::or_panic);
+            move || parts.map(vec![1, 2, 3], |n| assert!(n != 2, "two")).map_err(ComputeError::resume_panic);
         assert_eq!(compute.run(all).await, Err(ComputeError::Panicked("two".into())));
     }
 
     #[test]
     fn map_keeps_the_order_and_lets_items_borrow() {
         let words = ["a", "bb", "ccc", "dddd"];
-        for compute in [pool(3, 1), Compute::inline()] {
+        for compute in [pool(3, 1), ComputePool::inline()] {
             let lengths = compute.map(words.iter().collect(), |word| word.len()).unwrap();
             assert_eq!(lengths, [1, 2, 3, 4]);
             assert_eq!(compute.map(Vec::<u8>::new(), |byte| byte).unwrap(), Vec::<u8>::new());

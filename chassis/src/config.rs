@@ -1,12 +1,12 @@
 //! Settings: one YAML file, the environment over it, flags over both, typed defaults below.
 //!
-//! [`Sources`] are read into one tree, which is then taken into a type whose fields all have defaults. A key that
+//! [`ConfigSources`] are read into one tree, which is then taken into a type whose fields all have defaults. A key that
 //! the type does not know is refused, with its path and the nearest name it does know. All that is wrong is said at
-//! once, each with its line. [`Loaded::explain`] tells every setting in force and where it came from.
+//! once, each with its line. [`LoadedConfig::effective_settings`] tells every setting in force and where it came from.
 
-mod lines;
 mod secret;
 mod suggest;
+mod yaml_lines;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,54 +17,54 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use serde_path_to_error::Segment;
 
-pub use secret::Secret;
-pub use suggest::nearest;
+pub use secret::SecretString;
+pub use suggest::nearest_name;
 
-use crate::code::{Code, Coded};
-use lines::lines_by_path;
-use suggest::hint;
+use crate::code::{ErrorCode, ErrorCodeExt};
+use suggest::suggest_known_name;
+use yaml_lines::lines_by_path;
 
 /// Where settings come from, the weakest first.
 #[derive(Clone, Debug, Default)]
-pub struct Sources {
+pub struct ConfigSources {
     tree: Map<String, Value>,
-    given: BTreeMap<String, Given>,
+    given: BTreeMap<String, RawSetting>,
     /// Lines of the file's settings, by path.
     lines: BTreeMap<String, u32>,
 }
 
 /// Settings in force.
 #[derive(Clone, Debug)]
-pub struct Loaded<T> {
+pub struct LoadedConfig<T> {
     /// The settings.
     pub value: T,
-    given: BTreeMap<String, Given>,
+    given: BTreeMap<String, RawSetting>,
     lines: BTreeMap<String, u32>,
 }
 
 /// Where a setting is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct SettingLocation {
     /// The file, variable or flag.
-    pub origin: Origin,
+    pub origin: SettingSource,
     /// The line, in a file.
     pub line: Option<u32>,
 }
 
 /// One setting in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Explained {
+pub struct EffectiveSetting {
     /// Its path, such as `ingester.cut.max_age`.
     pub path: String,
     /// Its value as JSON; secrets are masked.
     pub value: String,
     /// Where it came from.
-    pub origin: Origin,
+    pub origin: SettingSource,
 }
 
 /// Where a setting came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum SettingSource {
     /// Nobody set it.
     Default,
     /// The file of that name.
@@ -90,7 +90,7 @@ pub enum ConfigError {
     #[error("{origin}: {reason}")]
     Syntax {
         /// Where the text is.
-        origin: Origin,
+        origin: SettingSource,
         /// What is wrong with it.
         reason: String,
     },
@@ -107,27 +107,27 @@ pub enum ConfigError {
         /// The nearest name, where one is near.
         hint: String,
         /// Where it is written.
-        place: Place,
+        place: SettingLocation,
     },
     /// All that is wrong, one error a line.
-    #[error("{} settings are wrong:\n{}", .0.len(), error_lines(.0))]
+    #[error("{} settings are wrong:\n{}", .0.len(), format_errors(.0))]
     Several(Vec<ConfigError>),
 }
 
 #[derive(Clone, Debug)]
-struct Given {
-    origin: Origin,
+struct RawSetting {
+    origin: SettingSource,
     /// The text as it was typed, where it may yet turn out to be meant as a string.
     text: Option<String>,
 }
 
-const PREFIX: &str = "ATHANOR_";
+const ENV_PREFIX: &str = "ATHANOR_";
 /// Wrong settings that are listed at once.
 const MAX_LISTED_ERRORS: usize = 100;
 /// What follows the prefix in variables that tell a client of a server which one it is, and who asks.
-const OF_CLIENTS: [&str; 4] = ["URL", "TENANT", "USER", "TOKEN"];
+const CLIENT_ENV_SUFFIXES: [&str; 4] = ["URL", "TENANT", "USER", "TOKEN"];
 
-/// The environment of this process, as [`Sources::environment`] takes it. Variables that are not UTF-8 are left out.
+/// The environment of this process, as [`ConfigSources::with_environment`] takes it. Variables that are not UTF-8 are left out.
 #[expect(clippy::disallowed_methods, reason = "the one place that reads the environment")]
 pub fn process_environment() -> impl Iterator<Item = (String, String)> {
     std::env::vars_os()
@@ -136,17 +136,17 @@ pub fn process_environment() -> impl Iterator<Item = (String, String)> {
 
 // === impl Sources ===
 
-impl Sources {
+impl ConfigSources {
     /// Reads a YAML file.
-    pub fn file(self, path: &Path) -> Result<Self, ConfigError> {
+    pub fn with_file(self, path: &Path) -> Result<Self, ConfigError> {
         let read = std::fs::read_to_string(path);
         let text = read.map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-        self.yaml(path, &text)
+        self.with_yaml(path, &text)
     }
 
     /// Takes the text of a YAML file; `path` is what messages call it.
-    pub fn yaml(self, path: &Path, text: &str) -> Result<Self, ConfigError> {
-        let origin = Origin::File(path.to_owned());
+    pub fn with_yaml(self, path: &Path, text: &str) -> Result<Self, ConfigError> {
+        let origin = SettingSource::File(path.to_owned());
         let overlay = match parse_yaml(text) {
             Ok(Value::Object(map)) => map,
             Ok(Value::Null) => Map::new(),
@@ -158,20 +158,20 @@ impl Sources {
             }
             Err(reason) => return Err(ConfigError::Syntax { origin, reason }),
         };
-        let mut sources = self.overlaid(&origin, overlay);
+        let mut sources = self.with_overlay(&origin, overlay);
         sources.lines = lines_by_path(text);
         Ok(sources)
     }
 
     /// One table of settings over another, which counts as the defaults. `lines` are those of the table above.
-    pub(crate) fn table(
+    pub(crate) fn from_tables(
         path: &Path,
         below: Map<String, Value>,
         above: Map<String, Value>,
         lines: BTreeMap<String, u32>,
     ) -> Self {
         let sources = Self { tree: below, given: BTreeMap::new(), lines };
-        sources.overlaid(&Origin::File(path.to_owned()), above)
+        sources.with_overlay(&SettingSource::File(path.to_owned()), above)
     }
 
     /// The line of a setting of the file.
@@ -185,13 +185,13 @@ impl Sources {
         self.lines.iter().filter_map(below).collect()
     }
 
-    fn overlaid(mut self, origin: &Origin, overlay: Map<String, Value>) -> Self {
+    fn with_overlay(mut self, origin: &SettingSource, overlay: Map<String, Value>) -> Self {
         let mut leaves = Vec::new();
         for (key, value) in &overlay {
             collect_leaves(key, value, &mut leaves);
         }
         for (path, _) in leaves {
-            self.given.insert(path, Given { origin: origin.clone(), text: None });
+            self.given.insert(path, RawSetting { origin: origin.clone(), text: None });
         }
         merge(&mut self.tree, overlay);
         self
@@ -201,26 +201,26 @@ impl Sources {
     /// `ingester.cut.max_age`. The variables that Kubernetes sets for a service called athanor, and those that tell
     /// the command line which server to ask, are left alone.
     #[must_use]
-    pub fn environment(mut self, variables: impl IntoIterator<Item = (String, String)>) -> Self {
+    pub fn with_environment(mut self, variables: impl IntoIterator<Item = (String, String)>) -> Self {
         let mut taken: Vec<_> = variables.into_iter().collect();
         taken.sort_unstable();
         for (name, text) in taken {
-            let Some(key) = name.strip_prefix(PREFIX) else { continue };
-            if key.is_empty() || OF_CLIENTS.contains(&key) || names_a_service(key) {
+            let Some(key) = name.strip_prefix(ENV_PREFIX) else { continue };
+            if key.is_empty() || CLIENT_ENV_SUFFIXES.contains(&key) || is_kubernetes_service_variable(key) {
                 continue;
             }
             let path = key.to_ascii_lowercase().replace("__", ".");
-            self.put(&path, &text, Origin::Environment(name));
+            self.set_setting(&path, &text, SettingSource::Environment(name));
         }
         self
     }
 
     /// Takes flags of the form `ingester.cut.max_age=30s`.
-    pub fn flags<'a>(mut self, flags: impl IntoIterator<Item = &'a str>) -> Result<Self, ConfigError> {
+    pub fn with_flags<'a>(mut self, flags: impl IntoIterator<Item = &'a str>) -> Result<Self, ConfigError> {
         for flag in flags {
             match flag.split_once('=') {
                 Some((path, text)) if path.split('.').all(|part| !part.trim().is_empty()) => {
-                    self.put(path.trim(), text, Origin::Flag);
+                    self.set_setting(path.trim(), text, SettingSource::Flag);
                 }
                 _ => return Err(ConfigError::Flag(flag.to_owned())),
             }
@@ -229,9 +229,9 @@ impl Sources {
     }
 
     /// Takes all sources into a type.
-    pub fn load<T: DeserializeOwned>(self) -> Result<Loaded<T>, ConfigError> {
-        let (loaded, errors) = self.read();
-        match (loaded, ConfigError::of_all(errors)) {
+    pub fn load<T: DeserializeOwned>(self) -> Result<LoadedConfig<T>, ConfigError> {
+        let (loaded, errors) = self.load_partial();
+        match (loaded, ConfigError::from_errors(errors)) {
             (Some(loaded), None) => Ok(loaded),
             (_, Some(error)) => Err(error),
             (None, None) => unreachable!("settings that are not read come with an error"),
@@ -240,33 +240,35 @@ impl Sources {
 
     /// Takes all sources into a type, without those settings that are wrong, and says what is wrong with these. Nothing
     /// is loaded if the type cannot do without one of them.
-    pub fn read<T: DeserializeOwned>(mut self) -> (Option<Loaded<T>>, Vec<ConfigError>) {
+    pub fn load_partial<T: DeserializeOwned>(mut self) -> (Option<LoadedConfig<T>>, Vec<ConfigError>) {
         let mut errors = Vec::new();
         // A value from a flag or a variable is read as YAML first. Where that does not fit its field, it is tried
         // once more as the string that was typed: `--set s3.secret_key=12345`.
         loop {
             let tree = Value::Object(self.tree.clone());
             let error = match serde_path_to_error::deserialize::<_, T>(&tree) {
-                Ok(value) => return (Some(Loaded { value, given: self.given, lines: self.lines }), errors),
+                Ok(value) => {
+                    return (Some(LoadedConfig { value, given: self.given, lines: self.lines }), errors);
+                }
                 Err(error) => error,
             };
             let path = error.path().to_string();
             let typed = self.given.get_mut(&path).and_then(|given| given.text.take());
-            if let Some(text) = typed.filter(|_| !slot(&mut self.tree, &path).is_string()) {
-                *slot(&mut self.tree, &path) = Value::String(text);
+            if let Some(text) = typed.filter(|_| !setting_slot(&mut self.tree, &path).is_string()) {
+                *setting_slot(&mut self.tree, &path) = Value::String(text);
                 continue;
             }
-            let is_removed = remove(&mut self.tree, error.path().iter());
+            let is_removed = remove_setting(&mut self.tree, error.path().iter());
             let reason = error.into_inner().to_string();
-            let place = place_of(&self.given, &self.lines, &path);
-            errors.push(ConfigError::Value { hint: hint(&reason), path, reason, place });
+            let place = locate_setting(&self.given, &self.lines, &path);
+            errors.push(ConfigError::Value { hint: suggest_known_name(&reason), path, reason, place });
             if !is_removed || errors.len() == MAX_LISTED_ERRORS {
                 return (None, errors);
             }
         }
     }
 
-    fn put(&mut self, path: &str, text: &str, origin: Origin) {
+    fn set_setting(&mut self, path: &str, text: &str, origin: SettingSource) {
         let value = parse_yaml(text).unwrap_or_else(|_| Value::String(text.to_owned()));
         let below = format!("{path}.");
         self.given.retain(|key, _| !key.starts_with(&below));
@@ -274,9 +276,9 @@ impl Sources {
         collect_leaves(path, &value, &mut leaves);
         for (leaf, _) in leaves {
             let text = (leaf == path).then(|| text.to_owned());
-            self.given.insert(leaf, Given { origin: origin.clone(), text });
+            self.given.insert(leaf, RawSetting { origin: origin.clone(), text });
         }
-        *slot(&mut self.tree, path) = value;
+        *setting_slot(&mut self.tree, path) = value;
     }
 }
 
@@ -284,7 +286,7 @@ impl Sources {
 
 impl ConfigError {
     /// One error that says all of them; none if there are none.
-    pub fn of_all(mut errors: Vec<Self>) -> Option<Self> {
+    pub fn from_errors(mut errors: Vec<Self>) -> Option<Self> {
         match errors.len() {
             0 | 1 => errors.pop(),
             _ => Some(Self::Several(errors)),
@@ -300,7 +302,7 @@ impl ConfigError {
     }
 
     /// All errors that it says.
-    pub fn into_all(self) -> Vec<Self> {
+    pub fn into_errors(self) -> Vec<Self> {
         match self {
             Self::Several(errors) => errors,
             error => vec![error],
@@ -308,32 +310,32 @@ impl ConfigError {
     }
 }
 
-fn error_lines(errors: &[ConfigError]) -> String {
+fn format_errors(errors: &[ConfigError]) -> String {
     let line = |error: &ConfigError| format!("  {error}");
     errors.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
 // === impl Loaded ===
 
-impl<T> Loaded<T> {
+impl<T> LoadedConfig<T> {
     /// The error of a setting that was read and cannot be used.
-    pub fn error_of(&self, path: &str, reason: String) -> ConfigError {
-        let place = place_of(&self.given, &self.lines, path);
+    pub fn setting_error(&self, path: &str, reason: String) -> ConfigError {
+        let place = locate_setting(&self.given, &self.lines, path);
         ConfigError::Value { path: path.to_owned(), reason, hint: String::new(), place }
     }
 }
 
-impl<T: Serialize> Loaded<T> {
+impl<T: Serialize> LoadedConfig<T> {
     /// Every setting in force, in order of their paths.
     ///
     /// # Panics
     /// If the type does not serialise to JSON: its maps must have strings as keys.
-    pub fn explain(&self) -> Vec<Explained> {
+    pub fn effective_settings(&self) -> Vec<EffectiveSetting> {
         let value = serde_json::to_value(&self.value).expect("settings serialise to JSON");
         let mut leaves = Vec::new();
         collect_leaves("", &value, &mut leaves);
-        let explain = |(path, value): (String, String)| Explained {
-            origin: origin_of(&self.given, &path),
+        let explain = |(path, value): (String, String)| EffectiveSetting {
+            origin: source_of_setting(&self.given, &path),
             path,
             value,
         };
@@ -343,23 +345,30 @@ impl<T: Serialize> Loaded<T> {
 
 /// Where a setting is written. The line is its own, or that of the table or list around it. A setting that nobody set
 /// belongs to the table of the file that it is missing in.
-fn place_of(given: &BTreeMap<String, Given>, lines: &BTreeMap<String, u32>, path: &str) -> Place {
+fn locate_setting(
+    given: &BTreeMap<String, RawSetting>,
+    lines: &BTreeMap<String, u32>,
+    path: &str,
+) -> SettingLocation {
     let mut line = None;
     let mut around = Some(path);
     while let Some(path) = around.filter(|_| line.is_none()) {
         line = lines.get(path).copied();
         around = path.rfind(['.', '[']).map(|end| &path[..end]);
     }
-    let file = given.values().map(|given| &given.origin).find(|origin| matches!(origin, Origin::File(_)));
-    match (origin_of(given, path), file) {
-        (Origin::Default, Some(file)) if line.is_some() => Place { origin: file.clone(), line },
-        (origin @ Origin::File(_), _) => Place { origin, line },
-        (origin, _) => Place { origin, line: None },
+    let file =
+        given.values().map(|given| &given.origin).find(|origin| matches!(origin, SettingSource::File(_)));
+    match (source_of_setting(given, path), file) {
+        (SettingSource::Default, Some(file)) if line.is_some() => {
+            SettingLocation { origin: file.clone(), line }
+        }
+        (origin @ SettingSource::File(_), _) => SettingLocation { origin, line },
+        (origin, _) => SettingLocation { origin, line: None },
     }
 }
 
 /// Removes a setting, with the whole list where it is in one. False if there is nothing to remove.
-fn remove<'a>(tree: &mut Map<String, Value>, path: impl Iterator<Item = &'a Segment>) -> bool {
+fn remove_setting<'a>(tree: &mut Map<String, Value>, path: impl Iterator<Item = &'a Segment>) -> bool {
     let keys: Vec<&str> = path
         .map_while(|segment| match segment {
             Segment::Map { key } => Some(key.as_str()),
@@ -378,7 +387,7 @@ fn remove<'a>(tree: &mut Map<String, Value>, path: impl Iterator<Item = &'a Segm
 }
 
 /// The origin of a setting: of itself, of the table or list around it, or of the first setting within it.
-fn origin_of(given: &BTreeMap<String, Given>, path: &str) -> Origin {
+fn source_of_setting(given: &BTreeMap<String, RawSetting>, path: &str) -> SettingSource {
     let below = format!("{path}.");
     let mut around = path;
     loop {
@@ -391,7 +400,7 @@ fn origin_of(given: &BTreeMap<String, Given>, path: &str) -> Origin {
         }
     }
     let within = given.iter().find(|(key, _)| path == "." || key.starts_with(&below));
-    within.map_or(Origin::Default, |(_, given)| given.origin.clone())
+    within.map_or(SettingSource::Default, |(_, given)| given.origin.clone())
 }
 
 fn parse_yaml(text: &str) -> Result<Value, String> {
@@ -402,14 +411,14 @@ fn parse_yaml(text: &str) -> Result<Value, String> {
 }
 
 /// The place of a path in the tree; tables are made on the way, in place of anything else.
-fn slot<'a>(tree: &'a mut Map<String, Value>, path: &str) -> &'a mut Value {
+fn setting_slot<'a>(tree: &'a mut Map<String, Value>, path: &str) -> &'a mut Value {
     let (head, rest) = path.split_once('.').map_or((path, None), |(head, rest)| (head, Some(rest)));
     let child = tree.entry(head).or_insert(Value::Null);
     let Some(rest) = rest else { return child };
     if !child.is_object() {
         *child = Value::Object(Map::new());
     }
-    slot(child.as_object_mut().expect("made a table just above"), rest)
+    setting_slot(child.as_object_mut().expect("made a table just above"), rest)
 }
 
 fn merge(base: &mut Map<String, Value>, overlay: Map<String, Value>) {
@@ -437,12 +446,12 @@ fn collect_leaves(path: &str, value: &Value, leaves: &mut Vec<(String, String)>)
 }
 
 /// `ATHANOR_SERVICE_HOST`, `ATHANOR_PORT`, `ATHANOR_PORT_4040_TCP_ADDR`: set by Kubernetes, not meant for us.
-fn names_a_service(key: &str) -> bool {
+fn is_kubernetes_service_variable(key: &str) -> bool {
     let links = key == "PORT" || key.starts_with("PORT_") || key.ends_with("_PORT") || key.contains("_PORT_");
     !key.contains("__") && (links || key.contains("SERVICE_HOST") || key.contains("SERVICE_PORT"))
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for SettingSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default => f.write_str("defaults"),
@@ -453,7 +462,7 @@ impl fmt::Display for Origin {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for SettingLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { origin, line } = self;
         match line {
@@ -463,11 +472,11 @@ impl fmt::Display for Place {
     }
 }
 
-impl Coded for ConfigError {
-    fn code(&self) -> Code {
+impl ErrorCodeExt for ConfigError {
+    fn code(&self) -> ErrorCode {
         match self {
-            Self::Read { .. } => Code::NotFound,
-            Self::Syntax { .. } | Self::Flag(_) | Self::Value { .. } | Self::Several(_) => Code::Invalid,
+            Self::Read { .. } => ErrorCode::NotFound,
+            Self::Syntax { .. } | Self::Flag(_) | Self::Value { .. } | Self::Several(_) => ErrorCode::Invalid,
         }
     }
 }

@@ -10,7 +10,7 @@
 //! few. After a sync that failed nobody knows what is durable: the kernel may have dropped what it could not write,
 //! and the next sync will not say so.
 //!
-//! All calls block. Callers run them on a thread of their own or on [`Compute`](crate::Compute), never on an I/O
+//! All calls block. Callers run them on a thread of their own or on [`ComputePool`](crate::ComputePool), never on an I/O
 //! thread.
 
 mod local;
@@ -20,10 +20,10 @@ use std::fmt;
 use std::io;
 
 pub use local::LocalDisk;
-pub use memory::{MemoryDisk, SECTOR};
+pub use memory::{MemoryDisk, SECTOR_BYTES};
 
-use crate::code::{Code, Coded};
-use crate::histogram::Spread;
+use crate::code::{ErrorCode, ErrorCodeExt};
+use crate::histogram::HistogramSnapshot;
 
 /// One flat folder of files. Names are checked: no path separators, no leading dot.
 pub trait Disk: fmt::Debug + Send + Sync + 'static {
@@ -62,14 +62,14 @@ pub trait Disk: fmt::Debug + Send + Sync + 'static {
     fn sync_dir(&self) -> Result<(), DiskError>;
 
     /// How many more bytes the disk holds.
-    fn free(&self) -> Result<u64, DiskError>;
+    fn free_bytes(&self) -> Result<u64, DiskError>;
 
     /// How many bytes the disk holds in all.
-    fn size(&self) -> Result<u64, DiskError>;
+    fn capacity_bytes(&self) -> Result<u64, DiskError>;
 
     /// How long each [`sync`](Self::sync) took so far, nanoseconds; nothing where that is not measured.
-    fn syncs(&self) -> Spread {
-        Spread::default()
+    fn sync_latencies(&self) -> HistogramSnapshot {
+        HistogramSnapshot::default()
     }
 
     /// A whole file.
@@ -134,7 +134,7 @@ pub enum DiskError {
 }
 
 impl DiskError {
-    fn of(op: &'static str, name: &str, source: io::Error) -> Self {
+    fn from_io(op: &'static str, name: &str, source: io::Error) -> Self {
         let name = name.to_owned();
         match source.kind() {
             io::ErrorKind::NotFound => Self::NotFound { op, name },
@@ -145,19 +145,19 @@ impl DiskError {
     }
 }
 
-impl Coded for DiskError {
-    fn code(&self) -> Code {
+impl ErrorCodeExt for DiskError {
+    fn code(&self) -> ErrorCode {
         match self {
-            Self::NotFound { .. } => Code::NotFound,
-            Self::Exists { .. } | Self::Locked { .. } => Code::Conflict,
-            Self::Full { .. } => Code::Exhausted,
-            Self::BadName { .. } => Code::Invalid,
-            Self::Io { .. } => Code::Internal,
+            Self::NotFound { .. } => ErrorCode::NotFound,
+            Self::Exists { .. } | Self::Locked { .. } => ErrorCode::Conflict,
+            Self::Full { .. } => ErrorCode::Exhausted,
+            Self::BadName { .. } => ErrorCode::Invalid,
+            Self::Io { .. } => ErrorCode::Internal,
         }
     }
 }
 
-fn check(name: &str) -> Result<(), DiskError> {
+fn check_file_name(name: &str) -> Result<(), DiskError> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if name.is_empty() || name.len() > 200 || name.starts_with('.') || !name.chars().all(allowed) {
         return Err(DiskError::BadName { name: name.to_owned() });

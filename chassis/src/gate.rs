@@ -3,7 +3,7 @@
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use crate::code::{Code, Coded};
+use crate::code::{ErrorCode, ErrorCodeExt};
 
 /// Lets requests in until it is closed, and knows how many are inside. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -14,23 +14,23 @@ pub struct Gate {
 /// Proof of having entered; leaving is dropping it.
 #[derive(Debug)]
 #[must_use = "dropping it is leaving"]
-pub struct Entered(#[expect(dead_code, reason = "held for its drop")] TaskTrackerToken);
+pub struct GateGuard(#[expect(dead_code, reason = "held for its drop")] TaskTrackerToken);
 
 /// The gate is closed: this process drains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("shutting down, ask another node")]
-pub struct Closed;
+pub struct GateClosedError;
 
 impl Gate {
     /// Enters, unless the gate is closed.
-    pub fn enter(&self) -> Result<Entered, Closed> {
+    pub fn enter(&self) -> Result<GateGuard, GateClosedError> {
         let token = self.inside.token();
         // Looked at after the token is taken: whoever closes from now on waits for this one.
-        if self.inside.is_closed() { Err(Closed) } else { Ok(Entered(token)) }
+        if self.inside.is_closed() { Err(GateClosedError) } else { Ok(GateGuard(token)) }
     }
 
     /// How many are inside.
-    pub fn inside(&self) -> usize {
+    pub fn in_flight(&self) -> usize {
         self.inside.len()
     }
 
@@ -41,9 +41,9 @@ impl Gate {
     }
 }
 
-impl Coded for Closed {
-    fn code(&self) -> Code {
-        Code::Unavailable
+impl ErrorCodeExt for GateClosedError {
+    fn code(&self) -> ErrorCode {
+        ErrorCode::Unavailable
     }
 }
 
@@ -55,13 +55,13 @@ mod tests {
     async fn draining_waits_for_those_inside_and_refuses_the_rest() {
         let gate = Gate::default();
         let entered = gate.enter().unwrap();
-        assert_eq!(gate.inside(), 1);
+        assert_eq!(gate.in_flight(), 1);
         let drained = gate.drain();
         tokio::pin!(drained);
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         assert!(drained.as_mut().poll(&mut context).is_pending());
         let refused = gate.enter().unwrap_err();
-        assert_eq!(refused.code(), Code::Unavailable);
+        assert_eq!(refused.code(), ErrorCode::Unavailable);
         drop(entered);
         drained.await;
     }

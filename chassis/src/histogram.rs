@@ -15,7 +15,7 @@ pub struct Histogram {
 
 /// A histogram at a moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Spread {
+pub struct HistogramSnapshot {
     /// For each bucket its end, which is in it, and how many values are in it; the last has no end.
     pub buckets: Vec<(u64, u64)>,
     /// All values together.
@@ -24,23 +24,23 @@ pub struct Spread {
 
 impl Histogram {
     /// So many buckets; the first ends at `first`.
-    pub fn doubling(first: u64, buckets: usize) -> Self {
+    pub fn with_doubling_buckets(first: u64, buckets: usize) -> Self {
         let counts = (0..=buckets.min(63)).map(|_| AtomicU64::new(0)).collect();
         Self { first: first.max(1), counts, sum: AtomicU64::new(0) }
     }
 
     /// For times: from a tenth of a millisecond to 52 seconds.
-    pub fn of_times() -> Self {
-        Self::doubling(100_000, 20)
+    pub fn for_durations() -> Self {
+        Self::with_doubling_buckets(100_000, 20)
     }
 
     /// For sizes: from a KiB to 32 MiB.
-    pub fn of_sizes() -> Self {
-        Self::doubling(1024, 16)
+    pub fn for_sizes() -> Self {
+        Self::with_doubling_buckets(1024, 16)
     }
 
     /// Counts a value.
-    pub fn count(&self, value: u64) {
+    pub fn record(&self, value: u64) {
         let last = self.counts.len() - 1;
         let widths = value.div_ceil(self.first).checked_next_power_of_two();
         let bucket = widths.map_or(last, |widths| widths.trailing_zeros() as usize);
@@ -49,23 +49,23 @@ impl Histogram {
     }
 
     /// Counts a time.
-    pub fn took(&self, span: Duration) {
-        self.count(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX));
+    pub fn record_duration(&self, span: Duration) {
+        self.record(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX));
     }
 
     /// What was counted so far.
-    pub fn now(&self) -> Spread {
+    pub fn snapshot(&self) -> HistogramSnapshot {
         let last = self.counts.len() - 1;
         let end = |bucket: usize| if bucket == last { u64::MAX } else { self.first << bucket };
         let counts = self.counts.iter().enumerate();
-        Spread {
+        HistogramSnapshot {
             buckets: counts.map(|(bucket, count)| (end(bucket), count.load(Ordering::Relaxed))).collect(),
             sum: self.sum.load(Ordering::Relaxed),
         }
     }
 }
 
-impl Spread {
+impl HistogramSnapshot {
     /// How many values there are.
     pub fn count(&self) -> u64 {
         self.buckets.iter().map(|(_, count)| count).sum()
@@ -78,15 +78,15 @@ mod tests {
 
     #[test]
     fn a_bucket_holds_its_end() {
-        let histogram = Histogram::doubling(10, 3);
+        let histogram = Histogram::with_doubling_buckets(10, 3);
         for value in [0, 1, 10, 11, 20, 21, 40, 41, u64::from(u32::MAX)] {
-            histogram.count(value);
+            histogram.record(value);
         }
-        let spread = histogram.now();
+        let spread = histogram.snapshot();
         assert_eq!(spread.buckets, [(10, 3), (20, 2), (40, 2), (u64::MAX, 2)]);
         assert_eq!((spread.count(), spread.sum), (9, 144 + u64::from(u32::MAX)));
-        let widest = Histogram::doubling(1, 1);
-        widest.count(u64::MAX);
-        assert_eq!(widest.now().buckets, [(1, 0), (u64::MAX, 1)]);
+        let widest = Histogram::with_doubling_buckets(1, 1);
+        widest.record(u64::MAX);
+        assert_eq!(widest.snapshot().buckets, [(1, 0), (u64::MAX, 1)]);
     }
 }

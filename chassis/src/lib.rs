@@ -26,49 +26,49 @@
 //! * [`net`]: streams to others, [`LocalNet`](net::LocalNet) or those of a simulation.
 //! * [`tasks`], [`gate`]: background work and requests, both of which a shutdown waits for.
 //! * [`compute`]: threads for what would hold up an I/O thread.
-//! * [`activity`], [`process`], [`histogram`]: what a process uses, what for, and how numbers are spread.
-//! * [`deaths`]: what was under way when the process before this one died.
-//! * [`room`], [`turns`]: memory that answers share, and whose question is next; [`tenant_shares`]: how much of it one tenant
+//! * [`cpu_time`], [`process`], [`histogram`]: what a process uses, what for, and how numbers are spread.
+//! * [`activity_tracker`]: what was under way when the process before this one died.
+//! * [`memory_budget`], [`query_queue`]: memory that answers share, and whose question is next; [`tenant_shares`]: how much of it one tenant
 //!   may have.
 //! * [`config`], [`units`], [`limits`], [`tenant`]: settings, and what each tenant may do.
 //! * [`telemetry`]: log lines.
 //!
 //! What is not promised: the order in which tasks run or end, and that [`Random`] cannot be foreseen.
 
-pub mod activity;
+pub mod activity_tracker;
+pub mod cancel;
 pub mod clock;
 pub mod code;
 pub mod compute;
 pub mod config;
-pub mod deaths;
+pub mod cpu_time;
 pub mod disk;
 pub mod gate;
 pub mod histogram;
 pub mod limits;
+pub mod memory_budget;
 pub mod net;
 pub mod process;
+pub mod query_queue;
 pub mod random;
-pub mod room;
-pub mod stop;
 pub mod tasks;
 pub mod telemetry;
 pub mod tenant;
 pub mod tenant_shares;
-pub mod turns;
 pub mod units;
 
-pub use activity::Activity;
+pub use cancel::CancelFlag;
 pub use clock::{Clock, Timestamp};
-pub use code::{Code, Coded, Status};
-pub use compute::Compute;
+pub use code::{ErrorCode, ErrorCodeExt, Status};
+pub use compute::ComputePool;
+pub use cpu_time::CpuActivity;
 pub use disk::Disk;
 pub use gate::Gate;
 pub use histogram::Histogram;
-pub use limits::{DefaultRules, Limits, Overrides};
+pub use limits::{DefaultRulesPosition, LimitOverrides, TenantLimits};
 pub use net::Net;
 pub use random::Random;
-pub use stop::Stop;
-pub use tasks::Tasks;
+pub use tasks::TaskGroup;
 pub use telemetry::Telemetry;
 pub use tenant::TenantId;
 pub use units::ByteSize;

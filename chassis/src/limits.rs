@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::config::{ConfigError, Loaded, Origin, Place, Sources};
+use crate::config::{ConfigError, ConfigSources, LoadedConfig, SettingLocation, SettingSource};
 use crate::tenant::TenantId;
 use crate::units::{ByteSize, duration_text, optional_duration_text};
 
@@ -18,7 +18,7 @@ use crate::units::{ByteSize, duration_text, optional_duration_text};
 /// Grafana Pyroscope; here it does only where that is said.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Limits {
+pub struct TenantLimits {
     /// The largest profile, decompressed. Example: `4MiB`.
     pub max_profile_size_bytes: ByteSize,
     /// The most samples in a profile. Example: `16000`.
@@ -49,7 +49,7 @@ pub struct Limits {
     /// Rules that change, drop or keep series, as Prometheus has them. Example: `[{action: labeldrop, regex: pod}]`.
     pub ingestion_relabeling_rules: Vec<Value>,
     /// Where the server's own rules stand among these, which know what Go clients call differences. Example: `last`.
-    pub ingestion_relabeling_default_rules_position: DefaultRules,
+    pub ingestion_relabeling_default_rules_position: DefaultRulesPosition,
     /// Rules of the actions keep and drop that see the labels of a profile with the `__type__` and the `__unit__` of each
     /// of its sample types. Example: `[{action: drop, source_labels: [__type__], regex: alloc_.*}]`.
     pub sample_type_relabeling_rules: Vec<Value>,
@@ -102,7 +102,7 @@ pub struct Limits {
 /// Where the server's own rules for labels stand.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum DefaultRules {
+pub enum DefaultRulesPosition {
     /// Before those of the tenant.
     #[default]
     First,
@@ -114,14 +114,14 @@ pub enum DefaultRules {
 
 /// The limits of every tenant: one set for all, and exceptions. Cheap to clone; clones see what one replaces.
 #[derive(Clone, Debug)]
-pub struct Overrides {
-    table: Arc<RwLock<Table>>,
+pub struct LimitOverrides {
+    table: Arc<RwLock<LimitTable>>,
 }
 
 #[derive(Debug)]
-struct Table {
-    all: Arc<Limits>,
-    exceptions: BTreeMap<TenantId, Arc<Limits>>,
+struct LimitTable {
+    all: Arc<TenantLimits>,
+    exceptions: BTreeMap<TenantId, Arc<TenantLimits>>,
     /// Settings that were left out of files so far, and those of them that are yet to be warned of.
     left_out: BTreeSet<String>,
     unsaid: BTreeSet<String>,
@@ -134,7 +134,7 @@ struct RuntimeFile {
     overrides: BTreeMap<String, Value>,
 }
 
-impl Default for Limits {
+impl Default for TenantLimits {
     fn default() -> Self {
         Self {
             max_profile_size_bytes: ByteSize::mib(4),
@@ -150,7 +150,7 @@ impl Default for Limits {
             max_sessions_per_series: 0,
             disable_label_sanitization: true,
             ingestion_relabeling_rules: Vec::new(),
-            ingestion_relabeling_default_rules_position: DefaultRules::First,
+            ingestion_relabeling_default_rules_position: DefaultRulesPosition::First,
             sample_type_relabeling_rules: Vec::new(),
             reject_older_than: Duration::from_secs(60 * 60),
             reject_newer_than: Duration::from_secs(10 * 60),
@@ -173,39 +173,42 @@ impl Default for Limits {
     }
 }
 
-impl Overrides {
+impl LimitOverrides {
     /// The same limits for all.
-    pub fn new(all: Limits) -> Self {
+    pub fn new(all: TenantLimits) -> Self {
         let (exceptions, left_out, unsaid) = Default::default();
-        let table = Table { all: Arc::new(all), exceptions, left_out, unsaid };
+        let table = LimitTable { all: Arc::new(all), exceptions, left_out, unsaid };
         Self { table: Arc::new(RwLock::new(table)) }
     }
 
     /// The limits of a tenant.
-    pub fn of(&self, tenant: &TenantId) -> Arc<Limits> {
+    pub fn for_tenant(&self, tenant: &TenantId) -> Arc<TenantLimits> {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(table.exceptions.get(tenant).unwrap_or(&table.all))
     }
 
     /// Replaces all exceptions by those of a runtime file: `overrides: {team-a: {reject_older_than: 2h}}`. What an
     /// exception does not say is as for all. Files of Grafana Pyroscope are taken as well: settings that have another
-    /// name here are renamed, and those that have no meaning here are left out, see [`Overrides::take_left_out`]. A file
+    /// name here are renamed, and those that have no meaning here are left out, see [`LimitOverrides::take_ignored_settings`]. A file
     /// that cannot be taken changes nothing, and all that is wrong with it is said at once; `check` says of an exception
     /// which settings cannot be so, and why.
-    pub fn replace(
+    pub fn replace_exceptions(
         &self,
         path: &Path,
         yaml: &str,
-        check: impl Fn(&Limits) -> Vec<(&'static str, String)>,
+        check: impl Fn(&TenantLimits) -> Vec<(&'static str, String)>,
     ) -> Result<(), ConfigError> {
-        let sources = Sources::default().yaml(path, yaml)?;
-        let (file, mut errors) = sources.clone().read::<RuntimeFile>();
+        let sources = ConfigSources::default().with_yaml(path, yaml)?;
+        let (file, mut errors) = sources.clone().load_partial::<RuntimeFile>();
         let mut exceptions = BTreeMap::new();
         let mut left_out = BTreeSet::new();
         for (name, table) in file.map(|file| file.value.overrides).unwrap_or_default() {
             let key = format!("overrides.{name}");
             let refused = |reason: String| {
-                let place = Place { origin: Origin::File(path.to_owned()), line: sources.line_of(&key) };
+                let place = SettingLocation {
+                    origin: SettingSource::File(path.to_owned()),
+                    line: sources.line_of(&key),
+                };
                 ConfigError::Value { path: key.clone(), reason, hint: String::new(), place }
             };
             let tenant = match name.parse::<TenantId>() {
@@ -227,15 +230,15 @@ impl Overrides {
             let (loaded, mut wrong) = self.read_exception(path, above, lines, &mut left_out);
             if let Some(loaded) = loaded {
                 let bad = check(&loaded.value);
-                wrong.extend(bad.into_iter().map(|(setting, reason)| loaded.error_of(setting, reason)));
+                wrong.extend(bad.into_iter().map(|(setting, reason)| loaded.setting_error(setting, reason)));
                 // What did not change stays the same, so that nobody makes anew what was made of it.
-                let before = self.of(&tenant);
+                let before = self.for_tenant(&tenant);
                 let limits = if *before == loaded.value { before } else { Arc::new(loaded.value) };
                 exceptions.insert(tenant, limits);
             }
-            errors.extend(wrong.into_iter().map(|error| of_tenant(&name, error)));
+            errors.extend(wrong.into_iter().map(|error| with_tenant_path(&name, error)));
         }
-        if let Some(error) = ConfigError::of_all(errors) {
+        if let Some(error) = ConfigError::from_errors(errors) {
             return Err(error);
         }
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
@@ -253,34 +256,35 @@ impl Overrides {
         mut above: Map<String, Value>,
         lines: BTreeMap<String, u32>,
         left_out: &mut BTreeSet<String>,
-    ) -> (Option<Loaded<Limits>>, Vec<ConfigError>) {
-        let below = serde_json::to_value(&*self.all()).expect("limits serialise to JSON");
+    ) -> (Option<LoadedConfig<TenantLimits>>, Vec<ConfigError>) {
+        let below = serde_json::to_value(&*self.default_limits()).expect("limits serialise to JSON");
         let below = below.as_object().cloned().expect("limits are a table");
         let mut wrong = Vec::new();
-        for (setting, reason) in pyroscope::translate(&mut above, &below, left_out) {
+        for (setting, reason) in pyroscope::translate_exception(&mut above, &below, left_out) {
             let line = lines.get(setting).copied();
-            let place = Place { origin: Origin::File(path.to_owned()), line };
+            let place = SettingLocation { origin: SettingSource::File(path.to_owned()), line };
             let hint = String::new();
             wrong.push(ConfigError::Value { path: setting.to_owned(), reason, hint, place });
         }
-        let (loaded, errors) = Sources::table(path, below, above, lines).read::<Limits>();
+        let (loaded, errors) =
+            ConfigSources::from_tables(path, below, above, lines).load_partial::<TenantLimits>();
         wrong.extend(errors);
         (loaded, wrong)
     }
 
     /// Settings that were left out of a runtime file since the last call because they have no meaning here. Each is
     /// returned once, however many tenants have it and however often the file is read.
-    pub fn take_left_out(&self) -> BTreeSet<String> {
+    pub fn take_ignored_settings(&self) -> BTreeSet<String> {
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut table.unsaid)
     }
 
-    fn all(&self) -> Arc<Limits> {
+    fn default_limits(&self) -> Arc<TenantLimits> {
         Arc::clone(&self.table.read().unwrap_or_else(PoisonError::into_inner).all)
     }
 }
 
-fn of_tenant(tenant: &str, error: ConfigError) -> ConfigError {
+fn with_tenant_path(tenant: &str, error: ConfigError) -> ConfigError {
     match error {
         ConfigError::Value { path, reason, hint, place } => {
             ConfigError::Value { path: format!("overrides.{tenant}.{path}"), reason, hint, place }
@@ -295,53 +299,53 @@ mod tests {
 
     const FILE: &str = "runtime.yaml";
 
-    fn replace(overrides: &Overrides, yaml: &str) -> Result<(), ConfigError> {
-        overrides.replace(Path::new(FILE), yaml, |_| Vec::new())
+    fn replace(overrides: &LimitOverrides, yaml: &str) -> Result<(), ConfigError> {
+        overrides.replace_exceptions(Path::new(FILE), yaml, |_| Vec::new())
     }
 
     #[test]
     fn an_exception_says_only_what_differs() {
-        let all = Limits { max_label_names_per_series: 40, ..Limits::default() };
-        let overrides = Overrides::new(all.clone());
+        let all = TenantLimits { max_label_names_per_series: 40, ..TenantLimits::default() };
+        let overrides = LimitOverrides::new(all.clone());
         let seen_by_a_role = overrides.clone();
         let yaml = "overrides:\n  team-a:\n    reject_older_than: 2h\n    max_profile_size_bytes: 8MiB\n";
         replace(&overrides, yaml).unwrap();
-        let team_a = Limits {
+        let team_a = TenantLimits {
             reject_older_than: Duration::from_secs(7200),
             max_profile_size_bytes: ByteSize::mib(8),
             ..all.clone()
         };
-        assert_eq!(*seen_by_a_role.of(&"team-a".parse().unwrap()), team_a);
-        assert_eq!(*seen_by_a_role.of(&TenantId::anonymous()), all);
+        assert_eq!(*seen_by_a_role.for_tenant(&"team-a".parse().unwrap()), team_a);
+        assert_eq!(*seen_by_a_role.for_tenant(&TenantId::anonymous()), all);
         replace(&overrides, "").unwrap();
-        assert_eq!(*seen_by_a_role.of(&"team-a".parse().unwrap()), all);
+        assert_eq!(*seen_by_a_role.for_tenant(&"team-a".parse().unwrap()), all);
     }
 
     #[test]
     fn a_file_that_cannot_be_taken_changes_nothing() {
-        let overrides = Overrides::new(Limits::default());
+        let overrides = LimitOverrides::new(TenantLimits::default());
         replace(&overrides, "overrides: {a: {reject_newer_than: 1m}}").unwrap();
-        let before = overrides.of(&"a".parse().unwrap());
+        let before = overrides.for_tenant(&"a".parse().unwrap());
         let error = replace(&overrides, "overrides: {a: {reject_newer_then: 5m}}").unwrap_err();
         let text = error.to_string();
         assert!(text.starts_with("overrides.a.reject_newer_then: unknown field"), "{text}");
         assert!(text.contains("did you mean `reject_newer_than`?") && text.contains(FILE), "{text}");
         assert!(replace(&overrides, "overrides: {\"a/b\": {}}").is_err());
-        assert_eq!(overrides.of(&"a".parse().unwrap()), before);
+        assert_eq!(overrides.for_tenant(&"a".parse().unwrap()), before);
     }
 
     #[test]
     fn what_does_not_change_stays_the_same_and_what_cannot_be_names_the_setting() {
-        let overrides = Overrides::new(Limits::default());
+        let overrides = LimitOverrides::new(TenantLimits::default());
         let tenant: TenantId = "a".parse().unwrap();
         let yaml = "overrides: {a: {ingestion_relabeling_rules: [{action: labeldrop, regex: pod}]}}";
         replace(&overrides, yaml).unwrap();
-        let before = overrides.of(&tenant);
+        let before = overrides.for_tenant(&tenant);
         assert_eq!(before.ingestion_relabeling_rules[0]["regex"], "pod");
         replace(&overrides, yaml).unwrap();
-        assert!(Arc::ptr_eq(&before, &overrides.of(&tenant)));
-        let check = |_: &Limits| vec![("ingestion_relabeling_rules", "rule 1 is wrong".to_owned())];
-        let error = overrides.replace(Path::new(FILE), yaml, check).unwrap_err().to_string();
+        assert!(Arc::ptr_eq(&before, &overrides.for_tenant(&tenant)));
+        let check = |_: &TenantLimits| vec![("ingestion_relabeling_rules", "rule 1 is wrong".to_owned())];
+        let error = overrides.replace_exceptions(Path::new(FILE), yaml, check).unwrap_err().to_string();
         let expected =
             "overrides.a.ingestion_relabeling_rules: rule 1 is wrong (from file runtime.yaml, line 1)";
         assert_eq!(error, expected);
@@ -349,11 +353,11 @@ mod tests {
 
     #[test]
     fn all_that_is_wrong_in_a_file_is_said_with_its_lines() {
-        let overrides = Overrides::new(Limits::default());
+        let overrides = LimitOverrides::new(TenantLimits::default());
         let yaml = "overrides:\n  a:\n    reject_newer_then: 5m\n    max_sessions_per_series: many\n  b/c: {}\n  d.e:\n    \
                     ingestion_rate_mb: fast\nring: {}\n";
         let error = replace(&overrides, yaml).unwrap_err();
-        let said: Vec<String> = error.into_all().iter().map(ToString::to_string).collect();
+        let said: Vec<String> = error.into_errors().iter().map(ToString::to_string).collect();
         for (begin, end) in [
             ("overrides.a.reject_newer_then: unknown field", "(from file runtime.yaml, line 3)"),
             ("overrides.a.max_sessions_per_series: invalid type", "(from file runtime.yaml, line 4)"),
@@ -369,8 +373,8 @@ mod tests {
 
     #[test]
     fn file_of_pyroscope_loads_with_each_meaningless_setting_returned_once() {
-        let all = Limits { max_query_length: Some(Duration::from_secs(60)), ..Limits::default() };
-        let overrides = Overrides::new(all.clone());
+        let all = TenantLimits { max_query_length: Some(Duration::from_secs(60)), ..TenantLimits::default() };
+        let overrides = LimitOverrides::new(all.clone());
         let yaml = r#"
 overrides:
   a:
@@ -395,7 +399,7 @@ overrides:
   c:
 "#;
         replace(&overrides, yaml).unwrap();
-        let a = Limits {
+        let a = TenantLimits {
             ingestion_rate: Some(ByteSize::kib(4608)),
             ingestion_burst_size: Some(ByteSize::mib(2)),
             ingestion_body_limit: ByteSize::mib(8),
@@ -405,9 +409,9 @@ overrides:
             reject_older_than: Duration::ZERO,
             ..all.clone()
         };
-        assert_eq!(*overrides.of(&"a".parse().unwrap()), a);
+        assert_eq!(*overrides.for_tenant(&"a".parse().unwrap()), a);
         for tenant in ["b", "c"] {
-            assert_eq!(*overrides.of(&tenant.parse().unwrap()), all);
+            assert_eq!(*overrides.for_tenant(&tenant.parse().unwrap()), all);
         }
         let left_out = [
             "compactor_blocks_retention_period",
@@ -415,9 +419,9 @@ overrides:
             "max_global_series_per_tenant",
             "store_gateway_tenant_shard_size",
         ];
-        assert!(overrides.take_left_out().iter().eq(left_out), "each once");
+        assert!(overrides.take_ignored_settings().iter().eq(left_out), "each once");
         replace(&overrides, yaml).unwrap();
-        assert!(overrides.take_left_out().is_empty());
+        assert!(overrides.take_ignored_settings().is_empty());
         let error =
             replace(&overrides, "overrides: {a: {ingestion_rate: 1MiB, ingestion_rate_mb: 1}}").unwrap_err();
         assert!(error.to_string().contains("ingestion_rate is given as well"), "{error}");
@@ -425,8 +429,8 @@ overrides:
 
     #[test]
     fn limits_are_written_as_they_are_read() {
-        let text = serde_json::to_string(&Limits::default()).unwrap();
+        let text = serde_json::to_string(&TenantLimits::default()).unwrap();
         assert!(text.contains("\"reject_older_than\":\"1h\"") && text.contains("\"4MiB\""), "{text}");
-        assert_eq!(serde_json::from_str::<Limits>(&text).unwrap(), Limits::default());
+        assert_eq!(serde_json::from_str::<TenantLimits>(&text).unwrap(), TenantLimits::default());
     }
 }

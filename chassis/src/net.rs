@@ -20,22 +20,22 @@ use crate::clock::Clock;
 #[async_trait]
 pub trait Net: Send + Sync + 'static {
     /// Takes an address; port 0 takes any free one.
-    async fn listen(&self, at: SocketAddr) -> io::Result<Box<dyn Accept>>;
+    async fn listen(&self, at: SocketAddr) -> io::Result<Box<dyn NetListener>>;
 
     /// Opens a stream, within a limit.
-    async fn connect(&self, to: SocketAddr, limit: Duration) -> io::Result<Stream>;
+    async fn connect(&self, to: SocketAddr, limit: Duration) -> io::Result<NetStream>;
 
     /// The addresses that `host:port` stands for, at least one.
     async fn resolve(&self, name: &str) -> io::Result<Vec<SocketAddr>>;
 }
 
 /// An address that was taken. It is let go with this value; streams that were accepted stay.
-pub trait Accept: Send {
+pub trait NetListener: Send {
     /// Which one.
-    fn address(&self) -> SocketAddr;
+    fn local_address(&self) -> SocketAddr;
 
     /// The next stream, and who opened it. An error is of that stream, or of want, and not the end.
-    fn poll_accept(&mut self, context: &mut Context<'_>) -> Poll<io::Result<(Stream, SocketAddr)>>;
+    fn poll_accept(&mut self, context: &mut Context<'_>) -> Poll<io::Result<(NetStream, SocketAddr)>>;
 }
 
 /// Both directions of a stream.
@@ -44,7 +44,7 @@ pub trait ReadWrite: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> ReadWrite for S {}
 
 /// An open stream.
-pub type Stream = Box<dyn ReadWrite>;
+pub type NetStream = Box<dyn ReadWrite>;
 
 /// TCP of this machine.
 #[derive(Clone, Debug)]
@@ -52,9 +52,9 @@ pub struct LocalNet {
     clock: Clock,
 }
 
-impl dyn Accept {
-    /// As [`poll_accept`](Accept::poll_accept), to be awaited. Nothing is lost where it is dropped.
-    pub async fn accept(&mut self) -> io::Result<(Stream, SocketAddr)> {
+impl dyn NetListener {
+    /// As [`poll_accept`](NetListener::poll_accept), to be awaited. Nothing is lost where it is dropped.
+    pub async fn accept(&mut self) -> io::Result<(NetStream, SocketAddr)> {
         poll_fn(|context| self.poll_accept(context)).await
     }
 }
@@ -69,16 +69,16 @@ impl LocalNet {
 #[async_trait]
 impl Net for LocalNet {
     #[expect(clippy::disallowed_methods, reason = "one of the places that use sockets")]
-    async fn listen(&self, at: SocketAddr) -> io::Result<Box<dyn Accept>> {
+    async fn listen(&self, at: SocketAddr) -> io::Result<Box<dyn NetListener>> {
         let socket = TcpListener::bind(at).await?;
         let address = socket.local_addr()?;
-        Ok(Box::new(Local { socket, address }))
+        Ok(Box::new(LocalListener { socket, address }))
     }
 
     #[expect(clippy::disallowed_methods, reason = "one of the places that use sockets")]
-    async fn connect(&self, to: SocketAddr, limit: Duration) -> io::Result<Stream> {
-        match self.clock.within(limit, TcpStream::connect(to)).await {
-            Ok(stream) => Ok(prompt(stream?)),
+    async fn connect(&self, to: SocketAddr, limit: Duration) -> io::Result<NetStream> {
+        match self.clock.timeout(limit, TcpStream::connect(to)).await {
+            Ok(stream) => Ok(set_no_delay(stream?)),
             Err(elapsed) => Err(io::Error::new(io::ErrorKind::TimedOut, elapsed.to_string())),
         }
     }
@@ -93,24 +93,24 @@ impl Net for LocalNet {
     }
 }
 
-struct Local {
+struct LocalListener {
     socket: TcpListener,
     address: SocketAddr,
 }
 
-impl Accept for Local {
-    fn address(&self) -> SocketAddr {
+impl NetListener for LocalListener {
+    fn local_address(&self) -> SocketAddr {
         self.address
     }
 
-    fn poll_accept(&mut self, context: &mut Context<'_>) -> Poll<io::Result<(Stream, SocketAddr)>> {
+    fn poll_accept(&mut self, context: &mut Context<'_>) -> Poll<io::Result<(NetStream, SocketAddr)>> {
         let (stream, from) = ready!(self.socket.poll_accept(context))?;
-        Poll::Ready(Ok((prompt(stream), from)))
+        Poll::Ready(Ok((set_no_delay(stream), from)))
     }
 }
 
 /// A small message should not wait for the next one.
-fn prompt(stream: TcpStream) -> Stream {
+fn set_no_delay(stream: TcpStream) -> NetStream {
     // A stream that closed meanwhile says so when it is used.
     let _ = stream.set_nodelay(true);
     Box::new(stream)
@@ -127,7 +127,7 @@ mod tests {
     async fn streams_are_open_both_ways() {
         let net = LocalNet::new(Clock::system());
         let mut listener = net.listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
-        let address = listener.address();
+        let address = listener.local_address();
         assert_ne!(address.port(), 0);
         let (opened, accepted) =
             tokio::join!(net.connect(address, Duration::from_secs(5)), listener.accept());
@@ -148,7 +148,7 @@ mod tests {
     async fn an_address_is_taken_once_and_names_stand_for_some() {
         let net = LocalNet::new(Clock::system());
         let listener = net.listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
-        let taken = net.listen(listener.address()).await.map(drop).unwrap_err();
+        let taken = net.listen(listener.local_address()).await.map(drop).unwrap_err();
         assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
         assert_eq!(net.resolve("127.0.0.1:7").await.unwrap(), ["127.0.0.1:7".parse().unwrap()]);
         assert!(net.resolve("localhost").await.is_err(), "a port is part of the name");
@@ -156,7 +156,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_does_not_answer_is_given_up() {
-        let (clock, hand) = Clock::manual(Timestamp::EPOCH);
+        let (clock, hand) = Clock::manual(Timestamp::UNIX_EPOCH);
         let net = LocalNet::new(clock);
         // Nobody has this address; a machine without a route to it says so at once.
         let connecting = net.connect("192.0.2.1:9".parse().unwrap(), Duration::from_secs(1));

@@ -9,7 +9,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, umask};
 
 /// What a process uses. What the system does not tell is zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
+pub struct ProcessUsage {
     /// Memory that is in use now.
     pub resident_bytes: u64,
     /// The most that ever was.
@@ -24,24 +24,24 @@ pub struct Usage {
     pub max_files: u64,
 }
 
-impl Usage {
+impl ProcessUsage {
     /// Of this process.
-    pub fn now() -> Self {
-        Self::of(Path::new("/proc/self"))
+    pub fn current() -> Self {
+        Self::from_proc_folder(Path::new("/proc/self"))
     }
 
-    fn of(folder: &Path) -> Self {
+    fn from_proc_folder(folder: &Path) -> Self {
         let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap_or_default();
         let (status, limits) = (read("status"), read("limits"));
         // The folder that is being read is open, too.
         let open = fs::read_dir(folder.join("fd")).map_or(0, |files| files.count().saturating_sub(1));
         Self {
-            resident_bytes: kibibytes(&status, "VmRSS:"),
-            peak_bytes: kibibytes(&status, "VmHWM:"),
-            virtual_bytes: kibibytes(&status, "VmSize:"),
-            threads: field(&status, "Threads:"),
+            resident_bytes: proc_kibibytes(&status, "VmRSS:"),
+            peak_bytes: proc_kibibytes(&status, "VmHWM:"),
+            virtual_bytes: proc_kibibytes(&status, "VmSize:"),
+            threads: proc_field(&status, "Threads:"),
             open_files: open as u64,
-            max_files: field(&limits, "Max open files"),
+            max_files: proc_field(&limits, "Max open files"),
         }
     }
 }
@@ -56,7 +56,7 @@ pub fn raise_max_files() -> u64 {
 }
 
 /// Closes files and folders that this process creates from now on to other users.
-pub fn restrict_new_files() {
+pub fn restrict_file_permissions() {
     umask(Mode::RWXG | Mode::RWXO);
 }
 
@@ -66,12 +66,12 @@ pub fn free_bytes(folder: &Path) -> io::Result<u64> {
     Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
-fn kibibytes(text: &str, name: &str) -> u64 {
-    field(text, name) * 1024
+fn proc_kibibytes(text: &str, name: &str) -> u64 {
+    proc_field(text, name) * 1024
 }
 
 /// The first word behind a name at the beginning of a line.
-fn field(text: &str, name: &str) -> u64 {
+fn proc_field(text: &str, name: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix(name));
     line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or_default()
 }
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn this_process_uses_something() {
-        let usage = Usage::now();
+        let usage = ProcessUsage::current();
         assert!(usage.resident_bytes > 1 << 16 && usage.peak_bytes >= usage.resident_bytes, "{usage:?}");
         assert!(
             usage.threads >= 1 && usage.open_files >= 1 && usage.max_files >= usage.open_files,
@@ -93,17 +93,17 @@ mod tests {
     #[test]
     fn as_many_files_as_may_be_can_be_opened() {
         let most = raise_max_files();
-        assert!(most >= Usage::now().max_files);
+        assert!(most >= ProcessUsage::current().max_files);
         assert_eq!(getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX), most);
     }
 
     #[test]
     fn where_nothing_is_told_nothing_is_said() {
-        assert_eq!(Usage::of(Path::new("/nowhere")), Usage::default());
+        assert_eq!(ProcessUsage::from_proc_folder(Path::new("/nowhere")), ProcessUsage::default());
         let status = "Name:\tx y\nVmRSS:\t    1520 kB\nThreads:\t3\n";
-        assert_eq!((kibibytes(status, "VmRSS:"), field(status, "Threads:")), (1520 * 1024, 3));
+        assert_eq!((proc_kibibytes(status, "VmRSS:"), proc_field(status, "Threads:")), (1520 * 1024, 3));
         assert_eq!(
-            field(
+            proc_field(
                 "Max open files            1024                 524288               files",
                 "Max open files"
             ),

@@ -20,20 +20,20 @@ impl Random {
     #[expect(clippy::disallowed_methods, reason = "the one place that asks for entropy")]
     pub fn system() -> Self {
         let seed = getrandom::u64().expect("the operating system gives entropy");
-        Self::seeded(seed)
+        Self::from_seed(seed)
     }
 
     /// Draws the same sequence for the same seed, on every machine.
-    pub fn seeded(seed: u64) -> Self {
+    pub fn from_seed(seed: u64) -> Self {
         let mut position = seed;
-        let state = std::array::from_fn(|_| splitmix(&mut position));
+        let state = std::array::from_fn(|_| next_splitmix64(&mut position));
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
     /// An independent child: what it draws does not depend on what the parent draws later.
     #[must_use]
     pub fn split(&self) -> Self {
-        Self::seeded(self.next_u64())
+        Self::from_seed(self.next_u64())
     }
 
     /// Any number, all equally likely.
@@ -54,7 +54,7 @@ impl Random {
     ///
     /// # Panics
     /// If `n` is zero: there is no such number.
-    pub fn below(&self, n: u64) -> u64 {
+    pub fn next_below(&self, n: u64) -> u64 {
         assert!(n > 0, "no number is below zero");
         // The high half of a 128-bit product is fair once the few low halves that would be drawn too often are
         // thrown away.
@@ -71,11 +71,11 @@ impl Random {
     pub fn jitter(&self, span: Duration) -> Duration {
         let nanos = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
         let half = nanos / 2;
-        Duration::from_nanos(nanos - half + self.below(half + 1))
+        Duration::from_nanos(nanos - half + self.next_below(half + 1))
     }
 
     /// A name that nobody else draws.
-    pub fn id128(&self) -> u128 {
+    pub fn next_id(&self) -> u128 {
         u128::from(self.next_u64()) << 64 | u128::from(self.next_u64())
     }
 }
@@ -86,7 +86,7 @@ impl fmt::Debug for Random {
     }
 }
 
-fn splitmix(position: &mut u64) -> u64 {
+fn next_splitmix64(position: &mut u64) -> u64 {
     *position = position.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut mixed = *position;
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn splitmix_agrees_with_its_published_numbers() {
         let mut position = 1_234_567;
-        let drawn: [u64; 3] = std::array::from_fn(|_| splitmix(&mut position));
+        let drawn: [u64; 3] = std::array::from_fn(|_| next_splitmix64(&mut position));
         assert_eq!(drawn, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);
     }
 
@@ -114,28 +114,28 @@ mod tests {
 
     #[test]
     fn one_seed_one_sequence_and_children_stand_alone() {
-        let (a, b) = (Random::seeded(7), Random::seeded(7));
+        let (a, b) = (Random::from_seed(7), Random::from_seed(7));
         let (child_a, child_b) = (a.split(), b.split());
         a.next_u64();
-        assert_eq!(child_a.id128(), child_b.id128());
-        assert_ne!(Random::seeded(1).next_u64(), Random::seeded(2).next_u64());
-        assert_ne!(Random::system().id128(), Random::system().id128());
+        assert_eq!(child_a.next_id(), child_b.next_id());
+        assert_ne!(Random::from_seed(1).next_u64(), Random::from_seed(2).next_u64());
+        assert_ne!(Random::system().next_id(), Random::system().next_id());
     }
 
     #[test]
     fn below_is_fair_and_stays_below() {
-        let random = Random::seeded(3);
+        let random = Random::from_seed(3);
         let mut drawn = [0_u32; 6];
         for _ in 0..60_000 {
-            drawn[random.below(6) as usize] += 1;
+            drawn[random.next_below(6) as usize] += 1;
         }
         assert!(drawn.iter().all(|count| (9_500..10_500).contains(count)), "{drawn:?}");
-        assert_eq!(random.below(1), 0);
+        assert_eq!(random.next_below(1), 0);
     }
 
     #[test]
     fn jitter_lies_between_the_half_and_the_whole() {
-        let random = Random::seeded(4);
+        let random = Random::from_seed(4);
         let span = Duration::from_millis(100);
         for _ in 0..1_000 {
             assert!((span / 2..=span).contains(&random.jitter(span)));

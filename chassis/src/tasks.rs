@@ -14,17 +14,17 @@ use tokio::task::{AbortHandle, JoinHandle};
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
-use crate::code::{Code, Coded};
+use crate::code::{ErrorCode, ErrorCodeExt};
 
 /// The tasks of one process or one role. Cheap to clone.
 #[derive(Clone)]
-pub struct Tasks {
-    shared: Arc<Shared>,
+pub struct TaskGroup {
+    shared: Arc<TaskGroupInner>,
 }
 
 /// A running task. Awaiting it gives its result; dropping it lets it run on.
 #[derive(Debug)]
-pub struct Task<T> {
+pub struct TaskHandle<T> {
     name: String,
     handle: JoinHandle<T>,
 }
@@ -69,23 +69,23 @@ pub enum TaskError {
 
 /// How a shutdown went.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ended {
+pub struct ShutdownReport {
     /// Tasks that did not end in time and were aborted, by name.
     pub unfinished: Vec<String>,
     /// Tasks that panicked since the start, by name; the first hundred.
     pub panicked: Vec<String>,
 }
 
-struct Shared {
+struct TaskGroupInner {
     clock: Clock,
     limit: usize,
     token: CancellationToken,
-    book: Mutex<Book>,
+    book: Mutex<TaskTable>,
     running: watch::Sender<usize>,
 }
 
 #[derive(Default)]
-struct Book {
+struct TaskTable {
     next: u64,
     closed: bool,
     running: BTreeMap<u64, (String, Option<AbortHandle>)>,
@@ -93,63 +93,63 @@ struct Book {
 }
 
 /// Strikes a task from the book, however it ends.
-struct Entry {
-    shared: Arc<Shared>,
+struct TaskTableGuard {
+    shared: Arc<TaskGroupInner>,
     id: u64,
 }
 
-const MAX_PANICS_REMEMBERED: usize = 100;
+const MAX_REMEMBERED_PANICS: usize = 100;
 
 // === impl Tasks ===
 
-impl Tasks {
+impl TaskGroup {
     /// Room for `limit` tasks at once; `clock` measures the deadline of a shutdown.
     pub fn new(clock: Clock, limit: usize) -> Self {
         let token = CancellationToken::new();
         let running = watch::Sender::new(0);
-        Self { shared: Arc::new(Shared { clock, limit, token, book: Mutex::default(), running }) }
+        Self { shared: Arc::new(TaskGroupInner { clock, limit, token, book: Mutex::default(), running }) }
     }
 
     /// Cancelled when the process is to end; tasks watch it and finish.
-    pub fn token(&self) -> CancellationToken {
+    pub fn shutdown_token(&self) -> CancellationToken {
         self.shared.token.clone()
     }
 
     /// How many run now.
-    pub fn running(&self) -> usize {
-        self.shared.book().running.len()
+    pub fn running_tasks(&self) -> usize {
+        self.shared.lock_table().running.len()
     }
 
     /// Starts a task. It runs to its end though nobody awaits it.
     #[expect(clippy::disallowed_methods, reason = "the one place that spawns")]
-    pub fn spawn<F>(&self, name: impl Into<String>, future: F) -> Result<Task<F::Output>, SpawnError>
+    pub fn spawn<F>(&self, name: impl Into<String>, future: F) -> Result<TaskHandle<F::Output>, SpawnError>
     where
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
         let name = name.into();
-        let entry = self.enter(&name)?;
+        let entry = self.register_task(&name)?;
         let id = entry.id;
         let handle = tokio::spawn(async move {
             let _entry = entry;
             future.await
         });
-        if let Some((_, abort)) = self.shared.book().running.get_mut(&id) {
+        if let Some((_, abort)) = self.shared.lock_table().running.get_mut(&id) {
             *abort = Some(handle.abort_handle());
         }
-        Ok(Task { name, handle })
+        Ok(TaskHandle { name, handle })
     }
 
     /// Asks all tasks to end, waits for them no longer than the deadline, then aborts the rest. None start after it.
-    pub async fn shutdown(&self, deadline: Duration) -> Ended {
-        self.shared.book().closed = true;
+    pub async fn shutdown(&self, deadline: Duration) -> ShutdownReport {
+        self.shared.lock_table().closed = true;
         self.shared.token.cancel();
         let mut running = self.shared.running.subscribe();
         let all_ended = running.wait_for(|count| *count == 0);
         // Whether all ended or the time is up shows in the book.
-        let _ = self.shared.clock.within(deadline, all_ended).await;
-        let book = self.shared.book();
-        let mut ended = Ended { panicked: book.panicked.clone(), ..Ended::default() };
+        let _ = self.shared.clock.timeout(deadline, all_ended).await;
+        let book = self.shared.lock_table();
+        let mut ended = ShutdownReport { panicked: book.panicked.clone(), ..ShutdownReport::default() };
         for (name, abort) in book.running.values() {
             tracing::warn!(task = name, "task did not end in time");
             ended.unfinished.push(name.clone());
@@ -160,9 +160,9 @@ impl Tasks {
         ended
     }
 
-    fn enter(&self, name: &str) -> Result<Entry, SpawnError> {
+    fn register_task(&self, name: &str) -> Result<TaskTableGuard, SpawnError> {
         let shared = &self.shared;
-        let mut book = shared.book();
+        let mut book = shared.lock_table();
         if book.closed {
             return Err(SpawnError::Closed { name: name.to_owned() });
         }
@@ -173,29 +173,32 @@ impl Tasks {
         book.next += 1;
         book.running.insert(id, (name.to_owned(), None));
         shared.running.send_replace(book.running.len());
-        Ok(Entry { shared: Arc::clone(shared), id })
+        Ok(TaskTableGuard { shared: Arc::clone(shared), id })
     }
 }
 
-impl fmt::Debug for Tasks {
+impl fmt::Debug for TaskGroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tasks").field("running", &self.running()).field("limit", &self.shared.limit).finish()
+        f.debug_struct("Tasks")
+            .field("running", &self.running_tasks())
+            .field("limit", &self.shared.limit)
+            .finish()
     }
 }
 
-impl Shared {
-    fn book(&self) -> MutexGuard<'_, Book> {
+impl TaskGroupInner {
+    fn lock_table(&self) -> MutexGuard<'_, TaskTable> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Entry {
+impl Drop for TaskTableGuard {
     fn drop(&mut self) {
-        let mut book = self.shared.book();
+        let mut book = self.shared.lock_table();
         let Some((name, _)) = book.running.remove(&self.id) else { return };
         if std::thread::panicking() {
             tracing::error!(task = name, "task panicked");
-            if book.panicked.len() < MAX_PANICS_REMEMBERED {
+            if book.panicked.len() < MAX_REMEMBERED_PANICS {
                 book.panicked.push(name);
             }
         }
@@ -205,9 +208,9 @@ impl Drop for Entry {
 
 // === impl Task ===
 
-impl<T> Task<T> {
+impl<T> TaskHandle<T> {
     /// Whether it has ended, in whatever way.
-    pub fn has_ended(&self) -> bool {
+    pub fn is_finished(&self) -> bool {
         self.handle.is_finished()
     }
 
@@ -217,7 +220,7 @@ impl<T> Task<T> {
     }
 }
 
-impl<T> Future for Task<T> {
+impl<T> Future for TaskHandle<T> {
     type Output = Result<T, TaskError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -238,20 +241,20 @@ pub fn panic_message(payload: &(dyn Any + Send)) -> String {
     text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message").to_owned()
 }
 
-impl Coded for SpawnError {
-    fn code(&self) -> Code {
+impl ErrorCodeExt for SpawnError {
+    fn code(&self) -> ErrorCode {
         match self {
-            Self::Full { .. } => Code::Exhausted,
-            Self::Closed { .. } => Code::Unavailable,
+            Self::Full { .. } => ErrorCode::Exhausted,
+            Self::Closed { .. } => ErrorCode::Unavailable,
         }
     }
 }
 
-impl Coded for TaskError {
-    fn code(&self) -> Code {
+impl ErrorCodeExt for TaskError {
+    fn code(&self) -> ErrorCode {
         match self {
-            Self::Panicked { .. } => Code::Internal,
-            Self::Aborted { .. } => Code::Cancelled,
+            Self::Panicked { .. } => ErrorCode::Internal,
+            Self::Aborted { .. } => ErrorCode::Cancelled,
         }
     }
 }
@@ -263,29 +266,29 @@ mod tests {
 
     #[tokio::test]
     async fn shutdown_names_those_that_did_not_end() {
-        let (clock, hand) = Clock::manual(Timestamp::EPOCH);
-        let tasks = Tasks::new(clock, 8);
-        let token = tasks.token();
+        let (clock, hand) = Clock::manual(Timestamp::UNIX_EPOCH);
+        let tasks = TaskGroup::new(clock, 8);
+        let token = tasks.shutdown_token();
         let polite = tasks.spawn("polite", async move { token.cancelled().await }).unwrap();
         let stubborn = tasks.spawn("stubborn", std::future::pending::<()>()).unwrap();
         let (ended, polite) = tokio::join!(tasks.shutdown(Duration::from_secs(5)), async {
             let polite = polite.await;
-            hand.until_sleeping(1).await;
+            hand.wait_for_sleepers(1).await;
             hand.advance(Duration::from_secs(5));
             polite
         });
         assert_eq!(polite, Ok(()));
-        assert_eq!(ended, Ended { unfinished: vec!["stubborn".to_owned()], panicked: vec![] });
+        assert_eq!(ended, ShutdownReport { unfinished: vec!["stubborn".to_owned()], panicked: vec![] });
         assert_eq!(stubborn.await, Err(TaskError::Aborted { name: "stubborn".to_owned() }));
         let late = tasks.spawn("late", async {}).unwrap_err();
-        assert_eq!(late.code(), Code::Unavailable);
+        assert_eq!(late.code(), ErrorCode::Unavailable);
     }
 
     #[tokio::test]
     async fn a_panic_is_reported_and_ends_only_its_task() {
-        let tasks = Tasks::new(Clock::system(), 8);
+        let tasks = TaskGroup::new(Clock::system(), 8);
         let failed = tasks.spawn("careless", async { panic!("oh no") }).unwrap();
-        while !failed.has_ended() {
+        while !failed.is_finished() {
             tokio::task::yield_now().await;
         }
         let error: Result<(), _> = failed.await;
@@ -295,17 +298,17 @@ mod tests {
         );
         assert_eq!(tasks.spawn("next", async { 3 }).unwrap().await, Ok(3));
         let ended = tasks.shutdown(Duration::from_secs(60)).await;
-        assert_eq!(ended, Ended { unfinished: vec![], panicked: vec!["careless".to_owned()] });
+        assert_eq!(ended, ShutdownReport { unfinished: vec![], panicked: vec!["careless".to_owned()] });
     }
 
     #[tokio::test]
     async fn no_more_run_than_may() {
-        let tasks = Tasks::new(Clock::system(), 1);
+        let tasks = TaskGroup::new(Clock::system(), 1);
         let (finish, finished) = tokio::sync::oneshot::channel::<()>();
         let first = tasks.spawn("first", finished).unwrap();
         let refused = tasks.spawn("second", async {}).unwrap_err();
         assert_eq!(refused, SpawnError::Full { name: "second".to_owned(), limit: 1 });
-        assert_eq!((refused.code(), tasks.running()), (Code::Exhausted, 1));
+        assert_eq!((refused.code(), tasks.running_tasks()), (ErrorCode::Exhausted, 1));
         finish.send(()).unwrap();
         first.await.unwrap().unwrap();
         tasks.spawn("third", async {}).unwrap().await.unwrap();

@@ -16,15 +16,15 @@ use tracing_subscriber::prelude::*;
 use tracing_subscriber::{Registry, reload};
 
 use crate::clock::Clock;
-use crate::code::{Code, Coded};
+use crate::code::{ErrorCode, ErrorCodeExt};
 
 /// A library that logs each of its steps, and warns of what is not amiss.
-const VERBOSE: &str = "openraft";
+const VERBOSE_CRATE: &str = "openraft";
 /// What is logged of it by default: errors, but for those of calls to members that are away or have not begun. Such
 /// calls are made again, and a group that cannot go on is an error of this program.
 const VERBOSE_FILTER: &str = "openraft=error,openraft::replication=off,openraft::core::raft_core=off,";
 /// A library that warns of each datagram that it cannot use. Anybody may send such.
-const FLOODED: &str = "chitchat";
+const FLOODING_CRATE: &str = "chitchat";
 /// Each of its lines is logged once in so long.
 const FLOOD_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -94,7 +94,7 @@ impl<S> Filter<S> for FloodFilter {
 
     fn event_enabled(&self, event: &Event<'_>, _: &Context<'_, S>) -> bool {
         let metadata = event.metadata();
-        if !metadata.target().starts_with(FLOODED) {
+        if !metadata.target().starts_with(FLOODING_CRATE) {
             return true;
         }
         let now = self.clock.monotonic();
@@ -117,7 +117,7 @@ impl Default for TelemetryConfig {
 impl Telemetry {
     /// Starts logging, once for each process. Colours are for terminals, where they are wanted.
     pub fn start(config: &TelemetryConfig, colors: bool) -> Result<Self, TelemetryError> {
-        let (filter, handle) = reload::Layer::new(filter(&config.level)?);
+        let (filter, handle) = reload::Layer::new(parse_filter(&config.level)?);
         let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
         let lines = lines.with_ansi(colors && std::io::stderr().is_terminal());
         let lines = match config.format {
@@ -131,7 +131,7 @@ impl Telemetry {
 
     /// Changes what is logged, from now on.
     pub fn set_level(&self, level: &str) -> Result<(), TelemetryError> {
-        let filter = filter(level)?;
+        let filter = parse_filter(level)?;
         self.filter
             .reload(filter)
             .map_err(|error| TelemetryError::Level { level: level.to_owned(), reason: error.to_string() })
@@ -144,7 +144,7 @@ impl fmt::Debug for Telemetry {
     }
 }
 
-fn filter(level: &str) -> Result<EnvFilter, TelemetryError> {
+fn parse_filter(level: &str) -> Result<EnvFilter, TelemetryError> {
     let refused = |reason: String| TelemetryError::Level { level: level.to_owned(), reason };
     // The filter would take such a word as the name of a module, of which everything is logged, and of others nothing.
     let is_no_level =
@@ -154,22 +154,22 @@ fn filter(level: &str) -> Result<EnvFilter, TelemetryError> {
         return Err(refused(format!("{word:?} is no level")));
     }
     let loud = parts().any(|part| !part.eq_ignore_ascii_case("off"));
-    let quiet = if loud && !level.contains(VERBOSE) { VERBOSE_FILTER } else { "" };
+    let quiet = if loud && !level.contains(VERBOSE_CRATE) { VERBOSE_FILTER } else { "" };
     EnvFilter::builder().parse(quiet.to_owned() + level).map_err(|error| refused(error.to_string()))
 }
 
 impl TelemetryConfig {
     /// Whether a process could log so.
     pub fn check(&self) -> Result<(), TelemetryError> {
-        filter(&self.level).map(drop)
+        parse_filter(&self.level).map(drop)
     }
 }
 
-impl Coded for TelemetryError {
-    fn code(&self) -> Code {
+impl ErrorCodeExt for TelemetryError {
+    fn code(&self) -> ErrorCode {
         match self {
-            Self::Level { .. } => Code::Invalid,
-            Self::Started => Code::Internal,
+            Self::Level { .. } => ErrorCode::Invalid,
+            Self::Started => ErrorCode::Internal,
         }
     }
 }
@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn a_process_starts_it_once_and_changes_its_level() {
         let bad = TelemetryConfig { level: "a=b=c".to_owned(), ..TelemetryConfig::default() };
-        assert_eq!(Telemetry::start(&bad, false).unwrap_err().code(), Code::Invalid);
+        assert_eq!(Telemetry::start(&bad, false).unwrap_err().code(), ErrorCode::Invalid);
         let config = TelemetryConfig { level: "off".to_owned(), format: LogFormat::Json };
         let telemetry = Telemetry::start(&config, false).unwrap();
         assert_eq!(LevelFilter::current(), LevelFilter::OFF);
@@ -242,17 +242,17 @@ mod tests {
             "athanor_storage=trace",
             "debug,openraft=info",
         ] {
-            assert!(filter(level).is_ok(), "{level}");
+            assert!(parse_filter(level).is_ok(), "{level}");
         }
         for level in ["warning", "bogus", "info,athanor_storage", "", "info,", "info,athanor_storage=loud"] {
-            let refused = filter(level).unwrap_err();
+            let refused = parse_filter(level).unwrap_err();
             assert!(refused.to_string().contains("write off, error, warn, info, debug or trace"), "{level}");
         }
     }
 
     #[test]
     fn a_library_that_says_too_much_is_asked_for_by_name() {
-        let of = |level| filter(level).unwrap().to_string();
+        let of = |level| parse_filter(level).unwrap().to_string();
         assert!(of("info").contains("openraft=error") && of("debug,a=trace").contains("openraft=error"));
         assert!(!of("off").contains("openraft") && !of("info,openraft=debug").contains("openraft=error"));
     }

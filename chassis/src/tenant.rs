@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::code::{Code, Coded};
+use crate::code::{ErrorCode, ErrorCodeExt};
 
 /// The name of a tenant: 1 to 150 of `A-Z a-z 0-9 ! - _ . * ' ( ) :`, and neither `.` nor `..`. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -89,9 +89,9 @@ impl<'de> Deserialize<'de> for TenantId {
     }
 }
 
-impl Coded for TenantError {
-    fn code(&self) -> Code {
-        Code::Invalid
+impl ErrorCodeExt for TenantError {
+    fn code(&self) -> ErrorCode {
+        ErrorCode::Invalid
     }
 }
 
@@ -111,7 +111,7 @@ mod tests {
         assert_eq!(refused("a/b"), TenantError::Character('/'));
         assert_eq!(refused("café"), TenantError::Character('é'));
         assert_eq!(refused(".."), TenantError::Reserved("..".to_owned()));
-        assert_eq!(refused("a b").code(), Code::Invalid);
+        assert_eq!(refused("a b").code(), ErrorCode::Invalid);
         assert_eq!(refused(&"x".repeat(151)).to_string(), "tenant name has 151 characters, the limit is 150");
     }
 

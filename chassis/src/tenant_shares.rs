@@ -17,12 +17,12 @@ pub const fn tenant_share(limit: u64, tenants: usize) -> u64 {
 #[derive(Debug)]
 pub struct TenantShares {
     limit: u64,
-    state: Mutex<Holdings>,
+    state: Mutex<TenantHoldings>,
 }
 
 /// Refusal of bytes that would exceed the share of a tenant.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ShareExceeded {
+pub struct ShareExceededError {
     /// The tenant.
     pub tenant: TenantId,
     /// Bytes that it holds.
@@ -32,7 +32,7 @@ pub struct ShareExceeded {
 }
 
 #[derive(Debug, Default)]
-struct Holdings {
+struct TenantHoldings {
     /// Tenants that hold something.
     held: BTreeMap<TenantId, u64>,
     first: Option<TenantId>,
@@ -46,14 +46,14 @@ impl TenantShares {
     }
 
     /// Adds bytes to what each of these tenants holds. A tenant that is alone has no share: who has the budget checks that.
-    pub fn take(&self, tenants: &[TenantId], bytes: u64) -> Result<(), ShareExceeded> {
+    pub fn reserve(&self, tenants: &[TenantId], bytes: u64) -> Result<(), ShareExceededError> {
         let mut state = self.state();
-        tenants.iter().for_each(|tenant| state.see(tenant));
+        tenants.iter().for_each(|tenant| state.register_tenant(tenant));
         let share = self.share(&state);
         for tenant in tenants {
             let held = state.held.get(tenant).copied().unwrap_or_default();
             if state.has_second && held.saturating_add(bytes) > share {
-                return Err(ShareExceeded { tenant: tenant.clone(), held, share });
+                return Err(ShareExceededError { tenant: tenant.clone(), held, share });
             }
         }
         state.add(tenants, bytes);
@@ -61,12 +61,12 @@ impl TenantShares {
     }
 
     /// Adds bytes to what each of these tenants holds, whatever their shares are.
-    pub fn force(&self, tenants: &[TenantId], bytes: u64) {
+    pub fn reserve_unchecked(&self, tenants: &[TenantId], bytes: u64) {
         self.state().add(tenants, bytes);
     }
 
     /// Subtracts bytes from what each of these tenants holds.
-    pub fn give(&self, tenants: &[TenantId], bytes: u64) {
+    pub fn release(&self, tenants: &[TenantId], bytes: u64) {
         let mut state = self.state();
         for tenant in tenants {
             let Some(held) = state.held.get_mut(tenant) else { continue };
@@ -80,22 +80,22 @@ impl TenantShares {
     /// Whether each tenant but these holds no more than its share. Counts these as tenants from now on.
     pub fn is_free_for(&self, tenants: &[TenantId]) -> bool {
         let mut state = self.state();
-        tenants.iter().for_each(|tenant| state.see(tenant));
+        tenants.iter().for_each(|tenant| state.register_tenant(tenant));
         let share = self.share(&state);
         state.held.iter().all(|(tenant, held)| *held <= share || tenants.contains(tenant))
     }
 
-    fn share(&self, state: &Holdings) -> u64 {
+    fn share(&self, state: &TenantHoldings) -> u64 {
         tenant_share(self.limit, if state.has_second { 2 } else { 1 })
     }
 
-    fn state(&self) -> MutexGuard<'_, Holdings> {
+    fn state(&self) -> MutexGuard<'_, TenantHoldings> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Holdings {
-    fn see(&mut self, tenant: &TenantId) {
+impl TenantHoldings {
+    fn register_tenant(&mut self, tenant: &TenantId) {
         match &self.first {
             None => self.first = Some(tenant.clone()),
             Some(first) => self.has_second |= first != tenant,
@@ -125,28 +125,28 @@ mod tests {
     fn tenant_alone_holds_everything_until_a_second_one_comes() {
         let shares = TenantShares::new(100);
         let (a, b) = (tenants(&["a"]), tenants(&["b"]));
-        assert_eq!(shares.take(&a, 90), Ok(()));
+        assert_eq!(shares.reserve(&a, 90), Ok(()));
         assert!(!shares.is_free_for(&b), "the first one holds more than half");
-        let refused = shares.take(&a, 1).unwrap_err();
+        let refused = shares.reserve(&a, 1).unwrap_err();
         assert_eq!((refused.held, refused.share), (90, 50));
-        shares.give(&a, 40);
+        shares.release(&a, 40);
         assert!(shares.is_free_for(&b));
-        assert_eq!((shares.take(&b, 50), shares.take(&a, 1).is_err()), (Ok(()), true));
-        shares.give(&b, 50);
-        assert!(shares.take(&a, 1).is_err(), "the second one may come back at any time");
+        assert_eq!((shares.reserve(&b, 50), shares.reserve(&a, 1).is_err()), (Ok(()), true));
+        shares.release(&b, 50);
+        assert!(shares.reserve(&a, 1).is_err(), "the second one may come back at any time");
     }
 
     #[test]
     fn bytes_of_several_tenants_count_for_each() {
         let shares = TenantShares::new(100);
         let both = tenants(&["a", "b"]);
-        assert_eq!(shares.take(&both, 30), Ok(()));
-        assert_eq!(shares.take(&both[..1], 20), Ok(()));
-        assert_eq!(shares.take(&both, 1).unwrap_err().tenant.as_str(), "a");
-        shares.give(&both, 30);
-        assert_eq!(shares.take(&both[1..], 50), Ok(()));
-        shares.give(&both[..1], 20);
-        shares.give(&both[1..], 50);
+        assert_eq!(shares.reserve(&both, 30), Ok(()));
+        assert_eq!(shares.reserve(&both[..1], 20), Ok(()));
+        assert_eq!(shares.reserve(&both, 1).unwrap_err().tenant.as_str(), "a");
+        shares.release(&both, 30);
+        assert_eq!(shares.reserve(&both[1..], 50), Ok(()));
+        shares.release(&both[..1], 20);
+        shares.release(&both[1..], 50);
         assert!(shares.state().held.is_empty());
     }
 }

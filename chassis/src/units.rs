@@ -22,11 +22,11 @@ pub enum UnitError {
     Duration(String),
 }
 
-const BINARY: [(&str, u64); 5] =
+const BINARY_UNITS: [(&str, u64); 5] =
     [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
-const DECIMAL: [(&str, u64); 4] =
+const DECIMAL_UNITS: [(&str, u64); 4] =
     [("TB", 1_000_000_000_000), ("GB", 1_000_000_000), ("MB", 1_000_000), ("KB", 1_000)];
-const SPANS: [(&str, u128); 8] = [
+const DURATION_UNITS: [(&str, u128); 8] = [
     ("w", 604_800_000_000_000),
     ("d", 86_400_000_000_000),
     ("h", 3_600_000_000_000),
@@ -61,8 +61,9 @@ impl ByteSize {
     }
 
     /// About how many, for sentences: `683MiB`. Settings are written exactly, by `Display`.
-    pub fn about(self) -> String {
-        let (unit, factor) = BINARY.into_iter().find(|(_, factor)| self.0 >= *factor).unwrap_or(("B", 1));
+    pub fn to_approximate_string(self) -> String {
+        let (unit, factor) =
+            BINARY_UNITS.into_iter().find(|(_, factor)| self.0 >= *factor).unwrap_or(("B", 1));
         let whole = self.0 / factor;
         let tenths = (self.0 % factor) * 10 / factor;
         if whole < 10 && tenths > 0 { format!("{whole}.{tenths}{unit}") } else { format!("{whole}{unit}") }
@@ -82,21 +83,21 @@ impl FromStr for ByteSize {
         let (number, unit) = split_number(text.trim());
         let factor = match unit.trim() {
             "" => 1,
-            unit => BINARY
+            unit => BINARY_UNITS
                 .iter()
-                .chain(&DECIMAL)
+                .chain(&DECIMAL_UNITS)
                 .find(|(name, _)| name.eq_ignore_ascii_case(unit))
                 .map(|(_, factor)| *factor)
                 .ok_or_else(refused)?,
         };
-        let bytes = scaled(number, u128::from(factor)).ok_or_else(refused)?;
+        let bytes = scale_decimal(number, u128::from(factor)).ok_or_else(refused)?;
         u64::try_from(bytes).map(Self).map_err(|_| refused())
     }
 }
 
 impl fmt::Display for ByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (unit, factor) = BINARY
+        let (unit, factor) = BINARY_UNITS
             .into_iter()
             .find(|(_, factor)| self.0 >= *factor && self.0.is_multiple_of(*factor))
             .unwrap_or(("B", 1));
@@ -112,8 +113,8 @@ impl Serialize for ByteSize {
 
 impl<'de> Deserialize<'de> for ByteSize {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Size;
-        impl Visitor<'_> for Size {
+        struct ByteSizeVisitor;
+        impl Visitor<'_> for ByteSizeVisitor {
             type Value = ByteSize;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -128,7 +129,7 @@ impl<'de> Deserialize<'de> for ByteSize {
                 text.parse().map_err(E::custom)
             }
         }
-        deserializer.deserialize_any(Size)
+        deserializer.deserialize_any(ByteSizeVisitor)
     }
 }
 
@@ -147,12 +148,12 @@ pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
         let (number, tail) = split_number(rest);
         let end = tail.find(|c: char| c.is_ascii_digit()).unwrap_or(tail.len());
         let (unit, tail) = tail.split_at(end);
-        let (_, factor) = SPANS.iter().find(|(name, _)| *name == unit).ok_or_else(refused)?;
+        let (_, factor) = DURATION_UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(refused)?;
         if *factor >= smallest {
             return Err(refused());
         }
         smallest = *factor;
-        nanos = nanos.checked_add(scaled(number, *factor).ok_or_else(refused)?).ok_or_else(refused)?;
+        nanos = nanos.checked_add(scale_decimal(number, *factor).ok_or_else(refused)?).ok_or_else(refused)?;
         rest = tail;
     }
     match u64::try_from(nanos) {
@@ -168,7 +169,7 @@ pub fn format_duration(span: Duration) -> String {
         return "0s".to_owned();
     }
     let mut text = String::new();
-    for (unit, factor) in SPANS {
+    for (unit, factor) in DURATION_UNITS {
         let count = nanos / factor;
         if count > 0 {
             text.push_str(&format!("{count}{unit}"));
@@ -179,8 +180,8 @@ pub fn format_duration(span: Duration) -> String {
 }
 
 /// About how long, for sentences: `90 seconds`, `25 hours`, `3 weeks`, `2 years`. Never more than it is.
-pub fn about_duration(span: Duration) -> String {
-    const NAMED: [(&str, u64); 6] = [
+pub fn format_approximate_duration(span: Duration) -> String {
+    const SPOKEN_UNITS: [(&str, u64); 6] = [
         ("year", 31_536_000),
         ("week", 604_800),
         ("day", 86_400),
@@ -190,10 +191,10 @@ pub fn about_duration(span: Duration) -> String {
     ];
     let seconds = span.as_secs();
     let exact = |&&(_, length): &&(&str, u64)| seconds == length;
-    let (unit, length) = NAMED
+    let (unit, length) = SPOKEN_UNITS
         .iter()
         .find(exact)
-        .or_else(|| NAMED.iter().find(|(_, length)| seconds / length >= 2))
+        .or_else(|| SPOKEN_UNITS.iter().find(|(_, length)| seconds / length >= 2))
         .unwrap_or(&("second", 1));
     let count = seconds / length;
     if count == 1 { format!("1 {unit}") } else { format!("{count} {unit}s") }
@@ -238,7 +239,7 @@ fn split_number(text: &str) -> (&str, &str) {
 }
 
 /// `number`, which may have a fraction, times `factor`, rounded down; exact, since no float takes part.
-fn scaled(number: &str, factor: u128) -> Option<u128> {
+fn scale_decimal(number: &str, factor: u128) -> Option<u128> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
     if fraction.is_empty() || fraction.len() > 18 {
         return None;
@@ -273,8 +274,8 @@ mod tests {
         assert_eq!((ByteSize::mib(128).to_string(), ByteSize::kib(3).get()), ("128MiB".to_owned(), 3072));
         assert_eq!(serde_json::from_str::<ByteSize>("4096").unwrap(), ByteSize::kib(4));
         assert_eq!(ByteSize::kib(1).as_usize(), 1024);
-        let about =
-            [716_177_408, 1_048_577, 1_677_722, 1023, 3 << 40].map(|bytes| ByteSize::bytes(bytes).about());
+        let about = [716_177_408, 1_048_577, 1_677_722, 1023, 3 << 40]
+            .map(|bytes| ByteSize::bytes(bytes).to_approximate_string());
         assert_eq!(about, ["683MiB", "1MiB", "1.6MiB", "1023B", "3TiB"]);
     }
 
@@ -295,7 +296,7 @@ mod tests {
         }
         assert_eq!(format_duration(Duration::from_millis(90_500)), "1m30s500ms");
         let about = [0, 1, 90, 3600, 90_000, 1_900_000, 63_500_000]
-            .map(|seconds| about_duration(Duration::from_secs(seconds)));
+            .map(|seconds| format_approximate_duration(Duration::from_secs(seconds)));
         let expected = ["0 seconds", "1 second", "90 seconds", "1 hour", "25 hours", "3 weeks", "2 years"];
         assert_eq!(about, expected);
     }

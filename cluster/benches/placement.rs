@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 use std::hint::black_box;
 
 use athanor_chassis::TenantId;
-use athanor_cluster::placement::{Draft, Share, Table, Tables, slot_of};
+use athanor_cluster::placement::{SlotTable, SlotTableSpec, SlotTables, TenantSlots, series_slot};
 use athanor_profile::Labels;
 use criterion::{Criterion, criterion_group, criterion_main};
 
-fn table(tenant: &TenantId, slots: u32, subset: u16) -> Table {
+fn table(tenant: &TenantId, slots: u32, subset: u16) -> SlotTable {
     let services = BTreeMap::from([(tenant.clone(), BTreeMap::from([("large".to_owned(), 8)]))]);
     let slots = (0..slots).collect();
-    Draft { version: 1, from: i64::MIN, slots, subset, tenants: BTreeMap::new(), services }
+    SlotTableSpec { version: 1, from: i64::MIN, slots, subset, tenants: BTreeMap::new(), services }
         .try_into()
         .unwrap()
 }
@@ -26,14 +26,18 @@ fn placement(criterion: &mut Criterion) {
         let table = table(&tenant, slots, subset);
         let mut group = criterion.benchmark_group(format!("{slots} slots, {subset} of a tenant"));
         group.bench_function("one request of one", |bench| {
-            let tables = Tables::from(table.clone());
+            let tables = SlotTables::from(table.clone());
             bench.iter(|| tables.route(&tenant, i64::MIN, i64::MAX).slot(black_box("checkout"), &sent));
         });
-        group.bench_function("tenant", |bench| bench.iter(|| slot_of(&table, &tenant, "checkout", &sent)));
-        let share = Share::of(&table, &tenant);
-        group.bench_function("service", |bench| bench.iter(|| share.slot_of(black_box("checkout"), &sent)));
         group
-            .bench_function("large service", |bench| bench.iter(|| share.slot_of(black_box("large"), &sent)));
+            .bench_function("tenant", |bench| bench.iter(|| series_slot(&table, &tenant, "checkout", &sent)));
+        let share = TenantSlots::from_table(&table, &tenant);
+        group.bench_function("service", |bench| {
+            bench.iter(|| share.series_slot(black_box("checkout"), &sent))
+        });
+        group.bench_function("large service", |bench| {
+            bench.iter(|| share.series_slot(black_box("large"), &sent))
+        });
     }
 }
 

@@ -8,15 +8,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use athanor_chassis::net::{LocalNet, Stream};
-use athanor_chassis::{Clock, Net, Random, Status, Tasks};
+use athanor_chassis::net::{LocalNet, NetStream};
+use athanor_chassis::{Clock, Net, Random, Status, TaskGroup};
 use athanor_cluster::NodeId;
-use athanor_cluster::greeting::{Introductions, Me};
-use athanor_cluster::internal::Services;
-use athanor_cluster::members::{Member, MemberState, Members};
-use athanor_cluster::peers::{PeerDeps, Peers};
-use athanor_cluster::secret::Secrets;
-use athanor_cluster::talk::{Answering, Hear, Talk};
+use athanor_cluster::handshake::{NodeIdentity, PeerHandshake};
+use athanor_cluster::internal_server::InternalRouter;
+use athanor_cluster::members::{ClusterMember, ClusterMembers, MemberState};
+use athanor_cluster::peers::{PeerDeps, PeerPool};
+use athanor_cluster::raft_transport::{RaftHandler, RaftTransport, RaftTransportServer};
+use athanor_cluster::secret::ClusterSecrets;
 use bytes::Bytes;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use hyper::server::conn::http2;
@@ -33,22 +33,23 @@ const ANSWER: &[u8] = &[7; 40];
 struct Short;
 
 #[async_trait]
-impl Hear for Short {
-    async fn hear(&self, _: NodeId, _: u32, _: Bytes) -> Result<Bytes, Status> {
+impl RaftHandler for Short {
+    async fn handle_call(&self, _: NodeId, _: u32, _: Bytes) -> Result<Bytes, Status> {
         Ok(Bytes::from_static(ANSWER))
     }
 }
 
-fn me(node: NodeId) -> Me {
-    Me { cluster: 1, node, boot: 1 }
+fn me(node: NodeId) -> NodeIdentity {
+    NodeIdentity { cluster: 1, node, boot: 1 }
 }
 
-async fn serve(net: &LocalNet, secrets: &Secrets, tasks: &Tasks, clock: &Clock) -> SocketAddr {
+async fn serve(net: &LocalNet, secrets: &ClusterSecrets, tasks: &TaskGroup, clock: &Clock) -> SocketAddr {
     let mut listener = net.listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
-    let address = listener.address();
-    let introductions = Arc::new(Introductions::new(me(2)));
-    let answering = Answering::new(Arc::new(Short), introductions, clock.clone(), tasks.token());
-    let routes = Services::default().raft(answering).guarded(secrets.clone());
+    let address = listener.local_address();
+    let introductions = Arc::new(PeerHandshake::new(me(2)));
+    let answering =
+        RaftTransportServer::new(Arc::new(Short), introductions, clock.clone(), tasks.shutdown_token());
+    let routes = InternalRouter::default().with_raft(answering).into_router(secrets.clone());
     let inner = tasks.clone();
     let accepting = async move {
         while let Ok((stream, _)) = listener.accept().await {
@@ -62,12 +63,12 @@ async fn serve(net: &LocalNet, secrets: &Secrets, tasks: &Tasks, clock: &Clock) 
     address
 }
 
-async fn talk() -> Talk {
+async fn talk() -> RaftTransport {
     let clock = Clock::system();
-    let (net, tasks) = (LocalNet::new(clock.clone()), Tasks::new(clock.clone(), 100));
-    let secrets = Secrets::read("a secret of some length").unwrap();
+    let (net, tasks) = (LocalNet::new(clock.clone()), TaskGroup::new(clock.clone(), 100));
+    let secrets = ClusterSecrets::parse("a secret of some length").unwrap();
     let internal = serve(&net, &secrets, &tasks, &clock).await;
-    let other = Member {
+    let other = ClusterMember {
         node: 2,
         name: String::new(),
         zone: String::new(),
@@ -77,16 +78,19 @@ async fn talk() -> Talk {
         state: MemberState::Ready,
         missing_since: None,
     };
-    let deps = PeerDeps { net: Arc::new(net), secrets, clock, random: Random::seeded(1), tasks };
-    Talk::new(Peers::new(deps, Members::fixed([other])), Arc::new(Introductions::new(me(1))))
+    let deps = PeerDeps { net: Arc::new(net), secrets, clock, random: Random::from_seed(1), tasks };
+    RaftTransport::new(
+        PeerPool::new(deps, ClusterMembers::from_static([other])),
+        Arc::new(PeerHandshake::new(me(1))),
+    )
 }
 
 /// A stream whose other side reads messages of that size, and answers each.
-async fn bare(size: usize) -> Stream {
+async fn bare(size: usize) -> NetStream {
     let clock = Clock::system();
-    let (net, tasks) = (LocalNet::new(clock.clone()), Tasks::new(clock, 100));
+    let (net, tasks) = (LocalNet::new(clock.clone()), TaskGroup::new(clock, 100));
     let mut listener = net.listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
-    let address = listener.address();
+    let address = listener.local_address();
     let answering = async move {
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut message = vec![0; size];

@@ -11,22 +11,22 @@
 //!   others to keep.
 //! * [`gossip`], [`members`]: hints. A node that seems to be there may be gone, and the other way round; gossip grants
 //!   nothing, and whoever is called by an address that it told must show who it is.
-//! * [`secret`], [`greeting`]: a node is taken for one of the cluster by the shared secret, and for the one that is
+//! * [`secret`], [`handshake`]: a node is taken for one of the cluster by the shared secret, and for the one that is
 //!   meant by its first message.
 //! * [`tls`]: where certificates are configured, streams between nodes are taken only from who has one.
-//! * [`peers`], [`talk`], [`internal`]: connections, with a bound on whatever waits and a limit on every wait.
+//! * [`peers`], [`raft_transport`], [`internal_server`]: connections, with a bound on whatever waits and a limit on every wait.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
-pub mod failure;
 pub mod gossip;
-pub mod greeting;
-pub mod internal;
+pub mod handshake;
+pub mod internal_server;
 pub mod members;
 pub mod peers;
 pub mod placement;
+pub mod raft_transport;
 pub mod secret;
-pub mod talk;
+pub mod status_codec;
 pub mod tls;
 
 /// The number of a node, drawn with its folder and never used again.

@@ -11,9 +11,9 @@ use tokio::sync::watch;
 use crate::NodeId;
 
 /// Nodes that are remembered; of more, those that are missing for longest are forgotten.
-pub const MOST: usize = 500;
+pub const MAX_MEMBERS: usize = 500;
 /// How long a node that is missing is remembered.
-pub const REMEMBERED: Duration = Duration::from_secs(10 * 60);
+pub const MISSING_MEMBER_RETENTION: Duration = Duration::from_secs(10 * 60);
 
 /// What a node does for others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -50,7 +50,7 @@ pub enum MemberState {
 
 /// A node. There is one for each id: its youngest start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Member {
+pub struct ClusterMember {
     /// Its id.
     pub node: NodeId,
     /// What people call it.
@@ -72,21 +72,21 @@ pub struct Member {
 
 /// Members by id, as they are now and as they change. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Members {
-    seen: watch::Receiver<Arc<BTreeMap<NodeId, Member>>>,
+pub struct ClusterMembers {
+    seen: watch::Receiver<Arc<BTreeMap<NodeId, ClusterMember>>>,
 }
 
 /// Keeps one member for each node.
 #[derive(Debug, Default)]
-pub(crate) struct Book {
-    members: BTreeMap<NodeId, Member>,
+pub(crate) struct MemberTable {
+    members: BTreeMap<NodeId, ClusterMember>,
 }
 
 // === impl RoleName ===
 
 impl RoleName {
     /// All of them.
-    pub const ALL: [Self; 5] =
+    pub const ALL_VARIANTS: [Self; 5] =
         [Self::Distributor, Self::Ingester, Self::Metastore, Self::Querier, Self::StoreGateway];
 
     /// As it is written.
@@ -104,7 +104,7 @@ impl RoleName {
 // === impl MemberState ===
 
 impl MemberState {
-    const ALL: [Self; 5] = [Self::Starting, Self::Ready, Self::Full, Self::Draining, Self::Left];
+    const ALL_VARIANTS: [Self; 5] = [Self::Starting, Self::Ready, Self::Full, Self::Draining, Self::Left];
 
     /// As it is written.
     pub const fn name(self) -> &'static str {
@@ -119,39 +119,39 @@ impl MemberState {
 
     /// Reads what [`name`](Self::name) gives.
     pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|state| state.name() == name)
+        Self::ALL_VARIANTS.into_iter().find(|state| state.name() == name)
     }
 }
 
 // === impl Member ===
 
-impl Member {
+impl ClusterMember {
     /// Whether it seems to be here.
     pub fn is_alive(&self) -> bool {
         self.missing_since.is_none()
     }
 
     /// How long it is missing.
-    pub fn dead_for(&self, now: Duration) -> Duration {
+    pub fn missing_for(&self, now: Duration) -> Duration {
         self.missing_since.map_or(Duration::ZERO, |since| now.saturating_sub(since))
     }
 }
 
 // === impl Members ===
 
-impl Members {
-    pub(crate) fn new(seen: watch::Receiver<Arc<BTreeMap<NodeId, Member>>>) -> Self {
+impl ClusterMembers {
+    pub(crate) fn new(seen: watch::Receiver<Arc<BTreeMap<NodeId, ClusterMember>>>) -> Self {
         Self { seen }
     }
 
     /// Members that never change: for whoever knows the others from elsewhere.
-    pub fn fixed(members: impl IntoIterator<Item = Member>) -> Self {
+    pub fn from_static(members: impl IntoIterator<Item = ClusterMember>) -> Self {
         let members = members.into_iter().map(|member| (member.node, member)).collect();
         Self { seen: watch::Sender::new(Arc::new(members)).subscribe() }
     }
 
     /// All that are known, also those that are missing.
-    pub fn now(&self) -> Arc<BTreeMap<NodeId, Member>> {
+    pub fn current(&self) -> Arc<BTreeMap<NodeId, ClusterMember>> {
         Arc::clone(&self.seen.borrow())
     }
 
@@ -161,31 +161,31 @@ impl Members {
     }
 
     /// Waits until they are as wanted, and gives them; as they are at the end, if there is one before.
-    pub async fn until(
+    pub async fn wait_until(
         &mut self,
-        wanted: impl Fn(&BTreeMap<NodeId, Member>) -> bool,
-    ) -> Arc<BTreeMap<NodeId, Member>> {
+        wanted: impl Fn(&BTreeMap<NodeId, ClusterMember>) -> bool,
+    ) -> Arc<BTreeMap<NodeId, ClusterMember>> {
         match self.seen.wait_for(|members| wanted(members)).await {
             Ok(members) => return Arc::clone(&members),
             Err(_ended) => {}
         }
-        self.now()
+        self.current()
     }
 }
 
 // === impl Book ===
 
-impl Book {
+impl MemberTable {
     /// Takes what gossip calls alive now. An older start of a node is never taken for the node, though gossip holds
     /// on to it for a while.
-    pub(crate) fn look(&mut self, alive: impl IntoIterator<Item = Member>, now: Duration) {
+    pub(crate) fn update(&mut self, alive: impl IntoIterator<Item = ClusterMember>, now: Duration) {
         let mut here = BTreeSet::new();
         for mut member in alive {
             let known = self.members.get(&member.node).map(|known| (known.boot, known.missing_since));
             if known.is_some_and(|(boot, _)| boot > member.boot) {
                 continue;
             }
-            if known.is_none() && self.members.len() >= MOST && !self.forget_one() {
+            if known.is_none() && self.members.len() >= MAX_MEMBERS && !self.evict_longest_missing() {
                 continue;
             }
             if member.state == MemberState::Left {
@@ -198,11 +198,12 @@ impl Book {
         for member in self.members.values_mut().filter(|member| !here.contains(&member.node)) {
             member.missing_since.get_or_insert(now);
         }
-        self.members.retain(|_, member| member.is_alive() || member.dead_for(now) < REMEMBERED);
+        self.members
+            .retain(|_, member| member.is_alive() || member.missing_for(now) < MISSING_MEMBER_RETENTION);
     }
 
     /// Makes room. False: all are here.
-    fn forget_one(&mut self) -> bool {
+    fn evict_longest_missing(&mut self) -> bool {
         let missing = self.members.values().filter_map(|member| Some((member.missing_since?, member.node)));
         match missing.min() {
             Some((_, node)) => self.members.remove(&node).is_some(),
@@ -210,7 +211,7 @@ impl Book {
         }
     }
 
-    pub(crate) fn members(&self) -> &BTreeMap<NodeId, Member> {
+    pub(crate) fn members(&self) -> &BTreeMap<NodeId, ClusterMember> {
         &self.members
     }
 }
@@ -221,8 +222,8 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn member(node: NodeId, boot: u64) -> Member {
-        Member {
+    fn member(node: NodeId, boot: u64) -> ClusterMember {
+        ClusterMember {
             node,
             name: String::new(),
             zone: String::new(),
@@ -234,51 +235,51 @@ mod tests {
         }
     }
 
-    fn told(book: &Book) -> Vec<(NodeId, u64, bool)> {
+    fn told(book: &MemberTable) -> Vec<(NodeId, u64, bool)> {
         book.members().values().map(|member| (member.node, member.boot, member.is_alive())).collect()
     }
 
     #[test]
     fn the_youngest_start_of_a_node_is_the_node() {
-        let mut book = Book::default();
-        book.look([member(1, 3), member(2, 1), member(1, 4)], SECOND);
+        let mut book = MemberTable::default();
+        book.update([member(1, 3), member(2, 1), member(1, 4)], SECOND);
         assert_eq!(told(&book), [(1, 4, true), (2, 1, true)]);
         // Gossip holds on to the older start after the younger one is gone.
-        book.look([member(1, 3), member(2, 1)], 2 * SECOND);
+        book.update([member(1, 3), member(2, 1)], 2 * SECOND);
         assert_eq!(told(&book), [(1, 4, false), (2, 1, true)]);
-        assert_eq!(book.members()[&1].dead_for(5 * SECOND), 3 * SECOND);
-        book.look([member(1, 5)], 3 * SECOND);
+        assert_eq!(book.members()[&1].missing_for(5 * SECOND), 3 * SECOND);
+        book.update([member(1, 5)], 3 * SECOND);
         assert_eq!(told(&book), [(1, 5, true), (2, 1, false)]);
     }
 
     #[test]
     fn who_is_missing_is_forgotten_after_a_while_and_who_left_is_missing() {
-        let mut book = Book::default();
-        let left = Member { state: MemberState::Left, ..member(2, 1) };
-        book.look([member(1, 1), left.clone()], SECOND);
+        let mut book = MemberTable::default();
+        let left = ClusterMember { state: MemberState::Left, ..member(2, 1) };
+        book.update([member(1, 1), left.clone()], SECOND);
         assert_eq!(told(&book), [(1, 1, true), (2, 1, false)]);
-        book.look([left], SECOND + REMEMBERED / 2);
+        book.update([left], SECOND + MISSING_MEMBER_RETENTION / 2);
         assert_eq!(book.members()[&2].missing_since, Some(SECOND), "saying it again changes nothing");
-        book.look([], SECOND + REMEMBERED);
+        book.update([], SECOND + MISSING_MEMBER_RETENTION);
         assert_eq!(told(&book), [(1, 1, false)]);
-        book.look([], SECOND + 2 * REMEMBERED);
+        book.update([], SECOND + 2 * MISSING_MEMBER_RETENTION);
         assert_eq!(told(&book), []);
     }
 
     #[test]
     fn there_is_a_bound_and_the_missing_go_first() {
-        let mut book = Book::default();
-        book.look((0..MOST as u64 + 10).map(|node| member(node, 1)), SECOND);
-        assert_eq!(book.members().len(), MOST);
-        book.look((1..MOST as u64).map(|node| member(node, 1)), 2 * SECOND);
-        book.look((1..=MOST as u64).map(|node| member(node, 1)), 3 * SECOND);
-        assert_eq!(book.members().len(), MOST);
+        let mut book = MemberTable::default();
+        book.update((0..MAX_MEMBERS as u64 + 10).map(|node| member(node, 1)), SECOND);
+        assert_eq!(book.members().len(), MAX_MEMBERS);
+        book.update((1..MAX_MEMBERS as u64).map(|node| member(node, 1)), 2 * SECOND);
+        book.update((1..=MAX_MEMBERS as u64).map(|node| member(node, 1)), 3 * SECOND);
+        assert_eq!(book.members().len(), MAX_MEMBERS);
         assert!(!book.members().contains_key(&0));
     }
 
     #[test]
     fn states_come_back_from_their_names() {
-        for state in MemberState::ALL {
+        for state in MemberState::ALL_VARIANTS {
             assert_eq!(MemberState::from_name(state.name()), Some(state));
         }
         assert_eq!(MemberState::from_name("gone"), None);

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use athanor_chassis::{Clock, Code, Coded, Net, Random, Tasks};
+use athanor_chassis::{Clock, ErrorCode, ErrorCodeExt, Net, Random, TaskGroup};
 use athanor_proto::athanor::internal::v1::catalogue_client::CatalogueClient;
 use athanor_proto::athanor::internal::v1::doors_client::DoorsClient;
 use athanor_proto::athanor::internal::v1::gateways_client::GatewaysClient;
@@ -24,29 +24,29 @@ use tonic::body::Body;
 use tower_service::Service;
 
 use crate::NodeId;
-use crate::members::Members;
-use crate::secret::Secrets;
+use crate::members::ClusterMembers;
+use crate::secret::ClusterSecrets;
 
 /// How long opening a stream may take, and then agreeing on HTTP/2.
-const OPEN: Duration = Duration::from_secs(1);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often a peer is asked whether it is still there, and how long it has to answer: a peer that is cut off is mute.
-const PING_EVERY: Duration = Duration::from_secs(2);
-const PONG_WITHIN: Duration = Duration::from_secs(1);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(1);
 /// A peer that was not reached is left alone for a while between these.
-const REST: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(500));
+const RECONNECT_BACKOFF_RANGE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(500));
 /// Bytes under way on one call, and on a connection.
-const CALL_WINDOW: u32 = 4 << 20;
-const WINDOW: u32 = 16 << 20;
+const STREAM_WINDOW_BYTES: u32 = 4 << 20;
+const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
 /// Bytes of one message of a service; one of the bulkiest calls and what it is wrapped in.
-pub const MESSAGE: usize = (16 << 20) + (64 << 10);
+pub const MAX_RPC_MESSAGE_BYTES: usize = (16 << 20) + (64 << 10);
 /// Bytes of uploads that go to a shard together, and of what is around them.
-pub const APPEND: usize = (48 << 20) + (1 << 20);
+pub const MAX_APPEND_MESSAGE_BYTES: usize = (48 << 20) + (1 << 20);
 /// Connections that are remembered; of more, those of nodes that nobody knows any more are forgotten.
-const MOST: usize = 2048;
+const MAX_CHANNELS: usize = 2048;
 
 /// What a connection is for. Each purpose has its own, so that none waits for another's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Purpose {
+pub enum ChannelPurpose {
     /// Messages of groups.
     Raft,
     /// Everything else.
@@ -59,43 +59,43 @@ pub struct PeerDeps {
     /// The way to others.
     pub net: Arc<dyn Net>,
     /// What is shown to them.
-    pub secrets: Secrets,
+    pub secrets: ClusterSecrets,
     /// Time.
     pub clock: Clock,
     /// For how long to leave them alone.
     pub random: Random,
     /// Each connection is one.
-    pub tasks: Tasks,
+    pub tasks: TaskGroup,
 }
 
 /// The other nodes. Cheap to clone.
 #[derive(Clone)]
-pub struct Peers {
-    shared: Arc<Shared>,
+pub struct PeerPool {
+    shared: Arc<PeerPoolShared>,
 }
 
-struct Shared {
+struct PeerPoolShared {
     deps: PeerDeps,
-    members: Members,
-    links: Mutex<BTreeMap<(NodeId, Purpose), Link>>,
+    members: ClusterMembers,
+    links: Mutex<BTreeMap<(NodeId, ChannelPurpose), PeerChannel>>,
 }
 
 /// A connection to a node, open or not: what clients of services call. Cheap to clone.
 #[derive(Clone)]
-pub struct Link {
-    wire: Arc<Wire>,
+pub struct PeerChannel {
+    wire: Arc<PeerConnection>,
 }
 
-struct Wire {
+struct PeerConnection {
     to: NodeId,
     deps: PeerDeps,
-    members: Members,
+    members: ClusterMembers,
     /// Held while it is opened: whoever else wants it waits for that.
-    state: tokio::sync::Mutex<State>,
+    state: tokio::sync::Mutex<PeerConnectionState>,
 }
 
 #[derive(Default)]
-struct State {
+struct PeerConnectionState {
     open: Option<(SocketAddr, SendRequest<Body>)>,
     /// Until when a peer that was not reached is left alone, and why it was not.
     rest: Option<(Duration, PeerError)>,
@@ -113,22 +113,22 @@ pub enum PeerError {
     Broken { to: NodeId, cause: String },
 }
 
-impl Coded for PeerError {
-    fn code(&self) -> Code {
-        Code::Unavailable
+impl ErrorCodeExt for PeerError {
+    fn code(&self) -> ErrorCode {
+        ErrorCode::Unavailable
     }
 }
 
 // === impl Peers ===
 
-impl Peers {
+impl PeerPool {
     /// Nodes are found where members say that they are.
-    pub fn new(deps: PeerDeps, members: Members) -> Self {
-        Self { shared: Arc::new(Shared { deps, members, links: Mutex::default() }) }
+    pub fn new(deps: PeerDeps, members: ClusterMembers) -> Self {
+        Self { shared: Arc::new(PeerPoolShared { deps, members, links: Mutex::default() }) }
     }
 
     /// Who is here.
-    pub fn members(&self) -> &Members {
+    pub fn members(&self) -> &ClusterMembers {
         &self.shared.members
     }
 
@@ -137,52 +137,54 @@ impl Peers {
     }
 
     /// The connection to a node. Nothing is opened before it is used.
-    pub fn link(&self, to: NodeId, purpose: Purpose) -> Link {
-        let Shared { deps, members, links } = &*self.shared;
+    pub fn channel(&self, to: NodeId, purpose: ChannelPurpose) -> PeerChannel {
+        let PeerPoolShared { deps, members, links } = &*self.shared;
         let mut links = links.lock().unwrap_or_else(PoisonError::into_inner);
-        if links.len() >= MOST && !links.contains_key(&(to, purpose)) {
-            let known = members.now();
+        if links.len() >= MAX_CHANNELS && !links.contains_key(&(to, purpose)) {
+            let known = members.current();
             links.retain(|(node, _), _| known.contains_key(node));
         }
-        let wire = || Wire { to, deps: deps.clone(), members: members.clone(), state: Default::default() };
-        links.entry((to, purpose)).or_insert_with(|| Link { wire: Arc::new(wire()) }).clone()
+        let wire =
+            || PeerConnection { to, deps: deps.clone(), members: members.clone(), state: Default::default() };
+        links.entry((to, purpose)).or_insert_with(|| PeerChannel { wire: Arc::new(wire()) }).clone()
     }
 
     /// What an ingester does for others.
-    pub fn shards(&self, to: NodeId) -> ShardsClient<Link> {
-        ShardsClient::with_origin(self.link(to, Purpose::Calls), origin())
-            .max_decoding_message_size(MESSAGE)
-            .max_encoding_message_size(APPEND)
+    pub fn ingester(&self, to: NodeId) -> ShardsClient<PeerChannel> {
+        ShardsClient::with_origin(self.channel(to, ChannelPurpose::Calls), origin())
+            .max_decoding_message_size(MAX_RPC_MESSAGE_BYTES)
+            .max_encoding_message_size(MAX_APPEND_MESSAGE_BYTES)
     }
 
     /// What a distributor does for others.
-    pub fn doors(&self, to: NodeId) -> DoorsClient<Link> {
-        DoorsClient::with_origin(self.link(to, Purpose::Calls), origin()).max_decoding_message_size(MESSAGE)
+    pub fn distributor(&self, to: NodeId) -> DoorsClient<PeerChannel> {
+        DoorsClient::with_origin(self.channel(to, ChannelPurpose::Calls), origin())
+            .max_decoding_message_size(MAX_RPC_MESSAGE_BYTES)
     }
 
     /// What a store-gateway does for others.
-    pub fn gateways(&self, to: NodeId) -> GatewaysClient<Link> {
-        GatewaysClient::with_origin(self.link(to, Purpose::Calls), origin())
-            .max_decoding_message_size(MESSAGE)
-            .max_encoding_message_size(MESSAGE)
+    pub fn store_gateway(&self, to: NodeId) -> GatewaysClient<PeerChannel> {
+        GatewaysClient::with_origin(self.channel(to, ChannelPurpose::Calls), origin())
+            .max_decoding_message_size(MAX_RPC_MESSAGE_BYTES)
+            .max_encoding_message_size(MAX_RPC_MESSAGE_BYTES)
     }
 
     /// What a querier does for others.
-    pub fn queriers(&self, to: NodeId) -> QueriersClient<Link> {
-        QueriersClient::with_origin(self.link(to, Purpose::Calls), origin())
-            .max_decoding_message_size(MESSAGE)
-            .max_encoding_message_size(MESSAGE)
+    pub fn querier(&self, to: NodeId) -> QueriersClient<PeerChannel> {
+        QueriersClient::with_origin(self.channel(to, ChannelPurpose::Calls), origin())
+            .max_decoding_message_size(MAX_RPC_MESSAGE_BYTES)
+            .max_encoding_message_size(MAX_RPC_MESSAGE_BYTES)
     }
 
     /// What the catalogue does for others.
-    pub fn catalogue(&self, to: NodeId) -> CatalogueClient<Link> {
-        CatalogueClient::with_origin(self.link(to, Purpose::Calls), origin())
-            .max_decoding_message_size(MESSAGE)
-            .max_encoding_message_size(MESSAGE)
+    pub fn metastore(&self, to: NodeId) -> CatalogueClient<PeerChannel> {
+        CatalogueClient::with_origin(self.channel(to, ChannelPurpose::Calls), origin())
+            .max_decoding_message_size(MAX_RPC_MESSAGE_BYTES)
+            .max_encoding_message_size(MAX_RPC_MESSAGE_BYTES)
     }
 
-    pub(crate) fn raft(&self, to: NodeId) -> RaftClient<Link> {
-        RaftClient::with_origin(self.link(to, Purpose::Raft), origin())
+    pub(crate) fn raft(&self, to: NodeId) -> RaftClient<PeerChannel> {
+        RaftClient::with_origin(self.channel(to, ChannelPurpose::Raft), origin())
     }
 }
 
@@ -193,10 +195,10 @@ fn origin() -> Uri {
 
 // === impl Link ===
 
-impl Wire {
+impl PeerConnection {
     async fn sender(&self) -> Result<SendRequest<Body>, PeerError> {
         let to = self.to;
-        let address = self.members.now().get(&to).map(|member| member.internal);
+        let address = self.members.current().get(&to).map(|member| member.internal);
         let address = address.ok_or(PeerError::Unknown { to })?;
         let mut state = self.state.lock().await;
         if let Some((at, sender)) = &state.open
@@ -214,13 +216,15 @@ impl Wire {
         }
         match self.open(address).await {
             Ok(sender) => {
-                *state = State { open: Some((address, sender.clone())), rest: None };
+                *state = PeerConnectionState { open: Some((address, sender.clone())), rest: None };
                 Ok(sender)
             }
             Err(cause) => {
                 let why = PeerError::Unreachable { to, address, cause };
-                let longer = u64::try_from((REST.1 - REST.0).as_nanos()).unwrap_or(u64::MAX);
-                let rest = REST.0 + Duration::from_nanos(random.below(longer));
+                let longer =
+                    u64::try_from((RECONNECT_BACKOFF_RANGE.1 - RECONNECT_BACKOFF_RANGE.0).as_nanos())
+                        .unwrap_or(u64::MAX);
+                let rest = RECONNECT_BACKOFF_RANGE.0 + Duration::from_nanos(random.next_below(longer));
                 state.rest = Some((clock.monotonic() + rest, why.clone()));
                 Err(why)
             }
@@ -229,18 +233,18 @@ impl Wire {
 
     async fn open(&self, address: SocketAddr) -> Result<SendRequest<Body>, String> {
         let PeerDeps { net, clock, tasks, .. } = &self.deps;
-        let stream = net.connect(address, OPEN).await.map_err(|error| error.to_string())?;
+        let stream = net.connect(address, CONNECT_TIMEOUT).await.map_err(|error| error.to_string())?;
         let mut http = Builder::new(TokioExecutor::new());
         http.timer(TokioTimer::new())
-            .initial_stream_window_size(CALL_WINDOW)
-            .initial_connection_window_size(WINDOW)
-            .keep_alive_interval(PING_EVERY)
-            .keep_alive_timeout(PONG_WITHIN)
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .keep_alive_interval(KEEPALIVE_INTERVAL)
+            .keep_alive_timeout(KEEPALIVE_TIMEOUT)
             .keep_alive_while_idle(true);
-        let agreed = clock.within(OPEN, http.handshake(TokioIo::new(stream))).await;
+        let agreed = clock.timeout(CONNECT_TIMEOUT, http.handshake(TokioIo::new(stream))).await;
         let (sender, connection) =
             agreed.map_err(|late| late.to_string())?.map_err(|error| error.to_string())?;
-        let (to, token) = (self.to, tasks.token());
+        let (to, token) = (self.to, tasks.shutdown_token());
         let driven = async move {
             let ended = tokio::select! {
                 biased;
@@ -256,7 +260,7 @@ impl Wire {
     }
 }
 
-impl Service<http::Request<Body>> for Link {
+impl Service<http::Request<Body>> for PeerChannel {
     type Response = http::Response<Incoming>;
     type Error = tonic::Status;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, tonic::Status>> + Send>>;
@@ -270,7 +274,7 @@ impl Service<http::Request<Body>> for Link {
         Box::pin(async move {
             let failed = |error: PeerError| tonic::Status::unavailable(error.to_string());
             let mut sender = wire.sender().await.map_err(failed)?;
-            request.headers_mut().insert(AUTHORIZATION, wire.deps.secrets.shown());
+            request.headers_mut().insert(AUTHORIZATION, wire.deps.secrets.authorization_header());
             let broken = |error: hyper::Error| PeerError::Broken { to: wire.to, cause: error.to_string() };
             sender.send_request(request).await.map_err(|error| failed(broken(error)))
         })

@@ -29,17 +29,19 @@ use std::borrow::Cow;
 
 use athanor_chassis::TenantId;
 use athanor_profile::Labels;
-use athanor_profile::hash::{self, Hash};
+use athanor_profile::hash::{self, ContentHash};
 
 use crate::NodeId;
 
-pub use members::{Candidate, Lead, ShardView, TooFew, better_leader, choose_members};
-pub use table::{Draft, MAX_EXCEPTIONS, MAX_SLOTS, Table, TableError};
-pub use tables::{MAX_TABLES, Route, Tables, TablesError};
+pub use members::{
+    LeaderCandidate, NotEnoughNodesError, ReplicaCandidate, ShardLeaderView, better_leader, choose_members,
+};
+pub use table::{MAX_EXCEPTIONS, MAX_SLOTS, SlotTable, SlotTableError, SlotTableSpec};
+pub use tables::{MAX_TABLES, SlotTables, SlotTablesError, TenantRoute};
 
 /// What is hashed: equal bytes of different meaning must get different weights.
 #[derive(Clone, Copy)]
-enum Domain {
+enum HashDomain {
     Tenant,
     Service,
     Series,
@@ -49,40 +51,40 @@ enum Domain {
     Block,
 }
 
-impl Domain {
+impl HashDomain {
     fn tag(self) -> u64 {
         u64::from_le_bytes(match self {
-            Domain::Tenant => *b"p.tenant",
-            Domain::Service => *b"p.servic",
-            Domain::Series => *b"p.series",
-            Domain::Slot => *b"p.slot..",
-            Domain::Member => *b"p.member",
-            Domain::Leader => *b"p.leader",
-            Domain::Block => *b"p.block.",
+            HashDomain::Tenant => *b"p.tenant",
+            HashDomain::Service => *b"p.servic",
+            HashDomain::Series => *b"p.series",
+            HashDomain::Slot => *b"p.slot..",
+            HashDomain::Member => *b"p.member",
+            HashDomain::Leader => *b"p.leader",
+            HashDomain::Block => *b"p.block.",
         })
     }
 
     /// The hash of a key and what it is of, the same on any machine.
-    fn hash(self, key: Hash, of: Hash) -> Hash {
+    fn hash(self, key: ContentHash, of: ContentHash) -> ContentHash {
         let mut content = [0; 32];
         content[..16].copy_from_slice(&key.to_le_bytes());
         content[16..].copy_from_slice(&of.to_le_bytes());
-        hash::tagged(self.tag(), &content)
+        hash::hash_tagged(self.tag(), &content)
     }
 }
 
 /// By which slots are compared; the slot decides between equal hashes.
-fn weight(key: Hash, slot: u32) -> (Hash, u32) {
-    (Domain::Slot.hash(key, Hash::from(slot)), slot)
+fn slot_weight(key: ContentHash, slot: u32) -> (ContentHash, u32) {
+    (HashDomain::Slot.hash(key, ContentHash::from(slot)), slot)
 }
 
 /// The `count` heaviest slots for a key, ascending as they were given; at least one.
-fn best(key: Hash, among: &[u32], count: usize) -> Cow<'_, [u32]> {
+fn top_slots(key: ContentHash, among: &[u32], count: usize) -> Cow<'_, [u32]> {
     let count = count.max(1);
     if count >= among.len() {
         return Cow::Borrowed(among);
     }
-    let mut weighed: Vec<(Hash, u32)> = among.iter().map(|&slot| weight(key, slot)).collect();
+    let mut weighed: Vec<(ContentHash, u32)> = among.iter().map(|&slot| slot_weight(key, slot)).collect();
     weighed.select_nth_unstable_by(count - 1, |one, other| other.cmp(one));
     let mut slots: Vec<u32> = weighed[..count].iter().map(|&(_, slot)| slot).collect();
     slots.sort_unstable();
@@ -90,61 +92,63 @@ fn best(key: Hash, among: &[u32], count: usize) -> Cow<'_, [u32]> {
 }
 
 /// The heaviest slot for a key. Nobody asks for one of none; the answer would be slot 0.
-fn heaviest(key: Hash, among: &[u32]) -> u32 {
-    among.iter().map(|&slot| weight(key, slot)).max().map_or(0, |(_, slot)| slot)
+fn top_slot(key: ContentHash, among: &[u32]) -> u32 {
+    among.iter().map(|&slot| slot_weight(key, slot)).max().map_or(0, |(_, slot)| slot)
 }
 
 /// The slots of one tenant by one table: chosen once for many profiles.
 #[derive(Clone, Debug)]
-pub struct Share<'a> {
-    table: &'a Table,
+pub struct TenantSlots<'a> {
+    table: &'a SlotTable,
     tenant: &'a TenantId,
-    key: Hash,
+    key: ContentHash,
     slots: Cow<'a, [u32]>,
 }
 
-impl<'a> Share<'a> {
+impl<'a> TenantSlots<'a> {
     /// The tenant's slots.
-    pub fn of(table: &'a Table, tenant: &'a TenantId) -> Self {
-        let key = hash::tagged(Domain::Tenant.tag(), tenant.as_str().as_bytes());
-        let slots = best(key, table.slots(), table.slots_for(tenant));
-        Share { table, tenant, key, slots }
+    pub fn from_table(table: &'a SlotTable, tenant: &'a TenantId) -> Self {
+        let key = hash::hash_tagged(HashDomain::Tenant.tag(), tenant.as_str().as_bytes());
+        let slots = top_slots(key, table.slots(), table.slots_for(tenant));
+        TenantSlots { table, tenant, key, slots }
     }
 
-    fn service_key(&self, service: &str) -> Hash {
-        Domain::Service.hash(self.key, hash::bytes(service.as_bytes()))
+    fn service_key(&self, service: &str) -> ContentHash {
+        HashDomain::Service.hash(self.key, hash::hash_bytes(service.as_bytes()))
     }
 
     /// The slots of a service, ascending.
-    pub fn slots_of(&self, service: &str) -> Cow<'_, [u32]> {
-        best(self.service_key(service), &self.slots, self.table.slots_for_service(self.tenant, service))
+    pub fn service_slots(&self, service: &str) -> Cow<'_, [u32]> {
+        top_slots(self.service_key(service), &self.slots, self.table.slots_for_service(self.tenant, service))
     }
 
     /// The slot of a series, by its service and all its labels as they were sent: what rules make of them changes with
     /// the rules, and then a repeat would go elsewhere.
-    pub fn slot_of(&self, service: &str, sent: &Labels) -> u32 {
+    pub fn series_slot(&self, service: &str, sent: &Labels) -> u32 {
         if self.table.slots_for_service(self.tenant, service) == 1 {
-            return heaviest(self.service_key(service), &self.slots);
+            return top_slot(self.service_key(service), &self.slots);
         }
-        heaviest(Domain::Series.hash(self.key, sent.hash()), &self.slots_of(service))
+        top_slot(HashDomain::Series.hash(self.key, sent.hash()), &self.service_slots(service))
     }
 }
 
 /// The slots of a service, ascending.
-pub fn slots_of(table: &Table, tenant: &TenantId, service: &str) -> Vec<u32> {
-    Share::of(table, tenant).slots_of(service).into_owned()
+pub fn service_slots(table: &SlotTable, tenant: &TenantId, service: &str) -> Vec<u32> {
+    TenantSlots::from_table(table, tenant).service_slots(service).into_owned()
 }
 
 /// The slot of a series, by its service and all its labels as they were sent.
-pub fn slot_of(table: &Table, tenant: &TenantId, service: &str, sent: &Labels) -> u32 {
-    Share::of(table, tenant).slot_of(service, sent)
+pub fn series_slot(table: &SlotTable, tenant: &TenantId, service: &str, sent: &Labels) -> u32 {
+    TenantSlots::from_table(table, tenant).series_slot(service, sent)
 }
 
 /// The nodes that a block belongs to, the first one first. When one leaves, its blocks go to the next one of each; when one
 /// joins n others, it takes 1 in n + 1 from all.
 pub fn nodes_of_block(block: u128, nodes: impl IntoIterator<Item = NodeId>) -> Vec<NodeId> {
-    let mut weighed: Vec<(Hash, NodeId)> =
-        nodes.into_iter().map(|node| (Domain::Block.hash(block, Hash::from(node)), node)).collect();
+    let mut weighed: Vec<(ContentHash, NodeId)> = nodes
+        .into_iter()
+        .map(|node| (HashDomain::Block.hash(block, ContentHash::from(node)), node))
+        .collect();
     weighed.sort_unstable_by(|one, other| other.cmp(one));
     weighed.into_iter().map(|(_, node)| node).collect()
 }

@@ -6,26 +6,26 @@
 use std::fmt::Write;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use athanor_chassis::{Code, Coded, Status};
+use athanor_chassis::{ErrorCode, ErrorCodeExt, Status};
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue};
 use ring::hmac;
 
 /// What a token says, keyed with the secret.
-const CLAIM: &[u8] = b"athanor internal 1";
-const SCHEME: &str = "Bearer ";
+const TOKEN_CLAIM: &[u8] = b"athanor internal 1";
+const BEARER_PREFIX: &str = "Bearer ";
 /// Bytes of a secret, at least and at most.
-const LENGTH: std::ops::RangeInclusive<usize> = 16..=1024;
+const SECRET_LENGTH_BYTES: std::ops::RangeInclusive<usize> = 16..=1024;
 /// Secrets at once: one, or the old and the new.
-const MOST: usize = 2;
+const MAX_SECRETS: usize = 2;
 
 /// The secrets in force. Cheap to clone; clones change together.
 #[derive(Clone)]
-pub struct Secrets {
-    held: Arc<RwLock<Held>>,
+pub struct ClusterSecrets {
+    held: Arc<RwLock<ActiveSecrets>>,
 }
 
-struct Held {
+struct ActiveSecrets {
     /// The first is shown to others.
     keys: Vec<hmac::Key>,
     shown: HeaderValue,
@@ -38,7 +38,7 @@ pub enum SecretError {
     #[error("a secret file has one line, or two while the secret is changed; this one has {0}")]
     Lines(usize),
     /// A secret that is easily guessed, or none at all.
-    #[error("a secret has {} to {} bytes, line {line} has {length}; `openssl rand -hex 32` writes a good one", LENGTH.start(), LENGTH.end())]
+    #[error("a secret has {} to {} bytes, line {line} has {length}; `openssl rand -hex 32` writes a good one", SECRET_LENGTH_BYTES.start(), SECRET_LENGTH_BYTES.end())]
     Length {
         /// Which, from 1.
         line: usize,
@@ -47,41 +47,41 @@ pub enum SecretError {
     },
 }
 
-impl Coded for SecretError {
-    fn code(&self) -> Code {
-        Code::Invalid
+impl ErrorCodeExt for SecretError {
+    fn code(&self) -> ErrorCode {
+        ErrorCode::Invalid
     }
 }
 
-impl Secrets {
+impl ClusterSecrets {
     /// Reads the text of a secret file.
-    pub fn read(text: &str) -> Result<Self, SecretError> {
-        Ok(Self { held: Arc::new(RwLock::new(Held::read(text)?)) })
+    pub fn parse(text: &str) -> Result<Self, SecretError> {
+        Ok(Self { held: Arc::new(RwLock::new(ActiveSecrets::parse(text)?)) })
     }
 
     /// Takes what the file says now. Where that is no secret, those before stay in force.
     pub fn replace(&self, text: &str) -> Result<(), SecretError> {
-        let held = Held::read(text)?;
+        let held = ActiveSecrets::parse(text)?;
         *self.held.write().unwrap_or_else(PoisonError::into_inner) = held;
         Ok(())
     }
 
     /// What this node shows others, as the value of `authorization`.
-    pub fn shown(&self) -> HeaderValue {
+    pub fn authorization_header(&self) -> HeaderValue {
         self.held.read().unwrap_or_else(PoisonError::into_inner).shown.clone()
     }
 
     /// Whether whoever sent these headers has a secret of this cluster. The time it takes tells nothing of the secret.
-    pub fn admits(&self, headers: &HeaderMap) -> Result<(), Status> {
-        let refused = |message: &str| Err(Status::new(Code::Unauthenticated, message));
+    pub fn check_headers(&self, headers: &HeaderMap) -> Result<(), Status> {
+        let refused = |message: &str| Err(Status::new(ErrorCode::Unauthenticated, message));
         let Some(value) = headers.get(AUTHORIZATION) else {
             return refused(
                 "this port is for nodes of the cluster, and no token came; clients ask the public port",
             );
         };
-        let token = value.to_str().ok().and_then(|value| value.strip_prefix(SCHEME)).and_then(unhex);
+        let token = value.to_str().ok().and_then(|value| value.strip_prefix(BEARER_PREFIX)).and_then(unhex);
         let held = self.held.read().unwrap_or_else(PoisonError::into_inner);
-        let fits = |tag: &[u8]| held.keys.iter().any(|key| hmac::verify(key, CLAIM, tag).is_ok());
+        let fits = |tag: &[u8]| held.keys.iter().any(|key| hmac::verify(key, TOKEN_CLAIM, tag).is_ok());
         match token {
             Some(tag) if fits(&tag) => Ok(()),
             _ => refused(
@@ -91,21 +91,21 @@ impl Secrets {
     }
 }
 
-impl Held {
-    fn read(text: &str) -> Result<Self, SecretError> {
+impl ActiveSecrets {
+    fn parse(text: &str) -> Result<Self, SecretError> {
         let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-        if lines.is_empty() || lines.len() > MOST {
+        if lines.is_empty() || lines.len() > MAX_SECRETS {
             return Err(SecretError::Lines(lines.len()));
         }
         for (number, line) in lines.iter().enumerate() {
-            if !LENGTH.contains(&line.len()) {
+            if !SECRET_LENGTH_BYTES.contains(&line.len()) {
                 return Err(SecretError::Length { line: number + 1, length: line.len() });
             }
         }
         let keys: Vec<_> =
             lines.iter().map(|line| hmac::Key::new(hmac::HMAC_SHA256, line.as_bytes())).collect();
-        let mut token = SCHEME.to_owned();
-        for byte in hmac::sign(&keys[0], CLAIM).as_ref() {
+        let mut token = BEARER_PREFIX.to_owned();
+        for byte in hmac::sign(&keys[0], TOKEN_CLAIM).as_ref() {
             // Writing to a string does not fail.
             let _ = write!(token, "{byte:02x}");
         }
@@ -131,19 +131,19 @@ mod tests {
     const OLD: &str = "an old secret of some length";
     const NEW: &str = "a new secret of some length";
 
-    fn headers(secrets: &Secrets) -> HeaderMap {
-        HeaderMap::from_iter([(AUTHORIZATION, secrets.shown())])
+    fn headers(secrets: &ClusterSecrets) -> HeaderMap {
+        HeaderMap::from_iter([(AUTHORIZATION, secrets.authorization_header())])
     }
 
-    fn taken(by: &Secrets, from: &Secrets) -> bool {
-        by.admits(&headers(from)).is_ok()
+    fn taken(by: &ClusterSecrets, from: &ClusterSecrets) -> bool {
+        by.check_headers(&headers(from)).is_ok()
     }
 
     #[test]
     fn nothing_is_refused_while_the_secret_is_changed() {
         let both = format!("{OLD}\n{NEW}\n");
         let turned = format!("{NEW}\n{OLD}");
-        let steps = [OLD, &both, &turned, NEW].map(|text| Secrets::read(text).unwrap());
+        let steps = [OLD, &both, &turned, NEW].map(|text| ClusterSecrets::parse(text).unwrap());
         for pair in steps.windows(2) {
             assert!(taken(&pair[0], &pair[1]) && taken(&pair[1], &pair[0]));
         }
@@ -154,32 +154,32 @@ mod tests {
 
     #[test]
     fn what_is_no_token_is_refused_in_words() {
-        let secrets = Secrets::read(OLD).unwrap();
+        let secrets = ClusterSecrets::parse(OLD).unwrap();
         let refused = |value: &str| {
             let headers = HeaderMap::from_iter([(AUTHORIZATION, HeaderValue::try_from(value).unwrap())]);
-            secrets.admits(&headers).unwrap_err()
+            secrets.check_headers(&headers).unwrap_err()
         };
         for value in
             ["", "Bearer", "Bearer ", "Bearer 12", "Basic YTpi", &format!("Bearer {}", "0".repeat(64))]
         {
             let status = refused(value);
-            assert_eq!(status.code, Code::Unauthenticated);
+            assert_eq!(status.code, ErrorCode::Unauthenticated);
             assert!(status.message.contains("cluster.secret_file"), "{status}");
         }
-        let without = secrets.admits(&HeaderMap::new()).unwrap_err();
+        let without = secrets.check_headers(&HeaderMap::new()).unwrap_err();
         assert!(without.message.contains("public port"), "{without}");
-        assert!(!format!("{:?}", secrets.shown()).contains("Bearer"), "it is not logged");
+        assert!(!format!("{:?}", secrets.authorization_header()).contains("Bearer"), "it is not logged");
     }
 
     #[test]
     fn what_is_no_secret_is_refused_and_changes_nothing() {
-        let secrets = Secrets::read(OLD).unwrap();
-        let before = secrets.shown();
+        let secrets = ClusterSecrets::parse(OLD).unwrap();
+        let before = secrets.authorization_header();
         assert_eq!(secrets.replace("\n \n"), Err(SecretError::Lines(0)));
         assert_eq!(secrets.replace(&format!("{OLD}\n{NEW}\n{OLD}")), Err(SecretError::Lines(3)));
         let short = secrets.replace(&format!("{OLD}\nshort")).unwrap_err();
         assert_eq!(short, SecretError::Length { line: 2, length: 5 });
         assert!(short.to_string().contains("16 to 1024 bytes, line 2 has 5"));
-        assert_eq!(secrets.shown(), before);
+        assert_eq!(secrets.authorization_header(), before);
     }
 }

@@ -19,8 +19,8 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use athanor_chassis::net::{Accept, Stream};
-use athanor_chassis::{Clock, Code, Coded, Net};
+use athanor_chassis::net::{NetListener, NetStream};
+use athanor_chassis::{Clock, ErrorCode, ErrorCodeExt, Net};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, ring};
@@ -34,11 +34,11 @@ use rustls::{
 };
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-use stream::Arriving;
+use stream::LazyTlsStream;
 
 /// What three files say, in PEM.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Pems {
+pub struct PemFiles {
     /// This node's certificate, and those between it and its authority.
     pub certificate: Vec<u8>,
     /// The certificate's key.
@@ -66,21 +66,21 @@ pub enum TlsError {
     },
 }
 
-impl Coded for TlsError {
-    fn code(&self) -> Code {
-        Code::Invalid
+impl ErrorCodeExt for TlsError {
+    fn code(&self) -> ErrorCode {
+        ErrorCode::Invalid
     }
 }
 
 /// The certificates in force. Cheap to clone; clones change together.
 #[derive(Clone)]
-pub struct Tls {
-    held: Arc<RwLock<Held>>,
+pub struct TlsContext {
+    held: Arc<RwLock<ActiveTls>>,
 }
 
 #[derive(Clone)]
-struct Held {
-    pems: Pems,
+struct ActiveTls {
+    pems: PemFiles,
     server: Arc<ServerConfig>,
     client: Arc<ClientConfig>,
 }
@@ -88,45 +88,45 @@ struct Held {
 /// A network whose streams speak TLS.
 pub struct TlsNet {
     inner: Arc<dyn Net>,
-    tls: Tls,
+    tls: TlsContext,
     clock: Clock,
 }
 
 struct TlsListener {
-    inner: Box<dyn Accept>,
-    tls: Tls,
+    inner: Box<dyn NetListener>,
+    tls: TlsContext,
 }
 
 /// Takes any certificate of an authority, whatever name is in it.
 #[derive(Debug)]
-struct AnyNode(Arc<WebPkiServerVerifier>);
+struct AnyNodeVerifier(Arc<WebPkiServerVerifier>);
 
 // === impl Tls ===
 
-impl Tls {
+impl TlsContext {
     /// Takes what the files say.
-    pub fn read(pems: Pems) -> Result<Self, TlsError> {
-        Ok(Self { held: Arc::new(RwLock::new(Held::read(pems)?)) })
+    pub fn load(pems: PemFiles) -> Result<Self, TlsError> {
+        Ok(Self { held: Arc::new(RwLock::new(ActiveTls::load(pems)?)) })
     }
 
     /// Takes what the files say now, for connections from now on; false if that is what they said. Where it cannot be
     /// used, what was before stays in force.
-    pub fn replace(&self, pems: Pems) -> Result<bool, TlsError> {
+    pub fn replace(&self, pems: PemFiles) -> Result<bool, TlsError> {
         if self.held().pems == pems {
             return Ok(false);
         }
-        let held = Held::read(pems)?;
+        let held = ActiveTls::load(pems)?;
         *self.held.write().unwrap_or_else(PoisonError::into_inner) = held;
         Ok(true)
     }
 
-    fn held(&self) -> Held {
+    fn held(&self) -> ActiveTls {
         self.held.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-impl Held {
-    fn read(pems: Pems) -> Result<Self, TlsError> {
+impl ActiveTls {
+    fn load(pems: PemFiles) -> Result<Self, TlsError> {
         let unfit = |cause: String| TlsError::Unfit { cause };
         let chain = certificates("certificate", &pems.certificate)?;
         let key = PrivateKeyDer::from_pem_slice(&pems.key)
@@ -143,7 +143,7 @@ impl Held {
         // node does not.
         if let [own, between @ ..] = &chain[..]
             && let Err(error) = clients.verify_client_cert(own, between, UnixTime::now())
-            && is_of_another_time(&error)
+            && is_outside_validity(&error)
         {
             return Err(unfit(error.to_string()));
         }
@@ -160,7 +160,7 @@ impl Held {
             .with_protocol_versions(&[&TLS13])
             .map_err(failed)?
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(AnyNode(servers)))
+            .with_custom_certificate_verifier(Arc::new(AnyNodeVerifier(servers)))
             .with_client_auth_cert(chain, key)
             .map_err(failed)?;
         client.resumption = Resumption::disabled();
@@ -170,7 +170,7 @@ impl Held {
     }
 }
 
-fn is_of_another_time(error: &Error) -> bool {
+fn is_outside_validity(error: &Error) -> bool {
     use CertificateError::{Expired, ExpiredContext, NotValidYet, NotValidYetContext};
     let Error::InvalidCertificate(why) = error else { return false };
     matches!(why, Expired | ExpiredContext { .. } | NotValidYet | NotValidYetContext { .. })
@@ -187,24 +187,24 @@ fn certificates(setting: &'static str, pem: &[u8]) -> Result<Vec<CertificateDer<
 
 impl TlsNet {
     /// Over another network.
-    pub fn new(inner: Arc<dyn Net>, tls: Tls, clock: Clock) -> Self {
+    pub fn new(inner: Arc<dyn Net>, tls: TlsContext, clock: Clock) -> Self {
         Self { inner, tls, clock }
     }
 }
 
 #[async_trait]
 impl Net for TlsNet {
-    async fn listen(&self, at: SocketAddr) -> io::Result<Box<dyn Accept>> {
+    async fn listen(&self, at: SocketAddr) -> io::Result<Box<dyn NetListener>> {
         let inner = self.inner.listen(at).await?;
         Ok(Box::new(TlsListener { inner, tls: self.tls.clone() }))
     }
 
-    async fn connect(&self, to: SocketAddr, limit: Duration) -> io::Result<Stream> {
+    async fn connect(&self, to: SocketAddr, limit: Duration) -> io::Result<NetStream> {
         let until = self.clock.monotonic() + limit;
         let stream = self.inner.connect(to, limit).await?;
         let connector = TlsConnector::from(self.tls.held().client);
         let left = until.saturating_sub(self.clock.monotonic());
-        match self.clock.within(left, connector.connect(ServerName::from(to.ip()), stream)).await {
+        match self.clock.timeout(left, connector.connect(ServerName::from(to.ip()), stream)).await {
             Ok(Ok(stream)) => Ok(Box::new(stream)),
             Ok(Err(error)) => {
                 let message =
@@ -220,22 +220,22 @@ impl Net for TlsNet {
     }
 }
 
-impl Accept for TlsListener {
-    fn address(&self) -> SocketAddr {
-        self.inner.address()
+impl NetListener for TlsListener {
+    fn local_address(&self) -> SocketAddr {
+        self.inner.local_address()
     }
 
     /// Agreeing on TLS is the stream's business: nobody who comes later waits for it.
-    fn poll_accept(&mut self, context: &mut Context<'_>) -> Poll<io::Result<(Stream, SocketAddr)>> {
+    fn poll_accept(&mut self, context: &mut Context<'_>) -> Poll<io::Result<(NetStream, SocketAddr)>> {
         let (stream, from) = ready!(self.inner.poll_accept(context))?;
         let agreeing = TlsAcceptor::from(self.tls.held().server).accept(stream);
-        Poll::Ready(Ok((Box::new(Arriving::new(agreeing, from)), from)))
+        Poll::Ready(Ok((Box::new(LazyTlsStream::new(agreeing, from)), from)))
     }
 }
 
 // === impl AnyNode ===
 
-impl ServerCertVerifier for AnyNode {
+impl ServerCertVerifier for AnyNodeVerifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,

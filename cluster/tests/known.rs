@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use athanor_chassis::TenantId;
 use athanor_cluster::NodeId;
 use athanor_cluster::placement::{
-    Candidate, Draft, Lead, ShardView, Table, better_leader, choose_members, slot_of, slots_of,
+    LeaderCandidate, ReplicaCandidate, ShardLeaderView, SlotTable, SlotTableSpec, better_leader,
+    choose_members, series_slot, service_slots,
 };
 use athanor_profile::Labels;
 
@@ -17,11 +18,11 @@ fn tenant(name: &str) -> TenantId {
 }
 
 /// A hundred slots with gaps, seven for a tenant, three for one service.
-fn table() -> Table {
+fn table() -> SlotTable {
     let services = BTreeMap::from([(tenant("acme"), BTreeMap::from([("checkout".to_owned(), 3)]))]);
     let tenants = BTreeMap::from([(tenant("other"), 9)]);
     let slots = (0..100).map(|number| number * 3 + 1).collect();
-    Draft { version: 1, from: i64::MIN, slots, subset: 7, tenants, services }.try_into().unwrap()
+    SlotTableSpec { version: 1, from: i64::MIN, slots, subset: 7, tenants, services }.try_into().unwrap()
 }
 
 fn sent(service: &str, pod: &str) -> Labels {
@@ -32,7 +33,7 @@ fn sent(service: &str, pod: &str) -> Labels {
 #[test]
 fn the_slots_of_services_are_known() {
     let table = table();
-    let slots = |name: &str, service: &str| slots_of(&table, &tenant(name), service);
+    let slots = |name: &str, service: &str| service_slots(&table, &tenant(name), service);
     assert_eq!(slots("acme", "checkout"), [145, 175, 226]);
     let of_one =
         [("acme", "cart"), ("acme", ""), ("other", "checkout"), ("other", "größe"), ("anonymous", "cart")];
@@ -42,17 +43,18 @@ fn the_slots_of_services_are_known() {
 #[test]
 fn the_slots_of_series_are_known() {
     let table = table();
-    let of = |pod: &str| slot_of(&table, &tenant("acme"), "checkout", &sent("checkout", pod));
+    let of = |pod: &str| series_slot(&table, &tenant("acme"), "checkout", &sent("checkout", pod));
     assert_eq!(["a", "b", "c", "d", "e", "f", "g", ""].map(of), [226, 145, 175, 226, 145, 145, 145, 226]);
-    let four = Table::even(1, i64::MIN, (0..4).collect()).unwrap();
-    let of = |service: &str| slot_of(&four, &TenantId::anonymous(), service, &sent(service, "a"));
+    let four = SlotTable::with_all_slots(1, i64::MIN, (0..4).collect()).unwrap();
+    let of = |service: &str| series_slot(&four, &TenantId::anonymous(), service, &sent(service, "a"));
     assert_eq!(["a", "b", "c", "d", "e", "f", "g", ""].map(of), [1, 3, 0, 1, 3, 0, 2, 0]);
 }
 
 #[test]
 fn the_members_of_shards_are_known() {
-    let candidate =
-        |node: NodeId| (node * 0x1234_5678_9abc, Candidate { zone: format!("{}", node % 4), groups: 5 });
+    let candidate = |node: NodeId| {
+        (node * 0x1234_5678_9abc, ReplicaCandidate { zone: format!("{}", node % 4), groups: 5 })
+    };
     let candidates = (1..=12).map(candidate).collect();
     let members = |(slot, epoch)| -> Vec<NodeId> {
         let chosen = choose_members(slot, epoch, 3, &candidates).unwrap();
@@ -63,9 +65,10 @@ fn the_members_of_shards_are_known() {
         [[6, 8, 9], [1, 8, 11], [1, 4, 10], [6, 7, 12]].map(Vec::from)
     );
     let all = (1..=5).collect();
-    let lead = |(node, shards)| (node, Lead { shards, ..Lead::default() });
+    let lead = |(node, shards)| (node, LeaderCandidate { shards, ..LeaderCandidate::default() });
     let leads = BTreeMap::from([(1, 9), (2, 1), (3, 1), (4, 1), (5, 1)].map(lead));
-    let leader =
-        |shard| better_leader(&ShardView { shard, leader: 1, members: &all }, &leads, &Default::default());
+    let leader = |shard| {
+        better_leader(&ShardLeaderView { shard, leader: 1, members: &all }, &leads, &Default::default())
+    };
     assert_eq!([1, 2, 3, 65_537].map(leader), [5, 3, 3, 2].map(Some));
 }

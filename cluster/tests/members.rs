@@ -4,22 +4,24 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use athanor_chassis::{Code, Coded};
+use athanor_chassis::{ErrorCode, ErrorCodeExt};
 use athanor_cluster::NodeId;
-use athanor_cluster::placement::{Candidate, Lead, ShardView, TooFew, better_leader, choose_members};
+use athanor_cluster::placement::{
+    LeaderCandidate, NotEnoughNodesError, ReplicaCandidate, ShardLeaderView, better_leader, choose_members,
+};
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::prelude::*;
 
-fn candidate(zone: u8, groups: u32) -> Candidate {
-    Candidate { zone: if zone == 0 { String::new() } else { format!("zone-{zone}") }, groups }
+fn candidate(zone: u8, groups: u32) -> ReplicaCandidate {
+    ReplicaCandidate { zone: if zone == 0 { String::new() } else { format!("zone-{zone}") }, groups }
 }
 
-fn candidates() -> impl Strategy<Value = BTreeMap<NodeId, Candidate>> {
+fn candidates() -> impl Strategy<Value = BTreeMap<NodeId, ReplicaCandidate>> {
     let one = (0..5u8, 0..4u32).prop_map(|(zone, groups)| candidate(zone, groups));
     btree_map(any::<NodeId>(), one, 3..12)
 }
 
-fn zones<'a>(nodes: impl Iterator<Item = &'a Candidate>) -> BTreeMap<&'a str, usize> {
+fn zones<'a>(nodes: impl Iterator<Item = &'a ReplicaCandidate>) -> BTreeMap<&'a str, usize> {
     let mut zones = BTreeMap::new();
     nodes.for_each(|node| *zones.entry(node.zone.as_str()).or_default() += 1);
     zones
@@ -53,7 +55,7 @@ proptest! {
     #[test]
     fn shards_lie_evenly(each in 1..4usize, shards in 1..60u32) {
         let nodes = (0..3 * each as NodeId).map(|node| (node, candidate(1 + (node % 3) as u8, 0)));
-        let mut candidates: BTreeMap<NodeId, Candidate> = nodes.collect();
+        let mut candidates: BTreeMap<NodeId, ReplicaCandidate> = nodes.collect();
         for slot in 0..shards {
             for node in choose_members(slot, 1, 3, &candidates).unwrap() {
                 candidates.get_mut(&node).unwrap().groups += 1;
@@ -71,12 +73,12 @@ proptest! {
         zones in vec(0..4u8, 6),
     ) {
         let mut leaders: Vec<NodeId> = shards.iter().map(|(members, at)| *members.iter().nth(*at).unwrap()).collect();
-        let mut leads: BTreeMap<NodeId, Lead> = (0..6).zip(&zones).map(|(node, zone)| (node, lead(*zone, 0))).collect();
+        let mut leads: BTreeMap<NodeId, LeaderCandidate> = (0..6).zip(&zones).map(|(node, zone)| (node, lead(*zone, 0))).collect();
         leaders.iter().for_each(|leader| leads.get_mut(leader).unwrap().shards += 1);
         let mut moves = 0;
         loop {
             let better = shards.iter().zip(&leaders).enumerate().find_map(|(number, ((members, _), &leader))| {
-                let view = ShardView { shard: number as u32, leader, members };
+                let view = ShardLeaderView { shard: number as u32, leader, members };
                 Some((number, better_leader(&view, &leads, &draining)?))
             });
             let Some((number, target)) = better else { break };
@@ -102,10 +104,10 @@ proptest! {
             leading.iter().map(|node| (0..3 * each).filter(|other| other % each == node % each || other / each != node / each).collect()).collect();
         let mut leaders = leading.clone();
         let nodes = (0..3 * each).map(|node| (node, lead(1 + (node / each) as u8, u16::from(leading.contains(&node)))));
-        let mut leads: BTreeMap<NodeId, Lead> = nodes.collect();
+        let mut leads: BTreeMap<NodeId, LeaderCandidate> = nodes.collect();
         for _ in 0..100 {
             for (number, members) in shards.iter().enumerate() {
-                let view = ShardView { shard: number as u32, leader: leaders[number], members };
+                let view = ShardLeaderView { shard: number as u32, leader: leaders[number], members };
                 let Some(target) = better_leader(&view, &leads, &BTreeSet::new()) else { continue };
                 leads.get_mut(&leaders[number]).unwrap().shards -= 1;
                 leads.get_mut(&target).unwrap().shards += 1;
@@ -119,12 +121,15 @@ proptest! {
     }
 }
 
-fn lead(zone: u8, shards: u16) -> Lead {
-    Lead { zone: candidate(zone, 0).zone, shards }
+fn lead(zone: u8, shards: u16) -> LeaderCandidate {
+    LeaderCandidate { zone: candidate(zone, 0).zone, shards }
 }
 
 /// How unlike groups of nodes are in what they lead: the sum of the squares.
-fn unlike<K: Ord>(leads: &BTreeMap<NodeId, Lead>, of: impl Fn(&NodeId, &Lead) -> K) -> u64 {
+fn unlike<K: Ord>(
+    leads: &BTreeMap<NodeId, LeaderCandidate>,
+    of: impl Fn(&NodeId, &LeaderCandidate) -> K,
+) -> u64 {
     let mut sums: BTreeMap<K, u64> = BTreeMap::new();
     leads.iter().for_each(|(node, lead)| *sums.entry(of(node, lead)).or_default() += u64::from(lead.shards));
     sums.values().map(|sum| sum * sum).sum()
@@ -134,7 +139,10 @@ fn unlike<K: Ord>(leads: &BTreeMap<NodeId, Lead>, of: impl Fn(&NodeId, &Lead) ->
 fn too_few_nodes_are_told_with_numbers() {
     let candidates = BTreeMap::from([(1, candidate(1, 0)), (2, candidate(2, 0))]);
     let refused = choose_members(7, 1, 3, &candidates).unwrap_err();
-    assert_eq!((&refused, refused.code()), (&TooFew { slot: 7, wanted: 3, found: 2 }, Code::Unavailable));
+    assert_eq!(
+        (&refused, refused.code()),
+        (&NotEnoughNodesError { slot: 7, wanted: 3, found: 2 }, ErrorCode::Unavailable)
+    );
     assert_eq!(choose_members(7, 1, 2, &candidates).unwrap(), BTreeSet::from([1, 2]));
 }
 
@@ -156,7 +164,7 @@ fn a_lead_moves_only_where_both_sides_come_nearer_to_the_average() {
     let members = BTreeSet::from([1, 2, 3]);
     let better = |leads: [u16; 3], draining: &[NodeId]| {
         let leads = (1..).zip(leads.map(|shards| lead(0, shards))).collect();
-        let view = ShardView { shard: 9, leader: 1, members: &members };
+        let view = ShardLeaderView { shard: 9, leader: 1, members: &members };
         better_leader(&view, &leads, &draining.iter().copied().collect())
     };
     assert_eq!(better([5, 3, 4], &[]), Some(2));
@@ -173,7 +181,7 @@ fn a_lead_moves_only_where_both_sides_come_nearer_to_the_average() {
 #[test]
 fn the_dead_neither_give_nor_take_leads() {
     let members = BTreeSet::from([1, 2, 3]);
-    let view = ShardView { shard: 9, leader: 1, members: &members };
+    let view = ShardLeaderView { shard: 9, leader: 1, members: &members };
     let draining = BTreeSet::new();
     let better = |leads: [(NodeId, u16); 2]| {
         better_leader(&view, &leads.map(|(node, shards)| (node, lead(0, shards))).into(), &draining)
@@ -189,7 +197,7 @@ fn of_two_with_equally_few_the_one_in_the_zone_that_leads_less_takes_it() {
     let members = BTreeSet::from([1, 2, 3]);
     let better = |leads: [(u8, u16); 5]| {
         let leads = (1..).zip(leads.map(|(zone, shards)| lead(zone, shards))).collect();
-        better_leader(&ShardView { shard: 9, leader: 1, members: &members }, &leads, &BTreeSet::new())
+        better_leader(&ShardLeaderView { shard: 9, leader: 1, members: &members }, &leads, &BTreeSet::new())
     };
     assert_eq!(better([(1, 5), (2, 2), (3, 2), (2, 7), (3, 1)]), Some(3));
     assert_eq!(better([(1, 5), (2, 2), (3, 2), (2, 1), (3, 7)]), Some(2));

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use athanor_chassis::TenantId;
 use athanor_cluster::placement::{
-    Draft, MAX_EXCEPTIONS, MAX_SLOTS, MAX_TABLES, Table, TableError, Tables, TablesError, nodes_of_block,
-    slot_of, slots_of,
+    MAX_EXCEPTIONS, MAX_SLOTS, MAX_TABLES, SlotTable, SlotTableError, SlotTableSpec, SlotTables,
+    SlotTablesError, nodes_of_block, series_slot, service_slots,
 };
 use athanor_profile::Labels;
 use proptest::collection::btree_set;
@@ -24,23 +24,23 @@ fn labels(service: &str, pod: usize) -> Labels {
     Labels::new(pairs.map(|(name, value)| (name.to_owned(), value)))
 }
 
-fn draft(slots: impl IntoIterator<Item = u32>, subset: u16) -> Draft {
+fn draft(slots: impl IntoIterator<Item = u32>, subset: u16) -> SlotTableSpec {
     let (tenants, services) = (BTreeMap::new(), BTreeMap::new());
     let slots = slots.into_iter().collect();
-    Draft { version: 1, from: i64::MIN, slots, subset, tenants, services }
+    SlotTableSpec { version: 1, from: i64::MIN, slots, subset, tenants, services }
 }
 
-fn with_service(draft: Draft, name: &str, service: &str, slots: u16) -> Table {
+fn with_service(draft: SlotTableSpec, name: &str, service: &str, slots: u16) -> SlotTable {
     let services = BTreeMap::from([(tenant(name), BTreeMap::from([(service.to_owned(), slots)]))]);
-    Draft { services, ..draft }.try_into().unwrap()
+    SlotTableSpec { services, ..draft }.try_into().unwrap()
 }
 
 /// Where each of many series goes: of one service each, or all of the service that has several slots.
-fn places(table: &Table, tenant: &TenantId, service: Option<&str>) -> Vec<u32> {
+fn places(table: &SlotTable, tenant: &TenantId, service: Option<&str>) -> Vec<u32> {
     let each = (0..KEYS).map(|number| {
         let named = format!("service-{number}");
         let service = service.unwrap_or(&named);
-        slot_of(table, tenant, service, &labels(service, number))
+        series_slot(table, tenant, service, &labels(service, number))
     });
     each.collect()
 }
@@ -90,7 +90,7 @@ proptest! {
 
     #[test]
     fn services_lie_evenly_on_all_slots(slots in slots(64), name in "[a-z]{1,12}") {
-        let table = Table::even(1, i64::MIN, slots.clone()).unwrap();
+        let table = SlotTable::with_all_slots(1, i64::MIN, slots.clone()).unwrap();
         let places = places(&table, &tenant(&name), None);
         prop_assert!(chi_square(&places, &slots) < bound(slots.len()));
     }
@@ -100,15 +100,15 @@ proptest! {
         slots in slots(64), name in "[a-z]{1,12}", count in 1..20u16,
     ) {
         let table = with_service(draft(slots, 32), &name, "large", count);
-        let chosen = slots_of(&table, &tenant(&name), "large");
+        let chosen = service_slots(&table, &tenant(&name), "large");
         prop_assert_eq!(chosen.len(), table.slots().len().min(32).min(count.into()));
         prop_assert!(chi_square(&places(&table, &tenant(&name), Some("large")), &chosen) < bound(chosen.len()));
     }
 
     #[test]
     fn tenants_of_one_slot_lie_evenly(slots in slots(64), name in "[a-z]{1,12}") {
-        let table: Table = draft(slots.clone(), 1).try_into().unwrap();
-        let of = |number| slot_of(&table, &tenant(&format!("{name}-{number}")), "a", &labels("a", 0));
+        let table: SlotTable = draft(slots.clone(), 1).try_into().unwrap();
+        let of = |number| series_slot(&table, &tenant(&format!("{name}-{number}")), "a", &labels("a", 0));
         let places: Vec<u32> = (0..KEYS).map(of).collect();
         prop_assert!(chi_square(&places, &slots) < bound(slots.len()));
     }
@@ -121,15 +121,15 @@ proptest! {
         let acme = tenant("acme");
         let whole = with_service(draft(slots.clone(), subset), "acme", "large", u16::MAX);
         let table = with_service(draft(slots.clone(), subset), "acme", "large", count);
-        let of_tenant: BTreeSet<u32> = slots_of(&whole, &acme, "large").into_iter().collect();
-        let of_service: BTreeSet<u32> = slots_of(&table, &acme, "large").into_iter().collect();
+        let of_tenant: BTreeSet<u32> = service_slots(&whole, &acme, "large").into_iter().collect();
+        let of_service: BTreeSet<u32> = service_slots(&table, &acme, "large").into_iter().collect();
         prop_assert_eq!(of_tenant.len(), slots.len().min(subset.into()));
         prop_assert_eq!(of_service.len(), of_tenant.len().min(count.into()));
         prop_assert!(of_service.is_subset(&of_tenant));
-        prop_assert!(of_service.contains(&slot_of(&table, &acme, "large", &labels("large", pod))));
+        prop_assert!(of_service.contains(&series_slot(&table, &acme, "large", &labels("large", pod))));
         // One slot unless the table says otherwise, whatever the labels.
-        let small = slots_of(&table, &acme, "small");
-        prop_assert_eq!(&[slot_of(&table, &acme, "small", &labels("small", pod))], &small[..]);
+        let small = service_slots(&table, &acme, "small");
+        prop_assert_eq!(&[series_slot(&table, &acme, "small", &labels("small", pod))], &small[..]);
         prop_assert!(of_tenant.contains(&small[0]));
     }
 
@@ -148,7 +148,7 @@ proptest! {
     fn a_service_that_gets_a_slot_keeps_the_others(slots in slots(40), count in 1..20u16) {
         let acme = tenant("acme");
         let table = |count| with_service(draft(slots.clone(), 32), "acme", "large", count);
-        let chosen = |count| slots_of(&table(count), &acme, "large").into_iter().collect::<BTreeSet<u32>>();
+        let chosen = |count| service_slots(&table(count), &acme, "large").into_iter().collect::<BTreeSet<u32>>();
         let new: BTreeSet<u32> = chosen(count + 1).difference(&chosen(count)).copied().collect();
         prop_assert!(chosen(count).is_subset(&chosen(count + 1)) && new.len() <= 1);
         let (before, after) =
@@ -163,7 +163,7 @@ proptest! {
         let table = |slots: Vec<u32>| with_service(draft(slots, subset), "acme", "large", u16::MAX);
         let after = table(joined(&slots, new).into_iter().collect());
         let before = table(slots);
-        let of = |table| slots_of(table, &acme, "large").into_iter().collect::<BTreeSet<u32>>();
+        let of = |table| service_slots(table, &acme, "large").into_iter().collect::<BTreeSet<u32>>();
         let given: BTreeSet<u32> = of(&before).difference(&of(&after)).copied().collect();
         let taken: BTreeSet<u32> = of(&after).difference(&of(&before)).copied().collect();
         prop_assert!(given.len() <= 1 && taken.iter().all(|slot| *slot == new));
@@ -177,7 +177,7 @@ proptest! {
     ) {
         let mut given: Vec<(String, String)> = pairs.iter().map(|name| (name.clone(), format!("{name}!"))).collect();
         let table = with_service(draft(slots, 20), "acme", "large", 10);
-        let of = |given: &[(String, String)]| slot_of(&table, &tenant("acme"), "large", &Labels::new(given.to_vec()));
+        let of = |given: &[(String, String)]| series_slot(&table, &tenant("acme"), "large", &Labels::new(given.to_vec()));
         let one = of(&given);
         if reversed { given.reverse() } else { given.rotate_left(1) }
         prop_assert_eq!(one, of(&given));
@@ -193,12 +193,12 @@ proptest! {
         let probes: Vec<i64> = probes.into_iter().chain(edges).collect();
         let naive = |time| times.iter().rev().find(|from| **from <= time).unwrap_or(&times[0]);
         for &time in &probes {
-            prop_assert_eq!(tables.of(time).from(), *naive(time));
+            prop_assert_eq!(tables.table_at(time).from(), *naive(time));
         }
         for pair in probes.windows(2) {
             let (oldest, newest) = (pair[0].min(pair[1]), pair[0].max(pair[1]));
             let between = times.iter().filter(|from| (naive(oldest)..=naive(newest)).contains(from));
-            let seen = tables.in_force(oldest, newest).iter().map(|table| table.from());
+            let seen = tables.tables_between(oldest, newest).iter().map(|table| table.from());
             prop_assert_eq!(seen.collect::<Vec<i64>>(), between.copied().collect::<Vec<i64>>());
         }
     }
@@ -212,29 +212,34 @@ proptest! {
         let (tables, acme) = (tables_from(&times), tenant("acme"));
         let route = tables.route(&acme, oldest, oldest + span);
         let (sent, time) = (labels("large", pod), oldest + at.min(span));
-        let expected = slot_of(tables.of(time), &acme, "large", &sent);
+        let expected = series_slot(tables.table_at(time), &acme, "large", &sent);
         prop_assert_eq!(route.slot_at("large", &sent, time), expected);
         match route.slot("large", &sent) {
             Some(slot) => prop_assert_eq!(slot, expected),
-            None => prop_assert!(tables.in_force(oldest, oldest + span).len() > 1),
+            None => prop_assert!(tables.tables_between(oldest, oldest + span).len() > 1),
         }
     }
 }
 
 /// Tables that hold from these times on, each with a slot more than the one before it.
-fn tables_from(times: &[i64]) -> Tables {
+fn tables_from(times: &[i64]) -> SlotTables {
     let table = |(number, &from): (usize, &i64)| {
         let version = number as u64 + 1;
-        with_service(Draft { version, from, ..draft(0..number as u32 + 2, 100) }, "acme", "large", 100)
+        with_service(
+            SlotTableSpec { version, from, ..draft(0..number as u32 + 2, 100) },
+            "acme",
+            "large",
+            100,
+        )
     };
-    times.iter().enumerate().map(table).collect::<Vec<Table>>().try_into().unwrap()
+    times.iter().enumerate().map(table).collect::<Vec<SlotTable>>().try_into().unwrap()
 }
 
 #[test]
 fn a_tenant_may_have_slots_of_its_own_number() {
     let tenants = BTreeMap::from([(tenant("large"), 5)]);
-    let table = with_service(Draft { tenants, ..draft(0..20, 2) }, "large", "a", 100);
-    assert_eq!(slots_of(&table, &tenant("large"), "a").len(), 5);
+    let table = with_service(SlotTableSpec { tenants, ..draft(0..20, 2) }, "large", "a", 100);
+    assert_eq!(service_slots(&table, &tenant("large"), "a").len(), 5);
     let reached: BTreeSet<u32> = places(&table, &tenant("small"), None).into_iter().collect();
     assert_eq!(reached.len(), 2);
 }
@@ -242,49 +247,49 @@ fn a_tenant_may_have_slots_of_its_own_number() {
 #[test]
 fn what_comes_over_the_wire_is_what_was_sent() {
     let tenants = BTreeMap::from([(tenant("large"), 5)]);
-    let table = with_service(Draft { tenants, ..draft([1, 5, 9], 2) }, "acme", "shop", 3);
-    let later = Table::even(7, 1_000, vec![4]).unwrap();
-    let tables = Tables::try_from(vec![table, later]).unwrap();
+    let table = with_service(SlotTableSpec { tenants, ..draft([1, 5, 9], 2) }, "acme", "shop", 3);
+    let later = SlotTable::with_all_slots(7, 1_000, vec![4]).unwrap();
+    let tables = SlotTables::try_from(vec![table, later]).unwrap();
     let text = serde_json::to_string(&tables).unwrap();
     assert_eq!(
         text,
         r#"[{"version":1,"from":-9223372036854775808,"slots":[1,5,9],"subset":2,"tenants":{"large":5},"services":{"acme":{"shop":3}}},{"version":7,"from":1000,"slots":[4],"subset":65535,"tenants":{},"services":{}}]"#
     );
-    assert_eq!(serde_json::from_str::<Tables>(&text).unwrap(), tables);
+    assert_eq!(serde_json::from_str::<SlotTables>(&text).unwrap(), tables);
 }
 
 #[test]
 fn tables_that_nobody_could_place_by_are_refused() {
-    let check = |draft: Draft| Table::try_from(draft).unwrap_err();
+    let check = |draft: SlotTableSpec| SlotTable::try_from(draft).unwrap_err();
     let acme = || tenant("acme");
-    assert_eq!(check(draft([], 1)), TableError::Empty { version: 1 });
+    assert_eq!(check(draft([], 1)), SlotTableError::Empty { version: 1 });
     let most = MAX_SLOTS;
-    assert!(Table::try_from(draft(0..most, 1)).is_ok());
-    assert_eq!(check(draft(0..most + 1, 1)), TableError::TooManySlots { version: 1, seen: 4097 });
-    assert_eq!(check(draft([1, 3, 2], 1)), TableError::Order { version: 1, slot: 2, before: 3 });
-    assert_eq!(check(draft([4, 4], 1)), TableError::Order { version: 1, slot: 4, before: 4 });
-    let zero = |whom: &str| TableError::Zero { version: 1, whom: whom.to_owned() };
+    assert!(SlotTable::try_from(draft(0..most, 1)).is_ok());
+    assert_eq!(check(draft(0..most + 1, 1)), SlotTableError::TooManySlots { version: 1, seen: 4097 });
+    assert_eq!(check(draft([1, 3, 2], 1)), SlotTableError::Order { version: 1, slot: 2, before: 3 });
+    assert_eq!(check(draft([4, 4], 1)), SlotTableError::Order { version: 1, slot: 4, before: 4 });
+    let zero = |whom: &str| SlotTableError::Zero { version: 1, whom: whom.to_owned() };
     assert_eq!(check(draft([1], 0)), zero("tenants"));
     let tenants = BTreeMap::from([(acme(), 0)]);
-    assert_eq!(check(Draft { tenants, ..draft([1], 1) }), zero("tenant acme"));
+    assert_eq!(check(SlotTableSpec { tenants, ..draft([1], 1) }), zero("tenant acme"));
     let services = BTreeMap::from([(acme(), BTreeMap::from([("shop".to_owned(), 0)]))]);
-    assert_eq!(check(Draft { services, ..draft([1], 1) }), zero("service \"shop\" of tenant acme"));
+    assert_eq!(check(SlotTableSpec { services, ..draft([1], 1) }), zero("service \"shop\" of tenant acme"));
     let many = (0..=MAX_EXCEPTIONS).map(|number| (number.to_string(), 2)).collect();
     let services = BTreeMap::from([(acme(), many)]);
-    let refused = check(Draft { services, ..draft([1], 1) });
-    assert_eq!(refused, TableError::TooManyExceptions { version: 1, seen: MAX_EXCEPTIONS + 1 });
+    let refused = check(SlotTableSpec { services, ..draft([1], 1) });
+    assert_eq!(refused, SlotTableError::TooManyExceptions { version: 1, seen: MAX_EXCEPTIONS + 1 });
 }
 
 #[test]
 fn tables_that_do_not_follow_each_other_are_refused() {
-    let table = |version, from| Table::even(version, from, vec![1]).unwrap();
-    let check = |tables: Vec<Table>| Tables::try_from(tables).unwrap_err();
-    assert_eq!(check(vec![]), TablesError::Empty);
+    let table = |version, from| SlotTable::with_all_slots(version, from, vec![1]).unwrap();
+    let check = |tables: Vec<SlotTable>| SlotTables::try_from(tables).unwrap_err();
+    assert_eq!(check(vec![]), SlotTablesError::Empty);
     let many = |count: usize| (0..count).map(|number| table(number as u64, number as i64)).collect();
-    assert!(Tables::try_from(many(MAX_TABLES)).is_ok());
-    assert_eq!(check(many(MAX_TABLES + 1)), TablesError::TooMany { seen: 65 });
+    assert!(SlotTables::try_from(many(MAX_TABLES)).is_ok());
+    assert_eq!(check(many(MAX_TABLES + 1)), SlotTablesError::TooMany { seen: 65 });
     let order =
-        |version, from, before, before_from| TablesError::Order { version, from, before, before_from };
+        |version, from, before, before_from| SlotTablesError::Order { version, from, before, before_from };
     assert_eq!(check(vec![table(1, 5), table(1, 6)]), order(1, 6, 1, 5));
     assert_eq!(check(vec![table(1, 5), table(2, 5)]), order(2, 5, 1, 5));
 }
@@ -293,7 +298,7 @@ fn tables_that_do_not_follow_each_other_are_refused() {
 fn decoding_checks_as_making_does() {
     let text =
         |slots: &str, more: &str| format!(r#"[{{"version":1,"from":0,"slots":{slots},"subset":1{more}}}]"#);
-    assert!(serde_json::from_str::<Tables>(&text("[1,2]", "")).is_ok());
+    assert!(serde_json::from_str::<SlotTables>(&text("[1,2]", "")).is_ok());
     for (text, why) in [
         ("[]".to_owned(), "there is no table"),
         (text("[]", ""), "has no slots"),
@@ -302,7 +307,7 @@ fn decoding_checks_as_making_does() {
         // What a later version adds may move profiles.
         (text("[1]", r#","weights":{}"#), "unknown field `weights`"),
     ] {
-        let refused = serde_json::from_str::<Tables>(&text).unwrap_err().to_string();
+        let refused = serde_json::from_str::<SlotTables>(&text).unwrap_err().to_string();
         assert!(refused.contains(why), "{refused}");
     }
 }

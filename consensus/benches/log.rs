@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use athanor_chassis::disk::LocalDisk;
 use athanor_chassis::{ByteSize, Disk, Random};
 use athanor_consensus::Log;
-use athanor_consensus::log::{Config, Identity, Pump, Record};
+use athanor_consensus::log::{CommitMode, LogConfig, LogIdentity, LogRecord};
 use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -77,11 +77,11 @@ fn appended(log: &Log, payload: &Bytes, producers: u32, count: usize) -> Round {
             .map(|group| {
                 scope.spawn(move || {
                     let mut each = Vec::with_capacity(count);
-                    let first = log.held(group).end.max(1);
+                    let first = log.group_state(group).end.max(1);
                     for index in first..first + (count / producers as usize) as u64 {
                         let start = Instant::now();
                         let (tell, told) = std::sync::mpsc::sync_channel(1);
-                        let entry = Record::Entry { group, index, term: 1, data: payload.clone() };
+                        let entry = LogRecord::Entry { group, index, term: 1, data: payload.clone() };
                         log.submit(vec![entry], move |done| tell.send(done).unwrap()).unwrap();
                         told.recv().unwrap().unwrap();
                         each.push(start.elapsed());
@@ -94,7 +94,7 @@ fn appended(log: &Log, payload: &Bytes, producers: u32, count: usize) -> Round {
     });
     let round = Round { whole: begun.elapsed(), each };
     // So that the segments go back to the prepared files, and the next round writes into those.
-    let purge = |group| Record::Purge { group, index: log.held(group).end - 1, term: 1 };
+    let purge = |group| LogRecord::Purge { group, index: log.group_state(group).end - 1, term: 1 };
     let (tell, told) = std::sync::mpsc::channel();
     log.submit((1..=producers).map(purge).collect(), move |done| tell.send(done).unwrap()).unwrap();
     told.recv().unwrap().unwrap();
@@ -102,14 +102,16 @@ fn appended(log: &Log, payload: &Bytes, producers: u32, count: usize) -> Round {
 }
 
 fn open(folder: &Path, spares: usize) -> Log {
-    let config = Config {
+    let config = LogConfig {
         segment: ByteSize::bytes(SEGMENT),
         spares,
         reserve: ByteSize::bytes(0),
-        ..Config::default()
+        ..LogConfig::default()
     };
     let disk = Arc::new(LocalDisk::open(folder).unwrap());
-    Log::open(disk, &Random::seeded(1), Identity { cluster: 1, node: 1 }, &config, Pump::Thread).unwrap().0
+    Log::open(disk, &Random::from_seed(1), LogIdentity { cluster: 1, node: 1 }, &config, CommitMode::Thread)
+        .unwrap()
+        .0
 }
 
 /// Waits until so many files lie prepared.
@@ -188,7 +190,7 @@ fn recover(folder: &Path) {
         let batch = (4 * MIB / size) as u64;
         let (tell, told) = std::sync::mpsc::channel();
         for first in (0..256).map(|number| 1 + number * batch) {
-            let entry = |index| Record::Entry { group: 1, index, term: 1, data: payload.clone() };
+            let entry = |index| LogRecord::Entry { group: 1, index, term: 1, data: payload.clone() };
             let tell = tell.clone();
             log.submit((first..first + batch).map(entry).collect(), move |done| tell.send(done).unwrap())
                 .unwrap();
@@ -203,7 +205,7 @@ fn recover(folder: &Path) {
             let start = cpu();
             let log = open(&folder, 1);
             ours = ours.min(cpu() - start);
-            assert_eq!(log.held(1).end, 1 + 256 * batch);
+            assert_eq!(log.group_state(1).end, 1 + 256 * batch);
         }
         println!(
             "| {} | {:.0} | {:.0} | {:.0} | {:.2} |",

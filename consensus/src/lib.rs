@@ -19,4 +19,4 @@ pub mod log;
 pub mod replicated;
 
 pub use log::Log;
-pub use replicated::{Replicated, StateMachine};
+pub use replicated::{RaftGroup, StateMachine};

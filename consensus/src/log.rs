@@ -25,7 +25,7 @@ mod error;
 pub(crate) mod frame;
 mod identity;
 mod index;
-mod recover;
+mod recovery;
 mod segments;
 mod shared;
 mod writer;
@@ -36,26 +36,26 @@ use std::time::Duration;
 
 use athanor_chassis::compute;
 use athanor_chassis::disk::DiskError;
-use athanor_chassis::histogram::Spread;
+use athanor_chassis::histogram::HistogramSnapshot;
 use athanor_chassis::{ByteSize, Disk, Random};
 use bytes::Bytes;
 
-pub use error::{LogError, OpenError, ReadError};
-pub use identity::Identity;
-pub use recover::{Damage, Hurt, Recovery};
+pub use error::{LogError, LogOpenError, LogReadError};
+pub use identity::LogIdentity;
+pub use recovery::{DamageScope, LogDamage, LogRecoveryReport};
 pub use segments::release_spare;
 
-use frame::{Kind, Line, Row};
-use index::Index;
-use segments::Segments;
-use shared::{Batch, Shared};
+use frame::{FrameRow, FrameRowKind, RowWithPayload};
+use index::LogIndex;
+use segments::SegmentFiles;
+use shared::{CommitBatch, LogShared};
 
-pub(crate) use shared::chain;
-use writer::{Turn, Writer};
+pub(crate) use shared::error_chain;
+use writer::{CommitProgress, LogWriter};
 
 /// How large a log's parts are.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct LogConfig {
     /// Of a segment, at most. A folder keeps the size that it was made with.
     pub segment: ByteSize,
     /// Of a segment at first. New ones grow with what lives in the log.
@@ -74,18 +74,18 @@ pub struct Config {
 
 /// Who commits what waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pump {
+pub enum CommitMode {
     /// A thread of the log; another prepares files.
     Thread,
     /// Whoever submits, at once: for simulations.
     Inline,
-    /// Whoever calls [`Log::turn`].
+    /// Whoever calls [`Log::commit_once`].
     Hand,
 }
 
 /// One change of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Record {
+pub enum LogRecord {
     /// An entry behind the last one, or in place of one; then those behind it are gone.
     Entry {
         /// Whose.
@@ -117,17 +117,17 @@ pub enum Record {
     State {
         /// Whose.
         group: u32,
-        /// Opaque, at most [`MAX_STATE`] bytes.
+        /// Opaque, at most [`MAX_GROUP_STATE_BYTES`] bytes.
         data: Bytes,
     },
 }
 
 /// What a group's state may have, in bytes: it is repeated in every segment.
-pub const MAX_STATE: usize = 512;
+pub const MAX_GROUP_STATE_BYTES: usize = 512;
 
 /// An entry as it is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct LogEntry {
     /// Its term.
     pub term: u64,
     /// What was appended.
@@ -136,7 +136,7 @@ pub struct Entry {
 
 /// What a group holds, what waits for its commit included.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Held {
+pub struct GroupLogState {
     /// The first entry.
     pub first: u64,
     /// Behind the last entry; equal to `first` where there is none.
@@ -155,7 +155,7 @@ pub struct Held {
 
 /// How large a log is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Usage {
+pub struct LogUsage {
     /// Segments in use.
     pub segments: usize,
     /// Bytes of their files.
@@ -170,7 +170,7 @@ pub struct Usage {
 
 /// What a log takes of its disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Space {
+pub struct LogDiskUsage {
     /// Bytes of segments in use.
     pub taken: ByteSize,
     /// Bytes of the whole disk.
@@ -179,39 +179,39 @@ pub struct Space {
 
 /// How a log fares.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Health {
+pub struct LogHealth {
     /// Free bytes of the disk, where it tells.
     pub free: Option<u64>,
     /// How long syncs took, nanoseconds.
-    pub syncs: Spread,
+    pub syncs: HistogramSnapshot,
     /// Payload of each commit since the start.
-    pub commit_bytes: Spread,
+    pub commit_bytes: HistogramSnapshot,
     /// How many batches were committed together.
-    pub commit_batches: Spread,
+    pub commit_batches: HistogramSnapshot,
 }
 
 /// The log of a node. Cheap to clone; it closes with the last clone.
 #[derive(Clone, Debug)]
 pub struct Log {
-    owner: Arc<Owner>,
+    owner: Arc<LogOwner>,
 }
 
 #[derive(Debug)]
-struct Owner {
-    shared: Arc<Shared>,
-    writer: Arc<Mutex<Writer>>,
-    pump: Pump,
+struct LogOwner {
+    shared: Arc<LogShared>,
+    writer: Arc<Mutex<LogWriter>>,
+    pump: CommitMode,
     threads: Mutex<Vec<std::thread::JoinHandle<()>>>,
 }
 
 /// The smallest segment: every group's state must fit into a part of it.
-pub const LEAST_SEGMENT: ByteSize = ByteSize::kib(64);
+pub const MIN_SEGMENT_SIZE: ByteSize = ByteSize::kib(64);
 /// How long nothing must happen until the last commit is attested.
-const IDLE: Duration = Duration::from_millis(50);
+const ATTEST_IDLE_DELAY: Duration = Duration::from_millis(50);
 
 // === impl Config ===
 
-impl Default for Config {
+impl Default for LogConfig {
     fn default() -> Self {
         Self {
             segment: ByteSize::mib(64),
@@ -227,13 +227,21 @@ impl Default for Config {
 
 // === impl Record ===
 
-impl Record {
-    fn into_line(self) -> Line {
+impl LogRecord {
+    fn into_frame_row(self) -> RowWithPayload {
         match self {
-            Self::Entry { group, index, term, data } => (Row::bare(Kind::Entry, group, index, term), data),
-            Self::Truncate { group, from } => (Row::bare(Kind::Truncate, group, from, 0), Bytes::new()),
-            Self::Purge { group, index, term } => (Row::bare(Kind::Purge, group, index, term), Bytes::new()),
-            Self::State { group, data } => (Row::bare(Kind::State, group, 0, 0), data),
+            Self::Entry { group, index, term, data } => {
+                (FrameRow::without_payload(FrameRowKind::Entry, group, index, term), data)
+            }
+            Self::Truncate { group, from } => {
+                (FrameRow::without_payload(FrameRowKind::Truncate, group, from, 0), Bytes::new())
+            }
+            Self::Purge { group, index, term } => {
+                (FrameRow::without_payload(FrameRowKind::Purge, group, index, term), Bytes::new())
+            }
+            Self::State { group, data } => {
+                (FrameRow::without_payload(FrameRowKind::State, group, 0, 0), data)
+            }
         }
     }
 }
@@ -246,53 +254,53 @@ impl Log {
     pub fn open(
         disk: Arc<dyn Disk>,
         random: &Random,
-        identity: Identity,
-        config: &Config,
-        pump: Pump,
-    ) -> Result<(Self, Recovery), OpenError> {
-        if config.segment < LEAST_SEGMENT {
-            return Err(OpenError::SmallSegments { segment: config.segment, least: LEAST_SEGMENT });
+        identity: LogIdentity,
+        config: &LogConfig,
+        pump: CommitMode,
+    ) -> Result<(Self, LogRecoveryReport), LogOpenError> {
+        if config.segment < MIN_SEGMENT_SIZE {
+            return Err(LogOpenError::SmallSegments { segment: config.segment, least: MIN_SEGMENT_SIZE });
         }
-        let mut made = identity::Made::open(&*disk, identity, config.segment.get(), random)?;
+        let mut made = identity::LogManifest::open(&*disk, identity, config.segment.get(), random)?;
         let size = made.segment;
-        let (segments, mut numbers) = Segments::open(Arc::clone(&disk), size, config)?;
+        let (segments, mut numbers) = SegmentFiles::open(Arc::clone(&disk), size, config)?;
         if numbers.is_empty() {
             if made.begun {
-                return Err(OpenError::Missing);
+                return Err(LogOpenError::Missing);
             }
-            segments.begin(1, 0).map_err(|error| match error {
-                DiskError::Full { .. } => OpenError::NoRoom {
-                    free: ByteSize::bytes(disk.free().unwrap_or_default()),
-                    segment: ByteSize::bytes(segments.target()),
+            segments.begin_segment(1, 0).map_err(|error| match error {
+                DiskError::Full { .. } => LogOpenError::NoRoom {
+                    free: ByteSize::bytes(disk.free_bytes().unwrap_or_default()),
+                    segment: ByteSize::bytes(segments.target_capacity()),
                     spares: config.spares,
                 },
                 error => error.into(),
             })?;
             numbers.push(1);
         }
-        made.begin(&*disk)?;
-        let recovered = recover::recover(&disk, size, made.salt, &numbers)?;
+        made.mark_begun(&*disk)?;
+        let recovered = recovery::recover_log(&disk, size, made.salt, &numbers)?;
         // Newest first, so that the rest is a run at any time.
         for number in numbers.iter().rev().filter(|number| **number > recovered.current) {
-            segments.retire(*number)?;
+            segments.recycle_segment(*number)?;
         }
-        recover::write_again(&*disk, size, &recovered.unattested)?;
+        recovery::rewrite_frames(&*disk, size, &recovered.unattested)?;
         for number in recovered.index.segments.keys() {
-            disk.sync(&segments::name(*number))?;
+            disk.sync(&segments::segment_file_name(*number))?;
         }
         disk.sync_dir()?;
-        segments.grow_with(recovered.index.live());
-        segments.trim()?;
-        let mut writer = Writer::new(&recovered);
-        let shared = Arc::new(Shared::new(segments, made.salt, config, recovered.index));
-        writer.note_left(&shared);
-        let hurt = shared.core().index.hurt();
+        segments.grow_with(recovered.index.live_bytes());
+        segments.remove_oversized_spares()?;
+        let mut writer = LogWriter::new(&recovered);
+        let shared = Arc::new(LogShared::new(segments, made.salt, config, recovered.index));
+        writer.publish_remaining_bytes(&shared);
+        let hurt = shared.core().index.damage_marks();
         if !hurt.is_empty() {
             // What shows a loss may be purged and given away; that there was one is known from now on.
             writer.commit(&shared, &hurt)?;
         }
         let writer = Arc::new(Mutex::new(writer));
-        let owner = Owner { shared, writer, pump, threads: Mutex::default() };
+        let owner = LogOwner { shared, writer, pump, threads: Mutex::default() };
         owner.start()?;
         Ok((Self { owner: Arc::new(owner) }, recovered.report))
     }
@@ -302,18 +310,18 @@ impl Log {
     /// hears nothing.
     pub fn submit(
         &self,
-        records: Vec<Record>,
+        records: Vec<LogRecord>,
         done: impl FnOnce(Result<(), LogError>) + Send + 'static,
     ) -> Result<(), LogError> {
         self.owner.shared.submit(records, Box::new(done))?;
-        if self.owner.pump == Pump::Inline {
+        if self.owner.pump == CommitMode::Inline {
             self.drain();
         }
         Ok(())
     }
 
     /// Hands in changes and waits until they are durable.
-    pub async fn append(&self, records: Vec<Record>) -> Result<(), LogError> {
+    pub async fn append(&self, records: Vec<LogRecord>) -> Result<(), LogError> {
         let (answer, answered) = tokio::sync::oneshot::channel();
         self.submit(records, move |done| {
             // The caller may have left.
@@ -329,8 +337,8 @@ impl Log {
 
     /// Whether the disk has room for entries, as far as can be seen. Once it has not, more than was missing must be free
     /// until it has again.
-    pub fn has_room(&self) -> bool {
-        self.owner.shared.has_room()
+    pub fn has_disk_space(&self) -> bool {
+        self.owner.shared.has_disk_space()
     }
 
     /// Whether entries of so many bytes are taken now that free space when they are applied: they may use most of the reserve,
@@ -340,8 +348,8 @@ impl Log {
     }
 
     /// Whether raft's own entries are taken, without which a group cannot begin.
-    pub(crate) fn admit_own(&self) -> Result<(), LogError> {
-        self.owner.shared.admit_own(0)
+    pub(crate) fn admit_internal(&self) -> Result<(), LogError> {
+        self.owner.shared.admit_internal(0)
     }
 
     /// Removes a prepared file if the disk is full, so that a snapshot can be written; false if there is none to spare.
@@ -350,22 +358,22 @@ impl Log {
     }
 
     /// Bytes of a segment.
-    pub(crate) fn segment(&self) -> ByteSize {
+    pub(crate) fn segment_size(&self) -> ByteSize {
         ByteSize::bytes(self.owner.shared.segments.size)
     }
 
     /// Why the log takes nothing more until a restart, if it does not.
-    pub fn failed(&self) -> Option<Arc<str>> {
+    pub fn failure(&self) -> Option<Arc<str>> {
         self.owner.shared.core().failed.clone()
     }
 
     /// The largest entry that is taken, in bytes.
-    pub fn largest(&self) -> u64 {
-        self.owner.shared.largest()
+    pub fn max_entry_bytes(&self) -> u64 {
+        self.owner.shared.max_entry_bytes()
     }
 
     /// An entry; none where there is none.
-    pub fn read(&self, group: u32, index: u64) -> Result<Option<Entry>, ReadError> {
+    pub fn read(&self, group: u32, index: u64) -> Result<Option<LogEntry>, LogReadError> {
         self.owner.shared.read(group, index)
     }
 
@@ -374,7 +382,7 @@ impl Log {
         &self,
         group: u32,
         entries: Range<u64>,
-    ) -> Option<Vec<Result<Option<Entry>, ReadError>>> {
+    ) -> Option<Vec<Result<Option<LogEntry>, LogReadError>>> {
         self.owner.shared.read_in_memory(group, entries)
     }
 
@@ -384,8 +392,8 @@ impl Log {
     }
 
     /// What a group holds.
-    pub fn held(&self, group: u32) -> Held {
-        self.owner.shared.held(group)
+    pub fn group_state(&self, group: u32) -> GroupLogState {
+        self.owner.shared.group_state(group)
     }
 
     /// The groups of which something was logged.
@@ -394,28 +402,28 @@ impl Log {
     }
 
     /// How large the log is.
-    pub fn usage(&self) -> Usage {
+    pub fn usage(&self) -> LogUsage {
         self.owner.shared.usage()
     }
 
     /// What it takes of its disk, where the disk tells how large it is. Asks the disk.
-    pub fn space(&self) -> Option<Space> {
-        self.owner.shared.space()
+    pub fn disk_usage(&self) -> Option<LogDiskUsage> {
+        self.owner.shared.disk_usage()
     }
 
     /// How it fares. Asks the disk.
-    pub fn health(&self) -> Health {
+    pub fn health(&self) -> LogHealth {
         self.owner.shared.health()
     }
 
     /// Commits what waits, once; false if there was nothing to do.
-    pub fn turn(&self) -> bool {
-        self.try_turn() == Some(Turn::Worked)
+    pub fn commit_once(&self) -> bool {
+        self.try_commit_once() == Some(CommitProgress::Worked)
     }
 
-    fn try_turn(&self) -> Option<Turn> {
+    fn try_commit_once(&self) -> Option<CommitProgress> {
         let mut writer = self.owner.writer.try_lock().ok()?;
-        Some(writer.turn(&self.owner.shared))
+        Some(writer.commit_once(&self.owner.shared))
     }
 
     /// What the log's thread does after a while without work.
@@ -427,8 +435,8 @@ impl Log {
 
     fn drain(&self) {
         // Where the writer is taken, whoever has it looks once more after letting go.
-        while let Some(turn) = self.try_turn() {
-            if turn != Turn::Worked && self.owner.shared.is_drained() {
+        while let Some(turn) = self.try_commit_once() {
+            if turn != CommitProgress::Worked && self.owner.shared.is_drained() {
                 break;
             }
         }
@@ -442,23 +450,23 @@ impl Log {
 
 // === impl Owner ===
 
-impl Owner {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Writer> {
+impl LogOwner {
+    fn lock(&self) -> std::sync::MutexGuard<'_, LogWriter> {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn start(&self) -> Result<(), OpenError> {
-        if self.pump != Pump::Thread {
-            while self.shared.segments.prepare()? {}
+    fn start(&self) -> Result<(), LogOpenError> {
+        if self.pump != CommitMode::Thread {
+            while self.shared.segments.prepare_spare()? {}
             return Ok(());
         }
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         let shared = Arc::clone(&self.shared);
-        threads.push(compute::dedicated("log-files", move || shared.segments.run())?);
+        threads.push(compute::spawn_dedicated_thread("log-files", move || shared.segments.run_preparer())?);
         let (shared, writer) = (Arc::clone(&self.shared), Arc::clone(&self.writer));
-        threads.push(compute::dedicated("log", move || {
+        threads.push(compute::spawn_dedicated_thread("log", move || {
             let mut writer = writer.lock().unwrap_or_else(PoisonError::into_inner);
-            shared.run(&mut writer);
+            shared.run_writer(&mut writer);
         })?);
         Ok(())
     }
@@ -466,7 +474,7 @@ impl Owner {
     fn close(&self) {
         self.shared.close();
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
-        if self.pump == Pump::Thread {
+        if self.pump == CommitMode::Thread {
             for thread in threads {
                 // It says itself why it ended.
                 let _ = thread.join();
@@ -474,12 +482,12 @@ impl Owner {
             return;
         }
         let mut writer = self.lock();
-        while writer.turn(&self.shared) == Turn::Worked {}
+        while writer.commit_once(&self.shared) == CommitProgress::Worked {}
         writer.attest(&self.shared);
     }
 }
 
-impl Drop for Owner {
+impl Drop for LogOwner {
     fn drop(&mut self) {
         self.close();
     }

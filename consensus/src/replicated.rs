@@ -1,46 +1,46 @@
 //! One raft group: a state machine, the same on each member, fed from one log.
 
-#[allow(clippy::result_large_err, reason = "raft's error, which its traits ask for")]
-mod driver;
+mod codec;
 mod error;
-mod files;
-mod kept;
 #[allow(clippy::result_large_err, reason = "raft's error, which its traits ask for")]
-mod lead;
-#[allow(clippy::result_large_err, reason = "raft's error, which its traits ask for")]
-mod machine;
+mod leadership;
 #[allow(clippy::result_large_err, reason = "raft's error, which its traits ask for")]
 mod network;
-mod raft;
-mod reads;
+#[allow(clippy::result_large_err, reason = "raft's error, which its traits ask for")]
+mod raft_adapter;
+mod read_index;
+mod snapshot_barrier;
+mod snapshot_transfer;
+#[allow(clippy::result_large_err, reason = "raft's error, which its traits ask for")]
+mod state_machine;
 #[allow(clippy::result_large_err, reason = "raft's error, which its traits ask for")]
 mod store;
-mod wire;
+mod type_config;
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use athanor_chassis::{ByteSize, Compute, Disk, Random};
+use athanor_chassis::{ByteSize, ComputePool, Disk, Random};
 use bytes::Bytes;
 use openraft::error::{ClientWriteError, Fatal, InitializeError, RaftError};
 use openraft::{ServerState, SnapshotPolicy};
 use tokio::sync::watch;
 
-pub use error::{OpenError, ProposeError};
-pub use lead::{LeadError, Leader, Leadership, Members};
-pub use network::{CallError, Network};
-pub use wire::{Written, reread};
+pub use codec::{RaftEncoding, reencode};
+pub use error::{GroupOpenError, ProposeError};
+pub use leadership::{GroupMembers, LeaderInfo, LeaderWatch, LeadershipError};
+pub use network::{Network, RaftCallError};
 
-use crate::log::{Log, LogError, ReadError};
-use kept::Kept;
-use lead::LIMIT;
-use machine::Machine;
-use network::{Answers, Links};
-use raft::{Proposal, Raft};
-use reads::{ReadFailed, Rounds};
-use store::Store;
+use crate::log::{Log, LogError, LogReadError};
+use leadership::PROPOSE_TIMEOUT;
+use network::{PeerLinks, RaftRequestHandler};
+use read_index::{ReadIndexError, ReadIndexRounds};
+use snapshot_barrier::SnapshotBarrier;
+use state_machine::StateMachineHost;
+use store::RaftLogStore;
+use type_config::{RaftHandle, RaftProposal};
 
 /// What a group replicates. Members that applied the same entries are the same.
 pub trait StateMachine: Send + Sync + 'static {
@@ -53,32 +53,32 @@ pub trait StateMachine: Send + Sync + 'static {
 
     /// Why the last entry given to [`apply`](Self::apply) could not be taken in, though others may take it in. Then this
     /// member must stop, not guess: it would say something else than they do. The entry does not count as applied, what
-    /// `apply` answered is not told, and the group ends here, with [`Replicated::failed`] saying this.
-    fn halted(&self) -> Option<String> {
+    /// `apply` answered is not told, and the group ends here, with [`RaftGroup::failure`] saying this.
+    fn apply_failure(&self) -> Option<String> {
         None
     }
 
     /// What may replace the entries up to an index: the label that the machine is willing to be cut at, not above
     /// what was applied [INV-09].
-    fn snapshot(&self) -> Snapshot;
+    fn snapshot(&self) -> StateSnapshot;
 
-    /// The files on [`Deps::disk`] that a snapshot's bytes name. They never change, their names are no other member's, and
+    /// The files on [`RaftGroupDeps::disk`] that a snapshot's bytes name. They never change, their names are no other member's, and
     /// they stay as long as the snapshot is the newest. Members that need the snapshot get them, too.
-    fn files(&self, bytes: &[u8]) -> Result<Vec<String>, String> {
+    fn snapshot_files(&self, bytes: &[u8]) -> Result<Vec<String>, String> {
         let _ = bytes;
         Ok(Vec::new())
     }
 
     /// Becomes what a snapshot says, forgetting everything else.
-    fn restore(&mut self, restored: Restored<'_>) -> Result<(), String>;
+    fn restore(&mut self, restored: RestoreContext<'_>) -> Result<(), String>;
 
     /// Becomes empty, as if all entries up to an index had said nothing: the snapshot that held them was damaged. The
     /// next snapshot is labelled with that index.
-    fn forget(&mut self, index: u64);
+    fn reset_to(&mut self, index: u64);
 }
 
 /// A state machine as bytes, to be made while others go on with it.
-pub struct Snapshot {
+pub struct StateSnapshot {
     /// The last entry that it holds.
     pub index: u64,
     /// Gives the bytes; opaque. What it needs of the machine it holds already.
@@ -88,10 +88,10 @@ pub struct Snapshot {
 }
 
 /// A snapshot to become.
-pub struct Restored<'s> {
+pub struct RestoreContext<'s> {
     /// The last entry that it holds.
     pub index: u64,
-    /// What [`Snapshot::write`] gave, here or on another member.
+    /// What [`StateSnapshot::write`] gave, here or on another member.
     pub bytes: &'s [u8],
     /// Nobody else has it: what is damaged of its files is done without.
     pub alone: bool,
@@ -101,13 +101,13 @@ pub struct Restored<'s> {
 
 /// What groups run on.
 #[derive(Clone)]
-pub struct Deps {
+pub struct RaftGroupDeps {
     /// This node's.
     pub log: Log,
     /// Where snapshots are kept; may be the log's own folder.
     pub disk: Arc<dyn Disk>,
     /// Applies entries and reads logs.
-    pub compute: Compute,
+    pub compute: ComputePool,
     /// For the timeouts of elections.
     pub random: Random,
     /// The way to other members; none where every group has this node only.
@@ -115,12 +115,12 @@ pub struct Deps {
     /// This node's id.
     pub node: u64,
     /// Heartbeats and elections.
-    pub timing: Timing,
+    pub timing: RaftTiming,
 }
 
 /// What a start may take for granted where this node has nothing of a group yet. Where it has, the log knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Founding {
+pub enum GroupBootstrap {
     /// It is a new group of these.
     Members(BTreeSet<u64>),
     /// Others have it, and will ask this node in. Until then it does not vote.
@@ -131,7 +131,7 @@ pub enum Founding {
 
 /// How long members wait for each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Timing {
+pub struct RaftTiming {
     /// Between heartbeats of a leader.
     pub heartbeat: Duration,
     /// Without a heartbeat until an election, at least.
@@ -141,51 +141,51 @@ pub struct Timing {
 }
 
 /// One raft group on this node. Cheap to clone.
-pub struct Replicated<S> {
-    shared: Arc<Shared<S>>,
+pub struct RaftGroup<S> {
+    shared: Arc<RaftGroupShared<S>>,
 }
 
-struct Shared<S> {
+struct RaftGroupShared<S> {
     node: u64,
     group: u32,
-    raft: Raft,
-    links: Links,
+    raft: RaftHandle,
+    links: PeerLinks,
     /// After so long without a word of the leader others may be voted for.
     silence: Duration,
     log: Log,
-    store: Store,
-    machine: Machine<S>,
-    answers: Answers,
+    store: RaftLogStore,
+    machine: StateMachineHost<S>,
+    answers: RaftRequestHandler,
 }
 
 /// How long a single voter may take to lead: it asks nobody.
-const ALONE: Duration = Duration::from_secs(30);
+const SINGLE_VOTER_ELECTION_TIMEOUT: Duration = Duration::from_secs(30);
 /// Until raft is asked for a snapshot once more.
-const AGAIN: Duration = Duration::from_millis(200);
+const SNAPSHOT_RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
-impl Snapshot {
+impl StateSnapshot {
     /// Of bytes that need nothing beside them.
-    pub fn of(index: u64, bytes: Vec<u8>) -> Self {
+    pub fn from_bytes(index: u64, bytes: Vec<u8>) -> Self {
         Self { index, write: Box::new(move || Ok(bytes)), kept: Box::new(|| ()) }
     }
 }
 
-impl fmt::Debug for Snapshot {
+impl fmt::Debug for StateSnapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Snapshot").field("index", &self.index).finish_non_exhaustive()
     }
 }
 
-impl Default for Timing {
+impl Default for RaftTiming {
     fn default() -> Self {
         let [heartbeat, election_min, election_max] = [200, 500, 900].map(Duration::from_millis);
         Self { heartbeat, election_min, election_max }
     }
 }
 
-impl Founding {
+impl GroupBootstrap {
     /// A group of this node alone.
-    pub fn alone(node: u64) -> Self {
+    pub fn single_voter(node: u64) -> Self {
         Self::Members([node].into())
     }
 
@@ -197,7 +197,7 @@ impl Founding {
     }
 }
 
-impl Timing {
+impl RaftTiming {
     fn config(&self, group: u32) -> openraft::Config {
         let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
         openraft::Config {
@@ -217,104 +217,126 @@ impl Timing {
     }
 }
 
-impl<S> Clone for Replicated<S> {
+impl<S> Clone for RaftGroup<S> {
     fn clone(&self) -> Self {
         Self { shared: Arc::clone(&self.shared) }
     }
 }
 
-impl<S> fmt::Debug for Replicated<S> {
+impl<S> fmt::Debug for RaftGroup<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Replicated").field("group", &self.shared.group).finish_non_exhaustive()
     }
 }
 
-/// Makes this node the single voter of a group that begins with a snapshot: what [`Snapshot::write`] gave once, to be
+/// Makes this node the single voter of a group that begins with a snapshot: what [`StateSnapshot::write`] gave once, to be
 /// found at an index. The node must have nothing of the group; it opens it then as one that it kept. Broken off, it may
 /// be done again, and must be.
-pub async fn begin_from(deps: &Deps, group: u32, index: u64, bytes: Vec<u8>) -> Result<(), OpenError> {
-    if deps.log.held(group).last.is_some() {
-        return Err(OpenError::Taken { group });
+pub async fn bootstrap_from_snapshot(
+    deps: &RaftGroupDeps,
+    group: u32,
+    index: u64,
+    bytes: Vec<u8>,
+) -> Result<(), GroupOpenError> {
+    if deps.log.group_state(group).last.is_some() {
+        return Err(GroupOpenError::Taken { group });
     }
-    let fail = |error: &dyn fmt::Display| OpenError::Raft { cause: error.to_string() };
+    let fail = |error: &dyn fmt::Display| GroupOpenError::Raft { cause: error.to_string() };
     let (disk, node) = (Arc::clone(&deps.disk), deps.node);
-    let keep = move || machine::begin_from(&*disk, group, node, index, &bytes);
+    let keep = move || state_machine::write_initial_snapshot(&*disk, group, node, index, &bytes);
     deps.compute.run(keep).await.map_err(|error| fail(&error))??;
     // A log without its snapshot would have lost it: so the snapshot is durable first.
-    deps.log.append(store::begin_from(group, node, index)).await.map_err(|error| fail(&error))
+    deps.log.append(store::initial_records(group, node, index)).await.map_err(|error| fail(&error))
 }
 
-impl<S: StateMachine> Replicated<S> {
+impl<S: StateMachine> RaftGroup<S> {
     /// Starts this node's member of a group. A single voter leads, and has applied all that it acknowledged, when this
-    /// returns; one whose log was hurt starts, too, with [`Replicated::lost`] telling what is missing, and so does one
-    /// whose snapshot was damaged, with [`Replicated::forgot`].
-    pub async fn open(deps: &Deps, group: u32, founding: Founding, machine: S) -> Result<Self, OpenError> {
-        raft::draw_from(&deps.random);
+    /// returns; one whose log was hurt starts, too, with [`RaftGroup::lost_entries`] telling what is missing, and so does one
+    /// whose snapshot was damaged, with [`RaftGroup::lost_snapshot_index`].
+    pub async fn open(
+        deps: &RaftGroupDeps,
+        group: u32,
+        founding: GroupBootstrap,
+        machine: S,
+    ) -> Result<Self, GroupOpenError> {
+        type_config::seed_random(&deps.random);
         // What it shows may never have become durable: a group would seem to have begun that a crash leaves nothing of.
-        if let Some(cause) = deps.log.failed() {
-            return Err(OpenError::Raft { cause: LogError::Failed { cause }.to_string() });
+        if let Some(cause) = deps.log.failure() {
+            return Err(GroupOpenError::Raft { cause: LogError::Failed { cause }.to_string() });
         }
-        let kept = Arc::<Kept>::default();
-        let store = Store::new(deps.log.clone(), deps.compute.clone(), (group, deps.node), &kept);
-        let store = store.ok_or(OpenError::BadState { group })?;
+        let kept = Arc::<SnapshotBarrier>::default();
+        let store = RaftLogStore::new(deps.log.clone(), deps.compute.clone(), (group, deps.node), &kept);
+        let store = store.ok_or(GroupOpenError::BadState { group })?;
         let opened = {
             let (log, disk, compute) = (deps.log.clone(), Arc::clone(&deps.disk), deps.compute.clone());
             let (logged, founders, node) = (store.voters(), founding.members(), deps.node);
             let open = move || {
                 let known = match logged.is_empty() {
-                    true => Machine::<S>::voters(&*disk, group)?,
+                    true => StateMachineHost::<S>::snapshot_voters(&*disk, group)?,
                     false => logged,
                 };
                 let voters = if known.is_empty() { founders } else { known };
                 let alone = voters == [node].into();
-                if log.held(group).hurt && !alone {
-                    return Err(OpenError::Hurt { group });
+                if log.group_state(group).hurt && !alone {
+                    return Err(GroupOpenError::Hurt { group });
                 }
-                Ok((alone, Machine::open((log, disk, compute, kept), group, alone.then_some(node), machine)?))
+                Ok((
+                    alone,
+                    StateMachineHost::open(
+                        (log, disk, compute, kept),
+                        group,
+                        alone.then_some(node),
+                        machine,
+                    )?,
+                ))
             };
             deps.compute.run(open).await
         };
-        let (alone, machine) = opened.map_err(|error| OpenError::Raft { cause: error.to_string() })??;
+        let (alone, machine) =
+            opened.map_err(|error| GroupOpenError::Raft { cause: error.to_string() })??;
         if !alone {
-            store.resign();
+            store.step_down();
         }
-        let start = |error: &dyn fmt::Display| OpenError::Raft { cause: error.to_string() };
+        let start = |error: &dyn fmt::Display| GroupOpenError::Raft { cause: error.to_string() };
         let config = deps.timing.config(group).validate().map_err(|error| start(&error))?;
         let files = {
             let machine = machine.clone();
-            Arc::new(move |bytes: &[u8]| machine.with(|machine| machine.files(bytes)))
+            Arc::new(move |bytes: &[u8]| machine.with_state_machine(|machine| machine.snapshot_files(bytes)))
         };
         let (disk, compute) = (Arc::clone(&deps.disk), deps.compute.clone());
-        let links = Links { network: deps.network.clone(), group, disk, compute, files };
+        let links = PeerLinks { network: deps.network.clone(), group, disk, compute, files };
         let driven = Arc::new(machine.clone());
-        let raft = driver::start(deps.node, Arc::new(config), links.clone(), store.clone(), driven);
+        let raft =
+            raft_adapter::start_raft(deps.node, Arc::new(config), links.clone(), store.clone(), driven);
         let raft = raft.await.map_err(|error| start(&error))?;
         let answers = {
             let (raft, log, compute) = (raft.clone(), deps.log.clone(), deps.compute.clone());
-            let (arrivals, part, rounds) = (machine.arrivals(), Mutex::default(), Rounds::default());
-            Answers { group, raft, log, compute, arrivals, part, rounds }
+            let (arrivals, part, rounds) =
+                (machine.file_receiver(), Mutex::default(), ReadIndexRounds::default());
+            RaftRequestHandler { group, raft, log, compute, arrivals, part, rounds }
         };
         let (node, log, silence) = (deps.node, deps.log.clone(), deps.timing.election_max);
-        let shared = Arc::new(Shared { node, group, raft, links, silence, log, store, machine, answers });
+        let shared =
+            Arc::new(RaftGroupShared { node, group, raft, links, silence, log, store, machine, answers });
         let opened = Self { shared };
-        opened.begin(founding).await?;
+        opened.initialize_members(founding).await?;
         if alone {
-            opened.lead().await?;
+            opened.become_leader().await?;
         }
         Ok(opened)
     }
 
     /// The first start of a new group writes its members into the log.
-    async fn begin(&self, founding: Founding) -> Result<(), OpenError> {
-        let fail = |error: &dyn fmt::Display| self.not_begun(error);
+    async fn initialize_members(&self, founding: GroupBootstrap) -> Result<(), GroupOpenError> {
+        let fail = |error: &dyn fmt::Display| self.bootstrap_error(error);
         // Raft calls a second beginning an error, in the log that people read.
         if self.shared.raft.is_initialized().await.map_err(|fatal| fail(&fatal))? {
             return Ok(());
         }
         let members = match founding {
-            Founding::Members(members) => members,
-            Founding::Joining => return Ok(()),
-            Founding::Kept => return Err(OpenError::Nothing { group: self.shared.group }),
+            GroupBootstrap::Members(members) => members,
+            GroupBootstrap::Joining => return Ok(()),
+            GroupBootstrap::Kept => return Err(GroupOpenError::Nothing { group: self.shared.group }),
         };
         let members: std::collections::BTreeMap<u64, openraft::EmptyNode> =
             members.into_iter().map(|member| (member, openraft::EmptyNode {})).collect();
@@ -326,21 +348,24 @@ impl<S: StateMachine> Replicated<S> {
     }
 
     /// Why the group does not begin. Raft says what it was doing; the log knows that the disk is full.
-    fn not_begun(&self, error: &dyn fmt::Display) -> OpenError {
+    fn bootstrap_error(&self, error: &dyn fmt::Display) -> GroupOpenError {
         let log = &self.shared.log;
-        match log.admit_own() {
-            Err(LogError::Full { free, .. }) => OpenError::Full { free, segment: log.segment() },
-            Ok(()) | Err(_) => OpenError::Raft { cause: error.to_string() },
+        match log.admit_internal() {
+            Err(LogError::Full { free, .. }) => GroupOpenError::Full { free, segment: log.segment_size() },
+            Ok(()) | Err(_) => GroupOpenError::Raft { cause: error.to_string() },
         }
     }
 
-    async fn lead(&self) -> Result<(), OpenError> {
-        let fail = |error: &dyn fmt::Display| self.not_begun(error);
+    async fn become_leader(&self) -> Result<(), GroupOpenError> {
+        let fail = |error: &dyn fmt::Display| self.bootstrap_error(error);
         let raft = &self.shared.raft;
         if raft.current_leader().await != Some(self.shared.node) {
             raft.trigger().elect().await.map_err(|error| fail(&error))?;
         }
-        let led = raft.wait(Some(ALONE)).state(ServerState::Leader, "a single voter leads").await;
+        let led = raft
+            .wait(Some(SINGLE_VOTER_ELECTION_TIMEOUT))
+            .state(ServerState::Leader, "a single voter leads")
+            .await;
         led.map_err(|error| fail(&error))?;
         self.read_index().await.map_err(|error| fail(&error))?;
         Ok(())
@@ -360,7 +385,7 @@ impl<S: StateMachine> Replicated<S> {
     }
 
     /// As [`propose`](Self::propose), for a small entry without which nothing goes on: taken as long as raft's own are.
-    pub async fn propose_needed(&self, entry: Bytes) -> Result<(u64, S::Answer), ProposeError> {
+    pub async fn propose_essential(&self, entry: Bytes) -> Result<(u64, S::Answer), ProposeError> {
         self.propose_if(entry, |_| Ok(())).await
     }
 
@@ -369,7 +394,7 @@ impl<S: StateMachine> Replicated<S> {
         entry: Bytes,
         admit: impl FnOnce(&Log) -> Result<(), LogError>,
     ) -> Result<(u64, S::Answer), ProposeError> {
-        let (size, limit) = (entry.len() as u64, self.shared.log.largest());
+        let (size, limit) = (entry.len() as u64, self.shared.log.max_entry_bytes());
         if size > limit {
             let (size, limit) = (ByteSize::bytes(size), ByteSize::bytes(limit));
             return Err(ProposeError::TooLarge { size, limit });
@@ -379,11 +404,11 @@ impl<S: StateMachine> Replicated<S> {
             LogError::Closed => ProposeError::ShuttingDown,
             refused => ProposeError::Refused(refused),
         })?;
-        let write = self.shared.raft.client_write(Proposal(entry));
+        let write = self.shared.raft.client_write(RaftProposal(entry));
         let written = tokio::select! {
             biased;
             written = write => written,
-            () = self.lost_touch() => return Err(ProposeError::Unknown { limit: LIMIT }),
+            () = self.wait_for_quorum_loss() => return Err(ProposeError::Unknown { limit: PROPOSE_TIMEOUT }),
         };
         match written {
             Ok(written) => {
@@ -396,61 +421,61 @@ impl<S: StateMachine> Replicated<S> {
                 Err(ProposeError::NotLeader { leader: forward.leader_id })
             }
             Err(RaftError::APIError(error)) => Err(ProposeError::Failed { cause: error.to_string() }),
-            Err(RaftError::Fatal(fatal)) => Err(self.ended(&fatal)),
+            Err(RaftError::Fatal(fatal)) => Err(self.fatal_error(&fatal)),
         }
     }
 
     /// Everything that was acknowledged anywhere before this call is applied here, when it returns the index up to which
     /// that is. Members that do not lead ask the one that does.
     pub async fn read_index(&self) -> Result<u64, ProposeError> {
-        let Shared { node, raft, links, answers, .. } = &*self.shared;
-        let read = match self.leadership().now().node.filter(|leader| leader != node) {
-            Some(leader) => reads::ask(raft, &links.to(leader)).await,
-            None => answers.rounds.index(raft).await,
+        let RaftGroupShared { node, raft, links, answers, .. } = &*self.shared;
+        let read = match self.leadership().current().node.filter(|leader| leader != node) {
+            Some(leader) => read_index::request_read_index(raft, &links.to(leader)).await,
+            None => answers.rounds.confirm_read_index(raft).await,
         };
-        read.map_err(|why| self.not_read(why))
+        read.map_err(|why| self.read_index_error(why))
     }
 
     /// As [`read_index`](Self::read_index), if this member leads: what it has beside the log is what there is.
-    pub async fn lead_index(&self) -> Result<u64, ProposeError> {
-        let Shared { raft, answers, .. } = &*self.shared;
-        answers.rounds.index(raft).await.map_err(|why| self.not_read(why))
+    pub async fn leader_read_index(&self) -> Result<u64, ProposeError> {
+        let RaftGroupShared { raft, answers, .. } = &*self.shared;
+        answers.rounds.confirm_read_index(raft).await.map_err(|why| self.read_index_error(why))
     }
 
-    fn not_read(&self, why: ReadFailed) -> ProposeError {
+    fn read_index_error(&self, why: ReadIndexError) -> ProposeError {
         match why {
-            ReadFailed::NotLeader(leader) => ProposeError::NotLeader { leader },
-            ReadFailed::NoQuorum => ProposeError::NoQuorum,
-            ReadFailed::Fatal(fatal) => self.ended(&fatal),
+            ReadIndexError::NotLeader(leader) => ProposeError::NotLeader { leader },
+            ReadIndexError::NoQuorum => ProposeError::NoQuorum,
+            ReadIndexError::Fatal(fatal) => self.fatal_error(&fatal),
         }
     }
 
-    fn ended(&self, fatal: &Fatal<u64>) -> ProposeError {
+    fn fatal_error(&self, fatal: &Fatal<u64>) -> ProposeError {
         // Raft says what it was doing; the log knows why that failed.
-        if let Some(cause) = self.shared.log.failed() {
+        if let Some(cause) = self.shared.log.failure() {
             return ProposeError::Failed { cause: cause.to_string() };
         }
         match fatal {
             Fatal::Stopped => ProposeError::ShuttingDown,
-            fatal => ProposeError::Failed { cause: self.cause(fatal) },
+            fatal => ProposeError::Failed { cause: self.failure_cause(fatal) },
         }
     }
 
     /// Looks at the machine. Waits while an entry is applied, so on an I/O thread only for short looks at machines
     /// that apply fast.
-    pub fn with<R>(&self, look: impl FnOnce(&S) -> R) -> R {
-        self.shared.machine.with(look)
+    pub fn with_state_machine<R>(&self, look: impl FnOnce(&S) -> R) -> R {
+        self.shared.machine.with_state_machine(look)
     }
 
     /// What was proposed at an index, as the log holds it; none where that was nothing, or is purged. Reads from the
     /// disk, so it is for compute threads.
-    pub fn read(&self, index: u64) -> Result<Option<Bytes>, ReadError> {
-        self.shared.store.proposal(index)
+    pub fn read_proposal(&self, index: u64) -> Result<Option<Bytes>, LogReadError> {
+        self.shared.store.read_proposal(index)
     }
 
     /// The last entry that was applied here.
-    pub fn applied(&self) -> Option<u64> {
-        self.shared.machine.applied()
+    pub fn applied_index(&self) -> Option<u64> {
+        self.shared.machine.applied_index()
     }
 
     /// Takes a snapshot where the machine is willing to be cut, and purges the log up to `upto` of what it holds.
@@ -458,29 +483,29 @@ impl<S: StateMachine> Replicated<S> {
     pub async fn compact(&self, upto: u64) -> Result<Option<u64>, ProposeError> {
         let fail = |error: &dyn fmt::Display| ProposeError::Failed { cause: error.to_string() };
         let raft = &self.shared.raft;
-        let mut built = self.shared.machine.built();
-        let mut prepared = self.shared.machine.prepare().await;
+        let mut built = self.shared.machine.subscribe_built();
+        let mut prepared = self.shared.machine.prepare_snapshot().await;
         while prepared.is_err() && self.shared.log.release_spare() {
-            prepared = self.shared.machine.prepare().await;
+            prepared = self.shared.machine.prepare_snapshot().await;
         }
         let prepared = prepared.map_err(|error| fail(&error))?;
         let Some(label) = prepared else { return Ok(None) };
         let known = raft.data_metrics().borrow().snapshot.is_some_and(|known| known.index >= label);
         if !known {
-            self.build(&mut built).await?;
+            self.build_snapshot(&mut built).await?;
         }
-        raft.trigger().purge_log(upto.min(label)).await.map_err(|fatal| self.ended(&fatal))?;
+        raft.trigger().purge_log(upto.min(label)).await.map_err(|fatal| self.fatal_error(&fatal))?;
         Ok(Some(label))
     }
 
     /// Has raft build a snapshot of what was prepared.
-    async fn build(&self, built: &mut watch::Receiver<u64>) -> Result<(), ProposeError> {
+    async fn build_snapshot(&self, built: &mut watch::Receiver<u64>) -> Result<(), ProposeError> {
         let raft = &self.shared.raft;
         let mut server = raft.data_metrics();
         loop {
             built.borrow_and_update();
             // Raft passes over it while it builds another one, or has not yet heard that one is built.
-            raft.trigger().snapshot().await.map_err(|fatal| self.ended(&fatal))?;
+            raft.trigger().snapshot().await.map_err(|fatal| self.fatal_error(&fatal))?;
             tokio::select! {
                 biased;
                 told = built.changed() => {
@@ -488,43 +513,43 @@ impl<S: StateMachine> Replicated<S> {
                 }
                 // The sender goes with raft.
                 () = async { while server.changed().await.is_ok() {} } => return Err(ProposeError::ShuttingDown),
-                () = lead::sleep(AGAIN) => {}
+                () = leadership::sleep(SNAPSHOT_RETRY_INTERVAL) => {}
             }
         }
     }
 
     /// Answers another member's message.
-    pub async fn answer(&self, request: Bytes) -> Bytes {
-        self.shared.answers.answer(&request).await
+    pub async fn handle_request(&self, request: Bytes) -> Bytes {
+        self.shared.answers.handle_request(&request).await
     }
 
     /// (first, how many): entries that this node has lost and that are not purged; answers over them are partial.
-    pub fn lost(&self) -> Vec<(u64, u64)> {
-        self.shared.log.held(self.shared.group).lost
+    pub fn lost_entries(&self) -> Vec<(u64, u64)> {
+        self.shared.log.group_state(self.shared.group).lost
     }
 
     /// Something of this group was lost, now or earlier, perhaps unknown what.
-    pub fn hurt(&self) -> bool {
-        self.shared.log.held(self.shared.group).hurt
+    pub fn is_damaged(&self) -> bool {
+        self.shared.log.group_state(self.shared.group).hurt
     }
 
     /// The snapshot was damaged at this start: what the machine knew of entries up to this one is gone.
-    pub fn forgot(&self) -> Option<u64> {
-        self.shared.machine.forgot()
+    pub fn lost_snapshot_index(&self) -> Option<u64> {
+        self.shared.machine.lost_snapshot_index()
     }
 
     /// Why this member takes nothing more until a restart, if it has failed.
-    pub fn failed(&self) -> Option<String> {
-        let cause = self.shared.log.failed().map(|cause| cause.to_string());
+    pub fn failure(&self) -> Option<String> {
+        let cause = self.shared.log.failure().map(|cause| cause.to_string());
         cause.or_else(|| match &self.shared.raft.metrics().borrow().running_state {
             Ok(()) | Err(Fatal::Stopped) => None,
-            Err(fatal) => Some(self.cause(fatal)),
+            Err(fatal) => Some(self.failure_cause(fatal)),
         })
     }
 
     /// What ended the group: the machine says it in fewer words than raft.
-    fn cause(&self, fatal: &Fatal<u64>) -> String {
-        self.with(S::halted).unwrap_or_else(|| fatal.to_string())
+    fn failure_cause(&self, fatal: &Fatal<u64>) -> String {
+        self.with_state_machine(S::apply_failure).unwrap_or_else(|| fatal.to_string())
     }
 
     /// Ends this member. What was acknowledged is kept.
@@ -532,7 +557,7 @@ impl<S: StateMachine> Replicated<S> {
         if let Err(error) = self.shared.raft.shutdown().await {
             tracing::error!(group = self.shared.group, %error, "raft ended badly");
         }
-        if let Err(error) = self.shared.store.note().await {
+        if let Err(error) = self.shared.store.persist_committed().await {
             tracing::warn!(group = self.shared.group, %error, "how far was committed was not noted");
         }
     }

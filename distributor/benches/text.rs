@@ -10,10 +10,10 @@ use std::fmt::Write;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use athanor_chassis::Limits;
-use athanor_distributor::profiles;
-use athanor_profile::generate::Reference;
-use athanor_profile::pprof::{self, Decoded, Decoder, decode, encode};
+use athanor_chassis::TenantLimits;
+use athanor_distributor::convert_profiles;
+use athanor_profile::generate::ReferenceDataset;
+use athanor_profile::pprof::{self, DecodedProfile, PprofDecoder, decode, encode};
 use athanor_profile::{Dictionary, ValueType, folded};
 use bytes::Bytes;
 
@@ -25,17 +25,17 @@ const REPEATS: usize = 8;
 /// The stacks of R, without what text does not say. `repeats`: so often each line is there.
 fn bodies(repeats: usize) -> Vec<Bytes> {
     let body = |raw: Vec<u8>| {
-        let (profile, _) = decode(&raw, &pprof::Limits::default()).unwrap();
+        let (profile, _) = decode(&raw, &pprof::DecodeLimits::default()).unwrap();
         let mut text = String::new();
         for _ in 0..repeats {
             for (stack, _, values) in profile.samples.rows(profile.header.types.len()) {
-                let frames = profile.dictionary.frames(stack).join(";");
+                let frames = profile.dictionary.frame_names(stack).join(";");
                 writeln!(text, "{frames} {}", values[0].unsigned_abs() % 1_000 + 1).unwrap();
             }
         }
         Bytes::from(text)
     };
-    Reference::new(Reference::SEED).profiles(PROFILES).map(body).collect()
+    ReferenceDataset::new(ReferenceDataset::PUBLISHED_SEED).profiles(PROFILES).map(body).collect()
 }
 
 fn floor(bodies: &[Bytes]) {
@@ -45,27 +45,27 @@ fn floor(bodies: &[Bytes]) {
 }
 
 fn text(bodies: &[Bytes]) -> Vec<Bytes> {
-    let made = |body| profiles("name=app", None, body, &Limits::default()).unwrap();
+    let made = |body| convert_profiles("name=app", None, body, &TenantLimits::default()).unwrap();
     bodies.iter().flat_map(made).collect()
 }
 
 #[derive(Default)]
 struct Shard {
-    decoder: Decoder,
+    decoder: PprofDecoder,
     dictionary: Dictionary,
-    decoded: Decoded,
+    decoded: DecodedProfile,
 }
 
 fn shard(made: &[Bytes], Shard { decoder, dictionary, decoded }: &mut Shard) {
     for pprof in made {
-        decoder.decode(pprof, &pprof::Limits::default(), dictionary, decoded).unwrap();
+        decoder.decode(pprof, &pprof::DecodeLimits::default(), dictionary, decoded).unwrap();
         black_box(decoded.content.finish(&decoded.header));
     }
 }
 
 fn through_dictionaries(bodies: &[Bytes]) {
     for body in bodies {
-        let read = folded::parse(body, ValueType::new("cpu", "nanoseconds"), &pprof::Limits::default());
+        let read = folded::parse(body, ValueType::new("cpu", "nanoseconds"), &pprof::DecodeLimits::default());
         black_box(encode(&read.unwrap()));
     }
 }

@@ -9,27 +9,27 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use athanor_chassis::tenant_shares::TenantShares;
-use athanor_chassis::{Clock, Code, Limits, Random, Status, TenantId};
+use athanor_chassis::{Clock, ErrorCode, Random, Status, TenantId, TenantLimits};
 
 /// How long to stay away when too much is under way.
-const BUSY: Duration = Duration::from_secs(2);
+const OVERLOAD_RETRY_AFTER: Duration = Duration::from_secs(2);
 /// The most tenants whose rates are remembered. Past that, those who have not sent for a while are forgotten:
 /// their buckets are full, which is how new ones begin.
-const TENANTS: usize = 100_000;
+const MAX_RATE_BUCKETS: usize = 100_000;
 
 /// The counters.
-pub(crate) struct Admission {
+pub(crate) struct RequestAdmission {
     under_way: Arc<AtomicU64>,
     limit: u64,
     shares: Arc<TenantShares>,
-    buckets: Mutex<BTreeMap<TenantId, Bucket>>,
+    buckets: Mutex<BTreeMap<TenantId, TokenBucket>>,
     clock: Clock,
     random: Random,
 }
 
 /// Bytes under way; they leave when this is dropped.
 #[must_use = "dropping it is leaving"]
-pub(crate) struct Admitted {
+pub(crate) struct AdmissionGuard {
     under_way: Arc<AtomicU64>,
     bytes: u64,
     shares: Arc<TenantShares>,
@@ -40,7 +40,7 @@ pub(crate) struct Admitted {
 
 /// A token bucket: tokens are bytes.
 #[derive(Clone, Copy)]
-struct Bucket {
+struct TokenBucket {
     tokens: f64,
     /// Monotonic time of `tokens`.
     at: Duration,
@@ -48,40 +48,52 @@ struct Bucket {
 
 /// Limit of one tenant, in bytes.
 #[derive(Clone, Copy)]
-struct Rate {
+struct TenantRateLimit {
     per_second: f64,
     burst: f64,
 }
 
-impl Admission {
+impl RequestAdmission {
     pub(crate) fn new(limit: u64, clock: Clock, random: Random) -> Self {
         let shares = Arc::new(TenantShares::new(limit));
-        Admission { under_way: Arc::default(), limit, shares, buckets: Mutex::default(), clock, random }
+        RequestAdmission {
+            under_way: Arc::default(),
+            limit,
+            shares,
+            buckets: Mutex::default(),
+            clock,
+            random,
+        }
     }
 
-    pub(crate) fn admit(&self, tenant: &TenantId, bytes: u64, limits: &Limits) -> Result<Admitted, Status> {
-        let admitted = self.enter(tenant, bytes)?;
-        if let Some(rate) = Rate::of(limits) {
-            self.take(tenant, bytes, rate)?;
+    pub(crate) fn admit(
+        &self,
+        tenant: &TenantId,
+        bytes: u64,
+        limits: &TenantLimits,
+    ) -> Result<AdmissionGuard, Status> {
+        let admitted = self.reserve_in_flight(tenant, bytes)?;
+        if let Some(rate) = TenantRateLimit::from_limits(limits) {
+            self.take_tokens(tenant, bytes, rate)?;
         }
         Ok(admitted)
     }
 
-    fn enter(&self, tenant: &TenantId, bytes: u64) -> Result<Admitted, Status> {
-        let mut admitted = Admitted {
+    fn reserve_in_flight(&self, tenant: &TenantId, bytes: u64) -> Result<AdmissionGuard, Status> {
+        let mut admitted = AdmissionGuard {
             under_way: Arc::clone(&self.under_way),
             bytes: 0,
             shares: Arc::clone(&self.shares),
             tenant: tenant.clone(),
             shared_bytes: 0,
         };
-        self.widen(&mut admitted, bytes)?;
+        self.reserve_more(&mut admitted, bytes)?;
         Ok(admitted)
     }
 
     /// Takes room for more bytes. One request is always let in, however large: it is within its tenant's limit.
-    pub(crate) fn widen(&self, admitted: &mut Admitted, bytes: u64) -> Result<(), Status> {
-        self.take_share(admitted, bytes)?;
+    pub(crate) fn reserve_more(&self, admitted: &mut AdmissionGuard, bytes: u64) -> Result<(), Status> {
+        self.reserve_tenant_share(admitted, bytes)?;
         let before = self.under_way.fetch_add(bytes, Ordering::Relaxed);
         let own = admitted.bytes;
         admitted.bytes = own.saturating_add(bytes);
@@ -90,8 +102,8 @@ impl Admission {
                 "requests under way hold {before} bytes, the limit is {} (distributor.in_flight_bytes); try again",
                 self.limit
             );
-            let status = Status::new(Code::Exhausted, message).because("too_much_under_way");
-            return Err(status.after(self.random.jitter(BUSY)));
+            let status = Status::new(ErrorCode::Exhausted, message).with_reason("too_much_under_way");
+            return Err(status.with_retry_after(self.random.jitter(OVERLOAD_RETRY_AFTER)));
         }
         Ok(())
     }
@@ -101,111 +113,111 @@ impl Admission {
         &self,
         tenant: &TenantId,
         length: Option<u64>,
-        limits: &Limits,
+        limits: &TenantLimits,
     ) -> Result<(), Status> {
-        let Some(rate) = Rate::of(limits) else { return Ok(()) };
+        let Some(rate) = TenantRateLimit::from_limits(limits) else { return Ok(()) };
         let now = self.clock.monotonic();
         let buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(bucket) = buckets.get(tenant) else { return Ok(()) };
-        let tokens = bucket.refilled(now, rate).tokens;
+        let tokens = bucket.refill(now, rate).tokens;
         // A request of unknown length has a byte at least.
-        if tokens >= rate.needed(length.unwrap_or(1)) {
+        if tokens >= rate.tokens_needed(length.unwrap_or(1)) {
             return Ok(());
         }
-        Err(self.over_rate(length, tokens, rate))
+        Err(self.rate_limit_status(length, tokens, rate))
     }
 
     /// Charges bytes that came of a request that was admitted.
-    pub(crate) fn charge(&self, tenant: &TenantId, bytes: u64, limits: &Limits) {
-        let Some(rate) = Rate::of(limits) else { return };
+    pub(crate) fn charge(&self, tenant: &TenantId, bytes: u64, limits: &TenantLimits) {
+        let Some(rate) = TenantRateLimit::from_limits(limits) else { return };
         let now = self.clock.monotonic();
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         // A tenant without a bucket was forgotten meanwhile, as its bucket was full.
         if let Some(bucket) = buckets.get_mut(tenant) {
-            *bucket = bucket.refilled(now, rate);
+            *bucket = bucket.refill(now, rate);
             bucket.tokens -= bytes as f64;
         }
     }
 
     /// Counts bytes for the tenant. One request of a tenant is always let in, as one of all is.
-    fn take_share(&self, admitted: &mut Admitted, bytes: u64) -> Result<(), Status> {
+    fn reserve_tenant_share(&self, admitted: &mut AdmissionGuard, bytes: u64) -> Result<(), Status> {
         let tenant = std::slice::from_ref(&admitted.tenant);
-        if let Err(exceeded) = self.shares.take(tenant, bytes) {
+        if let Err(exceeded) = self.shares.reserve(tenant, bytes) {
             if exceeded.held > admitted.shared_bytes {
                 let message = format!(
                     "requests under way of tenant {} hold {} bytes and this one needs {bytes} more, the limit of one tenant \
                      among others is {}, half of distributor.in_flight_bytes; try again",
                     exceeded.tenant, exceeded.held, exceeded.share
                 );
-                let status = Status::new(Code::Exhausted, message).because("too_much_under_way");
-                return Err(status.after(self.random.jitter(BUSY)));
+                let status = Status::new(ErrorCode::Exhausted, message).with_reason("too_much_under_way");
+                return Err(status.with_retry_after(self.random.jitter(OVERLOAD_RETRY_AFTER)));
             }
-            self.shares.force(tenant, bytes);
+            self.shares.reserve_unchecked(tenant, bytes);
         }
         admitted.shared_bytes = admitted.shared_bytes.saturating_add(bytes);
         Ok(())
     }
 
     /// Takes tokens. A request over the burst size passes when the bucket is full and leaves a debt.
-    fn take(&self, tenant: &TenantId, bytes: u64, rate: Rate) -> Result<(), Status> {
+    fn take_tokens(&self, tenant: &TenantId, bytes: u64, rate: TenantRateLimit) -> Result<(), Status> {
         let now = self.clock.monotonic();
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
-        if buckets.len() >= TENANTS && !buckets.contains_key(tenant) {
+        if buckets.len() >= MAX_RATE_BUCKETS && !buckets.contains_key(tenant) {
             // One second refills what `ingestion_burst_size` leaves out; a minute is long for any burst.
             buckets.retain(|_, bucket| now.saturating_sub(bucket.at) < Duration::from_secs(60));
         }
-        if buckets.len() >= TENANTS && !buckets.contains_key(tenant) {
-            let message = format!("rates of {TENANTS} tenants are being counted; try again");
-            let status = Status::new(Code::Exhausted, message).because("rate_limited");
-            return Err(status.after(self.random.jitter(BUSY)));
+        if buckets.len() >= MAX_RATE_BUCKETS && !buckets.contains_key(tenant) {
+            let message = format!("rates of {MAX_RATE_BUCKETS} tenants are being counted; try again");
+            let status = Status::new(ErrorCode::Exhausted, message).with_reason("rate_limited");
+            return Err(status.with_retry_after(self.random.jitter(OVERLOAD_RETRY_AFTER)));
         }
-        let bucket = buckets.entry(tenant.clone()).or_insert(Bucket { tokens: rate.burst, at: now });
-        *bucket = bucket.refilled(now, rate);
-        if bucket.tokens >= rate.needed(bytes) {
+        let bucket = buckets.entry(tenant.clone()).or_insert(TokenBucket { tokens: rate.burst, at: now });
+        *bucket = bucket.refill(now, rate);
+        if bucket.tokens >= rate.tokens_needed(bytes) {
             bucket.tokens -= bytes as f64;
             return Ok(());
         }
-        Err(self.over_rate(Some(bytes), bucket.tokens, rate))
+        Err(self.rate_limit_status(Some(bytes), bucket.tokens, rate))
     }
 
-    fn over_rate(&self, length: Option<u64>, tokens: f64, rate: Rate) -> Status {
-        let needed = rate.needed(length.unwrap_or(1));
-        let Rate { per_second, burst } = rate;
+    fn rate_limit_status(&self, length: Option<u64>, tokens: f64, rate: TenantRateLimit) -> Status {
+        let needed = rate.tokens_needed(length.unwrap_or(1));
+        let TenantRateLimit { per_second, burst } = rate;
         let wait = Duration::from_secs_f64(((needed - tokens) / per_second.max(1.0)).clamp(0.001, 3600.0));
         let size = length.map_or_else(|| "unknown length".to_owned(), |bytes| format!("{bytes} bytes"));
         let message = format!(
             "request of {size}, {:.0} are left of the {burst} that may come at once (limits.ingestion_burst_size), and {per_second} come in a second (limits.ingestion_rate), decompressed: send it again as late as the answer says, profile less often, or raise them",
             tokens.max(0.0),
         );
-        let status = Status::new(Code::Exhausted, message).because("rate_limited");
-        status.after(wait + self.random.jitter(Duration::from_secs(1)))
+        let status = Status::new(ErrorCode::Exhausted, message).with_reason("rate_limited");
+        status.with_retry_after(wait + self.random.jitter(Duration::from_secs(1)))
     }
 }
 
-impl Rate {
-    fn of(limits: &Limits) -> Option<Self> {
+impl TenantRateLimit {
+    fn from_limits(limits: &TenantLimits) -> Option<Self> {
         let rate = limits.ingestion_rate?;
         let burst = limits.ingestion_burst_size.unwrap_or(rate);
         Some(Self { per_second: rate.get() as f64, burst: burst.get() as f64 })
     }
 
     /// Returns the tokens that a request of so many bytes waits for.
-    fn needed(self, bytes: u64) -> f64 {
+    fn tokens_needed(self, bytes: u64) -> f64 {
         (bytes as f64).min(self.burst)
     }
 }
 
-impl Bucket {
-    fn refilled(self, now: Duration, rate: Rate) -> Self {
+impl TokenBucket {
+    fn refill(self, now: Duration, rate: TenantRateLimit) -> Self {
         let came = now.saturating_sub(self.at).as_secs_f64() * rate.per_second;
         Self { tokens: (self.tokens + came).min(rate.burst), at: now }
     }
 }
 
-impl Drop for Admitted {
+impl Drop for AdmissionGuard {
     fn drop(&mut self) {
         self.under_way.fetch_sub(self.bytes, Ordering::Relaxed);
-        self.shares.give(std::slice::from_ref(&self.tenant), self.shared_bytes);
+        self.shares.release(std::slice::from_ref(&self.tenant), self.shared_bytes);
     }
 }
 
@@ -215,20 +227,20 @@ mod tests {
 
     use super::*;
 
-    fn admission(limit: u64) -> (Admission, athanor_chassis::clock::ManualClock) {
-        let (clock, hand) = Clock::manual(Timestamp::EPOCH);
-        (Admission::new(limit, clock, Random::seeded(1)), hand)
+    fn admission(limit: u64) -> (RequestAdmission, athanor_chassis::clock::ManualClock) {
+        let (clock, hand) = Clock::manual(Timestamp::UNIX_EPOCH);
+        (RequestAdmission::new(limit, clock, Random::from_seed(1)), hand)
     }
 
     #[test]
     fn so_many_bytes_are_under_way_and_no_more() {
         let (admission, _) = admission(100);
-        let limits = Limits::default();
+        let limits = TenantLimits::default();
         let tenant = TenantId::anonymous();
         let first = admission.admit(&tenant, 60, &limits).ok().unwrap();
         let refused = admission.admit(&tenant, 41, &limits).err().unwrap();
-        assert_eq!(refused.code, Code::Exhausted);
-        assert!(refused.retry_after.unwrap() >= BUSY / 2);
+        assert_eq!(refused.code, ErrorCode::Exhausted);
+        assert!(refused.retry_after.unwrap() >= OVERLOAD_RETRY_AFTER / 2);
         assert_eq!(
             refused.message,
             "requests under way hold 60 bytes, the limit is 100 (distributor.in_flight_bytes); try again"
@@ -236,7 +248,7 @@ mod tests {
         drop(admission.admit(&tenant, 40, &limits).ok().unwrap());
         drop(first);
         let mut single = admission.admit(&tenant, 1000, &limits).ok().unwrap();
-        assert!(admission.widen(&mut single, 1000).is_ok(), "and so it does with what comes of it");
+        assert!(admission.reserve_more(&mut single, 1000).is_ok(), "and so it does with what comes of it");
         drop(single);
         assert_eq!(admission.under_way.load(Ordering::Relaxed), 0);
     }
@@ -244,11 +256,12 @@ mod tests {
     #[test]
     fn what_comes_of_a_request_takes_room_too() {
         let (admission, _) = admission(100);
-        let admit = |bytes| admission.admit(&TenantId::anonymous(), bytes, &Limits::default()).ok().unwrap();
+        let admit =
+            |bytes| admission.admit(&TenantId::anonymous(), bytes, &TenantLimits::default()).ok().unwrap();
         let (mut first, mut second) = (admit(10), admit(10));
-        admission.widen(&mut first, 80).unwrap();
-        let refused = admission.widen(&mut second, 1).unwrap_err();
-        assert_eq!((refused.code, refused.retry_after.is_some()), (Code::Exhausted, true));
+        admission.reserve_more(&mut first, 80).unwrap();
+        let refused = admission.reserve_more(&mut second, 1).unwrap_err();
+        assert_eq!((refused.code, refused.retry_after.is_some()), (ErrorCode::Exhausted, true));
         drop(second);
         assert_eq!(admission.under_way.load(Ordering::Relaxed), 90);
         drop(first);
@@ -259,13 +272,13 @@ mod tests {
     fn tenant_leaves_half_of_the_bytes_to_others() {
         let (admission, _) = admission(100);
         let admit =
-            |tenant: &str, bytes| admission.admit(&tenant.parse().unwrap(), bytes, &Limits::default());
+            |tenant: &str, bytes| admission.admit(&tenant.parse().unwrap(), bytes, &TenantLimits::default());
         let alone = admit("heavy", 90).ok().unwrap();
         let other = admit("light", 10).ok().unwrap();
         drop((alone, other));
         let half = admit("heavy", 50).ok().unwrap();
         let refused = admit("heavy", 1).err().unwrap();
-        assert_eq!(refused.code, Code::Exhausted);
+        assert_eq!(refused.code, ErrorCode::Exhausted);
         assert!(
             refused.message.contains("tenant heavy hold 50 bytes") && refused.message.contains("is 50,"),
             "{refused}"
@@ -280,7 +293,8 @@ mod tests {
         let (admission, hand) = admission(1 << 40);
         let rate = Some(ByteSize::bytes(100));
         let burst = Some(ByteSize::bytes(200));
-        let limits = Limits { ingestion_rate: rate, ingestion_burst_size: burst, ..Limits::default() };
+        let limits =
+            TenantLimits { ingestion_rate: rate, ingestion_burst_size: burst, ..TenantLimits::default() };
         let ask = |bytes| admission.admit(&TenantId::anonymous(), bytes, &limits).map(drop);
         ask(150).unwrap();
         let refused = ask(100).unwrap_err();
@@ -306,7 +320,7 @@ mod tests {
     fn decompressed_bytes_are_charged_and_a_debt_refuses_before_the_body() {
         let (admission, hand) = admission(1 << 40);
         let rate = Some(ByteSize::bytes(100));
-        let limits = Limits { ingestion_rate: rate, ..Limits::default() };
+        let limits = TenantLimits { ingestion_rate: rate, ..TenantLimits::default() };
         let tenant = TenantId::anonymous();
         let check = |length| admission.check_rate(&tenant, length, &limits);
         assert_eq!(check(Some(1_000_000)), Ok(()), "a full bucket lets any request pass");

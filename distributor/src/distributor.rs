@@ -3,18 +3,20 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use athanor_chassis::{ByteSize, Clock, Code, Compute, Limits, Overrides, Random, Status, TenantId};
-use athanor_profile::normalise::LabelLimits;
-use athanor_profile::upload::{Dropped, Upload};
+use athanor_chassis::{
+    ByteSize, Clock, ComputePool, ErrorCode, LimitOverrides, Random, Status, TenantId, TenantLimits,
+};
+use athanor_profile::normalize::LabelLimits;
+use athanor_profile::upload::{DroppedCounts, ProfileUpload};
 use serde::{Deserialize, Serialize};
 
-use crate::admission::{Admission, Admitted};
-use crate::counts::Counts;
+use crate::admission::{AdmissionGuard, RequestAdmission};
+use crate::stats::DistributorStats;
 
 /// Settings of a distributor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Config {
+pub struct DistributorConfig {
     /// How many bytes all requests that are under way may hold together, as sent and in the profiles that come of them.
     /// Those of one tenant among others hold at most half of it. Example: `512MiB`.
     pub in_flight_bytes: ByteSize,
@@ -22,51 +24,55 @@ pub struct Config {
     pub max_profiles_per_request: u32,
 }
 
-impl Default for Config {
+impl Default for DistributorConfig {
     fn default() -> Self {
-        Config { in_flight_bytes: ByteSize::mib(512), max_profiles_per_request: 10_000 }
+        DistributorConfig { in_flight_bytes: ByteSize::mib(512), max_profiles_per_request: 10_000 }
     }
 }
 
 /// What a distributor is given.
 #[derive(Clone)]
-pub struct Deps {
+pub struct DistributorDeps {
     /// The limits of each tenant.
-    pub overrides: Overrides,
+    pub overrides: LimitOverrides,
     /// For `from=now-1h` and for rates.
     pub clock: Clock,
     /// Spreads those who are asked to come back.
     pub random: Random,
     /// Where profiles are inflated and converted.
-    pub compute: Compute,
+    pub compute: ComputePool,
     /// Where profiles are stored.
-    pub shards: Arc<dyn Shards>,
+    pub shards: Arc<dyn ShardWriter>,
 }
 
 /// The shards that store profiles.
 #[async_trait]
-pub trait Shards: Send + Sync {
+pub trait ShardWriter: Send + Sync {
     /// Stores each profile or says why not, in the order given. `Ok` means that it is durable. A profile that is
-    /// malformed or over a limit is [`Code::Invalid`]; a code that is retryable asks the client to repeat.
-    async fn append(&self, tenant: &TenantId, uploads: Vec<Upload>) -> Vec<Result<Stored, Status>>;
+    /// malformed or over a limit is [`ErrorCode::Invalid`]; a code that is retryable asks the client to repeat.
+    async fn append(
+        &self,
+        tenant: &TenantId,
+        uploads: Vec<ProfileUpload>,
+    ) -> Vec<Result<StoredProfile, Status>>;
 }
 
 /// What became of a profile that was accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stored {
+pub struct StoredProfile {
     /// Whether it is new.
-    pub outcome: Outcome,
+    pub outcome: ProfileOutcome,
     /// Uncompressed bytes.
     pub raw_bytes: u64,
     /// Samples in it, those included that were left out.
     pub samples: u64,
     /// What was left out of it.
-    pub dropped: Dropped,
+    pub dropped: DroppedCounts,
 }
 
 /// Whether a profile was new.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ProfileOutcome {
     /// Stored.
     New,
     /// It was stored before; nothing was added.
@@ -77,7 +83,7 @@ pub enum Outcome {
 
 /// What became of a request that succeeded as a whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Receipt {
+pub struct PushSummary {
     /// Profiles that were new.
     pub new: usize,
     /// Profiles that were stored before.
@@ -85,25 +91,25 @@ pub struct Receipt {
     /// Profiles with nothing in them to store.
     pub empty: usize,
     /// What was left out of all of them.
-    pub dropped: Dropped,
+    pub dropped: DroppedCounts,
 }
 
 /// The door for profiles. Cheap to clone.
 #[derive(Clone)]
 pub struct Distributor {
-    pub(crate) config: Config,
-    pub(crate) deps: Deps,
-    admission: Arc<Admission>,
-    pub(crate) counts: Arc<Counts>,
+    pub(crate) config: DistributorConfig,
+    pub(crate) deps: DistributorDeps,
+    admission: Arc<RequestAdmission>,
+    pub(crate) counts: Arc<DistributorStats>,
 }
 
-impl Stored {
+impl StoredProfile {
     /// Of a body with nothing in it.
-    pub(crate) const NOTHING: Self = Stored {
-        outcome: Outcome::Empty,
+    pub(crate) const EMPTY_BODY: Self = StoredProfile {
+        outcome: ProfileOutcome::Empty,
         raw_bytes: 0,
         samples: 0,
-        dropped: Dropped {
+        dropped: DroppedCounts {
             samples: 0,
             negative: 0,
             lines: 0,
@@ -117,7 +123,7 @@ impl Stored {
     };
 
     /// The same, of a profile that lost so many samples on its way to the shard, since they have no stack.
-    pub(crate) fn without(mut self, without_stack: u64) -> Self {
+    pub(crate) fn with_dropped_samples(mut self, without_stack: u64) -> Self {
         self.samples += without_stack;
         self.dropped.without_stack += without_stack;
         self
@@ -126,13 +132,13 @@ impl Stored {
 
 // === impl Receipt ===
 
-impl Receipt {
+impl PushSummary {
     /// Counts one more profile.
-    pub(crate) fn count(&mut self, stored: Stored) {
+    pub(crate) fn add_profile(&mut self, stored: StoredProfile) {
         match stored.outcome {
-            Outcome::New => self.new += 1,
-            Outcome::Repeat => self.repeats += 1,
-            Outcome::Empty => self.empty += 1,
+            ProfileOutcome::New => self.new += 1,
+            ProfileOutcome::Repeat => self.repeats += 1,
+            ProfileOutcome::Empty => self.empty += 1,
         }
         self.dropped += stored.dropped;
     }
@@ -142,30 +148,35 @@ impl Receipt {
 
 impl Distributor {
     /// A distributor with nothing under way.
-    pub fn new(config: Config, deps: Deps) -> Self {
+    pub fn new(config: DistributorConfig, deps: DistributorDeps) -> Self {
         let limit = config.in_flight_bytes.get();
-        let admission = Admission::new(limit, deps.clock.clone(), deps.random.split());
+        let admission = RequestAdmission::new(limit, deps.clock.clone(), deps.random.split());
         Distributor { config, deps, admission: Arc::new(admission), counts: Arc::default() }
     }
 
     /// What came through this door and what became of it.
-    pub fn counts(&self) -> &Counts {
+    pub fn stats(&self) -> &DistributorStats {
         &self.counts
     }
 
     /// The largest body of a request of this tenant. Whoever reads bodies stops there.
     pub fn body_limit(&self, tenant: &TenantId) -> ByteSize {
-        self.deps.overrides.of(tenant).ingestion_body_limit
+        self.deps.overrides.for_tenant(tenant).ingestion_body_limit
     }
 
     /// Lets a request of so many bytes in, or says when to come back.
-    pub(crate) fn admit(&self, tenant: &TenantId, bytes: usize, limits: &Limits) -> Result<Admitted, Status> {
+    pub(crate) fn admit(
+        &self,
+        tenant: &TenantId,
+        bytes: usize,
+        limits: &TenantLimits,
+    ) -> Result<AdmissionGuard, Status> {
         let limit = limits.ingestion_body_limit;
         if bytes > limit.as_usize() {
             let message = format!(
                 "request has {bytes} bytes, ingestion_body_limit is {limit}; send fewer profiles at once"
             );
-            return Err(Status::new(Code::TooLarge, message).because("body_size_limit_exceeded"));
+            return Err(Status::new(ErrorCode::TooLarge, message).with_reason("body_size_limit_exceeded"));
         }
         self.admission.admit(tenant, bytes as u64, limits)
     }
@@ -173,7 +184,7 @@ impl Distributor {
     /// Refuses a request of a tenant whose rate limit leaves nothing, before its body is read. `length` is what the client
     /// announced.
     pub fn check_rate(&self, tenant: &TenantId, length: Option<u64>) -> Result<(), Status> {
-        let limits = self.deps.overrides.of(tenant);
+        let limits = self.deps.overrides.for_tenant(tenant);
         if length.is_some_and(|length| length > limits.ingestion_body_limit.get()) {
             // It is refused for its size, however late it is sent again.
             return Ok(());
@@ -185,43 +196,43 @@ impl Distributor {
     pub(crate) fn charge_decompressed<'a>(
         &self,
         tenant: &TenantId,
-        limits: &Limits,
+        limits: &TenantLimits,
         sent_bytes: usize,
-        stored: impl Iterator<Item = &'a Stored>,
+        stored: impl Iterator<Item = &'a StoredProfile>,
     ) {
         let decompressed: u64 = stored.map(|stored| stored.raw_bytes).sum();
         self.admission.charge(tenant, decompressed.saturating_sub(sent_bytes as u64), limits);
     }
 
     /// Takes room for what came of a request, until it is stored.
-    pub(crate) fn widen(&self, admitted: &mut Admitted, bytes: usize) -> Result<(), Status> {
-        self.admission.widen(admitted, bytes as u64)
+    pub(crate) fn reserve_more(&self, admitted: &mut AdmissionGuard, bytes: usize) -> Result<(), Status> {
+        self.admission.reserve_more(admitted, bytes as u64)
     }
 
-    /// As [`Shards::append`], with as many answers as uploads whatever the shards do. What a shard would say of its own of
+    /// As [`ShardWriter::append`], with as many answers as uploads whatever the shards do. What a shard would say of its own of
     /// an upload is said here, since another may be asked for it next.
     pub(crate) async fn append(
         &self,
         tenant: &TenantId,
-        mut uploads: Vec<Upload>,
-    ) -> Vec<Result<Stored, Status>> {
+        mut uploads: Vec<ProfileUpload>,
+    ) -> Vec<Result<StoredProfile, Status>> {
         let count = uploads.len();
         if count == 0 {
             return Vec::new();
         }
         let received = self.deps.clock.wall().nanos();
         for upload in &mut uploads {
-            (upload.drawn, upload.received_nanos) = (self.deps.random.id128(), received);
+            (upload.drawn, upload.received_nanos) = (self.deps.random.next_id(), received);
         }
         let mut answers = self.deps.shards.append(tenant, uploads).await;
-        answers.resize_with(count, || Err(Status::new(Code::Internal, "a shard gave no answer")));
+        answers.resize_with(count, || Err(Status::new(ErrorCode::Internal, "a shard gave no answer")));
         answers
     }
 }
 
 /// The bounds on labels among a tenant's limits. Where a tenant has rules of its own, a shard counts the labels that
 /// these leave.
-pub(crate) fn label_limits(limits: &Limits) -> LabelLimits {
+pub(crate) fn label_limits(limits: &TenantLimits) -> LabelLimits {
     let of_series = LabelLimits {
         name_length: limits.max_label_name_length as usize,
         value_length: limits.max_label_value_length as usize,
@@ -229,5 +240,5 @@ pub(crate) fn label_limits(limits: &Limits) -> LabelLimits {
         sessions: limits.max_sessions_per_series,
         sanitise: !limits.disable_label_sanitization,
     };
-    if limits.ingestion_relabeling_rules.is_empty() { of_series } else { of_series.before_rules() }
+    if limits.ingestion_relabeling_rules.is_empty() { of_series } else { of_series.widened_for_rules() }
 }

@@ -3,38 +3,38 @@
 //! The request's parameters say whose profile it is; the body is pprof, a form with pprof in it, text, or what other tools write.
 //! The statuses of refusals are those that SDKs know: 400 for parameters, 422 for a body that cannot be read.
 
+mod app_name;
 mod convert;
-mod form;
+mod folded_text;
 mod metric;
-mod name;
+mod multipart;
 mod request;
-mod text;
 mod time;
 
-use athanor_chassis::{Activity, Code, Limits, Status, TenantId, Timestamp};
-use athanor_profile::normalise::{DELTA, LabelLimits, Series, series};
-use athanor_profile::upload::Upload;
+use athanor_chassis::{CpuActivity, ErrorCode, Status, TenantId, TenantLimits, Timestamp};
+use athanor_profile::normalize::{DELTA_LABEL, LabelLimits, NormalizedLabels, normalize_labels};
+use athanor_profile::upload::ProfileUpload;
 use bytes::Bytes;
 
+pub use app_name::{AppName, AppNameError};
 pub(crate) use convert::{recording_bounds, recording_way_out};
-pub use form::{Form, FormRefused, Part};
-pub use metric::metric_of;
-pub use name::{AppName, NameRefused};
-pub use request::{Request, RequestRefused};
+pub use metric::default_metric_name;
+pub use multipart::{FormError, FormPart, MultipartForm};
+pub use request::{IngestRequest, IngestRequestError};
 
-use crate::distributor::{Distributor, Receipt, Stored, label_limits};
-use crate::push::{Place, labels_refused, report};
-use convert::{Bounds, Converted, Door, Made, convert};
+use crate::distributor::{Distributor, PushSummary, StoredProfile, label_limits};
+use crate::push::{ProfilePosition, labels_refusal, summarize_push};
+use convert::{ClientDialect, ConvertLimits, ConvertedBody, ConvertedProfile, convert_body};
 
 /// HTTP's word for a body that was understood and cannot be taken.
-const UNPROCESSABLE: u16 = 422;
+const UNPROCESSABLE_STATUS: u16 = 422;
 /// What a request that cannot be read is counted as.
-const MALFORMED: &str = "malformed_request";
+const MALFORMED_REASON: &str = "malformed_request";
 
 /// A refusal in the words of this door: a few of its statuses are no one's else.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{status}")]
-pub struct Refused {
+pub struct IngestError {
     /// The HTTP status.
     pub http: u16,
     /// `code` in the body of the answer.
@@ -44,19 +44,20 @@ pub struct Refused {
 }
 
 /// The pprof that would be stored of a body: what all formats become, without profiles that are refused alone. `query` and `content_type` are those of the request.
-pub fn profiles(
+pub fn convert_profiles(
     query: &str,
     content_type: Option<&str>,
     body: &Bytes,
-    limits: &Limits,
-) -> Result<Vec<Bytes>, Refused> {
-    let request = Request::parse(query, content_type, Timestamp::EPOCH).map_err(malformed)?;
-    let converted = convert(&request, body.clone(), &Bounds::of(limits))?;
+    limits: &TenantLimits,
+) -> Result<Vec<Bytes>, IngestError> {
+    let request =
+        IngestRequest::parse(query, content_type, Timestamp::UNIX_EPOCH).map_err(malformed_request)?;
+    let converted = convert_body(&request, body.clone(), &ConvertLimits::from_limits(limits))?;
     Ok(converted.made.into_iter().filter_map(|made| made.pprof.ok().flatten()).collect())
 }
 
-fn malformed(error: RequestRefused) -> Refused {
-    Refused::plain(Status::new(Code::Invalid, error.to_string()).because(MALFORMED))
+fn malformed_request(error: IngestRequestError) -> IngestError {
+    IngestError::from_status(Status::new(ErrorCode::Invalid, error.to_string()).with_reason(MALFORMED_REASON))
 }
 
 impl Distributor {
@@ -68,85 +69,98 @@ impl Distributor {
         query: &str,
         content_type: Option<&str>,
         body: Bytes,
-    ) -> Result<Receipt, Refused> {
-        let (bytes, counted) = (body.len(), self.counts.of(tenant));
-        let refused = |refused: &Refused| {
-            counted.came(1, bytes);
-            counted.refused(&refused.status, 1, bytes);
+    ) -> Result<PushSummary, IngestError> {
+        let (bytes, counted) = (body.len(), self.counts.tenant_counters(tenant));
+        let refused = |refused: &IngestError| {
+            counted.record_received(1, bytes);
+            counted.record_refusal(&refused.status, 1, bytes);
         };
-        let limits = self.deps.overrides.of(tenant);
-        let request = Request::parse(query, content_type, self.deps.clock.wall())
-            .map_err(malformed)
+        let limits = self.deps.overrides.for_tenant(tenant);
+        let request = IngestRequest::parse(query, content_type, self.deps.clock.wall())
+            .map_err(malformed_request)
             .inspect_err(refused)?;
-        let mut admitted = self.admit(tenant, bytes, &limits).map_err(Refused::plain).inspect_err(refused)?;
-        let converted = self.converted(tenant, &limits, request, body).await.inspect_err(refused)?;
+        let mut admitted =
+            self.admit(tenant, bytes, &limits).map_err(IngestError::from_status).inspect_err(refused)?;
+        let converted = self.convert_on_compute(tenant, &limits, request, body).await.inspect_err(refused)?;
         // The body itself is let go of where it is not what is stored.
-        let made: usize = converted.made.iter().map(Made::bytes).sum();
-        self.widen(&mut admitted, made.saturating_sub(bytes)).map_err(Refused::plain).inspect_err(refused)?;
+        let made: usize = converted.made.iter().map(ConvertedProfile::memory_bytes).sum();
+        self.reserve_more(&mut admitted, made.saturating_sub(bytes))
+            .map_err(IngestError::from_status)
+            .inspect_err(refused)?;
 
         let (door, made) = (converted.door, &converted.made);
-        counted.came(made.len(), bytes);
-        if let Err(status) = self.few(made.len()) {
-            counted.refused(&status, made.len(), bytes);
-            return Err(Refused::plain(status));
+        counted.record_received(made.len(), bytes);
+        if let Err(status) = self.check_profile_count(made.len()) {
+            counted.record_refusal(&status, made.len(), bytes);
+            return Err(IngestError::from_status(status));
         }
         let share = bytes / made.len().max(1);
-        let places = (1..).zip(made).map(|(profile, made)| Place {
+        let places = (1..).zip(made).map(|(profile, made)| ProfilePosition {
             series: 1,
             profile,
             name: made.name.clone(),
             bytes: share,
         });
-        let places: Vec<Place> = places.collect();
+        let places: Vec<ProfilePosition> = places.collect();
         let refused = made.iter().find_map(|made| made.pprof.as_ref().err());
         let refused = refused.map(|refused| (refused.http, refused.code));
-        let outcomes = self.store_made(tenant, converted, &label_limits(&limits)).await;
-        outcomes.iter().for_each(|outcome| counted.settled(outcome, share));
+        let outcomes = self.store_converted(tenant, converted, &label_limits(&limits)).await;
+        outcomes.iter().for_each(|outcome| counted.record_outcome(outcome, share));
         self.charge_decompressed(tenant, &limits, bytes, outcomes.iter().flatten());
-        report(places.into_iter().zip(outcomes).collect()).map_err(|status| match refused {
+        summarize_push(places.into_iter().zip(outcomes).collect()).map_err(|status| match refused {
             // What could not be made of the body says by its status what was wrong with it.
-            Some((http, code)) if status.code == Code::Invalid => Refused { http, code, status },
-            _ => Refused::at(door, status),
+            Some((http, code)) if status.code == ErrorCode::Invalid => IngestError { http, code, status },
+            _ => IngestError::for_dialect(door, status),
         })
     }
 
     /// What came of a body.
-    async fn converted(
+    async fn convert_on_compute(
         &self,
         tenant: &TenantId,
-        limits: &Limits,
-        request: Request,
+        limits: &TenantLimits,
+        request: IngestRequest,
         body: Bytes,
-    ) -> Result<Converted, Refused> {
-        let bounds = Bounds::of(limits);
+    ) -> Result<ConvertedBody, IngestError> {
+        let bounds = ConvertLimits::from_limits(limits);
         let compute = self.deps.compute.for_tenant(tenant);
-        let converted = compute.run_as(Activity::Body, move || convert(&request, body, &bounds)).await;
-        converted
-            .map_err(|error| Refused::plain(Status::new(Code::Internal, format!("not converted: {error}"))))?
+        let converted =
+            compute.run_as(CpuActivity::Body, move || convert_body(&request, body, &bounds)).await;
+        converted.map_err(|error| {
+            IngestError::from_status(Status::new(ErrorCode::Internal, format!("not converted: {error}")))
+        })?
     }
 
     /// What became of each profile, in their order.
-    async fn store_made(
+    async fn store_converted(
         &self,
         tenant: &TenantId,
-        converted: Converted,
+        converted: ConvertedBody,
         limits: &LabelLimits,
-    ) -> Vec<Result<Stored, Status>> {
-        let Converted { made, time_nanos, .. } = converted;
-        let mut outcomes: Vec<Result<Stored, Status>> = Vec::with_capacity(made.len());
+    ) -> Vec<Result<StoredProfile, Status>> {
+        let ConvertedBody { made, time_nanos, .. } = converted;
+        let mut outcomes: Vec<Result<StoredProfile, Status>> = Vec::with_capacity(made.len());
         let (mut uploads, mut places) = (Vec::new(), Vec::new());
-        for (place, Made { mut labels, client_id, pprof, without_stack, .. }) in made.into_iter().enumerate()
+        for (place, ConvertedProfile { mut labels, client_id, pprof, without_stack, .. }) in
+            made.into_iter().enumerate()
         {
-            outcomes.push(Ok(Stored::NOTHING.without(without_stack)));
+            outcomes.push(Ok(StoredProfile::EMPTY_BODY.with_dropped_samples(without_stack)));
             // Clients of this door send what is to be stored, but where they say that it counts since they began.
-            if !labels.iter().any(|(name, _)| name == DELTA) {
-                labels.push((DELTA.to_owned(), "false".to_owned()));
+            if !labels.iter().any(|(name, _)| name == DELTA_LABEL) {
+                labels.push((DELTA_LABEL.to_owned(), "false".to_owned()));
             }
-            match (series(labels, limits), pprof) {
+            match (normalize_labels(labels, limits), pprof) {
                 (_, Err(refused)) => outcomes[place] = Err(refused.status),
-                (Err(refused), _) => outcomes[place] = Err(labels_refused(&refused)),
-                (Ok(Series { sent, labels }), Ok(Some(pprof))) => {
-                    uploads.push(Upload { sent, labels, client_id, time_nanos, pprof, ..Upload::default() });
+                (Err(refused), _) => outcomes[place] = Err(labels_refusal(&refused)),
+                (Ok(NormalizedLabels { sent, labels }), Ok(Some(pprof))) => {
+                    uploads.push(ProfileUpload {
+                        sent,
+                        labels,
+                        client_id,
+                        time_nanos,
+                        pprof,
+                        ..ProfileUpload::default()
+                    });
                     places.push((place, without_stack));
                 }
                 (Ok(_), Ok(None)) => {}
@@ -154,7 +168,7 @@ impl Distributor {
         }
         let stored = self.append(tenant, uploads).await;
         for ((place, without_stack), stored) in places.into_iter().zip(stored) {
-            outcomes[place] = stored.map(|stored| stored.without(without_stack));
+            outcomes[place] = stored.map(|stored| stored.with_dropped_samples(without_stack));
         }
         outcomes
     }
@@ -162,22 +176,22 @@ impl Distributor {
 
 // === impl Refused ===
 
-impl Refused {
+impl IngestError {
     /// As the table of codes has it.
-    fn plain(status: Status) -> Self {
-        Refused { http: status.code.http(), code: status.code.connect(), status }
+    fn from_status(status: Status) -> Self {
+        IngestError { http: status.code.http_status(), code: status.code.connect_code(), status }
     }
 
     /// A body that cannot be taken.
     fn unprocessable(status: Status) -> Self {
-        Refused { http: UNPROCESSABLE, code: "unknown", status }
+        IngestError { http: UNPROCESSABLE_STATUS, code: "unknown", status }
     }
 
     /// What a shard or the label rules refuse: SDKs that send text know it as 400, those that send pprof as 422.
-    fn at(door: Door, status: Status) -> Self {
+    fn for_dialect(door: ClientDialect, status: Status) -> Self {
         match (door, status.code) {
-            (Door::Pprof, Code::Invalid) => Refused::unprocessable(status),
-            _ => Refused::plain(status),
+            (ClientDialect::Pprof, ErrorCode::Invalid) => IngestError::unprocessable(status),
+            _ => IngestError::from_status(status),
         }
     }
 }

@@ -16,7 +16,7 @@
 //!   profile in another format becomes pprof here, so that shards know one format only.
 //! * [`Distributor::export`]: an export of OpenTelemetry, from its bytes. Each of its profiles is tried, and the answer says
 //!   how many are not stored, and why.
-//! * [`Shards`]: what the distributor needs of the rest of the cluster. A shard decodes the profile, in one walk,
+//! * [`ShardWriter`]: what the distributor needs of the rest of the cluster. A shard decodes the profile, in one walk,
 //!   and refuses it if it is malformed; the distributor passes that on in the words of the door it came through.
 //! * [`Limits`](athanor_chassis::Limits) that need no decoding hold here: the size of a request, its rate, labels.
 //!   All requests together may hold so many bytes and no more; the rest are asked to come back.
@@ -26,18 +26,21 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod admission;
-mod counts;
 mod distributor;
 mod ingest;
 mod otlp;
 mod parca;
 mod push;
-mod wire;
+mod rpc;
+mod stats;
 
-pub use counts::{Counts, Refusals, TenantCounts};
-pub use distributor::{Config, Deps, Distributor, Outcome, Receipt, Shards, Stored};
-pub use ingest::{
-    AppName, Form, FormRefused, NameRefused, Part, Refused, Request, RequestRefused, metric_of, profiles,
+pub use distributor::{
+    Distributor, DistributorConfig, DistributorDeps, ProfileOutcome, PushSummary, ShardWriter, StoredProfile,
 };
-pub use otlp::{Exported, Written};
-pub use push::{SentProfile, SentSeries};
+pub use ingest::{
+    AppName, AppNameError, FormError, FormPart, IngestError, IngestRequest, IngestRequestError,
+    MultipartForm, convert_profiles, default_metric_name,
+};
+pub use otlp::{ExportSummary, OtlpEncoding};
+pub use push::{PushedProfile, PushedSeries};
+pub use stats::{DistributorStats, RefusalCounts, TenantCounts};

@@ -7,24 +7,26 @@ mod payload;
 use std::borrow::Cow;
 use std::fmt::Write;
 
-use athanor_chassis::{Activity, Code, Limits, Status, TenantId};
-use athanor_profile::jfr::Limits as JfrLimits;
-use athanor_profile::normalise::{LabelLimits, SERVICE, Series, series};
-use athanor_profile::otlp::{self, Bounds, Content, Export, JsonRefused, Made, Oddities, OtlpError};
-use athanor_profile::upload::Upload;
+use athanor_chassis::{CpuActivity, ErrorCode, Status, TenantId, TenantLimits};
+use athanor_profile::jfr::JfrLimits;
+use athanor_profile::normalize::{LabelLimits, NormalizedLabels, SERVICE_LABEL, normalize_labels};
+use athanor_profile::otlp::{
+    self, OtlpError, OtlpExport, OtlpJsonError, OtlpLimits, OtlpProfile, OtlpProfileContent, OtlpViolations,
+};
+use athanor_profile::upload::ProfileUpload;
 use bytes::Bytes;
 
-use crate::distributor::{Distributor, Receipt, Stored, label_limits};
+use crate::distributor::{Distributor, PushSummary, StoredProfile, label_limits};
 use crate::ingest::recording_bounds;
-use crate::push::{labels_refused, of_content};
-use payload::Payloads;
+use crate::push::{labels_refusal, to_content_error};
+use payload::PayloadReader;
 
 /// How many refusals an answer tells in full.
-const TOLD: usize = 5;
+const MAX_REPORTED_REFUSALS: usize = 5;
 
 /// How a request is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Written {
+pub enum OtlpEncoding {
     /// In protobuf.
     Protobuf,
     /// In JSON.
@@ -33,9 +35,9 @@ pub enum Written {
 
 /// What became of an export of which something was stored, or which had nothing in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Exported {
+pub struct ExportSummary {
     /// What is stored.
-    pub receipt: Receipt,
+    pub receipt: PushSummary,
     /// How many of its profiles are not.
     pub rejected: usize,
     /// Why not; empty if all are.
@@ -43,13 +45,13 @@ pub struct Exported {
 }
 
 /// What was made of a request.
-struct Converted {
+struct ConvertedExport {
     /// What came of each profile: an upload for each of its services, before the rules for labels.
-    profiles: Vec<Result<Vec<Ready>, Status>>,
-    oddities: Oddities,
+    profiles: Vec<Result<Vec<ServiceProfile>, Status>>,
+    oddities: OtlpViolations,
 }
 
-struct Ready {
+struct ServiceProfile {
     labels: Vec<(String, String)>,
     id: Option<String>,
     time_nanos: i64,
@@ -61,8 +63,8 @@ struct Ready {
 
 /// What became of a profile, of which each service is stored or refused by itself.
 #[derive(Clone, Debug, Default)]
-struct Outcome {
-    stored: Vec<Stored>,
+struct ExportOutcome {
+    stored: Vec<StoredProfile>,
     /// Why some of it is not stored.
     refused: Option<Status>,
 }
@@ -70,105 +72,114 @@ struct Outcome {
 impl Distributor {
     /// Stores every profile of an export that can be stored. Where none is, or one may be stored later, that is an error;
     /// to repeat the whole request is safe.
-    pub async fn export(&self, tenant: &TenantId, body: Bytes, written: Written) -> Result<Exported, Status> {
-        let (bytes, counted) = (body.len(), self.counts.of(tenant));
-        let limits = self.deps.overrides.of(tenant);
+    pub async fn export(
+        &self,
+        tenant: &TenantId,
+        body: Bytes,
+        written: OtlpEncoding,
+    ) -> Result<ExportSummary, Status> {
+        let (bytes, counted) = (body.len(), self.counts.tenant_counters(tenant));
+        let limits = self.deps.overrides.for_tenant(tenant);
         let refused = |status: &Status| {
-            counted.came(1, bytes);
-            counted.refused(status, 1, bytes);
+            counted.record_received(1, bytes);
+            counted.record_refusal(status, 1, bytes);
         };
         let mut admitted = self.admit(tenant, bytes, &limits).inspect_err(refused)?;
-        let bounds = Bounds {
+        let bounds = OtlpLimits {
             profile: limits.max_profile_size_bytes.as_usize(),
             total: limits.ingestion_body_limit.as_usize(),
             profiles: self.config.max_profiles_per_request as usize,
         };
         let jfr = recording_bounds(&limits);
-        let work = move || convert(body, written, &bounds, &jfr);
-        let converted = self.deps.compute.for_tenant(tenant).run_as(Activity::Body, work).await;
+        let work = move || convert_export(body, written, &bounds, &jfr);
+        let converted = self.deps.compute.for_tenant(tenant).run_as(CpuActivity::Body, work).await;
         let converted = converted
-            .map_err(|error| Status::new(Code::Internal, format!("not converted: {error}")))
+            .map_err(|error| Status::new(ErrorCode::Internal, format!("not converted: {error}")))
             .and_then(std::convert::identity)
             .inspect_err(refused)?;
-        self.widen(&mut admitted, converted.bytes()).inspect_err(refused)?;
+        self.reserve_more(&mut admitted, converted.memory_bytes()).inspect_err(refused)?;
 
         let share = bytes / converted.profiles.len().max(1);
-        counted.came(converted.profiles.len(), bytes);
-        counted.odd(&converted.oddities);
-        let outcomes = self.store(tenant, converted.profiles, &limits).await;
-        for Outcome { stored, refused } in &outcomes {
-            stored.iter().for_each(|stored| counted.taken(stored));
+        counted.record_received(converted.profiles.len(), bytes);
+        counted.record_oddities(&converted.oddities);
+        let outcomes = self.store_export(tenant, converted.profiles, &limits).await;
+        for ExportOutcome { stored, refused } in &outcomes {
+            stored.iter().for_each(|stored| counted.record_stored(stored));
             if let Some(status) = refused {
-                counted.refused(status, 1, share);
+                counted.record_refusal(status, 1, share);
             }
         }
         let stored = outcomes.iter().flat_map(|outcome| &outcome.stored);
         self.charge_decompressed(tenant, &limits, bytes, stored);
-        report(outcomes)
+        summarize_export(outcomes)
     }
 
     /// What became of each profile, in their order.
-    async fn store(
+    async fn store_export(
         &self,
         tenant: &TenantId,
-        profiles: Vec<Result<Vec<Ready>, Status>>,
-        limits: &Limits,
-    ) -> Vec<Outcome> {
+        profiles: Vec<Result<Vec<ServiceProfile>, Status>>,
+        limits: &TenantLimits,
+    ) -> Vec<ExportOutcome> {
         let limits = label_limits(limits);
-        let mut outcomes: Vec<Outcome> = Vec::with_capacity(profiles.len());
+        let mut outcomes: Vec<ExportOutcome> = Vec::with_capacity(profiles.len());
         let (mut uploads, mut places) = (Vec::new(), Vec::new());
         for (place, profile) in profiles.into_iter().enumerate() {
-            let mut outcome = Outcome::default();
+            let mut outcome = ExportOutcome::default();
             match profile {
                 Ok(parts) => {
                     for part in parts {
                         let without_stack = part.without_stack;
-                        match part.upload(&limits) {
+                        match part.into_upload(&limits) {
                             Ok(Some(upload)) => {
                                 uploads.push(upload);
                                 places.push((place, without_stack));
                             }
-                            Ok(None) => outcome.add(Ok(Stored::NOTHING.without(without_stack))),
-                            Err(status) => outcome.add(Err(status)),
+                            Ok(None) => outcome.add_result(Ok(
+                                StoredProfile::EMPTY_BODY.with_dropped_samples(without_stack)
+                            )),
+                            Err(status) => outcome.add_result(Err(status)),
                         }
                     }
                 }
-                Err(status) => outcome.add(Err(status)),
+                Err(status) => outcome.add_result(Err(status)),
             }
             outcomes.push(outcome);
         }
         let stored = self.append(tenant, uploads).await;
         for ((place, without_stack), stored) in places.into_iter().zip(stored) {
-            outcomes[place].add(stored.map(|stored| stored.without(without_stack)));
+            outcomes[place].add_result(stored.map(|stored| stored.with_dropped_samples(without_stack)));
         }
         outcomes
     }
 }
 
 /// Where dots become `_`, what the resource calls its service has the name of the service itself: that of a sample counts.
-fn of_one_service(mut labels: Vec<(String, String)>, limits: &LabelLimits) -> Vec<(String, String)> {
-    let service = labels.iter().find(|(name, _)| name == SERVICE).map(|(_, service)| service.clone());
+fn replace_service_label(mut labels: Vec<(String, String)>, limits: &LabelLimits) -> Vec<(String, String)> {
+    let service = labels.iter().find(|(name, _)| name == SERVICE_LABEL).map(|(_, service)| service.clone());
     if limits.sanitise && service.is_some() {
         labels.retain(|(name, value)| name != "service.name" || Some(value) == service.as_ref());
     }
     labels
 }
 
-impl Ready {
+impl ServiceProfile {
     /// What is to be stored; nothing if there is nothing in it.
-    fn upload(self, limits: &LabelLimits) -> Result<Option<Upload>, Status> {
-        let Series { sent, labels } = series(of_one_service(self.labels, limits), limits)
-            .map_err(|refused| labels_refused(&refused))?;
+    fn into_upload(self, limits: &LabelLimits) -> Result<Option<ProfileUpload>, Status> {
+        let NormalizedLabels { sent, labels } =
+            normalize_labels(replace_service_label(self.labels, limits), limits)
+                .map_err(|refused| labels_refusal(&refused))?;
         let (client_id, time_nanos) = (self.id, self.time_nanos);
-        let upload = |pprof| Upload { sent, labels, client_id, time_nanos, pprof, ..Upload::default() };
+        let upload =
+            |pprof| ProfileUpload { sent, labels, client_id, time_nanos, pprof, ..ProfileUpload::default() };
         Ok(self.pprof?.map(upload))
     }
 }
 
-impl Converted {
+impl ConvertedExport {
     /// What it holds until it is stored.
-    fn bytes(&self) -> usize {
-        let of_one = |ready: &Ready| {
+    fn memory_bytes(&self) -> usize {
+        let of_one = |ready: &ServiceProfile| {
             let labels = ready.labels.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>();
             labels + ready.pprof.iter().flatten().map(Bytes::len).sum::<usize>()
         };
@@ -176,130 +187,145 @@ impl Converted {
     }
 }
 
-impl Outcome {
+impl ExportOutcome {
     /// Adds what became of one service. A refusal that may pass goes before others.
-    fn add(&mut self, stored: Result<Stored, Status>) {
+    fn add_result(&mut self, stored: Result<StoredProfile, Status>) {
         match (stored, &self.refused) {
             (Ok(stored), _) => self.stored.push(stored),
-            (Err(status), Some(before)) if before.code.retryable() || !status.code.retryable() => {}
+            (Err(status), Some(before)) if before.code.is_retryable() || !status.code.is_retryable() => {}
             (Err(status), _) => self.refused = Some(status),
         }
     }
 }
 
 /// Makes uploads of a request. Pure; runs on compute threads.
-fn convert(body: Bytes, written: Written, bounds: &Bounds, jfr: &JfrLimits) -> Result<Converted, Status> {
+fn convert_export(
+    body: Bytes,
+    written: OtlpEncoding,
+    bounds: &OtlpLimits,
+    jfr: &JfrLimits,
+) -> Result<ConvertedExport, Status> {
     let body = match written {
-        Written::Protobuf => body,
-        Written::Json => protobuf(body, bounds)?,
+        OtlpEncoding::Protobuf => body,
+        OtlpEncoding::Json => json_to_protobuf(body, bounds)?,
     };
     let read = match written {
-        Written::Protobuf => otlp::read,
-        Written::Json => otlp::read_rewritten,
+        OtlpEncoding::Protobuf => otlp::read,
+        OtlpEncoding::Json => otlp::read_converted_json,
     };
-    let Export { profiles, oddities } = read(&body, bounds).map_err(|error| match error {
-        error @ OtlpError::OverLimit { .. } => refused(Code::TooLarge, &error),
-        error => refused(Code::Invalid, &error),
+    let OtlpExport { profiles, oddities } = read(&body, bounds).map_err(|error| match error {
+        error @ OtlpError::OverLimit { .. } => refusal_status(ErrorCode::TooLarge, &error),
+        error => refusal_status(ErrorCode::Invalid, &error),
     })?;
-    let bounds = bounds.of_request(body.len());
-    let mut payloads = Payloads::new(&body, &bounds, jfr);
+    let bounds = bounds.for_request(body.len());
+    let mut payloads = PayloadReader::new(&body, &bounds, jfr);
     let profiles = profiles.into_iter().map(|parts| {
-        let parts = parts.map_err(|error| refused(Code::Invalid, &error))?;
-        let ready: Result<Vec<_>, _> = parts.into_iter().map(|made| ready(made, &mut payloads)).collect();
+        let parts = parts.map_err(|error| refusal_status(ErrorCode::Invalid, &error))?;
+        let ready: Result<Vec<_>, _> =
+            parts.into_iter().map(|made| service_profiles(made, &mut payloads)).collect();
         Ok(ready?.into_iter().flatten().collect())
     });
-    Ok(Converted { profiles: profiles.collect(), oddities })
+    Ok(ConvertedExport { profiles: profiles.collect(), oddities })
 }
 
 /// The message that JSON says. The text is let go of.
-fn protobuf(json: Bytes, bounds: &Bounds) -> Result<Bytes, Status> {
+fn json_to_protobuf(json: Bytes, bounds: &OtlpLimits) -> Result<Bytes, Status> {
     otlp::from_json(&json, bounds.total).map(Bytes::from).map_err(|error| {
         let (code, reason) = match error {
-            JsonRefused::TooLarge { .. } => (Code::TooLarge, "body_size_limit_exceeded"),
-            JsonRefused::Malformed(_) => (Code::Invalid, "malformed_request"),
+            OtlpJsonError::TooLarge { .. } => (ErrorCode::TooLarge, "body_size_limit_exceeded"),
+            OtlpJsonError::Malformed(_) => (ErrorCode::Invalid, "malformed_request"),
         };
-        Status::new(code, error.to_string()).because(reason)
+        Status::new(code, error.to_string()).with_reason(reason)
     })
 }
 
-fn refused(code: Code, error: &OtlpError) -> Status {
-    Status::new(code, error.to_string()).because(error.reason())
+fn refusal_status(code: ErrorCode, error: &OtlpError) -> Status {
+    Status::new(code, error.to_string()).with_reason(error.reason())
 }
 
 /// What one part of a profile gives.
-fn ready(mut made: Made, payloads: &mut Payloads<'_>) -> Result<Vec<Ready>, Status> {
-    let pprof = match std::mem::replace(&mut made.content, Content::Nothing) {
-        Content::Payload { format, bytes } => return payloads.read(&made, &format, bytes),
-        Content::Pprof(bytes) => Some(bytes.into()),
-        Content::Nothing => {
+fn service_profiles(
+    mut made: OtlpProfile,
+    payloads: &mut PayloadReader<'_>,
+) -> Result<Vec<ServiceProfile>, Status> {
+    let pprof = match std::mem::replace(&mut made.content, OtlpProfileContent::Nothing) {
+        OtlpProfileContent::Payload { format, bytes } => return payloads.read_payload(&made, &format, bytes),
+        OtlpProfileContent::Pprof(bytes) => Some(bytes.into()),
+        OtlpProfileContent::Nothing => {
             made.labels.push(("__name__".to_owned(), "process_cpu".to_owned()));
             None
         }
     };
-    let Made { labels, id, time_nanos, .. } = made;
-    Ok(vec![Ready { labels, id, time_nanos, pprof: Ok(pprof), without_stack: 0 }])
+    let OtlpProfile { labels, id, time_nanos, .. } = made;
+    Ok(vec![ServiceProfile { labels, id, time_nanos, pprof: Ok(pprof), without_stack: 0 }])
 }
 
 /// One answer for all.
-fn report(outcomes: Vec<Outcome>) -> Result<Exported, Status> {
-    let (count, mut exported) = (outcomes.len(), Exported::default());
-    let mut refused: Vec<Refusal> = Vec::new();
+fn summarize_export(outcomes: Vec<ExportOutcome>) -> Result<ExportSummary, Status> {
+    let (count, mut exported) = (outcomes.len(), ExportSummary::default());
+    let mut refused: Vec<RejectedProfile> = Vec::new();
     let mut is_stored = false;
-    for (number, Outcome { stored, refused: status }) in (1..).zip(outcomes) {
+    for (number, ExportOutcome { stored, refused: status }) in (1..).zip(outcomes) {
         let in_part = !stored.is_empty();
         is_stored |= in_part;
-        stored.into_iter().for_each(|stored| exported.receipt.count(stored));
-        refused.extend(status.map(|status| Refusal { number, in_part, status: of_content(status) }));
+        stored.into_iter().for_each(|stored| exported.receipt.add_profile(stored));
+        refused.extend(status.map(|status| RejectedProfile {
+            number,
+            in_part,
+            status: to_content_error(status),
+        }));
     }
-    let severity = |status: &Status| (status.code.retryable(), status.code != Code::Invalid);
-    let Some(Refusal { status: worst, .. }) = refused.iter().max_by_key(|refusal| severity(&refusal.status))
+    let severity = |status: &Status| (status.code.is_retryable(), status.code != ErrorCode::Invalid);
+    let Some(RejectedProfile { status: worst, .. }) =
+        refused.iter().max_by_key(|refusal| severity(&refusal.status))
     else {
         return Ok(exported);
     };
-    let message = if count == 1 && !is_stored { worst.message.clone() } else { tell(count, &refused) };
-    if worst.code.retryable() || !is_stored {
+    let message =
+        if count == 1 && !is_stored { worst.message.clone() } else { refusal_message(count, &refused) };
+    if worst.code.is_retryable() || !is_stored {
         let retry_after = refused.iter().filter_map(|refusal| refusal.status.retry_after).max();
         return Err(Status { retry_after, ..Status::new(worst.code, message) });
     }
-    Ok(Exported { rejected: refused.len(), message, ..exported })
+    Ok(ExportSummary { rejected: refused.len(), message, ..exported })
 }
 
 /// A profile that is not stored, or not all of it.
-struct Refusal {
+struct RejectedProfile {
     /// Which one, from 1.
     number: usize,
     in_part: bool,
     status: Status,
 }
 
-fn tell(count: usize, refused: &[Refusal]) -> String {
+fn refusal_message(count: usize, refused: &[RejectedProfile]) -> String {
     let in_part = refused.iter().filter(|refusal| refusal.in_part).count();
     let some = if in_part > 0 { Cow::from(format!(", {in_part} of them partly stored")) } else { "".into() };
     let mut text = format!("{} of {count} profiles are not stored{some}", refused.len());
-    for Refusal { number, in_part, status } in refused.iter().take(TOLD) {
+    for RejectedProfile { number, in_part, status } in refused.iter().take(MAX_REPORTED_REFUSALS) {
         let partly = if *in_part { " (partly stored)" } else { "" };
         // Writing to a string cannot fail.
         let _ = write!(text, "; profile {number}{partly}: {}", status.message);
     }
-    if refused.len() > TOLD {
-        let _ = write!(text, "; and {} more", refused.len() - TOLD);
+    if refused.len() > MAX_REPORTED_REFUSALS {
+        let _ = write!(text, "; and {} more", refused.len() - MAX_REPORTED_REFUSALS);
     }
     text
 }
 
-impl Exported {
+impl ExportSummary {
     /// The message `ExportProfilesServiceResponse`.
-    pub fn answer(&self, written: Written) -> Vec<u8> {
+    pub fn encode_response(&self, written: OtlpEncoding) -> Vec<u8> {
         match (self.rejected, written) {
-            (0, Written::Protobuf) => Vec::new(),
-            (0, Written::Json) => b"{}".to_vec(),
-            (rejected, Written::Json) => {
+            (0, OtlpEncoding::Protobuf) => Vec::new(),
+            (0, OtlpEncoding::Json) => b"{}".to_vec(),
+            (rejected, OtlpEncoding::Json) => {
                 let partial = serde_json::json!({
                     "partialSuccess": { "rejectedProfiles": rejected.to_string(), "errorMessage": self.message }
                 });
                 partial.to_string().into_bytes()
             }
-            (rejected, Written::Protobuf) => otlp::partial_success(rejected as u64, &self.message),
+            (rejected, OtlpEncoding::Protobuf) => otlp::partial_success(rejected as u64, &self.message),
         }
     }
 }

@@ -1,19 +1,19 @@
 //! Profiles with the labels that agents and scrapers of Parca give: their metric is called as they say, and whose they are is
 //! told by other labels than elsewhere.
 
-use athanor_profile::normalise::SERVICE;
+use athanor_profile::normalize::SERVICE_LABEL;
 
 /// Labels that say whose a profile is where none says it outright; the first that is there does.
-const SERVICE_FROM: [&str; 6] = ["service", "app", "container", "systemd_unit", "job", "comm"];
+const SERVICE_SOURCE_LABELS: [&str; 6] = ["service", "app", "container", "systemd_unit", "job", "comm"];
 
 /// Adds whose a profile is, where its labels tell.
-pub(crate) fn with_service(mut labels: Vec<(String, String)>) -> Vec<(String, String)> {
+pub(crate) fn add_service_label(mut labels: Vec<(String, String)>) -> Vec<(String, String)> {
     let value = |name: &str| labels.iter().find(|(known, value)| known == name && !value.is_empty());
-    if labels.iter().any(|(name, _)| name == SERVICE) {
+    if labels.iter().any(|(name, _)| name == SERVICE_LABEL) {
         return labels;
     }
-    let service = SERVICE_FROM.into_iter().find_map(value).map(|(_, value)| value.clone());
-    labels.extend(service.map(|service| (SERVICE.to_owned(), service)));
+    let service = SERVICE_SOURCE_LABELS.into_iter().find_map(value).map(|(_, value)| value.clone());
+    labels.extend(service.map(|service| (SERVICE_LABEL.to_owned(), service)));
     labels
 }
 
@@ -23,7 +23,7 @@ mod tests {
 
     fn service(labels: &[(&str, &str)]) -> Option<String> {
         let labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        with_service(labels).into_iter().find(|(name, _)| name == SERVICE).map(|(_, value)| value)
+        add_service_label(labels).into_iter().find(|(name, _)| name == SERVICE_LABEL).map(|(_, value)| value)
     }
 
     #[test]

@@ -5,13 +5,13 @@ use std::io::Result;
 use std::sync::Arc;
 use std::time::Duration;
 
-use athanor_catalog::{BlockId, Command, Logged, State, View};
+use athanor_catalog::{BlockId, CatalogCommand, CatalogLogEntry, CatalogState, RoutingView};
 use athanor_chassis::disk::MemoryDisk;
 use athanor_chassis::{Clock, Disk, Timestamp};
-use athanor_cluster::greeting::{Introductions, Me};
+use athanor_cluster::handshake::{NodeIdentity, PeerHandshake};
 use athanor_consensus::StateMachine;
-use athanor_ingester::{Entry, Machine, Shelf, Window};
-use athanor_profile::packed::{put, put_bytes};
+use athanor_ingester::{DedupWindow, RunFiles, ShardLogEntry, ShardStateMachine};
+use athanor_profile::codec::{put_bytes, put_varint};
 use athanor_proto::athanor::internal::v1::frame::Of;
 use athanor_proto::athanor::internal::v1::{Answer, Call, Failure, Frame, Hello, More};
 use bytes::Bytes;
@@ -31,24 +31,24 @@ pub fn seeds(save: &impl Fn(&str, &str, &[u8]) -> Result<()>) -> Result<()> {
 /// Commands, an empty catalogue, and what nodes are told of one.
 fn catalogue(save: &impl Fn(&str, &str, &[u8]) -> Result<()>) -> Result<()> {
     let commands = [
-        Command::OpenSlots {
+        CatalogCommand::OpenSlots {
             count: 3,
             members: vec![[1].into(), [2].into()],
             zones: [(1, "a".into())].into(),
         },
-        Command::OpenShard { slot: 1, members: [1, 2].into() },
-        Command::AddVoter { node: 4, address: "127.0.0.1:9".into() },
-        Command::Forget,
+        CatalogCommand::OpenShard { slot: 1, members: [1, 2].into() },
+        CatalogCommand::AddVoter { node: 4, address: "127.0.0.1:9".into() },
+        CatalogCommand::Forget,
     ];
     let at = Timestamp::from_seconds(1_800_000_000);
-    let mut state = State::default();
+    let mut state = CatalogState::default();
     for (number, command) in commands.into_iter().enumerate() {
-        let logged = Logged { at, command: command.clone() }.encode();
+        let logged = CatalogLogEntry { at, command: command.clone() }.encode();
         save("catalogue", &format!("command-{number}"), &[&[0][..], &logged].concat())?;
         state.apply(at, command);
         save("catalogue", &format!("state-{number}"), &[&[1][..], &state.encode()].concat())?;
     }
-    let view = zstd::encode_all(&serde_json::to_vec(&View::default())?[..], 1)?;
+    let view = zstd::encode_all(&serde_json::to_vec(&RoutingView::default())?[..], 1)?;
     save("catalogue", "view", &[&[2][..], &view].concat())?;
     save("catalogue", "zeros", &[&[3][..], &zstd::encode_all(&[0u8; 4 << 20][..], 1)?].concat())
 }
@@ -94,7 +94,8 @@ fn raft_messages() -> Vec<Vec<u8>> {
 
 /// Streams of nodes: a hello, then small and long messages of one direction.
 fn frames() -> Vec<Vec<u8>> {
-    let caller = Introductions::new(Me { cluster: 7, node: 2, boot: 3 }).caller(1, Duration::from_secs(1));
+    let caller =
+        PeerHandshake::new(NodeIdentity { cluster: 7, node: 2, boot: 3 }).caller(1, Duration::from_secs(1));
     let hello = Frame { of: Some(Of::Hello(Hello { caller: Some(caller) })) };
     let data = |size: usize| Bytes::from(vec![5; size]);
     let frame = |of| Frame { of: Some(of) };
@@ -132,8 +133,10 @@ fn shard(save: &impl Fn(&str, &str, &[u8]) -> Result<()>) -> Result<()> {
     // So many ids of a file have one page, and two.
     for ids in [3, 5, 250] {
         let inherit = inherit(1, &(0..ids).map(|id| id << 100 | id).collect::<Vec<u128>>());
-        let (snapshot, files) =
-            kept(&[&entries[..2], &[inherit, Entry::cut(3, 9, BlockId::from_number(3))]].concat());
+        let (snapshot, files) = kept(
+            &[&entries[..2], &[inherit, ShardLogEntry::encode_flush_marker(3, 9, BlockId::from_number(3))]]
+                .concat(),
+        );
         save("entry", &format!("snapshot-{ids}"), &[&[alone][..], &snapshot].concat())?;
         for file in files.values() {
             save("entry", &format!("file-{ids}"), &[&[3][..], file].concat())?;
@@ -145,9 +148,9 @@ fn shard(save: &impl Fn(&str, &str, &[u8]) -> Result<()>) -> Result<()> {
 /// The snapshot of a shard with such a log, and the files that it names.
 fn kept(log: &[Vec<u8>]) -> (Vec<u8>, BTreeMap<String, Vec<u8>>) {
     let disk = Arc::new(MemoryDisk::new());
-    let shelf = Shelf::open(Arc::clone(&disk) as _, 1, 1, 4).expect("the disk is sound");
-    let clock = Clock::manual(Timestamp::EPOCH).0;
-    let mut machine = Machine::new(Arc::default(), Arc::default(), clock, Window::new(shelf));
+    let shelf = RunFiles::open(Arc::clone(&disk) as _, 1, 1, 4).expect("the disk is sound");
+    let clock = Clock::manual(Timestamp::UNIX_EPOCH).0;
+    let mut machine = ShardStateMachine::new(Arc::default(), Arc::default(), clock, DedupWindow::new(shelf));
     for (index, entry) in (1..).zip(log) {
         machine.apply(index, entry);
     }
@@ -157,7 +160,7 @@ fn kept(log: &[Vec<u8>]) -> (Vec<u8>, BTreeMap<String, Vec<u8>>) {
         disk.read_at(&name, 0, &mut bytes).expect("the disk is sound");
         (name, bytes)
     };
-    let files = machine.files(&snapshot).expect("it was written").into_iter().map(read).collect();
+    let files = machine.snapshot_files(&snapshot).expect("it was written").into_iter().map(read).collect();
     (snapshot, files)
 }
 
@@ -165,30 +168,30 @@ fn kept(log: &[Vec<u8>]) -> (Vec<u8>, BTreeMap<String, Vec<u8>>) {
 fn entries() -> Vec<Vec<u8>> {
     let block = BlockId::from_number(3);
     vec![
-        Entry::begin(7, 1, 5),
-        Entry::end(7),
+        ShardLogEntry::encode_term_start(7, 1, 5),
+        ShardLogEntry::end(7),
         inherit(1, &[1, 2]),
         batch(6, [8, 8, 0], &[1, 3]),
         batch(14, [9, 8, 1], &[4]),
-        Entry::end(8),
-        Entry::cut(6, 20, block),
-        Entry::fence(2, 1_000, 3),
-        Entry::void(2),
+        ShardLogEntry::end(8),
+        ShardLogEntry::encode_flush_marker(6, 20, block),
+        ShardLogEntry::encode_fence(2, 1_000, 3),
+        ShardLogEntry::encode_fence_voided(2),
         inherit(3, &[3, 5]),
-        Entry::drop(&[3]),
-        Entry::release(9),
-        Entry::counted(&[1, 2]),
+        ShardLogEntry::encode_foreign_ids(&[3]),
+        ShardLogEntry::encode_hold_released(9),
+        ShardLogEntry::encode_delta_state(&[1, 2]),
         batch(6, [11, 11, 0], &[6, 7, 8, 9, 10]),
         batch(1, [12, 11, 0], &[11]),
-        Entry::seal(),
-        Entry::cut(16, 40, block),
+        ShardLogEntry::encode_seal(),
+        ShardLogEntry::encode_flush_marker(16, 40, block),
     ]
 }
 
 /// Ids that are taken over from shard 9, the last of them.
 fn inherit(source: u64, ids: &[u128]) -> Vec<u8> {
     let mut out = vec![10];
-    [source, 9, 2, 8, 100].into_iter().for_each(|number| put(&mut out, number));
+    [source, 9, 2, 8, 100].into_iter().for_each(|number| put_varint(&mut out, number));
     put_ids(&mut out, ids);
     // The first was taken over before, from shard 4; those of shard 5 are to be held, too.
     out.extend([1, 0, 4, 1, 5]);
@@ -202,20 +205,20 @@ fn batch(kind: u8, numbers: [u64; 3], ids: &[u128]) -> Vec<u8> {
     let place = Some(place).filter(|_| !unnumbered);
     // Then stamp and span, and how many uploads there are.
     let numbers = [token, generation].into_iter().chain(place).chain([10 + token, 50, 1]);
-    numbers.for_each(|number| put(&mut out, number));
+    numbers.for_each(|number| put_varint(&mut out, number));
     put_ids(&mut out, ids);
     if !unnumbered {
         // When it was taken, and by which table it was placed.
         out.extend([20, 1]);
     }
     // One tenant, without names, that knows no series but this one: a label, the type of values and that of the period.
-    put(&mut out, 1);
+    put_varint(&mut out, 1);
     [&b"acme"[..], &[]].into_iter().for_each(|bytes| put_bytes(&mut out, bytes));
     out.extend([0, 1, 1]);
     let texts = ["service_name", "a", "cpu", "nanoseconds", "", ""];
     texts.into_iter().for_each(|text| put_bytes(&mut out, text.as_bytes()));
     // The upload's tenant; of each record series, time, duration, period, samples, what it counts, and rows.
-    put(&mut out, 0);
+    put_varint(&mut out, 0);
     for _ in ids {
         out.extend([0, 20, 2, 2, 1]);
         if counting {
@@ -228,6 +231,6 @@ fn batch(kind: u8, numbers: [u64; 3], ids: &[u128]) -> Vec<u8> {
 }
 
 fn put_ids(out: &mut Vec<u8>, ids: &[u128]) {
-    put(out, ids.len() as u64);
+    put_varint(out, ids.len() as u64);
     ids.iter().for_each(|id| out.extend_from_slice(&id.to_le_bytes()));
 }

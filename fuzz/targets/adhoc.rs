@@ -5,11 +5,11 @@
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use athanor_chassis::{ByteSize, Code, Random, Status, TenantId};
+use athanor_chassis::{ByteSize, ErrorCode, Random, Status, TenantId};
 use athanor_proto::adhocprofiles::v1::{
     AdHocProfilesDiffRequest, AdHocProfilesGetRequest, AdHocProfilesUploadRequest,
 };
-use athanor_querier::{AdHoc, Config, Reader, Shelf, Upload};
+use athanor_querier::{AdhocProfile, AdhocProfileService, AdhocProfileStore, QuerierConfig, QueryContext};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
@@ -29,38 +29,38 @@ const TYPES: usize = 4;
 
 /// Where one is kept, the last.
 #[derive(Default)]
-struct Last(Mutex<Option<(Upload, Bytes)>>);
+struct Last(Mutex<Option<(AdhocProfile, Bytes)>>);
 
 impl Last {
-    fn lock(&self) -> MutexGuard<'_, Option<(Upload, Bytes)>> {
+    fn lock(&self) -> MutexGuard<'_, Option<(AdhocProfile, Bytes)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[async_trait]
-impl Shelf for Last {
-    async fn keep(&self, _: &TenantId, upload: &Upload, bytes: Bytes) -> Result<(), Status> {
+impl AdhocProfileStore for Last {
+    async fn put(&self, _: &TenantId, upload: &AdhocProfile, bytes: Bytes) -> Result<(), Status> {
         *self.lock() = Some((upload.clone(), bytes));
         Ok(())
     }
 
-    async fn list(&self, _: &TenantId, from: u128, _: usize) -> Result<Vec<Upload>, Status> {
+    async fn list(&self, _: &TenantId, from: u128, _: usize) -> Result<Vec<AdhocProfile>, Status> {
         let last = self.lock().as_ref().map(|(upload, _)| upload.clone());
         Ok(last.filter(|upload| upload.number >= from).into_iter().collect())
     }
 
-    async fn read(&self, _: &TenantId, _: &Upload) -> Result<Option<Bytes>, Status> {
+    async fn read(&self, _: &TenantId, _: &AdhocProfile) -> Result<Option<Bytes>, Status> {
         Ok(self.lock().as_ref().map(|(_, bytes)| bytes.clone()))
     }
 
-    async fn remove(&self, _: &TenantId, _: &Upload) -> Result<(), Status> {
+    async fn remove(&self, _: &TenantId, _: &AdhocProfile) -> Result<(), Status> {
         Ok(())
     }
 }
 
-static PLACE: LazyLock<AdHoc> = LazyLock::new(|| {
-    let config = Config { adhoc_profile: ByteSize::kib(256), ..Config::default() };
-    querier(config).ad_hoc(Arc::<Last>::default(), &Random::seeded(1))
+static PLACE: LazyLock<AdhocProfileService> = LazyLock::new(|| {
+    let config = QuerierConfig { adhoc_profile: ByteSize::kib(256), ..QuerierConfig::default() };
+    querier(config).adhoc_profiles(Arc::<Last>::default(), &Random::from_seed(1))
 });
 
 /// A graph, as JSON.
@@ -72,13 +72,14 @@ fn sound(json: &str) {
 fuzz_target!(|bytes: &[u8]| {
     let Some((&first, profile)) = bytes.split_first() else { return };
     let max_nodes = NODES[usize::from(first) % NODES.len()];
-    let reader = || Reader::of(TenantId::anonymous());
+    let reader = || QueryContext::for_tenant(TenantId::anonymous());
     let profile = BASE64_STANDARD.encode(profile);
     let upload = AdHocProfilesUploadRequest { name: "seed".to_owned(), profile, max_nodes };
     let kept = match now(PLACE.upload(&reader(), upload)) {
         Ok(kept) => kept,
         Err(status) => {
-            let refused = matches!(status.code, Code::Invalid | Code::TooLarge | Code::Exhausted);
+            let refused =
+                matches!(status.code, ErrorCode::Invalid | ErrorCode::TooLarge | ErrorCode::Exhausted);
             assert!(refused && !status.message.is_empty(), "{status:?}");
             return;
         }

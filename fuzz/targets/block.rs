@@ -6,50 +6,55 @@
 
 use std::sync::{Arc, Once, OnceLock};
 
-use athanor_block::{Block, BlockError, Builder, FILES, FileMeta, Folder, META, MemoryFolder, Meta, PAGE};
-use athanor_chassis::compute::Compute;
-use athanor_profile::pprof::{Limits, encode};
-use athanor_profile::{Labels, generate::arbitrary};
+use athanor_block::{
+    Block, BlockBuilder, BlockError, BlockFolder, BlockMeta, FileMeta, META_FILE, MemoryFolder, PAGE_BYTES,
+    PARQUET_FILES,
+};
+use athanor_chassis::compute::ComputePool;
+use athanor_profile::pprof::{DecodeLimits, encode};
+use athanor_profile::{Labels, generate::arbitrary_profile};
 use libfuzzer_sys::fuzz_target;
 
 struct Sound {
-    meta: Meta,
+    meta: BlockMeta,
     files: Vec<Vec<u8>>,
 }
 
 fn sound(seed: u64) -> Sound {
     let folder = MemoryFolder::default();
-    let mut scratch = || Ok(Arc::new(MemoryFolder::default()) as Arc<dyn Folder>);
-    let mut builder = Builder::new("fuzz", Limits::default(), 1 << 30, &mut scratch);
+    let mut scratch = || Ok(Arc::new(MemoryFolder::default()) as Arc<dyn BlockFolder>);
+    let mut builder = BlockBuilder::new("fuzz", DecodeLimits::default(), 1 << 30, &mut scratch);
     for number in 0..6 {
         let tenant = ["acme", "globex"][number as usize % 2];
         let labels = Labels::new([("service_name".into(), format!("service-{}", number % 3))]);
-        builder.add_pprof(tenant, &labels, &encode(&arbitrary(seed * 6 + number))).expect("it is sound");
+        builder
+            .add_pprof(tenant, &labels, &encode(&arbitrary_profile(seed * 6 + number)))
+            .expect("it is sound");
     }
     let meta = builder.finish(&folder).expect("memory takes all");
     let read = |file: &&str| folder.read(file, 0, folder.length(file)? as usize).map(|bytes| bytes.to_vec());
-    Sound { meta, files: FILES.iter().map(read).collect::<Result<_, _>>().expect("it was written") }
+    Sound { meta, files: PARQUET_FILES.iter().map(read).collect::<Result<_, _>>().expect("it was written") }
 }
 
 fn read_all(folder: MemoryFolder) -> Result<(), BlockError> {
     let block = Block::open(Arc::new(folder))?;
     let verified = block.verify(|_| {});
     // Each of these may be called on a block that was not verified.
-    for part in block.parts() {
-        let _ = (part.names(), part.series(), part.services_calling("main"));
-        let _ = part.whole_totals(|_| true);
-        if part.profiles().is_ok() {
+    for part in block.tenant_blocks() {
+        let _ = (part.read_names(), part.read_series(), part.services_calling("main"));
+        let _ = part.sum_rollup(|_| true);
+        if part.read_all_profiles().is_ok() {
             let samples = part.meta.samples;
             let ranges = [1..samples / 2, samples / 2 + 1..samples];
-            let _ = part.totals(&ranges, &Compute::inline());
-            let _ = part.moments(&ranges, |_, _| ());
+            let _ = part.sum_by_stack(&ranges, &ComputePool::inline());
+            let _ = part.read_timestamps(&ranges, |_, _| ());
         }
     }
     verified
 }
 
 /// Changes what the last tenant is said to have: which count, and its bits.
-fn recount(meta: &mut Meta, changes: &[u8]) {
+fn recount(meta: &mut BlockMeta, changes: &[u8]) {
     let last = meta.tenants.last_mut().expect("every block has tenants");
     for change in changes.chunks_exact(3) {
         let count = u32::from(change[2]) << (change[1] % 24);
@@ -83,11 +88,11 @@ fuzz_target!(|bytes: &[u8]| {
     let [which, file, rest @ ..] = bytes else { return };
     let block = &blocks[(which / 2) as usize % blocks.len()];
     let folder = MemoryFolder::default();
-    for (file, sound) in FILES.iter().zip(&block.files) {
+    for (file, sound) in PARQUET_FILES.iter().zip(&block.files) {
         folder.tamper(file, |bytes| bytes.clone_from(sound));
     }
     let mut meta = block.meta.clone();
-    match FILES.get(*file as usize % (FILES.len() + 1)) {
+    match PARQUET_FILES.get(*file as usize % (PARQUET_FILES.len() + 1)) {
         None => recount(&mut meta, rest),
         Some(file) => folder.tamper(file, |content| {
             if which % 2 == 1 {
@@ -95,13 +100,13 @@ fuzz_target!(|bytes: &[u8]| {
             } else {
                 change(content, rest);
             }
-            let checksums = content.chunks(PAGE).map(crc32fast::hash).collect();
+            let checksums = content.chunks(PAGE_BYTES).map(crc32fast::hash).collect();
             meta.files.insert(
                 (*file).into(),
                 FileMeta { bytes: content.len() as u64, checksums, ..FileMeta::default() },
             );
         }),
     }
-    folder.tamper(META, |bytes| *bytes = meta.encode());
+    folder.tamper(META_FILE, |bytes| *bytes = meta.encode());
     let _ = read_all(folder);
 });

@@ -2,11 +2,11 @@
 //! something that is the same when it is written and read again. The first byte says which.
 #![no_main]
 
-use athanor_catalog::{Logged, State, View};
+use athanor_catalog::{CatalogLogEntry, CatalogState, RoutingView};
 use libfuzzer_sys::fuzz_target;
 
 /// The part of the metastore that this is about; all of it would be slow to build with a fuzzer's instruments.
-#[path = "../../metastore/src/packed.rs"]
+#[path = "../../metastore/src/compression.rs"]
 #[allow(dead_code)]
 mod packed;
 
@@ -14,21 +14,22 @@ fuzz_target!(|bytes: &[u8]| {
     let Some((&first, rest)) = bytes.split_first() else { return };
     match first % 4 {
         0 => {
-            let Ok(logged) = Logged::decode(rest) else { return };
-            let again = Logged::decode(&logged.encode()).expect("what was written is read");
+            let Ok(logged) = CatalogLogEntry::decode(rest) else { return };
+            let again = CatalogLogEntry::decode(&logged.encode()).expect("what was written is read");
             assert_eq!(again, logged);
         }
         1 => {
-            let Ok(state) = State::decode(rest) else { return };
+            let Ok(state) = CatalogState::decode(rest) else { return };
             // What contradicts itself is told, and nothing is made of it.
             let _ = state.check();
-            let again = State::decode(&state.encode()).expect("what was written is read");
+            let again = CatalogState::decode(&state.encode()).expect("what was written is read");
             assert_eq!(again, state);
         }
         2 => {
-            let Ok(view) = packed::unpack::<View>(rest) else { return };
-            let again: View =
-                packed::unpack(&packed::pack(&view).expect("it is small")).expect("it was packed");
+            let Ok(view) = packed::decode_compressed::<RoutingView>(rest) else { return };
+            let again: RoutingView =
+                packed::decode_compressed(&packed::encode_compressed(&view).expect("it is small"))
+                    .expect("it was packed");
             assert_eq!(again, view);
         }
         // Little that becomes much is refused.

@@ -8,10 +8,10 @@ use athanor_catalog::BlockId;
 use athanor_chassis::disk::MemoryDisk;
 use athanor_chassis::{Clock, Disk, Timestamp};
 use athanor_consensus::StateMachine;
-use athanor_consensus::replicated::Restored;
-use athanor_ingester::{Entry, Machine, Shelf, Window};
+use athanor_consensus::replicated::RestoreContext;
+use athanor_ingester::{DedupWindow, RunFiles, ShardLogEntry, ShardStateMachine};
+use athanor_profile::codec::put_varint;
 use athanor_profile::hash;
-use athanor_profile::packed::put;
 use libfuzzer_sys::fuzz_target;
 
 /// So many ids go to a file.
@@ -34,51 +34,60 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-fn machine(disk: &Arc<MemoryDisk>) -> Machine {
-    let shelf = Shelf::open(Arc::clone(disk) as _, 1, 1, BATCH).expect("the disk is sound");
-    let clock = Clock::manual(Timestamp::EPOCH).0;
-    Machine::new(Arc::default(), Arc::default(), clock, Window::new(shelf))
+fn machine(disk: &Arc<MemoryDisk>) -> ShardStateMachine {
+    let shelf = RunFiles::open(Arc::clone(disk) as _, 1, 1, BATCH).expect("the disk is sound");
+    let clock = Clock::manual(Timestamp::UNIX_EPOCH).0;
+    ShardStateMachine::new(Arc::default(), Arc::default(), clock, DedupWindow::new(shelf))
 }
 
-fn restored(disk: &Arc<MemoryDisk>, index: u64, bytes: &[u8], alone: bool) -> Result<Machine, String> {
+fn restored(
+    disk: &Arc<MemoryDisk>,
+    index: u64,
+    bytes: &[u8],
+    alone: bool,
+) -> Result<ShardStateMachine, String> {
     let mut machine = machine(disk);
-    machine.restore(Restored { index, bytes, alone, arrive: &mut || Ok(()) })?;
+    machine.restore(RestoreContext { index, bytes, alone, arrive: &mut || Ok(()) })?;
     Ok(machine)
 }
 
 /// What a machine writes of itself says the same of another one.
-fn same_again(machine: &Machine, disk: &Arc<MemoryDisk>) {
-    let (known, written) = ((machine.cut(), machine.forgot()), machine.snapshot());
+fn same_again(machine: &ShardStateMachine, disk: &Arc<MemoryDisk>) {
+    let (known, written) = ((machine.flushed_index(), machine.lost_ids_index()), machine.snapshot());
     let bytes = (written.write)().expect("the disk is sound");
     let other = restored(disk, written.index, &bytes, false).expect("what was written is read");
-    assert_eq!((other.cut(), other.forgot()), known);
+    assert_eq!((other.flushed_index(), other.lost_ids_index()), known);
     let again = other.snapshot();
     assert_eq!((again.index, (again.write)().expect("the disk is sound")), (written.index, bytes));
 }
 
 fn entry(bytes: &[u8]) {
-    let head = Entry::head(bytes);
-    let Ok(entry) = Entry::decode(bytes) else { return };
+    let head = ShardLogEntry::decode_batch_header(bytes);
+    let Ok(entry) = ShardLogEntry::decode(bytes) else { return };
     // What of a batch every member reads is a part of it.
-    assert_eq!(head.expect("all of it was read").is_some(), matches!(entry, Entry::Batch(_)));
+    assert_eq!(head.expect("all of it was read").is_some(), matches!(entry, ShardLogEntry::Batch(_)));
     let written = written(&entry);
-    let again = Entry::decode(&written).expect("what was written is read");
+    let again = ShardLogEntry::decode(&written).expect("what was written is read");
     assert_eq!(self::written(&again), written);
 }
 
-fn written(entry: &Entry) -> Vec<u8> {
+fn written(entry: &ShardLogEntry) -> Vec<u8> {
     match entry {
-        Entry::Begin { token, node, stamp } => Entry::begin(*token, *node, *stamp),
-        Entry::Batch(batch) => batch.encode(),
-        Entry::End { generation } => Entry::end(*generation),
-        Entry::Cut { to, stamp, block } => Entry::cut(*to, *stamp, *block),
-        Entry::Fence { version, from, revision } => Entry::fence(*version, *from, *revision),
-        Entry::Void { version } => Entry::void(*version),
-        Entry::Seal => Entry::seal(),
-        Entry::Inherit(inherit) => inherit.encode(),
-        Entry::Drop(ids) => Entry::drop(ids),
-        Entry::Release { of } => Entry::release(*of),
-        Entry::Counted(piece) => Entry::counted(piece),
+        ShardLogEntry::Begin { token, node, stamp } => {
+            ShardLogEntry::encode_term_start(*token, *node, *stamp)
+        }
+        ShardLogEntry::Batch(batch) => batch.encode(),
+        ShardLogEntry::End { generation } => ShardLogEntry::end(*generation),
+        ShardLogEntry::Cut { to, stamp, block } => ShardLogEntry::encode_flush_marker(*to, *stamp, *block),
+        ShardLogEntry::Fence { version, from, revision } => {
+            ShardLogEntry::encode_fence(*version, *from, *revision)
+        }
+        ShardLogEntry::Void { version } => ShardLogEntry::encode_fence_voided(*version),
+        ShardLogEntry::Seal => ShardLogEntry::encode_seal(),
+        ShardLogEntry::Inherit(inherit) => inherit.encode(),
+        ShardLogEntry::Drop(ids) => ShardLogEntry::encode_foreign_ids(ids),
+        ShardLogEntry::Release { of } => ShardLogEntry::encode_hold_released(*of),
+        ShardLogEntry::Counted(piece) => ShardLogEntry::encode_delta_state(piece),
     }
 }
 
@@ -90,7 +99,7 @@ fn log(bytes: &[u8]) {
     same_again(&machine, &disk);
 }
 
-fn apply_all(machine: &mut Machine, mut index: u64, mut rest: &[u8]) {
+fn apply_all(machine: &mut ShardStateMachine, mut index: u64, mut rest: &[u8]) {
     while let Some((length, after)) = rest.split_first_chunk::<2>() {
         let (entry, after) = after.split_at(usize::from(u16::from_le_bytes(*length)).min(after.len()));
         index += 1;
@@ -101,12 +110,12 @@ fn apply_all(machine: &mut Machine, mut index: u64, mut rest: &[u8]) {
 
 fn snapshot(bytes: &[u8], alone: bool) {
     let disk = Arc::new(MemoryDisk::new());
-    let files = machine(&disk).files(bytes);
+    let files = machine(&disk).snapshot_files(bytes);
     let Ok(machine) = restored(&disk, INDEX, bytes, alone) else { return };
     // Files that nobody has are done without only where nobody else is asked.
     let files = files.expect("it was read");
     assert!(alone || files.is_empty());
-    assert_eq!(machine.cut(), INDEX);
+    assert_eq!(machine.flushed_index(), INDEX);
     same_again(&machine, &disk);
 }
 
@@ -125,15 +134,17 @@ fn file(mut bytes: Vec<u8>) {
     }
     for (place, page) in (0u64..).zip(bytes[..begin].chunks_exact_mut(PAGE)) {
         let (records, sum) = page.split_at_mut(PAGE - 8);
-        sum.copy_from_slice(&(hash::tagged(NUMBER.rotate_left(32) ^ place, records) as u64).to_le_bytes());
+        sum.copy_from_slice(
+            &(hash::hash_tagged(NUMBER.rotate_left(32) ^ place, records) as u64).to_le_bytes(),
+        );
     }
-    let index = hash::bytes(&bytes[begin..tail_at]) as u64;
-    let sum = hash::tagged(index, &bytes[tail_at..tail_at + TAIL - 8]) as u64;
+    let index = hash::hash_bytes(&bytes[begin..tail_at]) as u64;
+    let sum = hash::hash_tagged(index, &bytes[tail_at..tail_at + TAIL - 8]) as u64;
     bytes[tail_at + TAIL - 8..].copy_from_slice(&sum.to_le_bytes());
 
     let disk = Arc::new(MemoryDisk::new());
     let named = naming(sum);
-    let name = machine(&disk).files(&named).expect("it is sound").remove(0);
+    let name = machine(&disk).snapshot_files(&named).expect("it is sound").remove(0);
     disk.write(&name, &bytes).expect("the disk is sound");
     let Ok(mut machine) = restored(&disk, INDEX, &named, false) else { return };
     // Ids of the file, and one that is not there.
@@ -143,11 +154,15 @@ fn file(mut bytes: Vec<u8>) {
     {
         let window = machine.window();
         let mut window = window.lock().expect("nobody panicked");
-        ids.iter().for_each(|&id| assert!(window.knows(id) || !window.shows(id)));
+        ids.iter().for_each(|&id| assert!(window.contains(id) || !window.contains_applied(id)));
     }
     // Those after the first are cut, and go to a file beside it, or with it to one of both.
     let mut log = Vec::new();
-    for entry in [Entry::end(1), inherit(&ids), Entry::cut(INDEX + 2, 9, BlockId::from_number(3))] {
+    for entry in [
+        ShardLogEntry::end(1),
+        inherit(&ids),
+        ShardLogEntry::encode_flush_marker(INDEX + 2, 9, BlockId::from_number(3)),
+    ] {
         log.extend((entry.len() as u16).to_le_bytes());
         log.extend(entry);
     }
@@ -159,7 +174,7 @@ fn file(mut bytes: Vec<u8>) {
 fn naming(sum: u64) -> Vec<u8> {
     // The version; stamp, span, horizon and floor; no ids that are in no file, and one file.
     let mut out = vec![4, 0, 0, 0, 0, 0, 1];
-    put(&mut out, NUMBER);
+    put_varint(&mut out, NUMBER);
     out.extend_from_slice(&sum.to_le_bytes());
     // No states; nothing forgotten; no fences, nothing taken, nor sealed, nor inherited, nor held; no ids of others.
     out.extend([0; 10]);
@@ -170,7 +185,7 @@ fn naming(sum: u64) -> Vec<u8> {
 fn inherit(ids: &[u128]) -> Vec<u8> {
     // The kind; where they come from, of which shard, and that there are no others; stamp and span.
     let mut out = vec![10, 2, 1, 3, 8, 100];
-    put(&mut out, ids.len() as u64);
+    put_varint(&mut out, ids.len() as u64);
     ids.iter().for_each(|id| out.extend_from_slice(&id.to_le_bytes()));
     out.extend([0, 0]);
     out

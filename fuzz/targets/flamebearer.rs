@@ -3,7 +3,7 @@
 
 use athanor_profile::flamebearer::parse;
 use athanor_profile::flamegraph::Flamegraph;
-use athanor_profile::pprof::Limits;
+use athanor_profile::pprof::DecodeLimits;
 use athanor_profile::tree::Tree;
 use libfuzzer_sys::fuzz_target;
 use serde_json::json;
@@ -13,10 +13,10 @@ mod small;
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(profile) = parse(bytes, &small::limits()) else { return };
-    let tree = Tree::of(&profile, 0);
-    let Flamegraph { names, levels, total, max_self } = Flamegraph::of(&tree);
+    let tree = Tree::from_profile(&profile, 0);
+    let Flamegraph { names, levels, total, max_self } = Flamegraph::from_tree(&tree);
     let bars = json!({ "names": names, "levels": levels, "numTicks": total, "maxSelf": max_self });
     let document = json!({ "version": 1, "flamebearer": bars }).to_string();
-    let again = parse(document.as_bytes(), &Limits::default()).expect("what is shown reads");
-    assert_eq!(Tree::of(&again, 0), tree);
+    let again = parse(document.as_bytes(), &DecodeLimits::default()).expect("what is shown reads");
+    assert_eq!(Tree::from_profile(&again, 0), tree);
 });

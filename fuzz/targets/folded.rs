@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 
 use athanor_profile::folded::{parse, write};
-use athanor_profile::pprof::Limits;
+use athanor_profile::pprof::DecodeLimits;
 use athanor_profile::tree::Tree;
 use athanor_profile::{Profile, ValueType};
 use libfuzzer_sys::fuzz_target;
 
 fn text(profile: &Profile) -> String {
-    write(&Tree::of(profile, 0))
+    write(&Tree::from_profile(profile, 0))
 }
 
 /// Totals of the stacks that are not zero: names that differ only in line breaks are written alike.
@@ -25,11 +25,11 @@ fn sums(text: &str) -> BTreeMap<&str, i64> {
 }
 
 fuzz_target!(|bytes: &[u8]| {
-    let limits = Limits { bytes: 1 << 20, samples: 10_000, depth: 1_000, ..Limits::default() };
+    let limits = DecodeLimits { bytes: 1 << 20, samples: 10_000, depth: 1_000, ..DecodeLimits::default() };
     let value_type = || ValueType::new("cpu", "nanoseconds");
     let Ok(profile) = parse(bytes, value_type(), &limits) else { return };
     let written = text(&profile);
-    let unlimited = Limits { bytes: usize::MAX, ..limits };
+    let unlimited = DecodeLimits { bytes: usize::MAX, ..limits };
     let again = parse(written.as_bytes(), value_type(), &unlimited).expect("what was written reads");
     assert_eq!(sums(&text(&again)), sums(&written));
 });

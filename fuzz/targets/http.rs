@@ -6,7 +6,7 @@
 
 use std::sync::LazyLock;
 
-use athanor_chassis::{ByteSize, Clock, Code, Compute, Status, Timestamp};
+use athanor_chassis::{ByteSize, Clock, ComputePool, ErrorCode, Status, Timestamp};
 use athanor_proto::push::v1::PushRequest;
 use athanor_proto::querier::v1::SelectMergeStacktracesRequest;
 use axum::body::Body;
@@ -23,8 +23,8 @@ mod http;
 #[path = "../now.rs"]
 mod now;
 
-use http::weight::Admits;
-use http::{Door, caller, unary};
+use http::decoded_size::BodyPolicy;
+use http::{RequestBudget, tenant_header, unary};
 use now::now;
 
 const TYPES: [&str; 12] = [
@@ -55,9 +55,10 @@ const LIMIT: ByteSize = ByteSize::kib(256);
 /// For what was answered, which JSON makes longer.
 const LARGE: ByteSize = ByteSize::mib(16);
 
-static DOORS: LazyLock<[Door; 3]> = LazyLock::new(|| {
+static DOORS: LazyLock<[RequestBudget; 3]> = LazyLock::new(|| {
     let clock = || Clock::manual(Timestamp::from_seconds(1_800_000_000)).0;
-    let door = |tenants, room| Door::new(tenants, ByteSize::mib(room), clock(), Compute::inline());
+    let door =
+        |tenants, room| RequestBudget::new(tenants, ByteSize::mib(room), clock(), ComputePool::inline());
     // The last one reads what the first two wrote.
     [door(false, 8), door(true, 8), door(false, 256)]
 });
@@ -71,7 +72,12 @@ struct Answer {
 }
 
 /// Sends one request to a method that answers with what it was asked, or refuses in the words given.
-fn call<M>((door, limit): (&Door, ByteSize), headers: HeaderMap, body: Bytes, refusal: Option<&str>) -> Answer
+fn call<M>(
+    (door, limit): (&RequestBudget, ByteSize),
+    headers: HeaderMap,
+    body: Bytes,
+    refusal: Option<&str>,
+) -> Answer
 where
     M: Message + Default + DeserializeOwned + Serialize + 'static,
 {
@@ -79,15 +85,15 @@ where
     let mut request = Request::new(Body::from(body));
     *request.method_mut() = Method::POST;
     *request.headers_mut() = headers;
-    let who = |headers: &HeaderMap| caller::writer(headers, door.multitenancy);
+    let who = |headers: &HeaderMap| tenant_header::parse_writer(headers, door.multitenancy);
     let echo = |_, message: M| async move {
         match refusal {
-            Some(why) => Err(Status::new(Code::NotFound, why)),
+            Some(why) => Err(Status::new(ErrorCode::NotFound, why)),
             None => Ok(message),
         }
     };
     let (parts, body) =
-        now(unary::answer(door, request, who, |_| Admits::profiles(limit), echo)).into_parts();
+        now(unary::handle_call(door, request, who, |_| BodyPolicy::profiles(limit), echo)).into_parts();
     let whole = now(body.collect()).expect("answers do not fail on their way");
     assert_eq!(door.room.available_permits(), free, "room was not given back");
     let trailers = whole.trailers().cloned().unwrap_or_default();
@@ -214,7 +220,7 @@ where
     let why = String::from_utf8_lossy(&plain[..plain.len().min(500)]);
     let (said, code) =
         message(&call::<M>((&DOORS[2], LARGE), headers, body, Some(&why))).expect_err("it was refused");
-    assert_eq!((said, code), (why.as_bytes().to_vec(), grpc.then_some(Code::NotFound.grpc())));
+    assert_eq!((said, code), (why.as_bytes().to_vec(), grpc.then_some(ErrorCode::NotFound.grpc_status())));
 }
 
 fuzz_target!(|input: &[u8]| {

@@ -2,7 +2,7 @@
 #![no_main]
 
 use athanor_chassis::Timestamp;
-use athanor_distributor::{AppName, Request, RequestRefused};
+use athanor_distributor::{AppName, IngestRequest, IngestRequestError};
 use libfuzzer_sys::fuzz_target;
 
 /// The text as the value of each parameter, escaped as clients do it.
@@ -11,10 +11,11 @@ fn escaped(text: &str, now: Timestamp) {
         let mut query = form_urlencoded::Serializer::new(String::new());
         query.extend_pairs(names.iter().map(|name| (name, text))).finish()
     };
-    let request = Request::parse(&query(&["name"]), None, now).map(|request| request.name);
-    assert_eq!(request, AppName::parse(text).map_err(RequestRefused::Name));
+    let request = IngestRequest::parse(&query(&["name"]), None, now).map(|request| request.name);
+    assert_eq!(request, AppName::parse(text).map_err(IngestRequestError::Name));
     let others = query(&["from", "until", "units", "aggregationType", "sampleRate", "format", "spyName"]);
-    let request = Request::parse(&format!("name=a&{others}"), None, now).expect("only the name is refused");
+    let request =
+        IngestRequest::parse(&format!("name=a&{others}"), None, now).expect("only the name is refused");
     assert_eq!((request.name.app.as_str(), request.duration), ("a", 0));
     assert!(text.is_empty() || request.spy == text);
 }
@@ -22,7 +23,7 @@ fn escaped(text: &str, now: Timestamp) {
 fuzz_target!(|text: &str| {
     let now = Timestamp::from_seconds(1_800_000_000);
     for content_type in [None, Some("multipart/form-data; boundary=b"), Some(text)] {
-        if let Ok(request) = Request::parse(text, content_type, now) {
+        if let Ok(request) = IngestRequest::parse(text, content_type, now) {
             assert!(request.duration >= 0 && !request.spy.is_empty() && request.sample_rate <= 1_000_000_000);
         }
     }

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use athanor_chassis::Limits;
-use athanor_distributor::profiles;
+use athanor_chassis::TenantLimits;
+use athanor_distributor::convert_profiles;
 use athanor_profile::pprof;
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
@@ -26,16 +26,18 @@ fn plain(text: &str, counted: bool) -> Option<BTreeMap<Vec<String>, i64>> {
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    let limits = Limits { max_profile_stacktrace_depth: u32::MAX, ..Limits::default() };
+    let limits = TenantLimits { max_profile_stacktrace_depth: u32::MAX, ..TenantLimits::default() };
     for (format, counted) in [("groups", true), ("lines", false)] {
         let query = format!("name=app&sampleRate=0&format={format}");
-        let Ok(made) = profiles(&query, None, &Bytes::copy_from_slice(bytes), &limits) else { continue };
+        let Ok(made) = convert_profiles(&query, None, &Bytes::copy_from_slice(bytes), &limits) else {
+            continue;
+        };
         let mut totals = BTreeMap::new();
         for profile in made {
             let (profile, _) =
-                pprof::decode(&profile, &pprof::Limits::default()).expect("what was written reads");
+                pprof::decode(&profile, &pprof::DecodeLimits::default()).expect("what was written reads");
             for (stack, _, values) in profile.samples.rows(1) {
-                *totals.entry(profile.dictionary.frames(stack)).or_insert(0) += values[0];
+                *totals.entry(profile.dictionary.frame_names(stack)).or_insert(0) += values[0];
             }
         }
         // What begins as a document of another tool is read as one.

@@ -2,10 +2,12 @@
 //! Each frame is two bytes of length, the lower first, and so many bytes.
 #![no_main]
 
-use athanor_chassis::Code;
-use athanor_cluster::failure;
-use athanor_cluster::greeting::{Introductions, Me};
-use athanor_cluster::talk::{Assembler, Direction, Lanes, MESSAGE, Message};
+use athanor_chassis::ErrorCode;
+use athanor_cluster::handshake::{NodeIdentity, PeerHandshake};
+use athanor_cluster::raft_transport::{
+    FrameAssembler, MAX_RAFT_MESSAGE_BYTES, RaftMessage, SendLanes, StreamDirection,
+};
+use athanor_cluster::status_codec;
 use athanor_proto::athanor::internal::v1::Frame;
 use athanor_proto::athanor::internal::v1::frame::Of;
 use bytes::Bytes;
@@ -20,32 +22,32 @@ fuzz_target!(|bytes: &[u8]| {
         frames.extend(Frame::decode(Bytes::copy_from_slice(frame)));
         rest = after;
     }
-    let introductions = Introductions::new(Me { cluster: 7, node: 1, boot: 1 });
+    let introductions = PeerHandshake::new(NodeIdentity { cluster: 7, node: 1, boot: 1 });
     for frame in &frames {
         if let Some(Of::Hello(hello)) = &frame.of {
-            let _ = introductions.check(hello.caller.as_ref());
+            let _ = introductions.check_caller(hello.caller.as_ref());
         }
     }
-    for direction in [Direction::Calls, Direction::Answers] {
-        let mut assembler = Assembler::new(direction);
+    for direction in [StreamDirection::Calls, StreamDirection::Answers] {
+        let mut assembler = FrameAssembler::new(direction);
         // The first bad frame ends a stream.
-        let taken = frames.iter().map_while(|frame| assembler.take(frame.clone()).ok());
+        let taken = frames.iter().map_while(|frame| assembler.add_frame(frame.clone()).ok());
         taken.flatten().for_each(|message| sent_again(direction, message));
     }
 });
 
-fn sent_again(direction: Direction, message: Message) {
+fn sent_again(direction: StreamDirection, message: RaftMessage) {
     match &message {
-        Message::Call { data, .. } | Message::Answer { result: Ok(data), .. } => {
-            assert!(data.len() <= MESSAGE)
+        RaftMessage::Call { data, .. } | RaftMessage::Answer { result: Ok(data), .. } => {
+            assert!(data.len() <= MAX_RAFT_MESSAGE_BYTES)
         }
-        Message::Answer { result: Err(refused), .. } => {
-            let status = failure::unpack(refused);
-            assert!(Code::from_name(&refused.code).is_none_or(|code| code == status.code));
+        RaftMessage::Answer { result: Err(refused), .. } => {
+            let status = status_codec::decode_status(refused);
+            assert!(ErrorCode::from_name(&refused.code).is_none_or(|code| code == status.code));
         }
     }
-    let (mut lanes, mut assembler) = (Lanes::default(), Assembler::new(direction));
+    let (mut lanes, mut assembler) = (SendLanes::default(), FrameAssembler::new(direction));
     lanes.push(message.clone()).expect("what came fits");
-    let mut came = lanes.filter_map(|frame| assembler.take(frame).expect("what is sent is taken"));
+    let mut came = lanes.filter_map(|frame| assembler.add_frame(frame).expect("what is sent is taken"));
     assert_eq!((came.next(), came.next()), (Some(message), None));
 }

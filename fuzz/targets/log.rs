@@ -13,7 +13,9 @@ use std::sync::{Arc, OnceLock};
 use athanor_chassis::disk::MemoryDisk;
 use athanor_chassis::{ByteSize, Disk, Random};
 use athanor_consensus::Log;
-use athanor_consensus::log::{Config, Identity, OpenError, Pump, ReadError, Record, Recovery};
+use athanor_consensus::log::{
+    CommitMode, LogConfig, LogIdentity, LogOpenError, LogReadError, LogRecord, LogRecoveryReport,
+};
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
@@ -32,8 +34,8 @@ const EXTENT: u32 = 6;
 /// Entries further apart than this are not compared: of a hole that large the log forgets what lies before it.
 const NEAR: u64 = 1 << 16;
 
-fn config() -> Config {
-    Config {
+fn config() -> LogConfig {
+    LogConfig {
         segment: ByteSize::bytes(SEGMENT),
         smallest: ByteSize::kib(16),
         commit: ByteSize::kib(16),
@@ -44,9 +46,9 @@ fn config() -> Config {
     }
 }
 
-fn open(disk: &MemoryDisk) -> Result<(Log, Recovery), OpenError> {
-    let identity = Identity { cluster: 7, node: 1 };
-    Log::open(Arc::new(disk.clone()), &Random::seeded(3), identity, &config(), Pump::Hand)
+fn open(disk: &MemoryDisk) -> Result<(Log, LogRecoveryReport), LogOpenError> {
+    let identity = LogIdentity { cluster: 7, node: 1 };
+    Log::open(Arc::new(disk.clone()), &Random::from_seed(3), identity, &config(), CommitMode::Hand)
 }
 
 /// The identity file of a log that has begun, and its salt.
@@ -353,7 +355,7 @@ type Seen = BTreeMap<(u32, u64), Option<(u64, Bytes)>>;
 fn seen(log: &Log) -> Seen {
     let mut seen = Seen::new();
     for group in log.groups() {
-        let held = log.held(group);
+        let held = log.group_state(group);
         let near = (held.first..held.end.min(held.first + 300))
             .chain(held.end.saturating_sub(300).max(held.first)..held.end);
         for index in near {
@@ -362,7 +364,7 @@ fn seen(log: &Log) -> Seen {
                     let entry = entry.expect("held entries are there or lost");
                     seen.insert((group, index), Some((entry.term, entry.data)));
                 }
-                Err(ReadError::Lost { .. }) => drop(seen.insert((group, index), None)),
+                Err(LogReadError::Lost { .. }) => drop(seen.insert((group, index), None)),
                 Err(error) => panic!("memory does not fail: {error}"),
             }
         }
@@ -370,12 +372,12 @@ fn seen(log: &Log) -> Seen {
     seen
 }
 
-fn agrees(log: &Log, recovery: &Recovery, files: &BTreeMap<u64, Vec<u8>>, salt: u64) {
+fn agrees(log: &Log, recovery: &LogRecoveryReport, files: &BTreeMap<u64, Vec<u8>>, salt: u64) {
     let said = said(files, salt);
     for ((group, index), entry) in &seen(log) {
         let Some((term, data)) = entry else {
             assert!(
-                log.held(*group).hurt,
+                log.group_state(*group).hurt,
                 "entry {index} of group {group} is lost, and the group is not hurt"
             );
             continue;
@@ -389,7 +391,7 @@ fn agrees(log: &Log, recovery: &Recovery, files: &BTreeMap<u64, Vec<u8>>, salt: 
         return;
     }
     for (number, group) in walk(files, salt).unwrap_or_default() {
-        let held = log.held(number);
+        let held = log.group_state(number);
         assert_eq!((held.purged, &held.state[..]), (group.purged, &group.state[..]));
         for (index, (term, data)) in group.entries {
             match log.read(number, index) {
@@ -402,17 +404,17 @@ fn agrees(log: &Log, recovery: &Recovery, files: &BTreeMap<u64, Vec<u8>>, salt: 
 
 /// Hands in one entry behind the last one of a group, with its state.
 fn append(log: &Log, group: u32) -> Option<(u64, Bytes)> {
-    let index = log.held(group).end;
+    let index = log.group_state(group).end;
     if index > 1 << 60 {
         return None;
     }
     let data = Bytes::from(format!("entry {index} of group {group}"));
-    let state = Record::State { group, data: data.clone() };
+    let state = LogRecord::State { group, data: data.clone() };
     let (tell, told) = std::sync::mpsc::channel();
-    let entry = Record::Entry { group, index, term: 77, data: data.clone() };
+    let entry = LogRecord::Entry { group, index, term: 77, data: data.clone() };
     log.submit(vec![entry, state], move |done| tell.send(done).expect("somebody listens"))
         .expect("it follows");
-    while log.turn() {}
+    while log.commit_once() {}
     told.recv().expect("it was told").expect("it is durable");
     Some((index, data))
 }
@@ -424,7 +426,7 @@ fuzz_target!(|input: &[u8]| {
     agrees(&log, &recovery, &files, salt);
     let oldest = || disk.list().ok()?.into_iter().find(|name| name.ends_with(".log"));
     let (before, first) = (seen(&log), oldest());
-    let hurt: Vec<u32> = log.groups().into_iter().filter(|group| log.held(*group).hurt).collect();
+    let hurt: Vec<u32> = log.groups().into_iter().filter(|group| log.group_state(*group).hurt).collect();
     // No group has the number that stands for all.
     let groups: BTreeSet<u32> =
         log.groups().into_iter().filter(|group| *group != EVERY_GROUP).chain([9]).collect();
@@ -436,7 +438,7 @@ fuzz_target!(|input: &[u8]| {
 
     let (log, _) = open(&disk.restart()).expect("it opened before");
     for group in hurt {
-        assert!(log.held(group).hurt, "group {group} forgot its loss: {:?}", log.held(group));
+        assert!(log.group_state(group).hurt, "group {group} forgot its loss: {:?}", log.group_state(group));
     }
     // The segments here do not begin with the marks with which a log begins its own: one that goes takes them along,
     // and frames that followed nothing may follow nothing again.
@@ -445,7 +447,7 @@ fuzz_target!(|input: &[u8]| {
     }
     for (group, (index, data)) in appended {
         let found = log.read(group, index).expect("it was durable").expect("it was durable");
-        assert_eq!((found.term, &found.data, &log.held(group).state), (77, &data, &data));
+        assert_eq!((found.term, &found.data, &log.group_state(group).state), (77, &data, &data));
     }
     let after = |group, index| log.read(group, index).ok().flatten().map(|entry| (entry.term, entry.data));
     for ((group, index), entry) in before {

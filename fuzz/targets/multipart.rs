@@ -1,7 +1,7 @@
 //! Any bytes as a form: refused, or parts that are slices of the body, in their order.
 #![no_main]
 
-use athanor_distributor::Form;
+use athanor_distributor::MultipartForm;
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 
@@ -11,7 +11,7 @@ fuzz_target!(|bytes: &[u8]| {
     let own = String::from_utf8_lossy(&bytes[..line]);
     let body = Bytes::copy_from_slice(bytes);
     for content_type in [own.as_ref(), "multipart/form-data; boundary=b"] {
-        let Ok(form) = Form::parse(content_type, &body) else { continue };
+        let Ok(form) = MultipartForm::parse(content_type, &body) else { continue };
         let mut end = body.as_ptr();
         for part in form.parts.iter().filter(|part| !part.content.is_empty()) {
             let range = part.content.as_ptr_range();

@@ -1,7 +1,7 @@
 //! Any bytes as an export of OpenTelemetry: refused, or pprof that is never more than may be.
 #![no_main]
 
-use athanor_profile::otlp::{Bounds, Content, read};
+use athanor_profile::otlp::{OtlpLimits, OtlpProfileContent, read};
 use athanor_profile::pprof::{DecodeError, decode};
 use libfuzzer_sys::fuzz_target;
 
@@ -9,11 +9,11 @@ use libfuzzer_sys::fuzz_target;
 mod small;
 
 fuzz_target!(|bytes: &[u8]| {
-    let bounds = Bounds { profile: 1 << 16, total: 1 << 18, profiles: 100 };
+    let bounds = OtlpLimits { profile: 1 << 16, total: 1 << 18, profiles: 100 };
     let Ok(export) = read(bytes, &bounds) else { return };
     let mut total = 0;
     for made in export.profiles.iter().flatten().flatten() {
-        let Content::Pprof(pprof) = &made.content else { continue };
+        let OtlpProfileContent::Pprof(pprof) = &made.content else { continue };
         total += pprof.len();
         match decode(pprof, &small::limits()) {
             Ok((_, dropped)) => assert_eq!(dropped, Default::default()),

@@ -4,9 +4,10 @@
 //! what they claim to take are written here, unless the first byte is odd.
 #![no_main]
 
-use athanor_profile::packed::put;
+use athanor_profile::codec::put_varint;
 use athanor_query::{
-    Ask, Heat, MAX_PIECE, Partial, Points, Profiles, Received, StackFilter, Trees, Values, What,
+    GroupedTreesQuery, HeatmapQuery, LabelValuesQuery, MAX_CHUNK_BYTES, PartialChunkBuffer, PartialResult,
+    ProfileListQuery, ProfileQuery, QueryKind, StackFilter, TimeSeriesQuery,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -17,24 +18,24 @@ const CLAIM: u64 = 16 << 20;
 fuzz_target!(|bytes: &[u8]| {
     let Some((&first, rest)) = bytes.split_first() else { return };
     let what = match first / 2 % 12 {
-        0 => What::ProfileTypes,
-        1 => What::LabelNames,
-        2 => What::LabelValues(Values { name: "a".to_owned(), ..Values::default() }),
-        3 => What::Series(Vec::new()),
-        4 => What::Tree(StackFilter::default()),
-        5 => What::Profile(StackFilter::default(), None),
-        6 => What::Points(Points::default()),
-        7 => What::Heat(Heat::default()),
-        8 => What::Sizes,
-        9 => What::Trees(Trees::default()),
-        10 => What::Profiles(Profiles { keep: 9, ..Profiles::default() }),
+        0 => QueryKind::ProfileTypes,
+        1 => QueryKind::LabelNames,
+        2 => QueryKind::LabelValues(LabelValuesQuery { name: "a".to_owned(), ..LabelValuesQuery::default() }),
+        3 => QueryKind::Series(Vec::new()),
+        4 => QueryKind::Tree(StackFilter::default()),
+        5 => QueryKind::Profile(StackFilter::default(), None),
+        6 => QueryKind::Points(TimeSeriesQuery::default()),
+        7 => QueryKind::Heat(HeatmapQuery::default()),
+        8 => QueryKind::Sizes,
+        9 => QueryKind::Trees(GroupedTreesQuery::default()),
+        10 => QueryKind::Profiles(ProfileListQuery { keep: 9, ..ProfileListQuery::default() }),
         _ => return question(rest),
     };
-    let ask = Ask { what, ..Ask::default() };
+    let ask = ProfileQuery { what, ..ProfileQuery::default() };
     let mut answer = Vec::new();
     if first % 2 == 0 {
         answer.push(VERSION);
-        put(&mut answer, CLAIM);
+        put_varint(&mut answer, CLAIM);
     }
     answer.extend_from_slice(rest);
     let Ok(partial) = unpack(&ask, &answer) else { return };
@@ -44,15 +45,15 @@ fuzz_target!(|bytes: &[u8]| {
     again.merge(partial, &ask.bounds).expect("answers to one question add up");
 });
 
-fn unpack(ask: &Ask, bytes: &[u8]) -> Result<Partial, ()> {
-    let mut received = Received::default();
-    bytes.chunks(MAX_PIECE).try_for_each(|piece| received.push(piece)).map_err(drop)?;
+fn unpack(ask: &ProfileQuery, bytes: &[u8]) -> Result<PartialResult, ()> {
+    let mut received = PartialChunkBuffer::default();
+    bytes.chunks(MAX_CHUNK_BYTES).try_for_each(|piece| received.push(piece)).map_err(drop)?;
     received.unpack(ask).map_err(drop)
 }
 
 fn question(bytes: &[u8]) {
-    let Ok(ask) = Ask::unpack(bytes) else { return };
+    let Ok(ask) = ProfileQuery::unpack(bytes) else { return };
     let packed = ask.pack().expect("it came over the wire");
-    let again = Ask::unpack(&packed).expect("what was packed is read");
+    let again = ProfileQuery::unpack(&packed).expect("what was packed is read");
     assert_eq!(again.pack().expect("it was packed"), packed);
 }

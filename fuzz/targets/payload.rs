@@ -6,11 +6,14 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use athanor_chassis::{
-    ByteSize, Clock, Code, Compute, Limits, Overrides, Random, Status, TenantId, Timestamp,
+    ByteSize, Clock, ComputePool, ErrorCode, LimitOverrides, Random, Status, TenantId, TenantLimits,
+    Timestamp,
 };
-use athanor_distributor::{Config, Deps, Distributor, Outcome, Shards, Stored, Written};
+use athanor_distributor::{
+    Distributor, DistributorConfig, DistributorDeps, OtlpEncoding, ProfileOutcome, ShardWriter, StoredProfile,
+};
 use athanor_profile::pprof;
-use athanor_profile::upload::{Dropped, Upload};
+use athanor_profile::upload::{DroppedCounts, ProfileUpload};
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use prost::encoding::{WireType, encode_key, encode_varint};
@@ -30,9 +33,14 @@ const BODY: ByteSize = ByteSize::kib(512);
 struct Taken(Mutex<Vec<Bytes>>);
 
 #[async_trait]
-impl Shards for Taken {
-    async fn append(&self, _: &TenantId, uploads: Vec<Upload>) -> Vec<Result<Stored, Status>> {
-        let stored = Stored { outcome: Outcome::New, raw_bytes: 1, samples: 1, dropped: Dropped::default() };
+impl ShardWriter for Taken {
+    async fn append(&self, _: &TenantId, uploads: Vec<ProfileUpload>) -> Vec<Result<StoredProfile, Status>> {
+        let stored = StoredProfile {
+            outcome: ProfileOutcome::New,
+            raw_bytes: 1,
+            samples: 1,
+            dropped: DroppedCounts::default(),
+        };
         let answers = uploads.iter().map(|_| Ok(stored)).collect();
         self.0
             .lock()
@@ -44,15 +52,19 @@ impl Shards for Taken {
 
 static TAKEN: LazyLock<Arc<Taken>> = LazyLock::new(Arc::default);
 static DOOR: LazyLock<Distributor> = LazyLock::new(|| {
-    let limits = Limits { max_profile_size_bytes: PROFILE, ingestion_body_limit: BODY, ..Limits::default() };
-    let deps = Deps {
-        overrides: Overrides::new(limits),
+    let limits = TenantLimits {
+        max_profile_size_bytes: PROFILE,
+        ingestion_body_limit: BODY,
+        ..TenantLimits::default()
+    };
+    let deps = DistributorDeps {
+        overrides: LimitOverrides::new(limits),
         clock: Clock::manual(Timestamp::from_seconds(1_800_000_000)).0,
-        random: Random::seeded(1),
-        compute: Compute::inline(),
+        random: Random::from_seed(1),
+        compute: ComputePool::inline(),
         shards: Arc::clone(&TAKEN) as _,
     };
-    Distributor::new(Config::default(), deps)
+    Distributor::new(DistributorConfig::default(), deps)
 });
 
 /// A field of a message.
@@ -72,12 +84,12 @@ fuzz_target!(|bytes: &[u8]| {
     // The resource's part of a request, that of its scope, and the profiles of that.
     let request = field(1, &field(2, &field(2, &profile).repeat(times)));
     let sent = request.len();
-    let exported = now(DOOR.export(&TenantId::anonymous(), request.into(), Written::Protobuf));
+    let exported = now(DOOR.export(&TenantId::anonymous(), request.into(), OtlpEncoding::Protobuf));
     let taken = std::mem::take(&mut *TAKEN.0.lock().unwrap_or_else(PoisonError::into_inner));
     match exported {
         Ok(exported) => assert_eq!(exported.message.is_empty(), exported.rejected == 0),
         Err(status) => {
-            let refused = matches!(status.code, Code::Invalid | Code::TooLarge);
+            let refused = matches!(status.code, ErrorCode::Invalid | ErrorCode::TooLarge);
             assert!(refused && !status.message.is_empty() && taken.is_empty(), "{status:?}");
         }
     }
@@ -86,7 +98,7 @@ fuzz_target!(|bytes: &[u8]| {
         let plain = pprof::inflate(&profile, PROFILE.as_usize()).expect("it was within the limit");
         total += plain.len();
         if format == "jfr" {
-            let (_, dropped) = pprof::decode(&plain, &pprof::Limits::default()).expect("it is sound");
+            let (_, dropped) = pprof::decode(&plain, &pprof::DecodeLimits::default()).expect("it is sound");
             assert_eq!(dropped, Default::default());
         }
     }

@@ -4,8 +4,8 @@
 
 use std::sync::LazyLock;
 
-use athanor_chassis::{Code, Status, TenantId};
-use athanor_querier::{Config, Querier, Reader, Rendered, parse_parameters};
+use athanor_chassis::{ErrorCode, Status, TenantId};
+use athanor_querier::{Querier, QuerierConfig, QueryContext, RenderedResponse, parse_parameters};
 use libfuzzer_sys::fuzz_target;
 
 #[path = "../now.rs"]
@@ -16,24 +16,24 @@ mod querier;
 use now::now;
 use querier::querier;
 
-static QUERIER: LazyLock<Querier> = LazyLock::new(|| querier(Config::default()));
+static QUERIER: LazyLock<Querier> = LazyLock::new(|| querier(QuerierConfig::default()));
 
-fn check(answer: Result<Rendered, Status>) {
+fn check(answer: Result<RenderedResponse, Status>) {
     match answer {
-        Ok(Rendered { content_type, body }) if content_type.starts_with("application/json") => {
+        Ok(RenderedResponse { content_type, body }) if content_type.starts_with("application/json") => {
             let graph: serde_json::Value = serde_json::from_slice(&body).expect("JSON");
             assert!(graph["flamebearer"]["names"].is_array());
         }
         // A call graph of nothing is nothing.
-        Ok(Rendered { body, .. }) => assert!(body.is_empty()),
+        Ok(RenderedResponse { body, .. }) => assert!(body.is_empty()),
         Err(status) => {
-            assert!(!status.message.is_empty() && status.code != Code::Internal, "{status:?}");
+            assert!(!status.message.is_empty() && status.code != ErrorCode::Internal, "{status:?}");
         }
     }
 }
 
 fuzz_target!(|text: &str| {
-    let reader = Reader::of(TenantId::anonymous());
+    let reader = QueryContext::for_tenant(TenantId::anonymous());
     check(now(QUERIER.render(&reader, text)));
     check(now(QUERIER.render_diff(&reader, text)));
     let Ok(pairs) = parse_parameters(text) else { return };

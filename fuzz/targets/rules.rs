@@ -5,13 +5,13 @@
 
 use std::sync::Arc;
 
-use athanor_catalog::{Answer, Catalog, Command, Memory};
-use athanor_chassis::{Clock, Code, Limits, Overrides, Status, TenantId, Timestamp};
+use athanor_catalog::{Catalog, CatalogCommand, CommandResult, InMemoryCatalog};
+use athanor_chassis::{Clock, ErrorCode, LimitOverrides, Status, TenantId, TenantLimits, Timestamp};
 use athanor_proto::settings::v1::{
     DeleteRecordingRuleRequest, GetRecordingRuleRequest, ListRecordingRulesRequest, RecordingRule,
     UpsertRecordingRuleRequest,
 };
-use athanor_querier::Companion;
+use athanor_querier::TenantSettings;
 use libfuzzer_sys::fuzz_target;
 use prost::Message;
 
@@ -23,8 +23,8 @@ use now::now;
 const ID: &str = "kept";
 
 struct Rules {
-    companion: Companion,
-    catalog: Arc<Memory>,
+    companion: TenantSettings,
+    catalog: Arc<InMemoryCatalog>,
     tenant: TenantId,
 }
 
@@ -56,8 +56,8 @@ impl Rules {
             Ok(kept) => kept,
             Err(status) => {
                 // A generation is that of a rule which is not there.
-                let conflict = status.code == Code::Conflict && request.generation != 0;
-                assert!(conflict || status.code == Code::Invalid, "{status:?}");
+                let conflict = status.code == ErrorCode::Conflict && request.generation != 0;
+                assert!(conflict || status.code == ErrorCode::Invalid, "{status:?}");
                 assert!(!status.message.is_empty());
                 return;
             }
@@ -75,15 +75,15 @@ impl Rules {
     /// What another version may have kept, or another one's disk.
     fn kept(&self, text: &str) {
         let (name, text) = (format!("rule/{ID}"), Some(text.to_owned()));
-        let note = Command::Note { tenant: self.tenant.clone(), name, expected: None, text };
-        if !matches!(now(self.catalog.propose(note)).expect("it answers"), Answer::Changed(_)) {
+        let note = CatalogCommand::Note { tenant: self.tenant.clone(), name, expected: None, text };
+        if !matches!(now(self.catalog.propose(note)).expect("it answers"), CommandResult::Changed(_)) {
             return;
         }
         match self.get(ID) {
             Ok(rule) => assert_eq!(self.list().expect("it was read"), [rule]),
             Err(status) => {
-                assert_eq!(status.code, Code::DataLoss, "{status:?}");
-                assert_eq!(self.list().expect_err("it was not read").code, Code::DataLoss);
+                assert_eq!(status.code, ErrorCode::DataLoss, "{status:?}");
+                assert_eq!(self.list().expect_err("it was not read").code, ErrorCode::DataLoss);
             }
         }
         self.delete(ID);
@@ -92,8 +92,9 @@ impl Rules {
 
 fuzz_target!(|bytes: &[u8]| {
     let Some((&first, rest)) = bytes.split_first() else { return };
-    let catalog = Arc::new(Memory::new(Clock::manual(Timestamp::from_seconds(5)).0));
-    let companion = Companion::new(Arc::clone(&catalog) as _, Overrides::new(Limits::default()));
+    let catalog = Arc::new(InMemoryCatalog::new(Clock::manual(Timestamp::from_seconds(5)).0));
+    let companion =
+        TenantSettings::new(Arc::clone(&catalog) as _, LimitOverrides::new(TenantLimits::default()));
     let rules = Rules { companion, catalog, tenant: TenantId::anonymous() };
     match first % 3 {
         0 => {

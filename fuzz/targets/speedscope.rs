@@ -2,7 +2,7 @@
 #![no_main]
 
 use athanor_profile::Profile;
-use athanor_profile::pprof::Limits;
+use athanor_profile::pprof::DecodeLimits;
 use athanor_profile::speedscope::{parse, write};
 use athanor_profile::tree::Tree;
 use libfuzzer_sys::fuzz_target;
@@ -11,13 +11,13 @@ use libfuzzer_sys::fuzz_target;
 mod small;
 
 fn trees(profile: &Profile) -> Vec<Tree> {
-    (0..profile.header.types.len()).map(|column| Tree::of(profile, column)).collect()
+    (0..profile.header.types.len()).map(|column| Tree::from_profile(profile, column)).collect()
 }
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(profile) = parse(bytes, &small::limits()) else { return };
     let written = write(&profile, "again");
-    let again = parse(written.as_bytes(), &Limits::default()).expect("what was written reads");
+    let again = parse(written.as_bytes(), &DecodeLimits::default()).expect("what was written reads");
     assert_eq!(again.header.types, profile.header.types);
     assert_eq!(trees(&again), trees(&profile));
 });

@@ -6,7 +6,7 @@
 
 use std::convert::Infallible;
 
-use athanor_chassis::{ByteSize, Clock, Code, Timestamp};
+use athanor_chassis::{ByteSize, Clock, ErrorCode, Timestamp};
 use athanor_proto::parca::debuginfo::v1alpha1::UploadRequest;
 use axum::body::Body;
 use axum::http::{HeaderMap, HeaderValue};
@@ -20,7 +20,7 @@ mod http;
 #[path = "../now.rs"]
 mod now;
 
-use http::encoding::Encoding;
+use http::encoding::CallEncoding;
 use http::pace::PacedBody;
 use now::now;
 
@@ -29,7 +29,7 @@ const TYPES: [&str; 4] =
 const LIMIT: ByteSize = ByteSize::kib(4);
 
 /// The messages of a body in pieces of one size, and what ended it.
-fn read(choices: u8, body: &[u8], size: usize) -> (Vec<UploadRequest>, Option<Code>) {
+fn read(choices: u8, body: &[u8], size: usize) -> (Vec<UploadRequest>, Option<ErrorCode>) {
     let mut headers = HeaderMap::new();
     let content_type = TYPES[usize::from(choices) % TYPES.len()];
     headers.insert("content-type", HeaderValue::from_static(content_type));
@@ -39,11 +39,12 @@ fn read(choices: u8, body: &[u8], size: usize) -> (Vec<UploadRequest>, Option<Co
     let pieces: Vec<_> =
         body.chunks(size).map(|piece| Ok::<_, Infallible>(Bytes::copy_from_slice(piece))).collect();
     // Its time stands still, so no body is too slow.
-    let (clock, _) = Clock::manual(Timestamp::EPOCH);
+    let (clock, _) = Clock::manual(Timestamp::UNIX_EPOCH);
     let body = PacedBody::new(Body::from_stream(futures::stream::iter(pieces)), clock);
-    let encoding = Encoding::of_stream(&headers).expect("it is one of a stream");
+    let encoding = CallEncoding::stream_from_headers(&headers).expect("it is one of a stream");
     let charge = Box::new(|_| Ok(()));
-    let messages = encoding.incoming::<UploadRequest>(&headers, body, LIMIT, charge).expect("gzip is known");
+    let messages =
+        encoding.decode_messages::<UploadRequest>(&headers, body, LIMIT, charge).expect("gzip is known");
     let mut all: Vec<_> = now(messages.collect());
     let ended = all.pop_if(|last| last.is_err()).and_then(Result::err);
     let messages = all.into_iter().map(|message| message.expect("an error is the last one")).collect();

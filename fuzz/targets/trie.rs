@@ -1,19 +1,25 @@
 //! Any bytes as a tree and as a trie of stacks: refused, or pprof with what the nodes have.
 #![no_main]
 
-use athanor_profile::pprof::{self, Limits};
-use athanor_profile::trie::{Kind, parse};
-use athanor_profile::{Header, ValueType};
+use athanor_profile::pprof::{self, DecodeLimits};
+use athanor_profile::trie::{TrieKind, parse};
+use athanor_profile::{ProfileHeader, ValueType};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
-    let limits =
-        Limits { bytes: 1 << 16, samples: 1_000, kept_depth: 100, depth: 1_000, ..Limits::default() };
-    let header = Header { types: vec![ValueType::new("samples", "count")], ..Header::default() };
-    let totals = [Kind::Tree, Kind::Trie].map(|kind| {
+    let limits = DecodeLimits {
+        bytes: 1 << 16,
+        samples: 1_000,
+        kept_depth: 100,
+        depth: 1_000,
+        ..DecodeLimits::default()
+    };
+    let header =
+        ProfileHeader { types: vec![ValueType::new("samples", "count")], ..ProfileHeader::default() };
+    let totals = [TrieKind::Tree, TrieKind::Trie].map(|kind| {
         let tally = parse(bytes, kind, &limits).ok()?;
         let written = tally.write(&header, 1).expect("a sum of 63 bits fits");
-        let (profile, _) = pprof::decode(&written, &Limits::default()).expect("what was written reads");
+        let (profile, _) = pprof::decode(&written, &DecodeLimits::default()).expect("what was written reads");
         Some(profile.total(0))
     });
     if let [Some(tree), Some(trie)] = totals {

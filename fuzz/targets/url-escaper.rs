@@ -9,7 +9,7 @@ use libfuzzer_sys::fuzz_target;
 #[path = "../http.rs"]
 mod http;
 
-use http::escaping::UrlEscaper;
+use http::url_escaping::UrlEscaper;
 
 fn escaped(bytes: &[u8], length: usize) -> Vec<u8> {
     let mut escaper = UrlEscaper::default();

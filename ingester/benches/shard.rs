@@ -16,17 +16,17 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use athanor_catalog::Memory;
+use athanor_catalog::InMemoryCatalog;
 use athanor_chassis::disk::LocalDisk;
-use athanor_chassis::{ByteSize, Clock, Compute, Limits, Overrides, Random, Tasks};
-use athanor_consensus::log::{Config as LogConfig, Identity, Log, Pump};
+use athanor_chassis::{ByteSize, Clock, ComputePool, LimitOverrides, Random, TaskGroup, TenantLimits};
+use athanor_consensus::log::{CommitMode, Log, LogConfig, LogIdentity};
 use athanor_consensus::replicated;
-use athanor_ingester::{Config, CutConfig, Deps, Ingester, Shelf, Window};
-use athanor_profile::generate::Reference;
-use athanor_profile::hash::{self, Hash};
-use athanor_profile::source::Source;
-use athanor_profile::upload::Upload;
-use athanor_storage::{Config as Bucket, Store, StoreDeps};
+use athanor_ingester::{DedupWindow, FlushConfig, Ingester, IngesterConfig, IngesterDeps, RunFiles};
+use athanor_profile::generate::ReferenceDataset;
+use athanor_profile::hash::{self, ContentHash};
+use athanor_profile::source::ProfileSource;
+use athanor_profile::upload::ProfileUpload;
+use athanor_storage::{StorageConfig as Bucket, Store, StoreDeps};
 
 /// Ids between two cuts, as a busy shard has them in some minutes.
 const CUT: u64 = 1_000_000;
@@ -40,40 +40,40 @@ fn resident() -> u64 {
     pages.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
 }
 
-fn id(number: u64) -> Hash {
-    hash::bytes(&number.to_le_bytes())
+fn id(number: u64) -> ContentHash {
+    hash::hash_bytes(&number.to_le_bytes())
 }
 
 fn ids(count: u64, folder: &Path) {
     let disk = Arc::new(LocalDisk::open(folder).unwrap());
-    let shelf = Shelf::open(disk, 1, 1, Config::default().recent_ids as usize).unwrap();
-    let window = Arc::new(Mutex::new(Window::new(shelf)));
+    let shelf = RunFiles::open(disk, 1, 1, IngesterConfig::default().recent_ids as usize).unwrap();
+    let window = Arc::new(Mutex::new(DedupWindow::new(shelf)));
     let (before, cuts) = (resident(), count.div_ceil(CUT));
     let (mut most, mut taken, mut filed) = (0, Duration::ZERO, Duration::ZERO);
     for cut in 1..=cuts {
-        let some: Vec<Hash> = ((cut - 1) * CUT..(cut * CUT).min(count)).map(id).collect();
+        let some: Vec<ContentHash> = ((cut - 1) * CUT..(cut * CUT).min(count)).map(id).collect();
         let begun = Instant::now();
         {
             let mut window = window.lock().unwrap();
             let stamp = cut * (DAY / cuts);
             window.advance(cut, stamp, DAY, false);
-            assert!(window.admit_all(cut, &some).into_iter().all(|new| new));
-            window.show(cut);
-            window.settle(cut, cut, stamp);
+            assert!(window.insert_all(cut, &some).into_iter().all(|new| new));
+            window.mark_applied(cut);
+            window.set_flushed(cut, cut, stamp);
         }
         taken += begun.elapsed();
         drop(some);
         most = most.max(resident() - before);
         let begun = Instant::now();
-        black_box(Window::capture(&window, cut).write().unwrap());
-        Window::clean(&window);
+        black_box(DedupWindow::capture(&window, cut).write().unwrap());
+        DedupWindow::remove_unused_files(&window);
         filed += begun.elapsed();
         most = most.max(resident() - before);
     }
     let (begun, asked) = (Instant::now(), 100_000.min(count));
     let mut window = window.lock().unwrap();
     let stride = count / asked;
-    assert!((0..asked).all(|number| window.knows(id(number * stride))));
+    assert!((0..asked).all(|number| window.contains(id(number * stride))));
     let known = begun.elapsed();
     let held = window.len_at(window.stamp());
     println!(
@@ -88,29 +88,33 @@ fn ids(count: u64, folder: &Path) {
 }
 
 /// A node of one shard that never cuts.
-async fn boot(folder: &Path) -> (Ingester, Tasks, Duration) {
-    let (clock, random) = (Clock::system(), Random::seeded(7));
+async fn boot(folder: &Path) -> (Ingester, TaskGroup, Duration) {
+    let (clock, random) = (Clock::system(), Random::from_seed(7));
     let store = StoreDeps { clock: clock.clone(), random: random.split() };
     let store = Store::open(&Bucket { memory: true, ..Bucket::default() }, store).unwrap();
-    let tasks = Tasks::new(clock.clone(), 1000);
-    let compute = Compute::threads(NonZeroUsize::new(2).unwrap(), 64).unwrap();
+    let tasks = TaskGroup::new(clock.clone(), 1000);
+    let compute = ComputePool::with_threads(NonZeroUsize::new(2).unwrap(), 64).unwrap();
     let disk = Arc::new(LocalDisk::open(folder.join("log")).unwrap());
     let config = LogConfig { reserve: ByteSize::bytes(0), ..LogConfig::default() };
-    let (log, _) = Log::open(disk, &random, Identity { cluster: 1, node: 1 }, &config, Pump::Thread).unwrap();
-    let consensus = replicated::Deps {
+    let (log, _) =
+        Log::open(disk, &random, LogIdentity { cluster: 1, node: 1 }, &config, CommitMode::Thread).unwrap();
+    let consensus = replicated::RaftGroupDeps {
         log,
         disk: Arc::new(LocalDisk::open(folder.join("state")).unwrap()),
         compute: compute.clone(),
         random: random.split(),
         network: None,
         node: 1,
-        timing: replicated::Timing::default(),
+        timing: replicated::RaftTiming::default(),
     };
-    let deps = Deps {
-        catalog: Arc::new(Memory::new(clock.clone())),
+    let deps = IngesterDeps {
+        catalog: Arc::new(InMemoryCatalog::new(clock.clone())),
         store,
         consensus,
-        overrides: Overrides::new(Limits { reject_older_than: Duration::ZERO, ..Limits::default() }),
+        overrides: LimitOverrides::new(TenantLimits {
+            reject_older_than: Duration::ZERO,
+            ..TenantLimits::default()
+        }),
         clock: clock.clone(),
         random: random.split(),
         compute,
@@ -119,19 +123,24 @@ async fn boot(folder: &Path) -> (Ingester, Tasks, Duration) {
         alone: true,
         kin: None,
     };
-    let never = CutConfig {
+    let never = FlushConfig {
         max_age: Duration::from_secs(1 << 30),
         max_bytes: ByteSize::mib(1 << 20),
-        ..CutConfig::default()
+        ..FlushConfig::default()
     };
-    let config = Config { cut: never, shards: 1, unregistered: ByteSize::mib(1 << 20), ..Config::default() };
+    let config = IngesterConfig {
+        cut: never,
+        shards: 1,
+        unregistered: ByteSize::mib(1 << 20),
+        ..IngesterConfig::default()
+    };
     let begun = Instant::now();
     let ingester = Ingester::open(&config, deps).await.unwrap();
     (ingester, tasks, begun.elapsed())
 }
 
 async fn rebuild(count: usize, folder: &Path) {
-    let reference = Reference::new(Reference::SEED);
+    let reference = ReferenceDataset::new(ReferenceDataset::PUBLISHED_SEED);
     let (ingester, tasks, _) = boot(folder).await;
     let (tenant, shard) = ("bench".parse().unwrap(), ingester.shard_of_slot(ingester.slots()[0]).unwrap());
     let mut raw = 0;
@@ -139,13 +148,13 @@ async fn rebuild(count: usize, folder: &Path) {
         let upload = |i: usize| {
             let (labels, pprof) = (reference.labels(i), reference.pprof(i));
             raw += pprof.len();
-            Upload { sent: labels.clone(), labels, pprof: pprof.into(), ..Upload::default() }
+            ProfileUpload { sent: labels.clone(), labels, pprof: pprof.into(), ..ProfileUpload::default() }
         };
         let uploads = (first..count.min(first + REQUEST)).map(upload).collect();
         let stored = ingester.append(shard, 1, &tenant, uploads).await.unwrap();
         assert!(stored.into_iter().all(|stored| stored.unwrap().new == 1));
     }
-    let end = async |ingester: Ingester, tasks: Tasks| {
+    let end = async |ingester: Ingester, tasks: TaskGroup| {
         tasks.shutdown(Duration::from_secs(5)).await;
         ingester.shutdown().await;
     };
@@ -167,14 +176,14 @@ async fn rebuild(count: usize, folder: &Path) {
     let (mut best, mut floor) = (Duration::MAX, Duration::MAX);
     for _ in 0..ROUNDS {
         let (ingester, tasks, took) = boot(folder).await;
-        let views = ingester.views(shard, 0, &tenant).unwrap();
+        let views = ingester.head_snapshots(shard, 0, &tenant).unwrap();
         assert_eq!(views.iter().map(|view| view.profiles().unwrap().len()).sum::<usize>(), count);
         best = best.min(took);
         end(ingester, tasks).await;
         let begun = Instant::now();
         for (path, read) in &mut logs {
             File::open(path).unwrap().read_exact(read).unwrap();
-            black_box(hash::bytes(read));
+            black_box(hash::hash_bytes(read));
         }
         floor = floor.min(begun.elapsed());
     }
@@ -213,6 +222,9 @@ fn main() {
         }
         let runtime =
             tokio::runtime::Builder::new_multi_thread().enable_time().worker_threads(2).build().unwrap();
-        runtime.block_on(rebuild(number("--profiles", Reference::R_10K as u64) as usize, folder.path()));
+        runtime.block_on(rebuild(
+            number("--profiles", ReferenceDataset::R_10K_PROFILES as u64) as usize,
+            folder.path(),
+        ));
     }
 }

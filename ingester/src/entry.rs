@@ -23,40 +23,40 @@
 //! first in the log. Cuts come only there: what is left of a log builds on nothing that was let go of.
 
 mod batch;
-mod inherit;
+mod inherit_entry;
 
 use athanor_catalog::{BlockId, ShardId};
-use athanor_profile::hash::Hash;
-use athanor_profile::packed::{PackedError, Unpacker, put, put_signed};
+use athanor_profile::codec::{CodecError, CodecReader, put_signed_varint, put_varint};
+use athanor_profile::hash::ContentHash;
 
-pub use batch::{Admitted, Batch, Head, Record, TenantPart, UploadHead};
-pub use inherit::{Inherit, Source};
+pub use batch::{BatchHeader, BatchUpload, ProfileRecord, TenantDictionaryDelta, UploadBatch, UploadHeader};
+pub use inherit_entry::{InheritEntry, InheritSource};
 
 /// A batch of a version that did not number them.
-const UNNUMBERED: u8 = 1;
+const UNNUMBERED_BATCH_KIND: u8 = 1;
 /// A batch of a version that knew one table only.
-const UNROUTED: u8 = 4;
+const UNROUTED_BATCH_KIND: u8 = 4;
 /// A cut of a version that did not say when it was.
-const UNTIMED: u8 = 2;
-const BEGIN: u8 = 3;
-const END: u8 = 5;
-const BATCH: u8 = 6;
-const FENCE: u8 = 7;
-const VOID: u8 = 8;
-const SEAL: u8 = 9;
-const INHERIT: u8 = 10;
-const DROP: u8 = 11;
-const RELEASE: u8 = 12;
-const CUT: u8 = 13;
+const UNTIMED_FLUSH_KIND: u8 = 2;
+const TERM_START_KIND: u8 = 3;
+const GENERATION_END_KIND: u8 = 5;
+const BATCH_KIND: u8 = 6;
+const FENCE_KIND: u8 = 7;
+const FENCE_VOIDED_KIND: u8 = 8;
+const SEAL_KIND: u8 = 9;
+const INHERIT_IDS_KIND: u8 = 10;
+const FOREIGN_IDS_KIND: u8 = 11;
+const HOLD_RELEASED_KIND: u8 = 12;
+const FLUSH_MARKER_KIND: u8 = 13;
 /// A batch with records that count since a process began.
-const COUNTING: u8 = 14;
-const COUNTED: u8 = 15;
+const DELTA_BATCH_KIND: u8 = 14;
+const DELTA_STATE_KIND: u8 = 15;
 /// The table by which all was placed before there was another.
-pub const FIRST_TABLE: u64 = 1;
+pub const FIRST_TABLE_VERSION: u64 = 1;
 
 /// One entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Entry {
+pub enum ShardLogEntry {
     /// A node leads, and makes the batches that follow: what was open is over.
     Begin {
         /// Tells the node its own from others.
@@ -67,7 +67,7 @@ pub enum Entry {
         stamp: u64,
     },
     /// Profiles.
-    Batch(Batch),
+    Batch(UploadBatch),
     /// A generation is over.
     End {
         /// The token of its first batch.
@@ -99,9 +99,9 @@ pub enum Entry {
     /// No batch comes after it.
     Seal,
     /// Ids of others.
-    Inherit(Inherit),
+    Inherit(InheritEntry),
     /// Another shard holds these records: they are not of this one.
-    Drop(Vec<Hash>),
+    Drop(Vec<ContentHash>),
     /// All rows of another shard lie in blocks.
     Release {
         /// The other.
@@ -111,126 +111,129 @@ pub enum Entry {
     Counted(Vec<u8>),
 }
 
-impl Entry {
+impl ShardLogEntry {
     /// The bytes of a beginning.
-    pub fn begin(token: u64, node: u64, stamp: u64) -> Vec<u8> {
-        let mut out = vec![BEGIN];
-        [token, node, stamp].into_iter().for_each(|number| put(&mut out, number));
+    pub fn encode_term_start(token: u64, node: u64, stamp: u64) -> Vec<u8> {
+        let mut out = vec![TERM_START_KIND];
+        [token, node, stamp].into_iter().for_each(|number| put_varint(&mut out, number));
         out
     }
 
     /// The bytes of an end.
     pub fn end(generation: u64) -> Vec<u8> {
-        let mut out = vec![END];
-        put(&mut out, generation);
+        let mut out = vec![GENERATION_END_KIND];
+        put_varint(&mut out, generation);
         out
     }
 
     /// The bytes of a cut.
-    pub fn cut(to: u64, stamp: u64, block: BlockId) -> Vec<u8> {
-        let mut out = vec![CUT];
-        put(&mut out, to);
-        put(&mut out, stamp);
+    pub fn encode_flush_marker(to: u64, stamp: u64, block: BlockId) -> Vec<u8> {
+        let mut out = vec![FLUSH_MARKER_KIND];
+        put_varint(&mut out, to);
+        put_varint(&mut out, stamp);
         out.extend_from_slice(&block.number().to_le_bytes());
         out
     }
 
     /// The bytes of a fence.
-    pub fn fence(version: u64, from: i64, revision: u64) -> Vec<u8> {
-        let mut out = vec![FENCE];
-        put(&mut out, version);
-        put_signed(&mut out, from);
-        put(&mut out, revision);
+    pub fn encode_fence(version: u64, from: i64, revision: u64) -> Vec<u8> {
+        let mut out = vec![FENCE_KIND];
+        put_varint(&mut out, version);
+        put_signed_varint(&mut out, from);
+        put_varint(&mut out, revision);
         out
     }
 
     /// The bytes that make a fence none.
-    pub fn void(version: u64) -> Vec<u8> {
-        let mut out = vec![VOID];
-        put(&mut out, version);
+    pub fn encode_fence_voided(version: u64) -> Vec<u8> {
+        let mut out = vec![FENCE_VOIDED_KIND];
+        put_varint(&mut out, version);
         out
     }
 
     /// The bytes of a seal.
-    pub fn seal() -> Vec<u8> {
-        vec![SEAL]
+    pub fn encode_seal() -> Vec<u8> {
+        vec![SEAL_KIND]
     }
 
     /// The bytes of what drops records.
-    pub fn drop(ids: &[Hash]) -> Vec<u8> {
-        let mut out = vec![DROP];
+    pub fn encode_foreign_ids(ids: &[ContentHash]) -> Vec<u8> {
+        let mut out = vec![FOREIGN_IDS_KIND];
         put_ids(&mut out, ids);
         out
     }
 
     /// The bytes of what says that another shard's rows lie in blocks.
-    pub fn release(of: ShardId) -> Vec<u8> {
-        let mut out = vec![RELEASE];
-        put(&mut out, u64::from(of));
+    pub fn encode_hold_released(of: ShardId) -> Vec<u8> {
+        let mut out = vec![HOLD_RELEASED_KIND];
+        put_varint(&mut out, u64::from(of));
         out
     }
 
     /// The bytes that say what series have counted.
-    pub fn counted(piece: &[u8]) -> Vec<u8> {
-        [&[COUNTED][..], piece].concat()
+    pub fn encode_delta_state(piece: &[u8]) -> Vec<u8> {
+        [&[DELTA_STATE_KIND][..], piece].concat()
     }
 
     /// What an entry says.
-    pub fn decode(bytes: &[u8]) -> Result<Self, PackedError> {
-        let mut unpacker = Unpacker::new(bytes);
-        match unpacker.take(1)?[0] {
-            kind @ (BATCH | COUNTING | UNROUTED | UNNUMBERED) => {
-                let head = Head::read(kind, &mut unpacker)?;
-                Batch::read(kind, head, &mut unpacker).map(Entry::Batch)
+    pub fn decode(bytes: &[u8]) -> Result<Self, CodecError> {
+        let mut unpacker = CodecReader::new(bytes);
+        match unpacker.read_slice(1)?[0] {
+            kind @ (BATCH_KIND | DELTA_BATCH_KIND | UNROUTED_BATCH_KIND | UNNUMBERED_BATCH_KIND) => {
+                let head = BatchHeader::read(kind, &mut unpacker)?;
+                UploadBatch::read(kind, head, &mut unpacker).map(ShardLogEntry::Batch)
             }
             // Only who leads looks into it, and not as it is applied.
-            COUNTED => Ok(Entry::Counted(bytes[1..].to_vec())),
-            FENCE => {
-                let (version, from) = (unpacker.number()?, unpacker.signed()?);
-                Ok(Entry::Fence { version, from, revision: unpacker.number()? })
+            DELTA_STATE_KIND => Ok(ShardLogEntry::Counted(bytes[1..].to_vec())),
+            FENCE_KIND => {
+                let (version, from) = (unpacker.read_number()?, unpacker.read_signed()?);
+                Ok(ShardLogEntry::Fence { version, from, revision: unpacker.read_number()? })
             }
-            VOID => Ok(Entry::Void { version: unpacker.number()? }),
-            SEAL => Ok(Entry::Seal),
-            INHERIT => Inherit::read(&mut unpacker).map(Entry::Inherit),
-            DROP => ids(&mut unpacker).map(Entry::Drop),
-            RELEASE => Ok(Entry::Release { of: unpacker.small()? }),
-            BEGIN => {
-                let (token, node, stamp) = (unpacker.number()?, unpacker.number()?, unpacker.number()?);
-                Ok(Entry::Begin { token, node, stamp })
+            FENCE_VOIDED_KIND => Ok(ShardLogEntry::Void { version: unpacker.read_number()? }),
+            SEAL_KIND => Ok(ShardLogEntry::Seal),
+            INHERIT_IDS_KIND => InheritEntry::read(&mut unpacker).map(ShardLogEntry::Inherit),
+            FOREIGN_IDS_KIND => ids(&mut unpacker).map(ShardLogEntry::Drop),
+            HOLD_RELEASED_KIND => Ok(ShardLogEntry::Release { of: unpacker.read_u32()? }),
+            TERM_START_KIND => {
+                let (token, node, stamp) =
+                    (unpacker.read_number()?, unpacker.read_number()?, unpacker.read_number()?);
+                Ok(ShardLogEntry::Begin { token, node, stamp })
             }
-            END => Ok(Entry::End { generation: unpacker.number()? }),
-            kind @ (CUT | UNTIMED) => {
-                let to = unpacker.number()?;
-                let stamp = if kind == CUT { unpacker.number()? } else { 0 };
-                Ok(Entry::Cut { to, stamp, block: BlockId::from_number(id(&mut unpacker)?) })
+            GENERATION_END_KIND => Ok(ShardLogEntry::End { generation: unpacker.read_number()? }),
+            kind @ (FLUSH_MARKER_KIND | UNTIMED_FLUSH_KIND) => {
+                let to = unpacker.read_number()?;
+                let stamp = if kind == FLUSH_MARKER_KIND { unpacker.read_number()? } else { 0 };
+                Ok(ShardLogEntry::Cut { to, stamp, block: BlockId::from_number(read_id(&mut unpacker)?) })
             }
-            _ => Err(unpacker.wrong("an entry of a kind that this version does not know")),
+            _ => Err(unpacker.error_here("an entry of a kind that this version does not know")),
         }
     }
 
     /// The head of a batch; none for another entry.
-    pub fn head(bytes: &[u8]) -> Result<Option<Head>, PackedError> {
-        let mut unpacker = Unpacker::new(bytes);
-        match unpacker.take(1)?[0] {
-            kind @ (BATCH | COUNTING | UNROUTED | UNNUMBERED) => Head::read(kind, &mut unpacker).map(Some),
+    pub fn decode_batch_header(bytes: &[u8]) -> Result<Option<BatchHeader>, CodecError> {
+        let mut unpacker = CodecReader::new(bytes);
+        match unpacker.read_slice(1)?[0] {
+            kind @ (BATCH_KIND | DELTA_BATCH_KIND | UNROUTED_BATCH_KIND | UNNUMBERED_BATCH_KIND) => {
+                BatchHeader::read(kind, &mut unpacker).map(Some)
+            }
             _ => Ok(None),
         }
     }
 }
 
 /// The next id.
-pub(crate) fn id(unpacker: &mut Unpacker<'_>) -> Result<Hash, PackedError> {
+pub(crate) fn read_id(unpacker: &mut CodecReader<'_>) -> Result<ContentHash, CodecError> {
     let mut bytes = [0; 16];
-    bytes.copy_from_slice(unpacker.take(16)?);
-    Ok(Hash::from_le_bytes(bytes))
+    bytes.copy_from_slice(unpacker.read_slice(16)?);
+    Ok(ContentHash::from_le_bytes(bytes))
 }
 
-fn ids(unpacker: &mut Unpacker<'_>) -> Result<Vec<Hash>, PackedError> {
-    (0..unpacker.count()?).map(|_| id(unpacker)).collect()
+fn ids(unpacker: &mut CodecReader<'_>) -> Result<Vec<ContentHash>, CodecError> {
+    (0..unpacker.read_count()?).map(|_| read_id(unpacker)).collect()
 }
 
-fn put_ids(out: &mut Vec<u8>, ids: &[Hash]) {
-    put(out, ids.len() as u64);
+fn put_ids(out: &mut Vec<u8>, ids: &[ContentHash]) {
+    put_varint(out, ids.len() as u64);
     ids.iter().for_each(|id| out.extend_from_slice(&id.to_le_bytes()));
 }
 
@@ -241,32 +244,47 @@ mod tests {
     #[test]
     fn what_is_said_of_the_shard_comes_back_as_it_was() {
         for (bytes, entry) in [
-            (Entry::fence(7, -3, 8), Entry::Fence { version: 7, from: -3, revision: 8 }),
-            (Entry::void(7), Entry::Void { version: 7 }),
-            (Entry::seal(), Entry::Seal),
-            (Entry::drop(&[4, 5]), Entry::Drop(vec![4, 5])),
-            (Entry::release(9), Entry::Release { of: 9 }),
-            (Entry::counted(&[1, 2]), Entry::Counted(vec![1, 2])),
+            (
+                ShardLogEntry::encode_fence(7, -3, 8),
+                ShardLogEntry::Fence { version: 7, from: -3, revision: 8 },
+            ),
+            (ShardLogEntry::encode_fence_voided(7), ShardLogEntry::Void { version: 7 }),
+            (ShardLogEntry::encode_seal(), ShardLogEntry::Seal),
+            (ShardLogEntry::encode_foreign_ids(&[4, 5]), ShardLogEntry::Drop(vec![4, 5])),
+            (ShardLogEntry::encode_hold_released(9), ShardLogEntry::Release { of: 9 }),
+            (ShardLogEntry::encode_delta_state(&[1, 2]), ShardLogEntry::Counted(vec![1, 2])),
         ] {
-            assert_eq!((Entry::decode(&bytes), Entry::head(&bytes)), (Ok(entry), Ok(None)));
+            assert_eq!(
+                (ShardLogEntry::decode(&bytes), ShardLogEntry::decode_batch_header(&bytes)),
+                (Ok(entry), Ok(None))
+            );
         }
     }
 
     #[test]
     fn beginnings_and_ends_come_back_as_they_were() {
-        let begin = Entry::begin(u64::MAX, 2, 3);
-        assert_eq!(Entry::decode(&begin), Ok(Entry::Begin { token: u64::MAX, node: 2, stamp: 3 }));
-        assert_eq!(Entry::decode(&Entry::end(4)), Ok(Entry::End { generation: 4 }));
-        assert_eq!((Entry::head(&begin), Entry::head(&Entry::end(4))), (Ok(None), Ok(None)));
+        let begin = ShardLogEntry::encode_term_start(u64::MAX, 2, 3);
+        assert_eq!(
+            ShardLogEntry::decode(&begin),
+            Ok(ShardLogEntry::Begin { token: u64::MAX, node: 2, stamp: 3 })
+        );
+        assert_eq!(ShardLogEntry::decode(&ShardLogEntry::end(4)), Ok(ShardLogEntry::End { generation: 4 }));
+        assert_eq!(
+            (
+                ShardLogEntry::decode_batch_header(&begin),
+                ShardLogEntry::decode_batch_header(&ShardLogEntry::end(4))
+            ),
+            (Ok(None), Ok(None))
+        );
     }
 
     #[test]
     fn a_cut_comes_back_as_it_was() {
-        let bytes = Entry::cut(300, 5, BlockId::from_number(7));
+        let bytes = ShardLogEntry::encode_flush_marker(300, 5, BlockId::from_number(7));
         assert_eq!(
-            Entry::decode(&bytes),
-            Ok(Entry::Cut { to: 300, stamp: 5, block: BlockId::from_number(7) })
+            ShardLogEntry::decode(&bytes),
+            Ok(ShardLogEntry::Cut { to: 300, stamp: 5, block: BlockId::from_number(7) })
         );
-        assert_eq!(Entry::head(&bytes), Ok(None));
+        assert_eq!(ShardLogEntry::decode_batch_header(&bytes), Ok(None));
     }
 }

@@ -9,31 +9,33 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
-use athanor_block::{EachRow, Held, HeldRow};
+use athanor_block::{MemoryProfiles, MemoryRow, MemoryRowVisitor};
 use athanor_chassis::compute::yield_slice;
-use athanor_chassis::{Compute, TenantId};
-use athanor_profile::growth::{self, Mark};
-use athanor_profile::packed::{PackedError, Unpacker};
-use athanor_profile::series::{ProfileRow, Series};
-use athanor_profile::source::{EachRequests, EachRows, Extent, ReadNames, Source, SourceError};
-use athanor_profile::tree::{Shape, Tree};
-use athanor_profile::{Dictionary, Request};
+use athanor_chassis::{ComputePool, TenantId};
+use athanor_profile::codec::{CodecError, CodecReader};
+use athanor_profile::dictionary_delta::{self, DictionaryMark};
+use athanor_profile::series::{ProfileRow, ProfileSeries};
+use athanor_profile::source::{
+    ProfileSource, SourceError, SourceNameVisitor, SourceReadSize, SourceRowVisitor, SourceSpanRowVisitor,
+};
+use athanor_profile::tree::{Tree, TreeShape};
+use athanor_profile::{Dictionary, SpanContext};
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
-use crate::entry::{Admitted, Batch, Record, TenantPart};
+use crate::entry::{BatchUpload, ProfileRecord, TenantDictionaryDelta, UploadBatch};
 use crate::rows;
 use crate::stats::HeadSize;
-use crate::sums::{SumError, Sums};
+use crate::sum_cache::{SumCache, SumError};
 
 /// Packed rows lie in pieces of this size, so that a head grows without copying.
-const PIECE: usize = 1 << 20;
+const ROW_CHUNK_BYTES: usize = 1 << 20;
 /// A tree of this part of all stacks is drawn once for all; of fewer, only what they need is drawn.
-const MANY: usize = 4;
+const SHARED_TREE_DIVISOR: usize = 4;
 /// What it takes to find a series.
-const SERIES_OVERHEAD: usize = 8;
+const SERIES_LOOKUP_BYTES: usize = 8;
 /// What a profile takes beside its rows.
-const OVERHEAD: usize = size_of::<ProfileRow>() + size_of::<Place>();
+const PROFILE_OVERHEAD_BYTES: usize = size_of::<ProfileRow>() + size_of::<RowRange>();
 
 /// One generation of a shard's log.
 #[derive(Debug)]
@@ -52,17 +54,17 @@ pub struct Head {
     bytes: AtomicUsize,
     /// Bytes of names and series.
     names: AtomicUsize,
-    tenants: RwLock<BTreeMap<TenantId, Arc<RwLock<Rows>>>>,
+    tenants: RwLock<BTreeMap<TenantId, Arc<RwLock<TenantRows>>>>,
 }
 
 /// One tenant's rows.
 #[derive(Debug, Default)]
-pub struct Rows {
+pub struct TenantRows {
     /// The names.
     pub dictionary: Dictionary,
     /// How much of the dictionary the log has said.
-    said: Mark,
-    series: Vec<Series>,
+    said: DictionaryMark,
+    series: Vec<ProfileSeries>,
     /// Places in `series`, by their content.
     series_ids: HashTable<u32>,
     hasher: RandomState,
@@ -73,17 +75,17 @@ pub struct Rows {
     profiles: Vec<ProfileRow>,
     /// The first and the last time of a profile.
     times: Option<(i64, i64)>,
-    places: Vec<Place>,
+    places: Vec<RowRange>,
     pieces: Vec<Vec<u8>>,
     /// What trees of all stacks look like, of the dictionary as it was.
-    shape: Mutex<Option<Arc<Shape>>>,
+    shape: Mutex<Option<Arc<TreeShape>>>,
     /// What was added up for queries. Shared, so that queries add up without the lock of the rows.
-    sums: Arc<Sums>,
+    sums: Arc<SumCache>,
 }
 
 /// Where a profile's packed rows lie.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct RowRange {
     piece: u32,
     offset: u32,
     length: u32,
@@ -91,10 +93,10 @@ struct Place {
 
 /// A tenant's rows in a head, as they were when it was asked for.
 #[derive(Clone, Debug)]
-pub struct View {
-    rows: Arc<RwLock<Rows>>,
+pub struct HeadSnapshot {
+    rows: Arc<RwLock<TenantRows>>,
     profiles: usize,
-    compute: Compute,
+    compute: ComputePool,
     /// Whether nobody waits for what is read. Looked at before each profile.
     has_left: Arc<AtomicBool>,
 }
@@ -114,19 +116,19 @@ impl Head {
         }
     }
     /// The index before its first entry.
-    pub fn from(&self) -> u64 {
+    pub fn start_index(&self) -> u64 {
         self.from.load(Ordering::Acquire)
     }
     /// The index of its last applied entry.
-    pub fn to(&self) -> u64 {
+    pub fn last_index(&self) -> u64 {
         self.to.load(Ordering::Acquire)
     }
     /// When its first profile came.
-    pub fn born(&self) -> Duration {
+    pub fn first_profile_at(&self) -> Duration {
         Duration::from_nanos(self.born.load(Ordering::Relaxed))
     }
     /// Says when its first profile comes.
-    pub(crate) fn bear(&self, now: Duration) {
+    pub(crate) fn set_first_profile_at(&self, now: Duration) {
         self.born.store(u64::try_from(now.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
     /// About how much memory it takes, names included.
@@ -134,7 +136,7 @@ impl Head {
         self.bytes.load(Ordering::Relaxed) + self.names.load(Ordering::Relaxed)
     }
     /// Counts names that a tenant's rows have learnt since they took so much memory.
-    pub(crate) fn learnt(&self, rows: &Rows, before: usize) {
+    pub(crate) fn add_name_bytes(&self, rows: &TenantRows, before: usize) {
         self.names.fetch_add(rows.memory().saturating_sub(before), Ordering::Relaxed);
     }
     /// Which generation it holds.
@@ -142,11 +144,11 @@ impl Head {
         self.generation.load(Ordering::Acquire)
     }
     /// Says which generation it holds.
-    pub(crate) fn holds(&self, generation: u64) {
+    pub(crate) fn set_generation(&self, generation: u64) {
         self.generation.store(generation, Ordering::Release);
     }
     /// Says where the head before it ended.
-    pub(crate) fn begin_after(&self, index: u64) {
+    pub(crate) fn set_start_index(&self, index: u64) {
         self.from.store(index, Ordering::Release);
         self.to.fetch_max(index, Ordering::AcqRel);
     }
@@ -163,37 +165,37 @@ impl Head {
         self.bytes.load(Ordering::Relaxed) == 0
     }
     /// A tenant's rows, made if there are none.
-    pub fn rows(&self, tenant: &TenantId) -> Arc<RwLock<Rows>> {
+    pub fn rows(&self, tenant: &TenantId) -> Arc<RwLock<TenantRows>> {
         if let Some(rows) = read(&self.tenants).get(tenant) {
             return Arc::clone(rows);
         }
         let make = || {
-            let rows = Rows::default();
-            self.learnt(&rows, 0);
+            let rows = TenantRows::default();
+            self.add_name_bytes(&rows, 0);
             Arc::new(RwLock::new(rows))
         };
         Arc::clone(write(&self.tenants).entry(tenant.clone()).or_insert_with(make))
     }
     /// What there is of a tenant now.
-    pub fn view(&self, tenant: &TenantId) -> Option<View> {
+    pub fn view(&self, tenant: &TenantId) -> Option<HeadSnapshot> {
         let rows = read(&self.tenants).get(tenant).map(Arc::clone)?;
         let profiles = read(&rows).profiles.len();
-        (profiles > 0).then_some(View {
+        (profiles > 0).then_some(HeadSnapshot {
             rows,
             profiles,
-            compute: Compute::inline(),
+            compute: ComputePool::inline(),
             has_left: Arc::default(),
         })
     }
     /// What there is of every tenant now.
-    pub fn views(&self) -> Vec<(TenantId, View)> {
+    pub fn views(&self) -> Vec<(TenantId, HeadSnapshot)> {
         let tenants: Vec<TenantId> = read(&self.tenants).keys().cloned().collect();
         tenants.into_iter().filter_map(|tenant| self.view(&tenant).map(|view| (tenant, view))).collect()
     }
     /// The tenants that it holds profiles of.
     pub(crate) fn tenants(&self) -> Vec<TenantId> {
         let tenants = read(&self.tenants);
-        let has_profiles = |rows: &Arc<RwLock<Rows>>| !read(rows).profiles.is_empty();
+        let has_profiles = |rows: &Arc<RwLock<TenantRows>>| !read(rows).profiles.is_empty();
         tenants.iter().filter(|(_, rows)| has_profiles(rows)).map(|(tenant, _)| tenant.clone()).collect()
     }
     /// How many tenants it has names of.
@@ -211,32 +213,42 @@ impl Head {
         size
     }
     /// Marks an entry as applied.
-    pub(crate) fn reached(&self, index: u64) {
+    pub(crate) fn mark_applied(&self, index: u64) {
         self.to.fetch_max(index, Ordering::AcqRel);
     }
     /// Learns what a batch says, from its bytes: for whoever did not propose it.
-    pub(crate) fn learn(&self, part: &TenantPart, tenant: &TenantId) -> Result<(), PackedError> {
+    pub(crate) fn apply_dictionary_delta(
+        &self,
+        part: &TenantDictionaryDelta,
+        tenant: &TenantId,
+    ) -> Result<(), CodecError> {
         let rows = self.rows(tenant);
         let mut rows = write(&rows);
         let before = rows.memory();
-        growth::read(&mut rows.dictionary, &mut Unpacker::new(&part.names))?;
+        dictionary_delta::read(&mut rows.dictionary, &mut CodecReader::new(&part.names))?;
         if rows.series.len() != part.known_series as usize {
-            return Err(PackedError { at: 0, why: "series that come after others, which are not here" });
+            return Err(CodecError { at: 0, why: "series that come after others, which are not here" });
         }
         part.series.iter().for_each(|series| {
             rows.series_id(series.clone());
         });
-        rows.mark_said();
-        self.learnt(&rows, before);
+        rows.mark_logged();
+        self.add_name_bytes(&rows, before);
         Ok(())
     }
     /// Shows the records of an upload that are no repeats.
-    pub(crate) fn show(&self, tenant: &TenantId, batch: &Batch, upload: &Admitted, new: &[bool]) {
+    pub(crate) fn publish_upload(
+        &self,
+        tenant: &TenantId,
+        batch: &UploadBatch,
+        upload: &BatchUpload,
+        new: &[bool],
+    ) {
         let rows = self.rows(tenant);
         let mut rows = write(&rows);
         let mut bytes = 0;
         // One without samples says only that its process began anew.
-        let shown = |(record, new): &(&Record, &bool)| **new && record.samples > 0;
+        let shown = |(record, new): &(&ProfileRecord, &bool)| **new && record.samples > 0;
         for (record, _) in upload.records.iter().zip(new).filter(shown) {
             let packed = &batch.rows[record.rows.clone()];
             let place = rows.keep(packed);
@@ -246,15 +258,15 @@ impl Head {
             let (series, time, id, duration) = (record.series, record.time, record.id, record.duration);
             let (period, samples) = (record.period, record.samples);
             rows.profiles.push(ProfileRow { series, time, id, duration, period, samples });
-            bytes += packed.len() + OVERHEAD;
+            bytes += packed.len() + PROFILE_OVERHEAD_BYTES;
         }
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 }
 
-impl Rows {
+impl TenantRows {
     /// The id of a series, made if it is new.
-    pub fn series_id(&mut self, series: Series) -> u32 {
+    pub fn series_id(&mut self, series: ProfileSeries) -> u32 {
         let Self { series_ids, hasher, series: all, .. } = self;
         let hash = hasher.hash_one(&series);
         let is_it = |&id: &u32| all[id as usize] == series;
@@ -263,7 +275,7 @@ impl Rows {
             Entry::Vacant(place) => {
                 let id = all.len() as u32;
                 place.insert(id);
-                self.series_bytes += series.memory() + SERIES_OVERHEAD;
+                self.series_bytes += series.memory() + SERIES_LOOKUP_BYTES;
                 all.push(series);
                 id
             }
@@ -274,72 +286,73 @@ impl Rows {
         self.series.len()
     }
     /// Whether a series is there.
-    pub(crate) fn knows(&self, series: &Series) -> bool {
+    pub(crate) fn has_series(&self, series: &ProfileSeries) -> bool {
         let is_it = |&id: &u32| self.series[id as usize] == *series;
         self.series_ids.find(self.hasher.hash_one(series), is_it).is_some()
     }
     /// About how much memory names and series take.
     pub(crate) fn memory(&self) -> usize {
-        size_of::<Rows>() + self.dictionary.memory() + self.series_bytes
+        size_of::<TenantRows>() + self.dictionary.memory() + self.series_bytes
     }
     /// What the log has not said yet of a tenant.
-    pub(crate) fn unsaid(&self, tenant: String) -> TenantPart {
+    pub(crate) fn unlogged_delta(&self, tenant: String) -> TenantDictionaryDelta {
         let mut names = Vec::new();
-        growth::write(&self.dictionary, self.said, &mut names);
+        dictionary_delta::write(&self.dictionary, self.said, &mut names);
         let series = self.series[self.series_said..].to_vec();
-        TenantPart { tenant, names, known_series: self.series_said as u32, series }
+        TenantDictionaryDelta { tenant, names, known_series: self.series_said as u32, series }
     }
     /// The most bytes that the log has not said yet.
-    pub(crate) fn unsaid_bytes(&self) -> usize {
-        growth::bound(&self.dictionary, self.said) + self.series_bytes - self.series_bytes_said
+    pub(crate) fn unlogged_bytes(&self) -> usize {
+        dictionary_delta::max_written_bytes(&self.dictionary, self.said) + self.series_bytes
+            - self.series_bytes_said
     }
     /// The log says all of it now.
-    pub(crate) fn mark_said(&mut self) {
-        self.said = Mark::of(&self.dictionary);
+    pub(crate) fn mark_logged(&mut self) {
+        self.said = DictionaryMark::end_of(&self.dictionary);
         self.series_said = self.series.len();
         self.series_bytes_said = self.series_bytes;
     }
-    fn keep(&mut self, packed: &[u8]) -> Place {
+    fn keep(&mut self, packed: &[u8]) -> RowRange {
         if self.pieces.last().is_none_or(|piece| piece.len() + packed.len() > piece.capacity()) {
             // Small heads stay small.
-            let wanted = self.pieces.last().map_or(4096, |piece| piece.capacity() * 2).min(PIECE);
+            let wanted = self.pieces.last().map_or(4096, |piece| piece.capacity() * 2).min(ROW_CHUNK_BYTES);
             self.pieces.push(Vec::with_capacity(wanted.max(packed.len())));
         }
         let number = self.pieces.len() - 1;
         let piece = &mut self.pieces[number];
         let offset = piece.len() as u32;
         piece.extend_from_slice(packed);
-        Place { piece: number as u32, offset, length: packed.len() as u32 }
+        RowRange { piece: number as u32, offset, length: packed.len() as u32 }
     }
     /// What trees look like, drawn anew only where there are new stacks.
-    fn shape(&self) -> Arc<Shape> {
+    fn shape(&self) -> Arc<TreeShape> {
         let mut kept = self.shape.lock().unwrap_or_else(PoisonError::into_inner);
         let current = kept.as_ref().filter(|shape| shape.stacks() == self.dictionary.stacks.len());
         match current {
             Some(shape) => Arc::clone(shape),
-            None => Arc::clone(kept.insert(Arc::new(Shape::of(&self.dictionary)))),
+            None => Arc::clone(kept.insert(Arc::new(TreeShape::from_dictionary(&self.dictionary)))),
         }
     }
     fn packed(&self, profile: u32) -> &[u8] {
-        let Place { piece, offset, length } = self.places[profile as usize];
+        let RowRange { piece, offset, length } = self.places[profile as usize];
         &self.pieces[piece as usize][offset as usize..][..length as usize]
     }
 }
 
-impl View {
+impl HeadSnapshot {
     /// Adds up on so many threads.
-    pub(crate) fn on(self, compute: &Compute) -> Self {
+    pub(crate) fn with_compute(self, compute: &ComputePool) -> Self {
         Self { compute: compute.clone(), ..self }
     }
     /// About how much memory all rows of the tenant take, names included.
     pub fn bytes(&self) -> usize {
         let rows = read(&self.rows);
         let packed: usize = rows.pieces.iter().map(Vec::len).sum();
-        rows.memory() + packed + rows.profiles.len() * OVERHEAD
+        rows.memory() + packed + rows.profiles.len() * PROFILE_OVERHEAD_BYTES
     }
     /// The same for one who may leave, which is then said here.
     #[must_use]
-    pub fn until(&self, has_left: &Arc<AtomicBool>) -> Self {
+    pub fn with_cancel(&self, has_left: &Arc<AtomicBool>) -> Self {
         Self { has_left: Arc::clone(has_left), ..self.clone() }
     }
     /// The first and the last time of a profile.
@@ -353,14 +366,14 @@ impl View {
     }
 }
 
-impl Held for View {
-    fn each_row(&self, picked: &[u32], each: &mut EachRow<'_>) -> Result<(), SourceError> {
+impl MemoryProfiles for HeadSnapshot {
+    fn for_each_row(&self, picked: &[u32], each: &mut MemoryRowVisitor<'_>) -> Result<(), SourceError> {
         for &profile in picked {
             self.go_on()?;
             let rows = read(&self.rows);
-            let walked = rows::each_with_moments(rows.packed(profile), |row, moments| {
-                let rows::Row { stack, span, trace, value } = row;
-                each(profile, HeldRow { stack, span, trace, value, moments });
+            let walked = rows::for_each_timed_row(rows.packed(profile), |row, moments| {
+                let rows::HeadRow { stack, span, trace, value } = row;
+                each(profile, MemoryRow { stack, span, trace, value, moments });
             });
             walked.map_err(|error| damaged(&error))?;
         }
@@ -368,12 +381,12 @@ impl Held for View {
     }
 }
 
-fn damaged(error: &PackedError) -> SourceError {
+fn damaged(error: &CodecError) -> SourceError {
     SourceError::Damaged(format!("rows in memory: {error}"))
 }
 
-impl Source for View {
-    fn series(&self) -> Result<Arc<[Series]>, SourceError> {
+impl ProfileSource for HeadSnapshot {
+    fn series(&self) -> Result<Arc<[ProfileSeries]>, SourceError> {
         Ok(read(&self.rows).series.as_slice().into())
     }
     fn profiles(&self) -> Result<Arc<[ProfileRow]>, SourceError> {
@@ -388,7 +401,7 @@ impl Source for View {
         let totals = sums.totals(picked, stacks, &self.compute, |profile, factor, totals| {
             self.go_on().map_err(|_| SumError::Left)?;
             let rows = read(&self.rows);
-            let walked = rows::each(rows.packed(profile), |row| {
+            let walked = rows::for_each_row(rows.packed(profile), |row| {
                 if let Some(total) = totals.get_mut(row.stack as usize) {
                     *total = total.wrapping_add(row.value.wrapping_mul(factor));
                 }
@@ -400,13 +413,13 @@ impl Source for View {
             error => SourceError::Damaged(format!("rows in memory: {error}")),
         })
     }
-    fn rows(&self, picked: &[u32], each: &mut EachRows<'_>) -> Result<(), SourceError> {
+    fn visit_rows(&self, picked: &[u32], each: &mut SourceRowVisitor<'_>) -> Result<(), SourceError> {
         let (mut stacks, mut values) = (Vec::new(), Vec::new());
         for &profile in picked {
             self.go_on()?;
             stacks.clear();
             values.clear();
-            let walked = rows::each(read(&self.rows).packed(profile), |row| {
+            let walked = rows::for_each_row(read(&self.rows).packed(profile), |row| {
                 stacks.push(row.stack);
                 values.push(row.value);
             });
@@ -415,7 +428,11 @@ impl Source for View {
         }
         Ok(())
     }
-    fn rows_of_requests(&self, picked: &[u32], each: &mut EachRequests<'_>) -> Result<(), SourceError> {
+    fn visit_span_rows(
+        &self,
+        picked: &[u32],
+        each: &mut SourceSpanRowVisitor<'_>,
+    ) -> Result<(), SourceError> {
         let (mut stacks, mut values, mut requests) = (Vec::new(), Vec::new(), Vec::new());
         for &profile in picked {
             self.go_on()?;
@@ -423,29 +440,30 @@ impl Source for View {
             values.clear();
             requests.clear();
             let rows = read(&self.rows);
-            let walked = rows::each(rows.packed(profile), |rows::Row { stack, span, trace, value }| {
-                stacks.push(stack);
-                values.push(value);
-                requests.push(Request { span, trace });
-            });
+            let walked =
+                rows::for_each_row(rows.packed(profile), |rows::HeadRow { stack, span, trace, value }| {
+                    stacks.push(stack);
+                    values.push(value);
+                    requests.push(SpanContext { span, trace });
+                });
             drop(rows);
             walked.map_err(|error| damaged(&error))?;
             each(profile, &stacks, &values, &requests);
         }
         Ok(())
     }
-    fn extent(&self, picked: &[u32], _whole: bool) -> Result<Extent, SourceError> {
+    fn read_size(&self, picked: &[u32], _whole: bool) -> Result<SourceReadSize, SourceError> {
         let rows = read(&self.rows);
         let packed: usize = picked.iter().map(|&profile| rows.packed(profile).len()).sum();
-        Ok(Extent {
+        Ok(SourceReadSize {
             is_block: false,
             index: (rows.series_bytes + self.profiles * size_of::<ProfileRow>()) as u64,
             rows: packed as u64,
             names: rows.dictionary.memory() as u64,
         })
     }
-    fn until_left(&self, has_left: &Arc<AtomicBool>) -> Option<Arc<dyn Source>> {
-        Some(Arc::new(self.until(has_left)))
+    fn with_cancellation(&self, has_left: &Arc<AtomicBool>) -> Option<Arc<dyn ProfileSource>> {
+        Some(Arc::new(self.with_cancel(has_left)))
     }
     fn tree(&self, totals: &[i64]) -> Result<Tree, SourceError> {
         let rows = read(&self.rows);
@@ -453,16 +471,16 @@ impl Source for View {
         if totals.len() > rows.dictionary.stacks.len() {
             return Err(SourceError::Damaged("totals are of other stacks than names".into()));
         }
-        Ok(match stacks > totals.len() / MANY {
+        Ok(match stacks > totals.len() / SHARED_TREE_DIVISOR {
             true => {
                 let shape = rows.shape();
                 drop(rows);
-                shape.tree(totals)
+                shape.tree_from_totals(totals)
             }
             false => Tree::from_totals(&rows.dictionary, totals),
         })
     }
-    fn names(&self, names: &mut ReadNames<'_>) -> Result<(), SourceError> {
+    fn visit_names(&self, names: &mut SourceNameVisitor<'_>) -> Result<(), SourceError> {
         let rows = read(&self.rows);
         let same: Vec<u32> = (0..rows.dictionary.stacks.len() as u32).collect();
         names(&rows.dictionary, &same);

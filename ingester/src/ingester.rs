@@ -5,40 +5,43 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
-use athanor_catalog::{Catalog, CatalogError, MAX_SLOTS, ShardEntry, ShardId, shard_id, slot_and_epoch};
+use athanor_catalog::{Catalog, CatalogError, MAX_SLOTS, ShardEntry, ShardId, decode_shard_id, shard_id};
 use athanor_chassis::compute::ComputeError;
 use athanor_chassis::disk::DiskError;
 use athanor_chassis::tasks::SpawnError;
-use athanor_chassis::{ByteSize, Clock, Code, Coded, Compute, Overrides, Random, Status, Tasks, TenantId};
-use athanor_consensus::replicated::{Deps as Consensus, OpenError as LogError};
-use athanor_profile::upload::Upload;
+use athanor_chassis::{
+    ByteSize, Clock, ComputePool, ErrorCode, ErrorCodeExt, LimitOverrides, Random, Status, TaskGroup,
+    TenantId,
+};
+use athanor_consensus::replicated::{GroupOpenError as LogError, RaftGroupDeps as Consensus};
+use athanor_profile::upload::ProfileUpload;
 use athanor_storage::Store;
 use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt};
 use serde::{Deserialize, Serialize};
 
-use crate::cut::CutConfig;
-use crate::entry::Source;
-use crate::group::{Group, Led, Parts};
-use crate::head::{View, read, write};
-use crate::heads::Moved;
-use crate::kin::Kin;
-use crate::machine::{Machine, lock};
+use crate::decode_pool::DecodePool;
+use crate::entry::InheritSource;
+use crate::flusher::FlushConfig;
+use crate::generations::ShardReadError;
+use crate::handoff_peer::HandoffPeer;
+use crate::head::{HeadSnapshot, read, write};
 use crate::membership::MembershipError;
-use crate::shard::{Stored, lost};
-use crate::stats::{ShardStats, Written};
+use crate::replica::{LeaderHandle, ReplicaDeps, ShardReplica};
+use crate::shard::{StoredUpload, lost};
+use crate::state_machine::{ShardStateMachine, lock};
+use crate::stats::{FlushSummary, ShardStats};
 use crate::tenants::NameAdmission;
-use crate::walking::Walkers;
 
 /// How many shards a node may be told to open: each has a log, a head and three tasks of its own.
-pub const SHARDS: std::ops::RangeInclusive<u32> = 1..=64;
+pub const SHARD_COUNT_RANGE: std::ops::RangeInclusive<u32> = 1..=64;
 
 /// How an ingester works.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Config {
+pub struct IngesterConfig {
     /// When heads become blocks.
-    pub cut: CutConfig,
+    pub cut: FlushConfig,
     /// How many shards a node opens that is alone, 1 to 64. A folder keeps the number that it was begun with. Example:
     /// `4`.
     pub shards: u32,
@@ -65,10 +68,10 @@ pub struct Config {
     pub counters_idle: Duration,
 }
 
-impl Default for Config {
+impl Default for IngesterConfig {
     fn default() -> Self {
         Self {
-            cut: CutConfig::default(),
+            cut: FlushConfig::default(),
             shards: 4,
             waiting: ByteSize::mib(64),
             decoded: ByteSize::mib(256),
@@ -84,7 +87,7 @@ impl Default for Config {
 
 /// What an ingester needs.
 #[derive(Clone)]
-pub struct Deps {
+pub struct IngesterDeps {
     /// Where blocks are registered.
     pub catalog: Arc<dyn Catalog>,
     /// Where their files go.
@@ -92,38 +95,38 @@ pub struct Deps {
     /// The node's log and groups.
     pub consensus: Consensus,
     /// Limits of tenants.
-    pub overrides: Overrides,
+    pub overrides: LimitOverrides,
     /// Time.
     pub clock: Clock,
     /// Chance.
     pub random: Random,
     /// Threads.
-    pub compute: Compute,
+    pub compute: ComputePool,
     /// Tasks.
-    pub tasks: Tasks,
+    pub tasks: TaskGroup,
     /// Which cluster this is, for blocks to say.
     pub cluster: u128,
-    /// No other node has shards: the first start opens the slots. Otherwise shards are opened as [`Ingester::take`] is told.
+    /// No other node has shards: the first start opens the slots. Otherwise shards are opened as [`Ingester::apply_view`] is told.
     pub alone: bool,
     /// The way to shards on other nodes; none where there are no others.
-    pub kin: Option<Arc<dyn Kin>>,
+    pub kin: Option<Arc<dyn HandoffPeer>>,
 }
 
 /// The shards of one node.
 pub struct Ingester {
-    pub(crate) shards: RwLock<BTreeMap<ShardId, Arc<Group>>>,
+    pub(crate) shards: RwLock<BTreeMap<ShardId, Arc<ShardReplica>>>,
     /// The newest revision of what every node must know that was taken. Held while shards are opened and ended.
     pub(crate) taken: tokio::sync::Mutex<u64>,
     /// Shards that should be here and do not open, and why.
     failing: Mutex<BTreeMap<ShardId, String>>,
-    pub(crate) parts: Parts,
+    pub(crate) parts: ReplicaDeps,
     /// The newest table that is on this disk; 0 for none.
     pub(crate) kept: AtomicU64,
 }
 
 /// What this node can say of a shard of which it is a member [INV-16].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Described {
+pub struct LocalShardReport {
     /// The shard.
     pub shard: ShardId,
     /// The slot that it serves.
@@ -139,7 +142,7 @@ pub struct Described {
     /// The newest table whose fence is in its log.
     pub fenced: u64,
     /// Whose ids its log has as a whole.
-    pub inherited: Option<(Source, ShardId)>,
+    pub inherited: Option<(InheritSource, ShardId)>,
     /// Whether it has taken profiles; none if its log cannot be opened.
     pub taken: Option<bool>,
     /// All that any member has stored for good is known here: a majority has said how much that is.
@@ -148,7 +151,7 @@ pub struct Described {
 
 /// Why an ingester does not start.
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
+pub enum IngesterOpenError {
     /// The catalogue did not name its shards.
     #[error("shards cannot be opened")]
     Catalog(#[from] CatalogError),
@@ -190,8 +193,8 @@ pub enum OpenError {
     Ending(#[from] SpawnError),
 }
 
-impl Coded for OpenError {
-    fn code(&self) -> Code {
+impl ErrorCodeExt for IngesterOpenError {
+    fn code(&self) -> ErrorCode {
         match self {
             Self::Catalog(error) => error.code(),
             Self::Log { source, .. } => source.code(),
@@ -206,18 +209,23 @@ impl Coded for OpenError {
 
 impl Ingester {
     /// Where no other node has shards, opens those that the catalogue knows, or the first ones; reads their logs and begins
-    /// to work. Otherwise nothing is here before [`Ingester::take`].
-    pub async fn open(config: &Config, deps: Deps) -> Result<Self, OpenError> {
-        let walkers = Arc::new(Walkers::new(deps.compute.clone(), config.decoded));
-        let known = if deps.alone { known(config, &deps).await? } else { Vec::new() };
-        let parts =
-            Parts { config: config.clone(), deps, walkers, view: Arc::default(), tenants: Arc::default() };
+    /// to work. Otherwise nothing is here before [`Ingester::apply_view`].
+    pub async fn open(config: &IngesterConfig, deps: IngesterDeps) -> Result<Self, IngesterOpenError> {
+        let walkers = Arc::new(DecodePool::new(deps.compute.clone(), config.decoded));
+        let known = if deps.alone { load_initial_shards(config, &deps).await? } else { Vec::new() };
+        let parts = ReplicaDeps {
+            config: config.clone(),
+            deps,
+            walkers,
+            view: Arc::default(),
+            tenants: Arc::default(),
+        };
         let node = parts.deps.consensus.node;
         let mut shards = BTreeMap::new();
         for entry in
             known.into_iter().filter(|entry| entry.members.is_empty() || entry.members.contains(&node))
         {
-            let group = Group::open(parts.clone(), entry).await?;
+            let group = ShardReplica::open(parts.clone(), entry).await?;
             shards.insert(group.id, group);
         }
         let shards = RwLock::new(shards);
@@ -233,16 +241,16 @@ impl Ingester {
     /// Opens the shards of which this node is a member, and ends those that retired. One that does not open is told, is
     /// tried again with the next view, and keeps no other from opening. A view that is older than one that was taken
     /// changes nothing.
-    pub async fn take(&self, view: &athanor_catalog::View) {
+    pub async fn apply_view(&self, view: &athanor_catalog::RoutingView) {
         let mut taken = self.taken.lock().await;
         if view.revision < *taken {
             return;
         }
         *taken = view.revision;
         *write(&self.parts.view) = Some(Arc::new(view.clone()));
-        self.keep_tables(view).await;
+        self.persist_tables(view).await;
         for entry in &view.shards {
-            let here = self.group(entry.id);
+            let here = self.find_replica(entry.id);
             match here {
                 Some(group) if entry.is_retired() => {
                     write(&self.shards).remove(&entry.id);
@@ -264,13 +272,13 @@ impl Ingester {
 
     pub(crate) async fn join(&self, entry: ShardEntry) {
         let shard = entry.id;
-        match Group::open(self.parts.clone(), entry).await {
+        match ShardReplica::open(self.parts.clone(), entry).await {
             Ok(group) => {
                 write(&self.shards).insert(shard, group);
                 lock(&self.failing).remove(&shard);
             }
             Err(error) => {
-                let why = Status::of(&error).message;
+                let why = Status::from_error(&error).message;
                 tracing::error!(shard, why, "a shard of which this node is a member does not open");
                 lock(&self.failing).insert(shard, why);
             }
@@ -296,22 +304,22 @@ impl Ingester {
         shard: ShardId,
         table: u64,
         tenant: &'a TenantId,
-        uploads: Vec<Upload>,
-    ) -> BoxFuture<'a, Result<Vec<Result<Stored, Status>>, Moved>> {
+        uploads: Vec<ProfileUpload>,
+    ) -> BoxFuture<'a, Result<Vec<Result<StoredUpload, Status>>, ShardReadError>> {
         let appended = async move {
             let group = self.group_of(shard)?;
-            let led = group.takes()?;
-            if let Err(status) = self.admit() {
+            let led = group.require_writable()?;
+            if let Err(status) = self.check_backlog() {
                 return Ok(vec![Err(status); uploads.len()]);
             }
-            let max_tenants = self.parts.deps.overrides.of(tenant).max_tenants;
+            let max_tenants = self.parts.deps.overrides.for_tenant(tenant).max_tenants;
             let admission = match self.parts.tenants.admit(tenant, max_tenants) {
                 Ok(admission) => admission,
                 Err(status) => return Ok(vec![Err(status); uploads.len()]),
             };
             let outcomes = led.shard.append(table, tenant, uploads).await;
             if outcomes.iter().flatten().any(|stored| stored.new > 0) {
-                admission.into_iter().for_each(NameAdmission::stored);
+                admission.into_iter().for_each(NameAdmission::mark_stored);
             }
             Ok(outcomes)
         };
@@ -319,68 +327,81 @@ impl Ingester {
     }
 
     /// Answers another member of a shard's group; none where no such shard is here.
-    pub async fn answer(&self, shard: ShardId, request: Bytes) -> Option<Bytes> {
-        Some(self.group(shard)?.log.answer(request).await)
+    pub async fn handle_raft_request(&self, shard: ShardId, request: Bytes) -> Option<Bytes> {
+        Some(self.find_replica(shard)?.log.handle_request(request).await)
     }
 
     /// That this node leads a shard now, so that its rows are all that were acknowledged [INV-17]. One that was
     /// deposed, and does not know it yet, finds out.
-    pub async fn confirm(&self, shard: ShardId) -> Result<(), Moved> {
+    pub async fn confirm_leadership(&self, shard: ShardId) -> Result<(), ShardReadError> {
         let group = self.group_of(shard)?;
-        let led = group.lead()?;
-        if group.is_alone() {
+        let led = group.require_leader()?;
+        if group.is_sole_voter() {
             return Ok(());
         }
-        let asked = group.log.lead_index().await;
+        let asked = group.log.leader_read_index().await;
         // Its members may have ended meanwhile, so that none confirms it.
-        asked.map_err(|_| self.nobody_leads(shard))?;
+        asked.map_err(|_| self.no_leader_error(shard))?;
         // It may have been deposed and chosen again, with other rows in between.
-        if Arc::ptr_eq(&led, &group.lead()?) { Ok(()) } else { Err(Moved::Lead { shard, leader: None }) }
+        if Arc::ptr_eq(&led, &group.require_leader()?) {
+            Ok(())
+        } else {
+            Err(ShardReadError::Lead { shard, leader: None })
+        }
     }
 
     /// A tenant's rows in a shard that lie after a watermark [INV-17].
-    pub fn views(&self, shard: ShardId, watermark: u64, tenant: &TenantId) -> Result<Vec<View>, Moved> {
+    pub fn head_snapshots(
+        &self,
+        shard: ShardId,
+        watermark: u64,
+        tenant: &TenantId,
+    ) -> Result<Vec<HeadSnapshot>, ShardReadError> {
         let group = self.group_of(shard)?;
-        let led = group.lead()?;
-        let heads = led.shard.heads().after(watermark)?;
-        Ok(heads.iter().filter_map(|head| Some(head.view(tenant)?.on(&self.parts.deps.compute))).collect())
+        let led = group.require_leader()?;
+        let heads = led.shard.heads().heads_after(watermark)?;
+        Ok(heads
+            .iter()
+            .filter_map(|head| Some(head.view(tenant)?.with_compute(&self.parts.deps.compute)))
+            .collect())
     }
 
     /// How many entries of a shard's log after a watermark were acknowledged and lost to damage [INV-07].
-    pub fn lost(&self, shard: ShardId, watermark: u64) -> u64 {
+    pub fn count_lost_entries(&self, shard: ShardId, watermark: u64) -> u64 {
         let range = watermark..u64::MAX;
-        self.group(shard).map_or(0, |group| match group.led() {
-            Some(led) => led.shard.lost(range),
+        self.find_replica(shard).map_or(0, |group| match group.leader_handle() {
+            Some(led) => led.shard.count_lost(range),
             None => lost(&group.log, range),
         })
     }
 
     /// The shards of which acknowledged entries are in no block and were lost to damage, and how many [INV-07].
-    pub fn lost_to_damage(&self) -> Vec<(ShardId, u64)> {
-        let lost = |group: Arc<Group>| {
-            let watermark = group.log.with(Machine::cut);
-            let entries = self.lost(group.id, watermark);
+    pub fn damaged_shards(&self) -> Vec<(ShardId, u64)> {
+        let lost = |group: Arc<ShardReplica>| {
+            let watermark = group.log.with_state_machine(ShardStateMachine::flushed_index);
+            let entries = self.count_lost_entries(group.id, watermark);
             (entries > 0).then_some((group.id, entries))
         };
         self.groups().into_iter().filter_map(lost).collect()
     }
 
     /// Whether ids of a shard were lost to damage, and the catalogue does not say so yet.
-    pub fn forgets(&self, shard: ShardId) -> bool {
-        self.group(shard).is_some_and(|group| group.log.with(Machine::forgot).is_some())
+    pub fn has_unreported_lost_ids(&self, shard: ShardId) -> bool {
+        self.find_replica(shard)
+            .is_some_and(|group| group.log.with_state_machine(ShardStateMachine::lost_ids_index).is_some())
     }
 
     /// Cuts the heads of all shards that this node leads and returns when their blocks are registered, or the time is up. One that cannot be
     /// cut keeps no other from it.
-    pub async fn cut(&self, clock: &Clock, patience: Duration) -> Result<Written, Status> {
+    pub async fn flush_all(&self, clock: &Clock, patience: Duration) -> Result<FlushSummary, Status> {
         let groups = self.groups();
         let written = || groups.iter().map(|group| group.counts.written());
-        let before: Vec<Written> = written().collect();
-        let cut = |group: &Arc<Group>| {
-            let (led, counts, shard) = (group.led(), Arc::clone(&group.counts), group.id);
+        let before: Vec<FlushSummary> = written().collect();
+        let cut = |group: &Arc<ShardReplica>| {
+            let (led, counts, shard) = (group.leader_handle(), Arc::clone(&group.counts), group.id);
             async move {
                 let Some(led) = led else { return Ok(()) };
-                let cut = clock.within(patience, led.cut()).await;
+                let cut = clock.timeout(patience, led.flush_heads()).await;
                 cut.map_err(|elapsed| match counts.failure() {
                     Some(why) => format!("shard {shard}: {elapsed}: {why}"),
                     None => format!("shard {shard}: {elapsed}"),
@@ -390,9 +411,9 @@ impl Ingester {
         let cuts = futures::future::join_all(groups.iter().map(cut)).await;
         let failed: Vec<String> = cuts.into_iter().filter_map(Result::err).collect();
         if !failed.is_empty() {
-            return Err(Status::new(Code::Deadline, failed.join("; ")));
+            return Err(Status::new(ErrorCode::Deadline, failed.join("; ")));
         }
-        Ok(written().zip(before).fold(Written::default(), |all, (after, before)| Written {
+        Ok(written().zip(before).fold(FlushSummary::default(), |all, (after, before)| FlushSummary {
             blocks: all.blocks + after.blocks - before.blocks,
             samples: all.samples + after.samples - before.samples,
             bytes: all.bytes + after.bytes - before.bytes,
@@ -410,17 +431,17 @@ impl Ingester {
     pub fn failed(&self) -> Option<String> {
         let of = |shard: ShardId, why: &str| format!("shard {shard}: {why}");
         let failing = lock(&self.failing).first_key_value().map(|(shard, why)| of(*shard, why));
-        let failed = |group: &Arc<Group>| group.failed().map(|why| of(group.id, &why));
+        let failed = |group: &Arc<ShardReplica>| group.failed().map(|why| of(group.id, &why));
         failing.or_else(|| self.groups().iter().find_map(failed))
     }
 
     /// How each shard fares that this node leads.
     pub fn stats(&self, clock: &Clock) -> Vec<ShardStats> {
         let now = clock.monotonic();
-        let of = |group: &Arc<Group>| {
-            let led = group.led()?;
+        let of = |group: &Arc<ShardReplica>| {
+            let led = group.leader_handle()?;
             Some(ShardStats {
-                cuts: group.counts.now(),
+                cuts: group.counts.snapshot(),
                 since_cut: now.saturating_sub(group.counts.last()),
                 ..led.shard.stats(group.id)
             })
@@ -428,29 +449,29 @@ impl Ingester {
         self.groups().iter().filter_map(of).collect()
     }
 
-    pub(crate) fn led(&self) -> impl Iterator<Item = Arc<Led>> {
-        self.groups().into_iter().filter_map(|group| group.led())
+    pub(crate) fn leader_handles(&self) -> impl Iterator<Item = Arc<LeaderHandle>> {
+        self.groups().into_iter().filter_map(|group| group.leader_handle())
     }
 
-    pub(crate) fn groups(&self) -> Vec<Arc<Group>> {
+    pub(crate) fn groups(&self) -> Vec<Arc<ShardReplica>> {
         read(&self.shards).values().cloned().collect()
     }
 
-    pub(crate) fn group(&self, shard: ShardId) -> Option<Arc<Group>> {
+    pub(crate) fn find_replica(&self, shard: ShardId) -> Option<Arc<ShardReplica>> {
         read(&self.shards).get(&shard).cloned()
     }
 
-    fn group_of(&self, shard: ShardId) -> Result<Arc<Group>, Moved> {
-        self.group(shard).ok_or_else(|| self.nobody_leads(shard))
+    fn group_of(&self, shard: ShardId) -> Result<Arc<ShardReplica>, ShardReadError> {
+        self.find_replica(shard).ok_or_else(|| self.no_leader_error(shard))
     }
 
     /// Why nobody is known who leads a shard: it may be over.
-    fn nobody_leads(&self, shard: ShardId) -> Moved {
+    fn no_leader_error(&self, shard: ShardId) -> ShardReadError {
         let view = read(&self.parts.view);
         let is_over = |entry: &ShardEntry| entry.id == shard && entry.is_retired();
         match view.as_ref().is_some_and(|view| view.shards.iter().any(is_over)) {
-            true => Moved::Over { shard },
-            false => Moved::Lead { shard, leader: None },
+            true => ShardReadError::Over { shard },
+            false => ShardReadError::Lead { shard, leader: None },
         }
     }
 
@@ -458,7 +479,7 @@ impl Ingester {
         self.parts.deps.consensus.node
     }
 
-    pub(crate) fn compute(&self) -> &Compute {
+    pub(crate) fn compute(&self) -> &ComputePool {
         &self.parts.deps.compute
     }
 
@@ -472,12 +493,16 @@ impl Ingester {
 ///
 /// INV-04: a service's slot follows from their number, so a folder keeps it, whatever is configured later: else
 /// services would move, and a repeat of what another shard has stored would count again.
-async fn known(config: &Config, deps: &Deps) -> Result<Vec<ShardEntry>, OpenError> {
-    let listed =
-        async || Ok::<_, OpenError>(deps.catalog.listing(&TenantId::anonymous(), 0, 0).await?.shards);
+async fn load_initial_shards(
+    config: &IngesterConfig,
+    deps: &IngesterDeps,
+) -> Result<Vec<ShardEntry>, IngesterOpenError> {
+    let listed = async || {
+        Ok::<_, IngesterOpenError>(deps.catalog.list_blocks(&TenantId::anonymous(), 0, 0).await?.shards)
+    };
     let mut known = listed().await?;
     // A disk that is full takes no new shard, and need not.
-    let logs = deps.consensus.log.groups().into_iter().filter_map(slot_and_epoch);
+    let logs = deps.consensus.log.groups().into_iter().filter_map(decode_shard_id);
     for (slot, _) in logs.filter(|&(slot, epoch)| known.iter().all(|known| known.id != shard_id(slot, epoch)))
     {
         tracing::error!(slot, "the catalogue has lost a shard that has a log here; it learns of it again");

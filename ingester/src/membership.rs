@@ -6,18 +6,18 @@
 
 use std::collections::BTreeSet;
 
-use athanor_catalog::{Phase, ShardEntry, ShardId};
+use athanor_catalog::{ShardEntry, ShardId, ShardPhase};
 use athanor_chassis::disk::DiskError;
-use athanor_chassis::{Code, Coded, Disk, Timestamp};
-use athanor_consensus::replicated::Founding;
+use athanor_chassis::{Disk, ErrorCode, ErrorCodeExt, Timestamp};
+use athanor_consensus::replicated::GroupBootstrap;
 use serde::{Deserialize, Serialize};
 
-use crate::ingester::Described;
+use crate::ingester::LocalShardReport;
 
 /// What is kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Membership {
+pub(crate) struct ShardMembership {
     /// The slot that the shard serves.
     pub(crate) slot: u32,
     /// Which of the slot's shards it is.
@@ -46,20 +46,20 @@ pub enum MembershipError {
     },
 }
 
-impl Coded for MembershipError {
-    fn code(&self) -> Code {
+impl ErrorCodeExt for MembershipError {
+    fn code(&self) -> ErrorCode {
         match self {
             Self::Disk(error) => error.code(),
-            Self::Unreadable { .. } => Code::DataLoss,
+            Self::Unreadable { .. } => ErrorCode::DataLoss,
         }
     }
 }
 
-impl Membership {
+impl ShardMembership {
     /// What is known of a shard whose log is not open.
-    pub(crate) fn describe(self, shard: ShardId) -> Described {
+    pub(crate) fn into_report(self, shard: ShardId) -> LocalShardReport {
         let Self { slot, epoch, members, .. } = self;
-        Described {
+        LocalShardReport {
             shard,
             slot,
             epoch,
@@ -76,12 +76,12 @@ impl Membership {
     /// As the catalogue would name it: what its log says counts, not this.
     pub(crate) fn entry(self, id: ShardId) -> ShardEntry {
         let Self { slot, epoch, members, .. } = self;
-        let (phase, since) = (Phase::Closing, Timestamp::EPOCH);
+        let (phase, since) = (ShardPhase::Closing, Timestamp::UNIX_EPOCH);
         ShardEntry { id, slot, epoch, watermark: 0, members, phase, fenced: 0, since }
     }
 
     /// Whether its log has begun here.
-    pub(crate) fn is_founded(&self) -> bool {
+    pub(crate) fn has_log(&self) -> bool {
         self.founded
     }
 }
@@ -91,23 +91,23 @@ fn file(shard: ShardId) -> String {
 }
 
 /// How a member begins, of whose log something is here, or nothing. What is said of it is durable when this returns.
-pub(crate) fn founding(
+pub(crate) fn read_bootstrap_mode(
     disk: &dyn Disk,
     entry: &ShardEntry,
     has_log: bool,
-) -> Result<Founding, MembershipError> {
+) -> Result<GroupBootstrap, MembershipError> {
     let known = read(disk, entry.id)?;
     if known.is_none() {
         write(disk, entry, has_log)?;
     }
     Ok(match has_log || known.is_some_and(|known| known.founded) {
-        true => Founding::Kept,
-        false => Founding::Members(entry.members.clone()),
+        true => GroupBootstrap::Kept,
+        false => GroupBootstrap::Members(entry.members.clone()),
     })
 }
 
 /// The member's log has begun.
-pub(crate) fn founded(disk: &dyn Disk, entry: &ShardEntry) -> Result<(), MembershipError> {
+pub(crate) fn mark_bootstrapped(disk: &dyn Disk, entry: &ShardEntry) -> Result<(), MembershipError> {
     match read(disk, entry.id)? {
         Some(known) if known.founded => Ok(()),
         _ => write(disk, entry, true),
@@ -115,7 +115,7 @@ pub(crate) fn founded(disk: &dyn Disk, entry: &ShardEntry) -> Result<(), Members
 }
 
 /// Of which shards this node is a member.
-pub(crate) fn all(disk: &dyn Disk) -> Result<Vec<(ShardId, Membership)>, MembershipError> {
+pub(crate) fn read_all(disk: &dyn Disk) -> Result<Vec<(ShardId, ShardMembership)>, MembershipError> {
     let number = |name: &String| name.strip_prefix("shard-")?.strip_suffix(".json")?.parse().ok();
     let shards: Vec<ShardId> = disk.list()?.iter().filter_map(number).collect();
     let known = shards.into_iter().filter_map(|shard| match read(disk, shard) {
@@ -125,7 +125,7 @@ pub(crate) fn all(disk: &dyn Disk) -> Result<Vec<(ShardId, Membership)>, Members
     known.collect()
 }
 
-fn read(disk: &dyn Disk, shard: ShardId) -> Result<Option<Membership>, MembershipError> {
+fn read(disk: &dyn Disk, shard: ShardId) -> Result<Option<ShardMembership>, MembershipError> {
     let file = file(shard);
     if !disk.list()?.contains(&file) {
         return Ok(None);
@@ -136,7 +136,8 @@ fn read(disk: &dyn Disk, shard: ShardId) -> Result<Option<Membership>, Membershi
 
 fn write(disk: &dyn Disk, entry: &ShardEntry, founded: bool) -> Result<(), MembershipError> {
     let file = file(entry.id);
-    let known = Membership { slot: entry.slot, epoch: entry.epoch, members: entry.members.clone(), founded };
+    let known =
+        ShardMembership { slot: entry.slot, epoch: entry.epoch, members: entry.members.clone(), founded };
     let bytes = serde_json::to_vec(&known)
         .map_err(|error| MembershipError::Unreadable { file: file.clone(), why: error.to_string() })?;
     Ok(disk.write(&file, &bytes)?)
@@ -150,33 +151,45 @@ mod tests {
     use super::*;
 
     fn entry(slot: u32) -> ShardEntry {
-        let (id, members, phase) = (shard_id(slot, 1), [1, 2, 3].into(), Phase::Open);
-        ShardEntry { id, slot, epoch: 1, watermark: 0, members, phase, fenced: 1, since: Timestamp::EPOCH }
+        let (id, members, phase) = (shard_id(slot, 1), [1, 2, 3].into(), ShardPhase::Open);
+        ShardEntry {
+            id,
+            slot,
+            epoch: 1,
+            watermark: 0,
+            members,
+            phase,
+            fenced: 1,
+            since: Timestamp::UNIX_EPOCH,
+        }
     }
 
     /// INV-08: it may have voted, and what for is gone.
     #[test]
     fn a_member_whose_log_is_gone_does_not_begin_anew() {
         let (disk, entry) = (MemoryDisk::new(), entry(4));
-        let anew = Founding::Members(entry.members.clone());
-        assert_eq!(founding(&disk, &entry, false).unwrap(), anew);
+        let anew = GroupBootstrap::Members(entry.members.clone());
+        assert_eq!(read_bootstrap_mode(&disk, &entry, false).unwrap(), anew);
         // It was not opened: nobody has heard of it.
-        assert_eq!(founding(&disk, &entry, false).unwrap(), anew);
-        founded(&disk, &entry).unwrap();
-        assert_eq!(founding(&disk, &entry, true).unwrap(), Founding::Kept);
-        assert_eq!(founding(&disk, &entry, false).unwrap(), Founding::Kept);
+        assert_eq!(read_bootstrap_mode(&disk, &entry, false).unwrap(), anew);
+        mark_bootstrapped(&disk, &entry).unwrap();
+        assert_eq!(read_bootstrap_mode(&disk, &entry, true).unwrap(), GroupBootstrap::Kept);
+        assert_eq!(read_bootstrap_mode(&disk, &entry, false).unwrap(), GroupBootstrap::Kept);
     }
 
     #[test]
     fn a_log_that_was_there_before_is_known_from_then_on() {
         let disk = MemoryDisk::new();
-        assert_eq!(founding(&disk, &entry(0), true).unwrap(), Founding::Kept);
-        assert_eq!(founding(&disk, &entry(0), false).unwrap(), Founding::Kept);
-        founding(&disk, &entry(7), false).unwrap();
+        assert_eq!(read_bootstrap_mode(&disk, &entry(0), true).unwrap(), GroupBootstrap::Kept);
+        assert_eq!(read_bootstrap_mode(&disk, &entry(0), false).unwrap(), GroupBootstrap::Kept);
+        read_bootstrap_mode(&disk, &entry(7), false).unwrap();
         disk.write("shard-x.json", b"?").unwrap();
-        let slots = all(&disk).unwrap().into_iter().map(|(shard, known)| (shard, known.slot));
+        let slots = read_all(&disk).unwrap().into_iter().map(|(shard, known)| (shard, known.slot));
         assert_eq!(slots.collect::<Vec<_>>(), [(1, 0), (8, 7)]);
         disk.write("shard-1.json", b"{}").unwrap();
-        assert!(matches!(founding(&disk, &entry(0), true), Err(MembershipError::Unreadable { .. })));
+        assert!(matches!(
+            read_bootstrap_mode(&disk, &entry(0), true),
+            Err(MembershipError::Unreadable { .. })
+        ));
     }
 }

@@ -4,19 +4,19 @@
 //! profile has them, its span and trace, and the moments at which it was measured. They stay so from the log entry to
 //! the cut: a query walks them as they are, and passes moments over.
 
-use athanor_profile::Moments;
-use athanor_profile::packed::{PackedError, Unpacker, put, put_bytes, put_signed};
+use athanor_profile::SampleTimestamps;
+use athanor_profile::codec::{CodecError, CodecReader, put_bytes, put_signed_varint, put_varint};
 
 /// Some row names a span.
-const SPANS: u8 = 1;
+const SPANS_FLAG: u8 = 1;
 /// Some row names a trace.
-const TRACES: u8 = 2;
+const TRACES_FLAG: u8 = 2;
 /// Some row says moments: the first of all follows, and each row has its own as steps from there.
-const MOMENTS: u8 = 4;
+const TIMESTAMPS_FLAG: u8 = 4;
 
 /// One row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Row {
+pub struct HeadRow {
     /// The stack.
     pub stack: u32,
     /// The span that was running, 0 if none is known.
@@ -29,7 +29,7 @@ pub struct Row {
 
 /// A row as it was sent.
 #[derive(Clone, Copy, Debug)]
-pub struct Sent {
+pub struct InputRow {
     /// The stack.
     pub stack: u32,
     /// Its place in the profile, where its moments are.
@@ -42,7 +42,7 @@ pub struct Sent {
     pub value: i64,
 }
 
-impl Sent {
+impl InputRow {
     /// What rows that are added up have in common.
     pub fn key(&self) -> (u32, u64, u128) {
         (self.stack, self.span, self.trace)
@@ -50,20 +50,21 @@ impl Sent {
 }
 
 /// Sorts rows, and forgets them where nothing is left of any stack and span.
-pub fn normalise(rows: &mut Vec<Sent>) {
-    rows.sort_unstable_by_key(Sent::key);
-    if kept(rows).next().is_none() {
+pub fn normalize_rows(rows: &mut Vec<InputRow>) {
+    rows.sort_unstable_by_key(InputRow::key);
+    if summed_rows(rows).next().is_none() {
         rows.clear();
     }
 }
 
 /// Sorts rows, adds up those of one stack and span, drops what is then zero, and appends the rest; gives their number.
-pub fn pack(rows: &mut [Sent], moments: &Moments, out: &mut Vec<u8>) -> u32 {
-    rows.sort_unstable_by_key(Sent::key);
+pub fn pack_rows(rows: &mut [InputRow], moments: &SampleTimestamps, out: &mut Vec<u8>) -> u32 {
+    rows.sort_unstable_by_key(InputRow::key);
     let mut flags = 0;
     let mut base = None;
-    for (same, _) in kept(rows) {
-        flags |= if same[0].span != 0 { SPANS } else { 0 } | if same[0].trace != 0 { TRACES } else { 0 };
+    for (same, _) in summed_rows(rows) {
+        flags |=
+            if same[0].span != 0 { SPANS_FLAG } else { 0 } | if same[0].trace != 0 { TRACES_FLAG } else { 0 };
         if !moments.is_empty() {
             let first = times(same, moments).min();
             base = base.into_iter().chain(first).min();
@@ -71,18 +72,18 @@ pub fn pack(rows: &mut [Sent], moments: &Moments, out: &mut Vec<u8>) -> u32 {
     }
     let (mut of_row, mut steps) = (Vec::new(), Vec::new());
     let (mut before, mut count) = (0, 0);
-    for (same, value) in kept(rows) {
+    for (same, value) in summed_rows(rows) {
         if count == 0 {
-            out.push(flags | if base.is_some() { MOMENTS } else { 0 });
-            base.into_iter().for_each(|base| put_signed(out, base));
+            out.push(flags | if base.is_some() { TIMESTAMPS_FLAG } else { 0 });
+            base.into_iter().for_each(|base| put_signed_varint(out, base));
         }
-        let Sent { stack, span, trace, .. } = same[0];
-        put(out, u64::from(stack - before));
-        put_signed(out, value);
-        if flags & SPANS != 0 {
+        let InputRow { stack, span, trace, .. } = same[0];
+        put_varint(out, u64::from(stack - before));
+        put_signed_varint(out, value);
+        if flags & SPANS_FLAG != 0 {
             out.extend_from_slice(&span.to_le_bytes());
         }
-        if flags & TRACES != 0 {
+        if flags & TRACES_FLAG != 0 {
             out.extend_from_slice(&trace.to_le_bytes());
         }
         if let Some(base) = base {
@@ -97,7 +98,7 @@ pub fn pack(rows: &mut [Sent], moments: &Moments, out: &mut Vec<u8>) -> u32 {
 }
 
 /// Rows of one stack and span, and their sum, where that is not zero.
-pub fn kept(rows: &[Sent]) -> impl Iterator<Item = (&[Sent], i64)> {
+pub fn summed_rows(rows: &[InputRow]) -> impl Iterator<Item = (&[InputRow], i64)> {
     let sums = rows.chunk_by(|a, b| a.key() == b.key()).map(|same| {
         let sum = same.iter().fold(0, |sum: i64, row| sum.wrapping_add(row.value));
         (same, sum)
@@ -105,8 +106,8 @@ pub fn kept(rows: &[Sent]) -> impl Iterator<Item = (&[Sent], i64)> {
     sums.filter(|(_, sum)| *sum != 0)
 }
 
-fn times<'a>(rows: &'a [Sent], moments: &'a Moments) -> impl Iterator<Item = i64> + 'a {
-    rows.iter().flat_map(|row| moments.of(row.place as usize)).copied()
+fn times<'a>(rows: &'a [InputRow], moments: &'a SampleTimestamps) -> impl Iterator<Item = i64> + 'a {
+    rows.iter().flat_map(|row| moments.row_timestamps(row.place as usize)).copied()
 }
 
 /// The steps from `base` to the first and on to the last; none comes before it.
@@ -115,28 +116,28 @@ fn put_times(base: i64, times: &mut [i64], out: &mut Vec<u8>) {
     out.clear();
     let mut at = base;
     for &time in &*times {
-        put(out, time.wrapping_sub(at) as u64);
+        put_varint(out, time.wrapping_sub(at) as u64);
         at = time;
     }
 }
 
 /// Walks packed rows.
 #[inline]
-pub fn each(packed: &[u8], mut row: impl FnMut(Row)) -> Result<(), PackedError> {
+pub fn for_each_row(packed: &[u8], mut row: impl FnMut(HeadRow)) -> Result<(), CodecError> {
     walk(packed, |of_row, _, _| {
         row(of_row);
         Ok(())
     })
 }
 
-/// As [`each`], with the moments of each row, ascending.
-pub fn each_with_moments(packed: &[u8], mut row: impl FnMut(Row, &[i64])) -> Result<(), PackedError> {
+/// As [`for_each_row`], with the moments of each row, ascending.
+pub fn for_each_timed_row(packed: &[u8], mut row: impl FnMut(HeadRow, &[i64])) -> Result<(), CodecError> {
     let mut times = Vec::new();
     walk(packed, |of_row, base, steps| {
         times.clear();
-        let (mut unpacker, mut at) = (Unpacker::new(steps), base);
+        let (mut unpacker, mut at) = (CodecReader::new(steps), base);
         while !unpacker.is_done() {
-            at = at.wrapping_add(unpacker.number()? as i64);
+            at = at.wrapping_add(unpacker.read_number()? as i64);
             times.push(at);
         }
         row(of_row, &times);
@@ -148,28 +149,29 @@ pub fn each_with_moments(packed: &[u8], mut row: impl FnMut(Row, &[i64])) -> Res
 #[inline]
 fn walk(
     packed: &[u8],
-    mut row: impl FnMut(Row, i64, &[u8]) -> Result<(), PackedError>,
-) -> Result<(), PackedError> {
-    let mut unpacker = Unpacker::new(packed);
-    let flags = unpacker.take(1)?[0];
-    if flags & !(SPANS | TRACES | MOMENTS) != 0 {
-        return Err(unpacker.wrong("rows with what this version does not know"));
+    mut row: impl FnMut(HeadRow, i64, &[u8]) -> Result<(), CodecError>,
+) -> Result<(), CodecError> {
+    let mut unpacker = CodecReader::new(packed);
+    let flags = unpacker.read_slice(1)?[0];
+    if flags & !(SPANS_FLAG | TRACES_FLAG | TIMESTAMPS_FLAG) != 0 {
+        return Err(unpacker.error_here("rows with what this version does not know"));
     }
-    let base = if flags & MOMENTS != 0 { unpacker.signed()? } else { 0 };
+    let base = if flags & TIMESTAMPS_FLAG != 0 { unpacker.read_signed()? } else { 0 };
     let mut stack = 0u32;
     while !unpacker.is_done() {
-        let wrong = unpacker.wrong("a stack over 32 bits");
-        stack = stack.checked_add(unpacker.small()?).ok_or(wrong)?;
-        let value = unpacker.signed()?;
+        let wrong = unpacker.error_here("a stack over 32 bits");
+        stack = stack.checked_add(unpacker.read_u32()?).ok_or(wrong)?;
+        let value = unpacker.read_signed()?;
         let (mut span, mut trace) = ([0; 8], [0; 16]);
-        if flags & SPANS != 0 {
-            span.copy_from_slice(unpacker.take(8)?);
+        if flags & SPANS_FLAG != 0 {
+            span.copy_from_slice(unpacker.read_slice(8)?);
         }
-        if flags & TRACES != 0 {
-            trace.copy_from_slice(unpacker.take(16)?);
+        if flags & TRACES_FLAG != 0 {
+            trace.copy_from_slice(unpacker.read_slice(16)?);
         }
-        let steps = if flags & MOMENTS != 0 { unpacker.bytes()? } else { &[] };
-        let of_row = Row { stack, span: u64::from_le_bytes(span), trace: u128::from_le_bytes(trace), value };
+        let steps = if flags & TIMESTAMPS_FLAG != 0 { unpacker.read_bytes()? } else { &[] };
+        let of_row =
+            HeadRow { stack, span: u64::from_le_bytes(span), trace: u128::from_le_bytes(trace), value };
         row(of_row, base, steps)?;
     }
     Ok(())
@@ -194,11 +196,11 @@ mod tests {
     proptest! {
         #[test]
         fn rows_come_back_added_up_and_in_order(raw in raw()) {
-            let (mut sent, mut moments) = (Vec::new(), Moments::default());
+            let (mut sent, mut moments) = (Vec::new(), SampleTimestamps::default());
             let mut expected: BTreeMap<(u32, u64, u128), (i64, Vec<i64>)> = BTreeMap::new();
             for (place, (stack, span, trace, value, times)) in (0u32..).zip(&raw) {
                 let (stack, span, trace, value) = (*stack, *span, *trace, *value);
-                sent.push(Sent { stack, place, span, trace, value });
+                sent.push(InputRow { stack, place, span, trace, value });
                 moments.add(place as usize, times.iter().copied());
                 let of_key = expected.entry((stack, span, trace)).or_default();
                 of_key.0 = of_key.0.wrapping_add(value);
@@ -207,18 +209,18 @@ mod tests {
             }
             expected.retain(|_, (value, _)| *value != 0);
             let mut packed = Vec::new();
-            let count = pack(&mut sent, &moments, &mut packed);
+            let count = pack_rows(&mut sent, &moments, &mut packed);
             prop_assert_eq!((count as usize, packed.is_empty()), (expected.len(), expected.is_empty()));
             if packed.is_empty() {
                 return Ok(());
             }
             let rows = expected.into_iter().map(|((stack, span, trace), (value, times))| {
-                (Row { stack, span, trace, value }, times)
+                (HeadRow { stack, span, trace, value }, times)
             });
-            let (rows, times): (Vec<Row>, Vec<Vec<i64>>) = rows.unzip();
+            let (rows, times): (Vec<HeadRow>, Vec<Vec<i64>>) = rows.unzip();
             let (mut plain, mut with, mut of_rows) = (Vec::new(), Vec::new(), Vec::new());
-            each(&packed, |row| plain.push(row)).unwrap();
-            each_with_moments(&packed, |row, times| {
+            for_each_row(&packed, |row| plain.push(row)).unwrap();
+            for_each_timed_row(&packed, |row, times| {
                 with.push(row);
                 of_rows.push(times.to_vec());
             })
@@ -228,8 +230,8 @@ mod tests {
 
         #[test]
         fn any_bytes_are_refused_or_read(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
-            let plain = each(&bytes, |_| {});
-            let with = each_with_moments(&bytes, |_, _| {});
+            let plain = for_each_row(&bytes, |_| {});
+            let with = for_each_timed_row(&bytes, |_, _| {});
             prop_assert!(plain.is_ok() || with.is_err());
         }
     }
@@ -237,11 +239,11 @@ mod tests {
     /// As versions wrote them that knew no moments.
     #[test]
     fn rows_without_moments_are_the_bytes_that_they_were() {
-        let row = |stack, span, value| Sent { stack, place: 0, span, trace: 0, value };
+        let row = |stack, span, value| InputRow { stack, place: 0, span, trace: 0, value };
         let mut packed = Vec::new();
-        pack(&mut [row(3, 0, 1), row(2, 0, 5)], &Moments::default(), &mut packed);
-        pack(&mut [row(1, 7, -1)], &Moments::default(), &mut packed);
+        pack_rows(&mut [row(3, 0, 1), row(2, 0, 5)], &SampleTimestamps::default(), &mut packed);
+        pack_rows(&mut [row(1, 7, -1)], &SampleTimestamps::default(), &mut packed);
         assert_eq!(packed, [0, 2, 10, 1, 2, 1, 1, 1, 7, 0, 0, 0, 0, 0, 0, 0]);
-        assert!(each(&[8, 1, 2], |_| {}).is_err(), "a later version may write what is not read here");
+        assert!(for_each_row(&[8, 1, 2], |_| {}).is_err(), "a later version may write what is not read here");
     }
 }

@@ -14,50 +14,51 @@ use std::time::Duration;
 
 use athanor_catalog::ShardId;
 use athanor_chassis::{
-    ByteSize, Clock, Code, Compute, Limits, Overrides, Random, Status, TenantId, Timestamp,
+    ByteSize, Clock, ComputePool, ErrorCode, LimitOverrides, Random, Status, TenantId, TenantLimits,
+    Timestamp,
 };
-use athanor_consensus::Replicated;
+use athanor_consensus::RaftGroup;
 use athanor_consensus::log::LogError;
 use athanor_consensus::replicated::ProposeError;
-use athanor_profile::hash::Hash;
-use athanor_profile::upload::Upload;
+use athanor_profile::hash::ContentHash;
+use athanor_profile::upload::ProfileUpload;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use crate::entry::{Entry, FIRST_TABLE};
-use crate::heads::Heads;
-use crate::intake::{Equals, Intake};
-use crate::machine::{Machine, lock};
-use crate::prepare::{Begin, Content, Job, Preparer, Request};
-use crate::propose::Proposer;
-use crate::reign::{Begun, Reign};
-use crate::stats::{Cuts, HeadSize, ShardStats};
-use crate::waiting::Answered;
-use crate::walking::Walkers;
-use crate::window::Window;
+use crate::batcher::{BatcherDeps, QueuedRequest, RequestContent, UploadBatcher, WriteJob};
+use crate::decode_pool::DecodePool;
+use crate::decoded_upload::{DecodedUpload, OccurrenceCounts};
+use crate::entry::{FIRST_TABLE_VERSION, ShardLogEntry};
+use crate::generations::ShardHeads;
+use crate::leader_term::{LeaderTerm, TermStart};
+use crate::pending_append::AppendResults;
+use crate::proposer::BatchProposer;
+use crate::state_machine::{ShardStateMachine, lock};
+use crate::stats::{FlushStats, HeadSize, ShardStats};
+use crate::window::DedupWindow;
 
-pub use crate::waiting::Stored;
+pub use crate::pending_append::StoredUpload;
 
 /// Requests that wait for a shard.
-const QUEUE: usize = 4096;
+const MAX_QUEUED_REQUESTS: usize = 4096;
 /// What a client is told to wait when there is no room.
-pub(crate) const BUSY: Duration = Duration::from_secs(1);
+pub(crate) const SHARD_BUSY_RETRY_AFTER: Duration = Duration::from_secs(1);
 /// A request goes to entries in pieces that weigh this part of one, or have one profile: it may say more than it weighs.
-pub(crate) const PIECES: usize = 8;
+pub(crate) const CHUNKS_PER_ENTRY: usize = 8;
 
 /// What shards share.
 #[derive(Clone)]
 pub struct ShardDeps {
     /// Limits of tenants.
-    pub overrides: Overrides,
+    pub overrides: LimitOverrides,
     /// Time.
     pub clock: Clock,
     /// Chance.
     pub random: Random,
     /// Threads for preparing batches.
-    pub compute: Compute,
+    pub compute: ComputePool,
     /// Walks profiles, for all shards.
-    pub walkers: Arc<Walkers>,
+    pub walkers: Arc<DecodePool>,
     /// The most bytes that an entry of the log has [INV-06].
     pub entry: usize,
     /// Bytes of uploads that may wait for a shard.
@@ -67,38 +68,38 @@ pub struct ShardDeps {
 }
 
 /// One shard, as its callers see it.
-pub struct Shard {
+pub struct LeaderShard {
     deps: ShardDeps,
-    queue: mpsc::Sender<Job>,
+    queue: mpsc::Sender<WriteJob>,
     room: Arc<Semaphore>,
     kibibytes: usize,
-    reign: Arc<Reign>,
-    window: Arc<Mutex<Window>>,
-    log: Replicated<Machine>,
+    reign: Arc<LeaderTerm>,
+    window: Arc<Mutex<DedupWindow>>,
+    log: RaftGroup<ShardStateMachine>,
 }
 
 /// The working parts of a shard, to be run as tasks.
-pub struct Works {
+pub struct ShardWorkers {
     /// Prepares batches.
-    pub preparer: Preparer,
+    pub preparer: UploadBatcher,
     /// Proposes them.
-    pub proposer: Proposer,
+    pub proposer: BatchProposer,
 }
 
-impl Shard {
+impl LeaderShard {
     /// A shard that this node leads since its reign began, and its working parts.
     pub fn new(
         deps: ShardDeps,
-        reign: Arc<Reign>,
-        begun: Begun,
-        log: Replicated<Machine>,
+        reign: Arc<LeaderTerm>,
+        begun: TermStart,
+        log: RaftGroup<ShardStateMachine>,
         over: CancellationToken,
-    ) -> (Self, Works) {
-        let (queue, jobs) = mpsc::channel(QUEUE);
+    ) -> (Self, ShardWorkers) {
+        let (queue, jobs) = mpsc::channel(MAX_QUEUED_REQUESTS);
         let (to_proposer, steps) = mpsc::channel(1);
         let failures = Arc::new(Mutex::new(0));
-        let window = log.with(Machine::window);
-        let begin = Begin {
+        let window = log.with_state_machine(ShardStateMachine::window);
+        let begin = BatcherDeps {
             walkers: Arc::clone(&deps.walkers),
             entry: deps.entry,
             clock: deps.clock.clone(),
@@ -106,54 +107,54 @@ impl Shard {
             window: Arc::clone(&window),
             since: (begun.stamp, begun.at),
             ids: deps.ids,
-            counters: Arc::clone(reign.counters()),
+            counters: Arc::clone(reign.tracker()),
             failures: Arc::clone(&failures),
         };
-        let preparer = Preparer::new(jobs, to_proposer, deps.compute.clone(), begin);
-        let proposer = Proposer::new(steps, log.clone(), Arc::clone(&reign), over, failures);
+        let preparer = UploadBatcher::new(jobs, to_proposer, deps.compute.clone(), begin);
+        let proposer = BatchProposer::new(steps, log.clone(), Arc::clone(&reign), over, failures);
         let kibibytes = (deps.waiting.get() / 1024).clamp(1, Semaphore::MAX_PERMITS as u64) as usize;
         let room = Arc::new(Semaphore::new(kibibytes));
-        (Self { deps, queue, room, kibibytes, reign, window, log }, Works { preparer, proposer })
+        (Self { deps, queue, room, kibibytes, reign, window, log }, ShardWorkers { preparer, proposer })
     }
 
     /// The shard's rows.
-    pub fn heads(&self) -> &Heads {
+    pub fn heads(&self) -> &ShardHeads {
         self.reign.heads()
     }
 
     /// The shard's log.
-    pub fn log(&self) -> &Replicated<Machine> {
+    pub fn log(&self) -> &RaftGroup<ShardStateMachine> {
         &self.log
     }
 
     /// Whether the log has ended at an index as this reign saw it, and no other began: then the heads have all rows up to
     /// there that are in no block. What began after the end has read all of it, though damage may have taken the seal.
-    pub(crate) fn saw_the_seal(&self, at: u64) -> bool {
-        let began_after = self.reign.begun().is_some_and(|begun| begun.index > at);
-        let saw = |machine: &Machine| machine.standing().sealed == Some(at) || began_after;
-        self.log.with(|machine| saw(machine) && machine.is_of(&self.reign))
+    pub(crate) fn has_observed_seal(&self, at: u64) -> bool {
+        let began_after = self.reign.term_start().is_some_and(|begun| begun.index > at);
+        let saw = |machine: &ShardStateMachine| machine.log_status().sealed == Some(at) || began_after;
+        self.log.with_state_machine(|machine| saw(machine) && machine.is_current_term(&self.reign))
     }
 
     /// How many entries of the log were acknowledged and lost, after one index and up to another: themselves, or what
     /// they build on.
-    pub fn lost(&self, range: Range<u64>) -> u64 {
+    pub fn count_lost(&self, range: Range<u64>) -> u64 {
         lost(&self.log, range.clone()) + self.reign.unreadable(&range)
     }
 
     /// Has the log say what series have counted, before it lets go of what says so [INV-14], and when it ends. All of
     /// it at each cut: what an earlier cut has said goes with this one. A disk that is nearly full has no room for it,
     /// and must be cut all the same: then, if another node leads before the next cut, series begin anew there.
-    pub(crate) async fn tell_counted(&self) -> Result<(), Status> {
+    pub(crate) async fn log_delta_state(&self) -> Result<(), Status> {
         let remembered = Duration::from_nanos(lock(&self.window).span());
-        self.reign.counters().forget_idle(remembered, self.deps.clock.monotonic());
-        for piece in self.reign.counters().write(self.deps.entry / PIECES) {
-            match self.log.propose(Entry::counted(&piece).into()).await {
+        self.reign.tracker().evict_idle(remembered, self.deps.clock.monotonic());
+        for piece in self.reign.tracker().write(self.deps.entry / CHUNKS_PER_ENTRY) {
+            match self.log.propose(ShardLogEntry::encode_delta_state(&piece).into()).await {
                 Ok(_) => {}
                 Err(error @ ProposeError::Refused(LogError::Full { .. })) => {
                     tracing::warn!(%error, "the log does not say what series have counted");
                     return Ok(());
                 }
-                Err(error) => return Err(Status::of(&error)),
+                Err(error) => return Err(Status::from_error(&error)),
             }
         }
         Ok(())
@@ -161,7 +162,7 @@ impl Shard {
 
     /// How it fares, but for its cuts.
     pub(crate) fn stats(&self, shard: ShardId) -> ShardStats {
-        let heads = self.heads().unregistered();
+        let heads = self.heads().unflushed_heads();
         let now = self.deps.clock.monotonic();
         let mut size = HeadSize::default();
         for head in &heads {
@@ -169,12 +170,12 @@ impl Shard {
             (size.bytes, size.profiles, size.series) =
                 (size.bytes + bytes, size.profiles + profiles, size.series + series);
         }
-        let oldest = heads.iter().find(|head| !head.is_empty()).map_or(now, |head| head.born());
+        let oldest = heads.iter().find(|head| !head.is_empty()).map_or(now, |head| head.first_profile_at());
         let window_ids = {
             let window = lock(&self.window);
             window.len_at(window.stamp())
         };
-        let (counting_series, counting_bytes, counting) = self.reign.counters().stats();
+        let (counting_series, counting_bytes, counting) = self.reign.tracker().stats();
         ShardStats {
             shard,
             heads: size,
@@ -185,8 +186,8 @@ impl Shard {
             counting_series,
             counting_bytes,
             counting,
-            lost_entries: self.lost(0..u64::MAX),
-            cuts: Cuts::default(),
+            lost_entries: self.count_lost(0..u64::MAX),
+            cuts: FlushStats::default(),
             since_cut: Duration::ZERO,
         }
     }
@@ -196,20 +197,20 @@ impl Shard {
         &self,
         table: u64,
         tenant: &TenantId,
-        uploads: Vec<Upload>,
-    ) -> Vec<Result<Stored, Status>> {
+        uploads: Vec<ProfileUpload>,
+    ) -> Vec<Result<StoredUpload, Status>> {
         let _room = match self.admit(&uploads) {
             Ok(room) => room,
             Err(status) => return vec![Err(status); uploads.len()],
         };
-        let mut sending = Sending::new(self, table, tenant);
+        let mut sending = ChunkedAppend::new(self, table, tenant);
         for upload in uploads {
             sending.add(upload).await;
         }
         sending.answers().await
     }
 
-    fn admit(&self, uploads: &[Upload]) -> Result<OwnedSemaphorePermit, Status> {
+    fn admit(&self, uploads: &[ProfileUpload]) -> Result<OwnedSemaphorePermit, Status> {
         let sent: usize = uploads.iter().map(|upload| upload.pprof.len()).sum();
         // A request that is larger than all the room waits alone.
         let kibibytes = u32::try_from(sent.div_ceil(1024).min(self.kibibytes)).unwrap_or(u32::MAX);
@@ -218,47 +219,47 @@ impl Shard {
                 "{} of profiles wait for this shard already, which is the limit (ingester.waiting); send them again later",
                 self.deps.waiting
             );
-            Status::new(Code::Exhausted, message).because("shard_queue_full").after(BUSY)
+            Status::new(ErrorCode::Exhausted, message).with_reason("shard_queue_full").with_retry_after(SHARD_BUSY_RETRY_AFTER)
         })
     }
 
     /// Freezes the head: when this returns, all that was acknowledged before is in frozen heads.
     pub async fn freeze(&self) -> Result<(), Status> {
         let (done, frozen) = oneshot::channel();
-        self.queue.send(Job::Freeze(done)).await.map_err(|_| stopping())?;
+        self.queue.send(WriteJob::Freeze(done)).await.map_err(|_| stopping())?;
         frozen.await.unwrap_or_else(|_| Err(stopping()))
     }
 }
 
 /// One request, on its way in pieces.
-struct Sending<'s> {
-    shard: &'s Shard,
+struct ChunkedAppend<'s> {
+    shard: &'s LeaderShard,
     /// The version of the table by which they were placed.
     routed: u64,
     tenant: &'s TenantId,
-    limits: Arc<Limits>,
+    limits: Arc<TenantLimits>,
     now: Timestamp,
-    equals: Equals,
+    equals: OccurrenceCounts,
     /// What was walked and not sent.
-    piece: Vec<Result<Intake, Status>>,
+    piece: Vec<Result<DecodedUpload, Status>>,
     raw_bytes: usize,
     room: Option<OwnedSemaphorePermit>,
     /// Of each upload that could be walked.
-    identities: Vec<Option<Hash>>,
+    identities: Vec<Option<ContentHash>>,
     /// How many uploads each piece had that was sent, and their answers.
-    sent: Vec<(usize, oneshot::Receiver<Answered>)>,
+    sent: Vec<(usize, oneshot::Receiver<AppendResults>)>,
 }
 
-impl<'s> Sending<'s> {
-    fn new(shard: &'s Shard, table: u64, tenant: &'s TenantId) -> Self {
+impl<'s> ChunkedAppend<'s> {
+    fn new(shard: &'s LeaderShard, table: u64, tenant: &'s TenantId) -> Self {
         Self {
             shard,
             // Who knows of none yet has placed by the first.
-            routed: table.max(FIRST_TABLE),
+            routed: table.max(FIRST_TABLE_VERSION),
             tenant,
-            limits: shard.deps.overrides.of(tenant),
+            limits: shard.deps.overrides.for_tenant(tenant),
             now: shard.deps.clock.wall(),
-            equals: Equals::default(),
+            equals: OccurrenceCounts::default(),
             piece: Vec::new(),
             raw_bytes: 0,
             room: None,
@@ -268,25 +269,25 @@ impl<'s> Sending<'s> {
     }
 
     /// Walks an upload. Nothing that was walked waits here for a turn or for room.
-    async fn add(&mut self, upload: Upload) {
+    async fn add(&mut self, upload: ProfileUpload) {
         let walkers = &*self.shard.deps.walkers;
-        let turn = match walkers.turn_now() {
+        let turn = match walkers.try_acquire() {
             Some(turn) => turn,
             None => {
                 self.send().await;
-                walkers.turn().await
+                walkers.acquire_permit().await
             }
         };
         let (tenant, limits, now) = (self.tenant.clone(), Arc::clone(&self.limits), self.now);
-        let read = move |intake: &mut Intake| intake.read(&tenant, upload, &limits, now);
-        let walked = walkers.walk(&turn, self.tenant, read).await;
+        let read = move |intake: &mut DecodedUpload| intake.read(&tenant, upload, &limits, now);
+        let walked = walkers.decode_upload(&turn, self.tenant, read).await;
         let walked = match walked {
             Ok(mut intake) => {
-                let room = match walkers.room_now(&intake) {
+                let room = match walkers.try_reserve_memory(&intake) {
                     Some(room) => room,
                     None => {
                         self.send().await;
-                        walkers.room(&intake).await
+                        walkers.reserve_memory(&intake).await
                     }
                 };
                 match &mut self.room {
@@ -303,7 +304,7 @@ impl<'s> Sending<'s> {
             }
             Err(status) => Err(status),
         };
-        self.identities.push(walked.as_ref().ok().map(Intake::identity));
+        self.identities.push(walked.as_ref().ok().map(DecodedUpload::identity));
         self.piece.push(walked);
         if self.raw_bytes >= self.piece_bytes() {
             self.send().await;
@@ -311,7 +312,7 @@ impl<'s> Sending<'s> {
     }
 
     fn piece_bytes(&self) -> usize {
-        self.shard.deps.entry / PIECES
+        self.shard.deps.entry / CHUNKS_PER_ENTRY
     }
 
     /// Sends what was walked.
@@ -325,13 +326,15 @@ impl<'s> Sending<'s> {
         let (tenant, limits, room) = (self.tenant.clone(), Arc::clone(&self.limits), self.room.take());
         let raw_bytes = std::mem::take(&mut self.raw_bytes);
         let routed = self.routed;
-        let request =
-            Request { content: Content { tenant, routed, limits, raw_bytes, uploads, room }, answer };
+        let request = QueuedRequest {
+            content: RequestContent { tenant, routed, limits, raw_bytes, uploads, room },
+            answer,
+        };
         // If nobody takes it, nobody answers either.
-        let _ = self.shard.queue.send(Job::Append(request)).await;
+        let _ = self.shard.queue.send(WriteJob::Append(request)).await;
     }
 
-    async fn answers(mut self) -> Vec<Result<Stored, Status>> {
+    async fn answers(mut self) -> Vec<Result<StoredUpload, Status>> {
         self.send().await;
         let mut all = Vec::new();
         for (count, answered) in self.sent {
@@ -345,12 +348,12 @@ impl<'s> Sending<'s> {
 /// Equal uploads of a request are told apart by their number in it [INV-02], and may lie in different entries. If one
 /// of them was not stored and may be later, all are to be sent again: alone it would have the number of one that was
 /// stored.
-fn together(answers: &mut [Result<Stored, Status>], identities: &[Option<Hash>]) {
-    let of = |(answer, identity): (&Result<Stored, Status>, &Option<Hash>)| {
-        let status = answer.as_ref().err().filter(|status| status.code.retryable())?;
+fn together(answers: &mut [Result<StoredUpload, Status>], identities: &[Option<ContentHash>]) {
+    let of = |(answer, identity): (&Result<StoredUpload, Status>, &Option<ContentHash>)| {
+        let status = answer.as_ref().err().filter(|status| status.code.is_retryable())?;
         Some(((*identity)?, status.clone()))
     };
-    let failed: HashMap<Hash, Status> = answers.iter().zip(identities).filter_map(of).collect();
+    let failed: HashMap<ContentHash, Status> = answers.iter().zip(identities).filter_map(of).collect();
     for (answer, identity) in answers.iter_mut().zip(identities) {
         if let Some(status) = identity.and_then(|identity| failed.get(&identity)) {
             *answer = Err(status.clone());
@@ -359,17 +362,17 @@ fn together(answers: &mut [Result<Stored, Status>], identities: &[Option<Hash>])
 }
 
 /// How many entries after one index and up to another are lost.
-pub(crate) fn lost(log: &Replicated<Machine>, range: Range<u64>) -> u64 {
+pub(crate) fn lost(log: &RaftGroup<ShardStateMachine>, range: Range<u64>) -> u64 {
     let within = |(first, count): (u64, u64)| {
         let end = first.saturating_add(count).min(range.end.saturating_add(1));
         end.saturating_sub(first.max(range.start.saturating_add(1)))
     };
-    let unreadable = log.with(|machine| machine.unreadable(range.clone()));
-    log.lost().into_iter().map(within).sum::<u64>() + unreadable
+    let unreadable = log.with_state_machine(|machine| machine.unreadable(range.clone()));
+    log.lost_entries().into_iter().map(within).sum::<u64>() + unreadable
 }
 
 fn stopping() -> Status {
-    Status::new(Code::Unavailable, "this shard is stopping; send it again")
+    Status::new(ErrorCode::Unavailable, "this shard is stopping; send it again")
 }
 
 #[cfg(test)]
@@ -379,8 +382,9 @@ mod tests {
     /// INV-02: alone it would be sent as the first of its kind, and taken for a repeat of the one that was stored.
     #[test]
     fn equal_uploads_are_sent_again_together() {
-        let stored = || Ok(Stored { new: 1, ..Stored::default() });
-        let (later, never) = (Status::new(Code::Unavailable, "later"), Status::new(Code::Invalid, "never"));
+        let stored = || Ok(StoredUpload { new: 1, ..StoredUpload::default() });
+        let (later, never) =
+            (Status::new(ErrorCode::Unavailable, "later"), Status::new(ErrorCode::Invalid, "never"));
         let mut answers = vec![stored(), stored(), Err(later.clone()), Err(never.clone()), stored()];
         together(&mut answers, &[Some(1), Some(2), Some(1), None, Some(1)]);
         assert_eq!(answers, [Err(later.clone()), stored(), Err(later.clone()), Err(never), Err(later)]);

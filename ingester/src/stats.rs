@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use athanor_catalog::ShardId;
-use athanor_chassis::histogram::Spread;
+use athanor_chassis::histogram::HistogramSnapshot;
 use athanor_chassis::{Histogram, Status};
 
-use crate::counters::Tally;
-use crate::machine::lock;
+use crate::cumulative_tracker::DeltaStats;
+use crate::state_machine::lock;
 
 /// What is in the heads of a shard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,20 +42,20 @@ pub struct ShardStats {
     /// Bytes that this takes.
     pub counting_bytes: u64,
     /// What became of such profiles since this node leads.
-    pub counting: Tally,
+    pub counting: DeltaStats,
     /// Entries that were acknowledged and cannot be read, and that are in no block.
     pub lost_entries: u64,
     /// What was cut since the start.
-    pub cuts: Cuts,
+    pub cuts: FlushStats,
     /// How long ago the last cut was done; since the start if there was none.
     pub since_cut: Duration,
 }
 
 /// What was cut since the start.
 #[derive(Clone, Debug, Default)]
-pub struct Cuts {
+pub struct FlushStats {
     /// How long each took that was done, nanoseconds.
-    pub took: Spread,
+    pub took: HistogramSnapshot,
     /// How often one failed, and will be tried again.
     pub failed: u64,
     /// Bytes of the blocks.
@@ -68,7 +68,7 @@ pub struct Cuts {
 
 /// What a cut wrote.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Written {
+pub struct FlushSummary {
     /// Blocks.
     pub blocks: u64,
     /// Samples in them.
@@ -79,7 +79,7 @@ pub struct Written {
 
 /// The counters of a cutter.
 #[derive(Debug)]
-pub(crate) struct CutCounts {
+pub(crate) struct FlushCounters {
     took: Histogram,
     failed: AtomicU64,
     bytes: AtomicU64,
@@ -91,10 +91,10 @@ pub(crate) struct CutCounts {
     failure: Mutex<Option<String>>,
 }
 
-impl CutCounts {
+impl FlushCounters {
     pub(crate) fn new(now: Duration) -> Self {
         Self {
-            took: Histogram::doubling(1_000_000, 17),
+            took: Histogram::with_doubling_buckets(1_000_000, 17),
             failed: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             samples: AtomicU64::new(0),
@@ -104,8 +104,8 @@ impl CutCounts {
         }
     }
 
-    pub(crate) fn done(&self, took: Duration, now: Duration) {
-        self.took.took(took);
+    pub(crate) fn record_flush(&self, took: Duration, now: Duration) {
+        self.took.record_duration(took);
         *lock(&self.last) = now;
         *lock(&self.failure) = None;
     }
@@ -119,26 +119,26 @@ impl CutCounts {
         lock(&self.failure).clone()
     }
 
-    pub(crate) fn wrote(&self, bytes: u64, samples: u64, objects: usize) {
+    pub(crate) fn record_written(&self, bytes: u64, samples: u64, objects: usize) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.samples.fetch_add(samples, Ordering::Relaxed);
         self.objects.fetch_add(objects as u64, Ordering::Relaxed);
     }
 
     /// All that was written until now.
-    pub(crate) fn written(&self) -> Written {
-        let Cuts { took, bytes, samples, .. } = self.now();
-        Written { blocks: took.buckets.iter().map(|(_, count)| count).sum(), samples, bytes }
+    pub(crate) fn written(&self) -> FlushSummary {
+        let FlushStats { took, bytes, samples, .. } = self.snapshot();
+        FlushSummary { blocks: took.buckets.iter().map(|(_, count)| count).sum(), samples, bytes }
     }
 
     pub(crate) fn last(&self) -> Duration {
         *lock(&self.last)
     }
 
-    pub(crate) fn now(&self) -> Cuts {
+    pub(crate) fn snapshot(&self) -> FlushStats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Cuts {
-            took: self.took.now(),
+        FlushStats {
+            took: self.took.snapshot(),
             failed: read(&self.failed),
             bytes: read(&self.bytes),
             samples: read(&self.samples),

@@ -9,13 +9,13 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
-use athanor_chassis::{Code, Status, TenantId};
+use athanor_chassis::{ErrorCode, Status, TenantId};
 
 use crate::head::{read, write};
 use crate::ingester::Ingester;
 
 /// When a client may retry with a new name: names are not free sooner.
-const RETRY_AFTER: Duration = Duration::from_secs(60);
+const NEW_TENANT_RETRY_AFTER: Duration = Duration::from_secs(60);
 
 /// The names of tenants that have profiles.
 #[derive(Debug, Default)]
@@ -106,7 +106,7 @@ impl KnownTenants {
 
 impl NameAdmission {
     /// Remembers the tenant: a profile of it is stored.
-    pub(crate) fn stored(mut self) {
+    pub(crate) fn mark_stored(mut self) {
         self.is_stored = true;
     }
 }
@@ -132,9 +132,10 @@ impl Ingester {
         let known = &self.parts.tenants;
         let round = known.begin_refresh();
         // Heads come first: what leaves them meanwhile is in a block when the catalog is asked.
-        let heads = self.led().flat_map(|led| led.shard.heads().unregistered());
+        let heads = self.leader_handles().flat_map(|led| led.shard.heads().unflushed_heads());
         let in_heads: HashSet<TenantId> = heads.flat_map(|head| head.tenants()).collect();
-        let in_blocks = self.parts.deps.catalog.tenants().await.map_err(|error| Status::of(&error))?;
+        let in_blocks =
+            self.parts.deps.catalog.tenants().await.map_err(|error| Status::from_error(&error))?;
         known.finish_refresh(round, in_heads, in_blocks.into_iter().collect());
         Ok(())
     }
@@ -145,7 +146,9 @@ fn refuse(tenant: &TenantId, count: usize, max_tenants: u32) -> Status {
         "tenant {tenant} is new and {count} tenants have profiles, limits.max_tenants is {max_tenants}; send as a tenant \
          that has profiles, or raise the limit"
     );
-    Status::new(Code::Exhausted, message).because("tenant_limit").after(RETRY_AFTER)
+    Status::new(ErrorCode::Exhausted, message)
+        .with_reason("tenant_limit")
+        .with_retry_after(NEW_TENANT_RETRY_AFTER)
 }
 
 #[cfg(test)]
@@ -163,7 +166,7 @@ mod tests {
     fn store(known: &Arc<KnownTenants>, text: &str, max_tenants: u32) -> bool {
         let admitted = known.admit(&name(text), max_tenants);
         let is_admitted = admitted.is_ok();
-        admitted.into_iter().flatten().for_each(NameAdmission::stored);
+        admitted.into_iter().flatten().for_each(NameAdmission::mark_stored);
         is_admitted
     }
 
@@ -172,7 +175,7 @@ mod tests {
         let known = Arc::new(KnownTenants::default());
         assert!(store(&known, "a", 2) && store(&known, "b", 2));
         let refused = known.admit(&name("c"), 2).unwrap_err();
-        assert_eq!((refused.code, refused.reason), (Code::Exhausted, Some("tenant_limit")));
+        assert_eq!((refused.code, refused.reason), (ErrorCode::Exhausted, Some("tenant_limit")));
         assert_eq!(
             refused.message,
             "tenant c is new and 2 tenants have profiles, limits.max_tenants is 2; send as a tenant that has profiles, or \

@@ -4,12 +4,12 @@
 
 use bytes::Bytes;
 
-/// The boundary of [`form`].
-pub const FORM: &str = "multipart/form-data; boundary=b";
+/// The boundary of [`multipart_form`].
+pub const FORM_CONTENT_TYPE: &str = "multipart/form-data; boundary=b";
 
 /// A form of parts with names.
 #[must_use]
-pub fn form(parts: &[(&str, &[u8])]) -> Vec<u8> {
+pub fn multipart_form(parts: &[(&str, &[u8])]) -> Vec<u8> {
     let mut body = Vec::new();
     for (name, content) in parts {
         body.extend(format!("--b\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n").into_bytes());
@@ -28,7 +28,7 @@ pub fn gzip(bytes: &[u8]) -> Vec<u8> {
 
 /// The same bytes as gzip has them if it is told not to compress.
 #[must_use]
-pub fn stored(bytes: &[u8]) -> Vec<u8> {
+pub fn gzip_stored(bytes: &[u8]) -> Vec<u8> {
     gzip_at(libdeflater::CompressionLvl::fastest(), bytes)
 }
 
@@ -42,14 +42,14 @@ fn gzip_at(level: libdeflater::CompressionLvl, bytes: &[u8]) -> Vec<u8> {
 
 /// A message of gRPC, as it lies in a body.
 #[must_use]
-pub fn framed(message: &[u8], is_compressed: bool) -> Bytes {
+pub fn grpc_frame(message: &[u8], is_compressed: bool) -> Bytes {
     let length = u32::try_from(message.len()).expect("it is short").to_be_bytes();
     [&[u8::from(is_compressed)][..], &length, message].concat().into()
 }
 
 /// A field of a protobuf message that holds bytes.
 #[must_use]
-pub fn field(number: u8, content: &[u8]) -> Vec<u8> {
+pub fn protobuf_field(number: u8, content: &[u8]) -> Vec<u8> {
     assert!(number < 16, "its number takes one byte");
     let (mut bytes, mut length) = (vec![number << 3 | 2], content.len());
     while length > 127 {

@@ -5,7 +5,7 @@ use std::process::Command;
 
 /// Where what they are made of lies.
 #[must_use]
-pub fn folder() -> PathBuf {
+pub fn clients_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("clients")
 }
 
@@ -13,7 +13,7 @@ pub fn folder() -> PathBuf {
 ///
 /// # Errors
 /// What it complained about.
-pub fn run(program: &str, arguments: &[&str], folder: &Path) -> Result<String, String> {
+pub fn run_program(program: &str, arguments: &[&str], folder: &Path) -> Result<String, String> {
     let output = Command::new(program).args(arguments).current_dir(folder).output();
     let output = output.map_err(|error| format!("{program}: {error}"))?;
     match output.status.success() {
@@ -29,12 +29,12 @@ pub fn run(program: &str, arguments: &[&str], folder: &Path) -> Result<String, S
 ///
 /// # Panics
 /// If `to` is no folder.
-pub fn copy(client: &str, files: &[&str], to: &Path) -> Result<(), String> {
+pub fn copy_files(client: &str, files: &[&str], to: &Path) -> Result<(), String> {
     for file in files {
         let to = to.join(file);
         let above = to.parent().expect("a file lies in a folder");
         std::fs::create_dir_all(above)
-            .and_then(|()| std::fs::copy(folder().join(client).join(file), &to))
+            .and_then(|()| std::fs::copy(clients_folder().join(client).join(file), &to))
             .map_err(|error| format!("{client}/{file}: {error}"))?;
     }
     Ok(())

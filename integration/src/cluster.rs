@@ -21,43 +21,43 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use athanor_catalog::{Catalog, View};
+use athanor_catalog::{Catalog, RoutingView};
 use athanor_chassis::disk::MemoryDisk;
 use athanor_chassis::net::LocalNet;
-use athanor_chassis::{ByteSize, Clock, Compute, Disk, Limits, Overrides, Random, Status};
+use athanor_chassis::{ByteSize, Clock, ComputePool, Disk, LimitOverrides, Random, Status, TenantLimits};
 use athanor_cluster::NodeId;
 use athanor_cluster::gossip::UdpTransport;
-use athanor_consensus::log::Pump;
+use athanor_consensus::log::CommitMode;
 use athanor_distributor::Distributor;
 use athanor_ingester::Ingester;
 use athanor_querier::Querier;
-use athanor_server::{ClusterSettings, Config, Node, Roles, StartError, System};
-use athanor_storage::{Config as StoreConfig, Store, StoreDeps};
+use athanor_server::{ClusterConfig, NodeDeps, NodeRoles, ServerConfig, ServerNode, StartError};
+use athanor_storage::{StorageConfig as StoreConfig, Store, StoreDeps};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
-use crate::compactor::Compactor;
+use crate::compactor::TestCompactor;
 
-pub use bucket::Bucket;
-use net::{FaultNet, LOOPBACK, Web};
+pub use bucket::FaultBucket;
+use net::{FaultNet, LOOPBACK_ADDRESS, SimulatedNetwork};
 
 /// So long a test waits for a state that must come.
-pub const PATIENCE: Duration = Duration::from_secs(300);
+pub const STATE_DEADLINE: Duration = Duration::from_secs(300);
 /// Between looks at a state.
-const LOOK: Duration = Duration::from_millis(20);
-const ID: &str = "5f0c6e1d9a7b4c3e8f2a1b0c9d8e7f60";
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+const CLUSTER_ID: &str = "5f0c6e1d9a7b4c3e8f2a1b0c9d8e7f60";
 
 /// What the log of each node keeps free, where its disk has a bound at all.
-const RESERVE: ByteSize = ByteSize::mib(8);
+const WAL_RESERVE_BYTES: ByteSize = ByteSize::mib(8);
 
 /// A cluster.
-pub struct Cluster {
-    web: Arc<Web>,
-    servers: BTreeMap<String, Server>,
-    bucket: Bucket,
+pub struct TestCluster {
+    web: Arc<SimulatedNetwork>,
+    servers: BTreeMap<String, ClusterServer>,
+    bucket: FaultBucket,
     folder: TempDir,
-    change: fn(&mut Config),
+    change: fn(&mut ServerConfig),
     tries: u32,
     /// Where nodes that start ask for others: where each took gossip last.
     seeds: Mutex<BTreeMap<String, String>>,
@@ -65,35 +65,35 @@ pub struct Cluster {
 }
 
 /// Which nodes a cluster has, and what they are told.
-pub struct Builder {
+pub struct TestClusterBuilder {
     nodes: Vec<[String; 3]>,
     skews: BTreeMap<String, i64>,
-    change: fn(&mut Config),
+    change: fn(&mut ServerConfig),
     /// How often a call of the bucket is tried.
     tries: u32,
 }
 
 /// A node, running or not.
-struct Server {
+struct ClusterServer {
     target: String,
     zone: String,
     log: MemoryDisk,
     state: MemoryDisk,
-    running: Option<Running>,
+    running: Option<RunningNode>,
     crashes: u64,
     /// By so much its wall clock is ahead, in nanoseconds.
     skew: i64,
 }
 
-struct Running {
-    node: Arc<Node>,
-    runtime: Threads,
+struct RunningNode {
+    node: Arc<ServerNode>,
+    runtime: NodeRuntime,
 }
 
 /// A runtime that may be dropped anywhere: what still runs on it ends.
-pub struct Threads(Option<Runtime>);
+pub struct NodeRuntime(Option<Runtime>);
 
-impl Threads {
+impl NodeRuntime {
     fn new() -> Self {
         let built = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         Self(Some(built.unwrap()))
@@ -104,7 +104,7 @@ impl Threads {
     }
 }
 
-impl Drop for Threads {
+impl Drop for NodeRuntime {
     fn drop(&mut self) {
         if let Some(runtime) = self.0.take() {
             runtime.shutdown_background();
@@ -113,9 +113,9 @@ impl Drop for Threads {
 }
 
 /// A node that starts.
-type Starting = JoinHandle<Result<Node, StartError>>;
+type NodeStart = JoinHandle<Result<ServerNode, StartError>>;
 
-impl Builder {
+impl TestClusterBuilder {
     /// Adds a node: its name, its zone and its roles as they are written in settings.
     #[must_use]
     pub fn node(mut self, name: &str, zone: &str, target: &str) -> Self {
@@ -132,52 +132,52 @@ impl Builder {
 
     /// What each node has that is not as by default.
     #[must_use]
-    pub fn config(mut self, change: fn(&mut Config)) -> Self {
+    pub fn config(mut self, change: fn(&mut ServerConfig)) -> Self {
         self.change = change;
         self
     }
 
     /// Calls of the bucket are tried so often, and not as often as by default.
     #[must_use]
-    pub fn tries(mut self, tries: u32) -> Self {
+    pub fn max_bucket_attempts(mut self, tries: u32) -> Self {
         self.tries = tries;
         self
     }
 
     /// Starts all nodes at once, and waits until all serve.
-    pub async fn start(self) -> Cluster {
+    pub async fn start(self) -> TestCluster {
         let folder = TempDir::new().unwrap();
         std::fs::write(folder.path().join("secret"), "a secret of some length\n").unwrap();
         let names: Vec<String> = self.nodes.iter().map(|[name, ..]| name.clone()).collect();
         let server = |[name, zone, target]: [String; 3]| {
             let (log, state) = (MemoryDisk::new(), MemoryDisk::new());
             let skew = self.skews.get(&name).copied().unwrap_or_default();
-            (name, Server { target, zone, log, state, running: None, crashes: 0, skew })
+            (name, ClusterServer { target, zone, log, state, running: None, crashes: 0, skew })
         };
-        let mut cluster = Cluster {
+        let mut cluster = TestCluster {
             web: Arc::default(),
             servers: self.nodes.into_iter().map(server).collect(),
-            bucket: Bucket::default(),
+            bucket: FaultBucket::default(),
             folder,
             change: self.change,
             tries: self.tries,
             seeds: Mutex::default(),
             clock: Clock::system(),
         };
-        cluster.begin(&names.iter().map(String::as_str).collect::<Vec<_>>()).await;
+        cluster.start_nodes(&names.iter().map(String::as_str).collect::<Vec<_>>()).await;
         cluster
     }
 }
 
-impl Cluster {
+impl TestCluster {
     /// One without nodes so far.
-    pub fn builder() -> Builder {
+    pub fn builder() -> TestClusterBuilder {
         let tries = StoreConfig::default().patience.attempts;
-        Builder { nodes: Vec::new(), skews: BTreeMap::new(), change: |_| {}, tries }
+        TestClusterBuilder { nodes: Vec::new(), skews: BTreeMap::new(), change: |_| {}, tries }
     }
 
     /// Starts nodes again, all at once, and waits until they serve.
-    pub async fn begin(&mut self, names: &[&str]) {
+    pub async fn start_nodes(&mut self, names: &[&str]) {
         let mut starting = Vec::new();
         for name in names {
             starting.push(((*name).to_owned(), self.launch(name)));
@@ -185,65 +185,65 @@ impl Cluster {
         for (name, (runtime, starting)) in starting {
             let node = starting.await.unwrap().unwrap_or_else(|error| panic!("{name}: {error}"));
             let server = self.servers.get_mut(&name).unwrap();
-            server.running = Some(Running { node: Arc::new(node), runtime });
+            server.running = Some(RunningNode { node: Arc::new(node), runtime });
         }
         for name in names {
-            self.wait(&format!("{name} serves"), || self.node(name).roles().ready().is_ok()).await;
+            self.wait_until(&format!("{name} serves"), || self.node(name).roles().ready().is_ok()).await;
         }
     }
 
-    fn launch(&self, name: &str) -> (Threads, Starting) {
+    fn launch(&self, name: &str) -> (NodeRuntime, NodeStart) {
         let server = &self.servers[name];
-        let data = self.data(name);
+        let data = self.data_folder(name);
         std::fs::create_dir_all(&data).unwrap();
-        let mut config = Config { listen: "127.0.0.1:0".to_owned(), data, ..Config::default() };
+        let mut config = ServerConfig { listen: "127.0.0.1:0".to_owned(), data, ..ServerConfig::default() };
         config.target = server.target.parse().unwrap();
-        config.log.reserve = RESERVE;
+        config.log.reserve = WAL_RESERVE_BYTES;
         config.log.segment = ByteSize::mib(1);
         config.log.spares = 0;
-        config.limits = Limits {
+        config.limits = TenantLimits {
             reject_older_than: Duration::ZERO,
             reject_newer_than: Duration::ZERO,
-            ..Limits::default()
+            ..TenantLimits::default()
         };
         // Taken now, so that each knows of those that were launched before it.
-        let gossip = std::net::UdpSocket::bind(LOOPBACK).unwrap().local_addr().unwrap().to_string();
+        let gossip = std::net::UdpSocket::bind(LOOPBACK_ADDRESS).unwrap().local_addr().unwrap().to_string();
         let mut seeds = self.seeds.lock().unwrap();
-        config.cluster = ClusterSettings {
-            id: Some(ID.to_owned()),
+        config.cluster = ClusterConfig {
+            id: Some(CLUSTER_ID.to_owned()),
             name: Some(name.to_owned()),
             zone: server.zone.clone(),
             secret_file: Some(self.folder.path().join("secret")),
-            listen_internal: Some(LOOPBACK.to_string()),
+            listen_internal: Some(LOOPBACK_ADDRESS.to_string()),
             listen_gossip: Some(gossip.clone()),
             seeds: seeds.values().cloned().collect(),
-            ..ClusterSettings::default()
+            ..ClusterConfig::default()
         };
         seeds.insert(name.to_owned(), gossip);
         drop(seeds);
         (self.change)(&mut config);
         let system = self.system(name);
-        let overrides = Overrides::new(config.limits.clone());
-        let runtime = Threads::new();
+        let overrides = LimitOverrides::new(config.limits.clone());
+        let runtime = NodeRuntime::new();
         let starting =
-            runtime.spawn(async move { Node::start(&config, system, overrides, Arc::from("")).await });
+            runtime.spawn(async move { ServerNode::start(&config, system, overrides, Arc::from("")).await });
         (runtime, starting)
     }
 
-    fn system(&self, name: &str) -> System {
+    fn system(&self, name: &str) -> NodeDeps {
         let server = &self.servers[name];
-        let (clock, random) = (Clock::system().skewed(server.skew), Random::system());
+        let (clock, random) = (Clock::system().with_skew(server.skew), Random::system());
         let deps = StoreDeps { clock: clock.clone(), random: random.split() };
         let mut patience = StoreConfig::default();
         patience.patience.attempts = self.tries;
-        System {
-            compute: Compute::threads(NonZeroUsize::MIN, 4096).unwrap(),
+        NodeDeps {
+            compute: ComputePool::with_threads(NonZeroUsize::MIN, 4096).unwrap(),
             log: Arc::new(server.log.clone()),
             state: Arc::new(server.state.clone()),
             kept: Some(Arc::new(MemoryDisk::new())),
             asked: None,
-            pump: Pump::Thread,
-            store: Store::on(Arc::new(self.bucket.clone()), &patience, deps),
+            pump: CommitMode::Thread,
+            store: Store::with_object_store(Arc::new(self.bucket.clone()), &patience, deps),
             net: Arc::new(FaultNet {
                 web: Arc::clone(&self.web),
                 name: name.to_owned(),
@@ -259,7 +259,7 @@ impl Cluster {
     /// Ends a node at once, as the loss of its process does.
     pub fn kill(&mut self, name: &str) {
         let server = self.servers.get_mut(name).unwrap();
-        let Running { node, runtime } = server.running.take().unwrap();
+        let RunningNode { node, runtime } = server.running.take().unwrap();
         server.crashes += 1;
         // From here on nothing of it is written.
         server.log = server.log.crash(server.crashes);
@@ -269,7 +269,7 @@ impl Cluster {
 
     /// Ends a node politely.
     pub async fn stop(&mut self, name: &str) -> Result<(), Status> {
-        let Running { node, runtime } = self.servers.get_mut(name).unwrap().running.take().unwrap();
+        let RunningNode { node, runtime } = self.servers.get_mut(name).unwrap().running.take().unwrap();
         let node = Arc::into_inner(node).expect("nobody else holds it");
         let stopped = runtime.spawn(async move { node.stop().await }).await.unwrap();
         drop(runtime);
@@ -281,7 +281,7 @@ impl Cluster {
     /// Ends a node at once, and starts it again.
     pub async fn restart(&mut self, name: &str) {
         self.kill(name);
-        self.begin(&[name]).await;
+        self.start_nodes(&[name]).await;
     }
 
     /// From its next start on the wall clock of a node is ahead by so many nanoseconds, or behind.
@@ -290,26 +290,26 @@ impl Cluster {
     }
 
     /// The disk of a node's log is nearly full: half of what the log keeps in reserve is left.
-    pub fn fill(&self, name: &str) {
-        const LARGE: u64 = 1 << 50;
+    pub fn fill_disk(&self, name: &str) {
+        const LARGE_DISK_BYTES: u64 = 1 << 50;
         let disk = &self.servers[name].log;
-        disk.set_capacity(Some(LARGE));
-        let used = LARGE - disk.free().unwrap();
-        disk.set_capacity(Some(used + RESERVE.get() / 2));
+        disk.set_capacity(Some(LARGE_DISK_BYTES));
+        let used = LARGE_DISK_BYTES - disk.free_bytes().unwrap();
+        disk.set_capacity(Some(used + WAL_RESERVE_BYTES.get() / 2));
     }
 
     /// There is room again.
-    pub fn make_room(&self, name: &str) {
+    pub fn free_disk(&self, name: &str) {
         self.servers[name].log.set_capacity(None);
     }
 
     /// Bytes between two nodes wait from now on.
-    pub fn cut(&self, a: &str, b: &str) {
-        self.web.cut(a, b);
+    pub fn partition(&self, a: &str, b: &str) {
+        self.web.partition(a, b);
     }
 
     /// Each piece of bytes between two nodes takes so long from now on, either way.
-    pub fn slow(&self, a: &str, b: &str, delay: Duration) {
+    pub fn delay_traffic(&self, a: &str, b: &str, delay: Duration) {
         self.web.slow(a, b, delay);
     }
 
@@ -324,27 +324,27 @@ impl Cluster {
     }
 
     /// All bytes flow again, between all, and at once.
-    pub fn heal(&self) {
+    pub fn heal_network(&self) {
         self.web.heal();
     }
 
     /// The bucket.
-    pub fn bucket(&self) -> &Bucket {
+    pub fn bucket(&self) -> &FaultBucket {
         &self.bucket
     }
 
     /// The folder of a node.
-    pub fn data(&self, name: &str) -> PathBuf {
+    pub fn data_folder(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
     /// Who a node is for others.
-    pub fn id(&self, name: &str) -> NodeId {
-        self.node(name).roles().others().unwrap().company().me.node
+    pub fn node_id(&self, name: &str) -> NodeId {
+        self.node(name).roles().cluster_handle().unwrap().membership().me.node
     }
 
     /// A node that runs.
-    pub fn node(&self, name: &str) -> &Node {
+    pub fn node(&self, name: &str) -> &ServerNode {
         &self.servers[name].running.as_ref().unwrap().node
     }
 
@@ -355,17 +355,17 @@ impl Cluster {
     }
 
     /// Who takes profiles: the first that runs, after so many.
-    pub fn distributor(&self, place: usize) -> (&Threads, Distributor) {
-        self.door(place, |roles| roles.distributor.clone())
+    pub fn distributor(&self, place: usize) -> (&NodeRuntime, Distributor) {
+        self.find_role(place, |roles| roles.distributor.clone())
     }
 
     /// Who answers queries, likewise.
-    pub fn querier(&self, place: usize) -> (&Threads, Querier) {
-        self.door(place, |roles| roles.querier.clone())
+    pub fn querier(&self, place: usize) -> (&NodeRuntime, Querier) {
+        self.find_role(place, |roles| roles.querier.clone())
     }
 
     /// What some node has, and where it does its work: the first that runs and has it, after so many.
-    fn door<R: Clone>(&self, place: usize, of: impl Fn(&Roles) -> Option<R>) -> (&Threads, R) {
+    fn find_role<R: Clone>(&self, place: usize, of: impl Fn(&NodeRoles) -> Option<R>) -> (&NodeRuntime, R) {
         let running = self.servers.values().filter_map(|server| server.running.as_ref());
         let all: Vec<_> =
             running.filter_map(|running| Some((&running.runtime, of(running.node.roles())?))).collect();
@@ -373,105 +373,107 @@ impl Cluster {
     }
 
     /// Has a node give the lead of a shard to another.
-    pub async fn hand_over(&self, from: &str, shard: u32, to: &str) -> Result<(), Status> {
+    pub async fn transfer_leadership(&self, from: &str, shard: u32, to: &str) -> Result<(), Status> {
         let running = self.servers[from].running.as_ref().unwrap();
         let ingester = running.node.roles().ingester.clone().unwrap();
-        let to = self.id(to);
-        on(&running.runtime, async move { ingester.hand_over(shard, to, PATIENCE).await }).await
+        let to = self.node_id(to);
+        run_on(&running.runtime, async move { ingester.transfer_shard(shard, to, STATE_DEADLINE).await })
+            .await
     }
 
     /// The catalogue, as a node asks it.
-    pub fn catalog(&self, name: &str) -> (&Threads, Arc<dyn Catalog>) {
+    pub fn catalog(&self, name: &str) -> (&NodeRuntime, Arc<dyn Catalog>) {
         let running = self.servers[name].running.as_ref().unwrap();
         (&running.runtime, Arc::clone(&running.node.roles().catalog))
     }
 
     /// One who merges blocks, by the catalogue that a node asks.
-    pub fn compactor(&self, name: &str, seed: u64) -> (&Threads, Compactor) {
+    pub fn compactor(&self, name: &str, seed: u64) -> (&NodeRuntime, TestCompactor) {
         let (runtime, catalog) = self.catalog(name);
-        let System { store, clock, .. } = self.system(name);
-        let (random, cluster) = (Random::seeded(seed), ID.to_owned());
-        (runtime, Compactor { catalog, store, clock, random, cluster, written: Arc::default() })
+        let NodeDeps { store, clock, .. } = self.system(name);
+        let (random, cluster) = (Random::from_seed(seed), CLUSTER_ID.to_owned());
+        (runtime, TestCompactor { catalog, store, clock, random, cluster, written: Arc::default() })
     }
 
     /// Lets a moment pass between tries.
-    pub async fn moment(&self) {
-        self.clock.sleep(LOOK).await;
+    pub async fn sleep_briefly(&self) {
+        self.clock.sleep(POLL_INTERVAL).await;
     }
 
     /// How many shards a node leads.
-    pub fn leads(&self, name: &str) -> usize {
-        self.node(name).roles().ingester.as_ref().map_or(0, |ingester| ingester.leads().len())
+    pub fn led_shard_count(&self, name: &str) -> usize {
+        self.node(name).roles().ingester.as_ref().map_or(0, |ingester| ingester.led_shards().len())
     }
 
     /// How many parts of blocks a node was asked for.
-    pub fn parts_asked(&self, name: &str) -> u64 {
+    pub fn queried_block_count(&self, name: &str) -> u64 {
         let stats = self.node(name).roles().gateway.stats().parts;
         stats.hits + stats.misses
     }
 
     /// Waits until all nodes that run know the catalogue to be so.
-    pub async fn until(&self, what: &str, wanted: impl Fn(&View) -> bool) {
+    pub async fn wait_for_view(&self, what: &str, wanted: impl Fn(&RoutingView) -> bool) {
         for name in self.names() {
-            self.wait(&format!("{name}: {what}"), || wanted(&self.node(&name).roles().views.now())).await;
+            self.wait_until(&format!("{name}: {what}"), || wanted(&self.node(&name).roles().views.current()))
+                .await;
         }
     }
 
     /// Waits for a state.
-    pub async fn wait(&self, what: &str, is_so: impl Fn() -> bool) {
+    pub async fn wait_until(&self, what: &str, is_so: impl Fn() -> bool) {
         let looking = async {
             while !is_so() {
-                self.clock.sleep(LOOK).await;
+                self.clock.sleep(POLL_INTERVAL).await;
             }
         };
-        self.patiently(what, looking).await;
+        self.run_with_deadline(what, looking).await;
     }
 
     /// Waits for what must be done at last.
-    pub async fn patiently<R>(&self, what: &str, work: impl Future<Output = R>) -> R {
-        let waited = self.clock.within(PATIENCE, work).await;
-        waited.unwrap_or_else(|_| panic!("{what}: not within {PATIENCE:?}"))
+    pub async fn run_with_deadline<R>(&self, what: &str, work: impl Future<Output = R>) -> R {
+        let waited = self.clock.timeout(STATE_DEADLINE, work).await;
+        waited.unwrap_or_else(|_| panic!("{what}: not within {STATE_DEADLINE:?}"))
     }
 
     /// Who leads a shard, among the nodes that run.
     pub fn leader(&self, shard: u32) -> Option<String> {
         let leads = |name: &String| {
             let roles = self.node(name).roles();
-            roles.ingester.as_ref().is_some_and(|ingester| ingester.leads().contains(&shard))
+            roles.ingester.as_ref().is_some_and(|ingester| ingester.led_shards().contains(&shard))
         };
         self.names().into_iter().find(leads)
     }
 }
 
-impl Cluster {
+impl TestCluster {
     /// The ingesters of the nodes that run.
     pub fn ingesters(&self) -> Vec<Arc<Ingester>> {
         self.names().iter().filter_map(|name| self.node(name).roles().ingester.clone()).collect()
     }
 
     /// Has all that was stored lie in registered blocks.
-    pub async fn make_blocks(&self, shards: usize) {
+    pub async fn flush_all(&self, shards: usize) {
         let making = async {
-            while !self.is_cut(shards) {
+            while !self.is_flushed(shards) {
                 for ingester in self.ingesters() {
-                    ingester.cut(&self.clock, PATIENCE).await.unwrap();
+                    ingester.flush_all(&self.clock, STATE_DEADLINE).await.unwrap();
                 }
-                self.moment().await;
+                self.sleep_briefly().await;
             }
         };
-        self.patiently("all is cut", making).await;
+        self.run_with_deadline("all is cut", making).await;
     }
 
     /// Whether all that was stored lies in registered blocks, and each of so many shards has a leader who says so.
-    pub fn is_cut(&self, shards: usize) -> bool {
+    pub fn is_flushed(&self, shards: usize) -> bool {
         let ingesters = self.ingesters();
-        let led: usize = ingesters.iter().map(|ingester| ingester.leads().len()).sum();
-        led == shards && !ingesters.iter().any(|ingester| ingester.has_unregistered())
+        let led: usize = ingesters.iter().map(|ingester| ingester.led_shards().len()).sum();
+        led == shards && !ingesters.iter().any(|ingester| ingester.has_unflushed())
     }
 }
 
 /// Runs something where a node does its work, from now on.
-pub fn on<R, W>(runtime: &Threads, work: W) -> impl Future<Output = R> + use<R, W>
+pub fn run_on<R, W>(runtime: &NodeRuntime, work: W) -> impl Future<Output = R> + use<R, W>
 where
     R: Send + 'static,
     W: Future<Output = R> + Send + 'static,

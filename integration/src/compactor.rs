@@ -11,21 +11,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use athanor_block::{Block, FILES, Folder, LogRange, META, Making, MemoryFolder, Origin};
-use athanor_catalog::{BlockEntry, BlockId, Catalog, CatalogError, Refused, Rows};
-use athanor_chassis::{Clock, Code, Random, Status, TenantId, Timestamp};
-use athanor_metastore::lying_block;
+use athanor_block::{
+    Block, BlockFolder, BlockOrigin, LogRange, META_FILE, MemoryFolder, MergeOutput, PARQUET_FILES,
+};
+use athanor_catalog::{BlockEntry, BlockId, Catalog, CatalogError, CommandError, ShardLogRange};
+use athanor_chassis::{Clock, ErrorCode, Random, Status, TenantId, Timestamp};
+use athanor_metastore::bucket_block_from_meta;
 use athanor_storage::Store;
-use athanor_storage::path::{FileName, Key, Owner};
+use athanor_storage::path::{BlockOwner, FileName, ObjectKey};
 
 /// Of so many that it has written, the last ones take no place.
-const LEFT: u64 = 8;
+const UNREPLACED_INTERVAL: u64 = 8;
 /// The most blocks that it merges at once.
-const MOST: u64 = 5;
+const MAX_MERGE_INPUTS: u64 = 5;
 
 /// Merges blocks.
 #[derive(Clone)]
-pub struct Compactor {
+pub struct TestCompactor {
     /// Knows the blocks.
     pub catalog: Arc<dyn Catalog>,
     /// Holds them.
@@ -42,7 +44,7 @@ pub struct Compactor {
 
 /// What became of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Round {
+pub enum CompactionOutcome {
     /// There was nothing to be merged, or what was chosen may not be.
     Idle,
     /// Blocks took the places of others.
@@ -54,22 +56,22 @@ pub enum Round {
 }
 
 /// Blocks that are made of others.
-struct Made {
+struct CompactionPlan {
     inputs: Vec<BlockEntry>,
     /// Whose rows each of them holds.
     parts: Vec<BTreeSet<String>>,
 }
 
-impl Compactor {
+impl TestCompactor {
     /// Merges some blocks.
-    pub async fn round(&self) -> Result<Round, Status> {
-        let listed = self.catalog.blocks().await.map_err(|error| Status::of(&error))?;
-        let Some(made) = self.choose(&listed) else { return Ok(Round::Idle) };
+    pub async fn compact_once(&self) -> Result<CompactionOutcome, Status> {
+        let listed = self.catalog.blocks().await.map_err(|error| Status::from_error(&error))?;
+        let Some(made) = self.plan_compaction(&listed) else { return Ok(CompactionOutcome::Idle) };
         let mut blocks = Vec::new();
         for input in &made.inputs {
             match self.fetch(input.id).await {
                 // It was replaced long ago.
-                Err(status) if status.code == Code::NotFound => return Ok(Round::Late),
+                Err(status) if status.code == ErrorCode::NotFound => return Ok(CompactionOutcome::Late),
                 fetched => blocks.push(fetched?),
             }
         }
@@ -77,57 +79,57 @@ impl Compactor {
         for (place, tenants) in made.parts.iter().enumerate() {
             outputs.push(self.write(&made.inputs, tenants, place == 0, blocks.clone()).await?);
         }
-        if self.written.fetch_add(1, Ordering::Relaxed) % LEFT == LEFT - 1 {
-            return Ok(Round::Left);
+        if self.written.fetch_add(1, Ordering::Relaxed) % UNREPLACED_INTERVAL == UNREPLACED_INTERVAL - 1 {
+            return Ok(CompactionOutcome::Left);
         }
         let inputs: Vec<BlockId> = made.inputs.iter().map(|input| input.id).collect();
-        let repeats = self.random.below(2);
+        let repeats = self.random.next_below(2);
         for _ in 0..=repeats {
-            match self.catalog.replace(inputs.clone(), outputs.clone()).await {
+            match self.catalog.replace_blocks(inputs.clone(), outputs.clone()).await {
                 Ok(()) => {}
-                Err(CatalogError::Refused(Refused::NotListed(_) | Refused::Condemned(_))) => {
-                    return Ok(Round::Late);
+                Err(CatalogError::Refused(CommandError::NotListed(_) | CommandError::Condemned(_))) => {
+                    return Ok(CompactionOutcome::Late);
                 }
-                Err(error) => return Err(Status::of(&error)),
+                Err(error) => return Err(Status::from_error(&error)),
             }
         }
-        Ok(Round::Replaced)
+        Ok(CompactionOutcome::Replaced)
     }
 
-    fn choose(&self, listed: &[BlockEntry]) -> Option<Made> {
-        let count = 1 + self.random.below(MOST);
+    fn plan_compaction(&self, listed: &[BlockEntry]) -> Option<CompactionPlan> {
+        let count = 1 + self.random.next_below(MAX_MERGE_INPUTS);
         let mut chosen = BTreeMap::new();
         for _ in 0..count {
-            let input = listed.get(self.random.below(listed.len().max(1) as u64) as usize)?;
+            let input = listed.get(self.random.next_below(listed.len().max(1) as u64) as usize)?;
             chosen.insert(input.id, input);
         }
-        let rows = Rows::joined(chosen.values().flat_map(|input| input.rows()));
+        let rows = ShardLogRange::join_adjacent(chosen.values().flat_map(|input| input.log_ranges()));
         let spans = chosen.values().flat_map(|input| &input.tenants);
         let tenants: BTreeSet<&TenantId> = spans.map(|span| &span.tenant).collect();
         // Others may hold other tenants' rows of the same ranges: these would have to be merged as well.
         let meets = |other: &BlockEntry| {
-            other.rows().any(|others| rows.iter().any(|rows| rows.overlaps(&others)))
-                && tenants.iter().any(|tenant| other.of_tenant(tenant).is_some())
+            other.log_ranges().any(|others| rows.iter().any(|rows| rows.overlaps(&others)))
+                && tenants.iter().any(|tenant| other.tenant_span(tenant).is_some())
         };
         if listed.iter().any(|other| !chosen.contains_key(&other.id) && meets(other)) {
             return None;
         }
         let tenants: BTreeSet<String> = tenants.into_iter().map(ToString::to_string).collect();
-        let parts = match self.random.below(2) {
+        let parts = match self.random.next_below(2) {
             0 => vec![tenants],
             _ => tenants.into_iter().map(|tenant| [tenant].into()).collect(),
         };
-        Some(Made { inputs: chosen.into_values().cloned().collect(), parts })
+        Some(CompactionPlan { inputs: chosen.into_values().cloned().collect(), parts })
     }
 
     async fn fetch(&self, id: BlockId) -> Result<Block, Status> {
         let folder = MemoryFolder::default();
-        for file in FILES.into_iter().chain([META]) {
-            let bytes = self.store.get(&key(id, file)?).await.map_err(|error| Status::of(&error))?;
+        for file in PARQUET_FILES.into_iter().chain([META_FILE]) {
+            let bytes = self.store.get(&key(id, file)?).await.map_err(|error| Status::from_error(&error))?;
             let written = folder.create(file).and_then(|mut out| std::io::Write::write_all(&mut out, &bytes));
-            written.map_err(|error| Status::new(Code::Internal, error.to_string()))?;
+            written.map_err(|error| Status::new(ErrorCode::Internal, error.to_string()))?;
         }
-        Block::open(Arc::new(folder)).map_err(|error| Status::of(&error))
+        Block::open(Arc::new(folder)).map_err(|error| Status::from_error(&error))
     }
 
     /// Writes the block that holds these tenants' rows.
@@ -139,14 +141,15 @@ impl Compactor {
         blocks: Vec<Block>,
     ) -> Result<BlockEntry, Status> {
         // After all of them, whichever clock they were named by.
-        let newest = inputs.iter().map(|input| input.id.named_at()).max().unwrap_or(Timestamp::EPOCH);
+        let newest = inputs.iter().map(|input| input.id.named_at()).max().unwrap_or(Timestamp::UNIX_EPOCH);
         let named = self.clock.wall().max(newest.plus(Duration::from_millis(1)));
         let id = BlockId::new(named, &self.random);
         let lost = if is_first { inputs.iter().map(|input| input.lost).sum() } else { 0 };
-        let rows = Rows::joined(inputs.iter().flat_map(BlockEntry::rows));
-        let range = |&Rows { shard, epoch, from, to }: &Rows| LogRange { shard, epoch, from, to };
+        let rows = ShardLogRange::join_adjacent(inputs.iter().flat_map(BlockEntry::log_ranges));
+        let range =
+            |&ShardLogRange { shard, epoch, from, to }: &ShardLogRange| LogRange { shard, epoch, from, to };
         let highest = inputs.iter().map(|input| input.level).max().unwrap_or_default();
-        let origin = Origin {
+        let origin = BlockOrigin {
             lost,
             level: highest.saturating_add(1),
             further: rows[1..].iter().map(range).collect(),
@@ -157,34 +160,34 @@ impl Compactor {
     }
 
     /// What a block says that was cut.
-    fn origin_of(&self, Rows { shard, epoch, from, to }: Rows) -> Origin {
+    fn origin_of(&self, ShardLogRange { shard, epoch, from, to }: ShardLogRange) -> BlockOrigin {
         let (cluster, further, inputs) = (self.cluster.clone(), Vec::new(), Vec::new());
-        Origin { cluster, shard, epoch, from, to, lost: 0, level: 0, further, inputs }
+        BlockOrigin { cluster, shard, epoch, from, to, lost: 0, level: 0, further, inputs }
     }
 
     /// Merges blocks into one in the bucket.
     async fn put(
         &self,
         id: BlockId,
-        origin: Origin,
+        origin: BlockOrigin,
         tenants: Option<BTreeSet<String>>,
         blocks: Vec<Block>,
     ) -> Result<BlockEntry, Status> {
-        let (folder, wrong) = (MemoryFolder::default(), |why: String| Status::new(Code::Internal, why));
-        let making = Making { id: id.to_string(), origin: Some(origin.clone()), tenants };
-        let mut scratch = || Ok(Arc::new(MemoryFolder::default()) as Arc<dyn Folder>);
-        let meta = athanor_block::make(&folder, &making, blocks, &mut scratch, &mut |_| ());
-        let meta = meta.map_err(|error| Status::of(&error))?;
-        for file in FILES.into_iter().chain([META]) {
+        let (folder, wrong) = (MemoryFolder::default(), |why: String| Status::new(ErrorCode::Internal, why));
+        let making = MergeOutput { id: id.to_string(), origin: Some(origin.clone()), tenants };
+        let mut scratch = || Ok(Arc::new(MemoryFolder::default()) as Arc<dyn BlockFolder>);
+        let meta = athanor_block::merge_into(&folder, &making, blocks, &mut scratch, &mut |_| ());
+        let meta = meta.map_err(|error| Status::from_error(&error))?;
+        for file in PARQUET_FILES.into_iter().chain([META_FILE]) {
             let read = folder.length(file).and_then(|length| folder.read(file, 0, length as usize));
             let bytes = read.map_err(|error| wrong(error.to_string()))?;
-            self.store.create(&key(id, file)?, bytes).await.map_err(|error| Status::of(&error))?;
+            self.store.create(&key(id, file)?, bytes).await.map_err(|error| Status::from_error(&error))?;
         }
-        Ok(lying_block(id, &meta, &origin).map_err(wrong)?.block)
+        Ok(bucket_block_from_meta(id, &meta, &origin).map_err(wrong)?.block)
     }
 }
 
-fn key(block: BlockId, file: &str) -> Result<Key, Status> {
-    let file = FileName::new(file).map_err(|error| Status::of(&error))?;
-    Ok(Key::Block { owner: Owner::Shared, block: block.number(), file })
+fn key(block: BlockId, file: &str) -> Result<ObjectKey, Status> {
+    let file = FileName::new(file).map_err(|error| Status::from_error(&error))?;
+    Ok(ObjectKey::Block { owner: BlockOwner::Shared, block: block.number(), file })
 }

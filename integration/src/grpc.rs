@@ -10,7 +10,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 
 /// What a call came to: its status, what is said of it, and the message with its frame.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct GrpcResponse {
     /// As a number in text.
     pub status: String,
     /// Empty if nothing is.
@@ -21,7 +21,7 @@ pub struct Answer {
 
 /// One call, on a connection of its own. `body` is framed.
 #[expect(clippy::disallowed_methods, reason = "a client as others have it")]
-pub async fn call(to: SocketAddr, path: &str, headers: &[(&str, &str)], body: Bytes) -> Answer {
+pub async fn call(to: SocketAddr, path: &str, headers: &[(&str, &str)], body: Bytes) -> GrpcResponse {
     let stream = tokio::net::TcpStream::connect(to).await.unwrap();
     let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
     let (mut sender, connection) = handshake.await.unwrap();
@@ -38,5 +38,5 @@ pub async fn call(to: SocketAddr, path: &str, headers: &[(&str, &str)], body: By
         let value = trailers.get(name).or_else(|| head.headers.get(name));
         value.map_or("", |value| value.to_str().unwrap()).to_owned()
     };
-    Answer { status: told("grpc-status"), said: told("grpc-message"), body: body.to_bytes() }
+    GrpcResponse { status: told("grpc-status"), said: told("grpc-message"), body: body.to_bytes() }
 }

@@ -51,11 +51,11 @@ use std::path::PathBuf;
 /// # Panics
 /// Where `ATHANOR_SKIPS=deny` and `.ci/allowed-skips` does not list it.
 #[expect(clippy::disallowed_methods, reason = "the tests' own switch")]
-pub fn leave_out(what: &str, why: &str) {
+pub fn report_skipped(what: &str, why: &str) {
     let line = format!("skip: {what}");
     let denied = std::env::var("ATHANOR_SKIPS").is_ok_and(|skips| skips == "deny");
     assert!(
-        !denied || is_allowed(&line),
+        !denied || is_allowed_skip(&line),
         "ATHANOR_SKIPS=deny, and .ci/allowed-skips does not list {line:?}: {why}"
     );
     println!("{line}");
@@ -65,7 +65,7 @@ pub fn leave_out(what: &str, why: &str) {
 }
 
 /// Whether a line of `.ci/allowed-skips` is this one, before the reason that it gives.
-fn is_allowed(line: &str) -> bool {
+fn is_allowed_skip(line: &str) -> bool {
     let list = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../.ci/allowed-skips");
     let list = std::fs::read_to_string(list).unwrap_or_default();
     list.lines().any(|listed| listed.split_once(" # ").is_some_and(|(allowed, _)| allowed == line))
@@ -73,7 +73,7 @@ fn is_allowed(line: &str) -> bool {
 
 /// The `athanor` command that was built beside the test that asks, or the one that `ATHANOR_BINARY` names.
 #[expect(clippy::disallowed_methods, reason = "the tests' own switch")]
-pub fn binary() -> PathBuf {
+pub fn athanor_binary() -> PathBuf {
     if let Some(named) = std::env::var_os("ATHANOR_BINARY") {
         return named.into();
     }
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn only_what_is_listed_may_be_left_out() {
-        assert!(is_allowed("skip: no flight recordings at ../shared/data/jfr"));
-        assert!(!is_allowed("skip: no flight recordings"));
+        assert!(is_allowed_skip("skip: no flight recordings at ../shared/data/jfr"));
+        assert!(!is_allowed_skip("skip: no flight recordings"));
     }
 }

@@ -12,19 +12,19 @@ use std::time::Duration;
 
 use athanor_chassis::Clock;
 
-use crate::binary;
-use crate::server::PATIENCE;
+use crate::athanor_binary;
+use crate::server::RESPONSE_DEADLINE;
 
 /// Where a process needs no variables.
 pub const NO_VARIABLES: [(&str, &str); 0] = [];
 
 /// A process, killed when it is dropped.
-pub struct Process {
+pub struct ServerProcess {
     child: Child,
     said: PathBuf,
 }
 
-impl Process {
+impl ServerProcess {
     /// Starts one on a folder, at a port of its choice; what it says goes to a file. `settings` are pairs of a name and a
     /// value. Of variables it has these alone, since tests have some of their own under the prefix of settings.
     pub fn start<K: AsRef<OsStr>, V: AsRef<OsStr>>(
@@ -33,7 +33,7 @@ impl Process {
         settings: &[String],
         variables: impl IntoIterator<Item = (K, V)>,
     ) -> Self {
-        let child = Command::new(binary())
+        let child = Command::new(athanor_binary())
             .args(["serve", "--listen", "127.0.0.1:0", "--data"])
             .arg(data)
             .args(settings.iter().flat_map(|setting| ["--set", setting]))
@@ -52,7 +52,7 @@ impl Process {
         let clock = Clock::system();
         let begun = clock.monotonic();
         loop {
-            let said = self.said();
+            let said = self.log_text();
             let told = said.lines().find_map(|line| line.strip_prefix("athanor serves at http://"));
             if let Some(address) = told.filter(|_| said.ends_with('\n')) {
                 return address.parse().expect("an address");
@@ -60,20 +60,20 @@ impl Process {
             if let Some(status) = self.child.try_wait().expect("it is known") {
                 panic!("the server ended by itself, {status}:\n{said}");
             }
-            assert!(clock.monotonic() - begun < PATIENCE, "the server does not start:\n{said}");
+            assert!(clock.monotonic() - begun < RESPONSE_DEADLINE, "the server does not start:\n{said}");
             thread::sleep(Duration::from_millis(2));
         }
     }
 
     /// What it said so far.
     #[must_use]
-    pub fn said(&self) -> String {
+    pub fn log_text(&self) -> String {
         fs::read_to_string(&self.said).expect("readable")
     }
 
     /// Its number.
     #[must_use]
-    pub fn id(&self) -> u32 {
+    pub fn process_id(&self) -> u32 {
         self.child.id()
     }
 
@@ -82,7 +82,7 @@ impl Process {
         assert!(
             self.child.try_wait().expect("it is known").is_none(),
             "it ended by itself:\n{}",
-            self.said()
+            self.log_text()
         );
         self.child.kill().expect("it is killed");
         self.child.wait().expect("it ends");
@@ -91,7 +91,7 @@ impl Process {
     /// SIGTERM; it ends in order.
     pub fn stop(mut self) {
         self.signal("-TERM");
-        assert!(self.child.wait().expect("it ends").success(), "{}", self.said());
+        assert!(self.child.wait().expect("it ends").success(), "{}", self.log_text());
     }
 
     /// SIGABRT, as a process ends that has found itself broken.
@@ -101,12 +101,12 @@ impl Process {
     }
 
     fn signal(&self, signal: &str) {
-        let sent = Command::new("kill").args([signal, &self.id().to_string()]).status();
+        let sent = Command::new("kill").args([signal, &self.process_id().to_string()]).status();
         assert!(sent.is_ok_and(|status| status.success()), "{signal} is sent");
     }
 }
 
-impl Drop for Process {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
         // Where it has ended already there is nothing to kill.
         let _ = self.child.kill();

@@ -8,19 +8,19 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use athanor_chassis::{ByteSize, Overrides};
-use athanor_server::{Config, Node, System};
+use athanor_chassis::{ByteSize, LimitOverrides};
+use athanor_server::{NodeDeps, ServerConfig, ServerNode};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
 /// So long a test waits for what should come at once.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const RESPONSE_DEADLINE: Duration = Duration::from_secs(30);
 
 /// A server of its own folder and port.
-pub struct Server {
+pub struct TestServer {
     /// What runs.
-    pub node: Node,
+    pub node: ServerNode,
     /// Where it runs.
     pub runtime: Runtime,
     /// Its data.
@@ -30,7 +30,7 @@ pub struct Server {
 }
 
 /// An answer.
-pub struct Answer {
+pub struct HttpResponse {
     /// As a number.
     pub status: u16,
     /// By name in lower case.
@@ -39,31 +39,34 @@ pub struct Answer {
     pub body: Vec<u8>,
 }
 
-impl Server {
+impl TestServer {
     /// Starts one; `change` says what is not as by default.
-    pub fn start(change: impl FnOnce(&mut Config)) -> Self {
+    pub fn start(change: impl FnOnce(&mut ServerConfig)) -> Self {
         Self::start_on(change, |_| {})
     }
 
-    /// As [`Server::start`], on a machine of which `other` says what is not this one's.
-    pub fn start_on(change: impl FnOnce(&mut Config), other: impl FnOnce(&mut System)) -> Self {
+    /// As [`TestServer::start`], on a machine of which `other` says what is not this one's.
+    pub fn start_on(change: impl FnOnce(&mut ServerConfig), other: impl FnOnce(&mut NodeDeps)) -> Self {
         let folder = TempDir::new().unwrap();
-        let mut config =
-            Config { listen: "127.0.0.1:0".to_owned(), data: folder.path().to_owned(), ..Config::default() };
+        let mut config = ServerConfig {
+            listen: "127.0.0.1:0".to_owned(),
+            data: folder.path().to_owned(),
+            ..ServerConfig::default()
+        };
         config.log.reserve = ByteSize::bytes(0);
         config.ingester.shards = 1;
         change(&mut config);
         let runtime = Runtime::new().unwrap();
-        let overrides = Overrides::new(config.limits.clone());
-        let mut system = System::local(&config).unwrap();
+        let overrides = LimitOverrides::new(config.limits.clone());
+        let mut system = NodeDeps::local(&config).unwrap();
         other(&mut system);
-        let node = runtime.block_on(Node::start(&config, system, overrides, Arc::from(""))).unwrap();
+        let node = runtime.block_on(ServerNode::start(&config, system, overrides, Arc::from(""))).unwrap();
         let address = node.address();
         Self { node, runtime, folder, address }
     }
 
     /// Asks a call in JSON, as a tenant does.
-    pub fn ask(&self, tenant: &str, call: &str, question: &Value) -> Value {
+    pub fn call_json(&self, tenant: &str, call: &str, question: &Value) -> Value {
         let headers = [("content-type", "application/json"), ("x-scope-orgid", tenant)];
         let answer = self.post(&format!("/{call}"), &headers, question.to_string().as_bytes());
         assert_eq!(answer.status, 200, "{call}: {}", String::from_utf8_lossy(&answer.body));
@@ -71,32 +74,32 @@ impl Server {
     }
 
     /// What all that a tenant has comes to, by profile type. Types that come to nothing are left out.
-    pub fn totals(&self, tenant: &str) -> BTreeMap<String, i64> {
+    pub fn query_totals(&self, tenant: &str) -> BTreeMap<String, i64> {
         let (start, end) = (1, i64::MAX / 1_000_000 - 1);
         let asked = json!({ "start": start, "end": end });
-        let types = self.ask(tenant, "querier.v1.QuerierService/ProfileTypes", &asked);
+        let types = self.call_json(tenant, "querier.v1.QuerierService/ProfileTypes", &asked);
         let ids = types["profileTypes"].as_array().map(Vec::as_slice).unwrap_or_default();
         let total = |id: &Value| {
             let id = id["ID"].as_str().unwrap().to_owned();
             let asked = json!({ "profileTypeID": id, "labelSelector": "{}", "start": start, "end": end });
-            let graph = self.ask(tenant, "querier.v1.QuerierService/SelectMergeStacktraces", &asked);
+            let graph = self.call_json(tenant, "querier.v1.QuerierService/SelectMergeStacktraces", &asked);
             (id, graph["flamegraph"]["total"].as_str().unwrap_or("0").parse().unwrap())
         };
         ids.iter().map(total).filter(|(_, total)| *total != 0).collect()
     }
 
     /// One request for a page.
-    pub fn get(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
-        send(self.address, &format!("GET {path}"), headers, b"")
+    pub fn get(&self, path: &str, headers: &[(&str, &str)]) -> HttpResponse {
+        send_request(self.address, &format!("GET {path}"), headers, b"")
     }
 
     /// One request with a body.
-    pub fn post(&self, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
-        send(self.address, &format!("POST {path}"), headers, body)
+    pub fn post(&self, path: &str, headers: &[(&str, &str)], body: &[u8]) -> HttpResponse {
+        send_request(self.address, &format!("POST {path}"), headers, body)
     }
 }
 
-impl Answer {
+impl HttpResponse {
     /// A header; empty if there is none.
     #[must_use]
     pub fn header(&self, name: &str) -> &str {
@@ -111,7 +114,7 @@ impl Answer {
 
     /// Reads what a server wrote until it closed the connection.
     #[must_use]
-    pub fn read(bytes: &[u8]) -> Self {
+    pub fn parse(bytes: &[u8]) -> Self {
         let end =
             bytes.windows(4).position(|four| four == b"\r\n\r\n").expect("a head ends with an empty line");
         let head = std::str::from_utf8(&bytes[..end]).unwrap();
@@ -123,25 +126,30 @@ impl Answer {
             .collect();
         let body = &bytes[end + 4..];
         let chunked = headers.get("transfer-encoding").is_some_and(|value| value == "chunked");
-        Self { status, headers, body: if chunked { joined(body) } else { body.to_vec() } }
+        Self { status, headers, body: if chunked { decode_chunks(body) } else { body.to_vec() } }
     }
 }
 
 /// One request on a connection of its own.
 #[must_use]
-pub fn send(address: SocketAddr, request: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
-    try_send(address, request, headers, body).unwrap()
-}
-
-/// As [`send`], for who wants to know what kept it from being answered.
-pub fn try_send(
+pub fn send_request(
     address: SocketAddr,
     request: &str,
     headers: &[(&str, &str)],
     body: &[u8],
-) -> io::Result<Answer> {
+) -> HttpResponse {
+    try_send_request(address, request, headers, body).unwrap()
+}
+
+/// As [`send_request`], for who wants to know what kept it from being answered.
+pub fn try_send_request(
+    address: SocketAddr,
+    request: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> io::Result<HttpResponse> {
     let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(RESPONSE_DEADLINE))?;
     let mut head = format!("{request} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n");
     if !body.is_empty() || request.starts_with("POST") {
         head.push_str(&format!("content-length: {}\r\n", body.len()));
@@ -156,11 +164,11 @@ pub fn try_send(
         sent?;
         read?;
     }
-    Ok(Answer::read(&answer))
+    Ok(HttpResponse::parse(&answer))
 }
 
 /// The chunks of a body, put together.
-fn joined(mut body: &[u8]) -> Vec<u8> {
+fn decode_chunks(mut body: &[u8]) -> Vec<u8> {
     let mut whole = Vec::new();
     while let Some(end) = body.windows(2).position(|two| two == b"\r\n") {
         let size = usize::from_str_radix(std::str::from_utf8(&body[..end]).unwrap(), 16).unwrap();

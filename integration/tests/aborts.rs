@@ -10,9 +10,9 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use athanor_chassis::Clock;
-use athanor_integration::binary;
-use athanor_integration::process::{NO_VARIABLES, Process};
-use athanor_integration::server::{Answer, send};
+use athanor_integration::athanor_binary;
+use athanor_integration::process::{NO_VARIABLES, ServerProcess};
+use athanor_integration::server::{HttpResponse, send_request};
 use serde_json::json;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -20,7 +20,7 @@ const TYPE: &str = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";
 
 /// A server that is ready.
 struct Server {
-    process: Process,
+    process: ServerProcess,
     address: SocketAddr,
 }
 
@@ -28,14 +28,14 @@ impl Server {
     fn start(data: &Path, life: usize) -> Self {
         let settings = ["ingester.shards=1", "log.reserve=0MiB", "shutdown_delay=0s"].map(str::to_owned);
         let said = data.with_file_name(format!("life-{life}.log"));
-        let mut process = Process::start(data, said, &settings, NO_VARIABLES);
+        let mut process = ServerProcess::start(data, said, &settings, NO_VARIABLES);
         let server = Self { address: process.address(), process };
         until("it is ready", || (server.get("/ready").status == 200).then_some(()));
         server
     }
 
-    fn get(&self, path: &str) -> Answer {
-        send(self.address, &format!("GET {path}"), &[], b"")
+    fn get(&self, path: &str) -> HttpResponse {
+        send_request(self.address, &format!("GET {path}"), &[], b"")
     }
 
     /// A number of its metrics.
@@ -59,7 +59,7 @@ fn until<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
 }
 
 /// A question about the last hour.
-fn ask(address: SocketAddr, call: &str, selector: &str) -> Answer {
+fn ask(address: SocketAddr, call: &str, selector: &str) -> HttpResponse {
     let now = Clock::system().wall().millis();
     let question = json!({
         "profileTypeID": TYPE, "labelSelector": selector, "matchers": [selector],
@@ -67,7 +67,7 @@ fn ask(address: SocketAddr, call: &str, selector: &str) -> Answer {
     });
     let headers = [("content-type", "application/json")];
     let path = format!("POST /querier.v1.QuerierService/{call}");
-    send(address, &path, &headers, question.to_string().as_bytes())
+    send_request(address, &path, &headers, question.to_string().as_bytes())
 }
 
 /// Asks beside the test: whoever asks may see the process die.
@@ -94,9 +94,9 @@ fn a_query_that_aborts_the_process_twice_is_refused_until_it_is_lifted() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let server = Server::start(&data, 0);
-    let pushed = send(server.address, "POST /ingest?name=shop&format=folded", &[], b"main;work 1\n");
+    let pushed = send_request(server.address, "POST /ingest?name=shop&format=folded", &[], b"main;work 1\n");
     assert_eq!(pushed.status, 200, "{}", pushed.text());
-    let cut = Command::new(binary()).args(["cut", "--data"]).arg(&data).env_clear().output().unwrap();
+    let cut = Command::new(athanor_binary()).args(["cut", "--data"]).arg(&data).env_clear().output().unwrap();
     assert!(cut.status.success(), "{cut:?}");
     // Whoever reads the block waits for ever: a pipe that nobody writes to.
     let metas = metas(&data);
@@ -135,7 +135,8 @@ fn a_query_that_aborts_the_process_twice_is_refused_until_it_is_lifted() {
     let other = ask(server.address, "SelectMergeStacktraces", "{}");
     assert!(other.status == 200 && other.text().contains("work"), "{}", other.text());
     assert_eq!(server.tells("athanor_queries_suspected") as usize, 0, "it ended well");
-    let lifted = Command::new(binary()).args(["lift", "--data"]).arg(&data).env_clear().output().unwrap();
+    let lifted =
+        Command::new(athanor_binary()).args(["lift", "--data"]).arg(&data).env_clear().output().unwrap();
     let told = String::from_utf8_lossy(&lifted.stdout).into_owned();
     assert!(lifted.status.success() && told.contains("1 queries are no longer refused"), "{lifted:?}");
     let answer = ask(server.address, "SelectMergeStacktraces", killer);

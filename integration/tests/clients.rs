@@ -10,14 +10,14 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use athanor_chassis::{Clock, Limits, Overrides, TenantId};
-use athanor_integration::clients::{copy, run};
-use athanor_integration::server::PATIENCE;
-use athanor_integration::{binary, clients, leave_out};
+use athanor_chassis::{Clock, LimitOverrides, TenantId, TenantLimits};
+use athanor_integration::clients::{copy_files, run_program};
+use athanor_integration::server::RESPONSE_DEADLINE;
+use athanor_integration::{athanor_binary, clients, report_skipped};
 use athanor_profile::tree::Tree;
 use athanor_proto::querier::v1::SelectMergeStacktracesRequest;
-use athanor_querier::Reader;
-use athanor_server::{Config, Node, System};
+use athanor_querier::QueryContext;
+use athanor_server::{NodeDeps, ServerConfig, ServerNode};
 use tokio::runtime::Runtime;
 
 /// Between two looks at what has come.
@@ -26,11 +26,13 @@ const PYTHON: &str = "pyroscope-io==1.4.0";
 const PYTHON_SPANS: &str = "pyroscope-otel==1.1.0";
 const OPEN_TELEMETRY: &str = "opentelemetry-sdk-extension-profiling==0.63b4";
 
-async fn start(folder: &Path) -> Node {
-    let mut config = Config { listen: "127.0.0.1:0".into(), data: folder.to_owned(), ..Config::default() };
+async fn start(folder: &Path) -> ServerNode {
+    let mut config =
+        ServerConfig { listen: "127.0.0.1:0".into(), data: folder.to_owned(), ..ServerConfig::default() };
     config.log.reserve = athanor_chassis::ByteSize::bytes(0);
-    let system = System::local(&config).expect("a folder of its own");
-    let node = Node::start(&config, system, Overrides::new(Limits::default()), Arc::from(""));
+    let system = NodeDeps::local(&config).expect("a folder of its own");
+    let node =
+        ServerNode::start(&config, system, LimitOverrides::new(TenantLimits::default()), Arc::from(""));
     node.await.expect("nothing stands in the way")
 }
 
@@ -50,7 +52,7 @@ impl<'a> Wanted<'a> {
 
 /// What a client left at a server.
 struct Found<'a> {
-    node: &'a Node,
+    node: &'a ServerNode,
     runtime: &'a Runtime,
 }
 
@@ -92,7 +94,7 @@ impl Found<'_> {
             span_selector: Some(wanted.span.to_owned()).filter(|span| !span.is_empty()).into_iter().collect(),
             ..SelectMergeStacktracesRequest::default()
         };
-        let reader = Reader::of(TenantId::anonymous());
+        let reader = QueryContext::for_tenant(TenantId::anonymous());
         let querier = self.node.roles().querier.as_ref().expect("it has all roles");
         self.runtime.block_on(querier.merged_tree(&reader, asked)).expect("the question is sound")
     }
@@ -110,7 +112,7 @@ fn with_client<T>(
 ) {
     let environment = tempfile::tempdir().expect("a folder");
     if let Err(why) = prepare(environment.path()) {
-        return leave_out(&format!("no client of {name}"), &why);
+        return report_skipped(&format!("no client of {name}"), &why);
     }
     let runtime = Runtime::new().expect("threads");
     let folder = tempfile::tempdir().expect("a folder");
@@ -132,7 +134,7 @@ fn with_client<T>(
 
     let found = Found { node: &node, runtime: &runtime };
     let clock = Clock::system();
-    let until = clock.monotonic() + PATIENCE;
+    let until = clock.monotonic() + RESPONSE_DEADLINE;
     let mut looked = look(&found, &wrote);
     while looked.is_err() && clock.monotonic() < until {
         std::thread::sleep(LOOK);
@@ -156,12 +158,12 @@ fn command(words: &[&str]) -> Vec<String> {
 const CPU: &str = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";
 
 fn python(folder: &Path, packages: &[&str]) -> Result<String, String> {
-    run("python3", &["-m", "venv", "."], folder)?;
-    run("bin/pip", &[&["install", "--quiet"], packages].concat(), folder)
+    run_program("python3", &["-m", "venv", "."], folder)?;
+    run_program("bin/pip", &[&["install", "--quiet"], packages].concat(), folder)
 }
 
 fn run_python(file: &str) -> impl FnOnce(&str) -> Vec<String> {
-    let program = clients::folder().join("python").join(file);
+    let program = clients::clients_folder().join("python").join(file);
     move |url| command(&["bin/python", &program.to_string_lossy(), url])
 }
 
@@ -200,7 +202,7 @@ fn open_telemetry_is_understood(protocol: &str) {
         &service,
         |folder| python(folder, &[OPEN_TELEMETRY]),
         |url| {
-            let program = clients::folder().join("otel/busy.py");
+            let program = clients::clients_folder().join("otel/busy.py");
             command(&["bin/python", &program.to_string_lossy(), url, protocol])
         },
         |found, _| {
@@ -226,8 +228,8 @@ fn the_sdk_for_go_is_understood() {
     with_client(
         "go-busy",
         |folder| {
-            copy("go", &["main.go", "go.mod", "go.sum"], folder)?;
-            run("go", &["build", "-o", "busy", "."], folder)
+            copy_files("go", &["main.go", "go.mod", "go.sum"], folder)?;
+            run_program("go", &["build", "-o", "busy", "."], folder)
         },
         |url| command(&["./busy", url]),
         |found, _| {
@@ -247,8 +249,8 @@ fn what_the_library_of_go_writes_is_understood() {
     with_client(
         "go-plain",
         |folder| {
-            copy("go-plain", &["main.go", "go.mod"], folder)?;
-            run("go", &["build", "-o", "busy", "."], folder)
+            copy_files("go-plain", &["main.go", "go.mod"], folder)?;
+            run_program("go", &["build", "-o", "busy", "."], folder)
         },
         |url| command(&["./busy", url]),
         |found, _| {
@@ -269,9 +271,9 @@ fn the_sdk_for_node_is_understood() {
     with_client(
         "node-busy",
         |folder| {
-            run("node", &["--version"], folder)?;
-            copy("node", &["package.json", "busy.mjs"], folder)?;
-            run("npm", &["install", "--silent", "--no-audit", "--no-fund"], folder)
+            run_program("node", &["--version"], folder)?;
+            copy_files("node", &["package.json", "busy.mjs"], folder)?;
+            run_program("npm", &["install", "--silent", "--no-audit", "--no-fund"], folder)
         },
         |url| command(&["node", "busy.mjs", url]),
         |found, _| {
@@ -293,8 +295,8 @@ fn the_sdk_for_rust_is_understood() {
     with_client(
         "rust-busy",
         |folder| {
-            copy("rust", &["Cargo.toml", "Cargo.lock", "src/main.rs"], folder)?;
-            run("cargo", &["build", "--quiet", "--locked", "--target-dir", &target], folder)
+            copy_files("rust", &["Cargo.toml", "Cargo.lock", "src/main.rs"], folder)?;
+            run_program("cargo", &["build", "--quiet", "--locked", "--target-dir", &target], folder)
         },
         |url| command(&[&program, url]),
         |found, _| {
@@ -310,9 +312,9 @@ fn the_sdk_for_rust_is_understood() {
 fn a_recording_of_the_jdk_is_understood() {
     with_client(
         "java-busy",
-        |folder| run("java", &["--version"], folder),
+        |folder| run_program("java", &["--version"], folder),
         |url| {
-            let program = clients::folder().join("java/Busy.java");
+            let program = clients::clients_folder().join("java/Busy.java");
             command(&["java", &program.to_string_lossy(), "busy.jfr", url])
         },
         |found, _| {
@@ -326,9 +328,9 @@ fn the_agent_for_java_is_understood() {
     with_client(
         "java-agent",
         |folder| {
-            copy("java-agent", &["pom.xml", "Busy.java"], folder)?;
-            run("mvn", &["--quiet", "--batch-mode", "dependency:copy-dependencies"], folder)?;
-            run("javac", &["-cp", "lib/agent.jar", "Busy.java"], folder)
+            copy_files("java-agent", &["pom.xml", "Busy.java"], folder)?;
+            run_program("mvn", &["--quiet", "--batch-mode", "dependency:copy-dependencies"], folder)?;
+            run_program("javac", &["-cp", "lib/agent.jar", "Busy.java"], folder)
         },
         |url| {
             let server = format!("-Dpyroscope.server.address={url}");
@@ -371,7 +373,8 @@ fn a_load_is_counted_to_the_unit() {
             let fixed =
                 ["dev", "load", "--json", "--settle", "0s", "--timeout", "60s", "--url", &url, "--pid", &pid];
             // The server has threads of its own.
-            let output = Command::new(binary()).args(fixed).args(arguments).output().expect("it runs");
+            let output =
+                Command::new(athanor_binary()).args(fixed).args(arguments).output().expect("it runs");
             assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
             serde_json::from_slice::<serde_json::Value>(&output.stdout).expect("JSON")
         };

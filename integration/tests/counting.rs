@@ -9,10 +9,10 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use athanor_integration::clients::{copy, run};
-use athanor_integration::leave_out;
+use athanor_integration::clients::{copy_files, run_program};
 use athanor_integration::readers::go;
-use athanor_integration::server::{Server, send};
+use athanor_integration::report_skipped;
+use athanor_integration::server::{TestServer, send_request};
 use athanor_proto::push::v1::{PushRequest, RawProfileSeries, RawSample};
 use athanor_proto::types::v1::LabelPair;
 use prost::Message;
@@ -45,7 +45,7 @@ impl Program {
     }
 
     fn get(&self, path: &str) -> Vec<u8> {
-        let answer = send(self.address, &format!("GET {path}"), &[], b"");
+        let answer = send_request(self.address, &format!("GET {path}"), &[], b"");
         assert_eq!(answer.status, 200, "{path}: {}", String::from_utf8_lossy(&answer.body));
         answer.body
     }
@@ -59,7 +59,7 @@ impl Drop for Program {
     }
 }
 
-fn push(server: &Server, metric: &str, pprof: &[u8]) {
+fn push(server: &TestServer, metric: &str, pprof: &[u8]) {
     let pair = |(name, value): (&str, &str)| LabelPair { name: name.into(), value: value.into() };
     let labels = [("__name__", metric), ("service_name", "counting"), ("instance", "one")].map(pair).to_vec();
     let samples = vec![RawSample { raw_profile: pprof.to_vec().into(), ..RawSample::default() }];
@@ -71,7 +71,7 @@ fn push(server: &Server, metric: &str, pprof: &[u8]) {
 }
 
 /// All that is stored of a type, by stack.
-fn stored(server: &Server, profile_type: &str) -> BTreeMap<String, i64> {
+fn stored(server: &TestServer, profile_type: &str) -> BTreeMap<String, i64> {
     let query = format!("{profile_type}%7Bservice_name%3D%22counting%22%7D");
     let answer =
         server.get(&format!("/athanor/export?query={query}&from=now-30m&until=now%2B1m&format=folded"), &[]);
@@ -114,12 +114,12 @@ fn is_level(of: &str) -> bool {
 fn what_counts_from_the_start_of_a_process_is_stored_once() {
     let environment = tempfile::tempdir().unwrap();
     let folder = environment.path();
-    let prepared = copy("go-counting", &["main.go", "go.mod"], folder)
-        .and_then(|()| run("go", &["build", "-o", "counting", "."], folder));
+    let prepared = copy_files("go-counting", &["main.go", "go.mod"], folder)
+        .and_then(|()| run_program("go", &["build", "-o", "counting", "."], folder));
     if let Err(why) = prepared {
-        return leave_out("no client of go-counting", &why);
+        return report_skipped("no client of go-counting", &why);
     }
-    let server = Server::start(|_| {});
+    let server = TestServer::start(|_| {});
     let mut expected = Counts::new();
     for rounds in LIVES {
         let program = Program::start(folder);

@@ -8,31 +8,34 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use athanor_catalog::Command;
+use athanor_catalog::CatalogCommand;
 use athanor_chassis::disk::MemoryDisk;
-use athanor_chassis::{ByteSize, Disk, Overrides};
-use athanor_integration::process::{NO_VARIABLES, Process};
-use athanor_server::{Config, Node, System, request};
+use athanor_chassis::{ByteSize, Disk, LimitOverrides};
+use athanor_integration::process::{NO_VARIABLES, ServerProcess};
+use athanor_server::{NodeDeps, ServerConfig, ServerNode, send_admin_request};
 use tokio::runtime::Runtime;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A server on a disk in memory; its bucket is a folder.
 struct Server {
-    node: Node,
+    node: ServerNode,
     runtime: Runtime,
 }
 
 impl Server {
     fn start(folder: &std::path::Path, log: &MemoryDisk) -> Self {
-        let mut config =
-            Config { listen: "127.0.0.1:0".to_owned(), data: folder.to_owned(), ..Config::default() };
+        let mut config = ServerConfig {
+            listen: "127.0.0.1:0".to_owned(),
+            data: folder.to_owned(),
+            ..ServerConfig::default()
+        };
         config.log.reserve = ByteSize::bytes(0);
         config.ingester.shards = 1;
-        let system = System { log: Arc::new(log.clone()), ..System::local(&config).unwrap() };
+        let system = NodeDeps { log: Arc::new(log.clone()), ..NodeDeps::local(&config).unwrap() };
         let runtime = Runtime::new().unwrap();
-        let overrides = Overrides::new(config.limits.clone());
-        let node = runtime.block_on(Node::start(&config, system, overrides, Arc::from(""))).unwrap();
+        let overrides = LimitOverrides::new(config.limits.clone());
+        let node = runtime.block_on(ServerNode::start(&config, system, overrides, Arc::from(""))).unwrap();
         Self { node, runtime }
     }
 
@@ -79,7 +82,7 @@ struct Expected<'a> {
 impl Server {
     /// Cuts everything and gives the names of all blocks in the bucket, oldest first.
     fn cut(&self, folder: &Path) -> Vec<String> {
-        self.runtime.block_on(request(folder, "/cut")).unwrap();
+        self.runtime.block_on(send_admin_request(folder, "/cut")).unwrap();
         let names = std::fs::read_dir(folder.join("bucket/blocks/_shared")).unwrap();
         let mut names: Vec<String> =
             names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -175,7 +178,7 @@ fn a_catalogue_without_its_snapshot_is_made_anew_from_blocks() {
     let folder = tempfile::tempdir().unwrap();
     let (disk, blocks) = three_blocks(folder.path(), |server| {
         let catalog = &server.node.roles().catalog;
-        let forget = || Command::Forget;
+        let forget = || CatalogCommand::Forget;
         for _ in 0..1100 {
             server.runtime.block_on(catalog.propose(forget())).unwrap();
         }
@@ -261,7 +264,7 @@ fn what_damage_took_is_said_with_every_answer() {
     damage(&disk, "taken_by_damage");
     let server = Server::start(folder.path(), &disk);
     let ingester = server.node.roles().ingester.clone().unwrap();
-    let lost: Vec<u64> = ingester.lost_to_damage().into_iter().map(|(_, entries)| entries).collect();
+    let lost: Vec<u64> = ingester.damaged_shards().into_iter().map(|(_, entries)| entries).collect();
     assert_eq!(lost, [2]);
     drop(ingester);
     let is_told = |server: &Server, when: &str| {
@@ -278,7 +281,7 @@ fn what_damage_took_is_said_with_every_answer() {
     server.push("after_it");
     is_told(&server, "from two generations");
     assert!(server.ask().1.contains("after_it"));
-    server.runtime.block_on(request(folder.path(), "/cut")).unwrap();
+    server.runtime.block_on(send_admin_request(folder.path(), "/cut")).unwrap();
     is_told(&server, "from blocks");
     server.kill();
 
@@ -293,7 +296,7 @@ fn damage_below_watermark_logs_no_error() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let settings = ["ingester.shards=1".to_owned(), "log.reserve=0MiB".to_owned()];
-    let start = |said: &str| Process::start(&data, folder.path().join(said), &settings, NO_VARIABLES);
+    let start = |said: &str| ServerProcess::start(&data, folder.path().join(said), &settings, NO_VARIABLES);
     let mut process = start("first");
     let address = process.address();
     for function in ["lies_in_a_block", "lies_beside_it"] {
@@ -302,7 +305,7 @@ fn damage_below_watermark_logs_no_error() {
         assert!(head.starts_with("http/1.1 200"), "{head}");
     }
     let runtime = Runtime::new().unwrap();
-    runtime.block_on(request(&data, "/cut")).unwrap();
+    runtime.block_on(send_admin_request(&data, "/cut")).unwrap();
     process.kill();
 
     let text = b"lies_in_a_block";
@@ -314,7 +317,7 @@ fn damage_below_watermark_logs_no_error() {
     assert!(damaged, "the entry is in the log still");
     let mut process = start("second");
     process.address();
-    let said = process.said();
+    let said = process.log_text();
     assert!(said.contains("WARN") && said.contains("log is damaged"), "{said}");
     assert!(!said.contains("ERROR"), "{said}");
     process.stop();

@@ -14,7 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 use athanor_chassis::{Clock, compute};
-use athanor_integration::binary;
+use athanor_integration::athanor_binary;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -52,7 +52,7 @@ fn free_ports() -> u16 {
 /// Runs a command, which must succeed; gives what it says.
 fn athanor(arguments: &[&str]) -> String {
     let Output { status, stdout, stderr } =
-        Command::new(binary()).args(arguments).env_clear().output().unwrap();
+        Command::new(athanor_binary()).args(arguments).env_clear().output().unwrap();
     assert!(status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&stderr));
     String::from_utf8(stdout).unwrap()
 }
@@ -64,7 +64,7 @@ fn signal(signal: &str, process: u32) {
 
 impl Local {
     fn start(folder: &Path, port: u16) -> Self {
-        let mut child = Command::new(binary())
+        let mut child = Command::new(athanor_binary())
             .args(["dev", "cluster", "--port", &port.to_string(), "--data"])
             .arg(folder)
             // The tests have variables of their own under the prefix of settings.
@@ -79,7 +79,7 @@ impl Local {
             // Until it says nothing more, or nobody listens.
             let _ = said.lines().map_while(Result::ok).try_for_each(|line| tell.send(line));
         };
-        compute::dedicated("reads what is said", reading).unwrap();
+        compute::spawn_dedicated_thread("reads what is said", reading).unwrap();
         Self { child, lines, said: Vec::new(), folder: folder.to_owned(), clock: Clock::system() }
     }
 
@@ -153,7 +153,7 @@ fn cluster_with_taken_ports_is_refused(folder: &Path, port: u16) {
     let client = TcpListener::bind(("127.0.0.1", port)).unwrap();
     let node = TcpListener::bind(("127.0.0.1", port + 107)).unwrap();
     let gossip = UdpSocket::bind(("127.0.0.1", port + 203)).unwrap();
-    let mut command = Command::new(binary());
+    let mut command = Command::new(athanor_binary());
     command.args(["dev", "cluster", "--port", &port.to_string(), "--data"]).arg(folder);
     let Output { status, stdout, stderr } = command.env_clear().output().unwrap();
     let said = String::from_utf8(stderr).unwrap();

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use athanor_chassis::Clock;
-use athanor_integration::leave_out;
-use athanor_integration::server::Server;
+use athanor_integration::report_skipped;
+use athanor_integration::server::TestServer;
 use athanor_profile::hash;
 use athanor_proto::querier::v1::{
     DiffRequest, DiffResponse, SelectMergeStacktracesRequest, SelectMergeStacktracesResponse,
@@ -54,7 +54,7 @@ fn bundle() -> Result<PathBuf, String> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("flamegraph");
     let sources = SOURCES.map(|name| std::fs::read(here.join(name)).expect(name));
     let cache = cache()?;
-    let bundle = cache.join(format!("{:032x}.js", hash::bytes(&sources.concat())));
+    let bundle = cache.join(format!("{:032x}.js", hash::hash_bytes(&sources.concat())));
     if bundle.is_file() {
         return Ok(bundle);
     }
@@ -184,8 +184,8 @@ fn table(seen: &Value) -> BTreeMap<String, Vec<String>> {
 }
 
 /// A server with profiles of two services.
-fn filled() -> (Server, i64) {
-    let server = Server::start(|_| {});
+fn filled() -> (TestServer, i64) {
+    let server = TestServer::start(|_| {});
     let now = Clock::system().wall().millis() / 1000;
     for (service, folded) in [("before", BEFORE), ("after", AFTER)] {
         let path = format!("/ingest?name={service}.cpu&sampleRate=1000000000&from={}&until={now}", now - 10);
@@ -207,7 +207,7 @@ fn request(service: &str, now: i64, max_nodes: Option<i64>) -> SelectMergeStackt
 }
 
 /// Asks as the data source does: in protobuf, over Connect.
-fn ask<A: Message + Default>(server: &Server, method: &str, request: &impl Message) -> A {
+fn ask<A: Message + Default>(server: &TestServer, method: &str, request: &impl Message) -> A {
     let path = format!("/querier.v1.QuerierService/{method}");
     let answer = server.post(&path, &[("content-type", "application/proto")], &request.encode_to_vec());
     assert_eq!(answer.status, 200, "{}", String::from_utf8_lossy(&answer.body));
@@ -218,7 +218,7 @@ fn ask<A: Message + Default>(server: &Server, method: &str, request: &impl Messa
 fn the_panel_shows_what_was_answered() {
     let (browser, bundle) = match browser().and_then(|browser| Ok((browser, bundle()?))) {
         Ok(found) => found,
-        Err(why) => return leave_out("no panel of Grafana in a browser", &why),
+        Err(why) => return report_skipped("no panel of Grafana in a browser", &why),
     };
     let (server, now) = filled();
 

@@ -5,10 +5,10 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use athanor_integration::leave_out;
-use athanor_integration::server::{Answer, Server};
+use athanor_integration::report_skipped;
+use athanor_integration::server::{HttpResponse, TestServer};
 use athanor_profile::pprof::encode;
-use athanor_profile::symbols::{Function, Line, NONE};
+use athanor_profile::symbols::{Function, Line, NO_ENTRY};
 use athanor_profile::{Profile, ValueType};
 use athanor_proto::google::v1 as google;
 use athanor_proto::push::v1::{PushRequest, RawProfileSeries, RawSample};
@@ -16,7 +16,7 @@ use athanor_proto::querier::v1::{
     ProfileFormat, SelectMergeProfileRequest, SelectMergeStacktracesRequest, SelectMergeStacktracesResponse,
 };
 use athanor_proto::types::v1::{GoPgo, LabelPair, StackTraceSelector};
-use athanor_server::request;
+use athanor_server::send_admin_request;
 use prost::Message;
 
 const TYPE: &str = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";
@@ -53,8 +53,8 @@ fn profile(program: &str, second: i64, value: i64) -> Profile {
         let symbols = &mut profile.dictionary.symbols;
         let (name, filename) = (symbols.strings.intern(name), symbols.strings.intern("main.go"));
         let start_line = line_of(program, begins);
-        let function = symbols.function(Function { name, system_name: name, filename, start_line });
-        symbols.location(NONE, 0, false, &[Line { function, line: at, column: 0 }])
+        let function = symbols.intern_function(Function { name, system_name: name, filename, start_line });
+        symbols.intern_location(NO_ENTRY, 0, false, &[Line { function, line: at, column: 0 }])
     };
     let main = at("main.main", "func main", line_of(program, "= weigh"));
     let lines = [1, 2].map(|after| line_of(program, "func weigh") + second % 5 + after);
@@ -68,15 +68,15 @@ fn profile(program: &str, second: i64, value: i64) -> Profile {
     profile
 }
 
-fn asked<R: Message + Default>(server: &Server, path: &str, question: &impl Message) -> R {
+fn asked<R: Message + Default>(server: &TestServer, path: &str, question: &impl Message) -> R {
     let headers = [("content-type", "application/proto")];
-    let Answer { status, body, .. } = server.post(path, &headers, &question.encode_to_vec());
+    let HttpResponse { status, body, .. } = server.post(path, &headers, &question.encode_to_vec());
     assert_eq!(status, 200, "{path}: {}", String::from_utf8_lossy(&body));
     R::decode(body.as_slice()).expect("an answer")
 }
 
 /// Sends an upload of each pod; what they add up to.
-fn push(server: &Server, program: &str, second: i64) -> i64 {
+fn push(server: &TestServer, program: &str, second: i64) -> i64 {
     let mut sum = 0;
     let series = PODS.iter().enumerate().map(|(place, pod)| {
         let value = 1_000_000_000 + 7 * second + place as i64;
@@ -96,25 +96,25 @@ fn push(server: &Server, program: &str, second: i64) -> i64 {
 }
 
 /// A server on which all of it lies in blocks, and what it adds up to.
-fn stored(program: &str) -> (Server, i64) {
-    let server = Server::start(|config| {
+fn stored(program: &str) -> (TestServer, i64) {
+    let server = TestServer::start(|config| {
         config.limits.reject_older_than = Duration::ZERO;
         config.limits.reject_newer_than = Duration::ZERO;
     });
     let mut sum = 0;
     for cut in 0..CUTS {
         sum += (0..UPLOADS).map(|upload| push(&server, program, cut * UPLOADS + upload)).sum::<i64>();
-        server.runtime.block_on(request(server.folder.path(), "/cut")).expect("heads are cut");
+        server.runtime.block_on(send_admin_request(server.folder.path(), "/cut")).expect("heads are cut");
     }
     let roles = server.node.roles();
-    assert!(!roles.ingester.as_ref().expect("it keeps profiles").has_unregistered());
+    assert!(!roles.ingester.as_ref().expect("it keeps profiles").has_unflushed());
     let blocks = server.runtime.block_on(roles.catalog.blocks()).expect("a list");
     assert_eq!(blocks.len() as i64, CUTS);
     (server, sum)
 }
 
 /// What the server answers for the compiler, asked in either way: once with all that is stored.
-fn answered(server: &Server, sum: i64) -> google::Profile {
+fn answered(server: &TestServer, sum: i64) -> google::Profile {
     let go_pgo = Some(GoPgo { keep_locations: 2, aggregate_callees: true });
     let selector = Some(StackTraceSelector { go_pgo, ..StackTraceSelector::default() });
     let (start, end) = (BEGIN, BEGIN + CUTS * UPLOADS * 1_000);
@@ -163,7 +163,7 @@ fn build(folder: &Path, pgo: &str) -> Output {
 #[test]
 fn go_builds_with_what_a_server_answers_for_it() {
     if Command::new("go").arg("version").output().is_err() {
-        leave_out("no Go to build with", "");
+        report_skipped("no Go to build with", "");
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");

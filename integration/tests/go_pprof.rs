@@ -8,15 +8,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use athanor_integration::leave_out;
+use athanor_integration::report_skipped;
 use athanor_profile::dot::{self, StackTotals};
-use athanor_profile::generate::Reference;
-use athanor_profile::merge::Merger;
-use athanor_profile::pprof::{Limits, decode, encode};
+use athanor_profile::generate::ReferenceDataset;
+use athanor_profile::merge::ProfileMerger;
+use athanor_profile::pprof::{DecodeLimits, decode, encode};
 use athanor_profile::prune::prune;
-use athanor_profile::symbols::{NONE, Symbols};
-use athanor_profile::table::Table;
-use athanor_profile::{Header, Profile};
+use athanor_profile::symbols::{NO_ENTRY, SymbolTable};
+use athanor_profile::top_table::TopTable;
+use athanor_profile::{Profile, ProfileHeader};
 
 /// A file that both read.
 struct File {
@@ -29,12 +29,12 @@ struct File {
 /// Profiles of this repository, of other profilers where there are such, and made ones; none where Go is missing.
 fn corpus() -> Vec<File> {
     if pprof().is_none() {
-        leave_out("no go tool pprof to compare with", "");
+        report_skipped("no go tool pprof to compare with", "");
         return Vec::new();
     }
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/checkout.pb.gz");
     let bytes = std::fs::read(&example).expect("readable");
-    let (profile, _) = decode(&bytes, &Limits::default()).expect("the example is a profile");
+    let (profile, _) = decode(&bytes, &DecodeLimits::default()).expect("the example is a profile");
     let mut files = vec![File { path: example, profile, _made: None }];
     files.extend((0..3).map(made));
     files.extend(real());
@@ -43,8 +43,8 @@ fn corpus() -> Vec<File> {
 
 /// A profile as services send them, with labels and several types.
 fn made(number: usize) -> File {
-    let raw = Reference::new(Reference::SEED).pprof(number);
-    let (profile, _) = decode(&raw, &Limits::default()).expect("a profile");
+    let raw = ReferenceDataset::new(ReferenceDataset::PUBLISHED_SEED).pprof(number);
+    let (profile, _) = decode(&raw, &DecodeLimits::default()).expect("a profile");
     let path = written(&profile).into_temp_path();
     File { path: path.to_path_buf(), profile, _made: Some(path) }
 }
@@ -53,7 +53,7 @@ fn made(number: usize) -> File {
 fn real() -> Vec<File> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/pprof");
     let Ok(entries) = std::fs::read_dir(&folder) else {
-        leave_out("no corpus of real profiles at ../shared/data/pprof", "");
+        report_skipped("no corpus of real profiles at ../shared/data/pprof", "");
         return Vec::new();
     };
     let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
@@ -61,7 +61,7 @@ fn real() -> Vec<File> {
     paths.sort();
     let mut files = Vec::new();
     for path in paths {
-        match decode(&std::fs::read(&path).expect("readable"), &Limits::default()) {
+        match decode(&std::fs::read(&path).expect("readable"), &DecodeLimits::default()) {
             Ok((profile, _)) => files.push(File { path, profile, _made: None }),
             Err(error) => assert!(path.to_string_lossy().contains("invalid"), "{path:?}: {error}"),
         }
@@ -94,7 +94,7 @@ fn go(options: &[&str], files: &[&Path]) -> String {
 type Weights = BTreeMap<String, (i64, i64)>;
 
 /// What `-top` says.
-fn top(header: &Header, value: usize, files: &[&Path]) -> Weights {
+fn top(header: &ProfileHeader, value: usize, files: &[&Path]) -> Weights {
     let index = format!("-sample_index={value}");
     let unit = format!("-unit={}", header.types[value].unit);
     let fixed = ["-top", "-nodecount=0", "-nodefraction=0", "-edgefraction=0", &index, &unit];
@@ -138,7 +138,7 @@ fn ours(profile: &Profile, value: usize) -> Weights {
         true => named_like_go(&pruned),
         false => pruned,
     };
-    let rows = Table::of(&pruned, value).rows.into_iter();
+    let rows = TopTable::from_profile(&pruned, value).rows.into_iter();
     rows.filter(|row| (row.flat, row.cum) != (0, 0)).map(|row| (row.name, (row.flat, row.cum))).collect()
 }
 
@@ -158,16 +158,16 @@ fn named_like_go(profile: &Profile) -> Profile {
                 name => name.to_owned(),
             }));
         }
-        let stack = named.dictionary.named_stack(names.iter().rev().map(String::as_str));
+        let stack = named.dictionary.intern_named_stack(names.iter().rev().map(String::as_str));
         named.samples.push(stack, 0, values);
     }
     named
 }
 
-fn binary(symbols: &Symbols, location: u32) -> String {
+fn binary(symbols: &SymbolTable, location: u32) -> String {
     let mapping = symbols.locations()[location as usize].mapping;
     let file = match mapping {
-        NONE => "",
+        NO_ENTRY => "",
         mapping => symbols.strings.get(symbols.mappings()[mapping as usize].filename),
     };
     match file.rsplit('/').next() {
@@ -231,10 +231,10 @@ fn merges_are_those_of_go() {
             left.types == right.types && left.period_type == right.period_type
         };
         for right in files[at..].iter().filter(like_left) {
-            let mut merger = Merger::default();
+            let mut merger = ProfileMerger::default();
             for file in [left, right] {
                 let bytes = std::fs::read(&file.path).expect("readable");
-                merger.add_bytes(&bytes, &Limits::default()).expect("merges");
+                merger.add_bytes(&bytes, &DecodeLimits::default()).expect("merges");
             }
             let merged = merger.finish();
             let again = written(&merged);
@@ -408,7 +408,7 @@ fn call_graphs_are_those_of_go() {
         // Labels would be nodes as well.
         let (value, mut plain) = (pruned.header.types.len() - 1, Profile::default());
         plain.header.types = vec![pruned.header.types[value].clone()];
-        let totals = pruned.by_stack(value);
+        let totals = pruned.totals_by_stack(value);
         for (stack, &total) in (0u32..).zip(&totals).filter(|(_, total)| **total != 0) {
             plain.samples.push(stack, 0, &[total]);
         }

@@ -10,9 +10,9 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use athanor_chassis::{ByteSize, Overrides};
-use athanor_integration::leave_out;
-use athanor_server::{Config, Node, System, request};
+use athanor_chassis::{ByteSize, LimitOverrides};
+use athanor_integration::report_skipped;
+use athanor_server::{NodeDeps, ServerConfig, ServerNode, send_admin_request};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
@@ -34,31 +34,31 @@ impl Golden {
 
 /// A server of its own folder and port.
 struct Server {
-    node: Node,
+    node: ServerNode,
     folder: TempDir,
 }
 
 impl Server {
     fn start(runtime: &Runtime, multitenancy: bool) -> Self {
         let folder = TempDir::new().expect("a folder");
-        let mut config = Config {
+        let mut config = ServerConfig {
             listen: "127.0.0.1:0".to_owned(),
             data: folder.path().to_owned(),
             multitenancy_enabled: multitenancy,
-            ..Config::default()
+            ..ServerConfig::default()
         };
         config.log.reserve = ByteSize::bytes(0);
         // The answers were recorded some time ago.
         config.limits.reject_older_than = Duration::ZERO;
         config.limits.reject_newer_than = Duration::ZERO;
-        let overrides = Overrides::new(config.limits.clone());
-        let system = System::local(&config).expect("a machine");
-        let started = runtime.block_on(Node::start(&config, system, overrides, Arc::from("")));
+        let overrides = LimitOverrides::new(config.limits.clone());
+        let system = NodeDeps::local(&config).expect("a machine");
+        let started = runtime.block_on(ServerNode::start(&config, system, overrides, Arc::from("")));
         Self { node: started.expect("it starts"), folder }
     }
 
     fn cut(&self, runtime: &Runtime) {
-        runtime.block_on(request(self.folder.path(), "/cut")).expect("heads are cut");
+        runtime.block_on(send_admin_request(self.folder.path(), "/cut")).expect("heads are cut");
     }
 
     /// Asks what `scenarios` ask. What differs, by case; nothing for a case that passes.
@@ -178,7 +178,7 @@ fn recorded() -> Result<PathBuf, &'static str> {
 fn answers_are_those_that_were_recorded() {
     let golden = match recorded() {
         Ok(golden) => golden,
-        Err(why) => return leave_out(why, ""),
+        Err(why) => return report_skipped(why, ""),
     };
     let runtime = Runtime::new().expect("threads");
     let (anonymous, with_tenants) = (Server::start(&runtime, false), Server::start(&runtime, true));

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use athanor_integration::clients::{copy, run};
-use athanor_integration::leave_out;
-use athanor_integration::readers::jdk::{self, Told, is_lasting};
-use athanor_integration::server::Server;
-use athanor_profile::jfr::{About, Limits, Snapshot, read};
+use athanor_integration::clients::{copy_files, run_program};
+use athanor_integration::readers::jdk::{self, JfrEventTotals, is_stable_name};
+use athanor_integration::report_skipped;
+use athanor_integration::server::TestServer;
+use athanor_profile::jfr::{JfrLimits, LabelsSnapshot, RecordingInfo, read};
 use athanor_profile::pprof;
 use prost::Message;
 
@@ -19,24 +19,26 @@ const RATE: u32 = 100;
 /// Whose everything is where nobody says whose.
 const TENANT: &str = "anonymous";
 
-fn ours(raw: &[u8]) -> BTreeMap<String, Told> {
-    let about = About { sample_rate: RATE, ..About::default() };
-    let recording = read(raw, &about, &Snapshot::default(), &Limits::default()).expect("it is sound");
+fn ours(raw: &[u8]) -> BTreeMap<String, JfrEventTotals> {
+    let about = RecordingInfo { sample_rate: RATE, ..RecordingInfo::default() };
+    let recording =
+        read(raw, &about, &LabelsSnapshot::default(), &JfrLimits::default()).expect("it is sound");
     let mut told = BTreeMap::new();
     for made in recording.profiles {
         let raw = made.pprof.expect("it is within limits");
         if raw.is_empty() {
             continue;
         }
-        let (profile, _) = pprof::decode(&raw, &pprof::Limits::default()).expect("it is sound");
+        let (profile, _) = pprof::decode(&raw, &pprof::DecodeLimits::default()).expect("it is sound");
         let width = profile.header.types.len();
         let is_time = profile.header.types[0].unit == "nanoseconds";
         let unit = if is_time { 1_000_000_000 / i64::from(RATE) } else { 1 };
         let amount = if width == 1 { 0 } else { profile.total(1) };
-        let mut of_kind = Told { events: profile.total(0) / unit, amount, ..Told::default() };
+        let mut of_kind =
+            JfrEventTotals { events: profile.total(0) / unit, amount, ..JfrEventTotals::default() };
         for (stack, _, values) in profile.samples.rows(width) {
-            let top = profile.dictionary.frames(stack).pop().expect("no stack is empty");
-            if is_lasting(&top) && top.contains('.') {
+            let top = profile.dictionary.frame_names(stack).pop().expect("no stack is empty");
+            if is_stable_name(&top) && top.contains('.') {
                 *of_kind.tops.entry(top).or_default() += values[0] / unit;
             }
         }
@@ -47,17 +49,17 @@ fn ours(raw: &[u8]) -> BTreeMap<String, Told> {
 
 /// Whether the JDK's reader is here.
 fn has_jdk() -> bool {
-    let has = jdk::is_here();
+    let has = jdk::is_available();
     if !has {
-        leave_out("no JDK to compare flight recordings with", "");
+        report_skipped("no JDK to compare flight recordings with", "");
     }
     has
 }
 
-fn compare(file: &Path) -> BTreeMap<String, Told> {
+fn compare(file: &Path) -> BTreeMap<String, JfrEventTotals> {
     let bytes = std::fs::read(file).expect("readable");
     let told = ours(&bytes);
-    let mut expected = jdk::told(file);
+    let mut expected = jdk::read_totals(file);
     for (kind, expected) in &mut expected {
         let Some(told) = told.get(kind) else { continue };
         // Ticks of a processor are no nanoseconds, and the JDK rounds those of each event in its own way.
@@ -68,10 +70,10 @@ fn compare(file: &Path) -> BTreeMap<String, Told> {
     }
     assert_eq!(told, expected, "{}", file.display());
     // What a server stores of it is that, too.
-    let server = Server::start(|config| config.limits.reject_older_than = Duration::ZERO);
+    let server = TestServer::start(|config| config.limits.reject_older_than = Duration::ZERO);
     let answer = server.post("/ingest?name=app&format=jfr", &[], &bytes);
     assert_eq!(answer.status, 200, "{}", answer.text());
-    assert_eq!(server.totals(TENANT), jdk::totals(&expected), "{}", file.display());
+    assert_eq!(server.query_totals(TENANT), jdk::totals_by_type(&expected), "{}", file.display());
     told
 }
 
@@ -101,7 +103,7 @@ fn a_recording_says_what_the_jdk_says_of_it() {
 fn recordings_of_others_say_what_the_jdk_says_of_them() {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/jfr");
     let Ok(entries) = std::fs::read_dir(data) else {
-        leave_out("no flight recordings at ../shared/data/jfr", "");
+        report_skipped("no flight recordings at ../shared/data/jfr", "");
         return;
     };
     if !has_jdk() {
@@ -128,14 +130,14 @@ fn a_recording_of_the_agents_profiler_says_what_the_jdk_says_of_it() {
     let environment = tempfile::tempdir().expect("a folder");
     let folder = environment.path();
     let prepared = || {
-        copy("java-agent", &["pom.xml", "Record.java"], folder)?;
-        run("mvn", &["--quiet", "--batch-mode", "dependency:copy-dependencies"], folder)?;
-        run("javac", &["-cp", "lib/agent.jar", "Record.java"], folder)
+        copy_files("java-agent", &["pom.xml", "Record.java"], folder)?;
+        run_program("mvn", &["--quiet", "--batch-mode", "dependency:copy-dependencies"], folder)?;
+        run_program("javac", &["-cp", "lib/agent.jar", "Record.java"], folder)
     };
     if let Err(why) = prepared() {
-        return leave_out("no client of java-agent", &why);
+        return report_skipped("no client of java-agent", &why);
     }
-    run("java", &["-cp", "lib/agent.jar:.", "Record", "all.jfr"], folder).expect("it runs");
+    run_program("java", &["-cp", "lib/agent.jar:.", "Record", "all.jfr"], folder).expect("it runs");
     let told = compare(&folder.join("all.jfr"));
     let wanted = [
         ("cpu", "Record.knownBusyFunction"),
@@ -171,7 +173,7 @@ struct Context {
 fn labels_beside_a_recording_are_those_of_its_events() {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/jfr");
     let Ok(sent) = std::fs::read(data.join("dump1.labels.pb.gz")) else {
-        return leave_out("no flight recordings at ../shared/data/jfr", "");
+        return report_skipped("no flight recordings at ../shared/data/jfr", "");
     };
     if !has_jdk() {
         return;
@@ -195,12 +197,12 @@ fn labels_beside_a_recording_are_those_of_its_events() {
     }
     assert!(expected.len() > 3, "{expected:?}");
 
-    let about = About { sample_rate: RATE, ..About::default() };
-    let snapshot = Snapshot::parse(&sent).expect("it is sound");
-    let recording = read(&raw, &about, &snapshot, &Limits::default()).expect("it is sound");
+    let about = RecordingInfo { sample_rate: RATE, ..RecordingInfo::default() };
+    let snapshot = LabelsSnapshot::parse(&sent).expect("it is sound");
+    let recording = read(&raw, &about, &snapshot, &JfrLimits::default()).expect("it is sound");
     let [made] = &recording.profiles[..] else { panic!("one profile") };
     let (profile, _) =
-        pprof::decode(made.pprof.as_ref().expect("it is within limits"), &pprof::Limits::default())
+        pprof::decode(made.pprof.as_ref().expect("it is within limits"), &pprof::DecodeLimits::default())
             .expect("it is sound");
     let mut found = BTreeMap::new();
     for (_, set, values) in profile.samples.rows(1) {

@@ -21,7 +21,7 @@ use std::thread;
 use std::time::Duration;
 
 use athanor_chassis::{Clock, Random};
-use athanor_integration::process::{NO_VARIABLES, Process};
+use athanor_integration::process::{NO_VARIABLES, ServerProcess};
 use serde_json::{Value, json};
 
 const KILLS: usize = 60;
@@ -36,7 +36,7 @@ const SAMPLE: i64 = 10_000_000;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A server of one life.
-fn start(folder: &Path, life: usize) -> Process {
+fn start(folder: &Path, life: usize) -> ServerProcess {
     let settings = [
         "ingester.cut.max_age=100ms",
         "ingester.shards=2",
@@ -48,7 +48,7 @@ fn start(folder: &Path, life: usize) -> Process {
         "shutdown_delay=0s",
     ];
     let said = folder.join(format!("life-{life}.log"));
-    Process::start(&folder.join("data"), said, &settings.map(str::to_owned), NO_VARIABLES)
+    ServerProcess::start(&folder.join("data"), said, &settings.map(str::to_owned), NO_VARIABLES)
 }
 
 /// Sends one request on a connection of its own; gives status and body.
@@ -110,11 +110,11 @@ impl Ledger {
         let chosen = if let Some(unknown) = self.unknown.pop() {
             self.repeats += 1;
             unknown
-        } else if !self.uploads.is_empty() && random.below(8) == 0 {
+        } else if !self.uploads.is_empty() && random.next_below(8) == 0 {
             self.repeats += 1;
-            let recent = random.below(2) == 0;
+            let recent = random.next_below(2) == 0;
             let among = if recent { self.uploads.len().min(8) } else { self.uploads.len() };
-            self.uploads.len() - 1 - random.below(among as u64) as usize
+            self.uploads.len() - 1 - random.next_below(among as u64) as usize
         } else {
             let upload = new(random, now, self.uploads.len());
             *self.sent.entry(upload.place).or_default() += upload.total();
@@ -146,9 +146,10 @@ impl Ledger {
 }
 
 fn new(random: &Random, now: u64, number: usize) -> Upload {
-    let place = (random.below(TENANTS.len() as u64) as usize, random.below(SERVICES.len() as u64) as usize);
-    let from = now - random.below(1800);
-    let leaves: BTreeSet<u64> = (0..=random.below(4)).map(|_| random.below(LEAVES)).collect();
+    let place =
+        (random.next_below(TENANTS.len() as u64) as usize, random.next_below(SERVICES.len() as u64) as usize);
+    let from = now - random.next_below(1800);
+    let leaves: BTreeSet<u64> = (0..=random.next_below(4)).map(|_| random.next_below(LEAVES)).collect();
     let leaves: Vec<(u64, i64)> = leaves
         .into_iter()
         .enumerate()
@@ -252,8 +253,10 @@ impl Trial {
     /// Asks all the time: never less than was acknowledged before, never more than was sent.
     fn watcher(&self, address: &str, random: &Random, stop: &AtomicBool) {
         while !stop.load(Ordering::Relaxed) {
-            let place =
-                (random.below(TENANTS.len() as u64) as usize, random.below(SERVICES.len() as u64) as usize);
+            let place = (
+                random.next_below(TENANTS.len() as u64) as usize,
+                random.next_below(SERVICES.len() as u64) as usize,
+            );
             let of = |totals: &BTreeMap<Place, i64>| totals.get(&place).copied().unwrap_or_default();
             let least = of(&self.ledger.lock().unwrap().acknowledged);
             let Some(held) = asked(address, place, self.now()) else { return };
@@ -297,7 +300,7 @@ impl Trial {
 
     /// One life under load; ends by SIGKILL.
     #[expect(clippy::disallowed_methods, reason = "a test whose clients wait for a server")]
-    fn live(&self, mut server: Process, random: &Random, span: Duration) {
+    fn live(&self, mut server: ServerProcess, random: &Random, span: Duration) {
         let address = server.address().to_string();
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -330,7 +333,7 @@ fn what_is_acknowledged_is_counted_once_however_often_the_server_is_killed() {
     let seed = std::env::var("ATHANOR_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed = seed.unwrap_or_else(|| Random::system().next_u64());
     println!("ATHANOR_SEED={seed}");
-    let random = Random::seeded(seed);
+    let random = Random::from_seed(seed);
     let folder = tempfile::tempdir().unwrap();
     let trial = Trial {
         clock: Clock::system(),
@@ -341,17 +344,17 @@ fn what_is_acknowledged_is_counted_once_however_often_the_server_is_killed() {
     let mut early = 0;
     for life in 1..=KILLS {
         let mut server = start(folder.path(), life);
-        if random.below(6) == 0 {
+        if random.next_below(6) == 0 {
             // Killed while it starts.
             early += 1;
-            thread::sleep(Duration::from_millis(random.below(120)));
+            thread::sleep(Duration::from_millis(random.next_below(120)));
             server.kill();
             continue;
         }
         if life % COMPARE_EVERY == 0 {
             trial.compare(&server.address().to_string());
         }
-        trial.live(server, &random, Duration::from_millis(100 + random.below(300)));
+        trial.live(server, &random, Duration::from_millis(100 + random.next_below(300)));
     }
     let mut server = start(folder.path(), KILLS + 1);
     trial.compare(&server.address().to_string());

@@ -12,16 +12,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use athanor_chassis::{ByteSize, Clock, Code, TenantId};
-use athanor_distributor::{SentProfile, SentSeries};
-use athanor_integration::server::Server;
+use athanor_chassis::{ByteSize, Clock, ErrorCode, TenantId};
+use athanor_distributor::{PushedProfile, PushedSeries};
+use athanor_integration::server::TestServer;
 use athanor_profile::pprof::encode;
 use athanor_profile::tree::Tree;
 use athanor_profile::{Profile, ValueType};
 use athanor_proto::querier::v1::{SelectMergeStacktracesRequest, SelectSeriesRequest, SeriesRequest};
 use athanor_proto::types::v1::LabelValuesRequest;
-use athanor_querier::Reader;
-use athanor_server::Config;
+use athanor_querier::QueryContext;
+use athanor_server::ServerConfig;
 use bytes::Bytes;
 
 /// Without the variable.
@@ -48,7 +48,7 @@ const WAITING: u64 = 64 << 20;
 const REST: u64 = 64 << 20;
 
 /// Settings so small that whatever grows with the number of processes grows out of them.
-fn small(config: &mut Config) {
+fn small(config: &mut ServerConfig) {
     config.ingester.cut.max_bytes = HEAD;
     config.ingester.cut.kept = ByteSize::mib(8);
     config.ingester.unregistered = HEADS;
@@ -62,8 +62,8 @@ fn small(config: &mut Config) {
 }
 
 /// What those settings allow a query to leave in memory, or to take there.
-fn allowed(config: &Config) -> u64 {
-    let Config { querier, store_gateway, .. } = config;
+fn allowed(config: &ServerConfig) -> u64 {
+    let ServerConfig { querier, store_gateway, .. } = config;
     let rooms = [
         // An answer, and as much again to be shown.
         querier.answers,
@@ -94,7 +94,7 @@ fn profile() -> Bytes {
     profile.header.period_type = Some(ValueType::new("cpu", "nanoseconds"));
     profile.header.period = 10_000_000;
     for leaf in 0..LEAVES {
-        let stack = profile.dictionary.named_stack(path(leaf).iter().map(String::as_str));
+        let stack = profile.dictionary.intern_named_stack(path(leaf).iter().map(String::as_str));
         profile.samples.push(stack, 0, &[VALUE as i64]);
     }
     encode(&profile).into()
@@ -108,7 +108,7 @@ fn pod(process: u64) -> String {
     format!("job-{process:08x}-{:05x}", process.wrapping_mul(0x9e37_79b9) & 0xf_ffff)
 }
 
-fn sent(process: u64, pprof: &Bytes) -> SentSeries {
+fn sent(process: u64, pprof: &Bytes) -> PushedSeries {
     let pairs = [
         ("__name__", "process_cpu".to_owned()),
         ("service_name", service(process)),
@@ -116,9 +116,9 @@ fn sent(process: u64, pprof: &Bytes) -> SentSeries {
         ("pod", pod(process)),
         ("pid", (process % 32_768).to_string()),
     ];
-    SentSeries {
+    PushedSeries {
         labels: pairs.map(|(name, value)| (name.to_owned(), value)).into(),
-        profiles: vec![SentProfile { pprof: pprof.clone(), id: None }],
+        profiles: vec![PushedProfile { pprof: pprof.clone(), id: None }],
     }
 }
 
@@ -144,7 +144,7 @@ fn peak() -> u64 {
 }
 
 /// Sends some of them, and gives the most bytes that were in heads.
-async fn send(server: &Server, processes: std::ops::Range<u64>) -> u64 {
+async fn send(server: &TestServer, processes: std::ops::Range<u64>) -> u64 {
     let distributor = server.node.roles().distributor.clone().expect("it has all roles");
     let ingester = Arc::clone(server.node.roles().ingester.as_ref().expect("it has all roles"));
     let (pprof, next, end) = (profile(), Arc::new(AtomicU64::new(processes.start)), processes.end);
@@ -158,14 +158,14 @@ async fn send(server: &Server, processes: std::ops::Range<u64>) -> u64 {
                 if first >= end {
                     return most;
                 }
-                let request: Vec<SentSeries> =
+                let request: Vec<PushedSeries> =
                     (first..end.min(first + TOGETHER)).map(|process| sent(process, &pprof)).collect();
                 let expected = request.len();
                 let receipt = loop {
                     match distributor.push_series(&tenant, request.clone()).await {
                         Ok(receipt) => break receipt,
                         // Blocks are not written as fast: as it says, later.
-                        Err(full) if full.code == Code::Exhausted => {
+                        Err(full) if full.code == ErrorCode::Exhausted => {
                             clock.sleep(full.retry_after.expect("it says when")).await;
                         }
                         Err(status) => panic!("{status:?}"),
@@ -198,9 +198,9 @@ struct Took {
 }
 
 /// Asks every kind of question, and checks what is said.
-async fn ask(server: &Server, count: u64) -> Vec<Took> {
+async fn ask(server: &TestServer, count: u64) -> Vec<Took> {
     let querier = server.node.roles().querier.as_ref().expect("it has all roles");
-    let reader = Reader::of(TenantId::anonymous());
+    let reader = QueryContext::for_tenant(TenantId::anonymous());
     let (start, end) = ALL;
     let mut took = Vec::new();
     let clock = Clock::system();
@@ -279,7 +279,7 @@ fn as_many_series_as_profiles_take_bounded_memory_and_are_found() {
     let asked = processes();
     let count = asked.unwrap_or(PROCESSES);
     let mut allowed_to_queries = 0;
-    let server = Server::start(|config| {
+    let server = TestServer::start(|config| {
         small(config);
         allowed_to_queries = allowed(config);
     });

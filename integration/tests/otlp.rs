@@ -4,10 +4,10 @@
 
 use std::net::SocketAddr;
 
-use athanor_integration::bodies::framed;
+use athanor_integration::bodies::grpc_frame;
 use athanor_integration::grpc;
-use athanor_integration::server::{Server, send};
-use athanor_profile::generate::arbitrary;
+use athanor_integration::server::{TestServer, send_request};
+use athanor_profile::generate::arbitrary_profile;
 use athanor_profile::{ValueType, otlp};
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -16,8 +16,8 @@ const EXPORT: &str = "/opentelemetry.proto.collector.profiles.v1development.Prof
 const PROFILES: &str = "/v1development/profiles";
 const PROTOBUF: (&str, &str) = ("content-type", "application/x-protobuf");
 
-fn server() -> Server {
-    Server::start(|config| {
+fn server() -> TestServer {
+    TestServer::start(|config| {
         config.multitenancy_enabled = true;
         config.limits.reject_older_than = std::time::Duration::ZERO;
         config.limits.reject_newer_than = std::time::Duration::ZERO;
@@ -27,18 +27,18 @@ fn server() -> Server {
 }
 
 /// One call of gRPC: its status and its message.
-fn export(server: &Server, to: SocketAddr, headers: &[(&str, &str)], message: &[u8]) -> (String, Bytes) {
-    let answer = server.runtime.block_on(grpc::call(to, EXPORT, headers, framed(message, false)));
+fn export(server: &TestServer, to: SocketAddr, headers: &[(&str, &str)], message: &[u8]) -> (String, Bytes) {
+    let answer = server.runtime.block_on(grpc::call(to, EXPORT, headers, grpc_frame(message, false)));
     (answer.status, answer.body)
 }
 
 /// An export of one profile of two types, the second of which has no name if `is_bad`.
 fn request(is_bad: bool) -> Vec<u8> {
-    let mut profile = arbitrary(1);
+    let mut profile = arbitrary_profile(1);
     let of = |kind: &str| ValueType { kind: kind.to_owned(), unit: "nanoseconds".to_owned() };
     profile.header.period_type = (!is_bad).then(|| of("wall"));
     profile.header.types = vec![of("off_cpu"), of("other")];
-    profile.header.types.resize(arbitrary(1).header.types.len(), of("other"));
+    profile.header.types.resize(arbitrary_profile(1).header.types.len(), of("other"));
     otlp::encode(&profile, &[("service.name", "shop")])
 }
 
@@ -47,7 +47,9 @@ fn a_profile_that_is_refused_is_told_beside_those_that_are_stored() {
     let server = server();
     let [grpc, http] = *server.node.otlp_addresses() else { panic!("two ports") };
     let tenant = ("x-scope-orgid", "a");
-    let post = |headers: &[(&str, &str)], body: &[u8]| send(http, &format!("POST {PROFILES}"), headers, body);
+    let post = |headers: &[(&str, &str)], body: &[u8]| {
+        send_request(http, &format!("POST {PROFILES}"), headers, body)
+    };
     let answer = post(&[PROTOBUF, tenant], &request(true));
     assert_eq!(answer.status, 200);
     let said = String::from_utf8_lossy(&answer.body).into_owned();
@@ -81,10 +83,14 @@ fn ports_for_exports_answer_nothing_else() {
     let server = server();
     for address in server.node.otlp_addresses() {
         for request in ["GET /metrics", "GET /config", "POST /ingest?name=a.cpu"] {
-            assert_eq!(send(*address, request, &[("x-scope-orgid", "a")], b"a 1").status, 404, "{request}");
+            assert_eq!(
+                send_request(*address, request, &[("x-scope-orgid", "a")], b"a 1").status,
+                404,
+                "{request}"
+            );
         }
-        assert_eq!(send(*address, &format!("GET {PROFILES}"), &[], b"").status, 405);
+        assert_eq!(send_request(*address, &format!("GET {PROFILES}"), &[], b"").status, 405);
         let text = [("content-type", "text/plain")];
-        assert_eq!(send(*address, &format!("POST {PROFILES}"), &text, b"x").status, 415);
+        assert_eq!(send_request(*address, &format!("POST {PROFILES}"), &text, b"x").status, 415);
     }
 }

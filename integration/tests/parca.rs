@@ -7,15 +7,15 @@ use std::io;
 use std::path::Path;
 
 use athanor_chassis::{ByteSize, Clock};
-use athanor_integration::bodies::{framed, gzip};
-use athanor_integration::clients::{copy, run};
-use athanor_integration::leave_out;
-use athanor_integration::server::{PATIENCE, Server};
+use athanor_integration::bodies::{grpc_frame, gzip};
+use athanor_integration::clients::{copy_files, run_program};
+use athanor_integration::report_skipped;
+use athanor_integration::server::{RESPONSE_DEADLINE, TestServer};
 use athanor_proto::google::v1::{Function, Line, Location, Mapping, Profile, Sample, ValueType};
 use athanor_proto::parca::debuginfo::v1alpha1 as debuginfo;
 use athanor_proto::parca::debuginfo::v1alpha1::upload_request::Data;
 use athanor_proto::parca::profilestore::v1alpha1 as profilestore;
-use athanor_server::request;
+use athanor_server::send_admin_request;
 use bytes::Bytes;
 use futures::stream::{self, Stream, StreamExt};
 use http_body_util::{BodyExt, StreamBody};
@@ -37,7 +37,7 @@ type Answered<M> = Result<M, (u16, String)>;
 /// One call on a connection of its own.
 #[expect(clippy::disallowed_methods, reason = "a client as others have it")]
 async fn sent<M: Message + Default>(
-    server: &Server,
+    server: &TestServer,
     path: String,
     tenant: &str,
     body: impl Stream<Item = Piece> + Send + 'static,
@@ -68,12 +68,12 @@ async fn sent<M: Message + Default>(
 
 /// A call with one message.
 async fn call<M: Message + Default>(
-    server: &Server,
+    server: &TestServer,
     path: &str,
     tenant: &str,
     message: impl Message,
 ) -> Answered<M> {
-    let body = stream::iter([Ok(Frame::data(framed(&message.encode_to_vec(), false)))]);
+    let body = stream::iter([Ok(Frame::data(grpc_frame(&message.encode_to_vec(), false)))]);
     sent(server, path.to_owned(), tenant, body).await.unwrap()
 }
 
@@ -119,7 +119,7 @@ fn profile_without_names(time_nanos: i64) -> Vec<u8> {
 }
 
 /// The names of a flame graph of a service, and the addresses of its merged pprof.
-fn names(server: &Server, service: &str, addresses: bool) -> (Vec<String>, Vec<u64>) {
+fn names(server: &TestServer, service: &str, addresses: bool) -> (Vec<String>, Vec<u64>) {
     let cpu = "parca_agent:samples:count:cpu:nanoseconds";
     let query = format!("{cpu}%7Bservice_name%3D%22{service}%22%7D");
     let path = format!("/pyroscope/render?query={query}&from=now-1h&until=now%2B1m&addresses={addresses}");
@@ -160,7 +160,7 @@ fn series(labels: &[(&str, &str)], profiles: &[Vec<u8>]) -> profilestore::RawPro
 }
 
 /// The total of a type, of what a selector selects.
-fn total(server: &Server, profile_type: &str, selector: &str) -> u64 {
+fn total(server: &TestServer, profile_type: &str, selector: &str) -> u64 {
     let now = Clock::system().wall().millis();
     let asked = json!({
         "profileTypeID": profile_type, "labelSelector": selector, "start": now - 3_600_000, "end": now + 60_000,
@@ -174,7 +174,7 @@ fn total(server: &Server, profile_type: &str, selector: &str) -> u64 {
 
 #[test]
 fn profiles_of_an_agent_are_found_with_their_totals() {
-    let server = Server::start(|_| {});
+    let server = TestServer::start(|_| {});
     let now = Clock::system().wall().nanos();
     let agent = [("__name__", "parca_agent"), ("node", "n1"), ("comm", "app"), ("container", "shop")];
     let write = |series| {
@@ -194,7 +194,7 @@ fn profiles_of_an_agent_are_found_with_their_totals() {
     let binary = format!("app@{}", &BUILD[..8]);
     for is_flushed in [false, true] {
         if is_flushed {
-            server.runtime.block_on(request(server.folder.path(), "/cut")).unwrap();
+            server.runtime.block_on(send_admin_request(server.folder.path(), "/cut")).unwrap();
         }
         let (by_binary, sent) = names(&server, "bare", false);
         assert_eq!((by_binary, sent), (vec!["total".to_owned(), binary.clone()], vec![0x1000, 0x2000]));
@@ -231,9 +231,9 @@ fn profiles_of_an_agent_are_found_with_their_totals() {
 
 #[test]
 fn columns_are_refused_before_they_have_come() {
-    let server = Server::start(|_| {});
+    let server = TestServer::start(|_| {});
     for method in ["Write", "WriteArrow"] {
-        let begun = stream::iter([Ok(Frame::data(framed(b"\x0a\x01x", false)))]).chain(stream::pending());
+        let begun = stream::iter([Ok(Frame::data(grpc_frame(b"\x0a\x01x", false)))]).chain(stream::pending());
         let answer = sent::<profilestore::WriteRawResponse>(&server, format!("{STORE}/{method}"), "t", begun);
         let answer = server.runtime.block_on(answer).unwrap().unwrap_err();
         assert!(answer.0 == 12 && answer.1.contains("WriteRaw"), "{answer:?}");
@@ -242,7 +242,7 @@ fn columns_are_refused_before_they_have_come() {
 
 /// A client of debug information.
 struct Uploader<'a> {
-    server: &'a Server,
+    server: &'a TestServer,
     tenant: &'a str,
 }
 
@@ -282,7 +282,7 @@ impl Uploader<'_> {
         let messages = std::iter::once(Data::Info(info)).chain(chunks);
         let frame = |data| {
             let message = debuginfo::UploadRequest { data: Some(data) };
-            Ok(Frame::data(framed(&message.encode_to_vec(), false)))
+            Ok(Frame::data(grpc_frame(&message.encode_to_vec(), false)))
         };
         let pieces: Vec<Piece> = messages.map(frame).collect();
         let body = stream::iter(pieces).chain(end);
@@ -309,7 +309,7 @@ fn elf(size: usize, fill: u8) -> Vec<u8> {
 }
 
 /// The names below a folder of the bucket, and the bytes of parts, in their order.
-fn kept(server: &Server, tenant: &str, kind: &str) -> (Vec<String>, Vec<u8>) {
+fn kept(server: &TestServer, tenant: &str, kind: &str) -> (Vec<String>, Vec<u8>) {
     let folder = server.folder.path().join("bucket/debuginfo").join(tenant).join(BUILD).join(kind);
     let mut names: Vec<String> = entries(&folder);
     names.sort();
@@ -331,7 +331,7 @@ fn entries(folder: &Path) -> Vec<String> {
 #[test]
 fn debug_information_is_offered_sent_and_kept() {
     let mut machine = None;
-    let server = Server::start_on(|_| {}, |system| machine = Some(system.clock.clone()));
+    let server = TestServer::start_on(|_| {}, |system| machine = Some(system.clock.clone()));
     let machine = machine.unwrap();
     let agent = Uploader { server: &server, tenant: "anonymous" };
     assert!(agent.wanted("", false).0);
@@ -341,7 +341,7 @@ fn debug_information_is_offered_sent_and_kept() {
     assert_eq!(agent.initiate("hash", 5, false).unwrap_err().0, 9);
     assert_eq!(agent.finish(&first).unwrap_err().0, 9, "nothing was sent");
     // It took too long.
-    machine.jump(18 * 60 * 1_000_000_000);
+    machine.jump_wall_time(18 * 60 * 1_000_000_000);
     let (wanted, reason) = agent.wanted("", false);
     assert!(wanted && reason.contains("stale"), "{reason}");
     assert_eq!(agent.upload(&first, &elf(9, 0)).unwrap_err().0, 9);
@@ -378,15 +378,18 @@ fn debug_information_is_offered_sent_and_kept() {
 
 #[test]
 fn an_upload_that_is_cut_off_leaves_nothing_and_may_be_sent_again() {
-    let server = Server::start(|config| config.limits.debuginfo_upload_max_size = ByteSize::mib(12));
+    let server = TestServer::start(|config| config.limits.debuginfo_upload_max_size = ByteSize::mib(12));
     let agent = Uploader { server: &server, tenant: "anonymous" };
     let bytes = elf(9 << 20, 1);
     let id = agent.initiate("hash", bytes.len() as i64, false).unwrap();
     let gone = || io::Error::from(io::ErrorKind::ConnectionReset);
     let cut = agent.send(&id, &bytes, stream::iter([Err(gone())]));
     assert!(cut.is_err(), "{cut:?}");
-    let within =
-        agent.send(&id, &elf(5 << 20, 1), stream::iter([Ok(Frame::data(framed(b"x", false).slice(..3)))]));
+    let within = agent.send(
+        &id,
+        &elf(5 << 20, 1),
+        stream::iter([Ok(Frame::data(grpc_frame(b"x", false).slice(..3)))]),
+    );
     assert_eq!(within.unwrap().unwrap_err().0, 3, "the call ends within a message");
     let (status, said) = agent.upload(&id, &elf((12 << 20) + 1, 1)).unwrap_err();
     assert!(status == 8 && said.contains("limits.debuginfo_upload_max_size"), "{status} {said}");
@@ -394,7 +397,7 @@ fn an_upload_that_is_cut_off_leaves_nothing_and_may_be_sent_again() {
     // Nobody waits for the parts to go.
     let clock = Clock::system();
     server.runtime.block_on(async {
-        let until = clock.monotonic() + PATIENCE;
+        let until = clock.monotonic() + RESPONSE_DEADLINE;
         while kept(&server, "anonymous", "debuginfo").0 != ["begun"] {
             assert!(clock.monotonic() < until, "{:?}", kept(&server, "anonymous", "debuginfo").0);
             tokio::task::yield_now().await;
@@ -407,7 +410,7 @@ fn an_upload_that_is_cut_off_leaves_nothing_and_may_be_sent_again() {
 
 #[test]
 fn tenants_have_debug_information_of_their_own() {
-    let server = Server::start(|config| config.multitenancy_enabled = true);
+    let server = TestServer::start(|config| config.multitenancy_enabled = true);
     let [first, second] = ["a", "b"].map(|tenant| Uploader { server: &server, tenant });
     let id = first.initiate("hash", 20, false).unwrap();
     assert!(second.wanted("", false).0);
@@ -429,7 +432,7 @@ fn tenants_have_debug_information_of_their_own() {
 
 #[test]
 fn binaries_in_the_words_of_pyroscope_are_kept_beside() {
-    let server = Server::start(|_| {});
+    let server = TestServer::start(|_| {});
     let ask = |method: &str, question: Value| {
         let headers = [("content-type", "application/json")];
         let path = format!("/debuginfo.v1alpha1.DebuginfoService/{method}");
@@ -477,23 +480,23 @@ fn the_client_of_parca_is_understood() {
     let environment = tempfile::tempdir().unwrap();
     let folder = environment.path();
     let prepared = || {
-        run("node", &["--version"], folder)?;
-        copy("parca", &["package.json", "upload.mjs"], folder)?;
-        run("npm", &["install", "--silent", "--no-audit", "--no-fund"], folder)?;
+        run_program("node", &["--version"], folder)?;
+        copy_files("parca", &["package.json", "upload.mjs"], folder)?;
+        run_program("npm", &["install", "--silent", "--no-audit", "--no-fund"], folder)?;
         // As it is published it can be read by bundlers only.
         let bundled = ["--bundle", "--platform=node", "--format=cjs"];
         let bundle = [&["upload.mjs", "--outfile=bundle.cjs"][..], &bundled].concat();
-        run("node_modules/.bin/esbuild", &bundle, folder)
+        run_program("node_modules/.bin/esbuild", &bundle, folder)
     };
     if let Err(why) = prepared() {
-        return leave_out("no client of Parca", &why);
+        return report_skipped("no client of Parca", &why);
     }
-    let server = Server::start(|_| {});
+    let server = TestServer::start(|_| {});
     let binary = elf((6 << 20) + 5, 11);
     std::fs::write(folder.join("profile"), gzip(&profile(Clock::system().wall().nanos()))).unwrap();
     std::fs::write(folder.join("binary"), &binary).unwrap();
     let host = server.address.to_string();
-    run("node", &["bundle.cjs", &host, "profile", "binary"], folder).unwrap();
+    run_program("node", &["bundle.cjs", &host, "profile", "binary"], folder).unwrap();
     let cpu = "parca_agent:samples:count:cpu:nanoseconds:delta";
     assert_eq!(total(&server, cpu, "{service_name=\"parca-busy\"}"), 42);
     assert!(kept(&server, "anonymous", "debuginfo").1 == binary);

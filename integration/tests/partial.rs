@@ -6,8 +6,8 @@
 use std::path::PathBuf;
 
 use athanor_chassis::Clock;
-use athanor_integration::server::{Answer, Server};
-use athanor_server::request;
+use athanor_integration::server::{HttpResponse, TestServer};
+use athanor_server::send_admin_request;
 use serde_json::{Value, json};
 
 const TYPE: &str = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";
@@ -36,14 +36,14 @@ impl Harm {
 }
 
 /// The files of all blocks, without what each says of itself.
-fn files(server: &Server) -> Vec<PathBuf> {
+fn files(server: &TestServer) -> Vec<PathBuf> {
     let of = |folder: PathBuf| std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let blocks = of(server.folder.path().join("bucket/blocks/_shared"));
     let files = blocks.flat_map(of).filter(|file| file.extension().is_some_and(|kind| kind == "parquet"));
     files.collect()
 }
 
-fn flip(server: &Server) {
+fn flip(server: &TestServer) {
     for file in files(server) {
         let mut bytes = std::fs::read(&file).unwrap();
         let middle = bytes.len() / 2;
@@ -53,14 +53,14 @@ fn flip(server: &Server) {
 }
 
 /// A server that has two profiles: one in a block that comes to harm, one in its head.
-fn with(harm: Harm) -> Server {
-    let server = Server::start(|_| ());
+fn with(harm: Harm) -> TestServer {
+    let server = TestServer::start(|_| ());
     let push = |stack: &str| {
         let pushed = server.post("/ingest?name=shop&format=folded", &[], stack.as_bytes());
         assert_eq!(pushed.status, 200, "{}", pushed.text());
     };
     push("main;lost 1\n");
-    server.runtime.block_on(request(server.folder.path(), "/cut")).unwrap();
+    server.runtime.block_on(send_admin_request(server.folder.path(), "/cut")).unwrap();
     push("main;found 1\n");
     let blocks = server.folder.path().join("bucket/blocks/_shared");
     match harm {
@@ -128,14 +128,14 @@ fn questions() -> Vec<(String, Value)> {
         .collect()
 }
 
-fn told(answer: &Answer, harm: Harm, what: &str) {
+fn told(answer: &HttpResponse, harm: Harm, what: &str) {
     assert_eq!(answer.status, 200, "{what}: {}", answer.text());
     let said = answer.header("athanor-partial");
     assert!(said.contains(harm.said()), "{what}: {:?}", answer.headers);
     assert!(harm == Harm::Lost || said.contains(".parquet"), "{what}: {said}");
 }
 
-fn every_call_says(harm: Harm) -> Server {
+fn every_call_says(harm: Harm) -> TestServer {
     let server = with(harm);
     for (path, question) in questions() {
         let body = serde_json::to_vec(&question).unwrap();
@@ -242,12 +242,12 @@ fn inflated(body: &[u8]) -> Vec<u8> {
 /// Blocks alone have part in the answer, so that it could be told again without reading.
 #[test]
 fn what_is_not_whole_is_not_told_again_as_if_it_were() {
-    let server = Server::start(|_| ());
+    let server = TestServer::start(|_| ());
     let from = Clock::system().wall().millis() / 1000 - 1_800;
     for (name, at) in [("lost", from), ("found", from + 20)] {
         let path = format!("/ingest?name=shop&format=folded&from={at}&until={}", at + 10);
         assert_eq!(server.post(&path, &[], format!("main;{name} 1\n").as_bytes()).status, 200);
-        server.runtime.block_on(request(server.folder.path(), "/cut")).unwrap();
+        server.runtime.block_on(send_admin_request(server.folder.path(), "/cut")).unwrap();
         if name == "lost" {
             flip(&server);
         }

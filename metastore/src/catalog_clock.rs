@@ -6,7 +6,7 @@
 //! - While less than a majority is known, it goes on from the newest command with the monotonic clock.
 //! - A sole voter's clock is checked against the newest command's time plus uptime. Where the clock is ahead of that,
 //!   the server was off or its clock is wrong, and nothing tells which. Then the catalog's time runs at
-//!   [`CATCH_UP`] times the normal speed until it has caught up, or an operator confirms the clock.
+//!   [`CATCH_UP_SPEED`] times the normal speed until it has caught up, or an operator confirms the clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,16 +16,16 @@ use athanor_chassis::{Clock, Timestamp};
 use athanor_cluster::NodeId;
 
 /// How fast the catalog's time follows a sole voter's clock that is ahead of it.
-const CATCH_UP: u32 = 2;
+const CATCH_UP_SPEED: u32 = 2;
 
 /// Clock of the catalog as one voter computes it.
 pub(crate) struct CatalogClock {
     clock: Clock,
-    reckoning: Mutex<Reckoning>,
+    reckoning: Mutex<CatalogTimeState>,
 }
 
 #[derive(Default)]
-struct Reckoning {
+struct CatalogTimeState {
     /// The time returned last.
     time: Timestamp,
     /// When, by the monotonic clock.
@@ -35,7 +35,7 @@ struct Reckoning {
 }
 
 /// What the catalog's time is computed from.
-struct Evidence {
+struct ClockEvidence {
     /// The time of the newest command, or a later time that was returned before; the epoch if there is neither.
     base: Timestamp,
     /// Time that has passed since `base` by the monotonic clock.
@@ -50,11 +50,11 @@ struct Evidence {
 
 impl CatalogClock {
     pub(crate) fn new(clock: Clock) -> Self {
-        let reckoning = Reckoning { returned_at: clock.monotonic(), ..Reckoning::default() };
+        let reckoning = CatalogTimeState { returned_at: clock.monotonic(), ..CatalogTimeState::default() };
         Self { clock, reckoning: Mutex::new(reckoning) }
     }
 
-    fn reckoning(&self) -> MutexGuard<'_, Reckoning> {
+    fn lock_state(&self) -> MutexGuard<'_, CatalogTimeState> {
         self.reckoning.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -62,10 +62,10 @@ impl CatalogClock {
     pub(crate) fn now(&self, newest_command: Timestamp, me: NodeId, voters: &BTreeSet<NodeId>) -> Timestamp {
         let monotonic = self.clock.monotonic();
         let wall = self.clock.wall();
-        let mut reckoning = self.reckoning();
+        let mut reckoning = self.lock_state();
         reckoning.others.retain(|node, _| voters.contains(node) && *node != me);
         let is_newer = newest_command > reckoning.time;
-        let evidence = Evidence {
+        let evidence = ClockEvidence {
             base: newest_command.max(reckoning.time),
             elapsed: match is_newer {
                 true => Duration::ZERO,
@@ -86,26 +86,26 @@ impl CatalogClock {
 
     /// Records the clock of another voter, which was read at a moment of the monotonic clock.
     pub(crate) fn record(&self, voter: NodeId, wall: Timestamp, read_at: Duration) {
-        self.reckoning().others.insert(voter, wall.minus(read_at));
+        self.lock_state().others.insert(voter, wall.minus(read_at));
     }
 
     /// Adopts this machine's wall time, on an operator's word.
     pub(crate) fn confirm(&self) -> Timestamp {
-        let mut reckoning = self.reckoning();
+        let mut reckoning = self.lock_state();
         reckoning.time = reckoning.time.max(self.clock.wall());
         reckoning.returned_at = self.clock.monotonic();
         reckoning.time
     }
 }
 
-impl Evidence {
+impl ClockEvidence {
     fn has_history(&self) -> bool {
-        self.base > Timestamp::EPOCH
+        self.base > Timestamp::UNIX_EPOCH
     }
 
     fn time(&self) -> Timestamp {
         if self.voters == 1 && self.has_history() {
-            return self.wall.min(self.base.plus(self.elapsed * CATCH_UP)).max(self.base);
+            return self.wall.min(self.base.plus(self.elapsed * CATCH_UP_SPEED)).max(self.base);
         }
         match self.majority_time() {
             Some(time) if self.voters > 1 => time.max(self.base),
@@ -153,7 +153,7 @@ mod tests {
     fn sole_voter_in_step_follows_its_clock() {
         let (clock, hand) = Clock::manual(BEGIN);
         let catalog = CatalogClock::new(clock);
-        assert_eq!(catalog.now(Timestamp::EPOCH, 1, &voters(1)), BEGIN, "a new catalog has no history");
+        assert_eq!(catalog.now(Timestamp::UNIX_EPOCH, 1, &voters(1)), BEGIN, "a new catalog has no history");
         assert_eq!(catalog.now(BEGIN, 1, &voters(1)), BEGIN);
         hand.advance(DAY);
         assert_eq!(catalog.now(BEGIN, 1, &voters(1)), BEGIN.plus(DAY));
@@ -195,7 +195,7 @@ mod tests {
         let (clock, hand) = Clock::manual(BEGIN.plus(DAY * 40));
         let catalog = CatalogClock::new(clock);
         // A voter that has not heard of anything yet.
-        assert_eq!(catalog.now(Timestamp::EPOCH, 1, &voters(0)), BEGIN.plus(DAY * 40));
+        assert_eq!(catalog.now(Timestamp::UNIX_EPOCH, 1, &voters(0)), BEGIN.plus(DAY * 40));
         assert_eq!(catalog.now(BEGIN, 1, &voters(3)), BEGIN);
         hand.advance(MINUTE);
         assert_eq!(catalog.now(BEGIN, 1, &voters(3)), BEGIN.plus(MINUTE));

@@ -11,65 +11,66 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use athanor_catalog::{
-    AgeReport, Answer, BlockEntry, BlockId, Catalog, CatalogError, Command, Listing, Logged, Notes, View,
+    AgeReport, BlockEntry, BlockId, BlockListing, Catalog, CatalogCommand, CatalogError, CatalogLogEntry,
+    CommandResult, RoutingView, TenantDocuments,
 };
-use athanor_chassis::{Clock, Code, Compute, Random, Status, TenantId, Timestamp};
-use athanor_cluster::greeting::Introductions;
+use athanor_chassis::{Clock, ComputePool, ErrorCode, Random, Status, TenantId, Timestamp};
+use athanor_cluster::handshake::PeerHandshake;
 use athanor_cluster::members::RoleName;
-use athanor_cluster::peers::Peers;
-use athanor_cluster::{NodeId, failure};
+use athanor_cluster::peers::PeerPool;
+use athanor_cluster::{NodeId, status_codec};
 use athanor_proto::athanor::internal::v1 as wire;
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 
-use crate::packed::unpack;
-use crate::service::answer;
-use crate::tries::{ALL, Door, Failed, Tries};
-use crate::voter::{Change, Metastore, Seat, fits, status};
+use crate::compression::decode_compressed;
+use crate::retry::{AttemptError, REQUEST_TIMEOUT, VoterAttempts, VoterEndpoint};
+use crate::service::decode_propose_response;
+use crate::voter::{MetastoreVoter, VoterChange, VoterInfo, check_command_size, to_status};
 
 /// How long a change of the voters may take.
-const CHANGE: Duration = Duration::from_secs(60);
+const VOTER_CHANGE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How a node reaches the catalogue.
 #[derive(Clone)]
-pub struct Reach {
+pub struct MetastoreClientDeps {
     /// Where this node is a voter, or is to be one.
-    pub local: Option<Metastore>,
+    pub local: Option<MetastoreVoter>,
     /// The other nodes; none of one that is alone.
-    pub others: Option<Others>,
+    pub others: Option<RemoteNodes>,
     /// Measures how long is waited.
     pub clock: Clock,
     /// For whom to ask first, and for pauses.
     pub random: Random,
     /// Reads what is large.
-    pub compute: Compute,
+    pub compute: ComputePool,
 }
 
 /// The way to other nodes.
 #[derive(Clone)]
-pub struct Others {
+pub struct RemoteNodes {
     /// Connections.
-    pub peers: Peers,
+    pub peers: PeerPool,
     /// Says who asks.
-    pub introductions: Arc<Introductions>,
+    pub introductions: Arc<PeerHandshake>,
 }
 
 /// Asks voters. Cheap to clone; clones know the same.
 #[derive(Clone)]
-pub struct Client {
-    shared: Arc<Shared>,
+pub struct MetastoreClient {
+    shared: Arc<MetastoreClientShared>,
 }
 
-pub(crate) struct Shared {
-    pub(crate) reach: Reach,
-    pub(crate) known: Known,
+pub(crate) struct MetastoreClientShared {
+    pub(crate) reach: MetastoreClientDeps,
+    pub(crate) known: CachedView,
 }
 
 /// What was heard last.
 #[derive(Default)]
-pub(crate) struct Known {
-    view: Mutex<Arc<View>>,
+pub(crate) struct CachedView {
+    view: Mutex<Arc<RoutingView>>,
     /// Who is said to lead; 0 if that is not known.
     leader: AtomicU64,
     /// Who listed last.
@@ -77,13 +78,13 @@ pub(crate) struct Known {
     pub(crate) changed: Notify,
 }
 
-impl Known {
-    pub(crate) fn view(&self) -> Arc<View> {
+impl CachedView {
+    pub(crate) fn view(&self) -> Arc<RoutingView> {
         Arc::clone(&self.view.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Takes a younger view.
-    pub(crate) fn see(&self, view: Arc<View>) {
+    pub(crate) fn update_view(&self, view: Arc<RoutingView>) {
         let mut known = self.view.lock().unwrap_or_else(PoisonError::into_inner);
         if view.revision > known.revision {
             *known = view;
@@ -92,7 +93,7 @@ impl Known {
         }
     }
 
-    pub(crate) fn leads(&self, leader: Option<NodeId>) {
+    pub(crate) fn set_leader(&self, leader: Option<NodeId>) {
         self.leader.store(leader.unwrap_or_default(), Ordering::Relaxed);
     }
 
@@ -101,91 +102,101 @@ impl Known {
     }
 }
 
-impl Reach {
+impl MetastoreClientDeps {
     fn node(&self) -> Option<NodeId> {
-        let local = self.local.as_ref().map(|local| local.leadership().node());
-        local.or_else(|| self.others.as_ref().map(|others| others.introductions.me().node))
+        let local = self.local.as_ref().map(|local| local.leader_watch().node());
+        local.or_else(|| self.others.as_ref().map(|others| others.introductions.identity().node))
     }
 
-    pub(crate) fn door(&self, node: NodeId) -> Door {
+    pub(crate) fn endpoint(&self, node: NodeId) -> VoterEndpoint {
         match self.local.is_some() && self.node() == Some(node) {
-            true => Door::Here,
-            false => Door::Node(node),
+            true => VoterEndpoint::Here,
+            false => VoterEndpoint::Node(node),
         }
     }
 }
 
-impl Client {
+impl MetastoreClient {
     /// Nothing is asked yet.
-    pub fn new(reach: Reach) -> Self {
-        Self { shared: Arc::new(Shared { reach, known: Known::default() }) }
+    pub fn new(reach: MetastoreClientDeps) -> Self {
+        Self { shared: Arc::new(MetastoreClientShared { reach, known: CachedView::default() }) }
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<MetastoreClientShared> {
         &self.shared
     }
 
     /// Who votes.
-    pub async fn voters(&self) -> Result<Vec<Seat>, CatalogError> {
-        self.vote(None, ALL).await
+    pub async fn voters(&self) -> Result<Vec<VoterInfo>, CatalogError> {
+        self.update_voters(None, REQUEST_TIMEOUT).await
     }
 
     /// Adds a voter, which was started to join; gives who votes then.
-    pub async fn add_voter(&self, seat: Seat) -> Result<Vec<Seat>, CatalogError> {
-        self.vote(Some(Change::Add(seat)), CHANGE).await
+    pub async fn add_voter(&self, seat: VoterInfo) -> Result<Vec<VoterInfo>, CatalogError> {
+        self.update_voters(Some(VoterChange::Add(seat)), VOTER_CHANGE_TIMEOUT).await
     }
 
     /// Takes a voter out; gives who votes then.
-    pub async fn remove_voter(&self, node: NodeId) -> Result<Vec<Seat>, CatalogError> {
-        self.vote(Some(Change::Remove(node)), CHANGE).await
+    pub async fn remove_voter(&self, node: NodeId) -> Result<Vec<VoterInfo>, CatalogError> {
+        self.update_voters(Some(VoterChange::Remove(node)), VOTER_CHANGE_TIMEOUT).await
     }
 
-    async fn vote(&self, change: Option<Change>, limit: Duration) -> Result<Vec<Seat>, CatalogError> {
-        let mut tries = self.tries(limit);
+    async fn update_voters(
+        &self,
+        change: Option<VoterChange>,
+        limit: Duration,
+    ) -> Result<Vec<VoterInfo>, CatalogError> {
+        let mut tries = self.voter_attempts(limit);
         loop {
-            let (door, each) = tries.next(|| self.shared.doors(self.shared.known.leader())).await?;
-            match self.shared.vote_at(door, change.clone(), each).await {
+            let (door, each) =
+                tries.next_endpoint(|| self.shared.voter_endpoints(self.shared.known.leader())).await?;
+            match self.shared.update_voters_via(door, change.clone(), each).await {
                 Ok(seats) => return Ok(seats),
-                Err(failed) => self.go_on(&mut tries, door, failed)?,
+                Err(failed) => self.retry_after(&mut tries, door, failed)?,
             }
         }
     }
 
     /// Has the catalog's time catch up with this machine's clock at once, on an operator's word.
     pub fn confirm_clock(&self) -> Result<Timestamp, Status> {
-        self.here().map_err(status)?.confirm_clock()
+        self.local_voter().map_err(to_status)?.confirm_clock()
     }
 
-    fn tries(&self, limit: Duration) -> Tries<'_> {
-        let Reach { clock, random, .. } = &self.shared.reach;
-        Tries::within(limit, clock, random)
+    fn voter_attempts(&self, limit: Duration) -> VoterAttempts<'_> {
+        let MetastoreClientDeps { clock, random, .. } = &self.shared.reach;
+        VoterAttempts::with_timeout(limit, clock, random)
     }
 
-    fn go_on(&self, tries: &mut Tries<'_>, door: Door, failed: Failed) -> Result<(), CatalogError> {
+    fn retry_after(
+        &self,
+        tries: &mut VoterAttempts<'_>,
+        door: VoterEndpoint,
+        failed: AttemptError,
+    ) -> Result<(), CatalogError> {
         let leader = match failed.leader {
-            Some(Door::Node(node)) => Some(node),
-            Some(Door::Here) => self.shared.reach.node(),
+            Some(VoterEndpoint::Node(node)) => Some(node),
+            Some(VoterEndpoint::Here) => self.shared.reach.node(),
             None => None,
         };
-        self.shared.known.leads(leader);
-        tries.failed(door, failed)
+        self.shared.known.set_leader(leader);
+        tries.record_failure(door, failed)
     }
 
-    fn here(&self) -> Result<&Metastore, CatalogError> {
+    fn local_voter(&self) -> Result<&MetastoreVoter, CatalogError> {
         self.shared.reach.local.as_ref().ok_or_else(|| {
             let message = "only a node that votes in the catalogue lists all of its blocks; do this on one with the \
                            role metastore";
-            CatalogError::Unavailable(Status::new(Code::Unimplemented, message))
+            CatalogError::Unavailable(Status::new(ErrorCode::Unimplemented, message))
         })
     }
 }
 
-impl Shared {
+impl MetastoreClientShared {
     /// Who may answer: `first`, then this node, then the others, another one first each time.
-    pub(crate) fn doors(&self, first: Option<NodeId>) -> Vec<Door> {
+    pub(crate) fn voter_endpoints(&self, first: Option<NodeId>) -> Vec<VoterEndpoint> {
         let mut nodes = BTreeSet::new();
-        if let Some(Others { peers, .. }) = &self.reach.others {
-            let members = peers.members().now();
+        if let Some(RemoteNodes { peers, .. }) = &self.reach.others {
+            let members = peers.members().current();
             let votes = |node: &NodeId| {
                 members.get(node).is_some_and(|member| member.roles.contains(&RoleName::Metastore))
             };
@@ -196,205 +207,237 @@ impl Shared {
         }
         let mut nodes: Vec<NodeId> = nodes.into_iter().collect();
         if !nodes.is_empty() {
-            let begin = self.reach.random.below(nodes.len() as u64) as usize;
+            let begin = self.reach.random.next_below(nodes.len() as u64) as usize;
             nodes.rotate_left(begin);
         }
-        let here = self.reach.local.is_some().then_some(Door::Here);
+        let here = self.reach.local.is_some().then_some(VoterEndpoint::Here);
         let me = self.reach.node();
-        let others = nodes.into_iter().filter(|node| Some(*node) != me).map(Door::Node);
-        let first = first.map(|node| self.reach.door(node));
-        let mut doors: Vec<Door> = first.into_iter().chain(here).chain(others).collect();
+        let others = nodes.into_iter().filter(|node| Some(*node) != me).map(VoterEndpoint::Node);
+        let first = first.map(|node| self.reach.endpoint(node));
+        let mut doors: Vec<VoterEndpoint> = first.into_iter().chain(here).chain(others).collect();
         let mut seen = BTreeSet::new();
         doors.retain(|door| seen.insert(*door));
         doors
     }
 
-    fn to(&self, node: NodeId) -> Result<(Peers, &Introductions), Failed> {
+    fn remote_node(&self, node: NodeId) -> Result<(PeerPool, &PeerHandshake), AttemptError> {
         match &self.reach.others {
-            Some(Others { peers, introductions }) => Ok((peers.clone(), introductions)),
-            None => {
-                Err(Status::new(Code::Unavailable, format!("this node is alone, and is not node {node}"))
-                    .into())
-            }
+            Some(RemoteNodes { peers, introductions }) => Ok((peers.clone(), introductions)),
+            None => Err(Status::new(
+                ErrorCode::Unavailable,
+                format!("this node is alone, and is not node {node}"),
+            )
+            .into()),
         }
     }
 
     /// Waits for an answer, of this node or of another.
-    async fn answer<T>(
+    async fn await_response<T>(
         &self,
         limit: Duration,
-        answering: impl Future<Output = Result<T, Failed>>,
-    ) -> Result<T, Failed> {
-        match self.reach.clock.within(limit, answering).await {
+        answering: impl Future<Output = Result<T, AttemptError>>,
+    ) -> Result<T, AttemptError> {
+        match self.reach.clock.timeout(limit, answering).await {
             Ok(answered) => answered,
-            Err(elapsed) => Err(Status::new(Code::Deadline, elapsed.to_string()).into()),
+            Err(elapsed) => Err(Status::new(ErrorCode::Deadline, elapsed.to_string()).into()),
         }
     }
 
     /// What this node's own voter said.
-    fn here_failed(&self, status: Status) -> Failed {
+    fn local_error(&self, status: Status) -> AttemptError {
         let leader = self.reach.local.as_ref().and_then(|local| local.leader().node);
-        Failed { status, leader: leader.map(|node| self.reach.door(node)) }
+        AttemptError { status, leader: leader.map(|node| self.reach.endpoint(node)) }
     }
 
-    fn there_failed(&self, told: &wire::Failure) -> Failed {
+    fn remote_error(&self, told: &wire::Failure) -> AttemptError {
         let leader = Some(told.leader).filter(|node| *node != 0);
-        Failed { status: failure::unpack(told), leader: leader.map(|node| self.reach.door(node)) }
+        AttemptError {
+            status: status_codec::decode_status(told),
+            leader: leader.map(|node| self.reach.endpoint(node)),
+        }
     }
 
-    async fn propose_at(&self, door: Door, logged: &Logged, limit: Duration) -> Result<Answer, Failed> {
+    async fn propose_via(
+        &self,
+        door: VoterEndpoint,
+        logged: &CatalogLogEntry,
+        limit: Duration,
+    ) -> Result<CommandResult, AttemptError> {
         match (door, &self.reach.local) {
-            (Door::Here, Some(local)) => {
+            (VoterEndpoint::Here, Some(local)) => {
                 let proposed = local.propose(logged.command.clone());
-                let answered = async { proposed.await.map_err(|error| self.here_failed(status(error))) };
-                self.answer(limit, answered).await
+                let answered = async { proposed.await.map_err(|error| self.local_error(to_status(error))) };
+                self.await_response(limit, answered).await
             }
-            (Door::Here, None) => Err(no_voter()),
-            (Door::Node(node), _) => {
-                let (peers, introductions) = self.to(node)?;
+            (VoterEndpoint::Here, None) => Err(not_a_voter_error()),
+            (VoterEndpoint::Node(node), _) => {
+                let (peers, introductions) = self.remote_node(node)?;
                 let (caller, command) = (Some(introductions.caller(node, limit)), logged.encode().into());
                 let request = wire::ProposeRequest { caller, command, hops: 0 };
-                let called = async { peers.catalogue(node).propose(request).await.map_err(unheard) };
-                let response = self.answer(limit, called).await?.into_inner();
-                answer(response).map_err(|told| self.there_failed(&told))
+                let called = async { peers.metastore(node).propose(request).await.map_err(grpc_error) };
+                let response = self.await_response(limit, called).await?.into_inner();
+                decode_propose_response(response).map_err(|told| self.remote_error(&told))
             }
         }
     }
 
-    async fn list_at(
+    async fn list_blocks_via(
         &self,
-        door: Door,
+        door: VoterEndpoint,
         (tenant, from, to): (&TenantId, i64, i64),
         limit: Duration,
-    ) -> Result<Listing, Failed> {
+    ) -> Result<BlockListing, AttemptError> {
         use wire::listing_response::Of;
         match (door, &self.reach.local) {
-            (Door::Here, Some(local)) => {
-                let listed = local.listing(tenant, from, to);
-                self.answer(limit, async { listed.await.map_err(|error| Failed::from(status(error))) }).await
+            (VoterEndpoint::Here, Some(local)) => {
+                let listed = local.list_blocks(tenant, from, to);
+                self.await_response(limit, async {
+                    listed.await.map_err(|error| AttemptError::from(to_status(error)))
+                })
+                .await
             }
-            (Door::Here, None) => Err(no_voter()),
-            (Door::Node(node), _) => {
-                let (peers, introductions) = self.to(node)?;
+            (VoterEndpoint::Here, None) => Err(not_a_voter_error()),
+            (VoterEndpoint::Node(node), _) => {
+                let (peers, introductions) = self.remote_node(node)?;
                 let request = wire::ListingRequest {
                     caller: Some(introductions.caller(node, limit)),
                     tenant: tenant.to_string(),
                     from_nanos: from,
                     until_nanos: to,
                 };
-                let called = async { peers.catalogue(node).listing(request).await.map_err(unheard) };
-                match self.answer(limit, called).await?.into_inner().of {
-                    Some(Of::Listing(packed)) => self.read(packed).await,
-                    Some(Of::Failure(told)) => Err(self.there_failed(&told)),
-                    None => Err(said_nothing()),
+                let called = async { peers.metastore(node).listing(request).await.map_err(grpc_error) };
+                match self.await_response(limit, called).await?.into_inner().of {
+                    Some(Of::Listing(packed)) => self.decompress_response(packed).await,
+                    Some(Of::Failure(told)) => Err(self.remote_error(&told)),
+                    None => Err(empty_response_error()),
                 }
             }
         }
     }
 
-    async fn slot_at(
+    async fn list_slot_blocks_via(
         &self,
-        door: Door,
+        door: VoterEndpoint,
         (slot, since): (u32, Timestamp),
         limit: Duration,
-    ) -> Result<Vec<BlockEntry>, Failed> {
+    ) -> Result<Vec<BlockEntry>, AttemptError> {
         use wire::slot_response::Of;
         match (door, &self.reach.local) {
-            (Door::Here, Some(local)) => {
+            (VoterEndpoint::Here, Some(local)) => {
                 let listed = local.blocks_of_slot(slot, since);
-                self.answer(limit, async { listed.await.map_err(|error| Failed::from(status(error))) }).await
+                self.await_response(limit, async {
+                    listed.await.map_err(|error| AttemptError::from(to_status(error)))
+                })
+                .await
             }
-            (Door::Here, None) => Err(no_voter()),
-            (Door::Node(node), _) => {
-                let (peers, introductions) = self.to(node)?;
+            (VoterEndpoint::Here, None) => Err(not_a_voter_error()),
+            (VoterEndpoint::Node(node), _) => {
+                let (peers, introductions) = self.remote_node(node)?;
                 let caller = Some(introductions.caller(node, limit));
                 let request = wire::SlotRequest { caller, slot, since_nanos: since.nanos() };
-                let called = async { peers.catalogue(node).slot(request).await.map_err(unheard) };
-                match self.answer(limit, called).await?.into_inner().of {
-                    Some(Of::Blocks(packed)) => self.read(packed).await,
-                    Some(Of::Failure(told)) => Err(self.there_failed(&told)),
-                    None => Err(said_nothing()),
+                let called = async { peers.metastore(node).slot(request).await.map_err(grpc_error) };
+                match self.await_response(limit, called).await?.into_inner().of {
+                    Some(Of::Blocks(packed)) => self.decompress_response(packed).await,
+                    Some(Of::Failure(told)) => Err(self.remote_error(&told)),
+                    None => Err(empty_response_error()),
                 }
             }
         }
     }
 
-    async fn notes_at(&self, door: Door, tenant: &TenantId, limit: Duration) -> Result<Notes, Failed> {
+    async fn documents_via(
+        &self,
+        door: VoterEndpoint,
+        tenant: &TenantId,
+        limit: Duration,
+    ) -> Result<TenantDocuments, AttemptError> {
         use wire::notes_response::Of;
         match (door, &self.reach.local) {
-            (Door::Here, Some(local)) => {
-                let noted = local.notes(tenant);
-                self.answer(limit, async { noted.await.map_err(|error| Failed::from(status(error))) }).await
+            (VoterEndpoint::Here, Some(local)) => {
+                let noted = local.tenant_documents(tenant);
+                self.await_response(limit, async {
+                    noted.await.map_err(|error| AttemptError::from(to_status(error)))
+                })
+                .await
             }
-            (Door::Here, None) => Err(no_voter()),
-            (Door::Node(node), _) => {
-                let (peers, introductions) = self.to(node)?;
+            (VoterEndpoint::Here, None) => Err(not_a_voter_error()),
+            (VoterEndpoint::Node(node), _) => {
+                let (peers, introductions) = self.remote_node(node)?;
                 let caller = Some(introductions.caller(node, limit));
                 let request = wire::NotesRequest { caller, tenant: tenant.to_string() };
-                let called = async { peers.catalogue(node).notes(request).await.map_err(unheard) };
-                match self.answer(limit, called).await?.into_inner().of {
-                    Some(Of::Notes(packed)) => self.read(packed).await,
-                    Some(Of::Failure(told)) => Err(self.there_failed(&told)),
-                    None => Err(said_nothing()),
+                let called = async { peers.metastore(node).notes(request).await.map_err(grpc_error) };
+                match self.await_response(limit, called).await?.into_inner().of {
+                    Some(Of::Notes(packed)) => self.decompress_response(packed).await,
+                    Some(Of::Failure(told)) => Err(self.remote_error(&told)),
+                    None => Err(empty_response_error()),
                 }
             }
         }
     }
 
-    async fn tenants_at(&self, door: Door, limit: Duration) -> Result<Vec<TenantId>, Failed> {
+    async fn tenants_via(&self, door: VoterEndpoint, limit: Duration) -> Result<Vec<TenantId>, AttemptError> {
         use wire::tenants_response::Of;
         match (door, &self.reach.local) {
-            (Door::Here, Some(local)) => {
+            (VoterEndpoint::Here, Some(local)) => {
                 let listed = local.tenants();
-                self.answer(limit, async { listed.await.map_err(|error| Failed::from(status(error))) }).await
+                self.await_response(limit, async {
+                    listed.await.map_err(|error| AttemptError::from(to_status(error)))
+                })
+                .await
             }
-            (Door::Here, None) => Err(no_voter()),
-            (Door::Node(node), _) => {
-                let (peers, introductions) = self.to(node)?;
+            (VoterEndpoint::Here, None) => Err(not_a_voter_error()),
+            (VoterEndpoint::Node(node), _) => {
+                let (peers, introductions) = self.remote_node(node)?;
                 let request = wire::TenantsRequest { caller: Some(introductions.caller(node, limit)) };
-                let called = async { peers.catalogue(node).tenants(request).await.map_err(unheard) };
-                match self.answer(limit, called).await?.into_inner().of {
-                    Some(Of::Tenants(packed)) => self.read(packed).await,
-                    Some(Of::Failure(told)) => Err(self.there_failed(&told)),
-                    None => Err(said_nothing()),
+                let called = async { peers.metastore(node).tenants(request).await.map_err(grpc_error) };
+                match self.await_response(limit, called).await?.into_inner().of {
+                    Some(Of::Tenants(packed)) => self.decompress_response(packed).await,
+                    Some(Of::Failure(told)) => Err(self.remote_error(&told)),
+                    None => Err(empty_response_error()),
                 }
             }
         }
     }
 
     /// What another node packed.
-    async fn read<T: DeserializeOwned + Send + 'static>(&self, packed: Bytes) -> Result<T, Failed> {
-        let read = self.reach.compute.run(move || unpack(&packed)).await;
-        let read = read.map_err(|error| Status::of(&error))?;
-        read.map_err(|error| Status::of(&error).into())
+    async fn decompress_response<T: DeserializeOwned + Send + 'static>(
+        &self,
+        packed: Bytes,
+    ) -> Result<T, AttemptError> {
+        let read = self.reach.compute.run(move || decode_compressed(&packed)).await;
+        let read = read.map_err(|error| Status::from_error(&error))?;
+        read.map_err(|error| Status::from_error(&error).into())
     }
 
-    async fn vote_at(
+    async fn update_voters_via(
         &self,
-        door: Door,
-        change: Option<Change>,
+        door: VoterEndpoint,
+        change: Option<VoterChange>,
         limit: Duration,
-    ) -> Result<Vec<Seat>, Failed> {
+    ) -> Result<Vec<VoterInfo>, AttemptError> {
         use wire::voters_request::Change as Asked;
         match (door, &self.reach.local) {
-            (Door::Here, Some(local)) => {
-                let voted = local.vote(change);
-                self.answer(limit, async { voted.await.map_err(|why| self.here_failed(why)) }).await
+            (VoterEndpoint::Here, Some(local)) => {
+                let voted = local.update_voters(change);
+                self.await_response(limit, async { voted.await.map_err(|why| self.local_error(why)) }).await
             }
-            (Door::Here, None) => Err(no_voter()),
-            (Door::Node(node), _) => {
-                let (peers, introductions) = self.to(node)?;
+            (VoterEndpoint::Here, None) => Err(not_a_voter_error()),
+            (VoterEndpoint::Node(node), _) => {
+                let (peers, introductions) = self.remote_node(node)?;
                 let change = change.map(|change| match change {
-                    Change::Add(Seat { node, address }) => Asked::Add(wire::Voter { node, address }),
-                    Change::Remove(node) => Asked::Remove(node),
+                    VoterChange::Add(VoterInfo { node, address }) => {
+                        Asked::Add(wire::Voter { node, address })
+                    }
+                    VoterChange::Remove(node) => Asked::Remove(node),
                 });
                 let request = wire::VotersRequest { caller: Some(introductions.caller(node, limit)), change };
-                let called = async { peers.catalogue(node).voters(request).await.map_err(unheard) };
-                let wire::VotersResponse { voters, failure } = self.answer(limit, called).await?.into_inner();
+                let called = async { peers.metastore(node).voters(request).await.map_err(grpc_error) };
+                let wire::VotersResponse { voters, failure } =
+                    self.await_response(limit, called).await?.into_inner();
                 match failure {
-                    Some(told) => Err(self.there_failed(&told)),
+                    Some(told) => Err(self.remote_error(&told)),
                     None => {
-                        let seat = |wire::Voter { node, address }| Seat { node, address };
+                        let seat = |wire::Voter { node, address }| VoterInfo { node, address };
                         Ok(voters.into_iter().map(seat).collect())
                     }
                 }
@@ -403,102 +446,102 @@ impl Shared {
     }
 }
 
-fn no_voter() -> Failed {
-    Status::new(Code::NotFound, "this node does not vote").into()
+fn not_a_voter_error() -> AttemptError {
+    Status::new(ErrorCode::NotFound, "this node does not vote").into()
 }
 
-fn said_nothing() -> Failed {
-    Status::new(Code::Internal, "it answered nothing").into()
+fn empty_response_error() -> AttemptError {
+    Status::new(ErrorCode::Internal, "it answered nothing").into()
 }
 
 /// A call that came to nothing.
-fn unheard(error: tonic::Status) -> Failed {
-    failure::from_grpc(&error).into()
+fn grpc_error(error: tonic::Status) -> AttemptError {
+    status_codec::from_grpc(&error).into()
 }
 
 #[async_trait]
-impl Catalog for Client {
-    async fn propose(&self, command: Command) -> Result<Answer, CatalogError> {
+impl Catalog for MetastoreClient {
+    async fn propose(&self, command: CatalogCommand) -> Result<CommandResult, CatalogError> {
         let shared = &*self.shared;
         // The leader says when; what stands here says it if nobody does.
-        let logged = Logged { at: shared.reach.clock.wall(), command };
-        fits(logged.encode().len()).map_err(CatalogError::Unavailable)?;
-        let mut tries = self.tries(ALL);
+        let logged = CatalogLogEntry { at: shared.reach.clock.wall(), command };
+        check_command_size(logged.encode().len()).map_err(CatalogError::Unavailable)?;
+        let mut tries = self.voter_attempts(REQUEST_TIMEOUT);
         loop {
-            let (door, each) = tries.next(|| shared.doors(shared.known.leader())).await?;
-            match shared.propose_at(door, &logged, each).await {
+            let (door, each) = tries.next_endpoint(|| shared.voter_endpoints(shared.known.leader())).await?;
+            match shared.propose_via(door, &logged, each).await {
                 Ok(answer) => return Ok(answer),
-                Err(failed) => self.go_on(&mut tries, door, failed)?,
+                Err(failed) => self.retry_after(&mut tries, door, failed)?,
             }
         }
     }
 
-    async fn listing(&self, tenant: &TenantId, from: i64, to: i64) -> Result<Listing, CatalogError> {
+    async fn list_blocks(&self, tenant: &TenantId, from: i64, to: i64) -> Result<BlockListing, CatalogError> {
         let shared = &*self.shared;
         let lister = &shared.known.lister;
-        let mut tries = self.tries(ALL);
+        let mut tries = self.voter_attempts(REQUEST_TIMEOUT);
         loop {
             let first = || {
                 Some(lister.load(Ordering::Relaxed)).filter(|node| *node != 0 && shared.reach.local.is_none())
             };
-            let (door, each) = tries.next(|| shared.doors(first())).await?;
-            match shared.list_at(door, (tenant, from, to), each).await {
+            let (door, each) = tries.next_endpoint(|| shared.voter_endpoints(first())).await?;
+            match shared.list_blocks_via(door, (tenant, from, to), each).await {
                 Ok(listing) => {
-                    if let Door::Node(node) = door {
+                    if let VoterEndpoint::Node(node) = door {
                         lister.store(node, Ordering::Relaxed);
                     }
                     return Ok(listing);
                 }
                 Err(failed) => {
                     lister.store(0, Ordering::Relaxed);
-                    tries.failed(door, Failed { leader: None, ..failed })?;
+                    tries.record_failure(door, AttemptError { leader: None, ..failed })?;
                 }
             }
         }
     }
 
     async fn blocks_of_slot(&self, slot: u32, since: Timestamp) -> Result<Vec<BlockEntry>, CatalogError> {
-        let mut tries = self.tries(ALL);
+        let mut tries = self.voter_attempts(REQUEST_TIMEOUT);
         loop {
-            let (door, each) = tries.next(|| self.shared.doors(None)).await?;
-            match self.shared.slot_at(door, (slot, since), each).await {
+            let (door, each) = tries.next_endpoint(|| self.shared.voter_endpoints(None)).await?;
+            match self.shared.list_slot_blocks_via(door, (slot, since), each).await {
                 Ok(blocks) => return Ok(blocks),
-                Err(failed) => tries.failed(door, Failed { leader: None, ..failed })?,
+                Err(failed) => tries.record_failure(door, AttemptError { leader: None, ..failed })?,
             }
         }
     }
 
-    async fn notes(&self, tenant: &TenantId) -> Result<Notes, CatalogError> {
-        let mut tries = self.tries(ALL);
+    async fn tenant_documents(&self, tenant: &TenantId) -> Result<TenantDocuments, CatalogError> {
+        let mut tries = self.voter_attempts(REQUEST_TIMEOUT);
         loop {
-            let (door, each) = tries.next(|| self.shared.doors(None)).await?;
-            match self.shared.notes_at(door, tenant, each).await {
+            let (door, each) = tries.next_endpoint(|| self.shared.voter_endpoints(None)).await?;
+            match self.shared.documents_via(door, tenant, each).await {
                 Ok(notes) => return Ok(notes),
-                Err(failed) => tries.failed(door, Failed { leader: None, ..failed })?,
+                Err(failed) => tries.record_failure(door, AttemptError { leader: None, ..failed })?,
             }
         }
     }
 
     async fn tenants(&self) -> Result<Vec<TenantId>, CatalogError> {
-        let mut tries = self.tries(ALL);
+        let mut tries = self.voter_attempts(REQUEST_TIMEOUT);
         loop {
-            let (door, each) = tries.next(|| self.shared.doors(None)).await?;
-            match self.shared.tenants_at(door, each).await {
+            let (door, each) = tries.next_endpoint(|| self.shared.voter_endpoints(None)).await?;
+            match self.shared.tenants_via(door, each).await {
                 Ok(tenants) => return Ok(tenants),
-                Err(failed) => tries.failed(door, Failed { leader: None, ..failed })?,
+                Err(failed) => tries.record_failure(door, AttemptError { leader: None, ..failed })?,
             }
         }
     }
 
     async fn blocks(&self) -> Result<Vec<BlockEntry>, CatalogError> {
-        self.here()?.blocks().await
+        self.local_voter()?.blocks().await
     }
 
-    async fn condemned(&self) -> Result<Vec<(BlockId, Timestamp)>, CatalogError> {
-        self.here()?.condemned().await
+    async fn tombstones(&self) -> Result<Vec<(BlockId, Timestamp)>, CatalogError> {
+        self.local_voter()?.tombstones().await
     }
 
-    async fn ages(&self, retention: Duration) -> Result<AgeReport, CatalogError> {
-        self.here()?.ages(retention).await
+    async fn block_ages(&self, retention: Duration) -> Result<AgeReport, CatalogError> {
+        self.local_voter()?.block_ages(retention).await
     }
 }

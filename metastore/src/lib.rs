@@ -11,37 +11,40 @@
 //! Listings are read from the state of one voter after one round that says how far the log is committed: so none is
 //! older than its question, whichever voter answers.
 //!
-//! * [`Facts`] is the state machine, [`Metastore`] a voter.
-//! * [`Service`] answers for a voter; [`Client`] asks voters, one after the other until one answers.
-//! * [`founding`] says how the group begins on a node, [`Upkeep`] what voters do by themselves.
-//! * [`Shelf`]: snapshots in the bucket, from which [`rebuild`] makes a catalogue that lost all its voters again.
-//! * [`Views`]: tables, shards and voters, which a node keeps in memory, so that it asks nobody where to send profiles.
+//! * [`CatalogStateMachine`] is the state machine, [`MetastoreVoter`] a voter.
+//! * [`MetastoreServer`] answers for a voter; [`MetastoreClient`] asks voters, one after the other until one answers.
+//! * [`founding`] says how the group begins on a node, [`VoterMaintenance`] what voters do by themselves.
+//! * [`SnapshotStore`]: snapshots in the bucket, from which [`rebuild`] makes a catalogue that lost all its voters again.
+//! * [`RoutingWatch`]: tables, shards and voters, which a node keeps in memory, so that it asks nobody where to send profiles.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod catalog_clock;
 mod client;
-mod facts;
-mod founding;
-mod packed;
-mod rebuild;
+mod compression;
+mod group_bootstrap;
+mod maintenance;
+mod recovery;
+mod retry;
+mod routing_watch;
 mod service;
-mod shelf;
-mod sightings;
-mod tries;
-mod upkeep;
-mod views;
+mod snapshot_store;
+mod state_machine;
+mod view_stream;
 mod voter;
 
-pub use client::{Client, Others, Reach};
-pub use facts::{Facts, Size};
-pub use founding::{Deciding, FoundingError, WANTED, founding};
-pub use rebuild::{RebuildFailed, Rebuilding, Rebuilt, Report, begin_again, lying_block, rebuild};
-pub use service::{Service, ServiceDeps};
-pub use shelf::{Shelf, Shelved};
-pub use upkeep::Upkeep;
-pub use views::Views;
-pub use voter::{MAX_COMMAND, Metastore, Seat};
+pub use client::{MetastoreClient, MetastoreClientDeps, RemoteNodes};
+pub use group_bootstrap::{BootstrapDeps, BootstrapError, VALID_VOTER_COUNTS, decide_bootstrap};
+pub use maintenance::VoterMaintenance;
+pub use recovery::{
+    MetastoreRecoveryError, RecoveredState, RecoveryParams, RecoveryReport, bucket_block_from_meta,
+    install_recovered_state, recover_catalog,
+};
+pub use routing_watch::RoutingWatch;
+pub use service::{MetastoreServer, MetastoreServerDeps};
+pub use snapshot_store::{SnapshotStore, StoredSnapshot};
+pub use state_machine::{CatalogSize, CatalogStateMachine};
+pub use voter::{MAX_COMMAND_SIZE, MetastoreVoter, VoterInfo};
 
 /// The number of the catalogue's group in a node's log.
-pub const GROUP: u32 = 0;
+pub const CATALOG_GROUP: u32 = 0;

@@ -5,11 +5,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use athanor_catalog::{Catalog, Logged};
-use athanor_chassis::{Clock, Code, Compute, Status, TenantId, Timestamp};
-use athanor_cluster::failure;
-use athanor_cluster::greeting::Introductions;
-use athanor_cluster::peers::{MESSAGE, Peers};
+use athanor_catalog::{Catalog, CatalogLogEntry};
+use athanor_chassis::{Clock, ComputePool, ErrorCode, Status, TenantId, Timestamp};
+use athanor_cluster::handshake::PeerHandshake;
+use athanor_cluster::peers::{MAX_RPC_MESSAGE_BYTES, PeerPool};
+use athanor_cluster::status_codec;
 use athanor_proto::athanor::internal::v1 as wire;
 use athanor_proto::athanor::internal::v1::catalogue_server::{Catalogue, CatalogueServer};
 use bytes::Bytes;
@@ -18,198 +18,210 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response};
 
-use crate::packed::{pack, unpack};
-use crate::sightings::{Sighting, Sightings};
-use crate::voter::{Change, MAX_COMMAND, Metastore, Seat, fits, status};
+use crate::compression::{decode_compressed, encode_compressed};
+use crate::view_stream::{ViewStream, ViewUpdate};
+use crate::voter::{MAX_COMMAND_SIZE, MetastoreVoter, VoterChange, VoterInfo, check_command_size, to_status};
 
 /// Who watches.
-const WATCHERS: usize = 1024;
+const MAX_WATCHERS: usize = 1024;
 /// Proposals that were sent on and wait.
-const FORWARDED: usize = 1024;
+const MAX_FORWARDED_PROPOSALS: usize = 1024;
 /// Listings that are made at the same time: each may take some memory.
-const LISTINGS: usize = 64;
+const MAX_CONCURRENT_LISTINGS: usize = 64;
 /// How long a call takes at the most, whatever the caller's patience.
-const CALL: Duration = Duration::from_secs(5);
+const MAX_CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// And one that changes voters.
-const CHANGE: Duration = Duration::from_secs(60);
+const VOTER_CHANGE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Bytes of a request besides its command.
-const AROUND: usize = 64 << 10;
+const REQUEST_OVERHEAD_BYTES: usize = 64 << 10;
 
 /// What a service takes from its node.
 #[derive(Clone)]
 #[expect(missing_docs, reason = "each says what it is by its type")]
-pub struct ServiceDeps {
-    pub metastore: Metastore,
-    pub peers: Peers,
-    pub introductions: Arc<Introductions>,
+pub struct MetastoreServerDeps {
+    pub metastore: MetastoreVoter,
+    pub peers: PeerPool,
+    pub introductions: Arc<PeerHandshake>,
     pub clock: Clock,
     /// Packs what is large.
-    pub compute: Compute,
+    pub compute: ComputePool,
     /// Ends the streams of those who watch.
     pub stop: CancellationToken,
 }
 
 /// Answers for a voter. Cheap to clone.
 #[derive(Clone)]
-pub struct Service {
-    deps: ServiceDeps,
+pub struct MetastoreServer {
+    deps: MetastoreServerDeps,
     watchers: Arc<Semaphore>,
     forwarded: Arc<Semaphore>,
     listings: Arc<Semaphore>,
 }
 
-type Answered<T> = Result<Response<T>, tonic::Status>;
-type Views = Pin<Box<dyn Stream<Item = Result<wire::View, tonic::Status>> + Send>>;
+type MetastoreRpcResult<T> = Result<Response<T>, tonic::Status>;
+type ViewResponseStream = Pin<Box<dyn Stream<Item = Result<wire::View, tonic::Status>> + Send>>;
 
-impl Service {
+impl MetastoreServer {
     /// For a voter.
-    pub fn new(deps: ServiceDeps) -> Self {
+    pub fn new(deps: MetastoreServerDeps) -> Self {
         let room = |count| Arc::new(Semaphore::new(count));
-        Self { deps, watchers: room(WATCHERS), forwarded: room(FORWARDED), listings: room(LISTINGS) }
+        Self {
+            deps,
+            watchers: room(MAX_WATCHERS),
+            forwarded: room(MAX_FORWARDED_PROPOSALS),
+            listings: room(MAX_CONCURRENT_LISTINGS),
+        }
     }
 
     /// As the port for other nodes takes it.
-    pub fn offered(self) -> CatalogueServer<Self> {
+    pub fn into_grpc_service(self) -> CatalogueServer<Self> {
         CatalogueServer::new(self)
-            .max_decoding_message_size(MAX_COMMAND.as_usize() + AROUND)
-            .max_encoding_message_size(MESSAGE)
+            .max_decoding_message_size(MAX_COMMAND_SIZE.as_usize() + REQUEST_OVERHEAD_BYTES)
+            .max_encoding_message_size(MAX_RPC_MESSAGE_BYTES)
     }
 
     /// How long a caller may be served, if it is one of the cluster and means this node.
-    fn admit(&self, caller: Option<&wire::Caller>, most: Duration) -> Result<Duration, tonic::Status> {
-        let checked = self.deps.introductions.check(caller);
-        checked.map_err(|stranger| failure::to_grpc(&Status::of(&stranger)))?;
+    fn check_caller(&self, caller: Option<&wire::Caller>, most: Duration) -> Result<Duration, tonic::Status> {
+        let checked = self.deps.introductions.check_caller(caller);
+        checked.map_err(|stranger| status_codec::to_grpc(&Status::from_error(&stranger)))?;
         let asked = caller.map(|caller| u64::from(caller.deadline_ms)).filter(|millis| *millis > 0);
         Ok(asked.map_or(most, |millis| Duration::from_millis(millis).min(most)))
     }
 
-    async fn within<T>(
+    async fn with_timeout<T>(
         &self,
         limit: Duration,
         work: impl Future<Output = Result<T, Status>>,
     ) -> Result<T, Status> {
-        let late = |elapsed: athanor_chassis::clock::Elapsed| {
-            Status::new(Code::Deadline, format!("the catalogue has not answered: {elapsed}; try again"))
+        let late = |elapsed: athanor_chassis::clock::TimeoutElapsed| {
+            Status::new(ErrorCode::Deadline, format!("the catalogue has not answered: {elapsed}; try again"))
         };
-        self.deps.clock.within(limit, work).await.map_err(late)?
+        self.deps.clock.timeout(limit, work).await.map_err(late)?
     }
 
     /// A failure as a message. Who leads is said with each: it is what a caller needs next.
-    fn failure(&self, status: &Status) -> wire::Failure {
+    fn to_wire_failure(&self, status: &Status) -> wire::Failure {
         let leader = self.deps.metastore.leader();
-        failure::pack(status, leader.node.filter(|_| status.code == Code::NotLeader))
+        status_codec::encode_status(status, leader.node.filter(|_| status.code == ErrorCode::NotLeader))
     }
 
-    async fn propose_here(&self, logged: Logged) -> Result<Bytes, Status> {
+    async fn propose_locally(&self, logged: CatalogLogEntry) -> Result<Bytes, Status> {
         // The leader stamps it with the catalog's time [INV-15].
-        let answer = self.deps.metastore.propose(logged.command).await.map_err(status)?;
-        pack(&answer).map_err(|error| Status::of(&error))
+        let answer = self.deps.metastore.propose(logged.command).await.map_err(to_status)?;
+        encode_compressed(&answer).map_err(|error| Status::from_error(&error))
     }
 
-    async fn forward(
+    async fn forward_to_leader(
         &self,
         to: u64,
         command: Bytes,
         limit: Duration,
     ) -> Result<wire::ProposeResponse, Status> {
         let Ok(_room) = self.forwarded.try_acquire() else {
-            let message = format!("{FORWARDED} proposals wait for the leader, the limit; try again");
-            return Err(Status::new(Code::Exhausted, message));
+            let message =
+                format!("{MAX_FORWARDED_PROPOSALS} proposals wait for the leader, the limit; try again");
+            return Err(Status::new(ErrorCode::Exhausted, message));
         };
         let caller = Some(self.deps.introductions.caller(to, limit));
         let request = wire::ProposeRequest { caller, command, hops: 1 };
-        let answered = self.deps.peers.catalogue(to).propose(request).await;
-        answered.map(Response::into_inner).map_err(|error| failure::from_grpc(&error))
+        let answered = self.deps.peers.metastore(to).propose(request).await;
+        answered.map(Response::into_inner).map_err(|error| status_codec::from_grpc(&error))
     }
 
-    async fn proposed(
+    async fn handle_proposal(
         &self,
         command: Bytes,
         hops: u32,
         limit: Duration,
     ) -> Result<wire::ProposeResponse, Status> {
-        fits(command.len())?;
-        let logged =
-            Logged::decode(&command).map_err(|error| Status::new(Code::Invalid, error.to_string()))?;
+        check_command_size(command.len())?;
+        let logged = CatalogLogEntry::decode(&command)
+            .map_err(|error| Status::new(ErrorCode::Invalid, error.to_string()))?;
         let leader = self.deps.metastore.leader();
         match leader.node.filter(|_| !leader.here && hops == 0) {
-            Some(to) => self.within(limit, self.forward(to, command, limit)).await,
+            Some(to) => self.with_timeout(limit, self.forward_to_leader(to, command, limit)).await,
             None => {
-                let answer = self.within(limit, self.propose_here(logged)).await?;
+                let answer = self.with_timeout(limit, self.propose_locally(logged)).await?;
                 Ok(wire::ProposeResponse { of: Some(wire::propose_response::Of::Answer(answer)) })
             }
         }
     }
 
-    async fn listed(&self, tenant: &str, from: i64, to: i64) -> Result<Bytes, Status> {
+    async fn collect_blocks(&self, tenant: &str, from: i64, to: i64) -> Result<Bytes, Status> {
         let _room = self.listings.acquire().await;
         let tenant: TenantId =
-            tenant.parse().map_err(|error| Status::new(Code::Invalid, format!("{error}")))?;
-        let listing = self.deps.metastore.listing(&tenant, from, to).await.map_err(status)?;
-        let packed = self.deps.compute.run(move || pack(&listing)).await;
-        packed.map_err(|error| Status::of(&error))?.map_err(|error| Status::of(&error))
+            tenant.parse().map_err(|error| Status::new(ErrorCode::Invalid, format!("{error}")))?;
+        let listing = self.deps.metastore.list_blocks(&tenant, from, to).await.map_err(to_status)?;
+        let packed = self.deps.compute.run(move || encode_compressed(&listing)).await;
+        packed.map_err(|error| Status::from_error(&error))?.map_err(|error| Status::from_error(&error))
     }
 
-    async fn blocks_of(&self, slot: u32, since: i64) -> Result<Bytes, Status> {
+    async fn collect_slot_blocks(&self, slot: u32, since: i64) -> Result<Bytes, Status> {
         let _room = self.listings.acquire().await;
         let blocks = self.deps.metastore.blocks_of_slot(slot, Timestamp::from_nanos(since)).await;
-        let blocks = blocks.map_err(status)?;
-        let packed = self.deps.compute.run(move || pack(&blocks)).await;
-        packed.map_err(|error| Status::of(&error))?.map_err(|error| Status::of(&error))
+        let blocks = blocks.map_err(to_status)?;
+        let packed = self.deps.compute.run(move || encode_compressed(&blocks)).await;
+        packed.map_err(|error| Status::from_error(&error))?.map_err(|error| Status::from_error(&error))
     }
 
-    async fn noted(&self, tenant: &str) -> Result<Bytes, Status> {
+    async fn collect_documents(&self, tenant: &str) -> Result<Bytes, Status> {
         let _room = self.listings.acquire().await;
         let tenant: TenantId =
-            tenant.parse().map_err(|error| Status::new(Code::Invalid, format!("{error}")))?;
-        let notes = self.deps.metastore.notes(&tenant).await.map_err(status)?;
-        let packed = self.deps.compute.run(move || pack(&notes)).await;
-        packed.map_err(|error| Status::of(&error))?.map_err(|error| Status::of(&error))
+            tenant.parse().map_err(|error| Status::new(ErrorCode::Invalid, format!("{error}")))?;
+        let notes = self.deps.metastore.tenant_documents(&tenant).await.map_err(to_status)?;
+        let packed = self.deps.compute.run(move || encode_compressed(&notes)).await;
+        packed.map_err(|error| Status::from_error(&error))?.map_err(|error| Status::from_error(&error))
     }
 
     async fn list_tenants(&self) -> Result<Bytes, Status> {
         let _permit = self.listings.acquire().await;
-        let tenants = self.deps.metastore.tenants().await.map_err(status)?;
-        let packed = self.deps.compute.run(move || pack(&tenants)).await;
-        packed.map_err(|error| Status::of(&error))?.map_err(|error| Status::of(&error))
+        let tenants = self.deps.metastore.tenants().await.map_err(to_status)?;
+        let packed = self.deps.compute.run(move || encode_compressed(&tenants)).await;
+        packed.map_err(|error| Status::from_error(&error))?.map_err(|error| Status::from_error(&error))
     }
 
-    async fn voted(&self, change: Option<wire::voters_request::Change>) -> Result<Vec<Seat>, Status> {
+    async fn update_voters(
+        &self,
+        change: Option<wire::voters_request::Change>,
+    ) -> Result<Vec<VoterInfo>, Status> {
         use wire::voters_request::Change as Asked;
         let change = match change {
             None => None,
             Some(Asked::Add(wire::Voter { node, address })) => {
-                fits(address.len())?;
-                Some(Change::Add(Seat { node, address }))
+                check_command_size(address.len())?;
+                Some(VoterChange::Add(VoterInfo { node, address }))
             }
-            Some(Asked::Remove(node)) => Some(Change::Remove(node)),
+            Some(Asked::Remove(node)) => Some(VoterChange::Remove(node)),
         };
-        self.deps.metastore.vote(change).await
+        self.deps.metastore.update_voters(change).await
     }
 
-    async fn tell(&self, seen: Result<Sighting, Status>) -> Result<wire::View, tonic::Status> {
-        let Sighting { revision, leader, view } = seen.map_err(|status| failure::to_grpc(&status))?;
+    async fn encode_view_update(
+        &self,
+        seen: Result<ViewUpdate, Status>,
+    ) -> Result<wire::View, tonic::Status> {
+        let ViewUpdate { revision, leader, view } = seen.map_err(|status| status_codec::to_grpc(&status))?;
         let view = match view {
             None => Bytes::new(),
             Some(view) => {
-                let packed = self.deps.compute.run(move || pack(&*view)).await;
-                let packed = packed.map_err(|error| failure::to_grpc(&Status::of(&error)))?;
-                packed.map_err(|error| failure::to_grpc(&Status::of(&error)))?
+                let packed = self.deps.compute.run(move || encode_compressed(&*view)).await;
+                let packed = packed.map_err(|error| status_codec::to_grpc(&Status::from_error(&error)))?;
+                packed.map_err(|error| status_codec::to_grpc(&Status::from_error(&error)))?
             }
         };
         Ok(wire::View { revision, leader: leader.unwrap_or_default(), view })
     }
 
     /// All that somebody who watches is told.
-    fn tellings(self, known: u64, room: OwnedSemaphorePermit) -> Views {
+    fn view_updates(self, known: u64, room: OwnedSemaphorePermit) -> ViewResponseStream {
         let stop = self.deps.stop.clone();
-        let sightings = Sightings::after(self.deps.metastore.clone(), known);
+        let sightings = ViewStream::from_revision(self.deps.metastore.clone(), known);
         Box::pin(futures::stream::unfold((self, sightings, stop, room), |mut all| async {
             let (service, sightings, stop, _room) = &mut all;
             let told = tokio::select! {
                 biased;
                 () = stop.cancelled() => return None,
-                seen = sightings.next() => service.tell(seen?).await,
+                seen = sightings.next() => service.encode_view_update(seen?).await,
             };
             Some((told, all))
         }))
@@ -217,99 +229,118 @@ impl Service {
 }
 
 #[async_trait::async_trait]
-impl Catalogue for Service {
-    type WatchStream = Views;
+impl Catalogue for MetastoreServer {
+    type WatchStream = ViewResponseStream;
 
-    async fn propose(&self, request: Request<wire::ProposeRequest>) -> Answered<wire::ProposeResponse> {
+    async fn propose(
+        &self,
+        request: Request<wire::ProposeRequest>,
+    ) -> MetastoreRpcResult<wire::ProposeResponse> {
         let wire::ProposeRequest { caller, command, hops } = request.into_inner();
-        let limit = self.admit(caller.as_ref(), CALL)?;
+        let limit = self.check_caller(caller.as_ref(), MAX_CALL_TIMEOUT)?;
         let failed = |status: Status| wire::ProposeResponse {
-            of: Some(wire::propose_response::Of::Failure(self.failure(&status))),
+            of: Some(wire::propose_response::Of::Failure(self.to_wire_failure(&status))),
         };
-        Ok(Response::new(self.proposed(command, hops, limit).await.unwrap_or_else(failed)))
+        Ok(Response::new(self.handle_proposal(command, hops, limit).await.unwrap_or_else(failed)))
     }
 
-    async fn listing(&self, request: Request<wire::ListingRequest>) -> Answered<wire::ListingResponse> {
+    async fn listing(
+        &self,
+        request: Request<wire::ListingRequest>,
+    ) -> MetastoreRpcResult<wire::ListingResponse> {
         use wire::listing_response::Of;
         let wire::ListingRequest { caller, tenant, from_nanos, until_nanos } = request.into_inner();
-        let limit = self.admit(caller.as_ref(), CALL)?;
-        let listed = self.within(limit, self.listed(&tenant, from_nanos, until_nanos)).await;
+        let limit = self.check_caller(caller.as_ref(), MAX_CALL_TIMEOUT)?;
+        let listed = self.with_timeout(limit, self.collect_blocks(&tenant, from_nanos, until_nanos)).await;
         let of = match listed {
             Ok(packed) => Of::Listing(packed),
-            Err(status) => Of::Failure(self.failure(&status)),
+            Err(status) => Of::Failure(self.to_wire_failure(&status)),
         };
         Ok(Response::new(wire::ListingResponse { of: Some(of) }))
     }
 
-    async fn slot(&self, request: Request<wire::SlotRequest>) -> Answered<wire::SlotResponse> {
+    async fn slot(&self, request: Request<wire::SlotRequest>) -> MetastoreRpcResult<wire::SlotResponse> {
         use wire::slot_response::Of;
         let wire::SlotRequest { caller, slot, since_nanos } = request.into_inner();
-        let limit = self.admit(caller.as_ref(), CALL)?;
-        let of = match self.within(limit, self.blocks_of(slot, since_nanos)).await {
+        let limit = self.check_caller(caller.as_ref(), MAX_CALL_TIMEOUT)?;
+        let of = match self.with_timeout(limit, self.collect_slot_blocks(slot, since_nanos)).await {
             Ok(packed) => Of::Blocks(packed),
-            Err(status) => Of::Failure(self.failure(&status)),
+            Err(status) => Of::Failure(self.to_wire_failure(&status)),
         };
         Ok(Response::new(wire::SlotResponse { of: Some(of) }))
     }
 
-    async fn notes(&self, request: Request<wire::NotesRequest>) -> Answered<wire::NotesResponse> {
+    async fn notes(&self, request: Request<wire::NotesRequest>) -> MetastoreRpcResult<wire::NotesResponse> {
         use wire::notes_response::Of;
         let wire::NotesRequest { caller, tenant } = request.into_inner();
-        let limit = self.admit(caller.as_ref(), CALL)?;
-        let of = match self.within(limit, self.noted(&tenant)).await {
+        let limit = self.check_caller(caller.as_ref(), MAX_CALL_TIMEOUT)?;
+        let of = match self.with_timeout(limit, self.collect_documents(&tenant)).await {
             Ok(packed) => Of::Notes(packed),
-            Err(status) => Of::Failure(self.failure(&status)),
+            Err(status) => Of::Failure(self.to_wire_failure(&status)),
         };
         Ok(Response::new(wire::NotesResponse { of: Some(of) }))
     }
 
-    async fn tenants(&self, request: Request<wire::TenantsRequest>) -> Answered<wire::TenantsResponse> {
+    async fn tenants(
+        &self,
+        request: Request<wire::TenantsRequest>,
+    ) -> MetastoreRpcResult<wire::TenantsResponse> {
         use wire::tenants_response::Of;
-        let limit = self.admit(request.into_inner().caller.as_ref(), CALL)?;
-        let of = match self.within(limit, self.list_tenants()).await {
+        let limit = self.check_caller(request.into_inner().caller.as_ref(), MAX_CALL_TIMEOUT)?;
+        let of = match self.with_timeout(limit, self.list_tenants()).await {
             Ok(packed) => Of::Tenants(packed),
-            Err(status) => Of::Failure(self.failure(&status)),
+            Err(status) => Of::Failure(self.to_wire_failure(&status)),
         };
         Ok(Response::new(wire::TenantsResponse { of: Some(of) }))
     }
 
-    async fn watch(&self, request: Request<wire::WatchRequest>) -> Answered<Views> {
+    async fn watch(&self, request: Request<wire::WatchRequest>) -> MetastoreRpcResult<ViewResponseStream> {
         let wire::WatchRequest { caller, revision, .. } = request.into_inner();
-        self.admit(caller.as_ref(), CALL)?;
+        self.check_caller(caller.as_ref(), MAX_CALL_TIMEOUT)?;
         let room = Arc::clone(&self.watchers).try_acquire_owned().map_err(|_| {
-            let message = format!("{WATCHERS} nodes watch this voter, the limit; watch another");
-            failure::to_grpc(&Status::new(Code::Exhausted, message))
+            let message = format!("{MAX_WATCHERS} nodes watch this voter, the limit; watch another");
+            status_codec::to_grpc(&Status::new(ErrorCode::Exhausted, message))
         })?;
-        Ok(Response::new(self.clone().tellings(revision, room)))
+        Ok(Response::new(self.clone().view_updates(revision, room)))
     }
 
-    async fn clock(&self, request: Request<wire::ClockRequest>) -> Answered<wire::ClockResponse> {
+    async fn clock(&self, request: Request<wire::ClockRequest>) -> MetastoreRpcResult<wire::ClockResponse> {
         let wire::ClockRequest { caller } = request.into_inner();
-        self.admit(caller.as_ref(), CALL)?;
+        self.check_caller(caller.as_ref(), MAX_CALL_TIMEOUT)?;
         Ok(Response::new(wire::ClockResponse { wall_nanos: self.deps.clock.wall().nanos() }))
     }
 
-    async fn voters(&self, request: Request<wire::VotersRequest>) -> Answered<wire::VotersResponse> {
+    async fn voters(
+        &self,
+        request: Request<wire::VotersRequest>,
+    ) -> MetastoreRpcResult<wire::VotersResponse> {
         let wire::VotersRequest { caller, change } = request.into_inner();
-        let limit = self.admit(caller.as_ref(), CHANGE)?;
-        let answer = match self.within(limit, self.voted(change)).await {
+        let limit = self.check_caller(caller.as_ref(), VOTER_CHANGE_TIMEOUT)?;
+        let answer = match self.with_timeout(limit, self.update_voters(change)).await {
             Ok(seats) => {
-                let voter = |Seat { node, address }| wire::Voter { node, address };
+                let voter = |VoterInfo { node, address }| wire::Voter { node, address };
                 let voters = seats.into_iter().map(voter).collect();
                 wire::VotersResponse { voters, failure: None }
             }
-            Err(status) => wire::VotersResponse { voters: Vec::new(), failure: Some(self.failure(&status)) },
+            Err(status) => {
+                wire::VotersResponse { voters: Vec::new(), failure: Some(self.to_wire_failure(&status)) }
+            }
         };
         Ok(Response::new(answer))
     }
 }
 
 /// What came back for a proposal.
-pub(crate) fn answer(response: wire::ProposeResponse) -> Result<athanor_catalog::Answer, wire::Failure> {
+pub(crate) fn decode_propose_response(
+    response: wire::ProposeResponse,
+) -> Result<athanor_catalog::CommandResult, wire::Failure> {
     use wire::propose_response::Of;
     match response.of {
-        Some(Of::Answer(packed)) => unpack(&packed).map_err(|error| failure::pack(&Status::of(&error), None)),
+        Some(Of::Answer(packed)) => decode_compressed(&packed)
+            .map_err(|error| status_codec::encode_status(&Status::from_error(&error), None)),
         Some(Of::Failure(failure)) => Err(failure),
-        None => Err(failure::pack(&Status::new(Code::Internal, "it answered nothing"), None)),
+        None => {
+            Err(status_codec::encode_status(&Status::new(ErrorCode::Internal, "it answered nothing"), None))
+        }
     }
 }

@@ -7,38 +7,39 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use athanor_catalog::{
-    AgeReport, Answer, BlockEntry, BlockId, Catalog, CatalogError, Command, Listing, Logged, Notes, View,
+    AgeReport, BlockEntry, BlockId, BlockListing, Catalog, CatalogCommand, CatalogError, CatalogLogEntry,
+    CommandResult, RoutingView, TenantDocuments,
 };
-use athanor_chassis::{ByteSize, Clock, Code, Status, TenantId, Timestamp};
+use athanor_chassis::{ByteSize, Clock, ErrorCode, Status, TenantId, Timestamp};
 use athanor_cluster::NodeId;
-use athanor_consensus::Replicated;
-use athanor_consensus::replicated::{LeadError, Leader, Leadership};
+use athanor_consensus::RaftGroup;
+use athanor_consensus::replicated::{LeaderInfo, LeaderWatch, LeadershipError};
 use tokio::sync::Semaphore;
 
 use crate::catalog_clock::CatalogClock;
-use crate::facts::{Facts, Told};
-use crate::shelf::Copy;
+use crate::snapshot_store::StateCopy;
+use crate::state_machine::{CatalogStateMachine, RevisionWatch};
 
 /// Bytes of a command.
-pub const MAX_COMMAND: ByteSize = ByteSize::mib(1);
+pub const MAX_COMMAND_SIZE: ByteSize = ByteSize::mib(1);
 /// Proposals that wait for their answers.
-const WAITING: usize = 1024;
+const MAX_PENDING_PROPOSALS: usize = 1024;
 /// The log is cut after so many entries.
-const COMPACT_EVERY: u64 = 1024;
+const COMPACT_INTERVAL_ENTRIES: u64 = 1024;
 /// For so long one reading of the log's end says to all who watch that this voter is not cut off.
-const CONFIRMED: Duration = Duration::from_millis(2500);
+const QUORUM_CHECK_TTL: Duration = Duration::from_millis(2500);
 /// How long a change of the voters may take: a new one gets the log first.
-const CHANGE: Duration = Duration::from_secs(30);
+const VOTER_CHANGE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A voter of the catalogue's group. Cheap to clone.
 #[derive(Clone)]
-pub struct Metastore {
-    shared: Arc<Shared>,
+pub struct MetastoreVoter {
+    shared: Arc<VoterShared>,
 }
 
 /// A node that votes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seat {
+pub struct VoterInfo {
     /// The node.
     pub node: NodeId,
     /// Where it takes calls; empty if that was not written down yet.
@@ -47,44 +48,44 @@ pub struct Seat {
 
 /// A change of who votes.
 #[derive(Clone, Debug)]
-pub(crate) enum Change {
-    Add(Seat),
+pub(crate) enum VoterChange {
+    Add(VoterInfo),
     Remove(NodeId),
 }
 
-struct Shared {
-    group: Replicated<Facts>,
+struct VoterShared {
+    group: RaftGroup<CatalogStateMachine>,
     clock: Clock,
     /// Stamps commands.
     catalog_clock: CatalogClock,
-    told: Arc<Told>,
+    told: Arc<RevisionWatch>,
     compacted: AtomicU64,
     waiting: Semaphore,
     /// What every node must know, at the revision that somebody asked for last.
-    view: Mutex<Arc<View>>,
-    confirmed: tokio::sync::Mutex<Option<Confirmed>>,
+    view: Mutex<Arc<RoutingView>>,
+    confirmed: tokio::sync::Mutex<Option<QuorumCheck>>,
     /// Held while the voters are changed, by whoever does it here.
     changing: tokio::sync::Mutex<()>,
 }
 
 /// Whether this voter had a majority behind it.
-struct Confirmed {
+struct QuorumCheck {
     begun: Duration,
     ended: Duration,
     found: Result<(), Status>,
 }
 
-impl Metastore {
+impl MetastoreVoter {
     /// On an open group.
-    pub fn new(group: Replicated<Facts>, clock: Clock) -> Self {
-        let told = group.with(Facts::told);
-        let shared = Shared {
+    pub fn new(group: RaftGroup<CatalogStateMachine>, clock: Clock) -> Self {
+        let told = group.with_state_machine(CatalogStateMachine::revision_watch);
+        let shared = VoterShared {
             group,
             catalog_clock: CatalogClock::new(clock.clone()),
             clock,
             told,
             compacted: AtomicU64::new(0),
-            waiting: Semaphore::new(WAITING),
+            waiting: Semaphore::new(MAX_PENDING_PROPOSALS),
             view: Mutex::default(),
             confirmed: tokio::sync::Mutex::default(),
             changing: tokio::sync::Mutex::default(),
@@ -93,12 +94,12 @@ impl Metastore {
     }
 
     /// Who leads, now and whenever that changes. What only one node should do is done where this says `here`.
-    pub fn leadership(&self) -> Leadership {
+    pub fn leader_watch(&self) -> LeaderWatch {
         self.shared.group.leadership()
     }
 
-    pub(crate) fn leader(&self) -> Leader {
-        self.leadership().now()
+    pub(crate) fn leader(&self) -> LeaderInfo {
+        self.leader_watch().current()
     }
 
     pub(crate) fn clock(&self) -> &Clock {
@@ -110,12 +111,12 @@ impl Metastore {
     }
 
     pub(crate) fn node(&self) -> NodeId {
-        self.leadership().node()
+        self.leader_watch().node()
     }
 
     /// Returns the catalog's time: what a command is stamped with now.
     pub fn time(&self) -> Timestamp {
-        let newest_command = self.shared.group.with(|facts| facts.state().time());
+        let newest_command = self.shared.group.with_state_machine(|facts| facts.state().time());
         self.shared.catalog_clock.now(newest_command, self.node(), &self.voters())
     }
 
@@ -127,35 +128,35 @@ impl Metastore {
             let message = format!(
                 "the catalog has {voters} voters, whose clocks a majority decides; set the clocks of the others right"
             );
-            return Err(Status::new(Code::Invalid, message));
+            return Err(Status::new(ErrorCode::Invalid, message));
         }
         let confirmed = self.shared.catalog_clock.confirm();
         tracing::info!(seconds = confirmed.millis() / 1000, "an operator confirmed the clock");
         Ok(confirmed)
     }
 
-    pub(crate) fn told(&self) -> &Told {
+    pub(crate) fn revision_watch(&self) -> &RevisionWatch {
         &self.shared.told
     }
 
     /// What every node must know, as far as this voter does.
-    pub fn view(&self) -> Arc<View> {
+    pub fn routing_view(&self) -> Arc<RoutingView> {
         let mut held = self.shared.view.lock().unwrap_or_else(PoisonError::into_inner);
         if held.revision != self.shared.told.revision() {
-            *held = Arc::new(self.shared.group.with(|facts| facts.state().view()));
+            *held = Arc::new(self.shared.group.with_state_machine(|facts| facts.state().routing_view()));
         }
         Arc::clone(&held)
     }
 
     /// That this voter is not cut off: it has applied what was acknowledged a moment ago. All who ask at once share one
     /// answer.
-    pub(crate) async fn confirm(&self) -> Result<(), Status> {
-        let Shared { clock, confirmed, .. } = &*self.shared;
+    pub(crate) async fn confirm_quorum(&self) -> Result<(), Status> {
+        let VoterShared { clock, confirmed, .. } = &*self.shared;
         let asked = clock.monotonic();
         let mut confirmed = confirmed.lock().await;
-        if let Some(Confirmed { begun, ended, found }) = &*confirmed {
+        if let Some(QuorumCheck { begun, ended, found }) = &*confirmed {
             let holds = match found {
-                Ok(()) => *begun + CONFIRMED > asked,
+                Ok(()) => *begun + QUORUM_CHECK_TTL > asked,
                 Err(_) => *ended >= asked,
             };
             if holds {
@@ -163,26 +164,26 @@ impl Metastore {
             }
         }
         let begun = clock.monotonic();
-        let found = self.current().await.map_err(|error| Status::of(&error));
-        *confirmed = Some(Confirmed { begun, ended: clock.monotonic(), found: found.clone() });
+        let found = self.ensure_current().await.map_err(|error| Status::from_error(&error));
+        *confirmed = Some(QuorumCheck { begun, ended: clock.monotonic(), found: found.clone() });
         found
     }
 
-    async fn current(&self) -> Result<(), CatalogError> {
+    async fn ensure_current(&self) -> Result<(), CatalogError> {
         let read = self.shared.group.read_index().await;
-        read.map(|_| ()).map_err(|error| CatalogError::Unavailable(Status::of(&error)))
+        read.map(|_| ()).map_err(|error| CatalogError::Unavailable(Status::from_error(&error)))
     }
 
     /// Who votes, by the group's own word; addresses are those that were written down.
-    pub async fn seats(&self) -> Result<Vec<Seat>, CatalogError> {
-        self.current().await?;
-        Ok(self.seated())
+    pub async fn voter_infos(&self) -> Result<Vec<VoterInfo>, CatalogError> {
+        self.ensure_current().await?;
+        Ok(self.known_voter_infos())
     }
 
-    fn seated(&self) -> Vec<Seat> {
-        let (voters, view) = (self.voters(), self.view());
+    fn known_voter_infos(&self) -> Vec<VoterInfo> {
+        let (voters, view) = (self.voters(), self.routing_view());
         let address = |node| view.voters.get(node).map(|voter| voter.address.clone()).unwrap_or_default();
-        voters.iter().map(|node| Seat { node: *node, address: address(node) }).collect()
+        voters.iter().map(|node| VoterInfo { node: *node, address: address(node) }).collect()
     }
 
     pub(crate) fn voters(&self) -> BTreeSet<NodeId> {
@@ -190,13 +191,15 @@ impl Metastore {
     }
 
     /// Adds a voter, which was started to join. Only the leader can. Doing it again does no harm.
-    pub async fn add_voter(&self, seat: Seat) -> Result<(), Status> {
-        let Seat { node, address } = seat;
+    pub async fn add_voter(&self, seat: VoterInfo) -> Result<(), Status> {
+        let VoterInfo { node, address } = seat;
         let one = self.shared.changing.lock().await;
-        let added = self.shared.group.add_voter(node, CHANGE).await;
+        let added = self.shared.group.add_voter(node, VOTER_CHANGE_TIMEOUT).await;
         drop(one);
-        added.map_err(|error| Status::of(&error))?;
-        self.change(Command::AddVoter { node, address }).await.map_err(|error| Status::of(&error))
+        added.map_err(|error| Status::from_error(&error))?;
+        self.apply_command(CatalogCommand::AddVoter { node, address })
+            .await
+            .map_err(|error| Status::from_error(&error))
     }
 
     /// Takes a voter out. Only the leader can; it hands the lead over first where it is the one to leave, and whoever
@@ -206,41 +209,46 @@ impl Metastore {
         let leader = self.leader();
         if leader.here && leader.node == Some(node) {
             let voters = self.voters();
-            let others = group.progress().into_iter();
+            let others = group.replication_progress().into_iter();
             let others = others.filter(|(other, _)| *other != node && voters.contains(other));
             if let Some((to, _)) = others.max_by_key(|(_, has)| *has) {
-                group.hand_over(to, CHANGE).await.map_err(|error| Status::of(&error))?;
+                group
+                    .transfer_leadership(to, VOTER_CHANGE_TIMEOUT)
+                    .await
+                    .map_err(|error| Status::from_error(&error))?;
                 let message = format!("node {node} has handed the lead over to node {to}; ask that one");
-                return Err(Status::new(Code::NotLeader, message));
+                return Err(Status::new(ErrorCode::NotLeader, message));
             }
         }
         let one = self.shared.changing.lock().await;
-        let removed = group.remove_voter(node, CHANGE).await;
+        let removed = group.remove_voter(node, VOTER_CHANGE_TIMEOUT).await;
         drop(one);
         removed.map_err(|error| match error {
             // No other voter would do it.
-            LeadError::LastVoter { .. } => Status::new(Code::Invalid, error.to_string()),
-            error => Status::of(&error),
+            LeadershipError::LastVoter { .. } => Status::new(ErrorCode::Invalid, error.to_string()),
+            error => Status::from_error(&error),
         })?;
-        self.change(Command::RemoveVoter { node }).await.map_err(|error| Status::of(&error))
+        self.apply_command(CatalogCommand::RemoveVoter { node })
+            .await
+            .map_err(|error| Status::from_error(&error))
     }
 
     /// Changes who votes, if that is asked, and says who does.
-    pub(crate) async fn vote(&self, change: Option<Change>) -> Result<Vec<Seat>, Status> {
+    pub(crate) async fn update_voters(&self, change: Option<VoterChange>) -> Result<Vec<VoterInfo>, Status> {
         match change {
             None => {}
-            Some(Change::Add(seat)) => self.add_voter(seat).await?,
-            Some(Change::Remove(node)) => self.remove_voter(node).await?,
+            Some(VoterChange::Add(seat)) => self.add_voter(seat).await?,
+            Some(VoterChange::Remove(node)) => self.remove_voter(node).await?,
         }
-        self.seats().await.map_err(status)
+        self.voter_infos().await.map_err(to_status)
     }
 
     /// Finishes what a leader that died meanwhile began to change about the voters.
-    pub(crate) async fn finish_change(&self) {
+    pub(crate) async fn finish_voter_change(&self) {
         let group = &self.shared.group;
         let Ok(_one) = self.shared.changing.try_lock() else { return };
         if group.members().changing
-            && let Err(error) = group.finish_change(CHANGE).await
+            && let Err(error) = group.finish_membership_change(VOTER_CHANGE_TIMEOUT).await
         {
             // The lead may have gone.
             tracing::debug!(%error, "a change of the catalogue's voters is not finished yet");
@@ -249,10 +257,10 @@ impl Metastore {
 
     /// Cuts this voter's log if it has grown. Each voter cuts its own.
     pub(crate) async fn compact(&self) {
-        let Shared { group, compacted, .. } = &*self.shared;
-        let (before, index) = (self.compacted(), self.applied());
+        let VoterShared { group, compacted, .. } = &*self.shared;
+        let (before, index) = (self.compacted_index(), self.applied_index());
         let claim = || compacted.compare_exchange(before, index, Ordering::Relaxed, Ordering::Relaxed);
-        if index < before + COMPACT_EVERY || claim().is_err() {
+        if index < before + COMPACT_INTERVAL_ENTRIES || claim().is_err() {
             return;
         }
         if let Err(error) = group.compact(index).await {
@@ -261,110 +269,111 @@ impl Metastore {
     }
 
     /// How far its log was cut.
-    pub(crate) fn compacted(&self) -> u64 {
+    pub(crate) fn compacted_index(&self) -> u64 {
         self.shared.compacted.load(Ordering::Relaxed)
     }
 
     /// The last entry that this voter knows.
-    pub(crate) fn applied(&self) -> u64 {
-        self.shared.group.applied().unwrap_or_default()
+    pub(crate) fn applied_index(&self) -> u64 {
+        self.shared.group.applied_index().unwrap_or_default()
     }
 
     /// All facts as they are now.
-    pub(crate) fn copy(&self) -> Copy {
-        self.shared.group.with(Facts::copy)
+    pub(crate) fn copy_state(&self) -> StateCopy {
+        self.shared.group.with_state_machine(CatalogStateMachine::copy_state)
     }
 
     /// Why this voter takes nothing more until a restart, if it has failed.
-    pub fn failed(&self) -> Option<String> {
-        self.shared.group.failed()
+    pub fn failure(&self) -> Option<String> {
+        self.shared.group.failure()
     }
 }
 
 /// Whether a command may be needed to free a full disk: all but those by which there would be more to do.
-fn frees_space(command: &Command) -> bool {
+fn frees_space(command: &CatalogCommand) -> bool {
     !matches!(
         command,
-        Command::OpenShard { .. }
-            | Command::OpenSlots { .. }
-            | Command::AddSlot { .. }
-            | Command::ProposeTable { .. }
-            | Command::Rates { .. }
-            | Command::Note { .. }
+        CatalogCommand::OpenShard { .. }
+            | CatalogCommand::OpenSlots { .. }
+            | CatalogCommand::AddSlot { .. }
+            | CatalogCommand::ProposeTable { .. }
+            | CatalogCommand::Rates { .. }
+            | CatalogCommand::Note { .. }
     )
 }
 
 /// Refuses what is too large for a command.
-pub(crate) fn fits(bytes: usize) -> Result<(), Status> {
-    match bytes as u64 <= MAX_COMMAND.get() {
+pub(crate) fn check_command_size(bytes: usize) -> Result<(), Status> {
+    match bytes as u64 <= MAX_COMMAND_SIZE.get() {
         true => Ok(()),
         false => {
             let seen = ByteSize::bytes(bytes as u64);
             let message = format!(
-                "a command has {seen}, the limit is {MAX_COMMAND}; propose it in parts, or name fewer blocks in it"
+                "a command has {seen}, the limit is {MAX_COMMAND_SIZE}; propose it in parts, or name fewer blocks in it"
             );
-            Err(Status::new(Code::TooLarge, message))
+            Err(Status::new(ErrorCode::TooLarge, message))
         }
     }
 }
 
 /// As it goes to other nodes.
-pub(crate) fn status(error: CatalogError) -> Status {
+pub(crate) fn to_status(error: CatalogError) -> Status {
     match error {
         CatalogError::Unavailable(status) => status,
-        refused @ CatalogError::Refused(_) => Status::of(&refused),
+        refused @ CatalogError::Refused(_) => Status::from_error(&refused),
     }
 }
 
 #[async_trait]
-impl Catalog for Metastore {
-    async fn propose(&self, command: Command) -> Result<Answer, CatalogError> {
-        let Shared { group, waiting, .. } = &*self.shared;
+impl Catalog for MetastoreVoter {
+    async fn propose(&self, command: CatalogCommand) -> Result<CommandResult, CatalogError> {
+        let VoterShared { group, waiting, .. } = &*self.shared;
         let frees = frees_space(&command);
-        let entry = Logged { at: self.time(), command }.encode();
-        fits(entry.len()).map_err(CatalogError::Unavailable)?;
+        let entry = CatalogLogEntry { at: self.time(), command }.encode();
+        check_command_size(entry.len()).map_err(CatalogError::Unavailable)?;
         let Ok(_waiting) = waiting.try_acquire() else {
-            let message = format!("{WAITING} proposals wait for the catalogue, the limit; try again");
-            return Err(CatalogError::Unavailable(Status::new(Code::Exhausted, message)));
+            let message =
+                format!("{MAX_PENDING_PROPOSALS} proposals wait for the catalogue, the limit; try again");
+            return Err(CatalogError::Unavailable(Status::new(ErrorCode::Exhausted, message)));
         };
         let proposed = match frees {
             true => group.propose_relief(entry.into()).await,
             false => group.propose(entry.into()).await,
         };
-        let (_, applied) = proposed.map_err(|error| CatalogError::Unavailable(Status::of(&error)))?;
+        let (_, applied) = proposed.map_err(|error| CatalogError::Unavailable(Status::from_error(&error)))?;
         self.compact().await;
-        let unread = || Status::new(Code::Internal, "this voter cannot read what it has logged itself");
+        let unread = || Status::new(ErrorCode::Internal, "this voter cannot read what it has logged itself");
         applied.ok_or_else(|| CatalogError::Unavailable(unread()))
     }
 
-    async fn listing(&self, tenant: &TenantId, from: i64, to: i64) -> Result<Listing, CatalogError> {
-        self.current().await?;
-        Ok(self.shared.group.with(|facts| facts.state().listing(tenant, from, to)))
+    async fn list_blocks(&self, tenant: &TenantId, from: i64, to: i64) -> Result<BlockListing, CatalogError> {
+        self.ensure_current().await?;
+        Ok(self.shared.group.with_state_machine(|facts| facts.state().list_blocks(tenant, from, to)))
     }
 
     async fn blocks(&self) -> Result<Vec<BlockEntry>, CatalogError> {
-        self.current().await?;
-        Ok(self.shared.group.with(|facts| facts.state().blocks().cloned().collect()))
+        self.ensure_current().await?;
+        Ok(self.shared.group.with_state_machine(|facts| facts.state().blocks().cloned().collect()))
     }
 
     async fn tenants(&self) -> Result<Vec<TenantId>, CatalogError> {
-        self.current().await?;
-        Ok(self.shared.group.with(|facts| facts.state().tenants().cloned().collect()))
+        self.ensure_current().await?;
+        Ok(self.shared.group.with_state_machine(|facts| facts.state().tenants().cloned().collect()))
     }
 
-    async fn notes(&self, tenant: &TenantId) -> Result<Notes, CatalogError> {
-        self.current().await?;
-        Ok(self.shared.group.with(|facts| facts.state().notes(tenant)))
+    async fn tenant_documents(&self, tenant: &TenantId) -> Result<TenantDocuments, CatalogError> {
+        self.ensure_current().await?;
+        Ok(self.shared.group.with_state_machine(|facts| facts.state().tenant_documents(tenant)))
     }
 
-    async fn condemned(&self) -> Result<Vec<(BlockId, Timestamp)>, CatalogError> {
-        self.current().await?;
-        Ok(self.shared.group.with(|facts| facts.state().condemned().collect()))
+    async fn tombstones(&self) -> Result<Vec<(BlockId, Timestamp)>, CatalogError> {
+        self.ensure_current().await?;
+        Ok(self.shared.group.with_state_machine(|facts| facts.state().tombstones().collect()))
     }
 
-    async fn ages(&self, retention: Duration) -> Result<AgeReport, CatalogError> {
-        self.current().await?;
+    async fn block_ages(&self, retention: Duration) -> Result<AgeReport, CatalogError> {
+        self.ensure_current().await?;
         let time = self.time();
-        Ok(self.shared.group.with(|facts| facts.state().ages(time, retention)))
+        Ok(self.shared.group.with_state_machine(|facts| facts.state().block_ages(time, retention)))
     }
 }

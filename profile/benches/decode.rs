@@ -12,8 +12,8 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use athanor_profile::Dictionary;
-use athanor_profile::generate::Reference;
-use athanor_profile::pprof::{Decoded, Decoder, Inflater, Limits, gzip};
+use athanor_profile::generate::ReferenceDataset;
+use athanor_profile::pprof::{DecodeLimits, DecodedProfile, Inflater, PprofDecoder, gzip};
 use criterion::{Criterion, Throughput, criterion_group};
 use prost::Message;
 use xxhash_rust::xxh3::xxh3_128;
@@ -33,7 +33,7 @@ impl Set {
         Set { name, files, raw_bytes }
     }
     fn reference() -> Self {
-        let set = Reference::new(Reference::SEED);
+        let set = ReferenceDataset::new(ReferenceDataset::PUBLISHED_SEED);
         Set::new("R", set.profiles(40).map(|raw| gzip(&raw)).collect())
     }
     /// Real files, gzipped again so that all decompressors start alike.
@@ -43,7 +43,7 @@ impl Set {
         for entry in std::fs::read_dir(folder).ok()? {
             let bytes = std::fs::read(entry.ok()?.path()).ok()?;
             let Ok(raw) = athanor_profile::pprof::inflate(&bytes, 1 << 30) else { continue };
-            if athanor_profile::pprof::decode(&raw, &Limits::default()).is_ok() {
+            if athanor_profile::pprof::decode(&raw, &DecodeLimits::default()).is_ok() {
                 files.push(gzip(&raw));
             }
         }
@@ -128,9 +128,9 @@ fn floor(set: &Set, inflater: &mut Inflater) {
 
 #[derive(Default)]
 struct Ours {
-    decoder: Decoder,
+    decoder: PprofDecoder,
     dictionary: Dictionary,
-    decoded: Decoded,
+    decoded: DecodedProfile,
 }
 
 #[inline(never)]
@@ -138,7 +138,7 @@ fn ours(set: &Set, inflater: &mut Inflater, state: &mut Ours) {
     for file in &set.files {
         let raw = inflater.inflate(file, 1 << 30).unwrap();
         let Ours { decoder, dictionary, decoded } = state;
-        decoder.decode(raw, &Limits::default(), dictionary, decoded).unwrap();
+        decoder.decode(raw, &DecodeLimits::default(), dictionary, decoded).unwrap();
         black_box(decoded.content.finish(&decoded.header));
     }
 }

@@ -9,10 +9,10 @@
 use std::hint::black_box;
 use std::time::Duration;
 
+use athanor_profile::codec::put_varint;
 use athanor_profile::flamegraph::Flamegraph;
-use athanor_profile::generate::Reference;
-use athanor_profile::packed::put;
-use athanor_profile::tree::{Node, Tree};
+use athanor_profile::generate::ReferenceDataset;
+use athanor_profile::tree::{Tree, TreeNode};
 use prost::Message;
 
 const ROUNDS: usize = 9;
@@ -48,7 +48,7 @@ fn now() -> Duration {
 }
 
 fn whole(stacks: usize) -> Tree {
-    let set = Reference::with_stacks(Reference::SEED, stacks);
+    let set = ReferenceDataset::with_stacks(ReferenceDataset::PUBLISHED_SEED, stacks);
     let weight = |rank: usize| (1e15 / (rank as f64).powf(0.9)) as i64;
     let totals: Vec<i64> = (1..=stacks).map(weight).collect();
     Tree::from_totals(&set.dictionary(), &totals)
@@ -73,7 +73,7 @@ fn answer(whole: &Tree, cut: impl Fn(Tree) -> Tree) -> (Took, Tree, usize) {
         let begun = now();
         let tree = cut(merged);
         let chosen = now();
-        let Flamegraph { names, levels, total, max_self } = Flamegraph::of(&tree);
+        let Flamegraph { names, levels, total, max_self } = Flamegraph::from_tree(&tree);
         let drawn = now();
         let levels = levels.into_iter().map(|values| Level { values }).collect();
         let bytes = black_box(Wire { names, levels, total, max_self }.encode_to_vec()).len();
@@ -86,14 +86,14 @@ fn answer(whole: &Tree, cut: impl Fn(Tree) -> Tree) -> (Took, Tree, usize) {
 }
 
 /// Copies nodes and writes four numbers of each.
-fn floor(nodes: &[Node]) -> Duration {
+fn floor(nodes: &[TreeNode]) -> Duration {
     let once = || {
         let begun = now();
         let copied = black_box(nodes).to_vec();
         let mut out = Vec::with_capacity(40 * copied.len());
         for node in &copied {
             for number in [node.own, node.total, i64::from(node.name), i64::from(node.parent)] {
-                put(&mut out, number as u64);
+                put_varint(&mut out, number as u64);
             }
         }
         black_box(&out);
@@ -109,7 +109,7 @@ fn shown(what: &str, of: i64, (took, tree, bytes): (Took, Tree, usize)) {
     println!(
         "{what:34} {named:8} nodes, other {:6.3} %, {:5.1} MB: {:6.1} ms (choose {:5.1}, bars {:5.1}, bytes {:5.1}); floor {:5.1} \
          ms, {:4.1} %",
-        100.0 * tree.other() as f64 / of as f64,
+        100.0 * tree.truncated_total() as f64 / of as f64,
         bytes as f64 / 1e6,
         ms(took.all()),
         ms(took.0[0]),
@@ -165,15 +165,15 @@ fn main() {
     shown("as many as where none are said", of, few);
     let refined = answer(&tree, |whole| {
         // What sources send, and what is made of it.
-        let below = whole.below(&path);
-        let mut branch = below.branch(below.find(&path).unwrap(), skip);
+        let below = whole.subtree_below(&path);
+        let mut branch = below.subtree(below.find(&path).unwrap(), skip);
         branch.truncate_to_weight(5_000, MOST);
         branch
     });
     let of_branch = refined.1.total();
     shown("its heaviest remainder, 99.5 %", of_branch, refined);
     let root = answer(&tree, |whole| {
-        let mut branch = whole.branch(0, 0);
+        let mut branch = whole.subtree(0, 0);
         branch.truncate_to_weight(5_000, MOST);
         branch
     });

@@ -8,8 +8,8 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use athanor_profile::generate::{Flight, FlightEvent};
-use athanor_profile::jfr::{About, Limits, Snapshot, read};
+use athanor_profile::generate::{FlightChunk, FlightEvent};
+use athanor_profile::jfr::{JfrLimits, LabelsSnapshot, RecordingInfo, read};
 use criterion::{Criterion, Throughput};
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -41,7 +41,7 @@ impl Set {
             ..FlightEvent::default()
         };
         let events = (0..100_000).map(event).collect();
-        Set::of("G", &Flight { compressed: true, ticks: 1_000_000_000, events }.chunk())
+        Set::of("G", &FlightChunk { compressed: true, ticks: 1_000_000_000, events }.chunk())
     }
     fn real() -> Vec<Self> {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/data/jfr");
@@ -60,8 +60,8 @@ impl Set {
 }
 
 fn ours(set: &Set) {
-    let about = About { sample_rate: 100, ..About::default() };
-    black_box(read(&set.raw, &about, &Snapshot::default(), &Limits::default()).unwrap());
+    let about = RecordingInfo { sample_rate: 100, ..RecordingInfo::default() };
+    black_box(read(&set.raw, &about, &LabelsSnapshot::default(), &JfrLimits::default()).unwrap());
 }
 
 fn floor(set: &Set) {

@@ -6,13 +6,13 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use athanor_profile::generate::Reference;
-use athanor_profile::otlp::{Bounds, encode, read};
-use athanor_profile::pprof::{Limits, decode};
+use athanor_profile::generate::ReferenceDataset;
+use athanor_profile::otlp::{OtlpLimits, encode, read};
+use athanor_profile::pprof::{DecodeLimits, decode};
 use criterion::{Criterion, Throughput, criterion_group};
 use xxhash_rust::xxh3::xxh3_128;
 
-const BOUNDS: Bounds = Bounds { profile: 1 << 30, total: 1 << 30, profiles: 10_000 };
+const BOUNDS: OtlpLimits = OtlpLimits { profile: 1 << 30, total: 1 << 30, profiles: 10_000 };
 
 struct Set {
     name: &'static str,
@@ -28,12 +28,15 @@ impl Set {
     /// The reference profiles, each as one request.
     fn reference() -> Self {
         let request = |raw: Vec<u8>| {
-            let mut profile = decode(&raw, &Limits::default()).unwrap().0;
+            let mut profile = decode(&raw, &DecodeLimits::default()).unwrap().0;
             let period = athanor_profile::ValueType { kind: "cpu".into(), unit: "count".into() };
             profile.header.period_type.get_or_insert(period);
             encode(&profile, &[("service.name", "shop")])
         };
-        Set::new("R", Reference::new(Reference::SEED).profiles(40).map(request).collect())
+        Set::new(
+            "R",
+            ReferenceDataset::new(ReferenceDataset::PUBLISHED_SEED).profiles(40).map(request).collect(),
+        )
     }
     /// A real request of a whole host.
     fn host() -> Option<Self> {

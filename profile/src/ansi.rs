@@ -2,12 +2,12 @@
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-use crate::layout::{Bar, bars, name, value};
+use crate::layout::{FlameBar, bar_name, bar_value, layout_bars};
 use crate::tree::Tree;
 
 /// How large a graph may be and whether it has colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct AnsiOptions {
     /// Columns of the terminal; every line fills them.
     pub width: usize,
     /// Lines of the terminal; never more are written.
@@ -16,21 +16,21 @@ pub struct Options {
     pub color: bool,
 }
 
-const RESET: &str = "\x1b[0m";
+const RESET_SEQUENCE: &str = "\x1b[0m";
 /// From red to yellow.
-const WARM: [u8; 12] = [167, 173, 179, 209, 208, 214, 215, 220, 221, 203, 216, 222];
+const WARM_COLORS: [u8; 12] = [167, 173, 179, 209, 208, 214, 215, 220, 221, 203, 216, 222];
 /// Of the root and of what a truncation cut off.
-const GREY: u8 = 248;
+const GRAY_COLOR: u8 = 248;
 
 /// The flame graph of a tree. Bars narrower than half a column are left out. Where rows are left out, a last
 /// line says how many.
-pub fn write(tree: &Tree, unit: &str, options: Options) -> String {
-    let Options { width, height, .. } = options;
+pub fn write(tree: &Tree, unit: &str, options: AnsiOptions) -> String {
+    let AnsiOptions { width, height, .. } = options;
     if width == 0 || height == 0 {
         return String::new();
     }
-    let bars = bars(tree);
-    let columns = |bar: &Bar| {
+    let bars = layout_bars(tree);
+    let columns = |bar: &FlameBar| {
         let column = |place: f64| (place * width as f64).round() as usize;
         (column(bar.start), column(bar.end).min(width))
     };
@@ -38,20 +38,20 @@ pub fn write(tree: &Tree, unit: &str, options: Options) -> String {
     let wide = bars.iter().filter(|bar| columns(bar).0 < columns(bar).1);
     let visible = wide.map(|bar| bar.level + 1).max().unwrap_or(0);
     let shown = if visible == levels && levels <= height { levels } else { visible.min(height - 1) };
-    let mut rows = vec![Row::default(); shown];
+    let mut rows = vec![TerminalRow::default(); shown];
     for (at, bar) in bars.iter().enumerate().take_while(|(_, bar)| bar.level < shown) {
         let (start, end) = columns(bar);
         if start < end {
             let node = &tree.nodes()[at];
-            let name = name(tree, at);
-            let fill = if node.other || at == 0 { Fill::Grey } else { Fill::of(&name) };
-            let label = label(&name, &value(tree, at, unit), inner(end - start, options.color));
+            let name = bar_name(tree, at);
+            let fill = if node.other || at == 0 { BarColor::Grey } else { BarColor::from_name(&name) };
+            let label = label(&name, &bar_value(tree, at, unit), label_width(end - start, options.color));
             rows[bar.level].push(start, end, &label, fill, options.color);
         }
     }
     let mut text = String::new();
     for mut row in rows {
-        row.gap(width);
+        row.fill_to(width);
         text.push_str(&row.text);
         text.push('\n');
     }
@@ -65,46 +65,46 @@ pub fn write(tree: &Tree, unit: &str, options: Options) -> String {
 
 /// The colour of a bar.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Fill {
+enum BarColor {
     Grey,
-    /// An index in [`WARM`].
+    /// An index in [`WARM_COLORS`].
     Warm(usize),
 }
 
-impl Fill {
+impl BarColor {
     /// Always the same of a name.
-    fn of(name: &str) -> Fill {
-        Fill::Warm((crate::hash::bytes(name.as_bytes()) % WARM.len() as u128) as usize)
+    fn from_name(name: &str) -> BarColor {
+        BarColor::Warm((crate::hash::hash_bytes(name.as_bytes()) % WARM_COLORS.len() as u128) as usize)
     }
 }
 
 /// A line that is being written.
 #[derive(Clone, Default)]
-struct Row {
+struct TerminalRow {
     text: String,
     column: usize,
-    last: Option<Fill>,
+    last: Option<BarColor>,
 }
 
-impl Row {
-    fn gap(&mut self, to: usize) {
+impl TerminalRow {
+    fn fill_to(&mut self, to: usize) {
         if to > self.column {
             self.text.extend(std::iter::repeat_n(' ', to - self.column));
             (self.column, self.last) = (to, None);
         }
     }
-    fn push(&mut self, start: usize, end: usize, label: &str, fill: Fill, color: bool) {
-        self.gap(start);
+    fn push(&mut self, start: usize, end: usize, label: &str, fill: BarColor, color: bool) {
+        self.fill_to(start);
         let width = end - start;
         if color {
             // Neighbours are told apart by their colour.
             let fill = match fill {
-                Fill::Warm(at) if self.last == Some(fill) => Fill::Warm((at + 1) % WARM.len()),
+                BarColor::Warm(at) if self.last == Some(fill) => BarColor::Warm((at + 1) % WARM_COLORS.len()),
                 fill => fill,
             };
-            let code = if let Fill::Warm(at) = fill { WARM[at] } else { GREY };
+            let code = if let BarColor::Warm(at) = fill { WARM_COLORS[at] } else { GRAY_COLOR };
             let label = fit(label, width, ' ');
-            self.text.push_str(&format!("\x1b[38;5;16;48;5;{code}m{label}{RESET}"));
+            self.text.push_str(&format!("\x1b[38;5;16;48;5;{code}m{label}{RESET_SEQUENCE}"));
             self.last = Some(fill);
         } else if width == 1 {
             self.text.push('|');
@@ -116,7 +116,7 @@ impl Row {
 }
 
 /// What a bar has for its label.
-fn inner(width: usize, color: bool) -> usize {
+fn label_width(width: usize, color: bool) -> usize {
     if color { width } else { width.saturating_sub(2) }
 }
 
@@ -155,11 +155,11 @@ fn columns(text: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::generate::arbitrary;
+    use crate::generate::arbitrary_profile;
     use crate::tree::tests::tree;
     use proptest::prelude::*;
 
-    const PLAIN: Options = Options { width: 40, height: 10, color: false };
+    const PLAIN: AnsiOptions = AnsiOptions { width: 40, height: 10, color: false };
 
     #[test]
     fn bars_are_in_brackets_where_there_are_no_colours() {
@@ -176,7 +176,7 @@ mod tests {
     fn a_last_line_tells_what_is_cut() {
         let deep = tree(&[("a;b;c;d", 39), ("e;f;g;h;i;j", 1)]);
         let lines = |height| -> Vec<String> {
-            let text = write(&deep, "", Options { height, ..PLAIN });
+            let text = write(&deep, "", AnsiOptions { height, ..PLAIN });
             text.lines().map(|line| line.trim_end().to_owned()).collect()
         };
         assert_eq!(lines(10).len(), 7);
@@ -184,18 +184,18 @@ mod tests {
         assert_eq!((cut.len(), cut[2].as_str()), (3, "… 5 more rows"));
         assert_eq!(lines(1), ["… 7 more rows"]);
         assert_eq!(lines(0), [""; 0]);
-        let narrow = write(&deep, "", Options { width: 10, ..PLAIN });
+        let narrow = write(&deep, "", AnsiOptions { width: 10, ..PLAIN });
         assert_eq!(narrow.lines().last(), Some("… 2 more …"), "rows of nothing but narrow bars are cut too");
     }
 
     #[test]
     fn colours_are_of_256_and_neighbours_differ() {
         let mut whole = tree(&[("a", 1), ("b;a", 1), ("b;a;a", 3)]);
-        let text = write(&whole, "", Options { color: true, ..PLAIN });
+        let text = write(&whole, "", AnsiOptions { color: true, ..PLAIN });
         assert!(text.starts_with("\x1b[38;5;16;48;5;248mtotal 5, 100.00 %"));
         assert_eq!(text.matches("\x1b[").count(), 2 * 5);
         whole.truncate(1);
-        assert_eq!(write(&whole, "", Options { color: true, ..PLAIN }).matches("48;5;248m").count(), 3);
+        assert_eq!(write(&whole, "", AnsiOptions { color: true, ..PLAIN }).matches("48;5;248m").count(), 3);
     }
 
     #[test]
@@ -214,14 +214,14 @@ mod tests {
     proptest! {
         #[test]
         fn graphs_fit(seed: u64, wide in any::<bool>(), width in 0usize..120, height in 0usize..30) {
-            let profile = arbitrary(seed);
-            let mut tree = Tree::of(&profile, 0);
+            let profile = arbitrary_profile(seed);
+            let mut tree = Tree::from_profile(&profile, 0);
             if wide {
                 tree.merge(&crate::tree::tests::tree(&[("日本語の名前;e\u{301}a\u{301};👩‍👩‍👧‍👦", 1 << 60)]));
             }
-            let text = write(&tree, "count", Options { width, height, color: false });
+            let text = write(&tree, "count", AnsiOptions { width, height, color: false });
             prop_assert!(text.lines().count() <= height);
-            let colored = write(&tree, "count", Options { width, height, color: true });
+            let colored = write(&tree, "count", AnsiOptions { width, height, color: true });
             prop_assert_eq!(text.lines().count(), colored.lines().count());
             for line in text.lines().chain(bare(&colored).lines()) {
                 prop_assert_eq!(columns(line), width);

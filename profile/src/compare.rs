@@ -3,12 +3,12 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use crate::sampling_noise::{p_value, threshold};
-use crate::table::Weights;
+use crate::sampling_noise::{p_value, p_value_threshold};
+use crate::top_table::FunctionWeights;
 
 /// What is compared, ranked and tested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Measure {
+pub enum WeightKind {
     /// Own values.
     #[default]
     Flat,
@@ -18,7 +18,7 @@ pub enum Measure {
 
 /// Which changes come first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Rank {
+pub enum ChangeRanking {
     /// The greatest change of the share.
     #[default]
     Share,
@@ -30,7 +30,7 @@ pub enum Rank {
 
 /// Whether a change is more than sampling noise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum NoiseVerdict {
     /// That is not known.
     Untested,
     /// Two samples of one and the same thing differ as much.
@@ -41,9 +41,9 @@ pub enum Verdict {
 
 /// One side of a comparison.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Side<K> {
+pub struct ComparisonSide<K> {
     /// What there is, and what it weighs.
-    pub weights: Vec<(K, Weights)>,
+    pub weights: Vec<(K, FunctionWeights)>,
     /// What shares are shares of.
     pub total: i64,
     /// How much of a value one sample stands for; none if that is not known.
@@ -52,32 +52,36 @@ pub struct Side<K> {
 
 /// What one entry weighs on both sides.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Compared<K> {
+pub struct WeightChange<K> {
     /// The entry.
     pub key: K,
     /// Before and after.
-    pub sides: [Weights; 2],
+    pub sides: [FunctionWeights; 2],
     /// The share after less that before.
     pub share_change: f64,
     /// How likely sampling noise makes such a change; 1 if it was not tested.
     pub p: f64,
     /// What that means among all that were tested.
-    pub verdict: Verdict,
+    pub verdict: NoiseVerdict,
 }
 
-impl Measure {
-    fn of(self, weights: Weights) -> i64 {
+impl WeightKind {
+    fn select_value(self, weights: FunctionWeights) -> i64 {
         match self {
-            Measure::Flat => weights.flat,
-            Measure::Cum => weights.cum,
+            WeightKind::Flat => weights.flat,
+            WeightKind::Cum => weights.cum,
         }
     }
 }
 
 /// Everything that differs in its value or in its share, with a verdict, in the order of the keys.
-pub fn compare<K: Ord>(left: Side<K>, right: Side<K>, measure: Measure) -> Vec<Compared<K>> {
+pub fn compare<K: Ord>(
+    left: ComparisonSide<K>,
+    right: ComparisonSide<K>,
+    measure: WeightKind,
+) -> Vec<WeightChange<K>> {
     let (totals, samples) = ([left.total, right.total], [left.sample, right.sample]);
-    let mut entries: BTreeMap<K, [Weights; 2]> = BTreeMap::new();
+    let mut entries: BTreeMap<K, [FunctionWeights; 2]> = BTreeMap::new();
     for (at, side) in [left, right].into_iter().enumerate() {
         for (key, weights) in side.weights {
             entries.entry(key).or_default()[at] = weights;
@@ -90,7 +94,7 @@ pub fn compare<K: Ord>(left: Side<K>, right: Side<K>, measure: Measure) -> Vec<C
     };
     let (mut compared, mut tested) = (Vec::new(), 0);
     for (key, sides) in entries {
-        let values = sides.map(|weights| measure.of(weights));
+        let values = sides.map(|weights| measure.select_value(weights));
         let p = in_samples(values).zip(in_samples(totals)).and_then(|(parts, wholes)| p_value(parts, wholes));
         // What has no sample on either side cannot differ. All else might have, and so counts, also if it does not.
         tested += usize::from(p.is_some() && values != [0, 0]);
@@ -98,27 +102,30 @@ pub fn compare<K: Ord>(left: Side<K>, right: Side<K>, measure: Measure) -> Vec<C
         if values[0] == values[1] && share_change == 0.0 {
             continue;
         }
-        let verdict = if p.is_some() { Verdict::Noise } else { Verdict::Untested };
-        compared.push(Compared { key, sides, share_change, p: p.unwrap_or(1.0), verdict });
+        let verdict = if p.is_some() { NoiseVerdict::Noise } else { NoiseVerdict::Untested };
+        compared.push(WeightChange { key, sides, share_change, p: p.unwrap_or(1.0), verdict });
     }
-    let probabilities = compared.iter().filter(|one| one.verdict != Verdict::Untested).map(|one| one.p);
-    let least = threshold(probabilities, tested);
-    for one in compared.iter_mut().filter(|one| one.verdict == Verdict::Noise && one.p <= least) {
-        one.verdict = Verdict::MoreThanNoise;
+    let probabilities = compared.iter().filter(|one| one.verdict != NoiseVerdict::Untested).map(|one| one.p);
+    let least = p_value_threshold(probabilities, tested);
+    for one in compared.iter_mut().filter(|one| one.verdict == NoiseVerdict::Noise && one.p <= least) {
+        one.verdict = NoiseVerdict::MoreThanNoise;
     }
     compared
 }
 
 /// Puts changes in order; what is equal in it stays in the order of the keys.
-pub fn rank<K: Ord>(changes: &mut [Compared<K>], rank: Rank, measure: Measure) {
-    let by_share = |a: &Compared<K>, b: &Compared<K>| b.share_change.abs().total_cmp(&a.share_change.abs());
-    let change = |one: &Compared<K>| measure.of(one.sides[0]).abs_diff(measure.of(one.sides[1]));
-    let by_value = |a: &Compared<K>, b: &Compared<K>| change(b).cmp(&change(a));
+pub fn rank_changes<K: Ord>(changes: &mut [WeightChange<K>], rank: ChangeRanking, measure: WeightKind) {
+    let by_share =
+        |a: &WeightChange<K>, b: &WeightChange<K>| b.share_change.abs().total_cmp(&a.share_change.abs());
+    let change = |one: &WeightChange<K>| {
+        measure.select_value(one.sides[0]).abs_diff(measure.select_value(one.sides[1]))
+    };
+    let by_value = |a: &WeightChange<K>, b: &WeightChange<K>| change(b).cmp(&change(a));
     changes.sort_by(|a, b| {
         let first = match rank {
-            Rank::Share => by_share(a, b),
-            Rank::Value => by_value(a, b),
-            Rank::Noise => a.p.total_cmp(&b.p),
+            ChangeRanking::Share => by_share(a, b),
+            ChangeRanking::Value => by_value(a, b),
+            ChangeRanking::Noise => a.p.total_cmp(&b.p),
         };
         let then = || by_share(a, b).then_with(|| by_value(a, b)).then_with(|| a.key.cmp(&b.key));
         if first == Ordering::Equal { then() } else { first }
@@ -128,30 +135,30 @@ pub fn rank<K: Ord>(changes: &mut [Compared<K>], rank: Rank, measure: Measure) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::generate::Random;
+    use crate::generate::SeededRandom;
 
-    fn side(values: &[(&'static str, i64)], sample: Option<f64>) -> Side<&'static str> {
-        let of = |flat| Weights { flat, cum: flat };
+    fn side(values: &[(&'static str, i64)], sample: Option<f64>) -> ComparisonSide<&'static str> {
+        let of = |flat| FunctionWeights { flat, cum: flat };
         let weights = values.iter().map(|(name, value)| (*name, of(*value))).collect();
-        Side { weights, total: values.iter().map(|(_, value)| value).sum(), sample }
+        ComparisonSide { weights, total: values.iter().map(|(_, value)| value).sum(), sample }
     }
 
     #[test]
     fn changes_are_ranked() {
         let left = side(&[("a", 100), ("b", 800), ("c", 100), ("gone", 10)], Some(1.0));
         let right = side(&[("a", 240), ("b", 1600), ("c", 150), ("new", 22)], Some(1.0));
-        let mut changes = compare(left, right, Measure::Flat);
-        let shown = |changes: &[Compared<&'static str>]| -> Vec<&'static str> {
+        let mut changes = compare(left, right, WeightKind::Flat);
+        let shown = |changes: &[WeightChange<&'static str>]| -> Vec<&'static str> {
             changes.iter().map(|one| one.key).collect()
         };
-        rank(&mut changes, Rank::Value, Measure::Flat);
+        rank_changes(&mut changes, ChangeRanking::Value, WeightKind::Flat);
         assert_eq!(shown(&changes), ["b", "a", "c", "new", "gone"]);
-        rank(&mut changes, Rank::Share, Measure::Flat);
+        rank_changes(&mut changes, ChangeRanking::Share, WeightKind::Flat);
         assert_eq!(shown(&changes)[..2], ["c", "a"]);
-        rank(&mut changes, Rank::Noise, Measure::Flat);
-        assert_eq!(changes[0].verdict, Verdict::MoreThanNoise, "{changes:?}");
+        rank_changes(&mut changes, ChangeRanking::Noise, WeightKind::Flat);
+        assert_eq!(changes[0].verdict, NoiseVerdict::MoreThanNoise, "{changes:?}");
         let same = side(&[("a", 1), ("b", 2)], Some(1.0));
-        assert!(compare(same.clone(), same, Measure::Cum).is_empty());
+        assert!(compare(same.clone(), same, WeightKind::Cum).is_empty());
     }
 
     #[test]
@@ -161,29 +168,29 @@ mod tests {
             let of = |changed: [i64; 2]| {
                 let rest = others.iter().map(|name| (name.as_str(), 50_000 / others.len() as i64));
                 let all = ["less", "more"].into_iter().zip(changed).chain(rest);
-                let weights = all.map(|(name, flat)| (name, Weights { flat, cum: flat })).collect();
-                Side { weights, total: 50_000 + changed.iter().sum::<i64>(), sample: Some(1.0) }
+                let weights = all.map(|(name, flat)| (name, FunctionWeights { flat, cum: flat })).collect();
+                ComparisonSide { weights, total: 50_000 + changed.iter().sum::<i64>(), sample: Some(1.0) }
             };
-            let changes = compare(of([100, 60]), of([60, 100]), Measure::Flat);
+            let changes = compare(of([100, 60]), of([60, 100]), WeightKind::Flat);
             let [less, more] = &changes[..] else { panic!("{changes:?}") };
             assert!((0.001..0.005).contains(&less.p) && less.verdict == more.verdict, "{changes:?}");
             less.verdict
         };
         // Of three functions two have changed; of five hundred two do so by chance.
-        assert_eq!(verdict(&names[..1]), Verdict::MoreThanNoise);
-        assert_eq!(verdict(&names), Verdict::Noise);
+        assert_eq!(verdict(&names[..1]), NoiseVerdict::MoreThanNoise);
+        assert_eq!(verdict(&names), NoiseVerdict::Noise);
     }
 
     #[test]
     fn without_samples_nothing_is_tested() {
         let changes =
-            compare(side(&[("a", 1)], None), side(&[("a", 1_000), ("b", 1)], Some(1.0)), Measure::Flat);
-        assert!(changes.iter().all(|one| (one.verdict, one.p) == (Verdict::Untested, 1.0)));
+            compare(side(&[("a", 1)], None), side(&[("a", 1_000), ("b", 1)], Some(1.0)), WeightKind::Flat);
+        assert!(changes.iter().all(|one| (one.verdict, one.p) == (NoiseVerdict::Untested, 1.0)));
         assert_eq!(changes.len(), 2);
     }
 
     /// Draws so many samples of functions with these weights.
-    fn drawn(random: &mut Random, weights: &[u64], samples: usize) -> Side<usize> {
+    fn drawn(random: &mut SeededRandom, weights: &[u64], samples: usize) -> ComparisonSide<usize> {
         let all: u64 = weights.iter().sum();
         let mut counts = vec![0i64; weights.len()];
         for _ in 0..samples {
@@ -195,24 +202,26 @@ mod tests {
             });
             counts[place.unwrap()] += 10;
         }
-        let weights = counts.into_iter().map(|flat| Weights { flat, cum: flat }).enumerate().collect();
-        Side { weights, total: 10 * samples as i64, sample: Some(10.0) }
+        let weights =
+            counts.into_iter().map(|flat| FunctionWeights { flat, cum: flat }).enumerate().collect();
+        ComparisonSide { weights, total: 10 * samples as i64, sample: Some(10.0) }
     }
 
     #[test]
     fn two_samples_of_one_program_are_noise_and_a_change_is_found() {
-        let mut random = Random::new(7);
+        let mut random = SeededRandom::new(7);
         let weights: Vec<u64> = (1..=100).map(|rank| 10_000 / rank).collect();
         let mut slower = weights.clone();
         slower[20] *= 3;
         let (mut wrong, mut found) = (0, 0);
         for _ in 0..200 {
             let before = drawn(&mut random, &weights, 4_000);
-            let again = compare(before.clone(), drawn(&mut random, &weights, 4_000), Measure::Flat);
-            wrong += usize::from(again.iter().any(|one| one.verdict == Verdict::MoreThanNoise));
-            let after = compare(before, drawn(&mut random, &slower, 4_000), Measure::Flat);
-            found +=
-                usize::from(after.iter().any(|one| one.key == 20 && one.verdict == Verdict::MoreThanNoise));
+            let again = compare(before.clone(), drawn(&mut random, &weights, 4_000), WeightKind::Flat);
+            wrong += usize::from(again.iter().any(|one| one.verdict == NoiseVerdict::MoreThanNoise));
+            let after = compare(before, drawn(&mut random, &slower, 4_000), WeightKind::Flat);
+            found += usize::from(
+                after.iter().any(|one| one.key == 20 && one.verdict == NoiseVerdict::MoreThanNoise),
+            );
         }
         // A comparison of equals should be wrong in one of a hundred.
         assert!(wrong <= 5, "{wrong} of 200 comparisons of equals found a change");

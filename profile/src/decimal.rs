@@ -6,10 +6,10 @@
 use std::fmt;
 
 /// Digits that are kept behind the point.
-const DIGITS: u32 = 18;
-const ONE: i128 = 10i128.pow(DIGITS);
+const FRACTION_DIGITS: u32 = 18;
+const ONE_SCALED: i128 = 10i128.pow(FRACTION_DIGITS);
 /// The largest that is read, and the smallest: more than 64 bits hold.
-const MOST: i128 = ONE << 64;
+const MAX_SCALED: i128 = ONE_SCALED << 64;
 
 /// A decimal number of at most 64 bits before the point; from the 19th digit behind it on it is rounded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,7 +30,7 @@ impl Decimal {
         }
         let mut digits = whole.bytes().chain(fraction.bytes()).map(|byte| i128::from(byte - b'0'));
         // So many digits are kept. Those that are not written are zeros.
-        let kept = i64::from(exponent) + i64::from(DIGITS) + whole.len() as i64;
+        let kept = i64::from(exponent) + i64::from(FRACTION_DIGITS) + whole.len() as i64;
         let mut value = 0i128;
         for digit in digits.by_ref().take(usize::try_from(kept).unwrap_or_default()) {
             value = value.checked_mul(10)?.checked_add(digit)?;
@@ -46,23 +46,23 @@ impl Decimal {
             value = value.checked_mul(10)?;
         }
         let value = if mantissa.starts_with('-') { -value } else { value };
-        (-MOST..=MOST).contains(&value).then_some(Decimal(value))
+        (-MAX_SCALED..=MAX_SCALED).contains(&value).then_some(Decimal(value))
     }
 
     /// The sum, unless it is larger than anything that was meant.
-    pub(crate) fn plus(self, other: Decimal) -> Option<Decimal> {
+    pub(crate) fn checked_add(self, other: Decimal) -> Option<Decimal> {
         self.0.checked_add(other.0).map(Decimal)
     }
 
     /// The difference.
-    pub(crate) fn minus(self, other: Decimal) -> Option<Decimal> {
+    pub(crate) fn checked_sub(self, other: Decimal) -> Option<Decimal> {
         self.0.checked_sub(other.0).map(Decimal)
     }
 
     /// How many units there are of which `power` digits behind the point are one: with 9, nanoseconds of seconds.
     /// Half a unit is rounded away from zero. Nothing if it is more than 63 bits hold.
-    pub(crate) fn units(self, power: u32) -> Option<i64> {
-        let unit = 10i128.pow(DIGITS - power);
+    pub(crate) fn to_units(self, power: u32) -> Option<i64> {
+        let unit = 10i128.pow(FRACTION_DIGITS - power);
         let (whole, rest) = (self.0 / unit, self.0 % unit);
         let up = if rest.abs() * 2 >= unit { rest.signum() } else { 0 };
         i64::try_from(whole + up).ok()
@@ -71,14 +71,15 @@ impl Decimal {
 
 impl From<i64> for Decimal {
     fn from(whole: i64) -> Self {
-        Decimal(i128::from(whole) * ONE)
+        Decimal(i128::from(whole) * ONE_SCALED)
     }
 }
 
 impl fmt::Display for Decimal {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sign = if self.0 < 0 { "-" } else { "" };
-        let (whole, rest) = (self.0.unsigned_abs() / ONE as u128, self.0.unsigned_abs() % ONE as u128);
+        let (whole, rest) =
+            (self.0.unsigned_abs() / ONE_SCALED as u128, self.0.unsigned_abs() % ONE_SCALED as u128);
         let text = format!("{sign}{whole}.{rest:018}");
         out.write_str(text.trim_end_matches('0').trim_end_matches('.'))
     }
@@ -137,7 +138,7 @@ mod tests {
 
     #[test]
     fn units_are_rounded_once() {
-        let units = |text: &str, power| Decimal::parse(text).unwrap().units(power);
+        let units = |text: &str, power| Decimal::parse(text).unwrap().to_units(power);
         assert_eq!(units("0.1", 9), Some(100_000_000));
         assert_eq!((units("0.5", 0), units("-0.5", 0), units("0.4999999", 0)), (Some(1), Some(-1), Some(0)));
         assert_eq!(units("1.0000000004999", 9), Some(1_000_000_000));
@@ -148,12 +149,12 @@ mod tests {
         assert_eq!((units("-9223372036854775808", 0), units("9223372037", 9)), (Some(i64::MIN), None));
         // A third is no decimal number: three of them are one all the same.
         let third = Decimal::parse("0.3333333333333333").unwrap();
-        let sum = third.plus(third).unwrap().plus(third).unwrap();
+        let sum = third.checked_add(third).unwrap().checked_add(third).unwrap();
         assert_eq!(
-            (sum.units(9), sum.minus(third).unwrap().units(9)),
+            (sum.to_units(9), sum.checked_sub(third).unwrap().to_units(9)),
             (Some(1_000_000_000), Some(666_666_667))
         );
-        assert_eq!(Decimal::from(-7).units(0), Some(-7));
+        assert_eq!(Decimal::from(-7).to_units(0), Some(-7));
     }
 
     proptest! {
@@ -163,12 +164,12 @@ mod tests {
             let number = Decimal::parse(&text).unwrap();
             prop_assert_eq!(Decimal::parse(&number.to_string()), Some(number));
             let shift = |power: i32| Decimal::parse(&format!("{text}e{power}"));
-            prop_assert_eq!(shift(-9).and_then(|number| number.units(9)), number.units(0));
+            prop_assert_eq!(shift(-9).and_then(|number| number.to_units(9)), number.to_units(0));
         }
 
         #[test]
         fn any_text_is_a_number_or_not(text in "[-+0-9.eE]{0,40}|\\PC{0,10}") {
-            let _ = Decimal::parse(&text).map(|number| (number.units(0), number.units(9)));
+            let _ = Decimal::parse(&text).map(|number| (number.to_units(0), number.to_units(9)));
         }
 
         /// What floating point says of a number is as near as it can be.

@@ -2,17 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use crate::flamegraph::{WireNames, levels, starts};
-use crate::symbols::NONE;
-use crate::table::{Weights, weigh};
-use crate::tree::{Drafts, Tree, least_shown};
+use crate::flamegraph::{WireNames, bar_starts, node_levels};
+use crate::symbols::NO_ENTRY;
+use crate::top_table::{FunctionWeights, function_weights};
+use crate::tree::{Tree, TreeDraft, min_shown_weight};
 
 /// A function in the context of its callers, on both sides. A side that lacks it counts as 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiffNode {
     /// The name; of a remainder, `other`.
     pub name: Box<str>,
-    /// The caller, [`NONE`] at the root.
+    /// The caller, [`NO_ENTRY`] at the root.
     pub parent: u32,
     /// Total before and after.
     pub total: [i64; 2],
@@ -46,13 +46,13 @@ pub struct DiffFlamegraph {
 
 /// What changed in one function.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct FunctionDiff {
     /// The function.
     pub name: String,
     /// Before.
-    pub left: Weights,
+    pub left: FunctionWeights,
     /// After.
-    pub right: Weights,
+    pub right: FunctionWeights,
     /// Own value after less that before.
     pub delta: i64,
     /// Cumulative value after less that before.
@@ -61,10 +61,10 @@ pub struct Change {
 
 impl DiffTree {
     /// Lays `right` (after) over `left` (before).
-    pub fn of(left: &Tree, right: &Tree) -> DiffTree {
+    pub fn from_trees(left: &Tree, right: &Tree) -> DiffTree {
         let mut pairs = vec![[0u32, 0u32]];
         let mut nodes: Vec<DiffNode> = Vec::new();
-        let mut parents = vec![NONE];
+        let mut parents = vec![NO_ENTRY];
         let mut at = 0;
         while at < pairs.len() {
             let sides = [(left, pairs[at][0]), (right, pairs[at][1])];
@@ -80,10 +80,12 @@ impl DiffTree {
                 other: before.or(after).is_some_and(|node| node.other),
             });
             let mut callees: BTreeMap<(&str, bool), [u32; 2]> = BTreeMap::new();
-            for (side, (tree, node)) in sides.into_iter().enumerate().filter(|(_, (_, node))| *node != NONE) {
+            for (side, (tree, node)) in
+                sides.into_iter().enumerate().filter(|(_, (_, node))| *node != NO_ENTRY)
+            {
                 for child in tree.children(node) {
                     let callee = &tree.nodes()[child as usize];
-                    callees.entry((tree.name(callee), callee.other)).or_insert([NONE; 2])[side] = child;
+                    callees.entry((tree.name(callee), callee.other)).or_insert([NO_ENTRY; 2])[side] = child;
                 }
             }
             parents.resize(parents.len() + callees.len(), at as u32);
@@ -102,17 +104,17 @@ impl DiffTree {
     /// heavy as the last of them. So no function looks new or gone because it was cut off on one side only.
     pub fn truncate(&mut self, max_nodes: usize, most: usize) {
         let weights = self.weights();
-        let mut of_named: Vec<u64> = self.named(&weights).collect();
-        let least = least_shown(&mut of_named, max_nodes, most);
-        self.keep_from(&weights, least);
+        let mut of_named: Vec<u64> = self.function_weights(&weights).collect();
+        let least = min_shown_weight(&mut of_named, max_nodes, most);
+        self.retain_heavier(&weights, least);
     }
 
     /// As [`truncate`](Self::truncate), but the whole counts as well: so many bars are drawn.
     pub fn truncate_to_bars(&mut self, bars: usize, most: usize) {
         let weights = self.weights();
-        let mut of_bars: Vec<u64> = self.named(&weights).chain([weights[0]]).collect();
-        let least = least_shown(&mut of_bars, bars, most);
-        self.keep_from(&weights, least);
+        let mut of_bars: Vec<u64> = self.function_weights(&weights).chain([weights[0]]).collect();
+        let least = min_shown_weight(&mut of_bars, bars, most);
+        self.retain_heavier(&weights, least);
     }
 
     /// What each node weighs, by both sides' values together.
@@ -126,13 +128,13 @@ impl DiffTree {
     }
 
     /// What those weigh that are functions.
-    fn named<'a>(&'a self, weights: &'a [u64]) -> impl Iterator<Item = u64> + 'a {
+    fn function_weights<'a>(&'a self, weights: &'a [u64]) -> impl Iterator<Item = u64> + 'a {
         let named = self.nodes.iter().zip(weights).skip(1).filter(|(node, _)| !node.other);
         named.map(|(_, &weight)| weight)
     }
 
-    fn keep_from(&mut self, weights: &[u64], least: u64) {
-        let mut sides = [Drafts::default(), Drafts::default()];
+    fn retain_heavier(&mut self, weights: &[u64], least: u64) {
+        let mut sides = [TreeDraft::default(), TreeDraft::default()];
         // Where each node went on either side, and whether that is a remainder.
         let mut places: Vec<([u32; 2], bool)> = vec![([0, 0], false)];
         for (at, node) in self.nodes.iter().enumerate() {
@@ -150,19 +152,19 @@ impl DiffTree {
                 drafts.add(places[at].0[side], node.own[side]);
             }
         }
-        let [left, right] = sides.map(Drafts::finish);
-        *self = DiffTree::of(&left, &right);
+        let [left, right] = sides.map(TreeDraft::finish);
+        *self = DiffTree::from_trees(&left, &right);
     }
 
     /// The bars as clients read them; a bar is as wide as both its totals.
-    pub fn flamegraph(&self) -> DiffFlamegraph {
+    pub fn to_flamegraph(&self) -> DiffFlamegraph {
         let mut names = WireNames::default();
         let ticks = self.nodes.first().map_or([0; 2], |root| root.total);
         let total = ticks[0].wrapping_add(ticks[1]);
         let mut graph = DiffFlamegraph { total, ticks, ..DiffFlamegraph::default() };
-        let level_of = levels(self.nodes.iter().map(|node| node.parent));
+        let level_of = node_levels(self.nodes.iter().map(|node| node.parent));
         let starts = [0, 1].map(|side| {
-            starts(self.nodes.iter().map(|node| (node.parent, node.total[side], node.own[side])))
+            bar_starts(self.nodes.iter().map(|node| (node.parent, node.total[side], node.own[side])))
         });
         let mut end = [0i64; 2];
         for (at, node) in self.nodes.iter().enumerate() {
@@ -177,7 +179,7 @@ impl DiffTree {
                 end[side] = start.wrapping_add(node.total[side]);
                 graph.max_self = graph.max_self.max(node.own[side]);
             }
-            level.push(if at == 0 { 0 } else { names.index(&node.name) });
+            level.push(if at == 0 { 0 } else { names.intern(&node.name) });
         }
         graph.names = names.names;
         graph
@@ -186,17 +188,17 @@ impl DiffTree {
 
 /// What changed per function, the greatest change of own value first. Unchanged functions are left out;
 /// remainders of truncations are too, for they are no functions: compare whole trees.
-pub fn changes(left: &Tree, right: &Tree) -> Vec<Change> {
-    let mut sides: BTreeMap<&str, [Weights; 2]> = BTreeMap::new();
+pub fn diff_functions(left: &Tree, right: &Tree) -> Vec<FunctionDiff> {
+    let mut sides: BTreeMap<&str, [FunctionWeights; 2]> = BTreeMap::new();
     for (side, tree) in [left, right].into_iter().enumerate() {
-        for (name, weights) in weigh(tree) {
+        for (name, weights) in function_weights(tree) {
             sides.entry(name).or_default()[side] = weights;
         }
     }
-    let mut changes: Vec<Change> = sides
+    let mut changes: Vec<FunctionDiff> = sides
         .into_iter()
         .filter(|(_, [left, right])| left != right)
-        .map(|(name, [left, right])| Change {
+        .map(|(name, [left, right])| FunctionDiff {
             name: name.to_owned(),
             left,
             right,
@@ -205,7 +207,7 @@ pub fn changes(left: &Tree, right: &Tree) -> Vec<Change> {
         })
         .collect();
     changes.sort_by(|a, b| {
-        let size = |change: &Change| (change.delta.unsigned_abs(), change.cum_delta.unsigned_abs());
+        let size = |change: &FunctionDiff| (change.delta.unsigned_abs(), change.cum_delta.unsigned_abs());
         size(b).cmp(&size(a)).then_with(|| a.name.cmp(&b.name))
     });
     changes
@@ -214,11 +216,11 @@ pub fn changes(left: &Tree, right: &Tree) -> Vec<Change> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tree::{OTHER, tests::tree};
+    use crate::tree::{OTHER_NAME, tests::tree};
 
     #[test]
     fn both_sides_are_cut_alike() {
-        let mut diff = DiffTree::of(&tree(&[("a;x", 9), ("b", 1)]), &tree(&[("a;y", 1), ("b", 8)]));
+        let mut diff = DiffTree::from_trees(&tree(&[("a;x", 9), ("b", 1)]), &tree(&[("a;y", 1), ("b", 8)]));
         let mut bars = diff.clone();
         diff.truncate(3, 9);
         bars.truncate_to_bars(4, 9);
@@ -231,7 +233,7 @@ mod tests {
                 ("", [10, 9], false),
                 ("a", [9, 1], false),
                 ("b", [1, 8], false),
-                (OTHER, [0, 1], true),
+                (OTHER_NAME, [0, 1], true),
                 ("x", [9, 0], false),
             ]
         );
@@ -241,21 +243,21 @@ mod tests {
     fn changes_are_ranked_by_own_value() {
         let left = tree(&[("main;idle", 24), ("main;work", 257), ("main", 5)]);
         let right = tree(&[("main;work", 253), ("main;idle", 26), ("main", 5)]);
-        let changes = changes(&left, &right);
+        let changes = diff_functions(&left, &right);
         let found: Vec<(&str, i64, i64)> =
             changes.iter().map(|change| (change.name.as_str(), change.delta, change.cum_delta)).collect();
         assert_eq!(found, [("work", -4, -4), ("idle", 2, 2), ("main", 0, -2)]);
-        assert_eq!(changes[0].left, Weights { flat: 257, cum: 257 });
+        assert_eq!(changes[0].left, FunctionWeights { flat: 257, cum: 257 });
     }
 
     #[test]
     fn sides_meet_by_name_path() {
         let mut cut = tree(&[("a;other", 3), ("a;x", 1)]);
         cut.truncate(2);
-        let diff = DiffTree::of(&cut, &tree(&[("a;other", 4), ("b", 1)]));
+        let diff = DiffTree::from_trees(&cut, &tree(&[("a;other", 4), ("b", 1)]));
         let found: Vec<(&str, [i64; 2], bool)> =
             diff.nodes().iter().map(|node| (&*node.name, node.total, node.other)).collect();
-        let other = |total, remainder| (OTHER, total, remainder);
+        let other = |total, remainder| (OTHER_NAME, total, remainder);
         assert_eq!(
             found,
             [
@@ -266,7 +268,7 @@ mod tests {
                 other([1, 0], true)
             ]
         );
-        let graph = diff.flamegraph();
+        let graph = diff.to_flamegraph();
         assert_eq!((graph.total, graph.max_self, graph.ticks), (9, 4, [4, 5]));
         assert_eq!(graph.levels[1], [0, 4, 0, 0, 4, 0, 1, 0, 0, 0, 0, 1, 1, 2]);
     }

@@ -9,14 +9,14 @@ use std::cmp::Ordering;
 use std::fmt::Write;
 
 pub use graph::StackTotals;
-use graph::{CallGraph, Edge, Node, printable_name, size};
+use graph::{CallEdge, CallGraph, CallNode, magnitude, printable_name};
 
-use crate::lines::Place;
-use crate::printable::shortened;
-use crate::units::human;
+use crate::printable::shorten_name;
+use crate::source_lines::SourceLine;
+use crate::units::format_value;
 
 /// What a node or a call shows.
-struct Shown {
+struct DotLabel {
     text: String,
     /// The value with all that was called, shorter.
     short: String,
@@ -26,17 +26,18 @@ struct Shown {
 /// The call graph of at most `max_nodes` lines of functions. Nothing if there is none.
 pub fn write(stacks: StackTotals<'_>, unit: &str, max_nodes: usize) -> String {
     let total = sum(stacks);
-    let share = |value: i64| format!("{} ({})", human(value, unit), percent(value, total));
-    let node = |flat: [i64; 1], cum: [i64; 1]| Shown {
+    let share = |value: i64| format!("{} ({})", format_value(value, unit), percent(value, total));
+    let node = |flat: [i64; 1], cum: [i64; 1]| DotLabel {
         text: match (flat[0], cum[0]) {
             (flat, cum) if flat == cum => share(flat),
             (0, cum) => format!("0 of {}", share(cum)),
             (flat, cum) => format!("{}\\nof {}", share(flat), share(cum)),
         },
-        short: human(cum[0], unit),
+        short: format_value(cum[0], unit),
         color: None,
     };
-    let call = |[value]: [i64; 1]| Shown { text: human(value, unit), short: String::new(), color: None };
+    let call =
+        |[value]: [i64; 1]| DotLabel { text: format_value(value, unit), short: String::new(), color: None };
     text([stacks], max_nodes, node, call)
 }
 
@@ -45,9 +46,9 @@ pub fn write(stacks: StackTotals<'_>, unit: &str, max_nodes: usize) -> String {
 pub fn write_diff(left: StackTotals<'_>, right: StackTotals<'_>, unit: &str, max_nodes: usize) -> String {
     let node = |flat: [i64; 2], cum: [i64; 2]| {
         let short = change(cum, unit);
-        Shown { text: format!("{}\\nof {short}", change(flat, unit)), short, color: Some(color(cum)) }
+        DotLabel { text: format!("{}\\nof {short}", change(flat, unit)), short, color: Some(color(cum)) }
     };
-    let call = |values: [i64; 2]| Shown {
+    let call = |values: [i64; 2]| DotLabel {
         text: change(values, unit),
         short: String::new(),
         color: Some(color(values)),
@@ -62,10 +63,10 @@ fn sum(stacks: StackTotals<'_>) -> i64 {
 fn text<const N: usize>(
     sides: [StackTotals<'_>; N],
     max_nodes: usize,
-    show: impl Fn([i64; N], [i64; N]) -> Shown,
-    show_call: impl Fn([i64; N]) -> Shown,
+    show: impl Fn([i64; N], [i64; N]) -> DotLabel,
+    show_call: impl Fn([i64; N]) -> DotLabel,
 ) -> String {
-    let graph = CallGraph::of(&sides, max_nodes);
+    let graph = CallGraph::from_sides(&sides, max_nodes);
     if graph.nodes.is_empty() {
         return String::new();
     }
@@ -76,21 +77,21 @@ fn text<const N: usize>(
         let _ =
             writeln!(text, "graph [label=\"{} of {} nodes\" labelloc=t]", graph.nodes.len(), graph.all_nodes);
     }
-    let largest = graph.nodes.iter().map(|node| size(&node.flat)).max().unwrap_or_default();
-    for (Node { place, flat, cum }, number) in graph.nodes.iter().zip(1..) {
-        let Shown { text: value, short, color: hue } = show(*flat, *cum);
-        let (label, name) = (label(place), escape(&shortened(&printable_name(place))));
+    let largest = graph.nodes.iter().map(|node| magnitude(&node.flat)).max().unwrap_or_default();
+    for (CallNode { place, flat, cum }, number) in graph.nodes.iter().zip(1..) {
+        let DotLabel { text: value, short, color: hue } = show(*flat, *cum);
+        let (label, name) = (label(place), escape(&shorten_name(&printable_name(place))));
         let _ = writeln!(
             text,
             "N{number} [label=\"{label}\\n{value}\" id=\"node{number}\" fontsize={} shape=box{} tooltip=\"{name} ({short})\"]",
-            font_size(size(flat), largest),
+            font_size(magnitude(flat), largest),
             color(hue),
         );
     }
     let total = sides.map(sum).into_iter().map(i64::unsigned_abs).max().unwrap_or_default();
-    for Edge { caller, callee, values, is_residual } in &graph.edges {
+    for CallEdge { caller, callee, values, is_residual } in &graph.edges {
         let (caller, callee) = (caller + 1, callee + 1);
-        let Shown { text: value, color: hue, .. } = show_call(*values);
+        let DotLabel { text: value, color: hue, .. } = show_call(*values);
         let style = if *is_residual { " style=\"dotted\"" } else { "" };
         let width = width(values, total);
         let _ = writeln!(text, "N{caller} -> N{callee} [label=\" {value}\"{width}{}{style}]", color(hue));
@@ -100,10 +101,10 @@ fn text<const N: usize>(
 }
 
 /// A function and, on a line of its own, where in its file.
-fn label(place: &Place<'_>) -> String {
-    let name = escape(&shortened(&place.function));
+fn label(place: &SourceLine<'_>) -> String {
+    let name = escape(&shorten_name(&place.function));
     let file = place.file.rsplit(['/', '\\']).next().unwrap_or_default();
-    let file = escape(&shortened(file));
+    let file = escape(&shorten_name(file));
     match (file.as_str(), place.line) {
         ("", 0) => name,
         (file, 0) => format!("{name}\\n{file}"),
@@ -133,7 +134,7 @@ fn width<const N: usize>(values: &[i64; N], total: u64) -> String {
 
 /// A value before and after.
 fn change(values: [i64; 2], unit: &str) -> String {
-    let [before, after] = values.map(|value| human(value, unit));
+    let [before, after] = values.map(|value| format_value(value, unit));
     if before == after { after } else { format!("{before} -> {after}") }
 }
 
@@ -161,7 +162,7 @@ fn escape(name: &str) -> String {
 mod tests {
     use super::*;
     use crate::model::Dictionary;
-    use crate::symbols::{Function, Line, NONE};
+    use crate::symbols::{Function, Line, NO_ENTRY};
 
     /// Stacks with their totals.
     struct Stacks {
@@ -183,8 +184,8 @@ mod tests {
                         let [name, filename] = [name, file].map(|text| symbols.strings.intern(text));
                         let function = Function { name, system_name: name, filename, start_line: 0 };
                         let line = line.parse().unwrap();
-                        let line = Line { function: symbols.function(function), line, column: 0 };
-                        symbols.location(NONE, 0, false, &[line])
+                        let line = Line { function: symbols.intern_function(function), line, column: 0 };
+                        symbols.intern_location(NO_ENTRY, 0, false, &[line])
                     })
                     .collect();
                 path.reverse();
@@ -291,10 +292,10 @@ mod tests {
         let symbols = &mut stacks.dictionary.symbols;
         let name = symbols.strings.intern("inlined");
         let function = Function { name, system_name: name, filename: name, start_line: 0 };
-        let function = symbols.function(function);
+        let function = symbols.intern_function(function);
         let lines: Vec<Line> = (1..=LINES as i64).map(|line| Line { function, line, column: 0 }).collect();
-        symbols.location(NONE, 0, false, &lines);
-        let least = LINES * (size_of::<Node<'_, 1>>() + size_of::<Edge<1>>());
+        symbols.intern_location(NO_ENTRY, 0, false, &lines);
+        let least = LINES * (size_of::<CallNode<'_, 1>>() + size_of::<CallEdge<1>>());
         assert!(stacks.totals().graph_memory() >= before + least);
     }
 

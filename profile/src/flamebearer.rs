@@ -13,25 +13,27 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use crate::bounds::{OverLimit, WrittenOut};
-use crate::flamegraph::TOTAL;
-use crate::hash::HashedMap;
-use crate::json::{self, Each, Fields, Guard, JsonError, Object, once, pass_over, remark};
+use crate::flamegraph::ROOT_NAME;
+use crate::hash::PrehashedMap;
+use crate::json::{
+    self, JsonError, LimitGuard, ListVisitor, ObjectFields, ObjectVisitor, remark, set_once, skip_value,
+};
+use crate::limits::{ExpandedFrameCounter, OverLimitError};
 use crate::model::{Profile, ValueType};
-use crate::pprof::Limits;
-use crate::sparse::{self, Cell, NoRows};
-use crate::symbols::NONE;
+use crate::pprof::DecodeLimits;
+use crate::sparse_values::{self, SparseCell, SparseRowsError};
+use crate::symbols::NO_ENTRY;
 
 /// The version of the format.
-const VERSION: i64 = 1;
+const FORMAT_VERSION: i64 = 1;
 /// Numbers of a bar of one graph.
-const NUMBERS: usize = 4;
+const NUMBERS_PER_BAR: usize = 4;
 /// Of each name that there may be, so many bars: one takes some ten times its bytes of text until all are read.
-const BARS: usize = 4;
+const MAX_BARS_PER_NAME: usize = 4;
 /// Samples of a nanosecond each, as processor time is given.
-const NANOSECONDS: i64 = 1_000_000_000;
+const NANOS_PER_SECOND: i64 = 1_000_000_000;
 /// The longest name that is a type's.
-const MAX_KIND: usize = 100;
+const MAX_TYPE_NAME_BYTES: usize = 100;
 
 /// Why bytes are no flame graph that can be read. Levels and bars count from 0.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -40,7 +42,7 @@ pub enum FlamebearerError {
     #[error(transparent)]
     Json(#[from] JsonError),
     /// Of another version.
-    #[error("version is {0}; {VERSION} is read")]
+    #[error("version is {0}; {FORMAT_VERSION} is read")]
     Version(i64),
     /// Two graphs, laid over each other.
     #[error(
@@ -48,7 +50,7 @@ pub enum FlamebearerError {
     )]
     NotSingle(String),
     /// A level that does not consist of bars.
-    #[error("flamebearer.levels[{level}] has {numbers} numbers; a bar has {NUMBERS}")]
+    #[error("flamebearer.levels[{level}] has {numbers} numbers; a bar has {NUMBERS_PER_BAR}")]
     Numbers {
         /// The level.
         level: usize,
@@ -63,7 +65,7 @@ pub enum FlamebearerError {
         /// Which one of it.
         bar: usize,
         /// What is wrong.
-        why: BadBar,
+        why: BarError,
     },
     /// The whole is not what it should be.
     #[error("flamebearer.numTicks is {ticks}, but the bars of level 0 have {total}")]
@@ -78,12 +80,12 @@ pub enum FlamebearerError {
     TooLarge,
     /// Over a limit.
     #[error(transparent)]
-    OverLimit(#[from] OverLimit),
+    OverLimit(#[from] OverLimitError),
 }
 
 /// What is wrong with a bar.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum BadBar {
+pub enum BarError {
     /// A number that is never below 0.
     #[error("{what} is {value}, below 0")]
     Negative {
@@ -122,44 +124,47 @@ pub enum BadBar {
 }
 
 /// Reads the graph of one profile: each bar's own value becomes a sample.
-pub fn parse(bytes: &[u8], limits: &Limits) -> Result<Profile, FlamebearerError> {
-    let guard = Guard::new(limits);
-    let Document { version, bars, metadata } = json::read(bytes, &guard, Object(Whole::new(&guard)))?;
-    if let Some(version) = version.filter(|&version| version != VERSION) {
+pub fn parse(bytes: &[u8], limits: &DecodeLimits) -> Result<Profile, FlamebearerError> {
+    let guard = LimitGuard::new(limits);
+    let FlamebearerDocument { version, bars, metadata } =
+        json::read(bytes, &guard, ObjectVisitor(FlamebearerFields::new(&guard)))?;
+    if let Some(version) = version.filter(|&version| version != FORMAT_VERSION) {
         return Err(FlamebearerError::Version(version));
     }
     match metadata.format.as_deref() {
         None | Some("single") => {}
-        Some(other) => return Err(FlamebearerError::NotSingle(other.chars().take(MAX_KIND).collect())),
+        Some(other) => {
+            return Err(FlamebearerError::NotSingle(other.chars().take(MAX_TYPE_NAME_BYTES).collect()));
+        }
     }
     let mut profile = Profile::default();
     let own = bars.own_values(&mut profile)?;
-    let mut written_out = WrittenOut::default();
+    let mut written_out = ExpandedFrameCounter::default();
     let mut cells = Vec::with_capacity(own.len());
     for (node, value) in own {
-        let (stack, depth) = profile.dictionary.stack_at(node);
-        written_out.add(depth, limits)?;
-        cells.push(Cell { stack, labels: 0, column: 0, value });
+        let (stack, depth) = profile.dictionary.intern_stack_at(node);
+        written_out.add_stack(depth, limits)?;
+        cells.push(SparseCell { stack, labels: 0, column: 0, value });
     }
-    profile.samples = sparse::rows(cells, 1, limits).map_err(|error| match error {
-        NoRows::Over(over) => FlamebearerError::OverLimit(over),
-        NoRows::Overflow(_) => FlamebearerError::TooLarge,
+    profile.samples = sparse_values::rows_from_cells(cells, 1, limits).map_err(|error| match error {
+        SparseRowsError::Over(over) => FlamebearerError::OverLimit(over),
+        SparseRowsError::Overflow(_) => FlamebearerError::TooLarge,
     })?;
-    metadata.measured(&mut profile);
+    metadata.set_value_type(&mut profile);
     Ok(profile)
 }
 
 // === bars ===
 
 #[derive(Default)]
-struct Bars {
+struct ParsedFlamebearer {
     names: Vec<String>,
     levels: Vec<Vec<i64>>,
     ticks: Option<i64>,
 }
 
 /// A bar that was placed.
-struct Placed {
+struct PlacedBar {
     bar: u32,
     node: u32,
     start: i64,
@@ -168,15 +173,16 @@ struct Placed {
     left: i64,
 }
 
-impl Bars {
+impl ParsedFlamebearer {
     /// The own values by node of the tree of stacks.
     fn own_values(&self, profile: &mut Profile) -> Result<Vec<(u32, i64)>, FlamebearerError> {
         let dictionary = &mut profile.dictionary;
-        let locations: Vec<u32> = self.names.iter().map(|name| dictionary.named_location(name)).collect();
-        let mut own: HashedMap<u32, i64> = HashedMap::default();
-        let mut above: Vec<Placed> = Vec::new();
+        let locations: Vec<u32> =
+            self.names.iter().map(|name| dictionary.intern_named_location(name)).collect();
+        let mut own: PrehashedMap<u32, i64> = PrehashedMap::default();
+        let mut above: Vec<PlacedBar> = Vec::new();
         for (level, numbers) in self.levels.iter().enumerate() {
-            let (bars, rest) = numbers.as_chunks::<NUMBERS>();
+            let (bars, rest) = numbers.as_chunks::<NUMBERS_PER_BAR>();
             if !rest.is_empty() {
                 return Err(FlamebearerError::Numbers { level, numbers: numbers.len() });
             }
@@ -185,38 +191,41 @@ impl Bars {
             for (bar, &numbers) in bars.iter().enumerate() {
                 let bad = |why| FlamebearerError::Bar { level, bar, why };
                 let [_, total, value, name] = numbers;
-                let start = self.checked(numbers, end).map_err(bad)?;
+                let start = self.check_bar(numbers, end).map_err(bad)?;
                 end = start + total;
                 // A bar of nothing is nowhere.
                 if total == 0 && value == 0 {
                     continue;
                 }
-                let is_root = level == 0 && bars.len() == 1 && self.names[name as usize] == TOTAL;
+                let is_root = level == 0 && bars.len() == 1 && self.names[name as usize] == ROOT_NAME;
                 let parent = if level == 0 {
-                    NONE
+                    NO_ENTRY
                 } else {
                     while callers.next_if(|caller| caller.end <= start).is_some() {}
                     let caller =
                         callers.peek_mut().filter(|caller| caller.start <= start && end <= caller.end);
-                    let caller = caller.ok_or_else(|| bad(BadBar::NoCaller { start, end }))?;
+                    let caller = caller.ok_or_else(|| bad(BarError::NoCaller { start, end }))?;
                     caller.left -= total;
                     caller.node
                 };
-                let node =
-                    if is_root { NONE } else { dictionary.stacks.child(parent, locations[name as usize]) };
+                let node = if is_root {
+                    NO_ENTRY
+                } else {
+                    dictionary.stacks.intern_child(parent, locations[name as usize])
+                };
                 // Bars of one name side by side are one function; more than the total they are never.
                 let sum = own.entry(node).or_default();
                 *sum = sum.wrapping_add(value);
-                placed.push(Placed { bar: bar as u32, node, start, end, left: total - value });
+                placed.push(PlacedBar { bar: bar as u32, node, start, end, left: total - value });
             }
             if level == 0 {
                 self.check_ticks(placed.iter().map(|bar| bar.end - bar.start).sum())?;
             } else {
-                whole(level - 1, &above)?;
+                check_level_totals(level - 1, &above)?;
             }
             above = placed;
         }
-        whole(self.levels.len().saturating_sub(1), &above)?;
+        check_level_totals(self.levels.len().saturating_sub(1), &above)?;
         if self.levels.is_empty() {
             self.check_ticks(0)?;
         }
@@ -224,17 +233,21 @@ impl Bars {
     }
 
     /// Where a bar starts whose left neighbour ends at `end`.
-    fn checked(&self, [distance, total, value, name]: [i64; NUMBERS], end: i64) -> Result<i64, BadBar> {
+    fn check_bar(
+        &self,
+        [distance, total, value, name]: [i64; NUMBERS_PER_BAR],
+        end: i64,
+    ) -> Result<i64, BarError> {
         let numbers = [("its distance", distance), ("its total", total), ("its own value", value)];
         if let Some(&(what, value)) = numbers.iter().find(|(_, value)| *value < 0) {
-            return Err(BadBar::Negative { what, value });
+            return Err(BarError::Negative { what, value });
         }
         let names = self.names.len();
         if usize::try_from(name).ok().is_none_or(|name| name >= names) {
-            return Err(BadBar::NoName { name, names });
+            return Err(BarError::NoName { name, names });
         }
-        let start = end.checked_add(distance).ok_or(BadBar::TooFar)?;
-        start.checked_add(total).map(|_| start).ok_or(BadBar::TooFar)
+        let start = end.checked_add(distance).ok_or(BarError::TooFar)?;
+        start.checked_add(total).map(|_| start).ok_or(BarError::TooFar)
     }
 
     fn check_ticks(&self, total: i64) -> Result<(), FlamebearerError> {
@@ -246,12 +259,12 @@ impl Bars {
 }
 
 /// Each bar is its own value and what lies below it.
-fn whole(level: usize, bars: &[Placed]) -> Result<(), FlamebearerError> {
+fn check_level_totals(level: usize, bars: &[PlacedBar]) -> Result<(), FlamebearerError> {
     let bad = bars.iter().find(|bar| bar.left != 0);
-    bad.map_or(Ok(()), |&Placed { bar, start, end, left, .. }| {
+    bad.map_or(Ok(()), |&PlacedBar { bar, start, end, left, .. }| {
         let (total, bar) = (end - start, bar as usize);
         let parts = i128::from(total) - i128::from(left);
-        Err(FlamebearerError::Bar { level, bar, why: BadBar::Sum { total, parts } })
+        Err(FlamebearerError::Bar { level, bar, why: BarError::Sum { total, parts } })
     })
 }
 
@@ -259,7 +272,7 @@ fn whole(level: usize, bars: &[Placed]) -> Result<(), FlamebearerError> {
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Metadata {
+struct FlamebearerInputMetadata {
     format: Option<String>,
     #[serde(deserialize_with = "remark")]
     sample_rate: i64,
@@ -267,13 +280,13 @@ struct Metadata {
     name: Option<String>,
 }
 
-impl Metadata {
+impl FlamebearerInputMetadata {
     /// Tells what values are: `units` and `sampleRate` are how to show them, and the name is that of the type, or
     /// anything.
-    fn measured(&self, profile: &mut Profile) {
+    fn set_value_type(&self, profile: &mut Profile) {
         let units = self.units.as_deref().unwrap_or_default();
         let rate = self.sample_rate;
-        let is_time = units == "samples" && rate == NANOSECONDS;
+        let is_time = units == "samples" && rate == NANOS_PER_SECOND;
         let (kind, unit) = match units {
             _ if is_time => ("cpu", "nanoseconds"),
             "" | "samples" => ("samples", "count"),
@@ -287,39 +300,39 @@ impl Metadata {
         };
         // Counts of samples are samples, whatever they are called.
         let is_counted = matches!(units, "" | "samples") && !is_time;
-        let name = self.name.as_deref().filter(|name| !is_counted && is_kind(name));
+        let name = self.name.as_deref().filter(|name| !is_counted && is_type_name(name));
         profile.header.types = vec![ValueType::new(name.unwrap_or(kind), unit)];
         if units == "samples" && !is_time && rate > 0 {
             profile.header.period_type = Some(ValueType::new("cpu", "nanoseconds"));
-            profile.header.period = NANOSECONDS / rate;
+            profile.header.period = NANOS_PER_SECOND / rate;
         }
     }
 }
 
-fn is_kind(name: &str) -> bool {
+fn is_type_name(name: &str) -> bool {
     let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-    (1..=MAX_KIND).contains(&name.len()) && name.bytes().all(is_letter)
+    (1..=MAX_TYPE_NAME_BYTES).contains(&name.len()) && name.bytes().all(is_letter)
 }
 
 // === the pass over a document ===
 
 #[derive(Default)]
-struct Document {
+struct FlamebearerDocument {
     version: Option<i64>,
-    bars: Bars,
-    metadata: Metadata,
+    bars: ParsedFlamebearer,
+    metadata: FlamebearerInputMetadata,
 }
 
-struct Whole<'a> {
-    guard: &'a Guard<'a>,
+struct FlamebearerFields<'a> {
+    guard: &'a LimitGuard<'a>,
     version: Option<i64>,
-    bars: Option<Bars>,
-    metadata: Option<Option<Metadata>>,
+    bars: Option<ParsedFlamebearer>,
+    metadata: Option<Option<FlamebearerInputMetadata>>,
 }
 
 #[derive(Deserialize)]
 #[serde(field_identifier, rename_all = "camelCase")]
-enum Key {
+enum FieldKey {
     Version,
     Flamebearer,
     Metadata,
@@ -327,38 +340,40 @@ enum Key {
     Other,
 }
 
-impl<'a> Whole<'a> {
-    fn new(guard: &'a Guard<'a>) -> Self {
-        Whole { guard, version: None, bars: None, metadata: None }
+impl<'a> FlamebearerFields<'a> {
+    fn new(guard: &'a LimitGuard<'a>) -> Self {
+        FlamebearerFields { guard, version: None, bars: None, metadata: None }
     }
 }
 
-impl<'de> Fields<'de> for Whole<'_> {
-    type Key = Key;
-    type Read = Document;
+impl<'de> ObjectFields<'de> for FlamebearerFields<'_> {
+    type FieldKey = FieldKey;
+    type Read = FlamebearerDocument;
 
-    const WHAT: &'static str = "a flame graph";
+    const OBJECT_DESCRIPTION: &'static str = "a flame graph";
 
-    fn field<A: MapAccess<'de>>(&mut self, key: Key, map: &mut A) -> Result<(), A::Error> {
+    fn read_field<A: MapAccess<'de>>(&mut self, key: FieldKey, map: &mut A) -> Result<(), A::Error> {
         match key {
-            Key::Version => once(&mut self.version, "version", map.next_value()?),
-            Key::Flamebearer => {
-                once(&mut self.bars, "flamebearer", map.next_value_seed(Object(OfBars::new(self.guard)))?)
-            }
-            Key::Metadata => once(&mut self.metadata, "metadata", map.next_value()?),
-            Key::Other => pass_over(map),
+            FieldKey::Version => set_once(&mut self.version, "version", map.next_value()?),
+            FieldKey::Flamebearer => set_once(
+                &mut self.bars,
+                "flamebearer",
+                map.next_value_seed(ObjectVisitor(BarsFields::new(self.guard)))?,
+            ),
+            FieldKey::Metadata => set_once(&mut self.metadata, "metadata", map.next_value()?),
+            FieldKey::Other => skip_value(map),
         }
     }
 
-    fn end<E: Error>(self) -> Result<Document, E> {
+    fn finish<E: Error>(self) -> Result<FlamebearerDocument, E> {
         let bars = self.bars.ok_or_else(|| E::missing_field("flamebearer"))?;
         let metadata = self.metadata.flatten().unwrap_or_default();
-        Ok(Document { version: self.version, bars, metadata })
+        Ok(FlamebearerDocument { version: self.version, bars, metadata })
     }
 }
 
-struct OfBars<'a> {
-    guard: &'a Guard<'a>,
+struct BarsFields<'a> {
+    guard: &'a LimitGuard<'a>,
     names: Option<Vec<String>>,
     levels: Option<Vec<Vec<i64>>>,
     ticks: Option<Option<i64>>,
@@ -374,16 +389,16 @@ enum BarsKey {
     Other,
 }
 
-impl<'a> OfBars<'a> {
-    fn new(guard: &'a Guard<'a>) -> Self {
-        OfBars { guard, names: None, levels: None, ticks: None }
+impl<'a> BarsFields<'a> {
+    fn new(guard: &'a LimitGuard<'a>) -> Self {
+        BarsFields { guard, names: None, levels: None, ticks: None }
     }
 }
 
 /// The numbers of each level.
-struct Levels<'a>(&'a Guard<'a>);
+struct LevelsVisitor<'a>(&'a LimitGuard<'a>);
 
-impl<'de> DeserializeSeed<'de> for Levels<'_> {
+impl<'de> DeserializeSeed<'de> for LevelsVisitor<'_> {
     type Value = Vec<Vec<i64>>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
@@ -391,7 +406,7 @@ impl<'de> DeserializeSeed<'de> for Levels<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Levels<'_> {
+impl<'de> Visitor<'de> for LevelsVisitor<'_> {
     type Value = Vec<Vec<i64>>;
 
     fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -399,51 +414,59 @@ impl<'de> Visitor<'de> for Levels<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-        let Levels(guard) = self;
+        let LevelsVisitor(guard) = self;
         let (mut levels, mut numbers) = (Vec::new(), 0);
         loop {
             let mut level = Vec::new();
             let take = |number: i64| {
                 level.push(number);
                 numbers += 1;
-                guard.within("bars", numbers / NUMBERS, guard.limits.entries.saturating_mul(BARS))
+                guard.check_limit(
+                    "bars",
+                    numbers / NUMBERS_PER_BAR,
+                    guard.limits.entries.saturating_mul(MAX_BARS_PER_NAME),
+                )
             };
-            if list.next_element_seed(Each::new("numbers of bars", take))?.is_none() {
+            if list.next_element_seed(ListVisitor::new("numbers of bars", take))?.is_none() {
                 return Ok(levels);
             }
             // The first is the whole.
-            guard.within("frames in a stack", levels.len(), guard.limits.depth).map_err(A::Error::custom)?;
+            guard
+                .check_limit("frames in a stack", levels.len(), guard.limits.depth)
+                .map_err(A::Error::custom)?;
             levels.push(level);
         }
     }
 }
 
-impl<'de> Fields<'de> for OfBars<'_> {
-    type Key = BarsKey;
-    type Read = Bars;
+impl<'de> ObjectFields<'de> for BarsFields<'_> {
+    type FieldKey = BarsKey;
+    type Read = ParsedFlamebearer;
 
-    const WHAT: &'static str = "an object with names and levels";
+    const OBJECT_DESCRIPTION: &'static str = "an object with names and levels";
 
-    fn field<A: MapAccess<'de>>(&mut self, key: BarsKey, map: &mut A) -> Result<(), A::Error> {
+    fn read_field<A: MapAccess<'de>>(&mut self, key: BarsKey, map: &mut A) -> Result<(), A::Error> {
         let (guard, limits) = (self.guard, self.guard.limits);
         match key {
             BarsKey::Names => {
                 let mut names = Vec::new();
                 let take = |name: String| {
                     names.push(name);
-                    guard.within("names", names.len(), limits.entries)
+                    guard.check_limit("names", names.len(), limits.entries)
                 };
-                map.next_value_seed(Each::new("names", take))?;
-                once(&mut self.names, "names", names)
+                map.next_value_seed(ListVisitor::new("names", take))?;
+                set_once(&mut self.names, "names", names)
             }
-            BarsKey::Levels => once(&mut self.levels, "levels", map.next_value_seed(Levels(guard))?),
-            BarsKey::NumTicks => once(&mut self.ticks, "numTicks", map.next_value()?),
-            BarsKey::Other => pass_over(map),
+            BarsKey::Levels => {
+                set_once(&mut self.levels, "levels", map.next_value_seed(LevelsVisitor(guard))?)
+            }
+            BarsKey::NumTicks => set_once(&mut self.ticks, "numTicks", map.next_value()?),
+            BarsKey::Other => skip_value(map),
         }
     }
 
-    fn end<E: Error>(self) -> Result<Bars, E> {
-        Ok(Bars {
+    fn finish<E: Error>(self) -> Result<ParsedFlamebearer, E> {
+        Ok(ParsedFlamebearer {
             names: self.names.ok_or_else(|| E::missing_field("names"))?,
             levels: self.levels.ok_or_else(|| E::missing_field("levels"))?,
             ticks: self.ticks.flatten(),

@@ -1,7 +1,7 @@
 //! Flame graphs as clients read them: levels of bars, each bar four numbers.
 
-use crate::symbols::NONE;
-use crate::tree::{Node, OTHER, Tree};
+use crate::symbols::NO_ENTRY;
+use crate::tree::{OTHER_NAME, Tree, TreeNode};
 
 /// A flame graph, level by level.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub struct Flamegraph {
 }
 
 /// What the root is called on the wire.
-pub(crate) const TOTAL: &str = "total";
+pub(crate) const ROOT_NAME: &str = "total";
 
 /// Gives names their indexes on the wire, in the order of first use.
 pub(crate) struct WireNames {
@@ -28,12 +28,12 @@ pub(crate) struct WireNames {
 
 impl Default for WireNames {
     fn default() -> Self {
-        WireNames { names: vec![TOTAL.into()], indexes: [(TOTAL.into(), 0)].into() }
+        WireNames { names: vec![ROOT_NAME.into()], indexes: [(ROOT_NAME.into(), 0)].into() }
     }
 }
 
 impl WireNames {
-    pub(crate) fn index(&mut self, name: &str) -> i64 {
+    pub(crate) fn intern(&mut self, name: &str) -> i64 {
         if let Some(&index) = self.indexes.get(name) {
             return index;
         }
@@ -45,7 +45,7 @@ impl WireNames {
 }
 
 /// The level of every node; a caller comes before its callees.
-pub(crate) fn levels(parents: impl ExactSizeIterator<Item = u32>) -> Vec<usize> {
+pub(crate) fn node_levels(parents: impl ExactSizeIterator<Item = u32>) -> Vec<usize> {
     let mut levels: Vec<usize> = Vec::with_capacity(parents.len());
     for parent in parents {
         levels.push(levels.get(parent as usize).map_or(0, |level| level + 1));
@@ -54,7 +54,7 @@ pub(crate) fn levels(parents: impl ExactSizeIterator<Item = u32>) -> Vec<usize> 
 }
 
 /// Where each bar starts: a caller's own value first, then its callees side by side.
-pub(crate) fn starts(nodes: impl ExactSizeIterator<Item = (u32, i64, i64)>) -> Vec<i64> {
+pub(crate) fn bar_starts(nodes: impl ExactSizeIterator<Item = (u32, i64, i64)>) -> Vec<i64> {
     let mut starts = Vec::with_capacity(nodes.len());
     let mut next: Vec<i64> = Vec::with_capacity(nodes.len());
     for (parent, total, own) in nodes {
@@ -74,9 +74,9 @@ pub(crate) fn starts(nodes: impl ExactSizeIterator<Item = (u32, i64, i64)>) -> V
 
 impl Flamegraph {
     /// The flame graph of a tree.
-    pub fn of(tree: &Tree) -> Flamegraph {
+    pub fn from_tree(tree: &Tree) -> Flamegraph {
         let nodes = tree.nodes();
-        let mut names = TreeNames::of(tree);
+        let mut names = TreeNames::from_tree(tree);
         let mut graph = Flamegraph { total: tree.total(), ..Flamegraph::default() };
         // Where the next callee of each node starts: behind its own value and the callees before.
         let mut next: Vec<i64> = Vec::with_capacity(nodes.len());
@@ -119,21 +119,21 @@ struct TreeNames<'t> {
 }
 
 /// Not used yet.
-const UNUSED: i64 = -1;
+const UNUSED_INDEX: i64 = -1;
 
 impl<'t> TreeNames<'t> {
-    fn of(tree: &'t Tree) -> Self {
+    fn from_tree(tree: &'t Tree) -> Self {
         let place = |name: &str| tree.names().binary_search_by(|known| (**known).cmp(name)).ok();
-        let mut indexes = vec![UNUSED; tree.names().len()];
-        if let Some(total) = place(TOTAL) {
+        let mut indexes = vec![UNUSED_INDEX; tree.names().len()];
+        if let Some(total) = place(ROOT_NAME) {
             indexes[total] = 0;
         }
-        let other = place(OTHER).map(|place| place as u32);
-        TreeNames { tree, found: vec![TOTAL.into()], indexes, of_other: UNUSED, other }
+        let other = place(OTHER_NAME).map(|place| place as u32);
+        TreeNames { tree, found: vec![ROOT_NAME.into()], indexes, of_other: UNUSED_INDEX, other }
     }
 
-    fn index(&mut self, node: &Node) -> i64 {
-        if node.parent == NONE {
+    fn index(&mut self, node: &TreeNode) -> i64 {
+        if node.parent == NO_ENTRY {
             return 0;
         }
         let name = if node.other { self.other } else { Some(node.name) };
@@ -141,7 +141,7 @@ impl<'t> TreeNames<'t> {
             Some(name) => &mut self.indexes[name as usize],
             None => &mut self.of_other,
         };
-        if *index == UNUSED {
+        if *index == UNUSED_INDEX {
             *index = self.found.len() as i64;
             self.found.push(self.tree.name(node).into());
         }
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn bars_are_given_by_their_distance_from_the_left_neighbour() {
-        let graph = Flamegraph::of(&tree(&[("a;b", 2), ("a", 1), ("a;c;d", 4), ("e;b", 8)]));
+        let graph = Flamegraph::from_tree(&tree(&[("a;b", 2), ("a", 1), ("a;c;d", 4), ("e;b", 8)]));
         assert_eq!(graph.names, ["total", "a", "e", "b", "c", "d"]);
         assert_eq!(
             graph.levels,
@@ -176,7 +176,7 @@ mod tests {
     /// has no meaning, is another. A bar's own value lies left of its callees.
     #[test]
     fn bars_lie_where_clients_know_them() {
-        let graph = Flamegraph::of(&tree(&[
+        let graph = Flamegraph::from_tree(&tree(&[
             ("main;gc", 150),
             ("main;gc;syscall.Read", 100),
             ("main;serve;handle;db.query;syscall.Read", 1000),
@@ -207,15 +207,15 @@ mod tests {
         let mut names = WireNames::default();
         let mut graph = Flamegraph { total: tree.total(), ..Flamegraph::default() };
         let nodes = tree.nodes();
-        let level_of = levels(nodes.iter().map(|node| node.parent));
-        let starts = starts(nodes.iter().map(|node| (node.parent, node.total, node.own)));
+        let level_of = node_levels(nodes.iter().map(|node| node.parent));
+        let starts = bar_starts(nodes.iter().map(|node| (node.parent, node.total, node.own)));
         let mut end = 0i64;
         for (at, node) in nodes.iter().enumerate() {
             if level_of[at] == graph.levels.len() {
                 graph.levels.push(Vec::new());
                 end = 0;
             }
-            let name = if at == 0 { 0 } else { names.index(tree.name(node)) };
+            let name = if at == 0 { 0 } else { names.intern(tree.name(node)) };
             let delta = starts[at].wrapping_sub(end);
             graph.levels[level_of[at]].extend([delta, node.total, node.own, name]);
             end = starts[at].wrapping_add(node.total);
@@ -228,16 +228,16 @@ mod tests {
     proptest! {
         #[test]
         fn all_bars_are_those_of_the_plain_way(whole in any_tree(), most in 0usize..12) {
-            prop_assert_eq!(Flamegraph::of(&whole), plainly(&whole));
+            prop_assert_eq!(Flamegraph::from_tree(&whole), plainly(&whole));
             let mut cut = whole;
             cut.truncate(most);
-            prop_assert_eq!(Flamegraph::of(&cut), plainly(&cut));
+            prop_assert_eq!(Flamegraph::from_tree(&cut), plainly(&cut));
         }
     }
 
     #[test]
     fn a_function_named_total_shares_the_name_only() {
-        let graph = Flamegraph::of(&tree(&[("total", 3)]));
+        let graph = Flamegraph::from_tree(&tree(&[("total", 3)]));
         assert_eq!(
             (graph.names, graph.levels),
             (vec!["total".into()], vec![vec![0, 3, 0, 0], vec![0, 3, 3, 0]])

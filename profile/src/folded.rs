@@ -6,11 +6,11 @@
 use std::fmt::Write;
 
 use crate::model::{Profile, ValueType};
-use crate::pprof::Limits;
-use crate::tree::{Tree, path};
+use crate::pprof::DecodeLimits;
+use crate::tree::{Tree, path_to_node};
 
 /// After so many frames it is looked how much memory all stacks take.
-const WEIGHED: usize = 1024;
+const FRAMES_PER_MEMORY_CHECK: usize = 1024;
 
 /// Why a text is not folded stacks. Lines and columns count from 1, columns in bytes.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -62,7 +62,7 @@ fn check(line: usize, what: &'static str, seen: usize, limit: usize) -> Result<(
 }
 
 /// Reads folded stacks into a profile of one type. Empty lines are skipped, equal stacks added up.
-pub fn parse(bytes: &[u8], value_type: ValueType, limits: &Limits) -> Result<Profile, FoldedError> {
+pub fn parse(bytes: &[u8], value_type: ValueType, limits: &DecodeLimits) -> Result<Profile, FoldedError> {
     check(1, "bytes", bytes.len(), limits.bytes)?;
     let mut profile = Profile::default();
     profile.header.types = vec![value_type];
@@ -91,10 +91,10 @@ pub fn parse(bytes: &[u8], value_type: ValueType, limits: &Limits) -> Result<Pro
         check(line, "frames", depth, limits.depth)?;
         check(line, "samples", profile.samples.len() + 1, limits.samples)?;
         let frames = stack.split(';').filter(|_| !stack.is_empty());
-        let stack = profile.dictionary.named_stack(frames);
+        let stack = profile.dictionary.intern_named_stack(frames);
         profile.samples.push(stack, 0, &[value]);
         (unweighed, last) = (unweighed + depth, line);
-        if unweighed >= WEIGHED {
+        if unweighed >= FRAMES_PER_MEMORY_CHECK {
             weigh(line, &profile)?;
             unweighed = 0;
         }
@@ -108,7 +108,7 @@ pub fn parse(bytes: &[u8], value_type: ValueType, limits: &Limits) -> Result<Pro
 pub fn write(tree: &Tree) -> String {
     let mut text = String::new();
     for (at, node) in (0..).zip(tree.nodes()).filter(|(_, node)| node.own != 0) {
-        for (depth, frame) in path(tree, at).into_iter().enumerate() {
+        for (depth, frame) in path_to_node(tree, at).into_iter().enumerate() {
             if depth > 0 {
                 text.push(';');
             }
@@ -133,30 +133,30 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
     use super::*;
-    use crate::generate::arbitrary;
+    use crate::generate::arbitrary_profile;
     use crate::tree::tests::tree;
     use proptest::prelude::*;
 
     fn read(text: &[u8]) -> Result<Tree, String> {
-        let limits = Limits { depth: 3, bytes: 100, samples: 3, ..Limits::default() };
+        let limits = DecodeLimits { depth: 3, bytes: 100, samples: 3, ..DecodeLimits::default() };
         let profile = parse(text, ValueType::new("samples", "count"), &limits);
-        profile.map(|profile| Tree::of(&profile, 0)).map_err(|error| error.to_string())
+        profile.map(|profile| Tree::from_profile(&profile, 0)).map_err(|error| error.to_string())
     }
 
     #[test]
     fn stacks_take_no_more_memory_than_tables_may() {
-        let text: String = (0..WEIGHED).map(|number| format!("f{number} 1\n")).collect();
+        let text: String = (0..FRAMES_PER_MEMORY_CHECK).map(|number| format!("f{number} 1\n")).collect();
         let read = |tables| {
-            let limits = Limits { tables, ..Limits::default() };
+            let limits = DecodeLimits { tables, ..DecodeLimits::default() };
             parse(text.as_bytes(), ValueType::default(), &limits).map_err(|error| error.to_string())
         };
         assert!(read(1 << 20).is_ok());
         let refused = read(10_000).unwrap_err();
         assert!(refused.starts_with("line 1024: ") && refused.contains("tables in memory"), "{refused}");
         // Few lines of many frames, and what comes after they were looked at last.
-        let deep = format!("{} 1\n", vec!["a"; 2 * WEIGHED].join(";"));
+        let deep = format!("{} 1\n", vec!["a"; 2 * FRAMES_PER_MEMORY_CHECK].join(";"));
         for (text, line) in [(deep.repeat(2), "line 1: "), ("a;b 1".to_owned(), "line 1: ")] {
-            let limits = Limits { tables: 100, ..Limits::default() };
+            let limits = DecodeLimits { tables: 100, ..DecodeLimits::default() };
             let refused = parse(text.as_bytes(), ValueType::default(), &limits).unwrap_err().to_string();
             assert!(refused.starts_with(line) && refused.contains("tables in memory"), "{refused}");
         }
@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn what_was_written_reads_back() {
         let mut dictionary = crate::model::Dictionary::default();
-        dictionary.named_stack(["a;b\nc d", "e"].into_iter());
+        dictionary.intern_named_stack(["a;b\nc d", "e"].into_iter());
         let text = write(&Tree::from_totals(&dictionary, &[5]));
         assert_eq!(text, "a:b c d;e 5\n");
         assert_eq!(write(&read(text.as_bytes()).unwrap()), text);
@@ -204,12 +204,12 @@ mod tests {
         /// Two functions whose names are written alike become one.
         #[test]
         fn any_profile_reads_back_as_its_stacks(seed: u64) {
-            let mut profile = arbitrary(seed);
+            let mut profile = arbitrary_profile(seed);
             profile.samples.values.iter_mut().for_each(|value| *value %= 1_000_000);
-            let tree = Tree::of(&profile, 0);
+            let tree = Tree::from_profile(&profile, 0);
             let text = write(&tree);
-            let again = parse(text.as_bytes(), ValueType::default(), &Limits::default()).unwrap();
-            let again = Tree::of(&again, 0);
+            let again = parse(text.as_bytes(), ValueType::default(), &DecodeLimits::default()).unwrap();
+            let again = Tree::from_profile(&again, 0);
             prop_assert_eq!(again.total(), tree.total());
             let lines: BTreeSet<String> = write(&again).lines().map(str::to_owned).collect();
             prop_assert_eq!(lines, sums(&text));
@@ -217,8 +217,8 @@ mod tests {
 
         #[test]
         fn any_text_is_read_or_refused(text in prop::collection::vec(any::<u8>(), 0..60)) {
-            if let Ok(profile) = parse(&text, ValueType::default(), &Limits::default()) {
-                let text = write(&Tree::of(&profile, 0));
+            if let Ok(profile) = parse(&text, ValueType::default(), &DecodeLimits::default()) {
+                let text = write(&Tree::from_profile(&profile, 0));
                 prop_assert!(text.is_empty() || text.lines().all(|line| line.contains(' ')));
             }
         }

@@ -15,21 +15,21 @@ use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 
 use crate::flamebearer::{self, FlamebearerError};
 use crate::folded::{self, FoldedError};
-use crate::jfr::{self, WholeError};
+use crate::jfr::{self, RecordingError};
 use crate::model::{Profile, ValueType};
 use crate::perf_script::{self, PerfScriptError};
-use crate::pprof::{self, DecodeError, Limits};
+use crate::pprof::{self, DecodeError, DecodeLimits};
 use crate::speedscope::{self, SpeedscopeError};
 
 /// What can be read, for those who send something else.
-pub const KNOWN: &str = "pprof (plain, gzip or zstd), folded stacks (lines such as main;work 12), speedscope, \
+pub const SUPPORTED_FORMATS: &str = "pprof (plain, gzip or zstd), folded stacks (lines such as main;work 12), speedscope, \
                          flamebearer JSON, a flight recording of Java, or what perf script prints";
 /// Where control characters are looked for.
-const BEGINNING: usize = 4_096;
+const CONTROL_SCAN_BYTES: usize = 4_096;
 
 /// A format that profiles are read in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum InputFormat {
     /// pprof, not compressed.
     Pprof,
     /// Folded stacks.
@@ -46,7 +46,7 @@ pub enum Format {
 
 /// Why bytes are no profile.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum ReadError {
+pub enum ProfileReadError {
     /// No pprof.
     #[error(transparent)]
     Pprof(#[from] DecodeError),
@@ -64,40 +64,40 @@ pub enum ReadError {
     PerfScript(#[from] PerfScriptError),
     /// No flight recording that is read.
     #[error(transparent)]
-    Jfr(#[from] WholeError),
+    Jfr(#[from] RecordingError),
     /// Another document.
     #[error("JSON that is neither of speedscope (shared, profiles) nor a flame graph (flamebearer)")]
     OtherJson,
 }
 
-impl Format {
+impl InputFormat {
     /// Tells the format of bytes that are not compressed. They need not be a profile.
-    pub fn of(raw: &[u8]) -> Result<Format, ReadError> {
+    pub fn detect(raw: &[u8]) -> Result<InputFormat, ProfileReadError> {
         if jfr::is_recording(raw) {
-            return Ok(Format::Jfr);
+            return Ok(InputFormat::Jfr);
         }
         let is_control = |byte: &u8| byte.is_ascii_control() && !matches!(byte, b'\t' | b'\n' | b'\r');
-        if raw.iter().take(BEGINNING).any(is_control) {
-            return Ok(Format::Pprof);
+        if raw.iter().take(CONTROL_SCAN_BYTES).any(is_control) {
+            return Ok(InputFormat::Pprof);
         }
         if is_json(raw) {
-            return of_document(raw).ok_or(ReadError::OtherJson);
+            return detect_json(raw).ok_or(ProfileReadError::OtherJson);
         }
         let is_said = |line: &&[u8]| !line.trim_ascii().is_empty() && !line.starts_with(b"#");
         let first = raw.split(|&byte| byte == b'\n').find(is_said).unwrap_or_default();
-        let begins_sample = std::str::from_utf8(first).is_ok_and(perf_script::is_head);
-        Ok(if begins_sample { Format::PerfScript } else { Format::Folded })
+        let begins_sample = std::str::from_utf8(first).is_ok_and(perf_script::is_sample_head);
+        Ok(if begins_sample { InputFormat::PerfScript } else { InputFormat::Folded })
     }
 
     /// Reads a profile in this format.
-    pub fn read(self, raw: &[u8], limits: &Limits) -> Result<Profile, ReadError> {
+    pub fn read(self, raw: &[u8], limits: &DecodeLimits) -> Result<Profile, ProfileReadError> {
         Ok(match self {
-            Format::Pprof => pprof::decode(raw, limits)?.0,
-            Format::Folded => folded::parse(raw, ValueType::new("samples", "count"), limits)?,
-            Format::Speedscope => speedscope::parse(raw, limits)?,
-            Format::Flamebearer => flamebearer::parse(raw, limits)?,
-            Format::PerfScript => perf_script::parse(raw, limits)?,
-            Format::Jfr => jfr::whole(raw, limits)?,
+            InputFormat::Pprof => pprof::decode(raw, limits)?.0,
+            InputFormat::Folded => folded::parse(raw, ValueType::new("samples", "count"), limits)?,
+            InputFormat::Speedscope => speedscope::parse(raw, limits)?,
+            InputFormat::Flamebearer => flamebearer::parse(raw, limits)?,
+            InputFormat::PerfScript => perf_script::parse(raw, limits)?,
+            InputFormat::Jfr => jfr::read_merged(raw, limits)?,
         })
     }
 }
@@ -114,19 +114,19 @@ fn is_json(raw: &[u8]) -> bool {
 }
 
 /// Told by the first field that only one of them has; what follows is not looked at.
-fn of_document(raw: &[u8]) -> Option<Format> {
+fn detect_json(raw: &[u8]) -> Option<InputFormat> {
     let mut found = None;
     let mut parser = serde_json::Deserializer::from_slice(raw);
     // That the rest is not read is an error, too: only what was found counts.
-    let _ = parser.deserialize_map(Fields(&mut found));
+    let _ = parser.deserialize_map(FormatDetector(&mut found));
     found
 }
 
-struct Fields<'a>(&'a mut Option<Format>);
+struct FormatDetector<'a>(&'a mut Option<InputFormat>);
 
 #[derive(Deserialize)]
 #[serde(field_identifier, rename_all = "lowercase")]
-enum Key {
+enum FormatKey {
     #[serde(rename = "$schema")]
     Schema,
     Shared,
@@ -136,7 +136,7 @@ enum Key {
     Other,
 }
 
-impl<'de> Visitor<'de> for Fields<'_> {
+impl<'de> Visitor<'de> for FormatDetector<'_> {
     type Value = ();
 
     fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -146,9 +146,9 @@ impl<'de> Visitor<'de> for Fields<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         while let Some(key) = map.next_key()? {
             let format = match key {
-                Key::Schema | Key::Shared | Key::Profiles => Format::Speedscope,
-                Key::Flamebearer => Format::Flamebearer,
-                Key::Other => {
+                FormatKey::Schema | FormatKey::Shared | FormatKey::Profiles => InputFormat::Speedscope,
+                FormatKey::Flamebearer => InputFormat::Flamebearer,
+                FormatKey::Other => {
                     map.next_value::<IgnoredAny>()?;
                     continue;
                 }
@@ -169,23 +169,23 @@ mod tests {
     #[test]
     fn formats_are_told_by_what_is_written() {
         for (raw, format) in [
-            (&b"\x0a\x04"[..], Format::Pprof),
-            (b"FLR\0\0\x02", Format::Jfr),
-            (b"main;work 12\n", Format::Folded),
-            (b"\n# note\n{main};work 12\n", Format::Folded),
-            (b"{main};work 12\n", Format::Folded),
-            (b"[unknown];work 12\n", Format::Folded),
-            (b"12 13\n", Format::Folded),
-            (b"", Format::Folded),
-            (br#"{"$schema": 1"#, Format::Speedscope),
-            (br#" {"name": {"flamebearer": []}, "exporter": null, "profiles": ["#, Format::Speedscope),
-            (br#"{"shared":"#, Format::Speedscope),
-            (br#"{"version": 1, "timeline": [[1]], "flamebearer": "#, Format::Flamebearer),
-            (b"# captured\n\nmain 12 [000] 1.5: 1 cycles:\n", Format::PerfScript),
-            (b"   main 12 1.5: cycles: ab f (b)\n", Format::PerfScript),
-            (b"main 12 cycles:\n", Format::PerfScript),
+            (&b"\x0a\x04"[..], InputFormat::Pprof),
+            (b"FLR\0\0\x02", InputFormat::Jfr),
+            (b"main;work 12\n", InputFormat::Folded),
+            (b"\n# note\n{main};work 12\n", InputFormat::Folded),
+            (b"{main};work 12\n", InputFormat::Folded),
+            (b"[unknown];work 12\n", InputFormat::Folded),
+            (b"12 13\n", InputFormat::Folded),
+            (b"", InputFormat::Folded),
+            (br#"{"$schema": 1"#, InputFormat::Speedscope),
+            (br#" {"name": {"flamebearer": []}, "exporter": null, "profiles": ["#, InputFormat::Speedscope),
+            (br#"{"shared":"#, InputFormat::Speedscope),
+            (br#"{"version": 1, "timeline": [[1]], "flamebearer": "#, InputFormat::Flamebearer),
+            (b"# captured\n\nmain 12 [000] 1.5: 1 cycles:\n", InputFormat::PerfScript),
+            (b"   main 12 1.5: cycles: ab f (b)\n", InputFormat::PerfScript),
+            (b"main 12 cycles:\n", InputFormat::PerfScript),
         ] {
-            assert_eq!(Format::of(raw), Ok(format), "{}", String::from_utf8_lossy(raw));
+            assert_eq!(InputFormat::detect(raw), Ok(format), "{}", String::from_utf8_lossy(raw));
         }
         for raw in [
             &b"{"[..],
@@ -196,14 +196,19 @@ mod tests {
             b"{\"a\" 1, \"shared\": 2}",
             b"[",
         ] {
-            assert_eq!(Format::of(raw), Err(ReadError::OtherJson), "{}", String::from_utf8_lossy(raw));
+            assert_eq!(
+                InputFormat::detect(raw),
+                Err(ProfileReadError::OtherJson),
+                "{}",
+                String::from_utf8_lossy(raw)
+            );
         }
     }
 
     #[test]
     fn errors_say_what_was_tried() {
         let said = |raw: &[u8]| {
-            let read = Format::of(raw).and_then(|format| format.read(raw, &Limits::default()));
+            let read = InputFormat::detect(raw).and_then(|format| format.read(raw, &DecodeLimits::default()));
             read.unwrap_err().to_string()
         };
         for (raw, expected) in [
@@ -227,8 +232,8 @@ mod tests {
         #[test]
         fn any_bytes_are_read_or_refused(raw in prop::collection::vec(any::<u8>(), 0..60), json: bool) {
             let text = [if json { &b"{\"shared\":"[..] } else { b"" }, &raw].concat();
-            if let Ok(format) = Format::of(&text) {
-                let _ = format.read(&text, &Limits::default());
+            if let Ok(format) = InputFormat::detect(&text) {
+                let _ = format.read(&text, &DecodeLimits::default());
             }
         }
     }

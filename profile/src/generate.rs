@@ -1,23 +1,23 @@
 //! Synthetic profiles, the same bytes from the same seed on every machine.
 //!
-//! - [`Reference`]: one service of 20 pods, one CPU profile each 15 s. Benchmarks quote it as *R*, with the
+//! - [`ReferenceDataset`]: one service of 20 pods, one CPU profile each 15 s. Benchmarks quote it as *R*, with the
 //!   number of profiles (R-1k is the first 1 200, R-10k the first 10 000).
-//! - [`Fleet`]: a thousand services, ten pods each, four types; pods come and go. *F*.
-//! - [`Flight`]: a flight recording of given events.
-//! - [`arbitrary`]: small profiles that use every corner of the model, for property tests.
+//! - [`SyntheticFleet`]: a thousand services, ten pods each, four types; pods come and go. *F*.
+//! - [`FlightChunk`]: a flight recording of given events.
+//! - [`arbitrary_profile`]: small profiles that use every corner of the model, for property tests.
 //!
 //! A set is a function of its seed and a position, so any part can be made without what comes before it.
 //! Synthetic data flatters: figures over it stand beside figures over real files.
 
 mod arbitrary;
 mod fleet;
-mod flight;
+mod flight_recording;
 mod random;
 mod reference;
-mod world;
+mod synthetic_program;
 
-pub use arbitrary::arbitrary;
-pub use fleet::{Fleet, FleetProfile};
-pub use flight::{FLIGHT_DURATION, FLIGHT_START, Flight, FlightEvent};
-pub use random::Random;
-pub use reference::Reference;
+pub use arbitrary::arbitrary_profile;
+pub use fleet::{FleetProfile, SyntheticFleet};
+pub use flight_recording::{FLIGHT_DURATION_NANOS, FLIGHT_START_NANOS, FlightChunk, FlightEvent};
+pub use random::SeededRandom;
+pub use reference::ReferenceDataset;

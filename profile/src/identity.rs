@@ -5,21 +5,21 @@
 //! INV-02: a record's id hashes the upload's identity, the sample type, the labels that split it off, and `n`
 //! for the n-th equal profile of one request, so that records of one upload never look like repeats.
 
-use crate::hash::{self, Hash};
+use crate::hash::{self, ContentHash};
 use crate::labels::Labels;
-use crate::model::{Header, ValueType};
+use crate::model::{ProfileHeader, ValueType};
 
 /// The canonical content of a profile: order-free, and blind to how equal rows were split.
 ///
 /// Each row adds `value × H(stack, labels)` to the sum of its type, modulo 2^128, and each of its moments its hash with
 /// the row's to a sum of all types.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Content {
+pub struct ContentHasher {
     values: Vec<u128>,
     moments: u128,
 }
 
-impl Content {
+impl ContentHasher {
     /// Starts over for `width` values a row.
     pub fn reset(&mut self, width: usize) {
         self.values.clear();
@@ -27,19 +27,19 @@ impl Content {
         self.moments = 0;
     }
     /// Adds one row and the moments that it says.
-    pub fn add(&mut self, stack: Hash, labels: Hash, values: &[i64], moments: &[i64]) {
+    pub fn add(&mut self, stack: ContentHash, labels: ContentHash, values: &[i64], moments: &[i64]) {
         // Odd, so that multiplying by it loses no bit of the value.
-        let row = if labels == 0 { stack | 1 } else { hash::list(&[stack, labels]) | 1 };
+        let row = if labels == 0 { stack | 1 } else { hash::hash_list(&[stack, labels]) | 1 };
         for (sum, &value) in self.values.iter_mut().zip(values) {
             *sum = sum.wrapping_add((value as i128 as u128).wrapping_mul(row));
         }
         for &moment in moments {
-            self.moments = self.moments.wrapping_add(hash::list(&[row, moment as u128]));
+            self.moments = self.moments.wrapping_add(hash::hash_list(&[row, moment as u128]));
         }
     }
     /// The content with the types that give it meaning.
-    pub fn finish(&self, header: &Header) -> Hash {
-        let mut parts: Vec<Hash> = Vec::with_capacity(self.values.len() * 2 + 3);
+    pub fn finish(&self, header: &ProfileHeader) -> ContentHash {
+        let mut parts: Vec<ContentHash> = Vec::with_capacity(self.values.len() * 2 + 3);
         for (sum, value_type) in self.values.iter().zip(&header.types) {
             parts.extend([value_type.hash(), *sum]);
         }
@@ -47,13 +47,13 @@ impl Content {
         parts.extend([period, header.period as u128]);
         // What says none is who it was before there were any.
         parts.extend(Some(self.moments).filter(|&moments| moments != 0));
-        hash::list(&parts)
+        hash::hash_list(&parts)
     }
 }
 
 /// What an upload says of itself beside its content.
 #[derive(Clone, Copy, Debug)]
-pub struct Upload<'a> {
+pub struct UploadIdentity<'a> {
     /// The tenant.
     pub tenant: &'a str,
     /// Labels as sent, before any rule changed them.
@@ -62,56 +62,57 @@ pub struct Upload<'a> {
     pub time_nanos: i64,
     /// Duration as sent.
     pub duration_nanos: i64,
-    /// From [`Content::finish`].
-    pub content: Hash,
+    /// From [`ContentHasher::finish`].
+    pub content: ContentHash,
     /// The client's own id, if it sends one.
     pub client_id: Option<&'a [u8]>,
 }
 
-impl Upload<'_> {
+impl UploadIdentity<'_> {
     /// The upload's identity [INV-01]. An id of zero bytes only is nil: it counts as absent.
-    pub fn identity(&self) -> Hash {
+    pub fn identity(&self) -> ContentHash {
         let client = self.client_id.filter(|id| id.iter().any(|&byte| byte != 0));
-        hash::list(&[
-            hash::bytes(self.tenant.as_bytes()),
+        hash::hash_list(&[
+            hash::hash_bytes(self.tenant.as_bytes()),
             self.labels.hash(),
             self.time_nanos as u128,
             self.duration_nanos as u128,
             self.content,
-            client.map_or(0, |id| hash::tagged(1, id)),
+            client.map_or(0, |id| hash::hash_tagged(1, id)),
         ])
     }
 }
 
 /// A record's id [INV-02]: `n` counts equal profiles within one request. Its first half is that of all records of the
 /// profile, whatever their types and splits: so they are known to be one profile, wherever they lie.
-pub fn record_id(upload: Hash, value_type: &ValueType, split: &Labels, n: u64) -> Hash {
-    let profile = hash::list(&[upload, u128::from(n)]);
-    let record = hash::list(&[upload, value_type.hash(), split.hash(), u128::from(n)]);
-    profile_of(profile) | (record & RECORD)
+pub fn record_id(upload: ContentHash, value_type: &ValueType, split: &Labels, n: u64) -> ContentHash {
+    let profile = hash::hash_list(&[upload, u128::from(n)]);
+    let record = hash::hash_list(&[upload, value_type.hash(), split.hash(), u128::from(n)]);
+    profile_id_of_record(profile) | (record & RECORD_ID_MASK)
 }
 
 /// The half of an id that tells records of a profile apart.
-const RECORD: Hash = u64::MAX as Hash;
+const RECORD_ID_MASK: ContentHash = u64::MAX as ContentHash;
 
 /// What the ids of all records of a profile begin with, the rest being zero.
-pub fn profile_of(record: Hash) -> Hash {
-    record & !RECORD
+pub fn profile_id_of_record(record: ContentHash) -> ContentHash {
+    record & !RECORD_ID_MASK
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn upload<'a>(labels: &'a Labels, content: Hash, client_id: Option<&'a [u8]>) -> Hash {
-        Upload { tenant: "a", labels, time_nanos: 1, duration_nanos: 2, content, client_id }.identity()
+    fn upload<'a>(labels: &'a Labels, content: ContentHash, client_id: Option<&'a [u8]>) -> ContentHash {
+        UploadIdentity { tenant: "a", labels, time_nanos: 1, duration_nanos: 2, content, client_id }
+            .identity()
     }
 
     #[test]
     fn content_ignores_order_and_splits_but_not_values() {
         let rows = [(7u128, 0u128, 5i64), (9, 3, -2), (7, 0, 1)];
         let sum = |rows: &[(u128, u128, i64)]| {
-            let mut content = Content::default();
+            let mut content = ContentHasher::default();
             content.reset(1);
             rows.iter().for_each(|&(stack, labels, value)| content.add(stack, labels, &[value], &[]));
             content
@@ -124,9 +125,9 @@ mod tests {
     /// INV-01: when samples were taken is part of the content, whatever rows say it, and in whatever order.
     #[test]
     fn moments_are_part_of_the_content_of_their_stack() {
-        let header = Header { types: vec![ValueType::new("cpu", "ns")], ..Header::default() };
+        let header = ProfileHeader { types: vec![ValueType::new("cpu", "ns")], ..ProfileHeader::default() };
         let sum = |rows: &[(u128, i64, &[i64])]| {
-            let mut content = Content::default();
+            let mut content = ContentHasher::default();
             content.reset(1);
             rows.iter().for_each(|&(stack, value, moments)| content.add(stack, 0, &[value], moments));
             content.finish(&header)
@@ -149,7 +150,7 @@ mod tests {
         let (labels, others) =
             (Labels::new([("pod".into(), "1".into())]), Labels::new([("pod".into(), "2".into())]));
         let renamed = Labels::new([("p".into(), "od1".into())]);
-        let one = Upload {
+        let one = UploadIdentity {
             tenant: "a",
             labels: &labels,
             time_nanos: 1,
@@ -159,33 +160,33 @@ mod tests {
         };
         let uploads = [
             one,
-            Upload { tenant: "b", ..one },
-            Upload { labels: &others, ..one },
-            Upload { labels: &renamed, ..one },
-            Upload { time_nanos: 2, ..one },
-            Upload { duration_nanos: 1, ..one },
-            Upload { time_nanos: 2, duration_nanos: 1, ..one },
-            Upload { content: 4, ..one },
-            Upload { client_id: Some(b"ie"), ..one },
-            Upload { client_id: None, ..one },
+            UploadIdentity { tenant: "b", ..one },
+            UploadIdentity { labels: &others, ..one },
+            UploadIdentity { labels: &renamed, ..one },
+            UploadIdentity { time_nanos: 2, ..one },
+            UploadIdentity { duration_nanos: 1, ..one },
+            UploadIdentity { time_nanos: 2, duration_nanos: 1, ..one },
+            UploadIdentity { content: 4, ..one },
+            UploadIdentity { client_id: Some(b"ie"), ..one },
+            UploadIdentity { client_id: None, ..one },
         ];
-        let ids: Vec<Hash> = uploads.iter().map(Upload::identity).collect();
+        let ids: Vec<ContentHash> = uploads.iter().map(UploadIdentity::identity).collect();
         for (at, id) in ids.iter().enumerate() {
             assert!(!ids[..at].contains(id), "{:?}", uploads[at]);
         }
-        assert_eq!(one.identity(), Upload { labels: &labels.clone(), ..one }.identity());
+        assert_eq!(one.identity(), UploadIdentity { labels: &labels.clone(), ..one }.identity());
     }
 
     /// INV-01: the sample types, the period and its type are part of the content.
     #[test]
     fn what_a_header_says_of_values_is_part_of_the_content() {
-        let header = |kind: &str, unit: &str, period: i64, period_type: Option<ValueType>| Header {
+        let header = |kind: &str, unit: &str, period: i64, period_type: Option<ValueType>| ProfileHeader {
             types: vec![ValueType::new(kind, unit)],
             period,
             period_type,
-            ..Header::default()
+            ..ProfileHeader::default()
         };
-        let mut content = Content::default();
+        let mut content = ContentHasher::default();
         content.reset(1);
         content.add(7, 0, &[5], &[]);
         let headers = [
@@ -196,7 +197,7 @@ mod tests {
             header("cpu", "ns", 1, Some(ValueType::new("cpu", "ns"))),
             header("cpu", "ns", 1, Some(ValueType::new("cpu", "ms"))),
         ];
-        let hashes: Vec<Hash> = headers.iter().map(|header| content.finish(header)).collect();
+        let hashes: Vec<ContentHash> = headers.iter().map(|header| content.finish(header)).collect();
         for (at, hash) in hashes.iter().enumerate() {
             assert!(!hashes[..at].contains(hash), "{:?}", headers[at]);
         }
@@ -223,9 +224,9 @@ mod tests {
         for (at, id) in ids.iter().enumerate() {
             assert!(!ids[..at].contains(id));
         }
-        let profiles = ids.map(profile_of);
+        let profiles = ids.map(profile_id_of_record);
         assert_eq!(profiles[..2], profiles[1..3], "they are of one profile");
         assert_ne!(profiles[0], profiles[3]);
-        assert_ne!(profiles[0], profile_of(record_id(2, &cpu, &Labels::default(), 0)));
+        assert_ne!(profiles[0], profile_id_of_record(record_id(2, &cpu, &Labels::default(), 0)));
     }
 }

@@ -13,27 +13,27 @@
 //! needs them, and a stack is made of names once, whatever many events have it.
 
 mod chunk;
+mod decode_plan;
 mod input;
-mod kinds;
+mod merged;
 mod metadata;
-mod names;
-mod plan;
 mod pools;
+mod profile_kinds;
 mod reader;
-mod rows;
+mod sample_rows;
 mod snapshot;
+mod stable_names;
 mod stacks;
-mod whole;
 
-use reader::Reader;
+use reader::RecordingReader;
 
-pub use kinds::Kind;
-pub use snapshot::Snapshot;
-pub use whole::{WholeError, whole};
+pub use merged::{RecordingError, read_merged};
+pub use profile_kinds::JfrProfileKind;
+pub use snapshot::LabelsSnapshot;
 
 /// Bounds on what is read. Each is named in the error that it causes.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct JfrLimits {
     /// Bytes of the recording, not compressed.
     pub bytes: usize,
     /// Constants of a chunk that are kept, and lines of code of all.
@@ -48,16 +48,16 @@ pub struct Limits {
     pub profile: usize,
 }
 
-impl Default for Limits {
+impl Default for JfrLimits {
     fn default() -> Self {
-        Limits::of(1 << 30)
+        JfrLimits::for_bytes(1 << 30)
     }
 }
 
-impl Limits {
+impl JfrLimits {
     /// For recordings of so many bytes: what is kept beside them takes about as much again at most.
-    pub fn of(bytes: usize) -> Self {
-        Limits {
+    pub fn for_bytes(bytes: usize) -> Self {
+        JfrLimits {
             bytes,
             constants: (bytes / 256).max(1 << 18),
             frames: (bytes / 8).max(1 << 20),
@@ -164,7 +164,7 @@ pub enum JfrError {
 
 /// What a client says of a recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct About {
+pub struct RecordingInfo {
     /// When it began, Unix nanoseconds; 0 if only the recording says so.
     pub start: i64,
     /// How long it took.
@@ -175,18 +175,18 @@ pub struct About {
 
 /// What a recording holds.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Recording {
+pub struct JfrRecording {
     /// By which event async-profiler sampled threads: `itimer`, `cpu`, `wall` …; empty if the recording does not say.
     pub event: String,
     /// Its profiles, those of which it has a sample.
-    pub profiles: Vec<Made>,
+    pub profiles: Vec<JfrProfile>,
 }
 
 /// One profile of a recording.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Made {
+pub struct JfrProfile {
     /// What it measures.
-    pub kind: &'static Kind,
+    pub kind: &'static JfrProfileKind,
     /// pprof, not compressed, and nothing if no sample has a stack; or why this one is refused.
     pub pprof: Result<Vec<u8>, JfrError>,
     /// Samples that were left out since they have no stack.
@@ -195,42 +195,42 @@ pub struct Made {
 
 /// Whether these bytes begin as a recording does.
 pub fn is_recording(raw: &[u8]) -> bool {
-    chunk::begins(raw)
+    chunk::has_magic(raw)
 }
 
 /// Reads a recording that is not compressed, with the labels that its events name. A profile that is over a limit is
 /// refused alone.
 pub fn read(
     raw: &[u8],
-    about: &About,
-    labels: &Snapshot<'_>,
-    limits: &Limits,
-) -> Result<Recording, JfrError> {
-    within("bytes", raw.len(), limits.bytes)?;
-    let mut reader = Reader::new(about, limits);
+    about: &RecordingInfo,
+    labels: &LabelsSnapshot<'_>,
+    limits: &JfrLimits,
+) -> Result<JfrRecording, JfrError> {
+    check_limit("bytes", raw.len(), limits.bytes)?;
+    let mut reader = RecordingReader::new(about, limits);
     let mut rest = raw;
     while !rest.is_empty() || raw.is_empty() {
         let at = raw.len() - rest.len();
         let (chunk, after) = chunk::read(rest, at, limits)?;
-        reader.chunk(&chunk).map_err(|error| error.moved(at))?;
+        reader.read_chunk(&chunk).map_err(|error| error.offset_by(at))?;
         rest = after;
     }
     Ok(reader.finish(labels))
 }
 
-/// What follows [`Limits::bytes`], as errors name it.
-pub const CONSTANTS: &str = "constants";
-/// As [`CONSTANTS`].
-pub const LINES: &str = "lines of code";
-/// As [`CONSTANTS`].
-pub const FRAMES: &str = "frames of different stacks";
-/// As [`CONSTANTS`]: of texts, those counted again that several refer to.
-pub const READ_BYTES: &str = "bytes of texts that were read";
-/// What [`Limits::names`] bounds.
-pub const NAMES: &str = "bytes of names";
+/// What follows [`JfrLimits::bytes`], as errors name it.
+pub const CONSTANTS_LIMIT_NAME: &str = "constants";
+/// As [`CONSTANTS_LIMIT_NAME`].
+pub const LINES_LIMIT_NAME: &str = "lines of code";
+/// As [`CONSTANTS_LIMIT_NAME`].
+pub const FRAMES_LIMIT_NAME: &str = "frames of different stacks";
+/// As [`CONSTANTS_LIMIT_NAME`]: of texts, those counted again that several refer to.
+pub const READ_BYTES_LIMIT_NAME: &str = "bytes of texts that were read";
+/// What [`JfrLimits::stable_names`] bounds.
+pub const NAMES_LIMIT_NAME: &str = "bytes of names";
 
 /// Refuses what is over a limit.
-fn within(what: &'static str, seen: usize, limit: usize) -> Result<(), JfrError> {
+fn check_limit(what: &'static str, seen: usize, limit: usize) -> Result<(), JfrError> {
     if seen > limit { Err(JfrError::OverLimit { what, seen, limit }) } else { Ok(()) }
 }
 
@@ -248,7 +248,7 @@ impl JfrError {
     }
 
     /// The same, of a chunk that begins at byte `by`.
-    fn moved(mut self, by: usize) -> Self {
+    fn offset_by(mut self, by: usize) -> Self {
         if let Self::Truncated { at } | Self::Malformed { at, .. } | Self::UnknownType { at, .. } = &mut self
         {
             *at += by;

@@ -9,9 +9,9 @@ use serde::de::{
 };
 use serde_json::value::RawValue;
 
-use crate::bounds::{OverLimit, within};
 use crate::decimal::Decimal;
-use crate::pprof::Limits;
+use crate::limits::{OverLimitError, check_limit};
+use crate::pprof::DecodeLimits;
 
 /// Why a text is not the document that it should be. Lines and columns count from 1, columns in bytes.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -42,35 +42,40 @@ pub enum JsonError {
         /// Where it was noticed.
         column: usize,
         /// What there is too much of.
-        over: OverLimit,
+        over: OverLimitError,
     },
 }
 
 /// Holds what is read to the limits, and remembers which was passed: errors of the parser are only words.
-pub(crate) struct Guard<'a> {
-    pub(crate) limits: &'a Limits,
-    over: Cell<Option<OverLimit>>,
+pub(crate) struct LimitGuard<'a> {
+    pub(crate) limits: &'a DecodeLimits,
+    over: Cell<Option<OverLimitError>>,
 }
 
-impl<'a> Guard<'a> {
-    pub(crate) fn new(limits: &'a Limits) -> Self {
-        Guard { limits, over: Cell::new(None) }
+impl<'a> LimitGuard<'a> {
+    pub(crate) fn new(limits: &'a DecodeLimits) -> Self {
+        LimitGuard { limits, over: Cell::new(None) }
     }
 
     /// Refuses what is over a limit.
-    pub(crate) fn within(&self, what: &'static str, seen: usize, limit: usize) -> Result<(), OverLimit> {
-        within(what, seen, limit).inspect_err(|over| self.over.set(Some(*over)))
+    pub(crate) fn check_limit(
+        &self,
+        what: &'static str,
+        seen: usize,
+        limit: usize,
+    ) -> Result<(), OverLimitError> {
+        check_limit(what, seen, limit).inspect_err(|over| self.over.set(Some(*over)))
     }
 }
 
 /// Reads a whole text.
 pub(crate) fn read<'de, S: DeserializeSeed<'de>>(
     bytes: &'de [u8],
-    guard: &Guard<'_>,
+    guard: &LimitGuard<'_>,
     seed: S,
 ) -> Result<S::Value, JsonError> {
     let over_limit = |over| JsonError::OverLimit { line: 1, column: 1, over };
-    within("bytes", bytes.len(), guard.limits.bytes).map_err(over_limit)?;
+    check_limit("bytes", bytes.len(), guard.limits.bytes).map_err(over_limit)?;
     let text = std::str::from_utf8(bytes).map_err(|error| {
         let before = &bytes[..error.valid_up_to()];
         let line = before.iter().filter(|&&byte| byte == b'\n').count() + 1;
@@ -93,19 +98,21 @@ pub(crate) fn read<'de, S: DeserializeSeed<'de>>(
 }
 
 /// Takes the elements of a list in, one after the other.
-pub(crate) struct Each<T, F> {
+pub(crate) struct ListVisitor<T, F> {
     what: &'static str,
     take: F,
     of: PhantomData<T>,
 }
 
-impl<T, F: FnMut(T) -> Result<(), OverLimit>> Each<T, F> {
+impl<T, F: FnMut(T) -> Result<(), OverLimitError>> ListVisitor<T, F> {
     pub(crate) fn new(what: &'static str, take: F) -> Self {
-        Each { what, take, of: PhantomData }
+        ListVisitor { what, take, of: PhantomData }
     }
 }
 
-impl<'de, T: Deserialize<'de>, F: FnMut(T) -> Result<(), OverLimit>> DeserializeSeed<'de> for Each<T, F> {
+impl<'de, T: Deserialize<'de>, F: FnMut(T) -> Result<(), OverLimitError>> DeserializeSeed<'de>
+    for ListVisitor<T, F>
+{
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -113,7 +120,7 @@ impl<'de, T: Deserialize<'de>, F: FnMut(T) -> Result<(), OverLimit>> Deserialize
     }
 }
 
-impl<'de, T: Deserialize<'de>, F: FnMut(T) -> Result<(), OverLimit>> Visitor<'de> for Each<T, F> {
+impl<'de, T: Deserialize<'de>, F: FnMut(T) -> Result<(), OverLimitError>> Visitor<'de> for ListVisitor<T, F> {
     type Value = ();
 
     fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -129,26 +136,26 @@ impl<'de, T: Deserialize<'de>, F: FnMut(T) -> Result<(), OverLimit>> Visitor<'de
 }
 
 /// What is read of an object, key by key.
-pub(crate) trait Fields<'de> {
+pub(crate) trait ObjectFields<'de> {
     /// A key: one that says something here, or another.
-    type Key: Deserialize<'de>;
+    type FieldKey: Deserialize<'de>;
     /// What all of them say.
     type Read;
 
     /// What the object is called.
-    const WHAT: &'static str;
+    const OBJECT_DESCRIPTION: &'static str;
 
     /// Takes in what a key says.
-    fn field<A: MapAccess<'de>>(&mut self, key: Self::Key, map: &mut A) -> Result<(), A::Error>;
+    fn read_field<A: MapAccess<'de>>(&mut self, key: Self::FieldKey, map: &mut A) -> Result<(), A::Error>;
 
     /// No key is left.
-    fn end<E: Error>(self) -> Result<Self::Read, E>;
+    fn finish<E: Error>(self) -> Result<Self::Read, E>;
 }
 
 /// Reads an object.
-pub(crate) struct Object<F>(pub(crate) F);
+pub(crate) struct ObjectVisitor<F>(pub(crate) F);
 
-impl<'de, F: Fields<'de>> DeserializeSeed<'de> for Object<F> {
+impl<'de, F: ObjectFields<'de>> DeserializeSeed<'de> for ObjectVisitor<F> {
     type Value = F::Read;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<F::Read, D::Error> {
@@ -156,29 +163,29 @@ impl<'de, F: Fields<'de>> DeserializeSeed<'de> for Object<F> {
     }
 }
 
-impl<'de, F: Fields<'de>> Visitor<'de> for Object<F> {
+impl<'de, F: ObjectFields<'de>> Visitor<'de> for ObjectVisitor<F> {
     type Value = F::Read;
 
     fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(F::WHAT)
+        out.write_str(F::OBJECT_DESCRIPTION)
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<F::Read, A::Error> {
-        let Object(mut fields) = self;
+        let ObjectVisitor(mut fields) = self;
         while let Some(key) = map.next_key()? {
-            fields.field(key, &mut map)?;
+            fields.read_field(key, &mut map)?;
         }
-        fields.end()
+        fields.finish()
     }
 }
 
 /// Passes over what a key says.
-pub(crate) fn pass_over<'de, A: MapAccess<'de>>(map: &mut A) -> Result<(), A::Error> {
+pub(crate) fn skip_value<'de, A: MapAccess<'de>>(map: &mut A) -> Result<(), A::Error> {
     map.next_value::<IgnoredAny>().map(drop)
 }
 
 /// Puts what a field says in its place, which must be empty.
-pub(crate) fn once<T, E: Error>(place: &mut Option<T>, field: &'static str, value: T) -> Result<(), E> {
+pub(crate) fn set_once<T, E: Error>(place: &mut Option<T>, field: &'static str, value: T) -> Result<(), E> {
     if place.replace(value).is_some() { Err(E::duplicate_field(field)) } else { Ok(()) }
 }
 

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::hash::{self, Hash, HashedMap, allocated, list_memory};
-use crate::symbols::Strings;
+use crate::hash::{self, ContentHash, PrehashedMap, allocation_bytes, vec_memory};
+use crate::symbols::StringTable;
 
 /// The labels of a series: sorted by name, each name once. Cheap to clone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -56,10 +56,10 @@ impl Labels {
     /// What they take in memory, where no clone shares it.
     pub fn memory(&self) -> usize {
         let texts = self.0.iter().flat_map(|(name, value)| [name, value]);
-        let texts: usize = texts.map(|text| allocated(text.capacity())).sum();
-        let list = allocated(list_memory(&self.0));
+        let texts: usize = texts.map(|text| allocation_bytes(text.capacity())).sum();
+        let list = allocation_bytes(vec_memory(&self.0));
         // Two counters of clones, and the list itself.
-        allocated(2 * size_of::<usize>() + size_of_val(&*self.0)) + list + texts
+        allocation_bytes(2 * size_of::<usize>() + size_of_val(&*self.0)) + list + texts
     }
     /// How many labels.
     pub fn len(&self) -> usize {
@@ -70,7 +70,7 @@ impl Labels {
         self.0.is_empty()
     }
     /// The content hash; lengths are part of it, so that no two sets run together.
-    pub fn hash(&self) -> Hash {
+    pub fn hash(&self) -> ContentHash {
         let mut content = Vec::with_capacity(64);
         for (name, value) in self.iter() {
             for text in [name, value] {
@@ -78,7 +78,7 @@ impl Labels {
                 content.extend_from_slice(text.as_bytes());
             }
         }
-        hash::bytes(&content)
+        hash::hash_bytes(&content)
     }
 }
 
@@ -144,32 +144,36 @@ pub struct SampleLabel {
 pub struct LabelSets {
     labels: Vec<SampleLabel>,
     ends: Vec<usize>,
-    hashes: Vec<Hash>,
-    ids: HashedMap<Hash, u32>,
+    hashes: Vec<ContentHash>,
+    ids: PrehashedMap<ContentHash, u32>,
 }
 
 impl Default for LabelSets {
     fn default() -> Self {
-        let mut sets =
-            LabelSets { labels: Vec::new(), ends: Vec::new(), hashes: Vec::new(), ids: HashedMap::default() };
-        sets.intern(&Strings::default(), &[]);
+        let mut sets = LabelSets {
+            labels: Vec::new(),
+            ends: Vec::new(),
+            hashes: Vec::new(),
+            ids: PrehashedMap::default(),
+        };
+        sets.intern(&StringTable::default(), &[]);
         sets
     }
 }
 
 /// The order-free hash of one label, by the hashes of its texts.
-pub fn sample_label_hash(key: Hash, text: Hash, number: i64, unit: Hash) -> Hash {
-    hash::list(&[key, text, number as u128, unit])
+pub fn sample_label_hash(key: ContentHash, text: ContentHash, number: i64, unit: ContentHash) -> ContentHash {
+    hash::hash_list(&[key, text, number as u128, unit])
 }
 
 impl LabelSets {
     /// Bytes that it has taken.
     pub(crate) fn memory(&self) -> usize {
-        let sets = list_memory(&self.labels) + list_memory(&self.ends);
-        sets + list_memory(&self.hashes) + self.ids.allocation_size()
+        let sets = vec_memory(&self.labels) + vec_memory(&self.ends);
+        sets + vec_memory(&self.hashes) + self.ids.allocation_size()
     }
     /// The id of a set, in any order, added if new.
-    pub fn intern(&mut self, strings: &Strings, labels: &[SampleLabel]) -> u32 {
+    pub fn intern(&mut self, strings: &StringTable, labels: &[SampleLabel]) -> u32 {
         let hash = labels.iter().fold(0u128, |sum, label| {
             let (key, text) = (strings.hash(label.key), strings.hash(label.text));
             sum.wrapping_add(sample_label_hash(key, text, label.number, strings.hash(label.unit)))
@@ -188,7 +192,7 @@ impl LabelSets {
         })
     }
     /// The id of a set by its hash: the sum of [`sample_label_hash`] over its labels.
-    pub fn find(&self, hash: Hash) -> Option<u32> {
+    pub fn find(&self, hash: ContentHash) -> Option<u32> {
         self.ids.get(&hash).copied()
     }
     /// The labels of a set, by name.
@@ -197,7 +201,7 @@ impl LabelSets {
         &self.labels[if id == 0 { 0 } else { self.ends[id - 1] }..self.ends[id]]
     }
     /// The content hash of a set.
-    pub fn hash(&self, id: u32) -> Hash {
+    pub fn hash(&self, id: u32) -> ContentHash {
         self.hashes[id as usize]
     }
     /// How many sets, the empty one included.

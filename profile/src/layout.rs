@@ -2,14 +2,14 @@
 
 use std::borrow::Cow;
 
-use crate::flamegraph::{TOTAL, levels};
-use crate::printable::printable;
+use crate::flamegraph::{ROOT_NAME, node_levels};
+use crate::printable::replace_control;
 use crate::tree::Tree;
-use crate::units::human;
+use crate::units::format_value;
 
 /// The place of one node. Fractions of the whole width.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Bar {
+pub(crate) struct FlameBar {
     pub(crate) start: f64,
     pub(crate) end: f64,
     pub(crate) level: usize,
@@ -17,7 +17,7 @@ pub(crate) struct Bar {
 
 /// The bars of all nodes: a caller's own part first, then its callees. Widths are sums of magnitudes, so
 /// that callees lie below their caller also where values are negative.
-pub(crate) fn bars(tree: &Tree) -> Vec<Bar> {
+pub(crate) fn layout_bars(tree: &Tree) -> Vec<FlameBar> {
     let nodes = tree.nodes();
     let own = |at: usize| u128::from(nodes[at].own.unsigned_abs());
     let mut weights: Vec<u128> = (0..nodes.len()).map(own).collect();
@@ -25,7 +25,7 @@ pub(crate) fn bars(tree: &Tree) -> Vec<Bar> {
         weights[node.parent as usize] += weights[at];
     }
     let whole = weights[0].max(1) as f64;
-    let level_of = levels(nodes.iter().map(|node| node.parent));
+    let level_of = node_levels(nodes.iter().map(|node| node.parent));
     let mut bars = Vec::with_capacity(nodes.len());
     let mut next: Vec<u128> = Vec::with_capacity(nodes.len());
     for (at, node) in nodes.iter().enumerate() {
@@ -35,21 +35,21 @@ pub(crate) fn bars(tree: &Tree) -> Vec<Bar> {
         }
         next.push(start + own(at));
         let end = if at == 0 { 1.0 } else { (start + weights[at]) as f64 / whole };
-        bars.push(Bar { start: start as f64 / whole, end, level: level_of[at] });
+        bars.push(FlameBar { start: start as f64 / whole, end, level: level_of[at] });
     }
     bars
 }
 
 /// What a bar is called.
-pub(crate) fn name(tree: &Tree, at: usize) -> Cow<'_, str> {
-    if at == 0 { TOTAL.into() } else { printable(tree.name(&tree.nodes()[at])) }
+pub(crate) fn bar_name(tree: &Tree, at: usize) -> Cow<'_, str> {
+    if at == 0 { ROOT_NAME.into() } else { replace_control(tree.name(&tree.nodes()[at])) }
 }
 
 /// A value with its share of the whole, such as `12MB, 3.41 %`.
-pub(crate) fn value(tree: &Tree, at: usize, unit: &str) -> String {
+pub(crate) fn bar_value(tree: &Tree, at: usize, unit: &str) -> String {
     let (value, total) = (tree.nodes()[at].total, tree.total());
     let share = if total == 0 { 0.0 } else { 100.0 * value as f64 / total as f64 };
-    format!("{}, {share:.2} %", printable(&human(value, unit)))
+    format!("{}, {share:.2} %", replace_control(&format_value(value, unit)))
 }
 
 #[cfg(test)]
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn own_parts_come_first() {
-        let bars = bars(&tree(&[("a;b", 4), ("a", 2), ("c", -2)]));
+        let bars = layout_bars(&tree(&[("a;b", 4), ("a", 2), ("c", -2)]));
         let shown: Vec<(f64, f64, usize)> = bars.iter().map(|bar| (bar.start, bar.end, bar.level)).collect();
         assert_eq!(shown, [(0.0, 1.0, 0), (0.0, 0.75, 1), (0.75, 1.0, 1), (0.25, 0.75, 2)]);
     }
@@ -68,7 +68,7 @@ mod tests {
     proptest! {
         #[test]
         fn bars_lie_below_their_caller_and_beside_each_other(tree in any_tree()) {
-            let bars = bars(&tree);
+            let bars = layout_bars(&tree);
             for (at, bar) in (0..).zip(&bars) {
                 prop_assert!(bar.start <= bar.end && bar.end <= 1.0);
                 let mut end = bar.start;

@@ -17,17 +17,18 @@
 //! dictionary has a 128-bit content hash, so equal stacks meet whatever file they came in, and merging is
 //! adding into arrays. Names are resolved only for what is shown.
 //!
-//! Whoever stores profiles is a [`Source`]: series, profiles and rows of dense ids of one tenant.
+//! Whoever stores profiles is a [`ProfileSource`]: series, profiles and rows of dense ids of one tenant.
 //!
 //! Sums are taken modulo 2^64, as pprof does: so merging is associative and commutative without exception.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod ansi;
-pub mod bounds;
-pub mod callers;
+pub mod app_name_suffix;
+pub mod codec;
 pub mod compare;
 mod decimal;
+pub mod dictionary_delta;
 pub mod diff;
 pub mod dot;
 pub mod flamebearer;
@@ -35,21 +36,18 @@ pub mod flamegraph;
 pub mod folded;
 pub mod format;
 pub mod generate;
-pub mod growth;
 pub mod hash;
 pub mod identity;
 pub mod jfr;
 pub mod json;
 pub mod labels;
 mod layout;
-pub mod lines;
+pub mod limits;
 pub mod merge;
 mod model;
-mod moments;
-pub mod normalise;
+pub mod normalize;
 mod numbering;
 pub mod otlp;
-pub mod packed;
 pub mod pattern;
 pub mod perf_script;
 pub mod pprof;
@@ -57,27 +55,29 @@ pub mod printable;
 pub mod profile_type;
 pub mod prune;
 pub mod relabel;
-pub mod request;
 pub mod sampling_noise;
+pub mod sandwich;
 pub mod series;
 pub mod source;
-mod sparse;
+pub mod source_lines;
+pub mod span_context;
+mod sparse_values;
 pub mod speedscope;
 pub mod stacks;
-pub mod suffix;
 pub mod svg;
 pub mod symbols;
-pub mod table;
+mod timestamps;
+pub mod top_table;
 pub mod tree;
 pub mod trie;
 pub mod units;
 pub mod upload;
 
 pub use labels::{LabelSets, Labels, SampleLabel};
-pub use model::{Dictionary, Header, Profile, Samples, ValueType};
-pub use moments::Moments;
+pub use model::{Dictionary, Profile, ProfileHeader, Samples, ValueType};
 pub use profile_type::ProfileType;
-pub use request::{Request, RequestFilter};
-pub use series::{ProfileRow, Series};
-pub use source::{Source, SourceError};
-pub use upload::Upload;
+pub use series::{ProfileRow, ProfileSeries};
+pub use source::{ProfileSource, SourceError};
+pub use span_context::{SpanContext, SpanFilter};
+pub use timestamps::SampleTimestamps;
+pub use upload::ProfileUpload;

@@ -5,10 +5,10 @@
 
 use std::collections::BTreeSet;
 
-use crate::hash::HashedMap;
-use crate::model::{Dictionary, Header, Profile, Samples, ValueType};
-use crate::pprof::{DecodeError, Decoded, Decoder, Dropped, Inflater, Limits};
-use crate::symbols::NONE;
+use crate::hash::PrehashedMap;
+use crate::model::{Dictionary, Profile, ProfileHeader, Samples, ValueType};
+use crate::pprof::{DecodeDropCounts, DecodeError, DecodeLimits, DecodedProfile, Inflater, PprofDecoder};
+use crate::symbols::NO_ENTRY;
 
 /// Why a profile could not be merged.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -33,25 +33,25 @@ fn list(types: &[ValueType]) -> String {
 
 /// Adds up profiles. What was refused leaves no trace in the sums.
 #[derive(Default)]
-pub struct Merger {
-    header: Option<Header>,
+pub struct ProfileMerger {
+    header: Option<ProfileHeader>,
     left_out: BTreeSet<ValueType>,
     dictionary: Dictionary,
     /// Values of rows without labels, by stack id.
     plain: Vec<i64>,
     /// Places in `labelled_values`, by stack and label set.
-    labelled: HashedMap<u64, u32>,
+    labelled: PrehashedMap<u64, u32>,
     labelled_values: Vec<i64>,
     /// Moments of rows that say some, by stack and label set.
-    moments: HashedMap<u64, Vec<i64>>,
+    moments: PrehashedMap<u64, Vec<i64>>,
     inflater: Inflater,
-    decoder: Decoder,
-    decoded: Decoded,
+    decoder: PprofDecoder,
+    decoded: DecodedProfile,
 }
 
-impl Merger {
+impl ProfileMerger {
     /// Adds a pprof file: gzip, zstd or plain.
-    pub fn add_bytes(&mut self, bytes: &[u8], limits: &Limits) -> Result<Dropped, MergeError> {
+    pub fn add_bytes(&mut self, bytes: &[u8], limits: &DecodeLimits) -> Result<DecodeDropCounts, MergeError> {
         let raw = self.inflater.inflate(bytes, limits.bytes)?;
         self.decoder.decode(raw, limits, &mut self.dictionary, &mut self.decoded)?;
         let decoded = std::mem::take(&mut self.decoded);
@@ -59,7 +59,7 @@ impl Merger {
             let rows = decoded.samples.rows(decoded.header.types.len());
             for (row, (stack, labels, values)) in rows.enumerate() {
                 self.add_row(stack, labels, values, &columns);
-                self.add_moments(stack, labels, decoded.samples.moments.of(row));
+                self.add_moments(stack, labels, decoded.samples.moments.row_timestamps(row));
             }
             decoded.dropped
         });
@@ -70,18 +70,18 @@ impl Merger {
     /// Adds a profile that was read before.
     pub fn add(&mut self, profile: &Profile) -> Result<(), MergeError> {
         let columns = self.begin(&profile.header)?;
-        let mut adopter = Adopter::new(&profile.dictionary);
+        let mut adopter = DictionaryRemapper::new(&profile.dictionary);
         let rows = profile.samples.rows(profile.header.types.len());
         for (row, (stack, labels, values)) in rows.enumerate() {
             let (stack, labels) = adopter.adopt(&mut self.dictionary, stack, labels);
             self.add_row(stack, labels, values, &columns);
-            self.add_moments(stack, labels, profile.samples.moments.of(row));
+            self.add_moments(stack, labels, profile.samples.moments.row_timestamps(row));
         }
         Ok(())
     }
 
     /// Adds what another merger gathered, so that halves can be merged in parallel.
-    pub fn absorb(&mut self, other: Merger) -> Result<(), MergeError> {
+    pub fn merge(&mut self, other: ProfileMerger) -> Result<(), MergeError> {
         match other.header {
             None => Ok(()),
             Some(_) => {
@@ -92,7 +92,7 @@ impl Merger {
     }
 
     /// Types that some profiles have and others have not: the sums are without them.
-    pub fn left_out(&self) -> impl Iterator<Item = &ValueType> {
+    pub fn dropped_types(&self) -> impl Iterator<Item = &ValueType> {
         self.left_out.iter()
     }
 
@@ -125,7 +125,7 @@ impl Merger {
     }
 
     /// Takes a header in and says which of its columns go where.
-    fn begin(&mut self, header: &Header) -> Result<Vec<usize>, MergeError> {
+    fn begin(&mut self, header: &ProfileHeader) -> Result<Vec<usize>, MergeError> {
         let Some(mine) = &mut self.header else {
             let mut first = header.clone();
             first.comments.clear();
@@ -185,20 +185,20 @@ fn key(stack: u32, labels: u32) -> u64 {
 }
 
 /// Copies stacks and label sets between dictionaries, each once.
-pub(crate) struct Adopter<'a> {
+pub(crate) struct DictionaryRemapper<'a> {
     from: &'a Dictionary,
     stacks: Vec<u32>,
     labels: Vec<u32>,
 }
 
-impl<'a> Adopter<'a> {
+impl<'a> DictionaryRemapper<'a> {
     pub(crate) fn new(from: &'a Dictionary) -> Self {
-        let stacks = vec![NONE; from.stacks.len()];
-        Adopter { from, stacks, labels: vec![NONE; from.label_sets.len()] }
+        let stacks = vec![NO_ENTRY; from.stacks.len()];
+        DictionaryRemapper { from, stacks, labels: vec![NO_ENTRY; from.label_sets.len()] }
     }
     pub(crate) fn adopt(&mut self, to: &mut Dictionary, stack: u32, labels: u32) -> (u32, u32) {
         let new_stack = &mut self.stacks[stack as usize];
-        if *new_stack == NONE {
+        if *new_stack == NO_ENTRY {
             *new_stack = to.adopt_stack(self.from, stack);
         }
         let new_stack = *new_stack;
@@ -206,7 +206,7 @@ impl<'a> Adopter<'a> {
     }
     pub(crate) fn labels(&mut self, to: &mut Dictionary, labels: u32) -> u32 {
         let new = &mut self.labels[labels as usize];
-        if *new == NONE {
+        if *new == NO_ENTRY {
             *new = to.adopt_labels(self.from, labels);
         }
         *new
@@ -240,7 +240,7 @@ fn select(values: &mut Vec<i64>, width: usize, keep: &[usize]) {
 
 /// Header fields but the types, as `go tool pprof` combines them; an unknown time does not count, and a
 /// period type on which the profiles disagree is left out.
-fn combine(mine: &mut Header, other: &Header) {
+fn combine(mine: &mut ProfileHeader, other: &ProfileHeader) {
     if mine.time_nanos == 0 || (other.time_nanos != 0 && other.time_nanos < mine.time_nanos) {
         mine.time_nanos = other.time_nanos;
     }
@@ -280,13 +280,13 @@ mod tests {
         let mut profile = Profile::default();
         profile.header.types = types.iter().map(|kind| ValueType::new(kind, "count")).collect();
         for (stack, values) in rows {
-            let stack = profile.dictionary.named_stack(stack.split(';'));
+            let stack = profile.dictionary.intern_named_stack(stack.split(';'));
             profile.samples.push(stack, 0, values);
         }
         profile
     }
     fn value(profile: &Profile, path: &str) -> Vec<i64> {
-        let stack = profile.dictionary.clone().named_stack(path.split(';'));
+        let stack = profile.dictionary.clone().intern_named_stack(path.split(';'));
         let rows = profile.samples.rows(profile.header.types.len());
         rows.filter(|row| row.0 == stack).flat_map(|row| row.2.to_vec()).collect()
     }
@@ -295,9 +295,9 @@ mod tests {
     fn stacks_meet_whatever_file_they_came_in() {
         let left = profile(&["samples"], &[("main;work", &[253]), ("main;idle", &[26]), ("gone", &[3])]);
         let right = profile(&["samples"], &[("main;idle", &[24]), ("main;work", &[257]), ("gone", &[-3])]);
-        let mut merger = Merger::default();
+        let mut merger = ProfileMerger::default();
         merger.add(&left).unwrap();
-        merger.add_bytes(&pprof::encode(&right), &Limits::default()).unwrap();
+        merger.add_bytes(&pprof::encode(&right), &DecodeLimits::default()).unwrap();
         let merged = merger.finish();
         assert_eq!(value(&merged, "main;work"), [510]);
         assert_eq!(value(&merged, "main;idle"), [50]);
@@ -312,15 +312,15 @@ mod tests {
             })
             .collect();
         let merge = |order: &[usize]| {
-            let mut merger = Merger::default();
+            let mut merger = ProfileMerger::default();
             order.iter().for_each(|&at| merger.add(&parts[at]).unwrap());
             merger
         };
         let whole = pprof::encode(&merge(&[0, 1, 2, 3, 4]).finish());
         assert_eq!(whole, pprof::encode(&merge(&[4, 2, 0, 1, 3]).finish()));
         let mut half = merge(&[3, 1]);
-        half.absorb(Merger::default()).unwrap();
-        half.absorb(merge(&[0, 4, 2])).unwrap();
+        half.merge(ProfileMerger::default()).unwrap();
+        half.merge(merge(&[0, 4, 2])).unwrap();
         assert_eq!(whole, pprof::encode(&half.finish()));
     }
 
@@ -337,22 +337,22 @@ mod tests {
             one
         });
         let merge = |order: &[usize]| {
-            let mut merger = Merger::default();
+            let mut merger = ProfileMerger::default();
             order.iter().for_each(|&at| merger.add(&parts[at]).unwrap());
             merger
         };
         let mut halves = merge(&[0, 1]);
-        halves.absorb(merge(&[3, 2])).unwrap();
+        halves.merge(merge(&[3, 2])).unwrap();
         let whole = halves.finish();
         assert_eq!(pprof::encode(&whole), pprof::encode(&merge(&[2, 1, 3, 0]).finish()));
-        let mut moments: Vec<&[i64]> = (0..2).map(|row| whole.samples.moments.of(row)).collect();
+        let mut moments: Vec<&[i64]> = (0..2).map(|row| whole.samples.moments.row_timestamps(row)).collect();
         moments.sort_unstable();
         assert_eq!(moments, [&[7, 7, 7, 7][..], &[10, 10, 20, 30]]);
     }
 
     #[test]
     fn differing_types_are_intersected_also_for_what_was_added_before() {
-        let mut merger = Merger::default();
+        let mut merger = ProfileMerger::default();
         merger
             .add(&profile(&["objects", "space", "extra"], &[("a", &[1, 10, 100]), ("b", &[2, 20, 200])]))
             .unwrap();
@@ -362,15 +362,15 @@ mod tests {
             refused.to_string(),
             "profiles have no sample type in common: [objects/count, space/count] and [cpu/count]"
         );
-        assert_eq!(merger.left_out().map(|left| left.kind.as_str()).collect::<Vec<_>>(), ["extra"]);
-        let mut whole = Merger::default();
+        assert_eq!(merger.dropped_types().map(|left| left.kind.as_str()).collect::<Vec<_>>(), ["extra"]);
+        let mut whole = ProfileMerger::default();
         whole.add(&profile(&["space", "more"], &[("b", &[0, 1])])).unwrap();
-        whole.absorb(merger).unwrap();
+        whole.merge(merger).unwrap();
         assert_eq!(
-            whole.left_out().map(|left| left.kind.as_str()).collect::<Vec<_>>(),
+            whole.dropped_types().map(|left| left.kind.as_str()).collect::<Vec<_>>(),
             ["extra", "more", "objects"]
         );
-        let mut merger = Merger::default();
+        let mut merger = ProfileMerger::default();
         merger
             .add(&profile(&["objects", "space", "extra"], &[("a", &[1, 10, 100]), ("b", &[2, 20, 200])]))
             .unwrap();
@@ -390,11 +390,18 @@ mod tests {
             let comments = vec![comment.to_owned()];
             let types = one.header.types.clone();
             let doc_url = doc_url.to_owned();
-            one.header =
-                Header { types, time_nanos, duration_nanos, period, comments, doc_url, ..Header::default() };
+            one.header = ProfileHeader {
+                types,
+                time_nanos,
+                duration_nanos,
+                period,
+                comments,
+                doc_url,
+                ..ProfileHeader::default()
+            };
             one
         };
-        let mut merger = Merger::default();
+        let mut merger = ProfileMerger::default();
         for one in [with(0, 1, 5, "x", ""), with(90, 2, 9, "y", "u"), with(70, 4, 7, "x", "v")] {
             merger.add(&one).unwrap();
         }

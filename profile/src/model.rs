@@ -1,10 +1,10 @@
 //! The profile itself: a header, samples as rows of dense ids, and the dictionary that the ids point into.
 
-use crate::hash::{self, Hash, HashedMap, list_memory};
+use crate::hash::{self, ContentHash, PrehashedMap, vec_memory};
 use crate::labels::{LabelSets, SampleLabel};
-use crate::moments::Moments;
-use crate::stacks::Stacks;
-use crate::symbols::Symbols;
+use crate::stacks::StackTable;
+use crate::symbols::SymbolTable;
+use crate::timestamps::SampleTimestamps;
 
 /// What a value counts, and in which unit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,14 +21,14 @@ impl ValueType {
         ValueType { kind: kind.into(), unit: unit.into() }
     }
     /// The content hash.
-    pub fn hash(&self) -> Hash {
-        hash::list(&[hash::bytes(self.kind.as_bytes()), hash::bytes(self.unit.as_bytes())])
+    pub fn hash(&self) -> ContentHash {
+        hash::hash_list(&[hash::hash_bytes(self.kind.as_bytes()), hash::hash_bytes(self.unit.as_bytes())])
     }
 }
 
 /// What a profile says of itself as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Header {
+pub struct ProfileHeader {
     /// The values that every sample carries, in this order.
     pub types: Vec<ValueType>,
     /// What was counted between two samples.
@@ -51,7 +51,7 @@ pub struct Header {
     pub doc_url: String,
 }
 
-impl Header {
+impl ProfileHeader {
     /// The index of the type to show when none was asked for: the default, else the last, as pprof does.
     pub fn shown_type(&self) -> usize {
         let named = self.types.iter().position(|value| value.kind == self.default_type);
@@ -69,14 +69,14 @@ pub struct Samples {
     /// Values, row by row.
     pub values: Vec<i64>,
     /// When each was measured, where the profiler says it.
-    pub moments: Moments,
+    pub moments: SampleTimestamps,
 }
 
 impl Samples {
     /// Bytes that they have taken.
     pub fn memory(&self) -> usize {
-        let ids = list_memory(&self.stacks) + list_memory(&self.labels);
-        ids + list_memory(&self.values) + self.moments.memory()
+        let ids = vec_memory(&self.stacks) + vec_memory(&self.labels);
+        ids + vec_memory(&self.values) + self.moments.memory()
     }
     /// How many rows.
     pub fn len(&self) -> usize {
@@ -111,9 +111,9 @@ impl Samples {
 #[derive(Clone, Debug, Default)]
 pub struct Dictionary {
     /// Names.
-    pub symbols: Symbols,
+    pub symbols: SymbolTable,
     /// Stacks.
-    pub stacks: Stacks,
+    pub stacks: StackTable,
     /// Labels of samples.
     pub label_sets: LabelSets,
 }
@@ -154,7 +154,7 @@ impl Dictionary {
     }
     /// Returns the names of the frames of a stack as trees have them, root first: consecutive frames of one binary that have
     /// no symbols are one.
-    pub fn frames(&self, stack: u32) -> Vec<String> {
+    pub fn frame_names(&self, stack: u32) -> Vec<String> {
         let mut names = Vec::new();
         let mut last_binary = None;
         for location in self.stacks.locations(stack) {
@@ -170,24 +170,25 @@ impl Dictionary {
         names
     }
     /// Interns a stack of plain function names, root first.
-    pub fn named_stack<'a>(&mut self, root_first: impl Iterator<Item = &'a str>) -> u32 {
-        let mut path: Vec<u32> = root_first.map(|name| self.named_location(name)).collect();
+    pub fn intern_named_stack<'a>(&mut self, root_first: impl Iterator<Item = &'a str>) -> u32 {
+        let mut path: Vec<u32> = root_first.map(|name| self.intern_named_location(name)).collect();
         path.reverse();
         self.stacks.intern(&self.symbols, &path)
     }
-    /// The stack that ends at a node of the tree of stacks, [`NONE`](crate::symbols::NONE) for the empty one, and how
+    /// The stack that ends at a node of the tree of stacks, [`NO_ENTRY`](crate::symbols::NO_ENTRY) for the empty one, and how
     /// many frames it has.
-    pub(crate) fn stack_at(&mut self, node: u32) -> (u32, usize) {
+    pub(crate) fn intern_stack_at(&mut self, node: u32) -> (u32, usize) {
         let path = self.stacks.path(node);
-        let hashes: Vec<Hash> = path.map(|location| self.symbols.location_hash(location)).collect();
-        (self.stacks.intern_leaf(Stacks::hash_of(&hashes), node), hashes.len())
+        let hashes: Vec<ContentHash> = path.map(|location| self.symbols.location_hash(location)).collect();
+        (self.stacks.intern_leaf(StackTable::stack_hash(&hashes), node), hashes.len())
     }
     /// Interns a function that nothing but its name is known of.
-    pub(crate) fn named_location(&mut self, name: &str) -> u32 {
-        use crate::symbols::{Function, Line, NONE};
+    pub(crate) fn intern_named_location(&mut self, name: &str) -> u32 {
+        use crate::symbols::{Function, Line, NO_ENTRY};
         let name = self.symbols.strings.intern(name);
-        let function = self.symbols.function(Function { name, system_name: 0, filename: 0, start_line: 0 });
-        self.symbols.location(NONE, 0, false, &[Line { function, line: 0, column: 0 }])
+        let function =
+            self.symbols.intern_function(Function { name, system_name: 0, filename: 0, start_line: 0 });
+        self.symbols.intern_location(NO_ENTRY, 0, false, &[Line { function, line: 0, column: 0 }])
     }
 }
 
@@ -195,7 +196,7 @@ impl Dictionary {
 #[derive(Clone, Debug, Default)]
 pub struct Profile {
     /// What it says of itself.
-    pub header: Header,
+    pub header: ProfileHeader,
     /// Its rows.
     pub samples: Samples,
     /// What the rows' ids mean.
@@ -209,7 +210,7 @@ impl Profile {
         self.samples.rows(width).fold(0i64, |sum, (_, _, values)| sum.wrapping_add(values[value]))
     }
     /// Totals of one value by stack id.
-    pub fn by_stack(&self, value: usize) -> Vec<i64> {
+    pub fn totals_by_stack(&self, value: usize) -> Vec<i64> {
         let mut totals = vec![0i64; self.dictionary.stacks.len()];
         for (stack, _, values) in self.samples.rows(self.header.types.len()) {
             let total = &mut totals[stack as usize];
@@ -220,7 +221,7 @@ impl Profile {
     /// Adds up rows of equal stack and labels, and drops rows of nothing but zeros, and all moments.
     pub fn compact(&mut self) {
         let width = self.header.types.len();
-        let mut places: HashedMap<u64, usize> = HashedMap::default();
+        let mut places: PrehashedMap<u64, usize> = PrehashedMap::default();
         let mut merged = Samples::default();
         for (stack, labels, values) in self.samples.rows(width) {
             let key = u64::from(stack) << 32 | u64::from(labels);

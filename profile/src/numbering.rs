@@ -2,18 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use crate::hash::HashedMap;
+use crate::hash::PrehashedMap;
 
 /// Entries of a dictionary, numbered from 1 on.
 #[derive(Default)]
-pub(crate) struct Numbering {
-    ids: HashedMap<u32, u64>,
+pub(crate) struct EntryNumbering {
+    ids: PrehashedMap<u32, u64>,
     /// Those that have a number.
     pub(crate) order: Vec<u32>,
 }
 
-impl Numbering {
-    pub(crate) fn number(&mut self, id: u32) -> u64 {
+impl EntryNumbering {
+    pub(crate) fn assign_number(&mut self, id: u32) -> u64 {
         *self.ids.entry(id).or_insert_with(|| {
             self.order.push(id);
             self.order.len() as u64
@@ -22,21 +22,21 @@ impl Numbering {
 }
 
 /// Texts, numbered from the empty one on, which is 0.
-pub(crate) struct Texts {
+pub(crate) struct TextNumbering {
     ids: BTreeMap<String, u64>,
     order: Vec<String>,
 }
 
-impl Default for Texts {
+impl Default for TextNumbering {
     fn default() -> Self {
         let mut texts = Self { ids: BTreeMap::new(), order: Vec::new() };
-        texts.number("");
+        texts.assign_number("");
         texts
     }
 }
 
-impl Texts {
-    pub(crate) fn number(&mut self, text: &str) -> u64 {
+impl TextNumbering {
+    pub(crate) fn assign_number(&mut self, text: &str) -> u64 {
         if let Some(&number) = self.ids.get(text) {
             return number;
         }

@@ -8,41 +8,41 @@
 //! A request has one dictionary for all of its profiles. Reading makes one pprof of each profile, and of each service
 //! among its samples, with only what its samples refer to, numbered anew: bytes from bytes, without a hash of any name.
 //!
-//! What real senders get wrong and what still has one meaning is taken, and counted: [`Oddities`]. A profile without a
+//! What real senders get wrong and what still has one meaning is taken, and counted: [`OtlpViolations`]. A profile without a
 //! meaning is refused, and those beside it are not.
 
+mod entry_numbers;
 mod error;
-mod head;
+mod export_reader;
 mod json;
 mod layout;
-mod numbers;
 mod pprof;
+mod profile_header;
 mod sample;
 mod tables;
 mod value;
-mod walk;
 mod write;
 
 use std::ops::Range;
 
 pub use error::OtlpError;
-pub use json::{JsonRefused, from_json};
-pub use walk::{read, read_rewritten};
+pub use export_reader::{read, read_converted_json};
+pub use json::{OtlpJsonError, from_json};
 pub use write::{encode, partial_success};
 
 /// Attributes of a mapping that name its build, the best first.
-const BUILD_IDS: [&str; 3] = [
+const BUILD_ID_ATTRIBUTES: [&str; 3] = [
     "process.executable.build_id.gnu",
     "process.executable.build_id.go",
     "process.executable.build_id.htlhash",
 ];
 
 /// So many times its own bytes may come of a request: what profiles share is written in each.
-const GROWTH: usize = 64;
+const MAX_EXPANSION_FACTOR: usize = 64;
 
 /// Bounds on what is read. Each is named in the error that it causes.
 #[derive(Clone, Copy, Debug)]
-pub struct Bounds {
+pub struct OtlpLimits {
     /// Bytes of one pprof (`limits.max_profile_size_bytes`).
     pub profile: usize,
     /// Bytes of all that comes of a request, labels and what was refused included (`limits.ingestion_body_limit`). Of a small
@@ -52,26 +52,26 @@ pub struct Bounds {
     pub profiles: usize,
 }
 
-impl Bounds {
+impl OtlpLimits {
     /// Those of a request of so many bytes: what is small does not become large, beside one profile.
-    pub fn of_request(&self, bytes: usize) -> Self {
-        let most = bytes.saturating_mul(GROWTH).saturating_add(self.profile);
-        Bounds { total: self.total.min(most), ..*self }
+    pub fn for_request(&self, bytes: usize) -> Self {
+        let most = bytes.saturating_mul(MAX_EXPANSION_FACTOR).saturating_add(self.profile);
+        OtlpLimits { total: self.total.min(most), ..*self }
     }
 }
 
 /// What came of a request.
 #[derive(Debug, Default)]
-pub struct Export {
+pub struct OtlpExport {
     /// What came of each of its profiles, in their order.
-    pub profiles: Vec<Result<Vec<Made>, OtlpError>>,
+    pub profiles: Vec<Result<Vec<OtlpProfile>, OtlpError>>,
     /// What was odd about it.
-    pub oddities: Oddities,
+    pub oddities: OtlpViolations,
 }
 
 /// One profile of one service.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Made {
+pub struct OtlpProfile {
     /// Names and values of the series, before any rule. A payload has no `__name__`: its types say it.
     pub labels: Vec<(String, String)>,
     /// The sender's id of it, in hexadecimal.
@@ -79,12 +79,12 @@ pub struct Made {
     /// Its time, Unix nanoseconds; 0 if it says none.
     pub time_nanos: i64,
     /// What is in it.
-    pub content: Content,
+    pub content: OtlpProfileContent,
 }
 
 /// What is in a profile.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Content {
+pub enum OtlpProfileContent {
     /// Samples, as uncompressed pprof.
     Pprof(Vec<u8>),
     /// No samples, but the profile as it was first recorded.
@@ -100,7 +100,7 @@ pub enum Content {
 
 /// What is not as the format says and was taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Oddities {
+pub struct OtlpViolations {
     /// Requests in the layout of samples that came before 1.10.
     pub old_layouts: u64,
     /// Tables that do not begin with an entry that stands for nothing.
@@ -129,9 +129,9 @@ pub struct Oddities {
     pub dropped_attributes: u64,
 }
 
-impl Oddities {
+impl OtlpViolations {
     /// Each kind by its name.
-    pub fn each(&self) -> [(&'static str, u64); 13] {
+    pub fn counts(&self) -> [(&'static str, u64); 13] {
         [
             ("old_layouts", self.old_layouts),
             ("missing_zero_entries", self.missing_zero_entries),
@@ -150,7 +150,7 @@ impl Oddities {
     }
 }
 
-impl std::ops::AddAssign for Oddities {
+impl std::ops::AddAssign for OtlpViolations {
     fn add_assign(&mut self, other: Self) {
         self.old_layouts += other.old_layouts;
         self.missing_zero_entries += other.missing_zero_entries;

@@ -11,35 +11,35 @@ use std::str::Chars;
 use regex::{Regex, RegexBuilder};
 
 /// The most that something may be asked to repeat.
-const MOST_REPEATS: u32 = 1000;
+const MAX_REPEAT_COUNT: u32 = 1000;
 /// Most bytes of a compiled expression.
-const MOST_BYTES: usize = 1 << 20;
+const MAX_COMPILED_BYTES: usize = 1 << 20;
 /// Deepest nesting of an expression.
-const MOST_NESTING: u32 = 50;
+const MAX_NESTING_DEPTH: u32 = 50;
 
 /// An expression that must match a whole text, and whose groups may be asked for.
 #[derive(Clone, Debug)]
-pub(crate) struct Grouped {
+pub(crate) struct CapturePattern {
     pub(crate) regex: Regex,
     /// What its groups are called, from the first on; nothing where one has no name.
     pub(crate) names: Vec<String>,
 }
 
 /// An expression that must match a whole text; or why it is none. A dot matches a line's end too.
-pub fn whole(pattern: &str) -> Result<Regex, String> {
+pub fn compile_full_match(pattern: &str) -> Result<Regex, String> {
     compile(&format!("^(?s:{})$", translate(pattern, None)?))
 }
 
 /// An expression that may match any part of a text; or why it is none.
-pub fn anywhere(pattern: &str) -> Result<Regex, String> {
+pub fn compile_partial_match(pattern: &str) -> Result<Regex, String> {
     compile(&format!("(?:{})", translate(pattern, None)?))
 }
 
-/// As [`whole`], with groups.
-pub(crate) fn grouped(pattern: &str) -> Result<Grouped, String> {
+/// As [`compile_full_match`], with groups.
+pub(crate) fn compile_with_groups(pattern: &str) -> Result<CapturePattern, String> {
     let mut names = Vec::new();
     let translated = translate(pattern, Some(&mut names))?;
-    Ok(Grouped { regex: compile(&format!("^(?s:{translated})$"))?, names })
+    Ok(CapturePattern { regex: compile(&format!("^(?s:{translated})$"))?, names })
 }
 
 /// Compiles what was translated, to so much and no more.
@@ -54,9 +54,9 @@ fn compile(translated: &str) -> Result<Regex, String> {
         }
     };
     RegexBuilder::new(translated)
-        .size_limit(MOST_BYTES)
-        .dfa_size_limit(MOST_BYTES)
-        .nest_limit(MOST_NESTING)
+        .size_limit(MAX_COMPILED_BYTES)
+        .dfa_size_limit(MAX_COMPILED_BYTES)
+        .nest_limit(MAX_NESTING_DEPTH)
         .build()
         .map_err(failed)
 }
@@ -64,7 +64,8 @@ fn compile(translated: &str) -> Result<Regex, String> {
 /// The pattern for the `regex` crate; or why it is none. Where nobody wants the names of its groups, they are none.
 fn translate(pattern: &str, names: Option<&mut Vec<String>>) -> Result<String, String> {
     let rest = pattern.chars().peekable();
-    let mut translation = Translation { rest, out: String::new(), open: 0, last: Last::Nothing, names };
+    let mut translation =
+        PatternTranslator { rest, out: String::new(), open: 0, last: RepeatTarget::Nothing, names };
     while let Some(next) = translation.rest.next() {
         translation.piece(next)?;
     }
@@ -74,31 +75,31 @@ fn translate(pattern: &str, names: Option<&mut Vec<String>>) -> Result<String, S
     }
 }
 
-struct Translation<'a> {
+struct PatternTranslator<'a> {
     rest: Peekable<Chars<'a>>,
     out: String,
     /// Of groups that are asked for.
     names: Option<&'a mut Vec<String>>,
     /// Groups that are not closed yet.
     open: usize,
-    last: Last,
+    last: RepeatTarget,
 }
 
 /// What stands before, and so may be repeated.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Last {
+enum RepeatTarget {
     Nothing,
     One,
     Repeated,
 }
 
 /// Something within `[...]` or an escape: one character, or what stands for several.
-enum Member {
+enum ClassMember {
     One(char),
     Several(String),
 }
 
-impl Translation<'_> {
+impl PatternTranslator<'_> {
     fn piece(&mut self, next: char) -> Result<(), String> {
         match next {
             '\\' => return self.escape(),
@@ -111,7 +112,7 @@ impl Translation<'_> {
             }
             '|' => {
                 self.out.push('|');
-                self.last = Last::Nothing;
+                self.last = RepeatTarget::Nothing;
                 return Ok(());
             }
             '*' | '+' | '?' => return self.repeat(&next.to_string()),
@@ -122,7 +123,7 @@ impl Translation<'_> {
             '^' | '$' | '.' => self.out.push(next),
             _ => self.literal(next),
         }
-        self.last = Last::One;
+        self.last = RepeatTarget::One;
         Ok(())
     }
 
@@ -136,15 +137,19 @@ impl Translation<'_> {
 
     fn repeat(&mut self, operator: &str) -> Result<(), String> {
         match self.last {
-            Last::Nothing => return Err(format!("nothing stands before {operator} that it could repeat")),
-            Last::Repeated => return Err(format!("{operator} repeats a repetition; put that into a group")),
-            Last::One => {}
+            RepeatTarget::Nothing => {
+                return Err(format!("nothing stands before {operator} that it could repeat"));
+            }
+            RepeatTarget::Repeated => {
+                return Err(format!("{operator} repeats a repetition; put that into a group"));
+            }
+            RepeatTarget::One => {}
         }
         self.out.push_str(operator);
         if self.take('?') {
             self.out.push('?');
         }
-        self.last = Last::Repeated;
+        self.last = RepeatTarget::Repeated;
         Ok(())
     }
 
@@ -159,8 +164,8 @@ impl Translation<'_> {
         };
         ahead.next_if_eq(&'}')?;
         self.rest = ahead;
-        if least.max(most.unwrap_or(0)) > MOST_REPEATS {
-            return Some(Err(format!("something is repeated more than {MOST_REPEATS} times, the limit")));
+        if least.max(most.unwrap_or(0)) > MAX_REPEAT_COUNT {
+            return Some(Err(format!("something is repeated more than {MAX_REPEAT_COUNT} times, the limit")));
         }
         Some(match most {
             Some(most) if most < least => Err(format!("{{{least},{most}}} runs backwards")),
@@ -211,7 +216,7 @@ impl Translation<'_> {
     fn begin(&mut self, group: &str) {
         self.out.push_str(group);
         self.open += 1;
-        self.last = Last::Nothing;
+        self.last = RepeatTarget::Nothing;
     }
 
     fn flags(&mut self) -> Result<(), String> {
@@ -230,7 +235,7 @@ impl Translation<'_> {
         let off: String = "imsU".chars().filter(|flag| one(flag, off)).collect();
         let on: String = "imsU".chars().filter(|flag| one(flag, on) && !one(flag, &off)).collect();
         let minus = if off.is_empty() { "" } else { "-" };
-        self.last = Last::Nothing;
+        self.last = RepeatTarget::Nothing;
         match is_group {
             true => self.begin(&format!("(?{on}{minus}{off}:")),
             // Without a flag the crate takes none of it.
@@ -246,12 +251,12 @@ impl Translation<'_> {
             Some(place @ ('A' | 'z')) => self.out.extend(['\\', place]),
             Some(boundary @ ('b' | 'B')) => self.out.push_str(&format!("(?-u:\\{boundary})")),
             Some(other) => match self.escaped(other)? {
-                Member::One(character) => self.literal(character),
-                Member::Several(class) => self.out.push_str(&format!("[{class}]")),
+                ClassMember::One(character) => self.literal(character),
+                ClassMember::Several(class) => self.out.push_str(&format!("[{class}]")),
             },
             None => return Err("a \\ stands at the end".into()),
         }
-        self.last = Last::One;
+        self.last = RepeatTarget::One;
         Ok(())
     }
 
@@ -262,14 +267,14 @@ impl Translation<'_> {
                 return Ok(());
             }
             self.literal(next);
-            self.last = Last::One;
+            self.last = RepeatTarget::One;
         }
         Err("\\Q is not closed: \\E is missing".into())
     }
 
     /// What an escape stands for, as it does outside of `[...]` and within.
-    fn escaped(&mut self, letter: char) -> Result<Member, String> {
-        let class = |class: &str| Ok(Member::Several(class.to_owned()));
+    fn escaped(&mut self, letter: char) -> Result<ClassMember, String> {
+        let class = |class: &str| Ok(ClassMember::Several(class.to_owned()));
         match letter {
             'd' => class("0-9"),
             'D' => class("[^0-9]"),
@@ -277,16 +282,16 @@ impl Translation<'_> {
             'S' => class("[^\\t\\n\\x0c\\r ]"),
             'w' => class("0-9A-Za-z_"),
             'W' => class("[^0-9A-Za-z_]"),
-            'p' | 'P' => self.property(letter == 'P').map(Member::Several),
-            'a' => Ok(Member::One('\x07')),
-            'f' => Ok(Member::One('\x0c')),
-            't' => Ok(Member::One('\t')),
-            'n' => Ok(Member::One('\n')),
-            'r' => Ok(Member::One('\r')),
-            'v' => Ok(Member::One('\x0b')),
-            'x' => self.hexadecimal().map(Member::One),
-            '0'..='7' => self.octal(letter).map(Member::One),
-            mark if mark.is_ascii() && !mark.is_ascii_alphanumeric() => Ok(Member::One(mark)),
+            'p' | 'P' => self.property(letter == 'P').map(ClassMember::Several),
+            'a' => Ok(ClassMember::One('\x07')),
+            'f' => Ok(ClassMember::One('\x0c')),
+            't' => Ok(ClassMember::One('\t')),
+            'n' => Ok(ClassMember::One('\n')),
+            'r' => Ok(ClassMember::One('\r')),
+            'v' => Ok(ClassMember::One('\x0b')),
+            'x' => self.hexadecimal().map(ClassMember::One),
+            '0'..='7' => self.octal(letter).map(ClassMember::One),
+            mark if mark.is_ascii() && !mark.is_ascii_alphanumeric() => Ok(ClassMember::One(mark)),
             other => Err(format!("\\{other} means nothing")),
         }
     }
@@ -359,8 +364,8 @@ impl Translation<'_> {
         while is_first || self.rest.peek() != Some(&']') {
             is_first = false;
             match self.member()? {
-                Member::Several(class) => self.out.push_str(&class),
-                Member::One(from) => {
+                ClassMember::Several(class) => self.out.push_str(&class),
+                ClassMember::One(from) => {
                     let mut ahead = self.rest.clone();
                     let is_range = ahead.next() == Some('-') && ahead.next().is_some_and(|next| next != ']');
                     let mut to = from;
@@ -394,7 +399,7 @@ impl Translation<'_> {
     fn end(&mut self) -> Result<char, String> {
         match self.rest.next() {
             Some('\\') => match self.rest.next().map(|letter| self.escaped(letter)).transpose()? {
-                Some(Member::One(character)) => Ok(character),
+                Some(ClassMember::One(character)) => Ok(character),
                 _ => Err("a range ends with no character".into()),
             },
             Some(character) => Ok(character),
@@ -402,7 +407,7 @@ impl Translation<'_> {
         }
     }
 
-    fn member(&mut self) -> Result<Member, String> {
+    fn member(&mut self) -> Result<ClassMember, String> {
         let unclosed = || "a [ is not closed: ] is missing".to_owned();
         match self.rest.next().ok_or_else(unclosed)? {
             '\\' => {
@@ -410,32 +415,32 @@ impl Translation<'_> {
                 self.escaped(letter)
             }
             '[' => self.named(),
-            character => Ok(Member::One(character)),
+            character => Ok(ClassMember::One(character)),
         }
     }
 
     /// A class such as `[:alpha:]`; without its end the bracket means itself.
-    fn named(&mut self) -> Result<Member, String> {
+    fn named(&mut self) -> Result<ClassMember, String> {
         let mut ahead = self.rest.clone();
         if ahead.next_if_eq(&':').is_none() {
-            return Ok(Member::One('['));
+            return Ok(ClassMember::One('['));
         }
         let mut name = String::new();
         while let Some(next) = ahead.next() {
             if next == ':' && ahead.next_if_eq(&']').is_some() {
-                const NAMES: [&str; 14] = [
+                const POSIX_CLASS_NAMES: [&str; 14] = [
                     "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct",
                     "space", "upper", "word", "xdigit",
                 ];
-                if !NAMES.contains(&name.trim_start_matches('^')) {
+                if !POSIX_CLASS_NAMES.contains(&name.trim_start_matches('^')) {
                     return Err(format!("[:{name}:] is no class of characters"));
                 }
                 self.rest = ahead;
-                return Ok(Member::Several(format!("[:{name}:]")));
+                return Ok(ClassMember::Several(format!("[:{name}:]")));
             }
             name.push(next);
         }
-        Ok(Member::One('['))
+        Ok(ClassMember::One('['))
     }
 }
 

@@ -15,17 +15,17 @@ mod tests;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use crate::bounds::{OverLimit, within};
+use crate::limits::{OverLimitError, check_limit};
 use crate::model::{Dictionary, Profile, ValueType};
-use crate::pprof::Limits;
-use crate::sparse::{self, Cell, NoRows};
-use crate::symbols::{Function, Line, Mapping, NONE};
-use line::{Frame, Head, UNKNOWN};
+use crate::pprof::DecodeLimits;
+use crate::sparse_values::{self, SparseCell, SparseRowsError};
+use crate::symbols::{Function, Line, Mapping, NO_ENTRY};
+use line::{PerfFrame, PerfSampleHead, UNKNOWN_SYMBOL};
 
 /// The bit of a mapping whose functions are known, in the order of pprof's flags.
-const HAS_FUNCTIONS: u8 = 1;
+const HAS_FUNCTIONS_FLAG: u8 = 1;
 /// How much of a line errors show.
-const SHOWN: usize = 60;
+const MAX_SHOWN_CHARS: usize = 60;
 
 /// Why bytes are not what `perf script` prints. Lines and columns count from 1, columns in bytes.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -79,20 +79,20 @@ pub enum PerfScriptError {
         /// The line.
         line: usize,
         /// What there is too much of.
-        over: OverLimit,
+        over: OverLimitError,
     },
 }
 
 /// Whether a line begins a sample.
-pub(crate) fn is_head(line: &str) -> bool {
-    line::head(line).is_some()
+pub(crate) fn is_sample_head(line: &str) -> bool {
+    line::parse_head(line).is_some()
 }
 
 /// Reads samples of one event or of several.
-pub fn parse(bytes: &[u8], limits: &Limits) -> Result<Profile, PerfScriptError> {
+pub fn parse(bytes: &[u8], limits: &DecodeLimits) -> Result<Profile, PerfScriptError> {
     let over = |line| move |over| PerfScriptError::OverLimit { line, over };
-    within("bytes", bytes.len(), limits.bytes).map_err(over(1))?;
-    let mut reading = Reading::new(limits);
+    check_limit("bytes", bytes.len(), limits.bytes).map_err(over(1))?;
+    let mut reading = PerfScriptReader::new(limits);
     let mut last = 1;
     for (line, content) in (1..).zip(bytes.split(|&byte| byte == b'\n')) {
         let content = std::str::from_utf8(content)
@@ -108,7 +108,7 @@ pub fn parse(bytes: &[u8], limits: &Limits) -> Result<Profile, PerfScriptError> 
 }
 
 /// An event and what is known of its samples.
-struct Event {
+struct PerfEvent {
     name: String,
     /// Whether all samples tell for how many events they stand.
     has_periods: bool,
@@ -116,19 +116,19 @@ struct Event {
 
 /// What samples of one event and one stack add up to.
 #[derive(Clone, Copy, Default)]
-struct Sum {
+struct PerfStackSum {
     samples: i64,
     /// There are fewer samples than this has bits to spare.
     periods: i128,
 }
 
-struct Reading<'a> {
-    limits: &'a Limits,
+struct PerfScriptReader<'a> {
+    limits: &'a DecodeLimits,
     dictionary: Dictionary,
-    events: Vec<Event>,
+    events: Vec<PerfEvent>,
     numbers: HashMap<String, usize>,
     /// By event and stack.
-    sums: HashMap<(usize, u32), Sum>,
+    sums: HashMap<(usize, u32), PerfStackSum>,
     /// The sample whose frames are read: its root, its event, its period.
     open: Option<(Option<u32>, usize, Option<i64>)>,
     /// Its frames, leaf first.
@@ -137,9 +137,9 @@ struct Reading<'a> {
     passed_over: bool,
 }
 
-impl<'a> Reading<'a> {
-    fn new(limits: &'a Limits) -> Self {
-        Reading {
+impl<'a> PerfScriptReader<'a> {
+    fn new(limits: &'a DecodeLimits) -> Self {
+        PerfScriptReader {
             limits,
             dictionary: Dictionary::default(),
             events: Vec::new(),
@@ -163,16 +163,16 @@ impl<'a> Reading<'a> {
         let is_indented = content.starts_with([' ', '\t']);
         let head = match is_within && is_indented {
             true if content.starts_with('\t') => None,
-            true => line::timed_head(content),
+            true => line::parse_timed_head(content),
             false => {
                 let no_head = || PerfScriptError::NoHead { line, seen: beginning(content) };
-                Some(line::head(content).ok_or_else(no_head)?)
+                Some(line::parse_head(content).ok_or_else(no_head)?)
             }
         };
         match head {
             Some(head) => self.begin_sample(line, &head),
             None if self.passed_over => Ok(()),
-            None => match line::frame(content) {
+            None => match line::parse_frame(content) {
                 Some(frame) => self.frame(line, &frame),
                 None if line::is_source_line(content) => Ok(()),
                 None => Err(PerfScriptError::NoFrame { line, seen: beginning(content) }),
@@ -180,7 +180,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    fn begin_sample(&mut self, line: usize, head: &Head<'_>) -> Result<(), PerfScriptError> {
+    fn begin_sample(&mut self, line: usize, head: &PerfSampleHead<'_>) -> Result<(), PerfScriptError> {
         let over = |over| PerfScriptError::OverLimit { line, over };
         self.end_sample(line)?;
         let Some(event) = head.event else {
@@ -195,25 +195,26 @@ impl<'a> Reading<'a> {
         let event = match self.numbers.get(event) {
             Some(&number) => number,
             None => {
-                within("events", self.events.len() + 1, self.limits.types).map_err(over)?;
-                self.events.push(Event { name: event.to_owned(), has_periods: true });
+                check_limit("events", self.events.len() + 1, self.limits.types).map_err(over)?;
+                self.events.push(PerfEvent { name: event.to_owned(), has_periods: true });
                 self.numbers.insert(event.to_owned(), self.events.len() - 1);
                 self.events.len() - 1
             }
         };
         self.events[event].has_periods &= period.is_some();
         let command = Some(head.command).filter(|command| !command.is_empty());
-        self.open = Some((command.map(|command| self.dictionary.named_location(command)), event, period));
-        match line::frame(head.rest) {
+        self.open =
+            Some((command.map(|command| self.dictionary.intern_named_location(command)), event, period));
+        match line::parse_frame(head.rest) {
             Some(frame) => self.frame(line, &frame),
             None => Ok(()),
         }
     }
 
-    fn frame(&mut self, line: usize, frame: &Frame<'_>) -> Result<(), PerfScriptError> {
+    fn frame(&mut self, line: usize, frame: &PerfFrame<'_>) -> Result<(), PerfScriptError> {
         // With the command.
         let depth = self.path.len() + 2;
-        within("frames in a stack", depth, self.limits.depth)
+        check_limit("frames in a stack", depth, self.limits.depth)
             .map_err(|over| PerfScriptError::OverLimit { line, over })?;
         let location = location(&mut self.dictionary, frame);
         self.path.push(location);
@@ -228,14 +229,15 @@ impl<'a> Reading<'a> {
             self.path.extend(command);
             let stack = self.dictionary.stacks.intern(&self.dictionary.symbols, &self.path);
             let Dictionary { symbols, stacks, .. } = &self.dictionary;
-            within("different frames", symbols.locations().len(), self.limits.entries).map_err(over)?;
-            within("frames in different stacks", stacks.nodes().len(), self.limits.frames).map_err(over)?;
+            check_limit("different frames", symbols.locations().len(), self.limits.entries).map_err(over)?;
+            check_limit("frames in different stacks", stacks.nodes().len(), self.limits.frames)
+                .map_err(over)?;
             let seen = self.sums.len() + 1;
             let sum = match self.sums.entry((event, stack)) {
                 Entry::Occupied(known) => known.into_mut(),
                 Entry::Vacant(new) => {
-                    within("samples of different stacks", seen, self.limits.samples).map_err(over)?;
-                    new.insert(Sum::default())
+                    check_limit("samples of different stacks", seen, self.limits.samples).map_err(over)?;
+                    new.insert(PerfStackSum::default())
                 }
             };
             sum.samples += 1;
@@ -246,7 +248,7 @@ impl<'a> Reading<'a> {
     }
 
     fn finish(self, last: usize) -> Result<Profile, PerfScriptError> {
-        let Reading { limits, dictionary, events, sums, .. } = self;
+        let PerfScriptReader { limits, dictionary, events, sums, .. } = self;
         let mut profile = Profile { dictionary, ..Profile::default() };
         let counts_samples = events.len() == 1 && events[0].has_periods;
         if counts_samples {
@@ -259,52 +261,53 @@ impl<'a> Reading<'a> {
             PerfScriptError::TooLarge { event, sum }
         };
         let mut cells = Vec::with_capacity(sums.len() << first);
-        for ((event, stack), Sum { samples, periods }) in sums {
-            let cell = |column, value| Cell { stack, labels: 0, column, value };
+        for ((event, stack), PerfStackSum { samples, periods }) in sums {
+            let cell = |column, value| SparseCell { stack, labels: 0, column, value };
             if counts_samples {
                 cells.push(cell(0, samples));
             }
             let value = if events[event].has_periods { i64::try_from(periods).ok() } else { Some(samples) };
             cells.push(cell(first + event, value.ok_or_else(|| too_large(event, periods))?));
         }
-        let rows = sparse::rows(cells, profile.header.types.len(), limits);
+        let rows = sparse_values::rows_from_cells(cells, profile.header.types.len(), limits);
         profile.samples = rows.map_err(|error| match error {
-            NoRows::Over(over) => PerfScriptError::OverLimit { line: last, over },
+            SparseRowsError::Over(over) => PerfScriptError::OverLimit { line: last, over },
             // Each event and stack has one sum.
-            NoRows::Overflow(column) => too_large(column - first, i128::from(i64::MAX)),
+            SparseRowsError::Overflow(column) => too_large(column - first, i128::from(i64::MAX)),
         })?;
         Ok(profile)
     }
 }
 
 fn beginning(text: &str) -> String {
-    text.chars().take(SHOWN).collect()
+    text.chars().take(MAX_SHOWN_CHARS).collect()
 }
 
 /// A function that is known, of its binary; else the binary stands for it, as tools have it that fold such text.
-fn location(dictionary: &mut Dictionary, frame: &Frame<'_>) -> u32 {
-    let binary = frame.binary.filter(|binary| !binary.is_empty() && *binary != UNKNOWN);
+fn location(dictionary: &mut Dictionary, frame: &PerfFrame<'_>) -> u32 {
+    let binary = frame.binary.filter(|binary| !binary.is_empty() && *binary != UNKNOWN_SYMBOL);
     let file = binary.map(|binary| binary.rsplit('/').next().unwrap_or(binary));
     let unknown = |file: &str| format!("[{}]", file.trim_start_matches('[').trim_end_matches(']'));
     let name = match frame.symbol {
-        "" | UNKNOWN => file.map_or_else(|| UNKNOWN.to_owned(), unknown),
+        "" | UNKNOWN_SYMBOL => file.map_or_else(|| UNKNOWN_SYMBOL.to_owned(), unknown),
         symbol => symbol.to_owned(),
     };
     let symbols = &mut dictionary.symbols;
     let name = symbols.strings.intern(&name);
-    let function = symbols.function(Function { name, system_name: 0, filename: 0, start_line: 0 });
-    let mapping = binary.map_or(NONE, |binary| {
+    let function = symbols.intern_function(Function { name, system_name: 0, filename: 0, start_line: 0 });
+    let mapping = binary.map_or(NO_ENTRY, |binary| {
         let filename = symbols.strings.intern(binary);
-        let nowhere = Mapping { start: 0, size: 0, offset: 0, filename, build_id: 0, flags: HAS_FUNCTIONS };
-        symbols.mapping(nowhere)
+        let nowhere =
+            Mapping { start: 0, size: 0, offset: 0, filename, build_id: 0, flags: HAS_FUNCTIONS_FLAG };
+        symbols.intern_mapping(nowhere)
     });
-    symbols.location(mapping, 0, false, &[Line { function, line: 0, column: 0 }])
+    symbols.intern_location(mapping, 0, false, &[Line { function, line: 0, column: 0 }])
 }
 
 // === events ===
 
 /// Events that are known by more than their names: what follows their colon is how they were measured.
-const KNOWN: [&str; 14] = [
+const KNOWN_EVENTS: [&str; 14] = [
     "alignment-faults",
     "branch-misses",
     "branches",
@@ -322,9 +325,9 @@ const KNOWN: [&str; 14] = [
 ];
 
 /// The type of each event.
-fn types(events: &[Event]) -> Vec<ValueType> {
+fn types(events: &[PerfEvent]) -> Vec<ValueType> {
     let short: Vec<&str> = events.iter().map(|event| short(&event.name)).collect();
-    let of = |(event, name): (&Event, &&str)| {
+    let of = |(event, name): (&PerfEvent, &&str)| {
         let is_alone = short.iter().filter(|other| *other == name).count() == 1;
         // Clocks count nanoseconds.
         let is_time = event.has_periods && matches!(*name, "cpu-clock" | "task-clock");
@@ -337,7 +340,7 @@ fn types(events: &[Event]) -> Vec<ValueType> {
 /// The name of an event without how it was measured: `cycles` of `cycles:ppp`. That of a tracepoint has a colon, too.
 fn short(name: &str) -> &str {
     let event = name.split_once(':').map_or(name, |(event, _)| event);
-    if KNOWN.contains(&event) { event } else { name }
+    if KNOWN_EVENTS.contains(&event) { event } else { name }
 }
 
 /// Types of values are parts of names that have colons and slashes between them.

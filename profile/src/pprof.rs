@@ -9,34 +9,35 @@ mod decode;
 mod deflate;
 mod encode;
 mod entries;
-mod ids;
+mod id_index;
 mod inflate;
+mod reader;
 mod rewrite;
-mod roots;
 mod samples;
-mod tally;
-mod walk;
+mod stack_accumulator;
+mod truncated_go_stacks;
 pub(crate) mod wire;
 
-pub use decode::{Decoded, Decoder, Dropped};
+pub use decode::{DecodeDropCounts, DecodedProfile, PprofDecoder};
 pub use deflate::{gzip, gzip_fast};
 pub use encode::encode;
-pub(crate) use entries::HAS_ELF_ADDRESSES;
-pub use inflate::{Inflater, inflate, plain};
+pub(crate) use entries::ELF_ADDRESSES_FIELD;
+pub use inflate::{Inflater, inflate, inflate_bytes};
+pub use reader::{PprofReader, SenderInfo};
 pub(crate) use rewrite::{any_function, build_ids};
 pub use rewrite::{
-    number_functions, rename_functions, rename_types, rewrite_strings, sample_types, time_nanos, without_time,
+    assign_function_ids, rename_functions, rename_types, rewrite_strings, sample_types, strip_time,
+    time_nanos,
 };
-pub use roots::TRUNCATED;
-pub(crate) use samples::MOMENTS;
-pub use tally::{Tally, TallyError};
-pub use walk::{Sender, Walk};
+pub(crate) use samples::TIMESTAMPS_FIELD;
+pub use stack_accumulator::{StackAccumulator, StackAccumulatorError};
+pub use truncated_go_stacks::TRUNCATED_ROOT_NAME;
 
 use crate::model::{Dictionary, Profile};
 
 /// Bounds on what is read. Each is named in the error that it causes.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct DecodeLimits {
     /// Bytes after decompression; also those of all moments of samples, times the sample types.
     pub bytes: usize,
     /// Samples in a profile.
@@ -68,29 +69,29 @@ pub struct Limits {
 
 /// How often a profile's bytes its tables may take in memory. Real ones take up to four times their bytes; entries that say
 /// nothing would take forty.
-const TABLES: usize = 4;
+const MAX_TABLE_MEMORY_FACTOR: usize = 4;
 /// Entries of real tables have at least so many bytes, with all that they name; and so few there may always be.
-const ENTRY: usize = 8;
-const LEAST_ENTRIES: usize = 16 << 10;
+const MIN_ENTRY_BYTES: usize = 8;
+const MIN_ENTRY_LIMIT: usize = 16 << 10;
 /// So much tables may always take.
-const LEAST_TABLES: usize = 1 << 20;
+const MIN_TABLE_MEMORY_BYTES: usize = 1 << 20;
 
-impl Limits {
+impl DecodeLimits {
     /// For profiles of at most so many bytes: their tables may be as those of real ones are.
-    pub fn of(bytes: usize) -> Self {
-        let (entries, tables) = (bytes / ENTRY, bytes.saturating_mul(TABLES));
-        Limits {
+    pub fn for_bytes(bytes: usize) -> Self {
+        let (entries, tables) = (bytes / MIN_ENTRY_BYTES, bytes.saturating_mul(MAX_TABLE_MEMORY_FACTOR));
+        DecodeLimits {
             bytes,
-            entries: entries.max(LEAST_ENTRIES),
-            tables: tables.max(LEAST_TABLES),
-            ..Limits::default()
+            entries: entries.max(MIN_ENTRY_LIMIT),
+            tables: tables.max(MIN_TABLE_MEMORY_BYTES),
+            ..DecodeLimits::default()
         }
     }
 }
 
-impl Default for Limits {
+impl Default for DecodeLimits {
     fn default() -> Self {
-        Limits {
+        DecodeLimits {
             bytes: 1 << 30,
             samples: 50_000_000,
             labels: 1000,
@@ -109,11 +110,11 @@ impl Default for Limits {
 }
 
 /// What there may be as much of as bytes: each sample type is stored with all moments.
-pub const MOMENT_BYTES: &str = "bytes of moments, times its sample types";
+pub const TIMESTAMP_BYTES_LIMIT_NAME: &str = "bytes of moments, times its sample types";
 
 /// Refuses what is over a limit.
 #[inline(always)]
-pub(crate) fn within(what: &'static str, seen: usize, limit: usize) -> Result<(), DecodeError> {
+pub(crate) fn check_limit(what: &'static str, seen: usize, limit: usize) -> Result<(), DecodeError> {
     if seen > limit { Err(DecodeError::OverLimit { what, seen, limit }) } else { Ok(()) }
 }
 
@@ -220,7 +221,7 @@ impl DecodeError {
     /// What is wrong in a word, as metrics of servers of this wire name it.
     pub fn reason(&self) -> &'static str {
         match self {
-            Self::OverLimit { what: "bytes" | MOMENT_BYTES, .. } => "profile_size_limit",
+            Self::OverLimit { what: "bytes" | TIMESTAMP_BYTES_LIMIT_NAME, .. } => "profile_size_limit",
             Self::OverLimit { what: "samples", .. } => "samples_limit",
             Self::SampleLabels { .. } => "sample_labels_limit",
             _ => "malformed_profile",
@@ -229,12 +230,12 @@ impl DecodeError {
 }
 
 /// Reads one whole profile with a dictionary of its own; gzip, zstd or plain.
-pub fn decode(bytes: &[u8], limits: &Limits) -> Result<(Profile, Dropped), DecodeError> {
+pub fn decode(bytes: &[u8], limits: &DecodeLimits) -> Result<(Profile, DecodeDropCounts), DecodeError> {
     let mut inflater = Inflater::default();
     let raw = inflater.inflate(bytes, limits.bytes)?;
     let mut dictionary = Dictionary::default();
-    let mut decoded = Decoded::default();
-    Decoder::default().decode(raw, limits, &mut dictionary, &mut decoded)?;
+    let mut decoded = DecodedProfile::default();
+    PprofDecoder::default().decode(raw, limits, &mut dictionary, &mut decoded)?;
     Ok((Profile { header: decoded.header, samples: decoded.samples, dictionary }, decoded.dropped))
 }
 

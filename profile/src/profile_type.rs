@@ -6,7 +6,7 @@ use std::str::FromStr;
 use crate::model::ValueType;
 
 /// Most bytes of a profile type.
-pub const MAX_TEXT: usize = 4096;
+pub const MAX_PROFILE_TYPE_BYTES: usize = 4096;
 
 /// The name of a measurement, what its values count, and what was counted between two samples.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,7 +31,7 @@ pub enum ProfileTypeError {
         seen: usize,
     },
     /// More bytes than are read.
-    #[error("profile type has {seen} bytes, the limit is {MAX_TEXT}")]
+    #[error("profile type has {seen} bytes, the limit is {MAX_PROFILE_TYPE_BYTES}")]
     TooLong {
         /// Its length.
         seen: usize,
@@ -43,7 +43,7 @@ impl FromStr for ProfileType {
 
     /// Five parts; older clients add a sixth, `delta`, that says nothing any more.
     fn from_str(text: &str) -> Result<Self, ProfileTypeError> {
-        if text.len() > MAX_TEXT {
+        if text.len() > MAX_PROFILE_TYPE_BYTES {
             return Err(ProfileTypeError::TooLong { seen: text.len() });
         }
         let parts: Vec<&str> = text.split(':').collect();

@@ -7,14 +7,14 @@ use std::collections::HashMap;
 
 use regex::Regex;
 
-use crate::merge::Adopter;
+use crate::merge::DictionaryRemapper;
 use crate::model::{Dictionary, Profile, Samples};
-use crate::symbols::{Line, NONE, Symbols};
+use crate::symbols::{Line, NO_ENTRY, SymbolTable};
 
 /// A pattern that is no regular expression. Nothing was pruned.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{field} {pattern:?} of the profile is ignored, it is no regular expression: {why}")]
-pub struct BadPattern {
+pub struct PrunePatternError {
     /// `drop_frames` or `keep_frames`.
     pub field: &'static str,
     /// The pattern.
@@ -24,20 +24,24 @@ pub struct BadPattern {
 }
 
 /// The profile without its uninteresting frames, and what was wrong with its patterns, if anything was.
-pub fn prune(profile: Profile) -> (Profile, Option<BadPattern>) {
+pub fn prune(profile: Profile) -> (Profile, Option<PrunePatternError>) {
     match patterns(&profile) {
-        Ok(Some((drop, keep))) => (cut(&profile, &drop, keep.as_ref()), None),
+        Ok(Some((drop, keep))) => (prune_profile(&profile, &drop, keep.as_ref()), None),
         Ok(None) => (profile, None),
         Err(bad) => (profile, Some(bad)),
     }
 }
 
-fn patterns(profile: &Profile) -> Result<Option<(Regex, Option<Regex>)>, BadPattern> {
-    let compile = |field, pattern: &str| -> Result<Option<Regex>, BadPattern> {
+fn patterns(profile: &Profile) -> Result<Option<(Regex, Option<Regex>)>, PrunePatternError> {
+    let compile = |field, pattern: &str| -> Result<Option<Regex>, PrunePatternError> {
         if pattern.is_empty() {
             return Ok(None);
         }
-        let bad = |error: regex::Error| BadPattern { field, pattern: pattern.into(), why: error.to_string() };
+        let bad = |error: regex::Error| PrunePatternError {
+            field,
+            pattern: pattern.into(),
+            why: error.to_string(),
+        };
         Regex::new(&format!("^({pattern})$")).map(Some).map_err(bad)
     };
     let Some(drop) = compile("drop_frames", &profile.header.drop_frames)? else { return Ok(None) };
@@ -46,7 +50,7 @@ fn patterns(profile: &Profile) -> Result<Option<(Regex, Option<Regex>)>, BadPatt
 
 /// What becomes of a location.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Verdict {
+enum PruneAction {
     Keep,
     /// It goes, with all that it called.
     Drop,
@@ -54,17 +58,17 @@ enum Verdict {
     Shorten(usize),
 }
 
-fn cut(profile: &Profile, drop: &Regex, keep: Option<&Regex>) -> Profile {
+fn prune_profile(profile: &Profile, drop: &Regex, keep: Option<&Regex>) -> Profile {
     let from = &profile.dictionary;
-    let verdicts = verdicts(&from.symbols, drop, keep);
-    let mut adopter = Adopter::new(from);
+    let verdicts = prune_actions(&from.symbols, drop, keep);
+    let mut adopter = DictionaryRemapper::new(from);
     let mut pruned = Profile { header: profile.header.clone(), ..Profile::default() };
     let mut samples = Samples::default();
-    let mut stacks = vec![NONE; from.stacks.len()];
+    let mut stacks = vec![NO_ENTRY; from.stacks.len()];
     for (stack, labels, values) in profile.samples.rows(profile.header.types.len()) {
         let new = &mut stacks[stack as usize];
-        if *new == NONE {
-            *new = cut_stack(&mut pruned.dictionary, from, stack, &verdicts);
+        if *new == NO_ENTRY {
+            *new = prune_stack(&mut pruned.dictionary, from, stack, &verdicts);
         }
         samples.push(*new, adopter.labels(&mut pruned.dictionary, labels), values);
     }
@@ -73,7 +77,7 @@ fn cut(profile: &Profile, drop: &Regex, keep: Option<&Regex>) -> Profile {
     pruned
 }
 
-fn verdicts(symbols: &Symbols, drop: &Regex, keep: Option<&Regex>) -> Vec<Verdict> {
+fn prune_actions(symbols: &SymbolTable, drop: &Regex, keep: Option<&Regex>) -> Vec<PruneAction> {
     let mut dropped: HashMap<u32, bool> = HashMap::new();
     let mut is_dropped = |function: u32| {
         *dropped.entry(symbols.functions()[function as usize].name).or_insert_with(|| {
@@ -85,9 +89,9 @@ fn verdicts(symbols: &Symbols, drop: &Regex, keep: Option<&Regex>) -> Vec<Verdic
     let verdict = |location| {
         let lines = symbols.lines(location);
         match lines.iter().rposition(|line| is_dropped(line.function)) {
-            None => Verdict::Keep,
-            Some(at) if at + 1 == lines.len() => Verdict::Drop,
-            Some(at) => Verdict::Shorten(lines.len() - at - 1),
+            None => PruneAction::Keep,
+            Some(at) if at + 1 == lines.len() => PruneAction::Drop,
+            Some(at) => PruneAction::Shorten(lines.len() - at - 1),
         }
     };
     (0..symbols.locations().len() as u32).map(verdict).collect()
@@ -110,28 +114,28 @@ fn plain_name(name: &str) -> &str {
     name
 }
 
-fn cut_stack(to: &mut Dictionary, from: &Dictionary, stack: u32, verdicts: &[Verdict]) -> u32 {
+fn prune_stack(to: &mut Dictionary, from: &Dictionary, stack: u32, verdicts: &[PruneAction]) -> u32 {
     let path: Vec<u32> = from.stacks.locations(stack).collect();
     let mut start = 0;
     let mut seen_kept = false;
     for (at, &location) in path.iter().enumerate().rev() {
         match verdicts[location as usize] {
-            Verdict::Keep => seen_kept = true,
-            Verdict::Drop if seen_kept => {
+            PruneAction::Keep => seen_kept = true,
+            PruneAction::Drop if seen_kept => {
                 start = at + 1;
                 break;
             }
-            Verdict::Shorten(_) if seen_kept => {
+            PruneAction::Shorten(_) if seen_kept => {
                 start = at;
                 break;
             }
-            Verdict::Drop | Verdict::Shorten(_) => {}
+            PruneAction::Drop | PruneAction::Shorten(_) => {}
         }
     }
     let mut kept: Vec<u32> = Vec::with_capacity(path.len() - start);
     for &location in &path[start..] {
         let new = match verdicts[location as usize] {
-            Verdict::Shorten(lines) => shorten(to, from, location, lines),
+            PruneAction::Shorten(lines) => shorten(to, from, location, lines),
             _ => to.symbols.adopt_location(&from.symbols, location),
         };
         kept.push(new);
@@ -142,7 +146,7 @@ fn cut_stack(to: &mut Dictionary, from: &Dictionary, stack: u32, verdicts: &[Ver
 fn shorten(to: &mut Dictionary, from: &Dictionary, location: u32, lines: usize) -> u32 {
     let entry = from.symbols.locations()[location as usize];
     let mapping = match entry.mapping {
-        NONE => NONE,
+        NO_ENTRY => NO_ENTRY,
         mapping => to.symbols.adopt_mapping(&from.symbols, mapping),
     };
     let all = from.symbols.lines(location);
@@ -150,7 +154,7 @@ fn shorten(to: &mut Dictionary, from: &Dictionary, location: u32, lines: usize) 
         .iter()
         .map(|line| Line { function: to.symbols.adopt_function(&from.symbols, line.function), ..*line })
         .collect();
-    to.symbols.location(mapping, entry.address, entry.folded, &outer)
+    to.symbols.intern_location(mapping, entry.address, entry.folded, &outer)
 }
 
 #[cfg(test)]
@@ -163,7 +167,7 @@ mod tests {
         profile.header.types = vec![ValueType::new("samples", "count")];
         (profile.header.drop_frames, profile.header.keep_frames) = (drop.into(), keep.into());
         for stack in stacks {
-            let stack = profile.dictionary.named_stack(stack.split(';'));
+            let stack = profile.dictionary.intern_named_stack(stack.split(';'));
             profile.samples.push(stack, 0, &[1]);
         }
         let (pruned, bad) = prune(profile);

@@ -1,7 +1,7 @@
 //! Rules that change, drop or keep the labels of a series, as Prometheus has them: one after the other, each on what
 //! the one before has left.
 //!
-//! * [`read`] takes rules as a tenant's configuration has them, or says which one is wrong and why.
+//! * [`parse_rules`] takes rules as a tenant's configuration has them, or says which one is wrong and why.
 //! * [`apply`] gives the labels that come of rules; none where a rule drops the series.
 //! * [`default_rules`] are what readers of Go's profiles expect.
 //!
@@ -9,8 +9,8 @@
 //! there is a bound on what they have made at any time.
 
 mod builder;
+mod config;
 mod template;
-mod written;
 
 use std::num::NonZeroU64;
 use std::sync::LazyLock;
@@ -19,35 +19,35 @@ use md5::{Digest, Md5};
 use serde_json::json;
 
 use crate::Labels;
-use crate::pattern::Grouped;
-use builder::Builder;
-use template::Template;
+use crate::pattern::CapturePattern;
+use builder::LabelsBuilder;
+use template::RelabelTemplate;
 
-pub use written::{MOST_RULES, RuleRefused, read};
+pub use config::{MAX_RULES_PER_TENANT, RelabelRuleError, parse_rules};
 
 /// The most labels that a series has while rules are applied.
-pub const MOST_LABELS: usize = 1024;
+pub const MAX_LABELS_DURING_RELABEL: usize = 1024;
 /// The most bytes of their names and values.
-pub const MOST_BYTES: usize = 4 << 20;
+pub const MAX_LABEL_BYTES_DURING_RELABEL: usize = 4 << 20;
 
 /// One rule.
 #[derive(Clone, Debug)]
-pub struct Rule {
+pub struct RelabelRule {
     /// Of which labels the values are joined.
     sources: Vec<String>,
     separator: String,
-    action: Action,
+    action: RelabelAction,
 }
 
 /// What a rule does. Names are those of labels.
 #[derive(Clone, Debug)]
-enum Action {
+enum RelabelAction {
     /// Where the expression matches the joined values, a label is set to what the second template makes of them.
-    Replace(Grouped, Template, Template),
+    Replace(CapturePattern, RelabelTemplate, RelabelTemplate),
     /// Only what matches stays.
-    Keep(Grouped),
+    Keep(CapturePattern),
     /// What matches goes.
-    Drop(Grouped),
+    Drop(CapturePattern),
     /// Only what equals a label's value stays.
     KeepEqual(String),
     /// What equals a label's value goes.
@@ -59,19 +59,19 @@ enum Action {
     /// A label is set to the joined values, in capitals.
     Uppercase(String),
     /// Labels whose names match are there by another name as well.
-    LabelMap(Grouped, Template),
+    LabelMap(CapturePattern, RelabelTemplate),
     /// Labels whose names match go.
-    LabelDrop(Grouped),
+    LabelDrop(CapturePattern),
     /// Only labels whose names match stay.
-    LabelKeep(Grouped),
+    LabelKeep(CapturePattern),
 }
 
 /// Why rules were not applied to the end.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{labels} labels of {bytes} bytes after {rules} rules, the limits are {MOST_LABELS} and {MOST_BYTES}; send fewer, or have the rules make fewer and shorter ones"
+    "{labels} labels of {bytes} bytes after {rules} rules, the limits are {MAX_LABELS_DURING_RELABEL} and {MAX_LABEL_BYTES_DURING_RELABEL}; send fewer, or have the rules make fewer and shorter ones"
 )]
-pub struct Overgrown {
+pub struct RelabelLimitError {
     /// How many rules were applied.
     pub rules: usize,
     /// How many there are.
@@ -82,10 +82,10 @@ pub struct Overgrown {
 
 /// The labels that come of the rules; none where one of them drops the series.
 pub fn apply<'r>(
-    rules: impl IntoIterator<Item = &'r Rule>,
+    rules: impl IntoIterator<Item = &'r RelabelRule>,
     labels: &Labels,
-) -> Result<Option<Labels>, Overgrown> {
-    let mut builder = Builder::new(labels);
+) -> Result<Option<Labels>, RelabelLimitError> {
+    let mut builder = LabelsBuilder::new(labels);
     builder.check(0)?;
     for (before, rule) in rules.into_iter().enumerate() {
         if !rule.apply(&mut builder) {
@@ -93,12 +93,12 @@ pub fn apply<'r>(
         }
         builder.check(before + 1)?;
     }
-    Ok(Some(builder.labels()))
+    Ok(Some(builder.into_labels()))
 }
 
 /// A client that subtracts by itself puts `godeltaprof_` before the name of what it sends; readers know it without.
-pub fn default_rules() -> &'static [Rule] {
-    static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
+pub fn default_rules() -> &'static [RelabelRule] {
+    static DEFAULT_RULES: LazyLock<Vec<RelabelRule>> = LazyLock::new(|| {
         let of_differences = |target: &str, replacement: &str| {
             json!({
                 "source_labels": ["__name__"],
@@ -113,18 +113,18 @@ pub fn default_rules() -> &'static [Rule] {
             // Last, since the others know by the name whom they mean.
             of_differences("__name__", "$1"),
         ];
-        read(&rules).expect("they are sound")
+        parse_rules(&rules).expect("they are sound")
     });
-    &RULES
+    &DEFAULT_RULES
 }
 
-impl Rule {
+impl RelabelRule {
     /// Whether the series stays.
-    fn apply(&self, labels: &mut Builder) -> bool {
+    fn apply(&self, labels: &mut LabelsBuilder) -> bool {
         let sources: Vec<&str> = self.sources.iter().map(|name| labels.get(name)).collect();
         let joined = sources.join(&self.separator);
         match &self.action {
-            Action::Replace(pattern, target, replacement) => {
+            RelabelAction::Replace(pattern, target, replacement) => {
                 if let Some(groups) = pattern.regex.captures(&joined) {
                     let target = target.expand(&groups);
                     if !target.is_empty() {
@@ -132,24 +132,24 @@ impl Rule {
                     }
                 }
             }
-            Action::Keep(pattern) => return pattern.regex.is_match(&joined),
-            Action::Drop(pattern) => return !pattern.regex.is_match(&joined),
-            Action::KeepEqual(label) => return labels.get(label) == joined,
-            Action::DropEqual(label) => return labels.get(label) != joined,
-            Action::HashMod(target, modulus) => {
+            RelabelAction::Keep(pattern) => return pattern.regex.is_match(&joined),
+            RelabelAction::Drop(pattern) => return !pattern.regex.is_match(&joined),
+            RelabelAction::KeepEqual(label) => return labels.get(label) == joined,
+            RelabelAction::DropEqual(label) => return labels.get(label) != joined,
+            RelabelAction::HashMod(target, modulus) => {
                 labels.set(target, &(hash(&joined) % modulus.get()).to_string());
             }
-            Action::Lowercase(target) => labels.set(target, &lowercase(&joined)),
-            Action::Uppercase(target) => labels.set(target, &uppercase(&joined)),
-            Action::LabelMap(pattern, name) => {
-                for (known, value) in labels.now() {
+            RelabelAction::Lowercase(target) => labels.set(target, &lowercase(&joined)),
+            RelabelAction::Uppercase(target) => labels.set(target, &uppercase(&joined)),
+            RelabelAction::LabelMap(pattern, name) => {
+                for (known, value) in labels.current_labels() {
                     if let Some(groups) = pattern.regex.captures(&known) {
                         labels.set(&name.expand(&groups), &value);
                     }
                 }
             }
-            Action::LabelDrop(pattern) => labels.retain(|name| !pattern.regex.is_match(name)),
-            Action::LabelKeep(pattern) => labels.retain(|name| pattern.regex.is_match(name)),
+            RelabelAction::LabelDrop(pattern) => labels.retain(|name| !pattern.regex.is_match(name)),
+            RelabelAction::LabelKeep(pattern) => labels.retain(|name| pattern.regex.is_match(name)),
         }
         true
     }

@@ -9,7 +9,7 @@
 //! The test knows no other noise. Two runs of one program differ by more than sampling, and so do two of its pods.
 
 /// The part of all that is called more than sampling noise which may be that noise, on average.
-pub const FALSE_DISCOVERIES: f64 = 0.01;
+pub const FALSE_DISCOVERY_RATE: f64 = 0.01;
 
 /// How likely chance alone makes shares that differ as much or more, if both sides are samples of one and the same
 /// thing. `parts` and `wholes` are numbers of samples, before and after. None where there is nothing to compare.
@@ -54,13 +54,13 @@ fn complementary_error(x: f64) -> f64 {
 }
 
 /// Up to which of these probabilities a change is more than sampling noise, so that of those that are called so at
-/// most [`FALSE_DISCOVERIES`] are noise on average. Below 0 if none is. `tested` is how many tests there were, also those
+/// most [`FALSE_DISCOVERY_RATE`] are noise on average. Below 0 if none is. `tested` is how many tests there were, also those
 /// whose probabilities are left out as they are 1: whoever looks at more finds more by chance.
-pub fn threshold(probabilities: impl Iterator<Item = f64>, tested: usize) -> f64 {
+pub fn p_value_threshold(probabilities: impl Iterator<Item = f64>, tested: usize) -> f64 {
     let mut sorted: Vec<f64> = probabilities.collect();
     sorted.sort_unstable_by(f64::total_cmp);
     let count = tested.max(sorted.len()) as f64;
-    let allowed = |rank: usize| FALSE_DISCOVERIES * rank as f64 / count;
+    let allowed = |rank: usize| FALSE_DISCOVERY_RATE * rank as f64 / count;
     let last = (0..sorted.len()).rev().find(|&at| sorted[at] <= allowed(at + 1));
     last.map_or(-1.0, |at| sorted[at])
 }
@@ -98,12 +98,12 @@ mod tests {
 
     #[test]
     fn many_tests_need_stronger_evidence() {
-        assert_eq!(threshold([0.009].into_iter(), 1), 0.009);
+        assert_eq!(p_value_threshold([0.009].into_iter(), 1), 0.009);
         let of_many = (0..100).map(|at| if at == 0 { 0.009 } else { 0.5 });
-        assert_eq!(threshold(of_many, 100), -1.0);
+        assert_eq!(p_value_threshold(of_many, 100), -1.0);
         let of_many = (0..100).map(|at| if at < 50 { 0.004 } else { 0.5 });
-        assert_eq!(threshold(of_many, 100), 0.004);
-        assert_eq!(threshold([0.009].into_iter(), 2), -1.0, "the other one is equal on both sides");
-        assert_eq!(threshold(std::iter::empty(), 0), -1.0);
+        assert_eq!(p_value_threshold(of_many, 100), 0.004);
+        assert_eq!(p_value_threshold([0.009].into_iter(), 2), -1.0, "the other one is equal on both sides");
+        assert_eq!(p_value_threshold(std::iter::empty(), 0), -1.0);
     }
 }

@@ -2,14 +2,14 @@
 //!
 //! Blocks, heads and [`MemorySource`] are sources. Ids are dense and local to the source: a series and a profile
 //! are known by their place in the lists, a stack by its place in the totals. So an answer is adding into arrays,
-//! and names are read once, at the end, by [`Source::names`].
+//! and names are read once, at the end, by [`ProfileSource::visit_names`].
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use crate::model::Dictionary;
-use crate::request::{Request, RequestFilter};
-use crate::series::{ProfileRow, Series};
+use crate::series::{ProfileRow, ProfileSeries};
+use crate::span_context::{SpanContext, SpanFilter};
 use crate::tree::Tree;
 
 mod memory;
@@ -17,9 +17,9 @@ mod memory;
 pub use memory::MemorySource;
 
 /// One tenant's profiles in one place, as they are at one moment.
-pub trait Source: Send + Sync {
+pub trait ProfileSource: Send + Sync {
     /// All series; their place is what [`ProfileRow::series`] says.
-    fn series(&self) -> Result<Arc<[Series]>, SourceError>;
+    fn series(&self) -> Result<Arc<[ProfileSeries]>, SourceError>;
     /// All profiles, in any order.
     fn profiles(&self) -> Result<Arc<[ProfileRow]>, SourceError>;
     /// All profiles in the same order, where only their series, their time and the number of their rows matter: the rest
@@ -39,16 +39,16 @@ pub trait Source: Send + Sync {
     fn totals(&self, picked: &[u32]) -> Result<Vec<i64>, SourceError>;
     /// As [`totals`](Self::totals), of whoever asks for their [`tree`](Self::tree) next: what that takes of names may be read
     /// meanwhile.
-    fn totals_of_tree(&self, picked: &[u32]) -> Result<Vec<i64>, SourceError> {
+    fn totals_for_tree(&self, picked: &[u32]) -> Result<Vec<i64>, SourceError> {
         self.totals(picked)
     }
     /// The rows of some profiles, given by their places, ascending: place, stacks and their values. A profile may
     /// come in several pieces and a stack more than once; one without rows need not come.
-    fn rows(&self, picked: &[u32], each: &mut EachRows<'_>) -> Result<(), SourceError>;
+    fn visit_rows(&self, picked: &[u32], each: &mut SourceRowVisitor<'_>) -> Result<(), SourceError>;
     /// As [`totals`](Self::totals), of the rows whose request is `wanted`.
-    fn totals_of_requests(&self, picked: &[u32], wanted: &RequestFilter) -> Result<Vec<i64>, SourceError> {
+    fn totals_of_spans(&self, picked: &[u32], wanted: &SpanFilter) -> Result<Vec<i64>, SourceError> {
         let mut totals = self.totals(&[])?;
-        self.rows_of_requests(picked, &mut |_, stacks, values, requests| {
+        self.visit_span_rows(picked, &mut |_, stacks, values, requests| {
             for ((&stack, &value), &request) in stacks.iter().zip(values).zip(requests) {
                 if wanted.contains(request)
                     && let Some(total) = totals.get_mut(stack as usize)
@@ -59,21 +59,22 @@ pub trait Source: Send + Sync {
         })?;
         Ok(totals)
     }
-    /// As [`rows`](Self::rows), with the request of each row.
-    fn rows_of_requests(&self, picked: &[u32], each: &mut EachRequests<'_>) -> Result<(), SourceError>;
+    /// As [`visit_rows`](Self::visit_rows), with the request of each row.
+    fn visit_span_rows(&self, picked: &[u32], each: &mut SourceSpanRowVisitor<'_>)
+    -> Result<(), SourceError>;
     /// What stacks are called: a dictionary, and for each stack of this source its stack there.
-    fn names(&self, read: &mut ReadNames<'_>) -> Result<(), SourceError>;
+    fn visit_names(&self, read: &mut SourceNameVisitor<'_>) -> Result<(), SourceError>;
     /// What a merge of some profiles reads here; `whole` says whether they are all that there are in their time.
-    fn extent(&self, picked: &[u32], whole: bool) -> Result<Extent, SourceError>;
+    fn read_size(&self, picked: &[u32], whole: bool) -> Result<SourceReadSize, SourceError>;
     /// The same source for one who may leave, which is then said here: soon after, reading ends with [`SourceError::Left`].
     /// None where that is not looked at.
-    fn until_left(&self, _has_left: &Arc<AtomicBool>) -> Option<Arc<dyn Source>> {
+    fn with_cancellation(&self, _has_left: &Arc<AtomicBool>) -> Option<Arc<dyn ProfileSource>> {
         None
     }
     /// The tree of totals by stack of this source.
     fn tree(&self, totals: &[i64]) -> Result<Tree, SourceError> {
         let mut tree = Err(SourceError::Damaged("names are of other stacks than totals".into()));
-        self.names(&mut |dictionary, stacks| {
+        self.visit_names(&mut |dictionary, stacks| {
             if stacks.len() < totals.len() {
                 return;
             }
@@ -89,7 +90,7 @@ pub trait Source: Send + Sync {
 
 /// How many bytes a merge reads, as they lie.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Extent {
+pub struct SourceReadSize {
     /// Whether they lie in a block, not in memory.
     pub is_block: bool,
     /// Those of series and profiles.
@@ -101,11 +102,11 @@ pub struct Extent {
 }
 
 /// Takes rows: the place of a profile, stacks, and a value for each.
-pub type EachRows<'a> = dyn FnMut(u32, &[u32], &[i64]) + 'a;
+pub type SourceRowVisitor<'a> = dyn FnMut(u32, &[u32], &[i64]) + 'a;
 /// Takes rows with their requests, which are as many as the rows, or none where no row has one.
-pub type EachRequests<'a> = dyn FnMut(u32, &[u32], &[i64], &[Request]) + 'a;
+pub type SourceSpanRowVisitor<'a> = dyn FnMut(u32, &[u32], &[i64], &[SpanContext]) + 'a;
 /// Takes names: a dictionary, and for each stack of the source its stack there.
-pub type ReadNames<'a> = dyn FnMut(&Dictionary, &[u32]) + 'a;
+pub type SourceNameVisitor<'a> = dyn FnMut(&Dictionary, &[u32]) + 'a;
 
 /// Why a source gave no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

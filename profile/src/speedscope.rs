@@ -8,16 +8,16 @@
 //! unit of time a document has, nanoseconds.
 
 mod document;
-mod parts;
+mod profiles;
 mod read;
 #[cfg(test)]
 mod tests;
 mod write;
 
-pub use document::Unit;
-pub use parts::{Part, Parts, parts};
+pub use document::SpeedscopeUnit;
+pub use profiles::{SpeedscopeProfile, SpeedscopeProfiles, read_profiles};
 pub use read::{SpeedscopeError, parse};
 pub use write::write;
 
 /// Who wrote the documents that name a type of their values, as ours do.
-const OWN: &str = "athanor";
+const OWN_EXPORTER_NAME: &str = "athanor";

@@ -3,13 +3,13 @@
 //! Nodes point to their parents, so a stack is its leaf; a common root path is stored once. Only paths
 //! that were seen as a whole stack have a stack id.
 
-use crate::hash::{self, Hash, HashedMap, list_memory};
-use crate::symbols::{NONE, Symbols};
+use crate::hash::{self, ContentHash, PrehashedMap, vec_memory};
+use crate::symbols::{NO_ENTRY, SymbolTable};
 
 /// One frame of the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Node {
-    /// The caller's node, or [`NONE`] at the root.
+pub struct StackNode {
+    /// The caller's node, or [`NO_ENTRY`] at the root.
     pub parent: u32,
     /// The location.
     pub location: u32,
@@ -17,68 +17,69 @@ pub struct Node {
 
 /// All stacks of a dictionary.
 #[derive(Clone, Debug, Default)]
-pub struct Stacks {
-    nodes: Vec<Node>,
-    children: HashedMap<u64, u32>,
+pub struct StackTable {
+    nodes: Vec<StackNode>,
+    children: PrehashedMap<u64, u32>,
     leaves: Vec<u32>,
-    hashes: Vec<Hash>,
-    ids: HashedMap<Hash, u32>,
+    hashes: Vec<ContentHash>,
+    ids: PrehashedMap<ContentHash, u32>,
 }
 
-impl Stacks {
+impl StackTable {
     /// Bytes that it has taken.
     pub(crate) fn memory(&self) -> usize {
-        let nodes = list_memory(&self.nodes) + self.children.allocation_size();
-        let leaves = list_memory(&self.leaves) + list_memory(&self.hashes) + self.ids.allocation_size();
+        let nodes = vec_memory(&self.nodes) + self.children.allocation_size();
+        let leaves = vec_memory(&self.leaves) + vec_memory(&self.hashes) + self.ids.allocation_size();
         nodes + leaves
     }
     /// The hash of a stack whose locations have these hashes, leaf first.
-    pub fn hash_of(locations: &[Hash]) -> Hash {
-        hash::list(locations)
+    pub fn stack_hash(locations: &[ContentHash]) -> ContentHash {
+        hash::hash_list(locations)
     }
     /// The id of a stack by its hash.
-    pub fn find(&self, hash: Hash) -> Option<u32> {
+    pub fn find(&self, hash: ContentHash) -> Option<u32> {
         self.ids.get(&hash).copied()
     }
     /// The id of a stack, leaf first, added if new.
-    pub fn intern(&mut self, symbols: &Symbols, leaf_first: &[u32]) -> u32 {
-        let hashes: Vec<Hash> = leaf_first.iter().map(|&location| symbols.location_hash(location)).collect();
-        self.intern_hashed(Self::hash_of(&hashes), leaf_first.iter().rev().copied())
+    pub fn intern(&mut self, symbols: &SymbolTable, leaf_first: &[u32]) -> u32 {
+        let hashes: Vec<ContentHash> =
+            leaf_first.iter().map(|&location| symbols.location_hash(location)).collect();
+        self.intern_hashed(Self::stack_hash(&hashes), leaf_first.iter().rev().copied())
     }
     /// As [`intern`](Self::intern), for a caller who knows the hash and gives the path root first.
-    pub fn intern_hashed(&mut self, hash: Hash, root_first: impl Iterator<Item = u32>) -> u32 {
+    pub fn intern_hashed(&mut self, hash: ContentHash, root_first: impl Iterator<Item = u32>) -> u32 {
         if let Some(id) = self.find(hash) {
             return id;
         }
-        let leaf = root_first.fold(NONE, |parent, location| self.child(parent, location));
+        let leaf = root_first.fold(NO_ENTRY, |parent, location| self.intern_child(parent, location));
         self.intern_leaf(hash, leaf)
     }
-    /// As [`intern`](Self::intern), for a caller who knows the hash and has made the nodes with [`child`](Self::child).
-    pub fn intern_leaf(&mut self, hash: Hash, leaf: u32) -> u32 {
+    /// As [`intern`](Self::intern), for a caller who knows the hash and has made the nodes with [`intern_child`](Self::intern_child).
+    pub fn intern_leaf(&mut self, hash: ContentHash, leaf: u32) -> u32 {
         *self.ids.entry(hash).or_insert_with(|| {
             self.leaves.push(leaf);
             self.hashes.push(hash);
             self.leaves.len() as u32 - 1
         })
     }
-    /// The node of a location called from `parent`, added if new; a root's parent is [`NONE`].
-    pub fn child(&mut self, parent: u32, location: u32) -> u32 {
+    /// The node of a location called from `parent`, added if new; a root's parent is [`NO_ENTRY`].
+    pub fn intern_child(&mut self, parent: u32, location: u32) -> u32 {
         *self.children.entry(u64::from(parent) << 32 | u64::from(location)).or_insert_with(|| {
-            self.nodes.push(Node { parent, location });
+            self.nodes.push(StackNode { parent, location });
             self.nodes.len() as u32 - 1
         })
     }
     /// Adds a node as another dictionary has it.
-    pub(crate) fn add_node(&mut self, node: Node) -> u32 {
-        self.child(node.parent, node.location)
+    pub(crate) fn add_node(&mut self, node: StackNode) -> u32 {
+        self.intern_child(node.parent, node.location)
     }
     /// Adds a stack that ends at a node and whose locations have these hashes, leaf first.
-    pub(crate) fn add_leaf(&mut self, leaf: u32, hashes: &[Hash]) -> u32 {
+    pub(crate) fn add_leaf(&mut self, leaf: u32, hashes: &[ContentHash]) -> u32 {
         let id = self.leaves.len() as u32;
-        let known = *self.ids.entry(Self::hash_of(hashes)).or_insert(id);
+        let known = *self.ids.entry(Self::stack_hash(hashes)).or_insert(id);
         if known == id {
             self.leaves.push(leaf);
-            self.hashes.push(Self::hash_of(hashes));
+            self.hashes.push(Self::stack_hash(hashes));
         }
         known
     }
@@ -98,16 +99,16 @@ impl Stacks {
     pub fn is_empty(&self) -> bool {
         self.leaves.is_empty()
     }
-    /// The leaf's node of a stack; [`NONE`] for the empty stack.
+    /// The leaf's node of a stack; [`NO_ENTRY`] for the empty stack.
     pub fn leaf(&self, stack: u32) -> u32 {
         self.leaves[stack as usize]
     }
     /// The content hash of a stack.
-    pub fn hash(&self, stack: u32) -> Hash {
+    pub fn hash(&self, stack: u32) -> ContentHash {
         self.hashes[stack as usize]
     }
     /// All nodes; a parent comes before its children.
-    pub fn nodes(&self) -> &[Node] {
+    pub fn nodes(&self) -> &[StackNode] {
         &self.nodes
     }
     /// The locations of a stack, leaf first.

@@ -4,29 +4,29 @@
 
 use std::fmt::Write;
 
-use crate::layout::{bars, name, value};
-use crate::printable::{printable, shortened};
-use crate::symbols::NONE;
+use crate::layout::{bar_name, bar_value, layout_bars};
+use crate::printable::{replace_control, shorten_name};
+use crate::symbols::NO_ENTRY;
 use crate::tree::Tree;
 
-const WIDTH: f64 = 1200.0;
+const GRAPH_WIDTH_PX: f64 = 1200.0;
 /// Above the root: title and search box.
-const TOP: usize = 34;
-const ROW: usize = 17;
+const HEADER_HEIGHT_PX: usize = 34;
+const ROW_HEIGHT_PX: usize = 17;
 /// What a letter takes, and narrower boxes have no text.
-const LETTER: f64 = 7.25;
+const LETTER_WIDTH_PX: f64 = 7.25;
 /// Where the search box begins, and the title ends.
-const SEARCH: f64 = 940.0;
-const NOTHING: &str = "There are no samples of this in this time.";
+const SEARCH_BOX_X_PX: f64 = 940.0;
+const EMPTY_GRAPH_TEXT: &str = "There are no samples of this in this time.";
 /// Narrower boxes are left out.
-const NARROWEST: f64 = 0.1;
+const MIN_BOX_WIDTH_PX: f64 = 0.1;
 
-const STYLE: &str = "text{font:12px monospace;fill:#111;pointer-events:none}\
+const GRAPH_STYLE: &str = "text{font:12px monospace;fill:#111;pointer-events:none}\
     .b{cursor:pointer}.b:hover rect{stroke:#111}.d rect{opacity:.45}.h{display:none}.m rect{fill:#c3f}\
     input{font:12px monospace;width:100%;box-sizing:border-box}";
 
 /// Script of every graph, always the same, so that servers can allow it by its hash.
-pub const SCRIPT: &str = r#"
+pub const GRAPH_SCRIPT: &str = r#"
 "use strict";
 (function () {
   const width = 1200, letter = 7.25;
@@ -69,54 +69,54 @@ pub const SCRIPT: &str = r#"
 
 /// The flame graph of a tree, root on top. Boxes too narrow to be seen are left out.
 pub fn write(tree: &Tree, unit: &str, title: &str) -> String {
-    let bars = bars(tree);
-    let seen = |at: usize| at == 0 || (bars[at].end - bars[at].start) * WIDTH >= NARROWEST;
+    let bars = layout_bars(tree);
+    let seen = |at: usize| at == 0 || (bars[at].end - bars[at].start) * GRAPH_WIDTH_PX >= MIN_BOX_WIDTH_PX;
     let rows = (0..bars.len()).filter(|&at| seen(at)).map(|at| bars[at].level + 1).max().unwrap_or(0);
-    let height = TOP + rows * ROW + 4;
-    let title = printable(title);
-    let (drawn, title) = (escape(&fit(&title, SEARCH)), escape(&title));
+    let height = HEADER_HEIGHT_PX + rows * ROW_HEIGHT_PX + 4;
+    let title = replace_control(title);
+    let (drawn, title) = (escape(&fit(&title, SEARCH_BOX_X_PX)), escape(&title));
     let has_samples = bars.len() > 1;
     // Writing to a string cannot fail.
     let mut text = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" \
-         viewBox=\"0 0 {WIDTH} {height}\">\n<title>{title}</title>\n<style>{STYLE}</style>\n\
-         <rect width=\"{WIDTH}\" height=\"{height}\" fill=\"#fff\"/>\n<text x=\"3\" y=\"21\">{drawn}</text>\n\
-         <foreignObject x=\"{SEARCH}\" y=\"5\" width=\"256\" height=\"26\"><input \
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{GRAPH_WIDTH_PX}\" height=\"{height}\" \
+         viewBox=\"0 0 {GRAPH_WIDTH_PX} {height}\">\n<title>{title}</title>\n<style>{GRAPH_STYLE}</style>\n\
+         <rect width=\"{GRAPH_WIDTH_PX}\" height=\"{height}\" fill=\"#fff\"/>\n<text x=\"3\" y=\"21\">{drawn}</text>\n\
+         <foreignObject x=\"{SEARCH_BOX_X_PX}\" y=\"5\" width=\"256\" height=\"26\"><input \
          xmlns=\"http://www.w3.org/1999/xhtml\" type=\"search\" placeholder=\"search\"/></foreignObject>\n"
     );
     if !has_samples {
-        let _ = writeln!(text, "<text x=\"3\" y=\"{}\">{NOTHING}</text>", TOP + 12);
+        let _ = writeln!(text, "<text x=\"3\" y=\"{}\">{EMPTY_GRAPH_TEXT}</text>", HEADER_HEIGHT_PX + 12);
     }
     for at in (0..bars.len()).filter(|&at| has_samples && seen(at)) {
         let node = &tree.nodes()[at];
-        let (x, width) = (bars[at].start * WIDTH, (bars[at].end - bars[at].start) * WIDTH);
-        let y = TOP + bars[at].level * ROW;
-        let name = name(tree, at);
-        let name = shortened(&name);
-        let fill = if node.other || node.parent == NONE { "#bbb".into() } else { warm(&name) };
+        let (x, width) = (bars[at].start * GRAPH_WIDTH_PX, (bars[at].end - bars[at].start) * GRAPH_WIDTH_PX);
+        let y = HEADER_HEIGHT_PX + bars[at].level * ROW_HEIGHT_PX;
+        let name = bar_name(tree, at);
+        let name = shorten_name(&name);
+        let fill = if node.other || node.parent == NO_ENTRY { "#bbb".into() } else { warm(&name) };
         let (full, cut) = (escape(&name), escape(&fit(&name, width)));
         let _ = writeln!(
             text,
             "<g class=\"b\"><title>{full}\n{}</title><rect x=\"{x:.3}\" y=\"{y}\" width=\"{width:.3}\" \
              height=\"{}\" fill=\"{fill}\"/><text x=\"{:.3}\" y=\"{}\">{cut}</text></g>",
-            escape(&value(tree, at, unit)),
-            ROW - 1,
+            escape(&bar_value(tree, at, unit)),
+            ROW_HEIGHT_PX - 1,
             x + 3.0,
             y + 12,
         );
     }
-    let _ = write!(text, "<script><![CDATA[{SCRIPT}]]></script>\n</svg>\n");
+    let _ = write!(text, "<script><![CDATA[{GRAPH_SCRIPT}]]></script>\n</svg>\n");
     text
 }
 
 /// A colour between red and yellow, always the same of a name.
 fn warm(name: &str) -> String {
-    let hash = crate::hash::bytes(name.as_bytes());
+    let hash = crate::hash::hash_bytes(name.as_bytes());
     format!("hsl({},{}%,{}%)", 5 + hash % 50, 70 + (hash >> 16) % 25, 60 + (hash >> 32) % 12)
 }
 
 fn fit(name: &str, width: f64) -> String {
-    let letters = ((width - 6.0) / LETTER).max(0.0) as usize;
+    let letters = ((width - 6.0) / LETTER_WIDTH_PX).max(0.0) as usize;
     if letters < 3 {
         String::new()
     } else if name.chars().count() <= letters {
@@ -146,7 +146,7 @@ fn escape(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::Dictionary;
-    use crate::generate::arbitrary;
+    use crate::generate::arbitrary_profile;
     use crate::tree::tests::tree;
 
     /// The tags of a text in their order, and what is between them; panics where XML is not well-formed.
@@ -191,7 +191,7 @@ mod tests {
         ];
         let side_by_side = |names: [&str; 7]| {
             let mut dictionary = Dictionary::default();
-            names.iter().for_each(|name| _ = dictionary.named_stack([*name].into_iter()));
+            names.iter().for_each(|name| _ = dictionary.intern_named_stack([*name].into_iter()));
             Tree::from_totals(&dictionary, &[10; 7])
         };
         let tame = write(&side_by_side(["a", "b", "c", "d", "e", "f", "g"]), "x", "t");
@@ -224,9 +224,9 @@ mod tests {
     #[test]
     fn whatever_is_in_a_profile_the_file_is_well_formed() {
         for seed in 0..200 {
-            let profile = arbitrary(seed);
+            let profile = arbitrary_profile(seed);
             for value in 0..profile.header.types.len() {
-                parse(&write(&Tree::of(&profile, value), &profile.header.types[value].unit, "t"));
+                parse(&write(&Tree::from_profile(&profile, value), &profile.header.types[value].unit, "t"));
             }
         }
     }

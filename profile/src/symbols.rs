@@ -3,10 +3,10 @@
 //! Every entry is found by its content hash, which covers the entries it refers to by *their* hashes. So
 //! two dictionaries that never met give equal things equal hashes, and merging them is a look-up.
 
-use crate::hash::{self, Hash, HashedMap, list_memory};
+use crate::hash::{self, ContentHash, PrehashedMap, vec_memory};
 
 /// "No such entry": the mapping of a location that has none, the parent of a root frame.
-pub const NONE: u32 = u32::MAX;
+pub const NO_ENTRY: u32 = u32::MAX;
 
 /// A function, as the language names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,18 +34,18 @@ pub struct Mapping {
     pub filename: u32,
     /// Build id, as hex.
     pub build_id: u32,
-    /// What was symbolized by the sender, as bits in the order of pprof's `has_*` fields, and [`ELF_ADDRESSES`].
+    /// What was symbolized by the sender, as bits in the order of pprof's `has_*` fields, and [`ELF_ADDRESSES_FLAG`].
     pub flags: u8,
 }
 
 /// Flag of a [`Mapping`]: addresses of its locations are virtual addresses of the ELF file, not of the process. Nothing was
 /// subtracted from them, so that they can be looked up in the file's symbols.
-pub const ELF_ADDRESSES: u8 = 1 << 4;
+pub const ELF_ADDRESSES_FLAG: u8 = 1 << 4;
 
 impl Mapping {
     /// Returns the address that a location was sent with, given the one that is stored.
     pub fn sent_address(&self, stored: u64) -> u64 {
-        if self.flags & ELF_ADDRESSES != 0 { stored } else { stored.wrapping_add(self.start) }
+        if self.flags & ELF_ADDRESSES_FLAG != 0 { stored } else { stored.wrapping_add(self.start) }
     }
 }
 
@@ -63,14 +63,14 @@ pub struct Line {
 /// An instruction address with the lines inlined there, innermost first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Location {
-    /// The mapping, or [`NONE`].
+    /// The mapping, or [`NO_ENTRY`].
     pub mapping: u32,
     /// Address relative to the mapping's start; absolute without a mapping, and the address in the ELF file where the
-    /// mapping has [`ELF_ADDRESSES`].
+    /// mapping has [`ELF_ADDRESSES_FLAG`].
     pub address: u64,
     /// Whether identical code was folded, so that the names may be wrong.
     pub folded: bool,
-    /// First entry in [`Symbols::lines`].
+    /// First entry in [`SymbolTable::lines`].
     first_line: u32,
     /// How many lines.
     line_count: u32,
@@ -78,29 +78,33 @@ pub struct Location {
 
 /// Strings in one arena, interned.
 #[derive(Clone, Debug)]
-pub struct Strings {
+pub struct StringTable {
     arena: String,
     ends: Vec<usize>,
-    hashes: Vec<Hash>,
-    ids: HashedMap<Hash, u32>,
+    hashes: Vec<ContentHash>,
+    ids: PrehashedMap<ContentHash, u32>,
 }
 
-impl Default for Strings {
+impl Default for StringTable {
     fn default() -> Self {
-        let mut strings =
-            Strings { arena: String::new(), ends: Vec::new(), hashes: Vec::new(), ids: HashedMap::default() };
+        let mut strings = StringTable {
+            arena: String::new(),
+            ends: Vec::new(),
+            hashes: Vec::new(),
+            ids: PrehashedMap::default(),
+        };
         strings.intern("");
         strings
     }
 }
 
-impl Strings {
+impl StringTable {
     /// The id of `text`, added if new. The empty string is 0.
     pub fn intern(&mut self, text: &str) -> u32 {
-        self.intern_hashed(hash::bytes(text.as_bytes()), text)
+        self.intern_hashed(hash::hash_bytes(text.as_bytes()), text)
     }
     /// As [`intern`](Self::intern), for a caller who knows the hash.
-    pub fn intern_hashed(&mut self, hash: Hash, text: &str) -> u32 {
+    pub fn intern_hashed(&mut self, hash: ContentHash, text: &str) -> u32 {
         *self.ids.entry(hash).or_insert_with(|| {
             self.arena.push_str(text);
             self.ends.push(self.arena.len());
@@ -116,14 +120,14 @@ impl Strings {
     }
     /// The id of `text`, if it is known.
     pub fn find(&self, text: &str) -> Option<u32> {
-        self.ids.get(&hash::bytes(text.as_bytes())).copied()
+        self.ids.get(&hash::hash_bytes(text.as_bytes())).copied()
     }
     /// The id of a text that is known by its hash.
-    pub fn find_hashed(&self, hash: Hash) -> Option<u32> {
+    pub fn find_hashed(&self, hash: ContentHash) -> Option<u32> {
         self.ids.get(&hash).copied()
     }
     /// The content hash of an id.
-    pub fn hash(&self, id: u32) -> Hash {
+    pub fn hash(&self, id: u32) -> ContentHash {
         self.hashes[id as usize]
     }
     /// How many strings there are, the empty one included.
@@ -143,30 +147,30 @@ impl Strings {
         self.arena.len() - id.checked_sub(1).map_or(0, |before| self.ends[before])
     }
     fn memory(&self) -> usize {
-        let texts = self.arena.capacity() + list_memory(&self.ends);
-        texts + list_memory(&self.hashes) + self.ids.allocation_size()
+        let texts = self.arena.capacity() + vec_memory(&self.ends);
+        texts + vec_memory(&self.hashes) + self.ids.allocation_size()
     }
 }
 
 /// Entries of one kind with their content hashes.
 #[derive(Clone, Debug)]
-struct Table<T> {
+struct InternTable<T> {
     entries: Vec<T>,
-    hashes: Vec<Hash>,
-    ids: HashedMap<Hash, u32>,
+    hashes: Vec<ContentHash>,
+    ids: PrehashedMap<ContentHash, u32>,
 }
 
-impl<T> Default for Table<T> {
+impl<T> Default for InternTable<T> {
     fn default() -> Self {
-        Table { entries: Vec::new(), hashes: Vec::new(), ids: HashedMap::default() }
+        InternTable { entries: Vec::new(), hashes: Vec::new(), ids: PrehashedMap::default() }
     }
 }
 
-impl<T> Table<T> {
+impl<T> InternTable<T> {
     fn memory(&self) -> usize {
-        list_memory(&self.entries) + list_memory(&self.hashes) + self.ids.allocation_size()
+        vec_memory(&self.entries) + vec_memory(&self.hashes) + self.ids.allocation_size()
     }
-    fn intern(&mut self, hash: Hash, entry: impl FnOnce() -> T) -> u32 {
+    fn intern(&mut self, hash: ContentHash, entry: impl FnOnce() -> T) -> u32 {
         *self.ids.entry(hash).or_insert_with(|| {
             self.entries.push(entry());
             self.hashes.push(hash);
@@ -177,24 +181,24 @@ impl<T> Table<T> {
 
 /// Everything that has a name.
 #[derive(Clone, Debug, Default)]
-pub struct Symbols {
+pub struct SymbolTable {
     /// All texts.
-    pub strings: Strings,
-    functions: Table<Function>,
-    mappings: Table<Mapping>,
-    locations: Table<Location>,
+    pub strings: StringTable,
+    functions: InternTable<Function>,
+    mappings: InternTable<Mapping>,
+    locations: InternTable<Location>,
     lines: Vec<Line>,
 }
 
-const FUNCTION: u64 = 1;
-const MAPPING: u64 = 2;
-const LOCATION: u64 = 3;
+const FUNCTION_DOMAIN: u64 = 1;
+const MAPPING_DOMAIN: u64 = 2;
+const LOCATION_DOMAIN: u64 = 3;
 
 /// Characters of a build id that are shown: enough to tell builds of one binary apart.
-const SHOWN_BUILD_ID: usize = 8;
+const SHOWN_BUILD_ID_CHARS: usize = 8;
 
 /// The name of all addresses that belong to no known binary, where graphs show them as one frame.
-pub const UNKNOWN_BINARY: &str = "[unknown]";
+pub const UNKNOWN_BINARY_NAME: &str = "[unknown]";
 
 /// Returns the name of a binary: `libc.so.6@1a2b3c4d`, its file name and the beginning of its build id. Empty if neither is
 /// known.
@@ -203,7 +207,7 @@ pub fn binary_name(path: &str, build_id: &str) -> String {
     if build_id.is_empty() {
         return file.to_owned();
     }
-    let shown: String = build_id.chars().take(SHOWN_BUILD_ID).collect();
+    let shown: String = build_id.chars().take(SHOWN_BUILD_ID_CHARS).collect();
     format!("{file}@{shown}")
 }
 
@@ -213,24 +217,35 @@ pub fn address_name(binary: &str, address: u64) -> String {
 }
 
 /// The hash of a function whose texts have these hashes.
-pub fn function_hash(name: Hash, system_name: Hash, filename: Hash, start_line: i64) -> Hash {
+pub fn function_hash(
+    name: ContentHash,
+    system_name: ContentHash,
+    filename: ContentHash,
+    start_line: i64,
+) -> ContentHash {
     let mut content = [0; 56];
     content[..16].copy_from_slice(&name.to_le_bytes());
     content[16..32].copy_from_slice(&system_name.to_le_bytes());
     content[32..48].copy_from_slice(&filename.to_le_bytes());
     content[48..].copy_from_slice(&start_line.to_le_bytes());
-    hash::tagged(FUNCTION, &content)
+    hash::hash_tagged(FUNCTION_DOMAIN, &content)
 }
 
 /// The hash of a mapping: all but where it was mapped.
-pub fn mapping_hash(size: u64, offset: u64, filename: Hash, build_id: Hash, flags: u8) -> Hash {
+pub fn mapping_hash(
+    size: u64,
+    offset: u64,
+    filename: ContentHash,
+    build_id: ContentHash,
+    flags: u8,
+) -> ContentHash {
     let mut content = [0; 49];
     content[..8].copy_from_slice(&size.to_le_bytes());
     content[8..16].copy_from_slice(&offset.to_le_bytes());
     content[16..32].copy_from_slice(&filename.to_le_bytes());
     content[32..48].copy_from_slice(&build_id.to_le_bytes());
     content[48] = flags;
-    hash::tagged(MAPPING, &content)
+    hash::hash_tagged(MAPPING_DOMAIN, &content)
 }
 
 /// Hashes a location piece by piece.
@@ -239,7 +254,7 @@ pub struct LocationHasher(Vec<u8>);
 
 impl LocationHasher {
     /// Starts a location; `mapping` is 0 without one.
-    pub fn start(&mut self, mapping: Hash, address: u64, folded: bool) {
+    pub fn start(&mut self, mapping: ContentHash, address: u64, folded: bool) {
         let mut content = [0; 25];
         content[..16].copy_from_slice(&mapping.to_le_bytes());
         content[16..24].copy_from_slice(&address.to_le_bytes());
@@ -248,7 +263,7 @@ impl LocationHasher {
         self.0.extend_from_slice(&content);
     }
     /// Adds the next line, innermost first.
-    pub fn line(&mut self, function: Hash, line: i64, column: i64) {
+    pub fn add_line(&mut self, function: ContentHash, line: i64, column: i64) {
         let mut content = [0; 32];
         content[..16].copy_from_slice(&function.to_le_bytes());
         content[16..24].copy_from_slice(&line.to_le_bytes());
@@ -256,19 +271,19 @@ impl LocationHasher {
         self.0.extend_from_slice(&content);
     }
     /// The hash of all that was given.
-    pub fn finish(&self) -> Hash {
-        hash::tagged(LOCATION, &self.0)
+    pub fn finish(&self) -> ContentHash {
+        hash::hash_tagged(LOCATION_DOMAIN, &self.0)
     }
 }
 
-impl Symbols {
+impl SymbolTable {
     /// Bytes that it has taken.
     pub(crate) fn memory(&self) -> usize {
         let tables = self.functions.memory() + self.mappings.memory() + self.locations.memory();
-        self.strings.memory() + tables + list_memory(&self.lines)
+        self.strings.memory() + tables + vec_memory(&self.lines)
     }
     /// The id of a function, added if new.
-    pub fn function(&mut self, function: Function) -> u32 {
+    pub fn intern_function(&mut self, function: Function) -> u32 {
         let hash = function_hash(
             self.strings.hash(function.name),
             self.strings.hash(function.system_name),
@@ -278,11 +293,11 @@ impl Symbols {
         self.functions.intern(hash, || function)
     }
     /// The id of a function that is known by its hash.
-    pub fn find_function(&self, hash: Hash) -> Option<u32> {
+    pub fn find_function(&self, hash: ContentHash) -> Option<u32> {
         self.functions.ids.get(&hash).copied()
     }
     /// The id of a mapping, added if new.
-    pub fn mapping(&mut self, mapping: Mapping) -> u32 {
+    pub fn intern_mapping(&mut self, mapping: Mapping) -> u32 {
         let hash = mapping_hash(
             mapping.size,
             mapping.offset,
@@ -296,12 +311,12 @@ impl Symbols {
         id
     }
     /// The id of a location, added if new.
-    pub fn location(&mut self, mapping: u32, address: u64, folded: bool, lines: &[Line]) -> u32 {
+    pub fn intern_location(&mut self, mapping: u32, address: u64, folded: bool, lines: &[Line]) -> u32 {
         let mut hasher = LocationHasher::default();
-        let mapping_hash = if mapping == NONE { 0 } else { self.mappings.hashes[mapping as usize] };
+        let mapping_hash = if mapping == NO_ENTRY { 0 } else { self.mappings.hashes[mapping as usize] };
         hasher.start(mapping_hash, address, folded);
         for line in lines {
-            hasher.line(self.functions.hashes[line.function as usize], line.line, line.column);
+            hasher.add_line(self.functions.hashes[line.function as usize], line.line, line.column);
         }
         let first_line = self.lines.len() as u32;
         let id = self.locations.intern(hasher.finish(), || Location {
@@ -317,7 +332,7 @@ impl Symbols {
         id
     }
     /// The id of a location that is known by its hash.
-    pub fn find_location(&self, hash: Hash) -> Option<u32> {
+    pub fn find_location(&self, hash: ContentHash) -> Option<u32> {
         self.locations.ids.get(&hash).copied()
     }
     /// All functions, by id.
@@ -333,7 +348,7 @@ impl Symbols {
         &self.locations.entries
     }
     /// The content hash of a location.
-    pub fn location_hash(&self, location: u32) -> Hash {
+    pub fn location_hash(&self, location: u32) -> ContentHash {
         self.locations.hashes[location as usize]
     }
     /// How many lines a location and all after it have.
@@ -358,7 +373,7 @@ impl Symbols {
     /// Returns the name that graphs show for a location that has no lines: its binary.
     pub fn binary_name(&self, location: u32) -> String {
         let name = self.known_binary(self.locations.entries[location as usize].mapping);
-        if name.is_empty() { UNKNOWN_BINARY.to_owned() } else { name }
+        if name.is_empty() { UNKNOWN_BINARY_NAME.to_owned() } else { name }
     }
     /// The name of a mapping's binary, empty if it is not known.
     fn known_binary(&self, mapping: u32) -> String {
@@ -371,13 +386,13 @@ impl Symbols {
         mapping.map_or(location.address, |mapping| mapping.sent_address(location.address))
     }
     /// Copies one location with all it refers to from another dictionary.
-    pub fn adopt_location(&mut self, from: &Symbols, location: u32) -> u32 {
+    pub fn adopt_location(&mut self, from: &SymbolTable, location: u32) -> u32 {
         if let Some(id) = self.find_location(from.location_hash(location)) {
             return id;
         }
         let source = from.locations.entries[location as usize];
         let mapping = match source.mapping {
-            NONE => NONE,
+            NO_ENTRY => NO_ENTRY,
             mapping => self.adopt_mapping(from, mapping),
         };
         let lines: Vec<Line> = from
@@ -385,17 +400,17 @@ impl Symbols {
             .iter()
             .map(|line| Line { function: self.adopt_function(from, line.function), ..*line })
             .collect();
-        self.location(mapping, source.address, source.folded, &lines)
+        self.intern_location(mapping, source.address, source.folded, &lines)
     }
     /// Copies one mapping from another dictionary.
-    pub fn adopt_mapping(&mut self, from: &Symbols, mapping: u32) -> u32 {
+    pub fn adopt_mapping(&mut self, from: &SymbolTable, mapping: u32) -> u32 {
         let source = from.mappings.entries[mapping as usize];
         let filename = self.strings.intern(from.strings.get(source.filename));
         let build_id = self.strings.intern(from.strings.get(source.build_id));
-        self.mapping(Mapping { filename, build_id, ..source })
+        self.intern_mapping(Mapping { filename, build_id, ..source })
     }
     /// Copies one function from another dictionary.
-    pub fn adopt_function(&mut self, from: &Symbols, function: u32) -> u32 {
+    pub fn adopt_function(&mut self, from: &SymbolTable, function: u32) -> u32 {
         if let Some(id) = self.find_function(from.functions.hashes[function as usize]) {
             return id;
         }
@@ -403,6 +418,6 @@ impl Symbols {
         let name = self.strings.intern(from.strings.get(source.name));
         let system_name = self.strings.intern(from.strings.get(source.system_name));
         let filename = self.strings.intern(from.strings.get(source.filename));
-        self.function(Function { name, system_name, filename, start_line: source.start_line })
+        self.intern_function(Function { name, system_name, filename, start_line: source.start_line })
     }
 }

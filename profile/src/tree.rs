@@ -3,34 +3,34 @@
 //! A tree is laid out level by level, siblings lexicographically by name, and its name table is sorted, so
 //! equal trees are equal arrays and two trees merge in one walk. Nothing here recurses: stacks may be deep.
 
-mod branch;
-mod cut;
-mod draft;
-mod packed;
-mod sorted;
+mod builder;
+mod codec;
+mod shape;
+mod subtree;
 #[cfg(test)]
 pub(crate) mod tests;
+mod truncate;
 
 use std::sync::Arc;
 
 use crate::model::{Dictionary, Profile};
-use crate::symbols::NONE;
+use crate::symbols::NO_ENTRY;
 
-pub use cut::least_shown;
-pub use draft::Builder;
-pub(crate) use draft::Drafts;
-use draft::Unnamed;
-pub use sorted::Shape;
+pub use builder::TreeBuilder;
+pub(crate) use builder::TreeDraft;
+use builder::UnnamedFrameMode;
+pub use shape::TreeShape;
+pub use truncate::min_shown_weight;
 
-/// What the remainder of a truncation is called where names are all there is. See [`Node::other`].
-pub const OTHER: &str = "other";
+/// What the remainder of a truncation is called where names are all there is. See [`TreeNode::other`].
+pub const OTHER_NAME: &str = "other";
 
 /// A function in the context of its callers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Node {
+pub struct TreeNode {
     /// Index in [`Tree::names`].
     pub name: u32,
-    /// The caller, [`NONE`] at the root.
+    /// The caller, [`NO_ENTRY`] at the root.
     pub parent: u32,
     /// The first callee; callees lie side by side.
     pub first_child: u32,
@@ -48,7 +48,7 @@ pub struct Node {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tree {
     names: Vec<Arc<str>>,
-    nodes: Vec<Node>,
+    nodes: Vec<TreeNode>,
 }
 
 impl Default for Tree {
@@ -57,31 +57,31 @@ impl Default for Tree {
     }
 }
 
-fn root() -> Node {
-    Node { name: 0, parent: NONE, first_child: 1, child_count: 0, total: 0, own: 0, other: false }
+fn root() -> TreeNode {
+    TreeNode { name: 0, parent: NO_ENTRY, first_child: 1, child_count: 0, total: 0, own: 0, other: false }
 }
 
 impl Tree {
     /// The tree of one value of a profile.
-    pub fn of(profile: &Profile, value: usize) -> Tree {
-        Tree::from_totals(&profile.dictionary, &profile.by_stack(value))
+    pub fn from_profile(profile: &Profile, value: usize) -> Tree {
+        Tree::from_totals(&profile.dictionary, &profile.totals_by_stack(value))
     }
 
     /// The tree of totals by stack id. Stacks without a total are not looked at. Frames without symbols are named by their
     /// binary, and consecutive ones of one binary are one node.
     pub fn from_totals(dictionary: &Dictionary, totals: &[i64]) -> Tree {
-        Tree::with_unnamed(dictionary, totals, Unnamed::Binaries)
+        Tree::with_unnamed(dictionary, totals, UnnamedFrameMode::Binaries)
     }
 
     /// As [`from_totals`](Self::from_totals), with a node for each address that has no symbols.
     pub fn with_addresses(dictionary: &Dictionary, totals: &[i64]) -> Tree {
-        Tree::with_unnamed(dictionary, totals, Unnamed::Addresses)
+        Tree::with_unnamed(dictionary, totals, UnnamedFrameMode::Addresses)
     }
 
-    fn with_unnamed(dictionary: &Dictionary, totals: &[i64], unnamed: Unnamed) -> Tree {
-        let mut drafts = Drafts::default();
+    fn with_unnamed(dictionary: &Dictionary, totals: &[i64], unnamed: UnnamedFrameMode) -> Tree {
+        let mut drafts = TreeDraft::default();
         let has_total = |stack: usize| totals.get(stack).is_some_and(|&total| total != 0);
-        let places = draft::of_stacks(dictionary, unnamed, &mut drafts, has_total);
+        let places = builder::stack_nodes(dictionary, unnamed, &mut drafts, has_total);
         places.iter().zip(totals).for_each(|(&place, &total)| drafts.add(place, total));
         drafts.finish()
     }
@@ -95,12 +95,12 @@ impl Tree {
         &self.names
     }
     /// All nodes, level by level; the root is first.
-    pub fn nodes(&self) -> &[Node] {
+    pub fn nodes(&self) -> &[TreeNode] {
         &self.nodes
     }
     /// The name of a node.
-    pub fn name(&self, node: &Node) -> &str {
-        if node.other { OTHER } else { &self.names[node.name as usize] }
+    pub fn name(&self, node: &TreeNode) -> &str {
+        if node.other { OTHER_NAME } else { &self.names[node.name as usize] }
     }
     /// Where the callees of a node lie.
     pub fn children(&self, node: u32) -> std::ops::Range<u32> {
@@ -111,7 +111,7 @@ impl Tree {
     /// Adds another tree. Exact, associative and commutative.
     pub fn merge(&mut self, other: &Tree) {
         if other.nodes.len() > 1 || other.total() != 0 {
-            *self = sorted::sum(self, other);
+            *self = shape::merge_trees(self, other);
         }
     }
 
@@ -123,9 +123,9 @@ impl Tree {
 }
 
 /// The nodes from below the root down to `node`.
-pub(crate) fn path(tree: &Tree, mut node: u32) -> Vec<u32> {
+pub(crate) fn path_to_node(tree: &Tree, mut node: u32) -> Vec<u32> {
     let mut path = Vec::new();
-    while node != 0 && node != NONE {
+    while node != 0 && node != NO_ENTRY {
         path.push(node);
         node = tree.nodes()[node as usize].parent;
     }

@@ -7,13 +7,13 @@
 //! ```
 //! Numbers are varints. What a trie writes once may be read many times, so all that is read is counted.
 
-use crate::bounds::{OverLimit, within};
-use crate::pprof::wire::Cursor;
-use crate::pprof::{DecodeError, Limits, Tally, TallyError};
+use crate::limits::{OverLimitError, check_limit};
+use crate::pprof::wire::WireCursor;
+use crate::pprof::{DecodeError, DecodeLimits, StackAccumulator, StackAccumulatorError};
 
 /// What a node says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum TrieKind {
     /// A frame.
     Tree,
     /// More text.
@@ -54,36 +54,36 @@ pub enum TrieError {
         /// Where the node begins.
         at: usize,
         /// What is wrong.
-        why: TallyError,
+        why: StackAccumulatorError,
     },
 }
 
-/// Reads all of it. Besides what [`Tally`] holds to, `depth` is how many nodes may lie within each other.
-pub fn parse(bytes: &[u8], kind: Kind, limits: &Limits) -> Result<Tally, TrieError> {
-    let mut reading = Reading {
+/// Reads all of it. Besides what [`StackAccumulator`] holds to, `depth` is how many nodes may lie within each other.
+pub fn parse(bytes: &[u8], kind: TrieKind, limits: &DecodeLimits) -> Result<StackAccumulator, TrieError> {
+    let mut reading = TrieReader {
         kind,
         limits,
-        tally: Tally::new(limits),
+        tally: StackAccumulator::new(limits),
         text: Vec::new(),
         path: Vec::new(),
         read: 0,
         open: Vec::new(),
     };
-    let mut cursor = Cursor::new(bytes);
+    let mut cursor = WireCursor::new(bytes);
     loop {
         reading.node(&mut cursor)?;
         while reading.open.pop_if(|node| node.children == 0).is_some() {}
         let Some(parent) = reading.open.last_mut() else { break };
         parent.children -= 1;
     }
-    match cursor.rest().len() {
+    match cursor.remaining().len() {
         0 => Ok(reading.tally),
-        more => Err(TrieError::More { at: cursor.at(), more }),
+        more => Err(TrieError::More { at: cursor.position(), more }),
     }
 }
 
 /// How far text and path were when a node had been read: its children go on from there.
-struct Open {
+struct OpenTrieNode {
     /// Those that are still to come.
     children: u64,
     text: usize,
@@ -92,10 +92,10 @@ struct Open {
     path: usize,
 }
 
-struct Reading<'a> {
-    kind: Kind,
-    limits: &'a Limits,
-    tally: Tally,
+struct TrieReader<'a> {
+    kind: TrieKind,
+    limits: &'a DecodeLimits,
+    tally: StackAccumulator,
     /// The text from the outermost node to here.
     text: Vec<u8>,
     /// Its frames that are complete, or of a tree all, as far as they are kept.
@@ -103,13 +103,13 @@ struct Reading<'a> {
     /// Bytes and frames that were looked at.
     read: usize,
     /// The nodes that the next one lies in.
-    open: Vec<Open>,
+    open: Vec<OpenTrieNode>,
 }
 
-impl Reading<'_> {
+impl TrieReader<'_> {
     /// Reads a node up to its children.
-    fn node(&mut self, cursor: &mut Cursor<'_>) -> Result<(), TrieError> {
-        let at = cursor.at();
+    fn node(&mut self, cursor: &mut WireCursor<'_>) -> Result<(), TrieError> {
+        let at = cursor.position();
         let name = cursor.bytes("the name of a node")?;
         let value = cursor.varint("the value of a node")?;
         let children = cursor.varint("the number of children of a node")?;
@@ -120,9 +120,9 @@ impl Reading<'_> {
         self.text.truncate(text);
         self.path.truncate(path);
         match self.kind {
-            Kind::Tree if self.open.is_empty() && name.is_empty() => {}
-            Kind::Tree => self.frame(at, name)?,
-            Kind::Trie => {
+            TrieKind::Tree if self.open.is_empty() && name.is_empty() => {}
+            TrieKind::Tree => self.frame(at, name)?,
+            TrieKind::Trie => {
                 self.text.extend_from_slice(name);
                 for end in memchr::memchr_iter(b';', name).map(|end| text + end) {
                     self.frame_of_text(at, frame, end)?;
@@ -130,22 +130,22 @@ impl Reading<'_> {
                 }
             }
         }
-        let open = Open { children, text: self.text.len(), frame, path: self.path.len() };
+        let open = OpenTrieNode { children, text: self.text.len(), frame, path: self.path.len() };
         if value > 0 {
             self.sample(at, frame, value)?;
         }
         self.open.push(open);
-        within("nodes within each other", self.open.len(), self.limits.depth)
+        check_limit("nodes within each other", self.open.len(), self.limits.depth)
             .map_err(|over| TrieError::Tally { at, why: over.into() })
     }
 
     /// The stack that ends here has a value.
     fn sample(&mut self, at: usize, frame: usize, value: i64) -> Result<(), TrieError> {
-        if self.kind == Kind::Trie {
+        if self.kind == TrieKind::Trie {
             self.frame_of_text(at, frame, self.text.len())?;
         }
         self.count(at, self.path.len())?;
-        let added = self.tally.stack(&self.path).and_then(|stack| self.tally.add(stack, value));
+        let added = self.tally.intern_stack(&self.path).and_then(|stack| self.tally.add(stack, value));
         added.map_err(|why| TrieError::Tally { at, why })
     }
 
@@ -162,14 +162,14 @@ impl Reading<'_> {
         }
         self.count(at, name.len() + 1)?;
         let name = std::str::from_utf8(name).map_err(|_| TrieError::NotUtf8 { at })?;
-        let number = self.tally.frame(name).map_err(|why| TrieError::Tally { at, why })?;
+        let number = self.tally.intern_frame(name).map_err(|why| TrieError::Tally { at, why })?;
         self.path.push(number);
         Ok(())
     }
 
     fn count(&mut self, at: usize, more: usize) -> Result<(), TrieError> {
         self.read = self.read.saturating_add(more);
-        let counted: Result<(), OverLimit> = within("bytes", self.read, self.limits.bytes);
+        let counted: Result<(), OverLimitError> = check_limit("bytes", self.read, self.limits.bytes);
         counted.map_err(|over| TrieError::Tally { at, why: over.into() })
     }
 }
@@ -180,7 +180,7 @@ mod tests {
 
     use super::*;
     use crate::folded;
-    use crate::model::{Header, ValueType};
+    use crate::model::{ProfileHeader, ValueType};
     use crate::pprof::decode;
     use crate::tree::Tree;
 
@@ -193,16 +193,17 @@ mod tests {
         nodes.iter().flat_map(|(name, value, children)| node(name.as_bytes(), *value, *children)).collect()
     }
 
-    fn limits() -> Limits {
-        Limits { samples: 4, kept_depth: 3, bytes: 149, depth: 5, ..Limits::default() }
+    fn limits() -> DecodeLimits {
+        DecodeLimits { samples: 4, kept_depth: 3, bytes: 149, depth: 5, ..DecodeLimits::default() }
     }
 
-    fn read(bytes: &[u8], kind: Kind) -> Result<String, String> {
+    fn read(bytes: &[u8], kind: TrieKind) -> Result<String, String> {
         let tally = parse(bytes, kind, &limits()).map_err(|error| error.to_string())?;
-        let header = Header { types: vec![ValueType::new("samples", "count")], ..Header::default() };
-        let (profile, _) = decode(&tally.write(&header, 1).unwrap(), &Limits::default()).unwrap();
+        let header =
+            ProfileHeader { types: vec![ValueType::new("samples", "count")], ..ProfileHeader::default() };
+        let (profile, _) = decode(&tally.write(&header, 1).unwrap(), &DecodeLimits::default()).unwrap();
         let mut lines: Vec<String> =
-            folded::write(&Tree::of(&profile, 0)).lines().map(str::to_owned).collect();
+            folded::write(&Tree::from_profile(&profile, 0)).lines().map(str::to_owned).collect();
         lines.sort();
         Ok(lines.join("\n"))
     }
@@ -211,9 +212,9 @@ mod tests {
     fn nodes_of_a_tree_are_frames() {
         let tree = nodes(&[("", 0, 1), ("main", 1, 2), ("run;it", 2, 1), ("work", 5, 0), ("idle", 3, 0)]);
         let expected = "main 1\nmain;idle 3\nmain;run:it 2\nmain;run:it;work 5";
-        assert_eq!(read(&tree, Kind::Tree).unwrap(), expected);
+        assert_eq!(read(&tree, TrieKind::Tree).unwrap(), expected);
         let whole = nodes(&[("", 7, 1), ("a", 0, 1), ("a", 0, 1), ("a", 0, 1), ("b", 1, 0)]);
-        assert_eq!(read(&whole, Kind::Tree).unwrap(), " 7\na;a;a 1", "a stack is as deep as it may be");
+        assert_eq!(read(&whole, TrieKind::Tree).unwrap(), " 7\na;a;a 1", "a stack is as deep as it may be");
     }
 
     #[test]
@@ -227,12 +228,12 @@ mod tests {
             ("idle", 1, 0),
             ("x", 2, 0),
         ]);
-        assert_eq!(read(&trie, Kind::Trie).unwrap(), "main;idle 1\nmain;run 4\nmain;runner 2\nx 2");
+        assert_eq!(read(&trie, TrieKind::Trie).unwrap(), "main;idle 1\nmain;run 4\nmain;runner 2\nx 2");
         let split = nodes(&[("ab", 1, 1), ("c;;d", 0, 2), (";e;f", 3, 0), ("e", 4, 0)]);
-        assert_eq!(read(&split, Kind::Trie).unwrap(), "ab 1\nabc;;d 3\nabc;;de 4");
+        assert_eq!(read(&split, TrieKind::Trie).unwrap(), "ab 1\nabc;;d 3\nabc;;de 4");
         let letter = "é".as_bytes();
         let halves = [node(&letter[..1], 0, 1), node(&letter[1..], 1, 0)].concat();
-        assert_eq!(read(&halves, Kind::Trie).unwrap(), "é 1", "a letter may lie in two nodes");
+        assert_eq!(read(&halves, TrieKind::Trie).unwrap(), "é 1", "a letter may lie in two nodes");
     }
 
     #[test]
@@ -261,7 +262,7 @@ mod tests {
                 "node at byte 19: profile has 5 stacks, the limit is 4",
             ),
         ] {
-            let both = [Kind::Trie, Kind::Tree].map(|kind| read(&bytes, kind));
+            let both = [TrieKind::Trie, TrieKind::Tree].map(|kind| read(&bytes, kind));
             assert!(both.contains(&Err(expected.to_owned())), "{both:?}, not {expected}");
         }
     }
@@ -271,14 +272,14 @@ mod tests {
     fn what_is_written_once_and_read_often_is_counted() {
         let mut bytes = [&[60u8][..], "x".repeat(60).as_bytes(), &[0, 200, 1]].concat();
         (0..200).for_each(|_| bytes.extend(node(b"", 1, 0)));
-        let refused = read(&bytes, Kind::Trie).unwrap_err();
+        let refused = read(&bytes, TrieKind::Trie).unwrap_err();
         assert!(refused.contains("bytes, the limit is 149"), "{refused}");
     }
 
     proptest! {
         #[test]
         fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(0u8..8, 0..80), trie: bool) {
-            let _ = read(&bytes, if trie { Kind::Trie } else { Kind::Tree });
+            let _ = read(&bytes, if trie { TrieKind::Trie } else { TrieKind::Tree });
         }
     }
 }

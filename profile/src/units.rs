@@ -1,8 +1,8 @@
 //! Values for people.
 
-const TIME: [(&str, f64); 6] =
+const TIME_UNITS: [(&str, f64); 6] =
     [("h", 3.6e12), ("min", 6e10), ("s", 1e9), ("ms", 1e6), ("µs", 1e3), ("ns", 1.0)];
-const BYTES: [(&str, f64); 6] = [
+const BYTE_UNITS: [(&str, f64); 6] = [
     ("PB", (1u64 << 50) as f64),
     ("TB", (1u64 << 40) as f64),
     ("GB", (1u64 << 30) as f64),
@@ -13,14 +13,14 @@ const BYTES: [(&str, f64); 6] = [
 
 /// A value in the largest unit of its kind that leaves at least 1 before the point, such as `1.23s` or
 /// `12MB` (by 1024, as `go tool pprof` does). A unit that is not known is shown as it is, a count bare.
-pub fn human(value: i64, unit: &str) -> String {
+pub fn format_value(value: i64, unit: &str) -> String {
     let (scale, factor): (&[(&str, f64)], f64) = match unit.to_ascii_lowercase().as_str() {
-        "ns" | "nanosecond" | "nanoseconds" => (&TIME, 1.0),
-        "us" | "µs" | "microsecond" | "microseconds" => (&TIME, 1e3),
-        "ms" | "millisecond" | "milliseconds" => (&TIME, 1e6),
-        "s" | "second" | "seconds" => (&TIME, 1e9),
-        "b" | "byte" | "bytes" => (&BYTES, 1.0),
-        "kb" | "kilobyte" | "kilobytes" => (&BYTES, 1024.0),
+        "ns" | "nanosecond" | "nanoseconds" => (&TIME_UNITS, 1.0),
+        "us" | "µs" | "microsecond" | "microseconds" => (&TIME_UNITS, 1e3),
+        "ms" | "millisecond" | "milliseconds" => (&TIME_UNITS, 1e6),
+        "s" | "second" | "seconds" => (&TIME_UNITS, 1e9),
+        "b" | "byte" | "bytes" => (&BYTE_UNITS, 1.0),
+        "kb" | "kilobyte" | "kilobytes" => (&BYTE_UNITS, 1024.0),
         "" | "count" | "samples" | "objects" | "none" => return value.to_string(),
         _ => return format!("{value} {unit}"),
     };
@@ -36,7 +36,7 @@ pub fn human(value: i64, unit: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::human;
+    use super::format_value;
 
     #[test]
     fn values_are_shown_in_the_largest_unit_that_fits() {
@@ -51,7 +51,7 @@ mod tests {
             (7, "widgets", "7 widgets"),
         ];
         for (value, unit, expected) in cases {
-            assert_eq!(human(value, unit), expected);
+            assert_eq!(format_value(value, unit), expected);
         }
     }
 }

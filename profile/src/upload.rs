@@ -7,7 +7,7 @@ use crate::pprof;
 
 /// One profile as it was sent, with the labels that rules made of those sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Upload {
+pub struct ProfileUpload {
     /// Labels as the client sent them [INV-01].
     pub sent: Labels,
     /// Labels after all rules, with metric and service.
@@ -30,7 +30,7 @@ pub struct Upload {
 
 /// What was left out of an upload that was stored otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Dropped {
+pub struct DroppedCounts {
     /// Samples that refer to something that is not there.
     pub samples: u64,
     /// Samples with a negative value.
@@ -51,9 +51,9 @@ pub struct Dropped {
     pub without_stack: u64,
 }
 
-impl Dropped {
+impl DroppedCounts {
     /// Each kind by its name.
-    pub fn each(&self) -> [(&'static str, u64); 9] {
+    pub fn counts(&self) -> [(&'static str, u64); 9] {
         [
             ("dangling_samples", self.samples),
             ("negative_samples", self.negative),
@@ -68,7 +68,7 @@ impl Dropped {
     }
 }
 
-impl std::ops::AddAssign for Dropped {
+impl std::ops::AddAssign for DroppedCounts {
     fn add_assign(&mut self, other: Self) {
         self.samples += other.samples;
         self.negative += other.negative;
@@ -82,11 +82,11 @@ impl std::ops::AddAssign for Dropped {
     }
 }
 
-impl From<pprof::Dropped> for Dropped {
-    fn from(dropped: pprof::Dropped) -> Self {
-        let pprof::Dropped { samples, lines, mappings, deep, long } = dropped;
+impl From<pprof::DecodeDropCounts> for DroppedCounts {
+    fn from(dropped: pprof::DecodeDropCounts) -> Self {
+        let pprof::DecodeDropCounts { samples, lines, mappings, deep, long } = dropped;
         let [samples, lines, mappings, deep, long] =
             [samples, lines, mappings, deep, long].map(|count| count as u64);
-        Dropped { samples, lines, mappings, deep, long, ..Dropped::default() }
+        DroppedCounts { samples, lines, mappings, deep, long, ..DroppedCounts::default() }
     }
 }

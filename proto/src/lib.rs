@@ -22,10 +22,10 @@
 //! [`google::v1::Profile`] is for answers, and for tests. Uploads do not pass through it: they stay bytes in
 //! [`push::v1::RawSample`], and the pprof reader, which has limits of its own, reads those.
 
-mod moment;
+mod json_numbers;
 mod profile_format;
-mod quoted;
 mod sandwich;
+mod timestamp;
 
 /// Ours.
 pub mod athanor {
@@ -55,7 +55,7 @@ pub mod google {
     }
     /// What messages of others are made of.
     pub mod protobuf {
-        pub use crate::moment::Timestamp;
+        pub use crate::timestamp::Timestamp;
     }
 }
 

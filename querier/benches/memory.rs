@@ -12,14 +12,15 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use athanor_chassis::{ByteSize, Clock, Compute, Limits, Overrides, Status, TenantId};
-use athanor_profile::generate::Reference;
+use athanor_chassis::{ByteSize, Clock, ComputePool, LimitOverrides, Status, TenantId, TenantLimits};
+use athanor_profile::generate::ReferenceDataset;
 use athanor_profile::tree::Tree;
 use athanor_proto::querier::v1::SelectMergeStacktracesRequest;
 use athanor_querier::{
-    Asked, Config, Deps, Doubts, Inbox, Part, Plan, Querier, Reader, Sources, Stored, Times,
+    BlockSource, DataSources, DataTimeRange, DedupHints, PartialReceiver, Querier, QuerierConfig,
+    QuerierDeps, QueryContext, QueryPlan, SourceQueryError, SourceReport,
 };
-use athanor_query::{Ask, MAX_PIECE, Partial, Received};
+use athanor_query::{MAX_CHUNK_BYTES, PartialChunkBuffer, PartialResult, ProfileQuery};
 use prost::Message;
 
 const TYPE: &str = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";
@@ -34,17 +35,17 @@ const SOURCES: [usize; 4] = [1, 8, 14, 60];
 struct Packed(Arc<[Vec<u8>]>);
 
 #[async_trait]
-impl Sources for Packed {
-    async fn plan(&self, _: &TenantId, ask: &Ask, _: &Doubts) -> Result<Plan, Status> {
-        let mut plan = Plan::default();
+impl DataSources for Packed {
+    async fn plan(&self, _: &TenantId, ask: &ProfileQuery, _: &DedupHints) -> Result<QueryPlan, Status> {
+        let mut plan = QueryPlan::default();
         for place in 0..self.0.len() {
             plan.stored.push(Box::new(Answer { all: Arc::clone(&self.0), place, ask: ask.clone() }));
         }
         Ok(plan)
     }
 
-    async fn times(&self, _: &TenantId) -> Result<Times, Status> {
-        Ok(Times::default())
+    async fn data_time_range(&self, _: &TenantId) -> Result<DataTimeRange, Status> {
+        Ok(DataTimeRange::default())
     }
 }
 
@@ -52,22 +53,25 @@ impl Sources for Packed {
 struct Answer {
     all: Arc<[Vec<u8>]>,
     place: usize,
-    ask: Ask,
+    ask: ProfileQuery,
 }
 
 #[async_trait]
-impl Stored for Answer {
-    async fn answer(self: Box<Self>, _: &mut Inbox) -> Result<Option<(Partial, Part)>, Asked> {
-        let mut received = Received::default();
-        self.all[self.place].chunks(MAX_PIECE).for_each(|piece| received.push(piece).unwrap());
-        Ok(Some((received.unpack(&self.ask).unwrap(), Part::default())))
+impl BlockSource for Answer {
+    async fn query(
+        self: Box<Self>,
+        _: &mut PartialReceiver,
+    ) -> Result<Option<(PartialResult, SourceReport)>, SourceQueryError> {
+        let mut received = PartialChunkBuffer::default();
+        self.all[self.place].chunks(MAX_CHUNK_BYTES).for_each(|piece| received.push(piece).unwrap());
+        Ok(Some((received.unpack(&self.ask).unwrap(), SourceReport::default())))
     }
 }
 
 /// A tree whose functions are those of no other seed.
 fn packed(seed: u64) -> Vec<u8> {
-    let dictionary = Reference::with_stacks(seed, STACKS).dictionary();
-    let tree = Partial::Tree(Tree::from_totals(&dictionary, &vec![10_000_000; STACKS]));
+    let dictionary = ReferenceDataset::with_stacks(seed, STACKS).dictionary();
+    let tree = PartialResult::Tree(Tree::from_totals(&dictionary, &vec![10_000_000; STACKS]));
     tree.pack().unwrap().flatten().collect()
 }
 
@@ -85,13 +89,13 @@ async fn run() {
     let budget = ByteSize::mib(BUDGET);
     println!("trees of {STACKS} stacks, querier.answer = {budget}");
     for sources in SOURCES {
-        let deps = Deps {
+        let deps = QuerierDeps {
             sources: Arc::new(Packed(all[..sources].into())),
-            overrides: Overrides::new(Limits::default()),
+            overrides: LimitOverrides::new(TenantLimits::default()),
             clock: Clock::system(),
-            compute: Compute::threads(threads, 64).unwrap(),
+            compute: ComputePool::with_threads(threads, 64).unwrap(),
         };
-        let querier = Querier::new(Config { answer: budget, ..Config::default() }, deps);
+        let querier = Querier::new(QuerierConfig { answer: budget, ..QuerierConfig::default() }, deps);
         let request = SelectMergeStacktracesRequest {
             profile_type_id: TYPE.to_owned(),
             label_selector: "{}".to_owned(),
@@ -102,7 +106,8 @@ async fn run() {
         let before = of_process("VmRSS");
         // Begins the peak anew.
         fs::write("/proc/self/clear_refs", "5").unwrap();
-        let answer = querier.select_merge_stacktraces(&Reader::of(TenantId::anonymous()), request).await;
+        let answer =
+            querier.select_merge_stacktraces(&QueryContext::for_tenant(TenantId::anonymous()), request).await;
         let shown = answer.map(|answer| answer.encoded_len());
         let peak = of_process("VmHWM").saturating_sub(before);
         println!(

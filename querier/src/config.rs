@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use athanor_chassis::ByteSize;
-use athanor_chassis::room::{Bound, Room};
+use athanor_chassis::memory_budget::{BudgetLimit, MemoryBudget};
 use serde::{Deserialize, Serialize};
 
-use crate::adhoc::GROWTH;
+use crate::adhoc::DECODED_SIZE_FACTOR;
 
 /// Settings of a querier.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Config {
+pub struct QuerierConfig {
     /// Memory that one answer may take, and as much again to be shown. Example: `512MiB`.
     pub answer: ByteSize,
     /// Memory that all answers that are under way may take together, each until its last byte is sent. Those to one tenant
@@ -42,9 +42,9 @@ pub struct Config {
     pub hedged_percent: u8,
 }
 
-impl Default for Config {
+impl Default for QuerierConfig {
     fn default() -> Self {
-        Config {
+        QuerierConfig {
             answer: ByteSize::mib(512),
             answers: ByteSize::mib(2048),
             kept_answers: ByteSize::mib(64),
@@ -62,18 +62,18 @@ impl Default for Config {
 /// Settings that contradict each other.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
-pub struct ConfigError {
+pub struct QuerierConfigError {
     /// The name of one, as it is written.
     pub setting: &'static str,
     reason: String,
 }
 
-impl Config {
+impl QuerierConfig {
     /// Refuses settings with which what they allow could never be answered.
-    pub fn check(&self) -> Result<(), ConfigError> {
-        let memory = self.adhoc_profile.get().saturating_mul(GROWTH as u64);
+    pub fn check(&self) -> Result<(), QuerierConfigError> {
+        let memory = self.adhoc_profile.get().saturating_mul(DECODED_SIZE_FACTOR as u64);
         if self.adhoc_profiles > 0 && memory > self.answer.get() {
-            let (most, memory) = (self.answer.get() / GROWTH as u64, ByteSize::bytes(memory));
+            let (most, memory) = (self.answer.get() / DECODED_SIZE_FACTOR as u64, ByteSize::bytes(memory));
             let reason = format!(
                 "profiles of {} take up to {memory} when they are read, and querier.answer is {}; write {} or less, or raise \
                  querier.answer",
@@ -81,21 +81,21 @@ impl Config {
                 self.answer,
                 ByteSize::bytes(most)
             );
-            return Err(ConfigError { setting: "querier.adhoc_profile", reason });
+            return Err(QuerierConfigError { setting: "querier.adhoc_profile", reason });
         }
         Ok(())
     }
 
     /// Bytes of answers that are kept of queries in the background: others find room, however many are kept.
-    pub(crate) fn background_bytes(&self) -> usize {
+    pub(crate) fn async_result_bytes(&self) -> usize {
         self.background_answers.as_usize().min(self.answers.as_usize() / 2)
     }
 
     /// The room for answers: what is put together, and what is made of it to be shown, takes memory until it is sent.
-    pub fn room(&self) -> Arc<Room> {
-        Room::new(
-            Bound { limit: self.answer, setting: "querier.answer" },
-            Bound { limit: self.answers, setting: "querier.answers" },
+    pub fn response_budget(&self) -> Arc<MemoryBudget> {
+        MemoryBudget::new(
+            BudgetLimit { limit: self.answer, setting: "querier.answer" },
+            BudgetLimit { limit: self.answers, setting: "querier.answers" },
         )
     }
 }
@@ -107,10 +107,10 @@ mod tests {
     #[test]
     fn profiles_that_are_taken_can_be_read() {
         let checked = |answer, adhoc_profile, adhoc_profiles| {
-            let config = Config { answer, adhoc_profile, adhoc_profiles, ..Config::default() };
+            let config = QuerierConfig { answer, adhoc_profile, adhoc_profiles, ..QuerierConfig::default() };
             config.check().map_err(|error| (error.setting, error.to_string()))
         };
-        assert_eq!(Config::default().check(), Ok(()));
+        assert_eq!(QuerierConfig::default().check(), Ok(()));
         assert_eq!(checked(ByteSize::mib(512), ByteSize::mib(64), 1), Ok(()));
         let (setting, refused) = checked(ByteSize::mib(512), ByteSize::mib(100), 1).unwrap_err();
         assert_eq!(setting, "querier.adhoc_profile");

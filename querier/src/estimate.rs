@@ -5,19 +5,24 @@
 //! the blocks.
 
 use athanor_chassis::Status;
-use athanor_query::{Ask, Partial, Selection, Sizes, What};
+use athanor_query::{PartialResult, ProfileQuery, ProfileSelection, QueryCost, QueryKind};
 
-use crate::check;
-use crate::{Querier, Reader, mixed_up};
+use crate::validate;
+use crate::{Querier, QueryContext, unexpected_result_type};
 
 mod wire;
 
 impl Querier {
-    async fn sizes(&self, reader: &Reader, selection: Selection) -> Result<Sizes, Status> {
-        let ask = Ask { selection, what: What::Sizes, bounds: check::bounds() };
-        match self.ask(reader, ask).await? {
-            Partial::Sizes(sizes) => Ok(*sizes),
-            _ => Err(mixed_up()),
+    async fn estimate_cost(
+        &self,
+        reader: &QueryContext,
+        selection: ProfileSelection,
+    ) -> Result<QueryCost, Status> {
+        let ask =
+            ProfileQuery { selection, what: QueryKind::Sizes, bounds: validate::default_result_limits() };
+        match self.run_query(reader, ask).await? {
+            PartialResult::Sizes(sizes) => Ok(*sizes),
+            _ => Err(unexpected_result_type()),
         }
     }
 }

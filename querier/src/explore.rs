@@ -6,10 +6,10 @@
 
 use athanor_chassis::Status;
 use athanor_profile::ProfileType;
-use athanor_query::Selection;
+use athanor_query::ProfileSelection;
 
-use crate::check::invalid;
-use crate::merge::StacksAsked;
+use crate::merge::StackOptions;
+use crate::validate::invalid_argument;
 
 mod changes;
 mod functions;
@@ -18,54 +18,58 @@ mod profiles;
 mod trees;
 mod wire;
 
-pub(crate) use trees::MAX_FRAMES;
+pub(crate) use trees::MAX_CALLER_FRAMES;
 
 /// Most rows of a page.
-const MAX_ROWS: u32 = 10_000;
+const MAX_PAGE_ROWS: u32 = 10_000;
 /// Rows of a page where none are asked for.
-const ROWS: u32 = 100;
+const DEFAULT_PAGE_ROWS: u32 = 100;
 
 /// A checked query.
 #[derive(Clone, Debug)]
-struct Asked {
-    selection: Selection,
-    stacks: StacksAsked,
+struct ExploreQuery {
+    selection: ProfileSelection,
+    stacks: StackOptions,
     profile_type: ProfileType,
 }
 
 /// A checked part of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Rows {
+struct PageRange {
     offset: usize,
     limit: usize,
 }
 
-impl Asked {
+impl ExploreQuery {
     fn unit(&self) -> String {
         self.profile_type.value.unit.clone()
     }
 }
 
-impl Rows {
-    fn check(offset: u32, limit: u32) -> Result<Rows, Status> {
-        let limit = if limit == 0 { ROWS } else { limit };
-        if limit > MAX_ROWS {
-            return Err(invalid(format!(
-                "page has {limit} rows, the limit is {MAX_ROWS}; ask for more pages with page.offset"
+impl PageRange {
+    fn from_page(offset: u32, limit: u32) -> Result<PageRange, Status> {
+        let limit = if limit == 0 { DEFAULT_PAGE_ROWS } else { limit };
+        if limit > MAX_PAGE_ROWS {
+            return Err(invalid_argument(format!(
+                "page has {limit} rows, the limit is {MAX_PAGE_ROWS}; ask for more pages with page.offset"
             )));
         }
-        Ok(Rows { offset: offset as usize, limit: limit as usize })
+        Ok(PageRange { offset: offset as usize, limit: limit as usize })
     }
 
     /// The rows of the page.
-    fn of<T>(self, all: impl IntoIterator<Item = T>) -> impl Iterator<Item = T> {
+    fn page_rows<T>(self, all: impl IntoIterator<Item = T>) -> impl Iterator<Item = T> {
         all.into_iter().skip(self.offset).take(self.limit)
     }
 }
 
 /// A function that must be named.
-fn named(function: String) -> Result<String, Status> {
-    if function.is_empty() { Err(invalid("request names no function; set function")) } else { Ok(function) }
+fn require_function(function: String) -> Result<String, Status> {
+    if function.is_empty() {
+        Err(invalid_argument("request names no function; set function"))
+    } else {
+        Ok(function)
+    }
 }
 
 #[cfg(test)]
@@ -74,10 +78,10 @@ mod tests {
 
     #[test]
     fn pages_are_bounded() {
-        assert_eq!(Rows::check(7, 0).unwrap(), Rows { offset: 7, limit: 100 });
-        assert!(Rows::check(0, 10_001).unwrap_err().message.contains("limit is 10000"));
-        let page = Rows::check(2, 3).unwrap();
-        assert_eq!(page.of(0..9).collect::<Vec<_>>(), [2, 3, 4]);
-        assert_eq!(page.of(0..3).collect::<Vec<_>>(), [2]);
+        assert_eq!(PageRange::from_page(7, 0).unwrap(), PageRange { offset: 7, limit: 100 });
+        assert!(PageRange::from_page(0, 10_001).unwrap_err().message.contains("limit is 10000"));
+        let page = PageRange::from_page(2, 3).unwrap();
+        assert_eq!(page.page_rows(0..9).collect::<Vec<_>>(), [2, 3, 4]);
+        assert_eq!(page.page_rows(0..3).collect::<Vec<_>>(), [2]);
     }
 }

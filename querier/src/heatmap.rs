@@ -8,20 +8,23 @@ use std::collections::BTreeMap;
 
 use athanor_chassis::Status;
 use athanor_profile::Labels;
-use athanor_query::{Ask, Heat, HeatSeries, Partial, Selection, Spot, SpotKey, Steps, What};
+use athanor_query::{
+    HeatmapQuery, HeatmapValue, HeatmapValueKey, HeatmapValues, PartialResult, ProfileQuery,
+    ProfileSelection, QueryKind, TimeGrid,
+};
 
-use crate::check;
-use crate::points::{grid_range, steps, time_of};
-use crate::{Querier, Reader, mixed_up};
+use crate::points::{grid_range, point_millis, time_grid};
+use crate::validate;
+use crate::{Querier, QueryContext, unexpected_result_type};
 
 mod wire;
 
 /// How many rows there are, at most.
-const ROWS: usize = 20;
+const MAX_HEATMAP_ROWS: usize = 20;
 
 /// What is counted.
-struct HeatmapAsked {
-    selection: Selection,
+struct SelectHeatmapParams {
+    selection: ProfileSelection,
     /// Milliseconds, both ends in it.
     start: i64,
     end: i64,
@@ -34,12 +37,12 @@ struct HeatmapAsked {
     exemplars: bool,
     /// How many series to show; all if none is given.
     limit: Option<usize>,
-    spacing: Spacing,
+    spacing: HeatmapRowSpacing,
 }
 
 /// How far rows lie from each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Spacing {
+enum HeatmapRowSpacing {
     /// Equally far.
     Linear,
     /// As far as about as many values lie between them.
@@ -48,25 +51,25 @@ enum Spacing {
 
 /// Columns that have the same values of the labels asked for.
 #[derive(Debug, PartialEq)]
-struct HeatmapOf {
+struct HeatmapSeriesResult {
     labels: Labels,
-    columns: Vec<Column>,
+    columns: Vec<HeatmapColumn>,
 }
 
 /// What lies between two points in time.
 #[derive(Debug, PartialEq)]
-struct Column {
+struct HeatmapColumn {
     /// Where it ends, in milliseconds.
     time: i64,
     /// By row; where there are fewer, the last of these are none.
-    counts: [u64; ROWS],
+    counts: [u64; MAX_HEATMAP_ROWS],
     /// The largest of each cell, by time.
-    exemplars: Vec<(SpotKey, Spot)>,
+    exemplars: Vec<(HeatmapValueKey, HeatmapValue)>,
 }
 
 /// Between which values the rows lie.
 #[derive(Clone, Debug)]
-enum Rows {
+enum HeatmapRowBounds {
     /// From the least to the largest.
     Linear { least: i64, largest: i64 },
     /// From each of these to the next, ascending.
@@ -77,65 +80,79 @@ impl Querier {
     /// The rows of a heatmap and its series; those with the largest sums where only some are asked for.
     async fn heatmap(
         &self,
-        reader: &Reader,
-        asked: HeatmapAsked,
-    ) -> Result<(Vec<f64>, Vec<HeatmapOf>), Status> {
-        let HeatmapAsked { mut selection, start, end, step, group_by, spans, exemplars, limit, spacing } =
-            asked;
-        let steps = steps(start, end, step);
+        reader: &QueryContext,
+        asked: SelectHeatmapParams,
+    ) -> Result<(Vec<f64>, Vec<HeatmapSeriesResult>), Status> {
+        let SelectHeatmapParams {
+            mut selection,
+            start,
+            end,
+            step,
+            group_by,
+            spans,
+            exemplars,
+            limit,
+            spacing,
+        } = asked;
+        let steps = time_grid(start, end, step);
         selection.time = grid_range(steps, end);
-        let what = What::Heat(Heat { steps, group_by, spans, exemplars });
-        let ask = Ask { selection, what, bounds: check::bounds() };
-        let Partial::Heat(values) = self.ask(reader, ask).await? else { return Err(mixed_up()) };
+        let what = QueryKind::Heat(HeatmapQuery { steps, group_by, spans, exemplars });
+        let ask = ProfileQuery { selection, what, bounds: validate::default_result_limits() };
+        let PartialResult::Heat(values) = self.run_query(reader, ask).await? else {
+            return Err(unexpected_result_type());
+        };
         // There are no more columns than values, and all values may be put in order.
         let columns: usize = values.values().map(BTreeMap::len).sum();
-        self.make_room(reader, columns * (ROWS * size_of::<u64>() + size_of::<i64>()))?;
-        self.shape(reader, move || counted(values, steps, (exemplars, limit), spacing)).await
+        self.reserve_memory(reader, columns * (MAX_HEATMAP_ROWS * size_of::<u64>() + size_of::<i64>()))?;
+        self.render_on_pool(reader, move || count_values(values, steps, (exemplars, limit), spacing)).await
     }
 }
 
-impl Rows {
+impl HeatmapRowBounds {
     /// Of the values of all series, also of those that are not shown.
-    fn of(values: &HeatSeries, spacing: Spacing) -> Rows {
+    fn from_values(values: &HeatmapValues, spacing: HeatmapRowSpacing) -> HeatmapRowBounds {
         let all = || values.values().flat_map(BTreeMap::values).map(|spot| spot.value);
         match spacing {
-            Spacing::Linear => Rows::Linear {
+            HeatmapRowSpacing::Linear => HeatmapRowBounds::Linear {
                 least: all().min().unwrap_or_default(),
                 largest: all().max().unwrap_or_default(),
             },
-            Spacing::Quantile => Rows::quantile(all().collect()),
+            HeatmapRowSpacing::Quantile => HeatmapRowBounds::quantile(all().collect()),
         }
     }
 
     /// Each row begins with the value below which its share of all lies. Where many values are equal there are fewer
     /// rows: equal values lie in one.
-    fn quantile(mut values: Vec<i64>) -> Rows {
+    fn quantile(mut values: Vec<i64>) -> HeatmapRowBounds {
         values.sort_unstable();
-        let first = |row: usize| values.get(values.len() * row / ROWS).copied();
-        let mut edges: Vec<i64> = (0..ROWS).filter_map(first).collect();
+        let first = |row: usize| values.get(values.len() * row / MAX_HEATMAP_ROWS).copied();
+        let mut edges: Vec<i64> = (0..MAX_HEATMAP_ROWS).filter_map(first).collect();
         edges.dedup();
-        Rows::From(edges)
+        HeatmapRowBounds::From(edges)
     }
 
     /// Where each row begins. Where all values are equal, rows at equal distances lie 1 apart.
     fn edges(&self) -> Vec<f64> {
         match self {
-            Rows::Linear { least, largest } => {
-                let height = if least == largest { ROWS as f64 } else { height(*least, *largest) as f64 };
-                (0..ROWS).map(|row| *least as f64 + height * row as f64 / ROWS as f64).collect()
+            HeatmapRowBounds::Linear { least, largest } => {
+                let height =
+                    if least == largest { MAX_HEATMAP_ROWS as f64 } else { height(*least, *largest) as f64 };
+                (0..MAX_HEATMAP_ROWS)
+                    .map(|row| *least as f64 + height * row as f64 / MAX_HEATMAP_ROWS as f64)
+                    .collect()
             }
-            Rows::From(edges) => edges.iter().map(|&edge| edge as f64).collect(),
+            HeatmapRowBounds::From(edges) => edges.iter().map(|&edge| edge as f64).collect(),
         }
     }
 
     /// The row of a value. The largest value is in the last row, though at equal distances that ends there.
     fn row(&self, value: i64) -> usize {
         match self {
-            Rows::Linear { least, largest } => {
-                let above = height(*least, value) * ROWS as i128;
-                (above / height(*least, *largest).max(1)).clamp(0, ROWS as i128 - 1) as usize
+            HeatmapRowBounds::Linear { least, largest } => {
+                let above = height(*least, value) * MAX_HEATMAP_ROWS as i128;
+                (above / height(*least, *largest).max(1)).clamp(0, MAX_HEATMAP_ROWS as i128 - 1) as usize
             }
-            Rows::From(edges) => edges.partition_point(|edge| *edge <= value).saturating_sub(1),
+            HeatmapRowBounds::From(edges) => edges.partition_point(|edge| *edge <= value).saturating_sub(1),
         }
     }
 }
@@ -144,19 +161,19 @@ fn height(from: i64, to: i64) -> i128 {
     i128::from(to) - i128::from(from)
 }
 
-fn counted(
-    mut values: HeatSeries,
-    steps: Steps,
+fn count_values(
+    mut values: HeatmapValues,
+    steps: TimeGrid,
     (exemplars, limit): (bool, Option<usize>),
-    spacing: Spacing,
-) -> (Vec<f64>, Vec<HeatmapOf>) {
+    spacing: HeatmapRowSpacing,
+) -> (Vec<f64>, Vec<HeatmapSeriesResult>) {
     // What adds up to nothing is not told from what is not there.
     values.values_mut().for_each(|spots| spots.retain(|_, spot| spot.value != 0));
     values.retain(|_, spots| !spots.is_empty());
-    let rows = Rows::of(&values, spacing);
-    let mut values: Vec<(Labels, BTreeMap<SpotKey, Spot>)> = values.into_iter().collect();
+    let rows = HeatmapRowBounds::from_values(&values, spacing);
+    let mut values: Vec<(Labels, BTreeMap<HeatmapValueKey, HeatmapValue>)> = values.into_iter().collect();
     if let Some(limit) = limit {
-        let sum = |(_, spots): &(Labels, BTreeMap<SpotKey, Spot>)| {
+        let sum = |(_, spots): &(Labels, BTreeMap<HeatmapValueKey, HeatmapValue>)| {
             Reverse(spots.values().map(|spot| i128::from(spot.value)).sum::<i128>())
         };
         // Stable: of equal sums the first by labels stays.
@@ -164,26 +181,32 @@ fn counted(
         values.truncate(limit);
     }
     let series = values.into_iter().map(|(labels, spots)| {
-        let mut columns: Vec<Column> = Vec::new();
+        let mut columns: Vec<HeatmapColumn> = Vec::new();
         let mut spots = spots.into_iter().peekable();
         while let Some(place) = spots.peek().map(|(key, _)| key.column) {
             let here = std::iter::from_fn(|| spots.next_if(|(key, _)| key.column == place));
-            columns.push(Column::of(time_of(steps, place), here, &rows, exemplars));
+            columns.push(HeatmapColumn::from_values(point_millis(steps, place), here, &rows, exemplars));
         }
-        HeatmapOf { labels, columns }
+        HeatmapSeriesResult { labels, columns }
     });
     (rows.edges(), series.collect())
 }
 
-impl Column {
-    fn of(time: i64, spots: impl Iterator<Item = (SpotKey, Spot)>, rows: &Rows, exemplars: bool) -> Column {
-        let mut counts = [0; ROWS];
-        let mut of_cells: [Option<(SpotKey, Spot)>; ROWS] = std::array::from_fn(|_| None);
+impl HeatmapColumn {
+    fn from_values(
+        time: i64,
+        spots: impl Iterator<Item = (HeatmapValueKey, HeatmapValue)>,
+        rows: &HeatmapRowBounds,
+        exemplars: bool,
+    ) -> HeatmapColumn {
+        let mut counts = [0; MAX_HEATMAP_ROWS];
+        let mut of_cells: [Option<(HeatmapValueKey, HeatmapValue)>; MAX_HEATMAP_ROWS] =
+            std::array::from_fn(|_| None);
         for (key, spot) in spots {
             let row = rows.row(spot.value);
             counts[row] += 1;
             // Of equal values the earliest.
-            let rank = |(key, spot): &(SpotKey, Spot)| {
+            let rank = |(key, spot): &(HeatmapValueKey, HeatmapValue)| {
                 (spot.value, Reverse(spot.time), Reverse(key.span), Reverse(key.profile))
             };
             let next = (key, spot);
@@ -191,9 +214,9 @@ impl Column {
                 of_cells[row] = Some(next);
             }
         }
-        let mut exemplars: Vec<(SpotKey, Spot)> = of_cells.into_iter().flatten().collect();
+        let mut exemplars: Vec<(HeatmapValueKey, HeatmapValue)> = of_cells.into_iter().flatten().collect();
         exemplars.sort_by_key(|(key, spot)| (spot.time, key.span, key.profile));
-        Column { time, counts, exemplars }
+        HeatmapColumn { time, counts, exemplars }
     }
 }
 
@@ -203,10 +226,13 @@ mod tests {
 
     use super::*;
 
-    fn spots(values: &[(u64, i64)]) -> BTreeMap<SpotKey, Spot> {
+    fn spots(values: &[(u64, i64)]) -> BTreeMap<HeatmapValueKey, HeatmapValue> {
         let numbered = (0u128..).zip(values);
         let one = |(profile, &(column, value))| {
-            (SpotKey { column, profile, span: 0 }, Spot { value, time: value, ..Spot::default() })
+            (
+                HeatmapValueKey { column, profile, span: 0 },
+                HeatmapValue { value, time: value, ..HeatmapValue::default() },
+            )
         };
         numbered.map(one).collect()
     }
@@ -217,15 +243,15 @@ mod tests {
 
     #[test]
     fn values_are_counted_in_rows_between_the_least_and_the_largest_of_all_series() {
-        let steps = Steps { start: 0, step: 5_000_000, count: 9 };
-        let values = HeatSeries::from([
+        let steps = TimeGrid { start: 0, step: 5_000_000, count: 9 };
+        let values = HeatmapValues::from([
             (named("a"), spots(&[(0, 160), (0, 166), (2, 279), (2, 280), (1, 0)])),
             (named("b"), spots(&[(0, 200)])),
         ]);
-        let (edges, series) = counted(values.clone(), steps, (true, Some(1)), Spacing::Linear);
+        let (edges, series) = count_values(values.clone(), steps, (true, Some(1)), HeatmapRowSpacing::Linear);
         assert_eq!((edges[0], edges[1], edges[19]), (160.0, 166.0, 274.0));
         let [a] = &series[..] else { panic!("{series:?}") };
-        let cells = |column: &Column| {
+        let cells = |column: &HeatmapColumn| {
             let filled = column.counts.iter().enumerate().filter(|(_, count)| **count > 0);
             let exemplars = column.exemplars.iter().map(|(_, spot)| spot.value).collect::<Vec<_>>();
             (column.time, filled.map(|(row, &count)| (row, count)).collect::<Vec<_>>(), exemplars)
@@ -234,7 +260,7 @@ mod tests {
         // What is nothing has no column.
         let first = (0, vec![(0, 1), (1, 1)], vec![160, 166]);
         assert_eq!(shown, [first, (10, vec![(19, 2)], vec![280])]);
-        let (_, all) = counted(values, steps, (false, None), Spacing::Linear);
+        let (_, all) = count_values(values, steps, (false, None), HeatmapRowSpacing::Linear);
         assert!(
             all.len() == 2 && all.iter().flat_map(|of| &of.columns).all(|column| column.exemplars.is_empty())
         );
@@ -242,28 +268,28 @@ mod tests {
 
     #[test]
     fn rows_hold_any_values() {
-        let all = HeatSeries::from([(named("a"), spots(&[(0, i64::MIN), (0, i64::MAX), (0, -1)]))]);
-        let rows = Rows::of(&all, Spacing::Linear);
+        let all = HeatmapValues::from([(named("a"), spots(&[(0, i64::MIN), (0, i64::MAX), (0, -1)]))]);
+        let rows = HeatmapRowBounds::from_values(&all, HeatmapRowSpacing::Linear);
         assert_eq!([i64::MIN, -1, 1, i64::MAX].map(|value| rows.row(value)), [0, 9, 10, 19]);
         assert!(rows.edges().is_sorted());
-        let equal = HeatSeries::from([(named("a"), spots(&[(0, 7), (3, 7)]))]);
-        let equal = Rows::of(&equal, Spacing::Linear);
+        let equal = HeatmapValues::from([(named("a"), spots(&[(0, 7), (3, 7)]))]);
+        let equal = HeatmapRowBounds::from_values(&equal, HeatmapRowSpacing::Linear);
         assert_eq!((equal.row(7), equal.edges()[0], equal.edges()[1]), (0, 7.0, 8.0));
-        for spacing in [Spacing::Linear, Spacing::Quantile] {
-            assert_eq!(Rows::of(&HeatSeries::new(), spacing).row(0), 0);
+        for spacing in [HeatmapRowSpacing::Linear, HeatmapRowSpacing::Quantile] {
+            assert_eq!(HeatmapRowBounds::from_values(&HeatmapValues::new(), spacing).row(0), 0);
         }
-        let quantile = Rows::of(&all, Spacing::Quantile);
+        let quantile = HeatmapRowBounds::from_values(&all, HeatmapRowSpacing::Quantile);
         assert_eq!([i64::MIN, -2, -1, i64::MAX].map(|value| quantile.row(value)), [0, 0, 1, 2]);
     }
     /// How many values of all lie in each row, whatever their column.
-    fn heights(values: &[i64], spacing: Spacing) -> (Vec<f64>, Vec<u64>) {
+    fn heights(values: &[i64], spacing: HeatmapRowSpacing) -> (Vec<f64>, Vec<u64>) {
         let placed: Vec<(u64, i64)> = (0..).map(|at| at % 7).zip(values.iter().copied()).collect();
         // Two series share their rows.
         let (one, other) = placed.split_at(placed.len() / 2);
-        let all = HeatSeries::from([(named("a"), spots(one)), (named("b"), spots(other))]);
-        let steps = Steps { start: 0, step: 1_000_000, count: 7 };
-        let (edges, series) = counted(all, steps, (false, None), spacing);
-        let mut heights = vec![0; ROWS];
+        let all = HeatmapValues::from([(named("a"), spots(one)), (named("b"), spots(other))]);
+        let steps = TimeGrid { start: 0, step: 1_000_000, count: 7 };
+        let (edges, series) = count_values(all, steps, (false, None), spacing);
+        let mut heights = vec![0; MAX_HEATMAP_ROWS];
         for column in series.iter().flat_map(|of| &of.columns) {
             heights.iter_mut().zip(column.counts).for_each(|(sum, count)| *sum += count);
         }
@@ -274,10 +300,10 @@ mod tests {
     fn one_large_value_leaves_the_others_apart() {
         let mut values: Vec<i64> = (1..=100).collect();
         values[99] = 1_000_000;
-        let (_, linear) = heights(&values, Spacing::Linear);
-        assert_eq!((linear[0], linear[ROWS - 1]), (99, 1), "all but one lie in one row");
-        let (edges, quantile) = heights(&values, Spacing::Quantile);
-        assert_eq!(quantile, [5; ROWS]);
+        let (_, linear) = heights(&values, HeatmapRowSpacing::Linear);
+        assert_eq!((linear[0], linear[MAX_HEATMAP_ROWS - 1]), (99, 1), "all but one lie in one row");
+        let (edges, quantile) = heights(&values, HeatmapRowSpacing::Quantile);
+        assert_eq!(quantile, [5; MAX_HEATMAP_ROWS]);
         assert_eq!((edges[0], edges[1], edges[19]), (1.0, 6.0, 96.0));
     }
 
@@ -289,9 +315,9 @@ mod tests {
         ) {
             let mut sorted = values.clone();
             sorted.sort_unstable();
-            let mut begins: Vec<i64> = (0..ROWS).map(|row| sorted[row * sorted.len() / ROWS]).collect();
+            let mut begins: Vec<i64> = (0..MAX_HEATMAP_ROWS).map(|row| sorted[row * sorted.len() / MAX_HEATMAP_ROWS]).collect();
             begins.dedup();
-            let (edges, heights) = heights(&values, Spacing::Quantile);
+            let (edges, heights) = heights(&values, HeatmapRowSpacing::Quantile);
             prop_assert_eq!(&edges, &begins.iter().map(|&edge| edge as f64).collect::<Vec<_>>());
             for (row, &begin) in begins.iter().enumerate() {
                 let end = begins.get(row + 1).copied();
@@ -306,9 +332,9 @@ mod tests {
             values in prop::collection::btree_set(1i64..1_000_000, 20..300),
         ) {
             let values: Vec<i64> = values.into_iter().collect();
-            let (edges, heights) = heights(&values, Spacing::Quantile);
-            prop_assert_eq!(edges.len(), ROWS);
-            let (least, most) = (values.len() / ROWS, values.len().div_ceil(ROWS));
+            let (edges, heights) = heights(&values, HeatmapRowSpacing::Quantile);
+            prop_assert_eq!(edges.len(), MAX_HEATMAP_ROWS);
+            let (least, most) = (values.len() / MAX_HEATMAP_ROWS, values.len().div_ceil(MAX_HEATMAP_ROWS));
             prop_assert!(heights.iter().all(|height| (least..=most).contains(&(*height as usize))));
         }
     }

@@ -20,71 +20,73 @@ use std::future::Future;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use athanor_chassis::clock::Elapsed;
-use athanor_chassis::deaths::Deaths;
-use athanor_chassis::room::{Room, RoomStats};
-use athanor_chassis::turns::{Turn, TurnStats, Turns, Words};
-use athanor_chassis::{Activity, Clock, Code, Compute, Limits, Overrides, Status, TenantId};
-use athanor_profile::Source;
-use athanor_profile::hash::Hash;
-use athanor_query::{Ask, Partial, TimeRange};
+use athanor_chassis::activity_tracker::ActivityTracker;
+use athanor_chassis::clock::TimeoutElapsed;
+use athanor_chassis::memory_budget::{MemoryBudget, MemoryBudgetStats};
+use athanor_chassis::query_queue::{QueryPermit, QueryQueue, QueryQueueStats, QueueNames};
+use athanor_chassis::{
+    Clock, ComputePool, CpuActivity, ErrorCode, LimitOverrides, Status, TenantId, TenantLimits,
+};
+use athanor_profile::ProfileSource;
+use athanor_profile::hash::ContentHash;
+use athanor_query::{PartialResult, ProfileQuery, TimeRange};
 
 mod adhoc;
-mod again;
 mod background;
-mod check;
+mod coalescer;
 mod companion;
 mod config;
+mod dedup;
 mod diagnostics;
-mod elsewhere;
 mod estimate;
 mod explore;
-mod gather;
+mod fair_eviction;
+mod fan_out;
 mod heatmap;
-mod inbox;
-mod left_out;
 mod limits;
 mod lists;
 mod merge;
+mod partial_receiver;
+mod peer_queriers;
 mod points;
 mod quarantine;
-mod reader;
+mod query_context;
 mod render;
 mod replan;
-mod shares;
-mod together;
-mod twice;
+mod result_cache;
+mod skipped_sources;
+mod validate;
 
-pub use adhoc::{AdHoc, Shelf, Upload};
-pub use again::AgainStats;
-pub use background::{Answered, BackgroundStats, Looked, Progress};
-pub use companion::Companion;
-pub use config::{Config, ConfigError};
-pub use diagnostics::{Part, PartOf, Summary};
-pub use elsewhere::{Elsewhere, Errand, Place, Ticket};
-pub use inbox::{Inbox, Remote};
-pub use left_out::{LeftOutStats, Unread};
+pub use adhoc::{AdhocProfile, AdhocProfileService, AdhocProfileStore};
+pub use background::{AsyncQueryProgress, AsyncQueryReport, AsyncQueryResult, AsyncQueryStats};
+pub use companion::TenantSettings;
+pub use config::{QuerierConfig, QuerierConfigError};
+pub use dedup::{DedupHints, InMemorySource};
+pub use diagnostics::{QueryRecordSummary, SourceKind, SourceReport};
+pub use partial_receiver::{PartialReceiver, RemoteSource};
+pub use peer_queriers::{PeerQueriers, PeerRequest, QuerierClusterDeps, QueryHandleId};
 pub use quarantine::QuarantineStats;
-pub use reader::{MAX_TENANTS, Reader, TenantsError};
-pub use render::{Rendered, parse_parameters, parse_time};
-pub use replan::Asked;
-pub use twice::{Doubts, InMemory};
+pub use query_context::{MAX_TENANTS_PER_REQUEST, QueryContext, TenantsError};
+pub use render::{RenderedResponse, parse_parameters, parse_time};
+pub use replan::SourceQueryError;
+pub use result_cache::ResultCacheStats;
+pub use skipped_sources::{SkippedBlockStats, UnreadableBlock};
 
-use again::Answers;
-use elsewhere::Standing;
-use gather::mixed_up;
-use quarantine::{Quarantine, Question};
-use twice::Twice;
+use dedup::DuplicateIndex;
+use fan_out::unexpected_result_type;
+use peer_queriers::ClientState;
+use quarantine::{QueryFingerprint, QueryQuarantine};
+use result_cache::ResultCache;
 
 /// What there is to read. Where a profile may be in two of the sources, both tell of it.
 #[derive(Default)]
-pub struct Plan {
+pub struct QueryPlan {
     /// Those in memory.
-    pub sources: Vec<InMemory>,
+    pub sources: Vec<InMemorySource>,
     /// Those that are read when it is their turn.
-    pub stored: Vec<Box<dyn Stored>>,
+    pub stored: Vec<Box<dyn BlockSource>>,
     /// Peers that answer for sources of theirs.
-    pub remote: Vec<Arc<dyn Remote>>,
+    pub remote: Vec<Arc<dyn RemoteSource>>,
     /// What should be there and is not, in words: the answer is partial.
     pub missing: Vec<String>,
     /// About how many bytes of the tenant blocks of that time hold, and heads that are here.
@@ -94,7 +96,7 @@ pub struct Plan {
     pub moved: Vec<String>,
     /// Names all blocks that an answer to the question is made of, and whatever else decides what they answer; none where
     /// anything in memory here has part in it, or something is missing. Peers tell of what they have in memory.
-    pub made_of: Option<Hash>,
+    pub made_of: Option<ContentHash>,
     /// The last moment of which one of them holds profiles without telling of them: peers may have some of that time, too.
     pub untold: Option<i64>,
     /// How many blocks it names, here and elsewhere: for who asks why a query was slow.
@@ -103,106 +105,118 @@ pub struct Plan {
     pub shards: usize,
 }
 
-impl Plan {
+impl QueryPlan {
     /// Of sources in memory whose profiles lie nowhere else.
-    pub fn of(sources: impl IntoIterator<Item = Arc<dyn Source>>) -> Self {
-        Plan { sources: sources.into_iter().map(InMemory::from).collect(), ..Plan::default() }
+    pub fn from_sources(sources: impl IntoIterator<Item = Arc<dyn ProfileSource>>) -> Self {
+        QueryPlan { sources: sources.into_iter().map(InMemorySource::from).collect(), ..QueryPlan::default() }
     }
 }
 
 /// A source that is read when it is its turn, or has answered before.
 #[async_trait]
-pub trait Stored: Send {
+pub trait BlockSource: Send {
     /// What it has of what the plan was made for, and how that was found. A block that the bucket has no more is
-    /// [`Asked::Gone`] [INV-18]. None where it has nothing but what it has put into the inbox: the answer of another
+    /// [`SourceQueryError::Gone`] [INV-18]. None where it has nothing but what it has put into the inbox: the answer of another
     /// one who can read it, or that nobody can.
-    async fn answer(self: Box<Self>, inbox: &mut Inbox) -> Result<Option<(Partial, Part)>, Asked>;
+    async fn query(
+        self: Box<Self>,
+        inbox: &mut PartialReceiver,
+    ) -> Result<Option<(PartialResult, SourceReport)>, SourceQueryError>;
 }
 
 /// Of which time profiles there are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Times {
+pub struct DataTimeRange {
     /// The first and the last, Unix nanoseconds; none if there is no profile.
     pub span: Option<(i64, i64)>,
     /// What should be there and is not, in words.
     pub missing: Vec<String>,
-    /// What has moved since the listing was made, as in [`Plan::moved`].
+    /// What has moved since the listing was made, as in [`QueryPlan::moved`].
     pub moved: Vec<String>,
 }
 
 /// Where a tenant's profiles lie at the moment.
 #[async_trait]
-pub trait Sources: Send + Sync {
+pub trait DataSources: Send + Sync {
     /// Whatever may hold profiles that are asked about.
-    async fn plan(&self, tenant: &TenantId, ask: &Ask, doubts: &Doubts) -> Result<Plan, Status>;
+    async fn plan(
+        &self,
+        tenant: &TenantId,
+        ask: &ProfileQuery,
+        doubts: &DedupHints,
+    ) -> Result<QueryPlan, Status>;
 
-    /// What [`Plan::made_of`] would say of a time, once all peers have said that nothing in memory has part in the answer.
-    async fn made_of(&self, _tenant: &TenantId, _time: TimeRange) -> Result<Option<Hash>, Status> {
+    /// What [`QueryPlan::block_provenance`] would say of a time, once all peers have said that nothing in memory has part in the answer.
+    async fn block_provenance(
+        &self,
+        _tenant: &TenantId,
+        _time: TimeRange,
+    ) -> Result<Option<ContentHash>, Status> {
         Ok(None)
     }
 
     /// Of which time there are profiles. No profile is read for that.
-    async fn times(&self, tenant: &TenantId) -> Result<Times, Status>;
+    async fn data_time_range(&self, tenant: &TenantId) -> Result<DataTimeRange, Status>;
 }
 
 /// What the querier needs.
 #[derive(Clone)]
-pub struct Deps {
+pub struct QuerierDeps {
     /// Where profiles lie.
-    pub sources: Arc<dyn Sources>,
+    pub sources: Arc<dyn DataSources>,
     /// What each tenant may ask for.
-    pub overrides: Overrides,
+    pub overrides: LimitOverrides,
     /// What time it is.
     pub clock: Clock,
     /// Threads for reading and merging.
-    pub compute: Compute,
+    pub compute: ComputePool,
 }
 
 /// Answers queries. Cheap to clone.
 #[derive(Clone)]
 pub struct Querier {
-    deps: Deps,
-    config: Config,
-    room: Arc<Room>,
-    answers: Arc<Answers>,
-    turns: Arc<Turns>,
-    quarantine: Arc<Quarantine>,
-    twice: Arc<Twice>,
-    left_out: Arc<left_out::Counts>,
+    deps: QuerierDeps,
+    config: QuerierConfig,
+    room: Arc<MemoryBudget>,
+    answers: Arc<ResultCache>,
+    turns: Arc<QueryQueue>,
+    quarantine: Arc<QueryQuarantine>,
+    twice: Arc<DuplicateIndex>,
+    left_out: Arc<skipped_sources::SkippedBlockCounters>,
     /// None where nothing is kept for clients.
-    standing: Option<Arc<Standing>>,
+    standing: Option<Arc<ClientState>>,
 }
 
 /// How a querier fares.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuerierStats {
     /// Whose turn it is.
-    pub turns: TurnStats,
+    pub turns: QueryQueueStats,
     /// What crashed.
     pub quarantine: QuarantineStats,
     /// What answers went on without.
-    pub left_out: LeftOutStats,
+    pub left_out: SkippedBlockStats,
     /// The room for answers.
-    pub room: RoomStats,
+    pub room: MemoryBudgetStats,
     /// Answers that were kept.
-    pub again: AgainStats,
+    pub again: ResultCacheStats,
     /// What nobody waits for.
-    pub background: BackgroundStats,
+    pub background: AsyncQueryStats,
     /// Questions that were asked again since profiles lie in two places.
     pub twice: u64,
 }
 
 impl Querier {
     /// A querier over these sources.
-    pub fn new(config: Config, deps: Deps) -> Self {
-        let words = Words {
+    pub fn new(config: QuerierConfig, deps: QuerierDeps) -> Self {
+        let words = QueueNames {
             questions: "queries",
             setting: "querier.concurrent_queries",
             of_tenant: "limits.max_concurrent_queries",
         };
-        let turns = Turns::new(config.concurrent_queries, words);
-        let (room, quarantine, twice) = (config.room(), Arc::default(), Arc::default());
-        let answers = Arc::new(Answers::new(config.kept_answers));
+        let turns = QueryQueue::new(config.concurrent_queries, words);
+        let (room, quarantine, twice) = (config.response_budget(), Arc::default(), Arc::default());
+        let answers = Arc::new(ResultCache::new(config.kept_answers));
         let left_out = Arc::default();
         Querier { deps, config, room, answers, turns, quarantine, twice, left_out, standing: None }
     }
@@ -210,20 +224,20 @@ impl Querier {
     /// Gives it a place: then queries run in the background there, and it is recorded how queries are answered, as far as
     /// the settings allow that.
     #[must_use]
-    pub fn placed(mut self, place: Place) -> Self {
-        self.standing = Some(Arc::new(Standing::new(place, &self.config, &self.deps.clock)));
+    pub fn with_cluster(mut self, place: QuerierClusterDeps) -> Self {
+        self.standing = Some(Arc::new(ClientState::new(place, &self.config, &self.deps.clock)));
         self
     }
 
     /// Has it know what earlier processes died over, and write down what is under way for those that come after.
     #[must_use]
-    pub fn remembering(mut self, deaths: Deaths) -> Self {
-        self.quarantine = Arc::new(Quarantine::of(deaths));
+    pub fn with_crash_history(mut self, deaths: ActivityTracker) -> Self {
+        self.quarantine = Arc::new(QueryQuarantine::with_crash_history(deaths));
         self
     }
 
     /// Returns the budget of all answers, which responses hold until they are sent.
-    pub fn response_room(&self) -> &Arc<Room> {
+    pub fn response_budget(&self) -> &Arc<MemoryBudget> {
         &self.room
     }
 
@@ -243,141 +257,147 @@ impl Querier {
             room: self.room.stats(),
             again: self.answers.stats(),
             background: background.unwrap_or_default(),
-            twice: self.twice.again(),
+            twice: self.twice.retry_count(),
         }
     }
 
     /// Forgets which queries crashed, so that they are answered again. How many were refused by then.
-    pub fn lift_quarantine(&self) -> usize {
-        self.quarantine.lift(self.deps.clock.monotonic())
+    pub fn clear_quarantine(&self) -> usize {
+        self.quarantine.clear_all(self.deps.clock.monotonic())
     }
 
     /// Asks all sources of all tenants, and merges their answers as they come.
-    async fn ask(&self, reader: &Reader, mut ask: Ask) -> Result<Partial, Status> {
+    async fn run_query(&self, reader: &QueryContext, mut ask: ProfileQuery) -> Result<PartialResult, Status> {
         let limits = self.limits(reader);
-        let (time, lead) = (ask.selection.time, limits::lead(&ask));
-        let (time, left_out) = limits::within(&limits, self.deps.clock.wall(), time, lead)?;
+        let (time, lead) = (ask.selection.time, limits::grid_lead(&ask));
+        let (time, left_out) = limits::clamp_time_range(&limits, self.deps.clock.wall(), time, lead)?;
         ask.selection.time = time;
-        reader.miss(left_out.into_iter().collect());
+        reader.add_warnings(left_out.into_iter().collect());
         let asked = [Arc::new(ask)];
-        self.admit(reader, &asked)?;
+        self.check_quarantine(reader, &asked)?;
         let [ask] = &asked;
-        reader.note(Arc::clone(ask));
-        let scribe = reader.scribe(ask);
+        reader.add_query(Arc::clone(ask));
+        let scribe = reader.start_query_trace(ask);
         let begun = scribe.now();
-        let question = || Question::of(reader.tenants(), &asked);
+        let question = || QueryFingerprint::from_queries(reader.tenants(), &asked);
         let clock = &self.deps.clock;
-        let left = reader.until(clock).saturating_sub(clock.monotonic());
-        let alone = clock.within(left, self.quarantine.alone(reader.asking(), question)).await;
+        let left = reader.deadline(clock).saturating_sub(clock.monotonic());
+        let alone = clock
+            .timeout(left, self.quarantine.wait_until_exclusive(reader.active_queries(), question))
+            .await;
         alone.map_err(|_| {
             let message = "query waited for others that may have killed the process before; ask again later";
-            Status::new(Code::Deadline, message)
+            Status::new(ErrorCode::Deadline, message)
         })??;
         let answer = |turn| async move {
-            scribe.waited(begun);
-            self.quarantine.begin(reader.asking(), question).await?;
+            scribe.record_queue_time(begun);
+            self.quarantine.begin_query(reader.active_queries(), question).await?;
             self.gather(reader, Arc::clone(ask), &turn, scribe).await
         };
-        let answer = self.in_turn(reader, &limits, answer).await;
-        answer.inspect_err(|status| self.mind(reader, &asked, status))
+        let answer = self.with_permit(reader, &limits, answer).await;
+        answer.inspect_err(|status| self.record_crash(reader, &asked, status))
     }
 
     /// Does something when it is the reader's turn, as long as the reader waits.
-    async fn in_turn<R, F: Future<Output = Result<R, Status>>>(
+    async fn with_permit<R, F: Future<Output = Result<R, Status>>>(
         &self,
-        reader: &Reader,
-        limits: &Limits,
-        work: impl FnOnce(Turn) -> F,
+        reader: &QueryContext,
+        limits: &TenantLimits,
+        work: impl FnOnce(QueryPermit) -> F,
     ) -> Result<R, Status> {
         let clock = &self.deps.clock;
-        let left = || reader.until(clock).saturating_sub(clock.monotonic());
+        let left = || reader.deadline(clock).saturating_sub(clock.monotonic());
         let all = left();
-        let late = |way_out: &str| Status::new(Code::Deadline, format!("query {}{way_out}", Elapsed(all)));
+        let late = |way_out: &str| {
+            Status::new(ErrorCode::Deadline, format!("query {}{way_out}", TimeoutElapsed(all)))
+        };
         let most = limits.max_concurrent_queries as usize;
-        let turn = clock.within(all, self.turns.take(reader.tenants(), most)).await;
+        let turn = clock.timeout(all, self.turns.acquire(reader.tenants(), most)).await;
         let turn = turn.map_err(|_| {
             late(
                 ": it waited for its turn (querier.concurrent_queries, limits.max_concurrent_queries); ask again later",
             )
         })??;
         // Answers to another tenant may fill more than its share of the memory, if this one is new.
-        let room = self.room_for(reader);
-        let fair = clock.within(left(), room.until_fair()).await;
+        let room = self.response_budget_for(reader);
+        let fair = clock.timeout(left(), room.wait_for_fair_share()).await;
         fair.map_err(|_| {
             late(": it waited for memory that another tenant holds (querier.answers); ask again later")
         })?;
-        reader.plans();
-        let done = clock.within(left(), work(turn)).await;
+        reader.mark_planned();
+        let done = clock.timeout(left(), work(turn)).await;
         done.map_err(|_| late("; select fewer series or a shorter time"))?
     }
 
     /// Refuses what crashed too often.
-    fn admit(&self, reader: &Reader, asked: &[Arc<Ask>]) -> Result<(), Status> {
+    fn check_quarantine(&self, reader: &QueryContext, asked: &[Arc<ProfileQuery>]) -> Result<(), Status> {
         let now = self.deps.clock.monotonic();
-        self.quarantine.admit(now, || Question::of(reader.tenants(), asked))
+        self.quarantine.check_query(now, || QueryFingerprint::from_queries(reader.tenants(), asked))
     }
 
     /// Remembers what was asked, where a computation panicked over it.
-    fn mind(&self, reader: &Reader, asked: &[Arc<Ask>], status: &Status) {
+    fn record_crash(&self, reader: &QueryContext, asked: &[Arc<ProfileQuery>], status: &Status) {
         if status.panicked
-            && let Ok(question) = Question::of(reader.tenants(), asked)
+            && let Ok(question) = QueryFingerprint::from_queries(reader.tenants(), asked)
         {
-            self.quarantine.crashed(question, self.deps.clock.monotonic());
+            self.quarantine.record_crash(question, self.deps.clock.monotonic());
         }
     }
 
     /// Makes something of what the reader was answered, on a thread for that. Where it panics, all that was asked
     /// crashed, together.
-    async fn shape<R, F>(&self, reader: &Reader, job: F) -> Result<R, Status>
+    async fn render_on_pool<R, F>(&self, reader: &QueryContext, job: F) -> Result<R, Status>
     where
         R: Send + 'static,
         F: FnOnce() -> R + Send + 'static,
     {
-        let asked = reader.asked();
+        let asked = reader.past_queries();
         // A single question was admitted when it was asked.
         if asked.len() > 1 {
-            self.admit(reader, &asked)?;
-            let question = || Question::of(reader.tenants(), &asked);
-            self.quarantine.begin_together(reader.asking(), question).await?;
+            self.check_quarantine(reader, &asked)?;
+            let question = || QueryFingerprint::from_queries(reader.tenants(), &asked);
+            self.quarantine.begin_combined(reader.active_queries(), question).await?;
         }
-        self.compute(reader, job).await.inspect_err(|status| self.mind(reader, &asked, status))
+        self.compute_on_pool(reader, job)
+            .await
+            .inspect_err(|status| self.record_crash(reader, &asked, status))
     }
 
     /// Takes room for what is made of an answer to be shown, until the reader has it.
-    fn make_room(&self, reader: &Reader, bytes: usize) -> Result<(), Status> {
-        reader.hold(self.room_for(reader).take(bytes)?);
+    fn reserve_memory(&self, reader: &QueryContext, bytes: usize) -> Result<(), Status> {
+        reader.hold_memory(self.response_budget_for(reader).reserve(bytes)?);
         Ok(())
     }
 
     /// Returns the room for answers to a reader.
-    fn room_for(&self, reader: &Reader) -> Arc<Room> {
+    fn response_budget_for(&self, reader: &QueryContext) -> Arc<MemoryBudget> {
         self.room.for_tenants(reader.tenants())
     }
 
     /// Returns the threads for queries of a reader. Of several tenants the first one pays.
-    fn compute_for(&self, reader: &Reader) -> Compute {
+    fn compute_for(&self, reader: &QueryContext) -> ComputePool {
         let first = reader.tenants().first();
         first.map_or_else(|| self.deps.compute.clone(), |tenant| self.deps.compute.for_tenant(tenant))
     }
 
     /// Reads a part of a request that would hold up an I/O thread. No tenant pays.
-    async fn parse<R, F>(&self, job: F) -> Result<R, Status>
+    async fn parse_on_pool<R, F>(&self, job: F) -> Result<R, Status>
     where
         R: Send + 'static,
         F: FnOnce() -> R + Send + 'static,
     {
-        let done = self.deps.compute.run_as(Activity::Query, job).await;
-        done.map_err(|error| Status::of(&error))
+        let done = self.deps.compute.run_as(CpuActivity::Query, job).await;
+        done.map_err(|error| Status::from_error(&error))
     }
 
     /// Runs a part of a reader's query that would hold up an I/O thread.
-    async fn compute<R, F>(&self, reader: &Reader, job: F) -> Result<R, Status>
+    async fn compute_on_pool<R, F>(&self, reader: &QueryContext, job: F) -> Result<R, Status>
     where
         R: Send + 'static,
         F: FnOnce() -> R + Send + 'static,
     {
-        let done = self.compute_for(reader).run_as(Activity::Query, job).await;
-        done.map_err(|error| Status::of(&error))
+        let done = self.compute_for(reader).run_as(CpuActivity::Query, job).await;
+        done.map_err(|error| Status::from_error(&error))
     }
 }
 
@@ -386,40 +406,43 @@ mod tests {
     use std::time::Duration;
 
     use athanor_chassis::Timestamp;
-    use athanor_chassis::deaths::Left;
+    use athanor_chassis::activity_tracker::PreviousRun;
     use athanor_chassis::disk::MemoryDisk;
-    use athanor_query::What;
+    use athanor_query::QueryKind;
 
     use super::*;
 
     struct Nothing;
 
     #[async_trait]
-    impl Sources for Nothing {
-        async fn plan(&self, _: &TenantId, _: &Ask, _: &Doubts) -> Result<Plan, Status> {
-            Ok(Plan::default())
+    impl DataSources for Nothing {
+        async fn plan(&self, _: &TenantId, _: &ProfileQuery, _: &DedupHints) -> Result<QueryPlan, Status> {
+            Ok(QueryPlan::default())
         }
-        async fn times(&self, _: &TenantId) -> Result<Times, Status> {
-            Ok(Times::default())
+        async fn data_time_range(&self, _: &TenantId) -> Result<DataTimeRange, Status> {
+            Ok(DataTimeRange::default())
         }
     }
 
     fn querier() -> Querier {
-        let (clock, _hand) = Clock::manual(Timestamp::EPOCH);
-        let overrides = Overrides::new(Limits::default());
-        let deps = Deps { sources: Arc::new(Nothing), overrides, clock, compute: Compute::inline() };
-        Querier::new(Config::default(), deps)
+        let (clock, _hand) = Clock::manual(Timestamp::UNIX_EPOCH);
+        let overrides = LimitOverrides::new(TenantLimits::default());
+        let deps =
+            QuerierDeps { sources: Arc::new(Nothing), overrides, clock, compute: ComputePool::inline() };
+        Querier::new(QuerierConfig::default(), deps)
     }
 
     /// Asks all of these, then makes something of the answers that panics, or not.
-    async fn shaped(querier: &Querier, all: &[What], panics: bool) -> Result<(), String> {
-        let reader = Reader::of(TenantId::anonymous());
+    async fn shaped(querier: &Querier, all: &[QueryKind], panics: bool) -> Result<(), String> {
+        let reader = QueryContext::for_tenant(TenantId::anonymous());
         for what in all {
-            let asked = querier.ask(&reader, Ask { what: what.clone(), ..Ask::default() }).await;
+            let asked = querier
+                .run_query(&reader, ProfileQuery { what: what.clone(), ..ProfileQuery::default() })
+                .await;
             asked.map_err(|status| status.message)?;
         }
         querier
-            .shape(&reader, move || assert!(!panics, "no such node"))
+            .render_on_pool(&reader, move || assert!(!panics, "no such node"))
             .await
             .map_err(|status| status.message)
     }
@@ -427,7 +450,7 @@ mod tests {
     #[tokio::test]
     async fn what_crashes_when_it_is_shown_crashed() {
         let querier = querier();
-        let (names, types) = (What::LabelNames, What::ProfileTypes);
+        let (names, types) = (QueryKind::LabelNames, QueryKind::ProfileTypes);
         for _ in 0..2 {
             let crashed = shaped(&querier, std::slice::from_ref(&names), true).await.unwrap_err();
             assert!(crashed.contains("no such node"), "{crashed}");
@@ -437,19 +460,19 @@ mod tests {
         assert_eq!(shaped(&querier, std::slice::from_ref(&types), false).await, Ok(()));
         let stats = querier.stats().quarantine;
         assert_eq!(stats, QuarantineStats { quarantined: 1, suspected: 0, crashes: 2, refused: 1 });
-        assert_eq!(querier.lift_quarantine(), 1);
+        assert_eq!(querier.clear_quarantine(), 1);
         assert_eq!(shaped(&querier, &[names], false).await, Ok(()));
     }
 
     #[tokio::test]
     async fn questions_that_crash_together_are_good_alone() {
         let querier = querier();
-        let both = [What::LabelNames, What::ProfileTypes];
+        let both = [QueryKind::LabelNames, QueryKind::ProfileTypes];
         for _ in 0..2 {
             shaped(&querier, &both, true).await.unwrap_err();
         }
         // In whichever order.
-        let other_way = [What::ProfileTypes, What::LabelNames];
+        let other_way = [QueryKind::ProfileTypes, QueryKind::LabelNames];
         assert!(shaped(&querier, &other_way, false).await.unwrap_err().contains("crashed 2 times"));
         for alone in both {
             assert_eq!(shaped(&querier, &[alone], false).await, Ok(()));
@@ -457,9 +480,10 @@ mod tests {
     }
 
     /// The process dies while a question is under way: it does not come to be answered.
-    async fn dies(querier: &Querier, what: &What) {
-        let reader = Reader::of(TenantId::anonymous());
-        let asked = querier.ask(&reader, Ask { what: what.clone(), ..Ask::default() }).await;
+    async fn dies(querier: &Querier, what: &QueryKind) {
+        let reader = QueryContext::for_tenant(TenantId::anonymous());
+        let asked =
+            querier.run_query(&reader, ProfileQuery { what: what.clone(), ..ProfileQuery::default() }).await;
         asked.unwrap();
         std::mem::forget(reader);
     }
@@ -468,23 +492,29 @@ mod tests {
     async fn what_kills_the_process_twice_is_refused_and_who_runs_beside_is_not() {
         let disk = MemoryDisk::new();
         let begun = || {
-            let deaths =
-                Deaths::open(Left { disk: Arc::new(disk.clone()), has_aborted: true }, Clock::system())
-                    .unwrap();
-            querier().remembering(deaths)
+            let deaths = ActivityTracker::open(
+                PreviousRun { disk: Arc::new(disk.clone()), has_aborted: true },
+                Clock::system(),
+            )
+            .unwrap();
+            querier().with_crash_history(deaths)
         };
-        let (killer, beside, other) = (What::LabelNames, What::ProfileTypes, What::Series(Vec::new()));
+        let (killer, beside, other) =
+            (QueryKind::LabelNames, QueryKind::ProfileTypes, QueryKind::Series(Vec::new()));
         let first = begun();
         dies(&first, &killer).await;
         dies(&first, &beside).await;
         let second = begun();
         assert_eq!(second.stats().quarantine.suspected, 2);
         // Each of the two is asked alone: no other suspect is under way when the process dies again.
-        let reader = Reader::of(TenantId::anonymous());
-        second.ask(&reader, Ask { what: killer.clone(), ..Ask::default() }).await.unwrap();
+        let reader = QueryContext::for_tenant(TenantId::anonymous());
+        second
+            .run_query(&reader, ProfileQuery { what: killer.clone(), ..ProfileQuery::default() })
+            .await
+            .unwrap();
         let waits = shaped(&second, std::slice::from_ref(&beside), false);
         let (clock, moment) = (Clock::system(), Duration::from_millis(50));
-        assert!(clock.within(moment, waits).await.is_err(), "it waits for the other one");
+        assert!(clock.timeout(moment, waits).await.is_err(), "it waits for the other one");
         assert_eq!(shaped(&second, std::slice::from_ref(&other), false).await, Ok(()), "nobody suspects it");
         std::mem::forget(reader);
         let third = begun();
@@ -493,11 +523,11 @@ mod tests {
         let stats = third.stats().quarantine;
         assert_eq!(stats, QuarantineStats { quarantined: 1, suspected: 1, crashes: 0, refused: 1 });
         // What ends well is above suspicion.
-        let reader = Reader::of(TenantId::anonymous());
-        third.ask(&reader, Ask { what: beside, ..Ask::default() }).await.unwrap();
-        reader.ended(None);
+        let reader = QueryContext::for_tenant(TenantId::anonymous());
+        third.run_query(&reader, ProfileQuery { what: beside, ..ProfileQuery::default() }).await.unwrap();
+        reader.finish_request(None);
         assert_eq!(third.stats().quarantine.suspected, 0);
-        assert_eq!(third.lift_quarantine(), 1);
+        assert_eq!(third.clear_quarantine(), 1);
         assert_eq!(shaped(&third, &[killer], false).await, Ok(()));
         third.close();
         assert_eq!(begun().stats().quarantine, QuarantineStats::default());

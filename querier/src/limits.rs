@@ -4,29 +4,34 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use athanor_chassis::units::format_duration;
-use athanor_chassis::{ByteSize, Limits, Status, TenantId, Timestamp};
-use athanor_query::{Ask, Heat, Partial, Points, Sizes, TimeRange, What};
+use athanor_chassis::{ByteSize, Status, TenantId, TenantLimits, Timestamp};
+use athanor_query::{
+    HeatmapQuery, PartialResult, ProfileQuery, QueryCost, QueryKind, TimeRange, TimeSeriesQuery,
+};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use crate::check::{self, MILLI, invalid};
-use crate::diagnostics::Scribe;
-use crate::{Querier, Reader, mixed_up};
-use athanor_chassis::turns::Turn;
+use crate::diagnostics::QueryTrace;
+use crate::validate::{self, NANOS_PER_MILLI, invalid_argument};
+use crate::{Querier, QueryContext, unexpected_result_type};
+use athanor_chassis::query_queue::QueryPermit;
 
 impl Querier {
     /// The limits of whoever asks.
-    pub(crate) fn limits(&self, reader: &Reader) -> Limits {
-        let all = reader.tenants().iter().map(|tenant| (*self.deps.overrides.of(tenant)).clone());
-        let strictest = all.reduce(|one, other| Limits {
+    pub(crate) fn limits(&self, reader: &QueryContext) -> TenantLimits {
+        let all = reader.tenants().iter().map(|tenant| (*self.deps.overrides.for_tenant(tenant)).clone());
+        let strictest = all.reduce(|one, other| TenantLimits {
             max_flamegraph_nodes_default: one
                 .max_flamegraph_nodes_default
                 .min(other.max_flamegraph_nodes_default),
             max_flamegraph_nodes_max: one.max_flamegraph_nodes_max.min(other.max_flamegraph_nodes_max),
-            max_query_length: least(unless_off(one.max_query_length), unless_off(other.max_query_length)),
-            max_query_lookback: least(
-                unless_off(one.max_query_lookback),
-                unless_off(other.max_query_lookback),
+            max_query_length: min_present(
+                nonzero_duration(one.max_query_length),
+                nonzero_duration(other.max_query_length),
+            ),
+            max_query_lookback: min_present(
+                nonzero_duration(one.max_query_lookback),
+                nonzero_duration(other.max_query_lookback),
             ),
             max_concurrent_queries: one.max_concurrent_queries.min(other.max_concurrent_queries),
             ..one
@@ -38,28 +43,31 @@ impl Querier {
     /// known at once; only where that is too much, it is found out how much the question means.
     pub(crate) async fn check_bytes(
         &self,
-        reader: &Reader,
-        (tenant, ask): (&TenantId, &Ask),
+        reader: &QueryContext,
+        (tenant, ask): (&TenantId, &ProfileQuery),
         bytes: u64,
-        turn: &Turn,
+        turn: &QueryPermit,
     ) -> Result<(), Status> {
-        let limit = self.deps.overrides.of(tenant).max_query_bytes;
-        let Some(limit) = limit.filter(|limit| bytes > limit.get() && ask.what != What::Sizes) else {
+        let limit = self.deps.overrides.for_tenant(tenant).max_query_bytes;
+        let Some(limit) = limit.filter(|limit| bytes > limit.get() && ask.what != QueryKind::Sizes) else {
             return Ok(());
         };
         let selection = ask.selection.clone();
-        let sizes = Ask { selection, what: What::Sizes, bounds: check::bounds() };
-        let Partial::Sizes(sizes) = self.told(&reader.alone(tenant), sizes, turn).await? else {
-            return Err(mixed_up());
+        let sizes =
+            ProfileQuery { selection, what: QueryKind::Sizes, bounds: validate::default_result_limits() };
+        let PartialResult::Sizes(sizes) =
+            self.run_nested_query(&reader.narrow_to_tenant(tenant), sizes, turn).await?
+        else {
+            return Err(unexpected_result_type());
         };
-        let Sizes { heads, blocks } = &*sizes;
+        let QueryCost { heads, blocks } = &*sizes;
         let bytes = heads.bytes().saturating_add(blocks.bytes());
         if bytes <= limit.get() {
             return Ok(());
         }
         let series = heads.series.union(&blocks.series).count();
         let (profiles, samples) = (heads.profiles + blocks.profiles, heads.samples + blocks.samples);
-        Err(invalid(format!(
+        Err(invalid_argument(format!(
             "query would read {} of tenant {tenant}, which are {samples} samples in {profiles} profiles of {series} series, \
              the limit is {limit} (limits.max_query_bytes); select fewer series or a shorter time",
             ByteSize::bytes(bytes)
@@ -69,22 +77,22 @@ impl Querier {
 
 impl Querier {
     /// The answer to a question within a question, whose turn it shares.
-    fn told<'a>(
+    fn run_nested_query<'a>(
         &'a self,
-        reader: &'a Reader,
-        ask: Ask,
-        turn: &'a Turn,
-    ) -> BoxFuture<'a, Result<Partial, Status>> {
-        self.gather(reader, Arc::new(ask), turn, Scribe::default()).boxed()
+        reader: &'a QueryContext,
+        ask: ProfileQuery,
+        turn: &'a QueryPermit,
+    ) -> BoxFuture<'a, Result<PartialResult, Status>> {
+        self.gather(reader, Arc::new(ask), turn, QueryTrace::default()).boxed()
     }
 }
 
 /// How long before the time that was named a question begins: the first point of a grid stands for what lies before it.
-pub(crate) fn lead(ask: &Ask) -> Duration {
+pub(crate) fn grid_lead(ask: &ProfileQuery) -> Duration {
     match &ask.what {
-        What::Points(Points { steps, .. }) | What::Heat(Heat { steps, .. }) => {
+        QueryKind::Points(TimeSeriesQuery { steps, .. }) | QueryKind::Heat(HeatmapQuery { steps, .. }) => {
             // A point ends with its millisecond; what was named is where that begins.
-            let named = steps.start.div_euclid(MILLI).saturating_mul(MILLI);
+            let named = steps.start.div_euclid(NANOS_PER_MILLI).saturating_mul(NANOS_PER_MILLI);
             let lead = i128::from(named) - i128::from(ask.selection.time.from);
             Duration::from_nanos(u64::try_from(lead).unwrap_or_default())
         }
@@ -96,15 +104,15 @@ pub(crate) fn lead(ask: &Ask) -> Duration {
 ///
 /// What lies before the first point of a grid (`lead`) is not held against who asks: charts of a permitted time show all of
 /// it. So a chart reads up to a step more; a step that is longer than a limit counts.
-pub(crate) fn within(
-    limits: &Limits,
+pub(crate) fn clamp_time_range(
+    limits: &TenantLimits,
     now: Timestamp,
     mut time: TimeRange,
     lead: Duration,
 ) -> Result<(TimeRange, Option<String>), Status> {
-    let spare = |limit: Duration| if lead <= limit { nanos(lead) } else { 0 };
+    let spare = |limit: Duration| if lead <= limit { to_nanos(lead) } else { 0 };
     let (mut left_out, mut named) = (None, time.from);
-    if let Some(lookback) = unless_off(limits.max_query_lookback) {
+    if let Some(lookback) = nonzero_duration(limits.max_query_lookback) {
         let first = now.minus(lookback).nanos();
         if time.from.saturating_add(spare(lookback)) < first {
             let lookback = format_duration(lookback);
@@ -113,8 +121,8 @@ pub(crate) fn within(
             named = first;
         }
     }
-    let Some(length) = unless_off(limits.max_query_length) else { return Ok((time, left_out)) };
-    let (span, text) = (nanos(length), format_duration(length));
+    let Some(length) = nonzero_duration(limits.max_query_length) else { return Ok((time, left_out)) };
+    let (span, text) = (to_nanos(length), format_duration(length));
     if left_out.is_none() {
         named = named.saturating_add(spare(length));
     }
@@ -129,23 +137,23 @@ pub(crate) fn within(
     let asked = time.to.saturating_sub(named).saturating_sub(1);
     if asked > span {
         let asked = format_duration(Duration::from_nanos(asked.unsigned_abs()));
-        return Err(invalid(format!(
+        return Err(invalid_argument(format!(
             "time range is {asked} long, the limit is {text} (limits.max_query_length); ask about a shorter time"
         )));
     }
     Ok((time, left_out))
 }
 
-fn nanos(duration: Duration) -> i64 {
+fn to_nanos(duration: Duration) -> i64 {
     i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)
 }
 
 /// Returns a limit of time, unless it is zero, which turns it off.
-fn unless_off(limit: Option<Duration>) -> Option<Duration> {
+fn nonzero_duration(limit: Option<Duration>) -> Option<Duration> {
     limit.filter(|limit| !limit.is_zero())
 }
 
-fn least<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
+fn min_present<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
     one.into_iter().chain(other).min()
 }
 
@@ -173,12 +181,12 @@ mod tests {
         time: TimeRange,
         lead: u64,
     ) -> Result<(i64, i64, bool), String> {
-        let limits = Limits {
+        let limits = TenantLimits {
             max_query_length: length.map(Duration::from_nanos),
             max_query_lookback: lookback.map(Duration::from_nanos),
-            ..Limits::default()
+            ..TenantLimits::default()
         };
-        let within = within(&limits, Timestamp::from_nanos(NOW), time, Duration::from_nanos(lead));
+        let within = clamp_time_range(&limits, Timestamp::from_nanos(NOW), time, Duration::from_nanos(lead));
         let (time, left_out) = within.map_err(|status| status.message)?;
         Ok((time.from, time.to, left_out.is_some()))
     }
@@ -227,13 +235,15 @@ mod tests {
 
     #[test]
     fn only_grids_begin_before_the_time_that_was_named() {
-        use athanor_query::{Bounds, Selection, Steps};
-        let steps = Steps { start: 101 * MILLI - 1, step: 10 * MILLI, count: 3 };
-        let selection = Selection { time: steps.time(), ..Selection::default() };
-        let lead = |what| lead(&Ask { selection: selection.clone(), what, bounds: Bounds::default() });
+        use athanor_query::{ProfileSelection, ResultLimits, TimeGrid};
+        let steps = TimeGrid { start: 101 * NANOS_PER_MILLI - 1, step: 10 * NANOS_PER_MILLI, count: 3 };
+        let selection = ProfileSelection { time: steps.time_range(), ..ProfileSelection::default() };
+        let lead = |what| {
+            grid_lead(&ProfileQuery { selection: selection.clone(), what, bounds: ResultLimits::default() })
+        };
         let nine = Duration::from_millis(9);
-        assert_eq!(lead(What::Points(Points { steps, ..Points::default() })), nine);
-        assert_eq!(lead(What::Heat(Heat { steps, ..Heat::default() })), nine);
-        assert_eq!(lead(What::LabelNames), Duration::ZERO);
+        assert_eq!(lead(QueryKind::Points(TimeSeriesQuery { steps, ..TimeSeriesQuery::default() })), nine);
+        assert_eq!(lead(QueryKind::Heat(HeatmapQuery { steps, ..HeatmapQuery::default() })), nine);
+        assert_eq!(lead(QueryKind::LabelNames), Duration::ZERO);
     }
 }

@@ -7,18 +7,18 @@
 
 use std::collections::BTreeSet;
 
-use athanor_chassis::{Code, Status};
+use athanor_chassis::{ErrorCode, Status};
 use athanor_profile::SourceError;
-use athanor_query::AskError;
+use athanor_query::ProfileQueryError;
 
-use crate::twice::Doubts;
+use crate::dedup::DedupHints;
 
 /// How often a plan is made anew. The last one goes on without what has moved, and says so.
-const REPLANS: usize = 3;
+const MAX_REPLANS: usize = 3;
 
 /// Why a source or a peer gave no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Asked {
+pub enum SourceQueryError {
     /// What it should have has moved since the plan was made. In words: which shard, and where its rows went.
     #[error("{0}")]
     Replan(String),
@@ -31,28 +31,28 @@ pub enum Asked {
     Failed(#[from] Status),
 }
 
-impl From<AskError> for Asked {
-    fn from(error: AskError) -> Self {
+impl From<ProfileQueryError> for SourceQueryError {
+    fn from(error: ProfileQueryError) -> Self {
         match error {
-            AskError::Source(SourceError::Moved(_)) => Asked::Replan(error.to_string()),
-            error => Asked::Failed(Status::of(&error)),
+            ProfileQueryError::Source(SourceError::Moved(_)) => SourceQueryError::Replan(error.to_string()),
+            error => SourceQueryError::Failed(Status::from_error(&error)),
         }
     }
 }
 
 /// One of the plans of a question.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Attempt {
+pub(crate) struct PlanAttempt {
     replans: usize,
     /// Blocks that were gone when the plans before were carried out. Whoever lists them still has lost them.
     gone: BTreeSet<String>,
     /// What is known of profiles that lie in two places.
-    pub(crate) doubts: Doubts,
+    pub(crate) doubts: DedupHints,
 }
 
-impl Attempt {
+impl PlanAttempt {
     /// The first one.
-    pub(crate) fn with(doubts: Doubts) -> Self {
+    pub(crate) fn with_hints(doubts: DedupHints) -> Self {
         Self { doubts, ..Self::default() }
     }
 
@@ -62,33 +62,35 @@ impl Attempt {
     }
 
     /// What is to be said of an answer that goes on without what has moved. Before the last plan it does not go on.
-    pub(crate) fn without(&self, asked: Asked) -> Result<String, Asked> {
+    pub(crate) fn warn_or_replan(&self, asked: SourceQueryError) -> Result<String, SourceQueryError> {
         match asked {
-            Asked::Gone(blocks) if blocks.iter().all(|block| self.gone.contains(block)) => Ok(format!(
-                "listed, but not in the bucket: {}; profiles are left out, look for who removed them",
-                blocks.join(", ")
-            )),
-            Asked::Gone(blocks) if self.replans == REPLANS => {
-                self.without(Asked::Replan(Asked::Gone(blocks).to_string()))
+            SourceQueryError::Gone(blocks) if blocks.iter().all(|block| self.gone.contains(block)) => {
+                Ok(format!(
+                    "listed, but not in the bucket: {}; profiles are left out, look for who removed them",
+                    blocks.join(", ")
+                ))
             }
-            Asked::Replan(why) if self.replans == REPLANS => Ok(format!(
+            SourceQueryError::Gone(blocks) if self.replans == MAX_REPLANS => {
+                self.warn_or_replan(SourceQueryError::Replan(SourceQueryError::Gone(blocks).to_string()))
+            }
+            SourceQueryError::Replan(why) if self.replans == MAX_REPLANS => Ok(format!(
                 "{why}: profiles are left out, since {} plans were overtaken; ask again",
-                REPLANS + 1
+                MAX_REPLANS + 1
             )),
             asked => Err(asked),
         }
     }
 
     /// The attempt after one that ended so.
-    pub(crate) fn next(mut self, asked: Asked) -> Result<Self, Status> {
+    pub(crate) fn next_attempt(mut self, asked: SourceQueryError) -> Result<Self, Status> {
         let why = asked.to_string();
         match asked {
-            Asked::Failed(status) => return Err(status),
-            Asked::Replan(_) => {}
-            Asked::Gone(blocks) => self.gone.extend(blocks),
+            SourceQueryError::Failed(status) => return Err(status),
+            SourceQueryError::Replan(_) => {}
+            SourceQueryError::Gone(blocks) => self.gone.extend(blocks),
         }
-        if self.replans == REPLANS {
-            return Err(Status::new(Code::Unavailable, format!("{why}; ask again")));
+        if self.replans == MAX_REPLANS {
+            return Err(Status::new(ErrorCode::Unavailable, format!("{why}; ask again")));
         }
         self.replans += 1;
         Ok(self)

@@ -7,15 +7,19 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use athanor_chassis::{
-    ByteSize, Clock, Code, Compute, Limits, Overrides, Random, Status, TenantId, Timestamp,
+    ByteSize, Clock, ComputePool, ErrorCode, LimitOverrides, Random, Status, TenantId, TenantLimits,
+    Timestamp,
 };
 use athanor_profile::pprof::{self, gzip};
 use athanor_proto::adhocprofiles::v1::{
     AdHocProfilesDiffRequest, AdHocProfilesGetRequest, AdHocProfilesGetResponse, AdHocProfilesListRequest,
     AdHocProfilesUploadRequest,
 };
-use athanor_querier::{AdHoc, Config, Deps, Doubts, Plan, Querier, Reader, Shelf, Sources, Times, Upload};
-use athanor_query::Ask;
+use athanor_querier::{
+    AdhocProfile, AdhocProfileService, AdhocProfileStore, DataSources, DataTimeRange, DedupHints, Querier,
+    QuerierConfig, QuerierDeps, QueryContext, QueryPlan,
+};
+use athanor_query::ProfileQuery;
 use base64::Engine;
 use base64::prelude::{BASE64_STANDARD, BASE64_STANDARD_NO_PAD};
 use bytes::Bytes;
@@ -25,18 +29,18 @@ use tokio::sync::Barrier;
 struct Nothing;
 
 #[async_trait::async_trait]
-impl Sources for Nothing {
-    async fn plan(&self, _: &TenantId, _: &Ask, _: &Doubts) -> Result<Plan, Status> {
-        Ok(Plan::default())
+impl DataSources for Nothing {
+    async fn plan(&self, _: &TenantId, _: &ProfileQuery, _: &DedupHints) -> Result<QueryPlan, Status> {
+        Ok(QueryPlan::default())
     }
-    async fn times(&self, _: &TenantId) -> Result<Times, Status> {
-        Ok(Times::default())
+    async fn data_time_range(&self, _: &TenantId) -> Result<DataTimeRange, Status> {
+        Ok(DataTimeRange::default())
     }
 }
 
 /// A shelf in memory.
 #[derive(Default)]
-struct Memory(Mutex<BTreeMap<(TenantId, u128), (Upload, Bytes)>>);
+struct Memory(Mutex<BTreeMap<(TenantId, u128), (AdhocProfile, Bytes)>>);
 
 /// A shelf that takes nothing while it is full, and of which so many put something down at once.
 struct Odd {
@@ -46,86 +50,92 @@ struct Odd {
 }
 
 #[async_trait::async_trait]
-impl Shelf for Odd {
-    async fn keep(&self, tenant: &TenantId, upload: &Upload, bytes: Bytes) -> Result<(), Status> {
+impl AdhocProfileStore for Odd {
+    async fn put(&self, tenant: &TenantId, upload: &AdhocProfile, bytes: Bytes) -> Result<(), Status> {
         if self.full.load(Ordering::Relaxed) {
-            return Err(Status::new(Code::Unavailable, "the bucket is full"));
+            return Err(Status::new(ErrorCode::Unavailable, "the bucket is full"));
         }
         self.together.wait().await;
-        self.memory.keep(tenant, upload, bytes).await
+        self.memory.put(tenant, upload, bytes).await
     }
-    async fn list(&self, tenant: &TenantId, from: u128, limit: usize) -> Result<Vec<Upload>, Status> {
+    async fn list(&self, tenant: &TenantId, from: u128, limit: usize) -> Result<Vec<AdhocProfile>, Status> {
         self.memory.list(tenant, from, limit).await
     }
-    async fn read(&self, tenant: &TenantId, upload: &Upload) -> Result<Option<Bytes>, Status> {
+    async fn read(&self, tenant: &TenantId, upload: &AdhocProfile) -> Result<Option<Bytes>, Status> {
         self.memory.read(tenant, upload).await
     }
-    async fn remove(&self, tenant: &TenantId, upload: &Upload) -> Result<(), Status> {
+    async fn remove(&self, tenant: &TenantId, upload: &AdhocProfile) -> Result<(), Status> {
         self.memory.remove(tenant, upload).await
     }
 }
 
 #[async_trait::async_trait]
-impl Shelf for Memory {
-    async fn keep(&self, tenant: &TenantId, upload: &Upload, bytes: Bytes) -> Result<(), Status> {
+impl AdhocProfileStore for Memory {
+    async fn put(&self, tenant: &TenantId, upload: &AdhocProfile, bytes: Bytes) -> Result<(), Status> {
         let key = (tenant.clone(), upload.number);
         let before = self.0.lock().expect("sound").insert(key, (upload.clone(), bytes));
         assert!(before.is_none(), "numbers are new");
         Ok(())
     }
-    async fn list(&self, tenant: &TenantId, from: u128, limit: usize) -> Result<Vec<Upload>, Status> {
+    async fn list(&self, tenant: &TenantId, from: u128, limit: usize) -> Result<Vec<AdhocProfile>, Status> {
         let all = self.0.lock().expect("sound");
         let of = all.range((tenant.clone(), from)..).take_while(|((of, _), _)| of == tenant);
         Ok(of.map(|(_, (upload, _))| upload.clone()).take(limit).collect())
     }
-    async fn read(&self, tenant: &TenantId, upload: &Upload) -> Result<Option<Bytes>, Status> {
+    async fn read(&self, tenant: &TenantId, upload: &AdhocProfile) -> Result<Option<Bytes>, Status> {
         let found = self.0.lock().expect("sound").get(&(tenant.clone(), upload.number)).cloned();
         Ok(found.map(|(_, bytes)| bytes))
     }
-    async fn remove(&self, tenant: &TenantId, upload: &Upload) -> Result<(), Status> {
+    async fn remove(&self, tenant: &TenantId, upload: &AdhocProfile) -> Result<(), Status> {
         self.0.lock().expect("sound").remove(&(tenant.clone(), upload.number));
         Ok(())
     }
 }
 
 /// A place for profiles in a bucket of its own, and the hand of its clock.
-fn place(change: impl FnOnce(&mut Config)) -> (AdHoc, athanor_chassis::clock::ManualClock) {
+fn place(
+    change: impl FnOnce(&mut QuerierConfig),
+) -> (AdhocProfileService, athanor_chassis::clock::ManualClock) {
     place_on(Arc::<Memory>::default(), change)
 }
 
 fn place_on(
-    shelf: Arc<dyn Shelf>,
-    change: impl FnOnce(&mut Config),
-) -> (AdHoc, athanor_chassis::clock::ManualClock) {
-    place_with(shelf, Limits::default(), change)
+    shelf: Arc<dyn AdhocProfileStore>,
+    change: impl FnOnce(&mut QuerierConfig),
+) -> (AdhocProfileService, athanor_chassis::clock::ManualClock) {
+    place_with(shelf, TenantLimits::default(), change)
 }
 
 fn place_with(
-    shelf: Arc<dyn Shelf>,
-    limits: Limits,
-    change: impl FnOnce(&mut Config),
-) -> (AdHoc, athanor_chassis::clock::ManualClock) {
+    shelf: Arc<dyn AdhocProfileStore>,
+    limits: TenantLimits,
+    change: impl FnOnce(&mut QuerierConfig),
+) -> (AdhocProfileService, athanor_chassis::clock::ManualClock) {
     let (clock, hand) = Clock::manual(Timestamp::from_seconds(1_700_000_000));
-    let mut config = Config::default();
+    let mut config = QuerierConfig::default();
     change(&mut config);
-    let random = Random::seeded(1);
-    let overrides = Overrides::new(limits);
-    let deps = Deps { sources: Arc::new(Nothing), overrides, clock, compute: Compute::inline() };
-    (Querier::new(config, deps).ad_hoc(shelf, &random), hand)
+    let random = Random::from_seed(1);
+    let overrides = LimitOverrides::new(limits);
+    let deps = QuerierDeps { sources: Arc::new(Nothing), overrides, clock, compute: ComputePool::inline() };
+    (Querier::new(config, deps).adhoc_profiles(shelf, &random), hand)
 }
 
-fn reader(tenant: &str) -> Reader {
-    Reader::of(tenant.parse().expect("a tenant"))
+fn reader(tenant: &str) -> QueryContext {
+    QueryContext::for_tenant(tenant.parse().expect("a tenant"))
 }
 
-async fn upload(place: &AdHoc, name: &str, bytes: &[u8]) -> Result<AdHocProfilesGetResponse, Status> {
+async fn upload(
+    place: &AdhocProfileService,
+    name: &str,
+    bytes: &[u8],
+) -> Result<AdHocProfilesGetResponse, Status> {
     let profile = BASE64_STANDARD.encode(bytes);
     let request = AdHocProfilesUploadRequest { name: name.to_owned(), profile, max_nodes: None };
     place.upload(&reader("a"), request).await
 }
 
 async fn get(
-    place: &AdHoc,
+    place: &AdhocProfileService,
     tenant: &str,
     id: &str,
     of: Option<&str>,
@@ -135,7 +145,7 @@ async fn get(
     place.get_upload(&reader(tenant), request).await
 }
 
-async fn names(place: &AdHoc, tenant: &str) -> Vec<String> {
+async fn names(place: &AdhocProfileService, tenant: &str) -> Vec<String> {
     let list = place.list_uploads(&reader(tenant), AdHocProfilesListRequest {}).await.expect("a list");
     list.profiles.into_iter().map(|profile| profile.name).collect()
 }
@@ -177,7 +187,7 @@ async fn what_is_uploaded_is_shown_then_and_later() {
 
 #[tokio::test]
 async fn uploads_over_tenant_bytes_evict_oldest() {
-    let limits = Limits { max_adhoc_bytes: ByteSize::bytes(30), ..Limits::default() };
+    let limits = TenantLimits { max_adhoc_bytes: ByteSize::bytes(30), ..TenantLimits::default() };
     let (place, hand) = place_with(Arc::<Memory>::default(), limits, |_| {});
     for name in ["1", "2", "3", "4"] {
         upload(&place, name, b"main 1234\n").await.expect("kept");
@@ -187,7 +197,7 @@ async fn uploads_over_tenant_bytes_evict_oldest() {
     upload(&place, "5", b"main;work 123456789\n").await.expect("kept");
     assert_eq!(names(&place, "a").await, ["5", "4"]);
     let refused = upload(&place, "6", b"main;work;more;and;more 1234567\n").await.expect_err("too large");
-    assert_eq!(refused.code, Code::TooLarge);
+    assert_eq!(refused.code, ErrorCode::TooLarge);
     assert!(refused.message.contains("limits.max_adhoc_bytes"), "{refused}");
 }
 
@@ -254,14 +264,14 @@ async fn two_are_laid_over_each_other() {
     let ticks = (&shown["leftTicks"], &shown["rightTicks"], &shown["metadata"]["format"]);
     assert_eq!(ticks, (&json!(30), &json!(15), &json!("double")));
     let refused = place.diff_uploads(&reader("a"), request(&right, Some("cpu"))).await.expect_err("no type");
-    assert!(refused.code == Code::Invalid && refused.message.contains("there are samples"), "{refused}");
+    assert!(refused.code == ErrorCode::Invalid && refused.message.contains("there are samples"), "{refused}");
     let refused = place.diff_uploads(&reader("a"), request(&"0".repeat(32), None)).await.expect_err("no id");
-    assert_eq!(refused.code, Code::NotFound);
+    assert_eq!(refused.code, ErrorCode::NotFound);
     for unknown in
         ["nosuch", "0000", "018f3c1e-7c1b-7000-8000-000000000000", &"f".repeat(33), &"x".repeat(1000)]
     {
         let refused = get(&place, "a", unknown, None).await.expect_err("no such id");
-        assert!(refused.code == Code::NotFound && refused.message.len() < 250, "{refused}");
+        assert!(refused.code == ErrorCode::NotFound && refused.message.len() < 250, "{refused}");
     }
 }
 
@@ -275,7 +285,7 @@ async fn the_oldest_makes_room() {
     }
     assert_eq!(names(&place, "a").await, ["4", "3", "2"]);
     let gone = get(&place, "a", &ids[1], None).await.expect_err("it made room");
-    assert!(gone.code == Code::NotFound && gone.message.contains("3 are kept"), "{gone}");
+    assert!(gone.code == ErrorCode::NotFound && gone.message.contains("3 are kept"), "{gone}");
     assert!(get(&place, "a", &ids[2], None).await.is_ok());
 }
 
@@ -315,7 +325,7 @@ async fn whoever_shows_one_waits_for_a_turn() {
     let (first, second, ()) =
         tokio::join!(upload(&place, "1", b"main 1\n"), upload(&place, "2", b"main 1\n"), async {
             // One waits for another one at the shelf, who waits for a turn.
-            hand.until_sleeping(2).await;
+            hand.wait_for_sleepers(2).await;
             hand.advance(Duration::from_secs(5 * 60));
         });
     let refused = [first, second].map(|refused| refused.expect_err("nobody else came").message);
@@ -326,7 +336,7 @@ async fn whoever_shows_one_waits_for_a_turn() {
 async fn each_tenant_has_its_own() {
     let (place, _) = place(|config| config.adhoc_profiles = 1);
     let id = upload(&place, "mine", b"main 1\n").await.expect("kept").id;
-    assert_eq!(get(&place, "b", &id, None).await.expect_err("another's").code, Code::NotFound);
+    assert_eq!(get(&place, "b", &id, None).await.expect_err("another's").code, ErrorCode::NotFound);
     assert!(names(&place, "b").await.is_empty());
     let request =
         AdHocProfilesUploadRequest { name: "b".into(), profile: "YSAxCg==".into(), max_nodes: None };
@@ -338,26 +348,26 @@ async fn each_tenant_has_its_own() {
 async fn what_cannot_be_kept_is_refused_in_words() {
     let (place, _) = place(|config| config.adhoc_profile = ByteSize::kib(1));
     for (name, bytes, code, words) in [
-        ("", &b"main 1\n"[..], Code::Invalid, "name of a profile has 0 bytes"),
-        (&"x".repeat(151), b"main 1\n", Code::Invalid, "write one of 1 to 150"),
-        ("a", b"", Code::Invalid, "upload pprof"),
-        ("a", b"{}", Code::Invalid, "JSON"),
-        ("a", &[b'a'; 2_000], Code::TooLarge, "querier.adhoc_profile"),
+        ("", &b"main 1\n"[..], ErrorCode::Invalid, "name of a profile has 0 bytes"),
+        (&"x".repeat(151), b"main 1\n", ErrorCode::Invalid, "write one of 1 to 150"),
+        ("a", b"", ErrorCode::Invalid, "upload pprof"),
+        ("a", b"{}", ErrorCode::Invalid, "JSON"),
+        ("a", &[b'a'; 2_000], ErrorCode::TooLarge, "querier.adhoc_profile"),
     ] {
         let refused = upload(&place, name, bytes).await.expect_err(words);
         assert!(refused.code == code && refused.message.contains(words), "{refused}");
     }
     let refused = upload(&place, "bomb", &gzip(&vec![0; 1 << 24])).await.expect_err("it grows");
-    assert_eq!(refused.code, Code::TooLarge);
+    assert_eq!(refused.code, ErrorCode::TooLarge);
     let request = AdHocProfilesUploadRequest { name: "a".into(), profile: "*".into(), max_nodes: None };
     let refused = place.upload(&reader("a"), request).await.expect_err("no base64");
     assert!(refused.message.contains("no base64"), "{refused}");
     let plus = "+".repeat(32);
     let ids = [
-        ("", Code::Invalid),
-        ("../a", Code::NotFound),
-        ("a b\n%", Code::NotFound),
-        (plus.as_str(), Code::NotFound),
+        ("", ErrorCode::Invalid),
+        ("../a", ErrorCode::NotFound),
+        ("a b\n%", ErrorCode::NotFound),
+        (plus.as_str(), ErrorCode::NotFound),
     ];
     for (id, code) in ids {
         assert_eq!(get(&place, "a", id, None).await.expect_err("no id").code, code, "{id}");
@@ -377,10 +387,10 @@ async fn what_cannot_be_kept_is_refused_in_words() {
 async fn reading_one_takes_room_that_is_bounded() {
     let (place, _) = place(|config| config.answers = ByteSize::mib(15));
     let refused = upload(&place, "a", b"main 1\n").await.expect_err("no room");
-    assert!(refused.code == Code::Exhausted && refused.message.contains("querier.answers"), "{refused}");
+    assert!(refused.code == ErrorCode::Exhausted && refused.message.contains("querier.answers"), "{refused}");
     let (place, _) = self::place(|config| config.adhoc_profiles = 0);
     let refused = upload(&place, "a", b"main 1\n").await.expect_err("it is off");
-    assert!(refused.code == Code::Unimplemented && refused.message.contains("querier.adhoc_profiles"));
+    assert!(refused.code == ErrorCode::Unimplemented && refused.message.contains("querier.adhoc_profiles"));
 }
 
 /// Of each type of each real profile what is shown is what is in it.
@@ -400,7 +410,7 @@ async fn real_profiles_are_shown_whole() {
             continue;
         }
         let bytes = std::fs::read(&path).expect("readable");
-        let read = pprof::decode(&bytes, &pprof::Limits::default());
+        let read = pprof::decode(&bytes, &pprof::DecodeLimits::default());
         let told = upload(&place, &name, &bytes).await;
         let (Ok((profile, _)), Ok(told)) = (&read, &told) else {
             assert!(read.is_err() && told.is_err(), "{name}: {read:?} {told:?}");

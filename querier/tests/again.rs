@@ -8,15 +8,17 @@ use std::time::Duration;
 
 use athanor_chassis::clock::ManualClock;
 use athanor_chassis::{
-    ByteSize, Clock, Code, Compute, Limits, Overrides, Random, Status, Tasks, TenantId, Timestamp,
+    ByteSize, Clock, ComputePool, ErrorCode, LimitOverrides, Random, Status, TaskGroup, TenantId,
+    TenantLimits, Timestamp,
 };
 use athanor_profile::source::MemorySource;
-use athanor_profile::{Labels, Profile, Source, ValueType};
+use athanor_profile::{Labels, Profile, ProfileSource, ValueType};
 use athanor_proto::querier::v1::{SelectMergeStacktracesRequest, SelectSeriesRequest};
 use athanor_querier::{
-    Asked, Config, Deps, Doubts, Inbox, Place, Plan, Querier, Reader, Remote, Sources, Times,
+    DataSources, DataTimeRange, DedupHints, PartialReceiver, Querier, QuerierClusterDeps, QuerierConfig,
+    QuerierDeps, QueryContext, QueryPlan, RemoteSource, SourceQueryError,
 };
-use athanor_query::{Ask, TimeRange};
+use athanor_query::{ProfileQuery, TimeRange};
 
 /// What is there, as blocks would be: each state has a number.
 #[derive(Default)]
@@ -40,9 +42,14 @@ enum Trouble {
 struct Peer(Option<(i64, i64)>);
 
 #[async_trait::async_trait]
-impl Remote for Peer {
-    async fn ask(&self, _: &TenantId, _: &Ask, inbox: &mut Inbox) -> Result<(), Asked> {
-        inbox.in_memory(self.0);
+impl RemoteSource for Peer {
+    async fn query(
+        &self,
+        _: &TenantId,
+        _: &ProfileQuery,
+        inbox: &mut PartialReceiver,
+    ) -> Result<(), SourceQueryError> {
+        inbox.report_memory_range(self.0);
         Ok(())
     }
 }
@@ -50,23 +57,23 @@ impl Remote for Peer {
 struct Shared(Arc<Blocks>);
 
 #[async_trait::async_trait]
-impl Sources for Shared {
-    async fn plan(&self, tenant: &TenantId, _: &Ask, _: &Doubts) -> Result<Plan, Status> {
+impl DataSources for Shared {
+    async fn plan(&self, tenant: &TenantId, _: &ProfileQuery, _: &DedupHints) -> Result<QueryPlan, Status> {
         self.0.plans.fetch_add(1, Ordering::SeqCst);
         let state = self.0.state.load(Ordering::SeqCst);
         let value = state as i64 + tenant.as_str().len() as i64;
-        Ok(Plan {
+        Ok(QueryPlan {
             remote: vec![Arc::new(Peer(*self.0.in_memory.lock().unwrap()))],
             missing: self.0.missing.lock().unwrap().clone(),
             made_of: Some(state.into()),
-            ..Plan::of([source(value)])
+            ..QueryPlan::from_sources([source(value)])
         })
     }
 
-    async fn made_of(&self, _: &TenantId, _: TimeRange) -> Result<Option<u128>, Status> {
+    async fn block_provenance(&self, _: &TenantId, _: TimeRange) -> Result<Option<u128>, Status> {
         let trouble = *self.0.trouble.lock().unwrap();
         match trouble {
-            Some(Trouble::Fails) => return Err(Status::new(Code::Unavailable, "no catalogue")),
+            Some(Trouble::Fails) => return Err(Status::new(ErrorCode::Unavailable, "no catalogue")),
             Some(Trouble::Hangs) => std::future::pending::<()>().await,
             None => {}
         }
@@ -74,16 +81,16 @@ impl Sources for Shared {
         Ok((!in_memory).then(|| self.0.state.load(Ordering::SeqCst).into()))
     }
 
-    async fn times(&self, _: &TenantId) -> Result<Times, Status> {
-        Ok(Times::default())
+    async fn data_time_range(&self, _: &TenantId) -> Result<DataTimeRange, Status> {
+        Ok(DataTimeRange::default())
     }
 }
 
-fn source(value: i64) -> Arc<dyn Source> {
+fn source(value: i64) -> Arc<dyn ProfileSource> {
     let mut profile = Profile::default();
     profile.header.types = vec![ValueType::new("cpu", "nanoseconds")];
     profile.header.time_nanos = 5_000_000;
-    let stack = profile.dictionary.named_stack(["main"].into_iter());
+    let stack = profile.dictionary.intern_named_stack(["main"].into_iter());
     profile.samples.push(stack, 0, &[value]);
     let mut source = MemorySource::default();
     let labels = [("__name__", "process_cpu"), ("service_name", "shop")];
@@ -100,17 +107,22 @@ struct Setup {
 }
 
 impl Setup {
-    fn of(config: Config, limits: Limits) -> Setup {
+    fn of(config: QuerierConfig, limits: TenantLimits) -> Setup {
         let blocks = Arc::<Blocks>::default();
         blocks.state.store(100, Ordering::SeqCst);
         let (clock, hand) = Clock::manual(Timestamp::from_nanos(10_000_000));
         let sources = Arc::new(Shared(Arc::clone(&blocks)));
-        let deps = Deps { sources, overrides: Overrides::new(limits), clock, compute: Compute::inline() };
+        let deps = QuerierDeps {
+            sources,
+            overrides: LimitOverrides::new(limits),
+            clock,
+            compute: ComputePool::inline(),
+        };
         Setup { querier: Querier::new(config, deps), blocks, hand }
     }
 
     fn new() -> Setup {
-        Setup::of(Config::default(), Limits::default())
+        Setup::of(QuerierConfig::default(), TenantLimits::default())
     }
 
     async fn total(&self, tenant: &str) -> i64 {
@@ -118,7 +130,7 @@ impl Setup {
     }
 
     async fn total_of(&self, tenant: &str, request: SelectMergeStacktracesRequest) -> i64 {
-        let reader = Reader::parse(tenant).unwrap();
+        let reader = QueryContext::parse(tenant).unwrap();
         let answer = self.querier.select_merge_stacktraces(&reader, request).await.expect("an answer");
         answer.flamegraph.expect("a graph").total
     }
@@ -170,7 +182,7 @@ async fn an_answer_is_that_of_the_request_of_who_asks() {
     assert_eq!(setup.total("a|bb").await, 203);
     assert_eq!((setup.plans(), setup.again()), (5, (1, 0)));
 
-    let reader = Reader::parse("a").unwrap();
+    let reader = QueryContext::parse("a").unwrap();
     let series = SelectSeriesRequest {
         profile_type_id: "process_cpu:cpu:nanoseconds::".to_owned(),
         label_selector: "{}".to_owned(),
@@ -238,22 +250,23 @@ async fn who_cannot_tell_whether_an_answer_holds_asks_anew() {
 
 #[tokio::test]
 async fn what_limits_leave_out_by_then_is_not_given_again() {
-    let limits = Limits { max_query_lookback: Some(Duration::from_secs(60)), ..Limits::default() };
-    let setup = Setup::of(Config::default(), limits);
+    let limits =
+        TenantLimits { max_query_lookback: Some(Duration::from_secs(60)), ..TenantLimits::default() };
+    let setup = Setup::of(QuerierConfig::default(), limits);
     assert_eq!(setup.total("a").await, 101);
     assert_eq!(setup.total("a").await, 101);
     assert_eq!((setup.plans(), setup.again()), (1, (1, 0)));
     setup.hand.advance(Duration::from_secs(61));
-    let reader = Reader::parse("a").unwrap();
+    let reader = QueryContext::parse("a").unwrap();
     setup.querier.select_merge_stacktraces(&reader, graph()).await.unwrap();
-    assert!(reader.missing().unwrap().contains("is left out"));
+    assert!(reader.joined_warnings().unwrap().contains("is left out"));
     assert_eq!((setup.plans(), setup.again()), (2, (1, 1)));
 }
 
 #[tokio::test]
 async fn without_memory_for_it_nothing_is_kept() {
-    let config = Config { kept_answers: ByteSize::bytes(0), ..Config::default() };
-    let setup = Setup::of(config, Limits::default());
+    let config = QuerierConfig { kept_answers: ByteSize::bytes(0), ..QuerierConfig::default() };
+    let setup = Setup::of(config, TenantLimits::default());
     setup.total("a").await;
     setup.total("a").await;
     assert_eq!((setup.plans(), setup.again()), (2, (0, 0)));
@@ -263,15 +276,20 @@ async fn without_memory_for_it_nothing_is_kept() {
 #[tokio::test]
 async fn a_record_says_that_an_answer_was_kept() {
     let setup = Setup::new();
-    let (clock, _) = Clock::manual(Timestamp::EPOCH);
-    let place = Place { node: 1, others: None, tasks: Tasks::new(clock, 1), random: Random::seeded(1) };
-    let querier = setup.querier.clone().placed(place);
+    let (clock, _) = Clock::manual(Timestamp::UNIX_EPOCH);
+    let place = QuerierClusterDeps {
+        node: 1,
+        others: None,
+        tasks: TaskGroup::new(clock, 1),
+        random: Random::from_seed(1),
+    };
+    let querier = setup.querier.clone().with_cluster(place);
     let mut told = Vec::new();
     for state in [100, 100, 101] {
         setup.blocks.state.store(state, Ordering::SeqCst);
-        let reader = querier.watched(Reader::parse("a").unwrap(), "a call");
+        let reader = querier.with_diagnostics(QueryContext::parse("a").unwrap(), "a call");
         querier.select_merge_stacktraces(&reader, graph()).await.expect("an answer");
-        let record = querier.record_here(&reader, &reader.ended(None).unwrap()).unwrap();
+        let record = querier.local_query_record(&reader, &reader.finish_request(None).unwrap()).unwrap();
         let record: serde_json::Value = serde_json::from_slice(&record).unwrap();
         told.push((record["keptAnswer"].as_bool().unwrap(), record["questions"].as_array().unwrap().len()));
     }

@@ -2,23 +2,25 @@
 
 use std::sync::Arc;
 
-use athanor_chassis::{Clock, Compute, Limits, Overrides, Status, TenantId, Timestamp};
-use athanor_querier::{Config, Deps, Doubts, Plan, Querier, Reader, Sources, Times};
-use athanor_query::Ask;
+use athanor_chassis::{Clock, ComputePool, LimitOverrides, Status, TenantId, TenantLimits, Timestamp};
+use athanor_querier::{
+    DataSources, DataTimeRange, DedupHints, Querier, QuerierConfig, QuerierDeps, QueryContext, QueryPlan,
+};
+use athanor_query::ProfileQuery;
 use proptest::prelude::*;
 
 /// No profile anywhere.
 struct Nothing;
 
 #[async_trait::async_trait]
-impl Sources for Nothing {
-    async fn plan(&self, _: &TenantId, ask: &Ask, _: &Doubts) -> Result<Plan, Status> {
+impl DataSources for Nothing {
+    async fn plan(&self, _: &TenantId, ask: &ProfileQuery, _: &DedupHints) -> Result<QueryPlan, Status> {
         assert!(ask.selection.time.from < ask.selection.time.to);
-        Ok(Plan::default())
+        Ok(QueryPlan::default())
     }
 
-    async fn times(&self, _: &TenantId) -> Result<Times, Status> {
-        Ok(Times::default())
+    async fn data_time_range(&self, _: &TenantId) -> Result<DataTimeRange, Status> {
+        Ok(DataTimeRange::default())
     }
 }
 
@@ -39,22 +41,22 @@ proptest! {
     #[test]
     fn is_refused_or_answered(url in url()) {
         let (clock, _hand) = Clock::manual(Timestamp::from_seconds(1_772_445_600));
-        let overrides = Overrides::new(Limits::default());
-        let deps = Deps { sources: Arc::new(Nothing), overrides, clock, compute: Compute::inline() };
-        let (querier, reader) = (Querier::new(Config::default(), deps), Reader::of(TenantId::anonymous()));
+        let overrides = LimitOverrides::new(TenantLimits::default());
+        let deps = QuerierDeps { sources: Arc::new(Nothing), overrides, clock, compute: ComputePool::inline() };
+        let (querier, reader) = (Querier::new(QuerierConfig::default(), deps), QueryContext::for_tenant(TenantId::anonymous()));
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         let answers = runtime.block_on(async {
             [
                 querier.render(&reader, &url).await,
                 querier.render_diff(&reader, &url).await,
-                querier.values(&reader, &url).await,
+                querier.render_label_values(&reader, &url).await,
                 querier.export(&reader, &url).await,
             ]
         });
         for answer in answers {
             match answer {
                 Ok(rendered) => prop_assert!(rendered.body.len() < 1 << 20),
-                Err(status) => prop_assert!(status.code.http() < 500, "{}", status),
+                Err(status) => prop_assert!(status.code.http_status() < 500, "{}", status),
             }
         }
     }

@@ -4,62 +4,78 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use athanor_chassis::{
-    ByteSize, Clock, Code, Compute, Limits, Overrides, Random, Status, Tasks, TenantId, Timestamp,
+    ByteSize, Clock, ComputePool, ErrorCode, LimitOverrides, Random, Status, TaskGroup, TenantId,
+    TenantLimits, Timestamp,
 };
 use athanor_profile::source::MemorySource;
-use athanor_profile::{Labels, Profile, Source, ValueType};
+use athanor_profile::{Labels, Profile, ProfileSource, ValueType};
 use athanor_proto::querier::v1::{
     AsyncQueryRequest, AsyncQueryStatus, AsyncQueryType, SelectMergeStacktracesRequest,
 };
 use athanor_querier::{
-    Answered, Config, Deps, Doubts, Elsewhere, Errand, Looked, Place, Plan, Progress, Querier, Reader,
-    Sources, Ticket, Times,
+    AsyncQueryProgress, AsyncQueryReport, AsyncQueryResult, DataSources, DataTimeRange, DedupHints,
+    PeerQueriers, PeerRequest, Querier, QuerierClusterDeps, QuerierConfig, QuerierDeps, QueryContext,
+    QueryHandleId, QueryPlan,
 };
-use athanor_query::Ask;
+use athanor_query::ProfileQuery;
 use bytes::Bytes;
 use prost::Message;
 
-struct One(Arc<dyn Source>);
+struct One(Arc<dyn ProfileSource>);
 
 #[async_trait::async_trait]
-impl Sources for One {
-    async fn plan(&self, _: &TenantId, ask: &Ask, _: &Doubts) -> Result<Plan, Status> {
+impl DataSources for One {
+    async fn plan(&self, _: &TenantId, ask: &ProfileQuery, _: &DedupHints) -> Result<QueryPlan, Status> {
         if ask.selection.time.from > 0 {
-            return Err(Status::new(Code::Unavailable, "the catalogue is away"));
+            return Err(Status::new(ErrorCode::Unavailable, "the catalogue is away"));
         }
         let missing = vec!["a block".to_owned()];
-        Ok(Plan { missing, ..Plan::of([Arc::clone(&self.0)]) })
+        Ok(QueryPlan { missing, ..QueryPlan::from_sources([Arc::clone(&self.0)]) })
     }
-    async fn times(&self, _: &TenantId) -> Result<Times, Status> {
-        Ok(Times::default())
+    async fn data_time_range(&self, _: &TenantId) -> Result<DataTimeRange, Status> {
+        Ok(DataTimeRange::default())
     }
 }
 
 fn querier(background_queries: usize) -> Querier {
-    querier_of(1, Config { background_queries, ..Config::default() })
+    querier_of(1, QuerierConfig { background_queries, ..QuerierConfig::default() })
 }
 
 /// Over so many functions that `main` calls.
-fn querier_of(functions: usize, config: Config) -> Querier {
+fn querier_of(functions: usize, config: QuerierConfig) -> Querier {
     querier_at(7, None, functions, config)
 }
 
-fn querier_at(node: u64, others: Option<Arc<dyn Elsewhere>>, functions: usize, config: Config) -> Querier {
+fn querier_at(
+    node: u64,
+    others: Option<Arc<dyn PeerQueriers>>,
+    functions: usize,
+    config: QuerierConfig,
+) -> Querier {
     let mut profile = Profile::default();
     profile.header.types = vec![ValueType::new("cpu", "nanoseconds")];
     profile.header.time_nanos = 5_000_000;
     for function in 0..functions {
-        let stack = profile.dictionary.named_stack(["main", &format!("f{function}")].into_iter());
+        let stack = profile.dictionary.intern_named_stack(["main", &format!("f{function}")].into_iter());
         profile.samples.push(stack, 0, &[7]);
     }
     let mut source = MemorySource::default();
     source.add(&Labels::default(), &profile, 1);
-    let (clock, _) = Clock::manual(Timestamp::EPOCH);
-    let tasks = Tasks::new(clock.clone(), 100);
-    let overrides = Overrides::new(Limits::default());
-    let deps =
-        Deps { sources: Arc::new(One(Arc::new(source))), overrides, clock, compute: Compute::inline() };
-    Querier::new(config, deps).placed(Place { node, others, tasks, random: Random::seeded(node) })
+    let (clock, _) = Clock::manual(Timestamp::UNIX_EPOCH);
+    let tasks = TaskGroup::new(clock.clone(), 100);
+    let overrides = LimitOverrides::new(TenantLimits::default());
+    let deps = QuerierDeps {
+        sources: Arc::new(One(Arc::new(source))),
+        overrides,
+        clock,
+        compute: ComputePool::inline(),
+    };
+    Querier::new(config, deps).with_cluster(QuerierClusterDeps {
+        node,
+        others,
+        tasks,
+        random: Random::from_seed(node),
+    })
 }
 
 fn request(start: i64, asked: Option<(AsyncQueryType, &str)>) -> SelectMergeStacktracesRequest {
@@ -77,7 +93,7 @@ const FORCE: Option<(AsyncQueryType, &str)> = Some((AsyncQueryType::Force, ""));
 
 #[tokio::test]
 async fn what_runs_in_the_background_answers_as_at_once() {
-    let (querier, reader) = (querier(2), Reader::of(TenantId::anonymous()));
+    let (querier, reader) = (querier(2), QueryContext::for_tenant(TenantId::anonymous()));
     let at_once = querier.select_merge_stacktraces(&reader, request(-5, None)).await.expect("an answer");
     assert!(at_once.r#async.is_none() && at_once.flamegraph.as_ref().is_some_and(|graph| graph.total == 7));
     for (start, status) in [(-5, AsyncQueryStatus::Success), (5, AsyncQueryStatus::Failure)] {
@@ -88,7 +104,7 @@ async fn what_runs_in_the_background_answers_as_at_once() {
         let poll = || request(start, Some((AsyncQueryType::Disabled, &begun.request_id)));
         let (answer, asker) = loop {
             tokio::task::yield_now().await;
-            let asker = Reader::of(TenantId::anonymous());
+            let asker = QueryContext::for_tenant(TenantId::anonymous());
             let answer = querier.select_merge_stacktraces(&asker, poll()).await.expect("it is known");
             if answer.r#async.as_ref().is_some_and(|of| of.status != AsyncQueryStatus::InProgress as i32) {
                 break (answer, asker);
@@ -98,26 +114,26 @@ async fn what_runs_in_the_background_answers_as_at_once() {
         assert_eq!((of.status, &of.request_id), (status as i32, &begun.request_id));
         let is_done = status == AsyncQueryStatus::Success;
         assert_eq!(answer.flamegraph, at_once.flamegraph.clone().filter(|_| is_done));
-        assert_eq!(asker.missing(), is_done.then(|| "a block".to_owned()));
+        assert_eq!(asker.joined_warnings(), is_done.then(|| "a block".to_owned()));
         assert_eq!(of.error_message.is_empty(), is_done);
-        let other = Reader::of("other".parse().expect("a tenant"));
+        let other = QueryContext::for_tenant("other".parse().expect("a tenant"));
         let refused = querier.select_merge_stacktraces(&other, poll()).await.expect_err("it is not theirs");
-        assert_eq!(refused.code, Code::NotFound);
+        assert_eq!(refused.code, ErrorCode::NotFound);
     }
     let mut wrong = request(-5, FORCE);
     wrong.label_selector.clear();
     let refused = querier.select_merge_stacktraces(&reader, wrong).await.expect_err("no selector");
-    assert_eq!(refused.code, Code::Invalid);
+    assert_eq!(refused.code, ErrorCode::Invalid);
 }
 
 #[tokio::test]
 async fn an_answer_that_is_kept_takes_the_room_of_its_bytes() {
     let with_room = |bytes| {
         let answers = ByteSize::bytes(bytes);
-        querier_of(100, Config { answers, background_queries: 1, ..Config::default() })
+        querier_of(100, QuerierConfig { answers, background_queries: 1, ..QuerierConfig::default() })
     };
     let at_once = async |querier: &Querier| {
-        let asker = Reader::of(TenantId::anonymous());
+        let asker = QueryContext::for_tenant(TenantId::anonymous());
         querier.select_merge_stacktraces(&asker, request(-5, None)).await
     };
     // The least room in which one query runs.
@@ -135,7 +151,7 @@ async fn an_answer_that_is_kept_takes_the_room_of_its_bytes() {
     for (room, is_enough) in [(enough + bytes, true), (enough + bytes - 1, false)] {
         let querier = with_room(room);
         let ask = async |asked: (AsyncQueryType, &str)| {
-            let asker = Reader::of(TenantId::anonymous());
+            let asker = QueryContext::for_tenant(TenantId::anonymous());
             querier.select_merge_stacktraces(&asker, request(-5, Some(asked))).await.expect("it is known")
         };
         let begun = ask((AsyncQueryType::Force, "")).await;
@@ -156,12 +172,12 @@ async fn an_answer_that_is_kept_takes_the_room_of_its_bytes() {
 
 #[tokio::test]
 async fn where_nothing_runs_in_the_background_the_answer_is_waited_for() {
-    let (querier, reader) = (querier(0), Reader::of(TenantId::anonymous()));
+    let (querier, reader) = (querier(0), QueryContext::for_tenant(TenantId::anonymous()));
     let answer = querier.select_merge_stacktraces(&reader, request(-5, FORCE)).await.expect("an answer");
     assert!(answer.r#async.is_none() && answer.flamegraph.is_some());
     let poll = request(-5, Some((AsyncQueryType::Force, "7")));
     let refused = querier.select_merge_stacktraces(&reader, poll).await.expect_err("none was begun");
-    assert_eq!(refused.code, Code::NotFound);
+    assert_eq!(refused.code, ErrorCode::NotFound);
 }
 
 /// All queriers, each of which asks the others as if by a call.
@@ -170,31 +186,36 @@ struct Fleet(Mutex<BTreeMap<u64, Querier>>);
 
 impl Fleet {
     fn at(&self, node: u64) -> Result<Querier, Status> {
-        let gone = || Status::new(Code::NotFound, format!("node {node} is gone"));
+        let gone = || Status::new(ErrorCode::NotFound, format!("node {node} is gone"));
         self.0.lock().expect("it is whole").get(&node).cloned().ok_or_else(gone)
     }
 }
 
 #[async_trait::async_trait]
-impl Elsewhere for Fleet {
-    async fn look(&self, ticket: Ticket, errand: &Errand<'_>) -> Result<Looked, Status> {
+impl PeerQueriers for Fleet {
+    async fn poll_async_query(
+        &self,
+        ticket: QueryHandleId,
+        errand: &PeerRequest<'_>,
+    ) -> Result<AsyncQueryReport, Status> {
         let tenants: Vec<&str> = errand.tenants().iter().map(TenantId::as_str).collect();
-        let asker = Reader::parse(&tenants.join("|")).expect("tenants");
-        let Looked { progress, missing } = self.at(ticket.node)?.look_here(&asker, &ticket.to_string())?;
+        let asker = QueryContext::parse(&tenants.join("|")).expect("tenants");
+        let AsyncQueryReport { progress, missing } =
+            self.at(ticket.node)?.poll_local(&asker, &ticket.to_string())?;
         let progress = match progress {
-            Progress::Done(Answered { bytes, shown, .. }) => {
-                errand.take(bytes.len())?;
-                Progress::Done(Answered::sent(bytes, shown))
+            AsyncQueryProgress::Done(AsyncQueryResult { bytes, shown, .. }) => {
+                errand.reserve_memory(bytes.len())?;
+                AsyncQueryProgress::Done(AsyncQueryResult::from_peer(bytes, shown))
             }
             progress => progress,
         };
-        Ok(Looked { progress, missing })
+        Ok(AsyncQueryReport { progress, missing })
     }
 
-    async fn record(&self, ticket: Ticket, errand: &Errand<'_>) -> Result<Bytes, Status> {
+    async fn query_record(&self, ticket: QueryHandleId, errand: &PeerRequest<'_>) -> Result<Bytes, Status> {
         let tenants: Vec<&str> = errand.tenants().iter().map(TenantId::as_str).collect();
-        let asker = Reader::parse(&tenants.join("|")).expect("tenants");
-        self.at(ticket.node)?.record_here(&asker, &ticket.to_string())
+        let asker = QueryContext::parse(&tenants.join("|")).expect("tenants");
+        self.at(ticket.node)?.local_query_record(&asker, &ticket.to_string())
     }
 }
 
@@ -203,16 +224,16 @@ async fn whichever_querier_is_asked_asks_the_one_that_runs_the_query() {
     let fleet = Arc::<Fleet>::default();
     // One of them runs none itself.
     for (node, background_queries) in [(1, 2), (2, 0)] {
-        let config = Config { background_queries, ..Config::default() };
+        let config = QuerierConfig { background_queries, ..QuerierConfig::default() };
         let querier = querier_at(node, Some(Arc::<Fleet>::clone(&fleet)), 1, config);
         fleet.0.lock().expect("it is whole").insert(node, querier);
     }
     let (one, two) = (fleet.at(1).expect("it is there"), fleet.at(2).expect("it is there"));
-    let asker = || Reader::of(TenantId::anonymous());
+    let asker = || QueryContext::for_tenant(TenantId::anonymous());
     for (start, status) in [(-5, AsyncQueryStatus::Success), (5, AsyncQueryStatus::Failure)] {
         let begun = one.select_merge_stacktraces(&asker(), request(start, FORCE)).await.expect("it begins");
         let id = begun.r#async.expect("it says so").request_id;
-        assert_eq!(Ticket::parse(&id).expect("an id").node, 1);
+        assert_eq!(QueryHandleId::parse(&id).expect("an id").node, 1);
         let poll = || request(start, Some((AsyncQueryType::Force, &id)));
         let (of, reader, answer) = loop {
             tokio::task::yield_now().await;
@@ -226,14 +247,14 @@ async fn whichever_querier_is_asked_asks_the_one_that_runs_the_query() {
         let here = one.select_merge_stacktraces(&asker(), poll()).await.expect("it is known");
         assert_eq!((&answer, of.status), (&here, status as i32));
         let is_done = status == AsyncQueryStatus::Success;
-        assert_eq!((answer.flamegraph.is_some(), reader.missing().is_some()), (is_done, is_done));
-        let other = Reader::of("other".parse().expect("a tenant"));
+        assert_eq!((answer.flamegraph.is_some(), reader.joined_warnings().is_some()), (is_done, is_done));
+        let other = QueryContext::for_tenant("other".parse().expect("a tenant"));
         let refused = two.select_merge_stacktraces(&other, poll()).await.expect_err("it is not theirs");
-        assert_eq!(refused.code, Code::NotFound);
-        let both = Reader::parse("anonymous|other").expect("tenants");
+        assert_eq!(refused.code, ErrorCode::NotFound);
+        let both = QueryContext::parse("anonymous|other").expect("tenants");
         assert!(two.select_merge_stacktraces(&both, poll()).await.is_err(), "nor of both");
     }
-    let gone = Ticket::parse("00000000-0000-0003-0000-000000000001").expect("an id").to_string();
+    let gone = QueryHandleId::parse("00000000-0000-0003-0000-000000000001").expect("an id").to_string();
     let refused =
         one.select_merge_stacktraces(&asker(), request(-5, Some((AsyncQueryType::Force, &gone)))).await;
     assert_eq!(refused.expect_err("nobody is there").message, "node 3 is gone");

@@ -3,25 +3,28 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use athanor_catalog::{Answer, BlockEntry, BlockId, Catalog, CatalogError, Command, Listing, Memory, Notes};
-use athanor_chassis::{Clock, Code, Limits, Overrides, Status, TenantId, Timestamp};
+use athanor_catalog::{
+    BlockEntry, BlockId, BlockListing, Catalog, CatalogCommand, CatalogError, CommandResult, InMemoryCatalog,
+    TenantDocuments,
+};
+use athanor_chassis::{Clock, ErrorCode, LimitOverrides, Status, TenantId, TenantLimits, Timestamp};
 use athanor_proto::capabilities::v1::GetFeatureFlagsRequest;
 use athanor_proto::settings::v1::*;
 use athanor_proto::vcs::v1::Question;
 use athanor_proto::version::v1::VersionRequest;
-use athanor_querier::Companion;
+use athanor_querier::TenantSettings;
 
 /// A catalogue that takes its time: whoever reads and then changes is overtaken.
-struct Slow(Memory);
+struct Slow(InMemoryCatalog);
 
 #[async_trait]
 impl Catalog for Slow {
-    async fn propose(&self, command: Command) -> Result<Answer, CatalogError> {
+    async fn propose(&self, command: CatalogCommand) -> Result<CommandResult, CatalogError> {
         tokio::task::yield_now().await;
         self.0.propose(command).await
     }
-    async fn listing(&self, tenant: &TenantId, from: i64, to: i64) -> Result<Listing, CatalogError> {
-        self.0.listing(tenant, from, to).await
+    async fn list_blocks(&self, tenant: &TenantId, from: i64, to: i64) -> Result<BlockListing, CatalogError> {
+        self.0.list_blocks(tenant, from, to).await
     }
     async fn blocks(&self) -> Result<Vec<BlockEntry>, CatalogError> {
         self.0.blocks().await
@@ -29,31 +32,39 @@ impl Catalog for Slow {
     async fn tenants(&self) -> Result<Vec<TenantId>, CatalogError> {
         self.0.tenants().await
     }
-    async fn notes(&self, tenant: &TenantId) -> Result<Notes, CatalogError> {
-        let notes = self.0.notes(tenant).await;
+    async fn tenant_documents(&self, tenant: &TenantId) -> Result<TenantDocuments, CatalogError> {
+        let notes = self.0.tenant_documents(tenant).await;
         tokio::task::yield_now().await;
         notes
     }
-    async fn condemned(&self) -> Result<Vec<(BlockId, Timestamp)>, CatalogError> {
-        self.0.condemned().await
+    async fn tombstones(&self) -> Result<Vec<(BlockId, Timestamp)>, CatalogError> {
+        self.0.tombstones().await
     }
 }
 
-fn companion() -> Companion {
+fn companion() -> TenantSettings {
     let (clock, _hand) = Clock::manual(Timestamp::from_seconds(5));
-    Companion::new(Arc::new(Slow(Memory::new(clock))), Overrides::new(Limits::default()))
+    TenantSettings::new(
+        Arc::new(Slow(InMemoryCatalog::new(clock))),
+        LimitOverrides::new(TenantLimits::default()),
+    )
 }
 
 fn tenant(name: &str) -> TenantId {
     name.parse().expect("a tenant")
 }
 
-async fn set(companion: &Companion, of: &str, name: &str, value: &str) -> Result<Option<Setting>, Status> {
+async fn set(
+    companion: &TenantSettings,
+    of: &str,
+    name: &str,
+    value: &str,
+) -> Result<Option<Setting>, Status> {
     let setting = Some(Setting { name: name.to_owned(), value: value.to_owned(), modified_at: 77 });
     Ok(companion.set_setting(&tenant(of), SetSettingsRequest { setting }).await?.setting)
 }
 
-async fn settings(companion: &Companion, of: &str) -> Vec<(String, String)> {
+async fn settings(companion: &TenantSettings, of: &str) -> Vec<(String, String)> {
     let all = companion.get_settings(&tenant(of), GetSettingsRequest {}).await.expect("settings").settings;
     all.into_iter().map(|one| (one.name, one.value)).collect()
 }
@@ -76,18 +87,18 @@ async fn settings_are_a_tenants() {
     assert_eq!(settings(&companion, "a").await, [pair("collapsed", "")]);
     assert_eq!(settings(&companion, "c").await, []);
     let code = |result: Result<_, Status>| result.unwrap_err().code;
-    assert_eq!(code(set(&companion, "a", "", "x").await), Code::Invalid);
-    assert_eq!(code(set(&companion, "a", "x", &"x".repeat(1 << 20)).await), Code::Invalid);
+    assert_eq!(code(set(&companion, "a", "", "x").await), ErrorCode::Invalid);
+    assert_eq!(code(set(&companion, "a", "x", &"x".repeat(1 << 20)).await), ErrorCode::Invalid);
 }
 
 #[tokio::test]
 async fn settings_of_tenant_over_quota_are_refused_and_others_are_not() {
     let companion = companion();
-    let quota = Limits::default().max_settings_bytes.as_usize();
+    let quota = TenantLimits::default().max_settings_bytes.as_usize();
     let half = "x".repeat(quota / 2);
     set(&companion, "a", "1", &half).await.unwrap();
     let refused = set(&companion, "a", "2", &half).await.unwrap_err();
-    assert_eq!(refused.code, Code::Exhausted);
+    assert_eq!(refused.code, ErrorCode::Exhausted);
     for said in ["64KiB", "limits.max_settings_bytes", "athanor settings delete"] {
         assert!(refused.message.contains(said), "{said}: {refused}");
     }
@@ -123,10 +134,10 @@ async fn a_rule_is_changed_by_who_has_read_it() {
     let second = write(upsert(&first.id, "y", 1)).await.unwrap();
     assert_eq!((second.generation, second.metric_name.as_str()), (2, "profiles_recorded_y"));
     assert_eq!(write(upsert(&first.id, "y", 1)).await.unwrap(), second, "a lost answer is asked for again");
-    assert_eq!(write(upsert(&first.id, "z", 1)).await.unwrap_err().code, Code::Conflict);
+    assert_eq!(write(upsert(&first.id, "z", 1)).await.unwrap_err().code, ErrorCode::Conflict);
     let get = GetRecordingRuleRequest { id: first.id.clone() };
     assert_eq!(companion.get_rule(&a, get.clone()).await.unwrap().rule, Some(second.clone()));
-    assert_eq!(companion.get_rule(&tenant("b"), get).await.unwrap_err().code, Code::NotFound);
+    assert_eq!(companion.get_rule(&tenant("b"), get).await.unwrap_err().code, ErrorCode::NotFound);
     let list = async || companion.list_rules(&a, ListRecordingRulesRequest {}).await.unwrap().rules;
     assert_eq!(list().await, [second]);
     companion.delete_rule(&a, DeleteRecordingRuleRequest { id: first.id }).await.unwrap();
@@ -134,7 +145,7 @@ async fn a_rule_is_changed_by_who_has_read_it() {
     for count in 0..25 {
         write(upsert("", &count.to_string(), 0)).await.unwrap();
     }
-    assert_eq!(write(upsert("", "more", 0)).await.unwrap_err().code, Code::Exhausted);
+    assert_eq!(write(upsert("", "more", 0)).await.unwrap_err().code, ErrorCode::Exhausted);
     assert!(settings(&companion, "a").await.is_empty(), "rules are no settings");
 }
 
@@ -145,12 +156,12 @@ async fn changes_at_once_lose_nothing() {
     let done = futures::future::join_all(many).await;
     let generation =
         companion.list_rules(&a, ListRecordingRulesRequest {}).await.unwrap().rules[0].generation;
-    let done: Vec<Result<i64, Code>> = done
+    let done: Vec<Result<i64, ErrorCode>> = done
         .into_iter()
         .map(|answer| answer.map(|answer| answer.rule.unwrap().generation).map_err(|status| status.code))
         .collect();
     assert_eq!(done.iter().filter(|answer| answer.is_ok()).count() as i64, generation);
-    let overtaken = done.iter().filter(|answer| **answer == Err(Code::Conflict)).count();
+    let overtaken = done.iter().filter(|answer| **answer == Err(ErrorCode::Conflict)).count();
     assert!(generation > 1 && overtaken > 0, "{done:?}");
 }
 
@@ -181,7 +192,7 @@ async fn a_new_rule_never_takes_the_place_of_another() {
         let new = write("", "z").await.unwrap();
         write(&new.id, &format!("z{count}")).await.unwrap();
     }
-    assert_eq!((rules().await.len(), write("", "z").await.unwrap_err().code), (25, Code::Exhausted));
+    assert_eq!((rules().await.len(), write("", "z").await.unwrap_err().code), (25, ErrorCode::Exhausted));
 }
 
 #[tokio::test]
@@ -192,6 +203,6 @@ async fn a_page_learns_what_is_here() {
     let enabled: Vec<(&str, bool)> = flags.iter().map(|flag| (flag.name.as_str(), flag.enabled)).collect();
     assert!(enabled.contains(&("utf8LabelNames", true)) && enabled.contains(&("pyroscopeRuler", false)));
     let refused = companion.source_code(&a, Question {}).await.unwrap_err();
-    assert_eq!(refused.code, Code::Unimplemented);
+    assert_eq!(refused.code, ErrorCode::Unimplemented);
     assert!(refused.message.contains("no source code is configured"));
 }

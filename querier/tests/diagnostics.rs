@@ -5,18 +5,20 @@ use std::time::Duration;
 
 use athanor_chassis::clock::ManualClock;
 use athanor_chassis::{
-    ByteSize, Clock, Code, Compute, Limits, Overrides, Random, Status, Tasks, TenantId, Timestamp,
+    ByteSize, Clock, ComputePool, ErrorCode, LimitOverrides, Random, Status, TaskGroup, TenantId,
+    TenantLimits, Timestamp,
 };
 use athanor_profile::source::MemorySource;
-use athanor_profile::{Labels, Profile, Source, ValueType};
+use athanor_profile::{Labels, Profile, ProfileSource, ValueType};
 use athanor_proto::querier::v1::{
     AsyncQueryRequest, AsyncQueryType, SelectMergeStacktracesRequest, SelectMergeStacktracesResponse,
 };
 use athanor_querier::{
-    Asked, Config, Deps, Doubts, Inbox, Part, PartOf, Place, Plan, Querier, Reader, Sources, Stored, Ticket,
-    Times,
+    BlockSource, DataSources, DataTimeRange, DedupHints, PartialReceiver, Querier, QuerierClusterDeps,
+    QuerierConfig, QuerierDeps, QueryContext, QueryHandleId, QueryPlan, SourceKind, SourceQueryError,
+    SourceReport,
 };
-use athanor_query::{Ask, Hits, Partial, run};
+use athanor_query::{PartialOriginCounts, PartialResult, ProfileQuery, run};
 use serde_json::{Value, json};
 
 const PLANNED: Duration = Duration::from_millis(5);
@@ -25,43 +27,46 @@ const BLOCKS: usize = 70;
 
 /// A head and many blocks, each of which takes its time.
 struct Slow {
-    held: Arc<dyn Source>,
+    held: Arc<dyn ProfileSource>,
     hand: ManualClock,
 }
 
 struct Block {
-    held: Arc<dyn Source>,
+    held: Arc<dyn ProfileSource>,
     hand: ManualClock,
-    ask: Ask,
+    ask: ProfileQuery,
     number: usize,
 }
 
 #[async_trait::async_trait]
-impl Sources for Slow {
-    async fn plan(&self, tenant: &TenantId, ask: &Ask, _: &Doubts) -> Result<Plan, Status> {
+impl DataSources for Slow {
+    async fn plan(&self, tenant: &TenantId, ask: &ProfileQuery, _: &DedupHints) -> Result<QueryPlan, Status> {
         self.hand.advance(PLANNED);
         if tenant.as_str() == "broken" {
-            return Err(Status::new(Code::Unavailable, "the catalogue is away"));
+            return Err(Status::new(ErrorCode::Unavailable, "the catalogue is away"));
         }
         let block = |number| {
             let (held, hand, ask) = (Arc::clone(&self.held), self.hand.clone(), ask.clone());
-            Box::new(Block { held, hand, ask, number }) as Box<dyn Stored>
+            Box::new(Block { held, hand, ask, number }) as Box<dyn BlockSource>
         };
         let missing = vec!["a shard".to_owned()];
         let stored = (0..BLOCKS).map(block).collect();
-        let held = Plan::of([Arc::clone(&self.held)]);
-        Ok(Plan { stored, missing, bytes: 1_234, blocks: BLOCKS, ..held })
+        let held = QueryPlan::from_sources([Arc::clone(&self.held)]);
+        Ok(QueryPlan { stored, missing, bytes: 1_234, blocks: BLOCKS, ..held })
     }
 
-    async fn times(&self, _: &TenantId) -> Result<Times, Status> {
-        Ok(Times::default())
+    async fn data_time_range(&self, _: &TenantId) -> Result<DataTimeRange, Status> {
+        Ok(DataTimeRange::default())
     }
 }
 
 #[async_trait::async_trait]
-impl Stored for Block {
-    async fn answer(self: Box<Self>, _: &mut Inbox) -> Result<Option<(Partial, Part)>, Asked> {
-        let mut hits = Hits::default();
+impl BlockSource for Block {
+    async fn query(
+        self: Box<Self>,
+        _: &mut PartialReceiver,
+    ) -> Result<Option<(PartialResult, SourceReport)>, SourceQueryError> {
+        let mut hits = PartialOriginCounts::default();
         match self.number {
             // One of them is slow.
             17 => {
@@ -70,7 +75,11 @@ impl Stored for Block {
             }
             _ => hits.memory = 1,
         }
-        let part = Part { of: PartOf::Block(format!("block {}", self.number)), hits, ..Part::default() };
+        let part = SourceReport {
+            of: SourceKind::Block(format!("block {}", self.number)),
+            hits,
+            ..SourceReport::default()
+        };
         Ok(Some((run(&self.ask, self.held.as_ref())?, part)))
     }
 }
@@ -79,23 +88,23 @@ fn querier(diagnostics: ByteSize) -> (Querier, ManualClock) {
     let mut profile = Profile::default();
     profile.header.types = vec![ValueType::new("cpu", "nanoseconds")];
     profile.header.time_nanos = 5_000_000;
-    let stack = profile.dictionary.named_stack(["main"].into_iter());
+    let stack = profile.dictionary.intern_named_stack(["main"].into_iter());
     profile.samples.push(stack, 0, &[7]);
     let mut source = MemorySource::default();
     source.add(&Labels::default(), &profile, 1);
     let (clock, hand) = Clock::manual(Timestamp::from_seconds(100));
     let sources = Slow { held: Arc::new(source), hand: hand.clone() };
-    let tasks = Tasks::new(clock.clone(), 100);
-    let overrides = Overrides::new(Limits::default());
-    let deps = Deps { sources: Arc::new(sources), overrides, clock, compute: Compute::inline() };
-    let place = Place { node: 7, others: None, tasks, random: Random::seeded(1) };
-    let config = Config { diagnostics, ..Config::default() };
-    (Querier::new(config, deps).placed(place), hand)
+    let tasks = TaskGroup::new(clock.clone(), 100);
+    let overrides = LimitOverrides::new(TenantLimits::default());
+    let deps = QuerierDeps { sources: Arc::new(sources), overrides, clock, compute: ComputePool::inline() };
+    let place = QuerierClusterDeps { node: 7, others: None, tasks, random: Random::from_seed(1) };
+    let config = QuerierConfig { diagnostics, ..QuerierConfig::default() };
+    (Querier::new(config, deps).with_cluster(place), hand)
 }
 
 async fn ask(
     querier: &Querier,
-    reader: &Reader,
+    reader: &QueryContext,
     selector: &str,
     force: bool,
 ) -> Result<SelectMergeStacktracesResponse, Status> {
@@ -113,23 +122,23 @@ async fn ask(
     querier.select_merge_stacktraces(reader, request).await
 }
 
-fn reader(tenants: &str) -> Reader {
-    Reader::parse(tenants).expect("tenants")
+fn reader(tenants: &str) -> QueryContext {
+    QueryContext::parse(tenants).expect("tenants")
 }
 
 fn of(querier: &Querier, tenants: &str, id: &str) -> Value {
-    let record = querier.record_here(&reader(tenants), id).expect("a record");
+    let record = querier.local_query_record(&reader(tenants), id).expect("a record");
     serde_json::from_slice(&record).expect("JSON")
 }
 
 #[tokio::test]
 async fn a_record_tells_where_the_time_went() {
     let (querier, hand) = querier(ByteSize::mib(1));
-    let watched = querier.watched(reader("acme"), "a call");
+    let watched = querier.with_diagnostics(reader("acme"), "a call");
     ask(&querier, &watched, "{pod!=\"x\"}", false).await.expect("an answer");
     hand.advance(Duration::from_millis(3));
-    let id = watched.ended(None).expect("an id");
-    assert_eq!(Ticket::parse(&id).expect("a ticket").node, 7);
+    let id = watched.finish_request(None).expect("an id");
+    assert_eq!(QueryHandleId::parse(&id).expect("a ticket").node, 7);
     let record = of(&querier, "acme", &id);
     assert_eq!(record["milliseconds"], json!({ "all": 28.0, "shown": 3.0 }));
     for (field, expected) in [
@@ -170,42 +179,42 @@ async fn a_record_tells_where_the_time_went() {
 #[tokio::test]
 async fn what_failed_or_was_left_is_recorded_and_nothing_that_nobody_asked_for() {
     let (querier, _hand) = querier(ByteSize::mib(1));
-    let watched = querier.watched(reader("broken"), "a call");
+    let watched = querier.with_diagnostics(reader("broken"), "a call");
     let status = ask(&querier, &watched, "{}", false).await.expect_err("it is away");
-    let id = watched.ended(Some(&status)).expect("an id");
+    let id = watched.finish_request(Some(&status)).expect("an id");
     let record = of(&querier, "broken", &id);
     assert_eq!(
         (&record["outcome"], &record["error"]),
         (&json!("unavailable"), &json!("the catalogue is away"))
     );
     // It is ended once.
-    watched.ended(None);
+    watched.finish_request(None);
     assert_eq!(of(&querier, "broken", &id), record);
 
-    let left = querier.watched(reader("acme"), "another call");
+    let left = querier.with_diagnostics(reader("acme"), "another call");
     ask(&querier, &left, "{}", false).await.expect("an answer");
     drop(left);
-    let told = querier.records(&reader("acme"));
+    let told = querier.query_records(&reader("acme"));
     assert_eq!((told.len(), told[0].outcome, told[0].call), (1, "cancelled", "another call"));
 
     let unwatched = reader("acme");
     ask(&querier, &unwatched, "{}", false).await.expect("an answer");
-    assert_eq!((unwatched.ended(None), querier.records(&reader("acme")).len()), (None, 1));
+    assert_eq!((unwatched.finish_request(None), querier.query_records(&reader("acme")).len()), (None, 1));
     let (off, _hand) = self::querier(ByteSize::bytes(0));
-    let watched = off.watched(reader("acme"), "a call");
+    let watched = off.with_diagnostics(reader("acme"), "a call");
     ask(&off, &watched, "{}", false).await.expect("an answer");
-    assert_eq!(watched.ended(None), None);
+    assert_eq!(watched.finish_request(None), None);
 }
 
 #[tokio::test]
 async fn a_query_in_the_background_is_recorded_when_it_ends() {
     let (querier, _hand) = querier(ByteSize::mib(1));
-    let watched = querier.watched(reader("acme"), "a call");
+    let watched = querier.with_diagnostics(reader("acme"), "a call");
     ask(&querier, &watched, "{}", true).await.expect("it begins");
-    let id = watched.ended(None).expect("an id");
+    let id = watched.finish_request(None).expect("an id");
     drop(watched);
     let record = loop {
-        if let Ok(record) = querier.record_here(&reader("acme"), &id) {
+        if let Ok(record) = querier.local_query_record(&reader("acme"), &id) {
             break record;
         }
         tokio::task::yield_now().await;
@@ -225,26 +234,27 @@ async fn tenants_see_their_own_and_none_takes_all_the_room() {
     let mut ids = Vec::new();
     for number in 0..40 {
         let tenants = if number == 0 { "few" } else { "many" };
-        let watched = querier.watched(reader(tenants), "a call");
+        let watched = querier.with_diagnostics(reader(tenants), "a call");
         ask(&querier, &watched, "{}", false).await.expect("an answer");
-        ids.push(watched.ended(None).expect("an id"));
+        ids.push(watched.finish_request(None).expect("an id"));
         hand.advance(Duration::from_secs(1));
     }
     let bytes = |tenants: &str| -> usize {
-        let records = querier.records(&reader(tenants));
+        let records = querier.query_records(&reader(tenants));
         records
             .iter()
-            .map(|of| querier.record_here(&reader(tenants), &of.id).expect("it is listed").len())
+            .map(|of| querier.local_query_record(&reader(tenants), &of.id).expect("it is listed").len())
             .sum()
     };
     assert!((bytes("many") as u64) <= room.get() / 2, "{}", bytes("many"));
-    let listed: Vec<String> = querier.records(&reader("many")).into_iter().map(|of| of.id).collect();
+    let listed: Vec<String> = querier.query_records(&reader("many")).into_iter().map(|of| of.id).collect();
     let newest: Vec<String> = ids.iter().rev().take(listed.len()).cloned().collect();
     assert!(listed.len() > 2 && listed == newest, "the newest first: {listed:?}");
-    assert_eq!(querier.records(&reader("few")).len(), 1, "others drive nothing out");
+    assert_eq!(querier.query_records(&reader("few")).len(), 1, "others drive nothing out");
     for (tenants, id) in [("few", &ids[39]), ("many", &ids[0]), ("few|many", &ids[39]), ("many", &ids[1])] {
-        let refused = querier.record(&reader(tenants), id).await.expect_err("it is not theirs, or gone");
-        assert_eq!(refused.code, Code::NotFound);
+        let refused =
+            querier.query_record(&reader(tenants), id).await.expect_err("it is not theirs, or gone");
+        assert_eq!(refused.code, ErrorCode::NotFound);
     }
-    assert_eq!(querier.record(&reader("few"), "7").await.expect_err("no id").code, Code::NotFound);
+    assert_eq!(querier.query_record(&reader("few"), "7").await.expect_err("no id").code, ErrorCode::NotFound);
 }

@@ -2,12 +2,17 @@
 
 use std::sync::Arc;
 
-use athanor_block::{Block, Folder, Held, META, MemoryFolder, PartSource, merge, write_held};
-use athanor_chassis::Compute;
-use athanor_profile::Source;
+use athanor_block::{
+    Block, BlockFolder, META_FILE, MemoryFolder, MemoryProfiles, TenantBlockSource, merge, write_from_memory,
+};
+use athanor_chassis::ComputePool;
+use athanor_profile::ProfileSource;
 use athanor_profile::source::MemorySource;
 use athanor_profile::tree::Tree;
-use athanor_query::{GoPgo, Heat, Partial, Points, Size, Steps, Values, What, answer};
+use athanor_query::{
+    GoPgoOptions, HeatmapQuery, LabelValuesQuery, PartialResult, QueryKind, SourceCost, TimeGrid,
+    TimeSeriesQuery, run_all,
+};
 use proptest::prelude::*;
 
 #[path = "../../query/tests/model/orders.rs"]
@@ -33,7 +38,8 @@ fn full(mut upload: Upload) -> Upload {
 
 fn folder(source: &MemorySource) -> MemoryFolder {
     let folder = MemoryFolder::default();
-    write_held(&folder, "held", None, [(TENANT, source as &dyn Held)].into_iter()).expect("it is written");
+    write_from_memory(&folder, "held", None, [(TENANT, source as &dyn MemoryProfiles)].into_iter())
+        .expect("it is written");
     folder
 }
 
@@ -48,23 +54,23 @@ fn merged(blocks: &[Block]) -> Block {
 }
 
 /// One that holds no profile is no source.
-fn part(block: Block) -> Option<Box<dyn Source>> {
-    block.part(TENANT).is_ok().then(|| {
-        let part = PartSource::new(Arc::new(block), TENANT, Compute::inline());
-        Box::new(part.expect("a part")) as Box<dyn Source>
+fn part(block: Block) -> Option<Box<dyn ProfileSource>> {
+    block.tenant_block(TENANT).is_ok().then(|| {
+        let part = TenantBlockSource::new(Arc::new(block), TENANT, ComputePool::inline());
+        Box::new(part.expect("a part")) as Box<dyn ProfileSource>
     })
 }
 
 /// As bytes, but for what only says how names are numbered.
-fn shown(partial: &Partial) -> Vec<u8> {
-    let packed = |partial: &Partial| partial.pack().expect("it is small").flatten().collect();
+fn shown(partial: &PartialResult) -> Vec<u8> {
+    let packed = |partial: &PartialResult| partial.pack().expect("it is small").flatten().collect();
     match partial {
-        Partial::Profile(merged) => {
-            packed(&Partial::Tree(Tree::from_totals(&merged.dictionary, &merged.totals)))
+        PartialResult::Profile(merged) => {
+            packed(&PartialResult::Tree(Tree::from_totals(&merged.dictionary, &merged.totals)))
         }
-        Partial::Sizes(sizes) => {
+        PartialResult::Sizes(sizes) => {
             // Where it lies, how many bytes that takes, and whether equal rows were added up is all that may differ.
-            let [one, other]: [&Size; 2] = [&sizes.heads, &sizes.blocks];
+            let [one, other]: [&SourceCost; 2] = [&sizes.heads, &sizes.blocks];
             let series: Vec<u128> = one.series.union(&other.series).copied().collect();
             format!("{series:?} {}", one.profiles + other.profiles).into()
         }
@@ -72,25 +78,30 @@ fn shown(partial: &Partial) -> Vec<u8> {
     }
 }
 
-fn questions(steps: Steps, asked: &uploads::Asked) -> Vec<What> {
+fn questions(steps: TimeGrid, asked: &uploads::Asked) -> Vec<QueryKind> {
     let (group_by, stacks) = (vec!["pod".to_owned()], asked.stacks());
-    let points =
-        Points { steps, group_by: group_by.clone(), stacks: stacks.clone(), mean: true, exemplars: true };
-    let heat = Heat { steps, group_by, spans: false, exemplars: true };
-    let pgo = GoPgo { keep_locations: 2, aggregate_callees: true };
+    let points = TimeSeriesQuery {
+        steps,
+        group_by: group_by.clone(),
+        stacks: stacks.clone(),
+        mean: true,
+        exemplars: true,
+    };
+    let heat = HeatmapQuery { steps, group_by, spans: false, exemplars: true };
+    let pgo = GoPgoOptions { keep_locations: 2, aggregate_callees: true };
     vec![
-        What::ProfileTypes,
-        What::LabelNames,
-        What::LabelValues(Values { name: "pod".to_owned(), ..Values::default() }),
-        What::Series(Vec::new()),
-        What::Tree(stacks.clone()),
-        What::Profile(stacks.clone(), None),
-        What::Profile(stacks, Some(pgo)),
-        What::Points(points.clone()),
-        What::Points(Points { mean: false, ..points }),
-        What::Heat(Heat { spans: true, ..heat.clone() }),
-        What::Heat(heat),
-        What::Sizes,
+        QueryKind::ProfileTypes,
+        QueryKind::LabelNames,
+        QueryKind::LabelValues(LabelValuesQuery { name: "pod".to_owned(), ..LabelValuesQuery::default() }),
+        QueryKind::Series(Vec::new()),
+        QueryKind::Tree(stacks.clone()),
+        QueryKind::Profile(stacks.clone(), None),
+        QueryKind::Profile(stacks, Some(pgo)),
+        QueryKind::Points(points.clone()),
+        QueryKind::Points(TimeSeriesQuery { mean: false, ..points }),
+        QueryKind::Heat(HeatmapQuery { spans: true, ..heat.clone() }),
+        QueryKind::Heat(heat),
+        QueryKind::Sizes,
     ]
 }
 
@@ -103,7 +114,7 @@ proptest! {
     ) {
         let uploads: Vec<Upload> = uploads.into_iter().filter(|upload| !upload.rows.is_empty()).collect();
         let memory = sources(&uploads);
-        let (mut mixed, mut to_merge): (Vec<Box<dyn Source>>, Vec<Block>) = (Vec::new(), Vec::new());
+        let (mut mixed, mut to_merge): (Vec<Box<dyn ProfileSource>>, Vec<Block>) = (Vec::new(), Vec::new());
         for (source, kind) in sources(&uploads).into_iter().zip(kinds) {
             match kind {
                 0 => mixed.push(Box::new(source)),
@@ -111,13 +122,13 @@ proptest! {
                 _ => to_merge.push(block(&source)),
             }
         }
-        if to_merge.iter().any(|block| block.part(TENANT).is_ok()) {
+        if to_merge.iter().any(|block| block.tenant_block(TENANT).is_ok()) {
             mixed.extend(part(merged(&to_merge)));
         }
         for what in questions(steps, &asked) {
             let ask = question(&asked, what);
-            let expected = answer(&ask, order.iter().map(|&at| &memory[at] as &dyn Source)).expect("an answer");
-            let found = answer(&ask, mixed.iter().map(AsRef::as_ref)).expect("an answer");
+            let expected = run_all(&ask, order.iter().map(|&at| &memory[at] as &dyn ProfileSource)).expect("an answer");
+            let found = run_all(&ask, mixed.iter().map(AsRef::as_ref)).expect("an answer");
             prop_assert_eq!(shown(&found), shown(&expected), "{:?}", ask.what);
         }
     }
@@ -147,7 +158,7 @@ fn sizes_are_those_of_the_files() {
     let block = Block::open(Arc::new(folder.clone())).expect("a block");
     let length = |name: &str| block.meta().file(name).expect("a file").bytes;
     let (index, names) = (
-        folder.length(META).expect("a file") + length("series.parquet") + length("profiles.parquet"),
+        folder.length(META_FILE).expect("a file") + length("series.parquet") + length("profiles.parquet"),
         // There are no mappings.
         ["stacks", "locations", "functions"]
             .map(|name| length(&format!("{name}.parquet")))
@@ -167,7 +178,8 @@ fn sizes_are_those_of_the_files() {
             requests: None,
             profiles: None,
         };
-        let Ok(Partial::Sizes(sizes)) = answer(&question(&asked, What::Sizes), [part.as_ref()]) else {
+        let Ok(PartialResult::Sizes(sizes)) = run_all(&question(&asked, QueryKind::Sizes), [part.as_ref()])
+        else {
             panic!("no sizes")
         };
         let size = &sizes.blocks;

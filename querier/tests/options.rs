@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use athanor_chassis::{Clock, Code, Compute, Limits, Overrides, Status, TenantId, Timestamp};
+use athanor_chassis::{
+    Clock, ComputePool, ErrorCode, LimitOverrides, Status, TenantId, TenantLimits, Timestamp,
+};
 use athanor_profile::source::MemorySource;
-use athanor_profile::{Labels, Profile, SampleLabel, Source, ValueType};
+use athanor_profile::{Labels, Profile, ProfileSource, SampleLabel, ValueType};
 use athanor_proto::querier::v1::{
     AnalyzeQueryRequest, DiffRequest, HeatmapQueryType, HeatmapRows, SelectHeatmapRequest,
     SelectMergeProfileRequest, SelectMergeStacktracesRequest, SelectSeriesRequest,
@@ -12,32 +14,34 @@ use athanor_proto::querier::v1::{
 use athanor_proto::types::v1::{
     ExemplarType, GoPgo, LabelValuesRequest, Location, StackFrameFilter, StackTraceSelector,
 };
-use athanor_querier::{Config, Deps, Doubts, Plan, Querier, Reader, Sources, Times};
-use athanor_query::Ask;
+use athanor_querier::{
+    DataSources, DataTimeRange, DedupHints, Querier, QuerierConfig, QuerierDeps, QueryContext, QueryPlan,
+};
+use athanor_query::ProfileQuery;
 
 const TYPE: &str = "process_cpu:cpu:nanoseconds::";
 
-struct All(Vec<Arc<dyn Source>>);
+struct All(Vec<Arc<dyn ProfileSource>>);
 
 #[async_trait::async_trait]
-impl Sources for All {
-    async fn plan(&self, _: &TenantId, _: &Ask, _: &Doubts) -> Result<Plan, Status> {
-        Ok(Plan::of(self.0.clone()))
+impl DataSources for All {
+    async fn plan(&self, _: &TenantId, _: &ProfileQuery, _: &DedupHints) -> Result<QueryPlan, Status> {
+        Ok(QueryPlan::from_sources(self.0.clone()))
     }
-    async fn times(&self, _: &TenantId) -> Result<Times, Status> {
-        Ok(Times::default())
+    async fn data_time_range(&self, _: &TenantId) -> Result<DataTimeRange, Status> {
+        Ok(DataTimeRange::default())
     }
 }
 
 /// An upload of a pod: 10 in `main;serve;parse`, 20 in `main;serve;db.Query` of an endpoint, 3 in `main;gc`.
-fn source(pod: &str, id: u128) -> Arc<dyn Source> {
+fn source(pod: &str, id: u128) -> Arc<dyn ProfileSource> {
     let mut profile = Profile::default();
     profile.header.types = vec![ValueType::new("cpu", "nanoseconds")];
     profile.header.time_nanos = 5_000_000;
     for (path, endpoint, value) in
         [("main;serve;parse", "", 10), ("main;serve;db.Query", "/x", 20), ("main;gc", "", 3)]
     {
-        let stack = profile.dictionary.named_stack(path.split(';'));
+        let stack = profile.dictionary.intern_named_stack(path.split(';'));
         let strings = &mut profile.dictionary.symbols.strings;
         let (key, text) = (strings.intern("endpoint"), strings.intern(endpoint));
         let label = SampleLabel { key, text, number: 0, unit: 0 };
@@ -52,12 +56,12 @@ fn source(pod: &str, id: u128) -> Arc<dyn Source> {
     Arc::new(source)
 }
 
-fn querier() -> (Querier, Reader) {
+fn querier() -> (Querier, QueryContext) {
     let sources = All(vec![source("a1", 1), source("a2", 2), source("b1", 3)]);
-    let (clock, _hand) = Clock::manual(Timestamp::EPOCH);
-    let overrides = Overrides::new(Limits::default());
-    let deps = Deps { sources: Arc::new(sources), overrides, clock, compute: Compute::inline() };
-    (Querier::new(Config::default(), deps), Reader::of(TenantId::anonymous()))
+    let (clock, _hand) = Clock::manual(Timestamp::UNIX_EPOCH);
+    let overrides = LimitOverrides::new(TenantLimits::default());
+    let deps = QuerierDeps { sources: Arc::new(sources), overrides, clock, compute: ComputePool::inline() };
+    (Querier::new(QuerierConfig::default(), deps), QueryContext::for_tenant(TenantId::anonymous()))
 }
 
 fn stacks(selector: StackTraceSelector, ids: &[String]) -> SelectMergeStacktracesRequest {
@@ -134,7 +138,7 @@ async fn frames_are_asked_for_wherever_stacks_are() {
     }
     let refused = querier.select_merge_stacktraces(&reader, stacks(filter(&[], &["a("], &[]), &[])).await;
     let refused = refused.expect_err("no expression");
-    assert_eq!(refused.code, Code::Invalid);
+    assert_eq!(refused.code, ErrorCode::Invalid);
     assert!(refused.message.starts_with("regular expression \"a(\" of the frame filter"), "{refused}");
 }
 
@@ -263,5 +267,5 @@ async fn what_a_query_would_read_is_told_before() {
         scope.index_bytes + scope.profile_bytes + scope.symbol_bytes
     );
     let refused = querier.analyze_query(&reader, request("{")).await.expect_err("no selector");
-    assert_eq!(refused.code, Code::Invalid);
+    assert_eq!(refused.code, ErrorCode::Invalid);
 }

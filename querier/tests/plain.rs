@@ -2,13 +2,17 @@
 
 use std::sync::Arc;
 
-use athanor_chassis::{Clock, Code, Compute, Limits, Overrides, Status, TenantId, Timestamp};
-use athanor_profile::pprof::{self, Limits as PprofLimits};
+use athanor_chassis::{
+    Clock, ComputePool, ErrorCode, LimitOverrides, Status, TenantId, TenantLimits, Timestamp,
+};
+use athanor_profile::pprof::{self, DecodeLimits as PprofLimits};
 use athanor_profile::source::MemorySource;
-use athanor_profile::{Labels, Profile, Source, ValueType};
+use athanor_profile::{Labels, Profile, ProfileSource, ValueType};
 use athanor_proto::querier::v1::{ProfileFormat, SelectMergeProfileRequest, SelectMergeStacktracesRequest};
-use athanor_querier::{Config, Deps, Doubts, Plan, Querier, Reader, Sources, Times};
-use athanor_query::Ask;
+use athanor_querier::{
+    DataSources, DataTimeRange, DedupHints, Querier, QuerierConfig, QuerierDeps, QueryContext, QueryPlan,
+};
+use athanor_query::ProfileQuery;
 use prost::Message;
 use serde_json::Value;
 
@@ -19,8 +23,8 @@ const TYPE: &str = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";
 struct Services(Vec<(&'static str, &'static str, ValueType, i64)>);
 
 #[async_trait::async_trait]
-impl Sources for Services {
-    async fn plan(&self, _: &TenantId, _: &Ask, _: &Doubts) -> Result<Plan, Status> {
+impl DataSources for Services {
+    async fn plan(&self, _: &TenantId, _: &ProfileQuery, _: &DedupHints) -> Result<QueryPlan, Status> {
         let mut source = MemorySource::default();
         for (id, (service, metric, value_type, value)) in (1u128..).zip(&self.0) {
             let mut profile = Profile::default();
@@ -29,18 +33,18 @@ impl Sources for Services {
             profile.header.period = if *service == "shopping" { 20_000_000 } else { 10_000_000 };
             profile.header.time_nanos = (NOW - 60) * 1_000_000_000;
             for (path, value) in [("main;work", *value), ("main;idle", 1)] {
-                let stack = profile.dictionary.named_stack(path.split(';'));
+                let stack = profile.dictionary.intern_named_stack(path.split(';'));
                 profile.samples.push(stack, 0, &[value]);
             }
             let labels = [("__name__", *metric), ("service_name", *service)];
             let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned()));
             source.add(&Labels::new(labels), &profile, id << 64);
         }
-        Ok(Plan::of([Arc::new(source) as Arc<dyn Source>]))
+        Ok(QueryPlan::from_sources([Arc::new(source) as Arc<dyn ProfileSource>]))
     }
 
-    async fn times(&self, _: &TenantId) -> Result<Times, Status> {
-        Ok(Times::default())
+    async fn data_time_range(&self, _: &TenantId) -> Result<DataTimeRange, Status> {
+        Ok(DataTimeRange::default())
     }
 }
 
@@ -54,13 +58,13 @@ fn querier() -> Querier {
         ("shop", "memory", ValueType::new("alloc_space", "bytes"), 40_000),
     ]);
     let (clock, _hand) = Clock::manual(Timestamp::from_seconds(NOW));
-    let overrides = Overrides::new(Limits::default());
-    let deps = Deps { sources: Arc::new(services), overrides, clock, compute: Compute::inline() };
-    Querier::new(Config::default(), deps)
+    let overrides = LimitOverrides::new(TenantLimits::default());
+    let deps = QuerierDeps { sources: Arc::new(services), overrides, clock, compute: ComputePool::inline() };
+    Querier::new(QuerierConfig::default(), deps)
 }
 
-fn reader() -> Reader {
-    Reader::of(TenantId::anonymous())
+fn reader() -> QueryContext {
+    QueryContext::for_tenant(TenantId::anonymous())
 }
 
 fn url(pairs: &[(&str, &str)]) -> String {
@@ -82,8 +86,8 @@ async fn a_name_of_an_application_selects_what_was_sent_under_it() {
     assert_eq!(ticks("shop.wall{}").await, 0);
     let units = render("shop.alloc_space{}").await.unwrap()["metadata"]["units"].clone();
     assert_eq!(units, "bytes");
-    assert_eq!(render("shop.unheard{}").await.unwrap_err().code, Code::Invalid);
-    assert_eq!(render("shop{}").await.unwrap_err().code, Code::Invalid);
+    assert_eq!(render("shop.unheard{}").await.unwrap_err().code, ErrorCode::Invalid);
+    assert_eq!(render("shop{}").await.unwrap_err().code, ErrorCode::Invalid);
 }
 
 #[tokio::test]
@@ -100,13 +104,13 @@ async fn render_accepts_metric_matchers_inside_the_braces() {
     ] {
         assert_eq!(ticks(&selector).await.unwrap(), expected, "{selector}");
     }
-    assert_eq!(ticks(r#"{__name__="process_cpu"}"#).await.unwrap_err().code, Code::Invalid);
+    assert_eq!(ticks(r#"{__name__="process_cpu"}"#).await.unwrap_err().code, ErrorCode::Invalid);
 }
 
 #[tokio::test]
 async fn values_of_labels_are_a_list() {
     let list = async |pairs: &[(&str, &str)]| {
-        let answer = querier().values(&reader(), &url(pairs)).await.unwrap();
+        let answer = querier().render_label_values(&reader(), &url(pairs)).await.unwrap();
         String::from_utf8(answer.body).unwrap()
     };
     assert_eq!(list(&[("label", "service_name")]).await, r#"["shop","shop.cpu","shopping"]"#);
@@ -125,7 +129,10 @@ async fn values_of_labels_are_a_list() {
         let of_memory = [("label", "service_name"), ("query", "shop.alloc_space"), ("until", until)];
         assert_eq!(list(&of_memory).await, expected, "{until}");
     }
-    assert_eq!(querier().values(&reader(), "label=").await.unwrap_err().code, Code::Invalid);
+    assert_eq!(
+        querier().render_label_values(&reader(), "label=").await.unwrap_err().code,
+        ErrorCode::Invalid
+    );
 }
 
 #[tokio::test]
@@ -162,7 +169,7 @@ async fn files_hold_all_that_is_selected() {
     let otlp = export("otlp").await.unwrap();
     assert_eq!(otlp.content_type, "application/x-protobuf");
     assert!(otlp.body.windows(4).any(|bytes| bytes == b"shop"));
-    assert_eq!(export("svg").await.unwrap_err().code, Code::Invalid);
+    assert_eq!(export("svg").await.unwrap_err().code, ErrorCode::Invalid);
 }
 
 /// As much of OpenTelemetry's profiles as says what lies between two samples.

@@ -4,26 +4,33 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use athanor_chassis::{ByteSize, Clock, Code, Compute, Limits, Overrides, Status, TenantId, Timestamp};
-use athanor_profile::source::{EachRequests, EachRows, Extent, MemorySource, ReadNames};
-use athanor_profile::{Labels, Profile, ProfileRow, Series, Source, SourceError, ValueType};
+use athanor_chassis::{
+    ByteSize, Clock, ComputePool, ErrorCode, LimitOverrides, Status, TenantId, TenantLimits, Timestamp,
+};
+use athanor_profile::source::{
+    MemorySource, SourceNameVisitor, SourceReadSize, SourceRowVisitor, SourceSpanRowVisitor,
+};
+use athanor_profile::{Labels, Profile, ProfileRow, ProfileSeries, ProfileSource, SourceError, ValueType};
 use athanor_proto::querier::v1::{
     AnalyzeQueryRequest, HeatmapQueryType, ProfileTypesRequest, SelectHeatmapRequest,
     SelectMergeStacktracesRequest, SelectMergeStacktracesResponse, SelectSeriesRequest, SeriesRequest,
 };
 use athanor_proto::types::v1::{GetProfileStatsRequest, LabelNamesRequest, LabelValuesRequest};
-use athanor_querier::{Asked, Config, Deps, Doubts, Inbox, Plan, Querier, Reader, Remote, Sources, Times};
-use athanor_query::{Ask, answer};
+use athanor_querier::{
+    DataSources, DataTimeRange, DedupHints, PartialReceiver, Querier, QuerierConfig, QuerierDeps,
+    QueryContext, QueryPlan, RemoteSource, SourceQueryError,
+};
+use athanor_query::{ProfileQuery, run_all};
 use tokio::sync::Barrier;
 
 const TYPE: &str = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";
 
-fn source(function: &str, value: i64) -> Arc<dyn Source> {
+fn source(function: &str, value: i64) -> Arc<dyn ProfileSource> {
     let mut profile = Profile::default();
     profile.header.types = vec![ValueType::new("cpu", "nanoseconds")];
     profile.header.period_type = Some(ValueType::new("cpu", "nanoseconds"));
     profile.header.time_nanos = 5_000_000;
-    let stack = profile.dictionary.named_stack(["main", function].into_iter());
+    let stack = profile.dictionary.intern_named_stack(["main", function].into_iter());
     profile.samples.push(stack, 0, &[value]);
     let mut source = MemorySource::default();
     source.add(&Labels::new([("__name__".to_owned(), "process_cpu".to_owned())]), &profile, 1);
@@ -34,11 +41,11 @@ fn source(function: &str, value: i64) -> Arc<dyn Source> {
 #[derive(Default)]
 struct Peer {
     /// The heads of each of its shards.
-    shards: Vec<Vec<Arc<dyn Source>>>,
+    shards: Vec<Vec<Arc<dyn ProfileSource>>>,
     /// Bytes of a piece.
     piece: usize,
     /// How it ends.
-    ends: Option<Asked>,
+    ends: Option<SourceQueryError>,
     /// What is damaged on the way: a byte in the middle; or the rest is lost.
     spoilt: bool,
     cut: bool,
@@ -48,14 +55,19 @@ struct Peer {
 }
 
 #[async_trait::async_trait]
-impl Remote for Peer {
-    async fn ask(&self, _: &TenantId, ask: &Ask, inbox: &mut Inbox) -> Result<(), Asked> {
-        let ask = Ask::unpack(&ask.pack().expect("it is small")).expect("it was packed");
+impl RemoteSource for Peer {
+    async fn query(
+        &self,
+        _: &TenantId,
+        ask: &ProfileQuery,
+        inbox: &mut PartialReceiver,
+    ) -> Result<(), SourceQueryError> {
+        let ask = ProfileQuery::unpack(&ask.pack().expect("it is small")).expect("it was packed");
         if let Some(together) = &self.together {
             together.wait().await;
         }
         for heads in &self.shards {
-            let partial = answer(&ask, heads.iter().map(AsRef::as_ref))?;
+            let partial = run_all(&ask, heads.iter().map(AsRef::as_ref))?;
             let mut bytes: Vec<u8> = partial.pack().expect("it is small").flatten().collect();
             if self.spoilt {
                 let middle = bytes.len() / 2;
@@ -63,13 +75,13 @@ impl Remote for Peer {
             }
             if self.cut {
                 bytes.pop();
-                inbox.piece(&bytes)?;
+                inbox.push_chunk(&bytes)?;
                 return Ok(());
             }
-            bytes.chunks(self.piece.max(1)).try_for_each(|piece| inbox.piece(piece))?;
-            inbox.end().await?;
+            bytes.chunks(self.piece.max(1)).try_for_each(|piece| inbox.push_chunk(piece))?;
+            inbox.finish().await?;
         }
-        self.lacks.iter().for_each(|lacks| inbox.miss(lacks.clone()));
+        self.lacks.iter().for_each(|lacks| inbox.add_warning(lacks.clone()));
         self.ends.clone().map_or(Ok(()), Err)
     }
 }
@@ -77,8 +89,8 @@ impl Remote for Peer {
 /// A source whose rows went elsewhere.
 struct Moved;
 
-impl Source for Moved {
-    fn series(&self) -> Result<Arc<[Series]>, SourceError> {
+impl ProfileSource for Moved {
+    fn series(&self) -> Result<Arc<[ProfileSeries]>, SourceError> {
         Err(SourceError::Moved("shard 7 is on its way".to_owned()))
     }
     fn profiles(&self) -> Result<Arc<[ProfileRow]>, SourceError> {
@@ -87,16 +99,16 @@ impl Source for Moved {
     fn totals(&self, _: &[u32]) -> Result<Vec<i64>, SourceError> {
         Ok(Vec::new())
     }
-    fn rows(&self, _: &[u32], _: &mut EachRows<'_>) -> Result<(), SourceError> {
+    fn visit_rows(&self, _: &[u32], _: &mut SourceRowVisitor<'_>) -> Result<(), SourceError> {
         Ok(())
     }
-    fn rows_of_requests(&self, _: &[u32], _: &mut EachRequests<'_>) -> Result<(), SourceError> {
+    fn visit_span_rows(&self, _: &[u32], _: &mut SourceSpanRowVisitor<'_>) -> Result<(), SourceError> {
         Ok(())
     }
-    fn extent(&self, _: &[u32], _: bool) -> Result<Extent, SourceError> {
-        Ok(Extent::default())
+    fn read_size(&self, _: &[u32], _: bool) -> Result<SourceReadSize, SourceError> {
+        Ok(SourceReadSize::default())
     }
-    fn names(&self, _: &mut ReadNames<'_>) -> Result<(), SourceError> {
+    fn visit_names(&self, _: &mut SourceNameVisitor<'_>) -> Result<(), SourceError> {
         Ok(())
     }
 }
@@ -108,14 +120,14 @@ struct Plans<F> {
 }
 
 #[async_trait::async_trait]
-impl<F: Fn(usize) -> Plan + Send + Sync> Sources for Plans<F> {
-    async fn plan(&self, _: &TenantId, _: &Ask, _: &Doubts) -> Result<Plan, Status> {
+impl<F: Fn(usize) -> QueryPlan + Send + Sync> DataSources for Plans<F> {
+    async fn plan(&self, _: &TenantId, _: &ProfileQuery, _: &DedupHints) -> Result<QueryPlan, Status> {
         Ok((self.make)(self.made.fetch_add(1, Ordering::Relaxed)))
     }
 
-    async fn times(&self, _: &TenantId) -> Result<Times, Status> {
-        let Plan { missing, moved, .. } = (self.make)(self.made.fetch_add(1, Ordering::Relaxed));
-        Ok(Times { span: Some((1_000_000, 2_000_000)), missing, moved })
+    async fn data_time_range(&self, _: &TenantId) -> Result<DataTimeRange, Status> {
+        let QueryPlan { missing, moved, .. } = (self.make)(self.made.fetch_add(1, Ordering::Relaxed));
+        Ok(DataTimeRange { span: Some((1_000_000, 2_000_000)), missing, moved })
     }
 }
 
@@ -133,14 +145,14 @@ impl Outcome {
     }
 }
 
-fn querier(config: Config, sources: Arc<dyn Sources>) -> Querier {
-    let (clock, _hand) = Clock::manual(Timestamp::EPOCH);
+fn querier(config: QuerierConfig, sources: Arc<dyn DataSources>) -> Querier {
+    let (clock, _hand) = Clock::manual(Timestamp::UNIX_EPOCH);
     querier_by(clock, config, sources)
 }
 
-fn querier_by(clock: Clock, config: Config, sources: Arc<dyn Sources>) -> Querier {
-    let overrides = Overrides::new(Limits::default());
-    Querier::new(config, Deps { sources, overrides, clock, compute: Compute::inline() })
+fn querier_by(clock: Clock, config: QuerierConfig, sources: Arc<dyn DataSources>) -> Querier {
+    let overrides = LimitOverrides::new(TenantLimits::default());
+    Querier::new(config, QuerierDeps { sources, overrides, clock, compute: ComputePool::inline() })
 }
 
 fn request() -> SelectMergeStacktracesRequest {
@@ -153,21 +165,24 @@ fn request() -> SelectMergeStacktracesRequest {
     }
 }
 
-async fn ask_within(config: Config, make: impl Fn(usize) -> Plan + Send + Sync + 'static) -> Outcome {
+async fn ask_within(
+    config: QuerierConfig,
+    make: impl Fn(usize) -> QueryPlan + Send + Sync + 'static,
+) -> Outcome {
     let plans = Arc::new(Plans { made: AtomicUsize::new(0), make });
     let querier = querier(config, Arc::<Plans<_>>::clone(&plans));
-    let reader = Reader::parse("acme").expect("a tenant");
+    let reader = QueryContext::parse("acme").expect("a tenant");
     let answer = querier.select_merge_stacktraces(&reader, request()).await;
-    Outcome { answer, missing: reader.missing(), plans: plans.made.load(Ordering::Relaxed) }
+    Outcome { answer, missing: reader.joined_warnings(), plans: plans.made.load(Ordering::Relaxed) }
 }
 
-async fn ask(make: impl Fn(usize) -> Plan + Send + Sync + 'static) -> Outcome {
-    ask_within(Config::default(), make).await
+async fn ask(make: impl Fn(usize) -> QueryPlan + Send + Sync + 'static) -> Outcome {
+    ask_within(QuerierConfig::default(), make).await
 }
 
 /// One source here, and one peer.
-fn with(peer: Peer) -> Plan {
-    Plan { remote: vec![Arc::new(peer)], ..Plan::of([source("here", 1)]) }
+fn with(peer: Peer) -> QueryPlan {
+    QueryPlan { remote: vec![Arc::new(peer)], ..QueryPlan::from_sources([source("here", 1)]) }
 }
 
 fn two_shards() -> Peer {
@@ -175,38 +190,38 @@ fn two_shards() -> Peer {
     Peer { shards, piece: 7, ..Peer::default() }
 }
 
-fn replan() -> Option<Asked> {
-    Some(Asked::Replan("shard 7: its leader is another one".to_owned()))
+fn replan() -> Option<SourceQueryError> {
+    Some(SourceQueryError::Replan("shard 7: its leader is another one".to_owned()))
 }
 
 #[tokio::test]
 async fn peers_are_asked_at_once_and_their_answers_add_up() {
     let afar = ask(|_| {
         let together = Some(Arc::new(Barrier::new(3)));
-        let peer = || Arc::new(Peer { together: together.clone(), ..two_shards() }) as Arc<dyn Remote>;
-        Plan { remote: vec![peer(), peer(), peer()], ..with(Peer::default()) }
+        let peer = || Arc::new(Peer { together: together.clone(), ..two_shards() }) as Arc<dyn RemoteSource>;
+        QueryPlan { remote: vec![peer(), peer(), peer()], ..with(Peer::default()) }
     });
     let afar = afar.await;
     assert_eq!((afar.total(), afar.missing.as_deref(), afar.plans), (991, None, 1));
     // Whoever holds a source, the answer is the same.
     let here = ask(|_| {
         let shards = (0..3).flat_map(|_| two_shards().shards).flatten();
-        Plan::of(shards.chain([source("here", 1)]))
+        QueryPlan::from_sources(shards.chain([source("here", 1)]))
     });
     assert_eq!(here.await.answer, afar.answer);
 }
 
 #[tokio::test]
 async fn what_was_put_together_by_an_overtaken_plan_does_not_count() {
-    let overtaken: [fn() -> Plan; 3] = [
+    let overtaken: [fn() -> QueryPlan; 3] = [
         || with(Peer { ends: replan(), ..two_shards() }),
-        || Plan::of([source("here", 1), Arc::new(Moved)]),
-        || Plan { moved: vec!["shard 7: in blocks".to_owned()], ..with(two_shards()) },
+        || QueryPlan::from_sources([source("here", 1), Arc::new(Moved)]),
+        || QueryPlan { moved: vec!["shard 7: in blocks".to_owned()], ..with(two_shards()) },
     ];
     for first in overtaken {
         let second = move |made| {
             if made == 0 {
-                return Plan { missing: vec!["not said".to_owned()], ..first() };
+                return QueryPlan { missing: vec!["not said".to_owned()], ..first() };
             }
             with(two_shards())
         };
@@ -217,10 +232,10 @@ async fn what_was_put_together_by_an_overtaken_plan_does_not_count() {
 
 #[tokio::test]
 async fn after_three_new_plans_the_answer_goes_on_without_what_has_moved_and_says_so() {
-    let always: [fn() -> Plan; 3] = [
+    let always: [fn() -> QueryPlan; 3] = [
         || with(Peer { ends: replan(), ..two_shards() }),
-        || Plan::of([source("b", 330), source("here", 1), Arc::new(Moved)]),
-        || Plan { moved: vec!["shard 7: in blocks".to_owned()], ..with(two_shards()) },
+        || QueryPlan::from_sources([source("b", 330), source("here", 1), Arc::new(Moved)]),
+        || QueryPlan { moved: vec!["shard 7: in blocks".to_owned()], ..with(two_shards()) },
     ];
     for plan in always {
         let outcome = ask(move |_| plan()).await;
@@ -233,7 +248,7 @@ async fn after_three_new_plans_the_answer_goes_on_without_what_has_moved_and_say
 
 #[tokio::test]
 async fn a_block_that_is_gone_is_replaced_by_others_or_lost() {
-    let gone = || Some(Asked::Gone(vec!["block 1".to_owned(), "block 2".to_owned()]));
+    let gone = || Some(SourceQueryError::Gone(vec!["block 1".to_owned(), "block 2".to_owned()]));
     let replaced = ask(move |made| {
         let ends = (made == 0).then(gone).flatten();
         with(Peer { ends, ..two_shards() })
@@ -251,24 +266,29 @@ async fn a_block_that_is_gone_is_replaced_by_others_or_lost() {
 async fn peers_know_how_long_they_are_waited_for() {
     struct Late(Clock, Arc<Mutex<Duration>>);
     #[async_trait::async_trait]
-    impl Remote for Late {
-        async fn ask(&self, _: &TenantId, _: &Ask, inbox: &mut Inbox) -> Result<(), Asked> {
-            *self.1.lock().expect("no panic") = inbox.left(&self.0);
+    impl RemoteSource for Late {
+        async fn query(
+            &self,
+            _: &TenantId,
+            _: &ProfileQuery,
+            inbox: &mut PartialReceiver,
+        ) -> Result<(), SourceQueryError> {
+            *self.1.lock().expect("no panic") = inbox.remaining_time(&self.0);
             Ok(())
         }
     }
-    let (clock, _hand) = Clock::manual(Timestamp::EPOCH);
+    let (clock, _hand) = Clock::manual(Timestamp::UNIX_EPOCH);
     let left = Arc::new(Mutex::new(Duration::ZERO));
     let late = Arc::new(Late(clock.clone(), Arc::clone(&left)));
     let plans = Plans {
-        make: move |_| Plan { remote: vec![late.clone()], ..Plan::default() },
+        make: move |_| QueryPlan { remote: vec![late.clone()], ..QueryPlan::default() },
         made: AtomicUsize::new(0),
     };
-    let querier = querier_by(clock.clone(), Config::default(), Arc::new(plans));
+    let querier = querier_by(clock.clone(), QuerierConfig::default(), Arc::new(plans));
     for (wait, is_left) in [(None, 300), (Some(7), 7), (Some(4000), 300)] {
-        let reader = Reader::parse("acme").expect("a tenant");
+        let reader = QueryContext::parse("acme").expect("a tenant");
         if let Some(wait) = wait {
-            reader.waits(&clock, Duration::from_secs(wait));
+            reader.set_timeout(&clock, Duration::from_secs(wait));
         }
         querier.select_merge_stacktraces(&reader, request()).await.expect("an answer");
         assert_eq!(*left.lock().expect("no panic"), Duration::from_secs(is_left));
@@ -279,21 +299,26 @@ async fn peers_know_how_long_they_are_waited_for() {
 struct Crashes;
 
 #[async_trait::async_trait]
-impl Remote for Crashes {
-    async fn ask(&self, _: &TenantId, _: &Ask, _: &mut Inbox) -> Result<(), Asked> {
-        let crash = Compute::inline().run(|| panic!("index out of bounds")).await;
-        Err(Status::of(&crash.expect_err("it panics")).into())
+impl RemoteSource for Crashes {
+    async fn query(
+        &self,
+        _: &TenantId,
+        _: &ProfileQuery,
+        _: &mut PartialReceiver,
+    ) -> Result<(), SourceQueryError> {
+        let crash = ComputePool::inline().run(|| panic!("index out of bounds")).await;
+        Err(Status::from_error(&crash.expect_err("it panics")).into())
     }
 }
 
 #[tokio::test]
 async fn a_query_that_crashed_twice_is_not_asked_again() {
     let plans = Arc::new(Plans {
-        make: |_| Plan { remote: vec![Arc::new(Crashes)], ..Plan::default() },
+        make: |_| QueryPlan { remote: vec![Arc::new(Crashes)], ..QueryPlan::default() },
         made: AtomicUsize::new(0),
     });
-    let querier = querier(Config::default(), Arc::<Plans<_>>::clone(&plans));
-    let reader = Reader::parse("acme").expect("a tenant");
+    let querier = querier(QuerierConfig::default(), Arc::<Plans<_>>::clone(&plans));
+    let reader = QueryContext::parse("acme").expect("a tenant");
     let asked = async |end: i64, selector: &str| {
         let request = SelectMergeStacktracesRequest { end, label_selector: selector.to_owned(), ..request() };
         querier.select_merge_stacktraces(&reader, request).await.expect_err("it crashes").message
@@ -310,21 +335,21 @@ async fn a_query_that_crashed_twice_is_not_asked_again() {
 #[tokio::test]
 async fn queries_are_within_the_limits_of_their_tenants() {
     let (clock, _hand) = Clock::manual(Timestamp::from_nanos(20_000_000));
-    let limits = Limits {
+    let limits = TenantLimits {
         max_query_length: Some(Duration::from_millis(15)),
         max_query_lookback: Some(Duration::from_millis(18)),
         max_query_bytes: Some(ByteSize::bytes(23)),
-        ..Limits::default()
+        ..TenantLimits::default()
     };
-    let plan = |made| Plan { bytes: made as u64, ..Plan::of([source("here", 1)]) };
+    let plan = |made| QueryPlan { bytes: made as u64, ..QueryPlan::from_sources([source("here", 1)]) };
     let sources = Arc::new(Plans { made: AtomicUsize::new(20), make: plan });
-    let (overrides, compute) = (Overrides::new(limits), Compute::inline());
-    let querier = Querier::new(Config::default(), Deps { sources, overrides, clock, compute });
+    let (overrides, compute) = (LimitOverrides::new(limits), ComputePool::inline());
+    let querier = Querier::new(QuerierConfig::default(), QuerierDeps { sources, overrides, clock, compute });
     let asked = async |start, end| {
-        let reader = Reader::parse("acme|other").expect("tenants");
+        let reader = QueryContext::parse("acme|other").expect("tenants");
         let request = SelectMergeStacktracesRequest { start, end, ..request() };
         let answer = querier.select_merge_stacktraces(&reader, request).await;
-        (answer.map(|answer| answer.flamegraph.expect("a graph").total), reader.missing())
+        (answer.map(|answer| answer.flamegraph.expect("a graph").total), reader.joined_warnings())
     };
     assert_eq!(asked(3, 18).await, (Ok(2), None));
     let (total, missing) = asked(1, 10).await;
@@ -338,24 +363,24 @@ async fn queries_are_within_the_limits_of_their_tenants() {
 }
 
 /// A querier at 20 ms, of one source at 5 ms in blocks of so many bytes.
-fn limited(limits: Limits, bytes: u64) -> Querier {
+fn limited(limits: TenantLimits, bytes: u64) -> Querier {
     let (clock, _hand) = Clock::manual(Timestamp::from_nanos(20_000_000));
-    let make = move |_| Plan { bytes, ..Plan::of([source("here", 1)]) };
+    let make = move |_| QueryPlan { bytes, ..QueryPlan::from_sources([source("here", 1)]) };
     let sources = Arc::new(Plans { made: AtomicUsize::new(0), make });
-    let (overrides, compute) = (Overrides::new(limits), Compute::inline());
-    Querier::new(Config::default(), Deps { sources, overrides, clock, compute })
+    let (overrides, compute) = (LimitOverrides::new(limits), ComputePool::inline());
+    Querier::new(QuerierConfig::default(), QuerierDeps { sources, overrides, clock, compute })
 }
 
 #[tokio::test]
 async fn charts_of_a_permitted_time_are_whole() {
-    let limits = Limits {
+    let limits = TenantLimits {
         max_query_length: Some(Duration::from_millis(15)),
         max_query_lookback: Some(Duration::from_millis(18)),
-        ..Limits::default()
+        ..TenantLimits::default()
     };
     let querier = limited(limits, 0);
     let asked = async |start, end, step| {
-        let reader = Reader::parse("acme").expect("a tenant");
+        let reader = QueryContext::parse("acme").expect("a tenant");
         let points = SelectSeriesRequest {
             profile_type_id: TYPE.to_owned(),
             label_selector: "{}".to_owned(),
@@ -377,7 +402,7 @@ async fn charts_of_a_permitted_time_are_whole() {
         let slots: usize =
             querier.select_heatmap(&reader, heat).await?.series.iter().map(|of| of.slots.len()).sum();
         let points: usize = series.iter().map(|of| of.points.len()).sum();
-        Ok::<_, Status>((points, slots, reader.missing()))
+        Ok::<_, Status>((points, slots, reader.joined_warnings()))
     };
     assert_eq!(asked(3, 18, 0.005).await, Ok((1, 1, None)));
     // It begins just where queries may.
@@ -392,8 +417,8 @@ async fn charts_of_a_permitted_time_are_whole() {
 
 #[tokio::test]
 async fn a_rendered_query_may_be_as_long_as_the_limit() {
-    let limits = Limits { max_query_length: Some(Duration::from_secs(60)), ..Limits::default() };
-    let (querier, reader) = (limited(limits, 0), Reader::parse("acme").expect("a tenant"));
+    let limits = TenantLimits { max_query_length: Some(Duration::from_secs(60)), ..TenantLimits::default() };
+    let (querier, reader) = (limited(limits, 0), QueryContext::parse("acme").expect("a tenant"));
     let render = async |until: i64| {
         let query = format!("query={TYPE}%7B%7D&from=1700000000&until={until}");
         querier.render(&reader, &query).await.map(drop).map_err(|status| status.message)
@@ -404,21 +429,21 @@ async fn a_rendered_query_may_be_as_long_as_the_limit() {
 
 #[tokio::test]
 async fn limits_of_zero_do_not_restrict_queries_of_several_tenants() {
-    let off = Limits {
+    let off = TenantLimits {
         max_query_length: Some(Duration::ZERO),
         max_query_lookback: Some(Duration::ZERO),
-        ..Limits::default()
+        ..TenantLimits::default()
     };
-    let (querier, reader) = (limited(off, 0), Reader::parse("acme|other").expect("tenants"));
+    let (querier, reader) = (limited(off, 0), QueryContext::parse("acme|other").expect("tenants"));
     let query = format!("query={TYPE}%7B%7D&from=1&until=1700000061");
     querier.render(&reader, &query).await.expect("an answer");
-    assert_eq!(reader.missing(), None);
+    assert_eq!(reader.joined_warnings(), None);
 }
 
 #[tokio::test]
 async fn what_reads_no_samples_costs_none() {
-    let limits = Limits { max_query_bytes: Some(ByteSize::bytes(16)), ..Limits::default() };
-    let (querier, reader) = (limited(limits, 1 << 40), Reader::parse("acme").expect("a tenant"));
+    let limits = TenantLimits { max_query_bytes: Some(ByteSize::bytes(16)), ..TenantLimits::default() };
+    let (querier, reader) = (limited(limits, 1 << 40), QueryContext::parse("acme").expect("a tenant"));
     let refused = querier.select_merge_stacktraces(&reader, request()).await.expect_err("it reads more");
     assert!(refused.message.contains("limits.max_query_bytes"), "{refused}");
     let names = LabelNamesRequest { start: 1, end: 10, ..LabelNamesRequest::default() };
@@ -438,10 +463,10 @@ async fn what_reads_no_samples_costs_none() {
 #[tokio::test]
 async fn a_query_may_read_what_it_selects() {
     let within = |bytes: Option<u64>| {
-        let limits = Limits { max_query_bytes: bytes.map(ByteSize::bytes), ..Limits::default() };
+        let limits = TenantLimits { max_query_bytes: bytes.map(ByteSize::bytes), ..TenantLimits::default() };
         limited(limits, 1 << 40)
     };
-    let reader = || Reader::parse("acme").expect("a tenant");
+    let reader = || QueryContext::parse("acme").expect("a tenant");
     let cost = AnalyzeQueryRequest { start: 1, end: 10, query: format!("{TYPE}{{}}") };
     let told = within(None).analyze_query(&reader(), cost).await.expect("sizes");
     let told = told.query_impact.expect("an impact").total_bytes_in_time_range;
@@ -465,35 +490,40 @@ async fn a_query_may_read_what_it_selects() {
 struct Silent;
 
 #[async_trait::async_trait]
-impl Remote for Silent {
-    async fn ask(&self, _: &TenantId, _: &Ask, _: &mut Inbox) -> Result<(), Asked> {
+impl RemoteSource for Silent {
+    async fn query(
+        &self,
+        _: &TenantId,
+        _: &ProfileQuery,
+        _: &mut PartialReceiver,
+    ) -> Result<(), SourceQueryError> {
         std::future::pending().await
     }
 }
 
 #[tokio::test]
 async fn who_only_waited_for_a_turn_is_told_so() {
-    let (clock, hand) = Clock::manual(Timestamp::EPOCH);
-    let make = |_| Plan { remote: vec![Arc::new(Silent)], ..Plan::default() };
+    let (clock, hand) = Clock::manual(Timestamp::UNIX_EPOCH);
+    let make = |_| QueryPlan { remote: vec![Arc::new(Silent)], ..QueryPlan::default() };
     let plans = Arc::new(Plans { made: AtomicUsize::new(0), make });
-    let config = Config { concurrent_queries: 1, ..Config::default() };
+    let config = QuerierConfig { concurrent_queries: 1, ..QuerierConfig::default() };
     let querier = querier_by(clock.clone(), config, plans);
     let ask = async |seconds| {
-        let reader = Reader::parse("acme").expect("a tenant");
-        reader.waits(&clock, Duration::from_secs(seconds));
+        let reader = QueryContext::parse("acme").expect("a tenant");
+        reader.set_timeout(&clock, Duration::from_secs(seconds));
         // Equal ones would be one.
         let request = SelectMergeStacktracesRequest { end: 10 + seconds as i64, ..request() };
         querier.select_merge_stacktraces(&reader, request).await.expect_err("nobody answers")
     };
     let ((answered, waited), ()) = tokio::join!(async { tokio::join!(ask(9), ask(5)) }, async {
-        hand.until_sleeping(2).await;
+        hand.wait_for_sleepers(2).await;
         let turns = querier.stats().turns;
         assert_eq!((turns.running, turns.most, turns.waiting), (1, 1, 1));
         hand.advance(Duration::from_secs(5));
-        hand.until_sleeping(1).await;
+        hand.wait_for_sleepers(1).await;
         hand.advance(Duration::from_secs(4));
     });
-    assert_eq!([answered.code, waited.code], [Code::Deadline; 2]);
+    assert_eq!([answered.code, waited.code], [ErrorCode::Deadline; 2]);
     assert!(waited.message.contains("not done within 5s: it waited for its turn"), "{waited}");
     assert!(answered.message.contains("not done within 9s; select fewer series"), "{answered}");
 }
@@ -508,7 +538,7 @@ async fn what_a_peer_lacks_is_said() {
 
 #[tokio::test]
 async fn a_peer_that_fails_fails_the_whole() {
-    let status = Status::new(Code::Exhausted, "32 queries are under way");
+    let status = Status::new(ErrorCode::Exhausted, "32 queries are under way");
     let refused = status.clone();
     let outcome = ask(move |_| with(Peer { ends: Some(refused.clone().into()), ..two_shards() })).await;
     assert_eq!((outcome.answer, outcome.plans), (Err(status), 1));
@@ -517,19 +547,19 @@ async fn a_peer_that_fails_fails_the_whole() {
 #[tokio::test]
 async fn answers_that_are_damaged_or_break_off_are_refused() {
     let spoilt = ask(|_| with(Peer { spoilt: true, ..two_shards() })).await.answer.expect_err("a bad byte");
-    assert_eq!(spoilt.code, Code::Internal, "{spoilt}");
+    assert_eq!(spoilt.code, ErrorCode::Internal, "{spoilt}");
     let cut = ask(|_| with(Peer { cut: true, ..two_shards() })).await.answer.expect_err("no end");
-    assert_eq!(cut.code, Code::Unavailable);
+    assert_eq!(cut.code, ErrorCode::Unavailable);
     assert!(cut.message.contains("broke off"), "{cut}");
 }
 
 #[tokio::test]
 async fn answers_of_peers_take_room() {
     for (config, named) in [
-        (Config { answer: ByteSize::bytes(100), ..Config::default() }, "querier.answer)"),
-        (Config { answers: ByteSize::bytes(300), ..Config::default() }, "querier.answers)"),
+        (QuerierConfig { answer: ByteSize::bytes(100), ..QuerierConfig::default() }, "querier.answer)"),
+        (QuerierConfig { answers: ByteSize::bytes(300), ..QuerierConfig::default() }, "querier.answers)"),
     ] {
-        let outcome = ask_within(config, |_| Plan { sources: Vec::new(), ..with(two_shards()) }).await;
+        let outcome = ask_within(config, |_| QueryPlan { sources: Vec::new(), ..with(two_shards()) }).await;
         let refused = outcome.answer.expect_err("it is larger");
         assert!(refused.message.contains(named), "{refused}");
     }
@@ -538,16 +568,16 @@ async fn answers_of_peers_take_room() {
 #[tokio::test]
 async fn times_are_of_a_plan_that_was_not_overtaken() {
     for (overtaken, plans) in [(1, 2), (9, 4)] {
-        let make = move |made| Plan {
+        let make = move |made| QueryPlan {
             moved: if made < overtaken { vec!["shard 7: in blocks".to_owned()] } else { Vec::new() },
-            ..Plan::default()
+            ..QueryPlan::default()
         };
         let sources = Arc::new(Plans { made: AtomicUsize::new(0), make });
-        let querier = querier(Config::default(), Arc::<Plans<_>>::clone(&sources));
-        let reader = Reader::parse("acme").expect("a tenant");
+        let querier = querier(QuerierConfig::default(), Arc::<Plans<_>>::clone(&sources));
+        let reader = QueryContext::parse("acme").expect("a tenant");
         let stats = querier.get_profile_stats(&reader, GetProfileStatsRequest {}).await.expect("times");
         assert_eq!((stats.oldest_profile_time, stats.newest_profile_time), (1, 2));
         assert_eq!(sources.made.load(Ordering::Relaxed), plans);
-        assert_eq!(reader.missing().is_some(), overtaken > 3);
+        assert_eq!(reader.joined_warnings().is_some(), overtaken > 3);
     }
 }

@@ -7,13 +7,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use athanor_chassis::clock::ManualClock;
-use athanor_chassis::{ByteSize, Clock, Code, Compute, Limits, Overrides, Status, TenantId, Timestamp};
+use athanor_chassis::{
+    ByteSize, Clock, ComputePool, ErrorCode, LimitOverrides, Status, TenantId, TenantLimits, Timestamp,
+};
 use athanor_profile::source::MemorySource;
-use athanor_profile::{Labels, Profile, Source, ValueType};
+use athanor_profile::{Labels, Profile, ProfileSource, ValueType};
 use athanor_proto::querier::v1::{SelectMergeStacktracesRequest, SelectMergeStacktracesResponse};
 use athanor_proto::types::v1::GetProfileStatsRequest;
-use athanor_querier::{Config, Deps, Doubts, Plan, Querier, Reader, Sources, Times};
-use athanor_query::Ask;
+use athanor_querier::{
+    DataSources, DataTimeRange, DedupHints, Querier, QuerierConfig, QuerierDeps, QueryContext, QueryPlan,
+};
+use athanor_query::ProfileQuery;
 use futures::future::join_all;
 use futures::poll;
 use tokio::sync::Semaphore;
@@ -30,32 +34,32 @@ struct Slow {
 struct Shared(Arc<Slow>);
 
 #[async_trait::async_trait]
-impl Sources for Shared {
-    async fn plan(&self, _: &TenantId, _: &Ask, _: &Doubts) -> Result<Plan, Status> {
+impl DataSources for Shared {
+    async fn plan(&self, _: &TenantId, _: &ProfileQuery, _: &DedupHints) -> Result<QueryPlan, Status> {
         self.0.plans.fetch_add(1, Ordering::SeqCst);
         let value = self.0.value.load(Ordering::SeqCst);
         let fails = self.0.fails.load(Ordering::SeqCst);
         self.0.go.acquire().await.expect("open").forget();
         if fails {
-            return Err(Status::new(Code::Unavailable, format!("no catalogue at {value}")));
+            return Err(Status::new(ErrorCode::Unavailable, format!("no catalogue at {value}")));
         }
         let missing = self.0.lacks.load(Ordering::SeqCst).then(|| "a block".to_owned()).into_iter().collect();
-        Ok(Plan { missing, ..Plan::of([source(value as i64)]) })
+        Ok(QueryPlan { missing, ..QueryPlan::from_sources([source(value as i64)]) })
     }
 
-    async fn times(&self, _: &TenantId) -> Result<Times, Status> {
+    async fn data_time_range(&self, _: &TenantId) -> Result<DataTimeRange, Status> {
         self.0.plans.fetch_add(1, Ordering::SeqCst);
         let value = self.0.value.load(Ordering::SeqCst) as i64;
         self.0.go.acquire().await.expect("open").forget();
-        Ok(Times { span: Some((0, value * 1_000_000)), ..Times::default() })
+        Ok(DataTimeRange { span: Some((0, value * 1_000_000)), ..DataTimeRange::default() })
     }
 }
 
-fn source(value: i64) -> Arc<dyn Source> {
+fn source(value: i64) -> Arc<dyn ProfileSource> {
     let mut profile = Profile::default();
     profile.header.types = vec![ValueType::new("cpu", "nanoseconds")];
     profile.header.time_nanos = 5_000_000;
-    let stack = profile.dictionary.named_stack(["main"].into_iter());
+    let stack = profile.dictionary.intern_named_stack(["main"].into_iter());
     profile.samples.push(stack, 0, &[value]);
     let mut source = MemorySource::default();
     source.add(&Labels::new([("__name__".to_owned(), "process_cpu".to_owned())]), &profile, 1);
@@ -71,10 +75,10 @@ struct Setup {
 
 /// One of those who ask.
 type Asking<'s, A = SelectMergeStacktracesResponse> =
-    Pin<Box<dyn Future<Output = (Result<A, Status>, Reader)> + 's>>;
+    Pin<Box<dyn Future<Output = (Result<A, Status>, QueryContext)> + 's>>;
 
 impl Setup {
-    fn of(config: Config) -> Setup {
+    fn of(config: QuerierConfig) -> Setup {
         let slow = Arc::new(Slow {
             value: AtomicU64::new(100),
             plans: AtomicU64::new(0),
@@ -83,13 +87,14 @@ impl Setup {
             go: Semaphore::new(0),
         });
         let (clock, hand) = Clock::manual(Timestamp::from_nanos(10_000_000));
-        let (sources, overrides) = (Arc::new(Shared(Arc::clone(&slow))), Overrides::new(Limits::default()));
-        let deps = Deps { sources, overrides, clock: clock.clone(), compute: Compute::inline() };
+        let (sources, overrides) =
+            (Arc::new(Shared(Arc::clone(&slow))), LimitOverrides::new(TenantLimits::default()));
+        let deps = QuerierDeps { sources, overrides, clock: clock.clone(), compute: ComputePool::inline() };
         Setup { querier: Querier::new(config, deps), slow, clock, hand }
     }
 
     /// Asks for a graph, as far as it goes now.
-    async fn asks(&self, reader: Reader, max_nodes: i64) -> Asking<'_> {
+    async fn asks(&self, reader: QueryContext, max_nodes: i64) -> Asking<'_> {
         let request = SelectMergeStacktracesRequest {
             profile_type_id: "process_cpu:cpu:nanoseconds::".to_owned(),
             label_selector: "{}".to_owned(),
@@ -124,22 +129,22 @@ impl Setup {
     }
 }
 
-fn reader() -> Reader {
-    Reader::of(TenantId::anonymous())
+fn reader() -> QueryContext {
+    QueryContext::for_tenant(TenantId::anonymous())
 }
 
-fn total((answer, _): (Result<SelectMergeStacktracesResponse, Status>, Reader)) -> i64 {
+fn total((answer, _): (Result<SelectMergeStacktracesResponse, Status>, QueryContext)) -> i64 {
     answer.expect("an answer").flamegraph.expect("a graph").total
 }
 
-fn refused((answer, _): (Result<SelectMergeStacktracesResponse, Status>, Reader)) -> String {
+fn refused((answer, _): (Result<SelectMergeStacktracesResponse, Status>, QueryContext)) -> String {
     answer.expect_err("refused").message
 }
 
 #[tokio::test]
 async fn who_comes_after_a_plan_waits_for_the_next_together() {
     for kept_answers in [ByteSize::bytes(0), ByteSize::mib(1)] {
-        let setup = Setup::of(Config { kept_answers, ..Config::default() });
+        let setup = Setup::of(QuerierConfig { kept_answers, ..QuerierConfig::default() });
         let first = setup.asks(reader(), 8).await;
         // Something is stored, and whoever comes now may know of it.
         setup.slow.value.store(200, Ordering::SeqCst);
@@ -155,7 +160,7 @@ async fn who_comes_after_a_plan_waits_for_the_next_together() {
 
 #[tokio::test]
 async fn who_waits_for_a_turn_has_others_wait_along() {
-    let setup = Setup::of(Config { concurrent_queries: 1, ..Config::default() });
+    let setup = Setup::of(QuerierConfig { concurrent_queries: 1, ..QuerierConfig::default() });
     setup.slow.lacks.store(true, Ordering::SeqCst);
     let other = setup.asks(reader(), 9).await;
     let equal = setup.all(10).await;
@@ -166,14 +171,17 @@ async fn who_waits_for_a_turn_has_others_wait_along() {
     for (answer, reader) in join_all(equal).await {
         let answer = answer.expect("an answer");
         assert_eq!(answer.flamegraph.expect("a graph").total, 300);
-        assert_eq!((answer.missing.as_str(), reader.missing().as_deref()), ("a block", Some("a block")));
+        assert_eq!(
+            (answer.missing.as_str(), reader.joined_warnings().as_deref()),
+            ("a block", Some("a block"))
+        );
     }
     assert_eq!(setup.seen(), (2, 9));
 }
 
 #[tokio::test]
 async fn who_leaves_leaves_the_others_their_answer() {
-    let setup = Setup::of(Config::default());
+    let setup = Setup::of(QuerierConfig::default());
     let first = setup.asks(reader(), 8).await;
     let others = setup.all(3).await;
     drop(first);
@@ -189,7 +197,7 @@ async fn who_leaves_leaves_the_others_their_answer() {
 
 #[tokio::test]
 async fn what_fails_fails_for_all_who_share_it() {
-    let setup = Setup::of(Config { concurrent_queries: 1, ..Config::default() });
+    let setup = Setup::of(QuerierConfig { concurrent_queries: 1, ..QuerierConfig::default() });
     setup.slow.fails.store(true, Ordering::SeqCst);
     let other = setup.asks(reader(), 9).await;
     let equal = setup.all(5).await;
@@ -201,10 +209,10 @@ async fn what_fails_fails_for_all_who_share_it() {
 
 #[tokio::test]
 async fn each_waits_as_long_as_it_says() {
-    let setup = Setup::of(Config::default());
+    let setup = Setup::of(QuerierConfig::default());
     let hurried = || {
         let reader = reader();
-        reader.waits(&setup.clock, Duration::from_secs(1));
+        reader.set_timeout(&setup.clock, Duration::from_secs(1));
         reader
     };
     let first = setup.asks(reader(), 8).await;
@@ -226,7 +234,7 @@ async fn each_waits_as_long_as_it_says() {
 
 #[tokio::test]
 async fn of_which_time_there_are_profiles_is_asked_once_at_once() {
-    let setup = Setup::of(Config::default());
+    let setup = Setup::of(QuerierConfig::default());
     let asks = || async {
         let reader = reader();
         let answer = setup.querier.get_profile_stats(&reader, GetProfileStatsRequest::default()).await;
@@ -245,9 +253,9 @@ async fn of_which_time_there_are_profiles_is_asked_once_at_once() {
 
 #[tokio::test]
 async fn who_has_waited_for_a_part_of_its_time_asks_itself() {
-    let setup = Setup::of(Config::default());
+    let setup = Setup::of(QuerierConfig::default());
     let hurried = reader();
-    hurried.waits(&setup.clock, Duration::from_secs(8));
+    hurried.set_timeout(&setup.clock, Duration::from_secs(8));
     let first = setup.asks(reader(), 8).await;
     let second = setup.asks(hurried, 8).await;
     setup.hand.advance(Duration::from_secs(2));

@@ -7,9 +7,11 @@
 use std::hint::black_box;
 
 use athanor_profile::Dictionary;
-use athanor_profile::packed::{Unpacker, put};
-use athanor_profile::tree::Builder;
-use athanor_query::{Ask, MAX_PIECE, Merged, Partial, Received, StackFilter, What};
+use athanor_profile::codec::{CodecReader, put_varint};
+use athanor_profile::tree::TreeBuilder;
+use athanor_query::{
+    MAX_CHUNK_BYTES, MergedProfile, PartialChunkBuffer, PartialResult, ProfileQuery, QueryKind, StackFilter,
+};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
 /// Nodes of the tree, names that they share, and how deep it is.
@@ -29,43 +31,43 @@ fn name(number: u64) -> String {
 }
 
 /// Stacks that leave each other at some depth, as those of one service do.
-fn tree() -> Partial {
-    let mut builder = Builder::with_room(NODES as usize);
+fn tree() -> PartialResult {
+    let mut builder = TreeBuilder::with_capacity(NODES as usize);
     let names: Vec<u32> = (0..NAMES).map(|number| builder.name(&name(number))).collect();
     let (mut path, mut nodes, mut stack) = (Vec::new(), 0, 0);
     while nodes < NODES {
         stack += 1;
         path.truncate((scatter(stack) % DEPTH) as usize);
         while (path.len() as u64) < DEPTH {
-            let caller = path.last().copied().unwrap_or(Builder::ROOT);
+            let caller = path.last().copied().unwrap_or(TreeBuilder::ROOT_NODE);
             let callee = names[(scatter(nodes) % NAMES) as usize];
             path.push(builder.child(caller, callee));
             nodes += 1;
         }
         builder.add(path[DEPTH as usize - 1], (1 + scatter(stack) as i64 % 50).abs() * PERIOD);
     }
-    Partial::Tree(builder.finish())
+    PartialResult::Tree(builder.finish())
 }
 
-fn profile() -> Partial {
+fn profile() -> PartialResult {
     let mut dictionary = Dictionary::default();
     let mut totals = Vec::new();
     for stack in 0..100_000 {
         let depth = 5 + scatter(stack) % 20;
         let names: Vec<String> = (0..depth).map(|at| name(scatter(at * (stack % 1_000)) % NAMES)).collect();
-        let id = dictionary.named_stack(names.iter().map(String::as_str)) as usize;
+        let id = dictionary.intern_named_stack(names.iter().map(String::as_str)) as usize;
         totals.resize(totals.len().max(id + 1), 0);
         totals[id] += PERIOD;
     }
-    Partial::Profile(Box::new(Merged { dictionary, totals, profiles: 1 }))
+    PartialResult::Profile(Box::new(MergedProfile { dictionary, totals, profiles: 1 }))
 }
 
 fn wire(criterion: &mut Criterion) {
     for (name, partial, what) in [
-        ("tree", tree(), What::Tree(StackFilter::default())),
-        ("profile", profile(), What::Profile(StackFilter::default(), None)),
+        ("tree", tree(), QueryKind::Tree(StackFilter::default())),
+        ("profile", profile(), QueryKind::Profile(StackFilter::default(), None)),
     ] {
-        let ask = Ask { what, ..Ask::default() };
+        let ask = ProfileQuery { what, ..ProfileQuery::default() };
         let bytes: Vec<u8> = partial.pack().unwrap().flatten().collect();
         let mut group = criterion.benchmark_group(format!(
             "{name} of {} bytes in memory, {} packed",
@@ -73,11 +75,11 @@ fn wire(criterion: &mut Criterion) {
             bytes.len()
         ));
         group.sample_size(10).throughput(Throughput::Bytes(bytes.len() as u64));
-        group.bench_function("pack", |bench| bench.iter(|| partial.pack().unwrap().bytes()));
+        group.bench_function("pack", |bench| bench.iter(|| partial.pack().unwrap().remaining_bytes()));
         group.bench_function("read", |bench| {
             bench.iter(|| {
-                let mut received = Received::default();
-                bytes.chunks(MAX_PIECE).for_each(|piece| received.push(piece).unwrap());
+                let mut received = PartialChunkBuffer::default();
+                bytes.chunks(MAX_CHUNK_BYTES).for_each(|piece| received.push(piece).unwrap());
                 received.unpack(&ask).unwrap()
             });
         });
@@ -87,16 +89,16 @@ fn wire(criterion: &mut Criterion) {
         group.bench_function("floor: write numbers", |bench| {
             bench.iter(|| {
                 let mut out = Vec::new();
-                black_box(&numbers).iter().for_each(|&number| put(&mut out, number));
+                black_box(&numbers).iter().for_each(|&number| put_varint(&mut out, number));
                 out
             });
         });
         let mut written = Vec::new();
-        numbers.iter().for_each(|&number| put(&mut written, number));
+        numbers.iter().for_each(|&number| put_varint(&mut written, number));
         group.bench_function("floor: read numbers", |bench| {
             bench.iter(|| {
-                let mut unpacker = Unpacker::new(black_box(&written));
-                (0..numbers.len()).map(|_| unpacker.number().unwrap()).fold(0, u64::wrapping_add)
+                let mut unpacker = CodecReader::new(black_box(&written));
+                (0..numbers.len()).map(|_| unpacker.read_number().unwrap()).fold(0, u64::wrapping_add)
             });
         });
     }

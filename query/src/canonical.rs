@@ -8,96 +8,100 @@
 
 use std::collections::BTreeMap;
 
-use athanor_profile::hash::{self, Hash};
+use athanor_profile::hash::{self, ContentHash};
 
-use crate::ask::{Ask, Heat, Points, Steps, Trees, What};
-use crate::heat;
-use crate::partial::{Cell, Partial, PointSeries};
-use crate::query::TimeRange;
+use crate::heatmap;
+use crate::partial::{PartialResult, TimeSeriesPoint, TimeSeriesPoints};
+use crate::profile_filter::TimeRange;
+use crate::profile_query::{
+    GroupedTreesQuery, HeatmapQuery, ProfileQuery, QueryKind, TimeGrid, TimeSeriesQuery,
+};
 use crate::wire::WireError;
 
 /// A question as it is put to a source whose profiles are of a certain time.
 #[derive(Clone, Debug)]
-pub struct Canonical {
+pub struct CanonicalQuery {
     /// It. Its answer is the one that was asked for, but for the places of points.
-    pub ask: Ask,
+    pub ask: ProfileQuery,
     /// By what it is known.
-    pub key: Hash,
+    pub key: ContentHash,
     /// Where its points lie, and where those that were asked for; none where that is the same.
-    moved: Option<Moved>,
+    moved: Option<GridShift>,
 }
 
 /// From one grid to another.
 #[derive(Clone, Copy, Debug)]
-struct Moved {
-    from: Steps,
-    to: Steps,
+struct GridShift {
+    from: TimeGrid,
+    to: TimeGrid,
 }
 
-impl Ask {
+impl ProfileQuery {
     /// Whether its answer is worth keeping: it is the same as long as the source is.
-    pub fn is_lasting(&self) -> bool {
+    pub fn is_cacheable(&self) -> bool {
         // What a question would read depends on what is at hand.
-        self.what != What::Sizes
+        self.what != QueryKind::Sizes
     }
 
     /// The question to a source of which nothing is earlier than `first` or later than `last`.
-    pub fn canonical(&self, first: i64, last: i64) -> Result<Canonical, WireError> {
+    pub fn to_canonical(&self, first: i64, last: i64) -> Result<CanonicalQuery, WireError> {
         let mut ask = self.clone();
         let asked = ask.selection.time;
-        ask.selection.selector.sort();
-        ask.selection.time = widened(asked, first, last);
+        ask.selection.selector.sort_matchers();
+        ask.selection.time = widen_time_range(asked, first, last);
         let moved = match &mut ask.what {
-            What::Points(Points { steps, group_by, .. }) => {
+            QueryKind::Points(TimeSeriesQuery { steps, group_by, .. }) => {
                 sort(group_by);
-                moved_to(steps, asked, earliest(*steps))
+                shift_grid(steps, asked, earliest_grid(*steps))
             }
-            What::Heat(Heat { steps, group_by, .. }) => {
+            QueryKind::Heat(HeatmapQuery { steps, group_by, .. }) => {
                 sort(group_by);
-                moved_to(steps, asked, Some(MOMENTS))
+                shift_grid(steps, asked, Some(TIMESTAMP_GRID))
             }
-            What::Trees(Trees { group_by, .. }) => {
+            QueryKind::Trees(GroupedTreesQuery { group_by, .. }) => {
                 sort(group_by);
                 None
             }
-            What::Series(names) => {
+            QueryKind::Series(names) => {
                 sort(names);
                 None
             }
             _ => None,
         };
-        let key = hash::bytes(&ask.pack()?);
-        Ok(Canonical { ask, key, moved })
+        let key = hash::hash_bytes(&ask.pack()?);
+        Ok(CanonicalQuery { ask, key, moved })
     }
 }
 
-impl Canonical {
-    /// Whether its answer differs from the one that was asked for: then [`answer`](Self::answer) takes a while.
-    pub fn is_moved(&self) -> bool {
+impl CanonicalQuery {
+    /// Whether its answer differs from the one that was asked for: then [`remap_result`](Self::remap_result) takes a while.
+    pub fn is_shifted(&self) -> bool {
         self.moved.is_some()
     }
 
     /// Its answer as the answer to what was asked.
-    pub fn answer(&self, partial: Partial) -> Partial {
+    pub fn remap_result(&self, partial: PartialResult) -> PartialResult {
         let Some(moved) = self.moved else { return partial };
         match partial {
-            Partial::Points(series) => Partial::Points(moved_points(series, moved)),
-            Partial::Heat(series) => Partial::Heat(heat::moved(series, |column| moved.place(column))),
+            PartialResult::Points(series) => PartialResult::Points(shift_points(series, moved)),
+            PartialResult::Heat(series) => {
+                PartialResult::Heat(heatmap::shift_columns(series, |column| moved.place(column)))
+            }
             other => other,
         }
     }
 }
 
-impl Moved {
+impl GridShift {
     /// Where something lies on the other grid, if it lies on it.
     fn place(self, place: u64) -> Option<u64> {
         let time = i128::from(self.from.start) + i128::from(place) * i128::from(self.from.step);
-        self.to.place(i64::try_from(time).ok()?)
+        self.to.point_index(i64::try_from(time).ok()?)
     }
 }
 
-fn moved_points(series: PointSeries, moved: Moved) -> PointSeries {
-    let of_series = |cells: BTreeMap<u64, Cell>| -> BTreeMap<u64, Cell> {
+fn shift_points(series: TimeSeriesPoints, moved: GridShift) -> TimeSeriesPoints {
+    let of_series = |cells: BTreeMap<u64, TimeSeriesPoint>| -> BTreeMap<u64, TimeSeriesPoint> {
         cells.into_iter().filter_map(|(place, cell)| Some((moved.place(place)?, cell))).collect()
     };
     let all = series.into_iter().map(|(labels, cells)| (labels, of_series(cells)));
@@ -105,7 +109,7 @@ fn moved_points(series: PointSeries, moved: Moved) -> PointSeries {
 }
 
 /// A range that holds the same of what lies from `first` to `last`.
-fn widened(asked: TimeRange, first: i64, last: i64) -> TimeRange {
+fn widen_time_range(asked: TimeRange, first: i64, last: i64) -> TimeRange {
     let all = TimeRange::default();
     TimeRange {
         from: if asked.from <= first { all.from } else { asked.from },
@@ -114,26 +118,26 @@ fn widened(asked: TimeRange, first: i64, last: i64) -> TimeRange {
 }
 
 /// The grid of all moments.
-const MOMENTS: Steps = Steps { start: i64::MIN, step: 1, count: u64::MAX };
+const TIMESTAMP_GRID: TimeGrid = TimeGrid { start: i64::MIN, step: 1, count: u64::MAX };
 
 /// The grid of the same step and phase that begins first.
-fn earliest(steps: Steps) -> Option<Steps> {
-    let Steps { start, step, .. } = steps;
+fn earliest_grid(steps: TimeGrid) -> Option<TimeGrid> {
+    let TimeGrid { start, step, .. } = steps;
     // With steps of a nanosecond there are more moments than places.
     if step < 2 {
         return None;
     }
     let least = i128::from(i64::MIN);
     let first = least + (i128::from(start) - least).rem_euclid(i128::from(step));
-    Some(Steps { start: i64::try_from(first).ok()?, step, count: u64::MAX })
+    Some(TimeGrid { start: i64::try_from(first).ok()?, step, count: u64::MAX })
 }
 
 /// Moves points to another grid. Not where the time goes beyond the points: then these say as well which profiles are meant.
-fn moved_to(steps: &mut Steps, asked: TimeRange, grid: Option<Steps>) -> Option<Moved> {
-    let of_points = steps.time();
+fn shift_grid(steps: &mut TimeGrid, asked: TimeRange, grid: Option<TimeGrid>) -> Option<GridShift> {
+    let of_points = steps.time_range();
     let covers = of_points.from <= asked.from && asked.to <= of_points.to;
     let from = grid.filter(|_| covers)?;
-    Some(Moved { from, to: std::mem::replace(steps, from) })
+    Some(GridShift { from, to: std::mem::replace(steps, from) })
 }
 
 fn sort(names: &mut Vec<String>) {
@@ -148,7 +152,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{Bounds, Selection, StackFilter, run};
+    use crate::{ProfileSelection, ResultLimits, StackFilter, run};
 
     fn source(times: &[i64]) -> MemorySource {
         let mut source = MemorySource::default();
@@ -156,7 +160,7 @@ mod tests {
             let mut profile = Profile::default();
             profile.header.types = vec![ValueType::new("cpu", "nanoseconds")];
             profile.header.time_nanos = time;
-            let stack = profile.dictionary.named_stack(["main", ["a", "b"][number % 2]].into_iter());
+            let stack = profile.dictionary.intern_named_stack(["main", ["a", "b"][number % 2]].into_iter());
             profile.samples.push(stack, 0, &[number as i64 + 1]);
             let pod = ("pod".to_owned(), (number % 3).to_string());
             source.add(&Labels::new([pod]), &profile, number as u128 + 1);
@@ -164,26 +168,31 @@ mod tests {
         source
     }
 
-    fn ask(from: i64, to: i64, what: What) -> Ask {
-        let selection = Selection { time: TimeRange { from, to }, ..Selection::default() };
-        Ask { selection, what, bounds: Bounds::default() }
+    fn ask(from: i64, to: i64, what: QueryKind) -> ProfileQuery {
+        let selection = ProfileSelection { time: TimeRange { from, to }, ..ProfileSelection::default() };
+        ProfileQuery { selection, what, bounds: ResultLimits::default() }
     }
 
-    fn whats(start: i64, step: i64, count: u64) -> Vec<What> {
-        let steps = Steps { start, step, count };
+    fn whats(start: i64, step: i64, count: u64) -> Vec<QueryKind> {
+        let steps = TimeGrid { start, step, count };
         let group_by = vec!["pod".to_owned(), "pod".to_owned()];
         vec![
-            What::Tree(StackFilter::default()),
-            What::Series(vec!["pod".to_owned(), "__type__".to_owned()]),
-            What::Points(Points { steps, group_by: group_by.clone(), mean: true, ..Points::default() }),
-            What::Points(Points { steps, exemplars: true, ..Points::default() }),
-            What::Heat(Heat { steps, group_by, ..Heat::default() }),
+            QueryKind::Tree(StackFilter::default()),
+            QueryKind::Series(vec!["pod".to_owned(), "__type__".to_owned()]),
+            QueryKind::Points(TimeSeriesQuery {
+                steps,
+                group_by: group_by.clone(),
+                mean: true,
+                ..TimeSeriesQuery::default()
+            }),
+            QueryKind::Points(TimeSeriesQuery { steps, exemplars: true, ..TimeSeriesQuery::default() }),
+            QueryKind::Heat(HeatmapQuery { steps, group_by, ..HeatmapQuery::default() }),
         ]
     }
 
-    fn shown(partial: &Partial) -> String {
+    fn shown(partial: &PartialResult) -> String {
         match partial {
-            Partial::Tree(tree) => format!("{:?}", tree.nodes()),
+            PartialResult::Tree(tree) => format!("{:?}", tree.nodes()),
             other => format!("{other:?}"),
         }
     }
@@ -201,44 +210,44 @@ mod tests {
             for what in whats(start, step, count) {
                 let mut ask = ask(from, to, what);
                 if points_say_when {
-                    ask.selection.time = Steps { start, step, count }.time();
+                    ask.selection.time = TimeGrid { start, step, count }.time_range();
                 }
                 let asked = run(&ask, &source).unwrap();
-                let canonical = ask.canonical(first, last).unwrap();
-                let seen = canonical.answer(run(&canonical.ask, &source).unwrap());
+                let canonical = ask.to_canonical(first, last).unwrap();
+                let seen = canonical.remap_result(run(&canonical.ask, &source).unwrap());
                 prop_assert_eq!(shown(&seen), shown(&asked));
                 // As it is kept.
                 let kept = run(&canonical.ask, &source).unwrap().pack().unwrap();
                 let bytes: Vec<u8> = kept.flatten().collect();
-                let read = Partial::unpack(&bytes, &canonical.ask).unwrap();
-                prop_assert_eq!(shown(&canonical.answer(read)), shown(&asked));
+                let read = PartialResult::unpack(&bytes, &canonical.ask).unwrap();
+                prop_assert_eq!(shown(&canonical.remap_result(read)), shown(&asked));
             }
         }
     }
 
     #[test]
     fn a_later_end_is_the_same_question_and_an_earlier_one_is_not() {
-        let key = |from, to, what: &What| ask(from, to, what.clone()).canonical(10, 20).unwrap().key;
-        let tree = What::Tree(StackFilter::default());
+        let key = |from, to, what: &QueryKind| ask(from, to, what.clone()).to_canonical(10, 20).unwrap().key;
+        let tree = QueryKind::Tree(StackFilter::default());
         let all = key(10, 21, &tree);
         assert_eq!([key(0, 21, &tree), key(10, 99, &tree), key(i64::MIN, i64::MAX, &tree)], [all; 3]);
         assert_ne!(key(11, 21, &tree), all);
         assert_ne!(key(10, 20, &tree), all);
         assert_eq!(key(11, 21, &tree), key(11, 50, &tree));
-        assert_ne!(key(10, 21, &What::LabelNames), all);
+        assert_ne!(key(10, 21, &QueryKind::LabelNames), all);
         let points = |start| {
-            let steps = Steps { start, step: 5, count: 100 };
-            let what = What::Points(Points { steps, ..Points::default() });
-            let time = steps.time();
-            ask(time.from, time.to, what).canonical(10, 20).unwrap().key
+            let steps = TimeGrid { start, step: 5, count: 100 };
+            let what = QueryKind::Points(TimeSeriesQuery { steps, ..TimeSeriesQuery::default() });
+            let time = steps.time_range();
+            ask(time.from, time.to, what).to_canonical(10, 20).unwrap().key
         };
         assert_eq!(points(0), points(5));
         assert_ne!(points(0), points(6), "points lie elsewhere");
         let heat = |start, step| {
-            let steps = Steps { start, step, count: 100 };
-            let what = What::Heat(Heat { steps, ..Heat::default() });
-            let time = steps.time();
-            ask(time.from, time.to, what).canonical(10, 20).unwrap().key
+            let steps = TimeGrid { start, step, count: 100 };
+            let what = QueryKind::Heat(HeatmapQuery { steps, ..HeatmapQuery::default() });
+            let time = steps.time_range();
+            ask(time.from, time.to, what).to_canonical(10, 20).unwrap().key
         };
         assert_eq!([heat(5, 5), heat(6, 5), heat(3, 7)], [heat(0, 5); 3], "values are kept one by one");
     }
@@ -246,8 +255,9 @@ mod tests {
     #[test]
     fn the_order_of_conditions_says_nothing() {
         let key = |selector: &str| {
-            let selection = Selection { selector: selector.parse().unwrap(), ..Selection::default() };
-            Ask { selection, ..Ask::default() }.canonical(0, 1).unwrap().key
+            let selection =
+                ProfileSelection { selector: selector.parse().unwrap(), ..ProfileSelection::default() };
+            ProfileQuery { selection, ..ProfileQuery::default() }.to_canonical(0, 1).unwrap().key
         };
         assert_eq!(key(r#"{a="b",c=~"d"}"#), key(r#"{c=~"d", a="b", a="b"}"#));
         assert_ne!(key(r#"{a="b"}"#), key(r#"{a!="b"}"#));

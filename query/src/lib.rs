@@ -10,47 +10,56 @@
 //!  Source ────────────────────────────────────────────────────► run ─► Partial ┴─► merge
 //! ```
 //!
-//! An [`Ask`] goes to every source that may hold something; [`run`] answers from one of them, and answers merge in
+//! An [`ProfileQuery`] goes to every source that may hold something; [`run`] answers from one of them, and answers merge in
 //! any order. So profiles may lie anywhere. Where one may lie in two places, each place tells the ids of what it has, and
-//! all but one leave it out ([`Ids`], [`Doubles`]). Nothing is cut down on the way: whoever shows an answer truncates it,
+//! all but one leave it out ([`ProfileIdsBySource`], [`DuplicateExclusions`]). Nothing is cut down on the way: whoever shows an answer truncates it,
 //! once.
 //!
-//! Where sources are another process's, the question goes there packed, [`answer`] answers it, and the answer comes
-//! back in [`Pieces`], which make a [`Received`] and then the same [`Partial`] again.
+//! Where sources are another process's, the question goes there packed, [`run_all`] answers it, and the answer comes
+//! back in [`PartialChunks`], which make a [`PartialChunkBuffer`] and then the same [`PartialResult`] again.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
-mod ask;
 mod canonical;
-mod doubles;
-mod frames;
-mod heat;
-mod hits;
-mod meet;
-mod merged;
+mod dedup;
+mod frame_filter;
+mod heatmap;
+mod merged_profile;
 mod partial;
-mod profiles;
-mod query;
+mod partial_merger;
+mod partial_origin;
+mod profile_filter;
+mod profile_list;
+mod profile_query;
+mod query_cost;
 mod run;
 mod selector;
-mod size;
-mod stacks;
-mod syntax;
+mod selector_parser;
+mod stack_filter;
 mod wire;
 
-pub use ask::{Ask, AskError, Bounds, Heat, Needs, Points, Selection, Steps, Trees, Values, What};
-pub use canonical::Canonical;
-pub use doubles::{Doubles, Ids, Place, Without};
-pub use frames::{FrameFilter, FrameFilterError, FrameNames};
-pub use heat::{HeatSeries, Spot, SpotKey};
-pub use hits::{Found, Hits};
-pub use meet::{Held, Meeting};
-pub use partial::{Cell, Exemplar, LabelCounts, Merged, Partial, PointSeries, Told};
-pub use profiles::{ListedProfile, ProfileList, ProfileOrder, Profiles};
-pub use query::{NoKind, Query, TimeRange, TypeFilter};
-pub use run::{Lying, Picked, answer, run, run_picked, series_labels};
+pub use canonical::CanonicalQuery;
+pub use dedup::{DuplicateExclusions, ExcludedIds, ProfileIdsBySource, SourceId};
+pub use frame_filter::{FrameFilter, FrameFilterError, FramePatterns};
+pub use heatmap::{HeatmapValue, HeatmapValueKey, HeatmapValues};
+pub use partial::{
+    LabelValueCounts, MergedProfile, PartialResult, PartialWithIds, ProfileExemplar, TimeSeriesPoint,
+    TimeSeriesPoints,
+};
+pub use partial_merger::{BudgetedPartial, PartialMerger};
+pub use partial_origin::{PartialOrigin, PartialOriginCounts};
+pub use profile_filter::{ProfileFilter, TimeRange, ValueTypeFilter, ValueTypeFilterError};
+pub use profile_list::{ProfileList, ProfileListEntry, ProfileListQuery, ProfileOrder};
+pub use profile_query::{
+    GroupedTreesQuery, HeatmapQuery, LabelValuesQuery, ProfileQuery, ProfileQueryError, ProfileSelection,
+    QueryKind, RequiredData, ResultLimits, TimeGrid, TimeSeriesQuery,
+};
+pub use query_cost::{QueryCost, SourceCost};
+pub use run::{DedupSource, MatchedProfiles, run, run_all, run_matched, series_labels};
 pub use selector::{Matcher, Selector};
-pub use size::{Size, Sizes};
-pub use stacks::{CallSite, GoPgo, StackFilter};
-pub use syntax::{MAX_MATCHERS, MAX_REGEXES, MAX_TEXT, SelectorError};
-pub use wire::{MAX_ASK, MAX_PARTIAL, MAX_PIECE, Pieces, Received, WireError};
+pub use selector_parser::{MAX_MATCHERS, MAX_REGEXES, MAX_SELECTOR_BYTES, SelectorError};
+pub use stack_filter::{CallSite, GoPgoOptions, StackFilter};
+pub use wire::{
+    MAX_CHUNK_BYTES, MAX_ENCODED_PARTIAL_BYTES, MAX_ENCODED_QUERY_BYTES, PartialChunkBuffer, PartialChunks,
+    WireError,
+};

@@ -5,69 +5,69 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use athanor_profile::hash::Hash;
+use athanor_profile::hash::ContentHash;
 use athanor_profile::tree::Tree;
 use athanor_profile::{Dictionary, Labels, ProfileType};
 
-use crate::ask::{AskError, Bounds, Values, What};
-use crate::doubles::{Ids, Place};
-use crate::heat::{self, HeatSeries, spot_bytes};
-use crate::profiles::ProfileList;
-use crate::size::Sizes;
+use crate::dedup::{ProfileIdsBySource, SourceId};
+use crate::heatmap::{self, HeatmapValues, heatmap_value_bytes};
+use crate::profile_list::ProfileList;
+use crate::profile_query::{LabelValuesQuery, ProfileQueryError, QueryKind, ResultLimits};
+use crate::query_cost::QueryCost;
 
 /// What an entry of a sorted map takes beside its texts, and a profile of a point.
-pub(crate) const NODE: usize = 64;
-const PROFILE: usize = 32;
+pub(crate) const MAP_ENTRY_OVERHEAD_BYTES: usize = 64;
+const POINT_PROFILE_BYTES: usize = 32;
 
 /// The answer of some sources.
 #[derive(Clone, Debug)]
-pub enum Partial {
+pub enum PartialResult {
     /// What is measured.
     ProfileTypes(BTreeSet<ProfileType>),
     /// Names of labels.
     Texts(BTreeSet<String>),
     /// Values of a label.
-    Values(LabelCounts),
+    Values(LabelValueCounts),
     /// Sets of labels.
     Series(BTreeSet<Labels>),
     /// Stacks by function name.
     Tree(Tree),
     /// Stacks by location.
-    Profile(Box<Merged>),
+    Profile(Box<MergedProfile>),
     /// Values over time, by the values of the labels asked for.
-    Points(PointSeries),
+    Points(TimeSeriesPoints),
     /// Values of single profiles or spans over time, by the values of the labels asked for.
-    Heat(HeatSeries),
+    Heat(HeatmapValues),
     /// What merging stacks would read.
-    Sizes(Box<Sizes>),
+    Sizes(Box<QueryCost>),
     /// Stacks by function name, by the values of the labels asked for.
     Trees(BTreeMap<Labels, Tree>),
     /// Single profiles.
     Profiles(ProfileList),
     /// Ids of profiles.
-    Ids(Vec<Hash>),
+    Ids(Vec<ContentHash>),
     /// Another answer, and which profiles were meant.
-    Told(Box<Told>),
+    Told(Box<PartialWithIds>),
 }
 
 /// An answer of places that tell which profiles they have, so that none counts twice.
 #[derive(Clone, Debug)]
-pub struct Told {
+pub struct PartialWithIds {
     /// The answer to the question.
-    pub answer: Partial,
+    pub answer: PartialResult,
     /// The profiles.
-    pub ids: Ids,
+    pub ids: ProfileIdsBySource,
 }
 
 /// Points by the values of the labels asked for.
-pub type PointSeries = BTreeMap<Labels, BTreeMap<u64, Cell>>;
+pub type TimeSeriesPoints = BTreeMap<Labels, BTreeMap<u64, TimeSeriesPoint>>;
 
 /// Values of a label, and how many profiles have each.
 ///
 /// Of the first values of all sources together each is among the first of every source that has it: so each may leave out
 /// what comes later, and those that stay are counted as if none were left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LabelCounts {
+pub struct LabelValueCounts {
     /// So many stay, the first in their order; all if it is 0.
     most: u64,
     counts: BTreeMap<String, u64>,
@@ -75,7 +75,7 @@ pub struct LabelCounts {
 
 /// Totals by stack, with a dictionary of their own.
 #[derive(Clone, Debug, Default)]
-pub struct Merged {
+pub struct MergedProfile {
     /// What the stacks are called.
     pub dictionary: Dictionary,
     /// The total of each stack of the dictionary, modulo 2^64.
@@ -86,30 +86,30 @@ pub struct Merged {
 
 /// One point of one series.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Cell {
+pub struct TimeSeriesPoint {
     /// The sum of all values, modulo 2^64.
     pub sum: i64,
     /// What the ids of all records of each profile begin with, if means were asked for. Records that labels of samples
     /// split off one profile count as the one that they were.
-    pub profiles: BTreeSet<Hash>,
+    pub profiles: BTreeSet<ContentHash>,
     /// The profile with the largest value, if it was asked for.
-    pub exemplar: Option<Exemplar>,
+    pub exemplar: Option<ProfileExemplar>,
 }
 
 /// A profile that stands for others. The larger one does: by value, then the later one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Exemplar {
+pub struct ProfileExemplar {
     /// The sum of its values.
     pub value: i64,
     /// When it was taken, Unix nanoseconds.
     pub time: i64,
     /// Its record id.
-    pub id: Hash,
+    pub id: ContentHash,
     /// All labels of its series.
     pub labels: Labels,
 }
 
-impl Cell {
+impl TimeSeriesPoint {
     /// The mean value of a profile; the sum where profiles were not asked for.
     pub fn mean(&self) -> f64 {
         self.sum as f64 / self.profiles.len().max(1) as f64
@@ -121,10 +121,10 @@ impl Cell {
     }
 }
 
-impl LabelCounts {
+impl LabelValueCounts {
     /// Of some values, as many as were asked for.
-    pub fn new(asked: &Values, counts: BTreeMap<String, u64>) -> Self {
-        let mut all = LabelCounts { most: asked.most, counts };
+    pub fn new(asked: &LabelValuesQuery, counts: BTreeMap<String, u64>) -> Self {
+        let mut all = LabelValueCounts { most: asked.most, counts };
         all.cut();
         all
     }
@@ -136,7 +136,7 @@ impl LabelCounts {
     pub fn counts(&self) -> &BTreeMap<String, u64> {
         &self.counts
     }
-    fn merge(mut self, other: LabelCounts) -> LabelCounts {
+    fn merge(mut self, other: LabelValueCounts) -> LabelValueCounts {
         for (value, count) in other.counts {
             let sum = self.counts.entry(value).or_default();
             *sum = sum.saturating_add(count);
@@ -153,15 +153,15 @@ impl LabelCounts {
     }
 }
 
-impl Merged {
+impl MergedProfile {
     /// Adds a total to a stack of another dictionary.
-    pub(crate) fn add(&mut self, from: &Dictionary, stack: u32, total: i64) {
+    pub(crate) fn add_foreign_stack(&mut self, from: &Dictionary, stack: u32, total: i64) {
         let stack = self.dictionary.adopt_stack(from, stack);
-        self.add_own(stack, total);
+        self.add_own_stack(stack, total);
     }
 
     /// Adds a total to a stack of its own dictionary.
-    pub(crate) fn add_own(&mut self, stack: u32, total: i64) {
+    pub(crate) fn add_own_stack(&mut self, stack: u32, total: i64) {
         let stack = stack as usize;
         if self.totals.len() <= stack {
             self.totals.resize(stack + 1, 0);
@@ -170,161 +170,188 @@ impl Merged {
     }
 }
 
-impl Partial {
+impl PartialResult {
     /// The answer of no source at all.
-    pub fn none(what: &What) -> Partial {
+    pub fn empty(what: &QueryKind) -> PartialResult {
         match what {
-            What::ProfileTypes => Partial::ProfileTypes(BTreeSet::new()),
-            What::LabelNames => Partial::Texts(BTreeSet::new()),
-            What::LabelValues(values) => Partial::Values(LabelCounts::new(values, BTreeMap::new())),
-            What::Series(_) => Partial::Series(BTreeSet::new()),
-            What::Tree(_) => Partial::Tree(Tree::default()),
-            What::Profile(..) => Partial::Profile(Box::default()),
-            What::Points(_) => Partial::Points(BTreeMap::new()),
-            What::Heat(_) => Partial::Heat(BTreeMap::new()),
-            What::Sizes => Partial::Sizes(Box::default()),
-            What::Trees(_) => Partial::Trees(BTreeMap::new()),
-            What::Profiles(asked) => Partial::Profiles(ProfileList::none(asked)),
-            What::Ids => Partial::Ids(Vec::new()),
+            QueryKind::ProfileTypes => PartialResult::ProfileTypes(BTreeSet::new()),
+            QueryKind::LabelNames => PartialResult::Texts(BTreeSet::new()),
+            QueryKind::LabelValues(values) => {
+                PartialResult::Values(LabelValueCounts::new(values, BTreeMap::new()))
+            }
+            QueryKind::Series(_) => PartialResult::Series(BTreeSet::new()),
+            QueryKind::Tree(_) => PartialResult::Tree(Tree::default()),
+            QueryKind::Profile(..) => PartialResult::Profile(Box::default()),
+            QueryKind::Points(_) => PartialResult::Points(BTreeMap::new()),
+            QueryKind::Heat(_) => PartialResult::Heat(BTreeMap::new()),
+            QueryKind::Sizes => PartialResult::Sizes(Box::default()),
+            QueryKind::Trees(_) => PartialResult::Trees(BTreeMap::new()),
+            QueryKind::Profiles(asked) => PartialResult::Profiles(ProfileList::empty(asked)),
+            QueryKind::Ids => PartialResult::Ids(Vec::new()),
         }
     }
 
     /// The answer of one place, which tells which profiles are meant there.
     #[must_use]
-    pub fn telling(self, place: Place, ids: Vec<Hash>) -> Partial {
-        Partial::Told(Box::new(Told { answer: self, ids: Ids::of(place, ids) }))
+    pub fn with_ids(self, place: SourceId, ids: Vec<ContentHash>) -> PartialResult {
+        PartialResult::Told(Box::new(PartialWithIds {
+            answer: self,
+            ids: ProfileIdsBySource::from_source(place, ids),
+        }))
     }
 
     /// The answer alone, and the profiles of those places that told of them.
-    pub fn told(self) -> (Partial, Ids) {
+    pub fn split_ids(self) -> (PartialResult, ProfileIdsBySource) {
         match self {
-            Partial::Told(told) => (told.answer, told.ids),
-            answer => (answer, Ids::default()),
+            PartialResult::Told(told) => (told.answer, told.ids),
+            answer => (answer, ProfileIdsBySource::default()),
         }
     }
 
     /// Whether nothing was found.
     pub fn is_empty(&self) -> bool {
         match self {
-            Partial::ProfileTypes(types) => types.is_empty(),
-            Partial::Texts(texts) => texts.is_empty(),
-            Partial::Values(values) => values.counts.is_empty(),
-            Partial::Series(series) => series.is_empty(),
+            PartialResult::ProfileTypes(types) => types.is_empty(),
+            PartialResult::Texts(texts) => texts.is_empty(),
+            PartialResult::Values(values) => values.counts.is_empty(),
+            PartialResult::Series(series) => series.is_empty(),
             // The root is always there.
-            Partial::Tree(tree) => tree.nodes().len() <= 1,
-            Partial::Profile(merged) => merged.profiles == 0,
-            Partial::Points(points) => points.is_empty(),
-            Partial::Heat(heat) => heat.is_empty(),
-            Partial::Sizes(sizes) => sizes.heads.profiles == 0 && sizes.blocks.profiles == 0,
-            Partial::Trees(trees) => trees.is_empty(),
-            Partial::Profiles(list) => list.profiles == 0,
-            Partial::Ids(ids) => ids.is_empty(),
-            Partial::Told(told) => told.answer.is_empty(),
+            PartialResult::Tree(tree) => tree.nodes().len() <= 1,
+            PartialResult::Profile(merged) => merged.profiles == 0,
+            PartialResult::Points(points) => points.is_empty(),
+            PartialResult::Heat(heat) => heat.is_empty(),
+            PartialResult::Sizes(sizes) => sizes.heads.profiles == 0 && sizes.blocks.profiles == 0,
+            PartialResult::Trees(trees) => trees.is_empty(),
+            PartialResult::Profiles(list) => list.profiles == 0,
+            PartialResult::Ids(ids) => ids.is_empty(),
+            PartialResult::Told(told) => told.answer.is_empty(),
         }
     }
 
     /// Adds the answer of other sources to the same question; answers to different questions do not add.
-    pub fn merge(self, other: Partial, bounds: &Bounds) -> Result<Partial, AskError> {
+    pub fn merge(
+        self,
+        other: PartialResult,
+        bounds: &ResultLimits,
+    ) -> Result<PartialResult, ProfileQueryError> {
         let merged = match (self, other) {
-            (Partial::Told(told), other) | (other, Partial::Told(told)) => {
-                let Told { answer, mut ids } = *told;
-                let (other, others) = other.told();
+            (PartialResult::Told(told), other) | (other, PartialResult::Told(told)) => {
+                let PartialWithIds { answer, mut ids } = *told;
+                let (other, others) = other.split_ids();
                 ids.merge(others);
                 let answer = answer.merge(other, bounds)?;
-                return Ok(Partial::Told(Box::new(Told { answer, ids })));
+                return Ok(PartialResult::Told(Box::new(PartialWithIds { answer, ids })));
             }
-            (Partial::Ids(mut left), Partial::Ids(mut right)) => {
+            (PartialResult::Ids(mut left), PartialResult::Ids(mut right)) => {
                 left.append(&mut right);
-                Partial::Ids(left)
+                PartialResult::Ids(left)
             }
-            (Partial::ProfileTypes(left), Partial::ProfileTypes(right)) => {
-                Partial::ProfileTypes(union(left, right))
+            (PartialResult::ProfileTypes(left), PartialResult::ProfileTypes(right)) => {
+                PartialResult::ProfileTypes(union(left, right))
             }
-            (Partial::Texts(left), Partial::Texts(right)) => Partial::Texts(union(left, right)),
-            (Partial::Values(left), Partial::Values(right)) => Partial::Values(left.merge(right)),
-            (Partial::Series(left), Partial::Series(right)) => Partial::Series(union(left, right)),
-            (Partial::Tree(mut left), Partial::Tree(right)) => {
+            (PartialResult::Texts(left), PartialResult::Texts(right)) => {
+                PartialResult::Texts(union(left, right))
+            }
+            (PartialResult::Values(left), PartialResult::Values(right)) => {
+                PartialResult::Values(left.merge(right))
+            }
+            (PartialResult::Series(left), PartialResult::Series(right)) => {
+                PartialResult::Series(union(left, right))
+            }
+            (PartialResult::Tree(mut left), PartialResult::Tree(right)) => {
                 left.merge(&right);
-                Partial::Tree(left)
+                PartialResult::Tree(left)
             }
-            (Partial::Profile(left), Partial::Profile(right)) => {
-                Partial::Profile(Box::new(merge_stacks(*left, &right)))
+            (PartialResult::Profile(left), PartialResult::Profile(right)) => {
+                PartialResult::Profile(Box::new(merge_stacks(*left, &right)))
             }
-            (Partial::Points(left), Partial::Points(right)) => Partial::Points(merge_points(left, right)),
-            (Partial::Heat(left), Partial::Heat(right)) => Partial::Heat(heat::merge(left, right)),
-            (Partial::Sizes(left), Partial::Sizes(right)) => Partial::Sizes(Box::new(left.merge(*right))),
-            (Partial::Trees(left), Partial::Trees(right)) => Partial::Trees(merge_trees(left, right)),
-            (Partial::Profiles(mut left), Partial::Profiles(right)) => {
+            (PartialResult::Points(left), PartialResult::Points(right)) => {
+                PartialResult::Points(merge_points(left, right))
+            }
+            (PartialResult::Heat(left), PartialResult::Heat(right)) => {
+                PartialResult::Heat(heatmap::merge_heatmap_values(left, right))
+            }
+            (PartialResult::Sizes(left), PartialResult::Sizes(right)) => {
+                PartialResult::Sizes(Box::new(left.merge(*right)))
+            }
+            (PartialResult::Trees(left), PartialResult::Trees(right)) => {
+                PartialResult::Trees(merge_trees(left, right))
+            }
+            (PartialResult::Profiles(mut left), PartialResult::Profiles(right)) => {
                 left.merge(right);
-                Partial::Profiles(left)
+                PartialResult::Profiles(left)
             }
             (left, _) => left,
         };
-        merged.within(bounds)?;
+        merged.check_limits(bounds)?;
         Ok(merged)
     }
 
     /// About how many bytes it takes.
     pub fn bytes(&self) -> usize {
         match self {
-            Partial::ProfileTypes(types) => types.iter().map(type_bytes).sum(),
-            Partial::Texts(texts) => texts.iter().map(|text| text_bytes(text)).sum(),
-            Partial::Values(values) => values.counts.keys().map(|value| value_bytes(value)).sum(),
-            Partial::Series(series) => series.iter().map(labels_bytes).sum(),
-            Partial::Tree(tree) => tree.bytes(),
-            Partial::Profile(merged) => merged.dictionary.memory() + merged.totals.len() * size_of::<i64>(),
-            Partial::Points(series) => {
-                let of_series = |(labels, cells): (&Labels, &BTreeMap<u64, Cell>)| {
-                    let labels_of = |cell: &Cell| cell.exemplar.as_ref().map_or(0, exemplar_bytes);
-                    let of_cell = |cell: &Cell| cell_bytes(cell.profiles.len()) + labels_of(cell);
+            PartialResult::ProfileTypes(types) => types.iter().map(type_bytes).sum(),
+            PartialResult::Texts(texts) => texts.iter().map(|text| text_bytes(text)).sum(),
+            PartialResult::Values(values) => values.counts.keys().map(|value| value_bytes(value)).sum(),
+            PartialResult::Series(series) => series.iter().map(labels_bytes).sum(),
+            PartialResult::Tree(tree) => tree.bytes(),
+            PartialResult::Profile(merged) => {
+                merged.dictionary.memory() + merged.totals.len() * size_of::<i64>()
+            }
+            PartialResult::Points(series) => {
+                let of_series = |(labels, cells): (&Labels, &BTreeMap<u64, TimeSeriesPoint>)| {
+                    let labels_of = |cell: &TimeSeriesPoint| cell.exemplar.as_ref().map_or(0, exemplar_bytes);
+                    let of_cell = |cell: &TimeSeriesPoint| cell_bytes(cell.profiles.len()) + labels_of(cell);
                     labels_bytes(labels) + cells.values().map(of_cell).sum::<usize>()
                 };
                 series.iter().map(of_series).sum()
             }
-            Partial::Sizes(sizes) => sizes.memory(),
-            Partial::Heat(series) => {
-                let of_series = |(labels, spots): (&Labels, &BTreeMap<_, heat::Spot>)| {
-                    let spots = spots.values().map(|spot| spot_bytes(spot.labels.as_ref()));
+            PartialResult::Sizes(sizes) => sizes.memory_bytes(),
+            PartialResult::Heat(series) => {
+                let of_series = |(labels, spots): (&Labels, &BTreeMap<_, heatmap::HeatmapValue>)| {
+                    let spots = spots.values().map(|spot| heatmap_value_bytes(spot.labels.as_ref()));
                     labels_bytes(labels) + spots.sum::<usize>()
                 };
                 series.iter().map(of_series).sum()
             }
-            Partial::Trees(trees) => {
+            PartialResult::Trees(trees) => {
                 trees.iter().map(|(labels, tree)| labels_bytes(labels) + tree.bytes()).sum()
             }
-            Partial::Profiles(list) => list.bytes(),
-            Partial::Ids(ids) => size_of_val(&**ids),
-            Partial::Told(told) => told.answer.bytes() + told.ids.bytes(),
+            PartialResult::Profiles(list) => list.bytes(),
+            PartialResult::Ids(ids) => size_of_val(&**ids),
+            PartialResult::Told(told) => told.answer.bytes() + told.ids.bytes(),
         }
     }
 
     /// Whether it is no larger than it may be.
-    pub(crate) fn within(&self, bounds: &Bounds) -> Result<(), AskError> {
+    pub(crate) fn check_limits(&self, bounds: &ResultLimits) -> Result<(), ProfileQueryError> {
         let (what, seen, limit) = match self {
-            Partial::ProfileTypes(types) => ("profile types", types.len(), bounds.entries),
-            Partial::Texts(texts) => ("names of labels", texts.len(), bounds.entries),
-            Partial::Values(values) => ("values of a label", values.counts.len(), bounds.entries),
-            Partial::Series(series) => ("series", series.len(), bounds.entries),
-            Partial::Tree(tree) => ("nodes", tree.nodes().len(), bounds.nodes),
-            Partial::Profile(merged) => ("stacks", merged.totals.len(), bounds.stacks),
-            Partial::Points(series) => {
+            PartialResult::ProfileTypes(types) => ("profile types", types.len(), bounds.entries),
+            PartialResult::Texts(texts) => ("names of labels", texts.len(), bounds.entries),
+            PartialResult::Values(values) => ("values of a label", values.counts.len(), bounds.entries),
+            PartialResult::Series(series) => ("series", series.len(), bounds.entries),
+            PartialResult::Tree(tree) => ("nodes", tree.nodes().len(), bounds.nodes),
+            PartialResult::Profile(merged) => ("stacks", merged.totals.len(), bounds.stacks),
+            PartialResult::Points(series) => {
                 let cells = series.values().flat_map(BTreeMap::values);
                 ("points", cells.map(|cell| cell.entries().max(1)).sum(), bounds.points)
             }
-            Partial::Sizes(sizes) => ("series", sizes.entries(), bounds.entries),
-            Partial::Heat(series) => {
+            PartialResult::Sizes(sizes) => ("series", sizes.entry_count(), bounds.entries),
+            PartialResult::Heat(series) => {
                 ("values of profiles or spans", series.values().map(BTreeMap::len).sum(), bounds.points)
             }
-            Partial::Trees(trees) if trees.len() > bounds.entries => ("groups", trees.len(), bounds.entries),
-            Partial::Trees(trees) => {
+            PartialResult::Trees(trees) if trees.len() > bounds.entries => {
+                ("groups", trees.len(), bounds.entries)
+            }
+            PartialResult::Trees(trees) => {
                 ("nodes", trees.values().map(|tree| tree.nodes().len()).sum(), bounds.nodes)
             }
-            Partial::Profiles(list) => ("profiles", list.rows.len(), bounds.entries),
+            PartialResult::Profiles(list) => ("profiles", list.rows.len(), bounds.entries),
             // They take room, and nothing else says how many there may be.
-            Partial::Ids(_) => return Ok(()),
-            Partial::Told(told) => return told.answer.within(bounds),
+            PartialResult::Ids(_) => return Ok(()),
+            PartialResult::Told(told) => return told.answer.check_limits(bounds),
         };
-        if seen > limit { Err(AskError::TooLarge { what, limit }) } else { Ok(()) }
+        if seen > limit { Err(ProfileQueryError::TooLarge { what, limit }) } else { Ok(()) }
     }
 }
 
@@ -333,10 +360,10 @@ pub(crate) fn text_bytes(text: &str) -> usize {
 }
 
 pub(crate) fn value_bytes(value: &str) -> usize {
-    NODE + text_bytes(value)
+    MAP_ENTRY_OVERHEAD_BYTES + text_bytes(value)
 }
 
-pub(crate) fn exemplar_bytes(of: &Exemplar) -> usize {
+pub(crate) fn exemplar_bytes(of: &ProfileExemplar) -> usize {
     labels_bytes(&of.labels)
 }
 
@@ -349,11 +376,11 @@ pub(crate) fn type_bytes(of: &ProfileType) -> usize {
 }
 
 pub(crate) fn labels_bytes(of: &Labels) -> usize {
-    NODE + of.len() * 2 * size_of::<String>() + of.text_bytes()
+    MAP_ENTRY_OVERHEAD_BYTES + of.len() * 2 * size_of::<String>() + of.text_bytes()
 }
 
 pub(crate) fn cell_bytes(profiles: usize) -> usize {
-    NODE + profiles * PROFILE
+    MAP_ENTRY_OVERHEAD_BYTES + profiles * POINT_PROFILE_BYTES
 }
 
 fn union<T: Ord>(mut left: BTreeSet<T>, mut right: BTreeSet<T>) -> BTreeSet<T> {
@@ -371,16 +398,16 @@ fn merge_trees(mut left: BTreeMap<Labels, Tree>, right: BTreeMap<Labels, Tree>) 
     left
 }
 
-fn merge_stacks(left: Merged, right: &Merged) -> Merged {
+fn merge_stacks(left: MergedProfile, right: &MergedProfile) -> MergedProfile {
     let mut merged = left;
     for (stack, &total) in (0..).zip(&right.totals).filter(|(_, total)| **total != 0) {
-        merged.add(&right.dictionary, stack, total);
+        merged.add_foreign_stack(&right.dictionary, stack, total);
     }
     merged.profiles = merged.profiles.saturating_add(right.profiles);
     merged
 }
 
-fn merge_points(mut left: PointSeries, right: PointSeries) -> PointSeries {
+fn merge_points(mut left: TimeSeriesPoints, right: TimeSeriesPoints) -> TimeSeriesPoints {
     for (labels, points) in right {
         let of_labels = left.entry(labels).or_default();
         for (place, cell) in points {

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use athanor_profile::{Labels, pattern};
 use regex::Regex;
 
-use crate::syntax::{self, MAX_MATCHERS, MAX_REGEXES, Operator, Raw, SelectorError};
+use crate::selector_parser::{self, MAX_MATCHERS, MAX_REGEXES, MatchOperator, RawMatcher, SelectorError};
 
 /// Matchers that must all hold, written as Prometheus does: `{a="b", c!="d", e=~"x.*", f!~"y"}`.
 #[derive(Clone, Debug, Default)]
@@ -18,7 +18,7 @@ pub struct Selector {
 #[derive(Clone, Debug)]
 pub struct Matcher {
     name: String,
-    operator: Operator,
+    operator: MatchOperator,
     value: String,
     regex: Option<Regex>,
 }
@@ -26,7 +26,7 @@ pub struct Matcher {
 impl Selector {
     /// Whether all matchers hold.
     pub fn matches(&self, labels: &Labels) -> bool {
-        self.matchers.iter().all(|matcher| matcher.holds(labels.get(&matcher.name).unwrap_or_default()))
+        self.matchers.iter().all(|matcher| matcher.matches(labels.get(&matcher.name).unwrap_or_default()))
     }
     /// Both selectors' conditions together.
     pub fn and(mut self, other: Selector) -> Result<Selector, SelectorError> {
@@ -34,12 +34,12 @@ impl Selector {
         self.check()
     }
     /// With one more condition: that a label has this value.
-    pub fn with(self, name: &str, value: &str) -> Result<Selector, SelectorError> {
-        let (operator, name, value) = (Operator::Equal, name.to_owned(), value.to_owned());
+    pub fn with_equal(self, name: &str, value: &str) -> Result<Selector, SelectorError> {
+        let (operator, name, value) = (MatchOperator::Equal, name.to_owned(), value.to_owned());
         self.and(Selector { matchers: vec![Matcher { name, operator, value, regex: None }] })
     }
     /// Puts the conditions in an order, each once.
-    pub(crate) fn sort(&mut self) {
+    pub(crate) fn sort_matchers(&mut self) {
         self.matchers.sort_by(|left, right| left.key().cmp(&right.key()));
         self.matchers.dedup_by(|left, right| left.key() == right.key());
     }
@@ -50,7 +50,7 @@ impl Selector {
     /// Takes out the first condition that a label has a certain value which `is_wanted`, and gives the value.
     pub fn take_equal_if(&mut self, name: &str, is_wanted: impl Fn(&str) -> bool) -> Option<String> {
         let is_it = |matcher: &Matcher| {
-            matcher.name == name && matcher.operator == Operator::Equal && is_wanted(&matcher.value)
+            matcher.name == name && matcher.operator == MatchOperator::Equal && is_wanted(&matcher.value)
         };
         let place = self.matchers.iter().position(is_it)?;
         Some(self.matchers.remove(place).value)
@@ -67,11 +67,12 @@ impl Selector {
         &self.matchers
     }
     /// Compiles what was written; how many that are is looked at first.
-    pub(crate) fn compile(written: Vec<Raw>) -> Result<Self, SelectorError> {
+    pub(crate) fn from_raw(written: Vec<RawMatcher>) -> Result<Self, SelectorError> {
         if written.len() > MAX_MATCHERS {
             return Err(SelectorError::TooMany);
         }
-        let is_regex = |raw: &&Raw| matches!(raw.operator, Operator::Match | Operator::NotMatch);
+        let is_regex =
+            |raw: &&RawMatcher| matches!(raw.operator, MatchOperator::Match | MatchOperator::NotMatch);
         if written.iter().filter(is_regex).count() > MAX_REGEXES {
             return Err(SelectorError::TooManyRegexes);
         }
@@ -82,10 +83,10 @@ impl Selector {
 
 impl Matcher {
     /// A condition; `at` is where its value stands, for the error.
-    fn new(name: String, operator: Operator, value: String, at: usize) -> Result<Self, SelectorError> {
+    fn new(name: String, operator: MatchOperator, value: String, at: usize) -> Result<Self, SelectorError> {
         let regex = match operator {
-            Operator::Equal | Operator::NotEqual => None,
-            Operator::Match | Operator::NotMatch => Some(compile(&value, at)?),
+            MatchOperator::Equal | MatchOperator::NotEqual => None,
+            MatchOperator::Match | MatchOperator::NotMatch => Some(compile(&value, at)?),
         };
         Ok(Matcher { name, operator, value, regex })
     }
@@ -97,31 +98,35 @@ impl Matcher {
         (&self.name, self.operator.text(), &self.value)
     }
     /// How it compares, and with what.
-    pub(crate) fn comparison(&self) -> (Operator, &str) {
+    pub(crate) fn comparison(&self) -> (MatchOperator, &str) {
         (self.operator, &self.value)
     }
     /// Whether it holds for a value.
-    pub fn holds(&self, value: &str) -> bool {
+    pub fn matches(&self, value: &str) -> bool {
         let is_match = || self.regex.as_ref().is_some_and(|regex| regex.is_match(value));
         match self.operator {
-            Operator::Equal => self.value == value,
-            Operator::NotEqual => self.value != value,
-            Operator::Match => is_match(),
-            Operator::NotMatch => !is_match(),
+            MatchOperator::Equal => self.value == value,
+            MatchOperator::NotEqual => self.value != value,
+            MatchOperator::Match => is_match(),
+            MatchOperator::NotMatch => !is_match(),
         }
     }
 }
 
 /// The whole value must match.
 fn compile(pattern: &str, at: usize) -> Result<Regex, SelectorError> {
-    pattern::whole(pattern).map_err(|why| SelectorError::Regex { at, pattern: pattern.into(), why })
+    pattern::compile_full_match(pattern).map_err(|why| SelectorError::Regex {
+        at,
+        pattern: pattern.into(),
+        why,
+    })
 }
 
 impl FromStr for Selector {
     type Err = SelectorError;
 
     fn from_str(text: &str) -> Result<Self, SelectorError> {
-        Selector::compile(syntax::parse(text)?)
+        Selector::from_raw(selector_parser::parse_matchers(text)?)
     }
 }
 
@@ -130,7 +135,8 @@ impl fmt::Display for Selector {
         out.write_str("{")?;
         for (at, matcher) in self.matchers.iter().enumerate() {
             let comma = if at > 0 { ", " } else { "" };
-            let (name, value) = (syntax::quoted_name(&matcher.name), syntax::quoted(&matcher.value));
+            let (name, value) =
+                (selector_parser::quote_name(&matcher.name), selector_parser::quote_value(&matcher.value));
             write!(out, "{comma}{name}{}{value}", matcher.operator.text())?;
         }
         out.write_str("}")
@@ -191,7 +197,7 @@ mod tests {
         assert_eq!(Selector::take_equal(&mut name, "n").as_deref(), Some("x"));
         assert_eq!(Selector::take_equal(&mut name, "n"), None);
         assert_eq!(shop.clone().and(name).unwrap().to_string(), r#"{a="b", n=~"y"}"#);
-        assert_eq!(shop.with("c", "d").unwrap().to_string(), r#"{a="b", c="d"}"#);
+        assert_eq!(shop.with_equal("c", "d").unwrap().to_string(), r#"{a="b", c="d"}"#);
         let regexes = |count: usize| format!("{{{}}}", r#"a=~"x","#.repeat(count)).parse::<Selector>();
         assert_eq!(regexes(MAX_REGEXES + 1).unwrap_err(), SelectorError::TooManyRegexes);
         let most = regexes(MAX_REGEXES).unwrap();
@@ -214,7 +220,7 @@ mod tests {
         #[test]
         fn what_is_printed_reads_back(names in prop::collection::vec(("\\PC{1,8}", "\\PC{0,8}", 0..2u8), 0..5)) {
             let matchers = names.into_iter().map(|(name, value, negated)| {
-                let operator = if negated == 1 { Operator::NotEqual } else { Operator::Equal };
+                let operator = if negated == 1 { MatchOperator::NotEqual } else { MatchOperator::Equal };
                 Matcher::new(name, operator, value, 0).unwrap()
             });
             let printed = Selector { matchers: matchers.collect() }.to_string();

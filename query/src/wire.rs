@@ -13,28 +13,28 @@
 //! An answer says first how much memory it takes, so that its reader can make room before the rest comes. Reading
 //! takes no more than that, and trusts nothing else either: what comes out is a whole answer in its order, or an error.
 
-use athanor_chassis::code::{Code, Coded};
-use athanor_profile::packed::PackedError;
+use athanor_chassis::code::{ErrorCode, ErrorCodeExt};
+use athanor_profile::codec::CodecError;
 
-use crate::ask::AskError;
-use crate::syntax::SelectorError;
+use crate::profile_query::ProfileQueryError;
+use crate::selector_parser::SelectorError;
 
-mod ask;
-mod listed;
+mod chunks;
 mod lists;
 mod partial;
-mod pieces;
+mod profile_ids;
+mod profile_list;
+mod profile_query;
+mod query_kind;
 #[cfg(test)]
 mod tests;
-mod told;
 mod values;
-mod what;
 
-pub use ask::MAX_ASK;
-pub use pieces::{MAX_PARTIAL, MAX_PIECE, Pieces, Received};
+pub use chunks::{MAX_CHUNK_BYTES, MAX_ENCODED_PARTIAL_BYTES, PartialChunkBuffer, PartialChunks};
+pub use profile_query::MAX_ENCODED_QUERY_BYTES;
 
 /// How bytes are to be read. Another number means that readers of this one cannot.
-const VERSION: u8 = 3;
+const WIRE_FORMAT_VERSION: u8 = 3;
 
 /// Why a question or an answer cannot be packed, or bytes are none.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -51,7 +51,7 @@ pub enum WireError {
     },
     /// Written by another program.
     #[error(
-        "packed {what} is of version {seen}, this program reads version {VERSION}; run the same release on all nodes"
+        "packed {what} is of version {seen}, this program reads version {WIRE_FORMAT_VERSION}; run the same release on all nodes"
     )]
     Version {
         /// Question or answer.
@@ -65,22 +65,22 @@ pub enum WireError {
         /// Question or answer.
         what: &'static str,
         /// Where and how.
-        why: PackedError,
+        why: CodecError,
     },
     /// The question has conditions that cannot be read.
     #[error(transparent)]
     Selector(#[from] SelectorError),
     /// The answer is larger than was asked for.
     #[error(transparent)]
-    Bounds(#[from] AskError),
+    Bounds(#[from] ProfileQueryError),
 }
 
-impl Coded for WireError {
-    fn code(&self) -> Code {
+impl ErrorCodeExt for WireError {
+    fn code(&self) -> ErrorCode {
         match self {
-            WireError::TooLarge { .. } => Code::Invalid,
-            WireError::Version { .. } => Code::Unimplemented,
-            WireError::Damaged { .. } => Code::Internal,
+            WireError::TooLarge { .. } => ErrorCode::Invalid,
+            WireError::Version { .. } => ErrorCode::Unimplemented,
+            WireError::Damaged { .. } => ErrorCode::Internal,
             WireError::Selector(error) => error.code(),
             WireError::Bounds(error) => error.code(),
         }
@@ -88,6 +88,6 @@ impl Coded for WireError {
 }
 
 /// Says of what bytes are.
-fn damaged(what: &'static str) -> impl Fn(PackedError) -> WireError {
+fn damaged_error(what: &'static str) -> impl Fn(CodecError) -> WireError {
     move |why| WireError::Damaged { what, why }
 }

@@ -5,8 +5,10 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use athanor_profile::tree::Tree;
-use athanor_profile::{Labels, Source};
-use athanor_query::{Ask, Partial, ProfileOrder, Profiles, Trees, What, run};
+use athanor_profile::{Labels, ProfileSource};
+use athanor_query::{
+    GroupedTreesQuery, PartialResult, ProfileListQuery, ProfileOrder, ProfileQuery, QueryKind, run,
+};
 use proptest::prelude::*;
 
 #[path = "model/meant.rs"]
@@ -20,12 +22,12 @@ use orders::orders;
 use uploads::{Asked, Row, Upload, asked, path, question, sources, upload};
 
 /// The answer over the wire and merged in some order.
-fn answer(uploads: &[Upload], asked: &Asked, what: What, order: &[usize]) -> Partial {
+fn answer(uploads: &[Upload], asked: &Asked, what: QueryKind, order: &[usize]) -> PartialResult {
     let (ask, sources) = (question(asked, what), sources(uploads));
-    let none = Partial::none(&ask.what);
+    let none = PartialResult::empty(&ask.what);
     order.iter().fold(none, |sum, &at| {
         let partial = run(&ask, &sources[at]).expect("an answer");
-        let mut received = athanor_query::Received::default();
+        let mut received = athanor_query::PartialChunkBuffer::default();
         partial.pack().expect("it is small").for_each(|piece| received.push(&piece).expect("a piece"));
         sum.merge(received.unpack(&ask).expect("it was packed"), &ask.bounds).expect("it is small")
     })
@@ -67,8 +69,8 @@ proptest! {
     fn each_group_has_the_tree_of_its_profiles(
         uploads in prop::collection::vec(upload(), 0..12), asked in asked(), order in orders(),
     ) {
-        let what = What::Trees(Trees { group_by: vec!["pod".to_owned()], stacks: asked.stacks() });
-        let Partial::Trees(found) = answer(&uploads, &asked, what, &order) else { panic!("no trees") };
+        let what = QueryKind::Trees(GroupedTreesQuery { group_by: vec!["pod".to_owned()], stacks: asked.stacks() });
+        let PartialResult::Trees(found) = answer(&uploads, &asked, what, &order) else { panic!("no trees") };
         let mut expected: BTreeMap<String, BTreeMap<Vec<String>, i64>> = BTreeMap::new();
         for (upload, _, rows) in records(&uploads, &asked) {
             let pod = upload.labels().get("pod").unwrap_or_default().to_owned();
@@ -89,8 +91,8 @@ proptest! {
         keep in 0..6u64, heaviest in any::<bool>(),
     ) {
         let by = if heaviest { ProfileOrder::Heaviest } else { ProfileOrder::Newest };
-        let what = What::Profiles(Profiles { order: by, keep, stacks: asked.stacks() });
-        let Partial::Profiles(found) = answer(&uploads, &asked, what, &order) else { panic!("no list") };
+        let what = QueryKind::Profiles(ProfileListQuery { order: by, keep, stacks: asked.stacks() });
+        let PartialResult::Profiles(found) = answer(&uploads, &asked, what, &order) else { panic!("no list") };
         let mut expected: Vec<(i64, i64, Option<&str>)> = Vec::new();
         for (upload, split, rows) in records(&uploads, &asked) {
             let counted = rows.iter().filter(|row| asked.counts(row));
@@ -107,14 +109,14 @@ proptest! {
             rows.iter().map(|row| key(row.0, row.1)).collect()
         };
         let listed: Vec<(i64, i64, Option<&str>)> =
-            found.rows().iter().map(|row| (row.total, row.time, row.labels.get("endpoint"))).collect();
+            found.entries().iter().map(|row| (row.total, row.time, row.labels.get("endpoint"))).collect();
         expected.truncate(keep as usize);
         prop_assert_eq!(keys(&listed), keys(&expected));
         // Of those that are equally old or heavy any may be listed, but each of them once.
-        let mut ids: Vec<u128> = found.rows().iter().map(|row| row.id).collect();
+        let mut ids: Vec<u128> = found.entries().iter().map(|row| row.id).collect();
         ids.sort_unstable();
         ids.dedup();
-        prop_assert_eq!(ids.len(), found.rows().len());
+        prop_assert_eq!(ids.len(), found.entries().len());
     }
 }
 
@@ -125,10 +127,13 @@ fn more_groups_than_may_be_are_refused() {
         (0..3).map(|pod| Upload { service: 0, pod, time: 1, rows: vec![row.clone()], source: 0 }).collect();
     let everything = Asked { to: 9, ..Asked::default() };
     let group_by = vec!["pod".to_owned()];
-    let mut ask: Ask = question(&everything, What::Trees(Trees { group_by, ..Trees::default() }));
+    let mut ask: ProfileQuery = question(
+        &everything,
+        QueryKind::Trees(GroupedTreesQuery { group_by, ..GroupedTreesQuery::default() }),
+    );
     ask.bounds.entries = 2;
     let sources = sources(&uploads);
-    let all = sources.iter().map(|source| source as &dyn Source);
-    let refused = athanor_query::answer(&ask, all).expect_err("three groups");
+    let all = sources.iter().map(|source| source as &dyn ProfileSource);
+    let refused = athanor_query::run_all(&ask, all).expect_err("three groups");
     assert_eq!(refused.to_string(), "answer has more than 2 groups; select fewer series or a shorter time");
 }

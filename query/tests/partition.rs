@@ -4,8 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use athanor_profile::source::MemorySource;
 use athanor_profile::tree::Tree;
-use athanor_profile::{Labels, Source};
-use athanor_query::{Ask, Bounds, GoPgo, Heat, Partial, Points, StackFilter, Steps, Values, What, run};
+use athanor_profile::{Labels, ProfileSource};
+use athanor_query::{
+    GoPgoOptions, HeatmapQuery, LabelValuesQuery, PartialResult, ProfileQuery, QueryKind, ResultLimits,
+    StackFilter, TimeGrid, TimeSeriesQuery, run,
+};
 use proptest::prelude::*;
 
 #[path = "model/meant.rs"]
@@ -21,10 +24,10 @@ use orders::orders;
 use steps::steps;
 use uploads::{Asked, Row, TYPES, Upload, asked, id, path, question, sources, upload};
 
-fn answer(uploads: &[Upload], asked: &Asked, what: What, order: &[usize]) -> Partial {
+fn answer(uploads: &[Upload], asked: &Asked, what: QueryKind, order: &[usize]) -> PartialResult {
     let (ask, sources) = (question(asked, what), sources(uploads));
-    let in_order = order.iter().map(|&at| &sources[at] as &dyn Source);
-    athanor_query::answer(&ask, in_order).expect("an answer")
+    let in_order = order.iter().map(|&at| &sources[at] as &dyn ProfileSource);
+    athanor_query::run_all(&ask, in_order).expect("an answer")
 }
 
 fn is_selected(upload: &Upload, asked: &Asked) -> bool {
@@ -68,7 +71,7 @@ fn model_tree(uploads: &[Upload], asked: &Asked, keep: usize) -> BTreeMap<Vec<St
     found
 }
 
-fn place_of(time: i64, steps: Steps) -> Option<u64> {
+fn place_of(time: i64, steps: TimeGrid) -> Option<u64> {
     (0..steps.count).find(|&place| {
         let right = steps.start + place as i64 * steps.step;
         time > right - steps.step && time <= right
@@ -82,7 +85,7 @@ fn pod_of(upload: &Upload) -> String {
 /// Sum, profiles, and the largest value of a profile with its time and id.
 type ModelCell = (i64, BTreeSet<u128>, Option<(i64, i64, u128)>);
 
-fn model_points(uploads: &[Upload], asked: &Asked, steps: Steps) -> BTreeMap<(String, u64), ModelCell> {
+fn model_points(uploads: &[Upload], asked: &Asked, steps: TimeGrid) -> BTreeMap<(String, u64), ModelCell> {
     let mut found: BTreeMap<(String, u64), ModelCell> = BTreeMap::new();
     for (at, upload) in uploads.iter().enumerate().filter(|(_, one)| one.service == asked.service) {
         let Some(place) = place_of(upload.time, steps) else { continue };
@@ -117,7 +120,7 @@ fn model_points(uploads: &[Upload], asked: &Asked, steps: Steps) -> BTreeMap<(St
 /// Values by pod, column, upload and span: 0 where they are of profiles.
 type ModelHeat = BTreeMap<(String, u64, u128, u64), (i64, i64, u128)>;
 
-fn model_heat(uploads: &[Upload], asked: &Asked, steps: Steps, spans: bool) -> ModelHeat {
+fn model_heat(uploads: &[Upload], asked: &Asked, steps: TimeGrid, spans: bool) -> ModelHeat {
     let mut found = ModelHeat::new();
     for (place, upload, row) in rows(uploads, asked).filter(|(_, _, row)| asked.is_of_request(row)) {
         let Some(column) = place_of(upload.time, steps) else { continue };
@@ -140,13 +143,13 @@ proptest! {
         uploads in prop::collection::vec(upload(), 0..12), asked in asked(), order in orders(), keep in 0..4u32,
     ) {
         let expected = model_tree(&uploads, &asked, usize::MAX);
-        let Partial::Tree(tree) = answer(&uploads, &asked, What::Tree(asked.stacks()), &order) else {
+        let PartialResult::Tree(tree) = answer(&uploads, &asked, QueryKind::Tree(asked.stacks()), &order) else {
             panic!("no tree");
         };
         prop_assert_eq!(by_path(&tree), expected.clone());
         for (pgo, keep) in [(false, 0), (true, 0), (true, keep)] {
-            let pgo = pgo.then_some(GoPgo { keep_locations: keep, aggregate_callees: false });
-            let Partial::Profile(merged) = answer(&uploads, &asked, What::Profile(asked.stacks(), pgo), &order)
+            let pgo = pgo.then_some(GoPgoOptions { keep_locations: keep, aggregate_callees: false });
+            let PartialResult::Profile(merged) = answer(&uploads, &asked, QueryKind::Profile(asked.stacks(), pgo), &order)
             else {
                 panic!("no profile");
             };
@@ -161,8 +164,8 @@ proptest! {
         uploads in prop::collection::vec(upload(), 0..12), asked in asked(), order in orders(), steps in steps(),
     ) {
         let group_by = vec!["pod".to_owned()];
-        let points = Points { steps, group_by, stacks: asked.stacks(), mean: true, exemplars: true };
-        let Partial::Points(found) = answer(&uploads, &asked, What::Points(points), &order) else {
+        let points = TimeSeriesQuery { steps, group_by, stacks: asked.stacks(), mean: true, exemplars: true };
+        let PartialResult::Points(found) = answer(&uploads, &asked, QueryKind::Points(points), &order) else {
             panic!("no points");
         };
         let mut cells = BTreeMap::new();
@@ -200,17 +203,17 @@ proptest! {
         uploads in prop::collection::vec(upload(), 1..12), asked in asked(), order in orders(),
     ) {
         let asked = Asked { profiles: None, requests: None, from: 0, to: 50, ..asked };
-        let steps = Steps { start: 50, step: 60, count: 1 };
-        let points = Points { steps, stacks: asked.stacks(), exemplars: true, ..Points::default() };
-        let Partial::Points(found) = answer(&uploads, &asked, What::Points(points), &order) else {
+        let steps = TimeGrid { start: 50, step: 60, count: 1 };
+        let points = TimeSeriesQuery { steps, stacks: asked.stacks(), exemplars: true, ..TimeSeriesQuery::default() };
+        let PartialResult::Points(found) = answer(&uploads, &asked, QueryKind::Points(points), &order) else {
             panic!("no points");
         };
         for exemplar in found.values().flat_map(BTreeMap::values).filter_map(|cell| cell.exemplar.as_ref()) {
-            let mut ask = question(&asked, What::Tree(asked.stacks()));
+            let mut ask = question(&asked, QueryKind::Tree(asked.stacks()));
             ask.selection.profiles.insert(exemplar.id);
             let sources = sources(&uploads);
-            let all = sources.iter().map(|source| source as &dyn Source);
-            let Partial::Tree(tree) = athanor_query::answer(&ask, all).expect("an answer") else {
+            let all = sources.iter().map(|source| source as &dyn ProfileSource);
+            let PartialResult::Tree(tree) = athanor_query::run_all(&ask, all).expect("an answer") else {
                 panic!("no tree");
             };
             prop_assert_eq!(tree.total(), exemplar.value);
@@ -222,8 +225,8 @@ proptest! {
         uploads in prop::collection::vec(upload(), 0..12), asked in asked(), order in orders(), steps in steps(),
         spans: bool,
     ) {
-        let heat = Heat { steps, group_by: vec!["pod".to_owned()], spans, exemplars: true };
-        let Partial::Heat(found) = answer(&uploads, &asked, What::Heat(heat), &order) else { panic!("no values") };
+        let heat = HeatmapQuery { steps, group_by: vec!["pod".to_owned()], spans, exemplars: true };
+        let PartialResult::Heat(found) = answer(&uploads, &asked, QueryKind::Heat(heat), &order) else { panic!("no values") };
         let mut values = ModelHeat::new();
         for (labels, spots) in found {
             let pod = labels.get("pod").unwrap_or_default();
@@ -257,13 +260,13 @@ proptest! {
         }
         let expected: BTreeMap<String, u64> =
             expected.into_iter().take(if most == 0 { usize::MAX } else { most as usize }).collect();
-        let values = Values { name: "pod".to_owned(), prefix, most };
-        let Partial::Values(found) = answer(&uploads, &asked, What::LabelValues(values), &order) else {
+        let values = LabelValuesQuery { name: "pod".to_owned(), prefix, most };
+        let PartialResult::Values(found) = answer(&uploads, &asked, QueryKind::LabelValues(values), &order) else {
             panic!("no values");
         };
         prop_assert_eq!(found.into_counts(), expected);
         let wanted = vec!["pod".to_owned(), "__type__".to_owned()];
-        let Partial::Series(found) = answer(&uploads, &asked, What::Series(wanted), &order) else {
+        let PartialResult::Series(found) = answer(&uploads, &asked, QueryKind::Series(wanted), &order) else {
             panic!("no series");
         };
         let mut expected = BTreeSet::new();
@@ -286,19 +289,20 @@ fn one_of_three_stacks() -> MemorySource {
 
 #[test]
 fn an_answer_over_its_bound_is_refused() {
-    let bounds = Bounds { nodes: 3, ..Bounds::default() };
-    let ask = Ask { what: What::Tree(StackFilter::default()), bounds, ..Ask::default() };
+    let bounds = ResultLimits { nodes: 3, ..ResultLimits::default() };
+    let ask =
+        ProfileQuery { what: QueryKind::Tree(StackFilter::default()), bounds, ..ProfileQuery::default() };
     let refused = run(&ask, &one_of_three_stacks()).expect_err("four nodes");
     assert_eq!(refused.to_string(), "answer has more than 3 nodes; select fewer series or a shorter time");
 }
 
 #[test]
 fn spans_over_the_bound_are_not_gathered() {
-    let steps = Steps { start: 10, step: 20, count: 1 };
-    let what = What::Heat(Heat { steps, spans: true, ..Heat::default() });
-    let bounds = Bounds { points: 2, ..Bounds::default() };
-    let refused =
-        run(&Ask { what, bounds, ..Ask::default() }, &one_of_three_stacks()).expect_err("six spans");
+    let steps = TimeGrid { start: 10, step: 20, count: 1 };
+    let what = QueryKind::Heat(HeatmapQuery { steps, spans: true, ..HeatmapQuery::default() });
+    let bounds = ResultLimits { points: 2, ..ResultLimits::default() };
+    let refused = run(&ProfileQuery { what, bounds, ..ProfileQuery::default() }, &one_of_three_stacks())
+        .expect_err("six spans");
     let expected = "answer has more than 2 values of spans; select fewer series or a shorter time";
     assert_eq!(refused.to_string(), expected);
 }

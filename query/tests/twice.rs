@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use athanor_profile::Source;
+use athanor_profile::ProfileSource;
 use athanor_profile::source::MemorySource;
 use athanor_profile::tree::Tree;
 use athanor_query::{
-    Ask, Doubles, GoPgo, Heat, Lying, Partial, Place, Points, ProfileOrder, Profiles, StackFilter, Trees,
-    Values, What, answer,
+    DedupSource, DuplicateExclusions, GoPgoOptions, GroupedTreesQuery, HeatmapQuery, LabelValuesQuery,
+    PartialResult, ProfileListQuery, ProfileOrder, ProfileQuery, QueryKind, SourceId, StackFilter,
+    TimeSeriesQuery, run_all,
 };
 use proptest::prelude::*;
 
@@ -20,8 +21,12 @@ use steps::steps;
 use uploads::{Asked, Upload, asked, question, sources, upload};
 
 /// Four places: the first two are heads of one shard.
-const PLACES: [Place; 4] =
-    [Place::Head { shard: 3, n: 0 }, Place::Head { shard: 3, n: 1 }, Place::Block(1), Place::Block(2)];
+const PLACES: [SourceId; 4] = [
+    SourceId::Head { shard: 3, n: 0 },
+    SourceId::Head { shard: 3, n: 1 },
+    SourceId::Block(1),
+    SourceId::Block(2),
+];
 
 /// The places where each upload lies, besides the one that it names.
 fn doubled(uploads: &[Upload], further: &[BTreeSet<usize>]) -> Vec<MemorySource> {
@@ -34,47 +39,47 @@ fn doubled(uploads: &[Upload], further: &[BTreeSet<usize>]) -> Vec<MemorySource>
     all
 }
 
-fn whats(asked: &Asked, points: Points, heat: Heat) -> Vec<What> {
-    let pgo = GoPgo { keep_locations: 2, aggregate_callees: false };
-    let values = Values { name: "pod".to_owned(), ..Values::default() };
-    let listed = Profiles { order: ProfileOrder::Newest, keep: 3, stacks: asked.stacks() };
-    let grouped = Trees { group_by: vec!["pod".to_owned()], stacks: asked.stacks() };
+fn whats(asked: &Asked, points: TimeSeriesQuery, heat: HeatmapQuery) -> Vec<QueryKind> {
+    let pgo = GoPgoOptions { keep_locations: 2, aggregate_callees: false };
+    let values = LabelValuesQuery { name: "pod".to_owned(), ..LabelValuesQuery::default() };
+    let listed = ProfileListQuery { order: ProfileOrder::Newest, keep: 3, stacks: asked.stacks() };
+    let grouped = GroupedTreesQuery { group_by: vec!["pod".to_owned()], stacks: asked.stacks() };
     vec![
-        What::Tree(asked.stacks()),
-        What::Profile(asked.stacks(), None),
-        What::Profile(StackFilter::default(), Some(pgo)),
-        What::Points(Points { stacks: asked.stacks(), mean: true, ..points.clone() }),
-        What::Points(Points { exemplars: true, ..points }),
-        What::Heat(Heat { spans: true, ..heat.clone() }),
-        What::Heat(heat),
-        What::LabelValues(values),
-        What::Trees(grouped),
-        What::Profiles(Profiles { order: ProfileOrder::Heaviest, ..listed.clone() }),
-        What::Profiles(listed),
+        QueryKind::Tree(asked.stacks()),
+        QueryKind::Profile(asked.stacks(), None),
+        QueryKind::Profile(StackFilter::default(), Some(pgo)),
+        QueryKind::Points(TimeSeriesQuery { stacks: asked.stacks(), mean: true, ..points.clone() }),
+        QueryKind::Points(TimeSeriesQuery { exemplars: true, ..points }),
+        QueryKind::Heat(HeatmapQuery { spans: true, ..heat.clone() }),
+        QueryKind::Heat(heat),
+        QueryKind::LabelValues(values),
+        QueryKind::Trees(grouped),
+        QueryKind::Profiles(ProfileListQuery { order: ProfileOrder::Heaviest, ..listed.clone() }),
+        QueryKind::Profiles(listed),
     ]
 }
 
 /// What of an answer does not depend on the order in which it was merged.
-fn shown(partial: Partial) -> String {
+fn shown(partial: PartialResult) -> String {
     match partial {
-        Partial::Profile(merged) => {
+        PartialResult::Profile(merged) => {
             let tree = Tree::from_totals(&merged.dictionary, &merged.totals);
-            format!("{} {:?}", merged.profiles, Partial::Tree(tree))
+            format!("{} {:?}", merged.profiles, PartialResult::Tree(tree))
         }
-        Partial::Values(counts) => format!("{:?}", counts.counts()),
-        Partial::Profiles(list) => format!("{} {:?} {:?}", list.profiles, list.periods, list.rows()),
+        PartialResult::Values(counts) => format!("{:?}", counts.counts()),
+        PartialResult::Profiles(list) => format!("{} {:?} {:?}", list.profiles, list.periods, list.entries()),
         other => format!("{other:?}"),
     }
 }
 
-fn told(ask: &Ask, sources: &[MemorySource], doubles: &Doubles) -> Partial {
+fn told(ask: &ProfileQuery, sources: &[MemorySource], doubles: &DuplicateExclusions) -> PartialResult {
     let nothing = BTreeSet::new();
-    let lying = sources.iter().zip(PLACES).map(|(source, place)| Lying {
-        source: source as &dyn Source,
+    let lying = sources.iter().zip(PLACES).map(|(source, place)| DedupSource {
+        source: source as &dyn ProfileSource,
         tells: Some(place),
-        without: doubles.at(place).map_or(&nothing, |without| without.as_ref()),
+        without: doubles.excluded_from(place).map_or(&nothing, |without| without.as_ref()),
     });
-    answer(ask, lying).expect("an answer")
+    run_all(ask, lying).expect("an answer")
 }
 
 proptest! {
@@ -87,17 +92,17 @@ proptest! {
     ) {
         let (once, doubled) = (sources(&uploads), doubled(&uploads, &further));
         let group_by = vec!["pod".to_owned()];
-        let points = Points { steps, group_by: group_by.clone(), ..Points::default() };
-        let heat = Heat { steps, group_by, ..Heat::default() };
+        let points = TimeSeriesQuery { steps, group_by: group_by.clone(), ..TimeSeriesQuery::default() };
+        let heat = HeatmapQuery { steps, group_by, ..HeatmapQuery::default() };
         for what in whats(&asked, points, heat) {
             let ask = question(&asked, what);
-            let expected = answer(&ask, once.iter().map(|one| one as &dyn Source)).expect("an answer");
-            let (first, ids) = told(&ask, &doubled, &Doubles::default()).told();
-            let seen = match ids.once(&Doubles::default()) {
+            let expected = run_all(&ask, once.iter().map(|one| one as &dyn ProfileSource)).expect("an answer");
+            let (first, ids) = told(&ask, &doubled, &DuplicateExclusions::default()).split_ids();
+            let seen = match ids.check_counted_once(&DuplicateExclusions::default()) {
                 Ok(()) => first,
                 Err(doubles) => {
-                    let (second, ids) = told(&ask, &doubled, &doubles).told();
-                    prop_assert_eq!(ids.once(&doubles), Ok(()));
+                    let (second, ids) = told(&ask, &doubled, &doubles).split_ids();
+                    prop_assert_eq!(ids.check_counted_once(&doubles), Ok(()));
                     second
                 }
             };

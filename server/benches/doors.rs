@@ -18,9 +18,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use athanor_chassis::Random;
 use athanor_profile::ValueType;
-use athanor_profile::generate::Reference;
+use athanor_profile::generate::ReferenceDataset;
 use athanor_profile::otlp::encode;
-use athanor_profile::pprof::{Limits, decode, inflate};
+use athanor_profile::pprof::{DecodeLimits, decode, inflate};
 
 const BODIES: u64 = 30;
 const EXPORTS: usize = 720;
@@ -77,7 +77,7 @@ impl Door {
     /// The reference profiles, each as one export.
     fn exports() -> Self {
         let request = |raw: Vec<u8>| {
-            let mut profile = decode(&raw, &Limits::default()).unwrap().0;
+            let mut profile = decode(&raw, &DecodeLimits::default()).unwrap().0;
             let period = ValueType { kind: "cpu".into(), unit: "count".into() };
             profile.header.period_type.get_or_insert(period);
             encode(&profile, &[("service.name", "shop")])
@@ -85,7 +85,10 @@ impl Door {
         Self {
             name: "OTLP: R".to_owned(),
             content_type: "application/x-protobuf",
-            bodies: Reference::new(Reference::SEED).profiles(EXPORTS).map(request).collect(),
+            bodies: ReferenceDataset::new(ReferenceDataset::PUBLISHED_SEED)
+                .profiles(EXPORTS)
+                .map(request)
+                .collect(),
             path: |_| "/v1development/profiles".to_owned(),
             floor: hash,
         }
@@ -129,12 +132,12 @@ fn hash(body: &[u8]) {
 
 /// Each stack once, of 12 to 31 frames.
 fn text(number: u64) -> String {
-    let random = Random::seeded(1);
+    let random = Random::from_seed(1);
     let mut text = String::new();
     for stack in 0..STACKS as u64 {
-        for depth in 0..12 + random.below(20) {
+        for depth in 0..12 + random.next_below(20) {
             let separator = if depth == 0 { "" } else { ";" };
-            let function = random.below(FUNCTIONS);
+            let function = random.next_below(FUNCTIONS);
             write!(
                 text,
                 "{separator}github.com/example/service/internal/part{:02}.(*Worker).step{function}",

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use athanor_profile::generate::Reference;
+use athanor_profile::generate::ReferenceDataset;
 use athanor_profile::pprof;
 use athanor_proto::push::v1::{PushRequest, RawProfileSeries, RawSample};
 use athanor_proto::querier::v1::SelectMergeStacktracesRequest;
@@ -98,9 +98,9 @@ impl ProfileSet {
     /// The first profiles of the reference set, of which the last one is of now.
     fn new(count: usize) -> Self {
         let now_nanos = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as i64;
-        let set = Reference::new(Reference::SEED);
+        let set = ReferenceDataset::new(ReferenceDataset::PUBLISHED_SEED);
         let span_nanos = set.time(count - 1) - set.time(0);
-        let set = set.starting_at(now_nanos - span_nanos);
+        let set = set.with_start(now_nanos - span_nanos);
         let profile = |i: usize| {
             let labels = set.labels(i);
             let labels = labels.iter().map(|(name, value)| (name.to_owned(), value.to_owned()));

@@ -17,10 +17,10 @@ use std::sync::Arc;
 use std::task::Context;
 use std::time::Duration;
 
-use athanor_chassis::{Clock, Code, Status, Tasks};
-use athanor_consensus::Replicated;
-use athanor_ingester::{Ingester, Written};
-use athanor_metastore::Facts;
+use athanor_chassis::{Clock, ErrorCode, Status, TaskGroup};
+use athanor_consensus::RaftGroup;
+use athanor_ingester::{FlushSummary, Ingester};
+use athanor_metastore::CatalogStateMachine;
 use athanor_querier::Querier;
 use athanor_storage::Store;
 use axum::Router;
@@ -33,36 +33,36 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 
-use crate::http::{Seldom, json_error, patient};
-use crate::janitor::RetentionConfig;
-use crate::overview::Overview;
+use crate::cluster_overview::ClusterOverview;
+use crate::http::{LogThrottle, accept_with_retry, json_error};
+use crate::retention_worker::RetentionConfig;
 
 /// The socket's name in the data folder.
-pub const SOCKET: &str = "admin.sock";
+pub const ADMIN_SOCKET_FILE: &str = "admin.sock";
 /// How long a cut that was asked for may take.
-const CUT: Duration = Duration::from_secs(120);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(120);
 /// The longest answer that is read.
-const MAX_ANSWER: u64 = 1 << 20;
+const MAX_RESPONSE_BYTES: u64 = 1 << 20;
 
 /// What is administered.
-pub struct Desk {
+pub struct AdminState {
     /// The shards of this node.
     pub ingester: Option<Arc<Ingester>>,
     /// The cluster.
-    pub overview: Overview,
+    pub overview: ClusterOverview,
     /// What answers queries.
     pub querier: Option<Querier>,
     /// What is too old.
     pub retention: RetentionConfig,
     /// The catalogue's state, where this node votes in it.
-    pub facts: Option<Replicated<Facts>>,
+    pub facts: Option<RaftGroup<CatalogStateMachine>>,
     /// The bucket.
     pub store: Store,
 }
 
 /// Opens the socket and answers on it until the tasks end. A socket of an earlier process is replaced.
-pub fn serve(data: &Path, desk: Desk, clock: Clock, tasks: &Tasks) -> io::Result<()> {
-    let path = data.join(SOCKET);
+pub fn serve(data: &Path, desk: AdminState, clock: Clock, tasks: &TaskGroup) -> io::Result<()> {
+    let path = data.join(ADMIN_SOCKET_FILE);
     match std::fs::remove_file(&path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -79,14 +79,14 @@ pub fn serve(data: &Path, desk: Desk, clock: Clock, tasks: &Tasks) -> io::Result
         let own = retention::routes(cluster::routes(own, &desk), &desk);
         tenants::routes(own, &desk)
     };
-    let (token, inner) = (tasks.token(), tasks.clone());
+    let (token, inner) = (tasks.shutdown_token(), tasks.clone());
     let listening = async move {
-        let mut refused = Seldom::default();
+        let mut refused = LogThrottle::default();
         loop {
             let accept = |context: &mut Context<'_>| socket.poll_accept(context);
             let (stream, _) = tokio::select! {
                 () = token.cancelled() => break,
-                accepted = patient(&clock, &mut refused, accept) => accepted,
+                accepted = accept_with_retry(&clock, &mut refused, accept) => accepted,
             };
             let service = TowerToHyperService::new(router.clone());
             let connection =
@@ -104,11 +104,11 @@ pub fn serve(data: &Path, desk: Desk, clock: Clock, tasks: &Tasks) -> io::Result
 
 async fn cut(ingester: Option<Arc<Ingester>>, clock: Clock) -> Response<Body> {
     let cut = match ingester {
-        Some(ingester) => ingester.cut(&clock, CUT).await,
-        None => Err(Status::new(Code::Unimplemented, "this node keeps no profiles; ask an ingester")),
+        Some(ingester) => ingester.flush_all(&clock, FLUSH_TIMEOUT).await,
+        None => Err(Status::new(ErrorCode::Unimplemented, "this node keeps no profiles; ask an ingester")),
     };
     match cut {
-        Ok(Written { blocks, samples, bytes }) => {
+        Ok(FlushSummary { blocks, samples, bytes }) => {
             let told = json!({ "blocks": blocks, "samples": samples, "bytes": bytes });
             Response::new(Body::from(told.to_string()))
         }
@@ -120,28 +120,30 @@ async fn cut(ingester: Option<Arc<Ingester>>, clock: Clock) -> Response<Body> {
 fn lift(querier: Option<&Querier>) -> Response<Body> {
     match querier {
         Some(querier) => {
-            Response::new(Body::from(json!({ "lifted": querier.lift_quarantine() }).to_string()))
+            Response::new(Body::from(json!({ "lifted": querier.clear_quarantine() }).to_string()))
         }
-        None => json_error(&Status::new(Code::Unimplemented, "this node answers no queries; ask a querier")),
+        None => {
+            json_error(&Status::new(ErrorCode::Unimplemented, "this node answers no queries; ask a querier"))
+        }
     }
 }
 
 /// Asks a running server on this machine.
-pub async fn request(data: &Path, path: &str) -> Result<String, Status> {
-    let socket = data.join(SOCKET);
+pub async fn send_admin_request(data: &Path, path: &str) -> Result<String, Status> {
+    let socket = data.join(ADMIN_SOCKET_FILE);
     let failed = |error: io::Error| {
         let message = format!("{}: {error}; is a server running on this folder?", socket.display());
-        Status::new(Code::Unavailable, message)
+        Status::new(ErrorCode::Unavailable, message)
     };
     let mut stream = UnixStream::connect(&socket).await.map_err(failed)?;
     let asked =
         format!("POST {path} HTTP/1.1\r\nHost: athanor\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
     stream.write_all(asked.as_bytes()).await.map_err(failed)?;
     let mut answer = String::new();
-    stream.take(MAX_ANSWER).read_to_string(&mut answer).await.map_err(failed)?;
+    stream.take(MAX_RESPONSE_BYTES).read_to_string(&mut answer).await.map_err(failed)?;
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
     if head.starts_with("HTTP/1.1 200") {
         return Ok(body.to_owned());
     }
-    Err(Status::new(Code::Unavailable, format!("the server refused: {body}")))
+    Err(Status::new(ErrorCode::Unavailable, format!("the server refused: {body}")))
 }

@@ -8,31 +8,32 @@ mod tenants;
 use std::path::PathBuf;
 
 use athanor_chassis::{ByteSize, TenantId};
-use athanor_query::{Selector, TypeFilter};
+use athanor_query::{Selector, ValueTypeFilter};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-pub use check::checked;
+pub use check::validate_args;
 pub use cluster::{
-    Catalogue, CatalogueCommand, Metastore, MetastoreCommand, Retention, RetentionCommand, Shard,
-    ShardCommand,
+    CatalogArgs, CatalogSubcommand, MetastoreArgs, MetastoreSubcommand, RetentionArgs, RetentionSubcommand,
+    ShardArgs, ShardSubcommand,
 };
 pub use remote::{
-    Aggregation, Labels, Load, Push, Query, QueryCommand, QueryDiff, QueryFlamegraph, QueryTop, Remote,
-    Select, Series, Times, Types, Written,
+    DevLoadArgs, OutputFileArgs, PushArgs, QueryArgs, QueryDiffArgs, QueryFlamegraphArgs, QueryLabelsArgs,
+    QuerySelectionArgs, QuerySeriesArgs, QuerySubcommand, QueryTopArgs, QueryTypesArgs, RemoteArgs,
+    SeriesAggregation, TimeRangeArgs,
 };
-pub use tenants::{SettingsArgs, SettingsCommand, UploadArgs, UploadCommand};
+pub use tenants::{TenantSettingsArgs, TenantSettingsSubcommand, UploadArgs, UploadSubcommand};
 
 /// Reads, merges, compares, converts and stores profiles.
 #[derive(Parser)]
-#[command(name = "athanor", version, arg_required_else_help = true, after_help = EXAMPLES)]
+#[command(name = "athanor", version, arg_required_else_help = true, after_help = HELP_EXAMPLES)]
 pub struct Cli {
     #[command(flatten)]
-    pub shown: Shown,
+    pub shown: OutputArgs,
     #[command(subcommand)]
-    pub command: Command,
+    pub command: CliCommand,
 }
 
-const EXAMPLES: &str = "\
+const HELP_EXAMPLES: &str = "\
 Examples:
   athanor serve                                    a server on port 4040 that keeps all in ./athanor-data
   athanor top examples/checkout.pb.gz              the functions that cost most
@@ -55,10 +56,10 @@ Exit codes: 0 done, 64 the command line is wrong, 65 the data is bad or damaged,
 
 /// How results are shown.
 #[derive(Args)]
-pub struct Shown {
+pub struct OutputArgs {
     /// Colours: auto is only on a terminal, and never if NO_COLOR is set
-    #[arg(long, global = true, value_enum, default_value_t = Color::Auto)]
-    pub color: Color,
+    #[arg(long, global = true, value_enum, default_value_t = ColorMode::Auto)]
+    pub color: ColorMode,
     #[arg(long, global = true, hide = true, env = "NO_COLOR", hide_env = true)]
     pub no_color: Option<String>,
     /// Results as one JSON document
@@ -72,58 +73,58 @@ pub struct Shown {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Color {
+pub enum ColorMode {
     Auto,
     Always,
     Never,
 }
 
 #[derive(Subcommand)]
-pub enum Command {
+pub enum CliCommand {
     /// Run the server: takes profiles, keeps them, answers queries
-    Serve(Serve),
+    Serve(ServeArgs),
     /// Print the settings that `serve` would run with, and where each comes from
     #[command(after_help = "Example:\n  athanor config --set retention=31d")]
-    Config(Settings),
+    Config(ServerConfigArgs),
     /// Cut what a running server holds in memory into blocks now
     #[command(after_help = "Example:\n  athanor cut --listen 127.0.0.1:4040")]
-    Cut(Settings),
+    Cut(ServerConfigArgs),
     /// Have a running server answer queries again that it refuses since they crashed
     #[command(after_help = "Example:\n  athanor lift --data /var/lib/athanor")]
-    Lift(Settings),
+    Lift(ServerConfigArgs),
     /// The voters of a cluster's catalogue
-    Metastore(Metastore),
+    Metastore(MetastoreArgs),
     /// The shards of a cluster
-    Shard(Shard),
+    Shard(ShardArgs),
     /// The removal of blocks by age, and how to undo it
-    Retention(Retention),
+    Retention(RetentionArgs),
     /// Uploads of debug information and of profiles by hand
     Upload(UploadArgs),
     /// Settings of pages and recording rules that tenants keep
-    Settings(SettingsArgs),
+    Settings(TenantSettingsArgs),
     /// What a cluster knows of its blocks and shards
-    Catalogue(Catalogue),
+    Catalogue(CatalogArgs),
     /// List the functions that cost most, as `go tool pprof -top` does
-    Top(Top),
+    Top(TopArgs),
     /// Draw a flame graph in the terminal
-    Flamegraph(Flamegraph),
+    Flamegraph(FlamegraphArgs),
     /// Tell what a profile says of itself: types, time, totals
     #[command(
         after_help = "Examples:\n  athanor info cpu.pb.gz\n  curl -s localhost:6060/debug/pprof/heap | athanor info -"
     )]
-    Info(Input),
+    Info(InputArgs),
     /// Compare two profiles function by function
-    Diff(Diff),
+    Diff(DiffArgs),
     /// Write profiles in another format; several are merged
-    Convert(Convert),
+    Convert(ConvertArgs),
     /// Make, read and check blocks: folders of plain Parquet files
-    Block(Block),
+    Block(BlockArgs),
     /// Send profiles to a server
-    Push(Push),
+    Push(PushArgs),
     /// Ask a server, of Athanor or Grafana Pyroscope
-    Query(Query),
+    Query(QueryArgs),
     /// What serves the development of Athanor itself
-    Dev(Dev),
+    Dev(DevArgs),
 }
 
 /// How to run a server.
@@ -131,18 +132,18 @@ pub enum Command {
 #[command(
     after_help = "Examples:\n  athanor serve\n  athanor serve --data /var/lib/athanor --listen 0.0.0.0:4040\n  athanor serve --config athanor.yaml --set ingester.cut.max_age=30s\n\nEvery setting can be in the file, in the environment (ATHANOR_INGESTER__CUT__MAX_AGE=30s) or in --set;\nlater ones win. `athanor config` lists all of them with their defaults."
 )]
-pub struct Serve {
+pub struct ServeArgs {
     /// Which roles this process has: all, or some of distributor, ingester, metastore, querier, store-gateway, with commas
     /// between them [default: all]
     #[arg(long, value_name = "ROLES")]
     pub target: Option<String>,
     #[command(flatten)]
-    pub settings: Settings,
+    pub settings: ServerConfigArgs,
 }
 
 /// Where settings come from.
 #[derive(Args)]
-pub struct Settings {
+pub struct ServerConfigArgs {
     /// A YAML file with settings
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -159,21 +160,21 @@ pub struct Settings {
 
 /// Which profiles.
 #[derive(Args)]
-pub struct Input {
+pub struct InputArgs {
     /// pprof, folded stacks, speedscope or flamebearer JSON, a flight recording of Java, what perf script prints, or a
     /// block's folder; several are merged; - is standard input
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
     #[command(flatten)]
-    pub picked: Picked,
+    pub picked: ProfileSelectionArgs,
 }
 
 /// What of them.
 #[derive(Args)]
-pub struct Picked {
+pub struct ProfileSelectionArgs {
     /// What to count, such as cpu or alloc_space/bytes; the profile's default if not given
     #[arg(long = "type", value_name = "TYPE")]
-    pub value_type: Option<TypeFilter>,
+    pub value_type: Option<ValueTypeFilter>,
     /// Whose part of a block; needed where a block holds several tenants
     #[arg(long)]
     pub tenant: Option<TenantId>,
@@ -192,16 +193,16 @@ pub struct Picked {
 #[command(
     after_help = "Examples:\n  athanor top cpu.pb.gz --limit 50\n  curl -s localhost:6060/debug/pprof/heap | athanor top - --type inuse_space"
 )]
-pub struct Top {
+pub struct TopArgs {
     #[command(flatten)]
-    pub input: Input,
+    pub input: InputArgs,
     #[command(flatten)]
-    pub view: TopView,
+    pub view: TopViewArgs,
 }
 
 /// What of a profile is shown as a table.
 #[derive(Args)]
-pub struct TopView {
+pub struct TopViewArgs {
     /// How many functions
     #[arg(long, default_value_t = 20)]
     pub limit: usize,
@@ -220,16 +221,16 @@ pub struct TopView {
 #[command(
     after_help = "Examples:\n  athanor flamegraph cpu.pb.gz --focus main.handle\n  athanor flamegraph *.pb.gz --json > flame.json"
 )]
-pub struct Flamegraph {
+pub struct FlamegraphArgs {
     #[command(flatten)]
-    pub input: Input,
+    pub input: InputArgs,
     #[command(flatten)]
-    pub view: FlamegraphView,
+    pub view: FlamegraphViewArgs,
 }
 
 /// What of a profile is drawn.
 #[derive(Args)]
-pub struct FlamegraphView {
+pub struct FlamegraphViewArgs {
     /// Only the heaviest functions; what is cut is shown as "other"
     #[arg(long, default_value_t = 8192)]
     pub max_nodes: usize,
@@ -243,13 +244,13 @@ pub struct FlamegraphView {
 
 #[derive(Args)]
 #[command(after_help = "Example:\n  athanor diff before.pb.gz after.pb.gz --type cpu")]
-pub struct Diff {
+pub struct DiffArgs {
     /// Before
     pub left: PathBuf,
     /// After
     pub right: PathBuf,
     #[command(flatten)]
-    pub picked: Picked,
+    pub picked: ProfileSelectionArgs,
     /// How many functions
     #[arg(long, default_value_t = 20)]
     pub limit: usize,
@@ -259,15 +260,15 @@ pub struct Diff {
 #[command(
     after_help = "Examples:\n  athanor convert *.pb.gz -o all.pb.gz\n  athanor convert cpu.pb.gz -o cpu.svg\n  athanor convert cpu.pb.gz --to folded -o - | sort | head"
 )]
-pub struct Convert {
+pub struct ConvertArgs {
     #[command(flatten)]
-    pub input: Input,
+    pub input: InputArgs,
     /// Where to; a file that exists is replaced; - is standard output
     #[arg(short, long, value_name = "OUT")]
     pub out: PathBuf,
     /// The format; told by the name of OUT if not given
     #[arg(long, value_enum)]
-    pub to: Option<Format>,
+    pub to: Option<OutputFormat>,
     /// Most functions in svg and dot
     #[arg(long)]
     pub max_nodes: Option<usize>,
@@ -277,7 +278,7 @@ pub struct Convert {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub enum OutputFormat {
     /// Gzipped, as every tool reads it
     Pprof,
     /// One line per stack: root;caller;leaf count
@@ -291,21 +292,21 @@ pub enum Format {
 }
 
 #[derive(Args)]
-pub struct Block {
+pub struct BlockArgs {
     #[command(subcommand)]
-    pub command: BlockCommand,
+    pub command: BlockSubcommand,
 }
 
 #[derive(Subcommand)]
-pub enum BlockCommand {
+pub enum BlockSubcommand {
     /// Make a block from profiles, in bounded memory
     #[command(
         after_help = "Example:\n  athanor block build *.pb.gz --out day1 --label service_name=checkout --label zone=eu-1"
     )]
-    Build(Build),
+    Build(BlockBuildArgs),
     /// List blocks, also those within a folder
     #[command(after_help = "Examples:\n  athanor block ls day1 day2\n  athanor block ls .")]
-    Ls(Folders),
+    Ls(BlockPathArgs),
     /// Tell what a block holds: tenants, series, files, bytes per sample
     #[command(after_help = "Example:\n  athanor block show day1")]
     Show {
@@ -315,17 +316,17 @@ pub enum BlockCommand {
     },
     /// Read everything and compare every checksum and every total
     #[command(after_help = "Example:\n  athanor block verify day1 day2")]
-    Verify(Folders),
+    Verify(BlockPathArgs),
     /// Write what a block holds as one profile
     #[command(
         after_help = "Example:\n  athanor block cat day1 --select '{zone=~\"eu-.*\"}' --type cpu --to folded"
     )]
-    Cat(Cat),
+    Cat(BlockCatArgs),
     /// Merge blocks into one; profiles that are in several are kept once
     #[command(after_help = "Example:\n  athanor block merge day1 day2 --out days")]
     Merge {
         #[command(flatten)]
-        folders: Folders,
+        folders: BlockPathArgs,
         /// The new block's folder, which must be empty or not exist
         #[arg(long, value_name = "DIR")]
         out: PathBuf,
@@ -333,14 +334,14 @@ pub enum BlockCommand {
 }
 
 #[derive(Args)]
-pub struct Folders {
+pub struct BlockPathArgs {
     /// Folders of blocks
     #[arg(required = true, value_name = "DIR")]
     pub folders: Vec<PathBuf>,
 }
 
 #[derive(Args)]
-pub struct Build {
+pub struct BlockBuildArgs {
     /// pprof, folded stacks, speedscope or flamebearer JSON, what perf script prints, or a folder with a set.json as
     /// `dev generate` writes it; - is standard input
     #[arg(required = true, value_name = "FILE")]
@@ -361,52 +362,52 @@ pub struct Build {
 }
 
 #[derive(Args)]
-pub struct Cat {
+pub struct BlockCatArgs {
     /// The block's folder
     #[arg(value_name = "DIR")]
     pub folder: PathBuf,
     #[command(flatten)]
-    pub picked: Picked,
+    pub picked: ProfileSelectionArgs,
     /// The format
-    #[arg(long, value_enum, default_value_t = Format::Pprof)]
-    pub to: Format,
+    #[arg(long, value_enum, default_value_t = OutputFormat::Pprof)]
+    pub to: OutputFormat,
     /// Where to; - is standard output
     #[arg(short, long, value_name = "OUT", default_value = "-")]
     pub out: PathBuf,
 }
 
 #[derive(Args)]
-pub struct Dev {
+pub struct DevArgs {
     #[command(subcommand)]
-    pub command: DevCommand,
+    pub command: DevSubcommand,
 }
 
 #[derive(Subcommand)]
-pub enum DevCommand {
+pub enum DevSubcommand {
     /// Write a synthetic set of profiles, the same bytes from the same seed everywhere
     #[command(after_help = "Example:\n  athanor dev generate --set R-1k --out set")]
     Generate {
         /// Which set
         #[arg(long, value_enum)]
-        set: Set,
+        set: ReferenceSet,
         /// Where to: gzipped pprof files, and set.json with their labels
         #[arg(long, value_name = "DIR")]
         out: PathBuf,
         /// Another seed makes another set
-        #[arg(long, default_value_t = athanor_profile::generate::Reference::SEED)]
+        #[arg(long, default_value_t = athanor_profile::generate::ReferenceDataset::PUBLISHED_SEED)]
         seed: u64,
     },
     /// Push the reference set to a running server and measure it
     #[command(
         after_help = "Example, beside `athanor serve --set limits.reject_older_than=0s`:\n  athanor dev load --set R-1k --connections 16 --pid $(pidof athanor)\n\nThe requests are made first and held in memory: 0.2 GB for R-1k, 1.6 GB for R-10k. The last profile is of now,\nthe first of R-10k is two hours old, which a server refuses unless it is told not to."
     )]
-    Load(Load),
+    Load(DevLoadArgs),
     /// Run a cluster of processes on this machine: three zones with a metastore, two ingesters, a distributor and a
     /// querier in each, and one bucket
     #[command(
         after_help = "Example:\n  athanor dev cluster\n  athanor push examples/checkout.pb.gz --service checkout --url http://127.0.0.1:4040\n  athanor query top --since 1h --url http://127.0.0.1:4041"
     )]
-    Cluster(DevCluster),
+    Cluster(DevClusterArgs),
     /// Write the example profile that ships with Athanor
     #[command(after_help = "Example:\n  athanor dev example --out checkout.pb.gz")]
     Example {
@@ -417,7 +418,7 @@ pub enum DevCommand {
 }
 
 #[derive(Args)]
-pub struct DevCluster {
+pub struct DevClusterArgs {
     /// The folder for everything: a folder for each process, and the bucket
     #[arg(long, value_name = "DIR", default_value = "athanor-cluster")]
     pub data: PathBuf,
@@ -430,7 +431,7 @@ pub struct DevCluster {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Set {
+pub enum ReferenceSet {
     /// 1 200 profiles of one service
     #[value(name = "R-1k")]
     R1k,
@@ -439,12 +440,12 @@ pub enum Set {
     R10k,
 }
 
-impl Set {
+impl ReferenceSet {
     /// How many profiles.
     pub fn profiles(self) -> usize {
         match self {
-            Set::R1k => athanor_profile::generate::Reference::R_1K,
-            Set::R10k => athanor_profile::generate::Reference::R_10K,
+            ReferenceSet::R1k => athanor_profile::generate::ReferenceDataset::R_1K_PROFILES,
+            ReferenceSet::R10k => athanor_profile::generate::ReferenceDataset::R_10K_PROFILES,
         }
     }
 }

@@ -7,54 +7,54 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use athanor_block::{Block, BlockError, Folder, LocalFolder, Meta, merge_all, rounds};
-use athanor_chassis::code::Coded;
-use athanor_chassis::{Code, Random, Status};
+use athanor_block::{Block, BlockError, BlockFolder, BlockMeta, LocalFolder, merge_all, merge_round_count};
+use athanor_chassis::code::ErrorCodeExt;
+use athanor_chassis::{ErrorCode, Random, Status};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::args::{self, BlockCommand, Cat, Folders};
-use crate::output::Output;
+use crate::args::{self, BlockCatArgs, BlockPathArgs, BlockSubcommand};
+use crate::output::ConsoleOutput;
 use crate::{convert, failure, input, progress};
 
 /// Runs the command.
-pub fn run(args: args::Block, output: &Output) -> Result<(), Status> {
+pub fn run(args: args::BlockArgs, output: &ConsoleOutput) -> Result<(), Status> {
     match args.command {
-        BlockCommand::Build(args) => build::run(&args, output),
-        BlockCommand::Ls(args) => show::list(&args, output),
-        BlockCommand::Show { folder } => show::one(&folder, output),
-        BlockCommand::Verify(args) => verify(&args, output),
-        BlockCommand::Cat(args) => cat(&args, output),
-        BlockCommand::Merge { folders, out } => merge(&folders, &out, output),
+        BlockSubcommand::Build(args) => build::run(&args, output),
+        BlockSubcommand::Ls(args) => show::list(&args, output),
+        BlockSubcommand::Show { folder } => show::show_block(&folder, output),
+        BlockSubcommand::Verify(args) => verify(&args, output),
+        BlockSubcommand::Cat(args) => cat(&args, output),
+        BlockSubcommand::Merge { folders, out } => merge(&folders, &out, output),
     }
 }
 
 /// A block that is being made: in a temporary folder beside its place, where it goes only once it is whole.
-struct Making {
+struct BlockStagingDir {
     out: PathBuf,
     parent: PathBuf,
     temporary: TempDir,
 }
 
-impl Making {
+impl BlockStagingDir {
     fn start(out: &Path) -> Result<Self, Status> {
-        input::must_be_empty(out)?;
+        input::check_empty(out)?;
         let parent = match out.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
         let made = fs::create_dir_all(parent)
             .and_then(|()| tempfile::Builder::new().prefix(".athanor-").tempdir_in(parent));
-        let temporary = made.map_err(|error| failure::io(parent, error))?;
-        Ok(Making { out: out.to_owned(), parent: parent.to_owned(), temporary })
+        let temporary = made.map_err(|error| failure::io_error(parent, error))?;
+        Ok(BlockStagingDir { out: out.to_owned(), parent: parent.to_owned(), temporary })
     }
     /// The folder that becomes the block.
     fn folder(&self) -> Result<LocalFolder, Status> {
         let path = self.temporary.path().join("block");
-        LocalFolder::create(&path).map_err(|error| failure::io(&path, error))
+        LocalFolder::create(&path).map_err(|error| failure::io_error(&path, error))
     }
     /// Makes folders for what does not fit in memory.
-    fn scratch(&self) -> impl FnMut() -> std::io::Result<Arc<dyn Folder>> + use<> {
+    fn scratch(&self) -> impl FnMut() -> std::io::Result<Arc<dyn BlockFolder>> + use<> {
         let path = self.temporary.path().to_owned();
         let mut runs = 0;
         move || {
@@ -65,26 +65,26 @@ impl Making {
     fn finish(self) -> Result<(), Status> {
         fs::rename(self.temporary.path().join("block"), &self.out)
             .and_then(|()| fs::File::open(&self.parent)?.sync_all())
-            .map_err(|error| failure::io(&self.out, error))?;
-        self.temporary.close().map_err(|error| failure::io(&self.out, error))
+            .map_err(|error| failure::io_error(&self.out, error))?;
+        self.temporary.close().map_err(|error| failure::io_error(&self.out, error))
     }
 }
 
 /// A name that no other block has.
 fn new_id() -> String {
-    format!("{:032x}", Random::system().id128())
+    format!("{:032x}", Random::system().next_id())
 }
 
 /// Bytes that each sample costs.
-fn bytes_per_sample(meta: &Meta) -> f64 {
+fn bytes_per_sample(meta: &BlockMeta) -> f64 {
     meta.bytes() as f64 / meta.samples().max(1) as f64
 }
 
 /// What a command that made a block says.
-fn made(out: &Path, meta: &Meta, inputs: Value, output: &Output) -> Result<(), Status> {
+fn made(out: &Path, meta: &BlockMeta, inputs: Value, output: &ConsoleOutput) -> Result<(), Status> {
     let (samples, bytes) = (meta.samples(), meta.bytes());
     let profiles: u64 = meta.tenants.iter().map(|tenant| u64::from(tenant.profiles.1)).sum();
-    output.either(
+    output.print_json_or_text(
         || {
             json!({ "out": out.display().to_string(), "id": meta.id, "profiles": profiles, "samples": samples,
                 "bytes": bytes, "bytes_per_sample": bytes_per_sample(meta), "inputs": inputs })
@@ -100,7 +100,7 @@ fn made(out: &Path, meta: &Meta, inputs: Value, output: &Output) -> Result<(), S
 }
 
 /// Everything is checked, also where something was found already: who repairs wants to know all of it.
-fn verify(args: &Folders, output: &Output) -> Result<(), Status> {
+fn verify(args: &BlockPathArgs, output: &ConsoleOutput) -> Result<(), Status> {
     let mut results = Vec::new();
     let mut worst = None;
     for path in &args.folders {
@@ -108,7 +108,7 @@ fn verify(args: &Folders, output: &Output) -> Result<(), Status> {
             let bar = progress::bytes(block.meta().bytes(), "verifying");
             let verified = block.verify(|bytes| bar.inc(bytes));
             bar.finish_and_clear();
-            verified.map(|()| block.meta().clone()).map_err(|error| failure::of(path, &error))
+            verified.map(|()| block.meta().clone()).map_err(|error| failure::file_error(path, &error))
         });
         let folder = path.display().to_string();
         match found {
@@ -133,21 +133,21 @@ fn verify(args: &Folders, output: &Output) -> Result<(), Status> {
     worst.map_or(Ok(()), Err)
 }
 
-fn cat(args: &Cat, output: &Output) -> Result<(), Status> {
+fn cat(args: &BlockCatArgs, output: &ConsoleOutput) -> Result<(), Status> {
     let profile = input::block_profile(&args.folder, &args.picked)?;
-    let value = input::value_of(&args.folder, &profile, &args.picked)?;
+    let value = input::select_value(&args.folder, &profile, &args.picked)?;
     let samples = profile.samples.len();
     let bytes = convert::encode(profile, value, args.to, args.folder.display().to_string());
-    output.result(&args.out, &bytes, samples)
+    output.write_result(&args.out, &bytes, samples)
 }
 
-fn merge(folders: &Folders, out: &Path, output: &Output) -> Result<(), Status> {
+fn merge(folders: &BlockPathArgs, out: &Path, output: &ConsoleOutput) -> Result<(), Status> {
     let blocks: Vec<Block> =
         folders.folders.iter().map(|path| input::block(path)).collect::<Result<_, _>>()?;
-    let making = Making::start(out)?;
+    let making = BlockStagingDir::start(out)?;
     let mut scratch = making.scratch();
     let samples: u64 = blocks.iter().map(|block| block.meta().samples()).sum();
-    let bar = progress::samples(samples * rounds(blocks.len()), "merging");
+    let bar = progress::samples(samples * merge_round_count(blocks.len()), "merging");
     let merged = merge_all(&making.folder()?, &new_id(), blocks, &mut scratch, &mut |read| bar.inc(read));
     bar.finish_and_clear();
     let meta = merged.map_err(|error| blame(&folders.folders, &error))?;
@@ -157,14 +157,14 @@ fn merge(folders: &Folders, out: &Path, output: &Output) -> Result<(), Status> {
 
 /// Merging names the file but not whose it is: the block that does not verify is it.
 fn blame(folders: &[PathBuf], error: &BlockError) -> Status {
-    if error.code() == Code::DataLoss {
+    if error.code() == ErrorCode::DataLoss {
         for path in folders {
             let verified = input::block(path)
-                .and_then(|block| block.verify(|_| ()).map_err(|error| failure::of(path, &error)));
+                .and_then(|block| block.verify(|_| ()).map_err(|error| failure::file_error(path, &error)));
             if let Err(status) = verified {
                 return status;
             }
         }
     }
-    Status::of(error)
+    Status::from_error(error)
 }

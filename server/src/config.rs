@@ -8,22 +8,22 @@ use std::time::Duration;
 
 use athanor_chassis::telemetry::TelemetryConfig;
 use athanor_chassis::units::{duration_text, format_duration};
-use athanor_chassis::{ByteSize, Code, Coded, Limits};
-use athanor_storage::UploadBounds;
+use athanor_chassis::{ByteSize, ErrorCode, ErrorCodeExt, TenantLimits};
+use athanor_storage::UploadLimits;
 use serde::{Deserialize, Serialize};
 
-use crate::janitor::RetentionConfig;
+use crate::retention_worker::RetentionConfig;
 
-pub use cluster::{ClusterSettings, Joining, TlsFiles, TlsSettings};
-pub use target::Target;
+pub use cluster::{ClusterConfig, ClusterJoinConfig, ClusterTlsConfig, ClusterTlsFiles};
+pub use target::TargetRoles;
 
 /// All settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Config {
+pub struct ServerConfig {
     /// Which roles this process has: `all`, or some of distributor, ingester, metastore, querier and store-gateway with
     /// commas between them. Example: `ingester`.
-    pub target: Target,
+    pub target: TargetRoles,
     /// Where clients connect. Example: `0.0.0.0:4040`.
     pub listen: String,
     /// The folder for everything that this node keeps. Example: `/var/lib/athanor`.
@@ -68,25 +68,25 @@ pub struct Config {
     /// A file with exceptions from the limits by tenant. Example: `/etc/athanor/overrides.yaml`.
     pub runtime_config: Option<PathBuf>,
     /// The other nodes of its cluster; a server that is alone needs none of it.
-    pub cluster: ClusterSettings,
+    pub cluster: ClusterConfig,
     /// The node's log.
-    pub log: LogSettings,
+    pub log: NodeLogConfig,
     /// Where blocks go; a folder below `data` if nothing else is named.
-    pub storage: athanor_storage::Config,
+    pub storage: athanor_storage::StorageConfig,
     /// Ports for OpenTelemetry alone; `listen` takes its exports as well.
-    pub otlp: OtlpSettings,
+    pub otlp: OtlpListenerConfig,
     /// Taking profiles.
-    pub distributor: athanor_distributor::Config,
+    pub distributor: athanor_distributor::DistributorConfig,
     /// Keeping them.
-    pub ingester: athanor_ingester::Config,
+    pub ingester: athanor_ingester::IngesterConfig,
     /// Answering queries.
-    pub querier: athanor_querier::Config,
+    pub querier: athanor_querier::QuerierConfig,
     /// Reading blocks, and keeping what was found.
-    pub store_gateway: athanor_store_gateway::Config,
+    pub store_gateway: athanor_store_gateway::StoreGatewayConfig,
     /// Uploads beside profiles: debug information, and profiles uploaded by hand.
-    pub uploads: UploadSettings,
+    pub uploads: UploadQuotaConfig,
     /// What each tenant may do.
-    pub limits: Limits,
+    pub limits: TenantLimits,
     /// What the server says of itself.
     pub telemetry: TelemetryConfig,
 }
@@ -94,7 +94,7 @@ pub struct Config {
 /// Ports for exports of OpenTelemetry alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct OtlpSettings {
+pub struct OtlpListenerConfig {
     /// Where exporters connect that speak gRPC; nowhere if not given. Example: `0.0.0.0:4317`.
     pub grpc_listen: Option<String>,
     /// Where exporters connect that speak HTTP; nowhere if not given. Example: `0.0.0.0:4318`.
@@ -104,7 +104,7 @@ pub struct OtlpSettings {
 /// Quotas of uploads over all tenants. Uploads to a local bucket also leave twice `log.reserve` of its disk free.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct UploadSettings {
+pub struct UploadQuotaConfig {
     /// Most bytes of debug information in the bucket. Example: `1TiB`.
     pub max_debuginfo_bytes: ByteSize,
     /// Most bytes of profiles in the bucket that were uploaded by hand. Example: `16GiB`.
@@ -114,7 +114,7 @@ pub struct UploadSettings {
 /// The node's log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct LogSettings {
+pub struct NodeLogConfig {
     /// The largest size of one of its files. The first have 2MiB, and new ones grow with what is in no block yet. Example:
     /// `64MiB`.
     pub segment: ByteSize,
@@ -125,10 +125,10 @@ pub struct LogSettings {
     pub reserve: ByteSize,
 }
 
-impl Default for Config {
+impl Default for ServerConfig {
     fn default() -> Self {
         Self {
-            target: Target::default(),
+            target: TargetRoles::default(),
             listen: "127.0.0.1:4040".to_owned(),
             data: PathBuf::from("athanor-data"),
             admin_token_file: None,
@@ -143,28 +143,28 @@ impl Default for Config {
             max_expired_percent: 5,
             deletion_delay: Duration::from_secs(12 * 3600),
             runtime_config: None,
-            cluster: ClusterSettings::default(),
-            log: LogSettings::default(),
-            storage: athanor_storage::Config::default(),
-            otlp: OtlpSettings::default(),
-            distributor: athanor_distributor::Config::default(),
-            ingester: athanor_ingester::Config::default(),
-            querier: athanor_querier::Config::default(),
-            store_gateway: athanor_store_gateway::Config::default(),
-            uploads: UploadSettings::default(),
-            limits: Limits::default(),
+            cluster: ClusterConfig::default(),
+            log: NodeLogConfig::default(),
+            storage: athanor_storage::StorageConfig::default(),
+            otlp: OtlpListenerConfig::default(),
+            distributor: athanor_distributor::DistributorConfig::default(),
+            ingester: athanor_ingester::IngesterConfig::default(),
+            querier: athanor_querier::QuerierConfig::default(),
+            store_gateway: athanor_store_gateway::StoreGatewayConfig::default(),
+            uploads: UploadQuotaConfig::default(),
+            limits: TenantLimits::default(),
             telemetry: TelemetryConfig::default(),
         }
     }
 }
 
-impl Default for LogSettings {
+impl Default for NodeLogConfig {
     fn default() -> Self {
         Self { segment: ByteSize::mib(64), spares: 4, reserve: ByteSize::mib(512) }
     }
 }
 
-impl Default for UploadSettings {
+impl Default for UploadQuotaConfig {
     fn default() -> Self {
         Self { max_debuginfo_bytes: ByteSize::mib(1 << 20), max_adhoc_bytes: ByteSize::mib(16 << 10) }
     }
@@ -173,63 +173,66 @@ impl Default for UploadSettings {
 /// A setting that cannot be, however it is written.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{setting}: {reason}")]
-pub struct BadSetting {
+pub struct SettingError {
     /// Its path.
     pub setting: &'static str,
     /// What is wrong, and what to write.
     pub reason: String,
 }
 
-impl Coded for BadSetting {
-    fn code(&self) -> Code {
-        Code::Invalid
+impl ErrorCodeExt for SettingError {
+    fn code(&self) -> ErrorCode {
+        ErrorCode::Invalid
     }
 }
 
 /// Collects settings that cannot be.
 #[derive(Default)]
-pub(crate) struct Problems(Vec<BadSetting>);
+pub(crate) struct SettingErrors(Vec<SettingError>);
 
-impl Problems {
+impl SettingErrors {
     /// Adds a setting if it is wrong.
     pub(crate) fn add_if(&mut self, is_wrong: bool, setting: &'static str, reason: impl FnOnce() -> String) {
         if is_wrong {
-            self.0.push(BadSetting { setting, reason: reason() });
+            self.0.push(SettingError { setting, reason: reason() });
         }
     }
 
     /// Takes what was read, or why it cannot be.
-    pub(crate) fn take<T>(&mut self, read: Result<T, BadSetting>) -> Option<T> {
+    pub(crate) fn take<T>(&mut self, read: Result<T, SettingError>) -> Option<T> {
         read.map_err(|problem| self.0.push(problem)).ok()
     }
 }
 
-impl Config {
+impl ServerConfig {
     /// Returns all settings with which no server could run. A server checks them before it begins anything.
-    pub fn problems(&self) -> Vec<BadSetting> {
-        let mut problems = Problems::default();
+    pub fn problems(&self) -> Vec<SettingError> {
+        let mut problems = SettingErrors::default();
         self.check_node(&mut problems);
         self.check_disk(&mut problems);
-        let bad = |setting, error: &dyn std::fmt::Display| BadSetting { setting, reason: error.to_string() };
-        let Problems(mut all) = problems;
-        all.extend(self.store_gateway.problems().iter().map(|error| bad(error.setting, error)));
-        all.extend(athanor_ingester::bad_rules(&self.limits).iter().map(|error| bad(error.setting, error)));
+        let bad =
+            |setting, error: &dyn std::fmt::Display| SettingError { setting, reason: error.to_string() };
+        let SettingErrors(mut all) = problems;
+        all.extend(self.store_gateway.validate().iter().map(|error| bad(error.setting, error)));
+        all.extend(
+            athanor_ingester::find_relabel_errors(&self.limits).iter().map(|error| bad(error.setting, error)),
+        );
         all.extend(self.querier.check().err().iter().map(|error| bad(error.setting, error)));
         let of_cluster = self.cluster.problems();
-        let is_alone = of_cluster.is_empty() && self.cluster.is_alone();
+        let is_alone = of_cluster.is_empty() && self.cluster.is_single_node();
         all.extend(of_cluster);
         if is_alone && !self.target.is_all() {
             let reason = format!(
                 "a process that is only {} needs others beside it; say where they are with cluster.seeds, or run all",
                 self.target
             );
-            all.push(BadSetting { setting: "target", reason });
+            all.push(SettingError { setting: "target", reason });
         }
         all.extend(self.telemetry.check().err().iter().map(|error| bad("telemetry.level", error)));
         all
     }
 
-    fn check_node(&self, problems: &mut Problems) {
+    fn check_node(&self, problems: &mut SettingErrors) {
         problems.add_if(self.data.as_os_str().is_empty(), "data", || {
             "no folder is named; write for example athanor-data".to_owned()
         });
@@ -248,7 +251,7 @@ impl Config {
         problems.add_if(!(1..=100).contains(&percent), "max_expired_percent", || {
             format!("{percent} percent; write 1 to 100, or retention: 0s to keep blocks")
         });
-        let (shards, allowed) = (self.ingester.shards, athanor_ingester::SHARDS);
+        let (shards, allowed) = (self.ingester.shards, athanor_ingester::SHARD_COUNT_RANGE);
         problems.add_if(!allowed.contains(&shards), "ingester.shards", || {
             format!("{shards} shards; write {} to {}", allowed.start(), allowed.end())
         });
@@ -258,8 +261,8 @@ impl Config {
         });
     }
 
-    fn check_disk(&self, problems: &mut Problems) {
-        let (segment, least) = (self.log.segment, athanor_consensus::log::LEAST_SEGMENT);
+    fn check_disk(&self, problems: &mut SettingErrors) {
+        let (segment, least) = (self.log.segment, athanor_consensus::log::MIN_SEGMENT_SIZE);
         problems.add_if(segment < least, "log.segment", || {
             format!("segments of {segment} are too small, the least is {least}")
         });
@@ -275,7 +278,7 @@ impl Config {
     }
 
     /// The bucket: the one that is named, else a folder below `data`.
-    pub fn bucket(&self) -> athanor_storage::Config {
+    pub fn bucket(&self) -> athanor_storage::StorageConfig {
         let mut bucket = self.storage.clone();
         let named = bucket.memory || bucket.s3.is_some() || bucket.gcs.is_some() || bucket.azure.is_some();
         if bucket.local.is_none() && !named {
@@ -295,8 +298,8 @@ impl Config {
 
     /// Returns the bounds of all uploads. Only with more free space than the log's reserve are uploads taken, so that they
     /// are refused before profiles are.
-    pub(crate) fn upload_bounds(&self) -> UploadBounds {
-        UploadBounds {
+    pub(crate) fn upload_bounds(&self) -> UploadLimits {
+        UploadLimits {
             min_free_bytes: ByteSize::bytes(self.log.reserve.get().saturating_mul(2)),
             max_debuginfo_bytes: self.uploads.max_debuginfo_bytes,
             max_adhoc_bytes: self.uploads.max_adhoc_bytes,
@@ -304,12 +307,12 @@ impl Config {
     }
 
     /// How the log is kept.
-    pub(crate) fn log(&self) -> athanor_consensus::log::Config {
-        athanor_consensus::log::Config {
+    pub(crate) fn log(&self) -> athanor_consensus::log::LogConfig {
+        athanor_consensus::log::LogConfig {
             segment: self.log.segment,
             spares: self.log.spares as usize,
             reserve: self.log.reserve,
-            ..athanor_consensus::log::Config::default()
+            ..athanor_consensus::log::LogConfig::default()
         }
     }
 }
@@ -318,10 +321,10 @@ impl Config {
 mod tests {
     use super::*;
 
-    type Change = fn(&mut Config);
+    type Change = fn(&mut ServerConfig);
 
     fn checked(change: Change) -> Vec<String> {
-        let mut config = Config::default();
+        let mut config = ServerConfig::default();
         change(&mut config);
         config.problems().iter().map(ToString::to_string).collect()
     }
@@ -331,12 +334,12 @@ mod tests {
         let none = Vec::<String>::new();
         assert_eq!(checked(|_| {}), none);
         assert_eq!(checked(|config| config.ingester.shards = 64), none);
-        let keeps_nothing = |config: &mut Config| {
+        let keeps_nothing = |config: &mut ServerConfig| {
             config.store_gateway.disk = ByteSize::bytes(0);
             config.store_gateway.disk_spare = ByteSize::bytes(0);
         };
         assert_eq!(checked(keeps_nothing), none);
-        let at_once = |config: &mut Config| (config.shutdown_delay, config.drain) = Default::default();
+        let at_once = |config: &mut ServerConfig| (config.shutdown_delay, config.drain) = Default::default();
         assert_eq!(checked(at_once), none);
         let bad: [(Change, &str); 17] = [
             (
@@ -398,7 +401,7 @@ mod tests {
 
     #[test]
     fn all_settings_that_cannot_be_are_reported_at_once() {
-        let mut config = Config::default();
+        let mut config = ServerConfig::default();
         config.ingester.shards = 0;
         config.store_gateway.questions = 0;
         config.store_gateway.open_blocks = 0;
@@ -422,7 +425,7 @@ mod tests {
     fn doc_of_target_names_every_role() {
         let source = include_str!("config.rs");
         let (doc, _) = source.split_once("pub target: Target").unwrap();
-        for role in athanor_cluster::members::RoleName::ALL {
+        for role in athanor_cluster::members::RoleName::ALL_VARIANTS {
             assert!(doc.contains(role.name()), "{}", role.name());
         }
     }

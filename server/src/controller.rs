@@ -3,45 +3,48 @@
 //! It runs where the catalogue is led, looks at the catalogue and at gossip, and proposes. The catalogue decides: each
 //! proposal names what it expects, so that two who propose at once, or one who is wrong about the living, do no harm.
 
-mod growth;
-mod leading;
-mod missing;
+mod failure_detector;
+mod leader_balancer;
+mod slot_autoscaler;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use athanor_catalog::{Answer, Catalog, Choice, Command, Inherits, Phase, Settings, ShardEntry, View};
-use athanor_chassis::{Clock, Limits, Status, Timestamp};
+use athanor_catalog::{
+    Catalog, CatalogCommand, CatalogSettings, CommandResult, HandoffSource, ReplicaPlacement, RoutingView,
+    ShardEntry, ShardPhase,
+};
+use athanor_chassis::{Clock, Status, TenantLimits, Timestamp};
 use athanor_cluster::NodeId;
-use athanor_cluster::members::{Member, MemberState, Members, RoleName};
-use athanor_cluster::placement::{Candidate, TooFew, choose_members};
-use athanor_metastore::Views;
+use athanor_cluster::members::{ClusterMember, ClusterMembers, MemberState, RoleName};
+use athanor_cluster::placement::{NotEnoughNodesError, ReplicaCandidate, choose_members};
+use athanor_metastore::RoutingWatch;
 use tokio_util::sync::CancellationToken;
 
-use crate::http::Seldom;
-use crate::ways::Ways;
-use growth::Growth;
-use leading::Leading;
-use missing::Missing;
+use crate::http::LogThrottle;
+use crate::ingester_client::IngesterClient;
+use failure_detector::FailureDetector;
+use leader_balancer::LeaderBalancer;
+use slot_autoscaler::SlotAutoscaler;
 
 /// How often it looks.
-const EVERY: Duration = Duration::from_secs(1);
+const RECONCILE_INTERVAL: Duration = Duration::from_secs(1);
 /// Nobody may have come for so long before the first shards are opened: those who come later get none of them.
-const SETTLED: Duration = Duration::from_secs(3);
+const BOOTSTRAP_SETTLE_TIME: Duration = Duration::from_secs(3);
 /// Shards that change hands at once: each costs its slot a moment.
-const AT_ONCE: usize = 4;
+const MAX_CONCURRENT_SUCCESSIONS: usize = 4;
 
 /// What it decides by.
-pub struct Controller {
+pub struct ClusterController {
     /// Decides.
     pub catalog: Arc<dyn Catalog>,
     /// What is decided.
-    pub views: Views,
+    pub views: RoutingWatch,
     /// Who is here.
-    pub members: Members,
+    pub members: ClusterMembers,
     /// The ways to them.
-    pub ways: Ways,
+    pub ways: IngesterClient,
     /// Time.
     pub clock: Clock,
     /// Members of a shard.
@@ -53,60 +56,63 @@ pub struct Controller {
     /// What one slot takes of a service, bytes a second as sent.
     pub bytes_per_slot: u64,
     /// Limits of all tenants without exceptions.
-    pub limits: Limits,
+    pub limits: TenantLimits,
 }
 
 /// What it remembers between looks.
 #[derive(Default)]
-struct Memory {
+struct ControllerState {
     /// Ingesters that could keep a shard, and since when they are these.
     candidates: (BTreeSet<NodeId>, Duration),
-    missing: Missing,
-    told: Seldom,
+    missing: FailureDetector,
+    told: LogThrottle,
 }
 
-impl Controller {
+impl ClusterController {
     /// Runs until the process ends; does nothing while another voter leads the catalogue.
     pub async fn run(self, leads: impl Fn() -> bool + Send + Sync, ending: CancellationToken) {
         let (mut memory, mut leading, mut growth) =
-            (Memory::default(), Leading::default(), Growth::default());
+            (ControllerState::default(), LeaderBalancer::default(), SlotAutoscaler::default());
         loop {
             tokio::select! {
                 biased;
                 () = ending.cancelled() => return,
-                () = self.clock.sleep(EVERY) => {}
+                () = self.clock.sleep(RECONCILE_INTERVAL) => {}
             }
             if !leads() {
-                (memory, growth) = (Memory::default(), Growth::default());
+                (memory, growth) = (ControllerState::default(), SlotAutoscaler::default());
                 continue;
             }
             // Each goes on where another cannot: who has no node for a successor still spreads leads.
-            let looked =
-                [self.look(&mut memory).await, leading.spread(&self).await, growth.look(&self).await];
+            let looked = [
+                self.look(&mut memory).await,
+                leading.balance_leaders(&self).await,
+                growth.run_once(&self).await,
+            ];
             if let Some(status) = looked.into_iter().find_map(Result::err)
-                && let Some(times) = memory.told.again(self.clock.monotonic())
+                && let Some(times) = memory.told.should_log(self.clock.monotonic())
             {
                 tracing::warn!(error = %status, times, "the cluster was not looked after, it will be tried again");
             }
         }
     }
 
-    async fn look(&self, memory: &mut Memory) -> Result<(), Status> {
-        let (view, members) = (self.views.now(), self.members.now());
+    async fn look(&self, memory: &mut ControllerState) -> Result<(), Status> {
+        let (view, members) = (self.views.current(), self.members.current());
         self.configure(&view).await?;
         if view.tables.is_none() {
             return self.begin(&members, memory).await;
         }
         let times = (self.clock.monotonic(), self.dead_after);
-        let gone = memory.missing.gone(&view, &members, times);
+        let gone = memory.missing.dead_members(&view, &members, times);
         // A table is decided upon also while there is no node for a successor.
         let decided = self.decide_the_table(&view).await;
         self.succeed(&view, &members, &gone).await.and(decided)
     }
 
     /// Tells the catalogue what is configured here, where that is something else.
-    async fn configure(&self, view: &View) -> Result<(), Status> {
-        let settings = Settings {
+    async fn configure(&self, view: &RoutingView) -> Result<(), Status> {
+        let settings = CatalogSettings {
             copies: self.copies,
             oldest_accepted: self.limits.reject_older_than,
             newest_accepted: self.limits.reject_newer_than,
@@ -114,17 +120,21 @@ impl Controller {
         if view.settings == settings {
             return Ok(());
         }
-        self.propose(Command::Configure { expected: view.settings.clone(), settings }).await
+        self.propose(CatalogCommand::Configure { expected: view.settings.clone(), settings }).await
     }
 
     /// Opens the first shards when there are enough ingesters, and no more have come for a moment.
-    async fn begin(&self, members: &BTreeMap<NodeId, Member>, memory: &mut Memory) -> Result<(), Status> {
-        let mut candidates = candidates(&View::default(), members);
+    async fn begin(
+        &self,
+        members: &BTreeMap<NodeId, ClusterMember>,
+        memory: &mut ControllerState,
+    ) -> Result<(), Status> {
+        let mut candidates = candidates(&RoutingView::default(), members);
         let (nodes, now) = (candidates.keys().copied().collect::<BTreeSet<_>>(), self.clock.monotonic());
         if memory.candidates.0 != nodes {
             memory.candidates = (nodes, now);
         }
-        let settled = now.saturating_sub(memory.candidates.1) >= SETTLED;
+        let settled = now.saturating_sub(memory.candidates.1) >= BOOTSTRAP_SETTLE_TIME;
         let zones = zones(&candidates);
         let count = self.slots.unwrap_or(2 * candidates.len() as u32).max(1);
         let mut chosen = Vec::new();
@@ -144,28 +154,28 @@ impl Controller {
             copies = self.copies,
             "opening the first shards"
         );
-        self.propose(Command::OpenSlots { count, members: chosen, zones }).await
+        self.propose(CatalogCommand::OpenSlots { count, members: chosen, zones }).await
     }
 
     fn choose(
         &self,
         slot: u32,
         epoch: u32,
-        candidates: &BTreeMap<NodeId, Candidate>,
+        candidates: &BTreeMap<NodeId, ReplicaCandidate>,
     ) -> Result<BTreeSet<NodeId>, Status> {
         let chosen = choose_members(slot, epoch, usize::from(self.copies), candidates);
-        chosen.map_err(|error: TooFew| Status::of(&error))
+        chosen.map_err(|error: NotEnoughNodesError| Status::from_error(&error))
     }
 
     /// Has shards with dead members sealed and succeeded; those that have lost their majority without being asked.
     async fn succeed(
         &self,
-        view: &View,
-        members: &BTreeMap<NodeId, Member>,
+        view: &RoutingView,
+        members: &BTreeMap<NodeId, ClusterMember>,
         gone: &BTreeSet<NodeId>,
     ) -> Result<(), Status> {
-        let changing = view.shards.iter().filter(|shard| shard.phase == Phase::Closing).count();
-        let mut more = AT_ONCE.saturating_sub(changing);
+        let changing = view.shards.iter().filter(|shard| shard.phase == ShardPhase::Closing).count();
+        let mut more = MAX_CONCURRENT_SUCCESSIONS.saturating_sub(changing);
         let mut candidates = candidates(view, members);
         candidates.retain(|node, _| !gone.contains(node));
         for shard in &view.shards {
@@ -174,13 +184,13 @@ impl Controller {
             let newest = newest_epoch(view, shard.slot);
             let choice = || {
                 let members = self.choose(shard.slot, newest + 1, &candidates)?;
-                Ok::<_, Status>(Choice { members, zones: zones(&candidates) })
+                Ok::<_, Status>(ReplicaPlacement { members, zones: zones(&candidates) })
             };
             let command = match &shard.phase {
-                Phase::Open | Phase::Opening { .. } if lost => {
-                    Command::Lose { shard: shard.id, choice: choice()? }
+                ShardPhase::Open | ShardPhase::Opening { .. } if lost => {
+                    CatalogCommand::Lose { shard: shard.id, choice: choice()? }
                 }
-                Phase::Open if missing > 0 && more > 0 => {
+                ShardPhase::Open if missing > 0 && more > 0 => {
                     // Whoever seals needs a successor: there must be nodes for one.
                     choice()?;
                     more -= 1;
@@ -189,14 +199,14 @@ impl Controller {
                         missing,
                         "members are missing for too long: the shard is succeeded"
                     );
-                    Command::Stop { shard: shard.id }
+                    CatalogCommand::Stop { shard: shard.id }
                 }
-                Phase::Closing if lost => Command::Lose { shard: shard.id, choice: choice()? },
-                Phase::Closing if newest == shard.epoch => {
-                    Command::Succeed { shard: shard.id, choice: choice()? }
+                ShardPhase::Closing if lost => CatalogCommand::Lose { shard: shard.id, choice: choice()? },
+                ShardPhase::Closing if newest == shard.epoch => {
+                    CatalogCommand::Succeed { shard: shard.id, choice: choice()? }
                 }
-                Phase::Sealed { .. } if lost && is_copied(view, shard) => {
-                    Command::Lose { shard: shard.id, choice: Choice::default() }
+                ShardPhase::Sealed { .. } if lost && is_copied(view, shard) => {
+                    CatalogCommand::Lose { shard: shard.id, choice: ReplicaPlacement::default() }
                 }
                 _ => continue,
             };
@@ -205,7 +215,7 @@ impl Controller {
         Ok(())
     }
 
-    async fn decide_the_table(&self, view: &View) -> Result<(), Status> {
+    async fn decide_the_table(&self, view: &RoutingView) -> Result<(), Status> {
         match decided(view, self.clock.wall()) {
             Some(command) => self.propose(command).await,
             None => Ok(()),
@@ -213,27 +223,27 @@ impl Controller {
     }
 
     /// Proposes. What is refused was decided by what is not so any more: the next look sees that.
-    async fn propose(&self, command: Command) -> Result<(), Status> {
+    async fn propose(&self, command: CatalogCommand) -> Result<(), Status> {
         match self.catalog.propose(command).await {
-            Ok(Answer::Refused(refused)) => {
+            Ok(CommandResult::Refused(refused)) => {
                 tracing::info!(%refused, "the catalogue did not take a proposal");
                 Ok(())
             }
             Ok(_) => Ok(()),
-            Err(error) => Err(Status::of(&error)),
+            Err(error) => Err(Status::from_error(&error)),
         }
     }
 }
 
 /// What becomes of the proposed table: it comes into force when all fences are logged. Where one is still missing when
 /// profiles of its time may come it is given up, since shards that have the fence would refuse all of these.
-fn decided(view: &View, now: Timestamp) -> Option<Command> {
+fn decided(view: &RoutingView, now: Timestamp) -> Option<CatalogCommand> {
     let pending = view.pending.as_ref()?;
     let version = pending.table.version();
     if pending.needs.is_empty() {
-        return Some(Command::PublishTable { version });
+        return Some(CatalogCommand::PublishTable { version });
     }
-    let latest = now.plus(view.settings.newest_possible()).nanos();
+    let latest = now.plus(view.settings.max_future()).nanos();
     if latest < pending.table.from() {
         return None;
     }
@@ -242,40 +252,44 @@ fn decided(view: &View, now: Timestamp) -> Option<Command> {
         missing = pending.needs.len(),
         "fences are missing for too long: the table is given up"
     );
-    Some(Command::WithdrawTable { version })
+    Some(CatalogCommand::WithdrawTable { version })
 }
 
 /// Ingesters that could keep one more shard.
-fn candidates(view: &View, members: &BTreeMap<NodeId, Member>) -> BTreeMap<NodeId, Candidate> {
-    let ready = |member: &&Member| {
+fn candidates(
+    view: &RoutingView,
+    members: &BTreeMap<NodeId, ClusterMember>,
+) -> BTreeMap<NodeId, ReplicaCandidate> {
+    let ready = |member: &&ClusterMember| {
         member.is_alive() && member.state == MemberState::Ready && member.roles.contains(&RoleName::Ingester)
     };
     let groups = |node: NodeId| {
         let of = |shard: &&ShardEntry| !shard.is_retired() && shard.members.contains(&node);
         view.shards.iter().filter(of).count() as u32
     };
-    let candidate = |member: &Member| Candidate { zone: member.zone.clone(), groups: groups(member.node) };
+    let candidate =
+        |member: &ClusterMember| ReplicaCandidate { zone: member.zone.clone(), groups: groups(member.node) };
     members.values().filter(ready).map(|member| (member.node, candidate(member))).collect()
 }
 
-fn zones(candidates: &BTreeMap<NodeId, Candidate>) -> BTreeMap<NodeId, String> {
+fn zones(candidates: &BTreeMap<NodeId, ReplicaCandidate>) -> BTreeMap<NodeId, String> {
     candidates.iter().map(|(node, candidate)| (*node, candidate.zone.clone())).collect()
 }
 
-fn newest_epoch(view: &View, slot: u32) -> u32 {
+fn newest_epoch(view: &RoutingView, slot: u32) -> u32 {
     view.shards.iter().filter(|shard| shard.slot == slot).map(|shard| shard.epoch).max().unwrap_or(0)
 }
 
 /// Whether its successor still takes over what it knows.
-fn is_copied(view: &View, shard: &ShardEntry) -> bool {
-    let copies = |other: &ShardEntry| matches!(other.phase, Phase::Opening { inherits: Inherits::Window { of, .. } } if of == shard.id);
+fn is_copied(view: &RoutingView, shard: &ShardEntry) -> bool {
+    let copies = |other: &ShardEntry| matches!(other.phase, ShardPhase::Opening { inherits: HandoffSource::Window { of, .. } } if of == shard.id);
     view.shards.iter().any(copies)
 }
 
 #[cfg(test)]
 mod tests {
-    use athanor_catalog::Pending;
-    use athanor_cluster::placement::Table;
+    use athanor_catalog::PendingTable;
+    use athanor_cluster::placement::SlotTable;
 
     use super::*;
 
@@ -283,20 +297,20 @@ mod tests {
     #[test]
     fn a_table_comes_into_force_or_is_given_up_in_time() {
         let (from, newest) = (Timestamp::from_seconds(10_000), Duration::from_secs(60));
-        let table = Table::even(2, from.nanos(), vec![0, 1]).unwrap();
-        let view = |needs: &[u32]| View {
-            pending: Some(Pending {
+        let table = SlotTable::with_all_slots(2, from.nanos(), vec![0, 1]).unwrap();
+        let view = |needs: &[u32]| RoutingView {
+            pending: Some(PendingTable {
                 table: table.clone(),
                 needs: needs.iter().copied().collect(),
-                proposed: Timestamp::EPOCH,
+                proposed: Timestamp::UNIX_EPOCH,
             }),
-            settings: Settings { newest_accepted: newest, ..Settings::default() },
-            ..View::default()
+            settings: CatalogSettings { newest_accepted: newest, ..CatalogSettings::default() },
+            ..RoutingView::default()
         };
         let just_before = from.minus(newest).minus(Duration::from_nanos(1));
-        let publish = Some(Command::PublishTable { version: 2 });
-        let withdraw = Some(Command::WithdrawTable { version: 2 });
-        assert_eq!(decided(&View::default(), from), None);
+        let publish = Some(CatalogCommand::PublishTable { version: 2 });
+        let withdraw = Some(CatalogCommand::WithdrawTable { version: 2 });
+        assert_eq!(decided(&RoutingView::default(), from), None);
         assert_eq!((decided(&view(&[]), just_before), decided(&view(&[]), from)), (publish.clone(), publish));
         assert_eq!(decided(&view(&[7]), just_before), None);
         assert_eq!(decided(&view(&[7]), from.minus(newest)), withdraw);
@@ -305,7 +319,7 @@ mod tests {
     /// Who has no room, is about to end, is missing or keeps no shards gets none.
     #[test]
     fn shards_are_opened_on_ingesters_that_are_ready() {
-        let member = |node: NodeId, state, role| Member {
+        let member = |node: NodeId, state, role| ClusterMember {
             node,
             name: String::new(),
             zone: String::new(),
@@ -326,7 +340,7 @@ mod tests {
         ];
         members[5].missing_since = Some(Duration::ZERO);
         let members = members.into_iter().map(|member| (member.node, member)).collect();
-        let candidates = candidates(&View::default(), &members);
+        let candidates = candidates(&RoutingView::default(), &members);
         assert_eq!(candidates.into_keys().collect::<Vec<_>>(), [1, 5]);
     }
 }

@@ -5,27 +5,32 @@ use std::slice;
 
 use athanor_chassis::Status;
 use athanor_profile::ValueType;
-use athanor_profile::diff::{Change, changes};
+use athanor_profile::diff::{FunctionDiff, diff_functions};
 use athanor_profile::tree::Tree;
-use athanor_profile::units::human;
+use athanor_profile::units::format_value;
 use serde_json::{Value, json};
 
-use crate::output::{Output, harmless, percent};
-use crate::views::type_name;
+use crate::output::{ConsoleOutput, format_percent, harmless};
+use crate::profile_views::type_name;
 use crate::{args, failure, input};
 
 /// Compares two profiles function by function.
-pub fn run(args: &args::Diff, output: &Output) -> Result<(), Status> {
-    let (left, left_value) = input::shown(slice::from_ref(&args.left), &args.picked)?;
-    let (right, right_value) = input::shown(slice::from_ref(&args.right), &args.picked)?;
+pub fn run(args: &args::DiffArgs, output: &ConsoleOutput) -> Result<(), Status> {
+    let (left, left_value) = input::merge_for_view(slice::from_ref(&args.left), &args.picked)?;
+    let (right, right_value) = input::merge_for_view(slice::from_ref(&args.right), &args.picked)?;
     let shown = &left.header.types[left_value];
     let other = &right.header.types[right_value];
     if shown != other {
         let (shown, other) = (type_name(shown), type_name(other));
         let why = format!("it shows {other}, {} shows {shown}; choose one with --type", args.left.display());
-        return Err(failure::invalid(&args.right, why));
+        return Err(failure::invalid_file(&args.right, why));
     }
-    compare(&Tree::of(&left, left_value), &Tree::of(&right, right_value), shown, (args.limit, output))
+    compare(
+        &Tree::from_profile(&left, left_value),
+        &Tree::from_profile(&right, right_value),
+        shown,
+        (args.limit, output),
+    )
 }
 
 /// Shows the functions that changed most, so many of them.
@@ -33,11 +38,11 @@ pub fn compare(
     left: &Tree,
     right: &Tree,
     shown: &ValueType,
-    (limit, output): (usize, &Output),
+    (limit, output): (usize, &ConsoleOutput),
 ) -> Result<(), Status> {
-    let all = changes(left, right);
+    let all = diff_functions(left, right);
     let rows = &all[..limit.min(all.len())];
-    output.either(
+    output.print_json_or_text(
         || {
             let rows: Vec<Value> = rows.iter().map(change_json).collect();
             json!({ "type": type_name(shown), "unit": shown.unit, "left_total": left.total(),
@@ -48,7 +53,7 @@ pub fn compare(
             let mut text = format!("Type: {}\n", harmless(&type_name(shown)));
             // Writing to a string does not fail, here and below.
             let change = right.total().wrapping_sub(left.total());
-            let (before, after) = (human(left.total(), unit), human(right.total(), unit));
+            let (before, after) = (format_value(left.total(), unit), format_value(right.total(), unit));
             let _ = writeln!(
                 text,
                 "Total: {before} before, {after} after, {}",
@@ -57,14 +62,14 @@ pub fn compare(
             let _ = writeln!(text, "Showing {} of {} functions that changed", rows.len(), all.len());
             let columns = ["before", "after", "change", "cum before", "cum after", "cum change"];
             let head = columns.map(|column| format!("{column:>11}")).join(" ");
-            let _ = writeln!(text, "{}", output.bold(&format!("{head}  name")));
+            let _ = writeln!(text, "{}", output.format_bold(&format!("{head}  name")));
             rows.iter().for_each(|row| line(&mut text, row, unit, output.color));
             text
         },
     )
 }
 
-fn change_json(change: &Change) -> Value {
+fn change_json(change: &FunctionDiff) -> Value {
     json!({
         "name": change.name, "delta": change.delta, "cum_delta": change.cum_delta,
         "left": { "flat": change.left.flat, "cum": change.left.cum },
@@ -74,7 +79,7 @@ fn change_json(change: &Change) -> Value {
 
 fn plus(value: i64, unit: &str) -> String {
     let sign = if value > 0 { "+" } else { "" };
-    format!("{sign}{}", human(value, unit))
+    format!("{sign}{}", format_value(value, unit))
 }
 
 fn signed(change: i64, before: i64, unit: &str) -> String {
@@ -82,15 +87,15 @@ fn signed(change: i64, before: i64, unit: &str) -> String {
     if before == 0 {
         return change_text;
     }
-    let share = percent(change as f64 / before as f64);
+    let share = format_percent(change as f64 / before as f64);
     let sign = if change > 0 { "+" } else { "" };
     format!("{change_text} ({sign}{share})")
 }
 
-fn line(text: &mut String, change: &Change, unit: &str, color: bool) {
+fn line(text: &mut String, change: &FunctionDiff, unit: &str, color: bool) {
     let (left, right) = (&change.left, &change.right);
     let [before, after, cum_before, cum_after] =
-        [left.flat, right.flat, left.cum, right.cum].map(|value| human(value, unit));
+        [left.flat, right.flat, left.cum, right.cum].map(|value| format_value(value, unit));
     let (flat, cum) = (plus(change.delta, unit), plus(change.cum_delta, unit));
     // More is red, less is green.
     let (on, off) = match (color, change.delta.signum()) {

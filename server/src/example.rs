@@ -1,11 +1,11 @@
 //! The example profile: thirty seconds of a made-up web shop.
 
-use athanor_profile::generate::Random;
+use athanor_profile::generate::SeededRandom;
 use athanor_profile::symbols::{Function, Line, Mapping};
-use athanor_profile::{Header, Profile, ValueType};
+use athanor_profile::{Profile, ProfileHeader, ValueType};
 
 /// Who calls whom: caller, callees with the odds of each.
-const CALLS: &[(&str, &[(&str, usize)])] = &[
+const CALL_GRAPH: &[(&str, &[(&str, usize)])] = &[
     (
         "net/http.(*conn).serve",
         &[("net/http.serverHandler.ServeHTTP", 90), ("net/http.(*conn).readRequest", 10)],
@@ -95,47 +95,47 @@ const CALLS: &[(&str, &[(&str, usize)])] = &[
 ];
 
 /// Where stacks begin.
-const ROOTS: [(&str, usize); 3] =
+const ROOT_FUNCTIONS: [(&str, usize); 3] =
     [("net/http.(*conn).serve", 82), ("runtime.gcBgMarkWorker", 11), ("runtime.mcall", 7)];
 /// Samples, of ten milliseconds each.
-const SAMPLES: usize = 4_200;
-const PERIOD: i64 = 10_000_000;
+const SAMPLE_COUNT: usize = 4_200;
+const SAMPLE_PERIOD_NANOS: i64 = 10_000_000;
 /// 2024-01-01T12:00:00Z.
-const TIME: i64 = 1_704_110_400_000_000_000;
+const START_TIME_NANOS: i64 = 1_704_110_400_000_000_000;
 /// Chances in a thousand that a function is the leaf although it could call on.
-const LEAF: usize = 60;
-const MAX_DEPTH: usize = 22;
+const LEAF_PER_MILLE: usize = 60;
+const MAX_STACK_DEPTH: usize = 22;
 
 /// The profile, always the same.
 pub fn checkout() -> Profile {
-    let mut random = Random::of(&[2024, 7]);
-    let header = Header {
+    let mut random = SeededRandom::from_path(&[2024, 7]);
+    let header = ProfileHeader {
         types: vec![ValueType::new("samples", "count"), ValueType::new("cpu", "nanoseconds")],
         period_type: Some(ValueType::new("cpu", "nanoseconds")),
-        period: PERIOD,
-        time_nanos: TIME,
+        period: SAMPLE_PERIOD_NANOS,
+        time_nanos: START_TIME_NANOS,
         duration_nanos: 30_000_000_000,
         comments: vec!["a made-up web shop, 30 s on two processors".to_owned()],
-        ..Header::default()
+        ..ProfileHeader::default()
     };
     let mut profile = Profile { header, ..Profile::default() };
-    for _ in 0..SAMPLES {
-        let mut path = vec![draw(&mut random, &ROOTS)];
-        while path.len() < MAX_DEPTH && !(path.len() > 2 && random.chance(LEAF)) {
+    for _ in 0..SAMPLE_COUNT {
+        let mut path = vec![draw(&mut random, &ROOT_FUNCTIONS)];
+        while path.len() < MAX_STACK_DEPTH && !(path.len() > 2 && random.next_bool(LEAF_PER_MILLE)) {
             let last = path[path.len() - 1];
-            let Some((_, callees)) = CALLS.iter().find(|(caller, _)| *caller == last) else { break };
+            let Some((_, callees)) = CALL_GRAPH.iter().find(|(caller, _)| *caller == last) else { break };
             path.push(draw(&mut random, callees));
         }
         let locations: Vec<u32> = path.iter().rev().map(|name| location(&mut profile, name)).collect();
         let stack = profile.dictionary.stacks.intern(&profile.dictionary.symbols, &locations);
-        profile.samples.push(stack, 0, &[1, PERIOD]);
+        profile.samples.push(stack, 0, &[1, SAMPLE_PERIOD_NANOS]);
     }
     profile.compact();
     profile
 }
 
-fn draw<'n>(random: &mut Random, odds: &[(&'n str, usize)]) -> &'n str {
-    let mut left = random.below(odds.iter().map(|(_, odds)| odds).sum());
+fn draw<'n>(random: &mut SeededRandom, odds: &[(&'n str, usize)]) -> &'n str {
+    let mut left = random.next_below(odds.iter().map(|(_, odds)| odds).sum());
     for (name, odds) in odds {
         if left < *odds {
             return name;
@@ -148,17 +148,18 @@ fn draw<'n>(random: &mut Random, odds: &[(&'n str, usize)]) -> &'n str {
 /// Each function has one place: its address and line follow from its name.
 fn location(profile: &mut Profile, name: &str) -> u32 {
     let symbols = &mut profile.dictionary.symbols;
-    let number = athanor_profile::hash::bytes(name.as_bytes()) as u64;
+    let number = athanor_profile::hash::hash_bytes(name.as_bytes()) as u64;
     let package = name.rsplit_once('/').map_or(name, |(_, last)| last).split('.').next().unwrap_or_default();
     let file = symbols.strings.intern(&format!("/src/{package}/{package}.go"));
     let (binary, text) = (symbols.strings.intern("/usr/bin/checkout"), symbols.strings.intern(name));
     let mapping =
         Mapping { start: 0x40_0000, size: 0x80_0000, offset: 0, filename: binary, build_id: 0, flags: 0b111 };
-    let mapping = symbols.mapping(mapping);
+    let mapping = symbols.intern_mapping(mapping);
     let start_line = (number % 400) as i64 + 10;
-    let function = symbols.function(Function { name: text, system_name: text, filename: file, start_line });
+    let function =
+        symbols.intern_function(Function { name: text, system_name: text, filename: file, start_line });
     let line = Line { function, line: start_line + (number >> 32) as i64 % 30, column: 0 };
-    symbols.location(mapping, number >> 8 & 0x7f_ffff, false, &[line])
+    symbols.intern_location(mapping, number >> 8 & 0x7f_ffff, false, &[line])
 }
 
 #[cfg(test)]

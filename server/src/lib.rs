@@ -13,56 +13,56 @@
 //!        └─ metrics, own_profile   what it says of itself
 //! ```
 //!
-//! [`Node`] is a whole server; [`Roles`] is one without a port, for simulations. What depends on the machine comes in
-//! through [`System`].
+//! [`ServerNode`] is a whole server; [`NodeRoles`] is one without a port, for simulations. What depends on the machine comes in
+//! through [`NodeDeps`].
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod adhoc_store;
 mod admin;
-mod bucket;
-mod certificates;
+mod block_lister;
+mod bucket_check;
+mod catalog_repair;
+mod cluster_handle;
+mod cluster_overview;
 mod config;
 mod controller;
-mod far;
-mod folder;
-mod gateway;
-mod gateways;
-mod health;
-mod hedges;
+mod data_dir;
+mod dedup_ranges;
+mod deferred_service;
+mod disk_pressure;
+mod handoff_client;
+mod head_query_service;
+mod hedging;
 pub mod http;
-mod identity;
-mod inventory;
-mod janitor;
-mod kept;
-mod kinship;
-mod late;
-mod leaders;
-mod loads;
+mod ingester_client;
+mod ingester_service;
+mod leader_cache;
 mod metrics;
 mod node;
-mod others;
-mod overview;
-mod own_profile;
-mod pieces;
-mod places;
-mod polls;
+mod node_health;
+mod node_identity;
+mod querier_rpc;
+mod query_planner;
 mod readiness;
-mod repair;
-mod room;
-mod route;
+mod remote_heads;
+mod result_stream;
+mod retention_worker;
 pub mod secrets;
+mod self_profile;
+mod service_load;
 mod shard_outages;
-mod sources;
-mod telling;
-mod twice;
-mod uploads;
-mod ways;
+mod slot_resolver;
+mod store_gateway_router;
+mod store_gateway_service;
+mod tls_files;
+mod write_router;
 
-pub use admin::{SOCKET, request};
+pub use admin::{ADMIN_SOCKET_FILE, send_admin_request};
+pub use cluster_handle::{ClusterHandle, ClusterJoinError, MembershipView};
 pub use config::{
-    BadSetting, ClusterSettings, Config, Joining, LogSettings, OtlpSettings, Target, TlsSettings,
-    UploadSettings,
+    ClusterConfig, ClusterJoinConfig, ClusterTlsConfig, NodeLogConfig, OtlpListenerConfig, ServerConfig,
+    SettingError, TargetRoles, UploadQuotaConfig,
 };
-pub use metrics::{Routes, Scrape};
-pub use node::{Node, Roles, StartError, System, rebuild_catalogue};
-pub use others::{Company, JoinError, Others};
+pub use metrics::{MetricsCollector, RouteMetrics};
+pub use node::{NodeDeps, NodeRoles, ServerNode, StartError, rebuild_catalog};

@@ -8,24 +8,24 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
-mod administer;
+mod admin_commands;
+mod api_client;
 mod args;
-mod ask;
 mod block;
-mod client;
+mod block_query;
 mod convert;
 mod dev;
 mod diff;
 mod example;
 mod failure;
 mod input;
-mod load;
+mod load_test;
 mod output;
+mod profile_views;
 mod progress;
 mod push;
 mod query;
 mod serve;
-mod views;
 
 use std::process::ExitCode;
 
@@ -33,13 +33,13 @@ use athanor_chassis::Status;
 use athanor_chassis::code::EXIT_USAGE;
 use clap::Parser;
 
-use args::{Cli, Command};
+use args::{Cli, CliCommand};
 
 #[global_allocator]
-static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+static GLOBAL_ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse().and_then(args::checked) {
+    let cli = match Cli::try_parse().and_then(args::validate_args) {
         Ok(cli) => cli,
         Err(error) => {
             let usage = error.use_stderr();
@@ -55,32 +55,32 @@ fn main() -> ExitCode {
             // A message may name what a file or a server says.
             let lines: Vec<String> = status.message.lines().map(output::harmless).collect();
             eprintln!("athanor: {}", lines.join("\n"));
-            ExitCode::from(failure::exit(&status))
+            ExitCode::from(failure::exit_code(&status))
         }
     }
 }
 
 fn run(cli: Cli) -> Result<(), Status> {
-    let output = output::Output::new(&cli.shown);
+    let output = output::ConsoleOutput::new(&cli.shown);
     match cli.command {
-        Command::Serve(args) => serve::run(&args, &output),
-        Command::Config(settings) => serve::show(&settings, &output),
-        Command::Cut(settings) => serve::cut(&settings, &output),
-        Command::Lift(settings) => administer::lift(&settings, &output),
-        Command::Metastore(args) => administer::metastore(args, &output),
-        Command::Shard(args) => administer::shard(args, &output),
-        Command::Retention(args) => administer::retention(args, &output),
-        Command::Upload(args) => administer::upload(args, &output),
-        Command::Settings(args) => administer::tenant_settings(args, &output),
-        Command::Catalogue(args) => serve::catalogue(args, &output),
-        Command::Top(args) => views::top(&args, &output),
-        Command::Flamegraph(args) => views::flamegraph(&args, &output),
-        Command::Info(args) => views::info(&args, &output),
-        Command::Diff(args) => diff::run(&args, &output),
-        Command::Convert(args) => convert::run(&args, &output),
-        Command::Block(args) => block::run(args, &output),
-        Command::Push(args) => push::run(args, &output),
-        Command::Query(args) => query::run(args, &output),
-        Command::Dev(args) => dev::run(args, &output),
+        CliCommand::Serve(args) => serve::run(&args, &output),
+        CliCommand::Config(settings) => serve::show(&settings, &output),
+        CliCommand::Cut(settings) => serve::flush_heads(&settings, &output),
+        CliCommand::Lift(settings) => admin_commands::clear_quarantine(&settings, &output),
+        CliCommand::Metastore(args) => admin_commands::metastore(args, &output),
+        CliCommand::Shard(args) => admin_commands::shard(args, &output),
+        CliCommand::Retention(args) => admin_commands::retention(args, &output),
+        CliCommand::Upload(args) => admin_commands::upload(args, &output),
+        CliCommand::Settings(args) => admin_commands::tenant_settings(args, &output),
+        CliCommand::Catalogue(args) => serve::run_catalog_command(args, &output),
+        CliCommand::Top(args) => profile_views::top(&args, &output),
+        CliCommand::Flamegraph(args) => profile_views::flamegraph(&args, &output),
+        CliCommand::Info(args) => profile_views::info(&args, &output),
+        CliCommand::Diff(args) => diff::run(&args, &output),
+        CliCommand::Convert(args) => convert::run(&args, &output),
+        CliCommand::Block(args) => block::run(args, &output),
+        CliCommand::Push(args) => push::run(args, &output),
+        CliCommand::Query(args) => query::run(args, &output),
+        CliCommand::Dev(args) => dev::run(args, &output),
     }
 }

@@ -8,9 +8,9 @@
 //! Whoever works counts in plain numbers of its own; a scrape looks at them all. Names are written out where they are
 //! used, and labels have a bounded number of values: routes and groups are few, tenants beyond a thousand are one.
 
+mod collector;
 mod page;
 mod routes;
-mod scrape;
 
-pub use routes::{Routes, Underway};
-pub use scrape::{MetricsView, Scrape};
+pub use collector::{MetricsCollector, MetricsView};
+pub use routes::{RouteMetrics, RouteRequestGuard};

@@ -4,67 +4,67 @@
 //!  folder ─► Log ─► groups: catalogue, shards ─► Metastore, Ingester ─► Distributor, Querier ─► Listener
 //! ```
 //!
-//! Everything that depends on the machine comes in through [`System`], so that the same assembly runs in a simulation.
+//! Everything that depends on the machine comes in through [`NodeDeps`], so that the same assembly runs in a simulation.
 //! What starts and stops it gives boxed futures: they are compiled here, once, and not again with each program that
 //! waits for them.
 
-mod build;
-mod doors;
-mod ending;
+mod assembly;
+mod catalog_rebuild;
+mod client_roles;
 mod error;
-mod rebuild;
 mod roles;
+mod shutdown_budget;
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use athanor_chassis::deaths::Left;
+use athanor_chassis::activity_tracker::PreviousRun;
 use athanor_chassis::net::LocalNet;
-use athanor_chassis::tasks::Task;
-use athanor_chassis::{Clock, Compute, Disk, Net, Overrides, Random, Status, Tasks, process};
+use athanor_chassis::tasks::TaskHandle;
+use athanor_chassis::{Clock, ComputePool, Disk, LimitOverrides, Net, Random, Status, TaskGroup, process};
 use athanor_cluster::gossip::{Transport, UdpTransport};
 use athanor_cluster::members::MemberState;
-use athanor_consensus::log::Pump;
-use athanor_querier::Companion;
+use athanor_consensus::log::CommitMode;
+use athanor_querier::TenantSettings;
 use athanor_storage::{Store, StoreDeps};
 use axum::Router;
 use futures::future::{BoxFuture, FutureExt};
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::admin::Desk;
-use crate::config::{Config, OtlpSettings};
-use crate::folder::{self, Parts as Folders};
+use crate::admin::AdminState;
+use crate::cluster_handle::ClusterBootstrap;
+use crate::config::{OtlpListenerConfig, ServerConfig};
+use crate::data_dir::{self, DataDir as Folders};
 use crate::http::{
-    Door, Guard, Lasting, Listener, ListenerError, Requests, Services, WebPolicy, otlp_router, router,
-    starting,
+    AdminAuth, ConnectionDeps, HttpListener, HttpServices, ListenerError, RequestBudget, RequestLimiter,
+    WebPolicy, otlp_router, router, startup_router,
 };
-use crate::others::Entry;
 use crate::readiness::Readiness;
 
+pub use catalog_rebuild::rebuild_catalog;
 pub use error::StartError;
-pub use rebuild::rebuild_catalogue;
-pub use roles::Roles;
+pub use roles::NodeRoles;
 
 /// Tasks that a node may have at once: connections, mostly.
-const TASKS: usize = 100_000;
+const MAX_TASKS: usize = 100_000;
 /// Files that connections leave to the rest of the server, where the process may open so many more.
 const RESERVED_FILES: u64 = 48;
 /// Connections that a node takes at the most; others of its tasks are few.
-const MOST_CONNECTIONS: usize = TASKS / 2;
+const MAX_CONNECTIONS: usize = MAX_TASKS / 2;
 /// Jobs that may wait for a compute thread.
-const JOBS: usize = 4096;
+const MAX_QUEUED_JOBS: usize = 4096;
 /// What a node takes from its machine.
 #[derive(Clone)]
-pub struct System {
+pub struct NodeDeps {
     /// Time.
     pub clock: Clock,
     /// Chance.
     pub random: Random,
     /// Threads.
-    pub compute: Compute,
+    pub compute: ComputePool,
     /// The folder of the log.
     pub log: Arc<dyn Disk>,
     /// The folder of snapshots and of the node's name.
@@ -72,9 +72,9 @@ pub struct System {
     /// The folder for what was found in blocks; without one it is kept in memory only.
     pub kept: Option<Arc<dyn Disk>>,
     /// The folder for what is asked; without one it is not known which queries killed the process before this one.
-    pub asked: Option<Left>,
+    pub asked: Option<PreviousRun>,
     /// Who commits what waits in the log.
-    pub pump: Pump,
+    pub pump: CommitMode,
     /// The bucket.
     pub store: Store,
     /// The way to others, and theirs to this node.
@@ -84,8 +84,8 @@ pub struct System {
 }
 
 /// A node that serves.
-pub struct Node {
-    roles: Roles,
+pub struct ServerNode {
+    roles: NodeRoles,
     address: SocketAddr,
     /// Where it listens for exports of OpenTelemetry alone.
     otlp: Vec<SocketAddr>,
@@ -93,25 +93,25 @@ pub struct Node {
     stop: CancellationToken,
     /// Cuts off who is still served.
     enough: CancellationToken,
-    served: Task<()>,
+    served: TaskHandle<()>,
     haste: Arc<Notify>,
 }
 
-impl System {
+impl NodeDeps {
     /// This machine.
-    pub fn local(config: &Config) -> Result<Self, StartError> {
+    pub fn local(config: &ServerConfig) -> Result<Self, StartError> {
         let (clock, random) = (Clock::system(), Random::system());
         let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-        let Folders { log, state, kept, asked } = folder::open(&config.data)?;
+        let Folders { log, state, kept, asked } = data_dir::open(&config.data)?;
         let store =
             Store::open(&config.bucket(), StoreDeps { clock: clock.clone(), random: random.split() })?;
         Ok(Self {
-            compute: Compute::threads(threads, JOBS)?,
+            compute: ComputePool::with_threads(threads, MAX_QUEUED_JOBS)?,
             log: Arc::new(log),
             state: Arc::new(state),
             kept: kept.map(|kept| Arc::new(kept) as _),
             asked,
-            pump: Pump::Thread,
+            pump: CommitMode::Thread,
             store,
             net: Arc::new(LocalNet::new(clock.clone())),
             gossip: Arc::new(UdpTransport),
@@ -121,16 +121,16 @@ impl System {
     }
 }
 
-impl Node {
+impl ServerNode {
     /// Takes the port, starts everything and serves.
     pub fn start(
-        config: &Config,
-        system: System,
-        overrides: Overrides,
+        config: &ServerConfig,
+        system: NodeDeps,
+        overrides: LimitOverrides,
         settings: Arc<str>,
     ) -> BoxFuture<'_, Result<Self, StartError>> {
         let started = async move {
-            let listener = Listener::bind(&*system.net, &config.listen).await?;
+            let listener = HttpListener::bind(&*system.net, &config.listen).await?;
             Self::start_on(listener, config, system, overrides, settings).await
         };
         started.boxed()
@@ -138,42 +138,43 @@ impl Node {
 
     /// As [`start`](Self::start), on a port that was taken before: then nothing is begun where it cannot be had.
     pub fn start_on(
-        listener: Listener,
-        config: &Config,
-        system: System,
-        overrides: Overrides,
+        listener: HttpListener,
+        config: &ServerConfig,
+        system: NodeDeps,
+        overrides: LimitOverrides,
         settings: Arc<str>,
     ) -> BoxFuture<'_, Result<Self, StartError>> {
         Self::starting(listener, config, system, overrides, settings).boxed()
     }
 
     async fn starting(
-        listener: Listener,
-        config: &Config,
-        system: System,
-        overrides: Overrides,
+        listener: HttpListener,
+        config: &ServerConfig,
+        system: NodeDeps,
+        overrides: LimitOverrides,
         settings: Arc<str>,
     ) -> Result<Self, StartError> {
         let address = listener.address();
         crate::secrets::warn_of_readable_files(config);
         if let Some(path) = &config.admin_token_file {
-            crate::http::token(path).map_err(StartError::Token)?;
+            crate::http::read_token(path).map_err(StartError::Token)?;
         }
         let (clock, compute, store) = (system.clock.clone(), system.compute.clone(), system.store.clone());
-        let (tasks, readiness) = (Tasks::new(clock.clone(), TASKS), Arc::<Readiness>::default());
+        let (tasks, readiness) = (TaskGroup::new(clock.clone(), MAX_TASKS), Arc::<Readiness>::default());
         let (stop, enough) = (CancellationToken::new(), CancellationToken::new());
-        let entry = Entry::of(config, &system.net, &clock).await?;
+        let entry = ClusterBootstrap::from_config(config, &system.net, &clock).await?;
         let (begin, begun) = watch::channel(None);
         let (begin_otlp, begun_otlp) = watch::channel(None);
         let otlp = listeners(&config.otlp, &*system.net).await?;
-        let otlp_addresses: Vec<SocketAddr> = otlp.iter().map(Listener::address).collect();
+        let otlp_addresses: Vec<SocketAddr> = otlp.iter().map(HttpListener::address).collect();
         let served = {
-            let first = starting(Arc::clone(&readiness), clock.clone(), begun.clone());
+            let first = startup_router(Arc::clone(&readiness), clock.clone(), begun.clone());
             let room = Arc::new(Semaphore::new(connections(config)));
             let (tasks, clock, enough) = (tasks.clone(), clock.clone(), enough.clone());
-            let requests = Requests::of_clients(config.max_requests);
-            let lasting = Lasting { tasks: tasks.clone(), clock, enough, room, requests };
-            let first_otlp = starting(Arc::clone(&readiness), lasting.clock.clone(), begun_otlp.clone());
+            let requests = RequestLimiter::for_clients(config.max_requests);
+            let lasting = ConnectionDeps { tasks: tasks.clone(), clock, enough, room, requests };
+            let first_otlp =
+                startup_router(Arc::clone(&readiness), lasting.clock.clone(), begun_otlp.clone());
             let stop = stop.clone();
             tasks.spawn("listener", async move {
                 let otlp = otlp.into_iter().map(|listener| {
@@ -184,41 +185,39 @@ impl Node {
             })?
         };
         let limits = overrides.clone();
-        let opened = Roles::open_on(config, system, overrides, (tasks, entry), Arc::clone(&readiness)).await;
+        let opened =
+            NodeRoles::open_on(config, system, overrides, (tasks, entry), Arc::clone(&readiness)).await;
         let roles = opened.inspect_err(|_| stop.cancel())?;
-        let door = Door::new(config.multitenancy_enabled, config.request_bytes, clock.clone(), compute);
-        let services = Services {
+        let door =
+            RequestBudget::new(config.multitenancy_enabled, config.request_bytes, clock.clone(), compute);
+        let services = HttpServices {
             distributor: roles.distributor.clone(),
             querier: roles.querier.clone(),
-            companion: roles.querier.as_ref().map(|_| Companion::new(Arc::clone(&roles.catalog), limits)),
+            companion: roles
+                .querier
+                .as_ref()
+                .map(|_| TenantSettings::new(Arc::clone(&roles.catalog), limits)),
             adhoc: roles.adhoc.clone(),
             debuginfo: roles.debuginfo.clone(),
             scrape: Arc::clone(&roles.scrape),
             readiness,
             stop: stop.clone(),
             settings,
-            guard: Guard::new(address, config.admin_token_file.clone(), clock.clone()),
+            guard: AdminAuth::new(address, config.admin_token_file.clone(), clock.clone()),
             web: WebPolicy::new(&[address], &config.allowed_hosts),
             overview: roles.overview.clone(),
             responses: match &roles.querier {
-                Some(querier) => Arc::clone(querier.response_room()),
-                None => config.querier.room(),
+                Some(querier) => Arc::clone(querier.response_budget()),
+                None => config.querier.response_budget(),
             },
         };
-        let desk = Desk {
-            ingester: roles.ingester.clone(),
-            overview: roles.overview.clone(),
-            querier: roles.querier.clone(),
-            retention: config.retention(),
-            facts: roles.facts().cloned(),
-            store,
-        };
+        let desk = admin_state(&roles, config, store);
         let opened = crate::admin::serve(&config.data, desk, clock.clone(), &roles.tasks);
         if let Err(error) = opened {
             tracing::warn!(%error, "there is no administration socket");
         }
         let web = WebPolicy::new(&otlp_addresses, &config.allowed_hosts);
-        begin_otlp.send_replace(Some(otlp_router(door.clone(), Services { web, ..services.clone() })));
+        begin_otlp.send_replace(Some(otlp_router(door.clone(), HttpServices { web, ..services.clone() })));
         begin.send_replace(Some(router(door, services)));
         tracing::info!(%address, data = %config.data.display(), "serving");
         Ok(Self { roles, address, otlp: otlp_addresses, stop, enough, served, haste: Arc::default() })
@@ -235,12 +234,12 @@ impl Node {
     }
 
     /// Its roles.
-    pub fn roles(&self) -> &Roles {
+    pub fn roles(&self) -> &NodeRoles {
         &self.roles
     }
 
-    /// Waking those who wait for it ends the step that [`Node::stop_after`] is at.
-    pub fn haste(&self) -> Arc<Notify> {
+    /// Waking those who wait for it ends the step that [`ServerNode::stop_after`] is at.
+    pub fn force_stop(&self) -> Arc<Notify> {
         Arc::clone(&self.haste)
     }
 
@@ -249,17 +248,17 @@ impl Node {
         self.stop_after(Duration::ZERO)
     }
 
-    /// As [`Node::stop`], and answers for a while after having said that it is not ready. All of it takes no longer than
+    /// As [`ServerNode::cancel`], and answers for a while after having said that it is not ready. All of it takes no longer than
     /// `drain`, whatever hangs.
     pub fn stop_after(self, delay: Duration) -> BoxFuture<'static, Result<(), Status>> {
         self.stopping(delay).boxed()
     }
 
     async fn stopping(mut self, delay: Duration) -> Result<(), Status> {
-        let ending = self.roles.ending();
+        let ending = self.roles.begin_shutdown();
         self.roles.readiness.stop();
         if let Some(others) = &self.roles.others {
-            others.tell(MemberState::Draining).await;
+            others.announce_state(MemberState::Draining).await;
         }
         if !delay.is_zero() {
             tracing::info!(
@@ -272,7 +271,7 @@ impl Node {
             }
         }
         // Others take over what comes meanwhile.
-        self.roles.hand_over(&ending).await;
+        self.roles.transfer_leaderships(&ending).await;
         tracing::info!("stopping");
         self.stop.cancel();
         let finished = tokio::select! {
@@ -309,10 +308,10 @@ fn files_for_connections(files: u64) -> u64 {
 }
 
 /// How many connections there may be.
-fn connections(config: &Config) -> usize {
+fn connections(config: &ServerConfig) -> usize {
     let files = process::raise_max_files();
     let most = usize::try_from(files_for_connections(files)).unwrap_or(usize::MAX);
-    let most = most.clamp(1, MOST_CONNECTIONS);
+    let most = most.clamp(1, MAX_CONNECTIONS);
     match config.max_connections {
         Some(wanted) if wanted as usize > most => {
             tracing::warn!(
@@ -328,21 +327,32 @@ fn connections(config: &Config) -> usize {
     }
 }
 
+fn admin_state(roles: &NodeRoles, config: &ServerConfig, store: Store) -> AdminState {
+    AdminState {
+        ingester: roles.ingester.clone(),
+        overview: roles.overview.clone(),
+        querier: roles.querier.clone(),
+        retention: config.retention(),
+        facts: roles.facts().cloned(),
+        store,
+    }
+}
+
 /// Takes the ports for exports of OpenTelemetry alone.
-async fn listeners(settings: &OtlpSettings, net: &dyn Net) -> Result<Vec<Listener>, ListenerError> {
+async fn listeners(settings: &OtlpListenerConfig, net: &dyn Net) -> Result<Vec<HttpListener>, ListenerError> {
     let mut listeners = Vec::new();
     for wanted in [&settings.grpc_listen, &settings.http_listen].into_iter().flatten() {
-        listeners.push(Listener::bind(net, wanted).await?);
+        listeners.push(HttpListener::bind(net, wanted).await?);
     }
     Ok(listeners)
 }
 
 /// Serves `first` until there is a router, and that one then.
 async fn serve(
-    mut listener: Listener,
+    mut listener: HttpListener,
     first: Router,
     mut begun: watch::Receiver<Option<Router>>,
-    lasting: &Lasting,
+    lasting: &ConnectionDeps,
     stop: CancellationToken,
 ) {
     let begins = CancellationToken::new();

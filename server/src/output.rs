@@ -6,17 +6,17 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use athanor_chassis::{Status, Timestamp};
-pub use athanor_profile::printable::escaped as harmless;
+pub use athanor_profile::printable::escape_control as harmless;
 use serde_json::{Value, json};
 
-use crate::args::{Color, Shown};
+use crate::args::{ColorMode, OutputArgs};
 use crate::failure;
 
 /// Characters where nothing says how wide the output is.
-const WIDTH: usize = 100;
+const DEFAULT_WIDTH: usize = 100;
 
 /// How and where results are shown.
-pub struct Output {
+pub struct ConsoleOutput {
     /// Whether colours are.
     pub color: bool,
     /// Whether a log may have them, if it goes to a terminal.
@@ -27,20 +27,20 @@ pub struct Output {
     pub width: usize,
 }
 
-impl Output {
+impl ConsoleOutput {
     /// What the command line, the environment and the terminal say.
-    pub fn new(shown: &Shown) -> Self {
+    pub fn new(shown: &OutputArgs) -> Self {
         let unasked = shown.no_color.as_deref().unwrap_or_default().is_empty();
         let (color, log_colors) = match shown.color {
-            Color::Always => (true, true),
-            Color::Never => (false, false),
-            Color::Auto => (io::stdout().is_terminal() && unasked, unasked),
+            ColorMode::Always => (true, true),
+            ColorMode::Never => (false, false),
+            ColorMode::Auto => (io::stdout().is_terminal() && unasked, unasked),
         };
         let columns = || shown.columns.as_ref().and_then(|columns| columns.trim().parse().ok());
         let asked = shown.width.or_else(columns);
         let terminal = terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
-        let width = asked.or(terminal).unwrap_or(WIDTH).clamp(20, 1000);
-        Output { color, log_colors, json: shown.json, width }
+        let width = asked.or(terminal).unwrap_or(DEFAULT_WIDTH).clamp(20, 1000);
+        ConsoleOutput { color, log_colors, json: shown.json, width }
     }
 
     /// Prints text.
@@ -51,7 +51,7 @@ impl Output {
     /// Prints bytes as they are.
     pub fn bytes(&self, bytes: &[u8]) -> Result<(), Status> {
         let mut out = io::stdout().lock();
-        out.write_all(bytes).and_then(|()| out.flush()).map_err(failure::output)
+        out.write_all(bytes).and_then(|()| out.flush()).map_err(failure::output_error)
     }
 
     /// Prints a document.
@@ -60,13 +60,17 @@ impl Output {
     }
 
     /// Prints the document or the text, whichever is wanted.
-    pub fn either(&self, value: impl FnOnce() -> Value, text: impl FnOnce() -> String) -> Result<(), Status> {
+    pub fn print_json_or_text(
+        &self,
+        value: impl FnOnce() -> Value,
+        text: impl FnOnce() -> String,
+    ) -> Result<(), Status> {
         if self.json { self.json(&value()) } else { self.text(&text()) }
     }
 
     /// Writes a result to a file, and tells in JSON what was written if that is wanted. A result on standard output is
     /// alone there.
-    pub fn result(&self, path: &Path, bytes: &[u8], samples: usize) -> Result<(), Status> {
+    pub fn write_result(&self, path: &Path, bytes: &[u8], samples: usize) -> Result<(), Status> {
         self.file(path, bytes)?;
         if !self.json || path.as_os_str() == "-" {
             return Ok(());
@@ -81,7 +85,7 @@ impl Output {
         }
         // What is no plain file, such as /dev/stdout, is written as it is.
         if fs::metadata(path).is_ok_and(|seen| !seen.is_file()) {
-            return fs::write(path, bytes).map_err(|error| failure::io(path, error));
+            return fs::write(path, bytes).map_err(|error| failure::io_error(path, error));
         }
         let folder = match path.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -94,22 +98,22 @@ impl Output {
             half.write_all(bytes)?;
             Ok(half.persist(path)?)
         });
-        written.map(|_| ()).map_err(|error| failure::io(path, error))
+        written.map(|_| ()).map_err(|error| failure::io_error(path, error))
     }
 
     /// Text in bold, where colours are.
-    pub fn bold(&self, text: &str) -> String {
+    pub fn format_bold(&self, text: &str) -> String {
         if self.color { format!("\x1b[1m{text}\x1b[0m") } else { text.to_owned() }
     }
 }
 
 /// A share as a percentage.
-pub fn percent(share: f64) -> String {
+pub fn format_percent(share: f64) -> String {
     format!("{:.2}%", share * 100.0)
 }
 
 /// Unix nanoseconds as RFC 3339 in UTC.
-pub fn utc(nanos: i64) -> String {
+pub fn format_rfc3339(nanos: i64) -> String {
     Timestamp::from_nanos(nanos).to_string()
 }
 
@@ -119,9 +123,9 @@ mod tests {
 
     #[test]
     fn moments_are_written_as_people_read_them() {
-        assert_eq!(utc(0), "1970-01-01T00:00:00.000Z");
-        assert_eq!(utc(1_709_210_096_789_000_000), "2024-02-29T12:34:56.789Z");
-        assert_eq!(utc(-1), "1969-12-31T23:59:59.999Z");
-        assert_eq!(utc(1_704_067_200_000_000_000), "2024-01-01T00:00:00.000Z");
+        assert_eq!(format_rfc3339(0), "1970-01-01T00:00:00.000Z");
+        assert_eq!(format_rfc3339(1_709_210_096_789_000_000), "2024-02-29T12:34:56.789Z");
+        assert_eq!(format_rfc3339(-1), "1969-12-31T23:59:59.999Z");
+        assert_eq!(format_rfc3339(1_704_067_200_000_000_000), "2024-01-01T00:00:00.000Z");
     }
 }

@@ -19,10 +19,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use athanor_chassis::units::format_duration;
-use athanor_chassis::{Code, Compute, Status};
-use athanor_distributor::metric_of;
+use athanor_chassis::{ComputePool, ErrorCode, Status};
+use athanor_distributor::default_metric_name;
 use athanor_profile::hash;
-use athanor_profile::pprof::{self, Limits};
+use athanor_profile::pprof::{self, DecodeLimits};
 use athanor_proto::push::v1::{PushRequest, RawProfileSeries, RawSample};
 use athanor_proto::types::v1::LabelPair;
 use bytes::Bytes;
@@ -30,35 +30,35 @@ use futures::stream::{self, Stream, StreamExt};
 use indicatif::ProgressBar;
 use serde_json::json;
 
-use crate::args::Push;
-use crate::client::{self, Client};
-use crate::input::Content;
-use crate::output::Output;
+use crate::api_client::{self, ApiClient};
+use crate::args::PushArgs;
+use crate::input::InputContent;
+use crate::output::ConsoleOutput;
 use crate::{failure, input, progress};
 
-const METHOD: &str = "push.v1.PusherService/Push";
+const PUSH_METHOD: &str = "push.v1.PusherService/Push";
 /// Most profiles in a request.
-const MAX_PROFILES: usize = 64;
+const MAX_PROFILES_PER_REQUEST: usize = 64;
 /// Most bytes of profiles in a request, unless one alone is larger.
-const MAX_BYTES: usize = 4 << 20;
+const MAX_BYTES_PER_REQUEST: usize = 4 << 20;
 /// Requests under way at the same time.
-const AT_ONCE: usize = 4;
+const MAX_CONCURRENT_REQUESTS: usize = 4;
 
 /// How gzip begins.
-const GZIP: [u8; 2] = [0x1f, 0x8b];
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
 /// One file, ready to be sent.
-struct Piece {
+struct PreparedFile {
     file: PathBuf,
     series: RawProfileSeries,
     bytes: usize,
     /// Hash of the plain profile.
-    content: hash::Hash,
+    content: hash::ContentHash,
 }
 
 /// What became of some files.
 #[derive(Default)]
-struct Outcome {
+struct PushOutcome {
     stored: usize,
     /// Files that hold what another one holds, which is sent once: in one request they would be several profiles, in
     /// several requests one.
@@ -73,9 +73,9 @@ struct Outcome {
 }
 
 /// What all requests of a push have in common.
-struct Sender<'a> {
-    client: &'a Client,
-    compute: &'a Compute,
+struct BatchSender<'a> {
+    client: &'a ApiClient,
+    compute: &'a ComputePool,
     retries: u32,
     bar: &'a ProgressBar,
     /// The server takes nothing: whoever has not begun does not.
@@ -84,18 +84,18 @@ struct Sender<'a> {
 }
 
 /// Sends files.
-pub fn run(args: Push, output: &Output) -> Result<(), Status> {
-    let client = Client::new(&args.remote)?;
+pub fn run(args: PushArgs, output: &ConsoleOutput) -> Result<(), Status> {
+    let client = ApiClient::new(&args.remote)?;
     let bar = progress::files(args.files.len(), "pushing");
-    let outcome = client::block_on(push(&args, &client, &bar))??;
+    let outcome = api_client::block_on(push(&args, &client, &bar))??;
     bar.finish_and_clear();
     report(&args, &client, outcome, output)
 }
 
-async fn push(args: &Push, client: &Client, bar: &ProgressBar) -> Result<Outcome, Status> {
+async fn push(args: &PushArgs, client: &ApiClient, bar: &ProgressBar) -> Result<PushOutcome, Status> {
     let width = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-    let compute = Compute::threads(width, 0).map_err(|error| Status::of(&error))?;
-    let sender = Sender {
+    let compute = ComputePool::with_threads(width, 0).map_err(|error| Status::from_error(&error))?;
+    let sender = BatchSender {
         client,
         compute: &compute,
         retries: args.retries,
@@ -123,8 +123,9 @@ async fn push(args: &Push, client: &Client, bar: &ProgressBar) -> Result<Outcome
     });
     let pieces = pin!(pieces);
     let batches = batches(pieces);
-    let mut outcomes = pin!(batches.map(|batch| sender.send_parts(batch)).buffer_unordered(AT_ONCE));
-    let mut all = Outcome::default();
+    let mut outcomes =
+        pin!(batches.map(|batch| sender.send_parts(batch)).buffer_unordered(MAX_CONCURRENT_REQUESTS));
+    let mut all = PushOutcome::default();
     while let Some(outcome) = outcomes.next().await {
         all.add(outcome);
     }
@@ -133,7 +134,7 @@ async fn push(args: &Push, client: &Client, bar: &ProgressBar) -> Result<Outcome
 }
 
 /// The labels of all files.
-fn labels(args: &Push) -> BTreeMap<String, String> {
+fn labels(args: &PushArgs) -> BTreeMap<String, String> {
     let mut labels: BTreeMap<String, String> = args.labels.iter().cloned().collect();
     labels.insert("service_name".to_owned(), args.service.clone());
     labels
@@ -143,46 +144,46 @@ fn prepare(
     file: &Path,
     mut labels: BTreeMap<String, String>,
     metric: Option<String>,
-) -> Result<Piece, Status> {
+) -> Result<PreparedFile, Status> {
     if file.is_dir() {
-        return Err(failure::invalid(file, "it is a folder; name the profiles in it"));
+        return Err(failure::invalid_file(file, "it is a folder; name the profiles in it"));
     }
-    let limits = Limits::default();
+    let limits = DecodeLimits::default();
     let bytes = input::read(file, &limits)?;
-    let (raw, header, is_ready) = match input::content_of(file, &bytes, &limits)? {
-        Content::Read(profile) => (pprof::encode(&profile), profile.header, false),
-        Content::Recording(_) => {
+    let (raw, header, is_ready) = match input::parse_content(file, &bytes, &limits)? {
+        InputContent::Read(profile) => (pprof::encode(&profile), profile.header, false),
+        InputContent::Recording(_) => {
             let why = "a flight recording has several profiles, which this way of pushing cannot tell apart; POST the file \
                        itself to /ingest?name=SERVICE&format=jfr";
-            return Err(failure::invalid(file, why));
+            return Err(failure::invalid_file(file, why));
         }
-        Content::Pprof(raw) => {
+        InputContent::Pprof(raw) => {
             let decoded = pprof::decode(&raw, &limits);
-            let (profile, _) = decoded.map_err(|error| failure::invalid(file, error))?;
+            let (profile, _) = decoded.map_err(|error| failure::invalid_file(file, error))?;
             // Every server reads gzip, not every one zstd.
-            (raw, profile.header, bytes.starts_with(&GZIP))
+            (raw, profile.header, bytes.starts_with(&GZIP_MAGIC))
         }
     };
     // A server cannot tell a profile that has no time from its repeat, unless it has an id.
-    let id = if header.time_nanos == 0 { format!("{:032x}", hash::bytes(&raw)) } else { String::new() };
+    let id = if header.time_nanos == 0 { format!("{:032x}", hash::hash_bytes(&raw)) } else { String::new() };
     let kinds: Vec<&str> = header.types.iter().map(|value| value.kind.as_str()).collect();
-    labels.insert("__name__".to_owned(), metric.unwrap_or_else(|| metric_of(&kinds)));
+    labels.insert("__name__".to_owned(), metric.unwrap_or_else(|| default_metric_name(&kinds)));
     let labels = labels.into_iter().map(|(name, value)| LabelPair { name, value }).collect();
     let raw_profile = Bytes::from(if is_ready { bytes } else { pprof::gzip(&raw) });
     let bytes = raw_profile.len();
     let samples = vec![RawSample { raw_profile, id }];
     let series = RawProfileSeries { labels, samples, ..RawProfileSeries::default() };
-    Ok(Piece { file: file.to_owned(), series, bytes, content: hash::bytes(&raw) })
+    Ok(PreparedFile { file: file.to_owned(), series, bytes, content: hash::hash_bytes(&raw) })
 }
 
 /// Pieces for one request, and the files that cannot be sent.
-type Batch = (Vec<Piece>, Vec<(PathBuf, Status)>);
+type PushBatch = (Vec<PreparedFile>, Vec<(PathBuf, Status)>);
 
 /// Gathers pieces, in their order, until a request is full.
 fn batches(
-    pieces: impl Stream<Item = Result<Piece, (PathBuf, Status)>> + Unpin,
-) -> impl Stream<Item = Batch> {
-    stream::unfold((pieces, None::<Piece>), |(mut pieces, mut waiting)| async move {
+    pieces: impl Stream<Item = Result<PreparedFile, (PathBuf, Status)>> + Unpin,
+) -> impl Stream<Item = PushBatch> {
+    stream::unfold((pieces, None::<PreparedFile>), |(mut pieces, mut waiting)| async move {
         let (mut batch, mut refused) = (Vec::new(), Vec::new());
         let mut bytes = 0;
         loop {
@@ -197,7 +198,7 @@ fn batches(
                     None => break,
                 },
             };
-            let full = batch.len() == MAX_PROFILES || bytes + piece.bytes > MAX_BYTES;
+            let full = batch.len() == MAX_PROFILES_PER_REQUEST || bytes + piece.bytes > MAX_BYTES_PER_REQUEST;
             if full && !batch.is_empty() {
                 return Some(((batch, refused), (pieces, Some(piece))));
             }
@@ -209,16 +210,16 @@ fn batches(
     })
 }
 
-impl Sender<'_> {
+impl BatchSender<'_> {
     /// Reads and checks a file on another thread; not if it will not be sent.
     async fn prepared(
         &self,
         file: &Path,
         labels: &BTreeMap<String, String>,
         metric: Option<&str>,
-    ) -> Result<Piece, (PathBuf, Status)> {
+    ) -> Result<PreparedFile, (PathBuf, Status)> {
         if self.stopped.load(Ordering::Relaxed) {
-            return Ok(Piece {
+            return Ok(PreparedFile {
                 file: file.to_owned(),
                 series: RawProfileSeries::default(),
                 bytes: 0,
@@ -227,13 +228,13 @@ impl Sender<'_> {
         }
         let (path, labels, metric) = (file.to_owned(), labels.clone(), metric.map(str::to_owned));
         let done = self.compute.run(move || prepare(&path, labels, metric)).await;
-        done.map_err(|error| Status::of(&error)).flatten().map_err(|status| (file.to_owned(), status))
+        done.map_err(|error| Status::from_error(&error)).flatten().map_err(|status| (file.to_owned(), status))
     }
 
     /// Sends a batch, and parts of it until it is known which of its files are refused.
-    async fn send_parts(&self, (batch, refused): Batch) -> Outcome {
+    async fn send_parts(&self, (batch, refused): PushBatch) -> PushOutcome {
         self.bar.inc(refused.len() as u64);
-        let mut outcome = Outcome { refused, ..Outcome::default() };
+        let mut outcome = PushOutcome { refused, ..PushOutcome::default() };
         let mut parts = if batch.is_empty() { Vec::new() } else { vec![batch] };
         while let Some(mut part) = parts.pop() {
             if self.stopped.load(Ordering::Relaxed) {
@@ -267,11 +268,13 @@ impl Sender<'_> {
         outcome
     }
 
-    async fn send(&self, part: &[Piece]) -> Result<(), Status> {
+    async fn send(&self, part: &[PreparedFile]) -> Result<(), Status> {
         let request = PushRequest { series: part.iter().map(|piece| piece.series.clone()).collect() };
-        let body = self.compute.run(move || client::gzipped(&request)).await;
-        let body = body.map_err(|error| Status::of(&error))?;
-        self.client.patiently(METHOD, body, self.retries, |status, wait| self.note(status, wait)).await?;
+        let body = self.compute.run(move || api_client::encode_gzip(&request)).await;
+        let body = body.map_err(|error| Status::from_error(&error))?;
+        self.client
+            .send_with_retry(PUSH_METHOD, body, self.retries, |status, wait| self.note(status, wait))
+            .await?;
         Ok(())
     }
 
@@ -286,10 +289,10 @@ impl Sender<'_> {
 
 /// Whether the server refused what was sent, and not who sent it, or everything.
 fn is_about_profiles(status: &Status) -> bool {
-    matches!(status.code, Code::Invalid | Code::TooLarge)
+    matches!(status.code, ErrorCode::Invalid | ErrorCode::TooLarge)
 }
 
-impl Outcome {
+impl PushOutcome {
     /// Files that hold what another one holds share what became of that.
     fn share(&mut self, equal: Vec<(PathBuf, PathBuf)>) {
         let refused: HashMap<_, _> = self.refused.iter().cloned().collect();
@@ -303,7 +306,7 @@ impl Outcome {
         }
     }
 
-    fn add(&mut self, other: Outcome) {
+    fn add(&mut self, other: PushOutcome) {
         self.stored += other.stored;
         self.bytes += other.bytes;
         self.refused.extend(other.refused);
@@ -312,11 +315,16 @@ impl Outcome {
     }
 }
 
-fn report(args: &Push, client: &Client, mut outcome: Outcome, output: &Output) -> Result<(), Status> {
+fn report(
+    args: &PushArgs,
+    client: &ApiClient,
+    mut outcome: PushOutcome,
+    output: &ConsoleOutput,
+) -> Result<(), Status> {
     // Batches end in any order.
     outcome.refused.sort_by(|a, b| a.0.cmp(&b.0));
     outcome.unsent.sort();
-    let Outcome { stored, equal, bytes, refused, unsent, stopped } = outcome;
+    let PushOutcome { stored, equal, bytes, refused, unsent, stopped } = outcome;
     let (count, address) = (args.files.len(), client.address());
     let name = |file: &Path| file.display().to_string();
     if output.json {
@@ -343,7 +351,7 @@ fn report(args: &Push, client: &Client, mut outcome: Outcome, output: &Output) -
     };
     let named = |(file, status): &(PathBuf, Status)| match status.message.starts_with(&name(file)) {
         true => status.clone(),
-        false => failure::of(file, status),
+        false => failure::file_error(file, status),
     };
     let mut refused: Vec<Status> = refused.iter().map(named).collect();
     if let Some(stopped) = stopped {
@@ -367,18 +375,29 @@ fn report(args: &Push, client: &Client, mut outcome: Outcome, output: &Output) -
 mod tests {
     use super::*;
 
-    fn piece(bytes: usize) -> Result<Piece, (PathBuf, Status)> {
-        Ok(Piece { file: format!("{bytes}").into(), series: RawProfileSeries::default(), bytes, content: 0 })
+    fn piece(bytes: usize) -> Result<PreparedFile, (PathBuf, Status)> {
+        Ok(PreparedFile {
+            file: format!("{bytes}").into(),
+            series: RawProfileSeries::default(),
+            bytes,
+            content: 0,
+        })
     }
 
     #[tokio::test]
     async fn batches_are_bounded_in_bytes_and_in_number() {
-        let bad = || Err((PathBuf::from("bad"), Status::new(Code::Invalid, "bad")));
-        let mut pieces = vec![piece(MAX_BYTES + 1), piece(MAX_BYTES - 1), bad(), piece(1), piece(2)];
-        pieces.extend((0..MAX_PROFILES).map(|_| piece(0)));
+        let bad = || Err((PathBuf::from("bad"), Status::new(ErrorCode::Invalid, "bad")));
+        let mut pieces = vec![
+            piece(MAX_BYTES_PER_REQUEST + 1),
+            piece(MAX_BYTES_PER_REQUEST - 1),
+            bad(),
+            piece(1),
+            piece(2),
+        ];
+        pieces.extend((0..MAX_PROFILES_PER_REQUEST).map(|_| piece(0)));
         pieces.push(bad());
-        let seen: Vec<Batch> = batches(stream::iter(pieces)).collect().await;
+        let seen: Vec<PushBatch> = batches(stream::iter(pieces)).collect().await;
         let sizes: Vec<_> = seen.iter().map(|(batch, refused)| (batch.len(), refused.len())).collect();
-        assert_eq!(sizes, [(1, 0), (2, 1), (MAX_PROFILES, 0), (1, 1)]);
+        assert_eq!(sizes, [(1, 0), (2, 1), (MAX_PROFILES_PER_REQUEST, 0), (1, 1)]);
     }
 }

@@ -11,63 +11,68 @@
 mod labels;
 mod profile;
 mod series;
-pub mod time;
+pub mod time_arg;
 mod types;
 
-use athanor_chassis::{Clock, Code, Status};
+use athanor_chassis::{Clock, ErrorCode, Status};
 
-use crate::args::{Query, QueryCommand, Times};
-use crate::client;
-use crate::output::{Output, utc};
-use time::Moment;
+use crate::api_client;
+use crate::args::{QueryArgs, QuerySubcommand, TimeRangeArgs};
+use crate::output::{ConsoleOutput, format_rfc3339};
+use time_arg::TimeArg;
 
 /// Asks a server.
-pub fn run(args: Query, output: &Output) -> Result<(), Status> {
-    client::block_on(async {
+pub fn run(args: QueryArgs, output: &ConsoleOutput) -> Result<(), Status> {
+    api_client::block_on(async {
         match args.command {
-            QueryCommand::Top(args) => profile::top(args, output).await,
-            QueryCommand::Flamegraph(args) => profile::flamegraph(args, output).await,
-            QueryCommand::Series(args) => series::run(&args, output).await,
-            QueryCommand::Labels(args) => labels::run(&args, output).await,
-            QueryCommand::Types(args) => types::run(&args, output).await,
-            QueryCommand::Diff(args) => profile::diff(&args, output).await,
+            QuerySubcommand::Top(args) => profile::top(args, output).await,
+            QuerySubcommand::Flamegraph(args) => profile::flamegraph(args, output).await,
+            QuerySubcommand::Series(args) => series::run(&args, output).await,
+            QuerySubcommand::Labels(args) => labels::run(&args, output).await,
+            QuerySubcommand::Types(args) => types::run(&args, output).await,
+            QuerySubcommand::Diff(args) => profile::diff(&args, output).await,
         }
     })?
 }
 
 /// Milliseconds since 1970, both ends included, as the wire has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Range {
+struct MillisTimeRange {
     start: i64,
     end: i64,
 }
 
-impl Range {
-    fn of(times: &Times, clock: &Clock) -> Result<Self, Status> {
-        Range::with(times, (None, None), clock)
+impl MillisTimeRange {
+    fn of(times: &TimeRangeArgs, clock: &Clock) -> Result<Self, Status> {
+        MillisTimeRange::with(times, (None, None), clock)
     }
 
     /// With ends of its own, where it has any. Where nothing says from when, it is so long before the end.
     fn with(
-        times: &Times,
-        (from, until): (Option<Moment>, Option<Moment>),
+        times: &TimeRangeArgs,
+        (from, until): (Option<TimeArg>, Option<TimeArg>),
         clock: &Clock,
     ) -> Result<Self, Status> {
         let now = clock.wall();
         let end = until.unwrap_or(times.until).resolve(now);
         let start = from.or(times.from).map_or_else(|| end.minus(times.since), |from| from.resolve(now));
         if start > end || start.millis() <= 0 {
-            let (start, end) = (utc(start.nanos()), utc(end.nanos()));
+            let (start, end) = (format_rfc3339(start.nanos()), format_rfc3339(end.nanos()));
             let message =
                 format!("from {start} until {end} is no span of time after 1970; see --from and --until");
-            return Err(Status::new(Code::Invalid, message));
+            return Err(Status::new(ErrorCode::Invalid, message));
         }
-        Ok(Range { start: start.millis(), end: end.millis() })
+        Ok(MillisTimeRange { start: start.millis(), end: end.millis() })
     }
 }
 
-impl std::fmt::Display for Range {
+impl std::fmt::Display for MillisTimeRange {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(out, "from {} until {}", utc(self.start * 1_000_000), utc(self.end * 1_000_000))
+        write!(
+            out,
+            "from {} until {}",
+            format_rfc3339(self.start * 1_000_000),
+            format_rfc3339(self.end * 1_000_000)
+        )
     }
 }

@@ -9,17 +9,17 @@
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use athanor_chassis::{Clock, Code, Status};
+use athanor_chassis::{Clock, ErrorCode, Status};
 use tokio::sync::watch;
 
 /// How often somebody who watches has it looked at whether all works.
-const LOOK: Duration = Duration::from_secs(5);
+const READINESS_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// How long who comes too early is asked to wait.
-const SOON: Duration = Duration::from_secs(1);
+const NOT_READY_RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Where a process is in its life.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Phase {
+enum LifecyclePhase {
     #[default]
     Starting,
     Serving,
@@ -27,13 +27,13 @@ enum Phase {
 }
 
 /// Says why what serves cannot do its work, if it cannot.
-pub type Check = Box<dyn Fn() -> Result<(), Status> + Send + Sync>;
+pub type ReadinessCheck = Box<dyn Fn() -> Result<(), Status> + Send + Sync>;
 
 /// Whether requests are welcome.
 #[derive(Default)]
 pub struct Readiness {
-    phase: watch::Sender<Phase>,
-    check: OnceLock<Check>,
+    phase: watch::Sender<LifecyclePhase>,
+    check: OnceLock<ReadinessCheck>,
     /// Why requests are not welcome whatever else works.
     blocked: Mutex<Option<Status>>,
 }
@@ -50,59 +50,60 @@ impl Readiness {
     }
 
     /// Requests are welcome from now on, as long as the check says so.
-    pub fn serve(&self, check: Check) {
+    pub fn serve(&self, check: ReadinessCheck) {
         // There is one start.
         let _ = self.check.set(check);
         // Who was told to stop meanwhile does not begin.
         self.phase.send_if_modified(|phase| {
-            let begins = *phase == Phase::Starting;
-            *phase = if begins { Phase::Serving } else { *phase };
+            let begins = *phase == LifecyclePhase::Starting;
+            *phase = if begins { LifecyclePhase::Serving } else { *phase };
             begins
         });
     }
 
     /// No more requests are welcome.
     pub fn stop(&self) {
-        self.phase.send_replace(Phase::Stopping);
+        self.phase.send_replace(LifecyclePhase::Stopping);
     }
 
     /// Whether requests are welcome, or why not.
     pub fn now(&self) -> Result<(), Status> {
         let phase = *self.phase.borrow();
         let blocked = self.blocked.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let (Phase::Starting | Phase::Serving, Some(why)) = (phase, blocked) {
+        if let (LifecyclePhase::Starting | LifecyclePhase::Serving, Some(why)) = (phase, blocked) {
             return Err(why);
         }
         match phase {
-            Phase::Starting => {
+            LifecyclePhase::Starting => {
                 let message = "starting: the log and the catalogue are being read; ask again";
-                Err(Status::new(Code::Unavailable, message).after(SOON))
+                Err(Status::new(ErrorCode::Unavailable, message).with_retry_after(NOT_READY_RETRY_AFTER))
             }
-            Phase::Serving => self.check.get().map_or(Ok(()), |check| check()),
-            Phase::Stopping => {
-                Err(Status::new(Code::Unavailable, "stopping: it takes no new requests; ask another node"))
-            }
+            LifecyclePhase::Serving => self.check.get().map_or(Ok(()), |check| check()),
+            LifecyclePhase::Stopping => Err(Status::new(
+                ErrorCode::Unavailable,
+                "stopping: it takes no new requests; ask another node",
+            )),
         }
     }
 
     /// Tells of changes after this call.
-    pub fn changes(&self) -> Changes {
-        Changes(self.phase.subscribe())
+    pub fn changes(&self) -> ReadinessChanges {
+        ReadinessChanges(self.phase.subscribe())
     }
 }
 
 /// Tells when it may have changed.
-pub struct Changes(watch::Receiver<Phase>);
+pub struct ReadinessChanges(watch::Receiver<LifecyclePhase>);
 
-impl Changes {
+impl ReadinessChanges {
     /// Waits until it may have changed.
     pub async fn next(&mut self, clock: &Clock) {
         tokio::select! {
             changed = self.0.changed() => if changed.is_err() {
                 // Nobody can change it any more.
-                clock.sleep(LOOK).await;
+                clock.sleep(READINESS_CHECK_INTERVAL).await;
             },
-            () = clock.sleep(LOOK) => {}
+            () = clock.sleep(READINESS_CHECK_INTERVAL) => {}
         }
     }
 }
@@ -122,11 +123,11 @@ mod tests {
         let broken = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&broken);
         readiness.serve(Box::new(move || match seen.load(Ordering::Relaxed) {
-            true => Err(Status::new(Code::Unavailable, "the disk is gone")),
+            true => Err(Status::new(ErrorCode::Unavailable, "the disk is gone")),
             false => Ok(()),
         }));
         assert_eq!(why(&readiness), Ok(()));
-        readiness.block(Status::new(Code::Unavailable, "there is no bucket"));
+        readiness.block(Status::new(ErrorCode::Unavailable, "there is no bucket"));
         assert_eq!(why(&readiness), Err("there is no bucket".to_owned()));
         readiness.unblock();
         assert_eq!(why(&readiness), Ok(()));

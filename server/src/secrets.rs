@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use crate::config::Config;
+use crate::config::ServerConfig;
 
 /// Settings whose values are secrets.
 pub const SECRET_SETTINGS: [&str; 3] =
@@ -13,7 +13,7 @@ pub const SECRET_SETTINGS: [&str; 3] =
 const READABLE_BY_ALL: u32 = 0o004;
 
 /// Warns of every file with a secret that settings name and all users can read.
-pub fn warn_of_readable_files(config: &Config) {
+pub fn warn_of_readable_files(config: &ServerConfig) {
     let files = [
         ("admin_token_file", &config.admin_token_file),
         ("cluster.secret_file", &config.cluster.secret_file),

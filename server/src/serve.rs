@@ -5,149 +5,161 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use athanor_chassis::config::{ConfigError, Explained, Loaded, Origin, Sources, process_environment};
+use athanor_chassis::config::{
+    ConfigError, ConfigSources, EffectiveSetting, LoadedConfig, SettingSource, process_environment,
+};
 use athanor_chassis::net::LocalNet;
-use athanor_chassis::{Clock, Code, Limits, Overrides, Status, Telemetry};
-use athanor_ingester::{BadRules, bad_rules};
-use athanor_server::http::Listener;
+use athanor_chassis::{Clock, ErrorCode, LimitOverrides, Status, Telemetry, TenantLimits};
+use athanor_ingester::{RelabelRulesError, find_relabel_errors};
+use athanor_server::http::HttpListener;
 use athanor_server::secrets::{SECRET_SETTINGS, warn_if_readable};
-use athanor_server::{BadSetting, Config, Node, StartError, System, rebuild_catalogue, request};
+use athanor_server::{
+    NodeDeps, ServerConfig, ServerNode, SettingError, StartError, rebuild_catalog, send_admin_request,
+};
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::args::{Catalogue, CatalogueCommand, Serve, Settings};
+use crate::args::{CatalogArgs, CatalogSubcommand, ServeArgs, ServerConfigArgs};
 use crate::failure;
-use crate::output::Output;
+use crate::output::ConsoleOutput;
 
 /// How often the file with exceptions from the limits is read again.
-const RELOAD: Duration = Duration::from_secs(10);
+const OVERRIDES_RELOAD_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Runs a server until it is told to stop.
-pub fn run(args: &Serve, output: &Output) -> Result<(), Status> {
+pub fn run(args: &ServeArgs, output: &ConsoleOutput) -> Result<(), Status> {
     let (loaded, overrides) = checked(&args.settings, args.target.as_deref())?;
-    Telemetry::start(&loaded.value.telemetry, output.log_colors).map_err(|error| Status::of(&error))?;
+    Telemetry::start(&loaded.value.telemetry, output.log_colors)
+        .map_err(|error| Status::from_error(&error))?;
     warn_of_left_out(&overrides);
     block_on(serve(loaded, overrides))
 }
 
 /// Puts a lost catalogue together again.
-pub fn catalogue(args: Catalogue, output: &Output) -> Result<(), Status> {
-    let CatalogueCommand::Rebuild { without, settings } = args.command;
+pub fn run_catalog_command(args: CatalogArgs, output: &ConsoleOutput) -> Result<(), Status> {
+    let CatalogSubcommand::Rebuild { without, settings } = args.command;
     let (loaded, _) = checked(&settings, None)?;
-    Telemetry::start(&loaded.value.telemetry, output.log_colors).map_err(|error| Status::of(&error))?;
+    Telemetry::start(&loaded.value.telemetry, output.log_colors)
+        .map_err(|error| Status::from_error(&error))?;
     let config = loaded.value;
     let told = block_on(async {
         let failed = |error: StartError| of_folder(&config.data, &error);
-        let system = System::local(&config).map_err(failed)?;
-        rebuild_catalogue(&config, system, without.into_iter().collect()).await.map_err(failed)
+        let system = NodeDeps::local(&config).map_err(failed)?;
+        rebuild_catalog(&config, system, without.into_iter().collect()).await.map_err(failed)
     })?;
-    output.either(|| json!({ "rebuilt": told }), || told.clone())
+    output.print_json_or_text(|| json!({ "rebuilt": told }), || told.clone())
 }
 
 /// Prints the settings in force.
-pub fn show(settings: &Settings, output: &Output) -> Result<(), Status> {
+pub fn show(settings: &ServerConfigArgs, output: &ConsoleOutput) -> Result<(), Status> {
     let (loaded, _) = checked(settings, None)?;
     let all = || {
-        let one = |setting: Explained| json!({ "setting": setting.path, "value": setting.value, "from": from(&setting.origin) });
-        Value::Array(loaded.explain().into_iter().map(one).collect())
+        let one = |setting: EffectiveSetting| json!({ "setting": setting.path, "value": setting.value, "from": from(&setting.origin) });
+        Value::Array(loaded.effective_settings().into_iter().map(one).collect())
     };
-    output.either(all, || explained(&loaded))
+    output.print_json_or_text(all, || explained(&loaded))
 }
 
 /// Has a running server cut its heads.
-pub fn cut(settings: &Settings, output: &Output) -> Result<(), Status> {
-    let written = administered(settings, "/cut")?;
+pub fn flush_heads(settings: &ServerConfigArgs, output: &ConsoleOutput) -> Result<(), Status> {
+    let written = call_admin(settings, "/cut")?;
     let number = |name: &str| written[name].as_u64().unwrap_or_default();
     let text = || match number("blocks") {
         0 => "nothing to cut\n".to_owned(),
         blocks => format!("blocks: {blocks}, samples: {}, bytes: {}\n", number("samples"), number("bytes")),
     };
-    output.either(|| written.clone(), text)
+    output.print_json_or_text(|| written.clone(), text)
 }
 
 /// Asks the server on a folder.
-pub fn administered(settings: &Settings, path: &str) -> Result<Value, Status> {
+pub fn call_admin(settings: &ServerConfigArgs, path: &str) -> Result<Value, Status> {
     let data = load(settings, None)?.value.data;
-    let answer = block_on(async move { request(&data, path).await })?;
-    serde_json::from_str(&answer)
-        .map_err(|error| Status::new(Code::Internal, format!("the server's answer is not JSON: {error}")))
+    let answer = block_on(async move { send_admin_request(&data, path).await })?;
+    serde_json::from_str(&answer).map_err(|error| {
+        Status::new(ErrorCode::Internal, format!("the server's answer is not JSON: {error}"))
+    })
 }
 
 /// Settings with which a server could run, and the exceptions from its limits. An error says all that is wrong.
-fn checked(settings: &Settings, target: Option<&str>) -> Result<(Loaded<Config>, Overrides), Status> {
-    let sources = sources(settings, target).map_err(|error| failure::settings(&error))?;
-    let (loaded, mut errors) = sources.read::<Config>();
-    let mut overrides = Overrides::new(Limits::default());
+fn checked(
+    settings: &ServerConfigArgs,
+    target: Option<&str>,
+) -> Result<(LoadedConfig<ServerConfig>, LimitOverrides), Status> {
+    let sources = sources(settings, target).map_err(|error| failure::settings_error(&error))?;
+    let (loaded, mut errors) = sources.load_partial::<ServerConfig>();
+    let mut overrides = LimitOverrides::new(TenantLimits::default());
     if let Some(loaded) = &loaded {
         let unread: Vec<String> = errors.iter().filter_map(|error| error.path().map(str::to_owned)).collect();
-        for BadSetting { setting, reason } in loaded.value.problems() {
+        for SettingError { setting, reason } in loaded.value.problems() {
             // What cannot be read counts as its default, which need not fit other settings.
             let is_of_default = unread.iter().any(|path| setting == path || reason.contains(path));
             if !is_of_default {
-                errors.push(loaded.error_of(setting, reason));
+                errors.push(loaded.setting_error(setting, reason));
             }
         }
-        overrides = Overrides::new(loaded.value.limits.clone());
+        overrides = LimitOverrides::new(loaded.value.limits.clone());
         if let Some(path) = &loaded.value.runtime_config
             && let Err(error) = reload(&overrides, path)
         {
-            errors.extend(error.into_all());
+            errors.extend(error.into_errors());
         }
     }
-    match (loaded, ConfigError::of_all(errors)) {
+    match (loaded, ConfigError::from_errors(errors)) {
         (Some(loaded), None) => Ok((loaded, overrides)),
-        (_, Some(error)) => Err(failure::settings(&error)),
-        (None, None) => Err(Status::new(Code::Internal, "settings were not read")),
+        (_, Some(error)) => Err(failure::settings_error(&error)),
+        (None, None) => Err(Status::new(ErrorCode::Internal, "settings were not read")),
     }
 }
 
-fn load(settings: &Settings, target: Option<&str>) -> Result<Loaded<Config>, Status> {
-    let loaded = sources(settings, target).and_then(Sources::load);
-    loaded.map_err(|error| failure::settings(&error))
+fn load(settings: &ServerConfigArgs, target: Option<&str>) -> Result<LoadedConfig<ServerConfig>, Status> {
+    let loaded = sources(settings, target).and_then(ConfigSources::load);
+    loaded.map_err(|error| failure::settings_error(&error))
 }
 
-fn sources(settings: &Settings, target: Option<&str>) -> Result<Sources, ConfigError> {
-    let mut sources = Sources::default();
+fn sources(settings: &ServerConfigArgs, target: Option<&str>) -> Result<ConfigSources, ConfigError> {
+    let mut sources = ConfigSources::default();
     if let Some(path) = &settings.config {
-        sources = sources.file(path)?;
+        sources = sources.with_file(path)?;
     }
     let mut flags = settings.set.clone();
     flags.extend(target.map(|target| format!("target={target}")));
     flags.extend(settings.data.iter().map(|data| format!("data={data}")));
     flags.extend(settings.listen.iter().map(|listen| format!("listen={listen}")));
-    sources.environment(process_environment()).flags(flags.iter().map(String::as_str))
+    sources.with_environment(process_environment()).with_flags(flags.iter().map(String::as_str))
 }
 
-fn explained(loaded: &Loaded<Config>) -> String {
-    let line =
-        |setting: Explained| format!("{} = {}  # {}\n", setting.path, setting.value, from(&setting.origin));
-    loaded.explain().into_iter().map(line).collect()
+fn explained(loaded: &LoadedConfig<ServerConfig>) -> String {
+    let line = |setting: EffectiveSetting| {
+        format!("{} = {}  # {}\n", setting.path, setting.value, from(&setting.origin))
+    };
+    loaded.effective_settings().into_iter().map(line).collect()
 }
 
-fn from(origin: &Origin) -> String {
+fn from(origin: &SettingSource) -> String {
     match origin {
-        Origin::Default => "default".to_owned(),
-        Origin::File(path) => path.display().to_string(),
-        Origin::Environment(name) => name.clone(),
-        Origin::Flag => "command line".to_owned(),
+        SettingSource::Default => "default".to_owned(),
+        SettingSource::File(path) => path.display().to_string(),
+        SettingSource::Environment(name) => name.clone(),
+        SettingSource::Flag => "command line".to_owned(),
     }
 }
 
 /// Runs a future on threads of its own.
 pub fn block_on<F: Future<Output = Result<R, Status>>, R>(future: F) -> Result<R, Status> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let runtime = runtime
-        .map_err(|error| Status::new(Code::Unavailable, format!("threads cannot be started: {error}")))?;
+    let runtime = runtime.map_err(|error| {
+        Status::new(ErrorCode::Unavailable, format!("threads cannot be started: {error}"))
+    })?;
     let done = runtime.block_on(future);
     // A thread that still asks for the address of a name, say, keeps nobody.
     runtime.shutdown_background();
     done
 }
 
-async fn serve(loaded: Loaded<Config>, overrides: Overrides) -> Result<(), Status> {
+async fn serve(loaded: LoadedConfig<ServerConfig>, overrides: LimitOverrides) -> Result<(), Status> {
     let settings: Arc<str> = explained(&loaded).into();
-    for setting in loaded.explain() {
-        if let (Origin::File(file), true) =
+    for setting in loaded.effective_settings() {
+        if let (SettingSource::File(file), true) =
             (&setting.origin, SECRET_SETTINGS.contains(&setting.path.as_str()))
         {
             warn_if_readable(&setting.path, file);
@@ -156,16 +168,17 @@ async fn serve(loaded: Loaded<Config>, overrides: Overrides) -> Result<(), Statu
     let config = loaded.value;
     // First of all: whoever finds the port taken begins no folder.
     let net = LocalNet::new(Clock::system());
-    let listener = Listener::bind(&net, &config.listen).await.map_err(|error| Status::of(&error))?;
+    let listener =
+        HttpListener::bind(&net, &config.listen).await.map_err(|error| Status::from_error(&error))?;
     let failed = |error: StartError| of_folder(&config.data, &error);
-    let system = System::local(&config).map_err(failed)?;
+    let system = NodeDeps::local(&config).map_err(failed)?;
     let clock = system.clock.clone();
     let signals = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
     let (Ok(mut terminate), Ok(mut interrupt)) = signals else {
-        return Err(Status::new(Code::Unavailable, "signals cannot be received"));
+        return Err(Status::new(ErrorCode::Unavailable, "signals cannot be received"));
     };
     let node = tokio::select! {
-        started = Node::start_on(listener, &config, system, overrides.clone(), settings) => {
+        started = ServerNode::start_on(listener, &config, system, overrides.clone(), settings) => {
             started.map_err(failed)?
         }
         _ = terminate.recv() => return Ok(()),
@@ -177,16 +190,16 @@ async fn serve(loaded: Loaded<Config>, overrides: Overrides) -> Result<(), Statu
             _ = terminate.recv() => break config.shutdown_delay,
             // A person at a terminal, and no load balancer, waits for the end.
             _ = interrupt.recv() => break Duration::ZERO,
-            () = clock.sleep(RELOAD) => {}
+            () = clock.sleep(OVERRIDES_RELOAD_INTERVAL) => {}
         }
         if let Some(path) = &config.runtime_config
             && let Err(error) = reload(&overrides, path)
         {
-            tracing::warn!(error = %Status::of(&error), "the limits stay as they were");
+            tracing::warn!(error = %Status::from_error(&error), "the limits stay as they were");
         }
         warn_of_left_out(&overrides);
     };
-    let haste = node.haste();
+    let haste = node.force_stop();
     let mut stopping = std::pin::pin!(node.stop_after(delay));
     loop {
         tokio::select! {
@@ -199,7 +212,7 @@ async fn serve(loaded: Loaded<Config>, overrides: Overrides) -> Result<(), Statu
 
 /// Why a server does not start, with the name of its folder where that is what it is about.
 fn of_folder(data: &Path, error: &StartError) -> Status {
-    let mut status = Status::of(error);
+    let mut status = Status::from_error(error);
     let says_so = matches!(
         error,
         StartError::Folder(_)
@@ -215,19 +228,20 @@ fn of_folder(data: &Path, error: &StartError) -> Status {
     status
 }
 
-fn reload(overrides: &Overrides, path: &Path) -> Result<(), ConfigError> {
+fn reload(overrides: &LimitOverrides, path: &Path) -> Result<(), ConfigError> {
     let read = std::fs::read_to_string(path);
     let text = read.map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-    let check = |limits: &Limits| {
-        let setting_and_reason = |bad: BadRules| (bad.setting.trim_start_matches("limits."), bad.error);
-        bad_rules(limits).into_iter().map(setting_and_reason).collect()
+    let check = |limits: &TenantLimits| {
+        let setting_and_reason =
+            |bad: RelabelRulesError| (bad.setting.trim_start_matches("limits."), bad.error);
+        find_relabel_errors(limits).into_iter().map(setting_and_reason).collect()
     };
-    overrides.replace(path, &text, check)
+    overrides.replace_exceptions(path, &text, check)
 }
 
 /// Warns of settings in the file with exceptions that have no meaning here, of each once.
-fn warn_of_left_out(overrides: &Overrides) {
-    for setting in overrides.take_left_out() {
+fn warn_of_left_out(overrides: &LimitOverrides) {
+    for setting in overrides.take_ignored_settings() {
         let way_out = if setting.contains("retention") { "; set `retention` for all tenants" } else { "" };
         tracing::warn!(setting, "limit of another server is ignored, it has no meaning here{way_out}");
     }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use athanor_catalog::{ShardEntry, ShardId};
 use athanor_cluster::NodeId;
-use athanor_cluster::members::Member;
+use athanor_cluster::members::ClusterMember;
 
 /// Time that queries wait for a leader while most members can be reached: an election may be under way.
 pub const LEADERLESS_TIMEOUT: Duration = Duration::from_secs(10);
@@ -87,7 +87,7 @@ impl ShardOutages {
         &self,
         shard: &ShardEntry,
         attempt: FailedAttempt<'_>,
-        known: &BTreeMap<NodeId, Member>,
+        known: &BTreeMap<NodeId, ClusterMember>,
     ) {
         let FailedAttempt { node, failure, error, begun, now } = attempt;
         let mut outages = self.lock();
@@ -200,7 +200,7 @@ impl ShardOutage {
 fn quorum_lost_since(
     members: &BTreeSet<NodeId>,
     unreachable: &BTreeMap<NodeId, Duration>,
-    known: &BTreeMap<NodeId, Member>,
+    known: &BTreeMap<NodeId, ClusterMember>,
 ) -> Option<Duration> {
     let missing_since = |node: &NodeId| {
         let by_gossip = known.get(node).and_then(|member| member.missing_since);
@@ -218,7 +218,7 @@ fn quorum_lost_since(
 mod tests {
     use std::net::SocketAddr;
 
-    use athanor_catalog::Phase;
+    use athanor_catalog::ShardPhase;
     use athanor_chassis::Timestamp;
     use athanor_cluster::members::MemberState;
 
@@ -234,14 +234,14 @@ mod tests {
             epoch: 1,
             watermark: 0,
             members: BTreeSet::from([1, 2, 3]),
-            phase: Phase::Open,
+            phase: ShardPhase::Open,
             fenced: 1,
-            since: Timestamp::EPOCH,
+            since: Timestamp::UNIX_EPOCH,
         }
     }
 
-    fn gossip(missing: &[(NodeId, u32)]) -> BTreeMap<NodeId, Member> {
-        let member = |node: NodeId| Member {
+    fn gossip(missing: &[(NodeId, u32)]) -> BTreeMap<NodeId, ClusterMember> {
+        let member = |node: NodeId| ClusterMember {
             node,
             name: String::new(),
             zone: String::new(),

@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use athanor_profile::generate::Reference;
+use athanor_profile::generate::ReferenceDataset;
 use proptest::prelude::*;
 use serde_json::{Value, json as object};
 use tempfile::TempDir;
@@ -467,7 +467,7 @@ fn a_block_gives_back_what_went_in() {
 
 /// The first profiles of the reference set, in a folder as `dev generate` writes it: files, times.
 fn reference(files: &Files, count: usize) -> Vec<(String, i64)> {
-    let set = Reference::new(Reference::SEED);
+    let set = ReferenceDataset::new(ReferenceDataset::PUBLISHED_SEED);
     fs::create_dir(files.path("set")).unwrap();
     let mut listed = Vec::new();
     let mut profiles = Vec::new();
@@ -521,7 +521,7 @@ fn a_flipped_byte_is_found_and_named() {
         let mut profile = athanor_profile::Profile::default();
         profile.header.types = vec![athanor_profile::ValueType::new("cpu", "nanoseconds")];
         profile.header.time_nanos = time;
-        let stack = profile.dictionary.named_stack(["main", "work"].into_iter());
+        let stack = profile.dictionary.intern_named_stack(["main", "work"].into_iter());
         profile.samples.push(stack, 0, &[time]);
         fs::write(files.path(name), athanor_profile::pprof::encode(&profile)).unwrap();
     }

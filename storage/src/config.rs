@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use athanor_chassis::config::Secret;
+use athanor_chassis::config::SecretString;
 use athanor_chassis::units::duration_text;
 use object_store::aws::AmazonS3Builder;
 use object_store::azure::MicrosoftAzureBuilder;
@@ -20,7 +20,7 @@ use crate::error::StoreError;
 /// Which bucket: exactly one of `local`, `memory`, `s3`, `gcs`, `azure`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Config {
+pub struct StorageConfig {
     /// A folder of this machine; made if need be. Example: `/var/lib/athanor/bucket`.
     pub local: Option<PathBuf>,
     /// Nothing outlives the process. For tests.
@@ -38,7 +38,7 @@ pub struct Config {
     /// The most calls that wait for one of those to end; more are refused. Example: `4096`.
     pub max_waiting: u32,
     /// How long and how often calls are tried.
-    pub patience: Patience,
+    pub patience: StorageRetryConfig,
 }
 
 /// Amazon S3, or a server that speaks its protocol.
@@ -54,7 +54,7 @@ pub struct S3Config {
     /// The access key; without it, the machine's own credentials are used.
     pub access_key: Option<String>,
     /// The secret that belongs to the access key.
-    pub secret_key: Option<Secret>,
+    pub secret_key: Option<SecretString>,
     /// Whether to speak without encryption, which endpoints beginning with `http:` need.
     pub allow_http: bool,
 }
@@ -66,7 +66,7 @@ pub struct GcsConfig {
     /// The bucket.
     pub bucket: String,
     /// The key of a service account, as JSON; without it, the machine's own credentials are used.
-    pub service_account_key: Option<Secret>,
+    pub service_account_key: Option<SecretString>,
 }
 
 /// Azure Blob Storage.
@@ -78,13 +78,13 @@ pub struct AzureConfig {
     /// The container.
     pub container: String,
     /// The account's key; without it, the machine's own credentials are used.
-    pub access_key: Option<Secret>,
+    pub access_key: Option<SecretString>,
 }
 
 /// How long and how often calls are tried.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Patience {
+pub struct StorageRetryConfig {
     /// The most attempts at one call. Example: `8`.
     pub attempts: u32,
     /// How long one attempt may take. Example: `30s`.
@@ -102,7 +102,7 @@ pub struct Patience {
 }
 
 /// A bucket, opened.
-pub(crate) struct Bucket {
+pub(crate) struct OpenBucket {
     pub(crate) objects: Arc<dyn ObjectStore>,
     /// Whether it lists keys in order. Folders do not.
     pub(crate) ordered: bool,
@@ -114,7 +114,7 @@ pub(crate) struct Bucket {
     pub(crate) is_remote: bool,
 }
 
-impl Default for Config {
+impl Default for StorageConfig {
     fn default() -> Self {
         Self {
             local: None,
@@ -125,12 +125,12 @@ impl Default for Config {
             prefix: String::new(),
             max_concurrent: 64,
             max_waiting: 4096,
-            patience: Patience::default(),
+            patience: StorageRetryConfig::default(),
         }
     }
 }
 
-impl Default for Patience {
+impl Default for StorageRetryConfig {
     fn default() -> Self {
         Self {
             attempts: 8,
@@ -142,8 +142,8 @@ impl Default for Patience {
     }
 }
 
-impl Config {
-    pub(crate) fn bucket(&self) -> Result<Bucket, StoreError> {
+impl StorageConfig {
+    pub(crate) fn open_bucket(&self) -> Result<OpenBucket, StoreError> {
         let chosen =
             [self.local.is_some(), self.memory, self.s3.is_some(), self.gcs.is_some(), self.azure.is_some()];
         let chosen = chosen.into_iter().filter(|chosen| *chosen).count();
@@ -156,19 +156,20 @@ impl Config {
             let reason = "max_concurrent and patience.attempts must be at least 1".to_owned();
             return Err(StoreError::Config { reason });
         }
-        let opened = self.open().map_err(|error| StoreError::Config { reason: error.to_string() })?;
+        let opened =
+            self.open_object_store().map_err(|error| StoreError::Config { reason: error.to_string() })?;
         let ordered = self.local.is_none();
         let objects: Arc<dyn ObjectStore> = match self.prefix.trim_matches('/') {
             "" => opened,
             prefix => Arc::new(PrefixStore::new(opened, prefix)),
         };
-        let (name, setting) = self.name();
+        let (name, setting) = self.bucket_name();
         let is_remote = self.local.is_none() && !self.memory;
-        Ok(Bucket { objects, ordered, name, setting, is_remote })
+        Ok(OpenBucket { objects, ordered, name, setting, is_remote })
     }
 
     /// The bucket as messages name it, and the setting that does.
-    fn name(&self) -> (Arc<str>, &'static str) {
+    fn bucket_name(&self) -> (Arc<str>, &'static str) {
         if let Some(s3) = &self.s3 {
             let region = || format!("Amazon S3, region {}", s3.region.as_deref().unwrap_or("us-east-1"));
             let place = s3.endpoint.clone().unwrap_or_else(region);
@@ -186,7 +187,7 @@ impl Config {
         }
     }
 
-    fn open(&self) -> Result<Arc<dyn ObjectStore>, object_store::Error> {
+    fn open_object_store(&self) -> Result<Arc<dyn ObjectStore>, object_store::Error> {
         if let Some(path) = &self.local {
             // Each object is written beside its name, synced, linked to it (which fails if the name is taken), and
             // the folder synced: an answer means that it outlives a loss of power.
@@ -214,8 +215,8 @@ impl S3Config {
     fn open(&self) -> Result<Arc<dyn ObjectStore>, object_store::Error> {
         let mut builder = AmazonS3Builder::new()
             .with_bucket_name(&self.bucket)
-            .with_client_options(client(self.allow_http))
-            .with_retry(no_retries());
+            .with_client_options(client_options(self.allow_http))
+            .with_retry(disabled_retries());
         if let Some(endpoint) = &self.endpoint {
             builder = builder.with_endpoint(endpoint).with_virtual_hosted_style_request(false);
         }
@@ -236,8 +237,8 @@ impl GcsConfig {
     fn open(&self) -> Result<Arc<dyn ObjectStore>, object_store::Error> {
         let mut builder = GoogleCloudStorageBuilder::new()
             .with_bucket_name(&self.bucket)
-            .with_client_options(client(false))
-            .with_retry(no_retries());
+            .with_client_options(client_options(false))
+            .with_retry(disabled_retries());
         if let Some(key) = &self.service_account_key {
             builder = builder.with_service_account_key(key.expose());
         }
@@ -250,8 +251,8 @@ impl AzureConfig {
         let mut builder = MicrosoftAzureBuilder::new()
             .with_account(&self.account)
             .with_container_name(&self.container)
-            .with_client_options(client(false))
-            .with_retry(no_retries());
+            .with_client_options(client_options(false))
+            .with_retry(disabled_retries());
         if let Some(key) = &self.access_key {
             builder = builder.with_access_key(key.expose());
         }
@@ -260,10 +261,10 @@ impl AzureConfig {
 }
 
 /// Deadlines are kept by [`crate::attempts`], by the clock that the store was given.
-fn client(allow_http: bool) -> ClientOptions {
+fn client_options(allow_http: bool) -> ClientOptions {
     ClientOptions::new().with_allow_http(allow_http).with_timeout_disabled()
 }
 
-fn no_retries() -> RetryConfig {
+fn disabled_retries() -> RetryConfig {
     RetryConfig { max_retries: 0, ..RetryConfig::default() }
 }

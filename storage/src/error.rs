@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use athanor_chassis::{Code, Coded};
+use athanor_chassis::{ErrorCode, ErrorCodeExt};
 
 /// Why a call to the bucket failed.
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +42,7 @@ pub enum StoreError {
         /// The key.
         key: String,
         /// What is to be made of it.
-        code: Code,
+        code: ErrorCode,
         /// What the bucket said.
         source: Box<object_store::Error>,
     },
@@ -136,26 +136,26 @@ pub enum ProbeError {
     },
 }
 
-impl Coded for ProbeError {
-    fn code(&self) -> Code {
+impl ErrorCodeExt for ProbeError {
+    fn code(&self) -> ErrorCode {
         match self {
-            Self::Missing { .. } => Code::NotFound,
-            Self::Denied { .. } => Code::PermissionDenied,
-            Self::Unreachable { .. } => Code::Unavailable,
+            Self::Missing { .. } => ErrorCode::NotFound,
+            Self::Denied { .. } => ErrorCode::PermissionDenied,
+            Self::Unreachable { .. } => ErrorCode::Unavailable,
         }
     }
 }
 
-impl Coded for StoreError {
-    fn code(&self) -> Code {
+impl ErrorCodeExt for StoreError {
+    fn code(&self) -> ErrorCode {
         match self {
-            Self::Exists { .. } => Code::Conflict,
-            Self::NotFound { .. } | Self::NoBucket { .. } => Code::NotFound,
+            Self::Exists { .. } => ErrorCode::Conflict,
+            Self::NotFound { .. } | Self::NoBucket { .. } => ErrorCode::NotFound,
             Self::Refused { code, .. } => *code,
-            Self::GaveUp { .. } => Code::Unavailable,
-            Self::Busy { .. } => Code::Exhausted,
-            Self::Deadline { .. } | Self::NoRoom { .. } => Code::Deadline,
-            Self::Config { .. } => Code::Invalid,
+            Self::GaveUp { .. } => ErrorCode::Unavailable,
+            Self::Busy { .. } => ErrorCode::Exhausted,
+            Self::Deadline { .. } | Self::NoRoom { .. } => ErrorCode::Deadline,
+            Self::Config { .. } => ErrorCode::Invalid,
         }
     }
 }

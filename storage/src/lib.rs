@@ -12,7 +12,7 @@
 //! ```
 //!
 //! * [`path`]: the one place that knows how a key is spelt.
-//! * [`Config`]: which bucket, and how patient to be; [`Store::open`] builds from it.
+//! * [`StorageConfig`]: which bucket, and how patient to be; [`Store::open_object_store`] builds from it.
 //! * [`Store`]: the calls. Names are written once: [`Store::create`] refuses a name that exists, and there is no
 //!   call that overwrites. A retry that meets the object of its own earlier attempt counts as success.
 //! * [`UploadSpace`]: how much uploads may take beside blocks, and what they leave free on the disk of a local folder.
@@ -22,14 +22,14 @@
 //! What is not promised: that every server enforces conditional writes. Some accept the condition and ignore it;
 //! nothing may be built on `create` as a lock. Names are drawn so that nobody else draws them.
 
-mod attempts;
 mod config;
 mod error;
 pub mod path;
+mod retry;
 mod store;
 mod upload_space;
 
-pub use config::{AzureConfig, Config, GcsConfig, Patience, S3Config};
+pub use config::{AzureConfig, GcsConfig, S3Config, StorageConfig, StorageRetryConfig};
 pub use error::{ProbeError, StoreError};
-pub use store::{Entry, Store, StoreDeps};
-pub use upload_space::{SpaceReservation, UploadBounds, UploadKind, UploadSpace};
+pub use store::{ObjectInfo, Store, StoreDeps};
+pub use upload_space::{SpaceReservation, UploadKind, UploadLimits, UploadSpace};

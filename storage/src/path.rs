@@ -15,13 +15,13 @@
 
 use std::fmt;
 
-use athanor_chassis::{Code, Coded, TenantId};
+use athanor_chassis::{ErrorCode, ErrorCodeExt, TenantId};
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 
 /// Whose rows a block holds.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Owner {
+pub enum BlockOwner {
     /// One tenant's.
     Tenant(TenantId),
     /// Several tenants', as a shard cut them.
@@ -43,11 +43,11 @@ pub struct UploadName(String);
 
 /// The key of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Key {
+pub enum ObjectKey {
     /// A file of a block.
     Block {
         /// Whose rows it holds.
-        owner: Owner,
+        owner: BlockOwner,
         /// The block.
         block: u128,
         /// Which of its files.
@@ -93,13 +93,13 @@ pub enum Key {
 
 /// The beginning that some keys share.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Prefix {
+pub enum KeyPrefix {
     /// All blocks.
     Blocks,
     /// The blocks of one owner.
-    BlocksOf(Owner),
+    BlocksOf(BlockOwner),
     /// The files of one block.
-    Block(Owner, u128),
+    Block(BlockOwner, u128),
     /// What people of all tenants uploaded by hand.
     AllUploads,
     /// What a tenant's people uploaded by hand.
@@ -122,7 +122,7 @@ pub struct PathError {
     expected: &'static str,
 }
 
-const SHARED: &str = "_shared";
+const SHARED_OWNER: &str = "_shared";
 
 // === parts ===
 
@@ -145,12 +145,12 @@ impl FileName {
 
 impl UploadName {
     /// The longest, in bytes: in base64, behind the number, it is still the name of a file.
-    pub const MAX: usize = 150;
+    pub const MAX_LENGTH_BYTES: usize = 150;
 
     /// Takes a name.
     pub fn new(text: impl Into<String>) -> Result<Self, PathError> {
         let text = text.into();
-        if text.is_empty() || text.len() > Self::MAX {
+        if text.is_empty() || text.len() > Self::MAX_LENGTH_BYTES {
             return Err(PathError { text, expected: "a name of 1 to 150 bytes" });
         }
         Ok(Self(text))
@@ -169,11 +169,12 @@ impl UploadName {
 
 impl BuildId {
     /// The longest, in bytes: that of a program of Go has 83. Written with escapes it is still the name of a folder.
-    pub const MAX: usize = 85;
+    pub const MAX_LENGTH_BYTES: usize = 85;
 
     /// Takes an id.
     pub fn new(text: &str) -> Result<Self, PathError> {
-        if !(1..=Self::MAX).contains(&text.len()) || !text.chars().all(|c| c.is_ascii_graphic()) {
+        if !(1..=Self::MAX_LENGTH_BYTES).contains(&text.len()) || !text.chars().all(|c| c.is_ascii_graphic())
+        {
             return Err(PathError { text: text.to_owned(), expected: "a build id" });
         }
         let is_number = text.chars().all(|c| c.is_ascii_hexdigit());
@@ -186,13 +187,13 @@ impl BuildId {
     }
 
     /// As part of a key.
-    fn written(&self) -> String {
-        escaped(&self.0)
+    fn to_key_part(&self) -> String {
+        escape_key_part(&self.0)
     }
 }
 
 /// Text as every bucket takes it in a key.
-fn escaped(text: &str) -> String {
+fn escape_key_part(text: &str) -> String {
     let mut written = String::with_capacity(text.len());
     for (position, c) in text.chars().enumerate() {
         let plain = c.is_ascii_alphanumeric() || c == '-' || (matches!(c, '_' | '.') && position > 0);
@@ -206,7 +207,7 @@ fn escaped(text: &str) -> String {
 }
 
 /// What was written so.
-fn unescaped(text: &str) -> Option<String> {
+fn unescape_key_part(text: &str) -> Option<String> {
     let mut plain = String::new();
     let mut rest = text.chars();
     while let Some(c) = rest.next() {
@@ -221,20 +222,20 @@ fn unescaped(text: &str) -> Option<String> {
     Some(plain)
 }
 
-impl Owner {
+impl BlockOwner {
     fn parse(text: &str) -> Option<Self> {
-        if text == SHARED {
+        if text == SHARED_OWNER {
             return Some(Self::Shared);
         }
-        let owner = Self::Tenant(unescaped(text)?.parse().ok()?);
+        let owner = Self::Tenant(unescape_key_part(text)?.parse().ok()?);
         // One spelling for each tenant: whatever is spelt otherwise is not ours.
         (owner.to_string() == text).then_some(owner)
     }
 }
 
-impl fmt::Display for Owner {
+impl fmt::Display for BlockOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self::Tenant(tenant) = self else { return f.write_str(SHARED) };
+        let Self::Tenant(tenant) = self else { return f.write_str(SHARED_OWNER) };
         for (position, c) in tenant.as_str().chars().enumerate() {
             let plain = c.is_ascii_alphanumeric() || matches!(c, '-' | '.') || (c == '_' && position > 0);
             if plain {
@@ -249,22 +250,22 @@ impl fmt::Display for Owner {
 
 // === impl Key ===
 
-impl Key {
+impl ObjectKey {
     /// Reads a key.
     pub fn parse(text: &str) -> Result<Self, PathError> {
-        Self::read(text).ok_or_else(|| PathError { text: text.to_owned(), expected: "a key" })
+        Self::parse_parts(text).ok_or_else(|| PathError { text: text.to_owned(), expected: "a key" })
     }
 
-    fn read(text: &str) -> Option<Self> {
+    fn parse_parts(text: &str) -> Option<Self> {
         let parts: Vec<&str> = text.split('/').collect();
         let key = match parts[..] {
             ["blocks", owner, block, file] => Self::Block {
-                owner: Owner::parse(owner)?,
+                owner: BlockOwner::parse(owner)?,
                 block: u128::from_str_radix(block, 16).ok()?,
                 file: FileName::new(file).ok()?,
             },
             ["adhoc", owner, file] => {
-                let Owner::Tenant(tenant) = Owner::parse(owner)? else { return None };
+                let BlockOwner::Tenant(tenant) = BlockOwner::parse(owner)? else { return None };
                 let (upload, name) = file.split_once('.')?;
                 let upload = u128::from_str_radix(upload, 16).ok()?;
                 Self::Upload { tenant, upload, name: UploadName::parse(name)? }
@@ -277,11 +278,11 @@ impl Key {
                 }
             },
             ["debuginfo", owner, build, kind, file] => {
-                let Owner::Tenant(tenant) = Owner::parse(owner)? else { return None };
+                let BlockOwner::Tenant(tenant) = BlockOwner::parse(owner)? else { return None };
                 let (upload, file) = file.split_once('.')?;
                 Self::Debuginfo {
                     tenant,
-                    build: BuildId::new(&unescaped(build)?).ok()?,
+                    build: BuildId::new(&unescape_key_part(build)?).ok()?,
                     kind: FileName::new(kind).ok()?,
                     upload: u128::from_str_radix(upload, 16).ok()?,
                     file: FileName::new(file).ok()?,
@@ -294,46 +295,47 @@ impl Key {
     }
 }
 
-impl fmt::Display for Key {
+impl fmt::Display for ObjectKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Block { owner, block, file } => write!(f, "blocks/{owner}/{block:032x}/{}", file.0),
             Self::Upload { tenant, upload, name } => {
-                let (owner, name) = (Owner::Tenant(tenant.clone()), BASE64_URL_SAFE_NO_PAD.encode(&name.0));
+                let (owner, name) =
+                    (BlockOwner::Tenant(tenant.clone()), BASE64_URL_SAFE_NO_PAD.encode(&name.0));
                 write!(f, "adhoc/{owner}/{upload:032x}.{name}")
             }
             Self::Founding => f.write_str("catalogue/founding.json"),
             Self::Snapshot { index } => write!(f, "catalogue/snapshots/{index:020}"),
             Self::SnapshotPart { index, part } => write!(f, "catalogue/snapshots/{index:020}.{part:05}"),
             Self::Debuginfo { tenant, build, kind, upload, file } => {
-                let below = Prefix::DebuginfoOf(tenant.clone(), build.clone());
+                let below = KeyPrefix::DebuginfoOf(tenant.clone(), build.clone());
                 write!(f, "{below}/{}/{upload:032x}.{}", kind.0, file.0)
             }
         }
     }
 }
 
-impl fmt::Display for Prefix {
+impl fmt::Display for KeyPrefix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Blocks => f.write_str("blocks"),
             Self::BlocksOf(owner) => write!(f, "blocks/{owner}"),
             Self::Block(owner, block) => write!(f, "blocks/{owner}/{block:032x}"),
             Self::AllUploads => f.write_str("adhoc"),
-            Self::Uploads(tenant) => write!(f, "adhoc/{}", Owner::Tenant(tenant.clone())),
+            Self::Uploads(tenant) => write!(f, "adhoc/{}", BlockOwner::Tenant(tenant.clone())),
             Self::Snapshots => f.write_str("catalogue/snapshots"),
             Self::AllDebuginfo => f.write_str("debuginfo"),
-            Self::Debuginfo(tenant) => write!(f, "debuginfo/{}", Owner::Tenant(tenant.clone())),
+            Self::Debuginfo(tenant) => write!(f, "debuginfo/{}", BlockOwner::Tenant(tenant.clone())),
             Self::DebuginfoOf(tenant, build) => {
-                write!(f, "{}/{}", Self::Debuginfo(tenant.clone()), build.written())
+                write!(f, "{}/{}", Self::Debuginfo(tenant.clone()), build.to_key_part())
             }
         }
     }
 }
 
-impl Coded for PathError {
-    fn code(&self) -> Code {
-        Code::Invalid
+impl ErrorCodeExt for PathError {
+    fn code(&self) -> ErrorCode {
+        ErrorCode::Invalid
     }
 }
 
@@ -343,32 +345,32 @@ mod tests {
 
     use super::*;
 
-    fn owner() -> impl Strategy<Value = Owner> {
+    fn owner() -> impl Strategy<Value = BlockOwner> {
         let tenant = "[A-Za-z0-9!_.*'():-]{1,20}".prop_filter_map("reserved", |name| name.parse().ok());
-        prop_oneof![Just(Owner::Shared), tenant.prop_map(Owner::Tenant)]
+        prop_oneof![Just(BlockOwner::Shared), tenant.prop_map(BlockOwner::Tenant)]
     }
 
-    fn key() -> impl Strategy<Value = Key> {
+    fn key() -> impl Strategy<Value = ObjectKey> {
         let file = || "[a-z0-9_-][a-z0-9_.-]{0,9}".prop_map(|name| FileName::new(name).unwrap());
         let build = "([0-9a-fA-F]{1,40}|[!-~]{1,85})".prop_map(|id| BuildId::new(&id).unwrap());
         prop_oneof![
-            (owner(), any::<u128>(), file()).prop_map(|(owner, block, file)| Key::Block {
+            (owner(), any::<u128>(), file()).prop_map(|(owner, block, file)| ObjectKey::Block {
                 owner,
                 block,
                 file
             }),
             (owner(), any::<u128>(), "\\PC{1,30}").prop_filter_map("of a tenant", |(owner, upload, name)| {
-                let Owner::Tenant(tenant) = owner else { return None };
-                Some(Key::Upload { tenant, upload, name: UploadName::new(name).ok()? })
+                let BlockOwner::Tenant(tenant) = owner else { return None };
+                Some(ObjectKey::Upload { tenant, upload, name: UploadName::new(name).ok()? })
             }),
-            Just(Key::Founding),
-            any::<u64>().prop_map(|index| Key::Snapshot { index }),
-            any::<(u64, u16)>().prop_map(|(index, part)| Key::SnapshotPart { index, part }),
+            Just(ObjectKey::Founding),
+            any::<u64>().prop_map(|index| ObjectKey::Snapshot { index }),
+            any::<(u64, u16)>().prop_map(|(index, part)| ObjectKey::SnapshotPart { index, part }),
             (owner(), build, file(), any::<u128>(), file()).prop_filter_map(
                 "of a tenant",
                 |(owner, build, kind, upload, file)| {
-                    let Owner::Tenant(tenant) = owner else { return None };
-                    Some(Key::Debuginfo { tenant, build, kind, upload, file })
+                    let BlockOwner::Tenant(tenant) = owner else { return None };
+                    Some(ObjectKey::Debuginfo { tenant, build, kind, upload, file })
                 }
             ),
         ]
@@ -378,14 +380,14 @@ mod tests {
         #[test]
         fn keys_round_trip_and_mean_the_same_to_every_bucket(key in key()) {
             let text = key.to_string();
-            prop_assert_eq!(Key::parse(&text), Ok(key));
+            prop_assert_eq!(ObjectKey::parse(&text), Ok(key));
             let path = object_store::path::Path::from(text.as_str());
             prop_assert_eq!(path.as_ref(), text.as_str(), "the bucket must not spell it otherwise");
         }
 
         #[test]
         fn each_key_has_one_spelling(text in "(blocks|debuginfo|adhoc)/[_=A-F0-9a-f.]{1,6}/[0-9a-fA-F]{1,33}[/.][a.]{1,3}") {
-            if let Ok(key) = Key::parse(&text) {
+            if let Ok(key) = ObjectKey::parse(&text) {
                 prop_assert_eq!(key.to_string(), text);
             }
         }
@@ -394,13 +396,16 @@ mod tests {
     #[test]
     fn keys_look_as_documented() {
         let file = FileName::new("samples.parquet").unwrap();
-        let block = |owner| Key::Block { owner, block: 255, file: file.clone() }.to_string();
-        assert_eq!(block(Owner::Shared), "blocks/_shared/000000000000000000000000000000ff/samples.parquet");
-        let tenant = |name: &str| Owner::Tenant(name.parse().unwrap()).to_string();
-        assert_eq!((tenant("_shared"), tenant("a_b:c")), ("=5Fshared".to_owned(), "a_b=3Ac".to_owned()));
-        assert_eq!(Key::Snapshot { index: 7 }.to_string(), "catalogue/snapshots/00000000000000000007");
+        let block = |owner| ObjectKey::Block { owner, block: 255, file: file.clone() }.to_string();
         assert_eq!(
-            Key::SnapshotPart { index: 7, part: 3 }.to_string(),
+            block(BlockOwner::Shared),
+            "blocks/_shared/000000000000000000000000000000ff/samples.parquet"
+        );
+        let tenant = |name: &str| BlockOwner::Tenant(name.parse().unwrap()).to_string();
+        assert_eq!((tenant("_shared"), tenant("a_b:c")), ("=5Fshared".to_owned(), "a_b=3Ac".to_owned()));
+        assert_eq!(ObjectKey::Snapshot { index: 7 }.to_string(), "catalogue/snapshots/00000000000000000007");
+        assert_eq!(
+            ObjectKey::SnapshotPart { index: 7, part: 3 }.to_string(),
             "catalogue/snapshots/00000000000000000007.00003"
         );
         for bad in [
@@ -419,13 +424,13 @@ mod tests {
             "adhoc/a/000000000000000000000000000000ff._w",
             "adhoc/a/ff.YQ",
         ] {
-            assert_eq!(Key::parse(bad).unwrap_err().code(), Code::Invalid, "{bad}");
+            assert_eq!(ObjectKey::parse(bad).unwrap_err().code(), ErrorCode::Invalid, "{bad}");
         }
         let (tenant, name) = ("a_b:c".parse().unwrap(), UploadName::new("cpu profile/1").unwrap());
-        let upload = Key::Upload { tenant, upload: 255, name };
+        let upload = ObjectKey::Upload { tenant, upload: 255, name };
         assert_eq!(upload.to_string(), "adhoc/a_b=3Ac/000000000000000000000000000000ff.Y3B1IHByb2ZpbGUvMQ");
         assert!(UploadName::new("").is_err() && UploadName::new("x".repeat(151)).is_err());
-        let debuginfo = |build: &str| Key::Debuginfo {
+        let debuginfo = |build: &str| ObjectKey::Debuginfo {
             tenant: "a".parse().unwrap(),
             build: BuildId::new(build).unwrap(),
             kind: FileName::new("executable").unwrap(),
@@ -444,14 +449,14 @@ mod tests {
 
     #[test]
     fn prefixes_begin_the_keys_they_name() {
-        let owner = Owner::Tenant("team-a".parse().unwrap());
+        let owner = BlockOwner::Tenant("team-a".parse().unwrap());
         let file = FileName::new("meta.json").unwrap();
-        let key = Key::Block { owner: owner.clone(), block: 9, file }.to_string();
-        for prefix in [Prefix::Blocks, Prefix::BlocksOf(owner.clone()), Prefix::Block(owner, 9)] {
+        let key = ObjectKey::Block { owner: owner.clone(), block: 9, file }.to_string();
+        for prefix in [KeyPrefix::Blocks, KeyPrefix::BlocksOf(owner.clone()), KeyPrefix::Block(owner, 9)] {
             assert!(key.starts_with(&format!("{prefix}/")), "{prefix}");
         }
         assert_eq!(
-            (Prefix::Snapshots.to_string(), Prefix::Debuginfo("a:b".parse().unwrap()).to_string()),
+            (KeyPrefix::Snapshots.to_string(), KeyPrefix::Debuginfo("a:b".parse().unwrap()).to_string()),
             ("catalogue/snapshots".to_owned(), "debuginfo/a=3Ab".to_owned())
         );
     }

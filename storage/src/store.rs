@@ -6,22 +6,22 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use athanor_chassis::{Clock, Code, Random, Status, process};
+use athanor_chassis::{Clock, ErrorCode, Random, Status, process};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{Error, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
 
-use crate::attempts::{Attempts, CREATE, Room, full_text};
-use crate::config::{Bucket, Config};
+use crate::config::{OpenBucket, StorageConfig};
 use crate::error::{ProbeError, StoreError};
-use crate::path::{Key, Prefix};
+use crate::path::{KeyPrefix, ObjectKey};
+use crate::retry::{CREATE_OPERATION, CallLimiter, RetryExecutor, error_chain_text};
 
 /// A bucket. Cheap to clone.
 #[derive(Clone)]
 pub struct Store {
-    shared: Arc<Shared>,
+    shared: Arc<StoreInner>,
 }
 
 /// What a store takes from its process.
@@ -35,45 +35,50 @@ pub struct StoreDeps {
 
 /// What the bucket says of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// The key as the bucket spells it; [`Key::parse`] reads those that are ours.
+pub struct ObjectInfo {
+    /// The key as the bucket spells it; [`ObjectKey::parse`] reads those that are ours.
     pub key: String,
     /// Its length in bytes.
     pub size: u64,
 }
 
-struct Shared {
-    bucket: Bucket,
+struct StoreInner {
+    bucket: OpenBucket,
     /// The folder, where the bucket is one.
     folder: Option<PathBuf>,
-    attempts: Attempts,
+    attempts: RetryExecutor,
 }
 
 impl Store {
     /// Opens the bucket that the configuration names. Nothing is sent yet.
-    pub fn open(config: &Config, deps: StoreDeps) -> Result<Self, StoreError> {
-        Ok(Self::of(config.bucket()?, config, deps, config.local.clone()))
+    pub fn open(config: &StorageConfig, deps: StoreDeps) -> Result<Self, StoreError> {
+        Ok(Self::from_bucket(config.open_bucket()?, config, deps, config.local.clone()))
     }
 
     /// A store on a bucket that is given, which lists its keys in order; the configuration says how patient to be.
-    pub fn on(objects: Arc<dyn ObjectStore>, config: &Config, deps: StoreDeps) -> Self {
+    pub fn with_object_store(objects: Arc<dyn ObjectStore>, config: &StorageConfig, deps: StoreDeps) -> Self {
         let (name, setting) = ("bucket".into(), "storage");
-        Self::of(Bucket { objects, ordered: true, name, setting, is_remote: false }, config, deps, None)
+        Self::from_bucket(
+            OpenBucket { objects, ordered: true, name, setting, is_remote: false },
+            config,
+            deps,
+            None,
+        )
     }
 
     /// Asks a vendor's bucket once whether it exists and lets this process in, within a limit. A folder of this machine
     /// and a bucket that was given are not asked.
     pub async fn probe(&self, limit: Duration) -> Result<(), ProbeError> {
-        let Bucket { objects, name, setting, is_remote, .. } = &self.shared.bucket;
+        let OpenBucket { objects, name, setting, is_remote, .. } = &self.shared.bucket;
         if !is_remote {
             return Ok(());
         }
         let mut listed = objects.list(None);
-        let first = self.clock().within(limit, listed.next()).await;
+        let first = self.clock().timeout(limit, listed.next()).await;
         let (bucket, setting) = (Arc::clone(name), *setting);
         let why = match first {
             Ok(None | Some(Ok(_))) => return Ok(()),
-            Ok(Some(Err(error))) => full_text(&error),
+            Ok(Some(Err(error))) => error_chain_text(&error),
             Err(elapsed) => return Err(ProbeError::Unreachable { bucket, why: elapsed.to_string() }),
         };
         let has = |words: &[&str]| words.iter().any(|word| why.contains(word));
@@ -81,9 +86,9 @@ impl Store {
         Err(if has(&["404 Not Found", "NoSuchBucket", "ContainerNotFound"]) {
             ProbeError::Missing { bucket, setting }
         } else if has(&["403 Forbidden", "401 Unauthorized"]) {
-            ProbeError::Denied { bucket, why: shortened(&why) }
+            ProbeError::Denied { bucket, why: truncate_message(&why) }
         } else {
-            ProbeError::Unreachable { bucket, why: shortened(&why) }
+            ProbeError::Unreachable { bucket, why: truncate_message(&why) }
         })
     }
 
@@ -97,23 +102,28 @@ impl Store {
         &self.shared.bucket.name
     }
 
-    fn of(bucket: Bucket, config: &Config, deps: StoreDeps, folder: Option<PathBuf>) -> Self {
-        let attempts = Attempts {
+    fn from_bucket(
+        bucket: OpenBucket,
+        config: &StorageConfig,
+        deps: StoreDeps,
+        folder: Option<PathBuf>,
+    ) -> Self {
+        let attempts = RetryExecutor {
             clock: deps.clock,
             random: deps.random,
             patience: config.patience.clone(),
-            room: Room::of(config),
+            room: CallLimiter::from_config(config),
             bucket: (Arc::clone(&bucket.name), bucket.setting),
         };
-        Self { shared: Arc::new(Shared { bucket, folder, attempts }) }
+        Self { shared: Arc::new(StoreInner { bucket, folder, attempts }) }
     }
 
     /// Writes an object under a name that must be free; otherwise [`StoreError::Exists`].
     ///
     /// Where an earlier attempt may have succeeded without its answer coming through, and the name turns out to be
     /// taken by the same bytes, the object is taken for one's own.
-    pub async fn create(&self, key: &Key, bytes: Bytes) -> Result<(), StoreError> {
-        let path = path(key);
+    pub async fn create(&self, key: &ObjectKey, bytes: Bytes) -> Result<(), StoreError> {
+        let path = object_path(key);
         let objects = self.objects();
         let (path_of, bytes) = (&path, &bytes);
         let attempt = |attempt: u32| {
@@ -130,12 +140,12 @@ impl Store {
                 }
             }) as BoxFuture<'_, _>
         };
-        self.shared.attempts.run(CREATE, path.as_ref(), attempt).await
+        self.shared.attempts.run(CREATE_OPERATION, path.as_ref(), attempt).await
     }
 
     /// Reads a whole object.
-    pub async fn get(&self, key: &Key) -> Result<Bytes, StoreError> {
-        let path = path(key);
+    pub async fn get(&self, key: &ObjectKey) -> Result<Bytes, StoreError> {
+        let path = object_path(key);
         let (objects, path) = (self.objects(), &path);
         let attempt = |_| Box::pin(async move { objects.get(path).await?.bytes().await }) as BoxFuture<'_, _>;
         self.shared.attempts.run("get", path.as_ref(), attempt).await
@@ -147,7 +157,7 @@ impl Store {
         process::free_bytes(folder).map(Some).map_err(|error| {
             let message =
                 format!("{}: the free space of the bucket's disk is not known: {error}", folder.display());
-            Status::new(Code::Unavailable, message)
+            Status::new(ErrorCode::Unavailable, message)
         })
     }
 
@@ -157,8 +167,8 @@ impl Store {
     }
 
     /// Reads part of an object: as much of it as there is, where the object ends before.
-    pub async fn get_range(&self, key: &Key, range: Range<u64>) -> Result<Bytes, StoreError> {
-        let path = path(key);
+    pub async fn get_range(&self, key: &ObjectKey, range: Range<u64>) -> Result<Bytes, StoreError> {
+        let path = object_path(key);
         let (objects, path, range) = (self.objects(), &path, &range);
         let attempt = |attempt: u32| {
             Box::pin(async move {
@@ -176,40 +186,40 @@ impl Store {
     }
 
     /// Reads parts of an object, in the order asked for. Parts that lie near each other are fetched together.
-    pub async fn get_ranges(&self, key: &Key, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, StoreError> {
-        let path = path(key);
+    pub async fn get_ranges(&self, key: &ObjectKey, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, StoreError> {
+        let path = object_path(key);
         let (objects, path) = (self.objects(), &path);
         let attempt = |_| Box::pin(async move { objects.get_ranges(path, ranges).await }) as BoxFuture<'_, _>;
         self.shared.attempts.run("get ranges of", path.as_ref(), attempt).await
     }
 
     /// What the bucket says of an object.
-    pub async fn head(&self, key: &Key) -> Result<Entry, StoreError> {
-        let path = path(key);
+    pub async fn head(&self, key: &ObjectKey) -> Result<ObjectInfo, StoreError> {
+        let path = object_path(key);
         let (objects, path) = (self.objects(), &path);
         let attempt = |_| Box::pin(async move { objects.head(path).await }) as BoxFuture<'_, _>;
-        self.shared.attempts.run("head", path.as_ref(), attempt).await.map(Entry::from)
+        self.shared.attempts.run("head", path.as_ref(), attempt).await.map(ObjectInfo::from)
     }
 
     /// One page of the objects below a prefix, in order of their keys, after the key `after`. A page with fewer than
     /// `limit` entries is the last.
     pub async fn list(
         &self,
-        below: &Prefix,
+        below: &KeyPrefix,
         after: Option<&str>,
         limit: usize,
-    ) -> Result<Vec<Entry>, StoreError> {
+    ) -> Result<Vec<ObjectInfo>, StoreError> {
         let prefix = below.to_string();
         let (path, after) = (Path::from(prefix.as_str()), Path::from(after.unwrap_or_default()));
         let ordered = self.shared.bucket.ordered;
         let (objects, path, after) = (self.objects(), &path, &after);
         let attempt = |_| {
             Box::pin(async move {
-                let found = objects.list_with_offset(Some(path), after).map_ok(Entry::from);
+                let found = objects.list_with_offset(Some(path), after).map_ok(ObjectInfo::from);
                 if ordered {
                     return found.take(limit).try_collect::<Vec<_>>().await;
                 }
-                let mut all: Vec<Entry> = found.try_collect().await?;
+                let mut all: Vec<ObjectInfo> = found.try_collect().await?;
                 all.sort_unstable_by(|a, b| a.key.cmp(&b.key));
                 all.truncate(limit);
                 Ok(all)
@@ -219,8 +229,8 @@ impl Store {
     }
 
     /// Removes an object. One that does not exist, or no longer, counts as removed.
-    pub async fn delete(&self, key: &Key) -> Result<(), StoreError> {
-        let path = path(key);
+    pub async fn delete(&self, key: &ObjectKey) -> Result<(), StoreError> {
+        let path = object_path(key);
         let (objects, path) = (self.objects(), &path);
         let attempt = |_| {
             Box::pin(async move {
@@ -239,12 +249,12 @@ impl Store {
 }
 
 /// The beginning of what a vendor says, which may be a page.
-fn shortened(text: &str) -> String {
-    const MAX_SAID_BYTES: usize = 400;
-    text[..text.floor_char_boundary(MAX_SAID_BYTES)].to_owned()
+fn truncate_message(text: &str) -> String {
+    const MAX_VENDOR_MESSAGE_BYTES: usize = 400;
+    text[..text.floor_char_boundary(MAX_VENDOR_MESSAGE_BYTES)].to_owned()
 }
 
-fn path(key: &Key) -> Path {
+fn object_path(key: &ObjectKey) -> Path {
     Path::from(key.to_string())
 }
 
@@ -254,7 +264,7 @@ impl fmt::Debug for Store {
     }
 }
 
-impl From<ObjectMeta> for Entry {
+impl From<ObjectMeta> for ObjectInfo {
     fn from(meta: ObjectMeta) -> Self {
         Self { key: meta.location.to_string(), size: meta.size }
     }

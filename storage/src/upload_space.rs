@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use athanor_chassis::{ByteSize, Code, Status};
+use athanor_chassis::{ByteSize, ErrorCode, Status};
 use tokio::sync::Mutex;
 
-use crate::path::Prefix;
+use crate::path::KeyPrefix;
 use crate::store::Store;
 
 /// Keys per page of a count.
-const COUNT_PAGE: usize = 10_000;
+const KEYS_PER_COUNT_PAGE: usize = 10_000;
 /// How long a counted total is used. Other nodes write meanwhile, which the next count sees.
 const COUNT_MAX_AGE: Duration = Duration::from_secs(60);
 /// How old a total may be by which an upload is refused: somebody may have deleted some since.
@@ -32,7 +32,7 @@ pub enum UploadKind {
 
 /// Bounds of all uploads.
 #[derive(Clone, Copy, Debug)]
-pub struct UploadBounds {
+pub struct UploadLimits {
     /// Bytes that uploads leave free on the disk of a bucket in a folder.
     pub min_free_bytes: ByteSize,
     /// Most bytes of debug information, of all tenants.
@@ -44,21 +44,21 @@ pub struct UploadBounds {
 /// Space for uploads in one bucket. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct UploadSpace {
-    shared: Arc<Shared>,
+    shared: Arc<UploadSpaceInner>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct UploadSpaceInner {
     store: Store,
-    bounds: UploadBounds,
+    bounds: UploadLimits,
     /// Bytes that are being written, and that the disk may not show yet.
     in_flight_bytes: AtomicU64,
-    totals: [Mutex<Total>; 2],
+    totals: [Mutex<UploadTotal>; 2],
 }
 
 /// Bytes of one kind in the bucket: as counted, and what this node wrote since.
 #[derive(Debug, Default)]
-struct Total {
+struct UploadTotal {
     bytes: u64,
     counted_at: Option<Duration>,
 }
@@ -67,7 +67,7 @@ struct Total {
 #[derive(Debug)]
 #[must_use]
 pub struct SpaceReservation {
-    shared: Arc<Shared>,
+    shared: Arc<UploadSpaceInner>,
     bytes: u64,
 }
 
@@ -87,25 +87,30 @@ impl UploadKind {
     }
 
     /// Returns the prefix of the keys of all tenants.
-    pub const fn prefix(self) -> Prefix {
+    pub const fn prefix(self) -> KeyPrefix {
         match self {
-            Self::Debuginfo => Prefix::AllDebuginfo,
-            Self::AdHoc => Prefix::AllUploads,
+            Self::Debuginfo => KeyPrefix::AllDebuginfo,
+            Self::AdHoc => KeyPrefix::AllUploads,
         }
     }
 }
 
 impl UploadSpace {
     /// Returns the space of a bucket, with nothing counted yet.
-    pub fn new(store: Store, bounds: UploadBounds) -> Self {
-        let shared = Shared { store, bounds, in_flight_bytes: AtomicU64::new(0), totals: Default::default() };
+    pub fn new(store: Store, bounds: UploadLimits) -> Self {
+        let shared = UploadSpaceInner {
+            store,
+            bounds,
+            in_flight_bytes: AtomicU64::new(0),
+            totals: Default::default(),
+        };
         Self { shared: Arc::new(shared) }
     }
 
     /// Refuses bytes for which there is no space now.
     pub async fn check(&self, kind: UploadKind, bytes: u64) -> Result<(), Status> {
-        self.check_disk(bytes)?;
-        self.count(kind, bytes, |_| ()).await
+        self.check_disk_capacity(bytes)?;
+        self.count_upload(kind, bytes, |_| ()).await
     }
 
     /// Reserves space for bytes that are about to be written. They count from now on, written or not, until the next
@@ -113,13 +118,13 @@ impl UploadSpace {
     pub async fn reserve(&self, kind: UploadKind, bytes: u64) -> Result<SpaceReservation, Status> {
         self.shared.in_flight_bytes.fetch_add(bytes, Ordering::SeqCst);
         let reservation = SpaceReservation { shared: Arc::clone(&self.shared), bytes };
-        self.check_disk(0)?;
-        self.count(kind, bytes, |total| total.bytes = total.bytes.saturating_add(bytes)).await?;
+        self.check_disk_capacity(0)?;
+        self.count_upload(kind, bytes, |total| total.bytes = total.bytes.saturating_add(bytes)).await?;
         Ok(reservation)
     }
 
-    fn check_disk(&self, bytes: u64) -> Result<(), Status> {
-        let Shared { store, bounds, in_flight_bytes, .. } = &*self.shared;
+    fn check_disk_capacity(&self, bytes: u64) -> Result<(), Status> {
+        let UploadSpaceInner { store, bounds, in_flight_bytes, .. } = &*self.shared;
         let Some(free) = store.free_bytes()? else { return Ok(()) };
         let in_flight = in_flight_bytes.load(Ordering::SeqCst).saturating_add(bytes);
         let min_free = bounds.min_free_bytes;
@@ -129,19 +134,19 @@ impl UploadSpace {
         let message = format!(
             "the disk of the bucket has {} free, {} more are to come, and uploads leave {min_free} of it free (twice \
              log.reserve): free some space, or delete uploads with athanor upload delete",
-            ByteSize::bytes(free).about(),
-            ByteSize::bytes(in_flight).about()
+            ByteSize::bytes(free).to_approximate_string(),
+            ByteSize::bytes(in_flight).to_approximate_string()
         );
-        Err(Status::new(Code::Exhausted, message).because("upload_disk_full"))
+        Err(Status::new(ErrorCode::Exhausted, message).with_reason("upload_disk_full"))
     }
 
-    async fn count(
+    async fn count_upload(
         &self,
         kind: UploadKind,
         bytes: u64,
-        admit: impl FnOnce(&mut Total),
+        admit: impl FnOnce(&mut UploadTotal),
     ) -> Result<(), Status> {
-        let Shared { store, bounds, totals, .. } = &*self.shared;
+        let UploadSpaceInner { store, bounds, totals, .. } = &*self.shared;
         let (limit, total) = match kind {
             UploadKind::Debuginfo => (bounds.max_debuginfo_bytes, &totals[0]),
             UploadKind::AdHoc => (bounds.max_adhoc_bytes, &totals[1]),
@@ -149,11 +154,11 @@ impl UploadSpace {
         let mut total = total.lock().await;
         let now = store.clock().monotonic();
         let age = total.counted_at.map(|counted| now.saturating_sub(counted));
-        let fits = |total: &Total| total.bytes.saturating_add(bytes) <= limit.get();
+        let fits = |total: &UploadTotal| total.bytes.saturating_add(bytes) <= limit.get();
         if age.is_none_or(|age| age >= COUNT_MAX_AGE || (age >= REFUSAL_MAX_AGE && !fits(&total))) {
             let bytes = count_bytes(store, kind).await?;
             // A count may take a while; those that waited for it go by it.
-            *total = Total { bytes, counted_at: Some(store.clock().monotonic()) };
+            *total = UploadTotal { bytes, counted_at: Some(store.clock().monotonic()) };
         }
         if fits(&total) {
             admit(&mut total);
@@ -163,19 +168,19 @@ impl UploadSpace {
         let message = format!(
             "all tenants have {} of {name} and {bytes} bytes are to come, the limit is {limit} ({setting}): delete some \
              with athanor upload delete, or raise the limit",
-            ByteSize::bytes(total.bytes).about()
+            ByteSize::bytes(total.bytes).to_approximate_string()
         );
-        Err(Status::new(Code::Exhausted, message).because("uploads_full"))
+        Err(Status::new(ErrorCode::Exhausted, message).with_reason("uploads_full"))
     }
 }
 
 async fn count_bytes(store: &Store, kind: UploadKind) -> Result<u64, Status> {
     let (below, mut bytes, mut after) = (kind.prefix(), 0u64, None);
     loop {
-        let page = store.list(&below, after.as_deref(), COUNT_PAGE).await;
-        let page = page.map_err(|error| Status::of(&error))?;
+        let page = store.list(&below, after.as_deref(), KEYS_PER_COUNT_PAGE).await;
+        let page = page.map_err(|error| Status::from_error(&error))?;
         bytes = page.iter().fold(bytes, |sum, entry| sum.saturating_add(entry.size));
-        if page.len() < COUNT_PAGE {
+        if page.len() < KEYS_PER_COUNT_PAGE {
             return Ok(bytes);
         }
         after = page.into_iter().last().map(|entry| entry.key);
@@ -194,31 +199,31 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::path::{Key, UploadName};
-    use crate::{Config, StoreDeps};
+    use crate::path::{ObjectKey, UploadName};
+    use crate::{StorageConfig, StoreDeps};
 
-    const GENEROUS: UploadBounds = UploadBounds {
+    const GENEROUS: UploadLimits = UploadLimits {
         min_free_bytes: ByteSize::bytes(0),
         max_debuginfo_bytes: ByteSize::mib(1),
         max_adhoc_bytes: ByteSize::mib(1),
     };
 
-    fn key(tenant: &str) -> Key {
+    fn key(tenant: &str) -> ObjectKey {
         let name = UploadName::new("x").unwrap();
-        Key::Upload { tenant: tenant.parse().unwrap(), upload: 1, name }
+        ObjectKey::Upload { tenant: tenant.parse().unwrap(), upload: 1, name }
     }
 
     #[tokio::test]
     async fn total_over_all_tenants_is_bounded_and_follows_deletions() {
         let (clock, hand) = Clock::manual(Timestamp::from_seconds(1));
-        let config = Config { memory: true, ..Config::default() };
-        let store = Store::open(&config, StoreDeps { clock, random: Random::seeded(1) }).unwrap();
+        let config = StorageConfig { memory: true, ..StorageConfig::default() };
+        let store = Store::open(&config, StoreDeps { clock, random: Random::from_seed(1) }).unwrap();
         store.create(&key("a"), Bytes::from(vec![0; 600])).await.unwrap();
-        let bounds = UploadBounds { max_adhoc_bytes: ByteSize::bytes(1_000), ..GENEROUS };
+        let bounds = UploadLimits { max_adhoc_bytes: ByteSize::bytes(1_000), ..GENEROUS };
         let space = UploadSpace::new(store.clone(), bounds);
         let _written = space.reserve(UploadKind::AdHoc, 300).await.unwrap();
         let refused = space.reserve(UploadKind::AdHoc, 101).await.unwrap_err();
-        assert_eq!(refused.code, Code::Exhausted);
+        assert_eq!(refused.code, ErrorCode::Exhausted);
         for said in ["900", "101 bytes", "1000", "uploads.max_adhoc_bytes", "athanor upload delete"] {
             assert!(refused.message.contains(said), "{said}: {refused}");
         }
@@ -231,16 +236,16 @@ mod tests {
     #[tokio::test]
     async fn disk_of_a_folder_keeps_its_reserve_with_bytes_in_flight() {
         let folder = tempfile::tempdir().unwrap();
-        let config = Config { local: Some(folder.path().to_owned()), ..Config::default() };
-        let deps = StoreDeps { clock: Clock::system(), random: Random::seeded(1) };
+        let config = StorageConfig { local: Some(folder.path().to_owned()), ..StorageConfig::default() };
+        let deps = StoreDeps { clock: Clock::system(), random: Random::from_seed(1) };
         let store = Store::open(&config, deps).unwrap();
         let free = store.free_bytes().unwrap().unwrap();
         let with_reserve = |bytes| {
             let min_free_bytes = ByteSize::bytes(bytes);
-            UploadSpace::new(store.clone(), UploadBounds { min_free_bytes, ..GENEROUS })
+            UploadSpace::new(store.clone(), UploadLimits { min_free_bytes, ..GENEROUS })
         };
         let refused = with_reserve(u64::MAX / 2).check(UploadKind::AdHoc, 1).await.unwrap_err();
-        assert_eq!((refused.code, refused.reason), (Code::Exhausted, Some("upload_disk_full")));
+        assert_eq!((refused.code, refused.reason), (ErrorCode::Exhausted, Some("upload_disk_full")));
         assert!(refused.message.contains("twice log.reserve"), "{refused}");
         let space = with_reserve(free / 2);
         let held = space.reserve(UploadKind::AdHoc, 1_000).await.unwrap();

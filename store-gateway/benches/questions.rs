@@ -19,17 +19,22 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use athanor_block::{Block, FILES, Folder, META, MemoryFolder, PartSource, write_held};
+use athanor_block::{
+    Block, BlockFolder, META_FILE, MemoryFolder, PARQUET_FILES, TenantBlockSource, write_from_memory,
+};
 use athanor_catalog::BlockId;
-use athanor_chassis::activity::process_time;
+use athanor_chassis::cpu_time::process_cpu_time;
 use athanor_chassis::disk::LocalDisk;
-use athanor_chassis::{ByteSize, Clock, Compute, Random, TenantId};
-use athanor_profile::generate::Reference;
-use athanor_profile::source::{MemorySource, Source};
-use athanor_query::{Ask, Doubles, Ids, Partial, Place, Selection, StackFilter, TimeRange, What};
-use athanor_storage::path::{FileName, Key, Owner};
-use athanor_storage::{Config as Bucket, Store, StoreDeps};
-use athanor_store_gateway::{BlockAt, Blocks, Config, Gateway, Question};
+use athanor_chassis::{ByteSize, Clock, ComputePool, Random, TenantId};
+use athanor_profile::generate::ReferenceDataset;
+use athanor_profile::source::{MemorySource, ProfileSource};
+use athanor_query::{
+    DuplicateExclusions, PartialResult, ProfileIdsBySource, ProfileQuery, ProfileSelection, QueryKind,
+    SourceId, StackFilter, TimeRange,
+};
+use athanor_storage::path::{BlockOwner, FileName, ObjectKey};
+use athanor_storage::{StorageConfig as Bucket, Store, StoreDeps};
+use athanor_store_gateway::{BlockQuery, BlockReader, BlockTarget, StoreGateway, StoreGatewayConfig};
 
 const ROUNDS: usize = 5;
 /// The block of all, and that of a tenth of its time.
@@ -37,33 +42,33 @@ const BLOCK: u128 = 1;
 const TENTH: u128 = 2;
 
 fn store(folder: &Path) -> Store {
-    let deps = StoreDeps { clock: Clock::system(), random: Random::seeded(1) };
+    let deps = StoreDeps { clock: Clock::system(), random: Random::from_seed(1) };
     Store::open(&Bucket { local: Some(folder.join("bucket")), ..Bucket::default() }, deps).unwrap()
 }
 
 /// Puts a block of some profiles into the bucket; gives these, and the block's files.
 async fn put(store: &Store, block: u128, profiles: Range<usize>) -> (MemorySource, MemoryFolder) {
-    let (set, mut held) = (Reference::new(Reference::SEED), MemorySource::default());
+    let (set, mut held) = (ReferenceDataset::new(ReferenceDataset::PUBLISHED_SEED), MemorySource::default());
     for number in profiles {
         held.add(&set.labels(number), &set.profile(number), number as u128 + 1);
     }
     let folder = MemoryFolder::default();
-    write_held(&folder, "bench", None, [("anonymous", &held as _)].into_iter()).unwrap();
-    for file in FILES.into_iter().chain([META]) {
+    write_from_memory(&folder, "bench", None, [("anonymous", &held as _)].into_iter()).unwrap();
+    for file in PARQUET_FILES.into_iter().chain([META_FILE]) {
         let bytes = folder.read(file, 0, folder.length(file).unwrap() as usize).unwrap();
-        let key = Key::Block { owner: Owner::Shared, block, file: FileName::new(file).unwrap() };
+        let key = ObjectKey::Block { owner: BlockOwner::Shared, block, file: FileName::new(file).unwrap() };
         store.create(&key, bytes).await.unwrap();
     }
     (held, folder)
 }
 
 /// One that knows what is on its disk, where it has one.
-async fn gateway(folder: &Path, compute: &Compute, keeps: bool) -> Gateway {
+async fn gateway(folder: &Path, compute: &ComputePool, keeps: bool) -> StoreGateway {
     let disk = keeps.then(|| Arc::new(LocalDisk::open(folder.join("kept")).unwrap()) as _);
-    let config = Config { disk_spare: ByteSize::bytes(0), ..Config::default() };
-    let blocks = Blocks::new(store(folder), compute.clone(), disk, &config);
-    let gateway = Gateway::new(Arc::new(blocks), &config);
-    gateway.tend_disk().await;
+    let config = StoreGatewayConfig { disk_spare: ByteSize::bytes(0), ..StoreGatewayConfig::default() };
+    let blocks = BlockReader::new(store(folder), compute.clone(), disk, &config);
+    let gateway = StoreGateway::new(Arc::new(blocks), &config);
+    gateway.maintain_disk_cache().await;
     gateway
 }
 
@@ -82,27 +87,36 @@ impl Took {
     }
 }
 
-async fn asked(gateway: &Gateway, ask: &Ask, block: u128, (whole, tells): (bool, bool)) -> (Took, i64) {
-    let (begun, spent) = (Instant::now(), process_time());
-    let question = Question::new(TenantId::anonymous(), ask.clone());
-    let at = BlockAt::alone(BlockId::from_number(block), whole);
-    let at = BlockAt { tells: tells.then(TimeRange::default), ..at };
-    let (partial, _) = gateway.answer_of(&question, &at).await.unwrap();
-    let (partial, ids) = partial.told();
-    let Partial::Tree(tree) = partial else { unreachable!("a tree") };
+async fn asked(
+    gateway: &StoreGateway,
+    ask: &ProfileQuery,
+    block: u128,
+    (whole, tells): (bool, bool),
+) -> (Took, i64) {
+    let (begun, spent) = (Instant::now(), process_cpu_time());
+    let question = BlockQuery::new(TenantId::anonymous(), ask.clone());
+    let at = BlockTarget::without_duplicates(BlockId::from_number(block), whole);
+    let at = BlockTarget { tells: tells.then(TimeRange::default), ..at };
+    let (partial, _) = gateway.query_block(&question, &at).await.unwrap();
+    let (partial, ids) = partial.split_ids();
+    let PartialResult::Tree(tree) = partial else { unreachable!("a tree") };
     if tells {
         // As if another place told of one, so that there is something to compare.
-        let other = Ids::of(Place::Head { shard: 1, n: 0 }, vec![0]);
-        let both: Ids =
-            other.places().iter().chain(ids.places()).map(|(place, ids)| (*place, ids.clone())).collect();
-        both.once(&Doubles::default()).unwrap();
+        let other = ProfileIdsBySource::from_source(SourceId::Head { shard: 1, n: 0 }, vec![0]);
+        let both: ProfileIdsBySource = other
+            .by_source()
+            .iter()
+            .chain(ids.by_source())
+            .map(|(place, ids)| (*place, ids.clone()))
+            .collect();
+        both.check_counted_once(&DuplicateExclusions::default()).unwrap();
     }
-    (Took { wall: begun.elapsed(), processor: process_time() - spent }, tree.total())
+    (Took { wall: begun.elapsed(), processor: process_cpu_time() - spent }, tree.total())
 }
 
-fn tree(from: i64, to: i64) -> Ask {
-    let selection = Selection { time: TimeRange { from, to }, ..Selection::default() };
-    Ask { selection, what: What::Tree(StackFilter::default()), ..Ask::default() }
+fn tree(from: i64, to: i64) -> ProfileQuery {
+    let selection = ProfileSelection { time: TimeRange { from, to }, ..ProfileSelection::default() };
+    ProfileQuery { selection, what: QueryKind::Tree(StackFilter::default()), ..ProfileQuery::default() }
 }
 
 /// Adds so many values into an array, at places that follow no order.
@@ -143,7 +157,7 @@ fn peak_of(folder: &Path, block: u128, (from, to): (i64, i64)) -> u64 {
 }
 
 /// A tenth of the time, in a block of ten times as much and in one of nothing else.
-async fn growth(folder: &Path, compute: &Compute, profiles: usize) {
+async fn growth(folder: &Path, compute: &ComputePool, profiles: usize) {
     let middle = profiles * 9 / 20..profiles * 11 / 20;
     let (held, _) = put(&store(folder), TENTH, middle).await;
     let times = held.profiles().unwrap();
@@ -179,30 +193,31 @@ async fn growth(folder: &Path, compute: &Compute, profiles: usize) {
 }
 
 /// What of a first tree goes into names, and what drawing these beside reading rows saves.
-fn symbols(folder: MemoryFolder, compute: &Compute, profiles: usize) {
+fn symbols(folder: MemoryFolder, compute: &ComputePool, profiles: usize) {
     let block = Arc::new(Block::open(Arc::new(folder)).unwrap());
     // Without the last one no sums are at hand.
     let all: Vec<u32> = (0..profiles as u32 - 1).collect();
-    let source =
-        |compute: &Compute| PartSource::new(Arc::clone(&block), "anonymous", compute.clone()).unwrap();
+    let source = |compute: &ComputePool| {
+        TenantBlockSource::new(Arc::clone(&block), "anonymous", compute.clone()).unwrap()
+    };
     let (mut rows, mut names) = (Duration::MAX, Duration::MAX);
     let (mut after, mut beside) = (Duration::MAX, Duration::MAX);
     for _ in 0..ROUNDS {
-        let alone = source(&Compute::inline());
-        let begun = process_time();
+        let alone = source(&ComputePool::inline());
+        let begun = process_cpu_time();
         let totals = alone.totals(&all).unwrap();
-        let read = process_time();
+        let read = process_cpu_time();
         black_box(alone.tree(&totals).unwrap());
-        let first = process_time();
+        let first = process_cpu_time();
         black_box(alone.tree(&totals).unwrap());
-        let second = process_time();
+        let second = process_cpu_time();
         rows = rows.min(read - begun);
         names = names.min((first - read).saturating_sub(second - first));
         let (one, other) = (source(compute), source(compute));
         let begun = Instant::now();
         let tree = one.tree(&one.totals(&all).unwrap()).unwrap();
         let middle = Instant::now();
-        assert_eq!(other.tree(&other.totals_of_tree(&all).unwrap()).unwrap(), tree);
+        assert_eq!(other.tree(&other.totals_for_tree(&all).unwrap()).unwrap(), tree);
         (after, beside) = (after.min(middle - begun), beside.min(middle.elapsed()));
     }
     let ms = |time: Duration| time.as_secs_f64() * 1e3;
@@ -224,7 +239,7 @@ fn symbols(folder: MemoryFolder, compute: &Compute, profiles: usize) {
 async fn run(profiles: usize) {
     let folder = tempfile::tempdir().unwrap();
     let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-    let compute = Compute::threads(threads, 64).unwrap();
+    let compute = ComputePool::with_threads(threads, 64).unwrap();
     let (held, files) = put(&store(folder.path()), BLOCK, 0..profiles).await;
     let rows = held.profiles().unwrap();
     let mut times: Vec<i64> = rows.iter().map(|row| row.time).collect();
@@ -254,7 +269,7 @@ async fn run(profiles: usize) {
         shown(&format!("{what}: again"), again);
         let before = gateway(folder.path(), &compute, true).await;
         asked(&before, ask, BLOCK, (*whole, *tells)).await;
-        before.tend_disk().await;
+        before.maintain_disk_cache().await;
         drop(before);
         let again = gateway(folder.path(), &compute, true).await;
         let (restarted, _) = asked(&again, ask, BLOCK, (*whole, *tells)).await;
@@ -280,7 +295,7 @@ async fn run(profiles: usize) {
 /// Asks once and says what memory this process has had.
 async fn once(folder: &Path, [block, from, to]: [String; 3]) {
     let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-    let gateway = gateway(folder, &Compute::threads(threads, 64).unwrap(), false).await;
+    let gateway = gateway(folder, &ComputePool::with_threads(threads, 64).unwrap(), false).await;
     let ask = tree(from.parse().unwrap(), to.parse().unwrap());
     asked(&gateway, &ask, block.parse().unwrap(), (false, false)).await;
     println!("{}", peak());
@@ -288,7 +303,7 @@ async fn once(folder: &Path, [block, from, to]: [String; 3]) {
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
-    let mut profiles = Reference::R_10K;
+    let mut profiles = ReferenceDataset::R_10K_PROFILES;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     while let Some(argument) = arguments.next() {
         match argument.as_str() {

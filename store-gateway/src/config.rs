@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use athanor_chassis::ByteSize;
-use athanor_chassis::room::{Bound, Room};
+use athanor_chassis::memory_budget::{BudgetLimit, MemoryBudget};
 use serde::{Deserialize, Serialize};
 
 /// Questions that may be answered at once, at the most: there are no machines for more.
-const MOST_QUESTIONS: usize = 65_536;
+const MAX_CONCURRENT_QUERIES: usize = 65_536;
 
 /// Settings of a store-gateway, and of a querier that reads blocks itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Config {
+pub struct StoreGatewayConfig {
     /// Memory for blocks while they are read: questions that need more wait. Example: `1GiB`.
     pub reading: ByteSize,
     /// Memory for what was read of blocks: footers, series, profiles, names and rows, for the next question. Example: `256MiB`.
@@ -39,7 +39,7 @@ pub struct Config {
     pub answers_under_way: ByteSize,
 }
 
-impl Default for Config {
+impl Default for StoreGatewayConfig {
     fn default() -> Self {
         Self {
             reading: ByteSize::mib(1024),
@@ -58,23 +58,23 @@ impl Default for Config {
 /// A setting with which nothing could be answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
-pub struct ConfigError {
+pub struct StoreGatewayConfigError {
     /// Its name, as it is written.
     pub setting: &'static str,
     reason: &'static str,
 }
 
-impl Config {
+impl StoreGatewayConfig {
     /// The room for answers to other nodes.
-    pub(crate) fn room(&self) -> Arc<Room> {
-        Room::new(
-            Bound { limit: self.answer, setting: "store_gateway.answer" },
-            Bound { limit: self.answers_under_way, setting: "store_gateway.answers_under_way" },
+    pub(crate) fn response_budget(&self) -> Arc<MemoryBudget> {
+        MemoryBudget::new(
+            BudgetLimit { limit: self.answer, setting: "store_gateway.answer" },
+            BudgetLimit { limit: self.answers_under_way, setting: "store_gateway.answers_under_way" },
         )
     }
 
     /// Returns settings with which nothing could be answered.
-    pub fn problems(&self) -> Vec<ConfigError> {
+    pub fn validate(&self) -> Vec<StoreGatewayConfigError> {
         let checks = [
             (
                 self.questions == 0,
@@ -82,7 +82,7 @@ impl Config {
                 "with 0 every question would wait for ever; write 1 or more",
             ),
             (
-                self.questions > MOST_QUESTIONS,
+                self.questions > MAX_CONCURRENT_QUERIES,
                 "store_gateway.questions",
                 "no machine answers so many at once; write 65536 or less, others wait their turn",
             ),
@@ -108,6 +108,6 @@ impl Config {
             ),
         ];
         let wrong = checks.into_iter().filter(|(is_wrong, ..)| *is_wrong);
-        wrong.map(|(_, setting, reason)| ConfigError { setting, reason }).collect()
+        wrong.map(|(_, setting, reason)| StoreGatewayConfigError { setting, reason }).collect()
     }
 }

@@ -5,32 +5,35 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use athanor_catalog::BlockId;
-use athanor_chassis::room::{Room, RoomStats, Taken};
-use athanor_chassis::turns::{Turn, TurnStats, Turns, Words};
-use athanor_chassis::{Activity, Code, Status, TenantId};
-use athanor_query::{Ask, Canonical, Found, Held, Hits, Meeting, Partial, Pieces, Place, TimeRange, Without};
+use athanor_chassis::memory_budget::{MemoryBudget, MemoryBudgetStats, MemoryReservation};
+use athanor_chassis::query_queue::{QueryPermit, QueryQueue, QueryQueueStats, QueueNames};
+use athanor_chassis::{CpuActivity, ErrorCode, Status, TenantId};
+use athanor_query::{
+    BudgetedPartial, CanonicalQuery, ExcludedIds, PartialChunks, PartialMerger, PartialOrigin,
+    PartialOriginCounts, PartialResult, ProfileQuery, SourceId, TimeRange,
+};
 use futures::FutureExt;
 use futures::future::try_join;
 use futures::stream::{self, StreamExt, TryStreamExt};
 
-use crate::answers::{AnswerKey, AnswerStats, Answers};
-use crate::blocks::Blocks;
-use crate::config::Config;
-use crate::flights::Flights;
-use crate::reading::{Reading, lost, named};
-use crate::shelf::ShelfStats;
+use crate::block_query::{BlockQueryRunner, partial_taken_error, with_block_id};
+use crate::block_reader::BlockReader;
+use crate::config::StoreGatewayConfig;
+use crate::disk_cache::DiskCacheStats;
+use crate::partial_cache::{PartialCache, PartialCacheStats, PartialKey};
+use crate::single_flight::SingleFlight;
 use crate::stats::CacheStats;
 
 /// Blocks of one question.
-pub const MOST: usize = 256;
+pub const MAX_BLOCKS_PER_QUERY: usize = 256;
 
 /// Once the bucket has not given a block, others of the question have so long: what is kept and what it gives without
 /// trouble is there by then, and nobody waits through all its tries for each of many blocks.
-const SHORT: Duration = Duration::from_secs(2);
+const BUCKET_FAILURE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A block that a question is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BlockAt {
+pub struct BlockTarget {
     /// Its name.
     pub block: BlockId,
     /// Whether the question is about all of the time of the tenant's part.
@@ -38,45 +41,45 @@ pub struct BlockAt {
     /// Of which time it tells which profiles are meant, since they may lie elsewhere, too.
     pub tells: Option<TimeRange>,
     /// Those of its profiles that count elsewhere.
-    pub without: Without,
+    pub without: ExcludedIds,
 }
 
 /// What some blocks have of what is asked.
-pub struct Answer {
+pub struct BlockQueryResult {
     /// The answer, packed.
-    pub pieces: Pieces,
+    pub pieces: PartialChunks,
     /// Which blocks are in it.
-    pub met: Met,
+    pub met: BlockOutcomes,
     /// What of blocks was held in memory to find it, bytes.
     pub read: u64,
     /// Room that it takes until it is sent.
-    pub taken: Option<Taken>,
+    pub taken: Option<MemoryReservation>,
 }
 
 /// What became of the blocks of a question: those that are neither gone nor unread are in its answer.
 #[derive(Debug, Default)]
-pub struct Met {
+pub struct BlockOutcomes {
     /// Blocks that the bucket has no more: others took their place, or they are too old.
     pub gone: Vec<BlockId>,
     /// Those that could not be read here, and why: they are damaged, or the bucket did not give them.
     pub unread: Vec<(BlockId, Status)>,
     /// Where the answers of the others came from.
-    pub hits: Hits,
+    pub hits: PartialOriginCounts,
 }
 
 /// What became of one.
-enum One {
-    Found(Found),
+enum BlockOutcome {
+    Found(PartialOrigin),
     Gone(BlockId),
     Unread(BlockId, Status),
 }
 
 /// A tenant's question to blocks.
-pub struct Question {
+pub struct BlockQuery {
     tenant: TenantId,
-    ask: Arc<Ask>,
+    ask: Arc<ProfileQuery>,
     /// The question to blocks of which it wants all time: most are such. None where answers are not kept.
-    whole: Option<Arc<Canonical>>,
+    whole: Option<Arc<CanonicalQuery>>,
     /// Whether the bucket has not given one of its blocks.
     failed: Arc<AtomicBool>,
     /// What of blocks was held in memory for it so far, bytes.
@@ -84,252 +87,294 @@ pub struct Question {
 }
 
 /// Answers for blocks.
-pub struct Gateway {
-    reading: Arc<Reading>,
-    turns: Arc<Turns>,
+pub struct StoreGateway {
+    reading: Arc<BlockQueryRunner>,
+    turns: Arc<QueryQueue>,
     open_blocks: usize,
-    room: Arc<Room>,
+    room: Arc<MemoryBudget>,
 }
 
 /// How useful it is to keep things.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct GatewayStats {
+pub struct StoreGatewayStats {
     /// Parts of blocks.
     pub parts: CacheStats,
     /// Answers of blocks.
-    pub answers: AnswerStats,
+    pub answers: PartialCacheStats,
     /// What is on disk.
-    pub shelf: ShelfStats,
+    pub shelf: DiskCacheStats,
     /// Whose turn it is, of other nodes' questions.
-    pub turns: TurnStats,
+    pub turns: QueryQueueStats,
     /// The room for answers to other nodes.
-    pub room: RoomStats,
+    pub room: MemoryBudgetStats,
 }
 
-impl BlockAt {
+impl BlockTarget {
     /// One whose profiles lie nowhere else.
-    pub fn alone(block: BlockId, whole: bool) -> Self {
-        Self { block, whole, tells: None, without: Without::default() }
+    pub fn without_duplicates(block: BlockId, whole: bool) -> Self {
+        Self { block, whole, tells: None, without: ExcludedIds::default() }
     }
 }
 
-impl Question {
+impl BlockQuery {
     /// A question of this tenant.
-    pub fn new(tenant: TenantId, ask: Ask) -> Self {
+    pub fn new(tenant: TenantId, ask: ProfileQuery) -> Self {
         // A question that is too long to be packed has answers all the same; they are not kept.
-        let lasting = ask.is_lasting().then(|| ask.canonical(i64::MAX, i64::MIN).ok()).flatten();
+        let lasting = ask.is_cacheable().then(|| ask.to_canonical(i64::MAX, i64::MIN).ok()).flatten();
         let (failed, read) = Default::default();
         Self { tenant, ask: Arc::new(ask), whole: lasting.map(Arc::new), failed, read }
     }
 
-    fn reads(&self, bytes: u64) {
+    fn add_read_bytes(&self, bytes: u64) {
         self.read.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Another one that is part of it.
-    fn like(&self, ask: Ask) -> Self {
+    fn with_request(&self, ask: ProfileQuery) -> Self {
         let (failed, read) = (Arc::clone(&self.failed), Arc::clone(&self.read));
         Self { failed, read, ..Self::new(self.tenant.clone(), ask) }
     }
 }
 
-impl Gateway {
+impl StoreGateway {
     /// Over the blocks of a bucket.
-    pub fn new(blocks: Arc<Blocks>, config: &Config) -> Self {
-        let reading = Reading { blocks, answers: Answers::new(config.answers), flights: Flights::new() };
-        let words = Words {
+    pub fn new(blocks: Arc<BlockReader>, config: &StoreGatewayConfig) -> Self {
+        let reading = BlockQueryRunner {
+            blocks,
+            answers: PartialCache::new(config.answers),
+            flights: SingleFlight::new(),
+        };
+        let words = QueueNames {
             questions: "questions of other nodes",
             setting: "store_gateway.questions",
             of_tenant: "store_gateway.questions",
         };
         Self {
             reading: Arc::new(reading),
-            turns: Turns::new(config.questions, words),
+            turns: QueryQueue::new(config.questions, words),
             open_blocks: config.open_blocks,
-            room: config.room(),
+            room: config.response_budget(),
         }
     }
 
     /// How useful it is to keep things.
-    pub fn stats(&self) -> GatewayStats {
-        let Reading { blocks, answers, .. } = &*self.reading;
+    pub fn stats(&self) -> StoreGatewayStats {
+        let BlockQueryRunner { blocks, answers, .. } = &*self.reading;
         let shelf = blocks.shelf.as_ref().map(|shelf| shelf.stats()).unwrap_or_default();
         let (turns, room) = (self.turns.stats(), self.room.stats());
-        GatewayStats { parts: blocks.parts.stats(), answers: answers.stats(), shelf, turns, room }
+        StoreGatewayStats { parts: blocks.parts.stats(), answers: answers.stats(), shelf, turns, room }
     }
 
-    /// Whether there is a disk to look after: then somebody has to [`tend_disk`](Self::tend_disk), or nothing is kept there.
+    /// Whether there is a disk to look after: then somebody has to [`maintain_disk_cache`](Self::maintain_disk_cache), or nothing is kept there.
     pub fn has_disk(&self) -> bool {
         self.reading.blocks.shelf.is_some()
     }
 
     /// Writes what waits to be kept on disk, and gives back what others need of it.
-    pub async fn tend_disk(&self) {
-        let Blocks { shelf, compute, .. } = &*self.reading.blocks;
+    pub async fn maintain_disk_cache(&self) {
+        let BlockReader { shelf, compute, .. } = &*self.reading.blocks;
         if let Some(shelf) = shelf {
-            shelf.tend(compute).await;
+            shelf.run_maintenance(compute).await;
         }
     }
 
     /// Until something waits to be kept on disk: for ever where there is none.
-    pub async fn disk_wanted(&self) {
+    pub async fn wait_for_disk_work(&self) {
         match &self.reading.blocks.shelf {
-            Some(shelf) => shelf.wanted().await,
+            Some(shelf) => shelf.wait_for_writes().await,
             None => std::future::pending().await,
         }
     }
 
     /// Waits until another node's question may be answered: only so many are at once, and tenants of which less was read
     /// go first.
-    pub async fn turn(&self, tenant: &TenantId) -> Result<Turn, Status> {
-        let turn = self.turns.take(std::slice::from_ref(tenant), self.turns.stats().most).await?;
-        turn.pay(tenant, 0);
+    pub async fn acquire_permit(&self, tenant: &TenantId) -> Result<QueryPermit, Status> {
+        let turn = self.turns.acquire(std::slice::from_ref(tenant), self.turns.stats().most).await?;
+        turn.charge(tenant, 0);
         Ok(turn)
     }
 
     /// The answer of all of these blocks together.
-    pub async fn answer(&self, tenant: &TenantId, ask: Ask, blocks: Vec<BlockAt>) -> Result<Answer, Status> {
-        if blocks.len() > MOST {
-            let message = format!("{} blocks are asked for at once, the limit is {MOST}", blocks.len());
-            return Err(Status::new(Code::Invalid, message));
+    pub async fn query_blocks(
+        &self,
+        tenant: &TenantId,
+        ask: ProfileQuery,
+        blocks: Vec<BlockTarget>,
+    ) -> Result<BlockQueryResult, Status> {
+        if blocks.len() > MAX_BLOCKS_PER_QUERY {
+            let message =
+                format!("{} blocks are asked for at once, the limit is {MAX_BLOCKS_PER_QUERY}", blocks.len());
+            return Err(Status::new(ErrorCode::Invalid, message));
         }
-        let question = Arc::new(Question::new(tenant.clone(), ask));
-        let place =
-            Arc::new(Meeting::new(question.ask.bounds, self.room.for_tenants(std::slice::from_ref(tenant))));
-        let met = self.meet(&question, blocks, &place).await?;
+        let question = Arc::new(BlockQuery::new(tenant.clone(), ask));
+        let place = Arc::new(PartialMerger::new(
+            question.ask.bounds,
+            self.room.for_tenants(std::slice::from_ref(tenant)),
+        ));
+        let met = self.merge_blocks(&question, blocks, &place).await?;
         let read = question.read.load(Ordering::Relaxed);
         let pack = move || {
-            let (partial, taken) = match place.take() {
-                Some(Held { partial, taken }) => (partial, Some(taken)),
-                None => (Partial::none(&question.ask.what), None),
+            let (partial, taken) = match place.take_merged() {
+                Some(BudgetedPartial { partial, taken }) => (partial, Some(taken)),
+                None => (PartialResult::empty(&question.ask.what), None),
             };
-            let pieces = partial.pack().map_err(|error| Status::of(&error))?;
+            let pieces = partial.pack().map_err(|error| Status::from_error(&error))?;
             Ok::<_, Status>((pieces, taken))
         };
-        let packed = self.reading.blocks.compute.for_tenant(tenant).run_as(Activity::Query, pack).await;
-        let (pieces, taken) = packed.map_err(|error| Status::of(&error))??;
-        Ok(Answer { pieces, met, read, taken })
+        let packed = self.reading.blocks.compute.for_tenant(tenant).run_as(CpuActivity::Query, pack).await;
+        let (pieces, taken) = packed.map_err(|error| Status::from_error(&error))??;
+        Ok(BlockQueryResult { pieces, met, read, taken })
     }
 
     /// Has the answers of all of these blocks meet; says which of them are not among them, and where the others came from.
-    pub async fn meet(
+    pub async fn merge_blocks(
         &self,
-        question: &Arc<Question>,
-        blocks: Vec<BlockAt>,
-        place: &Arc<Meeting>,
-    ) -> Result<Met, Status> {
-        let width = self.open_blocks.max(self.reading.blocks.compute.width() + 1);
-        let each = blocks.into_iter().map(|at| self.add_one(question, at, place));
+        question: &Arc<BlockQuery>,
+        blocks: Vec<BlockTarget>,
+        place: &Arc<PartialMerger>,
+    ) -> Result<BlockOutcomes, Status> {
+        let width = self.open_blocks.max(self.reading.blocks.compute.parallelism() + 1);
+        let each = blocks.into_iter().map(|at| self.merge_block(question, at, place));
         let mut said = stream::iter(each).buffer_unordered(width);
-        let mut met = Met::default();
+        let mut met = BlockOutcomes::default();
         while let Some(one) = said.try_next().await? {
             match one {
-                One::Found(found) => met.hits.count(found),
-                One::Gone(block) => met.gone.push(block),
-                One::Unread(block, why) => met.unread.push((block, why)),
+                BlockOutcome::Found(found) => met.hits.count_origin(found),
+                BlockOutcome::Gone(block) => met.gone.push(block),
+                BlockOutcome::Unread(block, why) => met.unread.push((block, why)),
             }
         }
         Ok(met)
     }
 
     /// Adds what one block has, and says where it was, or why it is not there.
-    async fn add_one(
+    async fn merge_block(
         &self,
-        question: &Arc<Question>,
-        at: BlockAt,
-        place: &Arc<Meeting>,
-    ) -> Result<One, Status> {
-        let (partial, found) = match self.answer_of(question, &at).await {
+        question: &Arc<BlockQuery>,
+        at: BlockTarget,
+        place: &Arc<PartialMerger>,
+    ) -> Result<BlockOutcome, Status> {
+        let (partial, found) = match self.query_block(question, &at).await {
             Ok(answered) => answered,
-            Err(status) if status.code == Code::NotFound => return Ok(One::Gone(at.block)),
-            Err(status) if is_unread(&status) => return Ok(One::Unread(at.block, status)),
+            Err(status) if status.code == ErrorCode::NotFound => return Ok(BlockOutcome::Gone(at.block)),
+            Err(status) if is_skippable_failure(&status) => {
+                return Ok(BlockOutcome::Unread(at.block, status));
+            }
             Err(status) => return Err(status),
         };
         let place = Arc::clone(place);
         let job = move || place.add(partial, None);
         let compute = self.reading.blocks.compute.for_tenant(&question.tenant);
-        let done = compute.run_as(Activity::Query, job).await;
-        done.map_err(|error| Status::of(&error))?.map(|()| One::Found(found))
+        let done = compute.run_as(CpuActivity::Query, job).await;
+        done.map_err(|error| Status::from_error(&error))?.map(|()| BlockOutcome::Found(found))
     }
 
-    /// What one block has, and where that was: [`Code::NotFound`] if the bucket has it no more.
-    pub async fn answer_of(&self, question: &Question, at: &BlockAt) -> Result<(Partial, Found), Status> {
-        let finding = self.told_of(question, at);
+    /// What one block has, and where that was: [`ErrorCode::NotFound`] if the bucket has it no more.
+    pub async fn query_block(
+        &self,
+        question: &BlockQuery,
+        at: &BlockTarget,
+    ) -> Result<(PartialResult, PartialOrigin), Status> {
+        let finding = self.query_with_ids(question, at);
         let found = match question.failed.load(Ordering::Relaxed) {
             false => finding.await,
             true => {
                 let late = |_| {
-                    let message =
-                        format!("it was not there within {SHORT:?}, after others of the bucket failed");
-                    Err(Status::new(Code::Deadline, message))
+                    let message = format!(
+                        "it was not there within {BUCKET_FAILURE_TIMEOUT:?}, after others of the bucket failed"
+                    );
+                    Err(Status::new(ErrorCode::Deadline, message))
                 };
-                self.reading.blocks.store.clock().within(SHORT, finding).await.unwrap_or_else(late)
+                self.reading
+                    .blocks
+                    .store
+                    .clock()
+                    .timeout(BUCKET_FAILURE_TIMEOUT, finding)
+                    .await
+                    .unwrap_or_else(late)
             }
         };
-        if found.as_ref().is_err_and(|status| is_unread(status) && status.code != Code::DataLoss) {
+        if found
+            .as_ref()
+            .is_err_and(|status| is_skippable_failure(status) && status.code != ErrorCode::DataLoss)
+        {
             question.failed.store(true, Ordering::Relaxed);
         }
         found
     }
 
     /// What one block has of those of its profiles that count there, and which others are meant, if that is to be told.
-    async fn told_of(&self, question: &Question, at: &BlockAt) -> Result<(Partial, Found), Status> {
-        let less = (!at.without.is_empty()).then(|| question.like(question.ask.without(&at.without)));
-        let answer = self.find_of(less.as_ref().unwrap_or(question), at);
+    async fn query_with_ids(
+        &self,
+        question: &BlockQuery,
+        at: &BlockTarget,
+    ) -> Result<(PartialResult, PartialOrigin), Status> {
+        let less = (!at.without.is_empty())
+            .then(|| question.with_request(question.ask.with_excluded_ids(&at.without)));
+        let answer = self.find_partial(less.as_ref().unwrap_or(question), at);
         let Some(time) = at.tells else { return answer.await };
         // A question of its own: it has the same answer whatever else is asked of the same profiles.
-        let of_ids = question.like(question.ask.ids(time));
-        let of_block = BlockAt::alone(at.block, at.whole && time == TimeRange::default());
-        match try_join(answer, self.find_of(&of_ids, &of_block)).await? {
-            ((answer, found), (Partial::Ids(ids), _)) => {
-                Ok((answer.telling(Place::Block(at.block.number()), ids), found))
+        let of_ids = question.with_request(question.ask.to_ids_query(time));
+        let of_block = BlockTarget::without_duplicates(at.block, at.whole && time == TimeRange::default());
+        match try_join(answer, self.find_partial(&of_ids, &of_block)).await? {
+            ((answer, found), (PartialResult::Ids(ids), _)) => {
+                Ok((answer.with_ids(SourceId::Block(at.block.number()), ids), found))
             }
-            _ => Err(Status::new(Code::Internal, "a block tells something else than ids")),
+            _ => Err(Status::new(ErrorCode::Internal, "a block tells something else than ids")),
         }
     }
 
-    async fn find_of(&self, question: &Question, at: &BlockAt) -> Result<(Partial, Found), Status> {
-        let Question { tenant, ask, whole, .. } = question;
+    async fn find_partial(
+        &self,
+        question: &BlockQuery,
+        at: &BlockTarget,
+    ) -> Result<(PartialResult, PartialOrigin), Status> {
+        let BlockQuery { tenant, ask, whole, .. } = question;
         let reading = &self.reading;
         let Some(canonical) = whole else {
             let made = Arc::clone(reading)
-                .make(tenant.clone(), (at.block, at.whole), Arc::clone(ask), || false)
+                .compute(tenant.clone(), (at.block, at.whole), Arc::clone(ask), || false)
                 .await?;
-            question.reads(made.bytes);
-            return Ok((made.take().ok_or_else(lost)?, Found::ByReading));
+            question.add_read_bytes(made.bytes);
+            return Ok((made.take_fresh().ok_or_else(partial_taken_error)?, PartialOrigin::ByReading));
         };
         let canonical = match at.whole {
             true => Arc::clone(canonical),
             false => {
-                let span = reading.blocks.span(at.block, tenant).await;
-                let (first, last) = span.map_err(|status| named(at.block, status))?;
-                let canonical = ask.canonical(first, last).map_err(|error| Status::of(&error))?;
+                let span = reading.blocks.time_range(at.block, tenant).await;
+                let (first, last) = span.map_err(|status| with_block_id(at.block, status))?;
+                let canonical = ask.to_canonical(first, last).map_err(|error| Status::from_error(&error))?;
                 Arc::new(canonical)
             }
         };
-        let key = AnswerKey { block: at.block, tenant: tenant.clone(), ask: canonical.key };
-        if let Some(answered) = reading.known(&key, &canonical).await {
+        let key = PartialKey { block: at.block, tenant: tenant.clone(), ask: canonical.key };
+        if let Some(answered) = reading.find_cached(&key, &canonical).await {
             return answered;
         }
         let asked = Arc::new(canonical.ask.clone());
         let begin = || {
-            reading.answers.missed();
-            Arc::clone(reading).find(key.clone(), (at.block, at.whole), Arc::clone(&asked)).boxed()
+            reading.answers.record_miss();
+            Arc::clone(reading)
+                .compute_and_cache(key.clone(), (at.block, at.whole), Arc::clone(&asked))
+                .boxed()
         };
-        let (made, joined) = reading.flights.join(key.clone(), begin).await;
+        let (made, joined) = reading.flights.join_or_start(key.clone(), begin).await;
         if joined {
-            reading.answers.joined();
+            reading.answers.record_coalesced();
         }
         let made = made?;
-        question.reads(made.bytes);
-        let found = if joined { Found::Joined } else { Found::ByReading };
-        let partial = match (made.take(), &made.packed) {
-            (Some(partial), _) => reading.as_asked(tenant, &canonical, partial).await?,
-            (None, Some(packed)) => reading.unpack(tenant, &canonical, packed.clone()).await?,
+        question.add_read_bytes(made.bytes);
+        let found = if joined { PartialOrigin::Joined } else { PartialOrigin::ByReading };
+        let partial = match (made.take_fresh(), &made.packed) {
+            (Some(partial), _) => reading.remap_to_request(tenant, &canonical, partial).await?,
+            (None, Some(packed)) => reading.decode(tenant, &canonical, packed.clone()).await?,
             (None, None) => {
-                let made =
-                    Arc::clone(reading).make(tenant.clone(), (at.block, at.whole), asked, || false).await?;
-                reading.as_asked(tenant, &canonical, made.take().ok_or_else(lost)?).await?
+                let made = Arc::clone(reading)
+                    .compute(tenant.clone(), (at.block, at.whole), asked, || false)
+                    .await?;
+                reading
+                    .remap_to_request(tenant, &canonical, made.take_fresh().ok_or_else(partial_taken_error)?)
+                    .await?
             }
         };
         Ok((partial, found))
@@ -338,50 +383,65 @@ impl Gateway {
 
 /// Whether it is a block that is at fault, or the bucket, and neither the question nor this node: an answer may go on
 /// without that block, if it says so.
-pub fn is_unread(status: &Status) -> bool {
+pub fn is_skippable_failure(status: &Status) -> bool {
     match status.code {
-        Code::DataLoss | Code::Unimplemented => true,
-        Code::Unavailable | Code::Deadline | Code::PermissionDenied | Code::Unauthenticated => true,
-        Code::Invalid | Code::TooLarge | Code::Exhausted | Code::Cancelled | Code::Internal => false,
-        Code::NotFound | Code::Conflict | Code::NotLeader | Code::Precondition => false,
+        ErrorCode::DataLoss | ErrorCode::Unimplemented => true,
+        ErrorCode::Unavailable
+        | ErrorCode::Deadline
+        | ErrorCode::PermissionDenied
+        | ErrorCode::Unauthenticated => true,
+        ErrorCode::Invalid
+        | ErrorCode::TooLarge
+        | ErrorCode::Exhausted
+        | ErrorCode::Cancelled
+        | ErrorCode::Internal => false,
+        ErrorCode::NotFound | ErrorCode::Conflict | ErrorCode::NotLeader | ErrorCode::Precondition => false,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use athanor_chassis::{ByteSize, Compute};
-    use athanor_query::{Bounds, Received, Selection, StackFilter, What};
+    use athanor_chassis::{ByteSize, ComputePool};
+    use athanor_query::{PartialChunkBuffer, ProfileSelection, QueryKind, ResultLimits, StackFilter};
 
     use super::*;
-    use crate::blocks::tests::{bucket, held, put};
+    use crate::block_reader::tests::{bucket, held, put};
 
-    fn tree() -> Ask {
+    fn tree() -> ProfileQuery {
         let time = TimeRange { from: i64::MIN, to: i64::MAX };
-        let selection = Selection { time, ..Selection::default() };
-        Ask { selection, what: What::Tree(StackFilter::default()), bounds: Bounds::default() }
+        let selection = ProfileSelection { time, ..ProfileSelection::default() };
+        ProfileQuery {
+            selection,
+            what: QueryKind::Tree(StackFilter::default()),
+            bounds: ResultLimits::default(),
+        }
     }
 
-    async fn gateway(blocks: u32) -> Gateway {
+    async fn gateway(blocks: u32) -> StoreGateway {
         let store = bucket();
         for block in 1..=blocks {
             let tenants = [("other", held(50)), ("shop", held(block))];
             put(&store, BlockId::from_number(block.into()), &tenants).await;
         }
-        let config = Config { reading: ByteSize::mib(64), parts: ByteSize::mib(64), ..Config::default() };
-        let blocks = Blocks::new(store, Compute::inline(), None, &config);
-        Gateway::new(Arc::new(blocks), &config)
+        let config = StoreGatewayConfig {
+            reading: ByteSize::mib(64),
+            parts: ByteSize::mib(64),
+            ..StoreGatewayConfig::default()
+        };
+        let blocks = BlockReader::new(store, ComputePool::inline(), None, &config);
+        StoreGateway::new(Arc::new(blocks), &config)
     }
 
-    fn at(blocks: impl Iterator<Item = u128>) -> Vec<BlockAt> {
-        blocks.map(|number| BlockAt::alone(BlockId::from_number(number), true)).collect()
+    fn at(blocks: impl Iterator<Item = u128>) -> Vec<BlockTarget> {
+        blocks.map(|number| BlockTarget::without_duplicates(BlockId::from_number(number), true)).collect()
     }
 
-    async fn total(gateway: &Gateway, tenant: &str, blocks: Vec<BlockAt>) -> (i64, Vec<BlockId>) {
+    async fn total(gateway: &StoreGateway, tenant: &str, blocks: Vec<BlockTarget>) -> (i64, Vec<BlockId>) {
         let ask = tree();
-        let answer = gateway.answer(&tenant.parse().unwrap(), ask.clone(), blocks).await.unwrap();
-        let mut received = Received::default();
+        let answer = gateway.query_blocks(&tenant.parse().unwrap(), ask.clone(), blocks).await.unwrap();
+        let mut received = PartialChunkBuffer::default();
         answer.pieces.for_each(|piece| received.push(&piece).unwrap());
-        let Partial::Tree(tree) = received.unpack(&ask).unwrap() else { panic!("no tree") };
+        let PartialResult::Tree(tree) = received.unpack(&ask).unwrap() else { panic!("no tree") };
         assert_eq!(answer.met.unread, []);
         (tree.total(), answer.met.gone)
     }
@@ -404,26 +464,27 @@ mod tests {
         named.sort_unstable();
         assert_eq!((sum, named), (3 + 6, gone));
         let shop: TenantId = "shop".parse().unwrap();
-        let refused = gateway.answer(&shop, tree(), at(0..MOST as u128 + 1)).await;
-        assert_eq!(refused.err().unwrap().code, Code::Invalid);
-        gateway.room = Config { answer: ByteSize::bytes(100), ..Config::default() }.room();
-        let refused = gateway.answer(&shop, tree(), at(1..=3)).await.err().unwrap();
+        let refused = gateway.query_blocks(&shop, tree(), at(0..MAX_BLOCKS_PER_QUERY as u128 + 1)).await;
+        assert_eq!(refused.err().unwrap().code, ErrorCode::Invalid);
+        gateway.room = StoreGatewayConfig { answer: ByteSize::bytes(100), ..StoreGatewayConfig::default() }
+            .response_budget();
+        let refused = gateway.query_blocks(&shop, tree(), at(1..=3)).await.err().unwrap();
         assert!(refused.message.contains("the limit is 100B"), "{refused}");
     }
 
     #[tokio::test]
     async fn of_tenants_that_wait_the_one_of_which_less_was_read_is_next() {
         let mut gateway = gateway(2).await;
-        let words = Words { questions: "questions", setting: "questions", of_tenant: "questions" };
-        gateway.turns = Turns::new(1, words);
+        let words = QueueNames { questions: "questions", setting: "questions", of_tenant: "questions" };
+        gateway.turns = QueryQueue::new(1, words);
         let tenant = |name: &str| name.parse::<TenantId>().unwrap();
         let (wide, narrow) = (tenant("other"), tenant("shop"));
-        let held = gateway.turn(&wide).await.unwrap();
-        let answer = gateway.answer(&wide, tree(), at(1..=2)).await.unwrap();
+        let held = gateway.acquire_permit(&wide).await.unwrap();
+        let answer = gateway.query_blocks(&wide, tree(), at(1..=2)).await.unwrap();
         assert!(answer.read > 200_000, "{}", answer.read);
-        held.pay(&wide, answer.read);
-        let mut again = Box::pin(gateway.turn(&wide));
-        let mut other = Box::pin(gateway.turn(&narrow));
+        held.charge(&wide, answer.read);
+        let mut again = Box::pin(gateway.acquire_permit(&wide));
+        let mut other = Box::pin(gateway.acquire_permit(&narrow));
         assert!((&mut again).now_or_never().is_none() && (&mut other).now_or_never().is_none());
         drop(held);
         assert!((&mut again).now_or_never().is_none(), "it came first, and more was read of it");

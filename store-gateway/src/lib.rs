@@ -24,21 +24,24 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
-mod answers;
-mod blocks;
+mod block_cache;
+mod block_fetcher;
+mod block_query;
+mod block_reader;
 mod config;
-mod fetch;
-mod flights;
+mod disk_cache;
 mod gateway;
-mod origin;
-mod parts;
-mod reading;
-mod shelf;
+mod partial_cache;
+mod single_flight;
+mod sparse_files;
 mod stats;
 
-pub use answers::AnswerStats;
-pub use blocks::Blocks;
-pub use config::{Config, ConfigError};
-pub use gateway::{Answer, BlockAt, Gateway, GatewayStats, MOST, Met, Question, is_unread};
-pub use shelf::ShelfStats;
+pub use block_reader::BlockReader;
+pub use config::{StoreGatewayConfig, StoreGatewayConfigError};
+pub use disk_cache::DiskCacheStats;
+pub use gateway::{
+    BlockOutcomes, BlockQuery, BlockQueryResult, BlockTarget, MAX_BLOCKS_PER_QUERY, StoreGateway,
+    StoreGatewayStats, is_skippable_failure,
+};
+pub use partial_cache::PartialCacheStats;
 pub use stats::CacheStats;

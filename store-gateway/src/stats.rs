@@ -23,44 +23,44 @@ pub struct CacheStats {
 
 /// Counts what happens to entries.
 #[derive(Debug, Default)]
-pub struct Counts {
+pub struct CacheCounters {
     /// See [`CacheStats`], as for the others.
-    pub hits: Count,
-    pub misses: Count,
-    pub evicted: Count,
-    pub damaged: Count,
+    pub hits: EventCounter,
+    pub misses: EventCounter,
+    pub evicted: EventCounter,
+    pub damaged: EventCounter,
 }
 
 /// A number that only grows.
 #[derive(Debug, Default)]
-pub struct Count(AtomicU64);
+pub struct EventCounter(AtomicU64);
 
-impl Count {
+impl EventCounter {
     /// One more.
-    pub fn one(&self) {
-        self.some(1);
+    pub fn increment(&self) {
+        self.add(1);
     }
 
     /// So many more.
-    pub fn some(&self, more: u64) {
+    pub fn add(&self, more: u64) {
         self.0.fetch_add(more, Ordering::Relaxed);
     }
 
     /// How many by now.
-    pub fn now(&self) -> u64 {
+    pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-impl Counts {
+impl CacheCounters {
     /// As they are now, of a cache that holds so much.
     pub fn stats(&self, entries: u64, bytes: u64, limit: u64) -> CacheStats {
-        let Counts { hits, misses, evicted, damaged } = self;
+        let CacheCounters { hits, misses, evicted, damaged } = self;
         CacheStats {
-            hits: hits.now(),
-            misses: misses.now(),
-            evicted: evicted.now(),
-            damaged: damaged.now(),
+            hits: hits.get(),
+            misses: misses.get(),
+            evicted: evicted.get(),
+            damaged: damaged.get(),
             entries,
             bytes,
             limit,

@@ -6,80 +6,87 @@
 //! Whatever fails leaves what was there before as it is. What deletes: [`delete_debuginfo`], and a later upload of the same
 //! file. Nothing expires.
 
-pub mod counts;
-pub(crate) mod receiving;
-mod shelf;
-pub mod state;
-mod wire;
+pub(crate) mod receiver;
+mod rpc;
+pub mod stats;
+mod store;
+pub mod upload_state;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use athanor_chassis::{ByteSize, Clock, Code, Limits, Overrides, Random, Status, Tasks, TenantId};
-use athanor_storage::path::{BuildId, Prefix};
+use athanor_chassis::{
+    ByteSize, Clock, ErrorCode, LimitOverrides, Random, Status, TaskGroup, TenantId, TenantLimits,
+};
+use athanor_storage::path::{BuildId, KeyPrefix};
 use athanor_storage::{Store, UploadKind, UploadSpace};
 use futures::{StreamExt, TryStreamExt, stream};
 
-use counts::{Counts, CountsNow};
-use receiving::Bounds;
-pub use receiving::{PART, Receiving};
-use shelf::{Begun, Finished, Note, Place, Sent, Shelf, Uploads};
-use state::{Asked, Now, PENDING, Phase, Reason, Seen};
+use receiver::UploadSizeLimits;
+pub use receiver::{UPLOAD_PART_BYTES, UploadReceiver};
+use stats::{DebuginfoCounters, DebuginfoStats};
+use store::{
+    CompletedUpload, DebuginfoKey, DebuginfoStore, ReceivedUpload, UploadAnnouncement, UploadMarker,
+    UploadsByNumber,
+};
+use upload_state::{
+    DecisionContext, MAX_PENDING_UPLOADS, UploadDecision, UploadIntent, UploadPhase, UploadStatus,
+};
 
 /// Files of a tenant that are listed at once.
-const LISTED: usize = 10_000;
+const MAX_LISTED_FILES: usize = 10_000;
 /// Notes that are read side by side for a listing.
-const SIDE_BY_SIDE: usize = 16;
+const MAX_CONCURRENT_MARKER_READS: usize = 16;
 /// When a client that finds all places taken may come back.
-const BUSY: Duration = Duration::from_secs(5);
+const UPLOAD_RETRY_AFTER: Duration = Duration::from_secs(5);
 
 /// What it is made of.
 #[derive(Clone)]
-pub struct Deps {
+pub struct DebuginfoDeps {
     /// Where uploads are kept.
     pub store: Store,
     /// Space for uploads of all tenants.
     pub space: UploadSpace,
     /// The limits of each tenant.
-    pub overrides: Overrides,
+    pub overrides: LimitOverrides,
     /// Time.
     pub clock: Clock,
     /// Uploads are numbered by it.
     pub random: Random,
     /// What cleans up when a client leaves.
-    pub tasks: Tasks,
+    pub tasks: TaskGroup,
 }
 
 /// Takes debug information. Cheap to clone.
 #[derive(Clone)]
-pub struct Debuginfo {
-    deps: Deps,
-    shelf: Shelf,
+pub struct DebuginfoService {
+    deps: DebuginfoDeps,
+    shelf: DebuginfoStore,
     sending: Arc<Mutex<HashMap<TenantId, u32>>>,
-    counts: Arc<Counts>,
+    counts: Arc<DebuginfoCounters>,
 }
 
 /// One of the files of a listing.
-struct Listed {
-    place: Place,
-    seen: Seen,
-    begun: Begun,
+struct DebuginfoFile {
+    place: DebuginfoKey,
+    seen: UploadStatus,
+    begun: UploadAnnouncement,
     /// What is known once it is finished.
-    finished: Option<(Sent, i64)>,
+    finished: Option<(ReceivedUpload, i64)>,
 }
 
 /// What all debug information of a tenant takes, and may take; 0 is as much as there is.
 #[derive(Clone, Copy)]
-pub(crate) struct Room {
+pub(crate) struct DebuginfoQuota {
     seen: u64,
     limit: ByteSize,
 }
 
-impl Room {
+impl DebuginfoQuota {
     /// Refuses a file for which there is no room left.
-    pub(crate) fn check(self, size: u64) -> Result<(), Status> {
-        let Room { seen, limit } = self;
+    pub(crate) fn check_size(self, size: u64) -> Result<(), Status> {
+        let DebuginfoQuota { seen, limit } = self;
         if limit.get() == 0 || seen.saturating_add(size) <= limit.get() {
             return Ok(());
         }
@@ -88,17 +95,17 @@ impl Room {
              (limits.max_debuginfo_bytes): remove some with DeleteDebuginfo, or raise the limit",
             ByteSize::bytes(seen)
         );
-        Err(Status::new(Code::Exhausted, message).because("debuginfo_full"))
+        Err(Status::new(ErrorCode::Exhausted, message).with_reason("debuginfo_full"))
     }
 }
 
 /// The room of one that sends, until it is dropped.
-struct Turn {
+struct UploadPermit {
     tenant: TenantId,
     sending: Arc<Mutex<HashMap<TenantId, u32>>>,
 }
 
-impl Drop for Turn {
+impl Drop for UploadPermit {
     fn drop(&mut self) {
         let mut sending = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = sending.get_mut(&self.tenant) {
@@ -110,132 +117,154 @@ impl Drop for Turn {
     }
 }
 
-impl Debuginfo {
+impl DebuginfoService {
     /// One that has taken nothing yet.
-    pub fn new(deps: Deps) -> Self {
-        let shelf = Shelf { store: deps.store.clone() };
+    pub fn new(deps: DebuginfoDeps) -> Self {
+        let shelf = DebuginfoStore { store: deps.store.clone() };
         Self { deps, shelf, sending: Arc::default(), counts: Arc::default() }
     }
 
     /// What came, and what became of it.
-    pub fn counts(&self) -> CountsNow {
-        self.counts.now()
+    pub fn stats(&self) -> DebuginfoStats {
+        self.counts.snapshot()
     }
 
     /// Counts a call that was refused before it came here.
-    pub fn refused(&self, status: &Status) {
-        self.counts.refused(status);
+    pub fn record_refusal(&self, status: &Status) {
+        self.counts.record_refusal(status);
     }
 
     /// How long an upload of this tenant may take.
-    pub fn longest(&self, tenant: &TenantId) -> Duration {
-        self.deps.overrides.of(tenant).debuginfo_upload_max_duration
+    pub fn max_upload_duration(&self, tenant: &TenantId) -> Duration {
+        self.deps.overrides.for_tenant(tenant).debuginfo_upload_max_duration
     }
 
-    fn now(&self, limits: &Limits) -> Now {
-        Now { millis: self.deps.clock.wall().millis(), longest: limits.debuginfo_upload_max_duration }
+    fn decision_context(&self, limits: &TenantLimits) -> DecisionContext {
+        DecisionContext {
+            millis: self.deps.clock.wall().millis(),
+            longest: limits.debuginfo_upload_max_duration,
+        }
     }
 
     /// Whether an upload is wanted.
-    async fn wanted(&self, place: &Place, asked: Asked<'_>) -> Result<Reason, Status> {
-        let uploads = self.shelf.uploads(place).await?;
-        let now = self.now(&self.deps.overrides.of(&place.tenant));
-        self.judged(place, &uploads, asked, now).await
+    async fn decide_upload(
+        &self,
+        place: &DebuginfoKey,
+        asked: UploadIntent<'_>,
+    ) -> Result<UploadDecision, Status> {
+        let uploads = self.shelf.list_uploads(place).await?;
+        let now = self.decision_context(&self.deps.overrides.for_tenant(&place.tenant));
+        self.decide_from_uploads(place, &uploads, asked, now).await
     }
 
-    async fn judged(
+    async fn decide_from_uploads(
         &self,
-        place: &Place,
-        uploads: &Uploads,
-        asked: Asked<'_>,
-        now: Now,
-    ) -> Result<Reason, Status> {
-        let current = state::current(&uploads.seen(), now);
+        place: &DebuginfoKey,
+        uploads: &UploadsByNumber,
+        asked: UploadIntent<'_>,
+        now: DecisionContext,
+    ) -> Result<UploadDecision, Status> {
+        let current = upload_state::current_upload(&uploads.upload_statuses(), now);
         let invalid = match current {
-            Some(Seen { number, phase: Phase::Invalid }) if !asked.hash.is_empty() => {
-                let note: Option<Finished> = self.shelf.read(&place.note(number, Note::Invalid)).await?;
+            Some(UploadStatus { number, phase: UploadPhase::Invalid }) if !asked.hash.is_empty() => {
+                let note: Option<CompletedUpload> =
+                    self.shelf.read_marker(&place.marker_key(number, UploadMarker::Invalid)).await?;
                 note.map(|note| note.begun.hash).unwrap_or_default()
             }
             _ => String::new(),
         };
-        Ok(state::judge(current, &invalid, asked, now))
+        Ok(upload_state::decide_upload(current, &invalid, asked, now))
     }
 
     /// Begins an upload, if it is wanted; what is known of it, and its number.
-    async fn begin(
+    async fn begin_upload(
         &self,
-        place: &Place,
-        begun: &Begun,
+        place: &DebuginfoKey,
+        begun: &UploadAnnouncement,
         force: bool,
-    ) -> Result<(Reason, Option<u128>), Status> {
-        let uploads = self.shelf.uploads(place).await?;
-        let limits = self.deps.overrides.of(&place.tenant);
-        let now = self.now(&limits);
-        let reason = self.judged(place, &uploads, Asked { hash: &begun.hash, force }, now).await?;
-        if !reason.accepts() {
+    ) -> Result<(UploadDecision, Option<u128>), Status> {
+        let uploads = self.shelf.list_uploads(place).await?;
+        let limits = self.deps.overrides.for_tenant(&place.tenant);
+        let now = self.decision_context(&limits);
+        let reason =
+            self.decide_from_uploads(place, &uploads, UploadIntent { hash: &begun.hash, force }, now).await?;
+        if !reason.is_accepted() {
             return Ok((reason, None));
         }
-        let seen = uploads.seen();
-        if seen.iter().filter(|upload| upload.is_pending(now)).count() >= PENDING {
+        let seen = uploads.upload_statuses();
+        if seen.iter().filter(|upload| upload.is_pending(now)).count() >= MAX_PENDING_UPLOADS {
             let message = format!(
-                "{PENDING} uploads of this file are in progress, which is the limit: finish one, or come again when they \
+                "{MAX_PENDING_UPLOADS} uploads of this file are in progress, which is the limit: finish one, or come again when they \
                  are stale"
             );
-            return Err(Status::new(Code::Exhausted, message).because("too_many_uploads"));
+            return Err(Status::new(ErrorCode::Exhausted, message).with_reason("too_many_uploads"));
         }
         // Of a file whose size nobody said, it is known that it is not empty.
-        self.room(&place.tenant, None, limits.max_debuginfo_bytes).await?.check(begun.size.max(1))?;
+        self.tenant_quota(&place.tenant, None, limits.max_debuginfo_bytes)
+            .await?
+            .check_size(begun.size.max(1))?;
         self.deps.space.check(UploadKind::Debuginfo, begun.size.max(1)).await?;
-        let number = state::number(&seen, now.millis, self.deps.random.id128());
-        if !self.shelf.write(&place.note(number, Note::Begun), begun).await? {
-            return Err(Status::new(Code::Conflict, "another upload has this number; begin again"));
+        let number = upload_state::next_upload_number(&seen, now.millis, self.deps.random.next_id());
+        if !self.shelf.write_marker(&place.marker_key(number, UploadMarker::Begun), begun).await? {
+            return Err(Status::new(ErrorCode::Conflict, "another upload has this number; begin again"));
         }
-        self.counts.begun();
+        self.counts.record_started();
         // What is there stays until a later one has ended, whatever else is under way.
-        let ended =
-            seen.iter().filter(|upload| upload.phase == Phase::Finished).map(|upload| upload.number).max();
-        let current = state::current(&seen, now).filter(|upload| upload.phase >= Phase::Finished);
+        let ended = seen
+            .iter()
+            .filter(|upload| upload.phase == UploadPhase::Finished)
+            .map(|upload| upload.number)
+            .max();
+        let current =
+            upload_state::current_upload(&seen, now).filter(|upload| upload.phase >= UploadPhase::Finished);
         let stays = [ended, current.map(|upload| upload.number)];
-        self.tidy(place, uploads, |upload| upload.is_over(now) && !stays.contains(&Some(upload.number)))
-            .await;
+        self.remove_stale_uploads(place, uploads, |upload| {
+            upload.is_removable(now) && !stays.contains(&Some(upload.number))
+        })
+        .await;
         Ok((reason, Some(number)))
     }
 
     /// What a tenant has room for, beside an upload.
-    async fn room(
+    async fn tenant_quota(
         &self,
         tenant: &TenantId,
-        beside: Option<(&Place, u128)>,
+        beside: Option<(&DebuginfoKey, u128)>,
         limit: ByteSize,
-    ) -> Result<Room, Status> {
-        let seen = if limit.get() == 0 { 0 } else { self.shelf.bytes(tenant, beside).await? };
-        Ok(Room { seen, limit })
+    ) -> Result<DebuginfoQuota, Status> {
+        let seen = if limit.get() == 0 { 0 } else { self.shelf.total_bytes(tenant, beside).await? };
+        Ok(DebuginfoQuota { seen, limit })
     }
 
     /// Takes the bytes of an upload; of the newest that is under way where no number is given.
-    async fn receive(&self, place: &Place, number: Option<u128>) -> Result<Receiving, Status> {
-        let limits = self.deps.overrides.of(&place.tenant);
-        let now = self.now(&limits);
-        let seen = self.shelf.uploads(place).await?.seen();
+    async fn receive_upload(
+        &self,
+        place: &DebuginfoKey,
+        number: Option<u128>,
+    ) -> Result<UploadReceiver, Status> {
+        let limits = self.deps.overrides.for_tenant(&place.tenant);
+        let now = self.decision_context(&limits);
+        let seen = self.shelf.list_uploads(place).await?.upload_statuses();
         let pending = seen.iter().filter(|upload| upload.is_pending(now));
         let found = match number {
             Some(number) => pending.into_iter().find(|upload| upload.number == number),
             None => pending.max_by_key(|upload| upload.number),
         };
-        let Some(found) = found else { return Err(not_pending(&seen, number)) };
-        let turn = self.turn(&place.tenant, limits.max_concurrent_debuginfo_uploads)?;
-        let begun: Option<Begun> = self.shelf.read(&place.note(found.number, Note::Begun)).await?;
-        let size = begun.ok_or_else(removed)?.size;
+        let Some(found) = found else { return Err(not_pending_status(&seen, number)) };
+        let turn = self.acquire_permit(&place.tenant, limits.max_concurrent_debuginfo_uploads)?;
+        let begun: Option<UploadAnnouncement> =
+            self.shelf.read_marker(&place.marker_key(found.number, UploadMarker::Begun)).await?;
+        let size = begun.ok_or_else(upload_removed_status)?.size;
         // Many may have begun while there was room for each. What is here of this one was sent before.
         let beside = Some((place, found.number));
-        let room = self.room(&place.tenant, beside, limits.max_debuginfo_bytes).await?;
-        room.check(size.max(1))?;
+        let room = self.tenant_quota(&place.tenant, beside, limits.max_debuginfo_bytes).await?;
+        room.check_size(size.max(1))?;
         let announced = (size > 0).then_some(size);
-        let bounds = Bounds { limit: limits.debuginfo_upload_max_size, announced, room };
-        Ok(Receiving::begin(self, place.clone(), found.number, bounds, turn))
+        let bounds = UploadSizeLimits { limit: limits.debuginfo_upload_max_size, announced, room };
+        Ok(UploadReceiver::begin(self, place.clone(), found.number, bounds, turn))
     }
 
-    fn turn(&self, tenant: &TenantId, most: u32) -> Result<Turn, Status> {
+    fn acquire_permit(&self, tenant: &TenantId, most: u32) -> Result<UploadPermit, Status> {
         let mut sending = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
         let count = sending.get(tenant).copied().unwrap_or_default();
         if count >= most {
@@ -243,89 +272,110 @@ impl Debuginfo {
                 "{count} uploads of debug information come in here, the limit is {most} \
                  (limits.max_concurrent_debuginfo_uploads): try again"
             );
-            return Err(Status::new(Code::Exhausted, message).because("too_many_uploads").after(BUSY));
+            return Err(Status::new(ErrorCode::Exhausted, message)
+                .with_reason("too_many_uploads")
+                .with_retry_after(UPLOAD_RETRY_AFTER));
         }
         sending.insert(tenant.clone(), count + 1);
-        Ok(Turn { tenant: tenant.clone(), sending: Arc::clone(&self.sending) })
+        Ok(UploadPermit { tenant: tenant.clone(), sending: Arc::clone(&self.sending) })
     }
 
     /// Ends an upload whose bytes are there, and says whether they are a file of their kind.
-    async fn finish(&self, place: &Place, number: Option<u128>) -> Result<bool, Status> {
-        let now = self.now(&self.deps.overrides.of(&place.tenant));
-        let mut uploads = self.shelf.uploads(place).await?;
-        let seen = uploads.seen();
+    async fn finish_upload(&self, place: &DebuginfoKey, number: Option<u128>) -> Result<bool, Status> {
+        let now = self.decision_context(&self.deps.overrides.for_tenant(&place.tenant));
+        let mut uploads = self.shelf.list_uploads(place).await?;
+        let seen = uploads.upload_statuses();
         // One that is late may be removed by whoever begins another one.
-        let may_end = |upload: &&Seen| upload.phase >= Phase::Finished || upload.is_pending(now);
+        let may_end =
+            |upload: &&UploadStatus| upload.phase >= UploadPhase::Finished || upload.is_pending(now);
         let found = match number {
             Some(number) => seen.iter().filter(may_end).find(|upload| upload.number == number),
             None => seen.iter().filter(|upload| upload.is_pending(now)).max_by_key(|upload| upload.number),
         };
-        let Some(Seen { number, phase }) = found.copied() else {
-            if seen.iter().all(|upload| upload.phase == Phase::Gone) {
-                return Err(Status::new(Code::NotFound, "no upload of this build ID was begun")
-                    .because("not_pending"));
+        let Some(UploadStatus { number, phase }) = found.copied() else {
+            if seen.iter().all(|upload| upload.phase == UploadPhase::Gone) {
+                return Err(Status::new(ErrorCode::NotFound, "no upload of this build ID was begun")
+                    .with_reason("not_pending"));
             }
-            return Err(not_pending(&seen, number));
+            return Err(not_pending_status(&seen, number));
         };
         match phase {
-            Phase::Finished => return Ok(true),
-            Phase::Invalid => return Ok(false),
-            Phase::Begun => {
+            UploadPhase::Finished => return Ok(true),
+            UploadPhase::Invalid => return Ok(false),
+            UploadPhase::Begun => {
                 let message = "no file was sent for this upload, or not all of it: send it first";
-                return Err(Status::new(Code::Precondition, message).because("not_sent"));
+                return Err(Status::new(ErrorCode::Precondition, message).with_reason("not_sent"));
             }
-            Phase::Sent | Phase::Gone => {}
+            UploadPhase::Sent | UploadPhase::Gone => {}
         }
-        let begun: Option<Begun> = self.shelf.read(&place.note(number, Note::Begun)).await?;
-        let sent: Option<Sent> = self.shelf.read(&place.note(number, Note::Sent)).await?;
+        let begun: Option<UploadAnnouncement> =
+            self.shelf.read_marker(&place.marker_key(number, UploadMarker::Begun)).await?;
+        let sent: Option<ReceivedUpload> =
+            self.shelf.read_marker(&place.marker_key(number, UploadMarker::Sent)).await?;
         let (Some(begun), Some(sent)) = (begun, sent) else {
-            return Err(removed());
+            return Err(upload_removed_status());
         };
         let is_valid = sent.is_valid;
-        let note = if is_valid { Note::Finished } else { Note::Invalid };
+        let note = if is_valid { UploadMarker::Finished } else { UploadMarker::Invalid };
         let attempt = sent.attempt.clone();
-        let finished = Finished { begun, sent, finished_millis: now.millis };
-        if self.shelf.write(&place.note(number, note), &finished).await? {
-            self.counts.finished(is_valid);
+        let finished = CompletedUpload { begun, sent, finished_millis: now.millis };
+        if self.shelf.write_marker(&place.marker_key(number, note), &finished).await? {
+            self.counts.record_finished(is_valid);
         }
-        if let Err(error) = self.shelf.keep_only(place, &mut uploads, number, &attempt).await {
+        if let Err(error) = self.shelf.remove_other_attempts(place, &mut uploads, number, &attempt).await {
             tracing::warn!(%error, build = place.build.as_str(), "parts of an attempt that was cut off are still there");
         }
-        self.tidy(place, uploads, |upload| upload.number < number && upload.is_over(now)).await;
+        self.remove_stale_uploads(place, uploads, |upload| {
+            upload.number < number && upload.is_removable(now)
+        })
+        .await;
         Ok(is_valid)
     }
 
     /// Removes uploads that nobody needs; what cannot be removed now will be when the next one begins.
-    async fn tidy(&self, place: &Place, uploads: Uploads, which: impl Fn(&Seen) -> bool) {
-        if let Err(error) = self.shelf.remove(place, uploads, which).await {
+    async fn remove_stale_uploads(
+        &self,
+        place: &DebuginfoKey,
+        uploads: UploadsByNumber,
+        which: impl Fn(&UploadStatus) -> bool,
+    ) {
+        if let Err(error) = self.shelf.remove_uploads(place, uploads, which).await {
             tracing::warn!(%error, build = place.build.as_str(), "an older upload is still there");
         }
     }
 
     /// All files of a tenant.
-    async fn list(&self, tenant: &TenantId) -> Result<Vec<Listed>, Status> {
-        let now = self.now(&self.deps.overrides.of(tenant));
-        let places = self.shelf.places(tenant, LISTED).await?;
+    async fn list_files(&self, tenant: &TenantId) -> Result<Vec<DebuginfoFile>, Status> {
+        let now = self.decision_context(&self.deps.overrides.for_tenant(tenant));
+        let places = self.shelf.list_tenant_uploads(tenant, MAX_LISTED_FILES).await?;
         let current = places.into_iter().filter_map(|(place, uploads)| {
-            let seen = state::current(&uploads.seen(), now)?;
+            let seen = upload_state::current_upload(&uploads.upload_statuses(), now)?;
             Some((place, seen))
         });
-        let read = stream::iter(current).map(|(place, seen)| self.listed(place, seen)).buffered(SIDE_BY_SIDE);
+        let read = stream::iter(current)
+            .map(|(place, seen)| self.read_listed_file(place, seen))
+            .buffered(MAX_CONCURRENT_MARKER_READS);
         // One that is gone meanwhile is not there.
         read.try_filter_map(|listed| async { Ok(listed) }).try_collect().await
     }
 
-    async fn listed(&self, place: Place, seen: Seen) -> Result<Option<Listed>, Status> {
+    async fn read_listed_file(
+        &self,
+        place: DebuginfoKey,
+        seen: UploadStatus,
+    ) -> Result<Option<DebuginfoFile>, Status> {
         let note = match seen.phase {
-            Phase::Finished => Note::Finished,
-            Phase::Invalid => Note::Invalid,
+            UploadPhase::Finished => UploadMarker::Finished,
+            UploadPhase::Invalid => UploadMarker::Invalid,
             _ => {
-                let begun: Option<Begun> = self.shelf.read(&place.note(seen.number, Note::Begun)).await?;
-                return Ok(begun.map(|begun| Listed { place, seen, begun, finished: None }));
+                let begun: Option<UploadAnnouncement> =
+                    self.shelf.read_marker(&place.marker_key(seen.number, UploadMarker::Begun)).await?;
+                return Ok(begun.map(|begun| DebuginfoFile { place, seen, begun, finished: None }));
             }
         };
-        let read: Option<Finished> = self.shelf.read(&place.note(seen.number, note)).await?;
-        Ok(read.map(|Finished { begun, sent, finished_millis }| Listed {
+        let read: Option<CompletedUpload> =
+            self.shelf.read_marker(&place.marker_key(seen.number, note)).await?;
+        Ok(read.map(|CompletedUpload { begun, sent, finished_millis }| DebuginfoFile {
             place,
             seen,
             begun,
@@ -336,37 +386,37 @@ impl Debuginfo {
 
 /// Deletes all debug information of a binary from the bucket.
 pub async fn delete_debuginfo(store: &Store, tenant: &TenantId, build: &BuildId) -> Result<(), Status> {
-    let shelf = Shelf { store: store.clone() };
-    for kind in state::Kind::ALL {
-        let place = Place { tenant: tenant.clone(), build: build.clone(), kind };
-        let uploads = shelf.uploads(&place).await?;
-        shelf.remove(&place, uploads, |_| true).await?;
+    let shelf = DebuginfoStore { store: store.clone() };
+    for kind in upload_state::DebuginfoKind::ALL {
+        let place = DebuginfoKey { tenant: tenant.clone(), build: build.clone(), kind };
+        let uploads = shelf.list_uploads(&place).await?;
+        shelf.remove_uploads(&place, uploads, |_| true).await?;
     }
-    let below = Prefix::DebuginfoOf(tenant.clone(), build.clone());
+    let below = KeyPrefix::DebuginfoOf(tenant.clone(), build.clone());
     tracing::debug!(%below, "debug information was removed");
     Ok(())
 }
 
-fn removed() -> Status {
-    Status::new(Code::NotFound, "the upload was removed meanwhile; begin it again")
+fn upload_removed_status() -> Status {
+    Status::new(ErrorCode::NotFound, "the upload was removed meanwhile; begin it again")
 }
 
 /// Why an upload is none that can go on.
-fn not_pending(seen: &[Seen], number: Option<u128>) -> Status {
-    let known = |seen: &Seen| Some(seen.number) == number && seen.phase != Phase::Gone;
+fn not_pending_status(seen: &[UploadStatus], number: Option<u128>) -> Status {
+    let known = |seen: &UploadStatus| Some(seen.number) == number && seen.phase != UploadPhase::Gone;
     match number {
         Some(_) if seen.iter().any(known) => {
             let message = "this upload is finished, or took longer than limits.debuginfo_upload_max_duration: begin another one";
-            Status::new(Code::Precondition, message).because("not_pending")
+            Status::new(ErrorCode::Precondition, message).with_reason("not_pending")
         }
         Some(_) if !seen.is_empty() => {
             let message = "the upload id is none of this file's: take the one that InitiateUpload answered";
-            Status::new(Code::Invalid, message).because("unknown_upload")
+            Status::new(ErrorCode::Invalid, message).with_reason("unknown_upload")
         }
         _ => {
             let message =
                 "no pending upload for this build ID: ask first, with InitiateUpload or ShouldInitiateUpload";
-            Status::new(Code::Precondition, message).because("not_pending")
+            Status::new(ErrorCode::Precondition, message).with_reason("not_pending")
         }
     }
 }

@@ -7,7 +7,7 @@
 //!  debuginfo.v1alpha1 ───────┘
 //! ```
 //!
-//! * [`Debuginfo`]: an upload is asked for, begun, sent and finished, each by a call of its own, at any node.
+//! * [`DebuginfoService`]: an upload is asked for, begun, sent and finished, each by a call of its own, at any node.
 //! * Nothing is remembered between calls but counters and who sends now: what became of an upload is said by notes that lie
 //!   beside its bytes. No name is written twice, so two nodes never disagree about what is there.
 //! * Bytes pass through in parts; what an upload holds in memory is one of them.
@@ -18,6 +18,6 @@
 
 mod debuginfo;
 
-pub use debuginfo::counts::{CountsNow, Refused};
-pub use debuginfo::state::{Kind, Reason};
-pub use debuginfo::{Debuginfo, Deps, PART, Receiving, delete_debuginfo};
+pub use debuginfo::stats::{DebuginfoStats, RefusalsByReason};
+pub use debuginfo::upload_state::{DebuginfoKind, UploadDecision};
+pub use debuginfo::{DebuginfoDeps, DebuginfoService, UPLOAD_PART_BYTES, UploadReceiver, delete_debuginfo};

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::sync::Arc;
 
-use athanor_block::{FILES, Folder, MemoryFolder};
+use athanor_block::{BlockFolder, MemoryFolder, PARQUET_FILES};
 use bytes::Bytes;
 use parquet::basic::{Compression, Encoding};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
@@ -70,7 +70,7 @@ fn read(reader: ColumnReader, keep: bool) -> Values {
 /// Processor time of decoding every column of a block.
 pub fn decode(folder: &MemoryFolder) -> std::time::Duration {
     let start = cpu();
-    for file in FILES {
+    for file in PARQUET_FILES {
         let reader = open(folder, file);
         for group in 0..reader.num_row_groups() {
             let group = reader.get_row_group(group).unwrap();
@@ -105,7 +105,7 @@ fn like(columns: &[ColumnChunkMetaData]) -> WriterProperties {
 /// Processor time of encoding every column of a block again.
 pub fn encode(folder: &MemoryFolder) -> std::time::Duration {
     let mut taken = std::time::Duration::ZERO;
-    for file in FILES {
+    for file in PARQUET_FILES {
         let reader = open(folder, file);
         if reader.num_row_groups() == 0 {
             continue;

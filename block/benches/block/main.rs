@@ -13,13 +13,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use athanor_block::{
-    Block, Builder, FILES, Folder, Held, LocalFolder, MemoryFolder, PartSource, merge, write_held,
+    Block, BlockBuilder, BlockFolder, LocalFolder, MemoryFolder, MemoryProfiles, PARQUET_FILES,
+    TenantBlockSource, merge, write_from_memory,
 };
-use athanor_chassis::compute::Compute;
-use athanor_profile::generate::Reference;
-use athanor_profile::pprof::{Decoded, Decoder, Inflater, Limits, gzip};
+use athanor_chassis::compute::ComputePool;
+use athanor_profile::generate::ReferenceDataset;
+use athanor_profile::pprof::{DecodeLimits, DecodedProfile, Inflater, PprofDecoder, gzip};
 use athanor_profile::source::MemorySource;
-use athanor_profile::{Dictionary, Source};
+use athanor_profile::{Dictionary, ProfileSource};
 
 /// Processor time of this thread.
 fn cpu() -> Duration {
@@ -60,13 +61,13 @@ struct Built {
 }
 
 /// A block of profiles `range` in memory.
-fn build(set: &Reference, range: std::ops::Range<usize>, measured: bool) -> Built {
-    let mut scratch = || Ok(Arc::new(MemoryFolder::default()) as Arc<dyn Folder>);
-    let mut builder = Builder::new("bench", Limits::default(), 1 << 30, &mut scratch);
+fn build(set: &ReferenceDataset, range: std::ops::Range<usize>, measured: bool) -> Built {
+    let mut scratch = || Ok(Arc::new(MemoryFolder::default()) as Arc<dyn BlockFolder>);
+    let mut builder = BlockBuilder::new("bench", DecodeLimits::default(), 1 << 30, &mut scratch);
     let mut built = Built::default();
     let mut inflater = Inflater::default();
     let (mut decoder, mut dictionary, mut decoded) =
-        (Decoder::default(), Dictionary::default(), Decoded::default());
+        (PprofDecoder::default(), Dictionary::default(), DecodedProfile::default());
     for number in range {
         let raw = set.pprof(number);
         let bytes = if measured { gzip(&raw) } else { raw };
@@ -74,7 +75,7 @@ fn build(set: &Reference, range: std::ops::Range<usize>, measured: bool) -> Buil
             let start = cpu();
             let raw = inflater.inflate(&bytes, usize::MAX).unwrap();
             built.inflating += cpu() - start;
-            decoder.decode(raw, &Limits::default(), &mut dictionary, &mut decoded).unwrap();
+            decoder.decode(raw, &DecodeLimits::default(), &mut dictionary, &mut decoded).unwrap();
             built.decoding += cpu() - start;
         }
         let start = cpu();
@@ -90,7 +91,7 @@ fn build(set: &Reference, range: std::ops::Range<usize>, measured: bool) -> Buil
 
 fn sizes(block: &Block) {
     let samples = block.meta().samples() as f64;
-    for file in FILES {
+    for file in PARQUET_FILES {
         let bytes = block.meta().files[file].bytes;
         println!("  {file:20} {bytes:>10} bytes  {:.4} bytes/sample", bytes as f64 / samples);
     }
@@ -108,9 +109,9 @@ fn main() {
         return merge_in(std::path::Path::new(folder));
     }
     let only = after("--only").map(String::as_str);
-    let set = Reference::new(1);
+    let set = ReferenceDataset::new(1);
     if only.is_none_or(|only| only == "build") {
-        building(&set, count.min(Reference::R_1K));
+        building(&set, count.min(ReferenceDataset::R_1K_PROFILES));
     }
     if only.is_none_or(|only| only == "merge") {
         merging(&set, count);
@@ -120,7 +121,7 @@ fn main() {
     }
 }
 
-fn building(set: &Reference, count: usize) {
+fn building(set: &ReferenceDataset, count: usize) {
     let built = build(set, 0..count, true);
     println!(
         "build {count} profiles, gzipped pprof in: {:.0} MB of raw pprof/core s; floor, inflate and decode: {:.0}; \
@@ -133,14 +134,15 @@ fn building(set: &Reference, count: usize) {
 }
 
 fn add_up(block: &Block) {
-    let compute = Compute::threads(NonZeroUsize::new(2).unwrap(), 4).unwrap();
-    let part = block.part("bench").unwrap();
+    let compute = ComputePool::with_threads(NonZeroUsize::new(2).unwrap(), 4).unwrap();
+    let part = block.tenant_block("bench").unwrap();
     let samples = part.meta.samples;
     let all = 0..samples;
-    let expected = part.whole_totals(|_| true).unwrap();
-    let scan = best(9, || assert_eq!(part.totals(std::slice::from_ref(&all), &compute).unwrap(), expected));
-    let rollup = best(9, || drop(black_box(part.whole_totals(|_| true).unwrap())));
-    let names = best(5, || drop(black_box(part.names().unwrap())));
+    let expected = part.sum_rollup(|_| true).unwrap();
+    let scan =
+        best(9, || assert_eq!(part.sum_by_stack(std::slice::from_ref(&all), &compute).unwrap(), expected));
+    let rollup = best(9, || drop(black_box(part.sum_rollup(|_| true).unwrap())));
+    let names = best(5, || drop(black_box(part.read_names().unwrap())));
     let (cold, warm, tree) = trees(block, &expected);
     let stacks: Vec<u32> = (0..samples).map(|at| (at * 7919 % u64::from(part.meta.stacks)) as u32).collect();
     let floor = best(5, || {
@@ -169,7 +171,7 @@ fn add_up(block: &Block) {
 /// The time of a tree of everything, at first and then, and its nodes.
 fn trees(block: &Block, totals: &[i64]) -> (Duration, Duration, usize) {
     let block = Arc::new(block.clone());
-    let source = || PartSource::new(block.clone(), "bench", Compute::inline()).unwrap();
+    let source = || TenantBlockSource::new(block.clone(), "bench", ComputePool::inline()).unwrap();
     let cold = best_by(cpu, 5, || drop(black_box(source().tree(totals).unwrap())));
     let kept = source();
     let nodes = kept.tree(totals).unwrap().nodes().len();
@@ -177,7 +179,7 @@ fn trees(block: &Block, totals: &[i64]) -> (Duration, Duration, usize) {
 }
 
 /// Ten blocks into one, and what that is like.
-fn merging(set: &Reference, count: usize) {
+fn merging(set: &ReferenceDataset, count: usize) {
     let pieces = 10;
     let folders: Vec<MemoryFolder> = (0..pieces)
         .map(|piece| build(set, piece * count / pieces..(piece + 1) * count / pieces, false).folder)
@@ -245,15 +247,15 @@ fn merge_in(folder: &std::path::Path) {
 }
 
 /// What footers take in a block of many tenants, each with a minute of five pods: 20 profiles.
-fn tenants(set: &Reference, count: usize) {
+fn tenants(set: &ReferenceDataset, count: usize) {
     let mut held = MemorySource::default();
     (0..20).for_each(|number| held.add(&set.labels(number), &set.profile(number), number as u128));
     let names: Vec<String> = (0..count).map(|number| format!("tenant-{number:04}")).collect();
     let folder = MemoryFolder::default();
-    let parts = names.iter().map(|name| (name.as_str(), &held as &dyn Held));
-    let bytes = write_held(&folder, "tenants", None, parts).unwrap().bytes();
+    let parts = names.iter().map(|name| (name.as_str(), &held as &dyn MemoryProfiles));
+    let bytes = write_from_memory(&folder, "tenants", None, parts).unwrap().bytes();
     let mut all = 0;
-    for file in FILES {
+    for file in PARQUET_FILES {
         let end = folder.length(file).unwrap();
         let tail = folder.read(file, end - 8, 4).unwrap();
         let footer = u64::from(u32::from_le_bytes(tail[..].try_into().unwrap()));

@@ -1,23 +1,23 @@
 //! Writing the tables of names.
 
 use athanor_profile::Dictionary;
-use athanor_profile::symbols::{Function, Mapping, NONE};
+use athanor_profile::symbols::{Function, Mapping, NO_ENTRY};
 use parquet::data_type::ByteArray;
 
-use crate::columns::{Column, GROUP_ROWS, GROUP_TEXT};
+use crate::columns::{ColumnValues, GROUP_TEXT_BYTES, MAX_ROWS_PER_GROUP};
 use crate::error::BlockError;
-use crate::meta::{FUNCTIONS, LOCATIONS, MAPPINGS, STACKS, TenantMeta};
-use crate::number::Numbering;
+use crate::meta::{FUNCTIONS_FILE, LOCATIONS_FILE, MAPPINGS_FILE, STACKS_FILE, TenantMeta};
+use crate::stack_numbering::StackNumbering;
 
 /// Writes a row group of a file.
-type Write<'w> = dyn FnMut(&'static str, &[Column<'_>]) -> Result<(), BlockError> + 'w;
+type RowGroupSink<'w> = dyn FnMut(&'static str, &[ColumnValues<'_>]) -> Result<(), BlockError> + 'w;
 
 /// Runs of entries whose texts fill a row group, so that no more than those are held twice. None is empty.
-pub(super) fn of_text<T>(entries: &[T], length: impl Fn(&T) -> usize) -> impl Iterator<Item = &[T]> {
+pub(super) fn chunk_by_text<T>(entries: &[T], length: impl Fn(&T) -> usize) -> impl Iterator<Item = &[T]> {
     let mut rest = entries;
     std::iter::from_fn(move || {
         let (mut count, mut bytes) = (0, 0);
-        while count < rest.len().min(GROUP_ROWS) && bytes < GROUP_TEXT {
+        while count < rest.len().min(MAX_ROWS_PER_GROUP) && bytes < GROUP_TEXT_BYTES {
             bytes += length(&rest[count]);
             count += 1;
         }
@@ -27,23 +27,26 @@ pub(super) fn of_text<T>(entries: &[T], length: impl Fn(&T) -> usize) -> impl It
     })
 }
 
-impl Numbering {
+impl StackNumbering {
     /// Writes stacks, locations, functions and mappings.
-    pub(super) fn write(
+    pub(super) fn write_tables(
         &self,
         dictionary: &Dictionary,
         meta: &TenantMeta,
-        write: &mut Write<'_>,
+        write: &mut RowGroupSink<'_>,
     ) -> Result<(), BlockError> {
-        let based = |id: u32, base: u32| if id == NONE { -1 } else { (base + id) as i32 };
+        let based = |id: u32, base: u32| if id == NO_ENTRY { -1 } else { (base + id) as i32 };
         let mut first = meta.nodes.0 as i32;
-        for nodes in self.nodes.chunks(GROUP_ROWS) {
+        for nodes in self.nodes.chunks(MAX_ROWS_PER_GROUP) {
             let ids: Vec<i32> = (first..).take(nodes.len()).collect();
             first += nodes.len() as i32;
             let parents: Vec<i32> = nodes.iter().map(|node| based(node.parent, meta.nodes.0)).collect();
             let locations: Vec<i32> =
                 nodes.iter().map(|node| based(node.location, meta.locations.0)).collect();
-            write(STACKS, &[Column::I32(&ids), Column::I32(&parents), Column::I32(&locations)])?;
+            write(
+                STACKS_FILE,
+                &[ColumnValues::I32(&ids), ColumnValues::I32(&parents), ColumnValues::I32(&locations)],
+            )?;
         }
         self.write_locations(dictionary, meta, write)?;
         self.write_functions(dictionary, meta, write)?;
@@ -54,7 +57,7 @@ impl Numbering {
         &self,
         dictionary: &Dictionary,
         meta: &TenantMeta,
-        write: &mut Write<'_>,
+        write: &mut RowGroupSink<'_>,
     ) -> Result<(), BlockError> {
         let strings = &dictionary.symbols.strings;
         let text = |id: u32| ByteArray::from(strings.get(id));
@@ -65,7 +68,7 @@ impl Numbering {
             texts.into_iter().map(|text| strings.get(text).len()).sum()
         };
         let mut first = meta.functions.0 as i32;
-        for group in of_text(&self.functions, length) {
+        for group in chunk_by_text(&self.functions, length) {
             let functions: Vec<_> = group.iter().map(of).collect();
             let column = |of: fn(&Function) -> u32| {
                 functions.iter().map(|function| text(of(function))).collect::<Vec<_>>()
@@ -77,13 +80,13 @@ impl Numbering {
             let ids: Vec<i32> = (first..).take(group.len()).collect();
             first += group.len() as i32;
             write(
-                FUNCTIONS,
+                FUNCTIONS_FILE,
                 &[
-                    Column::I32(&ids),
-                    Column::Text(&names),
-                    Column::Text(&systems),
-                    Column::Text(&files),
-                    Column::I64(&lines),
+                    ColumnValues::I32(&ids),
+                    ColumnValues::Text(&names),
+                    ColumnValues::Text(&systems),
+                    ColumnValues::Text(&files),
+                    ColumnValues::I64(&lines),
                 ],
             )?;
         }
@@ -94,14 +97,14 @@ impl Numbering {
         &self,
         dictionary: &Dictionary,
         meta: &TenantMeta,
-        write: &mut Write<'_>,
+        write: &mut RowGroupSink<'_>,
     ) -> Result<(), BlockError> {
         let strings = &dictionary.symbols.strings;
         let text = |id: u32| ByteArray::from(strings.get(id));
         let of = |&id: &u32| dictionary.symbols.mappings()[id as usize];
         let length = |id: &u32| strings.get(of(id).filename).len() + strings.get(of(id).build_id).len();
         let mut first = meta.mappings.0 as i32;
-        for group in of_text(&self.mappings, length) {
+        for group in chunk_by_text(&self.mappings, length) {
             let mappings: Vec<_> = group.iter().map(of).collect();
             let number = |of: fn(&Mapping) -> u64| {
                 mappings.iter().map(|mapping| of(mapping) as i64).collect::<Vec<_>>()
@@ -112,15 +115,15 @@ impl Numbering {
             let ids: Vec<i32> = (first..).take(group.len()).collect();
             first += group.len() as i32;
             write(
-                MAPPINGS,
+                MAPPINGS_FILE,
                 &[
-                    Column::I32(&ids),
-                    Column::I64(&number(|mapping| mapping.start)),
-                    Column::I64(&number(|mapping| mapping.size)),
-                    Column::I64(&number(|mapping| mapping.offset)),
-                    Column::Text(&files),
-                    Column::Text(&builds),
-                    Column::I32(&flags),
+                    ColumnValues::I32(&ids),
+                    ColumnValues::I64(&number(|mapping| mapping.start)),
+                    ColumnValues::I64(&number(|mapping| mapping.size)),
+                    ColumnValues::I64(&number(|mapping| mapping.offset)),
+                    ColumnValues::Text(&files),
+                    ColumnValues::Text(&builds),
+                    ColumnValues::I32(&flags),
                 ],
             )?;
         }
@@ -132,10 +135,10 @@ impl Numbering {
         &self,
         dictionary: &Dictionary,
         meta: &TenantMeta,
-        write: &mut Write<'_>,
+        write: &mut RowGroupSink<'_>,
     ) -> Result<(), BlockError> {
         let symbols = &dictionary.symbols;
-        let mut rows = Locations::default();
+        let mut rows = LocationColumns::default();
         for (id, &location) in meta.locations.range().zip(&self.locations) {
             let entry = symbols.locations()[location as usize];
             let mapping = self.mapping_numbers.get(entry.mapping as usize);
@@ -151,17 +154,17 @@ impl Numbering {
                 rows.functions.push(function.map_or(-1, |function| (meta.functions.0 + function) as i32));
                 rows.lines.push(line.map_or(0, |line| line.line));
                 rows.columns.push(line.map_or(0, |line| line.column));
-                if rows.ids.len() == GROUP_ROWS {
-                    std::mem::take(&mut rows).write(write)?;
+                if rows.ids.len() == MAX_ROWS_PER_GROUP {
+                    std::mem::take(&mut rows).write_row_group(write)?;
                 }
             }
         }
-        rows.write(write)
+        rows.write_row_group(write)
     }
 }
 
 #[derive(Default)]
-struct Locations {
+struct LocationColumns {
     ids: Vec<i32>,
     depths: Vec<i32>,
     mappings: Vec<i32>,
@@ -172,22 +175,22 @@ struct Locations {
     columns: Vec<i64>,
 }
 
-impl Locations {
-    fn write(self, write: &mut Write<'_>) -> Result<(), BlockError> {
+impl LocationColumns {
+    fn write_row_group(self, write: &mut RowGroupSink<'_>) -> Result<(), BlockError> {
         if self.ids.is_empty() {
             return Ok(());
         }
         write(
-            LOCATIONS,
+            LOCATIONS_FILE,
             &[
-                Column::I32(&self.ids),
-                Column::I32(&self.depths),
-                Column::I32(&self.mappings),
-                Column::I64(&self.addresses),
-                Column::Bool(&self.folded),
-                Column::I32(&self.functions),
-                Column::I64(&self.lines),
-                Column::I64(&self.columns),
+                ColumnValues::I32(&self.ids),
+                ColumnValues::I32(&self.depths),
+                ColumnValues::I32(&self.mappings),
+                ColumnValues::I64(&self.addresses),
+                ColumnValues::Bool(&self.folded),
+                ColumnValues::I32(&self.functions),
+                ColumnValues::I64(&self.lines),
+                ColumnValues::I64(&self.columns),
             ],
         )
     }

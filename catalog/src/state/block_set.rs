@@ -49,7 +49,7 @@ impl BlockSet {
     }
 
     /// Whether tenants are counted as the blocks name them.
-    pub(super) fn check(&self) -> Result<(), String> {
+    pub(super) fn check_tenant_counts(&self) -> Result<(), String> {
         match self.by_id.clone().into_iter().collect::<Self>().blocks_of_tenant == self.blocks_of_tenant {
             true => Ok(()),
             false => Err("tenants are not counted as the blocks name them".to_owned()),

@@ -5,21 +5,21 @@ use std::time::Duration;
 
 use athanor_chassis::{TenantId, Timestamp};
 use athanor_cluster::NodeId;
-use athanor_cluster::placement::Table;
+use athanor_cluster::placement::SlotTable;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Choice, Inherits, Settings, ShardId, Wound};
+use super::{CatalogSettings, DataLoss, HandoffSource, ReplicaPlacement, ShardId};
 use crate::block::{BlockEntry, BlockId, TenantSpan};
 
 /// How commands are written so far. A voter that knows less must stop, not skip them.
-const FORMAT: u32 = 1;
+const COMMAND_FORMAT: u32 = 1;
 
 /// A change. Each says what it expects to find, so that two who propose at once do no harm, and does nothing the second
 /// time, so that whoever heard no answer may propose it again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Command {
+pub enum CatalogCommand {
     /// Opens the first shards of so many slots, all at once, and makes the first table of them; changes nothing where
     /// there are shards.
     OpenSlots {
@@ -45,14 +45,14 @@ pub enum Command {
         /// The slot.
         slot: u32,
         /// Its members.
-        choice: Choice,
+        choice: ReplicaPlacement,
     },
     /// A new shard has inherited what it must and logged the fences: it may accept.
     Opened {
         /// The shard.
         shard: ShardId,
         /// What it has inherited.
-        inherited: Inherits,
+        inherited: HandoffSource,
         /// The newest table whose fence is in its log.
         fenced: u64,
     },
@@ -66,7 +66,7 @@ pub enum Command {
         /// The shard that is succeeded.
         shard: ShardId,
         /// The successor's members.
-        choice: Choice,
+        choice: ReplicaPlacement,
     },
     /// A shard that was told to seal has done so.
     Sealed {
@@ -82,7 +82,7 @@ pub enum Command {
         /// The shard.
         shard: ShardId,
         /// The members of its successor, where it has none yet.
-        choice: Choice,
+        choice: ReplicaPlacement,
     },
     /// A lost shard came back, sealed its log, asked who serves its slot which of its records that one holds, and
     /// dropped those.
@@ -109,7 +109,7 @@ pub enum Command {
     /// Asks for a new table.
     ProposeTable {
         /// The table.
-        table: Table,
+        table: SlotTable,
     },
     /// The fence of the table that is proposed is in a shard's log.
     Fenced {
@@ -150,9 +150,9 @@ pub enum Command {
     /// Changes what the catalogue goes by.
     Configure {
         /// What it goes by until now.
-        expected: Settings,
+        expected: CatalogSettings,
         /// What it shall go by.
-        settings: Settings,
+        settings: CatalogSettings,
     },
     /// Keeps a text for a tenant.
     Note {
@@ -231,7 +231,7 @@ pub enum Command {
     /// Remembers what damage did.
     Mark {
         /// What.
-        wound: Wound,
+        wound: DataLoss,
     },
     /// Forgets damage that was found before a moment.
     Heal {
@@ -275,16 +275,16 @@ pub enum Command {
 /// A command as a log holds it. Applying reads no clock, so the time comes with it: that of the voter that leads, since
 /// whoever proposes may have a clock that is days ahead, by which condemned names would be forgotten early [INV-15].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Logged {
+pub struct CatalogLogEntry {
     /// When it was proposed.
     pub at: Timestamp,
     /// The command.
-    pub command: Command,
+    pub command: CatalogCommand,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Envelope<C> {
+struct LogEntryEnvelope<C> {
     format: u32,
     at: Timestamp,
     command: C,
@@ -292,10 +292,10 @@ struct Envelope<C> {
 
 /// Why an entry of the log is no command.
 #[derive(Debug, thiserror::Error)]
-pub enum Unreadable {
+pub enum CommandDecodeError {
     /// It was written by a later version.
     #[error(
-        "the command is written in format {seen}, this version reads formats up to {FORMAT}; run the version of the \
+        "the command is written in format {seen}, this version reads formats up to {COMMAND_FORMAT}; run the version of the \
          other voters"
     )]
     Format {
@@ -307,30 +307,30 @@ pub enum Unreadable {
     Unknown(#[from] serde_json::Error),
 }
 
-impl Logged {
+impl CatalogLogEntry {
     /// As bytes, for a log.
     pub fn encode(&self) -> Vec<u8> {
-        let envelope = Envelope { format: FORMAT, at: self.at, command: &self.command };
+        let envelope = LogEntryEnvelope { format: COMMAND_FORMAT, at: self.at, command: &self.command };
         serde_json::to_vec(&envelope).expect("all keys are texts")
     }
 
     /// From the bytes of a log. What is not known, be it a field, is an error: who skipped it would hold other facts
     /// than the other voters.
-    pub fn decode(bytes: &[u8]) -> Result<Self, Unreadable> {
+    pub fn decode(bytes: &[u8]) -> Result<Self, CommandDecodeError> {
         let value: Value = serde_json::from_slice(bytes)?;
         match value.get("format").map(Value::as_u64) {
-            None => Self::bare(value),
-            Some(Some(seen)) if seen > u64::from(FORMAT) => Err(Unreadable::Format { seen }),
+            None => Self::decode_without_envelope(value),
+            Some(Some(seen)) if seen > u64::from(COMMAND_FORMAT) => Err(CommandDecodeError::Format { seen }),
             Some(_) => {
-                let Envelope { at, command, .. } = serde_json::from_value(value)?;
+                let LogEntryEnvelope { at, command, .. } = serde_json::from_value(value)?;
                 Ok(Self { at, command })
             }
         }
     }
 
     /// As it was written before there was an envelope: the time is a field of those commands that need one.
-    fn bare(mut value: Value) -> Result<Self, Unreadable> {
-        let mut at = Timestamp::EPOCH;
+    fn decode_without_envelope(mut value: Value) -> Result<Self, CommandDecodeError> {
+        let mut at = Timestamp::UNIX_EPOCH;
         let mut without_fields = None;
         if let Some((name, Value::Object(fields))) =
             value.as_object_mut().and_then(|one| one.iter_mut().next())

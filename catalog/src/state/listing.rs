@@ -4,16 +4,19 @@ use std::collections::BTreeMap;
 
 use athanor_chassis::TenantId;
 use athanor_cluster::NodeId;
-use athanor_cluster::placement::Tables;
+use athanor_cluster::placement::SlotTables;
 use serde::{Deserialize, Serialize};
 
-use super::{Node, Pending, Phase, ProfileTimes, Scar, Settings, ShardEntry, ShardId, State, Voter};
+use super::{
+    CatalogSettings, CatalogState, CatalogVoter, DataLossRecord, PendingTable, ProfileTimeRange, ShardEntry,
+    ShardId, ShardNode, ShardPhase,
+};
 use crate::block::BlockEntry;
 
 /// Blocks and watermarks at one revision.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Listing {
+pub struct BlockListing {
     /// Grows with every change.
     pub revision: u64,
     /// Blocks with rows of the tenant in the range. Whose rows they hold as well is not told.
@@ -25,53 +28,54 @@ pub struct Listing {
     /// Shards with rows that cannot be told, or not yet: lost ones, and such as were abandoned of late.
     pub partial: Vec<ShardId>,
     /// What damage left.
-    pub scars: Vec<Scar>,
+    pub scars: Vec<DataLossRecord>,
     /// Times of profiles of the tenant that were removed by age, if the range overlaps them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub removed: Option<ProfileTimes>,
+    pub removed: Option<ProfileTimeRange>,
 }
 
 /// What every node must know, at one revision.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct View {
+pub struct RoutingView {
     /// Grows with every change.
     pub revision: u64,
     /// Where profiles go; none before there are slots.
-    pub tables: Option<Tables>,
+    pub tables: Option<SlotTables>,
     /// The table whose fence is to be logged.
-    pub pending: Option<Pending>,
+    pub pending: Option<PendingTable>,
     /// All shards, by number: also those that retired of late, so that who was away learns of it.
     pub shards: Vec<ShardEntry>,
     /// The nodes that are their members.
-    pub nodes: BTreeMap<NodeId, Node>,
+    pub nodes: BTreeMap<NodeId, ShardNode>,
     /// Who votes in the catalogue.
-    pub voters: BTreeMap<NodeId, Voter>,
+    pub voters: BTreeMap<NodeId, CatalogVoter>,
     /// What the catalogue goes by.
-    pub settings: Settings,
+    pub settings: CatalogSettings,
 }
 
-impl View {
+impl RoutingView {
     /// The shard of a slot that takes records.
-    pub fn serving(&self, slot: u32) -> Option<&ShardEntry> {
+    pub fn serving_shard(&self, slot: u32) -> Option<&ShardEntry> {
         self.shards.iter().find(|shard| shard.slot == slot && shard.serves())
     }
 }
 
-impl State {
+impl CatalogState {
     /// What a tenant has in a range of time, both ends included.
-    pub fn listing(&self, tenant: &TenantId, from: i64, to: i64) -> Listing {
+    pub fn list_blocks(&self, tenant: &TenantId, from: i64, to: i64) -> BlockListing {
         let of_tenant = |block: &BlockEntry| {
-            let span = block.span(tenant, from, to)?;
+            let span = block.tenant_span_between(tenant, from, to)?;
             let BlockEntry { id, shard, epoch, from, to, bytes, samples, lost, level, .. } = *block;
             let (further, tenants) = (block.further.clone(), vec![span.clone()]);
             Some(BlockEntry { id, shard, epoch, from, to, bytes, samples, lost, level, further, tenants })
         };
         let hurt = self.blocks.values().filter(|block| block.lost > 0);
-        let is_partial =
-            |phase: &Phase| matches!(phase, Phase::Lost { .. } | Phase::Retired { abandoned: true, .. });
+        let is_partial = |phase: &ShardPhase| {
+            matches!(phase, ShardPhase::Lost { .. } | ShardPhase::Retired { abandoned: true, .. })
+        };
         let partial = self.shards.values().filter(|shard| is_partial(&shard.phase));
-        Listing {
+        BlockListing {
             revision: self.revision,
             blocks: self.blocks.values().filter_map(of_tenant).collect(),
             lost: hurt.map(|block| block.lost).sum(),
@@ -83,8 +87,8 @@ impl State {
     }
 
     /// What every node must know.
-    pub fn view(&self) -> View {
-        View {
+    pub fn routing_view(&self) -> RoutingView {
+        RoutingView {
             revision: self.revision,
             tables: self.tables.clone(),
             pending: self.pending.clone(),

@@ -6,8 +6,8 @@ use std::fmt;
 use athanor_chassis::TenantId;
 use serde::{Deserialize, Serialize};
 
-use super::blocks::is_named_in_time;
-use super::{Outcome, Refused, Rows, State};
+use super::blocks::is_name_within_skew;
+use super::{CatalogState, CommandError, CommandOutcome, ShardLogRange};
 use crate::block::{BlockEntry, BlockId, TenantSpan};
 
 /// The most that a replacement names: blocks, their ranges and their tenants.
@@ -16,7 +16,7 @@ pub const MAX_REPLACED: usize = 8_000;
 /// In what a block differs from those whose place it is to take.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Unlike {
+pub enum ReplaceMismatch {
     /// It holds other ranges of logs.
     Rows,
     /// It says a wrong level.
@@ -41,8 +41,8 @@ pub enum Unlike {
 
 /// What blocks hold in all.
 #[derive(Debug, Default)]
-struct Sum {
-    rows: Vec<Rows>,
+struct BlockTotals {
+    rows: Vec<ShardLogRange>,
     tenants: BTreeMap<TenantId, TenantSpan>,
     samples: u64,
     lost: u64,
@@ -50,11 +50,11 @@ struct Sum {
     newest: Option<BlockId>,
 }
 
-impl Sum {
-    fn of<'b>(blocks: impl Iterator<Item = &'b BlockEntry>) -> Self {
+impl BlockTotals {
+    fn from_blocks<'b>(blocks: impl Iterator<Item = &'b BlockEntry>) -> Self {
         let mut sum = Self::default();
         for block in blocks {
-            sum.rows.extend(block.rows());
+            sum.rows.extend(block.log_ranges());
             sum.samples = sum.samples.saturating_add(block.samples);
             sum.lost = sum.lost.saturating_add(block.lost);
             sum.level = sum.level.max(block.level);
@@ -67,70 +67,70 @@ impl Sum {
                 all.profiles = all.profiles.saturating_add(span.profiles);
             }
         }
-        sum.rows = Rows::joined(sum.rows);
+        sum.rows = ShardLogRange::join_adjacent(sum.rows);
         sum
     }
 
     /// Whether a block may hold these tenants' part of it. Equal ids are dropped, so there may be less.
-    fn allows(&self, output: &BlockEntry) -> Result<(), Unlike> {
+    fn check_output(&self, output: &BlockEntry) -> Result<(), ReplaceMismatch> {
         if let Some(newest) = self.newest.filter(|newest| *newest >= output.id) {
-            return Err(Unlike::Older(newest));
+            return Err(ReplaceMismatch::Older(newest));
         }
         let level = self.level.saturating_add(1);
         if output.level != level {
-            return Err(Unlike::Level(level));
+            return Err(ReplaceMismatch::Level(level));
         }
-        if !output.rows().eq(self.rows.iter().copied()) {
-            return Err(Unlike::Rows);
+        if !output.log_ranges().eq(self.rows.iter().copied()) {
+            return Err(ReplaceMismatch::Rows);
         }
         for span in &output.tenants {
             let tenant = || span.tenant.clone();
-            let all = self.tenants.get(&span.tenant).ok_or_else(|| Unlike::Tenant(tenant()))?;
+            let all = self.tenants.get(&span.tenant).ok_or_else(|| ReplaceMismatch::Tenant(tenant()))?;
             if (span.min_time, span.max_time) != (all.min_time, all.max_time) {
-                return Err(Unlike::Time(tenant()));
+                return Err(ReplaceMismatch::Time(tenant()));
             }
             if span.profiles == 0 || span.profiles > all.profiles {
-                return Err(Unlike::Profiles(tenant()));
+                return Err(ReplaceMismatch::Profiles(tenant()));
             }
         }
         Ok(())
     }
 
     /// Whether blocks hold it all together, each tenant's part once.
-    fn is_all_in(&self, outputs: &[BlockEntry]) -> Result<(), (BlockId, Unlike)> {
+    fn check_complete(&self, outputs: &[BlockEntry]) -> Result<(), (BlockId, ReplaceMismatch)> {
         let mut missing: BTreeSet<&TenantId> = self.tenants.keys().collect();
         for output in outputs {
             let twice = output.tenants.iter().find(|span| !missing.remove(&span.tenant));
             if let Some(span) = twice {
-                return Err((output.id, Unlike::Tenant(span.tenant.clone())));
+                return Err((output.id, ReplaceMismatch::Tenant(span.tenant.clone())));
             }
         }
         let first = outputs[0].id;
         if let Some(tenant) = missing.into_iter().next() {
-            return Err((first, Unlike::Tenant(tenant.clone())));
+            return Err((first, ReplaceMismatch::Tenant(tenant.clone())));
         }
-        let all = Self::of(outputs.iter());
+        let all = Self::from_blocks(outputs.iter());
         if all.samples > self.samples {
-            return Err((first, Unlike::Samples));
+            return Err((first, ReplaceMismatch::Samples));
         }
         if all.lost != self.lost {
-            return Err((first, Unlike::Lost));
+            return Err((first, ReplaceMismatch::Lost));
         }
         Ok(())
     }
 }
 
-impl State {
-    pub(super) fn replace(
+impl CatalogState {
+    pub(super) fn replace_blocks(
         &mut self,
         inputs: Vec<BlockId>,
         outputs: Vec<BlockEntry>,
-    ) -> Result<Outcome, Refused> {
+    ) -> Result<CommandOutcome, CommandError> {
         let inputs: BTreeSet<BlockId> = inputs.into_iter().collect();
         let named = outputs.iter().map(|output| 2 + output.further.len() + output.tenants.len());
         let seen = named.sum::<usize>() + inputs.len();
         if inputs.is_empty() || outputs.is_empty() || seen > MAX_REPLACED {
-            return Err(Refused::Replaces { inputs: inputs.len(), outputs: outputs.len(), seen });
+            return Err(CommandError::Replaces { inputs: inputs.len(), outputs: outputs.len(), seen });
         }
         // Outputs may have been replaced in their turn before whoever proposed them heard of it.
         let is_taken = |output: &BlockEntry| {
@@ -139,44 +139,48 @@ impl State {
         let is_done = inputs.iter().all(|input| self.condemned.contains_key(input))
             && outputs.iter().all(|output| output.level > 0 && is_taken(output));
         if is_done {
-            return Ok(Outcome::counted(0));
+            return Ok(CommandOutcome::from_count(0));
         }
         if let Some(gone) = inputs.iter().find(|input| !self.blocks.contains_key(input)) {
-            return Err(Refused::NotListed(*gone));
+            return Err(CommandError::NotListed(*gone));
         }
-        self.may_replace(&inputs, &outputs)?;
+        self.check_replacement(&inputs, &outputs)?;
         for input in &inputs {
             self.blocks.remove(input);
             self.condemned.entry(*input).or_insert(self.now);
         }
         let count = inputs.len() + outputs.len();
         self.blocks.extend(outputs.into_iter().map(|output| (output.id, output)));
-        Ok(Outcome::counted(count))
+        Ok(CommandOutcome::from_count(count))
     }
 
-    fn may_replace(&self, inputs: &BTreeSet<BlockId>, outputs: &[BlockEntry]) -> Result<(), Refused> {
-        let unlike = |(block, why)| Refused::Unlike { block, why };
-        let sum = Sum::of(inputs.iter().filter_map(|input| self.blocks.get(input)));
+    fn check_replacement(
+        &self,
+        inputs: &BTreeSet<BlockId>,
+        outputs: &[BlockEntry],
+    ) -> Result<(), CommandError> {
+        let unlike = |(block, why)| CommandError::Unlike { block, why };
+        let sum = BlockTotals::from_blocks(inputs.iter().filter_map(|input| self.blocks.get(input)));
         let mut names = BTreeSet::new();
         for output in outputs {
             let id = output.id;
             if self.condemned.contains_key(&id) {
-                return Err(Refused::Condemned(id));
+                return Err(CommandError::Condemned(id));
             }
             if self.blocks.contains_key(&id) || !names.insert(id) {
-                return Err(unlike((id, Unlike::Name)));
+                return Err(unlike((id, ReplaceMismatch::Name)));
             }
-            if !is_named_in_time(id, self.now) {
-                return Err(Refused::NameTime { block: id, now: self.now });
+            if !is_name_within_skew(id, self.now) {
+                return Err(CommandError::NameTime { block: id, now: self.now });
             }
-            sum.allows(output).map_err(|why| unlike((id, why)))?;
+            sum.check_output(output).map_err(|why| unlike((id, why)))?;
         }
-        sum.is_all_in(outputs).map_err(unlike)?;
+        sum.check_complete(outputs).map_err(unlike)?;
         // Of one range others may hold other tenants' rows, and these now hold them as well.
-        let meets = |other: &&BlockEntry| other.rows().any(|rows| first_overlap(&sum.rows, &rows));
+        let meets = |other: &&BlockEntry| other.log_ranges().any(|rows| overlaps_any(&sum.rows, &rows));
         for other in self.blocks.values().filter(|other| !inputs.contains(&other.id)).filter(meets) {
-            if let Some(output) = outputs.iter().find(|output| output.conflicts(other)) {
-                return Err(unlike((output.id, Unlike::Holds(other.id))));
+            if let Some(output) = outputs.iter().find(|output| output.conflicts_with(other)) {
+                return Err(unlike((output.id, ReplaceMismatch::Holds(other.id))));
             }
         }
         Ok(())
@@ -184,12 +188,12 @@ impl State {
 }
 
 /// Whether one of the ranges, which are in order and disjoint, has an entry of another.
-fn first_overlap(joined: &[Rows], rows: &Rows) -> bool {
+fn overlaps_any(joined: &[ShardLogRange], rows: &ShardLogRange) -> bool {
     let place = joined.partition_point(|one| (one.shard, one.to) <= (rows.shard, rows.from));
     joined.get(place).is_some_and(|one| one.overlaps(rows))
 }
 
-impl fmt::Display for Unlike {
+impl fmt::Display for ReplaceMismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Rows => {

@@ -14,11 +14,11 @@ use std::time::Duration;
 use athanor_chassis::{TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::{Outcome, Refused, State};
+use super::{CatalogState, CommandError, CommandOutcome};
 use crate::block::{BlockEntry, BlockId};
 
 /// Blocks that one command expires.
-pub const MAX_EXPIRED_AT_ONCE: usize = 256;
+pub const MAX_EXPIRED_PER_COMMAND: usize = 256;
 /// Tenants whose purged time range is kept separately. Beyond that the smallest ones share one range.
 pub const MAX_PURGED_TENANTS: usize = 65_536;
 /// The period that the share of expired blocks is counted in.
@@ -27,7 +27,7 @@ const BUDGET_PERIOD: Duration = Duration::from_secs(3600);
 /// Range of profile times, Unix nanoseconds, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ProfileTimes {
+pub struct ProfileTimeRange {
     /// Time of the earliest profile.
     pub first: i64,
     /// Time of the latest profile.
@@ -46,10 +46,10 @@ pub(super) struct Retention {
     restored: BTreeMap<BlockId, Timestamp>,
     /// Times of purged profiles by tenant.
     #[serde(default)]
-    purged: BTreeMap<TenantId, ProfileTimes>,
+    purged: BTreeMap<TenantId, ProfileTimeRange>,
     /// Times of purged profiles of all tenants that have no entry in `purged`.
     #[serde(default)]
-    purged_of_others: Option<ProfileTimes>,
+    purged_of_others: Option<ProfileTimeRange>,
     /// When the current budget period began.
     #[serde(default)]
     period_start: Timestamp,
@@ -73,8 +73,8 @@ pub struct AgeReport {
     pub expired: BTreeMap<BlockId, Timestamp>,
 }
 
-impl ProfileTimes {
-    fn join(self, other: Self) -> Self {
+impl ProfileTimeRange {
+    fn union(self, other: Self) -> Self {
         Self { first: self.first.min(other.first), last: self.last.max(other.last) }
     }
 
@@ -103,27 +103,27 @@ impl Retention {
     }
 
     /// Remembers that a block's profiles are gone.
-    pub(super) fn note_purged(&mut self, block: &BlockEntry) {
+    pub(super) fn record_purged(&mut self, block: &BlockEntry) {
         for span in &block.tenants {
-            let times = ProfileTimes { first: span.min_time, last: span.max_time };
+            let times = ProfileTimeRange { first: span.min_time, last: span.max_time };
             let known = self.purged.entry(span.tenant.clone()).or_insert(times);
-            *known = known.join(times);
+            *known = known.union(times);
         }
         while self.purged.len() > MAX_PURGED_TENANTS
             && let Some((_, times)) = self.purged.pop_first()
         {
             let others = self.purged_of_others.get_or_insert(times);
-            *others = others.join(times);
+            *others = others.union(times);
         }
     }
 
     /// Returns the times of a tenant's profiles that were removed by age, if a range overlaps them.
-    pub(super) fn removed_times(&self, tenant: &TenantId, from: i64, to: i64) -> Option<ProfileTimes> {
-        let spans = self.expired.values().filter_map(|block| block.of_tenant(tenant));
-        let expired = spans.map(|span| ProfileTimes { first: span.min_time, last: span.max_time });
+    pub(super) fn removed_times(&self, tenant: &TenantId, from: i64, to: i64) -> Option<ProfileTimeRange> {
+        let spans = self.expired.values().filter_map(|block| block.tenant_span(tenant));
+        let expired = spans.map(|span| ProfileTimeRange { first: span.min_time, last: span.max_time });
         let purged = self.purged.get(tenant).copied().or(self.purged_of_others);
         let removed = expired.chain(purged).filter(|times| times.overlaps(from, to));
-        removed.reduce(ProfileTimes::join)
+        removed.reduce(ProfileTimeRange::union)
     }
 
     /// Forgets expired blocks whose objects are not in the bucket any more.
@@ -131,12 +131,18 @@ impl Retention {
         let (kept, gone): (BTreeMap<_, _>, BTreeMap<_, _>) =
             std::mem::take(&mut self.expired).into_iter().partition(|(block, _)| present.contains(block));
         self.expired = kept;
-        gone.values().for_each(|block| self.note_purged(block));
+        gone.values().for_each(|block| self.record_purged(block));
     }
 
     /// Returns how many more blocks may expire in the current budget period. Blocks that become overdue at an even
     /// pace are always allowed, twice as fast as they come, so that a short retention does not fall behind.
-    fn allowance(&mut self, now: Timestamp, listed: usize, retention: Duration, max_percent: u8) -> usize {
+    fn remaining_budget(
+        &mut self,
+        now: Timestamp,
+        listed: usize,
+        retention: Duration,
+        max_percent: u8,
+    ) -> usize {
         if now.since(self.period_start) >= BUDGET_PERIOD {
             self.period_start = now;
             self.expired_in_period = 0;
@@ -149,7 +155,7 @@ impl Retention {
     }
 
     /// Returns the first violated rule.
-    pub(super) fn check(&self, state: &State) -> Result<(), String> {
+    pub(super) fn check(&self, state: &CatalogState) -> Result<(), String> {
         let stray = self
             .expired
             .keys()
@@ -164,17 +170,18 @@ impl Retention {
     }
 }
 
-impl State {
+impl CatalogState {
     /// Expires blocks past their retention, at most a share of all blocks per hour. Without a share it expires as many
     /// as one command may.
-    pub(super) fn expire(&mut self, retention: Duration, max_percent: Option<u8>) -> Outcome {
-        let overdue: Vec<BlockId> = self.overdue(self.now, retention).take(MAX_EXPIRED_AT_ONCE).collect();
+    pub(super) fn expire_blocks(&mut self, retention: Duration, max_percent: Option<u8>) -> CommandOutcome {
+        let overdue: Vec<BlockId> =
+            self.overdue_blocks(self.now, retention).take(MAX_EXPIRED_PER_COMMAND).collect();
         if overdue.is_empty() {
-            return Outcome::counted(0);
+            return CommandOutcome::from_count(0);
         }
         let (now, listed) = (self.now, self.blocks.len());
         let allowed = max_percent
-            .map_or(usize::MAX, |percent| self.retention.allowance(now, listed, retention, percent));
+            .map_or(usize::MAX, |percent| self.retention.remaining_budget(now, listed, retention, percent));
         let mut count = 0;
         for id in overdue.into_iter().take(allowed) {
             if let Some(block) = self.blocks.remove(&id) {
@@ -188,15 +195,15 @@ impl State {
         }
         let blocks = &self.blocks;
         self.retention.restored.retain(|block, _| blocks.contains_key(block));
-        Outcome::counted(count)
+        CommandOutcome::from_count(count)
     }
 
     /// Lists expired blocks again: those that are named, or all.
-    pub(super) fn restore(&mut self, blocks: Vec<BlockId>) -> Result<Outcome, Refused> {
+    pub(super) fn restore_blocks(&mut self, blocks: Vec<BlockId>) -> Result<CommandOutcome, CommandError> {
         let is_listed = |block: &BlockId| self.retention.restored.contains_key(block);
         let unknown = |block: &BlockId| !self.retention.is_expired(block) && !is_listed(block);
         if let Some(block) = blocks.iter().copied().find(unknown) {
-            return Err(Refused::NotExpired(block));
+            return Err(CommandError::NotExpired(block));
         }
         let chosen = match blocks.is_empty() {
             true => self.retention.expired.keys().copied().collect(),
@@ -205,7 +212,7 @@ impl State {
         let mut count = 0;
         for id in chosen {
             // After a rebuild of the catalog a listed block may hold the same rows.
-            let is_free = |block: &BlockEntry| !self.blocks.values().any(|other| other.conflicts(block));
+            let is_free = |block: &BlockEntry| !self.blocks.values().any(|other| other.conflicts_with(block));
             if let Some(block) = self.retention.expired.get(&id).filter(|block| is_free(block)).cloned() {
                 self.retention.expired.remove(&id);
                 self.condemned.remove(&id);
@@ -214,22 +221,22 @@ impl State {
                 count += 1;
             }
         }
-        Ok(Outcome::counted(count))
+        Ok(CommandOutcome::from_count(count))
     }
 
     /// Makes expired blocks unrestorable, before their objects are removed.
-    pub(super) fn purge(&mut self, blocks: Vec<BlockId>) -> Outcome {
+    pub(super) fn purge_blocks(&mut self, blocks: Vec<BlockId>) -> CommandOutcome {
         let mut count = 0;
         for id in blocks {
             if let Some(block) = self.retention.expired.remove(&id) {
-                self.retention.note_purged(&block);
+                self.retention.record_purged(&block);
                 count += 1;
             }
         }
-        Outcome::counted(count)
+        CommandOutcome::from_count(count)
     }
 
-    fn overdue(&self, now: Timestamp, retention: Duration) -> impl Iterator<Item = BlockId> {
+    fn overdue_blocks(&self, now: Timestamp, retention: Duration) -> impl Iterator<Item = BlockId> {
         let blocks = self.blocks.values();
         blocks.filter(move |block| self.retention.is_overdue(block, now, retention)).map(|block| block.id)
     }
@@ -240,14 +247,14 @@ impl State {
     }
 
     /// Returns the ages of all blocks at a time of the catalog.
-    pub fn ages(&self, time: Timestamp, retention: Duration) -> AgeReport {
+    pub fn block_ages(&self, time: Timestamp, retention: Duration) -> AgeReport {
         let time = time.max(self.now);
         let since = |block: &BlockId| self.condemned.get(block).copied().unwrap_or(self.now);
         AgeReport {
             time,
             newest_command: self.now,
             blocks: self.blocks.len(),
-            overdue: self.overdue(time, retention).count(),
+            overdue: self.overdue_blocks(time, retention).count(),
             expired: self.retention.expired.keys().map(|block| (*block, since(block))).collect(),
         }
     }

@@ -8,7 +8,7 @@ use athanor_cluster::NodeId;
 use athanor_cluster::placement::MAX_SLOTS;
 use serde::{Deserialize, Serialize};
 
-use super::{Answer, Bounded, Outcome, Refused, State, Step};
+use super::{CatalogState, CommandError, CommandOutcome, CommandResult, LimitedResource, PhaseTransition};
 
 /// The number of a shard, never used twice.
 pub type ShardId = u32;
@@ -42,7 +42,7 @@ pub struct ShardEntry {
     pub members: BTreeSet<NodeId>,
     /// What it may do.
     #[serde(default)]
-    pub phase: Phase,
+    pub phase: ShardPhase,
     /// The newest table whose fence is in its log, or that was published when it first opened [INV-05].
     #[serde(default = "first_table")]
     pub fenced: u64,
@@ -54,12 +54,12 @@ pub struct ShardEntry {
 /// What a shard may do.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Phase {
+pub enum ShardPhase {
     /// It accepts nothing yet: not before the catalogue has answered that it is open, else what it accepted would be
     /// gone when it is succeeded before that [INV-12].
     Opening {
         /// The ids that it must know first.
-        inherits: Inherits,
+        inherits: HandoffSource,
     },
     /// It serves its slot.
     #[default]
@@ -89,7 +89,7 @@ pub enum Phase {
 /// The ids that a shard must know before it accepts records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Inherits {
+pub enum HandoffSource {
     /// None: it is the first of its slot.
     Nothing,
     /// All that another shard knows.
@@ -112,7 +112,7 @@ pub enum Inherits {
 /// The members of a new shard and the nodes from which they were chosen.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Choice {
+pub struct ReplicaPlacement {
     /// The members.
     pub members: BTreeSet<NodeId>,
     /// The zones of all nodes that could have been chosen, the members' among them.
@@ -122,13 +122,13 @@ pub struct Choice {
 /// What is known of a node that is or was a member of a shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Node {
+pub struct ShardNode {
     /// The zone that it said it is in when it was chosen last; empty if it said none.
     pub zone: String,
 }
 
 /// How many shards each node is a member of.
-pub(super) type Groups = BTreeMap<NodeId, usize>;
+pub(super) type ShardsPerNode = BTreeMap<NodeId, usize>;
 
 /// The number of a slot's shard of an epoch. It follows from both alone, so that whoever finds a shard's log knows
 /// whose it is.
@@ -137,7 +137,7 @@ pub const fn shard_id(slot: u32, epoch: u32) -> ShardId {
 }
 
 /// The slot and the epoch of a shard; none for a number that no shard has.
-pub const fn slot_and_epoch(shard: ShardId) -> Option<(u32, u32)> {
+pub const fn decode_shard_id(shard: ShardId) -> Option<(u32, u32)> {
     match shard & ((1 << SLOT_BITS) - 1) {
         0 => None,
         low => Some((low - 1, (shard >> SLOT_BITS) + 1)),
@@ -152,56 +152,56 @@ fn first_table() -> u64 {
 impl ShardEntry {
     /// Whether it is over.
     pub fn is_retired(&self) -> bool {
-        matches!(self.phase, Phase::Retired { .. })
+        matches!(self.phase, ShardPhase::Retired { .. })
     }
 
     /// Whether it takes records now.
     pub fn serves(&self) -> bool {
-        matches!(self.phase, Phase::Open | Phase::Closing)
+        matches!(self.phase, ShardPhase::Open | ShardPhase::Closing)
     }
 
     /// Whether a new table needs its fence.
     pub(super) fn needs_fences(&self) -> bool {
-        self.serves() || matches!(self.phase, Phase::Opening { .. })
+        self.serves() || matches!(self.phase, ShardPhase::Opening { .. })
     }
 
     /// Whether it copies the ids of another.
-    pub(super) fn copies(&self, shard: ShardId) -> bool {
-        matches!(self.phase, Phase::Opening { inherits: Inherits::Window { of, .. } } if of == shard)
+    pub(super) fn copies_ids_from(&self, shard: ShardId) -> bool {
+        matches!(self.phase, ShardPhase::Opening { inherits: HandoffSource::Window { of, .. } } if of == shard)
     }
 
-    pub(super) fn enter(&mut self, phase: Phase, now: Timestamp) {
+    pub(super) fn enter_phase(&mut self, phase: ShardPhase, now: Timestamp) {
         self.phase = phase;
         self.since = now;
     }
 
     /// That it is in a wrong phase.
-    pub(super) fn refuse(&self, step: Step) -> Refused {
-        Refused::Phase { shard: self.id, phase: self.phase.clone(), step }
+    pub(super) fn wrong_phase(&self, step: PhaseTransition) -> CommandError {
+        CommandError::Phase { shard: self.id, phase: self.phase.clone(), step }
     }
 }
 
-impl State {
-    pub(super) fn shard(&self, id: ShardId) -> Result<&ShardEntry, Refused> {
-        self.shards.get(&id).ok_or_else(|| no_shard(id))
+impl CatalogState {
+    pub(super) fn shard(&self, id: ShardId) -> Result<&ShardEntry, CommandError> {
+        self.shards.get(&id).ok_or_else(|| unknown_shard_error(id))
     }
 
-    pub(super) fn shard_mut(&mut self, id: ShardId) -> Result<&mut ShardEntry, Refused> {
-        self.shards.get_mut(&id).ok_or_else(|| no_shard(id))
+    pub(super) fn shard_mut(&mut self, id: ShardId) -> Result<&mut ShardEntry, CommandError> {
+        self.shards.get_mut(&id).ok_or_else(|| unknown_shard_error(id))
     }
 
-    pub(super) fn of_slot(&self, slot: u32) -> impl DoubleEndedIterator<Item = &ShardEntry> {
+    pub(super) fn shards_of_slot(&self, slot: u32) -> impl DoubleEndedIterator<Item = &ShardEntry> {
         self.shards.values().filter(move |shard| shard.slot == slot)
     }
 
     /// The newest shard of a slot. Numbers of a slot ascend with the epoch.
-    pub(super) fn newest(&self, slot: u32) -> Option<&ShardEntry> {
-        self.of_slot(slot).next_back()
+    pub(super) fn newest_shard(&self, slot: u32) -> Option<&ShardEntry> {
+        self.shards_of_slot(slot).next_back()
     }
 
     /// The shard of a slot that takes records.
-    pub fn serving(&self, slot: u32) -> Option<&ShardEntry> {
-        self.of_slot(slot).find(|shard| shard.serves())
+    pub fn serving_shard(&self, slot: u32) -> Option<&ShardEntry> {
+        self.shards_of_slot(slot).find(|shard| shard.serves())
     }
 
     pub(super) fn open_slots(
@@ -209,104 +209,120 @@ impl State {
         count: u32,
         members: &[BTreeSet<NodeId>],
         zones: &BTreeMap<NodeId, String>,
-    ) -> Result<Outcome, Refused> {
+    ) -> Result<CommandOutcome, CommandError> {
         if !self.shards.is_empty() {
-            return Ok(Outcome::counted(0));
+            return Ok(CommandOutcome::from_count(0));
         }
         if members.is_empty() {
             for slot in 0..count.clamp(1, MAX_SLOTS) {
-                self.insert(slot, 1, BTreeSet::new(), Phase::Open);
+                self.insert_shard(slot, 1, BTreeSet::new(), ShardPhase::Open);
             }
         } else {
             if members.len() != count as usize || count > MAX_SLOTS {
-                return Err(Refused::Slots { count, seen: members.len() });
+                return Err(CommandError::Slots { count, seen: members.len() });
             }
-            let mut groups = Groups::new();
+            let mut groups = ShardsPerNode::new();
             for (slot, members) in (0..count).zip(members) {
                 self.check_members(slot, members, zones, &mut groups)?;
             }
             let alone = self.settings.copies == 1;
             for (slot, members) in (0..count).zip(members) {
-                let phase = if alone { Phase::Open } else { Phase::Opening { inherits: Inherits::Nothing } };
-                self.insert(slot, 1, members.clone(), phase);
-                self.meet(members, zones);
+                let phase = if alone {
+                    ShardPhase::Open
+                } else {
+                    ShardPhase::Opening { inherits: HandoffSource::Nothing }
+                };
+                self.insert_shard(slot, 1, members.clone(), phase);
+                self.record_members(members, zones);
             }
         }
         self.first_table_of_all_slots();
-        Ok(Outcome::counted(self.shards.len()))
+        Ok(CommandOutcome::from_count(self.shards.len()))
     }
 
-    pub(super) fn open_shard(&mut self, slot: u32, members: BTreeSet<NodeId>) -> Result<Outcome, Refused> {
-        if let Some(shard) = self.serving(slot).or_else(|| self.newest(slot)) {
-            return Ok(Outcome::Known(Answer::Shard(shard.clone())));
+    pub(super) fn open_shard(
+        &mut self,
+        slot: u32,
+        members: BTreeSet<NodeId>,
+    ) -> Result<CommandOutcome, CommandError> {
+        if let Some(shard) = self.serving_shard(slot).or_else(|| self.newest_shard(slot)) {
+            return Ok(CommandOutcome::Known(CommandResult::Shard(shard.clone())));
         }
-        self.has_room(slot)?;
+        self.check_shard_capacity(slot)?;
         // Its log was fenced by tables that may be unknown here, and by none that came later.
-        let by_first_table = self.newest_version() <= 1 && self.pending.is_none();
-        let phase = if by_first_table { Phase::Open } else { Phase::Opening { inherits: Inherits::Nothing } };
-        self.meet(&members, &BTreeMap::new());
-        let shard = self.insert(slot, 1, members, phase);
+        let by_first_table = self.newest_table_version() <= 1 && self.pending.is_none();
+        let phase = if by_first_table {
+            ShardPhase::Open
+        } else {
+            ShardPhase::Opening { inherits: HandoffSource::Nothing }
+        };
+        self.record_members(&members, &BTreeMap::new());
+        let shard = self.insert_shard(slot, 1, members, phase);
         self.first_table_of_all_slots();
-        Ok(Outcome::Changed(Answer::Shard(shard)))
+        Ok(CommandOutcome::Changed(CommandResult::Shard(shard)))
     }
 
-    pub(super) fn add_slot(&mut self, slot: u32, choice: &Choice) -> Result<Outcome, Refused> {
-        if let Some(shard) = self.newest(slot) {
+    pub(super) fn add_slot(
+        &mut self,
+        slot: u32,
+        choice: &ReplicaPlacement,
+    ) -> Result<CommandOutcome, CommandError> {
+        if let Some(shard) = self.newest_shard(slot) {
             return match shard.members == choice.members && shard.epoch == 1 {
-                true => Ok(Outcome::Known(Answer::Shard(shard.clone()))),
-                false => Err(Refused::SlotTaken { slot, shard: shard.id }),
+                true => Ok(CommandOutcome::Known(CommandResult::Shard(shard.clone()))),
+                false => Err(CommandError::SlotTaken { slot, shard: shard.id }),
             };
         }
         if self.tables.is_none() {
-            return Err(Refused::NoSlots);
+            return Err(CommandError::NoSlots);
         }
-        let shard = self.found(slot, 1, choice, Inherits::Nothing)?;
-        Ok(Outcome::Changed(Answer::Shard(shard)))
+        let shard = self.create_shard(slot, 1, choice, HandoffSource::Nothing)?;
+        Ok(CommandOutcome::Changed(CommandResult::Shard(shard)))
     }
 
     /// Makes a shard that has to open yet.
-    pub(super) fn found(
+    pub(super) fn create_shard(
         &mut self,
         slot: u32,
         epoch: u32,
-        choice: &Choice,
-        inherits: Inherits,
-    ) -> Result<ShardEntry, Refused> {
-        self.has_room(slot)?;
+        choice: &ReplicaPlacement,
+        inherits: HandoffSource,
+    ) -> Result<ShardEntry, CommandError> {
+        self.check_shard_capacity(slot)?;
         if epoch > MAX_EPOCHS {
-            return Err(Refused::EpochsUsedUp { slot, epochs: MAX_EPOCHS });
+            return Err(CommandError::EpochsUsedUp { slot, epochs: MAX_EPOCHS });
         }
-        self.check_members(slot, &choice.members, &choice.zones, &mut self.groups())?;
-        self.meet(&choice.members, &choice.zones);
-        Ok(self.insert(slot, epoch, choice.members.clone(), Phase::Opening { inherits }))
+        self.check_members(slot, &choice.members, &choice.zones, &mut self.shards_per_node())?;
+        self.record_members(&choice.members, &choice.zones);
+        Ok(self.insert_shard(slot, epoch, choice.members.clone(), ShardPhase::Opening { inherits }))
     }
 
-    fn has_room(&self, slot: u32) -> Result<(), Refused> {
+    fn check_shard_capacity(&self, slot: u32) -> Result<(), CommandError> {
         if slot >= MAX_SLOTS {
-            return Err(Refused::NoSlot { slot });
+            return Err(CommandError::NoSlot { slot });
         }
         match self.shards.len() < MAX_SHARDS {
             true => Ok(()),
-            false => Err(Refused::TooMany { what: Bounded::Shards, limit: MAX_SHARDS }),
+            false => Err(CommandError::TooMany { what: LimitedResource::Shards, limit: MAX_SHARDS }),
         }
     }
 
-    pub(super) fn insert(
+    pub(super) fn insert_shard(
         &mut self,
         slot: u32,
         epoch: u32,
         members: BTreeSet<NodeId>,
-        phase: Phase,
+        phase: ShardPhase,
     ) -> ShardEntry {
         let (id, since) = (shard_id(slot, epoch), self.now);
-        let fenced = if phase == Phase::Open { first_table() } else { 0 };
+        let fenced = if phase == ShardPhase::Open { first_table() } else { 0 };
         let shard = ShardEntry { id, slot, epoch, watermark: 0, members, phase, fenced, since };
         self.shards.insert(id, shard.clone());
         shard
     }
 
-    fn groups(&self) -> Groups {
-        let mut groups = Groups::new();
+    fn shards_per_node(&self) -> ShardsPerNode {
+        let mut groups = ShardsPerNode::new();
         for node in self.shards.values().filter(|shard| !shard.is_retired()).flat_map(|shard| &shard.members)
         {
             *groups.entry(*node).or_default() += 1;
@@ -321,44 +337,44 @@ impl State {
         slot: u32,
         members: &BTreeSet<NodeId>,
         zones: &BTreeMap<NodeId, String>,
-        groups: &mut Groups,
-    ) -> Result<(), Refused> {
+        groups: &mut ShardsPerNode,
+    ) -> Result<(), CommandError> {
         let wanted = self.settings.copies;
         if members.len() != usize::from(wanted) {
-            return Err(Refused::Copies { slot, seen: members.len(), wanted });
+            return Err(CommandError::Copies { slot, seen: members.len(), wanted });
         }
         if let Some(&node) = members.iter().find(|node| !zones.contains_key(*node)) {
-            return Err(Refused::Stranger { node });
+            return Err(CommandError::Stranger { node });
         }
         let count = |zones: BTreeSet<&String>| zones.len();
         let seen = count(members.iter().filter_map(|node| zones.get(node)).collect());
         let possible = count(zones.values().collect()).min(members.len());
         if seen < possible {
-            return Err(Refused::Crowded { slot, seen, possible });
+            return Err(CommandError::Crowded { slot, seen, possible });
         }
         for &node in members {
             let groups = groups.entry(node).or_default();
             if *groups >= MAX_GROUPS {
-                return Err(Refused::NodeFull { node });
+                return Err(CommandError::NodeFull { node });
             }
             *groups += 1;
         }
         Ok(())
     }
 
-    fn meet(&mut self, members: &BTreeSet<NodeId>, zones: &BTreeMap<NodeId, String>) {
+    fn record_members(&mut self, members: &BTreeSet<NodeId>, zones: &BTreeMap<NodeId, String>) {
         for &node in members {
             let zone = zones.get(&node).cloned().unwrap_or_default();
-            self.nodes.insert(node, Node { zone });
+            self.nodes.insert(node, ShardNode { zone });
         }
     }
 }
 
-fn no_shard(shard: ShardId) -> Refused {
-    Refused::NoShard { shard, epoch: slot_and_epoch(shard).map_or(0, |(_, epoch)| epoch) }
+fn unknown_shard_error(shard: ShardId) -> CommandError {
+    CommandError::NoShard { shard, epoch: decode_shard_id(shard).map_or(0, |(_, epoch)| epoch) }
 }
 
-impl fmt::Display for Phase {
+impl fmt::Display for ShardPhase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Opening { inherits } => write!(f, "opening and inherits {inherits}"),
@@ -372,7 +388,7 @@ impl fmt::Display for Phase {
     }
 }
 
-impl fmt::Display for Inherits {
+impl fmt::Display for HandoffSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nothing => f.write_str("nothing"),

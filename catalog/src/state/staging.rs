@@ -10,7 +10,9 @@
 use athanor_chassis::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{Answer, Bounded, Outcome, REGISTER_WITHIN, Refused, ShardId, State};
+use super::{
+    CatalogState, CommandError, CommandOutcome, CommandResult, LimitedResource, MAX_BLOCK_NAME_SKEW, ShardId,
+};
 use crate::block::{BlockEntry, BlockId, TenantSpan};
 
 /// The most tenants that one command names of a block: with the longest names about half of what a command may have in bytes.
@@ -30,7 +32,7 @@ pub(super) struct StagedBlock {
     pub(super) tenants: Vec<TenantSpan>,
 }
 
-impl State {
+impl CatalogState {
     /// Appends a part of a block's tenants. A shard stages one block at a time: the first part of another one discards what was
     /// staged before.
     pub(super) fn stage_tenants(
@@ -39,26 +41,29 @@ impl State {
         block: BlockId,
         offset: u64,
         tenants: Vec<TenantSpan>,
-    ) -> Result<Outcome, Refused> {
+    ) -> Result<CommandOutcome, CommandError> {
         let watermark = self.shard(shard)?.watermark;
         if self.condemned.contains_key(&block) {
-            return Err(Refused::Condemned(block));
+            return Err(CommandError::Condemned(block));
         }
         if self.blocks.contains_key(&block) {
-            return Ok(Outcome::Known(Answer::Registered(watermark)));
+            return Ok(CommandOutcome::Known(CommandResult::Registered(watermark)));
         }
         let held = self.staged_count(shard, block);
         if offset > held as u64 {
-            return Err(Refused::StagedOtherwise { block, staged: held as u64, named: offset });
+            return Err(CommandError::StagedOtherwise { block, staged: held as u64, named: offset });
         }
         let part = tenants.into_iter().skip(held - offset as usize);
         let others = self.staged.iter().filter(|(other, _)| **other != shard);
         let others: usize = others.map(|(_, staged)| staged.tenants.len()).sum();
         if others + held + part.len() > MAX_STAGED_TENANTS {
-            return Err(Refused::TooMany { what: Bounded::StagedTenants, limit: MAX_STAGED_TENANTS });
+            return Err(CommandError::TooMany {
+                what: LimitedResource::StagedTenants,
+                limit: MAX_STAGED_TENANTS,
+            });
         }
         if part.len() == 0 {
-            return Ok(Outcome::Known(Answer::Staged(held as u64)));
+            return Ok(CommandOutcome::Known(CommandResult::Staged(held as u64)));
         }
         let fresh = StagedBlock { block, since: self.now, tenants: Vec::new() };
         let staged = self.staged.entry(shard).or_insert_with(|| fresh.clone());
@@ -66,22 +71,30 @@ impl State {
             *staged = fresh;
         }
         staged.tenants.extend(part);
-        Ok(Outcome::Changed(Answer::Staged(staged.tenants.len() as u64)))
+        Ok(CommandOutcome::Changed(CommandResult::Staged(staged.tenants.len() as u64)))
     }
 
     /// Registers a block with the tenants that were staged for it, of which there must be `tenants`.
-    pub(super) fn register_staged(&mut self, block: BlockEntry, tenants: u64) -> Result<Outcome, Refused> {
+    pub(super) fn register_staged(
+        &mut self,
+        block: BlockEntry,
+        tenants: u64,
+    ) -> Result<CommandOutcome, CommandError> {
         let block = self.with_staged(block, tenants)?;
-        self.register(block)
+        self.register_block(block)
     }
 
     /// Recalls a block with the tenants that were staged for it, of which there must be `tenants`.
-    pub(super) fn recall_staged(&mut self, block: BlockEntry, tenants: u64) -> Result<Outcome, Refused> {
+    pub(super) fn recall_staged(
+        &mut self,
+        block: BlockEntry,
+        tenants: u64,
+    ) -> Result<CommandOutcome, CommandError> {
         let block = self.with_staged(block, tenants)?;
-        self.recall(block)
+        self.reinstate_block(block)
     }
 
-    fn with_staged(&self, block: BlockEntry, tenants: u64) -> Result<BlockEntry, Refused> {
+    fn with_staged(&self, block: BlockEntry, tenants: u64) -> Result<BlockEntry, CommandError> {
         if self.blocks.contains_key(&block.id) {
             return Ok(block);
         }
@@ -91,7 +104,7 @@ impl State {
             }
             _ => {
                 let staged = self.staged_count(block.shard, block.id) as u64;
-                Err(Refused::StagedOtherwise { block: block.id, staged, named: tenants })
+                Err(CommandError::StagedOtherwise { block: block.id, staged, named: tenants })
             }
         }
     }
@@ -115,8 +128,9 @@ impl State {
     pub(super) fn drop_abandoned_stages(&mut self) -> usize {
         let (before, now) = (self.staged.len(), self.now);
         let shards = &self.shards;
-        self.staged
-            .retain(|shard, staged| shards.contains_key(shard) && now.since(staged.since) <= REGISTER_WITHIN);
+        self.staged.retain(|shard, staged| {
+            shards.contains_key(shard) && now.since(staged.since) <= MAX_BLOCK_NAME_SKEW
+        });
         before - self.staged.len()
     }
 

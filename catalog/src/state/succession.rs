@@ -13,197 +13,229 @@
 //! of a shard that is lost it can know only what lies in blocks. So every shard that holds rows in no block, and whose
 //! ids the newest shard does not know, is lost as well, though it may have a quorum: it settles and goes on.
 
-use super::{Answer, Choice, Inherits, Outcome, Phase, Refused, ShardEntry, ShardId, State, Step, Wound};
+use super::{
+    CatalogState, CommandError, CommandOutcome, CommandResult, DataLoss, HandoffSource, PhaseTransition,
+    ReplicaPlacement, ShardEntry, ShardId, ShardPhase,
+};
 
-impl State {
-    pub(super) fn opened(
+impl CatalogState {
+    pub(super) fn complete_opening(
         &mut self,
         id: ShardId,
-        inherited: Inherits,
+        inherited: HandoffSource,
         fenced: u64,
-    ) -> Result<Outcome, Refused> {
-        let (now, needed) = (self.now, self.newest_fence());
+    ) -> Result<CommandOutcome, CommandError> {
+        let (now, needed) = (self.now, self.newest_fence_version());
         let shard = self.shard_mut(id)?;
         let inherits = match &shard.phase {
-            Phase::Opening { inherits } => *inherits,
-            Phase::Open => return Ok(Outcome::counted(0)),
-            _ => return Err(shard.refuse(Step::Open)),
+            ShardPhase::Opening { inherits } => *inherits,
+            ShardPhase::Open => return Ok(CommandOutcome::from_count(0)),
+            _ => return Err(shard.wrong_phase(PhaseTransition::Open)),
         };
         if inherits != inherited {
-            return Err(Refused::Inherited { shard: id, expected: inherits, seen: inherited });
+            return Err(CommandError::Inherited { shard: id, expected: inherits, seen: inherited });
         }
-        if let Inherits::Window { of, upto: None } = inherits {
-            return Err(Refused::StillInherited { shard: of, by: id });
+        if let HandoffSource::Window { of, upto: None } = inherits {
+            return Err(CommandError::StillInherited { shard: of, by: id });
         }
         if fenced < needed {
-            return Err(Refused::Unfenced { shard: id, needed, seen: fenced });
+            return Err(CommandError::Unfenced { shard: id, needed, seen: fenced });
         }
         shard.fenced = shard.fenced.max(needed);
-        shard.enter(Phase::Open, now);
-        self.need_no_fence_of(id);
-        Ok(Outcome::counted(1))
+        shard.enter_phase(ShardPhase::Open, now);
+        self.drop_needed_fence(id);
+        Ok(CommandOutcome::from_count(1))
     }
 
-    pub(super) fn stop(&mut self, id: ShardId) -> Result<Outcome, Refused> {
+    pub(super) fn request_seal(&mut self, id: ShardId) -> Result<CommandOutcome, CommandError> {
         let now = self.now;
         let shard = self.shard_mut(id)?;
         match shard.phase {
-            Phase::Open => shard.enter(Phase::Closing, now),
-            Phase::Closing => return Ok(Outcome::counted(0)),
-            _ => return Err(shard.refuse(Step::Stop)),
+            ShardPhase::Open => shard.enter_phase(ShardPhase::Closing, now),
+            ShardPhase::Closing => return Ok(CommandOutcome::from_count(0)),
+            _ => return Err(shard.wrong_phase(PhaseTransition::Stop)),
         }
-        Ok(Outcome::counted(1))
+        Ok(CommandOutcome::from_count(1))
     }
 
-    pub(super) fn succeed(&mut self, id: ShardId, choice: &Choice) -> Result<Outcome, Refused> {
+    pub(super) fn create_successor(
+        &mut self,
+        id: ShardId,
+        choice: &ReplicaPlacement,
+    ) -> Result<CommandOutcome, CommandError> {
         let shard = self.shard(id)?;
-        if shard.phase != Phase::Closing {
-            return Err(shard.refuse(Step::Succeed));
+        if shard.phase != ShardPhase::Closing {
+            return Err(shard.wrong_phase(PhaseTransition::Succeed));
         }
         let (slot, epoch) = (shard.slot, shard.epoch + 1);
         match self.successor(id) {
-            Some(by) if by.members == choice.members => Ok(Outcome::Known(Answer::Shard(by.clone()))),
-            Some(by) => Err(Refused::Succeeded { shard: id, by: by.id }),
+            Some(by) if by.members == choice.members => {
+                Ok(CommandOutcome::Known(CommandResult::Shard(by.clone())))
+            }
+            Some(by) => Err(CommandError::Succeeded { shard: id, by: by.id }),
             // It copies while this one still takes records.
             None => {
-                let inherits = Inherits::Window { of: id, upto: None };
-                let successor = self.found(slot, epoch, choice, inherits)?;
-                Ok(Outcome::Changed(Answer::Shard(successor)))
+                let inherits = HandoffSource::Window { of: id, upto: None };
+                let successor = self.create_shard(slot, epoch, choice, inherits)?;
+                Ok(CommandOutcome::Changed(CommandResult::Shard(successor)))
             }
         }
     }
 
-    pub(super) fn sealed(&mut self, id: ShardId, at: u64, latest: i64) -> Result<Outcome, Refused> {
+    pub(super) fn complete_seal(
+        &mut self,
+        id: ShardId,
+        at: u64,
+        latest: i64,
+    ) -> Result<CommandOutcome, CommandError> {
         let now = self.now;
         let by = self.successor(id).map(|shard| shard.id);
         let shard = self.shard_mut(id)?;
         match shard.phase {
-            Phase::Closing => {}
-            Phase::Sealed { at: known } if known == at => return Ok(Outcome::counted(0)),
-            _ => return Err(shard.refuse(Step::Seal)),
+            ShardPhase::Closing => {}
+            ShardPhase::Sealed { at: known } if known == at => return Ok(CommandOutcome::from_count(0)),
+            _ => return Err(shard.wrong_phase(PhaseTransition::Seal)),
         }
         if at < shard.watermark {
-            return Err(Refused::SealBehind { shard: id, at, watermark: shard.watermark });
+            return Err(CommandError::SealBehind { shard: id, at, watermark: shard.watermark });
         }
-        let by = by.ok_or(Refused::NoSuccessor { shard: id })?;
-        shard.enter(Phase::Sealed { at }, now);
-        self.shard_mut(by)?.phase = Phase::Opening { inherits: Inherits::Window { of: id, upto: Some(at) } };
-        self.sealed_without_fence(id, latest);
-        Ok(Outcome::counted(1))
+        let by = by.ok_or(CommandError::NoSuccessor { shard: id })?;
+        shard.enter_phase(ShardPhase::Sealed { at }, now);
+        self.shard_mut(by)?.phase =
+            ShardPhase::Opening { inherits: HandoffSource::Window { of: id, upto: Some(at) } };
+        self.withdraw_unfenced_table(id, latest);
+        Ok(CommandOutcome::from_count(1))
     }
 
-    pub(super) fn lose(&mut self, id: ShardId, choice: &Choice) -> Result<Outcome, Refused> {
+    pub(super) fn mark_lost(
+        &mut self,
+        id: ShardId,
+        choice: &ReplicaPlacement,
+    ) -> Result<CommandOutcome, CommandError> {
         let shard = self.shard(id)?;
         let (slot, kept) = (shard.slot, shard.watermark);
-        let copies = |newest: &ShardEntry| newest.copies(id);
-        let copied = self.newest(slot).filter(|newest| copies(newest)).map(|newest| newest.id);
-        let epoch = self.newest(slot).map_or(0, |newest| newest.epoch) + 1;
-        let inherits = Inherits::Blocks { of: id, upto: kept };
+        let copies = |newest: &ShardEntry| newest.copies_ids_from(id);
+        let copied = self.newest_shard(slot).filter(|newest| copies(newest)).map(|newest| newest.id);
+        let epoch = self.newest_shard(slot).map_or(0, |newest| newest.epoch) + 1;
+        let inherits = HandoffSource::Blocks { of: id, upto: kept };
         match (&shard.phase, copied) {
             // It has taken nothing, so there is nothing to come back for.
-            (Phase::Opening { inherits }, _) => {
+            (ShardPhase::Opening { inherits }, _) => {
                 let inherits = *inherits;
-                self.found(slot, epoch, choice, inherits)?;
-                self.retire_now(id, false);
-                self.need_no_fence_of(id);
-                return Ok(Outcome::counted(1));
+                self.create_shard(slot, epoch, choice, inherits)?;
+                self.enter_retired(id, false);
+                self.drop_needed_fence(id);
+                return Ok(CommandOutcome::from_count(1));
             }
-            (Phase::Lost { .. } | Phase::Retired { .. }, _) => return Ok(Outcome::counted(0)),
-            (Phase::Open | Phase::Closing | Phase::Sealed { .. }, Some(by)) => {
-                self.shard_mut(by)?.phase = Phase::Opening { inherits };
+            (ShardPhase::Lost { .. } | ShardPhase::Retired { .. }, _) => {
+                return Ok(CommandOutcome::from_count(0));
             }
-            (Phase::Open | Phase::Closing, None) => {
-                self.found(slot, epoch, choice, inherits)?;
+            (ShardPhase::Open | ShardPhase::Closing | ShardPhase::Sealed { .. }, Some(by)) => {
+                self.shard_mut(by)?.phase = ShardPhase::Opening { inherits };
             }
-            _ => return Err(shard.refuse(Step::Lose)),
+            (ShardPhase::Open | ShardPhase::Closing, None) => {
+                self.create_shard(slot, epoch, choice, inherits)?;
+            }
+            _ => return Err(shard.wrong_phase(PhaseTransition::Lose)),
         }
-        self.unsettle(slot, id);
+        self.mark_unreconciled_lost(slot, id);
         // It cannot be fenced, and may take profiles of any time until it hears of its loss.
         self.pending = None;
-        Ok(Outcome::counted(1))
+        Ok(CommandOutcome::from_count(1))
     }
 
     /// A shard is lost, and with it what its successors would have known of sealed ones: these settle anew before they
     /// register more.
-    fn unsettle(&mut self, slot: u32, lost: ShardId) {
+    fn mark_unreconciled_lost(&mut self, slot: u32, lost: ShardId) {
         let now = self.now;
         for shard in self.shards.values_mut().filter(|shard| shard.slot == slot) {
-            let unknown = matches!(shard.phase, Phase::Sealed { at } if shard.watermark < at);
+            let unknown = matches!(shard.phase, ShardPhase::Sealed { at } if shard.watermark < at);
             if shard.id == lost || unknown {
-                shard.enter(Phase::Lost { kept: shard.watermark }, now);
+                shard.enter_phase(ShardPhase::Lost { kept: shard.watermark }, now);
             }
         }
     }
 
-    pub(super) fn settled(&mut self, id: ShardId, at: u64, with: ShardId) -> Result<Outcome, Refused> {
+    pub(super) fn complete_reconciliation(
+        &mut self,
+        id: ShardId,
+        at: u64,
+        with: ShardId,
+    ) -> Result<CommandOutcome, CommandError> {
         let now = self.now;
         let slot = self.shard(id)?.slot;
-        let serving = self.serving(slot).map(|shard| shard.id);
+        let serving = self.serving_shard(slot).map(|shard| shard.id);
         let shard = self.shard_mut(id)?;
         match shard.phase {
-            Phase::Lost { .. } => {}
-            Phase::Sealed { at: known } if known == at => return Ok(Outcome::counted(0)),
-            _ => return Err(shard.refuse(Step::Settle)),
+            ShardPhase::Lost { .. } => {}
+            ShardPhase::Sealed { at: known } if known == at => return Ok(CommandOutcome::from_count(0)),
+            _ => return Err(shard.wrong_phase(PhaseTransition::Settle)),
         }
         if at < shard.watermark {
-            return Err(Refused::SealBehind { shard: id, at, watermark: shard.watermark });
+            return Err(CommandError::SealBehind { shard: id, at, watermark: shard.watermark });
         }
         // Another may have been lost since, and with it what it was told.
         if serving != Some(with) {
-            return Err(Refused::SettledWith { shard: id, with, serving });
+            return Err(CommandError::SettledWith { shard: id, with, serving });
         }
-        shard.enter(Phase::Sealed { at }, now);
-        Ok(Outcome::counted(1))
+        shard.enter_phase(ShardPhase::Sealed { at }, now);
+        Ok(CommandOutcome::from_count(1))
     }
 
-    pub(super) fn abandon(&mut self, id: ShardId) -> Result<Outcome, Refused> {
+    pub(super) fn abandon_shard(&mut self, id: ShardId) -> Result<CommandOutcome, CommandError> {
         let shard = self.shard(id)?;
         let after = shard.watermark;
         match shard.phase {
-            Phase::Lost { .. } => {}
-            Phase::Sealed { at } if after == at => return Err(Refused::NothingToAbandon { shard: id }),
-            Phase::Sealed { .. } => self.is_inherited(id)?,
-            Phase::Retired { abandoned: true, .. } => return Ok(Outcome::counted(0)),
-            _ => return Err(shard.refuse(Step::Abandon)),
+            ShardPhase::Lost { .. } => {}
+            ShardPhase::Sealed { at } if after == at => {
+                return Err(CommandError::NothingToAbandon { shard: id });
+            }
+            ShardPhase::Sealed { .. } => self.check_handoff_finished(id)?,
+            ShardPhase::Retired { abandoned: true, .. } => return Ok(CommandOutcome::from_count(0)),
+            _ => return Err(shard.wrong_phase(PhaseTransition::Abandon)),
         }
-        self.has_room_for_scars(1)?;
-        self.retire_now(id, true);
-        self.scar(Wound::Abandoned { shard: id, after });
-        Ok(Outcome::counted(1))
+        self.check_data_loss_capacity(1)?;
+        self.enter_retired(id, true);
+        self.push_data_loss(DataLoss::Abandoned { shard: id, after });
+        Ok(CommandOutcome::from_count(1))
     }
 
-    pub(super) fn retire(&mut self, id: ShardId, rest_is_empty: Option<u64>) -> Result<Outcome, Refused> {
+    pub(super) fn retire_shard(
+        &mut self,
+        id: ShardId,
+        rest_is_empty: Option<u64>,
+    ) -> Result<CommandOutcome, CommandError> {
         let shard = self.shard(id)?;
         let (watermark, at) = match shard.phase {
-            Phase::Sealed { at } => (shard.watermark, at),
-            Phase::Retired { abandoned: false, .. } => return Ok(Outcome::counted(0)),
-            _ => return Err(shard.refuse(Step::Retire)),
+            ShardPhase::Sealed { at } => (shard.watermark, at),
+            ShardPhase::Retired { abandoned: false, .. } => return Ok(CommandOutcome::from_count(0)),
+            _ => return Err(shard.wrong_phase(PhaseTransition::Retire)),
         };
         if watermark != at && rest_is_empty != Some(watermark) {
-            return Err(Refused::Unregistered { shard: id, watermark, at });
+            return Err(CommandError::Unregistered { shard: id, watermark, at });
         }
-        self.is_inherited(id)?;
-        self.retire_now(id, false);
-        Ok(Outcome::counted(1))
+        self.check_handoff_finished(id)?;
+        self.enter_retired(id, false);
+        Ok(CommandOutcome::from_count(1))
     }
 
     /// Whether nobody copies a shard's ids any more: they go with its log.
-    fn is_inherited(&self, id: ShardId) -> Result<(), Refused> {
+    fn check_handoff_finished(&self, id: ShardId) -> Result<(), CommandError> {
         match self.successor(id) {
-            Some(by) => Err(Refused::StillInherited { shard: id, by: by.id }),
+            Some(by) => Err(CommandError::StillInherited { shard: id, by: by.id }),
             None => Ok(()),
         }
     }
 
     /// The shard that copies the ids of another.
     fn successor(&self, of: ShardId) -> Option<&ShardEntry> {
-        self.shards.values().find(|shard| shard.copies(of))
+        self.shards.values().find(|shard| shard.copies_ids_from(of))
     }
 
-    fn retire_now(&mut self, id: ShardId, abandoned: bool) {
+    fn enter_retired(&mut self, id: ShardId, abandoned: bool) {
         let now = self.now;
         if let Some(shard) = self.shards.get_mut(&id) {
-            shard.enter(Phase::Retired { at: now, abandoned }, now);
+            shard.enter_phase(ShardPhase::Retired { at: now, abandoned }, now);
         }
     }
 }

@@ -9,110 +9,112 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use athanor_chassis::Timestamp;
-use athanor_cluster::placement::{MAX_TABLES, Table, Tables};
+use athanor_cluster::placement::{MAX_TABLES, SlotTable, SlotTables};
 use serde::{Deserialize, Serialize};
 
-use super::{Bounded, Outcome, Phase, Refused, ShardId, State, Step};
+use super::{
+    CatalogState, CommandError, CommandOutcome, LimitedResource, PhaseTransition, ShardId, ShardPhase,
+};
 
 /// What clocks of nodes may differ by [INV-05].
-pub const CLOCKS: Duration = Duration::from_secs(15 * 60);
+pub const MAX_CLOCK_SKEW: Duration = Duration::from_secs(15 * 60);
 
 /// A table that is proposed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Pending {
+pub struct PendingTable {
     /// The table.
-    pub table: Table,
+    pub table: SlotTable,
     /// The shards that have not logged its fence.
     pub needs: BTreeSet<ShardId>,
     /// When it was proposed.
     pub proposed: Timestamp,
 }
 
-impl State {
+impl CatalogState {
     /// The newest table's version, zero where there is none.
-    pub(super) fn newest_version(&self) -> u64 {
-        self.tables.as_ref().map_or(0, |tables| tables.of(i64::MAX).version())
+    pub(super) fn newest_table_version(&self) -> u64 {
+        self.tables.as_ref().map_or(0, |tables| tables.table_at(i64::MAX).version())
     }
 
     /// The newest table whose fence a shard must have logged that opens now.
-    pub(super) fn newest_fence(&self) -> u64 {
-        self.pending.as_ref().map_or_else(|| self.newest_version(), |pending| pending.table.version())
+    pub(super) fn newest_fence_version(&self) -> u64 {
+        self.pending.as_ref().map_or_else(|| self.newest_table_version(), |pending| pending.table.version())
     }
 
     /// While there is no other table, the first one is of all slots: also of those whose shards the catalogue had lost
     /// and learns of again.
     pub(super) fn first_table_of_all_slots(&mut self) {
-        if self.newest_version() > 1 {
+        if self.newest_table_version() > 1 {
             return;
         }
         let slots: BTreeSet<u32> = self.shards.values().map(|shard| shard.slot).collect();
-        if let Ok(table) = Table::even(1, i64::MIN, slots.into_iter().collect()) {
+        if let Ok(table) = SlotTable::with_all_slots(1, i64::MIN, slots.into_iter().collect()) {
             self.tables = Some(table.into());
             self.proposed = self.proposed.max(1);
         }
     }
 
-    pub(super) fn propose_table(&mut self, table: Table) -> Result<Outcome, Refused> {
-        let Some(tables) = &self.tables else { return Err(Refused::NoSlots) };
-        let is_this = |known: &Table| *known == table;
+    pub(super) fn propose_table(&mut self, table: SlotTable) -> Result<CommandOutcome, CommandError> {
+        let Some(tables) = &self.tables else { return Err(CommandError::NoSlots) };
+        let is_this = |known: &SlotTable| *known == table;
         if self.pending.as_ref().is_some_and(|pending| is_this(&pending.table))
-            || tables_of(tables).any(is_this)
+            || iter_tables(tables).any(is_this)
         {
-            return Ok(Outcome::counted(0));
+            return Ok(CommandOutcome::from_count(0));
         }
         self.check_table(&table, tables)?;
         let needs = self.shards.values().filter(|shard| shard.needs_fences()).map(|shard| shard.id).collect();
         self.proposed = table.version();
-        self.pending = Some(Pending { table, needs, proposed: self.now });
-        Ok(Outcome::counted(1))
+        self.pending = Some(PendingTable { table, needs, proposed: self.now });
+        Ok(CommandOutcome::from_count(1))
     }
 
-    fn check_table(&self, table: &Table, tables: &Tables) -> Result<(), Refused> {
+    fn check_table(&self, table: &SlotTable, tables: &SlotTables) -> Result<(), CommandError> {
         if let Some(pending) = &self.pending {
-            return Err(Refused::TablePending { version: pending.table.version() });
+            return Err(CommandError::TablePending { version: pending.table.version() });
         }
-        let is_lost = |phase: &Phase| matches!(phase, Phase::Lost { .. });
+        let is_lost = |phase: &ShardPhase| matches!(phase, ShardPhase::Lost { .. });
         if let Some(lost) = self.shards.values().find(|shard| is_lost(&shard.phase)) {
-            return Err(Refused::ShardLost { shard: lost.id });
+            return Err(CommandError::ShardLost { shard: lost.id });
         }
         let (version, expected) = (table.version(), self.proposed.saturating_add(1));
         if version != expected {
-            return Err(Refused::TableVersion { seen: version, expected });
+            return Err(CommandError::TableVersion { seen: version, expected });
         }
-        let ahead = self.now.plus(self.settings.newest_possible()).plus(CLOCKS);
-        let earliest = ahead.nanos().max(tables.of(i64::MAX).from().saturating_add(1));
+        let ahead = self.now.plus(self.settings.max_future()).plus(MAX_CLOCK_SKEW);
+        let earliest = ahead.nanos().max(tables.table_at(i64::MAX).from().saturating_add(1));
         if table.from() < earliest {
-            return Err(Refused::TableTime { version, from: table.from(), earliest });
+            return Err(CommandError::TableTime { version, from: table.from(), earliest });
         }
-        let is_served = |slot: u32| self.newest(slot).is_some_and(|shard| !shard.is_retired());
+        let is_served = |slot: u32| self.newest_shard(slot).is_some_and(|shard| !shard.is_retired());
         if let Some(&slot) = table.slots().iter().find(|slot| !is_served(**slot)) {
-            return Err(Refused::TableSlot { version, slot });
+            return Err(CommandError::TableSlot { version, slot });
         }
-        match tables_of(tables).count() < MAX_TABLES {
+        match iter_tables(tables).count() < MAX_TABLES {
             true => Ok(()),
-            false => Err(Refused::TooMany { what: Bounded::Tables, limit: MAX_TABLES }),
+            false => Err(CommandError::TooMany { what: LimitedResource::Tables, limit: MAX_TABLES }),
         }
     }
 
-    pub(super) fn fenced(&mut self, id: ShardId, version: u64) -> Result<Outcome, Refused> {
+    pub(super) fn record_fence(&mut self, id: ShardId, version: u64) -> Result<CommandOutcome, CommandError> {
         let pending = self.pending.as_ref().map(|pending| pending.table.version());
         let shard = self.shard_mut(id)?;
         if version <= shard.fenced {
-            return Ok(Outcome::counted(0));
+            return Ok(CommandOutcome::from_count(0));
         }
         if pending != Some(version) {
-            return Err(Refused::NotPending { version, pending });
+            return Err(CommandError::NotPending { version, pending });
         }
         if !shard.needs_fences() {
-            return Err(shard.refuse(Step::Fence));
+            return Err(shard.wrong_phase(PhaseTransition::Fence));
         }
         shard.fenced = version;
-        self.need_no_fence_of(id);
-        Ok(Outcome::counted(1))
+        self.drop_needed_fence(id);
+        Ok(CommandOutcome::from_count(1))
     }
 
-    pub(super) fn need_no_fence_of(&mut self, id: ShardId) {
+    pub(super) fn drop_needed_fence(&mut self, id: ShardId) {
         if let Some(pending) = &mut self.pending {
             pending.needs.remove(&id);
         }
@@ -120,72 +122,72 @@ impl State {
 
     /// A shard has sealed. Where it did so without the fence of the proposed table and holds profiles of its time, their
     /// repeats would be looked for elsewhere: then the table is given up.
-    pub(super) fn sealed_without_fence(&mut self, id: ShardId, latest: i64) {
+    pub(super) fn withdraw_unfenced_table(&mut self, id: ShardId, latest: i64) {
         let Some(pending) = &mut self.pending else { return };
         if pending.needs.remove(&id) && latest >= pending.table.from() {
             self.pending = None;
         }
     }
 
-    pub(super) fn fence_refused(
+    pub(super) fn reject_fence(
         &mut self,
         id: ShardId,
         version: u64,
         latest: i64,
-    ) -> Result<Outcome, Refused> {
-        let pending = self.pending_of(version)?;
+    ) -> Result<CommandOutcome, CommandError> {
+        let pending = self.pending_table(version)?;
         if !pending.needs.contains(&id) || latest < pending.table.from() {
-            return Ok(Outcome::counted(0));
+            return Ok(CommandOutcome::from_count(0));
         }
         self.pending = None;
-        Ok(Outcome::counted(1))
+        Ok(CommandOutcome::from_count(1))
     }
 
-    pub(super) fn withdraw_table(&mut self, version: u64) -> Result<Outcome, Refused> {
-        self.pending_of(version)?;
+    pub(super) fn withdraw_table(&mut self, version: u64) -> Result<CommandOutcome, CommandError> {
+        self.pending_table(version)?;
         self.pending = None;
-        Ok(Outcome::counted(1))
+        Ok(CommandOutcome::from_count(1))
     }
 
-    pub(super) fn publish_table(&mut self, version: u64) -> Result<Outcome, Refused> {
-        let Some(tables) = &self.tables else { return Err(Refused::NoSlots) };
-        if tables_of(tables).any(|table| table.version() == version) {
-            return Ok(Outcome::counted(0));
+    pub(super) fn publish_table(&mut self, version: u64) -> Result<CommandOutcome, CommandError> {
+        let Some(tables) = &self.tables else { return Err(CommandError::NoSlots) };
+        if iter_tables(tables).any(|table| table.version() == version) {
+            return Ok(CommandOutcome::from_count(0));
         }
-        let pending = self.pending_of(version)?;
+        let pending = self.pending_table(version)?;
         if let Some(&first) = pending.needs.first() {
-            return Err(Refused::Fences { version, missing: pending.needs.len(), first });
+            return Err(CommandError::Fences { version, missing: pending.needs.len(), first });
         }
-        let all: Vec<Table> = tables_of(tables).chain([&pending.table]).cloned().collect();
-        let full = Refused::TooMany { what: Bounded::Tables, limit: MAX_TABLES };
-        self.tables = Some(Tables::try_from(all).map_err(|_| full)?);
+        let all: Vec<SlotTable> = iter_tables(tables).chain([&pending.table]).cloned().collect();
+        let full = CommandError::TooMany { what: LimitedResource::Tables, limit: MAX_TABLES };
+        self.tables = Some(SlotTables::try_from(all).map_err(|_| full)?);
         self.pending = None;
-        Ok(Outcome::counted(1))
+        Ok(CommandOutcome::from_count(1))
     }
 
-    fn pending_of(&self, version: u64) -> Result<&Pending, Refused> {
+    fn pending_table(&self, version: u64) -> Result<&PendingTable, CommandError> {
         let pending = self.pending.as_ref().map(|pending| pending.table.version());
         let this = self.pending.as_ref().filter(|_| pending == Some(version));
-        this.ok_or(Refused::NotPending { version, pending })
+        this.ok_or(CommandError::NotPending { version, pending })
     }
 
-    pub(super) fn forget_tables(&mut self, before: i64) -> Result<Outcome, Refused> {
-        let Some(tables) = &self.tables else { return Err(Refused::NoSlots) };
+    pub(super) fn forget_tables(&mut self, before: i64) -> Result<CommandOutcome, CommandError> {
+        let Some(tables) = &self.tables else { return Err(CommandError::NoSlots) };
         let oldest = self.settings.oldest_accepted;
-        let latest = (!oldest.is_zero()).then(|| self.now.minus(oldest).minus(CLOCKS).nanos());
+        let latest = (!oldest.is_zero()).then(|| self.now.minus(oldest).minus(MAX_CLOCK_SKEW).nanos());
         if latest.is_none_or(|latest| before > latest) {
-            return Err(Refused::StillAccepted { latest });
+            return Err(CommandError::StillAccepted { latest });
         }
-        let all: Vec<Table> = tables_of(tables).cloned().collect();
+        let all: Vec<SlotTable> = iter_tables(tables).cloned().collect();
         let past = all.iter().skip(1).take_while(|next| next.from() < before).count();
         if past > 0 {
-            self.tables = Tables::try_from(all[past..].to_vec()).ok();
+            self.tables = SlotTables::try_from(all[past..].to_vec()).ok();
         }
-        Ok(Outcome::counted(past))
+        Ok(CommandOutcome::from_count(past))
     }
 }
 
 /// All tables, oldest first.
-pub(super) fn tables_of(tables: &Tables) -> impl Iterator<Item = &Table> {
-    tables.in_force(i64::MIN, i64::MAX).iter().map(|table| &**table)
+pub(super) fn iter_tables(tables: &SlotTables) -> impl Iterator<Item = &SlotTable> {
+    tables.tables_between(i64::MIN, i64::MAX).iter().map(|table| &**table)
 }

@@ -17,7 +17,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const NOW: Timestamp = Timestamp::EPOCH;
+const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
 fn block(number: u128, from: u64, to: u64) -> BlockEntry {
     let span = crate::TenantSpan { tenant: TenantId::anonymous(), min_time: 5, max_time: 9, profiles: 1 };
@@ -37,43 +37,49 @@ fn block(number: u128, from: u64, to: u64) -> BlockEntry {
     }
 }
 
-fn opened() -> State {
-    let mut state = State::default();
-    state.apply(NOW, Command::OpenShard { slot: 0, members: [7].into() });
+fn opened() -> CatalogState {
+    let mut state = CatalogState::default();
+    state.apply(NOW, CatalogCommand::OpenShard { slot: 0, members: [7].into() });
     state
 }
 
-fn register(state: &mut State, block: BlockEntry) -> Answer {
-    state.apply(NOW, Command::Register { block })
+fn register(state: &mut CatalogState, block: BlockEntry) -> CommandResult {
+    state.apply(NOW, CatalogCommand::Register { block })
 }
 
 #[test]
 fn a_range_registers_once_and_only_from_the_watermark_on() {
     let mut state = opened();
-    assert_eq!(register(&mut state, block(1, 0, 10)), Answer::Registered(10));
-    assert_eq!(register(&mut state, block(1, 0, 10)), Answer::Registered(10), "again changes nothing");
-    let refused = Refused::Watermark { block: BlockId::from_number(2), shard: 1, from: 0, watermark: 10 };
-    assert_eq!(register(&mut state, block(2, 0, 10)), Answer::Refused(refused));
-    assert_eq!(register(&mut state, block(2, 10, 11)), Answer::Registered(11));
+    assert_eq!(register(&mut state, block(1, 0, 10)), CommandResult::Registered(10));
+    assert_eq!(register(&mut state, block(1, 0, 10)), CommandResult::Registered(10), "again changes nothing");
+    let refused =
+        CommandError::Watermark { block: BlockId::from_number(2), shard: 1, from: 0, watermark: 10 };
+    assert_eq!(register(&mut state, block(2, 0, 10)), CommandResult::Refused(refused));
+    assert_eq!(register(&mut state, block(2, 10, 11)), CommandResult::Registered(11));
     assert_eq!(state.blocks().count(), 2);
 }
 
 #[test]
 fn a_condemned_name_never_registers() {
     let mut state = opened();
-    let condemn =
-        |state: &mut State| state.apply(NOW, Command::Condemn { blocks: vec![BlockId::from_number(7)] });
-    assert_eq!(condemn(&mut state), Answer::Changed(1));
-    let refused = Answer::Refused(Refused::Condemned(BlockId::from_number(7)));
+    let condemn = |state: &mut CatalogState| {
+        state.apply(NOW, CatalogCommand::Condemn { blocks: vec![BlockId::from_number(7)] })
+    };
+    assert_eq!(condemn(&mut state), CommandResult::Changed(1));
+    let refused = CommandResult::Refused(CommandError::Condemned(BlockId::from_number(7)));
     assert_eq!(register(&mut state, block(7, 0, 10)), refused);
-    state.apply(NOW.plus(REMEMBER - Duration::from_secs(1)), Command::Forget);
-    let remembered = state.condemned().count();
+    state.apply(NOW.plus(TOMBSTONE_RETENTION - Duration::from_secs(1)), CatalogCommand::Forget);
+    let remembered = state.tombstones().count();
     assert_eq!(remembered, 1, "two days are not over");
     assert_eq!(register(&mut state, block(7, 0, 10)), refused);
-    let late = NOW.plus(REMEMBER);
-    assert_eq!(state.apply(late, Command::Forget), Answer::Changed(1));
-    let too_old = Refused::NameTime { block: BlockId::from_number(7), now: late };
-    assert_eq!(register(&mut state, block(7, 0, 10)), Answer::Refused(too_old), "time does not go back");
+    let late = NOW.plus(TOMBSTONE_RETENTION);
+    assert_eq!(state.apply(late, CatalogCommand::Forget), CommandResult::Changed(1));
+    let too_old = CommandError::NameTime { block: BlockId::from_number(7), now: late };
+    assert_eq!(
+        register(&mut state, block(7, 0, 10)),
+        CommandResult::Refused(too_old),
+        "time does not go back"
+    );
 }
 
 /// A leader whose clock is ahead names blocks of days to come, which would register when they are forgotten.
@@ -81,22 +87,25 @@ fn a_condemned_name_never_registers() {
 fn a_name_of_days_to_come_does_not_register() {
     let mut state = opened();
     let named = |hours: u64| {
-        BlockId::new(NOW.plus(Duration::from_secs(hours * 3600)), &athanor_chassis::Random::seeded(1))
+        BlockId::new(NOW.plus(Duration::from_secs(hours * 3600)), &athanor_chassis::Random::from_seed(1))
     };
     let ahead = BlockEntry { id: named(25), ..block(1, 0, 10) };
-    let refused = Refused::NameTime { block: ahead.id, now: NOW };
-    assert_eq!(register(&mut state, ahead), Answer::Refused(refused));
-    assert_eq!(register(&mut state, BlockEntry { id: named(24), ..block(1, 0, 10) }), Answer::Registered(10));
+    let refused = CommandError::NameTime { block: ahead.id, now: NOW };
+    assert_eq!(register(&mut state, ahead), CommandResult::Refused(refused));
+    assert_eq!(
+        register(&mut state, BlockEntry { id: named(24), ..block(1, 0, 10) }),
+        CommandResult::Registered(10)
+    );
 }
 
 #[test]
 fn a_listing_holds_what_overlaps() {
     let mut state = opened();
     register(&mut state, block(1, 0, 10));
-    let count = |from, to| state.listing(&TenantId::anonymous(), from, to).blocks.len();
+    let count = |from, to| state.list_blocks(&TenantId::anonymous(), from, to).blocks.len();
     assert_eq!((count(0, 4), count(0, 5), count(9, 20), count(10, 20)), (0, 1, 1, 0));
-    assert!(state.listing(&"other".parse().unwrap(), 0, 20).blocks.is_empty());
-    assert_eq!(state.listing(&TenantId::anonymous(), 0, 0).shards[0].watermark, 10);
+    assert!(state.list_blocks(&"other".parse().unwrap(), 0, 20).blocks.is_empty());
+    assert_eq!(state.list_blocks(&TenantId::anonymous(), 0, 0).shards[0].watermark, 10);
 }
 
 #[test]
@@ -105,23 +114,23 @@ fn what_a_block_lacks_is_told_to_everybody_while_it_lives() {
     register(&mut state, BlockEntry { lost: 3, ..block(1, 0, 10) });
     register(&mut state, block(2, 10, 20));
     let other: TenantId = "other".parse().unwrap();
-    let lost = |from, to| state.listing(&other, from, to).lost;
+    let lost = |from, to| state.list_blocks(&other, from, to).lost;
     assert_eq!((lost(0, 4), lost(10, 20)), (3, 3));
-    state.apply(NOW, Command::Condemn { blocks: vec![BlockId::from_number(1)] });
-    assert_eq!(state.listing(&other, 0, 20).lost, 0);
+    state.apply(NOW, CatalogCommand::Condemn { blocks: vec![BlockId::from_number(1)] });
+    assert_eq!(state.list_blocks(&other, 0, 20).lost, 0);
 }
 
 #[test]
 fn a_slot_has_one_open_shard() {
     let mut state = opened();
-    let mut open = |slot| match state.apply(NOW, Command::OpenShard { slot, members: [7].into() }) {
-        Answer::Shard(shard) => shard,
+    let mut open = |slot| match state.apply(NOW, CatalogCommand::OpenShard { slot, members: [7].into() }) {
+        CommandResult::Shard(shard) => shard,
         other => panic!("{other:?}"),
     };
     let (again, other) = (open(0), open(5));
     assert_eq!((again.id, other.id, other.slot), (1, 6, 5));
-    assert_eq!((shard_id(5, 3), slot_and_epoch(shard_id(5, 3))), (2 << 16 | 6, Some((5, 3))));
-    assert_eq!((slot_and_epoch(0), slot_and_epoch(1 << 16)), (None, None));
+    assert_eq!((shard_id(5, 3), decode_shard_id(shard_id(5, 3))), (2 << 16 | 6, Some((5, 3))));
+    assert_eq!((decode_shard_id(0), decode_shard_id(1 << 16)), (None, None));
 }
 
 #[test]
@@ -136,71 +145,87 @@ fn a_shard_of_no_slot_or_epoch_contradicts_itself() {
 
 #[test]
 fn slots_are_opened_together_and_once() {
-    let mut state = State::default();
-    let open = |state: &mut State, count: u32| {
+    let mut state = CatalogState::default();
+    let open = |state: &mut CatalogState, count: u32| {
         let (members, zones) = (vec![[7].into(); count as usize], [(7, String::new())].into());
-        state.apply(NOW, Command::OpenSlots { count, members, zones })
+        state.apply(NOW, CatalogCommand::OpenSlots { count, members, zones })
     };
-    assert_eq!((open(&mut state, 3), open(&mut state, 5)), (Answer::Changed(3), Answer::Changed(0)));
-    let view = state.view();
+    assert_eq!(
+        (open(&mut state, 3), open(&mut state, 5)),
+        (CommandResult::Changed(3), CommandResult::Changed(0))
+    );
+    let view = state.routing_view();
     let shards: Vec<(ShardId, bool)> =
-        view.shards.iter().map(|shard| (shard.id, shard.phase == Phase::Open)).collect();
+        view.shards.iter().map(|shard| (shard.id, shard.phase == ShardPhase::Open)).collect();
     assert_eq!(shards, [(1, true), (2, true), (3, true)]);
     assert!(view.shards.iter().all(|shard| shard.members == [7].into()));
-    assert_eq!((view.tables.unwrap().of(0).slots(), view.revision), (&[0, 1, 2][..], 1));
+    assert_eq!((view.tables.unwrap().table_at(0).slots(), view.revision), (&[0, 1, 2][..], 1));
 }
 
 #[test]
 fn what_a_shard_calls_registered_and_nobody_knows_is_a_gap_until_its_blocks_are_found() {
     let mut state = opened();
     register(&mut state, block(1, 0, 10));
-    let raise = |state: &mut State, to| state.apply(NOW, Command::Raise { shard: 1, to });
-    assert_eq!((raise(&mut state, 10), raise(&mut state, 40)), (Answer::Changed(0), Answer::Changed(1)));
+    let raise = |state: &mut CatalogState, to| state.apply(NOW, CatalogCommand::Raise { shard: 1, to });
+    assert_eq!(
+        (raise(&mut state, 10), raise(&mut state, 40)),
+        (CommandResult::Changed(0), CommandResult::Changed(1))
+    );
     // Whoever cuts goes on behind the gap.
-    assert_eq!(register(&mut state, block(5, 40, 50)), Answer::Registered(50));
-    let gaps = |state: &State| -> Vec<(u64, u64)> {
-        let scars = state.listing(&TenantId::anonymous(), 0, 0).scars;
+    assert_eq!(register(&mut state, block(5, 40, 50)), CommandResult::Registered(50));
+    let gaps = |state: &CatalogState| -> Vec<(u64, u64)> {
+        let scars = state.list_blocks(&TenantId::anonymous(), 0, 0).scars;
         scars
             .iter()
             .map(|scar| match scar.wound {
-                Wound::Gap { shard: 1, from, to } => (from, to),
+                DataLoss::Gap { shard: 1, from, to } => (from, to),
                 _ => panic!("{scar:?}"),
             })
             .collect()
     };
-    let recall = |state: &mut State, block| state.apply(NOW, Command::Recall { block });
+    let recall = |state: &mut CatalogState, block| state.apply(NOW, CatalogCommand::Recall { block });
     for (other, from, to) in [(6, 5, 20), (7, 30, 45), (8, 45, 50), (9, 30, 30)] {
-        assert!(matches!(recall(&mut state, block(other, from, to)), Answer::Refused(_)), "{from}..{to}");
+        assert!(
+            matches!(recall(&mut state, block(other, from, to)), CommandResult::Refused(_)),
+            "{from}..{to}"
+        );
     }
-    state.apply(NOW, Command::Condemn { blocks: vec![BlockId::from_number(4)] });
-    let condemned = Answer::Refused(Refused::Condemned(BlockId::from_number(4)));
+    state.apply(NOW, CatalogCommand::Condemn { blocks: vec![BlockId::from_number(4)] });
+    let condemned = CommandResult::Refused(CommandError::Condemned(BlockId::from_number(4)));
     assert_eq!(recall(&mut state, block(4, 20, 30)), condemned);
-    assert_eq!(recall(&mut state, block(3, 20, 30)), Answer::Registered(50));
-    assert_eq!(recall(&mut state, block(3, 20, 30)), Answer::Registered(50), "again changes nothing");
+    assert_eq!(recall(&mut state, block(3, 20, 30)), CommandResult::Registered(50));
+    assert_eq!(recall(&mut state, block(3, 20, 30)), CommandResult::Registered(50), "again changes nothing");
     assert_eq!(
         recall(&mut state, block(2, 20, 30)),
-        Answer::Refused(Refused::NoGap(BlockId::from_number(2)))
+        CommandResult::Refused(CommandError::NoGap(BlockId::from_number(2)))
     );
     assert_eq!((gaps(&state), state.blocks().count()), (vec![(10, 20), (30, 40)], 3));
-    assert_eq!(state.apply(NOW, Command::Close { shard: 1, from: 10, to: 15 }), Answer::Changed(1));
-    assert_eq!(state.apply(NOW, Command::Close { shard: 1, from: 10, to: 15 }), Answer::Changed(0));
+    assert_eq!(
+        state.apply(NOW, CatalogCommand::Close { shard: 1, from: 10, to: 15 }),
+        CommandResult::Changed(1)
+    );
+    assert_eq!(
+        state.apply(NOW, CatalogCommand::Close { shard: 1, from: 10, to: 15 }),
+        CommandResult::Changed(0)
+    );
     assert_eq!(gaps(&state), [(30, 40), (15, 20)]);
-    assert_eq!(State::decode(&state.encode()).unwrap(), state);
+    assert_eq!(CatalogState::decode(&state.encode()).unwrap(), state);
 }
 
 #[test]
 fn damage_is_remembered_once_and_until_it_is_forgotten() {
     let mut state = opened();
     let at = |seconds| Timestamp::from_seconds(seconds);
-    let mark = |state: &mut State, wound, seconds| state.apply(at(seconds), Command::Mark { wound });
-    let ids = |to| Wound::Ids { shard: 1, to };
-    assert_eq!(mark(&mut state, ids(6), 4), Answer::Changed(1));
-    assert_eq!(mark(&mut state, ids(7), 5), Answer::Changed(1), "in its place");
-    assert_eq!(mark(&mut state, ids(7), 6), Answer::Changed(0));
-    assert_eq!(mark(&mut state, Wound::Unknown { from: 2, to: 9 }, 8), Answer::Changed(1));
-    assert_eq!(state.apply(at(8), Command::Heal { before: at(5) }), Answer::Changed(0));
-    assert_eq!(state.apply(at(8), Command::Heal { before: at(6) }), Answer::Changed(1));
-    assert_eq!(state.listing(&TenantId::anonymous(), 0, 0).scars.len(), 1);
+    let mark =
+        |state: &mut CatalogState, wound, seconds| state.apply(at(seconds), CatalogCommand::Mark { wound });
+    let ids = |to| DataLoss::Ids { shard: 1, to };
+    assert_eq!(mark(&mut state, ids(6), 4), CommandResult::Changed(1));
+    assert_eq!(mark(&mut state, ids(7), 5), CommandResult::Changed(1), "in its place");
+    assert_eq!(mark(&mut state, ids(7), 6), CommandResult::Changed(0));
+    assert_eq!(mark(&mut state, DataLoss::Unknown { from: 2, to: 9 }, 8), CommandResult::Changed(1));
+    assert_eq!(state.apply(at(8), CatalogCommand::Heal { before: at(5) }), CommandResult::Changed(0));
+    assert_eq!(state.apply(at(8), CatalogCommand::Heal { before: at(6) }), CommandResult::Changed(1));
+    assert_eq!(state.list_blocks(&TenantId::anonymous(), 0, 0).scars.len(), 1);
 }
 
 proptest! {
@@ -209,20 +234,20 @@ proptest! {
         let mut state = opened();
         for (number, from, to, condemn) in tries {
             let command = if condemn {
-                Command::Condemn { blocks: vec![BlockId::from_number(number)] }
+                CatalogCommand::Condemn { blocks: vec![BlockId::from_number(number)] }
             } else {
-                Command::Register { block: block(number, from, to) }
+                CatalogCommand::Register { block: block(number, from, to) }
             };
-            let Logged { at, command } = Logged::decode(&Logged { at: NOW, command }.encode()).unwrap();
+            let CatalogLogEntry { at, command } = CatalogLogEntry::decode(&CatalogLogEntry { at: NOW, command }.encode()).unwrap();
             state.apply(at, command);
             let mut ranges: Vec<_> = state.blocks().map(|block| (block.from, block.to)).collect();
             ranges.sort_unstable();
             prop_assert!(ranges.iter().all(|(from, to)| from < to));
             prop_assert!(ranges.windows(2).all(|pair| pair[0].1 <= pair[1].0));
-            let shard = &state.listing(&TenantId::anonymous(), 0, 0).shards[0];
+            let shard = &state.list_blocks(&TenantId::anonymous(), 0, 0).shards[0];
             prop_assert!(ranges.iter().all(|range| range.1 <= shard.watermark));
-            prop_assert!(state.blocks().all(|block| !state.condemned().any(|(id, _)| id == block.id)));
-            prop_assert_eq!(&State::decode(&state.encode()).unwrap(), &state);
+            prop_assert!(state.blocks().all(|block| !state.tombstones().any(|(id, _)| id == block.id)));
+            prop_assert_eq!(&CatalogState::decode(&state.encode()).unwrap(), &state);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use athanor_catalog::{Inherits, Phase, ShardId};
+use athanor_catalog::{HandoffSource, ShardId, ShardPhase};
 
 /// A record.
 pub type Id = u32;
@@ -38,11 +38,11 @@ pub struct Shard {
     /// Ids of records that are known, and whose the record is.
     pub window: BTreeMap<Id, Whose>,
     /// What it has inherited, once it has all of it.
-    pub inherited: Option<Inherits>,
+    pub inherited: Option<HandoffSource>,
     /// Whether a majority of its members is there.
     pub up: bool,
     /// Its phase, as its leader heard last.
-    pub seen: Phase,
+    pub seen: ShardPhase,
     /// How far it has come with settling. Forgotten in a crash.
     pub settling: Option<Settling>,
 }
@@ -60,7 +60,7 @@ pub struct Settling {
 
 impl Shard {
     pub fn new() -> Self {
-        let seen = Phase::Opening { inherits: Inherits::Nothing };
+        let seen = ShardPhase::Opening { inherits: HandoffSource::Nothing };
         let (log, window) = (Vec::new(), BTreeMap::new());
         Self { log, window, inherited: None, up: true, seen, settling: None }
     }
@@ -71,7 +71,7 @@ impl Shard {
 
     /// Whether it takes records, by what its leader knows.
     pub fn accepts(&self) -> bool {
-        self.up && matches!(self.seen, Phase::Open | Phase::Closing) && !self.is_sealed()
+        self.up && matches!(self.seen, ShardPhase::Open | ShardPhase::Closing) && !self.is_sealed()
     }
 
     /// The records of its log after one index and up to another.

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use athanor_catalog::{
-    Answer, BlockEntry, BlockId, Choice, Command, Inherits, Phase, Refused, ShardEntry, ShardId, State,
-    shard_id,
+    BlockEntry, BlockId, CatalogCommand, CatalogState, CommandError, CommandResult, HandoffSource,
+    ReplicaPlacement, ShardEntry, ShardId, ShardPhase, shard_id,
 };
 use athanor_chassis::{Random, Timestamp};
 
@@ -18,7 +18,7 @@ const SHARDS: u32 = 6;
 pub struct World {
     random: Random,
     bug: Option<Bug>,
-    catalogue: State,
+    catalogue: CatalogState,
     shards: BTreeMap<ShardId, Shard>,
     /// Up to where the rows of shards lie in blocks, and whose.
     registered: BTreeMap<ShardId, u64>,
@@ -38,9 +38,9 @@ pub struct World {
 impl World {
     pub fn new(seed: u64, bug: Option<Bug>) -> Self {
         let mut world = Self {
-            random: Random::seeded(seed),
+            random: Random::from_seed(seed),
             bug,
-            catalogue: State::default(),
+            catalogue: CatalogState::default(),
             shards: BTreeMap::new(),
             registered: BTreeMap::new(),
             blocks: Vec::new(),
@@ -52,8 +52,8 @@ impl World {
             nodes: 0,
             seen: BTreeMap::new(),
         };
-        let Choice { members, zones } = world.choice();
-        world.propose(Command::OpenSlots { count: 1, members: vec![members], zones });
+        let ReplicaPlacement { members, zones } = world.choice();
+        world.propose(CatalogCommand::OpenSlots { count: 1, members: vec![members], zones });
         world.watch(shard_id(0, 1));
         world
     }
@@ -69,8 +69,8 @@ impl World {
     /// One event, drawn.
     pub fn step(&mut self) {
         let ids: Vec<ShardId> = self.shards.keys().copied().collect();
-        let id = ids[self.random.below(ids.len() as u64) as usize];
-        match self.random.below(64) {
+        let id = ids[self.random.next_below(ids.len() as u64) as usize];
+        match self.random.next_below(64) {
             0..=11 => self.upload(id),
             12..=17 => self.watch(id),
             18..=20 => self.shard(id).crash(),
@@ -112,7 +112,7 @@ impl World {
             }
         }
         let unfinished =
-            self.entries().into_iter().find(|entry| !entry.is_retired() && entry.phase != Phase::Open);
+            self.entries().into_iter().find(|entry| !entry.is_retired() && entry.phase != ShardPhase::Open);
         if let Some(entry) = unfinished {
             return Err(format!("shard {} stays {}", entry.id, entry.phase));
         }
@@ -138,7 +138,7 @@ impl World {
         let blocks = self.blocks.iter().filter(|(_, ids)| ids.contains(&id));
         let blocks = blocks.map(|(shard, _)| format!("a block of shard {shard}"));
         let tells = |entry: &ShardEntry| {
-            !entry.is_retired() && (also_lost || !matches!(entry.phase, Phase::Lost { .. }))
+            !entry.is_retired() && (also_lost || !matches!(entry.phase, ShardPhase::Lost { .. }))
         };
         let logs = self.entries().into_iter().filter(tells).filter(|entry| {
             let shard = &self.shards[&entry.id];
@@ -148,10 +148,10 @@ impl World {
     }
 
     fn entries(&self) -> Vec<ShardEntry> {
-        self.catalogue.view().shards
+        self.catalogue.routing_view().shards
     }
 
-    fn phase(&self, id: ShardId) -> Phase {
+    fn phase(&self, id: ShardId) -> ShardPhase {
         let entry = self.entries().into_iter().find(|entry| entry.id == id);
         entry.map(|entry| entry.phase).expect("time stands still, so nothing is forgotten")
     }
@@ -168,13 +168,13 @@ impl World {
         *self.seen.entry(what).or_default() += 1;
     }
 
-    fn choice(&mut self) -> Choice {
+    fn choice(&mut self) -> ReplicaPlacement {
         self.nodes += 1;
-        Choice { members: [self.nodes].into(), zones: [(self.nodes, String::new())].into() }
+        ReplicaPlacement { members: [self.nodes].into(), zones: [(self.nodes, String::new())].into() }
     }
 
-    fn propose(&mut self, command: Command) -> Answer {
-        let answer = self.catalogue.apply(Timestamp::EPOCH, command);
+    fn propose(&mut self, command: CatalogCommand) -> CommandResult {
+        let answer = self.catalogue.apply(Timestamp::UNIX_EPOCH, command);
         for entry in self.entries() {
             self.shards.entry(entry.id).or_insert_with(Shard::new);
         }
@@ -183,7 +183,7 @@ impl World {
 
     /// A client sends something, perhaps again, to a shard that it thinks serves.
     fn upload(&mut self, to: ShardId) {
-        let id = self.random.below(IDS) as Id;
+        let id = self.random.next_below(IDS) as Id;
         if self.expired.contains(&id) || !self.shard(to).accepts() {
             return;
         }
@@ -208,7 +208,8 @@ impl World {
     /// Whoever was away so long that it may have been lost asks for its phase before it accepts.
     fn come_back(&mut self, id: ShardId) {
         self.shard(id).up = true;
-        let was_lost = !matches!(self.phase(id), Phase::Open | Phase::Closing | Phase::Opening { .. });
+        let was_lost =
+            !matches!(self.phase(id), ShardPhase::Open | ShardPhase::Closing | ShardPhase::Opening { .. });
         if was_lost && self.bug != Some(Bug::AbandonedShardAccepts) && self.bug != Some(Bug::SealNotInTheLog)
         {
             self.watch(id);
@@ -217,37 +218,37 @@ impl World {
 
     fn stop(&mut self, id: ShardId) {
         if self.shards.len() < SHARDS as usize {
-            self.propose(Command::Stop { shard: id });
+            self.propose(CatalogCommand::Stop { shard: id });
             let choice = self.choice();
-            self.propose(Command::Succeed { shard: id, choice });
+            self.propose(CatalogCommand::Succeed { shard: id, choice });
         }
     }
 
     fn lose(&mut self, id: ShardId) {
         let phase = self.phase(id);
-        let copied = self.shards.keys().any(|other| matches!(self.phase(*other), Phase::Opening { inherits: Inherits::Window { of, .. } } if of == id));
+        let copied = self.shards.keys().any(|other| matches!(self.phase(*other), ShardPhase::Opening { inherits: HandoffSource::Window { of, .. } } if of == id));
         let sealed: Vec<ShardId> = self
             .shards
             .keys()
             .copied()
-            .filter(|other| matches!(self.phase(*other), Phase::Sealed { .. }))
+            .filter(|other| matches!(self.phase(*other), ShardPhase::Sealed { .. }))
             .collect();
         if self.shards.len() >= SHARDS as usize && !copied {
             return;
         }
         let choice = self.choice();
-        if self.propose(Command::Lose { shard: id, choice }) != Answer::Changed(1) {
+        if self.propose(CatalogCommand::Lose { shard: id, choice }) != CommandResult::Changed(1) {
             return;
         }
         self.note("lost");
         if copied {
             self.note("lost while copied");
         }
-        if matches!(phase, Phase::Sealed { .. }) {
+        if matches!(phase, ShardPhase::Sealed { .. }) {
             self.note("lost when sealed");
         }
         for other in sealed {
-            if other != id && matches!(self.phase(other), Phase::Lost { .. }) {
+            if other != id && matches!(self.phase(other), ShardPhase::Lost { .. }) {
                 self.note("unsettled");
                 self.unsettled.insert(other);
             }
@@ -256,20 +257,20 @@ impl World {
 
     /// A successor copies what it must, as far as that is there.
     fn inherit(&mut self, id: ShardId) {
-        let Phase::Opening { inherits } = self.phase(id) else { return };
+        let ShardPhase::Opening { inherits } = self.phase(id) else { return };
         if !self.shard(id).up || self.shard(id).inherited == Some(inherits) {
             return;
         }
         let copied: BTreeMap<Id, Whose> = match inherits {
-            Inherits::Nothing => BTreeMap::new(),
-            Inherits::Window { of, upto } => {
+            HandoffSource::Nothing => BTreeMap::new(),
+            HandoffSource::Window { of, upto } => {
                 let before = &self.shards[&of];
                 if !before.up || upto.is_some_and(|upto| before.end() < upto) {
                     return;
                 }
                 before.window.iter().map(|(id, whose)| (*id, whose.copied(of))).collect()
             }
-            Inherits::Blocks { .. } => {
+            HandoffSource::Blocks { .. } => {
                 if self.bug != Some(Bug::KeepsACopyOfTheLost) {
                     self.shard(id).window.clear();
                 }
@@ -288,22 +289,22 @@ impl World {
     fn open(&mut self, id: ShardId) {
         let shard = self.shard(id);
         let Some(inherited) = shard.inherited.filter(|_| shard.up) else { return };
-        let opened = self.propose(Command::Opened { shard: id, inherited, fenced: 1 });
-        if opened == Answer::Changed(1) {
-            self.shard(id).seen = Phase::Open;
+        let opened = self.propose(CatalogCommand::Opened { shard: id, inherited, fenced: 1 });
+        if opened == CommandResult::Changed(1) {
+            self.shard(id).seen = ShardPhase::Open;
         }
     }
 
     fn seal(&mut self, id: ShardId) {
         let shard = self.shard(id);
-        if !shard.up || shard.seen != Phase::Closing {
+        if !shard.up || shard.seen != ShardPhase::Closing {
             return;
         }
         if self.bug != Some(Bug::SealNotInTheLog) && !self.shard(id).is_sealed() {
             self.shard(id).log.push(Entry::Seal);
         }
         let at = self.shard(id).end();
-        if self.propose(Command::Sealed { shard: id, at, latest: 0 }) == Answer::Changed(1)
+        if self.propose(CatalogCommand::Sealed { shard: id, at, latest: 0 }) == CommandResult::Changed(1)
             && self.bug != Some(Bug::SealNotInTheLog)
         {
             self.watch(id);
@@ -313,7 +314,7 @@ impl World {
     /// A leader cuts; it may be one that does not know what became of its shard.
     fn register(&mut self, id: ShardId, upto: Option<u64>) {
         let (from, end) = (self.registered(id), self.shard(id).end());
-        let drawn = from + self.random.below(end.saturating_sub(from) + 1);
+        let drawn = from + self.random.next_below(end.saturating_sub(from) + 1);
         let to = upto.unwrap_or(drawn);
         if to <= from || !self.shard(id).up {
             return;
@@ -338,13 +339,15 @@ impl World {
             tenants,
         };
         let ids = self.shard(id).rows(from, to);
-        let registered = match self.propose(Command::Register { block }) {
-            Answer::Registered(_) => true,
-            Answer::Refused(Refused::Phase { phase: Phase::Lost { .. }, .. }) => match self.bug {
-                Some(Bug::LostShardRegisters) => !self.unsettled.contains(&id),
-                Some(Bug::UnsettledShardRegisters) => self.unsettled.contains(&id),
-                _ => false,
-            },
+        let registered = match self.propose(CatalogCommand::Register { block }) {
+            CommandResult::Registered(_) => true,
+            CommandResult::Refused(CommandError::Phase { phase: ShardPhase::Lost { .. }, .. }) => {
+                match self.bug {
+                    Some(Bug::LostShardRegisters) => !self.unsettled.contains(&id),
+                    Some(Bug::UnsettledShardRegisters) => self.unsettled.contains(&id),
+                    _ => false,
+                }
+            }
             _ => false,
         };
         if registered {
@@ -356,7 +359,7 @@ impl World {
     /// One step on the way of a lost shard back.
     fn settle(&mut self, id: ShardId) {
         let shard = self.shard(id);
-        let Phase::Lost { kept } = shard.seen else { return };
+        let ShardPhase::Lost { kept } = shard.seen else { return };
         if !shard.up {
             return;
         }
@@ -367,9 +370,9 @@ impl World {
         let (end, settling) = (shard.end(), shard.settling.clone());
         match settling {
             _ if self.bug == Some(Bug::SettleSkipped) => {
-                let serving = self.catalogue.serving(0).map(|serving| serving.id);
+                let serving = self.catalogue.serving_shard(0).map(|serving| serving.id);
                 if let Some(with) = serving {
-                    self.propose(Command::Settled { shard: id, at: end, with });
+                    self.propose(CatalogCommand::Settled { shard: id, at: end, with });
                 }
             }
             None => self.ask(id, kept),
@@ -398,8 +401,8 @@ impl World {
                 shard.settling = Some(Settling { dropped: true, ..settling });
             }
             Some(Settling { with, .. }) => {
-                match self.propose(Command::Settled { shard: id, at: end, with }) {
-                    Answer::Changed(1) => {
+                match self.propose(CatalogCommand::Settled { shard: id, at: end, with }) {
+                    CommandResult::Changed(1) => {
                         self.unsettled.remove(&id);
                         self.watch(id);
                     }
@@ -414,7 +417,7 @@ impl World {
 
     /// A lost shard asks who serves the slot which of its records that one holds.
     fn ask(&mut self, id: ShardId, kept: u64) {
-        let Some(with) = self.catalogue.serving(0).map(|serving| serving.id) else { return };
+        let Some(with) = self.catalogue.serving_shard(0).map(|serving| serving.id) else { return };
         let end = self.shard(id).end();
         let ids = self.shard(id).rows(kept, end);
         if !self.shard(with).accepts() {
@@ -432,26 +435,26 @@ impl World {
         let (from, end) = (self.registered(id), self.shard(id).end());
         let is_empty = self.shard(id).rows(from, end).is_empty();
         let rest_is_empty = is_empty.then_some(from);
-        if self.propose(Command::Retire { shard: id, rest_is_empty }) == Answer::Changed(1) {
+        if self.propose(CatalogCommand::Retire { shard: id, rest_is_empty }) == CommandResult::Changed(1) {
             self.note("retired");
         }
     }
 
     /// A person gives up what does not come back.
     fn abandon(&mut self, id: ShardId) {
-        if self.shard(id).up || self.random.below(2) == 0 {
+        if self.shard(id).up || self.random.next_below(2) == 0 {
             return;
         }
         let (from, end) = (self.registered(id), self.shard(id).end());
         let rows = self.shard(id).rows(from, end);
-        if self.propose(Command::Abandon { shard: id }) == Answer::Changed(1) {
+        if self.propose(CatalogCommand::Abandon { shard: id }) == CommandResult::Changed(1) {
             self.given_up.extend(rows);
             self.note("abandoned");
         }
     }
 
     fn expire(&mut self) {
-        let id = self.random.below(IDS) as Id;
+        let id = self.random.next_below(IDS) as Id;
         if self.acknowledged.contains(&id) && self.expired.insert(id) {
             self.note("expired");
         }

@@ -10,13 +10,13 @@ use std::time::Duration;
 use crate::TenantId;
 
 /// CPU time that a tenant receives in each round, and the longest slice of a job that can yield.
-pub(super) const QUANTUM: Duration = Duration::from_millis(10);
+pub(super) const CPU_QUANTUM: Duration = Duration::from_millis(10);
 /// Upper bound of the CPU time that a tenant saves up.
-const MAX_BURST: Duration = Duration::from_millis(100);
+const MAX_CPU_BURST: Duration = Duration::from_millis(100);
 /// Upper bound of the CPU time that a tenant owes after a job that did not yield.
-const MAX_DEBT: Duration = Duration::from_secs(1);
+const MAX_CPU_DEBT: Duration = Duration::from_secs(1);
 /// Tenants whose deficits are remembered. Above it, idle tenants are dropped.
-const MAX_FLOWS: usize = 4096;
+const MAX_REMEMBERED_FLOWS: usize = 4096;
 
 /// Owner of jobs. `None` is the process itself.
 pub(super) type FlowKey = Option<TenantId>;
@@ -27,7 +27,7 @@ pub(super) type FlowKey = Option<TenantId>;
 /// all CPU time instead, up to a bound. So a tenant that stays below its share runs ahead of the round when it returns.
 #[derive(Debug)]
 pub(super) struct FairQueue<T> {
-    flows: BTreeMap<FlowKey, Flow<T>>,
+    flows: BTreeMap<FlowKey, TenantFlow<T>>,
     /// Tenants with saved time and waiting jobs, in order of arrival.
     urgent: VecDeque<FlowKey>,
     /// All other tenants with waiting jobs.
@@ -41,7 +41,7 @@ pub(super) struct FairQueue<T> {
 
 /// Jobs of one tenant.
 #[derive(Debug)]
-struct Flow<T> {
+struct TenantFlow<T> {
     /// Ordered by ticket: a job that yielded continues before a later job begins.
     jobs: BTreeMap<u64, T>,
     running: usize,
@@ -56,14 +56,14 @@ struct Flow<T> {
 
 /// List in which a flow waits.
 #[derive(Clone, Copy)]
-enum List {
+enum FlowList {
     Urgent,
     Ring,
 }
 
 /// A job that left the queue, which counts as running until [`FairQueue::release`].
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Picked<T> {
+pub(super) struct PickedJob<T> {
     pub(super) flow: FlowKey,
     pub(super) ticket: u64,
     pub(super) is_urgent: bool,
@@ -88,14 +88,14 @@ impl<T> FairQueue<T> {
 
     /// Adds a job. Within a flow, lower tickets run first.
     pub(super) fn push(&mut self, key: &FlowKey, ticket: u64, job: T) {
-        if self.flows.len() >= MAX_FLOWS && !self.flows.contains_key(key) {
+        if self.flows.len() >= MAX_REMEMBERED_FLOWS && !self.flows.contains_key(key) {
             self.flows.retain(|_, flow| flow.running > 0 || !flow.jobs.is_empty());
         }
         let served_nanos = self.served_nanos;
-        let flow = self.flows.entry(key.clone()).or_insert_with(|| Flow {
+        let flow = self.flows.entry(key.clone()).or_insert_with(|| TenantFlow {
             jobs: BTreeMap::new(),
             running: 0,
-            deficit_nanos: nanos(QUANTUM),
+            deficit_nanos: nanos(CPU_QUANTUM),
             earned_until_nanos: served_nanos,
             is_urgent: false,
             is_listed: false,
@@ -105,7 +105,7 @@ impl<T> FairQueue<T> {
             let unpaid_nanos = (served_nanos - flow.earned_until_nanos).max(0);
             let earned_nanos = unpaid_nanos / self.active as i64;
             flow.earned_until_nanos = flow.earned_until_nanos.max(served_nanos);
-            flow.deficit_nanos = (flow.deficit_nanos + earned_nanos).min(nanos(MAX_BURST));
+            flow.deficit_nanos = (flow.deficit_nanos + earned_nanos).min(nanos(MAX_CPU_BURST));
             flow.is_urgent = flow.deficit_nanos > 0;
         }
         flow.jobs.insert(ticket, job);
@@ -123,13 +123,13 @@ impl<T> FairQueue<T> {
     }
 
     /// Takes the next job for which there is a thread, of the flows in the ring.
-    pub(super) fn pop_ring(&mut self, can_run: impl Fn(&T) -> bool) -> Option<Picked<T>> {
+    pub(super) fn pop_ring(&mut self, can_run: impl Fn(&T) -> bool) -> Option<PickedJob<T>> {
         self.refill(&can_run);
         let flows = &self.flows;
         let is_next = |key: &FlowKey| flows[key].deficit_nanos > 0 && flows[key].has_next(&can_run);
         let place = self.ring.iter().position(is_next)?;
         let key = self.ring.remove(place)?;
-        self.take(&key, List::Ring)
+        self.take(&key, FlowList::Ring)
     }
 
     /// Takes the next job of a flow that runs ahead of the ring and has fewer than so many running jobs.
@@ -137,11 +137,11 @@ impl<T> FairQueue<T> {
         &mut self,
         max_running: usize,
         can_run: impl Fn(&T) -> bool,
-    ) -> Option<Picked<T>> {
-        let is_next = |flow: &Flow<T>| flow.running < max_running && flow.has_next(&can_run);
+    ) -> Option<PickedJob<T>> {
+        let is_next = |flow: &TenantFlow<T>| flow.running < max_running && flow.has_next(&can_run);
         let place = self.urgent.iter().position(|key| is_next(&self.flows[key]))?;
         let key = self.urgent.remove(place)?;
-        self.take(&key, List::Urgent)
+        self.take(&key, FlowList::Urgent)
     }
 
     /// Whether a flow that runs ahead of the ring has a job that waits.
@@ -159,7 +159,7 @@ impl<T> FairQueue<T> {
         let cost_nanos = nanos(cpu_time);
         self.served_nanos = self.served_nanos.saturating_add(cost_nanos);
         let Some(flow) = self.flows.get_mut(key) else { return };
-        let least_nanos = if self.waiting == 0 { 0 } else { -nanos(MAX_DEBT) };
+        let least_nanos = if self.waiting == 0 { 0 } else { -nanos(MAX_CPU_DEBT) };
         flow.deficit_nanos = flow.deficit_nanos.saturating_sub(cost_nanos).max(least_nanos);
         if !flow.is_urgent || flow.deficit_nanos > 0 {
             return;
@@ -188,7 +188,7 @@ impl<T> FairQueue<T> {
     }
 
     /// Takes the first job of a flow that was removed from its list, and lists the flow again if more jobs wait.
-    fn take(&mut self, key: &FlowKey, from: List) -> Option<Picked<T>> {
+    fn take(&mut self, key: &FlowKey, from: FlowList) -> Option<PickedJob<T>> {
         let flow = self.flows.get_mut(key)?;
         let (ticket, job) = flow.jobs.pop_first()?;
         self.waiting -= 1;
@@ -198,11 +198,11 @@ impl<T> FairQueue<T> {
         if flow.is_listed {
             // The flow stays first until its quantum is used up.
             match from {
-                List::Urgent => self.urgent.push_front(key.clone()),
-                List::Ring => self.ring.push_front(key.clone()),
+                FlowList::Urgent => self.urgent.push_front(key.clone()),
+                FlowList::Ring => self.ring.push_front(key.clone()),
             }
         }
-        Some(Picked { flow: key.clone(), ticket, is_urgent, job })
+        Some(PickedJob { flow: key.clone(), ticket, is_urgent, job })
     }
 
     /// Adds as many rounds of quanta as it takes until a flow of the ring may run, if none may.
@@ -213,19 +213,19 @@ impl<T> FairQueue<T> {
         if deficit_nanos > 0 {
             return;
         }
-        let rounds = -deficit_nanos / nanos(QUANTUM) + 1;
+        let rounds = -deficit_nanos / nanos(CPU_QUANTUM) + 1;
         // A quantum is the share of the CPU time that all active flows use until the next round.
-        let until_nanos = self.served_nanos + rounds * nanos(QUANTUM) * self.active as i64;
+        let until_nanos = self.served_nanos + rounds * nanos(CPU_QUANTUM) * self.active as i64;
         for key in &self.ring {
             if let Some(flow) = self.flows.get_mut(key) {
-                flow.deficit_nanos += rounds * nanos(QUANTUM);
+                flow.deficit_nanos += rounds * nanos(CPU_QUANTUM);
                 flow.earned_until_nanos = until_nanos;
             }
         }
     }
 }
 
-impl<T> Flow<T> {
+impl<T> TenantFlow<T> {
     fn is_idle(&self) -> bool {
         self.running == 0 && self.jobs.is_empty()
     }
@@ -243,7 +243,7 @@ fn nanos(duration: Duration) -> i64 {
 mod tests {
     use super::*;
 
-    fn pop(queue: &mut FairQueue<()>) -> Option<Picked<()>> {
+    fn pop(queue: &mut FairQueue<()>) -> Option<PickedJob<()>> {
         queue.pop_urgent(usize::MAX, |()| true).or_else(|| queue.pop_ring(|()| true))
     }
 
@@ -260,7 +260,7 @@ mod tests {
 
     /// Runs the next job for some CPU time and returns its tenant. The job yields and waits again.
     fn run_slice(queue: &mut FairQueue<()>, cpu_time: impl Fn(&str) -> u64) -> String {
-        let Picked { flow, ticket, .. } = pop(queue).unwrap();
+        let PickedJob { flow, ticket, .. } = pop(queue).unwrap();
         let name = flow.as_ref().unwrap().as_str().to_owned();
         queue.charge(&flow, Duration::from_millis(cpu_time(&name)));
         queue.push(&flow, ticket, ());
@@ -269,7 +269,7 @@ mod tests {
     }
 
     /// Runs the next job to its end.
-    fn run_to_end(queue: &mut FairQueue<()>, cpu_time: Duration) -> Picked<()> {
+    fn run_to_end(queue: &mut FairQueue<()>, cpu_time: Duration) -> PickedJob<()> {
         let picked = pop(queue).unwrap();
         queue.charge(&picked.flow, cpu_time);
         queue.release(&picked.flow);
@@ -294,9 +294,9 @@ mod tests {
     fn jobs_of_one_tenant_run_to_their_end_in_order_of_arrival() {
         let mut queue = queue(&[("a", 1), ("a", 2), ("a", 3)]);
         for _ in 0..5 {
-            let Picked { flow, ticket, .. } = pop(&mut queue).unwrap();
+            let PickedJob { flow, ticket, .. } = pop(&mut queue).unwrap();
             assert_eq!(ticket, 1);
-            queue.charge(&flow, QUANTUM);
+            queue.charge(&flow, CPU_QUANTUM);
             queue.push(&flow, ticket, ());
             queue.release(&flow);
         }
@@ -343,9 +343,9 @@ mod tests {
 
     /// Runs the next job for 10 ms. The job of one tenant ends with that, all others yield.
     fn run_slice_or_end(queue: &mut FairQueue<()>, ends: &str) -> String {
-        let Picked { flow, ticket, .. } = pop(queue).unwrap();
+        let PickedJob { flow, ticket, .. } = pop(queue).unwrap();
         let name = flow.as_ref().unwrap().as_str().to_owned();
-        queue.charge(&flow, QUANTUM);
+        queue.charge(&flow, CPU_QUANTUM);
         if name != ends {
             queue.push(&flow, ticket, ());
         }
@@ -384,8 +384,8 @@ mod tests {
     #[test]
     fn tenant_that_ran_alone_owes_nothing() {
         let mut queue = queue(&[("alone", 0)]);
-        let Picked { flow, ticket, .. } = pop(&mut queue).unwrap();
-        (0..1_000).for_each(|_| queue.charge(&flow, QUANTUM));
+        let PickedJob { flow, ticket, .. } = pop(&mut queue).unwrap();
+        (0..1_000).for_each(|_| queue.charge(&flow, CPU_QUANTUM));
         queue.push(&flow, ticket, ());
         queue.release(&flow);
         queue.push(&tenant("new"), 1, ());
@@ -407,11 +407,11 @@ mod tests {
     #[test]
     fn idle_tenants_are_forgotten() {
         let mut queue = FairQueue::new();
-        for number in 0..3 * MAX_FLOWS as u64 {
+        for number in 0..3 * MAX_REMEMBERED_FLOWS as u64 {
             queue.push(&tenant(&format!("t{number}")), number, ());
-            run_to_end(&mut queue, QUANTUM);
+            run_to_end(&mut queue, CPU_QUANTUM);
         }
-        assert!(queue.flows.len() <= MAX_FLOWS);
+        assert!(queue.flows.len() <= MAX_REMEMBERED_FLOWS);
         assert_eq!(queue.active, 0);
     }
 }

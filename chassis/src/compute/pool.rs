@@ -1,6 +1,6 @@
 //! The threads of a pool.
 //!
-//! Ingest and maintenance threads take their jobs themselves. Query jobs are handed to threads by [`Shared::dispatch`],
+//! Ingest and maintenance threads take their jobs themselves. Query jobs are handed to threads by [`PoolInner::dispatch`],
 //! which also wakes jobs that yielded: these keep their thread, so there are more query threads than slots.
 
 use std::collections::VecDeque;
@@ -9,14 +9,14 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::ComputeError;
-use super::fair_queue::{FlowKey, Picked};
-use super::schedule::{Class, Schedule};
-use super::slice::{self, Slice};
+use super::fair_queue::{FlowKey, PickedJob};
+use super::scheduler::{JobClass, JobScheduler};
+use super::slice::{self, CpuSlice};
 
 /// Query threads of one kind beyond one per core: as many jobs may have yielded at once.
-const MAX_SUSPENDED: usize = 32;
+const MAX_SUSPENDED_THREADS: usize = 32;
 
-pub(super) type Job = Box<dyn FnOnce() + Send>;
+pub(super) type BoxedJob = Box<dyn FnOnce() + Send>;
 
 /// Source of CPU time. Tests have one of their own.
 #[derive(Clone, Copy, Debug)]
@@ -28,14 +28,14 @@ pub(super) struct CpuClock {
 }
 
 /// A query job that waits: for a thread, or on its thread.
-pub(super) enum Task {
-    Start(Job),
-    Resume(Arc<Gate>),
+pub(super) enum QueuedQueryJob {
+    Start(BoxedJob),
+    Resume(Arc<ResumeSignal>),
 }
 
 /// Signal that lets a suspended thread continue.
 #[derive(Debug, Default)]
-pub(super) struct Gate {
+pub(super) struct ResumeSignal {
     is_open: Mutex<bool>,
     opened: Condvar,
 }
@@ -52,26 +52,26 @@ enum ThreadKind {
 }
 
 /// State that all threads share.
-pub(super) struct Shared {
+pub(super) struct PoolInner {
     pub(super) clock: CpuClock,
-    state: Mutex<State>,
+    state: Mutex<PoolState>,
     changed: [Condvar; 4],
-    /// Copy of [`Schedule::is_pressed`], which running jobs read without the lock.
+    /// Copy of [`JobScheduler::is_pressed`], which running jobs read without the lock.
     pub(super) is_pressed: AtomicBool,
 }
 
-pub(super) struct State {
-    pub(super) schedule: Schedule<Task>,
+pub(super) struct PoolState {
+    pub(super) schedule: JobScheduler<QueuedQueryJob>,
     pub(super) is_closed: bool,
     /// Ingest threads without a job. The last one is woken first: its core's caches have what the last job used.
     parked: Vec<Arc<Condvar>>,
-    urgent: Starts,
-    others: Starts,
+    urgent: QueryThreads,
+    others: QueryThreads,
 }
 
 /// Threads of one kind of query, and jobs that were handed to them.
-struct Starts {
-    handed: VecDeque<Picked<Job>>,
+struct QueryThreads {
+    handed: VecDeque<PickedJob<BoxedJob>>,
     idle: usize,
     threads: usize,
     max_threads: usize,
@@ -79,13 +79,17 @@ struct Starts {
 
 // === impl Shared ===
 
-impl Shared {
+impl PoolInner {
     /// Starts the threads of a pool for so many cores.
     pub(super) fn start(cores: usize, clock: CpuClock) -> Result<Arc<Self>, ComputeError> {
-        let starts =
-            || Starts { handed: VecDeque::new(), idle: 0, threads: 1, max_threads: cores + MAX_SUSPENDED };
-        let state = State {
-            schedule: Schedule::new(cores),
+        let starts = || QueryThreads {
+            handed: VecDeque::new(),
+            idle: 0,
+            threads: 1,
+            max_threads: cores + MAX_SUSPENDED_THREADS,
+        };
+        let state = PoolState {
+            schedule: JobScheduler::new(cores),
             is_closed: false,
             parked: Vec::new(),
             urgent: starts(),
@@ -113,16 +117,16 @@ impl Shared {
         }
     }
 
-    pub(super) fn submit(self: &Arc<Self>, class: Class, flow: &FlowKey, job: Job) {
+    pub(super) fn submit(self: &Arc<Self>, class: JobClass, flow: &FlowKey, job: BoxedJob) {
         let mut state = self.lock();
-        state.schedule.push(class, flow, Task::Start(job));
+        state.schedule.push(class, flow, QueuedQueryJob::Start(job));
         self.dispatch(&mut state);
-        let parked = if class == Class::Ingest { state.parked.pop() } else { None };
+        let parked = if class == JobClass::Ingest { state.parked.pop() } else { None };
         // A thread that is woken under the lock waits for it at once.
         drop(state);
         if let Some(thread) = parked {
             thread.notify_one();
-        } else if class == Class::Maintenance {
+        } else if class == JobClass::Maintenance {
             self.changed(ThreadKind::Maintenance).notify_one();
         }
     }
@@ -136,42 +140,45 @@ impl Shared {
         state.parked.drain(..).for_each(|thread| thread.notify_one());
         drop(state);
         for task in waiting {
-            if let Task::Resume(gate) = task {
+            if let QueuedQueryJob::Resume(gate) = task {
                 gate.open();
             }
         }
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, PoolState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Lets all query jobs run that may run now.
-    pub(super) fn dispatch(self: &Arc<Self>, state: &mut State) {
+    pub(super) fn dispatch(self: &Arc<Self>, state: &mut PoolState) {
         loop {
-            let State { schedule, urgent, others, .. } = &mut *state;
+            let PoolState { schedule, urgent, others, .. } = &mut *state;
             let (starts_urgent, starts_other) = (urgent.has_thread(), others.has_thread());
-            let can_run = |task: &Task, has_thread| has_thread || matches!(task, Task::Resume(_));
+            let can_run =
+                |task: &QueuedQueryJob, has_thread| has_thread || matches!(task, QueuedQueryJob::Resume(_));
             let picked =
                 schedule.pop_query(|task| can_run(task, starts_urgent), |task| can_run(task, starts_other));
-            let Some(Picked { flow, ticket, is_urgent, job }) = picked else { break };
+            let Some(PickedJob { flow, ticket, is_urgent, job }) = picked else { break };
             match job {
-                Task::Resume(gate) => gate.open(),
-                Task::Start(job) => self.hand_over(state, Picked { flow, ticket, is_urgent, job }),
+                QueuedQueryJob::Resume(gate) => gate.open(),
+                QueuedQueryJob::Start(job) => {
+                    self.hand_over(state, PickedJob { flow, ticket, is_urgent, job })
+                }
             }
         }
         self.is_pressed.store(state.schedule.is_pressed(), Ordering::Relaxed);
     }
 
     /// Gives a job to an idle thread, or to a new one. Where none can be started the job waits on.
-    fn hand_over(self: &Arc<Self>, state: &mut State, picked: Picked<Job>) {
+    fn hand_over(self: &Arc<Self>, state: &mut PoolState, picked: PickedJob<BoxedJob>) {
         let kind = if picked.is_urgent { ThreadKind::UrgentQuery } else { ThreadKind::Query };
-        let starts = state.starts(kind);
+        let starts = state.query_threads(kind);
         if starts.idle <= starts.handed.len() {
             if self.spawn(kind).is_err() {
                 starts.max_threads = starts.threads;
-                let Picked { flow, ticket, job, .. } = picked;
-                state.schedule.suspend_query(&flow, ticket, Duration::ZERO, Task::Start(job));
+                let PickedJob { flow, ticket, job, .. } = picked;
+                state.schedule.suspend_query(&flow, ticket, Duration::ZERO, QueuedQueryJob::Start(job));
                 return;
             }
             starts.threads += 1;
@@ -210,7 +217,8 @@ impl Shared {
                 return;
             } else {
                 state.parked.push(Arc::clone(&wake));
-                let is_parked = |state: &mut State| state.parked.iter().any(|one| Arc::ptr_eq(one, &wake));
+                let is_parked =
+                    |state: &mut PoolState| state.parked.iter().any(|one| Arc::ptr_eq(one, &wake));
                 state = wake.wait_while(state, is_parked).unwrap_or_else(PoisonError::into_inner);
             }
         }
@@ -235,25 +243,25 @@ impl Shared {
     fn run_queries(self: &Arc<Self>, kind: ThreadKind) {
         let mut state = self.lock();
         loop {
-            if let Some(Picked { flow, ticket, job, .. }) = state.starts(kind).handed.pop_front() {
+            if let Some(PickedJob { flow, ticket, job, .. }) = state.query_threads(kind).handed.pop_front() {
                 drop(state);
-                slice::run(Slice::new(self, flow, ticket), job);
+                slice::run_in_slice(CpuSlice::new(self, flow, ticket), job);
                 state = self.lock();
             } else if state.is_closed {
                 return;
             } else {
-                state.starts(kind).idle += 1;
+                state.query_threads(kind).idle += 1;
                 // A job that found no thread may take this one.
                 self.dispatch(&mut state);
-                if state.starts(kind).handed.is_empty() {
+                if state.query_threads(kind).handed.is_empty() {
                     state = self.wait(kind, state);
                 }
-                state.starts(kind).idle -= 1;
+                state.query_threads(kind).idle -= 1;
             }
         }
     }
 
-    fn wait<'s>(&self, kind: ThreadKind, state: MutexGuard<'s, State>) -> MutexGuard<'s, State> {
+    fn wait<'s>(&self, kind: ThreadKind, state: MutexGuard<'s, PoolState>) -> MutexGuard<'s, PoolState> {
         self.changed(kind).wait(state).unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -268,13 +276,13 @@ impl Shared {
     }
 }
 
-impl State {
-    fn starts(&mut self, kind: ThreadKind) -> &mut Starts {
+impl PoolState {
+    fn query_threads(&mut self, kind: ThreadKind) -> &mut QueryThreads {
         if kind == ThreadKind::UrgentQuery { &mut self.urgent } else { &mut self.others }
     }
 }
 
-impl Starts {
+impl QueryThreads {
     fn has_thread(&self) -> bool {
         self.idle > self.handed.len() || self.threads < self.max_threads
     }
@@ -282,7 +290,7 @@ impl Starts {
 
 // === impl Task, Gate ===
 
-impl Task {
+impl QueuedQueryJob {
     /// Runs a job of a class that does not yield.
     fn start(self) {
         match self {
@@ -292,7 +300,7 @@ impl Task {
     }
 }
 
-impl Gate {
+impl ResumeSignal {
     pub(super) fn open(&self) {
         *self.is_open.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.opened.notify_one();

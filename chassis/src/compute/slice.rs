@@ -5,17 +5,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::fair_queue::{FlowKey, QUANTUM};
-use super::pool::{Gate, Shared, State, Task};
+use super::fair_queue::{CPU_QUANTUM, FlowKey};
+use super::pool::{PoolInner, PoolState, QueuedQueryJob, ResumeSignal};
 
 thread_local! {
     /// The slice of the query job on this thread.
-    static CURRENT: RefCell<Option<Slice>> = const { RefCell::new(None) };
+    static CURRENT_SLICE: RefCell<Option<CpuSlice>> = const { RefCell::new(None) };
 }
 
 /// Slice of a query job.
-pub(super) struct Slice {
-    shared: Arc<Shared>,
+pub(super) struct CpuSlice {
+    shared: Arc<PoolInner>,
     flow: FlowKey,
     ticket: u64,
     /// CPU time of the thread at the beginning of the slice.
@@ -32,7 +32,7 @@ pub(super) struct Slice {
 /// No lock may be held that other jobs wait for: they may have all the slots. Where that cannot be avoided, the caller
 /// holds the slice ([`hold_slice`]).
 pub fn yield_slice() {
-    CURRENT.with_borrow_mut(|current| {
+    CURRENT_SLICE.with_borrow_mut(|current| {
         if let Some(slice) = current.as_mut().filter(|slice| slice.holds == 0) {
             slice.check();
         }
@@ -41,19 +41,19 @@ pub fn yield_slice() {
 
 /// Runs a step of a query job during which [`yield_slice`] has no effect.
 pub fn hold_slice<R>(step: impl FnOnce() -> R) -> R {
-    struct Hold;
-    impl Drop for Hold {
+    struct SliceHoldGuard;
+    impl Drop for SliceHoldGuard {
         fn drop(&mut self) {
-            change_holds(|holds| holds - 1);
+            update_holds(|holds| holds - 1);
         }
     }
-    change_holds(|holds| holds + 1);
-    let _hold = Hold;
+    update_holds(|holds| holds + 1);
+    let _hold = SliceHoldGuard;
     step()
 }
 
-fn change_holds(change: impl FnOnce(usize) -> usize) {
-    CURRENT.with_borrow_mut(|current| {
+fn update_holds(change: impl FnOnce(usize) -> usize) {
+    CURRENT_SLICE.with_borrow_mut(|current| {
         if let Some(slice) = current {
             slice.holds = change(slice.holds);
         }
@@ -61,49 +61,49 @@ fn change_holds(change: impl FnOnce(usize) -> usize) {
 }
 
 /// Runs a query job in its slice.
-pub(super) fn run<R>(mut slice: Slice, job: impl FnOnce() -> R) -> R {
-    struct End;
-    impl Drop for End {
+pub(super) fn run_in_slice<R>(mut slice: CpuSlice, job: impl FnOnce() -> R) -> R {
+    struct SliceEndGuard;
+    impl Drop for SliceEndGuard {
         fn drop(&mut self) {
-            if let Some(slice) = CURRENT.take() {
+            if let Some(slice) = CURRENT_SLICE.take() {
                 slice.end();
             }
         }
     }
     slice.begin();
-    CURRENT.set(Some(slice));
-    let _end = End;
+    CURRENT_SLICE.set(Some(slice));
+    let _end = SliceEndGuard;
     job()
 }
 
 /// Starts up to so many helpers of the query job on this thread. `None` outside of query jobs.
-pub(super) fn start_helpers(max_helpers: usize) -> Option<Vec<Slice>> {
-    CURRENT.with_borrow(|current| {
-        let Slice { shared, flow, holds, .. } = current.as_ref()?;
+pub(super) fn start_helpers(max_helpers: usize) -> Option<Vec<CpuSlice>> {
+    CURRENT_SLICE.with_borrow(|current| {
+        let CpuSlice { shared, flow, holds, .. } = current.as_ref()?;
         let tickets = shared.lock().schedule.start_helpers(flow, max_helpers);
-        let helper = |ticket| Slice { holds: *holds, ..Slice::new(shared, flow.clone(), ticket) };
+        let helper = |ticket| CpuSlice { holds: *holds, ..CpuSlice::new(shared, flow.clone(), ticket) };
         Some(tickets.into_iter().map(helper).collect())
     })
 }
 
 /// Waits for helpers. Meanwhile the job gives its slot away, unless it holds its slice: then its helpers do so as well.
 pub(super) fn wait_for_helpers<R>(wait: impl FnOnce() -> R) -> R {
-    CURRENT.with_borrow(|current| {
+    CURRENT_SLICE.with_borrow(|current| {
         if let Some(slice) = current.as_ref().filter(|slice| slice.holds == 0) {
             slice.release();
         }
     });
     let done = wait();
-    CURRENT.with_borrow_mut(|current| {
+    CURRENT_SLICE.with_borrow_mut(|current| {
         if let Some(slice) = current.as_mut().filter(|slice| slice.holds == 0) {
-            slice.queue_up();
+            slice.wait_for_slot();
         }
     });
     done
 }
 
-impl Slice {
-    pub(super) fn new(shared: &Arc<Shared>, flow: FlowKey, ticket: u64) -> Self {
+impl CpuSlice {
+    pub(super) fn new(shared: &Arc<PoolInner>, flow: FlowKey, ticket: u64) -> Self {
         Self { shared: Arc::clone(shared), flow, ticket, begun: Duration::ZERO, checked_tick: 0, holds: 0 }
     }
 
@@ -128,13 +128,18 @@ impl Slice {
             return;
         }
         if state.schedule.must_yield(&self.flow, used) {
-            let gate = Arc::new(Gate::default());
-            state.schedule.suspend_query(&self.flow, self.ticket, used, Task::Resume(Arc::clone(&gate)));
+            let gate = Arc::new(ResumeSignal::default());
+            state.schedule.suspend_query(
+                &self.flow,
+                self.ticket,
+                used,
+                QueuedQueryJob::Resume(Arc::clone(&gate)),
+            );
             self.shared.dispatch(&mut state);
             drop(state);
             gate.wait();
             self.begin();
-        } else if used >= QUANTUM {
+        } else if used >= CPU_QUANTUM {
             state.schedule.renew_slice(&self.flow, used);
             drop(state);
             self.begin();
@@ -142,13 +147,13 @@ impl Slice {
     }
 
     /// Waits for a slot.
-    fn queue_up(&mut self) {
+    fn wait_for_slot(&mut self) {
         let mut state = self.shared.lock();
         if state.is_closed {
             return;
         }
-        let gate = Arc::new(Gate::default());
-        state.schedule.resume_query(&self.flow, self.ticket, Task::Resume(Arc::clone(&gate)));
+        let gate = Arc::new(ResumeSignal::default());
+        state.schedule.resume_query(&self.flow, self.ticket, QueuedQueryJob::Resume(Arc::clone(&gate)));
         self.shared.dispatch(&mut state);
         drop(state);
         gate.wait();
@@ -164,7 +169,7 @@ impl Slice {
         self.end_in(&mut self.shared.lock());
     }
 
-    fn end_in(&self, state: &mut State) {
+    fn end_in(&self, state: &mut PoolState) {
         state.schedule.end_query(&self.flow, self.used());
         self.shared.dispatch(state);
     }

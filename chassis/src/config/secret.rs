@@ -4,14 +4,14 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize, Serializer};
 
-const MASK: &str = "******";
+const SECRET_MASK: &str = "******";
 
 /// A password or a key. Whatever prints or serialises it shows `******`.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
-pub struct Secret(String);
+pub struct SecretString(String);
 
-impl Secret {
+impl SecretString {
     /// Takes a secret.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
@@ -23,14 +23,14 @@ impl Secret {
     }
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for SecretString {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(MASK)
+        f.write_str(SECRET_MASK)
     }
 }
 
-impl Serialize for Secret {
+impl Serialize for SecretString {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(MASK)
+        serializer.serialize_str(SECRET_MASK)
     }
 }

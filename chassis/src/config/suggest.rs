@@ -2,23 +2,23 @@
 
 /// Reads serde's ``unknown field `a`, expected one of `b`, `c` `` (or variant) and names the nearest of the expected;
 /// empty where the message is another or nothing is near.
-pub(super) fn hint(reason: &str) -> String {
+pub(super) fn suggest_known_name(reason: &str) -> String {
     if !reason.starts_with("unknown ") {
         return String::new();
     }
     let mut quoted = reason.split('`').skip(1).step_by(2);
     let Some(unknown) = quoted.next() else { return String::new() };
-    nearest(unknown, quoted).map(|known| format!("; did you mean `{known}`?")).unwrap_or_default()
+    nearest_name(unknown, quoted).map(|known| format!("; did you mean `{known}`?")).unwrap_or_default()
 }
 
 /// The known name that is nearest to one that is not known, if any is near.
-pub fn nearest<'a>(unknown: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let (steps, known) = known.into_iter().map(|known| (distance(unknown, known), known)).min()?;
+pub fn nearest_name<'a>(unknown: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let (steps, known) = known.into_iter().map(|known| (edit_distance(unknown, known), known)).min()?;
     (steps <= known.chars().count().div_ceil(3)).then_some(known)
 }
 
 /// How many characters must be added, removed or replaced to make one text the other.
-fn distance(a: &str, b: &str) -> usize {
+fn edit_distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, from) in a.chars().enumerate() {
@@ -39,13 +39,13 @@ mod tests {
 
     #[test]
     fn near_names_are_hinted_and_far_ones_are_not() {
-        assert_eq!(distance("kitten", "sitting"), 3);
-        assert_eq!(distance("", "abc"), 3);
+        assert_eq!(edit_distance("kitten", "sitting"), 3);
+        assert_eq!(edit_distance("", "abc"), 3);
         assert_eq!(
-            hint("unknown field `bukcet`, expected one of `bucket`, `region`"),
+            suggest_known_name("unknown field `bukcet`, expected one of `bucket`, `region`"),
             "; did you mean `bucket`?"
         );
-        assert_eq!(hint("unknown field `zzz`, expected `bucket`"), "");
-        assert_eq!(hint("invalid type: `bucket` and `bukcet`"), "");
+        assert_eq!(suggest_known_name("unknown field `zzz`, expected `bucket`"), "");
+        assert_eq!(suggest_known_name("invalid type: `bucket` and `bukcet`"), "");
     }
 }

@@ -24,7 +24,7 @@ struct Cut {
 #[serde(default, deny_unknown_fields)]
 struct Bucket {
     bucket: String,
-    secret_key: Secret,
+    secret_key: SecretString,
 }
 
 impl Default for Cut {
@@ -37,20 +37,24 @@ fn variables(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
     pairs.iter().map(|(name, value)| (String::from(*name), String::from(*value))).collect()
 }
 
-fn yaml(text: &str) -> Result<Sources, ConfigError> {
-    Sources::default().yaml(Path::new("athanor.yaml"), text)
+fn yaml(text: &str) -> Result<ConfigSources, ConfigError> {
+    ConfigSources::default().with_yaml(Path::new("athanor.yaml"), text)
 }
 
-fn refused(sources: Result<Sources, ConfigError>) -> String {
-    sources.and_then(Sources::load::<Settings>).unwrap_err().to_string()
+fn refused(sources: Result<ConfigSources, ConfigError>) -> String {
+    sources.and_then(ConfigSources::load::<Settings>).unwrap_err().to_string()
 }
 
 #[test]
 fn each_source_wins_over_those_below_it() {
     let sources = yaml("name: file\ncut:\n  max_size: 1MiB\n  max_rows: 1\npeers: [a, b]\n")
         .unwrap()
-        .environment(variables(&[("ATHANOR_CUT__MAX_ROWS", "2"), ("HOME", "/root"), ("ATHANOR_NAME", "env")]))
-        .flags(["name=flag"])
+        .with_environment(variables(&[
+            ("ATHANOR_CUT__MAX_ROWS", "2"),
+            ("HOME", "/root"),
+            ("ATHANOR_NAME", "env"),
+        ]))
+        .with_flags(["name=flag"])
         .unwrap();
     let loaded = sources.load::<Settings>().unwrap();
     let expected = Settings {
@@ -61,16 +65,16 @@ fn each_source_wins_over_those_below_it() {
     };
     assert_eq!(loaded.value, expected);
 
-    let file = || Origin::File("athanor.yaml".into());
-    let told: Vec<_> = loaded.explain().into_iter().map(|e| (e.path, e.value, e.origin)).collect();
+    let file = || SettingSource::File("athanor.yaml".into());
+    let told: Vec<_> = loaded.effective_settings().into_iter().map(|e| (e.path, e.value, e.origin)).collect();
     let line = |path: &str, value: &str, origin| (path.to_owned(), value.to_owned(), origin);
     let expected = [
-        line("cut.max_rows", "2", Origin::Environment("ATHANOR_CUT__MAX_ROWS".to_owned())),
+        line("cut.max_rows", "2", SettingSource::Environment("ATHANOR_CUT__MAX_ROWS".to_owned())),
         line("cut.max_size", "\"1MiB\"", file()),
-        line("name", "\"flag\"", Origin::Flag),
+        line("name", "\"flag\"", SettingSource::Flag),
         line("peers", "[\"a\",\"b\"]", file()),
-        line("s3", "null", Origin::Default),
-        line("tags", "{}", Origin::Default),
+        line("s3", "null", SettingSource::Default),
+        line("tags", "{}", SettingSource::Default),
     ];
     let mut told = told;
     told.sort_by(|a, b| a.0.cmp(&b.0));
@@ -79,7 +83,7 @@ fn each_source_wins_over_those_below_it() {
 
 #[test]
 fn nothing_given_means_defaults() {
-    assert_eq!(Sources::default().load::<Settings>().unwrap().value, Settings::default());
+    assert_eq!(ConfigSources::default().load::<Settings>().unwrap().value, Settings::default());
     assert_eq!(yaml("# only a comment\n").unwrap().load::<Settings>().unwrap().value, Settings::default());
 }
 
@@ -93,12 +97,13 @@ fn unknown_keys_are_refused_with_path_nearest_name_and_origin() {
         "{message}"
     );
 
-    let message = refused(Ok(Sources::default().environment(variables(&[("ATHANOR_CUT__MAX_ROW", "1")]))));
+    let message =
+        refused(Ok(ConfigSources::default().with_environment(variables(&[("ATHANOR_CUT__MAX_ROW", "1")]))));
     assert!(
         message.contains("`max_rows`?") && message.contains("variable ATHANOR_CUT__MAX_ROW"),
         "{message}"
     );
-    let message = refused(Sources::default().flags(["s3.buckett=x"]));
+    let message = refused(ConfigSources::default().with_flags(["s3.buckett=x"]));
     assert!(message.contains("`bucket`?") && message.contains("(from flag --set)"), "{message}");
 }
 
@@ -106,21 +111,22 @@ fn unknown_keys_are_refused_with_path_nearest_name_and_origin() {
 fn values_that_do_not_fit_are_refused_with_the_way_out() {
     let message = refused(yaml("cut: {max_size: 1 parsec}"));
     assert!(message.contains("cut.max_size") && message.contains("write for example 128MiB"), "{message}");
-    let message = refused(Sources::default().flags(["cut.max_rows=many"]));
+    let message = refused(ConfigSources::default().with_flags(["cut.max_rows=many"]));
     assert!(message.starts_with("cut.max_rows: invalid type") && message.contains("flag"), "{message}");
     assert!(refused(yaml("- a\n- b\n")).contains("expected a table of settings"));
     assert!(refused(yaml("a: [")).starts_with("file athanor.yaml: "));
     for flag in ["no-value", "=x", "a..b=1"] {
-        assert!(refused(Sources::default().flags([flag])).contains("cannot be read"));
+        assert!(refused(ConfigSources::default().with_flags([flag])).contains("cannot be read"));
     }
-    let missing = Sources::default().file(Path::new("/does/not/exist.yaml")).unwrap_err();
-    assert_eq!(missing.code(), Code::NotFound);
+    let missing = ConfigSources::default().with_file(Path::new("/does/not/exist.yaml")).unwrap_err();
+    assert_eq!(missing.code(), ErrorCode::NotFound);
 }
 
 #[test]
 fn text_that_looks_like_a_number_is_a_string_where_one_is_wanted() {
-    let sources =
-        Sources::default().flags(["s3.secret_key=007", "name=12", "tags.zone=1", "peers=[a]"]).unwrap();
+    let sources = ConfigSources::default()
+        .with_flags(["s3.secret_key=007", "name=12", "tags.zone=1", "peers=[a]"])
+        .unwrap();
     let loaded = sources.load::<Settings>().unwrap().value;
     assert_eq!(loaded.s3.unwrap().secret_key.expose(), "007");
     assert_eq!((loaded.name.as_str(), loaded.tags["zone"].as_str(), loaded.peers.len()), ("12", "1", 1));
@@ -128,17 +134,20 @@ fn text_that_looks_like_a_number_is_a_string_where_one_is_wanted() {
 
 #[test]
 fn a_flag_replaces_what_the_file_says_below_it() {
-    let sources = yaml("s3: {bucket: b, secret_key: x}").unwrap().flags(["s3={bucket: c}"]).unwrap();
+    let sources = yaml("s3: {bucket: b, secret_key: x}").unwrap().with_flags(["s3={bucket: c}"]).unwrap();
     let loaded = sources.load::<Settings>().unwrap();
-    assert_eq!(loaded.value.s3.as_ref().unwrap().secret_key, Secret::default());
-    assert_eq!(loaded.explain().iter().find(|e| e.path == "s3.bucket").unwrap().origin, Origin::Flag);
+    assert_eq!(loaded.value.s3.as_ref().unwrap().secret_key, SecretString::default());
+    assert_eq!(
+        loaded.effective_settings().iter().find(|e| e.path == "s3.bucket").unwrap().origin,
+        SettingSource::Flag
+    );
 }
 
 #[test]
 fn secrets_are_never_shown() {
     let loaded = yaml("s3: {secret_key: hunter2}").unwrap().load::<Settings>().unwrap();
-    assert_eq!(loaded.value.s3.as_ref().unwrap().secret_key, Secret::new("hunter2"));
-    let shown = format!("{:?} {:?}", loaded.value, loaded.explain());
+    assert_eq!(loaded.value.s3.as_ref().unwrap().secret_key, SecretString::new("hunter2"));
+    let shown = format!("{:?} {:?}", loaded.value, loaded.effective_settings());
     assert!(!shown.contains("hunter2") && shown.contains("******"), "{shown}");
 }
 
@@ -152,7 +161,10 @@ fn what_kubernetes_or_a_client_sets_is_left_alone() {
         ("ATHANOR_URL", "http://127.0.0.1:4040"),
         ("ATHANOR_TOKEN", "t"),
     ]);
-    assert_eq!(Sources::default().environment(links).load::<Settings>().unwrap().value, Settings::default());
+    assert_eq!(
+        ConfigSources::default().with_environment(links).load::<Settings>().unwrap().value,
+        Settings::default()
+    );
 }
 
 #[test]
@@ -163,8 +175,8 @@ fn the_environment_of_this_process_is_read() {
 #[test]
 fn everything_that_is_wrong_is_reported_at_once_with_its_line() {
     let text = "name: x\ncut:\n  max_sise: 1MiB\n  max_rows: many\npeers:\n- a\n- [b]\ns3:\n  bucket: b\n  secret: x\ncutt: 1\n";
-    let sources = yaml(text).unwrap().flags(["cut.max_size=1 parsec"]).unwrap();
-    let (loaded, errors) = sources.read::<Settings>();
+    let sources = yaml(text).unwrap().with_flags(["cut.max_size=1 parsec"]).unwrap();
+    let (loaded, errors) = sources.load_partial::<Settings>();
     let said: Vec<String> = errors.iter().map(ToString::to_string).collect();
     let begins_and_ends = [
         ("cut.max_rows: invalid type", "(from file athanor.yaml, line 4)"),
@@ -181,10 +193,10 @@ fn everything_that_is_wrong_is_reported_at_once_with_its_line() {
     }
     let loaded = loaded.unwrap();
     assert_eq!((loaded.value.name.as_str(), &loaded.value.cut), ("x", &Cut::default()));
-    let later = loaded.error_of("s3.bucket", "there is none".to_owned()).to_string();
+    let later = loaded.setting_error("s3.bucket", "there is none".to_owned()).to_string();
     assert_eq!(later, "s3.bucket: there is none (from file athanor.yaml, line 9)");
 
-    let all = ConfigError::of_all(errors).unwrap();
+    let all = ConfigError::from_errors(errors).unwrap();
     assert!(all.to_string().starts_with("6 settings are wrong:\n  "), "{all}");
-    assert_eq!((all.code(), all.into_all().len()), (Code::Invalid, 6));
+    assert_eq!((all.code(), all.into_errors().len()), (ErrorCode::Invalid, 6));
 }

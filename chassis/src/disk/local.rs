@@ -9,27 +9,27 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::OFlags;
 
-use super::{Disk, DiskError, check};
+use super::{Disk, DiskError, check_file_name};
 use crate::clock::Clock;
-use crate::histogram::{Histogram, Spread};
+use crate::histogram::{Histogram, HistogramSnapshot};
 
-/// Files being written whole, not yet renamed to their names. No other name begins with a dot, but [`LOCK`].
-const UNFINISHED: &str = ".unfinished-";
+/// Files being written whole, not yet renamed to their names. No other name begins with a dot, but [`LOCK_FILE`].
+const UNFINISHED_PREFIX: &str = ".unfinished-";
 /// Held locked while a process has the folder; the kernel lets go when the process ends, however it does.
-const LOCK: &str = ".lock";
+const LOCK_FILE: &str = ".lock";
 /// Handles kept open; beyond it they are closed and opened again when needed.
-const MAX_OPEN: usize = 512;
+const MAX_OPEN_FILES: usize = 512;
 /// What one `pwritev` takes.
-const MAX_PARTS: usize = 1024;
+const MAX_PARTS_PER_WRITE: usize = 1024;
 
 /// A folder of the file system, owned by one process at a time. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct LocalDisk {
-    folder: Arc<Folder>,
+    folder: Arc<LockedDirectory>,
 }
 
 #[derive(Debug)]
-struct Folder {
+struct LockedDirectory {
     path: PathBuf,
     _lock: File,
     /// Open files by name. Held while names change, so that no handle is found under a name that it lost.
@@ -44,70 +44,74 @@ impl LocalDisk {
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, DiskError> {
         let path = path.into();
         let shown = path.to_string_lossy().into_owned();
-        let fail = |error| DiskError::of("open", &shown, error);
+        let fail = |error| DiskError::from_io("open", &shown, error);
         std::fs::create_dir_all(&path).map_err(fail)?;
-        let lock = no_follow().write(true).create(true).truncate(false).open(path.join(LOCK));
+        let lock = no_follow_options().write(true).create(true).truncate(false).open(path.join(LOCK_FILE));
         let lock = lock.map_err(fail)?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(DiskError::Locked { name: shown }),
             Err(TryLockError::Error(error)) => return Err(fail(error)),
         }
-        let (clock, syncs) = (Clock::system(), Histogram::of_times());
-        let folder = Folder { path, _lock: lock, open: Mutex::default(), clock, syncs };
-        folder.clear().map_err(fail)?;
+        let (clock, syncs) = (Clock::system(), Histogram::for_durations());
+        let folder = LockedDirectory { path, _lock: lock, open: Mutex::default(), clock, syncs };
+        folder.remove_unfinished_files().map_err(fail)?;
         Ok(Self { folder: Arc::new(folder) })
     }
 
     /// Runs one call on the folder itself.
-    fn run<R>(&self, op: &'static str, call: impl FnOnce(&Folder) -> io::Result<R>) -> Result<R, DiskError> {
-        call(&self.folder).map_err(|error| DiskError::of(op, &self.folder.path.to_string_lossy(), error))
+    fn run<R>(
+        &self,
+        op: &'static str,
+        call: impl FnOnce(&LockedDirectory) -> io::Result<R>,
+    ) -> Result<R, DiskError> {
+        call(&self.folder).map_err(|error| DiskError::from_io(op, &self.folder.path.to_string_lossy(), error))
     }
 
     fn run_on<R>(
         &self,
         op: &'static str,
         name: &str,
-        call: impl FnOnce(&Folder) -> io::Result<R>,
+        call: impl FnOnce(&LockedDirectory) -> io::Result<R>,
     ) -> Result<R, DiskError> {
-        check(name)?;
-        call(&self.folder).map_err(|error| DiskError::of(op, name, error))
+        check_file_name(name)?;
+        call(&self.folder).map_err(|error| DiskError::from_io(op, name, error))
     }
 }
 
 /// Options that refuse a symbolic link.
-fn no_follow() -> OpenOptions {
+fn no_follow_options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
     options
 }
 
-impl Folder {
-    fn clear(&self) -> io::Result<()> {
+impl LockedDirectory {
+    fn remove_unfinished_files(&self) -> io::Result<()> {
         for entry in std::fs::read_dir(&self.path)? {
             let entry = entry?;
-            if entry.file_name().to_string_lossy().starts_with(UNFINISHED) {
+            if entry.file_name().to_string_lossy().starts_with(UNFINISHED_PREFIX) {
                 std::fs::remove_file(entry.path())?;
             }
         }
         self.sync_dir()
     }
 
-    fn at(&self, name: &str) -> PathBuf {
+    fn file_path(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
-    fn handles(&self) -> MutexGuard<'_, BTreeMap<String, Arc<File>>> {
+    fn lock_handles(&self) -> MutexGuard<'_, BTreeMap<String, Arc<File>>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn file(&self, name: &str) -> io::Result<Arc<File>> {
-        let mut open = self.handles();
+    fn open_file(&self, name: &str) -> io::Result<Arc<File>> {
+        let mut open = self.lock_handles();
         if let Some(file) = open.get(name) {
             return Ok(Arc::clone(file));
         }
-        let file = Arc::new(no_follow().read(true).write(true).open(self.at(name))?);
-        if open.len() >= MAX_OPEN {
+        let file = Arc::new(no_follow_options().read(true).write(true).open(self.file_path(name))?);
+        if open.len() >= MAX_OPEN_FILES {
             open.clear();
         }
         open.insert(name.to_owned(), Arc::clone(&file));
@@ -115,7 +119,7 @@ impl Folder {
     }
 
     fn create_zeroed(&self, name: &str, length: u64) -> io::Result<()> {
-        let file = File::create_new(self.at(name))?;
+        let file = File::create_new(self.file_path(name))?;
         let zeros = vec![0; 1 << 20];
         let mut done = 0;
         while done < length {
@@ -127,12 +131,12 @@ impl Folder {
     }
 
     fn write_at(&self, name: &str, mut offset: u64, parts: &[&[u8]]) -> io::Result<()> {
-        let file = self.file(name)?;
+        let file = self.open_file(name)?;
         let mut slices: Vec<_> =
             parts.iter().filter(|part| !part.is_empty()).map(|part| IoSlice::new(part)).collect();
         let mut rest = slices.as_mut_slice();
         while !rest.is_empty() {
-            let window = rest.len().min(MAX_PARTS);
+            let window = rest.len().min(MAX_PARTS_PER_WRITE);
             let written = match rustix::io::pwritev(&*file, &rest[..window], offset) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Err(rustix::io::Errno::INTR) => continue,
@@ -145,7 +149,7 @@ impl Folder {
     }
 
     fn read_at(&self, name: &str, mut offset: u64, into: &mut [u8]) -> io::Result<usize> {
-        let file = self.file(name)?;
+        let file = self.open_file(name)?;
         let mut done = 0;
         while done < into.len() {
             match file.read_at(&mut into[done..], offset) {
@@ -162,13 +166,13 @@ impl Folder {
     }
 
     fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        let mut open = self.handles();
-        let unfinished = self.at(&format!("{UNFINISHED}{name}"));
+        let mut open = self.lock_handles();
+        let unfinished = self.file_path(&format!("{UNFINISHED_PREFIX}{name}"));
         let put = || {
-            let mut file = no_follow().write(true).create(true).truncate(true).open(&unfinished)?;
+            let mut file = no_follow_options().write(true).create(true).truncate(true).open(&unfinished)?;
             file.write_all(bytes)?;
             file.sync_all()?;
-            std::fs::rename(&unfinished, self.at(name))?;
+            std::fs::rename(&unfinished, self.file_path(name))?;
             self.sync_dir()
         };
         open.remove(name);
@@ -179,8 +183,8 @@ impl Folder {
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        let mut open = self.handles();
-        std::fs::rename(self.at(from), self.at(to))?;
+        let mut open = self.lock_handles();
+        std::fs::rename(self.file_path(from), self.file_path(to))?;
         match open.remove(from) {
             Some(file) => open.insert(to.to_owned(), file),
             None => open.remove(to),
@@ -189,9 +193,9 @@ impl Folder {
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        let mut open = self.handles();
+        let mut open = self.lock_handles();
         open.remove(name);
-        std::fs::remove_file(self.at(name))
+        std::fs::remove_file(self.file_path(name))
     }
 
     fn list(&self) -> io::Result<Vec<String>> {
@@ -199,7 +203,7 @@ impl Folder {
         for entry in std::fs::read_dir(&self.path)? {
             let entry = entry?;
             let name = entry.file_name().to_string_lossy().into_owned();
-            if entry.file_type()?.is_file() && check(&name).is_ok() {
+            if entry.file_type()?.is_file() && check_file_name(&name).is_ok() {
                 names.push(name);
             }
         }
@@ -211,11 +215,11 @@ impl Folder {
         File::open(&self.path)?.sync_all()
     }
 
-    fn free(&self) -> io::Result<u64> {
+    fn free_bytes(&self) -> io::Result<u64> {
         crate::process::free_bytes(&self.path)
     }
 
-    fn size(&self) -> io::Result<u64> {
+    fn capacity_bytes(&self) -> io::Result<u64> {
         let stat = rustix::fs::statvfs(&self.path)?;
         Ok(stat.f_blocks.saturating_mul(stat.f_frsize))
     }
@@ -223,7 +227,7 @@ impl Folder {
 
 impl Disk for LocalDisk {
     fn create_new(&self, name: &str) -> Result<(), DiskError> {
-        self.run_on("create", name, |folder| File::create_new(folder.at(name)).map(drop))
+        self.run_on("create", name, |folder| File::create_new(folder.file_path(name)).map(drop))
     }
 
     fn create_zeroed(&self, name: &str, length: u64) -> Result<(), DiskError> {
@@ -241,8 +245,8 @@ impl Disk for LocalDisk {
     fn sync(&self, name: &str) -> Result<(), DiskError> {
         self.run_on("sync", name, |folder| {
             let begun = folder.clock.monotonic();
-            folder.file(name)?.sync_data()?;
-            folder.syncs.took(folder.clock.monotonic().saturating_sub(begun));
+            folder.open_file(name)?.sync_data()?;
+            folder.syncs.record_duration(folder.clock.monotonic().saturating_sub(begun));
             Ok(())
         })
     }
@@ -252,7 +256,7 @@ impl Disk for LocalDisk {
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<(), DiskError> {
-        check(to)?;
+        check_file_name(to)?;
         self.run_on("rename", from, |folder| folder.rename(from, to))
     }
 
@@ -261,26 +265,28 @@ impl Disk for LocalDisk {
     }
 
     fn list(&self) -> Result<Vec<String>, DiskError> {
-        self.run("list", Folder::list)
+        self.run("list", LockedDirectory::list)
     }
 
     fn len(&self, name: &str) -> Result<u64, DiskError> {
-        self.run_on("measure", name, |folder| std::fs::metadata(folder.at(name)).map(|data| data.len()))
+        self.run_on("measure", name, |folder| {
+            std::fs::metadata(folder.file_path(name)).map(|data| data.len())
+        })
     }
 
     fn sync_dir(&self) -> Result<(), DiskError> {
-        self.run("sync", Folder::sync_dir)
+        self.run("sync", LockedDirectory::sync_dir)
     }
 
-    fn free(&self) -> Result<u64, DiskError> {
-        self.run("measure", Folder::free)
+    fn free_bytes(&self) -> Result<u64, DiskError> {
+        self.run("measure", LockedDirectory::free_bytes)
     }
 
-    fn size(&self) -> Result<u64, DiskError> {
-        self.run("measure", Folder::size)
+    fn capacity_bytes(&self) -> Result<u64, DiskError> {
+        self.run("measure", LockedDirectory::capacity_bytes)
     }
 
-    fn syncs(&self) -> Spread {
-        self.folder.syncs.now()
+    fn sync_latencies(&self) -> HistogramSnapshot {
+        self.folder.syncs.snapshot()
     }
 }

@@ -5,37 +5,37 @@ use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{Disk, DiskError, check};
+use super::{Disk, DiskError, check_file_name};
 use crate::random::Random;
 
 /// What survives a loss of power, or does not, as a whole.
-pub const SECTOR: usize = 512;
+pub const SECTOR_BYTES: usize = 512;
 
 /// A simulated disk. Clones are handles of one boot of one machine: after [`MemoryDisk::crash`] the old handles do
 /// nothing but fail, as the calls of a dead process do.
 #[derive(Clone)]
 pub struct MemoryDisk {
-    platter: Arc<Mutex<Platter>>,
+    platter: Arc<Mutex<DiskImage>>,
     boot: u64,
 }
 
 #[derive(Clone, Default)]
-struct Platter {
+struct DiskImage {
     boot: u64,
     next_file: u64,
-    files: BTreeMap<u64, Contents>,
+    files: BTreeMap<u64, FileContents>,
     /// Names as a running process sees them.
     names: BTreeMap<String, u64>,
     durable_names: BTreeMap<String, u64>,
     /// Changes of names since the last sync of the folder, in order.
-    renamings: Vec<Naming>,
+    renamings: Vec<NameChange>,
     capacity: Option<u64>,
-    faults: Faults,
+    faults: DiskFaults,
 }
 
 /// What is to go wrong, and how far we are.
 #[derive(Clone, Default)]
-struct Faults {
+struct DiskFaults {
     /// Changing calls since the disk was made.
     operations: u64,
     /// Changing calls until the power goes, inside the one after them.
@@ -46,7 +46,7 @@ struct Faults {
 }
 
 #[derive(Clone, Default)]
-struct Contents {
+struct FileContents {
     durable: Vec<u8>,
     /// Everything, as a running process sees it.
     seen: Vec<u8>,
@@ -57,7 +57,7 @@ struct Contents {
 }
 
 #[derive(Clone)]
-enum Naming {
+enum NameChange {
     Link(String, u64),
     Unlink(String),
     Rename(String, String),
@@ -75,9 +75,9 @@ impl MemoryDisk {
     /// changes of names the first few, as in a journal. The seed decides. Faults that were ordered are forgotten.
     #[must_use = "the old handles are dead"]
     pub fn crash(&self, seed: u64) -> Self {
-        let random = Random::seeded(seed);
+        let random = Random::from_seed(seed);
         let mut platter = self.lock();
-        let kept = random.below(platter.renamings.len() as u64 + 1) as usize;
+        let kept = random.next_below(platter.renamings.len() as u64 + 1) as usize;
         let renamings = std::mem::take(&mut platter.renamings);
         let mut names = platter.durable_names.clone();
         for naming in &renamings[..kept] {
@@ -88,14 +88,14 @@ impl MemoryDisk {
         for contents in platter.files.values_mut() {
             contents.lose_power(&random);
         }
-        platter.forget_nameless();
-        self.boot(&mut platter)
+        platter.remove_unlinked_files();
+        self.next_boot(&mut platter)
     }
 
     /// The process died, the machine did not: nothing is lost, nothing more is durable.
     #[must_use = "the old handles are dead"]
     pub fn restart(&self) -> Self {
-        self.boot(&mut self.lock())
+        self.next_boot(&mut self.lock())
     }
 
     /// Another disk, as this one would be after a loss of power. This one goes on.
@@ -146,13 +146,13 @@ impl MemoryDisk {
         at < contents.seen.len()
     }
 
-    fn boot(&self, platter: &mut Platter) -> Self {
+    fn next_boot(&self, platter: &mut DiskImage) -> Self {
         platter.boot += 1;
-        platter.faults = Faults { operations: platter.faults.operations, ..Faults::default() };
+        platter.faults = DiskFaults { operations: platter.faults.operations, ..DiskFaults::default() };
         Self { platter: Arc::clone(&self.platter), boot: platter.boot }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Platter> {
+    fn lock(&self) -> MutexGuard<'_, DiskImage> {
         self.platter.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -161,7 +161,7 @@ impl MemoryDisk {
         &self,
         op: &'static str,
         name: &str,
-        call: impl FnOnce(&mut Platter) -> io::Result<R>,
+        call: impl FnOnce(&mut DiskImage) -> io::Result<R>,
     ) -> Result<R, DiskError> {
         let mut platter = self.lock();
         let done = if platter.boot != self.boot || platter.faults.dark {
@@ -169,7 +169,7 @@ impl MemoryDisk {
         } else {
             call(&mut platter)
         };
-        done.map_err(|error| DiskError::of(op, name, error))
+        done.map_err(|error| DiskError::from_io(op, name, error))
     }
 
     /// Runs one call on a file. One that changes something is told whether the power goes meanwhile.
@@ -177,11 +177,11 @@ impl MemoryDisk {
         &self,
         op: &'static str,
         name: &str,
-        call: impl FnOnce(&mut Platter, bool) -> io::Result<R>,
+        call: impl FnOnce(&mut DiskImage, bool) -> io::Result<R>,
     ) -> Result<R, DiskError> {
-        check(name)?;
+        check_file_name(name)?;
         self.run(op, name, |platter| {
-            let dying = platter.faults.step();
+            let dying = platter.faults.record_operation();
             let done = call(platter, dying)?;
             if dying { Err(no_power()) } else { Ok(done) }
         })
@@ -209,9 +209,9 @@ fn no_power() -> io::Error {
 
 // === impl Faults ===
 
-impl Faults {
+impl DiskFaults {
     /// Counts a changing call; says whether the power goes inside it.
-    fn step(&mut self) -> bool {
+    fn record_operation(&mut self) -> bool {
         self.operations += 1;
         match &mut self.power {
             Some(0) => self.dark = true,
@@ -221,7 +221,7 @@ impl Faults {
         self.dark
     }
 
-    fn sync(&mut self) -> io::Result<()> {
+    fn check_sync(&mut self) -> io::Result<()> {
         if self.failing_syncs > 0 {
             self.failing_syncs -= 1;
             return Err(io::Error::other("the disk failed to sync"));
@@ -232,13 +232,13 @@ impl Faults {
 
 // === impl Platter ===
 
-impl Platter {
-    fn file(&mut self, name: &str) -> io::Result<&mut Contents> {
+impl DiskImage {
+    fn file(&mut self, name: &str) -> io::Result<&mut FileContents> {
         let id = self.names.get(name).ok_or(io::ErrorKind::NotFound)?;
         Ok(self.files.get_mut(id).expect("every name has its file"))
     }
 
-    fn name(&mut self, naming: Naming) {
+    fn apply_name_change(&mut self, naming: NameChange) {
         naming.apply(&mut self.names);
         self.renamings.push(naming);
     }
@@ -249,25 +249,28 @@ impl Platter {
         }
         self.reserve(zeros)?;
         let bytes = vec![0; zeros as usize];
-        self.put(name, Contents { durable: bytes.clone(), seen: bytes, unfinished, ..Contents::default() });
+        self.put(
+            name,
+            FileContents { durable: bytes.clone(), seen: bytes, unfinished, ..FileContents::default() },
+        );
         Ok(())
     }
 
-    fn put(&mut self, name: &str, contents: Contents) {
+    fn put(&mut self, name: &str, contents: FileContents) {
         self.next_file += 1;
         self.files.insert(self.next_file, contents);
-        self.name(Naming::Link(name.to_owned(), self.next_file));
+        self.apply_name_change(NameChange::Link(name.to_owned(), self.next_file));
     }
 
     /// What has no name any more takes nothing, though until the folder is synced a crash may bring it back.
-    fn free(&self) -> u64 {
+    fn free_bytes(&self) -> u64 {
         let named = self.names.values().filter_map(|file| self.files.get(file));
         let used: usize = named.map(|contents| contents.seen.len()).sum();
         self.capacity.map_or(u64::MAX, |capacity| capacity.saturating_sub(used as u64))
     }
 
     fn reserve(&self, more: u64) -> io::Result<()> {
-        if more > self.free() { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+        if more > self.free_bytes() { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
     }
 
     fn write_at(&mut self, name: &str, offset: u64, parts: &[&[u8]]) -> io::Result<()> {
@@ -284,24 +287,27 @@ impl Platter {
     fn sync_names(&mut self) {
         self.durable_names.clone_from(&self.names);
         self.renamings.clear();
-        self.forget_nameless();
+        self.remove_unlinked_files();
     }
 
     /// Frees the files that no name leads to, now or after a crash.
-    fn forget_nameless(&mut self) {
+    fn remove_unlinked_files(&mut self) {
         let mut named: BTreeSet<u64> =
             self.names.values().chain(self.durable_names.values()).copied().collect();
         named.extend(self.renamings.iter().filter_map(|naming| match naming {
-            Naming::Link(_, file) => Some(*file),
-            Naming::Unlink(_) | Naming::Rename(..) => None,
+            NameChange::Link(_, file) => Some(*file),
+            NameChange::Unlink(_) | NameChange::Rename(..) => None,
         }));
         self.files.retain(|file, _| named.contains(file));
     }
 
     fn write(&mut self, name: &str, bytes: &[u8], dying: bool) -> io::Result<()> {
         self.reserve(bytes.len() as u64)?;
-        self.faults.sync()?;
-        self.put(name, Contents { durable: bytes.to_vec(), seen: bytes.to_vec(), ..Contents::default() });
+        self.faults.check_sync()?;
+        self.put(
+            name,
+            FileContents { durable: bytes.to_vec(), seen: bytes.to_vec(), ..FileContents::default() },
+        );
         if !dying {
             self.sync_names();
         }
@@ -309,7 +315,7 @@ impl Platter {
     }
 }
 
-impl Naming {
+impl NameChange {
     fn apply(&self, names: &mut BTreeMap<String, u64>) {
         match self {
             Self::Link(name, file) => {
@@ -329,7 +335,7 @@ impl Naming {
 
 // === impl Contents ===
 
-impl Contents {
+impl FileContents {
     fn write_at(&mut self, begin: usize, parts: &[&[u8]], lost: bool) {
         let mut at = begin;
         for part in parts {
@@ -341,7 +347,7 @@ impl Contents {
             at = end;
         }
         if at > begin {
-            let sectors = begin / SECTOR..=(at - 1) / SECTOR;
+            let sectors = begin / SECTOR_BYTES..=(at - 1) / SECTOR_BYTES;
             if lost {
                 self.dirty.retain(|sector| !sectors.contains(sector));
             } else {
@@ -350,8 +356,8 @@ impl Contents {
         }
     }
 
-    fn settle(&mut self, sector: usize) {
-        let (begin, end) = (sector * SECTOR, ((sector + 1) * SECTOR).min(self.seen.len()));
+    fn clear_sector(&mut self, sector: usize) {
+        let (begin, end) = (sector * SECTOR_BYTES, ((sector + 1) * SECTOR_BYTES).min(self.seen.len()));
         if self.durable.len() < end {
             self.durable.resize(end, 0);
         }
@@ -361,29 +367,29 @@ impl Contents {
     fn sync(&mut self) {
         self.unfinished = false;
         for sector in std::mem::take(&mut self.dirty) {
-            self.settle(sector);
+            self.clear_sector(sector);
         }
     }
 
     fn lose_power(&mut self, random: &Random) {
         if std::mem::take(&mut self.unfinished) {
-            let length = random.below(self.durable.len() as u64 + 1) as usize;
+            let length = random.next_below(self.durable.len() as u64 + 1) as usize;
             self.durable.truncate(length);
             self.dirty.clear();
         }
         let dirty = std::mem::take(&mut self.dirty);
         if !dirty.is_empty() {
             // Wholly lost and wholly kept are as likely as torn: each is a different trap.
-            let (way, first) = (random.below(4), random.below(dirty.len() as u64 + 1) as usize);
+            let (way, first) = (random.next_below(4), random.next_below(dirty.len() as u64 + 1) as usize);
             for (number, sector) in dirty.into_iter().enumerate() {
                 let kept = match way {
                     0 => false,
                     1 => true,
                     2 => number < first,
-                    _ => random.below(2) == 0,
+                    _ => random.next_below(2) == 0,
                 };
                 if kept {
-                    self.settle(sector);
+                    self.clear_sector(sector);
                 }
             }
         }
@@ -405,7 +411,7 @@ impl Disk for MemoryDisk {
     }
 
     fn read_at(&self, name: &str, offset: u64, into: &mut [u8]) -> Result<usize, DiskError> {
-        check(name)?;
+        check_file_name(name)?;
         self.run("read", name, |platter| {
             let seen = &platter.file(name)?.seen;
             let begin = usize::try_from(offset).unwrap_or(usize::MAX).min(seen.len());
@@ -417,7 +423,7 @@ impl Disk for MemoryDisk {
 
     fn sync(&self, name: &str) -> Result<(), DiskError> {
         self.change("sync", name, |platter, dying| {
-            let failed = platter.faults.sync();
+            let failed = platter.faults.check_sync();
             let contents = platter.file(name)?;
             if failed.is_err() {
                 contents.dirty.clear();
@@ -433,11 +439,11 @@ impl Disk for MemoryDisk {
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<(), DiskError> {
-        check(to)?;
+        check_file_name(to)?;
         self.change("rename", from, |platter, _| {
             platter.file(from)?;
             if from != to {
-                platter.name(Naming::Rename(from.to_owned(), to.to_owned()));
+                platter.apply_name_change(NameChange::Rename(from.to_owned(), to.to_owned()));
             }
             Ok(())
         })
@@ -446,7 +452,7 @@ impl Disk for MemoryDisk {
     fn remove(&self, name: &str) -> Result<(), DiskError> {
         self.change("remove", name, |platter, _| {
             platter.file(name)?;
-            platter.name(Naming::Unlink(name.to_owned()));
+            platter.apply_name_change(NameChange::Unlink(name.to_owned()));
             Ok(())
         })
     }
@@ -456,13 +462,13 @@ impl Disk for MemoryDisk {
     }
 
     fn len(&self, name: &str) -> Result<u64, DiskError> {
-        check(name)?;
+        check_file_name(name)?;
         self.run("measure", name, |platter| Ok(platter.file(name)?.seen.len() as u64))
     }
 
     fn sync_dir(&self) -> Result<(), DiskError> {
         self.change("sync", "folder", |platter, dying| {
-            platter.faults.sync()?;
+            platter.faults.check_sync()?;
             if !dying {
                 platter.sync_names();
             }
@@ -470,11 +476,11 @@ impl Disk for MemoryDisk {
         })
     }
 
-    fn free(&self) -> Result<u64, DiskError> {
-        self.run("measure", "the disk", |platter| Ok(platter.free()))
+    fn free_bytes(&self) -> Result<u64, DiskError> {
+        self.run("measure", "the disk", |platter| Ok(platter.free_bytes()))
     }
 
-    fn size(&self) -> Result<u64, DiskError> {
+    fn capacity_bytes(&self) -> Result<u64, DiskError> {
         self.run("measure", "the disk", |platter| Ok(platter.capacity.unwrap_or(u64::MAX)))
     }
 }

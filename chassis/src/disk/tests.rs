@@ -14,14 +14,14 @@ fn disk_conformance(disk: &dyn Disk) {
     assert!(matches!(disk.read_at("log", 0, &mut [0]), Err(DiskError::NotFound { .. })));
     assert!(matches!(disk.sync("log"), Err(DiskError::NotFound { .. })));
     assert!(matches!(disk.len("log"), Err(DiskError::NotFound { .. })));
-    let (free, size) = (disk.free().unwrap(), disk.size().unwrap());
+    let (free, size) = (disk.free_bytes().unwrap(), disk.capacity_bytes().unwrap());
     assert!(free > 1 << 20 && size >= free, "{free} of {size}");
 
     disk.create_new("log").unwrap();
     let taken = disk.create_new("log").unwrap_err();
     assert_eq!(
         (taken.code(), taken.to_string().as_str()),
-        (Code::Conflict, "cannot create log: it exists already")
+        (ErrorCode::Conflict, "cannot create log: it exists already")
     );
     disk.write_at("log", 0, &[b"hello", b"", b" "]).unwrap();
     disk.write_at("log", 6, &[b"world"]).unwrap();
@@ -37,7 +37,7 @@ fn disk_conformance(disk: &dyn Disk) {
     let many: Vec<Vec<u8>> = (0..3_000_u32).map(|n| n.to_le_bytes().to_vec()).collect();
     let parts: Vec<&[u8]> = many.iter().map(Vec::as_slice).collect();
     disk.create_zeroed("zeros", 20_000).unwrap();
-    assert_eq!(disk.create_zeroed("zeros", 1).unwrap_err().code(), Code::Conflict);
+    assert_eq!(disk.create_zeroed("zeros", 1).unwrap_err().code(), ErrorCode::Conflict);
     disk.write_at("zeros", 4_096, &parts).unwrap();
     let expected = [vec![0; 4_096], many.concat(), vec![0; 20_000 - 4_096 - 12_000]].concat();
     assert_eq!(read(disk, "zeros"), expected);
@@ -54,15 +54,15 @@ fn disk_conformance(disk: &dyn Disk) {
     disk.rename("vote", "log.old").unwrap();
     disk.sync_dir().unwrap();
     assert_eq!(read(disk, "log.old"), b"two!");
-    assert_eq!(disk.rename("vote", "x").unwrap_err().code(), Code::NotFound);
+    assert_eq!(disk.rename("vote", "x").unwrap_err().code(), ErrorCode::NotFound);
     disk.remove("log.old").unwrap();
-    assert_eq!(disk.remove("log.old").unwrap_err().code(), Code::NotFound);
+    assert_eq!(disk.remove("log.old").unwrap_err().code(), ErrorCode::NotFound);
     assert_eq!(disk.list().unwrap(), Vec::<String>::new());
 
     for name in ["", ".", "..", "a/b", ".hidden", "é"] {
-        assert_eq!(disk.create_new(name).unwrap_err().code(), Code::Invalid, "{name:?}");
+        assert_eq!(disk.create_new(name).unwrap_err().code(), ErrorCode::Invalid, "{name:?}");
     }
-    assert_eq!(disk.rename("a", "../b").unwrap_err().code(), Code::Invalid);
+    assert_eq!(disk.rename("a", "../b").unwrap_err().code(), ErrorCode::Invalid);
 }
 
 #[test]
@@ -126,12 +126,12 @@ fn any_sectors_that_were_not_synced_survive() {
     let mut outcomes = BTreeSet::new();
     for seed in 0..200 {
         let disk = MemoryDisk::new();
-        disk.create_zeroed("log", 3 * SECTOR as u64).unwrap();
+        disk.create_zeroed("log", 3 * SECTOR_BYTES as u64).unwrap();
         disk.sync_dir().unwrap();
-        disk.write_at("log", 0, &[&[1; 3 * SECTOR]]).unwrap();
+        disk.write_at("log", 0, &[&[1; 3 * SECTOR_BYTES]]).unwrap();
         let bytes = read(&disk.crash(seed), "log");
-        let sectors: Vec<u8> = bytes.chunks(SECTOR).map(|sector| sector[0]).collect();
-        assert!(bytes.chunks(SECTOR).all(|sector| sector.iter().all(|byte| *byte == sector[0])));
+        let sectors: Vec<u8> = bytes.chunks(SECTOR_BYTES).map(|sector| sector[0]).collect();
+        assert!(bytes.chunks(SECTOR_BYTES).all(|sector| sector.iter().all(|byte| *byte == sector[0])));
         outcomes.insert(sectors);
     }
     assert_eq!(outcomes.len(), 8, "{outcomes:?}");
@@ -157,14 +157,14 @@ fn the_power_goes_inside_a_call() {
     let (mut written, mut made, mut replaced) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     for seed in 0..100 {
         let disk = MemoryDisk::new();
-        disk.write("log", &[0; 2 * SECTOR]).unwrap();
+        disk.write("log", &[0; 2 * SECTOR_BYTES]).unwrap();
         disk.lose_power_after(1);
         disk.write_at("log", 0, &[b"a"]).unwrap();
-        assert!(disk.write_at("log", SECTOR as u64, &[b"b"]).is_err());
+        assert!(disk.write_at("log", SECTOR_BYTES as u64, &[b"b"]).is_err());
         assert!(disk.list().is_err() && disk.read("log").is_err());
         let disk = disk.crash(seed);
         let bytes = read(&disk, "log");
-        written.insert((bytes[0], bytes[SECTOR]));
+        written.insert((bytes[0], bytes[SECTOR_BYTES]));
 
         disk.lose_power_after(0);
         disk.create_zeroed("zeros", 9).unwrap_err();
@@ -179,7 +179,7 @@ fn the_power_goes_inside_a_call() {
     }
     assert_eq!(written.len(), 4);
     assert!(made.contains(&None) && made.contains(&Some(9)) && made.len() > 4, "{made:?}");
-    assert_eq!(replaced.into_iter().collect::<Vec<_>>(), [3, 2 * SECTOR as u64]);
+    assert_eq!(replaced.into_iter().collect::<Vec<_>>(), [3, 2 * SECTOR_BYTES as u64]);
 }
 
 #[test]
@@ -192,7 +192,7 @@ fn a_dead_process_writes_nothing_and_one_seed_gives_one_crash() {
             disk.write_at("log", u64::from(byte) * 700, &[&[byte; 700]]).unwrap();
         }
         let after = disk.crash(seed);
-        assert_eq!(disk.write_at("log", 0, &[b"x"]).unwrap_err().code(), Code::Internal);
+        assert_eq!(disk.write_at("log", 0, &[b"x"]).unwrap_err().code(), ErrorCode::Internal);
         assert!(disk.list().is_err());
         read(&after, "log")
     };
@@ -214,17 +214,17 @@ fn faults_are_told_and_leave_the_file_as_it_was() {
     let disk = MemoryDisk::new();
     disk.write("log", &[0; 4]).unwrap();
     disk.set_capacity(Some(6));
-    assert_eq!((disk.free().unwrap(), disk.size().unwrap()), (2, 6));
-    assert_eq!(disk.write_at("log", 4, &[&[1; 3]]).unwrap_err().code(), Code::Exhausted);
-    assert_eq!(disk.write("other", &[1; 3]).unwrap_err().code(), Code::Exhausted);
-    assert_eq!(disk.create_zeroed("other", 3).unwrap_err().code(), Code::Exhausted);
+    assert_eq!((disk.free_bytes().unwrap(), disk.capacity_bytes().unwrap()), (2, 6));
+    assert_eq!(disk.write_at("log", 4, &[&[1; 3]]).unwrap_err().code(), ErrorCode::Exhausted);
+    assert_eq!(disk.write("other", &[1; 3]).unwrap_err().code(), ErrorCode::Exhausted);
+    assert_eq!(disk.create_zeroed("other", 3).unwrap_err().code(), ErrorCode::Exhausted);
     assert_eq!(disk.len("log").unwrap(), 4);
     disk.write_at("log", 0, &[&[1; 4]]).unwrap();
     // What was removed takes no room any more, synced or not.
     disk.write("other", &[1; 2]).unwrap();
-    assert_eq!(disk.free().unwrap(), 0);
+    assert_eq!(disk.free_bytes().unwrap(), 0);
     disk.remove("other").unwrap();
-    assert_eq!(disk.free().unwrap(), 2);
+    assert_eq!(disk.free_bytes().unwrap(), 2);
     disk.set_capacity(None);
     disk.write_at("log", 4, &[&[1; 3]]).unwrap();
 
@@ -239,7 +239,7 @@ fn after_a_sync_that_failed_or_a_write_that_lied_the_bytes_never_become_durable(
     disk.write("log", &[0; 4]).unwrap();
     disk.write_at("log", 0, &[b"1"]).unwrap();
     disk.fail_syncs(2);
-    assert_eq!(disk.sync("log").unwrap_err().code(), Code::Internal);
+    assert_eq!(disk.sync("log").unwrap_err().code(), ErrorCode::Internal);
     assert!(disk.sync_dir().is_err());
     disk.sync("log").unwrap();
     assert_eq!(read(&disk, "log")[0], b'1');

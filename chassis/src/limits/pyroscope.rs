@@ -10,16 +10,16 @@ use serde_json::{Map, Value};
 use crate::units::{ByteSize, parse_duration};
 
 /// Limits that are numbers of MiB there and sizes here.
-const RENAMED_MEBIBYTES: [(&str, &str); 3] = [
+const RENAMED_MEBIBYTE_LIMITS: [(&str, &str); 3] = [
     ("ingestion_rate_mb", "ingestion_rate"),
     ("ingestion_burst_size_mb", "ingestion_burst_size"),
-    ("ingestion_body_limit_mb", BODY_LIMIT),
+    ("ingestion_body_limit_mb", BODY_LIMIT_NAME),
 ];
-const BODY_LIMIT: &str = "ingestion_body_limit";
-const PROFILE_SIZE: &str = "max_profile_size_bytes";
+const BODY_LIMIT_NAME: &str = "ingestion_body_limit";
+const PROFILE_SIZE_NAME: &str = "max_profile_size_bytes";
 
 /// Limits that are numbers, which `0` makes as large as can be.
-const COUNTS: [&str; 6] = [
+const COUNT_LIMITS: [&str; 6] = [
     "max_profile_stacktrace_samples",
     "max_profile_stacktrace_sample_labels",
     "max_profile_stacktrace_depth",
@@ -28,7 +28,7 @@ const COUNTS: [&str; 6] = [
     "max_flamegraph_nodes_max",
 ];
 /// Limits that need not be, which `0` leaves out.
-const OPTIONAL: [&str; 6] = [
+const OPTIONAL_LIMITS: [&str; 6] = [
     "ingestion_rate",
     "ingestion_burst_size",
     "max_local_series_per_tenant",
@@ -37,10 +37,10 @@ const OPTIONAL: [&str; 6] = [
     "max_query_bytes",
 ];
 /// Spans of time that are off when they are zero, as they are here.
-const SPANS: [&str; 2] = ["reject_older_than", "reject_newer_than"];
+const DURATION_LIMITS: [&str; 2] = ["reject_older_than", "reject_newer_than"];
 
 /// Settings to which nothing here corresponds.
-const MEANINGLESS: [&str; 13] = [
+const UNSUPPORTED_SETTINGS: [&str; 13] = [
     "async_ingest",
     "enforce_labels_order",
     "ingestion_artificial_delay",
@@ -56,7 +56,7 @@ const MEANINGLESS: [&str; 13] = [
     "write_path",
 ];
 /// Beginnings of the names of more such settings.
-const MEANINGLESS_PREFIXES: [&str; 8] = [
+const UNSUPPORTED_SETTING_PREFIXES: [&str; 8] = [
     "adaptive_placement_",
     "compactor_",
     "distributor_",
@@ -67,47 +67,49 @@ const MEANINGLESS_PREFIXES: [&str; 8] = [
     "write_path_",
 ];
 
-/// Rewrites an exception to the names and units of [`Limits`](super::Limits), and adds to `left_out` what has no meaning.
+/// Rewrites an exception to the names and units of [`TenantLimits`](super::TenantLimits), and adds to `left_out` what has no meaning.
 /// `below` has the limits of all tenants. An error names a setting and says what is wrong with it.
-pub(super) fn translate(
+pub(super) fn translate_exception(
     exception: &mut Map<String, Value>,
     below: &Map<String, Value>,
     left_out: &mut BTreeSet<String>,
 ) -> Vec<(&'static str, String)> {
     exception.retain(|name, _| {
-        let has_meaning = has_meaning(name);
+        let has_meaning = is_supported_setting(name);
         if !has_meaning {
             left_out.insert(name.clone());
         }
         has_meaning
     });
-    let errors = rename(exception);
+    let errors = rename_settings(exception);
     for (name, value) in exception.iter_mut().filter(|(_, value)| is_zero(value)) {
         match name.as_str() {
-            name if COUNTS.contains(&name) => *value = u32::MAX.into(),
-            name if OPTIONAL.contains(&name) => *value = Value::Null,
-            name if SPANS.contains(&name) => *value = "0s".into(),
+            name if COUNT_LIMITS.contains(&name) => *value = u32::MAX.into(),
+            name if OPTIONAL_LIMITS.contains(&name) => *value = Value::Null,
+            name if DURATION_LIMITS.contains(&name) => *value = "0s".into(),
             _ => {}
         }
     }
     // What bounds the memory of the server stays.
-    if exception.get(BODY_LIMIT).is_some_and(is_zero) {
-        exception.remove(BODY_LIMIT);
+    if exception.get(BODY_LIMIT_NAME).is_some_and(is_zero) {
+        exception.remove(BODY_LIMIT_NAME);
     }
-    if exception.get(PROFILE_SIZE).is_some_and(is_zero) {
-        let body_limit = exception.get(BODY_LIMIT).or(below.get(BODY_LIMIT)).cloned().unwrap_or_default();
-        exception.insert(PROFILE_SIZE.to_owned(), body_limit);
+    if exception.get(PROFILE_SIZE_NAME).is_some_and(is_zero) {
+        let body_limit =
+            exception.get(BODY_LIMIT_NAME).or(below.get(BODY_LIMIT_NAME)).cloned().unwrap_or_default();
+        exception.insert(PROFILE_SIZE_NAME.to_owned(), body_limit);
     }
     errors
 }
 
-fn has_meaning(name: &str) -> bool {
-    !MEANINGLESS.contains(&name) && !MEANINGLESS_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+fn is_supported_setting(name: &str) -> bool {
+    !UNSUPPORTED_SETTINGS.contains(&name)
+        && !UNSUPPORTED_SETTING_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
-fn rename(exception: &mut Map<String, Value>) -> Vec<(&'static str, String)> {
+fn rename_settings(exception: &mut Map<String, Value>) -> Vec<(&'static str, String)> {
     let mut errors = Vec::new();
-    for (name, renamed) in RENAMED_MEBIBYTES {
+    for (name, renamed) in RENAMED_MEBIBYTE_LIMITS {
         let Some(value) = exception.remove(name) else { continue };
         if exception.contains_key(renamed) {
             errors.push((name, format!("{renamed} is given as well; leave out one of them")));

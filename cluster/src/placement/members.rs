@@ -3,15 +3,15 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use athanor_chassis::{Code, Coded};
-use athanor_profile::hash::Hash;
+use athanor_chassis::{ErrorCode, ErrorCodeExt};
+use athanor_profile::hash::ContentHash;
 
-use super::Domain;
+use super::HashDomain;
 use crate::NodeId;
 
 /// A node that could be a member: alive, ready and not full.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Candidate {
+pub struct ReplicaCandidate {
     /// The zone that it says it is in; empty if it says none.
     pub zone: String,
     /// Groups that it is a member of.
@@ -24,7 +24,7 @@ pub struct Candidate {
     "{wanted} ingesters are wanted for slot {slot} and {found} are alive, ready and not full; start more ingesters or \
      ask for fewer copies"
 )]
-pub struct TooFew {
+pub struct NotEnoughNodesError {
     /// The slot.
     pub slot: u32,
     /// Copies that are wanted.
@@ -35,7 +35,7 @@ pub struct TooFew {
 
 /// What decides about a shard's leader.
 #[derive(Clone, Copy, Debug)]
-pub struct ShardView<'a> {
+pub struct ShardLeaderView<'a> {
     /// The shard.
     pub shard: u32,
     /// Who leads it.
@@ -46,7 +46,7 @@ pub struct ShardView<'a> {
 
 /// A node that is alive, as one that leads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Lead {
+pub struct LeaderCandidate {
     /// The zone that it says it is in; empty if it says none.
     pub zone: String,
     /// Shards that it leads.
@@ -59,20 +59,20 @@ pub fn choose_members(
     slot: u32,
     epoch: u32,
     rf: usize,
-    candidates: &BTreeMap<NodeId, Candidate>,
-) -> Result<BTreeSet<NodeId>, TooFew> {
+    candidates: &BTreeMap<NodeId, ReplicaCandidate>,
+) -> Result<BTreeSet<NodeId>, NotEnoughNodesError> {
     let wanted = rf.max(1);
     if candidates.len() < wanted {
-        return Err(TooFew { slot, wanted, found: candidates.len() });
+        return Err(NotEnoughNodesError { slot, wanted, found: candidates.len() });
     }
-    let key = Hash::from(slot) << 32 | Hash::from(epoch);
+    let key = ContentHash::from(slot) << 32 | ContentHash::from(epoch);
     let mut chosen = BTreeSet::new();
     let mut in_zone: BTreeMap<&str, usize> = BTreeMap::new();
     while chosen.len() < wanted {
         let free = candidates.iter().filter(|(node, _)| !chosen.contains(*node));
         let next = free.min_by_key(|(node, candidate)| {
             let crowd = in_zone.get(candidate.zone.as_str()).copied().unwrap_or_default();
-            let weight = Domain::Member.hash(key, Hash::from(**node));
+            let weight = HashDomain::Member.hash(key, ContentHash::from(**node));
             (crowd, candidate.groups, Reverse((weight, **node)))
         });
         let Some((node, candidate)) = next else { break };
@@ -92,20 +92,21 @@ pub fn choose_members(
 /// little. For that alone a lead moves as well, where two nodes change places: the one leads as many as the other did
 /// then, and their zones come nearer to each other. So moves end: nodes come nearer, or they do not change and zones do.
 pub fn better_leader(
-    shard: &ShardView<'_>,
-    leads: &BTreeMap<NodeId, Lead>,
+    shard: &ShardLeaderView<'_>,
+    leads: &BTreeMap<NodeId, LeaderCandidate>,
     draining: &BTreeSet<NodeId>,
 ) -> Option<NodeId> {
     let leader = leads.get(&shard.leader)?;
-    let in_zone = |of: &Lead| -> u64 {
+    let in_zone = |of: &LeaderCandidate| -> u64 {
         leads.values().filter(|lead| lead.zone == of.zone).map(|lead| u64::from(lead.shards)).sum()
     };
     let staying = shard.members.iter().filter(|node| !draining.contains(*node));
-    let able: BTreeMap<NodeId, &Lead> = staying.filter_map(|node| Some((*node, leads.get(node)?))).collect();
-    let key = Hash::from(shard.shard);
+    let able: BTreeMap<NodeId, &LeaderCandidate> =
+        staying.filter_map(|node| Some((*node, leads.get(node)?))).collect();
+    let key = ContentHash::from(shard.shard);
     let others = able.iter().filter(|(node, _)| **node != shard.leader);
     let (target, fewest) = others.min_by_key(|(node, lead)| {
-        (lead.shards, in_zone(lead), Reverse(Domain::Leader.hash(key, Hash::from(**node))))
+        (lead.shards, in_zone(lead), Reverse(HashDomain::Leader.hash(key, ContentHash::from(**node))))
     })?;
     if draining.contains(&shard.leader) {
         return Some(*target);
@@ -116,8 +117,8 @@ pub fn better_leader(
     (nearer || changes_places).then_some(*target)
 }
 
-impl Coded for TooFew {
-    fn code(&self) -> Code {
-        Code::Unavailable
+impl ErrorCodeExt for NotEnoughNodesError {
+    fn code(&self) -> ErrorCode {
+        ErrorCode::Unavailable
     }
 }

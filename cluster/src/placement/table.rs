@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use athanor_chassis::{Code, Coded, TenantId};
+use athanor_chassis::{ErrorCode, ErrorCodeExt, TenantId};
 use serde::{Deserialize, Serialize};
 
 /// The most slots in a table.
@@ -14,7 +14,7 @@ pub const MAX_EXCEPTIONS: usize = 1 << 14;
 /// know it must not place by the table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Draft {
+pub struct SlotTableSpec {
     /// Its number; later tables have higher ones.
     pub version: u64,
     /// The time of profiles, in Unix nanoseconds, from which on it holds.
@@ -33,12 +33,12 @@ pub struct Draft {
 
 /// A table that was checked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Draft", into = "Draft")]
-pub struct Table(Draft);
+#[serde(try_from = "SlotTableSpec", into = "SlotTableSpec")]
+pub struct SlotTable(SlotTableSpec);
 
 /// Why a table cannot be placed by.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TableError {
+pub enum SlotTableError {
     /// No slot.
     #[error("table {version} has no slots; it needs at least one")]
     Empty {
@@ -84,11 +84,12 @@ pub enum TableError {
     },
 }
 
-impl Table {
+impl SlotTable {
     /// A table in which each tenant has all slots, and each service one.
-    pub fn even(version: u64, from: i64, slots: Vec<u32>) -> Result<Self, TableError> {
+    pub fn with_all_slots(version: u64, from: i64, slots: Vec<u32>) -> Result<Self, SlotTableError> {
         let subset = u16::MAX;
-        Draft { version, from, slots, subset, tenants: BTreeMap::new(), services: BTreeMap::new() }.try_into()
+        SlotTableSpec { version, from, slots, subset, tenants: BTreeMap::new(), services: BTreeMap::new() }
+            .try_into()
     }
 
     /// Its number.
@@ -118,32 +119,32 @@ impl Table {
     }
 }
 
-impl TryFrom<Draft> for Table {
-    type Error = TableError;
+impl TryFrom<SlotTableSpec> for SlotTable {
+    type Error = SlotTableError;
 
-    fn try_from(draft: Draft) -> Result<Self, TableError> {
+    fn try_from(draft: SlotTableSpec) -> Result<Self, SlotTableError> {
         let version = draft.version;
         match draft.slots.len() {
-            0 => return Err(TableError::Empty { version }),
-            seen if seen > MAX_SLOTS as usize => return Err(TableError::TooManySlots { version, seen }),
+            0 => return Err(SlotTableError::Empty { version }),
+            seen if seen > MAX_SLOTS as usize => return Err(SlotTableError::TooManySlots { version, seen }),
             _ => {}
         }
         if let Some(pair) = draft.slots.windows(2).find(|pair| pair[0] >= pair[1]) {
-            return Err(TableError::Order { version, slot: pair[1], before: pair[0] });
+            return Err(SlotTableError::Order { version, slot: pair[1], before: pair[0] });
         }
         let seen = draft.tenants.len() + draft.services.values().map(BTreeMap::len).sum::<usize>();
         if seen > MAX_EXCEPTIONS {
-            return Err(TableError::TooManyExceptions { version, seen });
+            return Err(SlotTableError::TooManyExceptions { version, seen });
         }
         match without_slots(&draft) {
-            Some(whom) => Err(TableError::Zero { version, whom }),
-            None => Ok(Table(draft)),
+            Some(whom) => Err(SlotTableError::Zero { version, whom }),
+            None => Ok(SlotTable(draft)),
         }
     }
 }
 
 /// Who is given no slot.
-fn without_slots(draft: &Draft) -> Option<String> {
+fn without_slots(draft: &SlotTableSpec) -> Option<String> {
     if draft.subset == 0 {
         return Some("tenants".to_owned());
     }
@@ -156,14 +157,14 @@ fn without_slots(draft: &Draft) -> Option<String> {
     })
 }
 
-impl From<Table> for Draft {
-    fn from(table: Table) -> Self {
+impl From<SlotTable> for SlotTableSpec {
+    fn from(table: SlotTable) -> Self {
         table.0
     }
 }
 
-impl Coded for TableError {
-    fn code(&self) -> Code {
-        Code::Invalid
+impl ErrorCodeExt for SlotTableError {
+    fn code(&self) -> ErrorCode {
+        ErrorCode::Invalid
     }
 }

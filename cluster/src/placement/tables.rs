@@ -2,23 +2,23 @@
 
 use std::sync::Arc;
 
-use athanor_chassis::{Code, Coded, TenantId};
+use athanor_chassis::{ErrorCode, ErrorCodeExt, TenantId};
 use athanor_profile::Labels;
 use serde::{Deserialize, Serialize};
 
-use super::{Share, Table};
+use super::{SlotTable, TenantSlots};
 
 /// The most tables.
 pub const MAX_TABLES: usize = 64;
 
 /// Tables by version and by the time from which they hold, both ascending; at least one. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Vec<Table>", into = "Vec<Table>")]
-pub struct Tables(Vec<Arc<Table>>);
+#[serde(try_from = "Vec<SlotTable>", into = "Vec<SlotTable>")]
+pub struct SlotTables(Vec<Arc<SlotTable>>);
 
 /// Why tables cannot follow each other.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TablesError {
+pub enum SlotTablesError {
     /// No table.
     #[error("there is no table to place profiles by; there must be at least one")]
     Empty,
@@ -47,39 +47,44 @@ pub enum TablesError {
     },
 }
 
-impl Tables {
+impl SlotTables {
     /// The table that holds for profiles of a time, Unix nanoseconds: the last that begins at it or before. What is
     /// older than all tables goes by the oldest.
-    pub fn of(&self, time: i64) -> &Table {
-        &self.0[self.place(time)]
+    pub fn table_at(&self, time: i64) -> &SlotTable {
+        &self.0[self.position_at(time)]
     }
 
     /// The tables that hold for profiles from one time to another, both included.
-    pub fn in_force(&self, oldest: i64, newest: i64) -> &[Arc<Table>] {
-        let first = self.place(oldest);
-        &self.0[first..=self.place(newest).max(first)]
+    pub fn tables_between(&self, oldest: i64, newest: i64) -> &[Arc<SlotTable>] {
+        let first = self.position_at(oldest);
+        &self.0[first..=self.position_at(newest).max(first)]
     }
 
     /// Where profiles of a tenant go whose times lie between two, both included. Who routes must reckon with clocks that
     /// differ from its own: a time that it takes for too old, and that a shard still accepts, would go by another table
     /// than its repeat.
-    pub fn route<'a>(&'a self, tenant: &'a TenantId, oldest: i64, newest: i64) -> Route<'a> {
-        Route(self.in_force(oldest, newest).iter().map(|table| Share::of(table, tenant)).collect())
+    pub fn route<'a>(&'a self, tenant: &'a TenantId, oldest: i64, newest: i64) -> TenantRoute<'a> {
+        TenantRoute(
+            self.tables_between(oldest, newest)
+                .iter()
+                .map(|table| TenantSlots::from_table(table, tenant))
+                .collect(),
+        )
     }
 
-    fn place(&self, time: i64) -> usize {
+    fn position_at(&self, time: i64) -> usize {
         self.0.partition_point(|table| table.from() <= time).saturating_sub(1)
     }
 }
 
 /// Where profiles of one tenant go by all tables in force.
 #[derive(Clone, Debug)]
-pub struct Route<'a>(Vec<Share<'a>>);
+pub struct TenantRoute<'a>(Vec<TenantSlots<'a>>);
 
-impl Route<'_> {
+impl TenantRoute<'_> {
     /// The slot of a series, where all tables agree: then nobody has to look for the time in the profile.
     pub fn slot(&self, service: &str, sent: &Labels) -> Option<u32> {
-        let mut slots = self.0.iter().map(|share| share.slot_of(service, sent));
+        let mut slots = self.0.iter().map(|share| share.series_slot(service, sent));
         let first = slots.next()?;
         slots.all(|slot| slot == first).then_some(first)
     }
@@ -87,48 +92,48 @@ impl Route<'_> {
     /// The slot of a series for a profile of a time.
     pub fn slot_at(&self, service: &str, sent: &Labels, time: i64) -> u32 {
         let place = self.0.partition_point(|share| share.table.from() <= time).saturating_sub(1);
-        self.0[place].slot_of(service, sent)
+        self.0[place].series_slot(service, sent)
     }
 }
 
-impl TryFrom<Vec<Table>> for Tables {
-    type Error = TablesError;
+impl TryFrom<Vec<SlotTable>> for SlotTables {
+    type Error = SlotTablesError;
 
-    fn try_from(tables: Vec<Table>) -> Result<Self, TablesError> {
+    fn try_from(tables: Vec<SlotTable>) -> Result<Self, SlotTablesError> {
         match tables.len() {
-            0 => return Err(TablesError::Empty),
-            seen if seen > MAX_TABLES => return Err(TablesError::TooMany { seen }),
+            0 => return Err(SlotTablesError::Empty),
+            seen if seen > MAX_TABLES => return Err(SlotTablesError::TooMany { seen }),
             _ => {}
         }
         let ascend =
-            |pair: &&[Table]| pair[0].version() < pair[1].version() && pair[0].from() < pair[1].from();
+            |pair: &&[SlotTable]| pair[0].version() < pair[1].version() && pair[0].from() < pair[1].from();
         if let Some([before, table]) = tables.windows(2).find(|pair| !ascend(pair)) {
-            return Err(TablesError::Order {
+            return Err(SlotTablesError::Order {
                 version: table.version(),
                 from: table.from(),
                 before: before.version(),
                 before_from: before.from(),
             });
         }
-        Ok(Tables(tables.into_iter().map(Arc::new).collect()))
+        Ok(SlotTables(tables.into_iter().map(Arc::new).collect()))
     }
 }
 
 /// One table for all times.
-impl From<Table> for Tables {
-    fn from(table: Table) -> Self {
-        Tables(vec![Arc::new(table)])
+impl From<SlotTable> for SlotTables {
+    fn from(table: SlotTable) -> Self {
+        SlotTables(vec![Arc::new(table)])
     }
 }
 
-impl From<Tables> for Vec<Table> {
-    fn from(tables: Tables) -> Self {
+impl From<SlotTables> for Vec<SlotTable> {
+    fn from(tables: SlotTables) -> Self {
         tables.0.into_iter().map(Arc::unwrap_or_clone).collect()
     }
 }
 
-impl Coded for TablesError {
-    fn code(&self) -> Code {
-        Code::Invalid
+impl ErrorCodeExt for SlotTablesError {
+    fn code(&self) -> ErrorCode {
+        ErrorCode::Invalid
     }
 }

@@ -6,33 +6,33 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use athanor_chassis::net::Stream;
+use athanor_chassis::net::NetStream;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::server::TlsStream;
 
 /// Agrees when it is first read or written.
-pub struct Arriving {
-    state: State,
+pub struct LazyTlsStream {
+    state: TlsStreamState,
     from: SocketAddr,
 }
 
-enum State {
-    Agreeing(Box<tokio_rustls::Accept<Stream>>),
-    Open(Box<TlsStream<Stream>>),
+enum TlsStreamState {
+    Agreeing(Box<tokio_rustls::Accept<NetStream>>),
+    Open(Box<TlsStream<NetStream>>),
     /// It was told why.
     Refused,
 }
 
-impl Arriving {
+impl LazyTlsStream {
     /// From where it came.
-    pub fn new(agreeing: tokio_rustls::Accept<Stream>, from: SocketAddr) -> Self {
-        Self { state: State::Agreeing(Box::new(agreeing)), from }
+    pub fn new(agreeing: tokio_rustls::Accept<NetStream>, from: SocketAddr) -> Self {
+        Self { state: TlsStreamState::Agreeing(Box::new(agreeing)), from }
     }
 
-    fn poll_open(&mut self, context: &mut Context<'_>) -> Poll<io::Result<&mut TlsStream<Stream>>> {
-        if let State::Agreeing(agreeing) = &mut self.state {
+    fn poll_open(&mut self, context: &mut Context<'_>) -> Poll<io::Result<&mut TlsStream<NetStream>>> {
+        if let TlsStreamState::Agreeing(agreeing) = &mut self.state {
             match ready!(Pin::new(&mut **agreeing).poll(context)) {
-                Ok(stream) => self.state = State::Open(Box::new(stream)),
+                Ok(stream) => self.state = TlsStreamState::Open(Box::new(stream)),
                 Err(error) => {
                     let from = self.from;
                     tracing::warn!(
@@ -40,19 +40,21 @@ impl Arriving {
                         %error,
                         "who came to the port for nodes was refused: nodes have certificates of cluster.tls.authorities"
                     );
-                    self.state = State::Refused;
+                    self.state = TlsStreamState::Refused;
                     return Poll::Ready(Err(error));
                 }
             }
         }
         match &mut self.state {
-            State::Open(stream) => Poll::Ready(Ok(stream)),
-            State::Agreeing(_) | State::Refused => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
+            TlsStreamState::Open(stream) => Poll::Ready(Ok(stream)),
+            TlsStreamState::Agreeing(_) | TlsStreamState::Refused => {
+                Poll::Ready(Err(io::ErrorKind::NotConnected.into()))
+            }
         }
     }
 }
 
-impl AsyncRead for Arriving {
+impl AsyncRead for LazyTlsStream {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -63,7 +65,7 @@ impl AsyncRead for Arriving {
     }
 }
 
-impl AsyncWrite for Arriving {
+impl AsyncWrite for LazyTlsStream {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let stream = ready!(self.get_mut().poll_open(context))?;
         Pin::new(stream).poll_write(context, bytes)
@@ -76,9 +78,9 @@ impl AsyncWrite for Arriving {
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.get_mut().state {
-            State::Open(stream) => Pin::new(&mut **stream).poll_shutdown(context),
+            TlsStreamState::Open(stream) => Pin::new(&mut **stream).poll_shutdown(context),
             // Nothing was said yet: there is nothing to end.
-            State::Agreeing(_) | State::Refused => Poll::Ready(Ok(())),
+            TlsStreamState::Agreeing(_) | TlsStreamState::Refused => Poll::Ready(Ok(())),
         }
     }
 }

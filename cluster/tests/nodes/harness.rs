@@ -6,14 +6,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use athanor_chassis::{Clock, Code, Net, Random, Status, Tasks};
-use athanor_cluster::greeting::{Introductions, Me};
-use athanor_cluster::internal::Services;
-use athanor_cluster::members::{Member, MemberState, Members};
-use athanor_cluster::peers::{PeerDeps, Peers};
-use athanor_cluster::secret::Secrets;
-use athanor_cluster::talk::{Answering, Hear, Talk};
-use athanor_cluster::{NodeId, failure};
+use athanor_chassis::{Clock, ErrorCode, Net, Random, Status, TaskGroup};
+use athanor_cluster::handshake::{NodeIdentity, PeerHandshake};
+use athanor_cluster::internal_server::InternalRouter;
+use athanor_cluster::members::{ClusterMember, ClusterMembers, MemberState};
+use athanor_cluster::peers::{PeerDeps, PeerPool};
+use athanor_cluster::raft_transport::{RaftHandler, RaftTransport, RaftTransportServer};
+use athanor_cluster::secret::ClusterSecrets;
+use athanor_cluster::{NodeId, status_codec};
 use athanor_proto::athanor::internal::v1 as wire;
 use athanor_proto::athanor::internal::v1::shards_server::{Shards, ShardsServer};
 use bytes::Bytes;
@@ -45,15 +45,15 @@ struct Echo {
 }
 
 #[async_trait]
-impl Hear for Echo {
-    async fn hear(&self, _: NodeId, group: u32, request: Bytes) -> Result<Bytes, Status> {
+impl RaftHandler for Echo {
+    async fn handle_call(&self, _: NodeId, group: u32, request: Bytes) -> Result<Bytes, Status> {
         match group {
-            NO_GROUP => return Err(Status::new(Code::NotFound, "there is no such group here")),
+            NO_GROUP => return Err(Status::new(ErrorCode::NotFound, "there is no such group here")),
             MUTE => std::future::pending().await,
             _ => {}
         }
-        if self.random.below(4) == 0 {
-            self.clock.sleep(std::time::Duration::from_millis(self.random.below(20))).await;
+        if self.random.next_below(4) == 0 {
+            self.clock.sleep(std::time::Duration::from_millis(self.random.next_below(20))).await;
         }
         Ok(answer(self.node, &request))
     }
@@ -61,7 +61,7 @@ impl Hear for Echo {
 
 /// A node whose disk says one thing of one shard, and nothing else is asked of.
 struct Described {
-    introductions: Arc<Introductions>,
+    introductions: Arc<PeerHandshake>,
 }
 
 type Told<T> = Result<Response<T>, tonic::Status>;
@@ -92,8 +92,8 @@ impl Shards for Described {
     }
 
     async fn describe(&self, request: Request<wire::DescribeRequest>) -> Told<wire::DescribeResponse> {
-        let checked = self.introductions.check(request.get_ref().caller.as_ref());
-        checked.map_err(|stranger| failure::to_grpc(&Status::of(&stranger)))?;
+        let checked = self.introductions.check_caller(request.get_ref().caller.as_ref());
+        checked.map_err(|stranger| status_codec::to_grpc(&Status::from_error(&stranger)))?;
         let shards = vec![wire::Described { shard: 7, sealed: Some(3), ..wire::Described::default() }];
         Ok(Response::new(wire::DescribeResponse { shards, ..Default::default() }))
     }
@@ -108,30 +108,31 @@ impl Shards for Described {
 pub struct Town {
     pub net: Arc<dyn Net>,
     pub clock: Clock,
-    pub tasks: Tasks,
+    pub tasks: TaskGroup,
     pub random: Random,
 }
 
 impl Town {
     pub fn new(net: Arc<dyn Net>) -> Self {
         let clock = Clock::system();
-        Self { net, tasks: Tasks::new(clock.clone(), 10_000), clock, random: Random::seeded(1) }
+        Self { net, tasks: TaskGroup::new(clock.clone(), 10_000), clock, random: Random::from_seed(1) }
     }
 
     /// A node that takes calls; gives where.
-    pub async fn serve(&self, me: Me, secrets: &Secrets) -> SocketAddr {
+    pub async fn serve(&self, me: NodeIdentity, secrets: &ClusterSecrets) -> SocketAddr {
         let mut listener = self.net.listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
-        let address = listener.address();
+        let address = listener.local_address();
         let echo = Echo { node: me.node, clock: self.clock.clone(), random: self.random.split() };
-        let introductions = Arc::new(Introductions::new(me));
-        let answering = Answering::new(
+        let introductions = Arc::new(PeerHandshake::new(me));
+        let answering = RaftTransportServer::new(
             Arc::new(echo),
             Arc::clone(&introductions),
             self.clock.clone(),
-            self.tasks.token(),
+            self.tasks.shutdown_token(),
         );
         let shards = ShardsServer::new(Described { introductions });
-        let routes = Services::default().raft(answering).with(shards).guarded(secrets.clone());
+        let routes =
+            InternalRouter::default().with_raft(answering).with_service(shards).into_router(secrets.clone());
         let tasks = self.tasks.clone();
         let accepting = async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -139,7 +140,7 @@ impl Town {
                 let serving = http2::Builder::new(TokioExecutor::new())
                     .initial_stream_window_size(4 << 20)
                     .serve_connection(TokioIo::new(stream), service);
-                let token = tasks.token();
+                let token = tasks.shutdown_token();
                 let served = async move {
                     tokio::select! {
                         () = token.cancelled() => {}
@@ -154,12 +155,18 @@ impl Town {
     }
 
     /// Who calls others at these addresses.
-    pub fn caller(&self, me: Me, secrets: &Secrets, others: &[(NodeId, SocketAddr)]) -> Talk {
-        Talk::new(self.peers(secrets, others), Arc::new(Introductions::new(me)))
+    pub fn caller(
+        &self,
+        me: NodeIdentity,
+        secrets: &ClusterSecrets,
+        others: &[(NodeId, SocketAddr)],
+    ) -> RaftTransport {
+        RaftTransport::new(self.peers(secrets, others), Arc::new(PeerHandshake::new(me)))
     }
 
-    pub fn peers(&self, secrets: &Secrets, others: &[(NodeId, SocketAddr)]) -> Peers {
-        let members = Members::fixed(others.iter().map(|(node, address)| member(*node, *address)));
+    pub fn peers(&self, secrets: &ClusterSecrets, others: &[(NodeId, SocketAddr)]) -> PeerPool {
+        let members =
+            ClusterMembers::from_static(others.iter().map(|(node, address)| member(*node, *address)));
         let deps = PeerDeps {
             net: Arc::clone(&self.net),
             secrets: secrets.clone(),
@@ -167,20 +174,20 @@ impl Town {
             random: self.random.split(),
             tasks: self.tasks.clone(),
         };
-        Peers::new(deps, members)
+        PeerPool::new(deps, members)
     }
 }
 
-pub fn me(node: NodeId) -> Me {
-    Me { cluster: CLUSTER, node, boot: 1 }
+pub fn me(node: NodeId) -> NodeIdentity {
+    NodeIdentity { cluster: CLUSTER, node, boot: 1 }
 }
 
-pub fn secrets() -> Secrets {
-    Secrets::read(SECRET).unwrap()
+pub fn secrets() -> ClusterSecrets {
+    ClusterSecrets::parse(SECRET).unwrap()
 }
 
-fn member(node: NodeId, internal: SocketAddr) -> Member {
-    Member {
+fn member(node: NodeId, internal: SocketAddr) -> ClusterMember {
+    ClusterMember {
         node,
         name: format!("n{node}"),
         zone: String::new(),

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use athanor_chassis::Net;
-use athanor_chassis::net::{Accept, Stream};
+use athanor_chassis::net::{NetListener, NetStream};
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 use tokio::sync::mpsc;
 
@@ -26,7 +26,7 @@ pub struct Memory {
 
 #[derive(Default)]
 struct Inside {
-    listeners: BTreeMap<SocketAddr, mpsc::Sender<(Stream, SocketAddr)>>,
+    listeners: BTreeMap<SocketAddr, mpsc::Sender<(NetStream, SocketAddr)>>,
     last_port: u16,
     pipes: Vec<Arc<Fault>>,
 }
@@ -54,7 +54,7 @@ impl Memory {
 
 #[async_trait]
 impl Net for Memory {
-    async fn listen(&self, mut at: SocketAddr) -> io::Result<Box<dyn Accept>> {
+    async fn listen(&self, mut at: SocketAddr) -> io::Result<Box<dyn NetListener>> {
         let mut inside = self.inside.lock().unwrap();
         if at.port() == 0 {
             inside.last_port += 1;
@@ -65,7 +65,7 @@ impl Net for Memory {
         Ok(Box::new(Listening { address: at, opening }))
     }
 
-    async fn connect(&self, to: SocketAddr, _: Duration) -> io::Result<Stream> {
+    async fn connect(&self, to: SocketAddr, _: Duration) -> io::Result<NetStream> {
         let mut inside = self.inside.lock().unwrap();
         let Some(listener) = inside.listeners.get(&to) else {
             return Err(io::ErrorKind::ConnectionRefused.into());
@@ -87,15 +87,15 @@ impl Net for Memory {
 
 struct Listening {
     address: SocketAddr,
-    opening: mpsc::Receiver<(Stream, SocketAddr)>,
+    opening: mpsc::Receiver<(NetStream, SocketAddr)>,
 }
 
-impl Accept for Listening {
-    fn address(&self) -> SocketAddr {
+impl NetListener for Listening {
+    fn local_address(&self) -> SocketAddr {
         self.address
     }
 
-    fn poll_accept(&mut self, context: &mut Context<'_>) -> Poll<io::Result<(Stream, SocketAddr)>> {
+    fn poll_accept(&mut self, context: &mut Context<'_>) -> Poll<io::Result<(NetStream, SocketAddr)>> {
         self.opening.poll_recv(context).map(|opened| opened.ok_or(io::ErrorKind::NotConnected.into()))
     }
 }

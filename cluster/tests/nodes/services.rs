@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use athanor_chassis::Code;
-use athanor_cluster::failure;
-use athanor_cluster::greeting::Introductions;
+use athanor_chassis::ErrorCode;
+use athanor_cluster::handshake::PeerHandshake;
+use athanor_cluster::status_codec;
 use athanor_proto::athanor::internal::v1::query_response::Of;
 use athanor_proto::athanor::internal::v1::{DescribeRequest, ProposeRequest, QueryRequest, VotersRequest};
 
@@ -20,20 +20,20 @@ async fn services_are_called_on_one_connection_that_is_opened_again() {
     let town = Town::new(Arc::new(net.clone()));
     let address = town.serve(me(2), &secrets()).await;
     let peers = town.peers(&secrets(), &[(2, address)]);
-    let introductions = Introductions::new(me(1));
+    let introductions = PeerHandshake::new(me(1));
     let describe = |to| DescribeRequest { caller: Some(introductions.caller(to, LIMIT)) };
     for _ in 0..3 {
-        let told = peers.shards(2).describe(describe(2)).await.unwrap().into_inner();
+        let told = peers.ingester(2).describe(describe(2)).await.unwrap().into_inner();
         assert_eq!((told.shards[0].shard, told.shards[0].sealed), (7, Some(3)));
     }
     assert_eq!(net.open_streams(), 1);
-    let refused = failure::from_grpc(&peers.shards(2).describe(describe(9)).await.unwrap_err());
-    assert_eq!(refused.code, Code::Unavailable);
+    let refused = status_codec::from_grpc(&peers.ingester(2).describe(describe(9)).await.unwrap_err());
+    assert_eq!(refused.code, ErrorCode::Unavailable);
     assert!(refused.message.contains("this is node 2, not 9"), "{refused}");
 
     net.cut();
     town.clock.sleep(Duration::from_secs(1)).await;
-    let mut pieces = peers.shards(2).query(QueryRequest::default()).await.unwrap().into_inner();
+    let mut pieces = peers.ingester(2).query(QueryRequest::default()).await.unwrap().into_inner();
     let mut numbers = Vec::new();
     while let Some(piece) = pieces.message().await.unwrap() {
         let Some(Of::Partial(bytes)) = piece.of else { panic!("a piece") };
@@ -48,18 +48,18 @@ async fn who_does_not_offer_a_service_says_so_and_who_is_not_there_is_left_alone
     let town = Town::new(Arc::new(Memory::default()));
     let address = town.serve(me(2), &secrets()).await;
     let peers = town.peers(&secrets(), &[(2, address), (3, "127.0.0.1:9999".parse().unwrap())]);
-    let none = peers.catalogue(2).propose(ProposeRequest::default()).await.unwrap_err();
+    let none = peers.metastore(2).propose(ProposeRequest::default()).await.unwrap_err();
     assert_eq!(
         (none.code(), none.message()),
         (tonic::Code::Unimplemented, "this node offers no such service")
     );
     let before = town.clock.monotonic();
     for _ in 0..100 {
-        let gone = peers.catalogue(3).voters(VotersRequest::default()).await.unwrap_err();
+        let gone = peers.metastore(3).voters(VotersRequest::default()).await.unwrap_err();
         assert_eq!(gone.code(), tonic::Code::Unavailable);
         assert!(gone.message().contains("node 3 was not reached at 127.0.0.1:9999"), "{gone}");
     }
     assert_eq!(town.clock.monotonic(), before, "it is not tried a hundred times");
-    let unknown = peers.shards(4).describe(DescribeRequest::default()).await.unwrap_err();
+    let unknown = peers.ingester(4).describe(DescribeRequest::default()).await.unwrap_err();
     assert!(unknown.message().contains("node 4 is not known here"), "{unknown}");
 }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use athanor_chassis::Code;
-use athanor_cluster::greeting::Me;
-use athanor_cluster::secret::Secrets;
-use athanor_cluster::talk::{Talk, TalkError};
+use athanor_chassis::ErrorCode;
+use athanor_cluster::handshake::NodeIdentity;
+use athanor_cluster::raft_transport::{RaftTransport, TransportError};
+use athanor_cluster::secret::ClusterSecrets;
 use bytes::Bytes;
 
 use crate::harness::{SECRET, Town, me, secrets};
@@ -18,9 +18,9 @@ fn town() -> Town {
     Town::new(Arc::new(Memory::default()))
 }
 
-async fn refused(talk: &Talk) -> String {
+async fn refused(talk: &RaftTransport) -> String {
     match talk.call(2, 1, Bytes::new(), LIMIT).await {
-        Err(TalkError::Broken { cause, .. }) => cause,
+        Err(TransportError::Broken { cause, .. }) => cause,
         other => panic!("{other:?}"),
     }
 }
@@ -28,7 +28,7 @@ async fn refused(talk: &Talk) -> String {
 #[tokio::test(start_paused = true)]
 async fn a_foreign_cluster_is_refused_at_a_reused_address() {
     let town = town();
-    let foreign = Me { cluster: 0xf0, ..me(2) };
+    let foreign = NodeIdentity { cluster: 0xf0, ..me(2) };
     let address = town.serve(foreign, &secrets()).await;
     let why = refused(&town.caller(me(1), &secrets(), &[(2, address)])).await;
     assert!(why.contains("of cluster 000000000000000000000000000000f0, not of"), "{why}");
@@ -47,7 +47,7 @@ async fn another_node_at_a_reused_address_is_refused() {
 async fn the_leftover_of_an_earlier_start_is_refused() {
     let town = town();
     let address = town.serve(me(2), &secrets()).await;
-    let young = town.caller(Me { boot: 2, ..me(1) }, &secrets(), &[(2, address)]);
+    let young = town.caller(NodeIdentity { boot: 2, ..me(1) }, &secrets(), &[(2, address)]);
     assert!(young.call(2, 1, Bytes::new(), LIMIT).await.is_ok());
     let why = refused(&town.caller(me(1), &secrets(), &[(2, address)])).await;
     assert!(why.contains("leftover"), "{why}");
@@ -58,7 +58,7 @@ async fn without_the_secret_nothing_is_answered_and_it_can_be_changed() {
     let town = town();
     let (theirs, ours) = (secrets(), secrets());
     let address = town.serve(me(2), &theirs).await;
-    let wrong = Secrets::read("another secret, as long").unwrap();
+    let wrong = ClusterSecrets::parse("another secret, as long").unwrap();
     let why = refused(&town.caller(me(1), &wrong, &[(2, address)])).await;
     assert!(why.contains("the files that cluster.secret_file names"), "{why}");
     let talk = town.caller(me(1), &ours, &[(2, address)]);
@@ -89,7 +89,7 @@ async fn who_says_no_hello_is_given_up() {
     let town = Town::new(Arc::new(net.clone()));
     // It takes streams and says nothing.
     let mute = net.listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
-    let talk = town.caller(me(1), &secrets(), &[(2, mute.address())]);
+    let talk = town.caller(me(1), &secrets(), &[(2, mute.local_address())]);
     let error = talk.call(2, 1, Bytes::new(), Duration::from_secs(20)).await.unwrap_err();
-    assert_eq!(athanor_chassis::Coded::code(&error), Code::Unavailable);
+    assert_eq!(athanor_chassis::ErrorCodeExt::code(&error), ErrorCode::Unavailable);
 }

@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use athanor_chassis::net::LocalNet;
-use athanor_chassis::{Clock, Code, Coded, Random};
-use athanor_cluster::talk::{MESSAGE, PART, Talk, TalkError};
+use athanor_chassis::{Clock, ErrorCode, ErrorCodeExt, Random};
+use athanor_cluster::raft_transport::{
+    MAX_PART_BYTES, MAX_RAFT_MESSAGE_BYTES, RaftTransport, TransportError,
+};
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::{join, join_all};
@@ -24,20 +26,20 @@ enum Outcome {
 }
 
 /// One call of any size; nobody waits for some of them.
-async fn one_call(talk: &Talk, clock: &Clock, random: &Random, number: u64) -> Outcome {
-    clock.sleep(Duration::from_millis(random.below(300))).await;
-    let size = match random.below(3) {
-        0 => random.below(100),
-        1 => random.below(8 << 10),
-        _ => random.below(4 * PART as u64),
+async fn one_call(talk: &RaftTransport, clock: &Clock, random: &Random, number: u64) -> Outcome {
+    clock.sleep(Duration::from_millis(random.next_below(300))).await;
+    let size = match random.next_below(3) {
+        0 => random.next_below(100),
+        1 => random.next_below(8 << 10),
+        _ => random.next_below(4 * MAX_PART_BYTES as u64),
     };
     let mut request = number.to_be_bytes().to_vec();
     request.resize(8 + size as usize, number as u8);
-    let limit = if random.below(8) == 0 { Duration::from_millis(random.below(10)) } else { LIMIT };
+    let limit = if random.next_below(8) == 0 { Duration::from_millis(random.next_below(10)) } else { LIMIT };
     let begun = clock.monotonic();
-    let calling = talk.call(2, random.below(3) as u32, request.clone().into(), limit);
-    let outcome = if random.below(6) == 0 {
-        let left = clock.within(Duration::from_millis(random.below(5)), calling).await;
+    let calling = talk.call(2, random.next_below(3) as u32, request.clone().into(), limit);
+    let outcome = if random.next_below(6) == 0 {
+        let left = clock.timeout(Duration::from_millis(random.next_below(5)), calling).await;
         left.ok().map_or(Ok(None), |answered| answered.map(Some))
     } else {
         calling.await.map(Some)
@@ -50,7 +52,7 @@ async fn one_call(talk: &Talk, clock: &Clock, random: &Random, number: u64) -> O
             Outcome::Answered
         }
         Ok(None) => Outcome::NotWaitedFor,
-        Err(TalkError::Refused { status, .. }) => panic!("{status}"),
+        Err(TransportError::Refused { status, .. }) => panic!("{status}"),
         Err(_) => Outcome::Failed,
     }
 }
@@ -62,7 +64,7 @@ fn every_call_has_its_own_answer_or_fails_within_its_limit() {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
         seen.extend(runtime.block_on(async {
-            let (net, random) = (Memory::default(), Random::seeded(seed));
+            let (net, random) = (Memory::default(), Random::from_seed(seed));
             let town = Town::new(Arc::new(net.clone()));
             let address = town.serve(me(2), &secrets()).await;
             let talk = town.caller(me(1), &secrets(), &[(2, address)]);
@@ -70,7 +72,7 @@ fn every_call_has_its_own_answer_or_fails_within_its_limit() {
             let cuts = async {
                 // Half of the seeds know no cut.
                 for _ in 0..(seed % 2) * 3 {
-                    town.clock.sleep(Duration::from_millis(random.below(120))).await;
+                    town.clock.sleep(Duration::from_millis(random.next_below(120))).await;
                     net.cut();
                 }
             };
@@ -102,7 +104,7 @@ async fn a_stream_is_opened_once_and_again_after_a_cut() {
     assert!((&mut waiting).now_or_never().is_none());
     tokio::task::yield_now().await;
     net.cut();
-    assert_eq!(waiting.await.unwrap_err().code(), Code::Unavailable, "who waits is told at once");
+    assert_eq!(waiting.await.unwrap_err().code(), ErrorCode::Unavailable, "who waits is told at once");
     assert!(talk.call(2, 1, Bytes::new(), LIMIT).await.is_ok());
 }
 
@@ -115,14 +117,14 @@ async fn what_cannot_be_answered_says_why() {
     let none = failed(2, NO_GROUP, 1).await;
     assert_eq!(
         (none.code(), none.to_string().as_str()),
-        (Code::NotFound, "node 2 refused: there is no such group here")
+        (ErrorCode::NotFound, "node 2 refused: there is no such group here")
     );
-    assert_eq!(failed(2, MUTE, 1).await, TalkError::Late { to: 2, limit: LIMIT });
-    assert_eq!(failed(2, 1, MESSAGE + 1).await.code(), Code::TooLarge);
+    assert_eq!(failed(2, MUTE, 1).await, TransportError::Late { to: 2, limit: LIMIT });
+    assert_eq!(failed(2, 1, MAX_RAFT_MESSAGE_BYTES + 1).await.code(), ErrorCode::TooLarge);
     // The answer is eight bytes longer.
-    assert!(failed(2, 1, MESSAGE).await.to_string().contains("the limit is 16MiB"));
+    assert!(failed(2, 1, MAX_RAFT_MESSAGE_BYTES).await.to_string().contains("the limit is 16MiB"));
     let closed = failed(3, 1, 1).await;
-    assert_eq!(closed.code(), Code::Unavailable);
+    assert_eq!(closed.code(), ErrorCode::Unavailable);
     assert!(closed.to_string().contains("was not reached at 127.0.0.1:9999"), "{closed}");
     assert!(failed(4, 1, 1).await.to_string().contains("not known here"));
 }
@@ -132,10 +134,11 @@ async fn what_waits_for_a_peer_has_a_bound() {
     let town = Town::new(Arc::new(Memory::default()));
     let address = town.serve(me(2), &secrets()).await;
     let talk = town.caller(me(1), &secrets(), &[(2, address)]);
-    let big = Bytes::from(vec![0; MESSAGE / 2]);
+    let big = Bytes::from(vec![0; MAX_RAFT_MESSAGE_BYTES / 2]);
     let calls = (0..8).map(|_| talk.call(2, 1, big.clone(), LIMIT));
     let outcomes = join_all(calls).await;
-    let busy = outcomes.iter().filter(|outcome| outcome.as_ref().is_err_and(|e| e.code() == Code::Exhausted));
+    let busy =
+        outcomes.iter().filter(|outcome| outcome.as_ref().is_err_and(|e| e.code() == ErrorCode::Exhausted));
     // Four of them fill the room, and all that found room are answered.
     assert_eq!(busy.count(), 4);
     assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 4);
@@ -147,7 +150,7 @@ async fn real_sockets_carry_large_and_small_messages() {
     let address = town.serve(me(2), &secrets()).await;
     let talk = town.caller(me(1), &secrets(), &[(2, address)]);
     let limit = Duration::from_secs(60);
-    let calls = [1, PART, 3 * PART + 5, MESSAGE - 8, 10].map(|size| {
+    let calls = [1, MAX_PART_BYTES, 3 * MAX_PART_BYTES + 5, MAX_RAFT_MESSAGE_BYTES - 8, 10].map(|size| {
         let request = vec![size as u8; size];
         let talk = &talk;
         async move { talk.call(2, 1, request.clone().into(), limit).await == Ok(answer(2, &request)) }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use athanor_chassis::Clock;
 use athanor_chassis::net::LocalNet;
 use athanor_cluster::NodeId;
-use athanor_cluster::tls::{Pems, Tls, TlsError, TlsNet};
+use athanor_cluster::tls::{PemFiles, TlsContext, TlsError, TlsNet};
 use bytes::Bytes;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 
@@ -27,18 +27,18 @@ impl Authority {
     }
 
     /// A node's files, where it trusts these.
-    fn node(&self, name: &str, trusted: &[&Self]) -> Pems {
+    fn node(&self, name: &str, trusted: &[&Self]) -> PemFiles {
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         let certificate = params.signed_by(&key, &self.0).unwrap().pem().into_bytes();
         let authorities = trusted.iter().map(|authority| authority.0.pem()).collect::<String>().into_bytes();
-        Pems { certificate, key: key.serialize_pem().into_bytes(), authorities }
+        PemFiles { certificate, key: key.serialize_pem().into_bytes(), authorities }
     }
 }
 
 /// A node of a town on real sockets, with these files.
-fn town(pems: Pems) -> (Town, Tls) {
-    let (tls, clock) = (Tls::read(pems).unwrap(), Clock::system());
+fn town(pems: PemFiles) -> (Town, TlsContext) {
+    let (tls, clock) = (TlsContext::load(pems).unwrap(), Clock::system());
     let net = TlsNet::new(Arc::new(LocalNet::new(clock.clone())), tls.clone(), clock);
     (Town::new(Arc::new(net)), tls)
 }
@@ -104,10 +104,13 @@ async fn new_files_hold_for_new_connections_and_bad_ones_change_nothing() {
     let good = new.node("node-1", &[&new]);
     let other = new.node("node-1", &[&new]);
     for (bad, said) in [
-        (Pems { key: other.key, ..good.clone() }, "the key must be the certificate's"),
-        (Pems { certificate: b"nothing".to_vec(), ..good.clone() }, "cluster.tls.certificate: there is no"),
-        (Pems { authorities: Vec::new(), ..good.clone() }, "cluster.tls.authorities: there is no"),
-        (Pems { key: Vec::new(), ..good.clone() }, "cluster.tls.key: "),
+        (PemFiles { key: other.key, ..good.clone() }, "the key must be the certificate's"),
+        (
+            PemFiles { certificate: b"nothing".to_vec(), ..good.clone() },
+            "cluster.tls.certificate: there is no",
+        ),
+        (PemFiles { authorities: Vec::new(), ..good.clone() }, "cluster.tls.authorities: there is no"),
+        (PemFiles { key: Vec::new(), ..good.clone() }, "cluster.tls.key: "),
     ] {
         let error: TlsError = held.replace(bad).unwrap_err();
         assert!(error.to_string().contains(said), "{error}");
@@ -124,14 +127,14 @@ async fn new_files_hold_for_new_connections_and_bad_ones_change_nothing() {
 fn a_certificate_of_another_time_does_not_take_the_place_of_one_of_now() {
     let ours = Authority::new();
     let good = ours.node("node-1", &[&ours]);
-    let tls = Tls::read(good.clone()).unwrap();
+    let tls = TlsContext::load(good.clone()).unwrap();
     for (from, to) in [(2019, 2020), (2990, 2991)] {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(vec!["node-1".to_owned()]).unwrap();
         params.not_before = rcgen::date_time_ymd(from, 1, 1);
         params.not_after = rcgen::date_time_ymd(to, 1, 1);
         let certificate = params.signed_by(&key, &ours.0).unwrap().pem().into_bytes();
-        let pems = Pems { certificate, key: key.serialize_pem().into_bytes(), ..good.clone() };
+        let pems = PemFiles { certificate, key: key.serialize_pem().into_bytes(), ..good.clone() };
         let refused = tls.replace(pems).unwrap_err().to_string();
         assert!(refused.contains("both must be of now"), "{refused}");
     }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use athanor_chassis::compute::ComputeError;
 use athanor_chassis::disk::DiskError;
-use athanor_chassis::{ByteSize, Code, Coded};
+use athanor_chassis::{ByteSize, ErrorCode, ErrorCodeExt};
 
-use super::Identity;
+use super::LogIdentity;
 
 /// Why something was not logged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -14,7 +14,7 @@ pub enum LogError {
     /// Too little space is left on the disk.
     #[error(
         "the disk has {} free, and {reserve} of it are kept in reserve (log.reserve); free some space; `athanor cut` lets the log give up what it holds",
-        .free.about()
+        .free.to_approximate_string()
     )]
     Full {
         /// Free now.
@@ -67,7 +67,7 @@ pub enum LogError {
 
 /// Why an entry was not read.
 #[derive(Debug, thiserror::Error)]
-pub enum ReadError {
+pub enum LogReadError {
     /// Its bytes are damaged or gone.
     #[error("entry {index} of group {group} is lost")]
     Lost {
@@ -90,15 +90,15 @@ pub enum ReadError {
 
 /// Why a log was not opened.
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
+pub enum LogOpenError {
     /// The folder belongs to another node or cluster.
     #[error("the folder holds the log of node {} of cluster {:032x}, not of node {} of cluster {:032x}; a wiped disk needs a new node id",
         found.node, found.cluster, expected.node, expected.cluster)]
     Foreign {
         /// Whose it is.
-        found: Identity,
+        found: LogIdentity,
         /// Who asked.
-        expected: Identity,
+        expected: LogIdentity,
     },
     /// There are segments, and nothing says whose.
     #[error(
@@ -123,7 +123,7 @@ pub enum OpenError {
     #[error(
         "the disk has {} free, and the log begins with a file of {segment} (log.segment), with {spares} more to come \
          (log.spares): free some space, or make them smaller and fewer",
-        .free.about()
+        .free.to_approximate_string()
     )]
     NoRoom {
         /// Free now.
@@ -141,34 +141,34 @@ pub enum OpenError {
     Threads(#[from] ComputeError),
 }
 
-impl Coded for LogError {
-    fn code(&self) -> Code {
+impl ErrorCodeExt for LogError {
+    fn code(&self) -> ErrorCode {
         match self {
-            Self::Full { .. } | Self::Busy { .. } => Code::Exhausted,
-            Self::TooLarge { .. } => Code::TooLarge,
-            Self::TooManyGroups { .. } => Code::Exhausted,
-            Self::Hole { .. } | Self::Failed { .. } => Code::Internal,
-            Self::Closed => Code::Unavailable,
+            Self::Full { .. } | Self::Busy { .. } => ErrorCode::Exhausted,
+            Self::TooLarge { .. } => ErrorCode::TooLarge,
+            Self::TooManyGroups { .. } => ErrorCode::Exhausted,
+            Self::Hole { .. } | Self::Failed { .. } => ErrorCode::Internal,
+            Self::Closed => ErrorCode::Unavailable,
         }
     }
 }
 
-impl Coded for ReadError {
-    fn code(&self) -> Code {
+impl ErrorCodeExt for LogReadError {
+    fn code(&self) -> ErrorCode {
         match self {
-            Self::Lost { .. } => Code::DataLoss,
+            Self::Lost { .. } => ErrorCode::DataLoss,
             Self::Disk { source, .. } => source.code(),
         }
     }
 }
 
-impl Coded for OpenError {
-    fn code(&self) -> Code {
+impl ErrorCodeExt for LogOpenError {
+    fn code(&self) -> ErrorCode {
         match self {
-            Self::Foreign { .. } | Self::NoIdentity => Code::Conflict,
-            Self::BadIdentity | Self::Missing => Code::DataLoss,
-            Self::SmallSegments { .. } => Code::Invalid,
-            Self::NoRoom { .. } => Code::Exhausted,
+            Self::Foreign { .. } | Self::NoIdentity => ErrorCode::Conflict,
+            Self::BadIdentity | Self::Missing => ErrorCode::DataLoss,
+            Self::SmallSegments { .. } => ErrorCode::Invalid,
+            Self::NoRoom { .. } => ErrorCode::Exhausted,
             Self::Disk(source) => source.code(),
             Self::Threads(source) => source.code(),
         }

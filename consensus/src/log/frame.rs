@@ -13,17 +13,17 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 /// Frames begin at multiples of this, and a durable one is never written again: a torn write hurts nothing that was
 /// acknowledged.
-pub(crate) const BLOCK: u64 = 4096;
-pub(crate) const HEAD: u64 = 64;
-pub(crate) const ROW: u64 = 32;
+pub(crate) const FRAME_ALIGNMENT_BYTES: u64 = 4096;
+pub(crate) const FRAME_HEADER_BYTES: u64 = 64;
+pub(crate) const FRAME_ROW_BYTES: u64 = 32;
 /// In place of a group's number: every group.
 pub(crate) const EVERY_GROUP: u32 = u32::MAX;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"athlog\x01\n");
+const FRAME_MAGIC: u64 = u64::from_le_bytes(*b"athlog\x01\n");
 
 /// What a row says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum FrameRowKind {
     /// An entry, and that the group holds no later one.
     Entry = 1,
     /// An entry again, from a segment that is to be freed; later ones may exist.
@@ -46,8 +46,8 @@ pub(crate) enum Kind {
 
 /// One line of a frame's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Row {
-    pub(crate) kind: Kind,
+pub(crate) struct FrameRow {
+    pub(crate) kind: FrameRowKind,
     pub(crate) group: u32,
     pub(crate) index: u64,
     pub(crate) term: u64,
@@ -58,48 +58,48 @@ pub(crate) struct Row {
 
 /// Which frame came before: a chain that old bytes in a recycled file do not fit into.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Link {
+pub(crate) struct FrameLink {
     pub(crate) at: u64,
     pub(crate) sum: u64,
 }
 
 /// A row to be written, and its payload.
-pub(crate) type Line = (Row, Bytes);
+pub(crate) type RowWithPayload = (FrameRow, Bytes);
 
 /// Where a frame is put, and what it says about what came before it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct FramePlacement {
     pub(crate) at: u64,
     pub(crate) durable: u64,
     pub(crate) salt: u64,
-    pub(crate) before: Link,
+    pub(crate) before: FrameLink,
 }
 
 /// A frame whose head and table are whole.
 #[derive(Debug)]
-pub(crate) struct Frame {
+pub(crate) struct LogFrame {
     pub(crate) at: u64,
     /// Where the next one begins.
     pub(crate) next: u64,
     pub(crate) durable: u64,
-    pub(crate) before: Link,
+    pub(crate) before: FrameLink,
     pub(crate) sum: u64,
-    pub(crate) rows: Vec<Row>,
+    pub(crate) rows: Vec<FrameRow>,
 }
 
 /// A frame as it is to be written: head, table and where each payload will lie. The payloads stay where they are.
-pub(crate) struct Written {
+pub(crate) struct EncodedFrame {
     pub(crate) head: Vec<u8>,
     pub(crate) total: u64,
-    pub(crate) link: Link,
-    pub(crate) rows: Vec<(Row, u64)>,
+    pub(crate) link: FrameLink,
+    pub(crate) rows: Vec<(FrameRow, u64)>,
 }
 
 // === impl Kind ===
 
-impl Kind {
-    fn of(byte: u32) -> Option<Self> {
-        use Kind::{Before, BeforeMoved, Entry, Extent, Hurt, Move, Purge, State, Truncate};
+impl FrameRowKind {
+    fn from_code(byte: u32) -> Option<Self> {
+        use FrameRowKind::{Before, BeforeMoved, Entry, Extent, Hurt, Move, Purge, State, Truncate};
         let kinds = [Entry, Move, Truncate, Purge, State, Extent, Before, BeforeMoved, Hurt];
         kinds.into_iter().find(|kind| *kind as u32 == byte)
     }
@@ -110,32 +110,34 @@ impl Kind {
     }
 }
 
-impl Row {
-    pub(crate) const fn bare(kind: Kind, group: u32, index: u64, term: u64) -> Self {
+impl FrameRow {
+    pub(crate) const fn without_payload(kind: FrameRowKind, group: u32, index: u64, term: u64) -> Self {
         Self { kind, group, index, term, length: 0, sum: 0 }
     }
 
-    fn payload(&self) -> u64 {
+    fn payload_bytes(&self) -> u64 {
         if self.kind.has_payload() { u64::from(self.length) } else { 0 }
     }
 }
 
 /// Checksum of a payload: of its bytes and of where they lie, so that bytes in a wrong place are not taken for right.
-pub(crate) fn checksum(payload: &[u8], at: u64, salt: u64) -> u32 {
+pub(crate) fn payload_checksum(payload: &[u8], at: u64, salt: u64) -> u32 {
     xxh3_64_with_seed(payload, at ^ salt) as u32
 }
 
 /// How many bytes a frame takes.
-pub(crate) fn size(rows: usize, payload: u64) -> u64 {
-    (HEAD + ROW * rows as u64 + payload).next_multiple_of(BLOCK)
+pub(crate) fn frame_bytes(rows: usize, payload: u64) -> u64 {
+    (FRAME_HEADER_BYTES + FRAME_ROW_BYTES * rows as u64 + payload).next_multiple_of(FRAME_ALIGNMENT_BYTES)
 }
 
-pub(crate) fn encode(place: Place, lines: &[Line]) -> Written {
-    let table = HEAD + ROW * lines.len() as u64;
+pub(crate) fn encode_frame(place: FramePlacement, lines: &[RowWithPayload]) -> EncodedFrame {
+    let table = FRAME_HEADER_BYTES + FRAME_ROW_BYTES * lines.len() as u64;
     let payload: u64 = lines.iter().map(|(_, data)| data.len() as u64).sum();
     let mut head = Vec::with_capacity(table as usize);
     let counts = (lines.len() as u64) << 32 | payload;
-    for word in [MAGIC, place.at, place.durable, place.salt, place.before.at, place.before.sum, counts, 0] {
+    for word in
+        [FRAME_MAGIC, place.at, place.durable, place.salt, place.before.at, place.before.sum, counts, 0]
+    {
         head.extend_from_slice(&word.to_le_bytes());
     }
     let mut at = place.at + table;
@@ -144,7 +146,7 @@ pub(crate) fn encode(place: Place, lines: &[Line]) -> Written {
         let mut row = *row;
         if row.kind.has_payload() {
             row.length = data.len() as u32;
-            row.sum = checksum(data, at, place.salt);
+            row.sum = payload_checksum(data, at, place.salt);
         }
         head.extend_from_slice(&(row.kind as u32).to_le_bytes());
         head.extend_from_slice(&row.group.to_le_bytes());
@@ -153,82 +155,90 @@ pub(crate) fn encode(place: Place, lines: &[Line]) -> Written {
         head.extend_from_slice(&row.length.to_le_bytes());
         head.extend_from_slice(&row.sum.to_le_bytes());
         rows.push((row, at));
-        at += row.payload();
+        at += row.payload_bytes();
     }
     let sum = xxh3_64(&head);
     head[56..64].copy_from_slice(&sum.to_le_bytes());
-    Written { head, total: size(lines.len(), payload), link: Link { at: place.at, sum }, rows }
+    EncodedFrame {
+        head,
+        total: frame_bytes(lines.len(), payload),
+        link: FrameLink { at: place.at, sum },
+        rows,
+    }
 }
 
 // === impl Frame ===
 
-impl Frame {
+impl LogFrame {
     /// Lengths of the table (with head) and of the frame, if these are the first bytes of one that is to lie at
     /// `at`, with `room` bytes up to the end of its segment.
-    pub(crate) fn lengths(head: &[u8], at: u64, salt: u64, room: u64) -> Option<(u64, u64)> {
-        if word(head, 0)? != MAGIC || word(head, 1)? != at || word(head, 3)? != salt {
+    pub(crate) fn parse_lengths(head: &[u8], at: u64, salt: u64, room: u64) -> Option<(u64, u64)> {
+        if read_word(head, 0)? != FRAME_MAGIC || read_word(head, 1)? != at || read_word(head, 3)? != salt {
             return None;
         }
-        let counts = word(head, 6)?;
-        let table = HEAD + ROW * (counts >> 32);
-        let total = (table + (counts & 0xffff_ffff)).next_multiple_of(BLOCK);
+        let counts = read_word(head, 6)?;
+        let table = FRAME_HEADER_BYTES + FRAME_ROW_BYTES * (counts >> 32);
+        let total = (table + (counts & 0xffff_ffff)).next_multiple_of(FRAME_ALIGNMENT_BYTES);
         (total <= room).then_some((table, total))
     }
 
     /// Reads head and table; nothing if they are not whole.
     pub(crate) fn parse(table: &[u8], at: u64, total: u64) -> Option<Self> {
-        let sum = word(table, 7)?;
+        let sum = read_word(table, 7)?;
         let mut clean = table.to_vec();
         clean[56..64].fill(0);
         if xxh3_64(&clean) != sum {
             return None;
         }
-        let rows: Option<Vec<Row>> = table[HEAD as usize..].chunks_exact(ROW as usize).map(row).collect();
+        let rows: Option<Vec<FrameRow>> = table[FRAME_HEADER_BYTES as usize..]
+            .chunks_exact(FRAME_ROW_BYTES as usize)
+            .map(parse_row)
+            .collect();
         let rows = rows?;
-        let payload: u64 = rows.iter().map(Row::payload).sum();
-        if payload != word(table, 6)? & 0xffff_ffff {
+        let payload: u64 = rows.iter().map(FrameRow::payload_bytes).sum();
+        if payload != read_word(table, 6)? & 0xffff_ffff {
             return None;
         }
         Some(Self {
             at,
             next: at + total,
-            durable: word(table, 2)?,
-            before: Link { at: word(table, 4)?, sum: word(table, 5)? },
+            durable: read_word(table, 2)?,
+            before: FrameLink { at: read_word(table, 4)?, sum: read_word(table, 5)? },
             sum,
             rows,
         })
     }
 
-    pub(crate) const fn link(&self) -> Link {
-        Link { at: self.at, sum: self.sum }
+    pub(crate) const fn link(&self) -> FrameLink {
+        FrameLink { at: self.at, sum: self.sum }
     }
 
     /// Rows, each with the position of its payload.
-    pub(crate) fn places(&self) -> impl Iterator<Item = (&Row, u64)> {
-        let mut next = self.at + HEAD + ROW * self.rows.len() as u64;
+    pub(crate) fn rows_with_positions(&self) -> impl Iterator<Item = (&FrameRow, u64)> {
+        let mut next = self.at + FRAME_HEADER_BYTES + FRAME_ROW_BYTES * self.rows.len() as u64;
         self.rows.iter().map(move |row| {
             let at = next;
-            next += row.payload();
+            next += row.payload_bytes();
             (row, at)
         })
     }
 }
 
-fn row(bytes: &[u8]) -> Option<Row> {
+fn parse_row(bytes: &[u8]) -> Option<FrameRow> {
     // Indices count entries one by one: larger ones come from nobody's log.
     let sane = |index: u64| (index < 1 << 62).then_some(index);
     let half = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
-    let kind = Kind::of(half(0)?)?;
-    Some(Row {
+    let kind = FrameRowKind::from_code(half(0)?)?;
+    Some(FrameRow {
         kind,
         group: half(4)?,
-        index: sane(word(bytes, 1)?)?,
-        term: if kind == Kind::Extent { sane(word(bytes, 2)?)? } else { word(bytes, 2)? },
+        index: sane(read_word(bytes, 1)?)?,
+        term: if kind == FrameRowKind::Extent { sane(read_word(bytes, 2)?)? } else { read_word(bytes, 2)? },
         length: half(24)?,
         sum: half(28)?,
     })
 }
 
-fn word(bytes: &[u8], number: usize) -> Option<u64> {
+fn read_word(bytes: &[u8], number: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.get(number * 8..number * 8 + 8)?.try_into().ok()?))
 }

@@ -3,14 +3,14 @@
 use athanor_chassis::{Disk, Random};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::OpenError;
+use super::LogOpenError;
 
-const NAME: &str = "identity";
-const MAGIC: [u8; 8] = *b"athnode\x01";
+const IDENTITY_FILE_NAME: &str = "identity";
+const IDENTITY_MAGIC: [u8; 8] = *b"athnode\x01";
 
 /// A node of a cluster. A wiped disk is a new node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Identity {
+pub struct LogIdentity {
     /// Drawn once, when the cluster is made.
     pub cluster: u128,
     /// Never used for another disk.
@@ -19,8 +19,8 @@ pub struct Identity {
 
 /// What the folder was made with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Made {
-    pub(crate) identity: Identity,
+pub(crate) struct LogManifest {
+    pub(crate) identity: LogIdentity,
     pub(crate) segment: u64,
     /// In each frame, so that bytes that a tenant sends cannot be taken for one.
     pub(crate) salt: u64,
@@ -28,31 +28,31 @@ pub(crate) struct Made {
     pub(crate) begun: bool,
 }
 
-impl Made {
+impl LogManifest {
     /// Reads the folder's, or makes it if the folder is empty.
     pub(crate) fn open(
         disk: &dyn Disk,
-        identity: Identity,
+        identity: LogIdentity,
         segment: u64,
         random: &Random,
-    ) -> Result<Self, OpenError> {
+    ) -> Result<Self, LogOpenError> {
         let names = disk.list()?;
-        if !names.iter().any(|name| name == NAME) {
+        if !names.iter().any(|name| name == IDENTITY_FILE_NAME) {
             if names.iter().any(|name| name.ends_with(".log")) {
-                return Err(OpenError::NoIdentity);
+                return Err(LogOpenError::NoIdentity);
             }
             let made = Self { identity, segment, salt: random.next_u64(), begun: false };
             made.write(disk)?;
             return Ok(made);
         }
-        let made = Self::decode(&disk.read(NAME)?).ok_or(OpenError::BadIdentity)?;
+        let made = Self::decode(&disk.read(IDENTITY_FILE_NAME)?).ok_or(LogOpenError::BadIdentity)?;
         if made.identity != identity {
-            return Err(OpenError::Foreign { found: made.identity, expected: identity });
+            return Err(LogOpenError::Foreign { found: made.identity, expected: identity });
         }
         Ok(made)
     }
 
-    pub(crate) fn begin(&mut self, disk: &dyn Disk) -> Result<(), OpenError> {
+    pub(crate) fn mark_begun(&mut self, disk: &dyn Disk) -> Result<(), LogOpenError> {
         if !self.begun {
             self.begun = true;
             self.write(disk)?;
@@ -60,24 +60,24 @@ impl Made {
         Ok(())
     }
 
-    fn write(&self, disk: &dyn Disk) -> Result<(), OpenError> {
-        let mut bytes = MAGIC.to_vec();
+    fn write(&self, disk: &dyn Disk) -> Result<(), LogOpenError> {
+        let mut bytes = IDENTITY_MAGIC.to_vec();
         bytes.extend_from_slice(&self.identity.cluster.to_le_bytes());
         for word in [self.identity.node, self.segment, self.salt, u64::from(self.begun)] {
             bytes.extend_from_slice(&word.to_le_bytes());
         }
         bytes.extend_from_slice(&xxh3_64(&bytes).to_le_bytes());
-        Ok(disk.write(NAME, &bytes)?)
+        Ok(disk.write(IDENTITY_FILE_NAME, &bytes)?)
     }
 
     fn decode(bytes: &[u8]) -> Option<Self> {
         let (body, sum) = bytes.split_at_checked(56)?;
-        if body[..8] != MAGIC || xxh3_64(body).to_le_bytes() != *sum {
+        if body[..8] != IDENTITY_MAGIC || xxh3_64(body).to_le_bytes() != *sum {
             return None;
         }
         let word = |at: usize| Some(u64::from_le_bytes(body.get(at..at + 8)?.try_into().ok()?));
         Some(Self {
-            identity: Identity {
+            identity: LogIdentity {
                 cluster: u128::from_le_bytes(body.get(8..24)?.try_into().ok()?),
                 node: word(24)?,
             },

@@ -7,14 +7,14 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 
-use super::frame::{EVERY_GROUP, Kind, Line, ROW, Row};
+use super::frame::{EVERY_GROUP, FRAME_ROW_BYTES, FrameRow, FrameRowKind, RowWithPayload};
 
 /// Lost ranges that are remembered for each group; more are joined.
-const MAX_RANGES: usize = 4;
+const MAX_LOST_RANGES_PER_GROUP: usize = 4;
 
 /// Where an entry lies. Positions count from the start of segment 0, which never exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Slot {
+pub(crate) struct EntryLocation {
     pub(crate) at: u64,
     pub(crate) length: u32,
     pub(crate) sum: u32,
@@ -22,19 +22,19 @@ pub(crate) struct Slot {
 
 /// All groups.
 #[derive(Debug, Default)]
-pub(crate) struct Index {
+pub(crate) struct LogIndex {
     /// Size of a segment.
     pub(crate) segment: u64,
     /// The segments, by their numbers.
-    pub(crate) segments: BTreeMap<u64, SegmentUse>,
-    pub(crate) groups: BTreeMap<u32, Group>,
+    pub(crate) segments: BTreeMap<u64, SegmentUsage>,
+    pub(crate) groups: BTreeMap<u32, GroupIndex>,
     /// Something was lost, and nobody knows of which groups.
     pub(crate) all_hurt: bool,
 }
 
 /// How a segment is used.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct SegmentUse {
+pub(crate) struct SegmentUsage {
     /// Bytes that live in it.
     pub(crate) live: u64,
     /// Bytes of its file.
@@ -43,10 +43,10 @@ pub(crate) struct SegmentUse {
 
 /// One group.
 #[derive(Debug, Default)]
-pub(crate) struct Group {
+pub(crate) struct GroupIndex {
     /// Of the first slot.
     pub(crate) first: u64,
-    pub(crate) slots: VecDeque<Slot>,
+    pub(crate) slots: VecDeque<EntryLocation>,
     /// (index, term): from here on this term.
     terms: VecDeque<(u64, u64)>,
     pub(crate) purged: Option<(u64, u64)>,
@@ -54,12 +54,12 @@ pub(crate) struct Group {
     pub(crate) hurt: bool,
     /// (index, how many): entries that are gone.
     pub(crate) lost: Vec<(u64, u64)>,
-    pending: Pending,
+    pending: PendingRecords,
 }
 
 /// What was submitted and is not durable, each with its ticket.
 #[derive(Debug, Default)]
-struct Pending {
+struct PendingRecords {
     entries: BTreeMap<u64, (u64, u64, Bytes)>,
     /// Durable entries from this index on are gone.
     cuts: VecDeque<(u64, u64)>,
@@ -69,28 +69,28 @@ struct Pending {
 
 /// What is known of an entry.
 #[derive(Clone, Debug)]
-pub(crate) enum Found {
+pub(crate) enum EntryLookup {
     Waiting(u64, Bytes),
-    At(u64, Slot),
+    At(u64, EntryLocation),
     Lost(u64),
     Nothing,
 }
 
 // === impl Slot ===
 
-impl Slot {
+impl EntryLocation {
     /// An entry that is known to have existed.
-    pub(crate) const LOST: Self = Self { at: 0, length: 0, sum: 0 };
+    pub(crate) const LOST_ENTRY: Self = Self { at: 0, length: 0, sum: 0 };
 
     /// What it keeps from being freed: never nothing, though an entry may be empty.
     fn weight(self) -> u64 {
-        ROW + u64::from(self.length)
+        FRAME_ROW_BYTES + u64::from(self.length)
     }
 }
 
 // === impl Group ===
 
-impl Group {
+impl GroupIndex {
     pub(crate) fn end(&self) -> u64 {
         self.first + self.slots.len() as u64
     }
@@ -100,7 +100,7 @@ impl Group {
         after.checked_sub(1).map_or(0, |run| self.terms[run].1)
     }
 
-    fn push(&mut self, term: u64, slot: Slot) {
+    fn push(&mut self, term: u64, slot: EntryLocation) {
         let index = self.end();
         if self.terms.back().is_none_or(|run| run.1 != term) {
             self.terms.push_back((index, term));
@@ -112,7 +112,7 @@ impl Group {
         self.slots.push_back(slot);
     }
 
-    fn cut(&mut self, from: u64) -> Vec<Slot> {
+    fn truncate(&mut self, from: u64) -> Vec<EntryLocation> {
         let keep = from.saturating_sub(self.first).min(self.slots.len() as u64);
         while self.terms.back().is_some_and(|run| run.0 >= from) {
             self.terms.pop_back();
@@ -120,7 +120,7 @@ impl Group {
         self.slots.drain(keep as usize..).collect()
     }
 
-    fn purge(&mut self, index: u64, term: u64) -> Vec<Slot> {
+    fn purge(&mut self, index: u64, term: u64) -> Vec<EntryLocation> {
         let gone = (index + 1).saturating_sub(self.first).min(self.slots.len() as u64);
         let slots = self.slots.drain(..gone as usize).collect();
         self.first = self.first.max(index + 1);
@@ -145,7 +145,7 @@ impl Group {
         }
         self.lost.push((first, count));
         self.lost.sort_unstable();
-        if self.lost.len() > MAX_RANGES {
+        if self.lost.len() > MAX_LOST_RANGES_PER_GROUP {
             let start = self.lost[0].0;
             let end = self.lost.iter().map(|(at, n)| at + n).max().unwrap_or(start);
             self.lost = vec![(start, end - start)];
@@ -154,17 +154,17 @@ impl Group {
 
     // --- as seen, with what waits ---
 
-    pub(crate) fn seen_purged(&self) -> Option<(u64, u64)> {
+    pub(crate) fn visible_purged(&self) -> Option<(u64, u64)> {
         self.pending.purged.back().map(|(_, mark)| *mark).max(self.purged)
     }
 
-    pub(crate) fn seen_state(&self) -> Bytes {
+    pub(crate) fn visible_state(&self) -> Bytes {
         self.pending.state.as_ref().map_or(&self.state, |(_, state)| state).clone()
     }
 
     /// The first index that is held, and the one after the last.
-    pub(crate) fn seen(&self) -> (u64, u64) {
-        let first = self.seen_purged().map_or(0, |(index, _)| index + 1);
+    pub(crate) fn visible_range(&self) -> (u64, u64) {
+        let first = self.visible_purged().map_or(0, |(index, _)| index + 1);
         let cut = self.pending.cuts.iter().map(|(_, from)| *from).min();
         let held = if self.slots.is_empty() {
             None
@@ -182,42 +182,42 @@ impl Group {
         (begin.max(first), end)
     }
 
-    pub(crate) fn find(&self, index: u64) -> Found {
-        if self.seen_purged().is_some_and(|(purged, _)| index <= purged) {
-            return Found::Nothing;
+    pub(crate) fn find(&self, index: u64) -> EntryLookup {
+        if self.visible_purged().is_some_and(|(purged, _)| index <= purged) {
+            return EntryLookup::Nothing;
         }
         if let Some((_, term, data)) = self.pending.entries.get(&index) {
-            return Found::Waiting(*term, data.clone());
+            return EntryLookup::Waiting(*term, data.clone());
         }
         if self.pending.cuts.iter().any(|(_, from)| *from <= index) {
-            return Found::Nothing;
+            return EntryLookup::Nothing;
         }
         self.find_durable(index)
     }
 
-    /// As [`Group::find`], but for what waits.
-    pub(crate) fn find_durable(&self, index: u64) -> Found {
+    /// As [`GroupIndex::find`], but for what waits.
+    pub(crate) fn find_durable(&self, index: u64) -> EntryLookup {
         let slot = index.checked_sub(self.first).and_then(|place| self.slots.get(place as usize));
         match slot {
-            Some(&Slot::LOST) => Found::Lost(self.term(index)),
-            Some(slot) => Found::At(self.term(index), *slot),
-            None => Found::Nothing,
+            Some(&EntryLocation::LOST_ENTRY) => EntryLookup::Lost(self.term(index)),
+            Some(slot) => EntryLookup::At(self.term(index), *slot),
+            None => EntryLookup::Nothing,
         }
     }
 
     /// Which index an entry may have at most; any, where nothing was ever held.
-    pub(crate) fn next(&self) -> Option<u64> {
-        let (first, end) = self.seen();
-        if first == end && self.seen_purged().is_none() && self.first == 0 { None } else { Some(end) }
+    pub(crate) fn next_index(&self) -> Option<u64> {
+        let (first, end) = self.visible_range();
+        if first == end && self.visible_purged().is_none() && self.first == 0 { None } else { Some(end) }
     }
 
     // --- what waits ---
 
-    fn wait(&mut self, ticket: u64, (row, data): &Line) {
+    fn add_pending(&mut self, ticket: u64, (row, data): &RowWithPayload) {
         let pending = &mut self.pending;
         match row.kind {
-            Kind::Entry => {
-                let (_, end) = self.seen();
+            FrameRowKind::Entry => {
+                let (_, end) = self.visible_range();
                 let pending = &mut self.pending;
                 if row.index < end {
                     pending.cuts.push_back((ticket, row.index));
@@ -225,20 +225,20 @@ impl Group {
                 }
                 pending.entries.insert(row.index, (ticket, row.term, data.clone()));
             }
-            Kind::Truncate => {
+            FrameRowKind::Truncate => {
                 pending.cuts.push_back((ticket, row.index));
                 pending.entries.split_off(&row.index);
             }
-            Kind::Purge => {
+            FrameRowKind::Purge => {
                 pending.purged.push_back((ticket, (row.index, row.term)));
                 pending.entries = pending.entries.split_off(&(row.index + 1));
             }
-            Kind::State => pending.state = Some((ticket, data.clone())),
+            FrameRowKind::State => pending.state = Some((ticket, data.clone())),
             _ => {}
         }
     }
 
-    fn settle(&mut self, ticket: u64, row: &Row) {
+    fn complete_pending(&mut self, ticket: u64, row: &FrameRow) {
         let pending = &mut self.pending;
         let done = |front: Option<&u64>| front.is_some_and(|first| *first <= ticket);
         while done(pending.cuts.front().map(|(first, _)| first)) {
@@ -247,25 +247,31 @@ impl Group {
         while done(pending.purged.front().map(|(first, _)| first)) {
             pending.purged.pop_front();
         }
-        if row.kind == Kind::Entry && pending.entries.get(&row.index).is_some_and(|(of, ..)| *of == ticket) {
+        if row.kind == FrameRowKind::Entry
+            && pending.entries.get(&row.index).is_some_and(|(of, ..)| *of == ticket)
+        {
             pending.entries.remove(&row.index);
         }
-        if row.kind == Kind::State && pending.state.as_ref().is_some_and(|(of, _)| *of == ticket) {
+        if row.kind == FrameRowKind::State && pending.state.as_ref().is_some_and(|(of, _)| *of == ticket) {
             pending.state = None;
         }
     }
 
     /// What the first frame of a segment repeats, so that all segments before it may go.
-    fn marks(&self, group: u32) -> Vec<Line> {
-        let bare = |kind, index, term| (Row::bare(kind, group, index, term), Bytes::new());
-        let mut lines = vec![(Row::bare(Kind::State, group, 0, 0), self.state.clone())];
-        lines.extend(self.purged.map(|(index, term)| bare(Kind::Purge, index, term)));
-        lines.push(bare(Kind::Extent, self.first, self.end()));
+    fn marks(&self, group: u32) -> Vec<RowWithPayload> {
+        let bare = |kind, index, term| (FrameRow::without_payload(kind, group, index, term), Bytes::new());
+        let mut lines =
+            vec![(FrameRow::without_payload(FrameRowKind::State, group, 0, 0), self.state.clone())];
+        lines.extend(self.purged.map(|(index, term)| bare(FrameRowKind::Purge, index, term)));
+        lines.push(bare(FrameRowKind::Extent, self.first, self.end()));
         if self.hurt {
             let ranges = self.lost.iter().copied().chain([(0, 0)]);
             lines.extend(ranges.map(|(index, count)| {
                 let length = u32::try_from(count).unwrap_or(u32::MAX);
-                (Row { length, ..Row::bare(Kind::Hurt, group, index, 0) }, Bytes::new())
+                (
+                    FrameRow { length, ..FrameRow::without_payload(FrameRowKind::Hurt, group, index, 0) },
+                    Bytes::new(),
+                )
             }));
         }
         lines
@@ -274,11 +280,11 @@ impl Group {
 
 // === impl Index ===
 
-impl Index {
-    /// Rows that a group takes in [`Index::marks`] at most.
-    pub(crate) const MARKS: u64 = 4 + MAX_RANGES as u64;
+impl LogIndex {
+    /// Rows that a group takes in [`LogIndex::marks`] at most.
+    pub(crate) const MAX_MARKS_PER_GROUP: u64 = 4 + MAX_LOST_RANGES_PER_GROUP as u64;
 
-    pub(crate) fn live(&self) -> u64 {
+    pub(crate) fn live_bytes(&self) -> u64 {
         self.segments.values().map(|segment| segment.live).sum()
     }
 
@@ -288,92 +294,94 @@ impl Index {
     }
 
     /// Bytes of all files.
-    pub(crate) fn capacity(&self) -> u64 {
+    pub(crate) fn capacity_bytes(&self) -> u64 {
         self.segments.values().map(|segment| segment.capacity).sum()
     }
 
     /// More is held than twice what lives and three of the largest files.
-    pub(crate) fn in_debt(&self) -> bool {
+    pub(crate) fn needs_relocation(&self) -> bool {
         let largest = self.segments.values().map(|segment| segment.capacity).max().unwrap_or(0);
-        self.capacity() > 2 * self.live() + 3 * largest
+        self.capacity_bytes() > 2 * self.live_bytes() + 3 * largest
     }
 
     /// Shows what was submitted.
-    pub(crate) fn wait(&mut self, first_ticket: u64, lines: &[Line]) {
+    pub(crate) fn add_pending(&mut self, first_ticket: u64, lines: &[RowWithPayload]) {
         for (ticket, line) in (first_ticket..).zip(lines) {
-            self.groups.entry(line.0.group).or_default().wait(ticket, line);
+            self.groups.entry(line.0.group).or_default().add_pending(ticket, line);
         }
     }
 
     /// A submitted line is durable.
-    pub(crate) fn settle(&mut self, ticket: u64, row: &Row, at: u64, data: &Bytes) {
+    pub(crate) fn complete_pending(&mut self, ticket: u64, row: &FrameRow, at: u64, data: &Bytes) {
         self.apply(row, at, data);
         if let Some(group) = self.groups.get_mut(&row.group) {
-            group.settle(ticket, row);
+            group.complete_pending(ticket, row);
         }
     }
 
     /// What a durable row means.
-    pub(crate) fn apply(&mut self, row: &Row, at: u64, data: &Bytes) {
+    pub(crate) fn apply(&mut self, row: &FrameRow, at: u64, data: &Bytes) {
         let group = self.groups.entry(row.group).or_default();
-        let slot = Slot { at, length: row.length, sum: row.sum };
+        let slot = EntryLocation { at, length: row.length, sum: row.sum };
         let mut kept = false;
         let gone = match row.kind {
-            Kind::Entry => {
+            FrameRowKind::Entry => {
                 if group.slots.is_empty() && group.purged.is_none_or(|(purged, _)| row.index > purged) {
                     group.first = row.index;
                 }
-                let gone = group.cut(row.index);
+                let gone = group.truncate(row.index);
                 kept = group.end() == row.index;
                 if kept {
                     group.push(row.term, slot);
                 }
                 gone
             }
-            Kind::Move => {
+            FrameRowKind::Move => {
                 let place = row.index.checked_sub(group.first);
                 let held = place.and_then(|place| group.slots.get_mut(place as usize));
                 kept = held.is_some();
                 held.map(|held| std::mem::replace(held, slot)).into_iter().collect()
             }
-            Kind::Truncate => group.cut(row.index),
-            Kind::Purge => group.purge(row.index, row.term),
-            Kind::State => {
+            FrameRowKind::Truncate => group.truncate(row.index),
+            FrameRowKind::Purge => group.purge(row.index, row.term),
+            FrameRowKind::State => {
                 group.state = data.clone();
                 Vec::new()
             }
-            Kind::Extent | Kind::Before | Kind::BeforeMoved | Kind::Hurt => Vec::new(),
+            FrameRowKind::Extent | FrameRowKind::Before | FrameRowKind::BeforeMoved | FrameRowKind::Hurt => {
+                Vec::new()
+            }
         };
         if kept {
-            self.weigh(slot, true);
+            self.adjust_live_bytes(slot, true);
         }
         for slot in gone {
-            self.weigh(slot, false);
+            self.adjust_live_bytes(slot, false);
         }
     }
 
     /// Puts a recovered group in place.
-    pub(crate) fn restore(&mut self, number: u32, group: Group, entries: Vec<(u64, Slot)>) {
+    pub(crate) fn restore(&mut self, number: u32, group: GroupIndex, entries: Vec<(u64, EntryLocation)>) {
         let held = self.groups.entry(number).or_insert(group);
         for (term, slot) in &entries {
             held.push(*term, *slot);
         }
         for (_, slot) in entries {
-            self.weigh(slot, true);
+            self.adjust_live_bytes(slot, true);
         }
     }
 
-    pub(crate) fn weigh(&mut self, slot: Slot, more: bool) {
-        if slot == Slot::LOST {
+    pub(crate) fn adjust_live_bytes(&mut self, slot: EntryLocation, more: bool) {
+        if slot == EntryLocation::LOST_ENTRY {
             return;
         }
-        if let Some(SegmentUse { live, .. }) = self.segments.get_mut(&(slot.at / self.segment)) {
+        if let Some(SegmentUsage { live, .. }) = self.segments.get_mut(&(slot.at / self.segment)) {
             *live = if more { *live + slot.weight() } else { live.saturating_sub(slot.weight()) };
         }
     }
 
     /// Takes the segments at the front in which nothing lives off the list, oldest first.
-    pub(crate) fn retire(&mut self) -> Vec<u64> {
+    pub(crate) fn take_retired_segments(&mut self) -> Vec<u64> {
         let mut retired = Vec::new();
         while self.segments.len() > 1 {
             match self.segments.first_entry() {
@@ -385,7 +393,7 @@ impl Index {
     }
 
     /// Entries of the oldest segment, up to so many bytes.
-    pub(crate) fn oldest(&self, bytes: u64) -> Vec<(u32, u64)> {
+    pub(crate) fn oldest_segment_entries(&self, bytes: u64) -> Vec<(u32, u64)> {
         let Some(until) = self.segments.first_key_value().map(|(number, _)| (number + 1) * self.segment)
         else {
             return Vec::new();
@@ -393,7 +401,7 @@ impl Index {
         let (mut picked, mut size) = (Vec::new(), 0);
         for (number, group) in &self.groups {
             for (index, slot) in (group.first..).zip(&group.slots) {
-                if *slot == Slot::LOST || slot.at >= until {
+                if *slot == EntryLocation::LOST_ENTRY || slot.at >= until {
                     continue;
                 }
                 size += slot.weight();
@@ -407,15 +415,15 @@ impl Index {
     }
 
     /// The marks of what has lost something.
-    pub(crate) fn hurt(&self) -> Vec<Line> {
-        self.marks().into_iter().filter(|(row, _)| row.kind == Kind::Hurt).collect()
+    pub(crate) fn damage_marks(&self) -> Vec<RowWithPayload> {
+        self.marks().into_iter().filter(|(row, _)| row.kind == FrameRowKind::Hurt).collect()
     }
 
-    pub(crate) fn marks(&self) -> Vec<Line> {
-        let mut lines: Vec<Line> =
+    pub(crate) fn marks(&self) -> Vec<RowWithPayload> {
+        let mut lines: Vec<RowWithPayload> =
             self.groups.iter().flat_map(|(number, group)| group.marks(*number)).collect();
         if self.all_hurt {
-            lines.push((Row::bare(Kind::Hurt, EVERY_GROUP, 0, 0), Bytes::new()));
+            lines.push((FrameRow::without_payload(FrameRowKind::Hurt, EVERY_GROUP, 0, 0), Bytes::new()));
         }
         lines
     }

@@ -13,20 +13,20 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use athanor_chassis::disk::DiskError;
-use athanor_chassis::{Activity, Disk};
+use athanor_chassis::{CpuActivity, Disk};
 
-use super::Config;
-use super::frame::BLOCK;
+use super::LogConfig;
+use super::frame::FRAME_ALIGNMENT_BYTES;
 
 /// The smallest file is no smaller: it has a frame of some blocks.
-const MIN_CAPACITY: u64 = 4 * BLOCK;
+const MIN_SEGMENT_FILE_BYTES: u64 = 4 * FRAME_ALIGNMENT_BYTES;
 /// Until the disk is asked again whether it has room for another file.
-const PAUSE: Duration = Duration::from_millis(100);
+const SPARE_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// And at most, where it fails.
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+const MAX_SPARE_RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
-pub(crate) struct Segments {
+pub(crate) struct SegmentFiles {
     pub(crate) disk: Arc<dyn Disk>,
     /// The size of a segment: the most that its file has.
     pub(crate) size: u64,
@@ -38,43 +38,44 @@ pub(crate) struct Segments {
     wanted: usize,
     /// Free bytes below which nothing is prepared.
     reserve: u64,
-    shelf: Mutex<Shelf>,
+    shelf: Mutex<SparePool>,
     wake: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Shelf {
-    ready: VecDeque<Spare>,
+struct SparePool {
+    ready: VecDeque<SpareFile>,
     next: u64,
     closed: bool,
 }
 
 /// A prepared file.
 #[derive(Debug)]
-struct Spare {
+struct SpareFile {
     file: String,
     capacity: u64,
 }
 
-pub(crate) fn name(number: u64) -> String {
+pub(crate) fn segment_file_name(number: u64) -> String {
     format!("{number:012}.log")
 }
 
 /// The number in a name with this ending. What a log would not have named like this is somebody else's.
-fn number(name: &str, ending: &str, limit: u64) -> Option<u64> {
+fn parse_file_number(name: &str, ending: &str, limit: u64) -> Option<u64> {
     let number = name.strip_suffix(ending)?.parse().ok()?;
     (number < limit && name == format!("{number:012}{ending}")).then_some(number)
 }
 
 /// How much of a segment its file has.
-pub(crate) fn capacity(disk: &dyn Disk, file: &str, size: u64) -> Result<u64, DiskError> {
-    Ok(disk.len(file)?.min(size) / BLOCK * BLOCK)
+pub(crate) fn file_capacity(disk: &dyn Disk, file: &str, size: u64) -> Result<u64, DiskError> {
+    Ok(disk.len(file)?.min(size) / FRAME_ALIGNMENT_BYTES * FRAME_ALIGNMENT_BYTES)
 }
 
 /// Removes a prepared file of a log that is not open, unless it is the last one; false if nothing is removed.
 pub fn release_spare(disk: &dyn Disk) -> Result<bool, DiskError> {
     let names = disk.list()?.into_iter();
-    let mut spares: Vec<String> = names.filter(|name| number(name, ".spare", u64::MAX).is_some()).collect();
+    let mut spares: Vec<String> =
+        names.filter(|name| parse_file_number(name, ".spare", u64::MAX).is_some()).collect();
     spares.sort_unstable();
     match spares.pop().filter(|_| !spares.is_empty()) {
         Some(last) => disk.remove(&last).map(|()| true),
@@ -82,32 +83,32 @@ pub fn release_spare(disk: &dyn Disk) -> Result<bool, DiskError> {
     }
 }
 
-impl Segments {
+impl SegmentFiles {
     /// Looks through the folder: the segments in it, in order, and the prepared files.
     pub(crate) fn open(
         disk: Arc<dyn Disk>,
         size: u64,
-        config: &Config,
+        config: &LogConfig,
     ) -> Result<(Self, Vec<u64>), DiskError> {
-        let (mut numbers, mut shelf) = (Vec::new(), Shelf::default());
+        let (mut numbers, mut shelf) = (Vec::new(), SparePool::default());
         // Positions beyond this come from nobody's log, and would not fit into a word with what is added to them.
         let limit = (1 << 62) / size;
         for file in disk.list()? {
-            if let Some(number) = number(&file, ".log", limit) {
+            if let Some(number) = parse_file_number(&file, ".log", limit) {
                 numbers.push(number);
-            } else if let Some(spare) = number(&file, ".spare", limit) {
+            } else if let Some(spare) = parse_file_number(&file, ".spare", limit) {
                 shelf.next = shelf.next.max(spare + 1);
                 // A crash while it was being filled leaves it short, but for what it has as good as any.
-                let capacity = capacity(&*disk, &file, size)?;
-                if capacity >= MIN_CAPACITY {
-                    shelf.ready.push_back(Spare { file, capacity });
+                let capacity = file_capacity(&*disk, &file, size)?;
+                if capacity >= MIN_SEGMENT_FILE_BYTES {
+                    shelf.ready.push_back(SpareFile { file, capacity });
                 } else {
                     disk.remove(&file)?;
                 }
             }
         }
         numbers.sort_unstable();
-        let smallest = config.smallest.get().clamp(MIN_CAPACITY, size);
+        let smallest = config.smallest.get().clamp(MIN_SEGMENT_FILE_BYTES, size);
         let segments = Self {
             disk,
             size,
@@ -128,64 +129,64 @@ impl Segments {
     }
 
     /// The capacity of a file that is prepared now.
-    pub(crate) fn target(&self) -> u64 {
+    pub(crate) fn target_capacity(&self) -> u64 {
         self.target.load(Ordering::Relaxed)
     }
 
     /// The capacity of a new file whose first frames take so many bytes. They are a quarter of it at most, if a segment
     /// allows that: else files would be half empty, and what lives in them would be written forward without end.
     pub(crate) fn capacity_for(&self, need: u64) -> u64 {
-        (4 * need).next_power_of_two().max(self.target()).min(self.size)
+        (4 * need).next_power_of_two().max(self.target_capacity()).min(self.size)
     }
 
     /// Removes prepared files that are larger than those that are prepared now: the load that they were for is over. Where the
     /// disk has no space for others they stay.
-    pub(crate) fn trim(&self) -> Result<(), DiskError> {
-        let target = self.target();
-        if self.disk.free()? < self.reserve.saturating_add(target) {
+    pub(crate) fn remove_oversized_spares(&self) -> Result<(), DiskError> {
+        let target = self.target_capacity();
+        if self.disk.free_bytes()? < self.reserve.saturating_add(target) {
             return Ok(());
         }
-        let mut shelf = self.shelf();
+        let mut shelf = self.spares();
         let spares = std::mem::take(&mut shelf.ready).into_iter();
-        let (larger, kept): (VecDeque<Spare>, VecDeque<Spare>) =
+        let (larger, kept): (VecDeque<SpareFile>, VecDeque<SpareFile>) =
             spares.partition(|spare| spare.capacity > target);
         shelf.ready = kept;
         drop(shelf);
         larger.iter().try_for_each(|spare| self.disk.remove(&spare.file))
     }
 
-    fn shelf(&self) -> MutexGuard<'_, Shelf> {
+    fn spares(&self) -> MutexGuard<'_, SparePool> {
         self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes a prepared file the segment of this number, durably, whose first frames take `need` bytes; prepares one if
     /// none is large enough. Returns its capacity.
-    pub(crate) fn begin(&self, number: u64, need: u64) -> Result<u64, DiskError> {
-        let Spare { file, capacity } = match self.take_ready(need) {
+    pub(crate) fn begin_segment(&self, number: u64, need: u64) -> Result<u64, DiskError> {
+        let SpareFile { file, capacity } = match self.take_ready(need) {
             Some(spare) => spare,
             // A disk that is full has no other file than a prepared one that the frames just fit into.
-            None => match self.fill(self.capacity_for(need)) {
+            None => match self.create_spare(self.capacity_for(need)) {
                 Ok(spare) => spare,
                 Err(error) => self.take_largest(need).ok_or(error)?,
             },
         };
-        self.disk.rename(&file, &name(number))?;
+        self.disk.rename(&file, &segment_file_name(number))?;
         // Before the first write: else the bytes could survive under the file's old name and be met again.
         self.disk.sync_dir()?;
         self.wake.notify_all();
         Ok(capacity)
     }
 
-    fn take_ready(&self, need: u64) -> Option<Spare> {
-        let mut shelf = self.shelf();
+    fn take_ready(&self, need: u64) -> Option<SpareFile> {
+        let mut shelf = self.spares();
         let least = (4 * need).min(self.size);
         let place = shelf.ready.iter().position(|spare| spare.capacity >= least)?;
         shelf.ready.remove(place)
     }
 
     /// Takes the largest prepared file, if it has so many bytes.
-    fn take_largest(&self, need: u64) -> Option<Spare> {
-        let mut shelf = self.shelf();
+    fn take_largest(&self, need: u64) -> Option<SpareFile> {
+        let mut shelf = self.spares();
         let (place, _) = shelf.ready.iter().enumerate().max_by_key(|(_, spare)| spare.capacity)?;
         if shelf.ready[place].capacity < need {
             return None;
@@ -194,27 +195,29 @@ impl Segments {
     }
 
     /// Makes a segment that nobody needs a prepared file.
-    pub(crate) fn retire(&self, number: u64) -> Result<(), DiskError> {
-        let file = self.new_name();
-        let capacity = capacity(&*self.disk, &name(number), self.size)?;
-        self.disk.rename(&name(number), &file)?;
-        self.shelf().ready.push_back(Spare { file, capacity });
+    pub(crate) fn recycle_segment(&self, number: u64) -> Result<(), DiskError> {
+        let file = self.new_spare_name();
+        let capacity = file_capacity(&*self.disk, &segment_file_name(number), self.size)?;
+        self.disk.rename(&segment_file_name(number), &file)?;
+        self.spares().ready.push_back(SpareFile { file, capacity });
         self.wake.notify_all();
         Ok(())
     }
 
     /// One step towards as many prepared files as are wanted: makes one or removes one. Says whether there was
     /// something to do.
-    pub(crate) fn prepare(&self) -> Result<bool, DiskError> {
-        let ready = self.shelf().ready.len();
+    pub(crate) fn prepare_spare(&self) -> Result<bool, DiskError> {
+        let ready = self.spares().ready.len();
         if ready > self.wanted {
             if let Some(spare) = self.take_surplus() {
                 self.disk.remove(&spare.file)?;
             }
             return Ok(true);
         }
-        let target = self.target();
-        if self.is_settled(&self.shelf()) || self.disk.free()? < self.reserve.saturating_add(target) {
+        let target = self.target_capacity();
+        if self.has_enough_spares(&self.spares())
+            || self.disk.free_bytes()? < self.reserve.saturating_add(target)
+        {
             return Ok(false);
         }
         // One that is too small for the load of now would never be taken, and is in the place of one that is.
@@ -222,23 +225,23 @@ impl Segments {
         if let Some(spare) = too_small {
             self.disk.remove(&spare.file)?;
         }
-        let spare = self.fill(target)?;
-        self.shelf().ready.push_back(spare);
+        let spare = self.create_spare(target)?;
+        self.spares().ready.push_back(spare);
         Ok(true)
     }
 
     /// Returns the most bytes of frames that a prepared file has.
     pub(crate) fn prepared_bytes(&self) -> u64 {
-        self.shelf().ready.iter().map(|spare| spare.capacity).max().unwrap_or(0)
+        self.spares().ready.iter().map(|spare| spare.capacity).max().unwrap_or(0)
     }
 
     /// Removes a prepared file from a disk that is full, so that something else can be written; false if the disk has space, or
     /// the last file but `kept` would go.
-    pub(crate) fn release(&self, kept: usize) -> Result<bool, DiskError> {
-        if self.disk.free()? >= self.size {
+    pub(crate) fn release_spare_if_full(&self, kept: usize) -> Result<bool, DiskError> {
+        if self.disk.free_bytes()? >= self.size {
             return Ok(false);
         }
-        let mut shelf = self.shelf();
+        let mut shelf = self.spares();
         if shelf.ready.len() <= kept {
             return Ok(false);
         }
@@ -249,9 +252,9 @@ impl Segments {
     }
 
     /// Takes one that is too many: the smallest, if it is smaller than new ones, else the largest.
-    fn take_surplus(&self) -> Option<Spare> {
-        let target = self.target();
-        let mut shelf = self.shelf();
+    fn take_surplus(&self) -> Option<SpareFile> {
+        let target = self.target_capacity();
+        let mut shelf = self.spares();
         if shelf.ready.len() <= self.wanted {
             return None;
         }
@@ -262,57 +265,57 @@ impl Segments {
         shelf.ready.remove(place)
     }
 
-    fn take_smallest(&self) -> Option<Spare> {
-        let mut shelf = self.shelf();
+    fn take_smallest(&self) -> Option<SpareFile> {
+        let mut shelf = self.spares();
         let (place, _) = shelf.ready.iter().enumerate().min_by_key(|(_, spare)| spare.capacity)?;
         shelf.ready.remove(place)
     }
 
     /// Whether there are as many prepared files as are wanted, and one of them is as large as new ones.
-    fn is_settled(&self, shelf: &Shelf) -> bool {
-        let target = self.target();
+    fn has_enough_spares(&self, shelf: &SparePool) -> bool {
+        let target = self.target_capacity();
         let is_large = || shelf.ready.iter().any(|spare| spare.capacity >= target);
         shelf.ready.len() == self.wanted && (self.wanted == 0 || is_large())
     }
 
-    fn fill(&self, capacity: u64) -> Result<Spare, DiskError> {
-        let file = self.new_name();
+    fn create_spare(&self, capacity: u64) -> Result<SpareFile, DiskError> {
+        let file = self.new_spare_name();
         self.disk.create_zeroed(&file, capacity).inspect_err(|_| {
             // Half a file takes space and is of no use.
             let _ = self.disk.remove(&file);
         })?;
-        Ok(Spare { file, capacity })
+        Ok(SpareFile { file, capacity })
     }
 
-    fn new_name(&self) -> String {
-        let mut shelf = self.shelf();
+    fn new_spare_name(&self) -> String {
+        let mut shelf = self.spares();
         let number = shelf.next;
         shelf.next += 1;
         format!("{number:012}.spare")
     }
 
     /// The helper: prepares until closed.
-    pub(crate) fn run(&self) {
-        let mut pause = PAUSE;
+    pub(crate) fn run_preparer(&self) {
+        let mut pause = SPARE_RETRY_INTERVAL;
         loop {
-            match Activity::Log.measure(|| self.prepare()) {
+            match CpuActivity::Log.measure(|| self.prepare_spare()) {
                 Ok(true) => {
-                    pause = PAUSE;
+                    pause = SPARE_RETRY_INTERVAL;
                     continue;
                 }
-                Ok(false) => pause = PAUSE,
+                Ok(false) => pause = SPARE_RETRY_INTERVAL,
                 Err(error) => {
-                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    pause = (pause * 2).min(MAX_SPARE_RETRY_INTERVAL);
                     tracing::warn!(%error, again_in = ?pause, "segment not prepared");
                 }
             }
-            let shelf = self.shelf();
-            let settled = |shelf: &mut Shelf| !shelf.closed && self.is_settled(shelf);
+            let shelf = self.spares();
+            let settled = |shelf: &mut SparePool| !shelf.closed && self.has_enough_spares(shelf);
             let shelf = self.wake.wait_while(shelf, settled).unwrap_or_else(PoisonError::into_inner);
             if shelf.closed {
                 return;
             }
-            if !self.is_settled(&shelf) {
+            if !self.has_enough_spares(&shelf) {
                 // Either just taken, or there is no room: do not ask the disk without end.
                 let waited = self.wake.wait_timeout(shelf, pause).unwrap_or_else(PoisonError::into_inner);
                 if waited.0.closed {
@@ -323,7 +326,7 @@ impl Segments {
     }
 
     pub(crate) fn close(&self) {
-        self.shelf().closed = true;
+        self.spares().closed = true;
         self.wake.notify_all();
     }
 }

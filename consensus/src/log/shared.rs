@@ -7,58 +7,61 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use athanor_chassis::disk::DiskError;
-use athanor_chassis::{Activity, ByteSize, Histogram};
+use athanor_chassis::{ByteSize, CpuActivity, Histogram};
 use bytes::Bytes;
 
-use super::frame::{BLOCK, HEAD, Kind, Line, ROW, Row, size};
-use super::index::{Found, Slot};
-use super::writer::MAX_BEFORE;
+use super::frame::{
+    FRAME_ALIGNMENT_BYTES, FRAME_HEADER_BYTES, FRAME_ROW_BYTES, FrameRow, FrameRowKind, RowWithPayload,
+    frame_bytes,
+};
+use super::index::{EntryLocation, EntryLookup};
+use super::writer::MAX_BEFORE_ROWS;
 use super::{
-    Config, Entry, Health, Held, IDLE, Index, LogError, MAX_STATE, ReadError, Record, Segments, Space, Turn,
-    Usage, Writer,
+    ATTEST_IDLE_DELAY, CommitProgress, GroupLogState, LogConfig, LogDiskUsage, LogEntry, LogError, LogHealth,
+    LogIndex, LogReadError, LogRecord, LogUsage, LogWriter, MAX_GROUP_STATE_BYTES, SegmentFiles,
 };
 
 /// Space that stays laid out beside an entry that frees space on a full disk.
 const RELIEF_BYTES: u64 = 64 << 10;
 /// Space of a frame beside its payload.
-const LAID_OUT_MARGIN_BYTES: u64 = 4 * BLOCK;
+const LAID_OUT_MARGIN_BYTES: u64 = 4 * FRAME_ALIGNMENT_BYTES;
 
-pub(crate) type Done = Box<dyn FnOnce(Result<(), LogError>) + Send>;
+pub(crate) type CommitCallback = Box<dyn FnOnce(Result<(), LogError>) + Send>;
 
 /// Changes that were handed in together.
-pub(crate) struct Batch {
+pub(crate) struct CommitBatch {
     /// Of its first line; each line has the next.
     pub(crate) ticket: u64,
-    lines: Vec<Line>,
+    lines: Vec<RowWithPayload>,
     bytes: u64,
-    pub(crate) done: Done,
+    pub(crate) done: CommitCallback,
 }
 
 #[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) segments: Segments,
+pub(crate) struct LogShared {
+    pub(crate) segments: SegmentFiles,
     pub(crate) salt: u64,
-    pub(crate) limits: Limits,
-    core: Mutex<Core>,
+    pub(crate) limits: LogLimits,
+    core: Mutex<LogCore>,
     wake: Condvar,
     /// Bytes written since the start.
     pub(crate) written: AtomicU64,
     /// Bytes that the current segment still takes.
     pub(crate) current_left: AtomicU64,
-    pub(crate) commits: Commits,
+    pub(crate) commits: CommitHistograms,
     /// Entries are refused for want of space, and that was said.
     full: AtomicBool,
 }
 
 /// What commits held.
 #[derive(Debug)]
-pub(crate) struct Commits {
+pub(crate) struct CommitHistograms {
     pub(crate) bytes: Histogram,
     pub(crate) batches: Histogram,
 }
 
 #[derive(Debug)]
-pub(crate) struct Limits {
+pub(crate) struct LogLimits {
     pub(crate) commit: u64,
     waiting: u64,
     reserve: u64,
@@ -66,10 +69,10 @@ pub(crate) struct Limits {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Core {
-    pub(crate) index: Index,
-    pub(crate) recent: Recent,
-    queue: VecDeque<Batch>,
+pub(crate) struct LogCore {
+    pub(crate) index: LogIndex,
+    pub(crate) recent: RecentPayloads,
+    queue: VecDeque<CommitBatch>,
     waiting: u64,
     /// Bytes of the commit that is being written.
     pub(crate) committing: u64,
@@ -80,20 +83,20 @@ pub(crate) struct Core {
 
 /// The youngest payloads, by position.
 #[derive(Debug, Default)]
-pub(crate) struct Recent {
+pub(crate) struct RecentPayloads {
     payloads: BTreeMap<u64, Bytes>,
     bytes: u64,
     limit: u64,
 }
 
-impl fmt::Debug for Batch {
+impl fmt::Debug for CommitBatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Batch").field("ticket", &self.ticket).field("lines", &self.lines.len()).finish()
     }
 }
 
 /// An error with its causes.
-pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+pub(crate) fn error_chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -105,7 +108,7 @@ pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
 
 // === impl Recent ===
 
-impl Recent {
+impl RecentPayloads {
     pub(crate) fn get(&self, at: u64) -> Option<Bytes> {
         self.payloads.get(&at).cloned()
     }
@@ -125,22 +128,26 @@ impl Recent {
 
 // === impl Shared ===
 
-impl Shared {
-    pub(crate) fn new(segments: Segments, salt: u64, config: &Config, index: Index) -> Self {
+impl LogShared {
+    pub(crate) fn new(segments: SegmentFiles, salt: u64, config: &LogConfig, index: LogIndex) -> Self {
         let commit = config.commit.get().min(segments.size / 4);
-        let marks = segments.size / 4 - HEAD - ROW * MAX_BEFORE as u64;
-        let groups = marks / (Index::MARKS * ROW + MAX_STATE as u64);
-        let limits = Limits { commit, groups, waiting: config.waiting.get(), reserve: config.reserve.get() };
-        let recent = Recent { limit: config.recent.get(), ..Recent::default() };
-        let core = Core { index, recent, next_ticket: 1, ..Core::default() };
+        let marks = segments.size / 4 - FRAME_HEADER_BYTES - FRAME_ROW_BYTES * MAX_BEFORE_ROWS as u64;
+        let groups = marks / (LogIndex::MAX_MARKS_PER_GROUP * FRAME_ROW_BYTES + MAX_GROUP_STATE_BYTES as u64);
+        let limits =
+            LogLimits { commit, groups, waiting: config.waiting.get(), reserve: config.reserve.get() };
+        let recent = RecentPayloads { limit: config.recent.get(), ..RecentPayloads::default() };
+        let core = LogCore { index, recent, next_ticket: 1, ..LogCore::default() };
         let (core, wake) = (Mutex::new(core), Condvar::new());
-        let commits = Commits { bytes: Histogram::of_sizes(), batches: Histogram::doubling(1, 12) };
+        let commits = CommitHistograms {
+            bytes: Histogram::for_sizes(),
+            batches: Histogram::with_doubling_buckets(1, 12),
+        };
         let (written, current_left) = (AtomicU64::new(0), AtomicU64::new(0));
         let full = AtomicBool::new(false);
         Self { segments, salt, limits, core, wake, written, current_left, commits, full }
     }
 
-    pub(crate) fn core(&self) -> MutexGuard<'_, Core> {
+    pub(crate) fn core(&self) -> MutexGuard<'_, LogCore> {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -150,7 +157,7 @@ impl Shared {
         if let Some(error) = self.core().refusal() {
             return Err(error);
         }
-        let free = match self.segments.disk.free() {
+        let free = match self.segments.disk.free_bytes() {
             Ok(free) => free,
             // Its folder is gone, or the disk: nothing that is written from now on would be found again.
             Err(error) => return Err(self.fail(&error)),
@@ -160,9 +167,9 @@ impl Shared {
             let (waiting, limit) = (ByteSize::bytes(waiting), ByteSize::bytes(self.limits.waiting));
             return Err(LogError::Busy { waiting, limit });
         }
-        self.tell_of_space(free);
+        self.report_disk_space(free);
         if free < self.limits.reserve / part
-            && !laid_out.is_some_and(|bytes| self.fits_laid_out(waiting + bytes))
+            && !laid_out.is_some_and(|bytes| self.fits_preallocated(waiting + bytes))
         {
             let reserve = ByteSize::bytes(self.limits.reserve);
             return Err(LogError::Full { free: ByteSize::bytes(free), reserve });
@@ -171,7 +178,7 @@ impl Shared {
     }
 
     /// Whether so many bytes fit into the current segment or a prepared one, which take no space of the disk any more.
-    fn fits_laid_out(&self, bytes: u64) -> bool {
+    fn fits_preallocated(&self, bytes: u64) -> bool {
         let (committing, marks) = {
             let core = self.core();
             (core.committing, core.index.marks())
@@ -180,13 +187,14 @@ impl Shared {
         let bytes = bytes + committing;
         let needed = bytes + bytes / 4 + LAID_OUT_MARGIN_BYTES;
         // ...and a new segment begins with what every group needs.
-        let of_marks = size(marks.len() + MAX_BEFORE, marks.iter().map(|(_, data)| data.len() as u64).sum());
+        let of_marks =
+            frame_bytes(marks.len() + MAX_BEFORE_ROWS, marks.iter().map(|(_, data)| data.len() as u64).sum());
         self.current_left.load(Ordering::Relaxed) >= needed
             || self.segments.prepared_bytes() >= needed + of_marks
     }
 
     /// Whether raft's own entries are taken.
-    pub(crate) fn admit_own(&self, bytes: u64) -> Result<(), LogError> {
+    pub(crate) fn admit_internal(&self, bytes: u64) -> Result<(), LogError> {
         self.admit(8, Some(bytes))
     }
 
@@ -198,8 +206,8 @@ impl Shared {
 
     /// Removes a prepared file from a full disk, if the log has others, or can do without.
     pub(crate) fn release_spare(&self) -> bool {
-        let has_current = self.current_left.load(Ordering::Relaxed) >= self.segments.target() / 2;
-        let released = self.segments.release(usize::from(!has_current));
+        let has_current = self.current_left.load(Ordering::Relaxed) >= self.segments.target_capacity() / 2;
+        let released = self.segments.release_spare_if_full(usize::from(!has_current));
         released.unwrap_or_else(|error| {
             tracing::warn!(%error, "failed to remove a prepared log segment from a full disk");
             false
@@ -207,22 +215,22 @@ impl Shared {
     }
 
     /// Whether the disk has room. One that does not say is none that is full.
-    pub(crate) fn has_room(&self) -> bool {
-        if let Ok(free) = self.segments.disk.free() {
-            self.tell_of_space(free);
+    pub(crate) fn has_disk_space(&self) -> bool {
+        if let Ok(free) = self.segments.disk.free_bytes() {
+            self.report_disk_space(free);
         }
         !self.full.load(Ordering::Relaxed)
     }
 
     /// Says once that entries are refused for want of space, and once that they are taken again, with so much between
     /// the two that this cannot be said of every entry.
-    fn tell_of_space(&self, free: u64) {
+    fn report_disk_space(&self, free: u64) {
         let (reserve, was_full) = (self.limits.reserve, self.full.load(Ordering::Relaxed));
         let is_full = free < if was_full { reserve.saturating_add(self.segments.size) } else { reserve };
         if is_full == was_full || self.full.swap(is_full, Ordering::Relaxed) == is_full {
             return;
         }
-        let (free, reserve) = (ByteSize::bytes(free).about(), ByteSize::bytes(reserve));
+        let (free, reserve) = (ByteSize::bytes(free).to_approximate_string(), ByteSize::bytes(reserve));
         if is_full {
             tracing::warn!(%free, %reserve, "the disk is nearly full: profiles are refused until space is free (log.reserve)");
         } else {
@@ -231,21 +239,23 @@ impl Shared {
     }
 
     /// Payload that fits into a batch with an entry, a state and a mark.
-    pub(crate) fn largest(&self) -> u64 {
-        self.segments.size / 2 - size(MAX_BEFORE + 8, MAX_STATE as u64)
+    pub(crate) fn max_entry_bytes(&self) -> u64 {
+        self.segments.size / 2 - frame_bytes(MAX_BEFORE_ROWS + 8, MAX_GROUP_STATE_BYTES as u64)
     }
 
-    pub(crate) fn submit(&self, records: Vec<Record>, done: Done) -> Result<(), LogError> {
-        let lines: Vec<Line> = records.into_iter().map(Record::into_line).collect();
+    pub(crate) fn submit(&self, records: Vec<LogRecord>, done: CommitCallback) -> Result<(), LogError> {
+        let lines: Vec<RowWithPayload> = records.into_iter().map(LogRecord::into_frame_row).collect();
         let bytes: u64 = lines.iter().map(|(_, data)| data.len() as u64).sum();
-        if lines.iter().any(|(row, _)| row.kind == Kind::Entry) {
+        if lines.iter().any(|(row, _)| row.kind == FrameRowKind::Entry) {
             // Less than was asked of whoever proposed: an entry that was let in must not end its group here.
-            self.admit_own(bytes)?;
+            self.admit_internal(bytes)?;
         }
-        let (frame, limit) = (size(lines.len() + MAX_BEFORE, bytes), self.segments.size / 2);
-        let state = lines.iter().any(|(row, data)| row.kind == Kind::State && data.len() > MAX_STATE);
+        let (frame, limit) = (frame_bytes(lines.len() + MAX_BEFORE_ROWS, bytes), self.segments.size / 2);
+        let state = lines
+            .iter()
+            .any(|(row, data)| row.kind == FrameRowKind::State && data.len() > MAX_GROUP_STATE_BYTES);
         if frame > limit || state {
-            let limit = if state { MAX_STATE as u64 } else { limit };
+            let limit = if state { MAX_GROUP_STATE_BYTES as u64 } else { limit };
             return Err(LogError::TooLarge { size: ByteSize::bytes(frame), limit: ByteSize::bytes(limit) });
         }
         let mut core = self.core();
@@ -256,21 +266,21 @@ impl Shared {
         let ticket = core.next_ticket;
         core.next_ticket += lines.len() as u64;
         core.waiting += bytes;
-        core.index.wait(ticket, &lines);
-        core.queue.push_back(Batch { ticket, lines, bytes, done });
+        core.index.add_pending(ticket, &lines);
+        core.queue.push_back(CommitBatch { ticket, lines, bytes, done });
         drop(core);
         self.wake.notify_one();
         Ok(())
     }
 
     /// What waits, up to one commit.
-    pub(crate) fn take(&self) -> (Vec<Batch>, Vec<Line>) {
+    pub(crate) fn take_commit(&self) -> (Vec<CommitBatch>, Vec<RowWithPayload>) {
         let mut core = self.core();
         let (mut batches, mut lines, mut bytes) = (Vec::new(), Vec::new(), 0);
         while let Some(next) = core.queue.front() {
-            let rows = lines.len() + next.lines.len() + MAX_BEFORE;
+            let rows = lines.len() + next.lines.len() + MAX_BEFORE_ROWS;
             let full = bytes + next.bytes > self.limits.commit
-                || size(rows, bytes + next.bytes) > self.segments.size / 2;
+                || frame_bytes(rows, bytes + next.bytes) > self.segments.size / 2;
             if full && !batches.is_empty() {
                 break;
             }
@@ -285,28 +295,28 @@ impl Shared {
     }
 
     /// Lines are durable, at these places. Moved ones have no ticket.
-    pub(crate) fn settle(&self, ticket: u64, rows: &[(Row, u64)], lines: &[Line]) {
+    pub(crate) fn complete_commit(&self, ticket: u64, rows: &[(FrameRow, u64)], lines: &[RowWithPayload]) {
         let mut core = self.core();
-        let Core { index, recent, .. } = &mut *core;
+        let LogCore { index, recent, .. } = &mut *core;
         for (number, ((row, at), (_, data))) in (0..).zip(rows.iter().zip(lines)) {
-            if row.kind == Kind::Move {
+            if row.kind == FrameRowKind::Move {
                 index.apply(row, *at, data);
                 continue;
             }
-            index.settle(ticket + number, row, *at, data);
-            if row.kind == Kind::Entry {
+            index.complete_pending(ticket + number, row, *at, data);
+            if row.kind == FrameRowKind::Entry {
                 recent.put(*at, data);
             }
         }
         drop(core);
-        self.retire();
+        self.recycle_empty_segments();
     }
 
     /// Gives segments away in which nothing lives, oldest first: whatever of it survives a crash, the rest is a run.
-    pub(crate) fn retire(&self) {
-        let retired = self.core().index.retire();
+    pub(crate) fn recycle_empty_segments(&self) {
+        let retired = self.core().index.take_retired_segments();
         for number in retired {
-            if let Err(error) = self.segments.retire(number) {
+            if let Err(error) = self.segments.recycle_segment(number) {
                 // It stays as it is; the next start finds nothing alive in it.
                 tracing::warn!(number, %error, "segment not given away");
                 return;
@@ -317,7 +327,7 @@ impl Shared {
     /// The end of the log: everything that waits, and whatever comes, is refused.
     pub(crate) fn fail(&self, error: &DiskError) -> LogError {
         let mut core = self.core();
-        let cause: Arc<str> = core.failed.clone().unwrap_or_else(|| chain(error).into());
+        let cause: Arc<str> = core.failed.clone().unwrap_or_else(|| error_chain(error).into());
         let first = core.failed.replace(Arc::clone(&cause)).is_none();
         core.waiting = 0;
         let waiting = std::mem::take(&mut core.queue);
@@ -346,16 +356,19 @@ impl Shared {
     }
 
     /// The log's thread.
-    pub(crate) fn run(&self, writer: &mut Writer) {
-        let _ending = Ending(self);
+    pub(crate) fn run_writer(&self, writer: &mut LogWriter) {
+        let _ending = FailOnPanic(self);
         loop {
-            let Turn::Idle { attested } = Activity::Log.measure(|| writer.turn(self)) else { continue };
+            let CommitProgress::Idle { attested } = CpuActivity::Log.measure(|| writer.commit_once(self))
+            else {
+                continue;
+            };
             let core = self.core();
-            let idle = |core: &mut Core| core.queue.is_empty() && !core.closed;
+            let idle = |core: &mut LogCore| core.queue.is_empty() && !core.closed;
             let (core, quiet) = if attested || core.failed.is_some() {
                 (self.wake.wait_while(core, idle).unwrap_or_else(PoisonError::into_inner), false)
             } else {
-                let waited = self.wake.wait_timeout_while(core, IDLE, idle);
+                let waited = self.wake.wait_timeout_while(core, ATTEST_IDLE_DELAY, idle);
                 let (core, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
                 (core, timeout.timed_out())
             };
@@ -370,22 +383,23 @@ impl Shared {
         }
     }
 
-    pub(crate) fn read(&self, group: u32, index: u64) -> Result<Option<Entry>, ReadError> {
+    pub(crate) fn read(&self, group: u32, index: u64) -> Result<Option<LogEntry>, LogReadError> {
         let mut tried = None;
         loop {
-            let found = self.core().index.groups.get(&group).map_or(Found::Nothing, |held| held.find(index));
+            let found =
+                self.core().index.groups.get(&group).map_or(EntryLookup::Nothing, |held| held.find(index));
             let (term, slot) = match found {
-                Found::Waiting(term, data) => return Ok(Some(Entry { term, data })),
-                Found::At(term, slot) => (term, slot),
-                Found::Lost(_) => return Err(ReadError::Lost { group, index }),
-                Found::Nothing => return Ok(None),
+                EntryLookup::Waiting(term, data) => return Ok(Some(LogEntry { term, data })),
+                EntryLookup::At(term, slot) => (term, slot),
+                EntryLookup::Lost(_) => return Err(LogReadError::Lost { group, index }),
+                EntryLookup::Nothing => return Ok(None),
             };
-            match self.fetch(slot) {
-                Ok(Some(data)) => return Ok(Some(Entry { term, data })),
+            match self.read_payload(slot) {
+                Ok(Some(data)) => return Ok(Some(LogEntry { term, data })),
                 // It may have been moved, and its segment given away, meanwhile.
                 _ if tried != Some(slot) => tried = Some(slot),
-                Ok(None) => return Err(ReadError::Lost { group, index }),
-                Err(source) => return Err(ReadError::Disk { group, index, source }),
+                Ok(None) => return Err(LogReadError::Lost { group, index }),
+                Err(source) => return Err(LogReadError::Disk { group, index, source }),
             }
         }
     }
@@ -394,64 +408,70 @@ impl Shared {
         &self,
         group: u32,
         entries: Range<u64>,
-    ) -> Option<Vec<Result<Option<Entry>, ReadError>>> {
+    ) -> Option<Vec<Result<Option<LogEntry>, LogReadError>>> {
         let core = self.core();
         let Some(held) = core.index.groups.get(&group) else {
             return Some(entries.map(|_| Ok(None)).collect());
         };
         let read = entries.map(|index| match held.find(index) {
-            Found::Waiting(term, data) => Some(Ok(Some(Entry { term, data }))),
-            Found::At(term, slot) if slot.length == 0 => Some(Ok(Some(Entry { term, data: Bytes::new() }))),
-            Found::At(term, slot) => Some(Ok(Some(Entry { term, data: core.recent.get(slot.at)? }))),
-            Found::Lost(_) => Some(Err(ReadError::Lost { group, index })),
-            Found::Nothing => Some(Ok(None)),
+            EntryLookup::Waiting(term, data) => Some(Ok(Some(LogEntry { term, data }))),
+            EntryLookup::At(term, slot) if slot.length == 0 => {
+                Some(Ok(Some(LogEntry { term, data: Bytes::new() })))
+            }
+            EntryLookup::At(term, slot) => Some(Ok(Some(LogEntry { term, data: core.recent.get(slot.at)? }))),
+            EntryLookup::Lost(_) => Some(Err(LogReadError::Lost { group, index })),
+            EntryLookup::Nothing => Some(Ok(None)),
         });
         read.collect()
     }
 
     pub(crate) fn term(&self, group: u32, index: u64) -> Option<u64> {
         match self.core().index.groups.get(&group)?.find(index) {
-            Found::Waiting(term, _) | Found::At(term, _) | Found::Lost(term) => Some(term),
-            Found::Nothing => None,
+            EntryLookup::Waiting(term, _) | EntryLookup::At(term, _) | EntryLookup::Lost(term) => Some(term),
+            EntryLookup::Nothing => None,
         }
     }
 
-    pub(crate) fn held(&self, group: u32) -> Held {
+    pub(crate) fn group_state(&self, group: u32) -> GroupLogState {
         let core = self.core();
         let all = core.index.all_hurt;
-        let Some(held) = core.index.groups.get(&group) else { return Held { hurt: all, ..Held::default() } };
-        let (first, end) = held.seen();
-        let purged = held.seen_purged();
+        let Some(held) = core.index.groups.get(&group) else {
+            return GroupLogState { hurt: all, ..GroupLogState::default() };
+        };
+        let (first, end) = held.visible_range();
+        let purged = held.visible_purged();
         let last = end.checked_sub(1).filter(|_| first < end);
         let last = last.and_then(|last| match held.find(last) {
-            Found::Waiting(term, _) | Found::At(term, _) | Found::Lost(term) => Some((last, term)),
-            Found::Nothing => None,
+            EntryLookup::Waiting(term, _) | EntryLookup::At(term, _) | EntryLookup::Lost(term) => {
+                Some((last, term))
+            }
+            EntryLookup::Nothing => None,
         });
         let (hurt, lost) = (held.hurt || all, held.lost.clone());
-        Held { first, end, last: last.or(purged), purged, state: held.seen_state(), hurt, lost }
+        GroupLogState { first, end, last: last.or(purged), purged, state: held.visible_state(), hurt, lost }
     }
 
-    pub(crate) fn health(&self) -> Health {
-        Health {
-            free: self.segments.disk.free().ok(),
-            syncs: self.segments.disk.syncs(),
-            commit_bytes: self.commits.bytes.now(),
-            commit_batches: self.commits.batches.now(),
+    pub(crate) fn health(&self) -> LogHealth {
+        LogHealth {
+            free: self.segments.disk.free_bytes().ok(),
+            syncs: self.segments.disk.sync_latencies(),
+            commit_bytes: self.commits.bytes.snapshot(),
+            commit_batches: self.commits.batches.snapshot(),
         }
     }
 
-    pub(crate) fn space(&self) -> Option<Space> {
-        let disk = self.segments.disk.size().ok()?;
-        let taken = ByteSize::bytes(self.core().index.capacity());
-        Some(Space { taken, disk: ByteSize::bytes(disk) })
+    pub(crate) fn disk_usage(&self) -> Option<LogDiskUsage> {
+        let disk = self.segments.disk.capacity_bytes().ok()?;
+        let taken = ByteSize::bytes(self.core().index.capacity_bytes());
+        Some(LogDiskUsage { taken, disk: ByteSize::bytes(disk) })
     }
 
-    pub(crate) fn usage(&self) -> Usage {
+    pub(crate) fn usage(&self) -> LogUsage {
         let core = self.core();
-        Usage {
+        LogUsage {
             segments: core.index.segments.len(),
-            capacity: core.index.capacity(),
-            live: core.index.live(),
+            capacity: core.index.capacity_bytes(),
+            live: core.index.live_bytes(),
             written: self.written.load(Ordering::Relaxed),
             waiting: core.waiting,
         }
@@ -459,9 +479,9 @@ impl Shared {
 }
 
 /// However the log's thread ends, nobody waits for it.
-struct Ending<'a>(&'a Shared);
+struct FailOnPanic<'a>(&'a LogShared);
 
-impl Drop for Ending<'_> {
+impl Drop for FailOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.fail(&DiskError::Io {
@@ -475,32 +495,33 @@ impl Drop for Ending<'_> {
 
 // === impl Core ===
 
-impl Core {
+impl LogCore {
     fn refusal(&self) -> Option<LogError> {
         let failed = self.failed.as_ref().map(|cause| LogError::Failed { cause: Arc::clone(cause) });
         failed.or_else(|| self.closed.then_some(LogError::Closed))
     }
 
     /// Entries follow those that are held; groups are not too many.
-    fn check(&self, lines: &[Line], limit: u64) -> Result<(), LogError> {
+    fn check(&self, lines: &[RowWithPayload], limit: u64) -> Result<(), LogError> {
         let mut next: BTreeMap<u32, Option<u64>> = BTreeMap::new();
         let mut purged: BTreeMap<u32, u64> = BTreeMap::new();
         for (row, _) in lines {
             let held = self.index.groups.get(&row.group);
-            let next = next.entry(row.group).or_insert_with(|| held.and_then(super::index::Group::next));
+            let next =
+                next.entry(row.group).or_insert_with(|| held.and_then(super::index::GroupIndex::next_index));
             let gone = purged.entry(row.group).or_insert_with(|| {
-                held.and_then(|held| held.seen_purged()).map_or(0, |(index, _)| index + 1)
+                held.and_then(|held| held.visible_purged()).map_or(0, |(index, _)| index + 1)
             });
             match row.kind {
-                Kind::Entry if row.index < *gone => {
+                FrameRowKind::Entry if row.index < *gone => {
                     return Err(LogError::Hole { group: row.group, index: row.index, next: None });
                 }
-                Kind::Entry if next.is_some_and(|next| row.index > next) => {
+                FrameRowKind::Entry if next.is_some_and(|next| row.index > next) => {
                     return Err(LogError::Hole { group: row.group, index: row.index, next: *next });
                 }
-                Kind::Entry => *next = Some(row.index + 1),
-                Kind::Truncate => *next = next.map(|next| next.min(row.index).max(*gone)),
-                Kind::Purge => {
+                FrameRowKind::Entry => *next = Some(row.index + 1),
+                FrameRowKind::Truncate => *next = next.map(|next| next.min(row.index).max(*gone)),
+                FrameRowKind::Purge => {
                     *gone = (*gone).max(row.index + 1);
                     *next = Some(next.map_or(*gone, |next| next.max(*gone)));
                 }
@@ -515,14 +536,14 @@ impl Core {
     }
 }
 
-impl Index {
+impl LogIndex {
     /// An entry turned out to be damaged.
-    pub(crate) fn lose(&mut self, group: u32, index: u64) {
+    pub(crate) fn mark_entry_lost(&mut self, group: u32, index: u64) {
         let Some(held) = self.groups.get_mut(&group) else { return };
         let place = index.checked_sub(held.first).and_then(|place| held.slots.get_mut(place as usize));
         let Some(place) = place else { return };
-        let slot = std::mem::replace(place, Slot::LOST);
+        let slot = std::mem::replace(place, EntryLocation::LOST_ENTRY);
         held.mark_lost(index, 1);
-        self.weigh(slot, false);
+        self.adjust_live_bytes(slot, false);
     }
 }

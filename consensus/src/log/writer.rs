@@ -5,20 +5,23 @@ use std::sync::atomic::Ordering;
 use athanor_chassis::disk::DiskError;
 use bytes::Bytes;
 
-use super::frame::{BLOCK, EVERY_GROUP, Kind, Line, Link, Place, Row, encode, size};
-use super::index::{Found, Slot};
-use super::recover::Recovered;
-use super::segments::name;
-use super::{Batch, Shared};
+use super::frame::{
+    EVERY_GROUP, FRAME_ALIGNMENT_BYTES, FrameLink, FramePlacement, FrameRow, FrameRowKind, RowWithPayload,
+    encode_frame, frame_bytes,
+};
+use super::index::{EntryLocation, EntryLookup};
+use super::recovery::RecoveredLog;
+use super::segments::segment_file_name;
+use super::{CommitBatch, LogShared};
 
 /// Rows with which a frame says what the one before it held; more groups become "all".
-pub(crate) const MAX_BEFORE: usize = 64;
+pub(crate) const MAX_BEFORE_ROWS: usize = 64;
 
-static ZEROS: [u8; BLOCK as usize] = [0; BLOCK as usize];
+static ZERO_BLOCK: [u8; FRAME_ALIGNMENT_BYTES as usize] = [0; FRAME_ALIGNMENT_BYTES as usize];
 
 /// Where the log ends, and what is known of its end.
 #[derive(Debug)]
-pub(crate) struct Writer {
+pub(crate) struct LogWriter {
     /// Where the next frame goes.
     end: u64,
     /// What a completed sync covers. Never the end of what was written.
@@ -27,23 +30,23 @@ pub(crate) struct Writer {
     current: u64,
     /// How much of it its file has.
     capacity: u64,
-    last: Link,
-    before: Vec<Line>,
+    last: FrameLink,
+    before: Vec<RowWithPayload>,
     /// A later frame says that the last commit was durable.
     attested: bool,
 }
 
 /// What a turn did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum CommitProgress {
     Worked,
     Idle { attested: bool },
 }
 
-impl Writer {
-    pub(crate) fn new(recovered: &Recovered) -> Self {
+impl LogWriter {
+    pub(crate) fn new(recovered: &RecoveredLog) -> Self {
         let mut before = Vec::new();
-        before_of(&recovered.last_rows, &mut before);
+        summarize_frame(&recovered.last_rows, &mut before);
         Self {
             end: recovered.end,
             durable: recovered.end,
@@ -51,25 +54,25 @@ impl Writer {
             capacity: recovered.index.segments.get(&recovered.current).map_or(0, |segment| segment.capacity),
             last: recovered.last,
             before,
-            attested: recovered.last == Link::default(),
+            attested: recovered.last == FrameLink::default(),
         }
     }
 
     /// Says how much the current segment still takes.
-    pub(crate) fn note_left(&self, shared: &Shared) {
+    pub(crate) fn publish_remaining_bytes(&self, shared: &LogShared) {
         let left = (self.current * shared.segments.size + self.capacity).saturating_sub(self.end);
         shared.current_left.store(left, Ordering::Relaxed);
     }
 
     /// One group commit, and what it makes necessary. A failed write or sync is final: the kernel may have dropped
     /// what it could not write.
-    pub(crate) fn turn(&mut self, shared: &Shared) -> Turn {
-        let (batches, lines) = shared.take();
+    pub(crate) fn commit_once(&mut self, shared: &LogShared) -> CommitProgress {
+        let (batches, lines) = shared.take_commit();
         if batches.is_empty() {
-            return if self.forward(shared, shared.limits.commit / 2) {
-                Turn::Worked
+            return if self.relocate_live_entries(shared, shared.limits.commit / 2) {
+                CommitProgress::Worked
             } else {
-                Turn::Idle { attested: self.attested }
+                CommitProgress::Idle { attested: self.attested }
             };
         }
         let committed = self.commit(shared, &lines);
@@ -77,132 +80,146 @@ impl Writer {
         match committed {
             Ok(rows) => {
                 let first = batches[0].ticket;
-                shared.settle(first, &rows, &lines);
+                shared.complete_commit(first, &rows, &lines);
                 let written: u64 = lines.iter().map(|(_, data)| data.len() as u64).sum();
-                shared.commits.bytes.count(written);
-                shared.commits.batches.count(batches.len() as u64);
-                for Batch { done, .. } in batches {
+                shared.commits.bytes.record(written);
+                shared.commits.batches.record(batches.len() as u64);
+                for CommitBatch { done, .. } in batches {
                     done(Ok(()));
                 }
                 // Work that waits goes first, but what is owed does not grow.
-                self.forward(shared, (2 * written).max(1 << 20));
+                self.relocate_live_entries(shared, (2 * written).max(1 << 20));
             }
             Err(error) => {
                 let error = shared.fail(&error);
-                for Batch { done, .. } in batches {
+                for CommitBatch { done, .. } in batches {
                     done(Err(error.clone()));
                 }
             }
         }
-        Turn::Worked
+        CommitProgress::Worked
     }
 
     /// Writes the frame that says that the last commit was durable, so that damage to it cannot pass for a commit
     /// cut short. Not synced: it need not survive a loss of power, only rot.
-    pub(crate) fn attest(&mut self, shared: &Shared) {
+    pub(crate) fn attest(&mut self, shared: &LogShared) {
         if self.attested || shared.has_failed() {
             return;
         }
-        if let Err(error) = self.put(shared, &[]) {
+        if let Err(error) = self.write_frame(shared, &[]) {
             shared.fail(&error);
         }
         self.attested = true;
     }
 
     /// Writes one frame and syncs it; what is in it is then durable.
-    pub(crate) fn commit(&mut self, shared: &Shared, lines: &[Line]) -> Result<Vec<(Row, u64)>, DiskError> {
+    pub(crate) fn commit(
+        &mut self,
+        shared: &LogShared,
+        lines: &[RowWithPayload],
+    ) -> Result<Vec<(FrameRow, u64)>, DiskError> {
         let payload = lines.iter().map(|(_, data)| data.len() as u64).sum();
-        let need = size(lines.len() + MAX_BEFORE, payload);
+        let need = frame_bytes(lines.len() + MAX_BEFORE_ROWS, payload);
         // One block stays free for the attestation.
-        let need = need + BLOCK;
+        let need = need + FRAME_ALIGNMENT_BYTES;
         let begin = self.current * shared.segments.size;
         if self.end == begin && need > self.capacity {
             // Nothing is in it that a next segment could follow, so its file grows as it is written.
             self.capacity = shared.segments.capacity_for(need);
             shared.core().index.set_capacity(self.current, self.capacity);
         } else if self.end + need > begin + self.capacity {
-            self.roll(shared, need)?;
+            self.roll_segment(shared, need)?;
         }
-        let rows = self.put(shared, lines)?;
-        shared.segments.disk.sync(&name(self.current))?;
+        let rows = self.write_frame(shared, lines)?;
+        shared.segments.disk.sync(&segment_file_name(self.current))?;
         self.durable = self.end;
         self.attested = false;
         Ok(rows)
     }
 
     /// Writes one frame at the end; not synced.
-    fn put(&mut self, shared: &Shared, lines: &[Line]) -> Result<Vec<(Row, u64)>, DiskError> {
+    fn write_frame(
+        &mut self,
+        shared: &LogShared,
+        lines: &[RowWithPayload],
+    ) -> Result<Vec<(FrameRow, u64)>, DiskError> {
         let skip = self.before.len();
         let mut all = std::mem::take(&mut self.before);
         all.extend_from_slice(lines);
-        let place = Place { at: self.end, durable: self.durable, salt: shared.salt, before: self.last };
-        let frame = encode(place, &all);
+        let place =
+            FramePlacement { at: self.end, durable: self.durable, salt: shared.salt, before: self.last };
+        let frame = encode_frame(place, &all);
         let payload: u64 = lines.iter().map(|(_, data)| data.len() as u64).sum();
         let rest = frame.total - frame.head.len() as u64 - payload;
         let mut parts: Vec<&[u8]> = vec![&frame.head];
         parts.extend(lines.iter().map(|(_, data)| &data[..]));
-        parts.push(&ZEROS[..rest as usize]);
+        parts.push(&ZERO_BLOCK[..rest as usize]);
         let offset = self.end % shared.segments.size;
-        shared.segments.disk.write_at(&name(self.end / shared.segments.size), offset, &parts)?;
+        shared.segments.disk.write_at(&segment_file_name(self.end / shared.segments.size), offset, &parts)?;
         shared.written.fetch_add(frame.total, Ordering::Relaxed);
         self.end += frame.total;
         self.last = frame.link;
-        self.note_left(shared);
+        self.publish_remaining_bytes(shared);
         let rows = frame.rows[skip..].to_vec();
-        let table: Vec<Row> = rows.iter().map(|(row, _)| *row).collect();
-        before_of(&table, &mut self.before);
+        let table: Vec<FrameRow> = rows.iter().map(|(row, _)| *row).collect();
+        summarize_frame(&table, &mut self.before);
         Ok(rows)
     }
 
     /// Goes on in a new segment, whose first frame repeats what every group needs of the ones before. It shares its
     /// sync with the commit behind it, which takes `need` bytes.
-    fn roll(&mut self, shared: &Shared, need: u64) -> Result<(), DiskError> {
+    fn roll_segment(&mut self, shared: &LogShared, need: u64) -> Result<(), DiskError> {
         if self.end > self.durable {
             // An attestation, in the file that is left: the sync of the next one does not cover it.
-            shared.segments.disk.sync(&name(self.current))?;
+            shared.segments.disk.sync(&segment_file_name(self.current))?;
             self.durable = self.end;
         }
         let marks = {
             let core = shared.core();
-            shared.segments.grow_with(core.index.live());
+            shared.segments.grow_with(core.index.live_bytes());
             core.index.marks()
         };
         let payload = marks.iter().map(|(_, data)| data.len() as u64).sum();
-        let first = size(marks.len() + MAX_BEFORE, payload);
+        let first = frame_bytes(marks.len() + MAX_BEFORE_ROWS, payload);
         self.current += 1;
-        self.capacity = shared.segments.begin(self.current, first + need)?;
+        self.capacity = shared.segments.begin_segment(self.current, first + need)?;
         self.end = self.current * shared.segments.size;
         shared.core().index.set_capacity(self.current, self.capacity);
-        self.put(shared, &marks)?;
+        self.write_frame(shared, &marks)?;
         Ok(())
     }
 
     /// Writes what lives in the oldest segment forward, while the log is too large for what lives in it. Says
     /// whether it did something.
-    fn forward(&mut self, shared: &Shared, budget: u64) -> bool {
+    fn relocate_live_entries(&mut self, shared: &LogShared, budget: u64) -> bool {
         let mut moved = 0;
         while moved < budget && !shared.has_failed() {
             let picked = {
                 let core = shared.core();
-                if !core.index.in_debt() {
+                if !core.index.needs_relocation() {
                     break;
                 }
-                core.index.oldest((shared.limits.commit / 2).min(shared.segments.target() / 4))
+                core.index.oldest_segment_entries(
+                    (shared.limits.commit / 2).min(shared.segments.target_capacity() / 4),
+                )
             };
-            let lines: Vec<Line> =
-                picked.into_iter().filter_map(|(group, index)| shared.reread(group, index)).collect();
+            let lines: Vec<RowWithPayload> = picked
+                .into_iter()
+                .filter_map(|(group, index)| shared.read_for_relocation(group, index))
+                .collect();
             if lines.is_empty() {
-                shared.retire();
+                shared.recycle_empty_segments();
                 break;
             }
             // On a full disk what is laid out is for entries that free space.
-            if shared.admit_own(lines.iter().map(|(_, data)| data.len() as u64).sum()).is_err() {
+            if shared.admit_internal(lines.iter().map(|(_, data)| data.len() as u64).sum()).is_err() {
                 break;
             }
             match self.commit(shared, &lines) {
                 Ok(rows) => {
-                    moved += rows.iter().map(|(row, _)| u64::from(row.length)).sum::<u64>() + BLOCK;
-                    shared.settle(0, &rows, &lines);
+                    moved += rows.iter().map(|(row, _)| u64::from(row.length)).sum::<u64>()
+                        + FRAME_ALIGNMENT_BYTES;
+                    shared.complete_commit(0, &rows, &lines);
                 }
                 Err(error) => {
                     shared.fail(&error);
@@ -214,16 +231,16 @@ impl Writer {
 }
 
 /// What the next frame says of one with these rows: should its head be damaged, whom that hurts.
-fn before_of(rows: &[Row], before: &mut Vec<Line>) {
+fn summarize_frame(rows: &[FrameRow], before: &mut Vec<RowWithPayload>) {
     before.clear();
     for row in rows {
         let (kind, length) = match row.kind {
-            Kind::Entry => (Kind::Before, 1),
-            Kind::Move => (Kind::BeforeMoved, 1),
-            Kind::Truncate | Kind::Purge | Kind::State => (Kind::Before, 0),
+            FrameRowKind::Entry => (FrameRowKind::Before, 1),
+            FrameRowKind::Move => (FrameRowKind::BeforeMoved, 1),
+            FrameRowKind::Truncate | FrameRowKind::Purge | FrameRowKind::State => (FrameRowKind::Before, 0),
             // Marks, on which every group may depend.
-            Kind::Extent | Kind::Hurt => (Kind::Before, 0),
-            Kind::Before | Kind::BeforeMoved => continue,
+            FrameRowKind::Extent | FrameRowKind::Hurt => (FrameRowKind::Before, 0),
+            FrameRowKind::Before | FrameRowKind::BeforeMoved => continue,
         };
         let known = before.iter_mut().map(|(row, _)| row).find(|known| {
             known.kind == kind
@@ -241,30 +258,30 @@ fn before_of(rows: &[Row], before: &mut Vec<Line>) {
             }
             None => {
                 let index = if length == 0 { 0 } else { row.index };
-                let row = Row { length, ..Row::bare(kind, row.group, index, row.term) };
+                let row = FrameRow { length, ..FrameRow::without_payload(kind, row.group, index, row.term) };
                 before.push((row, Bytes::new()));
             }
         }
     }
-    let marks = rows.iter().any(|row| matches!(row.kind, Kind::Extent));
-    if marks || before.len() > MAX_BEFORE {
-        *before = vec![(Row::bare(Kind::Before, EVERY_GROUP, 0, 0), Bytes::new())];
+    let marks = rows.iter().any(|row| matches!(row.kind, FrameRowKind::Extent));
+    if marks || before.len() > MAX_BEFORE_ROWS {
+        *before = vec![(FrameRow::without_payload(FrameRowKind::Before, EVERY_GROUP, 0, 0), Bytes::new())];
     }
 }
 
-impl Shared {
+impl LogShared {
     /// An entry to be moved; nothing if it is gone by now, or cannot be read.
-    fn reread(&self, group: u32, index: u64) -> Option<Line> {
+    fn read_for_relocation(&self, group: u32, index: u64) -> Option<RowWithPayload> {
         let slot = match self.core().index.groups.get(&group)?.find_durable(index) {
-            Found::At(term, slot) => (term, slot),
+            EntryLookup::At(term, slot) => (term, slot),
             _ => return None,
         };
         let (term, slot) = slot;
-        match self.fetch(slot) {
-            Ok(Some(data)) => Some((Row::bare(Kind::Move, group, index, term), data)),
+        match self.read_payload(slot) {
+            Ok(Some(data)) => Some((FrameRow::without_payload(FrameRowKind::Move, group, index, term), data)),
             Ok(None) => {
                 tracing::error!(group, index, "an entry of the log is damaged");
-                self.core().index.lose(group, index);
+                self.core().index.mark_entry_lost(group, index);
                 None
             }
             Err(error) => {
@@ -275,7 +292,7 @@ impl Shared {
     }
 
     /// The bytes of an entry, if they are what they were.
-    pub(crate) fn fetch(&self, slot: Slot) -> Result<Option<Bytes>, DiskError> {
+    pub(crate) fn read_payload(&self, slot: EntryLocation) -> Result<Option<Bytes>, DiskError> {
         // It shares its position with the payload behind it.
         if slot.length == 0 {
             return Ok(Some(Bytes::new()));
@@ -285,8 +302,10 @@ impl Shared {
         }
         let mut data = vec![0; slot.length as usize];
         let size = self.segments.size;
-        let read = self.segments.disk.read_at(&name(slot.at / size), slot.at % size, &mut data)?;
-        let whole = read == data.len() && super::frame::checksum(&data, slot.at, self.salt) == slot.sum;
+        let read =
+            self.segments.disk.read_at(&segment_file_name(slot.at / size), slot.at % size, &mut data)?;
+        let whole =
+            read == data.len() && super::frame::payload_checksum(&data, slot.at, self.salt) == slot.sum;
         Ok(whole.then(|| data.into()))
     }
 }

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use athanor_chassis::disk::DiskError;
-use athanor_chassis::{ByteSize, Code, Coded};
+use athanor_chassis::{ByteSize, ErrorCode, ErrorCodeExt};
 
-use super::lead::LeadError;
+use super::leadership::LeadershipError;
 use crate::log::LogError;
 
 /// Why a proposal was not answered.
@@ -52,7 +52,7 @@ pub enum ProposeError {
 
 /// Why a group was not opened.
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
+pub enum GroupOpenError {
     /// Entries or votes of a member of a larger group were lost: it must never vote again [INV-07].
     #[error(
         "the log of group {group} is damaged, so this member must not vote; take it out of the group and give the node a new id"
@@ -107,7 +107,7 @@ pub enum OpenError {
     #[error(
         "the disk has {} free, and the log's files have no space left either; free at least {segment} (log.segment) and \
          start again",
-        .free.about()
+        .free.to_approximate_string()
     )]
     Full {
         /// Free now.
@@ -126,39 +126,39 @@ pub enum OpenError {
     },
 }
 
-impl Coded for ProposeError {
-    fn code(&self) -> Code {
+impl ErrorCodeExt for ProposeError {
+    fn code(&self) -> ErrorCode {
         match self {
-            Self::NotLeader { .. } => Code::NotLeader,
+            Self::NotLeader { .. } => ErrorCode::NotLeader,
             Self::Refused(error) => error.code(),
-            Self::TooLarge { .. } => Code::TooLarge,
-            Self::ShuttingDown | Self::NoQuorum | Self::Unknown { .. } => Code::Unavailable,
-            Self::Failed { .. } => Code::Internal,
+            Self::TooLarge { .. } => ErrorCode::TooLarge,
+            Self::ShuttingDown | Self::NoQuorum | Self::Unknown { .. } => ErrorCode::Unavailable,
+            Self::Failed { .. } => ErrorCode::Internal,
         }
     }
 }
 
-impl Coded for LeadError {
-    fn code(&self) -> Code {
+impl ErrorCodeExt for LeadershipError {
+    fn code(&self) -> ErrorCode {
         match self {
-            Self::NotLeader { .. } => Code::NotLeader,
-            Self::NoVoter { .. } => Code::Invalid,
-            Self::Late { .. } => Code::Deadline,
-            Self::LastVoter { .. } | Self::Leads { .. } => Code::Conflict,
-            Self::Refused { .. } => Code::Unavailable,
+            Self::NotLeader { .. } => ErrorCode::NotLeader,
+            Self::NoVoter { .. } => ErrorCode::Invalid,
+            Self::Late { .. } => ErrorCode::Deadline,
+            Self::LastVoter { .. } | Self::Leads { .. } => ErrorCode::Conflict,
+            Self::Refused { .. } => ErrorCode::Unavailable,
         }
     }
 }
 
-impl Coded for OpenError {
-    fn code(&self) -> Code {
+impl ErrorCodeExt for GroupOpenError {
+    fn code(&self) -> ErrorCode {
         match self {
             Self::Hurt { .. } | Self::Nothing { .. } | Self::NoSnapshot { .. } | Self::Snapshot { .. } => {
-                Code::DataLoss
+                ErrorCode::DataLoss
             }
-            Self::Taken { .. } => Code::Conflict,
-            Self::BadState { .. } | Self::Raft { .. } => Code::Internal,
-            Self::Full { .. } => Code::Exhausted,
+            Self::Taken { .. } => ErrorCode::Conflict,
+            Self::BadState { .. } | Self::Raft { .. } => ErrorCode::Internal,
+            Self::Full { .. } => ErrorCode::Exhausted,
             Self::Disk(error) => error.code(),
         }
     }

@@ -6,81 +6,81 @@ use std::io;
 use std::ops::{Bound, RangeBounds};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use athanor_chassis::Compute;
+use athanor_chassis::ComputePool;
 use bytes::Bytes;
 use openraft::storage::{LogFlushed, LogState, RaftLogStorage};
 use openraft::{EntryPayload, OptionalSend, RaftLogReader, StorageIOError, Vote};
 
-use super::kept::Kept;
-use super::machine::FIRST_TERM;
-use super::raft::{Entry, Id, StorageError, Types, id};
-use super::wire;
-use crate::log::{Entry as LogEntry, Log, LogError, ReadError, Record, chain};
+use super::codec;
+use super::snapshot_barrier::SnapshotBarrier;
+use super::state_machine::FIRST_TERM;
+use super::type_config::{RaftEntry, RaftLogId, RaftStorageError, Types, log_id};
+use crate::log::{Log, LogEntry, LogError, LogReadError, LogRecord, error_chain};
 
 /// Entries of one message to another member, in bytes, but for one that is larger alone.
-const MESSAGE: usize = 4 << 20;
+const MAX_APPEND_BYTES: usize = 4 << 20;
 
 /// Entries that are read on the caller's thread if they are in memory: a thread change takes longer than that.
-const MAX_INLINE: u64 = 16;
+const MAX_INLINE_READS: u64 = 16;
 
 /// One group's part of the log. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct Store {
+pub(crate) struct RaftLogStore {
     log: Log,
-    compute: Compute,
+    compute: ComputePool,
     group: u32,
     node: u64,
-    kept: Arc<Kept>,
+    kept: Arc<SnapshotBarrier>,
     /// What was read at the start and changed since.
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<LogStoreState>>,
 }
 
 #[derive(Debug)]
-struct State {
+struct LogStoreState {
     vote: Option<Vote<u64>>,
     /// A hint: it is logged with whatever is logged next, never by itself.
-    committed: Option<Id>,
+    committed: Option<RaftLogId>,
     /// Of the youngest membership that was logged here, taken back or not: entries may be lost, and then this says
     /// whether others have them.
     voters: BTreeSet<u64>,
 }
 
 /// What a log says of a group that begins with a snapshot at an index, and has one voter.
-pub(super) fn begin_from(group: u32, node: u64, index: u64) -> Vec<Record> {
-    let begun = id(FIRST_TERM, index);
-    let data = wire::put_state(Some(Vote::new(FIRST_TERM, node)), Some(begun), &[node].into());
-    vec![Record::Purge { group, index, term: FIRST_TERM }, Record::State { group, data }]
+pub(super) fn initial_records(group: u32, node: u64, index: u64) -> Vec<LogRecord> {
+    let begun = log_id(FIRST_TERM, index);
+    let data = codec::encode_hard_state(Some(Vote::new(FIRST_TERM, node)), Some(begun), &[node].into());
+    vec![LogRecord::Purge { group, index, term: FIRST_TERM }, LogRecord::State { group, data }]
 }
 
-impl Store {
+impl RaftLogStore {
     pub(crate) fn new(
         log: Log,
-        compute: Compute,
+        compute: ComputePool,
         (group, node): (u32, u64),
-        kept: &Arc<Kept>,
+        kept: &Arc<SnapshotBarrier>,
     ) -> Option<Self> {
-        let held = log.held(group);
-        let wire::Known { mut vote, committed, voters } = wire::state(&held.state)?;
+        let held = log.group_state(group);
+        let codec::HardState { mut vote, committed, voters } = codec::decode_hard_state(&held.state)?;
         // The hint may be of a longer log than is left.
-        let last = held.last.map(|(index, term)| id(term, index));
+        let last = held.last.map(|(index, term)| log_id(term, index));
         // A vote that was lost: a single voter goes on behind the terms that it finds. Others never get here.
         if let Some((_, term)) = held.last.filter(|(_, term)| vote.unwrap_or_default().leader_id.term < *term)
         {
             vote = Some(Vote::new(term, node));
         }
-        let state = Arc::new(Mutex::new(State { vote, committed: committed.min(last), voters }));
+        let state = Arc::new(Mutex::new(LogStoreState { vote, committed: committed.min(last), voters }));
         Some(Self { log, compute, group, node, kept: Arc::clone(kept), state })
     }
 
     /// Notes how far was committed, before a shutdown, so that the next start need not ask.
-    pub(crate) async fn note(&self) -> Result<(), LogError> {
-        self.log.append(vec![self.state()]).await
+    pub(crate) async fn persist_committed(&self) -> Result<(), LogError> {
+        self.log.append(vec![self.state_record()]).await
     }
 
     /// A member that led before it ended leads no more by the votes it was given then. It does not know how far was
     /// committed, so that its reads would lack what was acknowledged. And others may hold entries of that term that
     /// damage has taken from its log [INV-07]: it would give their places to other entries.
-    pub(crate) fn resign(&self) {
+    pub(crate) fn step_down(&self) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(vote) = &mut state.vote
             && vote.leader_id.voted_for == Some(self.node)
@@ -95,62 +95,68 @@ impl Store {
     }
 
     /// What was proposed at an index.
-    pub(crate) fn proposal(&self, index: u64) -> Result<Option<Bytes>, ReadError> {
+    pub(crate) fn read_proposal(&self, index: u64) -> Result<Option<Bytes>, LogReadError> {
         let found = self.log.read(self.group, index)?;
-        let entry = found.and_then(|found| wire::entry(found.term, index, found.data));
+        let entry = found.and_then(|found| codec::decode_entry(found.term, index, found.data));
         Ok(entry.and_then(|entry| match entry.payload {
             EntryPayload::Normal(proposal) => Some(proposal.0),
             EntryPayload::Blank | EntryPayload::Membership(_) => None,
         }))
     }
 
-    fn state(&self) -> Record {
+    fn state_record(&self) -> LogRecord {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let data = wire::put_state(state.vote, state.committed, &state.voters);
-        Record::State { group: self.group, data }
+        let data = codec::encode_hard_state(state.vote, state.committed, &state.voters);
+        LogRecord::State { group: self.group, data }
     }
 
     /// Entries of a range, at most so many bytes, but one at least.
-    async fn entries(&self, from: u64, to: u64, bytes: usize) -> Result<Vec<Entry>, StorageError> {
-        if to.saturating_sub(from) <= MAX_INLINE
+    async fn read_entries(
+        &self,
+        from: u64,
+        to: u64,
+        bytes: usize,
+    ) -> Result<Vec<RaftEntry>, RaftStorageError> {
+        if to.saturating_sub(from) <= MAX_INLINE_READS
             && let Some(found) = self.log.read_in_memory(self.group, from..to)
         {
-            return self.collect(from, found.into_iter(), bytes);
+            return self.decode_entries(from, found.into_iter(), bytes);
         }
         let store = self.clone();
-        let read =
-            move || store.collect(from, (from..to).map(|index| store.log.read(store.group, index)), bytes);
+        let read = move || {
+            store.decode_entries(from, (from..to).map(|index| store.log.read(store.group, index)), bytes)
+        };
         let read = self.compute.run(read).await;
         read.unwrap_or_else(|error| Err(StorageIOError::read_logs(&error).into()))
     }
 
     /// Makes raft's entries of the log's, which begin at `from`.
-    fn collect(
+    fn decode_entries(
         &self,
         from: u64,
-        found: impl Iterator<Item = Result<Option<LogEntry>, ReadError>>,
+        found: impl Iterator<Item = Result<Option<LogEntry>, LogReadError>>,
         bytes: usize,
-    ) -> Result<Vec<Entry>, StorageError> {
-        let held = self.log.held(self.group);
+    ) -> Result<Vec<RaftEntry>, RaftStorageError> {
+        let held = self.log.group_state(self.group);
         let first = if held.purged.is_none() { held.first } else { 0 };
         let (mut entries, mut size) = (Vec::new(), 0);
         for (index, found) in (from..).zip(found) {
             let fail = |error: &(dyn std::error::Error + 'static)| {
-                StorageIOError::read_log_at_index(index, openraft::AnyError::error(chain(error)))
+                StorageIOError::read_log_at_index(index, openraft::AnyError::error(error_chain(error)))
             };
             let entry = match found {
                 Ok(Some(found)) => {
                     size += found.data.len();
-                    wire::entry(found.term, index, found.data)
+                    codec::decode_entry(found.term, index, found.data)
                         .ok_or_else(|| fail(&io::Error::other("not an entry of raft")))?
                 }
                 // What is missing before everything that is known was lost unseen.
-                Ok(None) if index < first => wire::stand_in(0, index, self.node),
+                Ok(None) if index < first => codec::placeholder_entry(0, index, self.node),
                 Ok(None) => break,
                 // Only a single voter gets here; it says that its answers are partial.
-                Err(ReadError::Lost { .. }) => {
+                Err(LogReadError::Lost { .. }) => {
                     let term = self.log.term(self.group, index).unwrap_or_default();
-                    wire::stand_in(term, index, self.node)
+                    codec::placeholder_entry(term, index, self.node)
                 }
                 Err(error) => return Err(fail(&error).into()),
             };
@@ -163,15 +169,15 @@ impl Store {
     }
 }
 
-fn failed(error: &LogError) -> StorageError {
+fn write_error(error: &LogError) -> RaftStorageError {
     StorageIOError::write_logs(error).into()
 }
 
-impl RaftLogReader<Types> for Store {
+impl RaftLogReader<Types> for RaftLogStore {
     async fn try_get_log_entries<R: RangeBounds<u64> + Clone + Debug + OptionalSend>(
         &mut self,
         range: R,
-    ) -> Result<Vec<Entry>, StorageError> {
+    ) -> Result<Vec<RaftEntry>, RaftStorageError> {
         let from = match range.start_bound() {
             Bound::Included(from) => *from,
             Bound::Excluded(from) => from + 1,
@@ -182,22 +188,26 @@ impl RaftLogReader<Types> for Store {
             Bound::Excluded(to) => *to,
             Bound::Unbounded => u64::MAX,
         };
-        let held = self.log.held(self.group);
+        let held = self.log.group_state(self.group);
         let first = held.purged.map_or(0, |(index, _)| index + 1);
-        self.entries(from.max(first), to.min(held.end), usize::MAX).await
+        self.read_entries(from.max(first), to.min(held.end), usize::MAX).await
     }
 
-    async fn limited_get_log_entries(&mut self, from: u64, to: u64) -> Result<Vec<Entry>, StorageError> {
-        self.entries(from, to, MESSAGE).await
+    async fn limited_get_log_entries(
+        &mut self,
+        from: u64,
+        to: u64,
+    ) -> Result<Vec<RaftEntry>, RaftStorageError> {
+        self.read_entries(from, to, MAX_APPEND_BYTES).await
     }
 }
 
-impl RaftLogStorage<Types> for Store {
+impl RaftLogStorage<Types> for RaftLogStore {
     type LogReader = Self;
 
-    async fn get_log_state(&mut self) -> Result<LogState<Types>, StorageError> {
-        let held = self.log.held(self.group);
-        let of = |mark: Option<(u64, u64)>| mark.map(|(index, term)| id(term, index));
+    async fn get_log_state(&mut self) -> Result<LogState<Types>, RaftStorageError> {
+        let held = self.log.group_state(self.group);
+        let of = |mark: Option<(u64, u64)>| mark.map(|(index, term)| log_id(term, index));
         Ok(LogState { last_purged_log_id: of(held.purged), last_log_id: of(held.last) })
     }
 
@@ -205,28 +215,28 @@ impl RaftLogStorage<Types> for Store {
         self.clone()
     }
 
-    async fn save_vote(&mut self, vote: &Vote<u64>) -> Result<(), StorageError> {
+    async fn save_vote(&mut self, vote: &Vote<u64>) -> Result<(), RaftStorageError> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).vote = Some(*vote);
-        let saved = self.log.append(vec![self.state()]).await;
+        let saved = self.log.append(vec![self.state_record()]).await;
         saved.map_err(|error| StorageIOError::write_vote(&error).into())
     }
 
-    async fn read_vote(&mut self) -> Result<Option<Vote<u64>>, StorageError> {
+    async fn read_vote(&mut self) -> Result<Option<Vote<u64>>, RaftStorageError> {
         Ok(self.state.lock().unwrap_or_else(PoisonError::into_inner).vote)
     }
 
-    async fn save_committed(&mut self, committed: Option<Id>) -> Result<(), StorageError> {
+    async fn save_committed(&mut self, committed: Option<RaftLogId>) -> Result<(), RaftStorageError> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).committed = committed;
         Ok(())
     }
 
-    async fn read_committed(&mut self) -> Result<Option<Id>, StorageError> {
+    async fn read_committed(&mut self) -> Result<Option<RaftLogId>, RaftStorageError> {
         Ok(self.state.lock().unwrap_or_else(PoisonError::into_inner).committed)
     }
 
-    async fn append<I>(&mut self, entries: I, callback: LogFlushed<Types>) -> Result<(), StorageError>
+    async fn append<I>(&mut self, entries: I, callback: LogFlushed<Types>) -> Result<(), RaftStorageError>
     where
-        I: IntoIterator<Item = Entry> + OptionalSend,
+        I: IntoIterator<Item = RaftEntry> + OptionalSend,
         I::IntoIter: OptionalSend,
     {
         let group = self.group;
@@ -236,23 +246,28 @@ impl RaftLogStorage<Types> for Store {
                 let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
                 state.voters = membership.voter_ids().collect();
             }
-            let Id { index, leader_id } = entry.log_id;
-            records.push(Record::Entry { group, index, term: leader_id.term, data: wire::payload(&entry) });
+            let RaftLogId { index, leader_id } = entry.log_id;
+            records.push(LogRecord::Entry {
+                group,
+                index,
+                term: leader_id.term,
+                data: codec::encode_payload(&entry),
+            });
         }
-        records.push(self.state());
+        records.push(self.state_record());
         let done = |done: Result<(), LogError>| callback.log_io_completed(done.map_err(io::Error::other));
-        self.log.submit(records, done).map_err(|error| failed(&error))
+        self.log.submit(records, done).map_err(|error| write_error(&error))
     }
 
-    async fn truncate(&mut self, from: Id) -> Result<(), StorageError> {
-        let records = vec![Record::Truncate { group: self.group, from: from.index }];
-        self.log.append(records).await.map_err(|error| failed(&error))
+    async fn truncate(&mut self, from: RaftLogId) -> Result<(), RaftStorageError> {
+        let records = vec![LogRecord::Truncate { group: self.group, from: from.index }];
+        self.log.append(records).await.map_err(|error| write_error(&error))
     }
 
-    async fn purge(&mut self, upto: Id) -> Result<(), StorageError> {
+    async fn purge(&mut self, upto: RaftLogId) -> Result<(), RaftStorageError> {
         let (index, term) = (upto.index, upto.leader_id.term);
-        self.kept.reaches(index).await.map_err(|error| StorageIOError::write_logs(&error))?;
-        let records = vec![Record::Purge { group: self.group, index, term }, self.state()];
-        self.log.append(records).await.map_err(|error| failed(&error))
+        self.kept.wait_until_durable(index).await.map_err(|error| StorageIOError::write_logs(&error))?;
+        let records = vec![LogRecord::Purge { group: self.group, index, term }, self.state_record()];
+        self.log.append(records).await.map_err(|error| write_error(&error))
     }
 }

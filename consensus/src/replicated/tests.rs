@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use athanor_chassis::disk::MemoryDisk;
 
 use super::*;
-use crate::log::{Config, Identity, Pump, Record, Recovery};
+use crate::log::{CommitMode, LogConfig, LogIdentity, LogRecord, LogRecoveryReport};
 
 /// Keeps every entry with its index. It is willing to be cut where it was told to.
 #[derive(Default)]
@@ -41,17 +41,17 @@ impl StateMachine for Numbers {
         self.kept.len()
     }
 
-    fn halted(&self) -> Option<String> {
+    fn apply_failure(&self) -> Option<String> {
         self.odd.map(|number| format!("{number} is odd"))
     }
 
-    fn snapshot(&self) -> Snapshot {
+    fn snapshot(&self) -> StateSnapshot {
         let held = self.kept.iter().filter(|(index, _)| *index <= self.cut);
         let bytes = held.flat_map(|(index, number)| [*index, *number]).flat_map(u64::to_le_bytes).collect();
-        Snapshot::of(self.cut, bytes)
+        StateSnapshot::from_bytes(self.cut, bytes)
     }
 
-    fn restore(&mut self, Restored { index, bytes, .. }: Restored<'_>) -> Result<(), String> {
+    fn restore(&mut self, RestoreContext { index, bytes, .. }: RestoreContext<'_>) -> Result<(), String> {
         if !bytes.len().is_multiple_of(16) {
             return Err(format!("{} bytes", bytes.len()));
         }
@@ -61,7 +61,7 @@ impl StateMachine for Numbers {
         Ok(())
     }
 
-    fn forget(&mut self, index: u64) {
+    fn reset_to(&mut self, index: u64) {
         *self = Self { cut: index, ..Self::default() };
     }
 }
@@ -71,8 +71,8 @@ fn entry(number: u64) -> Bytes {
     [&number.to_le_bytes()[..], &padding].concat().into()
 }
 
-fn open_log(disk: &MemoryDisk, node: u64) -> Result<(Log, Recovery), crate::log::OpenError> {
-    let config = Config {
+fn open_log(disk: &MemoryDisk, node: u64) -> Result<(Log, LogRecoveryReport), crate::log::LogOpenError> {
+    let config = LogConfig {
         segment: ByteSize::kib(64),
         smallest: ByteSize::kib(16),
         commit: ByteSize::kib(16),
@@ -81,19 +81,25 @@ fn open_log(disk: &MemoryDisk, node: u64) -> Result<(Log, Recovery), crate::log:
         waiting: ByteSize::mib(1),
         recent: ByteSize::kib(8),
     };
-    let identity = Identity { cluster: 7, node };
-    Log::open(Arc::new(disk.clone()), &Random::seeded(node), identity, &config, Pump::Inline)
+    let identity = LogIdentity { cluster: 7, node };
+    Log::open(Arc::new(disk.clone()), &Random::from_seed(node), identity, &config, CommitMode::Inline)
 }
 
-fn deps(log: Log, disk: &MemoryDisk, node: u64, seed: u64, network: Option<Arc<dyn Network>>) -> Deps {
-    Deps {
+fn deps(
+    log: Log,
+    disk: &MemoryDisk,
+    node: u64,
+    seed: u64,
+    network: Option<Arc<dyn Network>>,
+) -> RaftGroupDeps {
+    RaftGroupDeps {
         log,
         disk: Arc::new(disk.clone()),
-        compute: Compute::inline(),
-        random: Random::seeded(seed),
+        compute: ComputePool::inline(),
+        random: Random::from_seed(seed),
         network,
         node,
-        timing: Timing::default(),
+        timing: RaftTiming::default(),
     }
 }
 

@@ -2,57 +2,57 @@
 
 mod document;
 mod jfr;
-mod named;
 mod pprof;
 mod speedscope;
+mod stack_formats;
 #[cfg(test)]
 mod tests;
 
-use athanor_chassis::{Code, Limits, Status};
-use athanor_profile::bounds::OverLimit;
+use athanor_chassis::{ErrorCode, Status, TenantLimits};
 use athanor_profile::flamebearer::FlamebearerError;
-use athanor_profile::format::ReadError;
-use athanor_profile::jfr::{JfrError, Limits as JfrLimits};
+use athanor_profile::format::ProfileReadError;
+use athanor_profile::jfr::{JfrError, JfrLimits};
+use athanor_profile::limits::OverLimitError;
 use athanor_profile::perf_script::PerfScriptError;
-use athanor_profile::pprof::{DecodeError, Limits as PprofLimits, TallyError};
+use athanor_profile::pprof::{DecodeError, DecodeLimits as PprofLimits, StackAccumulatorError};
 use athanor_profile::speedscope::SpeedscopeError;
-use athanor_profile::trie::{Kind, TrieError};
+use athanor_profile::trie::{TrieError, TrieKind};
 use bytes::Bytes;
 
-use super::Refused;
-use super::form::FormRefused;
-use super::metric::TypeConfig;
-use super::request::{Format, Request};
-use super::text::TextRefused;
+use super::IngestError;
+use super::folded_text::FoldedTextError;
+use super::metric::SampleTypeConfig;
+use super::multipart::FormError;
+use super::request::{IngestFormat, IngestRequest};
 pub(crate) use jfr::{bounds as recording_bounds, way_out as recording_way_out};
 
 /// Labels of all profiles of one body may always take so many bytes.
-const LABELS: usize = 16 << 20;
-const BYTES_OF_LABELS: &str = "bytes of labels";
-const SECOND: i64 = 1_000_000_000;
+const MIN_LABELS_LIMIT_BYTES: usize = 16 << 20;
+const LABEL_BYTES_LIMIT_NAME: &str = "bytes of labels";
+const NANOS_PER_SECOND: i64 = 1_000_000_000;
 /// Bytes of a document for each value that waits until all of it is read.
-const WAITING: usize = 8;
+const BYTES_PER_WAITING_VALUE: usize = 8;
 
 /// Which statuses a client knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Door {
+pub(crate) enum ClientDialect {
     Text,
     Pprof,
 }
 
 /// What came of a body.
 #[derive(Debug)]
-pub(crate) struct Converted {
-    pub(crate) door: Door,
+pub(crate) struct ConvertedBody {
+    pub(crate) door: ClientDialect,
     /// For profiles that do not say their time.
     pub(crate) time_nanos: i64,
     /// The profiles: some formats hold several.
-    pub(crate) made: Vec<Made>,
+    pub(crate) made: Vec<ConvertedProfile>,
 }
 
 /// One profile that came of a body.
 #[derive(Debug)]
-pub(crate) struct Made {
+pub(crate) struct ConvertedProfile {
     /// What it is called among others of its body; empty if it is alone.
     pub(crate) name: String,
     /// Names and values of the series, before the rules.
@@ -60,7 +60,7 @@ pub(crate) struct Made {
     /// The id that tells it from others, where its time does not.
     pub(crate) client_id: Option<String>,
     /// Nothing if there is nothing in it; or why this one is refused, and no other.
-    pub(crate) pprof: Result<Option<Bytes>, Refused>,
+    pub(crate) pprof: Result<Option<Bytes>, IngestError>,
     /// Samples that were left out since they have no stack.
     pub(crate) without_stack: u64,
 }
@@ -72,7 +72,7 @@ fn labels_bytes(labels: &[(String, String)]) -> usize {
 
 /// Limits that converting must keep.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bounds {
+pub(crate) struct ConvertLimits {
     /// `samples` are different stacks. Deeper ones lose what is nearest the leaf.
     profile: PprofLimits,
     jfr: JfrLimits,
@@ -82,21 +82,21 @@ pub(crate) struct Bounds {
 #[derive(Debug, thiserror::Error)]
 enum ConvertError {
     #[error(transparent)]
-    Text(#[from] TextRefused),
+    Text(#[from] FoldedTextError),
     #[error("not a tree or trie of stacks: {0}")]
     Trie(#[from] TrieError),
     #[error("not a speedscope document that can be stored: {0}")]
     Speedscope(#[from] SpeedscopeError),
     #[error(transparent)]
-    Document(#[from] ReadError),
+    Document(#[from] ProfileReadError),
     #[error("what came of the body has {0}")]
-    Made(OverLimit),
+    Made(OverLimitError),
     #[error("nothing is known of application names that end in .{0}; end in .cpu, .wall, .alloc_space …")]
     UnknownSuffix(String),
     #[error("value times period is over 63 bits; sampleRate is {0}")]
     Overflow(u32),
     #[error(transparent)]
-    Form(#[from] FormRefused),
+    Form(#[from] FormError),
     #[error("part prev_profile: clients that leave the difference to the server are too old; update the SDK")]
     PreviousProfile,
     #[error("part sample_type_config is not valid: {0}")]
@@ -117,10 +117,10 @@ enum ConvertError {
 
 impl ConvertError {
     /// What of a profile is over a limit that people set.
-    fn over(&self) -> Option<&'static str> {
+    fn exceeded_limit(&self) -> Option<&'static str> {
         let over = match self {
-            Self::Text(TextRefused::Tally { why: TallyError::OverLimit(over), .. })
-            | Self::Trie(TrieError::Tally { why: TallyError::OverLimit(over), .. })
+            Self::Text(FoldedTextError::Tally { why: StackAccumulatorError::OverLimit(over), .. })
+            | Self::Trie(TrieError::Tally { why: StackAccumulatorError::OverLimit(over), .. })
             | Self::Made(over) => over.what,
             Self::Pprof(DecodeError::OverLimit { what, .. }) => *what,
             _ => return None,
@@ -129,12 +129,12 @@ impl ConvertError {
     }
 
     /// What a document has too much of before it is a profile.
-    fn over_in_document(&self) -> Option<&'static str> {
+    fn exceeded_document_limit(&self) -> Option<&'static str> {
         match self {
             Self::Speedscope(SpeedscopeError::OverLimit { over, .. })
             | Self::Document(
-                ReadError::PerfScript(PerfScriptError::OverLimit { over, .. })
-                | ReadError::Flamebearer(FlamebearerError::OverLimit(over)),
+                ProfileReadError::PerfScript(PerfScriptError::OverLimit { over, .. })
+                | ProfileReadError::Flamebearer(FlamebearerError::OverLimit(over)),
             ) => Some(over.what),
             _ => None,
         }
@@ -142,10 +142,12 @@ impl ConvertError {
 
     /// In a word, for those who count refusals.
     fn reason(&self) -> &'static str {
-        match (self.over(), self) {
-            _ if self.over_in_document().is_some_and(|what| what.starts_with("samples")) => "samples_limit",
-            _ if self.over_in_document().is_some() => "profile_size_limit",
-            (Some("bytes" | BYTES_OF_LABELS), _) => "profile_size_limit",
+        match (self.exceeded_limit(), self) {
+            _ if self.exceeded_document_limit().is_some_and(|what| what.starts_with("samples")) => {
+                "samples_limit"
+            }
+            _ if self.exceeded_document_limit().is_some() => "profile_size_limit",
+            (Some("bytes" | LABEL_BYTES_LIMIT_NAME), _) => "profile_size_limit",
             (Some("stacks"), _) => "samples_limit",
             (_, Self::Pprof(error) | Self::JfrBody(error)) => error.reason(),
             (_, Self::Jfr(error)) => error.reason(),
@@ -156,49 +158,59 @@ impl ConvertError {
 }
 
 /// Turns a body into pprof.
-pub(crate) fn convert(request: &Request, sent: Bytes, bounds: &Bounds) -> Result<Converted, Refused> {
+pub(crate) fn convert_body(
+    request: &IngestRequest,
+    sent: Bytes,
+    bounds: &ConvertLimits,
+) -> Result<ConvertedBody, IngestError> {
     let body = &sent;
     let converted = match &request.format {
-        Format::Groups => document::told(request, body, bounds),
-        Format::Lines => named::text(request, body, false, bounds),
+        IngestFormat::Groups => document::convert_unlabeled(request, body, bounds),
+        IngestFormat::Lines => stack_formats::convert_text(request, body, false, bounds),
         // An empty trie holds nothing; the other formats begin with something.
-        Format::Trie(Kind::Trie) if body.is_empty() => named::text(request, body, true, bounds),
-        Format::Trie(kind) => named::trie(request, body, *kind, bounds),
-        Format::Pprof => pprof::pprof(request, body, &TypeConfig::default(), bounds),
-        Format::Jfr(content_type) => jfr::jfr(request, content_type.as_deref(), sent, bounds),
-        Format::Form(content_type) => pprof::form(request, content_type, body, bounds),
-        Format::Speedscope => speedscope::speedscope(request, body, bounds),
-        Format::Flamebearer => document::document(request, body, document::Format::Flamebearer, bounds),
-        Format::PerfScript => document::document(request, body, document::Format::PerfScript, bounds),
+        IngestFormat::Trie(TrieKind::Trie) if body.is_empty() => {
+            stack_formats::convert_text(request, body, true, bounds)
+        }
+        IngestFormat::Trie(kind) => stack_formats::convert_trie(request, body, *kind, bounds),
+        IngestFormat::Pprof => pprof::convert_pprof(request, body, &SampleTypeConfig::default(), bounds),
+        IngestFormat::Jfr(content_type) => jfr::convert_jfr(request, content_type.as_deref(), sent, bounds),
+        IngestFormat::Form(content_type) => pprof::convert_form(request, content_type, body, bounds),
+        IngestFormat::Speedscope => speedscope::convert_speedscope(request, body, bounds),
+        IngestFormat::Flamebearer => {
+            document::convert_document(request, body, document::InputFormat::Flamebearer, bounds)
+        }
+        IngestFormat::PerfScript => {
+            document::convert_document(request, body, document::InputFormat::PerfScript, bounds)
+        }
     };
-    converted.map_err(refused)
+    converted.map_err(conversion_refusal)
 }
 
-fn refused(error: ConvertError) -> Refused {
-    let way_out = match (&error, error.over()) {
+fn conversion_refusal(error: ConvertError) -> IngestError {
+    let way_out = match (&error, error.exceeded_limit()) {
         (ConvertError::Jfr(error), _) => jfr::way_out(error),
         (_, Some("bytes")) => " (limits.max_profile_size_bytes): profile for a shorter time",
-        (_, Some(BYTES_OF_LABELS)) => {
+        (_, Some(LABEL_BYTES_LIMIT_NAME)) => {
             " (or limits.max_profile_size_bytes, where that is more): send fewer profiles at once, or shorter labels"
         }
         (_, Some("stacks")) => " (limits.max_profile_stacktrace_samples): profile for a shorter time",
         _ => "",
     };
-    let way_out = error.over_in_document().map_or(way_out, document::way_out);
-    let status = Status::new(Code::Invalid, format!("{error}{way_out}")).because(error.reason());
-    match (&error, error.over()) {
-        (ConvertError::Pprof(_), _) => Refused::unprocessable(status),
-        (ConvertError::Jfr(error), _) if jfr::is_limit_of_profiles(error) => Refused::plain(status),
+    let way_out = error.exceeded_document_limit().map_or(way_out, document::limit_advice);
+    let status = Status::new(ErrorCode::Invalid, format!("{error}{way_out}")).with_reason(error.reason());
+    match (&error, error.exceeded_limit()) {
+        (ConvertError::Pprof(_), _) => IngestError::unprocessable(status),
+        (ConvertError::Jfr(error), _) if jfr::is_limit_of_profiles(error) => IngestError::from_status(status),
         // What is no pprof becomes a profile before its limits hold, so they are those of a push.
-        (ConvertError::UnknownSuffix(_), _) | (_, Some("bytes" | BYTES_OF_LABELS | "stacks")) => {
-            Refused::plain(status)
+        (ConvertError::UnknownSuffix(_), _) | (_, Some("bytes" | LABEL_BYTES_LIMIT_NAME | "stacks")) => {
+            IngestError::from_status(status)
         }
-        _ => Refused::unprocessable(status),
+        _ => IngestError::unprocessable(status),
     }
 }
 
 /// The labels of the series. `app_name`: where the client names the service, the application's name stays too.
-fn labels(request: &Request, metric: &str, app: &str, app_name: bool) -> Vec<(String, String)> {
+fn labels(request: &IngestRequest, metric: &str, app: &str, app_name: bool) -> Vec<(String, String)> {
     let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     let own = &request.name.labels;
     let mut labels = vec![pair("__name__", metric)];
@@ -217,14 +229,14 @@ fn labels(request: &Request, metric: &str, app: &str, app_name: bool) -> Vec<(St
 
 // === impl Made ===
 
-impl Made {
+impl ConvertedProfile {
     /// The only one of its body.
-    fn only(labels: Vec<(String, String)>, pprof: Option<Bytes>) -> Self {
-        Made { name: String::new(), labels, client_id: None, pprof: Ok(pprof), without_stack: 0 }
+    fn single_profile(labels: Vec<(String, String)>, pprof: Option<Bytes>) -> Self {
+        ConvertedProfile { name: String::new(), labels, client_id: None, pprof: Ok(pprof), without_stack: 0 }
     }
 
     /// What it takes until it is stored.
-    pub(crate) fn bytes(&self) -> usize {
+    pub(crate) fn memory_bytes(&self) -> usize {
         let pprof = self.pprof.as_ref().ok().and_then(Option::as_ref);
         labels_bytes(&self.labels) + pprof.map_or(0, Bytes::len)
     }
@@ -233,15 +245,15 @@ impl Made {
 // === impl Bounds ===
 
 /// A named frame of a document has at least so many bytes in a pprof, with all that it names, and takes some hundred in memory.
-const ENTRY: usize = 96;
+const MIN_FRAME_BYTES: usize = 96;
 /// What waits until all of a document is read may take as much memory as the document, and always as much as so many profiles.
-const FEW: usize = 4;
+const MIN_WAITING_PROFILES: usize = 4;
 /// So few frames there may always be.
-const LEAST_ENTRIES: usize = 16 << 10;
+const MIN_FRAME_LIMIT: usize = 16 << 10;
 
-impl Bounds {
-    pub(crate) fn of(limits: &Limits) -> Self {
-        Bounds {
+impl ConvertLimits {
+    pub(crate) fn from_limits(limits: &TenantLimits) -> Self {
+        ConvertLimits {
             profile: PprofLimits {
                 samples: limits.max_profile_stacktrace_samples as usize,
                 kept_depth: limits.max_profile_stacktrace_depth as usize,
@@ -254,30 +266,30 @@ impl Bounds {
 
     /// Those of a document of so many bytes. What it says becomes smaller when it is added up, so the document itself may be
     /// as large as a body; what waits meanwhile takes some times its bytes.
-    fn document(&self, bytes: usize) -> PprofLimits {
+    fn document_limits(&self, bytes: usize) -> PprofLimits {
         let PprofLimits { samples, bytes: most, .. } = self.profile;
-        let waiting = bytes / WAITING;
+        let waiting = bytes / BYTES_PER_WAITING_VALUE;
         PprofLimits {
             bytes,
             samples: samples.max(waiting),
             frames: most.max(waiting),
-            entries: (most / ENTRY).max(LEAST_ENTRIES),
-            tables: bytes.max(most.saturating_mul(FEW)),
+            entries: (most / MIN_FRAME_BYTES).max(MIN_FRAME_LIMIT),
+            tables: bytes.max(most.saturating_mul(MIN_WAITING_PROFILES)),
             ..PprofLimits::default()
         }
     }
 
     /// Refuses what came of a document if it is over the limit of a profile.
-    fn made(&self, bytes: usize) -> Result<(), ConvertError> {
+    fn check_profile_size(&self, bytes: usize) -> Result<(), ConvertError> {
         let limit = self.profile.bytes;
-        let over = OverLimit { what: "bytes", seen: bytes, limit };
+        let over = OverLimitError { what: "bytes", seen: bytes, limit };
         if bytes > limit { Err(ConvertError::Made(over)) } else { Ok(()) }
     }
 
     /// Refuses what comes with more labels than may be.
-    fn labels(&self, bytes: usize) -> Result<(), ConvertError> {
-        let limit = self.profile.bytes.max(LABELS);
-        let over = OverLimit { what: BYTES_OF_LABELS, seen: bytes, limit };
+    fn check_labels_size(&self, bytes: usize) -> Result<(), ConvertError> {
+        let limit = self.profile.bytes.max(MIN_LABELS_LIMIT_BYTES);
+        let over = OverLimitError { what: LABEL_BYTES_LIMIT_NAME, seen: bytes, limit };
         if bytes > limit { Err(ConvertError::Made(over)) } else { Ok(()) }
     }
 }

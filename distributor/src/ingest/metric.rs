@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use athanor_profile::suffix::{BLOCK, CPU, MEMORY, MUTEX, WALL};
+use athanor_profile::app_name_suffix::{BLOCK_METRIC, CPU_METRIC, MEMORY_METRIC, MUTEX_METRIC, WALL_METRIC};
 use serde::Deserialize;
 
 /// What a client says of its sample types, by type.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct TypeConfig {
+pub(crate) struct SampleTypeConfig {
     /// What types are called.
     names: BTreeMap<String, String>,
     /// Types whose values count since the process began.
@@ -16,14 +16,14 @@ pub(crate) struct TypeConfig {
 
 /// One entry; whatever else it says is about showing and has no effect.
 #[derive(Deserialize)]
-struct TypeEntry {
+struct SampleTypeEntry {
     #[serde(default, rename = "display-name")]
     display_name: Option<String>,
     #[serde(default)]
     cumulative: bool,
 }
 
-impl Default for TypeConfig {
+impl Default for SampleTypeConfig {
     /// What Go's profiles mean by their types.
     fn default() -> Self {
         let names = [
@@ -33,50 +33,53 @@ impl Default for TypeConfig {
             ("delay", "mutex_duration"),
         ];
         let names = names.map(|(kind, name)| (kind.to_owned(), name.to_owned())).into();
-        TypeConfig { names, cumulative: Vec::new() }
+        SampleTypeConfig { names, cumulative: Vec::new() }
     }
 }
 
-impl TypeConfig {
+impl SampleTypeConfig {
     /// Reads the form's field `sample_type_config`, which stands in place of the default.
     pub(crate) fn parse(json: &[u8]) -> Result<Self, serde_json::Error> {
-        let entries: Option<BTreeMap<String, Option<TypeEntry>>> = serde_json::from_slice(json)?;
+        let entries: Option<BTreeMap<String, Option<SampleTypeEntry>>> = serde_json::from_slice(json)?;
         let Some(entries) = entries else { return Ok(Self::default()) };
-        let counts = |entry: &Option<TypeEntry>| entry.as_ref().is_some_and(|entry| entry.cumulative);
+        let counts = |entry: &Option<SampleTypeEntry>| entry.as_ref().is_some_and(|entry| entry.cumulative);
         let cumulative =
             entries.iter().filter(|(_, entry)| counts(entry)).map(|(kind, _)| kind.clone()).collect();
-        let name = |entry: Option<TypeEntry>| entry.and_then(|entry| entry.display_name).unwrap_or_default();
+        let name =
+            |entry: Option<SampleTypeEntry>| entry.and_then(|entry| entry.display_name).unwrap_or_default();
         let names = entries.into_iter().map(|(kind, entry)| (kind, name(entry))).collect();
-        Ok(TypeConfig { names, cumulative })
+        Ok(SampleTypeConfig { names, cumulative })
     }
 
     /// Those of some types that count since the process began, whichever hyphens repairs have taken from their names.
-    pub(crate) fn cumulative<'a>(&self, types: &[&'a str]) -> Vec<&'a str> {
+    pub(crate) fn cumulative_types<'a>(&self, types: &[&'a str]) -> Vec<&'a str> {
         let is = |kind: &&&str| self.cumulative.iter().any(|named| named.replace('-', "_") == **kind);
         types.iter().filter(is).copied().collect()
     }
 
     /// Whether the client says anything of a type.
-    pub(crate) fn names(&self, kind: &str) -> bool {
+    pub(crate) fn has_type(&self, kind: &str) -> bool {
         self.names.contains_key(kind)
     }
 
     /// The metric of a profile with these types: the first that says one; else the last type's own name.
-    pub(crate) fn metric<'a>(&'a self, types: &[&'a str]) -> &'a str {
-        if types.contains(&WALL) {
-            return WALL;
+    pub(crate) fn metric_name<'a>(&'a self, types: &[&'a str]) -> &'a str {
+        if types.contains(&WALL_METRIC) {
+            return WALL_METRIC;
         }
         let mut shown = "";
         for kind in types {
             shown = self.names.get(*kind).map(String::as_str).filter(|name| !name.is_empty()).unwrap_or(kind);
             let says = |part| shown.contains(part);
             if says("cpu") {
-                return CPU;
+                return CPU_METRIC;
             }
             if says("alloc_") || says("inuse_") || shown == "space" || shown == "objects" {
-                return MEMORY;
+                return MEMORY_METRIC;
             }
-            for (part, metric) in [("mutex_", MUTEX), ("block_", BLOCK), ("goroutines", "goroutines")] {
+            for (part, metric) in
+                [("mutex_", MUTEX_METRIC), ("block_", BLOCK_METRIC), ("goroutines", "goroutines")]
+            {
                 if says(part) {
                     return metric;
                 }
@@ -87,8 +90,8 @@ impl TypeConfig {
 }
 
 /// The metric that a profile of these types gets where its sender names none.
-pub fn metric_of(types: &[&str]) -> String {
-    TypeConfig::default().metric(types).to_owned()
+pub fn default_metric_name(types: &[&str]) -> String {
+    SampleTypeConfig::default().metric_name(types).to_owned()
 }
 
 #[cfg(test)]
@@ -98,15 +101,15 @@ mod tests {
     #[test]
     fn types_that_count_are_named() {
         let json = br#"{"a-b": {"cumulative": true}, "c": {"cumulative": false}, "d": {"cumulative": true}, "e": null}"#;
-        let config = TypeConfig::parse(json).unwrap();
-        assert_eq!(config.cumulative(&["c", "a_b", "e"]), ["a_b"]);
-        assert_eq!(TypeConfig::default().cumulative(&["alloc_space"]), [""; 0]);
+        let config = SampleTypeConfig::parse(json).unwrap();
+        assert_eq!(config.cumulative_types(&["c", "a_b", "e"]), ["a_b"]);
+        assert_eq!(SampleTypeConfig::default().cumulative_types(&["alloc_space"]), [""; 0]);
     }
 
     #[test]
     fn types_say_what_a_pprof_is_called() {
-        let own = |json: &str| TypeConfig::parse(json.as_bytes()).unwrap();
-        let default = TypeConfig::default();
+        let own = |json: &str| SampleTypeConfig::parse(json.as_bytes()).unwrap();
+        let default = SampleTypeConfig::default();
         for (config, types, expected) in [
             (&default, &["samples", "wall"][..], "wall"),
             (&default, &["samples", "cpu"], "process_cpu"),
@@ -125,8 +128,8 @@ mod tests {
             (&own(r#"{"contentions": {"display-name": "block_count"}}"#), &["contentions", "delay"], "block"),
             (&own(r#"{"things": null, "x": {}}"#), &["things"], "things"),
         ] {
-            assert_eq!(config.metric(types), expected, "{types:?}");
+            assert_eq!(config.metric_name(types), expected, "{types:?}");
         }
-        assert!(TypeConfig::parse(b"{").is_err() && TypeConfig::parse(b"[]").is_err());
+        assert!(SampleTypeConfig::parse(b"{").is_err() && SampleTypeConfig::parse(b"[]").is_err());
     }
 }

@@ -1,23 +1,23 @@
 //! The parameters of a request.
 
 use athanor_chassis::Timestamp;
-use athanor_profile::trie::Kind;
+use athanor_profile::trie::TrieKind;
 
-use super::name::{AppName, NameRefused};
+use super::app_name::{AppName, AppNameError};
 use super::time;
 
 /// Samples in a second where the client does not say.
-const SAMPLE_RATE: u32 = 100;
+const DEFAULT_SAMPLE_RATE: u32 = 100;
 /// One a nanosecond; nothing samples faster.
-const FASTEST: u32 = 1_000_000_000;
+const MAX_SAMPLE_RATE: u32 = 1_000_000_000;
 
 /// What a request says beside its body.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct IngestRequest {
     /// Whose profile it is.
     pub name: AppName,
     /// What the body is.
-    pub format: Format,
+    pub format: IngestFormat,
     /// When the profile begins, Unix nanoseconds; 0 if that is not said.
     pub from: i64,
     /// How long it took, in nanoseconds; 0 if that is not said.
@@ -30,7 +30,7 @@ pub struct Request {
 
 /// What a body is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum IngestFormat {
     /// `root;caller;leaf 12` per line.
     Groups,
     /// `root;caller;leaf` per line, one sample each.
@@ -42,7 +42,7 @@ pub enum Format {
     /// A flight recording, alone or in a form, whose content type then is here.
     Jfr(Option<String>),
     /// A tree or a trie of stacks.
-    Trie(Kind),
+    Trie(TrieKind),
     /// A document of speedscope.
     Speedscope,
     /// A flame graph as JSON.
@@ -53,53 +53,57 @@ pub enum Format {
 
 /// Why parameters were refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RequestRefused {
+pub enum IngestRequestError {
     /// The parameter `name`.
     #[error("parameter name: {0}")]
-    Name(#[from] NameRefused),
+    Name(#[from] AppNameError),
 }
 
-impl Request {
+impl IngestRequest {
     /// Reads a query string, percent-encoded as it came. Of a parameter that is there twice the first one counts.
     /// Parameters that only say how to show a profile (`units`, `aggregationType`) have no effect.
-    pub fn parse(query: &str, content_type: Option<&str>, now: Timestamp) -> Result<Self, RequestRefused> {
+    pub fn parse(
+        query: &str,
+        content_type: Option<&str>,
+        now: Timestamp,
+    ) -> Result<Self, IngestRequestError> {
         let value = |wanted: &str| {
             let mut pairs = form_urlencoded::parse(query.as_bytes());
             pairs.find(|(name, _)| name == wanted).map(|(_, value)| value.into_owned()).unwrap_or_default()
         };
         let name = AppName::parse(&value("name"))?;
-        let from = time::parse(&value("from"), now).unwrap_or(0);
-        let until = time::parse(&value("until"), now).unwrap_or(0);
+        let from = time::parse_time(&value("from"), now).unwrap_or(0);
+        let until = time::parse_time(&value("until"), now).unwrap_or(0);
         let spy = Some(value("spyName")).filter(|spy| !spy.is_empty()).unwrap_or_else(|| "unknown".into());
-        Ok(Request {
+        Ok(IngestRequest {
             name,
-            format: Format::of(&value("format"), content_type.unwrap_or_default()),
+            format: IngestFormat::from_parameters(&value("format"), content_type.unwrap_or_default()),
             from,
             duration: if from == 0 { 0 } else { until.saturating_sub(from).max(0) },
             sample_rate: value("sampleRate")
                 .parse()
                 .ok()
-                .filter(|&rate| rate <= FASTEST)
-                .unwrap_or(SAMPLE_RATE),
+                .filter(|&rate| rate <= MAX_SAMPLE_RATE)
+                .unwrap_or(DEFAULT_SAMPLE_RATE),
             spy,
         })
     }
 }
 
-impl Format {
-    fn of(format: &str, content_type: &str) -> Self {
+impl IngestFormat {
+    fn from_parameters(format: &str, content_type: &str) -> Self {
         let form = content_type.contains("multipart/form-data");
         match (format, content_type) {
-            ("trie", _) | (_, "binary/octet-stream+trie") => Format::Trie(Kind::Trie),
-            ("tree", _) | (_, "binary/octet-stream+tree") => Format::Trie(Kind::Tree),
-            ("lines", _) => Format::Lines,
-            ("jfr", _) => Format::Jfr(form.then(|| content_type.to_owned())),
-            ("pprof", _) if !form => Format::Pprof,
-            ("speedscope", _) => Format::Speedscope,
-            ("flamebearer", _) => Format::Flamebearer,
-            ("perf_script" | "perf", _) => Format::PerfScript,
-            _ if form => Format::Form(content_type.to_owned()),
-            _ => Format::Groups,
+            ("trie", _) | (_, "binary/octet-stream+trie") => IngestFormat::Trie(TrieKind::Trie),
+            ("tree", _) | (_, "binary/octet-stream+tree") => IngestFormat::Trie(TrieKind::Tree),
+            ("lines", _) => IngestFormat::Lines,
+            ("jfr", _) => IngestFormat::Jfr(form.then(|| content_type.to_owned())),
+            ("pprof", _) if !form => IngestFormat::Pprof,
+            ("speedscope", _) => IngestFormat::Speedscope,
+            ("flamebearer", _) => IngestFormat::Flamebearer,
+            ("perf_script" | "perf", _) => IngestFormat::PerfScript,
+            _ if form => IngestFormat::Form(content_type.to_owned()),
+            _ => IngestFormat::Groups,
         }
     }
 }
@@ -108,8 +112,8 @@ impl Format {
 mod tests {
     use super::*;
 
-    fn read(query: &str, content_type: &str) -> Request {
-        Request::parse(query, Some(content_type), Timestamp::EPOCH).unwrap()
+    fn read(query: &str, content_type: &str) -> IngestRequest {
+        IngestRequest::parse(query, Some(content_type), Timestamp::UNIX_EPOCH).unwrap()
     }
 
     #[test]
@@ -117,9 +121,9 @@ mod tests {
         let request = read("name=app%7Ba%3Db+c%7D&name=other&from=10&until=15&units=bytes", "");
         assert_eq!(request.name, AppName::parse("app{a=b c}").unwrap());
         let (from, duration) = (10_000_000_000, 5_000_000_000);
-        let expected = Request {
+        let expected = IngestRequest {
             name: request.name.clone(),
-            format: Format::Groups,
+            format: IngestFormat::Groups,
             from,
             duration,
             sample_rate: 100,
@@ -128,7 +132,10 @@ mod tests {
         assert_eq!(request, expected);
         let bare = read("name=app&until=7&spyName=rbspy", "");
         assert_eq!((bare.from, bare.duration, bare.spy.as_str()), (0, 0, "rbspy"));
-        assert_eq!(Request::parse("", None, Timestamp::EPOCH), Err(RequestRefused::Name(NameRefused::Empty)));
+        assert_eq!(
+            IngestRequest::parse("", None, Timestamp::UNIX_EPOCH),
+            Err(IngestRequestError::Name(AppNameError::Empty))
+        );
     }
 
     #[test]
@@ -142,20 +149,20 @@ mod tests {
     fn the_format_is_known_by_parameter_or_type() {
         let form = "multipart/form-data; boundary=b";
         for (format, content_type, expected) in [
-            ("", "", Format::Groups),
-            ("folded", "text/plain", Format::Groups),
-            ("nosuch", form, Format::Form(form.into())),
-            ("pprof", form, Format::Form(form.into())),
-            ("pprof", "application/octet-stream", Format::Pprof),
-            ("lines", form, Format::Lines),
-            ("", "binary/octet-stream+trie", Format::Trie(Kind::Trie)),
-            ("trie", form, Format::Trie(Kind::Trie)),
-            ("tree", "", Format::Trie(Kind::Tree)),
-            ("jfr", form, Format::Jfr(Some(form.into()))),
-            ("jfr", "application/octet-stream", Format::Jfr(None)),
-            ("speedscope", "", Format::Speedscope),
-            ("flamebearer", "", Format::Flamebearer),
-            ("perf", "", Format::PerfScript),
+            ("", "", IngestFormat::Groups),
+            ("folded", "text/plain", IngestFormat::Groups),
+            ("nosuch", form, IngestFormat::Form(form.into())),
+            ("pprof", form, IngestFormat::Form(form.into())),
+            ("pprof", "application/octet-stream", IngestFormat::Pprof),
+            ("lines", form, IngestFormat::Lines),
+            ("", "binary/octet-stream+trie", IngestFormat::Trie(TrieKind::Trie)),
+            ("trie", form, IngestFormat::Trie(TrieKind::Trie)),
+            ("tree", "", IngestFormat::Trie(TrieKind::Tree)),
+            ("jfr", form, IngestFormat::Jfr(Some(form.into()))),
+            ("jfr", "application/octet-stream", IngestFormat::Jfr(None)),
+            ("speedscope", "", IngestFormat::Speedscope),
+            ("flamebearer", "", IngestFormat::Flamebearer),
+            ("perf", "", IngestFormat::PerfScript),
         ] {
             assert_eq!(read(&format!("name=a&format={format}"), content_type).format, expected, "{format}");
         }

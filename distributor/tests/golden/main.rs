@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use athanor_chassis::{Clock, Compute, Limits, Overrides, Random, Status, TenantId};
-use athanor_distributor::{Config, Deps, Distributor, Receipt};
+use athanor_chassis::{Clock, ComputePool, LimitOverrides, Random, Status, TenantId, TenantLimits};
+use athanor_distributor::{Distributor, DistributorConfig, DistributorDeps, PushSummary};
 use athanor_proto::push::v1::{PushRequest, RawProfileSeries, RawSample};
 use athanor_proto::types::v1::LabelPair;
 use recorder::Recorder;
@@ -26,15 +26,15 @@ struct House {
 
 impl House {
     fn new() -> Self {
-        Self::with(Config::default(), Limits::default())
+        Self::with(DistributorConfig::default(), TenantLimits::default())
     }
-    fn with(config: Config, limits: Limits) -> Self {
+    fn with(config: DistributorConfig, limits: TenantLimits) -> Self {
         let recorder = Arc::new(Recorder::default());
-        let deps = Deps {
-            overrides: Overrides::new(limits),
+        let deps = DistributorDeps {
+            overrides: LimitOverrides::new(limits),
             clock: Clock::system(),
-            random: Random::seeded(1),
-            compute: Compute::inline(),
+            random: Random::from_seed(1),
+            compute: ComputePool::inline(),
             shards: Arc::clone(&recorder) as _,
         };
         House { distributor: Distributor::new(config, deps), recorder }
@@ -47,12 +47,14 @@ impl House {
         }
     }
     async fn push(&self, request: PushRequest) -> (Value, String) {
-        let answer: Result<Receipt, Status> = self.distributor.push(&TenantId::anonymous(), request).await;
+        let answer: Result<PushSummary, Status> =
+            self.distributor.push(&TenantId::anonymous(), request).await;
         match answer {
             Ok(_) => (json!({"status": 200}), String::new()),
-            Err(status) => {
-                (json!({"status": status.code.http(), "code": status.code.connect()}), status.message)
-            }
+            Err(status) => (
+                json!({"status": status.code.http_status(), "code": status.code.connect_code()}),
+                status.message,
+            ),
         }
     }
     /// Sends an upload or a case that writes; nothing for one that is not for this door.

@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
 use async_trait::async_trait;
-use athanor_chassis::{Code, Limits, Status, TenantId};
-use athanor_distributor::{Outcome, Shards, Stored};
-use athanor_profile::normalise::{LabelLimits, after_rules, go_names, promote, taken_at};
-use athanor_profile::pprof::{self, Decoded, Decoder, Inflater};
-use athanor_profile::upload::{Dropped, Upload};
+use athanor_chassis::{ErrorCode, Status, TenantId, TenantLimits};
+use athanor_distributor::{ProfileOutcome, ShardWriter, StoredProfile};
+use athanor_profile::normalize::{
+    LabelLimits, normalize_relabeled, promote, resolve_profile_time, strip_go_shapes,
+};
+use athanor_profile::pprof::{self, DecodedProfile, Inflater, PprofDecoder};
+use athanor_profile::upload::{DroppedCounts, ProfileUpload};
 use athanor_profile::{Dictionary, Labels, relabel};
 
 /// One profile of one type and one set of labels.
@@ -27,38 +29,38 @@ pub struct Recorder {
 }
 
 #[async_trait]
-impl Shards for Recorder {
-    async fn append(&self, _: &TenantId, uploads: Vec<Upload>) -> Vec<Result<Stored, Status>> {
+impl ShardWriter for Recorder {
+    async fn append(&self, _: &TenantId, uploads: Vec<ProfileUpload>) -> Vec<Result<StoredProfile, Status>> {
         uploads.iter().map(|upload| self.store(upload)).collect()
     }
 }
 
 fn invalid(error: impl std::fmt::Display) -> Status {
-    Status::new(Code::Invalid, error.to_string())
+    Status::new(ErrorCode::Invalid, error.to_string())
 }
 
 impl Recorder {
-    fn store(&self, upload: &Upload) -> Result<Stored, Status> {
-        let limits = Limits::default();
-        let bounds = pprof::Limits {
+    fn store(&self, upload: &ProfileUpload) -> Result<StoredProfile, Status> {
+        let limits = TenantLimits::default();
+        let bounds = pprof::DecodeLimits {
             bytes: limits.max_profile_size_bytes.as_usize(),
             samples: limits.max_profile_stacktrace_samples as usize,
             labels: limits.max_profile_stacktrace_sample_labels as usize,
-            ..pprof::Limits::default()
+            ..pprof::DecodeLimits::default()
         };
         let mut inflater = Inflater::default();
         let raw = inflater.inflate(&upload.pprof, bounds.bytes).map_err(invalid)?;
-        let raw = go_names(raw).map_err(invalid)?;
-        let (mut dictionary, mut decoded) = (Dictionary::default(), Decoded::default());
-        Decoder::default().decode(&raw, &bounds, &mut dictionary, &mut decoded).map_err(invalid)?;
+        let raw = strip_go_shapes(raw).map_err(invalid)?;
+        let (mut dictionary, mut decoded) = (Dictionary::default(), DecodedProfile::default());
+        PprofDecoder::default().decode(&raw, &bounds, &mut dictionary, &mut decoded).map_err(invalid)?;
         if decoded.header.types.iter().any(|value| value.kind.contains('-')) {
             return Err(invalid("a sample type contains '-'"));
         }
         let records = records(upload, &dictionary, &decoded)?;
-        let outcome = if records.is_empty() { Outcome::Empty } else { Outcome::New };
+        let outcome = if records.is_empty() { ProfileOutcome::Empty } else { ProfileOutcome::New };
         self.records.lock().expect("no test panics while it holds this").extend(records);
         let (raw_bytes, samples) = (raw.len() as u64, decoded.samples.len() as u64);
-        Ok(Stored { outcome, raw_bytes, samples, dropped: Dropped::default() })
+        Ok(StoredProfile { outcome, raw_bytes, samples, dropped: DroppedCounts::default() })
     }
 
     /// The label sets of a service's series, as a reader sees them.
@@ -105,8 +107,12 @@ impl Recorder {
 }
 
 /// Splits a profile by type and by the labels of its samples; rows of zeros and with negative values say nothing.
-fn records(upload: &Upload, dictionary: &Dictionary, decoded: &Decoded) -> Result<Vec<Record>, Status> {
-    let limits = Limits::default();
+fn records(
+    upload: &ProfileUpload,
+    dictionary: &Dictionary,
+    decoded: &DecodedProfile,
+) -> Result<Vec<Record>, Status> {
+    let limits = TenantLimits::default();
     let limits = LabelLimits {
         name_length: limits.max_label_name_length as usize,
         value_length: limits.max_label_value_length as usize,
@@ -124,17 +130,17 @@ fn records(upload: &Upload, dictionary: &Dictionary, decoded: &Decoded) -> Resul
         let texts = texts.map(|label| (strings.get(label.key), strings.get(label.text)));
         let labels = promote(&upload.labels, texts, &limits).map_err(invalid)?;
         let labels = relabel::apply(relabel::default_rules(), &labels).expect("they add two labels at most");
-        let labels = after_rules(labels.expect("they drop none"), &limits).map_err(invalid)?;
+        let labels = normalize_relabeled(labels.expect("they drop none"), &limits).map_err(invalid)?;
         for (place, &value) in values.iter().enumerate() {
             let stacks = split.entry((labels.clone(), place)).or_default();
-            *stacks.entry(dictionary.frames(stack)).or_default() += value;
+            *stacks.entry(dictionary.frame_names(stack)).or_default() += value;
         }
     }
     let period = header.period_type.clone().unwrap_or_default();
     let record = |((labels, place), stacks): ((Labels, usize), _)| {
         let (name, kind) = (labels.get("__name__").unwrap_or_default(), &header.types[place]);
         let profile_type = format!("{name}:{}:{}:{}:{}", kind.kind, kind.unit, period.kind, period.unit);
-        let time_nanos = taken_at(header.time_nanos, upload.time_nanos);
+        let time_nanos = resolve_profile_time(header.time_nanos, upload.time_nanos);
         Record { profile_type, labels, time_nanos, stacks }
     };
     Ok(split.into_iter().map(record).collect())

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use athanor_chassis::{Limits, TenantId};
-use athanor_distributor::Config;
-use athanor_profile::generate::{FLIGHT_START, Flight, FlightEvent};
+use athanor_chassis::{TenantId, TenantLimits};
+use athanor_distributor::DistributorConfig;
+use athanor_profile::generate::{FLIGHT_START_NANOS, FlightChunk, FlightEvent};
 use serde_json::json;
 
 use super::{House, shared};
@@ -56,7 +56,7 @@ fn recorded() -> Vec<u8> {
         event("jdk.ExecutionSample", ("startTime", 0)),
         event("jdk.ObjectAllocationSample", ("weight", 70)),
     ];
-    Flight { compressed: true, ticks: 1_000_000_000, events }.chunk()
+    FlightChunk { compressed: true, ticks: 1_000_000_000, events }.chunk()
 }
 
 #[tokio::test]
@@ -87,7 +87,7 @@ async fn a_recording_is_taken_alone_and_in_a_form() {
                 "{{__name__={metric},jfr_event=itimer,pod=p,pyroscope_spy=javaspy,service_name={service},{zone}}}"
             );
             assert_eq!(labels, expected.replace(",}", "}"));
-            assert_eq!(record.time_nanos as u64, FLIGHT_START);
+            assert_eq!(record.time_nanos as u64, FLIGHT_START_NANOS);
         }
     }
 }
@@ -95,8 +95,9 @@ async fn a_recording_is_taken_alone_and_in_a_form() {
 #[tokio::test]
 async fn what_a_client_says_of_its_recording_counts() {
     let house = House::new();
-    let query = "name=app%7Bservice_name%3Dshop%7D&format=jfr&from=1800000100&until=1800000110&sampleRate=50";
-    assert_eq!(house.status(query, None, recorded()).await.0, 200);
+    let answer =
+        "name=app%7Bservice_name%3Dshop%7D&format=jfr&from=1800000100&until=1800000110&sampleRate=50";
+    assert_eq!(house.status(answer, None, recorded()).await.0, 200);
     let records = house.recorder.of("shop");
     assert!(records.iter().all(|record| record.labels.get("app_name") == Some("app")));
     assert!(records.iter().all(|record| record.time_nanos == 1_800_000_100_000_000_000));
@@ -107,7 +108,7 @@ async fn what_a_client_says_of_its_recording_counts() {
 async fn what_is_no_recording_is_refused_in_words() {
     let house = House::new();
     let raw = recorded();
-    let idle = Flight { compressed: true, ticks: 1, events: Vec::new() }.chunk();
+    let idle = FlightChunk { compressed: true, ticks: 1, events: Vec::new() }.chunk();
     for (content_type, body, status, said) in [
         (None, Vec::new(), 200, ""),
         (None, idle, 200, ""),
@@ -149,13 +150,13 @@ fn on_lines(lines: u32, weights: [u64; 2]) -> Vec<u8> {
         ..FlightEvent::default()
     });
     let events = running.chain(allocated).collect();
-    Flight { compressed: true, ticks: 1_000_000_000, events }.chunk()
+    FlightChunk { compressed: true, ticks: 1_000_000_000, events }.chunk()
 }
 
 #[tokio::test]
 async fn a_kind_that_is_over_a_limit_is_refused_alone_and_by_its_name() {
-    let limits = || Limits { max_profile_stacktrace_samples: 2, ..Limits::default() };
-    let house = House::with(Config::default(), limits());
+    let limits = || TenantLimits { max_profile_stacktrace_samples: 2, ..TenantLimits::default() };
+    let house = House::with(DistributorConfig::default(), limits());
     let (status, said) = house.status("name=app&format=jfr", None, on_lines(3, [5, 6])).await;
     assert_eq!(
         said,
@@ -165,7 +166,7 @@ async fn a_kind_that_is_over_a_limit_is_refused_alone_and_by_its_name() {
     );
     assert_eq!(status, 400);
     assert_eq!(house.sums("app")["memory:alloc_sample_bytes:bytes:space:bytes"], 11);
-    let (_, counts) = house.distributor.counts().now().remove(0);
+    let (_, counts) = house.distributor.stats().snapshot().remove(0);
     assert_eq!((counts.profiles, counts.new, counts.refused["samples_limit"].profiles), (2, 1, 1));
 
     let house = House::new();
@@ -179,8 +180,8 @@ async fn a_kind_that_is_over_a_limit_is_refused_alone_and_by_its_name() {
 
 #[tokio::test]
 async fn there_are_no_more_profiles_in_a_recording_than_in_a_request() {
-    let config = Config { max_profiles_per_request: 1, ..Config::default() };
-    let house = House::with(config, Limits::default());
+    let config = DistributorConfig { max_profiles_per_request: 1, ..DistributorConfig::default() };
+    let house = House::with(config, TenantLimits::default());
     let (status, said) = house.status("name=app&format=jfr", None, on_lines(1, [1, 2])).await;
     let expected = "request has 2 profiles, the limit is 1 (distributor.max_profiles_per_request)";
     assert!(status == 413 && said.starts_with(expected), "{status} {said}");
@@ -192,14 +193,14 @@ async fn samples_without_a_stack_are_told_as_left_out() {
     let house = House::new();
     let bare = |name| FlightEvent { name, ..FlightEvent::default() };
     let events = vec![bare("jdk.ExecutionSample"), bare("profiler.LiveObject")];
-    let events = Flight { compressed: true, ticks: 1, events }.chunk();
+    let events = FlightChunk { compressed: true, ticks: 1, events }.chunk();
     let body = [on_lines(2, [3, 4]), events].concat();
     let receipt =
         house.distributor.ingest(&TenantId::anonymous(), "name=app&format=jfr", None, body.into()).await;
     let receipt = receipt.unwrap();
     assert_eq!((receipt.new, receipt.empty, receipt.dropped.without_stack), (2, 1, 2));
-    let (_, counts) = house.distributor.counts().now().remove(0);
-    assert!(counts.dropped.each().contains(&("samples_without_stack", 2)));
+    let (_, counts) = house.distributor.stats().snapshot().remove(0);
+    assert!(counts.dropped.counts().contains(&("samples_without_stack", 2)));
 }
 
 #[tokio::test]

@@ -7,41 +7,41 @@ use athanor_profile::hash;
 use super::*;
 
 /// What ages are counted in.
-const TICK: u64 = 1 << AGE_BITS;
+const TICK: u64 = 1 << STAMP_AGE_BITS;
 
-fn on(disk: &MemoryDisk, batch: usize) -> Arc<Mutex<Window>> {
-    Arc::new(Mutex::new(Window::new(Shelf::open(Arc::new(disk.clone()), 1, 1, batch).unwrap())))
+fn on(disk: &MemoryDisk, batch: usize) -> Arc<Mutex<DedupWindow>> {
+    Arc::new(Mutex::new(DedupWindow::new(RunFiles::open(Arc::new(disk.clone()), 1, 1, batch).unwrap())))
 }
 
-fn window() -> Window {
-    Window::new(Shelf::open(Arc::new(MemoryDisk::new()), 1, 1, 100).unwrap())
+fn window() -> DedupWindow {
+    DedupWindow::new(RunFiles::open(Arc::new(MemoryDisk::new()), 1, 1, 100).unwrap())
 }
 
-fn id(number: u64) -> Hash {
-    hash::bytes(&number.to_le_bytes())
+fn id(number: u64) -> ContentHash {
+    hash::hash_bytes(&number.to_le_bytes())
 }
 
 #[test]
 fn a_repeat_is_known_until_its_stamp_is_old() {
     let mut window = window();
     // All is in blocks at once.
-    window.settle(0, 0, u64::MAX);
+    window.set_flushed(0, 0, u64::MAX);
     window.advance(1, 100 * TICK, 50 * TICK, false);
-    assert!(window.admit(1, 7) && !window.admit(2, 7) && !window.shows(7));
-    window.show(1);
-    assert!(window.shows(7) && !window.shows(8));
+    assert!(window.insert(1, 7) && !window.insert(2, 7) && !window.contains_applied(7));
+    window.mark_applied(1);
+    assert!(window.contains_applied(7) && !window.contains_applied(8));
     window.advance(3, 150 * TICK, 50 * TICK, false);
-    assert!(window.knows(7) && !window.admit(3, 7));
+    assert!(window.contains(7) && !window.insert(3, 7));
     window.advance(4, 151 * TICK, 50 * TICK, false);
-    assert!(!window.knows(7) && window.admit(4, 7));
+    assert!(!window.contains(7) && window.insert(4, 7));
     window.advance(5, 10 * TICK, 50 * TICK, false);
     assert_eq!(window.stamp(), 151 * TICK, "stamps never go back");
     window.advance(6, 152 * TICK, 200 * TICK, false);
     window.advance(7, 250 * TICK, 50 * TICK, false);
-    assert!(window.knows(7), "the longest span holds for all");
+    assert!(window.contains(7), "the longest span holds for all");
     window.advance(8, 360 * TICK, 50 * TICK, false);
     window.advance(9, 361 * TICK, 500 * TICK, false);
-    assert!(!window.knows(7), "what was forgotten stays so");
+    assert!(!window.contains(7), "what was forgotten stays so");
 }
 
 #[test]
@@ -51,33 +51,35 @@ fn a_snapshot_holds_the_ids_up_to_its_label() {
         let window = on(&disk, batch);
         for index in 1..=5 {
             lock(&window).advance(index, index * 10 * TICK, 1000 * TICK, false);
-            lock(&window).admit(index, id(index));
+            lock(&window).insert(index, id(index));
         }
-        let bytes = Window::capture(&window, 3).write().unwrap();
+        let bytes = DedupWindow::capture(&window, 3).write().unwrap();
         let read = on(&disk, batch);
-        lock(&read).restore(3, true, Times::WithFloor, &mut Unpacker::new(&bytes)).unwrap();
+        lock(&read).restore(3, true, TimesFormat::WithFloor, &mut CodecReader::new(&bytes)).unwrap();
         let mut read = lock(&read);
         assert_eq!(
-            (read.len_at(0), read.stamp(), read.shows(id(3)), read.knows(id(4))),
+            (read.len_at(0), read.stamp(), read.contains_applied(id(3)), read.contains(id(4))),
             (3, 30 * TICK, true, false)
         );
         for cut in 0..bytes.len() {
-            assert!(read.restore(3, true, Times::WithFloor, &mut Unpacker::new(&bytes[..cut])).is_err());
+            assert!(
+                read.restore(3, true, TimesFormat::WithFloor, &mut CodecReader::new(&bytes[..cut])).is_err()
+            );
         }
-        assert!(read.knows(id(3)), "what cannot be read changes nothing");
+        assert!(read.contains(id(3)), "what cannot be read changes nothing");
     }
 }
 
 /// What the log says.
 enum Said {
-    Ids { stamp: u64, span: u64, ids: Vec<Hash>, new: Vec<bool> },
+    Ids { stamp: u64, span: u64, ids: Vec<ContentHash>, new: Vec<bool> },
     Cut(u64, u64),
 }
 
 /// All that ever was, and the verdicts that follow from it.
 #[derive(Default)]
 struct Naive {
-    arrivals: Vec<(Hash, u64)>,
+    arrivals: Vec<(ContentHash, u64)>,
     stamp: u64,
     span: u64,
     horizon: u64,
@@ -86,11 +88,11 @@ struct Naive {
 }
 
 impl Naive {
-    fn admit(&mut self, stamp: u64, span: u64, ids: &[Hash]) -> Vec<bool> {
+    fn admit(&mut self, stamp: u64, span: u64, ids: &[ContentHash]) -> Vec<bool> {
         (self.stamp, self.span) = (self.stamp.max(stamp), self.span.max(span));
         self.horizon = self.horizon.max(self.stamp.saturating_sub(self.span).min(self.floor));
         let oldest = age(self.horizon);
-        let admit = |&id: &Hash| {
+        let admit = |&id: &ContentHash| {
             let new = !self.arrivals.iter().any(|(other, stamp)| *other == id && age(*stamp) >= oldest);
             self.arrivals.extend(new.then_some((id, self.stamp)));
             new
@@ -102,7 +104,7 @@ impl Naive {
 struct World {
     random: Random,
     disk: MemoryDisk,
-    window: Arc<Mutex<Window>>,
+    window: Arc<Mutex<DedupWindow>>,
     batch: usize,
     naive: Naive,
     /// By index, from 1 on.
@@ -116,8 +118,8 @@ struct World {
 
 impl World {
     fn new(seed: u64) -> Self {
-        let (random, disk) = (Random::seeded(seed), MemoryDisk::new());
-        let batch = 1 + random.below(20) as usize;
+        let (random, disk) = (Random::from_seed(seed), MemoryDisk::new());
+        let batch = 1 + random.next_below(20) as usize;
         let window = on(&disk, batch);
         let (naive, log, snapshot) = (Naive::default(), Vec::new(), None);
         Self { random, disk, window, batch, naive, log, cut: 0, snapshot, filed: 0, merged: 0 }
@@ -125,10 +127,10 @@ impl World {
 
     fn entry(&mut self) {
         let random = &self.random;
-        let stamp = self.naive.stamp + random.below(4 * TICK);
-        let span = [10, 10, 10, 40][random.below(4) as usize] * TICK;
-        let some = |_| id(random.below(40 + 4 * self.log.len() as u64));
-        let ids: Vec<Hash> = (0..random.below(12)).map(some).collect();
+        let stamp = self.naive.stamp + random.next_below(4 * TICK);
+        let span = [10, 10, 10, 40][random.next_below(4) as usize] * TICK;
+        let some = |_| id(random.next_below(40 + 4 * self.log.len() as u64));
+        let ids: Vec<ContentHash> = (0..random.next_below(12)).map(some).collect();
         let new = self.naive.admit(stamp, span, &ids);
         let said = Said::Ids { stamp, span, ids, new };
         apply(&self.window, self.log.len() as u64 + 1, &said);
@@ -138,7 +140,7 @@ impl World {
     /// A cut and its snapshot, while others go on. False if the power went.
     fn cut(&mut self) -> bool {
         let index = self.log.len() as u64;
-        self.cut += self.random.below(index - self.cut + 1);
+        self.cut += self.random.next_below(index - self.cut + 1);
         let stamps = self.log[..self.cut as usize].iter().filter_map(|said| match said {
             Said::Ids { stamp, .. } => Some(*stamp),
             Said::Cut(..) => None,
@@ -148,13 +150,13 @@ impl World {
         let said = Said::Cut(self.cut, stamp);
         apply(&self.window, index + 1, &said);
         self.log.push(said);
-        let captured = Window::capture(&self.window, self.cut);
+        let captured = DedupWindow::capture(&self.window, self.cut);
         self.filed += u64::from(!captured.records.is_empty());
-        for _ in 0..self.random.below(3) {
+        for _ in 0..self.random.next_below(3) {
             self.entry();
         }
-        match self.random.below(6) {
-            0 => self.disk.lose_power_after(self.random.below(8)),
+        match self.random.next_below(6) {
+            0 => self.disk.lose_power_after(self.random.next_below(8)),
             1 => self.disk.set_capacity(Some(0)),
             _ => {}
         }
@@ -164,7 +166,7 @@ impl World {
         lives
     }
 
-    fn write(&mut self, captured: Captured, files: usize) -> bool {
+    fn write(&mut self, captured: WindowSnapshot, files: usize) -> bool {
         let written = captured.write();
         self.disk.set_capacity(None);
         if self.disk.list().is_err() {
@@ -173,8 +175,8 @@ impl World {
         let Ok(bytes) = written else { return true };
         self.merged += u64::from(lock(&self.window).runs.len() < files);
         self.snapshot = Some((self.cut, bytes));
-        if self.random.below(4) > 0 {
-            Window::clean(&self.window);
+        if self.random.next_below(4) > 0 {
+            DedupWindow::remove_unused_files(&self.window);
             let Ok(mut files) = self.disk.list() else { return false };
             let window = lock(&self.window);
             let mut named: Vec<String> =
@@ -194,25 +196,27 @@ impl World {
         let mut label = 0;
         if let Some((to, bytes)) = &self.snapshot {
             label = *to;
-            lock(&self.window).restore(*to, true, Times::WithFloor, &mut Unpacker::new(bytes)).unwrap();
+            lock(&self.window)
+                .restore(*to, true, TimesFormat::WithFloor, &mut CodecReader::new(bytes))
+                .unwrap();
         }
         for (index, said) in (1..).zip(&self.log).filter(|(index, _)| *index > label) {
             apply(&self.window, index, said);
         }
-        assert_eq!(lock(&self.window).damaged(), 0);
+        assert_eq!(lock(&self.window).damage_count(), 0);
     }
 }
 
-fn apply(window: &Arc<Mutex<Window>>, index: u64, said: &Said) {
+fn apply(window: &Arc<Mutex<DedupWindow>>, index: u64, said: &Said) {
     let mut window = lock(window);
     match said {
         Said::Ids { stamp, span, ids, new } => {
             window.advance(index, *stamp, *span, false);
-            assert_eq!(&window.admit_all(index, ids), new, "entry {index}");
-            window.show(index);
-            assert!(ids.iter().all(|id| window.shows(*id)));
+            assert_eq!(&window.insert_all(index, ids), new, "entry {index}");
+            window.mark_applied(index);
+            assert!(ids.iter().all(|id| window.contains_applied(*id)));
         }
-        Said::Cut(cut, stamp) => window.settle(index, *cut, *stamp),
+        Said::Cut(cut, stamp) => window.set_flushed(index, *cut, *stamp),
     }
 }
 
@@ -221,8 +225,8 @@ fn verdicts_are_those_of_a_naive_set_whatever_the_disk_does() {
     let (mut filed, mut merged) = (0, 0);
     for seed in 0..400 {
         let mut world = World::new(seed);
-        for _ in 0..60 + world.random.below(60) {
-            let lives = match world.random.below(12) {
+        for _ in 0..60 + world.random.next_below(60) {
+            let lives = match world.random.next_below(12) {
                 0..=7 => {
                     world.entry();
                     true
@@ -240,15 +244,15 @@ fn verdicts_are_those_of_a_naive_set_whatever_the_disk_does() {
 }
 
 /// A window of which all ids lie in files, and its snapshot.
-fn filed(disk: &MemoryDisk, batches: u64, each: u64) -> (Arc<Mutex<Window>>, Vec<u8>) {
+fn filed(disk: &MemoryDisk, batches: u64, each: u64) -> (Arc<Mutex<DedupWindow>>, Vec<u8>) {
     let window = on(disk, 1);
     let mut bytes = Vec::new();
     for index in 1..=batches {
         lock(&window).advance(index, index * TICK, 1000 * TICK, false);
-        let ids: Vec<Hash> = (index * each..(index + 1) * each).map(id).collect();
-        lock(&window).admit_all(index, &ids);
-        bytes = Window::capture(&window, index).write().unwrap();
-        Window::clean(&window);
+        let ids: Vec<ContentHash> = (index * each..(index + 1) * each).map(id).collect();
+        lock(&window).insert_all(index, &ids);
+        bytes = DedupWindow::capture(&window, index).write().unwrap();
+        DedupWindow::remove_unused_files(&window);
     }
     (window, bytes)
 }
@@ -261,13 +265,13 @@ fn an_id_in_a_file_takes_two_bytes_of_memory_and_no_reading_where_it_is_new() {
     let size: usize = window.runs.iter().map(|run| run.size()).sum();
     assert!(size < 2 * 120_000 && window.runs.len() < 6, "{size} bytes, {} files", window.runs.len());
     assert_eq!((window.recent.len(), window.len_at(0)), (0, 120_000));
-    assert!((10_000..130_000).all(|number| window.knows(id(number))));
+    assert!((10_000..130_000).all(|number| window.contains(id(number))));
     // A page that is read is found to be gone.
     for name in disk.list().unwrap() {
         disk.remove(&name).unwrap();
     }
-    assert!((200_000..220_000).all(|number| !window.knows(id(number))));
-    assert!(window.damaged() < 200, "{} of 20000 were looked for in files", window.damaged());
+    assert!((200_000..220_000).all(|number| !window.contains(id(number))));
+    assert!(window.damage_count() < 200, "{} of 20000 were looked for in files", window.damage_count());
 }
 
 #[test]
@@ -278,29 +282,29 @@ fn damage_of_a_file_is_counted_and_hurts_only_what_it_held() {
     assert!(disk.flip_bit(&name, 4096 + 100, 2));
     let unknown = || {
         let mut window = lock(&window);
-        let unknown = (1000..2000).filter(|&number| !window.knows(id(number))).count();
-        (unknown, window.damaged())
+        let unknown = (1000..2000).filter(|&number| !window.contains(id(number))).count();
+        (unknown, window.damage_count())
     };
     assert_eq!(unknown(), (204, 204));
-    lock(&window).told();
+    lock(&window).clear_damage_count();
     // What a merge cannot read is counted as well.
-    lock(&window).admit_all(2, &(5000..6500).map(id).collect::<Vec<_>>());
-    Window::capture(&window, 2).write().unwrap();
+    lock(&window).insert_all(2, &(5000..6500).map(id).collect::<Vec<_>>());
+    DedupWindow::capture(&window, 2).write().unwrap();
     {
         let window = lock(&window);
-        assert_eq!((window.runs.len(), window.damaged(), window.len_at(0)), (1, 1, 2296));
+        assert_eq!((window.runs.len(), window.damage_count(), window.len_at(0)), (1, 1, 2296));
     }
     // Where counts and filters are damaged, nothing of the file is believed.
     let length = disk.len(&name).unwrap();
     for (at, lost) in [(length - 1, 1), (length - 70, 1), (length - 60, 1), (200, 0)] {
         assert!(disk.flip_bit(&name, at, 0));
         let read = on(&disk, 1);
-        lock(&read).restore(1, true, Times::WithFloor, &mut Unpacker::new(&bytes)).unwrap();
-        assert_eq!(lock(&read).damaged(), lost, "{at} of {length}");
+        lock(&read).restore(1, true, TimesFormat::WithFloor, &mut CodecReader::new(&bytes)).unwrap();
+        assert_eq!(lock(&read).damage_count(), lost, "{at} of {length}");
         assert!(disk.flip_bit(&name, at, 0));
     }
     disk.remove(&name).unwrap();
-    lock(&window).restore(1, true, Times::WithFloor, &mut Unpacker::new(&bytes)).unwrap();
+    lock(&window).restore(1, true, TimesFormat::WithFloor, &mut CodecReader::new(&bytes)).unwrap();
     assert_eq!(unknown(), (1000, 1));
 }
 
@@ -309,11 +313,11 @@ fn damage_of_a_file_is_counted_and_hurts_only_what_it_held() {
 fn a_file_without_a_filter_is_damaged() {
     let words = [u64::from_le_bytes(*b"athids\x01\n"), 7, 0, 0, 0, 0, 0];
     let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-    let sum = hash::tagged(hash::bytes(&[]) as u64, &bytes) as u64;
+    let sum = hash::hash_tagged(hash::hash_bytes(&[]) as u64, &bytes) as u64;
     bytes.extend(sum.to_le_bytes());
     let disk = MemoryDisk::new();
     disk.write("ids", &bytes).unwrap();
-    let opened = Run::open(&disk, "ids".to_owned(), Name { number: 7, sum });
+    let opened = SortedRun::open(&disk, "ids".to_owned(), RunName { number: 7, sum });
     let found = opened.map(|run| run.find(&disk, id(1)));
-    assert!(matches!(found, Err(run::RunError::Damaged { .. })), "{found:?}");
+    assert!(matches!(found, Err(sorted_run::RunError::Damaged { .. })), "{found:?}");
 }

@@ -3,22 +3,22 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use athanor_block::PartSource;
+use athanor_block::TenantBlockSource;
 use athanor_catalog::Catalog;
-use athanor_chassis::Compute;
+use athanor_chassis::ComputePool;
 use athanor_profile::tree::Tree;
-use athanor_profile::upload::Upload;
-use athanor_profile::{RequestFilter, Source, SourceError};
+use athanor_profile::upload::ProfileUpload;
+use athanor_profile::{ProfileSource, SourceError, SpanFilter};
 use athanor_query::{
-    Ask, FrameFilter, FrameNames, GoPgo, Heat, Partial, Points, Selection, Size, StackFilter, Steps, Values,
-    What, answer,
+    FrameFilter, FramePatterns, GoPgoOptions, HeatmapQuery, LabelValuesQuery, PartialResult, ProfileQuery,
+    ProfileSelection, QueryKind, SourceCost, StackFilter, TimeGrid, TimeSeriesQuery, run_all,
 };
 
 use crate::samples::{labelled, now, profile, upload};
 use crate::world::{World, fetch, simulate, tenant};
 
 /// Eight profiles with rows of several spans and traces, some split off by a label.
-fn uploads(begin: i64) -> Vec<Upload> {
+fn uploads(begin: i64) -> Vec<ProfileUpload> {
     let one = |number: i64| {
         let mut profile = profile(begin + number * 1_000, &[("main;idle", 1 + number)]);
         for span in 1..4i64 {
@@ -32,44 +32,49 @@ fn uploads(begin: i64) -> Vec<Upload> {
     (0..8).map(one).collect()
 }
 
-fn selections() -> Vec<Selection> {
-    let requests = [RequestFilter::spans([2, 3]), RequestFilter::traces([8]), RequestFilter::spans([77])];
-    let of_requests = requests.map(|requests| Selection { requests: Some(requests), ..Selection::default() });
-    std::iter::once(Selection::default()).chain(of_requests).collect()
+fn selections() -> Vec<ProfileSelection> {
+    let requests = [SpanFilter::spans([2, 3]), SpanFilter::traces([8]), SpanFilter::spans([77])];
+    let of_requests =
+        requests.map(|requests| ProfileSelection { requests: Some(requests), ..ProfileSelection::default() });
+    std::iter::once(ProfileSelection::default()).chain(of_requests).collect()
 }
 
-fn questions(begin: i64) -> Vec<What> {
-    let steps = Steps { start: begin, step: 3_000, count: 3 };
-    let included = FrameNames { names: vec!["work".to_owned()], regexes: vec!["^h".to_owned()] };
-    let frames = FrameFilter::new(included, FrameNames::default()).unwrap();
+fn questions(begin: i64) -> Vec<QueryKind> {
+    let steps = TimeGrid { start: begin, step: 3_000, count: 3 };
+    let included = FramePatterns { names: vec!["work".to_owned()], regexes: vec!["^h".to_owned()] };
+    let frames = FrameFilter::new(included, FramePatterns::default()).unwrap();
     let stacks = StackFilter { call_site: vec!["main".to_owned()], frames };
     let group_by = vec!["endpoint".to_owned()];
-    let points = Points { steps, group_by: group_by.clone(), exemplars: true, ..Points::default() };
-    let heat = Heat { steps, group_by, spans: true, exemplars: true };
+    let points =
+        TimeSeriesQuery { steps, group_by: group_by.clone(), exemplars: true, ..TimeSeriesQuery::default() };
+    let heat = HeatmapQuery { steps, group_by, spans: true, exemplars: true };
     vec![
-        What::LabelValues(Values { name: "endpoint".to_owned(), ..Values::default() }),
-        What::Tree(StackFilter::default()),
-        What::Tree(stacks.clone()),
-        What::Profile(stacks.clone(), Some(GoPgo { keep_locations: 1, aggregate_callees: true })),
-        What::Points(Points { stacks, ..points.clone() }),
-        What::Points(points),
-        What::Heat(Heat { spans: false, ..heat.clone() }),
-        What::Heat(heat),
-        What::Sizes,
+        QueryKind::LabelValues(LabelValuesQuery {
+            name: "endpoint".to_owned(),
+            ..LabelValuesQuery::default()
+        }),
+        QueryKind::Tree(StackFilter::default()),
+        QueryKind::Tree(stacks.clone()),
+        QueryKind::Profile(stacks.clone(), Some(GoPgoOptions { keep_locations: 1, aggregate_callees: true })),
+        QueryKind::Points(TimeSeriesQuery { stacks, ..points.clone() }),
+        QueryKind::Points(points),
+        QueryKind::Heat(HeatmapQuery { spans: false, ..heat.clone() }),
+        QueryKind::Heat(heat),
+        QueryKind::Sizes,
     ]
 }
 
-async fn sources(world: &World) -> Vec<Box<dyn Source>> {
+async fn sources(world: &World) -> Vec<Box<dyn ProfileSource>> {
     let tenant = tenant("acme");
-    let listing = world.remains.catalog.listing(&tenant, i64::MIN, i64::MAX).await.unwrap();
-    let mut sources: Vec<Box<dyn Source>> = Vec::new();
+    let listing = world.remains.catalog.list_blocks(&tenant, i64::MIN, i64::MAX).await.unwrap();
+    let mut sources: Vec<Box<dyn ProfileSource>> = Vec::new();
     for shard in &listing.shards {
-        let views = world.ingester.views(shard.id, shard.watermark, &tenant).unwrap();
-        sources.extend(views.into_iter().map(|view| Box::new(view) as Box<dyn Source>));
+        let views = world.ingester.head_snapshots(shard.id, shard.watermark, &tenant).unwrap();
+        sources.extend(views.into_iter().map(|view| Box::new(view) as Box<dyn ProfileSource>));
     }
     for block in &listing.blocks {
         let block = Arc::new(fetch(&world.remains.store, block).await);
-        sources.push(Box::new(PartSource::new(block, "acme", Compute::inline()).unwrap()));
+        sources.push(Box::new(TenantBlockSource::new(block, "acme", ComputePool::inline()).unwrap()));
     }
     sources
 }
@@ -77,17 +82,17 @@ async fn sources(world: &World) -> Vec<Box<dyn Source>> {
 /// All answers, as far as they must be equal.
 async fn answers(world: &World, begin: i64) -> Vec<Vec<u8>> {
     let sources = sources(world).await;
-    let packed = |partial: &Partial| partial.pack().unwrap().flatten().collect::<Vec<u8>>();
+    let packed = |partial: &PartialResult| partial.pack().unwrap().flatten().collect::<Vec<u8>>();
     let mut all = Vec::new();
     for selection in selections() {
         for what in questions(begin) {
-            let ask = Ask { selection: selection.clone(), what, ..Ask::default() };
-            all.push(match answer(&ask, sources.iter().map(AsRef::as_ref)).unwrap() {
-                Partial::Profile(merged) => {
-                    packed(&Partial::Tree(Tree::from_totals(&merged.dictionary, &merged.totals)))
+            let ask = ProfileQuery { selection: selection.clone(), what, ..ProfileQuery::default() };
+            all.push(match run_all(&ask, sources.iter().map(AsRef::as_ref)).unwrap() {
+                PartialResult::Profile(merged) => {
+                    packed(&PartialResult::Tree(Tree::from_totals(&merged.dictionary, &merged.totals)))
                 }
-                Partial::Sizes(sizes) => {
-                    let [one, other]: [&Size; 2] = [&sizes.heads, &sizes.blocks];
+                PartialResult::Sizes(sizes) => {
+                    let [one, other]: [&SourceCost; 2] = [&sizes.heads, &sizes.blocks];
                     let series: Vec<u128> = one.series.union(&other.series).copied().collect();
                     let counted = (one.profiles + other.profiles, one.samples + other.samples);
                     format!("{series:?} {counted:?}").into_bytes()
@@ -106,10 +111,14 @@ fn heads_and_the_blocks_that_they_become_answer_alike() {
         let world = World::new().await;
         assert!(world.push("acme", uploads(begin)).await.iter().all(Result::is_ok));
         let of_heads = answers(&world, begin).await;
-        let span = Selection { requests: Some(RequestFilter::spans([3])), ..Selection::default() };
-        let ask = Ask { selection: span, what: What::Tree(StackFilter::default()), ..Ask::default() };
+        let span = ProfileSelection { requests: Some(SpanFilter::spans([3])), ..ProfileSelection::default() };
+        let ask = ProfileQuery {
+            selection: span,
+            what: QueryKind::Tree(StackFilter::default()),
+            ..ProfileQuery::default()
+        };
         let sources = sources(&world).await;
-        let Partial::Tree(tree) = answer(&ask, sources.iter().map(AsRef::as_ref)).unwrap() else {
+        let PartialResult::Tree(tree) = run_all(&ask, sources.iter().map(AsRef::as_ref)).unwrap() else {
             panic!("no tree")
         };
         assert_eq!(tree.total(), (0..8).map(|number| 30 + number + 300).sum::<i64>());
@@ -137,10 +146,11 @@ fn reading_a_head_ends_when_whoever_asked_has_left() {
         let world = World::new().await;
         assert!(world.push("acme", uploads(now())).await.iter().all(Result::is_ok));
         let sources = sources(&world).await;
-        let picked = |source: &dyn Source| (0..source.profiles().unwrap().len() as u32).collect::<Vec<_>>();
+        let picked =
+            |source: &dyn ProfileSource| (0..source.profiles().unwrap().len() as u32).collect::<Vec<_>>();
         let head = sources.iter().find(|source| picked(source.as_ref()).len() > 1).unwrap();
         let (all, has_left) = (picked(head.as_ref()), Arc::new(AtomicBool::new(false)));
-        let head = head.until_left(&has_left).unwrap();
+        let head = head.with_cancellation(&has_left).unwrap();
         assert!(head.totals(&all).is_ok());
         for requests in [false, true] {
             has_left.store(false, Ordering::Relaxed);
@@ -150,8 +160,8 @@ fn reading_a_head_ends_when_whoever_asked_has_left() {
                 read += 1;
             };
             let ended = match requests {
-                false => head.rows(&all, &mut |_, _, _| leave()),
-                true => head.rows_of_requests(&all, &mut |_, _, _, _| leave()),
+                false => head.visit_rows(&all, &mut |_, _, _| leave()),
+                true => head.visit_span_rows(&all, &mut |_, _, _, _| leave()),
             };
             assert_eq!((ended, read), (Err(SourceError::Left), 1));
         }

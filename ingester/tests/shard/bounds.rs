@@ -4,12 +4,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use athanor_catalog::{Catalog, shard_id};
-use athanor_chassis::{ByteSize, Clock, Code, Disk, Limits, Status};
+use athanor_chassis::{ByteSize, Clock, Disk, ErrorCode, Status, TenantLimits};
 use athanor_profile::labels::SampleLabel;
 use athanor_profile::pprof::encode;
-use athanor_profile::upload::{Dropped, Upload};
+use athanor_profile::upload::{DroppedCounts, ProfileUpload};
 use athanor_profile::{Labels, ValueType};
-use athanor_storage::Config as Bucket;
+use athanor_storage::StorageConfig as Bucket;
 
 use crate::samples::{labelled, now, profile, simple, upload};
 use crate::world::{Remains, World, simulate};
@@ -17,12 +17,12 @@ use crate::world::{Remains, World, simulate};
 #[test]
 fn a_refusal_names_the_limit() {
     simulate(async {
-        let limits = Limits {
+        let limits = TenantLimits {
             max_profile_size_bytes: ByteSize::bytes(4000),
             max_profile_stacktrace_samples: 50,
             max_profile_stacktrace_sample_labels: 2,
             max_label_value_length: 10,
-            ..Limits::default()
+            ..TenantLimits::default()
         };
         let world = World::with(limits, Clock::system()).await;
         let many: Vec<(String, i64)> = (0..60).map(|number| (format!("f{number}"), 1)).collect();
@@ -42,14 +42,14 @@ fn a_refusal_names_the_limit() {
             (profile(now() + hour / 5, &many[..1]), "limits.reject_newer_than"),
         ] {
             let status = world.push("acme", vec![upload(&refused)]).await.remove(0).unwrap_err();
-            assert_eq!(status.code, Code::Invalid, "{status}");
+            assert_eq!(status.code, ErrorCode::Invalid, "{status}");
             assert!(status.message.contains(named), "{named}: {status}");
         }
         // Others of the same request are not held back.
         let answers = world.push("acme", vec![upload(&profile(1, &many[..1])), simple(now(), 1)]).await;
         assert!(answers[0].is_err() && answers[1].is_ok());
         assert_eq!(world.total().await, 2);
-        let garbage = Upload { pprof: vec![0xff; 40].into(), ..simple(now(), 1) };
+        let garbage = ProfileUpload { pprof: vec![0xff; 40].into(), ..simple(now(), 1) };
         assert!(world.push("acme", vec![garbage]).await.remove(0).is_err());
     });
 }
@@ -63,12 +63,12 @@ fn a_full_disk_takes_what_frees_it() {
         world.push_one(&simple(now(), 10)).await;
         let disk = &world.remains.log_disk;
         disk.set_capacity(Some(64 << 20));
-        let used = (64 << 20) - disk.free().unwrap();
+        let used = (64 << 20) - disk.free_bytes().unwrap();
         disk.set_capacity(Some(used + (1 << 20)));
         let refused = world.push("acme", vec![simple(now(), 11)]).await.remove(0).unwrap_err();
         assert_eq!(
             (refused.code, refused.message.contains("reserve")),
-            (Code::Exhausted, true),
+            (ErrorCode::Exhausted, true),
             "{refused:?}"
         );
         assert!(refused.retry_after.is_some(), "{refused:?}");
@@ -85,9 +85,9 @@ fn new_tenant_beyond_limit_is_refused_also_after_restart() {
         let push = async |world: &World, name: &str| {
             world.push(name, vec![simple(now(), 10)]).await.remove(0).map(drop)
         };
-        let limits = Limits { max_tenants: 2, ..Limits::default() };
+        let limits = TenantLimits { max_tenants: 2, ..TenantLimits::default() };
         let world = World::with(limits, Clock::system()).await;
-        let empty = Upload { pprof: encode(&Default::default()).into(), ..simple(now(), 1) };
+        let empty = ProfileUpload { pprof: encode(&Default::default()).into(), ..simple(now(), 1) };
         for number in 0..5 {
             let _ = world.push(&format!("sends-nothing-{number}"), vec![empty.clone()]).await;
         }
@@ -100,7 +100,7 @@ fn new_tenant_beyond_limit_is_refused_also_after_restart() {
         let world = world.crash(2).await;
         world.ingester.refresh_tenants().await.unwrap();
         let refused = push(&world, "c").await.unwrap_err();
-        assert_eq!((refused.code, refused.retry_after.is_some()), (Code::Exhausted, true));
+        assert_eq!((refused.code, refused.retry_after.is_some()), (ErrorCode::Exhausted, true));
         assert!(refused.message.contains("2 tenants have profiles, limits.max_tenants is 2"), "{refused}");
         push(&world, "a").await.unwrap();
         push(&world, "b").await.unwrap();
@@ -109,7 +109,7 @@ fn new_tenant_beyond_limit_is_refused_also_after_restart() {
         push(&world, "c").await.unwrap_err();
         // Names are free with the last block.
         let blocks = world.remains.catalog.blocks().await.unwrap().into_iter().map(|block| block.id);
-        world.remains.catalog.condemn(blocks.collect()).await.unwrap();
+        world.remains.catalog.tombstone_blocks(blocks.collect()).await.unwrap();
         world.ingester.refresh_tenants().await.unwrap();
         push(&world, "c").await.unwrap();
     });
@@ -125,15 +125,19 @@ fn node_with_full_disk_starts_and_flushes_and_recovers() {
         let disks = |world: &World| [world.remains.log_disk.clone(), world.remains.state_disk.clone()];
         for disk in disks(&world) {
             disk.set_capacity(Some(64 << 20));
-            let used = (64 << 20) - disk.free().unwrap();
+            let used = (64 << 20) - disk.free_bytes().unwrap();
             disk.set_capacity(Some(used));
         }
         let world = world.crash(2).await;
         assert_eq!(world.total().await, 11);
         let refused = world.push("acme", vec![simple(now(), 11)]).await.remove(0).unwrap_err();
-        assert_eq!((refused.code, refused.message.contains("reserve")), (Code::Exhausted, true), "{refused}");
+        assert_eq!(
+            (refused.code, refused.message.contains("reserve")),
+            (ErrorCode::Exhausted, true),
+            "{refused}"
+        );
         // What is stored lies in the bucket; only the log cannot let go of it yet.
-        let cut = world.ingester.cut(&world.remains.clock, Duration::from_secs(20)).await;
+        let cut = world.ingester.flush_all(&world.remains.clock, Duration::from_secs(20)).await;
         assert!(cut.is_err(), "there is no space for a snapshot: {cut:?}");
         assert_eq!((world.blocks().await, world.total().await), (1, 11));
         for disk in disks(&world) {
@@ -145,9 +149,9 @@ fn node_with_full_disk_starts_and_flushes_and_recovers() {
 }
 
 /// A profile of names that fill about 100 kB of memory and of the log, and whose value is 5.
-fn wordy(world: &World) -> Upload {
+fn wordy(world: &World) -> ProfileUpload {
     let random = &world.remains.random;
-    let name = || (0..625).map(|_| format!("{:032x}", random.id128())).collect::<String>();
+    let name = || (0..625).map(|_| format!("{:032x}", random.next_id())).collect::<String>();
     let names: Vec<String> = (0..5).map(|_| name()).collect();
     let rows: Vec<(&str, i64)> = names.iter().map(|name| (name.as_str(), 1)).collect();
     upload(&profile(now(), &rows))
@@ -165,7 +169,7 @@ async fn fill(world: &World) -> (Status, i64) {
 }
 
 fn is_refusal(status: &Status, names: &str) {
-    assert_eq!((status.code, status.reason), (Code::Exhausted, Some("unregistered_limit")), "{status}");
+    assert_eq!((status.code, status.reason), (ErrorCode::Exhausted, Some("unregistered_limit")), "{status}");
     assert!(status.retry_after.is_some() && status.message.contains(names), "{status}");
 }
 
@@ -174,8 +178,11 @@ fn is_refusal(status: &Status, names: &str) {
 #[test]
 fn what_is_in_no_block_takes_so_much_memory() {
     simulate(async {
-        let mut remains =
-            Remains::new(Bucket { memory: true, ..Bucket::default() }, Limits::default(), Clock::system());
+        let mut remains = Remains::new(
+            Bucket { memory: true, ..Bucket::default() },
+            TenantLimits::default(),
+            Clock::system(),
+        );
         (remains.slots, remains.unregistered) = (2, ByteSize::kib(1000));
         let world = World::boot(remains).await;
         let other = async || {
@@ -188,7 +195,7 @@ fn what_is_in_no_block_takes_so_much_memory() {
         assert!((5..=12).contains(&stored), "{stored}");
         is_refusal(&other().await.unwrap_err(), "ingester.unregistered)");
         // What is being cut takes memory as before.
-        let cut = world.ingester.cut(&world.remains.clock, Duration::from_secs(60)).await;
+        let cut = world.ingester.flush_all(&world.remains.clock, Duration::from_secs(60)).await;
         assert!(cut.is_err(), "{cut:?}");
         is_refusal(&other().await.unwrap_err(), "ingester.unregistered)");
         world.remains.catalog.barred.store(0, Ordering::Relaxed);
@@ -216,8 +223,11 @@ fn what_is_in_no_block_takes_so_much_memory() {
 #[test]
 fn what_is_in_no_block_takes_so_much_of_the_disk() {
     simulate(async {
-        let mut remains =
-            Remains::new(Bucket { memory: true, ..Bucket::default() }, Limits::default(), Clock::system());
+        let mut remains = Remains::new(
+            Bucket { memory: true, ..Bucket::default() },
+            TenantLimits::default(),
+            Clock::system(),
+        );
         remains.unregistered_share = 50;
         let world = World::boot(remains).await;
         world.remains.log_disk.set_capacity(Some(8 << 20));
@@ -225,7 +235,7 @@ fn what_is_in_no_block_takes_so_much_of_the_disk() {
         let (refused, stored) = fill(&world).await;
         is_refusal(&refused, "(ingester.unregistered_share)");
         assert!(refused.message.contains("of a disk of 8MiB, the limit is 50 percent"), "{refused}");
-        let free = world.remains.log_disk.free().unwrap();
+        let free = world.remains.log_disk.free_bytes().unwrap();
         assert!((3 << 20..=4 << 20).contains(&free), "about half is free: {free}");
         world.remains.catalog.barred.store(0, Ordering::Relaxed);
         world.cut().await;
@@ -241,7 +251,7 @@ fn what_would_make_too_many_series_is_refused_alone() {
         let mut wide = profile(now(), &[]);
         wide.header.types = (0..200).map(|n| ValueType::new(&format!("kind{n}"), "count")).collect();
         let dictionary = &mut wide.dictionary;
-        let stack = dictionary.named_stack(["main"].into_iter());
+        let stack = dictionary.intern_named_stack(["main"].into_iter());
         for n in 0..101 {
             let strings = &mut dictionary.symbols.strings;
             let label = SampleLabel {
@@ -256,35 +266,39 @@ fn what_would_make_too_many_series_is_refused_alone() {
         let mut answers = world.push("acme", vec![upload(&wide), simple(now(), 10)]).await;
         assert_eq!(answers.remove(1).unwrap().new, 1);
         let refused = answers.remove(0).unwrap_err();
-        assert!(refused.code == Code::Invalid && refused.message.contains("20200 series"), "{refused:?}");
+        assert!(
+            refused.code == ErrorCode::Invalid && refused.message.contains("20200 series"),
+            "{refused:?}"
+        );
     });
 }
 
 #[test]
 fn what_is_left_out_is_counted() {
     simulate(async {
-        let limits = Limits {
+        let limits = TenantLimits {
             max_profile_stacktrace_depth: 2,
             max_profile_symbol_value_length: 12,
-            ..Limits::default()
+            ..TenantLimits::default()
         };
         let world = World::with(limits, Clock::system()).await;
         let mut rows = profile(now(), &[("a;b;c", 1), ("a;b;c", 2), ("a;b;d", 3), ("a", -5)]);
-        rows.dictionary.named_stack(["a very long name"].into_iter());
+        rows.dictionary.intern_named_stack(["a very long name"].into_iter());
         rows.samples.push(rows.dictionary.stacks.len() as u32 - 1, 0, &[7]);
         let mut raw = encode(&rows);
         // A sample of a location that is not there: field 2, with location 99 and the value 1.
         raw.extend([0x12, 4, 0x08, 99, 0x10, 1]);
-        let upload = Upload { pprof: raw.into(), ..upload(&rows) };
+        let upload = ProfileUpload { pprof: raw.into(), ..upload(&rows) };
         let stored = world.push("acme", vec![upload.clone()]).await.remove(0).unwrap();
-        let expected = Dropped { samples: 1, negative: 1, deep: 3, long: 1, ..Dropped::default() };
+        let expected =
+            DroppedCounts { samples: 1, negative: 1, deep: 3, long: 1, ..DroppedCounts::default() };
         assert_eq!((stored.new, stored.dropped), (1, expected));
         assert_eq!(world.total().await, 13);
     });
 }
 
 /// A profile of two megabytes.
-fn large(number: usize) -> Upload {
+fn large(number: usize) -> ProfileUpload {
     let mut profile = profile(now(), &[("main", number as i64 + 1)]);
     profile.header.comments = vec!["x".repeat(2 << 20)];
     upload(&profile)
@@ -324,12 +338,12 @@ fn no_entry_is_larger_than_the_log_takes() {
             let rows: Vec<(&str, i64)> = names.iter().map(|name| (name.as_str(), 1)).collect();
             upload(&profile(now(), &rows))
         };
-        let mut uploads: Vec<Upload> = (b'a'..b'k').map(|mark| long(4, mark)).collect();
+        let mut uploads: Vec<ProfileUpload> = (b'a'..b'k').map(|mark| long(4, mark)).collect();
         uploads.insert(5, long(8, b'x'));
         let mut answers = world.push("acme", uploads).await;
         let refused = answers.remove(5).unwrap_err();
         assert!(
-            refused.code == Code::TooLarge && refused.message.contains("limit of an entry"),
+            refused.code == ErrorCode::TooLarge && refused.message.contains("limit of an entry"),
             "{refused:?}"
         );
         assert!(answers.into_iter().all(|answer| answer.unwrap().new == 1));
@@ -348,7 +362,7 @@ fn a_text_that_would_be_in_many_series_is_refused() {
             labelled(&mut wide, "main", &[("n", &number.to_string()), ("text", &"x".repeat(2000))], 1);
         }
         let refused = world.push("acme", vec![upload(&wide)]).await.remove(0).unwrap_err();
-        assert!(refused.code == Code::Invalid && refused.message.contains("of labels"), "{refused:?}");
+        assert!(refused.code == ErrorCode::Invalid && refused.message.contains("of labels"), "{refused:?}");
         assert_eq!(world.total().await, 0);
     });
 }
@@ -357,7 +371,7 @@ fn a_text_that_would_be_in_many_series_is_refused() {
 fn names_count_in_a_head() {
     simulate(async {
         let world = World::new().await;
-        let held = || world.ingester.unregistered_bytes();
+        let held = || world.ingester.unflushed_bytes();
         // Five names of 20 kB, with a value each.
         let long = |first: u8, value| {
             let names: Vec<String> =
@@ -404,7 +418,7 @@ fn what_could_not_be_asked_for_is_refused() {
             }
             let refused = world.push("acme", vec![sent]).await.remove(0).unwrap_err();
             assert!(
-                refused.code == Code::Invalid && refused.message.contains("colon"),
+                refused.code == ErrorCode::Invalid && refused.message.contains("colon"),
                 "{place}: {refused:?}"
             );
         }

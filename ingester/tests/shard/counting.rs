@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use athanor_chassis::{ByteSize, Clock, Code, Disk, Limits};
-use athanor_ingester::Tally;
-use athanor_profile::upload::Upload;
+use athanor_chassis::{ByteSize, Clock, Disk, ErrorCode, TenantLimits};
+use athanor_ingester::DeltaStats;
+use athanor_profile::upload::ProfileUpload;
 use futures::future::{join, join_all};
 use proptest::prelude::*;
 
@@ -16,7 +16,7 @@ use crate::world::{World, simulate};
 /// What a process has counted, by stack.
 type Values = BTreeMap<&'static str, i64>;
 
-fn of(time: i64, values: &Values) -> Upload {
+fn of(time: i64, values: &Values) -> ProfileUpload {
     let rows: Vec<(&str, i64)> = values.iter().map(|(stack, value)| (*stack, *value)).collect();
     snapshot(time, &rows)
 }
@@ -39,7 +39,7 @@ async fn objects(world: &World) -> (BTreeMap<i64, i64>, i64) {
     (at, objects)
 }
 
-fn tally(world: &World) -> Tally {
+fn tally(world: &World) -> DeltaStats {
     world.ingester.stats(&world.remains.clock)[0].counting
 }
 
@@ -59,7 +59,7 @@ fn the_first_profile_is_stored_whole_and_others_as_what_they_add() {
             .map(|row| row.4)
             .collect();
         assert_eq!(in_use, [1; 5], "levels stay as they are");
-        let expected = Tally { first: 2, subtracted: 4, ..Tally::default() };
+        let expected = DeltaStats { first: 2, subtracted: 4, ..DeltaStats::default() };
         assert_eq!(tally(&world), expected);
     });
 }
@@ -150,7 +150,7 @@ fn who_sends_the_same_for_long_is_not_forgotten() {
 #[test]
 fn who_counts_beyond_the_bound_is_refused_and_others_go_on() {
     simulate(async {
-        let limits = Limits { max_local_series_per_tenant: Some(60), ..Limits::default() };
+        let limits = TenantLimits { max_local_series_per_tenant: Some(60), ..TenantLimits::default() };
         let mut world = World::with(limits, Clock::system()).await;
         world.remains.counters = ByteSize::bytes(4000);
         let (world, time) = (world.crash(1).await, now());
@@ -166,7 +166,10 @@ fn who_counts_beyond_the_bound_is_refused_and_others_go_on() {
             match refused {
                 Ok(_) => value += 3,
                 Err(status) => {
-                    assert_eq!((status.code, status.counted_as()), (Code::Exhausted, "counters_limit"));
+                    assert_eq!(
+                        (status.code, status.metric_reason()),
+                        (ErrorCode::Exhausted, "counters_limit")
+                    );
                     assert!(
                         status.message.contains("ingester.counters") && status.message.contains("__delta__")
                     );
@@ -191,7 +194,7 @@ fn who_counts_beyond_the_bound_is_refused_and_others_go_on() {
 fn repeats_and_what_comes_late_count_nothing() {
     simulate(async {
         let (mut world, time) = (World::new().await, now());
-        let snapshots: Vec<Upload> =
+        let snapshots: Vec<ProfileUpload> =
             (1..5).map(|value| snapshot(time + value, &[("main;a", value * 10)])).collect();
         for place in [0, 2, 1, 0, 2, 3, 3, 1] {
             world.push_one(&snapshots[place]).await;
@@ -231,7 +234,7 @@ fn a_repeat_that_meets_what_it_repeats_on_the_way_counts_nothing() {
                 let mut upload = snapshot(0, &[("main;a", value)]);
                 upload.sent.set("pod", &turns.to_string());
                 let client_id = Some(format!("{id}-{turns}"));
-                world.push("acme", vec![Upload { client_id, received_nanos: time + at, ..upload }])
+                world.push("acme", vec![ProfileUpload { client_id, received_nanos: time + at, ..upload }])
             };
             let others = async {
                 for _ in 0..turns {
@@ -249,10 +252,10 @@ fn a_repeat_that_meets_what_it_repeats_on_the_way_counts_nothing() {
 #[test]
 fn a_clock_that_was_far_ahead_silences_nobody() {
     simulate(async {
-        let limits = Limits { reject_newer_than: Duration::ZERO, ..Limits::default() };
+        let limits = TenantLimits { reject_newer_than: Duration::ZERO, ..TenantLimits::default() };
         let (world, time) = (World::with(limits, Clock::system()).await, now());
         let year = 365 * 86_400 * 1_000_000_000;
-        let of = |at: i64, value: i64| Upload {
+        let of = |at: i64, value: i64| ProfileUpload {
             received_nanos: time + at % year,
             ..snapshot(time + at, &[("main;a", value)])
         };
@@ -295,7 +298,7 @@ fn a_batch_that_was_not_stored_has_counted_nothing() {
         world.push_one(&of(1)).await;
         let disk = &world.remains.log_disk;
         disk.set_capacity(Some(64 << 20));
-        let used = (64 << 20) - disk.free().unwrap();
+        let used = (64 << 20) - disk.free_bytes().unwrap();
         disk.set_capacity(Some(used + (1 << 20)));
         let refused = join_all((2..6).map(|value| world.push("acme", vec![of(value)]))).await;
         assert!(refused.iter().all(|answers| answers[0].is_err()));
@@ -315,7 +318,7 @@ fn what_adds_nothing_to_a_batch_that_fails_is_refused_with_it() {
         let (world, time) = (world.crash(1).await, now());
         let disk = &world.remains.log_disk;
         disk.set_capacity(Some(64 << 20));
-        let used = (64 << 20) - disk.free().unwrap();
+        let used = (64 << 20) - disk.free_bytes().unwrap();
         disk.set_capacity(Some(used + (1 << 20)));
         // However far the first one has come when the others are prepared.
         for turns in 0..40 {
@@ -387,7 +390,7 @@ impl Model {
 async fn live(events: Vec<Event>) {
     let (mut world, begin) = (World::new().await, now());
     let (mut model, mut values, mut time) = (Model::default(), Values::new(), begin);
-    let (mut sent, mut unsent): (Vec<Upload>, Vec<(i64, Values)>) = (Vec::new(), Vec::new());
+    let (mut sent, mut unsent): (Vec<ProfileUpload>, Vec<(i64, Values)>) = (Vec::new(), Vec::new());
     for event in events {
         match event {
             Event::Grow(stack, value) => {

@@ -3,10 +3,10 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use athanor_block::FILES;
+use athanor_block::PARQUET_FILES;
 use athanor_catalog::{BlockId, Catalog};
-use athanor_chassis::{ByteSize, Clock, Code, Disk, Limits};
-use athanor_storage::Config as Bucket;
+use athanor_chassis::{ByteSize, Clock, Disk, ErrorCode, TenantLimits};
+use athanor_storage::StorageConfig as Bucket;
 
 use crate::samples::{labelled, now, profile, simple, upload};
 use crate::world::{Remains, World, object, simulate, tenant};
@@ -39,12 +39,12 @@ fn a_cut_is_tried_until_it_is_done() {
         let (objects, aside) = (folder.path().join("objects"), folder.path().join("aside"));
         let mut bucket = Bucket { local: Some(objects.clone()), ..Bucket::default() };
         bucket.patience.attempts = 1;
-        let world = World::on(bucket, Limits::default(), Clock::system()).await;
+        let world = World::on(bucket, TenantLimits::default(), Clock::system()).await;
         world.push_one(&simple(now(), 10)).await;
         // A file where the folder was: nothing can be written.
         std::fs::rename(&objects, &aside).unwrap();
         std::fs::write(&objects, b"").unwrap();
-        assert!(world.ingester.cut(&world.remains.clock, Duration::from_secs(20)).await.is_err());
+        assert!(world.ingester.flush_all(&world.remains.clock, Duration::from_secs(20)).await.is_err());
         world.push_one(&simple(now(), 20)).await;
         assert_eq!(world.total().await, 32);
         std::fs::remove_file(&objects).unwrap();
@@ -52,7 +52,7 @@ fn a_cut_is_tried_until_it_is_done() {
         world.remains.catalog.deaf.store(2, Ordering::Relaxed);
         world.remains.catalog.dumb.store(1, Ordering::Relaxed);
         world.cut().await;
-        assert_eq!(world.ingester.unregistered_bytes(), 0);
+        assert_eq!(world.ingester.unflushed_bytes(), 0);
         assert_eq!(world.total().await, 32);
         let world = world.crash(6).await;
         assert_eq!(world.total().await, 32);
@@ -68,7 +68,7 @@ fn retried_registration_uploads_no_second_block() {
             world.push_one(&simple(now(), value)).await;
             for seed in 0..3 {
                 world.remains.catalog.deaf.store(u32::MAX, Ordering::Relaxed);
-                let cut = world.ingester.cut(&world.remains.clock, Duration::from_secs(60)).await;
+                let cut = world.ingester.flush_all(&world.remains.clock, Duration::from_secs(60)).await;
                 assert!(cut.is_err(), "{cut:?}");
                 world = world.crash(seed).await;
                 // What came later is in a block of its own.
@@ -89,10 +89,10 @@ fn damaged_upload_of_an_earlier_leader_is_replaced() {
         let world = World::new().await;
         world.push_one(&simple(now(), 10)).await;
         world.remains.catalog.deaf.store(u32::MAX, Ordering::Relaxed);
-        assert!(world.ingester.cut(&world.remains.clock, Duration::from_secs(60)).await.is_err());
+        assert!(world.ingester.flush_all(&world.remains.clock, Duration::from_secs(60)).await.is_err());
         let world = world.crash(1).await;
         let block = world.uploaded_names().await.remove(0);
-        world.remains.store.delete(&object(block, FILES[2])).await.unwrap();
+        world.remains.store.delete(&object(block, PARQUET_FILES[2])).await.unwrap();
         world.remains.catalog.deaf.store(0, Ordering::Relaxed);
         world.cut().await;
         assert_eq!((world.blocks().await, world.total().await), (1, 11));
@@ -106,9 +106,9 @@ fn condemned_upload_of_an_earlier_leader_is_replaced() {
         let world = World::new().await;
         world.push_one(&simple(now(), 10)).await;
         world.remains.catalog.deaf.store(u32::MAX, Ordering::Relaxed);
-        assert!(world.ingester.cut(&world.remains.clock, Duration::from_secs(60)).await.is_err());
+        assert!(world.ingester.flush_all(&world.remains.clock, Duration::from_secs(60)).await.is_err());
         let block = world.uploaded_names().await.remove(0);
-        world.remains.catalog.condemn(vec![BlockId::from_number(block)]).await.unwrap();
+        world.remains.catalog.tombstone_blocks(vec![BlockId::from_number(block)]).await.unwrap();
         let world = world.crash(1).await;
         world.remains.catalog.deaf.store(0, Ordering::Relaxed);
         world.cut().await;
@@ -125,7 +125,7 @@ fn the_log_lets_go_of_what_was_registered_once_it_can() {
         let snapshots =
             || disk.list().unwrap().into_iter().filter(|name| name.ends_with(".snapshot")).count();
         disk.set_capacity(Some(0));
-        let cut = world.ingester.cut(&world.remains.clock, Duration::from_secs(20)).await;
+        let cut = world.ingester.flush_all(&world.remains.clock, Duration::from_secs(20)).await;
         assert!(cut.is_err(), "{cut:?}");
         assert_eq!((world.blocks().await, snapshots()), (1, 0));
         disk.set_capacity(None);
@@ -141,12 +141,12 @@ fn the_log_lets_go_of_what_was_registered_once_it_can() {
 fn nothing_is_cut_before_the_log_says_that_it_is_over() {
     simulate(async {
         let bucket = Bucket { memory: true, ..Bucket::default() };
-        let remains = Remains::new(bucket, Limits::default(), Clock::system());
+        let remains = Remains::new(bucket, TenantLimits::default(), Clock::system());
         let world = World::boot(Remains { reserve: ByteSize::kib(64), ..remains }).await;
         world.push_one(&simple(now(), 10)).await;
         // The power goes before the log says so, and the bucket takes everything.
         world.remains.log_disk.lose_power_after(0);
-        let cut = world.ingester.cut(&world.remains.clock, Duration::from_secs(20)).await;
+        let cut = world.ingester.flush_all(&world.remains.clock, Duration::from_secs(20)).await;
         assert!(cut.is_err(), "{cut:?}");
         assert_eq!(world.blocks().await, 0);
         let world = world.crash(1).await;
@@ -167,7 +167,7 @@ async fn lose_power_in_a_cut(step: u32) -> bool {
     world.remains.catalog.dumb.store(step % 2, Ordering::Relaxed);
     let disk = if step % 4 < 2 { &world.remains.log_disk } else { &world.remains.state_disk };
     disk.lose_power_after(u64::from(step / 4));
-    let cut = world.ingester.cut(&world.remains.clock, Duration::from_secs(30)).await.is_ok();
+    let cut = world.ingester.flush_all(&world.remains.clock, Duration::from_secs(30)).await.is_ok();
     let acknowledged = world.push("acme", vec![third.clone()]).await.remove(0).is_ok();
     let mut world = world.crash(u64::from(step)).await;
     let held = world.total().await;
@@ -194,8 +194,11 @@ fn the_power_may_go_at_any_step_of_a_cut() {
 #[test]
 fn a_shard_that_cannot_be_cut_keeps_no_other_from_it() {
     simulate(async {
-        let first =
-            Remains::new(Bucket { memory: true, ..Bucket::default() }, Limits::default(), Clock::system());
+        let first = Remains::new(
+            Bucket { memory: true, ..Bucket::default() },
+            TenantLimits::default(),
+            Clock::system(),
+        );
         let world = World::boot(Remains { slots: 2, ..first }).await;
         let rows = profile(now(), &[("a;b", 1)]);
         for slot in 0..2 {
@@ -204,9 +207,10 @@ fn a_shard_that_cannot_be_cut_keeps_no_other_from_it() {
             assert_eq!(stored[0].as_ref().unwrap().new, 1);
         }
         world.remains.catalog.barred.store(1, Ordering::Relaxed);
-        let failed = world.ingester.cut(&world.remains.clock, Duration::from_secs(30)).await.unwrap_err();
+        let failed =
+            world.ingester.flush_all(&world.remains.clock, Duration::from_secs(30)).await.unwrap_err();
         let said = "shard 1: not done within 30s: the catalogue cannot be asked: told to fail";
-        assert_eq!((failed.code, failed.message.as_str()), (Code::Deadline, said));
+        assert_eq!((failed.code, failed.message.as_str()), (ErrorCode::Deadline, said));
         let shards: Vec<u32> =
             world.remains.catalog.blocks().await.unwrap().iter().map(|block| block.shard).collect();
         assert_eq!(shards, [2]);

@@ -5,18 +5,23 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use athanor_block::PartSource;
+use athanor_block::TenantBlockSource;
 use athanor_catalog::{
-    Answer, Catalog, Choice, Command, Phase, Settings, ShardEntry, ShardId, View, shard_id,
+    Catalog, CatalogCommand, CatalogSettings, CommandResult, ReplicaPlacement, RoutingView, ShardEntry,
+    ShardId, ShardPhase, shard_id,
 };
 use athanor_chassis::disk::MemoryDisk;
-use athanor_chassis::{ByteSize, Clock, Code, Compute, Limits, Overrides, Random, Status, Tasks};
-use athanor_cluster::placement::{Draft, Table};
-use athanor_consensus::log::{Config as LogConfig, Identity, Log, Pump};
-use athanor_consensus::replicated::{self, CallError, Network};
-use athanor_ingester::{Config, CutConfig, Deps, Ingester, Kin, WindowAsk, WindowPage};
-use athanor_profile::upload::Upload;
-use athanor_storage::{Config as Bucket, Store, StoreDeps};
+use athanor_chassis::{
+    ByteSize, Clock, ComputePool, ErrorCode, LimitOverrides, Random, Status, TaskGroup, TenantLimits,
+};
+use athanor_cluster::placement::{SlotTable, SlotTableSpec};
+use athanor_consensus::log::{CommitMode, Log, LogConfig, LogIdentity};
+use athanor_consensus::replicated::{self, Network, RaftCallError};
+use athanor_ingester::{
+    FlushConfig, HandoffPeer, HandoffWindowRequest, Ingester, IngesterConfig, IngesterDeps, WindowPage,
+};
+use athanor_profile::upload::ProfileUpload;
+use athanor_storage::{StorageConfig as Bucket, Store, StoreDeps};
 use bytes::Bytes;
 
 use crate::samples::{now, read, simple, snapshot};
@@ -46,43 +51,52 @@ impl Hub {
     /// The node that leads a shard, or another one of its members.
     fn of(&self, shard: &ShardEntry) -> Result<Arc<Ingester>, Status> {
         let members: Vec<Arc<Ingester>> = shard.members.iter().filter_map(|&node| self.node(node)).collect();
-        let leads = members.iter().find(|node| node.leads().contains(&shard.id));
-        let gone = || Status::new(Code::Unavailable, "nobody is there");
+        let leads = members.iter().find(|node| node.led_shards().contains(&shard.id));
+        let gone = || Status::new(ErrorCode::Unavailable, "nobody is there");
         leads.or(members.first()).cloned().ok_or_else(gone)
     }
 }
 
 #[async_trait]
 impl Network for Wire {
-    async fn call(&self, to: u64, group: u32, request: Bytes) -> Result<Bytes, CallError> {
+    async fn call(&self, to: u64, group: u32, request: Bytes) -> Result<Bytes, RaftCallError> {
         self.clock.sleep(Duration::from_millis(1)).await;
-        let fail = |reason: &str| CallError { to, reason: reason.to_owned() };
+        let fail = |reason: &str| RaftCallError { to, reason: reason.to_owned() };
         let node = self.hub.node(to).ok_or_else(|| fail("it is not reached"))?;
-        node.answer(group, request).await.ok_or_else(|| fail("it has no such shard"))
+        node.handle_raft_request(group, request).await.ok_or_else(|| fail("it has no such shard"))
     }
 }
 
 #[async_trait]
-impl Kin for Wire {
-    async fn window(&self, of: &ShardEntry, ask: WindowAsk) -> Result<WindowPage, Status> {
+impl HandoffPeer for Wire {
+    async fn fetch_window_page(
+        &self,
+        of: &ShardEntry,
+        ask: HandoffWindowRequest,
+    ) -> Result<WindowPage, Status> {
         self.clock.sleep(Duration::from_millis(1)).await;
         let mut members: Vec<_> = of.members.iter().filter_map(|&node| self.hub.node(node)).collect();
         // Whoever asks need not know who leads.
-        members.sort_by_key(|node| node.leads().contains(&of.id));
-        let mut told = Err(Status::new(Code::Unavailable, "nobody is there"));
+        members.sort_by_key(|node| node.led_shards().contains(&of.id));
+        let mut told = Err(Status::new(ErrorCode::Unavailable, "nobody is there"));
         for member in members {
-            told = member.window(of.id, ask).await;
+            told = member.window_page(of.id, ask).await;
             match &told {
-                Err(status) if matches!(status.code, Code::NotLeader | Code::Unavailable) => {}
+                Err(status) if matches!(status.code, ErrorCode::NotLeader | ErrorCode::Unavailable) => {}
                 _ => break,
             }
         }
         told
     }
 
-    async fn settle(&self, with: &ShardEntry, by: ShardId, ids: Vec<u128>) -> Result<Vec<bool>, Status> {
+    async fn reconcile_ids(
+        &self,
+        with: &ShardEntry,
+        by: ShardId,
+        ids: Vec<u128>,
+    ) -> Result<Vec<bool>, Status> {
         self.clock.sleep(Duration::from_millis(1)).await;
-        self.hub.of(with)?.settle(with.id, by, ids).await
+        self.hub.of(with)?.reconcile_ids(with.id, by, ids).await
     }
 }
 
@@ -91,7 +105,7 @@ impl Kin for Wire {
 struct Node {
     log_disk: MemoryDisk,
     state_disk: MemoryDisk,
-    process: Option<(Arc<Ingester>, Tasks)>,
+    process: Option<(Arc<Ingester>, TaskGroup)>,
 }
 
 struct Cluster {
@@ -103,21 +117,27 @@ struct Cluster {
     nodes: BTreeMap<u64, Node>,
 }
 
-fn choice(members: impl IntoIterator<Item = u64>) -> Choice {
+fn choice(members: impl IntoIterator<Item = u64>) -> ReplicaPlacement {
     let zones = (1..=NODES).map(|node| (node, format!("zone-{node}"))).collect();
-    Choice { members: members.into_iter().collect(), zones }
+    ReplicaPlacement { members: members.into_iter().collect(), zones }
 }
 
 impl Cluster {
     async fn start(seed: u64) -> Self {
-        let (clock, random) = (Clock::system(), Random::seeded(seed));
+        let (clock, random) = (Clock::system(), Random::from_seed(seed));
         let deps = StoreDeps { clock: clock.clone(), random: random.split() };
         let store = Store::open(&Bucket { memory: true, ..Bucket::default() }, deps).unwrap();
         let catalog = Arc::new(Facts::new(clock.clone()));
-        let settings = Settings { copies: 3, ..Settings::default() };
-        catalog.change(Command::Configure { expected: Settings::default(), settings }).await.unwrap();
-        let Choice { members, zones } = choice(1..=3);
-        catalog.change(Command::OpenSlots { count: 1, members: vec![members], zones }).await.unwrap();
+        let settings = CatalogSettings { copies: 3, ..CatalogSettings::default() };
+        catalog
+            .apply_command(CatalogCommand::Configure { expected: CatalogSettings::default(), settings })
+            .await
+            .unwrap();
+        let ReplicaPlacement { members, zones } = choice(1..=3);
+        catalog
+            .apply_command(CatalogCommand::OpenSlots { count: 1, members: vec![members], zones })
+            .await
+            .unwrap();
         let nodes = (1..=NODES).map(|node| (node, Node::default())).collect();
         let mut cluster = Self { hub: Arc::default(), catalog, store, clock, random, nodes };
         for node in 1..=NODES {
@@ -128,48 +148,48 @@ impl Cluster {
 
     async fn boot(&mut self, number: u64) {
         let node = &self.nodes[&number];
-        let tasks = Tasks::new(self.clock.clone(), 1000);
+        let tasks = TaskGroup::new(self.clock.clone(), 1000);
         let config = LogConfig {
             segment: ByteSize::kib(256),
             spares: 1,
             reserve: ByteSize::bytes(0),
             ..LogConfig::default()
         };
-        let identity = Identity { cluster: 1, node: number };
+        let identity = LogIdentity { cluster: 1, node: number };
         let disk = Arc::new(node.log_disk.clone());
-        let (log, _) = Log::open(disk, &self.random, identity, &config, Pump::Inline).unwrap();
+        let (log, _) = Log::open(disk, &self.random, identity, &config, CommitMode::Inline).unwrap();
         let wire = Arc::new(Wire { hub: Arc::clone(&self.hub), clock: self.clock.clone() });
-        let consensus = replicated::Deps {
+        let consensus = replicated::RaftGroupDeps {
             log,
             disk: Arc::new(node.state_disk.clone()),
-            compute: Compute::inline(),
+            compute: ComputePool::inline(),
             random: self.random.split(),
             network: Some(Arc::clone(&wire) as Arc<dyn Network>),
             node: number,
-            timing: replicated::Timing::default(),
+            timing: replicated::RaftTiming::default(),
         };
-        let deps = Deps {
+        let deps = IngesterDeps {
             catalog: Arc::<Facts>::clone(&self.catalog),
             store: self.store.clone(),
             consensus,
-            overrides: Overrides::new(Limits::default()),
+            overrides: LimitOverrides::new(TenantLimits::default()),
             clock: self.clock.clone(),
             random: self.random.split(),
-            compute: Compute::inline(),
+            compute: ComputePool::inline(),
             tasks: tasks.clone(),
             cluster: 1,
             alone: false,
             kin: Some(wire),
         };
-        let never = CutConfig {
+        let never = FlushConfig {
             max_age: Duration::from_secs(1 << 30),
             max_bytes: ByteSize::mib(1024),
-            ..CutConfig::default()
+            ..FlushConfig::default()
         };
         // Every cut puts its ids into a file.
-        let config = Config { cut: never, shards: 1, recent_ids: 1, ..Config::default() };
+        let config = IngesterConfig { cut: never, shards: 1, recent_ids: 1, ..IngesterConfig::default() };
         let ingester = Arc::new(Ingester::open(&config, deps).await.unwrap());
-        ingester.take(&self.view()).await;
+        ingester.apply_view(&self.view()).await;
         self.hub.0.lock().unwrap().insert(number, Arc::clone(&ingester));
         self.nodes.get_mut(&number).unwrap().process = Some((ingester, tasks));
     }
@@ -190,23 +210,23 @@ impl Cluster {
         self.nodes[&node].process.is_some()
     }
 
-    fn view(&self) -> View {
-        self.catalog.held.state().view()
+    fn view(&self) -> RoutingView {
+        self.catalog.held.state().routing_view()
     }
 
-    fn phase(&self, shard: ShardId) -> Option<Phase> {
+    fn phase(&self, shard: ShardId) -> Option<ShardPhase> {
         self.view().shards.into_iter().find(|entry| entry.id == shard).map(|entry| entry.phase)
     }
 
     fn serving(&self) -> Option<ShardEntry> {
-        self.catalog.held.state().serving(0).cloned()
+        self.catalog.held.state().serving_shard(0).cloned()
     }
 
     /// Lets time pass, and every node hear what the catalogue says.
     async fn pass(&self) {
         let view = self.view();
         for (ingester, _) in self.nodes.values().filter_map(|node| node.process.as_ref()) {
-            ingester.take(&view).await;
+            ingester.apply_view(&view).await;
         }
         self.clock.sleep(LOOK).await;
     }
@@ -217,14 +237,14 @@ impl Cluster {
                 self.pass().await;
             }
         };
-        if self.clock.within(PATIENCE, wait).await.is_err() {
+        if self.clock.timeout(PATIENCE, wait).await.is_err() {
             let failed: Vec<_> =
                 self.nodes.values().filter_map(|node| node.process.as_ref()?.0.failed()).collect();
             panic!("{what}: {:?}; failed: {failed:?}", self.view().shards);
         }
     }
 
-    async fn is(&self, shard: ShardId, what: &str, wanted: impl Fn(&Phase) -> bool) {
+    async fn is(&self, shard: ShardId, what: &str, wanted: impl Fn(&ShardPhase) -> bool) {
         self.until(&format!("shard {shard} {what}"), |this| {
             this.phase(shard).is_some_and(|phase| wanted(&phase))
         })
@@ -232,27 +252,27 @@ impl Cluster {
     }
 
     /// Sends an upload to who serves the slot, once; how many of its profiles are new, if it is stored.
-    async fn try_push(&self, one: &Upload, table: u64) -> Result<u32, Status> {
-        let serving = self.serving().ok_or_else(|| Status::new(Code::Unavailable, "nobody serves"))?;
+    async fn try_push(&self, one: &ProfileUpload, table: u64) -> Result<u32, Status> {
+        let serving = self.serving().ok_or_else(|| Status::new(ErrorCode::Unavailable, "nobody serves"))?;
         let node = self.hub.of(&serving)?;
         let stored = node.append(serving.id, table, &tenant("acme"), vec![one.clone()]).await;
-        let stored = stored.map_err(|moved| Status::new(Code::NotLeader, moved.to_string()))?;
+        let stored = stored.map_err(|moved| Status::new(ErrorCode::NotLeader, moved.to_string()))?;
         stored.into_iter().next().unwrap().map(|stored| stored.new)
     }
 
     /// As [`try_push`](Self::try_push), until it is stored; and how often it was sent.
-    async fn push(&self, one: &Upload) -> (u32, u32) {
+    async fn push(&self, one: &ProfileUpload) -> (u32, u32) {
         let pushed = async {
             for tries in 1.. {
                 match self.try_push(one, 1).await {
                     Ok(new) => return (new, tries),
-                    Err(status) => assert!(status.code.retryable(), "{status}"),
+                    Err(status) => assert!(status.code.is_retryable(), "{status}"),
                 }
                 self.pass().await;
             }
             unreachable!("it is sent for ever")
         };
-        match self.clock.within(PATIENCE, pushed).await {
+        match self.clock.timeout(PATIENCE, pushed).await {
             Ok(pushed) => pushed,
             Err(_) => panic!("nobody takes it: {:?}", self.view().shards),
         }
@@ -261,7 +281,7 @@ impl Cluster {
     async fn cut(&self) {
         for (ingester, _) in self.nodes.values().filter_map(|node| node.process.as_ref()) {
             // Whoever is deposed meanwhile cuts nothing, and the next one does.
-            let _ = ingester.cut(&self.clock, Duration::from_secs(2)).await;
+            let _ = ingester.flush_all(&self.clock, Duration::from_secs(2)).await;
         }
     }
 
@@ -275,35 +295,38 @@ impl Cluster {
                 self.pass().await;
             }
         };
-        self.clock.within(PATIENCE, total).await.expect("a plan is not overtaken")
+        self.clock.timeout(PATIENCE, total).await.expect("a plan is not overtaken")
     }
 
     async fn try_total(&self) -> Option<i64> {
         let name = tenant("acme");
-        let listing = self.catalog.listing(&name, i64::MIN, i64::MAX).await.unwrap();
+        let listing = self.catalog.list_blocks(&name, i64::MIN, i64::MAX).await.unwrap();
         let mut rows = Vec::new();
         for shard in &listing.shards {
-            if matches!(shard.phase, Phase::Lost { .. } | Phase::Opening { .. }) {
+            if matches!(shard.phase, ShardPhase::Lost { .. } | ShardPhase::Opening { .. }) {
                 continue;
             }
             let node = self.hub.of(shard).ok()?;
-            node.confirm(shard.id).await.ok()?;
-            node.views(shard.id, shard.watermark, &name).ok()?.iter().for_each(|view| read(view, &mut rows));
+            node.confirm_leadership(shard.id).await.ok()?;
+            node.head_snapshots(shard.id, shard.watermark, &name)
+                .ok()?
+                .iter()
+                .for_each(|view| read(view, &mut rows));
         }
         for block in &listing.blocks {
             let block = Arc::new(fetch(&self.store, block).await);
-            read(&PartSource::new(block, "acme", Compute::inline()).unwrap(), &mut rows);
+            read(&TenantBlockSource::new(block, "acme", ComputePool::inline()).unwrap(), &mut rows);
         }
         Some(rows.iter().map(|row| row.4).sum())
     }
 
     async fn succeed(&self, shard: ShardId, members: impl IntoIterator<Item = u64>) {
-        self.catalog.change(Command::Stop { shard }).await.unwrap();
-        self.catalog.propose(Command::Succeed { shard, choice: choice(members) }).await.unwrap();
+        self.catalog.apply_command(CatalogCommand::Stop { shard }).await.unwrap();
+        self.catalog.propose(CatalogCommand::Succeed { shard, choice: choice(members) }).await.unwrap();
     }
 }
 
-fn uploads(count: i64) -> Vec<Upload> {
+fn uploads(count: i64) -> Vec<ProfileUpload> {
     (0..count).map(|number| simple(now() + number, 10 + number)).collect()
 }
 
@@ -323,7 +346,7 @@ fn a_successor_knows_every_repeat_and_the_shard_before_ends() {
                 9 => cluster.cut().await,
                 // It goes on taking profiles while it is copied.
                 14 => cluster.succeed(FIRST, 4..=6).await,
-                25 => cluster.is(shard_id(0, 2), "opens", |phase| *phase == Phase::Open).await,
+                25 => cluster.is(shard_id(0, 2), "opens", |phase| *phase == ShardPhase::Open).await,
                 30 => cluster.succeed(shard_id(0, 2), 1..=3).await,
                 _ => {}
             }
@@ -332,7 +355,9 @@ fn a_successor_knows_every_repeat_and_the_shard_before_ends() {
             }
         }
         for epoch in 1..=2 {
-            cluster.is(shard_id(0, epoch), "is over", |phase| matches!(phase, Phase::Retired { .. })).await;
+            cluster
+                .is(shard_id(0, epoch), "is over", |phase| matches!(phase, ShardPhase::Retired { .. }))
+                .await;
         }
         assert_eq!(cluster.serving().unwrap().epoch, 3);
         for one in &uploads {
@@ -353,12 +378,12 @@ fn a_successor_goes_on_from_what_was_counted() {
             match value {
                 9 => cluster.cut().await,
                 14 => cluster.succeed(FIRST, 4..=6).await,
-                25 => cluster.is(shard_id(0, 2), "opens", |phase| *phase == Phase::Open).await,
+                25 => cluster.is(shard_id(0, 2), "opens", |phase| *phase == ShardPhase::Open).await,
                 30 => cluster.succeed(shard_id(0, 2), 1..=3).await,
                 _ => {}
             }
         }
-        cluster.is(shard_id(0, 2), "is over", |phase| matches!(phase, Phase::Retired { .. })).await;
+        cluster.is(shard_id(0, 2), "is over", |phase| matches!(phase, ShardPhase::Retired { .. })).await;
         // Objects, ten times as many bytes, and two objects in use in each profile.
         assert_eq!(cluster.total().await, (40 + 100) * 11 + 40 * 2);
     });
@@ -380,7 +405,11 @@ fn a_shard_that_was_lost_settles_before_it_shows_anything() {
         for node in 1..=3 {
             cluster.kill(node).await;
         }
-        cluster.catalog.change(Command::Lose { shard: FIRST, choice: choice(4..=6) }).await.unwrap();
+        cluster
+            .catalog
+            .apply_command(CatalogCommand::Lose { shard: FIRST, choice: choice(4..=6) })
+            .await
+            .unwrap();
         // Those in blocks are known; the others are not, and are taken again.
         for (one, new) in uploads[15..25].iter().zip([0, 0, 0, 0, 0, 1, 1, 1, 1, 1]) {
             assert_eq!(cluster.push(one).await.0, new);
@@ -391,7 +420,7 @@ fn a_shard_that_was_lost_settles_before_it_shows_anything() {
         for node in 1..=3 {
             cluster.boot(node).await;
         }
-        cluster.is(FIRST, "is over", |phase| matches!(phase, Phase::Retired { .. })).await;
+        cluster.is(FIRST, "is over", |phase| matches!(phase, ShardPhase::Retired { .. })).await;
         for one in &uploads {
             assert_eq!(cluster.push(one).await.0, 0);
         }
@@ -411,30 +440,30 @@ fn shards_log_the_fences_of_tables_and_forget_those_that_were_given_up() {
             let (slots, subset) = (vec![0], u16::MAX);
             let from = now() + ahead * 3_600_000_000_000;
             let (tenants, services) = (BTreeMap::new(), BTreeMap::new());
-            Table::try_from(Draft { version, from, slots, subset, tenants, services }).unwrap()
+            SlotTable::try_from(SlotTableSpec { version, from, slots, subset, tenants, services }).unwrap()
         };
-        cluster.catalog.change(Command::ProposeTable { table: table(2, 26) }).await.unwrap();
+        cluster.catalog.apply_command(CatalogCommand::ProposeTable { table: table(2, 26) }).await.unwrap();
         let fenced = |this: &Cluster| this.view().pending.is_some_and(|pending| pending.needs.is_empty());
         cluster.until("the fence is logged", fenced).await;
-        let described = cluster.hub.node(1).unwrap().describe().await.unwrap();
+        let described = cluster.hub.node(1).unwrap().shard_reports().await.unwrap();
         assert_eq!(described[0].fenced, 2);
-        cluster.catalog.change(Command::WithdrawTable { version: 2 }).await.unwrap();
+        cluster.catalog.apply_command(CatalogCommand::WithdrawTable { version: 2 }).await.unwrap();
         let leader = cluster.hub.of(&cluster.serving().unwrap()).unwrap();
         let forgotten = async {
-            while leader.describe().await.unwrap()[0].fenced != 1 {
+            while leader.shard_reports().await.unwrap()[0].fenced != 1 {
                 cluster.pass().await;
             }
         };
-        cluster.clock.within(PATIENCE, forgotten).await.expect("the fence is none");
-        cluster.catalog.change(Command::ProposeTable { table: table(3, 26) }).await.unwrap();
+        cluster.clock.timeout(PATIENCE, forgotten).await.expect("the fence is none");
+        cluster.catalog.apply_command(CatalogCommand::ProposeTable { table: table(3, 26) }).await.unwrap();
         cluster.until("the fence is logged", fenced).await;
-        cluster.catalog.change(Command::PublishTable { version: 3 }).await.unwrap();
+        cluster.catalog.apply_command(CatalogCommand::PublishTable { version: 3 }).await.unwrap();
         // It holds for profiles of days to come; those of today go where they went.
         assert_eq!(cluster.push(&second).await.0, 1);
         // A successor has it, too.
         cluster.succeed(FIRST, 4..=6).await;
-        cluster.is(shard_id(0, 2), "opens", |phase| *phase == Phase::Open).await;
-        let described = cluster.hub.of(&cluster.serving().unwrap()).unwrap().describe().await.unwrap();
+        cluster.is(shard_id(0, 2), "opens", |phase| *phase == ShardPhase::Open).await;
+        let described = cluster.hub.of(&cluster.serving().unwrap()).unwrap().shard_reports().await.unwrap();
         assert_eq!(described.iter().find(|shard| shard.shard == shard_id(0, 2)).unwrap().fenced, 3);
         assert_eq!((cluster.push(&first).await.0, cluster.push(&second).await.0), (0, 0));
     });
@@ -442,7 +471,7 @@ fn shards_log_the_fences_of_tables_and_forget_those_that_were_given_up() {
 
 impl Cluster {
     async fn lose_a_node(&mut self, random: &Random) {
-        let node = 1 + random.below(NODES);
+        let node = 1 + random.next_below(NODES);
         if (1..=NODES).all(|node| self.is_up(node)) {
             self.kill(node).await;
         }
@@ -458,15 +487,15 @@ impl Cluster {
 
     async fn succeed_who_serves(&self) -> bool {
         let Some(serving) = self.serving().filter(|serving| serving.epoch < 6) else { return false };
-        let _ = self.catalog.propose(Command::Stop { shard: serving.id }).await.unwrap();
-        let succeed = Command::Succeed { shard: serving.id, choice: choice(others(&serving)) };
-        matches!(self.catalog.propose(succeed).await.unwrap(), Answer::Shard(_))
+        let _ = self.catalog.propose(CatalogCommand::Stop { shard: serving.id }).await.unwrap();
+        let succeed = CatalogCommand::Succeed { shard: serving.id, choice: choice(others(&serving)) };
+        matches!(self.catalog.propose(succeed).await.unwrap(), CommandResult::Shard(_))
     }
 
     /// All members die, and another shard serves the slot.
     async fn lose_who_serves(&mut self) -> bool {
         let newest = self.view().shards.last().cloned().unwrap();
-        if newest.epoch >= 6 || newest.phase != Phase::Open {
+        if newest.epoch >= 6 || newest.phase != ShardPhase::Open {
             return false;
         }
         for &node in &newest.members {
@@ -475,8 +504,8 @@ impl Cluster {
             }
         }
         self.bring_back(others(&newest)).await;
-        let lose = Command::Lose { shard: newest.id, choice: choice(others(&newest)) };
-        self.catalog.propose(lose).await.unwrap() == Answer::Changed(1)
+        let lose = CatalogCommand::Lose { shard: newest.id, choice: choice(others(&newest)) };
+        self.catalog.propose(lose).await.unwrap() == CommandResult::Changed(1)
     }
 }
 
@@ -488,10 +517,10 @@ fn others(shard: &ShardEntry) -> std::ops::RangeInclusive<u64> {
 /// Shards are succeeded and lost, nodes die and come back, in any order: everything is counted once.
 async fn storm(seed: u64) -> [u32; 3] {
     let mut cluster = Cluster::start(seed).await;
-    let random = Random::seeded(seed ^ 0x5eed);
-    let (mut sent, mut expected, mut seen) = (Vec::<Upload>::new(), 0, [0; 3]);
+    let random = Random::from_seed(seed ^ 0x5eed);
+    let (mut sent, mut expected, mut seen) = (Vec::<ProfileUpload>::new(), 0, [0; 3]);
     for step in 0..80 {
-        match random.below(16) {
+        match random.next_below(16) {
             0..=5 => {
                 let one = simple(now() + step, 10 + step);
                 cluster.push(&one).await;
@@ -500,7 +529,7 @@ async fn storm(seed: u64) -> [u32; 3] {
             }
             6..=8 if !sent.is_empty() => {
                 // Of a shard that is lost it may be taken again, and then that one drops it.
-                cluster.push(&sent[random.below(sent.len() as u64) as usize]).await;
+                cluster.push(&sent[random.next_below(sent.len() as u64) as usize]).await;
             }
             9 => cluster.cut().await,
             10 => cluster.lose_a_node(&random).await,
@@ -508,7 +537,7 @@ async fn storm(seed: u64) -> [u32; 3] {
             12 => seen[0] += u32::from(cluster.succeed_who_serves().await),
             13 => seen[1] += u32::from(cluster.lose_who_serves().await),
             _ => {
-                for _ in 0..random.below(40) {
+                for _ in 0..random.next_below(40) {
                     cluster.pass().await;
                 }
             }
@@ -517,8 +546,8 @@ async fn storm(seed: u64) -> [u32; 3] {
     cluster.bring_back(1..=NODES).await;
     let settled = |this: &Cluster| {
         let shards = this.view().shards;
-        let over = shards.iter().filter(|shard| matches!(shard.phase, Phase::Retired { .. })).count();
-        over + 1 == shards.len() && shards.last().is_some_and(|shard| shard.phase == Phase::Open)
+        let over = shards.iter().filter(|shard| matches!(shard.phase, ShardPhase::Retired { .. })).count();
+        over + 1 == shards.len() && shards.last().is_some_and(|shard| shard.phase == ShardPhase::Open)
     };
     let waiting = async {
         while !settled(&cluster) {
@@ -526,7 +555,7 @@ async fn storm(seed: u64) -> [u32; 3] {
             cluster.pass().await;
         }
     };
-    if cluster.clock.within(PATIENCE, waiting).await.is_err() {
+    if cluster.clock.timeout(PATIENCE, waiting).await.is_err() {
         panic!("seed {seed}: {:?}", cluster.view().shards);
     }
     seen[2] = cluster.view().shards.len() as u32;

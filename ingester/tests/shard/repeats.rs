@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use athanor_catalog::{Catalog, Wound};
+use athanor_catalog::{Catalog, DataLoss};
 use athanor_chassis::disk::MemoryDisk;
-use athanor_chassis::{Clock, Code, Disk, Limits, Status, Timestamp};
-use athanor_ingester::Stored;
-use athanor_profile::upload::Upload;
+use athanor_chassis::{Clock, Disk, ErrorCode, Status, TenantLimits, Timestamp};
+use athanor_ingester::StoredUpload;
+use athanor_profile::upload::ProfileUpload;
 use athanor_profile::{Labels, ValueType};
 
 use crate::samples::{labelled, now, profile, simple, upload};
@@ -20,12 +20,12 @@ fn what_is_pushed_is_seen_and_a_repeat_is_not() {
         let (first, second) = (simple(time, 10), simple(time + 1, 10));
         assert_eq!(world.push_one(&first).await, 1);
         assert_eq!(world.total().await, 11);
-        let end = world.log.held(1).end;
+        let end = world.log.group_state(1).end;
         assert_eq!(world.push_one(&first).await, 0, "a repeat");
         let stored = world.push("acme", vec![first.clone()]).await.remove(0).unwrap();
         assert_eq!((stored.new, stored.repeats), (0, 1));
         assert_eq!(
-            (world.total().await, world.log.held(1).end),
+            (world.total().await, world.log.group_state(1).end),
             (11, end),
             "the log does not hear of repeats"
         );
@@ -63,7 +63,7 @@ fn equal_profiles_of_one_request_count_each() {
     simulate(async {
         let mut world = World::new().await;
         let equal = simple(now(), 10);
-        let new = |answers: Vec<Result<Stored, Status>>| -> Vec<u32> {
+        let new = |answers: Vec<Result<StoredUpload, Status>>| -> Vec<u32> {
             answers.into_iter().map(|answer| answer.unwrap().new).collect()
         };
         assert_eq!(new(world.push("acme", vec![equal.clone(); 3]).await), [1, 1, 1]);
@@ -81,10 +81,10 @@ fn equal_sample_types_of_one_profile_count_each() {
         let mut world = World::new().await;
         let mut twice = profile(now(), &[]);
         twice.header.types = vec![ValueType::new("samples", "count"); 2];
-        let stack = twice.dictionary.named_stack(["main"].into_iter());
+        let stack = twice.dictionary.intern_named_stack(["main"].into_iter());
         twice.samples.push(stack, 0, &[10, 200]);
         let twice = upload(&twice);
-        let new = |answers: Vec<Result<Stored, Status>>| -> Vec<u32> {
+        let new = |answers: Vec<Result<StoredUpload, Status>>| -> Vec<u32> {
             answers.into_iter().map(|answer| answer.unwrap().new).collect()
         };
         assert_eq!(new(world.push("acme", vec![twice.clone()]).await), [2]);
@@ -110,12 +110,12 @@ fn what_has_neither_id_nor_time_counts_each_time() {
         assert_eq!(world.total().await, 55);
         // It is the same one: whoever took it sends it to the next leader, since this one did not answer.
         let received_nanos = now() - 5;
-        let again = Upload { drawn: 9, received_nanos, ..nameless.clone() };
+        let again = ProfileUpload { drawn: 9, received_nanos, ..nameless.clone() };
         assert_eq!((world.push_one(&again).await, world.push_one(&again).await), (1, 0));
         assert!(world.rows("acme").await.iter().any(|row| row.1 == received_nanos));
-        let named = Upload { client_id: Some("7a".to_owned()), ..nameless.clone() };
+        let named = ProfileUpload { client_id: Some("7a".to_owned()), ..nameless.clone() };
         assert_eq!((world.push_one(&named).await, world.push_one(&named).await), (1, 0));
-        let timed = Upload { time_nanos: now(), ..nameless };
+        let timed = ProfileUpload { time_nanos: now(), ..nameless };
         assert_eq!((world.push_one(&timed).await, world.push_one(&timed).await), (1, 0));
     });
 }
@@ -124,7 +124,7 @@ fn what_has_neither_id_nor_time_counts_each_time() {
 fn what_has_neither_id_nor_time_counts_though_no_time_passes() {
     simulate(async {
         let (clock, _still) = Clock::manual(Timestamp::from_nanos(now()));
-        let world = World::with(Limits::default(), clock).await;
+        let world = World::with(TenantLimits::default(), clock).await;
         let pushes = (0..20).map(|_| world.push("acme", vec![simple(0, 10); 2]));
         let answers = futures::future::join_all(pushes).await;
         let new: u32 = answers.into_iter().flatten().map(|answer| answer.unwrap().new).sum();
@@ -138,7 +138,7 @@ fn a_shard_that_remembers_enough_takes_repeats_and_waits_until_the_oldest_are_fo
         let mut world = World::new().await;
         world.remains.ids = 5;
         world = world.crash(1).await;
-        let uploads: Vec<Upload> = (0..5).map(|number| simple(now() + number, 10)).collect();
+        let uploads: Vec<ProfileUpload> = (0..5).map(|number| simple(now() + number, 10)).collect();
         for upload in &uploads {
             assert_eq!(world.push_one(upload).await, 1);
         }
@@ -147,7 +147,7 @@ fn a_shard_that_remembers_enough_takes_repeats_and_waits_until_the_oldest_are_fo
             let mut answers = world.push("acme", mixed).await;
             assert_eq!(answers.remove(1).unwrap().repeats, 1);
             let refused = answers.remove(0).unwrap_err();
-            assert_eq!((refused.code, refused.retry_after.is_some()), (Code::Exhausted, true));
+            assert_eq!((refused.code, refused.retry_after.is_some()), (ErrorCode::Exhausted, true));
             assert!(
                 refused.message.contains("the ids of 5 profiles") && refused.message.contains("ingester.ids")
             );
@@ -174,17 +174,17 @@ fn what_is_sent_again_in_another_form_is_a_repeat() {
         let nil = Some("00000000-0000-0000-0000-000000000000".to_owned());
         let otherwise = profile(time, &[("main", 1), ("main;b", 3), ("main;a", 4), ("main;b", 3)]);
         for (same, form) in [
-            (Upload { labels: other.clone(), ..first.clone() }, "relabelled"),
-            (Upload { client_id: nil, ..first.clone() }, "with an id that says nothing"),
-            (Upload { time_nanos: 77, ..first.clone() }, "with another `from`"),
+            (ProfileUpload { labels: other.clone(), ..first.clone() }, "relabelled"),
+            (ProfileUpload { client_id: nil, ..first.clone() }, "with an id that says nothing"),
+            (ProfileUpload { time_nanos: 77, ..first.clone() }, "with another `from`"),
             (upload(&otherwise), "encoded otherwise"),
         ] {
             assert_eq!(world.push_one(&same).await, 0, "{form}");
         }
         for (another, form) in [
-            (Upload { sent: other, ..first.clone() }, "of other labels"),
-            (Upload { client_id: Some("7a".to_owned()), ..first.clone() }, "with an id"),
-            (Upload { client_id: Some("7b".to_owned()), ..first.clone() }, "with another id"),
+            (ProfileUpload { sent: other, ..first.clone() }, "of other labels"),
+            (ProfileUpload { client_id: Some("7a".to_owned()), ..first.clone() }, "with an id"),
+            (ProfileUpload { client_id: Some("7b".to_owned()), ..first.clone() }, "with another id"),
             (upload(&profile(time, &[("main;a", 4), ("main;b", 6), ("main", 2)])), "of other values"),
         ] {
             assert_eq!(world.push_one(&another).await, 1, "{form}");
@@ -226,14 +226,15 @@ fn several_who_send_the_same_at_once_store_it_once() {
 fn a_wall_clock_that_jumps_between_two_starts_makes_no_repeat_new() {
     simulate(async {
         let (begin, any) = (Clock::system().wall(), Duration::ZERO);
-        let limits = Limits { reject_older_than: any, reject_newer_than: any, ..Limits::default() };
-        let mut world = World::with(limits, Clock::starting(begin)).await;
+        let limits =
+            TenantLimits { reject_older_than: any, reject_newer_than: any, ..TenantLimits::default() };
+        let mut world = World::with(limits, Clock::starting_at(begin)).await;
         let first = simple(begin.nanos(), 10);
         assert_eq!(world.push_one(&first).await, 1);
         // Longer than ids are remembered where profiles may have any age.
         let jump = Duration::from_secs(3 * 24 * 3600);
         for (number, clock) in (1..).zip([begin.plus(jump), begin.minus(jump), begin.plus(jump)]) {
-            world.remains.clock = Clock::starting(clock);
+            world.remains.clock = Clock::starting_at(clock);
             world = world.crash(number).await;
             // What comes new takes the log's time on.
             assert_eq!(world.push_one(&simple(begin.nanos() + number as i64, 10)).await, 1);
@@ -271,7 +272,7 @@ fn ids_that_damage_took_of_what_is_in_a_block_are_said_to_be_lost() {
         // It is registered, and the power goes before the log can say so: what it says, written and synced, is that the
         // generation is over.
         world.remains.log_disk.lose_power_after(2);
-        let _ = world.ingester.cut(&world.remains.clock, Duration::from_secs(30)).await;
+        let _ = world.ingester.flush_all(&world.remains.clock, Duration::from_secs(30)).await;
         let mut world = world.crash(1).await;
         assert_eq!((world.blocks().await, world.total().await), (1, 10));
         // A later commit says that the ones before it were durable.
@@ -280,9 +281,9 @@ fn ids_that_damage_took_of_what_is_in_a_block_are_said_to_be_lost() {
         world.remains.damaged = true;
         let world = world.crash(2).await;
         assert_eq!(world.total().await, 10 + 21);
-        let scars = world.remains.catalog.listing(&tenant("acme"), 0, i64::MAX).await.unwrap().scars;
-        let wounds: Vec<Wound> = scars.into_iter().map(|scar| scar.wound).collect();
-        assert!(matches!(wounds[..], [Wound::Ids { shard: 1, .. }]), "{wounds:?}");
+        let scars = world.remains.catalog.list_blocks(&tenant("acme"), 0, i64::MAX).await.unwrap().scars;
+        let wounds: Vec<DataLoss> = scars.into_iter().map(|scar| scar.wound).collect();
+        assert!(matches!(wounds[..], [DataLoss::Ids { shard: 1, .. }]), "{wounds:?}");
         assert_eq!(world.push_one(&first).await, 1, "it cannot be known");
     });
 }

@@ -1,19 +1,19 @@
 //! Rules of tenants: what is stored, what is dropped, and that repeats are known whatever rules say.
 
-use athanor_chassis::{Clock, Code, Limits};
-use athanor_ingester::Stored;
-use athanor_profile::upload::Upload;
+use athanor_chassis::{Clock, ErrorCode, TenantLimits};
+use athanor_ingester::StoredUpload;
+use athanor_profile::upload::ProfileUpload;
 use athanor_profile::{Profile, ValueType};
 use serde_json::{Value, json};
 
 use crate::samples::{labelled, now, profile, upload};
 use crate::world::{World, simulate};
 
-fn with_rules(rules: &Value) -> Limits {
-    Limits { ingestion_relabeling_rules: rules.as_array().cloned().unwrap(), ..Limits::default() }
+fn with_rules(rules: &Value) -> TenantLimits {
+    TenantLimits { ingestion_relabeling_rules: rules.as_array().cloned().unwrap(), ..TenantLimits::default() }
 }
 
-async fn world(limits: Limits) -> World {
+async fn world(limits: TenantLimits) -> World {
     World::with(limits, Clock::system()).await
 }
 
@@ -27,7 +27,7 @@ fn threads() -> Profile {
     profile
 }
 
-async fn stored(world: &World, upload: &Upload) -> Stored {
+async fn stored(world: &World, upload: &ProfileUpload) -> StoredUpload {
     world.push("acme", vec![upload.clone()]).await.remove(0).unwrap()
 }
 
@@ -67,7 +67,7 @@ fn a_profile_of_which_all_is_dropped_is_stored_as_nothing() {
         let drop = json!({"action": "drop", "source_labels": ["service_name"], "regex": "checkout"});
         for limits in [
             with_rules(&json!([drop])),
-            Limits { sample_type_relabeling_rules: vec![drop], ..Limits::default() },
+            TenantLimits { sample_type_relabeling_rules: vec![drop], ..TenantLimits::default() },
         ] {
             let world = world(limits).await;
             let stored = stored(&world, &upload(&threads())).await;
@@ -81,7 +81,7 @@ fn a_profile_of_which_all_is_dropped_is_stored_as_nothing() {
 #[test]
 fn a_repeat_is_known_though_rules_have_changed_meanwhile() {
     simulate(async {
-        let mut world = world(Limits::default()).await;
+        let mut world = world(TenantLimits::default()).await;
         let sent = upload(&threads());
         assert_eq!(stored(&world, &sent).await.new, 6);
         world.remains.limits = with_rules(&json!([
@@ -100,7 +100,7 @@ fn what_rules_spoil_is_refused_and_leaves_nothing() {
         let rules = json!([{"action": "labeldrop", "regex": "service_name"}]);
         let world = world(with_rules(&rules)).await;
         let refused = world.push("acme", vec![upload(&threads())]).await.remove(0).unwrap_err();
-        assert_eq!((refused.code, refused.counted_as()), (Code::Invalid, "invalid_labels"));
+        assert_eq!((refused.code, refused.metric_reason()), (ErrorCode::Invalid, "invalid_labels"));
         assert!(refused.message.contains("limits.ingestion_relabeling_rules"), "{}", refused.message);
         assert_eq!(seen(&world).await, []);
     });
@@ -109,7 +109,7 @@ fn what_rules_spoil_is_refused_and_leaves_nothing() {
 #[test]
 fn a_tenant_has_so_many_series_in_memory_if_it_has_a_limit() {
     simulate(async {
-        let limits = Limits { max_local_series_per_tenant: Some(7), ..Limits::default() };
+        let limits = TenantLimits { max_local_series_per_tenant: Some(7), ..TenantLimits::default() };
         let world = world(limits).await;
         assert_eq!(stored(&world, &upload(&threads())).await.new, 6);
         // Known ones are taken.
@@ -119,7 +119,7 @@ fn a_tenant_has_so_many_series_in_memory_if_it_has_a_limit() {
         let mut other = threads();
         labelled(&mut other, "main", &[("thread", "d")], 1);
         let refused = world.push("acme", vec![upload(&other)]).await.remove(0).unwrap_err();
-        assert_eq!((refused.code, refused.counted_as()), (Code::Exhausted, "series_limit"));
+        assert_eq!((refused.code, refused.metric_reason()), (ErrorCode::Exhausted, "series_limit"));
         assert!(refused.message.contains("2 new series beside 6"), "{}", refused.message);
         let elsewhere = world.push("other", vec![upload(&other)]).await.remove(0).unwrap_err();
         assert!(elsewhere.message.contains("8 new series beside 0"), "{}", elsewhere.message);
@@ -132,7 +132,7 @@ fn a_tenant_has_so_many_series_in_memory_if_it_has_a_limit() {
 fn of_series_that_rules_make_one_there_is_one() {
     simulate(async {
         let rules = json!([{"action": "labeldrop", "regex": "thread"}]);
-        let limits = Limits { max_local_series_per_tenant: Some(2), ..with_rules(&rules) };
+        let limits = TenantLimits { max_local_series_per_tenant: Some(2), ..with_rules(&rules) };
         let world = world(limits).await;
         assert_eq!(stored(&world, &upload(&threads())).await.new, 6);
     });

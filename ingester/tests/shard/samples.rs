@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use athanor_chassis::Clock;
 use athanor_profile::labels::SampleLabel;
 use athanor_profile::pprof::encode;
-use athanor_profile::upload::Upload;
-use athanor_profile::{Labels, Profile, Source, ValueType};
+use athanor_profile::upload::ProfileUpload;
+use athanor_profile::{Labels, Profile, ProfileSource, ValueType};
 
 /// One sample as a query sees it: series, time, duration, stack, value.
 pub type Row = (String, i64, i64, String, i64);
 
-pub fn read(source: &dyn Source, out: &mut Vec<Row>) {
+pub fn read(source: &dyn ProfileSource, out: &mut Vec<Row>) {
     let (series, profiles) = (source.series().unwrap(), source.profiles().unwrap());
     let picked: Vec<u32> = (0..profiles.len() as u32).collect();
     let mut names = BTreeMap::new();
@@ -24,7 +24,7 @@ pub fn read(source: &dyn Source, out: &mut Vec<Row>) {
             names.insert(place, path.join(";"));
         }
     };
-    source.names(&mut read).unwrap();
+    source.visit_names(&mut read).unwrap();
     let mut rows: BTreeMap<(String, i64, i64, String), i64> = BTreeMap::new();
     let mut each = |place: u32, stacks: &[u32], values: &[i64]| {
         let profile = &profiles[place as usize];
@@ -37,7 +37,7 @@ pub fn read(source: &dyn Source, out: &mut Vec<Row>) {
             *rows.entry(key).or_default() += value;
         }
     };
-    source.rows(&picked, &mut each).unwrap();
+    source.visit_rows(&picked, &mut each).unwrap();
     out.extend(rows.into_iter().map(|(key, sum)| (key.0, key.1, key.2, key.3, sum)));
 }
 
@@ -50,21 +50,21 @@ pub fn profile(time: i64, rows: &[(&str, i64)]) -> Profile {
     profile.header.types = vec![ValueType::new("cpu", "nanoseconds")];
     (profile.header.time_nanos, profile.header.duration_nanos, profile.header.period) = (time, 7, 3);
     for (stack, value) in rows {
-        let stack = profile.dictionary.named_stack(stack.split(';'));
+        let stack = profile.dictionary.intern_named_stack(stack.split(';'));
         profile.samples.push(stack, 0, &[*value]);
     }
     profile
 }
 
-pub fn upload(profile: &Profile) -> Upload {
+pub fn upload(profile: &Profile) -> ProfileUpload {
     let pairs = [("__name__", "process_cpu"), ("service_name", "checkout")];
     let labels = Labels::new(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())));
     let pprof = encode(profile).into();
-    Upload { sent: labels.clone(), labels, pprof, ..Upload::default() }
+    ProfileUpload { sent: labels.clone(), labels, pprof, ..ProfileUpload::default() }
 }
 
 /// Eleven and `value - 10` more.
-pub fn simple(time: i64, value: i64) -> Upload {
+pub fn simple(time: i64, value: i64) -> ProfileUpload {
     upload(&profile(time, &[("main;work", value), ("main", 1)]))
 }
 
@@ -76,26 +76,26 @@ fn taken(time: i64, types: &[(&str, &str)]) -> Profile {
 }
 
 /// As a process sends it that is asked for a measurement.
-fn asked(name: &str, profile: &Profile) -> Upload {
+fn asked(name: &str, profile: &Profile) -> ProfileUpload {
     let pairs = [("__name__", name), ("service_name", "checkout")];
     let labels = Labels::new(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())));
-    Upload { sent: labels.clone(), labels, pprof: encode(profile).into(), ..Upload::default() }
+    ProfileUpload { sent: labels.clone(), labels, pprof: encode(profile).into(), ..ProfileUpload::default() }
 }
 
 /// A snapshot of a process that has counted so much for each stack: objects, ten times as many bytes, and one object in
 /// use.
-pub fn snapshot(time: i64, rows: &[(&str, i64)]) -> Upload {
+pub fn snapshot(time: i64, rows: &[(&str, i64)]) -> ProfileUpload {
     let types = [("alloc_objects", "count"), ("alloc_space", "bytes"), ("inuse_objects", "count")];
     let mut profile = taken(time, &types);
     for (stack, value) in rows {
-        let stack = profile.dictionary.named_stack(stack.split(';'));
+        let stack = profile.dictionary.intern_named_stack(stack.split(';'));
         profile.samples.push(stack, 0, &[*value, *value * 10, 1]);
     }
     asked("memory", &profile)
 }
 
 /// A snapshot of what a process has waited for, so often and so long under each value of a label.
-pub fn contended(time: i64, rows: &[(&str, i64)]) -> Upload {
+pub fn contended(time: i64, rows: &[(&str, i64)]) -> ProfileUpload {
     let mut profile = taken(time, &[("contentions", "count"), ("delay", "nanoseconds")]);
     rows.iter().for_each(|(shop, value)| labelled(&mut profile, "main", &[("shop", shop)], *value));
     asked("mutex", &profile)
@@ -104,7 +104,7 @@ pub fn contended(time: i64, rows: &[(&str, i64)]) -> Upload {
 /// Adds a row with text labels, of the same value for each type.
 pub fn labelled(profile: &mut Profile, stack: &str, texts: &[(&str, &str)], value: i64) {
     let dictionary = &mut profile.dictionary;
-    let stack = dictionary.named_stack(stack.split(';'));
+    let stack = dictionary.intern_named_stack(stack.split(';'));
     let strings = &mut dictionary.symbols.strings;
     let mut label =
         |key, text| SampleLabel { key: strings.intern(key), text: strings.intern(text), number: 0, unit: 0 };

@@ -1,8 +1,8 @@
 //! What is seen of what was pushed, and by whom.
 
-use athanor_block::{Held, HeldRow};
+use athanor_block::{MemoryProfiles, MemoryRow};
 use athanor_catalog::Catalog;
-use athanor_profile::Source;
+use athanor_profile::ProfileSource;
 
 use crate::samples::{Row, labelled, now, profile, simple, upload};
 use crate::world::{World, fetch, simulate, tenant};
@@ -32,12 +32,12 @@ fn spans_stay_with_their_rows() {
         labelled(&mut spans, "main", &[("span_id", "00000000000000aa"), ("region", "north")], 4);
         world.push_one(&upload(&spans)).await;
         for crash in 0..2 {
-            let listing = world.remains.catalog.listing(&tenant("acme"), 0, i64::MAX).await.unwrap();
-            let views = world.ingester.views(listing.shards[0].id, 0, &tenant("acme")).unwrap();
+            let listing = world.remains.catalog.list_blocks(&tenant("acme"), 0, i64::MAX).await.unwrap();
+            let views = world.ingester.head_snapshots(listing.shards[0].id, 0, &tenant("acme")).unwrap();
             let mut seen = Vec::new();
             for view in &views {
                 let picked: Vec<u32> = (0..view.profiles().unwrap().len() as u32).collect();
-                view.each_row(&picked, &mut |_, row| seen.push((row.span, row.value))).unwrap();
+                view.for_each_row(&picked, &mut |_, row| seen.push((row.span, row.value))).unwrap();
             }
             seen.sort_unstable();
             assert_eq!(seen, [(0, 1), (0xaa, 4), (0xff, 2)]);
@@ -62,25 +62,25 @@ fn moments_stay_with_their_rows_through_the_log_and_into_the_block() {
         assert_eq!(world.push_one(&upload(&other)).await, 1);
         let expected = [(1, vec![]), (1, vec![]), (5, vec![4, 5, 6, 9]), (5, vec![4, 5, 9])];
         for crash in 0..2 {
-            let listing = world.remains.catalog.listing(&tenant("acme"), 0, i64::MAX).await.unwrap();
+            let listing = world.remains.catalog.list_blocks(&tenant("acme"), 0, i64::MAX).await.unwrap();
             let mut seen = Vec::new();
-            for view in &world.ingester.views(listing.shards[0].id, 0, &tenant("acme")).unwrap() {
+            for view in &world.ingester.head_snapshots(listing.shards[0].id, 0, &tenant("acme")).unwrap() {
                 let picked: Vec<u32> = (0..view.profiles().unwrap().len() as u32).collect();
-                let mut each = |_: u32, row: HeldRow<'_>| {
+                let mut each = |_: u32, row: MemoryRow<'_>| {
                     seen.push((row.value, row.moments.iter().map(|at| at - time).collect::<Vec<i64>>()));
                 };
-                view.each_row(&picked, &mut each).unwrap();
+                view.for_each_row(&picked, &mut each).unwrap();
             }
             seen.sort_unstable();
             assert_eq!(seen, expected);
             world = world.crash(crash).await;
         }
         world.cut().await;
-        let listing = world.remains.catalog.listing(&tenant("acme"), 0, i64::MAX).await.unwrap();
+        let listing = world.remains.catalog.list_blocks(&tenant("acme"), 0, i64::MAX).await.unwrap();
         let block = fetch(&world.remains.store, &listing.blocks[0]).await;
         let mut seen = Vec::new();
-        let part = block.part("acme").unwrap();
-        part.moments(std::slice::from_ref(&(0..part.meta.samples)), |_, times| {
+        let part = block.tenant_block("acme").unwrap();
+        part.read_timestamps(std::slice::from_ref(&(0..part.meta.samples)), |_, times| {
             seen.push(times.iter().map(|at| at - time).collect::<Vec<i64>>());
         })
         .unwrap();

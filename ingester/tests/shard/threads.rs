@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-use athanor_chassis::{Clock, Compute, Limits};
-use athanor_consensus::log::Pump;
-use athanor_profile::upload::Upload;
-use athanor_storage::Config as Bucket;
+use athanor_chassis::{Clock, ComputePool, TenantLimits};
+use athanor_consensus::log::CommitMode;
+use athanor_profile::upload::ProfileUpload;
+use athanor_storage::StorageConfig as Bucket;
 use futures::future::try_join_all;
 use tokio::runtime::Builder;
 use tokio::sync::watch;
@@ -33,7 +33,7 @@ const LOOKS: usize = 10;
 const ROWS: i64 = 40;
 
 /// The profile of a sender's round: no other has its time, and what it sums up to.
-fn content(begin: i64, sender: usize, round: usize, place: usize) -> (Upload, i64) {
+fn content(begin: i64, sender: usize, round: usize, place: usize) -> (ProfileUpload, i64) {
     let number = ((round * SENDERS + sender) * NEW + place) as i64;
     let names: Vec<String> =
         (0..ROWS).map(|row| format!("main;f{};g{}", row % 7, number % 50 + row)).collect();
@@ -109,9 +109,9 @@ impl Crowd {
 
 async fn run() {
     let first =
-        Remains::new(Bucket { memory: true, ..Bucket::default() }, Limits::default(), Clock::system());
-    let compute = Compute::threads(NonZeroUsize::new(3).unwrap(), 8).unwrap();
-    let world = World::boot(Remains { compute, pump: Pump::Thread, ids: 1 << 20, ..first }).await;
+        Remains::new(Bucket { memory: true, ..Bucket::default() }, TenantLimits::default(), Clock::system());
+    let compute = ComputePool::with_threads(NonZeroUsize::new(3).unwrap(), 8).unwrap();
+    let world = World::boot(Remains { compute, pump: CommitMode::Thread, ids: 1 << 20, ..first }).await;
     let tasks = world.tasks.clone();
     let (answered, acknowledged) = (watch::Sender::new(0), AtomicI64::new(0));
     let crowd = Arc::new(Crowd { world, begin: now(), answered, acknowledged });

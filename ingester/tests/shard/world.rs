@@ -7,20 +7,22 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use athanor_block::{Block, FILES, Folder, META, MemoryFolder, PartSource};
+use athanor_block::{Block, BlockFolder, META_FILE, MemoryFolder, PARQUET_FILES, TenantBlockSource};
 use athanor_catalog::{
-    Answer, BlockEntry, BlockId, Catalog, CatalogError, Command, Listing, Memory, Notes, ShardId,
+    BlockEntry, BlockId, BlockListing, Catalog, CatalogCommand, CatalogError, CommandResult, InMemoryCatalog,
+    ShardId, TenantDocuments,
 };
 use athanor_chassis::disk::MemoryDisk;
 use athanor_chassis::{
-    ByteSize, Clock, Code, Compute, Limits, Overrides, Random, Status, Tasks, TenantId, Timestamp,
+    ByteSize, Clock, ComputePool, ErrorCode, LimitOverrides, Random, Status, TaskGroup, TenantId,
+    TenantLimits, Timestamp,
 };
-use athanor_consensus::log::{Config as LogConfig, Identity, Log, Pump};
+use athanor_consensus::log::{CommitMode, Log, LogConfig, LogIdentity};
 use athanor_consensus::replicated;
-use athanor_ingester::{Config, CutConfig, Deps, Ingester, Stored};
-use athanor_profile::upload::Upload;
-use athanor_storage::path::{FileName, Key, Owner, Prefix};
-use athanor_storage::{Config as Bucket, Store, StoreDeps};
+use athanor_ingester::{FlushConfig, Ingester, IngesterConfig, IngesterDeps, StoredUpload};
+use athanor_profile::upload::ProfileUpload;
+use athanor_storage::path::{BlockOwner, FileName, KeyPrefix, ObjectKey};
+use athanor_storage::{StorageConfig as Bucket, Store, StoreDeps};
 
 use crate::samples::{Row, read};
 
@@ -29,7 +31,7 @@ pub const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A catalogue that outlives processes, and that fails when it is told to.
 pub struct Facts {
-    pub held: Memory,
+    pub held: InMemoryCatalog,
     /// Registrations that do not arrive.
     pub deaf: AtomicU32,
     /// Registrations that arrive, and whose answers do not.
@@ -41,7 +43,7 @@ pub struct Facts {
 impl Facts {
     pub fn new(clock: Clock) -> Self {
         let never = AtomicU32::default;
-        Self { held: Memory::new(clock), deaf: never(), dumb: never(), barred: never() }
+        Self { held: InMemoryCatalog::new(clock), deaf: never(), dumb: never(), barred: never() }
     }
 }
 
@@ -51,11 +53,12 @@ fn spend(count: &AtomicU32) -> bool {
 
 #[async_trait]
 impl Catalog for Facts {
-    async fn propose(&self, command: Command) -> Result<Answer, CatalogError> {
-        let registers = matches!(command, Command::Register { .. } | Command::RegisterStaged { .. });
-        let failed = || Err(CatalogError::Unavailable(Status::new(Code::Unavailable, "told to fail")));
+    async fn propose(&self, command: CatalogCommand) -> Result<CommandResult, CatalogError> {
+        let registers =
+            matches!(command, CatalogCommand::Register { .. } | CatalogCommand::RegisterStaged { .. });
+        let failed = || Err(CatalogError::Unavailable(Status::new(ErrorCode::Unavailable, "told to fail")));
         let is_barred = |shard| shard == self.barred.load(Ordering::Relaxed);
-        if matches!(&command, Command::Register { block, .. } if is_barred(block.shard)) {
+        if matches!(&command, CatalogCommand::Register { block, .. } if is_barred(block.shard)) {
             return failed();
         }
         if registers && spend(&self.deaf) {
@@ -64,8 +67,8 @@ impl Catalog for Facts {
         let answer = self.held.propose(command).await;
         if registers && spend(&self.dumb) { failed() } else { answer }
     }
-    async fn listing(&self, tenant: &TenantId, from: i64, to: i64) -> Result<Listing, CatalogError> {
-        self.held.listing(tenant, from, to).await
+    async fn list_blocks(&self, tenant: &TenantId, from: i64, to: i64) -> Result<BlockListing, CatalogError> {
+        self.held.list_blocks(tenant, from, to).await
     }
     async fn blocks(&self) -> Result<Vec<BlockEntry>, CatalogError> {
         self.held.blocks().await
@@ -73,11 +76,11 @@ impl Catalog for Facts {
     async fn tenants(&self) -> Result<Vec<TenantId>, CatalogError> {
         self.held.tenants().await
     }
-    async fn notes(&self, tenant: &TenantId) -> Result<Notes, CatalogError> {
-        self.held.notes(tenant).await
+    async fn tenant_documents(&self, tenant: &TenantId) -> Result<TenantDocuments, CatalogError> {
+        self.held.tenant_documents(tenant).await
     }
-    async fn condemned(&self) -> Result<Vec<(BlockId, Timestamp)>, CatalogError> {
-        self.held.condemned().await
+    async fn tombstones(&self) -> Result<Vec<(BlockId, Timestamp)>, CatalogError> {
+        self.held.tombstones().await
     }
 }
 
@@ -89,7 +92,7 @@ pub struct Remains {
     pub store: Store,
     pub random: Random,
     pub clock: Clock,
-    pub limits: Limits,
+    pub limits: TenantLimits,
     pub slots: u32,
     /// What the log keeps free of its disk.
     pub reserve: ByteSize,
@@ -104,9 +107,9 @@ pub struct Remains {
     /// Memory for what series have counted.
     pub counters: ByteSize,
     /// Threads of the process; inline where it has one only.
-    pub compute: Compute,
+    pub compute: ComputePool,
     /// Who commits.
-    pub pump: Pump,
+    pub pump: CommitMode,
     /// Whether the log is damaged.
     pub damaged: bool,
 }
@@ -114,7 +117,7 @@ pub struct Remains {
 /// A node of one shard.
 pub struct World {
     pub ingester: Ingester,
-    pub tasks: Tasks,
+    pub tasks: TaskGroup,
     pub log: Log,
     pub remains: Remains,
 }
@@ -131,8 +134,8 @@ pub fn simulate<R>(world: impl Future<Output = R>) -> R {
 
 impl Remains {
     /// What a process finds that is the first.
-    pub fn new(bucket: Bucket, limits: Limits, clock: Clock) -> Self {
-        let random = Random::seeded(7);
+    pub fn new(bucket: Bucket, limits: TenantLimits, clock: Clock) -> Self {
+        let random = Random::from_seed(7);
         let deps = StoreDeps { clock: clock.clone(), random: random.split() };
         Self {
             log_disk: MemoryDisk::new(),
@@ -144,13 +147,13 @@ impl Remains {
             limits,
             slots: 1,
             reserve: ByteSize::bytes(0),
-            decoded: Config::default().decoded,
-            unregistered: Config::default().unregistered,
+            decoded: IngesterConfig::default().decoded,
+            unregistered: IngesterConfig::default().unregistered,
             unregistered_share: 100,
             ids: 1000,
-            counters: Config::default().counters,
-            compute: Compute::inline(),
-            pump: Pump::Inline,
+            counters: IngesterConfig::default().counters,
+            compute: ComputePool::inline(),
+            pump: CommitMode::Inline,
             damaged: false,
         }
     }
@@ -158,14 +161,14 @@ impl Remains {
 
 impl World {
     pub async fn new() -> Self {
-        Self::with(Limits::default(), Clock::system()).await
+        Self::with(TenantLimits::default(), Clock::system()).await
     }
 
-    pub async fn with(limits: Limits, clock: Clock) -> Self {
+    pub async fn with(limits: TenantLimits, clock: Clock) -> Self {
         Self::on(Bucket { memory: true, ..Bucket::default() }, limits, clock).await
     }
 
-    pub async fn on(bucket: Bucket, limits: Limits, clock: Clock) -> Self {
+    pub async fn on(bucket: Bucket, limits: TenantLimits, clock: Clock) -> Self {
         Self::boot(Remains::new(bucket, limits, clock)).await
     }
 
@@ -189,27 +192,27 @@ impl World {
             pump,
             damaged,
         } = &remains;
-        let tasks = Tasks::new(clock.clone(), 1000);
+        let tasks = TaskGroup::new(clock.clone(), 1000);
         let (segment, reserve) = (ByteSize::kib(256), *reserve);
         let config = LogConfig { segment, spares: 1, reserve, ..LogConfig::default() };
-        let identity = Identity { cluster: 1, node: 1 };
+        let identity = LogIdentity { cluster: 1, node: 1 };
         let disk = Arc::new(log_disk.clone());
         let (log, recovery) = Log::open(disk, random, identity, &config, *pump).unwrap();
         assert_eq!(!recovery.damage.is_empty(), *damaged);
-        let consensus = replicated::Deps {
+        let consensus = replicated::RaftGroupDeps {
             log: log.clone(),
             disk: Arc::new(state_disk.clone()),
             compute: compute.clone(),
             random: random.split(),
             network: None,
             node: 1,
-            timing: replicated::Timing::default(),
+            timing: replicated::RaftTiming::default(),
         };
-        let deps = Deps {
+        let deps = IngesterDeps {
             catalog: Arc::<Facts>::clone(catalog),
             store: store.clone(),
             consensus,
-            overrides: Overrides::new(limits.clone()),
+            overrides: LimitOverrides::new(limits.clone()),
             clock: clock.clone(),
             random: random.split(),
             compute: compute.clone(),
@@ -218,13 +221,13 @@ impl World {
             alone: true,
             kin: None,
         };
-        let never = CutConfig {
+        let never = FlushConfig {
             max_age: Duration::from_secs(1 << 30),
             max_bytes: ByteSize::mib(1024),
-            ..CutConfig::default()
+            ..FlushConfig::default()
         };
         // Every cut puts its ids into a file.
-        let config = Config {
+        let config = IngesterConfig {
             cut: never,
             shards: *slots,
             decoded: *decoded,
@@ -233,7 +236,7 @@ impl World {
             recent_ids: 1,
             ids: *ids,
             counters: *counters,
-            ..Config::default()
+            ..IngesterConfig::default()
         };
         let ingester = Ingester::open(&config, deps).await.unwrap();
         Self { ingester, tasks, log, remains }
@@ -251,7 +254,7 @@ impl World {
     }
 
     /// As who took the request would: what has nothing drawn is like no other.
-    pub async fn push(&self, name: &str, uploads: Vec<Upload>) -> Vec<Result<Stored, Status>> {
+    pub async fn push(&self, name: &str, uploads: Vec<ProfileUpload>) -> Vec<Result<StoredUpload, Status>> {
         self.push_to(1, name, uploads).await
     }
 
@@ -260,23 +263,23 @@ impl World {
         &self,
         shard: ShardId,
         name: &str,
-        uploads: Vec<Upload>,
-    ) -> Vec<Result<Stored, Status>> {
+        uploads: Vec<ProfileUpload>,
+    ) -> Vec<Result<StoredUpload, Status>> {
         let drawn = uploads.into_iter().map(|upload| match upload.drawn {
-            0 => Upload { drawn: self.remains.random.id128(), ..upload },
+            0 => ProfileUpload { drawn: self.remains.random.next_id(), ..upload },
             _ => upload,
         });
-        let uploads: Vec<Upload> = drawn.collect();
+        let uploads: Vec<ProfileUpload> = drawn.collect();
         self.ingester.append(shard, 1, &tenant(name), uploads).await.unwrap()
     }
 
     /// Pushes one upload; says how many profiles are new.
-    pub async fn push_one(&self, upload: &Upload) -> u32 {
+    pub async fn push_one(&self, upload: &ProfileUpload) -> u32 {
         self.push("acme", vec![upload.clone()]).await.remove(0).unwrap().new
     }
 
     pub async fn cut(&self) {
-        self.ingester.cut(&self.remains.clock, PATIENCE).await.unwrap();
+        self.ingester.flush_all(&self.remains.clock, PATIENCE).await.unwrap();
     }
 
     pub async fn blocks(&self) -> usize {
@@ -285,9 +288,10 @@ impl World {
 
     /// The blocks of which the bucket has any object, registered or not.
     pub async fn uploaded_names(&self) -> Vec<u128> {
-        let all = self.remains.store.list(&Prefix::BlocksOf(Owner::Shared), None, 1000).await.unwrap();
-        let block = |key: &str| match Key::parse(key) {
-            Ok(Key::Block { block, .. }) => block,
+        let all =
+            self.remains.store.list(&KeyPrefix::BlocksOf(BlockOwner::Shared), None, 1000).await.unwrap();
+        let block = |key: &str| match ObjectKey::parse(key) {
+            Ok(ObjectKey::Block { block, .. }) => block,
             other => panic!("{other:?}"),
         };
         let mut blocks: Vec<u128> = all.iter().map(|entry| block(&entry.key)).collect();
@@ -302,16 +306,16 @@ impl World {
     /// Everything of a tenant, from blocks and heads, as a query plans it.
     pub async fn rows(&self, name: &str) -> Vec<Row> {
         let tenant = tenant(name);
-        let listing = self.remains.catalog.listing(&tenant, i64::MIN, i64::MAX).await.unwrap();
+        let listing = self.remains.catalog.list_blocks(&tenant, i64::MIN, i64::MAX).await.unwrap();
         let mut rows = Vec::new();
         for shard in &listing.shards {
-            for view in self.ingester.views(shard.id, shard.watermark, &tenant).unwrap() {
+            for view in self.ingester.head_snapshots(shard.id, shard.watermark, &tenant).unwrap() {
                 read(&view, &mut rows);
             }
         }
         for block in &listing.blocks {
             let block = Arc::new(self.fetch(block).await);
-            read(&PartSource::new(block, name, Compute::inline()).unwrap(), &mut rows);
+            read(&TenantBlockSource::new(block, name, ComputePool::inline()).unwrap(), &mut rows);
         }
         rows.sort();
         rows
@@ -327,14 +331,14 @@ impl World {
 }
 
 /// The key of one file of a block.
-pub fn object(block: u128, file: &str) -> Key {
-    Key::Block { owner: Owner::Shared, block, file: FileName::new(file).unwrap() }
+pub fn object(block: u128, file: &str) -> ObjectKey {
+    ObjectKey::Block { owner: BlockOwner::Shared, block, file: FileName::new(file).unwrap() }
 }
 
 /// A block, as it lies in the bucket.
 pub async fn fetch(store: &Store, block: &BlockEntry) -> Block {
     let folder = MemoryFolder::default();
-    for name in FILES.into_iter().chain([META]) {
+    for name in PARQUET_FILES.into_iter().chain([META_FILE]) {
         let bytes = store.get(&object(block.id.number(), name)).await.unwrap();
         folder.create(name).unwrap().write_all(&bytes).unwrap();
     }

@@ -18,13 +18,13 @@ use tokio::sync::watch;
 
 /// A bucket in memory. Clones are the same one.
 #[derive(Clone, Debug, Default)]
-pub struct Bucket {
+pub struct FaultBucket {
     objects: Arc<InMemory>,
-    weather: Arc<Weather>,
+    weather: Arc<BucketFaults>,
 }
 
 #[derive(Debug, Default)]
-struct Weather {
+struct BucketFaults {
     /// One call of so many fails; none, if 0.
     fails: AtomicU64,
     calls: AtomicU64,
@@ -39,40 +39,40 @@ struct Weather {
 }
 
 /// A read that waits.
-struct Waits<'w>(&'w Weather);
+struct WaitingRead<'w>(&'w BucketFaults);
 
-impl<'w> Waits<'w> {
-    fn new(weather: &'w Weather) -> Self {
+impl<'w> WaitingRead<'w> {
+    fn new(weather: &'w BucketFaults) -> Self {
         weather.waiting.fetch_add(1, Ordering::SeqCst);
         Self(weather)
     }
 }
 
-impl Drop for Waits<'_> {
+impl Drop for WaitingRead<'_> {
     fn drop(&mut self) {
         self.0.waiting.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-impl Weather {
-    fn reads(&self) -> MutexGuard<'_, Option<Vec<String>>> {
+impl BucketFaults {
+    fn lock_reads(&self) -> MutexGuard<'_, Option<Vec<String>>> {
         self.read.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn bytes(&self) -> MutexGuard<'_, Option<BTreeSet<(String, u64, u64)>>> {
+    fn lock_bytes(&self) -> MutexGuard<'_, Option<BTreeSet<(String, u64, u64)>>> {
         self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// What becomes of a call.
-enum Turn {
+enum CallOutcome {
     Done,
     Fails,
     /// It is done, and who called is told that it failed.
     Lies,
 }
 
-impl Bucket {
+impl FaultBucket {
     /// One call of so many fails from now on: all, if 1. Of those that fail while others do not, each second one is
     /// done all the same.
     pub fn fail_one_of(&self, calls: u64) {
@@ -85,59 +85,59 @@ impl Bucket {
     }
 
     /// How many calls have failed.
-    pub fn failed(&self) -> u64 {
+    pub fn failed_calls(&self) -> u64 {
         self.weather.failed.load(Ordering::SeqCst)
     }
 
     /// Reads wait from now on.
-    pub fn hold(&self) {
+    pub fn hold_reads(&self) {
         self.weather.is_held.send_replace(true);
     }
 
     /// They go on.
-    pub fn go_on(&self) {
+    pub fn release_reads(&self) {
         self.weather.is_held.send_replace(false);
     }
 
     /// How many reads wait. One that nobody wants any more does not.
-    pub fn waiting(&self) -> u64 {
+    pub fn waiting_reads(&self) -> u64 {
         self.weather.waiting.load(Ordering::SeqCst)
     }
 
     /// What was read since this was asked before; nothing the first time.
-    pub fn reads(&self) -> Vec<String> {
-        self.weather.reads().replace(Vec::new()).unwrap_or_default()
+    pub fn take_reads(&self) -> Vec<String> {
+        self.weather.lock_reads().replace(Vec::new()).unwrap_or_default()
     }
 
     /// How many bytes of blocks were read since this was asked before, each of them once; nothing the first time.
-    pub fn bytes_of_blocks(&self) -> u64 {
-        let read = self.weather.bytes().replace(BTreeSet::new()).unwrap_or_default();
+    pub fn take_block_bytes(&self) -> u64 {
+        let read = self.weather.lock_bytes().replace(BTreeSet::new()).unwrap_or_default();
         read.into_iter().map(|(_, from, to)| to - from).sum()
     }
 
-    async fn pass(&self) {
+    async fn wait_while_held(&self) {
         let mut is_held = self.weather.is_held.subscribe();
-        let _waits = Waits::new(&self.weather);
+        let _waits = WaitingRead::new(&self.weather);
         // The sender lives as long as the bucket.
         let _ = is_held.wait_for(|is_held| !is_held).await;
     }
 
-    fn turn(&self) -> Turn {
+    fn next_outcome(&self) -> CallOutcome {
         let every = self.weather.fails.load(Ordering::SeqCst);
         let call = self.weather.calls.fetch_add(1, Ordering::SeqCst);
         if every == 0 || !call.is_multiple_of(every) {
-            return Turn::Done;
+            return CallOutcome::Done;
         }
         self.weather.failed.fetch_add(1, Ordering::SeqCst);
-        if every > 1 && (call / every).is_multiple_of(2) { Turn::Lies } else { Turn::Fails }
+        if every > 1 && (call / every).is_multiple_of(2) { CallOutcome::Lies } else { CallOutcome::Fails }
     }
 
     async fn call<R>(&self, call: impl Future<Output = Result<R>>) -> Result<R> {
         let failed = || Error::Generic { store: "bucket", source: "told to fail".into() };
-        match self.turn() {
-            Turn::Done => call.await,
-            Turn::Fails => Err(failed()),
-            Turn::Lies => {
+        match self.next_outcome() {
+            CallOutcome::Done => call.await,
+            CallOutcome::Fails => Err(failed()),
+            CallOutcome::Lies => {
                 call.await?;
                 Err(failed())
             }
@@ -145,31 +145,31 @@ impl Bucket {
     }
 }
 
-fn unused() -> Error {
+fn unsupported_call() -> Error {
     Error::NotImplemented { operation: "this call".to_owned(), implementer: "a bucket of tests".to_owned() }
 }
 
-impl fmt::Display for Bucket {
+impl fmt::Display for FaultBucket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a bucket of tests")
     }
 }
 
 #[async_trait]
-impl ObjectStore for Bucket {
+impl ObjectStore for FaultBucket {
     async fn put_opts(&self, location: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
         self.call(self.objects.put_opts(location, payload, opts)).await
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
-        self.pass().await;
-        if let Some(read) = self.weather.reads().as_mut() {
+        self.wait_while_held().await;
+        if let Some(read) = self.weather.lock_reads().as_mut() {
             read.push(location.to_string());
         }
         let is_of_block = location.extension() == Some("parquet") || location.filename() == Some("meta.json");
         let is_read = is_of_block && !options.head;
         let got = self.call(self.objects.get_opts(location, options)).await?;
-        if let Some(bytes) = self.weather.bytes().as_mut().filter(|_| is_read) {
+        if let Some(bytes) = self.weather.lock_bytes().as_mut().filter(|_| is_read) {
             bytes.insert((location.to_string(), got.range.start, got.range.end));
         }
         Ok(got)
@@ -202,14 +202,14 @@ impl ObjectStore for Bucket {
         _location: &Path,
         _opts: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
-        Err(unused())
+        Err(unsupported_call())
     }
 
     async fn list_with_delimiter(&self, _prefix: Option<&Path>) -> Result<ListResult> {
-        Err(unused())
+        Err(unsupported_call())
     }
 
     async fn copy_opts(&self, _from: &Path, _to: &Path, _options: CopyOptions) -> Result<()> {
-        Err(unused())
+        Err(unsupported_call())
     }
 }

@@ -9,25 +9,25 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use athanor_chassis::net::{Accept, LocalNet, Stream};
+use athanor_chassis::net::{LocalNet, NetListener, NetStream};
 use athanor_chassis::{Clock, Net};
 use bytes::{Buf, Bytes};
 use futures::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Bytes that a slow stream holds in each direction.
-const HELD: usize = 64 << 10;
+const SLOW_STREAM_BUFFER_BYTES: usize = 64 << 10;
 /// An address of this machine that any port may be had of.
-pub(super) const LOOPBACK: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+pub(super) const LOOPBACK_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// Who cannot hear whom, and who listens where.
 #[derive(Default)]
-pub(super) struct Web {
-    state: Mutex<State>,
+pub(super) struct SimulatedNetwork {
+    state: Mutex<NetworkState>,
 }
 
 #[derive(Default)]
-struct State {
+struct NetworkState {
     owners: BTreeMap<SocketAddr, String>,
     cut: BTreeSet<(String, String)>,
     held: BTreeSet<String>,
@@ -35,15 +35,15 @@ struct State {
     waiting: Vec<Waker>,
 }
 
-impl State {
-    fn flows(&self, from: &str, to: &str) -> bool {
+impl NetworkState {
+    fn is_connected(&self, from: &str, to: &str) -> bool {
         let way = (from.to_owned(), to.to_owned());
         !self.cut.contains(&way) && !self.held.contains(from) && !self.held.contains(to)
     }
 }
 
-impl Web {
-    pub(super) fn cut(&self, a: &str, b: &str) {
+impl SimulatedNetwork {
+    pub(super) fn partition(&self, a: &str, b: &str) {
         self.state().cut.extend([(a.to_owned(), b.to_owned()), (b.to_owned(), a.to_owned())]);
     }
 
@@ -70,7 +70,7 @@ impl Web {
         state.waiting.drain(..).for_each(Waker::wake);
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, NetworkState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -80,15 +80,15 @@ impl Web {
 
     fn poll_flows(&self, from: &str, to: &str, context: &Context<'_>) -> Poll<()> {
         let mut state = self.state();
-        if state.flows(from, to) {
+        if state.is_connected(from, to) {
             return Poll::Ready(());
         }
         state.waiting.push(context.waker().clone());
         Poll::Pending
     }
 
-    fn flows(&self, from: &str, to: &str) -> bool {
-        self.state().flows(from, to)
+    fn is_connected(&self, from: &str, to: &str) -> bool {
+        self.state().is_connected(from, to)
     }
 
     fn delay(&self, from: &str, to: &str) -> Option<Duration> {
@@ -98,7 +98,7 @@ impl Web {
 
 /// The network as one node has it.
 pub(super) struct FaultNet {
-    pub(super) web: Arc<Web>,
+    pub(super) web: Arc<SimulatedNetwork>,
     pub(super) name: String,
     pub(super) local: LocalNet,
     pub(super) clock: Clock,
@@ -106,21 +106,29 @@ pub(super) struct FaultNet {
 
 #[async_trait]
 impl Net for FaultNet {
-    async fn listen(&self, at: SocketAddr) -> io::Result<Box<dyn Accept>> {
+    async fn listen(&self, at: SocketAddr) -> io::Result<Box<dyn NetListener>> {
         let accept = self.local.listen(at).await?;
-        self.web.state().owners.insert(accept.address(), self.name.clone());
+        self.web.state().owners.insert(accept.local_address(), self.name.clone());
         Ok(accept)
     }
 
-    async fn connect(&self, to: SocketAddr, limit: Duration) -> io::Result<Stream> {
+    async fn connect(&self, to: SocketAddr, limit: Duration) -> io::Result<NetStream> {
         let there = self.web.owner(to);
-        if !self.web.flows(&self.name, &there) {
+        if !self.web.is_connected(&self.name, &there) {
             self.clock.sleep(limit).await;
             return Err(io::Error::new(io::ErrorKind::TimedOut, "cut off"));
         }
         let stream = self.local.connect(to, limit).await?;
         let (web, clock, here) = (Arc::clone(&self.web), self.clock.clone(), self.name.clone());
-        Ok(Box::new(Thread { stream, web, clock, here, there, coming: Coming::Nothing, going: None }))
+        Ok(Box::new(FaultStream {
+            stream,
+            web,
+            clock,
+            here,
+            there,
+            coming: IncomingBytes::Nothing,
+            going: None,
+        }))
     }
 
     async fn resolve(&self, name: &str) -> io::Result<Vec<SocketAddr>> {
@@ -129,32 +137,32 @@ impl Net for FaultNet {
 }
 
 /// A stream between two nodes, as the one that opened it has it.
-struct Thread {
-    stream: Stream,
-    web: Arc<Web>,
+struct FaultStream {
+    stream: NetStream,
+    web: Arc<SimulatedNetwork>,
     clock: Clock,
     here: String,
     there: String,
-    coming: Coming,
+    coming: IncomingBytes,
     /// The next bytes to go wait for this.
     going: Option<BoxFuture<'static, ()>>,
 }
 
 /// What has come, and is not given yet.
-enum Coming {
+enum IncomingBytes {
     Nothing,
     Late(Bytes, BoxFuture<'static, ()>),
     Here(Bytes),
 }
 
-impl Thread {
+impl FaultStream {
     fn sleep(&self, delay: Duration) -> BoxFuture<'static, ()> {
         let clock = self.clock.clone();
         Box::pin(async move { clock.sleep(delay).await })
     }
 }
 
-impl AsyncRead for Thread {
+impl AsyncRead for FaultStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -164,26 +172,26 @@ impl AsyncRead for Thread {
         loop {
             ready!(this.web.poll_flows(&this.there, &this.here, context));
             match &mut this.coming {
-                Coming::Nothing => match this.web.delay(&this.there, &this.here) {
+                IncomingBytes::Nothing => match this.web.delay(&this.there, &this.here) {
                     None => return Pin::new(&mut this.stream).poll_read(context, buffer),
                     Some(delay) => {
-                        let mut bytes = vec![0; HELD];
+                        let mut bytes = vec![0; SLOW_STREAM_BUFFER_BYTES];
                         let mut read = ReadBuf::new(&mut bytes);
                         ready!(Pin::new(&mut this.stream).poll_read(context, &mut read))?;
                         let bytes = Bytes::copy_from_slice(read.filled());
-                        this.coming = Coming::Late(bytes, this.sleep(delay));
+                        this.coming = IncomingBytes::Late(bytes, this.sleep(delay));
                     }
                 },
-                Coming::Late(bytes, late) => {
+                IncomingBytes::Late(bytes, late) => {
                     ready!(late.as_mut().poll(context));
-                    this.coming = Coming::Here(std::mem::take(bytes));
+                    this.coming = IncomingBytes::Here(std::mem::take(bytes));
                 }
-                Coming::Here(bytes) => {
+                IncomingBytes::Here(bytes) => {
                     let count = bytes.len().min(buffer.remaining());
                     buffer.put_slice(&bytes[..count]);
                     bytes.advance(count);
                     if bytes.is_empty() {
-                        this.coming = Coming::Nothing;
+                        this.coming = IncomingBytes::Nothing;
                     }
                     return Poll::Ready(Ok(()));
                 }
@@ -192,7 +200,7 @@ impl AsyncRead for Thread {
     }
 }
 
-impl AsyncWrite for Thread {
+impl AsyncWrite for FaultStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

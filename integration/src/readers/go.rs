@@ -9,7 +9,7 @@ use std::process::Command;
 
 /// Whether it is here.
 #[must_use]
-pub fn is_here() -> bool {
+pub fn is_available() -> bool {
     Command::new("go").args(["tool", "pprof", "-help"]).output().is_ok()
 }
 
@@ -19,14 +19,14 @@ fn raw(pprof: &Path) -> String {
 }
 
 /// One of a profile.
-struct Sample<'t> {
+struct PprofSample<'t> {
     values: Vec<i64>,
     /// The locations of its stack, the leaf first.
     path: Vec<&'t str>,
 }
 
 /// The types and units of a profile, and its samples.
-fn samples(text: &str) -> (Vec<String>, Vec<Sample<'_>>) {
+fn samples(text: &str) -> (Vec<String>, Vec<PprofSample<'_>>) {
     let mut lines = text.lines().skip_while(|line| *line != "Samples:").skip(1);
     let types = lines.next().unwrap_or_else(|| panic!("no types in {text:.300}"));
     let types: Vec<String> =
@@ -37,7 +37,7 @@ fn samples(text: &str) -> (Vec<String>, Vec<Sample<'_>>) {
         let values: Option<Vec<i64>> = values.split_whitespace().map(|value| value.parse().ok()).collect();
         // Labels of a sample follow it.
         let Some(values) = values.filter(|values| values.len() == types.len()) else { continue };
-        samples.push(Sample { values, path: stack.split_whitespace().collect() });
+        samples.push(PprofSample { values, path: stack.split_whitespace().collect() });
     }
     (types, samples)
 }
@@ -48,7 +48,7 @@ pub fn sums(pprof: &Path) -> BTreeMap<String, i64> {
     let text = raw(pprof);
     let (types, samples) = samples(&text);
     let mut sums: BTreeMap<String, i64> = types.iter().map(|of| (of.clone(), 0)).collect();
-    for Sample { values, .. } in samples {
+    for PprofSample { values, .. } in samples {
         for (of, value) in types.iter().zip(values) {
             *sums.entry(of.clone()).or_default() += value;
         }
@@ -73,7 +73,7 @@ pub fn stacks(pprof: &[u8]) -> BTreeMap<String, BTreeMap<String, i64>> {
     let (types, samples) = samples(&text);
     let locations = locations(&text);
     let mut stacks: BTreeMap<String, BTreeMap<String, i64>> = BTreeMap::new();
-    for Sample { values, path } in samples {
+    for PprofSample { values, path } in samples {
         let frames = path.iter().flat_map(|location| &locations[location]).rev();
         let stack = frames.copied().collect::<Vec<_>>().join(";");
         for (of, value) in types.iter().zip(values) {

@@ -9,7 +9,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// By type of event: the first type of its profile, and the field that says how much.
-const KINDS: [(&str, &str, &str); 9] = [
+const EVENT_KINDS: [(&str, &str, &str); 9] = [
     ("jdk.ExecutionSample", "cpu", ""),
     ("profiler.WallClockSample", "wall", "samples"),
     ("jdk.ObjectAllocationInNewTLAB", "alloc_in_new_tlab_objects", "tlabSize"),
@@ -22,11 +22,11 @@ const KINDS: [(&str, &str, &str); 9] = [
 ];
 
 /// Nanoseconds of a sample, of which there are a hundred in a second.
-const SAMPLE: i64 = 10_000_000;
+const SAMPLE_NANOS: i64 = 10_000_000;
 
 /// What is told of events of one type.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Told {
+pub struct JfrEventTotals {
     /// Those with a stack.
     pub events: i64,
     /// How much they say.
@@ -37,7 +37,7 @@ pub struct Told {
 
 /// Whether it is here.
 #[must_use]
-pub fn is_here() -> bool {
+pub fn is_available() -> bool {
     Command::new("jfr").arg("version").output().is_ok_and(|output| output.status.success())
 }
 
@@ -50,14 +50,14 @@ fn nanoseconds(text: &str) -> i64 {
 
 /// Whether a function has this name in every process.
 #[must_use]
-pub fn is_lasting(name: &str) -> bool {
+pub fn is_stable_name(name: &str) -> bool {
     !["0x", "Lambda", "Accessor", ".so", "Native"].iter().any(|part| name.contains(part))
 }
 
 /// The events of a recording that is not compressed, by the first type of their profile.
 #[must_use]
 pub fn events(file: &Path) -> Vec<(&'static str, Value)> {
-    let names = KINDS.map(|(name, ..)| name).join(",");
+    let names = EVENT_KINDS.map(|(name, ..)| name).join(",");
     let output = Command::new("jfr").args(["print", "--json", "--events", &names]).arg(file).output();
     let output = output.expect("it runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -65,7 +65,8 @@ pub fn events(file: &Path) -> Vec<(&'static str, Value)> {
     let Value::Array(events) = printed["recording"]["events"].take() else { panic!("no events") };
     let kind = |mut event: Value| {
         let name = event["type"].as_str().expect("a name");
-        let (_, kind, _) = KINDS.iter().find(|(known, ..)| *known == name).expect("one that was asked for");
+        let (_, kind, _) =
+            EVENT_KINDS.iter().find(|(known, ..)| *known == name).expect("one that was asked for");
         (*kind, event["values"].take())
     };
     events.into_iter().map(kind).collect()
@@ -73,14 +74,14 @@ pub fn events(file: &Path) -> Vec<(&'static str, Value)> {
 
 /// What a recording comes to, by the first type of each profile. Samples of threads that sleep are no processor time.
 #[must_use]
-pub fn told(file: &Path) -> BTreeMap<String, Told> {
-    let mut told: BTreeMap<String, Told> = BTreeMap::new();
+pub fn read_totals(file: &Path) -> BTreeMap<String, JfrEventTotals> {
+    let mut told: BTreeMap<String, JfrEventTotals> = BTreeMap::new();
     for (kind, values) in events(file) {
         let Some(frame) = values["stackTrace"]["frames"].get(0) else { continue };
         if kind == "cpu" && values["state"] == "STATE_SLEEPING" {
             continue;
         }
-        let (.., amount) = KINDS.iter().find(|(_, known, _)| *known == kind).expect("a known one");
+        let (.., amount) = EVENT_KINDS.iter().find(|(_, known, _)| *known == kind).expect("a known one");
         let told = told.entry(kind.to_owned()).or_default();
         let amount = match &values[*amount] {
             Value::String(text) => nanoseconds(text),
@@ -93,7 +94,7 @@ pub fn told(file: &Path) -> BTreeMap<String, Told> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let class = text(&frame["method"]["type"]["name"]);
         let top = format!("{class}.{}", text(&frame["method"]["name"]));
-        if is_lasting(&top) && !class.is_empty() {
+        if is_stable_name(&top) && !class.is_empty() {
             *told.tops.entry(top).or_default() += times;
         }
     }
@@ -102,13 +103,13 @@ pub fn told(file: &Path) -> BTreeMap<String, Told> {
 
 /// By which profile types that is found, and what they come to.
 #[must_use]
-pub fn totals(told: &BTreeMap<String, Told>) -> BTreeMap<String, i64> {
+pub fn totals_by_type(told: &BTreeMap<String, JfrEventTotals>) -> BTreeMap<String, i64> {
     let mut totals = BTreeMap::<String, i64>::new();
-    for (kind, Told { events, amount, .. }) in told {
+    for (kind, JfrEventTotals { events, amount, .. }) in told {
         let mut put = |id: String, total: i64| *totals.entry(id).or_default() += total;
         match kind.as_str() {
-            "cpu" => put("process_cpu:cpu:nanoseconds:cpu:nanoseconds".to_owned(), events * SAMPLE),
-            "wall" => put("wall:wall:nanoseconds:wall:nanoseconds".to_owned(), events * SAMPLE),
+            "cpu" => put("process_cpu:cpu:nanoseconds:cpu:nanoseconds".to_owned(), events * SAMPLE_NANOS),
+            "wall" => put("wall:wall:nanoseconds:wall:nanoseconds".to_owned(), events * SAMPLE_NANOS),
             "live" => put("memory:live:count:objects:count".to_owned(), *events),
             "mutex" | "block" => {
                 put(format!("{kind}:contentions:count:{kind}:count"), *events);

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-fn python(program: &str, file: &Path) -> Vec<u8> {
+fn run_python(program: &str, file: &Path) -> Vec<u8> {
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/otel").join(program);
     let mut python = Command::new("python3");
     let output = python.env("PYTHONDONTWRITEBYTECODE", "1").arg(program).arg(file).output();
@@ -17,20 +17,20 @@ fn python(program: &str, file: &Path) -> Vec<u8> {
 
 /// Whether Python is here.
 #[must_use]
-pub fn is_here() -> bool {
+pub fn is_available() -> bool {
     Command::new("python3").arg("--version").output().is_ok_and(|output| output.status.success())
 }
 
 /// What a file comes to, by profile type.
 #[must_use]
-pub fn totals(file: &Path) -> BTreeMap<String, i64> {
+pub fn read_totals(file: &Path) -> BTreeMap<String, i64> {
     let totals: BTreeMap<String, String> =
-        serde_json::from_slice(&python("totals.py", file)).expect("a list of totals");
+        serde_json::from_slice(&run_python("totals.py", file)).expect("a list of totals");
     totals.into_iter().map(|(name, total)| (name, total.parse().expect("a number"))).collect()
 }
 
 /// A file as JSON, with the names that OpenTelemetry gives fields.
 #[must_use]
-pub fn json(file: &Path) -> Vec<u8> {
-    python("as_json.py", file)
+pub fn to_json(file: &Path) -> Vec<u8> {
+    run_python("as_json.py", file)
 }

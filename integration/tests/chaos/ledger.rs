@@ -82,8 +82,8 @@ pub struct Ledger {
 impl Ledger {
     /// A new upload, or now and then one that was acknowledged.
     pub fn next(&mut self, random: &Random, now: u64) -> Upload {
-        if !self.uploads.is_empty() && random.below(8) == 0 {
-            let back = random.below((self.uploads.len() as u64).min(RECENT)) as usize;
+        if !self.uploads.is_empty() && random.next_below(8) == 0 {
+            let back = random.next_below((self.uploads.len() as u64).min(RECENT)) as usize;
             let chosen = self.uploads[self.uploads.len() - 1 - back];
             if chosen.is_acknowledged() {
                 self.repeats += 1;
@@ -92,9 +92,9 @@ impl Ledger {
         }
         let upload = Upload {
             number: self.uploads.len(),
-            service: random.below(SERVICES as u64) as usize,
-            samples: 1 + random.below(1000) as i64,
-            from: now - random.below(600),
+            service: random.next_below(SERVICES as u64) as usize,
+            samples: 1 + random.next_below(1000) as i64,
+            from: now - random.next_below(600),
             state: State::UnderWay,
         };
         self.uploads.push(upload);

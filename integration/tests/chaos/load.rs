@@ -108,10 +108,10 @@ impl Load {
     }
 
     fn client(&self, random: &Random, stop: &AtomicBool) {
-        let mut favourite = random.below(self.distributors.len() as u64) as usize;
+        let mut favourite = random.next_below(self.distributors.len() as u64) as usize;
         while !self.is_over(stop) {
-            if random.below(20) == 0 {
-                favourite = random.below(self.distributors.len() as u64) as usize;
+            if random.next_below(20) == 0 {
+                favourite = random.next_below(self.distributors.len() as u64) as usize;
             }
             let upload = self.ledger().next(random, self.now());
             self.push(&upload, &mut favourite);
@@ -152,8 +152,8 @@ impl Load {
     fn watcher(&self, random: &Random, stop: &AtomicBool) {
         while !self.is_over(stop) {
             thread::sleep(AGAIN);
-            let querier = self.queriers[random.below(self.queriers.len() as u64) as usize];
-            let service = random.below(SERVICES as u64) as usize;
+            let querier = self.queriers[random.next_below(self.queriers.len() as u64) as usize];
+            let service = random.next_below(SERVICES as u64) as usize;
             let (least, _) = self.ledger().bounds(service);
             let Ok(held) = ask(querier, service, self.now()) else {
                 self.refused.fetch_add(1, Ordering::Relaxed);

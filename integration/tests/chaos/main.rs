@@ -28,7 +28,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use athanor_chassis::Random;
-use athanor_integration::leave_out;
+use athanor_integration::report_skipped;
 
 use scenario::{Numbers, Scenario};
 use world::{Inside, World};
@@ -59,7 +59,7 @@ fn what_is_acknowledged_is_counted_once_whatever_is_killed_or_cut_off() {
     }
     let world = match World::build(&std::process::id().to_string()) {
         Ok(world) => world,
-        Err(why) => return leave_out("no network namespaces to cut processes off with", &why),
+        Err(why) => return report_skipped("no network namespaces to cut processes off with", &why),
     };
     let this = std::env::current_exe().unwrap();
     let mut second = Command::new("ip");
@@ -83,5 +83,5 @@ fn within(inside: Inside) {
         dead_after: Duration::from_secs(number("ATHANOR_CHAOS_DEAD_AFTER").unwrap_or(300)),
         limits: number("ATHANOR_CHAOS_LIMITS").is_some(),
     };
-    Scenario::new(inside, &Random::seeded(seed), numbers.dead_after).run(&numbers);
+    Scenario::new(inside, &Random::from_seed(seed), numbers.dead_after).run(&numbers);
 }

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use athanor_integration::binary;
+use athanor_integration::athanor_binary;
 use serde_json::Value;
 
 use crate::http::TOKEN;
@@ -93,7 +93,7 @@ impl Process {
         // `ip netns exec` becomes the command, so that the child is the server itself.
         let child = Command::new("ip")
             .args(["netns", "exec", &self.namespace])
-            .arg(binary())
+            .arg(athanor_binary())
             .args(["serve", "--config"])
             .arg(self.folder.join("athanor.yaml"))
             // The tests have variables of their own under the prefix of settings.

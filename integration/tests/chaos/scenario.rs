@@ -78,7 +78,7 @@ impl Scenario {
             self.load.during(&self.random, || {
                 let mut zone = self.zone();
                 while killed < until {
-                    if self.random.below(8) == 0 {
+                    if self.random.next_below(8) == 0 {
                         self.stand_still(numbers.still);
                     }
                     killed += self.kill_some(&mut zone);
@@ -101,11 +101,11 @@ impl Scenario {
     }
 
     fn zone(&self) -> usize {
-        self.random.below(ZONES.len() as u64) as usize
+        self.random.next_below(ZONES.len() as u64) as usize
     }
 
     fn rest(&self, most: Duration) {
-        thread::sleep(Duration::from_millis(self.random.below(most.as_millis() as u64 + 1)));
+        thread::sleep(Duration::from_millis(self.random.next_below(most.as_millis() as u64 + 1)));
     }
 
     /// Waits until the cluster is whole; gives how long that took.
@@ -138,26 +138,26 @@ impl Scenario {
     /// Ends some processes of a zone and starts them again; gives how many were killed. Another zone is touched only when all
     /// are whole.
     fn kill_some(&self, zone: &mut usize) -> usize {
-        if self.random.below(4) > 0 {
+        if self.random.next_below(4) > 0 {
             self.recovered();
             *zone = self.zone();
         }
         let here: Vec<&Process> = self.processes.iter().filter(|process| process.zone == *zone).collect();
-        let (what, victims) = match self.random.below(12) {
+        let (what, victims) = match self.random.next_below(12) {
             0 => ("a zone's processes die", here),
             1 => {
                 let ingesters = here.into_iter().filter(|process| process.role == "ingester");
                 ("a zone's ingesters die", ingesters.collect())
             }
             _ => {
-                let victim = here[self.random.below(here.len() as u64) as usize];
+                let victim = here[self.random.next_below(here.len() as u64) as usize];
                 (self.named(victim), vec![victim])
             }
         };
         self.happens(what);
         let mut killed = 0;
         for victim in &victims {
-            if self.random.below(4) == 0 {
+            if self.random.next_below(4) == 0 {
                 self.stop(victim);
             } else {
                 victim.kill();
@@ -167,7 +167,7 @@ impl Scenario {
         self.rest(Duration::from_millis(1500));
         for victim in victims {
             victim.start();
-            if self.random.below(6) == 0 {
+            if self.random.next_below(6) == 0 {
                 // Again, while it starts.
                 self.rest(Duration::from_millis(300));
                 victim.kill();
@@ -181,7 +181,7 @@ impl Scenario {
     /// A process stands still while others may take its place, and goes on where it was.
     fn stand_still(&self, most: Duration) {
         self.recovered();
-        let victim = &self.processes[self.random.below(self.processes.len() as u64) as usize];
+        let victim = &self.processes[self.random.next_below(self.processes.len() as u64) as usize];
         self.happens("a process stands still");
         victim.stand_still();
         self.rest(most);
@@ -219,14 +219,14 @@ impl Scenario {
     /// Cuts a zone off for a time, during which the others go on; one of its processes dies meanwhile.
     fn isolate(&self, span: Duration) {
         let zone = self.zone();
-        let cut = if self.random.below(2) == 0 { Cut::Wholly } else { Cut::FromOtherZones };
+        let cut = if self.random.next_below(2) == 0 { Cut::Wholly } else { Cut::FromOtherZones };
         say(&format!("zone {} is cut off for {} s: {cut:?}", ZONES[zone], span.as_secs()));
         let begun = self.clock.monotonic();
         let before = self.load.ledger().acknowledged();
         self.happens("a zone is cut off");
         self.inside.cut(zone, cut);
         let mut victim =
-            self.processes.iter().find(|process| process.zone == zone && self.random.below(3) == 0);
+            self.processes.iter().find(|process| process.zone == zone && self.random.next_below(3) == 0);
         loop {
             thread::sleep(LOOK);
             self.processes.iter().for_each(Process::check);

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use athanor_catalog::{Command, Phase, ShardEntry, ShardId};
+use athanor_catalog::{CatalogCommand, ShardEntry, ShardId, ShardPhase};
 use athanor_chassis::{Random, TenantId};
-use athanor_cluster::peers::Link;
-use athanor_cluster::placement::Table;
-use athanor_cluster::secret::Secrets;
-use athanor_cluster::{NodeId, failure};
-use athanor_integration::cluster::{Cluster, on};
-use athanor_integration::server::send;
+use athanor_cluster::peers::PeerChannel;
+use athanor_cluster::placement::SlotTable;
+use athanor_cluster::secret::ClusterSecrets;
+use athanor_cluster::{NodeId, status_codec};
+use athanor_integration::cluster::{TestCluster, run_on};
+use athanor_integration::server::send_request;
 use athanor_proto::athanor::internal::v1 as wire;
 use athanor_proto::athanor::internal::v1::append_response::Of as Appended;
 use athanor_proto::athanor::internal::v1::query_response::Of as Piece;
@@ -36,18 +36,18 @@ const SECRET: &str = "a secret of some length\n";
 /// One node that calls another, by its own name and on its own connections.
 #[derive(Clone, Copy)]
 struct Line<'c> {
-    cluster: &'c Cluster,
+    cluster: &'c TestCluster,
     from: &'c str,
     to: NodeId,
 }
 
 impl Line<'_> {
-    fn shards(&self) -> ShardsClient<Link> {
-        self.cluster.node(self.from).roles().others().unwrap().afar().peers.shards(self.to)
+    fn shards(&self) -> ShardsClient<PeerChannel> {
+        self.cluster.node(self.from).roles().cluster_handle().unwrap().rpc_client().peers.ingester(self.to)
     }
 
     fn caller(&self) -> Option<wire::Caller> {
-        let afar = self.cluster.node(self.from).roles().others().unwrap().afar();
+        let afar = self.cluster.node(self.from).roles().cluster_handle().unwrap().rpc_client();
         Some(afar.introductions.caller(self.to, LIMIT))
     }
 
@@ -67,8 +67,8 @@ impl Line<'_> {
         let mut request = wire::AppendRequest { caller: self.caller(), batch: Some(batch) };
         spoil(&mut request);
         let mut client = self.shards();
-        match on(self.cluster.catalog(self.from).0, async move { client.append(request).await }).await {
-            Err(status) => refused(&failure::from_grpc(&status)),
+        match run_on(self.cluster.catalog(self.from).0, async move { client.append(request).await }).await {
+            Err(status) => refused(&status_codec::from_grpc(&status)),
             Ok(answered) => match answered.into_inner().of {
                 Some(Appended::Failure(why)) => words(&why),
                 Some(Appended::Stored(stored)) => {
@@ -100,8 +100,8 @@ impl Line<'_> {
             }
             Ok(said)
         };
-        let asked = on(self.cluster.catalog(self.from).0, asking).await;
-        asked.unwrap_or_else(|status| refused(&failure::from_grpc(&status)))
+        let asked = run_on(self.cluster.catalog(self.from).0, asking).await;
+        asked.unwrap_or_else(|status| refused(&status_codec::from_grpc(&status)))
     }
 
     async fn window(&self, spoil: fn(&mut wire::WindowRequest)) -> String {
@@ -109,8 +109,8 @@ impl Line<'_> {
             wire::WindowRequest { caller: self.caller(), shard: SERVES, ..wire::WindowRequest::default() };
         spoil(&mut request);
         let mut client = self.shards();
-        match on(self.cluster.catalog(self.from).0, async move { client.window(request).await }).await {
-            Err(status) => refused(&failure::from_grpc(&status)),
+        match run_on(self.cluster.catalog(self.from).0, async move { client.window(request).await }).await {
+            Err(status) => refused(&status_codec::from_grpc(&status)),
             Ok(page) => page.into_inner().failure.map_or_else(|| "a page".to_owned(), |why| words(&why)),
         }
     }
@@ -120,8 +120,8 @@ impl Line<'_> {
         let mut request = wire::SettleRequest { caller, shard: SERVES, from_shard: OVER, ids };
         spoil(&mut request);
         let mut client = self.shards();
-        match on(self.cluster.catalog(self.from).0, async move { client.settle(request).await }).await {
-            Err(status) => refused(&failure::from_grpc(&status)),
+        match run_on(self.cluster.catalog(self.from).0, async move { client.settle(request).await }).await {
+            Err(status) => refused(&status_codec::from_grpc(&status)),
             Ok(held) => held.into_inner().failure.map_or_else(|| "settled".to_owned(), |why| words(&why)),
         }
     }
@@ -129,21 +129,22 @@ impl Line<'_> {
     async fn hand_over(&self, hand_over: wire::HandOver) -> String {
         let request = wire::LeadsRequest { caller: self.caller(), hand_over: Some(hand_over) };
         let mut client = self.shards();
-        let answered = on(self.cluster.catalog(self.from).0, async move { client.leads(request).await });
+        let answered = run_on(self.cluster.catalog(self.from).0, async move { client.leads(request).await });
         answered.await.unwrap().into_inner().failure.map_or_else(|| "done".to_owned(), |why| words(&why))
     }
 
     /// A message to a member of a group.
     async fn group(&self, group: u32, message: Bytes) -> String {
-        let (network, to) = (self.cluster.node(self.from).roles().others().unwrap().network(), self.to);
+        let (network, to) =
+            (self.cluster.node(self.from).roles().cluster_handle().unwrap().network(), self.to);
         let called =
-            on(self.cluster.catalog(self.from).0, async move { network.call(to, group, message).await });
+            run_on(self.cluster.catalog(self.from).0, async move { network.call(to, group, message).await });
         called.await.map_or_else(|error| error.reason, |answer| String::from_utf8_lossy(&answer).into_owned())
     }
 }
 
 fn words(why: &wire::Failure) -> String {
-    refused(&failure::unpack(why))
+    refused(&status_codec::decode_status(why))
 }
 
 fn refused(status: &athanor_chassis::Status) -> String {
@@ -155,7 +156,7 @@ fn shard_at(shard: ShardId, epoch: u32) -> wire::ShardAt {
 }
 
 /// Profiles of the time of a table that only the second shard of the slot knows.
-async fn of_two_shards_and_tables() -> (Cluster, Oracle) {
+async fn of_two_shards_and_tables() -> (TestCluster, Oracle) {
     let nodes = three().config(|config| {
         config.cluster.slots = Some(1);
         config.ingester.cut.max_age = Duration::from_secs(3600);
@@ -163,13 +164,18 @@ async fn of_two_shards_and_tables() -> (Cluster, Oracle) {
     let (cluster, mut oracle) = opened(nodes, 1).await;
     oracle.store(&cluster, CHANGE / 2).await;
     let (runtime, catalog) = cluster.catalog("a");
-    on(runtime, async move { catalog.change(Command::Stop { shard: OVER }).await }).await.unwrap();
-    let serves = |shard: &ShardEntry| shard.id == SERVES && shard.phase == Phase::Open;
+    run_on(runtime, async move { catalog.apply_command(CatalogCommand::Stop { shard: OVER }).await })
+        .await
+        .unwrap();
+    let serves = |shard: &ShardEntry| shard.id == SERVES && shard.phase == ShardPhase::Open;
     let is_over = |shard: &ShardEntry| shard.id != OVER || shard.is_retired();
-    let followed =
-        |view: &athanor_catalog::View| view.shards.iter().any(serves) && view.shards.iter().all(is_over);
-    cluster.until("another shard serves the slot, and all of the first lies in blocks", followed).await;
-    change(&cluster, Table::even(2, time(CHANGE), vec![0]).unwrap(), &["a", "b", "c"]).await;
+    let followed = |view: &athanor_catalog::RoutingView| {
+        view.shards.iter().any(serves) && view.shards.iter().all(is_over)
+    };
+    cluster
+        .wait_for_view("another shard serves the slot, and all of the first lies in blocks", followed)
+        .await;
+    change(&cluster, SlotTable::with_all_slots(2, time(CHANGE), vec![0]).unwrap(), &["a", "b", "c"]).await;
     while oracle.len() < CHANGE {
         oracle.store(&cluster, 1).await;
     }
@@ -183,11 +189,11 @@ fn batch(request: &mut wire::AppendRequest) -> &mut wire::Batch {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_wrong_is_refused_in_words_and_nothing_of_it_is_stored() {
     let (cluster, mut oracle) = of_two_shards_and_tables().await;
-    cluster.wait("somebody leads", || cluster.leader(SERVES).is_some()).await;
+    cluster.wait_until("somebody leads", || cluster.leader(SERVES).is_some()).await;
     let leads = cluster.leader(SERVES).unwrap();
     let names = cluster.names();
     let [from, other] = [0, 1].map(|place| names.iter().filter(|name| **name != leads).nth(place).unwrap());
-    let to = |name: &str| Line { cluster: &cluster, from, to: cluster.id(name) };
+    let to = |name: &str| Line { cluster: &cluster, from, to: cluster.node_id(name) };
     let (leader, follower) = (to(&leads), to(other));
     let number = oracle.make();
     appends(&oracle, number, &leader).await;
@@ -318,10 +324,10 @@ async fn pages(leader: &Line<'_>) {
 /// Bytes that no member sends; the shortest message that does something is longer.
 async fn groups(leader: &Line<'_>) {
     const SHORT: u64 = 17;
-    let random = Random::seeded(13);
+    let random = Random::from_seed(13);
     for _ in 0..100 {
-        let first = 5 + random.below(250) as u8;
-        let rest = (1..random.below(SHORT)).map(|_| random.below(256) as u8);
+        let first = 5 + random.next_below(250) as u8;
+        let rest = (1..random.next_below(SHORT)).map(|_| random.next_below(256) as u8);
         let message: Bytes = std::iter::once(first).chain(rest).collect::<Vec<u8>>().into();
         for group in [0, SERVES] {
             let said = leader.group(group, message.clone()).await;
@@ -333,22 +339,22 @@ async fn groups(leader: &Line<'_>) {
 }
 
 /// What is no message at all, from somebody who knows the secret.
-fn frames(cluster: &Cluster, to: &str) {
-    let address = cluster.node(to).roles().others().unwrap().address();
-    let secret = Secrets::read(SECRET).unwrap().shown();
+fn frames(cluster: &TestCluster, to: &str) {
+    let address = cluster.node(to).roles().cluster_handle().unwrap().address();
+    let secret = ClusterSecrets::parse(SECRET).unwrap().authorization_header();
     let headers = [
         ("authorization", secret.to_str().unwrap()),
         ("content-type", "application/grpc"),
         ("te", "trailers"),
     ];
-    let random = Random::seeded(14);
+    let random = Random::from_seed(14);
     for method in
         ["Shards/Append", "Shards/Query", "Shards/Window", "Shards/Settle", "Shards/Leads", "Raft/Talk"]
     {
-        let bytes: Vec<u8> = (0..40).map(|_| random.below(256) as u8 | 0x80).collect();
+        let bytes: Vec<u8> = (0..40).map(|_| random.next_below(256) as u8 | 0x80).collect();
         let length = (bytes.len() as u32).to_be_bytes();
         let body = [&[0][..], &length, &bytes].concat();
-        let answer = send(address, &format!("POST /athanor.internal.v1.{method}"), &headers, &body);
+        let answer = send_request(address, &format!("POST /athanor.internal.v1.{method}"), &headers, &body);
         assert!(!["", "0"].contains(&answer.header("grpc-status")), "{method}: {:?}", answer.headers);
     }
 }

@@ -4,28 +4,29 @@ use std::collections::BTreeSet;
 use std::process::Command;
 use std::time::Duration;
 
-use athanor_integration::binary;
-use athanor_integration::cluster::Cluster;
+use athanor_integration::athanor_binary;
+use athanor_integration::cluster::TestCluster;
 
 use crate::scenarios::opened;
 
 const METASTORES: [&str; 4] = ["m1", "m2", "m3", "m4"];
 
 /// What the command says: as an error, if it fails.
-pub fn command(cluster: &Cluster, node: &str, arguments: &[&str]) -> Result<String, String> {
-    let mut command = Command::new(binary());
-    let run = command.args(arguments).arg("--data").arg(cluster.data(node)).env_clear().output().unwrap();
+pub fn command(cluster: &TestCluster, node: &str, arguments: &[&str]) -> Result<String, String> {
+    let mut command = Command::new(athanor_binary());
+    let run =
+        command.args(arguments).arg("--data").arg(cluster.data_folder(node)).env_clear().output().unwrap();
     let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     if run.status.success() { Ok(said(&run.stdout)) } else { Err(said(&run.stderr)) }
 }
 
 /// Runs a command about voters; gives their names, or why it failed.
-fn voters(cluster: &Cluster, arguments: &[&str]) -> Result<BTreeSet<String>, String> {
+fn voters(cluster: &TestCluster, arguments: &[&str]) -> Result<BTreeSet<String>, String> {
     let told = command(cluster, "i", &[&["metastore"], arguments].concat())?;
     Ok(told.lines().filter_map(|line| line.split_whitespace().nth(1)).map(str::to_owned).collect())
 }
 
-fn three_vote(cluster: &Cluster) -> Option<BTreeSet<String>> {
+fn three_vote(cluster: &TestCluster) -> Option<BTreeSet<String>> {
     voters(cluster, &["list"]).ok().filter(|voters| voters.len() == 3)
 }
 
@@ -37,7 +38,7 @@ fn spare(voters: &BTreeSet<String>) -> &'static str {
 /// The catalogue's voters change one after the other, also the one that leads and one that is gone for good, and it goes on.
 #[tokio::test(flavor = "multi_thread")]
 async fn voters_come_and_go_by_command() {
-    let keeper = Cluster::builder().node("i", "zi", "ingester,distributor,querier");
+    let keeper = TestCluster::builder().node("i", "zi", "ingester,distributor,querier");
     let nodes = METASTORES.into_iter().fold(keeper, |nodes, name| nodes.node(name, name, "metastore"));
     let nodes = nodes.config(|config| {
         config.cluster.copies = 1;
@@ -45,7 +46,7 @@ async fn voters_come_and_go_by_command() {
         config.ingester.cut.max_age = Duration::from_millis(500);
     });
     let (mut cluster, mut oracle) = opened(nodes, 1).await;
-    cluster.wait("three vote", || three_vote(&cluster).is_some()).await;
+    cluster.wait_until("three vote", || three_vote(&cluster).is_some()).await;
     let first = three_vote(&cluster).unwrap();
     let mut voting = first.clone();
     for old in &first {
@@ -74,14 +75,14 @@ async fn voters_come_and_go_by_command() {
 
     // Of one that is gone people may know no more than its number.
     let gone = voting.first().unwrap().clone();
-    let number = format!("{:016x}", cluster.id(&gone));
+    let number = format!("{:016x}", cluster.node_id(&gone));
     cluster.kill(&gone);
     let new = spare(&voting);
     voting.remove(&gone);
     voting.insert(new.to_owned());
     assert_eq!(voters(&cluster, &["replace", &number, new]), Ok(voting));
     oracle.store_at(&cluster, &[0], 3).await;
-    cluster.make_blocks(1).await;
+    cluster.flush_all(1).await;
     oracle.repeat(&cluster, 0).await;
     oracle.check(&cluster, 0).await;
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use athanor_chassis::Clock;
-use athanor_integration::cluster::Cluster;
-use athanor_integration::server::send;
+use athanor_integration::cluster::TestCluster;
+use athanor_integration::server::send_request;
 
 use crate::oracle::Oracle;
 
@@ -22,8 +22,8 @@ struct Counts {
     won: u64,
 }
 
-fn counts(cluster: &Cluster) -> Counts {
-    let page = send(cluster.node("a").address(), "GET /metrics", &[], b"");
+fn counts(cluster: &TestCluster) -> Counts {
+    let page = send_request(cluster.node("a").address(), "GET /metrics", &[], b"");
     let value = |name: &str| {
         let of = |line: &str| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse::<f64>().ok();
         page.text().lines().find_map(of).unwrap_or_else(|| panic!("no {name}")) as u64
@@ -36,8 +36,8 @@ fn counts(cluster: &Cluster) -> Counts {
 }
 
 /// A querier that has blocks read by two others, each of which answers quickly, and knows it.
-async fn known() -> (Cluster, Oracle) {
-    let nodes = Cluster::builder()
+async fn known() -> (TestCluster, Oracle) {
+    let nodes = TestCluster::builder()
         .node("a", "za", "metastore,ingester,distributor,querier")
         .node("g", "za", "store-gateway")
         .node("h", "zb", "store-gateway")
@@ -46,17 +46,17 @@ async fn known() -> (Cluster, Oracle) {
             config.ingester.cut.max_age = Duration::from_millis(300);
         });
     let cluster = nodes.start().await;
-    cluster.until("its slot is open", |view| view.shards.iter().any(|shard| shard.serves())).await;
+    cluster.wait_for_view("its slot is open", |view| view.shards.iter().any(|shard| shard.serves())).await;
     let mut oracle = Oracle::default();
     let spread = async {
         // Until blocks belong to both.
-        while cluster.parts_asked("g") == 0 || cluster.parts_asked("h") == 0 {
+        while cluster.queried_block_count("g") == 0 || cluster.queried_block_count("h") == 0 {
             oracle.store(&cluster, 1).await;
-            cluster.wait("all is cut", || cluster.is_cut(1)).await;
+            cluster.wait_until("all is cut", || cluster.is_flushed(1)).await;
             oracle.check(&cluster, 0).await;
         }
     };
-    cluster.patiently("both gateways are asked", spread).await;
+    cluster.run_with_deadline("both gateways are asked", spread).await;
     for _ in 0..20 {
         oracle.check(&cluster, 0).await;
     }
@@ -81,7 +81,7 @@ async fn who_stands_still_is_not_waited_for() {
 async fn where_all_are_slow_few_are_asked_twice() {
     let (cluster, oracle) = known().await;
     let before = counts(&cluster);
-    ["g", "h"].iter().for_each(|name| cluster.slow("a", name, Duration::from_millis(400)));
+    ["g", "h"].iter().for_each(|name| cluster.delay_traffic("a", name, Duration::from_millis(400)));
     for _ in 0..12 {
         oracle.check(&cluster, 0).await;
     }

@@ -8,8 +8,8 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use athanor_chassis::Clock;
-use athanor_integration::cluster::{Builder, Cluster};
-use athanor_integration::server::send;
+use athanor_integration::cluster::{TestCluster, TestClusterBuilder};
+use athanor_integration::server::send_request;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::client::conn::http2::SendRequest;
@@ -23,8 +23,8 @@ const PATH: &str = "/querier.v1.QuerierService/SelectMergeStacktraces";
 const SOON: Duration = Duration::from_secs(10);
 const ALL_ELSE: &str = "metastore,ingester,distributor,querier";
 
-fn one_slot() -> Builder {
-    Cluster::builder().config(|config| {
+fn one_slot() -> TestClusterBuilder {
+    TestCluster::builder().config(|config| {
         (config.cluster.slots, config.cluster.copies, config.cluster.voters) = (Some(1), 1, 1);
         config.ingester.cut.max_age = Duration::from_millis(300);
         config.querier.concurrent_queries = 1;
@@ -33,34 +33,34 @@ fn one_slot() -> Builder {
 }
 
 /// A node that reads blocks itself; and one that has another node read them.
-fn alone() -> Builder {
+fn alone() -> TestClusterBuilder {
     one_slot().node("a", "za", "all")
 }
 
-fn apart() -> Builder {
+fn apart() -> TestClusterBuilder {
     one_slot().node("a", "za", ALL_ELSE).node("g", "zb", "store-gateway")
 }
 
 /// A cluster whose first node is asked for a block that was not read yet, by the node that reads it. Nobody can read.
-async fn held(nodes: Builder, reads: &str) -> (Cluster, Oracle) {
+async fn held(nodes: TestClusterBuilder, reads: &str) -> (TestCluster, Oracle) {
     let cluster = nodes.start().await;
-    cluster.until("its slot is open", |view| view.shards.iter().any(|shard| shard.serves())).await;
+    cluster.wait_for_view("its slot is open", |view| view.shards.iter().any(|shard| shard.serves())).await;
     let mut oracle = Oracle::default();
     let known = async {
         loop {
             oracle.store(&cluster, 1).await;
-            cluster.wait("all is cut", || cluster.is_cut(1)).await;
-            let before = cluster.parts_asked(reads);
+            cluster.wait_until("all is cut", || cluster.is_flushed(1)).await;
+            let before = cluster.queried_block_count(reads);
             oracle.check(&cluster, 0).await;
-            if cluster.parts_asked(reads) > before {
+            if cluster.queried_block_count(reads) > before {
                 return;
             }
         }
     };
-    cluster.patiently("it reads", known).await;
+    cluster.run_with_deadline("it reads", known).await;
     oracle.store(&cluster, 3).await;
-    cluster.wait("all is cut", || cluster.is_cut(1)).await;
-    cluster.bucket().hold();
+    cluster.wait_until("all is cut", || cluster.is_flushed(1)).await;
+    cluster.bucket().hold_reads();
     (cluster, oracle)
 }
 
@@ -70,18 +70,18 @@ fn question() -> String {
 }
 
 /// Waits until somebody reads.
-async fn reading(cluster: &Cluster) {
-    cluster.wait("the bucket is read", || cluster.bucket().waiting() > 0).await;
+async fn reading(cluster: &TestCluster) {
+    cluster.wait_until("the bucket is read", || cluster.bucket().waiting_reads() > 0).await;
 }
 
 /// Nobody reads any more, and that soon.
-async fn left(cluster: &Cluster, what: &str) {
-    let none = cluster.wait(what, || cluster.bucket().waiting() == 0);
-    Clock::system().within(SOON, none).await.unwrap_or_else(|_| panic!("{what}: somebody still reads"));
+async fn left(cluster: &TestCluster, what: &str) {
+    let none = cluster.wait_until(what, || cluster.bucket().waiting_reads() == 0);
+    Clock::system().timeout(SOON, none).await.unwrap_or_else(|_| panic!("{what}: somebody still reads"));
 }
 
 /// A request of HTTP/1.1 whose answer nobody has read yet.
-fn ask(cluster: &Cluster) -> TcpStream {
+fn ask(cluster: &TestCluster) -> TcpStream {
     let (address, body) = (cluster.node("a").address(), question());
     let mut stream = TcpStream::connect(address).unwrap();
     let length = body.len();
@@ -94,7 +94,7 @@ fn ask(cluster: &Cluster) -> TcpStream {
 
 /// A client of gRPC.
 #[expect(clippy::disallowed_methods, reason = "a client as others have it")]
-async fn grpc(cluster: &Cluster) -> SendRequest<Full<Bytes>> {
+async fn grpc(cluster: &TestCluster) -> SendRequest<Full<Bytes>> {
     let stream = tokio::net::TcpStream::connect(cluster.node("a").address()).await.unwrap();
     let (sender, connection) =
         hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
@@ -103,7 +103,7 @@ async fn grpc(cluster: &Cluster) -> SendRequest<Full<Bytes>> {
 }
 
 /// The same question in words of gRPC.
-fn in_grpc(cluster: &Cluster, timeout: &str) -> http::Request<Full<Bytes>> {
+fn in_grpc(cluster: &TestCluster, timeout: &str) -> http::Request<Full<Bytes>> {
     let message = question();
     let length = u32::try_from(message.len()).unwrap().to_be_bytes();
     let framed = [&[0][..], &length, message.as_bytes()].concat();
@@ -135,7 +135,7 @@ async fn who_leaves_takes_along_what_is_done_for_them() {
             left(&cluster, "who asked has cancelled the call").await;
             assert!(!client.is_closed());
         }
-        cluster.bucket().go_on();
+        cluster.bucket().release_reads();
         oracle.check(&cluster, 0).await;
     }
 }
@@ -149,7 +149,7 @@ async fn nobody_works_longer_than_the_client_waits() {
             let begun = clock.monotonic();
             let headers = [("content-type", "application/json"), ("connect-timeout-ms", "400")];
             let path = format!("POST {PATH}");
-            let late = send(cluster.node("a").address(), &path, &headers, question().as_bytes());
+            let late = send_request(cluster.node("a").address(), &path, &headers, question().as_bytes());
             let took = clock.monotonic() - begun;
             assert_eq!((late.status, took < SOON), (504, true), "after {took:?}: {}", late.text());
             assert!(late.text().contains("deadline_exceeded"), "{}", late.text());
@@ -158,7 +158,7 @@ async fn nobody_works_longer_than_the_client_waits() {
             // What is asked by a URL alone has the same headers.
             let begun = clock.monotonic();
             let path = format!("GET /pyroscope/render?query={TYPE}%7B%7D&from=3999999990&until=4000100000");
-            let late = send(cluster.node("a").address(), &path, &headers[1..], b"");
+            let late = send_request(cluster.node("a").address(), &path, &headers[1..], b"");
             let took = clock.monotonic() - begun;
             assert_eq!((late.status, took < SOON), (504, true), "after {took:?}: {}", late.text());
             left(&cluster, "the time of the page is over").await;
@@ -177,7 +177,7 @@ async fn nobody_works_longer_than_the_client_waits() {
         let connection = ask(&cluster);
         reading(&cluster).await;
         drop(connection);
-        cluster.bucket().go_on();
+        cluster.bucket().release_reads();
         oracle.check(&cluster, 0).await;
     }
 }

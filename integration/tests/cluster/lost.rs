@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use athanor_catalog::{Phase, ShardEntry, ShardId, View};
+use athanor_catalog::{RoutingView, ShardEntry, ShardId, ShardPhase};
 use athanor_cluster::NodeId;
-use athanor_integration::cluster::{Builder, Cluster};
-use athanor_integration::server::send;
+use athanor_integration::cluster::{TestCluster, TestClusterBuilder};
+use athanor_integration::server::send_request;
 use serde_json::json;
 
 use crate::commands::command;
@@ -24,8 +24,8 @@ const DOORS: [usize; 2] = [0, 1];
 const MERGE: &str = "POST /querier.v1.QuerierService/SelectMergeStacktraces";
 
 /// Six nodes that keep two shards, each in three zones, and two doors.
-fn six() -> Builder {
-    let doors = Cluster::builder().node("m", "zm", "metastore,distributor,querier").node(
+fn six() -> TestClusterBuilder {
+    let doors = TestCluster::builder().node("m", "zm", "metastore,distributor,querier").node(
         "n",
         "zn",
         "distributor,querier",
@@ -41,15 +41,15 @@ fn six() -> Builder {
 }
 
 /// A shard lost two of its three members, the one that led it among them, and another serves its slot. Gives who is dead.
-async fn without_a_majority() -> (Cluster, Oracle, Vec<String>) {
+async fn without_a_majority() -> (TestCluster, Oracle, Vec<String>) {
     let (mut cluster, mut oracle) = opened(six(), SLOTS).await;
     oracle.store_at(&cluster, &DOORS, IN_BLOCKS).await;
-    cluster.make_blocks(SLOTS).await;
+    cluster.flush_all(SLOTS).await;
     oracle.store_at(&cluster, &DOORS, IN_BLOCKS).await;
-    cluster.wait("somebody leads", || cluster.leader(LOST).is_some()).await;
+    cluster.wait_until("somebody leads", || cluster.leader(LOST).is_some()).await;
     let members = members(&cluster);
     let mut dead: Vec<String> =
-        cluster.names().into_iter().filter(|name| members.contains(&cluster.id(name))).collect();
+        cluster.names().into_iter().filter(|name| members.contains(&cluster.node_id(name))).collect();
     assert_eq!(dead.len(), 3);
     let leader = cluster.leader(LOST);
     dead.sort_by_key(|name| Some(name) != leader.as_ref());
@@ -59,20 +59,21 @@ async fn without_a_majority() -> (Cluster, Oracle, Vec<String>) {
     let question =
         json!({ "profileTypeID": TYPE, "labelSelector": "{}", "start": 1, "end": i64::MAX / 1_000_000 });
     let headers = [("content-type", "application/json"), ("connect-timeout-ms", "5000")];
-    let answer = send(cluster.node("n").address(), MERGE, &headers, question.to_string().as_bytes());
+    let answer = send_request(cluster.node("n").address(), MERGE, &headers, question.to_string().as_bytes());
     assert_eq!(answer.status, 200, "{}", answer.text());
     assert!(!answer.header("athanor-partial").is_empty(), "{}", answer.text());
-    let is_served = |shard: &ShardEntry| shard.slot == 0 && shard.epoch == 2 && shard.phase == Phase::Open;
-    cluster.until("another serves the slot", |view| view.shards.iter().any(is_served)).await;
+    let is_served =
+        |shard: &ShardEntry| shard.slot == 0 && shard.epoch == 2 && shard.phase == ShardPhase::Open;
+    cluster.wait_for_view("another serves the slot", |view| view.shards.iter().any(is_served)).await;
     (cluster, oracle, dead)
 }
 
-fn members(cluster: &Cluster) -> BTreeSet<NodeId> {
-    let view = cluster.node("m").roles().views.now();
+fn members(cluster: &TestCluster) -> BTreeSet<NodeId> {
+    let view = cluster.node("m").roles().views.current();
     view.shards.iter().find(|shard| shard.id == LOST).expect("it is there").members.clone()
 }
 
-fn is_over(view: &View) -> bool {
+fn is_over(view: &RoutingView) -> bool {
     view.shards.iter().all(|shard| shard.id != LOST || shard.is_retired())
 }
 
@@ -95,14 +96,14 @@ async fn what_comes_again_while_a_shard_is_lost_counts_once_when_it_is_back() {
     }
 
     let dead: Vec<&str> = dead.iter().map(String::as_str).collect();
-    cluster.begin(&dead).await;
-    cluster.until("the lost shard has settled and ended", is_over).await;
+    cluster.start_nodes(&dead).await;
+    cluster.wait_for_view("the lost shard has settled and ended", is_over).await;
     for door in DOORS {
         oracle.check(&cluster, door).await;
         oracle.repeat(&cluster, door).await;
     }
     oracle.store_at(&cluster, &DOORS, 7).await;
-    cluster.make_blocks(SLOTS).await;
+    cluster.flush_all(SLOTS).await;
     oracle.repeat(&cluster, 0).await;
     oracle.check(&cluster, 1).await;
     oracle.check_blocks(&cluster, "m").await;
@@ -113,7 +114,7 @@ async fn what_comes_again_while_a_shard_is_lost_counts_once_when_it_is_back() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shard_is_given_up_by_command_and_does_not_come_back() {
     let (mut cluster, mut oracle, dead) = without_a_majority().await;
-    let give_up = |cluster: &Cluster, shard: ShardId, accepted: &[&str]| {
+    let give_up = |cluster: &TestCluster, shard: ShardId, accepted: &[&str]| {
         let shard = shard.to_string();
         command(cluster, "m", &[&["shard", "abandon", &shard], accepted].concat())
     };
@@ -121,24 +122,24 @@ async fn a_shard_is_given_up_by_command_and_does_not_come_back() {
     assert!(told.contains("--accept-loss"), "{told}");
     let told = give_up(&cluster, OTHER, &["--accept-loss"]).unwrap_err();
     assert!(told.contains("only a lost or a sealed shard is abandoned"), "{told}");
-    assert!(!is_over(&cluster.node("m").roles().views.now()), "nothing of it was done");
+    assert!(!is_over(&cluster.node("m").roles().views.current()), "nothing of it was done");
     let listed = command(&cluster, "m", &["shard", "list"]).unwrap();
     assert!(listed.lines().any(|line| line.contains(" lost after ")), "{listed}");
 
     let told = give_up(&cluster, LOST, &["--accept-loss"]).unwrap();
     assert_eq!(told, "shard 1 is given up; answers say so as long as blocks are kept\n");
     assert_eq!(give_up(&cluster, LOST, &["--accept-loss"]), Ok(told), "a second time nothing happens");
-    cluster.until("it is over", is_over).await;
+    cluster.wait_for_view("it is over", is_over).await;
     let (missing, _) = oracle.check_part(&cluster, 0).await;
     assert!(missing.contains("1 shards were abandoned with profiles that lie in no block"), "{missing}");
 
     oracle.repeat_at(&cluster, &DOORS, 0..IN_BLOCKS).await;
     assert!(oracle.send_again(&cluster, &DOORS, IN_BLOCKS..2 * IN_BLOCKS).await > 0, "it had some of them");
     let dead: Vec<&str> = dead.iter().map(String::as_str).collect();
-    cluster.begin(&dead).await;
+    cluster.start_nodes(&dead).await;
     oracle.store_at(&cluster, &DOORS, 7).await;
     oracle.repeat(&cluster, 0).await;
-    cluster.make_blocks(SLOTS).await;
+    cluster.flush_all(SLOTS).await;
     for door in DOORS {
         assert_eq!(oracle.check_part(&cluster, door).await.1, oracle.len(), "all is there, once");
     }

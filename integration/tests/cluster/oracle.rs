@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use athanor_catalog::Listing;
-use athanor_chassis::{Code, Status, TenantId};
-use athanor_distributor::{Receipt, SentProfile, SentSeries};
-use athanor_integration::cluster::{Cluster, on};
-use athanor_profile::normalise::SERVICE;
+use athanor_catalog::BlockListing;
+use athanor_chassis::{ErrorCode, Status, TenantId};
+use athanor_distributor::{PushSummary, PushedProfile, PushedSeries};
+use athanor_integration::cluster::{TestCluster, run_on};
+use athanor_profile::normalize::SERVICE_LABEL;
 use athanor_profile::pprof::encode;
 use athanor_profile::{Profile, ValueType};
 use athanor_proto::querier::v1::SelectMergeStacktracesRequest;
-use athanor_querier::Reader;
+use athanor_querier::QueryContext;
 use bytes::Bytes;
 
 /// All of them are of this type.
@@ -26,7 +26,7 @@ pub struct Oracle {
 }
 
 struct Sent {
-    series: SentSeries,
+    series: PushedSeries,
     value: i64,
     acknowledged: bool,
 }
@@ -49,10 +49,11 @@ impl Oracle {
         profile.header.types = vec![ValueType::new("cpu", "nanoseconds")];
         profile.header.period_type = Some(ValueType::new("cpu", "nanoseconds"));
         profile.header.time_nanos = time(number);
-        let stack = profile.dictionary.named_stack(["main", &name(number)].into_iter());
+        let stack = profile.dictionary.intern_named_stack(["main", &name(number)].into_iter());
         profile.samples.push(stack, 0, &[value]);
         let pprof: Bytes = encode(&profile).into();
-        let series = SentSeries { labels: labels(number), profiles: vec![SentProfile { pprof, id: None }] };
+        let series =
+            PushedSeries { labels: labels(number), profiles: vec![PushedProfile { pprof, id: None }] };
         self.sent.push(Sent { series, value, acknowledged: false });
         number
     }
@@ -60,10 +61,10 @@ impl Oracle {
     /// Sends profiles in one request, by one of the distributors.
     pub async fn send(
         &mut self,
-        cluster: &Cluster,
+        cluster: &TestCluster,
         place: usize,
         numbers: &[usize],
-    ) -> Result<Receipt, Status> {
+    ) -> Result<PushSummary, Status> {
         let receipt = self.sending(cluster, place, numbers).await;
         if receipt.is_ok() {
             numbers.iter().for_each(|&number| self.sent[number].acknowledged = true);
@@ -74,22 +75,22 @@ impl Oracle {
     /// As [`send`](Self::send), beside other things: what comes of it is not remembered.
     pub fn sending<'c>(
         &self,
-        cluster: &'c Cluster,
+        cluster: &'c TestCluster,
         place: usize,
         numbers: &[usize],
-    ) -> impl Future<Output = Result<Receipt, Status>> + use<'c> {
+    ) -> impl Future<Output = Result<PushSummary, Status>> + use<'c> {
         let series = numbers.iter().map(|&number| self.sent[number].series.clone()).collect();
         let (runtime, distributor) = cluster.distributor(place);
-        on(runtime, async move { distributor.push_series(&TenantId::anonymous(), series).await })
+        run_on(runtime, async move { distributor.push_series(&TenantId::anonymous(), series).await })
     }
 
     /// Makes and sends so many, each in a request of its own; they must be stored.
-    pub async fn store(&mut self, cluster: &Cluster, count: usize) {
+    pub async fn store(&mut self, cluster: &TestCluster, count: usize) {
         self.store_at(cluster, &[0, 1, 2], count).await;
     }
 
     /// As [`store`](Self::store), by these distributors in turn.
-    pub async fn store_at(&mut self, cluster: &Cluster, places: &[usize], count: usize) {
+    pub async fn store_at(&mut self, cluster: &TestCluster, places: &[usize], count: usize) {
         for place in places.iter().cycle().take(count) {
             let number = self.make();
             let receipt = self.send(cluster, *place, &[number]).await.unwrap();
@@ -99,32 +100,32 @@ impl Oracle {
     }
 
     /// Makes and sends one, again and again until it is stored. Whoever refuses it must say that it may be sent again.
-    pub async fn store_at_last(&mut self, cluster: &Cluster, place: usize) {
+    pub async fn store_at_last(&mut self, cluster: &TestCluster, place: usize) {
         let number = self.make();
         let storing = async {
             while let Err(status) = self.send(cluster, place, &[number]).await {
-                assert!(matches!(status.code, Code::Exhausted | Code::Unavailable), "{status:?}");
-                cluster.moment().await;
+                assert!(matches!(status.code, ErrorCode::Exhausted | ErrorCode::Unavailable), "{status:?}");
+                cluster.sleep_briefly().await;
             }
         };
-        cluster.patiently("a profile is stored at last", storing).await;
+        cluster.run_with_deadline("a profile is stored at last", storing).await;
     }
 
     /// Sends again what was acknowledged, or may be stored; nothing of it may count.
-    pub async fn repeat(&mut self, cluster: &Cluster, place: usize) {
+    pub async fn repeat(&mut self, cluster: &TestCluster, place: usize) {
         for number in 0..self.sent.len() {
             self.repeat_one(cluster, place + number, number).await;
         }
     }
 
     /// As [`repeat`](Self::repeat), some of it, by these distributors in turn.
-    pub async fn repeat_at(&mut self, cluster: &Cluster, places: &[usize], numbers: Range<usize>) {
+    pub async fn repeat_at(&mut self, cluster: &TestCluster, places: &[usize], numbers: Range<usize>) {
         for (place, number) in places.iter().cycle().zip(numbers) {
             self.repeat_one(cluster, *place, number).await;
         }
     }
 
-    async fn repeat_one(&mut self, cluster: &Cluster, place: usize, number: usize) {
+    async fn repeat_one(&mut self, cluster: &TestCluster, place: usize, number: usize) {
         let acknowledged = self.sent[number].acknowledged;
         let receipt = self.send(cluster, place, &[number]).await.unwrap();
         if acknowledged {
@@ -134,7 +135,12 @@ impl Oracle {
     }
 
     /// Sends some again where it may not be known that they are stored; gives how many were taken for new ones.
-    pub async fn send_again(&mut self, cluster: &Cluster, places: &[usize], numbers: Range<usize>) -> usize {
+    pub async fn send_again(
+        &mut self,
+        cluster: &TestCluster,
+        places: &[usize],
+        numbers: Range<usize>,
+    ) -> usize {
         let mut new = 0;
         for (place, number) in places.iter().cycle().zip(numbers) {
             let receipt = self.send(cluster, *place, &[number]).await.unwrap();
@@ -145,16 +151,16 @@ impl Oracle {
     }
 
     /// Asks one of the queriers for everything.
-    pub async fn ask(&self, cluster: &Cluster, place: usize) -> Result<Answer, Status> {
+    pub async fn ask(&self, cluster: &TestCluster, place: usize) -> Result<Answer, Status> {
         self.asked(cluster, place, 1).await
     }
 
     /// Asks one of the queriers for what was sent since a profile.
-    pub async fn recent(&self, cluster: &Cluster, place: usize, since: usize) -> Result<Answer, Status> {
+    pub async fn recent(&self, cluster: &TestCluster, place: usize, since: usize) -> Result<Answer, Status> {
         self.asked(cluster, place, time(since) / 1_000_000).await
     }
 
-    async fn asked(&self, cluster: &Cluster, place: usize, start: i64) -> Result<Answer, Status> {
+    async fn asked(&self, cluster: &TestCluster, place: usize, start: i64) -> Result<Answer, Status> {
         let asked = SelectMergeStacktracesRequest {
             profile_type_id: TYPE.to_owned(),
             label_selector: "{}".to_owned(),
@@ -164,19 +170,19 @@ impl Oracle {
             ..SelectMergeStacktracesRequest::default()
         };
         let (runtime, querier) = cluster.querier(place);
-        on(runtime, async move {
-            let reader = Reader::of(TenantId::anonymous());
+        run_on(runtime, async move {
+            let reader = QueryContext::for_tenant(TenantId::anonymous());
             let tree = querier.merged_tree(&reader, asked).await?;
             let own = tree.nodes().iter().filter(|node| tree.name(node).starts_with("own"));
             let values = own.map(|node| (tree.name(node).to_owned(), node.total)).collect();
-            Ok(Answer { values, missing: reader.missing() })
+            Ok(Answer { values, missing: reader.joined_warnings() })
         })
         .await
     }
 
     /// Compares an answer of a querier with what was sent: what was acknowledged is there, once; of the rest, what is
     /// there is there once.
-    pub async fn check(&self, cluster: &Cluster, place: usize) {
+    pub async fn check(&self, cluster: &TestCluster, place: usize) {
         let Answer { values, missing } = self.ask(cluster, place).await.unwrap();
         assert_eq!(missing, None, "the answer is whole");
         for (number, sent) in self.sent.iter().enumerate() {
@@ -190,7 +196,7 @@ impl Oracle {
 
     /// Compares an answer that is not whole with what was sent: it says so, and what is there is there once. Gives what it
     /// says, and how many profiles it has.
-    pub async fn check_part(&self, cluster: &Cluster, place: usize) -> (String, usize) {
+    pub async fn check_part(&self, cluster: &TestCluster, place: usize) -> (String, usize) {
         let Answer { values, missing } = self.ask(cluster, place).await.unwrap();
         for (own, value) in &values {
             let number = (0..self.sent.len()).find(|&number| name(number) == *own);
@@ -202,11 +208,12 @@ impl Oracle {
 
     /// That the blocks of each shard follow each other without a gap, up to where it is registered: nothing is in two of
     /// them.
-    pub async fn check_blocks(&self, cluster: &Cluster, name: &str) {
+    pub async fn check_blocks(&self, cluster: &TestCluster, name: &str) {
         let (runtime, catalog) = cluster.catalog(name);
         let listed =
-            on(runtime, async move { catalog.listing(&TenantId::anonymous(), 0, i64::MAX).await }).await;
-        let Listing { shards, mut blocks, .. } = listed.unwrap();
+            run_on(runtime, async move { catalog.list_blocks(&TenantId::anonymous(), 0, i64::MAX).await })
+                .await;
+        let BlockListing { shards, mut blocks, .. } = listed.unwrap();
         blocks.sort_by_key(|block| (block.shard, block.from));
         for shard in shards {
             let of_shard = blocks.iter().filter(|block| block.shard == shard.id);
@@ -231,7 +238,7 @@ impl Oracle {
 
 /// Of a profile, as they are sent.
 pub fn labels(number: usize) -> Vec<(String, String)> {
-    let labels = [("__name__", "process_cpu".to_owned()), (SERVICE, format!("service{}", number % 7))];
+    let labels = [("__name__", "process_cpu".to_owned()), (SERVICE_LABEL, format!("service{}", number % 7))];
     labels.map(|(name, value)| (name.to_owned(), value)).to_vec()
 }
 

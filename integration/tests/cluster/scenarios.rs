@@ -2,23 +2,23 @@
 
 use std::time::Duration;
 
-use athanor_catalog::View;
+use athanor_catalog::RoutingView;
 use athanor_chassis::Clock;
-use athanor_integration::cluster::{Builder, Cluster};
-use athanor_server::Config;
+use athanor_integration::cluster::{TestCluster, TestClusterBuilder};
+use athanor_server::ServerConfig;
 
 use crate::oracle::{Answer, Oracle};
 
 /// So long it may take until others lead what a node with a full disk led.
 const LEAD_MOVES: Duration = Duration::from_secs(10);
 
-fn three_of_all(config: &mut Config) {
+fn three_of_all(config: &mut ServerConfig) {
     config.cluster.slots = Some(3);
     config.ingester.cut.max_age = Duration::from_secs(3600);
 }
 
-pub fn three() -> Builder {
-    Cluster::builder()
+pub fn three() -> TestClusterBuilder {
+    TestCluster::builder()
         .node("a", "za", "all")
         .node("b", "zb", "all")
         .node("c", "zc", "all")
@@ -26,9 +26,9 @@ pub fn three() -> Builder {
 }
 
 /// A cluster that has opened so many slots, and nothing sent so far.
-pub async fn opened(nodes: Builder, slots: usize) -> (Cluster, Oracle) {
+pub async fn opened(nodes: TestClusterBuilder, slots: usize) -> (TestCluster, Oracle) {
     let cluster = nodes.start().await;
-    cluster.until("slots are open", |view| open(view) == slots).await;
+    cluster.wait_for_view("slots are open", |view| open(view) == slots).await;
     (cluster, Oracle::default())
 }
 
@@ -47,7 +47,7 @@ async fn what_was_acknowledged_survives_whoever_dies() {
         oracle.check(&cluster, 0).await;
         oracle.repeat(&cluster, 1).await;
         oracle.check(&cluster, 1).await;
-        cluster.begin(&[name]).await;
+        cluster.start_nodes(&[name]).await;
         oracle.check(&cluster, 2).await;
     }
     assert_eq!(oracle.len(), 60);
@@ -61,11 +61,11 @@ async fn a_question_finds_the_lead_wherever_it_goes() {
     let mut moved = 0;
     for round in 0..6 {
         let shard = 1 + round % 3;
-        cluster.wait("somebody leads", || cluster.leader(shard).is_some()).await;
+        cluster.wait_until("somebody leads", || cluster.leader(shard).is_some()).await;
         let leads = cluster.leader(shard).unwrap();
         let to = cluster.names().into_iter().find(|name| *name != leads).unwrap();
         let (handed, ..) = tokio::join!(
-            cluster.hand_over(&leads, shard, &to),
+            cluster.transfer_leadership(&leads, shard, &to),
             oracle.check(&cluster, 0),
             oracle.check(&cluster, 1),
             oracle.check(&cluster, 2)
@@ -82,7 +82,7 @@ async fn whoever_is_cut_off_does_no_harm() {
     let (cluster, mut oracle) = opened(three(), 3).await;
     oracle.store(&cluster, 12).await;
     for (name, others, place) in [("a", ["b", "c"], 0), ("b", ["a", "c"], 1)] {
-        others.iter().for_each(|other| cluster.cut(name, other));
+        others.iter().for_each(|other| cluster.partition(name, other));
         // Who asks at the lonely one is refused, or told what the answer lacks; it may be stored, or not.
         let number = oracle.make();
         let refused = oracle.send(&cluster, place, &[number]).await;
@@ -93,7 +93,7 @@ async fn whoever_is_cut_off_does_no_harm() {
         let number = oracle.make();
         oracle.send(&cluster, place + 1, &[number]).await.unwrap();
         oracle.check(&cluster, place + 1).await;
-        cluster.heal();
+        cluster.heal_network();
         oracle.repeat(&cluster, 0).await;
         for place in 0..3 {
             oracle.check(&cluster, place).await;
@@ -104,7 +104,7 @@ async fn whoever_is_cut_off_does_no_harm() {
 /// Roles in processes of their own: 1 metastore, 2 ingesters, a distributor and a querier in each of 3 zones.
 #[tokio::test(flavor = "multi_thread")]
 async fn roles_apart_do_what_one_does() {
-    let mut nodes = Cluster::builder().config(|config| config.cluster.slots = Some(4));
+    let mut nodes = TestCluster::builder().config(|config| config.cluster.slots = Some(4));
     for (zone, names) in [
         ("za", ["ma", "ia1", "ia2", "da", "qa"]),
         ("zb", ["mb", "ib1", "ib2", "db", "qb"]),
@@ -125,7 +125,7 @@ async fn roles_apart_do_what_one_does() {
     oracle.store(&cluster, 20).await;
     oracle.repeat(&cluster, 1).await;
     oracle.check(&cluster, 1).await;
-    cluster.begin(&[&leader, "ma"]).await;
+    cluster.start_nodes(&[&leader, "ma"]).await;
     // A polite end gives leads away first: nothing fails meanwhile.
     let leader = cluster.leader(1).expect("somebody leads it");
     cluster.stop(&leader).await.unwrap();
@@ -139,18 +139,18 @@ async fn roles_apart_do_what_one_does() {
 async fn who_ends_alone_ends_in_time() {
     let (mut cluster, mut oracle) = opened(three(), 3).await;
     oracle.store(&cluster, 12).await;
-    cluster.wait("leads are spread", || spread(&cluster)).await;
+    cluster.wait_until("leads are spread", || spread(&cluster)).await;
     for other in ["b", "c"] {
-        cluster.cut("a", other);
+        cluster.partition("a", other);
     }
-    let (clock, drain) = (Clock::system(), Config::default().drain);
+    let (clock, drain) = (Clock::system(), ServerConfig::default().drain);
     let begun = clock.monotonic();
     cluster.stop("a").await.unwrap();
     let took = clock.monotonic() - begun;
     assert!(took <= drain, "{took:?} is more than {drain:?}");
-    cluster.heal();
+    cluster.heal_network();
     oracle.check(&cluster, 1).await;
-    cluster.begin(&["a"]).await;
+    cluster.start_nodes(&["a"]).await;
     oracle.repeat(&cluster, 0).await;
     oracle.check(&cluster, 0).await;
 }
@@ -159,7 +159,7 @@ async fn who_ends_alone_ends_in_time() {
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_reads_blocks_may_die() {
     let all_else = "metastore,ingester,distributor,querier";
-    let nodes = Cluster::builder()
+    let nodes = TestCluster::builder()
         .node("a", "za", all_else)
         .node("b", "zb", all_else)
         .node("c", "zc", all_else)
@@ -172,13 +172,13 @@ async fn whoever_reads_blocks_may_die() {
     let (mut cluster, mut oracle) = opened(nodes, 3).await;
     for _ in 0..4 {
         oracle.store(&cluster, 9).await;
-        cluster.wait("all is cut", || cluster.is_cut(3)).await;
+        cluster.wait_until("all is cut", || cluster.is_flushed(3)).await;
     }
-    let asked = |cluster: &Cluster| -> Vec<u64> {
+    let asked = |cluster: &TestCluster| -> Vec<u64> {
         ["a", "b", "c", "g", "h"]
-            .map(
-                |name| if cluster.names().contains(&name.to_owned()) { cluster.parts_asked(name) } else { 0 },
-            )
+            .map(|name| {
+                if cluster.names().contains(&name.to_owned()) { cluster.queried_block_count(name) } else { 0 }
+            })
             .to_vec()
     };
     let known = async {
@@ -193,11 +193,11 @@ async fn whoever_reads_blocks_may_die() {
                 [0, 0, 0, g, h] => {
                     return assert!(g > 0 && h > 0, "{new:?}: each has some of twelve or more");
                 }
-                _ => cluster.moment().await,
+                _ => cluster.sleep_briefly().await,
             }
         }
     };
-    cluster.patiently("gateways are asked, and nobody else reads", known).await;
+    cluster.run_with_deadline("gateways are asked, and nobody else reads", known).await;
     // It stands still: who asks waits some seconds, and has all.
     cluster.pause("h");
     oracle.check(&cluster, 0).await;
@@ -208,7 +208,7 @@ async fn whoever_reads_blocks_may_die() {
             oracle.check(&cluster, place).await;
         }
     }
-    cluster.begin(&["g"]).await;
+    cluster.start_nodes(&["g"]).await;
     oracle.store(&cluster, 3).await;
     oracle.check(&cluster, 1).await;
 }
@@ -224,12 +224,13 @@ async fn others_take_the_place_of_who_is_gone_for_long() {
     oracle.store(&cluster, 20).await;
     // One that keeps shards and does not vote in the catalogue alone: the others decide.
     cluster.kill("c");
-    let gone = |view: &View| view.shards.iter().filter(|shard| shard.epoch > 1 && shard.serves()).count();
-    cluster.until("shards of the dead are succeeded", |view| gone(view) > 0 && open(view) == 2).await;
+    let gone =
+        |view: &RoutingView| view.shards.iter().filter(|shard| shard.epoch > 1 && shard.serves()).count();
+    cluster.wait_for_view("shards of the dead are succeeded", |view| gone(view) > 0 && open(view) == 2).await;
     oracle.repeat(&cluster, 0).await;
     oracle.store(&cluster, 20).await;
     oracle.check(&cluster, 0).await;
-    cluster.begin(&["c"]).await;
+    cluster.start_nodes(&["c"]).await;
     oracle.repeat(&cluster, 1).await;
     oracle.check(&cluster, 2).await;
 }
@@ -243,12 +244,12 @@ async fn pushes_go_on_without_the_bucket() {
     });
     let (cluster, mut oracle) = opened(nodes, 3).await;
     oracle.store(&cluster, 12).await;
-    cluster.wait("all is cut", || cluster.is_cut(3)).await;
+    cluster.wait_until("all is cut", || cluster.is_flushed(3)).await;
     cluster.bucket().fail_one_of(1);
     oracle.store(&cluster, 12).await;
-    cluster.wait("cuts are tried", || cluster.bucket().failed() > 3).await;
+    cluster.wait_until("cuts are tried", || cluster.bucket().failed_calls() > 3).await;
     oracle.store(&cluster, 12).await;
-    assert!(!cluster.is_cut(3));
+    assert!(!cluster.is_flushed(3));
     // Blocks cannot be read, and nobody is told that there is nothing.
     let blind = oracle.ask(&cluster, 0).await;
     assert!(blind.as_ref().map_or(true, |answer| answer.missing.is_some()), "{blind:?}");
@@ -257,7 +258,7 @@ async fn pushes_go_on_without_the_bucket() {
     // It comes back little by little: some calls fail, some are done and said to have failed.
     cluster.bucket().fail_one_of(4);
     oracle.store(&cluster, 12).await;
-    cluster.wait("all is cut", || cluster.is_cut(3)).await;
+    cluster.wait_until("all is cut", || cluster.is_flushed(3)).await;
     cluster.bucket().heal();
     oracle.repeat(&cluster, 0).await;
     for (name, place) in [("a", 0), ("b", 1), ("c", 2)] {
@@ -271,12 +272,15 @@ async fn pushes_go_on_without_the_bucket() {
 async fn others_lead_what_a_full_disk_cannot_take() {
     let ((cluster, mut oracle), clock) = (opened(three(), 3).await, Clock::system());
     oracle.store(&cluster, 12).await;
-    cluster.wait("leads are spread", || spread(&cluster)).await;
+    cluster.wait_until("leads are spread", || spread(&cluster)).await;
     let full = clock.monotonic();
-    cluster.fill("a");
+    cluster.fill_disk("a");
     let moving = async {
-        let others_lead = || cluster.leads("a") == 0 && cluster.leads("b") + cluster.leads("c") == 3;
-        cluster.wait("others lead all", others_lead).await;
+        let others_lead = || {
+            cluster.led_shard_count("a") == 0
+                && cluster.led_shard_count("b") + cluster.led_shard_count("c") == 3
+        };
+        cluster.wait_until("others lead all", others_lead).await;
         clock.monotonic() - full
     };
     let pushing = async {
@@ -290,8 +294,8 @@ async fn others_lead_what_a_full_disk_cannot_take() {
     for place in 0..3 {
         oracle.check(&cluster, place).await;
     }
-    cluster.make_room("a");
-    cluster.wait("leads are spread again", || spread(&cluster)).await;
+    cluster.free_disk("a");
+    cluster.wait_until("leads are spread again", || spread(&cluster)).await;
     oracle.store(&cluster, 12).await;
     oracle.repeat(&cluster, 0).await;
     oracle.check(&cluster, 1).await;
@@ -308,7 +312,7 @@ async fn wrong_clocks_slow_lines_and_standstill_do_no_harm() {
     });
     let (mut cluster, mut oracle) = opened(nodes, 3).await;
     oracle.store(&cluster, 9).await;
-    cluster.slow("a", "b", Duration::from_millis(20));
+    cluster.delay_traffic("a", "b", Duration::from_millis(20));
     oracle.store(&cluster, 9).await;
     oracle.repeat(&cluster, 1).await;
     cluster.pause("c");
@@ -324,10 +328,10 @@ async fn wrong_clocks_slow_lines_and_standstill_do_no_harm() {
     // Its clock goes back by days; the names of its blocks are of the catalogue's time.
     cluster.skew("c", -2 * 24 * 60 * MINUTE);
     cluster.restart("c").await;
-    cluster.heal();
-    cluster.wait("leads are spread", || spread(&cluster)).await;
+    cluster.heal_network();
+    cluster.wait_until("leads are spread", || spread(&cluster)).await;
     oracle.store(&cluster, 21).await;
-    cluster.wait("all is cut", || cluster.is_cut(3)).await;
+    cluster.wait_until("all is cut", || cluster.is_flushed(3)).await;
     oracle.repeat(&cluster, 2).await;
     for (name, place) in [("a", 0), ("b", 1), ("c", 2)] {
         oracle.check(&cluster, place).await;
@@ -336,10 +340,10 @@ async fn wrong_clocks_slow_lines_and_standstill_do_no_harm() {
 }
 
 /// Whether each of three nodes leads one of three shards.
-fn spread(cluster: &Cluster) -> bool {
-    ["a", "b", "c"].iter().all(|name| cluster.leads(name) == 1)
+fn spread(cluster: &TestCluster) -> bool {
+    ["a", "b", "c"].iter().all(|name| cluster.led_shard_count(name) == 1)
 }
 
-fn open(view: &View) -> usize {
+fn open(view: &RoutingView) -> usize {
     view.shards.iter().filter(|shard| shard.serves()).count()
 }

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use athanor_catalog::{Command, View};
-use athanor_chassis::{Code, TenantId};
-use athanor_cluster::placement::{Draft, Table, slot_of};
-use athanor_integration::cluster::{Cluster, on};
+use athanor_catalog::{CatalogCommand, RoutingView};
+use athanor_chassis::{ErrorCode, TenantId};
+use athanor_cluster::placement::{SlotTable, SlotTableSpec, series_slot};
+use athanor_integration::cluster::{TestCluster, run_on};
 use athanor_profile::Labels;
-use athanor_profile::normalise::SERVICE;
+use athanor_profile::normalize::SERVICE_LABEL;
 
 use crate::oracle::{labels, time};
 use crate::scenarios::opened;
@@ -20,34 +20,38 @@ pub const CHANGE: usize = 21;
 const DOORS: [usize; 3] = [0, 1, 2];
 const DEAF: usize = 3;
 
-fn newest(view: &View) -> u64 {
-    view.tables.as_ref().map_or(0, |tables| tables.of(i64::MAX).version())
+fn newest(view: &RoutingView) -> u64 {
+    view.tables.as_ref().map_or(0, |tables| tables.table_at(i64::MAX).version())
 }
 
 /// By the second table the tenant has one slot, so that of its services most move.
-fn second() -> Table {
+fn second() -> SlotTable {
     let tenants = BTreeMap::from([(TenantId::anonymous(), 1)]);
     let services = BTreeMap::new();
     let (version, from, slots, subset) = (2, time(CHANGE), (0..SLOTS).collect(), u16::MAX);
-    Draft { version, from, slots, subset, tenants, services }.try_into().unwrap()
+    SlotTableSpec { version, from, slots, subset, tenants, services }.try_into().unwrap()
 }
 
 /// Whether the second table places a profile elsewhere than the first one.
 fn moves(number: usize) -> bool {
-    let first = Table::even(1, i64::MIN, (0..SLOTS).collect()).unwrap();
+    let first = SlotTable::with_all_slots(1, i64::MIN, (0..SLOTS).collect()).unwrap();
     let sent = Labels::new(labels(number));
-    let slot = |table: &Table| slot_of(table, &TenantId::anonymous(), sent.get(SERVICE).unwrap(), &sent);
+    let slot = |table: &SlotTable| {
+        series_slot(table, &TenantId::anonymous(), sent.get(SERVICE_LABEL).unwrap(), &sent)
+    };
     slot(&first) != slot(&second())
 }
 
 /// Has a new table hold, and waits until some nodes know it.
-pub async fn change(cluster: &Cluster, table: Table, by: &[&str]) {
+pub async fn change(cluster: &TestCluster, table: SlotTable, by: &[&str]) {
     let (runtime, catalog) = cluster.catalog(by[0]);
     let version = table.version();
-    on(runtime, async move { catalog.change(Command::ProposeTable { table }).await }).await.unwrap();
+    run_on(runtime, async move { catalog.apply_command(CatalogCommand::ProposeTable { table }).await })
+        .await
+        .unwrap();
     for name in by {
-        let known = || newest(&cluster.node(name).roles().views.now()) == version;
-        cluster.wait(&format!("{name} knows the new table"), known).await;
+        let known = || newest(&cluster.node(name).roles().views.current()) == version;
+        cluster.wait_until(&format!("{name} knows the new table"), known).await;
     }
 }
 
@@ -56,7 +60,7 @@ pub async fn change(cluster: &Cluster, table: Table, by: &[&str]) {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_comes_again_after_a_new_table_is_known() {
     let all_else = "ingester,distributor,querier";
-    let nodes = Cluster::builder()
+    let nodes = TestCluster::builder()
         .node("m", "zm", "metastore")
         .node("a", "za", all_else)
         .node("b", "zb", all_else)
@@ -70,7 +74,7 @@ async fn what_comes_again_after_a_new_table_is_known() {
     let (mut cluster, mut oracle) = opened(nodes, SLOTS as usize).await;
     // The last ones of the first table's time come late.
     oracle.store_at(&cluster, &DOORS, CHANGE - 7).await;
-    cluster.cut("d", "m");
+    cluster.partition("d", "m");
     change(&cluster, second(), &["m", "a", "b", "c"]).await;
     oracle.store_at(&cluster, &DOORS, 7).await;
     oracle.store_at(&cluster, &DOORS, 14).await;
@@ -81,7 +85,7 @@ async fn what_comes_again_after_a_new_table_is_known() {
     oracle.repeat_at(&cluster, &DOORS, CHANGE..oracle.len()).await;
 
     let late = oracle.make();
-    assert_eq!(newest(&cluster.node("d").roles().views.now()), 1);
+    assert_eq!(newest(&cluster.node("d").roles().views.current()), 1);
     let refused = oracle.sending(&cluster, DEAF, &[late]);
     let meanwhile = async {
         for place in DOORS {
@@ -90,7 +94,7 @@ async fn what_comes_again_after_a_new_table_is_known() {
     };
     let (refused, ()) = tokio::join!(refused, meanwhile);
     let refused = refused.unwrap_err();
-    assert_eq!(refused.code, Code::Unavailable, "{refused:?}");
+    assert_eq!(refused.code, ErrorCode::Unavailable, "{refused:?}");
     let stored = oracle.send(&cluster, 0, &[late]).await.unwrap();
     assert_eq!(
         (stored.new, stored.repeats),
@@ -98,7 +102,7 @@ async fn what_comes_again_after_a_new_table_is_known() {
         "the door that knew nothing of the table stored nothing"
     );
 
-    cluster.heal();
+    cluster.heal_network();
     // Each of them by each door, the one among them that hears of the table only now.
     for place in 0..=DEAF {
         oracle.repeat(&cluster, place).await;
@@ -107,9 +111,9 @@ async fn what_comes_again_after_a_new_table_is_known() {
     cluster.kill("a");
     oracle.repeat(&cluster, 1).await;
     oracle.store_at(&cluster, &[0, 1], 7).await;
-    cluster.begin(&["a"]).await;
+    cluster.start_nodes(&["a"]).await;
     oracle.repeat(&cluster, 2).await;
-    cluster.wait("all is cut", || cluster.is_cut(SLOTS as usize)).await;
+    cluster.wait_until("all is cut", || cluster.is_flushed(SLOTS as usize)).await;
     for (name, place) in [("a", 0), ("b", 1), ("c", 2)] {
         oracle.check(&cluster, place).await;
         oracle.check_blocks(&cluster, name).await;

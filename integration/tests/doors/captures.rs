@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use athanor_integration::leave_out;
 use athanor_integration::readers::go;
+use athanor_integration::report_skipped;
 use athanor_proto::push::v1::{PushRequest, RawProfileSeries};
 use prost::Message;
 use serde_json::Value;
@@ -88,10 +88,10 @@ fn profiles(request: &Captured) -> Vec<(String, Vec<u8>)> {
 fn what_sdks_have_sent_is_taken_and_found() {
     let folder = data("captures");
     if !folder.is_dir() {
-        return leave_out("no captured requests at ../shared/data/captures", "");
+        return report_skipped("no captured requests at ../shared/data/captures", "");
     }
-    if !go::is_here() {
-        return leave_out("no go tool pprof to compare with", "");
+    if !go::is_available() {
+        return report_skipped("no go tool pprof to compare with", "");
     }
     let server = server();
     let mut requests = captured(&folder, "", ".head.txt");
@@ -116,7 +116,7 @@ fn what_sdks_have_sent_is_taken_and_found() {
         // The period of a type is not among what the other reader says.
         let by_value =
             |(id, total): (String, i64)| (id.splitn(4, ':').take(3).collect::<Vec<_>>().join(":"), total);
-        let found = server.totals(&tenant).into_iter().map(by_value);
+        let found = server.query_totals(&tenant).into_iter().map(by_value);
         assert_eq!(found.collect::<Totals>(), weighty(expected), "{tenant}");
     }
 }

@@ -1,6 +1,6 @@
 //! Documents of speedscope, sent and uploaded by hand.
 
-use athanor_integration::leave_out;
+use athanor_integration::report_skipped;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
@@ -39,7 +39,7 @@ pub fn named() -> Vec<String> {
 fn documents_of_speedscope_are_found_with_what_they_weigh() {
     let folder = data("speedscope");
     if !folder.is_dir() {
-        return leave_out("no documents of speedscope at ../shared/data/speedscope", "");
+        return report_skipped("no documents of speedscope at ../shared/data/speedscope", "");
     }
     let server = server();
     for File { name, found: (id, total), by_hand } in FILES {
@@ -49,18 +49,18 @@ fn documents_of_speedscope_are_found_with_what_they_weigh() {
             let path = format!("/ingest?name=app&from=1700000000&until=1700000010{format}");
             let answer = server.post(&path, &[("x-scope-orgid", &tenant)], &document);
             assert_eq!(answer.status, 200, "{tenant}: {}", String::from_utf8_lossy(&answer.body));
-            assert_eq!(server.totals(&tenant), Totals::from([(id.to_owned(), total)]), "{tenant}");
+            assert_eq!(server.query_totals(&tenant), Totals::from([(id.to_owned(), total)]), "{tenant}");
         }
         let tenant = tenant("hand", name);
         let upload = json!({ "name": name, "profile": STANDARD.encode(&document) });
-        let answer = server.ask(&tenant, &format!("{BY_HAND}/Upload"), &upload);
-        let shown = server.ask(&tenant, &format!("{BY_HAND}/Get"), &json!({ "id": answer["id"] }));
+        let answer = server.call_json(&tenant, &format!("{BY_HAND}/Upload"), &upload);
+        let shown = server.call_json(&tenant, &format!("{BY_HAND}/Get"), &json!({ "id": answer["id"] }));
         for answer in [answer, shown] {
             let graph = answer["flamebearerProfile"].as_str().unwrap();
             let graph: Value = serde_json::from_str(graph).unwrap();
             let told = (&answer["profileTypes"], &graph["flamebearer"]["numTicks"]);
             assert_eq!(told, (&json!([by_hand.0]), &json!(by_hand.1)), "{tenant}");
         }
-        assert_eq!(server.totals(&tenant), Totals::new(), "{tenant}: no query finds it");
+        assert_eq!(server.query_totals(&tenant), Totals::new(), "{tenant}: no query finds it");
     }
 }

@@ -2,10 +2,10 @@
 
 use std::net::SocketAddr;
 
-use athanor_integration::bodies::{framed, gzip};
+use athanor_integration::bodies::{grpc_frame, gzip};
 use athanor_integration::readers::otel;
-use athanor_integration::server::{Server, send};
-use athanor_integration::{grpc, leave_out};
+use athanor_integration::server::{TestServer, send_request};
+use athanor_integration::{grpc, report_skipped};
 use athanor_profile::pprof::inflate;
 use bytes::Bytes;
 
@@ -39,7 +39,7 @@ struct Door {
 }
 
 /// All of them: two ports for each protocol.
-fn doors(server: &Server) -> Vec<Door> {
+fn doors(server: &TestServer) -> Vec<Door> {
     let [grpc, http] = *server.node.otlp_addresses() else { panic!("two ports") };
     let (protobuf, json) = (Some("application/x-protobuf"), Some("application/json"));
     let ways = [
@@ -59,12 +59,12 @@ fn doors(server: &Server) -> Vec<Door> {
 
 impl Door {
     /// Sends a message, of which nothing may be refused.
-    fn send(&self, server: &Server, tenant: &str, message: &[u8]) {
+    fn send(&self, server: &TestServer, tenant: &str, message: &[u8]) {
         let message = if self.is_compressed { gzip(message) } else { message.to_vec() };
         let encoding = if self.is_compressed { "gzip" } else { "identity" };
         let Some(content_type) = self.content_type else {
             let headers = [("x-scope-orgid", tenant), ("grpc-encoding", encoding)];
-            let call = grpc::call(self.to, EXPORT, &headers, framed(&message, self.is_compressed));
+            let call = grpc::call(self.to, EXPORT, &headers, grpc_frame(&message, self.is_compressed));
             let answer = server.runtime.block_on(call);
             assert_eq!(
                 (answer.status.as_str(), &answer.body),
@@ -75,7 +75,7 @@ impl Door {
         };
         let headers =
             [("content-type", content_type), ("content-encoding", encoding), ("x-scope-orgid", tenant)];
-        let answer = send(self.to, PROFILES, &headers, &message);
+        let answer = send_request(self.to, PROFILES, &headers, &message);
         let said = String::from_utf8_lossy(&answer.body).into_owned();
         let nothing = if content_type == "application/json" { "{}" } else { "" };
         assert_eq!((answer.status, answer.header("content-type")), (200, content_type), "{said}");
@@ -86,24 +86,24 @@ impl Door {
 #[test]
 fn what_real_senders_sent_comes_to_what_another_reader_says_through_each_door() {
     if !data("otlp").is_dir() {
-        return leave_out("no exports of OpenTelemetry at ../shared/data/otlp", "");
+        return report_skipped("no exports of OpenTelemetry at ../shared/data/otlp", "");
     }
-    if !otel::is_here() {
-        return leave_out("no Python to read exports of OpenTelemetry with", "");
+    if !otel::is_available() {
+        return report_skipped("no Python to read exports of OpenTelemetry with", "");
     }
     let server = server();
     for file in FILES {
         let path = data(file);
-        let expected: Totals = weighty(otel::totals(&path));
+        let expected: Totals = weighty(otel::read_totals(&path));
         assert!(!expected.is_empty(), "{file}");
         let message = inflate(&std::fs::read(&path).unwrap(), 1 << 24).unwrap();
-        let json = otel::json(&path);
+        let json = otel::to_json(&path);
         for door in doors(&server) {
             let is_json = door.content_type == Some("application/json");
             let tenant = tenant(&door.name, file);
             for times in ["once", "twice, and it counts once"] {
                 door.send(&server, &tenant, if is_json { &json } else { &message });
-                assert_eq!(server.totals(&tenant), expected, "{tenant}: sent {times}");
+                assert_eq!(server.query_totals(&tenant), expected, "{tenant}: sent {times}");
             }
         }
     }

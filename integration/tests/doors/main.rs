@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use athanor_integration::server::Server;
+use athanor_integration::server::TestServer;
 
 /// Files that nobody sends.
 const NOTES: [&str; 2] = ["README.md", "captures/DECODED.txt"];
@@ -27,8 +27,8 @@ fn data(folder: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data").join(folder)
 }
 
-fn server() -> Server {
-    Server::start(|config| {
+fn server() -> TestServer {
+    TestServer::start(|config| {
         config.multitenancy_enabled = true;
         config.limits.reject_older_than = Duration::ZERO;
         config.limits.reject_newer_than = Duration::ZERO;

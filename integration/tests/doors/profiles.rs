@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use athanor_integration::bodies::{FORM, field, form, framed};
+use athanor_integration::bodies::{FORM_CONTENT_TYPE, grpc_frame, multipart_form, protobuf_field};
 use athanor_integration::readers::go;
-use athanor_integration::server::Server;
-use athanor_integration::{grpc, leave_out};
+use athanor_integration::server::TestServer;
+use athanor_integration::{grpc, report_skipped};
 use athanor_proto::parca::profilestore::v1alpha1 as parca;
 use athanor_proto::push::v1::{PushRequest, RawProfileSeries, RawSample};
 use athanor_proto::types::v1::LabelPair;
@@ -83,7 +83,7 @@ const REFUSED: &str = "invalid_utf8.pb.gz";
 
 /// Says that there is nothing to send.
 pub fn has_no_files() {
-    leave_out("no corpus of real profiles at ../shared/data/pprof", "");
+    report_skipped("no corpus of real profiles at ../shared/data/pprof", "");
 }
 
 /// What is sent here, and what says of a file how its types are called.
@@ -130,10 +130,12 @@ fn written_raw(name: &str, pprof: &[u8]) -> parca::WriteRawRequest {
 
 /// An export of OpenTelemetry that has a profile as it was first recorded.
 pub fn payload(format: &str, recorded: &[u8]) -> Vec<u8> {
-    let name = [field(1, b"service.name"), field(2, &field(1, b"app"))].concat();
-    let profile = [field(9, format.as_bytes()), field(10, recorded)].concat();
-    let of_resource = [field(1, &field(1, &name)), field(2, &field(2, &profile))].concat();
-    [field(1, &of_resource), field(2, &field(5, b""))].concat()
+    let name = [protobuf_field(1, b"service.name"), protobuf_field(2, &protobuf_field(1, b"app"))].concat();
+    let profile = [protobuf_field(9, format.as_bytes()), protobuf_field(10, recorded)].concat();
+    let of_resource =
+        [protobuf_field(1, &protobuf_field(1, &name)), protobuf_field(2, &protobuf_field(2, &profile))]
+            .concat();
+    [protobuf_field(1, &of_resource), protobuf_field(2, &protobuf_field(5, b""))].concat()
 }
 
 /// The requests of all doors.
@@ -150,7 +152,7 @@ fn requests((file, spy): (&str, &str), name: &str, folder: &Path) -> Vec<Request
     let raw = written_raw(name, &pprof);
     let write_raw = "/parca.profilestore.v1alpha1.ProfileStoreService/WriteRaw";
     let mut requests = vec![
-        request("form", &ingest, FORM, form(&parts)),
+        request("form", &ingest, FORM_CONTENT_TYPE, multipart_form(&parts)),
         request("push", "/push.v1.PusherService/Push", "application/proto", pushed(name, &pprof)),
         request("grpc", write_raw, "application/grpc", raw.encode_to_vec()),
         request("json", "/profiles/writeraw", "application/json", serde_json::to_vec(&raw).unwrap()),
@@ -169,9 +171,9 @@ fn requests((file, spy): (&str, &str), name: &str, folder: &Path) -> Vec<Request
 }
 
 /// Sends a request; what it came to.
-fn send(server: &Server, request: &Request, tenant: &str) -> String {
+fn send(server: &TestServer, request: &Request, tenant: &str) -> String {
     if request.content_type == "application/grpc" {
-        let body = framed(&request.body, false);
+        let body = grpc_frame(&request.body, false);
         let headers = [("x-scope-orgid", tenant)];
         let call = grpc::call(server.address, &request.path, &headers, body);
         return format!("grpc {}", server.runtime.block_on(call).status);
@@ -189,8 +191,8 @@ fn files_of_all_profilers_are_found_as_what_they_are_whichever_way_they_come() {
     if !folder.is_dir() {
         return has_no_files();
     }
-    if !go::is_here() {
-        return leave_out("no go tool pprof to compare with", "");
+    if !go::is_available() {
+        return report_skipped("no go tool pprof to compare with", "");
     }
     let server = server();
     for &(file, spy, name, types) in FILES {
@@ -205,7 +207,7 @@ fn files_of_all_profilers_are_found_as_what_they_are_whichever_way_they_come() {
             let tenant = tenant(request.door, file);
             let status = send(&server, &request, &tenant);
             assert!(["200", "grpc 0"].contains(&status.as_str()), "{tenant}: {status}");
-            assert_eq!(server.totals(&tenant), expected(request.metric.unwrap_or(name)), "{tenant}");
+            assert_eq!(server.query_totals(&tenant), expected(request.metric.unwrap_or(name)), "{tenant}");
         }
     }
     let statuses: BTreeMap<&str, String> = requests((REFUSED, "gospy"), CPU, &folder)
@@ -222,6 +224,6 @@ fn files_of_all_profilers_are_found_as_what_they_are_whichever_way_they_come() {
     ];
     assert_eq!(statuses, refused.map(|(door, status)| (door, status.to_owned())).into());
     for door in statuses.keys() {
-        assert_eq!(server.totals(&tenant(door, REFUSED)), Totals::new(), "{door}");
+        assert_eq!(server.query_totals(&tenant(door, REFUSED)), Totals::new(), "{door}");
     }
 }

@@ -1,8 +1,8 @@
 //! Flight recordings of Java, through each door that takes them.
 
-use athanor_integration::bodies::{FORM, form};
-use athanor_integration::leave_out;
+use athanor_integration::bodies::{FORM_CONTENT_TYPE, multipart_form};
 use athanor_integration::readers::jdk;
+use athanor_integration::report_skipped;
 use athanor_profile::pprof::inflate;
 
 use crate::profiles::payload;
@@ -25,17 +25,17 @@ pub fn named() -> Vec<String> {
 fn recordings_are_found_with_what_the_jdk_says_whichever_way_they_come() {
     let folder = data("jfr");
     if !folder.is_dir() {
-        return leave_out("no flight recordings at ../shared/data/jfr", "");
+        return report_skipped("no flight recordings at ../shared/data/jfr", "");
     }
-    if !jdk::is_here() {
-        return leave_out("no JDK to compare flight recordings with", "");
+    if !jdk::is_available() {
+        return report_skipped("no JDK to compare flight recordings with", "");
     }
     let (server, elsewhere) = (server(), tempfile::tempdir().unwrap());
     let plain = elsewhere.path().join("plain.jfr");
     for (file, labels) in FILES {
         let recording = std::fs::read(folder.join(file)).unwrap();
         std::fs::write(&plain, inflate(&recording, 1 << 30).unwrap()).unwrap();
-        let expected = jdk::totals(&jdk::told(&plain));
+        let expected = jdk::totals_by_type(&jdk::read_totals(&plain));
         assert!(!expected.is_empty(), "{file}");
         let labels = labels.map(|labels| std::fs::read(folder.join(labels)).unwrap());
         let mut parts: Vec<(&str, &[u8])> = vec![("jfr", &recording)];
@@ -43,7 +43,7 @@ fn recordings_are_found_with_what_the_jdk_says_whichever_way_they_come() {
         let ingest = "/ingest?name=app&format=jfr&from=1700000000&until=1700000010";
         let doors = [
             ("body", ingest, "application/octet-stream", recording.clone()),
-            ("form", ingest, FORM, form(&parts)),
+            ("form", ingest, FORM_CONTENT_TYPE, multipart_form(&parts)),
             ("payload", "/v1development/profiles", "application/x-protobuf", payload("jfr", &recording)),
         ];
         for (door, path, content_type, body) in doors {
@@ -51,7 +51,7 @@ fn recordings_are_found_with_what_the_jdk_says_whichever_way_they_come() {
             let headers = [("content-type", content_type), ("x-scope-orgid", &tenant)];
             let answer = server.post(path, &headers, &body);
             assert_eq!(answer.status, 200, "{tenant}: {}", String::from_utf8_lossy(&answer.body));
-            assert_eq!(server.totals(&tenant), expected, "{tenant}");
+            assert_eq!(server.query_totals(&tenant), expected, "{tenant}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The corpus: what a bomb is, and those that are small and become much.
 
-use athanor_integration::bodies::{self, FORM, field, gzip};
+use athanor_integration::bodies::{self, FORM_CONTENT_TYPE, gzip, protobuf_field};
 
 use crate::exports::export;
 use crate::{BODY, PROFILE};
@@ -82,20 +82,20 @@ pub fn ingest(name: &str, format: &str, body: Vec<u8>, status: u16, word: &'stat
 
 /// As a form of `/ingest`.
 pub fn form(name: &str, format: &str, parts: &[(&str, &[u8])], status: u16, word: &'static str) -> Bomb {
-    let body = bodies::form(parts);
-    ingest(&format!("form: {name}"), format, body, status, word).with(&[("content-type", FORM)])
+    let body = bodies::multipart_form(parts);
+    ingest(&format!("form: {name}"), format, body, status, word).with(&[("content-type", FORM_CONTENT_TYPE)])
 }
 
 /// As a call of push.v1 with one profile.
 pub fn push(name: &str, pprof: &[u8], status: u16, word: &'static str) -> Bomb {
     let mut series = Vec::new();
     for (label, value) in [("__name__", "process_cpu"), ("service_name", "hostile")] {
-        let pair = [field(1, label.as_bytes()), field(2, value.as_bytes())].concat();
-        series.extend(field(1, &pair));
+        let pair = [protobuf_field(1, label.as_bytes()), protobuf_field(2, value.as_bytes())].concat();
+        series.extend(protobuf_field(1, &pair));
     }
-    series.extend(field(2, &field(1, pprof)));
+    series.extend(protobuf_field(2, &protobuf_field(1, pprof)));
     let path = "/push.v1.PusherService/Push";
-    let bomb = request(&format!("push: {name}"), path, field(1, &series), status, word);
+    let bomb = request(&format!("push: {name}"), path, protobuf_field(1, &series), status, word);
     bomb.with(&[("content-type", "application/proto")])
 }
 
@@ -177,7 +177,7 @@ fn compressed() -> Vec<Bomb> {
 fn forms() -> Vec<Bomb> {
     let part = b"--b\r\nContent-Disposition: form-data; name=\"profile\"\r\n\r\n".to_vec();
     let raw = |name: &str, body: Vec<u8>, word| {
-        ingest(&format!("form: {name}"), "", body, 422, word).with(&[("content-type", FORM)])
+        ingest(&format!("form: {name}"), "", body, 422, word).with(&[("content-type", FORM_CONTENT_TYPE)])
     };
     let config: String = (0..PLAIN / 30).map(|number| format!("\"t{number}\":{{\"units\":\"\"}},")).collect();
     let config = format!("{{{config}\"x\":{{}}}}");

@@ -3,7 +3,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use athanor_integration::bodies::{field, gzip};
+use athanor_integration::bodies::{gzip, protobuf_field};
 
 use crate::ANSWER;
 use crate::bombs::{Bomb, LARGE, PLAIN, request, zstd};
@@ -19,11 +19,18 @@ pub fn all() -> Vec<Bomb> {
 
 fn parca() -> Vec<Bomb> {
     let of = |labels: &[u8], pprof: &[u8]| {
-        let labels =
-            [labels, &field(1, &[field(1, b"service_name"), field(2, b"hostile")].concat())].concat();
-        field(2, &[field(1, &labels), field(2, &field(1, pprof))].concat())
+        let labels = [
+            labels,
+            &protobuf_field(1, &[protobuf_field(1, b"service_name"), protobuf_field(2, b"hostile")].concat()),
+        ]
+        .concat();
+        protobuf_field(
+            2,
+            &[protobuf_field(1, &labels), protobuf_field(2, &protobuf_field(1, pprof))].concat(),
+        )
     };
-    let named = field(1, &[field(1, b"__name__"), field(2, b"process_cpu")].concat());
+    let named =
+        protobuf_field(1, &[protobuf_field(1, b"__name__"), protobuf_field(2, b"process_cpu")].concat());
     let call = |name: &str, body: Vec<u8>, status, word| {
         request(&format!("parca: {name}"), WRITE_RAW, body, status, word).with(&[PROTO])
     };
@@ -54,7 +61,7 @@ fn parca() -> Vec<Bomb> {
         ),
         call("empty texts", of(&named, &[0x32, 0].repeat(PLAIN / 2)), 400, "2097153 strings").of_tables(),
         call("labels without end", of(&[10, 0].repeat(PLAIN / 2), b""), 413, "over 500000 series"),
-        call("series without end", field(2, b"").repeat(PLAIN / 2), 413, "over 500000 series"),
+        call("series without end", protobuf_field(2, b"").repeat(PLAIN / 2), 413, "over 500000 series"),
         call("a body that inflates", gzip(&vec![0; LARGE]), 413, "limits.ingestion_body_limit")
             .of_body()
             .with(&[("content-encoding", "gzip")]),
@@ -99,12 +106,12 @@ fn files() -> Vec<Bomb> {
         let bomb = request(&format!("debuginfo as a stream: {name}"), UPLOAD, body, 200, word);
         bomb.with(&[("content-type", "application/grpc-web+proto")])
     };
-    let chunk = framed(&field(2, &vec![0; 6 << 20]));
+    let chunk = framed(&protobuf_field(2, &vec![0; 6 << 20]));
     vec![
         file("for which nobody waits", vec![0; PLAIN], 412, "no pending upload"),
         stream(
             "chunks before the info",
-            framed(&field(2, &[0; 9])).repeat(PLAIN / 16),
+            framed(&protobuf_field(2, &[0; 9])).repeat(PLAIN / 16),
             "first message of an upload",
         ),
         stream("a chunk over the limit", chunk, "the limit is 5MiB"),

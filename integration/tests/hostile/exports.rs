@@ -1,7 +1,7 @@
 //! Exports of OpenTelemetry: tables that much refers to, lists without end, JSON that never closes, and profiles as they
 //! were first recorded.
 
-use athanor_integration::bodies::{field, gzip, stored};
+use athanor_integration::bodies::{gzip, gzip_stored, protobuf_field};
 
 use crate::bombs::{Bomb, LARGE, PLAIN, Way, number, request, zstd};
 use crate::recordings;
@@ -13,36 +13,45 @@ const LOCATIONS: u8 = 2;
 const STACKS: u8 = 7;
 
 fn packed(tag: u8, values: impl Iterator<Item = u64>) -> Vec<u8> {
-    field(tag, &values.flat_map(number).collect::<Vec<u8>>())
+    protobuf_field(tag, &values.flat_map(number).collect::<Vec<u8>>())
 }
 
 /// Texts, and entries that say nothing, with more behind them.
 fn dictionary(more: &[u8]) -> Vec<u8> {
-    let texts = ["", "samples", "count", "cpu", "nanoseconds"].map(|text| field(5, text.as_bytes())).concat();
-    let nothing: Vec<u8> = [1, 2, 3, 4, 6, 7].iter().flat_map(|&table| field(table, b"")).collect();
-    field(2, &[&nothing[..], &texts, more].concat())
+    let texts = ["", "samples", "count", "cpu", "nanoseconds"]
+        .map(|text| protobuf_field(5, text.as_bytes()))
+        .concat();
+    let nothing: Vec<u8> = [1, 2, 3, 4, 6, 7].iter().flat_map(|&table| protobuf_field(table, b"")).collect();
+    protobuf_field(2, &[&nothing[..], &texts, more].concat())
 }
 
 /// One profile: what it has of samples.
 fn profile(samples: &[u8]) -> Vec<u8> {
     let of_type = |kind: u8, unit: u8| [8, kind, 16, unit];
-    field(2, &[&field(1, &of_type(1, 2))[..], samples, &field(5, &of_type(3, 4)), &[48, 1]].concat())
+    protobuf_field(
+        2,
+        &[&protobuf_field(1, &of_type(1, 2))[..], samples, &protobuf_field(5, &of_type(3, 4)), &[48, 1]]
+            .concat(),
+    )
 }
 
 /// Name and value of an attribute, as a resource has it.
 fn attribute(name: &str, value: &[u8]) -> Vec<u8> {
-    field(1, &[&field(1, name.as_bytes())[..], &field(2, &field(1, value))].concat())
+    protobuf_field(
+        1,
+        &[&protobuf_field(1, name.as_bytes())[..], &protobuf_field(2, &protobuf_field(1, value))].concat(),
+    )
 }
 
 /// A request of these scopes, a resource with more attributes, and more entries of the dictionary.
 fn resource(attributes: &[u8], scopes: &[u8], more: &[u8]) -> Vec<u8> {
     let named = [&attribute("service.name", b"hostile")[..], attributes].concat();
-    [field(1, &[&field(1, &named)[..], scopes].concat()), dictionary(more)].concat()
+    [protobuf_field(1, &[&protobuf_field(1, &named)[..], scopes].concat()), dictionary(more)].concat()
 }
 
 /// A request with one profile of these samples, and more entries of the dictionary.
 fn of_samples(samples: &[u8], more: &[u8]) -> Vec<u8> {
-    resource(b"", &field(2, &profile(samples)), more)
+    resource(b"", &protobuf_field(2, &profile(samples)), more)
 }
 
 fn sent(name: &str, kind: &'static str, body: &[u8], status: u16, word: &'static str) -> Bomb {
@@ -61,7 +70,7 @@ pub fn all() -> Vec<Bomb> {
 
 /// Entries that say nothing.
 fn tables() -> Vec<Bomb> {
-    let sample = field(2, &[8, 1, 34, 1, 1]);
+    let sample = protobuf_field(2, &[8, 1, 34, 1, 1]);
     let many = sample.repeat(PLAIN / 2 / sample.len());
     let empty = [
         ("mappings", 1),
@@ -73,7 +82,7 @@ fn tables() -> Vec<Bomb> {
         ("stacks", STACKS),
     ];
     let of = |(name, table): (&str, u8)| {
-        let entries = [field(STACKS, b""), field(table, b"").repeat(PLAIN / 4)].concat();
+        let entries = [protobuf_field(STACKS, b""), protobuf_field(table, b"").repeat(PLAIN / 4)].concat();
         export(&format!("empty {name}"), of_samples(&many, &entries), 400, "bytes of tables in memory")
     };
     empty.map(of).into()
@@ -81,25 +90,30 @@ fn tables() -> Vec<Bomb> {
 
 fn lists() -> Vec<Bomb> {
     let half = PLAIN as u64 / 2;
-    let indexes = field(2, &[&[8, 0][..], &packed(2, (0..half).map(|_| 0)), &[34, 1, 1]].concat());
-    let times = field(2, &[&[8, 0][..], &field(5, &vec![7; PLAIN / 8 * 8])].concat());
-    let values = field(2, &[&[8, 0][..], &field(4, &vec![1; PLAIN])].concat());
+    let indexes = protobuf_field(2, &[&[8, 0][..], &packed(2, (0..half).map(|_| 0)), &[34, 1, 1]].concat());
+    let times = protobuf_field(2, &[&[8, 0][..], &protobuf_field(5, &vec![7; PLAIN / 8 * 8])].concat());
+    let values = protobuf_field(2, &[&[8, 0][..], &protobuf_field(4, &vec![1; PLAIN])].concat());
     let texts = b"\"\",".repeat(PLAIN / 3);
     let texts = [&b"{\"dictionary\":{\"stringTable\":["[..], &texts, b"\"\"]}}"].concat();
     vec![
         export(
             "samples of nothing",
-            of_samples(&field(2, b"").repeat(PLAIN / 2), b""),
+            of_samples(&protobuf_field(2, b"").repeat(PLAIN / 2), b""),
             400,
             "0 values and 0 timestamps",
         ),
         export("attributes without end", of_samples(&indexes, b""), 400, "1001 attributes of one sample"),
         export("times without end", of_samples(&times, b""), 200, ""),
         export("values without end", of_samples(&values, b""), 400, "15728640 values"),
-        export("resources without end", [field(1, b"").repeat(PLAIN / 2), dictionary(b"")].concat(), 200, ""),
+        export(
+            "resources without end",
+            [protobuf_field(1, b"").repeat(PLAIN / 2), dictionary(b"")].concat(),
+            200,
+            "",
+        ),
         export(
             "profiles without end",
-            resource(b"", &field(2, &field(2, b"").repeat(PLAIN / 2)), b""),
+            resource(b"", &protobuf_field(2, &protobuf_field(2, b"").repeat(PLAIN / 2)), b""),
             413,
             "10000",
         ),
@@ -118,14 +132,14 @@ fn lists() -> Vec<Bomb> {
 
 /// What is said once and used often.
 fn shared() -> Vec<Bomb> {
-    let sample = field(2, &[8, 1, 34, 1, 1]);
+    let sample = protobuf_field(2, &[8, 1, 34, 1, 1]);
     let many = sample.repeat(PLAIN / 2 / sample.len());
-    let location = field(LOCATIONS, &[16, 1]);
-    let deep = field(STACKS, &packed(1, (0..PLAIN as u64 / 2).map(|_| 1)));
+    let location = protobuf_field(LOCATIONS, &[16, 1]);
+    let deep = protobuf_field(STACKS, &packed(1, (0..PLAIN as u64 / 2).map(|_| 1)));
     let locations: Vec<u8> =
-        (0..100_000).flat_map(|at| field(LOCATIONS, &[&[16][..], &number(at)].concat())).collect();
-    let stack = field(STACKS, &packed(1, 1..100_001));
-    let scope = field(2, &profile(&sample));
+        (0..100_000).flat_map(|at| protobuf_field(LOCATIONS, &[&[16][..], &number(at)].concat())).collect();
+    let stack = protobuf_field(STACKS, &packed(1, 1..100_001));
+    let scope = protobuf_field(2, &profile(&sample));
     let attributes: Vec<u8> =
         (0..199).flat_map(|at| attribute(&format!("a{at}"), &[b'x'; 64 << 10])).collect();
     vec![
@@ -143,7 +157,7 @@ fn shared() -> Vec<Bomb> {
         ),
         export(
             "long attributes of many scopes",
-            resource(&attributes, &scope.repeat(10_000), &field(STACKS, b"")),
+            resource(&attributes, &scope.repeat(10_000), &protobuf_field(STACKS, b"")),
             400,
             "bytes in all profiles of a request",
         ),
@@ -154,13 +168,13 @@ fn shared() -> Vec<Bomb> {
 fn payloads() -> Vec<Bomb> {
     let zeros = gzip(&vec![0; LARGE]);
     let payload = |name: &str, format: &str, payload: &[u8], status, word| {
-        let original = [field(9, format.as_bytes()), field(10, payload)].concat();
+        let original = [protobuf_field(9, format.as_bytes()), protobuf_field(10, payload)].concat();
         let name = format!("original payload: {name}");
-        export(&name, resource(b"", &field(2, &profile(&original)), b""), status, word)
+        export(&name, resource(b"", &protobuf_field(2, &profile(&original)), b""), status, word)
     };
     let several = {
-        let original = [field(9, b"jfr"), field(10, &gzip(&vec![0; 20 << 20]))].concat();
-        resource(b"", &field(2, &profile(&original)).repeat(20), b"")
+        let original = [protobuf_field(9, b"jfr"), protobuf_field(10, &gzip(&vec![0; 20 << 20]))].concat();
+        resource(b"", &protobuf_field(2, &profile(&original)).repeat(20), b"")
     };
     vec![
         payload("pprof that inflates", "pprof", &zeros, 400, "original_payload: profile has 16777217"),
@@ -183,7 +197,7 @@ fn payloads() -> Vec<Bomb> {
         payload(
             "a stored recording",
             "jfr",
-            &stored(&recordings::frames(recordings::PLAIN / 2)),
+            &gzip_stored(&recordings::frames(recordings::PLAIN / 2)),
             400,
             "frames",
         ),
@@ -210,8 +224,8 @@ fn doors() -> Vec<Bomb> {
         let bomb = bomb.of_body().with(&[("content-type", PROTOBUF), ("content-encoding", encoding)]);
         Bomb { way: Way::OtlpHttp, ..bomb }
     };
-    let sample = field(2, &[8, 1, 34, 1, 1]);
-    let many = of_samples(&sample.repeat(PLAIN / sample.len()), &field(STACKS, b""));
+    let sample = protobuf_field(2, &[8, 1, 34, 1, 1]);
+    let many = of_samples(&sample.repeat(PLAIN / sample.len()), &protobuf_field(STACKS, b""));
     vec![
         call("a message that inflates", framed(1, &gzip(&vec![0; LARGE])), 8, "limits.ingestion_body_limit"),
         call(
@@ -224,7 +238,7 @@ fn doors() -> Vec<Bomb> {
         call("samples without end", framed(0, &many), 3, "bytes of tables in memory"),
         call(
             "profiles without end",
-            framed(0, &field(1, &field(2, &field(2, b"").repeat(PLAIN / 2)))),
+            framed(0, &protobuf_field(1, &protobuf_field(2, &protobuf_field(2, b"").repeat(PLAIN / 2)))),
             8,
             "distributor.max_profiles_per_request",
         ),

@@ -2,8 +2,8 @@
 
 use std::thread;
 
-use athanor_integration::server::send;
-use athanor_profile::pprof::{Limits as PprofLimits, decode};
+use athanor_integration::server::send_request;
+use athanor_profile::pprof::{DecodeLimits as PprofLimits, decode};
 use athanor_profile::tree::Tree;
 use athanor_profile::{Profile, folded};
 
@@ -14,7 +14,7 @@ use crate::{LIMITS, streams};
 const IDLE: u64 = 4 << 20;
 
 fn own_profile(server: &Served) -> Profile {
-    let answer = send(server.address(), "GET /debug/pprof/profile?seconds=1", &[], b"");
+    let answer = send_request(server.address(), "GET /debug/pprof/profile?seconds=1", &[], b"");
     assert_eq!(answer.status, 200, "{}", String::from_utf8_lossy(&answer.body));
     decode(&answer.body, &PprofLimits::default()).unwrap().0
 }
@@ -47,12 +47,12 @@ fn own_profile_under_load_names_functions() {
     let busy = thread::scope(|scope| {
         let asked = scope.spawn(|| own_profile(&server));
         while !asked.is_finished() {
-            let pushed = send(server.address(), "POST /ingest?name=busy.cpu", &[], text.as_bytes());
+            let pushed = send_request(server.address(), "POST /ingest?name=busy.cpu", &[], text.as_bytes());
             assert_eq!(pushed.status, 200, "{}", String::from_utf8_lossy(&pushed.body));
         }
         asked.join().unwrap()
     });
-    let stacks = folded::write(&Tree::of(&busy, 0));
+    let stacks = folded::write(&Tree::from_profile(&busy, 0));
     println!("{} MiB at the peak under load, {} stacks", server.peak() >> 20, stacks.lines().count());
     // From where the thread begins to what it does: the whole stack, in order.
     let is_whole = |stack: &str| {

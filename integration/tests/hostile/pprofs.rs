@@ -1,16 +1,21 @@
 //! Tables of pprof with entries that say nothing.
 
-use athanor_integration::bodies::field;
+use athanor_integration::bodies::protobuf_field;
 
 use crate::bombs::{Bomb, PLAIN, ingest, push};
 
 pub fn all() -> Vec<Bomb> {
-    let begin =
-        [field(1, &[8, 1, 16, 2]), field(6, b""), field(6, b"cpu"), field(6, b"nanoseconds")].concat();
+    let begin = [
+        protobuf_field(1, &[8, 1, 16, 2]),
+        protobuf_field(6, b""),
+        protobuf_field(6, b"cpu"),
+        protobuf_field(6, b"nanoseconds"),
+    ]
+    .concat();
     let filled = |entry: &[u8]| [begin.clone(), entry.repeat(PLAIN / entry.len())].concat();
     let deep = {
-        let sample = [field(1, &vec![1; PLAIN / 2]), field(2, &[1])].concat();
-        [begin.clone(), field(2, &sample)].concat()
+        let sample = [protobuf_field(1, &vec![1; PLAIN / 2]), protobuf_field(2, &[1])].concat();
+        [begin.clone(), protobuf_field(2, &sample)].concat()
     };
     let mut bombs = Vec::new();
     for (name, raw, word) in [
@@ -24,12 +29,12 @@ pub fn all() -> Vec<Bomb> {
         ("comments", filled(&[0x68, 1]), "10001 comments"),
         (
             "a location of many lines",
-            [begin.clone(), field(4, &[0x22, 0].repeat(PLAIN / 2))].concat(),
+            [begin.clone(), protobuf_field(4, &[0x22, 0].repeat(PLAIN / 2))].concat(),
             "2097153 lines",
         ),
         (
             "a sample of many labels",
-            [begin.clone(), field(2, &[0x1a, 0].repeat(PLAIN / 2))].concat(),
+            [begin.clone(), protobuf_field(2, &[0x1a, 0].repeat(PLAIN / 2))].concat(),
             "101 labels",
         ),
         ("a stack without end", deep, "100001 frames"),
@@ -40,7 +45,7 @@ pub fn all() -> Vec<Bomb> {
         bombs.extend(both.map(|bomb| if is_larger { bomb.of_body() } else { bomb.of_tables() }));
     }
     // There is nothing in it to store.
-    let long = [begin, field(6, &vec![b'x'; PLAIN])].concat();
+    let long = [begin, protobuf_field(6, &vec![b'x'; PLAIN])].concat();
     bombs.push(push("one long text", &long, 200, ""));
     bombs.push(ingest("one long text", "pprof", long, 200, ""));
     bombs

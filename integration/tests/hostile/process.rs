@@ -8,8 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use athanor_chassis::Clock;
-use athanor_integration::process::Process;
-use athanor_integration::server::{PATIENCE, try_send};
+use athanor_integration::process::ServerProcess;
+use athanor_integration::server::{RESPONSE_DEADLINE, try_send_request};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -31,7 +31,7 @@ pub struct Limits {
 
 /// A process with its folder.
 pub struct Served {
-    process: Process,
+    process: ServerProcess,
     _folder: TempDir,
     address: SocketAddr,
     /// For exports of OpenTelemetry alone: gRPC and HTTP.
@@ -83,12 +83,12 @@ impl Served {
         ];
         settings.extend(more.iter().map(|setting| (*setting).to_owned()));
         let (data, said) = (folder.path().join("data"), folder.path().join("said.log"));
-        let mut process = Process::start(&data, said, &settings, allocator);
+        let mut process = ServerProcess::start(&data, said, &settings, allocator);
         Served { address: process.address(), process, _folder: folder, otlp }
     }
 
     fn proc(&self, file: &str) -> PathBuf {
-        PathBuf::from(format!("/proc/{}/{file}", self.process.id()))
+        PathBuf::from(format!("/proc/{}/{file}", self.process.process_id()))
     }
 
     /// Begins the peak anew, and gives the memory that is held now.
@@ -104,7 +104,7 @@ impl Served {
         let begun = clock.monotonic();
         loop {
             let held = self.begin_peak();
-            if held <= most || clock.monotonic() - begun > PATIENCE {
+            if held <= most || clock.monotonic() - begun > RESPONSE_DEADLINE {
                 return held;
             }
             thread::sleep(Duration::from_millis(2));
@@ -135,7 +135,7 @@ impl Served {
             Way::OtlpHttp => self.otlp[1],
             Way::Http => self.address,
         };
-        let answer = try_send(address, &format!("POST {path}"), headers, body);
+        let answer = try_send_request(address, &format!("POST {path}"), headers, body);
         let answer = answer.map_err(|error| format!("no answer: {error}"))?;
         // Calls that have many messages say there what came of them.
         let said = answer.header("grpc-message");
@@ -166,13 +166,13 @@ impl Served {
             };
             (said("grpc-status").unwrap().parse().unwrap(), said("grpc-message").unwrap_or_default())
         };
-        let answered = runtime.block_on(async { tokio::time::timeout(PATIENCE, answered).await });
+        let answered = runtime.block_on(async { tokio::time::timeout(RESPONSE_DEADLINE, answered).await });
         answered.map_err(|late| format!("no answer: {late}"))
     }
 
     /// It never panicked, and ends in order.
     pub fn end(self) {
-        assert!(!self.process.said().contains("panicked"), "{}", self.process.said());
+        assert!(!self.process.log_text().contains("panicked"), "{}", self.process.log_text());
         self.process.stop();
     }
 }

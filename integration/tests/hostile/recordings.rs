@@ -1,8 +1,8 @@
 //! Flight recordings of little that each becomes much: constants, frames, lines of code, labels, types.
 
-use athanor_profile::generate::{Flight, FlightEvent};
+use athanor_profile::generate::{FlightChunk, FlightEvent};
 
-use athanor_integration::bodies::{field, gzip, stored};
+use athanor_integration::bodies::{gzip, gzip_stored, protobuf_field};
 
 use crate::bombs::{Bomb, form, ingest, number, zstd};
 
@@ -42,7 +42,7 @@ fn sample() -> FlightEvent {
 
 /// A recording of these events, with more after them.
 fn of_events(events: Vec<FlightEvent>, more: &[u8]) -> Vec<u8> {
-    let mut raw = Flight { compressed: true, ticks: 1, events }.chunk();
+    let mut raw = FlightChunk { compressed: true, ticks: 1, events }.chunk();
     raw.extend_from_slice(more);
     let size = raw.len() as u64;
     raw[8..16].copy_from_slice(&size.to_be_bytes());
@@ -103,7 +103,8 @@ fn counted() -> Vec<Bomb> {
         ),
         named("frames without end", &frames(PLAIN), 422, "8388609 frames"),
         ingest("plain frames without end", "jfr", frames(PLAIN), 422, "8388609 frames").of_body(),
-        ingest("stored frames without end", "jfr", stored(&frames(PLAIN)), 422, "8388609 frames").of_body(),
+        ingest("stored frames without end", "jfr", gzip_stored(&frames(PLAIN)), 422, "8388609 frames")
+            .of_body(),
         named("lines without end", &recording(&stack(lines, &different)), 422, "262145 lines of code"),
         named("labels without end", &recording(&labelled), 400, "limits.max_profile_stacktrace_samples"),
         named("samples without a stack", &recording(&bare), 200, ""),
@@ -178,11 +179,13 @@ fn labelled() -> Vec<Bomb> {
         let recording = gzip(&recording(&event(SAMPLE, &[0, 1, 1])));
         form(name, "jfr", &[("jfr", &recording), ("labels", labels)], status, word).of_body()
     };
-    let context = |labels: &[u8]| field(1, &[&[8, 1][..], &field(2, labels)].concat());
-    let text = |id: u64, text: &[u8]| field(2, &[&[8][..], &number(id), &field(2, text)].concat());
-    let same = field(1, &[8, 1, 16, 1]).repeat(262_000);
-    let different: Vec<u8> =
-        (0..1_000_000).flat_map(|id| field(1, &[&[8][..], &number(id), &[16, 1]].concat())).collect();
+    let context = |labels: &[u8]| protobuf_field(1, &[&[8, 1][..], &protobuf_field(2, labels)].concat());
+    let text =
+        |id: u64, text: &[u8]| protobuf_field(2, &[&[8][..], &number(id), &protobuf_field(2, text)].concat());
+    let same = protobuf_field(1, &[8, 1, 16, 1]).repeat(262_000);
+    let different: Vec<u8> = (0..1_000_000)
+        .flat_map(|id| protobuf_field(1, &[&[8][..], &number(id), &[16, 1]].concat()))
+        .collect();
     let texts: Vec<u8> = (0..1_000_000).flat_map(|id| text(id, b"x")).collect();
     vec![
         of(
@@ -193,7 +196,7 @@ fn labelled() -> Vec<Bomb> {
         ),
         of("labels of a context without end", &gzip(&context(&different)), 422, "1001 labels of one context"),
         of("texts without end", &gzip(&texts), 422, "limit is 262144"),
-        of("contexts without end", &gzip(&field(1, b"").repeat(7 << 20)), 200, ""),
+        of("contexts without end", &gzip(&protobuf_field(1, b"").repeat(7 << 20)), 200, ""),
         of(
             "labels that inflate",
             &zstd(300 << 20, 23),

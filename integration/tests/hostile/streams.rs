@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use athanor_integration::server::{PATIENCE, send};
+use athanor_integration::server::{RESPONSE_DEADLINE, send_request};
 use bytes::Bytes;
 use futures::future::join_all;
 use futures::stream::{self, StreamExt};
@@ -70,11 +70,11 @@ fn open_requests(runtime: &Runtime, to: SocketAddr, bytes: &'static [u8]) -> Vec
 /// A push and a query of somebody else.
 pub fn assert_serves(server: &Served) {
     let to = server.address();
-    let pushed = send(to, "POST /ingest?name=other.cpu", &[], b"main;run 5\n");
+    let pushed = send_request(to, "POST /ingest?name=other.cpu", &[], b"main;run 5\n");
     assert_eq!(pushed.status, 200, "{}", String::from_utf8_lossy(&pushed.body));
     let asked = br#"{"start":1,"end":9000000000000}"#;
     let headers = [("content-type", "application/json")];
-    let answer = send(to, "POST /querier.v1.QuerierService/ProfileTypes", &headers, asked);
+    let answer = send_request(to, "POST /querier.v1.QuerierService/ProfileTypes", &headers, asked);
     assert_eq!(answer.status, 200, "{}", String::from_utf8_lossy(&answer.body));
 }
 
@@ -113,7 +113,7 @@ async fn ask_unread(sender: &mut SendRequest<Empty<Bytes>>, to: SocketAddr) -> h
     let request = http::Request::get(format!("http://{to}/pyroscope/render?{query}"));
     let response = sender.send_request(request.body(Empty::new()).unwrap());
     #[expect(clippy::disallowed_methods, reason = "a client as others have it")]
-    tokio::time::timeout(PATIENCE, response).await.unwrap().unwrap()
+    tokio::time::timeout(RESPONSE_DEADLINE, response).await.unwrap().unwrap()
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn unread_responses_hold_the_budget_of_answers() {
     let answers = format!("querier.answers={ALL_ANSWERS_BYTES}B");
     let server = Served::start_with(&limits, &[&answers, "querier.adhoc_profiles=0"]);
     let text: String = (0..FUNCTIONS).map(|number| format!("main;{number:0>100} 1\n")).collect();
-    let pushed = send(server.address(), "POST /ingest?name=unread.cpu", &[], text.as_bytes());
+    let pushed = send_request(server.address(), "POST /ingest?name=unread.cpu", &[], text.as_bytes());
     assert_eq!(pushed.status, 200, "{}", String::from_utf8_lossy(&pushed.body));
     let (runtime, to) = (Runtime::new().unwrap(), server.address());
     let idle = server.begin_peak();

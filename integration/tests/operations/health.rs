@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use athanor_chassis::config::Secret;
+use athanor_chassis::config::SecretString;
 use athanor_chassis::{Clock, compute};
-use athanor_integration::server::{PATIENCE, Server};
+use athanor_integration::server::{RESPONSE_DEADLINE, TestServer};
 use athanor_storage::S3Config;
 
 const GRPC_WEB: (&str, &str) = ("content-type", "application/grpc-web+proto");
@@ -30,9 +30,9 @@ fn asked(service: &str) -> Vec<u8> {
 struct Watching(TcpStream);
 
 impl Watching {
-    fn begin(server: &Server, service: &str) -> Self {
+    fn begin(server: &TestServer, service: &str) -> Self {
         let mut stream = TcpStream::connect(server.address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(RESPONSE_DEADLINE)).unwrap();
         let body = asked(service);
         let head = format!(
             "POST /grpc.health.v1.Health/Watch HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\
@@ -77,7 +77,7 @@ fn frame((flag, message): (u8, &[u8])) -> Option<(u8, Vec<u8>)> {
 
 #[test]
 fn who_watches_hears_of_the_end() {
-    let server = Server::start(|config| config.drain = 2 * PATIENCE);
+    let server = TestServer::start(|config| config.drain = 2 * RESPONSE_DEADLINE);
     let mut known = Watching::begin(&server, "push.v1.PusherService");
     let mut unknown = Watching::begin(&server, "no.such.Service");
     assert_eq!((known.next(), unknown.next()), (frame(SERVING), frame(UNKNOWN)));
@@ -93,9 +93,9 @@ fn who_watches_hears_of_the_end() {
         (connect.status, connect.text()),
         (404, r#"{"code":"not_found","message":"there is no service \"x\""}"#)
     );
-    let haste = server.node.haste();
-    let Server { node, runtime, folder, address } = server;
-    let stopping = runtime.spawn(node.stop_after(PATIENCE));
+    let haste = server.node.force_stop();
+    let TestServer { node, runtime, folder, address } = server;
+    let stopping = runtime.spawn(node.stop_after(RESPONSE_DEADLINE));
     assert_eq!(known.next(), frame(NOT_SERVING));
     let stopped = runtime.spawn(async move {
         while !stopping.is_finished() {
@@ -113,7 +113,7 @@ fn who_watches_hears_of_the_end() {
 
 #[test]
 fn a_stream_is_not_asked_for_as_a_single_answer() {
-    let server = Server::start(|_| {});
+    let server = TestServer::start(|_| {});
     let answer = server.post("/grpc.health.v1.Health/Watch", &[("content-type", "application/json")], b"{}");
     assert_eq!(answer.status, 415);
     assert!(answer.header("accept-post").starts_with("application/grpc, "));
@@ -151,19 +151,19 @@ fn s3_without_bucket() -> (SocketAddr, Arc<AtomicBool>) {
             );
         }
     };
-    compute::dedicated("S3", serve).unwrap();
+    compute::spawn_dedicated_thread("S3", serve).unwrap();
     (address, exists)
 }
 
 #[test]
 fn node_without_its_bucket_is_not_ready_and_says_what_is_missing() {
     let (address, exists) = s3_without_bucket();
-    let server = Server::start(|config| {
+    let server = TestServer::start(|config| {
         config.storage.s3 = Some(S3Config {
             bucket: "profiles".to_owned(),
             endpoint: Some(format!("http://{address}")),
             access_key: Some("access".to_owned()),
-            secret_key: Some(Secret::new("secret")),
+            secret_key: Some(SecretString::new("secret")),
             allow_http: true,
             ..S3Config::default()
         });
@@ -177,7 +177,7 @@ fn node_without_its_bucket_is_not_ready_and_says_what_is_missing() {
             if is(answer.status, &text) {
                 return;
             }
-            assert!(clock.monotonic() - begun < PATIENCE, "{what}: {} {text}", answer.status);
+            assert!(clock.monotonic() - begun < RESPONSE_DEADLINE, "{what}: {} {text}", answer.status);
             thread::sleep(Duration::from_millis(20));
         }
     };

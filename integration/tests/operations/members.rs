@@ -2,24 +2,24 @@
 
 use std::path::Path;
 
-use athanor_chassis::{Clock, Code, Coded, Overrides};
-use athanor_cluster::members::{Member, MemberState};
-use athanor_server::{ClusterSettings, Config, Node, StartError, System};
+use athanor_chassis::{Clock, ErrorCode, ErrorCodeExt, LimitOverrides};
+use athanor_cluster::members::{ClusterMember, MemberState};
+use athanor_server::{ClusterConfig, NodeDeps, ServerConfig, ServerNode, StartError};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-use athanor_integration::server::{PATIENCE, Server, send};
+use athanor_integration::server::{RESPONSE_DEADLINE, TestServer, send_request};
 
 pub const ID: &str = "5f0c6e1d9a7b4c3e8f2a1b0c9d8e7f60";
 pub const SECRET: &str = "a secret of some length\n";
 const FOREIGN: &str = "0000000000000000000000000000000f";
 
 /// The settings of a node, with a secret in that folder.
-pub fn settings(folder: &Path, name: &str, seeds: &[&Server]) -> ClusterSettings {
+pub fn settings(folder: &Path, name: &str, seeds: &[&TestServer]) -> ClusterConfig {
     let secret = folder.join("secret");
     std::fs::write(&secret, SECRET).unwrap();
-    ClusterSettings {
+    ClusterConfig {
         id: Some(ID.to_owned()),
         name: Some(name.to_owned()),
         zone: format!("zone of {name}"),
@@ -27,35 +27,38 @@ pub fn settings(folder: &Path, name: &str, seeds: &[&Server]) -> ClusterSettings
         listen_internal: Some("127.0.0.1:0".to_owned()),
         listen_gossip: Some("127.0.0.1:0".to_owned()),
         advertise: None,
-        seeds: seeds.iter().map(|seed| seed.node.roles().others().unwrap().gossip().to_string()).collect(),
+        seeds: seeds
+            .iter()
+            .map(|seed| seed.node.roles().cluster_handle().unwrap().gossip().to_string())
+            .collect(),
         copies: 1,
         voters: 1,
-        ..ClusterSettings::default()
+        ..ClusterConfig::default()
     }
 }
 
 /// A member that has the bucket of the last of its seeds. The bucket says who founded the catalogue: had each its own,
 /// whoever sees the others before it looks there would wait for their note.
-fn member(name: &str, seeds: &[&Server]) -> Server {
-    Server::start(|config| {
+fn member(name: &str, seeds: &[&TestServer]) -> TestServer {
+    TestServer::start(|config| {
         config.cluster = settings(&config.data.clone(), name, seeds);
         config.storage.local = seeds.last().map(|seed| seed.folder.path().join("bucket"));
     })
 }
 
 /// Waits until a server sees so many others ready, besides itself.
-pub fn sees(server: &Server, count: usize) {
-    let mut members = server.node.roles().others().unwrap().company().members.clone();
+pub fn sees(server: &TestServer, count: usize) {
+    let mut members = server.node.roles().cluster_handle().unwrap().membership().members.clone();
     let clock = Clock::system();
-    let ready = members.until(|members| {
-        let ready = |member: &&Member| member.is_alive() && member.state == MemberState::Ready;
+    let ready = members.wait_until(|members| {
+        let ready = |member: &&ClusterMember| member.is_alive() && member.state == MemberState::Ready;
         members.values().filter(ready).count() == count
     });
-    let seen = server.runtime.block_on(clock.within(2 * PATIENCE, ready));
-    assert!(seen.is_ok(), "{count} members within {PATIENCE:?}");
+    let seen = server.runtime.block_on(clock.timeout(2 * RESPONSE_DEADLINE, ready));
+    assert!(seen.is_ok(), "{count} members within {RESPONSE_DEADLINE:?}");
 }
 
-fn listed(server: &Server) -> Value {
+fn listed(server: &TestServer) -> Value {
     let answer = server.get("/members", &[("accept", "application/json")]);
     assert_eq!((answer.status, answer.header("content-type")), (200, "application/json"));
     serde_json::from_slice(&answer.body).unwrap()
@@ -101,54 +104,54 @@ fn each_port_is_for_its_own() {
     let call = "/athanor.internal.v1.Raft/Talk";
     let public = server.post(call, &[("content-type", "application/grpc")], b"");
     assert_eq!(public.status, 404, "nothing for nodes is on the port for clients");
-    let internal = server.node.roles().others().unwrap().address();
+    let internal = server.node.roles().cluster_handle().unwrap().address();
     for path in [call, "/querier.v1.QuerierService/Series", "/push.v1.PusherService/Push", "/config"] {
-        let answer = send(internal, &format!("POST {path}"), &[("x-scope-orgid", "anybody")], b"");
+        let answer = send_request(internal, &format!("POST {path}"), &[("x-scope-orgid", "anybody")], b"");
         assert_eq!(answer.header("grpc-status"), "16", "a tenant's name opens nothing");
         assert!(answer.header("grpc-message").contains("public%20port"), "{:?}", answer.headers);
     }
-    let alone = Server::start(|_| {});
-    assert!(alone.node.roles().others().is_none());
+    let alone = TestServer::start(|_| {});
+    assert!(alone.node.roles().cluster_handle().is_none());
     assert_eq!((alone.get("/members", &[]).status, alone.get("/members.json", &[]).status), (404, 404));
 }
 
 /// Why a server does not start on a folder.
-fn refused(folder: &TempDir, cluster: ClusterSettings) -> StartError {
-    let mut config = Config { listen: "127.0.0.1:0".to_owned(), cluster, ..Config::default() };
+fn refused(folder: &TempDir, cluster: ClusterConfig) -> StartError {
+    let mut config = ServerConfig { listen: "127.0.0.1:0".to_owned(), cluster, ..ServerConfig::default() };
     config.data = folder.path().to_owned();
     config.log.reserve = athanor_chassis::ByteSize::bytes(0);
-    let system = System::local(&config).unwrap();
-    let overrides = Overrides::new(config.limits.clone());
-    let starting = Node::start(&config, system, overrides, "".into());
+    let system = NodeDeps::local(&config).unwrap();
+    let overrides = LimitOverrides::new(config.limits.clone());
+    let starting = ServerNode::start(&config, system, overrides, "".into());
     Runtime::new().unwrap().block_on(starting).map(drop).unwrap_err()
 }
 
 #[test]
 fn what_is_of_another_cluster_or_no_secret_is_refused_in_words() {
     let server = member("a", &[]);
-    let Server { node, runtime, folder, .. } = server;
+    let TestServer { node, runtime, folder, .. } = server;
     runtime.block_on(node.stop()).unwrap();
     drop(runtime);
     let whole = settings(folder.path(), "a", &[]);
-    let foreign = refused(&folder, ClusterSettings { id: Some(FOREIGN.to_owned()), ..whole.clone() });
-    assert_eq!(foreign.code(), Code::Conflict);
+    let foreign = refused(&folder, ClusterConfig { id: Some(FOREIGN.to_owned()), ..whole.clone() });
+    assert_eq!(foreign.code(), ErrorCode::Conflict);
     let said = foreign.to_string();
     assert!(said.contains(ID) && said.contains(FOREIGN) && said.contains("--data"), "{said}");
 
     std::fs::write(folder.path().join("secret"), "short").unwrap();
     let short = refused(&folder, whole.clone());
-    assert_eq!(short.code(), Code::Invalid);
+    assert_eq!(short.code(), ErrorCode::Invalid);
     assert!(format!("{short}").contains("cluster.secret_file"), "{short}");
     std::fs::remove_file(folder.path().join("secret")).unwrap();
-    assert_eq!(refused(&folder, whole).code(), Code::NotFound);
+    assert_eq!(refused(&folder, whole).code(), ErrorCode::NotFound);
 }
 
 #[test]
 fn a_server_of_another_cluster_stays_a_stranger() {
     let a = member("a", &[]);
-    let stranger = Server::start(|config| {
+    let stranger = TestServer::start(|config| {
         let settings = settings(&config.data.clone(), "stranger", &[&a]);
-        config.cluster = ClusterSettings { id: Some(FOREIGN.to_owned()), ..settings };
+        config.cluster = ClusterConfig { id: Some(FOREIGN.to_owned()), ..settings };
     });
     let b = member("b", &[&stranger, &a]);
     sees(&b, 2);

@@ -2,16 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use athanor_server::request;
+use athanor_server::send_admin_request;
 
 use crate::exposition::{Family, read};
-use athanor_integration::server::Server;
+use athanor_integration::server::TestServer;
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 
 type Page = BTreeMap<String, Family>;
 
-fn page(server: &Server, open_metrics: bool) -> Page {
+fn page(server: &TestServer, open_metrics: bool) -> Page {
     let accept =
         if open_metrics { "application/openmetrics-text;version=1.0.0,text/plain;q=0.5" } else { "*/*" };
     let answer = server.get("/metrics", &[("accept", accept)]);
@@ -34,12 +34,12 @@ fn tenant(name: &str) -> (&str, &str) {
     ("x-scope-orgid", name)
 }
 
-fn ingest(server: &Server, who: &str, query: &str, body: &str) -> u16 {
+fn ingest(server: &TestServer, who: &str, query: &str, body: &str) -> u16 {
     server.post(&format!("/ingest?format=folded&{query}"), &[tenant(who)], body.as_bytes()).status
 }
 
 /// What the test does to a server with tenants.
-fn work(server: &Server) {
+fn work(server: &TestServer) {
     let at = "name=shop.cpu&from=now-1m";
     assert_eq!(ingest(server, "a", at, "main;f 3\n"), 200);
     // Without a time, a repeat cannot be told; with one it can.
@@ -63,7 +63,7 @@ fn work(server: &Server) {
     let query = "process_cpu:cpu:nanoseconds:cpu:nanoseconds%7B%7D";
     let render = format!("/pyroscope/render?query={query}&from=now-1h&until=now");
     assert_eq!(server.get(&render, &[tenant("a")]).status, 200);
-    server.runtime.block_on(request(server.folder.path(), "/cut")).unwrap();
+    server.runtime.block_on(send_admin_request(server.folder.path(), "/cut")).unwrap();
     assert_eq!(server.get(&render, &[tenant("a")]).status, 200);
     assert_eq!(server.get(&render, &[tenant("a")]).status, 200);
     assert_eq!(server.get("/nowhere", &[]).status, 404);
@@ -71,7 +71,7 @@ fn work(server: &Server) {
 
 #[test]
 fn what_happened_is_counted() {
-    let server = Server::start(|config| config.multitenancy_enabled = true);
+    let server = TestServer::start(|config| config.multitenancy_enabled = true);
     work(&server);
     let page = page(&server, false);
     let is = |name: &str, labels: &[(&str, &str)], expected: f64| {
@@ -142,15 +142,15 @@ fn what_happened_is_counted() {
 
 #[test]
 fn crashed_queries_may_be_lifted() {
-    let server = Server::start(|_| {});
-    let lifted = server.runtime.block_on(request(server.folder.path(), "/queries/lift")).unwrap();
+    let server = TestServer::start(|_| {});
+    let lifted = server.runtime.block_on(send_admin_request(server.folder.path(), "/queries/lift")).unwrap();
     assert_eq!(lifted, r#"{"lifted":0}"#);
     server.runtime.block_on(server.node.stop()).unwrap();
 }
 
 #[test]
 fn both_formats_are_well_formed_and_say_the_same() {
-    let server = Server::start(|config| config.multitenancy_enabled = true);
+    let server = TestServer::start(|config| config.multitenancy_enabled = true);
     work(&server);
     let (old, new) = (page(&server, false), page(&server, true));
     let names = |page: &Page| -> BTreeSet<String> {

@@ -5,21 +5,21 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use athanor_integration::server::{Answer, PATIENCE, Server};
+use athanor_integration::server::{HttpResponse, RESPONSE_DEADLINE, TestServer};
 
 /// What comes back for these bytes until the connection is closed.
-fn raw(server: &Server, bytes: &str) -> Answer {
+fn raw(server: &TestServer, bytes: &str) -> HttpResponse {
     let mut stream = TcpStream::connect(server.address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(RESPONSE_DEADLINE)).unwrap();
     stream.write_all(bytes.as_bytes()).unwrap();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();
-    Answer::read(&answer)
+    HttpResponse::parse(&answer)
 }
 
 #[test]
 fn methods_types_and_paths_that_are_not_taken_are_named() {
-    let server = Server::start(|_| {});
+    let server = TestServer::start(|_| {});
     let method = server.post("/ready", &[], b"");
     assert_eq!((method.status, method.header("allow")), (405, "GET,HEAD"));
     assert_eq!(method.text(), "this path does not take POST; the header Allow says what it takes\n");
@@ -36,7 +36,7 @@ fn methods_types_and_paths_that_are_not_taken_are_named() {
 
 #[test]
 fn broken_http_is_a_bad_request() {
-    let server = Server::start(|_| {});
+    let server = TestServer::start(|_| {});
     let close = "Connection: close\r\n";
     for hosts in ["", "Host: localhost\r\nHost: 127.0.0.1\r\n"] {
         let answer = raw(&server, &format!("GET /ready HTTP/1.1\r\n{hosts}{close}\r\n"));
@@ -50,7 +50,7 @@ fn broken_http_is_a_bad_request() {
 
 #[test]
 fn times_in_urls_are_read_or_refused() {
-    let server = Server::start(|_| {});
+    let server = TestServer::start(|_| {});
     let page = "/flamegraph.svg?service=shop&type=process_cpu:cpu:nanoseconds:cpu:nanoseconds";
     for wrong in ["from=abc", "until=abc"] {
         let answer = server.get(&format!("{page}&{wrong}"), &[]);
@@ -61,7 +61,7 @@ fn times_in_urls_are_read_or_refused() {
     assert!(empty.status == 200 && empty.text().contains("There are no samples"), "{}", empty.text());
 }
 
-fn urls_are_taken_as_people_write_them(server: &Server) {
+fn urls_are_taken_as_people_write_them(server: &TestServer) {
     assert_eq!(server.post("/ingest?name=other.cpu{zone=<a>}", &[], b"main;f 3\n").status, 200);
     for zone in ["=\"<a>\"", "=~\"<a>|`b`\"", "=%22%3Ca%3E%22"] {
         let query = format!("process_cpu:cpu:nanoseconds:cpu:nanoseconds{{zone{zone}}}");
@@ -72,7 +72,7 @@ fn urls_are_taken_as_people_write_them(server: &Server) {
 
 #[test]
 fn two_tenants_in_two_headers_are_nobody() {
-    let server = Server::start(|config| config.multitenancy_enabled = true);
+    let server = TestServer::start(|config| config.multitenancy_enabled = true);
     let ingest = |second| {
         let tenants = [("x-scope-orgid", "a"), ("x-scope-orgid", second)];
         server.post("/ingest?name=shop.cpu", &tenants, b"main;f 3\n").status
@@ -84,7 +84,7 @@ fn two_tenants_in_two_headers_are_nobody() {
 fn pages_of_administration_are_shut_where_others_reach_the_port() {
     let guarded = ["/config", "/shards", "/shards.json", "/debug/pprof/profile?seconds=1"];
     let open = ["/ready", "/metrics", "/", "/api/v1/status/buildinfo"];
-    let shut = Server::start(|config| config.listen = "0.0.0.0:0".to_owned());
+    let shut = TestServer::start(|config| config.listen = "0.0.0.0:0".to_owned());
     for path in guarded {
         let refused = shut.get(path, &[]);
         assert!(
@@ -96,7 +96,7 @@ fn pages_of_administration_are_shut_where_others_reach_the_port() {
     assert_eq!(open.map(|path| shut.get(path, &[]).status), [200; 4]);
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "a-token-of-some-length\n").unwrap();
-    let asks = Server::start(|config| {
+    let asks = TestServer::start(|config| {
         config.listen = "0.0.0.0:0".to_owned();
         config.admin_token_file = Some(file.path().to_owned());
         config.multitenancy_enabled = true;
@@ -111,7 +111,7 @@ fn pages_of_administration_are_shut_where_others_reach_the_port() {
     tenants_are_named_to_administrators_only(&asks, "Bearer a-token-of-some-length");
 }
 
-fn tenants_are_named_to_administrators_only(server: &Server, token: &str) {
+fn tenants_are_named_to_administrators_only(server: &TestServer, token: &str) {
     for tenant in ["team-a", "team-b"] {
         let pushed = server.post("/ingest?name=shop.cpu", &[("x-scope-orgid", tenant)], b"main;f 3\n");
         assert_eq!(pushed.status, 200);
@@ -134,7 +134,7 @@ fn tenants_are_named_to_administrators_only(server: &Server, token: &str) {
 fn pages_of_others_reach_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
-    let server = Server::start(|config| {
+    let server = TestServer::start(|config| {
         config.data.clone_from(&data);
         config.allowed_hosts = vec!["profiles.example.com".to_owned()];
     });
@@ -159,7 +159,7 @@ fn pages_of_others_reach_nothing() {
         let json = server.post("/profiles/writeraw", &[("content-type", "text/plain"), foreign], b"{}");
         assert_eq!(json.status, 403, "{foreign:?}: {}", json.text());
     }
-    assert!(server.totals("anonymous").is_empty());
+    assert!(server.query_totals("anonymous").is_empty());
     let own = format!("http://127.0.0.1:{port}");
     assert_eq!(pushed(&[("origin", &own), ("sec-fetch-site", "same-origin")]).status, 200);
     assert_eq!(pushed(&[("origin", "https://profiles.example.com")]).status, 200);

@@ -5,14 +5,14 @@ use std::num::NonZeroUsize;
 use std::sync::{Arc, mpsc};
 
 use athanor_chassis::disk::MemoryDisk;
-use athanor_chassis::{ByteSize, Compute, Disk, compute, process};
-use athanor_integration::server::{Answer, PATIENCE, Server, send};
-use athanor_server::request;
+use athanor_chassis::{ByteSize, ComputePool, Disk, compute, process};
+use athanor_integration::server::{HttpResponse, RESPONSE_DEADLINE, TestServer, send_request};
+use athanor_server::send_admin_request;
 use serde_json::Value;
 
 const PUSH: &str = "POST /ingest?name=shop.cpu";
 
-fn is_refusal(answer: &Answer, words: &[&str]) {
+fn is_refusal(answer: &HttpResponse, words: &[&str]) {
     assert_eq!(answer.status, 429, "{}", answer.text());
     let seconds: u64 = answer.header("retry-after").parse().expect("it says when to come again");
     assert!((1..=60).contains(&seconds), "{seconds}");
@@ -23,8 +23,8 @@ fn is_refusal(answer: &Answer, words: &[&str]) {
 /// Of two requests at once one is let in, however large; the other hears that there are too many bytes under way.
 #[test]
 fn requests_under_way_have_a_bound() {
-    let compute = Compute::threads(NonZeroUsize::MIN, 100).unwrap();
-    let server = Server::start_on(
+    let compute = ComputePool::with_threads(NonZeroUsize::MIN, 100).unwrap();
+    let server = TestServer::start_on(
         |config| config.distributor.in_flight_bytes = ByteSize::bytes(1),
         |system| system.compute = compute.clone(),
     );
@@ -33,20 +33,20 @@ fn requests_under_way_have_a_bound() {
     let ((release, held), (begin, begun)) = (mpsc::channel::<()>(), mpsc::channel());
     let hold = move || begin.send(()).is_ok() && held.recv().is_err();
     let holding = server.runtime.spawn(async move { compute.run(hold).await });
-    begun.recv_timeout(PATIENCE).unwrap();
+    begun.recv_timeout(RESPONSE_DEADLINE).unwrap();
     let (answered, answers) = mpsc::channel();
     for body in [b"main;g 4\n", b"main;h 5\n"] {
         let (answered, address) = (answered.clone(), server.address);
         // Nobody listens any more where the test has failed.
-        let sends = move || drop(answered.send(send(address, PUSH, &[], body)));
-        compute::dedicated("sends", sends).unwrap();
+        let sends = move || drop(answered.send(send_request(address, PUSH, &[], body)));
+        compute::spawn_dedicated_thread("sends", sends).unwrap();
     }
     is_refusal(
-        &answers.recv_timeout(PATIENCE).unwrap(),
+        &answers.recv_timeout(RESPONSE_DEADLINE).unwrap(),
         &["bytes", "(distributor.in_flight_bytes)", "again"],
     );
     drop(release);
-    assert_eq!(answers.recv_timeout(PATIENCE).unwrap().status, 200);
+    assert_eq!(answers.recv_timeout(RESPONSE_DEADLINE).unwrap().status, 200);
     assert!(server.runtime.block_on(holding).unwrap().unwrap());
 }
 
@@ -54,17 +54,17 @@ fn requests_under_way_have_a_bound() {
 fn a_full_disk_is_told() {
     const LARGE: u64 = 1 << 50;
     let disk = MemoryDisk::new();
-    let server = Server::start_on(
+    let server = TestServer::start_on(
         |config| {
             config.log.reserve = ByteSize::mib(8);
             config.log.segment = ByteSize::mib(1);
         },
         |system| system.log = Arc::new(disk.clone()),
     );
-    let push = |body: &[u8]| send(server.address, PUSH, &[], body);
+    let push = |body: &[u8]| send_request(server.address, PUSH, &[], body);
     assert_eq!(push(b"main;f 3\n").status, 200);
     disk.set_capacity(Some(LARGE));
-    let used = LARGE - disk.free().unwrap();
+    let used = LARGE - disk.free_bytes().unwrap();
     disk.set_capacity(Some(used + (4 << 20)));
     is_refusal(&push(b"main;g 4\n"), &["free", "8MiB", "(log.reserve)"]);
     // It is well otherwise, and asked for what it has.
@@ -75,7 +75,7 @@ fn a_full_disk_is_told() {
 
 #[test]
 fn new_tenant_beyond_limit_is_refused() {
-    let server = Server::start(|config| {
+    let server = TestServer::start(|config| {
         config.multitenancy_enabled = true;
         config.limits.max_tenants = 2;
     });
@@ -87,15 +87,16 @@ fn new_tenant_beyond_limit_is_refused() {
 
 #[test]
 fn what_is_in_no_block_has_a_bound() {
-    let server = Server::start(|config| config.ingester.unregistered = ByteSize::kib(1));
+    let server = TestServer::start(|config| config.ingester.unregistered = ByteSize::kib(1));
     // A name that fills it alone.
     let long = format!("main;{} 3\n", "f".repeat(2000));
     assert_eq!(server.post("/ingest?name=shop.cpu", &[], long.as_bytes()).status, 200);
     let refused = server.post("/ingest?name=shop.cpu", &[], b"main;g 4\n");
     is_refusal(&refused, &["in no block", "1KiB", "(ingester.unregistered)", "again"]);
     let ingester = server.node.roles().ingester.clone().unwrap();
-    let cut =
-        server.runtime.block_on(async { ingester.cut(&athanor_chassis::Clock::system(), PATIENCE).await });
+    let cut = server
+        .runtime
+        .block_on(async { ingester.flush_all(&athanor_chassis::Clock::system(), RESPONSE_DEADLINE).await });
     assert!(cut.unwrap().blocks > 0);
     assert_eq!(server.post("/ingest?name=shop.cpu", &[], b"main;g 4\n").status, 200);
 }
@@ -112,7 +113,7 @@ fn uploads_are_refused_before_profiles() {
     let (disk, folder) = (MemoryDisk::new(), tempfile::tempdir().unwrap());
     disk.set_capacity(Some(1 << 50));
     let free = process::free_bytes(folder.path()).unwrap();
-    let server = Server::start_on(
+    let server = TestServer::start_on(
         |config| config.log.reserve = ByteSize::bytes(free / 4 * 3),
         |system| system.log = Arc::new(disk.clone()),
     );
@@ -121,14 +122,14 @@ fn uploads_are_refused_before_profiles() {
         assert_eq!(refused.status, 429, "{path}: {}", refused.text());
         assert!(refused.text().contains("twice log.reserve"), "{path}: {}", refused.text());
     }
-    assert_eq!(send(server.address, PUSH, &[], b"main;g 4\n").status, 200);
+    assert_eq!(send_request(server.address, PUSH, &[], b"main;g 4\n").status, 200);
 }
 
 #[test]
 fn administrators_list_and_delete_what_tenants_keep() {
-    let server = Server::start(|config| config.multitenancy_enabled = true);
+    let server = TestServer::start(|config| config.multitenancy_enabled = true);
     let admin = |path: &str| -> Value {
-        let told = server.runtime.block_on(request(server.folder.path(), path)).unwrap();
+        let told = server.runtime.block_on(send_admin_request(server.folder.path(), path)).unwrap();
         serde_json::from_str(&told).unwrap()
     };
     for tenant in ["a", "b"] {
@@ -158,7 +159,7 @@ fn administrators_list_and_delete_what_tenants_keep() {
     for wrong in
         ["/uploads/delete?all=true", "/uploads/delete?tenant=a", "/settings/delete?tenant=a%2Fb&all=true"]
     {
-        let refused = server.runtime.block_on(request(server.folder.path(), wrong)).unwrap_err();
+        let refused = server.runtime.block_on(send_admin_request(server.folder.path(), wrong)).unwrap_err();
         assert!(refused.message.contains("the server refused"), "{wrong}: {refused}");
     }
 }

@@ -6,34 +6,34 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use athanor_chassis::{Clock, Code, Random, Timestamp, compute};
-use athanor_integration::cluster::Bucket;
-use athanor_integration::server::{Answer, PATIENCE, Server, send};
-use athanor_server::Config;
-use athanor_storage::{Config as StoreConfig, Store, StoreDeps};
+use athanor_chassis::{Clock, ErrorCode, Random, Timestamp, compute};
+use athanor_integration::cluster::FaultBucket;
+use athanor_integration::server::{HttpResponse, RESPONSE_DEADLINE, TestServer, send_request};
+use athanor_server::ServerConfig;
+use athanor_storage::{StorageConfig as StoreConfig, Store, StoreDeps};
 
 #[test]
 fn it_says_that_it_stops_before_it_does() {
-    let server = Server::start(|config| config.drain = 2 * PATIENCE);
+    let server = TestServer::start(|config| config.drain = 2 * RESPONSE_DEADLINE);
     assert_eq!(server.get("/ready", &[]).text(), "ready\n");
     assert_eq!(server.post("/ingest?name=shop.cpu", &[], b"main;f 3\n").status, 200);
-    let haste = server.node.haste();
-    let Server { node, runtime, folder, address } = server;
-    let stopping = runtime.spawn(node.stop_after(PATIENCE));
-    let ready = || send(address, "GET /ready", &[], b"");
+    let haste = server.node.force_stop();
+    let TestServer { node, runtime, folder, address } = server;
+    let stopping = runtime.spawn(node.stop_after(RESPONSE_DEADLINE));
+    let ready = || send_request(address, "GET /ready", &[], b"");
     let (clock, begun) = (Clock::system(), Clock::system().monotonic());
     let answer = loop {
         let answer = ready();
         if answer.status != 200 {
             break answer;
         }
-        assert!(clock.monotonic() - begun < PATIENCE, "it does not say that it stops");
+        assert!(clock.monotonic() - begun < RESPONSE_DEADLINE, "it does not say that it stops");
     };
     assert_eq!(answer.status, 503);
     assert!(answer.text().contains("stopping: it takes no new requests"), "{}", answer.text());
     // Whom the news has not reached yet is served.
-    assert_eq!(send(address, "POST /ingest?name=shop.cpu", &[], b"main;g 4\n").status, 200);
-    let page = send(address, "GET /metrics", &[], b"");
+    assert_eq!(send_request(address, "POST /ingest?name=shop.cpu", &[], b"main;g 4\n").status, 200);
+    let page = send_request(address, "GET /metrics", &[], b"");
     assert!(page.text().contains("\nathanor_ready 0\n"));
     assert!(!stopping.is_finished());
     // The second signal.
@@ -50,9 +50,9 @@ fn it_says_that_it_stops_before_it_does() {
 
 #[test]
 fn the_last_cut_is_made() {
-    let server = Server::start(|_| {});
+    let server = TestServer::start(|_| {});
     assert_eq!(server.post("/ingest?name=shop.cpu", &[], b"main;f 3\n").status, 200);
-    let Server { node, runtime, folder, .. } = server;
+    let TestServer { node, runtime, folder, .. } = server;
     runtime.block_on(node.stop()).unwrap();
     let blocks = std::fs::read_dir(folder.path().join("bucket")).unwrap().count();
     assert!(blocks > 0, "a block is in the bucket");
@@ -61,22 +61,22 @@ fn the_last_cut_is_made() {
 #[test]
 fn a_log_that_is_gone_is_told_while_it_runs_and_at_the_end() {
     // Nobody puts a file into a folder that is being removed.
-    let server = Server::start(|config| config.log.spares = 0);
+    let server = TestServer::start(|config| config.log.spares = 0);
     assert_eq!(server.post("/ingest?name=shop.cpu", &[], b"main;f 3\n").status, 200);
     std::fs::remove_dir_all(server.folder.path().join("log")).unwrap();
     let ready = server.get("/ready", &[]);
     assert!(ready.status == 503 && ready.text().contains("the log has failed"), "{}", ready.text());
-    let Server { node, runtime, folder, .. } = server;
+    let TestServer { node, runtime, folder, .. } = server;
     let lost = runtime.block_on(node.stop()).unwrap_err();
-    assert!(lost.code == Code::DataLoss && lost.message.contains("no such file"), "{lost}");
+    assert!(lost.code == ErrorCode::DataLoss && lost.message.contains("no such file"), "{lost}");
     drop(folder);
 }
 
 #[test]
 fn a_log_that_is_gone_with_nothing_in_it_is_no_loss() {
-    let server = Server::start(|config| config.log.spares = 0);
+    let server = TestServer::start(|config| config.log.spares = 0);
     std::fs::remove_dir_all(server.folder.path().join("log")).unwrap();
-    let Server { node, runtime, folder, .. } = server;
+    let TestServer { node, runtime, folder, .. } = server;
     runtime.block_on(node.stop()).unwrap();
     drop(folder);
 }
@@ -87,7 +87,7 @@ struct Held(TcpStream);
 impl Held {
     fn begin(address: SocketAddr) -> Self {
         let mut stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(RESPONSE_DEADLINE)).unwrap();
         // Enough has come to be no slower than bodies have to be, for longer than the end takes.
         let lines = "main;g 1\n".repeat(4096);
         let length = lines.len() + "main;h 5\n".len();
@@ -105,11 +105,11 @@ impl Held {
         Self(stream)
     }
 
-    fn finish(mut self) -> Answer {
+    fn finish(mut self) -> HttpResponse {
         self.0.write_all(b";h 5\n").unwrap();
         let mut answer = Vec::new();
         self.0.read_to_end(&mut answer).unwrap();
-        Answer::read(&answer)
+        HttpResponse::parse(&answer)
     }
 
     /// Whatever comes until the connection is closed.
@@ -127,16 +127,16 @@ impl Held {
 fn the_end_takes_no_longer_than_it_may() {
     const STEP: Duration = Duration::from_millis(50);
     let (clock, hand) = Clock::manual(Timestamp::from_seconds(1_900_000_000));
-    let bucket = Bucket::default();
-    let server = Server::start_on(
+    let bucket = FaultBucket::default();
+    let server = TestServer::start_on(
         |_| {},
         |system| {
-            let deps = StoreDeps { clock: clock.clone(), random: Random::seeded(1) };
-            system.store = Store::on(Arc::new(bucket.clone()), &StoreConfig::default(), deps);
+            let deps = StoreDeps { clock: clock.clone(), random: Random::from_seed(1) };
+            system.store = Store::with_object_store(Arc::new(bucket.clone()), &StoreConfig::default(), deps);
             system.clock = clock.clone();
         },
     );
-    let Config { drain, shutdown_delay, .. } = Config::default();
+    let ServerConfig { drain, shutdown_delay, .. } = ServerConfig::default();
     assert_eq!(drain, Duration::from_secs(10));
     let address = server.address;
     // It begins to work after a moment of its clock.
@@ -145,16 +145,16 @@ fn the_end_takes_no_longer_than_it_may() {
         thread::sleep(Duration::from_millis(2));
     };
     let first = move || {
-        assert_eq!(send(address, "POST /ingest?name=shop.cpu", &[], b"main;f 3\n").status, 200);
+        assert_eq!(send_request(address, "POST /ingest?name=shop.cpu", &[], b"main;f 3\n").status, 200);
     };
-    let first = compute::dedicated("sends the first", first).unwrap();
+    let first = compute::spawn_dedicated_thread("sends the first", first).unwrap();
     while !first.is_finished() {
         tick();
     }
     first.join().unwrap();
     bucket.fail_one_of(1);
     let (late, lost) = (Held::begin(address), Held::begin(address));
-    let Server { node, runtime, folder, .. } = server;
+    let TestServer { node, runtime, folder, .. } = server;
     let begun = clock.monotonic();
     let stopping = runtime.spawn({
         let clock = clock.clone();
@@ -172,14 +172,14 @@ fn the_end_takes_no_longer_than_it_may() {
     // Nobody is waited for any more, so the last cut is tried. However long that takes this machine, its clock waits.
     let patient = Clock::system();
     let asked = patient.monotonic();
-    while bucket.failed() == 0 {
-        assert!(patient.monotonic() - asked < PATIENCE, "the last cut is not tried");
+    while bucket.failed_calls() == 0 {
+        assert!(patient.monotonic() - asked < RESPONSE_DEADLINE, "the last cut is not tried");
         thread::sleep(Duration::from_millis(2));
     }
     pass(drain);
     // From here on its clock stands still: whoever waits for more waits for ever.
     let (stopped, took) = runtime
-        .block_on(async { Clock::system().within(PATIENCE, stopping).await })
+        .block_on(async { Clock::system().timeout(RESPONSE_DEADLINE, stopping).await })
         .expect("it ends, since its time is up")
         .unwrap();
     assert!(took >= Duration::from_secs(7) && took <= drain, "{took:?}");

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 
 use athanor_chassis::ByteSize;
 use athanor_integration::bodies::gzip;
-use athanor_integration::server::{Answer, PATIENCE, Server};
+use athanor_integration::server::{HttpResponse, RESPONSE_DEADLINE, TestServer};
 use athanor_proto::google::v1::{Function, Line, Location, Profile, Sample, ValueType};
 use prost::Message;
 
@@ -13,14 +13,14 @@ use prost::Message;
 const RATE: ByteSize = ByteSize::kib(64);
 
 /// Sends the head of a push, and no byte of its body.
-fn push_without_body(server: &Server, path: &str, head: &str) -> Answer {
+fn push_without_body(server: &TestServer, path: &str, head: &str) -> HttpResponse {
     let mut stream = TcpStream::connect(server.address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(RESPONSE_DEADLINE)).unwrap();
     let head = format!("POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{head}\r\n");
     stream.write_all(head.as_bytes()).unwrap();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();
-    Answer::read(&answer)
+    HttpResponse::parse(&answer)
 }
 
 /// A profile of little content whose names take ten times the rate.
@@ -48,7 +48,7 @@ fn profile() -> Vec<u8> {
 
 #[test]
 fn decompressed_bytes_count_and_a_throttled_push_is_refused_before_its_body() {
-    let server = Server::start(|config| config.limits.ingestion_rate = Some(RATE));
+    let server = TestServer::start(|config| config.limits.ingestion_rate = Some(RATE));
     let body = gzip(&profile());
     assert!(body.len() < RATE.as_usize(), "{} bytes as sent", body.len());
     let stored = server.post("/ingest?name=shop.cpu&format=pprof", &[], &body);

@@ -6,17 +6,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use athanor_chassis::net::LocalNet;
-use athanor_chassis::{Clock, Net, Random, Tasks};
-use athanor_cluster::greeting::{Introductions, Me};
-use athanor_cluster::members::{Member, MemberState, Members};
-use athanor_cluster::peers::{PeerDeps, Peers};
-use athanor_cluster::secret::Secrets;
-use athanor_cluster::tls::{Pems, Tls, TlsNet};
+use athanor_chassis::{Clock, Net, Random, TaskGroup};
+use athanor_cluster::handshake::{NodeIdentity, PeerHandshake};
+use athanor_cluster::members::{ClusterMember, ClusterMembers, MemberState};
+use athanor_cluster::peers::{PeerDeps, PeerPool};
+use athanor_cluster::secret::ClusterSecrets;
+use athanor_cluster::tls::{PemFiles, TlsContext, TlsNet};
 use athanor_proto::athanor::internal::v1::LeadsRequest;
-use athanor_server::TlsSettings;
+use athanor_server::ClusterTlsConfig;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 
-use athanor_integration::server::{PATIENCE, Server};
+use athanor_integration::server::{RESPONSE_DEADLINE, TestServer};
 
 use crate::members::{ID, SECRET, sees, settings};
 
@@ -39,24 +39,24 @@ impl Authority {
     }
 
     /// A node's files, where it trusts these.
-    fn node(&self, name: &str, trusted: &[&Self]) -> Pems {
+    fn node(&self, name: &str, trusted: &[&Self]) -> PemFiles {
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         let certificate = params.signed_by(&key, &self.0).unwrap().pem().into_bytes();
         let authorities = trusted.iter().map(|authority| authority.0.pem()).collect::<String>().into_bytes();
-        Pems { certificate, key: key.serialize_pem().into_bytes(), authorities }
+        PemFiles { certificate, key: key.serialize_pem().into_bytes(), authorities }
     }
 }
 
-fn write(folder: &Path, Pems { certificate, key, authorities }: &Pems) {
+fn write(folder: &Path, PemFiles { certificate, key, authorities }: &PemFiles) {
     for (name, bytes) in [(CERTIFICATE, certificate), (KEY, key), (AUTHORITIES, authorities)] {
         std::fs::write(folder.join(name), bytes).unwrap();
     }
 }
 
 /// A server with these files; without any it speaks in the clear.
-fn member(name: &str, target: &str, pems: Option<&Pems>, seeds: &[&Server]) -> Server {
-    Server::start(|config| {
+fn member(name: &str, target: &str, pems: Option<&PemFiles>, seeds: &[&TestServer]) -> TestServer {
+    TestServer::start(|config| {
         let folder = config.data.clone();
         config.target = target.parse().unwrap();
         config.cluster = settings(&folder, name, seeds);
@@ -64,15 +64,15 @@ fn member(name: &str, target: &str, pems: Option<&Pems>, seeds: &[&Server]) -> S
         write(&folder, pems);
         let [certificate, key, authorities] =
             [CERTIFICATE, KEY, AUTHORITIES].map(|name| Some(folder.join(name)));
-        config.cluster.tls = TlsSettings { certificate, key, authorities };
+        config.cluster.tls = ClusterTlsConfig { certificate, key, authorities };
     })
 }
 
 /// Calls a server as a node that has these files; what was said where that failed.
-fn called(pems: Option<&Pems>, server: &Server) -> Result<(), String> {
-    let others = server.node.roles().others().unwrap();
-    let there = others.company().me.node;
-    let member = Member {
+fn called(pems: Option<&PemFiles>, server: &TestServer) -> Result<(), String> {
+    let others = server.node.roles().cluster_handle().unwrap();
+    let there = others.membership().me.node;
+    let member = ClusterMember {
         node: there,
         name: String::new(),
         zone: String::new(),
@@ -86,17 +86,17 @@ fn called(pems: Option<&Pems>, server: &Server) -> Result<(), String> {
         let clock = Clock::system();
         let mut net: Arc<dyn Net> = Arc::new(LocalNet::new(clock.clone()));
         if let Some(pems) = pems {
-            net = Arc::new(TlsNet::new(net, Tls::read(pems.clone()).unwrap(), clock.clone()));
+            net = Arc::new(TlsNet::new(net, TlsContext::load(pems.clone()).unwrap(), clock.clone()));
         }
-        let tasks = Tasks::new(clock.clone(), 100);
-        let (secrets, random) = (Secrets::read(SECRET).unwrap(), Random::seeded(1));
+        let tasks = TaskGroup::new(clock.clone(), 100);
+        let (secrets, random) = (ClusterSecrets::parse(SECRET).unwrap(), Random::from_seed(1));
         let deps = PeerDeps { net, secrets, clock: clock.clone(), random, tasks: tasks.clone() };
-        let peers = Peers::new(deps, Members::fixed([member]));
-        let me = Me { cluster: u128::from_str_radix(ID, 16).unwrap(), node: 7, boot: 1 };
-        let caller = Some(Introductions::new(me).caller(there, LIMIT));
-        let mut client = peers.shards(there);
+        let peers = PeerPool::new(deps, ClusterMembers::from_static([member]));
+        let me = NodeIdentity { cluster: u128::from_str_radix(ID, 16).unwrap(), node: 7, boot: 1 };
+        let caller = Some(PeerHandshake::new(me).caller(there, LIMIT));
+        let mut client = peers.ingester(there);
         let request = LeadsRequest { caller, hand_over: None };
-        let answered = clock.within(LIMIT, client.leads(request)).await.map_err(|late| late.to_string());
+        let answered = clock.timeout(LIMIT, client.leads(request)).await.map_err(|late| late.to_string());
         tasks.shutdown(Duration::ZERO).await;
         answered?.map(drop).map_err(|status| status.to_string())
     };
@@ -104,16 +104,16 @@ fn called(pems: Option<&Pems>, server: &Server) -> Result<(), String> {
 }
 
 /// Waits for a state of a server.
-fn until(server: &Server, what: &str, is_so: impl Fn() -> bool) {
+fn until(server: &TestServer, what: &str, is_so: impl Fn() -> bool) {
     let clock = Clock::system();
     let begun = clock.monotonic();
     while !is_so() {
-        assert!(clock.monotonic() - begun < 2 * PATIENCE, "not so: {what}");
+        assert!(clock.monotonic() - begun < 2 * RESPONSE_DEADLINE, "not so: {what}");
         server.runtime.block_on(clock.sleep(LOOK));
     }
 }
 
-fn is_ready(server: &Server) -> bool {
+fn is_ready(server: &TestServer) -> bool {
     server.get("/ready", &[]).status == 200
 }
 

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use athanor_integration::server::send;
+use athanor_integration::server::send_request;
 use serde_json::{Value, json};
 
 use crate::kept::{COLLECT, RECORDS, TIME, ask, body, heads_stay, three};
@@ -21,7 +21,8 @@ fn store(at: SocketAddr, round: usize) {
             "POST /ingest?name=shop{round}.{kind}%7Bwave{round}=x%7D&from={from}&until={}",
             from + 10
         );
-        let stored = send(at, &path, &[("x-scope-orgid", "acme")], b"main;serve;work 70\nmain;idle 3\n");
+        let stored =
+            send_request(at, &path, &[("x-scope-orgid", "acme")], b"main;serve;work 70\nmain;idle 3\n");
         assert_eq!(stored.status, 200, "{}", stored.text());
     }
 }
@@ -104,7 +105,7 @@ async fn an_answer_is_told_again_until_something_comes() {
                 }
             }
         }
-        cluster.make_blocks(1).await;
+        cluster.flush_all(1).await;
         for (call, before) in calls.iter().zip(&mut before) {
             for at in doors {
                 let (is_kept, answer) = told(at, call);
@@ -117,10 +118,10 @@ async fn an_answer_is_told_again_until_something_comes() {
                         if is_kept {
                             return;
                         }
-                        cluster.moment().await;
+                        cluster.sleep_briefly().await;
                     }
                 };
-                cluster.patiently(&call.0, again).await;
+                cluster.run_with_deadline(&call.0, again).await;
                 *before = answer;
             }
         }

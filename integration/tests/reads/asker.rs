@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use athanor_chassis::Status;
-use athanor_integration::cluster::Cluster;
+use athanor_integration::cluster::TestCluster;
 use athanor_proto::athanor::v1::{Page, ProfilesRequest, Query};
 use athanor_proto::querier::v1::SelectMergeStacktracesRequest;
-use athanor_querier::{Querier, Reader};
+use athanor_querier::{Querier, QueryContext};
 
 use crate::naive::{Ids, picked};
 use crate::profiles::{Sums, TYPE, millis};
@@ -50,7 +50,7 @@ macro_rules! whole {
         loop {
             let (reader, again) = ($asker.reader(), Clone::clone(&question));
             let answer = $asker.querier.$call(&reader, again).await;
-            let told = answer.as_ref().map(|_| reader.missing()).map_err(Clone::clone);
+            let told = answer.as_ref().map(|_| reader.joined_warnings()).map_err(Clone::clone);
             let is_whole = $asker.is_whole(stringify!($call), told);
             match answer {
                 Ok(answer) if is_whole => break answer,
@@ -64,7 +64,7 @@ pub(crate) use whole;
 
 impl Asker {
     /// Who asks one of the queriers for all of so many profiles.
-    pub fn of_all(cluster: &Cluster, place: usize, tenants: &'static str, count: usize) -> Self {
+    pub fn of_all(cluster: &TestCluster, place: usize, tenants: &'static str, count: usize) -> Self {
         let (_, querier) = cluster.querier(place);
         let (start, end, picked) = (millis(0), millis(count), picked(count));
         Asker { querier, tenants, start, end, picked, ids: Arc::default(), storm: None }
@@ -90,15 +90,15 @@ impl Asker {
                 one(silent);
             }
             Err(status) => {
-                assert!(status.code.retryable(), "{call}: {status}");
+                assert!(status.code.is_retryable(), "{call}: {status}");
                 one(refused);
             }
         }
         false
     }
 
-    pub fn reader(&self) -> Reader {
-        Reader::parse(self.tenants).unwrap()
+    pub fn reader(&self) -> QueryContext {
+        QueryContext::parse(self.tenants).unwrap()
     }
 
     /// What functions have by themselves.

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use athanor_chassis::ByteSize;
-use athanor_integration::cluster::{Cluster, on};
-use athanor_integration::compactor::Round;
+use athanor_integration::cluster::{TestCluster, run_on};
+use athanor_integration::compactor::CompactionOutcome;
 use athanor_profile::{Profile, ValueType};
 use athanor_proto::querier::v1::{AnalyzeQueryRequest, QueryScope, SelectMergeStacktracesRequest};
 
@@ -23,8 +23,8 @@ const NONE: &str = r#"{pod="none"}"#;
 const NOTHING: ByteSize = ByteSize::bytes(0);
 
 /// Nothing is kept of blocks after a question, so that each reads all that it needs; some of it twice, which counts once.
-async fn cluster() -> Cluster {
-    let one = Cluster::builder().node("one", "za", "all").config(|config| {
+async fn cluster() -> TestCluster {
+    let one = TestCluster::builder().node("one", "za", "all").config(|config| {
         (config.cluster.slots, config.cluster.copies, config.cluster.voters) = (Some(SHARDS as u32), 1, 1);
         config.ingester.cut.max_age = Duration::from_secs(24 * 3600);
         let gateway = &mut config.store_gateway;
@@ -32,7 +32,7 @@ async fn cluster() -> Cluster {
         config.querier.kept_answers = NOTHING;
     });
     let cluster = one.start().await;
-    cluster.until("slots are open", |view| serving(view) == SHARDS).await;
+    cluster.wait_for_view("slots are open", |view| serving(view) == SHARDS).await;
     cluster
 }
 
@@ -47,14 +47,14 @@ fn large(number: usize, place: usize) -> Profile {
     for at in 0..STACKS {
         let unlike = at * (1 + (number + place) % 7) % 4_001;
         let frames = ["main".to_owned(), format!("module{}", unlike % 50), format!("function{unlike}")];
-        let stack = profile.dictionary.named_stack(frames.iter().map(String::as_str));
+        let stack = profile.dictionary.intern_named_stack(frames.iter().map(String::as_str));
         profile.samples.push(stack, 0, &[1 + (unlike * 37 % 1_009) as i64]);
     }
     profile
 }
 
 /// A wave of small profiles and of large ones, of both tenants.
-async fn wave(cluster: &Cluster, wave: usize) {
+async fn wave(cluster: &TestCluster, wave: usize) {
     for number in wave * IN_A_WAVE..(wave + 1) * IN_A_WAVE {
         assert!(send(cluster, 0, number).await.0 > 0);
     }
@@ -70,19 +70,21 @@ async fn wave(cluster: &Cluster, wave: usize) {
 }
 
 /// Merges some blocks, and leaves others as they were cut.
-async fn merge(cluster: &Cluster) {
+async fn merge(cluster: &TestCluster) {
     let (runtime, compactor) = cluster.compactor("one", 3);
     let merging = async {
         loop {
             let compactor = compactor.clone();
-            if on(runtime, async move { compactor.round().await.unwrap() }).await == Round::Replaced {
+            if run_on(runtime, async move { compactor.compact_once().await.unwrap() }).await
+                == CompactionOutcome::Replaced
+            {
                 return;
             }
         }
     };
-    cluster.patiently("blocks are merged", merging).await;
+    cluster.run_with_deadline("blocks are merged", merging).await;
     let (runtime, catalog) = cluster.catalog("one");
-    let blocks = on(runtime, async move { catalog.blocks().await }).await.unwrap();
+    let blocks = run_on(runtime, async move { catalog.blocks().await }).await.unwrap();
     let count = |of: &dyn Fn(u8) -> bool| blocks.iter().filter(|block| of(block.level)).count();
     assert!(count(&|level| level == 0) >= 2 && count(&|level| level > 0) >= 1, "{blocks:?}");
     let is_shared = |tenants: usize| blocks.iter().any(|block| block.tenants.len() == tenants);
@@ -96,19 +98,19 @@ struct Told {
     read: u64,
 }
 
-async fn told(cluster: &Cluster, asker: Asker, selector: &str) -> Told {
+async fn told(cluster: &TestCluster, asker: Asker, selector: &str) -> Told {
     let Asker { start, end, .. } = asker;
     let analyze = AnalyzeQueryRequest { start, end, query: format!("{TYPE}{selector}") };
     let merge = SelectMergeStacktracesRequest { label_selector: selector.to_owned(), ..asker.merge() };
     let bucket = cluster.bucket().clone();
-    on(cluster.querier(0).0, async move {
+    run_on(cluster.querier(0).0, async move {
         let scopes = whole!(asker, analyze_query, analyze).query_scopes;
         let scope =
             |kind| scopes.iter().find(|scope| scope.component_type == kind).cloned().unwrap_or_default();
-        bucket.bytes_of_blocks();
+        bucket.take_block_bytes();
         let graph = whole!(asker, select_merge_stacktraces, merge).flamegraph.unwrap();
         let told =
-            Told { heads: scope("Short term"), blocks: scope("Long term"), read: bucket.bytes_of_blocks() };
+            Told { heads: scope("Short term"), blocks: scope("Long term"), read: bucket.take_block_bytes() };
         let samples = told.heads.sample_count + told.blocks.sample_count;
         assert_eq!(graph.total > 0, samples > 0);
         told
@@ -125,7 +127,7 @@ async fn what_is_told_before_is_what_is_then_read() {
     let cluster = cluster().await;
     for number in 0..CUT {
         wave(&cluster, number).await;
-        cluster.make_blocks(SHARDS).await;
+        cluster.flush_all(SHARDS).await;
     }
     merge(&cluster).await;
     wave(&cluster, CUT).await;

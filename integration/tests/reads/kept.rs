@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use athanor_chassis::ByteSize;
-use athanor_cluster::members::{Member, MemberState};
-use athanor_integration::cluster::Cluster;
-use athanor_integration::server::{Answer, Server, send};
-use athanor_server::{Config, request};
+use athanor_cluster::members::{ClusterMember, MemberState};
+use athanor_integration::cluster::TestCluster;
+use athanor_integration::server::{HttpResponse, TestServer, send_request};
+use athanor_server::{ServerConfig, send_admin_request};
 use serde_json::{Value, json};
 
 const MERGE: &str = "POST /querier.v1.QuerierService/SelectMergeStacktraces";
@@ -17,17 +17,17 @@ pub const COLLECT: (&str, &str) = ("x-pyroscope-collect-diagnostics", "true");
 /// Of all profiles, Unix seconds.
 pub const TIME: i64 = 1_900_000_000;
 
-pub fn ask(at: SocketAddr, request: &str, tenant: &str, more: &[(&str, &str)], body: &str) -> Answer {
+pub fn ask(at: SocketAddr, request: &str, tenant: &str, more: &[(&str, &str)], body: &str) -> HttpResponse {
     let mut headers = vec![("x-scope-orgid", tenant), ("content-type", "application/json")];
     headers.extend(more);
-    send(at, request, &headers, body.as_bytes())
+    send_request(at, request, &headers, body.as_bytes())
 }
 
 /// Stores stacks of a tenant, of a service of its own.
 fn store(at: SocketAddr, tenant: &str, number: i64) {
     let from = TIME + number;
     let path = format!("POST /ingest?name=shop{number}.cpu&from={from}&until={}", from + 10);
-    let stored = send(at, &path, &[("x-scope-orgid", tenant)], b"main;serve;work 70\nmain;idle 3\n");
+    let stored = send_request(at, &path, &[("x-scope-orgid", tenant)], b"main;serve;work 70\nmain;idle 3\n");
     assert_eq!(stored.status, 200, "{}", stored.text());
 }
 
@@ -44,13 +44,13 @@ fn question(more: &[(&str, Value)]) -> String {
     question.to_string()
 }
 
-fn merged(at: SocketAddr, tenant: &str, more: &[(&str, &str)]) -> Answer {
+fn merged(at: SocketAddr, tenant: &str, more: &[(&str, &str)]) -> HttpResponse {
     let answer = ask(at, MERGE, tenant, more, &question(&[]));
     assert_eq!(answer.status, 200, "{}", answer.text());
     answer
 }
 
-pub fn body(answer: &Answer) -> Value {
+pub fn body(answer: &HttpResponse) -> Value {
     serde_json::from_slice(&answer.body).unwrap()
 }
 
@@ -64,7 +64,7 @@ fn begin(at: SocketAddr, tenant: &str) -> String {
     begun["async"]["requestId"].as_str().unwrap().to_owned()
 }
 
-fn poll(at: SocketAddr, tenant: &str, id: &str) -> Answer {
+fn poll(at: SocketAddr, tenant: &str, id: &str) -> HttpResponse {
     ask(at, MERGE, tenant, &[], &question(&[("async", json!({ "request_id": id }))]))
 }
 
@@ -88,8 +88,8 @@ fn graph(mut answer: Value) -> Value {
     answer
 }
 
-fn server() -> Server {
-    Server::start(|config| {
+fn server() -> TestServer {
+    TestServer::start(|config| {
         config.multitenancy_enabled = true;
         config.limits.reject_older_than = Duration::ZERO;
         config.limits.reject_newer_than = Duration::ZERO;
@@ -153,7 +153,7 @@ fn a_server_records_how_queries_are_answered_for_who_asks_for_that() {
     for number in 0..3 {
         store(server.address, "acme", number);
         if number < 2 {
-            server.runtime.block_on(request(server.folder.path(), "/cut")).unwrap();
+            server.runtime.block_on(send_admin_request(server.folder.path(), "/cut")).unwrap();
         }
     }
     let record = |tenant: &str, id: &str, more: &[(&str, &str)]| {
@@ -201,7 +201,7 @@ fn a_server_records_how_queries_are_answered_for_who_asks_for_that() {
     for tenant in ["globex", "acme|globex"] {
         assert_eq!(record(tenant, &ids[0], &[]).status, 404);
     }
-    assert_eq!(send(server.address, RECORDS, &[], b"").status, 401, "whose they are has to be said");
+    assert_eq!(send_request(server.address, RECORDS, &[], b"").status, 401, "whose they are has to be said");
     // People look with browsers.
     let browser = [("accept", "text/html,application/xhtml+xml")];
     let page = record("acme", &ids[0], &browser);
@@ -213,39 +213,39 @@ fn a_server_records_how_queries_are_answered_for_who_asks_for_that() {
 }
 
 /// Of nodes that keep for their clients.
-fn settings(config: &mut Config) {
+fn settings(config: &mut ServerConfig) {
     config.multitenancy_enabled = true;
     config.querier.background_queries = 5;
     (config.cluster.slots, config.cluster.copies, config.cluster.voters) = (Some(1), 1, 1);
 }
 
 /// All is put to blocks at once, and what is asked twice is put to them twice.
-fn nothing_is_kept(config: &mut Config) {
+fn nothing_is_kept(config: &mut ServerConfig) {
     settings(config);
     config.querier.kept_answers = ByteSize::bytes(0);
     config.ingester.cut.max_age = Duration::from_millis(300);
 }
 
 /// Heads are cut only when they are told to.
-pub fn heads_stay(config: &mut Config) {
+pub fn heads_stay(config: &mut ServerConfig) {
     settings(config);
     config.ingester.cut.max_age = Duration::from_secs(3600);
 }
 
 /// Two queriers beside the one that has all else; the third reads blocks for others.
-pub async fn three(settings: fn(&mut Config)) -> Cluster {
-    let nodes = Cluster::builder()
+pub async fn three(settings: fn(&mut ServerConfig)) -> TestCluster {
+    let nodes = TestCluster::builder()
         .node("a", "za", "metastore,ingester,distributor,querier")
         .node("b", "zb", "querier")
         .node("c", "zc", "querier,store-gateway")
         .config(settings);
     let cluster = nodes.start().await;
-    cluster.until("its slot is open", |view| view.shards.iter().any(|shard| shard.serves())).await;
+    cluster.wait_for_view("its slot is open", |view| view.shards.iter().any(|shard| shard.serves())).await;
     cluster
 }
 
 /// Polls until it is refused with a status; what is said then.
-async fn refused(cluster: &Cluster, at: SocketAddr, id: &str, status: u16) -> String {
+async fn refused(cluster: &TestCluster, at: SocketAddr, id: &str, status: u16) -> String {
     let asking = async {
         loop {
             let polled = poll(at, "acme", id);
@@ -253,10 +253,10 @@ async fn refused(cluster: &Cluster, at: SocketAddr, id: &str, status: u16) -> St
                 return polled.text().to_owned();
             }
             assert!([200, 404, 503].contains(&polled.status), "{}", polled.text());
-            cluster.moment().await;
+            cluster.sleep_briefly().await;
         }
     };
-    cluster.patiently("it is refused", asking).await
+    cluster.run_with_deadline("it is refused", asking).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -267,7 +267,7 @@ async fn any_querier_tells_how_far_a_query_is_that_another_one_runs() {
     let at_once = graph(body(&merged(a, "acme", &[])));
     let id = begin(b, "acme");
     let node: String = id.chars().filter(|letter| *letter != '-').take(16).collect();
-    assert_eq!(node, format!("{:016x}", cluster.id("b")));
+    assert_eq!(node, format!("{:016x}", cluster.node_id("b")));
     for at in [c, a, b] {
         let done = ended(at, "acme", &id);
         assert_eq!(done["async"]["status"], "ASYNC_QUERY_STATUS_SUCCESS");
@@ -277,16 +277,16 @@ async fn any_querier_tells_how_far_a_query_is_that_another_one_runs() {
         }
     }
     // Who cannot be reached now may be later.
-    cluster.cut("a", "b");
+    cluster.partition("a", "b");
     let said = refused(&cluster, a, &id, 503).await;
     assert!(said.contains("ask again, or begin it again"), "{said}");
-    cluster.heal();
+    cluster.heal_network();
     let healed = async {
         while poll(a, "acme", &id).status != 200 {
-            cluster.moment().await;
+            cluster.sleep_briefly().await;
         }
     };
-    cluster.patiently("it is answered again", healed).await;
+    cluster.run_with_deadline("it is answered again", healed).await;
     // Started again it knows nothing of it, and says so; where it has left, others do.
     cluster.restart("b").await;
     let said = refused(&cluster, c, &id, 404).await;
@@ -303,11 +303,13 @@ async fn a_record_tells_of_other_nodes_and_is_read_at_any_querier() {
     let cluster = three(nothing_is_kept).await;
     let [a, b, c] = ["a", "b", "c"].map(|name| cluster.node(name).address());
     store(a, "acme", 1);
-    cluster.wait("all is cut", || cluster.is_cut(1)).await;
-    let known = || cluster.node("b").roles().others().unwrap().company().members.now();
-    let is_ready = |member: &Member| member.is_alive() && member.state == MemberState::Ready;
-    cluster.wait("the gateway is known", || known().get(&cluster.id("c")).is_some_and(is_ready)).await;
-    let gateway = format!("{:016x}", cluster.id("c"));
+    cluster.wait_until("all is cut", || cluster.is_flushed(1)).await;
+    let known = || cluster.node("b").roles().cluster_handle().unwrap().membership().members.current();
+    let is_ready = |member: &ClusterMember| member.is_alive() && member.state == MemberState::Ready;
+    cluster
+        .wait_until("the gateway is known", || known().get(&cluster.node_id("c")).is_some_and(is_ready))
+        .await;
+    let gateway = format!("{:016x}", cluster.node_id("c"));
     for cache in [
         json!({ "memory": 0, "disk": 0, "joined": 0, "read": 1 }),
         json!({ "memory": 1, "disk": 0, "joined": 0, "read": 0 }),
@@ -316,7 +318,7 @@ async fn a_record_tells_of_other_nodes_and_is_read_at_any_querier() {
         let id = answer.header("x-pyroscope-diagnostics-id").to_owned();
         let read = |at, tenant| ask(at, &format!("{RECORDS}/{id}"), tenant, &[], "");
         let told = body(&read(a, "acme"));
-        assert_eq!(told["node"], format!("{:016x}", cluster.id("b")));
+        assert_eq!(told["node"], format!("{:016x}", cluster.node_id("b")));
         let question = &told["questions"][0];
         let plan = &question["plans"][0];
         let planned = (&plan["blocks"], &plan["shardsElsewhere"], &plan["calls"]);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use athanor_integration::cluster::{Builder, Cluster, on};
+use athanor_integration::cluster::{TestCluster, TestClusterBuilder, run_on};
 
 use crate::asker::{Answers, Asker};
 use crate::profiles::{IN_A_WAVE, TENANTS, send, sums};
@@ -13,7 +13,7 @@ use crate::story::{BOTH, Story, is_equal, serving, three};
 const WAVES: usize = 5;
 
 /// Heads are cut as they grow older.
-fn moving() -> Builder {
+fn moving() -> TestClusterBuilder {
     three().config(|config| {
         config.cluster.slots = Some(3);
         config.ingester.cut.max_age = Duration::from_millis(400);
@@ -21,27 +21,32 @@ fn moving() -> Builder {
 }
 
 /// All that it has stays in its memory.
-fn still() -> Builder {
-    Cluster::builder().node("still", "za", "all").config(|config| {
+fn still() -> TestClusterBuilder {
+    TestCluster::builder().node("still", "za", "all").config(|config| {
         (config.cluster.slots, config.cluster.copies, config.cluster.voters) = (Some(1), 1, 1);
         config.ingester.cut.max_age = Duration::from_secs(24 * 3600);
     })
 }
 
-async fn asked(cluster: &Cluster, place: usize, tenants: &'static str, count: usize) -> Answers {
+async fn asked(cluster: &TestCluster, place: usize, tenants: &'static str, count: usize) -> Answers {
     let asker = Asker::of_all(cluster, place, tenants, count);
-    on(cluster.querier(place).0, async move { asker.ask().await }).await
+    run_on(cluster.querier(place).0, async move { asker.ask().await }).await
 }
 
 /// Asks one of the queriers everything, and compares.
-async fn compare(cluster: &Cluster, place: usize, count: usize, expected: &BTreeMap<&'static str, Answers>) {
+async fn compare(
+    cluster: &TestCluster,
+    place: usize,
+    count: usize,
+    expected: &BTreeMap<&'static str, Answers>,
+) {
     for (tenants, expected) in expected {
         let found = asked(cluster, place, tenants, count).await;
         is_equal(&found, expected, &format!("{tenants}, {count} profiles"));
     }
     for tenant in TENANTS {
         let asker = Asker::of_all(cluster, place, tenant, count);
-        let found = on(cluster.querier(place).0, async move { asker.sums().await }).await;
+        let found = run_on(cluster.querier(place).0, async move { asker.sums().await }).await;
         assert_eq!(found, sums(count, tenant), "{tenant}, {count} profiles");
     }
 }
@@ -49,8 +54,8 @@ async fn compare(cluster: &Cluster, place: usize, count: usize, expected: &BTree
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_is_cut_and_replaced_meanwhile_answers_are_those_of_one_memory() {
     let (moving, still) = (moving().start().await, still().start().await);
-    moving.until("slots are open", |view| serving(view) == 3).await;
-    still.until("its slot is open", |view| serving(view) == 1).await;
+    moving.wait_for_view("slots are open", |view| serving(view) == 3).await;
+    still.wait_for_view("its slot is open", |view| serving(view) == 1).await;
     let mut story = Story::default();
     for wave in 0..WAVES {
         let (first, count) = (wave * IN_A_WAVE, (wave + 1) * IN_A_WAVE);

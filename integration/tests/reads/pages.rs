@@ -117,7 +117,8 @@ pub async fn asked(asker: &Asker) -> Answers {
         ("label-values, types", { format!("from={}&until={}&label=__name__", asker.start, asker.end) }),
     ];
     for (question, query) in lists {
-        let values: Vec<String> = serde_json::from_slice(&whole!(asker, values, &query).body).unwrap();
+        let values: Vec<String> =
+            serde_json::from_slice(&whole!(asker, render_label_values, &query).body).unwrap();
         let count = values.len();
         let values: BTreeSet<String> = values.into_iter().collect();
         assert_eq!(values.len(), count, "none is there twice");

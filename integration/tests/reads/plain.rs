@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use athanor_integration::cluster::{Builder, Cluster, on};
+use athanor_integration::cluster::{TestCluster, TestClusterBuilder, run_on};
 
 use crate::asker::{Answers, Asker};
 use crate::naive::{Ids, Naive, picked};
@@ -16,7 +16,7 @@ use crate::{explore, files, graphs, heat, lists, pages, points};
 const WAVES: usize = 3;
 
 /// Heads are cut when they are told to.
-pub fn told() -> Builder {
+pub fn told() -> TestClusterBuilder {
     three().config(|config| {
         config.cluster.slots = Some(3);
         config.ingester.cut.max_age = Duration::from_secs(24 * 3600);
@@ -71,18 +71,18 @@ fn says_something(before: &BTreeMap<Part, Answers>, now: &BTreeMap<Part, Answers
 }
 
 /// Ids are the same wherever the records lie.
-pub async fn ids(cluster: &Cluster, place: usize, count: usize) -> Ids {
+pub async fn ids(cluster: &TestCluster, place: usize, count: usize) -> Ids {
     let mut all = Ids::new();
     for tenant in TENANTS {
         let asker = Asker::of_all(cluster, place, tenant, count);
-        all.extend(on(cluster.querier(place).0, async move { asker.ids().await }).await);
+        all.extend(run_on(cluster.querier(place).0, async move { asker.ids().await }).await);
     }
     all
 }
 
 /// Asks one of the queriers everything about each part, and compares.
 async fn compare_parts(
-    cluster: &Cluster,
+    cluster: &TestCluster,
     place: usize,
     expected: &BTreeMap<Part, Answers>,
     known: &(usize, Arc<Ids>),
@@ -92,7 +92,7 @@ async fn compare_parts(
     for (&(tenants, [start, end]), expected) in expected {
         let (ids, picked) = (Arc::clone(known), picked(*count));
         let asker = Asker { start, end, picked, ids, ..Asker::of_all(cluster, place, tenants, *count) };
-        let found = on(cluster.querier(place).0, async move { all_answers(&asker).await }).await;
+        let found = run_on(cluster.querier(place).0, async move { all_answers(&asker).await }).await;
         is_equal(&found, expected, &format!("{tenants} from {start} to {end}, {count} profiles"));
     }
 }
@@ -100,7 +100,7 @@ async fn compare_parts(
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_is_cut_and_replaced_meanwhile_answers_are_those_of_plain_lists() {
     let moving = told().start().await;
-    moving.until("slots are open", |view| serving(view) == 3).await;
+    moving.wait_for_view("slots are open", |view| serving(view) == 3).await;
     let (mut story, mut before, mut known) = (Story::default(), BTreeMap::new(), Ids::new());
     for wave in 0..WAVES {
         let count = (wave + 1) * IN_A_WAVE;

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use athanor_chassis::TenantId;
-use athanor_distributor::{SentProfile, SentSeries};
-use athanor_integration::cluster::{Cluster, on};
+use athanor_distributor::{PushedProfile, PushedSeries};
+use athanor_integration::cluster::{TestCluster, run_on};
 use athanor_profile::pprof::encode;
-use athanor_profile::symbols::{Function, Line, NONE};
-use athanor_profile::{Dictionary, Labels, Profile, SampleLabel, Upload, ValueType};
+use athanor_profile::symbols::{Function, Line, NO_ENTRY};
+use athanor_profile::{Dictionary, Labels, Profile, ProfileUpload, SampleLabel, ValueType};
 
 /// Of the first profile, Unix nanoseconds.
 const BEGIN: i64 = 1_900_000_000_000_000_000;
@@ -127,8 +127,8 @@ fn stack_of(dictionary: &mut Dictionary, stack: &[Frame]) -> u32 {
     let mut path = Vec::new();
     for (name, line) in stack.iter().rev() {
         let name = symbols.strings.intern(name);
-        let function = symbols.function(Function { name, system_name: 0, filename: 0, start_line: 0 });
-        path.push(symbols.location(NONE, 0, false, &[Line { function, line: *line, column: 0 }]));
+        let function = symbols.intern_function(Function { name, system_name: 0, filename: 0, start_line: 0 });
+        path.push(symbols.intern_location(NO_ENTRY, 0, false, &[Line { function, line: *line, column: 0 }]));
     }
     dictionary.stacks.intern(&dictionary.symbols, &path)
 }
@@ -161,46 +161,47 @@ fn profile(number: usize) -> Profile {
 }
 
 /// Gives one to a shard, whichever it belongs to; how many of its records were new there.
-pub async fn plant(cluster: &Cluster, shard: u32, number: usize) -> u64 {
+pub async fn plant(cluster: &TestCluster, shard: u32, number: usize) -> u64 {
     let labels = Labels::new(labels(number));
     let pprof = encode(&profile(number)).into();
-    let upload = Upload { sent: labels.clone(), labels, pprof, ..Upload::default() };
+    let upload = ProfileUpload { sent: labels.clone(), labels, pprof, ..ProfileUpload::default() };
     let planting = async {
         loop {
             let leader = cluster.leader(shard).unwrap_or_default();
             let roles = cluster.names().contains(&leader).then(|| cluster.node(&leader).roles());
             if let Some(ingester) = roles.and_then(|roles| roles.ingester.clone()) {
                 let (tenant, upload) = (owner(number).parse::<TenantId>().unwrap(), upload.clone());
-                let table = roles.unwrap().views.now().tables.as_ref().unwrap().of(i64::MAX).version();
+                let table =
+                    roles.unwrap().views.current().tables.as_ref().unwrap().table_at(i64::MAX).version();
                 let taken = async move { ingester.append(shard, table, &tenant, vec![upload]).await };
-                if let Ok(stored) = on(cluster.catalog(&leader).0, taken).await {
+                if let Ok(stored) = run_on(cluster.catalog(&leader).0, taken).await {
                     return stored.into_iter().next().unwrap().unwrap().new;
                 }
             }
-            cluster.moment().await;
+            cluster.sleep_briefly().await;
         }
     };
-    cluster.patiently("a leader takes it", planting).await as u64
+    cluster.run_with_deadline("a leader takes it", planting).await as u64
 }
 
 /// Sends one to a cluster; how many of its records were new, and how many repeats.
-pub async fn send(cluster: &Cluster, place: usize, number: usize) -> (u64, u64) {
+pub async fn send(cluster: &TestCluster, place: usize, number: usize) -> (u64, u64) {
     push(cluster, place, owner(number), labels(number), &profile(number)).await
 }
 
 /// Sends any, likewise.
 pub async fn push(
-    cluster: &Cluster,
+    cluster: &TestCluster,
     place: usize,
     tenant: &str,
     labels: Vec<(String, String)>,
     profile: &Profile,
 ) -> (u64, u64) {
     let series =
-        SentSeries { labels, profiles: vec![SentProfile { pprof: encode(profile).into(), id: None }] };
+        PushedSeries { labels, profiles: vec![PushedProfile { pprof: encode(profile).into(), id: None }] };
     let (runtime, distributor) = cluster.distributor(place);
     let tenant: TenantId = tenant.parse().unwrap();
-    let pushed = on(runtime, async move { distributor.push_series(&tenant, vec![series]).await });
+    let pushed = run_on(runtime, async move { distributor.push_series(&tenant, vec![series]).await });
     let receipt = pushed.await.unwrap();
     (receipt.new as u64, receipt.repeats as u64)
 }

@@ -17,7 +17,7 @@ use athanor_proto::types::v1::{
     ExemplarType, GetProfileStatsRequest, LabelNamesRequest, LabelValuesRequest, Location, StackFrameFilter,
     StackTraceSelector, TimeSeriesAggregationType,
 };
-use athanor_querier::Reader;
+use athanor_querier::QueryContext;
 
 use crate::asker::{Answers, Asker};
 use crate::profiles::{SPANS, TYPE};
@@ -55,11 +55,11 @@ impl Asker {
         answers.extend(self.stacks(&reader).await);
         answers.extend(self.points(&reader).await);
         answers.extend(self.explored(&reader).await);
-        assert_eq!(reader.missing(), None, "the answers are whole");
+        assert_eq!(reader.joined_warnings(), None, "the answers are whole");
         answers
     }
 
-    async fn lists(&self, reader: &Reader) -> Answers {
+    async fn lists(&self, reader: &QueryContext) -> Answers {
         let Self { querier, start, end, .. } = self.clone();
         let matchers = vec![r#"{service_name=~"service[0-2]"}"#.to_owned()];
         let types = ProfileTypesRequest { start, end };
@@ -88,7 +88,7 @@ impl Asker {
         ])
     }
 
-    async fn stacks(&self, reader: &Reader) -> Answers {
+    async fn stacks(&self, reader: &QueryContext) -> Answers {
         let querier = &self.querier;
         let merge = |change: fn(&mut SelectMergeStacktracesRequest)| {
             let mut request = self.merge();
@@ -147,7 +147,7 @@ impl Asker {
         ])
     }
 
-    async fn points(&self, reader: &Reader) -> Answers {
+    async fn points(&self, reader: &QueryContext) -> Answers {
         let querier = &self.querier;
         let points = |aggregation: TimeSeriesAggregationType, exemplars: ExemplarType| SelectSeriesRequest {
             profile_type_id: TYPE.to_owned(),
@@ -187,7 +187,7 @@ impl Asker {
         ])
     }
 
-    async fn explored(&self, reader: &Reader) -> Answers {
+    async fn explored(&self, reader: &QueryContext) -> Answers {
         let querier = &self.querier;
         let query = |selector: &str| {
             Some(Query {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use athanor_integration::cluster::{Cluster, on};
+use athanor_integration::cluster::{TestCluster, run_on};
 use athanor_proto::querier::v1::{HeatmapQueryType, SelectHeatmapRequest, SelectSeriesRequest};
 use athanor_proto::types::v1::LabelNamesRequest;
 
@@ -22,7 +22,7 @@ const QUESTIONS: u64 = 3;
 
 /// A cluster in which one node reads blocks for another.
 struct Scene {
-    cluster: Cluster,
+    cluster: TestCluster,
     sent: usize,
     blocks: BTreeSet<String>,
     misses: u64,
@@ -37,7 +37,7 @@ struct Took {
 
 impl Scene {
     async fn new() -> Self {
-        let nodes = Cluster::builder()
+        let nodes = TestCluster::builder()
             .node("a", "za", "metastore,ingester,distributor,querier")
             .node("g", "za", "store-gateway")
             .config(|config| {
@@ -45,7 +45,7 @@ impl Scene {
                 config.ingester.cut.max_age = Duration::from_secs(24 * 3600);
             });
         let cluster = nodes.start().await;
-        cluster.until("its slot is open", |view| serving(view) == 1).await;
+        cluster.wait_for_view("its slot is open", |view| serving(view) == 1).await;
         Scene { cluster, sent: 0, blocks: BTreeSet::new(), misses: 0 }
     }
 
@@ -59,9 +59,9 @@ impl Scene {
 
     /// All that came lies in one block more.
     async fn cut(&mut self) {
-        self.cluster.make_blocks(1).await;
+        self.cluster.flush_all(1).await;
         let (runtime, catalog) = self.cluster.catalog("a");
-        let blocks = on(runtime, async move { catalog.blocks().await }).await.unwrap();
+        let blocks = run_on(runtime, async move { catalog.blocks().await }).await.unwrap();
         let before = self.blocks.len();
         self.blocks = blocks.into_iter().map(|block| block.id.to_string()).collect();
         assert_eq!(self.blocks.len(), before + 1);
@@ -74,17 +74,17 @@ impl Scene {
     /// Waits until the querier knows who reads blocks.
     async fn settle(&self) {
         let asking = async {
-            while self.cluster.parts_asked("g") == 0 {
+            while self.cluster.queried_block_count("g") == 0 {
                 let asker = self.asker();
                 let (start, end) = (asker.start, asker.end);
                 let names = async move {
                     whole!(asker, label_names, LabelNamesRequest { start, end, ..Default::default() })
                 };
-                on(self.cluster.querier(0).0, names).await;
-                self.cluster.moment().await;
+                run_on(self.cluster.querier(0).0, names).await;
+                self.cluster.sleep_briefly().await;
             }
         };
-        self.cluster.patiently("the gateway is asked", asking).await;
+        self.cluster.run_with_deadline("the gateway is asked", asking).await;
     }
 
     fn misses(&self) -> u64 {
@@ -96,12 +96,12 @@ impl Scene {
     async fn draw(&mut self, from: i64, to: i64) -> Took {
         let [start, end] = [from, to].map(|time| millis(0) + time);
         let asker = Asker { start, end, ..self.asker() };
-        self.cluster.bucket().reads();
+        self.cluster.bucket().take_reads();
         self.misses = self.misses();
         let naive = Naive::of(0..self.sent, TENANTS[0], [start, end], &asker.ids);
-        let drawn = on(self.cluster.querier(0).0, async move { draw(&asker).await }).await;
+        let drawn = run_on(self.cluster.querier(0).0, async move { draw(&asker).await }).await;
         assert_eq!(drawn, expected(&naive), "from {from} to {to}");
-        let reads = self.cluster.bucket().reads();
+        let reads = self.cluster.bucket().take_reads();
         let is_read = |block: &String| reads.iter().any(|path| path.contains(block.as_str()));
         let read = self.blocks.iter().enumerate().filter(|(_, block)| is_read(block));
         Took { misses: self.misses() - self.misses, read: read.map(|(age, _)| age).collect() }

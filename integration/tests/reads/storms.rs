@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use athanor_chassis::ByteSize;
-use athanor_integration::cluster::{Builder, Cluster, on};
+use athanor_integration::cluster::{TestCluster, TestClusterBuilder, run_on};
 
 use crate::asker::{Asker, Storm};
 use crate::naive::Naive;
@@ -31,13 +31,13 @@ enum Harm {
 }
 
 /// Nothing is kept between questions: each of them reads.
-fn apart() -> Builder {
+fn apart() -> TestClusterBuilder {
     let all_else = "metastore,ingester,distributor,querier";
     let nodes = [("a", "za", all_else), ("b", "zb", all_else), ("c", "zc", all_else)];
     let gateways = [("g", "za", "store-gateway"), ("h", "zb", "store-gateway")];
     let nodes = nodes.into_iter().chain(gateways);
-    let builder = nodes.fold(Cluster::builder(), |all, (name, zone, roles)| all.node(name, zone, roles));
-    builder.tries(2).config(|config| {
+    let builder = nodes.fold(TestCluster::builder(), |all, (name, zone, roles)| all.node(name, zone, roles));
+    builder.max_bucket_attempts(2).config(|config| {
         config.cluster.slots = Some(3);
         config.ingester.cut.max_age = Duration::from_secs(24 * 3600);
         let none = ByteSize::bytes(0);
@@ -48,7 +48,7 @@ fn apart() -> Builder {
 }
 
 /// Harms those who answer, again and again, until all is answered.
-async fn harm(cluster: &mut Cluster, harm: Harm, storm: &Storm, is_over: &AtomicBool) {
+async fn harm(cluster: &mut TestCluster, harm: Harm, storm: &Storm, is_over: &AtomicBool) {
     let over = || is_over.load(Ordering::SeqCst);
     let whole = || storm.whole.load(Ordering::SeqCst);
     let lacking = || {
@@ -63,39 +63,39 @@ async fn harm(cluster: &mut Cluster, harm: Harm, storm: &Storm, is_over: &Atomic
         }
         match harm {
             Harm::Killed | Harm::Slow => {
-                cluster.bucket().hold();
-                cluster.wait("reads wait", || over() || cluster.bucket().waiting() > 0).await;
+                cluster.bucket().hold_reads();
+                cluster.wait_until("reads wait", || over() || cluster.bucket().waiting_reads() > 0).await;
                 if let Harm::Killed = harm {
                     cluster.kill(name);
                 }
-                cluster.moment().await;
-                cluster.bucket().go_on();
+                cluster.sleep_briefly().await;
+                cluster.bucket().release_reads();
                 if let Harm::Killed = harm {
-                    cluster.begin(&[name]).await;
+                    cluster.start_nodes(&[name]).await;
                 }
             }
             Harm::Fails => {
                 let before = lacking();
                 cluster.bucket().fail_one_of(1);
-                cluster.wait("an answer lacks something", || over() || lacking() > before).await;
+                cluster.wait_until("an answer lacks something", || over() || lacking() > before).await;
                 cluster.bucket().heal();
             }
         }
         let before = whole();
-        cluster.wait("something is answered", || over() || whole() > before).await;
+        cluster.wait_until("something is answered", || over() || whole() > before).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_are_whole_or_say_that_they_are_not() {
     let mut cluster = apart().start().await;
-    cluster.until("slots are open", |view| serving(view) == 3).await;
+    cluster.wait_for_view("slots are open", |view| serving(view) == 3).await;
     let count = 2 * IN_A_WAVE;
     for number in 0..count {
         let (new, repeats) = send(&cluster, number, number).await;
         assert!(new + repeats > 0, "profile {number}");
         if number < IN_A_WAVE && (number + 1).is_multiple_of(IN_A_WAVE / BLOCKS) {
-            cluster.make_blocks(3).await;
+            cluster.flush_all(3).await;
         }
     }
     let told = Arc::new(ids(&cluster, 0, count).await);
@@ -108,7 +108,7 @@ async fn answers_are_whole_or_say_that_they_are_not() {
             ..Asker::of_all(&cluster, 0, BOTH, count)
         };
         let over = Arc::clone(&is_over);
-        let asking = on(cluster.querier(0).0, async move {
+        let asking = run_on(cluster.querier(0).0, async move {
             let found = all_answers(&asker).await;
             over.store(true, Ordering::SeqCst);
             found

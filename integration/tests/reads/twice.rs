@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use athanor_catalog::BlockEntry;
 use athanor_chassis::Clock;
-use athanor_integration::cluster::{Cluster, on};
+use athanor_integration::cluster::{TestCluster, run_on};
 
 use crate::asker::{Answers, Asker};
 use crate::naive::{Naive, picked};
@@ -30,20 +30,20 @@ fn is_answer(question: &str) -> bool {
 
 impl Expected {
     /// By the ids that a node tells.
-    async fn of(cluster: &Cluster, count: usize) -> Self {
+    async fn of(cluster: &TestCluster, count: usize) -> Self {
         let told = Arc::new(ids(cluster, 0, count).await);
         let of_part = |part: Part| (part, naive_answers(&Naive::of(0..count, part.0, part.1, &told)));
         Self { count, answers: parts(count).into_iter().map(of_part).collect() }
     }
 
     /// Asks one of the nodes everything.
-    async fn compare(&self, cluster: &Cluster, place: usize, when: &str) {
+    async fn compare(&self, cluster: &TestCluster, place: usize, when: &str) {
         let count = self.count;
         let told = Arc::new(ids(cluster, place, count).await);
         for (&(tenants, [start, end]), expected) in &self.answers {
             let (ids, picked) = (Arc::clone(&told), picked(count));
             let asker = Asker { start, end, picked, ids, ..Asker::of_all(cluster, place, tenants, count) };
-            let found = on(cluster.querier(place).0, async move { all_answers(&asker).await }).await;
+            let found = run_on(cluster.querier(place).0, async move { all_answers(&asker).await }).await;
             let only = |answers: &Answers| -> Answers {
                 let all = answers.iter().filter(|(question, _)| is_answer(question));
                 all.map(|(question, answer)| (*question, answer.clone())).collect()
@@ -54,9 +54,9 @@ impl Expected {
 }
 
 /// Has each of some profiles lie in all shards.
-async fn everywhere(cluster: &Cluster, numbers: Range<usize>) {
+async fn everywhere(cluster: &TestCluster, numbers: Range<usize>) {
     let shards: Vec<u32> = {
-        let view = cluster.node("a").roles().views.now();
+        let view = cluster.node("a").roles().views.current();
         view.shards.iter().filter(|shard| shard.serves()).map(|shard| shard.id).collect()
     };
     for number in numbers {
@@ -72,18 +72,18 @@ async fn everywhere(cluster: &Cluster, numbers: Range<usize>) {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_lies_in_two_places_counts_once_wherever_they_are() {
     let cluster = told().start().await;
-    cluster.until("slots are open", |view| serving(view) == NODES).await;
+    cluster.wait_for_view("slots are open", |view| serving(view) == NODES).await;
     everywhere(&cluster, 0..IN_A_WAVE).await;
     let expected = Expected::of(&cluster, IN_A_WAVE).await;
     expected.compare(&cluster, 0, "in three heads").await;
 
     // The shards of one node only.
     let (runtime, ingester) = (cluster.catalog("a").0, cluster.ingesters().remove(0));
-    let cut = async move { ingester.cut(&Clock::system(), Duration::from_secs(60)).await };
-    on(runtime, cut).await.unwrap();
+    let cut = async move { ingester.flush_all(&Clock::system(), Duration::from_secs(60)).await };
+    run_on(runtime, cut).await.unwrap();
     expected.compare(&cluster, 1, "in heads and blocks").await;
 
-    cluster.make_blocks(NODES).await;
+    cluster.flush_all(NODES).await;
     expected.compare(&cluster, 2, "in blocks").await;
     // As they are known by now.
     expected.compare(&cluster, 2, "in blocks, again").await;
@@ -93,22 +93,22 @@ async fn what_lies_in_two_places_counts_once_wherever_they_are() {
     everywhere(&cluster, IN_A_WAVE..2 * IN_A_WAVE).await;
     let expected = Expected::of(&cluster, 2 * IN_A_WAVE).await;
     expected.compare(&cluster, 0, "in blocks, and more in heads").await;
-    cluster.make_blocks(NODES).await;
+    cluster.flush_all(NODES).await;
 
     merge(&cluster, &expected).await;
     expected.compare(&cluster, 1, "merged").await;
 }
 
 /// Merges blocks until those of all shards are one; meanwhile somebody asks.
-async fn merge(cluster: &Cluster, expected: &Expected) {
+async fn merge(cluster: &TestCluster, expected: &Expected) {
     let (runtime, compactor) = cluster.compactor("a", 7);
     let merging = async {
         for round in 0.. {
             let (catalog, compactor) = (Arc::clone(&compactor.catalog), compactor.clone());
-            let left = on(runtime, async move {
-                compactor.round().await.unwrap();
+            let left = run_on(runtime, async move {
+                compactor.compact_once().await.unwrap();
                 let blocks = catalog.blocks().await.unwrap();
-                let is_apart = |block: &&BlockEntry| block.rows().all(|rows| rows.shard == block.shard);
+                let is_apart = |block: &&BlockEntry| block.log_ranges().all(|rows| rows.shard == block.shard);
                 blocks.iter().filter(is_apart).count()
             });
             if left.await == 0 {
@@ -119,5 +119,5 @@ async fn merge(cluster: &Cluster, expected: &Expected) {
             }
         }
     };
-    cluster.patiently("all is merged", merging).await;
+    cluster.run_with_deadline("all is merged", merging).await;
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use athanor_block::Meta;
+use athanor_block::BlockMeta;
 
 /// What was put there.
 pub struct Litter {
@@ -49,7 +49,7 @@ fn copied(blocks: &Path, name: &str, number: u128) -> PathBuf {
         let file = file.unwrap();
         fs::copy(file.path(), to.join(file.file_name())).unwrap();
     }
-    let meta = Meta::decode(&fs::read(to.join("meta.json")).unwrap()).unwrap();
-    fs::write(to.join("meta.json"), Meta { id: other, ..meta }.encode()).unwrap();
+    let meta = BlockMeta::decode(&fs::read(to.join("meta.json")).unwrap()).unwrap();
+    fs::write(to.join("meta.json"), BlockMeta { id: other, ..meta }.encode()).unwrap();
     to
 }

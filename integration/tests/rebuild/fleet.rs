@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use athanor_chassis::Clock;
-use athanor_integration::binary;
+use athanor_integration::athanor_binary;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -106,7 +106,7 @@ impl Fleet {
         for name in names {
             let node = self.nodes.get_mut(*name).unwrap();
             let open = || File::options().create(true).append(true).open(node.folder.join("log")).unwrap();
-            let child = Command::new(binary())
+            let child = Command::new(athanor_binary())
                 .args(["serve", "--config"])
                 .arg(node.folder.join("athanor.yaml"))
                 // The tests have variables of their own under the prefix of settings.
@@ -138,7 +138,7 @@ impl Fleet {
 
     /// Runs a command that must succeed; gives what it says.
     pub fn command(&self, arguments: &[&str]) -> String {
-        let output = Command::new(binary()).args(arguments).env_clear().output().unwrap();
+        let output = Command::new(athanor_binary()).args(arguments).env_clear().output().unwrap();
         let (said, complaint) =
             (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert!(output.status.success(), "{arguments:?}: {complaint}\n{}", self.tails());

@@ -187,7 +187,7 @@ impl fmt::Display for Bucket {
 #[async_trait]
 impl ObjectStore for Bucket {
     async fn put_opts(&self, location: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
-        let parts: Vec<u128> = payload.iter().map(|part| hash::bytes(part)).collect();
+        let parts: Vec<u128> = payload.iter().map(|part| hash::hash_bytes(part)).collect();
         let put = async |much| {
             if much == Much::Half {
                 let bytes: Bytes = payload.into_iter().flatten().collect();
@@ -200,7 +200,7 @@ impl ObjectStore for Bucket {
             self.objects.wrote(location);
             Ok(put)
         };
-        self.call("put", location, hash::list(&parts), put).await
+        self.call("put", location, hash::hash_list(&parts), put).await
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {

@@ -1,6 +1,6 @@
 //! The blocks of a shard are a chain: where one ends, the next one begins.
 
-use athanor_catalog::{BlockEntry, Catalog, Rows};
+use athanor_catalog::{BlockEntry, Catalog, ShardLogRange};
 use athanor_chassis::TenantId;
 
 use super::client::Breach;
@@ -17,17 +17,18 @@ pub async fn check(
 ) -> Result<(), Breach> {
     // First these: more may come meanwhile.
     let mut blocks = catalog.blocks().await.map_err(|error| error.to_string())?;
-    let listing = catalog.listing(&TenantId::anonymous(), 0, 0).await.map_err(|error| error.to_string())?;
+    let listing =
+        catalog.list_blocks(&TenantId::anonymous(), 0, 0).await.map_err(|error| error.to_string())?;
     blocks.sort_by_key(|block| (block.shard, block.from));
     blocks.iter().for_each(|_| world.count("blocks"));
     // Also of shards that are over.
     for (place, one) in blocks.iter().enumerate() {
-        if let Some(other) = blocks[..place].iter().find(|other| one.conflicts(other)) {
+        if let Some(other) = blocks[..place].iter().find(|other| one.conflicts_with(other)) {
             return Err(format!("two blocks have the same entries: {one:?}, {other:?}"));
         }
     }
     // Of those that were made of others several may hold one range, each for tenants of its own.
-    let rows = Rows::joined(blocks.iter().flat_map(BlockEntry::rows));
+    let rows = ShardLogRange::join_adjacent(blocks.iter().flat_map(BlockEntry::log_ranges));
     for shard in &listing.shards {
         let of_shard = rows.iter().filter(|rows| rows.shard == shard.id);
         let ranges: Vec<(u64, u64)> = of_shard.map(|rows| (rows.from, rows.to)).collect();

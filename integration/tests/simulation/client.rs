@@ -5,18 +5,18 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use athanor_catalog::{Phase, ShardEntry};
-use athanor_chassis::{Clock, Code, Random, Status, TenantId};
-use athanor_cluster::placement::slot_of;
-use athanor_distributor::{SentProfile, SentSeries};
+use athanor_catalog::{ShardEntry, ShardPhase};
+use athanor_chassis::{Clock, ErrorCode, Random, Status, TenantId};
+use athanor_cluster::placement::series_slot;
+use athanor_distributor::{PushedProfile, PushedSeries};
 use athanor_profile::{Labels, hash};
 use athanor_proto::google::v1::Profile;
 use athanor_proto::querier::v1::{
     ProfileTypesRequest, SelectMergeProfileRequest, SelectMergeStacktracesRequest, SelectSeriesRequest,
     SeriesRequest,
 };
-use athanor_querier::Reader;
-use athanor_server::Roles;
+use athanor_querier::QueryContext;
+use athanor_server::NodeRoles;
 
 use super::model::{Asked, Doubt, Floors, KINDS, METRIC, Model, Placed, Request, SERVICES, Said, TENANTS};
 use super::world::{Weather, World};
@@ -34,7 +34,7 @@ pub struct Clients<'a> {
     pub clock: Clock,
     pub random: Random,
     pub model: &'a RefCell<Model>,
-    pub roles: &'a Roles,
+    pub roles: &'a NodeRoles,
     /// Which of its processes.
     pub boot: u64,
     /// There are others beside it, which may be away: then anything may fail, and answers may lack something. They say so.
@@ -72,16 +72,16 @@ impl Clients<'_> {
         let (sent, series, before) = {
             let mut model = self.model.borrow_mut();
             let series = request.parts.iter().map(|part| {
-                let (service, pprof) = model.upload(*part, self.random.below(2) as usize);
+                let (service, pprof) = model.upload(*part, self.random.next_below(2) as usize);
                 let id = (part.client > 0).then(|| format!("{:x}", part.client));
-                SentSeries { labels: labels(service), profiles: vec![SentProfile { pprof, id }] }
+                PushedSeries { labels: labels(service), profiles: vec![PushedProfile { pprof, id }] }
             });
-            let series: Vec<SentSeries> = series.collect();
+            let series: Vec<PushedSeries> = series.collect();
             (model.send(&request), series, self.clock.wall())
         };
         let (tenant, table) = (tenant(request.tenant), self.newest_table());
         let pushed = self.roles.distributor.as_ref().unwrap().push_series(&tenant, series);
-        let answer = self.clock.within(patience, pushed).await;
+        let answer = self.clock.timeout(patience, pushed).await;
         if self.world.is_over(self.boot) {
             self.model.borrow_mut().pending.push(request);
             return Ok(());
@@ -99,7 +99,7 @@ impl Clients<'_> {
                 self.look_at_tables(&tenant, table, &model.place(&sent, table));
                 model.acknowledge(&sent, receipt, now, doubt)
             }
-            Ok(Err(status)) if status.code == Code::Invalid => {
+            Ok(Err(status)) if status.code == ErrorCode::Invalid => {
                 self.world.count("refused");
                 // Whoever refuses looks at a clock of its own.
                 match model.may_be_refused(&request, before, now, self.apart) {
@@ -110,7 +110,7 @@ impl Clients<'_> {
             Ok(Err(status)) => {
                 self.world.count("failed pushes");
                 model.pending.push(request);
-                if status.code == Code::Internal
+                if status.code == ErrorCode::Internal
                     && !self.company
                     && self.roles.ingester.as_ref().unwrap().failed().is_none()
                 {
@@ -128,16 +128,16 @@ impl Clients<'_> {
     }
 
     fn newest_table(&self) -> u64 {
-        self.roles.views.now().tables.as_ref().map_or(0, |tables| tables.of(i64::MAX).version())
+        self.roles.views.current().tables.as_ref().map_or(0, |tables| tables.table_at(i64::MAX).version())
     }
 
     /// Counts what shows that tables changed under profiles, of those alone that not all tables place alike.
     fn look_at_tables(&self, tenant: &TenantId, known: u64, placed: &[Placed]) {
-        let view = self.roles.views.now();
+        let view = self.roles.views.current();
         let Some(tables) = &view.tables else { return };
         for Placed { service, time, before } in placed {
             let sent = Labels::new(labels(*service));
-            let slot = |time| slot_of(tables.of(time), tenant, SERVICES[*service], &sent);
+            let slot = |time| series_slot(tables.table_at(time), tenant, SERVICES[*service], &sent);
             let moved = tables.route(tenant, i64::MIN, i64::MAX).slot(SERVICES[*service], &sent).is_none();
             match before {
                 None if slot(*time) != slot(i64::MIN) => self.world.count("profiles placed by a later table"),
@@ -148,8 +148,8 @@ impl Clients<'_> {
     }
 
     fn looks_for_loss(&self) -> bool {
-        let lost = |shard: &ShardEntry| matches!(shard.phase, Phase::Lost { .. });
-        if self.company && self.roles.views.now().shards.iter().any(lost) {
+        let lost = |shard: &ShardEntry| matches!(shard.phase, ShardPhase::Lost { .. });
+        if self.company && self.roles.views.current().shards.iter().any(lost) {
             self.loss.set(true);
             self.world.count("acknowledged beside a lost shard");
         }
@@ -163,7 +163,7 @@ impl Clients<'_> {
 
     /// Whether it is right that something failed.
     pub fn may_fail(&self, what: &str, status: &Status, stormy: bool) -> Result<(), Breach> {
-        if status.code == Code::DataLoss {
+        if status.code == ErrorCode::DataLoss {
             return Err(format!("{what} met a loss of data: {status}"));
         }
         match self.disk_faults.get() > 0 || stormy || (self.company && !self.strict) {
@@ -184,7 +184,7 @@ impl Clients<'_> {
     /// Cuts everything, for a while.
     pub async fn cut(&self, patience: Duration) -> Result<(), Breach> {
         let (storms, fair) = (self.storms.get(), self.world.weather() == Weather::Fair);
-        let cut = self.roles.ingester.as_ref().unwrap().cut(&self.clock, patience).await;
+        let cut = self.roles.ingester.as_ref().unwrap().flush_all(&self.clock, patience).await;
         if self.world.is_over(self.boot) {
             return Ok(());
         }
@@ -205,14 +205,14 @@ impl Clients<'_> {
     /// Some question.
     pub fn draw(&self) -> (Question, Asked) {
         let random = &self.random;
-        let question = QUESTIONS[random.below(QUESTIONS.len() as u64) as usize];
-        let tenant = random.below(TENANTS.len() as u64) as usize;
-        let service = (random.below(3) > 0).then(|| random.below(SERVICES.len() as u64) as usize);
+        let question = QUESTIONS[random.next_below(QUESTIONS.len() as u64) as usize];
+        let tenant = random.next_below(TENANTS.len() as u64) as usize;
+        let service = (random.next_below(3) > 0).then(|| random.next_below(SERVICES.len() as u64) as usize);
         let times = self.model.borrow().times(tenant);
-        let ranged = random.below(3) == 0 && !times.is_empty();
-        let some = || times[random.below(times.len() as u64) as usize] / 1_000_000;
+        let ranged = random.next_below(3) == 0 && !times.is_empty();
+        let some = || times[random.next_below(times.len() as u64) as usize] / 1_000_000;
         let range = ranged.then(|| (some(), some())).map(|(a, b)| (a.min(b), a.max(b)));
-        (question, Asked { tenant, service, kind: random.below(KINDS.len() as u64) as usize, range })
+        (question, Asked { tenant, service, kind: random.next_below(KINDS.len() as u64) as usize, range })
     }
 
     /// Asks, and compares.
@@ -226,13 +226,13 @@ impl Clients<'_> {
         };
         let floors = self.model.borrow().floors(&asked, self.clock.wall());
         let (storms, fair) = (self.storms.get(), self.world.weather() == Weather::Fair);
-        let reader = Reader::of(tenant(asked.tenant));
-        let answer = self.clock.within(FOREVER, self.answer(&reader, question, &asked)).await;
+        let reader = QueryContext::for_tenant(tenant(asked.tenant));
+        let answer = self.clock.timeout(FOREVER, self.answer(&reader, question, &asked)).await;
         if self.world.is_over(self.boot) {
             return Ok(());
         }
         let answer = answer.map_err(|_| format!("no answer to {question:?} {asked:?}"))?;
-        let sum = hash::bytes(format!("{answer:?}").as_bytes());
+        let sum = hash::hash_bytes(format!("{answer:?}").as_bytes());
         self.world.tell(format_args!("asked {question:?} {asked:?}: {sum:032x}"));
         let stormy = !self.strict && (!fair || storms != self.storms.get());
         let found = match answer {
@@ -245,7 +245,8 @@ impl Clients<'_> {
         self.world.count("queries");
         let compared = self.said(&reader, stormy).and_then(|said| {
             // Whoever is away has what it has, and so has the bucket.
-            let is_away = self.company || reader.missing().is_some_and(|words| is_of_the_bucket(&words));
+            let is_away =
+                self.company || reader.joined_warnings().is_some_and(|words| is_of_the_bucket(&words));
             let floors = if said.partial && is_away { Floors::default() } else { floors };
             self.compare(question, &asked, &floors, &found, said)
         });
@@ -255,10 +256,12 @@ impl Clients<'_> {
     /// What keeps answers over everything from being whole, if anything does.
     pub async fn lacks(&self) -> Option<String> {
         for place in 0..TENANTS.len() {
-            let reader = Reader::of(tenant(place));
+            let reader = QueryContext::for_tenant(tenant(place));
             let asked = Asked { tenant: place, service: None, kind: 0, range: None };
             let lacks = match self.answer(&reader, Question::Tree, &asked).await {
-                Ok(_) => reader.missing().filter(|missing| !(self.harmed && is_of_ids_alone(missing))),
+                Ok(_) => {
+                    reader.joined_warnings().filter(|missing| !(self.harmed && is_of_ids_alone(missing)))
+                }
                 Err(status) => Some(status.to_string()),
             };
             if lacks.is_some() {
@@ -269,8 +272,8 @@ impl Clients<'_> {
     }
 
     /// What an answer says of itself: where nothing was damaged, nothing is missing but what a bucket does not give.
-    pub fn said(&self, reader: &Reader, stormy: bool) -> Result<Said, Breach> {
-        let missing = reader.missing().unwrap_or_default();
+    pub fn said(&self, reader: &QueryContext, stormy: bool) -> Result<Said, Breach> {
+        let missing = reader.joined_warnings().unwrap_or_default();
         // What age took is not looked for.
         let expires = self.model.borrow().has_retention();
         let is_by_age = |words: &&str| expires && words.contains("were removed by age");
@@ -337,7 +340,7 @@ impl Clients<'_> {
     /// Values by function, by service or by type.
     async fn answer(
         &self,
-        reader: &Reader,
+        reader: &QueryContext,
         question: Question,
         asked: &Asked,
     ) -> Result<BTreeMap<String, i64>, Status> {

@@ -48,7 +48,7 @@ impl Platter {
             });
             self.world.die(Death::Power);
         }
-        let sum = hash::list(&bytes.iter().map(|part| hash::bytes(part)).collect::<Vec<_>>());
+        let sum = hash::hash_list(&bytes.iter().map(|part| hash::hash_bytes(part)).collect::<Vec<_>>());
         let failed = done.as_ref().err().map(ToString::to_string);
         self.world.tell(format_args!("{} {op} {name} {sum:032x} {failed:?}", self.name));
         if failed.is_some() && death.is_none() {
@@ -74,14 +74,14 @@ impl Platter {
             |name: &String| name.ends_with(".log") || name.starts_with("group-") || name.starts_with("ids-");
         let names: Vec<String> = disk.list().unwrap().into_iter().filter(rots).collect();
         for _ in 0..bits.min(names.len() as u64) {
-            let name = &names[random.below(names.len() as u64) as usize];
+            let name = &names[random.next_below(names.len() as u64) as usize];
             let bytes = disk.read(name).unwrap();
             let written: Vec<usize> = (0..bytes.len()).filter(|&at| bytes[at] != 0).collect();
             if written.is_empty() {
                 continue;
             }
-            let at = written[random.below(written.len() as u64) as usize];
-            disk.flip_bit(name, at as u64, random.below(8) as u8);
+            let at = written[random.next_below(written.len() as u64) as usize];
+            disk.flip_bit(name, at as u64, random.next_below(8) as u8);
             world.tell(format_args!("a bit of {name} has flipped, at {at}"));
             world.count(match name.split_once('-') {
                 None => "rotten logs",
@@ -135,10 +135,10 @@ impl Disk for Platter {
     fn sync_dir(&self) -> Result<(), DiskError> {
         self.call("sync", "folder", &[], || self.disk.sync_dir())
     }
-    fn free(&self) -> Result<u64, DiskError> {
-        self.disk.free()
+    fn free_bytes(&self) -> Result<u64, DiskError> {
+        self.disk.free_bytes()
     }
-    fn size(&self) -> Result<u64, DiskError> {
-        self.disk.size()
+    fn capacity_bytes(&self) -> Result<u64, DiskError> {
+        self.disk.capacity_bytes()
     }
 }

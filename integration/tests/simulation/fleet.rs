@@ -23,8 +23,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
-use athanor_chassis::compute::dedicated;
-use athanor_chassis::{Compute, Random};
+use athanor_chassis::compute::spawn_dedicated_thread;
+use athanor_chassis::{ComputePool, Random};
 use growth::GROWING;
 use serde_json::{Value, json};
 
@@ -111,7 +111,7 @@ fn live(seed: u64, told: Option<File>) -> Result<Story, Breach> {
         // Nobody listens any more if it hung.
         let _ = tell.send(caught(|| scenario::run(seed, told, &secret)));
     };
-    dedicated("seed", living).map_err(|error| error.to_string())?;
+    spawn_dedicated_thread("seed", living).map_err(|error| error.to_string())?;
     told_of.recv_timeout(LONGEST).unwrap_or_else(|_| Err(format!("it hangs: not done within {LONGEST:?}")))
 }
 
@@ -166,7 +166,7 @@ fn all_live(first: u64, seeds: u64) -> BTreeMap<String, u64> {
     static ONE_TEST: Mutex<()> = Mutex::new(());
     let _turn = ONE_TEST.lock().unwrap_or_else(PoisonError::into_inner);
     entropy::place_alike();
-    let compute = Compute::threads(std::thread::available_parallelism().unwrap(), 1).unwrap();
+    let compute = ComputePool::with_threads(std::thread::available_parallelism().unwrap(), 1).unwrap();
     let all = (first..first + seeds).collect();
     let (breached, done) = (AtomicU64::new(0), AtomicU64::new(0));
     let live = |seed| {
@@ -219,10 +219,10 @@ fn a_cluster_counts_once_whatever_is_merged() {
 #[test]
 fn a_cluster_replays_bit_for_bit() {
     entropy::place_alike();
-    let random = Random::seeded(number("ATHANOR_FLEET_SEED").unwrap_or(1));
+    let random = Random::from_seed(number("ATHANOR_FLEET_SEED").unwrap_or(1));
     let mut traces = Vec::new();
     for place in 0..5 {
-        let drawn = random.below(1 << 32);
+        let drawn = random.next_below(1 << 32);
         // One of them is one in which tables change.
         let seed = if place == 0 { drawn - drawn % GROWING } else { drawn };
         let [first, second] = [(); 2].map(|()| lived(seed).unwrap_or_else(|breach| panic!("{breach}")));

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use athanor_chassis::disk::MemoryDisk;
 use athanor_chassis::net::LocalNet;
-use athanor_chassis::{ByteSize, Clock, Compute, Limits, Overrides, Random, Timestamp};
+use athanor_chassis::{ByteSize, Clock, ComputePool, LimitOverrides, Random, TenantLimits, Timestamp};
 use athanor_cluster::gossip::UdpTransport;
-use athanor_consensus::log::Pump;
-use athanor_server::{Config, Roles, StartError, System};
-use athanor_storage::{Config as StoreConfig, Store, StoreDeps};
+use athanor_consensus::log::CommitMode;
+use athanor_server::{NodeDeps, NodeRoles, ServerConfig, StartError};
+use athanor_storage::{StorageConfig as StoreConfig, Store, StoreDeps};
 use futures::future::LocalBoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
 
@@ -45,7 +45,7 @@ struct Remains {
     log: MemoryDisk,
     state: MemoryDisk,
     objects: Arc<Objects>,
-    config: Config,
+    config: ServerConfig,
     /// The true time.
     now: Timestamp,
     /// Its disks rot while it is switched off.
@@ -78,11 +78,11 @@ struct Process<'a> {
 
 /// What one seed does.
 pub fn run(seed: u64, told: Option<File>) -> Result<Story, Breach> {
-    let random = Random::seeded(seed);
-    let retention = if random.below(3) == 0 { RETENTION } else { Duration::ZERO };
+    let random = Random::from_seed(seed);
+    let retention = if random.next_below(3) == 0 { RETENTION } else { Duration::ZERO };
     // By a chance of their own: others are as they were without them.
     let counts = seed.is_multiple_of(3) && retention.is_zero();
-    let processes = counts.then(|| RefCell::new(Processes::new(Random::seeded(!seed))));
+    let processes = counts.then(|| RefCell::new(Processes::new(Random::from_seed(!seed))));
     let mut remains = Remains {
         world: World::new(random.split(), told),
         model: RefCell::new(Model::new(retention)),
@@ -92,10 +92,10 @@ pub fn run(seed: u64, told: Option<File>) -> Result<Story, Breach> {
         objects: Arc::default(),
         config: config(&random, retention),
         now: BEGIN,
-        rots: random.below(3) == 0,
+        rots: random.next_below(3) == 0,
         random,
     };
-    let mut plans = vec![Plan::Trouble; 1 + remains.random.below(5) as usize];
+    let mut plans = vec![Plan::Trouble; 1 + remains.random.next_below(5) as usize];
     plans.push(Plan::Settle(None));
     if !retention.is_zero() {
         plans.push(Plan::FarAhead);
@@ -111,17 +111,18 @@ pub fn run(seed: u64, told: Option<File>) -> Result<Story, Breach> {
     Ok(remains.world.story())
 }
 
-fn config(random: &Random, retention: Duration) -> Config {
-    let mut config = Config { retention, ..Config::default() };
-    config.ingester.shards = 1 + random.below(2) as u32;
-    config.ingester.recent_ids = [1, 4, 1 << 16][random.below(3) as usize];
+fn config(random: &Random, retention: Duration) -> ServerConfig {
+    let mut config = ServerConfig { retention, ..ServerConfig::default() };
+    config.ingester.shards = 1 + random.next_below(2) as u32;
+    config.ingester.recent_ids = [1, 4, 1 << 16][random.next_below(3) as usize];
     // Longer than any seed.
     config.ingester.counters_idle = Duration::from_secs(1 << 20);
-    config.ingester.cut.max_age = Duration::from_secs(5 + random.below(60));
-    config.log.segment = ByteSize::kib(64 << random.below(2));
-    config.log.spares = random.below(2) as u32;
+    config.ingester.cut.max_age = Duration::from_secs(5 + random.next_below(60));
+    config.log.segment = ByteSize::kib(64 << random.next_below(2));
+    config.log.spares = random.next_below(2) as u32;
     config.log.reserve = ByteSize::kib(128);
-    config.limits = Limits { reject_older_than: OLDER, reject_newer_than: NEWER, ..Limits::default() };
+    config.limits =
+        TenantLimits { reject_older_than: OLDER, reject_newer_than: NEWER, ..TenantLimits::default() };
     config
 }
 
@@ -138,8 +139,8 @@ fn live(remains: &mut Remains, plan: Plan) -> Result<bool, Breach> {
             disk.leave(None);
             disk.survives(death, random.next_u64())
         });
-        if process.rests.get() && remains.rots && random.below(2) == 0 {
-            for (disk, bits) in disks.iter().zip([random.below(2), random.below(3)]) {
+        if process.rests.get() && remains.rots && random.next_below(2) == 0 {
+            for (disk, bits) in disks.iter().zip([random.next_below(2), random.next_below(3)]) {
                 Platter::rot(disk, bits, &remains.world, &random);
             }
             remains.model.borrow_mut().damage();
@@ -152,10 +153,10 @@ fn live(remains: &mut Remains, plan: Plan) -> Result<bool, Breach> {
     let (done, [log, state], span) = lived?;
     (remains.log, remains.state) = (log, state);
     // Switched off for a moment, a minute, or until nobody knows any more what was sent before.
-    let off = match random.below(8) {
-        0 => Duration::from_secs(random.below(30 * 60)),
-        1 => Duration::from_secs(random.below(60)),
-        _ => Duration::from_millis(random.below(2_000)),
+    let off = match random.next_below(8) {
+        0 => Duration::from_secs(random.next_below(30 * 60)),
+        1 => Duration::from_secs(random.next_below(60)),
+        _ => Duration::from_millis(random.next_below(2_000)),
     };
     remains.now = remains.now.plus(span + off);
     Ok(done)
@@ -163,18 +164,18 @@ fn live(remains: &mut Remains, plan: Plan) -> Result<bool, Breach> {
 
 impl<'a> Process<'a> {
     fn begin(remains: &'a Remains, plan: Plan, random: &Random) -> Self {
-        let skew = random.below(2 * SKEW.as_nanos() as u64) as i64 - SKEW.as_nanos() as i64;
+        let skew = random.next_below(2 * SKEW.as_nanos() as u64) as i64 - SKEW.as_nanos() as i64;
         let clock = match plan {
-            Plan::Trouble if random.below(4) == 0 => Clock::starting(remains.now).skewed(skew),
-            Plan::Trouble | Plan::Settle(_) => Clock::starting(remains.now),
-            Plan::FarAhead => Clock::starting(remains.now.plus(FAR_AHEAD)),
-            Plan::Expire => Clock::starting(remains.now.plus(RETENTION + 2 * SKEW)),
+            Plan::Trouble if random.next_below(4) == 0 => Clock::starting_at(remains.now).with_skew(skew),
+            Plan::Trouble | Plan::Settle(_) => Clock::starting_at(remains.now),
+            Plan::FarAhead => Clock::starting_at(remains.now.plus(FAR_AHEAD)),
+            Plan::Expire => Clock::starting_at(remains.now.plus(RETENTION + 2 * SKEW)),
         };
-        let fated = plan == Plan::Trouble && random.below(4) > 0;
+        let fated = plan == Plan::Trouble && random.next_below(4) > 0;
         // Some in a start, most in use.
-        let calls = random.below([20, 60, 150, 300][random.below(4) as usize]);
-        let death = if random.below(3) == 0 { Death::Kill } else { Death::Power };
-        let fate = fated.then_some(Fate { calls, disk: random.below(3) > 0, death });
+        let calls = random.next_below([20, 60, 150, 300][random.next_below(4) as usize]);
+        let death = if random.next_below(3) == 0 { Death::Kill } else { Death::Power };
+        let fate = fated.then_some(Fate { calls, disk: random.next_below(3) > 0, death });
         remains.processes.iter().for_each(|processes| processes.borrow_mut().begin());
         let world = remains.world.clone();
         world.set_weather(Weather::Fair);
@@ -186,7 +187,7 @@ impl<'a> Process<'a> {
         Self { remains, boot, clock, log, state, rests: Cell::new(false) }
     }
 
-    async fn open(&self, random: &Random) -> Result<Roles, StartError> {
+    async fn open(&self, random: &Random) -> Result<NodeRoles, StartError> {
         let Self { remains, boot, clock, .. } = self;
         let bucket = Bucket {
             world: remains.world.clone(),
@@ -199,21 +200,21 @@ impl<'a> Process<'a> {
         patience.patience.attempt_timeout = Duration::from_secs(5);
         patience.patience.total_timeout = Duration::from_secs(20);
         let deps = StoreDeps { clock: clock.clone(), random: random.split() };
-        let system = System {
+        let system = NodeDeps {
             clock: clock.clone(),
             random: random.split(),
-            compute: Compute::inline(),
+            compute: ComputePool::inline(),
             log: Arc::clone(&self.log) as _,
             state: Arc::clone(&self.state) as _,
             // What is found in blocks is no promise: a machine that begins anew finds it again.
             kept: None,
             asked: None,
-            pump: Pump::Inline,
-            store: Store::on(Arc::new(bucket), &patience, deps),
+            pump: CommitMode::Inline,
+            store: Store::with_object_store(Arc::new(bucket), &patience, deps),
             net: Arc::new(LocalNet::new(clock.clone())),
             gossip: Arc::new(UdpTransport),
         };
-        Roles::open(&remains.config, system, Overrides::new(remains.config.limits.clone())).await
+        NodeRoles::open(&remains.config, system, LimitOverrides::new(remains.config.limits.clone())).await
     }
 
     /// Until the plan is carried out or the machine dies.
@@ -225,7 +226,7 @@ impl<'a> Process<'a> {
                 world.count("died while starting");
                 return Ok(plan == Plan::Trouble);
             }
-            opened = self.clock.within(FOREVER, self.open(random)) => opened,
+            opened = self.clock.timeout(FOREVER, self.open(random)) => opened,
         };
         let opened = opened.map_err(|_| "the node does not start".to_owned())?;
         let roles = match opened {
@@ -269,13 +270,13 @@ impl<'a> Process<'a> {
     }
 
     /// Ends what still lives.
-    async fn end(&self, plan: Plan, roles: Roles, random: &Random) -> Result<(), Breach> {
+    async fn end(&self, plan: Plan, roles: NodeRoles, random: &Random) -> Result<(), Breach> {
         let world = &self.remains.world;
         if world.death().is_some() {
             return Ok(());
         }
         let death = match plan {
-            Plan::Trouble => [None, Some(Death::Power), Some(Death::Kill)][random.below(3) as usize],
+            Plan::Trouble => [None, Some(Death::Power), Some(Death::Kill)][random.next_below(3) as usize],
             Plan::Settle(death) => death,
             Plan::FarAhead | Plan::Expire => None,
         };
@@ -286,14 +287,14 @@ impl<'a> Process<'a> {
             }
             None => {
                 world.count("stopped politely");
-                if self.remains.rots && random.below(2) == 0 {
+                if self.remains.rots && random.next_below(2) == 0 {
                     // Nothing is cut, so that the log holds what was sent.
                     world.set_weather(Weather::Down);
                 }
                 tokio::select! {
                     biased;
                     () = world.ended(self.boot) => return Ok(()),
-                    closed = self.clock.within(FOREVER, roles.close()) => {
+                    closed = self.clock.timeout(FOREVER, roles.close()) => {
                         let closed = closed.map_err(|_| "the node does not stop".to_owned())?;
                         match closed {
                             Ok(()) => self.rests.set(true),
@@ -310,35 +311,40 @@ impl<'a> Process<'a> {
     /// Anything happens, several things at once.
     async fn trouble(&self, clients: &Clients<'_>, random: &Random) -> Result<(), Breach> {
         let mut under_way: FuturesUnordered<LocalBoxFuture<'_, Result<(), Breach>>> = FuturesUnordered::new();
-        let width = 1 + random.below(6) as usize;
-        for _ in 0..10 + random.below(50) {
-            match random.below(40) {
+        let width = 1 + random.next_below(6) as usize;
+        for _ in 0..10 + random.next_below(50) {
+            match random.next_below(40) {
                 0..=15 => {
                     let request = clients.model.borrow_mut().draw(random, self.clock.wall());
-                    let impatient = random.below(10) == 0;
-                    let patience = if impatient { Duration::from_millis(random.below(8)) } else { FOREVER };
+                    let impatient = random.next_below(10) == 0;
+                    let patience =
+                        if impatient { Duration::from_millis(random.next_below(8)) } else { FOREVER };
                     under_way.push(Box::pin(clients.push(request, patience)));
                 }
                 16..=23 => {
                     let (question, asked) = clients.draw();
                     under_way.push(Box::pin(clients.ask(question, asked)));
                 }
-                24..=26 => under_way.push(Box::pin(clients.cut(Duration::from_secs(1 + random.below(80))))),
+                24..=26 => {
+                    under_way.push(Box::pin(clients.cut(Duration::from_secs(1 + random.next_below(80)))))
+                }
                 27..=31 => {
-                    let wait = Duration::from_micros(random.below(20_000));
+                    let wait = Duration::from_micros(random.next_below(20_000));
                     under_way.push(Box::pin(async move { self.pause(wait).await }));
                 }
                 32 => {
-                    let wait = Duration::from_secs(random.below(100));
+                    let wait = Duration::from_secs(random.next_below(100));
                     under_way.push(Box::pin(async move { self.pause(wait).await }));
                 }
-                33..=35 => clients.weather(match random.below(6) {
+                33..=35 => clients.weather(match random.next_below(6) {
                     0 => Weather::Down,
                     1 => Weather::Mute,
                     2 | 3 => Weather::Rough,
                     _ => Weather::Fair,
                 }),
-                36 if random.below(3) == 0 => under_way.push(Box::pin(self.fail_a_disk(clients, random))),
+                36 if random.next_below(3) == 0 => {
+                    under_way.push(Box::pin(self.fail_a_disk(clients, random)))
+                }
                 // Everything under way comes to its end.
                 37 => {
                     while let Some(done) = under_way.next().await {
@@ -349,10 +355,10 @@ impl<'a> Process<'a> {
             }
             if let Some(processes) = &self.remains.processes {
                 // One of several clients is impatient.
-                let patience = Duration::from_millis(random.below(40)).max(Duration::from_millis(1));
+                let patience = Duration::from_millis(random.next_below(40)).max(Duration::from_millis(1));
                 let patience = if patience < Duration::from_millis(8) { patience } else { FOREVER };
                 under_way.push(Box::pin(processes::send(processes, clients, patience)));
-                if random.below(8) == 0 {
+                if random.next_below(8) == 0 {
                     under_way.push(Box::pin(processes::compare(processes, clients)));
                 }
             }
@@ -360,7 +366,7 @@ impl<'a> Process<'a> {
                 under_way.next().await.transpose()?;
             }
         }
-        if random.below(2) == 0 {
+        if random.next_below(2) == 0 {
             while let Some(done) = under_way.next().await {
                 done?;
             }
@@ -376,20 +382,20 @@ impl<'a> Process<'a> {
     /// A disk is full for a while, or does not sync.
     async fn fail_a_disk(&self, clients: &Clients<'_>, random: &Random) -> Result<(), Breach> {
         clients.disk_faults.set(clients.disk_faults.get() + 1);
-        let disk = if random.below(3) == 0 { &self.state } else { &self.log };
-        if random.below(4) == 0 {
+        let disk = if random.next_below(3) == 0 { &self.state } else { &self.log };
+        if random.next_below(4) == 0 {
             return self.fill_a_disk(disk, clients, random).await;
         }
-        let full = random.below(3) > 0;
+        let full = random.next_below(3) > 0;
         self.remains.world.tell(format_args!("the {} disk fails, full: {full}", disk.name));
         if !full {
-            disk.disk.fail_syncs(1 + random.below(2));
+            disk.disk.fail_syncs(1 + random.next_below(2));
             return Ok(());
         }
         self.remains.world.count("full disks");
         self.remains.processes.iter().for_each(|processes| processes.borrow_mut().fill());
-        disk.leave(Some(random.below(300 << 10)));
-        self.pause(Duration::from_micros(random.below(50_000))).await?;
+        disk.leave(Some(random.next_below(300 << 10)));
+        self.pause(Duration::from_micros(random.next_below(50_000))).await?;
         disk.leave(None);
         Ok(())
     }
@@ -407,8 +413,8 @@ impl<'a> Process<'a> {
         self.remains.processes.iter().for_each(|processes| processes.borrow_mut().fill());
         let faults = clients.disk_faults.get();
         disk.leave(Some(0));
-        for _ in 0..2 + random.below(6) {
-            self.pause(Duration::from_secs(random.below(60))).await?;
+        for _ in 0..2 + random.next_below(6) {
+            self.pause(Duration::from_secs(random.next_below(60))).await?;
             let request = clients.model.borrow_mut().draw(random, self.clock.wall());
             clients.push_patiently(request).await?;
         }
@@ -455,7 +461,7 @@ impl<'a> Process<'a> {
         for tenant in 0..TENANTS.len() {
             for kind in 0..KINDS.len() {
                 let asked = Asked { tenant, service: None, kind, range: None };
-                clients.ask(QUESTIONS[clients.random.below(2) as usize], asked).await?;
+                clients.ask(QUESTIONS[clients.random.next_below(2) as usize], asked).await?;
             }
             for _ in 0..3 {
                 let (question, asked) = clients.draw();

@@ -33,7 +33,7 @@ use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 
-use athanor_chassis::{Compute, Random};
+use athanor_chassis::{ComputePool, Random};
 use client::Breach;
 use world::Story;
 
@@ -146,7 +146,7 @@ fn what_is_acknowledged_is_counted_once_whatever_fails() {
     let seeds = number("ATHANOR_SEEDS").unwrap_or(SEEDS);
     let first = number("ATHANOR_FIRST").unwrap_or(1);
     let threads = std::thread::available_parallelism().unwrap();
-    let compute = Compute::threads(threads, 1).unwrap();
+    let compute = ComputePool::with_threads(threads, 1).unwrap();
     let all = FOUND.into_iter().filter(|_| first == 1).chain(first..first + seeds);
     let stories = compute.map(all.collect(), |seed| run(seed, None));
     let stories = stories.unwrap_or_else(|error| panic!("{error}"));
@@ -161,10 +161,10 @@ fn what_is_acknowledged_is_counted_once_whatever_fails() {
 
 #[test]
 fn a_seed_replays_bit_for_bit() {
-    let random = Random::seeded(number("ATHANOR_SEED").unwrap_or(1));
+    let random = Random::from_seed(number("ATHANOR_SEED").unwrap_or(1));
     let mut traces = Vec::new();
     for _ in 0..10 {
-        let seed = random.below(1 << 32);
+        let seed = random.next_below(1 << 32);
         let (first, second) = (run(seed, None), run(seed, None));
         assert_eq!(first, second, "seed {seed} went differently the second time");
         traces.push(first.trace);

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use athanor_chassis::{Random, Timestamp};
-use athanor_distributor::Receipt;
+use athanor_distributor::PushSummary;
 use athanor_profile::labels::SampleLabel;
 use athanor_profile::pprof::encode;
 use athanor_profile::{Profile, ValueType};
@@ -172,14 +172,14 @@ impl Model {
     /// Some request: one that waits for its answer, one that was sent before, or a new one.
     pub fn draw(&mut self, random: &Random, now: Timestamp) -> Request {
         let waits = self.pending.len() as u64;
-        if waits > 0 && random.below(3) == 0 {
-            let waiting = self.pending.swap_remove(random.below(waits) as usize);
+        if waits > 0 && random.next_below(3) == 0 {
+            let waiting = self.pending.swap_remove(random.next_below(waits) as usize);
             if !self.is_forgotten(&waiting, now) {
                 return waiting;
             }
         }
-        if !self.history.is_empty() && random.below(4) == 0 {
-            let again = self.history[random.below(self.history.len() as u64) as usize].clone();
+        if !self.history.is_empty() && random.next_below(4) == 0 {
+            let again = self.history[random.next_below(self.history.len() as u64) as usize].clone();
             if !self.is_forgotten(&again, now) {
                 return again;
             }
@@ -194,14 +194,14 @@ impl Model {
     }
 
     fn draw_new(&mut self, random: &Random, now: Timestamp, times: Times) -> Request {
-        let tenant = random.below(TENANTS.len() as u64) as usize;
+        let tenant = random.next_below(TENANTS.len() as u64) as usize;
         let mut parts = Vec::new();
-        for _ in 0..=random.below(3) {
+        for _ in 0..=random.next_below(3) {
             let leaf = self.content(random, now, times, tenant);
-            let ids = random.below(6) == 0;
-            let client = if ids { 1 + random.below(1 << 40) } else { 0 };
+            let ids = random.next_below(6) == 0;
+            let client = if ids { 1 + random.next_below(1 << 40) } else { 0 };
             parts.push(Part { leaf, client });
-            match random.below(8) {
+            match random.next_below(8) {
                 // Equal ones in one request count each.
                 0 => parts.push(Part { leaf, client }),
                 // A client's id tells equal contents apart.
@@ -224,20 +224,20 @@ impl Model {
 
     fn content(&mut self, random: &Random, now: Timestamp, times: Times, tenant: usize) -> usize {
         let number = self.leaves.len();
-        let mut service = random.below(SERVICES.len() as u64) as usize;
-        let age = Duration::from_nanos(random.below(times.span.as_nanos() as u64));
-        let mut time = (random.below(12) > 0).then(|| times.latest.minus(age).nanos());
-        if number > 0 && random.below(4) == 0 {
+        let mut service = random.next_below(SERVICES.len() as u64) as usize;
+        let age = Duration::from_nanos(random.next_below(times.span.as_nanos() as u64));
+        let mut time = (random.next_below(12) > 0).then(|| times.latest.minus(age).nanos());
+        if number > 0 && random.next_below(4) == 0 {
             // Another profile with equal labels and time.
-            let twin = &self.leaves[random.below(number as u64) as usize];
+            let twin = &self.leaves[random.next_below(number as u64) as usize];
             let earliest = times.latest.minus(times.span).nanos();
             if twin.time.is_none_or(|time| time > earliest) {
                 (service, time) = (twin.service, twin.time);
             }
         }
-        let kinds = 1 + random.below(KINDS.len() as u64) as usize;
-        let weights: Vec<i64> = (0..kinds).map(|_| 1 + random.below(1000) as i64).collect();
-        let split = random.below(4) == 0;
+        let kinds = 1 + random.next_below(KINDS.len() as u64) as usize;
+        let weights: Vec<i64> = (0..kinds).map(|_| 1 + random.next_below(1000) as i64).collect();
+        let split = random.next_below(4) == 0;
         let bytes = [false, true].map(|turned| encoded(number, time, &weights, split, turned));
         self.leaves.push(Leaf {
             tenant,
@@ -302,7 +302,7 @@ impl Model {
     pub fn acknowledge(
         &mut self,
         sent: &Sent,
-        receipt: Receipt,
+        receipt: PushSummary,
         now: Timestamp,
         doubt: Doubt,
     ) -> Result<(), String> {
@@ -500,9 +500,9 @@ fn encoded(number: usize, time: Option<i64>, weights: &[i64], split: bool, turne
     (profile.header.time_nanos, profile.header.duration_nanos, profile.header.period) =
         (time.unwrap_or_default(), 1_000, 100);
     let (leaf, work) = (format!("leaf{number}"), format!("work{}", number % 7));
-    let own = profile.dictionary.named_stack(["main", work.as_str(), leaf.as_str()].into_iter());
+    let own = profile.dictionary.intern_named_stack(["main", work.as_str(), leaf.as_str()].into_iter());
     let shared = format!("shared{}", number % SHARED);
-    let shared = profile.dictionary.named_stack(["main", shared.as_str()].into_iter());
+    let shared = profile.dictionary.intern_named_stack(["main", shared.as_str()].into_iter());
     let set = if split { region(&mut profile) } else { 0 };
     let halves: Vec<i64> = weights.iter().map(|weight| weight / 2).collect();
     let rests: Vec<i64> = weights.iter().map(|weight| weight - weight / 2).collect();

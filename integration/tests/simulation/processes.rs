@@ -9,12 +9,12 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use athanor_chassis::{Code, Random, TenantId, Timestamp};
-use athanor_distributor::{SentProfile, SentSeries};
+use athanor_chassis::{ErrorCode, Random, TenantId, Timestamp};
+use athanor_distributor::{PushedProfile, PushedSeries};
 use athanor_profile::pprof::encode;
 use athanor_profile::{Profile, ValueType};
 use athanor_proto::querier::v1::SelectMergeStacktracesRequest;
-use athanor_querier::Reader;
+use athanor_querier::QueryContext;
 use bytes::Bytes;
 
 use super::client::{Breach, Clients, FOREVER};
@@ -111,12 +111,12 @@ impl Processes {
             all.push(Process { runs: vec![Run::default()], ..Process::default() });
             return None;
         }
-        let place = *asked.get(random.below(asked.len().max(1) as u64) as usize)?;
+        let place = *asked.get(random.next_below(asked.len().max(1) as u64) as usize)?;
         let process = &mut all[place];
         if process.asked {
             return None;
         }
-        let what = random.below(8);
+        let what = random.next_below(8);
         let anew = what == 0 && process.runs.last().is_some_and(|run| !run.sent.is_empty());
         if anew {
             process.runs.push(Run::default());
@@ -129,13 +129,13 @@ impl Processes {
         let is_taken = |snapshot: &Snapshot| (oldest..=newest).contains(&snapshot.time);
         let again: Vec<Snapshot> = process.said.iter().copied().filter(is_taken).collect();
         let snapshot = if (1..3).contains(&what) && !again.is_empty() {
-            again[random.below(again.len() as u64) as usize]
+            again[random.next_below(again.len() as u64) as usize]
         } else {
             let time = now.nanos().max(process.time + 1);
             if time > newest {
                 return None;
             }
-            run.counted += if random.below(3) > 0 { random.below(100) as i64 } else { 0 };
+            run.counted += if random.next_below(3) > 0 { random.next_below(100) as i64 } else { 0 };
             let snapshot = Snapshot { time, value: run.counted };
             process.said.push(snapshot);
             process.time = time;
@@ -198,13 +198,13 @@ pub async fn send(
 ) -> Result<(), Breach> {
     let drawn = processes.borrow_mut().draw(clients.clock.wall());
     let Some(drawn @ Drawn { process, run, snapshot, anew }) = drawn else { return Ok(()) };
-    let series = SentSeries {
+    let series = PushedSeries {
         labels: labels(process),
-        profiles: vec![SentProfile { pprof: encoded(process, run, snapshot), id: None }],
+        profiles: vec![PushedProfile { pprof: encoded(process, run, snapshot), id: None }],
     };
     let tenant = tenant();
     let pushed = clients.roles.distributor.as_ref().unwrap().push_series(&tenant, vec![series]);
-    let answer = clients.clock.within(patience, pushed).await;
+    let answer = clients.clock.timeout(patience, pushed).await;
     if clients.world.is_over(clients.boot) {
         return Ok(());
     }
@@ -219,7 +219,9 @@ pub async fn send(
             run.least = run.least.max(snapshot.value);
             Ok(())
         }
-        Ok(Err(status)) if status.code == Code::Invalid => Err(format!("{drawn:?} was refused: {status}")),
+        Ok(Err(status)) if status.code == ErrorCode::Invalid => {
+            Err(format!("{drawn:?} was refused: {status}"))
+        }
         Ok(Err(status)) => clients.may_fail("a snapshot", &status, false),
         Err(_) if patience >= FOREVER => Err(format!("no answer to {drawn:?}")),
         Err(_) => Ok(()),
@@ -229,10 +231,10 @@ pub async fn send(
 /// Asks what is stored of all of them, and compares.
 pub async fn compare(processes: &RefCell<Processes>, clients: &Clients<'_>) -> Result<(), Breach> {
     let floors = processes.borrow().floors();
-    let kind = processes.borrow().random.below(KINDS.len() as u64) as usize;
+    let kind = processes.borrow().random.next_below(KINDS.len() as u64) as usize;
     let ((name, unit, each), (period, period_unit, _)) = (KINDS[kind], KINDS[0]);
     let (storms, fair) = (clients.storms.get(), clients.world.weather() == Weather::Fair);
-    let (reader, now) = (Reader::of(tenant()), clients.clock.wall().millis());
+    let (reader, now) = (QueryContext::for_tenant(tenant()), clients.clock.wall().millis());
     let day = 24 * 60 * 60_000;
     let request = SelectMergeStacktracesRequest {
         profile_type_id: format!("mutex:{name}:{unit}:{period}:{period_unit}"),
@@ -242,7 +244,7 @@ pub async fn compare(processes: &RefCell<Processes>, clients: &Clients<'_>) -> R
         ..SelectMergeStacktracesRequest::default()
     };
     let merged = clients.roles.querier.as_ref().unwrap().merged_tree(&reader, request);
-    let answer = clients.clock.within(FOREVER, merged).await;
+    let answer = clients.clock.timeout(FOREVER, merged).await;
     if clients.world.is_over(clients.boot) {
         return Ok(());
     }
@@ -271,7 +273,7 @@ fn encoded(process: usize, run: usize, snapshot: Snapshot) -> Bytes {
     (profile.header.time_nanos, profile.header.period) = (snapshot.time, 1);
     if snapshot.value > 0 {
         let leaf = format!("process{process}run{run}");
-        let stack = profile.dictionary.named_stack(["main", leaf.as_str()].into_iter());
+        let stack = profile.dictionary.intern_named_stack(["main", leaf.as_str()].into_iter());
         profile.samples.push(stack, 0, &KINDS.map(|(_, _, each)| snapshot.value * each));
     }
     encode(&profile).into()

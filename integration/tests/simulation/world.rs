@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use athanor_chassis::{Clock, Random};
-use athanor_profile::hash::{self, Hash};
+use athanor_profile::hash::{self, ContentHash};
 use tokio::sync::watch;
 
 use super::bucket::UNLISTED;
@@ -64,7 +64,7 @@ pub enum Turn {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Story {
     /// Over every event, with its time and its bytes.
-    pub trace: Hash,
+    pub trace: ContentHash,
     /// How many there were.
     pub events: u64,
     /// By name.
@@ -214,30 +214,30 @@ impl World {
     /// What the bucket does with the next call, how long it takes to get there and how long the answer takes.
     pub fn turn(&self) -> (Turn, [Duration; 2]) {
         let random = &self.shared.random;
-        let quick = || Duration::from_micros(random.below(3_000));
+        let quick = || Duration::from_micros(random.next_below(3_000));
         let never = Duration::from_secs(3600);
         match self.weather() {
             Weather::Fair => (Turn::Done, [quick(), quick()]),
-            Weather::Rough => match random.below(10) {
+            Weather::Rough => match random.next_below(10) {
                 0 | 1 => (Turn::Fails, [quick(), quick()]),
                 2 => (Turn::Lies, [quick(), quick()]),
-                3 => (Turn::Done, [(); 2].map(|()| Duration::from_millis(random.below(2_000)))),
+                3 => (Turn::Done, [(); 2].map(|()| Duration::from_millis(random.next_below(2_000)))),
                 4 => (Turn::Half, [quick(), quick()]),
                 _ => (Turn::Done, [quick(), quick()]),
             },
             Weather::Down => (Turn::Fails, [quick(), quick()]),
-            Weather::Mute if random.below(2) == 0 => (Turn::Lies, [quick(), never]),
+            Weather::Mute if random.next_below(2) == 0 => (Turn::Lies, [quick(), never]),
             Weather::Mute => (Turn::Fails, [quick(), never]),
         }
     }
 
     /// How many of the names written last a listing lacks.
     pub fn unlisted(&self) -> usize {
-        if self.shared.random.below(4) == 0 {
+        if self.shared.random.next_below(4) == 0 {
             return 0;
         }
         self.count("stale listings");
-        1 + self.shared.random.below(UNLISTED as u64) as usize
+        1 + self.shared.random.next_below(UNLISTED as u64) as usize
     }
 
     /// Counts something that must happen in some seed.
@@ -259,7 +259,7 @@ impl World {
         }
         let mut state = self.lock();
         let state = &mut *state;
-        state.story.trace = hash::list(&[state.story.trace, hash::bytes(line.as_bytes())]);
+        state.story.trace = hash::hash_list(&[state.story.trace, hash::hash_bytes(line.as_bytes())]);
         state.story.events += 1;
         if let Some(told) = &mut state.told {
             writeln!(told, "{line}").unwrap();

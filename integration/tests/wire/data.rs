@@ -1,7 +1,7 @@
 //! A server with one small profile in it.
 
 use athanor_chassis::{Clock, TenantId};
-use athanor_integration::server::Server;
+use athanor_integration::server::TestServer;
 use athanor_proto::google::v1::{Function, Label, Line, Location, Mapping, Profile, Sample, ValueType};
 use athanor_proto::push::v1::{PushRequest, RawProfileSeries, RawSample};
 use athanor_proto::types::v1::LabelPair;
@@ -26,7 +26,7 @@ pub struct Times {
 
 /// One that holds the profile, which was pushed on the wire.
 pub struct Aviary {
-    pub server: Server,
+    pub server: TestServer,
     pub times: Times,
     /// The id of another one that was uploaded by hand.
     pub upload: String,
@@ -35,7 +35,7 @@ pub struct Aviary {
 impl Aviary {
     /// `multitenancy`: the profile is then that of [`TENANT`].
     pub fn new(multitenancy: bool) -> Self {
-        let server = Server::start(|config| config.multitenancy_enabled = multitenancy);
+        let server = TestServer::start(|config| config.multitenancy_enabled = multitenancy);
         let now = Clock::system().wall().nanos();
         let tenant = if multitenancy { TENANT.parse().unwrap() } else { TenantId::anonymous() };
         let headers = [("content-type", "application/proto"), ("x-scope-orgid", tenant.as_str())];

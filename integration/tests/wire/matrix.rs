@@ -176,7 +176,7 @@ fn each_call_names_what_it_takes() {
     for call in calls::all(&aviary) {
         let path = format!("/{}", call.path);
         for method in ["GET", "PUT", "DELETE", "PATCH"] {
-            let answer = athanor_integration::server::send(
+            let answer = athanor_integration::server::send_request(
                 aviary.server.address,
                 &format!("{method} {path}"),
                 &[("content-type", "application/json")],

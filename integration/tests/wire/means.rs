@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use athanor_chassis::Clock;
-use athanor_integration::server::Server;
-use athanor_server::request;
+use athanor_integration::server::TestServer;
+use athanor_server::send_admin_request;
 use serde_json::{Value, json};
 
 use crate::statuses::encoded;
@@ -42,7 +42,7 @@ fn model(start: i64, by_pod: bool, mean: bool, of_first: bool) -> BTreeMap<(Stri
     steps.into_iter().map(|(key, step)| (key, value(step))).collect()
 }
 
-fn asked(server: &Server, question: &Value) -> BTreeMap<(String, i64), f64> {
+fn asked(server: &TestServer, question: &Value) -> BTreeMap<(String, i64), f64> {
     let headers = [("content-type", "application/json")];
     let body = question.to_string();
     let answer = server.post("/querier.v1.QuerierService/SelectSeries", &headers, body.as_bytes());
@@ -61,7 +61,7 @@ fn asked(server: &Server, question: &Value) -> BTreeMap<(String, i64), f64> {
 
 #[test]
 fn points_are_those_of_all_uploads() {
-    let server = Server::start(|_| {});
+    let server = TestServer::start(|_| {});
     let start = Clock::system().wall().millis() / 1000 * 1000 - 600_000;
     for (pod, after, [first, second]) in UPLOADS {
         let (name, at) = (encoded(&format!("means.cpu{{pod={pod}}}")), start + after);
@@ -97,6 +97,6 @@ fn points_are_those_of_all_uploads() {
         }
     };
     compare("from memory");
-    server.runtime.block_on(request(server.folder.path(), "/cut")).expect("heads are cut");
+    server.runtime.block_on(send_admin_request(server.folder.path(), "/cut")).expect("heads are cut");
     compare("from blocks");
 }

@@ -1,6 +1,6 @@
 //! How a call is written, and what comes back.
 
-use athanor_integration::server::{Answer, Server};
+use athanor_integration::server::{HttpResponse, TestServer};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http2::SendRequest;
@@ -83,7 +83,7 @@ pub struct Grpc {
 
 impl Grpc {
     #[expect(clippy::disallowed_methods, reason = "a client as others have it")]
-    pub async fn connect(server: &Server) -> Self {
+    pub async fn connect(server: &TestServer) -> Self {
         let stream = tokio::net::TcpStream::connect(server.address).await.unwrap();
         let executor = TokioExecutor::new();
         let (sender, connection) =
@@ -116,7 +116,7 @@ impl Grpc {
 /// As [`Grpc::post`], in one request of HTTP/1.1.
 #[expect(clippy::disallowed_methods, reason = "a client as others have it")]
 async fn post_over_http1(
-    server: &Server,
+    server: &TestServer,
     path: &str,
     headers: &[(&str, &str)],
     body: Vec<u8>,
@@ -136,17 +136,17 @@ async fn post_over_http1(
 }
 
 /// Asks in words of Connect, in one request of HTTP/1.1.
-pub fn post(server: &Server, call: &Call, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+pub fn post(server: &TestServer, call: &Call, headers: &[(&str, &str)], body: &[u8]) -> HttpResponse {
     server.post(&format!("/{}", call.path), headers, body)
 }
 
 /// Asks a question in a way.
-pub fn ask(server: &Server, call: &Call, way: Way, question: &Value) -> Reply {
+pub fn ask(server: &TestServer, call: &Call, way: Way, question: &Value) -> Reply {
     send(server, call, way, &[], way.bytes(call, question))
 }
 
 /// Sends these bytes as the message of a call.
-pub fn send(server: &Server, call: &Call, way: Way, headers: &[(&str, &str)], message: Vec<u8>) -> Reply {
+pub fn send(server: &TestServer, call: &Call, way: Way, headers: &[(&str, &str)], message: Vec<u8>) -> Reply {
     let mut all = vec![("content-type", way.content_type())];
     all.extend_from_slice(headers);
     if way.is_connect() {
@@ -178,7 +178,7 @@ pub fn send(server: &Server, call: &Call, way: Way, headers: &[(&str, &str)], me
 }
 
 /// What an answer of HTTP/1.1 says in words of Connect.
-pub fn of_connect(call: &Call, way: Way, answer: &Answer) -> Reply {
+pub fn of_connect(call: &Call, way: Way, answer: &HttpResponse) -> Reply {
     let content_type = answer.header("content-type").to_owned();
     let json = || serde_json::from_slice(&answer.body).unwrap_or(Value::Null);
     if answer.status != 200 {
@@ -190,7 +190,7 @@ pub fn of_connect(call: &Call, way: Way, answer: &Answer) -> Reply {
     Reply { http: 200, code: "ok".to_owned(), body, content_type }
 }
 
-fn of_web(call: &Call, way: Way, answer: &Answer) -> Reply {
+fn of_web(call: &Call, way: Way, answer: &HttpResponse) -> Reply {
     let content_type = answer.header("content-type").to_owned();
     let frames = unframed(&answer.body);
     let message = frames.iter().find(|(flag, _)| *flag == 0).map(|(_, message)| *message);

@@ -280,7 +280,7 @@ fn a_rendering_is_refused_with_its_status() {
     for method in ["POST", "PUT", "PATCH", "DELETE"] {
         for page in ["render", "render-diff"] {
             let line = format!("{method} /pyroscope/{page}?{good}");
-            let answer = athanor_integration::server::send(aviary.server.address, &line, &[], b"");
+            let answer = athanor_integration::server::send_request(aviary.server.address, &line, &[], b"");
             wrong.unless(answer.status == 405, || format!("{line}: {}", answer.status));
         }
     }

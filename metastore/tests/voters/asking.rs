@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use athanor_catalog::{
-    Answer, BlockEntry, BlockId, Catalog, CatalogError, Command, Logged, Settings, TenantSpan,
+    BlockEntry, BlockId, Catalog, CatalogCommand, CatalogError, CatalogLogEntry, CatalogSettings,
+    CommandResult, TenantSpan,
 };
-use athanor_chassis::{Code, TenantId, Timestamp};
-use athanor_cluster::failure;
-use athanor_cluster::greeting::{Introductions, Me};
+use athanor_chassis::{ErrorCode, TenantId, Timestamp};
+use athanor_cluster::handshake::{NodeIdentity, PeerHandshake};
+use athanor_cluster::status_codec;
 use athanor_proto::athanor::internal::v1 as wire;
 use athanor_proto::athanor::internal::v1::propose_response::Of;
 
@@ -16,12 +17,12 @@ use crate::harness::{CLUSTER, Town, me, simulate};
 const LIMIT: Duration = Duration::from_secs(2);
 
 /// A change that is another one for each number.
-pub fn change(number: u64) -> Command {
-    Command::AddVoter { node: 1 + number % 5, address: format!("127.0.0.1:{number}") }
+pub fn change(number: u64) -> CatalogCommand {
+    CatalogCommand::AddVoter { node: 1 + number % 5, address: format!("127.0.0.1:{number}") }
 }
 
 async fn revision(catalog: &dyn Catalog) -> Result<u64, CatalogError> {
-    Ok(catalog.listing(&TenantId::anonymous(), 0, 0).await?.revision)
+    Ok(catalog.list_blocks(&TenantId::anonymous(), 0, 0).await?.revision)
 }
 
 #[test]
@@ -33,7 +34,7 @@ fn what_any_node_proposed_is_listed_by_every_other_one_right_after() {
             for node in [1, 2, 3, 8, 9] {
                 proposed += 1;
                 let answer = town.client(node).propose(change(proposed)).await.unwrap();
-                assert_eq!(answer, Answer::Changed(1));
+                assert_eq!(answer, CommandResult::Changed(1));
                 for reader in [1, 2, 3, 8, 9] {
                     let seen = revision(&town.client(reader)).await.unwrap();
                     assert_eq!(seen, proposed, "node {reader} in round {round} after node {node}");
@@ -43,8 +44,8 @@ fn what_any_node_proposed_is_listed_by_every_other_one_right_after() {
                 }
             }
         }
-        let refused = town.client(8).propose(Command::Stop { shard: 7 }).await.unwrap();
-        assert!(matches!(refused, Answer::Refused(_)), "{refused:?}");
+        let refused = town.client(8).propose(CatalogCommand::Stop { shard: 7 }).await.unwrap();
+        assert!(matches!(refused, CommandResult::Refused(_)), "{refused:?}");
     });
 }
 
@@ -57,15 +58,15 @@ fn a_note_of_any_node_is_read_by_every_other_one_right_after() {
         for node in [1, 2, 3, 8, 9] {
             let text = Some(format!("of {node}"));
             let (of, name) = (tenant.clone(), "a".to_owned());
-            let note = Command::Note { tenant: of, name, expected, text: text.clone() };
-            assert_eq!(town.client(node).propose(note).await.unwrap(), Answer::Changed(1));
+            let note = CatalogCommand::Note { tenant: of, name, expected, text: text.clone() };
+            assert_eq!(town.client(node).propose(note).await.unwrap(), CommandResult::Changed(1));
             for reader in [1, 2, 3, 8, 9] {
-                let seen = town.client(reader).notes(&tenant).await.unwrap();
+                let seen = town.client(reader).tenant_documents(&tenant).await.unwrap();
                 assert_eq!(seen.get("a").map(|note| note.text.clone()), text, "node {reader} after {node}");
             }
             expected = text;
         }
-        assert!(town.client(8).notes(&TenantId::anonymous()).await.unwrap().is_empty());
+        assert!(town.client(8).tenant_documents(&TenantId::anonymous()).await.unwrap().is_empty());
     });
 }
 
@@ -91,16 +92,16 @@ fn block_of_many_tenants_registers_from_any_node() {
             further: Vec::new(),
             tenants: (0..7_000).map(span).collect(),
         };
-        assert_eq!(client.register(block.clone()).await.unwrap(), 7);
-        assert_eq!(client.register(block.clone()).await.unwrap(), 7, "again changes nothing");
+        assert_eq!(client.register_block(block.clone()).await.unwrap(), 7);
+        assert_eq!(client.register_block(block.clone()).await.unwrap(), 7, "again changes nothing");
         for node in [1, 2, 3, 8, 9] {
             let known = town.client(node);
             assert_eq!(known.tenants().await.unwrap().len(), 7_000);
-            let listed = known.listing(&tenant(6_999), 0, 20).await.unwrap().blocks;
+            let listed = known.list_blocks(&tenant(6_999), 0, 20).await.unwrap().blocks;
             assert_eq!(listed.iter().map(|listed| listed.id).collect::<Vec<_>>(), [block.id]);
         }
         block.tenants.clear();
-        assert_eq!(town.client(9).blocks_of_slot(0, Timestamp::EPOCH).await.unwrap(), [block]);
+        assert_eq!(town.client(9).blocks_of_slot(0, Timestamp::UNIX_EPOCH).await.unwrap(), [block]);
     });
 }
 
@@ -110,18 +111,21 @@ fn a_voter_that_does_not_lead_sends_a_proposal_on_once() {
         let town = Town::start(3, 2).await;
         let leader = town.leader().await;
         let follower = leader % 3 + 1;
-        let introductions = Introductions::new(me(8));
+        let introductions = PeerHandshake::new(me(8));
         let request = |hops| wire::ProposeRequest {
             caller: Some(introductions.caller(follower, LIMIT)),
-            command: Logged { at: Default::default(), command: change(1) }.encode().into(),
+            command: CatalogLogEntry { at: Default::default(), command: change(1) }.encode().into(),
             hops,
         };
         let ask = async |hops| {
-            town.peers(8).catalogue(follower).propose(request(hops)).await.unwrap().into_inner().of.unwrap()
+            town.peers(8).metastore(follower).propose(request(hops)).await.unwrap().into_inner().of.unwrap()
         };
         assert!(matches!(ask(0).await, Of::Answer(_)));
         let Of::Failure(refused) = ask(1).await else { panic!("it was sent on again") };
-        assert_eq!((failure::unpack(&refused).code, refused.leader), (Code::NotLeader, leader));
+        assert_eq!(
+            (status_codec::decode_status(&refused).code, refused.leader),
+            (ErrorCode::NotLeader, leader)
+        );
     });
 }
 
@@ -143,18 +147,18 @@ fn proposals_and_listings_go_on_when_the_leader_dies_or_is_cut_off() {
                 town.kill(leader).await;
             }
             for number in 2..6 {
-                assert_eq!(client.propose(change(number)).await.unwrap(), Answer::Changed(1));
+                assert_eq!(client.propose(change(number)).await.unwrap(), CommandResult::Changed(1));
                 assert_eq!(revision(&town.client(9)).await.unwrap(), number);
             }
             if cut_off {
                 // Its own voter cannot say what there is, so its node asks others; it reaches none.
                 let alone = revision(&town.client(leader)).await.unwrap_err();
                 let CatalogError::Unavailable(status) = alone else { panic!("{alone}") };
-                assert_eq!(status.code, Code::Unavailable);
+                assert_eq!(status.code, ErrorCode::Unavailable);
                 assert!(status.message.contains("this node: "), "{status}");
                 town.net.heal();
             } else {
-                town.boot(leader, Some(athanor_consensus::replicated::Founding::Kept)).await;
+                town.boot(leader, Some(athanor_consensus::replicated::GroupBootstrap::Kept)).await;
             }
             assert_eq!(revision(&town.client(leader)).await.unwrap(), 5);
         }
@@ -182,28 +186,28 @@ fn what_cannot_be_helped_is_refused_at_once() {
         town.leader().await;
         let before = town.clock.monotonic();
         let address = "a".repeat(2 << 20);
-        let error = town.client(8).propose(Command::AddVoter { node: 1, address }).await.unwrap_err();
+        let error = town.client(8).propose(CatalogCommand::AddVoter { node: 1, address }).await.unwrap_err();
         assert!(error.to_string().contains("the limit is 1MiB"), "{error}");
         assert_eq!(town.clock.monotonic(), before);
 
-        let call = async |introductions: Introductions, command: &'static [u8]| {
+        let call = async |introductions: PeerHandshake, command: &'static [u8]| {
             let caller = Some(introductions.caller(1, LIMIT));
             let request = wire::ProposeRequest { caller, command: command.into(), hops: 0 };
-            town.peers(8).catalogue(1).propose(request).await
+            town.peers(8).metastore(1).propose(request).await
         };
-        let odd = call(Introductions::new(me(8)), b"{\"format\":99}").await.unwrap().into_inner().of;
+        let odd = call(PeerHandshake::new(me(8)), b"{\"format\":99}").await.unwrap().into_inner().of;
         let Some(Of::Failure(odd)) = odd else { panic!("{odd:?}") };
-        assert_eq!(failure::unpack(&odd).code, Code::Invalid);
-        let stranger = Introductions::new(Me { cluster: CLUSTER + 1, ..me(8) });
-        let refused = failure::from_grpc(&call(stranger, b"").await.unwrap_err());
-        assert_eq!(refused.code, Code::Conflict);
+        assert_eq!(status_codec::decode_status(&odd).code, ErrorCode::Invalid);
+        let stranger = PeerHandshake::new(NodeIdentity { cluster: CLUSTER + 1, ..me(8) });
+        let refused = status_codec::from_grpc(&call(stranger, b"").await.unwrap_err());
+        assert_eq!(refused.code, ErrorCode::Conflict);
         assert!(refused.message.contains("check cluster.id"), "{refused}");
 
         // A change that expects what is not there is refused by the facts, whoever asks.
-        let settings = Settings { copies: 3, ..Settings::default() };
-        let wrong = Settings { copies: 2, ..Settings::default() };
-        let change = Command::Configure { expected: wrong, settings };
-        assert!(matches!(town.client(9).propose(change).await.unwrap(), Answer::Refused(_)));
+        let settings = CatalogSettings { copies: 3, ..CatalogSettings::default() };
+        let wrong = CatalogSettings { copies: 2, ..CatalogSettings::default() };
+        let change = CatalogCommand::Configure { expected: wrong, settings };
+        assert!(matches!(town.client(9).propose(change).await.unwrap(), CommandResult::Refused(_)));
     });
 }
 
@@ -212,18 +216,19 @@ fn the_leading_voter_says_when_something_was_proposed() {
     simulate(async {
         let town = Town::start(3, 9).await;
         let leader = town.leader().await;
-        let introductions = Introductions::new(me(8));
+        let introductions = PeerHandshake::new(me(8));
         let (now, far) = (town.clock.wall(), Duration::from_secs(1 << 30));
         for (number, at) in [now.plus(far), now.minus(far)].into_iter().enumerate() {
             for (place, voter) in [leader, leader % 3 + 1].into_iter().enumerate() {
                 let block = BlockId::from_number((number * 2 + place) as u128);
-                let command = Logged { at, command: Command::Condemn { blocks: vec![block] } };
+                let command =
+                    CatalogLogEntry { at, command: CatalogCommand::Condemn { blocks: vec![block] } };
                 let caller = Some(introductions.caller(voter, LIMIT));
                 let request = wire::ProposeRequest { caller, command: command.encode().into(), hops: 0 };
-                town.peers(8).catalogue(voter).propose(request).await.unwrap();
+                town.peers(8).metastore(voter).propose(request).await.unwrap();
             }
         }
-        let condemned = town.metastore(leader).condemned().await.unwrap();
+        let condemned = town.metastore(leader).tombstones().await.unwrap();
         let near = |at: Timestamp| at.since(now).max(now.since(at)) < Duration::from_secs(60);
         assert!(condemned.len() == 4 && condemned.iter().all(|(_, at)| near(*at)), "{condemned:?}");
     });

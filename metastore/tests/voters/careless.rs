@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use athanor_chassis::{Clock, Random};
-use athanor_storage::{Config, Store, StoreDeps};
+use athanor_storage::{StorageConfig, Store, StoreDeps};
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use object_store::memory::InMemory;
@@ -29,13 +29,13 @@ pub fn careless(clock: &Clock, random: &Random, most: Duration) -> Store {
     let objects = Arc::new(InMemory::new());
     let bucket = Careless { objects, clock: clock.clone(), random: random.split(), most };
     let deps = StoreDeps { clock: clock.clone(), random: random.split() };
-    Store::on(Arc::new(bucket), &Config::default(), deps)
+    Store::with_object_store(Arc::new(bucket), &StorageConfig::default(), deps)
 }
 
 impl Careless {
     async fn way(&self) {
         let most = u64::try_from(self.most.as_nanos()).unwrap();
-        self.clock.sleep(Duration::from_nanos(self.random.below(most))).await;
+        self.clock.sleep(Duration::from_nanos(self.random.next_below(most))).await;
     }
 }
 

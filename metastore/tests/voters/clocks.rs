@@ -22,17 +22,17 @@ fn leader_far_ahead_does_not_move_the_catalogs_time() {
                 town.clock.sleep(Duration::from_millis(100)).await;
             }
         };
-        town.clock.within(PATIENCE, grown).await.expect("three vote");
+        town.clock.timeout(PATIENCE, grown).await.expect("three vote");
         // Until each knows the clocks of the others.
         town.clock.sleep(Duration::from_secs(30)).await;
         let begin = town.clock.wall();
         let leader = town.leader().await;
         for ahead in [FAR_AHEAD, Duration::ZERO] {
-            town.clocks[&leader].jump(ahead.as_nanos() as i64);
+            town.clocks[&leader].jump_wall_time(ahead.as_nanos() as i64);
             for number in 0..3 {
                 town.clock.sleep(Duration::from_secs(30)).await;
                 town.client(number + 1).propose(change(number)).await.unwrap();
-                let ages = town.metastore(leader).ages(HOUR).await.unwrap();
+                let ages = town.metastore(leader).block_ages(HOUR).await.unwrap();
                 assert!(ages.newest_command >= begin, "{ages:?}");
                 assert!(ages.time.since(begin) < HOUR, "ahead by {ahead:?}: {ages:?}, it began at {begin}");
             }

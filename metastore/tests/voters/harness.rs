@@ -6,21 +6,22 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use athanor_chassis::disk::MemoryDisk;
-use athanor_chassis::{ByteSize, Clock, Code, Compute, Disk, Net, Random, Status, Tasks};
+use athanor_chassis::{ByteSize, Clock, ComputePool, Disk, ErrorCode, Net, Random, Status, TaskGroup};
 use athanor_cluster::NodeId;
-use athanor_cluster::greeting::{Introductions, Me};
-use athanor_cluster::internal::Services;
-use athanor_cluster::members::{Member, MemberState, Members, RoleName};
-use athanor_cluster::peers::{PeerDeps, Peers};
-use athanor_cluster::secret::Secrets;
-use athanor_cluster::talk::{Answering, Hear, Talk};
-use athanor_consensus::Replicated;
-use athanor_consensus::log::{Config as LogConfig, Identity, Log, Pump};
-use athanor_consensus::replicated::{CallError, Deps, Founding, Network, Timing};
+use athanor_cluster::handshake::{NodeIdentity, PeerHandshake};
+use athanor_cluster::internal_server::InternalRouter;
+use athanor_cluster::members::{ClusterMember, ClusterMembers, MemberState, RoleName};
+use athanor_cluster::peers::{PeerDeps, PeerPool};
+use athanor_cluster::raft_transport::{RaftHandler, RaftTransport, RaftTransportServer};
+use athanor_cluster::secret::ClusterSecrets;
+use athanor_consensus::RaftGroup;
+use athanor_consensus::log::{CommitMode, Log, LogConfig, LogIdentity};
+use athanor_consensus::replicated::{GroupBootstrap, Network, RaftCallError, RaftGroupDeps, RaftTiming};
 use athanor_metastore::{
-    Client, Deciding, Facts, GROUP, Metastore, Others, Reach, Service, ServiceDeps, Upkeep, Views, founding,
+    BootstrapDeps, CATALOG_GROUP, CatalogStateMachine, MetastoreClient, MetastoreClientDeps, MetastoreServer,
+    MetastoreServerDeps, MetastoreVoter, RemoteNodes, RoutingWatch, VoterMaintenance, decide_bootstrap,
 };
-use athanor_storage::{Config as Bucket, Store, StoreDeps};
+use athanor_storage::{StorageConfig as Bucket, Store, StoreDeps};
 use bytes::Bytes;
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -38,7 +39,7 @@ pub struct Town {
     pub clock: Clock,
     pub random: Random,
     pub store: Store,
-    members: Members,
+    members: ClusterMembers,
     /// Clocks of nodes, each of which may jump.
     pub clocks: BTreeMap<NodeId, Clock>,
     pub nodes: BTreeMap<NodeId, Node>,
@@ -52,41 +53,41 @@ pub struct Node {
 }
 
 struct Process {
-    tasks: Tasks,
-    metastore: Option<Metastore>,
-    group: Option<Replicated<Facts>>,
-    service: Option<Service>,
-    peers: Peers,
-    client: Client,
-    views: Views,
+    tasks: TaskGroup,
+    metastore: Option<MetastoreVoter>,
+    group: Option<RaftGroup<CatalogStateMachine>>,
+    service: Option<MetastoreServer>,
+    peers: PeerPool,
+    client: MetastoreClient,
+    views: RoutingWatch,
 }
 
 /// The group of this node, for others.
-struct Group(Option<Replicated<Facts>>);
+struct Group(Option<RaftGroup<CatalogStateMachine>>);
 
 #[async_trait]
-impl Hear for Group {
-    async fn hear(&self, _: NodeId, _: u32, request: Bytes) -> Result<Bytes, Status> {
+impl RaftHandler for Group {
+    async fn handle_call(&self, _: NodeId, _: u32, request: Bytes) -> Result<Bytes, Status> {
         match &self.0 {
-            Some(group) => Ok(group.answer(request).await),
-            None => Err(Status::new(Code::NotFound, "this node has no group")),
+            Some(group) => Ok(group.handle_request(request).await),
+            None => Err(Status::new(ErrorCode::NotFound, "this node has no group")),
         }
     }
 }
 
-struct Ways(Talk);
+struct Ways(RaftTransport);
 
 #[async_trait]
 impl Network for Ways {
-    async fn call(&self, to: u64, group: u32, request: Bytes) -> Result<Bytes, CallError> {
+    async fn call(&self, to: u64, group: u32, request: Bytes) -> Result<Bytes, RaftCallError> {
         let called = self.0.call(to, group, request, Duration::from_secs(10)).await;
-        called.map_err(|error| CallError { to, reason: error.to_string() })
+        called.map_err(|error| RaftCallError { to, reason: error.to_string() })
     }
 }
 
 /// The node of that number, as gossip tells of it.
-fn member(node: NodeId, roles: &[RoleName]) -> Member {
-    Member {
+fn member(node: NodeId, roles: &[RoleName]) -> ClusterMember {
+    ClusterMember {
         node,
         name: format!("n{node}"),
         zone: String::new(),
@@ -98,23 +99,23 @@ fn member(node: NodeId, roles: &[RoleName]) -> Member {
     }
 }
 
-pub fn me(node: NodeId) -> Me {
-    Me { cluster: CLUSTER, node, boot: 1 }
+pub fn me(node: NodeId) -> NodeIdentity {
+    NodeIdentity { cluster: CLUSTER, node, boot: 1 }
 }
 
 impl Town {
     /// Without nodes.
     pub fn new(seed: u64) -> Self {
-        let (clock, random) = (Clock::system(), Random::seeded(seed));
+        let (clock, random) = (Clock::system(), Random::from_seed(seed));
         let votes = (1..=7).map(|node| member(node, &[RoleName::Metastore]));
         let asks = [8, 9].map(|node| member(node, &[RoleName::Distributor]));
         Self {
             net: Memory::default(),
             store: bucket(&clock, &random),
-            clocks: (1..=9).map(|node| (node, clock.skewed(0))).collect(),
+            clocks: (1..=9).map(|node| (node, clock.with_skew(0))).collect(),
             clock,
             random,
-            members: Members::fixed(votes.chain(asks)),
+            members: ClusterMembers::from_static(votes.chain(asks)),
             nodes: BTreeMap::new(),
         }
     }
@@ -124,7 +125,7 @@ impl Town {
         let mut town = Self::new(seed);
         let founders: BTreeSet<NodeId> = (1..=voters).collect();
         for node in 1..=voters {
-            town.boot(node, Some(Founding::Members(founders.clone()))).await;
+            town.boot(node, Some(GroupBootstrap::Members(founders.clone()))).await;
         }
         for node in [8, 9] {
             town.boot(node, None).await;
@@ -133,7 +134,7 @@ impl Town {
     }
 
     /// Starts a node, or starts it again. With a founding it votes.
-    pub async fn boot(&mut self, number: NodeId, founding: Option<Founding>) {
+    pub async fn boot(&mut self, number: NodeId, founding: Option<GroupBootstrap>) {
         let log = self.log(number);
         self.open(number, founding.map(|founding| (founding, log)), None).await;
     }
@@ -142,7 +143,7 @@ impl Town {
     pub async fn begin(&mut self, number: NodeId, wanted: u16) {
         let log = self.log(number);
         let deciding = self.deciding(number, wanted);
-        let founding = founding(&log, &deciding).await.unwrap();
+        let founding = decide_bootstrap(&log, &deciding).await.unwrap();
         self.open(number, Some((founding, log)), Some(deciding)).await;
     }
 
@@ -151,9 +152,9 @@ impl Town {
         self.clocks.get(&node).unwrap_or(&self.clock).clone()
     }
 
-    pub fn deciding(&self, node: NodeId, wanted: u16) -> Deciding {
+    pub fn deciding(&self, node: NodeId, wanted: u16) -> BootstrapDeps {
         let (store, members, clock) = (self.store.clone(), self.members.clone(), self.clock_of(node));
-        Deciding { store, members, node, cluster: CLUSTER, wanted, clock }
+        BootstrapDeps { store, members, node, cluster: CLUSTER, wanted, clock }
     }
 
     pub fn log(&mut self, number: NodeId) -> Log {
@@ -165,24 +166,29 @@ impl Town {
             reserve: ByteSize::bytes(0),
             ..LogConfig::default()
         };
-        let identity = Identity { cluster: CLUSTER, node: number };
-        Log::open(Arc::new(disk), &self.random, identity, &config, Pump::Inline).unwrap().0
+        let identity = LogIdentity { cluster: CLUSTER, node: number };
+        Log::open(Arc::new(disk), &self.random, identity, &config, CommitMode::Inline).unwrap().0
     }
 
     /// What a node's group would run on, without a network.
-    pub fn deps(&mut self, node: NodeId) -> Deps {
+    pub fn deps(&mut self, node: NodeId) -> RaftGroupDeps {
         let log = self.log(node);
         let disk = Arc::new(self.nodes[&node].state_disk.clone());
-        let (compute, random, timing) = (Compute::inline(), self.random.split(), Timing::default());
-        Deps { log, disk, compute, random, network: None, node, timing }
+        let (compute, random, timing) = (ComputePool::inline(), self.random.split(), RaftTiming::default());
+        RaftGroupDeps { log, disk, compute, random, network: None, node, timing }
     }
 
-    async fn open(&mut self, number: NodeId, founding: Option<(Founding, Log)>, deciding: Option<Deciding>) {
+    async fn open(
+        &mut self,
+        number: NodeId,
+        founding: Option<(GroupBootstrap, Log)>,
+        deciding: Option<BootstrapDeps>,
+    ) {
         let state_disk = self.nodes[&number].state_disk.clone();
-        let tasks = Tasks::new(self.clock.clone(), 10_000);
-        let introductions = Arc::new(Introductions::new(me(number)));
+        let tasks = TaskGroup::new(self.clock.clone(), 10_000);
+        let introductions = Arc::new(PeerHandshake::new(me(number)));
         let net: Arc<dyn Net> = Arc::new(self.net.port(number));
-        let peers = Peers::new(
+        let peers = PeerPool::new(
             PeerDeps {
                 net: Arc::clone(&net),
                 secrets: secrets(),
@@ -195,54 +201,65 @@ impl Town {
         let group = match founding {
             None => None,
             Some((founding, log)) => {
-                let talk = Talk::new(peers.clone(), Arc::clone(&introductions));
+                let talk = RaftTransport::new(peers.clone(), Arc::clone(&introductions));
                 let deps = self.consensus(number, log, state_disk, talk);
-                Some(Replicated::open(&deps, GROUP, founding, Facts::default()).await.unwrap())
+                Some(
+                    RaftGroup::open(&deps, CATALOG_GROUP, founding, CatalogStateMachine::default())
+                        .await
+                        .unwrap(),
+                )
             }
         };
-        let metastore = group.clone().map(|group| Metastore::new(group, self.clock_of(number)));
-        let hear: Arc<dyn Hear> = Arc::new(Group(group.clone()));
-        let answering = Answering::new(hear, Arc::clone(&introductions), self.clock.clone(), tasks.token());
-        let mut services = Services::default().raft(answering);
+        let metastore = group.clone().map(|group| MetastoreVoter::new(group, self.clock_of(number)));
+        let hear: Arc<dyn RaftHandler> = Arc::new(Group(group.clone()));
+        let answering = RaftTransportServer::new(
+            hear,
+            Arc::clone(&introductions),
+            self.clock.clone(),
+            tasks.shutdown_token(),
+        );
+        let mut services = InternalRouter::default().with_raft(answering);
         let service = metastore.clone().map(|metastore| {
-            Service::new(ServiceDeps {
+            MetastoreServer::new(MetastoreServerDeps {
                 metastore,
                 peers: peers.clone(),
                 introductions: Arc::clone(&introductions),
                 clock: self.clock_of(number),
-                compute: Compute::inline(),
-                stop: tasks.token(),
+                compute: ComputePool::inline(),
+                stop: tasks.shutdown_token(),
             })
         });
         if let Some(service) = service.clone() {
-            services = services.with(service.offered());
+            services = services.with_service(service.into_grpc_service());
         }
         serve(services, net, number, &tasks).await;
-        let client = Client::new(Reach {
+        let client = MetastoreClient::new(MetastoreClientDeps {
             local: metastore.clone(),
-            others: Some(Others { peers: peers.clone(), introductions: Arc::clone(&introductions) }),
+            others: Some(RemoteNodes { peers: peers.clone(), introductions: Arc::clone(&introductions) }),
             clock: self.clock.clone(),
             random: self.random.split(),
-            compute: Compute::inline(),
+            compute: ComputePool::inline(),
         });
-        let views = Views::follow(&client, &tasks).unwrap();
+        let views = RoutingWatch::follow(&client, &tasks).unwrap();
         if let (Some(metastore), Some(deciding)) = (metastore.clone(), deciding) {
-            let others = Others { peers: peers.clone(), introductions };
-            Upkeep { metastore, deciding, compute: Compute::inline(), others }.spawn(&tasks).unwrap();
+            let others = RemoteNodes { peers: peers.clone(), introductions };
+            VoterMaintenance { metastore, deciding, compute: ComputePool::inline(), others }
+                .spawn(&tasks)
+                .unwrap();
         }
         let process = Process { tasks, metastore, group, service, peers, client, views };
         self.nodes.get_mut(&number).unwrap().process = Some(process);
     }
 
-    fn consensus(&self, node: NodeId, log: Log, state: MemoryDisk, talk: Talk) -> Deps {
-        Deps {
+    fn consensus(&self, node: NodeId, log: Log, state: MemoryDisk, talk: RaftTransport) -> RaftGroupDeps {
+        RaftGroupDeps {
             log,
             disk: Arc::new(state),
-            compute: Compute::inline(),
+            compute: ComputePool::inline(),
             random: self.random.split(),
             network: Some(Arc::new(Ways(talk))),
             node,
-            timing: Timing::default(),
+            timing: RaftTiming::default(),
         }
     }
 
@@ -263,11 +280,11 @@ impl Town {
         self.nodes[&node].process.as_ref().unwrap()
     }
 
-    pub fn metastore(&self, node: NodeId) -> Metastore {
+    pub fn metastore(&self, node: NodeId) -> MetastoreVoter {
         self.process(node).metastore.clone().unwrap()
     }
 
-    pub fn group(&self, node: NodeId) -> Replicated<Facts> {
+    pub fn group(&self, node: NodeId) -> RaftGroup<CatalogStateMachine> {
         self.process(node).group.clone().unwrap()
     }
 
@@ -276,19 +293,19 @@ impl Town {
         self.nodes[&node].state_disk.list().unwrap()
     }
 
-    pub fn service(&self, node: NodeId) -> Service {
+    pub fn service(&self, node: NodeId) -> MetastoreServer {
         self.process(node).service.clone().unwrap()
     }
 
-    pub fn client(&self, node: NodeId) -> Client {
+    pub fn client(&self, node: NodeId) -> MetastoreClient {
         self.process(node).client.clone()
     }
 
-    pub fn views(&self, node: NodeId) -> Views {
+    pub fn views(&self, node: NodeId) -> RoutingWatch {
         self.process(node).views.clone()
     }
 
-    pub fn peers(&self, node: NodeId) -> Peers {
+    pub fn peers(&self, node: NodeId) -> PeerPool {
         self.process(node).peers.clone()
     }
 
@@ -299,8 +316,8 @@ impl Town {
                 for (number, node) in &self.nodes {
                     let metastore = node.process.as_ref().and_then(|process| process.metastore.as_ref());
                     if let Some(metastore) = metastore
-                        && metastore.leadership().now().here
-                        && metastore.seats().await.is_ok()
+                        && metastore.leader_watch().current().here
+                        && metastore.voter_infos().await.is_ok()
                     {
                         return *number;
                     }
@@ -308,7 +325,7 @@ impl Town {
                 self.clock.sleep(LOOK).await;
             }
         };
-        self.clock.within(PATIENCE, looking).await.expect("somebody leads")
+        self.clock.timeout(PATIENCE, looking).await.expect("somebody leads")
     }
 }
 
@@ -317,12 +334,12 @@ pub fn bucket(clock: &Clock, random: &Random) -> Store {
     Store::open(&Bucket { memory: true, ..Bucket::default() }, deps).unwrap()
 }
 
-pub fn secrets() -> Secrets {
-    Secrets::read("a secret of some length").unwrap()
+pub fn secrets() -> ClusterSecrets {
+    ClusterSecrets::parse("a secret of some length").unwrap()
 }
 
-async fn serve(services: Services, net: Arc<dyn Net>, node: NodeId, tasks: &Tasks) {
-    let routes = services.guarded(secrets());
+async fn serve(services: InternalRouter, net: Arc<dyn Net>, node: NodeId, tasks: &TaskGroup) {
+    let routes = services.into_router(secrets());
     let mut listener = net.listen(address(node)).await.unwrap();
     let all = tasks.clone();
     let accepting = async move {
@@ -330,7 +347,7 @@ async fn serve(services: Services, net: Arc<dyn Net>, node: NodeId, tasks: &Task
             let service = TowerToHyperService::new(routes.clone());
             let serving =
                 http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service);
-            let token = all.token();
+            let token = all.shutdown_token();
             let served = async move {
                 tokio::select! {
                     biased;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use athanor_chassis::Net;
-use athanor_chassis::net::{Accept, Stream};
+use athanor_chassis::net::{NetListener, NetStream};
 use athanor_cluster::NodeId;
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 use tokio::sync::mpsc;
@@ -33,7 +33,7 @@ pub struct Port {
 
 #[derive(Default)]
 struct Inside {
-    listeners: BTreeMap<SocketAddr, mpsc::Sender<(Stream, SocketAddr)>>,
+    listeners: BTreeMap<SocketAddr, mpsc::Sender<(NetStream, SocketAddr)>>,
     cuts: BTreeSet<(NodeId, NodeId)>,
     pipes: Vec<((NodeId, NodeId), Arc<Fault>)>,
 }
@@ -97,13 +97,13 @@ impl Memory {
 
 #[async_trait]
 impl Net for Port {
-    async fn listen(&self, at: SocketAddr) -> io::Result<Box<dyn Accept>> {
+    async fn listen(&self, at: SocketAddr) -> io::Result<Box<dyn NetListener>> {
         let (opened, opening) = mpsc::channel(64);
         self.memory.inside.lock().unwrap().listeners.insert(at, opened);
         Ok(Box::new(Listening { address: at, opening }))
     }
 
-    async fn connect(&self, to: SocketAddr, _: Duration) -> io::Result<Stream> {
+    async fn connect(&self, to: SocketAddr, _: Duration) -> io::Result<NetStream> {
         let mut inside = self.memory.inside.lock().unwrap();
         let between = pair(self.node, node_at(to));
         let listener = inside.listeners.get(&to).filter(|_| !inside.cuts.contains(&between));
@@ -125,15 +125,15 @@ impl Net for Port {
 
 struct Listening {
     address: SocketAddr,
-    opening: mpsc::Receiver<(Stream, SocketAddr)>,
+    opening: mpsc::Receiver<(NetStream, SocketAddr)>,
 }
 
-impl Accept for Listening {
-    fn address(&self) -> SocketAddr {
+impl NetListener for Listening {
+    fn local_address(&self) -> SocketAddr {
         self.address
     }
 
-    fn poll_accept(&mut self, context: &mut Context<'_>) -> Poll<io::Result<(Stream, SocketAddr)>> {
+    fn poll_accept(&mut self, context: &mut Context<'_>) -> Poll<io::Result<(NetStream, SocketAddr)>> {
         self.opening.poll_recv(context).map(|opened| opened.ok_or(io::ErrorKind::NotConnected.into()))
     }
 }

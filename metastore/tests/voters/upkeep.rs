@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use athanor_catalog::{Catalog, Command, View};
-use athanor_chassis::{Coded, TenantId};
-use athanor_metastore::Shelf;
-use athanor_storage::path::Key;
+use athanor_catalog::{Catalog, CatalogCommand, RoutingView};
+use athanor_chassis::{ErrorCodeExt, TenantId};
+use athanor_metastore::SnapshotStore;
+use athanor_storage::path::ObjectKey;
 
 use crate::asking::change;
 use crate::harness::{CLUSTER, PATIENCE, Town, simulate};
@@ -20,7 +20,7 @@ async fn until(town: &Town, what: &str, mut seen: impl AsyncFnMut() -> bool) {
             town.clock.sleep(LOOK).await;
         }
     };
-    town.clock.within(PATIENCE * 10, looking).await.expect(what);
+    town.clock.timeout(PATIENCE * 10, looking).await.expect(what);
 }
 
 #[test]
@@ -43,12 +43,12 @@ fn others_are_taken_in_until_enough_vote_and_where_they_are_is_written_down() {
         town.clock.sleep(Duration::from_secs(600)).await;
         assert_eq!(voters(&town).await, expected);
         // Wrong notes are put right.
-        let wrong = Command::AddVoter { node: 7, address: "nowhere".to_owned() };
+        let wrong = CatalogCommand::AddVoter { node: 7, address: "nowhere".to_owned() };
         town.client(5).propose(wrong).await.unwrap();
-        town.client(5).propose(Command::RemoveVoter { node: 3 }).await.unwrap();
-        let noted = async || town.views(5).now().voters.keys().copied().collect::<Vec<_>>() == [1, 3, 4];
+        town.client(5).propose(CatalogCommand::RemoveVoter { node: 3 }).await.unwrap();
+        let noted = async || town.views(5).current().voters.keys().copied().collect::<Vec<_>>() == [1, 3, 4];
         until(&town, "it is noted who votes", noted).await;
-        assert!(town.store.get(&Key::Founding).await.is_ok());
+        assert!(town.store.get(&ObjectKey::Founding).await.is_ok());
     });
 }
 
@@ -65,17 +65,18 @@ fn all_voters_cut_their_logs_and_the_bucket_has_snapshots() {
         }
         let has_cut = |node| town.files(node).iter().any(|name| name.ends_with(".snapshot"));
         until(&town, "all have cut", async || (1..=3).all(has_cut)).await;
-        let shelf = Shelf::new(town.store.clone(), CLUSTER);
-        let shelved = async || shelf.newest().await.unwrap().0.map(|found| found.state.revision());
+        let shelf = SnapshotStore::new(town.store.clone(), CLUSTER);
+        let shelved = async || shelf.newest_readable().await.unwrap().0.map(|found| found.state.revision());
         until(&town, "a snapshot lies in the bucket", async || shelved().await.is_some()).await;
         town.client(2).propose(change(2000)).await.unwrap();
         let mut views = town.views(2);
-        let is_newest = |view: &View| view.voters.values().any(|voter| voter.address.ends_with(":2000"));
-        let revision = views.until(is_newest).await.revision;
+        let is_newest =
+            |view: &RoutingView| view.voters.values().any(|voter| voter.address.ends_with(":2000"));
+        let revision = views.wait_until(is_newest).await.revision;
         until(&town, "and what came later", async || shelved().await >= Some(revision)).await;
-        let before = shelf.newest().await.unwrap().1;
+        let before = shelf.newest_readable().await.unwrap().1;
         town.clock.sleep(Duration::from_secs(1800)).await;
-        assert_eq!(shelf.newest().await.unwrap().1, before, "nothing came");
+        assert_eq!(shelf.newest_readable().await.unwrap().1, before, "nothing came");
     });
 }
 
@@ -88,12 +89,12 @@ fn a_voter_that_cannot_read_an_entry_stops() {
         let entry = br#"{"format":99,"at":0,"command":"of tomorrow"}"#;
         let answer = town.group(leader).propose(entry.as_slice().into()).await;
         assert!(answer.is_err(), "{answer:?}");
-        let stopped = |node: u64| town.metastore(node).failed();
+        let stopped = |node: u64| town.metastore(node).failure();
         until(&town, "all stop", async || (1..=3).all(|node| stopped(node).is_some())).await;
         for node in 1..=3 {
             let why = stopped(node).unwrap();
             assert!(why.contains("run the version of the other voters"), "{why}");
-            assert_eq!(town.group(node).applied(), town.group(leader).applied());
+            assert_eq!(town.group(node).applied_index(), town.group(leader).applied_index());
         }
         let refused = town.client(8).propose(change(2)).await.unwrap_err();
         assert!(refused.to_string().contains("run the version of the other voters"), "{refused}");
@@ -118,22 +119,22 @@ fn three_of_five_are_enough_and_two_are_not() {
         let tenant = TenantId::anonymous();
         let note = |number: u32| {
             let (tenant, name) = (tenant.clone(), number.to_string());
-            Command::Note { tenant, name, expected: None, text: Some("noted".to_owned()) }
+            CatalogCommand::Note { tenant, name, expected: None, text: Some("noted".to_owned()) }
         };
         for number in 1..3 {
             town.kill(town.leader().await).await;
-            client.change(note(number)).await.unwrap();
+            client.apply_command(note(number)).await.unwrap();
             town.clock.sleep(Duration::from_secs(600)).await;
             assert_eq!(voters().await, five, "nobody is taken in for who is away");
         }
         let leader = town.leader().await;
         town.kill(leader).await;
-        let refused = client.change(note(3)).await.unwrap_err();
-        assert!(refused.code().retryable(), "{refused}");
-        client.notes(&tenant).await.unwrap_err();
+        let refused = client.apply_command(note(3)).await.unwrap_err();
+        assert!(refused.code().is_retryable(), "{refused}");
+        client.tenant_documents(&tenant).await.unwrap_err();
         town.begin(leader, 5).await;
-        client.change(note(4)).await.unwrap();
-        let noted = client.notes(&tenant).await.unwrap();
+        client.apply_command(note(4)).await.unwrap();
+        let noted = client.tenant_documents(&tenant).await.unwrap();
         assert!(["1", "2", "4"].iter().all(|name| noted.contains_key(*name)), "{noted:?}");
     });
 }

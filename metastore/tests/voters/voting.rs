@@ -1,14 +1,14 @@
 //! Who votes is changed by people, from any node.
 
 use athanor_catalog::Catalog;
-use athanor_consensus::replicated::Founding;
-use athanor_metastore::Seat;
+use athanor_consensus::replicated::GroupBootstrap;
+use athanor_metastore::VoterInfo;
 
 use crate::asking::change;
 use crate::harness::{Town, simulate};
 use crate::memory::address;
 
-fn nodes(seats: &[Seat]) -> Vec<u64> {
+fn nodes(seats: &[VoterInfo]) -> Vec<u64> {
     seats.iter().map(|seat| seat.node).collect()
 }
 
@@ -21,8 +21,8 @@ fn voters_come_and_go_also_the_one_that_leads() {
             client.propose(change(number)).await.unwrap();
         }
         for node in [2, 3] {
-            town.boot(node, Some(Founding::Joining)).await;
-            let seat = Seat { node, address: address(node).to_string() };
+            town.boot(node, Some(GroupBootstrap::Joining)).await;
+            let seat = VoterInfo { node, address: address(node).to_string() };
             for _ in 0..2 {
                 let seats = client.add_voter(seat.clone()).await.unwrap();
                 assert_eq!(seats.last(), Some(&seat));

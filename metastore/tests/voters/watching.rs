@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use athanor_catalog::Catalog;
-use athanor_chassis::Code;
-use athanor_cluster::failure;
-use athanor_cluster::greeting::Introductions;
+use athanor_chassis::ErrorCode;
+use athanor_cluster::handshake::PeerHandshake;
+use athanor_cluster::status_codec;
 use athanor_proto::athanor::internal::v1 as wire;
 use athanor_proto::athanor::internal::v1::catalogue_server::Catalogue;
 use futures::StreamExt;
@@ -20,12 +20,12 @@ fn every_node_sees_what_changes() {
         for number in 1..10 {
             town.client(8).propose(change(number)).await.unwrap();
             for node in [1, 2, 3, 8, 9] {
-                let seen = town.views(node).until(|view| view.revision == number).await;
+                let seen = town.views(node).wait_until(|view| view.revision == number).await;
                 assert!(seen.voters.values().any(|voter| voter.address.ends_with(&format!(":{number}"))));
             }
         }
         let mut views = town.views(9);
-        assert_eq!((views.changed().await.revision, views.now().revision), (9, 9));
+        assert_eq!((views.changed().await.revision, views.current().revision), (9, 9));
         let client = town.client(1);
         let waiting = tokio::join!(views.changed(), client.propose(change(10)));
         assert_eq!(waiting.0.revision, 10);
@@ -43,16 +43,16 @@ fn a_voter_that_is_cut_off_is_left() {
         others.iter().for_each(|other| town.net.cut(8, *other));
         town.client(9).propose(change(1)).await.unwrap();
         let mut views = town.views(8);
-        views.until(|view| view.revision == 1).await;
+        views.wait_until(|view| view.revision == 1).await;
         town.net.heal();
         others.iter().for_each(|other| town.net.cut(stale, *other));
         town.client(9).propose(change(2)).await.unwrap();
-        let seen = views.until(|view| view.revision == 2);
-        town.clock.within(PATIENCE, seen).await.expect("it watches another voter");
-        assert_eq!(town.views(stale).now().revision, 1, "nobody tells the one that is cut off");
+        let seen = views.wait_until(|view| view.revision == 2);
+        town.clock.timeout(PATIENCE, seen).await.expect("it watches another voter");
+        assert_eq!(town.views(stale).current().revision, 1, "nobody tells the one that is cut off");
         town.net.heal();
         let mut hears = town.views(stale);
-        let seen = town.clock.within(PATIENCE, hears.until(|view| view.revision == 2)).await;
+        let seen = town.clock.timeout(PATIENCE, hears.wait_until(|view| view.revision == 2)).await;
         seen.expect("it hears again");
     });
 }
@@ -62,8 +62,8 @@ async fn watch(
     town: &Town,
     voter: u64,
     revision: u64,
-) -> <athanor_metastore::Service as Catalogue>::WatchStream {
-    let caller = Some(Introductions::new(me(8)).caller(voter, Duration::from_secs(1)));
+) -> <athanor_metastore::MetastoreServer as Catalogue>::WatchStream {
+    let caller = Some(PeerHandshake::new(me(8)).caller(voter, Duration::from_secs(1)));
     let request = wire::WatchRequest { caller, revision, rates: Vec::new() };
     town.service(voter).watch(tonic::Request::new(request)).await.unwrap().into_inner()
 }
@@ -73,12 +73,12 @@ fn who_watches_hears_at_once_and_again_and_what_it_has_is_not_said() {
     simulate(async {
         let town = Town::start(3, 23).await;
         town.client(8).propose(change(1)).await.unwrap();
-        town.views(2).until(|view| view.revision == 1).await;
+        town.views(2).wait_until(|view| view.revision == 1).await;
         let mut told = watch(&town, 2, 0).await;
         let first = told.next().await.unwrap().unwrap();
         assert!(first.revision == 1 && !first.view.is_empty());
         for _ in 0..5 {
-            let again = town.clock.within(Duration::from_secs(6), told.next()).await;
+            let again = town.clock.timeout(Duration::from_secs(6), told.next()).await;
             let again = again.expect("every five seconds").unwrap().unwrap();
             assert!(again.revision == 1 && again.view.is_empty());
         }
@@ -94,8 +94,8 @@ fn who_watches_hears_at_once_and_again_and_what_it_has_is_not_said() {
                 }
             }
         };
-        let end = town.clock.within(PATIENCE, end).await.expect("it ends");
-        assert!(failure::from_grpc(&end).code.retryable(), "{end}");
+        let end = town.clock.timeout(PATIENCE, end).await.expect("it ends");
+        assert!(status_codec::from_grpc(&end).code.is_retryable(), "{end}");
         assert!(told.next().await.is_none());
     });
 }
@@ -109,7 +109,7 @@ fn so_many_watch_a_voter_and_no_more() {
         for _ in 0..1024 - 2 {
             all.push(watch(&town, 1, 0).await);
         }
-        let caller = || Some(Introductions::new(me(8)).caller(1, Duration::from_secs(1)));
+        let caller = || Some(PeerHandshake::new(me(8)).caller(1, Duration::from_secs(1)));
         let request = || tonic::Request::new(wire::WatchRequest { caller: caller(), ..Default::default() });
         let mut last = 0;
         while let Ok(stream) = town.service(1).watch(request()).await {
@@ -118,8 +118,8 @@ fn so_many_watch_a_voter_and_no_more() {
             assert!(last <= 2, "there is no end");
         }
         let Err(refused) = town.service(1).watch(request()).await else { panic!("there is no end") };
-        let refused = failure::from_grpc(&refused);
-        assert_eq!(refused.code, Code::Exhausted);
+        let refused = status_codec::from_grpc(&refused);
+        assert_eq!(refused.code, ErrorCode::Exhausted);
         assert!(refused.message.contains("1024 nodes watch"), "{refused}");
         drop(all.pop());
         assert!(town.service(1).watch(request()).await.is_ok());

@@ -6,9 +6,9 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
-use crate::hash::HashedMap;
-use crate::lines::{Numbered, Place};
+use crate::hash::PrehashedMap;
 use crate::model::Dictionary;
+use crate::source_lines::{LineNumbering, SourceLine};
 
 /// Edges that are followed to find redundant ones, at most. Beyond that redundant edges stay.
 const MAX_FOLLOWED_EDGES: usize = 20_000_000;
@@ -38,17 +38,17 @@ impl StackTotals<'_> {
 
 /// A graph of one side, or of two laid over each other.
 pub(super) struct CallGraph<'d, const N: usize> {
-    pub(super) nodes: Vec<Node<'d, N>>,
+    pub(super) nodes: Vec<CallNode<'d, N>>,
     /// The heaviest first.
-    pub(super) edges: Vec<Edge<N>>,
+    pub(super) edges: Vec<CallEdge<N>>,
     /// How many nodes there would be if all were shown.
     pub(super) all_nodes: usize,
 }
 
 /// A line of a function.
 #[derive(Clone)]
-pub(super) struct Node<'d, const N: usize> {
-    pub(super) place: Place<'d>,
+pub(super) struct CallNode<'d, const N: usize> {
+    pub(super) place: SourceLine<'d>,
     /// Of its own, on each side.
     pub(super) flat: [i64; N],
     /// With all that it called; a stack in which it recurs counts once.
@@ -57,7 +57,7 @@ pub(super) struct Node<'d, const N: usize> {
 
 /// A call from one node to another; a stack in which it recurs counts once.
 #[derive(Clone, Copy)]
-pub(super) struct Edge<const N: usize> {
+pub(super) struct CallEdge<const N: usize> {
     /// Places among the nodes.
     pub(super) caller: usize,
     pub(super) callee: usize,
@@ -67,42 +67,44 @@ pub(super) struct Edge<const N: usize> {
 }
 
 /// All lines of all sides.
-struct Places<'d> {
-    places: Vec<Place<'d>>,
+struct GraphLineIndex<'d> {
+    places: Vec<SourceLine<'d>>,
     /// By side and location: places of the lines, innermost first.
     of_locations: Vec<Vec<Vec<u32>>>,
 }
 
 /// Values of nodes and edges, by place.
-struct Weighed<const N: usize> {
+struct GraphWeights<const N: usize> {
     flat: Vec<[i64; N]>,
     cum: Vec<[i64; N]>,
-    edges: Vec<Edge<N>>,
+    edges: Vec<CallEdge<N>>,
 }
 
 /// Size of a value on all sides together.
-pub(super) fn size<const N: usize>(values: &[i64; N]) -> i64 {
+pub(super) fn magnitude<const N: usize>(values: &[i64; N]) -> i64 {
     let sum = values.iter().fold(0u64, |sum, value| sum.saturating_add(value.unsigned_abs()));
     i64::try_from(sum).unwrap_or(i64::MAX)
 }
 
-impl<'d> Places<'d> {
-    fn of(sides: &[StackTotals<'d>]) -> Self {
-        let numbered: Vec<Numbered<'d>> =
-            sides.iter().map(|side| Numbered::of(side.dictionary, side.addresses, |_| true)).collect();
-        let all: BTreeSet<&Place<'d>> = numbered.iter().flat_map(|side| &side.places).collect();
-        let numbers: HashMap<&Place<'d>, u32> = all.iter().copied().zip(0..).collect();
-        let of_side = |side: &Numbered<'d>| {
+impl<'d> GraphLineIndex<'d> {
+    fn from_sides(sides: &[StackTotals<'d>]) -> Self {
+        let numbered: Vec<LineNumbering<'d>> = sides
+            .iter()
+            .map(|side| LineNumbering::from_dictionary(side.dictionary, side.addresses, |_| true))
+            .collect();
+        let all: BTreeSet<&SourceLine<'d>> = numbered.iter().flat_map(|side| &side.places).collect();
+        let numbers: HashMap<&SourceLine<'d>, u32> = all.iter().copied().zip(0..).collect();
+        let of_side = |side: &LineNumbering<'d>| {
             let of_line = |line: &u32| numbers[&side.places[*line as usize]];
             side.of_locations.iter().map(|lines| lines.iter().map(of_line).collect()).collect()
         };
         let of_locations = numbered.iter().map(of_side).collect();
-        Places { places: all.into_iter().cloned().collect(), of_locations }
+        GraphLineIndex { places: all.into_iter().cloned().collect(), of_locations }
     }
 
     /// Weighs all nodes, or those that are kept, and the calls between them.
-    fn weigh<const N: usize>(&self, sides: &[StackTotals<'d>; N], kept: Option<&[bool]>) -> Weighed<N> {
-        let mut weigher = Weigher::new(self.places.len(), kept);
+    fn weigh<const N: usize>(&self, sides: &[StackTotals<'d>; N], kept: Option<&[bool]>) -> GraphWeights<N> {
+        let mut weigher = GraphWeightAccumulator::new(self.places.len(), kept);
         let mut frames = Vec::new();
         for (side, StackTotals { dictionary, totals, .. }) in sides.iter().enumerate() {
             for (stack, &total) in (0u32..).zip(*totals).filter(|(_, total)| **total != 0) {
@@ -126,12 +128,12 @@ impl<'d> Places<'d> {
 }
 
 /// Adds stacks up to nodes and calls.
-struct Weigher<'k, const N: usize> {
+struct GraphWeightAccumulator<'k, const N: usize> {
     /// Which nodes are kept; all if none.
     kept: Option<&'k [bool]>,
-    weighed: Weighed<N>,
+    weighed: GraphWeights<N>,
     /// Places of edges, by caller and callee.
-    edge_places: HashedMap<u64, usize>,
+    edge_places: PrehashedMap<u64, usize>,
     /// The stack that is added.
     stamp: u64,
     /// The stack in which each node was counted last.
@@ -140,13 +142,13 @@ struct Weigher<'k, const N: usize> {
     edge_stamps: Vec<u64>,
 }
 
-impl<'k, const N: usize> Weigher<'k, N> {
+impl<'k, const N: usize> GraphWeightAccumulator<'k, N> {
     fn new(nodes: usize, kept: Option<&'k [bool]>) -> Self {
-        let weighed = Weighed { flat: vec![[0; N]; nodes], cum: vec![[0; N]; nodes], edges: Vec::new() };
-        Weigher {
+        let weighed = GraphWeights { flat: vec![[0; N]; nodes], cum: vec![[0; N]; nodes], edges: Vec::new() };
+        GraphWeightAccumulator {
             kept,
             weighed,
-            edge_places: HashedMap::default(),
+            edge_places: PrehashedMap::default(),
             stamp: u64::MAX,
             node_stamps: vec![u64::MAX; nodes],
             edge_stamps: Vec::new(),
@@ -167,7 +169,7 @@ impl<'k, const N: usize> Weigher<'k, N> {
             }
             // A line that calls itself by way of others is no call of its own.
             if let Some(caller) = caller.filter(|caller| *caller != place || !is_residual) {
-                let edge = self.edge(caller, place);
+                let edge = self.intern_edge(caller, place);
                 if std::mem::replace(&mut self.edge_stamps[edge], self.stamp) != self.stamp {
                     add(&mut self.weighed.edges[edge].values[side], total);
                     self.weighed.edges[edge].is_residual |= is_residual;
@@ -182,12 +184,12 @@ impl<'k, const N: usize> Weigher<'k, N> {
     }
 
     /// Returns the place of an edge, which may be new.
-    fn edge(&mut self, caller: u32, callee: u32) -> usize {
+    fn intern_edge(&mut self, caller: u32, callee: u32) -> usize {
         let edges = &mut self.weighed.edges;
         let edge_stamps = &mut self.edge_stamps;
         *self.edge_places.entry(u64::from(caller) << 32 | u64::from(callee)).or_insert_with(|| {
             let (caller, callee) = (caller as usize, callee as usize);
-            edges.push(Edge { caller, callee, values: [0; N], is_residual: false });
+            edges.push(CallEdge { caller, callee, values: [0; N], is_residual: false });
             edge_stamps.push(u64::MAX);
             edges.len() - 1
         })
@@ -198,23 +200,23 @@ fn add(sum: &mut i64, value: i64) {
     *sum = sum.wrapping_add(value);
 }
 
-impl<const N: usize> Weighed<N> {
+impl<const N: usize> GraphWeights<N> {
     /// Returns how much each node tells: what it has, and more the less plainly values pass from its callers through it to
     /// its callees. Calls of a line to itself tell nothing.
     fn scores(&self) -> Vec<i64> {
         let count = self.flat.len();
         let [mut callers, mut callees] = [vec![Vec::new(); count], vec![Vec::new(); count]];
         for edge in self.edges.iter().filter(|edge| edge.caller != edge.callee) {
-            callers[edge.callee].push(size(&edge.values));
-            callees[edge.caller].push(size(&edge.values));
+            callers[edge.callee].push(magnitude(&edge.values));
+            callees[edge.caller].push(magnitude(&edge.values));
         }
         let score = |(node, (callers, mut callees)): (usize, (Vec<i64>, Vec<i64>))| {
-            let flat = size(&self.flat[node]);
+            let flat = magnitude(&self.flat[node]);
             let of_callers = if callers.is_empty() { 1.0 } else { entropy(callers) };
             let is_leaf = callees.is_empty();
             callees.push(flat);
             let of_callees = if is_leaf { 1.0 } else { entropy(callees) };
-            let passed = (of_callers + of_callees) * size(&self.cum[node]) as f64;
+            let passed = (of_callers + of_callees) * magnitude(&self.cum[node]) as f64;
             // Casting saturates.
             (passed as i64).saturating_add(flat)
         };
@@ -231,7 +233,7 @@ fn entropy(mut parts: Vec<i64>) -> f64 {
 }
 
 /// What a node is called in full: the text that decides between nodes that tell as much.
-pub(super) fn printable_name(place: &Place<'_>) -> String {
+pub(super) fn printable_name(place: &SourceLine<'_>) -> String {
     match (place.file, place.line) {
         ("", 0) => place.function.to_string(),
         (file, 0) => format!("{} {file}", place.function),
@@ -241,16 +243,16 @@ pub(super) fn printable_name(place: &Place<'_>) -> String {
 
 impl<'d, const N: usize> CallGraph<'d, N> {
     /// Returns the graph of at most `max_nodes` nodes.
-    pub(super) fn of(sides: &[StackTotals<'d>; N], max_nodes: usize) -> Self {
-        let places = Places::of(sides);
+    pub(super) fn from_sides(sides: &[StackTotals<'d>; N], max_nodes: usize) -> Self {
+        let places = GraphLineIndex::from_sides(sides);
         let whole = places.weigh(sides, None);
-        let mut graph = Self::connected(&places, whole);
+        let mut graph = Self::from_weights(&places, whole);
         if graph.nodes.len() > max_nodes {
-            let shown: HashSet<&Place<'_>> =
+            let shown: HashSet<&SourceLine<'_>> =
                 graph.nodes.iter().take(max_nodes).map(|node| &node.place).collect();
             let kept: Vec<bool> = places.places.iter().map(|place| shown.contains(place)).collect();
             let part = places.weigh(sides, Some(&kept));
-            graph = CallGraph { all_nodes: graph.all_nodes, ..Self::connected(&places, part) };
+            graph = CallGraph { all_nodes: graph.all_nodes, ..Self::from_weights(&places, part) };
         }
         graph.sort_edges();
         graph.remove_redundant_edges();
@@ -264,14 +266,15 @@ impl<'d, const N: usize> CallGraph<'d, N> {
         order.sort_unstable_by(|&one, &other| (&names[one], one).cmp(&(&names[other], other)));
         let mut ranks = vec![0; names.len()];
         order.into_iter().enumerate().for_each(|(rank, node)| ranks[node] = rank);
-        let key = |edge: &Edge<N>| (Reverse(size(&edge.values)), ranks[edge.caller], ranks[edge.callee]);
+        let key =
+            |edge: &CallEdge<N>| (Reverse(magnitude(&edge.values)), ranks[edge.caller], ranks[edge.callee]);
         self.edges.sort_unstable_by_key(key);
     }
 
     /// Puts nodes and edges in order. Nodes without any value are left out.
-    fn connected(places: &Places<'d>, weighed: Weighed<N>) -> Self {
+    fn from_weights(places: &GraphLineIndex<'d>, weighed: GraphWeights<N>) -> Self {
         let scores = weighed.scores();
-        let Weighed { flat, cum, edges } = weighed;
+        let GraphWeights { flat, cum, edges } = weighed;
         let is_node = |place: &usize| (flat[*place], cum[*place]) != ([0; N], [0; N]);
         let mut order: Vec<usize> = (0..places.places.len()).filter(is_node).collect();
         let name = |place: usize| printable_name(&places.places[place]);
@@ -282,12 +285,18 @@ impl<'d, const N: usize> CallGraph<'d, N> {
         order.sort_unstable_by(by_score);
         let mut numbers = vec![usize::MAX; places.places.len()];
         order.iter().enumerate().for_each(|(number, &place)| numbers[place] = number);
-        let node =
-            |&place: &usize| Node { place: places.places[place].clone(), flat: flat[place], cum: cum[place] };
-        let nodes: Vec<Node<'d, N>> = order.iter().map(node).collect();
-        let numbered =
-            |edge: Edge<N>| Edge { caller: numbers[edge.caller], callee: numbers[edge.callee], ..edge };
-        let is_between = |edge: &Edge<N>| edge.caller < nodes.len() && edge.callee < nodes.len();
+        let node = |&place: &usize| CallNode {
+            place: places.places[place].clone(),
+            flat: flat[place],
+            cum: cum[place],
+        };
+        let nodes: Vec<CallNode<'d, N>> = order.iter().map(node).collect();
+        let numbered = |edge: CallEdge<N>| CallEdge {
+            caller: numbers[edge.caller],
+            callee: numbers[edge.callee],
+            ..edge
+        };
+        let is_between = |edge: &CallEdge<N>| edge.caller < nodes.len() && edge.callee < nodes.len();
         let edges = edges.into_iter().map(numbered).filter(is_between).collect();
         CallGraph { all_nodes: nodes.len(), nodes, edges }
     }
@@ -323,7 +332,7 @@ impl<'d, const N: usize> CallGraph<'d, N> {
         removed: &[bool],
         followed: &mut usize,
     ) -> bool {
-        let Edge { caller, callee, .. } = self.edges[at];
+        let CallEdge { caller, callee, .. } = self.edges[at];
         let mut seen = vec![false; self.nodes.len()];
         seen[callee] = true;
         let mut waiting = VecDeque::from([callee]);

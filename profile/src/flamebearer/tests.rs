@@ -4,20 +4,22 @@ use serde_json::{Value, json};
 use super::*;
 use crate::flamegraph::Flamegraph;
 use crate::folded;
-use crate::generate::arbitrary;
+use crate::generate::arbitrary_profile;
 use crate::tree::Tree;
 
 fn read(document: &Value) -> Profile {
-    parse(document.to_string().as_bytes(), &Limits::default()).unwrap()
+    parse(document.to_string().as_bytes(), &DecodeLimits::default()).unwrap()
 }
 
 fn refused(document: &Value) -> String {
-    let limits = Limits { depth: 2, samples: 6, entries: 3, frames: 4, bytes: 1_000, ..Limits::default() };
+    let limits =
+        DecodeLimits { depth: 2, samples: 6, entries: 3, frames: 4, bytes: 1_000, ..DecodeLimits::default() };
     parse(document.to_string().as_bytes(), &limits).unwrap_err().to_string()
 }
 
 fn stacks(profile: &Profile) -> Vec<String> {
-    let mut lines: Vec<String> = folded::write(&Tree::of(profile, 0)).lines().map(str::to_owned).collect();
+    let mut lines: Vec<String> =
+        folded::write(&Tree::from_profile(profile, 0)).lines().map(str::to_owned).collect();
     lines.sort_unstable();
     lines
 }
@@ -28,7 +30,7 @@ fn graph(names: &[&str], levels: Value) -> Value {
 
 /// As `/pyroscope/render` has it.
 fn document(tree: &Tree) -> Value {
-    let Flamegraph { names, levels, total, max_self } = Flamegraph::of(tree);
+    let Flamegraph { names, levels, total, max_self } = Flamegraph::from_tree(tree);
     json!({
         "version": 1,
         "flamebearer": { "names": names, "levels": levels, "numTicks": total, "maxSelf": max_self },
@@ -172,17 +174,17 @@ fn errors_say_where_and_what() {
 
 #[test]
 fn a_graph_that_was_cut_keeps_its_total() {
-    let mut tree = Tree::of(&arbitrary_tree(7), 0);
+    let mut tree = Tree::from_profile(&arbitrary_tree(7), 0);
     let total = tree.total();
     tree.truncate(3);
-    let again = Tree::of(&read(&document(&tree)), 0);
+    let again = Tree::from_profile(&read(&document(&tree)), 0);
     assert_eq!(again.total(), total);
     assert!(again.nodes().iter().any(|node| again.name(node) == "other"));
 }
 
 /// With values that a graph can show.
 fn arbitrary_tree(seed: u64) -> Profile {
-    let mut profile = arbitrary(seed);
+    let mut profile = arbitrary_profile(seed);
     profile.samples.values.iter_mut().for_each(|value| *value = (*value % 1_000_000).abs());
     profile
 }
@@ -190,10 +192,10 @@ fn arbitrary_tree(seed: u64) -> Profile {
 proptest! {
     #[test]
     fn what_is_shown_reads_back(seed: u64) {
-        let tree = Tree::of(&arbitrary_tree(seed), 0);
+        let tree = Tree::from_profile(&arbitrary_tree(seed), 0);
         let again = read(&document(&tree));
         prop_assert_eq!(&again.header.types, &[ValueType::new("inuse_space", "bytes")]);
-        prop_assert_eq!(Tree::of(&again, 0), tree);
+        prop_assert_eq!(Tree::from_profile(&again, 0), tree);
     }
 
     /// Of graphs of which a number is another, or a character.
@@ -201,14 +203,14 @@ proptest! {
     fn any_document_is_read_or_refused(
         seed: u64, at: prop::sample::Index, byte in "[\\[\\]{}\",:0-9eE.\\-]", numbers in prop::collection::vec(-9i64..9, 0..40)
     ) {
-        let mut text = document(&Tree::of(&arbitrary_tree(seed), 0)).to_string().into_bytes();
+        let mut text = document(&Tree::from_profile(&arbitrary_tree(seed), 0)).to_string().into_bytes();
         let at = at.index(text.len());
         text[at] = byte.as_bytes()[0];
         let levels: Vec<&[i64]> = numbers.chunks(8).collect();
         for text in [text, graph(&["total", "a"], json!(levels)).to_string().into_bytes()] {
-            if let Ok(profile) = parse(&text, &Limits::default()) {
-                let tree = Tree::of(&profile, 0);
-                prop_assert_eq!(Tree::of(&read(&document(&tree)), 0), tree);
+            if let Ok(profile) = parse(&text, &DecodeLimits::default()) {
+                let tree = Tree::from_profile(&profile, 0);
+                prop_assert_eq!(Tree::from_profile(&read(&document(&tree)), 0), tree);
             }
         }
     }

@@ -1,11 +1,11 @@
 //! Small profiles that use every corner of the model.
 
-use super::random::Random;
+use super::random::SeededRandom;
 use crate::labels::SampleLabel;
-use crate::model::{Dictionary, Header, Profile, Samples, ValueType};
-use crate::symbols::{Function, Line, Mapping, NONE};
+use crate::model::{Dictionary, Profile, ProfileHeader, Samples, ValueType};
+use crate::symbols::{Function, Line, Mapping, NO_ENTRY};
 
-const TEXTS: [&str; 14] = [
+const SAMPLE_TEXTS: [&str; 14] = [
     "main",
     "runtime.mallocgc",
     "java/lang/Thread.run",
@@ -21,7 +21,7 @@ const TEXTS: [&str; 14] = [
     "libc.so.6",
     "x",
 ];
-const TYPES: [(&str, &str); 5] = [
+const VALUE_TYPES: [(&str, &str); 5] = [
     ("cpu", "nanoseconds"),
     ("samples", "count"),
     ("alloc_objects", "count"),
@@ -32,18 +32,18 @@ const TYPES: [(&str, &str); 5] = [
 /// A profile of up to 40 samples: 1 to 4 types, labels of text and of numbers, inlined lines, locations with
 /// and without mapping and lines, empty and recursive stacks, equal rows, negative and extreme values. Some say when
 /// samples were taken.
-pub fn arbitrary(seed: u64) -> Profile {
-    let mut random = Random::of(&[seed, 20]);
+pub fn arbitrary_profile(seed: u64) -> Profile {
+    let mut random = SeededRandom::from_path(&[seed, 20]);
     let mut dictionary = Dictionary::default();
     let header = header(&mut random);
     let locations = locations(&mut random, &mut dictionary);
     let mut samples = Samples::default();
-    for _ in 0..random.below(40) {
+    for _ in 0..random.next_below(40) {
         let stack = stack(&mut random, &mut dictionary, &locations);
         let labels = labels(&mut random, &mut dictionary);
         let values: Vec<i64> = header.types.iter().map(|_| value(&mut random)).collect();
         samples.push(stack, labels, &values);
-        if random.chance(100) {
+        if random.next_bool(100) {
             samples.push(stack, labels, &values);
         }
     }
@@ -52,52 +52,53 @@ pub fn arbitrary(seed: u64) -> Profile {
 }
 
 /// Of every third profile some rows say some; most lie within the profile.
-fn moments(seed: u64, header: &Header, samples: &mut Samples) {
-    let mut random = Random::of(&[seed, 21]);
-    if !random.chance(333) {
+fn moments(seed: u64, header: &ProfileHeader, samples: &mut Samples) {
+    let mut random = SeededRandom::from_path(&[seed, 21]);
+    if !random.next_bool(333) {
         return;
     }
     for row in 0..samples.len() {
-        let count = if random.chance(600) { random.below(6) } else { 0 };
+        let count = if random.next_bool(600) { random.next_below(6) } else { 0 };
         let within = 1 + header.duration_nanos as usize;
         let times: Vec<i64> = (0..count)
-            .map(|_| match random.below(20) {
+            .map(|_| match random.next_below(20) {
                 0 => random.next_u64() as i64,
-                _ => header.time_nanos + random.below(within) as i64,
+                _ => header.time_nanos + random.next_below(within) as i64,
             })
             .collect();
         samples.moments.add(row, times);
     }
 }
 
-fn text(random: &mut Random) -> &'static str {
-    random.pick(&TEXTS)
+fn text(random: &mut SeededRandom) -> &'static str {
+    random.pick(&SAMPLE_TEXTS)
 }
 
-fn value(random: &mut Random) -> i64 {
-    match random.below(10) {
+fn value(random: &mut SeededRandom) -> i64 {
+    match random.next_below(10) {
         0 => 0,
-        1 => -(random.below(1000) as i64),
+        1 => -(random.next_below(1000) as i64),
         2 => random.next_u64() as i64,
         3 => i64::MIN,
-        _ => random.below(100_000) as i64,
+        _ => random.next_below(100_000) as i64,
     }
 }
 
-fn header(random: &mut Random) -> Header {
-    let first = random.below(TYPES.len());
-    let count = 1 + random.below(4);
-    let kinds = TYPES.iter().cycle().skip(first).take(count);
+fn header(random: &mut SeededRandom) -> ProfileHeader {
+    let first = random.next_below(VALUE_TYPES.len());
+    let count = 1 + random.next_below(4);
+    let kinds = VALUE_TYPES.iter().cycle().skip(first).take(count);
     let types: Vec<ValueType> = kinds.map(|(kind, unit)| ValueType::new(kind, unit)).collect();
-    let mut optional = || if random.chance(300) { random.pick(&TEXTS).to_owned() } else { String::new() };
+    let mut optional =
+        || if random.next_bool(300) { random.pick(&SAMPLE_TEXTS).to_owned() } else { String::new() };
     let (drop_frames, keep_frames, default_type, doc_url) = (optional(), optional(), optional(), optional());
-    Header {
-        period_type: random.chance(700).then(|| types[0].clone()),
+    ProfileHeader {
+        period_type: random.next_bool(700).then(|| types[0].clone()),
         types,
         period: value(random),
-        time_nanos: random.below(1 << 61) as i64,
-        duration_nanos: random.below(1 << 40) as i64,
-        comments: (0..random.below(3)).map(|_| text(random).to_owned()).collect(),
+        time_nanos: random.next_below(1 << 61) as i64,
+        duration_nanos: random.next_below(1 << 40) as i64,
+        comments: (0..random.next_below(3)).map(|_| text(random).to_owned()).collect(),
         drop_frames,
         keep_frames,
         default_type,
@@ -105,65 +106,70 @@ fn header(random: &mut Random) -> Header {
     }
 }
 
-fn locations(random: &mut Random, dictionary: &mut Dictionary) -> Vec<u32> {
+fn locations(random: &mut SeededRandom, dictionary: &mut Dictionary) -> Vec<u32> {
     let symbols = &mut dictionary.symbols;
-    let functions: Vec<u32> = (0..1 + random.below(8))
+    let functions: Vec<u32> = (0..1 + random.next_below(8))
         .map(|_| {
             let function = Function {
                 name: symbols.strings.intern(text(random)),
                 system_name: symbols.strings.intern(text(random)),
-                filename: if random.chance(500) { symbols.strings.intern(text(random)) } else { 0 },
-                start_line: random.below(300) as i64 - 20,
+                filename: if random.next_bool(500) { symbols.strings.intern(text(random)) } else { 0 },
+                start_line: random.next_below(300) as i64 - 20,
             };
-            symbols.function(function)
+            symbols.intern_function(function)
         })
         .collect();
-    let mappings: Vec<u32> = (0..random.below(4))
+    let mappings: Vec<u32> = (0..random.next_below(4))
         .map(|_| {
             let mapping = Mapping {
-                start: random.next_u64() >> random.below(60),
-                size: random.below(1 << 30) as u64,
-                offset: random.below(3) as u64 * 4096,
+                start: random.next_u64() >> random.next_below(60),
+                size: random.next_below(1 << 30) as u64,
+                offset: random.next_below(3) as u64 * 4096,
                 filename: symbols.strings.intern(text(random)),
-                build_id: if random.chance(500) { symbols.strings.intern(text(random)) } else { 0 },
-                flags: random.below(16) as u8,
+                build_id: if random.next_bool(500) { symbols.strings.intern(text(random)) } else { 0 },
+                flags: random.next_below(16) as u8,
             };
-            symbols.mapping(mapping)
+            symbols.intern_mapping(mapping)
         })
         .collect();
-    (0..1 + random.below(12))
+    (0..1 + random.next_below(12))
         .map(|_| {
-            let has_mapping = !mappings.is_empty() && random.chance(700);
-            let mapping = if has_mapping { mappings[random.below(mappings.len())] } else { NONE };
-            let lines: Vec<Line> = (0..random.below(4))
+            let has_mapping = !mappings.is_empty() && random.next_bool(700);
+            let mapping = if has_mapping { mappings[random.next_below(mappings.len())] } else { NO_ENTRY };
+            let lines: Vec<Line> = (0..random.next_below(4))
                 .map(|_| Line {
-                    function: functions[random.below(functions.len())],
-                    line: random.below(500) as i64,
-                    column: if random.chance(200) { random.below(80) as i64 } else { 0 },
+                    function: functions[random.next_below(functions.len())],
+                    line: random.next_below(500) as i64,
+                    column: if random.next_bool(200) { random.next_below(80) as i64 } else { 0 },
                 })
                 .collect();
-            symbols.location(mapping, random.next_u64() >> random.below(64), random.chance(100), &lines)
+            symbols.intern_location(
+                mapping,
+                random.next_u64() >> random.next_below(64),
+                random.next_bool(100),
+                &lines,
+            )
         })
         .collect()
 }
 
-fn stack(random: &mut Random, dictionary: &mut Dictionary, locations: &[u32]) -> u32 {
-    let depth = random.below(9);
-    let path: Vec<u32> = (0..depth).map(|_| locations[random.below(locations.len())]).collect();
+fn stack(random: &mut SeededRandom, dictionary: &mut Dictionary, locations: &[u32]) -> u32 {
+    let depth = random.next_below(9);
+    let path: Vec<u32> = (0..depth).map(|_| locations[random.next_below(locations.len())]).collect();
     dictionary.stacks.intern(&dictionary.symbols, &path)
 }
 
-fn labels(random: &mut Random, dictionary: &mut Dictionary) -> u32 {
+fn labels(random: &mut SeededRandom, dictionary: &mut Dictionary) -> u32 {
     let strings = &mut dictionary.symbols.strings;
-    let count = if random.chance(500) { 0 } else { random.below(4) };
+    let count = if random.next_bool(500) { 0 } else { random.next_below(4) };
     let labels: Vec<SampleLabel> = (0..count)
         .map(|_| {
             let key = strings.intern(text(random));
-            if random.chance(500) {
+            if random.next_bool(500) {
                 return SampleLabel { key, text: strings.intern(text(random)), number: 0, unit: 0 };
             }
-            let unit = if random.chance(500) { strings.intern("bytes") } else { 0 };
-            SampleLabel { key, text: 0, number: 1 + random.below(1 << 40) as i64, unit }
+            let unit = if random.next_bool(500) { strings.intern("bytes") } else { 0 };
+            SampleLabel { key, text: 0, number: 1 + random.next_below(1 << 40) as i64, unit }
         })
         .collect();
     dictionary.label_sets.intern(strings, &labels)

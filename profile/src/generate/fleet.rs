@@ -2,28 +2,28 @@
 
 use std::ops::Range;
 
-use super::random::{Random, pow};
-use super::world::{Code, Namer, World};
+use super::random::{SeededRandom, pow};
+use super::synthetic_program::{FunctionNameGenerator, ProgramFunction, SyntheticProgram};
 use crate::labels::Labels;
-use crate::model::{Dictionary, Header, Profile, Samples, ValueType};
+use crate::model::{Dictionary, Profile, ProfileHeader, Samples, ValueType};
 
-const LIBRARY: usize = 6_000;
-const BINARIES: usize = 40;
-const NAMES: [&str; 4] = ["process_cpu", "memory", "memory", "goroutines"];
-const TYPES: [(&str, &str); 4] =
+const LIBRARY_FUNCTIONS: usize = 6_000;
+const BINARY_COUNT: usize = 40;
+const METRIC_NAMES: [&str; 4] = ["process_cpu", "memory", "memory", "goroutines"];
+const SAMPLE_TYPES: [(&str, &str); 4] =
     [("cpu", "nanoseconds"), ("alloc_space", "bytes"), ("inuse_space", "bytes"), ("goroutine", "count")];
 /// What one unit of a random value stands for, by type.
-const SCALES: [i64; 4] = [10_000_000, 4_096, 512, 1];
+const VALUE_SCALES: [i64; 4] = [10_000_000, 4_096, 512, 1];
 /// 2024-01-01T00:00:00Z.
 const START_NANOS: i64 = 1_704_067_200_000_000_000;
 
 /// Services of very different sizes, with ten pods and four types each; 60 % of each one's functions come
 /// from libraries that all share, and 15 % of the pods are replaced each hour.
 #[derive(Clone, Debug)]
-pub struct Fleet {
+pub struct SyntheticFleet {
     seed: u64,
     step_nanos: i64,
-    library: Vec<Code>,
+    library: Vec<ProgramFunction>,
 }
 
 /// One profile of the fleet.
@@ -38,27 +38,31 @@ pub struct FleetProfile {
 }
 
 /// A service and the program that it runs.
-struct Service {
+struct FleetService {
     number: usize,
-    world: World,
+    world: SyntheticProgram,
     rows: usize,
 }
 
-impl Fleet {
+impl SyntheticFleet {
     /// Services in the set.
-    pub const SERVICES: usize = 1_000;
+    pub const SERVICE_COUNT: usize = 1_000;
     /// Pods that each service has at any time.
-    pub const PODS: usize = 10;
+    pub const PODS_PER_SERVICE: usize = 10;
     /// Types that each pod sends.
-    pub const TYPES: usize = 4;
+    pub const SAMPLE_TYPES: usize = 4;
 
     /// The set of a seed, with one profile a minute of each pod and type.
     pub fn new(seed: u64) -> Self {
-        let library = Namer::new().functions(&mut Random::of(&[seed, 10]), LIBRARY, BINARIES);
-        Fleet { seed, step_nanos: 60_000_000_000, library }
+        let library = FunctionNameGenerator::new().functions(
+            &mut SeededRandom::from_path(&[seed, 10]),
+            LIBRARY_FUNCTIONS,
+            BINARY_COUNT,
+        );
+        SyntheticFleet { seed, step_nanos: 60_000_000_000, library }
     }
     /// The same fleet with another number of profiles an hour of each pod and type, at least 1.
-    pub fn per_hour(mut self, profiles: usize) -> Self {
+    pub fn with_profiles_per_hour(mut self, profiles: usize) -> Self {
         self.step_nanos = 3_600_000_000_000 / profiles.max(1) as i64;
         self
     }
@@ -72,51 +76,56 @@ impl Fleet {
             let service = self.service(number);
             let steps = (3_600_000_000_000 / self.step_nanos) as usize;
             let places = hours.clone().flat_map(move |hour| {
-                (0..steps * Self::PODS * Self::TYPES).map(move |place| {
-                    (hour, place / (Self::PODS * Self::TYPES), place % (Self::PODS * Self::TYPES))
+                (0..steps * Self::PODS_PER_SERVICE * Self::SAMPLE_TYPES).map(move |place| {
+                    (
+                        hour,
+                        place / (Self::PODS_PER_SERVICE * Self::SAMPLE_TYPES),
+                        place % (Self::PODS_PER_SERVICE * Self::SAMPLE_TYPES),
+                    )
                 })
             });
             places.map(move |(hour, step, of)| {
-                self.profile(&service, hour, step, (of / Self::TYPES, of % Self::TYPES))
+                self.profile(&service, hour, step, (of / Self::SAMPLE_TYPES, of % Self::SAMPLE_TYPES))
             })
         })
     }
 
     /// Sizes fall by a power law: the first service is as large as the reference set's, most are small.
-    fn service(&self, number: usize) -> Service {
+    fn service(&self, number: usize) -> FleetService {
         let size = 1.0 / pow((number + 1) as f64, 0.7);
         let at_least = |full: f64, least: usize| ((full * size) as usize).max(least);
-        let mut random = Random::of(&[self.seed, 11, number as u64]);
+        let mut random = SeededRandom::from_path(&[self.seed, 11, number as u64]);
         let count = at_least(6_000.0, 100);
         let own = count * 2 / 5;
-        let mut functions = Namer::new().functions(&mut random, own, 1);
+        let mut functions = FunctionNameGenerator::new().functions(&mut random, own, 1);
         for code in &mut functions {
             code.name = format!("{}/{}", service_name(number), code.name);
-            code.binary = (BINARIES + number) as u32;
+            code.binary = (BINARY_COUNT + number) as u32;
         }
         for _ in own..count {
-            functions.push(self.library[random.squared(LIBRARY)].clone());
+            functions.push(self.library[random.squared(LIBRARY_FUNCTIONS)].clone());
         }
         random.shuffle(&mut functions);
-        let world = World::grow(&mut random, functions, at_least(12_000.0, 60));
-        Service { number, world, rows: at_least(864.0, 12) }
+        let world = SyntheticProgram::grow(&mut random, functions, at_least(12_000.0, 60));
+        FleetService { number, world, rows: at_least(864.0, 12) }
     }
 
     /// Which pod runs in a place: the number of those before it. Its name follows.
     fn generation(&self, service: usize, pod: usize, hour: usize) -> usize {
-        let replaced =
-            |hour: usize| Random::of(&[self.seed, 12, service as u64, pod as u64, hour as u64]).chance(150);
+        let replaced = |hour: usize| {
+            SeededRandom::from_path(&[self.seed, 12, service as u64, pod as u64, hour as u64]).next_bool(150)
+        };
         (1..=hour).filter(|&hour| replaced(hour)).count()
     }
 
     fn profile(
         &self,
-        service: &Service,
+        service: &FleetService,
         hour: usize,
         step: usize,
         (pod, kind): (usize, usize),
     ) -> FleetProfile {
-        let (kind_name, unit) = TYPES[kind];
+        let (kind_name, unit) = SAMPLE_TYPES[kind];
         let value_type = ValueType::new(kind_name, unit);
         let generation = self.generation(service.number, pod, hour);
         let time = START_NANOS
@@ -124,25 +133,25 @@ impl Fleet {
             + step as i64 * self.step_nanos
             + pod as i64 * 1_000_000;
         let path = [self.seed, 13, service.number as u64, time as u64, pod as u64, kind as u64];
-        let mut random = Random::of(&path);
+        let mut random = SeededRandom::from_path(&path);
         let world = &service.world;
         let mut dictionary = Dictionary::default();
         let mut samples = Samples::default();
         // Each type has its own popular stacks.
-        let turned = world.stacks.len() / Self::TYPES * kind;
+        let turned = world.stacks.len() / Self::SAMPLE_TYPES * kind;
         for stack in
             world.draw(&mut random, service.rows, |rank| ((rank + turned) % world.stacks.len()) as u32)
         {
-            let value = (1 + random.exponential(3.0) as i64) * SCALES[kind];
+            let value = (1 + random.exponential(3.0) as i64) * VALUE_SCALES[kind];
             samples.push(world.intern(stack, &mut dictionary), 0, &[value]);
         }
-        let header = Header {
+        let header = ProfileHeader {
             types: vec![value_type.clone()],
             period_type: Some(value_type.clone()),
-            period: SCALES[kind],
+            period: VALUE_SCALES[kind],
             time_nanos: time,
             duration_nanos: self.step_nanos,
-            ..Header::default()
+            ..ProfileHeader::default()
         };
         let labels = self.labels(service.number, (pod, generation), kind);
         FleetProfile { labels, value_type, profile: Profile { header, samples, dictionary } }
@@ -150,10 +159,10 @@ impl Fleet {
 
     fn labels(&self, service: usize, (pod, generation): (usize, usize), kind: usize) -> Labels {
         let path = [self.seed, 14, service as u64, pod as u64, generation as u64];
-        let suffix = Random::of(&path).next_u64() >> 40;
+        let suffix = SeededRandom::from_path(&path).next_u64() >> 40;
         let name = service_name(service);
         Labels::new([
-            ("__name__".to_owned(), NAMES[kind].to_owned()),
+            ("__name__".to_owned(), METRIC_NAMES[kind].to_owned()),
             ("service_name".to_owned(), name.clone()),
             ("namespace".to_owned(), format!("team-{:02}", service % 40)),
             ("zone".to_owned(), format!("zone-{}", pod % 3)),
@@ -175,25 +184,26 @@ mod tests {
 
     #[test]
     fn a_part_is_the_same_whatever_is_made_before_it() {
-        let fleet = Fleet::new(3).per_hour(1);
+        let fleet = SyntheticFleet::new(3).with_profiles_per_hour(1);
         let bytes = |profile: &FleetProfile| (profile.labels.clone(), encode(&profile.profile));
         let whole: Vec<_> = fleet.profiles(900..902, 0..3).map(|profile| bytes(&profile)).collect();
         let part: Vec<_> = fleet.profiles(901..902, 2..3).map(|profile| bytes(&profile)).collect();
-        assert_eq!(part.len(), Fleet::PODS * Fleet::TYPES);
+        assert_eq!(part.len(), SyntheticFleet::PODS_PER_SERVICE * SyntheticFleet::SAMPLE_TYPES);
         assert_eq!(whole[whole.len() - part.len()..], part);
     }
 
     #[test]
     fn about_fifteen_percent_of_the_pods_are_replaced_each_hour() {
-        let fleet = Fleet::new(3);
-        let replaced = (0..100).flat_map(|service| (0..Fleet::PODS).map(move |pod| (service, pod)));
+        let fleet = SyntheticFleet::new(3);
+        let replaced =
+            (0..100).flat_map(|service| (0..SyntheticFleet::PODS_PER_SERVICE).map(move |pod| (service, pod)));
         let count = replaced.map(|(service, pod)| fleet.generation(service, pod, 10)).sum::<usize>();
         assert!((1_350..=1_650).contains(&count), "{count} of 10 000");
     }
 
     #[test]
     fn sizes_fall_and_most_functions_are_shared() {
-        let fleet = Fleet::new(3);
+        let fleet = SyntheticFleet::new(3);
         let (large, small) = (fleet.service(9), fleet.service(990));
         assert!(large.world.stacks.len() > 10 * small.world.stacks.len());
         assert!(large.rows > 10 * small.rows);
@@ -205,9 +215,9 @@ mod tests {
 
     #[test]
     fn a_pod_sends_four_types_under_labels_that_tell_them_apart() {
-        let fleet = Fleet::new(3).per_hour(1);
+        let fleet = SyntheticFleet::new(3).with_profiles_per_hour(1);
         let series: BTreeSet<(Labels, ValueType)> =
             fleet.profiles(500..501, 0..1).map(|profile| (profile.labels, profile.value_type)).collect();
-        assert_eq!(series.len(), Fleet::PODS * Fleet::TYPES);
+        assert_eq!(series.len(), SyntheticFleet::PODS_PER_SERVICE * SyntheticFleet::SAMPLE_TYPES);
     }
 }

@@ -3,7 +3,7 @@
 
 /// A stream of random numbers: xoshiro256++, seeded through splitmix64.
 #[derive(Clone, Debug)]
-pub struct Random([u64; 4]);
+pub struct SeededRandom([u64; 4]);
 
 fn splitmix(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
@@ -13,19 +13,19 @@ fn splitmix(state: &mut u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-impl Random {
+impl SeededRandom {
     /// The stream of a seed.
     pub fn new(seed: u64) -> Self {
         let mut state = seed;
-        Random(std::array::from_fn(|_| splitmix(&mut state)))
+        SeededRandom(std::array::from_fn(|_| splitmix(&mut state)))
     }
     /// The stream of a path of numbers: a seed, then what it is for, then which one.
-    pub fn of(path: &[u64]) -> Self {
+    pub fn from_path(path: &[u64]) -> Self {
         let seed = path.iter().fold(0u64, |mixed, &part| {
             let mut state = mixed ^ part.wrapping_mul(0xD6E8_FEB8_6659_FD93);
             splitmix(&mut state)
         });
-        Random::new(seed)
+        SeededRandom::new(seed)
     }
     /// The next 64 bits.
     pub fn next_u64(&mut self) -> u64 {
@@ -41,38 +41,38 @@ impl Random {
         result
     }
     /// A number below `bound`, which must not be 0.
-    pub fn below(&mut self, bound: usize) -> usize {
+    pub fn next_below(&mut self, bound: usize) -> usize {
         ((u128::from(self.next_u64()) * bound as u128) >> 64) as usize
     }
     /// True with this many chances in a thousand.
-    pub fn chance(&mut self, in_thousand: usize) -> bool {
-        self.below(1000) < in_thousand
+    pub fn next_bool(&mut self, in_thousand: usize) -> bool {
+        self.next_below(1000) < in_thousand
     }
     /// From 0 up to but without 1.
-    pub fn unit(&mut self) -> f64 {
+    pub fn next_unit(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
     /// Exponential with this mean.
     pub fn exponential(&mut self, mean: f64) -> f64 {
-        -mean * ln(1.0 - self.unit())
+        -mean * ln(1.0 - self.next_unit())
     }
     /// About normal, with mean 0 and deviation 1: a sum of twelve.
     pub fn normal(&mut self) -> f64 {
-        (0..12).map(|_| self.unit()).sum::<f64>() - 6.0
+        (0..12).map(|_| self.next_unit()).sum::<f64>() - 6.0
     }
     /// A number below `bound`, small ones more often: the square of a unit.
     pub fn squared(&mut self, bound: usize) -> usize {
-        let unit = self.unit();
+        let unit = self.next_unit();
         (unit * unit * bound as f64) as usize
     }
     /// One of a list that is not empty.
     pub fn pick<'a, T: ?Sized>(&mut self, list: &[&'a T]) -> &'a T {
-        list[self.below(list.len())]
+        list[self.next_below(list.len())]
     }
     /// Puts a list in random order.
     pub fn shuffle<T>(&mut self, list: &mut [T]) {
         for at in (1..list.len()).rev() {
-            list.swap(at, self.below(at + 1));
+            list.swap(at, self.next_below(at + 1));
         }
     }
 }
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn the_stream_of_a_seed_never_changes() {
-        let mut random = Random::new(1);
+        let mut random = SeededRandom::new(1);
         let first: Vec<u64> = (0..3).map(|_| random.next_u64()).collect();
         assert_eq!(first, [0xcfc5_d07f_6f03_c29b, 0xbf42_4132_963f_e08d, 0x19a3_7d57_57aa_f520]);
     }
@@ -131,12 +131,12 @@ mod tests {
 
     #[test]
     fn draws_have_the_means_that_they_claim() {
-        let mut random = Random::of(&[1, 2, 3]);
+        let mut random = SeededRandom::from_path(&[1, 2, 3]);
         let n = 100_000;
         let mean = |draw: &mut dyn FnMut() -> f64| (0..n).map(|_| draw()).sum::<f64>() / f64::from(n);
-        assert!((mean(&mut || random.unit()) - 0.5).abs() < 0.01);
+        assert!((mean(&mut || random.next_unit()) - 0.5).abs() < 0.01);
         assert!((mean(&mut || random.exponential(3.0)) - 3.0).abs() < 0.05);
         assert!(mean(&mut || random.normal()).abs() < 0.02);
-        assert!((mean(&mut || random.below(10) as f64) - 4.5).abs() < 0.05);
+        assert!((mean(&mut || random.next_below(10) as f64) - 4.5).abs() < 0.05);
     }
 }

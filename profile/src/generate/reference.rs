@@ -1,23 +1,25 @@
 //! The reference set R.
 
-use super::random::Random;
-use super::world::{Frame, Namer, World, binary_build_id, binary_file};
-use crate::hash::HashedMap;
+use super::random::SeededRandom;
+use super::synthetic_program::{
+    FunctionNameGenerator, ProgramFrame, SyntheticProgram, binary_build_id, binary_file,
+};
+use crate::hash::PrehashedMap;
 use crate::labels::Labels;
-use crate::model::{Dictionary, Header, Profile, Samples, ValueType};
-use crate::numbering::Texts;
-use crate::pprof::wire::{message, number, packed};
+use crate::model::{Dictionary, Profile, ProfileHeader, Samples, ValueType};
+use crate::numbering::TextNumbering;
+use crate::pprof::wire::{write_message, write_number, write_packed};
 
-const PODS: usize = 20;
-const FUNCTIONS: usize = 6_000;
-const BINARIES: usize = 40;
-const STACKS: usize = 12_000;
-const ROWS: usize = 864;
+const POD_COUNT: usize = 20;
+const FUNCTION_COUNT: usize = 6_000;
+const BINARY_COUNT: usize = 40;
+const STACK_COUNT: usize = 12_000;
+const ROWS_PER_PROFILE: usize = 864;
 const STEP_NANOS: i64 = 15_000_000_000;
-const STEPS_AN_HOUR: usize = 240;
+const STEPS_PER_HOUR: usize = 240;
 /// Popularity stands still this long, so that short sets are the same with and without drift.
 const HOURS_WITHOUT_DRIFT: usize = 3;
-const PERIOD: i64 = 10_000_000;
+const PERIOD_NANOS: i64 = 10_000_000;
 /// 2024-01-01T00:00:00Z.
 const START_NANOS: i64 = 1_704_067_200_000_000_000;
 
@@ -25,48 +27,48 @@ const START_NANOS: i64 = 1_704_067_200_000_000_000;
 ///
 /// Profile `i` is of pod `i % 20`, in step `i / 20`.
 #[derive(Clone, Debug)]
-pub struct Reference {
+pub struct ReferenceDataset {
     seed: u64,
     start_nanos: i64,
-    world: World,
+    world: SyntheticProgram,
     /// The rank that each pod puts in the place of a rank.
     orders: Vec<Vec<u32>>,
 }
 
-impl Reference {
+impl ReferenceDataset {
     /// Profiles in R-1k.
-    pub const R_1K: usize = 1_200;
+    pub const R_1K_PROFILES: usize = 1_200;
     /// Profiles in R-10k.
-    pub const R_10K: usize = 10_000;
+    pub const R_10K_PROFILES: usize = 10_000;
     /// Samples in each profile.
-    pub const SAMPLES: usize = ROWS;
+    pub const SAMPLES_PER_PROFILE: usize = ROWS_PER_PROFILE;
     /// The seed of the published figures.
-    pub const SEED: u64 = 1;
+    pub const PUBLISHED_SEED: u64 = 1;
 
     /// The set of a seed.
     pub fn new(seed: u64) -> Self {
-        Reference::with_stacks(seed, STACKS)
+        ReferenceDataset::with_stacks(seed, STACK_COUNT)
     }
     /// As the set of a seed, of a program with so many distinct stacks, more than 20: some 7 nodes of a tree each.
     pub fn with_stacks(seed: u64, stacks: usize) -> Self {
-        let mut random = Random::of(&[seed, 0]);
-        let functions = Namer::new().functions(&mut random, FUNCTIONS, BINARIES);
-        let world = World::grow(&mut random, functions, stacks);
-        let orders = (0..PODS).map(|_| pod_order(&mut random, stacks)).collect();
-        Reference { seed, start_nanos: START_NANOS, world, orders }
+        let mut random = SeededRandom::from_path(&[seed, 0]);
+        let functions = FunctionNameGenerator::new().functions(&mut random, FUNCTION_COUNT, BINARY_COUNT);
+        let world = SyntheticProgram::grow(&mut random, functions, stacks);
+        let orders = (0..POD_COUNT).map(|_| pod_order(&mut random, stacks)).collect();
+        ReferenceDataset { seed, start_nanos: START_NANOS, world, orders }
     }
     /// The same set with another first step; times are all that changes.
-    pub fn starting_at(mut self, nanos: i64) -> Self {
+    pub fn with_start(mut self, nanos: i64) -> Self {
         self.start_nanos = nanos;
         self
     }
     /// When profile `i` was taken, Unix nanoseconds; the pods are a millisecond apart.
     pub fn time(&self, i: usize) -> i64 {
-        self.start_nanos + (i / PODS) as i64 * STEP_NANOS + (i % PODS) as i64 * 1_000_000
+        self.start_nanos + (i / POD_COUNT) as i64 * STEP_NANOS + (i % POD_COUNT) as i64 * 1_000_000
     }
     /// The labels that profile `i` is pushed with.
     pub fn labels(&self, i: usize) -> Labels {
-        let pod = format!("checkout-7d4b9c-{:02}", i % PODS);
+        let pod = format!("checkout-7d4b9c-{:02}", i % POD_COUNT);
         let pairs = [
             ("service_name", "checkout"),
             ("namespace", "shop"),
@@ -77,26 +79,26 @@ impl Reference {
     }
     /// The rows of profile `i`: stack (0 to 11 999) and value, by stack.
     pub fn rows(&self, i: usize) -> Vec<(u32, i64)> {
-        let mut random = Random::of(&[self.seed, 1, i as u64]);
-        let drifted = self.drifted(i / PODS / STEPS_AN_HOUR);
-        let order = &self.orders[i % PODS];
-        let stacks = self.world.draw(&mut random, ROWS, |rank| {
+        let mut random = SeededRandom::from_path(&[self.seed, 1, i as u64]);
+        let drifted = self.drifted_ranks(i / POD_COUNT / STEPS_PER_HOUR);
+        let order = &self.orders[i % POD_COUNT];
+        let stacks = self.world.draw(&mut random, ROWS_PER_PROFILE, |rank| {
             let stack = order[rank];
             drifted.as_ref().map_or(stack, |drifted| drifted[stack as usize])
         });
-        stacks.into_iter().map(|stack| (stack, (1 + random.exponential(3.0) as i64) * PERIOD)).collect()
+        stacks.into_iter().map(|stack| (stack, (1 + random.exponential(3.0) as i64) * PERIOD_NANOS)).collect()
     }
     /// Who stands where in an hour: each hour, 1 % of the stacks change places with others.
-    fn drifted(&self, hour: usize) -> Option<Vec<u32>> {
+    fn drifted_ranks(&self, hour: usize) -> Option<Vec<u32>> {
         if hour < HOURS_WITHOUT_DRIFT {
             return None;
         }
         let count = self.world.stacks.len();
         let mut stacks: Vec<u32> = (0..count as u32).collect();
         for past in HOURS_WITHOUT_DRIFT..=hour {
-            let mut random = Random::of(&[self.seed, 2, past as u64]);
+            let mut random = SeededRandom::from_path(&[self.seed, 2, past as u64]);
             for _ in 0..count / 200 {
-                stacks.swap(random.below(count), random.below(count));
+                stacks.swap(random.next_below(count), random.next_below(count));
             }
         }
         Some(stacks)
@@ -110,15 +112,15 @@ impl Reference {
         dictionary
     }
     /// What profile `i` says of itself.
-    pub fn header(&self, i: usize) -> Header {
+    pub fn header(&self, i: usize) -> ProfileHeader {
         let cpu = ValueType::new("cpu", "nanoseconds");
-        Header {
+        ProfileHeader {
             types: vec![cpu.clone()],
             period_type: Some(cpu),
-            period: PERIOD,
+            period: PERIOD_NANOS,
             time_nanos: self.time(i),
             duration_nanos: STEP_NANOS,
-            ..Header::default()
+            ..ProfileHeader::default()
         }
     }
     /// Profile `i` with a dictionary of its own.
@@ -132,7 +134,7 @@ impl Reference {
     }
     /// Profile `i` as uncompressed pprof. The set's published hash is over these bytes.
     pub fn pprof(&self, i: usize) -> Vec<u8> {
-        let mut writer = Writer::new(&self.world);
+        let mut writer = ReferencePprofWriter::new(&self.world);
         writer.value_type(1);
         for (stack, value) in self.rows(i) {
             writer.sample(stack, value);
@@ -146,58 +148,58 @@ impl Reference {
 }
 
 /// A light shuffle: neighbours in popularity change places.
-fn pod_order(random: &mut Random, stacks: usize) -> Vec<u32> {
+fn pod_order(random: &mut SeededRandom, stacks: usize) -> Vec<u32> {
     let mut order: Vec<u32> = (0..stacks as u32).collect();
     for _ in 0..stacks / 3 {
-        let at = random.below(stacks - 20);
-        order.swap(at, at + random.below(20));
+        let at = random.next_below(stacks - 20);
+        order.swap(at, at + random.next_below(20));
     }
     order
 }
 
 /// Writes pprof as an agent would: tables numbered by first use. It stays as it is, whatever becomes of
 /// [`encode`](crate::pprof::encode), or the set would change.
-struct Writer<'a> {
-    world: &'a World,
+struct ReferencePprofWriter<'a> {
+    world: &'a SyntheticProgram,
     out: Vec<u8>,
-    texts: Texts,
-    location_ids: HashedMap<u64, u64>,
+    texts: TextNumbering,
+    location_ids: PrehashedMap<u64, u64>,
     locations: Vec<u8>,
-    function_ids: HashedMap<u32, u64>,
+    function_ids: PrehashedMap<u32, u64>,
     functions: Vec<u8>,
-    mapping_ids: HashedMap<u32, u64>,
+    mapping_ids: PrehashedMap<u32, u64>,
     mappings: Vec<u8>,
 }
 
-impl<'a> Writer<'a> {
-    fn new(world: &'a World) -> Self {
-        Writer {
+impl<'a> ReferencePprofWriter<'a> {
+    fn new(world: &'a SyntheticProgram) -> Self {
+        ReferencePprofWriter {
             world,
             out: Vec::with_capacity(1 << 19),
-            texts: Texts::default(),
-            location_ids: HashedMap::default(),
+            texts: TextNumbering::default(),
+            location_ids: PrehashedMap::default(),
             locations: Vec::new(),
-            function_ids: HashedMap::default(),
+            function_ids: PrehashedMap::default(),
             functions: Vec::new(),
-            mapping_ids: HashedMap::default(),
+            mapping_ids: PrehashedMap::default(),
             mappings: Vec::new(),
         }
     }
     fn value_type(&mut self, field: u64) {
         let mut content = Vec::new();
-        number(&mut content, 1, self.texts.number("cpu"));
-        number(&mut content, 2, self.texts.number("nanoseconds"));
-        message(&mut self.out, field, &content);
+        write_number(&mut content, 1, self.texts.assign_number("cpu"));
+        write_number(&mut content, 2, self.texts.assign_number("nanoseconds"));
+        write_message(&mut self.out, field, &content);
     }
     fn sample(&mut self, stack: u32, value: i64) {
         let world = self.world;
         let path: Vec<u64> = world.stacks[stack as usize].iter().map(|&frame| self.location(frame)).collect();
         let mut content = Vec::new();
-        packed(&mut content, 1, path.into_iter());
-        packed(&mut content, 2, std::iter::once(value as u64));
-        message(&mut self.out, 2, &content);
+        write_packed(&mut content, 1, path.into_iter());
+        write_packed(&mut content, 2, std::iter::once(value as u64));
+        write_message(&mut self.out, 2, &content);
     }
-    fn location(&mut self, frame: Frame) -> u64 {
+    fn location(&mut self, frame: ProgramFrame) -> u64 {
         let key = u64::from(frame.function) << 32 | u64::from(frame.line);
         if let Some(&id) = self.location_ids.get(&key) {
             return id;
@@ -205,14 +207,14 @@ impl<'a> Writer<'a> {
         let id = self.location_ids.len() as u64 + 1;
         self.location_ids.insert(key, id);
         let (mut content, mut line) = (Vec::new(), Vec::new());
-        number(&mut line, 1, self.function(frame.function));
-        number(&mut line, 2, u64::from(frame.line));
+        write_number(&mut line, 1, self.function(frame.function));
+        write_number(&mut line, 2, u64::from(frame.line));
         let binary = self.world.functions[frame.function as usize].binary;
-        number(&mut content, 1, id);
-        number(&mut content, 2, self.mapping(binary));
-        number(&mut content, 3, self.world.address(frame));
-        message(&mut content, 4, &line);
-        message(&mut self.locations, 4, &content);
+        write_number(&mut content, 1, id);
+        write_number(&mut content, 2, self.mapping(binary));
+        write_number(&mut content, 3, self.world.address(frame));
+        write_message(&mut content, 4, &line);
+        write_message(&mut self.locations, 4, &content);
         id
     }
     fn function(&mut self, function: u32) -> u64 {
@@ -223,11 +225,11 @@ impl<'a> Writer<'a> {
         self.function_ids.insert(function, id);
         let code = &self.world.functions[function as usize];
         let mut content = Vec::new();
-        number(&mut content, 1, id);
-        number(&mut content, 2, self.texts.number(&code.name));
-        number(&mut content, 3, self.texts.number(&code.name));
-        number(&mut content, 4, self.texts.number(&code.file));
-        message(&mut self.functions, 5, &content);
+        write_number(&mut content, 1, id);
+        write_number(&mut content, 2, self.texts.assign_number(&code.name));
+        write_number(&mut content, 3, self.texts.assign_number(&code.name));
+        write_number(&mut content, 4, self.texts.assign_number(&code.file));
+        write_message(&mut self.functions, 5, &content);
         id
     }
     fn mapping(&mut self, binary: u32) -> u64 {
@@ -237,15 +239,15 @@ impl<'a> Writer<'a> {
         let id = self.mapping_ids.len() as u64 + 1;
         self.mapping_ids.insert(binary, id);
         let mut content = Vec::new();
-        number(&mut content, 1, id);
-        number(&mut content, 2, u64::from(binary) << 24);
-        number(&mut content, 3, u64::from(binary + 1) << 24);
-        number(&mut content, 5, self.texts.number(&binary_file(binary)));
-        number(&mut content, 6, self.texts.number(&binary_build_id(binary)));
+        write_number(&mut content, 1, id);
+        write_number(&mut content, 2, u64::from(binary) << 24);
+        write_number(&mut content, 3, u64::from(binary + 1) << 24);
+        write_number(&mut content, 5, self.texts.assign_number(&binary_file(binary)));
+        write_number(&mut content, 6, self.texts.assign_number(&binary_build_id(binary)));
         for flag in 7..10 {
-            number(&mut content, flag, 1);
+            write_number(&mut content, flag, 1);
         }
-        message(&mut self.mappings, 3, &content);
+        write_message(&mut self.mappings, 3, &content);
         id
     }
     fn finish(mut self, time_nanos: i64) -> Vec<u8> {
@@ -253,12 +255,12 @@ impl<'a> Writer<'a> {
             self.out.extend_from_slice(table);
         }
         for text in self.texts.iter() {
-            message(&mut self.out, 6, text.as_bytes());
+            write_message(&mut self.out, 6, text.as_bytes());
         }
-        number(&mut self.out, 9, time_nanos as u64);
-        number(&mut self.out, 10, STEP_NANOS as u64);
+        write_number(&mut self.out, 9, time_nanos as u64);
+        write_number(&mut self.out, 10, STEP_NANOS as u64);
         self.value_type(11);
-        number(&mut self.out, 12, PERIOD as u64);
+        write_number(&mut self.out, 12, PERIOD_NANOS as u64);
         self.out
     }
 }
@@ -271,11 +273,11 @@ mod tests {
     use xxhash_rust::xxh3::Xxh3;
 
     use super::*;
-    use crate::pprof::{self, Limits};
+    use crate::pprof::{self, DecodeLimits};
 
-    fn set() -> &'static Reference {
-        static SET: OnceLock<Reference> = OnceLock::new();
-        SET.get_or_init(|| Reference::new(Reference::SEED))
+    fn set() -> &'static ReferenceDataset {
+        static SET: OnceLock<ReferenceDataset> = OnceLock::new();
+        SET.get_or_init(|| ReferenceDataset::new(ReferenceDataset::PUBLISHED_SEED))
     }
 
     fn hash(count: usize) -> u64 {
@@ -289,7 +291,7 @@ mod tests {
     fn the_bytes_of_the_set_never_change() {
         assert_eq!(format!("{:016x}", hash(20)), "d0e6edc37d6c7cf0");
         if !cfg!(debug_assertions) {
-            assert_eq!(format!("{:016x}", hash(Reference::R_1K)), "7803cdcd8cb2f2be");
+            assert_eq!(format!("{:016x}", hash(ReferenceDataset::R_1K_PROFILES)), "7803cdcd8cb2f2be");
         }
     }
 
@@ -301,14 +303,15 @@ mod tests {
             let mut packed = vec![0; deflate.gzip_compress_bound(raw.len())];
             gzip_bytes += deflate.gzip_compress(&raw, &mut packed).unwrap();
             raw_bytes += raw.len();
-            let (profile, dropped) = pprof::decode(&raw, &Limits::default()).unwrap();
-            assert_eq!(dropped, pprof::Dropped::default());
-            assert_eq!(profile.samples.len(), ROWS);
+            let (profile, dropped) = pprof::decode(&raw, &DecodeLimits::default()).unwrap();
+            assert_eq!(dropped, pprof::DecodeDropCounts::default());
+            assert_eq!(profile.samples.len(), ROWS_PER_PROFILE);
             locations += profile.dictionary.symbols.locations().len();
             let stacks = &profile.dictionary.stacks;
-            frames += (0..ROWS as u32).map(|stack| stacks.locations(stack).count()).sum::<usize>();
+            frames +=
+                (0..ROWS_PER_PROFILE as u32).map(|stack| stacks.locations(stack).count()).sum::<usize>();
         }
-        let samples = count * ROWS;
+        let samples = count * ROWS_PER_PROFILE;
         let within = |what: &str, seen: usize, wanted: usize| {
             println!("{what}: {seen}");
             assert!(seen.abs_diff(wanted) * 20 <= wanted, "{what}: {seen}, wanted {wanted} to 5 %");
@@ -325,17 +328,17 @@ mod tests {
         let world = &set().world;
         let lengths: Vec<usize> = world.functions.iter().map(|code| code.name.len()).collect();
         assert!(lengths.iter().all(|length| (10..=130).contains(length)));
-        let mean = lengths.iter().sum::<usize>() / FUNCTIONS;
+        let mean = lengths.iter().sum::<usize>() / FUNCTION_COUNT;
         assert!((40..=60).contains(&mean), "{mean}");
         let names: BTreeSet<&str> = world.functions.iter().map(|code| code.name.as_str()).collect();
-        assert_eq!(names.len(), FUNCTIONS);
-        assert_eq!(world.stacks.iter().collect::<BTreeSet<_>>().len(), STACKS);
+        assert_eq!(names.len(), FUNCTION_COUNT);
+        assert_eq!(world.stacks.iter().collect::<BTreeSet<_>>().len(), STACK_COUNT);
         assert!(world.stacks.iter().all(|stack| (1..=64).contains(&stack.len())));
     }
 
     #[test]
     fn rows_bytes_and_profile_say_the_same() {
-        let (profile, _) = pprof::decode(&set().pprof(7), &Limits::default()).unwrap();
+        let (profile, _) = pprof::decode(&set().pprof(7), &DecodeLimits::default()).unwrap();
         let made = set().profile(7);
         assert_eq!(profile.header, made.header);
         let by_hash = |profile: &Profile| -> BTreeSet<(u128, i64)> {
@@ -350,9 +353,9 @@ mod tests {
 
     #[test]
     fn popularity_drifts_one_percent_an_hour_after_three_hours() {
-        assert!(set().drifted(2).is_none());
+        assert!(set().drifted_ranks(2).is_none());
         let moved = |hour| {
-            let drifted = set().drifted(hour).unwrap();
+            let drifted = set().drifted_ranks(hour).unwrap();
             (0..).zip(drifted).filter(|(rank, stack): &(u32, u32)| rank != stack).count()
         };
         assert!((110..=120).contains(&moved(3)), "{}", moved(3));

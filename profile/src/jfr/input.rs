@@ -2,22 +2,22 @@
 
 use std::borrow::Cow;
 
-use super::{JfrError, within};
+use super::{JfrError, check_limit};
 
 /// How a text is written: this byte comes first.
-const ABSENT: u8 = 0;
-const EMPTY: u8 = 1;
-const CONSTANT: u8 = 2;
-const UTF8: u8 = 3;
-const CHARACTERS: u8 = 4;
-const LATIN1: u8 = 5;
+const ABSENT_TEXT: u8 = 0;
+const EMPTY_TEXT: u8 = 1;
+const CONSTANT_TEXT: u8 = 2;
+const UTF8_TEXT: u8 = 3;
+const CHARACTERS_TEXT: u8 = 4;
+const LATIN1_TEXT: u8 = 5;
 
 /// The longest text that is read, in bytes or characters. Names in a JVM have 65535 bytes at most.
-pub(super) const LONGEST: usize = 1 << 16;
+pub(super) const MAX_TEXT_LENGTH: usize = 1 << 16;
 
 /// A place in a chunk.
 #[derive(Clone, Copy)]
-pub(super) struct Input<'a> {
+pub(super) struct ChunkCursor<'a> {
     /// The chunk, up to where may be read.
     bytes: &'a [u8],
     at: usize,
@@ -27,41 +27,41 @@ pub(super) struct Input<'a> {
 
 /// A text as it is written.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Text<'a> {
+pub(super) enum EncodedText<'a> {
     Plain(Cow<'a, str>),
     /// One of the pool of texts.
     Constant(u64),
 }
 
-impl<'a> Input<'a> {
+impl<'a> ChunkCursor<'a> {
     pub(super) fn new(bytes: &'a [u8], compressed: bool) -> Self {
-        Input { bytes, at: 0, compressed }
+        ChunkCursor { bytes, at: 0, compressed }
     }
     /// The same chunk, at another place.
-    pub(super) fn at(self, at: usize) -> Self {
-        Input { at, ..self }
+    pub(super) fn at_position(self, at: usize) -> Self {
+        ChunkCursor { at, ..self }
     }
     /// The same place, with nothing to be read from `end` on.
-    pub(super) fn until(self, end: usize) -> Self {
-        Input { bytes: &self.bytes[..end.min(self.bytes.len())], ..self }
+    pub(super) fn limited_to(self, end: usize) -> Self {
+        ChunkCursor { bytes: &self.bytes[..end.min(self.bytes.len())], ..self }
     }
-    pub(super) fn place(&self) -> usize {
+    pub(super) fn position(&self) -> usize {
         self.at
     }
-    pub(super) fn left(&self) -> usize {
+    pub(super) fn remaining_bytes(&self) -> usize {
         self.bytes.len().saturating_sub(self.at)
     }
 
     #[inline(always)]
-    pub(super) fn byte(&mut self) -> Result<u8, JfrError> {
+    pub(super) fn read_byte(&mut self) -> Result<u8, JfrError> {
         let byte = *self.bytes.get(self.at).ok_or(JfrError::Truncated { at: self.bytes.len() })?;
         self.at += 1;
         Ok(byte)
     }
     pub(super) fn skip(&mut self, count: usize) -> Result<(), JfrError> {
-        self.take(count).map(|_| ())
+        self.read_slice(count).map(|_| ())
     }
-    fn take(&mut self, count: usize) -> Result<&'a [u8], JfrError> {
+    fn read_slice(&mut self, count: usize) -> Result<&'a [u8], JfrError> {
         let cut_off = JfrError::Truncated { at: self.bytes.len() };
         let taken = self.bytes.get(self.at..).and_then(|rest| rest.get(..count)).ok_or(cut_off)?;
         self.at += count;
@@ -70,13 +70,13 @@ impl<'a> Input<'a> {
 
     /// A number that takes `width` bytes where numbers are not compressed.
     #[inline(always)]
-    pub(super) fn number(&mut self, width: u8) -> Result<u64, JfrError> {
+    pub(super) fn read_number(&mut self, width: u8) -> Result<u64, JfrError> {
         match self.bytes.get(self.at) {
             Some(&byte) if byte < 0x80 && self.compressed => {
                 self.at += 1;
                 Ok(u64::from(byte))
             }
-            _ => self.long_number(width),
+            _ => self.read_long_number(width),
         }
     }
 
@@ -93,7 +93,7 @@ impl<'a> Input<'a> {
             let ended = ends.count_ones() as usize;
             // A longer one, the last ones, or too few bytes.
             if ended == 0 || ended > left {
-                self.long()?;
+                self.read_long()?;
                 left -= 1;
             } else {
                 self.at += 8 - ends.leading_zeros() as usize / 8;
@@ -104,79 +104,81 @@ impl<'a> Input<'a> {
     }
 
     /// Seven bits in each byte, lowest first, but for the ninth, which has eight.
-    fn long_number(&mut self, width: u8) -> Result<u64, JfrError> {
+    fn read_long_number(&mut self, width: u8) -> Result<u64, JfrError> {
         if !self.compressed {
-            let bytes = self.take(usize::from(width))?;
+            let bytes = self.read_slice(usize::from(width))?;
             return Ok(bytes.iter().fold(0, |value, &byte| value << 8 | u64::from(byte)));
         }
         let mut value = 0;
         for shift in (0..56).step_by(7) {
-            let byte = self.byte()?;
+            let byte = self.read_byte()?;
             value |= u64::from(byte & 0x7f) << shift;
             if byte < 0x80 {
                 return Ok(value);
             }
         }
-        Ok(value | u64::from(self.byte()?) << 56)
+        Ok(value | u64::from(self.read_byte()?) << 56)
     }
-    pub(super) fn int(&mut self) -> Result<usize, JfrError> {
-        Ok(self.number(4)? as u32 as usize)
+    pub(super) fn read_int(&mut self) -> Result<usize, JfrError> {
+        Ok(self.read_number(4)? as u32 as usize)
     }
-    pub(super) fn long(&mut self) -> Result<u64, JfrError> {
-        self.number(8)
+    pub(super) fn read_long(&mut self) -> Result<u64, JfrError> {
+        self.read_number(8)
     }
 
     /// A text; none is the empty one.
-    pub(super) fn text(&mut self) -> Result<Text<'a>, JfrError> {
-        Ok(self.short_text(LONGEST)?.unwrap_or(Text::Plain(Cow::Borrowed(""))))
+    pub(super) fn read_text(&mut self) -> Result<EncodedText<'a>, JfrError> {
+        Ok(self.read_short_text(MAX_TEXT_LENGTH)?.unwrap_or(EncodedText::Plain(Cow::Borrowed(""))))
     }
 
     /// The same, unless it has more bytes or characters than that.
-    pub(super) fn short_text(&mut self, most: usize) -> Result<Option<Text<'a>>, JfrError> {
+    pub(super) fn read_short_text(&mut self, most: usize) -> Result<Option<EncodedText<'a>>, JfrError> {
         let start = self.at;
-        let encoding = self.byte()?;
+        let encoding = self.read_byte()?;
         let length = match encoding {
-            UTF8 | CHARACTERS | LATIN1 => self.length()?,
+            UTF8_TEXT | CHARACTERS_TEXT | LATIN1_TEXT => self.read_length()?,
             _ => 0,
         };
         if length > most {
             return Ok(None);
         }
-        Ok(Some(Text::Plain(match encoding {
-            ABSENT | EMPTY => Cow::Borrowed(""),
-            CONSTANT => return Ok(Some(Text::Constant(self.long()?))),
-            UTF8 => String::from_utf8_lossy(self.take(length)?),
-            CHARACTERS => {
+        Ok(Some(EncodedText::Plain(match encoding {
+            ABSENT_TEXT | EMPTY_TEXT => Cow::Borrowed(""),
+            CONSTANT_TEXT => return Ok(Some(EncodedText::Constant(self.read_long()?))),
+            UTF8_TEXT => String::from_utf8_lossy(self.read_slice(length)?),
+            CHARACTERS_TEXT => {
                 // A character takes a byte at least, so no announced length makes room for more than there is.
-                let mut units = Vec::with_capacity(length.min(self.left()));
+                let mut units = Vec::with_capacity(length.min(self.remaining_bytes()));
                 for _ in 0..length {
-                    units.push(self.number(2)? as u16);
+                    units.push(self.read_number(2)? as u16);
                 }
                 Cow::Owned(String::from_utf16_lossy(&units))
             }
-            LATIN1 => Cow::Owned(self.take(length)?.iter().map(|&byte| char::from(byte)).collect()),
+            LATIN1_TEXT => {
+                Cow::Owned(self.read_slice(length)?.iter().map(|&byte| char::from(byte)).collect())
+            }
             _ => return Err(JfrError::Malformed { at: start, why: "a text of unknown encoding" }),
         })))
     }
 
-    fn length(&mut self) -> Result<usize, JfrError> {
-        let seen = self.int()?;
-        within("characters in one text", seen, LONGEST).map(|()| seen)
+    fn read_length(&mut self) -> Result<usize, JfrError> {
+        let seen = self.read_int()?;
+        check_limit("characters in one text", seen, MAX_TEXT_LENGTH).map(|()| seen)
     }
 
     /// Goes past a text.
     pub(super) fn skip_text(&mut self) -> Result<(), JfrError> {
         let start = self.at;
-        match self.byte()? {
-            ABSENT | EMPTY => Ok(()),
-            CONSTANT => self.long().map(|_| ()),
-            UTF8 | LATIN1 => {
-                let length = self.int()?;
+        match self.read_byte()? {
+            ABSENT_TEXT | EMPTY_TEXT => Ok(()),
+            CONSTANT_TEXT => self.read_long().map(|_| ()),
+            UTF8_TEXT | LATIN1_TEXT => {
+                let length = self.read_int()?;
                 self.skip(length)
             }
-            CHARACTERS => {
-                for _ in 0..self.int()? {
-                    self.number(2)?;
+            CHARACTERS_TEXT => {
+                for _ in 0..self.read_int()? {
+                    self.read_number(2)?;
                 }
                 Ok(())
             }
@@ -189,8 +191,8 @@ impl<'a> Input<'a> {
 mod tests {
     use super::*;
 
-    fn plain(text: &str) -> Result<Text<'_>, JfrError> {
-        Ok(Text::Plain(Cow::Borrowed(text)))
+    fn plain(text: &str) -> Result<EncodedText<'_>, JfrError> {
+        Ok(EncodedText::Plain(Cow::Borrowed(text)))
     }
 
     #[test]
@@ -202,14 +204,17 @@ mod tests {
             (&[0xff; 9], u64::MAX),
             (&[0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80], 1 << 63),
         ] {
-            let mut input = Input::new(bytes, true);
-            assert_eq!((input.long(), input.left()), (Ok(expected), 0), "{bytes:?}");
+            let mut input = ChunkCursor::new(bytes, true);
+            assert_eq!((input.read_long(), input.remaining_bytes()), (Ok(expected), 0), "{bytes:?}");
             for cut in 0..bytes.len() {
-                assert_eq!(Input::new(&bytes[..cut], true).long(), Err(JfrError::Truncated { at: cut }));
+                assert_eq!(
+                    ChunkCursor::new(&bytes[..cut], true).read_long(),
+                    Err(JfrError::Truncated { at: cut })
+                );
             }
         }
-        let mut input = Input::new(&[0, 0, 1, 2, 0x80, 0, 0, 0, 0, 0, 0, 1], false);
-        assert_eq!((input.int(), input.long()), (Ok(0x102), Ok(1 << 63 | 1)));
+        let mut input = ChunkCursor::new(&[0, 0, 1, 2, 0x80, 0, 0, 0, 0, 0, 0, 1], false);
+        assert_eq!((input.read_int(), input.read_long()), (Ok(0x102), Ok(1 << 63 | 1)));
     }
 
     #[test]
@@ -222,20 +227,20 @@ mod tests {
             let bytes = numbers.concat();
             for count in 0..=20 {
                 let end = numbers[..2 * count].concat().len();
-                let mut input = Input::new(&bytes, true);
+                let mut input = ChunkCursor::new(&bytes, true);
                 assert_eq!(
-                    (input.skip_numbers(count, 2, 0), input.place()),
+                    (input.skip_numbers(count, 2, 0), input.position()),
                     (Ok(()), end),
                     "{count} from {first}"
                 );
                 for cut in end.saturating_sub(10)..end {
-                    let mut input = Input::new(&bytes[..cut], true);
+                    let mut input = ChunkCursor::new(&bytes[..cut], true);
                     assert_eq!(input.skip_numbers(count, 2, 0), Err(JfrError::Truncated { at: cut }));
                 }
             }
         }
-        let mut input = Input::new(&[0xff; 24], false);
-        assert_eq!((input.skip_numbers(3, 2, 6), input.place()), (Ok(()), 18));
+        let mut input = ChunkCursor::new(&[0xff; 24], false);
+        assert_eq!((input.skip_numbers(3, 2, 6), input.position()), (Ok(()), 18));
         assert_eq!(input.skip_numbers(2, 2, 6), Err(JfrError::Truncated { at: 24 }));
     }
 
@@ -244,30 +249,33 @@ mod tests {
         for (bytes, expected) in [
             (&[0][..], plain("")),
             (&[1], plain("")),
-            (&[2, 5], Ok(Text::Constant(5))),
+            (&[2, 5], Ok(EncodedText::Constant(5))),
             (&[3, 3, b'a', 0xc3, 0xbc], plain("aü")),
             (&[3, 1, 0xff], plain("\u{fffd}")),
             (&[4, 2, b'a', 0xfc, 0x01], plain("aü")),
             (&[5, 2, b'a', 0xfc], plain("aü")),
         ] {
-            let mut input = Input::new(bytes, true);
-            assert_eq!((input.text(), input.left()), (expected, 0), "{bytes:?}");
-            let mut input = Input::new(bytes, true);
-            assert_eq!((input.skip_text(), input.left()), (Ok(()), 0), "{bytes:?}");
+            let mut input = ChunkCursor::new(bytes, true);
+            assert_eq!((input.read_text(), input.remaining_bytes()), (expected, 0), "{bytes:?}");
+            let mut input = ChunkCursor::new(bytes, true);
+            assert_eq!((input.skip_text(), input.remaining_bytes()), (Ok(()), 0), "{bytes:?}");
             for cut in 0..bytes.len() {
-                let mut input = Input::new(&bytes[..cut], true);
+                let mut input = ChunkCursor::new(&bytes[..cut], true);
                 assert_eq!(
-                    (input.text(), input.at(0).skip_text().is_err()),
+                    (input.read_text(), input.at_position(0).skip_text().is_err()),
                     (Err(JfrError::Truncated { at: cut }), true)
                 );
             }
         }
         let unknown = JfrError::Malformed { at: 0, why: "a text of unknown encoding" };
-        assert_eq!(Input::new(&[6], true).text(), Err(unknown.clone()));
-        assert_eq!(Input::new(&[6], true).skip_text(), Err(unknown));
+        assert_eq!(ChunkCursor::new(&[6], true).read_text(), Err(unknown.clone()));
+        assert_eq!(ChunkCursor::new(&[6], true).skip_text(), Err(unknown));
         let giant = [4, 0xff, 0xff, 0xff, 0xff, 0x0f, 1];
-        let (what, seen, limit) = ("characters in one text", u32::MAX as usize, LONGEST);
-        assert_eq!(Input::new(&giant, true).text(), Err(JfrError::OverLimit { what, seen, limit }));
-        assert_eq!(Input::new(&giant, true).skip_text(), Err(JfrError::Truncated { at: 7 }));
+        let (what, seen, limit) = ("characters in one text", u32::MAX as usize, MAX_TEXT_LENGTH);
+        assert_eq!(
+            ChunkCursor::new(&giant, true).read_text(),
+            Err(JfrError::OverLimit { what, seen, limit })
+        );
+        assert_eq!(ChunkCursor::new(&giant, true).skip_text(), Err(JfrError::Truncated { at: 7 }));
     }
 }

@@ -2,43 +2,43 @@
 
 use std::borrow::Cow;
 
-use super::input::{Input, Text};
-use super::{JfrError, within};
+use super::input::{ChunkCursor, EncodedText};
+use super::{JfrError, check_limit};
 use crate::hash::SeededMap;
 
 /// The most texts of one chunk's metadata. The JDK has some thousands.
-const TEXTS: usize = 1 << 17;
+const MAX_TEXTS: usize = 1 << 17;
 /// The most bytes of them. The JDK has some hundred thousand.
-const TEXT_BYTES: usize = 1 << 24;
+const MAX_TEXT_BYTES: usize = 1 << 24;
 /// The most types. The JDK has some hundreds.
-const CLASSES: usize = 1 << 15;
+const MAX_CLASSES: usize = 1 << 15;
 /// The most fields of all types.
-const FIELDS: usize = 1 << 17;
+const MAX_FIELDS: usize = 1 << 17;
 /// The digits of the largest number.
-const DIGITS: usize = 20;
+const MAX_NUMBER_DIGITS: usize = 20;
 /// How deep elements may lie in elements. The JDK's lie five deep.
-const DEPTH: usize = 16;
+const MAX_ELEMENT_DEPTH: usize = 16;
 
 /// The types of a chunk.
 #[derive(Default)]
-pub(super) struct Types<'a> {
+pub(super) struct JfrTypeTable<'a> {
     texts: Vec<Cow<'a, str>>,
-    classes: Vec<Class>,
+    classes: Vec<JfrClass>,
     by_id: SeededMap<u64, u32>,
     fields: usize,
 }
 
 /// A type.
 #[derive(Default)]
-pub(super) struct Class {
+pub(super) struct JfrClass {
     pub(super) id: u64,
     name: usize,
-    pub(super) fields: Vec<Field>,
+    pub(super) fields: Vec<JfrField>,
 }
 
 /// A field of a type.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Field {
+pub(super) struct JfrField {
     name: usize,
     /// The type of what is in it.
     pub(super) class: u64,
@@ -50,7 +50,7 @@ pub(super) struct Field {
 
 /// An element's attributes, as far as they matter; texts by their place in the table.
 #[derive(Default)]
-struct Attributes {
+struct ElementAttributes {
     name: usize,
     id: u64,
     class: u64,
@@ -58,68 +58,68 @@ struct Attributes {
     array: bool,
 }
 
-impl<'a> Types<'a> {
+impl<'a> JfrTypeTable<'a> {
     /// Reads the metadata event that begins here.
-    pub(super) fn read(mut input: Input<'a>) -> Result<Self, JfrError> {
-        let start = input.place();
-        let size = input.int()?;
-        let mut input = input.until(start.saturating_add(size));
-        if input.long()? != 0 {
+    pub(super) fn read(mut input: ChunkCursor<'a>) -> Result<Self, JfrError> {
+        let start = input.position();
+        let size = input.read_int()?;
+        let mut input = input.limited_to(start.saturating_add(size));
+        if input.read_long()? != 0 {
             return Err(JfrError::Malformed { at: start, why: "no metadata where the header says" });
         }
         for _ in ["start", "duration", "id"] {
-            input.long()?;
+            input.read_long()?;
         }
-        let mut types = Types::default();
-        let texts = input.int()?;
-        within("texts of metadata", texts, TEXTS)?;
+        let mut types = JfrTypeTable::default();
+        let texts = input.read_int()?;
+        check_limit("texts of metadata", texts, MAX_TEXTS)?;
         let mut bytes = 0;
         for _ in 0..texts {
-            let at = input.place();
-            let Text::Plain(text) = input.text()? else {
+            let at = input.position();
+            let EncodedText::Plain(text) = input.read_text()? else {
                 return Err(JfrError::Malformed { at, why: "metadata that needs constants" });
             };
             bytes += text.len();
-            within("bytes of texts of metadata", bytes, TEXT_BYTES)?;
+            check_limit("bytes of texts of metadata", bytes, MAX_TEXT_BYTES)?;
             types.texts.push(text);
         }
-        types.element(&mut input, 0)?;
+        types.read_element(&mut input, 0)?;
         Ok(types)
     }
 
-    pub(super) fn class(&self, id: u64) -> Option<&Class> {
+    pub(super) fn class_by_id(&self, id: u64) -> Option<&JfrClass> {
         self.by_id.get(&id).map(|&place| &self.classes[place as usize])
     }
-    pub(super) fn named(&self, name: &str) -> Option<&Class> {
+    pub(super) fn find_class(&self, name: &str) -> Option<&JfrClass> {
         self.classes.iter().find(|class| self.name(class) == name)
     }
-    pub(super) fn name(&self, class: &Class) -> &str {
+    pub(super) fn name(&self, class: &JfrClass) -> &str {
         &self.texts[class.name]
     }
-    pub(super) fn field_name(&self, field: &Field) -> &str {
+    pub(super) fn field_name(&self, field: &JfrField) -> &str {
         &self.texts[field.name]
     }
 
     /// Reads an element with all that lies in it.
-    fn element(&mut self, input: &mut Input<'a>, depth: usize) -> Result<(), JfrError> {
-        within("elements of metadata in each other", depth, DEPTH)?;
-        let name = self.text_id(input)?;
-        let attributes = self.attributes(input)?;
+    fn read_element(&mut self, input: &mut ChunkCursor<'a>, depth: usize) -> Result<(), JfrError> {
+        check_limit("elements of metadata in each other", depth, MAX_ELEMENT_DEPTH)?;
+        let name = self.read_text_id(input)?;
+        let attributes = self.read_attributes(input)?;
         match &*self.texts[name] {
             "class" => self.add_class(&attributes)?,
             "field" => self.add_field(&attributes)?,
             _ => {}
         }
-        for _ in 0..input.int()? {
-            self.element(input, depth + 1)?;
+        for _ in 0..input.read_int()? {
+            self.read_element(input, depth + 1)?;
         }
         Ok(())
     }
 
-    fn attributes(&self, input: &mut Input<'a>) -> Result<Attributes, JfrError> {
-        let mut attributes = Attributes::default();
-        for _ in 0..input.int()? {
-            let (key, value) = (self.text_id(input)?, self.text_id(input)?);
+    fn read_attributes(&self, input: &mut ChunkCursor<'a>) -> Result<ElementAttributes, JfrError> {
+        let mut attributes = ElementAttributes::default();
+        for _ in 0..input.read_int()? {
+            let (key, value) = (self.read_text_id(input)?, self.read_text_id(input)?);
             let text = &*self.texts[value];
             match &*self.texts[key] {
                 "name" => attributes.name = value,
@@ -133,27 +133,27 @@ impl<'a> Types<'a> {
         Ok(attributes)
     }
 
-    fn text_id(&self, input: &mut Input<'a>) -> Result<usize, JfrError> {
-        let at = input.place();
-        let id = input.int()?;
+    fn read_text_id(&self, input: &mut ChunkCursor<'a>) -> Result<usize, JfrError> {
+        let at = input.position();
+        let id = input.read_int()?;
         let outside = JfrError::Malformed { at, why: "a text that metadata does not have" };
         if id < self.texts.len() { Ok(id) } else { Err(outside) }
     }
 
-    fn add_class(&mut self, attributes: &Attributes) -> Result<(), JfrError> {
-        within("types", self.classes.len() + 1, CLASSES)?;
+    fn add_class(&mut self, attributes: &ElementAttributes) -> Result<(), JfrError> {
+        check_limit("types", self.classes.len() + 1, MAX_CLASSES)?;
         self.by_id.insert(attributes.id, self.classes.len() as u32);
-        self.classes.push(Class { id: attributes.id, name: attributes.name, fields: Vec::new() });
+        self.classes.push(JfrClass { id: attributes.id, name: attributes.name, fields: Vec::new() });
         Ok(())
     }
 
     /// Fields lie in their class, which is the last that began.
-    fn add_field(&mut self, attributes: &Attributes) -> Result<(), JfrError> {
+    fn add_field(&mut self, attributes: &ElementAttributes) -> Result<(), JfrError> {
         self.fields += 1;
-        within("fields of types", self.fields, FIELDS)?;
-        let &Attributes { name, class, constant, array, .. } = attributes;
+        check_limit("fields of types", self.fields, MAX_FIELDS)?;
+        let &ElementAttributes { name, class, constant, array, .. } = attributes;
         if let Some(last) = self.classes.last_mut() {
-            last.fields.push(Field { name, class, constant, array });
+            last.fields.push(JfrField { name, class, constant, array });
         }
         Ok(())
     }
@@ -161,5 +161,5 @@ impl<'a> Types<'a> {
 
 /// A number in digits; what is none, or has more digits than a number can have, is 0.
 fn number(text: &str) -> u64 {
-    if text.len() > DIGITS { 0 } else { text.parse().unwrap_or(0) }
+    if text.len() > MAX_NUMBER_DIGITS { 0 } else { text.parse().unwrap_or(0) }
 }

@@ -1,91 +1,98 @@
 //! From events to rows: each event that counts is gone through by the plan of its type and added to its kind.
 
-use super::chunk::Chunk;
-use super::kinds::{CPU, EVENT_SETTING, EVENTS, Event, KINDS, KindId, SLEEPING, WALL, WALL_EVENT};
-use super::metadata::Types;
-use super::plan::{Plan, SLOTS, Slots};
-use super::pools::Pool;
-use super::rows::{Context, Rows, Times, Writer};
-use super::snapshot::Snapshot;
-use super::stacks::{StackReader, Stacks};
-use super::{About, JfrError, Limits, Made, Recording};
+use super::chunk::JfrChunk;
+use super::decode_plan::{DecodePlan, FieldSlots, SLOT_COUNT};
+use super::metadata::JfrTypeTable;
+use super::pools::ConstantPoolKind;
+use super::profile_kinds::{
+    CPU_KIND, EVENT_SETTING, JfrEventKind, JfrProfileKindId, KNOWN_EVENTS, PROFILE_KINDS, SLEEPING_STATE,
+    WALL_EVENT, WALL_KIND,
+};
+use super::sample_rows::{JfrPprofWriter, JfrRows, JfrSampleContext, RecordingTimes};
+use super::snapshot::LabelsSnapshot;
+use super::stacks::{JfrStacks, StackReader};
+use super::{JfrError, JfrLimits, JfrProfile, JfrRecording, RecordingInfo};
 use crate::hash::SeededMap;
 
-const SECOND: i64 = 1_000_000_000;
+const NANOS_PER_SECOND: i64 = 1_000_000_000;
 
 /// The fields that are wanted of every event, in the order of their slots; that of the amount is the last.
-const FIELDS: [&str; SLOTS - 2] =
+const EVENT_FIELDS: [&str; SLOT_COUNT - 2] =
     ["stackTrace", "state", "contextId", "spanId", "spanName", "traceIdHi", "traceIdLo"];
-const AMOUNT: usize = SLOTS - 1;
-const STATE: usize = 2;
+const AMOUNT_SLOT: usize = SLOT_COUNT - 1;
+const STATE_SLOT: usize = 2;
 /// Those of a setting.
-const SETTING: [&str; 2] = ["name", "value"];
+const SETTING_FIELDS: [&str; 2] = ["name", "value"];
 
 /// Adds up the chunks of a recording.
-pub(super) struct Reader<'a> {
-    about: &'a About,
-    limits: &'a Limits,
-    rows: [Rows; KINDS.len()],
-    stacks: Stacks,
-    contexts: Vec<Context>,
-    context_ids: SeededMap<Context, u32>,
-    recording: Recording,
+pub(super) struct RecordingReader<'a> {
+    about: &'a RecordingInfo,
+    limits: &'a JfrLimits,
+    rows: [JfrRows; PROFILE_KINDS.len()],
+    stacks: JfrStacks,
+    contexts: Vec<JfrSampleContext>,
+    context_ids: SeededMap<JfrSampleContext, u32>,
+    recording: JfrRecording,
     /// When the first chunk began, and how long all took.
-    times: Times,
+    times: RecordingTimes,
 }
 
 /// What is looked up for each event of a chunk.
-struct Lookup {
-    plans: SeededMap<u64, (Event, Plan)>,
+struct ChunkLookup {
+    plans: SeededMap<u64, (JfrEventKind, DecodePlan)>,
     stacks: StackReader,
     /// States of threads that use no processor, in their order.
     sleeping: Vec<u64>,
 }
 
-impl<'a> Reader<'a> {
-    pub(super) fn new(about: &'a About, limits: &'a Limits) -> Self {
-        Reader {
+impl<'a> RecordingReader<'a> {
+    pub(super) fn new(about: &'a RecordingInfo, limits: &'a JfrLimits) -> Self {
+        RecordingReader {
             about,
             limits,
             rows: Default::default(),
-            stacks: Stacks::default(),
-            contexts: vec![Context::default()],
+            stacks: JfrStacks::default(),
+            contexts: vec![JfrSampleContext::default()],
             context_ids: SeededMap::default(),
-            recording: Recording::default(),
-            times: Times {
-                period: if about.sample_rate == 0 { 0 } else { SECOND / i64::from(about.sample_rate) },
-                ..Times::default()
+            recording: JfrRecording::default(),
+            times: RecordingTimes {
+                period: if about.sample_rate == 0 {
+                    0
+                } else {
+                    NANOS_PER_SECOND / i64::from(about.sample_rate)
+                },
+                ..RecordingTimes::default()
             },
         }
     }
 
-    pub(super) fn chunk(&mut self, chunk: &Chunk<'_>) -> Result<(), JfrError> {
+    pub(super) fn read_chunk(&mut self, chunk: &JfrChunk<'_>) -> Result<(), JfrError> {
         if self.times.start == 0 {
             self.times.start = chunk.start;
         }
         self.times.duration = self.times.duration.saturating_add(chunk.duration.max(0));
-        let mut lookup = Lookup {
-            plans: plans(&chunk.types),
+        let mut lookup = ChunkLookup {
+            plans: event_plans(&chunk.types),
             stacks: StackReader::new(&chunk.types, &mut self.stacks),
-            sleeping: sleeping(chunk)?,
+            sleeping: sleeping_states(chunk)?,
         };
         let mut events = chunk.events();
         while let Some((class, mut input)) = events.next()? {
             let Some((event, plan)) = lookup.plans.get(&class) else { continue };
-            let mut slots = [0; SLOTS];
+            let mut slots = [0; SLOT_COUNT];
             plan.run(&mut input, &mut slots)?;
             match *event {
-                Event::Setting => self.setting(chunk, &slots)?,
+                JfrEventKind::Setting => self.read_setting(chunk, &slots)?,
                 event => {
-                    let stack = lookup.stacks.stack(chunk, slots[1], &mut self.stacks, self.limits)?;
-                    self.sample(chunk, event, &lookup.sleeping, (stack, &slots));
+                    let stack = lookup.stacks.find_stack(chunk, slots[1], &mut self.stacks, self.limits)?;
+                    self.read_sample(chunk, event, &lookup.sleeping, (stack, &slots));
                 }
             }
         }
         Ok(())
     }
 
-    fn setting(&mut self, chunk: &Chunk<'_>, slots: &Slots) -> Result<(), JfrError> {
+    fn read_setting(&mut self, chunk: &JfrChunk<'_>, slots: &FieldSlots) -> Result<(), JfrError> {
         let [_, name, value, ..] = slots.map(|place| place as usize);
         if name != 0 && value != 0 && chunk.is_text(name, EVENT_SETTING)? {
             let event = chunk.text(value)?;
@@ -96,37 +103,43 @@ impl<'a> Reader<'a> {
     }
 
     #[inline]
-    fn sample(
+    fn read_sample(
         &mut self,
-        chunk: &Chunk<'_>,
-        event: Event,
+        chunk: &JfrChunk<'_>,
+        event: JfrEventKind,
         sleeping: &[u64],
-        (stack, slots): (Option<u32>, &Slots),
+        (stack, slots): (Option<u32>, &FieldSlots),
     ) {
-        let (period, amount) = (self.times.period, slots[AMOUNT] as i64);
+        let (period, amount) = (self.times.period, slots[AMOUNT_SLOT] as i64);
         let one = |amount: Option<i64>| amount.map(|amount| [1, amount]);
         match event {
-            Event::Execution => {
-                if sleeping.binary_search(&slots[STATE]).is_err() {
-                    self.add(CPU, stack, slots, Some([period, 0]));
+            JfrEventKind::Execution => {
+                if sleeping.binary_search(&slots[STATE_SLOT]).is_err() {
+                    self.add(CPU_KIND, stack, slots, Some([period, 0]));
                 }
                 if self.recording.event == WALL_EVENT {
-                    self.add(WALL, stack, slots, Some([period, 0]));
+                    self.add(WALL_KIND, stack, slots, Some([period, 0]));
                 }
             }
-            Event::Wall => {
-                self.add(WALL, stack, slots, amount.checked_mul(period).map(|time| [time, 0]));
+            JfrEventKind::Wall => {
+                self.add(WALL_KIND, stack, slots, amount.checked_mul(period).map(|time| [time, 0]));
             }
-            Event::Amount(kind) => self.add(kind, stack, slots, one(Some(amount))),
-            Event::Ticks(kind) => self.add(kind, stack, slots, one(chunk.nanoseconds(amount))),
-            Event::Setting => {}
+            JfrEventKind::Amount(kind) => self.add(kind, stack, slots, one(Some(amount))),
+            JfrEventKind::Ticks(kind) => self.add(kind, stack, slots, one(chunk.nanoseconds(amount))),
+            JfrEventKind::Setting => {}
         }
     }
 
     /// Contexts are kept with the samples that have them, so that the bound on these is theirs. `values`: nothing if they
     /// are over 63 bits.
     #[inline]
-    fn add(&mut self, kind: KindId, stack: Option<u32>, slots: &Slots, values: Option<[i64; 2]>) {
+    fn add(
+        &mut self,
+        kind: JfrProfileKindId,
+        stack: Option<u32>,
+        slots: &FieldSlots,
+        values: Option<[i64; 2]>,
+    ) {
         let Some(stack) = stack else {
             self.rows[kind].without_stack += 1;
             return;
@@ -135,32 +148,32 @@ impl<'a> Reader<'a> {
             return;
         }
         let Some(values) = values else {
-            self.rows[kind].refuse(JfrError::Overflow { kind: KINDS[kind].name() });
+            self.rows[kind].refuse(JfrError::Overflow { kind: PROFILE_KINDS[kind].name() });
             return;
         };
-        let context = self.context(slots);
+        let context = self.intern_context(slots);
         self.rows[kind].add(kind, (stack, context), values, self.limits.samples);
     }
 
     #[inline]
-    fn context(&mut self, slots: &Slots) -> u32 {
+    fn intern_context(&mut self, slots: &FieldSlots) -> u32 {
         let &[_, _, _, labels, span, span_name, hi, lo, _] = slots;
         if labels | span | span_name | hi | lo == 0 {
             return 0;
         }
-        let context = Context { labels, span, span_name, trace: [hi, lo] };
+        let context = JfrSampleContext { labels, span, span_name, trace: [hi, lo] };
         *self.context_ids.entry(context).or_insert_with(|| {
             self.contexts.push(context);
             self.contexts.len() as u32 - 1
         })
     }
 
-    pub(super) fn finish(self, labels: &Snapshot<'_>) -> Recording {
+    pub(super) fn finish(self, labels: &LabelsSnapshot<'_>) -> JfrRecording {
         let mut times = self.times;
         if self.about.start != 0 {
             (times.start, times.duration) = (self.about.start, self.about.duration);
         }
-        let writer = Writer {
+        let writer = JfrPprofWriter {
             stacks: &self.stacks,
             contexts: &self.contexts,
             snapshot: labels,
@@ -168,39 +181,41 @@ impl<'a> Reader<'a> {
             limits: self.limits,
         };
         let mut recording = self.recording;
-        for (kind, rows) in KINDS.iter().zip(&self.rows).filter(|(_, rows)| !rows.is_unknown()) {
+        for (kind, rows) in PROFILE_KINDS.iter().zip(&self.rows).filter(|(_, rows)| !rows.is_unknown()) {
             let (pprof, without_stack) = (writer.pprof(kind, rows), rows.without_stack);
-            recording.profiles.push(Made { kind, pprof, without_stack });
+            recording.profiles.push(JfrProfile { kind, pprof, without_stack });
         }
         recording
     }
 }
 
 /// How the events that count are gone through, by their type.
-fn plans(types: &Types<'_>) -> SeededMap<u64, (Event, Plan)> {
+fn event_plans(types: &JfrTypeTable<'_>) -> SeededMap<u64, (JfrEventKind, DecodePlan)> {
     let mut plans = SeededMap::default();
-    for (name, event, amount) in EVENTS {
-        let Some(class) = types.named(name) else { continue };
-        let mut wanted = FIELDS.to_vec();
+    for (name, event, amount) in KNOWN_EVENTS {
+        let Some(class) = types.find_class(name) else { continue };
+        let mut wanted = EVENT_FIELDS.to_vec();
         wanted.push(amount);
-        let wanted = if event == Event::Setting { &SETTING[..] } else { &wanted };
-        if let Some(plan) = Plan::of(types, class, wanted) {
+        let wanted = if event == JfrEventKind::Setting { &SETTING_FIELDS[..] } else { &wanted };
+        if let Some(plan) = DecodePlan::for_class(types, class, wanted) {
             plans.insert(class.id, (event, plan));
         }
     }
     plans
 }
 
-fn sleeping(chunk: &Chunk<'_>) -> Result<Vec<u64>, JfrError> {
+fn sleeping_states(chunk: &JfrChunk<'_>) -> Result<Vec<u64>, JfrError> {
     let types = &chunk.types;
-    let class = types.named(Pool::ThreadState.type_name());
-    let Some(plan) = class.and_then(|class| Plan::of(types, class, &["name"])) else { return Ok(Vec::new()) };
+    let class = types.find_class(ConstantPoolKind::ThreadState.type_name());
+    let Some(plan) = class.and_then(|class| DecodePlan::for_class(types, class, &["name"])) else {
+        return Ok(Vec::new());
+    };
     let mut sleeping = Vec::new();
-    for id in chunk.pools.ids(Pool::ThreadState) {
-        let mut slots = [0; SLOTS];
-        let Some(place) = chunk.pools.place(Pool::ThreadState, id) else { continue };
-        plan.run(&mut chunk.input.at(place), &mut slots)?;
-        if slots[1] != 0 && chunk.is_text(slots[1] as usize, SLEEPING)? {
+    for id in chunk.pools.ids(ConstantPoolKind::ThreadState) {
+        let mut slots = [0; SLOT_COUNT];
+        let Some(place) = chunk.pools.constant_position(ConstantPoolKind::ThreadState, id) else { continue };
+        plan.run(&mut chunk.input.at_position(place), &mut slots)?;
+        if slots[1] != 0 && chunk.is_text(slots[1] as usize, SLEEPING_STATE)? {
             sleeping.push(id);
         }
     }
@@ -210,12 +225,12 @@ fn sleeping(chunk: &Chunk<'_>) -> Result<Vec<u64>, JfrError> {
 
 // === impl Chunk ===
 
-impl Chunk<'_> {
+impl JfrChunk<'_> {
     /// Ticks of this chunk's clock as time; nothing if that is over 63 bits.
     fn nanoseconds(&self, ticks: i64) -> Option<i64> {
-        if self.ticks == SECOND as u64 || self.ticks == 0 {
+        if self.ticks == NANOS_PER_SECOND as u64 || self.ticks == 0 {
             return Some(ticks);
         }
-        i64::try_from(i128::from(ticks) * i128::from(SECOND) / i128::from(self.ticks)).ok()
+        i64::try_from(i128::from(ticks) * i128::from(NANOS_PER_SECOND) / i128::from(self.ticks)).ok()
     }
 }

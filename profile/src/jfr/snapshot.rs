@@ -3,19 +3,19 @@
 //! `Context{map<int64, int64> labels = 1}`.
 
 use super::JfrError;
-use super::input::LONGEST;
+use super::input::MAX_TEXT_LENGTH;
 use crate::hash::SeededMap;
-use crate::pprof::wire::{Cursor, Value};
-use crate::pprof::{DecodeError, within};
+use crate::pprof::wire::{WireCursor, WireValue};
+use crate::pprof::{DecodeError, check_limit};
 
 /// The most entries of all maps.
-const ENTRIES: usize = 1 << 18;
+const MAX_ENTRIES: usize = 1 << 18;
 /// The most labels of one context, as many as a sample of pprof may have.
-const OF_CONTEXT: usize = 1_000;
+const MAX_LABELS_PER_CONTEXT: usize = 1_000;
 
 /// Labels by context, texts by number.
 #[derive(Debug, Default)]
-pub struct Snapshot<'a> {
+pub struct LabelsSnapshot<'a> {
     /// Where the labels of each context begin and end.
     contexts: SeededMap<u64, (u32, u32)>,
     /// Name and value of each, as places of their texts; nothing where one of these is not there.
@@ -25,17 +25,17 @@ pub struct Snapshot<'a> {
     places: SeededMap<u64, u32>,
 }
 
-impl<'a> Snapshot<'a> {
+impl<'a> LabelsSnapshot<'a> {
     /// Reads the message.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, JfrError> {
-        let mut snapshot = Snapshot::default();
+        let mut snapshot = LabelsSnapshot::default();
         let labels = snapshot.read(bytes).map_err(|error| match error {
             DecodeError::OverLimit { what, seen, limit } => JfrError::LabelsOverLimit { what, seen, limit },
             DecodeError::Truncated { at, .. } => JfrError::Labels { at, why: "they are cut off" },
             DecodeError::Malformed { at, why } => JfrError::Labels { at, why },
             _ => JfrError::Labels { at: 0, why: "no such message" },
         })?;
-        let place = |id: &u64| snapshot.place(*id);
+        let place = |id: &u64| snapshot.text_index(*id);
         let pairs = labels.iter().map(|(name, value)| Some((place(name)?, place(value)?)));
         snapshot.labels = pairs.collect();
         Ok(snapshot)
@@ -43,28 +43,28 @@ impl<'a> Snapshot<'a> {
 
     /// Gives back the labels as they were written, with the numbers of their texts: these may come later.
     fn read(&mut self, bytes: &'a [u8]) -> Result<Vec<(u64, u64)>, DecodeError> {
-        let mut cursor = Cursor::new(bytes);
+        let mut cursor = WireCursor::new(bytes);
         let mut labels = Vec::new();
         while !cursor.is_done() {
             let (field, value) = cursor.field("labels")?;
-            let Value::Bytes(start, end) = value else { continue };
-            let (key, value) = entry(cursor.range(start, end))?;
+            let WireValue::Bytes(start, end) = value else { continue };
+            let (key, value) = read_map_entry(cursor.range(start, end))?;
             match (field, value) {
-                (1, Value::Bytes(start, end)) => {
+                (1, WireValue::Bytes(start, end)) => {
                     let from = labels.len();
                     context(cursor.range(start, end), &mut labels)?;
                     self.contexts.insert(key, (from as u32, labels.len() as u32));
                 }
                 // A context of no labels may leave its message out.
                 (1, _) => drop(self.contexts.insert(key, (0, 0))),
-                (2, Value::Bytes(start, end)) => {
-                    within("bytes in one text", end - start, LONGEST)?;
+                (2, WireValue::Bytes(start, end)) => {
+                    check_limit("bytes in one text", end - start, MAX_TEXT_LENGTH)?;
                     self.places.insert(key, self.texts.len() as u32);
                     self.texts.push(&bytes[start..end]);
                 }
                 _ => {}
             }
-            within("contexts and texts", self.contexts.len() + self.texts.len(), ENTRIES)?;
+            check_limit("contexts and texts", self.contexts.len() + self.texts.len(), MAX_ENTRIES)?;
         }
         Ok(labels)
     }
@@ -76,7 +76,7 @@ impl<'a> Snapshot<'a> {
     }
 
     /// The place of a text, if there is one and it says something.
-    pub(super) fn place(&self, id: u64) -> Option<u32> {
+    pub(super) fn text_index(&self, id: u64) -> Option<u32> {
         self.places.get(&id).copied().filter(|&place| !self.text(place).is_empty())
     }
 
@@ -86,32 +86,32 @@ impl<'a> Snapshot<'a> {
     }
 
     /// How many places there are.
-    pub(super) fn places(&self) -> usize {
+    pub(super) fn text_count(&self) -> usize {
         self.texts.len()
     }
 }
 
 /// Reads the labels of one context.
-fn context(mut cursor: Cursor<'_>, labels: &mut Vec<(u64, u64)>) -> Result<(), DecodeError> {
+fn context(mut cursor: WireCursor<'_>, labels: &mut Vec<(u64, u64)>) -> Result<(), DecodeError> {
     let from = labels.len();
     while !cursor.is_done() {
         let (field, value) = cursor.field("labels")?;
-        let (1, Value::Bytes(start, end)) = (field, value) else { continue };
-        let (key, value) = entry(cursor.range(start, end))?;
-        let Value::Varint(value) = value else { continue };
+        let (1, WireValue::Bytes(start, end)) = (field, value) else { continue };
+        let (key, value) = read_map_entry(cursor.range(start, end))?;
+        let WireValue::Varint(value) = value else { continue };
         labels.push((key, value));
-        within("labels of one context", labels.len() - from, OF_CONTEXT)?;
-        within("labels of all contexts", labels.len(), ENTRIES)?;
+        check_limit("labels of one context", labels.len() - from, MAX_LABELS_PER_CONTEXT)?;
+        check_limit("labels of all contexts", labels.len(), MAX_ENTRIES)?;
     }
     Ok(())
 }
 
 /// Key and value of a map's entry; each is 0 where it is left out.
-fn entry(mut cursor: Cursor<'_>) -> Result<(u64, Value), DecodeError> {
-    let (mut key, mut content) = (0, Value::Varint(0));
+fn read_map_entry(mut cursor: WireCursor<'_>) -> Result<(u64, WireValue), DecodeError> {
+    let (mut key, mut content) = (0, WireValue::Varint(0));
     while !cursor.is_done() {
         match cursor.field("labels")? {
-            (1, Value::Varint(number)) => key = number,
+            (1, WireValue::Varint(number)) => key = number,
             (2, value) => content = value,
             _ => {}
         }

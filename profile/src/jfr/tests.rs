@@ -3,11 +3,11 @@ mod bounds;
 use proptest::prelude::*;
 
 use super::*;
-use crate::generate::{FLIGHT_DURATION, FLIGHT_START, Flight, FlightEvent};
+use crate::generate::{FLIGHT_DURATION_NANOS, FLIGHT_START_NANOS, FlightChunk, FlightEvent};
 use crate::pprof;
 use crate::{Profile, ValueType};
 
-const ABOUT: About = About { start: 0, duration: 0, sample_rate: 100 };
+const ABOUT: RecordingInfo = RecordingInfo { start: 0, duration: 0, sample_rate: 100 };
 
 /// A stack, leaf first.
 fn stack(frames: &[(&str, &str, u32)]) -> Vec<(String, String, u32)> {
@@ -29,20 +29,20 @@ fn setting(name: &str, value: &str) -> FlightEvent {
 }
 
 fn chunk(events: Vec<FlightEvent>) -> Vec<u8> {
-    Flight { compressed: true, ticks: 1_000_000_000, events }.chunk()
+    FlightChunk { compressed: true, ticks: 1_000_000_000, events }.chunk()
 }
 
-fn read_plain(raw: &[u8]) -> Recording {
-    read(raw, &ABOUT, &Snapshot::default(), &Limits::default()).unwrap()
+fn read_plain(raw: &[u8]) -> JfrRecording {
+    read(raw, &ABOUT, &LabelsSnapshot::default(), &JfrLimits::default()).unwrap()
 }
 
-fn decoded(made: &Made) -> Profile {
-    pprof::decode(made.pprof.as_ref().unwrap(), &pprof::Limits::default()).unwrap().0
+fn decoded(made: &JfrProfile) -> Profile {
+    pprof::decode(made.pprof.as_ref().unwrap(), &pprof::DecodeLimits::default()).unwrap().0
 }
 
 /// Metric, types and sums of each profile.
-fn shown(recording: &Recording) -> Vec<String> {
-    let profile = |made: &Made| {
+fn shown(recording: &JfrRecording) -> Vec<String> {
+    let profile = |made: &JfrProfile| {
         let profile = decoded(made);
         let types = profile.header.types.iter().enumerate();
         let types =
@@ -75,7 +75,7 @@ fn every_kind() -> Vec<FlightEvent> {
 #[test]
 fn every_kind_of_event_becomes_its_profile() {
     for compressed in [true, false] {
-        let raw = Flight { compressed, ticks: 1_000_000_000, events: every_kind() }.chunk();
+        let raw = FlightChunk { compressed, ticks: 1_000_000_000, events: every_kind() }.chunk();
         let recording = read_plain(&raw);
         assert_eq!(
             shown(&recording),
@@ -93,13 +93,13 @@ fn every_kind_of_event_becomes_its_profile() {
         );
         for made in &recording.profiles {
             let profile = decoded(made);
-            let frames = profile.dictionary.frames(profile.samples.stacks[0]);
+            let frames = profile.dictionary.frame_names(profile.samples.stacks[0]);
             assert_eq!(frames, ["App.main", "App.fib", "java/lang/Long.valueOf"]);
             let leaf = profile.dictionary.stacks.locations(profile.samples.stacks[0]).next().unwrap();
             assert_eq!(profile.dictionary.symbols.lines(leaf)[0].line, 7);
             let header = &profile.header;
             let times = (header.time_nanos as u64, header.duration_nanos as u64);
-            assert_eq!(times, (FLIGHT_START, FLIGHT_DURATION));
+            assert_eq!(times, (FLIGHT_START_NANOS, FLIGHT_DURATION_NANOS));
         }
         assert_eq!(recording.event, "");
     }
@@ -109,12 +109,12 @@ fn every_kind_of_event_becomes_its_profile() {
 fn equal_stacks_add_up_across_chunks() {
     let other = FlightEvent { stack: stack(&[("B", "b", 1)]), ..running(&[]) };
     let first = chunk(vec![running(&[]), other.clone(), running(&[])]);
-    let second = Flight { compressed: false, ticks: 10, events: vec![other, running(&[])] }.chunk();
+    let second = FlightChunk { compressed: false, ticks: 10, events: vec![other, running(&[])] }.chunk();
     let recording = read_plain(&[first, second].concat());
     let profile = decoded(&recording.profiles[0]);
     assert_eq!(profile.samples.values, [30_000_000, 20_000_000]);
     assert_eq!(profile.header.period, 10_000_000);
-    assert_eq!(profile.header.duration_nanos as u64, 2 * FLIGHT_DURATION);
+    assert_eq!(profile.header.duration_nanos as u64, 2 * FLIGHT_DURATION_NANOS);
 }
 
 #[test]
@@ -145,8 +145,8 @@ fn sleepers_use_no_processor_and_count_for_time_that_passes() {
 #[test]
 fn times_are_those_of_the_client_and_a_rate_of_zero_makes_them_zero() {
     let raw = chunk(vec![running(&[]), event("jdk.ObjectAllocationSample", &[("weight", 5)])]);
-    let about = About { start: 5, duration: 6, sample_rate: 0 };
-    let recording = read(&raw, &about, &Snapshot::default(), &Limits::default()).unwrap();
+    let about = RecordingInfo { start: 5, duration: 6, sample_rate: 0 };
+    let recording = read(&raw, &about, &LabelsSnapshot::default(), &JfrLimits::default()).unwrap();
     let cpu = decoded(&recording.profiles[0]);
     assert_eq!((cpu.header.time_nanos, cpu.header.duration_nanos, cpu.header.period), (5, 6, 0));
     assert_eq!(cpu.total(0), 0);
@@ -156,7 +156,7 @@ fn times_are_those_of_the_client_and_a_rate_of_zero_makes_them_zero() {
 #[test]
 fn waiting_is_told_in_nanoseconds_whatever_the_clock() {
     let events = vec![event("jdk.JavaMonitorEnter", &[("duration", 3_000_000)])];
-    let raw = Flight { compressed: true, ticks: 3_000_000_000, events }.chunk();
+    let raw = FlightChunk { compressed: true, ticks: 3_000_000_000, events }.chunk();
     assert_eq!(shown(&read_plain(&raw)), ["mutex contentions:count=1,delay:nanoseconds=1000000 mutex:count"]);
 }
 
@@ -175,7 +175,8 @@ fn samples_without_a_stack_are_counted_by_kind_and_left_out() {
     assert_eq!(decoded(&recording.profiles[0]).total(0), 10_000_000);
     assert_eq!(recording.profiles[1].pprof, Ok(Vec::new()));
     let whole =
-        whole(&chunk(vec![running(&[]), bare("profiler.Malloc")]), &pprof::Limits::default()).unwrap();
+        read_merged(&chunk(vec![running(&[]), bare("profiler.Malloc")]), &pprof::DecodeLimits::default())
+            .unwrap();
     assert_eq!(whole.header.types.len(), 1);
 }
 
@@ -186,7 +187,7 @@ fn names_that_differ_in_each_process_meet() {
     let raw = chunk(vec![lambda("A$$Lambda$4/0x1f"), lambda("A$$Lambda.0x2e"), native]);
     let profile = decoded(&read_plain(&raw).profiles[0]);
     let frames: Vec<Vec<String>> =
-        profile.samples.stacks.iter().map(|&id| profile.dictionary.frames(id)).collect();
+        profile.samples.stacks.iter().map(|&id| profile.dictionary.frame_names(id)).collect();
     assert_eq!(frames, [["A$$Lambda_.run"], ["itable stub"]]);
 }
 
@@ -226,8 +227,8 @@ fn labels_come_from_the_snapshot_and_from_spans() {
         with([0, 0xabc, 14, 1, u64::MAX]),
     ]);
     let labels = labels();
-    let snapshot = Snapshot::parse(&labels).unwrap();
-    let recording = read(&raw, &ABOUT, &snapshot, &Limits::default()).unwrap();
+    let snapshot = LabelsSnapshot::parse(&labels).unwrap();
+    let recording = read(&raw, &ABOUT, &snapshot, &JfrLimits::default()).unwrap();
     let profile = decoded(&recording.profiles[0]);
     let text = |id| profile.dictionary.symbols.strings.get(id);
     let shown = profile.samples.rows(1).map(|(_, set, values)| {
@@ -250,7 +251,10 @@ fn labels_come_from_the_snapshot_and_from_spans() {
 fn what_is_no_recording_is_refused_in_words() {
     let whole = chunk(every_kind());
     let said = |raw: &[u8]| {
-        read(raw, &ABOUT, &Snapshot::default(), &Limits::default()).map(|_| ()).unwrap_err().to_string()
+        read(raw, &ABOUT, &LabelsSnapshot::default(), &JfrLimits::default())
+            .map(|_| ())
+            .unwrap_err()
+            .to_string()
     };
     let changed = |at: usize, bytes: &[u8]| {
         let mut raw = whole.clone();
@@ -274,7 +278,7 @@ fn what_is_no_recording_is_refused_in_words() {
         said(&whole[..cut]);
     }
     assert!(
-        Snapshot::parse(&labels()[..5])
+        LabelsSnapshot::parse(&labels()[..5])
             .unwrap_err()
             .to_string()
             .starts_with("labels of the flight recording are")
@@ -296,8 +300,9 @@ fn bare(fields: &[u8]) -> Vec<u8> {
 
 #[test]
 fn types_that_have_no_end_are_refused() {
-    let said =
-        |raw: &[u8]| read(raw, &ABOUT, &Snapshot::default(), &Limits::default()).map(|_| ()).unwrap_err();
+    let said = |raw: &[u8]| {
+        read(raw, &ABOUT, &LabelsSnapshot::default(), &JfrLimits::default()).map(|_| ()).unwrap_err()
+    };
     // Symbols hold a text, which is type 20: let each hold a symbol, which is type 25.
     let mut raw = chunk(vec![running(&[])]);
     let at = raw.windows(4).position(|bytes| bytes == [3, 2, b'2', b'0']).unwrap();
@@ -305,7 +310,7 @@ fn types_that_have_no_end_are_refused() {
     assert!(matches!(said(&raw), JfrError::UnknownType { class: 25, .. }), "{}", said(&raw));
 
     let head = |texts: &[u8]| [&[1, 1, 1][..], texts].concat();
-    assert_eq!(read_plain(&bare(&head(&[1, 3, 1, b'a', 0, 0, 0]))), Recording::default());
+    assert_eq!(read_plain(&bare(&head(&[1, 3, 1, b'a', 0, 0, 0]))), JfrRecording::default());
     let nested = [&head(&[1, 3, 1, b'a'])[..], &[0, 0, 1].repeat(20)].concat();
     let (what, seen, limit) = ("elements of metadata in each other", 17, 16);
     assert_eq!(said(&bare(&nested)), JfrError::OverLimit { what, seen, limit });
@@ -324,7 +329,7 @@ fn types_that_have_no_end_are_refused() {
 
 #[test]
 fn a_file_is_shown_as_one_profile() {
-    let profile = whole(&chunk(every_kind()), &pprof::Limits::default()).unwrap();
+    let profile = read_merged(&chunk(every_kind()), &pprof::DecodeLimits::default()).unwrap();
     let types: Vec<&str> = profile.header.types.iter().map(|value| value.kind.as_str()).collect();
     assert_eq!(types[..2], ["cpu", "wall"]);
     assert_eq!(
@@ -342,20 +347,20 @@ proptest! {
         cut in any::<prop::sample::Index>(),
         compressed: bool,
     ) {
-        let mut raw = Flight { compressed, ticks: 1, events: every_kind() }.chunk();
+        let mut raw = FlightChunk { compressed, ticks: 1, events: every_kind() }.chunk();
         for (at, byte) in changes {
             let at = at.index(raw.len());
             raw[at] = byte;
         }
-        let limits = Limits { constants: 1_000, names: 10_000, samples: 100, profile: 10_000, ..Limits::default() };
+        let limits = JfrLimits { constants: 1_000, names: 10_000, samples: 100, profile: 10_000, ..JfrLimits::default() };
         for raw in [&raw[..], &raw[..cut.index(raw.len())]] {
-            let _ = read(raw, &ABOUT, &Snapshot::default(), &limits);
+            let _ = read(raw, &ABOUT, &LabelsSnapshot::default(), &limits);
         }
     }
 
     #[test]
     fn any_labels_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
-        let _ = Snapshot::parse(&bytes);
+        let _ = LabelsSnapshot::parse(&bytes);
     }
 
     #[test]
@@ -369,7 +374,7 @@ proptest! {
             ..event("jdk.ObjectAllocationSample", &[("weight", weight)])
         }).collect();
         let (first, second) = made.split_at(split.index(made.len() + 1));
-        let bytes = [first, second].map(|events| Flight { compressed, ticks: 1, events: events.to_vec() }.chunk());
+        let bytes = [first, second].map(|events| FlightChunk { compressed, ticks: 1, events: events.to_vec() }.chunk());
         let recording = read_plain(&bytes.concat());
         let profile = recording.profiles.first().map(decoded).unwrap_or_default();
         prop_assert_eq!(recording.profiles.len(), usize::from(!events.is_empty()));

@@ -3,10 +3,11 @@
 use crate::pprof::DecodeError;
 
 // What limits are about, for those who count refusals.
-pub(super) const ATTRIBUTES: &str = "attributes of one sample, profile, location or mapping";
-pub(super) const BYTES: &str = "bytes in a profile";
-pub(super) const ALL_BYTES: &str = "bytes in all profiles of a request, each with its own names";
-pub(super) const PROFILES: &str = "profiles in a request";
+pub(super) const ATTRIBUTES_LIMIT_NAME: &str = "attributes of one sample, profile, location or mapping";
+pub(super) const PROFILE_BYTES_LIMIT_NAME: &str = "bytes in a profile";
+pub(super) const REQUEST_BYTES_LIMIT_NAME: &str =
+    "bytes in all profiles of a request, each with its own names";
+pub(super) const PROFILES_LIMIT_NAME: &str = "profiles in a request";
 
 /// Why bytes were refused as OTLP.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -106,10 +107,10 @@ impl OtlpError {
     /// What is wrong in a word, as metrics of servers of this wire name it.
     pub fn reason(&self) -> &'static str {
         match self {
-            Self::OverLimit { what: BYTES, .. } => "profile_size_limit",
-            Self::OverLimit { what: ALL_BYTES, .. } => "body_size_limit_exceeded",
-            Self::OverLimit { what: PROFILES, .. } => "too_many_profiles",
-            Self::OverLimit { what: ATTRIBUTES, .. } => "sample_labels_limit",
+            Self::OverLimit { what: PROFILE_BYTES_LIMIT_NAME, .. } => "profile_size_limit",
+            Self::OverLimit { what: REQUEST_BYTES_LIMIT_NAME, .. } => "body_size_limit_exceeded",
+            Self::OverLimit { what: PROFILES_LIMIT_NAME, .. } => "too_many_profiles",
+            Self::OverLimit { what: ATTRIBUTES_LIMIT_NAME, .. } => "sample_labels_limit",
             Self::NoMetric => "missing_labels",
             _ => "malformed_profile",
         }
@@ -129,6 +130,6 @@ impl From<DecodeError> for OtlpError {
 
 /// Refuses what is over a limit that no setting changes.
 #[inline(always)]
-pub(super) fn within(what: &'static str, seen: usize, limit: usize) -> Result<(), OtlpError> {
+pub(super) fn check_limit(what: &'static str, seen: usize, limit: usize) -> Result<(), OtlpError> {
     if seen > limit { Err(OtlpError::OverLimit { what, seen, limit, way_out: "" }) } else { Ok(()) }
 }

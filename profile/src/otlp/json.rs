@@ -11,11 +11,11 @@ use base64::alphabet::{STANDARD, URL_SAFE};
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use crate::packed::put;
+use crate::codec::put_varint;
 
 /// Why a text was refused.
 #[derive(Debug, thiserror::Error)]
-pub enum JsonRefused {
+pub enum OtlpJsonError {
     /// No JSON, or a field of another kind.
     #[error("the request cannot be read: {0}")]
     Malformed(#[from] serde_json::Error),
@@ -30,12 +30,14 @@ pub enum JsonRefused {
 }
 
 /// The bytes of an `ExportProfilesServiceRequest` for its JSON, at most `limit` of them.
-pub fn from_json(text: &[u8], limit: usize) -> Result<Vec<u8>, JsonRefused> {
-    let mut out = Out { bytes: Vec::new(), limit, is_over: false };
+pub fn from_json(text: &[u8], limit: usize) -> Result<Vec<u8>, OtlpJsonError> {
+    let mut out = OtlpProtobufWriter { bytes: Vec::new(), limit, is_over: false };
     let mut parser = serde_json::Deserializer::from_slice(text);
-    let read = Body { message: &REQUEST, out: &mut out }.deserialize(&mut parser).and_then(|()| parser.end());
+    let read = OtlpMessageVisitor { message: &REQUEST_FIELDS, out: &mut out }
+        .deserialize(&mut parser)
+        .and_then(|()| parser.end());
     if out.is_over {
-        return Err(JsonRefused::TooLarge { limit });
+        return Err(OtlpJsonError::TooLarge { limit });
     }
     read?;
     Ok(out.bytes)
@@ -43,7 +45,7 @@ pub fn from_json(text: &[u8], limit: usize) -> Result<Vec<u8>, JsonRefused> {
 
 /// How a field is written.
 #[derive(Clone, Copy)]
-enum Kind {
+enum OtlpFieldKind {
     /// A number that may have a sign.
     Number,
     Fixed,
@@ -53,126 +55,136 @@ enum Kind {
     Bytes,
     /// An id of so many bytes, in hexadecimal or base64.
     Id(usize),
-    Message(&'static [Field]),
+    Message(&'static [OtlpField]),
 }
 
 /// The name of a field in camelCase, its number, how it is written, and whether it is a list.
-struct Field(&'static str, u64, Kind, bool);
+struct OtlpField(&'static str, u64, OtlpFieldKind, bool);
 
-const ONE: bool = false;
-const MANY: bool = true;
+const SINGULAR_FIELD: bool = false;
+const REPEATED_FIELD: bool = true;
 
-type Fields = [Field];
+type OtlpFieldList = [OtlpField];
 
-static REQUEST: [Field; 2] = [
-    Field("resourceProfiles", 1, Kind::Message(&RESOURCE_PROFILES), MANY),
-    Field("dictionary", 2, Kind::Message(&DICTIONARY), ONE),
+static REQUEST_FIELDS: [OtlpField; 2] = [
+    OtlpField("resourceProfiles", 1, OtlpFieldKind::Message(&RESOURCE_PROFILES_FIELDS), REPEATED_FIELD),
+    OtlpField("dictionary", 2, OtlpFieldKind::Message(&DICTIONARY_FIELDS), SINGULAR_FIELD),
 ];
-static RESOURCE_PROFILES: [Field; 2] = [
-    Field("resource", 1, Kind::Message(&RESOURCE), ONE),
-    Field("scopeProfiles", 2, Kind::Message(&SCOPE_PROFILES), MANY),
+static RESOURCE_PROFILES_FIELDS: [OtlpField; 2] = [
+    OtlpField("resource", 1, OtlpFieldKind::Message(&RESOURCE_FIELDS), SINGULAR_FIELD),
+    OtlpField("scopeProfiles", 2, OtlpFieldKind::Message(&SCOPE_PROFILES_FIELDS), REPEATED_FIELD),
 ];
-static RESOURCE: [Field; 2] = [
-    Field("attributes", 1, Kind::Message(&KEY_VALUE), MANY),
-    Field("droppedAttributesCount", 2, Kind::Number, ONE),
+static RESOURCE_FIELDS: [OtlpField; 2] = [
+    OtlpField("attributes", 1, OtlpFieldKind::Message(&KEY_VALUE_FIELDS), REPEATED_FIELD),
+    OtlpField("droppedAttributesCount", 2, OtlpFieldKind::Number, SINGULAR_FIELD),
 ];
-static SCOPE_PROFILES: [Field; 2] =
-    [Field("scope", 1, Kind::Message(&SCOPE), ONE), Field("profiles", 2, Kind::Message(&PROFILE), MANY)];
-static SCOPE: [Field; 2] = [
-    Field("attributes", 3, Kind::Message(&KEY_VALUE), MANY),
-    Field("droppedAttributesCount", 4, Kind::Number, ONE),
+static SCOPE_PROFILES_FIELDS: [OtlpField; 2] = [
+    OtlpField("scope", 1, OtlpFieldKind::Message(&SCOPE_FIELDS), SINGULAR_FIELD),
+    OtlpField("profiles", 2, OtlpFieldKind::Message(&PROFILE_FIELDS), REPEATED_FIELD),
 ];
-static KEY_VALUE: [Field; 3] = [
-    Field("key", 1, Kind::Text, ONE),
-    Field("value", 2, Kind::Message(&ANY_VALUE), ONE),
-    Field("keyStrindex", 3, Kind::Number, ONE),
+static SCOPE_FIELDS: [OtlpField; 2] = [
+    OtlpField("attributes", 3, OtlpFieldKind::Message(&KEY_VALUE_FIELDS), REPEATED_FIELD),
+    OtlpField("droppedAttributesCount", 4, OtlpFieldKind::Number, SINGULAR_FIELD),
 ];
-static ANY_VALUE: [Field; 8] = [
-    Field("stringValue", 1, Kind::Text, ONE),
-    Field("boolValue", 2, Kind::Truth, ONE),
-    Field("intValue", 3, Kind::Number, ONE),
-    Field("doubleValue", 4, Kind::Double, ONE),
-    Field("arrayValue", 5, Kind::Message(&ARRAY), ONE),
-    Field("kvlistValue", 6, Kind::Message(&KEY_VALUES), ONE),
-    Field("bytesValue", 7, Kind::Bytes, ONE),
-    Field("stringValueStrindex", 8, Kind::Number, ONE),
+static KEY_VALUE_FIELDS: [OtlpField; 3] = [
+    OtlpField("key", 1, OtlpFieldKind::Text, SINGULAR_FIELD),
+    OtlpField("value", 2, OtlpFieldKind::Message(&ANY_VALUE_FIELDS), SINGULAR_FIELD),
+    OtlpField("keyStrindex", 3, OtlpFieldKind::Number, SINGULAR_FIELD),
 ];
-static ARRAY: [Field; 1] = [Field("values", 1, Kind::Message(&ANY_VALUE), MANY)];
-static KEY_VALUES: [Field; 1] = [Field("values", 1, Kind::Message(&KEY_VALUE), MANY)];
-static PROFILE: [Field; 12] = [
-    Field("sampleType", 1, Kind::Message(&VALUE_TYPE), ONE),
-    Field("samples", 2, Kind::Message(&SAMPLE), MANY),
+static ANY_VALUE_FIELDS: [OtlpField; 8] = [
+    OtlpField("stringValue", 1, OtlpFieldKind::Text, SINGULAR_FIELD),
+    OtlpField("boolValue", 2, OtlpFieldKind::Truth, SINGULAR_FIELD),
+    OtlpField("intValue", 3, OtlpFieldKind::Number, SINGULAR_FIELD),
+    OtlpField("doubleValue", 4, OtlpFieldKind::Double, SINGULAR_FIELD),
+    OtlpField("arrayValue", 5, OtlpFieldKind::Message(&ARRAY_VALUE_FIELDS), SINGULAR_FIELD),
+    OtlpField("kvlistValue", 6, OtlpFieldKind::Message(&KEY_VALUE_LIST_FIELDS), SINGULAR_FIELD),
+    OtlpField("bytesValue", 7, OtlpFieldKind::Bytes, SINGULAR_FIELD),
+    OtlpField("stringValueStrindex", 8, OtlpFieldKind::Number, SINGULAR_FIELD),
+];
+static ARRAY_VALUE_FIELDS: [OtlpField; 1] =
+    [OtlpField("values", 1, OtlpFieldKind::Message(&ANY_VALUE_FIELDS), REPEATED_FIELD)];
+static KEY_VALUE_LIST_FIELDS: [OtlpField; 1] =
+    [OtlpField("values", 1, OtlpFieldKind::Message(&KEY_VALUE_FIELDS), REPEATED_FIELD)];
+static PROFILE_FIELDS: [OtlpField; 12] = [
+    OtlpField("sampleType", 1, OtlpFieldKind::Message(&VALUE_TYPE_FIELDS), SINGULAR_FIELD),
+    OtlpField("samples", 2, OtlpFieldKind::Message(&SAMPLE_FIELDS), REPEATED_FIELD),
     // As it was called in 1.8, when its fields had the names of today.
-    Field("sample", 2, Kind::Message(&SAMPLE), MANY),
-    Field("timeUnixNano", 3, Kind::Fixed, ONE),
-    Field("durationNano", 4, Kind::Number, ONE),
-    Field("periodType", 5, Kind::Message(&VALUE_TYPE), ONE),
-    Field("period", 6, Kind::Number, ONE),
-    Field("profileId", 7, Kind::Id(16), ONE),
-    Field("droppedAttributesCount", 8, Kind::Number, ONE),
-    Field("originalPayloadFormat", 9, Kind::Text, ONE),
-    Field("originalPayload", 10, Kind::Bytes, ONE),
-    Field("attributeIndices", 11, Kind::Number, MANY),
+    OtlpField("sample", 2, OtlpFieldKind::Message(&SAMPLE_FIELDS), REPEATED_FIELD),
+    OtlpField("timeUnixNano", 3, OtlpFieldKind::Fixed, SINGULAR_FIELD),
+    OtlpField("durationNano", 4, OtlpFieldKind::Number, SINGULAR_FIELD),
+    OtlpField("periodType", 5, OtlpFieldKind::Message(&VALUE_TYPE_FIELDS), SINGULAR_FIELD),
+    OtlpField("period", 6, OtlpFieldKind::Number, SINGULAR_FIELD),
+    OtlpField("profileId", 7, OtlpFieldKind::Id(16), SINGULAR_FIELD),
+    OtlpField("droppedAttributesCount", 8, OtlpFieldKind::Number, SINGULAR_FIELD),
+    OtlpField("originalPayloadFormat", 9, OtlpFieldKind::Text, SINGULAR_FIELD),
+    OtlpField("originalPayload", 10, OtlpFieldKind::Bytes, SINGULAR_FIELD),
+    OtlpField("attributeIndices", 11, OtlpFieldKind::Number, REPEATED_FIELD),
 ];
-static SAMPLE: [Field; 5] = [
-    Field("stackIndex", 1, Kind::Number, ONE),
-    Field("attributeIndices", 2, Kind::Number, MANY),
-    Field("linkIndex", 3, Kind::Number, ONE),
-    Field("values", 4, Kind::Number, MANY),
-    Field("timestampsUnixNano", 5, Kind::Fixed, MANY),
+static SAMPLE_FIELDS: [OtlpField; 5] = [
+    OtlpField("stackIndex", 1, OtlpFieldKind::Number, SINGULAR_FIELD),
+    OtlpField("attributeIndices", 2, OtlpFieldKind::Number, REPEATED_FIELD),
+    OtlpField("linkIndex", 3, OtlpFieldKind::Number, SINGULAR_FIELD),
+    OtlpField("values", 4, OtlpFieldKind::Number, REPEATED_FIELD),
+    OtlpField("timestampsUnixNano", 5, OtlpFieldKind::Fixed, REPEATED_FIELD),
 ];
-static VALUE_TYPE: [Field; 2] =
-    [Field("typeStrindex", 1, Kind::Number, ONE), Field("unitStrindex", 2, Kind::Number, ONE)];
-static DICTIONARY: [Field; 7] = [
-    Field("mappingTable", 1, Kind::Message(&MAPPING), MANY),
-    Field("locationTable", 2, Kind::Message(&LOCATION), MANY),
-    Field("functionTable", 3, Kind::Message(&FUNCTION), MANY),
-    Field("linkTable", 4, Kind::Message(&LINK), MANY),
-    Field("stringTable", 5, Kind::Text, MANY),
-    Field("attributeTable", 6, Kind::Message(&ATTRIBUTE), MANY),
-    Field("stackTable", 7, Kind::Message(&STACK), MANY),
+static VALUE_TYPE_FIELDS: [OtlpField; 2] = [
+    OtlpField("typeStrindex", 1, OtlpFieldKind::Number, SINGULAR_FIELD),
+    OtlpField("unitStrindex", 2, OtlpFieldKind::Number, SINGULAR_FIELD),
 ];
-static MAPPING: [Field; 5] = [
-    Field("memoryStart", 1, Kind::Number, ONE),
-    Field("memoryLimit", 2, Kind::Number, ONE),
-    Field("fileOffset", 3, Kind::Number, ONE),
-    Field("filenameStrindex", 4, Kind::Number, ONE),
-    Field("attributeIndices", 5, Kind::Number, MANY),
+static DICTIONARY_FIELDS: [OtlpField; 7] = [
+    OtlpField("mappingTable", 1, OtlpFieldKind::Message(&MAPPING_FIELDS), REPEATED_FIELD),
+    OtlpField("locationTable", 2, OtlpFieldKind::Message(&LOCATION_FIELDS), REPEATED_FIELD),
+    OtlpField("functionTable", 3, OtlpFieldKind::Message(&FUNCTION_FIELDS), REPEATED_FIELD),
+    OtlpField("linkTable", 4, OtlpFieldKind::Message(&LINK_FIELDS), REPEATED_FIELD),
+    OtlpField("stringTable", 5, OtlpFieldKind::Text, REPEATED_FIELD),
+    OtlpField("attributeTable", 6, OtlpFieldKind::Message(&ATTRIBUTE_FIELDS), REPEATED_FIELD),
+    OtlpField("stackTable", 7, OtlpFieldKind::Message(&STACK_FIELDS), REPEATED_FIELD),
 ];
-static LOCATION: [Field; 5] = [
-    Field("mappingIndex", 1, Kind::Number, ONE),
-    Field("address", 2, Kind::Number, ONE),
-    Field("lines", 3, Kind::Message(&LINE), MANY),
-    Field("line", 3, Kind::Message(&LINE), MANY),
-    Field("attributeIndices", 4, Kind::Number, MANY),
+static MAPPING_FIELDS: [OtlpField; 5] = [
+    OtlpField("memoryStart", 1, OtlpFieldKind::Number, SINGULAR_FIELD),
+    OtlpField("memoryLimit", 2, OtlpFieldKind::Number, SINGULAR_FIELD),
+    OtlpField("fileOffset", 3, OtlpFieldKind::Number, SINGULAR_FIELD),
+    OtlpField("filenameStrindex", 4, OtlpFieldKind::Number, SINGULAR_FIELD),
+    OtlpField("attributeIndices", 5, OtlpFieldKind::Number, REPEATED_FIELD),
 ];
-static LINE: [Field; 3] = [
-    Field("functionIndex", 1, Kind::Number, ONE),
-    Field("line", 2, Kind::Number, ONE),
-    Field("column", 3, Kind::Number, ONE),
+static LOCATION_FIELDS: [OtlpField; 5] = [
+    OtlpField("mappingIndex", 1, OtlpFieldKind::Number, SINGULAR_FIELD),
+    OtlpField("address", 2, OtlpFieldKind::Number, SINGULAR_FIELD),
+    OtlpField("lines", 3, OtlpFieldKind::Message(&LINE_FIELDS), REPEATED_FIELD),
+    OtlpField("line", 3, OtlpFieldKind::Message(&LINE_FIELDS), REPEATED_FIELD),
+    OtlpField("attributeIndices", 4, OtlpFieldKind::Number, REPEATED_FIELD),
 ];
-static FUNCTION: [Field; 4] = [
-    Field("nameStrindex", 1, Kind::Number, ONE),
-    Field("systemNameStrindex", 2, Kind::Number, ONE),
-    Field("filenameStrindex", 3, Kind::Number, ONE),
-    Field("startLine", 4, Kind::Number, ONE),
+static LINE_FIELDS: [OtlpField; 3] = [
+    OtlpField("functionIndex", 1, OtlpFieldKind::Number, SINGULAR_FIELD),
+    OtlpField("line", 2, OtlpFieldKind::Number, SINGULAR_FIELD),
+    OtlpField("column", 3, OtlpFieldKind::Number, SINGULAR_FIELD),
 ];
-static LINK: [Field; 2] = [Field("traceId", 1, Kind::Id(16), ONE), Field("spanId", 2, Kind::Id(8), ONE)];
-static ATTRIBUTE: [Field; 3] = [
-    Field("keyStrindex", 1, Kind::Number, ONE),
-    Field("value", 2, Kind::Message(&ANY_VALUE), ONE),
-    Field("unitStrindex", 3, Kind::Number, ONE),
+static FUNCTION_FIELDS: [OtlpField; 4] = [
+    OtlpField("nameStrindex", 1, OtlpFieldKind::Number, SINGULAR_FIELD),
+    OtlpField("systemNameStrindex", 2, OtlpFieldKind::Number, SINGULAR_FIELD),
+    OtlpField("filenameStrindex", 3, OtlpFieldKind::Number, SINGULAR_FIELD),
+    OtlpField("startLine", 4, OtlpFieldKind::Number, SINGULAR_FIELD),
 ];
-static STACK: [Field; 1] = [Field("locationIndices", 1, Kind::Number, MANY)];
+static LINK_FIELDS: [OtlpField; 2] = [
+    OtlpField("traceId", 1, OtlpFieldKind::Id(16), SINGULAR_FIELD),
+    OtlpField("spanId", 2, OtlpFieldKind::Id(8), SINGULAR_FIELD),
+];
+static ATTRIBUTE_FIELDS: [OtlpField; 3] = [
+    OtlpField("keyStrindex", 1, OtlpFieldKind::Number, SINGULAR_FIELD),
+    OtlpField("value", 2, OtlpFieldKind::Message(&ANY_VALUE_FIELDS), SINGULAR_FIELD),
+    OtlpField("unitStrindex", 3, OtlpFieldKind::Number, SINGULAR_FIELD),
+];
+static STACK_FIELDS: [OtlpField; 1] =
+    [OtlpField("locationIndices", 1, OtlpFieldKind::Number, REPEATED_FIELD)];
 
 /// What is written.
-struct Out {
+struct OtlpProtobufWriter {
     bytes: Vec<u8>,
     limit: usize,
     is_over: bool,
 }
 
-impl Out {
+impl OtlpProtobufWriter {
     /// Refuses more than may be.
     fn check<E: Error>(&mut self) -> Result<(), E> {
         self.is_over |= self.bytes.len() > self.limit;
@@ -180,14 +192,14 @@ impl Out {
     }
 
     fn content(&mut self, field: u64, content: &[u8]) {
-        put(&mut self.bytes, field << 3 | 2);
-        put(&mut self.bytes, content.len() as u64);
+        put_varint(&mut self.bytes, field << 3 | 2);
+        put_varint(&mut self.bytes, content.len() as u64);
         self.bytes.extend_from_slice(content);
     }
 
     /// Begins content whose length is not known yet, and gives where.
     fn begin(&mut self, field: u64) -> usize {
-        put(&mut self.bytes, field << 3 | 2);
+        put_varint(&mut self.bytes, field << 3 | 2);
         self.bytes.push(0);
         self.bytes.len()
     }
@@ -195,25 +207,25 @@ impl Out {
     /// Writes the length of what began there; long content moves for it.
     fn end(&mut self, start: usize) {
         let mut length = Vec::with_capacity(10);
-        put(&mut length, (self.bytes.len() - start) as u64);
+        put_varint(&mut length, (self.bytes.len() - start) as u64);
         self.bytes.splice(start - 1..start, length);
     }
 }
 
 /// The fields of one message, written without a length.
-struct Body<'o> {
-    message: &'static Fields,
-    out: &'o mut Out,
+struct OtlpMessageVisitor<'o> {
+    message: &'static OtlpFieldList,
+    out: &'o mut OtlpProtobufWriter,
 }
 
-impl<'de> DeserializeSeed<'de> for Body<'_> {
+impl<'de> DeserializeSeed<'de> for OtlpMessageVisitor<'_> {
     type Value = ();
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
         deserializer.deserialize_any(self)
     }
 }
 
-impl<'de> Visitor<'de> for Body<'_> {
+impl<'de> Visitor<'de> for OtlpMessageVisitor<'_> {
     type Value = ();
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object")
@@ -226,11 +238,11 @@ impl<'de> Visitor<'de> for Body<'_> {
         Ok(())
     }
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        while let Some(field) = map.next_key_seed(Named(self.message))? {
+        while let Some(field) = map.next_key_seed(OtlpFieldNameVisitor(self.message))? {
             match field {
-                Some(field) => map.next_value_seed(One {
+                Some(field) => map.next_value_seed(OtlpFieldValueVisitor {
                     field,
-                    place: if field.3 { Place::List } else { Place::Alone },
+                    place: if field.3 { OtlpValuePosition::List } else { OtlpValuePosition::Alone },
                     out: &mut *self.out,
                 })?,
                 None => _ = map.next_value::<IgnoredAny>()?,
@@ -241,17 +253,17 @@ impl<'de> Visitor<'de> for Body<'_> {
 }
 
 /// The field of a name.
-struct Named(&'static Fields);
+struct OtlpFieldNameVisitor(&'static OtlpFieldList);
 
-impl<'de> DeserializeSeed<'de> for Named {
-    type Value = Option<&'static Field>;
+impl<'de> DeserializeSeed<'de> for OtlpFieldNameVisitor {
+    type Value = Option<&'static OtlpField>;
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         deserializer.deserialize_str(self)
     }
 }
 
-impl Visitor<'_> for Named {
-    type Value = Option<&'static Field>;
+impl Visitor<'_> for OtlpFieldNameVisitor {
+    type Value = Option<&'static OtlpField>;
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the name of a field")
     }
@@ -272,15 +284,15 @@ fn is_name(camel: &str, name: &str) -> bool {
 }
 
 /// The value of a field.
-struct One<'o> {
-    field: &'static Field,
-    place: Place,
-    out: &'o mut Out,
+struct OtlpFieldValueVisitor<'o> {
+    field: &'static OtlpField,
+    place: OtlpValuePosition,
+    out: &'o mut OtlpProtobufWriter,
 }
 
 /// Where a value stands.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum OtlpValuePosition {
     /// Alone.
     Alone,
     /// It is the whole list.
@@ -291,69 +303,71 @@ enum Place {
     Packed,
 }
 
-impl<'de> DeserializeSeed<'de> for One<'_> {
+impl<'de> DeserializeSeed<'de> for OtlpFieldValueVisitor<'_> {
     type Value = ();
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
         deserializer.deserialize_any(self)
     }
 }
 
-impl One<'_> {
+impl OtlpFieldValueVisitor<'_> {
     fn number<E: Error>(self, number: i128) -> Result<(), E> {
-        let Field(name, field, kind, _) = *self.field;
+        let OtlpField(name, field, kind, _) = *self.field;
         let fits = i128::from(i64::MIN) <= number && number <= i128::from(u64::MAX);
         let bits = number as u64;
         match kind {
-            _ if self.place == Place::List => {
+            _ if self.place == OtlpValuePosition::List => {
                 return Err(E::invalid_type(serde::de::Unexpected::Other("a number"), &self));
             }
-            Kind::Number if fits => {
-                if self.place != Place::Packed {
-                    put(&mut self.out.bytes, field << 3);
+            OtlpFieldKind::Number if fits => {
+                if self.place != OtlpValuePosition::Packed {
+                    put_varint(&mut self.out.bytes, field << 3);
                 }
-                put(&mut self.out.bytes, bits);
+                put_varint(&mut self.out.bytes, bits);
             }
-            Kind::Fixed if fits && number >= 0 => self.eight(bits.to_le_bytes()),
-            Kind::Double => self.eight((number as f64).to_le_bytes()),
+            OtlpFieldKind::Fixed if fits && number >= 0 => self.eight(bits.to_le_bytes()),
+            OtlpFieldKind::Double => self.eight((number as f64).to_le_bytes()),
             _ => return Err(E::custom(format_args!("{number} cannot be the value of {name}"))),
         }
         Ok(())
     }
 
     fn eight(self, bytes: [u8; 8]) {
-        if self.place != Place::Packed {
-            put(&mut self.out.bytes, self.field.1 << 3 | 1);
+        if self.place != OtlpValuePosition::Packed {
+            put_varint(&mut self.out.bytes, self.field.1 << 3 | 1);
         }
         self.out.bytes.extend_from_slice(&bytes);
     }
 }
 
-impl<'de> Visitor<'de> for One<'_> {
+impl<'de> Visitor<'de> for OtlpFieldValueVisitor<'_> {
     type Value = ();
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self.field.2 {
-            _ if self.place == Place::List => "a list",
-            Kind::Number | Kind::Fixed => "a whole number",
-            Kind::Double => "a number",
-            Kind::Truth => "true or false",
-            Kind::Text => "a text",
-            Kind::Bytes => "bytes in base64",
-            Kind::Id(_) => "an id in hexadecimal or base64",
-            Kind::Message(_) => "an object",
+            _ if self.place == OtlpValuePosition::List => "a list",
+            OtlpFieldKind::Number | OtlpFieldKind::Fixed => "a whole number",
+            OtlpFieldKind::Double => "a number",
+            OtlpFieldKind::Truth => "true or false",
+            OtlpFieldKind::Text => "a text",
+            OtlpFieldKind::Bytes => "bytes in base64",
+            OtlpFieldKind::Id(_) => "an id in hexadecimal or base64",
+            OtlpFieldKind::Message(_) => "an object",
         };
         write!(f, "{kind} in {}", self.field.0)
     }
     fn visit_unit<E: Error>(self) -> Result<(), E> {
         match self.place {
-            Place::Alone | Place::List => Ok(()),
+            OtlpValuePosition::Alone | OtlpValuePosition::List => Ok(()),
             // Left out, it would shift those behind it, which others refer to by their places.
-            Place::Listed | Place::Packed => Err(E::invalid_type(serde::de::Unexpected::Unit, &self)),
+            OtlpValuePosition::Listed | OtlpValuePosition::Packed => {
+                Err(E::invalid_type(serde::de::Unexpected::Unit, &self))
+            }
         }
     }
     fn visit_bool<E: Error>(self, truth: bool) -> Result<(), E> {
         match self.field.2 {
-            Kind::Truth => {
-                put(&mut self.out.bytes, self.field.1 << 3);
+            OtlpFieldKind::Truth => {
+                put_varint(&mut self.out.bytes, self.field.1 << 3);
                 self.out.bytes.push(u8::from(truth));
                 Ok(())
             }
@@ -368,61 +382,68 @@ impl<'de> Visitor<'de> for One<'_> {
     }
     fn visit_f64<E: Error>(self, number: f64) -> Result<(), E> {
         match self.field.2 {
-            Kind::Double => self.eight(number.to_le_bytes()),
+            OtlpFieldKind::Double => self.eight(number.to_le_bytes()),
             // Some write whole numbers as 1e9 or 1.0.
-            Kind::Number | Kind::Fixed if number.fract() == 0.0 => return self.number(number as i128),
+            OtlpFieldKind::Number | OtlpFieldKind::Fixed if number.fract() == 0.0 => {
+                return self.number(number as i128);
+            }
             _ => return Err(E::invalid_type(serde::de::Unexpected::Float(number), &self)),
         }
         Ok(())
     }
     fn visit_str<E: Error>(self, text: &str) -> Result<(), E> {
-        if self.place == Place::List {
+        if self.place == OtlpValuePosition::List {
             return Err(E::invalid_type(serde::de::Unexpected::Other("a text"), &self));
         }
         match self.field.2 {
-            Kind::Text => self.out.content(self.field.1, text.as_bytes()),
-            Kind::Bytes => {
+            OtlpFieldKind::Text => self.out.content(self.field.1, text.as_bytes()),
+            OtlpFieldKind::Bytes => {
                 let bytes =
                     base64(text).ok_or_else(|| E::custom(format_args!("{} is no base64", self.field.0)))?;
                 self.out.content(self.field.1, &bytes);
             }
-            Kind::Id(length) => {
+            OtlpFieldKind::Id(length) => {
                 let bytes = hexadecimal(text, length).or_else(|| base64(text));
                 let bytes = bytes.ok_or_else(|| E::custom(format_args!("{} is no id", self.field.0)))?;
                 self.out.content(self.field.1, &bytes);
             }
-            Kind::Double => {
+            OtlpFieldKind::Double => {
                 let number =
                     text.parse().map_err(|_| E::custom(format_args!("{} is no number", self.field.0)))?;
                 return self.visit_f64(number);
             }
-            Kind::Number | Kind::Fixed => match text.parse::<i128>() {
+            OtlpFieldKind::Number | OtlpFieldKind::Fixed => match text.parse::<i128>() {
                 Ok(number) => return self.number(number),
                 Err(_) => return Err(E::custom(format_args!("{} is no whole number", self.field.0))),
             },
-            Kind::Truth | Kind::Message(_) => {
+            OtlpFieldKind::Truth | OtlpFieldKind::Message(_) => {
                 return Err(E::invalid_type(serde::de::Unexpected::Other("a text"), &self));
             }
         }
         self.out.check()
     }
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<(), A::Error> {
-        let (Kind::Message(message), Place::Alone | Place::Listed) = (self.field.2, self.place) else {
+        let (OtlpFieldKind::Message(message), OtlpValuePosition::Alone | OtlpValuePosition::Listed) =
+            (self.field.2, self.place)
+        else {
             return Err(A::Error::invalid_type(serde::de::Unexpected::Map, &self));
         };
         let start = self.out.begin(self.field.1);
-        Body { message, out: &mut *self.out }.visit_map(map)?;
+        OtlpMessageVisitor { message, out: &mut *self.out }.visit_map(map)?;
         self.out.end(start);
         self.out.check()
     }
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
-        if self.place != Place::List {
+        if self.place != OtlpValuePosition::List {
             return Err(A::Error::invalid_type(serde::de::Unexpected::Seq, &self));
         }
         // Numbers are packed: which layout samples have is seen by that.
-        let packed = matches!(self.field.2, Kind::Number | Kind::Fixed).then(|| self.out.begin(self.field.1));
-        let place = if packed.is_some() { Place::Packed } else { Place::Listed };
-        while let Some(()) = list.next_element_seed(One { field: self.field, place, out: &mut *self.out })? {
+        let packed = matches!(self.field.2, OtlpFieldKind::Number | OtlpFieldKind::Fixed)
+            .then(|| self.out.begin(self.field.1));
+        let place = if packed.is_some() { OtlpValuePosition::Packed } else { OtlpValuePosition::Listed };
+        while let Some(()) =
+            list.next_element_seed(OtlpFieldValueVisitor { field: self.field, place, out: &mut *self.out })?
+        {
             self.out.check()?;
         }
         if let Some(start) = packed {

@@ -5,12 +5,12 @@
 //! either, field 2 is looked at: as attributes it must name entries, and there must be timestamps to count.
 
 use super::OtlpError;
-use super::tables::{Table, Tables};
-use crate::pprof::wire::{Cursor, Value};
+use super::tables::{OtlpDictionary, OtlpTable};
+use crate::pprof::wire::{WireCursor, WireValue};
 
 /// Where a sample has what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Layout {
+pub(super) enum SampleLayout {
     /// 1.10 and later.
     New,
     /// 1.8 and 1.9.
@@ -18,32 +18,35 @@ pub(super) enum Layout {
 }
 
 /// Looks for what tells the layouts apart.
-pub(super) struct Search<'t, 'a> {
-    tables: &'t Tables<'a>,
+pub(super) struct SampleLayoutDetector<'t, 'a> {
+    tables: &'t OtlpDictionary<'a>,
     /// Field 2 cannot be attributes.
     are_values: bool,
 }
 
-impl<'t, 'a> Search<'t, 'a> {
-    pub(super) fn new(tables: &'t Tables<'a>) -> Self {
-        Search { tables, are_values: false }
+impl<'t, 'a> SampleLayoutDetector<'t, 'a> {
+    pub(super) fn new(tables: &'t OtlpDictionary<'a>) -> Self {
+        SampleLayoutDetector { tables, are_values: false }
     }
 
     /// What one sample says.
-    pub(super) fn sample(&mut self, mut sample: Cursor<'a>) -> Result<Option<Layout>, OtlpError> {
+    pub(super) fn inspect_sample(
+        &mut self,
+        mut sample: WireCursor<'a>,
+    ) -> Result<Option<SampleLayout>, OtlpError> {
         let (mut second, mut has_times) = (None, false);
         while !sample.is_done() {
             match sample.field("a sample")? {
-                (3, Value::Bytes(..)) | (4, Value::Varint(_)) => return Ok(Some(Layout::Old)),
-                (3, Value::Varint(_)) | (4, Value::Bytes(..)) => return Ok(Some(Layout::New)),
-                (2, Value::Bytes(start, end)) => second = Some((start, end)),
+                (3, WireValue::Bytes(..)) | (4, WireValue::Varint(_)) => return Ok(Some(SampleLayout::Old)),
+                (3, WireValue::Varint(_)) | (4, WireValue::Bytes(..)) => return Ok(Some(SampleLayout::New)),
+                (2, WireValue::Bytes(start, end)) => second = Some((start, end)),
                 (5, _) => has_times = true,
                 _ => {}
             }
         }
         let Some((start, end)) = second.filter(|_| !self.are_values) else { return Ok(None) };
         let mut numbers = self.tables.cursor(start, end);
-        let attributes = self.tables.len(Table::Attributes) as u64;
+        let attributes = self.tables.len(OtlpTable::Attributes) as u64;
         self.are_values = !has_times;
         while !self.are_values && !numbers.is_done() {
             self.are_values = numbers.varint("a sample")? >= attributes;
@@ -52,7 +55,7 @@ impl<'t, 'a> Search<'t, 'a> {
     }
 
     /// What all samples together say, if no single one did.
-    pub(super) fn last(self) -> Layout {
-        if self.are_values { Layout::Old } else { Layout::New }
+    pub(super) fn conclude(self) -> SampleLayout {
+        if self.are_values { SampleLayout::Old } else { SampleLayout::New }
     }
 }

@@ -5,22 +5,22 @@
 
 use std::collections::HashMap;
 
-use super::error::{ALL_BYTES, BYTES, within};
-use super::head::{Attribute, Counted, Head, hexadecimal};
-use super::numbers::{Numbers, Pieces};
-use super::sample::{self, Sample};
-use super::tables::{Table, Tables};
+use super::entry_numbers::{EncodedEntries, EntryNumbers};
+use super::error::{PROFILE_BYTES_LIMIT_NAME, REQUEST_BYTES_LIMIT_NAME, check_limit};
+use super::profile_header::{OtlpAttribute, OtlpProfileHeader, OtlpSampleMetric, hexadecimal};
+use super::sample::{self, OtlpSample};
+use super::tables::{OtlpDictionary, OtlpTable};
 use super::value::AnyValue;
-use super::{BUILD_IDS, Bounds, Oddities, OtlpError};
-use crate::pprof::wire::{Cursor, Value, element, message, nested, number};
-use crate::pprof::{HAS_ELF_ADDRESSES, MOMENTS};
+use super::{BUILD_ID_ATTRIBUTES, OtlpError, OtlpLimits, OtlpViolations};
+use crate::pprof::wire::{WireCursor, WireValue, write_element, write_message, write_nested, write_number};
+use crate::pprof::{ELF_ADDRESSES_FIELD, TIMESTAMPS_FIELD};
 
 /// Frames of one stack.
-const DEPTH: usize = 100_000;
+const MAX_STACK_DEPTH: usize = 100_000;
 /// Functions that are inlined at one place.
-const LINES: usize = 10_000;
+const MAX_INLINED_LINES: usize = 10_000;
 /// Entries may be looked at so many times as much as may come of a request.
-const LOOKS: usize = 4;
+const MAX_READ_FACTOR: usize = 4;
 
 /// The addresses of a process at which a mapping lies.
 struct MappedRange {
@@ -29,12 +29,12 @@ struct MappedRange {
 }
 
 impl MappedRange {
-    fn read(mut mapping: Cursor<'_>) -> Result<Self, OtlpError> {
+    fn read(mut mapping: WireCursor<'_>) -> Result<Self, OtlpError> {
         let mut range = MappedRange { start: 0, limit: 0 };
         while !mapping.is_done() {
             match mapping.field("a mapping")? {
-                (1, Value::Varint(start)) => range.start = start,
-                (2, Value::Varint(limit)) => range.limit = limit,
+                (1, WireValue::Varint(start)) => range.start = start,
+                (2, WireValue::Varint(limit)) => range.limit = limit,
                 _ => {}
             }
         }
@@ -50,21 +50,21 @@ impl MappedRange {
 }
 
 /// Writes one pprof after the other.
-pub(super) struct Writer<'t, 'a> {
-    tables: &'t Tables<'a>,
-    bounds: Bounds,
+pub(super) struct OtlpPprofWriter<'t, 'a> {
+    tables: &'t OtlpDictionary<'a>,
+    bounds: OtlpLimits,
     /// Bytes that came of the request so far, of what was refused as well.
     pub(super) spent: usize,
-    texts: Numbers,
-    functions: Numbers,
+    texts: EntryNumbers,
+    functions: EntryNumbers,
     /// Numbers of mappings: twice those of the table, since some have addresses of both kinds.
-    mappings: Numbers,
+    mappings: EntryNumbers,
     /// Where the mappings of the table begin and end in the process, of those that were looked at.
     mapped: HashMap<u64, MappedRange>,
-    locations: Numbers,
-    stacks: Pieces,
-    labels: Pieces,
-    links: Pieces,
+    locations: EntryNumbers,
+    stacks: EncodedEntries,
+    labels: EncodedEntries,
+    links: EncodedEntries,
     /// Texts so far, the empty one included.
     count: u64,
     /// The texts `span_id` and `trace_id`.
@@ -76,27 +76,27 @@ pub(super) struct Writer<'t, 'a> {
     scratch: Vec<u8>,
     frames: Vec<u8>,
     lines: Vec<u8>,
-    pub(super) oddities: Oddities,
+    pub(super) oddities: OtlpViolations,
 }
 
-impl<'t, 'a> Writer<'t, 'a> {
-    pub(super) fn new(tables: &'t Tables<'a>, bounds: &Bounds) -> Self {
-        let numbers = |table| Numbers::new(tables.len(table));
-        let pieces = |table| Pieces::new(tables.len(table));
+impl<'t, 'a> OtlpPprofWriter<'t, 'a> {
+    pub(super) fn new(tables: &'t OtlpDictionary<'a>, bounds: &OtlpLimits) -> Self {
+        let numbers = |table| EntryNumbers::new(tables.len(table));
+        let pieces = |table| EncodedEntries::new(tables.len(table));
         // Of most requests about as much comes as they have, in three parts.
         let part = || Vec::with_capacity(tables.bytes_of_request() / 4);
-        Writer {
+        OtlpPprofWriter {
             tables,
             bounds: *bounds,
             spent: 0,
-            texts: numbers(Table::Strings),
-            functions: numbers(Table::Functions),
-            mappings: Numbers::new(2 * tables.len(Table::Mappings)),
+            texts: numbers(OtlpTable::Strings),
+            functions: numbers(OtlpTable::Functions),
+            mappings: EntryNumbers::new(2 * tables.len(OtlpTable::Mappings)),
             mapped: HashMap::new(),
-            locations: numbers(Table::Locations),
-            stacks: pieces(Table::Stacks),
-            labels: pieces(Table::Attributes),
-            links: pieces(Table::Links),
+            locations: numbers(OtlpTable::Locations),
+            stacks: pieces(OtlpTable::Stacks),
+            labels: pieces(OtlpTable::Attributes),
+            links: pieces(OtlpTable::Links),
             count: 1,
             keys: None,
             samples: part(),
@@ -105,14 +105,14 @@ impl<'t, 'a> Writer<'t, 'a> {
             scratch: Vec::new(),
             frames: Vec::new(),
             lines: Vec::new(),
-            oddities: Oddities::default(),
+            oddities: OtlpViolations::default(),
         }
     }
 
     /// Adds a sample.
     pub(super) fn sample(
         &mut self,
-        sample: &Sample,
+        sample: &OtlpSample,
         value: i64,
         skipped: impl Fn(u64) -> bool,
     ) -> Result<(), OtlpError> {
@@ -122,7 +122,7 @@ impl<'t, 'a> Writer<'t, 'a> {
             self.stack(sample.stack)?;
         }
         scratch.extend_from_slice(self.stacks.get(sample.stack).unwrap_or_default());
-        element(&mut scratch, 2, value as u64);
+        write_element(&mut scratch, 2, value as u64);
         for &attribute in sample.attributes.iter().filter(|&&attribute| !skipped(attribute)) {
             if self.labels.get(attribute).is_none() {
                 self.label(attribute)?;
@@ -134,9 +134,9 @@ impl<'t, 'a> Writer<'t, 'a> {
         }
         scratch.extend_from_slice(self.links.get(sample.link).unwrap_or_default());
         if !sample.times.is_empty() {
-            message(&mut scratch, MOMENTS, &sample.times);
+            write_message(&mut scratch, TIMESTAMPS_FIELD, &sample.times);
         }
-        message(&mut self.samples, 2, &scratch);
+        write_message(&mut self.samples, 2, &scratch);
         self.scratch = scratch;
         self.check()
     }
@@ -144,36 +144,36 @@ impl<'t, 'a> Writer<'t, 'a> {
     /// The pprof of all samples since the last one.
     pub(super) fn finish(
         &mut self,
-        head: &Head<'_>,
-        counted: &Counted<'_>,
+        head: &OtlpProfileHeader<'_>,
+        counted: &OtlpSampleMetric<'_>,
         comments: &[&[u8]],
     ) -> Result<Vec<u8>, OtlpError> {
         let value_type = |writer: &mut Self, (kind, unit): (&[u8], &[u8])| {
             let mut content = Vec::new();
-            number(&mut content, 1, writer.own_text(kind)?);
-            number(&mut content, 2, writer.own_text(unit)?);
+            write_number(&mut content, 1, writer.own_text(kind)?);
+            write_number(&mut content, 2, writer.own_text(unit)?);
             Ok::<_, OtlpError>(content)
         };
         let mut ending = Vec::new();
         let kind = value_type(self, counted.kind)?;
-        number(&mut ending, 9, head.time);
-        number(&mut ending, 10, head.duration.min(i64::MAX as u64));
+        write_number(&mut ending, 9, head.time);
+        write_number(&mut ending, 10, head.duration.min(i64::MAX as u64));
         if !counted.period_kind.0.is_empty() {
             let period_kind = value_type(self, counted.period_kind)?;
-            message(&mut ending, 11, &period_kind);
-            number(&mut ending, 12, head.period as u64);
+            write_message(&mut ending, 11, &period_kind);
+            write_number(&mut ending, 12, head.period as u64);
         }
         for comment in comments {
-            number(&mut ending, 13, self.own_text(comment)?);
+            write_number(&mut ending, 13, self.own_text(comment)?);
         }
         self.check()?;
         let length = self.samples.len() + self.entries.len() + self.strings.len() + ending.len();
         let mut out = Vec::with_capacity(length + kind.len() + 6);
-        message(&mut out, 1, &kind);
+        write_message(&mut out, 1, &kind);
         out.extend_from_slice(&self.samples);
         out.extend_from_slice(&self.entries);
         // Right before the others, so that all texts lie in a row, which is seen to be ASCII at once.
-        message(&mut out, 6, &[]);
+        write_message(&mut out, 6, &[]);
         out.extend_from_slice(&self.strings);
         out.extend_from_slice(&ending);
         self.clear();
@@ -191,8 +191,8 @@ impl<'t, 'a> Writer<'t, 'a> {
         self.spent += self.samples.len() + self.entries.len() + self.strings.len();
         [&mut self.texts, &mut self.functions, &mut self.mappings, &mut self.locations]
             .into_iter()
-            .for_each(Numbers::clear);
-        [&mut self.stacks, &mut self.labels, &mut self.links].into_iter().for_each(Pieces::clear);
+            .for_each(EntryNumbers::clear);
+        [&mut self.stacks, &mut self.labels, &mut self.links].into_iter().for_each(EncodedEntries::clear);
         [&mut self.samples, &mut self.entries, &mut self.strings].into_iter().for_each(Vec::clear);
         (self.count, self.keys) = (1, None);
     }
@@ -201,9 +201,9 @@ impl<'t, 'a> Writer<'t, 'a> {
     pub(super) fn check(&self) -> Result<(), OtlpError> {
         let length = self.samples.len() + self.entries.len() + self.strings.len();
         self.check_length(length)?;
-        let seen = (self.spent + length).max(self.tables.looked() / LOOKS);
+        let seen = (self.spent + length).max(self.tables.visited_bytes() / MAX_READ_FACTOR);
         if seen > self.bounds.total {
-            let (what, limit) = (ALL_BYTES, self.bounds.total);
+            let (what, limit) = (REQUEST_BYTES_LIMIT_NAME, self.bounds.total);
             let way_out = " (64 times the request and limits.max_profile_size_bytes, at most limits.ingestion_body_limit): send \
                            smaller batches";
             return Err(OtlpError::OverLimit { what, seen, limit, way_out });
@@ -214,25 +214,30 @@ impl<'t, 'a> Writer<'t, 'a> {
     fn check_length(&self, seen: usize) -> Result<(), OtlpError> {
         if seen > self.bounds.profile {
             let way_out = " (limits.max_profile_size_bytes): profile for a shorter time";
-            return Err(OtlpError::OverLimit { what: BYTES, seen, limit: self.bounds.profile, way_out });
+            return Err(OtlpError::OverLimit {
+                what: PROFILE_BYTES_LIMIT_NAME,
+                seen,
+                limit: self.bounds.profile,
+                way_out,
+            });
         }
         Ok(())
     }
 
     /// Writes the locations of a stack as samples have them.
     fn stack(&mut self, index: u64) -> Result<(), OtlpError> {
-        let Some(mut stack) = self.tables.entry(Table::Stacks, index, "a sample")? else { return Ok(()) };
+        let Some(mut stack) = self.tables.entry(OtlpTable::Stacks, index, "a sample")? else { return Ok(()) };
         let (mut locations, mut depth) = (std::mem::take(&mut self.frames), 0);
         locations.clear();
         while !stack.is_done() {
             let (1, value) = stack.field("a stack")? else { continue };
             let mut numbers = match value {
-                Value::Bytes(start, end) => self.tables.cursor(start, end),
-                Value::Varint(location) => {
+                WireValue::Bytes(start, end) => self.tables.cursor(start, end),
+                WireValue::Varint(location) => {
                     self.frame(location, &mut locations, &mut depth)?;
                     continue;
                 }
-                Value::Fixed(..) => continue,
+                WireValue::Fixed(..) => continue,
             };
             while !numbers.is_done() {
                 let location = numbers.varint("a stack")?;
@@ -241,7 +246,7 @@ impl<'t, 'a> Writer<'t, 'a> {
         }
         self.stacks.add(index, |piece| {
             if !locations.is_empty() {
-                message(piece, 1, &locations);
+                write_message(piece, 1, &locations);
             }
         });
         self.frames = locations;
@@ -251,13 +256,13 @@ impl<'t, 'a> Writer<'t, 'a> {
     #[inline(always)]
     fn frame(&mut self, location: u64, out: &mut Vec<u8>, depth: &mut usize) -> Result<(), OtlpError> {
         *depth += 1;
-        within("frames in a stack", *depth, DEPTH)?;
+        check_limit("frames in a stack", *depth, MAX_STACK_DEPTH)?;
         let known = match self.locations.get(location) {
             Some(known) => known,
             None => self.location(location)?,
         };
         if known != 0 {
-            crate::packed::put(out, known);
+            crate::codec::put_varint(out, known);
         }
         Ok(())
     }
@@ -265,7 +270,7 @@ impl<'t, 'a> Writer<'t, 'a> {
     /// Writes a location; 0 for none.
     fn location(&mut self, index: u64) -> Result<u64, OtlpError> {
         let tables = self.tables;
-        let Some(mut location) = tables.entry(Table::Locations, index, "a stack")? else { return Ok(0) };
+        let Some(mut location) = tables.entry(OtlpTable::Locations, index, "a stack")? else { return Ok(0) };
         if index == 0 && location.is_done() {
             return Ok(0);
         }
@@ -276,11 +281,11 @@ impl<'t, 'a> Writer<'t, 'a> {
         let mut attributes = Vec::new();
         while !location.is_done() {
             match location.field("a location")? {
-                (1, Value::Varint(index)) => mapping = index,
-                (2, Value::Varint(at)) => address = at,
-                (3, Value::Bytes(start, end)) => {
+                (1, WireValue::Varint(index)) => mapping = index,
+                (2, WireValue::Varint(at)) => address = at,
+                (3, WireValue::Bytes(start, end)) => {
                     count += 1;
-                    within("lines of a location", count, LINES)?;
+                    check_limit("lines of a location", count, MAX_INLINED_LINES)?;
                     self.line(tables.cursor(start, end), &mut lines)?;
                 }
                 (4, value) => sample::attributes(value, tables, &mut attributes)?,
@@ -288,15 +293,16 @@ impl<'t, 'a> Writer<'t, 'a> {
             }
         }
         // pprof has no place for them.
-        for there in attributes.into_iter().filter_map(|index| tables.has(Table::Attributes, index)) {
+        for there in attributes.into_iter().filter_map(|index| tables.contains(OtlpTable::Attributes, index))
+        {
             self.oddities.ignored_attributes += u64::from(there);
             self.oddities.dangling_attributes += u64::from(!there);
         }
         let mapping = self.mapping(mapping, address)?;
-        nested(&mut self.entries, 4, |out| {
-            number(out, 1, id);
-            number(out, 2, mapping);
-            number(out, 3, address);
+        write_nested(&mut self.entries, 4, |out| {
+            write_number(out, 1, id);
+            write_number(out, 2, mapping);
+            write_number(out, 3, address);
             out.extend_from_slice(&lines);
         });
         self.lines = lines;
@@ -306,13 +312,13 @@ impl<'t, 'a> Writer<'t, 'a> {
     }
 
     /// Writes a line of a location, if it has a function.
-    fn line(&mut self, mut line: Cursor<'a>, out: &mut Vec<u8>) -> Result<(), OtlpError> {
+    fn line(&mut self, mut line: WireCursor<'a>, out: &mut Vec<u8>) -> Result<(), OtlpError> {
         let (mut function, mut at, mut column) = (0, 0, 0);
         while !line.is_done() {
             match line.field("a line")? {
-                (1, Value::Varint(index)) => function = index,
-                (2, Value::Varint(number)) => at = number,
-                (3, Value::Varint(number)) => column = number,
+                (1, WireValue::Varint(index)) => function = index,
+                (2, WireValue::Varint(number)) => at = number,
+                (3, WireValue::Varint(number)) => column = number,
                 _ => {}
             }
         }
@@ -321,10 +327,10 @@ impl<'t, 'a> Writer<'t, 'a> {
             None => self.function(function)?,
         };
         if function != 0 {
-            nested(out, 4, |out| {
-                number(out, 1, function);
-                number(out, 2, at);
-                number(out, 3, column);
+            write_nested(out, 4, |out| {
+                write_number(out, 1, function);
+                write_number(out, 2, at);
+                write_number(out, 3, column);
             });
         }
         Ok(())
@@ -332,7 +338,9 @@ impl<'t, 'a> Writer<'t, 'a> {
 
     /// Writes a function; 0 for none.
     fn function(&mut self, index: u64) -> Result<u64, OtlpError> {
-        let Some(mut function) = self.tables.entry(Table::Functions, index, "a line")? else { return Ok(0) };
+        let Some(mut function) = self.tables.entry(OtlpTable::Functions, index, "a line")? else {
+            return Ok(0);
+        };
         if index == 0 && function.is_done() {
             return Ok(0);
         }
@@ -341,17 +349,17 @@ impl<'t, 'a> Writer<'t, 'a> {
         let mut fields = [0; 4];
         while !function.is_done() {
             match function.field("a function")? {
-                (field @ 1..=3, Value::Varint(text)) => {
+                (field @ 1..=3, WireValue::Varint(text)) => {
                     fields[field as usize - 1] = self.text(text, "a function")?;
                 }
-                (4, Value::Varint(line)) => fields[3] = line,
+                (4, WireValue::Varint(line)) => fields[3] = line,
                 _ => {}
             }
         }
-        nested(&mut self.entries, 5, |out| {
-            number(out, 1, id);
+        write_nested(&mut self.entries, 5, |out| {
+            write_number(out, 1, id);
             // The numbers of pprof are one more than those here.
-            (2..).zip(fields).for_each(|(field, value)| number(out, field, value));
+            (2..).zip(fields).for_each(|(field, value)| write_number(out, field, value));
         });
         Ok(id)
     }
@@ -366,7 +374,7 @@ impl<'t, 'a> Writer<'t, 'a> {
         if let Some(known) = self.mapped.get(&index).and_then(|range| self.mappings.get(key(range))) {
             return Ok(known);
         }
-        let Some(mut mapping) = self.tables.entry(Table::Mappings, index, "a location")? else {
+        let Some(mut mapping) = self.tables.entry(OtlpTable::Mappings, index, "a location")? else {
             return Ok(0);
         };
         if index == 0 && mapping.is_done() {
@@ -377,50 +385,54 @@ impl<'t, 'a> Writer<'t, 'a> {
         let id = self.mappings.add(key(&range));
         self.mapped.insert(index, range);
         let (mut content, mut attributes) = (Vec::new(), Vec::new());
-        number(&mut content, 1, id);
-        number(&mut content, HAS_ELF_ADDRESSES, u64::from(!is_mapped));
+        write_number(&mut content, 1, id);
+        write_number(&mut content, ELF_ADDRESSES_FIELD, u64::from(!is_mapped));
         while !mapping.is_done() {
             match mapping.field("a mapping")? {
                 // The numbers of pprof are one more than these.
-                (field @ 1..=3, Value::Varint(value)) => number(&mut content, field + 1, value),
-                (4, Value::Varint(text)) => {
+                (field @ 1..=3, WireValue::Varint(value)) => write_number(&mut content, field + 1, value),
+                (4, WireValue::Varint(text)) => {
                     let text = self.text(text, "a mapping")?;
-                    number(&mut content, 5, text);
+                    write_number(&mut content, 5, text);
                 }
                 (5, value) => sample::attributes(value, self.tables, &mut attributes)?,
                 _ => {}
             }
         }
         self.attributes_of_mapping(&attributes, &mut content)?;
-        message(&mut self.entries, 3, &content);
+        write_message(&mut self.entries, 3, &content);
         Ok(id)
     }
 
     /// The build of a mapping, and what is known of its names.
     fn attributes_of_mapping(&mut self, attributes: &[u64], content: &mut Vec<u8>) -> Result<(), OtlpError> {
-        const FLAGS: [&[u8]; 4] = [
+        const MAPPING_FLAG_ATTRIBUTES: [&[u8]; 4] = [
             b"pprof.mapping.has_functions",
             b"pprof.mapping.has_filenames",
             b"pprof.mapping.has_line_numbers",
             b"pprof.mapping.has_inline_frames",
         ];
-        let mut builds = [const { None }; BUILD_IDS.len()];
+        let mut builds = [const { None }; BUILD_ID_ATTRIBUTES.len()];
         for &index in attributes {
-            let Ok(Some(entry)) = self.tables.entry(Table::Attributes, index, "a mapping") else {
+            let Ok(Some(entry)) = self.tables.entry(OtlpTable::Attributes, index, "a mapping") else {
                 self.oddities.dangling_attributes += 1;
                 continue;
             };
-            let Attribute { pair, .. } = Attribute::read(entry, self.tables)?;
-            if let Some(rank) = BUILD_IDS.iter().position(|key| key.as_bytes() == pair.key) {
-                builds[rank] = Some(pair.value.text(self.tables)?);
-            } else if let Some(flag) = FLAGS.iter().position(|key| *key == pair.key) {
-                number(content, 7 + flag as u64, u64::from(matches!(pair.value, AnyValue::Truth(true))));
+            let OtlpAttribute { pair, .. } = OtlpAttribute::read(entry, self.tables)?;
+            if let Some(rank) = BUILD_ID_ATTRIBUTES.iter().position(|key| key.as_bytes() == pair.key) {
+                builds[rank] = Some(pair.value.to_text(self.tables)?);
+            } else if let Some(flag) = MAPPING_FLAG_ATTRIBUTES.iter().position(|key| *key == pair.key) {
+                write_number(
+                    content,
+                    7 + flag as u64,
+                    u64::from(matches!(pair.value, AnyValue::Truth(true))),
+                );
             } else {
                 self.oddities.ignored_attributes += u64::from(!pair.key.is_empty());
             }
         }
         if let Some(build) = builds.into_iter().flatten().find(|build| !build.is_empty()) {
-            number(content, 6, self.own_text(&build)?);
+            write_number(content, 6, self.own_text(&build)?);
         }
         Ok(())
     }
@@ -428,26 +440,28 @@ impl<'t, 'a> Writer<'t, 'a> {
     /// Writes an attribute as labels of samples have it.
     fn label(&mut self, index: u64) -> Result<(), OtlpError> {
         let tables = self.tables;
-        let Some(entry) = tables.entry(Table::Attributes, index, "a sample")? else { return Ok(()) };
-        let Attribute { pair, key, unit } = Attribute::read(entry, tables)?;
+        let Some(entry) = tables.entry(OtlpTable::Attributes, index, "a sample")? else { return Ok(()) };
+        let OtlpAttribute { pair, key, unit } = OtlpAttribute::read(entry, tables)?;
         let mut piece = Vec::new();
         let (mut content, unit) = (Vec::new(), self.text(unit, "the unit of an attribute")?);
         match pair.value {
             // What is measured is a number; what only looks like one, as an id of a thread, is a name.
             AnyValue::Integer(value) if unit != 0 => {
-                number(&mut content, 3, value as u64);
-                number(&mut content, 4, unit);
+                write_number(&mut content, 3, value as u64);
+                write_number(&mut content, 4, unit);
             }
-            AnyValue::Named(text) => number(&mut content, 2, self.text(text, "the value of an attribute")?),
+            AnyValue::Named(text) => {
+                write_number(&mut content, 2, self.text(text, "the value of an attribute")?)
+            }
             value => {
-                let text = value.text(tables)?;
-                number(&mut content, 2, self.own_text(&text)?);
+                let text = value.to_text(tables)?;
+                write_number(&mut content, 2, self.own_text(&text)?);
             }
         }
         if !pair.key.is_empty() && !content.is_empty() {
             let key = self.text(key, "the key of an attribute")?;
-            number(&mut content, 1, key);
-            message(&mut piece, 3, &content);
+            write_number(&mut content, 1, key);
+            write_message(&mut piece, 3, &content);
         }
         self.labels.add(index, |pieces| pieces.extend_from_slice(&piece));
         Ok(())
@@ -455,12 +469,12 @@ impl<'t, 'a> Writer<'t, 'a> {
 
     /// Writes a link as labels of samples have it.
     fn link(&mut self, index: u64) -> Result<(), OtlpError> {
-        let Some(mut link) = self.tables.entry(Table::Links, index, "a sample")? else { return Ok(()) };
+        let Some(mut link) = self.tables.entry(OtlpTable::Links, index, "a sample")? else { return Ok(()) };
         let (mut trace, mut span) = (&[][..], &[][..]);
         while !link.is_done() {
             match link.field("a link")? {
-                (1, Value::Bytes(start, end)) => trace = self.tables.bytes(start, end),
-                (2, Value::Bytes(start, end)) => span = self.tables.bytes(start, end),
+                (1, WireValue::Bytes(start, end)) => trace = self.tables.bytes(start, end),
+                (2, WireValue::Bytes(start, end)) => span = self.tables.bytes(start, end),
                 _ => {}
             }
         }
@@ -474,9 +488,9 @@ impl<'t, 'a> Writer<'t, 'a> {
             }
             let (span_key, trace_key) = self.keys()?;
             let mut content = Vec::new();
-            number(&mut content, 1, if is_span { span_key } else { trace_key });
-            number(&mut content, 2, self.own_text(hexadecimal(id).as_bytes())?);
-            message(&mut piece, 3, &content);
+            write_number(&mut content, 1, if is_span { span_key } else { trace_key });
+            write_number(&mut content, 2, self.own_text(hexadecimal(id).as_bytes())?);
+            write_message(&mut piece, 3, &content);
         }
         self.links.add(index, |pieces| pieces.extend_from_slice(&piece));
         Ok(())
@@ -510,7 +524,7 @@ impl<'t, 'a> Writer<'t, 'a> {
             return Ok(0);
         }
         self.check_length(self.strings.len() + text.len())?;
-        message(&mut self.strings, 6, text);
+        write_message(&mut self.strings, 6, text);
         self.count += 1;
         Ok(self.count - 1)
     }

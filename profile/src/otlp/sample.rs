@@ -1,16 +1,16 @@
 //! One sample, in either layout.
 
 use super::OtlpError;
-use super::error::{ATTRIBUTES, BYTES, within};
-use super::layout::Layout;
-use super::tables::Tables;
-use crate::pprof::wire::{Cursor, Value};
+use super::error::{ATTRIBUTES_LIMIT_NAME, PROFILE_BYTES_LIMIT_NAME, check_limit};
+use super::layout::SampleLayout;
+use super::tables::OtlpDictionary;
+use crate::pprof::wire::{WireCursor, WireValue};
 
 /// Attributes of one sample, profile, location or mapping.
-const MOST_ATTRIBUTES: usize = 1000;
+const MAX_ATTRIBUTES_PER_ENTRY: usize = 1000;
 
 /// A sample. Its memory is used again for the next one.
-pub(super) struct Sample {
+pub(super) struct OtlpSample {
     pub(super) stack: u64,
     pub(super) link: u64,
     pub(super) attributes: Vec<u64>,
@@ -26,17 +26,17 @@ pub(super) struct Sample {
     most: usize,
 }
 
-impl Sample {
+impl OtlpSample {
     pub(super) fn new(most: usize) -> Self {
         let (attributes, each, times) = (Vec::new(), Vec::new(), Vec::new());
-        Sample { stack: 0, link: 0, attributes, values: 0, sum: Some(0), each, times, most }
+        OtlpSample { stack: 0, link: 0, attributes, values: 0, sum: Some(0), each, times, most }
     }
 
     pub(super) fn read(
         &mut self,
-        mut sample: Cursor<'_>,
-        layout: Layout,
-        tables: &Tables<'_>,
+        mut sample: WireCursor<'_>,
+        layout: SampleLayout,
+        tables: &OtlpDictionary<'_>,
     ) -> Result<(), OtlpError> {
         (self.stack, self.link, self.values, self.sum) = (0, 0, 0, Some(0));
         self.attributes.clear();
@@ -46,24 +46,28 @@ impl Sample {
             let (field, value) = sample.field("a sample")?;
             // Fields of the old layout, by their new numbers.
             let field = match (layout, field) {
-                (Layout::Old, 2) => 4,
-                (Layout::Old, field @ 3..=4) => field - 1,
+                (SampleLayout::Old, 2) => 4,
+                (SampleLayout::Old, field @ 3..=4) => field - 1,
                 _ => field,
             };
             match (field, value) {
-                (1, Value::Varint(index)) => self.stack = index,
+                (1, WireValue::Varint(index)) => self.stack = index,
                 (2, value) => attributes(value, tables, &mut self.attributes)?,
-                (3, Value::Varint(index)) => self.link = index,
-                (4, Value::Varint(value)) => self.count(value),
-                (4, Value::Bytes(start, end)) => {
+                (3, WireValue::Varint(index)) => self.link = index,
+                (4, WireValue::Varint(value)) => self.count(value),
+                (4, WireValue::Bytes(start, end)) => {
                     let mut values = tables.cursor(start, end);
                     while !values.is_done() {
                         self.count(values.varint("the values of a sample")?);
                     }
                 }
                 // A list that ends within a number loses that one.
-                (5, Value::Bytes(start, end)) => self.at(tables.bytes(start, end - (end - start) % 8))?,
-                (5, Value::Fixed(start, end)) if end - start == 8 => self.at(tables.bytes(start, end))?,
+                (5, WireValue::Bytes(start, end)) => {
+                    self.add_times(tables.bytes(start, end - (end - start) % 8))?
+                }
+                (5, WireValue::Fixed(start, end)) if end - start == 8 => {
+                    self.add_times(tables.bytes(start, end))?
+                }
                 _ => {}
             }
         }
@@ -78,8 +82,8 @@ impl Sample {
         self.sum = self.sum.and_then(|sum| sum.checked_add(value as i64));
     }
 
-    fn at(&mut self, times: &[u8]) -> Result<(), OtlpError> {
-        within(BYTES, self.times.len() + times.len(), self.most)?;
+    fn add_times(&mut self, times: &[u8]) -> Result<(), OtlpError> {
+        check_limit(PROFILE_BYTES_LIMIT_NAME, self.times.len() + times.len(), self.most)?;
         self.times.extend_from_slice(times);
         Ok(())
     }
@@ -105,18 +109,22 @@ impl Sample {
 }
 
 /// Indexes of attributes: packed, or one at a time.
-pub(super) fn attributes(value: Value, tables: &Tables<'_>, out: &mut Vec<u64>) -> Result<(), OtlpError> {
+pub(super) fn attributes(
+    value: WireValue,
+    tables: &OtlpDictionary<'_>,
+    out: &mut Vec<u64>,
+) -> Result<(), OtlpError> {
     let mut numbers = match value {
-        Value::Bytes(start, end) => tables.cursor(start, end),
-        Value::Varint(index) => {
-            within(ATTRIBUTES, out.len() + 1, MOST_ATTRIBUTES)?;
+        WireValue::Bytes(start, end) => tables.cursor(start, end),
+        WireValue::Varint(index) => {
+            check_limit(ATTRIBUTES_LIMIT_NAME, out.len() + 1, MAX_ATTRIBUTES_PER_ENTRY)?;
             out.push(index);
             return Ok(());
         }
-        Value::Fixed(..) => return Ok(()),
+        WireValue::Fixed(..) => return Ok(()),
     };
     while !numbers.is_done() {
-        within(ATTRIBUTES, out.len() + 1, MOST_ATTRIBUTES)?;
+        check_limit(ATTRIBUTES_LIMIT_NAME, out.len() + 1, MAX_ATTRIBUTES_PER_ENTRY)?;
         out.push(numbers.varint("a list of attributes")?);
     }
     Ok(())

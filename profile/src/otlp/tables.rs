@@ -2,15 +2,15 @@
 
 use std::cell::Cell;
 
-use super::{Oddities, OtlpError};
-use crate::pprof::wire::{Cursor, Value};
+use super::{OtlpError, OtlpViolations};
+use crate::pprof::wire::{WireCursor, WireValue};
 
 /// Entries of all tables. The largest requests of whole hosts have a hundredth of it.
-const ENTRIES: usize = 4_000_000;
+const MAX_DICTIONARY_ENTRIES: usize = 4_000_000;
 
 /// A table, by its field in the dictionary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Table {
+pub(super) enum OtlpTable {
     Mappings = 1,
     Locations = 2,
     Functions = 3,
@@ -20,22 +20,22 @@ pub(super) enum Table {
     Stacks = 7,
 }
 
-impl Table {
+impl OtlpTable {
     const fn name(self) -> &'static str {
         match self {
-            Table::Mappings => "mapping_table",
-            Table::Locations => "location_table",
-            Table::Functions => "function_table",
-            Table::Links => "link_table",
-            Table::Strings => "string_table",
-            Table::Attributes => "attribute_table",
-            Table::Stacks => "stack_table",
+            OtlpTable::Mappings => "mapping_table",
+            OtlpTable::Locations => "location_table",
+            OtlpTable::Functions => "function_table",
+            OtlpTable::Links => "link_table",
+            OtlpTable::Strings => "string_table",
+            OtlpTable::Attributes => "attribute_table",
+            OtlpTable::Stacks => "stack_table",
         }
     }
 }
 
 /// All tables.
-pub(super) struct Tables<'a> {
+pub(super) struct OtlpDictionary<'a> {
     raw: &'a [u8],
     /// Start and end of each entry, by the number of the table; the first is none.
     entries: [Vec<(u32, u32)>; 8],
@@ -43,22 +43,27 @@ pub(super) struct Tables<'a> {
     looked: Cell<usize>,
 }
 
-impl<'a> Tables<'a> {
+impl<'a> OtlpDictionary<'a> {
     pub(super) fn new(raw: &'a [u8]) -> Self {
-        Tables { raw, entries: Default::default(), looked: Cell::new(0) }
+        OtlpDictionary { raw, entries: Default::default(), looked: Cell::new(0) }
     }
 
     /// Finds the entries of a dictionary; of a second one they follow those of the first, as protobuf merges messages.
-    pub(super) fn find(&mut self, mut dictionary: Cursor<'_>) -> Result<(), OtlpError> {
+    pub(super) fn index_dictionary(&mut self, mut dictionary: WireCursor<'_>) -> Result<(), OtlpError> {
         let mut count: usize = self.entries.iter().map(Vec::len).sum();
         while !dictionary.is_done() {
-            let (field @ 1..=7, Value::Bytes(start, end)) = dictionary.field("the dictionary")? else {
+            let (field @ 1..=7, WireValue::Bytes(start, end)) = dictionary.field("the dictionary")? else {
                 continue;
             };
             count += 1;
-            if count > ENTRIES {
+            if count > MAX_DICTIONARY_ENTRIES {
                 let (what, way_out) = ("entries of the dictionary", ": send smaller batches");
-                return Err(OtlpError::OverLimit { what, seen: count, limit: ENTRIES, way_out });
+                return Err(OtlpError::OverLimit {
+                    what,
+                    seen: count,
+                    limit: MAX_DICTIONARY_ENTRIES,
+                    way_out,
+                });
             }
             self.entries[field as usize].push((start as u32, end as u32));
         }
@@ -76,27 +81,27 @@ impl<'a> Tables<'a> {
     }
 
     /// How much work it was to read entries so far: small profiles may refer to large ones again and again.
-    pub(super) fn looked(&self) -> usize {
+    pub(super) fn visited_bytes(&self) -> usize {
         self.looked.get()
     }
 
     /// Whether there is an entry; nothing where 0 stands for none.
-    pub(super) fn has(&self, table: Table, index: u64) -> Option<bool> {
+    pub(super) fn contains(&self, table: OtlpTable, index: u64) -> Option<bool> {
         let is_there = index < self.len(table) as u64;
         (is_there || index != 0).then_some(is_there)
     }
 
-    pub(super) fn len(&self, table: Table) -> usize {
+    pub(super) fn len(&self, table: OtlpTable) -> usize {
         self.entries[table as usize].len()
     }
 
     /// An entry; nothing for entry 0 of an empty table, which nobody has to send.
     pub(super) fn entry(
         &self,
-        table: Table,
+        table: OtlpTable,
         index: u64,
         what: &'static str,
-    ) -> Result<Option<Cursor<'a>>, OtlpError> {
+    ) -> Result<Option<WireCursor<'a>>, OtlpError> {
         let found = self.place(table, index, what)?;
         Ok(found.map(|(start, end)| {
             self.looked.set(self.looked.get().saturating_add(end - start));
@@ -107,7 +112,7 @@ impl<'a> Tables<'a> {
     /// Where an entry lies.
     fn place(
         &self,
-        table: Table,
+        table: OtlpTable,
         index: u64,
         what: &'static str,
     ) -> Result<Option<(usize, usize)>, OtlpError> {
@@ -124,13 +129,13 @@ impl<'a> Tables<'a> {
 
     /// A text of the table. To find it is no work, however long it is.
     pub(super) fn text(&self, index: u64, what: &'static str) -> Result<&'a [u8], OtlpError> {
-        let place = self.place(Table::Strings, index, what)?;
+        let place = self.place(OtlpTable::Strings, index, what)?;
         Ok(place.map_or(&[][..], |(start, end)| self.bytes(start, end)))
     }
 
     /// A place in the request.
-    pub(super) fn cursor(&self, start: usize, end: usize) -> Cursor<'a> {
-        Cursor::new(self.raw).range(start, end)
+    pub(super) fn cursor(&self, start: usize, end: usize) -> WireCursor<'a> {
+        WireCursor::new(self.raw).range(start, end)
     }
 
     /// Bytes of the request.
@@ -144,22 +149,28 @@ impl<'a> Tables<'a> {
     }
 
     /// Counts tables whose first entry means something: then 0 names it, and nothing names nothing.
-    pub(super) fn check_beginnings(&self, oddities: &mut Oddities) {
-        for table in
-            [Table::Mappings, Table::Locations, Table::Functions, Table::Links, Table::Strings, Table::Stacks]
-        {
+    pub(super) fn check_zero_entries(&self, oddities: &mut OtlpViolations) {
+        for table in [
+            OtlpTable::Mappings,
+            OtlpTable::Locations,
+            OtlpTable::Functions,
+            OtlpTable::Links,
+            OtlpTable::Strings,
+            OtlpTable::Stacks,
+        ] {
             let begins = self.entries[table as usize].first();
             let means_nothing = begins.is_some_and(|(start, end)| start == end);
             oddities.missing_zero_entries += u64::from(!means_nothing);
         }
         // Here senders write the empty value out, so only a name counts, and what cannot be read.
-        let is_nameless = self.entries[Table::Attributes as usize].first().is_some_and(|&(start, end)| {
-            match self.cursor(start as usize, end as usize).expect(1, "an attribute") {
-                Ok(Some(key)) => self.text(key, "an attribute").is_ok_and(<[u8]>::is_empty),
-                Ok(None) => true,
-                Err(_) => false,
-            }
-        });
+        let is_nameless =
+            self.entries[OtlpTable::Attributes as usize].first().is_some_and(|&(start, end)| {
+                match self.cursor(start as usize, end as usize).expect(1, "an attribute") {
+                    Ok(Some(key)) => self.text(key, "an attribute").is_ok_and(<[u8]>::is_empty),
+                    Ok(None) => true,
+                    Err(_) => false,
+                }
+            });
         oddities.missing_zero_entries += u64::from(!is_nameless);
     }
 }

@@ -10,12 +10,12 @@ mod samples;
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::generate::arbitrary;
+use crate::generate::arbitrary_profile;
 use crate::model::Profile;
-use crate::pprof::wire::{message, number, packed};
-use crate::pprof::{self, Limits};
+use crate::pprof::wire::{write_message, write_number, write_packed};
+use crate::pprof::{self, DecodeLimits};
 
-const BOUNDS: Bounds = Bounds { profile: 1 << 20, total: 1 << 22, profiles: 100 };
+const BOUNDS: OtlpLimits = OtlpLimits { profile: 1 << 20, total: 1 << 22, profiles: 100 };
 
 /// A message, field by field.
 #[derive(Clone, Default)]
@@ -23,18 +23,18 @@ struct Msg(Vec<u8>);
 
 impl Msg {
     fn n(mut self, field: u64, value: u64) -> Self {
-        number(&mut self.0, field, value);
+        write_number(&mut self.0, field, value);
         self
     }
     fn b(mut self, field: u64, content: impl AsRef<[u8]>) -> Self {
-        message(&mut self.0, field, content.as_ref());
+        write_message(&mut self.0, field, content.as_ref());
         self
     }
     fn m(self, field: u64, content: Msg) -> Self {
         self.b(field, content.0)
     }
     fn p(mut self, field: u64, values: &[u64]) -> Self {
-        packed(&mut self.0, field, values.iter().copied());
+        write_packed(&mut self.0, field, values.iter().copied());
         self
     }
     /// A number of eight bytes.
@@ -139,15 +139,15 @@ fn sample(stack: u64, value: u64) -> Msg {
     msg().n(1, stack).p(4, &[value])
 }
 
-fn read_one(bytes: &[u8]) -> Result<Vec<Made>, OtlpError> {
+fn read_one(bytes: &[u8]) -> Result<Vec<OtlpProfile>, OtlpError> {
     let mut export = read(bytes, &BOUNDS)?;
     assert_eq!(export.profiles.len(), 1);
     export.profiles.remove(0)
 }
 
-fn decoded(made: &Made) -> Profile {
-    let Content::Pprof(bytes) = &made.content else { panic!("no samples") };
-    let (profile, dropped) = pprof::decode(bytes, &Limits::default()).unwrap();
+fn decoded(made: &OtlpProfile) -> Profile {
+    let OtlpProfileContent::Pprof(bytes) = &made.content else { panic!("no samples") };
+    let (profile, dropped) = pprof::decode(bytes, &DecodeLimits::default()).unwrap();
     assert_eq!(dropped, Default::default());
     profile
 }
@@ -175,7 +175,7 @@ fn samples_of(profile: &Profile) -> BTreeMap<String, i64> {
     found
 }
 
-fn label<'m>(made: &'m Made, name: &str) -> Option<&'m str> {
+fn label<'m>(made: &'m OtlpProfile, name: &str) -> Option<&'m str> {
     made.labels.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
 }
 

@@ -10,13 +10,13 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use super::OtlpError;
-use super::tables::Tables;
-use crate::pprof::wire::{Cursor, Value};
+use super::tables::OtlpDictionary;
+use crate::pprof::wire::{WireCursor, WireValue};
 
 /// How deep lists and maps may lie in each other.
-const DEPTH: usize = 16;
+const MAX_VALUE_DEPTH: usize = 16;
 /// The longest text of a label, a list or a map, in bytes. Labels may have to be much shorter.
-const TEXT: usize = 64 << 10;
+const MAX_TEXT_BYTES: usize = 64 << 10;
 
 /// A value.
 #[derive(Clone, Copy)]
@@ -28,8 +28,8 @@ pub(super) enum AnyValue<'a> {
     Truth(bool),
     Integer(i64),
     Double(f64),
-    List(Cursor<'a>),
-    Map(Cursor<'a>),
+    List(WireCursor<'a>),
+    Map(WireCursor<'a>),
     Bytes(&'a [u8]),
 }
 
@@ -40,21 +40,21 @@ pub(super) struct KeyValue<'a> {
 }
 
 impl<'a> AnyValue<'a> {
-    pub(super) fn read(mut cursor: Cursor<'a>, tables: &Tables<'a>) -> Result<Self, OtlpError> {
+    pub(super) fn read(mut cursor: WireCursor<'a>, tables: &OtlpDictionary<'a>) -> Result<Self, OtlpError> {
         let mut value = AnyValue::Nothing;
         while !cursor.is_done() {
             value = match cursor.field("a value")? {
-                (1, Value::Bytes(start, end)) => AnyValue::Text(tables.bytes(start, end)),
-                (2, Value::Varint(truth)) => AnyValue::Truth(truth != 0),
-                (3, Value::Varint(number)) => AnyValue::Integer(number as i64),
-                (4, Value::Fixed(start, end)) => match tables.fixed(start, end) {
+                (1, WireValue::Bytes(start, end)) => AnyValue::Text(tables.bytes(start, end)),
+                (2, WireValue::Varint(truth)) => AnyValue::Truth(truth != 0),
+                (3, WireValue::Varint(number)) => AnyValue::Integer(number as i64),
+                (4, WireValue::Fixed(start, end)) => match tables.fixed(start, end) {
                     Some(bits) => AnyValue::Double(f64::from_bits(bits)),
                     None => value,
                 },
-                (5, Value::Bytes(start, end)) => AnyValue::List(tables.cursor(start, end)),
-                (6, Value::Bytes(start, end)) => AnyValue::Map(tables.cursor(start, end)),
-                (7, Value::Bytes(start, end)) => AnyValue::Bytes(tables.bytes(start, end)),
-                (8, Value::Varint(index)) => AnyValue::Named(index),
+                (5, WireValue::Bytes(start, end)) => AnyValue::List(tables.cursor(start, end)),
+                (6, WireValue::Bytes(start, end)) => AnyValue::Map(tables.cursor(start, end)),
+                (7, WireValue::Bytes(start, end)) => AnyValue::Bytes(tables.bytes(start, end)),
+                (8, WireValue::Varint(index)) => AnyValue::Named(index),
                 _ => value,
             };
         }
@@ -62,13 +62,13 @@ impl<'a> AnyValue<'a> {
     }
 
     /// The text that it becomes.
-    pub(super) fn text(self, tables: &Tables<'a>) -> Result<Cow<'a, [u8]>, OtlpError> {
+    pub(super) fn to_text(self, tables: &OtlpDictionary<'a>) -> Result<Cow<'a, [u8]>, OtlpError> {
         Ok(match self {
             AnyValue::Nothing => Cow::Borrowed(&[]),
             AnyValue::Text(text) => Cow::Borrowed(text),
             AnyValue::Named(index) => Cow::Borrowed(tables.text(index, "the value of an attribute")?),
             AnyValue::Bytes(bytes) => {
-                within(bytes.len())?;
+                check_text_length(bytes.len())?;
                 Cow::Owned(STANDARD.encode(bytes).into_bytes())
             }
             AnyValue::Double(number) if !number.is_finite() => Cow::Owned(infinite(number).into()),
@@ -81,12 +81,12 @@ impl<'a> AnyValue<'a> {
     }
 
     /// The value of a label of a series, as existing servers have it: of texts, whole numbers and lists of one such.
-    pub(super) fn label(self, tables: &Tables<'a>) -> Result<Option<Cow<'a, [u8]>>, OtlpError> {
+    pub(super) fn to_label(self, tables: &OtlpDictionary<'a>) -> Result<Option<Cow<'a, [u8]>>, OtlpError> {
         match self {
-            AnyValue::Text(_) | AnyValue::Named(_) | AnyValue::Integer(_) => self.text(tables).map(Some),
-            AnyValue::List(list) => match only(list, tables)? {
+            AnyValue::Text(_) | AnyValue::Named(_) | AnyValue::Integer(_) => self.to_text(tables).map(Some),
+            AnyValue::List(list) => match single_value(list, tables)? {
                 Some(one @ (AnyValue::Text(_) | AnyValue::Named(_) | AnyValue::Integer(_))) => {
-                    one.text(tables).map(Some)
+                    one.to_text(tables).map(Some)
                 }
                 _ => Ok(None),
             },
@@ -94,7 +94,7 @@ impl<'a> AnyValue<'a> {
         }
     }
 
-    fn json(self, tables: &Tables<'a>, depth: usize, out: &mut String) -> Result<(), OtlpError> {
+    fn json(self, tables: &OtlpDictionary<'a>, depth: usize, out: &mut String) -> Result<(), OtlpError> {
         // Writing to a string cannot fail.
         match self {
             AnyValue::Nothing => out.push_str("null"),
@@ -105,7 +105,7 @@ impl<'a> AnyValue<'a> {
             AnyValue::Double(number) if !number.is_finite() => quoted(infinite(number).as_bytes(), out)?,
             AnyValue::Double(number) => _ = write!(out, "{number}"),
             AnyValue::Bytes(bytes) => {
-                within(bytes.len())?;
+                check_text_length(bytes.len())?;
                 _ = write!(out, "\"{}\"", STANDARD.encode(bytes));
             }
             AnyValue::List(list) => {
@@ -113,7 +113,7 @@ impl<'a> AnyValue<'a> {
                 each(list, depth, |at, start, end| {
                     out.push_str(if at > 0 { "," } else { "" });
                     AnyValue::read(tables.cursor(start, end), tables)?.json(tables, depth + 1, out)?;
-                    within(out.len())
+                    check_text_length(out.len())
                 })?;
                 out.push(']');
             }
@@ -125,23 +125,25 @@ impl<'a> AnyValue<'a> {
                     quoted(key, out)?;
                     out.push(':');
                     value.json(tables, depth + 1, out)?;
-                    within(out.len())
+                    check_text_length(out.len())
                 })?;
                 out.push('}');
             }
         }
-        within(out.len())
+        check_text_length(out.len())
     }
 }
 
 impl<'a> KeyValue<'a> {
-    pub(super) fn read(mut cursor: Cursor<'a>, tables: &Tables<'a>) -> Result<Self, OtlpError> {
+    pub(super) fn read(mut cursor: WireCursor<'a>, tables: &OtlpDictionary<'a>) -> Result<Self, OtlpError> {
         let (mut key, mut named, mut value) = (&[][..], 0, AnyValue::Nothing);
         while !cursor.is_done() {
             match cursor.field("an attribute")? {
-                (1, Value::Bytes(start, end)) => key = tables.bytes(start, end),
-                (2, Value::Bytes(start, end)) => value = AnyValue::read(tables.cursor(start, end), tables)?,
-                (3, Value::Varint(index)) => named = index,
+                (1, WireValue::Bytes(start, end)) => key = tables.bytes(start, end),
+                (2, WireValue::Bytes(start, end)) => {
+                    value = AnyValue::read(tables.cursor(start, end), tables)?
+                }
+                (3, WireValue::Varint(index)) => named = index,
                 _ => {}
             }
         }
@@ -154,17 +156,17 @@ impl<'a> KeyValue<'a> {
 
 /// Visits the entries of a list or a map.
 fn each(
-    mut cursor: Cursor<'_>,
+    mut cursor: WireCursor<'_>,
     depth: usize,
     mut visit: impl FnMut(usize, usize, usize) -> Result<(), OtlpError>,
 ) -> Result<(), OtlpError> {
-    if depth >= DEPTH {
+    if depth >= MAX_VALUE_DEPTH {
         let what = "lists and maps of an attribute within each other";
-        return Err(OtlpError::OverLimit { what, seen: depth + 1, limit: DEPTH, way_out: "" });
+        return Err(OtlpError::OverLimit { what, seen: depth + 1, limit: MAX_VALUE_DEPTH, way_out: "" });
     }
     let mut at = 0;
     while !cursor.is_done() {
-        if let (1, Value::Bytes(start, end)) = cursor.field("a value")? {
+        if let (1, WireValue::Bytes(start, end)) = cursor.field("a value")? {
             visit(at, start, end)?;
             at += 1;
         }
@@ -173,10 +175,13 @@ fn each(
 }
 
 /// The only value of a list that has just one.
-fn only<'a>(mut list: Cursor<'a>, tables: &Tables<'a>) -> Result<Option<AnyValue<'a>>, OtlpError> {
+fn single_value<'a>(
+    mut list: WireCursor<'a>,
+    tables: &OtlpDictionary<'a>,
+) -> Result<Option<AnyValue<'a>>, OtlpError> {
     let mut found = None;
     while !list.is_done() {
-        if let (1, Value::Bytes(start, end)) = list.field("a value")? {
+        if let (1, WireValue::Bytes(start, end)) = list.field("a value")? {
             if found.is_some() {
                 return Ok(None);
             }
@@ -187,10 +192,10 @@ fn only<'a>(mut list: Cursor<'a>, tables: &Tables<'a>) -> Result<Option<AnyValue
 }
 
 /// Refuses a text that nobody writes.
-pub(super) fn within(length: usize) -> Result<(), OtlpError> {
-    if length > TEXT {
+pub(super) fn check_text_length(length: usize) -> Result<(), OtlpError> {
+    if length > MAX_TEXT_BYTES {
         let (what, way_out) = ("bytes in the text of an attribute", ": send less in it");
-        return Err(OtlpError::OverLimit { what, seen: length, limit: TEXT, way_out });
+        return Err(OtlpError::OverLimit { what, seen: length, limit: MAX_TEXT_BYTES, way_out });
     }
     Ok(())
 }
@@ -204,7 +209,7 @@ fn infinite(number: f64) -> &'static str {
 }
 
 fn quoted(text: &[u8], out: &mut String) -> Result<(), OtlpError> {
-    within(text.len())?;
+    check_text_length(text.len())?;
     let what = "the value of an attribute";
     let text = std::str::from_utf8(text).map_err(|_| OtlpError::NotUtf8 { what })?;
     out.push_str(&serde_json::Value::from(text).to_string());

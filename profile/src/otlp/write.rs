@@ -5,99 +5,99 @@
 
 use std::collections::BTreeMap;
 
+use crate::codec::put_varint;
 use crate::model::{Profile, ValueType};
-use crate::numbering::{Numbering, Texts};
-use crate::packed::put;
-use crate::pprof::wire::{message, number, packed};
-use crate::symbols::{NONE, Symbols};
+use crate::numbering::{EntryNumbering, TextNumbering};
+use crate::pprof::wire::{write_message, write_number, write_packed};
+use crate::symbols::{NO_ENTRY, SymbolTable};
 
 /// The attribute of a mapping with its build id.
-const BUILD_ID: &str = super::BUILD_IDS[0];
+const BUILD_ID_ATTRIBUTE: &str = super::BUILD_ID_ATTRIBUTES[0];
 
 /// A message `ProfilesData`, as bytes. `resource` are attributes of whatever was profiled, such as `service.name`.
 pub fn encode(profile: &Profile, resource: &[(&str, &str)]) -> Vec<u8> {
-    let mut tables = Tables::new(&profile.dictionary.symbols);
+    let mut tables = OtlpDictionaryBuilder::new(&profile.dictionary.symbols);
     let mut scope_profiles = Vec::new();
     let mut scope = Vec::new();
-    message(&mut scope, 1, b"athanor");
-    message(&mut scope_profiles, 1, &scope);
+    write_message(&mut scope, 1, b"athanor");
+    write_message(&mut scope_profiles, 1, &scope);
     for column in 0..profile.header.types.len() {
         let content = tables.profile(profile, column);
-        message(&mut scope_profiles, 2, &content);
+        write_message(&mut scope_profiles, 2, &content);
     }
     let mut attributes = Vec::new();
     for (key, value) in resource {
         let mut attribute = Vec::new();
-        message(&mut attribute, 1, key.as_bytes());
-        message(&mut attribute, 2, &any_value(value));
-        message(&mut attributes, 1, &attribute);
+        write_message(&mut attribute, 1, key.as_bytes());
+        write_message(&mut attribute, 2, &any_value(value));
+        write_message(&mut attributes, 1, &attribute);
     }
     let mut resource_profiles = Vec::new();
-    message(&mut resource_profiles, 1, &attributes);
-    message(&mut resource_profiles, 2, &scope_profiles);
+    write_message(&mut resource_profiles, 1, &attributes);
+    write_message(&mut resource_profiles, 2, &scope_profiles);
     let mut out = Vec::new();
-    message(&mut out, 1, &resource_profiles);
-    message(&mut out, 2, &tables.dictionary(profile));
+    write_message(&mut out, 1, &resource_profiles);
+    write_message(&mut out, 2, &tables.dictionary(profile));
     out
 }
 
 /// The message `ExportProfilesServiceResponse` where some profiles are not stored.
 pub fn partial_success(rejected: u64, why: &str) -> Vec<u8> {
     let (mut partial, mut out) = (Vec::new(), Vec::new());
-    number(&mut partial, 1, rejected);
-    message(&mut partial, 2, why.as_bytes());
-    message(&mut out, 1, &partial);
+    write_number(&mut partial, 1, rejected);
+    write_message(&mut partial, 2, why.as_bytes());
+    write_message(&mut out, 1, &partial);
     out
 }
 
 /// The type `AnyValue` with a text.
 fn any_value(text: &str) -> Vec<u8> {
     let mut value = Vec::new();
-    message(&mut value, 1, text.as_bytes());
+    write_message(&mut value, 1, text.as_bytes());
     value
 }
 
 /// The type `AnyValue` with a number, which is there also where it is 0.
 fn whole_number(number: i64) -> Vec<u8> {
     let mut value = vec![3 << 3];
-    put(&mut value, number as u64);
+    put_varint(&mut value, number as u64);
     value
 }
 
-struct Tables<'a> {
-    symbols: &'a Symbols,
-    texts: Texts,
-    stacks: Numbering,
-    locations: Numbering,
-    functions: Numbering,
-    mappings: Numbering,
+struct OtlpDictionaryBuilder<'a> {
+    symbols: &'a SymbolTable,
+    texts: TextNumbering,
+    stacks: EntryNumbering,
+    locations: EntryNumbering,
+    functions: EntryNumbering,
+    mappings: EntryNumbering,
     /// Key, value and unit.
-    attributes: BTreeMap<(String, Labelled, String), u64>,
-    in_order: Vec<(String, Labelled, String)>,
+    attributes: BTreeMap<(String, AttributeValue, String), u64>,
+    in_order: Vec<(String, AttributeValue, String)>,
 }
 
 /// The value of an attribute.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Labelled {
+enum AttributeValue {
     Text(String),
     Number(i64),
 }
 
-impl<'a> Tables<'a> {
-    fn new(symbols: &'a Symbols) -> Self {
-        Tables {
+impl<'a> OtlpDictionaryBuilder<'a> {
+    fn new(symbols: &'a SymbolTable) -> Self {
+        OtlpDictionaryBuilder {
             symbols,
-            texts: Texts::default(),
-            stacks: Numbering::default(),
-            locations: Numbering::default(),
-            functions: Numbering::default(),
-            mappings: Numbering::default(),
+            texts: TextNumbering::default(),
+            stacks: EntryNumbering::default(),
+            locations: EntryNumbering::default(),
+            functions: EntryNumbering::default(),
+            mappings: EntryNumbering::default(),
             attributes: BTreeMap::new(),
             in_order: Vec::new(),
         }
     }
 
-    fn attribute(&mut self, key: &str, value: Labelled, unit: &str) -> u64 {
+    fn attribute(&mut self, key: &str, value: AttributeValue, unit: &str) -> u64 {
         let attribute = (key.to_owned(), value, unit.to_owned());
         let next = self.in_order.len() as u64 + 1;
         let index = *self.attributes.entry(attribute.clone()).or_insert(next);
@@ -109,8 +109,8 @@ impl<'a> Tables<'a> {
 
     fn value_type(&mut self, of: &ValueType) -> Vec<u8> {
         let mut content = Vec::new();
-        number(&mut content, 1, self.texts.number(&of.kind));
-        number(&mut content, 2, self.texts.number(&of.unit));
+        write_number(&mut content, 1, self.texts.assign_number(&of.kind));
+        write_number(&mut content, 2, self.texts.assign_number(&of.unit));
         content
     }
 
@@ -119,23 +119,23 @@ impl<'a> Tables<'a> {
         let (header, width) = (&profile.header, profile.header.types.len());
         let mut out = Vec::new();
         let value_type = self.value_type(&header.types[column]);
-        message(&mut out, 1, &value_type);
+        write_message(&mut out, 1, &value_type);
         let rows = profile.samples.rows(width).filter(|(_, _, values)| values[column] != 0);
         for (stack, labels, values) in rows {
             let mut sample = Vec::new();
-            number(&mut sample, 1, self.stacks.number(stack));
+            write_number(&mut sample, 1, self.stacks.assign_number(stack));
             let attributes = self.labels(profile, labels);
-            packed(&mut sample, 2, attributes.into_iter());
-            packed(&mut sample, 4, std::iter::once(values[column] as u64));
-            message(&mut out, 2, &sample);
+            write_packed(&mut sample, 2, attributes.into_iter());
+            write_packed(&mut sample, 4, std::iter::once(values[column] as u64));
+            write_message(&mut out, 2, &sample);
         }
         fixed(&mut out, 3, header.time_nanos.max(0) as u64);
-        number(&mut out, 4, header.duration_nanos.max(0) as u64);
+        write_number(&mut out, 4, header.duration_nanos.max(0) as u64);
         if let Some(period_type) = &header.period_type {
             let period_type = self.value_type(period_type);
-            message(&mut out, 5, &period_type);
+            write_message(&mut out, 5, &period_type);
         }
-        number(&mut out, 6, header.period as u64);
+        write_number(&mut out, 6, header.period as u64);
         out
     }
 
@@ -144,8 +144,8 @@ impl<'a> Tables<'a> {
         let symbols = self.symbols;
         let text = |id| symbols.strings.get(id);
         let attribute = |label: crate::labels::SampleLabel| match text(label.text) {
-            "" => self.attribute(text(label.key), Labelled::Number(label.number), text(label.unit)),
-            value => self.attribute(text(label.key), Labelled::Text(value.to_owned()), ""),
+            "" => self.attribute(text(label.key), AttributeValue::Number(label.number), text(label.unit)),
+            value => self.attribute(text(label.key), AttributeValue::Text(value.to_owned()), ""),
         };
         labels.into_iter().map(attribute).collect()
     }
@@ -155,36 +155,36 @@ impl<'a> Tables<'a> {
         let mut out = Vec::new();
         let nothing = Vec::new();
         let stacks = std::mem::take(&mut self.stacks.order);
-        message(&mut out, 7, &nothing);
+        write_message(&mut out, 7, &nothing);
         for stack in stacks {
             let path = profile.dictionary.stacks.locations(stack);
             let mut content = Vec::new();
-            packed(&mut content, 1, path.map(|location| self.locations.number(location)));
-            message(&mut out, 7, &content);
+            write_packed(&mut content, 1, path.map(|location| self.locations.assign_number(location)));
+            write_message(&mut out, 7, &content);
         }
         let locations = std::mem::take(&mut self.locations.order);
-        message(&mut out, 2, &nothing);
+        write_message(&mut out, 2, &nothing);
         for location in locations {
             let content = self.location(location);
-            message(&mut out, 2, &content);
+            write_message(&mut out, 2, &content);
         }
         self.mappings(&mut out);
         self.functions(&mut out);
-        message(&mut out, 4, &nothing);
-        message(&mut out, 6, &nothing);
+        write_message(&mut out, 4, &nothing);
+        write_message(&mut out, 6, &nothing);
         for (key, value, unit) in std::mem::take(&mut self.in_order) {
             let mut content = Vec::new();
-            number(&mut content, 1, self.texts.number(&key));
+            write_number(&mut content, 1, self.texts.assign_number(&key));
             let value = match value {
-                Labelled::Text(value) => any_value(&value),
-                Labelled::Number(value) => whole_number(value),
+                AttributeValue::Text(value) => any_value(&value),
+                AttributeValue::Number(value) => whole_number(value),
             };
-            message(&mut content, 2, &value);
-            number(&mut content, 3, self.texts.number(&unit));
-            message(&mut out, 6, &content);
+            write_message(&mut content, 2, &value);
+            write_number(&mut content, 3, self.texts.assign_number(&unit));
+            write_message(&mut out, 6, &content);
         }
         for text in self.texts.iter() {
-            message(&mut out, 5, text.as_bytes());
+            write_message(&mut out, 5, text.as_bytes());
         }
         out
     }
@@ -193,49 +193,49 @@ impl<'a> Tables<'a> {
         let symbols = self.symbols;
         let entry = symbols.locations()[location as usize];
         let mut content = Vec::new();
-        if entry.mapping != NONE {
-            number(&mut content, 1, self.mappings.number(entry.mapping));
+        if entry.mapping != NO_ENTRY {
+            write_number(&mut content, 1, self.mappings.assign_number(entry.mapping));
         }
-        number(&mut content, 2, symbols.sent_address(&entry));
+        write_number(&mut content, 2, symbols.sent_address(&entry));
         for line in symbols.lines(location) {
             let mut inner = Vec::new();
-            number(&mut inner, 1, self.functions.number(line.function));
-            number(&mut inner, 2, line.line as u64);
-            number(&mut inner, 3, line.column as u64);
-            message(&mut content, 3, &inner);
+            write_number(&mut inner, 1, self.functions.assign_number(line.function));
+            write_number(&mut inner, 2, line.line as u64);
+            write_number(&mut inner, 3, line.column as u64);
+            write_message(&mut content, 3, &inner);
         }
         content
     }
 
     fn mappings(&mut self, out: &mut Vec<u8>) {
         let (symbols, order) = (self.symbols, std::mem::take(&mut self.mappings.order));
-        message(out, 1, &[]);
+        write_message(out, 1, &[]);
         for mapping in order {
             let entry = symbols.mappings()[mapping as usize];
             let mut content = Vec::new();
-            number(&mut content, 1, entry.start);
-            number(&mut content, 2, entry.start.wrapping_add(entry.size));
-            number(&mut content, 3, entry.offset);
-            number(&mut content, 4, self.texts.number(symbols.strings.get(entry.filename)));
+            write_number(&mut content, 1, entry.start);
+            write_number(&mut content, 2, entry.start.wrapping_add(entry.size));
+            write_number(&mut content, 3, entry.offset);
+            write_number(&mut content, 4, self.texts.assign_number(symbols.strings.get(entry.filename)));
             let build_id = symbols.strings.get(entry.build_id);
             let attributes = (!build_id.is_empty())
-                .then(|| self.attribute(BUILD_ID, Labelled::Text(build_id.to_owned()), ""));
-            packed(&mut content, 5, attributes.into_iter());
-            message(out, 1, &content);
+                .then(|| self.attribute(BUILD_ID_ATTRIBUTE, AttributeValue::Text(build_id.to_owned()), ""));
+            write_packed(&mut content, 5, attributes.into_iter());
+            write_message(out, 1, &content);
         }
     }
 
     fn functions(&mut self, out: &mut Vec<u8>) {
         let (symbols, order) = (self.symbols, std::mem::take(&mut self.functions.order));
-        message(out, 3, &[]);
+        write_message(out, 3, &[]);
         for function in order {
             let entry = symbols.functions()[function as usize];
             let mut content = Vec::new();
-            number(&mut content, 1, self.texts.number(symbols.strings.get(entry.name)));
-            number(&mut content, 2, self.texts.number(symbols.strings.get(entry.system_name)));
-            number(&mut content, 3, self.texts.number(symbols.strings.get(entry.filename)));
-            number(&mut content, 4, entry.start_line as u64);
-            message(out, 3, &content);
+            write_number(&mut content, 1, self.texts.assign_number(symbols.strings.get(entry.name)));
+            write_number(&mut content, 2, self.texts.assign_number(symbols.strings.get(entry.system_name)));
+            write_number(&mut content, 3, self.texts.assign_number(symbols.strings.get(entry.filename)));
+            write_number(&mut content, 4, entry.start_line as u64);
+            write_message(out, 3, &content);
         }
     }
 }

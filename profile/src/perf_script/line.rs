@@ -3,7 +3,7 @@
 /// The line that begins a sample: `comm pid/tid [cpu] time: period event: …`. Which of these are there is up to who
 /// asked for the text.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Head<'a> {
+pub(super) struct PerfSampleHead<'a> {
     /// What the thread is called; empty if it is not told.
     pub(super) command: &'a str,
     /// Nothing for what is no sample: a mapping, a fork.
@@ -16,7 +16,7 @@ pub(super) struct Head<'a> {
 
 /// A frame: `address symbol+offset (binary)`.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Frame<'a> {
+pub(super) struct PerfFrame<'a> {
     /// Without the offset; empty or `[unknown]` if it has none.
     pub(super) symbol: &'a str,
     /// Nothing if the line has none.
@@ -24,33 +24,33 @@ pub(super) struct Frame<'a> {
 }
 
 /// What no symbol was found for.
-pub(super) const UNKNOWN: &str = "[unknown]";
+pub(super) const UNKNOWN_SYMBOL: &str = "[unknown]";
 /// What stands for the binary of a function that was inlined.
-const INLINED: &str = "inlined";
+const INLINED_BINARY: &str = "inlined";
 /// How lines name what is no sample.
-const RECORD: &str = "PERF_RECORD_";
+const RECORD_PREFIX: &str = "PERF_RECORD_";
 
 /// The most words before an event. Names of threads have fifteen letters.
-const BEFORE: usize = 32;
+const MAX_WORDS_BEFORE_EVENT: usize = 32;
 
 /// A word and where it ends in its line.
-type Word<'a> = (&'a str, usize);
+type LineWord<'a> = (&'a str, usize);
 
 /// Reads the head of a sample.
-pub(super) fn head(line: &str) -> Option<Head<'_>> {
-    timed_head(line).or_else(|| untimed_head(line))
+pub(super) fn parse_head(line: &str) -> Option<PerfSampleHead<'_>> {
+    parse_timed_head(line).or_else(|| parse_untimed_head(line))
 }
 
 /// Reads the head of a sample that has a time.
-pub(super) fn timed_head(line: &str) -> Option<Head<'_>> {
+pub(super) fn parse_timed_head(line: &str) -> Option<PerfSampleHead<'_>> {
     let mut words = words(line);
-    let mut before: Vec<Word<'_>> = Vec::new();
+    let mut before: Vec<LineWord<'_>> = Vec::new();
     loop {
         let word = words.next()?;
         if is_time(word.0) {
             break;
         }
-        if before.len() == BEFORE {
+        if before.len() == MAX_WORDS_BEFORE_EVENT {
             return None;
         }
         before.push(word);
@@ -65,40 +65,49 @@ pub(super) fn timed_head(line: &str) -> Option<Head<'_>> {
         Some(second) if is_number(first) => (Some(first), second),
         _ => (None, (first, first_end)),
     };
-    if event.starts_with(RECORD) {
-        return Some(Head { command, ..Head::default() });
+    if event.starts_with(RECORD_PREFIX) {
+        return Some(PerfSampleHead { command, ..PerfSampleHead::default() });
     }
     let event = event.strip_suffix(':').filter(|event| !event.is_empty())?;
-    Some(Head { command, event: Some(event), period, rest: line[at..].trim_ascii() })
+    Some(PerfSampleHead { command, event: Some(event), period, rest: line[at..].trim_ascii() })
 }
 
 /// Of a head without a time only so much is certain: it ends with the event.
-fn untimed_head(line: &str) -> Option<Head<'_>> {
-    let all: Vec<Word<'_>> = words(line).take(BEFORE + 2).collect();
-    let ((event, _), before) = all.split_last().filter(|(_, before)| before.len() <= BEFORE)?;
+fn parse_untimed_head(line: &str) -> Option<PerfSampleHead<'_>> {
+    let all: Vec<LineWord<'_>> = words(line).take(MAX_WORDS_BEFORE_EVENT + 2).collect();
+    let ((event, _), before) =
+        all.split_last().filter(|(_, before)| before.len() <= MAX_WORDS_BEFORE_EVENT)?;
     let event = event.strip_suffix(':').filter(|event| !event.is_empty())?;
     let thread = before.iter().position(|(word, _)| is_thread(word)).filter(|&at| at > 0)?;
     let (_, end) = before[thread - 1];
     let between = &before[thread + 1..];
     let period = between.iter().find(|(word, _)| is_number(word)).map(|&(word, _)| word);
-    let is_known = |&(word, _): &Word<'_>| is_number(word) || is_processor(word);
+    let is_known = |&(word, _): &LineWord<'_>| is_number(word) || is_processor(word);
     let is_head = between.len() <= 2 && between.iter().all(is_known);
-    is_head.then(|| Head { command: line[..end].trim_start(), event: Some(event), period, rest: "" })
+    is_head.then(|| PerfSampleHead {
+        command: line[..end].trim_start(),
+        event: Some(event),
+        period,
+        rest: "",
+    })
 }
 
 /// Reads a frame.
-pub(super) fn frame(line: &str) -> Option<Frame<'_>> {
+pub(super) fn parse_frame(line: &str) -> Option<PerfFrame<'_>> {
     let (address, rest) = line.trim_ascii().split_once(' ')?;
     if !address.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;
     }
     let rest = rest.trim_ascii_start();
-    let open = binary_at(rest);
+    let open = find_binary(rest);
     let (symbol, binary) = match open {
         None => (rest, None),
         Some(open) => (rest[..open].trim_ascii_end(), Some(&rest[open + 1..rest.len() - 1])),
     };
-    Some(Frame { symbol: without_offset(symbol), binary: binary.filter(|binary| *binary != INLINED) })
+    Some(PerfFrame {
+        symbol: without_offset(symbol),
+        binary: binary.filter(|binary| *binary != INLINED_BINARY),
+    })
 }
 
 /// Whether a line says where in the source the frame above it is: `main.c:12`, `??:0`.
@@ -108,7 +117,7 @@ pub(super) fn is_source_line(line: &str) -> bool {
 
 /// Where the binary begins, with its bracket: behind the offset or, where there is none, in the last brackets. Those
 /// that follow a name at once are of its parameters.
-fn binary_at(frame: &str) -> Option<usize> {
+fn find_binary(frame: &str) -> Option<usize> {
     // A binary that was removed since says so, in brackets, too.
     let before = frame.strip_suffix(" (deleted))").or_else(|| frame.strip_suffix(')'))?;
     let behind_offset = before.rfind("+0x").and_then(|at| {
@@ -126,7 +135,7 @@ fn without_offset(symbol: &str) -> &str {
     offset.map_or(symbol, |(name, _)| name)
 }
 
-fn words(line: &str) -> impl Iterator<Item = Word<'_>> {
+fn words(line: &str) -> impl Iterator<Item = LineWord<'_>> {
     let mut at = 0;
     std::iter::from_fn(move || {
         let start = at + line[at..].bytes().position(|byte| !byte.is_ascii_whitespace())?;
@@ -162,7 +171,7 @@ mod tests {
     use super::*;
 
     fn shown(line: &str) -> Option<[&str; 4]> {
-        head(line)
+        parse_head(line)
             .map(|head| [head.command, head.event.unwrap_or("-"), head.period.unwrap_or("-"), head.rest])
     }
 
@@ -211,8 +220,8 @@ mod tests {
             "cycles:",
             "12 cycles:",
             "a 12 x cycles:",
-            &format!("{}12 cycles:", "a ".repeat(BEFORE)),
-            &format!("{}12 1.5: cycles:", "a ".repeat(BEFORE)),
+            &format!("{}12 cycles:", "a ".repeat(MAX_WORDS_BEFORE_EVENT)),
+            &format!("{}12 1.5: cycles:", "a ".repeat(MAX_WORDS_BEFORE_EVENT)),
             "{\"a\": 1.5: 3}",
         ] {
             assert_eq!(shown(line), None, "{line}");
@@ -238,10 +247,10 @@ mod tests {
             ("\tab f (/tmp/x (deleted))", "f", Some("/tmp/x (deleted)")),
             ("\tab g (inlined)", "g", None),
         ] {
-            assert_eq!(frame(line), Some(Frame { symbol, binary }), "{line}");
+            assert_eq!(parse_frame(line), Some(PerfFrame { symbol, binary }), "{line}");
         }
         for line in ["\tmain.c:12", "", "\tf", "\txyz f (b)"] {
-            assert_eq!(frame(line), None, "{line}");
+            assert_eq!(parse_frame(line), None, "{line}");
         }
         assert!(is_source_line("  main.c:12") && is_source_line("??:0") && !is_source_line("a:b"));
     }

@@ -25,12 +25,12 @@ python3 30278 57011.699329:    1001001 cpu-clock: \n\
 ";
 
 fn read(text: &str) -> Profile {
-    parse(text.as_bytes(), &Limits::default()).unwrap()
+    parse(text.as_bytes(), &DecodeLimits::default()).unwrap()
 }
 
 fn stacks(profile: &Profile, column: usize) -> Vec<String> {
     let mut lines: Vec<String> =
-        folded::write(&Tree::of(profile, column)).lines().map(str::to_owned).collect();
+        folded::write(&Tree::from_profile(profile, column)).lines().map(str::to_owned).collect();
     lines.sort_unstable();
     lines
 }
@@ -121,7 +121,7 @@ fn what_people_leave_out_of_the_output_is_not_needed() {
 
 #[test]
 fn errors_say_where_and_what() {
-    let limits = Limits { depth: 3, samples: 2, types: 2, bytes: 200, ..Limits::default() };
+    let limits = DecodeLimits { depth: 3, samples: 2, types: 2, bytes: 200, ..DecodeLimits::default() };
     for (text, wanted) in [
         ("", "there are no samples"),
         ("# a\n\n", "there are no samples"),
@@ -157,10 +157,13 @@ fn errors_say_where_and_what() {
     assert_eq!(said, "line 2, column 5: not valid UTF-8");
     let text = "a 1 1.5: 1 b:\n\tab f (x)\n\tab g (x)\n\n";
     let said = |limits| parse(text.as_bytes(), &limits).unwrap_err().to_string();
-    let all = Limits::default();
-    assert_eq!(said(Limits { entries: 2, ..all }), "line 4: 3 different frames, the limit is 2");
-    assert_eq!(said(Limits { frames: 2, ..all }), "line 4: 3 frames in different stacks, the limit is 2");
-    let limits = Limits { types: 1, ..Limits::default() };
+    let all = DecodeLimits::default();
+    assert_eq!(said(DecodeLimits { entries: 2, ..all }), "line 4: 3 different frames, the limit is 2");
+    assert_eq!(
+        said(DecodeLimits { frames: 2, ..all }),
+        "line 4: 3 frames in different stacks, the limit is 2"
+    );
+    let limits = DecodeLimits { types: 1, ..DecodeLimits::default() };
     let said = parse(b"a 1 1.5: 1 b:\na 1 1.5: 1 c:\n", &limits).unwrap_err().to_string();
     assert_eq!(said, "line 2: 2 events, the limit is 1");
 }
@@ -190,17 +193,17 @@ proptest! {
             lines += &format!("{line} {period}\n");
             text += "\n";
         }
-        let wanted = folded::parse(lines.as_bytes(), ValueType::default(), &Limits::default()).unwrap();
-        prop_assert_eq!(Tree::of(&read(&text), 1), Tree::of(&wanted, 0));
+        let wanted = folded::parse(lines.as_bytes(), ValueType::default(), &DecodeLimits::default()).unwrap();
+        prop_assert_eq!(Tree::from_profile(&read(&text), 1), Tree::from_profile(&wanted, 0));
         let of_one = lines.lines().map(|line| line.rsplit_once(' ').unwrap().0.to_owned() + " 1\n").collect::<String>();
-        let wanted = folded::parse(of_one.as_bytes(), ValueType::default(), &Limits::default()).unwrap();
-        prop_assert_eq!(Tree::of(&read(&text), 0), Tree::of(&wanted, 0));
+        let wanted = folded::parse(of_one.as_bytes(), ValueType::default(), &DecodeLimits::default()).unwrap();
+        prop_assert_eq!(Tree::from_profile(&read(&text), 0), Tree::from_profile(&wanted, 0));
     }
 
     #[test]
     fn any_text_is_read_or_refused(words in prop::collection::vec(word(), 0..40), bytes in prop::collection::vec(any::<u8>(), 0..60)) {
         for text in [words.join(" ").into_bytes(), words.concat().into_bytes(), bytes] {
-            if let Ok(profile) = parse(&text, &Limits::default()) {
+            if let Ok(profile) = parse(&text, &DecodeLimits::default()) {
                 prop_assert!(profile.samples.len() <= text.len());
             }
         }

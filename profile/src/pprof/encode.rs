@@ -1,62 +1,62 @@
 //! Writing pprof: only what the rows refer to, numbered from one in the order of first use.
 
-use super::entries::HAS_ELF_ADDRESSES;
-use super::samples::MOMENTS;
-use super::wire::{message, number, packed};
-use crate::hash::HashedMap;
+use super::entries::ELF_ADDRESSES_FIELD;
+use super::samples::TIMESTAMPS_FIELD;
+use super::wire::{write_message, write_number, write_packed};
+use crate::hash::PrehashedMap;
 use crate::model::{Profile, ValueType};
-use crate::numbering::Numbering;
-use crate::symbols::{ELF_ADDRESSES, NONE, Symbols};
+use crate::numbering::EntryNumbering;
+use crate::symbols::{ELF_ADDRESSES_FLAG, NO_ENTRY, SymbolTable};
 
 /// The profile as uncompressed pprof.
 pub fn encode(profile: &Profile) -> Vec<u8> {
-    Encoder { symbols: &profile.dictionary.symbols, tables: Tables::default() }.profile(profile)
+    PprofEncoder { symbols: &profile.dictionary.symbols, tables: PprofTables::default() }.profile(profile)
 }
 
 #[derive(Default)]
-struct Tables {
+struct PprofTables {
     texts: Vec<String>,
-    text_ids: HashedMap<u32, u64>,
+    text_ids: PrehashedMap<u32, u64>,
     /// Texts of the header, which are in no dictionary.
     loose: std::collections::BTreeMap<String, u64>,
-    functions: Numbering,
-    mappings: Numbering,
-    locations: Numbering,
+    functions: EntryNumbering,
+    mappings: EntryNumbering,
+    locations: EntryNumbering,
 }
 
-struct Encoder<'a> {
-    symbols: &'a Symbols,
-    tables: Tables,
+struct PprofEncoder<'a> {
+    symbols: &'a SymbolTable,
+    tables: PprofTables,
 }
 
-impl Encoder<'_> {
+impl PprofEncoder<'_> {
     fn profile(mut self, profile: &Profile) -> Vec<u8> {
         self.loose("");
         let mut out = Vec::new();
         let header = &profile.header;
         for value_type in &header.types {
             let content = self.value_type(value_type);
-            message(&mut out, 1, &content);
+            write_message(&mut out, 1, &content);
         }
         self.samples(profile, &mut out);
         self.locations(&mut out);
         self.mappings(&mut out);
         self.functions(&mut out);
-        number(&mut out, 7, self.loose(&header.drop_frames));
-        number(&mut out, 8, self.loose(&header.keep_frames));
-        number(&mut out, 9, header.time_nanos as u64);
-        number(&mut out, 10, header.duration_nanos as u64);
+        write_number(&mut out, 7, self.loose(&header.drop_frames));
+        write_number(&mut out, 8, self.loose(&header.keep_frames));
+        write_number(&mut out, 9, header.time_nanos as u64);
+        write_number(&mut out, 10, header.duration_nanos as u64);
         if let Some(period_type) = &header.period_type {
             let content = self.value_type(period_type);
-            message(&mut out, 11, &content);
+            write_message(&mut out, 11, &content);
         }
-        number(&mut out, 12, header.period as u64);
+        write_number(&mut out, 12, header.period as u64);
         let comments: Vec<u64> = header.comments.iter().map(|comment| self.loose(comment)).collect();
-        packed(&mut out, 13, comments.into_iter());
-        number(&mut out, 14, self.loose(&header.default_type));
-        number(&mut out, 15, self.loose(&header.doc_url));
+        write_packed(&mut out, 13, comments.into_iter());
+        write_number(&mut out, 14, self.loose(&header.default_type));
+        write_number(&mut out, 15, self.loose(&header.doc_url));
         for text in &self.tables.texts {
-            message(&mut out, 6, text.as_bytes());
+            write_message(&mut out, 6, text.as_bytes());
         }
         out
     }
@@ -83,8 +83,8 @@ impl Encoder<'_> {
 
     fn value_type(&mut self, value_type: &ValueType) -> Vec<u8> {
         let mut content = Vec::new();
-        number(&mut content, 1, self.loose(&value_type.kind));
-        number(&mut content, 2, self.loose(&value_type.unit));
+        write_number(&mut content, 1, self.loose(&value_type.kind));
+        write_number(&mut content, 2, self.loose(&value_type.unit));
         content
     }
 
@@ -94,22 +94,24 @@ impl Encoder<'_> {
         for (row, (stack, labels, values)) in profile.samples.rows(profile.header.types.len()).enumerate() {
             content.clear();
             let path = dictionary.stacks.locations(stack);
-            packed(&mut content, 1, path.map(|location| self.tables.locations.number(location)));
-            packed(&mut content, 2, values.iter().map(|&value| value as u64));
+            write_packed(&mut content, 1, path.map(|location| self.tables.locations.assign_number(location)));
+            write_packed(&mut content, 2, values.iter().map(|&value| value as u64));
             for label in dictionary.label_sets.get(labels) {
                 let mut inner = Vec::new();
-                number(&mut inner, 1, self.text(label.key));
-                number(&mut inner, 2, self.text(label.text));
-                number(&mut inner, 3, label.number as u64);
-                number(&mut inner, 4, self.text(label.unit));
-                message(&mut content, 3, &inner);
+                write_number(&mut inner, 1, self.text(label.key));
+                write_number(&mut inner, 2, self.text(label.text));
+                write_number(&mut inner, 3, label.number as u64);
+                write_number(&mut inner, 4, self.text(label.unit));
+                write_message(&mut content, 3, &inner);
             }
             times.clear();
-            times.extend(profile.samples.moments.of(row).iter().flat_map(|time| time.to_le_bytes()));
+            times.extend(
+                profile.samples.moments.row_timestamps(row).iter().flat_map(|time| time.to_le_bytes()),
+            );
             if !times.is_empty() {
-                message(&mut content, MOMENTS, &times);
+                write_message(&mut content, TIMESTAMPS_FIELD, &times);
             }
-            message(out, 2, &content);
+            write_message(out, 2, &content);
         }
     }
 
@@ -118,20 +120,20 @@ impl Encoder<'_> {
         for (id, &location) in (1..).zip(&order) {
             let entry = self.symbols.locations()[location as usize];
             let mut content = Vec::new();
-            number(&mut content, 1, id);
-            if entry.mapping != NONE {
-                number(&mut content, 2, self.tables.mappings.number(entry.mapping));
+            write_number(&mut content, 1, id);
+            if entry.mapping != NO_ENTRY {
+                write_number(&mut content, 2, self.tables.mappings.assign_number(entry.mapping));
             }
-            number(&mut content, 3, self.symbols.sent_address(&entry));
+            write_number(&mut content, 3, self.symbols.sent_address(&entry));
             for line in self.symbols.lines(location) {
                 let mut inner = Vec::new();
-                number(&mut inner, 1, self.tables.functions.number(line.function));
-                number(&mut inner, 2, line.line as u64);
-                number(&mut inner, 3, line.column as u64);
-                message(&mut content, 4, &inner);
+                write_number(&mut inner, 1, self.tables.functions.assign_number(line.function));
+                write_number(&mut inner, 2, line.line as u64);
+                write_number(&mut inner, 3, line.column as u64);
+                write_message(&mut content, 4, &inner);
             }
-            number(&mut content, 5, u64::from(entry.folded));
-            message(out, 4, &content);
+            write_number(&mut content, 5, u64::from(entry.folded));
+            write_message(out, 4, &content);
         }
     }
 
@@ -140,17 +142,17 @@ impl Encoder<'_> {
         for (id, &mapping) in (1..).zip(&order) {
             let entry = self.symbols.mappings()[mapping as usize];
             let mut content = Vec::new();
-            number(&mut content, 1, id);
-            number(&mut content, 2, entry.start);
-            number(&mut content, 3, entry.start.wrapping_add(entry.size));
-            number(&mut content, 4, entry.offset);
-            number(&mut content, 5, self.text(entry.filename));
-            number(&mut content, 6, self.text(entry.build_id));
+            write_number(&mut content, 1, id);
+            write_number(&mut content, 2, entry.start);
+            write_number(&mut content, 3, entry.start.wrapping_add(entry.size));
+            write_number(&mut content, 4, entry.offset);
+            write_number(&mut content, 5, self.text(entry.filename));
+            write_number(&mut content, 6, self.text(entry.build_id));
             for flag in 0..4 {
-                number(&mut content, 7 + flag, u64::from(entry.flags >> flag & 1));
+                write_number(&mut content, 7 + flag, u64::from(entry.flags >> flag & 1));
             }
-            number(&mut content, HAS_ELF_ADDRESSES, u64::from(entry.flags & ELF_ADDRESSES != 0));
-            message(out, 3, &content);
+            write_number(&mut content, ELF_ADDRESSES_FIELD, u64::from(entry.flags & ELF_ADDRESSES_FLAG != 0));
+            write_message(out, 3, &content);
         }
     }
 
@@ -159,12 +161,12 @@ impl Encoder<'_> {
         for (id, &function) in (1..).zip(&order) {
             let entry = self.symbols.functions()[function as usize];
             let mut content = Vec::new();
-            number(&mut content, 1, id);
-            number(&mut content, 2, self.text(entry.name));
-            number(&mut content, 3, self.text(entry.system_name));
-            number(&mut content, 4, self.text(entry.filename));
-            number(&mut content, 5, entry.start_line as u64);
-            message(out, 5, &content);
+            write_number(&mut content, 1, id);
+            write_number(&mut content, 2, self.text(entry.name));
+            write_number(&mut content, 3, self.text(entry.system_name));
+            write_number(&mut content, 4, self.text(entry.filename));
+            write_number(&mut content, 5, entry.start_line as u64);
+            write_message(out, 5, &content);
         }
     }
 }

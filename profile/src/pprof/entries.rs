@@ -3,12 +3,12 @@
 //! Nearly all writers give fields in the order of their numbers, so the first ones are asked for in that order: no
 //! branch is then guessed wrong. Whatever stands otherwise is met by the loops behind.
 
-use super::wire::{Cursor, Value};
-use super::{DecodeError, Limits, within};
-use crate::symbols::ELF_ADDRESSES;
+use super::wire::{WireCursor, WireValue};
+use super::{DecodeError, DecodeLimits, check_limit};
+use crate::symbols::ELF_ADDRESSES_FLAG;
 
 /// Field of a mapping that pprof does not have: its locations have addresses of the ELF file. Other readers skip it.
-pub(crate) const HAS_ELF_ADDRESSES: u64 = 1000;
+pub(crate) const ELF_ADDRESSES_FIELD: u64 = 1000;
 
 #[derive(Clone, Copy, Default)]
 pub(super) struct RawFunction {
@@ -47,19 +47,19 @@ pub(super) struct RawLine {
     pub(super) column: i64,
 }
 
-pub(super) fn value_type(mut cursor: Cursor<'_>) -> Result<(i64, i64), DecodeError> {
+pub(super) fn read_value_type(mut cursor: WireCursor<'_>) -> Result<(i64, i64), DecodeError> {
     let (mut kind, mut unit) = (0, 0);
     while !cursor.is_done() {
         match cursor.field("a sample type")? {
-            (1, Value::Varint(index)) => kind = index as i64,
-            (2, Value::Varint(index)) => unit = index as i64,
+            (1, WireValue::Varint(index)) => kind = index as i64,
+            (2, WireValue::Varint(index)) => unit = index as i64,
             _ => {}
         }
     }
     Ok((kind, unit))
 }
 
-pub(super) fn function(mut cursor: Cursor<'_>) -> Result<RawFunction, DecodeError> {
+pub(super) fn read_function(mut cursor: WireCursor<'_>) -> Result<RawFunction, DecodeError> {
     let mut function = RawFunction::default();
     let what = "a function";
     if let Some(id) = cursor.expect(1, what)? {
@@ -76,29 +76,29 @@ pub(super) fn function(mut cursor: Cursor<'_>) -> Result<RawFunction, DecodeErro
     }
     while !cursor.is_done() {
         match cursor.field(what)? {
-            (1, Value::Varint(id)) => function.id = id,
-            (2, Value::Varint(index)) => function.name = index as i64,
-            (3, Value::Varint(index)) => function.system_name = index as i64,
-            (4, Value::Varint(index)) => function.filename = index as i64,
-            (5, Value::Varint(line)) => function.start_line = line as i64,
+            (1, WireValue::Varint(id)) => function.id = id,
+            (2, WireValue::Varint(index)) => function.name = index as i64,
+            (3, WireValue::Varint(index)) => function.system_name = index as i64,
+            (4, WireValue::Varint(index)) => function.filename = index as i64,
+            (5, WireValue::Varint(line)) => function.start_line = line as i64,
             _ => {}
         }
     }
     Ok(function)
 }
 
-pub(super) fn mapping(mut cursor: Cursor<'_>) -> Result<RawMapping, DecodeError> {
+pub(super) fn read_mapping(mut cursor: WireCursor<'_>) -> Result<RawMapping, DecodeError> {
     let mut mapping = RawMapping::default();
     while !cursor.is_done() {
         match cursor.field("a mapping")? {
-            (1, Value::Varint(id)) => mapping.id = id,
-            (2, Value::Varint(start)) => mapping.start = start,
-            (3, Value::Varint(limit)) => mapping.limit = limit,
-            (4, Value::Varint(offset)) => mapping.offset = offset,
-            (5, Value::Varint(index)) => mapping.filename = index as i64,
-            (6, Value::Varint(index)) => mapping.build_id = index as i64,
-            (flag @ 7..=10, Value::Varint(set)) => mapping.flags |= u8::from(set != 0) << (flag - 7),
-            (HAS_ELF_ADDRESSES, Value::Varint(set)) if set != 0 => mapping.flags |= ELF_ADDRESSES,
+            (1, WireValue::Varint(id)) => mapping.id = id,
+            (2, WireValue::Varint(start)) => mapping.start = start,
+            (3, WireValue::Varint(limit)) => mapping.limit = limit,
+            (4, WireValue::Varint(offset)) => mapping.offset = offset,
+            (5, WireValue::Varint(index)) => mapping.filename = index as i64,
+            (6, WireValue::Varint(index)) => mapping.build_id = index as i64,
+            (flag @ 7..=10, WireValue::Varint(set)) => mapping.flags |= u8::from(set != 0) << (flag - 7),
+            (ELF_ADDRESSES_FIELD, WireValue::Varint(set)) if set != 0 => mapping.flags |= ELF_ADDRESSES_FLAG,
             _ => {}
         }
     }
@@ -106,10 +106,10 @@ pub(super) fn mapping(mut cursor: Cursor<'_>) -> Result<RawMapping, DecodeError>
 }
 
 /// A location; its lines are added to those of all others.
-pub(super) fn location(
-    mut cursor: Cursor<'_>,
+pub(super) fn read_location(
+    mut cursor: WireCursor<'_>,
     lines: &mut Vec<RawLine>,
-    limits: &Limits,
+    limits: &DecodeLimits,
 ) -> Result<RawLocation, DecodeError> {
     let mut location = RawLocation { first_line: lines.len() as u32, ..RawLocation::default() };
     let what = "a location";
@@ -124,22 +124,22 @@ pub(super) fn location(
     }
     while !cursor.is_done() {
         match cursor.field(what)? {
-            (1, Value::Varint(id)) => location.id = id,
-            (2, Value::Varint(id)) => location.mapping_id = id,
-            (3, Value::Varint(address)) => location.address = address,
-            (4, Value::Bytes(start, end)) => {
-                within("lines", lines.len() + 1, limits.entries)?;
-                lines.push(line(cursor.range(start, end))?);
+            (1, WireValue::Varint(id)) => location.id = id,
+            (2, WireValue::Varint(id)) => location.mapping_id = id,
+            (3, WireValue::Varint(address)) => location.address = address,
+            (4, WireValue::Bytes(start, end)) => {
+                check_limit("lines", lines.len() + 1, limits.entries)?;
+                lines.push(read_line(cursor.range(start, end))?);
                 location.line_count += 1;
             }
-            (5, Value::Varint(folded)) => location.folded = folded != 0,
+            (5, WireValue::Varint(folded)) => location.folded = folded != 0,
             _ => {}
         }
     }
     Ok(location)
 }
 
-fn line(mut cursor: Cursor<'_>) -> Result<RawLine, DecodeError> {
+fn read_line(mut cursor: WireCursor<'_>) -> Result<RawLine, DecodeError> {
     let mut line = RawLine::default();
     let what = "a line";
     if let Some(id) = cursor.expect(1, what)? {
@@ -150,9 +150,9 @@ fn line(mut cursor: Cursor<'_>) -> Result<RawLine, DecodeError> {
     }
     while !cursor.is_done() {
         match cursor.field(what)? {
-            (1, Value::Varint(id)) => line.function_id = id,
-            (2, Value::Varint(number)) => line.line = number as i64,
-            (3, Value::Varint(column)) => line.column = column as i64,
+            (1, WireValue::Varint(id)) => line.function_id = id,
+            (2, WireValue::Varint(number)) => line.line = number as i64,
+            (3, WireValue::Varint(column)) => line.column = column as i64,
             _ => {}
         }
     }
@@ -168,14 +168,14 @@ pub(super) struct RawLabel {
     pub(super) unit: i64,
 }
 
-pub(super) fn label(mut cursor: Cursor<'_>) -> Result<RawLabel, DecodeError> {
+pub(super) fn read_label(mut cursor: WireCursor<'_>) -> Result<RawLabel, DecodeError> {
     let mut label = RawLabel::default();
     while !cursor.is_done() {
         match cursor.field("a label")? {
-            (1, Value::Varint(index)) => label.key = index as i64,
-            (2, Value::Varint(index)) => label.text = index as i64,
-            (3, Value::Varint(number)) => label.number = number as i64,
-            (4, Value::Varint(index)) => label.unit = index as i64,
+            (1, WireValue::Varint(index)) => label.key = index as i64,
+            (2, WireValue::Varint(index)) => label.text = index as i64,
+            (3, WireValue::Varint(number)) => label.number = number as i64,
+            (4, WireValue::Varint(index)) => label.unit = index as i64,
             _ => {}
         }
     }

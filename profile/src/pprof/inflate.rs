@@ -8,10 +8,10 @@ use super::DecodeError;
 
 /// The largest window of zstd, as a power of two: what every reader should have, and what HTTP allows. Levels up to 19 need
 /// no more.
-const WINDOW: u32 = 23;
-const GZIP: [u8; 2] = [0x1f, 0x8b];
-const DEFLATE: u8 = 8;
-const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+const MAX_ZSTD_WINDOW_LOG: u32 = 23;
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+const DEFLATE_METHOD: u8 = 8;
+const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
 /// A decompressor that keeps its memory between profiles.
 #[derive(Default)]
@@ -33,7 +33,7 @@ pub fn inflate(bytes: &[u8], limit: usize) -> Result<Vec<u8>, DecodeError> {
 }
 
 /// As [`inflate`], without a copy of what is plain. What was compressed is let go of.
-pub fn plain(bytes: Bytes, limit: usize) -> Result<Bytes, DecodeError> {
+pub fn inflate_bytes(bytes: Bytes, limit: usize) -> Result<Bytes, DecodeError> {
     if is_compressed(&bytes) {
         return inflate(&bytes, limit).map(Bytes::from);
     }
@@ -41,7 +41,7 @@ pub fn plain(bytes: Bytes, limit: usize) -> Result<Bytes, DecodeError> {
 }
 
 pub(super) fn is_compressed(bytes: &[u8]) -> bool {
-    bytes.starts_with(&GZIP) || bytes.starts_with(&ZSTD)
+    bytes.starts_with(&GZIP_MAGIC) || bytes.starts_with(&ZSTD_MAGIC)
 }
 
 impl Inflater {
@@ -55,9 +55,9 @@ impl Inflater {
     }
     /// The plain bytes: decompressed if a magic number says so, else as they are.
     pub fn inflate<'a>(&'a mut self, bytes: &'a [u8], limit: usize) -> Result<&'a [u8], DecodeError> {
-        if bytes.starts_with(&GZIP) {
+        if bytes.starts_with(&GZIP_MAGIC) {
             self.gzip(bytes, limit)
-        } else if bytes.starts_with(&ZSTD) {
+        } else if bytes.starts_with(&ZSTD_MAGIC) {
             self.zstd(bytes, limit)
         } else if bytes.len() > limit {
             Err(over(bytes.len(), limit))
@@ -108,7 +108,7 @@ impl Inflater {
     fn gzip_members(&mut self, bytes: &[u8], limit: usize) -> Result<&[u8], DecodeError> {
         self.buffer.clear();
         let mut rest = bytes;
-        while rest.starts_with(&GZIP) {
+        while rest.starts_with(&GZIP_MAGIC) {
             let mut member = flate2::bufread::GzDecoder::new(rest);
             let left = (limit - self.buffer.len()) as u64;
             let read = member.by_ref().take(left + 1).read_to_end(&mut self.buffer);
@@ -136,7 +136,7 @@ impl Inflater {
             damaged("zstd", format!("{error}{way_out}"))
         };
         let mut stream = zstd::stream::read::Decoder::with_buffer(bytes).map_err(damaged)?;
-        stream.window_log_max(WINDOW).map_err(damaged)?;
+        stream.window_log_max(MAX_ZSTD_WINDOW_LOG).map_err(damaged)?;
         self.buffer.clear();
         let read = stream.take(limit as u64 + 1).read_to_end(&mut self.buffer);
         read.map_err(damaged)?;
@@ -150,8 +150,8 @@ impl Inflater {
 /// Whether a second gzip header may lie within: magic, method, no reserved flag. Chance makes such bytes once in
 /// a hundred megabytes; then the slower way gives the same.
 fn has_second_member(bytes: &[u8]) -> bool {
-    let rest = &bytes[GZIP.len()..];
-    memchr::memmem::find_iter(rest, &[GZIP[0], GZIP[1], DEFLATE])
+    let rest = &bytes[GZIP_MAGIC.len()..];
+    memchr::memmem::find_iter(rest, &[GZIP_MAGIC[0], GZIP_MAGIC[1], DEFLATE_METHOD])
         .any(|at| rest.get(at + 3).is_some_and(|flags| flags & 0xe0 == 0))
 }
 

@@ -6,25 +6,25 @@
 
 use std::cell::Cell;
 
-use super::entries::{RawFunction, function, mapping, value_type};
-use super::wire::{Cursor, Value, message, number};
-use super::{DecodeError, Limits, within};
+use super::entries::{RawFunction, read_function, read_mapping, read_value_type};
+use super::wire::{WireCursor, WireValue, write_message, write_number};
+use super::{DecodeError, DecodeLimits, check_limit};
 
-const TYPES: u64 = 1;
-const MAPPINGS: u64 = 3;
-const LOCATIONS: u64 = 4;
-const FUNCTIONS: u64 = 5;
-const STRINGS: u64 = 6;
-const TIME: u64 = 9;
+const SAMPLE_TYPE_FIELD: u64 = 1;
+const MAPPING_FIELD: u64 = 3;
+const LOCATION_FIELD: u64 = 4;
+const FUNCTION_FIELD: u64 = 5;
+const STRING_TABLE_FIELD: u64 = 6;
+const TIME_NANOS_FIELD: u64 = 9;
 
 /// The names of the sample types of an uncompressed profile.
-pub fn sample_types<'a>(raw: &'a [u8], limits: &Limits) -> Result<Vec<&'a str>, DecodeError> {
-    let strings = Strings::read(raw, limits)?;
+pub fn sample_types<'a>(raw: &'a [u8], limits: &DecodeLimits) -> Result<Vec<&'a str>, DecodeError> {
+    let strings = RawStringTable::read(raw, limits)?;
     let mut types = Vec::new();
     fields(raw, |field, content| {
-        if field == TYPES {
-            within("sample types", types.len() + 1, limits.types)?;
-            types.push(strings.text(value_type(content)?.0, "a sample type")?);
+        if field == SAMPLE_TYPE_FIELD {
+            check_limit("sample types", types.len() + 1, limits.types)?;
+            types.push(strings.text(read_value_type(content)?.0, "a sample type")?);
         }
         Ok(())
     })?;
@@ -32,13 +32,13 @@ pub fn sample_types<'a>(raw: &'a [u8], limits: &Limits) -> Result<Vec<&'a str>, 
 }
 
 /// The build ids of an uncompressed profile's mappings.
-pub fn build_ids<'a>(raw: &'a [u8], limits: &Limits) -> Result<Vec<&'a str>, DecodeError> {
-    let strings = Strings::read(raw, limits)?;
+pub fn build_ids<'a>(raw: &'a [u8], limits: &DecodeLimits) -> Result<Vec<&'a str>, DecodeError> {
+    let strings = RawStringTable::read(raw, limits)?;
     let mut build_ids = Vec::new();
     fields(raw, |field, content| {
-        if field == MAPPINGS {
-            within("mappings", build_ids.len() + 1, limits.entries)?;
-            build_ids.push(strings.text(mapping(content)?.build_id, "a mapping's build id")?);
+        if field == MAPPING_FIELD {
+            check_limit("mappings", build_ids.len() + 1, limits.entries)?;
+            build_ids.push(strings.text(read_mapping(content)?.build_id, "a mapping's build id")?);
         }
         Ok(())
     })?;
@@ -48,14 +48,14 @@ pub fn build_ids<'a>(raw: &'a [u8], limits: &Limits) -> Result<Vec<&'a str>, Dec
 /// Returns whether an uncompressed profile has a function of which `is_it` holds, given its name and file.
 pub fn any_function(
     raw: &[u8],
-    limits: &Limits,
+    limits: &DecodeLimits,
     is_it: impl Fn(&str, &str) -> bool,
 ) -> Result<bool, DecodeError> {
-    let strings = Strings::read(raw, limits)?;
+    let strings = RawStringTable::read(raw, limits)?;
     let mut found = false;
     fields(raw, |field, content| {
-        if field == FUNCTIONS && !found {
-            let entry = function(content)?;
+        if field == FUNCTION_FIELD && !found {
+            let entry = read_function(content)?;
             let name = strings.text(entry.name, "a function's name")?;
             found = is_it(name, strings.text(entry.filename, "a function's file")?);
         }
@@ -67,9 +67,9 @@ pub fn any_function(
 /// The time of an uncompressed profile as it says it, Unix nanoseconds; 0 if it says none.
 pub fn time_nanos(raw: &[u8]) -> Result<i64, DecodeError> {
     let mut time = 0;
-    let mut cursor = Cursor::new(raw);
+    let mut cursor = WireCursor::new(raw);
     while !cursor.is_done() {
-        if let (TIME, Value::Varint(nanos)) = cursor.field("the profile")? {
+        if let (TIME_NANOS_FIELD, WireValue::Varint(nanos)) = cursor.field("the profile")? {
             time = nanos as i64;
         }
     }
@@ -77,25 +77,25 @@ pub fn time_nanos(raw: &[u8]) -> Result<i64, DecodeError> {
 }
 
 /// Returns the uncompressed profile without its time. Of a field that is there twice the last one counts.
-pub fn without_time(raw: &[u8]) -> Vec<u8> {
+pub fn strip_time(raw: &[u8]) -> Vec<u8> {
     const WIRE_TYPE_VARINT: u8 = 0;
-    [raw, &[(TIME as u8) << 3 | WIRE_TYPE_VARINT, 0]].concat()
+    [raw, &[(TIME_NANOS_FIELD as u8) << 3 | WIRE_TYPE_VARINT, 0]].concat()
 }
 
 /// The profile with other sample types: `rename` is given each name and may give a new one.
 pub fn rename_types(
     raw: &[u8],
-    limits: &Limits,
+    limits: &DecodeLimits,
     rename: impl Fn(&str) -> Option<String>,
 ) -> Result<Option<Vec<u8>>, DecodeError> {
-    let strings = Strings::read(raw, limits)?;
-    let mut added = Added::after(&strings, limits);
-    let changed = rewrite(raw, TYPES, |content| {
-        let (kind, unit) = value_type(content)?;
+    let strings = RawStringTable::read(raw, limits)?;
+    let mut added = AppendedStrings::after(&strings, limits);
+    let changed = rewrite(raw, SAMPLE_TYPE_FIELD, |content| {
+        let (kind, unit) = read_value_type(content)?;
         let Some(new) = rename(strings.text(kind, "a sample type")?) else { return Ok(None) };
         let mut entry = Vec::new();
-        number(&mut entry, 1, added.index(new)?);
-        number(&mut entry, 2, unit as u64);
+        write_number(&mut entry, 1, added.index(new)?);
+        write_number(&mut entry, 2, unit as u64);
         Ok(Some(entry))
     })?;
     Ok(added.appended_to(changed))
@@ -104,13 +104,13 @@ pub fn rename_types(
 /// The profile with other function names: `rename` is given each name and file and may give a new name.
 pub fn rename_functions(
     raw: &[u8],
-    limits: &Limits,
+    limits: &DecodeLimits,
     rename: impl Fn(&str, &str) -> Option<String>,
 ) -> Result<Option<Vec<u8>>, DecodeError> {
-    let strings = Strings::read(raw, limits)?;
-    let mut added = Added::after(&strings, limits);
-    let changed = rewrite(raw, FUNCTIONS, |content| {
-        let entry = function(content)?;
+    let strings = RawStringTable::read(raw, limits)?;
+    let mut added = AppendedStrings::after(&strings, limits);
+    let changed = rewrite(raw, FUNCTION_FIELD, |content| {
+        let entry = read_function(content)?;
         let name = strings.text(entry.name, "a function's name")?;
         let file = strings.text(entry.filename, "a function's file")?;
         let Some(new) = rename(name, file) else { return Ok(None) };
@@ -121,14 +121,14 @@ pub fn rename_functions(
 
 /// Some writers give every function the id 0, and as many functions as locations, in their order. Then the ids
 /// of the locations are those of the functions; a profile that is not so is left alone.
-pub fn number_functions(raw: &[u8]) -> Result<Option<Vec<u8>>, DecodeError> {
+pub fn assign_function_ids(raw: &[u8]) -> Result<Option<Vec<u8>>, DecodeError> {
     let (mut locations, mut functions) = (Vec::new(), 0);
     fields(raw, |field, content| {
         match field {
-            LOCATIONS => locations.push(location_id(content)?),
-            FUNCTIONS if function(content)?.id == 0 => functions += 1,
+            LOCATION_FIELD => locations.push(location_id(content)?),
+            FUNCTION_FIELD if read_function(content)?.id == 0 => functions += 1,
             // More than there can be locations.
-            FUNCTIONS => functions = usize::MAX / 2,
+            FUNCTION_FIELD => functions = usize::MAX / 2,
             _ => {}
         }
         Ok(())
@@ -137,9 +137,9 @@ pub fn number_functions(raw: &[u8]) -> Result<Option<Vec<u8>>, DecodeError> {
         return Ok(None);
     }
     let mut ids = locations.into_iter();
-    let numbered = rewrite(raw, FUNCTIONS, |content| {
+    let numbered = rewrite(raw, FUNCTION_FIELD, |content| {
         let id = ids.next().unwrap_or_default();
-        Ok(Some(function_entry(&RawFunction { id, ..function(content)? })))
+        Ok(Some(function_entry(&RawFunction { id, ..read_function(content)? })))
     })?;
     Ok(Some(numbered))
 }
@@ -149,31 +149,35 @@ pub fn rewrite_strings(
     raw: &[u8],
     replace: impl Fn(&[u8]) -> Option<Vec<u8>>,
 ) -> Result<Vec<u8>, DecodeError> {
-    rewrite(raw, STRINGS, |content| Ok(replace(content.rest())))
+    rewrite(raw, STRING_TABLE_FIELD, |content| Ok(replace(content.remaining())))
 }
 
 /// What may be looked at is so many times what a profile may have: its texts, as often as usual ones are in it.
-const LOOKS: usize = 16;
+const MAX_READ_FACTOR: usize = 16;
 
 /// The string table, by index.
-struct Strings<'a> {
+struct RawStringTable<'a> {
     texts: Vec<&'a [u8]>,
     looked: Cell<usize>,
     limit: usize,
 }
 
-impl<'a> Strings<'a> {
-    fn read(raw: &'a [u8], limits: &Limits) -> Result<Self, DecodeError> {
+impl<'a> RawStringTable<'a> {
+    fn read(raw: &'a [u8], limits: &DecodeLimits) -> Result<Self, DecodeError> {
         let mut strings = Vec::new();
-        let most = limits.entries.min(Limits::of(limits.bytes).entries);
+        let most = limits.entries.min(DecodeLimits::for_bytes(limits.bytes).entries);
         fields(raw, |field, content| {
-            if field == STRINGS {
-                within("strings", strings.len() + 1, most)?;
-                strings.push(content.rest());
+            if field == STRING_TABLE_FIELD {
+                check_limit("strings", strings.len() + 1, most)?;
+                strings.push(content.remaining());
             }
             Ok(())
         })?;
-        Ok(Strings { texts: strings, looked: Cell::new(0), limit: limits.bytes.saturating_mul(LOOKS) })
+        Ok(RawStringTable {
+            texts: strings,
+            looked: Cell::new(0),
+            limit: limits.bytes.saturating_mul(MAX_READ_FACTOR),
+        })
     }
     fn text(&self, index: i64, what: &'static str) -> Result<&'a str, DecodeError> {
         let place = usize::try_from(index).ok().filter(|&place| place < self.texts.len());
@@ -181,13 +185,13 @@ impl<'a> Strings<'a> {
         let place = place.ok_or(DecodeError::OutOfRange { what, table, index, length })?;
         let text = self.texts[place];
         self.looked.set(self.looked.get() + text.len());
-        within("bytes of names, each counted as often as it is used", self.looked.get(), self.limit)?;
+        check_limit("bytes of names, each counted as often as it is used", self.looked.get(), self.limit)?;
         std::str::from_utf8(text).map_err(|_| DecodeError::NotUtf8 { index: place })
     }
 }
 
 /// Texts that come after the string table as it was.
-struct Added {
+struct AppendedStrings {
     first: usize,
     bytes: usize,
     limit: usize,
@@ -195,17 +199,17 @@ struct Added {
     indexes: std::collections::BTreeMap<String, u64>,
 }
 
-impl Added {
-    fn after(strings: &Strings<'_>, limits: &Limits) -> Self {
+impl AppendedStrings {
+    fn after(strings: &RawStringTable<'_>, limits: &DecodeLimits) -> Self {
         let (first, limit) = (strings.texts.len(), limits.bytes);
-        Added { first, bytes: 0, limit, texts: Vec::new(), indexes: Default::default() }
+        AppendedStrings { first, bytes: 0, limit, texts: Vec::new(), indexes: Default::default() }
     }
     fn index(&mut self, text: String) -> Result<u64, DecodeError> {
         if let Some(&index) = self.indexes.get(&text) {
             return Ok(index);
         }
         self.bytes += text.len();
-        within("bytes", self.bytes, self.limit)?;
+        check_limit("bytes", self.bytes, self.limit)?;
         let index = (self.first + self.texts.len()) as u64;
         self.texts.push(text.clone());
         self.indexes.insert(text, index);
@@ -214,7 +218,7 @@ impl Added {
     /// Nothing if no text was added: then nothing has changed.
     fn appended_to(self, mut raw: Vec<u8>) -> Option<Vec<u8>> {
         for text in &self.texts {
-            message(&mut raw, STRINGS, text.as_bytes());
+            write_message(&mut raw, STRING_TABLE_FIELD, text.as_bytes());
         }
         (!self.texts.is_empty()).then_some(raw)
     }
@@ -223,11 +227,11 @@ impl Added {
 /// Visits the table entries of a profile.
 fn fields<'a>(
     raw: &'a [u8],
-    mut visit: impl FnMut(u64, Cursor<'a>) -> Result<(), DecodeError>,
+    mut visit: impl FnMut(u64, WireCursor<'a>) -> Result<(), DecodeError>,
 ) -> Result<(), DecodeError> {
-    let mut cursor = Cursor::new(raw);
+    let mut cursor = WireCursor::new(raw);
     while !cursor.is_done() {
-        if let (field, Value::Bytes(start, end)) = cursor.field("the profile")? {
+        if let (field, WireValue::Bytes(start, end)) = cursor.field("the profile")? {
             visit(field, cursor.range(start, end))?;
         }
     }
@@ -238,20 +242,20 @@ fn fields<'a>(
 fn rewrite<'a>(
     raw: &'a [u8],
     table: u64,
-    mut replace: impl FnMut(Cursor<'a>) -> Result<Option<Vec<u8>>, DecodeError>,
+    mut replace: impl FnMut(WireCursor<'a>) -> Result<Option<Vec<u8>>, DecodeError>,
 ) -> Result<Vec<u8>, DecodeError> {
     let mut out = Vec::with_capacity(raw.len() + raw.len() / 8);
-    let mut cursor = Cursor::new(raw);
+    let mut cursor = WireCursor::new(raw);
     while !cursor.is_done() {
-        let from = cursor.at();
+        let from = cursor.position();
         let (field, value) = cursor.field("the profile")?;
         let new = match value {
-            Value::Bytes(start, end) if field == table => replace(cursor.range(start, end))?,
+            WireValue::Bytes(start, end) if field == table => replace(cursor.range(start, end))?,
             _ => None,
         };
         match new {
-            Some(content) => message(&mut out, field, &content),
-            None => out.extend_from_slice(&raw[from..cursor.at()]),
+            Some(content) => write_message(&mut out, field, &content),
+            None => out.extend_from_slice(&raw[from..cursor.position()]),
         }
     }
     Ok(out)
@@ -261,16 +265,16 @@ fn function_entry(entry: &RawFunction) -> Vec<u8> {
     let mut out = Vec::new();
     let fields = [entry.id, entry.name as u64, entry.system_name as u64, entry.filename as u64];
     for (field, value) in (1..).zip(fields) {
-        number(&mut out, field, value);
+        write_number(&mut out, field, value);
     }
-    number(&mut out, 5, entry.start_line as u64);
+    write_number(&mut out, 5, entry.start_line as u64);
     out
 }
 
-fn location_id(mut cursor: Cursor<'_>) -> Result<u64, DecodeError> {
+fn location_id(mut cursor: WireCursor<'_>) -> Result<u64, DecodeError> {
     let mut id = 0;
     while !cursor.is_done() {
-        if let (1, Value::Varint(number)) = cursor.field("a location")? {
+        if let (1, WireValue::Varint(number)) = cursor.field("a location")? {
             id = number;
         }
     }
@@ -282,36 +286,37 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::generate::arbitrary;
-    use crate::pprof::{Limits, decode, encode};
+    use crate::generate::arbitrary_profile;
+    use crate::pprof::{DecodeLimits, decode, encode};
 
     #[test]
     fn types_are_read_and_renamed() {
-        let mut profile = arbitrary(1);
+        let mut profile = arbitrary_profile(1);
         profile.header.types[0].kind = "alloc-size".into();
         let raw = encode(&profile);
-        assert_eq!(sample_types(&raw, &Limits::default()).unwrap()[0], "alloc-size");
-        let renamed =
-            rename_types(&raw, &Limits::default(), |name| name.contains('-').then(|| name.replace('-', "_")))
-                .unwrap()
-                .unwrap();
-        assert_eq!(sample_types(&renamed, &Limits::default()).unwrap()[0], "alloc_size");
-        let (read, _) = decode(&renamed, &Limits::default()).unwrap();
+        assert_eq!(sample_types(&raw, &DecodeLimits::default()).unwrap()[0], "alloc-size");
+        let renamed = rename_types(&raw, &DecodeLimits::default(), |name| {
+            name.contains('-').then(|| name.replace('-', "_"))
+        })
+        .unwrap()
+        .unwrap();
+        assert_eq!(sample_types(&renamed, &DecodeLimits::default()).unwrap()[0], "alloc_size");
+        let (read, _) = decode(&renamed, &DecodeLimits::default()).unwrap();
         profile.header.types[0].kind = "alloc_size".into();
         assert_eq!(read.header, profile.header);
-        assert_eq!(rename_types(&raw, &Limits::default(), |_| None).unwrap(), None);
-        assert_eq!(sample_types(b"", &Limits::default()), Err(DecodeError::NoSampleType));
+        assert_eq!(rename_types(&raw, &DecodeLimits::default(), |_| None).unwrap(), None);
+        assert_eq!(sample_types(b"", &DecodeLimits::default()), Err(DecodeError::NoSampleType));
     }
 
     #[test]
     fn the_time_is_that_of_the_whole_profile() {
         for seed in 0..20 {
-            let profile = arbitrary(seed);
+            let profile = arbitrary_profile(seed);
             assert_eq!(time_nanos(&encode(&profile)), Ok(profile.header.time_nanos));
         }
         let mut raw = Vec::new();
-        [7, u64::MAX].iter().for_each(|&time| number(&mut raw, TIME, time));
-        message(&mut raw, TIME, b"no number");
+        [7, u64::MAX].iter().for_each(|&time| write_number(&mut raw, TIME_NANOS_FIELD, time));
+        write_message(&mut raw, TIME_NANOS_FIELD, b"no number");
         assert_eq!((time_nanos(&raw), time_nanos(b"")), (Ok(-1), Ok(0)));
     }
 
@@ -319,17 +324,17 @@ mod tests {
     fn functions_without_ids_take_those_of_their_locations() {
         let mut profile = crate::Profile::default();
         profile.header.types = vec![crate::ValueType::new("cpu", "nanoseconds")];
-        let stack = profile.dictionary.named_stack(["main", "run"].into_iter());
+        let stack = profile.dictionary.intern_named_stack(["main", "run"].into_iter());
         profile.samples.push(stack, 0, &[3]);
         let raw = encode(&profile);
-        assert_eq!(number_functions(&raw).unwrap(), None);
-        let broken = rewrite(&raw, FUNCTIONS, |content| {
-            Ok(Some(function_entry(&RawFunction { id: 0, ..function(content)? })))
+        assert_eq!(assign_function_ids(&raw).unwrap(), None);
+        let broken = rewrite(&raw, FUNCTION_FIELD, |content| {
+            Ok(Some(function_entry(&RawFunction { id: 0, ..read_function(content)? })))
         })
         .unwrap();
-        assert!(matches!(decode(&broken, &Limits::default()), Err(DecodeError::IdZero { .. })));
-        let repaired = number_functions(&broken).unwrap().unwrap();
-        assert_eq!(encode(&decode(&repaired, &Limits::default()).unwrap().0), raw);
+        assert!(matches!(decode(&broken, &DecodeLimits::default()), Err(DecodeError::IdZero { .. })));
+        let repaired = assign_function_ids(&broken).unwrap().unwrap();
+        assert_eq!(encode(&decode(&repaired, &DecodeLimits::default()).unwrap().0), raw);
     }
 
     #[test]
@@ -341,16 +346,16 @@ mod tests {
         for name in 0..100 {
             let name = symbols.strings.intern(&name.to_string());
             let function = crate::symbols::Function { name, system_name: 0, filename, start_line: 0 };
-            let function = symbols.function(function);
+            let function = symbols.intern_function(function);
             let line = crate::symbols::Line { function, line: 0, column: 0 };
-            symbols.location(crate::symbols::NONE, 0, false, &[line]);
+            symbols.intern_location(crate::symbols::NO_ENTRY, 0, false, &[line]);
         }
         let all: Vec<u32> = (0..100).collect();
         let stack = profile.dictionary.stacks.intern(&profile.dictionary.symbols, &all);
         profile.samples.push(stack, 0, &[3]);
         let raw = encode(&profile);
         let refused = |bytes, renames: bool| {
-            let limits = Limits { bytes, ..Limits::default() };
+            let limits = DecodeLimits { bytes, ..DecodeLimits::default() };
             let rename = |name: &str, file: &str| renames.then(|| format!("{file} {name}"));
             rename_functions(&raw, &limits, rename).err()
         };
@@ -360,17 +365,17 @@ mod tests {
         assert!(matches!(added, Some(DecodeError::OverLimit { limit: 900_000, .. })), "{added:?}");
         assert_eq!(refused(1_100_000, true), None);
         let types = [&encode(&profile)[..], &[0x0a, 2, 8, 1].repeat(1000)].concat();
-        assert!(matches!(sample_types(&types, &Limits::default()), Err(DecodeError::OverLimit { .. })));
+        assert!(matches!(sample_types(&types, &DecodeLimits::default()), Err(DecodeError::OverLimit { .. })));
     }
 
     proptest! {
         #[test]
         fn renaming_changes_nothing_else(seed: u64) {
-            let profile = arbitrary(seed);
+            let profile = arbitrary_profile(seed);
             let raw = encode(&profile);
-            let (before, _) = decode(&raw, &Limits::default()).unwrap();
-            let renamed = rename_functions(&raw, &Limits::default(), |name, file| Some(format!("{file} {name}"))).unwrap();
-            let (after, _) = decode(renamed.as_ref().unwrap_or(&raw), &Limits::default()).unwrap();
+            let (before, _) = decode(&raw, &DecodeLimits::default()).unwrap();
+            let renamed = rename_functions(&raw, &DecodeLimits::default(), |name, file| Some(format!("{file} {name}"))).unwrap();
+            let (after, _) = decode(renamed.as_ref().unwrap_or(&raw), &DecodeLimits::default()).unwrap();
             prop_assert_eq!(&before.header, &after.header);
             prop_assert_eq!(before.samples.values, after.samples.values);
             let (old, new) = (&before.dictionary.symbols, &after.dictionary.symbols);
@@ -383,10 +388,10 @@ mod tests {
 
         #[test]
         fn any_bytes_are_rewritten_or_refused(raw in prop::collection::vec(any::<u8>(), 0..80)) {
-            let _ = sample_types(&raw, &Limits::default());
+            let _ = sample_types(&raw, &DecodeLimits::default());
             let _ = time_nanos(&raw);
-            let _ = number_functions(&raw);
-            let _ = rename_functions(&raw, &Limits::default(), |name, _| Some(format!("{name}x")));
+            let _ = assign_function_ids(&raw);
+            let _ = rename_functions(&raw, &DecodeLimits::default(), |name, _| Some(format!("{name}x")));
             if let Ok(copy) = rewrite_strings(&raw, |_| None) {
                 prop_assert_eq!(copy, raw);
             }

@@ -2,52 +2,52 @@
 
 use std::ops::Range;
 
-use super::decode::{DANGLING, Decoded, Decoder};
-use super::entries::{RawFunction, RawLabel, RawMapping, label};
-use super::roots::TRUNCATED;
-use super::wire::{Cursor, Value};
-use super::{DecodeError, Limits, MOMENT_BYTES, within};
-use crate::hash::{self, Hash, HashedMap};
+use super::decode::{DANGLING_LOCATION_HASH, DecodedProfile, PprofDecoder};
+use super::entries::{RawFunction, RawLabel, RawMapping, read_label};
+use super::truncated_go_stacks::TRUNCATED_ROOT_NAME;
+use super::wire::{WireCursor, WireValue};
+use super::{DecodeError, DecodeLimits, TIMESTAMP_BYTES_LIMIT_NAME, check_limit};
+use crate::hash::{self, ContentHash, PrehashedMap};
 use crate::labels::{SampleLabel, sample_label_hash};
 use crate::model::Dictionary;
-use crate::stacks::Stacks;
-use crate::symbols::{Function, Line, Mapping, NONE};
+use crate::stacks::StackTable;
+use crate::symbols::{Function, Line, Mapping, NO_ENTRY};
 
 /// When a sample was taken, Unix nanoseconds, as often as it was: packed numbers of eight bytes. pprof has no field for
 /// that, and other readers pass it over.
-pub(crate) const MOMENTS: u64 = 1000;
+pub(crate) const TIMESTAMPS_FIELD: u64 = 1000;
 
 /// A label set by its id in the dictionary, or a stack by its number in the file.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Entry {
+pub(super) struct CachedEntry {
     id: u32,
     /// Whether the stack lost its leaves.
     cut: bool,
     /// What of it is part of the identity.
-    hash: Hash,
+    hash: ContentHash,
 }
 
 /// A stack of the file.
-pub(super) struct Walked {
-    hash: Hash,
+pub(super) struct WalkedStack {
+    hash: ContentHash,
     /// The sample that it was first seen in.
     sample: u32,
     /// Its id in the dictionary, once it was looked up.
     id: u32,
-    /// What was put above it, in [`Decoder::roots`].
+    /// What was put above it, in [`PprofDecoder::truncated_go_stacks`].
     root: (u32, u32),
 }
 
 /// The stacks or the label sets of one file by their bytes. Equal bytes mean the same within a file, and heap
 /// profiles and those with labels repeat much, which then needs to be walked only once.
 #[derive(Default)]
-pub(super) struct Known {
-    entries: HashedMap<Hash, Entry>,
+pub(super) struct EntryCache {
+    entries: PrehashedMap<ContentHash, CachedEntry>,
     asked: usize,
     found: usize,
 }
 
-impl Known {
+impl EntryCache {
     pub(super) fn clear(&mut self) {
         self.entries.clear();
         (self.asked, self.found) = (0, 0);
@@ -57,10 +57,10 @@ impl Known {
         self.entries.allocation_size()
     }
     /// Remembering costs as much as a walk of some twenty frames, so a file that repeats little goes without.
-    fn is_worth_it(&self) -> bool {
+    fn is_effective(&self) -> bool {
         self.asked < 256 || self.found > self.asked / 8
     }
-    fn find(&mut self, key: Hash) -> Option<Entry> {
+    fn find(&mut self, key: ContentHash) -> Option<CachedEntry> {
         self.asked += 1;
         let entry = self.entries.get(&key).copied();
         self.found += usize::from(entry.is_some());
@@ -70,46 +70,51 @@ impl Known {
 
 /// Scratch of one sample.
 #[derive(Default)]
-pub(super) struct Row {
+pub(super) struct SampleScratch {
     /// Fields of location ids: one where they are packed, else one each.
-    locations: Vec<Value>,
+    locations: Vec<WireValue>,
     values: Vec<i64>,
     labels: Vec<(usize, usize)>,
     moments: Vec<i64>,
     /// All of the labels' fields, if nothing lies between them.
     label_span: Option<(usize, usize)>,
     /// Hashes of the locations, leaf first.
-    hashes: Vec<Hash>,
+    hashes: Vec<ContentHash>,
     /// Hashes by which they are part of the identity, where those are others.
-    identity: Vec<Hash>,
+    identity: Vec<ContentHash>,
     /// The locations in the dictionary, of a new stack only.
     path: Vec<u32>,
     raw_labels: Vec<RawLabel>,
     label_set: Vec<SampleLabel>,
 }
 
-impl Row {
+impl SampleScratch {
     /// Sorts the fields of a sample by what they are. The ids of locations are not looked at yet.
-    fn read(&mut self, sample: usize, mut cursor: Cursor<'_>, limits: &Limits) -> Result<(), DecodeError> {
+    fn read(
+        &mut self,
+        sample: usize,
+        mut cursor: WireCursor<'_>,
+        limits: &DecodeLimits,
+    ) -> Result<(), DecodeError> {
         self.locations.clear();
         self.values.clear();
         self.labels.clear();
         self.moments.clear();
         while !cursor.is_done() {
-            let at = cursor.at();
+            let at = cursor.position();
             match cursor.field("a sample")? {
-                (1, ids @ (Value::Varint(_) | Value::Bytes(..))) => {
-                    within("frames", self.locations.len() + 1, limits.depth)?;
+                (1, ids @ (WireValue::Varint(_) | WireValue::Bytes(..))) => {
+                    check_limit("frames", self.locations.len() + 1, limits.depth)?;
                     self.locations.push(ids);
                 }
-                (2, Value::Varint(value)) => self.value(value, limits)?,
-                (2, Value::Bytes(start, end)) => {
+                (2, WireValue::Varint(value)) => self.value(value, limits)?,
+                (2, WireValue::Bytes(start, end)) => {
                     let mut packed = cursor.range(start, end);
                     while !packed.is_done() {
                         self.value(packed.varint("a value")?, limits)?;
                     }
                 }
-                (3, Value::Bytes(start, end)) => {
+                (3, WireValue::Bytes(start, end)) => {
                     self.label_span = match (self.label_span, self.labels.is_empty()) {
                         (_, true) => Some((at, end)),
                         (Some((first, last)), _) if last == at => Some((first, end)),
@@ -123,10 +128,10 @@ impl Row {
                 }
                 (1..=3, _) => {
                     let why = "a sample field of a wrong type";
-                    return Err(DecodeError::Malformed { at: cursor.at(), why });
+                    return Err(DecodeError::Malformed { at: cursor.position(), why });
                 }
-                (MOMENTS, Value::Bytes(start, end)) => {
-                    let (times, rest) = cursor.range(start, end).rest().as_chunks();
+                (TIMESTAMPS_FIELD, WireValue::Bytes(start, end)) => {
+                    let (times, rest) = cursor.range(start, end).remaining().as_chunks();
                     if !rest.is_empty() {
                         let why = "moments of a sample that have not eight bytes each";
                         return Err(DecodeError::Malformed { at: start, why });
@@ -140,24 +145,24 @@ impl Row {
     }
 
     #[inline(always)]
-    fn value(&mut self, value: u64, limits: &Limits) -> Result<(), DecodeError> {
-        within("values of a sample", self.values.len() + 1, limits.types)?;
+    fn value(&mut self, value: u64, limits: &DecodeLimits) -> Result<(), DecodeError> {
+        check_limit("values of a sample", self.values.len() + 1, limits.types)?;
         self.values.push(value as i64);
         Ok(())
     }
 }
 
-impl Decoder {
+impl PprofDecoder {
     /// Walks one sample and adds its row.
-    pub(super) fn sample(
+    pub(super) fn read_sample(
         &mut self,
         raw: &[u8],
         (number, (start, end)): (usize, (usize, usize)),
-        limits: &Limits,
+        limits: &DecodeLimits,
         labels: &mut Dictionary,
-        out: &mut Decoded,
+        out: &mut DecodedProfile,
     ) -> Result<(), DecodeError> {
-        self.row.read(number, Cursor::new(raw).range(start, end), limits)?;
+        self.row.read(number, WireCursor::new(raw).range(start, end), limits)?;
         let (expected, seen) = (self.head.types.len(), self.row.values.len());
         if seen != expected {
             return Err(DecodeError::ValueCount { sample: number, seen, expected });
@@ -167,35 +172,35 @@ impl Decoder {
             return Ok(());
         };
         let labels = match self.row.labels.is_empty() {
-            true => Entry::default(),
+            true => CachedEntry::default(),
             false => self.labels(raw, labels)?,
         };
         out.dropped.deep += usize::from(stack.cut);
-        let Row { values, moments, .. } = &self.row;
+        let SampleScratch { values, moments, .. } = &self.row;
         out.content.add(stack.hash, labels.hash, values, moments);
         out.samples.moments.add(out.samples.len(), moments.iter().copied());
         out.samples.push(stack.id, labels.id, values);
         // Each type becomes a profile of its own, with all of them.
         let bytes = out.samples.moments.len().saturating_mul(expected * size_of::<i64>());
-        within(MOMENT_BYTES, bytes, limits.bytes)
+        check_limit(TIMESTAMP_BYTES_LIMIT_NAME, bytes, limits.bytes)
     }
 
     /// Looks the file's stacks up, all at once, and has the rows point to what was found.
     ///
     /// A big dictionary is not in the processor's caches. Look-ups of which none waits for another overlap,
     /// while one after each walk would stop the walk.
-    pub(super) fn look_up(
+    pub(super) fn resolve_stacks(
         &mut self,
         raw: &[u8],
-        limits: &Limits,
+        limits: &DecodeLimits,
         dictionary: &mut Dictionary,
-        out: &mut Decoded,
+        out: &mut DecodedProfile,
     ) -> Result<(), DecodeError> {
         for stack in &mut self.walked {
-            stack.id = dictionary.stacks.find(stack.hash).unwrap_or(NONE);
+            stack.id = dictionary.stacks.find(stack.hash).unwrap_or(NO_ENTRY);
         }
         for at in 0..self.walked.len() {
-            if self.walked[at].id == NONE {
+            if self.walked[at].id == NO_ENTRY {
                 self.walked[at].id = self.new_stack(raw, at, limits, dictionary)?;
             }
         }
@@ -204,14 +209,19 @@ impl Decoder {
     }
 
     /// The stack of the row, by its number in the file; none if it names a location that is not there or dangles.
-    fn stack(&mut self, raw: &[u8], sample: u32, limits: &Limits) -> Result<Option<Entry>, DecodeError> {
-        let [Value::Bytes(start, end)] = self.row.locations[..] else {
+    fn stack(
+        &mut self,
+        raw: &[u8],
+        sample: u32,
+        limits: &DecodeLimits,
+    ) -> Result<Option<CachedEntry>, DecodeError> {
+        let [WireValue::Bytes(start, end)] = self.row.locations[..] else {
             return self.walk_stack(raw, sample, limits);
         };
-        if !self.known_stacks.is_worth_it() {
+        if !self.known_stacks.is_effective() {
             return self.walk_stack(raw, sample, limits);
         }
-        let key = hash::bytes(&raw[start..end]);
+        let key = hash::hash_bytes(&raw[start..end]);
         if let Some(stack) = self.known_stacks.find(key) {
             return Ok(Some(stack));
         }
@@ -222,17 +232,22 @@ impl Decoder {
         Ok(stack)
     }
 
-    fn walk_stack(&mut self, raw: &[u8], sample: u32, limits: &Limits) -> Result<Option<Entry>, DecodeError> {
-        let Decoder { row, location_ids, location_hashes, identity_hashes, .. } = self;
+    fn walk_stack(
+        &mut self,
+        raw: &[u8],
+        sample: u32,
+        limits: &DecodeLimits,
+    ) -> Result<Option<CachedEntry>, DecodeError> {
+        let PprofDecoder { row, location_ids, location_hashes, identity_hashes, .. } = self;
         row.hashes.clear();
         row.identity.clear();
         let mut complete = true;
         for &ids in &row.locations {
             each_id(raw, ids, |id| {
-                let place = location_ids.place(id);
-                let hash = place.map_or(DANGLING, |place| location_hashes[place]);
-                complete &= hash != DANGLING;
-                within("frames", row.hashes.len() + 1, limits.depth)?;
+                let place = location_ids.position(id);
+                let hash = place.map_or(DANGLING_LOCATION_HASH, |place| location_hashes[place]);
+                complete &= hash != DANGLING_LOCATION_HASH;
+                check_limit("frames", row.hashes.len() + 1, limits.depth)?;
                 row.hashes.push(hash);
                 row.identity.extend(place.and_then(|place| identity_hashes.get(place)));
                 Ok(())
@@ -243,20 +258,23 @@ impl Decoder {
         }
         self.deepest = self.deepest.max(self.row.hashes.len());
         let kept = self.row.hashes.len().saturating_sub(limits.kept_depth);
-        let hash = Stacks::hash_of(&self.row.hashes[kept..]);
+        let hash = StackTable::stack_hash(&self.row.hashes[kept..]);
         let id = self.walked.len() as u32;
-        self.walked.push(Walked { hash, sample, id: NONE, root: (0, 0) });
-        let identity =
-            if self.row.identity.is_empty() { hash } else { Stacks::hash_of(&self.row.identity[kept..]) };
-        Ok(Some(Entry { id, cut: kept > 0, hash: identity }))
+        self.walked.push(WalkedStack { hash, sample, id: NO_ENTRY, root: (0, 0) });
+        let identity = if self.row.identity.is_empty() {
+            hash
+        } else {
+            StackTable::stack_hash(&self.row.identity[kept..])
+        };
+        Ok(Some(CachedEntry { id, cut: kept > 0, hash: identity }))
     }
 
     /// The label set of the row.
-    fn labels(&mut self, raw: &[u8], dictionary: &mut Dictionary) -> Result<Entry, DecodeError> {
-        let Some((start, end)) = self.row.label_span.filter(|_| self.known_labels.is_worth_it()) else {
+    fn labels(&mut self, raw: &[u8], dictionary: &mut Dictionary) -> Result<CachedEntry, DecodeError> {
+        let Some((start, end)) = self.row.label_span.filter(|_| self.known_labels.is_effective()) else {
             return self.walk_labels(raw, dictionary);
         };
-        let key = hash::bytes(&raw[start..end]);
+        let key = hash::hash_bytes(&raw[start..end]);
         if let Some(labels) = self.known_labels.find(key) {
             return Ok(labels);
         }
@@ -266,14 +284,14 @@ impl Decoder {
     }
 
     /// As with stacks, only a new set has its texts copied.
-    fn walk_labels(&mut self, raw: &[u8], dictionary: &mut Dictionary) -> Result<Entry, DecodeError> {
+    fn walk_labels(&mut self, raw: &[u8], dictionary: &mut Dictionary) -> Result<CachedEntry, DecodeError> {
         let mut labels = std::mem::take(&mut self.row.raw_labels);
         labels.clear();
-        let mut hash: Hash = 0;
+        let mut hash: ContentHash = 0;
         // The table was seen to begin with the empty string.
         let empty = self.string_hashes[0];
         for &(start, end) in &self.row.labels {
-            let mut label = label(Cursor::new(raw).range(start, end))?;
+            let mut label = read_label(WireCursor::new(raw).range(start, end))?;
             let key = self.string_hashes[self.index(label.key, "a label's name")?];
             let text = self.index(label.text, "a label's text")?;
             let unit = self.index(label.unit, "a label's unit")?;
@@ -293,7 +311,7 @@ impl Decoder {
             None => self.new_labels(raw, &labels, dictionary)?,
         };
         self.row.raw_labels = labels;
-        Ok(Entry { id, cut: false, hash })
+        Ok(CachedEntry { id, cut: false, hash })
     }
 
     fn new_labels(
@@ -319,18 +337,18 @@ impl Decoder {
         &mut self,
         raw: &[u8],
         at: usize,
-        limits: &Limits,
+        limits: &DecodeLimits,
         dictionary: &mut Dictionary,
     ) -> Result<u32, DecodeError> {
         let mut path = std::mem::take(&mut self.row.path);
         path.clear();
         self.places_of(raw, at, limits, &mut path)?;
-        let Walked { hash, root: (start, end), .. } = self.walked[at];
+        let WalkedStack { hash, root: (start, end), .. } = self.walked[at];
         path.extend(self.roots[start as usize..end as usize].iter().rev());
         path.drain(..path.len().saturating_sub(limits.kept_depth));
         for place in &mut path {
             let index = *place as usize;
-            if self.resolved[index] == NONE {
+            if self.resolved[index] == NO_ENTRY {
                 self.resolved[index] = self.resolve(raw, index, dictionary)?;
             }
             *place = self.resolved[index];
@@ -345,15 +363,15 @@ impl Decoder {
         &mut self,
         raw: &[u8],
         at: usize,
-        limits: &Limits,
+        limits: &DecodeLimits,
         places: &mut Vec<u32>,
     ) -> Result<(), DecodeError> {
         let number = self.walked[at].sample as usize;
         let (start, end) = self.samples[number];
-        self.row.read(number, Cursor::new(raw).range(start, end), limits)?;
+        self.row.read(number, WireCursor::new(raw).range(start, end), limits)?;
         for &ids in &self.row.locations {
             each_id(raw, ids, |id| {
-                places.extend(self.location_ids.place(id).map(|place| place as u32));
+                places.extend(self.location_ids.position(id).map(|place| place as u32));
                 Ok(())
             })?;
         }
@@ -371,7 +389,7 @@ impl Decoder {
         let leaf_first = own.iter().rev().chain(self.roots[root.clone()].iter().rev());
         hashes.extend(leaf_first.map(|&place| self.location_hashes[place as usize]));
         let stack = &mut self.walked[at];
-        (stack.hash, stack.root) = (Stacks::hash_of(hashes), (root.start as u32, root.end as u32));
+        (stack.hash, stack.root) = (StackTable::stack_hash(hashes), (root.start as u32, root.end as u32));
         true
     }
 
@@ -383,24 +401,24 @@ impl Decoder {
         }
         // No location of the file: the mark of a stack that was cut.
         if place == self.locations.len() {
-            return Ok(dictionary.named_location(TRUNCATED));
+            return Ok(dictionary.intern_named_location(TRUNCATED_ROOT_NAME));
         }
         let location = &self.locations[place];
-        let mapping = match self.mapping_ids.place(location.mapping_id) {
-            None => NONE,
+        let mapping = match self.mapping_ids.position(location.mapping_id) {
+            None => NO_ENTRY,
             Some(mapping) => {
                 let RawMapping { start, limit, offset, filename, build_id, flags, .. } =
                     self.mappings[mapping];
                 let filename = self.intern(raw, filename, &mut symbols.strings)?;
                 let build_id = self.intern(raw, build_id, &mut symbols.strings)?;
                 let size = limit.wrapping_sub(start);
-                symbols.mapping(Mapping { start, size, offset, filename, build_id, flags })
+                symbols.intern_mapping(Mapping { start, size, offset, filename, build_id, flags })
             }
         };
         let first = location.first_line as usize;
         let mut lines = Vec::with_capacity(location.line_count as usize);
         for line in &self.lines[first..first + location.line_count as usize] {
-            let Some(function) = self.function_ids.place(line.function_id) else { continue };
+            let Some(function) = self.function_ids.position(line.function_id) else { continue };
             let function = match symbols.find_function(self.function_hashes[function]) {
                 Some(id) => id,
                 None => {
@@ -409,12 +427,12 @@ impl Decoder {
                     let mut intern = |index| self.intern(raw, index, &mut symbols.strings);
                     let (name, system_name) = (intern(name)?, intern(system_name)?);
                     let filename = intern(filename)?;
-                    symbols.function(Function { name, system_name, filename, start_line })
+                    symbols.intern_function(Function { name, system_name, filename, start_line })
                 }
             };
             lines.push(Line { function, line: line.line, column: line.column });
         }
-        Ok(symbols.location(mapping, location.address, location.folded, &lines))
+        Ok(symbols.intern_location(mapping, location.address, location.folded, &lines))
     }
 }
 
@@ -422,18 +440,18 @@ impl Decoder {
 #[inline(always)]
 fn each_id(
     raw: &[u8],
-    ids: Value,
+    ids: WireValue,
     mut visit: impl FnMut(u64) -> Result<(), DecodeError>,
 ) -> Result<(), DecodeError> {
     match ids {
-        Value::Varint(id) => visit(id)?,
-        Value::Bytes(start, end) => {
-            let mut packed = Cursor::new(raw).range(start, end);
+        WireValue::Varint(id) => visit(id)?,
+        WireValue::Bytes(start, end) => {
+            let mut packed = WireCursor::new(raw).range(start, end);
             while !packed.is_done() {
                 visit(packed.varint("a stack")?)?;
             }
         }
-        Value::Fixed(..) => {}
+        WireValue::Fixed(..) => {}
     }
     Ok(())
 }

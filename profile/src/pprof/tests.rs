@@ -1,8 +1,8 @@
 //! Hostile and odd input.
 
-use super::wire::{message, number, packed};
+use super::wire::{write_message, write_number, write_packed};
 use super::*;
-use crate::generate::arbitrary;
+use crate::generate::arbitrary_profile;
 
 /// A profile with one sample, put together field by field so that each can be made wrong.
 #[derive(Clone)]
@@ -17,20 +17,20 @@ struct Draft {
 
 fn fields(list: &[(u64, u64)]) -> Vec<u8> {
     let mut out = Vec::new();
-    list.iter().for_each(|&(field, value)| number(&mut out, field, value));
+    list.iter().for_each(|&(field, value)| write_number(&mut out, field, value));
     out
 }
 
 fn sample(path: &[u64], values: &[u64]) -> Vec<u8> {
     let mut out = Vec::new();
-    packed(&mut out, 1, path.iter().copied());
-    packed(&mut out, 2, values.iter().copied());
+    write_packed(&mut out, 1, path.iter().copied());
+    write_packed(&mut out, 2, values.iter().copied());
     out
 }
 
 fn location(id: u64, mapping: u64, function: u64) -> Vec<u8> {
     let mut out = fields(&[(1, id), (2, mapping), (3, 0x1234)]);
-    message(&mut out, 4, &fields(&[(1, function), (2, 7)]));
+    write_message(&mut out, 4, &fields(&[(1, function), (2, 7)]));
     out
 }
 
@@ -52,18 +52,18 @@ impl Draft {
     }
     fn bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
-        (0..self.types).for_each(|_| message(&mut out, 1, &fields(&[(1, 1), (2, 2)])));
+        (0..self.types).for_each(|_| write_message(&mut out, 1, &fields(&[(1, 1), (2, 2)])));
         let tables = [(2, &self.samples), (3, &self.mappings), (4, &self.locations), (5, &self.functions)];
         for (field, entries) in tables {
-            entries.iter().for_each(|entry| message(&mut out, field, entry));
+            entries.iter().for_each(|entry| write_message(&mut out, field, entry));
         }
-        self.strings.iter().for_each(|text| message(&mut out, 6, text));
+        self.strings.iter().for_each(|text| write_message(&mut out, 6, text));
         out
     }
 }
 
-fn read(bytes: &[u8]) -> Result<(Profile, Dropped), DecodeError> {
-    decode(bytes, &Limits::default())
+fn read(bytes: &[u8]) -> Result<(Profile, DecodeDropCounts), DecodeError> {
+    decode(bytes, &DecodeLimits::default())
 }
 
 fn refused(bytes: &[u8]) -> DecodeError {
@@ -81,12 +81,12 @@ fn gzip(raw: &[u8]) -> Vec<u8> {
 #[test]
 fn a_good_profile_reads() {
     let (profile, dropped) = read(&Draft::good().bytes()).unwrap();
-    assert_eq!((profile.total(0), profile.samples.len(), dropped), (10, 1, Dropped::default()));
+    assert_eq!((profile.total(0), profile.samples.len(), dropped), (10, 1, DecodeDropCounts::default()));
 }
 
 #[test]
 fn a_profile_cut_off_anywhere_is_refused_or_read_but_never_panics() {
-    let raw = encode(&arbitrary(5));
+    let raw = encode(&arbitrary_profile(5));
     for end in 0..raw.len() {
         let _ = read(&raw[..end]);
     }
@@ -180,9 +180,11 @@ fn references_outside_the_string_table_are_refused() {
             Draft::with(|draft| draft.functions[0] = fields(&[(1, 1), (4, index)])),
             Draft::with(|draft| draft.mappings[0] = fields(&[(1, 1), (5, index)])),
             Draft::with(|draft| draft.mappings[0] = fields(&[(1, 1), (6, index)])),
-            Draft::with(|draft| message(&mut draft.samples[0], 3, &fields(&[(1, index), (2, 1)]))),
-            Draft::with(|draft| message(&mut draft.samples[0], 3, &fields(&[(1, 1), (2, index)]))),
-            Draft::with(|draft| message(&mut draft.samples[0], 3, &fields(&[(1, 1), (3, 1), (4, index)]))),
+            Draft::with(|draft| write_message(&mut draft.samples[0], 3, &fields(&[(1, index), (2, 1)]))),
+            Draft::with(|draft| write_message(&mut draft.samples[0], 3, &fields(&[(1, 1), (2, index)]))),
+            Draft::with(|draft| {
+                write_message(&mut draft.samples[0], 3, &fields(&[(1, 1), (3, 1), (4, index)]))
+            }),
         ];
         for raw in places {
             let error = refused(&raw);
@@ -200,9 +202,9 @@ fn remarks_outside_the_string_table_are_no_remarks() {
     for field in [7, 8, 13, 14, 15] {
         for index in [6, u64::MAX] {
             let mut raw = Draft::good().bytes();
-            number(&mut raw, field, index);
-            let (profile, _) = decode(&raw, &Limits::default()).unwrap();
-            let (good, _) = decode(&Draft::good().bytes(), &Limits::default()).unwrap();
+            write_number(&mut raw, field, index);
+            let (profile, _) = decode(&raw, &DecodeLimits::default()).unwrap();
+            let (good, _) = decode(&Draft::good().bytes(), &DecodeLimits::default()).unwrap();
             assert_eq!(profile.header, good.header);
         }
     }
@@ -229,7 +231,10 @@ fn sparse_and_unordered_ids_are_found() {
         draft.samples = vec![sample(&[3, u64::MAX], &[1]), sample(&[u64::MAX], &[2])];
     });
     let (profile, dropped) = read(&raw).unwrap();
-    assert_eq!((profile.total(0), profile.dictionary.stacks.len(), dropped), (3, 2, Dropped::default()));
+    assert_eq!(
+        (profile.total(0), profile.dictionary.stacks.len(), dropped),
+        (3, 2, DecodeDropCounts::default())
+    );
 }
 
 #[test]
@@ -241,10 +246,17 @@ fn what_refers_to_nothing_is_dropped_and_counted() {
         draft.samples.push(sample(&[0], &[160]));
     });
     let (profile, dropped) = read(&raw).unwrap();
-    assert_eq!(dropped, Dropped { samples: 2, lines: 1, mappings: 1, ..Dropped::default() });
+    assert_eq!(
+        dropped,
+        DecodeDropCounts { samples: 2, lines: 1, mappings: 1, ..DecodeDropCounts::default() }
+    );
     assert_eq!(profile.total(0), 70);
-    let (profile, dropped) = decode(&raw, &Limits { drop_dangling: true, ..Limits::default() }).unwrap();
-    assert_eq!(dropped, Dropped { samples: 4, lines: 1, mappings: 1, ..Dropped::default() });
+    let (profile, dropped) =
+        decode(&raw, &DecodeLimits { drop_dangling: true, ..DecodeLimits::default() }).unwrap();
+    assert_eq!(
+        dropped,
+        DecodeDropCounts { samples: 4, lines: 1, mappings: 1, ..DecodeDropCounts::default() }
+    );
     assert_eq!(profile.total(0), 10);
 }
 
@@ -275,7 +287,7 @@ fn a_million_frames_are_over_the_limit_or_read_without_recursion() {
     let raw = Draft::with(|draft| draft.samples[0] = sample(&vec![1; 1_000_000], &[1]));
     let error = refused(&raw);
     assert_eq!(error, DecodeError::OverLimit { what: "frames", seen: 100_001, limit: 100_000 });
-    let limits = Limits { depth: 1_000_000, ..Limits::default() };
+    let limits = DecodeLimits { depth: 1_000_000, ..DecodeLimits::default() };
     let (profile, _) = decode(&raw, &limits).unwrap();
     assert_eq!(profile.dictionary.stacks.locations(0).count(), 1_000_000);
     assert_eq!(decode(&encode(&profile), &limits).unwrap().0.total(0), 1);
@@ -284,26 +296,26 @@ fn a_million_frames_are_over_the_limit_or_read_without_recursion() {
 #[test]
 fn each_limit_is_named() {
     let mut labelled = Draft::good();
-    (0..3).for_each(|_| message(&mut labelled.samples[0], 3, &fields(&[(1, 1), (2, 1)])));
+    (0..3).for_each(|_| write_message(&mut labelled.samples[0], 3, &fields(&[(1, 1), (2, 1)])));
     labelled.samples.push(labelled.samples[0].clone());
     let raw = labelled.bytes();
     let small = [
-        ("bytes", Limits { bytes: raw.len() - 1, ..Limits::default() }),
-        ("samples", Limits { samples: 1, ..Limits::default() }),
-        ("frames", Limits { depth: 0, ..Limits::default() }),
-        ("strings", Limits { entries: 5, ..Limits::default() }),
-        ("bytes of tables in memory", Limits { tables: 500, ..Limits::default() }),
+        ("bytes", DecodeLimits { bytes: raw.len() - 1, ..DecodeLimits::default() }),
+        ("samples", DecodeLimits { samples: 1, ..DecodeLimits::default() }),
+        ("frames", DecodeLimits { depth: 0, ..DecodeLimits::default() }),
+        ("strings", DecodeLimits { entries: 5, ..DecodeLimits::default() }),
+        ("bytes of tables in memory", DecodeLimits { tables: 500, ..DecodeLimits::default() }),
     ];
     for (name, limits) in small {
         let error = decode(&raw, &limits).expect_err(name);
         assert!(matches!(error, DecodeError::OverLimit { what, .. } if what == name), "{error}");
     }
-    let error = decode(&raw, &Limits { labels: 2, ..Limits::default() }).unwrap_err();
+    let error = decode(&raw, &DecodeLimits { labels: 2, ..DecodeLimits::default() }).unwrap_err();
     assert_eq!(error, DecodeError::SampleLabels { sample: 0, seen: 3, limit: 2 });
     let lines = Draft::with(|draft| {
-        (0..9).for_each(|_| message(&mut draft.locations[0], 4, &fields(&[(1, 1)])));
+        (0..9).for_each(|_| write_message(&mut draft.locations[0], 4, &fields(&[(1, 1)])));
     });
-    let error = decode(&lines, &Limits { entries: 8, ..Limits::default() }).unwrap_err();
+    let error = decode(&lines, &DecodeLimits { entries: 8, ..DecodeLimits::default() }).unwrap_err();
     assert_eq!(error, DecodeError::OverLimit { what: "lines", seen: 9, limit: 8 });
 }
 
@@ -314,7 +326,7 @@ fn limits_hold_while_the_tables_grow() {
     let top = |field: u64| (0..MANY).flat_map(|_| [field as u8 * 8 + 2, 0]).collect::<Vec<u8>>();
     let within = |field: u64, content: &[u8]| {
         let mut raw = Vec::new();
-        message(&mut raw, field, content);
+        write_message(&mut raw, field, content);
         raw
     };
     // The good profile with one sample of such fields.
@@ -334,23 +346,23 @@ fn limits_hold_while_the_tables_grow() {
         ("frames", row(&[within(1, &[1; MANY]), sample(&[], &[1])].concat())),
         ("frames", row(&[8, 1].repeat(MANY))),
     ];
-    let limits = Limits {
+    let limits = DecodeLimits {
         samples: 1000,
         labels: 1000,
         depth: 1000,
         entries: 1000,
         types: 1000,
         comments: 1000,
-        ..Limits::default()
+        ..DecodeLimits::default()
     };
     for (name, raw) in cases {
-        let (mut dictionary, mut decoded) = (Dictionary::default(), Decoded::default());
-        let error = Decoder::default().decode(&raw, &limits, &mut dictionary, &mut decoded).unwrap_err();
+        let (mut dictionary, mut decoded) = (Dictionary::default(), DecodedProfile::default());
+        let error = PprofDecoder::default().decode(&raw, &limits, &mut dictionary, &mut decoded).unwrap_err();
         assert_eq!(error, DecodeError::OverLimit { what: name, seen: 1001, limit: 1000 });
     }
-    let (mut dictionary, mut decoded) = (Dictionary::default(), Decoded::default());
+    let (mut dictionary, mut decoded) = (Dictionary::default(), DecodedProfile::default());
     let labels = row(&top(3));
-    let error = Decoder::default().decode(&labels, &limits, &mut dictionary, &mut decoded).unwrap_err();
+    let error = PprofDecoder::default().decode(&labels, &limits, &mut dictionary, &mut decoded).unwrap_err();
     assert_eq!(error, DecodeError::SampleLabels { sample: 0, seen: 1001, limit: 1000 });
 }
 
@@ -361,14 +373,14 @@ fn texts_of_the_header_are_counted_together() {
     let mut draft = Draft::good();
     draft.strings.push(text.to_vec().leak());
     let mut raw = draft.bytes();
-    (0..100).for_each(|_| number(&mut raw, 13, 6));
-    let limits = Limits { header: 50_000, ..Limits::default() };
+    (0..100).for_each(|_| write_number(&mut raw, 13, 6));
+    let limits = DecodeLimits { header: 50_000, ..DecodeLimits::default() };
     let error = decode(&raw, &limits).unwrap_err();
     assert!(
         matches!(error, DecodeError::OverLimit { what: "bytes of text in the header", seen: ..52_000, .. }),
         "{error}"
     );
-    assert_eq!(decode(&raw, &Limits::default()).unwrap().0.header.comments.len(), 100);
+    assert_eq!(decode(&raw, &DecodeLimits::default()).unwrap().0.header.comments.len(), 100);
 }
 
 #[test]
@@ -377,19 +389,24 @@ fn moments_have_eight_bytes_each_and_count_once_for_each_type() {
         Draft::with(|draft| {
             draft.types = types;
             draft.samples = vec![sample(&[1], &vec![10; types])];
-            fields.iter().for_each(|times| message(&mut draft.samples[0], samples::MOMENTS, times));
+            fields
+                .iter()
+                .for_each(|times| write_message(&mut draft.samples[0], samples::TIMESTAMPS_FIELD, times));
         })
     };
     let times: Vec<u8> = [5i64, -1, i64::MAX].iter().flat_map(|time| time.to_le_bytes()).collect();
     let (profile, _) = read(&with(1, &[&times, &times[..8], &[]])).unwrap();
-    assert_eq!(profile.samples.moments.of(0), [5, -1, i64::MAX, 5]);
+    assert_eq!(profile.samples.moments.row_timestamps(0), [5, -1, i64::MAX, 5]);
     let refusal = refused(&with(1, &[&times[1..]])).to_string();
     assert!(refusal.contains("moments of a sample that have not eight bytes each"), "{refusal}");
     let many = [0u8; 8 * 1000];
-    let limits = |bytes| Limits { bytes, ..Limits::default() };
+    let limits = |bytes| DecodeLimits { bytes, ..DecodeLimits::default() };
     assert!(decode(&with(1, &[&many]), &limits(10_000)).is_ok());
     let refusal = decode(&with(2, &[&many]), &limits(10_000)).unwrap_err();
-    assert_eq!(refusal, DecodeError::OverLimit { what: MOMENT_BYTES, seen: 16_000, limit: 10_000 });
+    assert_eq!(
+        refusal,
+        DecodeError::OverLimit { what: TIMESTAMP_BYTES_LIMIT_NAME, seen: 16_000, limit: 10_000 }
+    );
     assert_eq!(refusal.reason(), "profile_size_limit");
 }
 
@@ -397,15 +414,15 @@ fn moments_have_eight_bytes_each_and_count_once_for_each_type() {
 fn fields_of_the_wrong_kind_are_refused_and_unknown_ones_are_skipped() {
     for field in [1, 2, 3, 4, 5, 6, 11] {
         let mut raw = Draft::good().bytes();
-        number(&mut raw, field, 1);
+        write_number(&mut raw, field, 1);
         assert!(matches!(refused(&raw), DecodeError::Malformed { .. }), "field {field}");
     }
     let mut raw = Draft::good().bytes();
-    message(&mut raw, 9, b"soon");
+    write_message(&mut raw, 9, b"soon");
     assert!(matches!(refused(&raw), DecodeError::Malformed { .. }));
     let mut raw = Draft::good().bytes();
-    message(&mut raw, 99, b"from the future");
-    number(&mut raw, 98, 7);
+    write_message(&mut raw, 99, b"from the future");
+    write_number(&mut raw, 98, 7);
     assert_eq!(read(&raw).unwrap().0.total(0), 10);
     raw.push(0);
     assert!(matches!(refused(&raw), DecodeError::Malformed { why: "field number 0", .. }));
@@ -436,16 +453,16 @@ fn repeats_read_like_the_first() {
             ([1 + at % 2, 1], [fields(&[(1, 1), (2, 3 + at % 3)]), fields(&[(1, 2), (3, at % 5)])]);
         let mut raw = Vec::new();
         match apart {
-            true => path.iter().for_each(|&id| number(&mut raw, 1, id)),
-            false => packed(&mut raw, 1, path.into_iter()),
+            true => path.iter().for_each(|&id| write_number(&mut raw, 1, id)),
+            false => write_packed(&mut raw, 1, path.into_iter()),
         }
-        message(&mut raw, 3, &labels[0]);
+        write_message(&mut raw, 3, &labels[0]);
         if apart {
-            number(&mut raw, 2, at + 1);
+            write_number(&mut raw, 2, at + 1);
         }
-        message(&mut raw, 3, &labels[1]);
+        write_message(&mut raw, 3, &labels[1]);
         if !apart {
-            number(&mut raw, 2, at + 1);
+            write_number(&mut raw, 2, at + 1);
         }
         raw
     };
@@ -454,8 +471,10 @@ fn repeats_read_like_the_first() {
             draft.locations.push(location(2, 0, 1));
             draft.samples = (0..700).map(|at| fields_of(at, apart)).collect();
         });
-        let (mut dictionary, mut decoded) = (Dictionary::default(), Decoded::default());
-        Decoder::default().decode(&raw, &Limits::default(), &mut dictionary, &mut decoded).unwrap();
+        let (mut dictionary, mut decoded) = (Dictionary::default(), DecodedProfile::default());
+        PprofDecoder::default()
+            .decode(&raw, &DecodeLimits::default(), &mut dictionary, &mut decoded)
+            .unwrap();
         (decoded.content.finish(&decoded.header), dictionary.stacks.len(), dictionary.label_sets.len())
     };
     assert_eq!(read(false), read(true));
@@ -466,21 +485,24 @@ fn repeats_read_like_the_first() {
 #[test]
 fn a_refusal_leaves_nothing_behind() {
     let (mut decoder, mut dictionary, mut decoded) =
-        (Decoder::default(), Dictionary::default(), Decoded::default());
+        (PprofDecoder::default(), Dictionary::default(), DecodedProfile::default());
     let bad = Draft::with(|draft| draft.samples.push(sample(&[1], &[1, 2])));
-    let limits = Limits::default();
+    let limits = DecodeLimits::default();
     assert!(decoder.decode(&bad, &limits, &mut dictionary, &mut decoded).is_err());
     decoder.decode(&Draft::good().bytes(), &limits, &mut dictionary, &mut decoded).unwrap();
-    assert_eq!((decoded.samples.values.as_slice(), decoded.dropped), (&[10][..], Dropped::default()));
+    assert_eq!(
+        (decoded.samples.values.as_slice(), decoded.dropped),
+        (&[10][..], DecodeDropCounts::default())
+    );
 }
 
 #[test]
 fn deep_stacks_lose_their_leaves_and_long_texts_their_beginning() {
     let mut profile = crate::Profile::default();
     profile.header.types = vec![crate::ValueType::new("cpu", "ns")];
-    let stack = profile.dictionary.named_stack(["main", "großes", "leaf"].into_iter());
+    let stack = profile.dictionary.intern_named_stack(["main", "großes", "leaf"].into_iter());
     profile.samples.push(stack, 0, &[5]);
-    let limits = Limits { kept_depth: 2, kept_text: 3, ..Limits::default() };
+    let limits = DecodeLimits { kept_depth: 2, kept_text: 3, ..DecodeLimits::default() };
     let (read, _) = decode(&encode(&profile), &limits).unwrap();
     let names: Vec<&str> = read
         .dictionary
@@ -495,14 +517,14 @@ fn deep_stacks_lose_their_leaves_and_long_texts_their_beginning() {
 
 #[test]
 fn a_walk_in_two_steps_gives_what_one_gives() {
-    let mut walk = Walk::default();
+    let mut walk = PprofReader::default();
     let (mut whole, mut apart) = (crate::Dictionary::default(), crate::Dictionary::default());
-    let mut decoded = Decoded::default();
+    let mut decoded = DecodedProfile::default();
     for seed in 0..40 {
-        let raw = encode(&crate::generate::arbitrary(seed));
-        Decoder::default().decode(&raw, &Limits::default(), &mut whole, &mut decoded).unwrap();
-        let length = walk.read(&raw.clone().into(), &Limits::default()).unwrap();
-        walk.look_up(&mut apart).unwrap();
+        let raw = encode(&crate::generate::arbitrary_profile(seed));
+        PprofDecoder::default().decode(&raw, &DecodeLimits::default(), &mut whole, &mut decoded).unwrap();
+        let length = walk.read(&raw.clone().into(), &DecodeLimits::default()).unwrap();
+        walk.resolve_stacks(&mut apart).unwrap();
         assert_eq!(length, raw.len());
         assert_eq!(walk.decoded().content, decoded.content);
         assert_eq!(walk.decoded().samples.stacks, decoded.samples.stacks);
@@ -512,12 +534,12 @@ fn a_walk_in_two_steps_gives_what_one_gives() {
 }
 
 /// The stacks by name, and the canonical content.
-fn walked(sender: Sender, raw: &[u8]) -> (Vec<Vec<String>>, crate::hash::Hash, Dictionary) {
-    let (mut walk, mut dictionary) = (Walk::default(), Dictionary::default());
-    walk.read_from(sender, &raw.to_vec().into(), &Limits::default()).unwrap();
-    walk.look_up(&mut dictionary).unwrap();
+fn walked(sender: SenderInfo, raw: &[u8]) -> (Vec<Vec<String>>, crate::hash::ContentHash, Dictionary) {
+    let (mut walk, mut dictionary) = (PprofReader::default(), Dictionary::default());
+    walk.read_from(sender, &raw.to_vec().into(), &DecodeLimits::default()).unwrap();
+    walk.resolve_stacks(&mut dictionary).unwrap();
     let decoded = walk.decoded();
-    let stacks = decoded.samples.stacks.iter().map(|&stack| dictionary.frames(stack)).collect();
+    let stacks = decoded.samples.stacks.iter().map(|&stack| dictionary.frame_names(stack)).collect();
     (stacks, decoded.content.finish(&decoded.header), dictionary)
 }
 
@@ -532,13 +554,13 @@ fn normalized_addresses_are_kept_and_are_no_part_of_the_identity() {
         draft.locations.push(fields(&[(1, 2), (2, 1), (3, 0x1500)]));
         draft.samples.push(sample(&[2, 1], &[5]));
     });
-    let normalized = Sender { has_elf_addresses: true, ..Sender::default() };
+    let normalized = SenderInfo { has_elf_addresses: true, ..SenderInfo::default() };
     let (stacks, content, dictionary) = walked(normalized, &raw);
     let symbols = &dictionary.symbols;
     let bare = (0..2).find(|&location| symbols.lines(location).is_empty()).unwrap();
     assert_eq!(symbols.address_name(bare), "app@01234567+0x1500");
     assert_eq!(symbols.sent_address(&symbols.locations()[bare as usize]), 0x1500);
-    let (as_before, before, _) = walked(Sender::default(), &raw);
+    let (as_before, before, _) = walked(SenderInfo::default(), &raw);
     assert_eq!((&stacks, content), (&as_before, before));
     assert_eq!(stacks[1], ["main", "app@01234567"]);
     // What is written says which kind its addresses are, and reads as it was.
@@ -547,7 +569,7 @@ fn normalized_addresses_are_kept_and_are_no_part_of_the_identity() {
     profile.samples.push(0, 0, &[10]);
     profile.samples.push(1, 0, &[5]);
     let (again, dropped) = read(&encode(&profile)).unwrap();
-    assert_eq!(dropped, Dropped::default());
+    assert_eq!(dropped, DecodeDropCounts::default());
     let hashes = |profile: &Profile| {
         let symbols = &profile.dictionary.symbols;
         let mut all: Vec<_> = (0..2).map(|location| symbols.location_hash(location)).collect();
@@ -570,21 +592,21 @@ fn only_profiles_of_go_lose_shapes() {
             draft.samples = vec![sample(&[2, 1], &[3]), sample(&[3, 1], &[4])];
             draft.mappings[0] = fields(&[(1, 1), (2, 0x1000), (3, 0x9000), (5, 5), (6, 9)]);
         });
-        message(&mut raw, 6, build_id);
+        write_message(&mut raw, 6, build_id);
         raw
     };
     let plain = of(b"0123456789abcdef");
     let kept = [vec!["runtime.main", "f[go.shape.int]"], vec!["runtime.main", "f[go.shape.string]"]];
     let cut = [vec!["runtime.main", "f"], vec!["runtime.main", "f"]];
-    let (stacks, content, _) = walked(Sender::default(), &plain);
+    let (stacks, content, _) = walked(SenderInfo::default(), &plain);
     assert_eq!(stacks, kept);
-    let (stacks, of_go, _) = walked(Sender { is_go: Some(true), ..Sender::default() }, &plain);
+    let (stacks, of_go, _) = walked(SenderInfo { is_go: Some(true), ..SenderInfo::default() }, &plain);
     assert_eq!(
         (stacks, of_go),
         (cut.iter().map(|names| names.iter().map(|&name| name.to_owned()).collect()).collect(), content)
     );
     let (stacks, ..) = walked(
-        Sender::default(),
+        SenderInfo::default(),
         &of(b"hVSsYg8v8jzvhcXBdAsu/jvYYXRMzCdmnNOuvuXVA/xWzCt9mvlL8tRyp4sHqR/pOKc1qy_9-UxGnCUCWvg"),
     );
     assert_eq!(stacks, cut);

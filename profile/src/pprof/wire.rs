@@ -2,11 +2,11 @@
 //! appending.
 
 use super::DecodeError;
-use crate::packed::up_to_eight;
+use crate::codec::varint_within_eight;
 
 /// A place in the bytes. Offsets are those of the whole input, also within nested messages.
 #[derive(Clone, Copy)]
-pub(crate) struct Cursor<'a> {
+pub(crate) struct WireCursor<'a> {
     /// The input up to where this cursor ends.
     bytes: &'a [u8],
     at: usize,
@@ -14,7 +14,7 @@ pub(crate) struct Cursor<'a> {
 
 /// One field's content.
 #[derive(Clone, Copy)]
-pub(crate) enum Value {
+pub(crate) enum WireValue {
     Varint(u64),
     /// Start and end, as of bytes.
     Fixed(usize, usize),
@@ -22,18 +22,18 @@ pub(crate) enum Value {
     Bytes(usize, usize),
 }
 
-impl<'a> Cursor<'a> {
+impl<'a> WireCursor<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
-        Cursor { bytes, at: 0 }
+        WireCursor { bytes, at: 0 }
     }
     pub(crate) fn range(&self, start: usize, end: usize) -> Self {
-        Cursor { bytes: &self.bytes[..end], at: start }
+        WireCursor { bytes: &self.bytes[..end], at: start }
     }
     /// What lies between here and the end.
-    pub(crate) fn rest(&self) -> &'a [u8] {
+    pub(crate) fn remaining(&self) -> &'a [u8] {
         &self.bytes[self.at..]
     }
-    pub(crate) fn at(&self) -> usize {
+    pub(crate) fn position(&self) -> usize {
         self.at
     }
     pub(crate) fn is_done(&self) -> bool {
@@ -59,7 +59,7 @@ impl<'a> Cursor<'a> {
     /// A length and as many bytes.
     pub(crate) fn bytes(&mut self, what: &'static str) -> Result<&'a [u8], DecodeError> {
         let length = self.varint(what)?;
-        let rest = self.rest();
+        let rest = self.remaining();
         let taken = usize::try_from(length).ok().and_then(|length| rest.get(..length));
         let taken = taken.ok_or(DecodeError::Truncated { at: self.bytes.len(), what })?;
         self.at += taken.len();
@@ -68,7 +68,7 @@ impl<'a> Cursor<'a> {
 
     #[inline(never)]
     fn long_varint(&mut self, what: &'static str) -> Result<u64, DecodeError> {
-        if let Some((value, length)) = self.bytes[self.at..].first_chunk().and_then(up_to_eight) {
+        if let Some((value, length)) = self.bytes[self.at..].first_chunk().and_then(varint_within_eight) {
             self.at += length;
             return Ok(value);
         }
@@ -101,7 +101,7 @@ impl<'a> Cursor<'a> {
 
     /// The next field's number and content.
     #[inline(always)]
-    pub(crate) fn field(&mut self, what: &'static str) -> Result<(u64, Value), DecodeError> {
+    pub(crate) fn field(&mut self, what: &'static str) -> Result<(u64, WireValue), DecodeError> {
         let start = self.at;
         let key = self.varint(what)?;
         let number = key >> 3;
@@ -110,7 +110,7 @@ impl<'a> Cursor<'a> {
         }
         // Numbers and bytes are all that pprof has; ifs, because a jump table is guessed wrong more often.
         let value = if key & 7 == 0 {
-            Value::Varint(self.varint(what)?)
+            WireValue::Varint(self.varint(what)?)
         } else if key & 7 == 2 {
             let length = self.varint(what)?;
             if length > (self.bytes.len() - self.at) as u64 {
@@ -118,7 +118,7 @@ impl<'a> Cursor<'a> {
             }
             let from = self.at;
             self.at += length as usize;
-            Value::Bytes(from, self.at)
+            WireValue::Bytes(from, self.at)
         } else {
             self.rare(key, start, what)?
         };
@@ -126,7 +126,7 @@ impl<'a> Cursor<'a> {
     }
 
     #[cold]
-    fn rare(&mut self, key: u64, start: usize, what: &'static str) -> Result<Value, DecodeError> {
+    fn rare(&mut self, key: u64, start: usize, what: &'static str) -> Result<WireValue, DecodeError> {
         match key & 7 {
             1 => self.fixed(8, what),
             5 => self.fixed(4, what),
@@ -134,13 +134,13 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    fn fixed(&mut self, length: usize, what: &'static str) -> Result<Value, DecodeError> {
+    fn fixed(&mut self, length: usize, what: &'static str) -> Result<WireValue, DecodeError> {
         if self.bytes.len() - self.at < length {
             return Err(DecodeError::Truncated { at: self.bytes.len(), what });
         }
         let from = self.at;
         self.at += length;
-        Ok(Value::Fixed(from, self.at))
+        Ok(WireValue::Fixed(from, self.at))
     }
 }
 
@@ -155,22 +155,22 @@ pub(super) fn varint(out: &mut Vec<u8>, mut value: u64) {
 
 /// A number field; 0 is the default and is not written.
 #[inline]
-pub(crate) fn number(out: &mut Vec<u8>, field: u64, value: u64) {
+pub(crate) fn write_number(out: &mut Vec<u8>, field: u64, value: u64) {
     if value != 0 {
-        element(out, field, value);
+        write_element(out, field, value);
     }
 }
 
 /// One of a list of numbers, whatever it is.
 #[inline]
-pub(crate) fn element(out: &mut Vec<u8>, field: u64, value: u64) {
+pub(crate) fn write_element(out: &mut Vec<u8>, field: u64, value: u64) {
     varint(out, field << 3);
     varint(out, value);
 }
 
 /// A field of bytes, a text or a message.
 #[inline]
-pub(crate) fn message(out: &mut Vec<u8>, field: u64, content: &[u8]) {
+pub(crate) fn write_message(out: &mut Vec<u8>, field: u64, content: &[u8]) {
     varint(out, field << 3 | 2);
     varint(out, content.len() as u64);
     out.extend_from_slice(content);
@@ -179,7 +179,7 @@ pub(crate) fn message(out: &mut Vec<u8>, field: u64, content: &[u8]) {
 /// A message that is written where it will lie. Its length most often takes one byte; where it takes more, what was written is
 /// moved.
 #[inline]
-pub(crate) fn nested(out: &mut Vec<u8>, field: u64, write: impl FnOnce(&mut Vec<u8>)) {
+pub(crate) fn write_nested(out: &mut Vec<u8>, field: u64, write: impl FnOnce(&mut Vec<u8>)) {
     varint(out, field << 3 | 2);
     let at = out.len();
     out.push(0);
@@ -195,11 +195,11 @@ pub(crate) fn nested(out: &mut Vec<u8>, field: u64, write: impl FnOnce(&mut Vec<
 }
 
 /// A field of many numbers; none of them is not written.
-pub(crate) fn packed(out: &mut Vec<u8>, field: u64, values: impl Iterator<Item = u64>) {
+pub(crate) fn write_packed(out: &mut Vec<u8>, field: u64, values: impl Iterator<Item = u64>) {
     let mut content = Vec::new();
     values.for_each(|value| varint(&mut content, value));
     if !content.is_empty() {
-        message(out, field, &content);
+        write_message(out, field, &content);
     }
 }
 
@@ -212,8 +212,8 @@ mod tests {
         for length in [0, 1, 127, 128, 16_383, 16_384, 100_000] {
             let content = vec![7; length];
             let [mut copied, mut there] = [vec![1, 2, 3], vec![1, 2, 3]];
-            message(&mut copied, 20, &content);
-            nested(&mut there, 20, |out| out.extend_from_slice(&content));
+            write_message(&mut copied, 20, &content);
+            write_nested(&mut there, 20, |out| out.extend_from_slice(&content));
             assert!(copied == there, "{length}");
         }
     }
@@ -229,18 +229,18 @@ mod tests {
             for tail in [0, 1, 7, 8, 20] {
                 bytes.truncate(length);
                 bytes.resize(length + tail, 0xff);
-                let mut cursor = Cursor::new(&bytes);
+                let mut cursor = WireCursor::new(&bytes);
                 assert_eq!(
-                    (cursor.varint("it"), cursor.at()),
+                    (cursor.varint("it"), cursor.position()),
                     (Ok(number), length),
                     "{number} before {tail} bytes"
                 );
             }
             for cut in 0..length {
-                assert!(Cursor::new(&bytes[..cut]).varint("it").is_err(), "{number} cut at {cut}");
+                assert!(WireCursor::new(&bytes[..cut]).varint("it").is_err(), "{number} cut at {cut}");
             }
         }
-        assert!(Cursor::new(&[0xff; 20]).varint("it").is_err());
-        assert!(Cursor::new(&[&[0xff; 9][..], &[2]].concat()).varint("it").is_err());
+        assert!(WireCursor::new(&[0xff; 20]).varint("it").is_err());
+        assert!(WireCursor::new(&[&[0xff; 9][..], &[2]].concat()).varint("it").is_err());
     }
 }

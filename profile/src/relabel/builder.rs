@@ -1,19 +1,19 @@
 //! Labels while rules change them.
 
-use super::{MOST_BYTES, MOST_LABELS, Overgrown};
+use super::{MAX_LABEL_BYTES_DURING_RELABEL, MAX_LABELS_DURING_RELABEL, RelabelLimitError};
 use crate::Labels;
 
 /// Labels as they were, and what has changed. Which of two labels that become one is the last follows from the order
 /// in which they were set, so that is kept.
-pub(super) struct Builder<'l> {
+pub(super) struct LabelsBuilder<'l> {
     base: &'l Labels,
     set: Vec<(String, String)>,
     gone: Vec<String>,
 }
 
-impl<'l> Builder<'l> {
+impl<'l> LabelsBuilder<'l> {
     pub(super) fn new(base: &'l Labels) -> Self {
-        Builder { base, set: Vec::new(), gone: Vec::new() }
+        LabelsBuilder { base, set: Vec::new(), gone: Vec::new() }
     }
 
     /// A label's value; nothing if it is not there.
@@ -41,18 +41,18 @@ impl<'l> Builder<'l> {
     }
 
     /// Refuses to go on with too many labels, or too long ones, after so many rules. Those that were changed count twice.
-    pub(super) fn check(&self, rules: usize) -> Result<(), Overgrown> {
+    pub(super) fn check(&self, rules: usize) -> Result<(), RelabelLimitError> {
         let set: usize = self.set.iter().map(|(name, value)| name.len() + value.len()).sum();
         let (labels, bytes) = (self.base.len() + self.set.len(), self.base.text_bytes() + set);
-        if labels > MOST_LABELS || bytes > MOST_BYTES {
-            Err(Overgrown { rules, labels, bytes })
+        if labels > MAX_LABELS_DURING_RELABEL || bytes > MAX_LABEL_BYTES_DURING_RELABEL {
+            Err(RelabelLimitError { rules, labels, bytes })
         } else {
             Ok(())
         }
     }
 
     /// All there are: those that nobody has changed by name, then the others as they were set.
-    pub(super) fn now(&self) -> Vec<(String, String)> {
+    pub(super) fn current_labels(&self) -> Vec<(String, String)> {
         let unchanged = self
             .base
             .iter()
@@ -63,7 +63,7 @@ impl<'l> Builder<'l> {
 
     /// Removes labels by name.
     pub(super) fn retain(&mut self, stays: impl Fn(&str) -> bool) {
-        for (name, _) in self.now() {
+        for (name, _) in self.current_labels() {
             if !stays(&name) {
                 self.set(&name, "");
             }
@@ -71,7 +71,7 @@ impl<'l> Builder<'l> {
     }
 
     /// What came of it.
-    pub(super) fn labels(self) -> Labels {
+    pub(super) fn into_labels(self) -> Labels {
         let mut labels = self.base.clone();
         self.gone.iter().for_each(|name| labels.set(name, ""));
         self.set.iter().for_each(|(name, value)| labels.set(name, value));

@@ -6,46 +6,46 @@ use regex::{Captures, Regex};
 
 /// A text, taken apart once.
 #[derive(Clone, Debug)]
-pub(super) struct Template(Vec<Piece>);
+pub(super) struct RelabelTemplate(Vec<TemplatePart>);
 
 #[derive(Clone, Debug)]
-enum Piece {
+enum TemplatePart {
     Text(String),
     /// The first of these groups that has matched; nothing if none has.
     Groups(Vec<usize>),
 }
 
-impl Template {
+impl RelabelTemplate {
     /// `names`: of the groups, from the first on. A `$` that nothing can be made of is one; two are one as well.
     pub(super) fn new(text: &str, names: &[String]) -> Self {
         let mut pieces = Vec::new();
         let mut rest = text;
         while let Some((before, after)) = rest.split_once('$') {
-            pieces.push(Piece::Text(before.to_owned()));
+            pieces.push(TemplatePart::Text(before.to_owned()));
             rest = after;
             if let Some(after) = rest.strip_prefix('$') {
-                pieces.push(Piece::Text("$".to_owned()));
+                pieces.push(TemplatePart::Text("$".to_owned()));
                 rest = after;
                 continue;
             }
             match reference(rest) {
                 Some((name, after)) => {
-                    pieces.push(Piece::Groups(groups(name, names)));
+                    pieces.push(TemplatePart::Groups(groups(name, names)));
                     rest = after;
                 }
-                None => pieces.push(Piece::Text("$".to_owned())),
+                None => pieces.push(TemplatePart::Text("$".to_owned())),
             }
         }
-        pieces.push(Piece::Text(rest.to_owned()));
-        Template(pieces)
+        pieces.push(TemplatePart::Text(rest.to_owned()));
+        RelabelTemplate(pieces)
     }
 
     pub(super) fn expand(&self, matched: &Captures<'_>) -> String {
         let mut text = String::new();
         for piece in &self.0 {
             match piece {
-                Piece::Text(piece) => text.push_str(piece),
-                Piece::Groups(groups) => {
+                TemplatePart::Text(piece) => text.push_str(piece),
+                TemplatePart::Groups(groups) => {
                     let group = groups.iter().find_map(|&group| matched.get(group));
                     text.push_str(group.map_or("", |group| group.as_str()));
                 }
@@ -57,10 +57,10 @@ impl Template {
 
 /// The name at the beginning, as long as it may be, and what follows it.
 fn reference(text: &str) -> Option<(&str, &str)> {
-    static NAME: LazyLock<Regex> = LazyLock::new(|| {
+    static GROUP_NAME_REGEX: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(r"^(?:\{([\pL\p{Nd}_]+)\}|([\pL\p{Nd}_]+))").expect("it is an expression")
     });
-    let found = NAME.captures(text)?;
+    let found = GROUP_NAME_REGEX.captures(text)?;
     let name = found.get(1).or_else(|| found.get(2))?;
     Some((name.as_str(), &text[found.get_match().end()..]))
 }

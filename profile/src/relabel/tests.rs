@@ -8,7 +8,7 @@ fn labels(pairs: &[(&str, &str)]) -> Labels {
 
 /// What becomes of labels; none where they are dropped.
 fn relabelled(rules: serde_json::Value, sent: &[(&str, &str)]) -> Option<Labels> {
-    let rules = read(rules.as_array().expect("a list")).expect("the rules are sound");
+    let rules = parse_rules(rules.as_array().expect("a list")).expect("the rules are sound");
     apply(&rules, &labels(sent)).expect("they are few")
 }
 
@@ -220,12 +220,16 @@ fn rules_that_are_wrong_name_the_culprit() {
         (json!({"regex": 5}), "rule 2: invalid type: integer `5`, expected a string"),
         (json!("drop"), "rule 2: invalid type: string \"drop\", expected a rule, such as {action: labeldrop"),
     ] {
-        let error =
-            read(&[json!({"action": "labeldrop", "regex": "pod"}), rule.clone()]).unwrap_err().to_string();
+        let error = parse_rules(&[json!({"action": "labeldrop", "regex": "pod"}), rule.clone()])
+            .unwrap_err()
+            .to_string();
         assert!(error.starts_with(expected), "{rule}: {error}");
     }
-    let many = vec![json!({"action": "labeldrop", "regex": "pod"}); MOST_RULES + 1];
-    assert_eq!(read(&many).unwrap_err(), RuleRefused::TooMany { count: MOST_RULES + 1 });
+    let many = vec![json!({"action": "labeldrop", "regex": "pod"}); MAX_RULES_PER_TENANT + 1];
+    assert_eq!(
+        parse_rules(&many).unwrap_err(),
+        RelabelRuleError::TooMany { count: MAX_RULES_PER_TENANT + 1 }
+    );
 }
 
 #[test]
@@ -245,10 +249,17 @@ fn labels_do_not_grow_without_end() {
     let doubled = |_| json!({"source_labels": ["a", "a"], "separator": "", "target_label": "a"});
     let copied = |rule| json!({"regex": "(.+)", "replacement": format!("x{rule}_$1"), "action": "labelmap"});
     let grown = |rules: Vec<serde_json::Value>| {
-        apply(&read(&rules).expect("they are sound"), &labels(&[("a", "value")])).map(|_| ()).unwrap_err()
+        apply(&parse_rules(&rules).expect("they are sound"), &labels(&[("a", "value")]))
+            .map(|_| ())
+            .unwrap_err()
     };
-    for error in [grown((0..MOST_RULES).map(doubled).collect()), grown((0..50).map(copied).collect())] {
-        assert!(error.labels < 3 * MOST_LABELS && error.bytes < 3 * MOST_BYTES, "{error}");
+    for error in
+        [grown((0..MAX_RULES_PER_TENANT).map(doubled).collect()), grown((0..50).map(copied).collect())]
+    {
+        assert!(
+            error.labels < 3 * MAX_LABELS_DURING_RELABEL && error.bytes < 3 * MAX_LABEL_BYTES_DURING_RELABEL,
+            "{error}"
+        );
     }
 }
 
@@ -262,7 +273,7 @@ proptest! {
         value in "[ab\n]{0,6}",
     ) {
         let rule = json!({"action": action, "source_labels": ["a"], "regex": regex, "target_label": target, "replacement": replacement, "modulus": 3});
-        if let Ok(rules) = read(&[rule]) {
+        if let Ok(rules) = parse_rules(&[rule]) {
             let _ = apply(&rules, &labels(&[("a", &value), ("b", "1")]));
         }
     }

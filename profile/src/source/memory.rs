@@ -3,32 +3,34 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{EachRequests, EachRows, Extent, ReadNames, Source, SourceError};
-use crate::hash::Hash;
+use super::{
+    ProfileSource, SourceError, SourceNameVisitor, SourceReadSize, SourceRowVisitor, SourceSpanRowVisitor,
+};
+use crate::hash::ContentHash;
 use crate::labels::Labels;
-use crate::merge::Adopter;
+use crate::merge::DictionaryRemapper;
 use crate::model::{Dictionary, Profile};
-use crate::request::{self, REQUEST_LABELS, Request};
-use crate::series::{ProfileRow, Series};
+use crate::series::{ProfileRow, ProfileSeries};
+use crate::span_context::{self, SPAN_CONTEXT_LABELS, SpanContext};
 
 /// Profiles in memory: for a few files, and for tests of what reads sources.
 #[derive(Default)]
 pub struct MemorySource {
     dictionary: Dictionary,
-    series: Vec<Series>,
-    series_ids: HashMap<Series, u32>,
+    series: Vec<ProfileSeries>,
+    series_ids: HashMap<ProfileSeries, u32>,
     profiles: Vec<ProfileRow>,
     /// Where the rows of each profile begin.
     starts: Vec<usize>,
     stacks: Vec<u32>,
     values: Vec<i64>,
-    requests: Vec<Request>,
+    requests: Vec<SpanContext>,
 }
 
 impl MemorySource {
     /// Adds a profile: a record for each of its types and each set of text labels on its samples. `id` tells it
     /// from others; its records are told apart by what splits them.
-    pub fn add(&mut self, labels: &Labels, profile: &Profile, id: Hash) {
+    pub fn add(&mut self, labels: &Labels, profile: &Profile, id: ContentHash) {
         let mut splits: HashMap<Labels, Vec<usize>> = HashMap::new();
         for (row, &set) in profile.samples.labels.iter().enumerate() {
             splits.entry(text_labels(&profile.dictionary, set, labels)).or_default().push(row);
@@ -42,13 +44,14 @@ impl MemorySource {
         let width = header.types.len();
         // Kept aside, so that adding can borrow both.
         let mut dictionary = std::mem::take(&mut self.dictionary);
-        let mut adopter = Adopter::new(&profile.dictionary);
+        let mut adopter = DictionaryRemapper::new(&profile.dictionary);
         for (split, rows) in &splits {
             let mut of_series = labels.clone();
             split.iter().for_each(|(name, value)| of_series.set(name, value));
             for (column, value_type) in header.types.iter().enumerate() {
                 let period_type = header.period_type.clone().unwrap_or_default();
-                let series = self.series_of(Series::new(of_series.clone(), value_type.clone(), period_type));
+                let series =
+                    self.series_of(ProfileSeries::new(of_series.clone(), value_type.clone(), period_type));
                 let start = self.stacks.len();
                 for &row in rows {
                     let value = profile.samples.values[row * width + column];
@@ -56,8 +59,13 @@ impl MemorySource {
                         let (stack, _) = adopter.adopt(&mut dictionary, profile.samples.stacks[row], 0);
                         self.stacks.push(stack);
                         self.values.push(value);
-                        self.requests
-                            .push(request::of_labels(&profile.dictionary, profile.samples.labels[row]).0);
+                        self.requests.push(
+                            span_context::span_context_from_labels(
+                                &profile.dictionary,
+                                profile.samples.labels[row],
+                            )
+                            .0,
+                        );
                     }
                 }
                 self.starts.push(start);
@@ -74,7 +82,7 @@ impl MemorySource {
         self.dictionary = dictionary;
     }
 
-    fn series_of(&mut self, series: Series) -> u32 {
+    fn series_of(&mut self, series: ProfileSeries) -> u32 {
         *self.series_ids.entry(series).or_insert_with_key(|series| {
             self.series.push(series.clone());
             self.series.len() as u32 - 1
@@ -92,12 +100,12 @@ fn text_labels(dictionary: &Dictionary, set: u32, of_series: &Labels) -> Labels 
     let text = |id| dictionary.symbols.strings.get(id);
     let of_sample = dictionary.label_sets.get(set).iter().map(|label| (text(label.key), text(label.text)));
     let promoted =
-        of_sample.filter(|(name, _)| !REQUEST_LABELS.contains(name) && of_series.get(name).is_none());
+        of_sample.filter(|(name, _)| !SPAN_CONTEXT_LABELS.contains(name) && of_series.get(name).is_none());
     Labels::new(promoted.map(|(name, value)| (name.to_owned(), value.to_owned())))
 }
 
-impl Source for MemorySource {
-    fn series(&self) -> Result<Arc<[Series]>, SourceError> {
+impl ProfileSource for MemorySource {
+    fn series(&self) -> Result<Arc<[ProfileSeries]>, SourceError> {
         Ok(self.series.as_slice().into())
     }
     fn profiles(&self) -> Result<Arc<[ProfileRow]>, SourceError> {
@@ -111,31 +119,35 @@ impl Source for MemorySource {
         }
         Ok(totals)
     }
-    fn rows(&self, picked: &[u32], each: &mut EachRows<'_>) -> Result<(), SourceError> {
+    fn visit_rows(&self, picked: &[u32], each: &mut SourceRowVisitor<'_>) -> Result<(), SourceError> {
         for &profile in picked {
             let rows = self.rows_of(profile);
             each(profile, &self.stacks[rows.clone()], &self.values[rows]);
         }
         Ok(())
     }
-    fn rows_of_requests(&self, picked: &[u32], each: &mut EachRequests<'_>) -> Result<(), SourceError> {
+    fn visit_span_rows(
+        &self,
+        picked: &[u32],
+        each: &mut SourceSpanRowVisitor<'_>,
+    ) -> Result<(), SourceError> {
         for &profile in picked {
             let rows = self.rows_of(profile);
             each(profile, &self.stacks[rows.clone()], &self.values[rows.clone()], &self.requests[rows]);
         }
         Ok(())
     }
-    fn extent(&self, picked: &[u32], _whole: bool) -> Result<Extent, SourceError> {
-        let series: usize = self.series.iter().map(Series::memory).sum();
-        let rows: usize = picked.iter().map(|&profile| self.rows_of(profile).len() * ROW).sum();
-        Ok(Extent {
+    fn read_size(&self, picked: &[u32], _whole: bool) -> Result<SourceReadSize, SourceError> {
+        let series: usize = self.series.iter().map(ProfileSeries::memory).sum();
+        let rows: usize = picked.iter().map(|&profile| self.rows_of(profile).len() * ROW_BYTES).sum();
+        Ok(SourceReadSize {
             is_block: false,
             index: (series + size_of_val(&self.profiles[..])) as u64,
             rows: rows as u64,
             names: self.dictionary.memory() as u64,
         })
     }
-    fn names(&self, read: &mut ReadNames<'_>) -> Result<(), SourceError> {
+    fn visit_names(&self, read: &mut SourceNameVisitor<'_>) -> Result<(), SourceError> {
         let same: Vec<u32> = (0..self.dictionary.stacks.len() as u32).collect();
         read(&self.dictionary, &same);
         Ok(())
@@ -143,18 +155,18 @@ impl Source for MemorySource {
 }
 
 /// Bytes of a row.
-const ROW: usize = size_of::<u32>() + size_of::<i64>() + size_of::<Request>();
+const ROW_BYTES: usize = size_of::<u32>() + size_of::<i64>() + size_of::<SpanContext>();
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::generate::arbitrary;
+    use crate::generate::arbitrary_profile;
     use crate::tree::Tree;
 
     #[test]
     fn records_hold_what_the_profile_held() {
         for seed in 0..50 {
-            let profile = arbitrary(seed);
+            let profile = arbitrary_profile(seed);
             let mut source = MemorySource::default();
             source.add(&Labels::default(), &profile, 1);
             for (column, value_type) in profile.header.types.iter().enumerate() {
@@ -174,11 +186,11 @@ mod tests {
                         by_rows[stack as usize] = by_rows[stack as usize].wrapping_add(value);
                     }
                 };
-                source.rows(&picked, &mut add).unwrap();
+                source.visit_rows(&picked, &mut add).unwrap();
                 assert_eq!(by_rows, totals);
                 let mut tree = Tree::default();
                 source
-                    .names(&mut |dictionary, stacks| {
+                    .visit_names(&mut |dictionary, stacks| {
                         assert_eq!(stacks.len(), totals.len());
                         tree = Tree::from_totals(dictionary, &totals);
                     })

@@ -7,17 +7,19 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-use crate::bounds::OverLimit;
 use crate::decimal::Decimal;
-use crate::hash::{self, Hash, HashedMap};
-use crate::json::{self, Each, Fields, Guard, JsonError, Object, once, pass_over, remark};
+use crate::hash::{self, ContentHash, PrehashedMap};
+use crate::json::{
+    self, JsonError, LimitGuard, ListVisitor, ObjectFields, ObjectVisitor, remark, set_once, skip_value,
+};
+use crate::limits::OverLimitError;
 use crate::model::Dictionary;
-use crate::pprof::Limits;
-use crate::symbols::{Function, Line, NONE};
+use crate::pprof::DecodeLimits;
+use crate::symbols::{Function, Line, NO_ENTRY};
 
 /// What a document says, its frames in a dictionary.
 #[derive(Default)]
-pub(super) struct Document {
+pub(super) struct SpeedscopeDocument {
     /// Which format it says it has.
     pub(super) schema: Option<String>,
     /// Who wrote it.
@@ -26,27 +28,27 @@ pub(super) struct Document {
     pub(super) active: Option<usize>,
     /// The location of each frame.
     pub(super) frames: Vec<u32>,
-    pub(super) profiles: Vec<Draft>,
+    pub(super) profiles: Vec<RawSpeedscopeProfile>,
 }
 
 /// A profile as it was written: frames are numbers, values have no unit yet.
 #[derive(Default)]
-pub(super) struct Draft {
-    pub(super) kind: Option<Kind>,
+pub(super) struct RawSpeedscopeProfile {
+    pub(super) kind: Option<SpeedscopeProfileKind>,
     pub(super) name: Option<String>,
-    pub(super) unit: Option<Unit>,
+    pub(super) unit: Option<SpeedscopeUnit>,
     /// When it began.
     pub(super) start: Option<Decimal>,
     /// When it ended.
     pub(super) end: Option<Decimal>,
-    pub(super) stacks: Option<WrittenStacks>,
+    pub(super) stacks: Option<SampledStacks>,
     pub(super) weights: Option<Vec<Decimal>>,
-    pub(super) events: Option<Vec<Event>>,
+    pub(super) events: Option<Vec<FrameEvent>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Kind {
+pub(super) enum SpeedscopeProfileKind {
     Evented,
     Sampled,
 }
@@ -54,7 +56,7 @@ pub(super) enum Kind {
 /// What values of a document are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Unit {
+pub enum SpeedscopeUnit {
     /// A count.
     None,
     /// Time.
@@ -71,7 +73,7 @@ pub enum Unit {
 
 /// Stacks of numbers of frames, root first. Most samples have one that came before.
 #[derive(Default)]
-pub(super) struct WrittenStacks {
+pub(super) struct SampledStacks {
     /// Those of all different stacks, one behind the other, and where each of these ends.
     frames: Vec<u32>,
     ends: Vec<usize>,
@@ -81,15 +83,15 @@ pub(super) struct WrittenStacks {
 
 /// A frame begins or ends.
 #[derive(Clone, Copy, Deserialize)]
-pub(super) struct Event {
+pub(super) struct FrameEvent {
     #[serde(rename = "type")]
-    pub(super) kind: EventKind,
+    pub(super) kind: FrameEventKind,
     pub(super) frame: u32,
     pub(super) at: Decimal,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
-pub(super) enum EventKind {
+pub(super) enum FrameEventKind {
     #[serde(rename = "O")]
     Open,
     #[serde(rename = "C")]
@@ -97,7 +99,7 @@ pub(super) enum EventKind {
 }
 
 #[derive(Deserialize)]
-struct Frame<'a> {
+struct SpeedscopeFrame<'a> {
     #[serde(borrow)]
     name: Cow<'a, str>,
     file: Option<Cow<'a, str>>,
@@ -107,7 +109,7 @@ struct Frame<'a> {
     col: i64,
 }
 
-impl WrittenStacks {
+impl SampledStacks {
     /// The stack of each sample, root first.
     pub(super) fn iter(&self) -> impl Iterator<Item = &[u32]> {
         self.samples.iter().map(|&stack| {
@@ -122,28 +124,29 @@ impl WrittenStacks {
 }
 
 /// What a stack takes beside its frames while others are looked for that are equal.
-const DIFFERENT: usize = 48;
+const STACK_OVERHEAD_BYTES: usize = 48;
 
 /// Reads a document.
 pub(super) fn read(
     bytes: &[u8],
-    limits: &Limits,
+    limits: &DecodeLimits,
     dictionary: &mut Dictionary,
-) -> Result<Document, JsonError> {
-    let guard = Guard::new(limits);
-    let pass = Pass {
+) -> Result<SpeedscopeDocument, JsonError> {
+    let guard = LimitGuard::new(limits);
+    let pass = DocumentContext {
         guard: &guard,
         dictionary: RefCell::new(dictionary),
         samples: Cell::new(0),
         waiting: Cell::new(0),
     };
-    let whole = Whole { pass: &pass, frames: None, profiles: None, document: Document::default() };
-    json::read(bytes, &guard, Object(whole))
+    let whole =
+        DocumentFields { pass: &pass, frames: None, profiles: None, document: SpeedscopeDocument::default() };
+    json::read(bytes, &guard, ObjectVisitor(whole))
 }
 
 /// What the pass over a document needs wherever it is.
-struct Pass<'a> {
-    guard: &'a Guard<'a>,
+struct DocumentContext<'a> {
+    guard: &'a LimitGuard<'a>,
     dictionary: RefCell<&'a mut Dictionary>,
     /// Samples and events so far, of all profiles.
     samples: Cell<usize>,
@@ -151,39 +154,39 @@ struct Pass<'a> {
     waiting: Cell<usize>,
 }
 
-impl Pass<'_> {
-    fn count_sample(&self, what: &'static str, bytes: usize) -> Result<(), OverLimit> {
+impl DocumentContext<'_> {
+    fn count_sample(&self, what: &'static str, bytes: usize) -> Result<(), OverLimitError> {
         self.samples.set(self.samples.get() + 1);
-        self.guard.within(what, self.samples.get(), self.guard.limits.samples)?;
-        self.weigh(bytes)
+        self.guard.check_limit(what, self.samples.get(), self.guard.limits.samples)?;
+        self.charge_memory(bytes)
     }
 
-    fn weigh(&self, bytes: usize) -> Result<(), OverLimit> {
+    fn charge_memory(&self, bytes: usize) -> Result<(), OverLimitError> {
         self.waiting.set(self.waiting.get() + bytes);
-        self.guard.within("bytes of samples in memory", self.waiting.get(), self.guard.limits.tables)
+        self.guard.check_limit("bytes of samples in memory", self.waiting.get(), self.guard.limits.tables)
     }
 
     /// Takes a frame of the shared list in.
-    fn frame(&self, frame: &Frame<'_>, frames: &mut Vec<u32>) -> Result<(), OverLimit> {
-        self.guard.within("frames", frames.len() + 1, self.guard.limits.entries)?;
+    fn frame(&self, frame: &SpeedscopeFrame<'_>, frames: &mut Vec<u32>) -> Result<(), OverLimitError> {
+        self.guard.check_limit("frames", frames.len() + 1, self.guard.limits.entries)?;
         let symbols = &mut self.dictionary.borrow_mut().symbols;
         let name = symbols.strings.intern(&frame.name);
         let filename = symbols.strings.intern(frame.file.as_deref().unwrap_or_default());
-        let function = symbols.function(Function { name, system_name: 0, filename, start_line: 0 });
+        let function = symbols.intern_function(Function { name, system_name: 0, filename, start_line: 0 });
         let line = Line { function, line: frame.line, column: frame.col };
-        frames.push(symbols.location(NONE, 0, false, &[line]));
+        frames.push(symbols.intern_location(NO_ENTRY, 0, false, &[line]));
         Ok(())
     }
 }
 
 // === the document ===
 
-struct Whole<'a> {
-    pass: &'a Pass<'a>,
+struct DocumentFields<'a> {
+    pass: &'a DocumentContext<'a>,
     frames: Option<Vec<u32>>,
-    profiles: Option<Vec<Draft>>,
+    profiles: Option<Vec<RawSpeedscopeProfile>>,
     /// What else it says.
-    document: Document,
+    document: SpeedscopeDocument,
 }
 
 #[derive(Deserialize)]
@@ -199,23 +202,27 @@ enum Key {
     Other,
 }
 
-impl<'de> Fields<'de> for Whole<'_> {
-    type Key = Key;
-    type Read = Document;
+impl<'de> ObjectFields<'de> for DocumentFields<'_> {
+    type FieldKey = Key;
+    type Read = SpeedscopeDocument;
 
-    const WHAT: &'static str = "a speedscope document";
+    const OBJECT_DESCRIPTION: &'static str = "a speedscope document";
 
-    fn field<A: MapAccess<'de>>(&mut self, key: Key, map: &mut A) -> Result<(), A::Error> {
-        let Whole { pass, frames, profiles, document } = self;
+    fn read_field<A: MapAccess<'de>>(&mut self, key: Key, map: &mut A) -> Result<(), A::Error> {
+        let DocumentFields { pass, frames, profiles, document } = self;
         match key {
             Key::Schema => {
                 document.schema = map.next_value()?;
                 Ok(())
             }
-            Key::Shared => {
-                once(frames, "shared", map.next_value_seed(Object(Shared { pass, frames: None }))?)
+            Key::Shared => set_once(
+                frames,
+                "shared",
+                map.next_value_seed(ObjectVisitor(SharedFields { pass, frames: None }))?,
+            ),
+            Key::Profiles => {
+                set_once(profiles, "profiles", map.next_value_seed(SpeedscopeProfilesVisitor(pass))?)
             }
-            Key::Profiles => once(profiles, "profiles", map.next_value_seed(Drafts(pass))?),
             Key::Exporter => {
                 document.exporter = map.next_value::<Option<String>>()?.unwrap_or_default();
                 Ok(())
@@ -225,20 +232,20 @@ impl<'de> Fields<'de> for Whole<'_> {
                 document.active = active.filter(|active| *active >= 0.0).map(|active| active as usize);
                 Ok(())
             }
-            Key::Other => pass_over(map),
+            Key::Other => skip_value(map),
         }
     }
 
-    fn end<E: Error>(self) -> Result<Document, E> {
+    fn finish<E: Error>(self) -> Result<SpeedscopeDocument, E> {
         let frames = self.frames.ok_or_else(|| E::missing_field("shared"))?;
         let profiles = self.profiles.ok_or_else(|| E::missing_field("profiles"))?;
-        Ok(Document { frames, profiles, ..self.document })
+        Ok(SpeedscopeDocument { frames, profiles, ..self.document })
     }
 }
 
 /// What all profiles have in common.
-struct Shared<'a> {
-    pass: &'a Pass<'a>,
+struct SharedFields<'a> {
+    pass: &'a DocumentContext<'a>,
     frames: Option<Vec<u32>>,
 }
 
@@ -250,69 +257,75 @@ enum SharedKey {
     Other,
 }
 
-impl<'de> Fields<'de> for Shared<'_> {
-    type Key = SharedKey;
+impl<'de> ObjectFields<'de> for SharedFields<'_> {
+    type FieldKey = SharedKey;
     type Read = Vec<u32>;
 
-    const WHAT: &'static str = "an object with frames";
+    const OBJECT_DESCRIPTION: &'static str = "an object with frames";
 
-    fn field<A: MapAccess<'de>>(&mut self, key: SharedKey, map: &mut A) -> Result<(), A::Error> {
+    fn read_field<A: MapAccess<'de>>(&mut self, key: SharedKey, map: &mut A) -> Result<(), A::Error> {
         match key {
             SharedKey::Frames => {
                 let mut frames = Vec::new();
-                let take = |frame: Frame<'de>| self.pass.frame(&frame, &mut frames);
-                map.next_value_seed(Each::new("frames", take))?;
-                once(&mut self.frames, "frames", frames)
+                let take = |frame: SpeedscopeFrame<'de>| self.pass.frame(&frame, &mut frames);
+                map.next_value_seed(ListVisitor::new("frames", take))?;
+                set_once(&mut self.frames, "frames", frames)
             }
-            SharedKey::Other => pass_over(map),
+            SharedKey::Other => skip_value(map),
         }
     }
 
-    fn end<E: Error>(self) -> Result<Vec<u32>, E> {
+    fn finish<E: Error>(self) -> Result<Vec<u32>, E> {
         self.frames.ok_or_else(|| E::missing_field("frames"))
     }
 }
 
 // === profiles ===
 
-struct Drafts<'a>(&'a Pass<'a>);
+struct SpeedscopeProfilesVisitor<'a>(&'a DocumentContext<'a>);
 
-impl<'de> DeserializeSeed<'de> for Drafts<'_> {
-    type Value = Vec<Draft>;
+impl<'de> DeserializeSeed<'de> for SpeedscopeProfilesVisitor<'_> {
+    type Value = Vec<RawSpeedscopeProfile>;
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Vec<Draft>, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(
+        self,
+        deserializer: D,
+    ) -> Result<Vec<RawSpeedscopeProfile>, D::Error> {
         deserializer.deserialize_seq(self)
     }
 }
 
-impl<'de> Visitor<'de> for Drafts<'_> {
-    type Value = Vec<Draft>;
+impl<'de> Visitor<'de> for SpeedscopeProfilesVisitor<'_> {
+    type Value = Vec<RawSpeedscopeProfile>;
 
     fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("a list of profiles")
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<Draft>, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<RawSpeedscopeProfile>, A::Error> {
         let guard = self.0.guard;
         let mut drafts = Vec::new();
-        while let Some(draft) =
-            list.next_element_seed(Object(Profile { pass: self.0, draft: Draft::default() }))?
-        {
-            guard.within("profiles", drafts.len() + 1, guard.limits.entries).map_err(A::Error::custom)?;
+        while let Some(draft) = list.next_element_seed(ObjectVisitor(SpeedscopeProfileFields {
+            pass: self.0,
+            draft: RawSpeedscopeProfile::default(),
+        }))? {
+            guard
+                .check_limit("profiles", drafts.len() + 1, guard.limits.entries)
+                .map_err(A::Error::custom)?;
             drafts.push(draft);
         }
         Ok(drafts)
     }
 }
 
-struct Profile<'a> {
-    pass: &'a Pass<'a>,
-    draft: Draft,
+struct SpeedscopeProfileFields<'a> {
+    pass: &'a DocumentContext<'a>,
+    draft: RawSpeedscopeProfile,
 }
 
 #[derive(Deserialize)]
 #[serde(field_identifier, rename_all = "camelCase")]
-enum ProfileKey {
+enum SpeedscopeProfileKey {
     Type,
     Name,
     Unit,
@@ -325,84 +338,90 @@ enum ProfileKey {
     Other,
 }
 
-impl<'de> Fields<'de> for Profile<'_> {
-    type Key = ProfileKey;
-    type Read = Draft;
+impl<'de> ObjectFields<'de> for SpeedscopeProfileFields<'_> {
+    type FieldKey = SpeedscopeProfileKey;
+    type Read = RawSpeedscopeProfile;
 
-    const WHAT: &'static str = "a profile";
+    const OBJECT_DESCRIPTION: &'static str = "a profile";
 
-    fn field<A: MapAccess<'de>>(&mut self, key: ProfileKey, map: &mut A) -> Result<(), A::Error> {
-        let Profile { pass, draft } = self;
+    fn read_field<A: MapAccess<'de>>(
+        &mut self,
+        key: SpeedscopeProfileKey,
+        map: &mut A,
+    ) -> Result<(), A::Error> {
+        let SpeedscopeProfileFields { pass, draft } = self;
         match key {
-            ProfileKey::Type => once(&mut draft.kind, "type", map.next_value()?),
-            ProfileKey::Name => once(&mut draft.name, "name", map.next_value()?),
-            ProfileKey::Unit => once(&mut draft.unit, "unit", map.next_value()?),
-            ProfileKey::StartValue => once(&mut draft.start, "startValue", map.next_value()?),
-            ProfileKey::EndValue => once(&mut draft.end, "endValue", map.next_value()?),
-            ProfileKey::Samples => once(&mut draft.stacks, "samples", map.next_value_seed(StacksOf(pass))?),
-            ProfileKey::Weights => {
+            SpeedscopeProfileKey::Type => set_once(&mut draft.kind, "type", map.next_value()?),
+            SpeedscopeProfileKey::Name => set_once(&mut draft.name, "name", map.next_value()?),
+            SpeedscopeProfileKey::Unit => set_once(&mut draft.unit, "unit", map.next_value()?),
+            SpeedscopeProfileKey::StartValue => set_once(&mut draft.start, "startValue", map.next_value()?),
+            SpeedscopeProfileKey::EndValue => set_once(&mut draft.end, "endValue", map.next_value()?),
+            SpeedscopeProfileKey::Samples => {
+                set_once(&mut draft.stacks, "samples", map.next_value_seed(SampledStacksVisitor(pass))?)
+            }
+            SpeedscopeProfileKey::Weights => {
                 let mut weights = Vec::new();
                 let take = |weight: Decimal| {
                     weights.push(weight);
-                    pass.weigh(size_of::<Decimal>())
+                    pass.charge_memory(size_of::<Decimal>())
                 };
-                map.next_value_seed(Each::new("weights", take))?;
-                once(&mut draft.weights, "weights", weights)
+                map.next_value_seed(ListVisitor::new("weights", take))?;
+                set_once(&mut draft.weights, "weights", weights)
             }
-            ProfileKey::Events => {
+            SpeedscopeProfileKey::Events => {
                 let mut events = Vec::new();
-                let take = |event: Event| {
+                let take = |event: FrameEvent| {
                     events.push(event);
-                    pass.count_sample("events", size_of::<Event>())
+                    pass.count_sample("events", size_of::<FrameEvent>())
                 };
-                map.next_value_seed(Each::new("events", take))?;
-                once(&mut draft.events, "events", events)
+                map.next_value_seed(ListVisitor::new("events", take))?;
+                set_once(&mut draft.events, "events", events)
             }
-            ProfileKey::Other => pass_over(map),
+            SpeedscopeProfileKey::Other => skip_value(map),
         }
     }
 
-    fn end<E: Error>(self) -> Result<Draft, E> {
+    fn finish<E: Error>(self) -> Result<RawSpeedscopeProfile, E> {
         Ok(self.draft)
     }
 }
 
-struct StacksOf<'a>(&'a Pass<'a>);
+struct SampledStacksVisitor<'a>(&'a DocumentContext<'a>);
 
-impl<'de> DeserializeSeed<'de> for StacksOf<'_> {
-    type Value = WrittenStacks;
+impl<'de> DeserializeSeed<'de> for SampledStacksVisitor<'_> {
+    type Value = SampledStacks;
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<WrittenStacks, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<SampledStacks, D::Error> {
         deserializer.deserialize_seq(self)
     }
 }
 
-impl<'de> Visitor<'de> for StacksOf<'_> {
-    type Value = WrittenStacks;
+impl<'de> Visitor<'de> for SampledStacksVisitor<'_> {
+    type Value = SampledStacks;
 
     fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("a list of stacks")
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<WrittenStacks, A::Error> {
-        let StacksOf(pass) = self;
-        let (mut stacks, mut known) = (WrittenStacks::default(), HashedMap::<Hash, u32>::default());
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<SampledStacks, A::Error> {
+        let SampledStacksVisitor(pass) = self;
+        let (mut stacks, mut known) = (SampledStacks::default(), PrehashedMap::<ContentHash, u32>::default());
         loop {
             let start = stacks.frames.len();
             let take = |frame: u32| {
                 stacks.frames.push(frame);
                 let depth = stacks.frames.len() - start;
-                pass.guard.within("frames in a stack", depth, pass.guard.limits.depth)
+                pass.guard.check_limit("frames in a stack", depth, pass.guard.limits.depth)
             };
-            if list.next_element_seed(Each::new("numbers of frames", take))?.is_none() {
+            if list.next_element_seed(ListVisitor::new("numbers of frames", take))?.is_none() {
                 return Ok(stacks);
             }
             pass.count_sample("samples", size_of::<u32>()).map_err(A::Error::custom)?;
             let stack = &stacks.frames[start..];
             let fresh = stacks.ends.len() as u32;
-            let number = *known.entry(hash::bytes(bytemuck::cast_slice(stack))).or_insert(fresh);
+            let number = *known.entry(hash::hash_bytes(bytemuck::cast_slice(stack))).or_insert(fresh);
             if number == fresh {
-                pass.weigh(DIFFERENT + size_of_val(stack)).map_err(A::Error::custom)?;
+                pass.charge_memory(STACK_OVERHEAD_BYTES + size_of_val(stack)).map_err(A::Error::custom)?;
                 stacks.ends.push(stacks.frames.len());
             } else {
                 stacks.frames.truncate(start);

@@ -3,21 +3,24 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use super::OWN;
-use super::document::{self, Document, Draft, Event, EventKind, Kind, Unit};
-use super::write::SCHEMA;
-use crate::bounds::{OverLimit, WrittenOut, within};
+use super::OWN_EXPORTER_NAME;
+use super::document::{
+    self, FrameEvent, FrameEventKind, RawSpeedscopeProfile, SpeedscopeDocument, SpeedscopeProfileKind,
+    SpeedscopeUnit,
+};
+use super::write::SCHEMA_URL;
 use crate::decimal::Decimal;
-use crate::hash::HashedMap;
+use crate::hash::PrehashedMap;
 use crate::json::JsonError;
 use crate::labels::SampleLabel;
+use crate::limits::{ExpandedFrameCounter, OverLimitError, check_limit};
 use crate::model::{Dictionary, Profile, ValueType};
-use crate::pprof::Limits;
-use crate::sparse::{self, Cell, NoRows};
-use crate::symbols::NONE;
+use crate::pprof::DecodeLimits;
+use crate::sparse_values::{self, SparseCell, SparseRowsError};
+use crate::symbols::NO_ENTRY;
 
 /// The label that says of which profile of a document a sample is.
-const PROFILE_NAME: &str = "profile_name";
+const PROFILE_NAME_LABEL: &str = "profile_name";
 
 /// Why bytes are no speedscope document that can be read. Profiles, samples and events count from 0.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -26,7 +29,7 @@ pub enum SpeedscopeError {
     #[error(transparent)]
     Json(#[from] JsonError),
     /// Something that does not say what it is.
-    #[error("its $schema is {0:?}; that of a speedscope document is {SCHEMA:?}")]
+    #[error("its $schema is {0:?}; that of a speedscope document is {SCHEMA_URL:?}")]
     Schema(String),
     /// Nothing in it.
     #[error("the document has no profiles")]
@@ -114,7 +117,7 @@ pub enum SpeedscopeError {
         /// The profile, or the one after the last.
         profile: usize,
         /// What there is too much of.
-        over: OverLimit,
+        over: OverLimitError,
     },
 }
 
@@ -129,55 +132,61 @@ fn innermost(open: &Option<u32>) -> String {
 /// added up, and a label says of which one a sample is.
 ///
 /// What they measure is told by their unit alone. Only our own documents name it.
-pub fn parse(bytes: &[u8], limits: &Limits) -> Result<Profile, SpeedscopeError> {
+pub fn parse(bytes: &[u8], limits: &DecodeLimits) -> Result<Profile, SpeedscopeError> {
     let mut profile = Profile::default();
-    let Document { exporter, active, frames, profiles, .. } =
+    let SpeedscopeDocument { exporter, active, frames, profiles, .. } =
         document::read(bytes, limits, &mut profile.dictionary)?;
     if profiles.is_empty() {
         return Err(SpeedscopeError::NoProfiles);
     }
     let count = profiles.len();
     let over = |profile| move |over| SpeedscopeError::OverLimit { profile, over };
-    let mut types = Types::default();
-    let mut sums: BTreeMap<(usize, u32, Unit), Sums> = BTreeMap::new();
-    let mut reading = Reading::new(&frames, limits);
+    let mut types = ValueTypeColumns::default();
+    let mut sums: BTreeMap<(usize, u32, SpeedscopeUnit), SpeedscopeStackSums> = BTreeMap::new();
+    let mut reading = SpeedscopeReader::new(&frames, limits);
     for (number, draft) in profiles.into_iter().enumerate() {
         let missing = |field| SpeedscopeError::Missing { profile: number, field };
         let unit = draft.unit.ok_or_else(|| missing("unit"))?;
         let kind = draft.kind.ok_or_else(|| missing("type"))?;
         let name = draft.name.as_deref().unwrap_or_default();
-        let is_own = exporter == OWN && !name.is_empty();
-        let column = types.column(if is_own { ValueType::new(name, unit.target()) } else { unit.measured() });
-        within("types", types.all.len(), limits.types).map_err(over(number))?;
+        let is_own = exporter == OWN_EXPORTER_NAME && !name.is_empty();
+        let column = types.column(if is_own {
+            ValueType::new(name, unit.profile_unit())
+        } else {
+            unit.default_value_type()
+        });
+        check_limit("types", types.all.len(), limits.types).map_err(over(number))?;
         if active == Some(number) {
             profile.header.default_type = types.all[column].kind.clone();
         }
         let labels = if is_own || name.is_empty() { 0 } else { named(&mut profile.dictionary, name) };
-        let sums = sums.entry((column, labels, unit)).or_insert_with(|| Sums::new(number, unit));
-        reading.profile((number, kind), &draft, &mut profile.dictionary, sums)?;
+        let sums =
+            sums.entry((column, labels, unit)).or_insert_with(|| SpeedscopeStackSums::new(number, unit));
+        reading.add_profile((number, kind), &draft, &mut profile.dictionary, sums)?;
     }
     let mut cells = Vec::new();
     for ((column, labels, _), sums) in sums {
-        for cell in sums.cells() {
-            cells.push(Cell { labels, column, ..cell? });
+        for cell in sums.into_cells() {
+            cells.push(SparseCell { labels, column, ..cell? });
         }
     }
-    profile.samples = sparse::rows(cells, types.all.len(), limits).map_err(|error| match error {
-        NoRows::Over(seen) => over(count)(seen),
-        NoRows::Overflow(column) => SpeedscopeError::Overflow(types.all[column].unit.clone()),
-    })?;
+    profile.samples =
+        sparse_values::rows_from_cells(cells, types.all.len(), limits).map_err(|error| match error {
+            SparseRowsError::Over(seen) => over(count)(seen),
+            SparseRowsError::Overflow(column) => SpeedscopeError::Overflow(types.all[column].unit.clone()),
+        })?;
     profile.header.types = types.all;
     Ok(profile)
 }
 
 /// What is measured, in the order of a document.
 #[derive(Default)]
-struct Types {
+struct ValueTypeColumns {
     all: Vec<ValueType>,
     columns: BTreeMap<ValueType, usize>,
 }
 
-impl Types {
+impl ValueTypeColumns {
     fn column(&mut self, value_type: ValueType) -> usize {
         match self.columns.entry(value_type) {
             Entry::Occupied(known) => *known.get(),
@@ -191,22 +200,26 @@ impl Types {
 
 fn named(dictionary: &mut Dictionary, name: &str) -> u32 {
     let strings = &mut dictionary.symbols.strings;
-    let label =
-        SampleLabel { key: strings.intern(PROFILE_NAME), text: strings.intern(name), number: 0, unit: 0 };
+    let label = SampleLabel {
+        key: strings.intern(PROFILE_NAME_LABEL),
+        text: strings.intern(name),
+        number: 0,
+        unit: 0,
+    };
     dictionary.label_sets.intern(strings, &[label])
 }
 
 /// Values by stack, in one unit.
-pub(super) struct Sums {
+pub(super) struct SpeedscopeStackSums {
     /// The first profile that has a share in it.
     first: usize,
-    unit: Unit,
-    of_stacks: HashedMap<u32, Decimal>,
+    unit: SpeedscopeUnit,
+    of_stacks: PrehashedMap<u32, Decimal>,
 }
 
-impl Sums {
-    pub(super) fn new(first: usize, unit: Unit) -> Self {
-        Sums { first, unit, of_stacks: HashedMap::default() }
+impl SpeedscopeStackSums {
+    pub(super) fn new(first: usize, unit: SpeedscopeUnit) -> Self {
+        SpeedscopeStackSums { first, unit, of_stacks: PrehashedMap::default() }
     }
 
     /// The first profile that has a share in it.
@@ -214,50 +227,50 @@ impl Sums {
         self.first
     }
 
-    pub(super) fn unit(&self) -> Unit {
+    pub(super) fn unit(&self) -> SpeedscopeUnit {
         self.unit
     }
 
     /// What it adds up to, as one column of samples without labels.
-    pub(super) fn cells(self) -> impl Iterator<Item = Result<Cell, SpeedscopeError>> {
-        let Sums { first, unit, of_stacks } = self;
+    pub(super) fn into_cells(self) -> impl Iterator<Item = Result<SparseCell, SpeedscopeError>> {
+        let SpeedscopeStackSums { first, unit, of_stacks } = self;
         of_stacks.into_iter().map(move |(stack, sum)| {
-            let value = sum.units(unit.digits()).ok_or_else(|| unit.too_large(first, sum))?;
-            Ok(Cell { stack, labels: 0, column: 0, value })
+            let value = sum.to_units(unit.digits()).ok_or_else(|| unit.too_large(first, sum))?;
+            Ok(SparseCell { stack, labels: 0, column: 0, value })
         })
     }
 
     fn add(&mut self, profile: usize, stack: u32, value: Decimal) -> Result<(), SpeedscopeError> {
         let sum = self.of_stacks.entry(stack).or_default();
-        *sum = sum.plus(value).ok_or_else(|| self.unit.too_large(profile, *sum))?;
+        *sum = sum.checked_add(value).ok_or_else(|| self.unit.too_large(profile, *sum))?;
         Ok(())
     }
 }
 
 // === samples and events ===
 
-pub(super) struct Reading<'a> {
+pub(super) struct SpeedscopeReader<'a> {
     frames: &'a [u32],
-    limits: &'a Limits,
-    written_out: WrittenOut,
+    limits: &'a DecodeLimits,
+    written_out: ExpandedFrameCounter,
 }
 
-impl<'a> Reading<'a> {
-    pub(super) fn new(frames: &'a [u32], limits: &'a Limits) -> Self {
-        Reading { frames, limits, written_out: WrittenOut::default() }
+impl<'a> SpeedscopeReader<'a> {
+    pub(super) fn new(frames: &'a [u32], limits: &'a DecodeLimits) -> Self {
+        SpeedscopeReader { frames, limits, written_out: ExpandedFrameCounter::default() }
     }
 
     /// Adds the values of a profile, known by its number.
-    pub(super) fn profile(
+    pub(super) fn add_profile(
         &mut self,
-        (number, kind): (usize, Kind),
-        draft: &Draft,
+        (number, kind): (usize, SpeedscopeProfileKind),
+        draft: &RawSpeedscopeProfile,
         dictionary: &mut Dictionary,
-        sums: &mut Sums,
+        sums: &mut SpeedscopeStackSums,
     ) -> Result<(), SpeedscopeError> {
         match kind {
-            Kind::Sampled => self.sampled(number, draft, dictionary, sums),
-            Kind::Evented => self.evented(number, draft, dictionary, sums),
+            SpeedscopeProfileKind::Sampled => self.add_sampled(number, draft, dictionary, sums),
+            SpeedscopeProfileKind::Evented => self.add_evented(number, draft, dictionary, sums),
         }
     }
 
@@ -272,12 +285,12 @@ impl<'a> Reading<'a> {
         self.frames.get(frame as usize).copied().ok_or_else(no_frame)
     }
 
-    fn sampled(
+    fn add_sampled(
         &self,
         profile: usize,
-        draft: &Draft,
+        draft: &RawSpeedscopeProfile,
         dictionary: &mut Dictionary,
-        sums: &mut Sums,
+        sums: &mut SpeedscopeStackSums,
     ) -> Result<(), SpeedscopeError> {
         let missing = |field| SpeedscopeError::Missing { profile, field };
         let stacks = draft.stacks.as_ref().ok_or_else(|| missing("samples"))?;
@@ -293,7 +306,7 @@ impl<'a> Reading<'a> {
                 path.push(self.location(frame, profile, ("samples", at))?);
             }
             let stack = dictionary.stacks.intern(&dictionary.symbols, &path);
-            within("frames in different stacks", dictionary.stacks.nodes().len(), self.limits.frames)
+            check_limit("frames in different stacks", dictionary.stacks.nodes().len(), self.limits.frames)
                 .map_err(|over| SpeedscopeError::OverLimit { profile, over })?;
             sums.add(profile, stack, weight)?;
         }
@@ -302,39 +315,39 @@ impl<'a> Reading<'a> {
 
     /// Between two events time passes in the innermost frame; where none goes on, nothing is measured. What has not
     /// ended at the last event lasts until the profile does.
-    fn evented(
+    fn add_evented(
         &mut self,
         profile: usize,
-        draft: &Draft,
+        draft: &RawSpeedscopeProfile,
         dictionary: &mut Dictionary,
-        sums: &mut Sums,
+        sums: &mut SpeedscopeStackSums,
     ) -> Result<(), SpeedscopeError> {
         let events = draft.events.as_ref();
         let events = events.ok_or(SpeedscopeError::Missing { profile, field: "events" })?;
         // The frames that go on and where they are in the tree of stacks.
         let mut open: Vec<(u32, u32)> = Vec::new();
-        let mut passed: HashedMap<u32, Decimal> = HashedMap::default();
+        let mut passed: PrehashedMap<u32, Decimal> = PrehashedMap::default();
         let mut last = events.first().map(|event| event.at).unwrap_or_default();
         let unit = sums.unit;
         let mut pass = |open: &[(u32, u32)], time: Decimal| -> Result<(), SpeedscopeError> {
             let Some(&(_, node)) = open.last() else { return Ok(()) };
             let sum = passed.entry(node).or_default();
-            *sum = sum.plus(time).ok_or_else(|| unit.too_large(profile, *sum))?;
+            *sum = sum.checked_add(time).ok_or_else(|| unit.too_large(profile, *sum))?;
             Ok(())
         };
-        for (at, &Event { kind, frame, at: time }) in events.iter().enumerate() {
-            let since = time.minus(last).filter(|since| *since >= Decimal::default());
+        for (at, &FrameEvent { kind, frame, at: time }) in events.iter().enumerate() {
+            let since = time.checked_sub(last).filter(|since| *since >= Decimal::default());
             let since = since.ok_or_else(|| {
                 let (time, before) = (time.to_string(), last.to_string());
                 SpeedscopeError::Backwards { profile, at, time, before }
             })?;
             pass(&open, since)?;
             last = time;
-            if kind == EventKind::Open {
+            if kind == FrameEventKind::Open {
                 let location = self.location(frame, profile, ("events", at))?;
-                let parent = open.last().map_or(NONE, |&(_, node)| node);
-                open.push((frame, dictionary.stacks.child(parent, location)));
-                within("frames in a stack", open.len(), self.limits.depth)
+                let parent = open.last().map_or(NO_ENTRY, |&(_, node)| node);
+                open.push((frame, dictionary.stacks.intern_child(parent, location)));
+                check_limit("frames in a stack", open.len(), self.limits.depth)
                     .map_err(|over| SpeedscopeError::OverLimit { profile, over })?;
                 continue;
             }
@@ -346,14 +359,14 @@ impl<'a> Reading<'a> {
                 }
             }
         }
-        let rest = draft.end.and_then(|end| end.minus(last)).unwrap_or_default();
+        let rest = draft.end.and_then(|end| end.checked_sub(last)).unwrap_or_default();
         pass(&open, rest.max(Decimal::default()))?;
         let mut passed: Vec<(u32, Decimal)> = passed.into_iter().collect();
         passed.retain(|(_, time)| *time != Decimal::default());
         passed.sort_unstable_by_key(|(node, _)| *node);
         for (node, time) in passed {
-            let (stack, depth) = dictionary.stack_at(node);
-            let counted = self.written_out.add(depth, self.limits);
+            let (stack, depth) = dictionary.intern_stack_at(node);
+            let counted = self.written_out.add_stack(depth, self.limits);
             counted.map_err(|over| SpeedscopeError::OverLimit { profile, over })?;
             sums.add(profile, stack, time)?;
         }
@@ -363,49 +376,49 @@ impl<'a> Reading<'a> {
 
 // === units ===
 
-impl Unit {
+impl SpeedscopeUnit {
     fn name(self) -> &'static str {
         match self {
-            Unit::None => "of no unit",
-            Unit::Nanoseconds => "nanoseconds",
-            Unit::Microseconds => "microseconds",
-            Unit::Milliseconds => "milliseconds",
-            Unit::Seconds => "seconds",
-            Unit::Bytes => "bytes",
+            SpeedscopeUnit::None => "of no unit",
+            SpeedscopeUnit::Nanoseconds => "nanoseconds",
+            SpeedscopeUnit::Microseconds => "microseconds",
+            SpeedscopeUnit::Milliseconds => "milliseconds",
+            SpeedscopeUnit::Seconds => "seconds",
+            SpeedscopeUnit::Bytes => "bytes",
         }
     }
 
     /// The unit that values have in a profile.
-    pub(super) fn target(self) -> &'static str {
+    pub(super) fn profile_unit(self) -> &'static str {
         match self {
-            Unit::None => "count",
-            Unit::Bytes => "bytes",
+            SpeedscopeUnit::None => "count",
+            SpeedscopeUnit::Bytes => "bytes",
             _ => "nanoseconds",
         }
     }
 
     /// What a profile measures of which only the unit is known.
-    fn measured(self) -> ValueType {
+    fn default_value_type(self) -> ValueType {
         let kind = match self {
-            Unit::None => "samples",
-            Unit::Bytes => "space",
+            SpeedscopeUnit::None => "samples",
+            SpeedscopeUnit::Bytes => "space",
             _ => "wall",
         };
-        ValueType::new(kind, self.target())
+        ValueType::new(kind, self.profile_unit())
     }
 
     /// How many digits behind the point are whole in a profile.
     fn digits(self) -> u32 {
         match self {
-            Unit::None | Unit::Nanoseconds | Unit::Bytes => 0,
-            Unit::Microseconds => 3,
-            Unit::Milliseconds => 6,
-            Unit::Seconds => 9,
+            SpeedscopeUnit::None | SpeedscopeUnit::Nanoseconds | SpeedscopeUnit::Bytes => 0,
+            SpeedscopeUnit::Microseconds => 3,
+            SpeedscopeUnit::Milliseconds => 6,
+            SpeedscopeUnit::Seconds => 9,
         }
     }
 
     fn too_large(self, profile: usize, sum: Decimal) -> SpeedscopeError {
-        let (sum, from, to) = (sum.to_string(), self.name(), self.target());
+        let (sum, from, to) = (sum.to_string(), self.name(), self.profile_unit());
         SpeedscopeError::TooLarge { profile, sum, from, to }
     }
 }

@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::folded;
-use crate::generate::arbitrary;
+use crate::generate::arbitrary_profile;
 use crate::model::{Profile, ValueType};
-use crate::pprof::Limits;
+use crate::pprof::DecodeLimits;
 use crate::tree::Tree;
 
 /// A document with frames main, run and work.
@@ -28,18 +28,18 @@ fn evented(rest: &str) -> String {
 }
 
 fn read(document: &str) -> Profile {
-    parse(document.as_bytes(), &Limits::default()).unwrap()
+    parse(document.as_bytes(), &DecodeLimits::default()).unwrap()
 }
 
 fn stacks(profile: &Profile, column: usize) -> Vec<String> {
     let mut lines: Vec<String> =
-        folded::write(&Tree::of(profile, column)).lines().map(str::to_owned).collect();
+        folded::write(&Tree::from_profile(profile, column)).lines().map(str::to_owned).collect();
     lines.sort_unstable();
     lines
 }
 
 fn refused(document: &str) -> String {
-    let limits = Limits {
+    let limits = DecodeLimits {
         depth: 4,
         samples: 5,
         entries: 4,
@@ -47,7 +47,7 @@ fn refused(document: &str) -> String {
         tables: 600,
         bytes: 2_000,
         types: 2,
-        ..Limits::default()
+        ..DecodeLimits::default()
     };
     parse(document.as_bytes(), &limits).unwrap_err().to_string()
 }
@@ -224,7 +224,7 @@ fn errors_say_where_and_what() {
         ),
         (format!("{} x", document("")), "trailing characters"),
     ]);
-    let said = parse(b"{\"shared\":\n\"\xff\"}", &Limits::default()).unwrap_err().to_string();
+    let said = parse(b"{\"shared\":\n\"\xff\"}", &DecodeLimits::default()).unwrap_err().to_string();
     assert_eq!(said, "line 2, column 2: not valid UTF-8");
 }
 
@@ -274,7 +274,7 @@ fn errors_of_events_and_over_limits_say_where_and_what() {
 #[test]
 fn what_nests_deeply_is_no_matter() {
     let deep = "[".repeat(200_000);
-    let limits = Limits::default();
+    let limits = DecodeLimits::default();
     let closed = format!("{deep}{}", "]".repeat(200_000));
     let ignored = format!(r#"{{"x": {closed}, {}"#, &sampled("none", "[[0]]", "[1]")[1..]);
     assert_eq!(stacks(&read(&ignored), 0), ["main 1"]);
@@ -300,7 +300,7 @@ fn many_types_of_few_rows_are_bounded() {
     let document =
         format!(r#"{{"exporter":"athanor","profiles":[{profiles}],"shared":{{"frames":[{frames}]}}}}"#);
     let of = |bytes| {
-        parse(document.as_bytes(), &Limits { bytes, ..Limits::default() })
+        parse(document.as_bytes(), &DecodeLimits { bytes, ..DecodeLimits::default() })
             .map(|profile| types(&profile).len())
     };
     assert_eq!(of(8 * 1200 * 1000), Ok(1000));
@@ -325,14 +325,14 @@ fn real_documents_are_what_they_are() {
 }
 
 fn trees(profile: &Profile) -> Vec<Tree> {
-    (0..profile.header.types.len()).map(|column| Tree::of(profile, column)).collect()
+    (0..profile.header.types.len()).map(|column| Tree::from_profile(profile, column)).collect()
 }
 
 #[test]
 fn units_that_the_format_does_not_know_are_counts() {
     let mut profile = Profile::default();
     profile.header.types = vec![ValueType::new("a", "widgets"), ValueType::new("b", "seconds")];
-    let stack = profile.dictionary.named_stack(["main"].into_iter());
+    let stack = profile.dictionary.intern_named_stack(["main"].into_iter());
     profile.samples.push(stack, 0, &[3, 4]);
     let again = read(&write(&profile, "x"));
     assert_eq!(types(&again), ["a/count", "b/nanoseconds"]);
@@ -350,26 +350,27 @@ fn profiles_are_read_one_by_one_and_equal_ones_are_one() {
         [("a", "seconds", 0), ("b", "bytes", 0), ("a", "seconds", 0), ("a", "seconds", 1), ("a", "none", 0)];
     let all: Vec<String> = all.iter().map(|(name, unit, start)| profile(name, unit, *start)).collect();
     let text = document(&all.join(", "));
-    let refused = parts(text.as_bytes(), &Limits::default()).unwrap_err().to_string();
+    let refused = read_profiles(text.as_bytes(), &DecodeLimits::default()).unwrap_err().to_string();
     assert!(
         refused.starts_with("its $schema is \"\"; that of a speedscope document is \"https://"),
         "{refused}"
     );
 
-    let text = text.replacen('{', &format!(r#"{{"$schema": "{}", "#, write::SCHEMA), 1);
-    let Parts { dictionary, parts } = parts(text.as_bytes(), &Limits::default()).unwrap();
-    let seen: Vec<(&str, Unit, &[i64])> = parts
+    let text = text.replacen('{', &format!(r#"{{"$schema": "{}", "#, write::SCHEMA_URL), 1);
+    let SpeedscopeProfiles { dictionary, parts } =
+        read_profiles(text.as_bytes(), &DecodeLimits::default()).unwrap();
+    let seen: Vec<(&str, SpeedscopeUnit, &[i64])> = parts
         .iter()
         .map(|part| (part.name.as_str(), part.unit, &part.samples.as_ref().unwrap().values[..]))
         .collect();
-    let expected: [(&str, Unit, &[i64]); 4] = [
-        ("a", Unit::Seconds, &[3_000_000_000, 4_000_000_000]),
-        ("b", Unit::Bytes, &[2, 2]),
-        ("a", Unit::Seconds, &[1_500_000_000, 2_000_000_000]),
-        ("a", Unit::None, &[2, 2]),
+    let expected: [(&str, SpeedscopeUnit, &[i64]); 4] = [
+        ("a", SpeedscopeUnit::Seconds, &[3_000_000_000, 4_000_000_000]),
+        ("b", SpeedscopeUnit::Bytes, &[2, 2]),
+        ("a", SpeedscopeUnit::Seconds, &[1_500_000_000, 2_000_000_000]),
+        ("a", SpeedscopeUnit::None, &[2, 2]),
     ];
     assert_eq!(seen, expected);
-    assert_eq!(dictionary.frames(parts[0].samples.as_ref().unwrap().stacks[1]), ["main", "run"]);
+    assert_eq!(dictionary.frame_names(parts[0].samples.as_ref().unwrap().stacks[1]), ["main", "run"]);
 }
 
 #[test]
@@ -386,15 +387,15 @@ fn a_profile_that_is_too_much_is_refused_alone_and_by_its_number() {
         profile("b", "[1, 9e9]"),
         profile("c", "[1, 0]"),
     ];
-    let schema = format!(r#"{{"$schema": "{}", "#, write::SCHEMA);
+    let schema = format!(r#"{{"$schema": "{}", "#, write::SCHEMA_URL);
     let text = document(&all.join(", ")).replacen('{', &schema, 1);
-    let of = |limits: &Limits| -> Vec<Result<i64, String>> {
-        let parts = parts(text.as_bytes(), limits).unwrap().parts;
-        let sum = |part: super::Part| part.samples.map(|samples| samples.values.iter().sum());
+    let of = |limits: &DecodeLimits| -> Vec<Result<i64, String>> {
+        let parts = read_profiles(text.as_bytes(), limits).unwrap().parts;
+        let sum = |part: super::SpeedscopeProfile| part.samples.map(|samples| samples.values.iter().sum());
         parts.into_iter().map(|part| sum(part).map_err(|error| error.to_string())).collect()
     };
     let large = "profiles[2]: the values of a stack add up to 18000000000 seconds, which is more than 63 bits of nanoseconds";
-    assert_eq!(of(&Limits::default()), [Ok(6_000_000_000), Err(large.to_owned()), Ok(1_000_000_000)]);
+    assert_eq!(of(&DecodeLimits::default()), [Ok(6_000_000_000), Err(large.to_owned()), Ok(1_000_000_000)]);
 }
 
 #[test]
@@ -405,14 +406,14 @@ fn units_that_meet_in_one_type_do_not_wrap() {
         )
     };
     let text = document(&[profile("seconds", "9e9"), profile("nanoseconds", "9e18")].join(", "));
-    let refused = parse(text.as_bytes(), &Limits::default()).unwrap_err().to_string();
+    let refused = parse(text.as_bytes(), &DecodeLimits::default()).unwrap_err().to_string();
     assert_eq!(refused, "the values of a stack in all profiles add up to more than 63 bits of nanoseconds");
 }
 
 proptest! {
     #[test]
     fn what_was_written_reads_back(seed: u64) {
-        let profile = arbitrary(seed);
+        let profile = arbitrary_profile(seed);
         let again = read(&write(&profile, "x"));
         prop_assert_eq!(&again.header.types, &profile.header.types);
         prop_assert_eq!(again.header.shown_type(), profile.header.shown_type());
@@ -452,12 +453,12 @@ proptest! {
         let mut text = if seed % 2 == 0 {
             evented(r#""events": [{"type": "O", "frame": 0, "at": 0}, {"type": "C", "frame": 0, "at": 9.5}], "endValue": 1e1"#)
         } else {
-            write(&arbitrary(seed), "x")
+            write(&arbitrary_profile(seed), "x")
         }
         .into_bytes();
         let at = at.index(text.len());
         text[at] = byte.as_bytes()[0];
-        if let Ok(profile) = parse(&text, &Limits::default()) {
+        if let Ok(profile) = parse(&text, &DecodeLimits::default()) {
             let _ = trees(&profile);
         }
     }

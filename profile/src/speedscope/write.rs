@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use serde_json::{Value, json};
 
 use crate::model::Profile;
-use crate::tree::{Tree, path};
+use crate::tree::{Tree, path_to_node};
 
 /// Which format a document has.
-pub(super) const SCHEMA: &str = "https://www.speedscope.app/file-format-schema.json";
+pub(super) const SCHEMA_URL: &str = "https://www.speedscope.app/file-format-schema.json";
 
 /// A speedscope document: one sampled profile per value type, over shared frames.
 pub fn write(profile: &Profile, name: &str) -> String {
@@ -16,10 +16,10 @@ pub fn write(profile: &Profile, name: &str) -> String {
     let mut ids: HashMap<String, usize> = HashMap::new();
     let mut profiles: Vec<Value> = Vec::new();
     for (column, value_type) in profile.header.types.iter().enumerate() {
-        let tree = Tree::of(profile, column);
+        let tree = Tree::from_profile(profile, column);
         let (mut samples, mut weights, mut end) = (Vec::new(), Vec::new(), 0i128);
         for (at, node) in (0..).zip(tree.nodes()).filter(|(_, node)| node.own != 0) {
-            let stack = path(&tree, at).into_iter().map(|frame| {
+            let stack = path_to_node(&tree, at).into_iter().map(|frame| {
                 let name = tree.name(&tree.nodes()[frame as usize]);
                 *ids.entry(name.to_owned()).or_insert_with(|| {
                     frames.push(json!({ "name": name }));
@@ -41,8 +41,8 @@ pub fn write(profile: &Profile, name: &str) -> String {
         }));
     }
     json!({
-        "$schema": SCHEMA,
-        "exporter": super::OWN,
+        "$schema": SCHEMA_URL,
+        "exporter": super::OWN_EXPORTER_NAME,
         "name": name,
         "activeProfileIndex": profile.header.shown_type(),
         "shared": { "frames": frames },
@@ -68,7 +68,7 @@ mod tests {
     fn every_type_is_a_sampled_profile_over_shared_frames() {
         let mut profile = Profile::default();
         profile.header.types = vec![ValueType::new("cpu", "nanoseconds"), ValueType::new("samples", "count")];
-        let stack = profile.dictionary.named_stack(["main", "work \"x\""].into_iter());
+        let stack = profile.dictionary.intern_named_stack(["main", "work \"x\""].into_iter());
         profile.samples.push(stack, 0, &[70, 7]);
         let document: Value = serde_json::from_str(&write(&profile, "run")).unwrap();
         assert_eq!(document["shared"]["frames"], json!([{ "name": "main" }, { "name": "work \"x\"" }]));

@@ -5,7 +5,7 @@ pub(crate) fn tree(stacks: &[(&str, i64)]) -> Tree {
     let mut dictionary = Dictionary::default();
     let mut totals = Vec::new();
     for (stack, value) in stacks {
-        let id = dictionary.named_stack(stack.split(';')) as usize;
+        let id = dictionary.intern_named_stack(stack.split(';')) as usize;
         totals.resize(totals.len().max(id + 1), 0i64);
         totals[id] += value;
     }
@@ -34,11 +34,11 @@ fn inlined_lines_are_frames_and_unnamed_code_is_its_binary() {
     let symbols = &mut dictionary.symbols;
     let mut function = |name: &str| {
         let name = symbols.strings.intern(name);
-        symbols.function(Function { name, system_name: 0, filename: 0, start_line: 0 })
+        symbols.intern_function(Function { name, system_name: 0, filename: 0, start_line: 0 })
     };
     let lines = [function("inner"), function("outer")].map(|function| Line { function, line: 1, column: 0 });
-    let inlined = symbols.location(NONE, 5, false, &lines);
-    let bare = symbols.location(NONE, 255, false, &[]);
+    let inlined = symbols.intern_location(NO_ENTRY, 5, false, &lines);
+    let bare = symbols.intern_location(NO_ENTRY, 255, false, &[]);
     let stack = dictionary.stacks.intern(&dictionary.symbols, &[bare, inlined]);
     assert_eq!(stack, 0);
     let tree = Tree::from_totals(&dictionary, &[7]);
@@ -56,11 +56,11 @@ fn unnamed_frames_of_one_binary_are_one_node_unless_addresses_are_asked_for() {
     let mut mapping = |build_id: &str| {
         let (filename, build_id) =
             (symbols.strings.intern("/lib/libc.so.6"), symbols.strings.intern(build_id));
-        symbols.mapping(Mapping { start: 0, size: 9, offset: 0, filename, build_id, flags: 0 })
+        symbols.intern_mapping(Mapping { start: 0, size: 9, offset: 0, filename, build_id, flags: 0 })
     };
     let (old, new) = (mapping("0123456789abcdef"), mapping("fedcba9876543210"));
-    let named = dictionary.named_location("main");
-    let mut at = |mapping, address| dictionary.symbols.location(mapping, address, false, &[]);
+    let named = dictionary.intern_named_location("main");
+    let mut at = |mapping, address| dictionary.symbols.intern_location(mapping, address, false, &[]);
     let [one, two, other] = [at(old, 0x10), at(old, 0x20), at(new, 0x10)];
     let leaf_first = [&[one, two, named][..], &[two, named], &[other, named, one], &[one, other, named]];
     let stacks = leaf_first.map(|path| dictionary.stacks.intern(&dictionary.symbols, path));
@@ -78,7 +78,7 @@ fn unnamed_frames_of_one_binary_are_one_node_unless_addresses_are_asked_for() {
         (old, 8, 8),
     ];
     assert_eq!(shown(&tree), rows(&expected));
-    let names: Vec<Vec<String>> = stacks.map(|stack| dictionary.frames(stack)).to_vec();
+    let names: Vec<Vec<String>> = stacks.map(|stack| dictionary.frame_names(stack)).to_vec();
     assert_eq!(names, [vec!["main", old], vec!["main", old], vec![old, "main", new], vec!["main", new, old]]);
     let addresses = Tree::with_addresses(&dictionary, &[1, 0, 4, 0]);
     let at = |name: &str, address: u64| format!("{name}+0x{address:x}");
@@ -112,7 +112,7 @@ fn what_is_below_a_call_site_keeps_its_callers() {
     let whole = tree(&[("main;a;b", 4), ("main;a", 2), ("main;b", 1), ("main", 8), ("a;b", 16)]);
     let below = |names: &[&str]| {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-        whole.clone().below(&names)
+        whole.clone().subtree_below(&names)
     };
     assert_eq!(below(&["main", "a"]), tree(&[("main;a;b", 4), ("main;a", 2)]));
     assert_eq!(below(&["main", "b"]), tree(&[("main;b", 1)]));
@@ -137,7 +137,7 @@ fn ties_stay() {
 fn deep_stacks_need_no_deep_stack() {
     let mut dictionary = Dictionary::default();
     let names: Vec<String> = (0..100_000).map(|depth| depth.to_string()).collect();
-    dictionary.named_stack(names.iter().map(String::as_str));
+    dictionary.intern_named_stack(names.iter().map(String::as_str));
     let mut deep = Tree::from_totals(&dictionary, &[1]);
     assert_eq!(deep.nodes().len(), 100_001);
     deep.truncate(10);
@@ -145,7 +145,8 @@ fn deep_stacks_need_no_deep_stack() {
 }
 
 pub(crate) fn any_tree() -> impl Strategy<Value = Tree> {
-    let stack = prop::collection::vec(prop::sample::select(vec!["a", "b", "c", OTHER, "total", ""]), 1..5);
+    let stack =
+        prop::collection::vec(prop::sample::select(vec!["a", "b", "c", OTHER_NAME, "total", ""]), 1..5);
     prop::collection::vec((stack, -5i64..50), 0..12).prop_map(|stacks| {
         let stacks: Vec<(String, i64)> = stacks.iter().map(|(path, n)| (path.join(";"), *n)).collect();
         tree(&stacks.iter().map(|(path, n)| (path.as_str(), *n)).collect::<Vec<_>>())
@@ -155,13 +156,13 @@ pub(crate) fn any_tree() -> impl Strategy<Value = Tree> {
 proptest! {
     #[test]
     fn a_shape_gives_the_tree_of_any_totals(
-        stacks in prop::collection::vec(prop::collection::vec(prop::sample::select(vec!["", "a", "b", OTHER]), 0..5), 1..12),
+        stacks in prop::collection::vec(prop::collection::vec(prop::sample::select(vec!["", "a", "b", OTHER_NAME]), 0..5), 1..12),
         totals in prop::collection::vec(prop_oneof![Just(0i64), -5i64..50], 12),
     ) {
         let mut dictionary = Dictionary::default();
-        stacks.iter().for_each(|stack| { dictionary.named_stack(stack.iter().copied()); });
+        stacks.iter().for_each(|stack| { dictionary.intern_named_stack(stack.iter().copied()); });
         let totals = &totals[..dictionary.stacks.len()];
-        prop_assert_eq!(Shape::of(&dictionary).tree(totals), Tree::from_totals(&dictionary, totals));
+        prop_assert_eq!(TreeShape::from_dictionary(&dictionary).tree_from_totals(totals), Tree::from_totals(&dictionary, totals));
     }
 
     #[test]

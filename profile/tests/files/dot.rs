@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use athanor_profile::Profile;
 use athanor_profile::dot::{self, StackTotals};
-use athanor_profile::generate::arbitrary;
+use athanor_profile::generate::arbitrary_profile;
 use proptest::prelude::*;
 
 use crate::paths::{Paths, of_lines};
@@ -112,9 +112,9 @@ fn side(profile: &Profile, totals: &[i64]) -> String {
 proptest! {
     #[test]
     fn any_graph_has_the_lines_and_calls_of_its_profile(seed: u64, shown in 1..20usize) {
-        let profile = arbitrary(seed);
+        let profile = arbitrary_profile(seed);
         for column in 0..profile.header.types.len() {
-            let totals = profile.by_stack(column);
+            let totals = profile.totals_by_stack(column);
             // Numbers without a unit are not rounded.
             let whole = read::<1>(&side(&profile, &totals));
             prop_assert_eq!(&whole, &expected(&[of_lines(&profile, column)]));
@@ -129,8 +129,8 @@ proptest! {
 
     #[test]
     fn any_two_graphs_have_those_of_both(left: u64, right: u64) {
-        let (left, right) = (arbitrary(left), arbitrary(right));
-        let totals = [&left, &right].map(|profile| profile.by_stack(0));
+        let (left, right) = (arbitrary_profile(left), arbitrary_profile(right));
+        let totals = [&left, &right].map(|profile| profile.totals_by_stack(0));
         let [one, other] = [(&left, &totals[0]), (&right, &totals[1])]
             .map(|(profile, totals)| StackTotals { dictionary: &profile.dictionary, totals, addresses: false });
         let text = dot::write_diff(one, other, "count", usize::MAX);

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use athanor_profile::generate::arbitrary;
-use athanor_profile::pprof::{Limits, decode};
+use athanor_profile::generate::arbitrary_profile;
+use athanor_profile::pprof::{DecodeLimits, decode};
 use athanor_profile::tree::Tree;
 use athanor_profile::{Profile, otlp};
 use proptest::prelude::*;
@@ -179,7 +179,7 @@ fn paths_on_the_wire(profile: &OneProfile, dictionary: &Dictionary) -> Paths {
 proptest! {
     #[test]
     fn any_profile_says_the_same(seed: u64) {
-        let profile = arbitrary(seed);
+        let profile = arbitrary_profile(seed);
         let bytes = otlp::encode(&profile, &[("service.name", "shop")]);
         let data = ProfilesData::decode(bytes.as_slice()).unwrap();
         let dictionary = data.dictionary.unwrap();
@@ -199,7 +199,7 @@ proptest! {
             prop_assert_eq!(one.time, profile.header.time_nanos.max(0) as u64);
             prop_assert_eq!(one.period, profile.header.period);
             prop_assert_eq!(stacks_on_the_wire(one, &dictionary), stacks_of(&profile, column));
-            prop_assert_eq!(paths_on_the_wire(one, &dictionary), of_tree(&Tree::of(&profile, column)));
+            prop_assert_eq!(paths_on_the_wire(one, &dictionary), of_tree(&Tree::from_profile(&profile, column)));
         }
     }
 }
@@ -218,8 +218,8 @@ fn of_sorted_labels(stacks: impl IntoIterator<Item = ((Vec<String>, Vec<String>)
 proptest! {
     #[test]
     fn any_profile_that_was_written_reads_the_same(seed: u64) {
-        let profile = arbitrary(seed);
-        let bounds = otlp::Bounds { profile: 1 << 20, total: 1 << 22, profiles: 100 };
+        let profile = arbitrary_profile(seed);
+        let bounds = otlp::OtlpLimits { profile: 1 << 20, total: 1 << 22, profiles: 100 };
         let export = otlp::read(&otlp::encode(&profile, &[("service.name", "shop")]), &bounds).unwrap();
         prop_assert_eq!(export.profiles.len(), profile.header.types.len());
         for (column, read) in export.profiles.iter().enumerate() {
@@ -234,8 +234,8 @@ proptest! {
                 && header.period > 0;
             match read {
                 Ok(made) => {
-                    let otlp::Content::Pprof(bytes) = &made[0].content else { panic!("{made:?}") };
-                    let (again, _) = decode(bytes, &Limits::default()).unwrap();
+                    let otlp::OtlpProfileContent::Pprof(bytes) = &made[0].content else { panic!("{made:?}") };
+                    let (again, _) = decode(bytes, &DecodeLimits::default()).unwrap();
                     let factor = if of_cpu { header.period } else { 1 };
                     let expected = expected.into_iter().map(|(key, value)| (key, value.wrapping_mul(factor)));
                     prop_assert_eq!(of_sorted_labels(stacks_of(&again, 0)), of_sorted_labels(expected));

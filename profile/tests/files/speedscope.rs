@@ -1,6 +1,6 @@
 //! Documents of speedscope.
 
-use athanor_profile::generate::arbitrary;
+use athanor_profile::generate::arbitrary_profile;
 use athanor_profile::speedscope;
 use athanor_profile::tree::Tree;
 use proptest::prelude::*;
@@ -30,7 +30,7 @@ fn paths(document: &Value, profile: &Value) -> Paths {
 proptest! {
     #[test]
     fn any_document_has_the_stacks_of_its_profile(seed: u64) {
-        let profile = arbitrary(seed);
+        let profile = arbitrary_profile(seed);
         let document: Value = serde_json::from_str(&speedscope::write(&profile, "größe")).unwrap();
         prop_assert_eq!(&document["name"], "größe");
         let mut names: Vec<&str> =
@@ -45,7 +45,7 @@ proptest! {
             prop_assert_eq!((&one["type"], &one["name"]), (&Value::from("sampled"), &Value::from(of.kind.as_str())));
             let found = paths(&document, one);
             prop_assert_eq!(&found, &of_profile(&profile, column));
-            prop_assert_eq!(found, of_tree(&Tree::of(&profile, column)));
+            prop_assert_eq!(found, of_tree(&Tree::from_profile(&profile, column)));
         }
     }
 }

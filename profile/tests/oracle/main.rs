@@ -6,23 +6,25 @@ mod shuffle;
 
 use std::path::{Path, PathBuf};
 
-use athanor_profile::generate::{Random, Reference, arbitrary};
-use athanor_profile::pprof::{Decoded, Decoder, Dropped, Inflater, Limits, decode, encode, inflate};
+use athanor_profile::generate::{ReferenceDataset, SeededRandom, arbitrary_profile};
+use athanor_profile::pprof::{
+    DecodeDropCounts, DecodeLimits, DecodedProfile, Inflater, PprofDecoder, decode, encode, inflate,
+};
 use athanor_profile::{Dictionary, Profile};
 use proptest::prelude::*;
 use prost::Message;
 
-fn read(raw: &[u8]) -> (Profile, Dropped) {
-    decode(raw, &Limits::default()).expect("this is a good profile")
+fn read(raw: &[u8]) -> (Profile, DecodeDropCounts) {
+    decode(raw, &DecodeLimits::default()).expect("this is a good profile")
 }
 
 /// The canonical content of bytes, by a decoder that starts empty.
 fn content(raw: &[u8]) -> u128 {
     let mut inflater = Inflater::default();
     let raw = inflater.inflate(raw, 1 << 30).expect("inflates");
-    let (mut dictionary, mut decoded) = (Dictionary::default(), Decoded::default());
-    Decoder::default()
-        .decode(raw, &Limits::default(), &mut dictionary, &mut decoded)
+    let (mut dictionary, mut decoded) = (Dictionary::default(), DecodedProfile::default());
+    PprofDecoder::default()
+        .decode(raw, &DecodeLimits::default(), &mut dictionary, &mut decoded)
         .expect("this is a good profile");
     decoded.content.finish(&decoded.header)
 }
@@ -54,10 +56,10 @@ proptest! {
 
     #[test]
     fn what_was_written_reads_the_same(seed: u64) {
-        let profile = arbitrary(seed);
+        let profile = arbitrary_profile(seed);
         let raw = encode(&profile);
         let (again, dropped) = read(&raw);
-        prop_assert_eq!(dropped, Dropped::default());
+        prop_assert_eq!(dropped, DecodeDropCounts::default());
         prop_assert_eq!(&again.header, &profile.header);
         prop_assert_eq!(named::ours(&again), named::ours(&profile));
         prop_assert_eq!(content(&encode(&again)), content(&raw));
@@ -65,7 +67,7 @@ proptest! {
 
     #[test]
     fn an_independent_decoder_reads_the_same(seed: u64) {
-        let raw = encode(&arbitrary(seed));
+        let raw = encode(&arbitrary_profile(seed));
         let message = message::Profile::decode(raw.as_slice()).expect("prost reads it");
         prop_assert_eq!(named::ours(&read(&raw).0), named::theirs(&message));
     }
@@ -73,9 +75,9 @@ proptest! {
     /// INV-01: re-encoding and other compression are the same upload.
     #[test]
     fn other_bytes_of_the_same_profile_have_the_same_content(seed: u64) {
-        let raw = encode(&arbitrary(seed));
+        let raw = encode(&arbitrary_profile(seed));
         let mut message = message::Profile::decode(raw.as_slice()).expect("prost reads it");
-        shuffle::shuffle(&mut message, &mut Random::new(seed));
+        shuffle::shuffle(&mut message, &mut SeededRandom::new(seed));
         let shuffled = message.encode_to_vec();
         prop_assert_eq!(content(&shuffled), content(&raw));
         prop_assert_eq!(named::ours(&read(&shuffled).0), named::ours(&read(&raw).0));
@@ -89,7 +91,7 @@ proptest! {
     /// The other half of INV-01: what differs in one value, name or label is another upload.
     #[test]
     fn a_changed_value_or_name_is_another_content(seed: u64) {
-        let raw = encode(&arbitrary(seed));
+        let raw = encode(&arbitrary_profile(seed));
         let message = message::Profile::decode(raw.as_slice()).expect("prost reads it");
         let before = content(&raw);
         let mut valued = message.clone();
@@ -114,29 +116,29 @@ proptest! {
     #[test]
     fn one_dictionary_for_many_profiles_changes_nothing(seed: u64) {
         let (mut dictionary, mut decoder, mut decoded) =
-            (Dictionary::default(), Decoder::default(), Decoded::default());
+            (Dictionary::default(), PprofDecoder::default(), DecodedProfile::default());
         for seed in [seed, seed.wrapping_add(1), seed, seed.wrapping_add(2)] {
-            let raw = encode(&arbitrary(seed));
-            decoder.decode(&raw, &Limits::default(), &mut dictionary, &mut decoded).expect("decodes");
+            let raw = encode(&arbitrary_profile(seed));
+            decoder.decode(&raw, &DecodeLimits::default(), &mut dictionary, &mut decoded).expect("decodes");
             prop_assert_eq!(decoded.content.finish(&decoded.header), content(&raw));
             let shared = Profile {
                 header: decoded.header.clone(),
                 samples: decoded.samples.clone(),
                 dictionary: dictionary.clone(),
             };
-            prop_assert_eq!(named::ours(&shared), named::ours(&arbitrary(seed)));
+            prop_assert_eq!(named::ours(&shared), named::ours(&arbitrary_profile(seed)));
         }
     }
 
     /// Any damage is refused or read, never a panic, and what is read can be written and read again.
     #[test]
     fn damaged_bytes_are_refused_or_read(seed: u64, damage in prop::collection::vec((any::<u16>(), any::<u8>()), 1..6)) {
-        let mut raw = encode(&arbitrary(seed));
+        let mut raw = encode(&arbitrary_profile(seed));
         for (at, byte) in damage {
             let at = usize::from(at) % raw.len();
             raw[at] = byte;
         }
-        if let Ok((profile, _)) = decode(&raw, &Limits::default()) {
+        if let Ok((profile, _)) = decode(&raw, &DecodeLimits::default()) {
             let again = encode(&profile);
             prop_assert_eq!(named::ours(&read(&again).0), named::ours(&profile));
         }
@@ -145,7 +147,7 @@ proptest! {
 
 #[test]
 fn an_independent_decoder_reads_the_reference_set_the_same() {
-    let set = Reference::new(Reference::SEED);
+    let set = ReferenceDataset::new(ReferenceDataset::PUBLISHED_SEED);
     for raw in set.profiles(3) {
         let message = message::Profile::decode(raw.as_slice()).expect("prost reads it");
         assert_eq!(named::ours(&read(&raw).0), named::theirs(&message));
@@ -158,9 +160,9 @@ fn real_files_read_as_an_independent_decoder_reads_them() {
         let bytes = std::fs::read(&file).expect("readable");
         let raw = inflate(&bytes, 1 << 30).expect("inflates");
         let message = message::Profile::decode(raw.as_slice()).expect("prost reads it");
-        match decode(&bytes, &Limits::default()) {
+        match decode(&bytes, &DecodeLimits::default()) {
             Ok((profile, dropped)) => {
-                assert_eq!(dropped, Dropped::default(), "{}", file.display());
+                assert_eq!(dropped, DecodeDropCounts::default(), "{}", file.display());
                 assert_eq!(named::ours(&profile), named::theirs(&message), "{}", file.display());
                 let again = read(&encode(&profile)).0;
                 assert_eq!(named::ours(&again), named::ours(&profile), "{}", file.display());

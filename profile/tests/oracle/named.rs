@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use athanor_profile::Profile;
-use athanor_profile::symbols::NONE;
+use athanor_profile::symbols::NO_ENTRY;
 
 use crate::message;
 
@@ -33,7 +33,7 @@ pub fn ours(profile: &Profile) -> Rows {
     let text = |id: u32| symbols.strings.get(id);
     let frame = |location: u32| {
         let entry = symbols.locations()[location as usize];
-        let mapping = (entry.mapping != NONE).then(|| {
+        let mapping = (entry.mapping != NO_ENTRY).then(|| {
             let mapping = symbols.mappings()[entry.mapping as usize];
             let (file, build) = (text(mapping.filename), text(mapping.build_id));
             format!("{file:?} {build:?} {} {} {:04b}", mapping.size, mapping.offset, mapping.flags)
@@ -55,7 +55,7 @@ pub fn ours(profile: &Profile) -> Rows {
         let mut labels: Vec<String> = labels.collect();
         labels.sort();
         let frames = profile.dictionary.stacks.locations(stack).map(frame).collect();
-        add(&mut rows, (frames, labels), values, profile.samples.moments.of(row));
+        add(&mut rows, (frames, labels), values, profile.samples.moments.row_timestamps(row));
     }
     without_zeros(rows)
 }

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use athanor_profile::generate::Random;
+use athanor_profile::generate::SeededRandom;
 
 use crate::message::{Profile, ValueType};
 
 /// Changes all that has no meaning, and splits a row in two.
-pub fn shuffle(profile: &mut Profile, random: &mut Random) {
+pub fn shuffle(profile: &mut Profile, random: &mut SeededRandom) {
     strings(profile, random);
     let mut fresh = ids(random, profile.function.iter().map(|entry| entry.id));
     profile.function.iter_mut().for_each(|entry| entry.id = fresh[&entry.id]);
@@ -26,9 +26,9 @@ pub fn shuffle(profile: &mut Profile, random: &mut Random) {
     }
     profile.sample.iter_mut().for_each(|sample| random.shuffle(&mut sample.moment));
     if let Some(mut half) = profile.sample.first().cloned() {
-        half.moment = profile.sample[0].moment.split_off(random.below(1 + half.moment.len()));
+        half.moment = profile.sample[0].moment.split_off(random.next_below(1 + half.moment.len()));
         for (left, right) in profile.sample[0].value.iter_mut().zip(&mut half.value) {
-            let part = random.below(1000) as i64;
+            let part = random.next_below(1000) as i64;
             // Content does not add up beyond 64 bits, so the parts must not either.
             let rest = left.checked_sub(part);
             *right = if rest.is_some() { part } else { 0 };
@@ -43,18 +43,18 @@ pub fn shuffle(profile: &mut Profile, random: &mut Random) {
 }
 
 /// New ids, dense or sparse.
-fn ids(random: &mut Random, old: impl Iterator<Item = u64>) -> BTreeMap<u64, u64> {
+fn ids(random: &mut SeededRandom, old: impl Iterator<Item = u64>) -> BTreeMap<u64, u64> {
     let old: Vec<u64> = old.collect();
-    let step = [1, 3, 1 << 40][random.below(3)];
+    let step = [1, 3, 1 << 40][random.next_below(3)];
     let mut fresh: Vec<u64> = (1..=old.len() as u64).map(|id| id * step).collect();
     random.shuffle(&mut fresh);
     old.into_iter().zip(fresh).collect()
 }
 
 /// Puts the strings in another order, some of them twice.
-fn strings(profile: &mut Profile, random: &mut Random) {
+fn strings(profile: &mut Profile, random: &mut SeededRandom) {
     let mut table: Vec<usize> = (1..profile.string_table.len()).collect();
-    let twice: Vec<usize> = table.iter().copied().filter(|_| random.chance(200)).collect();
+    let twice: Vec<usize> = table.iter().copied().filter(|_| random.next_bool(200)).collect();
     table.extend(twice);
     random.shuffle(&mut table);
     let mut place = vec![0i64; profile.string_table.len()];

@@ -1,6 +1,6 @@
 //! Queries in the background, on the wire.
 
-use athanor_chassis::{Code, Status};
+use athanor_chassis::{ErrorCode, Status};
 use athanor_proto::google::v1::{Function, Label, Line, Location, Mapping, Profile, Sample};
 use athanor_proto::querier::v1::{
     AsyncQueryResponse, AsyncQueryStatus, AsyncQueryType, FunctionStats, Level, Sandwich,
@@ -9,55 +9,55 @@ use athanor_proto::querier::v1::{
 use bytes::Bytes;
 use prost::Message;
 
-use super::{State, unknown};
-use crate::elsewhere::{Errand, Ticket};
-use crate::merge::Stacks;
-use crate::{Querier, Reader};
+use super::{AsyncQueryState, unknown_query_error};
+use crate::merge::MergeStacktracesParams;
+use crate::peer_queriers::{PeerRequest, QueryHandleId};
+use crate::{Querier, QueryContext};
 
 /// An answer as it is kept: what it says takes a fraction of what it takes in memory.
-pub(crate) struct Kept {
+pub(crate) struct StoredAsyncResult {
     bytes: Bytes,
     /// What it takes in memory when it is shown again.
     shown: usize,
 }
 
 /// How far a query in the background is, by the word of the node that runs it.
-pub struct Looked {
+pub struct AsyncQueryReport {
     /// How far.
-    pub progress: Progress,
+    pub progress: AsyncQueryProgress,
     /// What its answer lacks, in words.
     pub missing: Vec<String>,
 }
 
 /// How far a query in the background is.
-pub enum Progress {
+pub enum AsyncQueryProgress {
     /// It runs.
     Running,
     /// Why there is no answer, in words.
     Failed(String),
     /// Its answer.
-    Done(Answered),
+    Done(AsyncQueryResult),
 }
 
 /// An answer that is kept, or was sent by whoever keeps it.
-pub struct Answered {
+pub struct AsyncQueryResult {
     /// The message, packed.
     pub bytes: Bytes,
     /// What it takes in memory when it is shown.
     pub shown: usize,
     /// Holds the room that it takes where it is kept.
-    pub(crate) keeper: Option<Reader>,
+    pub(crate) keeper: Option<QueryContext>,
 }
 
-impl Kept {
-    fn of(answer: &SelectMergeStacktracesResponse) -> Self {
-        Kept { bytes: answer.encode_to_vec().into(), shown: in_memory(answer) }
+impl StoredAsyncResult {
+    fn from_response(answer: &SelectMergeStacktracesResponse) -> Self {
+        StoredAsyncResult { bytes: answer.encode_to_vec().into(), shown: response_memory_bytes(answer) }
     }
 }
 
-impl Answered {
+impl AsyncQueryResult {
     /// One that was sent by another node. Whoever asked for it holds the room.
-    pub fn sent(bytes: Bytes, shown: usize) -> Self {
+    pub fn from_peer(bytes: Bytes, shown: usize) -> Self {
         Self { bytes, shown, keeper: None }
     }
 }
@@ -66,69 +66,78 @@ impl Querier {
     /// Merged stacks in the format that was asked for; or a query for them that runs in the background, or how far one is.
     pub async fn select_merge_stacktraces(
         &self,
-        reader: &Reader,
+        reader: &QueryContext,
         mut request: SelectMergeStacktracesRequest,
     ) -> Result<SelectMergeStacktracesResponse, Status> {
         let asked = request.r#async.take().unwrap_or_default();
         if !asked.request_id.is_empty() {
-            return self.look(reader, asked.request_id).await;
+            return self.poll_async(reader, asked.request_id).await;
         }
         let background = self.standing.as_ref().map(|standing| &standing.background);
         let is_wanted = asked.r#type == AsyncQueryType::Force as i32;
-        let Some(background) = background.filter(|background| is_wanted && background.is_on()) else {
-            let answer = async |request| self.stacktraces(reader, self.stacks(reader, request).await?).await;
-            return self.again(reader, "SelectMergeStacktraces", request, answer).await;
+        let Some(background) = background.filter(|background| is_wanted && background.is_enabled()) else {
+            let answer = async |request| {
+                self.merge_stacktraces(reader, self.parse_stacktraces_request(reader, request).await?).await
+            };
+            return self.run_cached(reader, "SelectMergeStacktraces", request, answer).await;
         };
         // What is wrong is told at once.
-        let stacks = self.stacks(reader, request).await?;
+        let stacks = self.parse_stacktraces_request(reader, request).await?;
         let querier = self.clone();
-        let query = |reader: Reader| async move {
-            let kept = querier.for_later(&reader, stacks).await;
-            reader.ended(kept.as_ref().err());
+        let query = |reader: QueryContext| async move {
+            let kept = querier.run_async(&reader, stacks).await;
+            reader.finish_request(kept.as_ref().err());
             kept
         };
-        let begun = background.begin(reader.afresh(), query);
-        let ticket = begun.inspect_err(|status| drop(reader.afresh().ended(Some(status))))?;
+        let begun = background.start_query(reader.fork_async(), query);
+        let ticket = begun.inspect_err(|status| drop(reader.fork_async().finish_request(Some(status))))?;
         Ok(progress(ticket.to_string(), AsyncQueryStatus::InProgress, String::new()))
     }
 
     /// An answer for later.
-    async fn for_later(&self, reader: &Reader, stacks: Stacks) -> Result<Kept, Status> {
-        let answer = self.stacktraces(reader, stacks).await?;
-        let kept = self.shape(reader, move || Kept::of(&answer)).await?;
-        let held = reader.keep(kept.bytes.len());
-        self.make_room(reader, kept.bytes.len() - held)?;
+    async fn run_async(
+        &self,
+        reader: &QueryContext,
+        stacks: MergeStacktracesParams,
+    ) -> Result<StoredAsyncResult, Status> {
+        let answer = self.merge_stacktraces(reader, stacks).await?;
+        let kept = self.render_on_pool(reader, move || StoredAsyncResult::from_response(&answer)).await?;
+        let held = reader.shrink_held_memory(kept.bytes.len());
+        self.reserve_memory(reader, kept.bytes.len() - held)?;
         Ok(kept)
     }
 
     /// How far a query in the background is, as the node says that runs it.
-    async fn look(
+    async fn poll_async(
         &self,
-        reader: &Reader,
+        reader: &QueryContext,
         request_id: String,
     ) -> Result<SelectMergeStacktracesResponse, Status> {
-        let ticket = Ticket::parse(&request_id).ok_or_else(|| unknown(&request_id))?;
-        let looked = match self.standing.as_ref().and_then(|standing| standing.other(ticket)) {
+        let ticket = QueryHandleId::parse(&request_id).ok_or_else(|| unknown_query_error(&request_id))?;
+        let looked = match self.standing.as_ref().and_then(|standing| standing.peer_of(ticket)) {
             Some(other) => {
-                let errand = Errand { reader, room: &self.room, clock: &self.deps.clock };
-                other.look(ticket, &errand).await?
+                let errand = PeerRequest { reader, room: &self.room, clock: &self.deps.clock };
+                other.poll_async_query(ticket, &errand).await?
             }
-            None => self.look_here(reader, &request_id)?,
+            None => self.poll_local(reader, &request_id)?,
         };
-        reader.miss(looked.missing);
+        reader.add_warnings(looked.missing);
         match looked.progress {
-            Progress::Running => Ok(progress(request_id, AsyncQueryStatus::InProgress, String::new())),
-            Progress::Failed(why) => Ok(progress(request_id, AsyncQueryStatus::Failure, why)),
-            Progress::Done(Answered { bytes, shown, keeper }) => {
+            AsyncQueryProgress::Running => {
+                Ok(progress(request_id, AsyncQueryStatus::InProgress, String::new()))
+            }
+            AsyncQueryProgress::Failed(why) => Ok(progress(request_id, AsyncQueryStatus::Failure, why)),
+            AsyncQueryProgress::Done(AsyncQueryResult { bytes, shown, keeper }) => {
                 // As it is, and as bytes on its way.
-                self.make_room(reader, shown.saturating_add(bytes.len()))?;
+                self.reserve_memory(reader, shown.saturating_add(bytes.len()))?;
                 let read = move || {
                     let read = SelectMergeStacktracesResponse::decode(bytes);
                     drop(keeper);
                     read
                 };
-                let unreadable = |error: prost::DecodeError| Status::new(Code::Internal, error.to_string());
-                let mut answer = self.compute(reader, read).await?.map_err(unreadable)?;
+                let unreadable =
+                    |error: prost::DecodeError| Status::new(ErrorCode::Internal, error.to_string());
+                let mut answer = self.compute_on_pool(reader, read).await?.map_err(unreadable)?;
                 answer.r#async = progress(request_id, AsyncQueryStatus::Success, String::new()).r#async;
                 Ok(answer)
             }
@@ -136,21 +145,21 @@ impl Querier {
     }
 
     /// How far a query is that runs here: for another node, too, where the reader is whoever asks there.
-    pub fn look_here(&self, reader: &Reader, id: &str) -> Result<Looked, Status> {
-        let of = self.standing.as_ref().zip(Ticket::parse(id));
-        let (standing, ticket) = of.ok_or_else(|| unknown(id))?;
-        let (state, keeper) = standing.background.look(reader, ticket)?;
-        let missing = keeper.all_missing();
+    pub fn poll_local(&self, reader: &QueryContext, id: &str) -> Result<AsyncQueryReport, Status> {
+        let of = self.standing.as_ref().zip(QueryHandleId::parse(id));
+        let (standing, ticket) = of.ok_or_else(|| unknown_query_error(id))?;
+        let (state, keeper) = standing.background.poll_query(reader, ticket)?;
+        let missing = keeper.all_warnings();
         let progress = match state {
-            State::Running => Progress::Running,
-            State::Failed(status) => Progress::Failed(status.message),
-            State::Done(kept) => Progress::Done(Answered {
+            AsyncQueryState::Running => AsyncQueryProgress::Running,
+            AsyncQueryState::Failed(status) => AsyncQueryProgress::Failed(status.message),
+            AsyncQueryState::Done(kept) => AsyncQueryProgress::Done(AsyncQueryResult {
                 bytes: kept.bytes.clone(),
                 shown: kept.shown,
                 keeper: Some(keeper),
             }),
         };
-        Ok(Looked { progress, missing })
+        Ok(AsyncQueryReport { progress, missing })
     }
 }
 
@@ -164,26 +173,26 @@ fn progress(
 }
 
 /// What an answer takes in memory.
-fn in_memory(answer: &SelectMergeStacktracesResponse) -> usize {
+fn response_memory_bytes(answer: &SelectMergeStacktracesResponse) -> usize {
     let graph = answer.flamegraph.iter().map(|graph| {
         let level = |level: &Level| size_of::<Level>() + size_of_val(level.values.as_slice());
         texts(&graph.names) + graph.levels.iter().map(level).sum::<usize>()
     });
-    let profile = answer.pprof.iter().filter_map(|pprof| pprof.profile.as_ref()).map(of_profile);
+    let profile = answer.pprof.iter().filter_map(|pprof| pprof.profile.as_ref()).map(profile_memory_bytes);
     let functions = answer.functions.iter().flat_map(|table| &table.functions);
     let functions = functions.map(|function| size_of::<FunctionStats>() + function.name.len());
-    let sandwich = answer.sandwich.iter().map(of_sandwich);
+    let sandwich = answer.sandwich.iter().map(sandwich_memory_bytes);
     graph.chain(profile).chain(functions).chain(sandwich).sum::<usize>()
         + answer.tree.len()
         + answer.dot.len()
 }
 
-fn of_sandwich(sandwich: &Sandwich) -> usize {
+fn sandwich_memory_bytes(sandwich: &Sandwich) -> usize {
     let halves = [&sandwich.callers, &sandwich.callees].into_iter().flatten();
     texts(&sandwich.names) + halves.map(|half| size_of_val(half.nodes.as_slice())).sum::<usize>()
 }
 
-fn of_profile(profile: &Profile) -> usize {
+fn profile_memory_bytes(profile: &Profile) -> usize {
     let sample = |sample: &Sample| {
         let ids = sample.location_id.len() + sample.value.len();
         size_of::<Sample>() + ids * size_of::<u64>() + sample.label.len() * size_of::<Label>()

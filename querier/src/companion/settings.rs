@@ -3,6 +3,6 @@
 mod wire;
 
 /// What names of their notes begin with.
-const PREFIX: &str = "setting/";
+const SETTING_KEY_PREFIX: &str = "setting/";
 /// The longest name.
-const MAX_NAME: usize = 256;
+const MAX_SETTING_NAME_BYTES: usize = 256;

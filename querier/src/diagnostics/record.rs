@@ -3,27 +3,27 @@
 use std::time::Duration;
 
 use athanor_chassis::{Status, TenantId, Timestamp};
-use athanor_query::{Ask, Hits, What};
+use athanor_query::{PartialOriginCounts, ProfileQuery, QueryKind};
 use serde_json::{Value, json};
 
-use super::Summary;
-use crate::Plan;
+use super::QueryRecordSummary;
+use crate::QueryPlan;
 
 /// Questions of one request; there are two or three.
-const QUESTIONS: usize = 16;
+const MAX_TRACED_QUERIES: usize = 16;
 /// Parts of a question that are told one by one.
-const PARTS: usize = 64;
+const MAX_TRACED_SOURCES: usize = 64;
 /// Plans of a question that are told one by one, shards of a part, and things that an answer lacks.
-const FEW: usize = 16;
+const MAX_LISTED_ITEMS: usize = 16;
 /// Bytes of a text.
-const TEXT: usize = 512;
+const MAX_TEXT_BYTES: usize = 512;
 /// Bytes of a record, at the most.
-const RECORD: usize = 64 << 10;
+const MAX_RECORD_BYTES: usize = 64 << 10;
 
 /// What was asked by one request, and how it was answered.
 #[derive(Default)]
-pub(super) struct Asked {
-    questions: Vec<Question>,
+pub(super) struct TracedRequest {
+    questions: Vec<TracedQuery>,
     left_out: usize,
     /// The answer to an equal request was kept, and still holds.
     pub(super) was_told_before: bool,
@@ -33,7 +33,7 @@ pub(super) struct Asked {
 
 /// A question to all sources of all tenants that are read as one.
 #[derive(Default)]
-pub(super) struct Question {
+pub(super) struct TracedQuery {
     what: &'static str,
     profile_type: String,
     selector: String,
@@ -45,28 +45,28 @@ pub(super) struct Question {
     pub(super) ended: Duration,
     plans: Vec<Value>,
     plan_count: usize,
-    sums: Sums,
+    sums: SourceTotals,
     /// The slowest, the slowest first.
-    parts: Vec<Part>,
+    parts: Vec<SourceReport>,
 }
 
 /// What all parts of a question have done together.
 #[derive(Default)]
-struct Sums {
+struct SourceTotals {
     parts: u64,
     failed: u64,
     heads: u64,
     blocks: u64,
     shards: u64,
     bytes: u64,
-    hits: Hits,
+    hits: PartialOriginCounts,
 }
 
 /// What one source did for an answer.
 #[derive(Clone, Debug, Default)]
-pub struct Part {
+pub struct SourceReport {
     /// What it is.
-    pub of: PartOf,
+    pub of: SourceKind,
     /// The node that was asked; none for this one.
     pub node: Option<u64>,
     /// How long it took, until its answer was merged or there was none.
@@ -76,14 +76,14 @@ pub struct Part {
     /// Bytes that came from another node.
     pub bytes: u64,
     /// Where answers of blocks came from.
-    pub hits: Hits,
+    pub hits: PartialOriginCounts,
     /// Why there was no answer, in words.
     pub failed: Option<String>,
 }
 
 /// What answers.
 #[derive(Clone, Debug, Default)]
-pub enum PartOf {
+pub enum SourceKind {
     /// A head of this node.
     #[default]
     Head,
@@ -96,7 +96,7 @@ pub enum PartOf {
 }
 
 /// All that is told of a request.
-pub(super) struct Record<'a> {
+pub(super) struct QueryRecord<'a> {
     pub(super) id: String,
     pub(super) node: u64,
     pub(super) call: &'static str,
@@ -107,42 +107,42 @@ pub(super) struct Record<'a> {
     pub(super) shown: Duration,
     pub(super) failed: Option<&'a Status>,
     pub(super) missing: &'a [String],
-    pub(super) asked: &'a Asked,
+    pub(super) asked: &'a TracedRequest,
 }
 
-impl Asked {
+impl TracedRequest {
     /// The place of a new question, if it is told.
-    pub(super) fn begin(&mut self, ask: &Ask) -> Option<usize> {
-        if self.questions.len() == QUESTIONS {
+    pub(super) fn begin_query(&mut self, ask: &ProfileQuery) -> Option<usize> {
+        if self.questions.len() == MAX_TRACED_QUERIES {
             self.left_out += 1;
             return None;
         }
         let selection = &ask.selection;
-        self.questions.push(Question {
+        self.questions.push(TracedQuery {
             what: name(&ask.what),
             profile_type: selection.profile_type.as_ref().map(|of| cut(&of.to_string())).unwrap_or_default(),
             selector: cut(&selection.selector.to_string()),
             time: (selection.time.from, selection.time.to),
-            ..Question::default()
+            ..TracedQuery::default()
         });
         Some(self.questions.len() - 1)
     }
 
-    pub(super) fn at(&mut self, place: usize) -> Option<&mut Question> {
+    pub(super) fn query_mut(&mut self, place: usize) -> Option<&mut TracedQuery> {
         self.questions.get_mut(place)
     }
 
     /// When the last question was answered.
-    pub(super) fn last_ended(&self) -> Option<Duration> {
+    pub(super) fn last_query_end(&self) -> Option<Duration> {
         self.questions.iter().map(|question| question.ended).filter(|ended| !ended.is_zero()).max()
     }
 }
 
-impl Question {
-    pub(super) fn plan(&mut self, tenant: &TenantId, plan: &Plan, took: Duration) {
+impl TracedQuery {
+    pub(super) fn add_plan(&mut self, tenant: &TenantId, plan: &QueryPlan, took: Duration) {
         self.planned += took;
         self.plan_count += 1;
-        if self.plans.len() == FEW {
+        if self.plans.len() == MAX_LISTED_ITEMS {
             return;
         }
         self.plans.push(json!({
@@ -153,33 +153,33 @@ impl Question {
             "shardsElsewhere": plan.shards,
             "calls": plan.remote.len(),
             "bytes": plan.bytes,
-            "moved": plan.moved.iter().take(FEW).map(|why| cut(why)).collect::<Vec<_>>(),
+            "moved": plan.moved.iter().take(MAX_LISTED_ITEMS).map(|why| cut(why)).collect::<Vec<_>>(),
         }));
     }
 
-    pub(super) fn part(&mut self, mut part: Part) {
-        let Sums { parts, failed, heads, blocks, shards, bytes, hits } = &mut self.sums;
+    pub(super) fn add_source(&mut self, mut part: SourceReport) {
+        let SourceTotals { parts, failed, heads, blocks, shards, bytes, hits } = &mut self.sums;
         *parts += 1;
         *bytes += part.bytes;
         hits.add(part.hits);
         match &mut part.of {
             _ if part.failed.is_some() => *failed += 1,
-            PartOf::Head => *heads += 1,
-            PartOf::Block(_) => *blocks += 1,
-            PartOf::Blocks(count) => *blocks += *count as u64,
-            PartOf::Shards(of) => *shards += of.len() as u64,
+            SourceKind::Head => *heads += 1,
+            SourceKind::Block(_) => *blocks += 1,
+            SourceKind::Blocks(count) => *blocks += *count as u64,
+            SourceKind::Shards(of) => *shards += of.len() as u64,
         }
-        if let PartOf::Shards(of) = &mut part.of {
-            of.truncate(FEW);
+        if let SourceKind::Shards(of) = &mut part.of {
+            of.truncate(MAX_LISTED_ITEMS);
         }
         part.failed = part.failed.as_deref().map(cut);
         let place = self.parts.partition_point(|other| other.took >= part.took);
         self.parts.insert(place, part);
-        self.parts.truncate(PARTS);
+        self.parts.truncate(MAX_TRACED_SOURCES);
     }
 
-    fn shown(&self, most: usize) -> Value {
-        let Sums { parts, failed, heads, blocks, shards, bytes, hits } = &self.sums;
+    fn to_json(&self, most: usize) -> Value {
+        let SourceTotals { parts, failed, heads, blocks, shards, bytes, hits } = &self.sums;
         let told = &self.parts[..most.min(self.parts.len())];
         json!({
             "what": self.what,
@@ -198,21 +198,21 @@ impl Question {
             "plansLeftOut": self.plan_count - self.plans.len(),
             "sums": {
                 "parts": parts, "failed": failed, "heads": heads, "blocks": blocks, "shards": shards,
-                "bytesReceived": bytes, "cache": from_where(*hits),
+                "bytesReceived": bytes, "cache": origins_to_json(*hits),
             },
-            "slowest": told.iter().map(Part::shown).collect::<Vec<_>>(),
+            "slowest": told.iter().map(SourceReport::to_json).collect::<Vec<_>>(),
             "partsLeftOut": parts - told.len() as u64,
         })
     }
 }
 
-impl Part {
-    fn shown(&self) -> Value {
+impl SourceReport {
+    fn to_json(&self) -> Value {
         let mut shown = match &self.of {
-            PartOf::Head => json!({ "head": true }),
-            PartOf::Block(name) => json!({ "block": name }),
-            PartOf::Blocks(count) => json!({ "blocks": count }),
-            PartOf::Shards(shards) => json!({ "shards": shards }),
+            SourceKind::Head => json!({ "head": true }),
+            SourceKind::Block(name) => json!({ "block": name }),
+            SourceKind::Blocks(count) => json!({ "blocks": count }),
+            SourceKind::Shards(shards) => json!({ "shards": shards }),
         };
         shown["milliseconds"] = millis(self.took).into();
         if let Some(node) = self.node {
@@ -222,8 +222,8 @@ impl Part {
         if let Some((waited, worked)) = self.there {
             shown["there"] = json!({ "waited": millis(waited), "worked": millis(worked) });
         }
-        if self.hits != Hits::default() {
-            shown["cache"] = from_where(self.hits);
+        if self.hits != PartialOriginCounts::default() {
+            shown["cache"] = origins_to_json(self.hits);
         }
         if let Some(why) = &self.failed {
             shown["failed"] = why.as_str().into();
@@ -233,13 +233,13 @@ impl Part {
 }
 
 /// Where answers of blocks came from.
-fn from_where(Hits { memory, disk, joined, read }: Hits) -> Value {
+fn origins_to_json(PartialOriginCounts { memory, disk, joined, read }: PartialOriginCounts) -> Value {
     json!({ "memory": memory, "disk": disk, "joined": joined, "read": read })
 }
 
-impl Record<'_> {
-    pub(super) fn summary(&self) -> Summary {
-        Summary {
+impl QueryRecord<'_> {
+    pub(super) fn summary(&self) -> QueryRecordSummary {
+        QueryRecordSummary {
             id: self.id.clone(),
             time_millis: self.time.millis(),
             call: self.call,
@@ -253,21 +253,22 @@ impl Record<'_> {
     }
 
     /// As JSON of so many bytes: of what would be too long, the slowest parts.
-    pub(super) fn written(&self, most: usize) -> Vec<u8> {
-        let tries = [PARTS, PARTS / 4, PARTS / 16, 0].map(|parts| (QUESTIONS, parts));
+    pub(super) fn to_json_bytes(&self, most: usize) -> Vec<u8> {
+        let tries = [MAX_TRACED_SOURCES, MAX_TRACED_SOURCES / 4, MAX_TRACED_SOURCES / 16, 0]
+            .map(|parts| (MAX_TRACED_QUERIES, parts));
         let mut written = Vec::new();
         for (questions, parts) in tries.into_iter().chain([(0, 0)]) {
-            written = self.shown(questions, parts).to_string().into_bytes();
-            if written.len() <= most.min(RECORD) {
+            written = self.to_json(questions, parts).to_string().into_bytes();
+            if written.len() <= most.min(MAX_RECORD_BYTES) {
                 break;
             }
         }
         written
     }
 
-    fn shown(&self, questions: usize, parts: usize) -> Value {
+    fn to_json(&self, questions: usize, parts: usize) -> Value {
         let told = &self.asked.questions[..questions.min(self.asked.questions.len())];
-        let few = if questions == 0 { 0 } else { FEW };
+        let few = if questions == 0 { 0 } else { MAX_LISTED_ITEMS };
         let missing = self.missing.iter().take(few).map(|words| cut(words));
         let mut shown = json!({
             "id": self.id,
@@ -281,7 +282,7 @@ impl Record<'_> {
             "sharedAnswer": self.asked.was_told_along,
             "missing": missing.collect::<Vec<_>>(),
             "missingLeftOut": self.missing.len().saturating_sub(few),
-            "questions": told.iter().map(|question| question.shown(parts)).collect::<Vec<_>>(),
+            "questions": told.iter().map(|question| question.to_json(parts)).collect::<Vec<_>>(),
             "questionsLeftOut": self.asked.left_out + self.asked.questions.len() - told.len(),
         });
         if let Some(status) = self.failed {
@@ -292,20 +293,20 @@ impl Record<'_> {
 }
 
 /// What is computed, in a word.
-fn name(what: &What) -> &'static str {
+fn name(what: &QueryKind) -> &'static str {
     match what {
-        What::ProfileTypes => "profile types",
-        What::LabelNames => "label names",
-        What::LabelValues(_) => "label values",
-        What::Series(_) => "series",
-        What::Tree(_) => "tree",
-        What::Profile(..) => "profile",
-        What::Points(_) => "points",
-        What::Heat(_) => "heat",
-        What::Sizes => "sizes",
-        What::Trees(_) => "trees",
-        What::Profiles(_) => "profiles",
-        What::Ids => "ids",
+        QueryKind::ProfileTypes => "profile types",
+        QueryKind::LabelNames => "label names",
+        QueryKind::LabelValues(_) => "label values",
+        QueryKind::Series(_) => "series",
+        QueryKind::Tree(_) => "tree",
+        QueryKind::Profile(..) => "profile",
+        QueryKind::Points(_) => "points",
+        QueryKind::Heat(_) => "heat",
+        QueryKind::Sizes => "sizes",
+        QueryKind::Trees(_) => "trees",
+        QueryKind::Profiles(_) => "profiles",
+        QueryKind::Ids => "ids",
     }
 }
 
@@ -315,13 +316,13 @@ fn millis(span: Duration) -> f64 {
 }
 
 fn cut(text: &str) -> String {
-    text[..text.floor_char_boundary(TEXT)].to_owned()
+    text[..text.floor_char_boundary(MAX_TEXT_BYTES)].to_owned()
 }
 
 #[cfg(test)]
 mod tests {
-    use athanor_chassis::Code;
-    use athanor_query::{Selection, Selector};
+    use athanor_chassis::ErrorCode;
+    use athanor_query::{ProfileSelection, Selector};
 
     use super::*;
 
@@ -329,44 +330,48 @@ mod tests {
     fn a_record_has_its_bound_whatever_is_told() {
         // Each of its letters takes six in JSON.
         let long = "\u{1}".repeat(5_000);
-        let selector = Selector::default().with("pod", &long).unwrap();
-        let ask = Ask { selection: Selection { selector, ..Selection::default() }, ..Ask::default() };
-        let mut asked = Asked::default();
-        for _ in 0..QUESTIONS + 3 {
-            let Some(place) = asked.begin(&ask) else { continue };
-            let question = asked.at(place).unwrap();
+        let selector = Selector::default().with_equal("pod", &long).unwrap();
+        let ask = ProfileQuery {
+            selection: ProfileSelection { selector, ..ProfileSelection::default() },
+            ..ProfileQuery::default()
+        };
+        let mut asked = TracedRequest::default();
+        for _ in 0..MAX_TRACED_QUERIES + 3 {
+            let Some(place) = asked.begin_query(&ask) else { continue };
+            let question = asked.query_mut(place).unwrap();
             for number in 0..1_000 {
-                question.part(Part {
-                    of: PartOf::Shards((0..1_000).collect()),
+                question.add_source(SourceReport {
+                    of: SourceKind::Shards((0..1_000).collect()),
                     took: Duration::from_millis(number % 300),
                     failed: Some(long.clone()),
-                    ..Part::default()
+                    ..SourceReport::default()
                 });
             }
             let slowest: Vec<u64> = question.parts.iter().map(|part| part.took.as_millis() as u64).collect();
-            let expected: Vec<u64> = (0..300).rev().flat_map(|took| [took; 3]).take(PARTS).collect();
+            let expected: Vec<u64> =
+                (0..300).rev().flat_map(|took| [took; 3]).take(MAX_TRACED_SOURCES).collect();
             assert_eq!(slowest, expected);
         }
         let (tenants, missing) = (vec![TenantId::anonymous(); 64], vec![long.clone(); 100]);
-        let failed = Status::new(Code::Internal, long);
-        let record = Record {
+        let failed = Status::new(ErrorCode::Internal, long);
+        let record = QueryRecord {
             id: String::new(),
             node: 7,
             call: "a call",
             tenants: &tenants,
-            time: Timestamp::EPOCH,
+            time: Timestamp::UNIX_EPOCH,
             took: Duration::ZERO,
             shown: Duration::ZERO,
             failed: Some(&failed),
             missing: &missing,
             asked: &asked,
         };
-        for most in [RECORD, 16 << 10] {
-            let written = record.written(most);
+        for most in [MAX_RECORD_BYTES, 16 << 10] {
+            let written = record.to_json_bytes(most);
             assert!(written.len() <= most, "{} of {most}", written.len());
             let told: Value = serde_json::from_slice(&written).unwrap();
             let questions = told["questions"].as_array().unwrap().len();
-            assert_eq!(told["questionsLeftOut"], QUESTIONS + 3 - questions);
+            assert_eq!(told["questionsLeftOut"], MAX_TRACED_QUERIES + 3 - questions);
         }
     }
 }

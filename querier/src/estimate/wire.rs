@@ -2,69 +2,69 @@
 
 use athanor_chassis::Status;
 use athanor_profile::ProfileType;
-use athanor_profile::series::METRIC_NAME;
+use athanor_profile::series::METRIC_NAME_LABEL;
 use athanor_proto::querier::v1::{AnalyzeQueryRequest, AnalyzeQueryResponse, QueryImpact, QueryScope};
-use athanor_query::{Selection, Selector, Size, Sizes};
+use athanor_query::{ProfileSelection, QueryCost, Selector, SourceCost};
 
-use crate::check;
-use crate::{Querier, Reader};
+use crate::validate;
+use crate::{Querier, QueryContext};
 
 /// What heads and blocks are called on the wire.
-const HEADS: &str = "Short term";
-const BLOCKS: &str = "Long term";
+const HEAD_SCOPE_NAME: &str = "Short term";
+const BLOCK_SCOPE_NAME: &str = "Long term";
 
 impl Querier {
     /// What merging the profiles of a selector would read. Without a range, as with types, the last hour is meant.
     pub async fn analyze_query(
         &self,
-        reader: &Reader,
+        reader: &QueryContext,
         mut request: AnalyzeQueryRequest,
     ) -> Result<AnalyzeQueryResponse, Status> {
         (request.start, request.end) = self.range_or_last_hour(request.start, request.end);
-        self.again(reader, "AnalyzeQuery", request, |request| self.impact_of(reader, request)).await
+        self.run_cached(reader, "AnalyzeQuery", request, |request| self.impact_of(reader, request)).await
     }
 
     async fn impact_of(
         &self,
-        reader: &Reader,
+        reader: &QueryContext,
         request: AnalyzeQueryRequest,
     ) -> Result<AnalyzeQueryResponse, Status> {
-        let time = check::range(request.start, request.end)?;
+        let time = validate::parse_range(request.start, request.end)?;
         let query = request.query.clone();
-        let of_type = self.checked(&[&request.query], move || of_type(&query)).await?;
-        let selection = Selection { time, ..of_type };
-        let sizes = self.sizes(reader, selection).await?;
-        let missing = reader.lacks();
+        let of_type = self.check_on_pool(&[&request.query], move || parse_typed_selector(&query)).await?;
+        let selection = ProfileSelection { time, ..of_type };
+        let sizes = self.estimate_cost(reader, selection).await?;
+        let missing = reader.warnings_field();
         // There may be many series.
-        self.shape(reader, move || AnalyzeQueryResponse { missing, ..impact(sizes) }).await
+        self.render_on_pool(reader, move || AnalyzeQueryResponse { missing, ..impact(sizes) }).await
     }
 }
 
-fn impact(Sizes { heads, blocks }: Sizes) -> AnalyzeQueryResponse {
+fn impact(QueryCost { heads, blocks }: QueryCost) -> AnalyzeQueryResponse {
     let query_impact = Some(QueryImpact {
         total_bytes_in_time_range: heads.bytes().saturating_add(blocks.bytes()),
         total_queried_series: heads.series.union(&blocks.series).count() as u64,
         // Each profile is in one source.
         deduplication_needed: false,
     });
-    let scopes = [(HEADS, heads, false), (BLOCKS, blocks, true)];
+    let scopes = [(HEAD_SCOPE_NAME, heads, false), (BLOCK_SCOPE_NAME, blocks, true)];
     let query_scopes = scopes.into_iter().filter(|(_, size, _)| size.sources > 0).map(scope).collect();
     AnalyzeQueryResponse { query_scopes, query_impact, ..AnalyzeQueryResponse::default() }
 }
 
 /// A selector, whose name may be that of a profile type. All series if there is none.
-fn of_type(query: &str) -> Result<Selection, Status> {
+fn parse_typed_selector(query: &str) -> Result<ProfileSelection, Status> {
     if query.trim().is_empty() {
-        return Ok(Selection::default());
+        return Ok(ProfileSelection::default());
     }
-    let selector = check::selector(query)?;
+    let selector = validate::parse_selector(query)?;
     let mut rest = selector.clone();
-    let profile_type = rest.take_equal(METRIC_NAME).and_then(|name| name.parse::<ProfileType>().ok());
+    let profile_type = rest.take_equal(METRIC_NAME_LABEL).and_then(|name| name.parse::<ProfileType>().ok());
     let selector: Selector = if profile_type.is_some() { rest } else { selector };
-    Ok(Selection { selector, profile_type, ..Selection::default() })
+    Ok(ProfileSelection { selector, profile_type, ..ProfileSelection::default() })
 }
 
-fn scope((kind, size, is_block): (&str, Size, bool)) -> QueryScope {
+fn scope((kind, size, is_block): (&str, SourceCost, bool)) -> QueryScope {
     QueryScope {
         component_type: kind.to_owned(),
         component_count: size.sources,
@@ -85,13 +85,13 @@ mod tests {
     #[test]
     fn a_query_may_name_a_type_a_metric_or_nothing() {
         let of = |query: &str| {
-            let Selection { selector, profile_type, .. } = of_type(query).unwrap();
+            let ProfileSelection { selector, profile_type, .. } = parse_typed_selector(query).unwrap();
             (selector.to_string(), profile_type.map(|of| of.to_string()).unwrap_or_default())
         };
         let plain = |selector: &str, of: &str| (selector.to_owned(), of.to_owned());
         assert_eq!(of(r#"a:b:c:d:e{x="y"}"#), plain(r#"{x="y"}"#, "a:b:c:d:e"));
         assert_eq!(of(r#"cpu{x="y"}"#), plain(r#"{x="y", __name__="cpu"}"#, ""));
         assert_eq!([of(""), of(" {} ")], [plain("{}", ""), plain("{}", "")]);
-        assert!(of_type("{").is_err());
+        assert!(parse_typed_selector("{").is_err());
     }
 }

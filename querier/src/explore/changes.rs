@@ -10,7 +10,7 @@ mod wire;
 /// Values of time and of memory are samples times a period. Where uploads differ in their periods the greatest counts,
 /// so that there are fewer samples than there were, and what is called more than sampling noise is. What is in use is seen again
 /// by each profile: there are as many samples as in one of them.
-fn sample(profile_type: &ProfileType, profiles: &ProfileList) -> Result<f64, String> {
+fn value_per_sample(profile_type: &ProfileType, profiles: &ProfileList) -> Result<f64, String> {
     let ProfileType { value, period, .. } = profile_type;
     let of_all = if value.kind.starts_with("inuse_") { profiles.profiles.max(1) as f64 } else { 1.0 };
     if matches!(value.kind.as_str(), "samples" | "sample") && value.unit == "count" {
@@ -28,17 +28,19 @@ fn sample(profile_type: &ProfileType, profiles: &ProfileList) -> Result<f64, Str
 
 #[cfg(test)]
 mod tests {
-    use athanor_query::{ListedProfile, Partial, Profiles, What};
+    use athanor_query::{PartialResult, ProfileListEntry, ProfileListQuery, QueryKind};
 
     use super::*;
 
     fn of(type_id: &str, periods: Option<(i64, i64)>) -> Result<f64, String> {
-        let Partial::Profiles(mut profiles) = Partial::none(&What::Profiles(Profiles::default())) else {
+        let PartialResult::Profiles(mut profiles) =
+            PartialResult::empty(&QueryKind::Profiles(ProfileListQuery::default()))
+        else {
             panic!("no list");
         };
         (profiles.profiles, profiles.periods) = (4, periods);
-        assert_eq!(profiles.rows(), [] as [ListedProfile; 0]);
-        sample(&type_id.parse().unwrap(), &profiles)
+        assert_eq!(profiles.entries(), [] as [ProfileListEntry; 0]);
+        value_per_sample(&type_id.parse().unwrap(), &profiles)
     }
 
     #[test]

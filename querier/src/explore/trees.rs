@@ -3,6 +3,6 @@
 mod wire;
 
 /// Most frames that are looked at to find the callers of a function.
-pub(crate) const MAX_FRAMES: usize = 8_000_000;
+pub(crate) const MAX_CALLER_FRAMES: usize = 8_000_000;
 /// What a frame takes while callers are put together.
-const FRAME: usize = 48;
+const CALLER_FRAME_BYTES: usize = 48;

@@ -7,36 +7,45 @@ use athanor_proto::types::v1::{
     GetProfileStatsRequest, GetProfileStatsResponse, LabelNamesRequest, LabelNamesResponse, LabelPair,
     LabelValuesRequest, LabelValuesResponse, Labels as WireLabels, ProfileType,
 };
-use athanor_query::{Ask, Bounds, Partial, Selection, Values, What};
+use athanor_query::{
+    LabelValuesQuery, PartialResult, ProfileQuery, ProfileSelection, QueryKind, ResultLimits,
+};
 
-use crate::check::{self, MILLI};
-use crate::replan::{Asked, Attempt};
-use crate::{Querier, Reader, Times, mixed_up};
+use crate::replan::{PlanAttempt, SourceQueryError};
+use crate::validate::{self, NANOS_PER_MILLI};
+use crate::{DataTimeRange, Querier, QueryContext, unexpected_result_type};
 
 /// What a request for types or an estimate without a range means: the last hour, in milliseconds.
-const LAST_HOUR: i64 = 60 * 60 * 1_000;
+const DEFAULT_RANGE_MILLIS: i64 = 60 * 60 * 1_000;
 /// Values of one label in an answer. What they take is bounded by the room for answers: mostly that is less.
-const VALUES: usize = 8_000_000;
+const MAX_LABEL_VALUES: usize = 8_000_000;
 
 impl Querier {
     /// What is measured, sorted.
     pub async fn profile_types(
         &self,
-        reader: &Reader,
+        reader: &QueryContext,
         mut request: ProfileTypesRequest,
     ) -> Result<ProfileTypesResponse, Status> {
         (request.start, request.end) = self.range_or_last_hour(request.start, request.end);
-        self.again(reader, "ProfileTypes", request, |request| self.types_of(reader, request)).await
+        self.run_cached(reader, "ProfileTypes", request, |request| self.types_of(reader, request)).await
     }
 
     async fn types_of(
         &self,
-        reader: &Reader,
+        reader: &QueryContext,
         ProfileTypesRequest { start, end }: ProfileTypesRequest,
     ) -> Result<ProfileTypesResponse, Status> {
-        let selection = Selection { time: check::range(start, end)?, ..Selection::default() };
-        let ask = Ask { selection, what: What::ProfileTypes, bounds: check::bounds() };
-        let Partial::ProfileTypes(types) = self.ask(reader, ask).await? else { return Err(mixed_up()) };
+        let selection =
+            ProfileSelection { time: validate::parse_range(start, end)?, ..ProfileSelection::default() };
+        let ask = ProfileQuery {
+            selection,
+            what: QueryKind::ProfileTypes,
+            bounds: validate::default_result_limits(),
+        };
+        let PartialResult::ProfileTypes(types) = self.run_query(reader, ask).await? else {
+            return Err(unexpected_result_type());
+        };
         let mut profile_types: Vec<ProfileType> = types
             .into_iter()
             .map(|one| ProfileType {
@@ -49,7 +58,7 @@ impl Querier {
             })
             .collect();
         profile_types.sort_unstable_by(|left, right| left.id.cmp(&right.id));
-        Ok(ProfileTypesResponse { profile_types, missing: reader.lacks() })
+        Ok(ProfileTypesResponse { profile_types, missing: reader.warnings_field() })
     }
 
     /// A range in milliseconds; the last hour if none is given.
@@ -57,7 +66,7 @@ impl Querier {
         match (start, end) {
             (0, 0) => {
                 let now = self.deps.clock.wall().millis();
-                (now - LAST_HOUR, now)
+                (now - DEFAULT_RANGE_MILLIS, now)
             }
             range => range,
         }
@@ -66,53 +75,62 @@ impl Querier {
     /// The names of labels, sorted.
     pub async fn label_names(
         &self,
-        reader: &Reader,
+        reader: &QueryContext,
         request: LabelNamesRequest,
     ) -> Result<LabelNamesResponse, Status> {
-        self.again(reader, "LabelNames", request, |request| self.names_of(reader, request)).await
+        self.run_cached(reader, "LabelNames", request, |request| self.names_of(reader, request)).await
     }
 
     async fn names_of(
         &self,
-        reader: &Reader,
+        reader: &QueryContext,
         request: LabelNamesRequest,
     ) -> Result<LabelNamesResponse, Status> {
-        let selection = self.matching(&request.matchers, request.start, request.end).await?;
-        let ask = Ask { selection, what: What::LabelNames, bounds: check::bounds() };
-        let Partial::Texts(names) = self.ask(reader, ask).await? else { return Err(mixed_up()) };
+        let selection = self.parse_matchers(&request.matchers, request.start, request.end).await?;
+        let ask = ProfileQuery {
+            selection,
+            what: QueryKind::LabelNames,
+            bounds: validate::default_result_limits(),
+        };
+        let PartialResult::Texts(names) = self.run_query(reader, ask).await? else {
+            return Err(unexpected_result_type());
+        };
         let shown = reader.clone();
-        let names = move || names.into_iter().filter(|name| shown.shows(name)).collect();
-        let names = self.shape(reader, names).await?;
-        Ok(LabelNamesResponse { names, missing: reader.lacks() })
+        let names = move || names.into_iter().filter(|name| shown.shows_label(name)).collect();
+        let names = self.render_on_pool(reader, names).await?;
+        Ok(LabelNamesResponse { names, missing: reader.warnings_field() })
     }
 
     /// The values of a label, sorted.
     pub async fn label_values(
         &self,
-        reader: &Reader,
+        reader: &QueryContext,
         request: LabelValuesRequest,
     ) -> Result<LabelValuesResponse, Status> {
-        self.again(reader, "LabelValues", request, |request| self.values_of(reader, request)).await
+        self.run_cached(reader, "LabelValues", request, |request| self.values_of(reader, request)).await
     }
 
     async fn values_of(
         &self,
-        reader: &Reader,
+        reader: &QueryContext,
         request: LabelValuesRequest,
     ) -> Result<LabelValuesResponse, Status> {
         if request.name.is_empty() {
-            return Err(check::invalid("request names no label; set name"));
+            return Err(validate::invalid_argument("request names no label; set name"));
         }
-        let selection = self.matching(&request.matchers, request.start, request.end).await?;
-        let limit = check::most(Some(request.limit)).unwrap_or(usize::MAX);
+        let selection = self.parse_matchers(&request.matchers, request.start, request.end).await?;
+        let limit = validate::parse_limit(Some(request.limit)).unwrap_or(usize::MAX);
         // One more tells whether there are more.
         let most = limit.checked_add(1).map_or(0, |most| most as u64);
-        let what = What::LabelValues(Values { name: request.name, prefix: request.prefix, most });
-        let bounds = Bounds { entries: VALUES, ..check::bounds() };
-        let ask = Ask { selection, what, bounds };
-        let Partial::Values(values) = self.ask(reader, ask).await? else { return Err(mixed_up()) };
-        let missing = reader.lacks();
-        self.shape(reader, move || {
+        let what =
+            QueryKind::LabelValues(LabelValuesQuery { name: request.name, prefix: request.prefix, most });
+        let bounds = ResultLimits { entries: MAX_LABEL_VALUES, ..validate::default_result_limits() };
+        let ask = ProfileQuery { selection, what, bounds };
+        let PartialResult::Values(values) = self.run_query(reader, ask).await? else {
+            return Err(unexpected_result_type());
+        };
+        let missing = reader.warnings_field();
+        self.render_on_pool(reader, move || {
             let values = values.into_counts();
             let more = values.len() > limit;
             let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
@@ -124,21 +142,35 @@ impl Querier {
     }
 
     /// Sets of labels. Those that have none of the labels asked for are left out.
-    pub async fn series(&self, reader: &Reader, request: SeriesRequest) -> Result<SeriesResponse, Status> {
-        self.again(reader, "Series", request, |request| self.sets_of(reader, request)).await
+    pub async fn series(
+        &self,
+        reader: &QueryContext,
+        request: SeriesRequest,
+    ) -> Result<SeriesResponse, Status> {
+        self.run_cached(reader, "Series", request, |request| self.compute_series(reader, request)).await
     }
 
-    async fn sets_of(&self, reader: &Reader, request: SeriesRequest) -> Result<SeriesResponse, Status> {
-        check::labels(&request.label_names)?;
-        let selection = self.matching(&request.matchers, request.start, request.end).await?;
-        let ask = Ask { selection, what: What::Series(request.label_names), bounds: check::bounds() };
-        let Partial::Series(series) = self.ask(reader, ask).await? else { return Err(mixed_up()) };
+    async fn compute_series(
+        &self,
+        reader: &QueryContext,
+        request: SeriesRequest,
+    ) -> Result<SeriesResponse, Status> {
+        validate::check_labels(&request.label_names)?;
+        let selection = self.parse_matchers(&request.matchers, request.start, request.end).await?;
+        let ask = ProfileQuery {
+            selection,
+            what: QueryKind::Series(request.label_names),
+            bounds: validate::default_result_limits(),
+        };
+        let PartialResult::Series(series) = self.run_query(reader, ask).await? else {
+            return Err(unexpected_result_type());
+        };
         let whose = reader.clone();
-        self.shape(reader, move || {
+        self.render_on_pool(reader, move || {
             let shown = |labels: &Labels| WireLabels {
                 labels: labels
                     .iter()
-                    .filter(|(name, _)| whose.shows(name))
+                    .filter(|(name, _)| whose.shows_label(name))
                     .map(|(name, value)| LabelPair { name: name.to_owned(), value: value.to_owned() })
                     .collect(),
             };
@@ -146,32 +178,37 @@ impl Querier {
             labels_set.retain(|labels| !labels.labels.is_empty());
             // What is hidden may have told some of them apart.
             labels_set.dedup();
-            SeriesResponse { labels_set, missing: whose.lacks() }
+            SeriesResponse { labels_set, missing: whose.warnings_field() }
         })
         .await
     }
 
-    async fn matching(&self, matchers: &[String], start: i64, end: i64) -> Result<Selection, Status> {
-        let time = check::range(start, end)?;
+    async fn parse_matchers(
+        &self,
+        matchers: &[String],
+        start: i64,
+        end: i64,
+    ) -> Result<ProfileSelection, Status> {
+        let time = validate::parse_range(start, end)?;
         let (owned, texts) = (matchers.to_vec(), matchers.iter().map(String::as_str).collect::<Vec<_>>());
-        let selector = self.checked(&texts, move || check::selectors(&owned)).await?;
-        Ok(Selection { selector, time, ..Selection::default() })
+        let selector = self.check_on_pool(&texts, move || validate::parse_selectors(&owned)).await?;
+        Ok(ProfileSelection { selector, time, ..ProfileSelection::default() })
     }
 
     /// Whether there is anything, and of which time. It is not kept: to learn whether it still holds is to learn it anew.
     pub async fn get_profile_stats(
         &self,
-        reader: &Reader,
+        reader: &QueryContext,
         request: GetProfileStatsRequest,
     ) -> Result<GetProfileStatsResponse, Status> {
-        self.again(reader, "GetProfileStats", request, |_| self.stats_of(reader)).await
+        self.run_cached(reader, "GetProfileStats", request, |_| self.stats_of(reader)).await
     }
 
-    async fn stats_of(&self, reader: &Reader) -> Result<GetProfileStatsResponse, Status> {
-        reader.plans();
+    async fn stats_of(&self, reader: &QueryContext) -> Result<GetProfileStatsResponse, Status> {
+        reader.mark_planned();
         let mut span: Option<(i64, i64)> = None;
         for tenant in reader.tenants() {
-            let of_tenant = self.times(reader, tenant).await?;
+            let of_tenant = self.tenant_time_range(reader, tenant).await?;
             span = match (span, of_tenant) {
                 (Some(one), Some(other)) => Some((one.0.min(other.0), one.1.max(other.1))),
                 (one, other) => one.or(other),
@@ -180,25 +217,29 @@ impl Querier {
         let (oldest, newest) = span.unwrap_or_default();
         Ok(GetProfileStatsResponse {
             data_ingested: span.is_some(),
-            oldest_profile_time: oldest.div_euclid(MILLI),
-            newest_profile_time: newest.div_euclid(MILLI),
-            missing: reader.lacks(),
+            oldest_profile_time: oldest.div_euclid(NANOS_PER_MILLI),
+            newest_profile_time: newest.div_euclid(NANOS_PER_MILLI),
+            missing: reader.warnings_field(),
         })
     }
 
     /// Of which time a tenant has profiles, by new plans as long as those are overtaken.
-    async fn times(&self, reader: &Reader, tenant: &TenantId) -> Result<Option<(i64, i64)>, Status> {
-        let mut attempt = Attempt::default();
+    async fn tenant_time_range(
+        &self,
+        reader: &QueryContext,
+        tenant: &TenantId,
+    ) -> Result<Option<(i64, i64)>, Status> {
+        let mut attempt = PlanAttempt::default();
         loop {
-            let Times { span, missing, moved } = self.deps.sources.times(tenant).await?;
-            let without: Result<Vec<String>, Asked> =
-                moved.into_iter().map(|why| attempt.without(Asked::Replan(why))).collect();
+            let DataTimeRange { span, missing, moved } = self.deps.sources.data_time_range(tenant).await?;
+            let without: Result<Vec<String>, SourceQueryError> =
+                moved.into_iter().map(|why| attempt.warn_or_replan(SourceQueryError::Replan(why))).collect();
             match without {
                 Ok(without) => {
-                    reader.miss(missing.into_iter().chain(without).collect());
+                    reader.add_warnings(missing.into_iter().chain(without).collect());
                     return Ok(span);
                 }
-                Err(asked) => attempt = attempt.next(asked)?,
+                Err(asked) => attempt = attempt.next_attempt(asked)?,
             }
         }
     }

@@ -4,14 +4,14 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use athanor_chassis::Status;
-use athanor_profile::table::{Weights, weigh};
+use athanor_profile::top_table::{FunctionWeights, function_weights};
 use athanor_profile::tree::Tree;
 use athanor_proto::querier::v1::{
     FunctionDiffRow, FunctionStats, FunctionTable, FunctionTableDiff, ProfileFormatOptions,
 };
 
-use crate::check::invalid;
-use crate::{Querier, Reader};
+use crate::validate::invalid_argument;
+use crate::{Querier, QueryContext};
 
 /// Bytes of a row beside its name, in memory and as text.
 const ROW_BYTES: usize = 192;
@@ -24,7 +24,7 @@ pub(super) fn row_limit(
     let limit = options.and_then(|options| options.functions.as_ref()).map_or(0, |functions| functions.limit);
     let positive = |limit: i64| usize::try_from(limit).ok().filter(|limit| *limit > 0);
     if limit < 0 {
-        return Err(invalid(format!(
+        return Err(invalid_argument(format!(
             "formatOptions.functions.limit is {limit}; set a positive number, or 0 for all"
         )));
     }
@@ -35,18 +35,18 @@ impl Querier {
     /// Returns the heaviest functions of a whole tree.
     pub(super) async fn function_table(
         &self,
-        reader: &Reader,
+        reader: &QueryContext,
         tree: Tree,
         limit: Option<usize>,
     ) -> Result<FunctionTable, Status> {
         let (querier, held) = (self.clone(), reader.clone());
-        self.shape(reader, move || {
-            let mut functions = weigh(&tree);
+        self.render_on_pool(reader, move || {
+            let mut functions = function_weights(&tree);
             let total_functions = functions.len() as i64;
             // They come by name, and the order of equals stays.
             functions.sort_by_key(|(_, weights)| Reverse(rank(&[*weights])));
             functions.truncate(limit.unwrap_or(usize::MAX));
-            querier.make_room(&held, functions.iter().map(|(name, _)| ROW_BYTES + name.len()).sum())?;
+            querier.reserve_memory(&held, functions.iter().map(|(name, _)| ROW_BYTES + name.len()).sum())?;
             let functions = functions.into_iter().map(|(name, weights)| stats(name, weights)).collect();
             Ok(FunctionTable { total: tree.total(), total_functions, functions })
         })
@@ -56,27 +56,30 @@ impl Querier {
     /// Returns the heaviest functions of two whole trees: the limit holds after both are joined.
     pub(super) async fn function_table_diff(
         &self,
-        reader: &Reader,
+        reader: &QueryContext,
         sides: [Tree; 2],
         limit: Option<usize>,
     ) -> Result<FunctionTableDiff, Status> {
         let (querier, held) = (self.clone(), reader.clone());
-        self.shape(reader, move || {
-            let mut joined: BTreeMap<&str, [Weights; 2]> = BTreeMap::new();
+        self.render_on_pool(reader, move || {
+            let mut joined: BTreeMap<&str, [FunctionWeights; 2]> = BTreeMap::new();
             for (side, tree) in sides.iter().enumerate() {
-                let weighed = weigh(tree).into_iter();
+                let weighed = function_weights(tree).into_iter();
                 weighed.for_each(|(name, weights)| joined.entry(name).or_default()[side] = weights);
             }
             let total_functions = joined.len() as i64;
-            let mut functions: Vec<(&str, [Weights; 2])> = joined.into_iter().collect();
+            let mut functions: Vec<(&str, [FunctionWeights; 2])> = joined.into_iter().collect();
             functions.sort_by_key(|(_, weights)| Reverse(rank(weights)));
             functions.truncate(limit.unwrap_or(usize::MAX));
-            querier.make_room(&held, functions.iter().map(|(name, _)| 3 * (ROW_BYTES + name.len())).sum())?;
+            querier.reserve_memory(
+                &held,
+                functions.iter().map(|(name, _)| 3 * (ROW_BYTES + name.len())).sum(),
+            )?;
             let table = |side: usize| {
                 let rows = functions.iter().map(|(name, weights)| stats(name, weights[side]));
                 FunctionTable { total: sides[side].total(), total_functions, functions: rows.collect() }
             };
-            let row = |(name, [left, right]): &(&str, [Weights; 2])| FunctionDiffRow {
+            let row = |(name, [left, right]): &(&str, [FunctionWeights; 2])| FunctionDiffRow {
                 name: (*name).to_owned(),
                 left_self: left.flat,
                 left_total: left.cum,
@@ -97,14 +100,14 @@ impl Querier {
 }
 
 /// Order of functions: by the largest of their own values, then of their totals.
-fn rank(sides: &[Weights]) -> (u64, u64) {
-    let largest = |value: fn(&Weights) -> i64| {
+fn rank(sides: &[FunctionWeights]) -> (u64, u64) {
+    let largest = |value: fn(&FunctionWeights) -> i64| {
         sides.iter().map(|weights| value(weights).unsigned_abs()).max().unwrap_or_default()
     };
     (largest(|weights| weights.flat), largest(|weights| weights.cum))
 }
 
-fn stats(name: &str, weights: Weights) -> FunctionStats {
+fn stats(name: &str, weights: FunctionWeights) -> FunctionStats {
     FunctionStats { name: name.to_owned(), self_: weights.flat, total: weights.cum }
 }
 

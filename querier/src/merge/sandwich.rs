@@ -4,14 +4,14 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use athanor_chassis::Status;
-use athanor_profile::callers::Sandwich;
-use athanor_profile::table::weigh;
+use athanor_profile::sandwich::SandwichView;
+use athanor_profile::top_table::function_weights;
 use athanor_profile::tree::Tree;
 use athanor_proto::querier::v1::{Sandwich as WireSandwich, SandwichNode, SandwichTree};
 
-use crate::check::{Nodes, invalid};
-use crate::explore::MAX_FRAMES;
-use crate::{Querier, Reader};
+use crate::explore::MAX_CALLER_FRAMES;
+use crate::validate::{NodeLimit, invalid_argument};
+use crate::{Querier, QueryContext};
 
 /// Bytes of a frame while halves are put together.
 const FRAME_BYTES: usize = 80;
@@ -22,28 +22,28 @@ impl Querier {
     /// Returns everything around all occurrences of a function; each half has at most so many nodes.
     pub(super) async fn sandwich_of(
         &self,
-        reader: &Reader,
+        reader: &QueryContext,
         whole: Tree,
         function: String,
-        max_nodes: Nodes,
+        max_nodes: NodeLimit,
     ) -> Result<WireSandwich, Status> {
         let (querier, held) = (self.clone(), reader.clone());
-        self.shape(reader, move || {
-            let frames = Sandwich::frames_of_every_occurrence(&whole, &function);
-            if frames > MAX_FRAMES {
-                return Err(invalid(format!(
-                    "callers and callees of this function are {frames} frames, the limit is {MAX_FRAMES}; ask for a shorter time"
+        self.render_on_pool(reader, move || {
+            let frames = SandwichView::count_visited_frames_of_all(&whole, &function);
+            if frames > MAX_CALLER_FRAMES {
+                return Err(invalid_argument(format!(
+                    "callers and callees of this function are {frames} frames, the limit is {MAX_CALLER_FRAMES}; ask for a shorter time"
                 )));
             }
-            querier.make_room(&held, frames * FRAME_BYTES)?;
-            let Sandwich { mut callers, mut callees } = Sandwich::of_every_occurrence(&whole, &function);
-            let weights = weigh(&whole).into_iter().find(|(name, _)| *name == function);
+            querier.reserve_memory(&held, frames * FRAME_BYTES)?;
+            let SandwichView { mut callers, mut callees } = SandwichView::from_all_occurrences(&whole, &function);
+            let weights = function_weights(&whole).into_iter().find(|(name, _)| *name == function);
             let weights = weights.map(|(_, weights)| weights).unwrap_or_default();
             max_nodes.truncate_exactly(&mut callers);
             max_nodes.truncate_exactly(&mut callees);
             let names: usize = [&callers, &callees].into_iter().flat_map(|tree| tree.names()).map(|name| name.len()).sum();
-            querier.make_room(&held, names + (callers.nodes().len() + callees.nodes().len()) * NODE_BYTES)?;
-            let mut names = NameTable::default();
+            querier.reserve_memory(&held, names + (callers.nodes().len() + callees.nodes().len()) * NODE_BYTES)?;
+            let mut names = SandwichNameTable::default();
             let callers = half(&callers, false, &mut names);
             let callees = half(&callees, true, &mut names);
             let names = names.names;
@@ -55,12 +55,12 @@ impl Querier {
 
 /// Names of both halves, each once, in the order in which they were met.
 #[derive(Default)]
-struct NameTable {
+struct SandwichNameTable {
     names: Vec<String>,
     places: HashMap<String, i32>,
 }
 
-impl NameTable {
+impl SandwichNameTable {
     fn place(&mut self, name: &str) -> i32 {
         if let Some(&place) = self.places.get(name) {
             return place;
@@ -74,7 +74,7 @@ impl NameTable {
 
 /// Returns the nodes of a half, the heaviest of siblings first; none of a function that has no sample. Callers have no value
 /// of their own: where a stack begins says nothing of who called whom.
-fn half(tree: &Tree, has_own_values: bool, names: &mut NameTable) -> Option<SandwichTree> {
+fn half(tree: &Tree, has_own_values: bool, names: &mut SandwichNameTable) -> Option<SandwichTree> {
     let mut nodes = Vec::with_capacity(tree.nodes().len());
     let mut waiting: Vec<u32> = tree.children(0).collect();
     while let Some(at) = waiting.pop() {

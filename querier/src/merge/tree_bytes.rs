@@ -6,13 +6,13 @@
 use athanor_profile::tree::Tree;
 
 /// About how many bytes a tree has.
-pub(super) fn length(tree: &Tree) -> usize {
+pub(super) fn estimate_encoded_bytes(tree: &Tree) -> usize {
     // Three numbers of ten bytes at most.
     tree.nodes().iter().map(|node| tree.name(node).len() + 30).sum()
 }
 
 /// The bytes of a tree; none if there is nothing in it.
-pub(super) fn encode(tree: &Tree) -> Vec<u8> {
+pub(super) fn encode_tree(tree: &Tree) -> Vec<u8> {
     let mut bytes = Vec::new();
     if tree.nodes().len() == 1 && tree.total() == 0 {
         return bytes;
@@ -49,11 +49,11 @@ mod tests {
     fn depth_first_and_the_last_sibling_first() {
         let mut dictionary = Dictionary::default();
         for path in ["a;b", "c"] {
-            dictionary.named_stack(path.split(';'));
+            dictionary.intern_named_stack(path.split(';'));
         }
-        let bytes = encode(&Tree::from_totals(&dictionary, &[300, 1]));
-        assert!(bytes.len() <= length(&Tree::from_totals(&dictionary, &[300, 1])));
+        let bytes = encode_tree(&Tree::from_totals(&dictionary, &[300, 1]));
+        assert!(bytes.len() <= estimate_encoded_bytes(&Tree::from_totals(&dictionary, &[300, 1])));
         assert_eq!(bytes, b"\0\0\x02\x01c\x01\0\x01a\0\x01\x01b\xac\x02\0");
-        assert!(encode(&Tree::default()).is_empty());
+        assert!(encode_tree(&Tree::default()).is_empty());
     }
 }

@@ -1,6 +1,6 @@
 //! Merged profiles on the wire.
 
-use athanor_chassis::{Code, Status};
+use athanor_chassis::{ErrorCode, Status};
 use athanor_profile::diff::DiffTree;
 use athanor_profile::flamegraph::Flamegraph;
 use athanor_profile::pprof;
@@ -12,38 +12,40 @@ use athanor_proto::querier::v1::{
     SelectMergeStacktracesRequest, SelectMergeStacktracesResponse,
 };
 use athanor_proto::types::v1::{GoPgo as WireGoPgo, StackTraceSelector};
-use athanor_query::{FrameFilter, FrameNames, GoPgo, Merged, Selection, StackFilter};
+use athanor_query::{FrameFilter, FramePatterns, GoPgoOptions, MergedProfile, ProfileSelection, StackFilter};
 use prost::Message;
 
 use super::functions::row_limit;
-use super::{GraphStyle, StacksAsked, header, tree_bytes};
-use crate::check::{self, Nodes, invalid};
-use crate::{Querier, Reader};
+use super::{CallGraphStyle, StackOptions, merged_header, tree_bytes};
+use crate::validate::{self, NodeLimit, invalid_argument};
+use crate::{Querier, QueryContext};
 
-fn stacks_of(selector: StackTraceSelector) -> Result<StacksAsked, Status> {
+fn stacks_of(selector: StackTraceSelector) -> Result<StackOptions, Status> {
     let StackTraceSelector { call_site, go_pgo, frame_filter } = selector;
-    let call_site = check::call_site(call_site.into_iter().map(|location| location.name).collect())?;
+    let call_site = validate::parse_call_site(call_site.into_iter().map(|location| location.name).collect())?;
     let filter = frame_filter.unwrap_or_default();
     let included =
-        FrameNames { names: filter.include_function_names, regexes: filter.include_function_name_regexes };
+        FramePatterns { names: filter.include_function_names, regexes: filter.include_function_name_regexes };
     let excluded =
-        FrameNames { names: filter.exclude_function_names, regexes: filter.exclude_function_name_regexes };
-    let frames = FrameFilter::new(included, excluded).map_err(|error| Status::of(&error))?;
-    let pgo = go_pgo
-        .map(|WireGoPgo { keep_locations, aggregate_callees }| GoPgo { keep_locations, aggregate_callees });
-    Ok(StacksAsked { filter: StackFilter { call_site, frames }, pgo, addresses: false })
+        FramePatterns { names: filter.exclude_function_names, regexes: filter.exclude_function_name_regexes };
+    let frames = FrameFilter::new(included, excluded).map_err(|error| Status::from_error(&error))?;
+    let pgo = go_pgo.map(|WireGoPgo { keep_locations, aggregate_callees }| GoPgoOptions {
+        keep_locations,
+        aggregate_callees,
+    });
+    Ok(StackOptions { filter: StackFilter { call_site, frames }, pgo, addresses: false })
 }
 
 /// What a node of a tree takes on the wire: four numbers, or seven, in memory and as text.
-pub(crate) const BAR: usize = 128;
+pub(crate) const TREE_NODE_BYTES: usize = 128;
 /// What a frame of a stack takes on the wire: an id in memory, and as bytes twice.
-const FRAME: usize = 16;
+const STACK_FRAME_BYTES: usize = 16;
 
 /// A checked question for stacks.
-pub(crate) struct Stacks {
-    selection: Selection,
-    stacks: StacksAsked,
-    max_nodes: Nodes,
+pub(crate) struct MergeStacktracesParams {
+    selection: ProfileSelection,
+    stacks: StackOptions,
+    max_nodes: NodeLimit,
     /// Whether the number was asked for.
     is_cut: bool,
     end: i64,
@@ -59,7 +61,7 @@ pub(crate) struct Stacks {
 fn format_of(number: i32) -> Result<ProfileFormat, Status> {
     match ProfileFormat::try_from(number).unwrap_or_default() {
         ProfileFormat::UnknownName => Err(Status::new(
-            Code::Unimplemented,
+            ErrorCode::Unimplemented,
             "format has a name that this server does not know; write PROFILE_FORMAT_FLAMEGRAPH, _TREE, _DOT, _PPROF, \
              _FUNCTIONS or _SANDWICH",
         )),
@@ -72,65 +74,83 @@ impl Querier {
     pub(crate) async fn stacks_of(
         &self,
         selector: Option<StackTraceSelector>,
-    ) -> Result<StacksAsked, Status> {
+    ) -> Result<StackOptions, Status> {
         match selector {
             // Its expressions are compiled, and each may take a while.
             Some(selector) if selector.frame_filter.is_some() => {
-                self.parse(move || stacks_of(selector)).await?
+                self.parse_on_pool(move || stacks_of(selector)).await?
             }
             Some(selector) => stacks_of(selector),
-            None => Ok(StacksAsked::default()),
+            None => Ok(StackOptions::default()),
         }
     }
 
     /// Checks a question for stacks.
-    pub(crate) async fn stacks(
+    pub(crate) async fn parse_stacktraces_request(
         &self,
-        reader: &Reader,
+        reader: &QueryContext,
         request: SelectMergeStacktracesRequest,
-    ) -> Result<Stacks, Status> {
+    ) -> Result<MergeStacktracesParams, Status> {
         let SelectMergeStacktracesRequest { start, end, max_nodes, other_millionths, .. } = request;
         let mut selection =
             self.selection(&request.profile_type_id, &request.label_selector, start, end).await?;
         let is_cut = max_nodes.is_some_and(|nodes| nodes > 0);
-        let max_nodes = check::nodes(max_nodes, other_millionths, &self.limits(reader))?;
-        selection.requests = check::requests(&request.span_selector, &request.trace_id_selector)?;
-        selection.profiles = check::profile_ids(&request.profile_id_selector)?;
+        let max_nodes = validate::parse_node_limit(max_nodes, other_millionths, &self.limits(reader))?;
+        selection.requests =
+            validate::parse_request_filter(&request.span_selector, &request.trace_id_selector)?;
+        selection.profiles = validate::parse_profile_ids(&request.profile_id_selector)?;
         let stacks = self.stacks_of(request.stack_trace_selector).await?;
         let format = format_of(request.format)?;
         let row_limit = row_limit(request.max_nodes, request.format_options.as_ref())?;
         let sandwich_function = request.sandwich_function.filter(|function| !function.is_empty());
         if format == ProfileFormat::Sandwich && sandwich_function.is_none() {
-            return Err(invalid("sandwich has no function; set sandwichFunction to its name"));
+            return Err(invalid_argument("sandwich has no function; set sandwichFunction to its name"));
         }
-        Ok(Stacks { selection, stacks, max_nodes, is_cut, end, format, row_limit, sandwich_function })
+        Ok(MergeStacktracesParams {
+            selection,
+            stacks,
+            max_nodes,
+            is_cut,
+            end,
+            format,
+            row_limit,
+            sandwich_function,
+        })
     }
 
     /// Merged stacks in the format that was asked for.
-    pub(crate) async fn stacktraces(
+    pub(crate) async fn merge_stacktraces(
         &self,
-        reader: &Reader,
-        stacks: Stacks,
+        reader: &QueryContext,
+        stacks: MergeStacktracesParams,
     ) -> Result<SelectMergeStacktracesResponse, Status> {
-        let Stacks { selection, stacks, max_nodes, is_cut, end, format, row_limit, sandwich_function } =
-            stacks;
+        let MergeStacktracesParams {
+            selection,
+            stacks,
+            max_nodes,
+            is_cut,
+            end,
+            format,
+            row_limit,
+            sandwich_function,
+        } = stacks;
         let mut response = SelectMergeStacktracesResponse::default();
         if format == ProfileFormat::Pprof {
             let cut = is_cut.then_some(max_nodes);
-            let profile = self.profile(reader, selection, stacks, cut, end).await?;
+            let profile = self.build_pprof(reader, selection, stacks, cut, end).await?;
             response.pprof = Some(PprofProfile { profile: Some(profile) });
-            response.missing = reader.lacks();
+            response.missing = reader.warnings_field();
             return Ok(response);
         }
         if format == ProfileFormat::Dot {
             let unit = selection.profile_type.as_ref().map_or(String::new(), |of| of.value.unit.clone());
-            let graph = GraphStyle { unit, max_nodes: check::graph_nodes(Some(max_nodes)) };
+            let graph = CallGraphStyle { unit, max_nodes: validate::graph_node_limit(Some(max_nodes)) };
             response.dot = self.call_graph(reader, selection, stacks, graph).await?;
-            response.missing = reader.lacks();
+            response.missing = reader.warnings_field();
             return Ok(response);
         }
-        let tree = self.tree(reader, selection, stacks).await?;
-        response.missing = reader.lacks();
+        let tree = self.full_tree(reader, selection, stacks).await?;
+        response.missing = reader.warnings_field();
         match format {
             ProfileFormat::Functions => {
                 response.functions = Some(self.function_table(reader, tree, row_limit).await?);
@@ -140,29 +160,30 @@ impl Querier {
                 response.sandwich = Some(self.sandwich_of(reader, tree, function, max_nodes).await?);
             }
             ProfileFormat::Tree => {
-                let tree = self.cut(reader, tree, max_nodes).await?;
+                let tree = self.truncate_tree(reader, tree, max_nodes).await?;
                 // Each node says its name.
-                self.make_room(reader, tree_bytes::length(&tree))?;
-                response.tree = self.shape(reader, move || tree_bytes::encode(&tree)).await?.into();
+                self.reserve_memory(reader, tree_bytes::estimate_encoded_bytes(&tree))?;
+                response.tree =
+                    self.render_on_pool(reader, move || tree_bytes::encode_tree(&tree)).await?.into();
             }
             _ => {
-                let tree = self.cut(reader, tree, max_nodes).await?;
-                self.make_room(reader, tree.nodes().len() * BAR)?;
-                response.flamegraph = Some(self.shape(reader, move || flame_graph(&tree)).await?);
+                let tree = self.truncate_tree(reader, tree, max_nodes).await?;
+                self.reserve_memory(reader, tree.nodes().len() * TREE_NODE_BYTES)?;
+                response.flamegraph = Some(self.render_on_pool(reader, move || flame_graph(&tree)).await?);
             }
         }
         Ok(response)
     }
 
     /// Cuts a tree down to what is shown.
-    pub(crate) async fn cut(
+    pub(crate) async fn truncate_tree(
         &self,
-        reader: &Reader,
+        reader: &QueryContext,
         mut tree: Tree,
-        max_nodes: Nodes,
+        max_nodes: NodeLimit,
     ) -> Result<Tree, Status> {
-        self.shape(reader, move || {
-            max_nodes.cut(&mut tree);
+        self.render_on_pool(reader, move || {
+            max_nodes.truncate(&mut tree);
             tree
         })
         .await
@@ -171,33 +192,36 @@ impl Querier {
     /// Merged stacks as a tree, cut to what was asked for: for whoever draws it.
     pub async fn merged_tree(
         &self,
-        reader: &Reader,
+        reader: &QueryContext,
         request: SelectMergeStacktracesRequest,
     ) -> Result<Tree, Status> {
-        let Stacks { selection, stacks, max_nodes, .. } = self.stacks(reader, request).await?;
-        let tree = self.tree(reader, selection, stacks).await?;
-        self.cut(reader, tree, max_nodes).await
+        let MergeStacktracesParams { selection, stacks, max_nodes, .. } =
+            self.parse_stacktraces_request(reader, request).await?;
+        let tree = self.full_tree(reader, selection, stacks).await?;
+        self.truncate_tree(reader, tree, max_nodes).await
     }
 
     /// Merged stacks of spans; of everything if none is named.
     pub async fn select_merge_span_profile(
         &self,
-        reader: &Reader,
+        reader: &QueryContext,
         request: SelectMergeSpanProfileRequest,
     ) -> Result<SelectMergeSpanProfileResponse, Status> {
-        self.again(reader, "SelectMergeSpanProfile", request, |request| self.merged_spans(reader, request))
-            .await
+        self.run_cached(reader, "SelectMergeSpanProfile", request, |request| {
+            self.merged_spans(reader, request)
+        })
+        .await
     }
 
     async fn merged_spans(
         &self,
-        reader: &Reader,
+        reader: &QueryContext,
         request: SelectMergeSpanProfileRequest,
     ) -> Result<SelectMergeSpanProfileResponse, Status> {
         let format = match format_of(request.format)? {
             ProfileFormat::Functions | ProfileFormat::Sandwich => {
                 return Err(Status::new(
-                    Code::Unimplemented,
+                    ErrorCode::Unimplemented,
                     "format of merged spans is PROFILE_FORMAT_FUNCTIONS or _SANDWICH, only _FLAMEGRAPH and _TREE are \
                      supported; ask SelectMergeStacktraces with spanSelector",
                 ));
@@ -215,7 +239,8 @@ impl Querier {
             span_selector: request.span_selector,
             ..SelectMergeStacktracesRequest::default()
         };
-        let merged = self.stacktraces(reader, self.stacks(reader, stacks).await?).await?;
+        let merged =
+            self.merge_stacktraces(reader, self.parse_stacktraces_request(reader, stacks).await?).await?;
         let SelectMergeStacktracesResponse { flamegraph, tree, missing, .. } = merged;
         Ok(SelectMergeSpanProfileResponse { flamegraph, tree, missing })
     }
@@ -223,63 +248,68 @@ impl Querier {
     /// Merged stacks as pprof, cut only if that is asked for.
     pub async fn select_merge_profile(
         &self,
-        reader: &Reader,
+        reader: &QueryContext,
         request: SelectMergeProfileRequest,
     ) -> Result<Profile, Status> {
-        self.again(reader, "SelectMergeProfile", request, |request| self.merged_profile(reader, request))
+        self.run_cached(reader, "SelectMergeProfile", request, |request| self.merged_profile(reader, request))
             .await
     }
 
     async fn merged_profile(
         &self,
-        reader: &Reader,
+        reader: &QueryContext,
         request: SelectMergeProfileRequest,
     ) -> Result<Profile, Status> {
         let SelectMergeProfileRequest { start, end, max_nodes, .. } = request;
         let mut selection =
             self.selection(&request.profile_type_id, &request.label_selector, start, end).await?;
-        selection.requests = check::requests(&[], &request.trace_id_selector)?;
-        selection.profiles = check::profile_ids(&request.profile_id_selector)?;
+        selection.requests = validate::parse_request_filter(&[], &request.trace_id_selector)?;
+        selection.profiles = validate::parse_profile_ids(&request.profile_id_selector)?;
         let stacks = self.stacks_of(request.stack_trace_selector).await?;
         let asked = max_nodes.and_then(|nodes| usize::try_from(nodes).ok()).filter(|nodes| *nodes > 0);
         let most = self.limits(reader).max_flamegraph_nodes_max as usize;
-        let cut = asked.map(|asked| Nodes::of_count(asked, most));
-        self.profile(reader, selection, stacks, cut, end).await
+        let cut = asked.map(|asked| NodeLimit::with_count(asked, most));
+        self.build_pprof(reader, selection, stacks, cut, end).await
     }
 
-    async fn profile(
+    async fn build_pprof(
         &self,
-        reader: &Reader,
-        selection: Selection,
-        stacks: StacksAsked,
-        cut: Option<Nodes>,
+        reader: &QueryContext,
+        selection: ProfileSelection,
+        stacks: StackOptions,
+        cut: Option<NodeLimit>,
         end: i64,
     ) -> Result<Profile, Status> {
         let profile_type = selection.profile_type.clone().unwrap_or_default();
-        let mut merged = self.merged(reader, selection, stacks).await?;
-        let header = header(reader, &profile_type, end.saturating_mul(check::MILLI));
+        let mut merged = self.merged_stacks(reader, selection, stacks).await?;
+        let header = merged_header(reader, &profile_type, end.saturating_mul(validate::NANOS_PER_MILLI));
         let cut = move || {
-            if let Some(Nodes { asked, most, .. }) = cut {
+            if let Some(NodeLimit { asked, most, .. }) = cut {
                 merged.truncate(asked, most);
             }
             let frames = merged.frames();
             (merged, frames)
         };
-        let (merged, frames) = self.shape(reader, cut).await?;
+        let (merged, frames) = self.render_on_pool(reader, cut).await?;
         // A stack names all its frames, though most share theirs.
-        self.make_room(reader, frames * FRAME)?;
-        self.shape(reader, move || to_wire(merged, header)).await?
+        self.reserve_memory(reader, frames * STACK_FRAME_BYTES)?;
+        self.render_on_pool(reader, move || to_wire(merged, header)).await?
     }
 
     /// Two selections side by side, cut alike.
-    pub async fn diff(&self, reader: &Reader, request: DiffRequest) -> Result<DiffResponse, Status> {
-        self.again(reader, "Diff", request, |request| self.difference(reader, request)).await
+    pub async fn diff(&self, reader: &QueryContext, request: DiffRequest) -> Result<DiffResponse, Status> {
+        self.run_cached(reader, "Diff", request, |request| self.compute_diff(reader, request)).await
     }
 
-    async fn difference(&self, reader: &Reader, request: DiffRequest) -> Result<DiffResponse, Status> {
+    async fn compute_diff(
+        &self,
+        reader: &QueryContext,
+        request: DiffRequest,
+    ) -> Result<DiffResponse, Status> {
         let side = async |side: Option<SelectMergeStacktracesRequest>, name: &str| {
-            let request = side.ok_or_else(|| invalid(format!("request has no {name} side; set it")))?;
-            self.stacks(reader, request).await
+            let request =
+                side.ok_or_else(|| invalid_argument(format!("request has no {name} side; set it")))?;
+            self.parse_stacktraces_request(reader, request).await
         };
         let (left, right) = (side(request.left, "left").await?, side(request.right, "right").await?);
         let formats = [format_of(request.format)?, left.format, right.format];
@@ -291,7 +321,7 @@ impl Querier {
         );
         if !is_supported {
             return Err(Status::new(
-                Code::Unimplemented,
+                ErrorCode::Unimplemented,
                 "format of a difference is neither PROFILE_FORMAT_FLAMEGRAPH nor _FUNCTIONS; write one of these, or ask \
                  SelectMergeStacktraces for each side",
             ));
@@ -300,22 +330,22 @@ impl Querier {
             .or(left.row_limit)
             .or(right.row_limit);
         let max_nodes = match request.max_nodes.filter(|nodes| *nodes != 0) {
-            Some(_) => check::max_nodes(request.max_nodes, &self.limits(reader))?,
+            Some(_) => validate::parse_max_nodes(request.max_nodes, &self.limits(reader))?,
             None if right.max_nodes.asked < left.max_nodes.asked => right.max_nodes,
             None => left.max_nodes,
         };
         let (left, right) = futures::try_join!(
-            self.tree(reader, left.selection, left.stacks),
-            self.tree(reader, right.selection, right.stacks),
+            self.full_tree(reader, left.selection, left.stacks),
+            self.full_tree(reader, right.selection, right.stacks),
         )?;
-        let mut response = DiffResponse { missing: reader.lacks(), ..DiffResponse::default() };
+        let mut response = DiffResponse { missing: reader.warnings_field(), ..DiffResponse::default() };
         if format == ProfileFormat::Functions {
             response.functions = Some(self.function_table_diff(reader, [left, right], row_limit).await?);
             return Ok(response);
         }
-        self.make_room(reader, (left.nodes().len() + right.nodes().len()) * BAR)?;
+        self.reserve_memory(reader, (left.nodes().len() + right.nodes().len()) * TREE_NODE_BYTES)?;
         response.flamegraph =
-            Some(self.shape(reader, move || flame_graph_diff(&left, &right, max_nodes)).await?);
+            Some(self.render_on_pool(reader, move || flame_graph_diff(&left, &right, max_nodes)).await?);
         Ok(response)
     }
 }
@@ -325,14 +355,14 @@ fn wire_levels(levels: Vec<Vec<i64>>) -> Vec<Level> {
 }
 
 fn flame_graph(tree: &Tree) -> FlameGraph {
-    let Flamegraph { names, levels, total, max_self } = Flamegraph::of(tree);
+    let Flamegraph { names, levels, total, max_self } = Flamegraph::from_tree(tree);
     FlameGraph { names, levels: wire_levels(levels), total, max_self }
 }
 
-fn flame_graph_diff(left: &Tree, right: &Tree, max_nodes: Nodes) -> FlameGraphDiff {
-    let mut diff = DiffTree::of(left, right);
+fn flame_graph_diff(left: &Tree, right: &Tree, max_nodes: NodeLimit) -> FlameGraphDiff {
+    let mut diff = DiffTree::from_trees(left, right);
     diff.truncate(max_nodes.asked, max_nodes.most);
-    let graph = diff.flamegraph();
+    let graph = diff.to_flamegraph();
     FlameGraphDiff {
         names: graph.names,
         levels: wire_levels(graph.levels),
@@ -345,9 +375,9 @@ fn flame_graph_diff(left: &Tree, right: &Tree, max_nodes: Nodes) -> FlameGraphDi
 
 /// Encodes merged stacks as pprof. A profile without samples still has its types, period and time: readers of pprof refuse
 /// an empty message.
-fn to_wire(merged: Merged, header: athanor_profile::Header) -> Result<Profile, Status> {
+fn to_wire(merged: MergedProfile, header: athanor_profile::ProfileHeader) -> Result<Profile, Status> {
     let bytes = pprof::encode(&merged.into_profile(header));
-    let unreadable = |error: prost::DecodeError| Status::new(Code::Internal, error.to_string());
+    let unreadable = |error: prost::DecodeError| Status::new(ErrorCode::Internal, error.to_string());
     let mut profile = Profile::decode(bytes.as_slice()).map_err(unreadable)?;
     // Texts and documents name no symbols: clients expect the name there as well.
     let nameless = profile.function.iter_mut().filter(|function| function.system_name == 0);
@@ -363,16 +393,17 @@ fn to_wire(merged: Merged, header: athanor_profile::Header) -> Result<Profile, S
 
 #[cfg(test)]
 mod tests {
-    use athanor_profile::{Header, ValueType};
+    use athanor_profile::{ProfileHeader, ValueType};
 
     use super::*;
 
     #[test]
     fn function_without_system_name_is_answered_with_its_name() {
-        let mut merged = Merged::default();
-        merged.dictionary.named_stack(["main", "work"].into_iter());
+        let mut merged = MergedProfile::default();
+        merged.dictionary.intern_named_stack(["main", "work"].into_iter());
         merged.totals = vec![5];
-        let header = Header { types: vec![ValueType::new("cpu", "nanoseconds")], ..Header::default() };
+        let header =
+            ProfileHeader { types: vec![ValueType::new("cpu", "nanoseconds")], ..ProfileHeader::default() };
         let profile = to_wire(merged, header).unwrap();
         assert_eq!(profile.function.len(), 2);
         assert!(profile.function.iter().all(|function| function.system_name == function.name));

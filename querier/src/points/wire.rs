@@ -6,37 +6,37 @@ use athanor_proto::querier::v1::{SelectSeriesRequest, SelectSeriesResponse};
 use athanor_proto::types::v1::{
     Exemplar as WireExemplar, ExemplarType, LabelPair, Point, Series, TimeSeriesAggregationType,
 };
-use athanor_query::Exemplar;
+use athanor_query::ProfileExemplar;
 
-use super::{PointsAsked, PointsOf};
-use crate::check::{self, MILLI, invalid};
-use crate::{Querier, Reader};
+use super::{SelectSeriesParams, SeriesResult};
+use crate::validate::{self, NANOS_PER_MILLI, invalid_argument};
+use crate::{Querier, QueryContext};
 
 impl Querier {
     /// Sums or means of values over time.
     pub async fn select_series(
         &self,
-        reader: &Reader,
+        reader: &QueryContext,
         request: SelectSeriesRequest,
     ) -> Result<SelectSeriesResponse, Status> {
-        self.again(reader, "SelectSeries", request, |request| self.series_of(reader, request)).await
+        self.run_cached(reader, "SelectSeries", request, |request| self.series_of(reader, request)).await
     }
 
     async fn series_of(
         &self,
-        reader: &Reader,
+        reader: &QueryContext,
         request: SelectSeriesRequest,
     ) -> Result<SelectSeriesResponse, Status> {
         let SelectSeriesRequest { start, end, group_by, limit, .. } = request;
         let selection = self.selection(&request.profile_type_id, &request.label_selector, start, end).await?;
-        check::labels(&group_by)?;
-        let step = check::step(request.step)?;
+        validate::check_labels(&group_by)?;
+        let step = validate::parse_step(request.step)?;
         // However stacks are shaped, they add up to the same.
         let stacks = self.stacks_of(request.stack_trace_selector).await?.filter;
         let exemplars = match ExemplarType::try_from(request.exemplar_type) {
             Ok(ExemplarType::Individual) => true,
             Ok(ExemplarType::Span) => {
-                return Err(invalid(
+                return Err(invalid_argument(
                     "points over time have no exemplars of spans; ask for individual ones, or SelectHeatmap for spans",
                 ));
             }
@@ -44,25 +44,25 @@ impl Querier {
         };
         let mean = request.aggregation == Some(TimeSeriesAggregationType::Average as i32);
         let group = group_by.clone();
-        let asked = PointsAsked { selection, start, end, step, group_by, stacks, mean, exemplars };
-        let series = self.points(reader, asked).await?;
-        let series = self.shape(reader, move || wire(largest(series, limit), &group)).await?;
-        Ok(SelectSeriesResponse { series, missing: reader.lacks() })
+        let asked = SelectSeriesParams { selection, start, end, step, group_by, stacks, mean, exemplars };
+        let series = self.select_points(reader, asked).await?;
+        let series = self.render_on_pool(reader, move || wire(largest(series, limit), &group)).await?;
+        Ok(SelectSeriesResponse { series, missing: reader.warnings_field() })
     }
 }
 
 /// The series with the largest sums; all if no number is given.
-fn largest(series: Vec<PointsOf>, limit: Option<i64>) -> Vec<PointsOf> {
-    let Some(limit) = check::most(limit) else { return series };
-    let sum = |of: &PointsOf| of.points.iter().map(|(_, value)| value).sum::<f64>();
-    let mut by_sum: Vec<(f64, PointsOf)> = series.into_iter().map(|of| (sum(&of), of)).collect();
+fn largest(series: Vec<SeriesResult>, limit: Option<i64>) -> Vec<SeriesResult> {
+    let Some(limit) = validate::parse_limit(limit) else { return series };
+    let sum = |of: &SeriesResult| of.points.iter().map(|(_, value)| value).sum::<f64>();
+    let mut by_sum: Vec<(f64, SeriesResult)> = series.into_iter().map(|of| (sum(&of), of)).collect();
     // Stable: of equal sums the first by labels stays.
     by_sum.sort_by(|(left, _), (right, _)| right.total_cmp(left));
     by_sum.into_iter().take(limit).map(|(_, of)| of).collect()
 }
 
-fn wire(series: Vec<PointsOf>, group_by: &[String]) -> Vec<Series> {
-    let one = |PointsOf { labels, points, exemplars }: PointsOf| {
+fn wire(series: Vec<SeriesResult>, group_by: &[String]) -> Vec<Series> {
+    let one = |SeriesResult { labels, points, exemplars }: SeriesResult| {
         let exemplars = exemplars.into_iter().chain(std::iter::repeat(None));
         let points = points.into_iter().zip(exemplars).map(|((timestamp, value), exemplar)| Point {
             value,
@@ -75,10 +75,13 @@ fn wire(series: Vec<PointsOf>, group_by: &[String]) -> Vec<Series> {
     series.into_iter().map(one).collect()
 }
 
-fn wire_exemplar(Exemplar { value, time, id, labels }: Exemplar, group_by: &[String]) -> WireExemplar {
+fn wire_exemplar(
+    ProfileExemplar { value, time, id, labels }: ProfileExemplar,
+    group_by: &[String],
+) -> WireExemplar {
     WireExemplar {
-        timestamp: time.div_euclid(MILLI),
-        profile_id: check::uuid(id),
+        timestamp: time.div_euclid(NANOS_PER_MILLI),
+        profile_id: validate::format_uuid(id),
         span_id: String::new(),
         value,
         labels: other_labels(&labels, group_by),
@@ -100,9 +103,9 @@ pub(crate) fn group_labels(labels: &Labels, group_by: &[String]) -> Vec<LabelPai
 
 /// What an exemplar says beside the labels of its series: what it measures and of which service, then the rest by name.
 pub(crate) fn other_labels(labels: &Labels, group_by: &[String]) -> Vec<LabelPair> {
-    const FIRST: [&str; 2] = ["__profile_type__", "__service_name__"];
-    let first = FIRST.into_iter().filter_map(|name| labels.get(name).map(|value| (name, value)));
-    let rest = labels.iter().filter(|(name, _)| !FIRST.contains(name));
+    const LEADING_LABELS: [&str; 2] = ["__profile_type__", "__service_name__"];
+    let first = LEADING_LABELS.into_iter().filter_map(|name| labels.get(name).map(|value| (name, value)));
+    let rest = labels.iter().filter(|(name, _)| !LEADING_LABELS.contains(name));
     let others = first.chain(rest).filter(|(name, _)| !group_by.iter().any(|group| group == name));
     others.map(|(name, value)| LabelPair { name: name.to_owned(), value: value.to_owned() }).collect()
 }

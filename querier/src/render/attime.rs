@@ -1,25 +1,25 @@
 //! Times as people write them in URLs: `now-1h`, `20260302`, `1772445600`, `1772445600000`.
 
 /// Nanoseconds of a second and of a day.
-const SECOND: i64 = 1_000_000_000;
-const DAY: i64 = 86_400 * SECOND;
+const NANOS_PER_SECOND: i64 = 1_000_000_000;
+const NANOS_PER_DAY: i64 = 86_400 * NANOS_PER_SECOND;
 
 /// Unix nanoseconds.
-pub(super) fn parse(text: &str, now: i64) -> Option<i64> {
+pub(super) fn parse_time_nanos(text: &str, now: i64) -> Option<i64> {
     let text = text.trim();
     if let Some(nanos) = number(text) {
         return Some(nanos);
     }
     let sign = text.find(['+', '-']).unwrap_or(text.len());
     let (reference, offset) = text.split_at(sign);
-    let midnight = now.div_euclid(DAY) * DAY;
+    let midnight = now.div_euclid(NANOS_PER_DAY) * NANOS_PER_DAY;
     let from = match reference.trim() {
         "" | "now" => now,
         "today" | "midnight" => midnight,
-        "yesterday" => midnight - DAY,
-        "tomorrow" => midnight + DAY,
-        "noon" => midnight + DAY / 2,
-        "teatime" => midnight + DAY / 24 * 16,
+        "yesterday" => midnight - NANOS_PER_DAY,
+        "tomorrow" => midnight + NANOS_PER_DAY,
+        "noon" => midnight + NANOS_PER_DAY / 2,
+        "teatime" => midnight + NANOS_PER_DAY / 24 * 16,
         other => number(other)?,
     };
     from.checked_add(span(offset)?)
@@ -32,12 +32,12 @@ fn number(text: &str) -> Option<i64> {
     }
     let value: i64 = text.parse().ok()?;
     if let Some(days) = date(text, value) {
-        return days.checked_mul(DAY);
+        return days.checked_mul(NANOS_PER_DAY);
     }
     let scale = match text.len() {
-        0..=11 => SECOND,
-        12..=14 => SECOND / 1_000,
-        15..=17 => SECOND / 1_000_000,
+        0..=11 => NANOS_PER_SECOND,
+        12..=14 => NANOS_PER_SECOND / 1_000,
+        15..=17 => NANOS_PER_SECOND / 1_000_000,
         _ => 1,
     };
     value.checked_mul(scale)
@@ -79,13 +79,13 @@ fn span(text: &str) -> Option<i64> {
 
 fn unit(text: &str) -> Option<i64> {
     Some(match text {
-        "s" | "sec" | "secs" | "second" | "seconds" => SECOND,
-        "m" | "min" | "mins" | "minute" | "minutes" => 60 * SECOND,
-        "h" | "hr" | "hour" | "hours" => 3_600 * SECOND,
-        "d" | "day" | "days" => DAY,
-        "w" | "week" | "weeks" => 7 * DAY,
-        "M" | "mon" | "month" | "months" => 30 * DAY,
-        "y" | "year" | "years" => 365 * DAY,
+        "s" | "sec" | "secs" | "second" | "seconds" => NANOS_PER_SECOND,
+        "m" | "min" | "mins" | "minute" | "minutes" => 60 * NANOS_PER_SECOND,
+        "h" | "hr" | "hour" | "hours" => 3_600 * NANOS_PER_SECOND,
+        "d" | "day" | "days" => NANOS_PER_DAY,
+        "w" | "week" | "weeks" => 7 * NANOS_PER_DAY,
+        "M" | "mon" | "month" | "months" => 30 * NANOS_PER_DAY,
+        "y" | "year" | "years" => 365 * NANOS_PER_DAY,
         _ => return None,
     })
 }
@@ -96,11 +96,11 @@ mod tests {
 
     use super::*;
 
-    const NOW: i64 = 1_772_445_660 * SECOND;
+    const NOW: i64 = 1_772_445_660 * NANOS_PER_SECOND;
 
     #[test]
     fn all_ways_to_write_a_time() {
-        let seconds = |text: &str| parse(text, NOW).map(|nanos| nanos / SECOND);
+        let seconds = |text: &str| parse_time_nanos(text, NOW).map(|nanos| nanos / NANOS_PER_SECOND);
         for (text, expected) in [
             ("now", 1_772_445_660),
             ("", 1_772_445_660),
@@ -124,14 +124,14 @@ mod tests {
             assert_eq!(seconds(text), Some(expected), "{text:?}");
         }
         for refused in ["soon", "now-", "now-1", "now-1x", "1.5", "99999999999999999999", "now-9999999999y"] {
-            assert_eq!(parse(refused, NOW), None, "{refused:?}");
+            assert_eq!(parse_time_nanos(refused, NOW), None, "{refused:?}");
         }
     }
 
     proptest! {
         #[test]
         fn nothing_panics(text in "(now|today|[0-9]{1,20}|)?([+-][0-9]{0,20}[smhdwMyü]?){0,3}") {
-            let _ = parse(&text, NOW);
+            let _ = parse_time_nanos(&text, NOW);
         }
     }
 }

@@ -1,26 +1,28 @@
 //! `GET /athanor/export`: a query as a file that other tools open.
 
 use athanor_chassis::Status;
-use athanor_profile::series::SERVICE_NAME;
+use athanor_profile::series::SERVICE_NAME_LABEL;
 use athanor_profile::tree::Tree;
-use athanor_profile::{Header, ProfileType, ValueType, folded, otlp, pprof, speedscope};
-use athanor_query::{Ask, Merged, Partial, Profiles, Selection, What};
+use athanor_profile::{ProfileHeader, ProfileType, ValueType, folded, otlp, pprof, speedscope};
+use athanor_query::{
+    MergedProfile, PartialResult, ProfileListQuery, ProfileQuery, ProfileSelection, QueryKind,
+};
 
-use super::{DOT, Parameters, Rendered, Side, asked_nodes, graph};
-use crate::check::{self, MILLI, Nodes, invalid};
-use crate::merge::{GraphStyle, header};
-use crate::{Querier, Reader, mixed_up};
+use super::{DOT_CONTENT_TYPE, RenderSide, RenderedResponse, UrlParameters, graph, parse_max_nodes};
+use crate::merge::{CallGraphStyle, merged_header};
+use crate::validate::{self, NANOS_PER_MILLI, NodeLimit, invalid_argument};
+use crate::{Querier, QueryContext, unexpected_result_type};
 
 /// What a frame of a stack takes in a file: an id in memory, and as bytes.
-const FRAME: usize = 16;
+const FILE_FRAME_BYTES: usize = 16;
 /// What it takes in a document of JSON, while that is put together.
-const JSON_FRAME: usize = 64;
+const JSON_FRAME_BYTES: usize = 64;
 /// The longest number, with what stands around it.
-const NUMBER: usize = 24;
+const MAX_NUMBER_BYTES: usize = 24;
 
 /// What a file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Format {
+enum ExportFormat {
     Pprof,
     Folded,
     Speedscope,
@@ -28,26 +30,26 @@ enum Format {
     Otlp,
 }
 
-impl Format {
-    fn parse(text: &str) -> Result<Format, Status> {
+impl ExportFormat {
+    fn parse(text: &str) -> Result<ExportFormat, Status> {
         match text {
-            "" | "pprof" => Ok(Format::Pprof),
-            "folded" | "collapsed" => Ok(Format::Folded),
-            "speedscope" => Ok(Format::Speedscope),
-            "dot" => Ok(Format::Dot),
-            "otlp" => Ok(Format::Otlp),
-            other => {
-                Err(invalid(format!("format is {other:?}; write pprof, folded, speedscope, dot or otlp")))
-            }
+            "" | "pprof" => Ok(ExportFormat::Pprof),
+            "folded" | "collapsed" => Ok(ExportFormat::Folded),
+            "speedscope" => Ok(ExportFormat::Speedscope),
+            "dot" => Ok(ExportFormat::Dot),
+            "otlp" => Ok(ExportFormat::Otlp),
+            other => Err(invalid_argument(format!(
+                "format is {other:?}; write pprof, folded, speedscope, dot or otlp"
+            ))),
         }
     }
 
     fn content_type(self) -> &'static str {
         match self {
-            Format::Pprof => "application/octet-stream",
-            Format::Folded | Format::Dot => DOT,
-            Format::Speedscope => "application/json",
-            Format::Otlp => "application/x-protobuf",
+            ExportFormat::Pprof => "application/octet-stream",
+            ExportFormat::Folded | ExportFormat::Dot => DOT_CONTENT_TYPE,
+            ExportFormat::Speedscope => "application/json",
+            ExportFormat::Otlp => "application/x-protobuf",
         }
     }
 }
@@ -55,37 +57,38 @@ impl Format {
 impl Querier {
     /// All that a query selects as one file. Nothing is cut off, unless `maxNodes` says how much is wanted. `query` is what
     /// follows `?` in the URL.
-    pub async fn export(&self, reader: &Reader, query: &str) -> Result<Rendered, Status> {
-        let parameters = Parameters::parse(query)?;
-        let format = Format::parse(parameters.first("format").unwrap_or_default())?;
-        let asked = asked_nodes(&parameters).filter(|nodes| *nodes > 0);
-        let cut = asked.map(|nodes| check::max_nodes(Some(nodes), &self.limits(reader))).transpose()?;
-        let side = self.side(&parameters, ["query", "from", "until"]).await?;
+    pub async fn export(&self, reader: &QueryContext, query: &str) -> Result<RenderedResponse, Status> {
+        let parameters = UrlParameters::parse(query)?;
+        let format = ExportFormat::parse(parameters.first("format").unwrap_or_default())?;
+        let asked = parse_max_nodes(&parameters).filter(|nodes| *nodes > 0);
+        let cut =
+            asked.map(|nodes| validate::parse_max_nodes(Some(nodes), &self.limits(reader))).transpose()?;
+        let side = self.parse_side(&parameters, ["query", "from", "until"]).await?;
         let body = match format {
-            Format::Folded => self.export_folded(reader, side, cut).await?,
-            Format::Dot => {
+            ExportFormat::Folded => self.export_folded(reader, side, cut).await?,
+            ExportFormat::Dot => {
                 let unit = side.profile_type.value.unit;
-                let graph_style = GraphStyle { unit, max_nodes: check::graph_nodes(cut) };
+                let graph_style = CallGraphStyle { unit, max_nodes: validate::graph_node_limit(cut) };
                 graph(reader, &self.call_graph(reader, side.selection, side.stacks, graph_style).await?)
             }
             _ => self.export_stacks(reader, side, format, cut).await?,
         };
-        Ok(Rendered { content_type: format.content_type(), body })
+        Ok(RenderedResponse { content_type: format.content_type(), body })
     }
 
     async fn export_folded(
         &self,
-        reader: &Reader,
-        side: Side,
-        cut: Option<Nodes>,
+        reader: &QueryContext,
+        side: RenderSide,
+        cut: Option<NodeLimit>,
     ) -> Result<Vec<u8>, Status> {
-        let mut tree = self.tree(reader, side.selection, side.stacks).await?;
+        let mut tree = self.full_tree(reader, side.selection, side.stacks).await?;
         let (querier, held) = (self.clone(), reader.clone());
-        self.shape(reader, move || {
-            if let Some(Nodes { asked, most, .. }) = cut {
+        self.render_on_pool(reader, move || {
+            if let Some(NodeLimit { asked, most, .. }) = cut {
                 tree.truncate_with_ties(asked, most);
             }
-            querier.make_room(&held, folded_bytes(&tree))?;
+            querier.reserve_memory(&held, folded_bytes(&tree))?;
             Ok(folded::write(&tree).into_bytes())
         })
         .await?
@@ -93,52 +96,61 @@ impl Querier {
 
     async fn export_stacks(
         &self,
-        reader: &Reader,
-        side: Side,
-        format: Format,
-        cut: Option<Nodes>,
+        reader: &QueryContext,
+        side: RenderSide,
+        format: ExportFormat,
+        cut: Option<NodeLimit>,
     ) -> Result<Vec<u8>, Status> {
-        let service = side.selection.selector.clone().take_equal(SERVICE_NAME);
+        let service = side.selection.selector.clone().take_equal(SERVICE_NAME_LABEL);
         let (period, mut merged) = futures::try_join!(
             self.period(reader, side.selection.clone()),
-            self.merged(reader, side.selection, Default::default()),
+            self.merged_stacks(reader, side.selection, Default::default()),
         )?;
         let header = file_header(reader, &side.profile_type, (side.start, side.end), period);
         let (querier, held) = (self.clone(), reader.clone());
-        self.shape(reader, move || {
-            if let Some(Nodes { asked, most, .. }) = cut {
+        self.render_on_pool(reader, move || {
+            if let Some(NodeLimit { asked, most, .. }) = cut {
                 merged.truncate(asked, most);
             }
-            let of_frame = if format == Format::Speedscope { JSON_FRAME } else { FRAME };
-            querier.make_room(&held, merged.frames() * of_frame)?;
+            let of_frame =
+                if format == ExportFormat::Speedscope { JSON_FRAME_BYTES } else { FILE_FRAME_BYTES };
+            querier.reserve_memory(&held, merged.frames() * of_frame)?;
             Ok(write(merged, header, format, service.as_deref()))
         })
         .await?
     }
 
     /// What lies between two samples of all profiles; 0 where they differ in it, or do not say.
-    async fn period(&self, reader: &Reader, selection: Selection) -> Result<i64, Status> {
-        let what = What::Profiles(Profiles::default());
-        match self.ask(reader, Ask { selection, what, bounds: check::bounds() }).await? {
-            Partial::Profiles(list) => {
+    async fn period(&self, reader: &QueryContext, selection: ProfileSelection) -> Result<i64, Status> {
+        let what = QueryKind::Profiles(ProfileListQuery::default());
+        match self
+            .run_query(reader, ProfileQuery { selection, what, bounds: validate::default_result_limits() })
+            .await?
+        {
+            PartialResult::Profiles(list) => {
                 let periods = list.periods.filter(|(least, most)| least == most && *least > 0);
                 Ok(periods.map_or(0, |(period, _)| period))
             }
-            _ => Err(mixed_up()),
+            _ => Err(unexpected_result_type()),
         }
     }
 }
 
-fn write(merged: Merged, header: Header, format: Format, service: Option<&str>) -> Vec<u8> {
+fn write(
+    merged: MergedProfile,
+    header: ProfileHeader,
+    format: ExportFormat,
+    service: Option<&str>,
+) -> Vec<u8> {
     let profile = merged.into_profile(header);
     let lacks = profile.header.comments.join("; ");
     match format {
-        Format::Speedscope => {
+        ExportFormat::Speedscope => {
             let name = service.unwrap_or("athanor");
             let partial = if lacks.is_empty() { String::new() } else { format!(" ({lacks})") };
             speedscope::write(&profile, &format!("{name}{partial}")).into_bytes()
         }
-        Format::Otlp => {
+        ExportFormat::Otlp => {
             let service = service.map(|service| ("service.name", service));
             let partial = Some(("athanor.partial", lacks.as_str())).filter(|(_, lacks)| !lacks.is_empty());
             let resource: Vec<(&str, &str)> = service.into_iter().chain(partial).collect();
@@ -149,11 +161,16 @@ fn write(merged: Merged, header: Header, format: Format, service: Option<&str>) 
 }
 
 /// What a file says of itself: it is of the whole range. Some readers multiply by the period, so it is a true one or none.
-fn file_header(reader: &Reader, profile_type: &ProfileType, (start, end): (i64, i64), period: i64) -> Header {
-    let mut header = header(reader, profile_type, start.saturating_mul(MILLI));
+fn file_header(
+    reader: &QueryContext,
+    profile_type: &ProfileType,
+    (start, end): (i64, i64),
+    period: i64,
+) -> ProfileHeader {
+    let mut header = merged_header(reader, profile_type, start.saturating_mul(NANOS_PER_MILLI));
     let period_type = header.period_type.take().filter(|of| *of != ValueType::default());
-    Header {
-        duration_nanos: end.saturating_sub(start).saturating_mul(MILLI),
+    ProfileHeader {
+        duration_nanos: end.saturating_sub(start).saturating_mul(NANOS_PER_MILLI),
         // Of what is not known to be of one type.
         period: if period_type.is_some() { period } else { 0 },
         period_type,
@@ -169,7 +186,7 @@ fn folded_bytes(tree: &Tree) -> usize {
         lengths.push(above + tree.name(node).len() + 1);
     }
     let lines = tree.nodes().iter().zip(&lengths).filter(|(node, _)| node.own != 0);
-    lines.map(|(_, length)| length + NUMBER).sum()
+    lines.map(|(_, length)| length + MAX_NUMBER_BYTES).sum()
 }
 
 #[cfg(test)]
@@ -182,16 +199,16 @@ mod tests {
     fn a_text_is_no_longer_than_said() {
         let mut dictionary = Dictionary::default();
         for path in ["main;a", "main;b;größe"] {
-            dictionary.named_stack(path.split(';'));
+            dictionary.intern_named_stack(path.split(';'));
         }
         let tree = Tree::from_totals(&dictionary, &[i64::MIN, 7]);
         let text = folded::write(&tree);
-        assert!(text.len() <= folded_bytes(&tree) && folded_bytes(&tree) < text.len() + 2 * NUMBER);
+        assert!(text.len() <= folded_bytes(&tree) && folded_bytes(&tree) < text.len() + 2 * MAX_NUMBER_BYTES);
     }
 
     #[test]
     fn formats_are_known_by_their_names() {
-        assert_eq!(Format::parse("").unwrap(), Format::Pprof);
-        assert!(Format::parse("svg").unwrap_err().message.contains("speedscope"));
+        assert_eq!(ExportFormat::parse("").unwrap(), ExportFormat::Pprof);
+        assert!(ExportFormat::parse("svg").unwrap_err().message.contains("speedscope"));
     }
 }

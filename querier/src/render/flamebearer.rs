@@ -6,17 +6,17 @@ use athanor_profile::ProfileType;
 use athanor_profile::flamegraph::Flamegraph;
 use serde::Serialize;
 
-use super::timeline::Timeline;
+use super::timeline::FlamebearerTimeline;
 
 /// A flame graph and what belongs to it.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Flamebearer {
+pub(super) struct FlamebearerResponse {
     pub(super) version: u8,
-    pub(super) flamebearer: Bars,
-    pub(super) metadata: Metadata,
-    pub(super) timeline: Option<Timeline>,
-    pub(super) groups: Option<BTreeMap<String, Timeline>>,
+    pub(super) flamebearer: FlamebearerLevels,
+    pub(super) metadata: RenderMetadata,
+    pub(super) timeline: Option<FlamebearerTimeline>,
+    pub(super) groups: Option<BTreeMap<String, FlamebearerTimeline>>,
     pub(super) heatmap: Option<()>,
     /// Of two graphs; 0 is left out.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -31,7 +31,7 @@ pub(super) struct Flamebearer {
 /// The bars: of one graph groups of four, of two groups of seven.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Bars {
+pub(super) struct FlamebearerLevels {
     pub(super) names: Vec<String>,
     pub(super) levels: Vec<Vec<i64>>,
     pub(super) num_ticks: i64,
@@ -41,7 +41,7 @@ pub(super) struct Bars {
 /// One graph or two.
 #[derive(Clone, Copy, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Format {
+pub(super) enum FlamebearerFormat {
     Single,
     Double,
 }
@@ -49,17 +49,17 @@ pub(super) enum Format {
 /// How to show values.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Metadata {
-    format: Format,
+pub(super) struct RenderMetadata {
+    format: FlamebearerFormat,
     spy_name: &'static str,
     sample_rate: u32,
     units: String,
     name: String,
 }
 
-impl Flamebearer {
-    pub(super) fn new(flamebearer: Bars, metadata: Metadata) -> Self {
-        Flamebearer {
+impl FlamebearerResponse {
+    pub(super) fn new(flamebearer: FlamebearerLevels, metadata: RenderMetadata) -> Self {
+        FlamebearerResponse {
             version: 1,
             flamebearer,
             metadata,
@@ -73,22 +73,22 @@ impl Flamebearer {
     }
 }
 
-impl Bars {
-    pub(super) fn of(graph: Flamegraph) -> Self {
+impl FlamebearerLevels {
+    pub(super) fn from_flamegraph(graph: Flamegraph) -> Self {
         let Flamegraph { names, levels, total, max_self } = graph;
-        Bars { names, levels, num_ticks: total, max_self }
+        FlamebearerLevels { names, levels, num_ticks: total, max_self }
     }
 }
 
-impl Metadata {
+impl RenderMetadata {
     /// Processor time is shown as samples of a nanosecond each.
-    pub(super) fn of(profile_type: &ProfileType, format: Format) -> Self {
+    pub(super) fn from_profile_type(profile_type: &ProfileType, format: FlamebearerFormat) -> Self {
         let kind = profile_type.value.kind.as_str();
         let (units, sample_rate) = match kind {
             "cpu" => ("samples", 1_000_000_000),
             "inuse_objects" | "alloc_objects" | "goroutine" | "samples" => ("objects", 100),
             _ => (profile_type.value.unit.as_str(), 100),
         };
-        Metadata { format, spy_name: "", sample_rate, units: units.to_owned(), name: kind.to_owned() }
+        RenderMetadata { format, spy_name: "", sample_rate, units: units.to_owned(), name: kind.to_owned() }
     }
 }

@@ -2,34 +2,38 @@
 
 use athanor_chassis::Status;
 
-use crate::check::invalid;
+use crate::validate::invalid_argument;
 
 /// Most bytes.
-const MAX_TEXT: usize = 128 * 1024;
+const MAX_URL_QUERY_BYTES: usize = 128 * 1024;
 /// Most parameters.
-const MAX_COUNT: usize = 256;
+const MAX_URL_PARAMETERS: usize = 256;
 
 /// Names and values, in their order.
 #[derive(Debug, Default)]
-pub(crate) struct Parameters(Vec<(String, String)>);
+pub(crate) struct UrlParameters(Vec<(String, String)>);
 
 /// Names and values of the part of a URL behind `?`: `+` is a space, `%41` is a byte; what is not UTF-8 is replaced.
 pub fn parse(query: &str) -> Result<Vec<(String, String)>, Status> {
-    if query.len() > MAX_TEXT {
+    if query.len() > MAX_URL_QUERY_BYTES {
         let seen = query.len();
-        return Err(invalid(format!("query has {seen} bytes, the limit is {MAX_TEXT}; select by less text")));
+        return Err(invalid_argument(format!(
+            "query has {seen} bytes, the limit is {MAX_URL_QUERY_BYTES}; select by less text"
+        )));
     }
     let pairs = form_urlencoded::parse(query.as_bytes()).into_owned();
-    let pairs: Vec<(String, String)> = pairs.take(MAX_COUNT + 1).collect();
-    if pairs.len() > MAX_COUNT {
-        return Err(invalid(format!("query has more than {MAX_COUNT} parameters; group by fewer labels")));
+    let pairs: Vec<(String, String)> = pairs.take(MAX_URL_PARAMETERS + 1).collect();
+    if pairs.len() > MAX_URL_PARAMETERS {
+        return Err(invalid_argument(format!(
+            "query has more than {MAX_URL_PARAMETERS} parameters; group by fewer labels"
+        )));
     }
     Ok(pairs)
 }
 
-impl Parameters {
+impl UrlParameters {
     pub(super) fn parse(query: &str) -> Result<Self, Status> {
-        parse(query).map(Parameters)
+        parse(query).map(UrlParameters)
     }
     /// Sets a value that is not given.
     pub(super) fn set_default(&mut self, name: &str, value: &str) {

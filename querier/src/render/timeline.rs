@@ -4,18 +4,18 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::points::PointsOf;
+use crate::points::SeriesResult;
 
 /// How many values a timeline is meant to have.
-const POINTS: i64 = 1_500;
+const TARGET_TIMELINE_POINTS: i64 = 1_500;
 /// Steps that people can read, in seconds; each serves up to the middle between it and the next.
-const STEPS: [i64; 17] =
+const TIMELINE_STEPS_SECONDS: [i64; 17] =
     [15, 20, 30, 60, 120, 300, 600, 900, 1_200, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200, 86_400, 604_800];
 
 /// A value for each step.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Timeline {
+pub(super) struct FlamebearerTimeline {
     /// Seconds.
     start_time: i64,
     samples: Vec<u64>,
@@ -25,18 +25,22 @@ pub(super) struct Timeline {
 }
 
 /// The step for a range, both in milliseconds, in seconds.
-pub(super) fn step(start: i64, end: i64) -> i64 {
-    let wanted = end.saturating_sub(start) / POINTS;
-    let middles = STEPS.windows(2).map(|pair| (pair[0] + pair[1]) * 500);
+pub(super) fn choose_step_seconds(start: i64, end: i64) -> i64 {
+    let wanted = end.saturating_sub(start) / TARGET_TIMELINE_POINTS;
+    let middles = TIMELINE_STEPS_SECONDS.windows(2).map(|pair| (pair[0] + pair[1]) * 500);
     let place = middles.into_iter().take_while(|middle| wanted >= *middle).count();
     // Beyond the table the number of values must stay bounded all the same.
-    if place + 1 < STEPS.len() { STEPS[place] } else { STEPS[place].max(wanted / 1_000) }
+    if place + 1 < TIMELINE_STEPS_SECONDS.len() {
+        TIMELINE_STEPS_SECONDS[place]
+    } else {
+        TIMELINE_STEPS_SECONDS[place].max(wanted / 1_000)
+    }
 }
 
-impl Timeline {
+impl FlamebearerTimeline {
     /// Lays points, by time in milliseconds, out in a list with one value for each whole step of the range. The range is
     /// counted in seconds, and its end is not in it: 600 s in steps of 15 s are 40 values.
-    pub(super) fn new(start: i64, end: i64, step: i64, points: &[(i64, f64)]) -> Timeline {
+    pub(super) fn new(start: i64, end: i64, step: i64, points: &[(i64, f64)]) -> FlamebearerTimeline {
         let step_millis = step.saturating_mul(1_000);
         let count = end.div_euclid(1_000).saturating_sub(start.div_euclid(1_000)) / step;
         let mut samples = vec![0u64; usize::try_from(count).unwrap_or_default()];
@@ -47,23 +51,28 @@ impl Timeline {
                 *sample = value as u64;
             }
         }
-        Timeline { start_time: start.div_euclid(1_000), samples, duration_delta: step, watermarks: None }
+        FlamebearerTimeline {
+            start_time: start.div_euclid(1_000),
+            samples,
+            duration_delta: step,
+            watermarks: None,
+        }
     }
 
     /// What it takes, in memory and as text.
     pub(super) fn bytes(&self) -> usize {
-        size_of::<Timeline>() + self.samples.len() * 2 * size_of::<u64>()
+        size_of::<FlamebearerTimeline>() + self.samples.len() * 2 * size_of::<u64>()
     }
 }
 
 /// A timeline for each value of a label; the series without it comes under `*`.
-pub(super) fn groups(
-    series: &[PointsOf],
+pub(super) fn group_timelines(
+    series: &[SeriesResult],
     label: &str,
-    timeline: impl Fn(&[(i64, f64)]) -> Timeline,
-) -> BTreeMap<String, Timeline> {
+    timeline: impl Fn(&[(i64, f64)]) -> FlamebearerTimeline,
+) -> BTreeMap<String, FlamebearerTimeline> {
     let mut of_values: BTreeMap<String, BTreeMap<i64, f64>> = BTreeMap::new();
-    for PointsOf { labels, points: of_series, .. } in series {
+    for SeriesResult { labels, points: of_series, .. } in series {
         let value = labels.get(label).unwrap_or("*");
         let sums = of_values.entry(value.to_owned()).or_default();
         of_series.iter().for_each(|&(time, value)| *sums.entry(time).or_default() += value);
@@ -78,16 +87,16 @@ mod tests {
 
     #[test]
     fn steps_grow_with_the_range() {
-        let steps = |seconds: i64| step(0, seconds * 1_000);
+        let steps = |seconds: i64| choose_step_seconds(0, seconds * 1_000);
         assert_eq!([600, 10_000, 36_000].map(steps), [15, 15, 20]);
         assert_eq!([86_400, 7 * 86_400].map(steps), [60, 300]);
         let century = 100 * 365 * 86_400;
-        assert!(century / steps(century) <= POINTS + 1);
+        assert!(century / steps(century) <= TARGET_TIMELINE_POINTS + 1);
     }
 
     #[test]
     fn values_lie_at_their_step() {
-        let line = |points: &[(i64, f64)]| Timeline::new(10_000, 70_000, 15, points).samples;
+        let line = |points: &[(i64, f64)]| FlamebearerTimeline::new(10_000, 70_000, 15, points).samples;
         assert_eq!(line(&[]), [0, 0, 0, 0]);
         assert_eq!(line(&[(10_000, 1.0), (40_000, 2.5)]), [1, 0, 2, 0]);
         assert_eq!(line(&[(55_000, 3.0), (70_000, 4.0)]), [0, 0, 0, 3], "the end of the range is not in it");
@@ -97,7 +106,7 @@ mod tests {
     fn number_of_values_follows_from_the_range_alone() {
         let count = |start: i64, end: i64| {
             let points: Vec<(i64, f64)> = (0..=40).map(|place| (start + place * 15_000, 1.0)).collect();
-            [&points[..], &[]].map(|points| Timeline::new(start, end, 15, points).samples.len())
+            [&points[..], &[]].map(|points| FlamebearerTimeline::new(start, end, 15, points).samples.len())
         };
         assert_eq!(count(1_000_000, 1_600_000), [40, 40]);
         // `now-10m` to `now`: the end of a range is rounded up to a millisecond.

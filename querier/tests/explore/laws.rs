@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use athanor_proto::athanor::v1::*;
-use athanor_querier::Config;
+use athanor_querier::QuerierConfig;
 use proptest::prelude::*;
 
 use crate::{PERIOD, Upload, ask, both, name, querier_with, query, upload};
@@ -63,7 +63,7 @@ proptest! {
         uploads in prop::collection::vec(upload(), 0..10), from in 1..20i64, to in 20..30i64, limit in 1..4u32,
         grouped in any::<bool>(), order in 0..3i32,
     ) {
-        let querier = querier_with(Config::default(), &uploads, &[]);
+        let querier = querier_with(QuerierConfig::default(), &uploads, &[]);
         let group_by = if grouped { vec!["pod".to_owned()] } else { Vec::new() };
         let (mut found, mut pages, mut of_groups) = (Vec::new(), 0, BTreeMap::new());
         loop {
@@ -111,7 +111,7 @@ proptest! {
         uploads in prop::collection::vec(upload(), 0..10), from in 1..20i64, to in 20..30i64, function in 0..4u8,
         depth in 0..4u32,
     ) {
-        let querier = querier_with(Config::default(), &uploads, &[]);
+        let querier = querier_with(QuerierConfig::default(), &uploads, &[]);
         let function_name = name(function);
         let request =
             SandwichRequest { query: query(from, to), function: function_name.clone(), depth, max_nodes: 0 };
@@ -134,7 +134,7 @@ proptest! {
     fn lines_are_those_of_all_stacks(
         uploads in prop::collection::vec(upload(), 0..10), from in 1..20i64, to in 20..30i64, function in 0..4u8,
     ) {
-        let querier = querier_with(Config::default(), &uploads, &[]);
+        let querier = querier_with(QuerierConfig::default(), &uploads, &[]);
         let request = LinesRequest { query: query(from, to), function: name(function), page: None };
         let answer = ask(querier.lines(&both(), request)).unwrap();
         let rows = rows(&uploads, from, to);
@@ -154,7 +154,7 @@ proptest! {
         uploads in prop::collection::vec(upload(), 0..10), from in 1..20i64, to in 20..30i64,
         path in prop::collection::vec(0..4u8, 0..3),
     ) {
-        let querier = querier_with(Config::default(), &uploads, &[]);
+        let querier = querier_with(QuerierConfig::default(), &uploads, &[]);
         let rows = rows(&uploads, from, to);
         let inside = |frames: &[(u8, i64)]| {
             frames.len() >= path.len() && frames.iter().zip(&path).all(|(frame, wanted)| frame.0 == *wanted)
@@ -193,7 +193,7 @@ proptest! {
         uploads in prop::collection::vec(upload(), 0..10), path in prop::collection::vec(0..4u8, 0..2),
         millionths in 0..1_000_001u32, most in 0..8i64,
     ) {
-        let querier = querier_with(Config::default(), &uploads, &[]);
+        let querier = querier_with(QuerierConfig::default(), &uploads, &[]);
         let names: Vec<String> = path.iter().map(|function| name(*function)).collect();
         let request = SubtreeRequest { query: query(1, 30), path: names, max_nodes: most, ..Default::default() };
         let whole = ask(querier.subtree(&both(), SubtreeRequest { max_nodes: 0, ..request.clone() })).unwrap();
@@ -217,7 +217,7 @@ proptest! {
     fn changes_are_differences_of_the_model(
         uploads in prop::collection::vec(upload(), 0..10), middle in 5..25i64, level in 0..2i32, measure in 0..2i32,
     ) {
-        let querier = querier_with(Config::default(), &uploads, &[]);
+        let querier = querier_with(QuerierConfig::default(), &uploads, &[]);
         let request = ChangesRequest {
             left: query(1, middle), right: query(middle + 1, 30), level, measure,
             page: Some(Page { offset: 0, limit: 1_000 }), ..ChangesRequest::default()
@@ -260,7 +260,7 @@ proptest! {
         uploads in prop::collection::vec(upload(), 0..10), from in 1..20i64, to in 20..30i64, limit in 1..4u32,
         order in 0..2i32,
     ) {
-        let querier = querier_with(Config::default(), &uploads, &[]);
+        let querier = querier_with(QuerierConfig::default(), &uploads, &[]);
         let mut found: Vec<ProfileRow> = Vec::new();
         let mut offset = 0;
         loop {

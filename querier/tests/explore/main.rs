@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use athanor_chassis::{Clock, Compute, Limits, Overrides, Status, TenantId, Timestamp};
+use athanor_chassis::{Clock, ComputePool, LimitOverrides, Status, TenantId, TenantLimits, Timestamp};
 use athanor_profile::source::MemorySource;
-use athanor_profile::symbols::{Function, Line, NONE};
-use athanor_profile::{Labels, Profile, Source, ValueType};
+use athanor_profile::symbols::{Function, Line, NO_ENTRY};
+use athanor_profile::{Labels, Profile, ProfileSource, ValueType};
 use athanor_proto::athanor::v1::Query;
-use athanor_querier::{Config, Deps, Doubts, Plan, Querier, Reader, Sources, Times};
-use athanor_query::Ask;
+use athanor_querier::{
+    DataSources, DataTimeRange, DedupHints, Querier, QuerierConfig, QuerierDeps, QueryContext, QueryPlan,
+};
+use athanor_query::ProfileQuery;
 use proptest::prelude::*;
 
 mod laws;
@@ -56,8 +58,8 @@ impl Upload {
                     let (name, filename) =
                         (symbols.strings.intern(&name(function)), symbols.strings.intern("a.rs"));
                     let of = Function { name, system_name: name, filename, start_line: 0 };
-                    let function = symbols.function(of);
-                    symbols.location(NONE, 0, false, &[Line { function, line, column: 0 }])
+                    let function = symbols.intern_function(of);
+                    symbols.intern_location(NO_ENTRY, 0, false, &[Line { function, line, column: 0 }])
                 })
                 .collect();
             let stack = profile.dictionary.stacks.intern(&profile.dictionary.symbols, &path);
@@ -78,28 +80,28 @@ struct Uploads {
 }
 
 #[async_trait::async_trait]
-impl Sources for Uploads {
-    async fn plan(&self, tenant: &TenantId, _: &Ask, _: &Doubts) -> Result<Plan, Status> {
+impl DataSources for Uploads {
+    async fn plan(&self, tenant: &TenantId, _: &ProfileQuery, _: &DedupHints) -> Result<QueryPlan, Status> {
         let mut sources: Vec<MemorySource> = (0..3).map(|_| MemorySource::default()).collect();
         let of_tenant = |one: &&Upload| tenant.as_str() == if one.tenant { "b" } else { "a" };
         for (id, upload) in (1u128..).zip(self.uploads.iter()).filter(|(_, one)| of_tenant(one)) {
             sources[upload.source].add(&upload.labels(), &upload.profile(), id << 64);
         }
-        let sources = sources.into_iter().map(|source| Arc::new(source) as Arc<dyn Source>);
-        Ok(Plan { missing: self.missing.clone(), ..Plan::of(sources) })
+        let sources = sources.into_iter().map(|source| Arc::new(source) as Arc<dyn ProfileSource>);
+        Ok(QueryPlan { missing: self.missing.clone(), ..QueryPlan::from_sources(sources) })
     }
 
-    async fn times(&self, _: &TenantId) -> Result<Times, Status> {
-        Ok(Times::default())
+    async fn data_time_range(&self, _: &TenantId) -> Result<DataTimeRange, Status> {
+        Ok(DataTimeRange::default())
     }
 }
 
-fn querier_with(config: Config, uploads: &[Upload], missing: &[&str]) -> Querier {
+fn querier_with(config: QuerierConfig, uploads: &[Upload], missing: &[&str]) -> Querier {
     let missing = missing.iter().map(|text| (*text).to_owned()).collect();
     let sources = Arc::new(Uploads { uploads: uploads.to_vec(), missing });
-    let (clock, _hand) = Clock::manual(Timestamp::EPOCH);
-    let overrides = Overrides::new(Limits::default());
-    Querier::new(config, Deps { sources, overrides, clock, compute: Compute::inline() })
+    let (clock, _hand) = Clock::manual(Timestamp::UNIX_EPOCH);
+    let overrides = LimitOverrides::new(TenantLimits::default());
+    Querier::new(config, QuerierDeps { sources, overrides, clock, compute: ComputePool::inline() })
 }
 
 fn ask<T>(future: impl Future<Output = T>) -> T {
@@ -117,6 +119,6 @@ fn query(from: i64, to: i64) -> Option<Query> {
     })
 }
 
-fn both() -> Reader {
-    Reader::parse("a|b").expect("tenants")
+fn both() -> QueryContext {
+    QueryContext::parse("a|b").expect("tenants")
 }

@@ -3,9 +3,9 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use athanor_chassis::Code;
+use athanor_chassis::ErrorCode;
 use athanor_proto::querier::v1::*;
-use athanor_querier::Config;
+use athanor_querier::QuerierConfig;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -64,7 +64,7 @@ fn by_path(names: &[String], half: Option<&SandwichTree>) -> BTreeMap<String, (i
 }
 
 fn sandwich(uploads: &[Upload], function: &str, max_nodes: i64) -> Sandwich {
-    let querier = querier_with(Config::default(), uploads, &[]);
+    let querier = querier_with(QuerierConfig::default(), uploads, &[]);
     let more =
         json!({ "format": "PROFILE_FORMAT_SANDWICH", "sandwichFunction": function, "maxNodes": max_nodes });
     ask(querier.select_merge_stacktraces(&both(), request(1, 30, more)))
@@ -81,7 +81,7 @@ proptest! {
         uploads in prop::collection::vec(upload(), 0..10).prop_map(positive), from in 1..20i64, to in 20..30i64,
         limit in 0..5usize, by_options in any::<bool>(),
     ) {
-        let querier = querier_with(Config::default(), &uploads, &[]);
+        let querier = querier_with(QuerierConfig::default(), &uploads, &[]);
         let limits = match by_options {
             true => json!({ "formatOptions": { "functions": { "limit": limit.to_string() } } }),
             false => json!({ "maxNodes": limit }),
@@ -102,7 +102,7 @@ proptest! {
         uploads in prop::collection::vec(upload(), 0..10).prop_map(positive), middle in 2..29i64,
         limit in 0..5usize, place in 0..3usize,
     ) {
-        let querier = querier_with(Config::default(), &uploads, &[]);
+        let querier = querier_with(QuerierConfig::default(), &uploads, &[]);
         let format = json!({ "format": "PROFILE_FORMAT_FUNCTIONS", "maxNodes": limit });
         let options =
             json!({ "format": "PROFILE_FORMAT_FUNCTIONS", "formatOptions": { "functions": { "limit": limit } } });
@@ -205,7 +205,7 @@ fn sandwich_of_equally_heavy_nodes_is_limited_in_each_half() {
 
 #[test]
 fn formats_that_are_not_known_are_refused_in_words() {
-    let querier = querier_with(Config::default(), &one_upload(&[(&[0], 1)]), &[]);
+    let querier = querier_with(QuerierConfig::default(), &one_upload(&[(&[0], 1)]), &[]);
     let refused = |more: Value| {
         let asked = request(1, 30, more);
         let of_diff =
@@ -216,13 +216,16 @@ fn formats_that_are_not_known_are_refused_in_words() {
         one
     };
     let unknown = refused(json!({ "format": "PROFILE_FORMAT_FUNCTION_TREE" }));
-    assert_eq!(unknown.code, Code::Unimplemented);
+    assert_eq!(unknown.code, ErrorCode::Unimplemented);
     assert!(unknown.message.contains("PROFILE_FORMAT_FLAMEGRAPH"), "{unknown}");
     let nameless = refused(json!({ "format": "PROFILE_FORMAT_SANDWICH", "sandwichFunction": "" }));
-    assert!(nameless.code == Code::Invalid && nameless.message.contains("sandwichFunction"), "{nameless}");
+    assert!(
+        nameless.code == ErrorCode::Invalid && nameless.message.contains("sandwichFunction"),
+        "{nameless}"
+    );
     let negative =
         json!({ "format": "PROFILE_FORMAT_FUNCTIONS", "formatOptions": { "functions": { "limit": -1 } } });
-    assert_eq!(refused(negative).code, Code::Invalid);
+    assert_eq!(refused(negative).code, ErrorCode::Invalid);
     // The number of a later format gives what every client can show.
     let graph =
         ask(querier.select_merge_stacktraces(&both(), request(1, 30, json!({ "format": 99 })))).unwrap();
@@ -230,18 +233,21 @@ fn formats_that_are_not_known_are_refused_in_words() {
     let both_sides = request(1, 30, json!({ "format": "PROFILE_FORMAT_SANDWICH", "sandwichFunction": "f0" }));
     let diff =
         DiffRequest { left: Some(both_sides.clone()), right: Some(both_sides), ..DiffRequest::default() };
-    assert_eq!(ask(querier.diff(&both(), diff)).unwrap_err().code, Code::Unimplemented);
+    assert_eq!(ask(querier.diff(&both(), diff)).unwrap_err().code, ErrorCode::Unimplemented);
 }
 
 #[test]
 fn formats_that_spans_or_differences_do_not_have_are_refused() {
-    let querier = querier_with(Config::default(), &one_upload(&[(&[0], 1)]), &[]);
+    let querier = querier_with(QuerierConfig::default(), &one_upload(&[(&[0], 1)]), &[]);
     let side = || Some(request(1, 30, json!({})));
     for format in [ProfileFormat::Tree, ProfileFormat::Dot, ProfileFormat::Pprof, ProfileFormat::Sandwich] {
         let diff =
             DiffRequest { left: side(), right: side(), format: format as i32, ..DiffRequest::default() };
         let refused = ask(querier.diff(&both(), diff)).unwrap_err();
-        assert!(refused.code == Code::Unimplemented && refused.message.contains("_FUNCTIONS"), "{refused}");
+        assert!(
+            refused.code == ErrorCode::Unimplemented && refused.message.contains("_FUNCTIONS"),
+            "{refused}"
+        );
     }
     for format in [ProfileFormat::Functions, ProfileFormat::Sandwich] {
         let spans = SelectMergeSpanProfileRequest {
@@ -249,6 +255,6 @@ fn formats_that_spans_or_differences_do_not_have_are_refused() {
             ..SelectMergeSpanProfileRequest::default()
         };
         let refused = ask(querier.select_merge_span_profile(&both(), spans)).unwrap_err();
-        assert!(refused.code == Code::Unimplemented && refused.message.contains("_TREE"), "{refused}");
+        assert!(refused.code == ErrorCode::Unimplemented && refused.message.contains("_TREE"), "{refused}");
     }
 }

@@ -1,8 +1,8 @@
 //! Single cases: whose profiles are seen, what is refused, what is noise.
 
-use athanor_chassis::{ByteSize, Code, Status};
+use athanor_chassis::{ByteSize, ErrorCode, Status};
 use athanor_proto::athanor::v1::*;
-use athanor_querier::{Config, Reader};
+use athanor_querier::{QuerierConfig, QueryContext};
 
 use crate::{PERIOD, Upload, ask, both, querier_with, query};
 
@@ -16,18 +16,18 @@ fn busy() -> Vec<Upload> {
 
 #[test]
 fn tenants_see_what_is_theirs() {
-    let querier = querier_with(Config::default(), &busy(), &[]);
+    let querier = querier_with(QuerierConfig::default(), &busy(), &[]);
     let total = |tenants: &str| {
         let request = FunctionsRequest { query: query(1, 30), ..FunctionsRequest::default() };
-        ask(querier.functions(&Reader::parse(tenants).unwrap(), request)).unwrap().total
+        ask(querier.functions(&QueryContext::parse(tenants).unwrap(), request)).unwrap().total
     };
     assert_eq!((total("a"), total("b"), total("a|b"), total("c")), (4_006, 4_006, 8_012, 0));
 }
 
 #[test]
 fn an_answer_says_what_it_lacks() {
-    let querier = querier_with(Config::default(), &busy(), &["block 7 cannot be read"]);
-    let reader = || Reader::parse("a").unwrap();
+    let querier = querier_with(QuerierConfig::default(), &busy(), &["block 7 cannot be read"]);
+    let reader = || QueryContext::parse("a").unwrap();
     let query = || query(1, 30);
     let missing = [
         ask(querier.functions(&reader(), FunctionsRequest { query: query(), ..Default::default() }))
@@ -59,23 +59,23 @@ fn an_answer_says_what_it_lacks() {
 #[test]
 fn no_answer_takes_more_room_than_there_is() {
     let answer = ByteSize::bytes(64);
-    let querier = querier_with(Config { answer, ..Config::default() }, &busy(), &[]);
+    let querier = querier_with(QuerierConfig { answer, ..QuerierConfig::default() }, &busy(), &[]);
     let code = |result: Result<(), Status>| result.unwrap_err().code;
     let reader = both();
     let query = || query(1, 30);
     let functions = FunctionsRequest { query: query(), ..FunctionsRequest::default() };
-    assert_eq!(code(ask(querier.functions(&reader, functions)).map(drop)), Code::Invalid);
+    assert_eq!(code(ask(querier.functions(&reader, functions)).map(drop)), ErrorCode::Invalid);
     let profiles = ProfilesRequest { query: query(), ..ProfilesRequest::default() };
-    assert_eq!(code(ask(querier.profiles(&reader, profiles)).map(drop)), Code::Invalid);
+    assert_eq!(code(ask(querier.profiles(&reader, profiles)).map(drop)), ErrorCode::Invalid);
 }
 
 #[test]
 fn what_makes_no_sense_is_refused() {
-    let querier = querier_with(Config::default(), &busy(), &[]);
+    let querier = querier_with(QuerierConfig::default(), &busy(), &[]);
     let reader = both();
     let message = |result: Result<(), Status>| {
         let status = result.unwrap_err();
-        assert_eq!(status.code, Code::Invalid);
+        assert_eq!(status.code, ErrorCode::Invalid);
         status.message
     };
     let nobody = LinesRequest { query: query(1, 2), ..LinesRequest::default() };
@@ -104,7 +104,7 @@ fn great_change_is_more_than_sampling_noise_and_small_one_is_not() {
         tenant: false,
     };
     let uploads = [at(5, [10_000, 5_000, 20]), at(15, [9_910, 4_910, 200])];
-    let querier = querier_with(Config::default(), &uploads, &[]);
+    let querier = querier_with(QuerierConfig::default(), &uploads, &[]);
     let request = ChangesRequest {
         left: query(1, 10),
         right: query(11, 20),

@@ -1,10 +1,10 @@
 //! Answers as plain values that say what they mean.
 
-use athanor_chassis::{Code, Status};
+use athanor_chassis::{ErrorCode, Status};
 use athanor_proto::google::v1::{Profile, ValueType};
 use athanor_proto::querier::v1::{FlameGraph, FlameGraphDiff, Level, SelectMergeStacktracesResponse};
 use athanor_proto::types::v1::{Exemplar, HeatmapSeries, HeatmapSlot, LabelPair, Point, ProfileType, Series};
-use athanor_querier::{Querier, Reader};
+use athanor_querier::{Querier, QueryContext};
 use serde_json::{Map, Value, json};
 
 use crate::compare;
@@ -12,13 +12,13 @@ use crate::requests::{Fields, Undecodable};
 
 impl From<Undecodable> for Status {
     fn from(_: Undecodable) -> Status {
-        Status::new(Code::Invalid, "not decodable")
+        Status::new(ErrorCode::Invalid, "not decodable")
     }
 }
 
 pub async fn rpc(
     querier: &Querier,
-    reader: &Reader,
+    reader: &QueryContext,
     name: &str,
     request: &Value,
     base: i64,
@@ -174,7 +174,12 @@ fn profile(profile: &Profile) -> Value {
     })
 }
 
-pub async fn render(querier: &Querier, reader: &Reader, path: &str, query: &str) -> Result<Value, Status> {
+pub async fn render(
+    querier: &Querier,
+    reader: &QueryContext,
+    path: &str,
+    query: &str,
+) -> Result<Value, Status> {
     let is_diff = path.ends_with("-diff");
     let answer = match is_diff {
         true => querier.render_diff(reader, query).await?,

@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use athanor_chassis::{Clock, Compute, Limits, Overrides, Status, TenantId, Timestamp};
-use athanor_profile::Source;
+use athanor_chassis::{Clock, ComputePool, LimitOverrides, Status, TenantId, TenantLimits, Timestamp};
+use athanor_profile::ProfileSource;
 use athanor_profile::source::MemorySource;
-use athanor_querier::{Config, Deps, Doubts, Plan, Querier, Reader, Sources, Times};
-use athanor_query::Ask;
+use athanor_querier::{
+    DataSources, DataTimeRange, DedupHints, Querier, QuerierConfig, QuerierDeps, QueryContext, QueryPlan,
+};
+use athanor_query::ProfileQuery;
 use serde_json::{Value, json};
 
 mod answers;
@@ -18,20 +20,25 @@ mod requests;
 mod uploads;
 
 /// One source for each upload: partial answers must add up.
-struct Uploads(Vec<Arc<dyn Source>>);
+struct Uploads(Vec<Arc<dyn ProfileSource>>);
 
 #[async_trait::async_trait]
-impl Sources for Uploads {
-    async fn plan(&self, _tenant: &TenantId, _ask: &Ask, _: &Doubts) -> Result<Plan, Status> {
-        Ok(Plan::of(self.0.clone()))
+impl DataSources for Uploads {
+    async fn plan(
+        &self,
+        _tenant: &TenantId,
+        _ask: &ProfileQuery,
+        _: &DedupHints,
+    ) -> Result<QueryPlan, Status> {
+        Ok(QueryPlan::from_sources(self.0.clone()))
     }
 
-    async fn times(&self, _tenant: &TenantId) -> Result<Times, Status> {
+    async fn data_time_range(&self, _tenant: &TenantId) -> Result<DataTimeRange, Status> {
         let profiles = self.0.iter().map(|source| source.profiles().expect("memory does not fail"));
         let times: Vec<i64> =
             profiles.flat_map(|all| all.iter().map(|row| row.time).collect::<Vec<_>>()).collect();
         let span = times.iter().min().copied().zip(times.iter().max().copied());
-        Ok(Times { span, ..Times::default() })
+        Ok(DataTimeRange { span, ..DataTimeRange::default() })
     }
 }
 
@@ -47,16 +54,17 @@ fn read(folder: &Path, name: &str) -> Value {
 }
 
 fn querier(scenario: &Value, base: i64) -> Querier {
-    let mut sources: Vec<Arc<dyn Source>> = Vec::new();
+    let mut sources: Vec<Arc<dyn ProfileSource>> = Vec::new();
     for (upload, id) in scenario["uploads"].as_array().expect("a list").iter().zip(0u128..) {
         let mut source = MemorySource::default();
         uploads::add(&mut source, upload, base, id << 32);
         sources.push(Arc::new(source));
     }
     let (clock, _hand) = Clock::manual(Timestamp::from_nanos(base * 1_000_000));
-    let overrides = Overrides::new(Limits::default());
-    let deps = Deps { sources: Arc::new(Uploads(sources)), overrides, clock, compute: Compute::inline() };
-    Querier::new(Config::default(), deps)
+    let overrides = LimitOverrides::new(TenantLimits::default());
+    let deps =
+        QuerierDeps { sources: Arc::new(Uploads(sources)), overrides, clock, compute: ComputePool::inline() };
+    Querier::new(QuerierConfig::default(), deps)
 }
 
 /// Milliseconds of the scenario's base: all recorded scenarios begin on a whole hour of 2026.
@@ -71,7 +79,7 @@ fn base_of(scenario: &Value) -> i64 {
 
 async fn ask(querier: &Querier, case: &Value, base: i64, kept: &mut Option<String>) -> Option<Value> {
     let accept = case["headers"]["Accept"].as_str().unwrap_or_default();
-    let reader = Reader::of(TenantId::anonymous()).accepting(accept);
+    let reader = QueryContext::for_tenant(TenantId::anonymous()).with_accept_header(accept);
     // About a push that is a case of its own.
     if case["name"].as_str()?.starts_with("push/") {
         return None;
@@ -92,7 +100,7 @@ async fn ask(querier: &Querier, case: &Value, base: i64, kept: &mut Option<Strin
     };
     Some(match answer {
         Ok(answer) => json!({"status": 200, "answer": answer}),
-        Err(status) => json!({"status": status.code.http(), "code": status.code.connect()}),
+        Err(status) => json!({"status": status.code.http_status(), "code": status.code.connect_code()}),
     })
 }
 

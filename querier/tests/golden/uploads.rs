@@ -1,7 +1,7 @@
 //! Described uploads made profiles.
 
 use athanor_profile::source::MemorySource;
-use athanor_profile::symbols::{Function, Line, Mapping, NONE};
+use athanor_profile::symbols::{Function, Line, Mapping, NO_ENTRY};
 use athanor_profile::{Dictionary, Labels, Profile, SampleLabel, ValueType};
 use serde_json::Value;
 
@@ -89,15 +89,15 @@ fn location(dictionary: &mut Dictionary, calls: &[String], mapping: Option<&str>
         let (name, place) = call.split_once('@').unwrap_or((call, ""));
         let (file, line) = place.split_once(':').unwrap_or((place, "0"));
         let (name, filename) = (symbols.strings.intern(name), symbols.strings.intern(file));
-        let function = symbols.function(Function { name, system_name: name, filename, start_line: 0 });
+        let function = symbols.intern_function(Function { name, system_name: name, filename, start_line: 0 });
         lines.push(Line { function, line: line.parse().expect("a line"), column: 0 });
     }
-    let mapping = mapping.map_or(NONE, |file| {
+    let mapping = mapping.map_or(NO_ENTRY, |file| {
         let filename = symbols.strings.intern(file);
         let (start, size) = (4096, 1 << 24);
-        symbols.mapping(Mapping { start, size, offset: 0, filename, build_id: 0, flags: 1 })
+        symbols.intern_mapping(Mapping { start, size, offset: 0, filename, build_id: 0, flags: 1 })
     });
-    symbols.location(mapping, 0, false, &lines)
+    symbols.intern_location(mapping, 0, false, &lines)
 }
 
 fn labels(dictionary: &mut Dictionary, sample: &Value, shown: &dyn Fn(&str) -> String) -> u32 {

@@ -3,43 +3,43 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use athanor_profile::hash::Hash;
-use athanor_profile::identity::profile_of;
+use athanor_profile::hash::ContentHash;
+use athanor_profile::identity::profile_id_of_record;
 use athanor_profile::{Labels, ProfileRow};
 
-use super::Picked;
-use super::groups::Groups;
-use crate::ask::Points;
-use crate::heat::common;
-use crate::partial::Exemplar;
+use super::MatchedProfiles;
+use super::groups::SeriesGroups;
+use crate::heatmap::common_labels;
+use crate::partial::ProfileExemplar;
+use crate::profile_query::TimeSeriesQuery;
 
 /// Bytes of a candidate in the map of all of them, about.
 pub(super) const CANDIDATE_BYTES: usize = 160;
 
 /// A point of a group of series.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct CellKey {
+pub(super) struct SeriesPointKey {
     pub(super) group: usize,
     pub(super) point: u64,
 }
 
 /// The records of one profile that lie in one cell.
 #[derive(Clone, Copy)]
-struct Candidate {
+struct ExemplarCandidate {
     value: i64,
     time: i64,
     /// Of the record where there is one, else of the profile: the id of a record finds only a part of a profile.
-    id: Hash,
-    profile: Hash,
+    id: ContentHash,
+    profile: ContentHash,
 }
 
-impl Candidate {
+impl ExemplarCandidate {
     fn new(row: &ProfileRow, value: i64) -> Self {
-        Candidate { value, time: row.time, id: row.id, profile: profile_of(row.id) }
+        ExemplarCandidate { value, time: row.time, id: row.id, profile: profile_id_of_record(row.id) }
     }
 
     /// Order of exemplars: by value, then time, then id.
-    fn rank(&self) -> (i64, i64, Hash) {
+    fn rank(&self) -> (i64, i64, ContentHash) {
         (self.value, self.time, self.id)
     }
 }
@@ -49,21 +49,21 @@ impl Candidate {
 ///
 /// Records that text labels split off one profile are added up, so the exemplar is the whole profile, or as much of it as
 /// the query selects and groups together. A source holds all records of a profile or none.
-pub(super) fn largest(
-    picked: &Picked,
-    points: &Points,
+pub(super) fn largest_exemplars(
+    picked: &MatchedProfiles,
+    points: &TimeSeriesQuery,
     sums: &HashMap<u32, i64>,
-    groups: &mut Groups<'_>,
-) -> Vec<(CellKey, Exemplar)> {
+    groups: &mut SeriesGroups<'_>,
+) -> Vec<(SeriesPointKey, ProfileExemplar)> {
     let mut cell_of = |row: &ProfileRow| {
-        let point = points.steps.place(row.time)?;
-        Some(CellKey { group: groups.of(row.series), point })
+        let point = points.steps.point_index(row.time)?;
+        Some(SeriesPointKey { group: groups.group_of(row.series), point })
     };
-    let mut candidates: HashMap<(CellKey, Hash), Candidate> = HashMap::new();
+    let mut candidates: HashMap<(SeriesPointKey, ContentHash), ExemplarCandidate> = HashMap::new();
     for &place in &picked.places {
         let row = &picked.profiles[place as usize];
         let Some(cell) = cell_of(row) else { continue };
-        let next = Candidate::new(row, sums.get(&place).copied().unwrap_or_default());
+        let next = ExemplarCandidate::new(row, sums.get(&place).copied().unwrap_or_default());
         match candidates.entry((cell, next.profile)) {
             Entry::Vacant(entry) => drop(entry.insert(next)),
             Entry::Occupied(mut entry) => {
@@ -73,7 +73,7 @@ pub(super) fn largest(
             }
         }
     }
-    let mut winners: HashMap<CellKey, (Candidate, Option<Labels>)> = HashMap::new();
+    let mut winners: HashMap<SeriesPointKey, (ExemplarCandidate, Option<Labels>)> = HashMap::new();
     for ((cell, _), next) in candidates.into_iter().filter(|(_, candidate)| candidate.value != 0) {
         match winners.entry(cell) {
             Entry::Occupied(known) if known.get().0.rank() >= next.rank() => {}
@@ -81,22 +81,22 @@ pub(super) fn largest(
         }
     }
     // Full labels are made for the winners alone.
-    let mut labels = picked.labels();
+    let mut labels = picked.label_cache();
     for row in picked.rows() {
         let Some(cell) = cell_of(row) else { continue };
         if let Some((winner, shared)) = winners.get_mut(&cell)
-            && winner.profile == profile_of(row.id)
+            && winner.profile == profile_id_of_record(row.id)
         {
-            let of_record = labels.of(row.series);
+            let of_record = labels.full_labels(row.series);
             *shared = Some(match shared.take() {
-                Some(before) => common(before, of_record),
+                Some(before) => common_labels(before, of_record),
                 None => of_record.clone(),
             });
         }
     }
-    let shown =
-        |(cell, (Candidate { value, time, id, .. }, labels)): (CellKey, (Candidate, Option<Labels>))| {
-            (cell, Exemplar { value, time, id, labels: labels.unwrap_or_default() })
-        };
+    let shown = |(cell, (ExemplarCandidate { value, time, id, .. }, labels)): (
+        SeriesPointKey,
+        (ExemplarCandidate, Option<Labels>),
+    )| { (cell, ProfileExemplar { value, time, id, labels: labels.unwrap_or_default() }) };
     winners.into_iter().map(shown).collect()
 }

@@ -3,30 +3,32 @@
 use std::collections::BTreeMap;
 
 use athanor_profile::tree::Tree;
-use athanor_profile::{Labels, Source};
+use athanor_profile::{Labels, ProfileSource};
 
-use super::{Picked, frames_of, group, passing, series_labels, tree_of};
-use crate::ask::{AskError, Selection, Trees};
+use super::{
+    MatchedProfiles, build_tree, find_passing_stacks, group_labels, series_labels, without_call_site,
+};
+use crate::profile_query::{GroupedTreesQuery, ProfileQueryError, ProfileSelection};
 
 /// Groups of series, numbered as they are met: which one a series is in is found out once.
-pub(crate) struct Groups<'p> {
-    picked: &'p Picked,
+pub(crate) struct SeriesGroups<'p> {
+    picked: &'p MatchedProfiles,
     by: &'p [String],
     /// By the place of a series; beyond all groups where it is not known yet.
     of_series: Vec<u32>,
     numbers: BTreeMap<Labels, u32>,
 }
 
-impl<'p> Groups<'p> {
-    pub(crate) fn new(picked: &'p Picked, by: &'p [String]) -> Self {
-        Groups { picked, by, of_series: vec![u32::MAX; picked.series.len()], numbers: BTreeMap::new() }
+impl<'p> SeriesGroups<'p> {
+    pub(crate) fn new(picked: &'p MatchedProfiles, by: &'p [String]) -> Self {
+        SeriesGroups { picked, by, of_series: vec![u32::MAX; picked.series.len()], numbers: BTreeMap::new() }
     }
 
     /// The group of a series, by its place.
-    pub(crate) fn of(&mut self, series: u32) -> usize {
+    pub(crate) fn group_of(&mut self, series: u32) -> usize {
         let known = &mut self.of_series[series as usize];
         if *known == u32::MAX {
-            let labels = group(&series_labels(&self.picked.series[series as usize]), self.by);
+            let labels = group_labels(&series_labels(&self.picked.series[series as usize]), self.by);
             let next = self.numbers.len() as u32;
             *known = *self.numbers.entry(labels).or_insert(next);
         }
@@ -34,7 +36,7 @@ impl<'p> Groups<'p> {
     }
 
     /// What was gathered of each group, by its labels.
-    pub(crate) fn named<T: Default>(self, mut gathered: Vec<T>) -> BTreeMap<Labels, T> {
+    pub(crate) fn into_map<T: Default>(self, mut gathered: Vec<T>) -> BTreeMap<Labels, T> {
         let mut take =
             |number: u32| gathered.get_mut(number as usize).map(std::mem::take).unwrap_or_default();
         self.numbers.into_iter().map(|(labels, number)| (labels, take(number))).collect()
@@ -42,7 +44,7 @@ impl<'p> Groups<'p> {
 }
 
 /// The one of a group, whose number may be new.
-pub(crate) fn of_group<T: Default>(gathered: &mut Vec<T>, group: usize) -> &mut T {
+pub(crate) fn group_entry<T: Default>(gathered: &mut Vec<T>, group: usize) -> &mut T {
     if gathered.len() <= group {
         gathered.resize_with(group + 1, T::default);
     }
@@ -50,20 +52,21 @@ pub(crate) fn of_group<T: Default>(gathered: &mut Vec<T>, group: usize) -> &mut 
 }
 
 /// The trees of one source. Series of one group are read together, so a source is asked once for each group.
-pub(super) fn trees(
-    picked: &Picked,
-    selection: &Selection,
-    asked: &Trees,
-    source: &dyn Source,
-) -> Result<BTreeMap<Labels, Tree>, AskError> {
-    let (mut groups, mut places) = (Groups::new(picked, &asked.group_by), Vec::new());
+pub(super) fn merge_grouped_trees(
+    picked: &MatchedProfiles,
+    selection: &ProfileSelection,
+    asked: &GroupedTreesQuery,
+    source: &dyn ProfileSource,
+) -> Result<BTreeMap<Labels, Tree>, ProfileQueryError> {
+    let (mut groups, mut places) = (SeriesGroups::new(picked, &asked.group_by), Vec::new());
     for &place in &picked.places {
-        of_group::<Vec<u32>>(&mut places, groups.of(picked.profiles[place as usize].series)).push(place);
+        group_entry::<Vec<u32>>(&mut places, groups.group_of(picked.profiles[place as usize].series))
+            .push(place);
     }
-    let passing = passing(source, &frames_of(&asked.stacks))?;
+    let passing = find_passing_stacks(source, &without_call_site(&asked.stacks))?;
     let mut trees = BTreeMap::new();
-    for (group, places) in groups.named(places) {
-        let tree = tree_of(&places, selection, (&asked.stacks, passing.as_deref()), source)?;
+    for (group, places) in groups.into_map(places) {
+        let tree = build_tree(&places, selection, (&asked.stacks, passing.as_deref()), source)?;
         trees.insert(group, tree);
     }
     Ok(trees)

@@ -2,32 +2,32 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use athanor_profile::packed::{PackedError, Unpacker, put, put_texts};
+use athanor_profile::codec::{CodecError, CodecReader, put_texts, put_varint};
 use athanor_profile::{Labels, ProfileType, ValueType};
 
 use crate::partial::{labels_bytes, text_bytes, type_bytes};
 
 /// Memory that an answer said it takes, and has not taken yet: a text that is said once may come a million times.
-pub(super) struct Budget(pub(super) usize);
+pub(super) struct DecodeBudget(pub(super) usize);
 
-impl Budget {
-    pub(super) fn take(&mut self, bytes: usize, unpacker: &Unpacker<'_>) -> Result<(), PackedError> {
+impl DecodeBudget {
+    pub(super) fn take(&mut self, bytes: usize, unpacker: &CodecReader<'_>) -> Result<(), CodecError> {
         let left = self.0.checked_sub(bytes);
-        self.0 = left.ok_or_else(|| unpacker.wrong("an answer that takes more memory than was said"))?;
+        self.0 = left.ok_or_else(|| unpacker.error_here("an answer that takes more memory than was said"))?;
         Ok(())
     }
 }
 
 /// Numbers texts in the order in which they come.
 #[derive(Default)]
-pub(super) struct Table<'t> {
+pub(super) struct TextTable<'t> {
     ids: HashMap<&'t str, u64>,
     texts: Vec<&'t str>,
 }
 
-impl<'t> Table<'t> {
-    pub(super) fn of(texts: impl Iterator<Item = &'t str>) -> Self {
-        let mut table = Table::default();
+impl<'t> TextTable<'t> {
+    pub(super) fn from_texts(texts: impl Iterator<Item = &'t str>) -> Self {
+        let mut table = TextTable::default();
         for text in texts {
             let next = table.texts.len() as u64;
             if *table.ids.entry(text).or_insert(next) == next {
@@ -40,24 +40,28 @@ impl<'t> Table<'t> {
         put_texts(out, self.texts.iter().copied());
     }
     fn put_id(&self, out: &mut Vec<u8>, text: &str) {
-        put(out, self.ids[text]);
+        put_varint(out, self.ids[text]);
     }
 }
 
 /// The texts of a table, as they are read.
-pub(super) fn table<'a>(unpacker: &mut Unpacker<'a>) -> Result<Vec<&'a str>, PackedError> {
-    unpacker.texts()?.collect()
+pub(super) fn read_table<'a>(unpacker: &mut CodecReader<'a>) -> Result<Vec<&'a str>, CodecError> {
+    unpacker.read_texts()?.collect()
 }
 
-fn text<'a>(unpacker: &mut Unpacker<'_>, table: &[&'a str]) -> Result<&'a str, PackedError> {
-    let wrong = unpacker.wrong("a text that was not written before");
-    usize::try_from(unpacker.number()?).ok().and_then(|id| table.get(id).copied()).ok_or(wrong)
+fn text<'a>(unpacker: &mut CodecReader<'_>, table: &[&'a str]) -> Result<&'a str, CodecError> {
+    let wrong = unpacker.error_here("a text that was not written before");
+    usize::try_from(unpacker.read_number()?).ok().and_then(|id| table.get(id).copied()).ok_or(wrong)
 }
 
 /// Adds what must come after all that is there.
-pub(super) fn push<T: Ord>(list: &mut Vec<T>, next: T, unpacker: &Unpacker<'_>) -> Result<(), PackedError> {
+pub(super) fn push_ascending<T: Ord>(
+    list: &mut Vec<T>,
+    next: T,
+    unpacker: &CodecReader<'_>,
+) -> Result<(), CodecError> {
     if list.last().is_some_and(|before| *before >= next) {
-        return Err(unpacker.wrong("entries out of order"));
+        return Err(unpacker.error_here("entries out of order"));
     }
     list.push(next);
     Ok(())
@@ -67,12 +71,15 @@ pub(super) fn put_sorted(out: &mut Vec<u8>, texts: &BTreeSet<String>) {
     put_texts(out, texts.iter().map(String::as_str));
 }
 
-pub(super) fn sorted(unpacker: &mut Unpacker<'_>, claim: usize) -> Result<BTreeSet<String>, PackedError> {
-    let (mut budget, mut sorted) = (Budget(claim), Vec::new());
-    for text in unpacker.texts()? {
+pub(super) fn read_sorted(
+    unpacker: &mut CodecReader<'_>,
+    claim: usize,
+) -> Result<BTreeSet<String>, CodecError> {
+    let (mut budget, mut sorted) = (DecodeBudget(claim), Vec::new());
+    for text in unpacker.read_texts()? {
         let text = text?;
         budget.take(text_bytes(text), unpacker)?;
-        push(&mut sorted, text.to_owned(), unpacker)?;
+        push_ascending(&mut sorted, text.to_owned(), unpacker)?;
     }
     Ok(sorted.into_iter().collect())
 }
@@ -82,47 +89,50 @@ fn texts_of(of: &ProfileType) -> [&str; 5] {
 }
 
 pub(super) fn put_types(out: &mut Vec<u8>, types: &BTreeSet<ProfileType>) {
-    let table = Table::of(types.iter().flat_map(texts_of));
+    let table = TextTable::from_texts(types.iter().flat_map(texts_of));
     table.put(out);
-    put(out, types.len() as u64);
+    put_varint(out, types.len() as u64);
     types.iter().flat_map(texts_of).for_each(|text| table.put_id(out, text));
 }
 
-pub(super) fn types(unpacker: &mut Unpacker<'_>, claim: usize) -> Result<BTreeSet<ProfileType>, PackedError> {
-    let (mut budget, mut types) = (Budget(claim), Vec::new());
-    let table = table(unpacker)?;
-    for _ in 0..unpacker.count()? {
+pub(super) fn read_types(
+    unpacker: &mut CodecReader<'_>,
+    claim: usize,
+) -> Result<BTreeSet<ProfileType>, CodecError> {
+    let (mut budget, mut types) = (DecodeBudget(claim), Vec::new());
+    let table = read_table(unpacker)?;
+    for _ in 0..unpacker.read_count()? {
         let mut next = || text(unpacker, &table);
         let [name, kind, unit, period_kind, period_unit] = [next()?, next()?, next()?, next()?, next()?];
         let value = ValueType::new(kind, unit);
         let next = ProfileType { name: name.into(), value, period: ValueType::new(period_kind, period_unit) };
         budget.take(type_bytes(&next), unpacker)?;
-        push(&mut types, next, unpacker)?;
+        push_ascending(&mut types, next, unpacker)?;
     }
     Ok(types.into_iter().collect())
 }
 
-pub(super) fn texts_of_labels(labels: &Labels) -> impl Iterator<Item = &str> {
+pub(super) fn label_texts(labels: &Labels) -> impl Iterator<Item = &str> {
     labels.iter().flat_map(|(name, value)| [name, value])
 }
 
-pub(super) fn put_labels(out: &mut Vec<u8>, labels: &Labels, table: &Table<'_>) {
-    put(out, labels.len() as u64);
-    texts_of_labels(labels).for_each(|text| table.put_id(out, text));
+pub(super) fn put_labels(out: &mut Vec<u8>, labels: &Labels, table: &TextTable<'_>) {
+    put_varint(out, labels.len() as u64);
+    label_texts(labels).for_each(|text| table.put_id(out, text));
 }
 
-pub(super) fn labels(
-    unpacker: &mut Unpacker<'_>,
+pub(super) fn read_labels(
+    unpacker: &mut CodecReader<'_>,
     table: &[&str],
-    budget: &mut Budget,
-) -> Result<Labels, PackedError> {
-    let count = unpacker.count()?;
+    budget: &mut DecodeBudget,
+) -> Result<Labels, CodecError> {
+    let count = unpacker.read_count()?;
     let (mut pairs, mut bytes): (Vec<(&str, &str)>, usize) = (Vec::new(), 0);
     for _ in 0..count {
         let (name, value) = (text(unpacker, table)?, text(unpacker, table)?);
         let is_in_order = pairs.last().is_none_or(|(before, _)| *before < name);
         if !is_in_order || value.is_empty() {
-            return Err(unpacker.wrong("labels out of order or without a value"));
+            return Err(unpacker.error_here("labels out of order or without a value"));
         }
         bytes += text_bytes(name) + text_bytes(value);
         pairs.push((name, value));
@@ -135,18 +145,21 @@ pub(super) fn labels(
 }
 
 pub(super) fn put_series(out: &mut Vec<u8>, series: &BTreeSet<Labels>) {
-    let table = Table::of(series.iter().flat_map(texts_of_labels));
+    let table = TextTable::from_texts(series.iter().flat_map(label_texts));
     table.put(out);
-    put(out, series.len() as u64);
+    put_varint(out, series.len() as u64);
     series.iter().for_each(|labels| put_labels(out, labels, &table));
 }
 
-pub(super) fn series(unpacker: &mut Unpacker<'_>, claim: usize) -> Result<BTreeSet<Labels>, PackedError> {
-    let (mut budget, mut series) = (Budget(claim), Vec::new());
-    let table = table(unpacker)?;
-    for _ in 0..unpacker.count()? {
-        let labels = labels(unpacker, &table, &mut budget)?;
-        push(&mut series, labels, unpacker)?;
+pub(super) fn read_series(
+    unpacker: &mut CodecReader<'_>,
+    claim: usize,
+) -> Result<BTreeSet<Labels>, CodecError> {
+    let (mut budget, mut series) = (DecodeBudget(claim), Vec::new());
+    let table = read_table(unpacker)?;
+    for _ in 0..unpacker.read_count()? {
+        let labels = read_labels(unpacker, &table, &mut budget)?;
+        push_ascending(&mut series, labels, unpacker)?;
     }
     Ok(series.into_iter().collect())
 }

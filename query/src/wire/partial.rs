@@ -1,125 +1,137 @@
 //! Answers as bytes: a kind, and what such an answer is made of.
 
-use athanor_profile::growth::{self, Mark};
-use athanor_profile::packed::{PackedError, Scale, Unpacker, put};
+use athanor_profile::codec::{CodecError, CodecReader, ColumnScale, put_varint};
+use athanor_profile::dictionary_delta::{self, DictionaryMark};
 use athanor_profile::tree::Tree;
 
-use super::pieces::WHAT;
-use super::what::kind;
-use super::{WireError, damaged, listed, lists, told, values};
-use crate::ask::{Ask, Heat, Points, Trees, Values, What};
-use crate::partial::{Merged, Partial, Told};
-use crate::profiles::Profiles;
-use crate::stacks::StackFilter;
+use super::chunks::PARTIAL_MESSAGE_NAME;
+use super::query_kind::kind_tag;
+use super::{WireError, damaged_error, lists, profile_ids, profile_list, values};
+use crate::partial::{MergedProfile, PartialResult, PartialWithIds};
+use crate::profile_list::ProfileListQuery;
+use crate::profile_query::{
+    GroupedTreesQuery, HeatmapQuery, LabelValuesQuery, ProfileQuery, QueryKind, TimeSeriesQuery,
+};
+use crate::stack_filter::StackFilter;
 
 /// By what answers that tell of profiles are known; what follows is the answer itself.
-const TOLD: u8 = 255;
+const WITH_IDS_KIND: u8 = 255;
 
-impl Partial {
+impl PartialResult {
     /// Appends all of it.
     pub(super) fn put(&self, out: &mut Vec<u8>) {
-        if let Partial::Told(told) = self {
-            out.push(TOLD);
-            told::put_ids(out, &told.ids);
+        if let PartialResult::Told(told) = self {
+            out.push(WITH_IDS_KIND);
+            profile_ids::put_ids(out, &told.ids);
             return told.answer.put(out);
         }
         out.push(match self {
-            Partial::ProfileTypes(_) => kind(&What::ProfileTypes),
-            Partial::Texts(_) => kind(&What::LabelNames),
-            Partial::Values(_) => kind(&What::LabelValues(Values::default())),
-            Partial::Series(_) => kind(&What::Series(Vec::new())),
-            Partial::Tree(_) => kind(&What::Tree(StackFilter::default())),
-            Partial::Profile(_) => kind(&What::Profile(StackFilter::default(), None)),
-            Partial::Points(_) => kind(&What::Points(Points::default())),
-            Partial::Sizes(_) => kind(&What::Sizes),
-            Partial::Heat(_) => kind(&What::Heat(Heat::default())),
-            Partial::Trees(_) => kind(&What::Trees(Trees::default())),
-            Partial::Profiles(_) => kind(&What::Profiles(Profiles::default())),
-            Partial::Ids(_) => kind(&What::Ids),
-            Partial::Told(_) => TOLD,
+            PartialResult::ProfileTypes(_) => kind_tag(&QueryKind::ProfileTypes),
+            PartialResult::Texts(_) => kind_tag(&QueryKind::LabelNames),
+            PartialResult::Values(_) => kind_tag(&QueryKind::LabelValues(LabelValuesQuery::default())),
+            PartialResult::Series(_) => kind_tag(&QueryKind::Series(Vec::new())),
+            PartialResult::Tree(_) => kind_tag(&QueryKind::Tree(StackFilter::default())),
+            PartialResult::Profile(_) => kind_tag(&QueryKind::Profile(StackFilter::default(), None)),
+            PartialResult::Points(_) => kind_tag(&QueryKind::Points(TimeSeriesQuery::default())),
+            PartialResult::Sizes(_) => kind_tag(&QueryKind::Sizes),
+            PartialResult::Heat(_) => kind_tag(&QueryKind::Heat(HeatmapQuery::default())),
+            PartialResult::Trees(_) => kind_tag(&QueryKind::Trees(GroupedTreesQuery::default())),
+            PartialResult::Profiles(_) => kind_tag(&QueryKind::Profiles(ProfileListQuery::default())),
+            PartialResult::Ids(_) => kind_tag(&QueryKind::Ids),
+            PartialResult::Told(_) => WITH_IDS_KIND,
         });
         match self {
-            Partial::ProfileTypes(types) => lists::put_types(out, types),
-            Partial::Texts(texts) => lists::put_sorted(out, texts),
-            Partial::Series(series) => lists::put_series(out, series),
-            Partial::Tree(tree) => tree.pack(out),
-            Partial::Profile(merged) => put_merged(out, merged),
-            Partial::Values(counts) => values::put_counts(out, counts),
-            Partial::Points(points) => values::put_points(out, points),
-            Partial::Sizes(sizes) => values::put_sizes(out, sizes),
-            Partial::Heat(heat) => values::put_heat(out, heat),
-            Partial::Trees(trees) => listed::put_trees(out, trees),
-            Partial::Profiles(list) => listed::put_profiles(out, list),
-            Partial::Ids(ids) => told::put_list(out, ids),
-            Partial::Told(_) => {}
+            PartialResult::ProfileTypes(types) => lists::put_types(out, types),
+            PartialResult::Texts(texts) => lists::put_sorted(out, texts),
+            PartialResult::Series(series) => lists::put_series(out, series),
+            PartialResult::Tree(tree) => tree.pack(out),
+            PartialResult::Profile(merged) => put_merged(out, merged),
+            PartialResult::Values(counts) => values::put_counts(out, counts),
+            PartialResult::Points(points) => values::put_points(out, points),
+            PartialResult::Sizes(sizes) => values::put_query_cost(out, sizes),
+            PartialResult::Heat(heat) => values::put_heatmap(out, heat),
+            PartialResult::Trees(trees) => profile_list::put_trees(out, trees),
+            PartialResult::Profiles(list) => profile_list::put_profiles(out, list),
+            PartialResult::Ids(ids) => profile_ids::put_id_list(out, ids),
+            PartialResult::Told(_) => {}
         }
     }
 
     /// Reads an answer to a question that takes no more memory than was said. What cannot be known before it is made
     /// is bounded by the bytes that are read.
-    pub(super) fn read(unpacker: &mut Unpacker<'_>, ask: &Ask, claim: usize) -> Result<Partial, WireError> {
-        let damaged = damaged(WHAT);
-        match unpacker.take(1).map_err(&damaged)?[0] {
-            TOLD => {
-                let ids = told::ids(unpacker, claim).map_err(&damaged)?;
-                let kind = unpacker.take(1).map_err(&damaged)?[0];
-                let answer = Partial::read_answer(unpacker, kind, ask, claim - ids.bytes())?;
-                Ok(Partial::Told(Box::new(Told { answer, ids })))
+    pub(super) fn read(
+        unpacker: &mut CodecReader<'_>,
+        ask: &ProfileQuery,
+        claim: usize,
+    ) -> Result<PartialResult, WireError> {
+        let damaged = damaged_error(PARTIAL_MESSAGE_NAME);
+        match unpacker.read_slice(1).map_err(&damaged)?[0] {
+            WITH_IDS_KIND => {
+                let ids = profile_ids::read_ids(unpacker, claim).map_err(&damaged)?;
+                let kind = unpacker.read_slice(1).map_err(&damaged)?[0];
+                let answer = PartialResult::read_answer(unpacker, kind, ask, claim - ids.bytes())?;
+                Ok(PartialResult::Told(Box::new(PartialWithIds { answer, ids })))
             }
-            kind => Partial::read_answer(unpacker, kind, ask, claim),
+            kind => PartialResult::read_answer(unpacker, kind, ask, claim),
         }
     }
 
     fn read_answer(
-        unpacker: &mut Unpacker<'_>,
+        unpacker: &mut CodecReader<'_>,
         seen: u8,
-        ask: &Ask,
+        ask: &ProfileQuery,
         claim: usize,
-    ) -> Result<Partial, WireError> {
-        let damaged = damaged(WHAT);
-        if seen != kind(&ask.what) {
-            return Err(damaged(unpacker.wrong("an answer to another question")));
+    ) -> Result<PartialResult, WireError> {
+        let damaged = damaged_error(PARTIAL_MESSAGE_NAME);
+        if seen != kind_tag(&ask.what) {
+            return Err(damaged(unpacker.error_here("an answer to another question")));
         }
         let partial = match &ask.what {
-            What::ProfileTypes => lists::types(unpacker, claim).map(Partial::ProfileTypes),
-            What::LabelNames => lists::sorted(unpacker, claim).map(Partial::Texts),
-            What::LabelValues(asked) => values::counts(unpacker, asked, claim).map(Partial::Values),
-            What::Series(_) => lists::series(unpacker, claim).map(Partial::Series),
-            What::Tree(_) => Tree::unpack(unpacker, claim).map(Partial::Tree),
-            What::Profile(..) => merged(unpacker).map(|merged| Partial::Profile(Box::new(merged))),
-            What::Points(_) => values::points(unpacker, claim).map(Partial::Points),
-            What::Sizes => values::sizes(unpacker, claim).map(|sizes| Partial::Sizes(Box::new(sizes))),
-            What::Heat(_) => values::heat(unpacker, claim).map(Partial::Heat),
-            What::Trees(_) => listed::trees(unpacker, claim).map(Partial::Trees),
-            What::Profiles(asked) => listed::profiles(unpacker, asked, claim).map(Partial::Profiles),
-            What::Ids => told::list(unpacker, claim).map(Partial::Ids),
+            QueryKind::ProfileTypes => lists::read_types(unpacker, claim).map(PartialResult::ProfileTypes),
+            QueryKind::LabelNames => lists::read_sorted(unpacker, claim).map(PartialResult::Texts),
+            QueryKind::LabelValues(asked) => {
+                values::read_counts(unpacker, asked, claim).map(PartialResult::Values)
+            }
+            QueryKind::Series(_) => lists::read_series(unpacker, claim).map(PartialResult::Series),
+            QueryKind::Tree(_) => Tree::unpack(unpacker, claim).map(PartialResult::Tree),
+            QueryKind::Profile(..) => merged(unpacker).map(|merged| PartialResult::Profile(Box::new(merged))),
+            QueryKind::Points(_) => values::read_points(unpacker, claim).map(PartialResult::Points),
+            QueryKind::Sizes => {
+                values::read_query_cost(unpacker, claim).map(|sizes| PartialResult::Sizes(Box::new(sizes)))
+            }
+            QueryKind::Heat(_) => values::read_heatmap(unpacker, claim).map(PartialResult::Heat),
+            QueryKind::Trees(_) => profile_list::read_trees(unpacker, claim).map(PartialResult::Trees),
+            QueryKind::Profiles(asked) => {
+                profile_list::read_profiles(unpacker, asked, claim).map(PartialResult::Profiles)
+            }
+            QueryKind::Ids => profile_ids::read_id_list(unpacker, claim).map(PartialResult::Ids),
         };
         let partial = partial.map_err(&damaged)?;
         if !unpacker.is_done() {
-            return Err(damaged(unpacker.wrong("more than an answer")));
+            return Err(damaged(unpacker.error_here("more than an answer")));
         }
-        partial.within(&ask.bounds)?;
+        partial.check_limits(&ask.bounds)?;
         Ok(partial)
     }
 }
 
-fn put_merged(out: &mut Vec<u8>, merged: &Merged) {
-    let Merged { dictionary, totals, profiles } = merged;
-    put(out, *profiles);
-    growth::write(dictionary, Mark::default(), out);
-    put(out, totals.len() as u64);
-    let scale = Scale::put(out, totals.iter().copied());
+fn put_merged(out: &mut Vec<u8>, merged: &MergedProfile) {
+    let MergedProfile { dictionary, totals, profiles } = merged;
+    put_varint(out, *profiles);
+    dictionary_delta::write(dictionary, DictionaryMark::default(), out);
+    put_varint(out, totals.len() as u64);
+    let scale = ColumnScale::put(out, totals.iter().copied());
     totals.iter().for_each(|&total| scale.put_number(out, total));
 }
 
-fn merged(unpacker: &mut Unpacker<'_>) -> Result<Merged, PackedError> {
-    let mut merged = Merged { profiles: unpacker.number()?, ..Merged::default() };
-    growth::read(&mut merged.dictionary, unpacker)?;
-    let count = unpacker.count()?;
+fn merged(unpacker: &mut CodecReader<'_>) -> Result<MergedProfile, CodecError> {
+    let mut merged = MergedProfile { profiles: unpacker.read_number()?, ..MergedProfile::default() };
+    dictionary_delta::read(&mut merged.dictionary, unpacker)?;
+    let count = unpacker.read_count()?;
     if count > merged.dictionary.stacks.len() {
-        return Err(unpacker.wrong("totals of stacks that are not there"));
+        return Err(unpacker.error_here("totals of stacks that are not there"));
     }
-    let scale = Scale::read(unpacker)?;
-    merged.totals = (0..count).map(|_| scale.number(unpacker)).collect::<Result<_, _>>()?;
+    let scale = ColumnScale::read(unpacker)?;
+    merged.totals = (0..count).map(|_| scale.read_number(unpacker)).collect::<Result<_, _>>()?;
     Ok(merged)
 }

@@ -2,19 +2,20 @@
 
 use std::collections::BTreeSet;
 
-use athanor_profile::generate::arbitrary;
-use athanor_profile::growth::{self, Mark};
-use athanor_profile::tree::{Builder, Tree};
-use athanor_profile::{Labels, ProfileType, RequestFilter, ValueType};
+use athanor_profile::dictionary_delta::{self, DictionaryMark};
+use athanor_profile::generate::arbitrary_profile;
+use athanor_profile::tree::{Tree, TreeBuilder};
+use athanor_profile::{Labels, ProfileType, SpanFilter, ValueType};
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::prelude::*;
 
 use super::*;
-use crate::profiles::{ListedProfile, ProfileList, ProfileOrder, Profiles};
+use crate::profile_list::{ProfileList, ProfileListEntry, ProfileListQuery, ProfileOrder};
 use crate::{
-    Ask, Bounds, Cell, Exemplar, FrameFilter, FrameNames, GoPgo, Heat, Ids, LabelCounts, Merged, Partial,
-    Place, Points, Selection, Size, Sizes, Spot, SpotKey, StackFilter, Steps, TimeRange, Told, Trees, Values,
-    What,
+    FrameFilter, FramePatterns, GoPgoOptions, GroupedTreesQuery, HeatmapQuery, HeatmapValue, HeatmapValueKey,
+    LabelValueCounts, LabelValuesQuery, MergedProfile, PartialResult, PartialWithIds, ProfileExemplar,
+    ProfileIdsBySource, ProfileQuery, ProfileSelection, QueryCost, QueryKind, ResultLimits, SourceCost,
+    SourceId, StackFilter, TimeGrid, TimeRange, TimeSeriesPoint, TimeSeriesQuery,
 };
 
 fn text() -> impl Strategy<Value = String> {
@@ -44,9 +45,9 @@ fn labels() -> impl Strategy<Value = Labels> {
 
 fn tree() -> impl Strategy<Value = Tree> {
     (vec((vec(text(), 0..4), number()), 0..12), 0..20usize).prop_map(|(stacks, most)| {
-        let mut builder = Builder::default();
+        let mut builder = TreeBuilder::default();
         for (path, value) in stacks {
-            let node = path.iter().fold(Builder::ROOT, |caller, name| {
+            let node = path.iter().fold(TreeBuilder::ROOT_NODE, |caller, name| {
                 let name = builder.name(name);
                 builder.child(caller, name)
             });
@@ -59,12 +60,14 @@ fn tree() -> impl Strategy<Value = Tree> {
 }
 
 /// Stacks with every corner of what may be known of a location.
-fn merged() -> impl Strategy<Value = Merged> {
+fn merged() -> impl Strategy<Value = MergedProfile> {
     (vec(0..40u64, 0..3), any::<u64>()).prop_map(|(seeds, profiles)| {
-        let mut merged = Merged { profiles, ..Merged::default() };
-        for profile in seeds.into_iter().map(arbitrary) {
-            let totals = profile.by_stack(0);
-            (0..).zip(totals).for_each(|(stack, total)| merged.add(&profile.dictionary, stack, total));
+        let mut merged = MergedProfile { profiles, ..MergedProfile::default() };
+        for profile in seeds.into_iter().map(arbitrary_profile) {
+            let totals = profile.totals_by_stack(0);
+            (0..)
+                .zip(totals)
+                .for_each(|(stack, total)| merged.add_foreign_stack(&profile.dictionary, stack, total));
         }
         merged
     })
@@ -74,24 +77,24 @@ fn profile() -> impl Strategy<Value = u128> {
     any::<u64>().prop_map(|half| u128::from(half) << 64)
 }
 
-fn cell() -> impl Strategy<Value = Cell> {
+fn cell() -> impl Strategy<Value = TimeSeriesPoint> {
     let exemplar = (number(), number(), any::<u128>(), labels());
-    let exemplar = exemplar.prop_map(|(value, time, id, labels)| Exemplar { value, time, id, labels });
+    let exemplar = exemplar.prop_map(|(value, time, id, labels)| ProfileExemplar { value, time, id, labels });
     (number(), btree_set(profile(), 0..3), prop::option::of(exemplar))
-        .prop_map(|(sum, profiles, exemplar)| Cell { sum, profiles, exemplar })
+        .prop_map(|(sum, profiles, exemplar)| TimeSeriesPoint { sum, profiles, exemplar })
 }
 
-fn spot() -> impl Strategy<Value = (SpotKey, Spot)> {
+fn spot() -> impl Strategy<Value = (HeatmapValueKey, HeatmapValue)> {
     let key = (place(), profile(), any::<u64>());
-    let key = key.prop_map(|(column, profile, span)| SpotKey { column, profile, span });
+    let key = key.prop_map(|(column, profile, span)| HeatmapValueKey { column, profile, span });
     let spot = (number(), number(), any::<u128>(), prop::option::of(labels()));
-    (key, spot.prop_map(|(value, time, trace, labels)| Spot { value, time, trace, labels }))
+    (key, spot.prop_map(|(value, time, trace, labels)| HeatmapValue { value, time, trace, labels }))
 }
 
 fn frames() -> impl Strategy<Value = FrameFilter> {
     let side = || {
         (vec(text(), 0..3), vec("[a-z.*]{0,3}", 0..3))
-            .prop_map(|(names, regexes)| FrameNames { names, regexes })
+            .prop_map(|(names, regexes)| FramePatterns { names, regexes })
     };
     (side(), side())
         .prop_filter_map("an expression", |(included, excluded)| FrameFilter::new(included, excluded).ok())
@@ -101,15 +104,15 @@ fn stacks() -> impl Strategy<Value = StackFilter> {
     (vec(text(), 0..4), frames()).prop_map(|(call_site, frames)| StackFilter { call_site, frames })
 }
 
-fn size() -> impl Strategy<Value = Size> {
+fn size() -> impl Strategy<Value = SourceCost> {
     (btree_set(any::<u128>(), 0..4), any::<[u64; 6]>())
-        .prop_map(|(series, numbers)| Size::of(series, numbers))
+        .prop_map(|(series, numbers)| SourceCost::from_numbers(series, numbers))
 }
 
-fn requests() -> impl Strategy<Value = RequestFilter> {
+fn requests() -> impl Strategy<Value = SpanFilter> {
     prop_oneof![
-        vec(any::<u64>(), 0..4).prop_map(RequestFilter::spans),
-        vec(any::<u128>(), 0..4).prop_map(RequestFilter::traces),
+        vec(any::<u64>(), 0..4).prop_map(SpanFilter::spans),
+        vec(any::<u128>(), 0..4).prop_map(SpanFilter::traces),
     ]
 }
 
@@ -122,56 +125,59 @@ fn order() -> impl Strategy<Value = ProfileOrder> {
 }
 
 /// A list of profiles and the question that it answers.
-fn profiles() -> impl Strategy<Value = (Profiles, ProfileList)> {
+fn profiles() -> impl Strategy<Value = (ProfileListQuery, ProfileList)> {
     let of = vec(labels(), 1..4);
     let row = (any::<prop::sample::Index>(), [number(), number(), number(), number()], any::<u128>());
     (order(), 0..9u64, of, vec(row, 0..12)).prop_map(|(order, keep, labels, rows)| {
-        let asked = Profiles { order, keep, ..Profiles::default() };
-        let mut list = ProfileList::none(&asked);
+        let asked = ProfileListQuery { order, keep, ..ProfileListQuery::default() };
+        let mut list = ProfileList::empty(&asked);
         for (labels_of, [time, duration, period, total], id) in rows {
             let labels = labels_of.get(&labels).clone();
-            list.count(period);
-            list.offer(ListedProfile { labels, time, duration, period, total, id });
+            list.count_profile(period);
+            list.insert_entry(ProfileListEntry { labels, time, duration, period, total, id });
         }
-        list.settle();
+        list.sort_and_truncate();
         (asked, list)
     })
 }
 
-fn what() -> impl Strategy<Value = What> {
+fn what() -> impl Strategy<Value = QueryKind> {
     let list = || vec(text(), 0..4);
-    let steps =
-        || (any::<[i64; 2]>(), any::<u64>()).prop_map(|([start, step], count)| Steps { start, step, count });
+    let steps = || {
+        (any::<[i64; 2]>(), any::<u64>()).prop_map(|([start, step], count)| TimeGrid { start, step, count })
+    };
     let pgo = any::<(u32, bool)>()
-        .prop_map(|(keep_locations, aggregate_callees)| GoPgo { keep_locations, aggregate_callees });
+        .prop_map(|(keep_locations, aggregate_callees)| GoPgoOptions { keep_locations, aggregate_callees });
     let values = (text(), text(), 0..9u64);
     prop_oneof![
-        Just(What::ProfileTypes),
-        Just(What::LabelNames),
-        Just(What::Sizes),
-        Just(What::Ids),
-        values.prop_map(|(name, prefix, most)| What::LabelValues(Values { name, prefix, most })),
-        list().prop_map(What::Series),
-        stacks().prop_map(What::Tree),
-        (stacks(), prop::option::of(pgo)).prop_map(|(stacks, pgo)| What::Profile(stacks, pgo)),
+        Just(QueryKind::ProfileTypes),
+        Just(QueryKind::LabelNames),
+        Just(QueryKind::Sizes),
+        Just(QueryKind::Ids),
+        values.prop_map(|(name, prefix, most)| QueryKind::LabelValues(LabelValuesQuery {
+            name,
+            prefix,
+            most
+        })),
+        list().prop_map(QueryKind::Series),
+        stacks().prop_map(QueryKind::Tree),
+        (stacks(), prop::option::of(pgo)).prop_map(|(stacks, pgo)| QueryKind::Profile(stacks, pgo)),
         (steps(), list(), stacks(), any::<[bool; 2]>()).prop_map(
             |(steps, group_by, stacks, [mean, exemplars])| {
-                What::Points(Points { steps, group_by, stacks, mean, exemplars })
+                QueryKind::Points(TimeSeriesQuery { steps, group_by, stacks, mean, exemplars })
             }
         ),
         (steps(), list(), any::<[bool; 2]>()).prop_map(|(steps, group_by, [spans, exemplars])| {
-            What::Heat(Heat { steps, group_by, spans, exemplars })
+            QueryKind::Heat(HeatmapQuery { steps, group_by, spans, exemplars })
         }),
-        (list(), stacks()).prop_map(|(group_by, stacks)| What::Trees(Trees { group_by, stacks })),
-        (order(), any::<u64>(), stacks()).prop_map(|(order, keep, stacks)| What::Profiles(Profiles {
-            order,
-            keep,
-            stacks
-        })),
+        (list(), stacks())
+            .prop_map(|(group_by, stacks)| QueryKind::Trees(GroupedTreesQuery { group_by, stacks })),
+        (order(), any::<u64>(), stacks())
+            .prop_map(|(order, keep, stacks)| QueryKind::Profiles(ProfileListQuery { order, keep, stacks })),
     ]
 }
 
-fn ask() -> impl Strategy<Value = Ask> {
+fn ask() -> impl Strategy<Value = ProfileQuery> {
     let matcher = ("[a-z]{1,3}", prop::sample::select(vec!["=", "!=", "=~", "!~"]), "[a-zäö.*|]{0,4}")
         .prop_map(|(name, operator, value)| format!("{name}{operator}{value:?}"));
     let selector = vec(matcher, 0..5).prop_filter_map("a regular expression", |matchers| {
@@ -185,91 +191,95 @@ fn ask() -> impl Strategy<Value = Ask> {
             let [entries, nodes, stacks, points] = bounds;
             let time = TimeRange { from, to };
             let without = without.into();
-            let selection = Selection { selector, profile_type, time, profiles, requests, without };
-            Ask { selection, what, bounds: Bounds { entries, nodes, stacks, points } }
+            let selection = ProfileSelection { selector, profile_type, time, profiles, requests, without };
+            ProfileQuery { selection, what, bounds: ResultLimits { entries, nodes, stacks, points } }
         },
     )
 }
 
 /// A question and an answer to it.
-fn answered() -> impl Strategy<Value = (What, Partial)> {
-    let types =
-        btree_set(profile_type(), 0..5).prop_map(|set| (What::ProfileTypes, Partial::ProfileTypes(set)));
-    let texts = btree_set(text(), 0..9).prop_map(|set| (What::LabelNames, Partial::Texts(set)));
-    let series = btree_set(labels(), 0..9).prop_map(|set| (What::Series(Vec::new()), Partial::Series(set)));
-    let trees = tree().prop_map(|tree| (What::Tree(StackFilter::default()), Partial::Tree(tree)));
-    let profiles = merged()
-        .prop_map(|one| (What::Profile(StackFilter::default(), None), Partial::Profile(Box::new(one))));
+fn answered() -> impl Strategy<Value = (QueryKind, PartialResult)> {
+    let types = btree_set(profile_type(), 0..5)
+        .prop_map(|set| (QueryKind::ProfileTypes, PartialResult::ProfileTypes(set)));
+    let texts = btree_set(text(), 0..9).prop_map(|set| (QueryKind::LabelNames, PartialResult::Texts(set)));
+    let series =
+        btree_set(labels(), 0..9).prop_map(|set| (QueryKind::Series(Vec::new()), PartialResult::Series(set)));
+    let trees = tree().prop_map(|tree| (QueryKind::Tree(StackFilter::default()), PartialResult::Tree(tree)));
+    let profiles = merged().prop_map(|one| {
+        (QueryKind::Profile(StackFilter::default(), None), PartialResult::Profile(Box::new(one)))
+    });
     let values = (btree_map(text(), any::<u64>(), 0..9), 0..12u64).prop_map(|(counts, most)| {
-        let asked = Values { most, ..Values::default() };
-        let partial = Partial::Values(LabelCounts::new(&asked, counts));
-        (What::LabelValues(asked), partial)
+        let asked = LabelValuesQuery { most, ..LabelValuesQuery::default() };
+        let partial = PartialResult::Values(LabelValueCounts::new(&asked, counts));
+        (QueryKind::LabelValues(asked), partial)
     });
     let spots = vec(spot(), 0..5).prop_map(|spots| spots.into_iter().collect());
     let heat = btree_map(labels(), spots, 0..4)
-        .prop_map(|series| (What::Heat(Heat::default()), Partial::Heat(series)));
+        .prop_map(|series| (QueryKind::Heat(HeatmapQuery::default()), PartialResult::Heat(series)));
     let points = btree_map(labels(), btree_map(place(), cell(), 0..4), 0..4)
-        .prop_map(|series| (What::Points(Points::default()), Partial::Points(series)));
-    let sizes = (size(), size())
-        .prop_map(|(heads, blocks)| (What::Sizes, Partial::Sizes(Box::new(Sizes { heads, blocks }))));
+        .prop_map(|series| (QueryKind::Points(TimeSeriesQuery::default()), PartialResult::Points(series)));
+    let sizes = (size(), size()).prop_map(|(heads, blocks)| {
+        (QueryKind::Sizes, PartialResult::Sizes(Box::new(QueryCost { heads, blocks })))
+    });
     let groups = btree_map(labels(), tree(), 0..4)
-        .prop_map(|trees| (What::Trees(Trees::default()), Partial::Trees(trees)));
-    let listed = self::profiles().prop_map(|(asked, list)| (What::Profiles(asked), Partial::Profiles(list)));
-    let ids = vec(any::<u128>(), 0..9).prop_map(|ids| (What::Ids, Partial::Ids(ids)));
+        .prop_map(|trees| (QueryKind::Trees(GroupedTreesQuery::default()), PartialResult::Trees(trees)));
+    let listed = self::profiles()
+        .prop_map(|(asked, list)| (QueryKind::Profiles(asked), PartialResult::Profiles(list)));
+    let ids = vec(any::<u128>(), 0..9).prop_map(|ids| (QueryKind::Ids, PartialResult::Ids(ids)));
     let answers =
         prop_oneof![types, texts, values, series, trees, profiles, points, heat, sizes, groups, listed];
     prop_oneof![2 => answers.clone(), 1 => (answers, told_of()).prop_map(|((what, answer), ids)| {
-        (what, Partial::Told(Box::new(Told { answer, ids })))
+        (what, PartialResult::Told(Box::new(PartialWithIds { answer, ids })))
     }), 1 => ids]
 }
 
-fn told_of() -> impl Strategy<Value = Ids> {
+fn told_of() -> impl Strategy<Value = ProfileIdsBySource> {
     let place = prop_oneof![
-        any::<(u32, u32)>().prop_map(|(shard, n)| Place::Head { shard, n }),
-        any::<u128>().prop_map(Place::Block),
+        any::<(u32, u32)>().prop_map(|(shard, n)| SourceId::Head { shard, n }),
+        any::<u128>().prop_map(SourceId::Block),
     ];
     btree_map(place, vec(any::<u128>(), 0..5), 0..4).prop_map(|all| all.into_iter().collect())
 }
 
-fn of(what: What) -> Ask {
-    Ask { what, ..Ask::default() }
+fn of(what: QueryKind) -> ProfileQuery {
+    ProfileQuery { what, ..ProfileQuery::default() }
 }
 
-fn packed(partial: &Partial) -> Vec<u8> {
+fn packed(partial: &PartialResult) -> Vec<u8> {
     partial.pack().unwrap().flatten().collect()
 }
 
-fn unpack(bytes: &[u8], ask: &Ask) -> Result<Partial, WireError> {
-    let mut received = Received::default();
-    bytes.chunks(MAX_PIECE).try_for_each(|piece| received.push(piece))?;
+fn unpack(bytes: &[u8], ask: &ProfileQuery) -> Result<PartialResult, WireError> {
+    let mut received = PartialChunkBuffer::default();
+    bytes.chunks(MAX_CHUNK_BYTES).try_for_each(|piece| received.push(piece))?;
     received.unpack(ask)
 }
 
-fn dictionary(merged: &Merged) -> Vec<u8> {
+fn dictionary(merged: &MergedProfile) -> Vec<u8> {
     let mut out = Vec::new();
-    growth::write(&merged.dictionary, Mark::default(), &mut out);
+    dictionary_delta::write(&merged.dictionary, DictionaryMark::default(), &mut out);
     out
 }
 
-fn is_same(one: &Partial, other: &Partial) -> bool {
+fn is_same(one: &PartialResult, other: &PartialResult) -> bool {
     match (one, other) {
-        (Partial::ProfileTypes(one), Partial::ProfileTypes(other)) => one == other,
-        (Partial::Texts(one), Partial::Texts(other)) => one == other,
-        (Partial::Values(one), Partial::Values(other)) => one.counts() == other.counts(),
-        (Partial::Heat(one), Partial::Heat(other)) => one == other,
-        (Partial::Sizes(one), Partial::Sizes(other)) => one == other,
-        (Partial::Series(one), Partial::Series(other)) => one == other,
-        (Partial::Tree(one), Partial::Tree(other)) => one == other,
-        (Partial::Points(one), Partial::Points(other)) => one == other,
-        (Partial::Trees(one), Partial::Trees(other)) => one == other,
-        (Partial::Profiles(one), Partial::Profiles(other)) => {
-            (one.rows(), one.profiles, one.periods) == (other.rows(), other.profiles, other.periods)
+        (PartialResult::ProfileTypes(one), PartialResult::ProfileTypes(other)) => one == other,
+        (PartialResult::Texts(one), PartialResult::Texts(other)) => one == other,
+        (PartialResult::Values(one), PartialResult::Values(other)) => one.counts() == other.counts(),
+        (PartialResult::Heat(one), PartialResult::Heat(other)) => one == other,
+        (PartialResult::Sizes(one), PartialResult::Sizes(other)) => one == other,
+        (PartialResult::Series(one), PartialResult::Series(other)) => one == other,
+        (PartialResult::Tree(one), PartialResult::Tree(other)) => one == other,
+        (PartialResult::Points(one), PartialResult::Points(other)) => one == other,
+        (PartialResult::Trees(one), PartialResult::Trees(other)) => one == other,
+        (PartialResult::Profiles(one), PartialResult::Profiles(other)) => {
+            (one.entries(), one.profiles, one.periods) == (other.entries(), other.profiles, other.periods)
         }
-        (Partial::Ids(one), Partial::Ids(other)) => one == other,
-        (Partial::Told(one), Partial::Told(other)) => {
+        (PartialResult::Ids(one), PartialResult::Ids(other)) => one == other,
+        (PartialResult::Told(one), PartialResult::Told(other)) => {
             one.ids == other.ids && is_same(&one.answer, &other.answer)
         }
-        (Partial::Profile(one), Partial::Profile(other)) => {
+        (PartialResult::Profile(one), PartialResult::Profile(other)) => {
             (&one.totals, one.profiles) == (&other.totals, other.profiles)
                 && dictionary(one) == dictionary(other)
         }
@@ -281,7 +291,7 @@ proptest! {
     #[test]
     fn questions_come_back(ask in ask()) {
         let packed = ask.pack().unwrap();
-        let read = Ask::unpack(&packed).unwrap();
+        let read = ProfileQuery::unpack(&packed).unwrap();
         prop_assert_eq!(read.selection.selector.to_string(), ask.selection.selector.to_string());
         prop_assert_eq!(&read.selection.profile_type, &ask.selection.profile_type);
         prop_assert_eq!(read.selection.time, ask.selection.time);
@@ -292,7 +302,7 @@ proptest! {
         prop_assert_eq!(read.bounds, ask.bounds);
         prop_assert_eq!(read.pack().unwrap(), packed.clone());
         for cut in 0..packed.len() {
-            prop_assert!(Ask::unpack(&packed[..cut]).is_err());
+            prop_assert!(ProfileQuery::unpack(&packed[..cut]).is_err());
         }
     }
 
@@ -303,11 +313,11 @@ proptest! {
         prop_assert!(is_same(&read, &partial), "{read:?} is not {partial:?}");
         prop_assert_eq!(packed(&read).len(), bytes.len());
         // However it is cut up on its way.
-        let mut received = Received::default();
+        let mut received = PartialChunkBuffer::default();
         for byte in bytes.chunks(3) {
             received.push(byte).unwrap();
         }
-        prop_assert_eq!(received.claim(), Some(partial.bytes()));
+        prop_assert_eq!(received.declared_size(), Some(partial.bytes()));
         prop_assert!(is_same(&received.unpack(&ask).unwrap(), &partial));
         for cut in 0..bytes.len() {
             prop_assert!(unpack(&bytes[..cut], &ask).is_err());
@@ -330,15 +340,15 @@ proptest! {
 
     #[test]
     fn an_answer_is_of_its_question((what, partial) in answered(), other in what()) {
-        let is_other = !is_same(&Partial::none(&what), &Partial::none(&other));
+        let is_other = !is_same(&PartialResult::empty(&what), &PartialResult::empty(&other));
         prop_assert!(!is_other || unpack(&packed(&partial), &of(other)).is_err());
     }
 
     #[test]
     fn no_bytes_panic(kind in 0..24u8, what in what(), bytes in vec(prop_oneof![0..5u8, any::<u8>()], 0..60)) {
-        let answer = [&[VERSION, 0xff, 0xff, 0x0f, kind][..], &bytes].concat();
+        let answer = [&[WIRE_FORMAT_VERSION, 0xff, 0xff, 0x0f, kind][..], &bytes].concat();
         let _ = unpack(&answer, &of(what));
-        let _ = Ask::unpack(&[&[VERSION][..], &bytes].concat());
+        let _ = ProfileQuery::unpack(&[&[WIRE_FORMAT_VERSION][..], &bytes].concat());
     }
 }
 
@@ -347,15 +357,15 @@ fn a_text_that_is_said_once_takes_no_more_than_was_claimed() {
     let long = "x".repeat(100_000);
     let names = (0..100).map(|name| format!("n{name}"));
     let series = names.map(|name| Labels::new([(name, long.clone())]));
-    let partial = Partial::Series(series.collect::<BTreeSet<Labels>>());
-    let (ask, bytes) = (of(What::Series(Vec::new())), packed(&partial));
+    let partial = PartialResult::Series(series.collect::<BTreeSet<Labels>>());
+    let (ask, bytes) = (of(QueryKind::Series(Vec::new())), packed(&partial));
     assert!(bytes.len() < 110_000 && partial.bytes() > 10_000_000);
     assert!(unpack(&bytes, &ask).is_ok());
-    let mut received = Received::default();
+    let mut received = PartialChunkBuffer::default();
     received.push(&bytes).unwrap();
-    let claim = received.claim().unwrap();
-    let mut lie = vec![VERSION];
-    athanor_profile::packed::put(&mut lie, claim as u64 / 2);
+    let claim = received.declared_size().unwrap();
+    let mut lie = vec![WIRE_FORMAT_VERSION];
+    athanor_profile::codec::put_varint(&mut lie, claim as u64 / 2);
     lie.extend_from_slice(&bytes[lie.len()..]);
     let refused = unpack(&lie, &ask).unwrap_err().to_string();
     assert!(refused.contains("more memory than was said"), "{refused}");
@@ -363,53 +373,54 @@ fn a_text_that_is_said_once_takes_no_more_than_was_claimed() {
 
 #[test]
 fn what_is_too_large_or_too_new_is_refused() {
-    let stacks = StackFilter { call_site: vec!["x".repeat(MAX_ASK)], ..StackFilter::default() };
-    let refused = of(What::Tree(stacks)).pack().unwrap_err();
-    assert_eq!(refused.code(), Code::Invalid);
+    let stacks =
+        StackFilter { call_site: vec!["x".repeat(MAX_ENCODED_QUERY_BYTES)], ..StackFilter::default() };
+    let refused = of(QueryKind::Tree(stacks)).pack().unwrap_err();
+    assert_eq!(refused.code(), ErrorCode::Invalid);
     assert!(refused.to_string().contains("the limit is 4194304"), "{refused}");
-    let refused = Partial::Texts(["x".repeat(MAX_PARTIAL)].into()).pack().unwrap_err();
+    let refused = PartialResult::Texts(["x".repeat(MAX_ENCODED_PARTIAL_BYTES)].into()).pack().unwrap_err();
     assert!(refused.to_string().contains("the limit is 268435456"), "{refused}");
 
-    let mut received = Received::default();
-    assert!(received.is_empty() && received.claim().is_none());
-    let refused = received.push(&vec![VERSION; MAX_PIECE + 1]).unwrap_err();
+    let mut received = PartialChunkBuffer::default();
+    assert!(received.is_empty() && received.declared_size().is_none());
+    let refused = received.push(&vec![WIRE_FORMAT_VERSION; MAX_CHUNK_BYTES + 1]).unwrap_err();
     assert!(refused.to_string().starts_with("packed piece of an answer has 1048577 bytes"), "{refused}");
-    for _ in 0..MAX_PARTIAL / MAX_PIECE {
-        received.push(&vec![VERSION; MAX_PIECE]).unwrap();
+    for _ in 0..MAX_ENCODED_PARTIAL_BYTES / MAX_CHUNK_BYTES {
+        received.push(&vec![WIRE_FORMAT_VERSION; MAX_CHUNK_BYTES]).unwrap();
     }
     assert!(received.push(&[0]).is_err());
 
-    let refused = Received::default().push(&[9]).unwrap_err();
+    let refused = PartialChunkBuffer::default().push(&[9]).unwrap_err();
     assert_eq!(refused, WireError::Version { what: "answer", seen: 9 });
-    assert_eq!(refused.code(), Code::Unimplemented);
-    assert_eq!(Ask::unpack(&[9]).unwrap_err().code(), Code::Unimplemented);
-    assert_eq!(Ask::unpack(&[]).unwrap_err().code(), Code::Internal);
+    assert_eq!(refused.code(), ErrorCode::Unimplemented);
+    assert_eq!(ProfileQuery::unpack(&[9]).unwrap_err().code(), ErrorCode::Unimplemented);
+    assert_eq!(ProfileQuery::unpack(&[]).unwrap_err().code(), ErrorCode::Internal);
 }
 
 #[test]
 fn an_answer_over_the_bounds_of_its_question_is_refused() {
-    let texts = Partial::Texts(["a", "b"].map(str::to_owned).into());
-    let bounds = Bounds { entries: 1, ..Bounds::default() };
-    let ask = Ask { what: What::LabelNames, bounds, ..Ask::default() };
+    let texts = PartialResult::Texts(["a", "b"].map(str::to_owned).into());
+    let bounds = ResultLimits { entries: 1, ..ResultLimits::default() };
+    let ask = ProfileQuery { what: QueryKind::LabelNames, bounds, ..ProfileQuery::default() };
     let refused = unpack(&packed(&texts), &ask).unwrap_err();
-    assert_eq!(refused.code(), Code::Invalid);
+    assert_eq!(refused.code(), ErrorCode::Invalid);
     assert!(refused.to_string().starts_with("answer has more than 1 names"), "{refused}");
 }
 
 #[test]
 fn pieces_are_of_one_size_but_for_the_last() {
     let texts = (0..5).map(|text| format!("{text}{}", "x".repeat(500_000)));
-    let pieces = Partial::Texts(texts.collect()).pack().unwrap();
-    let whole = pieces.bytes();
+    let pieces = PartialResult::Texts(texts.collect()).pack().unwrap();
+    let whole = pieces.remaining_bytes();
     let sizes: Vec<usize> = pieces.map(|piece| piece.len()).collect();
-    assert_eq!(sizes, [MAX_PIECE, MAX_PIECE, whole - 2 * MAX_PIECE]);
+    assert_eq!(sizes, [MAX_CHUNK_BYTES, MAX_CHUNK_BYTES, whole - 2 * MAX_CHUNK_BYTES]);
 }
 
 #[test]
 fn a_packed_answer_takes_no_more_than_its_bytes() {
     for count in [0, 1, 100, 3_000, 33_333] {
         let texts = (0..count).map(|number| format!("label-{number}"));
-        let bytes = Partial::Texts(texts.collect()).pack().unwrap().into_bytes();
+        let bytes = PartialResult::Texts(texts.collect()).pack().unwrap().into_bytes();
         let length = bytes.len();
         assert_eq!(Vec::from(bytes).capacity(), length);
     }

@@ -3,57 +3,63 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use athanor_profile::Labels;
-use athanor_profile::hash::Hash;
-use athanor_profile::packed::{PackedError, Scale, Unpacker, put, put_signed, put_texts};
+use athanor_profile::codec::{
+    CodecError, CodecReader, ColumnScale, put_signed_varint, put_texts, put_varint,
+};
+use athanor_profile::hash::ContentHash;
 
-use super::lists::{Budget, Table, labels, push, put_labels, table, texts_of_labels};
-use super::what::{flag, put_flag};
-use crate::ask::Values;
-use crate::heat::{HeatSeries, Spot, SpotKey, spot_bytes};
-use crate::partial::{Cell, Exemplar, LabelCounts, PointSeries, cell_bytes, value_bytes};
-use crate::size::{Size, Sizes};
+use super::lists::{
+    DecodeBudget, TextTable, label_texts, push_ascending, put_labels, read_labels, read_table,
+};
+use super::query_kind::{put_flag, read_flag};
+use crate::heatmap::{HeatmapValue, HeatmapValueKey, HeatmapValues, heatmap_value_bytes};
+use crate::partial::{
+    LabelValueCounts, ProfileExemplar, TimeSeriesPoint, TimeSeriesPoints, cell_bytes, value_bytes,
+};
+use crate::profile_query::LabelValuesQuery;
+use crate::query_cost::{QueryCost, SourceCost};
 
-pub(super) fn put_counts(out: &mut Vec<u8>, values: &LabelCounts) {
+pub(super) fn put_counts(out: &mut Vec<u8>, values: &LabelValueCounts) {
     put_texts(out, values.counts().keys().map(String::as_str));
-    values.counts().values().for_each(|&count| put(out, count));
+    values.counts().values().for_each(|&count| put_varint(out, count));
 }
 
-pub(super) fn counts(
-    unpacker: &mut Unpacker<'_>,
-    asked: &Values,
+pub(super) fn read_counts(
+    unpacker: &mut CodecReader<'_>,
+    asked: &LabelValuesQuery,
     claim: usize,
-) -> Result<LabelCounts, PackedError> {
-    let (mut budget, mut values) = (Budget(claim), Vec::new());
-    for value in unpacker.texts()? {
+) -> Result<LabelValueCounts, CodecError> {
+    let (mut budget, mut values) = (DecodeBudget(claim), Vec::new());
+    for value in unpacker.read_texts()? {
         let value = value?;
         budget.take(value_bytes(value), unpacker)?;
-        push(&mut values, value.to_owned(), unpacker)?;
+        push_ascending(&mut values, value.to_owned(), unpacker)?;
     }
     if asked.most > 0 && values.len() as u64 > asked.most {
-        return Err(unpacker.wrong("more values than were asked for"));
+        return Err(unpacker.error_here("more values than were asked for"));
     }
-    let counted = values.into_iter().map(|value| Ok((value, unpacker.number()?)));
-    Ok(LabelCounts::new(asked, counted.collect::<Result<BTreeMap<String, u64>, PackedError>>()?))
+    let counted = values.into_iter().map(|value| Ok((value, unpacker.read_number()?)));
+    Ok(LabelValueCounts::new(asked, counted.collect::<Result<BTreeMap<String, u64>, CodecError>>()?))
 }
 
-pub(super) fn put_points(out: &mut Vec<u8>, series: &PointSeries) {
+pub(super) fn put_points(out: &mut Vec<u8>, series: &TimeSeriesPoints) {
     let cells = || series.values().flat_map(BTreeMap::values);
     let exemplars = || cells().filter_map(|cell| cell.exemplar.as_ref());
     let of_exemplars = exemplars().map(|exemplar| &exemplar.labels);
-    let table = Table::of(series.keys().chain(of_exemplars).flat_map(texts_of_labels));
+    let table = TextTable::from_texts(series.keys().chain(of_exemplars).flat_map(label_texts));
     table.put(out);
     let values = exemplars().map(|exemplar| exemplar.value);
-    let scale = Scale::put(out, cells().map(|cell| cell.sum).chain(values));
-    put(out, series.len() as u64);
+    let scale = ColumnScale::put(out, cells().map(|cell| cell.sum).chain(values));
+    put_varint(out, series.len() as u64);
     for (labels, cells) in series {
         put_labels(out, labels, &table);
-        put(out, cells.len() as u64);
+        put_varint(out, cells.len() as u64);
         let mut before = 0;
         for (&place, cell) in cells {
-            put(out, place - before);
+            put_varint(out, place - before);
             before = place;
             scale.put_number(out, cell.sum);
-            put(out, cell.profiles.len() as u64);
+            put_varint(out, cell.profiles.len() as u64);
             cell.profiles.iter().for_each(|profile| put_profile(out, *profile));
             put_flag(out, cell.exemplar.is_some());
             cell.exemplar.iter().for_each(|exemplar| put_exemplar(out, exemplar, scale, &table));
@@ -61,25 +67,28 @@ pub(super) fn put_points(out: &mut Vec<u8>, series: &PointSeries) {
     }
 }
 
-pub(super) fn points(unpacker: &mut Unpacker<'_>, claim: usize) -> Result<PointSeries, PackedError> {
-    let mut budget = Budget(claim);
-    let table = table(unpacker)?;
-    let scale = Scale::read(unpacker)?;
+pub(super) fn read_points(
+    unpacker: &mut CodecReader<'_>,
+    claim: usize,
+) -> Result<TimeSeriesPoints, CodecError> {
+    let mut budget = DecodeBudget(claim);
+    let table = read_table(unpacker)?;
+    let scale = ColumnScale::read(unpacker)?;
     series(unpacker, &table, &mut budget, |unpacker, budget| cells(unpacker, scale, &table, budget))
 }
 
 /// What belongs to each set of labels.
 fn series<T>(
-    unpacker: &mut Unpacker<'_>,
+    unpacker: &mut CodecReader<'_>,
     table: &[&str],
-    budget: &mut Budget,
-    mut of_labels: impl FnMut(&mut Unpacker<'_>, &mut Budget) -> Result<T, PackedError>,
-) -> Result<BTreeMap<Labels, T>, PackedError> {
+    budget: &mut DecodeBudget,
+    mut of_labels: impl FnMut(&mut CodecReader<'_>, &mut DecodeBudget) -> Result<T, CodecError>,
+) -> Result<BTreeMap<Labels, T>, CodecError> {
     let mut series: Vec<(Labels, T)> = Vec::new();
-    for _ in 0..unpacker.count()? {
-        let labels = labels(unpacker, table, budget)?;
+    for _ in 0..unpacker.read_count()? {
+        let labels = read_labels(unpacker, table, budget)?;
         if series.last().is_some_and(|(before, _)| *before >= labels) {
-            return Err(unpacker.wrong("entries out of order"));
+            return Err(unpacker.error_here("entries out of order"));
         }
         series.push((labels, of_labels(unpacker, budget)?));
     }
@@ -87,87 +96,87 @@ fn series<T>(
 }
 
 fn cells(
-    unpacker: &mut Unpacker<'_>,
-    scale: Scale,
+    unpacker: &mut CodecReader<'_>,
+    scale: ColumnScale,
     table: &[&str],
-    budget: &mut Budget,
-) -> Result<BTreeMap<u64, Cell>, PackedError> {
-    let mut cells: Vec<(u64, Cell)> = Vec::new();
-    for _ in 0..unpacker.count()? {
+    budget: &mut DecodeBudget,
+) -> Result<BTreeMap<u64, TimeSeriesPoint>, CodecError> {
+    let mut cells: Vec<(u64, TimeSeriesPoint)> = Vec::new();
+    for _ in 0..unpacker.read_count()? {
         let before = cells.last().map(|(place, _)| *place);
-        let step = unpacker.number()?;
+        let step = unpacker.read_number()?;
         let place = before.unwrap_or(0).checked_add(step).filter(|_| before.is_none() || step > 0);
-        let place = place.ok_or_else(|| unpacker.wrong("points out of order"))?;
-        let sum = scale.number(unpacker)?;
-        let count = unpacker.count()?;
+        let place = place.ok_or_else(|| unpacker.error_here("points out of order"))?;
+        let sum = scale.read_number(unpacker)?;
+        let count = unpacker.read_count()?;
         budget.take(cell_bytes(count), unpacker)?;
         let mut profiles = Vec::new();
         for _ in 0..count {
             let next = profile(unpacker)?;
-            push(&mut profiles, next, unpacker)?;
+            push_ascending(&mut profiles, next, unpacker)?;
         }
-        let exemplar = match flag(unpacker)? {
+        let exemplar = match read_flag(unpacker)? {
             true => Some(exemplar(unpacker, scale, table, budget)?),
             false => None,
         };
-        cells.push((place, Cell { sum, profiles: profiles.into_iter().collect(), exemplar }));
+        cells.push((place, TimeSeriesPoint { sum, profiles: profiles.into_iter().collect(), exemplar }));
     }
     Ok(cells.into_iter().collect())
 }
 
-fn put_exemplar(out: &mut Vec<u8>, exemplar: &Exemplar, scale: Scale, table: &Table<'_>) {
-    let Exemplar { value, time, id, labels } = exemplar;
+fn put_exemplar(out: &mut Vec<u8>, exemplar: &ProfileExemplar, scale: ColumnScale, table: &TextTable<'_>) {
+    let ProfileExemplar { value, time, id, labels } = exemplar;
     scale.put_number(out, *value);
-    put_signed(out, *time);
+    put_signed_varint(out, *time);
     out.extend_from_slice(&id.to_le_bytes());
     put_labels(out, labels, table);
 }
 
 fn exemplar(
-    unpacker: &mut Unpacker<'_>,
-    scale: Scale,
+    unpacker: &mut CodecReader<'_>,
+    scale: ColumnScale,
     table: &[&str],
-    budget: &mut Budget,
-) -> Result<Exemplar, PackedError> {
-    let (value, time) = (scale.number(unpacker)?, unpacker.signed()?);
-    Ok(Exemplar { value, time, id: id(unpacker)?, labels: labels(unpacker, table, budget)? })
+    budget: &mut DecodeBudget,
+) -> Result<ProfileExemplar, CodecError> {
+    let (value, time) = (scale.read_number(unpacker)?, unpacker.read_signed()?);
+    Ok(ProfileExemplar { value, time, id: id(unpacker)?, labels: read_labels(unpacker, table, budget)? })
 }
 
-fn id(unpacker: &mut Unpacker<'_>) -> Result<Hash, PackedError> {
+fn id(unpacker: &mut CodecReader<'_>) -> Result<ContentHash, CodecError> {
     let mut bytes = [0; 16];
-    bytes.copy_from_slice(unpacker.take(16)?);
-    Ok(Hash::from_le_bytes(bytes))
+    bytes.copy_from_slice(unpacker.read_slice(16)?);
+    Ok(ContentHash::from_le_bytes(bytes))
 }
 
 /// Of what is common to the ids of a profile's records only the first half says something.
-fn put_profile(out: &mut Vec<u8>, profile: Hash) {
+fn put_profile(out: &mut Vec<u8>, profile: ContentHash) {
     out.extend_from_slice(&((profile >> 64) as u64).to_le_bytes());
 }
 
-fn profile(unpacker: &mut Unpacker<'_>) -> Result<Hash, PackedError> {
+fn profile(unpacker: &mut CodecReader<'_>) -> Result<ContentHash, CodecError> {
     let mut bytes = [0; 8];
-    bytes.copy_from_slice(unpacker.take(8)?);
-    Ok(Hash::from(u64::from_le_bytes(bytes)) << 64)
+    bytes.copy_from_slice(unpacker.read_slice(8)?);
+    Ok(ContentHash::from(u64::from_le_bytes(bytes)) << 64)
 }
 
-pub(super) fn put_heat(out: &mut Vec<u8>, series: &HeatSeries) {
+pub(super) fn put_heatmap(out: &mut Vec<u8>, series: &HeatmapValues) {
     let spots = || series.values().flat_map(BTreeMap::values);
     let of_spots = spots().filter_map(|spot| spot.labels.as_ref());
-    let table = Table::of(series.keys().chain(of_spots).flat_map(texts_of_labels));
+    let table = TextTable::from_texts(series.keys().chain(of_spots).flat_map(label_texts));
     table.put(out);
-    let scale = Scale::put(out, spots().map(|spot| spot.value));
-    put(out, series.len() as u64);
+    let scale = ColumnScale::put(out, spots().map(|spot| spot.value));
+    put_varint(out, series.len() as u64);
     for (labels, spots) in series {
         put_labels(out, labels, &table);
-        put(out, spots.len() as u64);
+        put_varint(out, spots.len() as u64);
         let (mut column, mut moment) = (0, 0i64);
-        for (key, Spot { value, time, trace, labels }) in spots {
-            put(out, key.column - column);
+        for (key, HeatmapValue { value, time, trace, labels }) in spots {
+            put_varint(out, key.column - column);
             column = key.column;
             put_profile(out, key.profile);
             out.extend_from_slice(&key.span.to_le_bytes());
             scale.put_number(out, *value);
-            put_signed(out, time.wrapping_sub(moment));
+            put_signed_varint(out, time.wrapping_sub(moment));
             moment = *time;
             out.extend_from_slice(&trace.to_le_bytes());
             put_flag(out, labels.is_some());
@@ -176,67 +185,70 @@ pub(super) fn put_heat(out: &mut Vec<u8>, series: &HeatSeries) {
     }
 }
 
-pub(super) fn heat(unpacker: &mut Unpacker<'_>, claim: usize) -> Result<HeatSeries, PackedError> {
-    let mut budget = Budget(claim);
-    let table = table(unpacker)?;
-    let scale = Scale::read(unpacker)?;
+pub(super) fn read_heatmap(
+    unpacker: &mut CodecReader<'_>,
+    claim: usize,
+) -> Result<HeatmapValues, CodecError> {
+    let mut budget = DecodeBudget(claim);
+    let table = read_table(unpacker)?;
+    let scale = ColumnScale::read(unpacker)?;
     series(unpacker, &table, &mut budget, |unpacker, budget| spots(unpacker, scale, &table, budget))
 }
 
 fn spots(
-    unpacker: &mut Unpacker<'_>,
-    scale: Scale,
+    unpacker: &mut CodecReader<'_>,
+    scale: ColumnScale,
     table: &[&str],
-    budget: &mut Budget,
-) -> Result<BTreeMap<SpotKey, Spot>, PackedError> {
-    let mut spots: Vec<(SpotKey, Spot)> = Vec::new();
+    budget: &mut DecodeBudget,
+) -> Result<BTreeMap<HeatmapValueKey, HeatmapValue>, CodecError> {
+    let mut spots: Vec<(HeatmapValueKey, HeatmapValue)> = Vec::new();
     let (mut column, mut time) = (0u64, 0i64);
-    for _ in 0..unpacker.count()? {
-        budget.take(spot_bytes(None), unpacker)?;
-        let beyond = unpacker.wrong("columns beyond all numbers");
-        column = column.checked_add(unpacker.number()?).ok_or(beyond)?;
+    for _ in 0..unpacker.read_count()? {
+        budget.take(heatmap_value_bytes(None), unpacker)?;
+        let beyond = unpacker.error_here("columns beyond all numbers");
+        column = column.checked_add(unpacker.read_number()?).ok_or(beyond)?;
         let profile = profile(unpacker)?;
         let mut span = [0; 8];
-        span.copy_from_slice(unpacker.take(8)?);
-        let key = SpotKey { column, profile, span: u64::from_le_bytes(span) };
+        span.copy_from_slice(unpacker.read_slice(8)?);
+        let key = HeatmapValueKey { column, profile, span: u64::from_le_bytes(span) };
         if spots.last().is_some_and(|(before, _)| *before >= key) {
-            return Err(unpacker.wrong("values out of order"));
+            return Err(unpacker.error_here("values out of order"));
         }
-        let value = scale.number(unpacker)?;
-        time = time.wrapping_add(unpacker.signed()?);
+        let value = scale.read_number(unpacker)?;
+        time = time.wrapping_add(unpacker.read_signed()?);
         let trace = id(unpacker)?;
-        let labels = match flag(unpacker)? {
-            true => Some(labels(unpacker, table, budget)?),
+        let labels = match read_flag(unpacker)? {
+            true => Some(read_labels(unpacker, table, budget)?),
             false => None,
         };
-        spots.push((key, Spot { value, time, trace, labels }));
+        spots.push((key, HeatmapValue { value, time, trace, labels }));
     }
     Ok(spots.into_iter().collect())
 }
 
-pub(super) fn put_sizes(out: &mut Vec<u8>, Sizes { heads, blocks }: &Sizes) {
+pub(super) fn put_query_cost(out: &mut Vec<u8>, QueryCost { heads, blocks }: &QueryCost) {
     for size in [heads, blocks] {
-        put(out, size.series.len() as u64);
+        put_varint(out, size.series.len() as u64);
         size.series.iter().for_each(|series| out.extend_from_slice(&series.to_le_bytes()));
-        size.numbers().into_iter().for_each(|number| put(out, number));
+        size.to_numbers().into_iter().for_each(|number| put_varint(out, number));
     }
 }
 
-pub(super) fn sizes(unpacker: &mut Unpacker<'_>, claim: usize) -> Result<Sizes, PackedError> {
-    let mut budget = Budget(claim);
-    Ok(Sizes { heads: size(unpacker, &mut budget)?, blocks: size(unpacker, &mut budget)? })
+pub(super) fn read_query_cost(unpacker: &mut CodecReader<'_>, claim: usize) -> Result<QueryCost, CodecError> {
+    let mut budget = DecodeBudget(claim);
+    Ok(QueryCost { heads: size(unpacker, &mut budget)?, blocks: size(unpacker, &mut budget)? })
 }
 
-fn size(unpacker: &mut Unpacker<'_>, budget: &mut Budget) -> Result<Size, PackedError> {
-    let mut series: Vec<Hash> = Vec::new();
-    for _ in 0..unpacker.count()? {
-        budget.take(size_of::<Hash>(), unpacker)?;
+fn size(unpacker: &mut CodecReader<'_>, budget: &mut DecodeBudget) -> Result<SourceCost, CodecError> {
+    let mut series: Vec<ContentHash> = Vec::new();
+    for _ in 0..unpacker.read_count()? {
+        budget.take(size_of::<ContentHash>(), unpacker)?;
         let next = id(unpacker)?;
-        push(&mut series, next, unpacker)?;
+        push_ascending(&mut series, next, unpacker)?;
     }
     let mut numbers = [0; 6];
     for number in &mut numbers {
-        *number = unpacker.number()?;
+        *number = unpacker.read_number()?;
     }
-    Ok(Size::of(series.into_iter().collect::<BTreeSet<Hash>>(), numbers))
+    Ok(SourceCost::from_numbers(series.into_iter().collect::<BTreeSet<ContentHash>>(), numbers))
 }

@@ -1,8 +1,8 @@
 //! Points in time that are asked about.
 
-use athanor_query::Steps;
+use athanor_query::TimeGrid;
 use proptest::prelude::*;
 
-pub fn steps() -> impl Strategy<Value = Steps> {
-    (0..30i64, 1..20i64, 1..8u64).prop_map(|(start, step, count)| Steps { start, step, count })
+pub fn steps() -> impl Strategy<Value = TimeGrid> {
+    (0..30i64, 1..20i64, 1..8u64).prop_map(|(start, step, count)| TimeGrid { start, step, count })
 }

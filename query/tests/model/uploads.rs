@@ -2,8 +2,11 @@
 
 use athanor_profile::identity::record_id;
 use athanor_profile::source::MemorySource;
-use athanor_profile::{Labels, Profile, RequestFilter, SampleLabel, ValueType};
-use athanor_query::{Ask, Bounds, FrameFilter, FrameNames, Points, Selection, StackFilter, TimeRange, What};
+use athanor_profile::{Labels, Profile, SampleLabel, SpanFilter, ValueType};
+use athanor_query::{
+    FrameFilter, FramePatterns, ProfileQuery, ProfileSelection, QueryKind, ResultLimits, StackFilter,
+    TimeRange, TimeSeriesQuery,
+};
 use proptest::prelude::*;
 
 /// A profile as the model knows it.
@@ -68,7 +71,7 @@ impl Upload {
         profile.header.time_nanos = self.time;
         for Row { frames, labelled, span, trace, values } in &self.rows {
             let path = path(frames);
-            let stack = profile.dictionary.named_stack(path.iter().map(String::as_str));
+            let stack = profile.dictionary.intern_named_stack(path.iter().map(String::as_str));
             let strings = &mut profile.dictionary.symbols.strings;
             let texts = [
                 ("endpoint", labelled.then(|| "/x".to_owned())),
@@ -133,7 +136,7 @@ pub fn asked() -> impl Strategy<Value = Asked> {
 
 impl Asked {
     pub fn stacks(&self) -> StackFilter {
-        let (mut included, mut excluded) = (FrameNames::default(), FrameNames::default());
+        let (mut included, mut excluded) = (FramePatterns::default(), FramePatterns::default());
         for (place, frame) in self.included.iter().enumerate() {
             match place {
                 0 => included.names.push(format!("f{frame}")),
@@ -159,27 +162,27 @@ pub fn sources(uploads: &[Upload]) -> Vec<MemorySource> {
 pub fn id(place: usize, whole: bool) -> u128 {
     let (kind, unit) = TYPES[1];
     let id = record_id(place as u128, &ValueType::new(kind, unit), &Labels::default(), 0);
-    if whole { athanor_profile::identity::profile_of(id) } else { id }
+    if whole { athanor_profile::identity::profile_id_of_record(id) } else { id }
 }
 
-pub fn question(asked: &Asked, what: What) -> Ask {
+pub fn question(asked: &Asked, what: QueryKind) -> ProfileQuery {
     let time = match &what {
-        What::Points(Points { steps, .. }) => steps.time(),
-        What::Heat(heat) => heat.steps.time(),
+        QueryKind::Points(TimeSeriesQuery { steps, .. }) => steps.time_range(),
+        QueryKind::Heat(heat) => heat.steps.time_range(),
         _ => TimeRange { from: asked.from, to: asked.to },
     };
     let selector = format!("{{service_name=\"s{}\"}}", asked.service).parse().expect("a selector");
-    let lists = matches!(what, What::Series(_) | What::LabelValues(_));
+    let lists = matches!(what, QueryKind::Series(_) | QueryKind::LabelValues(_));
     let profile_type = (!lists).then(|| CPU.parse().expect("a type"));
-    let mut selection = Selection { selector, profile_type, time, ..Selection::default() };
+    let mut selection = ProfileSelection { selector, profile_type, time, ..ProfileSelection::default() };
     if !lists {
         let profiles = asked.profiles.iter();
         selection.profiles =
             profiles.flat_map(|(places, whole)| places.iter().map(|&place| id(place, *whole))).collect();
         selection.requests = asked.requests.as_ref().map(|(of_traces, ids)| match of_traces {
-            true => RequestFilter::traces(ids.iter().map(|&id| u128::from(id))),
-            false => RequestFilter::spans(ids.iter().map(|&id| u64::from(id))),
+            true => SpanFilter::traces(ids.iter().map(|&id| u128::from(id))),
+            false => SpanFilter::spans(ids.iter().map(|&id| u64::from(id))),
         });
     }
-    Ask { selection, what, bounds: Bounds::default() }
+    ProfileQuery { selection, what, bounds: ResultLimits::default() }
 }

@@ -3,30 +3,30 @@
 use serde_json::{Value, json};
 
 /// Most rows of an answer.
-const MAX_ROWS: usize = 500;
+const MAX_LISTED_ROWS: usize = 500;
 
 /// Largest rows of those that were added, in bounded memory.
 #[derive(Debug, Default)]
-pub(super) struct Ranking {
+pub(super) struct LargestRows {
     rows: Vec<(u64, Value)>,
     added: usize,
     bytes: u64,
 }
 
-impl Ranking {
+impl LargestRows {
     /// Adds a row of so many bytes.
     pub(super) fn add(&mut self, bytes: u64, row: Value) {
         self.rows.push((bytes, row));
         self.added += 1;
         self.bytes = self.bytes.saturating_add(bytes);
-        if self.rows.len() >= 2 * MAX_ROWS {
+        if self.rows.len() >= 2 * MAX_LISTED_ROWS {
             self.shorten();
         }
     }
 
     fn shorten(&mut self) {
         self.rows.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
-        self.rows.truncate(MAX_ROWS);
+        self.rows.truncate(MAX_LISTED_ROWS);
     }
 
     /// Returns the largest rows under a name, the bytes of all, and how many rows are left out.
@@ -44,13 +44,16 @@ mod tests {
 
     #[test]
     fn largest_rows_stay_and_the_others_are_counted() {
-        let mut ranking = Ranking::default();
-        for size in 0..10 * MAX_ROWS as u64 {
+        let mut ranking = LargestRows::default();
+        for size in 0..10 * MAX_LISTED_ROWS as u64 {
             ranking.add(size, json!(size));
         }
-        assert!(ranking.rows.len() < 2 * MAX_ROWS);
+        assert!(ranking.rows.len() < 2 * MAX_LISTED_ROWS);
         let listed = ranking.into_json("rows");
-        assert_eq!((listed["rows"].as_array().unwrap().len(), &listed["rows"][0]), (MAX_ROWS, &json!(4_999)));
-        assert_eq!(listed["left_out"], 9 * MAX_ROWS);
+        assert_eq!(
+            (listed["rows"].as_array().unwrap().len(), &listed["rows"][0]),
+            (MAX_LISTED_ROWS, &json!(4_999))
+        );
+        assert_eq!(listed["left_out"], 9 * MAX_LISTED_ROWS);
     }
 }

@@ -3,30 +3,33 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use athanor_catalog::{Answer, BlockId, Catalog, Command};
-use athanor_chassis::{Code, Status, Timestamp};
+use athanor_catalog::{BlockId, Catalog, CatalogCommand, CommandResult};
+use athanor_chassis::{ErrorCode, Status, Timestamp};
 use axum::Router;
 use axum::extract::Path;
 use axum::routing::post;
 use serde_json::{Value, json};
 
-use super::Desk;
-use super::cluster::answered;
+use super::AdminState;
+use super::cluster::json_response;
 
 /// Expired blocks that the status names one by one.
 const MAX_LISTED_BLOCKS: usize = 1000;
 
 /// Adds what is about retention.
-pub fn routes(router: Router, desk: &Arc<Desk>) -> Router {
+pub fn routes(router: Router, desk: &Arc<AdminState>) -> Router {
     let [report, force, all, single, confirm] = [(); 5].map(|()| Arc::clone(desk));
     router
-        .route("/retention", post(move || async move { answered(status(&report).await) }))
-        .route("/retention/apply", post(move || async move { answered(apply(&force).await) }))
-        .route("/retention/restore", post(move || async move { answered(restore(&all, Vec::new()).await) }))
+        .route("/retention", post(move || async move { json_response(status(&report).await) }))
+        .route("/retention/apply", post(move || async move { json_response(apply(&force).await) }))
+        .route(
+            "/retention/restore",
+            post(move || async move { json_response(restore(&all, Vec::new()).await) }),
+        )
         .route(
             "/retention/restore/{block}",
             post(move |Path(block): Path<String>| async move {
-                answered(match parsed(&block) {
+                json_response(match parsed(&block) {
                     Ok(block) => restore(&single, vec![block]).await,
                     Err(status) => Err(status),
                 })
@@ -34,7 +37,7 @@ pub fn routes(router: Router, desk: &Arc<Desk>) -> Router {
         )
         .route(
             "/retention/confirm-clock",
-            post(move || async move { answered(confirm_clock(&confirm).await) }),
+            post(move || async move { json_response(confirm_clock(&confirm).await) }),
         )
 }
 
@@ -43,14 +46,18 @@ fn parsed(block: &str) -> Result<BlockId, Status> {
         let message = format!(
             "{block:?} is not the id of a block; `athanor retention status` lists those that expired"
         );
-        Status::new(Code::Invalid, message)
+        Status::new(ErrorCode::Invalid, message)
     })
 }
 
 /// Reports the catalog's time, what is overdue and what can be restored.
-async fn status(desk: &Desk) -> Result<Value, Status> {
-    let ages =
-        desk.overview.client.ages(desk.retention.retention).await.map_err(|error| Status::of(&error))?;
+async fn status(desk: &AdminState) -> Result<Value, Status> {
+    let ages = desk
+        .overview
+        .client
+        .block_ages(desk.retention.retention)
+        .await
+        .map_err(|error| Status::from_error(&error))?;
     let entry =
         |(block, since): (&BlockId, &Timestamp)| json!({ "block": block, "expired": since.to_string() });
     Ok(json!({
@@ -64,34 +71,34 @@ async fn status(desk: &Desk) -> Result<Value, Status> {
 }
 
 /// Expires all overdue blocks, whatever their share.
-async fn apply(desk: &Desk) -> Result<Value, Status> {
+async fn apply(desk: &AdminState) -> Result<Value, Status> {
     let retention = desk.retention.retention;
     let mut expired = 0;
     loop {
-        match changed(desk, Command::Expire { retention, max_percent: None }).await? {
+        match changed(desk, CatalogCommand::Expire { retention, max_percent: None }).await? {
             0 => return Ok(json!({ "expired": expired })),
             count => expired += count,
         }
     }
 }
 
-async fn restore(desk: &Desk, blocks: Vec<BlockId>) -> Result<Value, Status> {
-    Ok(json!({ "restored": changed(desk, Command::Restore { blocks }).await? }))
+async fn restore(desk: &AdminState, blocks: Vec<BlockId>) -> Result<Value, Status> {
+    Ok(json!({ "restored": changed(desk, CatalogCommand::Restore { blocks }).await? }))
 }
 
 /// Has the catalog's time catch up with this machine's clock.
-async fn confirm_clock(desk: &Desk) -> Result<Value, Status> {
+async fn confirm_clock(desk: &AdminState) -> Result<Value, Status> {
     let time = desk.overview.client.confirm_clock()?;
     // Expires nothing; the command carries the time.
-    let stamp = Command::Expire { retention: Duration::ZERO, max_percent: Some(0) };
+    let stamp = CatalogCommand::Expire { retention: Duration::ZERO, max_percent: Some(0) };
     changed(desk, stamp).await?;
     Ok(json!({ "catalog_time": time.to_string() }))
 }
 
-async fn changed(desk: &Desk, command: Command) -> Result<usize, Status> {
-    match desk.overview.client.propose(command).await.map_err(|error| Status::of(&error))? {
-        Answer::Changed(count) => Ok(count),
-        Answer::Refused(refused) => Err(Status::new(Code::Conflict, refused.to_string())),
-        other => Err(Status::new(Code::Internal, format!("the catalog answered {other:?}"))),
+async fn changed(desk: &AdminState, command: CatalogCommand) -> Result<usize, Status> {
+    match desk.overview.client.propose(command).await.map_err(|error| Status::from_error(&error))? {
+        CommandResult::Changed(count) => Ok(count),
+        CommandResult::Refused(refused) => Err(Status::new(ErrorCode::Conflict, refused.to_string())),
+        other => Err(Status::new(ErrorCode::Internal, format!("the catalog answered {other:?}"))),
     }
 }

@@ -1,16 +1,16 @@
 //! Settings of pages and recording rules that tenants keep in the catalogue: which there are, and their deletion.
 
-use athanor_catalog::{Answer, Catalog, Command, Notes, Refused};
-use athanor_chassis::{Code, Status, TenantId};
-use athanor_metastore::Facts;
+use athanor_catalog::{Catalog, CatalogCommand, CommandError, CommandResult, TenantDocuments};
+use athanor_chassis::{ErrorCode, Status, TenantId};
+use athanor_metastore::CatalogStateMachine;
 use serde_json::{Value, json};
 
-use super::Desk;
-use super::ranking::Ranking;
+use super::AdminState;
+use super::ranking::LargestRows;
 
 /// Lists the tenants that keep settings, or the settings of one tenant; the largest first.
-pub(super) async fn list(desk: &Desk, tenant: Option<&TenantId>) -> Result<Value, Status> {
-    let mut ranking = Ranking::default();
+pub(super) async fn list(desk: &AdminState, tenant: Option<&TenantId>) -> Result<Value, Status> {
+    let mut ranking = LargestRows::default();
     match tenant {
         Some(tenant) => {
             for (name, note) in notes(desk, tenant).await? {
@@ -20,8 +20,8 @@ pub(super) async fn list(desk: &Desk, tenant: Option<&TenantId>) -> Result<Value
         }
         None => {
             let absent = "this node does not vote in the catalogue; ask a metastore, or name a tenant";
-            let facts = desk.facts.as_ref().ok_or_else(|| Status::new(Code::Unimplemented, absent))?;
-            for (tenant, count, bytes) in facts.with(Facts::note_sizes) {
+            let facts = desk.facts.as_ref().ok_or_else(|| Status::new(ErrorCode::Unimplemented, absent))?;
+            for (tenant, count, bytes) in facts.with_state_machine(CatalogStateMachine::document_sizes) {
                 let row = json!({ "tenant": tenant.as_str(), "settings": count, "bytes": bytes });
                 ranking.add(bytes, row);
             }
@@ -31,25 +31,38 @@ pub(super) async fn list(desk: &Desk, tenant: Option<&TenantId>) -> Result<Value
 }
 
 /// Deletes one setting of a tenant, or all of them, and says how many.
-pub(super) async fn delete(desk: &Desk, tenant: &TenantId, name: Option<&str>) -> Result<Value, Status> {
+pub(super) async fn delete(
+    desk: &AdminState,
+    tenant: &TenantId,
+    name: Option<&str>,
+) -> Result<Value, Status> {
     let mut deleted = 0;
     for (found, note) in notes(desk, tenant).await? {
         if name.is_some_and(|name| name != found) {
             continue;
         }
-        let command =
-            Command::Note { tenant: tenant.clone(), name: found, expected: Some(note.text), text: None };
-        match desk.overview.client.propose(command).await.map_err(|error| Status::of(&error))? {
-            Answer::Refused(refused @ Refused::NoteChanged { .. }) => {
-                return Err(Status::new(Code::Conflict, refused.to_string()));
+        let command = CatalogCommand::Note {
+            tenant: tenant.clone(),
+            name: found,
+            expected: Some(note.text),
+            text: None,
+        };
+        match desk.overview.client.propose(command).await.map_err(|error| Status::from_error(&error))? {
+            CommandResult::Refused(refused @ CommandError::NoteChanged { .. }) => {
+                return Err(Status::new(ErrorCode::Conflict, refused.to_string()));
             }
-            Answer::Refused(refused) => return Err(Status::new(Code::Invalid, refused.to_string())),
-            Answer::Changed(_) | Answer::Shard(_) | Answer::Registered(_) | Answer::Staged(_) => deleted += 1,
+            CommandResult::Refused(refused) => {
+                return Err(Status::new(ErrorCode::Invalid, refused.to_string()));
+            }
+            CommandResult::Changed(_)
+            | CommandResult::Shard(_)
+            | CommandResult::Registered(_)
+            | CommandResult::Staged(_) => deleted += 1,
         }
     }
     Ok(json!({ "deleted": deleted }))
 }
 
-async fn notes(desk: &Desk, tenant: &TenantId) -> Result<Notes, Status> {
-    desk.overview.client.notes(tenant).await.map_err(|error| Status::of(&error))
+async fn notes(desk: &AdminState, tenant: &TenantId) -> Result<TenantDocuments, Status> {
+    desk.overview.client.tenant_documents(tenant).await.map_err(|error| Status::from_error(&error))
 }

@@ -3,71 +3,74 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use athanor_chassis::{Code, Status, TenantId};
+use athanor_chassis::{ErrorCode, Status, TenantId};
 use axum::Router;
 use axum::extract::RawQuery;
 use axum::routing::post;
 
-use super::cluster::answered;
-use super::uploads::Selected;
-use super::{Desk, settings, uploads};
+use super::cluster::json_response;
+use super::uploads::UploadSelector;
+use super::{AdminState, settings, uploads};
 
 /// Adds the routes of uploads and settings.
-pub(super) fn routes(router: Router, desk: &Arc<Desk>) -> Router {
+pub(super) fn routes(router: Router, desk: &Arc<AdminState>) -> Router {
     let [list, delete, list_settings, delete_settings] = [(); 4].map(|()| Arc::clone(desk));
     router
         .route(
             "/uploads",
             post(move |RawQuery(query): RawQuery| async move {
                 let listed = async {
-                    let tenant = Parameters::read(query).optional_tenant()?;
+                    let tenant = RequestParameters::read(query).optional_tenant()?;
                     uploads::list(&list.store, tenant.as_ref()).await
                 };
-                answered(listed.await)
+                json_response(listed.await)
             }),
         )
         .route(
             "/uploads/delete",
             post(move |RawQuery(query): RawQuery| async move {
                 let deleted = async {
-                    let given = Parameters::read(query);
-                    let selected =
-                        Selected::parse(given.get("build_id"), given.get("id"), given.get("all").is_some())?;
+                    let given = RequestParameters::read(query);
+                    let selected = UploadSelector::parse(
+                        given.get("build_id"),
+                        given.get("id"),
+                        given.get("all").is_some(),
+                    )?;
                     uploads::delete(&delete.store, &given.tenant()?, &selected).await
                 };
-                answered(deleted.await)
+                json_response(deleted.await)
             }),
         )
         .route(
             "/settings",
             post(move |RawQuery(query): RawQuery| async move {
                 let listed = async {
-                    let tenant = Parameters::read(query).optional_tenant()?;
+                    let tenant = RequestParameters::read(query).optional_tenant()?;
                     settings::list(&list_settings, tenant.as_ref()).await
                 };
-                answered(listed.await)
+                json_response(listed.await)
             }),
         )
         .route(
             "/settings/delete",
             post(move |RawQuery(query): RawQuery| async move {
                 let deleted = async {
-                    let given = Parameters::read(query);
+                    let given = RequestParameters::read(query);
                     let name = given.get("name");
                     if name.is_some() == given.get("all").is_some() {
-                        return Err(Status::new(Code::Invalid, "name one of name and all"));
+                        return Err(Status::new(ErrorCode::Invalid, "name one of name and all"));
                     }
                     settings::delete(&delete_settings, &given.tenant()?, name).await
                 };
-                answered(deleted.await)
+                json_response(deleted.await)
             }),
         )
 }
 
 /// Parameters of a request, by name.
-struct Parameters(BTreeMap<String, String>);
+struct RequestParameters(BTreeMap<String, String>);
 
-impl Parameters {
+impl RequestParameters {
     fn read(query: Option<String>) -> Self {
         let query = query.unwrap_or_default();
         Self(form_urlencoded::parse(query.as_bytes()).into_owned().collect())
@@ -79,10 +82,10 @@ impl Parameters {
 
     fn optional_tenant(&self) -> Result<Option<TenantId>, Status> {
         let parsed = self.get("tenant").map(str::parse::<TenantId>).transpose();
-        parsed.map_err(|error| Status::of(&error))
+        parsed.map_err(|error| Status::from_error(&error))
     }
 
     fn tenant(&self) -> Result<TenantId, Status> {
-        self.optional_tenant()?.ok_or_else(|| Status::new(Code::Invalid, "no tenant is named"))
+        self.optional_tenant()?.ok_or_else(|| Status::new(ErrorCode::Invalid, "no tenant is named"))
     }
 }

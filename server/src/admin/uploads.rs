@@ -1,19 +1,19 @@
 //! Uploads of debug information and of profiles by hand: which there are, and their deletion.
 
-use athanor_chassis::{Code, Status, TenantId};
-use athanor_storage::path::{BuildId, Key, Prefix};
-use athanor_storage::{Entry, Store, UploadKind};
+use athanor_chassis::{ErrorCode, Status, TenantId};
+use athanor_storage::path::{BuildId, KeyPrefix, ObjectKey};
+use athanor_storage::{ObjectInfo, Store, UploadKind};
 use athanor_symbolizer::delete_debuginfo;
 use serde_json::{Value, json};
 
-use super::ranking::Ranking;
+use super::ranking::LargestRows;
 
 /// Keys per page of a listing.
-const LIST_PAGE: usize = 10_000;
+const MAX_KEYS_PER_PAGE: usize = 10_000;
 
 /// Uploads that a request selects.
 #[derive(Debug)]
-pub(super) enum Selected {
+pub(super) enum UploadSelector {
     /// Debug information of one binary.
     Build(BuildId),
     /// One profile uploaded by hand, by its id.
@@ -23,30 +23,30 @@ pub(super) enum Selected {
 }
 
 /// Objects that are listed as one: those of a tenant, or of one upload of it.
-struct Group {
+struct UploadGroup {
     row: Value,
     files: u64,
     bytes: u64,
 }
 
 /// Objects below a prefix, page by page.
-struct Pages<'a> {
+struct ObjectPages<'a> {
     store: &'a Store,
-    below: Prefix,
+    below: KeyPrefix,
     after: Option<String>,
     is_done: bool,
 }
 
-impl<'a> Pages<'a> {
-    fn new(store: &'a Store, below: Prefix) -> Self {
+impl<'a> ObjectPages<'a> {
+    fn new(store: &'a Store, below: KeyPrefix) -> Self {
         Self { store, below, after: None, is_done: false }
     }
 }
 
-impl Selected {
+impl UploadSelector {
     /// Reads which uploads are meant from the parameters of a request.
     pub(super) fn parse(build_id: Option<&str>, id: Option<&str>, all: bool) -> Result<Self, Status> {
-        let invalid = |message: String| Status::new(Code::Invalid, message);
+        let invalid = |message: String| Status::new(ErrorCode::Invalid, message);
         match (build_id, id, all) {
             (Some(build), None, false) => {
                 BuildId::new(build).map(Self::Build).map_err(|error| invalid(error.to_string()))
@@ -62,16 +62,16 @@ impl Selected {
 
 /// Lists the tenants with uploads, or the uploads of one tenant; those with most bytes first.
 pub(super) async fn list(store: &Store, tenant: Option<&TenantId>) -> Result<Value, Status> {
-    let mut ranking = Ranking::default();
+    let mut ranking = LargestRows::default();
     for kind in [UploadKind::Debuginfo, UploadKind::AdHoc] {
         let below = match (kind, tenant) {
             (_, None) => kind.prefix(),
-            (UploadKind::Debuginfo, Some(tenant)) => Prefix::Debuginfo(tenant.clone()),
-            (UploadKind::AdHoc, Some(tenant)) => Prefix::Uploads(tenant.clone()),
+            (UploadKind::Debuginfo, Some(tenant)) => KeyPrefix::Debuginfo(tenant.clone()),
+            (UploadKind::AdHoc, Some(tenant)) => KeyPrefix::Uploads(tenant.clone()),
         };
         // Keys of one group lie in a row.
-        let mut group: Option<Group> = None;
-        let mut pages = Pages::new(store, below);
+        let mut group: Option<UploadGroup> = None;
+        let mut pages = ObjectPages::new(store, below);
         while let Some(page) = pages.next().await? {
             for entry in page {
                 let Some(row) = row(&entry.key, tenant.is_some()) else { continue };
@@ -81,7 +81,7 @@ pub(super) async fn list(store: &Store, tenant: Option<&TenantId>) -> Result<Val
                         group.bytes += entry.size;
                     }
                     other => {
-                        let next = Group { row, files: 1, bytes: entry.size };
+                        let next = UploadGroup { row, files: 1, bytes: entry.size };
                         other.replace(next).into_iter().for_each(|done| add(&mut ranking, done));
                     }
                 }
@@ -92,7 +92,7 @@ pub(super) async fn list(store: &Store, tenant: Option<&TenantId>) -> Result<Val
     Ok(ranking.into_json("uploads"))
 }
 
-fn add(ranking: &mut Ranking, Group { mut row, files, bytes }: Group) {
+fn add(ranking: &mut LargestRows, UploadGroup { mut row, files, bytes }: UploadGroup) {
     row["files"] = files.into();
     row["bytes"] = bytes.into();
     ranking.add(bytes, row);
@@ -100,13 +100,15 @@ fn add(ranking: &mut Ranking, Group { mut row, files, bytes }: Group) {
 
 /// Returns the group that an object belongs to; none for an object that is no upload.
 fn row(key: &str, is_single: bool) -> Option<Value> {
-    Some(match (Key::parse(key).ok()?, is_single) {
-        (Key::Debuginfo { tenant, .. }, false) => json!({ "kind": "debuginfo", "tenant": tenant.as_str() }),
-        (Key::Upload { tenant, .. }, false) => json!({ "kind": "adhoc", "tenant": tenant.as_str() }),
-        (Key::Debuginfo { tenant, build, .. }, true) => {
+    Some(match (ObjectKey::parse(key).ok()?, is_single) {
+        (ObjectKey::Debuginfo { tenant, .. }, false) => {
+            json!({ "kind": "debuginfo", "tenant": tenant.as_str() })
+        }
+        (ObjectKey::Upload { tenant, .. }, false) => json!({ "kind": "adhoc", "tenant": tenant.as_str() }),
+        (ObjectKey::Debuginfo { tenant, build, .. }, true) => {
             json!({ "kind": "debuginfo", "tenant": tenant.as_str(), "build_id": build.as_str() })
         }
-        (Key::Upload { tenant, upload, name }, true) => json!({
+        (ObjectKey::Upload { tenant, upload, name }, true) => json!({
             "kind": "adhoc", "tenant": tenant.as_str(), "id": format!("{upload:032x}"), "name": name.as_str(),
         }),
         _ => return None,
@@ -114,16 +116,20 @@ fn row(key: &str, is_single: bool) -> Option<Value> {
 }
 
 /// Deletes uploads of a tenant, and says how many binaries and profiles they were of.
-pub(super) async fn delete(store: &Store, tenant: &TenantId, selected: &Selected) -> Result<Value, Status> {
+pub(super) async fn delete(
+    store: &Store,
+    tenant: &TenantId,
+    selected: &UploadSelector,
+) -> Result<Value, Status> {
     let deleted = match selected {
-        Selected::Build(build) => {
-            let below = Prefix::DebuginfoOf(tenant.clone(), build.clone());
-            let page = store.list(&below, None, 1).await.map_err(|error| Status::of(&error))?;
+        UploadSelector::Build(build) => {
+            let below = KeyPrefix::DebuginfoOf(tenant.clone(), build.clone());
+            let page = store.list(&below, None, 1).await.map_err(|error| Status::from_error(&error))?;
             delete_debuginfo(store, tenant, build).await?;
             page.len()
         }
-        Selected::Profile(number) => delete_profiles(store, tenant, Some(*number)).await?,
-        Selected::All => {
+        UploadSelector::Profile(number) => delete_profiles(store, tenant, Some(*number)).await?,
+        UploadSelector::All => {
             delete_profiles(store, tenant, None).await? + delete_all_debuginfo(store, tenant).await?
         }
     };
@@ -133,12 +139,12 @@ pub(super) async fn delete(store: &Store, tenant: &TenantId, selected: &Selected
 /// Deletes the profile of a number, or all profiles of a tenant.
 async fn delete_profiles(store: &Store, tenant: &TenantId, number: Option<u128>) -> Result<usize, Status> {
     let mut deleted = 0;
-    let mut pages = Pages::new(store, Prefix::Uploads(tenant.clone()));
+    let mut pages = ObjectPages::new(store, KeyPrefix::Uploads(tenant.clone()));
     while let Some(page) = pages.next().await? {
-        for key in page.iter().filter_map(|entry| Key::parse(&entry.key).ok()) {
-            let Key::Upload { upload, .. } = &key else { continue };
+        for key in page.iter().filter_map(|entry| ObjectKey::parse(&entry.key).ok()) {
+            let ObjectKey::Upload { upload, .. } = &key else { continue };
             if number.is_none_or(|number| number == *upload) {
-                store.delete(&key).await.map_err(|error| Status::of(&error))?;
+                store.delete(&key).await.map_err(|error| Status::from_error(&error))?;
                 deleted += 1;
             }
         }
@@ -148,10 +154,10 @@ async fn delete_profiles(store: &Store, tenant: &TenantId, number: Option<u128>)
 
 async fn delete_all_debuginfo(store: &Store, tenant: &TenantId) -> Result<usize, Status> {
     let (mut deleted, mut last) = (0, None);
-    let mut pages = Pages::new(store, Prefix::Debuginfo(tenant.clone()));
+    let mut pages = ObjectPages::new(store, KeyPrefix::Debuginfo(tenant.clone()));
     while let Some(page) = pages.next().await? {
         for entry in page {
-            let Ok(Key::Debuginfo { build, .. }) = Key::parse(&entry.key) else { continue };
+            let Ok(ObjectKey::Debuginfo { build, .. }) = ObjectKey::parse(&entry.key) else { continue };
             if last.as_ref() != Some(&build) {
                 delete_debuginfo(store, tenant, &build).await?;
                 deleted += 1;
@@ -162,15 +168,15 @@ async fn delete_all_debuginfo(store: &Store, tenant: &TenantId) -> Result<usize,
     Ok(deleted)
 }
 
-impl Pages<'_> {
+impl ObjectPages<'_> {
     /// Returns the next objects; none after the last.
-    async fn next(&mut self) -> Result<Option<Vec<Entry>>, Status> {
+    async fn next(&mut self) -> Result<Option<Vec<ObjectInfo>>, Status> {
         if self.is_done {
             return Ok(None);
         }
-        let page = self.store.list(&self.below, self.after.as_deref(), LIST_PAGE).await;
-        let page = page.map_err(|error| Status::of(&error))?;
-        self.is_done = page.len() < LIST_PAGE;
+        let page = self.store.list(&self.below, self.after.as_deref(), MAX_KEYS_PER_PAGE).await;
+        let page = page.map_err(|error| Status::from_error(&error))?;
+        self.is_done = page.len() < MAX_KEYS_PER_PAGE;
         self.after = page.last().map(|entry| entry.key.clone());
         Ok(Some(page))
     }
@@ -180,13 +186,13 @@ impl Pages<'_> {
 mod tests {
     use athanor_chassis::{Clock, Random};
     use athanor_storage::path::{FileName, UploadName};
-    use athanor_storage::{Config, StoreDeps};
+    use athanor_storage::{StorageConfig, StoreDeps};
     use bytes::Bytes;
 
     use super::*;
 
-    fn debuginfo(tenant: &str, build: &str, file: &str) -> Key {
-        Key::Debuginfo {
+    fn debuginfo(tenant: &str, build: &str, file: &str) -> ObjectKey {
+        ObjectKey::Debuginfo {
             tenant: tenant.parse().unwrap(),
             build: BuildId::new(build).unwrap(),
             kind: FileName::new("debuginfo").unwrap(),
@@ -195,14 +201,14 @@ mod tests {
         }
     }
 
-    fn profile(tenant: &str, upload: u128) -> Key {
-        Key::Upload { tenant: tenant.parse().unwrap(), upload, name: UploadName::new("n 1").unwrap() }
+    fn profile(tenant: &str, upload: u128) -> ObjectKey {
+        ObjectKey::Upload { tenant: tenant.parse().unwrap(), upload, name: UploadName::new("n 1").unwrap() }
     }
 
     #[tokio::test]
     async fn uploads_are_listed_by_size_and_deleted_of_their_tenant_only() {
-        let deps = StoreDeps { clock: Clock::system(), random: Random::seeded(1) };
-        let store = Store::open(&Config { memory: true, ..Config::default() }, deps).unwrap();
+        let deps = StoreDeps { clock: Clock::system(), random: Random::from_seed(1) };
+        let store = Store::open(&StorageConfig { memory: true, ..StorageConfig::default() }, deps).unwrap();
         let sizes = [
             (debuginfo("a", "abcd", "begun"), 10),
             (debuginfo("a", "abcd", "0.00000"), 1_000),
@@ -227,7 +233,7 @@ mod tests {
         assert_eq!((rows(&of_a).len(), &rows(&of_a)[0]), (4, &first));
         let id = rows(&of_a)[1]["id"].as_str().unwrap().to_owned();
         let deleted = async |build, id, all| {
-            let selected = Selected::parse(build, id, all).unwrap();
+            let selected = UploadSelector::parse(build, id, all).unwrap();
             delete(&store, &tenants[0], &selected).await.unwrap()["deleted"].clone()
         };
         assert_eq!(deleted(None, Some(&id), false).await, 1);
@@ -240,7 +246,7 @@ mod tests {
         assert_eq!((rows(&left).len(), &left["bytes"]), (2, &json!(2_030)), "those of b");
         for (build, id, all) in [(None, None, false), (Some("a"), Some("b"), false), (None, Some("x"), false)]
         {
-            assert_eq!(Selected::parse(build, id, all).unwrap_err().code, Code::Invalid);
+            assert_eq!(UploadSelector::parse(build, id, all).unwrap_err().code, ErrorCode::Invalid);
         }
     }
 }

@@ -6,25 +6,25 @@ use std::path::{Path, PathBuf};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Error};
 
-use super::{Cli, Command, Format, Picked, Push, QueryCommand};
+use super::{Cli, CliCommand, OutputFormat, ProfileSelectionArgs, PushArgs, QuerySubcommand};
 use crate::convert;
 
 /// Refuses what would be left aside or could not be written, before anything is read.
-pub fn checked(cli: Cli) -> Result<Cli, Error> {
+pub fn validate_args(cli: Cli) -> Result<Cli, Error> {
     match &cli.command {
-        Command::Top(args) => of_blocks(&args.input.files, &args.input.picked)?,
-        Command::Flamegraph(args) => of_blocks(&args.input.files, &args.input.picked)?,
-        Command::Info(args) => of_blocks(&args.files, &args.picked)?,
-        Command::Diff(args) => of_blocks([&args.left, &args.right], &args.picked)?,
-        Command::Push(args) => labels(args)?,
-        Command::Convert(args) => {
+        CliCommand::Top(args) => of_blocks(&args.input.files, &args.input.picked)?,
+        CliCommand::Flamegraph(args) => of_blocks(&args.input.files, &args.input.picked)?,
+        CliCommand::Info(args) => of_blocks(&args.files, &args.picked)?,
+        CliCommand::Diff(args) => of_blocks([&args.left, &args.right], &args.picked)?,
+        CliCommand::Push(args) => labels(args)?,
+        CliCommand::Convert(args) => {
             of_blocks(&args.input.files, &args.input.picked)?;
             written(&args.out, args.to)?;
         }
-        Command::Query(query) => {
+        CliCommand::Query(query) => {
             let into = match &query.command {
-                QueryCommand::Top(args) => &args.written,
-                QueryCommand::Flamegraph(args) => &args.written,
+                QuerySubcommand::Top(args) => &args.written,
+                QuerySubcommand::Flamegraph(args) => &args.written,
                 _ => return Ok(cli),
             };
             into.out.as_ref().map_or(Ok(()), |out| written(out, into.to))?;
@@ -34,12 +34,12 @@ pub fn checked(cli: Cli) -> Result<Cli, Error> {
     Ok(cli)
 }
 
-fn written(out: &Path, to: Option<Format>) -> Result<(), Error> {
+fn written(out: &Path, to: Option<OutputFormat>) -> Result<(), Error> {
     convert::format(out, to).map(|_| ()).map_err(|status| usage(&status.message))
 }
 
 /// A label has one value.
-fn labels(args: &Push) -> Result<(), Error> {
+fn labels(args: &PushArgs) -> Result<(), Error> {
     let mut seen = BTreeMap::from([("service_name", args.service.as_str())]);
     for (name, value) in &args.labels {
         let Some(before) = seen.insert(name, value) else { continue };
@@ -55,7 +55,10 @@ fn labels(args: &Push) -> Result<(), Error> {
 }
 
 /// Only a block knows whose a profile is, its labels and when it was taken.
-fn of_blocks<'p>(files: impl IntoIterator<Item = &'p PathBuf>, picked: &Picked) -> Result<(), Error> {
+fn of_blocks<'p>(
+    files: impl IntoIterator<Item = &'p PathBuf>,
+    picked: &ProfileSelectionArgs,
+) -> Result<(), Error> {
     let files: Vec<&PathBuf> = files.into_iter().collect();
     if files.iter().filter(|path| path.as_os_str() == "-").count() > 1 {
         return Err(usage(

@@ -2,19 +2,19 @@
 
 use clap::{Args, Subcommand};
 
-use super::Settings;
+use super::ServerConfigArgs;
 
 #[derive(Args)]
-pub struct Metastore {
+pub struct MetastoreArgs {
     #[command(subcommand)]
-    pub command: MetastoreCommand,
+    pub command: MetastoreSubcommand,
 }
 
 #[derive(Subcommand)]
-pub enum MetastoreCommand {
+pub enum MetastoreSubcommand {
     /// List the voters
     #[command(after_help = "Example:\n  athanor metastore list --data /var/lib/athanor")]
-    List(Settings),
+    List(ServerConfigArgs),
     /// Have a node vote: one whose target is metastore and that is running
     #[command(after_help = "Example:\n  athanor metastore add metastore-3 --data /var/lib/athanor")]
     Add {
@@ -22,7 +22,7 @@ pub enum MetastoreCommand {
         #[arg(value_name = "NODE")]
         node: String,
         #[command(flatten)]
-        settings: Settings,
+        settings: ServerConfigArgs,
     },
     /// Take a voter out, for example one that is gone for good
     #[command(after_help = "Example:\n  athanor metastore remove metastore-3 --data /var/lib/athanor")]
@@ -31,7 +31,7 @@ pub enum MetastoreCommand {
         #[arg(value_name = "NODE")]
         node: String,
         #[command(flatten)]
-        settings: Settings,
+        settings: ServerConfigArgs,
     },
     /// Put a running node into the place of a voter
     #[command(
@@ -45,21 +45,21 @@ pub enum MetastoreCommand {
         #[arg(value_name = "NEW")]
         new: String,
         #[command(flatten)]
-        settings: Settings,
+        settings: ServerConfigArgs,
     },
 }
 
 #[derive(Args)]
-pub struct Shard {
+pub struct ShardArgs {
     #[command(subcommand)]
-    pub command: ShardCommand,
+    pub command: ShardSubcommand,
 }
 
 #[derive(Subcommand)]
-pub enum ShardCommand {
+pub enum ShardSubcommand {
     /// List the shards, their members and leaders
     #[command(after_help = "Example:\n  athanor shard list --data /var/lib/athanor")]
-    List(Settings),
+    List(ServerConfigArgs),
     /// Have a shard end and another one take its slot, on other nodes where there are some
     #[command(after_help = "Example:\n  athanor shard seal 7 --data /var/lib/athanor")]
     Seal {
@@ -67,7 +67,7 @@ pub enum ShardCommand {
         #[arg(value_name = "SHARD")]
         shard: u32,
         #[command(flatten)]
-        settings: Settings,
+        settings: ServerConfigArgs,
     },
     /// Give up a shard that has lost its majority for good: what of it lies in no block is lost
     #[command(after_help = "Example:\n  athanor shard abandon 7 --accept-loss --data /var/lib/athanor")]
@@ -79,18 +79,18 @@ pub enum ShardCommand {
         #[arg(long, required = true)]
         accept_loss: bool,
         #[command(flatten)]
-        settings: Settings,
+        settings: ServerConfigArgs,
     },
 }
 
 #[derive(Args)]
-pub struct Catalogue {
+pub struct CatalogArgs {
     #[command(subcommand)]
-    pub command: CatalogueCommand,
+    pub command: CatalogSubcommand,
 }
 
 #[derive(Subcommand)]
-pub enum CatalogueCommand {
+pub enum CatalogSubcommand {
     /// Put the catalogue together again when the folders of all its voters are lost
     ///
     /// Run it once, with the settings of a metastore whose folder is empty, while the ingesters run; then start that
@@ -101,7 +101,7 @@ pub enum CatalogueCommand {
         #[arg(long, value_name = "NODE", value_parser = node)]
         without: Vec<u64>,
         #[command(flatten)]
-        settings: Settings,
+        settings: ServerConfigArgs,
     },
 }
 
@@ -111,19 +111,19 @@ fn node(text: &str) -> Result<u64, String> {
 }
 
 #[derive(Args)]
-pub struct Retention {
+pub struct RetentionArgs {
     #[command(subcommand)]
-    pub command: RetentionCommand,
+    pub command: RetentionSubcommand,
 }
 
 #[derive(Subcommand)]
-pub enum RetentionCommand {
+pub enum RetentionSubcommand {
     /// Show the catalog's time, how many blocks are past their retention, and which can be restored
     #[command(after_help = "Example:\n  athanor retention status --data /var/lib/athanor")]
-    Status(Settings),
+    Status(ServerConfigArgs),
     /// Remove all blocks past their retention now, however many; until their objects go they can be restored
     #[command(after_help = "Example:\n  athanor retention apply --data /var/lib/athanor")]
-    Apply(Settings),
+    Apply(ServerConfigArgs),
     /// Bring back blocks that were removed by age, until their objects go (deletion_delay); their age counts from now
     #[command(
         after_help = "Examples:\n  athanor retention restore --data /var/lib/athanor\n  athanor retention restore 0196b1c5d0a3f1e2c4b5a69788796a5b --data /var/lib/athanor"
@@ -133,9 +133,9 @@ pub enum RetentionCommand {
         #[arg(value_name = "BLOCK")]
         block: Option<String>,
         #[command(flatten)]
-        settings: Settings,
+        settings: ServerConfigArgs,
     },
     /// Confirm that the clock of a server that is alone is right, after it was off for long: retention goes by it at once
     #[command(after_help = "Example:\n  athanor retention confirm-clock --data /var/lib/athanor")]
-    ConfirmClock(Settings),
+    ConfirmClock(ServerConfigArgs),
 }

@@ -3,18 +3,18 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use athanor_chassis::config::Secret;
+use athanor_chassis::config::SecretString;
 use athanor_chassis::units::parse_duration;
 use athanor_query::Selector;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::{FlamegraphView, Format, Set, TopView};
-use crate::query::time::Moment;
+use super::{FlamegraphViewArgs, OutputFormat, ReferenceSet, TopViewArgs};
+use crate::query::time_arg::TimeArg;
 
 /// Which server, and who asks.
 #[derive(Args)]
-pub struct Remote {
+pub struct RemoteArgs {
     /// The server's address
     #[arg(
         long,
@@ -29,25 +29,25 @@ pub struct Remote {
     pub tenant: Option<String>,
     /// For basic authentication; better in the environment, where other users do not see it
     #[arg(long, env = "ATHANOR_USER", hide_env_values = true, value_name = "NAME:PASSWORD", value_parser = secret)]
-    pub user: Option<Secret>,
+    pub user: Option<SecretString>,
     /// A bearer token; better in the environment, where other users do not see it
     #[arg(long, env = "ATHANOR_TOKEN", hide_env_values = true, value_parser = secret)]
-    pub token: Option<Secret>,
+    pub token: Option<SecretString>,
     /// How long one request may take
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = parse_duration)]
     pub timeout: Duration,
 }
 
 /// Takes any text, so that no error shows it.
-fn secret(text: &str) -> Result<Secret, std::convert::Infallible> {
-    Ok(Secret::new(text))
+fn secret(text: &str) -> Result<SecretString, std::convert::Infallible> {
+    Ok(SecretString::new(text))
 }
 
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  athanor push cpu.pb.gz --service checkout --label zone=eu-1\n  athanor push *.pb.gz --service checkout --url https://profiles.example --json\n\nA push that was cut off may be repeated: a profile that is sent again is counted once."
 )]
-pub struct Push {
+pub struct PushArgs {
     /// pprof (plain, gzip or zstd), folded stacks, speedscope or flamebearer JSON, or what perf script prints; - is
     /// standard input
     #[arg(required = true, value_name = "FILE")]
@@ -65,15 +65,15 @@ pub struct Push {
     #[arg(long, default_value_t = 5)]
     pub retries: u32,
     #[command(flatten)]
-    pub remote: Remote,
+    pub remote: RemoteArgs,
 }
 
 /// How to measure a server.
 #[derive(Args)]
-pub struct Load {
+pub struct DevLoadArgs {
     /// Which set
-    #[arg(long, value_enum, default_value_t = Set::R1k)]
-    pub set: Set,
+    #[arg(long, value_enum, default_value_t = ReferenceSet::R1k)]
+    pub set: ReferenceSet,
     /// Only the first so many of its profiles
     #[arg(long, value_parser = profiles)]
     pub profiles: Option<usize>,
@@ -93,11 +93,11 @@ pub struct Load {
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
     pub settle: Duration,
     #[command(flatten)]
-    pub remote: Remote,
+    pub remote: RemoteArgs,
 }
 
 fn profiles(text: &str) -> Result<usize, String> {
-    let most = athanor_profile::generate::Reference::R_10K;
+    let most = athanor_profile::generate::ReferenceDataset::R_10K_PROFILES;
     let count = text.parse().ok().filter(|count| (1..=most).contains(count));
     count.ok_or_else(|| format!("a number from 1 to {most} is wanted"))
 }
@@ -108,56 +108,56 @@ fn rate(text: &str) -> Result<f64, String> {
 }
 
 #[derive(Args)]
-pub struct Query {
+pub struct QueryArgs {
     #[command(subcommand)]
-    pub command: QueryCommand,
+    pub command: QuerySubcommand,
 }
 
 #[derive(Subcommand)]
-pub enum QueryCommand {
+pub enum QuerySubcommand {
     /// List the functions that cost most
     #[command(
         after_help = "Examples:\n  athanor query top --since 1h --selector '{service_name=\"checkout\"}'\n  athanor query top --type cpu --from now-2h --until now-1h --focus main.handle\n  athanor query top --type process_cpu:cpu:nanoseconds:cpu:nanoseconds -o hour.pb.gz"
     )]
-    Top(QueryTop),
+    Top(QueryTopArgs),
     /// Draw a flame graph in the terminal, or write one to a file
     #[command(after_help = "Example:\n  athanor query flamegraph --type inuse_space -o memory.svg")]
-    Flamegraph(QueryFlamegraph),
+    Flamegraph(QueryFlamegraphArgs),
     /// Show how much over time, by label
     #[command(after_help = "Example:\n  athanor query series --by pod --step 1m --since 6h")]
-    Series(Series),
+    Series(QuerySeriesArgs),
     /// List the names of labels, or the values of one
     #[command(
         after_help = "Examples:\n  athanor query labels\n  athanor query labels pod --selector '{service_name=\"checkout\"}'"
     )]
-    Labels(Labels),
+    Labels(QueryLabelsArgs),
     /// List what is measured
     #[command(after_help = "Example:\n  athanor query types --selector '{service_name=\"checkout\"}'")]
-    Types(Types),
+    Types(QueryTypesArgs),
     /// Compare two selections, two times, or both
     #[command(
         after_help = "Examples:\n  athanor query diff --left '{version=\"1\"}' --right '{version=\"2\"}'\n  athanor query diff --right-from now-1h --left-from now-25h --left-until now-24h"
     )]
-    Diff(QueryDiff),
+    Diff(QueryDiffArgs),
 }
 
 /// When.
 #[derive(Args, Clone)]
-pub struct Times {
+pub struct TimeRangeArgs {
     /// The last so long, such as 30m, 6h or 1d
     #[arg(long, value_name = "DURATION", default_value = "1h", conflicts_with = "from", value_parser = parse_duration)]
     pub since: Duration,
     /// From when, such as now-2h, 2026-01-31T12:00:00Z or Unix seconds
     #[arg(long, value_name = "TIME")]
-    pub from: Option<Moment>,
+    pub from: Option<TimeArg>,
     /// Until when, written alike
     #[arg(long, value_name = "TIME", default_value = "now")]
-    pub until: Moment,
+    pub until: TimeArg,
 }
 
 /// What, of whom, and when.
 #[derive(Args)]
-pub struct Select {
+pub struct QuerySelectionArgs {
     /// What is measured, such as process_cpu:cpu:nanoseconds:cpu:nanoseconds or only cpu; chosen if just one is about CPU time
     #[arg(long = "type", value_name = "TYPE", value_parser = NonEmptyStringValueParser::new())]
     pub profile_type: Option<String>,
@@ -165,46 +165,46 @@ pub struct Select {
     #[arg(long, default_value = "{}")]
     pub selector: Selector,
     #[command(flatten)]
-    pub times: Times,
+    pub times: TimeRangeArgs,
     #[command(flatten)]
-    pub remote: Remote,
+    pub remote: RemoteArgs,
 }
 
 /// A file in place of a view.
 #[derive(Args)]
-pub struct Written {
+pub struct OutputFileArgs {
     /// Write all of it to a file instead: pprof, folded, speedscope, dot or svg; - is standard output
     #[arg(short, long, value_name = "OUT")]
     pub out: Option<PathBuf>,
     /// The format; told by the name of OUT if not given
     #[arg(long, value_enum, requires = "out")]
-    pub to: Option<Format>,
+    pub to: Option<OutputFormat>,
 }
 
 #[derive(Args)]
-pub struct QueryTop {
+pub struct QueryTopArgs {
     #[command(flatten)]
-    pub select: Select,
+    pub select: QuerySelectionArgs,
     #[command(flatten)]
-    pub view: TopView,
+    pub view: TopViewArgs,
     #[command(flatten)]
-    pub written: Written,
+    pub written: OutputFileArgs,
 }
 
 #[derive(Args)]
-pub struct QueryFlamegraph {
+pub struct QueryFlamegraphArgs {
     #[command(flatten)]
-    pub select: Select,
+    pub select: QuerySelectionArgs,
     #[command(flatten)]
-    pub view: FlamegraphView,
+    pub view: FlamegraphViewArgs,
     #[command(flatten)]
-    pub written: Written,
+    pub written: OutputFileArgs,
 }
 
 #[derive(Args)]
-pub struct Series {
+pub struct QuerySeriesArgs {
     #[command(flatten)]
-    pub select: Select,
+    pub select: QuerySelectionArgs,
     /// A series for each value of this label; may be given again
     #[arg(long, value_name = "LABEL")]
     pub by: Vec<String>,
@@ -215,12 +215,12 @@ pub struct Series {
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     pub limit: u32,
     /// What a point is of the profiles in its step
-    #[arg(long, value_enum, default_value_t = Aggregation::Sum)]
-    pub aggregation: Aggregation,
+    #[arg(long, value_enum, default_value_t = SeriesAggregation::Sum)]
+    pub aggregation: SeriesAggregation,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Aggregation {
+pub enum SeriesAggregation {
     /// All of them added
     Sum,
     /// Their mean
@@ -228,31 +228,31 @@ pub enum Aggregation {
 }
 
 #[derive(Args)]
-pub struct Labels {
+pub struct QueryLabelsArgs {
     /// The label whose values are listed
     pub name: Option<String>,
     /// Only of these series
     #[arg(long, default_value = "{}")]
     pub selector: Selector,
     #[command(flatten)]
-    pub times: Times,
+    pub times: TimeRangeArgs,
     #[command(flatten)]
-    pub remote: Remote,
+    pub remote: RemoteArgs,
 }
 
 #[derive(Args)]
-pub struct Types {
+pub struct QueryTypesArgs {
     /// Only of these series
     #[arg(long, default_value = "{}")]
     pub selector: Selector,
     #[command(flatten)]
-    pub times: Times,
+    pub times: TimeRangeArgs,
     #[command(flatten)]
-    pub remote: Remote,
+    pub remote: RemoteArgs,
 }
 
 #[derive(Args)]
-pub struct QueryDiff {
+pub struct QueryDiffArgs {
     /// Before: which series
     #[arg(long, value_name = "SELECTOR", default_value = "{}")]
     pub left: Selector,
@@ -263,22 +263,22 @@ pub struct QueryDiff {
     #[arg(long = "type", value_name = "TYPE", value_parser = NonEmptyStringValueParser::new())]
     pub profile_type: Option<String>,
     #[command(flatten)]
-    pub times: Times,
+    pub times: TimeRangeArgs,
     /// Before: from when; as --from if not given
     #[arg(long, value_name = "TIME")]
-    pub left_from: Option<Moment>,
+    pub left_from: Option<TimeArg>,
     /// Before: until when; as --until if not given
     #[arg(long, value_name = "TIME")]
-    pub left_until: Option<Moment>,
+    pub left_until: Option<TimeArg>,
     /// After: from when; as --from if not given
     #[arg(long, value_name = "TIME")]
-    pub right_from: Option<Moment>,
+    pub right_from: Option<TimeArg>,
     /// After: until when; as --until if not given
     #[arg(long, value_name = "TIME")]
-    pub right_until: Option<Moment>,
+    pub right_until: Option<TimeArg>,
     /// How many functions
     #[arg(long, default_value_t = 20)]
     pub limit: usize,
     #[command(flatten)]
-    pub remote: Remote,
+    pub remote: RemoteArgs,
 }

@@ -3,17 +3,17 @@
 use athanor_chassis::TenantId;
 use clap::{Args, Subcommand};
 
-use super::Settings;
+use super::ServerConfigArgs;
 
 /// Uploads of debug information and of profiles by hand.
 #[derive(Args)]
 pub struct UploadArgs {
     #[command(subcommand)]
-    pub command: UploadCommand,
+    pub command: UploadSubcommand,
 }
 
 #[derive(Subcommand)]
-pub enum UploadCommand {
+pub enum UploadSubcommand {
     /// List the tenants with uploads, or the uploads of one tenant; those with most bytes first
     #[command(after_help = "Example:\n  athanor upload list --tenant team-a --data /var/lib/athanor")]
     List {
@@ -21,7 +21,7 @@ pub enum UploadCommand {
         #[arg(long)]
         tenant: Option<TenantId>,
         #[command(flatten)]
-        settings: Settings,
+        settings: ServerConfigArgs,
     },
     /// Delete uploads of a tenant; it says how many
     #[command(
@@ -32,16 +32,16 @@ pub enum UploadCommand {
         #[arg(long)]
         tenant: TenantId,
         #[command(flatten)]
-        selection: UploadSelection,
+        selection: UploadSelectionArgs,
         #[command(flatten)]
-        settings: Settings,
+        settings: ServerConfigArgs,
     },
 }
 
 /// Uploads of a tenant.
 #[derive(Args)]
 #[group(required = true, multiple = false)]
-pub struct UploadSelection {
+pub struct UploadSelectionArgs {
     /// Debug information of this binary
     #[arg(long, value_name = "BUILD")]
     pub build_id: Option<String>,
@@ -55,13 +55,13 @@ pub struct UploadSelection {
 
 /// Settings of pages and recording rules that tenants keep.
 #[derive(Args)]
-pub struct SettingsArgs {
+pub struct TenantSettingsArgs {
     #[command(subcommand)]
-    pub command: SettingsCommand,
+    pub command: TenantSettingsSubcommand,
 }
 
 #[derive(Subcommand)]
-pub enum SettingsCommand {
+pub enum TenantSettingsSubcommand {
     /// List the tenants that keep settings, or the settings of one tenant; the largest first
     #[command(after_help = "Example:\n  athanor settings list --data /var/lib/athanor")]
     List {
@@ -69,7 +69,7 @@ pub enum SettingsCommand {
         #[arg(long)]
         tenant: Option<TenantId>,
         #[command(flatten)]
-        settings: Settings,
+        settings: ServerConfigArgs,
     },
     /// Delete settings of a tenant; it says how many
     #[command(
@@ -80,16 +80,16 @@ pub enum SettingsCommand {
         #[arg(long)]
         tenant: TenantId,
         #[command(flatten)]
-        selection: SettingsSelection,
+        selection: TenantSettingsSelectionArgs,
         #[command(flatten)]
-        settings: Settings,
+        settings: ServerConfigArgs,
     },
 }
 
 /// Settings of a tenant.
 #[derive(Args)]
 #[group(required = true, multiple = false)]
-pub struct SettingsSelection {
+pub struct TenantSettingsSelectionArgs {
     /// The setting of this name, as the list has it
     #[arg(long)]
     pub name: Option<String>,

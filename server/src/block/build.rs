@@ -2,41 +2,41 @@
 
 use std::path::PathBuf;
 
-use athanor_block::{BlockError, Builder};
+use athanor_block::{BlockBuilder, BlockError};
 use athanor_chassis::Status;
 use athanor_profile::Labels;
-use athanor_profile::pprof::{self, Limits};
+use athanor_profile::pprof::{self, DecodeLimits};
 use serde_json::json;
 
-use super::Making;
-use crate::args::Build;
-use crate::input::Content;
-use crate::output::Output;
+use super::BlockStagingDir;
+use crate::args::BlockBuildArgs;
+use crate::input::InputContent;
+use crate::output::ConsoleOutput;
 use crate::{dev, failure, input, progress};
 
 /// Makes a block from files.
-pub(super) fn run(args: &Build, output: &Output) -> Result<(), Status> {
+pub(super) fn run(args: &BlockBuildArgs, output: &ConsoleOutput) -> Result<(), Status> {
     let files = files(args)?;
-    let making = Making::start(&args.out)?;
-    let limits = Limits::default();
+    let making = BlockStagingDir::start(&args.out)?;
+    let limits = DecodeLimits::default();
     let mut scratch = making.scratch();
-    let mut builder = Builder::new(&super::new_id(), limits, args.memory.as_usize(), &mut scratch);
+    let mut builder = BlockBuilder::new(&super::new_id(), limits, args.memory.as_usize(), &mut scratch);
     let bar = progress::files(files.len(), "building");
     for (path, labels) in &files {
         let raw = match input::content(path, &limits)? {
-            Content::Pprof(raw) => raw,
-            Content::Read(profile) | Content::Recording(profile) => pprof::encode(&profile),
+            InputContent::Pprof(raw) => raw,
+            InputContent::Read(profile) | InputContent::Recording(profile) => pprof::encode(&profile),
         };
         let added = builder.add_pprof(args.tenant.as_str(), labels, &raw);
         added.map_err(|error| match error {
-            BlockError::Profile(error) => failure::invalid(path, error),
-            error => failure::of(&args.out, &error),
+            BlockError::Profile(error) => failure::invalid_file(path, error),
+            error => failure::file_error(&args.out, &error),
         })?;
         bar.inc(1);
     }
     bar.finish_and_clear();
     let counts = builder.counts();
-    let meta = builder.finish(&making.folder()?).map_err(|error| failure::of(&args.out, &error))?;
+    let meta = builder.finish(&making.folder()?).map_err(|error| failure::file_error(&args.out, &error))?;
     making.finish()?;
     if counts.dropped_samples > 0 {
         let dropped = counts.dropped_samples;
@@ -54,17 +54,20 @@ pub(super) fn run(args: &Build, output: &Output) -> Result<(), Status> {
 }
 
 /// All files with their labels; those of the command line are stronger than those of a set.
-fn files(args: &Build) -> Result<Vec<(PathBuf, Labels)>, Status> {
+fn files(args: &BlockBuildArgs) -> Result<Vec<(PathBuf, Labels)>, Status> {
     let mut all = Vec::new();
     for path in &args.files {
         if !path.is_dir() {
             all.push((path.clone(), Labels::default()));
-        } else if path.join(dev::SET).is_file() {
-            all.extend(dev::set(path)?);
-        } else if path.join(athanor_block::META).is_file() {
-            return Err(failure::invalid(path, "it is a block; use `athanor block merge`"));
+        } else if path.join(dev::SET_MANIFEST_FILE).is_file() {
+            all.extend(dev::read_profile_set(path)?);
+        } else if path.join(athanor_block::META_FILE).is_file() {
+            return Err(failure::invalid_file(path, "it is a block; use `athanor block merge`"));
         } else {
-            return Err(failure::invalid(path, "it is a folder without a set.json; name the files in it"));
+            return Err(failure::invalid_file(
+                path,
+                "it is a folder without a set.json; name the files in it",
+            ));
         }
     }
     for (_, labels) in &mut all {

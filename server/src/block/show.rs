@@ -3,20 +3,20 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use athanor_block::{Meta, Series};
+use athanor_block::{BlockMeta, ProfileSeries};
 use athanor_chassis::Status;
 use serde_json::{Value, json};
 
-use crate::args::Folders;
+use crate::args::BlockPathArgs;
 use crate::dev::labels_json;
-use crate::output::{Output, harmless, utc};
-use crate::views::type_name;
+use crate::output::{ConsoleOutput, format_rfc3339, harmless};
+use crate::profile_views::type_name;
 use crate::{failure, input};
 
 /// Series listed of each tenant where people read; JSON has all.
-const SERIES_SHOWN: usize = 20;
+const MAX_SERIES_SHOWN: usize = 20;
 
-fn summary(path: &Path, meta: &Meta) -> Value {
+fn summary(path: &Path, meta: &BlockMeta) -> Value {
     json!({
         "folder": path.display().to_string(), "id": meta.id, "format": meta.format, "tenants": meta.tenants.len(),
         "profiles": profiles(meta), "samples": meta.samples(), "bytes": meta.bytes(),
@@ -26,26 +26,26 @@ fn summary(path: &Path, meta: &Meta) -> Value {
     })
 }
 
-fn profiles(meta: &Meta) -> u64 {
+fn profiles(meta: &BlockMeta) -> u64 {
     meta.tenants.iter().map(|tenant| u64::from(tenant.profiles.1)).sum()
 }
 
 /// Lists blocks.
-pub(super) fn list(args: &Folders, output: &Output) -> Result<(), Status> {
+pub(super) fn list(args: &BlockPathArgs, output: &ConsoleOutput) -> Result<(), Status> {
     let blocks = input::blocks(&args.folders)?;
-    output.either(
+    output.print_json_or_text(
         || blocks.iter().map(|(path, block)| summary(path, block.meta())).collect(),
         || {
             let head = format!(
                 "{:>7} {:>9} {:>11} {:>12} {:>8}  {:<24}  {:<24}  folder",
                 "tenants", "profiles", "samples", "bytes", "/sample", "from", "to"
             );
-            let mut text = output.bold(&head) + "\n";
+            let mut text = output.format_bold(&head) + "\n";
             for (path, block) in &blocks {
                 let meta = block.meta();
                 let times = |pick: fn(&athanor_block::TenantMeta) -> i64| meta.tenants.iter().map(pick);
-                let from = times(|tenant| tenant.min_time).min().map(utc).unwrap_or_default();
-                let to = times(|tenant| tenant.max_time).max().map(utc).unwrap_or_default();
+                let from = times(|tenant| tenant.min_time).min().map(format_rfc3339).unwrap_or_default();
+                let to = times(|tenant| tenant.max_time).max().map(format_rfc3339).unwrap_or_default();
                 let (tenants, profiles, samples) = (meta.tenants.len(), profiles(meta), meta.samples());
                 let (bytes, each) = (meta.bytes(), super::bytes_per_sample(meta));
                 // Writing to a string does not fail, here and below.
@@ -61,15 +61,15 @@ pub(super) fn list(args: &Folders, output: &Output) -> Result<(), Status> {
 }
 
 /// Tells what one block holds.
-pub(super) fn one(path: &Path, output: &Output) -> Result<(), Status> {
+pub(super) fn show_block(path: &Path, output: &ConsoleOutput) -> Result<(), Status> {
     let block = input::block(path)?;
     let meta = block.meta();
     let mut of_tenants = Vec::new();
-    for part in block.parts() {
-        of_tenants.push(part.series().map_err(|error| failure::of(path, &error))?);
+    for part in block.tenant_blocks() {
+        of_tenants.push(part.read_series().map_err(|error| failure::file_error(path, &error))?);
     }
-    let timestamps = block.timestamp_bytes().map_err(|error| failure::of(path, &error))?;
-    output.either(
+    let timestamps = block.timestamp_bytes().map_err(|error| failure::file_error(path, &error))?;
+    output.print_json_or_text(
         || {
             let mut all = summary(path, meta);
             let files = meta.files.iter().map(|(name, file)| (name.clone(), json!(file.bytes)));
@@ -82,7 +82,7 @@ pub(super) fn one(path: &Path, output: &Output) -> Result<(), Status> {
     )
 }
 
-fn tenant_json((tenant, series): (&athanor_block::TenantMeta, &Vec<Series>)) -> Value {
+fn tenant_json((tenant, series): (&athanor_block::TenantMeta, &Vec<ProfileSeries>)) -> Value {
     let series = series
         .iter()
         .map(|one| json!({ "labels": labels_json(one.labels()), "type": type_name(&one.value_type) }));
@@ -93,7 +93,11 @@ fn tenant_json((tenant, series): (&athanor_block::TenantMeta, &Vec<Series>)) -> 
     })
 }
 
-fn text(meta: &Meta, (timestamps, of_tenants): (Option<u64>, &[Vec<Series>]), output: &Output) -> String {
+fn text(
+    meta: &BlockMeta,
+    (timestamps, of_tenants): (Option<u64>, &[Vec<ProfileSeries>]),
+    output: &ConsoleOutput,
+) -> String {
     let mut text = String::new();
     let (profiles, samples, bytes) = (profiles(meta), meta.samples(), meta.bytes());
     let _ = writeln!(text, "block {}, format {}", meta.id, meta.format);
@@ -101,7 +105,7 @@ fn text(meta: &Meta, (timestamps, of_tenants): (Option<u64>, &[Vec<Series>]), ou
     let _ =
         writeln!(text, "{profiles} profiles, {samples} samples, {bytes} bytes, {each:.2} bytes a sample\n");
     let head = format!("{:<20} {:>12} {:>8} {:>8}", "file", "bytes", "share", "/sample");
-    let _ = writeln!(text, "{}", output.bold(&head));
+    let _ = writeln!(text, "{}", output.format_bold(&head));
     for (name, file) in &meta.files {
         let share = file.bytes as f64 / meta.bytes().max(1) as f64 * 100.0;
         let each = file.bytes as f64 / meta.samples().max(1) as f64;
@@ -111,18 +115,18 @@ fn text(meta: &Meta, (timestamps, of_tenants): (Option<u64>, &[Vec<Series>]), ou
         let _ = writeln!(text, "\n{bytes} bytes of samples.parquet are timestamps of samples");
     }
     for (tenant, series) in meta.tenants.iter().zip(of_tenants) {
-        let _ = writeln!(text, "\n{}", output.bold(&format!("tenant {}", harmless(&tenant.tenant))));
-        let (from, to) = (utc(tenant.min_time), utc(tenant.max_time));
+        let _ = writeln!(text, "\n{}", output.format_bold(&format!("tenant {}", harmless(&tenant.tenant))));
+        let (from, to) = (format_rfc3339(tenant.min_time), format_rfc3339(tenant.max_time));
         let _ = writeln!(text, "{from} ({}) to {to} ({})", tenant.min_time, tenant.max_time);
         let (profiles, stacks, functions) = (tenant.profiles.1, tenant.stacks, tenant.functions.1);
         let count = series.len();
         let _ = writeln!(text, "{count} series, {profiles} profiles, {stacks} stacks, {functions} functions");
-        for one in series.iter().take(SERIES_SHOWN) {
+        for one in series.iter().take(MAX_SERIES_SHOWN) {
             let line = format!("{} {}", one.labels(), type_name(&one.value_type));
             let _ = writeln!(text, "  {}", harmless(&line));
         }
-        if count > SERIES_SHOWN {
-            let _ = writeln!(text, "  and {} more; --json lists all", count - SERIES_SHOWN);
+        if count > MAX_SERIES_SHOWN {
+            let _ = writeln!(text, "  and {} more; --json lists all", count - MAX_SERIES_SHOWN);
         }
     }
     text

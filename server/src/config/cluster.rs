@@ -9,20 +9,20 @@ use athanor_chassis::ByteSize;
 use athanor_chassis::units::{duration_text, format_duration};
 use serde::{Deserialize, Serialize};
 
-use super::{BadSetting, Problems};
+use super::{SettingError, SettingErrors};
 
 /// Bytes of a name and of a zone: as many as others take.
-const NAME: usize = 64;
-const MOST_SEEDS: usize = 64;
+const MAX_NAME_BYTES: usize = 64;
+const MAX_SEEDS: usize = 64;
 /// A node that is missing for less may only be slow.
-const LEAST_DEAD: Duration = Duration::from_secs(10);
-const LISTEN_INTERNAL: &str = "0.0.0.0:9095";
-const LISTEN_GOSSIP: &str = "0.0.0.0:7946";
+const MIN_DEAD_AFTER: Duration = Duration::from_secs(10);
+const DEFAULT_INTERNAL_ADDRESS: &str = "0.0.0.0:9095";
+const DEFAULT_GOSSIP_ADDRESS: &str = "0.0.0.0:7946";
 
 /// The other nodes of a cluster. Where neither `seeds` nor an address to listen on is given, there are none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct ClusterSettings {
+pub struct ClusterConfig {
     /// Which cluster: 32 hexadecimal digits, the same on all nodes. Drawn with the folder, if not given. Example:
     /// `5f0c6e1d9a7b4c3e8f2a1b0c9d8e7f60`.
     pub id: Option<String>,
@@ -35,7 +35,7 @@ pub struct ClusterSettings {
     pub secret_file: Option<PathBuf>,
     /// Certificates that nodes show each other; without them what nodes say can be read on its way. Gossip, of who is
     /// there, is neither signed nor encrypted in any case: keep its port to the nodes.
-    pub tls: TlsSettings,
+    pub tls: ClusterTlsConfig,
     /// Where other nodes connect; `0.0.0.0:9095` for a node of a cluster, if not given. Example: `10.0.0.5:9095`.
     pub listen_internal: Option<String>,
     /// Where it hears who is there; `0.0.0.0:7946` for a node of a cluster, if not given. Example: `10.0.0.5:7946`.
@@ -61,7 +61,7 @@ pub struct ClusterSettings {
 /// Files in PEM, read again as they change: all three, or none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct TlsSettings {
+pub struct ClusterTlsConfig {
     /// This node's certificate, and those between it and its authority. Example: `/etc/athanor/node.pem`.
     pub certificate: Option<PathBuf>,
     /// The certificate's key. Example: `/etc/athanor/node-key.pem`.
@@ -73,7 +73,7 @@ pub struct TlsSettings {
 
 /// The same, where they are given.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TlsFiles {
+pub struct ClusterTlsFiles {
     /// The certificate.
     pub certificate: PathBuf,
     /// Its key.
@@ -82,13 +82,13 @@ pub struct TlsFiles {
     pub authorities: PathBuf,
 }
 
-impl TlsSettings {
+impl ClusterTlsConfig {
     /// All of them, or none.
-    fn files(&self) -> Result<Option<TlsFiles>, BadSetting> {
+    fn files(&self) -> Result<Option<ClusterTlsFiles>, SettingError> {
         let Self { certificate, key, authorities } = self;
         if let (Some(certificate), Some(key), Some(authorities)) = (certificate, key, authorities) {
             let (certificate, key, authorities) = (certificate.clone(), key.clone(), authorities.clone());
-            return Ok(Some(TlsFiles { certificate, key, authorities }));
+            return Ok(Some(ClusterTlsFiles { certificate, key, authorities }));
         }
         let all = [("certificate", certificate), ("key", key), ("authorities", authorities)];
         let (given, missing): (Vec<_>, Vec<_>) = all.into_iter().partition(|(_, path)| path.is_some());
@@ -103,18 +103,18 @@ impl TlsSettings {
             names(&given),
             names(&missing)
         );
-        Err(BadSetting { setting: "cluster.tls", reason })
+        Err(SettingError { setting: "cluster.tls", reason })
     }
 }
 
-impl Default for ClusterSettings {
+impl Default for ClusterConfig {
     fn default() -> Self {
         Self {
             id: None,
             name: None,
             zone: String::new(),
             secret_file: None,
-            tls: TlsSettings::default(),
+            tls: ClusterTlsConfig::default(),
             listen_internal: None,
             listen_gossip: None,
             advertise: None,
@@ -130,13 +130,13 @@ impl Default for ClusterSettings {
 
 /// What these settings mean.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Joining {
+pub struct ClusterJoinConfig {
     /// Which cluster.
     pub cluster: u128,
     /// The file with the secret.
     pub secret_file: PathBuf,
     /// Certificates.
-    pub tls: Option<TlsFiles>,
+    pub tls: Option<ClusterTlsFiles>,
     /// Where other nodes connect.
     pub listen_internal: SocketAddr,
     /// Where it hears who is there.
@@ -145,9 +145,9 @@ pub struct Joining {
     pub advertise: Option<IpAddr>,
 }
 
-impl ClusterSettings {
+impl ClusterConfig {
     /// What they mean; none for a node that is alone.
-    pub fn joining(&self) -> Result<Option<Joining>, BadSetting> {
+    pub fn join_config(&self) -> Result<Option<ClusterJoinConfig>, SettingError> {
         let (joining, problems) = self.read();
         match problems.into_iter().next() {
             Some(problem) => Err(problem),
@@ -156,23 +156,23 @@ impl ClusterSettings {
     }
 
     /// Returns all that is wrong with them.
-    pub fn problems(&self) -> Vec<BadSetting> {
+    pub fn problems(&self) -> Vec<SettingError> {
         self.read().1
     }
 
     /// Whether there are no other nodes.
-    pub fn is_alone(&self) -> bool {
+    pub fn is_single_node(&self) -> bool {
         self.seeds.is_empty() && self.listen_gossip.is_none() && self.listen_internal.is_none()
     }
 
     /// What they mean, where nothing is wrong, and all that is wrong.
-    fn read(&self) -> (Option<Joining>, Vec<BadSetting>) {
-        let mut problems = Problems::default();
+    fn read(&self) -> (Option<ClusterJoinConfig>, Vec<SettingError>) {
+        let mut problems = SettingErrors::default();
         let cluster = problems.take(self.cluster());
         let tls = problems.take(self.tls.files());
         self.check_names(&mut problems);
         self.check_numbers(&mut problems);
-        if self.is_alone() {
+        if self.is_single_node() {
             return (None, problems.0);
         }
         problems.add_if(cluster == Some(None), "cluster.id", || {
@@ -183,9 +183,10 @@ impl ClusterSettings {
         problems.add_if(self.secret_file.is_none(), "cluster.secret_file", || {
             "nodes trust each other by a shared secret; name a file that holds it".to_owned()
         });
-        let internal = address("cluster.listen_internal", self.listen_internal.as_deref(), LISTEN_INTERNAL);
+        let internal =
+            address("cluster.listen_internal", self.listen_internal.as_deref(), DEFAULT_INTERNAL_ADDRESS);
         let listen_internal = problems.take(internal);
-        let gossip = address("cluster.listen_gossip", self.listen_gossip.as_deref(), LISTEN_GOSSIP);
+        let gossip = address("cluster.listen_gossip", self.listen_gossip.as_deref(), DEFAULT_GOSSIP_ADDRESS);
         let listen_gossip = problems.take(gossip);
         let advertise = problems.take(self.advertised());
         let is_everywhere =
@@ -194,7 +195,7 @@ impl ClusterSettings {
             "this node listens on all its addresses; write the one by which others reach it, for example 10.0.0.5"
                 .to_owned()
         });
-        let Problems(problems) = problems;
+        let SettingErrors(problems) = problems;
         let read =
             (cluster.flatten(), self.secret_file.clone(), tls, listen_internal, listen_gossip, advertise);
         let (
@@ -208,11 +209,12 @@ impl ClusterSettings {
         else {
             return (None, problems);
         };
-        let joining = Joining { cluster, secret_file, tls, listen_internal, listen_gossip, advertise };
+        let joining =
+            ClusterJoinConfig { cluster, secret_file, tls, listen_internal, listen_gossip, advertise };
         (Some(joining), problems)
     }
 
-    fn advertised(&self) -> Result<Option<IpAddr>, BadSetting> {
+    fn advertised(&self) -> Result<Option<IpAddr>, SettingError> {
         let Some(text) = self.advertise.as_deref() else { return Ok(None) };
         match text.parse::<IpAddr>() {
             Ok(address) if !address.is_unspecified() => Ok(Some(address)),
@@ -220,22 +222,22 @@ impl ClusterSettings {
                 let reason = format!(
                     "{text:?} is no address by which others reach this node; write for example 10.0.0.5, the port follows from where it listens"
                 );
-                Err(BadSetting { setting: "cluster.advertise", reason })
+                Err(SettingError { setting: "cluster.advertise", reason })
             }
         }
     }
 
     /// The id, where it is told.
-    pub fn cluster(&self) -> Result<Option<u128>, BadSetting> {
+    pub fn cluster(&self) -> Result<Option<u128>, SettingError> {
         let Some(text) = &self.id else { return Ok(None) };
         let digits = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         let id = u128::from_str_radix(text, 16).ok().filter(|id| digits && *id != 0);
         let reason =
             || format!("{text:?} is no cluster's id; write 32 hexadecimal digits, not all of them 0");
-        id.map(Some).ok_or_else(|| BadSetting { setting: "cluster.id", reason: reason() })
+        id.map(Some).ok_or_else(|| SettingError { setting: "cluster.id", reason: reason() })
     }
 
-    fn check_numbers(&self, problems: &mut Problems) {
+    fn check_numbers(&self, problems: &mut SettingErrors) {
         problems.add_if(!(1..=MAX_COPIES).contains(&self.copies), "cluster.copies", || {
             format!("{} copies; write 1 to {MAX_COPIES}, usually 3", self.copies)
         });
@@ -246,28 +248,28 @@ impl ClusterSettings {
         problems.add_if(!(1..=MAX_SLOTS).contains(&slots), "cluster.slots", || {
             format!("{slots} slots; write 1 to {MAX_SLOTS}")
         });
-        problems.add_if(self.dead_after < LEAST_DEAD, "cluster.dead_after", || {
+        problems.add_if(self.dead_after < MIN_DEAD_AFTER, "cluster.dead_after", || {
             format!(
                 "{} is too short, a restart takes longer; write {} or more, usually 5m",
                 format_duration(self.dead_after),
-                format_duration(LEAST_DEAD)
+                format_duration(MIN_DEAD_AFTER)
             )
         });
     }
 
-    fn check_names(&self, problems: &mut Problems) {
+    fn check_names(&self, problems: &mut SettingErrors) {
         let name = self.name.as_deref().unwrap_or("unnamed");
         for (setting, text) in [("cluster.name", name), ("cluster.zone", &self.zone)] {
-            let is_wrong = text.len() > NAME || text.chars().any(char::is_control);
+            let is_wrong = text.len() > MAX_NAME_BYTES || text.chars().any(char::is_control);
             problems.add_if(is_wrong, setting, || {
-                format!("{text:?} has {} bytes; write up to {NAME}, on one line", text.len())
+                format!("{text:?} has {} bytes; write up to {MAX_NAME_BYTES}, on one line", text.len())
             });
         }
         let seeds = self.seeds.len();
-        problems.add_if(seeds > MOST_SEEDS, "cluster.seeds", || {
-            format!("there are {seeds}; some are enough, up to {MOST_SEEDS}")
+        problems.add_if(seeds > MAX_SEEDS, "cluster.seeds", || {
+            format!("there are {seeds}; some are enough, up to {MAX_SEEDS}")
         });
-        for seed in self.seeds.iter().take(MOST_SEEDS) {
+        for seed in self.seeds.iter().take(MAX_SEEDS) {
             let named = seed.rsplit_once(':').filter(|(host, _)| !host.is_empty());
             let port = named.and_then(|(_, port)| port.parse::<u16>().ok());
             problems.add_if(port.is_none_or(|port| port == 0), "cluster.seeds", || {
@@ -277,10 +279,10 @@ impl ClusterSettings {
     }
 }
 
-fn address(setting: &'static str, text: Option<&str>, default: &str) -> Result<SocketAddr, BadSetting> {
+fn address(setting: &'static str, text: Option<&str>, default: &str) -> Result<SocketAddr, SettingError> {
     let text = text.unwrap_or(default);
     let reason = |_| format!("{text:?} is no address with a port; write for example {default}");
-    text.parse().map_err(reason).map_err(|reason| BadSetting { setting, reason })
+    text.parse().map_err(reason).map_err(|reason| SettingError { setting, reason })
 }
 
 #[cfg(test)]
@@ -289,29 +291,29 @@ mod tests {
 
     const ID: &str = "5f0c6e1d9a7b4c3e8f2a1b0c9d8e7f60";
 
-    fn whole() -> ClusterSettings {
-        ClusterSettings {
+    fn whole() -> ClusterConfig {
+        ClusterConfig {
             id: Some(ID.to_owned()),
             secret_file: Some("secret".into()),
             advertise: Some("10.0.0.5".to_owned()),
             seeds: vec!["10.0.0.6:7946".to_owned(), "[::1]:7946".to_owned()],
-            ..ClusterSettings::default()
+            ..ClusterConfig::default()
         }
     }
 
     #[test]
     fn a_node_without_others_needs_nothing() {
-        assert_eq!(ClusterSettings::default().joining(), Ok(None));
-        let named = ClusterSettings { id: Some(ID.to_owned()), ..ClusterSettings::default() };
-        assert_eq!(named.joining(), Ok(None));
-        let joining = whole().joining().unwrap().unwrap();
+        assert_eq!(ClusterConfig::default().join_config(), Ok(None));
+        let named = ClusterConfig { id: Some(ID.to_owned()), ..ClusterConfig::default() };
+        assert_eq!(named.join_config(), Ok(None));
+        let joining = whole().join_config().unwrap().unwrap();
         assert_eq!(format!("{:x}", joining.cluster), ID);
         assert_eq!((joining.listen_internal.port(), joining.listen_gossip.port()), (9095, 7946));
     }
 
     #[test]
     fn what_cannot_be_is_refused_with_a_way_out() {
-        type Change = fn(&mut ClusterSettings);
+        type Change = fn(&mut ClusterConfig);
         let cases: [(Change, &str, &str); 19] = [
             (|s| s.tls.key = Some("k".into()), "cluster.tls", "key without certificate and authorities"),
             (
@@ -340,10 +342,10 @@ mod tests {
         for (change, setting, said) in cases {
             let mut settings = whole();
             change(&mut settings);
-            let error = settings.joining().unwrap_err();
+            let error = settings.join_config().unwrap_err();
             assert!(error.setting == setting && error.reason.contains(said), "{error}");
         }
-        let many = ClusterSettings { seeds: vec!["a:1".to_owned(); 65], ..whole() };
-        assert!(many.joining().unwrap_err().to_string().starts_with("cluster.seeds: there are 65"));
+        let many = ClusterConfig { seeds: vec!["a:1".to_owned(); 65], ..whole() };
+        assert!(many.join_config().unwrap_err().to_string().starts_with("cluster.seeds: there are 65"));
     }
 }

@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 /// Roles: `all`, or some with commas between them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Target(BTreeSet<RoleName>);
+pub struct TargetRoles(BTreeSet<RoleName>);
 
-impl Target {
+impl TargetRoles {
     /// The roles.
     pub fn roles(&self) -> &BTreeSet<RoleName> {
         &self.0
@@ -25,7 +25,7 @@ impl Target {
 
     /// Whether it is a whole system.
     pub fn is_all(&self) -> bool {
-        self.0.len() == RoleName::ALL.len()
+        self.0.len() == RoleName::ALL_VARIANTS.len()
     }
 
     /// Whether it keeps a log.
@@ -34,22 +34,22 @@ impl Target {
     }
 }
 
-impl Default for Target {
+impl Default for TargetRoles {
     fn default() -> Self {
-        Self(RoleName::ALL.into())
+        Self(RoleName::ALL_VARIANTS.into())
     }
 }
 
-impl FromStr for Target {
+impl FromStr for TargetRoles {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         if text == "all" {
             return Ok(Self::default());
         }
-        let known = |name: &str| RoleName::ALL.into_iter().find(|role| role.name() == name);
+        let known = |name: &str| RoleName::ALL_VARIANTS.into_iter().find(|role| role.name() == name);
         let role = |name: &str| {
-            let names: Vec<&str> = RoleName::ALL.iter().map(|role| role.name()).collect();
+            let names: Vec<&str> = RoleName::ALL_VARIANTS.iter().map(|role| role.name()).collect();
             let refused = || format!("{name:?} is no role; write all, or some of {}", names.join(","));
             known(name.trim()).ok_or_else(refused)
         };
@@ -57,7 +57,7 @@ impl FromStr for Target {
     }
 }
 
-impl TryFrom<String> for Target {
+impl TryFrom<String> for TargetRoles {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
@@ -65,13 +65,13 @@ impl TryFrom<String> for Target {
     }
 }
 
-impl From<Target> for String {
-    fn from(target: Target) -> Self {
+impl From<TargetRoles> for String {
+    fn from(target: TargetRoles) -> Self {
         target.to_string()
     }
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for TargetRoles {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_all() {
             return f.write_str("all");
@@ -90,13 +90,13 @@ mod tests {
         for (text, written) in
             [("all", "all"), ("querier", "querier"), ("querier, distributor", "distributor,querier")]
         {
-            assert_eq!(text.parse::<Target>().unwrap().to_string(), written);
+            assert_eq!(text.parse::<TargetRoles>().unwrap().to_string(), written);
         }
-        let refused = "ingestor".parse::<Target>().unwrap_err();
+        let refused = "ingestor".parse::<TargetRoles>().unwrap_err();
         assert_eq!(
             refused,
             "\"ingestor\" is no role; write all, or some of distributor,ingester,metastore,querier,store-gateway"
         );
-        assert!("".parse::<Target>().is_err() && "all,querier".parse::<Target>().is_err());
+        assert!("".parse::<TargetRoles>().is_err() && "all,querier".parse::<TargetRoles>().is_err());
     }
 }

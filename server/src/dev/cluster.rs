@@ -10,39 +10,39 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use athanor_chassis::net::LocalNet;
-use athanor_chassis::{Clock, Code, Random, Status};
+use athanor_chassis::{Clock, ErrorCode, Random, Status};
 use athanor_cluster::gossip::UdpTransport;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::args::DevCluster;
+use crate::args::DevClusterArgs;
 use crate::failure;
-use crate::output::Output;
-use events::Events;
-use plan::{Plan, Planned};
+use crate::output::ConsoleOutput;
+use events::ClusterEvents;
+use plan::{ClusterPlan, PlannedNode};
 
 /// Between looks at what happens.
-const LOOK: Duration = Duration::from_millis(300);
+const EVENT_POLL_INTERVAL: Duration = Duration::from_millis(300);
 /// How long processes may take to end.
-const ENDING: Duration = Duration::from_secs(30);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A process of the cluster.
-struct Running {
-    planned: Planned,
+struct NodeProcess {
+    planned: PlannedNode,
     child: Child,
     /// It was told that it has ended.
     is_over: bool,
 }
 
 /// Runs the cluster until it is told to stop.
-pub async fn run(args: &DevCluster, output: &Output) -> Result<(), Status> {
+pub async fn run(args: &DevClusterArgs, output: &ConsoleOutput) -> Result<(), Status> {
     let clock = Clock::system();
     let signals = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
     let (Ok(mut terminate), Ok(mut interrupt)) = signals else {
-        return Err(Status::new(Code::Unavailable, "signals cannot be received"));
+        return Err(Status::new(ErrorCode::Unavailable, "signals cannot be received"));
     };
-    let plan = Plan::write(args, &Random::system())?;
+    let plan = ClusterPlan::write(args, &Random::system())?;
     plan.check_ports(&LocalNet::new(clock.clone()), &UdpTransport).await?;
-    output.text(&plan.described())?;
+    output.text(&plan.summary_text())?;
     let mut running = Vec::new();
     for planned in plan.nodes.clone() {
         let started = start(planned);
@@ -54,18 +54,18 @@ pub async fn run(args: &DevCluster, output: &Output) -> Result<(), Status> {
             }
         }
     }
-    let mut events = Events::new(&plan, clock.clone());
+    let mut events = ClusterEvents::new(&plan, clock.clone());
     let watched = loop {
         tokio::select! {
             biased;
             _ = terminate.recv() => break Ok(()),
             _ = interrupt.recv() => break Ok(()),
-            () = clock.sleep(LOOK) => {}
+            () = clock.sleep(EVENT_POLL_INTERVAL) => {}
         }
         for one in running.iter_mut().filter(|one| !one.is_over) {
             if let Ok(Some(how)) = one.child.try_wait() {
                 one.is_over = true;
-                events.ended(&one.planned, &how);
+                events.record_exit(&one.planned, &how);
             }
         }
         events.look().await;
@@ -74,7 +74,7 @@ pub async fn run(args: &DevCluster, output: &Output) -> Result<(), Status> {
         }
         if running.iter().all(|one| one.is_over) {
             let message = format!("all processes have ended; their logs are in {}", plan.folder.display());
-            break Err(Status::new(Code::Unavailable, message));
+            break Err(Status::new(ErrorCode::Unavailable, message));
         }
     };
     let told = output.text("stopping\n");
@@ -82,7 +82,7 @@ pub async fn run(args: &DevCluster, output: &Output) -> Result<(), Status> {
     watched.and(told)
 }
 
-impl Drop for Running {
+impl Drop for NodeProcess {
     /// Nobody is left behind, whatever ends this process.
     fn drop(&mut self) {
         if !self.is_over {
@@ -92,26 +92,27 @@ impl Drop for Running {
     }
 }
 
-fn start(planned: Planned) -> Result<Running, Status> {
+fn start(planned: PlannedNode) -> Result<NodeProcess, Status> {
     let log = planned.folder.join("log");
-    let open =
-        || File::options().create(true).append(true).open(&log).map_err(|error| failure::io(&log, error));
-    let this = std::env::current_exe().map_err(|error| failure::io(Path::new("athanor"), error))?;
+    let open = || {
+        File::options().create(true).append(true).open(&log).map_err(|error| failure::io_error(&log, error))
+    };
+    let this = std::env::current_exe().map_err(|error| failure::io_error(Path::new("athanor"), error))?;
     let mut command = Command::new(&this);
     command.arg("serve").arg("--config").arg(&planned.config);
     // Ctrl-C is for this process, which ends the others one after the other; so are settings in the environment.
     command.env_clear().process_group(0).stdin(Stdio::null()).stdout(open()?).stderr(open()?);
-    let child = command.spawn().map_err(|error| failure::io(&this, error))?;
-    Ok(Running { planned, child, is_over: false })
+    let child = command.spawn().map_err(|error| failure::io_error(&this, error))?;
+    Ok(NodeProcess { planned, child, is_over: false })
 }
 
 /// Ends all processes: politely, and what has not ended by then at once.
-async fn stop(running: &mut [Running], clock: &Clock) {
+async fn stop(running: &mut [NodeProcess], clock: &Clock) {
     for one in running.iter().filter(|one| !one.is_over) {
         // What has ended meanwhile needs no signal.
         let _ = Command::new("kill").arg("-TERM").arg(one.child.id().to_string()).status();
     }
-    let until = clock.monotonic() + ENDING;
+    let until = clock.monotonic() + SHUTDOWN_TIMEOUT;
     while clock.monotonic() < until {
         for one in running.iter_mut() {
             one.is_over |= matches!(one.child.try_wait(), Ok(Some(_)) | Err(_));
@@ -119,7 +120,7 @@ async fn stop(running: &mut [Running], clock: &Clock) {
         if running.iter().all(|one| one.is_over) {
             return;
         }
-        clock.sleep(LOOK).await;
+        clock.sleep(EVENT_POLL_INTERVAL).await;
     }
     // What has not ended by now does so with the last hold on it.
 }

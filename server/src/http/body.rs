@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll};
 
 use athanor_chassis::tenant_shares::TenantShares;
-use athanor_chassis::{Activity, ByteSize, Code, Status, TenantId};
+use athanor_chassis::{ByteSize, CpuActivity, ErrorCode, Status, TenantId};
 use athanor_profile::pprof::{DecodeError, gzip_fast, inflate};
 use axum::body::Body;
 use axum::http::header::{ACCEPT_ENCODING, CONTENT_LENGTH};
@@ -16,25 +16,25 @@ use bytes::{Bytes, BytesMut};
 use http_body::{Frame, SizeHint};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::Door;
+use super::RequestBudget;
+use super::decoded_size::BodyPolicy;
 use super::pace::PacedBody;
-use super::weight::Admits;
 
 /// Above this, work on a body leaves the threads that serve connections.
-pub const LARGE: usize = 32 * 1024;
+pub const LARGE_BODY_BYTES: usize = 32 * 1024;
 /// How long a body may take to arrive.
-const BODY_WITHIN: std::time::Duration = std::time::Duration::from_secs(60);
+const BODY_READ_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);
 /// Room is taken in steps, of which a body up to the larger one takes small ones.
-pub const ROOM_STEP: u64 = 16 * 1024;
-const SMALL_ROOM_STEP: u64 = 1024;
+pub const BUDGET_STEP_BYTES: u64 = 16 * 1024;
+const SMALL_BUDGET_STEP_BYTES: u64 = 1024;
 /// Pieces below this are copied together. So a few bytes do not pin the network buffer that they came in.
-const MIN_PIECE_BYTES: usize = 4 * 1024;
+const MIN_CHUNK_BYTES: usize = 4 * 1024;
 /// How long a client is told to wait when bodies take all the room.
-const BUSY: std::time::Duration = std::time::Duration::from_secs(1);
+const BUSY_RETRY_AFTER: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// How a body is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Packing {
+pub enum ContentEncoding {
     /// As gzip does it.
     Gzip,
     /// As zstd does it.
@@ -43,40 +43,40 @@ pub enum Packing {
 
 /// A body in memory, and the room that it takes until it is dropped.
 #[derive(Default)]
-pub struct Held {
+pub struct BufferedBody {
     /// The bytes.
     pub bytes: Bytes,
     room: Vec<OwnedSemaphorePermit>,
-    shares: Vec<HeldShare>,
+    shares: Vec<TenantShareGuard>,
 }
 
 /// Bytes that count for a tenant until they are dropped.
-struct HeldShare {
+struct TenantShareGuard {
     shares: Arc<TenantShares>,
     tenant: TenantId,
     bytes: u64,
 }
 
-impl Drop for HeldShare {
+impl Drop for TenantShareGuard {
     fn drop(&mut self) {
-        self.shares.give(std::slice::from_ref(&self.tenant), self.bytes);
+        self.shares.release(std::slice::from_ref(&self.tenant), self.bytes);
     }
 }
 
 /// A body of one piece and the trailers after it.
-pub struct Framed {
+pub struct BodyWithTrailers {
     data: Option<Bytes>,
     trailers: Option<HeaderMap>,
 }
 
-impl Framed {
+impl BodyWithTrailers {
     /// From its parts.
     pub fn new(data: Bytes, trailers: HeaderMap) -> Self {
         Self { data: Some(data), trailers: Some(trailers) }
     }
 }
 
-impl http_body::Body for Framed {
+impl http_body::Body for BodyWithTrailers {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -96,25 +96,30 @@ impl http_body::Body for Framed {
     }
 }
 
-impl Door {
+impl RequestBudget {
     /// Reads a whole body.
-    pub async fn read(&self, headers: &HeaderMap, body: Body, admits: &Admits) -> Result<Held, Status> {
-        if let Some(length) = announced(headers).filter(|&length| length > admits.limit.get()) {
+    pub async fn read(
+        &self,
+        headers: &HeaderMap,
+        body: Body,
+        admits: &BodyPolicy,
+    ) -> Result<BufferedBody, Status> {
+        if let Some(length) = announced_length(headers).filter(|&length| length > admits.limit.get()) {
             return Err(admits.too_large(length));
         }
-        let received = self.clock.within(BODY_WITHIN, self.receive(body, admits)).await;
+        let received = self.clock.timeout(BODY_READ_TIMEOUT, self.receive(body, admits)).await;
         received.unwrap_or_else(|elapsed| {
             let message =
                 format!("the body was {elapsed}: send smaller batches, or over a faster connection");
-            Err(Status::new(Code::Deadline, message))
+            Err(Status::new(ErrorCode::Deadline, message))
         })
     }
 
     /// Takes room for what has come, not for what was announced: else whoever sends nothing keeps others out.
-    async fn receive(&self, body: Body, admits: &Admits) -> Result<Held, Status> {
-        let mut held = Held::default();
+    async fn receive(&self, body: Body, admits: &BodyPolicy) -> Result<BufferedBody, Status> {
+        let mut held = BufferedBody::default();
         let mut body = PacedBody::new(body, self.clock.clone());
-        let mut pieces = Pieces::default();
+        let mut pieces = ChunkBuffer::default();
         let mut entered = 0u64;
         while let Some(piece) = body.next_piece().await {
             let piece = piece?;
@@ -123,9 +128,10 @@ impl Door {
                 return Err(admits.too_large(length));
             }
             if length > entered {
-                let step = if length <= ROOM_STEP { SMALL_ROOM_STEP } else { ROOM_STEP };
+                let step =
+                    if length <= BUDGET_STEP_BYTES { SMALL_BUDGET_STEP_BYTES } else { BUDGET_STEP_BYTES };
                 let more = (length - entered).next_multiple_of(step);
-                self.enter(&mut held, more)?;
+                self.reserve_memory(&mut held, more)?;
                 entered += more;
             }
             pieces.push(piece);
@@ -135,17 +141,17 @@ impl Door {
     }
 
     /// Takes room for more bytes.
-    pub fn enter(&self, held: &mut Held, bytes: u64) -> Result<(), Status> {
+    pub fn reserve_memory(&self, held: &mut BufferedBody, bytes: u64) -> Result<(), Status> {
         let kibibytes = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX);
         let taken: u64 = held.room.iter().map(|permit| permit.num_permits() as u64 * 1024).sum();
         if taken + bytes > self.in_flight.get() {
-            let needed = ByteSize::bytes(taken + bytes).about();
+            let needed = ByteSize::bytes(taken + bytes).to_approximate_string();
             let message = format!(
                 "the request takes {needed} of memory, the limit of all requests together is {} (request_bytes): \
                  send smaller batches",
                 self.in_flight
             );
-            return Err(Status::new(Code::TooLarge, message).because("body_size_limit_exceeded"));
+            return Err(Status::new(ErrorCode::TooLarge, message).with_reason("body_size_limit_exceeded"));
         }
         self.take_share(held, bytes)?;
         let permit = Arc::clone(&self.room).try_acquire_many_owned(kibibytes);
@@ -153,103 +159,115 @@ impl Door {
             let free = ByteSize::bytes(self.room.available_permits() as u64 * 1024);
             let message = format!(
                 "too many bytes in flight: {} are free of {} (request_bytes), this needs {}; send it again later",
-                free.about(),
+                free.to_approximate_string(),
                 self.in_flight,
-                ByteSize::bytes(bytes).about()
+                ByteSize::bytes(bytes).to_approximate_string()
             );
-            Status::new(Code::Exhausted, message).because("too_much_under_way").after(BUSY)
+            Status::new(ErrorCode::Exhausted, message).with_reason("too_much_under_way").with_retry_after(BUSY_RETRY_AFTER)
         })?);
         Ok(())
     }
 
     /// Counts more bytes for the tenant of the request.
-    fn take_share(&self, held: &mut Held, bytes: u64) -> Result<(), Status> {
+    fn take_share(&self, held: &mut BufferedBody, bytes: u64) -> Result<(), Status> {
         let Some(tenant) = &self.tenant else { return Ok(()) };
         let own: u64 = held.shares.iter().map(|share| share.bytes).sum();
-        let taken = self.shares.take(std::slice::from_ref(tenant), bytes).or_else(|exceeded| {
+        let taken = self.shares.reserve(std::slice::from_ref(tenant), bytes).or_else(|exceeded| {
             // One request of a tenant may exceed its share: it would be refused for ever.
             if exceeded.held > own {
                 return Err(exceeded);
             }
-            self.shares.force(std::slice::from_ref(tenant), bytes);
+            self.shares.reserve_unchecked(std::slice::from_ref(tenant), bytes);
             Ok(())
         });
         taken.map_err(|exceeded| {
             let message = format!(
                 "too many bytes in flight: tenant {tenant} holds {}, this needs {} more, the limit of one tenant among others \
                  is {}, half of request_bytes; send it again later",
-                ByteSize::bytes(exceeded.held).about(),
-                ByteSize::bytes(bytes).about(),
+                ByteSize::bytes(exceeded.held).to_approximate_string(),
+                ByteSize::bytes(bytes).to_approximate_string(),
                 ByteSize::bytes(exceeded.share)
             );
-            Status::new(Code::Exhausted, message).because("too_much_under_way").after(BUSY)
+            Status::new(ErrorCode::Exhausted, message).with_reason("too_much_under_way").with_retry_after(BUSY_RETRY_AFTER)
         })?;
-        held.shares.push(HeldShare { shares: Arc::clone(&self.shares), tenant: tenant.clone(), bytes });
+        held.shares.push(TenantShareGuard {
+            shares: Arc::clone(&self.shares),
+            tenant: tenant.clone(),
+            bytes,
+        });
         Ok(())
     }
 
     /// Decompresses what says that it is gzip.
-    pub async fn gunzip(&self, held: &mut Held, admits: &Admits) -> Result<(), Status> {
-        self.unpack(held, admits, Packing::Gzip).await
+    pub async fn gunzip(&self, held: &mut BufferedBody, admits: &BodyPolicy) -> Result<(), Status> {
+        self.decompress(held, admits, ContentEncoding::Gzip).await
     }
 
     /// Decompresses what says that it is packed so.
-    pub async fn unpack(&self, held: &mut Held, admits: &Admits, packing: Packing) -> Result<(), Status> {
+    pub async fn decompress(
+        &self,
+        held: &mut BufferedBody,
+        admits: &BodyPolicy,
+        packing: ContentEncoding,
+    ) -> Result<(), Status> {
         let (name, magic): (_, &[u8]) = match packing {
-            Packing::Gzip => ("gzip", &[0x1f, 0x8b]),
-            Packing::Zstd => ("zstd", &[0x28, 0xb5, 0x2f, 0xfd]),
+            ContentEncoding::Gzip => ("gzip", &[0x1f, 0x8b]),
+            ContentEncoding::Zstd => ("zstd", &[0x28, 0xb5, 0x2f, 0xfd]),
         };
         if !held.bytes.starts_with(magic) {
-            return Err(Status::new(Code::Invalid, format!("the body is said to be {name} and is not")));
+            return Err(Status::new(ErrorCode::Invalid, format!("the body is said to be {name} and is not")));
         }
         // Both say the plain length, if they are one piece and do not lie: then room is taken before the memory.
         let length = match packing {
-            Packing::Gzip => held.bytes.last_chunk::<4>().map(|length| u32::from_le_bytes(*length).into()),
-            Packing::Zstd => zstd_length(&held.bytes),
+            ContentEncoding::Gzip => {
+                held.bytes.last_chunk::<4>().map(|length| u32::from_le_bytes(*length).into())
+            }
+            ContentEncoding::Zstd => zstd_length(&held.bytes),
         };
         let length = length.unwrap_or(0).min(admits.limit.get());
-        self.enter(held, length)?;
+        self.reserve_memory(held, length)?;
         let (bytes, limit) = (std::mem::take(&mut held.bytes), admits.limit.as_usize());
-        let plain = self.on_compute(Activity::Body, bytes.len(), move || inflate(&bytes, limit)).await?;
+        let plain =
+            self.run_on_compute(CpuActivity::Body, bytes.len(), move || inflate(&bytes, limit)).await?;
         held.bytes = match plain {
             Ok(plain) => plain.into(),
             Err(DecodeError::OverLimit { seen, .. }) => return Err(admits.too_large(seen as u64)),
-            Err(error) => return Err(Status::new(Code::Invalid, format!("the body: {error}"))),
+            Err(error) => return Err(Status::new(ErrorCode::Invalid, format!("the body: {error}"))),
         };
-        self.enter(held, (held.bytes.len() as u64).saturating_sub(length))
+        self.reserve_memory(held, (held.bytes.len() as u64).saturating_sub(length))
     }
 
     /// Compresses an answer.
     pub async fn gzip(&self, bytes: Bytes) -> Result<Bytes, Status> {
         // Acknowledgements are empty, and a compressor takes longer to make than all else of their answer.
-        static EMPTY: LazyLock<Bytes> = LazyLock::new(|| gzip_fast(b"").into());
+        static EMPTY_GZIP: LazyLock<Bytes> = LazyLock::new(|| gzip_fast(b"").into());
         if bytes.is_empty() {
-            return Ok(EMPTY.clone());
+            return Ok(EMPTY_GZIP.clone());
         }
-        self.on_compute(Activity::Query, bytes.len(), move || gzip_fast(&bytes).into()).await
+        self.run_on_compute(CpuActivity::Query, bytes.len(), move || gzip_fast(&bytes).into()).await
     }
 
     /// Runs small work here and large work on the compute pool.
-    pub async fn on_compute<R: Send + 'static>(
+    pub async fn run_on_compute<R: Send + 'static>(
         &self,
-        activity: Activity,
+        activity: CpuActivity,
         size: usize,
         work: impl FnOnce() -> R + Send + 'static,
     ) -> Result<R, Status> {
-        if size <= LARGE {
+        if size <= LARGE_BODY_BYTES {
             return Ok(work());
         }
-        self.compute.run_as(activity, work).await.map_err(|error| Status::of(&error))
+        self.compute.run_as(activity, work).await.map_err(|error| Status::from_error(&error))
     }
 }
 
 /// Returns the length that the client announced.
-pub fn announced(headers: &HeaderMap) -> Option<u64> {
+pub fn announced_length(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
 /// A body that cannot be read on: its client has left, or its chunks are none.
-pub fn broken(error: &(dyn std::error::Error + 'static), length: u64) -> Status {
+pub fn body_read_error(error: &(dyn std::error::Error + 'static), length: u64) -> Status {
     let mut causes = std::iter::successors(Some(error), |error| error.source());
     let malformed = causes.find_map(|cause| {
         let cause = cause.downcast_ref::<io::Error>()?;
@@ -257,9 +275,9 @@ pub fn broken(error: &(dyn std::error::Error + 'static), length: u64) -> Status 
     });
     match malformed {
         Some(cause) => {
-            Status::new(Code::Invalid, format!("the body cannot be read after {length} bytes: {cause}"))
+            Status::new(ErrorCode::Invalid, format!("the body cannot be read after {length} bytes: {cause}"))
         }
-        None => Status::new(Code::Cancelled, format!("the body ended after {length} bytes: {error}")),
+        None => Status::new(ErrorCode::Cancelled, format!("the body ended after {length} bytes: {error}")),
     }
 }
 
@@ -282,15 +300,15 @@ fn zstd_length(bytes: &[u8]) -> Option<u64> {
 
 /// Pieces of a body in memory.
 #[derive(Default)]
-struct Pieces {
+struct ChunkBuffer {
     whole: Vec<Bytes>,
     /// The last pieces, which are small.
     small: BytesMut,
 }
 
-impl Pieces {
+impl ChunkBuffer {
     fn push(&mut self, piece: Bytes) {
-        if piece.len() < MIN_PIECE_BYTES {
+        if piece.len() < MIN_CHUNK_BYTES {
             self.small.extend_from_slice(&piece);
             return;
         }
@@ -316,7 +334,7 @@ impl Pieces {
 }
 
 /// Whether a client takes gzip.
-pub fn takes_gzip(headers: &HeaderMap) -> bool {
+pub fn accepts_gzip(headers: &HeaderMap) -> bool {
     let offers = headers.get_all(ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
     offers.flat_map(|value| value.split(',')).any(|offer| {
         let (name, quality) = offer.split_once(';').unwrap_or((offer, ""));
@@ -325,24 +343,24 @@ pub fn takes_gzip(headers: &HeaderMap) -> bool {
 }
 
 /// The value of `Content-Encoding` for gzip.
-pub const GZIP: HeaderValue = HeaderValue::from_static("gzip");
+pub const GZIP_CONTENT_ENCODING: HeaderValue = HeaderValue::from_static("gzip");
 
 #[cfg(test)]
 mod tests {
-    use athanor_chassis::{Clock, Compute};
+    use athanor_chassis::{Clock, ComputePool};
     use axum::http::header::HeaderName;
 
     use super::*;
 
-    fn door(in_flight: u64) -> Door {
-        Door::new(false, ByteSize::bytes(in_flight), Clock::system(), Compute::inline())
+    fn door(in_flight: u64) -> RequestBudget {
+        RequestBudget::new(false, ByteSize::bytes(in_flight), Clock::system(), ComputePool::inline())
     }
 
-    fn admits(limit: u64) -> Admits {
-        Admits::profiles(ByteSize::bytes(limit))
+    fn admits(limit: u64) -> BodyPolicy {
+        BodyPolicy::profiles(ByteSize::bytes(limit))
     }
 
-    async fn read(door: &Door, size: usize) -> Result<Held, Code> {
+    async fn read(door: &RequestBudget, size: usize) -> Result<BufferedBody, ErrorCode> {
         let body = Body::from(vec![7u8; size]);
         door.read(&HeaderMap::new(), body, &admits(1 << 20)).await.map_err(|status| status.code)
     }
@@ -352,13 +370,13 @@ mod tests {
         let door = door(4 << 20);
         let most = 1 << 20;
         assert_eq!(read(&door, most).await.map(|held| held.bytes.len()), Ok(most));
-        assert_eq!(read(&door, most + 1).await.map(|_| ()), Err(Code::TooLarge));
+        assert_eq!(read(&door, most + 1).await.map(|_| ()), Err(ErrorCode::TooLarge));
         let body = Body::from(vec![7; most + 1]);
         let refused = door.read(&HeaderMap::new(), body, &admits(most as u64)).await.err().unwrap();
         let said = "the body has at least 1048577B, the limit is 1MiB (limits.ingestion_body_limit): send smaller batches";
         assert_eq!(refused.message, said);
         let body = Body::from(vec![7; most + 1]);
-        let refused = door.read(&HeaderMap::new(), body, &Admits::QUERY).await.err().unwrap();
+        let refused = door.read(&HeaderMap::new(), body, &BodyPolicy::QUERY_BODY).await.err().unwrap();
         assert!(refused.message.contains("1MiB (of every query)"), "{refused}");
     }
 
@@ -366,16 +384,20 @@ mod tests {
     async fn all_bodies_together_have_a_bound() {
         let door = door(64 << 10);
         let first = read(&door, 40_000).await.map_err(|code| code.name()).expect("there is room");
-        assert_eq!(read(&door, 40_000).await.map(|_| ()), Err(Code::Exhausted));
+        assert_eq!(read(&door, 40_000).await.map(|_| ()), Err(ErrorCode::Exhausted));
         drop(first);
         assert_eq!(read(&door, 40_000).await.map(|_| ()), Ok(()));
-        assert_eq!(read(&door, 70_000).await.map(|_| ()), Err(Code::TooLarge), "it would never have room");
+        assert_eq!(
+            read(&door, 70_000).await.map(|_| ()),
+            Err(ErrorCode::TooLarge),
+            "it would never have room"
+        );
     }
 
     #[tokio::test]
     async fn who_sends_nothing_takes_no_room_and_no_time() {
-        let (clock, hand) = Clock::manual(athanor_chassis::Timestamp::EPOCH);
-        let door = Door { clock, ..door(64 << 10) };
+        let (clock, hand) = Clock::manual(athanor_chassis::Timestamp::UNIX_EPOCH);
+        let door = RequestBudget { clock, ..door(64 << 10) };
         let headers =
             HeaderMap::<HeaderValue>::from_iter([(CONTENT_LENGTH, HeaderValue::from_static("60000"))]);
         let silent = futures::stream::pending::<Result<Bytes, Infallible>>();
@@ -383,8 +405,8 @@ mod tests {
         let mut reading = std::pin::pin!(door.read(&headers, Body::from_stream(silent), &admits));
         assert!(futures::future::poll_immediate(&mut reading).await.is_none());
         assert_eq!(read(&door, 40_000).await.map(|_| ()), Ok(()));
-        hand.advance(BODY_WITHIN);
-        assert_eq!(reading.await.map(|_| ()).map_err(|status| status.code), Err(Code::Deadline));
+        hand.advance(BODY_READ_TIMEOUT);
+        assert_eq!(reading.await.map(|_| ()).map_err(|status| status.code), Err(ErrorCode::Deadline));
     }
 
     #[tokio::test]
@@ -393,12 +415,12 @@ mod tests {
         let text = Bytes::from(vec![b'x'; 100_000]);
         let bytes = door.gzip(text.clone()).await.unwrap();
         assert!(bytes.len() < 1000, "{}", bytes.len());
-        let mut held = Held { bytes: bytes.clone(), ..Held::default() };
-        let mut large = Held { bytes: bytes.clone(), ..Held::default() };
+        let mut held = BufferedBody { bytes: bytes.clone(), ..BufferedBody::default() };
+        let mut large = BufferedBody { bytes: bytes.clone(), ..BufferedBody::default() };
         door.gunzip(&mut held, &admits(100_000)).await.unwrap();
         assert_eq!(held.bytes, text);
-        let mut plain = Held { bytes: text, ..Held::default() };
-        assert_eq!(door.gunzip(&mut plain, &admits(1 << 20)).await.unwrap_err().code, Code::Invalid);
+        let mut plain = BufferedBody { bytes: text, ..BufferedBody::default() };
+        assert_eq!(door.gunzip(&mut plain, &admits(1 << 20)).await.unwrap_err().code, ErrorCode::Invalid);
         let refused = door.gunzip(&mut large, &admits(99_999)).await.unwrap_err();
         assert_eq!(refused, admits(99_999).too_large(100_000));
     }
@@ -406,7 +428,7 @@ mod tests {
     #[test]
     fn gzip_is_taken_when_it_is_offered() {
         let offer = |value: &'static str| {
-            takes_gzip(&HeaderMap::<HeaderValue>::from_iter([(
+            accepts_gzip(&HeaderMap::<HeaderValue>::from_iter([(
                 HeaderName::from_static("accept-encoding"),
                 HeaderValue::from_static(value),
             )]))
@@ -424,20 +446,21 @@ mod tests {
         assert_eq!(zstd_length(&zstd::bulk::compress(&plain[..300], 0).unwrap()), Some(300));
         assert_eq!(zstd_length(&zstd::bulk::compress(&plain[..30], 0).unwrap()), Some(30));
         for (packed, packing) in [
-            (Bytes::from(gzip_fast(&plain)), Packing::Gzip),
-            (zstd.into(), Packing::Zstd),
-            (whole.into(), Packing::Zstd),
+            (Bytes::from(gzip_fast(&plain)), ContentEncoding::Gzip),
+            (zstd.into(), ContentEncoding::Zstd),
+            (whole.into(), ContentEncoding::Zstd),
         ] {
             let unpacked = async |limit| {
-                let mut held = Held { bytes: packed.clone(), ..Held::default() };
-                let unpacked = door(1 << 20).unpack(&mut held, &admits(limit), packing).await;
+                let mut held = BufferedBody { bytes: packed.clone(), ..BufferedBody::default() };
+                let unpacked = door(1 << 20).decompress(&mut held, &admits(limit), packing).await;
                 unpacked.map(|()| held.bytes.len()).map_err(|status| status.code)
             };
             assert_eq!(unpacked(100_000).await, Ok(100_000));
-            assert_eq!(unpacked(99_999).await, Err(Code::TooLarge));
+            assert_eq!(unpacked(99_999).await, Err(ErrorCode::TooLarge));
         }
-        let mut held = Held { bytes: Bytes::from_static(b"plain"), ..Held::default() };
-        let refused = door(1 << 20).unpack(&mut held, &admits(100), Packing::Zstd).await.unwrap_err();
+        let mut held = BufferedBody { bytes: Bytes::from_static(b"plain"), ..BufferedBody::default() };
+        let refused =
+            door(1 << 20).decompress(&mut held, &admits(100), ContentEncoding::Zstd).await.unwrap_err();
         assert_eq!(refused.message, "the body is said to be zstd and is not");
     }
 }

@@ -24,10 +24,10 @@ use hyper::body::Incoming;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 
-use super::encoding::{Encoding, json_error};
-use super::guard::Peer;
+use super::admin_auth::PeerAddress;
+use super::encoding::{CallEncoding, json_error};
 
-pub use requests::Requests;
+pub use requests::RequestLimiter;
 pub use response::{fit_budget, keep_budget};
 pub use stream::StreamExecutor;
 pub use write_timeout::WriteTimeout;
@@ -43,13 +43,13 @@ pub const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 pub struct ConnectionService {
     router: TowerToHyperService<Router>,
     /// The other end, which is added to each request.
-    peer: Peer,
+    peer: PeerAddress,
     requests: Arc<ConnectionRequests>,
 }
 
 impl ConnectionService {
     /// Creates the service of a new connection.
-    pub fn new(router: Router, requests: &Arc<Requests>, peer: Peer) -> Self {
+    pub fn new(router: Router, requests: &Arc<RequestLimiter>, peer: PeerAddress) -> Self {
         let requests = Arc::new(ConnectionRequests::new(Arc::clone(requests)));
         Self { router: TowerToHyperService::new(router), peer, requests }
     }
@@ -64,7 +64,7 @@ impl Service<Request<Incoming>> for ConnectionService {
         let slot = match self.requests.admit() {
             Ok(slot) => slot,
             Err(status) => {
-                let refused = match Encoding::of(request.headers()) {
+                let refused = match CallEncoding::from_headers(request.headers()) {
                     Some(encoding) => encoding.error(&status),
                     None => json_error(&status),
                 };

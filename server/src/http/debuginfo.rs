@@ -4,9 +4,9 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use athanor_chassis::clock::Elapsed;
-use athanor_chassis::{ByteSize, Code, Status, TenantId};
-use athanor_symbolizer::{Debuginfo, PART};
+use athanor_chassis::clock::TimeoutElapsed;
+use athanor_chassis::{ByteSize, ErrorCode, Status, TenantId};
+use athanor_symbolizer::{DebuginfoService, UPLOAD_PART_BYTES};
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, Response};
@@ -14,41 +14,41 @@ use axum::routing::{any, post};
 use bytes::Bytes;
 use futures::stream::{Stream, unfold};
 
-use super::Door;
-use super::body::{Held, ROOM_STEP};
-use super::caller;
-use super::encoding::{Encoding, STREAMS, json_error_with};
+use super::RequestBudget;
+use super::body::{BUDGET_STEP_BYTES, BufferedBody};
+use super::decoded_size::BodyPolicy;
+use super::encoding::{CallEncoding, STREAM_CONTENT_TYPES, json_error_with};
+use super::legacy_api::HandlerFuture;
 use super::pace::PacedBody;
 use super::parca::with_gateway;
-use super::plain::Answering;
-use super::routes::{Hall, call, counted, writer};
+use super::routes::{HttpState, call, with_route_metrics, writer};
+use super::tenant_header;
 use super::unary;
-use super::weight::Admits;
 
 /// The largest message of an upload; agents send chunks of a mebibyte.
-const MESSAGE: ByteSize = ByteSize::mib(5);
+const MAX_MESSAGE_SIZE: ByteSize = ByteSize::mib(5);
 /// What an upload takes in memory: the part that waits, and the message that came last.
-const ROOM: u64 = PART as u64 + MESSAGE.get();
+const MAX_UPLOAD_MEMORY_BYTES: u64 = UPLOAD_PART_BYTES as u64 + MAX_MESSAGE_SIZE.get();
 /// What plain HTTP calls a file that nobody waits for.
 const PRECONDITION_FAILED: u16 = 412;
 
 /// How much of a file that is refused is read and thrown away, and for how long: else who sends it over HTTP/1.1 finds the
 /// connection broken, and never hears why.
-const THROWN_AWAY: usize = 16 << 20;
-const THROWN_WITHIN: Duration = Duration::from_secs(5);
+const MAX_DISCARDED_BYTES: usize = 16 << 20;
+const DISCARD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Adds all of it.
-pub(super) fn routes(router: Router, hall: &Arc<Hall>) -> Router {
+pub(super) fn routes(router: Router, hall: &Arc<HttpState>) -> Router {
     let router = parca(router, hall);
     let file = {
         let hall = Arc::clone(hall);
         move |request: Request<Body>| upload_file(Arc::clone(&hall), request)
     };
     let path = "/debuginfo.v1alpha1.DebuginfoService/Upload/{gnu_build_id}";
-    let mut router = router.route(path, counted(hall, path, post(file)));
+    let mut router = router.route(path, with_route_metrics(hall, path, post(file)));
     macro_rules! calls {
         ($($path:literal => $method:ident),* $(,)?) => {
-            $(router = call(router, hall, $path, (writer, |_, _| Admits::QUERY), |hall: Arc<Hall>, tenant: TenantId, request| async move {
+            $(router = call(router, hall, $path, (writer, |_, _| BodyPolicy::QUERY_BODY), |hall: Arc<HttpState>, tenant: TenantId, request| async move {
                 hall.services.debuginfo()?.$method(&tenant, request).await
             });)*
         };
@@ -63,16 +63,16 @@ pub(super) fn routes(router: Router, hall: &Arc<Hall>) -> Router {
 }
 
 /// Calls of Parca.
-fn parca(router: Router, hall: &Arc<Hall>) -> Router {
+fn parca(router: Router, hall: &Arc<HttpState>) -> Router {
     let stream = {
         let hall = Arc::clone(hall);
         move |request: Request<Body>| upload(Arc::clone(&hall), request)
     };
     let path = "/parca.debuginfo.v1alpha1.DebuginfoService/Upload";
-    let mut router = router.route(path, counted(hall, path, any(stream)));
+    let mut router = router.route(path, with_route_metrics(hall, path, any(stream)));
     macro_rules! calls {
         ($($path:literal, $plain:literal => $method:ident),* $(,)?) => {
-            $(router = with_gateway(router, hall, [$path, $plain], (writer, |_, _| Admits::QUERY), |hall: Arc<Hall>, tenant: TenantId, request| async move {
+            $(router = with_gateway(router, hall, [$path, $plain], (writer, |_, _| BodyPolicy::QUERY_BODY), |hall: Arc<HttpState>, tenant: TenantId, request| async move {
                 hall.services.debuginfo()?.$method(&tenant, request).await
             });)*
         };
@@ -86,38 +86,39 @@ fn parca(router: Router, hall: &Arc<Hall>) -> Router {
 }
 
 /// A call with many messages.
-fn upload(hall: Arc<Hall>, request: Request<Body>) -> Answering {
+fn upload(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture {
     Box::pin(async move {
-        let (encoding, parts, body) = match unary::entered(request, Encoding::of_stream, STREAMS) {
-            Ok(entered) => entered,
-            Err(refused) => return *refused,
-        };
+        let (encoding, parts, body) =
+            match unary::check_request(request, CallEncoding::stream_from_headers, STREAM_CONTENT_TYPES) {
+                Ok(entered) => entered,
+                Err(refused) => return *refused,
+            };
         let answered = async {
             let wait = unary::deadline(&parts.headers)?;
-            let tenant = caller::writer(&parts.headers, hall.door.multitenancy)?;
+            let tenant = tenant_header::parse_writer(&parts.headers, hall.door.multitenancy)?;
             let debuginfo = hall.services.debuginfo()?;
             let memory = UploadMemory::new(hall.door.for_tenant(&tenant), debuginfo);
             let charged = Arc::clone(&memory);
             let charge = Box::new(move |bytes| charged.grow(bytes));
             let body = PacedBody::new(body, hall.door.clock.clone());
-            let messages = encoding.incoming(&parts.headers, body, MESSAGE, charge)?;
+            let messages = encoding.decode_messages(&parts.headers, body, MAX_MESSAGE_SIZE, charge)?;
             let taken = debuginfo.upload(&tenant, messages);
             let response = in_time(&hall, debuginfo, &tenant, wait, taken).await?;
             drop(memory);
-            encoding.answer(&hall.door, &parts.headers, response).await
+            encoding.encode_response(&hall.door, &parts.headers, response).await
         };
         answered.await.unwrap_or_else(|status: Status| encoding.error(&status))
     })
 }
 
 /// A file as the body of a plain request.
-fn upload_file(hall: Arc<Hall>, request: Request<Body>) -> Answering {
+fn upload_file(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture {
     Box::pin(async move {
         let (parts, body) = request.into_parts();
         let mut body = PacedBody::new(body, hall.door.clock.clone());
         let answered = async {
             let wait = unary::deadline(&parts.headers)?;
-            let tenant = caller::writer(&parts.headers, hall.door.multitenancy)?;
+            let tenant = tenant_header::parse_writer(&parts.headers, hall.door.multitenancy)?;
             let debuginfo = hall.services.debuginfo()?;
             let id = parts.uri.path().rsplit('/').next().unwrap_or_default();
             let memory = UploadMemory::new(hall.door.for_tenant(&tenant), debuginfo);
@@ -127,10 +128,10 @@ fn upload_file(hall: Arc<Hall>, request: Request<Body>) -> Answering {
         match answered.await {
             Ok(()) => Response::new(Body::empty()),
             Err(status) => {
-                let _ = hall.door.clock.within(THROWN_WITHIN, throw_away(&mut body)).await;
-                let is_unwanted = status.code == Code::Precondition;
-                let http = if is_unwanted { PRECONDITION_FAILED } else { status.code.http() };
-                json_error_with(&status, status.code.connect(), http)
+                let _ = hall.door.clock.timeout(DISCARD_TIMEOUT, throw_away(&mut body)).await;
+                let is_unwanted = status.code == ErrorCode::Precondition;
+                let http = if is_unwanted { PRECONDITION_FAILED } else { status.code.http_status() };
+                json_error_with(&status, status.code.connect_code(), http)
             }
         }
     })
@@ -138,31 +139,31 @@ fn upload_file(hall: Arc<Hall>, request: Request<Body>) -> Answering {
 
 /// Memory of an upload, taken as its bytes come: a client that sends nothing holds none.
 struct UploadMemory {
-    door: Door,
-    debuginfo: Debuginfo,
-    grown: Mutex<Grown>,
+    door: RequestBudget,
+    debuginfo: DebuginfoService,
+    grown: Mutex<UploadMemoryState>,
 }
 
 #[derive(Default)]
-struct Grown {
-    held: Held,
+struct UploadMemoryState {
+    held: BufferedBody,
     came: u64,
     taken: u64,
 }
 
 impl UploadMemory {
-    fn new(door: Door, debuginfo: &Debuginfo) -> Arc<Self> {
+    fn new(door: RequestBudget, debuginfo: &DebuginfoService) -> Arc<Self> {
         Arc::new(Self { door, debuginfo: debuginfo.clone(), grown: Mutex::default() })
     }
 
-    /// Takes memory for so many bytes more. An upload holds at most [`ROOM`].
+    /// Takes memory for so many bytes more. An upload holds at most [`MAX_UPLOAD_MEMORY_BYTES`].
     fn grow(&self, bytes: usize) -> Result<(), Status> {
         let mut grown = self.grown.lock().unwrap_or_else(PoisonError::into_inner);
-        grown.came = (grown.came + bytes as u64).min(ROOM);
+        grown.came = (grown.came + bytes as u64).min(MAX_UPLOAD_MEMORY_BYTES);
         if grown.came > grown.taken {
-            let more = (grown.came - grown.taken).next_multiple_of(ROOM_STEP);
-            let entered = self.door.enter(&mut grown.held, more);
-            entered.inspect_err(|status| self.debuginfo.refused(status))?;
+            let more = (grown.came - grown.taken).next_multiple_of(BUDGET_STEP_BYTES);
+            let entered = self.door.reserve_memory(&mut grown.held, more);
+            entered.inspect_err(|status| self.debuginfo.record_refusal(status))?;
             grown.taken += more;
         }
         Ok(())
@@ -171,31 +172,31 @@ impl UploadMemory {
 
 /// Takes a file while there is time for it.
 async fn in_time<T>(
-    hall: &Hall,
-    debuginfo: &Debuginfo,
+    hall: &HttpState,
+    debuginfo: &DebuginfoService,
     tenant: &TenantId,
     wait: Option<Duration>,
     taken: impl Future<Output = Result<T, Status>>,
 ) -> Result<T, Status> {
-    let longest = debuginfo.longest(tenant);
+    let longest = debuginfo.max_upload_duration(tenant);
     let wait = wait.map_or(longest, |wait| wait.min(longest));
-    let late = |elapsed: Elapsed| {
+    let late = |elapsed: TimeoutElapsed| {
         let message = format!(
             "the file was {elapsed}, by the client's deadline or limits.debuginfo_upload_max_duration: send it over a faster \
              connection, or raise the limit"
         );
-        let status = Status::new(Code::Deadline, message).because("debuginfo_too_slow");
-        debuginfo.refused(&status);
+        let status = Status::new(ErrorCode::Deadline, message).with_reason("debuginfo_too_slow");
+        debuginfo.record_refusal(&status);
         Err(status)
     };
-    hall.door.clock.within(wait, taken).await.unwrap_or_else(late)
+    hall.door.clock.timeout(wait, taken).await.unwrap_or_else(late)
 }
 
 /// Reads on, but for what is too long.
 async fn throw_away(body: &mut PacedBody) {
     let mut length = 0;
     while let Some(Ok(piece)) = body.next_piece().await
-        && length < THROWN_AWAY
+        && length < MAX_DISCARDED_BYTES
     {
         length += piece.len();
     }

@@ -4,42 +4,47 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use athanor_chassis::units::about_duration;
-use athanor_chassis::{Code, Status, Timestamp};
-use athanor_querier::{Reader, Summary};
+use athanor_chassis::units::format_approximate_duration;
+use athanor_chassis::{ErrorCode, Status, Timestamp};
+use athanor_querier::{QueryContext, QueryRecordSummary};
 use axum::body::Body;
 use axum::http::header::{ACCEPT, HeaderName};
 use axum::http::{HeaderMap, Request, Response};
 use serde_json::{Value, json};
 
-use super::caller;
 use super::encoding::json_error;
-use super::pages::{STYLE, escaped};
-use super::plain::Answering;
-use super::routes::{Hall, text};
+use super::legacy_api::HandlerFuture;
+use super::routes::{HttpState, text};
+use super::tenant_header;
+use super::ui_pages::{PAGE_STYLE, escape_html};
 
 /// Where records are.
-pub const RECORDS: &str = "/query-diagnostics";
+pub const DIAGNOSTICS_PATH: &str = "/query-diagnostics";
 /// Asks for a record.
-const COLLECT: HeaderName = HeaderName::from_static("x-pyroscope-collect-diagnostics");
+const COLLECT_HEADER: HeaderName = HeaderName::from_static("x-pyroscope-collect-diagnostics");
 
 /// Has it recorded how a reader's request is answered, if it asks for that.
-pub fn watched(hall: &Hall, reader: Reader, headers: &HeaderMap, path: &'static str) -> Reader {
-    let is_wanted = headers.get(COLLECT).is_some_and(|value| {
+pub fn record_if_requested(
+    hall: &HttpState,
+    reader: QueryContext,
+    headers: &HeaderMap,
+    path: &'static str,
+) -> QueryContext {
+    let is_wanted = headers.get(COLLECT_HEADER).is_some_and(|value| {
         let value = value.as_bytes().trim_ascii();
         value == b"1" || value.eq_ignore_ascii_case(b"true")
     });
     match &hall.services.querier {
-        Some(querier) if is_wanted => querier.watched(reader, path.trim_start_matches('/')),
+        Some(querier) if is_wanted => querier.with_diagnostics(reader, path.trim_start_matches('/')),
         _ => reader,
     }
 }
 
 /// `GET /query-diagnostics`: what is recorded at this node of queries of who asks; a page for browsers.
-pub fn records(hall: Arc<Hall>, request: Request<Body>) -> Answering {
+pub fn records(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture {
     Box::pin(async move {
         let told = entered(&hall, request.headers()).and_then(|reader| {
-            let records = hall.services.querier()?.records(&reader);
+            let records = hall.services.querier()?.query_records(&reader);
             Ok(match wants_page(request.headers()) {
                 true => text("text/html; charset=utf-8", listing(&records, hall.door.clock.wall())),
                 false => text("application/json", json!({ "records": records }).to_string()),
@@ -50,9 +55,9 @@ pub fn records(hall: Arc<Hall>, request: Request<Body>) -> Answering {
 }
 
 /// `GET /query-diagnostics/ID`: how one query was answered, whichever querier has recorded it; a page for browsers.
-pub fn record(hall: Arc<Hall>, request: Request<Body>) -> Answering {
+pub fn record(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture {
     Box::pin(async move {
-        let id = request.uri().path().strip_prefix(RECORDS).unwrap_or_default().trim_matches('/');
+        let id = request.uri().path().strip_prefix(DIAGNOSTICS_PATH).unwrap_or_default().trim_matches('/');
         match told(&hall, request.headers(), id).await {
             Ok(response) => response,
             Err(status) => json_error(&status),
@@ -60,19 +65,19 @@ pub fn record(hall: Arc<Hall>, request: Request<Body>) -> Answering {
     })
 }
 
-async fn told(hall: &Hall, headers: &HeaderMap, id: &str) -> Result<Response<Body>, Status> {
+async fn told(hall: &HttpState, headers: &HeaderMap, id: &str) -> Result<Response<Body>, Status> {
     let reader = entered(hall, headers)?;
-    let record = hall.services.querier()?.record(&reader, id).await?;
+    let record = hall.services.querier()?.query_record(&reader, id).await?;
     if !wants_page(headers) {
         return Ok(text("application/json", record));
     }
-    let unreadable = |error: serde_json::Error| Status::new(Code::Internal, error.to_string());
+    let unreadable = |error: serde_json::Error| Status::new(ErrorCode::Internal, error.to_string());
     let record: Value = serde_json::from_slice(&record).map_err(unreadable)?;
     Ok(text("text/html; charset=utf-8", page(&record)))
 }
 
-fn entered(hall: &Hall, headers: &HeaderMap) -> Result<Reader, Status> {
-    caller::reader(headers, hall.door.multitenancy)
+fn entered(hall: &HttpState, headers: &HeaderMap) -> Result<QueryContext, Status> {
+    tenant_header::parse_reader(headers, hall.door.multitenancy)
 }
 
 /// Browsers say what they show.
@@ -81,9 +86,9 @@ fn wants_page(headers: &HeaderMap) -> bool {
     accepted.any(|value| value.contains("text/html"))
 }
 
-fn listing(records: &[Summary], now: Timestamp) -> String {
+fn listing(records: &[QueryRecordSummary], now: Timestamp) -> String {
     let mut page = format!(
-        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>Queries</title><style>{STYLE}\
+        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>Queries</title><style>{PAGE_STYLE}\
          table{{border-collapse:collapse}}td,th{{text-align:left;padding:.2em .8em .2em 0}}</style>\
          <h1>Queries that were recorded here</h1>"
     );
@@ -94,14 +99,14 @@ fn listing(records: &[Summary], now: Timestamp) -> String {
         );
     }
     page.push_str("<table>");
-    for Summary { id, time_millis, call, outcome, milliseconds } in records {
+    for QueryRecordSummary { id, time_millis, call, outcome, milliseconds } in records {
         let came = Timestamp::from_nanos(time_millis.saturating_mul(1_000_000));
         // Writing to a string does not fail.
         let _ = write!(
             page,
-            "<tr><td>{milliseconds} ms<td>{outcome}<td><a href=\"{RECORDS}/{id}\">{}</a><td class=\"t\">{} ago",
-            escaped(call),
-            about_duration(now.since(came))
+            "<tr><td>{milliseconds} ms<td>{outcome}<td><a href=\"{DIAGNOSTICS_PATH}/{id}\">{}</a><td class=\"t\">{} ago",
+            escape_html(call),
+            format_approximate_duration(now.since(came))
         );
     }
     page.push_str("</table></html>");
@@ -111,10 +116,10 @@ fn listing(records: &[Summary], now: Timestamp) -> String {
 fn page(record: &Value) -> String {
     let shown = serde_json::to_string_pretty(record).unwrap_or_default();
     // Lines stay lines.
-    let lines: Vec<String> = shown.lines().map(escaped).collect();
+    let lines: Vec<String> = shown.lines().map(escape_html).collect();
     format!(
-        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>Query</title><style>{STYLE}</style>\
-         <h1>How a query was answered</h1><pre>{}</pre><p class=\"t\"><a href=\"{RECORDS}\">Others</a></p></html>",
+        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>Query</title><style>{PAGE_STYLE}</style>\
+         <h1>How a query was answered</h1><pre>{}</pre><p class=\"t\"><a href=\"{DIAGNOSTICS_PATH}\">Others</a></p></html>",
         lines.join("\n")
     )
 }
@@ -125,7 +130,7 @@ mod tests {
 
     #[test]
     fn people_see_records_and_no_text_of_them_is_markup() {
-        let summary = Summary {
+        let summary = QueryRecordSummary {
             id: "an-id".to_owned(),
             time_millis: 1_000,
             call: "querier.v1.QuerierService/Series",
@@ -136,7 +141,7 @@ mod tests {
         for part in ["1.25 ms", "href=\"/query-diagnostics/an-id\"", "1 minute ago"] {
             assert!(shown.contains(part), "{part} in {shown}");
         }
-        assert!(listing(&[], Timestamp::EPOCH).contains("X-Pyroscope-Collect-Diagnostics"));
+        assert!(listing(&[], Timestamp::UNIX_EPOCH).contains("X-Pyroscope-Collect-Diagnostics"));
         let shown = page(&json!({ "selector": "{a=\"<b>\"}", "questions": [1] }));
         assert!(shown.contains("&lt;b&gt;") && !shown.contains("<b>") && shown.contains("\n"), "{shown}");
     }

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 
-use athanor_chassis::{Activity, Code, Status};
+use athanor_chassis::{CpuActivity, ErrorCode, Status};
 use axum::body::Body;
 use axum::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, RETRY_AFTER, TRAILER};
 use axum::http::{HeaderMap, HeaderValue, Response, StatusCode, Version};
@@ -14,77 +14,79 @@ use prost::Message;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::Door;
-use super::body::{Framed, GZIP, Held, LARGE, takes_gzip};
+use super::RequestBudget;
+use super::body::{BodyWithTrailers, BufferedBody, GZIP_CONTENT_ENCODING, LARGE_BODY_BYTES, accepts_gzip};
+use super::decoded_size::BodyPolicy;
 use super::json;
-use super::weight::Admits;
 
 pub mod incoming;
 
 /// What a server of ours takes, for those who send something else.
-pub const ACCEPTED: &str = "application/grpc, application/grpc+json, application/grpc+proto, application/grpc-web, \
+pub const UNARY_CONTENT_TYPES: &str = "application/grpc, application/grpc+json, application/grpc+proto, application/grpc-web, \
 application/grpc-web+json, application/grpc-web+proto, application/json, application/json; charset=utf-8, \
 application/proto";
 /// And for calls with many answers.
-pub const STREAMS: &str = "application/grpc, application/grpc+json, application/grpc+proto, application/grpc-web, \
+pub const STREAM_CONTENT_TYPES: &str = "application/grpc, application/grpc+json, application/grpc+proto, application/grpc-web, \
 application/grpc-web+json, application/grpc-web+proto";
 const GRPC_STATUS: &str = "grpc-status";
 const GRPC_MESSAGE: &str = "grpc-message";
 const GRPC_ENCODING: &str = "grpc-encoding";
 const CONNECT_VERSION: &str = "connect-protocol-version";
 /// Flag and length before a message in gRPC.
-const PREFIX: usize = 5;
+const GRPC_PREFIX_BYTES: usize = 5;
 /// Fields of a message that are looked at on a thread that serves connections.
 const MAX_INLINE_FIELDS: usize = 4096;
 
 /// How a call is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Encoding {
-    frame: Frame,
+pub struct CallEncoding {
+    frame: RpcProtocol,
     json: bool,
     /// The content type of the answer.
     content_type: &'static str,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Frame {
+enum RpcProtocol {
     Connect,
     Grpc,
     GrpcWeb,
 }
 
-impl Encoding {
+impl CallEncoding {
     /// By the content type of a request.
-    pub fn of(headers: &HeaderMap) -> Option<Self> {
+    pub fn from_headers(headers: &HeaderMap) -> Option<Self> {
         let given = headers.get(CONTENT_TYPE)?.to_str().ok()?.to_ascii_lowercase();
         let given: String = given.split_whitespace().collect();
         let (frame, json, content_type) = match given.as_str() {
-            "application/proto" => (Frame::Connect, false, "application/proto"),
-            "application/json" => (Frame::Connect, true, "application/json"),
-            "application/json;charset=utf-8" => (Frame::Connect, true, "application/json; charset=utf-8"),
-            "application/grpc" => (Frame::Grpc, false, "application/grpc"),
-            "application/grpc+proto" => (Frame::Grpc, false, "application/grpc+proto"),
-            "application/grpc+json" => (Frame::Grpc, true, "application/grpc+json"),
-            "application/grpc-web" => (Frame::GrpcWeb, false, "application/grpc-web"),
-            "application/grpc-web+proto" => (Frame::GrpcWeb, false, "application/grpc-web+proto"),
-            "application/grpc-web+json" => (Frame::GrpcWeb, true, "application/grpc-web+json"),
+            "application/proto" => (RpcProtocol::Connect, false, "application/proto"),
+            "application/json" => (RpcProtocol::Connect, true, "application/json"),
+            "application/json;charset=utf-8" => {
+                (RpcProtocol::Connect, true, "application/json; charset=utf-8")
+            }
+            "application/grpc" => (RpcProtocol::Grpc, false, "application/grpc"),
+            "application/grpc+proto" => (RpcProtocol::Grpc, false, "application/grpc+proto"),
+            "application/grpc+json" => (RpcProtocol::Grpc, true, "application/grpc+json"),
+            "application/grpc-web" => (RpcProtocol::GrpcWeb, false, "application/grpc-web"),
+            "application/grpc-web+proto" => (RpcProtocol::GrpcWeb, false, "application/grpc-web+proto"),
+            "application/grpc-web+json" => (RpcProtocol::GrpcWeb, true, "application/grpc-web+json"),
             _ => return None,
         };
         Some(Self { frame, json, content_type })
     }
 
-    /// As [`Encoding::of`], of a call with many answers.
-    pub fn of_stream(headers: &HeaderMap) -> Option<Self> {
-        Self::of(headers).filter(|encoding| encoding.frame != Frame::Connect)
+    /// As [`CallEncoding::from_headers`], of a call with many answers.
+    pub fn stream_from_headers(headers: &HeaderMap) -> Option<Self> {
+        Self::from_headers(headers).filter(|encoding| encoding.frame != RpcProtocol::Connect)
     }
 
     /// Refuses versions of the protocol that are not known.
     pub fn check(self, headers: &HeaderMap) -> Result<(), Status> {
         match headers.get(CONNECT_VERSION).map(HeaderValue::as_bytes) {
-            Some(version) if self.frame == Frame::Connect && version != b"1" => {
+            Some(version) if self.frame == RpcProtocol::Connect && version != b"1" => {
                 let version = String::from_utf8_lossy(version);
                 let message = format!("{CONNECT_VERSION} is {version:?}, this server speaks version 1");
-                Err(Status::new(Code::Invalid, message))
+                Err(Status::new(ErrorCode::Invalid, message))
             }
             _ => Ok(()),
         }
@@ -92,43 +94,43 @@ impl Encoding {
 
     /// Adds to an answer, good or bad, how requests may be compressed.
     pub fn advertise(self, response: &mut Response<Body>) {
-        if self.frame == Frame::Connect {
-            response.headers_mut().insert(ACCEPT_ENCODING, GZIP);
+        if self.frame == RpcProtocol::Connect {
+            response.headers_mut().insert(ACCEPT_ENCODING, GZIP_CONTENT_ENCODING);
         }
     }
 
     /// Takes the message out of a body. Its room stays taken until `held` is dropped.
     pub async fn read<M>(
         self,
-        door: &Door,
+        door: &RequestBudget,
         headers: &HeaderMap,
-        held: &mut Held,
-        admits: &Admits,
+        held: &mut BufferedBody,
+        admits: &BodyPolicy,
     ) -> Result<M, Status>
     where
         M: Message + Default + DeserializeOwned + 'static,
     {
-        let size = self.plain(door, headers, held, admits).await?;
+        let size = self.unwrap_message(door, headers, held, admits).await?;
         let json = self.json;
         let bytes = std::mem::take(&mut held.bytes);
-        door.on_compute(Activity::Body, size, move || decode(&bytes, json)).await?
+        door.run_on_compute(CpuActivity::Body, size, move || decode(&bytes, json)).await?
     }
 
     /// Leaves the bytes of the message in `held`, without what is around them, and takes room for what comes of them. Returns
     /// how large the message is for its reader: less than its bytes where these are profiles that stay as they are.
-    pub async fn plain(
+    pub async fn unwrap_message(
         self,
-        door: &Door,
+        door: &RequestBudget,
         headers: &HeaderMap,
-        held: &mut Held,
-        admits: &Admits,
+        held: &mut BufferedBody,
+        admits: &BodyPolicy,
     ) -> Result<usize, Status> {
-        let gzip = if self.frame == Frame::Connect {
+        let gzip = if self.frame == RpcProtocol::Connect {
             compression(headers, CONTENT_ENCODING.as_str())?
         } else {
             let flag = unframe(&mut held.bytes)?;
             if flag && !compression(headers, GRPC_ENCODING)? {
-                return Err(Status::new(Code::Internal, "a compressed message without grpc-encoding"));
+                return Err(Status::new(ErrorCode::Internal, "a compressed message without grpc-encoding"));
             }
             flag
         };
@@ -136,19 +138,19 @@ impl Encoding {
             door.gunzip(held, admits).await?;
         }
         let length = held.bytes.len();
-        let is_long_json = self.json && length > LARGE;
+        let is_long_json = self.json && length > LARGE_BODY_BYTES;
         let weighed =
             if is_long_json { None } else { admits.weigh(&held.bytes, self.json, MAX_INLINE_FIELDS)? };
         if let Some(weight) = weighed {
-            door.enter(held, weight as u64)?;
+            door.reserve_memory(held, weight as u64)?;
             return Ok(if self.json { length } else { weight.min(length) });
         }
         let admits = *admits;
         let bytes = held.bytes.clone();
         let json = self.json;
         let weigh = move || admits.weigh(&bytes, json, usize::MAX);
-        let weight = door.on_compute(Activity::Body, usize::MAX, weigh).await??;
-        door.enter(held, weight.unwrap_or(length) as u64)?;
+        let weight = door.run_on_compute(CpuActivity::Body, usize::MAX, weigh).await??;
+        door.reserve_memory(held, weight.unwrap_or(length) as u64)?;
         Ok(usize::MAX)
     }
 
@@ -158,35 +160,36 @@ impl Encoding {
     }
 
     /// Writes an answer.
-    pub async fn answer<M: Message + Serialize>(
+    pub async fn encode_response<M: Message + Serialize>(
         self,
-        door: &Door,
+        door: &RequestBudget,
         headers: &HeaderMap,
         message: M,
     ) -> Result<Response<Body>, Status> {
-        self.answer_bytes(door, headers, self.written(&message)?).await
+        self.encode_response_bytes(door, headers, self.written(&message)?).await
     }
 
     /// Writes an answer that is bytes already.
-    pub async fn answer_bytes(
+    pub async fn encode_response_bytes(
         self,
-        door: &Door,
+        door: &RequestBudget,
         headers: &HeaderMap,
         bytes: Bytes,
     ) -> Result<Response<Body>, Status> {
         let mut response = Response::new(Body::empty());
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(self.content_type));
         match self.frame {
-            Frame::Connect if takes_gzip(headers) => {
-                response.headers_mut().insert(CONTENT_ENCODING, GZIP);
+            RpcProtocol::Connect if accepts_gzip(headers) => {
+                response.headers_mut().insert(CONTENT_ENCODING, GZIP_CONTENT_ENCODING);
                 *response.body_mut() = door.gzip(bytes).await?.into();
             }
-            Frame::Connect => *response.body_mut() = bytes.into(),
-            Frame::Grpc => {
-                let trailers = HeaderMap::from_iter([(GRPC_STATUS.parse().expect("a name"), OK)]);
-                *response.body_mut() = Body::new(Framed::new(framed(0, &bytes, BytesMut::new()), trailers));
+            RpcProtocol::Connect => *response.body_mut() = bytes.into(),
+            RpcProtocol::Grpc => {
+                let trailers = HeaderMap::from_iter([(GRPC_STATUS.parse().expect("a name"), GRPC_STATUS_OK)]);
+                *response.body_mut() =
+                    Body::new(BodyWithTrailers::new(framed(0, &bytes, BytesMut::new()), trailers));
             }
-            Frame::GrpcWeb => {
+            RpcProtocol::GrpcWeb => {
                 let trailers = framed(0x80, b"grpc-status: 0\r\n", BytesMut::new());
                 *response.body_mut() = framed(0, &bytes, BytesMut::from(&b""[..]))
                     .into_iter()
@@ -199,7 +202,7 @@ impl Encoding {
     }
 
     /// Writes answers as they come. An error is the last one.
-    pub fn streamed<M: Message + Serialize>(
+    pub fn encode_stream<M: Message + Serialize>(
         self,
         messages: impl Stream<Item = Result<M, Status>> + Send + 'static,
     ) -> Response<Body> {
@@ -225,9 +228,9 @@ impl Encoding {
     fn last(self, status: Option<&Status>) -> http_body::Frame<Bytes> {
         let trailers = match status {
             Some(status) => refusal(status),
-            None => HeaderMap::from_iter([(HeaderName::from_static(GRPC_STATUS), OK)]),
+            None => HeaderMap::from_iter([(HeaderName::from_static(GRPC_STATUS), GRPC_STATUS_OK)]),
         };
-        if self.frame == Frame::Grpc {
+        if self.frame == RpcProtocol::Grpc {
             return http_body::Frame::trailers(trailers);
         }
         let mut text = Vec::new();
@@ -242,18 +245,18 @@ impl Encoding {
             return Ok(message.encode_to_vec().into());
         }
         let text = serde_json::to_vec(message);
-        text.map(Bytes::from).map_err(|error| Status::new(Code::Internal, error.to_string()))
+        text.map(Bytes::from).map_err(|error| Status::new(ErrorCode::Internal, error.to_string()))
     }
 
     /// Writes an error.
     pub fn error(self, status: &Status) -> Response<Body> {
-        if self.frame == Frame::Connect {
+        if self.frame == RpcProtocol::Connect {
             return json_error(status);
         }
         let mut response = Response::new(Body::empty());
         *response.headers_mut() = refusal(status);
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(self.content_type));
-        response.extensions_mut().insert(Refused(status.code));
+        response.extensions_mut().insert(RefusalCode(status.code));
         response
     }
 }
@@ -272,7 +275,7 @@ pub fn announce_trailers(response: &mut Response<Body>, version: Version) {
 /// A refusal as gRPC writes it.
 fn refusal(status: &Status) -> HeaderMap {
     let mut headers = HeaderMap::new();
-    headers.insert(GRPC_STATUS, HeaderValue::from(status.code.grpc()));
+    headers.insert(GRPC_STATUS, HeaderValue::from(status.code.grpc_status()));
     if let Ok(message) = HeaderValue::try_from(percent_encoded(&status.message)) {
         headers.insert(GRPC_MESSAGE, message);
     }
@@ -281,13 +284,13 @@ fn refusal(status: &Status) -> HeaderMap {
 
 /// Goes with the answer of a refusal whose HTTP status says nothing of it.
 #[derive(Clone, Copy, Debug)]
-pub struct Refused(pub Code);
+pub struct RefusalCode(pub ErrorCode);
 
-const OK: HeaderValue = HeaderValue::from_static("0");
+const GRPC_STATUS_OK: HeaderValue = HeaderValue::from_static("0");
 
 /// The error of Connect, which plain HTTP shares.
 pub fn json_error(status: &Status) -> Response<Body> {
-    json_error_with(status, status.code.connect(), status.code.http())
+    json_error_with(status, status.code.connect_code(), status.code.http_status())
 }
 
 /// As [`json_error`], where an old interface has a code or a status of its own.
@@ -311,7 +314,7 @@ fn compression(headers: &HeaderMap, name: &str) -> Result<bool, Status> {
         Some(other) => {
             let other = String::from_utf8_lossy(other);
             Err(Status::new(
-                Code::Unimplemented,
+                ErrorCode::Unimplemented,
                 format!("unknown compression {other:?}: gzip and identity are known"),
             ))
         }
@@ -320,7 +323,7 @@ fn compression(headers: &HeaderMap, name: &str) -> Result<bool, Status> {
 
 fn decode<M: Message + Default + DeserializeOwned>(bytes: &Bytes, json: bool) -> Result<M, Status> {
     let invalid = |error: &dyn std::fmt::Display| {
-        Status::new(Code::Invalid, format!("the message cannot be read: {error}"))
+        Status::new(ErrorCode::Invalid, format!("the message cannot be read: {error}"))
     };
     if json {
         json::read(bytes).map_err(|error| invalid(&error))
@@ -331,9 +334,12 @@ fn decode<M: Message + Default + DeserializeOwned>(bytes: &Bytes, json: bool) ->
 
 /// Takes the prefix of the one message of a call, and says whether it is compressed.
 fn unframe(bytes: &mut Bytes) -> Result<bool, Status> {
-    let invalid = |why: String| Err(Status::new(Code::Invalid, why));
-    let Some((&[flag, a, b, c, d], rest)) = bytes.split_first_chunk::<PREFIX>() else {
-        return invalid(format!("the call has {} bytes, a message begins with {PREFIX}", bytes.len()));
+    let invalid = |why: String| Err(Status::new(ErrorCode::Invalid, why));
+    let Some((&[flag, a, b, c, d], rest)) = bytes.split_first_chunk::<GRPC_PREFIX_BYTES>() else {
+        return invalid(format!(
+            "the call has {} bytes, a message begins with {GRPC_PREFIX_BYTES}",
+            bytes.len()
+        ));
     };
     let length = u32::from_be_bytes([a, b, c, d]) as usize;
     if flag > 1 {
@@ -342,12 +348,12 @@ fn unframe(bytes: &mut Bytes) -> Result<bool, Status> {
     if rest.len() != length {
         return invalid(format!("a message says {length} bytes, {} follow", rest.len()));
     }
-    *bytes = bytes.slice(PREFIX..);
+    *bytes = bytes.slice(GRPC_PREFIX_BYTES..);
     Ok(flag == 1)
 }
 
 fn framed(flag: u8, message: &[u8], mut out: BytesMut) -> Bytes {
-    out.reserve(PREFIX + message.len());
+    out.reserve(GRPC_PREFIX_BYTES + message.len());
     out.put_u8(flag);
     out.put_u32(u32::try_from(message.len()).unwrap_or(u32::MAX));
     out.put_slice(message);
@@ -371,8 +377,11 @@ fn percent_encoded(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn of(content_type: &'static str) -> Option<Encoding> {
-        Encoding::of(&HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(content_type))]))
+    fn of(content_type: &'static str) -> Option<CallEncoding> {
+        CallEncoding::from_headers(&HeaderMap::from_iter([(
+            CONTENT_TYPE,
+            HeaderValue::from_static(content_type),
+        )]))
     }
 
     #[test]
@@ -381,13 +390,13 @@ mod tests {
             of("application/json;charset=UTF-8").unwrap().content_type,
             "application/json; charset=utf-8"
         );
-        assert_eq!(of("application/grpc").unwrap().frame, Frame::Grpc);
+        assert_eq!(of("application/grpc").unwrap().frame, RpcProtocol::Grpc);
         for unknown in
             ["application/connect+json", "application/x-protobuf", "application/grpc-web-text+proto", ""]
         {
             assert_eq!(of(unknown), None, "{unknown}");
         }
-        assert_eq!(Encoding::of(&HeaderMap::new()), None);
+        assert_eq!(CallEncoding::from_headers(&HeaderMap::new()), None);
     }
 
     #[test]
@@ -401,7 +410,7 @@ mod tests {
         for bad in
             [&b"\0\0\0"[..], b"\0\0\0\0\x03ab", b"\0\0\0\0\x01ab", b"\x02\0\0\0\0", b"\0\xff\xff\xff\xffab"]
         {
-            assert_eq!(unframed(bad).unwrap_err().code, Code::Invalid, "{bad:?}");
+            assert_eq!(unframed(bad).unwrap_err().code, ErrorCode::Invalid, "{bad:?}");
         }
     }
 

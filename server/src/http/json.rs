@@ -1,6 +1,6 @@
 //! Messages in JSON, as lenient as protobuf's JSON is: `10.0` and `"1e3"` are whole numbers, `null` is what is absent.
 //!
-//! The generated readers take neither. Between them and the parser stands [`Field`], which sees each value once, on
+//! The generated readers take neither. Between them and the parser stands [`FieldDeserializer`], which sees each value once, on
 //! its way: nothing is built in between, texts are borrowed, and a field that is given twice is refused as ever.
 
 use std::fmt;
@@ -10,11 +10,11 @@ use serde::de::{DeserializeOwned, DeserializeSeed, Error, MapAccess, SeqAccess, 
 use serde::{Deserializer, forward_to_deserialize_any};
 
 /// Beyond this a fraction may have been rounded to a whole number.
-const EXACT: f64 = 9_007_199_254_740_992.0;
+const MAX_EXACT_INTEGER: f64 = 9_007_199_254_740_992.0;
 
 /// A body that is no such message.
 #[derive(Debug, thiserror::Error)]
-pub enum NotRead {
+pub enum MessageJsonError {
     /// A field does not hold what it should.
     #[error("{path}: {source}")]
     Field {
@@ -29,23 +29,26 @@ pub enum NotRead {
 }
 
 /// Reads one message that fills all of `bytes`.
-pub fn read<M: DeserializeOwned>(bytes: &[u8]) -> Result<M, NotRead> {
+pub fn read<M: DeserializeOwned>(bytes: &[u8]) -> Result<M, MessageJsonError> {
     let mut parser = serde_json::Deserializer::from_slice(bytes);
-    let message = M::deserialize(Field { value: &mut parser, null: Null::Refused });
+    let message = M::deserialize(FieldDeserializer { value: &mut parser, null: NullDefault::Refused });
     let message = message.map_err(|error| placed::<M>(bytes, error))?;
     parser.end()?;
     Ok(message)
 }
 
 /// Reads once more what could not be read, now with an eye on where that is.
-fn placed<M: DeserializeOwned>(bytes: &[u8], error: serde_json::Error) -> NotRead {
+fn placed<M: DeserializeOwned>(bytes: &[u8], error: serde_json::Error) -> MessageJsonError {
     let mut parser = serde_json::Deserializer::from_slice(bytes);
-    let again = serde_path_to_error::deserialize(Field { value: &mut parser, null: Null::Refused });
+    let again = serde_path_to_error::deserialize(FieldDeserializer {
+        value: &mut parser,
+        null: NullDefault::Refused,
+    });
     match again {
         Err::<M, _>(again) if again.path().iter().next().is_some() => {
-            NotRead::Field { path: again.path().to_string(), source: again.into_inner() }
+            MessageJsonError::Field { path: again.path().to_string(), source: again.into_inner() }
         }
-        _ => NotRead::Body(error),
+        _ => MessageJsonError::Body(error),
     }
 }
 
@@ -75,7 +78,7 @@ fn in_words<T, E: Error>(error: E) -> E {
 
 /// What `null` stands for.
 #[derive(Clone, Copy)]
-enum Null {
+enum NullDefault {
     /// It may not be here: in lists, and as the whole message.
     Refused,
     /// The default of a field whose type is not asked for yet.
@@ -87,7 +90,7 @@ enum Null {
     Empty,
 }
 
-impl Null {
+impl NullDefault {
     /// Of a value whose type is now known.
     fn known(self, as_type: Self) -> Self {
         if matches!(self, Self::Default) { as_type } else { self }
@@ -95,25 +98,37 @@ impl Null {
 }
 
 /// A value, on its way to the reader of a field.
-struct Field<D> {
+struct FieldDeserializer<D> {
     value: D,
-    null: Null,
+    null: NullDefault,
 }
 
-impl<'de, D: Deserializer<'de>> Deserializer<'de> for Field<D> {
+impl<'de, D: Deserializer<'de>> Deserializer<'de> for FieldDeserializer<D> {
     type Error = D::Error;
 
     /// Numbers and enums ask so.
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
-        self.value.deserialize_any(Lenient { visitor, null: self.null.known(Null::Zero), number: true })
+        self.value.deserialize_any(LenientVisitor {
+            visitor,
+            null: self.null.known(NullDefault::Zero),
+            number: true,
+        })
     }
 
     fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
-        self.value.deserialize_any(Lenient { visitor, null: self.null.known(Null::No), number: false })
+        self.value.deserialize_any(LenientVisitor {
+            visitor,
+            null: self.null.known(NullDefault::No),
+            number: false,
+        })
     }
 
     fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
-        self.value.deserialize_any(Lenient { visitor, null: self.null.known(Null::Text), number: false })
+        self.value.deserialize_any(LenientVisitor {
+            visitor,
+            null: self.null.known(NullDefault::Text),
+            number: false,
+        })
     }
 
     fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
@@ -121,11 +136,15 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Field<D> {
     }
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
-        self.value.deserialize_any(Lenient { visitor, null: self.null.known(Null::Empty), number: false })
+        self.value.deserialize_any(LenientVisitor {
+            visitor,
+            null: self.null.known(NullDefault::Empty),
+            number: false,
+        })
     }
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
-        self.value.deserialize_map(Lenient { visitor, null: Null::Refused, number: false })
+        self.value.deserialize_map(LenientVisitor { visitor, null: NullDefault::Refused, number: false })
     }
 
     fn deserialize_struct<V: Visitor<'de>>(
@@ -138,7 +157,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Field<D> {
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
-        self.value.deserialize_option(Lenient { visitor, null: Null::Refused, number: false })
+        self.value.deserialize_option(LenientVisitor { visitor, null: NullDefault::Refused, number: false })
     }
 
     fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
@@ -152,19 +171,19 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Field<D> {
 }
 
 /// The reader of a field, shown what the field means.
-struct Lenient<V> {
+struct LenientVisitor<V> {
     visitor: V,
-    null: Null,
+    null: NullDefault,
     /// Whether texts may be numbers.
     number: bool,
 }
 
 /// A whole number that is written as a fraction.
 fn whole(number: f64) -> Option<i64> {
-    (number.fract() == 0.0 && number.abs() <= EXACT).then_some(number as i64)
+    (number.fract() == 0.0 && number.abs() <= MAX_EXACT_INTEGER).then_some(number as i64)
 }
 
-impl<V> Lenient<V> {
+impl<V> LenientVisitor<V> {
     /// A whole number in quotes that is written as a fraction or with an exponent.
     fn quoted(&self, text: &str) -> Option<i64> {
         let candidate = self.number && text.len() <= 32 && text.bytes().any(|byte| b".eE".contains(&byte));
@@ -172,7 +191,7 @@ impl<V> Lenient<V> {
     }
 }
 
-impl<'de, V: Visitor<'de>> Visitor<'de> for Lenient<V> {
+impl<'de, V: Visitor<'de>> Visitor<'de> for LenientVisitor<V> {
     type Value = V::Value;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -214,11 +233,11 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Lenient<V> {
 
     fn visit_unit<E: Error>(self) -> Result<V::Value, E> {
         match self.null {
-            Null::Refused | Null::Default => self.visitor.visit_unit(),
-            Null::Zero => self.visitor.visit_i64(0),
-            Null::Text => self.visitor.visit_borrowed_str(""),
-            Null::No => self.visitor.visit_bool(false),
-            Null::Empty => self.visitor.visit_seq(SeqDeserializer::new(std::iter::empty::<i64>())),
+            NullDefault::Refused | NullDefault::Default => self.visitor.visit_unit(),
+            NullDefault::Zero => self.visitor.visit_i64(0),
+            NullDefault::Text => self.visitor.visit_borrowed_str(""),
+            NullDefault::No => self.visitor.visit_bool(false),
+            NullDefault::Empty => self.visitor.visit_seq(SeqDeserializer::new(std::iter::empty::<i64>())),
         }
     }
 
@@ -227,41 +246,41 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Lenient<V> {
     }
 
     fn visit_some<D: Deserializer<'de>>(self, value: D) -> Result<V::Value, D::Error> {
-        self.visitor.visit_some(Field { value, null: Null::Refused })
+        self.visitor.visit_some(FieldDeserializer { value, null: NullDefault::Refused })
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<V::Value, A::Error> {
-        self.visitor.visit_seq(Inside { inner: list, null: Null::Refused })
+        self.visitor.visit_seq(NestedAccess { inner: list, null: NullDefault::Refused })
     }
 
     fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<V::Value, A::Error> {
-        self.visitor.visit_map(Inside { inner: fields, null: Null::Default })
+        self.visitor.visit_map(NestedAccess { inner: fields, null: NullDefault::Default })
     }
 }
 
 /// What is inside a list or a message, or the reader of one such.
-struct Inside<T> {
+struct NestedAccess<T> {
     inner: T,
-    null: Null,
+    null: NullDefault,
 }
 
-impl<'de, T: DeserializeSeed<'de>> DeserializeSeed<'de> for Inside<T> {
+impl<'de, T: DeserializeSeed<'de>> DeserializeSeed<'de> for NestedAccess<T> {
     type Value = T::Value;
 
     fn deserialize<D: Deserializer<'de>>(self, value: D) -> Result<T::Value, D::Error> {
-        self.inner.deserialize(Field { value, null: self.null })
+        self.inner.deserialize(FieldDeserializer { value, null: self.null })
     }
 }
 
-impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Inside<A> {
+impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for NestedAccess<A> {
     type Error = A::Error;
 
     fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, A::Error> {
-        self.inner.next_element_seed(Inside { inner: seed, null: self.null }).map_err(in_words::<T, _>)
+        self.inner.next_element_seed(NestedAccess { inner: seed, null: self.null }).map_err(in_words::<T, _>)
     }
 }
 
-impl<'de, A: MapAccess<'de>> MapAccess<'de> for Inside<A> {
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for NestedAccess<A> {
     type Error = A::Error;
 
     fn next_key_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, A::Error> {
@@ -269,7 +288,7 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Inside<A> {
     }
 
     fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, A::Error> {
-        self.inner.next_value_seed(Inside { inner: seed, null: self.null }).map_err(in_words::<T, _>)
+        self.inner.next_value_seed(NestedAccess { inner: seed, null: self.null }).map_err(in_words::<T, _>)
     }
 }
 

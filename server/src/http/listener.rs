@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use athanor_chassis::code::{Code, Coded};
-use athanor_chassis::net::{Accept, Stream};
-use athanor_chassis::{Clock, Net, Tasks};
+use athanor_chassis::code::{ErrorCode, ErrorCodeExt};
+use athanor_chassis::net::{NetListener, NetStream};
+use athanor_chassis::{Clock, Net, TaskGroup};
 use axum::Router;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
@@ -19,39 +19,40 @@ use tokio::io::AsyncWriteExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use super::connection::{ConnectionService, Requests, StreamExecutor, WriteTimeout};
-use super::escaping::Escaping;
-use super::guard::Peer;
-use super::opening::Opening;
-use super::seldom::Seldom;
+use super::admin_auth::PeerAddress;
+use super::connection::{ConnectionService, RequestLimiter, StreamExecutor, WriteTimeout};
+use super::log_throttle::LogThrottle;
+use super::preface_timeout::PrefaceTimeout;
+use super::url_escaping::UrlEscapingStream;
 
 /// A client has so long to show which protocol it speaks, and then to send the head of each request of HTTP/1.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often a client of HTTP/2 is asked whether it is still there.
-const PING_EVERY: Duration = Duration::from_secs(30);
+const PING_INTERVAL: Duration = Duration::from_secs(30);
 /// And how long it has to answer.
-const PONG_WITHIN: Duration = Duration::from_secs(20);
+const PONG_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long to wait after the system refused a connection, for example for want of file descriptors.
-const BREATHER: Duration = Duration::from_millis(50);
+const ACCEPT_RETRY_BACKOFF: Duration = Duration::from_millis(50);
 /// Clients that are told at once why they are turned away. Others are closed without a word, so that they take no files.
-const MAX_FAREWELLS: usize = 8;
+const MAX_CONCURRENT_REJECTIONS: usize = 8;
 /// How long it may take to tell who is turned away why.
-const FAREWELL: Duration = Duration::from_secs(1);
+const REJECTION_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What is told to who comes when there are as many connections as there may be.
-const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n\
+const TOO_MANY_CONNECTIONS_RESPONSE: &[u8] =
+    b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n\
 content-type: text/plain; charset=utf-8\r\n\r\n\
 there are as many connections as there may be (max_connections); come again later\n";
 
 /// A bound port that serves nothing yet.
-pub struct Listener {
-    socket: Box<dyn Accept>,
+pub struct HttpListener {
+    socket: Box<dyn NetListener>,
 }
 
 /// What connections take from their process.
-pub struct Lasting {
+pub struct ConnectionDeps {
     /// Each connection is one.
-    pub tasks: Tasks,
+    pub tasks: TaskGroup,
     /// Time.
     pub clock: Clock,
     /// Connections that are open when this is cancelled are cut off.
@@ -59,7 +60,7 @@ pub struct Lasting {
     /// Room for connections.
     pub room: Arc<Semaphore>,
     /// Open requests of all connections.
-    pub requests: Arc<Requests>,
+    pub requests: Arc<RequestLimiter>,
 }
 
 /// A port that cannot be had.
@@ -70,34 +71,34 @@ pub struct ListenerError {
     source: io::Error,
 }
 
-impl Coded for ListenerError {
-    fn code(&self) -> Code {
-        Code::Unavailable
+impl ErrorCodeExt for ListenerError {
+    fn code(&self) -> ErrorCode {
+        ErrorCode::Unavailable
     }
 }
 
 /// The next connection, however often the system refuses one.
-pub async fn patient<C>(
+pub async fn accept_with_retry<C>(
     clock: &Clock,
-    refused: &mut Seldom,
+    refused: &mut LogThrottle,
     mut accept: impl FnMut(&mut Context<'_>) -> Poll<io::Result<C>>,
 ) -> C {
     loop {
         match poll_fn(&mut accept).await {
             Ok(connection) => return connection,
             Err(error) => {
-                if let Some(times) = refused.again(clock.monotonic()) {
+                if let Some(times) = refused.should_log(clock.monotonic()) {
                     tracing::warn!(%error, times, "cannot accept a connection, will try again");
                 }
-                clock.sleep(BREATHER).await;
+                clock.sleep(ACCEPT_RETRY_BACKOFF).await;
             }
         }
     }
 }
 
-impl Listener {
+impl HttpListener {
     /// An address that was taken.
-    pub fn on(socket: Box<dyn Accept>) -> Self {
+    pub fn from_socket(socket: Box<dyn NetListener>) -> Self {
         Self { socket }
     }
 
@@ -107,7 +108,7 @@ impl Listener {
         let mut last = None;
         for address in net.resolve(wanted).await.map_err(failed)? {
             match net.listen(address).await {
-                Ok(socket) => return Ok(Self::on(socket)),
+                Ok(socket) => return Ok(Self::from_socket(socket)),
                 Err(error) => last = Some(error),
             }
         }
@@ -116,12 +117,12 @@ impl Listener {
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
-        self.socket.address()
+        self.socket.local_address()
     }
 
     /// Serves until `stop`, then listens no more and lets those finish who have begun: until all have, or they are cut
     /// off.
-    pub async fn serve(mut self, router: Router, lasting: &Lasting, stop: CancellationToken) {
+    pub async fn serve(mut self, router: Router, lasting: &ConnectionDeps, stop: CancellationToken) {
         let connections = self.accept(&router, lasting, &stop).await;
         drop(self.socket);
         tokio::select! {
@@ -137,23 +138,23 @@ impl Listener {
     pub async fn accept(
         &mut self,
         router: &Router,
-        lasting: &Lasting,
+        lasting: &ConnectionDeps,
         stop: &CancellationToken,
     ) -> GracefulShutdown {
         let connections = GracefulShutdown::new();
-        let (mut refused, mut full) = (Seldom::default(), Seldom::default());
-        let farewells = Arc::new(Semaphore::new(MAX_FAREWELLS));
+        let (mut refused, mut full) = (LogThrottle::default(), LogThrottle::default());
+        let farewells = Arc::new(Semaphore::new(MAX_CONCURRENT_REJECTIONS));
         loop {
             let accept = |context: &mut Context<'_>| self.socket.poll_accept(context);
             let (stream, peer) = tokio::select! {
                 biased;
                 () = stop.cancelled() => return connections,
-                accepted = patient(&lasting.clock, &mut refused, accept) => accepted,
+                accepted = accept_with_retry(&lasting.clock, &mut refused, accept) => accepted,
             };
             match Arc::clone(&lasting.room).try_acquire_owned() {
-                Ok(place) => connect((stream, Peer(peer)), place, router, lasting, &connections),
+                Ok(place) => connect((stream, PeerAddress(peer)), place, router, lasting, &connections),
                 Err(_) => {
-                    if let Some(times) = full.again(lasting.clock.monotonic()) {
+                    if let Some(times) = full.should_log(lasting.clock.monotonic()) {
                         tracing::warn!(
                             times,
                             "connections refused: there are as many as there may be (max_connections)"
@@ -170,10 +171,10 @@ impl Listener {
 
 /// Serves a connection, which keeps its place until it ends.
 fn connect(
-    (stream, peer): (Stream, Peer),
+    (stream, peer): (NetStream, PeerAddress),
     place: OwnedSemaphorePermit,
     router: &Router,
-    lasting: &Lasting,
+    lasting: &ConnectionDeps,
     connections: &GracefulShutdown,
 ) {
     let close = lasting.enough.child_token();
@@ -183,11 +184,11 @@ fn connect(
         .timer(TokioTimer::new())
         .adaptive_window(true)
         .max_concurrent_streams(lasting.requests.max_streams())
-        .keep_alive_interval(PING_EVERY)
-        .keep_alive_timeout(PONG_WITHIN);
+        .keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PONG_TIMEOUT);
     let service = ConnectionService::new(router.clone(), &lasting.requests, peer);
     let stream = WriteTimeout::new(stream, lasting.clock.clone());
-    let opening = Escaping::new(Opening::new(stream, &lasting.clock, HEAD_TIMEOUT));
+    let opening = UrlEscapingStream::new(PrefaceTimeout::new(stream, &lasting.clock, HEAD_TIMEOUT));
     let connection = http.serve_connection(TokioIo::new(opening), service).into_owned();
     let connection = connections.watch(connection);
     let served = lasting.tasks.spawn("connection", async move {
@@ -206,16 +207,16 @@ fn connect(
 }
 
 /// Says why, as far as that goes soon.
-fn turn_away(mut stream: Stream, permit: OwnedSemaphorePermit, lasting: &Lasting) {
+fn turn_away(mut stream: NetStream, permit: OwnedSemaphorePermit, lasting: &ConnectionDeps) {
     let clock = lasting.clock.clone();
     // Where there is no room for that either, the connection is closed without a word.
     let _ = lasting.tasks.spawn("turning away", async move {
-        let _ = clock.within(FAREWELL, stream.write_all(FULL)).await;
+        let _ = clock.timeout(REJECTION_TIMEOUT, stream.write_all(TOO_MANY_CONNECTIONS_RESPONSE)).await;
         drop((stream, permit));
     });
 }
 
-impl fmt::Debug for Listener {
+impl fmt::Debug for HttpListener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Listener").field("address", &self.address()).finish()
     }
@@ -232,7 +233,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_that_the_system_refuses_is_not_the_last() {
-        let (clock, hand) = Clock::manual(Timestamp::EPOCH);
+        let (clock, hand) = Clock::manual(Timestamp::UNIX_EPOCH);
         let mut refusals = 2;
         let accept = |_: &mut Context<'_>| {
             refusals -= 1;
@@ -242,17 +243,17 @@ mod tests {
                 Err(io::Error::other("no files left"))
             })
         };
-        let mut seldom = Seldom::default();
-        let mut accepted = std::pin::pin!(patient(&clock, &mut seldom, accept));
+        let mut seldom = LogThrottle::default();
+        let mut accepted = std::pin::pin!(accept_with_retry(&clock, &mut seldom, accept));
         for _ in 0..2 {
             assert!(poll_immediate(&mut accepted).await.is_none());
-            hand.advance(BREATHER);
+            hand.advance(ACCEPT_RETRY_BACKOFF);
         }
         assert_eq!(accepted.await, "a connection");
     }
 
     async fn first_line(net: &LocalNet, address: SocketAddr) -> String {
-        let mut stream = net.connect(address, FAREWELL).await.unwrap();
+        let mut stream = net.connect(address, REJECTION_TIMEOUT).await.unwrap();
         let mut answer = String::new();
         // Whoever is turned away may hear of it before having asked.
         let _ = stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await;
@@ -263,17 +264,17 @@ mod tests {
     #[tokio::test]
     async fn connections_have_a_bound_and_one_that_ends_makes_room() {
         let clock = Clock::system();
-        let tasks = Tasks::new(clock.clone(), 10);
+        let tasks = TaskGroup::new(clock.clone(), 10);
         let room = Arc::new(Semaphore::new(1));
         let net = LocalNet::new(clock.clone());
         let enough = CancellationToken::new();
-        let requests = Requests::of_clients(10);
-        let lasting = Lasting { tasks, clock, enough, room: Arc::clone(&room), requests };
-        let mut listener = Listener::bind(&net, "127.0.0.1:0").await.unwrap();
+        let requests = RequestLimiter::for_clients(10);
+        let lasting = ConnectionDeps { tasks, clock, enough, room: Arc::clone(&room), requests };
+        let mut listener = HttpListener::bind(&net, "127.0.0.1:0").await.unwrap();
         let (address, stop) = (listener.address(), CancellationToken::new());
         let router = Router::new().route("/", axum::routing::get(async || "here"));
         let asking = async {
-            let mut idle = net.connect(address, FAREWELL).await.unwrap();
+            let mut idle = net.connect(address, REJECTION_TIMEOUT).await.unwrap();
             while room.available_permits() > 0 {
                 tokio::task::yield_now().await;
             }

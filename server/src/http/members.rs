@@ -3,31 +3,31 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use athanor_chassis::units::about_duration;
-use athanor_cluster::members::Member;
+use athanor_chassis::units::format_approximate_duration;
+use athanor_cluster::members::ClusterMember;
 use axum::body::Body;
 use axum::http::Request;
 use axum::http::header::ACCEPT;
 use serde_json::{Value, json};
 
-use super::pages::{STYLE, escaped};
-use super::plain::{Answering, not_found};
-use super::routes::{Hall, text};
-use crate::others::Company;
+use super::legacy_api::{HandlerFuture, not_found};
+use super::routes::{HttpState, text};
+use super::ui_pages::{PAGE_STYLE, escape_html};
+use crate::cluster_handle::MembershipView;
 
 /// `GET /members`: a page, or JSON for who accepts that.
-pub fn members(hall: Arc<Hall>, request: Request<Body>) -> Answering {
+pub fn members(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture {
     let accepted = request.headers().get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let wants_json = accepted.into_iter().any(|value| value.contains("application/json"));
     answer(hall, wants_json)
 }
 
 /// `GET /members.json`.
-pub fn members_json(hall: Arc<Hall>, _: Request<Body>) -> Answering {
+pub fn members_json(hall: Arc<HttpState>, _: Request<Body>) -> HandlerFuture {
     answer(hall, true)
 }
 
-fn answer(hall: Arc<Hall>, wants_json: bool) -> Answering {
+fn answer(hall: Arc<HttpState>, wants_json: bool) -> HandlerFuture {
     Box::pin(async move {
         match &hall.services.overview.company {
             None => not_found(),
@@ -37,9 +37,9 @@ fn answer(hall: Arc<Hall>, wants_json: bool) -> Answering {
     })
 }
 
-fn listed(company: &Company) -> Value {
+fn listed(company: &MembershipView) -> Value {
     let now = company.clock.monotonic();
-    let one = |member: &Member| {
+    let one = |member: &ClusterMember| {
         // Numbers of nodes are larger than those that all readers of JSON keep exactly.
         json!({
             "node": format!("{:016x}", member.node),
@@ -50,38 +50,38 @@ fn listed(company: &Company) -> Value {
             "boot": member.boot,
             "state": member.state,
             "alive": member.is_alive(),
-            "dead_for_seconds": member.dead_for(now).as_secs(),
+            "dead_for_seconds": member.missing_for(now).as_secs(),
         })
     };
     json!({
         "cluster": format!("{:032x}", company.me.cluster),
         "node": format!("{:016x}", company.me.node),
-        "members": company.members.now().values().map(one).collect::<Vec<_>>(),
+        "members": company.members.current().values().map(one).collect::<Vec<_>>(),
     })
 }
 
-fn page(company: &Company) -> String {
+fn page(company: &MembershipView) -> String {
     let now = company.clock.monotonic();
     let mut page = format!(
-        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>Members</title><style>{STYLE}\
+        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>Members</title><style>{PAGE_STYLE}\
          table{{border-collapse:collapse}}td,th{{text-align:left;padding:.2em .8em .2em 0}}</style>\
          <h1>Members of cluster <code>{:032x}</code></h1>\
          <table><tr><th>Name<th>Zone<th>State<th>Roles<th>Address<th>Starts<th>Node",
         company.me.cluster
     );
-    for member in company.members.now().values() {
+    for member in company.members.current().values() {
         let roles: Vec<_> = member.roles.iter().map(|role| role.name()).collect();
         let state = match member.missing_since {
             None => member.state.name().to_owned(),
-            Some(_) => format!("missing for {}", about_duration(member.dead_for(now))),
+            Some(_) => format!("missing for {}", format_approximate_duration(member.missing_for(now))),
         };
         let here = if member.node == company.me.node { " (this one)" } else { "" };
         // Writing to a string does not fail.
         let _ = write!(
             page,
             "<tr><td>{}{here}<td>{}<td>{state}<td>{}<td>{}<td>{}<td><code>{:016x}</code>",
-            escaped(&member.name),
-            escaped(&member.zone),
+            escape_html(&member.name),
+            escape_html(&member.zone),
             roles.join(", "),
             member.internal,
             member.boot,
@@ -98,16 +98,16 @@ mod tests {
     use std::time::Duration;
 
     use athanor_chassis::{Clock, Timestamp};
-    use athanor_cluster::greeting::Me;
-    use athanor_cluster::members::{MemberState, Members, RoleName};
+    use athanor_cluster::handshake::NodeIdentity;
+    use athanor_cluster::members::{ClusterMembers, MemberState, RoleName};
 
     use super::*;
 
     #[test]
     fn people_and_programs_see_who_is_there() {
-        let (clock, hand) = Clock::manual(Timestamp::EPOCH);
+        let (clock, hand) = Clock::manual(Timestamp::UNIX_EPOCH);
         hand.advance(Duration::from_secs(90));
-        let member = |node, name: &str, missing_since| Member {
+        let member = |node, name: &str, missing_since| ClusterMember {
             node,
             name: name.to_owned(),
             zone: "<z>".to_owned(),
@@ -118,8 +118,8 @@ mod tests {
             missing_since,
         };
         let gone = Some(Duration::from_secs(30));
-        let members = Members::fixed([member(1, "a&b", None), member(2, "two", gone)]);
-        let company = Company { me: Me { cluster: 7, node: 1, boot: 3 }, members, clock };
+        let members = ClusterMembers::from_static([member(1, "a&b", None), member(2, "two", gone)]);
+        let company = MembershipView { me: NodeIdentity { cluster: 7, node: 1, boot: 3 }, members, clock };
         let shown = page(&company);
         for part in [
             "a&amp;b (this one)",

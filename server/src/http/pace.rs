@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use athanor_chassis::units::format_duration;
-use athanor_chassis::{ByteSize, Clock, Code, Status};
+use athanor_chassis::{ByteSize, Clock, ErrorCode, Status};
 use axum::body::Body;
 use bytes::Bytes;
 use http_body_util::BodyExt;
 
-use super::body::broken;
+use super::body::body_read_error;
 
 /// Bytes of a body that have to come per second, once [`PACE_GRACE`] is over.
 const MIN_BYTES_PER_SECOND: u64 = 1024;
@@ -40,7 +40,7 @@ impl PacedBody {
             let due = PACE_GRACE + Duration::from_millis(self.length * 1000 / MIN_BYTES_PER_SECOND);
             let begun = self.clock.monotonic();
             let left = due.saturating_sub(self.waited);
-            let Ok(frame) = self.clock.within(left, self.body.frame()).await else {
+            let Ok(frame) = self.clock.timeout(left, self.body.frame()).await else {
                 return Some(Err(self.too_slow(due)));
             };
             self.waited += self.clock.monotonic().saturating_sub(begun);
@@ -50,7 +50,7 @@ impl PacedBody {
                     self.length += piece.len() as u64;
                     return Some(Ok(piece));
                 }
-                Err(error) => return Some(Err(broken(&error, self.length))),
+                Err(error) => return Some(Err(body_read_error(&error, self.length))),
             }
         }
     }
@@ -64,7 +64,7 @@ impl PacedBody {
             format_duration(PACE_GRACE),
             ByteSize::bytes(MIN_BYTES_PER_SECOND)
         );
-        Status::new(Code::Deadline, message).because("body_too_slow")
+        Status::new(ErrorCode::Deadline, message).with_reason("body_too_slow")
     }
 }
 
@@ -81,7 +81,7 @@ mod tests {
 
     #[tokio::test]
     async fn body_slower_than_the_pace_fails_after_the_grace() {
-        let (clock, hand) = Clock::manual(Timestamp::EPOCH);
+        let (clock, hand) = Clock::manual(Timestamp::UNIX_EPOCH);
         let (sender, receiver) = unbounded::<Bytes>();
         let mut body = PacedBody::new(Body::from_stream(receiver.map(Ok::<_, Infallible>)), clock);
         // As fast as it has to be, for longer than the grace.
@@ -100,7 +100,7 @@ mod tests {
         assert!(poll_immediate(&mut next).await.is_none());
         hand.advance(PACE_GRACE);
         let refused = next.await.unwrap().unwrap_err();
-        assert_eq!(refused.code, Code::Deadline);
+        assert_eq!(refused.code, ErrorCode::Deadline);
         assert!(
             refused.message.starts_with("the body comes too slowly: 20KiB came in 25s, and after 5s"),
             "{refused}"

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use athanor_chassis::{Code, Status};
+use athanor_chassis::{ErrorCode, Status};
 use athanor_proto::parca::profilestore::v1alpha1::{WriteRawRequest, WriteRawResponse};
 use axum::Router;
 use axum::body::Body;
@@ -15,23 +15,25 @@ use prost::Message;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::encoding::{ACCEPTED, Encoding};
-use super::routes::{Entrance, Hall, Sender, answering, call, counted, sender};
+use super::decoded_size::BodyPolicy;
+use super::encoding::{CallEncoding, UNARY_CONTENT_TYPES};
+use super::routes::{
+    CallAuthorizer, HttpState, ProfileSender, call, rpc_handler, sender, with_route_metrics,
+};
 use super::unary;
-use super::weight::Admits;
 
 /// What an agent hears that sends columns; it then goes on with what it sends else, if it has that.
-const NO_ARROW: &str = "this server takes profiles of Parca by WriteRaw, as pprof, and not in columns of Arrow: let the agent send \
+const ARROW_REFUSAL: &str = "this server takes profiles of Parca by WriteRaw, as pprof, and not in columns of Arrow: let the agent send \
 OpenTelemetry profiles instead, or use one that calls WriteRaw";
 
 /// Adds the profile store.
-pub(super) fn routes(router: Router, hall: &Arc<Hall>) -> Router {
+pub(super) fn routes(router: Router, hall: &Arc<HttpState>) -> Router {
     let router = with_gateway(
         router,
         hall,
         ["/parca.profilestore.v1alpha1.ProfileStoreService/WriteRaw", "/profiles/writeraw"],
-        (sender, |_, sender| Admits::raw_profiles(sender.distributor.body_limit(&sender.tenant))),
-        |_, sender: Sender, request: WriteRawRequest| async move {
+        (sender, |_, sender| BodyPolicy::raw_profiles(sender.distributor.body_limit(&sender.tenant))),
+        |_, sender: ProfileSender, request: WriteRawRequest| async move {
             sender.distributor.write_raw(&sender.tenant, request).await.map(|_| WriteRawResponse {})
         },
     );
@@ -41,32 +43,34 @@ pub(super) fn routes(router: Router, hall: &Arc<Hall>) -> Router {
     ];
     // Answered before anything is read: one of them is a stream whose client waits for an answer before it sends more.
     let refused = |request: Request<Body>| async {
-        match unary::entered(request, Encoding::of, ACCEPTED) {
-            Ok((encoding, ..)) => encoding.error(&Status::new(Code::Unimplemented, NO_ARROW)),
+        match unary::check_request(request, CallEncoding::from_headers, UNARY_CONTENT_TYPES) {
+            Ok((encoding, ..)) => encoding.error(&Status::new(ErrorCode::Unimplemented, ARROW_REFUSAL)),
             Err(refused) => *refused,
         }
     };
-    columns.into_iter().fold(router, |router, path| router.route(path, counted(hall, path, any(refused))))
+    columns
+        .into_iter()
+        .fold(router, |router, path| router.route(path, with_route_metrics(hall, path, any(refused))))
 }
 
 /// Adds a method, and the plain path of the same.
 pub(super) fn with_gateway<C, I, O, F, Fut>(
     router: Router,
-    hall: &Arc<Hall>,
+    hall: &Arc<HttpState>,
     [path, plain]: [&'static str; 2],
-    entrance: Entrance<C>,
+    entrance: CallAuthorizer<C>,
     method: F,
 ) -> Router
 where
-    C: unary::Caller + Send + 'static,
+    C: unary::RequestIdentity + Send + 'static,
     I: Message + Default + DeserializeOwned + 'static,
     O: Message + Serialize + 'static,
-    F: Fn(Arc<Hall>, C, I) -> Fut + Clone + Send + Sync + 'static,
+    F: Fn(Arc<HttpState>, C, I) -> Fut + Clone + Send + Sync + 'static,
     Fut: Future<Output = Result<O, Status>> + Send + 'static,
 {
     let router = call(router, hall, path, entrance, method.clone());
-    let answer = answering(hall, plain, entrance, method).layer(map_request(as_json));
-    router.route(plain, counted(hall, plain, answer))
+    let answer = rpc_handler(hall, plain, entrance, method).layer(map_request(as_json));
+    router.route(plain, with_route_metrics(hall, plain, answer))
 }
 
 /// A gateway takes everything for JSON, whatever its client says that it is.

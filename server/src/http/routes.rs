@@ -3,13 +3,13 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use athanor_chassis::room::Room;
-use athanor_chassis::{Code, Status, TenantId};
+use athanor_chassis::memory_budget::MemoryBudget;
+use athanor_chassis::{ErrorCode, Status, TenantId};
 use athanor_distributor::Distributor;
 use athanor_proto::grpc::health::v1::HealthCheckRequest;
 use athanor_proto::push::v1::{PushRequest, PushResponse};
-use athanor_querier::{AdHoc, Companion, Querier, Reader};
-use athanor_symbolizer::Debuginfo;
+use athanor_querier::{AdhocProfileService, Querier, QueryContext, TenantSettings};
+use athanor_symbolizer::DebuginfoService;
 use axum::Router;
 use axum::body::Body;
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST};
@@ -22,16 +22,16 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::connection::fit_budget;
-use super::encoding::{Encoding, Refused, announce_trailers, json_error};
-use super::partial::PARTIAL;
-use super::web::{WebPolicy, protect};
-use super::weight::Admits;
+use super::decoded_size::BodyPolicy;
+use super::encoding::{CallEncoding, RefusalCode, announce_trailers, json_error};
+use super::partial_header::PARTIAL_HEADER;
+use super::web_policy::{WebPolicy, protect};
 use super::{
-    Door, Guard, caller, debuginfo, diagnostics, health, members, operations, otlp, pages, parca, plain,
-    shards, unary,
+    AdminAuth, RequestBudget, debuginfo, diagnostics, grpc_health, legacy_api, members, operator_pages, otlp,
+    parca, shards, tenant_header, ui_pages, unary,
 };
-use crate::metrics::{Scrape, Underway};
-use crate::overview::Overview;
+use crate::cluster_overview::ClusterOverview;
+use crate::metrics::{MetricsCollector, RouteRequestGuard};
 use crate::readiness::Readiness;
 
 /// Pages about the process, whose responses take no memory from queries.
@@ -48,19 +48,19 @@ const UNCHARGED_PATHS: [&str; 8] = [
 
 /// What answers.
 #[derive(Clone)]
-pub struct Services {
+pub struct HttpServices {
     /// Takes profiles, if this node does.
     pub distributor: Option<Distributor>,
     /// Answers queries, if this node does.
     pub querier: Option<Querier>,
     /// Keeps what pages set, where queries are answered.
-    pub companion: Option<Companion>,
+    pub companion: Option<TenantSettings>,
     /// Keeps profiles that people upload by hand, likewise.
-    pub adhoc: Option<AdHoc>,
+    pub adhoc: Option<AdhocProfileService>,
     /// Takes debug information, where profiles are taken.
-    pub debuginfo: Option<Debuginfo>,
+    pub debuginfo: Option<DebuginfoService>,
     /// What is told of the process.
-    pub scrape: Arc<Scrape>,
+    pub scrape: Arc<MetricsCollector>,
     /// Whether requests are welcome: what a load balancer asks.
     pub readiness: Arc<Readiness>,
     /// Ends what would not end by itself.
@@ -68,31 +68,31 @@ pub struct Services {
     /// The settings in force, secrets masked.
     pub settings: Arc<str>,
     /// Who may see it.
-    pub guard: Guard,
+    pub guard: AdminAuth,
     /// Which web pages may use it.
     pub web: WebPolicy,
     /// What this node sees of its cluster.
-    pub overview: Overview,
+    pub overview: ClusterOverview,
     /// Memory budget of responses that are being sent.
-    pub responses: Arc<Room>,
+    pub responses: Arc<MemoryBudget>,
 }
 
-impl Services {
+impl HttpServices {
     /// Who takes profiles here.
     pub(super) fn distributor(&self) -> Result<&Distributor, Status> {
         let nobody = || {
             let message = "this node takes no profiles; send them to one whose target is distributor or all";
-            Status::new(Code::Unimplemented, message)
+            Status::new(ErrorCode::Unimplemented, message)
         };
         self.distributor.as_ref().ok_or_else(nobody)
     }
 
     /// Who takes debug information here.
-    pub(super) fn debuginfo(&self) -> Result<&Debuginfo, Status> {
+    pub(super) fn debuginfo(&self) -> Result<&DebuginfoService, Status> {
         let nobody = || {
             let message =
                 "this node takes no debug information; send it to one whose target is distributor or all";
-            Status::new(Code::Unimplemented, message)
+            Status::new(ErrorCode::Unimplemented, message)
         };
         self.debuginfo.as_ref().ok_or_else(nobody)
     }
@@ -103,59 +103,64 @@ impl Services {
     }
 
     /// Who keeps what pages set.
-    fn companion(&self) -> Result<&Companion, Status> {
+    fn companion(&self) -> Result<&TenantSettings, Status> {
         self.companion.as_ref().ok_or_else(no_queries)
     }
 }
 
-impl Services {
+impl HttpServices {
     /// Who keeps profiles that people upload.
-    fn adhoc(&self) -> Result<&AdHoc, Status> {
+    fn adhoc(&self) -> Result<&AdhocProfileService, Status> {
         self.adhoc.as_ref().ok_or_else(no_queries)
     }
 }
 
 fn no_queries() -> Status {
     let message = "this node answers no queries; ask one whose target is querier or all";
-    Status::new(Code::Unimplemented, message)
+    Status::new(ErrorCode::Unimplemented, message)
 }
 
 /// A door and what lies behind it.
-pub(super) struct Hall {
-    pub(super) door: Door,
-    pub(super) services: Services,
+pub(super) struct HttpState {
+    pub(super) door: RequestBudget,
+    pub(super) services: HttpServices,
     /// Room for those who watch.
     pub(super) watchers: Arc<Semaphore>,
 }
 
 /// All routes.
-pub fn router(door: Door, services: Services) -> Router {
+pub fn router(door: RequestBudget, services: HttpServices) -> Router {
     let web = services.web.clone();
-    let hall = Arc::new(Hall { door, services, watchers: Arc::new(Semaphore::new(health::WATCHERS)) });
+    let hall = Arc::new(HttpState {
+        door,
+        services,
+        watchers: Arc::new(Semaphore::new(grpc_health::MAX_HEALTH_WATCHERS)),
+    });
     let router = Router::new();
     let router = calls(router, &hall);
     let router = plain_routes(router, &hall);
-    let router = router.fallback_service(counted(&hall, "none", any(|| async { plain::not_found() })));
+    let router =
+        router.fallback_service(with_route_metrics(&hall, "none", any(|| async { legacy_api::not_found() })));
     behind_policy(router, web, &hall)
 }
 
 /// The routes of exports of OpenTelemetry alone, as ports of their own have them.
-pub fn otlp_router(door: Door, services: Services) -> Router {
+pub fn otlp_router(door: RequestBudget, services: HttpServices) -> Router {
     let web = services.web.clone();
-    let hall = Arc::new(Hall { door, services, watchers: Arc::new(Semaphore::new(0)) });
+    let hall = Arc::new(HttpState { door, services, watchers: Arc::new(Semaphore::new(0)) });
     let inner = Arc::clone(&hall);
     let export = any(move |request: Request<Body>| otlp::export(Arc::clone(&inner), request));
     let inner = Arc::clone(&hall);
     let profiles = post(move |request: Request<Body>| otlp::profiles(Arc::clone(&inner), request));
     let router = Router::new()
-        .route(otlp::EXPORT, counted(&hall, otlp::EXPORT, export))
-        .route(otlp::PROFILES, counted(&hall, otlp::PROFILES, profiles))
-        .fallback_service(counted(&hall, "none", any(|| async { plain::not_found() })));
+        .route(otlp::GRPC_EXPORT_PATH, with_route_metrics(&hall, otlp::GRPC_EXPORT_PATH, export))
+        .route(otlp::HTTP_EXPORT_PATH, with_route_metrics(&hall, otlp::HTTP_EXPORT_PATH, profiles))
+        .fallback_service(with_route_metrics(&hall, "none", any(|| async { legacy_api::not_found() })));
     behind_policy(router, web, &hall)
 }
 
 /// Adds what holds for every request, whatever it asks for.
-fn behind_policy(router: Router, web: WebPolicy, hall: &Hall) -> Router {
+fn behind_policy(router: Router, web: WebPolicy, hall: &HttpState) -> Router {
     let responses = Arc::clone(&hall.services.responses);
     router.layer(axum::middleware::from_fn(
         move |request: axum::extract::Request, next: axum::middleware::Next| {
@@ -176,13 +181,17 @@ fn behind_policy(router: Router, web: WebPolicy, hall: &Hall) -> Router {
 }
 
 /// Prepares a response to be sent: takes memory of a budget for it, and announces its trailers.
-fn sendable(mut response: Response<Body>, version: Version, budget: Option<&Arc<Room>>) -> Response<Body> {
+fn sendable(
+    mut response: Response<Body>,
+    version: Version,
+    budget: Option<&Arc<MemoryBudget>>,
+) -> Response<Body> {
     announce_trailers(&mut response, version);
     let Some(budget) = budget else { return response };
     match fit_budget(&mut response, budget) {
         Ok(()) => response,
         Err(status) => {
-            let encoding = Encoding::of(response.headers());
+            let encoding = CallEncoding::from_headers(response.headers());
             encoding.map_or_else(|| json_error(&status), |encoding| encoding.error(&status))
         }
     }
@@ -193,11 +202,11 @@ async fn civil(request: axum::extract::Request, next: axum::middleware::Next) ->
     let hosts = request.headers().get_all(HOST).iter().count();
     if request.version() == Version::HTTP_11 && hosts != 1 {
         let message = format!("a request of HTTP/1.1 has one Host header, this one has {hosts}");
-        return json_error(&Status::new(Code::Invalid, message));
+        return json_error(&Status::new(ErrorCode::Invalid, message));
     }
     let method = request.method().clone();
     let response = next.run(request).await;
-    let accepted = response.headers().get(unary::ACCEPT_POST).and_then(|value| value.to_str().ok());
+    let accepted = response.headers().get(unary::ACCEPT_POST_HEADER).and_then(|value| value.to_str().ok());
     let words = match response.status() {
         // Which methods it takes is added to the answer behind us.
         StatusCode::METHOD_NOT_ALLOWED => {
@@ -226,16 +235,16 @@ async fn civil(request: axum::extract::Request, next: axum::middleware::Next) ->
 }
 
 /// Counts what comes to a route, and how it is answered.
-pub(super) fn counted(hall: &Hall, path: &'static str, route: MethodRouter) -> MethodRouter {
-    let (counters, clock) = (hall.services.scrape.routes.of(path), hall.door.clock.clone());
+pub(super) fn with_route_metrics(hall: &HttpState, path: &'static str, route: MethodRouter) -> MethodRouter {
+    let (counters, clock) = (hall.services.scrape.routes.counters_for(path), hall.door.clock.clone());
     route.layer(axum::middleware::from_fn(
         move |request: axum::extract::Request, next: axum::middleware::Next| {
-            let underway = Underway::begin(&counters, &clock);
+            let underway = RouteRequestGuard::begin(&counters, &clock);
             async move {
                 let response = next.run(request).await;
-                let refused = response.extensions().get::<Refused>();
-                let code = refused.map_or(response.status().as_u16(), |refused| refused.0.http());
-                underway.answered(code, response.headers().contains_key(PARTIAL));
+                let refused = response.extensions().get::<RefusalCode>();
+                let code = refused.map_or(response.status().as_u16(), |refused| refused.0.http_status());
+                underway.finish(code, response.headers().contains_key(PARTIAL_HEADER));
                 response
             }
         },
@@ -246,24 +255,24 @@ pub(super) fn counted(hall: &Hall, path: &'static str, route: MethodRouter) -> M
 macro_rules! methods {
     ($router:expr, $hall:expr, $caller:ty, $entrance:expr, $service:ident, $($path:literal => $method:ident),* $(,)?) => {{
         let mut router = $router;
-        $(router = call(router, $hall, $path, $entrance, |hall: Arc<Hall>, caller: $caller, request| async move {
+        $(router = call(router, $hall, $path, $entrance, |hall: Arc<HttpState>, caller: $caller, request| async move {
             hall.services.$service()?.$method(&caller, request).await
         });)*
         router
     }};
 }
 
-fn calls(router: Router, hall: &Arc<Hall>) -> Router {
+fn calls(router: Router, hall: &Arc<HttpState>) -> Router {
     let router = call(
         router,
         hall,
         "/push.v1.PusherService/Push",
-        (sender, |_, sender| Admits::profiles(sender.distributor.body_limit(&sender.tenant))),
+        (sender, |_, sender| BodyPolicy::profiles(sender.distributor.body_limit(&sender.tenant))),
         |_, sender, request: PushRequest| async move {
             sender.distributor.push(&sender.tenant, request).await.map(|_| PushResponse {})
         },
     );
-    let router = methods!(router, hall, Reader, (reader, |_, _| Admits::QUERY), querier,
+    let router = methods!(router, hall, QueryContext, (reader, |_, _| BodyPolicy::QUERY_BODY), querier,
         "/querier.v1.QuerierService/ProfileTypes" => profile_types,
         "/querier.v1.QuerierService/LabelNames" => label_names,
         "/querier.v1.QuerierService/LabelValues" => label_values,
@@ -287,22 +296,22 @@ fn calls(router: Router, hall: &Arc<Hall>) -> Router {
     let router = parca::routes(debuginfo::routes(router, hall), hall);
     let watch = {
         let hall = Arc::clone(hall);
-        any(move |request: Request<Body>| health::watch(hall, request))
+        any(move |request: Request<Body>| grpc_health::watch(hall, request))
     };
     let path = "/grpc.health.v1.Health/Watch";
-    let router = router.route(path, counted(hall, path, watch));
+    let router = router.route(path, with_route_metrics(hall, path, watch));
     call(
         router,
         hall,
         "/grpc.health.v1.Health/Check",
-        (anyone, |_, _| Admits::QUERY),
-        |hall, (), request: HealthCheckRequest| async move { health::check(&hall, &request.service) },
+        (anyone, |_, _| BodyPolicy::QUERY_BODY),
+        |hall, (), request: HealthCheckRequest| async move { grpc_health::check(&hall, &request.service) },
     )
 }
 
 /// What stands beside queries: of one tenant, as it may change something.
-fn companions(router: Router, hall: &Arc<Hall>) -> Router {
-    methods!(router, hall, TenantId, (writer, |_, _| Admits::QUERY), companion,
+fn companions(router: Router, hall: &Arc<HttpState>) -> Router {
+    methods!(router, hall, TenantId, (writer, |_, _| BodyPolicy::QUERY_BODY), companion,
         "/settings.v1.SettingsService/Get" => get_settings,
         "/settings.v1.SettingsService/Set" => set_setting,
         "/settings.v1.SettingsService/Delete" => delete_setting,
@@ -322,15 +331,15 @@ fn companions(router: Router, hall: &Arc<Hall>) -> Router {
 }
 
 /// Profiles that people upload by hand: of one tenant.
-fn uploads(router: Router, hall: &Arc<Hall>) -> Router {
-    let upload = |hall: &Hall, _: &Reader| match &hall.services.adhoc {
-        Some(adhoc) => Admits::upload(adhoc.body_limit()),
-        None => Admits::QUERY,
+fn uploads(router: Router, hall: &Arc<HttpState>) -> Router {
+    let upload = |hall: &HttpState, _: &QueryContext| match &hall.services.adhoc {
+        Some(adhoc) => BodyPolicy::upload(adhoc.body_limit()),
+        None => BodyPolicy::QUERY_BODY,
     };
-    let router = methods!(router, hall, Reader, (owner, upload), adhoc,
+    let router = methods!(router, hall, QueryContext, (owner, upload), adhoc,
         "/adhocprofiles.v1.AdHocProfileService/Upload" => upload,
     );
-    methods!(router, hall, Reader, (owner, |_, _| Admits::QUERY), adhoc,
+    methods!(router, hall, QueryContext, (owner, |_, _| BodyPolicy::QUERY_BODY), adhoc,
         "/adhocprofiles.v1.AdHocProfileService/Get" => get_upload,
         "/adhocprofiles.v1.AdHocProfileService/List" => list_uploads,
         "/adhocprofiles.v1.AdHocProfileService/Diff" => diff_uploads,
@@ -339,77 +348,78 @@ fn uploads(router: Router, hall: &Arc<Hall>) -> Router {
 
 /// Who sends profiles.
 #[derive(Clone)]
-pub(super) struct Sender {
+pub(super) struct ProfileSender {
     pub(super) tenant: TenantId,
     pub(super) distributor: Distributor,
 }
 
-impl unary::Caller for Sender {
+impl unary::RequestIdentity for ProfileSender {
     fn check_length(&self, length: Option<u64>) -> Result<(), Status> {
         self.distributor.check_rate(&self.tenant, length)
     }
 
-    fn unread(&self, status: &Status) {
-        self.distributor.counts().request_refused(&self.tenant, status);
+    fn on_unread_body(&self, status: &Status) {
+        self.distributor.stats().record_request_refusal(&self.tenant, status);
     }
 }
 
-pub(super) fn writer(hall: &Hall, headers: &HeaderMap) -> Result<TenantId, Status> {
-    caller::writer(headers, hall.door.multitenancy)
+pub(super) fn writer(hall: &HttpState, headers: &HeaderMap) -> Result<TenantId, Status> {
+    tenant_header::parse_writer(headers, hall.door.multitenancy)
 }
 
 /// One tenant, who may read what it wrote.
-fn owner(hall: &Hall, headers: &HeaderMap) -> Result<Reader, Status> {
-    writer(hall, headers).map(Reader::of)
+fn owner(hall: &HttpState, headers: &HeaderMap) -> Result<QueryContext, Status> {
+    writer(hall, headers).map(QueryContext::for_tenant)
 }
 
-pub(super) fn sender(hall: &Hall, headers: &HeaderMap) -> Result<Sender, Status> {
+pub(super) fn sender(hall: &HttpState, headers: &HeaderMap) -> Result<ProfileSender, Status> {
     let tenant = writer(hall, headers)?;
-    Ok(Sender { tenant, distributor: hall.services.distributor()?.clone() })
+    Ok(ProfileSender { tenant, distributor: hall.services.distributor()?.clone() })
 }
 
-fn reader(hall: &Hall, headers: &HeaderMap) -> Result<Reader, Status> {
-    caller::reader(headers, hall.door.multitenancy)
+fn reader(hall: &HttpState, headers: &HeaderMap) -> Result<QueryContext, Status> {
+    tenant_header::parse_reader(headers, hall.door.multitenancy)
 }
 
 /// Some may be asked by anybody.
-fn anyone(_: &Hall, _: &HeaderMap) -> Result<(), Status> {
+fn anyone(_: &HttpState, _: &HeaderMap) -> Result<(), Status> {
     Ok(())
 }
 
 /// Who calls, and what they may send.
-pub(super) type Entrance<C> = (fn(&Hall, &HeaderMap) -> Result<C, Status>, fn(&Hall, &C) -> Admits);
+pub(super) type CallAuthorizer<C> =
+    (fn(&HttpState, &HeaderMap) -> Result<C, Status>, fn(&HttpState, &C) -> BodyPolicy);
 
 /// Adds one method of a service: who may call it, what they may send, and what it does.
 pub(super) fn call<C, I, O, F, Fut>(
     router: Router,
-    hall: &Arc<Hall>,
+    hall: &Arc<HttpState>,
     path: &'static str,
-    entrance: Entrance<C>,
+    entrance: CallAuthorizer<C>,
     method: F,
 ) -> Router
 where
-    C: unary::Caller + Send + 'static,
+    C: unary::RequestIdentity + Send + 'static,
     I: Message + Default + DeserializeOwned + 'static,
     O: Message + Serialize + 'static,
-    F: Fn(Arc<Hall>, C, I) -> Fut + Clone + Send + Sync + 'static,
+    F: Fn(Arc<HttpState>, C, I) -> Fut + Clone + Send + Sync + 'static,
     Fut: Future<Output = Result<O, Status>> + Send + 'static,
 {
-    router.route(path, counted(hall, path, answering(hall, path, entrance, method)))
+    router.route(path, with_route_metrics(hall, path, rpc_handler(hall, path, entrance, method)))
 }
 
 /// What answers a method.
-pub(super) fn answering<C, I, O, F, Fut>(
-    hall: &Arc<Hall>,
+pub(super) fn rpc_handler<C, I, O, F, Fut>(
+    hall: &Arc<HttpState>,
     path: &'static str,
-    (who, admits): Entrance<C>,
+    (who, admits): CallAuthorizer<C>,
     method: F,
 ) -> MethodRouter
 where
-    C: unary::Caller + Send + 'static,
+    C: unary::RequestIdentity + Send + 'static,
     I: Message + Default + DeserializeOwned + 'static,
     O: Message + Serialize + 'static,
-    F: Fn(Arc<Hall>, C, I) -> Fut + Clone + Send + Sync + 'static,
+    F: Fn(Arc<HttpState>, C, I) -> Fut + Clone + Send + Sync + 'static,
     Fut: Future<Output = Result<O, Status>> + Send + 'static,
 {
     let inner = Arc::clone(hall);
@@ -417,50 +427,56 @@ where
         let hall = Arc::clone(&inner);
         let method = move |caller, message| method(hall, caller, message);
         let who = |headers: &HeaderMap| {
-            let watch = |reader| diagnostics::watched(&inner, reader, headers, path);
-            Ok(who(&inner, headers)?.watched(watch))
+            let watch = |reader| diagnostics::record_if_requested(&inner, reader, headers, path);
+            Ok(who(&inner, headers)?.with_diagnostics(watch))
         };
-        unary::answer(&inner.door, request, who, |caller| admits(&inner, caller), method).await
+        unary::handle_call(&inner.door, request, who, |caller| admits(&inner, caller), method).await
     })
 }
 
-fn plain_routes(router: Router, hall: &Arc<Hall>) -> Router {
-    type Handler = fn(Arc<Hall>, Request<Body>) -> plain::Answering;
+fn plain_routes(router: Router, hall: &Arc<HttpState>) -> Router {
+    type Handler = fn(Arc<HttpState>, Request<Body>) -> legacy_api::HandlerFuture;
     let with = |handler: Handler| {
         let hall = Arc::clone(hall);
-        move |request: Request<Body>| -> plain::Answering { handler(Arc::clone(&hall), request) }
+        move |request: Request<Body>| -> legacy_api::HandlerFuture { handler(Arc::clone(&hall), request) }
     };
-    let writes: [(&'static str, Handler); 3] =
-        [("/ingest", plain::ingest), ("/pyroscope/ingest", plain::ingest), (otlp::PROFILES, otlp::profiles)];
+    let writes: [(&'static str, Handler); 3] = [
+        ("/ingest", legacy_api::ingest),
+        ("/pyroscope/ingest", legacy_api::ingest),
+        (otlp::HTTP_EXPORT_PATH, otlp::profiles),
+    ];
     let reads: [(&'static str, Handler); 11] = [
-        ("/pyroscope/render", plain::render),
-        ("/pyroscope/render-diff", plain::render_diff),
-        ("/pyroscope/label-values", plain::label_values),
-        ("/athanor/export", plain::export),
-        (diagnostics::RECORDS, diagnostics::records),
+        ("/pyroscope/render", legacy_api::render),
+        ("/pyroscope/render-diff", legacy_api::render_diff),
+        ("/pyroscope/label-values", legacy_api::label_values),
+        ("/athanor/export", legacy_api::export),
+        (diagnostics::DIAGNOSTICS_PATH, diagnostics::records),
         ("/query-diagnostics/{id}", diagnostics::record),
-        ("/", pages::index),
-        ("/flamegraph.svg", pages::flamegraph),
-        ("/ready", operations::ready),
-        ("/metrics", operations::metrics),
-        ("/api/v1/status/buildinfo", operations::build_info),
+        ("/", ui_pages::index),
+        ("/flamegraph.svg", ui_pages::flamegraph),
+        ("/ready", operator_pages::ready),
+        ("/metrics", operator_pages::metrics),
+        ("/api/v1/status/buildinfo", operator_pages::build_info),
     ];
     let guarded: [(&'static str, Handler); 4] = [
-        ("/config", operations::config),
+        ("/config", operator_pages::config),
         ("/shards", shards::shards),
         ("/shards.json", shards::shards_json),
-        ("/debug/pprof/profile", operations::profile),
+        ("/debug/pprof/profile", operator_pages::profile),
     ];
     let of_clusters: [(&'static str, Handler); 2] =
         [("/members", members::members), ("/members.json", members::members_json)];
     let of_clusters = of_clusters.into_iter().filter(|_| hall.services.overview.company.is_some());
     // As calls, it refuses other methods itself.
-    let router = router.route(otlp::EXPORT, counted(hall, otlp::EXPORT, any(with(otlp::export))));
+    let router = router.route(
+        otlp::GRPC_EXPORT_PATH,
+        with_route_metrics(hall, otlp::GRPC_EXPORT_PATH, any(with(otlp::export))),
+    );
     let writes = writes.map(|(path, handler)| (path, post(with(handler))));
     let reads = reads.map(|(path, handler)| (path, get(with(handler))));
     let behind_the_guard = |handler: Handler| {
         let hall = Arc::clone(hall);
-        move |request: Request<Body>| -> plain::Answering {
+        move |request: Request<Body>| -> legacy_api::HandlerFuture {
             let hall = Arc::clone(&hall);
             Box::pin(async move {
                 let peer = request.extensions().get().copied();
@@ -474,7 +490,7 @@ fn plain_routes(router: Router, hall: &Arc<Hall>) -> Router {
     let guarded = guarded.into_iter().chain(of_clusters);
     let guarded = guarded.map(|(path, handler)| (path, get(behind_the_guard(handler))));
     let all = writes.into_iter().chain(reads).chain(guarded);
-    all.fold(router, |router, (path, answer)| router.route(path, counted(hall, path, answer)))
+    all.fold(router, |router, (path, answer)| router.route(path, with_route_metrics(hall, path, answer)))
 }
 
 /// An answer that is ready.

@@ -4,34 +4,34 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
 
-use athanor_catalog::{ShardEntry, View};
+use athanor_catalog::{RoutingView, ShardEntry};
 use athanor_cluster::NodeId;
-use athanor_cluster::members::{Member, RoleName};
+use athanor_cluster::members::{ClusterMember, RoleName};
 use axum::body::Body;
 use axum::http::Request;
 use axum::http::header::ACCEPT;
 use serde_json::{Value, json};
 
-use super::pages::{STYLE, escaped};
-use super::plain::Answering;
-use super::routes::{Hall, text};
-use crate::overview::Overview;
+use super::legacy_api::HandlerFuture;
+use super::routes::{HttpState, text};
+use super::ui_pages::{PAGE_STYLE, escape_html};
+use crate::cluster_overview::ClusterOverview;
 
 /// `GET /shards`: a page, or JSON for who accepts that.
-pub fn shards(hall: Arc<Hall>, request: Request<Body>) -> Answering {
+pub fn shards(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture {
     let accepted = request.headers().get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let wants_json = accepted.into_iter().any(|value| value.contains("application/json"));
     answer(hall, wants_json)
 }
 
 /// `GET /shards.json`.
-pub fn shards_json(hall: Arc<Hall>, _: Request<Body>) -> Answering {
+pub fn shards_json(hall: Arc<HttpState>, _: Request<Body>) -> HandlerFuture {
     answer(hall, true)
 }
 
-fn answer(hall: Arc<Hall>, wants_json: bool) -> Answering {
+fn answer(hall: Arc<HttpState>, wants_json: bool) -> HandlerFuture {
     Box::pin(async move {
-        let seen = Seen::now(&hall.services.overview).await;
+        let seen = ShardOverview::now(&hall.services.overview).await;
         match wants_json {
             true => text("application/json", seen.listed().to_string()),
             false => text("text/html; charset=utf-8", seen.page()),
@@ -40,33 +40,33 @@ fn answer(hall: Arc<Hall>, wants_json: bool) -> Answering {
 }
 
 /// As programs are told.
-pub async fn listed_shards(overview: &Overview) -> Value {
-    Seen::now(overview).await.listed()
+pub async fn list_shards(overview: &ClusterOverview) -> Value {
+    ShardOverview::now(overview).await.listed()
 }
 
 /// What is known at a moment.
-struct Seen {
-    view: Arc<View>,
+struct ShardOverview {
+    view: Arc<RoutingView>,
     leaders: BTreeMap<u32, NodeId>,
-    members: Arc<BTreeMap<NodeId, Member>>,
+    members: Arc<BTreeMap<NodeId, ClusterMember>>,
 }
 
-impl Seen {
+impl ShardOverview {
     /// Asks all ingesters what they lead.
-    async fn now(overview: &Overview) -> Self {
-        let Overview { views, ways, company, .. } = overview;
-        let members = company.as_ref().map(|company| company.members.now()).unwrap_or_default();
-        let keeps = |member: &&Member| member.is_alive() && member.roles.contains(&RoleName::Ingester);
+    async fn now(overview: &ClusterOverview) -> Self {
+        let ClusterOverview { views, ways, company, .. } = overview;
+        let members = company.as_ref().map(|company| company.members.current()).unwrap_or_default();
+        let keeps = |member: &&ClusterMember| member.is_alive() && member.roles.contains(&RoleName::Ingester);
         let mut nodes: Vec<NodeId> = members.values().filter(keeps).map(|member| member.node).collect();
         if company.is_none() {
             nodes.push(ways.me);
         }
-        let asked = nodes.into_iter().map(|node| async move { (node, ways.leads(node, None).await) });
+        let asked = nodes.into_iter().map(|node| async move { (node, ways.led_shards(node, None).await) });
         let told = futures::future::join_all(asked).await.into_iter();
         // Whoever does not answer leads nothing that could be used.
         let told = told.filter_map(|(node, leads)| Some((node, leads.ok()?)));
         let leaders = told.flat_map(|(node, leads)| leads.into_iter().map(move |shard| (shard, node)));
-        Self { view: views.now(), leaders: leaders.collect(), members }
+        Self { view: views.current(), leaders: leaders.collect(), members }
     }
 
     fn name(&self, node: NodeId) -> String {
@@ -90,7 +90,7 @@ impl Seen {
             })
         };
         let versions = self.view.tables.as_ref().map(|tables| {
-            let all = tables.in_force(i64::MIN, i64::MAX).iter();
+            let all = tables.tables_between(i64::MIN, i64::MAX).iter();
             all.map(|table| json!({ "version": table.version(), "from": table.from(), "slots": table.slots().len() })).collect::<Vec<_>>()
         });
         json!({
@@ -104,7 +104,7 @@ impl Seen {
 
     fn page(&self) -> String {
         let mut page = format!(
-            "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>Shards</title><style>{STYLE}\
+            "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>Shards</title><style>{PAGE_STYLE}\
              table{{border-collapse:collapse}}td,th{{text-align:left;padding:.2em .8em .2em 0}}</style>\
              <h1>Shards</h1><p class=\"t\">Revision {} of the catalogue; {} copies of each profile.</p>\
              <table><tr><th>Slot<th>Epoch<th>Shard<th>Phase<th>Leader<th>Members<th>In blocks up to",
@@ -114,8 +114,8 @@ impl Seen {
         shards.sort_unstable_by_key(|shard| (shard.slot, shard.epoch));
         for shard in shards {
             let members: Vec<String> =
-                shard.members.iter().map(|member| escaped(&self.name(*member))).collect();
-            let leader = self.leaders.get(&shard.id).map(|leader| escaped(&self.name(*leader)));
+                shard.members.iter().map(|member| escape_html(&self.name(*member))).collect();
+            let leader = self.leaders.get(&shard.id).map(|leader| escape_html(&self.name(*leader)));
             // Writing to a string does not fail.
             let _ = write!(
                 page,
@@ -123,7 +123,7 @@ impl Seen {
                 shard.slot,
                 shard.epoch,
                 shard.id,
-                escaped(&shard.phase.to_string()),
+                escape_html(&shard.phase.to_string()),
                 leader.as_deref().unwrap_or("nobody"),
                 members.join(", "),
                 shard.watermark
@@ -136,7 +136,7 @@ impl Seen {
 
 #[cfg(test)]
 mod tests {
-    use athanor_catalog::Phase;
+    use athanor_catalog::ShardPhase;
     use athanor_chassis::Timestamp;
 
     use super::*;
@@ -149,12 +149,13 @@ mod tests {
             epoch: 1,
             watermark: 7,
             members: [1, 2].into(),
-            phase: Phase::Open,
+            phase: ShardPhase::Open,
             fenced: 1,
-            since: Timestamp::EPOCH,
+            since: Timestamp::UNIX_EPOCH,
         };
-        let view = View { revision: 9, shards: vec![shard(1, 0), shard(2, 1)], ..View::default() };
-        let seen = Seen { view: Arc::new(view), leaders: [(2, 1)].into(), members: Arc::default() };
+        let view =
+            RoutingView { revision: 9, shards: vec![shard(1, 0), shard(2, 1)], ..RoutingView::default() };
+        let seen = ShardOverview { view: Arc::new(view), leaders: [(2, 1)].into(), members: Arc::default() };
         let told = seen.listed();
         assert_eq!(told["shards"][0]["leader"], Value::Null);
         assert_eq!(told["shards"][1]["leader"]["node"], "0000000000000001");

@@ -3,9 +3,9 @@
 use std::future::Future;
 use std::time::Duration;
 
-use athanor_chassis::room::Taken;
-use athanor_chassis::{Clock, Code, Status, TenantId};
-use athanor_querier::Reader;
+use athanor_chassis::memory_budget::MemoryReservation;
+use athanor_chassis::{Clock, ErrorCode, Status, TenantId};
+use athanor_querier::QueryContext;
 use axum::body::Body;
 use axum::http::header::{ALLOW, HeaderName};
 use axum::http::request::Parts;
@@ -14,33 +14,33 @@ use prost::Message;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::Door;
-use super::body::announced;
+use super::RequestBudget;
+use super::body::announced_length;
 use super::connection::keep_budget;
-use super::encoding::{ACCEPTED, Encoding};
-use super::partial::mark;
-use super::recorded::name;
-use super::weight::Admits;
+use super::decoded_size::BodyPolicy;
+use super::diagnostics_header::set_diagnostics_id;
+use super::encoding::{CallEncoding, UNARY_CONTENT_TYPES};
+use super::partial_header::set_partial_header;
 
 /// The content types that a call takes.
-pub const ACCEPT_POST: HeaderName = HeaderName::from_static("accept-post");
+pub const ACCEPT_POST_HEADER: HeaderName = HeaderName::from_static("accept-post");
 /// The longest deadline that a client may set; longer ones are cut.
-const LONGEST: Duration = Duration::from_secs(3600);
+const MAX_CLIENT_DEADLINE: Duration = Duration::from_secs(3600);
 
 /// Who asks.
-pub trait Caller: Clone {
+pub trait RequestIdentity: Clone {
     /// Returns the tenant that pays for the request.
     fn payer(&self) -> Option<&TenantId> {
         None
     }
 
     /// What the answers so far lack, in words; nothing if they are whole.
-    fn missing(&self) -> Vec<String> {
+    fn missing_parts(&self) -> Vec<String> {
         Vec::new()
     }
 
     /// Waits no longer than so.
-    fn waits(&self, _: &Clock, _: Duration) {}
+    fn set_deadline(&self, _: &Clock, _: Duration) {}
 
     /// Refuses a request before its body is read, whose length is what the client announced.
     fn check_length(&self, _length: Option<u64>) -> Result<(), Status> {
@@ -48,76 +48,77 @@ pub trait Caller: Clone {
     }
 
     /// Hears of a request whose body was not read to a message.
-    fn unread(&self, _: &Status) {}
+    fn on_unread_body(&self, _: &Status) {}
 
     /// Has what readers are answered recorded, as `watch` says.
     #[must_use]
-    fn watched(self, _: impl FnOnce(Reader) -> Reader) -> Self {
+    fn with_diagnostics(self, _: impl FnOnce(QueryContext) -> QueryContext) -> Self {
         self
     }
 
     /// Memory that was taken for the answer, for the response of so many bytes to hold until it is sent.
-    fn response_budget(&self, _bytes: usize) -> Option<Taken> {
+    fn response_budget(&self, _bytes: usize) -> Option<MemoryReservation> {
         None
     }
 
     /// It is answered, or why it is not: the id of the record of that, if there is one.
-    fn ended(&self, _: Option<&Status>) -> Option<String> {
+    fn finish_request(&self, _: Option<&Status>) -> Option<String> {
         None
     }
 }
 
-impl Caller for () {}
-impl Caller for TenantId {
+impl RequestIdentity for () {}
+impl RequestIdentity for TenantId {
     fn payer(&self) -> Option<&TenantId> {
         Some(self)
     }
 }
-impl Caller for Reader {
+impl RequestIdentity for QueryContext {
     fn payer(&self) -> Option<&TenantId> {
         self.tenants().first()
     }
 
-    fn missing(&self) -> Vec<String> {
-        self.all_missing()
+    fn missing_parts(&self) -> Vec<String> {
+        self.all_warnings()
     }
 
-    fn waits(&self, clock: &Clock, wait: Duration) {
-        Reader::waits(self, clock, wait);
+    fn set_deadline(&self, clock: &Clock, wait: Duration) {
+        QueryContext::set_timeout(self, clock, wait);
     }
 
-    fn watched(self, watch: impl FnOnce(Reader) -> Reader) -> Self {
+    fn with_diagnostics(self, watch: impl FnOnce(QueryContext) -> QueryContext) -> Self {
         watch(self)
     }
 
-    fn response_budget(&self, bytes: usize) -> Option<Taken> {
+    fn response_budget(&self, bytes: usize) -> Option<MemoryReservation> {
         self.take_response_budget(bytes)
     }
 
-    fn ended(&self, failed: Option<&Status>) -> Option<String> {
-        Reader::ended(self, failed)
+    fn finish_request(&self, failed: Option<&Status>) -> Option<String> {
+        QueryContext::finish_request(self, failed)
     }
 }
 
 /// Answers one call. `caller` says who it is, and `admits` what they may send, before the body is read.
-pub async fn answer<C, I, O, F, Fut>(
-    door: &Door,
+pub async fn handle_call<C, I, O, F, Fut>(
+    door: &RequestBudget,
     request: Request<Body>,
     caller: impl FnOnce(&HeaderMap) -> Result<C, Status>,
-    admits: impl FnOnce(&C) -> Admits,
+    admits: impl FnOnce(&C) -> BodyPolicy,
     method: F,
 ) -> Response<Body>
 where
-    C: Caller,
+    C: RequestIdentity,
     I: Message + Default + DeserializeOwned + 'static,
     O: Message + Serialize,
     F: FnOnce(C, I) -> Fut,
     Fut: Future<Output = Result<O, Status>>,
 {
-    let (encoding, parts, body) = match entered(request, Encoding::of, ACCEPTED) {
-        Ok(entered) => entered,
-        Err(refused) => return *refused,
-    };
+    let (encoding, parts, body) =
+        match check_request(request, CallEncoding::from_headers, UNARY_CONTENT_TYPES) {
+            Ok(entered) => entered,
+            Err(refused) => return *refused,
+        };
     let headers = &parts.headers;
     let come = deadline(headers).and_then(|wait| {
         encoding.check(headers)?;
@@ -127,13 +128,13 @@ where
         Err(status) => (Err(status), None),
         Ok((wait, caller)) => {
             if let Some(wait) = wait {
-                caller.waits(&door.clock, wait);
+                caller.set_deadline(&door.clock, wait);
             }
             let asked = caller.clone();
             let door = &caller.payer().map_or_else(|| door.clone(), |tenant| door.for_tenant(tenant));
             let answered = async move {
                 let admits = admits(&asked);
-                let checked = asked.check_length(announced(headers));
+                let checked = asked.check_length(announced_length(headers));
                 let message = async {
                     checked?;
                     let mut held = door.read(headers, body, &admits).await?;
@@ -141,43 +142,43 @@ where
                     Ok((message, held))
                 };
                 // What it held stays taken until it is answered.
-                let (message, _held) = message.await.inspect_err(|status| asked.unread(status))?;
+                let (message, _held) = message.await.inspect_err(|status| asked.on_unread_body(status))?;
                 let answer = method(asked.clone(), message).await?;
-                let mut response = encoding.answer(door, headers, answer).await?;
-                mark(&mut response, &asked.missing());
+                let mut response = encoding.encode_response(door, headers, answer).await?;
+                set_partial_header(&mut response, &asked.missing_parts());
                 keep_budget(&mut response, |bytes| asked.response_budget(bytes));
                 Ok(response)
             };
             let result = match wait {
                 None => answered.await,
-                Some(wait) => match door.clock.within(wait, answered).await {
+                Some(wait) => match door.clock.timeout(wait, answered).await {
                     Ok(result) => result,
-                    Err(elapsed) => Err(Status::new(Code::Deadline, elapsed.to_string())),
+                    Err(elapsed) => Err(Status::new(ErrorCode::Deadline, elapsed.to_string())),
                 },
             };
-            let record = caller.ended(result.as_ref().err());
+            let record = caller.finish_request(result.as_ref().err());
             (result, record)
         }
     };
     let mut response = result.unwrap_or_else(|status| encoding.error(&status));
-    name(&mut response, record);
+    set_diagnostics_id(&mut response, record);
     encoding.advertise(&mut response);
     response
 }
 
 /// A call whose method and content type are those of calls; `accepted` is told to whoever sends another one.
-pub fn entered(
+pub fn check_request(
     request: Request<Body>,
-    encoding: fn(&HeaderMap) -> Option<Encoding>,
+    encoding: fn(&HeaderMap) -> Option<CallEncoding>,
     accepted: &'static str,
-) -> Result<(Encoding, Parts, Body), Box<Response<Body>>> {
+) -> Result<(CallEncoding, Parts, Body), Box<Response<Body>>> {
     if request.method() != Method::POST {
         return Err(Box::new(refused(StatusCode::METHOD_NOT_ALLOWED, ALLOW, "POST")));
     }
     let (parts, body) = request.into_parts();
     match encoding(&parts.headers) {
         Some(encoding) => Ok((encoding, parts, body)),
-        None => Err(Box::new(refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, ACCEPT_POST, accepted))),
+        None => Err(Box::new(refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, ACCEPT_POST_HEADER, accepted))),
     }
 }
 
@@ -196,8 +197,9 @@ pub fn deadline(headers: &HeaderMap) -> Result<Option<Duration>, Status> {
         (None, Some(text)) => ("grpc-timeout", with_unit(text)),
         (None, None) => return Ok(None),
     };
-    let wait = wait.ok_or_else(|| Status::new(Code::Invalid, format!("the header {name} is no time")))?;
-    Ok(Some(wait.min(LONGEST)))
+    let wait =
+        wait.ok_or_else(|| Status::new(ErrorCode::Invalid, format!("the header {name} is no time")))?;
+    Ok(Some(wait.min(MAX_CLIENT_DEADLINE)))
 }
 
 fn milliseconds(text: &str) -> Option<Duration> {

@@ -2,15 +2,15 @@
 
 use std::fmt::Write;
 
-use athanor_chassis::histogram::Spread;
+use athanor_chassis::histogram::HistogramSnapshot;
 
 /// Values that are counted as whole numbers and shown in seconds.
-pub(super) const NANOSECOND: f64 = 1e-9;
+pub(super) const NANOSECOND_SCALE: f64 = 1e-9;
 /// Values that are shown as they are.
-pub(super) const ONE: f64 = 1.0;
+pub(super) const UNIT_SCALE: f64 = 1.0;
 
 /// Families, one after the other.
-pub(super) struct Page {
+pub(super) struct MetricsPage {
     text: String,
     open_metrics: bool,
 }
@@ -28,11 +28,11 @@ pub(super) fn labels(pairs: &[(&str, &str)]) -> String {
 }
 
 /// The one value of a family without labels.
-pub(super) fn alone(value: f64) -> [(String, f64); 1] {
+pub(super) fn unlabeled(value: f64) -> [(String, f64); 1] {
     [(String::new(), value)]
 }
 
-impl Page {
+impl MetricsPage {
     pub(super) fn new(open_metrics: bool) -> Self {
         Self { text: String::with_capacity(32 << 10), open_metrics }
     }
@@ -69,7 +69,7 @@ impl Page {
         name: &str,
         help: &str,
         scale: f64,
-        samples: impl IntoIterator<Item = (String, Spread)>,
+        samples: impl IntoIterator<Item = (String, HistogramSnapshot)>,
     ) {
         self.family(name, help, "histogram");
         for (labels, spread) in samples {
@@ -112,12 +112,17 @@ mod tests {
     use super::*;
 
     fn page(open_metrics: bool) -> String {
-        let histogram = Histogram::doubling(100_000, 2);
-        [50_000, 100_001, 5_000_000].iter().for_each(|&value| histogram.count(value));
-        let mut page = Page::new(open_metrics);
+        let histogram = Histogram::with_doubling_buckets(100_000, 2);
+        [50_000, 100_001, 5_000_000].iter().for_each(|&value| histogram.record(value));
+        let mut page = MetricsPage::new(open_metrics);
         page.counter("a_total", "Things", [(labels(&[("kind", "x\"y\\\n"), ("b", "")]), 2.0)]);
-        page.gauge("b_bytes", "Size", alone(20_799_488.0));
-        page.histogram("c_seconds", "Times", NANOSECOND, [(labels(&[("d", "e")]), histogram.now())]);
+        page.gauge("b_bytes", "Size", unlabeled(20_799_488.0));
+        page.histogram(
+            "c_seconds",
+            "Times",
+            NANOSECOND_SCALE,
+            [(labels(&[("d", "e")]), histogram.snapshot())],
+        );
         page.finish()
     }
 

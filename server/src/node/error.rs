@@ -2,55 +2,55 @@
 
 use athanor_chassis::compute::ComputeError;
 use athanor_chassis::tasks::SpawnError;
-use athanor_chassis::{Code, Coded};
+use athanor_chassis::{ErrorCode, ErrorCodeExt};
 use athanor_consensus::{log, replicated};
 
-use crate::config::BadSetting;
-use crate::folder::FolderError;
+use crate::cluster_handle::ClusterJoinError;
+use crate::config::SettingError;
+use crate::data_dir::DataDirError;
 use crate::http::ListenerError;
-use crate::identity::IdentityError;
-use crate::others::JoinError;
+use crate::node_identity::NodeIdentityError;
 
 /// Why a node does not start.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "each says what it is by its message")]
 pub enum StartError {
     #[error(transparent)]
-    Folder(#[from] FolderError),
+    Folder(#[from] DataDirError),
     #[error(transparent)]
-    Identity(#[from] IdentityError),
+    Identity(#[from] NodeIdentityError),
     #[error("threads cannot be started")]
     Compute(#[from] ComputeError),
     #[error("the bucket cannot be opened")]
     Store(#[from] athanor_storage::StoreError),
     #[error("the log cannot be opened")]
-    Log(#[from] log::OpenError),
+    Log(#[from] log::LogOpenError),
     #[error("the catalogue cannot be opened")]
-    Catalogue(#[from] replicated::OpenError),
+    Catalogue(#[from] replicated::GroupOpenError),
     #[error(transparent)]
-    Ingester(#[from] athanor_ingester::OpenError),
+    Ingester(#[from] athanor_ingester::IngesterOpenError),
     #[error("the catalogue is not rebuilt: {0}")]
     Rebuild(athanor_chassis::Status),
     #[error("{0}")]
     Token(athanor_chassis::Status),
     #[error(transparent)]
-    Founding(#[from] athanor_metastore::FoundingError),
+    Founding(#[from] athanor_metastore::BootstrapError),
     #[error(transparent)]
     Listener(#[from] ListenerError),
     #[error(transparent)]
-    Setting(#[from] BadSetting),
+    Setting(#[from] SettingError),
     #[error(transparent)]
-    Join(#[from] JoinError),
+    Join(#[from] ClusterJoinError),
     #[error(transparent)]
     Task(#[from] SpawnError),
 }
 
-impl Coded for StartError {
-    fn code(&self) -> Code {
+impl ErrorCodeExt for StartError {
+    fn code(&self) -> ErrorCode {
         match self {
             Self::Folder(error) => error.code(),
             Self::Identity(error) => error.code(),
-            Self::Compute(_) => Code::Unavailable,
+            Self::Compute(_) => ErrorCode::Unavailable,
             Self::Store(error) => error.code(),
             Self::Log(error) => error.code(),
             Self::Catalogue(error) => error.code(),

@@ -1,27 +1,27 @@
 //! `query labels`: names, or the values of one.
 
-use athanor_chassis::config::nearest;
-use athanor_chassis::{Code, Status};
+use athanor_chassis::config::nearest_name;
+use athanor_chassis::{ErrorCode, Status};
 use athanor_proto::types::v1::{
     LabelNamesRequest, LabelNamesResponse, LabelValuesRequest, LabelValuesResponse,
 };
 use athanor_query::Selector;
 use serde_json::json;
 
-use super::Range;
-use crate::args::Labels;
-use crate::client::Client;
-use crate::output::{Output, harmless};
+use super::MillisTimeRange;
+use crate::api_client::ApiClient;
+use crate::args::QueryLabelsArgs;
+use crate::output::{ConsoleOutput, harmless};
 
 /// Lists the names of labels, or the values of the one that is named.
-pub(super) async fn run(args: &Labels, output: &Output) -> Result<(), Status> {
-    let client = Client::new(&args.remote)?;
-    let range = Range::of(&args.times, client.clock())?;
+pub(super) async fn run(args: &QueryLabelsArgs, output: &ConsoleOutput) -> Result<(), Status> {
+    let client = ApiClient::new(&args.remote)?;
+    let range = MillisTimeRange::of(&args.times, client.clock())?;
     let Some(name) = &args.name else {
         let names = names(&client, &args.selector, range).await?;
-        return output.either(|| json!({ "labels": names }), || lines(&names));
+        return output.print_json_or_text(|| json!({ "labels": names }), || lines(&names));
     };
-    let Range { start, end } = range;
+    let MillisTimeRange { start, end } = range;
     let request = LabelValuesRequest {
         name: name.clone(),
         matchers: matchers(&args.selector),
@@ -29,23 +29,28 @@ pub(super) async fn run(args: &Labels, output: &Output) -> Result<(), Status> {
         end,
         ..LabelValuesRequest::default()
     };
-    let answer: LabelValuesResponse = client.ask("querier.v1.QuerierService/LabelValues", &request).await?;
+    let answer: LabelValuesResponse =
+        client.request("querier.v1.QuerierService/LabelValues", &request).await?;
     let mut values = answer.names;
     values.sort_unstable();
     if values.is_empty() {
         let known = names(&client, &args.selector, range).await?;
-        let near = nearest(name, known.iter().map(String::as_str));
+        let near = nearest_name(name, known.iter().map(String::as_str));
         let hint = near.map(|near| format!("; did you mean {}?", harmless(near))).unwrap_or_default();
         let message = format!("no series of {} has the label {name:?} {range}{hint}", args.selector);
-        return Err(Status::new(Code::NotFound, message));
+        return Err(Status::new(ErrorCode::NotFound, message));
     }
-    output.either(|| json!({ "label": name, "values": values }), || lines(&values))
+    output.print_json_or_text(|| json!({ "label": name, "values": values }), || lines(&values))
 }
 
-async fn names(client: &Client, selector: &Selector, range: Range) -> Result<Vec<String>, Status> {
-    let Range { start, end } = range;
+async fn names(
+    client: &ApiClient,
+    selector: &Selector,
+    range: MillisTimeRange,
+) -> Result<Vec<String>, Status> {
+    let MillisTimeRange { start, end } = range;
     let request = LabelNamesRequest { matchers: matchers(selector), start, end };
-    let answer: LabelNamesResponse = client.ask("querier.v1.QuerierService/LabelNames", &request).await?;
+    let answer: LabelNamesResponse = client.request("querier.v1.QuerierService/LabelNames", &request).await?;
     let mut names = answer.names;
     names.sort_unstable();
     Ok(names)

@@ -1,35 +1,35 @@
 //! `query top`, `query flamegraph` and `query diff`: profiles that a server has merged.
 
-use athanor_chassis::{Code, Status};
-use athanor_profile::pprof::{self, DecodeError, Limits};
+use athanor_chassis::{ErrorCode, Status};
+use athanor_profile::pprof::{self, DecodeError, DecodeLimits};
 use athanor_profile::tree::Tree;
 use athanor_profile::{Profile, ProfileType, prune};
 use athanor_proto::querier::v1::SelectMergeProfileRequest;
 use athanor_query::Selector;
 
-use super::{Range, types};
-use crate::args::{QueryDiff, QueryFlamegraph, QueryTop, Select, Written};
-use crate::client::Client;
-use crate::convert::{self, Shape};
-use crate::output::{Output, harmless};
-use crate::{diff as changes, views};
+use super::{MillisTimeRange, types};
+use crate::api_client::ApiClient;
+use crate::args::{OutputFileArgs, QueryDiffArgs, QueryFlamegraphArgs, QuerySelectionArgs, QueryTopArgs};
+use crate::convert::{self, ConversionOptions};
+use crate::output::{ConsoleOutput, harmless};
+use crate::{diff as changes, profile_views};
 
 /// Lists the functions that cost most.
-pub(super) async fn top(args: QueryTop, output: &Output) -> Result<(), Status> {
+pub(super) async fn top(args: QueryTopArgs, output: &ConsoleOutput) -> Result<(), Status> {
     let profile = selected(&args.select).await?;
     match args.written.out {
         Some(_) => write(profile, &args.written, (None, args.view.focus.as_deref()), output),
-        None => views::table(&pruned(profile), 0, &args.view, output),
+        None => profile_views::table(&pruned(profile), 0, &args.view, output),
     }
 }
 
 /// Draws a flame graph.
-pub(super) async fn flamegraph(args: QueryFlamegraph, output: &Output) -> Result<(), Status> {
+pub(super) async fn flamegraph(args: QueryFlamegraphArgs, output: &ConsoleOutput) -> Result<(), Status> {
     let profile = selected(&args.select).await?;
     let (max_nodes, focus) = (args.view.max_nodes, args.view.focus.as_deref());
     match args.written.out {
         Some(_) => write(profile, &args.written, (Some(max_nodes), focus), output),
-        None => views::drawing(&pruned(profile), 0, &args.view, output),
+        None => profile_views::draw_flamegraph(&pruned(profile), 0, &args.view, output),
     }
 }
 
@@ -43,29 +43,29 @@ fn pruned(profile: Profile) -> Profile {
 
 fn write(
     profile: Profile,
-    written: &Written,
+    written: &OutputFileArgs,
     (max_nodes, focus): (Option<usize>, Option<&str>),
-    output: &Output,
+    output: &ConsoleOutput,
 ) -> Result<(), Status> {
     let Some(out) = &written.out else { return Ok(()) };
     let format = convert::format(out, written.to)?;
-    let title = views::type_name(&profile.header.types[0]);
-    convert::write(profile, 0, (out, Shape { format, max_nodes, focus }, title), output)
+    let title = profile_views::type_name(&profile.header.types[0]);
+    convert::write(profile, 0, (out, ConversionOptions { format, max_nodes, focus }, title), output)
 }
 
-async fn selected(select: &Select) -> Result<Profile, Status> {
-    let client = Client::new(&select.remote)?;
-    let range = Range::of(&select.times, client.clock())?;
-    let meant = types::meant(&client, select.profile_type.as_deref(), &select.selector, range).await?;
+async fn selected(select: &QuerySelectionArgs) -> Result<Profile, Status> {
+    let client = ApiClient::new(&select.remote)?;
+    let range = MillisTimeRange::of(&select.times, client.clock())?;
+    let meant = types::resolve_type(&client, select.profile_type.as_deref(), &select.selector, range).await?;
     fetch(&client, &meant, &select.selector, range).await
 }
 
 /// All profiles of a type as one, which has one type of value.
 async fn fetch(
-    client: &Client,
+    client: &ApiClient,
     meant: &ProfileType,
     selector: &Selector,
-    range: Range,
+    range: MillisTimeRange,
 ) -> Result<Profile, Status> {
     let request = SelectMergeProfileRequest {
         profile_type_id: meant.to_string(),
@@ -75,13 +75,13 @@ async fn fetch(
         ..SelectMergeProfileRequest::default()
     };
     // The answer is a pprof profile and nothing around it.
-    let bytes = client.ask_bytes("querier.v1.QuerierService/SelectMergeProfile", &request).await?;
-    let profile = match pprof::decode(&bytes, &Limits::default()) {
+    let bytes = client.request_bytes("querier.v1.QuerierService/SelectMergeProfile", &request).await?;
+    let profile = match pprof::decode(&bytes, &DecodeLimits::default()) {
         Ok((profile, _)) => profile,
         Err(DecodeError::NoSampleType | DecodeError::NoEmptyString) => Profile::default(),
         Err(error) => {
             let message = format!("{}: the answer is no profile: {error}", client.address());
-            return Err(Status::new(Code::Invalid, message));
+            return Err(Status::new(ErrorCode::Invalid, message));
         }
     };
     if profile.samples.is_empty() || profile.header.types.is_empty() {
@@ -91,8 +91,13 @@ async fn fetch(
 }
 
 /// Why there is nothing: no such type, or nothing of it then.
-async fn missing(client: &Client, meant: &ProfileType, selector: &Selector, range: Range) -> Status {
-    match types::of(client, selector, range).await {
+async fn missing(
+    client: &ApiClient,
+    meant: &ProfileType,
+    selector: &Selector,
+    range: MillisTimeRange,
+) -> Status {
+    match types::fetch_types(client, selector, range).await {
         Ok(known) if !known.is_empty() && !known.contains(meant) => {
             types::unknown(&meant.to_string(), &known)
         }
@@ -100,28 +105,34 @@ async fn missing(client: &Client, meant: &ProfileType, selector: &Selector, rang
             let meant = harmless(&meant.to_string());
             let message =
                 format!("there are no profiles of {meant}{selector} {range}; see --since and --selector");
-            Status::new(Code::NotFound, message)
+            Status::new(ErrorCode::NotFound, message)
         }
         Err(status) => status,
     }
 }
 
 /// Compares two selections.
-pub(super) async fn diff(args: &QueryDiff, output: &Output) -> Result<(), Status> {
-    let client = Client::new(&args.remote)?;
-    let left_range = Range::with(&args.times, (args.left_from, args.left_until), client.clock())?;
-    let right_range = Range::with(&args.times, (args.right_from, args.right_until), client.clock())?;
+pub(super) async fn diff(args: &QueryDiffArgs, output: &ConsoleOutput) -> Result<(), Status> {
+    let client = ApiClient::new(&args.remote)?;
+    let left_range = MillisTimeRange::with(&args.times, (args.left_from, args.left_until), client.clock())?;
+    let right_range =
+        MillisTimeRange::with(&args.times, (args.right_from, args.right_until), client.clock())?;
     let own_times = [args.left_from, args.left_until, args.right_from, args.right_until];
     if args.left.to_string() == args.right.to_string() && own_times.iter().all(Option::is_none) {
         let message =
             "both sides are the same; set --left and --right, or times such as --left-from and --left-until";
-        return Err(Status::new(Code::Invalid, message));
+        return Err(Status::new(ErrorCode::Invalid, message));
     }
-    let meant = types::meant(&client, args.profile_type.as_deref(), &args.right, right_range).await?;
+    let meant = types::resolve_type(&client, args.profile_type.as_deref(), &args.right, right_range).await?;
     let left = fetch(&client, &meant, &args.left, left_range);
     let right = fetch(&client, &meant, &args.right, right_range);
     let (left, right) = futures::future::try_join(left, right).await?;
     let (left, right) = (pruned(left), pruned(right));
     let shown = &right.header.types[0];
-    changes::compare(&Tree::of(&left, 0), &Tree::of(&right, 0), shown, (args.limit, output))
+    changes::compare(
+        &Tree::from_profile(&left, 0),
+        &Tree::from_profile(&right, 0),
+        shown,
+        (args.limit, output),
+    )
 }

@@ -1,28 +1,28 @@
 //! `query types`, and which type is meant.
 
-use athanor_chassis::config::nearest;
-use athanor_chassis::{Code, Status};
+use athanor_chassis::config::nearest_name;
+use athanor_chassis::{ErrorCode, Status};
 use athanor_profile::ProfileType;
 use athanor_proto::querier::v1::{ProfileTypesRequest, ProfileTypesResponse, SeriesRequest, SeriesResponse};
 use athanor_query::Selector;
 use serde_json::{Value, json};
 
-use super::Range;
-use crate::args::Types;
-use crate::client::Client;
-use crate::output::{Output, harmless};
+use super::MillisTimeRange;
+use crate::api_client::ApiClient;
+use crate::args::QueryTypesArgs;
+use crate::output::{ConsoleOutput, harmless};
 
 /// The label that holds a type in full.
-const PROFILE_TYPE: &str = "__profile_type__";
+const PROFILE_TYPE_LABEL: &str = "__profile_type__";
 /// Types named in an error.
-const MAX_NAMED: usize = 20;
+const MAX_NAMED_TYPES: usize = 20;
 
 /// Lists what is measured.
-pub(super) async fn run(args: &Types, output: &Output) -> Result<(), Status> {
-    let client = Client::new(&args.remote)?;
-    let range = Range::of(&args.times, client.clock())?;
-    let types = of(&client, &args.selector, range).await?;
-    output.either(
+pub(super) async fn run(args: &QueryTypesArgs, output: &ConsoleOutput) -> Result<(), Status> {
+    let client = ApiClient::new(&args.remote)?;
+    let range = MillisTimeRange::of(&args.times, client.clock())?;
+    let types = fetch_types(&client, &args.selector, range).await?;
+    output.print_json_or_text(
         || json!({ "types": types.iter().map(type_json).collect::<Vec<_>>() }),
         || types.iter().map(|one| format!("{}\n", harmless(&one.to_string()))).collect(),
     )?;
@@ -37,28 +37,28 @@ fn type_json(one: &ProfileType) -> Value {
         "period_type": one.period.kind, "period_unit": one.period.unit })
 }
 
-fn nothing(selector: &Selector, range: Range) -> String {
+fn nothing(selector: &Selector, range: MillisTimeRange) -> String {
     format!("there are no profiles of {selector} {range}; see --since and --selector")
 }
 
 /// The types of all series that a selector matches, sorted.
-pub(super) async fn of(
-    client: &Client,
+pub(super) async fn fetch_types(
+    client: &ApiClient,
     selector: &Selector,
-    range: Range,
+    range: MillisTimeRange,
 ) -> Result<Vec<ProfileType>, Status> {
-    let Range { start, end } = range;
+    let MillisTimeRange { start, end } = range;
     let ids: Vec<String> = if selector.matchers().is_empty() {
         let request = ProfileTypesRequest { start, end };
         let answer: ProfileTypesResponse =
-            client.ask("querier.v1.QuerierService/ProfileTypes", &request).await?;
+            client.request("querier.v1.QuerierService/ProfileTypes", &request).await?;
         answer.profile_types.into_iter().map(|one| one.id).collect()
     } else {
-        let label_names = vec![PROFILE_TYPE.to_owned()];
+        let label_names = vec![PROFILE_TYPE_LABEL.to_owned()];
         let request = SeriesRequest { matchers: vec![selector.to_string()], label_names, start, end };
-        let answer: SeriesResponse = client.ask("querier.v1.QuerierService/Series", &request).await?;
+        let answer: SeriesResponse = client.request("querier.v1.QuerierService/Series", &request).await?;
         let pairs = answer.labels_set.into_iter().flat_map(|set| set.labels);
-        pairs.filter(|pair| pair.name == PROFILE_TYPE).map(|pair| pair.value).collect()
+        pairs.filter(|pair| pair.name == PROFILE_TYPE_LABEL).map(|pair| pair.value).collect()
     };
     // What is no type is nothing that could be asked for.
     let mut types: Vec<ProfileType> = ids.iter().filter_map(|id| id.parse().ok()).collect();
@@ -68,20 +68,20 @@ pub(super) async fn of(
 }
 
 /// The type that is meant: as given in full, else the only one that fits. Says so where it chose.
-pub(super) async fn meant(
-    client: &Client,
+pub(super) async fn resolve_type(
+    client: &ApiClient,
     asked: Option<&str>,
     selector: &Selector,
-    range: Range,
+    range: MillisTimeRange,
 ) -> Result<ProfileType, Status> {
     if let Some(asked) = asked
         && let Ok(full) = asked.parse()
     {
         return Ok(full);
     }
-    let known = of(client, selector, range).await?;
+    let known = fetch_types(client, selector, range).await?;
     if known.is_empty() {
-        return Err(Status::new(Code::NotFound, nothing(selector, range)));
+        return Err(Status::new(ErrorCode::NotFound, nothing(selector, range)));
     }
     let chosen = choose(&known, asked)?;
     if asked.is_none() && known.len() > 1 {
@@ -104,14 +104,14 @@ fn choose<'k>(known: &'k [ProfileType], asked: Option<&str>) -> Result<&'k Profi
     }
     let Some(asked) = asked else {
         let why = "several types are there; choose one with --type";
-        return Err(Status::new(Code::Invalid, format!("{why}: {}", list(known))));
+        return Err(Status::new(ErrorCode::Invalid, format!("{why}: {}", list(known))));
     };
     if fitting.is_empty() {
         return Err(unknown(asked, known));
     }
     let fitting: Vec<ProfileType> = fitting.into_iter().cloned().collect();
     let message = format!("--type {asked} may be any of {}; write more of it", list(&fitting));
-    Err(Status::new(Code::Invalid, message))
+    Err(Status::new(ErrorCode::Invalid, message))
 }
 
 /// An error about a type that is not there, with the nearest that is.
@@ -119,15 +119,17 @@ pub(super) fn unknown(asked: &str, known: &[ProfileType]) -> Status {
     let full: Vec<String> = known.iter().map(ProfileType::to_string).collect();
     let mut names: Vec<&str> = full.iter().map(String::as_str).collect();
     names.extend(known.iter().flat_map(|one| [one.value.kind.as_str(), one.name.as_str()]));
-    let hint =
-        nearest(asked, names).map(|near| format!("did you mean {}? ", harmless(near))).unwrap_or_default();
-    Status::new(Code::NotFound, format!("no type {asked:?}; {hint}there are {}", list(known)))
+    let hint = nearest_name(asked, names)
+        .map(|near| format!("did you mean {}? ", harmless(near)))
+        .unwrap_or_default();
+    Status::new(ErrorCode::NotFound, format!("no type {asked:?}; {hint}there are {}", list(known)))
 }
 
 fn list(types: &[ProfileType]) -> String {
-    let mut text: Vec<String> = types.iter().take(MAX_NAMED).map(|one| harmless(&one.to_string())).collect();
-    if types.len() > MAX_NAMED {
-        text.push(format!("{} more", types.len() - MAX_NAMED));
+    let mut text: Vec<String> =
+        types.iter().take(MAX_NAMED_TYPES).map(|one| harmless(&one.to_string())).collect();
+    if types.len() > MAX_NAMED_TYPES {
+        text.push(format!("{} more", types.len() - MAX_NAMED_TYPES));
     }
     text.join(", ")
 }
@@ -174,10 +176,10 @@ mod tests {
             assert_eq!(choose(&known(), Some(asked)).unwrap().value.kind, kind);
         }
         let error = choose(&known(), Some("memory")).unwrap_err();
-        assert!(error.code == Code::Invalid && error.message.contains("write more of it"), "{error}");
+        assert!(error.code == ErrorCode::Invalid && error.message.contains("write more of it"), "{error}");
         let error = choose(&known(), Some("inuse_spcae")).unwrap_err();
         assert!(
-            error.code == Code::NotFound && error.message.contains("did you mean inuse_space?"),
+            error.code == ErrorCode::NotFound && error.message.contains("did you mean inuse_space?"),
             "{error}"
         );
     }

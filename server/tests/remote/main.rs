@@ -32,7 +32,7 @@ fn profile(stacks: &[(&str, i64)]) -> Profile {
     let mut profile = Profile::default();
     profile.header.types = vec![ValueType::new("cpu", "nanoseconds")];
     for (stack, value) in stacks {
-        let stack = profile.dictionary.named_stack(stack.split(';'));
+        let stack = profile.dictionary.intern_named_stack(stack.split(';'));
         profile.samples.push(stack, 0, &[*value]);
     }
     profile

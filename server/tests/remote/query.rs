@@ -164,7 +164,7 @@ fn flame_graphs_are_drawn_and_written() {
     assert_eq!(run(&["query", "flamegraph", "--type", "cpu", "-o", &svg], &server.url).0, 0);
     assert!(fs::read_to_string(&svg).unwrap().starts_with('<'));
     assert_eq!(run(&["query", "top", "--type", "cpu", "-o", &pb], &server.url).0, 0);
-    let (profile, _) = pprof::decode(&fs::read(&pb).unwrap(), &pprof::Limits::default()).unwrap();
+    let (profile, _) = pprof::decode(&fs::read(&pb).unwrap(), &pprof::DecodeLimits::default()).unwrap();
     assert_eq!(profile.total(0), 1_500_000_000);
     let asked = server.seen().len();
     let (code, _, err) = run(&["query", "top", "-o", "x.unknown"], &server.url);

@@ -6,31 +6,31 @@ mod server;
 use std::time::Duration;
 
 use athanor_chassis::clock::ManualClock;
-use athanor_chassis::config::Sources;
-use athanor_chassis::{Clock, Code, Coded, Random, Timestamp};
-use athanor_storage::path::{FileName, Key, Owner, Prefix};
-use athanor_storage::{Config, Patience, Store, StoreDeps, StoreError};
+use athanor_chassis::config::ConfigSources;
+use athanor_chassis::{Clock, ErrorCode, ErrorCodeExt, Random, Timestamp};
+use athanor_storage::path::{BlockOwner, FileName, KeyPrefix, ObjectKey};
+use athanor_storage::{StorageConfig, StorageRetryConfig, Store, StoreDeps, StoreError};
 use bytes::Bytes;
 use futures::future::join_all;
 use server::{Fault, Server};
 
-fn open(config: &Config) -> Store {
-    Store::open(config, StoreDeps { clock: Clock::system(), random: Random::seeded(1) }).unwrap()
+fn open(config: &StorageConfig) -> Store {
+    Store::open(config, StoreDeps { clock: Clock::system(), random: Random::from_seed(1) }).unwrap()
 }
 
-fn key(block: u128, file: &str) -> Key {
-    Key::Block { owner: Owner::Shared, block, file: FileName::new(file).unwrap() }
+fn key(block: u128, file: &str) -> ObjectKey {
+    ObjectKey::Block { owner: BlockOwner::Shared, block, file: FileName::new(file).unwrap() }
 }
 
-fn memory() -> Config {
-    Config { memory: true, ..Config::default() }
+fn memory() -> StorageConfig {
+    StorageConfig { memory: true, ..StorageConfig::default() }
 }
 
 async fn store_conformance(store: &Store) {
     let samples = key(1, "samples.parquet");
     store.create(&samples, Bytes::from_static(b"0123456789")).await.unwrap();
     let taken = store.create(&samples, Bytes::from_static(b"other")).await.unwrap_err();
-    assert!(matches!(taken, StoreError::Exists { .. }) && taken.code() == Code::Conflict, "{taken:?}");
+    assert!(matches!(taken, StoreError::Exists { .. }) && taken.code() == ErrorCode::Conflict, "{taken:?}");
     assert_eq!(store.get(&samples).await.unwrap(), "0123456789");
     assert_eq!(store.get_range(&samples, 2..5).await.unwrap(), "234");
     let parts = store.get_ranges(&samples, &[7..9, 0..2, 3..4]).await.unwrap();
@@ -39,7 +39,7 @@ async fn store_conformance(store: &Store) {
 
     let missing = key(9, "none");
     for error in [store.get(&missing).await.unwrap_err(), store.head(&missing).await.unwrap_err()] {
-        assert_eq!(error.code(), Code::NotFound);
+        assert_eq!(error.code(), ErrorCode::NotFound);
         assert!(error.to_string().contains(&missing.to_string()), "{error}");
     }
 
@@ -49,26 +49,26 @@ async fn store_conformance(store: &Store) {
         store.create(&key, Bytes::from_static(b"{}")).await.unwrap();
         expected.push(key.to_string());
     }
-    store.create(&Key::Snapshot { index: 3 }, Bytes::new()).await.unwrap();
-    assert_eq!(list(store, &Prefix::Blocks).await, expected);
-    assert_eq!(list(store, &Prefix::Block(Owner::Shared, 1)).await, expected[..1]);
-    assert_eq!(list(store, &Prefix::Snapshots).await, [Key::Snapshot { index: 3 }.to_string()]);
-    assert_eq!(list(store, &Prefix::Debuginfo("a".parse().unwrap())).await, Vec::<String>::new());
+    store.create(&ObjectKey::Snapshot { index: 3 }, Bytes::new()).await.unwrap();
+    assert_eq!(list(store, &KeyPrefix::Blocks).await, expected);
+    assert_eq!(list(store, &KeyPrefix::Block(BlockOwner::Shared, 1)).await, expected[..1]);
+    assert_eq!(list(store, &KeyPrefix::Snapshots).await, [ObjectKey::Snapshot { index: 3 }.to_string()]);
+    assert_eq!(list(store, &KeyPrefix::Debuginfo("a".parse().unwrap())).await, Vec::<String>::new());
 
     for _twice in 0..2 {
         store.delete(&samples).await.unwrap();
     }
-    assert_eq!(list(store, &Prefix::Blocks).await, expected[1..]);
+    assert_eq!(list(store, &KeyPrefix::Blocks).await, expected[1..]);
     store.create(&samples, Bytes::from_static(b"again")).await.unwrap();
 }
 
 /// All keys below a prefix, two to a page; each must be a key of ours.
-async fn list(store: &Store, below: &Prefix) -> Vec<String> {
+async fn list(store: &Store, below: &KeyPrefix) -> Vec<String> {
     let mut keys: Vec<String> = Vec::new();
     loop {
         let page = store.list(below, keys.last().map(String::as_str), 2).await.unwrap();
         let last = page.len() < 2;
-        keys.extend(page.into_iter().map(|entry| Key::parse(&entry.key).unwrap().to_string()));
+        keys.extend(page.into_iter().map(|entry| ObjectKey::parse(&entry.key).unwrap().to_string()));
         if last {
             return keys;
         }
@@ -94,13 +94,13 @@ async fn memory_conforms() {
 #[tokio::test]
 async fn a_local_folder_conforms_and_outlives_the_process() {
     let folder = tempfile::tempdir().unwrap();
-    let config = Config { local: Some(folder.path().join("a/bucket")), ..Config::default() };
+    let config = StorageConfig { local: Some(folder.path().join("a/bucket")), ..StorageConfig::default() };
     let store = open(&config);
     store_conformance(&store).await;
     one_of_many_creates_wins(&store).await;
-    let before = list(&store, &Prefix::Blocks).await;
+    let before = list(&store, &KeyPrefix::Blocks).await;
     drop(store);
-    assert_eq!(list(&open(&config), &Prefix::Blocks).await, before);
+    assert_eq!(list(&open(&config), &KeyPrefix::Blocks).await, before);
 }
 
 #[tokio::test]
@@ -112,7 +112,7 @@ async fn an_s3_server_conforms() {
 #[tokio::test]
 async fn a_prefix_keeps_two_stores_in_one_bucket_apart() {
     let server = Server::start().await;
-    let with_prefix = |prefix: &str| open(&Config { prefix: prefix.to_owned(), ..server.config() });
+    let with_prefix = |prefix: &str| open(&StorageConfig { prefix: prefix.to_owned(), ..server.config() });
     let (a, b) = (with_prefix("teams/a"), with_prefix("/teams/b/"));
     store_conformance(&a).await;
     store_conformance(&b).await;
@@ -129,7 +129,7 @@ async fn calls_outlive_answers_that_say_try_again() {
     server.plan([Fault::LoseTheAnswer, Fault::Answer(502)]);
     assert_eq!(store.get(&key).await.unwrap(), "x");
     server.plan([Fault::Answer(503)]);
-    assert_eq!(list(&store, &Prefix::Blocks).await, [key.to_string()]);
+    assert_eq!(list(&store, &KeyPrefix::Blocks).await, [key.to_string()]);
     server.plan([Fault::LoseTheAnswer]);
     store.delete(&key).await.unwrap();
 }
@@ -141,7 +141,7 @@ async fn patience_ends_with_a_message_that_tells_the_story() {
     server.plan([Fault::Answer(503); 4]);
     let error = store.get(&key(1, "f")).await.unwrap_err();
     assert!(matches!(error, StoreError::GaveUp { attempts: 4, .. }), "{error:?}");
-    assert_eq!((error.code(), server.seen()), (Code::Unavailable, 4));
+    assert_eq!((error.code(), server.seen()), (ErrorCode::Unavailable, 4));
     let text = format!("cannot get {}: gave up after 4 attempts", key(1, "f"));
     assert_eq!(error.to_string(), text);
 }
@@ -149,12 +149,12 @@ async fn patience_ends_with_a_message_that_tells_the_story() {
 #[tokio::test]
 async fn what_cannot_change_is_not_tried_again() {
     let server = Server::start().await;
-    assert_eq!(open(&server.config()).get(&key(1, "f")).await.unwrap_err().code(), Code::NotFound);
+    assert_eq!(open(&server.config()).get(&key(1, "f")).await.unwrap_err().code(), ErrorCode::NotFound);
     assert_eq!(server.seen(), 1);
     let mut config = server.config();
-    config.s3.as_mut().unwrap().secret_key = Some(athanor_chassis::config::Secret::new("wrong"));
+    config.s3.as_mut().unwrap().secret_key = Some(athanor_chassis::config::SecretString::new("wrong"));
     let error = open(&config).get(&key(1, "f")).await.unwrap_err();
-    assert_eq!((error.code(), server.seen()), (Code::PermissionDenied, 2), "{error:?}");
+    assert_eq!((error.code(), server.seen()), (ErrorCode::PermissionDenied, 2), "{error:?}");
 }
 
 #[tokio::test]
@@ -182,14 +182,14 @@ async fn a_name_taken_by_others_is_a_conflict_also_after_a_lost_answer() {
 #[tokio::test]
 async fn an_attempt_without_an_answer_is_given_up_and_tried_again() {
     let server = Server::start().await;
-    let (clock, hand) = Clock::manual(Timestamp::EPOCH);
-    let store = Store::open(&server.config(), StoreDeps { clock, random: Random::seeded(1) }).unwrap();
+    let (clock, hand) = Clock::manual(Timestamp::UNIX_EPOCH);
+    let store = Store::open(&server.config(), StoreDeps { clock, random: Random::from_seed(1) }).unwrap();
     server.plan([Fault::Hold]);
     let key = key(1, "f");
     let (created, ()) = tokio::join!(store.create(&key, Bytes::from_static(b"x")), async {
         server.until_seen(1).await;
-        hand.advance(Patience::default().attempt_timeout);
-        hand.until_sleeping(1).await;
+        hand.advance(StorageRetryConfig::default().attempt_timeout);
+        hand.wait_for_sleepers(1).await;
         assert!(hand.advance_to_next(), "waits before the second attempt");
     });
     created.unwrap();
@@ -199,57 +199,62 @@ async fn an_attempt_without_an_answer_is_given_up_and_tried_again() {
 #[tokio::test]
 async fn the_deadline_of_the_whole_call_holds_however_many_attempts_are_left() {
     let server = Server::start().await;
-    let (clock, hand) = Clock::manual(Timestamp::EPOCH);
-    let patience =
-        Patience { attempts: 100, total_timeout: Duration::from_secs(50), ..server.config().patience };
-    let config = Config { patience, ..server.config() };
-    let store = Store::open(&config, StoreDeps { clock: clock.clone(), random: Random::seeded(1) }).unwrap();
+    let (clock, hand) = Clock::manual(Timestamp::UNIX_EPOCH);
+    let patience = StorageRetryConfig {
+        attempts: 100,
+        total_timeout: Duration::from_secs(50),
+        ..server.config().patience
+    };
+    let config = StorageConfig { patience, ..server.config() };
+    let store =
+        Store::open(&config, StoreDeps { clock: clock.clone(), random: Random::from_seed(1) }).unwrap();
     server.plan([Fault::Hold; 3]);
     let key = key(1, "f");
     let (got, ()) = tokio::join!(store.get(&key), async {
         server.until_seen(1).await;
         assert!(hand.advance_to_next(), "the first attempt ends after 30 seconds");
-        hand.until_sleeping(1).await;
+        hand.wait_for_sleepers(1).await;
         assert!(hand.advance_to_next(), "the wait between them");
         server.until_seen(2).await;
         assert!(hand.advance_to_next(), "the second attempt gets only what is left");
     });
     let error = got.unwrap_err();
     assert!(matches!(error, StoreError::Deadline { attempts: 2, .. }), "{error:?}");
-    assert_eq!((error.code(), clock.monotonic()), (Code::Deadline, Duration::from_secs(50)));
+    assert_eq!((error.code(), clock.monotonic()), (ErrorCode::Deadline, Duration::from_secs(50)));
 }
 
 #[tokio::test]
 async fn no_more_calls_are_under_way_than_may() {
     let server = Server::start().await;
-    let (clock, hand) = Clock::manual(Timestamp::EPOCH);
-    let patience = Patience { attempts: 1, ..Patience::default() };
-    let config = Config { max_concurrent: 1, patience, ..server.config() };
-    let store = Store::open(&config, StoreDeps { clock, random: Random::seeded(1) }).unwrap();
+    let (clock, hand) = Clock::manual(Timestamp::UNIX_EPOCH);
+    let patience = StorageRetryConfig { attempts: 1, ..StorageRetryConfig::default() };
+    let config = StorageConfig { max_concurrent: 1, patience, ..server.config() };
+    let store = Store::open(&config, StoreDeps { clock, random: Random::from_seed(1) }).unwrap();
     server.plan([Fault::Hold]);
     let (first, second) = (key(1, "f"), key(2, "f"));
     let (held, waited, ()) = tokio::join!(store.get(&first), store.get(&second), async {
         server.until_seen(1).await;
-        hand.until_sleeping(1).await;
+        hand.wait_for_sleepers(1).await;
         assert_eq!(server.seen(), 1);
-        hand.advance(Patience::default().attempt_timeout);
+        hand.advance(StorageRetryConfig::default().attempt_timeout);
     });
-    assert_eq!(held.unwrap_err().code(), Code::Deadline);
-    assert_eq!(waited.unwrap_err().code(), Code::NotFound);
+    assert_eq!(held.unwrap_err().code(), ErrorCode::Deadline);
+    assert_eq!(waited.unwrap_err().code(), ErrorCode::NotFound);
 }
 
 /// A store that does one call at a time, each within fifty seconds, and lets two wait.
 fn narrow(server: &Server) -> (Store, Clock, ManualClock) {
-    let (clock, hand) = Clock::manual(Timestamp::EPOCH);
+    let (clock, hand) = Clock::manual(Timestamp::UNIX_EPOCH);
     let seconds = Duration::from_secs;
-    let patience = Patience {
+    let patience = StorageRetryConfig {
         attempts: 1,
         attempt_timeout: seconds(90),
         total_timeout: seconds(50),
-        ..Patience::default()
+        ..StorageRetryConfig::default()
     };
-    let config = Config { max_concurrent: 1, max_waiting: 2, patience, ..server.config() };
-    let store = Store::open(&config, StoreDeps { clock: clock.clone(), random: Random::seeded(1) }).unwrap();
+    let config = StorageConfig { max_concurrent: 1, max_waiting: 2, patience, ..server.config() };
+    let store =
+        Store::open(&config, StoreDeps { clock: clock.clone(), random: Random::from_seed(1) }).unwrap();
     (store, clock, hand)
 }
 
@@ -261,17 +266,17 @@ async fn a_wait_for_room_is_part_of_the_time_that_a_call_may_take() {
     let (first, second) = (key(1, "f"), key(2, "f"));
     let later = async {
         server.until_seen(1).await;
-        hand.until_sleeping(1).await;
+        hand.wait_for_sleepers(1).await;
         hand.advance(Duration::from_secs(30));
         store.get(&second).await
     };
     let (held, waited, ()) = tokio::join!(store.get(&first), later, async {
-        hand.until_sleeping(2).await;
+        hand.wait_for_sleepers(2).await;
         assert!(hand.advance_to_next(), "the first call ends after 50 seconds");
         server.until_seen(2).await;
         assert!(hand.advance_to_next(), "the second call has what it did not wait");
     });
-    assert_eq!(held.unwrap_err().code(), Code::Deadline);
+    assert_eq!(held.unwrap_err().code(), ErrorCode::Deadline);
     assert!(matches!(waited.unwrap_err(), StoreError::Deadline { attempts: 1, .. }));
     assert_eq!(clock.monotonic(), Duration::from_secs(80));
 }
@@ -281,46 +286,51 @@ async fn no_more_calls_wait_than_may_and_none_for_longer_than_it_may_take() {
     let server = Server::start().await;
     let (store, clock, hand) = narrow(&server);
     server.plan([Fault::Hold; 2]);
-    let keys: Vec<Key> = (0..4).map(|block| key(block, "f")).collect();
+    let keys: Vec<ObjectKey> = (0..4).map(|block| key(block, "f")).collect();
     let (outcomes, ()) = tokio::join!(join_all(keys.iter().map(|key| store.get(key))), async {
         server.until_seen(1).await;
-        hand.until_sleeping(3).await;
+        hand.wait_for_sleepers(3).await;
         hand.advance(Duration::from_secs(50));
     });
     let errors: Vec<StoreError> = outcomes.into_iter().map(Result::unwrap_err).collect();
-    let codes: Vec<Code> = errors.iter().map(Coded::code).collect();
-    assert_eq!(codes, [Code::Deadline, Code::Deadline, Code::Deadline, Code::Exhausted]);
+    let codes: Vec<ErrorCode> = errors.iter().map(ErrorCodeExt::code).collect();
+    assert_eq!(codes, [ErrorCode::Deadline, ErrorCode::Deadline, ErrorCode::Deadline, ErrorCode::Exhausted]);
     assert!(matches!(errors[3], StoreError::Busy { under_way: 1, waiting: 2, .. }), "{}", errors[3]);
     assert_eq!(clock.monotonic(), Duration::from_secs(50));
 }
 
 #[test]
 fn a_configuration_names_exactly_one_bucket() {
-    let deps = || StoreDeps { clock: Clock::system(), random: Random::seeded(1) };
-    let both = Config { local: Some("x".into()), ..memory() };
-    let idle = Config { max_concurrent: 0, ..memory() };
-    let nowhere = Config { local: Some("/dev/null/x".into()), ..Config::default() };
-    for config in [Config::default(), both, idle, nowhere] {
-        assert_eq!(Store::open(&config, deps()).unwrap_err().code(), Code::Invalid, "{config:?}");
+    let deps = || StoreDeps { clock: Clock::system(), random: Random::from_seed(1) };
+    let both = StorageConfig { local: Some("x".into()), ..memory() };
+    let idle = StorageConfig { max_concurrent: 0, ..memory() };
+    let nowhere = StorageConfig { local: Some("/dev/null/x".into()), ..StorageConfig::default() };
+    for config in [StorageConfig::default(), both, idle, nowhere] {
+        assert_eq!(Store::open(&config, deps()).unwrap_err().code(), ErrorCode::Invalid, "{config:?}");
     }
     assert!(format!("{:?}", Store::open(&memory(), deps()).unwrap()).contains("InMemory"));
 }
 
 #[test]
 fn every_vendor_is_configured_from_flags() {
-    let deps = || StoreDeps { clock: Clock::system(), random: Random::seeded(1) };
+    let deps = || StoreDeps { clock: Clock::system(), random: Random::from_seed(1) };
     let key = "gcs.service_account_key='{\"private_key\":\"k\",\"private_key_id\":\"i\",\"client_email\":\"e\",\"disable_oauth\":true}'";
     for flags in [
         &["s3.bucket=b", "s3.region=eu-central-1", "patience.attempt_timeout=5s"][..],
         &["azure.account=a", "azure.container=c", "azure.access_key=a2V5"],
         &["gcs.bucket=b", key],
     ] {
-        let loaded = Sources::default().flags(flags.iter().copied()).unwrap().load::<Config>().unwrap();
+        let loaded = ConfigSources::default()
+            .with_flags(flags.iter().copied())
+            .unwrap()
+            .load::<StorageConfig>()
+            .unwrap();
         Store::open(&loaded.value, deps()).unwrap();
         let shown = serde_json::to_string(&loaded.value).unwrap();
         assert!(!shown.contains("a2V5") && !shown.contains("private_key_id"), "{shown}");
     }
-    let error = Sources::default().flags(["s3.buckt=b"]).unwrap().load::<Config>().unwrap_err();
+    let error =
+        ConfigSources::default().with_flags(["s3.buckt=b"]).unwrap().load::<StorageConfig>().unwrap_err();
     assert!(error.to_string().contains("did you mean `bucket`?"), "{error}");
 }
 

@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::error::Error;
 use std::sync::{Arc, Mutex};
 
-use athanor_chassis::config::Secret;
-use athanor_chassis::{Clock, Tasks};
-use athanor_storage::{Config, Patience, S3Config};
+use athanor_chassis::config::SecretString;
+use athanor_chassis::{Clock, TaskGroup};
+use athanor_storage::{S3Config, StorageConfig, StorageRetryConfig};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
@@ -55,25 +55,26 @@ impl Server {
         let hand = Arc::new(hand);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
-        let tasks = Tasks::new(Clock::system(), 1000);
+        let tasks = TaskGroup::new(Clock::system(), 1000);
         let accepting = accept(listener, Arc::clone(&hand), tasks.clone());
         tasks.spawn("accept", accepting).unwrap();
         Self { endpoint, hand, _folder: folder }
     }
 
     /// How to reach it, with hardly a wait between attempts.
-    pub fn config(&self) -> Config {
+    pub fn config(&self) -> StorageConfig {
         let s3 = S3Config {
             bucket: BUCKET.to_owned(),
             endpoint: Some(self.endpoint.clone()),
             region: Some("us-east-1".to_owned()),
             access_key: Some("access".to_owned()),
-            secret_key: Some(Secret::new("secret")),
+            secret_key: Some(SecretString::new("secret")),
             allow_http: true,
         };
         let backoff = std::time::Duration::from_millis(1);
-        let patience = Patience { attempts: 4, backoff_first: backoff, ..Patience::default() };
-        Config { s3: Some(s3), patience, ..Config::default() }
+        let patience =
+            StorageRetryConfig { attempts: 4, backoff_first: backoff, ..StorageRetryConfig::default() };
+        StorageConfig { s3: Some(s3), patience, ..StorageConfig::default() }
     }
 
     /// What happens to the next requests.
@@ -92,7 +93,7 @@ impl Server {
     }
 }
 
-async fn accept(listener: TcpListener, hand: Arc<Hand>, tasks: Tasks) {
+async fn accept(listener: TcpListener, hand: Arc<Hand>, tasks: TaskGroup) {
     loop {
         let (stream, _) = listener.accept().await.unwrap();
         let hand = Arc::clone(&hand);

@@ -5,12 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use athanor_block::{FILES, Folder, Held, META, MemoryFolder, Meta, write_held};
+use athanor_block::{
+    BlockFolder, BlockMeta, META_FILE, MemoryFolder, MemoryProfiles, PARQUET_FILES, write_from_memory,
+};
 use athanor_catalog::BlockId;
 use athanor_chassis::{Clock, Random};
 use athanor_profile::source::MemorySource;
-use athanor_storage::path::{FileName, Key, Owner};
-use athanor_storage::{Config, Store, StoreDeps};
+use athanor_storage::path::{BlockOwner, FileName, ObjectKey};
+use athanor_storage::{StorageConfig, Store, StoreDeps};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use object_store::memory::InMemory;
@@ -43,16 +45,16 @@ impl Bucket {
     }
 
     pub fn store(&self) -> Store {
-        let deps = StoreDeps { clock: Clock::system(), random: Random::seeded(1) };
-        Store::on(Arc::new(self.clone()), &Config::default(), deps)
+        let deps = StoreDeps { clock: Clock::system(), random: Random::from_seed(1) };
+        Store::with_object_store(Arc::new(self.clone()), &StorageConfig::default(), deps)
     }
 
     /// Puts a block of some tenants there.
-    pub async fn put(&self, id: BlockId, tenants: &[(&str, MemorySource)]) -> Meta {
+    pub async fn put(&self, id: BlockId, tenants: &[(&str, MemorySource)]) -> BlockMeta {
         let folder = MemoryFolder::default();
-        let parts = tenants.iter().map(|(tenant, held)| (*tenant, held as &dyn Held));
-        let meta = write_held(&folder, &id.number().to_string(), None, parts).unwrap();
-        for file in FILES.into_iter().chain([META]) {
+        let parts = tenants.iter().map(|(tenant, held)| (*tenant, held as &dyn MemoryProfiles));
+        let meta = write_from_memory(&folder, &id.number().to_string(), None, parts).unwrap();
+        for file in PARQUET_FILES.into_iter().chain([META_FILE]) {
             let bytes = folder.read(file, 0, folder.length(file).unwrap() as usize).unwrap();
             self.store().create(&key(id, file), bytes).await.unwrap();
         }
@@ -61,7 +63,7 @@ impl Bucket {
 
     /// Puts the same bytes there as another block.
     pub async fn link(&self, from: BlockId, to: BlockId) {
-        for file in FILES.into_iter().chain([META]) {
+        for file in PARQUET_FILES.into_iter().chain([META_FILE]) {
             let (from, to) = (Path::from(key(from, file).to_string()), Path::from(key(to, file).to_string()));
             self.0.objects.copy(&from, &to).await.unwrap();
         }
@@ -96,8 +98,8 @@ impl Bucket {
     }
 }
 
-fn key(id: BlockId, file: &str) -> Key {
-    Key::Block { owner: Owner::Shared, block: id.number(), file: FileName::new(file).unwrap() }
+fn key(id: BlockId, file: &str) -> ObjectKey {
+    ObjectKey::Block { owner: BlockOwner::Shared, block: id.number(), file: FileName::new(file).unwrap() }
 }
 
 fn unused() -> Error {

@@ -10,7 +10,7 @@ async fn a_question_that_comes_again_reads_nothing() {
         .put(block(1), &[("other", profiles(0..1, &[10], 3)), ("shop", profiles(0..3, &[10, 20, 30], 20))])
         .await;
     bucket.put(block(2), &[("shop", profiles(0..3, &[40, 50], 20))]).await;
-    let gateway = gateway(&bucket, &Config { parts: ByteSize::bytes(0), ..config() });
+    let gateway = gateway(&bucket, &StoreGatewayConfig { parts: ByteSize::bytes(0), ..config() });
     let first = of_block(&gateway, &tree("{}", 0, 60), 1, true).await;
     assert_eq!(said(&first), said(&expected(&tree("{}", 0, 60), &old)));
     assert!(bucket.read().0 > 1);
@@ -27,9 +27,10 @@ async fn a_question_that_comes_again_reads_nothing() {
     let other = of_block(&gateway, &tree(r#"{pod="pod-1"}"#, 0, 60), 1, true).await;
     assert_eq!(said(&other), said(&expected(&tree(r#"{pod="pod-1"}"#, 0, 60), &old)));
     assert!(bucket.read().0 > 1);
-    let question = Question::new("other".parse().unwrap(), tree("{}", 0, 60));
-    let (of_other, found) = gateway.answer_of(&question, &BlockAt::alone(block(1), true)).await.unwrap();
-    assert_eq!(found, Found::ByReading);
+    let question = BlockQuery::new("other".parse().unwrap(), tree("{}", 0, 60));
+    let (of_other, found) =
+        gateway.query_block(&question, &BlockTarget::without_duplicates(block(1), true)).await.unwrap();
+    assert_eq!(found, PartialOrigin::ByReading);
     let theirs = expected(&tree("{}", 0, 60), &profiles(0..1, &[10], 3));
     assert_eq!(said(&of_other), said(&theirs));
     let stats = gateway.stats().answers.cache;
@@ -56,9 +57,12 @@ async fn a_block_that_is_cut_by_the_beginning_is_kept_whatever_the_end_is() {
     let parts = gateway.stats().parts;
     assert_eq!((parts.hits, parts.misses, parts.entries), (2, 1, 1));
     // It is said where the answer was.
-    for (from, found) in [(25, Found::InMemory), (5, Found::ByReading), (5, Found::InMemory)] {
-        let question = Question::new(tenant(), tree("{}", from, 60));
-        let answered = gateway.answer_of(&question, &BlockAt::alone(block(1), false)).await;
+    for (from, found) in
+        [(25, PartialOrigin::InMemory), (5, PartialOrigin::ByReading), (5, PartialOrigin::InMemory)]
+    {
+        let question = BlockQuery::new(tenant(), tree("{}", from, 60));
+        let answered =
+            gateway.query_block(&question, &BlockTarget::without_duplicates(block(1), false)).await;
         assert_eq!(answered.unwrap().1, found, "{from}");
     }
 }
@@ -93,7 +97,7 @@ async fn nothing_is_kept_where_there_is_no_room_for_it() {
     let bucket = Bucket::new();
     let source = profiles(0..3, &[10, 20, 30], 20);
     bucket.put(block(1), &[("shop", profiles(0..3, &[10, 20, 30], 20))]).await;
-    let none = Config { answers: ByteSize::bytes(0), parts: ByteSize::bytes(0), ..config() };
+    let none = StoreGatewayConfig { answers: ByteSize::bytes(0), parts: ByteSize::bytes(0), ..config() };
     let gateway = gateway(&bucket, &none);
     for _ in 0..2 {
         let ask = tree("{}", 0, 60);
@@ -111,7 +115,7 @@ async fn a_restart_forgets_nothing_that_is_on_disk() {
     let before = on_disk(&bucket, &disk, &config()).await;
     let first = of_block(&before, &ask, 1, true).await;
     assert_eq!(said(&first), said(&expected(&ask, &source)));
-    before.tend_disk().await;
+    before.maintain_disk_cache().await;
     bucket.read();
     let again = on_disk(&bucket, &disk, &config()).await;
     assert_eq!(said(&of_block(&again, &ask, 1, true).await), said(&first));
@@ -126,7 +130,7 @@ async fn a_restart_forgets_nothing_that_is_on_disk() {
     assert_eq!(said(&of_block(&again, &other, 1, true).await), said(&expected(&other, &source)));
     let (requests, _) = bucket.read();
     assert!(requests <= 1 && again.stats().shelf.cache.hits > 6, "{requests} {:?}", again.stats().shelf);
-    again.tend_disk().await;
+    again.maintain_disk_cache().await;
     // Whatever the disk has become, what it gives is the answer.
     for round in 0..20 {
         for (number, name) in disk.list().unwrap().into_iter().enumerate() {
@@ -137,7 +141,7 @@ async fn a_restart_forgets_nothing_that_is_on_disk() {
         assert_eq!(said(&of_block(&hurt, &ask, 1, true).await), said(&first));
         assert_eq!(said(&of_block(&hurt, &other, 1, true).await), said(&expected(&other, &source)));
         assert!(hurt.stats().shelf.cache.damaged > 0);
-        hurt.tend_disk().await;
+        hurt.maintain_disk_cache().await;
     }
 }
 
@@ -151,7 +155,7 @@ async fn a_disk_that_is_full_fails_no_question() {
         let gateway = on_disk(&bucket, &disk, &config()).await;
         for ask in [tree("{}", 0, 60), tree(r#"{pod="pod-3"}"#, 15, 60)] {
             assert_eq!(said(&of_block(&gateway, &ask, 1, false).await), said(&expected(&ask, &source)));
-            gateway.tend_disk().await;
+            gateway.maintain_disk_cache().await;
         }
     }
 }
@@ -162,14 +166,15 @@ async fn a_new_block_is_fetched_once_for_all_who_ask_at_once() {
     let bucket = Bucket::new();
     let source = profiles(0..3, &[10, 20, 30], 20);
     bucket.put(block(1), &[("shop", profiles(0..3, &[10, 20, 30], 20))]).await;
-    let mut asks = vec![ask("{}", 0, 60, What::LabelNames), ask("{}", 0, 60, What::Series(Vec::new()))];
+    let mut asks =
+        vec![ask("{}", 0, 60, QueryKind::LabelNames), ask("{}", 0, 60, QueryKind::Series(Vec::new()))];
     for (from, pod) in [0, 5, 15, 25].into_iter().flat_map(|from| [(from, 0), (from, 1)]) {
         asks.push(tree(&format!(r#"{{pod=~"pod-[{pod}-2]"}}"#), from, 60));
     }
     let gateway = gateway(&bucket, &config());
     bucket.hold().await;
     // Some know that they want all of it, others first look of which time it is.
-    let whole = |ask: &Ask| ask.selection.time.from == 0;
+    let whole = |ask: &ProfileQuery| ask.selection.time.from == 0;
     let mut asking: Vec<_> =
         asks.iter().map(|ask| Box::pin(of_block(&gateway, ask, 1, whole(ask)))).collect();
     for one in &mut asking {

@@ -11,12 +11,15 @@ use std::sync::Arc;
 
 use athanor_catalog::BlockId;
 use athanor_chassis::disk::MemoryDisk;
-use athanor_chassis::{ByteSize, Compute, Disk, TenantId};
+use athanor_chassis::{ByteSize, ComputePool, Disk, TenantId};
 use athanor_profile::source::MemorySource;
-use athanor_profile::tree::{Node, Tree};
+use athanor_profile::tree::{Tree, TreeNode};
 use athanor_profile::{Labels, Profile, ValueType, hash};
-use athanor_query::{Ask, Bounds, Found, Partial, Selection, StackFilter, TimeRange, What, answer};
-use athanor_store_gateway::{BlockAt, Blocks, Config, Gateway, Question};
+use athanor_query::{
+    PartialOrigin, PartialResult, ProfileQuery, ProfileSelection, QueryKind, ResultLimits, StackFilter,
+    TimeRange, run_all,
+};
+use athanor_store_gateway::{BlockQuery, BlockReader, BlockTarget, StoreGateway, StoreGatewayConfig};
 use bucket::Bucket;
 
 /// Seconds of Unix time, as nanoseconds.
@@ -24,24 +27,29 @@ fn at(seconds: i64) -> i64 {
     seconds * 1_000_000_000
 }
 
-fn config() -> Config {
+fn config() -> StoreGatewayConfig {
     let disk_spare = ByteSize::bytes(0);
-    Config { reading: ByteSize::mib(64), parts: ByteSize::mib(64), disk_spare, ..Config::default() }
+    StoreGatewayConfig {
+        reading: ByteSize::mib(64),
+        parts: ByteSize::mib(64),
+        disk_spare,
+        ..StoreGatewayConfig::default()
+    }
 }
 
-fn gateway(bucket: &Bucket, config: &Config) -> Gateway {
+fn gateway(bucket: &Bucket, config: &StoreGatewayConfig) -> StoreGateway {
     with(bucket, None, config)
 }
 
-fn with(bucket: &Bucket, disk: Option<&MemoryDisk>, config: &Config) -> Gateway {
+fn with(bucket: &Bucket, disk: Option<&MemoryDisk>, config: &StoreGatewayConfig) -> StoreGateway {
     let disk = disk.map(|disk| Arc::new(disk.clone()) as Arc<dyn Disk>);
-    Gateway::new(Arc::new(Blocks::new(bucket.store(), Compute::inline(), disk, config)), config)
+    StoreGateway::new(Arc::new(BlockReader::new(bucket.store(), ComputePool::inline(), disk, config)), config)
 }
 
 /// One that knows what is on its disk.
-async fn on_disk(bucket: &Bucket, disk: &MemoryDisk, config: &Config) -> Gateway {
+async fn on_disk(bucket: &Bucket, disk: &MemoryDisk, config: &StoreGatewayConfig) -> StoreGateway {
     let gateway = with(bucket, Some(disk), config);
-    gateway.tend_disk().await;
+    gateway.maintain_disk_cache().await;
     gateway
 }
 
@@ -60,7 +68,7 @@ fn profiles(pods: std::ops::Range<u32>, times: &[i64], stacks: u32) -> MemorySou
     profile.header.types = vec![ValueType::new("cpu", "nanoseconds")];
     for stack in 0..stacks {
         let names = [format!("main-{}", stack % 7), format!("work-{stack}")];
-        let id = profile.dictionary.named_stack(names.iter().map(String::as_str));
+        let id = profile.dictionary.intern_named_stack(names.iter().map(String::as_str));
         profile.samples.push(id, 0, &[0]);
     }
     for pod in pods {
@@ -71,7 +79,7 @@ fn profiles(pods: std::ops::Range<u32>, times: &[i64], stacks: u32) -> MemorySou
             for (stack, value) in (0u32..).zip(&mut profile.samples.values) {
                 // They do not compress: so there is something to pass over.
                 let of = [stack, pod, time as u32].map(u32::to_le_bytes).concat();
-                *value = hash::bytes(&of) as i64;
+                *value = hash::hash_bytes(&of) as i64;
             }
             source.add(&labels, &profile, (u128::from(pod) << 64) + time as u128 + 1);
         }
@@ -79,37 +87,38 @@ fn profiles(pods: std::ops::Range<u32>, times: &[i64], stacks: u32) -> MemorySou
     source
 }
 
-fn ask(selector: &str, from: i64, to: i64, what: What) -> Ask {
+fn ask(selector: &str, from: i64, to: i64, what: QueryKind) -> ProfileQuery {
     let time = TimeRange { from: at(from), to: at(to) };
-    let selection = Selection { selector: selector.parse().unwrap(), time, ..Selection::default() };
-    Ask { selection, what, bounds: Bounds::default() }
+    let selection =
+        ProfileSelection { selector: selector.parse().unwrap(), time, ..ProfileSelection::default() };
+    ProfileQuery { selection, what, bounds: ResultLimits::default() }
 }
 
-fn tree(selector: &str, from: i64, to: i64) -> Ask {
-    ask(selector, from, to, What::Tree(StackFilter::default()))
+fn tree(selector: &str, from: i64, to: i64) -> ProfileQuery {
+    ask(selector, from, to, QueryKind::Tree(StackFilter::default()))
 }
 
 /// The answer of one block.
-async fn of_block(gateway: &Gateway, ask: &Ask, number: u128, whole: bool) -> Partial {
-    let question = Question::new(tenant(), ask.clone());
-    gateway.answer_of(&question, &BlockAt::alone(block(number), whole)).await.unwrap().0
+async fn of_block(gateway: &StoreGateway, ask: &ProfileQuery, number: u128, whole: bool) -> PartialResult {
+    let question = BlockQuery::new(tenant(), ask.clone());
+    gateway.query_block(&question, &BlockTarget::without_duplicates(block(number), whole)).await.unwrap().0
 }
 
 /// The answer of what a block was made of.
-fn expected(ask: &Ask, source: &MemorySource) -> Partial {
-    answer(ask, [source as &dyn athanor_profile::Source]).unwrap()
+fn expected(ask: &ProfileQuery, source: &MemorySource) -> PartialResult {
+    run_all(ask, [source as &dyn athanor_profile::ProfileSource]).unwrap()
 }
 
 /// What an answer says, whatever its tables are numbered like.
-fn said(partial: &Partial) -> String {
+fn said(partial: &PartialResult) -> String {
     match partial {
-        Partial::Tree(tree) => {
-            let node = |node: &Node| format!("{} {} {}", tree.name(node), node.parent, node.total);
+        PartialResult::Tree(tree) => {
+            let node = |node: &TreeNode| format!("{} {} {}", tree.name(node), node.parent, node.total);
             tree.nodes().iter().map(node).collect::<Vec<_>>().join("\n")
         }
-        Partial::Profile(merged) => {
+        PartialResult::Profile(merged) => {
             let tree = Tree::from_totals(&merged.dictionary, &merged.totals);
-            format!("{} profiles\n{}", merged.profiles, said(&Partial::Tree(tree)))
+            format!("{} profiles\n{}", merged.profiles, said(&PartialResult::Tree(tree)))
         }
         other => format!("{other:?}"),
     }

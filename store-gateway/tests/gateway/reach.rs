@@ -2,38 +2,57 @@
 
 use std::collections::BTreeSet;
 
-use athanor_profile::RequestFilter;
-use athanor_profile::Source;
+use athanor_profile::ProfileSource;
+use athanor_profile::SpanFilter;
 use athanor_query::{
-    FrameFilter, FrameNames, GoPgo, Heat, Points, ProfileOrder, Profiles, Steps, Trees, Values,
+    FrameFilter, FramePatterns, GoPgoOptions, GroupedTreesQuery, HeatmapQuery, LabelValuesQuery,
+    ProfileListQuery, ProfileOrder, TimeGrid, TimeSeriesQuery,
 };
 
 use super::*;
 
 /// One question of each kind.
-fn questions() -> Vec<What> {
-    let steps = Steps { start: at(0), step: at(7), count: 20 };
+fn questions() -> Vec<QueryKind> {
+    let steps = TimeGrid { start: at(0), step: at(7), count: 20 };
     let group_by = vec!["pod".to_owned()];
-    let names = FrameNames { names: vec!["work-7".to_owned()], regexes: Vec::new() };
-    let frames = FrameFilter::new(names, FrameNames::default()).unwrap();
+    let names = FramePatterns { names: vec!["work-7".to_owned()], regexes: Vec::new() };
+    let frames = FrameFilter::new(names, FramePatterns::default()).unwrap();
     let work = StackFilter { frames, ..StackFilter::default() };
     vec![
-        What::ProfileTypes,
-        What::LabelNames,
-        What::LabelValues(Values { name: "pod".to_owned(), ..Values::default() }),
-        What::Series(Vec::new()),
-        What::Tree(StackFilter::default()),
-        What::Tree(work.clone()),
-        What::Profile(work.clone(), Some(GoPgo::default())),
-        What::Points(Points { steps, group_by: group_by.clone(), ..Points::default() }),
-        What::Points(Points { steps, mean: true, exemplars: true, ..Points::default() }),
-        What::Points(Points { steps, stacks: work.clone(), ..Points::default() }),
-        What::Heat(Heat { steps, group_by: group_by.clone(), exemplars: true, ..Heat::default() }),
-        What::Heat(Heat { steps, spans: true, ..Heat::default() }),
-        What::Trees(Trees { group_by: group_by.clone(), ..Trees::default() }),
-        What::Trees(Trees { group_by, stacks: work.clone() }),
-        What::Profiles(Profiles { order: ProfileOrder::Heaviest, keep: 3, ..Profiles::default() }),
-        What::Profiles(Profiles { order: ProfileOrder::Newest, keep: 3, stacks: work }),
+        QueryKind::ProfileTypes,
+        QueryKind::LabelNames,
+        QueryKind::LabelValues(LabelValuesQuery { name: "pod".to_owned(), ..LabelValuesQuery::default() }),
+        QueryKind::Series(Vec::new()),
+        QueryKind::Tree(StackFilter::default()),
+        QueryKind::Tree(work.clone()),
+        QueryKind::Profile(work.clone(), Some(GoPgoOptions::default())),
+        QueryKind::Points(TimeSeriesQuery {
+            steps,
+            group_by: group_by.clone(),
+            ..TimeSeriesQuery::default()
+        }),
+        QueryKind::Points(TimeSeriesQuery {
+            steps,
+            mean: true,
+            exemplars: true,
+            ..TimeSeriesQuery::default()
+        }),
+        QueryKind::Points(TimeSeriesQuery { steps, stacks: work.clone(), ..TimeSeriesQuery::default() }),
+        QueryKind::Heat(HeatmapQuery {
+            steps,
+            group_by: group_by.clone(),
+            exemplars: true,
+            ..HeatmapQuery::default()
+        }),
+        QueryKind::Heat(HeatmapQuery { steps, spans: true, ..HeatmapQuery::default() }),
+        QueryKind::Trees(GroupedTreesQuery { group_by: group_by.clone(), ..GroupedTreesQuery::default() }),
+        QueryKind::Trees(GroupedTreesQuery { group_by, stacks: work.clone() }),
+        QueryKind::Profiles(ProfileListQuery {
+            order: ProfileOrder::Heaviest,
+            keep: 3,
+            ..ProfileListQuery::default()
+        }),
+        QueryKind::Profiles(ProfileListQuery { order: ProfileOrder::Newest, keep: 3, stacks: work }),
     ]
 }
 
@@ -51,7 +70,7 @@ async fn every_question_has_its_answer_though_little_is_read() {
         for what in questions() {
             let ask = ask(selector, from, to, what);
             // A gateway that knows nothing; then one that knows the parts.
-            let gateway = gateway(&bucket, &Config { answers: ByteSize::bytes(0), ..config() });
+            let gateway = gateway(&bucket, &StoreGatewayConfig { answers: ByteSize::bytes(0), ..config() });
             for whole in [from == 0, false] {
                 let seen = of_block(&gateway, &ask, 1, whole).await;
                 assert_eq!(said(&seen), said(&expected(&ask, &source)), "{selector} {:?}", ask.what);
@@ -69,7 +88,7 @@ async fn one_profile_and_one_span_are_found() {
     let mut one = tree("{}", 0, 60);
     one.selection.profiles = BTreeSet::from([id]);
     let mut span = tree("{}", 0, 60);
-    span.selection.requests = Some(RequestFilter::Spans(vec![7]));
+    span.selection.requests = Some(SpanFilter::Spans(vec![7]));
     for ask in [one, span] {
         let gateway = gateway(&bucket, &config());
         assert_eq!(said(&of_block(&gateway, &ask, 1, true).await), said(&expected(&ask, &source)));
@@ -77,9 +96,9 @@ async fn one_profile_and_one_span_are_found() {
 }
 
 /// What a question would read, and what it then reads, each by a gateway that knows nothing.
-async fn told_and_read(bucket: &Bucket, asked: &Ask, whole: bool) -> (u64, u64) {
-    let sizes = Ask { what: What::Sizes, ..asked.clone() };
-    let Partial::Sizes(sizes) = of_block(&gateway(bucket, &config()), &sizes, 1, whole).await else {
+async fn told_and_read(bucket: &Bucket, asked: &ProfileQuery, whole: bool) -> (u64, u64) {
+    let sizes = ProfileQuery { what: QueryKind::Sizes, ..asked.clone() };
+    let PartialResult::Sizes(sizes) = of_block(&gateway(bucket, &config()), &sizes, 1, whole).await else {
         panic!("no sizes")
     };
     bucket.read();
@@ -146,7 +165,7 @@ async fn a_block_opens_with_three_requests_and_its_parts_stay() {
     let tenants = [("other", profiles(0..9, &[10, 20], 500)), ("shop", profiles(0..30, &[10, 20, 30], 800))];
     bucket.put(block(1), &tenants).await;
     let gateway = gateway(&bucket, &config());
-    of_block(&gateway, &ask("{}", 0, 60, What::LabelNames), 1, true).await;
+    of_block(&gateway, &ask("{}", 0, 60, QueryKind::LabelNames), 1, true).await;
     let mut files: Vec<String> = bucket.reads().into_iter().map(|(file, _)| file).collect();
     // The others come side by side.
     files[1..].sort();
@@ -160,7 +179,7 @@ async fn a_block_opens_with_three_requests_and_its_parts_stay() {
     let wanted = ["functions", "locations", "rollup", "stacks"];
     assert_eq!(files, wanted.map(|file| format!("{file}.parquet")));
     bucket.read();
-    of_block(&gateway, &ask("{}", 0, 60, What::Series(Vec::new())), 1, true).await;
+    of_block(&gateway, &ask("{}", 0, 60, QueryKind::Series(Vec::new())), 1, true).await;
     of_block(&gateway, &tree(r#"{pod="pod-7"}"#, 0, 60), 1, true).await;
     assert_eq!(bucket.read(), (0, 0));
 }

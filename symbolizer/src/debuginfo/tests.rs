@@ -7,17 +7,17 @@ use athanor_chassis::{ByteSize, Timestamp};
 use athanor_proto::debuginfo::v1alpha1 as pyroscope;
 use athanor_proto::parca::debuginfo::v1alpha1 as parca;
 use athanor_proto::parca::debuginfo::v1alpha1::upload_request::Data;
-use athanor_storage::{Config, StoreDeps, UploadBounds};
+use athanor_storage::{StorageConfig, StoreDeps, UploadLimits};
 use bytes::Bytes;
 
-use super::counts::Refused;
+use super::stats::RefusalsByReason;
 use super::*;
 
 const BUILD: &str = "abcd1234";
 const MINUTE: Duration = Duration::from_secs(60);
 
 struct World {
-    debuginfo: Debuginfo,
+    debuginfo: DebuginfoService,
     hand: ManualClock,
     tenant: TenantId,
 }
@@ -41,27 +41,27 @@ impl World {
     /// World where a tenant may have so many bytes, and all tenants together so many.
     fn with_total(max_debuginfo_bytes: ByteSize, total: ByteSize) -> Self {
         let (clock, hand) = Clock::manual(Timestamp::from_seconds(1_700_000_000));
-        let config = Config { memory: true, ..Config::default() };
-        let deps = StoreDeps { clock: clock.clone(), random: Random::seeded(1) };
-        let limits = Limits {
+        let config = StorageConfig { memory: true, ..StorageConfig::default() };
+        let deps = StoreDeps { clock: clock.clone(), random: Random::from_seed(1) };
+        let limits = TenantLimits {
             max_debuginfo_bytes,
             debuginfo_upload_max_size: ByteSize::mib(20),
             max_concurrent_debuginfo_uploads: 2,
-            ..Limits::default()
+            ..TenantLimits::default()
         };
         let store = Store::open(&config, deps).unwrap();
-        let bounds = UploadBounds {
+        let bounds = UploadLimits {
             min_free_bytes: ByteSize::bytes(0),
             max_debuginfo_bytes: total,
             max_adhoc_bytes: ByteSize::bytes(0),
         };
-        let debuginfo = Debuginfo::new(Deps {
+        let debuginfo = DebuginfoService::new(DebuginfoDeps {
             space: UploadSpace::new(store.clone(), bounds),
             store,
-            overrides: Overrides::new(limits),
-            tasks: Tasks::new(clock.clone(), 100),
+            overrides: LimitOverrides::new(limits),
+            tasks: TaskGroup::new(clock.clone(), 100),
             clock,
-            random: Random::seeded(2),
+            random: Random::from_seed(2),
         });
         Self { debuginfo, hand, tenant: "a".parse().unwrap() }
     }
@@ -78,8 +78,8 @@ impl World {
         (answer.should_initiate_upload, answer.reason)
     }
 
-    async fn is_wanted(&self, reason: Reason) -> bool {
-        self.wanted("", false).await == (reason.accepts(), reason.text().to_owned())
+    async fn is_wanted(&self, reason: UploadDecision) -> bool {
+        self.wanted("", false).await == (reason.is_accepted(), reason.reason_text().to_owned())
     }
 
     async fn initiate(&self, hash: &str, force: bool, size: usize) -> Result<String, Status> {
@@ -127,22 +127,24 @@ impl World {
 
     async fn keys(&self) -> Vec<String> {
         let listed =
-            self.debuginfo.deps.store.list(&Prefix::Debuginfo(self.tenant.clone()), None, 10_000).await;
+            self.debuginfo.deps.store.list(&KeyPrefix::Debuginfo(self.tenant.clone()), None, 10_000).await;
         listed.unwrap().into_iter().map(|entry| entry.key).collect()
     }
 
     /// The bytes of the upload that counts, if it can be used.
     async fn there(&self) -> Option<Vec<u8>> {
         let build = BuildId::new(BUILD).unwrap();
-        let place = Place { tenant: self.tenant.clone(), build, kind: state::Kind::Debuginfo };
+        let place =
+            DebuginfoKey { tenant: self.tenant.clone(), build, kind: upload_state::DebuginfoKind::Debuginfo };
         let shelf = &self.debuginfo.shelf;
-        let seen = shelf.uploads(&place).await.unwrap().seen();
-        let finished = seen.iter().filter(|upload| upload.phase == Phase::Finished);
+        let seen = shelf.list_uploads(&place).await.unwrap().upload_statuses();
+        let finished = seen.iter().filter(|upload| upload.phase == UploadPhase::Finished);
         let number = finished.max_by_key(|upload| upload.number)?.number;
-        let note: Finished = shelf.read(&place.note(number, Note::Finished)).await.unwrap().unwrap();
+        let note: CompletedUpload =
+            shelf.read_marker(&place.marker_key(number, UploadMarker::Finished)).await.unwrap().unwrap();
         let mut bytes = Vec::new();
         for part in 0..note.sent.parts {
-            let key = place.part(number, &note.sent.attempt, part);
+            let key = place.part_key(number, &note.sent.attempt, part);
             bytes.extend_from_slice(&shelf.store.get(&key).await.unwrap());
         }
         assert_eq!(note.sent.size, bytes.len() as u64);
@@ -151,38 +153,41 @@ impl World {
 
     /// Until nothing is cleaned up any more.
     async fn settled(&self) {
-        while self.debuginfo.deps.tasks.running() > 0 {
+        while self.debuginfo.deps.tasks.running_tasks() > 0 {
             tokio::task::yield_now().await;
         }
     }
 }
 
-fn code<T>(result: Result<T, Status>) -> Result<(), Code> {
+fn code<T>(result: Result<T, Status>) -> Result<(), ErrorCode> {
     result.map(drop).map_err(|status| status.code)
 }
 
 #[tokio::test]
 async fn a_file_is_offered_sent_and_kept() {
-    const SIZE: usize = 2 * PART + 12_345;
+    const SIZE: usize = 2 * UPLOAD_PART_BYTES + 12_345;
     let world = World::new();
-    assert!(world.is_wanted(Reason::First).await);
+    assert!(world.is_wanted(UploadDecision::First).await);
     let id = world.initiate("hash", false, SIZE).await.unwrap();
-    assert!(world.is_wanted(Reason::InProgress).await);
-    assert_eq!(code(world.initiate("hash", false, SIZE).await), Err(Code::Precondition));
-    assert_eq!(code(world.finish(&id).await), Err(Code::Precondition), "nothing was sent");
+    assert!(world.is_wanted(UploadDecision::InProgress).await);
+    assert_eq!(code(world.initiate("hash", false, SIZE).await), Err(ErrorCode::Precondition));
+    assert_eq!(code(world.finish(&id).await), Err(ErrorCode::Precondition), "nothing was sent");
     // Parts end within chunks and chunks within parts.
     let bytes = elf(SIZE, 7);
     assert_eq!(world.send(&id, &bytes).await.unwrap(), bytes.len() as u64);
-    assert!(world.is_wanted(Reason::InProgress).await);
+    assert!(world.is_wanted(UploadDecision::InProgress).await);
     world.finish(&id).await.unwrap();
     world.finish(&id).await.unwrap();
-    assert!(world.is_wanted(Reason::Exists).await);
+    assert!(world.is_wanted(UploadDecision::Exists).await);
     assert_eq!(world.there().await.unwrap(), bytes);
     assert_eq!(world.keys().await.len(), 3 + 3, "three notes and three parts");
-    assert_eq!(code(world.send(&id, &bytes).await), Err(Code::Precondition));
-    let counts = world.debuginfo.counts();
+    assert_eq!(code(world.send(&id, &bytes).await), Err(ErrorCode::Precondition));
+    let counts = world.debuginfo.stats();
     assert_eq!((counts.begun, counts.finished, counts.invalid, counts.bytes), (1, 1, 0, bytes.len() as u64));
-    assert_eq!(counts.refused, Refused::from([("not_pending", 1), ("not_sent", 1), ("not_wanted", 1)]));
+    assert_eq!(
+        counts.refused,
+        RefusalsByReason::from([("not_pending", 1), ("not_sent", 1), ("not_wanted", 1)])
+    );
 }
 
 #[tokio::test]
@@ -190,7 +195,7 @@ async fn a_forced_upload_takes_the_place_of_the_one_before() {
     let world = World::new();
     world.whole(&elf(10, 1)).await;
     world.hand.advance(MINUTE);
-    assert_eq!(code(world.initiate("hash", false, 20).await), Err(Code::Precondition));
+    assert_eq!(code(world.initiate("hash", false, 20).await), Err(ErrorCode::Precondition));
     let id = world.initiate("hash", true, 20).await.unwrap();
     assert_eq!(world.there().await.unwrap(), elf(10, 1), "it stays until the other one is there");
     world.send(&id, &elf(20, 2)).await.unwrap();
@@ -205,45 +210,52 @@ async fn an_upload_that_takes_too_long_may_be_tried_again() {
     let first = world.initiate("hash", false, 10).await.unwrap();
     world.send(&first, &elf(10, 1)).await.unwrap();
     world.hand.advance(17 * MINUTE);
-    assert!(world.is_wanted(Reason::InProgress).await);
+    assert!(world.is_wanted(UploadDecision::InProgress).await);
     world.hand.advance(MINUTE);
-    assert!(world.is_wanted(Reason::Stale).await);
-    assert_eq!(code(world.send(&first, &elf(10, 1)).await), Err(Code::Precondition));
-    assert_eq!(code(world.finish(&first).await), Err(Code::Precondition), "another node may be removing it");
+    assert!(world.is_wanted(UploadDecision::Stale).await);
+    assert_eq!(code(world.send(&first, &elf(10, 1)).await), Err(ErrorCode::Precondition));
+    assert_eq!(
+        code(world.finish(&first).await),
+        Err(ErrorCode::Precondition),
+        "another node may be removing it"
+    );
     let second = world.initiate("hash", false, 10).await.unwrap();
     assert_ne!(first, second);
     assert_eq!(world.keys().await.len(), 1, "only the note of the second one");
     world.send(&second, &elf(10, 2)).await.unwrap();
     world.finish(&second).await.unwrap();
-    assert_eq!(code(world.finish(&first).await), Err(Code::Invalid));
+    assert_eq!(code(world.finish(&first).await), Err(ErrorCode::Invalid));
 }
 
 #[tokio::test]
 async fn what_is_no_binary_is_wanted_again_if_it_differs() {
     let world = World::new();
     world.whole(b"not an ELF file").await;
-    assert!(world.is_wanted(Reason::Invalid).await);
-    assert_eq!(world.wanted("hash", false).await, (false, Reason::Equal.text().to_owned()));
-    assert_eq!(world.wanted("other", false).await, (true, Reason::NotEqual.text().to_owned()));
+    assert!(world.is_wanted(UploadDecision::Invalid).await);
+    assert_eq!(world.wanted("hash", false).await, (false, UploadDecision::Equal.reason_text().to_owned()));
+    assert_eq!(world.wanted("other", false).await, (true, UploadDecision::NotEqual.reason_text().to_owned()));
     let equal = world.initiate("hash", false, 9).await.unwrap_err();
-    assert_eq!((equal.code, equal.message.as_str()), (Code::Conflict, Reason::Equal.text()));
+    assert_eq!(
+        (equal.code, equal.message.as_str()),
+        (ErrorCode::Conflict, UploadDecision::Equal.reason_text())
+    );
     let id = world.initiate("other", false, 9).await.unwrap();
     world.send(&id, &elf(9, 0)).await.unwrap();
     world.finish(&id).await.unwrap();
-    assert!(world.is_wanted(Reason::Exists).await);
-    assert_eq!(world.debuginfo.counts().invalid, 1);
+    assert!(world.is_wanted(UploadDecision::Exists).await);
+    assert_eq!(world.debuginfo.stats().invalid, 1);
 }
 
 #[tokio::test]
 async fn what_does_not_come_whole_is_removed() {
     let world = World::new();
-    let id = world.initiate("hash", false, PART + 1).await.unwrap();
-    let large = elf(PART + 1, 1);
+    let id = world.initiate("hash", false, UPLOAD_PART_BYTES + 1).await.unwrap();
+    let large = elf(UPLOAD_PART_BYTES + 1, 1);
     // Its client leaves.
     let mut cut = World::messages(&id, &[&large]);
-    cut.push(Err(Status::new(Code::Cancelled, "gone")));
+    cut.push(Err(Status::new(ErrorCode::Cancelled, "gone")));
     let cut = world.debuginfo.upload(&world.tenant, stream::iter(cut)).await;
-    assert_eq!(code(cut), Err(Code::Cancelled));
+    assert_eq!(code(cut), Err(ErrorCode::Cancelled));
     // It is not waited for any more.
     let silent = stream::iter(World::messages(&id, &[&large])).chain(stream::pending());
     let mut waiting = Box::pin(world.debuginfo.upload(&world.tenant, silent));
@@ -251,7 +263,7 @@ async fn what_does_not_come_whole_is_removed() {
     drop(waiting);
     // It is larger than it may be, which shows while it comes.
     let too_large = world.send(&id, &elf((20 << 20) + 1, 1)).await.unwrap_err();
-    assert_eq!(too_large.code, Code::TooLarge);
+    assert_eq!(too_large.code, ErrorCode::TooLarge);
     assert!(too_large.message.contains("limits.debuginfo_upload_max_size"), "{too_large}");
     world.settled().await;
     assert_eq!(world.keys().await.len(), 1, "only the note that it was begun");
@@ -269,7 +281,7 @@ async fn a_repeat_whose_answer_was_lost_is_the_same_and_another_file_is_not() {
     for _twice in 0..2 {
         assert_eq!(world.send(&id, &bytes).await.unwrap(), 1000);
     }
-    assert_eq!(code(world.send(&id, &elf(1000, 2)).await), Err(Code::Conflict));
+    assert_eq!(code(world.send(&id, &elf(1000, 2)).await), Err(ErrorCode::Conflict));
     world.settled().await;
     assert_eq!(world.keys().await.len(), 3);
     world.finish(&id).await.unwrap();
@@ -282,9 +294,9 @@ async fn a_file_of_another_size_than_was_said_is_refused() {
     let id = world.initiate("hash", false, 1_000_000).await.unwrap();
     let refused = world.send(&id, &elf(4, 0)).await.unwrap_err();
     let said = "the file has 4 bytes, 1000000 were announced: send it again";
-    assert_eq!((refused.code, refused.message.as_str()), (Code::Invalid, said));
-    assert_eq!(code(world.send(&id, &elf(1_000_001, 0)).await), Err(Code::Invalid));
-    assert_eq!(code(world.finish(&id).await), Err(Code::Precondition), "nothing was sent");
+    assert_eq!((refused.code, refused.message.as_str()), (ErrorCode::Invalid, said));
+    assert_eq!(code(world.send(&id, &elf(1_000_001, 0)).await), Err(ErrorCode::Invalid));
+    assert_eq!(code(world.finish(&id).await), Err(ErrorCode::Precondition), "nothing was sent");
     world.send(&id, &elf(1_000_000, 0)).await.unwrap();
     world.finish(&id).await.unwrap();
 }
@@ -294,10 +306,11 @@ async fn what_a_crash_left_of_an_attempt_goes_when_another_one_is_finished() {
     let world = World::new();
     let id = world.initiate("hash", false, 9).await.unwrap();
     let build = BuildId::new(BUILD).unwrap();
-    let place = Place { tenant: world.tenant.clone(), build, kind: state::Kind::Debuginfo };
+    let place =
+        DebuginfoKey { tenant: world.tenant.clone(), build, kind: upload_state::DebuginfoKind::Debuginfo };
     let number = u128::from_str_radix(&id, 16).unwrap();
-    let left = place.part(number, "0123456789abcdef", 0);
-    world.debuginfo.shelf.keep(&left, Bytes::from_static(b"left")).await.unwrap();
+    let left = place.part_key(number, "0123456789abcdef", 0);
+    world.debuginfo.shelf.put_part(&left, Bytes::from_static(b"left")).await.unwrap();
     world.send(&id, &elf(9, 0)).await.unwrap();
     world.finish(&id).await.unwrap();
     assert_eq!(world.keys().await.len(), 4, "three notes and a part");
@@ -309,7 +322,7 @@ async fn a_tenant_has_so_much_room() {
     let mut world = World::with_room(ByteSize::bytes(5000));
     world.whole(&elf(3000, 1)).await;
     let refused = world.initiate("hash", true, 3000).await.unwrap_err();
-    assert_eq!(refused.code, Code::Exhausted);
+    assert_eq!(refused.code, ErrorCode::Exhausted);
     for said in [
         "a file of 3000 bytes or more is to come",
         "the limit is 5000B (limits.max_debuginfo_bytes)",
@@ -335,7 +348,7 @@ async fn uploads_that_began_while_there_was_room_are_held_to_it_when_they_come()
     let second = world.initiate("hash", true, 3000).await.unwrap();
     world.send(&first, &elf(3000, 1)).await.unwrap();
     world.send(&first, &elf(3000, 1)).await.expect("whose answer was lost sends again");
-    assert_eq!(code(world.send(&second, &elf(3000, 2)).await), Err(Code::Exhausted));
+    assert_eq!(code(world.send(&second, &elf(3000, 2)).await), Err(ErrorCode::Exhausted));
     world.finish(&first).await.unwrap();
     assert_eq!(world.there().await.unwrap(), elf(3000, 1));
     // Clients that say no size.
@@ -346,7 +359,7 @@ async fn uploads_that_began_while_there_was_room_are_held_to_it_when_they_come()
     );
     let sent = stream::iter([Ok(Bytes::from(elf(3000, 3)))]);
     let refused = world.debuginfo.upload_file(&world.tenant, "ABCD", sent).await;
-    assert_eq!(code(refused), Err(Code::Exhausted));
+    assert_eq!(code(refused), Err(ErrorCode::Exhausted));
 }
 
 #[tokio::test]
@@ -355,14 +368,14 @@ async fn uploads_of_all_tenants_share_one_quota() {
     world.whole(&elf(6 << 20, 1)).await;
     world.tenant = "b".parse().unwrap();
     let refused = world.initiate("hash", true, 5 << 20).await.unwrap_err();
-    assert_eq!((refused.code, refused.reason), (Code::Exhausted, Some("uploads_full")));
+    assert_eq!((refused.code, refused.reason), (ErrorCode::Exhausted, Some("uploads_full")));
     // A file whose size the client did not say is refused while it comes, and nothing of it stays.
     let file = pyroscope::FileMetadata { gnu_build_id: "ABCD".into(), r#type: 1, ..Default::default() };
     let asked = pyroscope::ShouldInitiateUploadRequest { file: Some(file) };
     world.debuginfo.should_initiate_upload(&world.tenant, asked).await.unwrap();
     let sent = stream::iter([Ok(Bytes::from(elf(5 << 20, 3)))]);
     let refused = world.debuginfo.upload_file(&world.tenant, "ABCD", sent).await;
-    assert_eq!(code(refused), Err(Code::Exhausted));
+    assert_eq!(code(refused), Err(ErrorCode::Exhausted));
     world.settled().await;
     assert_eq!(world.keys().await.len(), 1, "only the note that it was begun");
     let a = "a".parse().unwrap();
@@ -409,7 +422,7 @@ async fn what_is_malformed_is_refused_by_name() {
         (asked("abc", 5, "h", 4), "type 4"),
     ] {
         let refused = world.debuginfo.initiate(&world.tenant, asked).await.unwrap_err();
-        assert!(refused.code == Code::Invalid && refused.message.contains(said), "{refused}");
+        assert!(refused.code == ErrorCode::Invalid && refused.message.contains(said), "{refused}");
     }
 }
 
@@ -425,14 +438,14 @@ async fn so_many_send_and_begin_at_once() {
         waiting.push(one);
     }
     let refused = world.send(&id, &elf(9, 0)).await.unwrap_err();
-    assert_eq!((refused.code, refused.retry_after), (Code::Exhausted, Some(BUSY)));
+    assert_eq!((refused.code, refused.retry_after), (ErrorCode::Exhausted, Some(UPLOAD_RETRY_AFTER)));
     assert!(refused.message.contains("limits.max_concurrent_debuginfo_uploads"), "{refused}");
     drop(waiting);
     world.send(&id, &elf(9, 0)).await.unwrap();
-    for _pending in 1..PENDING {
+    for _pending in 1..MAX_PENDING_UPLOADS {
         world.initiate("hash", true, 9).await.unwrap();
     }
-    assert_eq!(code(world.initiate("hash", true, 9).await), Err(Code::Exhausted));
+    assert_eq!(code(world.initiate("hash", true, 9).await), Err(ErrorCode::Exhausted));
 }
 
 #[tokio::test]
@@ -441,9 +454,9 @@ async fn a_tenant_sees_nothing_of_another() {
     world.whole(&elf(10, 1)).await;
     let id = world.initiate("hash", true, 10).await.unwrap();
     let first = std::mem::replace(&mut world.tenant, "b".parse().unwrap());
-    assert!(world.is_wanted(Reason::First).await);
-    assert_eq!(code(world.send(&id, &elf(10, 9)).await), Err(Code::Precondition));
-    assert_eq!(code(world.finish(&id).await), Err(Code::NotFound));
+    assert!(world.is_wanted(UploadDecision::First).await);
+    assert_eq!(code(world.send(&id, &elf(10, 9)).await), Err(ErrorCode::Precondition));
+    assert_eq!(code(world.finish(&id).await), Err(ErrorCode::NotFound));
     world.whole(&elf(10, 2)).await;
     let asked = pyroscope::DeleteDebuginfoRequest { gnu_build_id: BUILD.to_owned() };
     world.debuginfo.delete_debuginfo(&world.tenant, asked).await.unwrap();
@@ -474,22 +487,22 @@ async fn the_words_of_pyroscope_mean_the_same() {
         debuginfo.upload_finished(tenant, asked).await
     };
     let list = async || debuginfo.list_debuginfo(tenant, Default::default()).await.unwrap().object;
-    assert_eq!(code(send(elf(9, 0)).await), Err(Code::Precondition));
-    assert_eq!(code(finish().await), Err(Code::NotFound));
+    assert_eq!(code(send(elf(9, 0)).await), Err(ErrorCode::Precondition));
+    assert_eq!(code(finish().await), Err(ErrorCode::NotFound));
     for bad in ["", "a", "xyz", &"a".repeat(41), "ab/cd"] {
-        assert_eq!(code(should(bad).await), Err(Code::Invalid), "{bad}");
+        assert_eq!(code(should(bad).await), Err(ErrorCode::Invalid), "{bad}");
     }
     let nothing = pyroscope::ShouldInitiateUploadRequest { file: None };
-    assert_eq!(code(debuginfo.should_initiate_upload(tenant, nothing).await), Err(Code::Invalid));
+    assert_eq!(code(debuginfo.should_initiate_upload(tenant, nothing).await), Err(ErrorCode::Invalid));
     assert!(should(BUILD).await.unwrap().should_initiate_upload);
     assert!(!should(BUILD).await.unwrap().should_initiate_upload);
-    assert_eq!(code(finish().await), Err(Code::Precondition));
+    assert_eq!(code(finish().await), Err(ErrorCode::Precondition));
     let uploading = list().await.remove(0);
     assert_eq!((uploading.state, uploading.finished_at, uploading.size_bytes), (0, None, 0));
     send(elf(9, 0)).await.unwrap();
     world.hand.advance(MINUTE);
     finish().await.unwrap();
-    assert_eq!(code(finish().await), Err(Code::Precondition));
+    assert_eq!(code(finish().await), Err(ErrorCode::Precondition));
     let uploaded = list().await.remove(0);
     assert_eq!((uploaded.state, uploaded.size_bytes), (1, 9));
     let file = uploaded.file.unwrap();
@@ -505,6 +518,6 @@ async fn the_words_of_pyroscope_mean_the_same() {
     assert!(should(BUILD).await.unwrap().should_initiate_upload);
     send(b"no binary".to_vec()).await.unwrap();
     let refused = finish().await.unwrap_err();
-    assert_eq!((refused.code, refused.reason), (Code::Invalid, Some("no_elf")));
+    assert_eq!((refused.code, refused.reason), (ErrorCode::Invalid, Some("no_elf")));
     assert!(should(BUILD).await.unwrap().should_initiate_upload);
 }

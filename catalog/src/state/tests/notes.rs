@@ -2,59 +2,63 @@
 
 use super::*;
 
-fn note(state: &mut State, expected: Option<&str>, text: Option<&str>) -> Answer {
+fn note(state: &mut CatalogState, expected: Option<&str>, text: Option<&str>) -> CommandResult {
     let (expected, text) = (expected.map(str::to_owned), text.map(str::to_owned));
     let (tenant, name) = (TenantId::anonymous(), "a".to_owned());
-    state.apply(NOW.plus(Duration::from_secs(7)), Command::Note { tenant, name, expected, text })
+    state.apply(NOW.plus(Duration::from_secs(7)), CatalogCommand::Note { tenant, name, expected, text })
 }
 
 #[test]
 fn who_expects_something_else_changes_nothing() {
-    let mut state = State::default();
-    let changed = Answer::Refused(Refused::NoteChanged { name: "a".to_owned() });
-    assert_eq!(note(&mut state, None, None), Answer::Changed(0));
-    assert_eq!(note(&mut state, None, Some("one")), Answer::Changed(1));
-    assert_eq!(note(&mut state, None, Some("one")), Answer::Changed(0), "again changes nothing");
+    let mut state = CatalogState::default();
+    let changed = CommandResult::Refused(CommandError::NoteChanged { name: "a".to_owned() });
+    assert_eq!(note(&mut state, None, None), CommandResult::Changed(0));
+    assert_eq!(note(&mut state, None, Some("one")), CommandResult::Changed(1));
+    assert_eq!(note(&mut state, None, Some("one")), CommandResult::Changed(0), "again changes nothing");
     assert_eq!(note(&mut state, None, Some("two")), changed);
-    assert_eq!(note(&mut state, Some("one"), Some("two")), Answer::Changed(1));
-    let notes = state.notes(&TenantId::anonymous());
-    assert_eq!(notes["a"], Note { text: "two".to_owned(), at: NOW.plus(Duration::from_secs(7)) });
-    assert!(state.notes(&"other".parse().unwrap()).is_empty());
-    assert_eq!(State::decode(&state.encode()).unwrap(), state);
+    assert_eq!(note(&mut state, Some("one"), Some("two")), CommandResult::Changed(1));
+    let notes = state.tenant_documents(&TenantId::anonymous());
+    assert_eq!(notes["a"], TenantDocument { text: "two".to_owned(), at: NOW.plus(Duration::from_secs(7)) });
+    assert!(state.tenant_documents(&"other".parse().unwrap()).is_empty());
+    assert_eq!(CatalogState::decode(&state.encode()).unwrap(), state);
     assert_eq!(note(&mut state, Some("one"), None), changed);
-    assert_eq!(note(&mut state, Some("two"), None), Answer::Changed(1));
-    assert_eq!(note(&mut state, Some("two"), None), Answer::Changed(0));
+    assert_eq!(note(&mut state, Some("two"), None), CommandResult::Changed(1));
+    assert_eq!(note(&mut state, Some("two"), None), CommandResult::Changed(0));
     assert!(!String::from_utf8(state.encode()).unwrap().contains("notes"), "as before there were any");
 }
 
 #[test]
 fn notes_are_bounded() {
-    let mut state = State::default();
-    let long = "x".repeat(MAX_NOTE);
-    let refused = |answer: Answer| matches!(answer, Answer::Refused(_));
+    let mut state = CatalogState::default();
+    let long = "x".repeat(MAX_DOCUMENT_BYTES);
+    let refused = |answer: CommandResult| matches!(answer, CommandResult::Refused(_));
     assert_eq!(
         note(&mut state, None, Some(&long)),
-        Answer::Refused(Refused::LongNote { seen: MAX_NOTE + 1 })
+        CommandResult::Refused(CommandError::LongNote { seen: MAX_DOCUMENT_BYTES + 1 })
     );
     let mut add = |tenant: String, name: usize, text: &str| {
         let (tenant, name) = (tenant.parse().unwrap(), name.to_string());
-        state.apply(NOW, Command::Note { tenant, name, expected: None, text: Some(text.to_owned()) })
+        state.apply(NOW, CatalogCommand::Note { tenant, name, expected: None, text: Some(text.to_owned()) })
     };
     let count = (0..2_000).take_while(|name| !refused(add("many".to_owned(), *name, "x"))).count();
-    assert_eq!(count, MAX_NOTES);
-    let long = "x".repeat(MAX_NOTE - 10);
+    assert_eq!(count, MAX_DOCUMENTS_PER_TENANT);
+    let long = "x".repeat(MAX_DOCUMENT_BYTES - 10);
     let count = (0..100).take_while(|name| !refused(add("large".to_owned(), *name, &long))).count();
-    assert_eq!(count, MAX_TENANT_NOTES / (MAX_NOTE - 10));
+    assert_eq!(count, MAX_DOCUMENT_BYTES_PER_TENANT / (MAX_DOCUMENT_BYTES - 10));
     let count = (0..1_000).take_while(|at| !refused(add(format!("t{}", at / 15), at % 15, &long))).count();
-    assert!(count > 200 && count < MAX_ALL_NOTES / (MAX_NOTE - 10), "{count}");
+    assert!(count > 200 && count < MAX_TOTAL_DOCUMENT_BYTES / (MAX_DOCUMENT_BYTES - 10), "{count}");
     state.check().unwrap();
 }
 
 #[test]
 fn notes_come_back_with_the_snapshot() {
-    let mut state = State::default();
+    let mut state = CatalogState::default();
     note(&mut state, None, Some("one"));
     let (rebuilt, _) =
-        State::rebuilt(Remains { snapshot: Some(state.clone()), ..Remains::default() }).unwrap();
-    assert_eq!(rebuilt.notes(&TenantId::anonymous()), state.notes(&TenantId::anonymous()));
+        CatalogState::recover(RecoveryInput { snapshot: Some(state.clone()), ..RecoveryInput::default() })
+            .unwrap();
+    assert_eq!(
+        rebuilt.tenant_documents(&TenantId::anonymous()),
+        state.tenant_documents(&TenantId::anonymous())
+    );
 }

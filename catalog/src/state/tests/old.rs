@@ -7,74 +7,94 @@ const BLOCK: &str = r#"{"id":"00000000000000000000000000000001","shard":1,"epoch
 
 #[test]
 fn a_snapshot_of_a_node_that_was_alone_is_read() {
-    let state = State::decode(SNAPSHOT.as_bytes()).unwrap();
+    let state = CatalogState::decode(SNAPSHOT.as_bytes()).unwrap();
     state.check().unwrap();
-    let view = state.view();
+    let view = state.routing_view();
     let shard = &view.shards[0];
-    assert_eq!((shard.watermark, &shard.phase, shard.fenced), (10, &Phase::Open, 1));
+    assert_eq!((shard.watermark, &shard.phase, shard.fenced), (10, &ShardPhase::Open, 1));
     assert!(shard.members.is_empty(), "whoever has its log is its member");
     let table = view.tables.unwrap();
-    assert_eq!((table.of(0).version(), table.of(0).slots()), (1, &[0, 1][..]));
+    assert_eq!((table.table_at(0).version(), table.table_at(0).slots()), (1, &[0, 1][..]));
     assert_eq!(view.settings.copies, 1);
-    assert_eq!(State::decode(&state.encode()).unwrap(), state);
+    assert_eq!(CatalogState::decode(&state.encode()).unwrap(), state);
     let empty = r#"{"revision":0,"shards":{},"blocks":{},"condemned":{}}"#;
-    assert_eq!(State::decode(empty.as_bytes()).unwrap(), State::default());
+    assert_eq!(CatalogState::decode(empty.as_bytes()).unwrap(), CatalogState::default());
 }
 
 #[test]
 fn commands_without_an_envelope_are_read() {
     let at = Timestamp::from_nanos(5);
     let id = BlockId::from_number(1);
-    let open = Command::OpenSlots { count: 3, members: Vec::new(), zones: BTreeMap::new() };
+    let open = CatalogCommand::OpenSlots { count: 3, members: Vec::new(), zones: BTreeMap::new() };
     let old = [
         (r#"{"open_slots":{"count":3}}"#.to_owned(), NOW, open),
-        (r#"{"open_shard":{"slot":2}}"#.to_owned(), NOW, Command::OpenShard { slot: 2, members: [].into() }),
+        (
+            r#"{"open_shard":{"slot":2}}"#.to_owned(),
+            NOW,
+            CatalogCommand::OpenShard { slot: 2, members: [].into() },
+        ),
         (
             format!(r#"{{"register":{{"block":{BLOCK},"at":5}}}}"#),
             at,
-            Command::Register { block: block(1, 0, 10) },
+            CatalogCommand::Register { block: block(1, 0, 10) },
         ),
-        (r#"{"raise":{"shard":1,"to":10,"at":5}}"#.to_owned(), at, Command::Raise { shard: 1, to: 10 }),
-        (format!(r#"{{"recall":{{"block":{BLOCK}}}}}"#), NOW, Command::Recall { block: block(1, 0, 10) }),
+        (
+            r#"{"raise":{"shard":1,"to":10,"at":5}}"#.to_owned(),
+            at,
+            CatalogCommand::Raise { shard: 1, to: 10 },
+        ),
+        (
+            format!(r#"{{"recall":{{"block":{BLOCK}}}}}"#),
+            NOW,
+            CatalogCommand::Recall { block: block(1, 0, 10) },
+        ),
         (
             r#"{"close":{"shard":1,"from":2,"to":3}}"#.to_owned(),
             NOW,
-            Command::Close { shard: 1, from: 2, to: 3 },
+            CatalogCommand::Close { shard: 1, from: 2, to: 3 },
         ),
         (
             r#"{"mark":{"wound":{"unknown":{"from":2,"to":9}},"at":5}}"#.to_owned(),
             at,
-            Command::Mark { wound: Wound::Unknown { from: 2, to: 9 } },
+            CatalogCommand::Mark { wound: DataLoss::Unknown { from: 2, to: 9 } },
         ),
-        (r#"{"heal":{"before":5}}"#.to_owned(), NOW, Command::Heal { before: at }),
-        (format!(r#"{{"condemn":{{"blocks":["{id}"],"at":5}}}}"#), at, Command::Condemn { blocks: vec![id] }),
-        (r#"{"forget":{"at":5}}"#.to_owned(), at, Command::Forget),
+        (r#"{"heal":{"before":5}}"#.to_owned(), NOW, CatalogCommand::Heal { before: at }),
+        (
+            format!(r#"{{"condemn":{{"blocks":["{id}"],"at":5}}}}"#),
+            at,
+            CatalogCommand::Condemn { blocks: vec![id] },
+        ),
+        (r#"{"forget":{"at":5}}"#.to_owned(), at, CatalogCommand::Forget),
     ];
     for (bytes, at, command) in old {
-        assert_eq!(Logged::decode(bytes.as_bytes()).unwrap(), Logged { at, command }, "{bytes}");
+        assert_eq!(
+            CatalogLogEntry::decode(bytes.as_bytes()).unwrap(),
+            CatalogLogEntry { at, command },
+            "{bytes}"
+        );
     }
 }
 
 /// The log of a node that was alone, from its first entry on, makes what it made.
 #[test]
 fn an_old_log_opens_what_it_opened() {
-    let mut state = State::default();
+    let mut state = CatalogState::default();
     for bytes in
         [r#"{"open_slots":{"count":2}}"#, r#"{"open_shard":{"slot":4}}"#, r#"{"open_slots":{"count":9}}"#]
     {
-        let Logged { at, command } = Logged::decode(bytes.as_bytes()).unwrap();
+        let CatalogLogEntry { at, command } = CatalogLogEntry::decode(bytes.as_bytes()).unwrap();
         state.apply(at, command);
     }
-    let shards = state.view().shards;
+    let shards = state.routing_view().shards;
     assert_eq!(shards.iter().map(|shard| shard.id).collect::<Vec<_>>(), [1, 2, 5]);
-    assert!(shards.iter().all(|shard| shard.phase == Phase::Open && shard.members.is_empty()));
-    assert_eq!(state.view().tables.unwrap().of(0).slots(), [0, 1, 4]);
+    assert!(shards.iter().all(|shard| shard.phase == ShardPhase::Open && shard.members.is_empty()));
+    assert_eq!(state.routing_view().tables.unwrap().table_at(0).slots(), [0, 1, 4]);
 }
 
 #[test]
 fn what_is_not_known_is_an_error() {
-    let error = |bytes: &str| Logged::decode(bytes.as_bytes()).unwrap_err().to_string();
-    let known = Logged { at: NOW, command: Command::Stop { shard: 1 } };
+    let error = |bytes: &str| CatalogLogEntry::decode(bytes.as_bytes()).unwrap_err().to_string();
+    let known = CatalogLogEntry { at: NOW, command: CatalogCommand::Stop { shard: 1 } };
     assert_eq!(known.encode(), br#"{"format":1,"at":0,"command":{"stop":{"shard":1}}}"#);
     let later = error(r#"{"format":2,"at":0,"command":{"stop":{"shard":1}}}"#);
     assert!(
@@ -94,5 +114,7 @@ fn what_is_not_known_is_an_error() {
     ] {
         assert!(error(bytes).contains("run the version of the other voters"), "{bytes}");
     }
-    assert!(State::decode(br#"{"revision":0,"shards":{},"blocks":{},"condemned":{},"moons":[]}"#).is_err());
+    assert!(
+        CatalogState::decode(br#"{"revision":0,"shards":{},"blocks":{},"condemned":{},"moons":[]}"#).is_err()
+    );
 }

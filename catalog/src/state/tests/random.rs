@@ -1,6 +1,6 @@
 //! Whatever is proposed, by however many at once: facts agree, voters agree, and a way leads out.
 
-use athanor_cluster::placement::Table;
+use athanor_cluster::placement::SlotTable;
 use proptest::collection::vec;
 
 use super::*;
@@ -29,20 +29,21 @@ pub(super) fn drawn() -> impl Strategy<Value = Drawn> {
     })
 }
 
-fn choice(number: u64) -> Choice {
+fn choice(number: u64) -> ReplicaPlacement {
     let zones = (0..10).map(|node| (node, (node % 3).to_string())).collect();
-    Choice { members: [number % 10, (number + 1 + number / 10 % 2) % 10].into(), zones }
+    ReplicaPlacement { members: [number % 10, (number + 1 + number / 10 % 2) % 10].into(), zones }
 }
 
-fn table(state: &State, number: u64) -> Table {
+fn table(state: &CatalogState, number: u64) -> SlotTable {
     let version = (state.proposed + 1).saturating_sub(u64::from(number.is_multiple_of(7)));
     let slots = state.shards.values().map(|shard| shard.slot).collect::<std::collections::BTreeSet<_>>();
     let slots = if number.is_multiple_of(11) { vec![0, 999] } else { slots.into_iter().collect() };
     let from = state.now.plus(HOUR * (25 - u32::from(number.is_multiple_of(13)))).nanos() + number as i64;
-    Table::even(version, from, slots).unwrap_or_else(|_| Table::even(version, from, vec![0]).unwrap())
+    SlotTable::with_all_slots(version, from, slots)
+        .unwrap_or_else(|_| SlotTable::with_all_slots(version, from, vec![0]).unwrap())
 }
 
-fn new_block(state: &State, shard: &ShardEntry, number: u64) -> BlockEntry {
+fn new_block(state: &CatalogState, shard: &ShardEntry, number: u64) -> BlockEntry {
     let name = (state.now.millis().max(0) as u128) << 80 | u128::from(number % 16);
     let from = shard.watermark + u64::from(number.is_multiple_of(5));
     let (shard, epoch) = (shard.id, shard.epoch);
@@ -60,7 +61,7 @@ fn spans(offset: u64, count: u64) -> Vec<crate::TenantSpan> {
 }
 
 /// A block as it is registered with what its shard has staged, most of the time.
-fn staged(state: &State, block: &BlockEntry, number: u64) -> (BlockEntry, u64) {
+fn staged(state: &CatalogState, block: &BlockEntry, number: u64) -> (BlockEntry, u64) {
     let block = BlockEntry { tenants: Vec::new(), ..block.clone() };
     match state.staged.get(&block.shard) {
         Some(staged) if !number.is_multiple_of(8) => {
@@ -71,7 +72,7 @@ fn staged(state: &State, block: &BlockEntry, number: u64) -> (BlockEntry, u64) {
 }
 
 impl Drawn {
-    fn shard(&self, state: &State) -> ShardEntry {
+    fn shard(&self, state: &CatalogState) -> ShardEntry {
         let known = state.shards.values().nth(self.which % (state.shards.len() + 1));
         known.cloned().unwrap_or_else(|| ShardEntry {
             id: self.number as u32,
@@ -79,26 +80,26 @@ impl Drawn {
             epoch: 1,
             watermark: 0,
             members: [].into(),
-            phase: Phase::Open,
+            phase: ShardPhase::Open,
             fenced: 0,
             since: NOW,
         })
     }
 
     /// One that is registered, and one that is not yet.
-    fn condemned(&self, state: &State) -> Vec<BlockId> {
+    fn condemned(&self, state: &CatalogState) -> Vec<BlockId> {
         let next = new_block(state, &self.shard(state), self.number).id;
         state.blocks().take(1).map(|block| block.id).chain([next]).collect()
     }
 
     /// Of two blocks, of which the first may be gone already.
-    fn replace(&self, state: &State) -> Command {
+    fn replace(&self, state: &CatalogState) -> CatalogCommand {
         let all: Vec<BlockEntry> = state.blocks().cloned().collect();
         let inputs: Vec<BlockEntry> =
             all.iter().skip(self.which % (all.len() + 1)).take(2).cloned().collect();
         let mut names: Vec<BlockId> = inputs.iter().map(|input| input.id).collect();
         if self.number.is_multiple_of(8) {
-            names.extend(state.condemned().map(|(id, _)| id).next());
+            names.extend(state.tombstones().map(|(id, _)| id).next());
         }
         let name = (state.now.millis().max(0) as u128) << 80 | u128::from(100 + self.number);
         let mut outputs =
@@ -106,54 +107,60 @@ impl Drawn {
         if let Some(output) = outputs.first_mut().filter(|_| self.number.is_multiple_of(9)) {
             output.samples += 1;
         }
-        Command::Replace { inputs: names, outputs }
+        CatalogCommand::Replace { inputs: names, outputs }
     }
 
-    fn remove_by_age(&self, state: &State) -> Command {
+    fn remove_by_age(&self, state: &CatalogState) -> CatalogCommand {
         match self.kind {
-            69 => Command::Expire {
+            69 => CatalogCommand::Expire {
                 retention: HOUR,
                 max_percent: (!self.number.is_multiple_of(3)).then_some(50),
             },
-            70 => Command::Restore { blocks: Vec::new() },
-            71 => Command::Restore { blocks: self.condemned(state) },
-            _ => Command::Purge { blocks: state.condemned().map(|(block, _)| block).take(2).collect() },
+            70 => CatalogCommand::Restore { blocks: Vec::new() },
+            71 => CatalogCommand::Restore { blocks: self.condemned(state) },
+            _ => {
+                CatalogCommand::Purge { blocks: state.tombstones().map(|(block, _)| block).take(2).collect() }
+            }
         }
     }
 
-    fn of_shards(&self, state: &State) -> Command {
+    fn of_shards(&self, state: &CatalogState) -> CatalogCommand {
         let (entry, number) = (self.shard(state), self.number);
         let (shard, choice) = (entry.id, choice(number));
-        let newest = state.newest(entry.slot).map_or(shard, |newest| newest.id);
+        let newest = state.newest_shard(entry.slot).map_or(shard, |newest| newest.id);
         match self.kind {
-            0..=2 => {
-                Command::OpenSlots { count: 2, members: vec![choice.members.clone(); 2], zones: choice.zones }
-            }
-            3 => Command::OpenShard { slot: (number % 5) as u32, members: choice.members },
-            4 => Command::AddSlot { slot: (number % 6) as u32, choice },
+            0..=2 => CatalogCommand::OpenSlots {
+                count: 2,
+                members: vec![choice.members.clone(); 2],
+                zones: choice.zones,
+            },
+            3 => CatalogCommand::OpenShard { slot: (number % 5) as u32, members: choice.members },
+            4 => CatalogCommand::AddSlot { slot: (number % 6) as u32, choice },
             5..=13 => {
                 let inherited = match (&entry.phase, number % 9) {
-                    (Phase::Opening { inherits }, 1..) => *inherits,
-                    _ => Inherits::Blocks { of: shard, upto: number },
+                    (ShardPhase::Opening { inherits }, 1..) => *inherits,
+                    _ => HandoffSource::Blocks { of: shard, upto: number },
                 };
-                Command::Opened {
+                CatalogCommand::Opened {
                     shard,
                     inherited,
-                    fenced: state.newest_fence().saturating_sub(u64::from(number.is_multiple_of(7))),
+                    fenced: state.newest_fence_version().saturating_sub(u64::from(number.is_multiple_of(7))),
                 }
             }
-            14..=16 => Command::Stop { shard },
-            17..=20 => Command::Succeed { shard, choice },
-            21..=24 => Command::Sealed { shard, at: entry.watermark + number % 5, latest: number as i64 },
-            25..=27 => Command::Lose { shard, choice },
-            _ => Command::Settled { shard, at: entry.watermark + number % 5, with: newest },
+            14..=16 => CatalogCommand::Stop { shard },
+            17..=20 => CatalogCommand::Succeed { shard, choice },
+            21..=24 => {
+                CatalogCommand::Sealed { shard, at: entry.watermark + number % 5, latest: number as i64 }
+            }
+            25..=27 => CatalogCommand::Lose { shard, choice },
+            _ => CatalogCommand::Settled { shard, at: entry.watermark + number % 5, with: newest },
         }
     }
 
-    fn stage(&self, state: &State) -> Command {
+    fn stage(&self, state: &CatalogState) -> CatalogCommand {
         let (entry, number) = (self.shard(state), self.number);
         match self.kind {
-            73..=76 => Command::StageTenants {
+            73..=76 => CatalogCommand::StageTenants {
                 shard: entry.id,
                 block: new_block(state, &entry, number).id,
                 offset: number % 3,
@@ -161,56 +168,56 @@ impl Drawn {
             },
             77 => {
                 let (block, tenants) = staged(state, &new_block(state, &entry, number), number);
-                Command::RegisterStaged { block, tenants }
+                CatalogCommand::RegisterStaged { block, tenants }
             }
             _ => {
                 let block =
                     BlockEntry { from: number % 9, to: number % 9 + 1, ..new_block(state, &entry, number) };
                 let (block, tenants) = staged(state, &block, number);
-                Command::RecallStaged { block, tenants }
+                CatalogCommand::RecallStaged { block, tenants }
             }
         }
     }
 
-    pub(super) fn command(&self, state: &State) -> Command {
+    pub(super) fn command(&self, state: &CatalogState) -> CatalogCommand {
         let (entry, number) = (self.shard(state), self.number);
         let shard = entry.id;
         let version = state.proposed + u64::from(number.is_multiple_of(8));
         match self.kind {
             0..=32 => self.of_shards(state),
-            33 => Command::Abandon { shard },
-            34..=36 => Command::Retire {
+            33 => CatalogCommand::Abandon { shard },
+            34..=36 => CatalogCommand::Retire {
                 shard,
                 rest_is_empty: (number.is_multiple_of(2)).then_some(entry.watermark),
             },
-            37..=38 => Command::ProposeTable { table: table(state, number) },
-            39..=42 => Command::Fenced { shard, version },
-            43 => Command::FenceRefused { shard, version, latest: i64::MAX },
-            44 => Command::WithdrawTable { version },
-            45..=48 => Command::PublishTable { version },
-            49 => Command::ForgetTables { before: state.now.minus(HOUR * 3).nanos() },
-            50 => Command::Rates {
+            37..=38 => CatalogCommand::ProposeTable { table: table(state, number) },
+            39..=42 => CatalogCommand::Fenced { shard, version },
+            43 => CatalogCommand::FenceRefused { shard, version, latest: i64::MAX },
+            44 => CatalogCommand::WithdrawTable { version },
+            45..=48 => CatalogCommand::PublishTable { version },
+            49 => CatalogCommand::ForgetTables { before: state.now.minus(HOUR * 3).nanos() },
+            50 => CatalogCommand::Rates {
                 changed: [(TenantId::anonymous(), [("a".to_owned(), number)].into())].into(),
             },
-            51 => Command::AddVoter { node: number, address: "here".to_owned() },
-            52 => Command::RemoveVoter { node: number },
-            53..=57 => Command::Register { block: new_block(state, &entry, number) },
-            58 => Command::Raise { shard, to: entry.watermark + number % 3 },
-            59 => Command::Recall {
+            51 => CatalogCommand::AddVoter { node: number, address: "here".to_owned() },
+            52 => CatalogCommand::RemoveVoter { node: number },
+            53..=57 => CatalogCommand::Register { block: new_block(state, &entry, number) },
+            58 => CatalogCommand::Raise { shard, to: entry.watermark + number % 3 },
+            59 => CatalogCommand::Recall {
                 block: BlockEntry {
                     from: number % 9,
                     to: number % 9 + 1,
                     ..new_block(state, &entry, number)
                 },
             },
-            60 => Command::Close { shard, from: number % 9, to: number % 9 + 1 },
-            61 => Command::Mark { wound: Wound::Ids { shard, to: number } },
-            62..=63 => Command::Condemn { blocks: self.condemned(state) },
-            64..=65 => Command::Note {
+            60 => CatalogCommand::Close { shard, from: number % 9, to: number % 9 + 1 },
+            61 => CatalogCommand::Mark { wound: DataLoss::Ids { shard, to: number } },
+            62..=63 => CatalogCommand::Condemn { blocks: self.condemned(state) },
+            64..=65 => CatalogCommand::Note {
                 tenant: TenantId::anonymous(),
                 name: (number % 3).to_string(),
                 expected: (!number.is_multiple_of(4))
-                    .then(|| state.notes(&TenantId::anonymous()))
+                    .then(|| state.tenant_documents(&TenantId::anonymous()))
                     .and_then(|mut notes| notes.remove(&(number % 3).to_string()))
                     .map(|note| note.text),
                 text: (!number.is_multiple_of(5)).then(|| number.to_string()),
@@ -218,61 +225,66 @@ impl Drawn {
             66..=68 => self.replace(state),
             69..=72 => self.remove_by_age(state),
             73..=78 => self.stage(state),
-            _ if number.is_multiple_of(2) => Command::Heal { before: state.now.minus(HOUR) },
-            _ => Command::Forget,
+            _ if number.is_multiple_of(2) => CatalogCommand::Heal { before: state.now.minus(HOUR) },
+            _ => CatalogCommand::Forget,
         }
     }
 }
 
-pub(super) fn begun() -> State {
-    let mut state = State::default();
-    let settings = Settings { copies: COPIES, oldest_accepted: HOUR, newest_accepted: Duration::ZERO };
-    state.apply(NOW, Command::Configure { expected: Settings::default(), settings });
+pub(super) fn begun() -> CatalogState {
+    let mut state = CatalogState::default();
+    let settings = CatalogSettings { copies: COPIES, oldest_accepted: HOUR, newest_accepted: Duration::ZERO };
+    state.apply(NOW, CatalogCommand::Configure { expected: CatalogSettings::default(), settings });
     state
 }
 
 /// What the controller and the leaders of all shards that there are would propose, each by what it sees.
-pub(super) fn polite(view: &View, fresh: &mut u64) -> Vec<Command> {
+pub(super) fn polite(view: &RoutingView, fresh: &mut u64) -> Vec<CatalogCommand> {
     let serving =
         |slot| view.shards.iter().find(|other| other.slot == slot && other.serves()).map(|other| other.id);
-    let copied = |of| view.shards.iter().any(|other| other.copies(of));
+    let copied = |of| view.shards.iter().any(|other| other.copies_ids_from(of));
     let needed = view.pending.as_ref().map(|pending| pending.table.version());
-    let newest = view.tables.as_ref().map_or(0, |tables| tables.of(i64::MAX).version());
+    let newest = view.tables.as_ref().map_or(0, |tables| tables.table_at(i64::MAX).version());
     let mut commands = Vec::new();
     for entry in &view.shards {
         let shard = entry.id;
         let command = match &entry.phase {
-            Phase::Opening { inherits: Inherits::Window { upto: None, .. } } | Phase::Retired { .. } => {
+            ShardPhase::Opening { inherits: HandoffSource::Window { upto: None, .. } }
+            | ShardPhase::Retired { .. } => {
                 continue;
             }
-            Phase::Opening { inherits } => {
-                Command::Opened { shard, inherited: *inherits, fenced: needed.unwrap_or(newest) }
+            ShardPhase::Opening { inherits } => {
+                CatalogCommand::Opened { shard, inherited: *inherits, fenced: needed.unwrap_or(newest) }
             }
-            Phase::Open => match needed {
-                Some(version) => Command::Fenced { shard, version },
+            ShardPhase::Open => match needed {
+                Some(version) => CatalogCommand::Fenced { shard, version },
                 None => continue,
             },
-            Phase::Closing if copied(shard) => Command::Sealed { shard, at: entry.watermark + 2, latest: 0 },
-            Phase::Closing => {
+            ShardPhase::Closing if copied(shard) => {
+                CatalogCommand::Sealed { shard, at: entry.watermark + 2, latest: 0 }
+            }
+            ShardPhase::Closing => {
                 let members = (0..u64::from(COPIES)).map(|more| *fresh + more).collect();
                 let zones = (0..u64::from(COPIES)).map(|more| (*fresh + more, more.to_string())).collect();
                 *fresh += u64::from(COPIES);
-                Command::Succeed { shard, choice: Choice { members, zones } }
+                CatalogCommand::Succeed { shard, choice: ReplicaPlacement { members, zones } }
             }
-            Phase::Lost { kept } => match serving(entry.slot) {
-                Some(with) => Command::Settled { shard, at: kept + 2, with },
+            ShardPhase::Lost { kept } => match serving(entry.slot) {
+                Some(with) => CatalogCommand::Settled { shard, at: kept + 2, with },
                 None => continue,
             },
-            Phase::Sealed { .. } => Command::Retire { shard, rest_is_empty: Some(entry.watermark) },
+            ShardPhase::Sealed { .. } => {
+                CatalogCommand::Retire { shard, rest_is_empty: Some(entry.watermark) }
+            }
         };
         commands.push(command);
     }
-    commands.extend(needed.map(|version| Command::PublishTable { version }));
+    commands.extend(needed.map(|version| CatalogCommand::PublishTable { version }));
     commands
 }
 
-pub(super) fn is_quiet(view: &View) -> bool {
-    let over = |shard: &ShardEntry| matches!(shard.phase, Phase::Open | Phase::Retired { .. });
+pub(super) fn is_quiet(view: &RoutingView) -> bool {
+    let over = |shard: &ShardEntry| matches!(shard.phase, ShardPhase::Open | ShardPhase::Retired { .. });
     view.pending.is_none() && view.shards.iter().all(over)
 }
 
@@ -286,19 +298,19 @@ proptest! {
         let mut other = one.clone();
         for (step, drawn) in draws.into_iter().enumerate() {
             at = Timestamp::from_nanos(at.nanos() + drawn.minutes * 60 * 1_000_000_000);
-            let logged = Logged { at, command: drawn.command(&one) };
-            let read = Logged::decode(&logged.encode()).unwrap();
+            let logged = CatalogLogEntry { at, command: drawn.command(&one) };
+            let read = CatalogLogEntry::decode(&logged.encode()).unwrap();
             prop_assert_eq!(&read, &logged);
             let before = one.clone();
             let answer = one.apply(logged.at, logged.command);
             prop_assert_eq!(&other.apply(read.at, read.command), &answer);
             if step == snapshot {
-                other = State::decode(&other.encode()).unwrap();
+                other = CatalogState::decode(&other.encode()).unwrap();
             }
             prop_assert_eq!(&other, &one);
             prop_assert_eq!(one.check(), Ok(()));
             prop_assert!(one.now >= before.now && one.revision - before.revision <= 1);
-            if let Answer::Refused(_) = answer {
+            if let CommandResult::Refused(_) = answer {
                 prop_assert_eq!(one.revision, before.revision);
             }
             for (id, shard) in &before.shards {
@@ -307,8 +319,8 @@ proptest! {
                 prop_assert!(shard.members == after.members || shard.members.is_empty());
                 prop_assert!(!shard.is_retired() || shard == after, "what is over stays so");
             }
-            let text = serde_json::to_vec(&one.view()).unwrap();
-            prop_assert_eq!(serde_json::from_slice::<View>(&text).unwrap(), one.view());
+            let text = serde_json::to_vec(&one.routing_view()).unwrap();
+            prop_assert_eq!(serde_json::from_slice::<RoutingView>(&text).unwrap(), one.routing_view());
         }
     }
 
@@ -323,7 +335,7 @@ proptest! {
         let mut fresh = 1000;
         // To stop, to succeed, to seal, to open, to settle and to retire.
         for round in 0..8 {
-            let view = state.view();
+            let view = state.routing_view();
             if is_quiet(&view) {
                 break;
             }
@@ -332,13 +344,13 @@ proptest! {
                 let answer = state.apply(at, command.clone());
                 let is_overtaken = matches!(
                     answer,
-                    Answer::Refused(Refused::Fences { .. } | Refused::StillInherited { .. } | Refused::NotPending { .. })
+                    CommandResult::Refused(CommandError::Fences { .. } | CommandError::StillInherited { .. } | CommandError::NotPending { .. })
                 );
-                prop_assert!(is_overtaken || !matches!(answer, Answer::Refused(_)), "{command:?}: {answer:?}");
+                prop_assert!(is_overtaken || !matches!(answer, CommandResult::Refused(_)), "{command:?}: {answer:?}");
             }
         }
         let slots: std::collections::BTreeSet<u32> = state.shards.values().map(|shard| shard.slot).collect();
-        prop_assert!(slots.into_iter().all(|slot| state.serving(slot).is_some()));
+        prop_assert!(slots.into_iter().all(|slot| state.serving_shard(slot).is_some()));
     }
 }
 
@@ -355,7 +367,7 @@ fn random_commands_reach_every_phase() {
         let (mut state, mut at) = (begun(), NOW.plus(HOUR));
         for drawn in draws {
             at = Timestamp::from_nanos(at.nanos() + drawn.minutes * 60 * 1_000_000_000);
-            if let Answer::Refused(refused) = state.apply(at, drawn.command(&state)) {
+            if let CommandResult::Refused(refused) = state.apply(at, drawn.command(&state)) {
                 *seen.entry(kind(&format!("{refused:?}"))).or_default() += 1;
             }
             for shard in state.shards.values() {
@@ -367,7 +379,7 @@ fn random_commands_reach_every_phase() {
             if state.blocks().any(|block| block.level > 0) {
                 *seen.entry("Replaced".to_owned()).or_default() += 1;
             }
-            let tables = state.tables.as_ref().map_or(0, |tables| tables::tables_of(tables).count());
+            let tables = state.tables.as_ref().map_or(0, |tables| tables::iter_tables(tables).count());
             *seen.entry(format!("{tables} tables")).or_default() += 1;
         }
     }

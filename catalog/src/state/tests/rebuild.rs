@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use athanor_chassis::Random;
-use athanor_cluster::placement::Table;
+use athanor_cluster::placement::SlotTable;
 use proptest::collection::vec;
 
 use super::random::{begun, drawn, is_quiet, polite};
@@ -15,9 +15,9 @@ const SHARDS: [ShardId; 3] = [1, 2, 3];
 /// A cluster whose catalogue will be lost: its true facts, and what outlives them.
 struct World {
     random: Random,
-    facts: State,
-    snapshots: Vec<State>,
-    bucket: BTreeMap<BlockId, Lying>,
+    facts: CatalogState,
+    snapshots: Vec<CatalogState>,
+    bucket: BTreeMap<BlockId, BucketBlock>,
     logs: BTreeMap<ShardId, ShardLog>,
     next: u128,
     /// Blocks that were removed for their age.
@@ -36,12 +36,12 @@ struct ShardLog {
 
 impl World {
     fn new(seed: u64) -> Self {
-        let mut facts = State::default();
+        let mut facts = CatalogState::default();
         let members = vec![[7].into(), [8].into(), [9].into()];
         let zones = [7, 8, 9].map(|node| (node, String::new())).into();
-        facts.apply(NOW, Command::OpenSlots { count: 3, members, zones });
+        facts.apply(NOW, CatalogCommand::OpenSlots { count: 3, members, zones });
         let logs = SHARDS.map(|shard| (shard, ShardLog::default())).into();
-        let (random, snapshots) = (Random::seeded(seed), Vec::new());
+        let (random, snapshots) = (Random::from_seed(seed), Vec::new());
         Self {
             random,
             facts,
@@ -55,7 +55,7 @@ impl World {
     }
 
     fn below(&self, n: u64) -> u64 {
-        self.random.below(n.max(1))
+        self.random.next_below(n.max(1))
     }
 
     /// Writes a block, which may stay unknown.
@@ -64,7 +64,7 @@ impl World {
         let tenants: BTreeSet<&str> = (from + 1..=to).map(tenant).collect();
         let tenants = replace::spans(&tenants.into_iter().collect::<Vec<_>>());
         let block = BlockEntry { shard, tenants, ..super::block(self.next, from, to) };
-        self.bucket.insert(block.id, Lying { block: block.clone(), inputs: Vec::new() });
+        self.bucket.insert(block.id, BucketBlock { block: block.clone(), inputs: Vec::new() });
         block
     }
 
@@ -78,7 +78,7 @@ impl World {
                 let block = self.write(shard, watermark, watermark + 1 + self.below(end - watermark));
                 let is_registered = self.below(3) > 0;
                 if is_registered {
-                    assert!(matches!(register(&mut self.facts, block), Answer::Registered(_)));
+                    assert!(matches!(register(&mut self.facts, block), CommandResult::Registered(_)));
                 }
             }
             // Who was deposed writes what others have written.
@@ -99,7 +99,7 @@ impl World {
         let oldest =
             self.facts.blocks.values().filter(|block| block.shard == shard).min_by_key(|block| block.from);
         let Some(oldest) = oldest.cloned() else { return };
-        self.facts.apply(NOW, Command::Condemn { blocks: vec![oldest.id] });
+        self.facts.apply(NOW, CatalogCommand::Condemn { blocks: vec![oldest.id] });
         if self.below(2) == 0 {
             self.bucket.remove(&oldest.id);
         }
@@ -125,20 +125,20 @@ impl World {
         let ids: Vec<BlockId> = inputs.iter().map(|input| input.id).collect();
         let stays = |other: &&BlockEntry| !ids.contains(&other.id);
         // Nobody makes what could not take their places.
-        if all.iter().filter(stays).any(|other| outputs.iter().any(|output| output.conflicts(other))) {
+        if all.iter().filter(stays).any(|other| outputs.iter().any(|output| output.conflicts_with(other))) {
             return;
         }
         let written = if self.below(4) == 0 { 1 } else { outputs.len() };
         for output in &outputs[..written] {
-            self.bucket.insert(output.id, Lying { block: output.clone(), inputs: ids.clone() });
+            self.bucket.insert(output.id, BucketBlock { block: output.clone(), inputs: ids.clone() });
         }
         if written < outputs.len() || self.below(4) == 0 {
             self.merged[1] += 1;
             return;
         }
         let count = ids.len() + outputs.len();
-        let replace = Command::Replace { inputs: ids.clone(), outputs };
-        assert_eq!(self.facts.apply(NOW, replace), Answer::Changed(count));
+        let replace = CatalogCommand::Replace { inputs: ids.clone(), outputs };
+        assert_eq!(self.facts.apply(NOW, replace), CommandResult::Changed(count));
         self.merged[0] += 1;
         for input in ids {
             if self.below(2) == 0 {
@@ -147,20 +147,20 @@ impl World {
         }
     }
 
-    fn remains(&self) -> Remains {
+    fn remains(&self) -> RecoveryInput {
         // Newer snapshots may be damaged, or there may be none.
         let left = self.below(self.snapshots.len() as u64 + 1) as usize;
         let snapshot = self.snapshots[..left].last().cloned();
-        let described = |(shard, log): (&ShardId, &ShardLog)| Described {
+        let described = |(shard, log): (&ShardId, &ShardLog)| ShardReport {
             shard: *shard,
             members: [u64::from(*shard) + 6].into(),
             cut: log.cut,
             fenced: 1,
-            ..Described::default()
+            ..ShardReport::default()
         };
         let blocks = self.bucket.values().cloned().collect();
         let described = self.logs.iter().map(described).collect();
-        Remains { snapshot, blocks, described, at: NOW, kept_from: NOW }
+        RecoveryInput { snapshot, blocks, described, at: NOW, kept_from: NOW }
     }
 }
 
@@ -170,20 +170,27 @@ fn tenant(entry: u64) -> &'static str {
 }
 
 /// Every entry is in one block or in its shard's log, and in no two; but for what was removed, or is told as lost.
-fn holds(world: &World, state: &State, findings: &Findings, condemned: &BTreeMap<BlockId, Timestamp>) {
+fn holds(
+    world: &World,
+    state: &CatalogState,
+    findings: &RecoveryFindings,
+    condemned: &BTreeMap<BlockId, Timestamp>,
+) {
     for (shard, log) in &world.logs {
         let watermark = state.shards[shard].watermark;
         assert!(watermark >= log.cut, "shard {shard}: its log may lack what lies before {}", log.cut);
         for entry in 1..=log.end.max(watermark) {
             let has = |from: u64, to: u64| from < entry && entry <= to;
-            let holds =
-                |block: &BlockEntry| block.rows().any(|rows| rows.shard == *shard && has(rows.from, rows.to));
+            let holds = |block: &BlockEntry| {
+                block.log_ranges().any(|rows| rows.shard == *shard && has(rows.from, rows.to))
+            };
             let mut held = state.blocks.values().filter(|block| holds(block));
             let with_rows = held.clone().filter(|block| replace::has(block, tenant(entry))).count();
             let is_cut = held.any(|block| block.level == 0);
             let count = with_rows + usize::from(entry > watermark);
             let is_told = findings.gaps.iter().any(|(of, from, to)| of == shard && has(*from, *to));
-            let is_whole = world.removed.iter().all(|block| block.rows().all(|rows| rows.shard != *shard));
+            let is_whole =
+                world.removed.iter().all(|block| block.log_ranges().all(|rows| rows.shard != *shard));
             let was_removed = world.removed.iter().any(holds);
             assert!(count <= 1, "entry {entry} of shard {shard} is {count} times there");
             assert!(!is_cut || count == 1, "entry {entry} of shard {shard} is in a block without its tenant");
@@ -203,7 +210,7 @@ fn holds(world: &World, state: &State, findings: &Findings, condemned: &BTreeMap
     for block in state.blocks.values() {
         // One that was made may stay beside those that were made of it for other tenants.
         let inputs = world.bucket[&block.id].inputs.iter().filter_map(|input| state.blocks.get(input));
-        assert!(inputs.into_iter().all(|input| !input.conflicts(block)));
+        assert!(inputs.into_iter().all(|input| !input.conflicts_with(block)));
     }
 }
 
@@ -219,7 +226,7 @@ fn every_entry_is_there_once_whatever_lies_in_the_bucket() {
         let remains = world.remains();
         let before = remains.snapshot.clone().unwrap_or_default();
         let (state, findings) =
-            State::rebuilt(remains).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+            CatalogState::recover(remains).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         println!("seed {seed}");
         holds(&world, &state, &findings, &before.condemned);
         assert!(state.revision > world.facts.revision);
@@ -231,7 +238,7 @@ fn every_entry_is_there_once_whatever_lies_in_the_bucket() {
             let id = BlockId::from_number(block.id.number() + u128::from(*shard));
             assert_eq!(
                 register(&mut after, BlockEntry { id, ..block.clone() }),
-                Answer::Registered(block.to)
+                CommandResult::Registered(block.to)
             );
         }
     }
@@ -240,11 +247,11 @@ fn every_entry_is_there_once_whatever_lies_in_the_bucket() {
 
 #[test]
 fn of_two_blocks_of_one_range_the_younger_is_taken() {
-    let at = |number, from, to| Lying { block: super::block(number, from, to), inputs: Vec::new() };
+    let at = |number, from, to| BucketBlock { block: super::block(number, from, to), inputs: Vec::new() };
     let blocks = vec![at(1, 0, 10), at(2, 0, 4), at(3, 4, 10), at(4, 10, 20), at(5, 10, 20), at(6, 15, 30)];
-    let described = Described { shard: 1, members: [7].into(), cut: 10, ..Described::default() };
-    let remains = Remains { blocks, described: vec![described], ..Remains::default() };
-    let (state, findings) = State::rebuilt(remains).unwrap();
+    let described = ShardReport { shard: 1, members: [7].into(), cut: 10, ..ShardReport::default() };
+    let remains = RecoveryInput { blocks, described: vec![described], ..RecoveryInput::default() };
+    let (state, findings) = CatalogState::recover(remains).unwrap();
     let ids: Vec<u128> = state.blocks.keys().map(|block| block.number()).collect();
     assert_eq!(ids, [2, 3, 5]);
     assert_eq!((state.shards[&1].watermark, findings.gaps), (20, vec![]));
@@ -253,54 +260,58 @@ fn of_two_blocks_of_one_range_the_younger_is_taken() {
 
 #[test]
 fn what_is_lost_is_told() {
-    let at = |number, from, to| Lying { block: super::block(number, from, to), inputs: Vec::new() };
+    let at = |number, from, to| BucketBlock { block: super::block(number, from, to), inputs: Vec::new() };
     let mut before = opened();
     register(&mut before, block(1, 0, 10));
     register(&mut before, block(2, 10, 20));
-    let of_nobody = Lying { block: BlockEntry { shard: 5, ..block(9, 0, 3) }, inputs: Vec::new() };
+    let of_nobody = BucketBlock { block: BlockEntry { shard: 5, ..block(9, 0, 3) }, inputs: Vec::new() };
     let blocks = vec![at(2, 10, 20), at(3, 25, 30), of_nobody];
-    let described = Described { shard: 1, members: [7].into(), cut: 40, ..Described::default() };
-    let remains =
-        Remains { snapshot: Some(before), blocks, described: vec![described], ..Remains::default() };
-    let (state, findings) = State::rebuilt(remains).unwrap();
+    let described = ShardReport { shard: 1, members: [7].into(), cut: 40, ..ShardReport::default() };
+    let remains = RecoveryInput {
+        snapshot: Some(before),
+        blocks,
+        described: vec![described],
+        ..RecoveryInput::default()
+    };
+    let (state, findings) = CatalogState::recover(remains).unwrap();
     assert_eq!(findings.gaps, [(1, 0, 10), (1, 20, 25), (1, 30, 40)]);
     assert_eq!(findings.missing, [BlockId::from_number(1)]);
     assert_eq!((findings.shards, findings.without_log), (vec![5], vec![5]));
     assert_eq!(state.shards[&1].watermark, 40);
     assert_eq!((state.shards[&5].watermark, &state.shards[&5].members), (3, &[].into()));
-    let listing = state.listing(&TenantId::anonymous(), i64::MIN, i64::MAX);
+    let listing = state.list_blocks(&TenantId::anonymous(), i64::MIN, i64::MAX);
     assert_eq!((listing.blocks.len(), listing.scars.len()), (3, 3));
-    let odd = Described { shard: 1 << 16, ..Described::default() };
-    let odd = Remains { described: vec![odd], ..Remains::default() };
-    assert_eq!(State::rebuilt(odd).unwrap_err(), RebuildError::NoShard(1 << 16));
-    let one = Described { shard: 1, members: [7].into(), ..Described::default() };
-    let two = Described { shard: 1, members: [8].into(), ..Described::default() };
-    let said = Remains { described: vec![one, two], ..Remains::default() };
-    assert!(matches!(State::rebuilt(said).unwrap_err(), RebuildError::Contradiction(_)));
+    let odd = ShardReport { shard: 1 << 16, ..ShardReport::default() };
+    let odd = RecoveryInput { described: vec![odd], ..RecoveryInput::default() };
+    assert_eq!(CatalogState::recover(odd).unwrap_err(), CatalogRecoveryError::NoShard(1 << 16));
+    let one = ShardReport { shard: 1, members: [7].into(), ..ShardReport::default() };
+    let two = ShardReport { shard: 1, members: [8].into(), ..ShardReport::default() };
+    let said = RecoveryInput { described: vec![one, two], ..RecoveryInput::default() };
+    assert!(matches!(CatalogState::recover(said).unwrap_err(), CatalogRecoveryError::Contradiction(_)));
 }
 
 #[test]
 fn a_table_that_all_have_fenced_may_have_been_published_and_is() {
-    let mut state = State::default();
+    let mut state = CatalogState::default();
     let zones = [7, 8].map(|node| (node, String::new()));
     let members = vec![[7].into(), [8].into()];
-    state.apply(NOW, Command::OpenSlots { count: 2, members, zones: zones.into() });
-    let table = Table::even(2, NOW.plus(HOUR * 30).nanos(), vec![0]).unwrap();
-    state.apply(NOW, Command::ProposeTable { table: table.clone() });
-    let described = |fences: [u64; 2], table: Option<&Table>| {
-        [1, 2].map(|shard| Described {
+    state.apply(NOW, CatalogCommand::OpenSlots { count: 2, members, zones: zones.into() });
+    let table = SlotTable::with_all_slots(2, NOW.plus(HOUR * 30).nanos(), vec![0]).unwrap();
+    state.apply(NOW, CatalogCommand::ProposeTable { table: table.clone() });
+    let described = |fences: [u64; 2], table: Option<&SlotTable>| {
+        [1, 2].map(|shard| ShardReport {
             shard,
             members: [u64::from(shard) + 6].into(),
             fenced: fences[shard as usize - 1],
             tables: table.cloned().into_iter().collect(),
-            ..Described::default()
+            ..ShardReport::default()
         })
     };
     for (fences, seen, expected) in [([1, 2], None, 1), ([2, 2], None, 2), ([2, 1], Some(&table), 2)] {
         let described = described(fences, seen).into();
-        let remains = Remains { snapshot: Some(state.clone()), described, ..Remains::default() };
-        let (rebuilt, _) = State::rebuilt(remains).unwrap();
-        assert_eq!((rebuilt.newest_version(), &rebuilt.pending), (expected, &None), "{fences:?}");
+        let remains = RecoveryInput { snapshot: Some(state.clone()), described, ..RecoveryInput::default() };
+        let (rebuilt, _) = CatalogState::recover(remains).unwrap();
+        assert_eq!((rebuilt.newest_table_version(), &rebuilt.pending), (expected, &None), "{fences:?}");
         assert_eq!(rebuilt.proposed, 2, "its version is not proposed again for another time");
     }
 }
@@ -326,33 +337,33 @@ proptest! {
             }
         }
         let described = truth.shards.values().zip(&silent).filter(|(shard, silent)| !shard.is_retired() && !**silent);
-        let described = described.map(|(shard, _)| Described {
+        let described = described.map(|(shard, _)| ShardReport {
             node: None,
             shard: shard.id,
             members: shard.members.clone(),
             cut: shard.watermark,
             sealed: match shard.phase {
-                Phase::Sealed { at } => Some(at),
+                ShardPhase::Sealed { at } => Some(at),
                 _ => None,
             },
             fenced: shard.fenced,
             inherited: match shard.phase {
                 // Not yet as a whole.
-                Phase::Opening { inherits: Inherits::Window { upto: None, .. } } => None,
-                Phase::Opening { inherits } if tells => Some(inherits),
+                ShardPhase::Opening { inherits: HandoffSource::Window { upto: None, .. } } => None,
+                ShardPhase::Opening { inherits } if tells => Some(inherits),
                 _ => None,
             },
-            taken: tells.then_some(!matches!(shard.phase, Phase::Opening { .. })),
-            tables: truth.tables.iter().map(|tables| tables.of(i64::MAX).clone()).collect(),
+            taken: tells.then_some(!matches!(shard.phase, ShardPhase::Opening { .. })),
+            tables: truth.tables.iter().map(|tables| tables.table_at(i64::MAX).clone()).collect(),
         });
         let described = described.collect();
         let inputs = |block: &BlockEntry| (block.level > 0).then_some(BlockId::from_number(1));
         let blocks = truth.blocks.values();
         let blocks =
-            blocks.map(|block| Lying { block: block.clone(), inputs: inputs(block).into_iter().collect() });
+            blocks.map(|block| BucketBlock { block: block.clone(), inputs: inputs(block).into_iter().collect() });
         let blocks = blocks.collect();
-        let remains = Remains { snapshot: before, blocks, described, at, kept_from: NOW };
-        let (mut state, _) = State::rebuilt(remains).unwrap();
+        let remains = RecoveryInput { snapshot: before, blocks, described, at, kept_from: NOW };
+        let (mut state, _) = CatalogState::recover(remains).unwrap();
         for (id, shard) in &truth.shards {
             if let (Some(rebuilt), false) = (state.shards.get(id), shard.is_retired()) {
                 prop_assert!(rebuilt.watermark >= shard.watermark || silent.iter().any(|silent| *silent));
@@ -360,7 +371,7 @@ proptest! {
         }
         let mut fresh = 1000;
         for round in 0..9 {
-            let view = state.view();
+            let view = state.routing_view();
             if is_quiet(&view) {
                 break;
             }
@@ -373,78 +384,86 @@ proptest! {
 }
 
 /// A slot whose first shard is to be followed, and what its two shards say; the snapshot is of before.
-fn followed(first: Described, second: Described) -> Result<State, RebuildError> {
+fn followed(first: ShardReport, second: ShardReport) -> Result<CatalogState, CatalogRecoveryError> {
     let mut state = opened();
-    state.apply(NOW, Command::Stop { shard: 1 });
-    let first = Described { shard: 1, members: [7].into(), fenced: 1, ..first };
-    let second = Described { shard: shard_id(0, 2), members: [8].into(), fenced: 1, ..second };
+    state.apply(NOW, CatalogCommand::Stop { shard: 1 });
+    let first = ShardReport { shard: 1, members: [7].into(), fenced: 1, ..first };
+    let second = ShardReport { shard: shard_id(0, 2), members: [8].into(), fenced: 1, ..second };
     let described = vec![first, second];
-    State::rebuilt(Remains { snapshot: Some(state), described, ..Remains::default() }).map(|(state, _)| state)
+    CatalogState::recover(RecoveryInput { snapshot: Some(state), described, ..RecoveryInput::default() })
+        .map(|(state, _)| state)
 }
 
 /// INV-12, INV-16: what is open takes repeats of what it does not know.
 #[test]
 fn a_successor_that_has_taken_nothing_inherits_before_it_opens() {
     let (first, second) = (1, shard_id(0, 2));
-    let sealed = Described { sealed: Some(10), taken: Some(true), ..Described::default() };
-    let fresh = Described { taken: Some(false), ..Described::default() };
+    let sealed = ShardReport { sealed: Some(10), taken: Some(true), ..ShardReport::default() };
+    let fresh = ShardReport { taken: Some(false), ..ShardReport::default() };
     let state = followed(sealed.clone(), fresh.clone()).unwrap();
-    let phase = |state: &State, shard| state.shards[&shard].phase.clone();
-    assert_eq!(phase(&state, first), Phase::Sealed { at: 10 });
-    let window = |upto| Phase::Opening { inherits: Inherits::Window { of: first, upto } };
+    let phase = |state: &CatalogState, shard| state.shards[&shard].phase.clone();
+    assert_eq!(phase(&state, first), ShardPhase::Sealed { at: 10 });
+    let window = |upto| ShardPhase::Opening { inherits: HandoffSource::Window { of: first, upto } };
     assert_eq!(phase(&state, second), window(Some(10)));
     // It copies while the other has not ended.
-    let state = followed(Described { taken: Some(true), ..Described::default() }, fresh).unwrap();
-    assert_eq!((phase(&state, first), phase(&state, second)), (Phase::Closing, window(None)));
-    let open = Described {
+    let state = followed(ShardReport { taken: Some(true), ..ShardReport::default() }, fresh).unwrap();
+    assert_eq!((phase(&state, first), phase(&state, second)), (ShardPhase::Closing, window(None)));
+    let open = ShardReport {
         taken: Some(true),
-        inherited: Some(Inherits::Window { of: first, upto: None }),
-        ..Described::default()
+        inherited: Some(HandoffSource::Window { of: first, upto: None }),
+        ..ShardReport::default()
     };
     let state = followed(sealed, open).unwrap();
-    assert_eq!((phase(&state, first), phase(&state, second)), (Phase::Sealed { at: 10 }, Phase::Open));
+    assert_eq!(
+        (phase(&state, first), phase(&state, second)),
+        (ShardPhase::Sealed { at: 10 }, ShardPhase::Open)
+    );
 }
 
 /// INV-13, INV-16: what only blocks told of the one before, that one has to settle.
 #[test]
 fn who_was_lost_and_has_sealed_since_settles() {
-    let sealed = Described { sealed: Some(10), taken: Some(true), ..Described::default() };
-    let inherited = Some(Inherits::Blocks { of: 1, upto: 0 });
+    let sealed = ShardReport { sealed: Some(10), taken: Some(true), ..ShardReport::default() };
+    let inherited = Some(HandoffSource::Blocks { of: 1, upto: 0 });
     for taken in [true, false] {
-        let by = Described { taken: Some(taken), inherited, ..Described::default() };
+        let by = ShardReport { taken: Some(taken), inherited, ..ShardReport::default() };
         let state = followed(sealed.clone(), by).unwrap();
-        assert_eq!(state.shards[&1].phase, Phase::Lost { kept: 0 }, "{taken}");
+        assert_eq!(state.shards[&1].phase, ShardPhase::Lost { kept: 0 }, "{taken}");
     }
 }
 
 /// INV-13, INV-16: taken for lost, it would hear that all of its records are held, by one that has only their ids.
 #[test]
 fn who_was_copied_as_a_whole_must_say_where_it_ended() {
-    let by = Described {
+    let by = ShardReport {
         taken: Some(true),
-        inherited: Some(Inherits::Window { of: 1, upto: None }),
-        ..Described::default()
+        inherited: Some(HandoffSource::Window { of: 1, upto: None }),
+        ..ShardReport::default()
     };
-    let refused = followed(Described { taken: Some(true), ..Described::default() }, by).unwrap_err();
-    assert_eq!(refused, RebuildError::Unsealed { shard: 1, by: shard_id(0, 2) });
+    let refused = followed(ShardReport { taken: Some(true), ..ShardReport::default() }, by).unwrap_err();
+    assert_eq!(refused, CatalogRecoveryError::Unsealed { shard: 1, by: shard_id(0, 2) });
 }
 
 /// INV-16: neither the snapshot nor its node tells of a shard, but the one that copies its ids.
 #[test]
 fn who_is_silent_is_known_by_who_copies_its_ids() {
     let (second, third) = (shard_id(0, 2), shard_id(0, 3));
-    let inherited = Some(Inherits::Window { of: second, upto: Some(4) });
-    let told = Described {
+    let inherited = Some(HandoffSource::Window { of: second, upto: Some(4) });
+    let told = ShardReport {
         shard: third,
         members: [9].into(),
         fenced: 1,
         taken: Some(false),
         inherited,
-        ..Described::default()
+        ..ShardReport::default()
     };
     let described = vec![told];
-    let (state, findings) =
-        State::rebuilt(Remains { snapshot: Some(opened()), described, ..Remains::default() }).unwrap();
-    assert_eq!(state.shards[&second].phase, Phase::Sealed { at: 4 });
+    let (state, findings) = CatalogState::recover(RecoveryInput {
+        snapshot: Some(opened()),
+        described,
+        ..RecoveryInput::default()
+    })
+    .unwrap();
+    assert_eq!(state.shards[&second].phase, ShardPhase::Sealed { at: 4 });
     assert!(findings.without_log.contains(&second));
 }

@@ -1,6 +1,6 @@
 //! Blocks with more tenants than one command names.
 
-use crate::{Catalog, MAX_TENANTS_PER_COMMAND, Memory, TenantSpan};
+use crate::{Catalog, InMemoryCatalog, MAX_TENANTS_PER_COMMAND, TenantSpan};
 use athanor_chassis::Clock;
 
 use super::*;
@@ -14,37 +14,37 @@ fn spans(numbers: std::ops::Range<usize>) -> Vec<TenantSpan> {
     numbers.map(span).collect()
 }
 
-fn stage(state: &mut State, number: u128, offset: u64, tenants: Vec<TenantSpan>) -> Answer {
+fn stage(state: &mut CatalogState, number: u128, offset: u64, tenants: Vec<TenantSpan>) -> CommandResult {
     let block = BlockId::from_number(number);
-    state.apply(NOW, Command::StageTenants { shard: 1, block, offset, tenants })
+    state.apply(NOW, CatalogCommand::StageTenants { shard: 1, block, offset, tenants })
 }
 
-fn register_staged(state: &mut State, number: u128, tenants: u64) -> Answer {
+fn register_staged(state: &mut CatalogState, number: u128, tenants: u64) -> CommandResult {
     let block = BlockEntry { tenants: Vec::new(), ..block(number, 0, 10) };
-    state.apply(NOW, Command::RegisterStaged { block, tenants })
+    state.apply(NOW, CatalogCommand::RegisterStaged { block, tenants })
 }
 
 #[test]
 fn staged_block_exists_when_all_tenants_are_named() {
     let mut state = opened();
     let otherwise =
-        |staged, named| Refused::StagedOtherwise { block: BlockId::from_number(1), staged, named };
-    assert_eq!(register_staged(&mut state, 1, 9), Answer::Refused(otherwise(0, 9)));
-    assert_eq!(stage(&mut state, 1, 2, spans(2..4)), Answer::Refused(otherwise(0, 2)));
-    assert_eq!(stage(&mut state, 1, 0, spans(0..4)), Answer::Staged(4));
-    assert_eq!(stage(&mut state, 1, 0, spans(0..4)), Answer::Staged(4), "again changes nothing");
-    assert_eq!(stage(&mut state, 1, 3, spans(3..6)), Answer::Staged(6), "an overlap is appended once");
-    assert_eq!(register_staged(&mut state, 1, 9), Answer::Refused(otherwise(6, 9)));
-    assert_eq!(state.listing(&name(5), 0, 20).blocks.len(), 0);
+        |staged, named| CommandError::StagedOtherwise { block: BlockId::from_number(1), staged, named };
+    assert_eq!(register_staged(&mut state, 1, 9), CommandResult::Refused(otherwise(0, 9)));
+    assert_eq!(stage(&mut state, 1, 2, spans(2..4)), CommandResult::Refused(otherwise(0, 2)));
+    assert_eq!(stage(&mut state, 1, 0, spans(0..4)), CommandResult::Staged(4));
+    assert_eq!(stage(&mut state, 1, 0, spans(0..4)), CommandResult::Staged(4), "again changes nothing");
+    assert_eq!(stage(&mut state, 1, 3, spans(3..6)), CommandResult::Staged(6), "an overlap is appended once");
+    assert_eq!(register_staged(&mut state, 1, 9), CommandResult::Refused(otherwise(6, 9)));
+    assert_eq!(state.list_blocks(&name(5), 0, 20).blocks.len(), 0);
     // A voter that begins with a snapshot in between knows the same.
-    state = State::decode(&state.encode()).unwrap();
-    assert_eq!(stage(&mut state, 1, 6, spans(6..9)), Answer::Staged(9));
-    assert_eq!(register_staged(&mut state, 1, 9), Answer::Registered(10));
-    assert_eq!(register_staged(&mut state, 1, 9), Answer::Registered(10), "again changes nothing");
-    assert_eq!(stage(&mut state, 1, 0, spans(0..4)), Answer::Registered(10));
+    state = CatalogState::decode(&state.encode()).unwrap();
+    assert_eq!(stage(&mut state, 1, 6, spans(6..9)), CommandResult::Staged(9));
+    assert_eq!(register_staged(&mut state, 1, 9), CommandResult::Registered(10));
+    assert_eq!(register_staged(&mut state, 1, 9), CommandResult::Registered(10), "again changes nothing");
+    assert_eq!(stage(&mut state, 1, 0, spans(0..4)), CommandResult::Registered(10));
     let block = state.blocks().next().unwrap();
     assert_eq!(block.tenants, spans(0..9));
-    assert!((0..9).all(|number| state.listing(&name(number), 0, 20).blocks.len() == 1));
+    assert!((0..9).all(|number| state.list_blocks(&name(number), 0, 20).blocks.len() == 1));
     assert!(state.staged.is_empty());
     state.check().unwrap();
 }
@@ -55,31 +55,34 @@ fn staged_tenants_end_with_their_block() {
     let number = 5;
     stage(&mut state, number, 0, spans(0..4));
     // The next leader uploads a block of its own.
-    assert_eq!(stage(&mut state, number + 1, 0, spans(0..3)), Answer::Staged(3));
+    assert_eq!(stage(&mut state, number + 1, 0, spans(0..3)), CommandResult::Staged(3));
     assert!(matches!(
         register_staged(&mut state, number, 4),
-        Answer::Refused(Refused::StagedOtherwise { .. })
+        CommandResult::Refused(CommandError::StagedOtherwise { .. })
     ));
-    state.apply(NOW, Command::Condemn { blocks: vec![BlockId::from_number(number + 1)] });
+    state.apply(NOW, CatalogCommand::Condemn { blocks: vec![BlockId::from_number(number + 1)] });
     assert!(state.staged.is_empty());
-    let condemned = Refused::Condemned(BlockId::from_number(number + 1));
-    assert_eq!(stage(&mut state, number + 1, 0, spans(0..3)), Answer::Refused(condemned));
+    let condemned = CommandError::Condemned(BlockId::from_number(number + 1));
+    assert_eq!(stage(&mut state, number + 1, 0, spans(0..3)), CommandResult::Refused(condemned));
     // Nobody comes back for it.
     stage(&mut state, number, 0, spans(0..4));
-    state.apply(NOW.plus(REGISTER_WITHIN), Command::Forget);
+    state.apply(NOW.plus(MAX_BLOCK_NAME_SKEW), CatalogCommand::Forget);
     assert_eq!(state.staged.len(), 1);
-    state.apply(NOW.plus(REGISTER_WITHIN + Duration::from_secs(1)), Command::Forget);
+    state.apply(NOW.plus(MAX_BLOCK_NAME_SKEW + Duration::from_secs(1)), CatalogCommand::Forget);
     assert!(state.staged.is_empty());
 }
 
 #[test]
 fn staged_block_is_recalled_into_its_gap() {
     let mut state = opened();
-    state.apply(NOW, Command::Raise { shard: 1, to: 10 });
+    state.apply(NOW, CatalogCommand::Raise { shard: 1, to: 10 });
     stage(&mut state, 1, 0, spans(0..4));
     let block = BlockEntry { tenants: Vec::new(), ..block(1, 0, 10) };
-    assert_eq!(state.apply(NOW, Command::RecallStaged { block, tenants: 4 }), Answer::Registered(10));
-    assert_eq!(state.listing(&name(3), 0, 20).blocks.len(), 1);
+    assert_eq!(
+        state.apply(NOW, CatalogCommand::RecallStaged { block, tenants: 4 }),
+        CommandResult::Registered(10)
+    );
+    assert_eq!(state.list_blocks(&name(3), 0, 20).blocks.len(), 1);
     assert!(state.scars.is_empty() && state.staged.is_empty());
 }
 
@@ -93,23 +96,23 @@ fn largest_part_fits_into_a_command() {
     };
     let tenants = (0..MAX_TENANTS_PER_COMMAND).map(span).collect();
     let block = BlockId::from_number(u128::MAX);
-    let command = Command::StageTenants { shard: u32::MAX, block, offset: u64::MAX, tenants };
-    let bytes = Logged { at: Timestamp::from_nanos(i64::MAX), command }.encode().len();
+    let command = CatalogCommand::StageTenants { shard: u32::MAX, block, offset: u64::MAX, tenants };
+    let bytes = CatalogLogEntry { at: Timestamp::from_nanos(i64::MAX), command }.encode().len();
     assert!(bytes < 768 << 10, "{bytes} bytes");
 }
 
 #[tokio::test]
 async fn retry_of_registration_stages_only_what_is_missing() {
     let (clock, _hand) = Clock::manual(NOW);
-    let catalog = Memory::new(clock);
+    let catalog = InMemoryCatalog::new(clock);
     catalog.open_shard(0, 7).await.unwrap();
     let all = 2 * MAX_TENANTS_PER_COMMAND + 1;
     let many = BlockEntry { tenants: spans(0..all), ..block(1, 0, 10) };
     stage(&mut catalog.state(), 1, 0, spans(0..MAX_TENANTS_PER_COMMAND + 7));
     let before = catalog.state().revision();
-    assert_eq!(catalog.register(many.clone()).await.unwrap(), 10);
+    assert_eq!(catalog.register_block(many.clone()).await.unwrap(), 10);
     // The first part is known and one is missing.
     assert_eq!(catalog.state().revision() - before, 2);
-    assert_eq!(catalog.register(many).await.unwrap(), 10);
-    assert_eq!(catalog.listing(&name(all - 1), 0, 20).await.unwrap().blocks.len(), 1);
+    assert_eq!(catalog.register_block(many).await.unwrap(), 10);
+    assert_eq!(catalog.list_blocks(&name(all - 1), 0, 20).await.unwrap().blocks.len(), 1);
 }

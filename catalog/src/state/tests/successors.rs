@@ -4,40 +4,43 @@ use athanor_cluster::placement::MAX_SLOTS;
 
 use super::*;
 
-fn choice(members: [NodeId; 3]) -> Choice {
+fn choice(members: [NodeId; 3]) -> ReplicaPlacement {
     let zones = (1..=9).map(|node| (node, format!("zone-{}", node % 3))).collect();
-    Choice { members: members.into(), zones }
+    ReplicaPlacement { members: members.into(), zones }
 }
 
 /// A slot whose shard, number 1, is open on nodes 1, 2 and 3.
-fn cluster() -> State {
-    let mut state = State::default();
-    let settings = Settings { copies: 3, ..Settings::default() };
-    change(&mut state, Command::Configure { expected: Settings::default(), settings });
-    let Choice { members, zones } = choice([1, 2, 3]);
-    change(&mut state, Command::OpenSlots { count: 1, members: vec![members], zones });
-    change(&mut state, Command::Opened { shard: 1, inherited: Inherits::Nothing, fenced: 1 });
+fn cluster() -> CatalogState {
+    let mut state = CatalogState::default();
+    let settings = CatalogSettings { copies: 3, ..CatalogSettings::default() };
+    change(&mut state, CatalogCommand::Configure { expected: CatalogSettings::default(), settings });
+    let ReplicaPlacement { members, zones } = choice([1, 2, 3]);
+    change(&mut state, CatalogCommand::OpenSlots { count: 1, members: vec![members], zones });
+    change(&mut state, CatalogCommand::Opened { shard: 1, inherited: HandoffSource::Nothing, fenced: 1 });
     state
 }
 
-fn apply(state: &mut State, command: Command) -> Answer {
+fn apply(state: &mut CatalogState, command: CatalogCommand) -> CommandResult {
     state.apply(NOW, command)
 }
 
 /// Applies a command that changes something, and again, when it changes nothing more.
-fn change(state: &mut State, command: Command) {
+fn change(state: &mut CatalogState, command: CatalogCommand) {
     let answer = apply(state, command.clone());
-    assert!(!matches!(answer, Answer::Refused(_) | Answer::Changed(0)), "{command:?}: {answer:?}");
+    assert!(
+        !matches!(answer, CommandResult::Refused(_) | CommandResult::Changed(0)),
+        "{command:?}: {answer:?}"
+    );
     let after = state.clone();
     let again = apply(state, command.clone());
-    assert!(!matches!(again, Answer::Refused(_)), "{command:?} again: {again:?}");
+    assert!(!matches!(again, CommandResult::Refused(_)), "{command:?} again: {again:?}");
     assert_eq!(*state, after, "{command:?} again");
 }
 
-fn refused(state: &mut State, command: Command) -> Refused {
+fn refused(state: &mut CatalogState, command: CatalogCommand) -> CommandError {
     let before = state.clone();
     match apply(state, command) {
-        Answer::Refused(refused) => {
+        CommandResult::Refused(refused) => {
             assert_eq!(*state, before, "{refused}");
             refused
         }
@@ -45,7 +48,7 @@ fn refused(state: &mut State, command: Command) -> Refused {
     }
 }
 
-fn phase(state: &State, shard: ShardId) -> Phase {
+fn phase(state: &CatalogState, shard: ShardId) -> ShardPhase {
     state.shard(shard).unwrap().phase.clone()
 }
 
@@ -57,18 +60,18 @@ fn third() -> ShardId {
     shard_id(0, 3)
 }
 
-fn succeed(state: &mut State) {
-    change(state, Command::Stop { shard: 1 });
-    change(state, Command::Succeed { shard: 1, choice: choice([4, 5, 6]) });
+fn succeed(state: &mut CatalogState) {
+    change(state, CatalogCommand::Stop { shard: 1 });
+    change(state, CatalogCommand::Succeed { shard: 1, choice: choice([4, 5, 6]) });
 }
 
 /// Shard 1 is sealed at 10 and the second one is open.
-fn succeeded() -> State {
+fn succeeded() -> CatalogState {
     let mut state = cluster();
     succeed(&mut state);
-    change(&mut state, Command::Sealed { shard: 1, at: 10, latest: 0 });
-    let inherited = Inherits::Window { of: 1, upto: Some(10) };
-    change(&mut state, Command::Opened { shard: second(), inherited, fenced: 1 });
+    change(&mut state, CatalogCommand::Sealed { shard: 1, at: 10, latest: 0 });
+    let inherited = HandoffSource::Window { of: 1, upto: Some(10) };
+    change(&mut state, CatalogCommand::Opened { shard: second(), inherited, fenced: 1 });
     state
 }
 
@@ -76,79 +79,85 @@ fn succeeded() -> State {
 fn a_shard_hands_over_all_that_it_knows_and_retires_when_its_rows_lie_in_blocks() {
     let mut state = cluster();
     assert!(matches!(
-        refused(&mut state, Command::Succeed { shard: 1, choice: choice([4, 5, 6]) }),
-        Refused::Phase { .. }
+        refused(&mut state, CatalogCommand::Succeed { shard: 1, choice: choice([4, 5, 6]) }),
+        CommandError::Phase { .. }
     ));
-    change(&mut state, Command::Stop { shard: 1 });
-    let seal = Command::Sealed { shard: 1, at: 10, latest: 0 };
-    assert_eq!(refused(&mut state, seal.clone()), Refused::NoSuccessor { shard: 1 });
-    change(&mut state, Command::Succeed { shard: 1, choice: choice([4, 5, 6]) });
-    let other = Command::Succeed { shard: 1, choice: choice([7, 8, 9]) };
-    assert_eq!(refused(&mut state, other), Refused::Succeeded { shard: 1, by: second() });
-    assert_eq!(state.serving(0).unwrap().id, 1, "it takes records until it has sealed");
-    let open =
-        |upto| Command::Opened { shard: second(), inherited: Inherits::Window { of: 1, upto }, fenced: 1 };
-    assert_eq!(refused(&mut state, open(None)), Refused::StillInherited { shard: 1, by: second() });
-    change(&mut state, Command::Register { block: block(1, 0, 4) });
+    change(&mut state, CatalogCommand::Stop { shard: 1 });
+    let seal = CatalogCommand::Sealed { shard: 1, at: 10, latest: 0 };
+    assert_eq!(refused(&mut state, seal.clone()), CommandError::NoSuccessor { shard: 1 });
+    change(&mut state, CatalogCommand::Succeed { shard: 1, choice: choice([4, 5, 6]) });
+    let other = CatalogCommand::Succeed { shard: 1, choice: choice([7, 8, 9]) };
+    assert_eq!(refused(&mut state, other), CommandError::Succeeded { shard: 1, by: second() });
+    assert_eq!(state.serving_shard(0).unwrap().id, 1, "it takes records until it has sealed");
+    let open = |upto| CatalogCommand::Opened {
+        shard: second(),
+        inherited: HandoffSource::Window { of: 1, upto },
+        fenced: 1,
+    };
+    assert_eq!(refused(&mut state, open(None)), CommandError::StillInherited { shard: 1, by: second() });
+    change(&mut state, CatalogCommand::Register { block: block(1, 0, 4) });
     assert_eq!(
-        refused(&mut state, Command::Sealed { shard: 1, at: 3, latest: 0 }),
-        Refused::SealBehind { shard: 1, at: 3, watermark: 4 }
+        refused(&mut state, CatalogCommand::Sealed { shard: 1, at: 3, latest: 0 }),
+        CommandError::SealBehind { shard: 1, at: 3, watermark: 4 }
     );
     change(&mut state, seal);
-    assert!(state.serving(0).is_none());
+    assert!(state.serving_shard(0).is_none());
     assert!(
-        matches!(refused(&mut state, open(Some(9))), Refused::Inherited { .. }),
+        matches!(refused(&mut state, open(Some(9))), CommandError::Inherited { .. }),
         "not all that it should"
     );
-    let past = Command::Register { block: block(2, 4, 11) };
+    let past = CatalogCommand::Register { block: block(2, 4, 11) };
     assert_eq!(
         refused(&mut state, past),
-        Refused::PastSeal { block: BlockId::from_number(2), shard: 1, to: 11, at: 10 }
+        CommandError::PastSeal { block: BlockId::from_number(2), shard: 1, to: 11, at: 10 }
     );
-    change(&mut state, Command::Register { block: block(3, 4, 8) });
-    let retire = |rest_is_empty| Command::Retire { shard: 1, rest_is_empty };
+    change(&mut state, CatalogCommand::Register { block: block(3, 4, 8) });
+    let retire = |rest_is_empty| CatalogCommand::Retire { shard: 1, rest_is_empty };
     assert_eq!(
         refused(&mut state, retire(Some(4))),
-        Refused::Unregistered { shard: 1, watermark: 8, at: 10 }
+        CommandError::Unregistered { shard: 1, watermark: 8, at: 10 }
     );
-    assert_eq!(refused(&mut state, retire(Some(8))), Refused::StillInherited { shard: 1, by: second() });
+    assert_eq!(refused(&mut state, retire(Some(8))), CommandError::StillInherited { shard: 1, by: second() });
     change(&mut state, open(Some(10)));
     change(&mut state, retire(Some(8)));
     assert_eq!(
-        (state.serving(0).unwrap().id, state.listing(&TenantId::anonymous(), 0, 9).shards.len()),
+        (state.serving_shard(0).unwrap().id, state.list_blocks(&TenantId::anonymous(), 0, 9).shards.len()),
         (second(), 1)
     );
-    assert_eq!(state.view().shards.len(), 2, "who was away learns of it");
-    state.apply(NOW.plus(REMEMBER), Command::Forget);
-    assert_eq!((state.view().shards.len(), state.view().nodes.len()), (1, 3));
+    assert_eq!(state.routing_view().shards.len(), 2, "who was away learns of it");
+    state.apply(NOW.plus(TOMBSTONE_RETENTION), CatalogCommand::Forget);
+    assert_eq!((state.routing_view().shards.len(), state.routing_view().nodes.len()), (1, 3));
     assert_eq!(state.blocks().count(), 2);
 }
 
 #[test]
 fn a_lost_shard_registers_nothing_before_it_has_settled_with_who_serves_its_slot() {
     let mut state = cluster();
-    change(&mut state, Command::Register { block: block(1, 0, 4) });
-    change(&mut state, Command::Lose { shard: 1, choice: choice([4, 5, 6]) });
-    assert_eq!(phase(&state, 1), Phase::Lost { kept: 4 });
-    let listing = state.listing(&TenantId::anonymous(), 0, 9);
+    change(&mut state, CatalogCommand::Register { block: block(1, 0, 4) });
+    change(&mut state, CatalogCommand::Lose { shard: 1, choice: choice([4, 5, 6]) });
+    assert_eq!(phase(&state, 1), ShardPhase::Lost { kept: 4 });
+    let listing = state.list_blocks(&TenantId::anonymous(), 0, 9);
     assert_eq!((listing.partial, listing.shards.len()), (vec![1], 2));
-    let register = Command::Register { block: block(2, 4, 8) };
+    let register = CatalogCommand::Register { block: block(2, 4, 8) };
     let error = refused(&mut state, register.clone()).to_string();
     assert_eq!(
         error,
         "shard 1 is lost after 4: only shards that are open, closing or sealed register blocks; a lost one has to \
          settle first"
     );
-    assert!(matches!(refused(&mut state, Command::Raise { shard: 1, to: 9 }), Refused::Phase { .. }));
-    let settle = |with| Command::Settled { shard: 1, at: 8, with };
-    let unheard = Refused::SettledWith { shard: 1, with: second(), serving: None };
+    assert!(matches!(
+        refused(&mut state, CatalogCommand::Raise { shard: 1, to: 9 }),
+        CommandError::Phase { .. }
+    ));
+    let settle = |with| CatalogCommand::Settled { shard: 1, at: 8, with };
+    let unheard = CommandError::SettledWith { shard: 1, with: second(), serving: None };
     assert_eq!(refused(&mut state, settle(second())), unheard, "it does not know yet what lies in blocks");
-    let inherited = Inherits::Blocks { of: 1, upto: 4 };
-    change(&mut state, Command::Opened { shard: second(), inherited, fenced: 1 });
+    let inherited = HandoffSource::Blocks { of: 1, upto: 4 };
+    change(&mut state, CatalogCommand::Opened { shard: second(), inherited, fenced: 1 });
     change(&mut state, settle(second()));
     change(&mut state, register);
-    change(&mut state, Command::Retire { shard: 1, rest_is_empty: None });
-    assert!(state.listing(&TenantId::anonymous(), 0, 9).partial.is_empty());
+    change(&mut state, CatalogCommand::Retire { shard: 1, rest_is_empty: None });
+    assert!(state.list_blocks(&TenantId::anonymous(), 0, 9).partial.is_empty());
 }
 
 #[test]
@@ -157,15 +166,15 @@ fn a_successor_forgets_what_it_copied_when_its_predecessor_is_lost_meanwhile() {
         let mut state = cluster();
         succeed(&mut state);
         if sealed {
-            change(&mut state, Command::Sealed { shard: 1, at: 10, latest: 0 });
+            change(&mut state, CatalogCommand::Sealed { shard: 1, at: 10, latest: 0 });
         }
-        change(&mut state, Command::Lose { shard: 1, choice: choice([7, 8, 9]) });
-        let blocks = Inherits::Blocks { of: 1, upto: 0 };
-        assert_eq!(phase(&state, second()), Phase::Opening { inherits: blocks });
+        change(&mut state, CatalogCommand::Lose { shard: 1, choice: choice([7, 8, 9]) });
+        let blocks = HandoffSource::Blocks { of: 1, upto: 0 };
+        assert_eq!(phase(&state, second()), ShardPhase::Opening { inherits: blocks });
         assert_eq!(state.shard(second()).unwrap().members, [4, 5, 6].into());
-        let window = Inherits::Window { of: 1, upto: sealed.then_some(10) };
-        let open = |inherited| Command::Opened { shard: second(), inherited, fenced: 1 };
-        assert!(matches!(refused(&mut state, open(window)), Refused::Inherited { .. }));
+        let window = HandoffSource::Window { of: 1, upto: sealed.then_some(10) };
+        let open = |inherited| CatalogCommand::Opened { shard: second(), inherited, fenced: 1 };
+        assert!(matches!(refused(&mut state, open(window)), CommandError::Inherited { .. }));
         change(&mut state, open(blocks));
     }
 }
@@ -173,19 +182,19 @@ fn a_successor_forgets_what_it_copied_when_its_predecessor_is_lost_meanwhile() {
 #[test]
 fn a_sealed_shard_settles_anew_when_who_knew_its_ids_is_lost() {
     let mut state = succeeded();
-    change(&mut state, Command::Lose { shard: second(), choice: choice([7, 8, 9]) });
-    assert_eq!(phase(&state, 1), Phase::Lost { kept: 0 });
-    let inherited = Inherits::Blocks { of: second(), upto: 0 };
-    change(&mut state, Command::Opened { shard: third(), inherited, fenced: 1 });
-    let settle = |with| Command::Settled { shard: 1, at: 10, with };
-    assert!(matches!(refused(&mut state, settle(second())), Refused::SettledWith { .. }));
+    change(&mut state, CatalogCommand::Lose { shard: second(), choice: choice([7, 8, 9]) });
+    assert_eq!(phase(&state, 1), ShardPhase::Lost { kept: 0 });
+    let inherited = HandoffSource::Blocks { of: second(), upto: 0 };
+    change(&mut state, CatalogCommand::Opened { shard: third(), inherited, fenced: 1 });
+    let settle = |with| CatalogCommand::Settled { shard: 1, at: 10, with };
+    assert!(matches!(refused(&mut state, settle(second())), CommandError::SettledWith { .. }));
     change(&mut state, settle(third()));
-    change(&mut state, Command::Register { block: block(1, 0, 10) });
+    change(&mut state, CatalogCommand::Register { block: block(1, 0, 10) });
     // All its ids lie in blocks now, where the next one finds them.
-    change(&mut state, Command::Lose { shard: third(), choice: choice([1, 2, 3]) });
+    change(&mut state, CatalogCommand::Lose { shard: third(), choice: choice([1, 2, 3]) });
     assert_eq!(
         (phase(&state, 1), phase(&state, second())),
-        (Phase::Sealed { at: 10 }, Phase::Lost { kept: 0 })
+        (ShardPhase::Sealed { at: 10 }, ShardPhase::Lost { kept: 0 })
     );
 }
 
@@ -193,57 +202,67 @@ fn a_sealed_shard_settles_anew_when_who_knew_its_ids_is_lost() {
 fn a_shard_that_is_lost_before_it_opens_is_replaced() {
     let mut state = cluster();
     succeed(&mut state);
-    change(&mut state, Command::Lose { shard: second(), choice: choice([7, 8, 9]) });
-    assert!(matches!(phase(&state, second()), Phase::Retired { abandoned: false, .. }));
-    assert_eq!(phase(&state, third()), Phase::Opening { inherits: Inherits::Window { of: 1, upto: None } });
-    change(&mut state, Command::Sealed { shard: 1, at: 10, latest: 0 });
-    let inherited = Inherits::Window { of: 1, upto: Some(10) };
-    change(&mut state, Command::Opened { shard: third(), inherited, fenced: 1 });
+    change(&mut state, CatalogCommand::Lose { shard: second(), choice: choice([7, 8, 9]) });
+    assert!(matches!(phase(&state, second()), ShardPhase::Retired { abandoned: false, .. }));
+    assert_eq!(
+        phase(&state, third()),
+        ShardPhase::Opening { inherits: HandoffSource::Window { of: 1, upto: None } }
+    );
+    change(&mut state, CatalogCommand::Sealed { shard: 1, at: 10, latest: 0 });
+    let inherited = HandoffSource::Window { of: 1, upto: Some(10) };
+    change(&mut state, CatalogCommand::Opened { shard: third(), inherited, fenced: 1 });
 }
 
 #[test]
 fn what_is_abandoned_is_told() {
     let mut state = succeeded();
     assert!(matches!(
-        refused(&mut state, Command::Lose { shard: 1, choice: choice([7, 8, 9]) }),
-        Refused::Phase { .. }
+        refused(&mut state, CatalogCommand::Lose { shard: 1, choice: choice([7, 8, 9]) }),
+        CommandError::Phase { .. }
     ));
-    change(&mut state, Command::Abandon { shard: 1 });
-    let listing = state.listing(&TenantId::anonymous(), 0, 9);
+    change(&mut state, CatalogCommand::Abandon { shard: 1 });
+    let listing = state.list_blocks(&TenantId::anonymous(), 0, 9);
     assert_eq!((listing.partial, listing.shards.len()), (vec![1], 1));
-    assert_eq!(listing.scars[0].wound, Wound::Abandoned { shard: 1, after: 0 });
-    assert!(matches!(refused(&mut state, Command::Abandon { shard: second() }), Refused::Phase { .. }));
-    state.apply(NOW.plus(REMEMBER), Command::Forget);
-    assert_eq!(state.view().shards.len(), 2, "a scar names it");
-    state.apply(NOW.plus(REMEMBER), Command::Heal { before: NOW.plus(REMEMBER) });
-    state.apply(NOW.plus(REMEMBER), Command::Forget);
-    assert_eq!(state.view().shards.len(), 1);
+    assert_eq!(listing.scars[0].wound, DataLoss::Abandoned { shard: 1, after: 0 });
+    assert!(matches!(
+        refused(&mut state, CatalogCommand::Abandon { shard: second() }),
+        CommandError::Phase { .. }
+    ));
+    state.apply(NOW.plus(TOMBSTONE_RETENTION), CatalogCommand::Forget);
+    assert_eq!(state.routing_view().shards.len(), 2, "a scar names it");
+    state
+        .apply(NOW.plus(TOMBSTONE_RETENTION), CatalogCommand::Heal { before: NOW.plus(TOMBSTONE_RETENTION) });
+    state.apply(NOW.plus(TOMBSTONE_RETENTION), CatalogCommand::Forget);
+    assert_eq!(state.routing_view().shards.len(), 1);
 
     let mut state = succeeded();
-    change(&mut state, Command::Register { block: block(1, 0, 10) });
-    assert_eq!(refused(&mut state, Command::Abandon { shard: 1 }), Refused::NothingToAbandon { shard: 1 });
+    change(&mut state, CatalogCommand::Register { block: block(1, 0, 10) });
+    assert_eq!(
+        refused(&mut state, CatalogCommand::Abandon { shard: 1 }),
+        CommandError::NothingToAbandon { shard: 1 }
+    );
 }
 
 #[test]
 fn members_are_as_many_as_asked_for_in_zones_of_their_own_and_have_room() {
     let mut state = cluster();
-    change(&mut state, Command::Stop { shard: 1 });
-    let mut succeed = |choice| refused(&mut state, Command::Succeed { shard: 1, choice });
-    let two = Choice { members: [4, 5].into(), ..choice([4, 5, 6]) };
-    assert_eq!(succeed(two), Refused::Copies { slot: 0, seen: 2, wanted: 3 });
-    assert_eq!(succeed(choice([4, 5, 12])), Refused::Stranger { node: 12 });
-    assert_eq!(succeed(choice([1, 4, 5])), Refused::Crowded { slot: 0, seen: 2, possible: 3 });
+    change(&mut state, CatalogCommand::Stop { shard: 1 });
+    let mut succeed = |choice| refused(&mut state, CatalogCommand::Succeed { shard: 1, choice });
+    let two = ReplicaPlacement { members: [4, 5].into(), ..choice([4, 5, 6]) };
+    assert_eq!(succeed(two), CommandError::Copies { slot: 0, seen: 2, wanted: 3 });
+    assert_eq!(succeed(choice([4, 5, 12])), CommandError::Stranger { node: 12 });
+    assert_eq!(succeed(choice([1, 4, 5])), CommandError::Crowded { slot: 0, seen: 2, possible: 3 });
     for slot in 1..=63 {
-        change(&mut state, Command::AddSlot { slot, choice: choice([1, 2, 3]) });
+        change(&mut state, CatalogCommand::AddSlot { slot, choice: choice([1, 2, 3]) });
     }
-    let full = Command::AddSlot { slot: 64, choice: choice([1, 5, 6]) };
-    assert_eq!(refused(&mut state, full), Refused::NodeFull { node: 1 });
-    let beyond = Command::AddSlot { slot: MAX_SLOTS, choice: choice([4, 5, 6]) };
-    assert_eq!(refused(&mut state, beyond), Refused::NoSlot { slot: 4096 });
-    let again = Command::AddSlot { slot: 9, choice: choice([4, 5, 6]) };
-    assert_eq!(refused(&mut state, again), Refused::SlotTaken { slot: 9, shard: shard_id(9, 1) });
+    let full = CatalogCommand::AddSlot { slot: 64, choice: choice([1, 5, 6]) };
+    assert_eq!(refused(&mut state, full), CommandError::NodeFull { node: 1 });
+    let beyond = CatalogCommand::AddSlot { slot: MAX_SLOTS, choice: choice([4, 5, 6]) };
+    assert_eq!(refused(&mut state, beyond), CommandError::NoSlot { slot: 4096 });
+    let again = CatalogCommand::AddSlot { slot: 9, choice: choice([4, 5, 6]) };
+    assert_eq!(refused(&mut state, again), CommandError::SlotTaken { slot: 9, shard: shard_id(9, 1) });
     // What nobody could choose better is taken.
     let zones = [(4, String::new()), (5, String::new()), (6, String::new())].into();
-    let nowhere = Choice { members: [4, 5, 6].into(), zones };
-    change(&mut state, Command::AddSlot { slot: 64, choice: nowhere });
+    let nowhere = ReplicaPlacement { members: [4, 5, 6].into(), zones };
+    change(&mut state, CatalogCommand::AddSlot { slot: 64, choice: nowhere });
 }

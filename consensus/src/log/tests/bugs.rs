@@ -13,7 +13,7 @@ fn at_the_end_of_a_segment() -> (MemoryDisk, Log) {
 }
 
 /// The power goes inside the commit of an entry, after so many changes of the disk: the disk as the next start finds it.
-fn lose_power(disk: &MemoryDisk, log: Log, after: u64, inside: Record, seed: u64) -> MemoryDisk {
+fn lose_power(disk: &MemoryDisk, log: Log, after: u64, inside: LogRecord, seed: u64) -> MemoryDisk {
     disk.lose_power_after(after);
     assert!(!put(&log, vec![inside]));
     drop(log);
@@ -36,7 +36,7 @@ fn a_torn_first_frame_before_a_whole_commit_is_no_loss() {
         seen += usize::from(!whole(0) && whole(4096));
         let (log, recovery) = open(&disk);
         assert_eq!(recovery.damage, vec![], "seed {seed}");
-        assert!(matches!(log.held(1).last, Some((12 | 13, 1))), "seed {seed}");
+        assert!(matches!(log.group_state(1).last, Some((12 | 13, 1))), "seed {seed}");
     }
     assert!(seen > 3, "{seen}");
 }
@@ -48,14 +48,14 @@ fn after_a_torn_first_frame_the_log_goes_on_in_the_old_segment() {
         let (disk, log) = at_the_end_of_a_segment();
         let disk = lose_power(&disk, log, 4, entry(1, 13, 1, 14_000), seed);
         let (log, _) = open(&disk);
-        let next = log.held(1).end;
+        let next = log.group_state(1).end;
         must(&log, vec![entry(1, next, 2, 100)]);
         must(&log, vec![entry(1, next + 1, 2, 9_000)]);
         let disk = disk.crash(seed + 1);
         drop(log);
         let (log, recovery) = open(&disk);
         assert_eq!((recovery.damage, recovery.cut), (vec![], None), "seed {seed}");
-        assert_eq!(log.held(1).last, Some((next + 1, 2)), "seed {seed}");
+        assert_eq!(log.group_state(1).last, Some((next + 1, 2)), "seed {seed}");
     }
 }
 
@@ -75,7 +75,7 @@ fn a_first_frame_that_is_torn_twice_is_no_loss() {
         seen += 1;
         let (log, recovery) = open(&lose_power(&disk, log, 4, entry(1, 13, 2, 14_000), seed + 1_000));
         assert_eq!(recovery.damage, vec![], "seed {seed}");
-        assert!(matches!(log.held(1).last, Some((12, 1) | (13, 2))), "seed {seed}");
+        assert!(matches!(log.group_state(1).last, Some((12, 1) | (13, 2))), "seed {seed}");
     }
     assert!(seen > 20, "{seen}");
 }
@@ -98,7 +98,7 @@ fn a_frame_that_was_cut_off_before_a_roll_hides_nothing() {
             must(&log, vec![entry(1, 12 + commits, 2, 14_000)]);
             let (log, recovery) = open(&disk.fork(seed));
             assert_eq!(recovery.damage, vec![], "seed {seed}");
-            assert_eq!(log.held(1).last, Some((12 + commits, 2)), "seed {seed}");
+            assert_eq!(log.group_state(1).last, Some((12 + commits, 2)), "seed {seed}");
         }
     }
     assert!(seen > 3, "{seen}");
@@ -111,16 +111,16 @@ fn a_segment_of_empty_entries_is_not_dead() {
     for index in 1..=40 {
         must(&log, vec![entry(2, index, 1, 0)]);
     }
-    must(&log, vec![Record::Purge { group: 1, index: 12, term: 1 }]);
+    must(&log, vec![LogRecord::Purge { group: 1, index: 12, term: 1 }]);
     for index in 13..=200 {
-        must(&log, vec![entry(1, index, 1, 9_000), Record::Purge { group: 1, index, term: 1 }]);
+        must(&log, vec![entry(1, index, 1, 9_000), LogRecord::Purge { group: 1, index, term: 1 }]);
     }
     assert_eq!(log.read(2, 17).unwrap().unwrap().data, Bytes::new());
     let disk = disk.crash(1);
     drop(log);
     let (log, recovery) = open(&disk);
     assert_eq!(recovery.damage, vec![]);
-    let held = log.held(2);
+    let held = log.group_state(2);
     assert_eq!((held.first, held.end, held.hurt), (1, 41, false));
 }
 
@@ -143,12 +143,12 @@ fn segments_are_given_away_oldest_first() {
             must(&log, vec![entry(1, index, 1, 9_000)]);
         }
         // All that can go goes at once; the power goes a little later.
-        must(&log, vec![Record::Purge { group: 1, index: 39, term: 1 }]);
+        must(&log, vec![LogRecord::Purge { group: 1, index: 39, term: 1 }]);
         let disk = disk.crash(seed);
         drop(log);
         let (log, recovery) = open(&disk);
         assert_eq!(recovery.damage, vec![], "seed {seed}");
-        assert_eq!((log.held(1).first, log.held(1).last), (40, Some((40, 1))), "seed {seed}");
+        assert_eq!((log.group_state(1).first, log.group_state(1).last), (40, Some((40, 1))), "seed {seed}");
     }
 }
 
@@ -166,14 +166,14 @@ fn a_frame_that_was_cut_off_is_not_met_again() {
         let bytes = disk.read("000000000001.log").unwrap();
         let begun = |block: usize| bytes[block * 4096..].starts_with(b"athlog");
         let (log, _) = open(&disk);
-        if begun(1) || !begun(2) || log.held(1).end != 2 {
+        if begun(1) || !begun(2) || log.group_state(1).end != 2 {
             continue;
         }
         seen += 1;
         must(&log, vec![entry(1, 2, 2, 200)]);
         let (log, recovery) = open(&disk.fork(seed));
         assert_eq!(recovery.damage, vec![], "seed {seed}");
-        assert_eq!(log.held(1).last, Some((2, 2)), "seed {seed}");
+        assert_eq!(log.group_state(1).last, Some((2, 2)), "seed {seed}");
     }
     assert!(seen > 3, "{seen}");
 }
@@ -205,10 +205,10 @@ fn what_a_start_has_read_survives_the_next_loss_of_power() {
         let disk = disk.restart();
         drop(log);
         let (log, _) = open(&disk);
-        let last = log.held(1).last;
+        let last = log.group_state(1).last;
         let disk = disk.crash(seed);
         drop(log);
-        assert_eq!(open(&disk).0.held(1).last, last, "seed {seed}");
+        assert_eq!(open(&disk).0.group_state(1).last, last, "seed {seed}");
     }
 }
 
@@ -225,10 +225,10 @@ fn what_a_failed_sync_dropped_is_written_again() {
         drop(log);
         let disk = disk.restart();
         let (log, _) = open(&disk);
-        let next = log.held(1).end;
+        let next = log.group_state(1).end;
         must(&log, vec![entry(1, next, 2, 100)]);
         drop(log);
         let (log, recovery) = open(&disk.crash(seed));
-        assert_eq!((recovery.damage, log.held(1).last), (vec![], Some((next, 2))), "seed {seed}");
+        assert_eq!((recovery.damage, log.group_state(1).last), (vec![], Some((next, 2))), "seed {seed}");
     }
 }

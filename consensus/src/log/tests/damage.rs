@@ -12,11 +12,11 @@ fn filled(random: &Random) -> (MemoryDisk, Models) {
     let disk = MemoryDisk::new();
     let (log, _) = open(&disk);
     let mut models = Models::new();
-    for _ in 0..30 + random.below(120) {
+    for _ in 0..30 + random.next_below(120) {
         let records = step(&models, random, 1);
         apply(&mut models, &records);
         must(&log, records);
-        if random.below(10) == 0 {
+        if random.next_below(10) == 0 {
             log.attest();
         }
     }
@@ -25,10 +25,10 @@ fn filled(random: &Random) -> (MemoryDisk, Models) {
 }
 
 /// Every group that is not named as hurt is whole; every entry of one that is, is right or said to be lost.
-fn check(log: &Log, recovery: &Recovery, models: &Models, seed: u64) {
-    let all = recovery.damage.iter().any(|damage| damage.hurt == Hurt::All);
+fn check(log: &Log, recovery: &LogRecoveryReport, models: &Models, seed: u64) {
+    let all = recovery.damage.iter().any(|damage| damage.hurt == DamageScope::All);
     for (group, model) in models {
-        let held = log.held(*group);
+        let held = log.group_state(*group);
         if !held.hurt {
             assert_eq!(model.differs(log, *group), None, "seed {seed}: {recovery:?}");
         }
@@ -39,7 +39,7 @@ fn check(log: &Log, recovery: &Recovery, models: &Models, seed: u64) {
         for (index, (term, data)) in &model.entries {
             match log.read(*group, *index) {
                 Ok(Some(found)) => assert_eq!((&found.data, found.term), (data, *term), "seed {seed}"),
-                Err(ReadError::Lost { .. }) => {
+                Err(LogReadError::Lost { .. }) => {
                     let named =
                         held.lost.iter().any(|(first, count)| (*first..first + count).contains(index));
                     assert!(named, "seed {seed}: {index} of {held:?}");
@@ -56,14 +56,14 @@ fn check(log: &Log, recovery: &Recovery, models: &Models, seed: u64) {
 fn each_flip_is_named_or_hurts_nobody() {
     let (mut named, mut unknown) = (0, 0);
     for seed in 0..1_500 {
-        let random = Random::seeded(seed);
+        let random = Random::from_seed(seed);
         let (disk, models) = filled(&random);
         let files = segments(&disk);
-        let file = &files[random.below(files.len() as u64) as usize];
+        let file = &files[random.next_below(files.len() as u64) as usize];
         // Where frames are, mostly: beginnings of blocks hold heads and tables.
-        let block = random.below(SEGMENT / 4096) * 4096;
-        let inside = if random.below(2) == 0 { random.below(200) } else { random.below(4096) };
-        assert!(disk.flip_bit(file, block + inside, random.below(8) as u8));
+        let block = random.next_below(SEGMENT / 4096) * 4096;
+        let inside = if random.next_below(2) == 0 { random.next_below(200) } else { random.next_below(4096) };
+        assert!(disk.flip_bit(file, block + inside, random.next_below(8) as u8));
         let (log, recovery) = open(&disk);
         assert_eq!(
             recovery.cut.filter(|_| recovery.damage.is_empty() && differs(&log, &models).is_some()),
@@ -72,21 +72,21 @@ fn each_flip_is_named_or_hurts_nobody() {
         check(&log, &recovery, &models, seed);
         for damage in &recovery.damage {
             match damage.hurt {
-                Hurt::All => unknown += 1,
-                Hurt::Groups(_) => named += 1,
+                DamageScope::All => unknown += 1,
+                DamageScope::Groups(_) => named += 1,
             }
         }
         // It stays known, whatever happens to the segment that was hurt.
-        let hurt: Vec<_> = log.groups().into_iter().filter(|group| log.held(*group).hurt).collect();
-        let next = log.held(1).end.max(1);
+        let hurt: Vec<_> = log.groups().into_iter().filter(|group| log.group_state(*group).hurt).collect();
+        let next = log.group_state(1).end.max(1);
         for index in next..next + 60 {
             must(&log, vec![entry(1, index, 9, 3_000)]);
-            must(&log, vec![Record::Purge { group: 1, index, term: 9 }]);
+            must(&log, vec![LogRecord::Purge { group: 1, index, term: 9 }]);
         }
         log.close();
         drop(log);
         let (log, recovery) = open(&disk.restart());
-        assert!(hurt.iter().all(|group| log.held(*group).hurt), "seed {seed}");
+        assert!(hurt.iter().all(|group| log.group_state(*group).hurt), "seed {seed}");
         let _ = recovery;
     }
     assert!(named > 300 && unknown > 10, "{named} named, {unknown} unknown");
@@ -113,12 +113,12 @@ fn flips_of_known_parts_name_what_they_hurt() {
         disk.flip_bit("000000000001.log", frame(number) + offset, 3);
         let (log, recovery) = open(&disk);
         let at = SEGMENT + frame(number)..SEGMENT + frame(number + 1);
-        assert_eq!(recovery.damage, [Damage { at, hurt: Hurt::Groups(hurt.to_vec()) }]);
+        assert_eq!(recovery.damage, [LogDamage { at, hurt: DamageScope::Groups(hurt.to_vec()) }]);
         for (group, index, _) in hurt {
-            assert!(matches!(log.read(*group, *index), Err(ReadError::Lost { .. })));
-            assert!(log.held(*group).hurt);
+            assert!(matches!(log.read(*group, *index), Err(LogReadError::Lost { .. })));
+            assert!(log.group_state(*group).hurt);
         }
-        assert_eq!((log.held(1).last, log.held(2).last), (Some((8, 1)), Some((8, 1))));
+        assert_eq!((log.group_state(1).last, log.group_state(2).last), (Some((8, 1)), Some((8, 1))));
         drop(log);
         disk.flip_bit("000000000001.log", frame(number) + offset, 3);
     }
@@ -136,12 +136,12 @@ fn a_loss_outlives_the_segment_that_showed_it() {
     let disk = disk.restart();
     disk.flip_bit("000000000001.log", 2 * 4096 + 1_000, 3);
     let (log, recovery) = open(&disk);
-    assert_eq!((recovery.damage.len(), log.held(1).hurt), (1, true));
-    must(&log, vec![Record::Purge { group: 1, index: 19, term: 1 }]);
+    assert_eq!((recovery.damage.len(), log.group_state(1).hurt), (1, true));
+    must(&log, vec![LogRecord::Purge { group: 1, index: 19, term: 1 }]);
     drop(log);
     assert_eq!(segments(&disk), ["000000000002.log"]);
     let (log, recovery) = open(&disk.restart());
-    assert_eq!((recovery.damage, log.held(1).hurt), (vec![], true));
+    assert_eq!((recovery.damage, log.group_state(1).hurt), (vec![], true));
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn the_last_commit_is_a_torn_tail_until_it_is_attested() {
         after.flip_bit("000000000001.log", 4096 + 150, 3);
         let (log, recovery) = open(&after);
         assert_eq!((recovery.cut.is_some(), recovery.damage.len()), (!attested, usize::from(attested)));
-        assert_eq!(log.held(1).hurt, attested);
+        assert_eq!(log.group_state(1).hurt, attested);
     }
 }
 
@@ -174,12 +174,12 @@ fn a_segment_that_is_gone_is_a_loss() {
     let disk = disk.restart();
     disk.remove("000000000002.log").unwrap();
     let (log, recovery) = open(&disk);
-    assert_eq!(recovery.damage.iter().map(|damage| &damage.hurt).collect::<Vec<_>>(), [&Hurt::All]);
-    let held = log.held(1);
+    assert_eq!(recovery.damage.iter().map(|damage| &damage.hurt).collect::<Vec<_>>(), [&DamageScope::All]);
+    let held = log.group_state(1);
     assert_eq!((held.first, held.end, held.hurt), (1, 61, true));
     assert!(log.read(1, 1).unwrap().is_some() && log.read(1, 60).unwrap().is_some());
     let lost =
-        (1..=60).filter(|index| matches!(log.read(1, *index), Err(ReadError::Lost { .. }))).count() as u64;
+        (1..=60).filter(|index| matches!(log.read(1, *index), Err(LogReadError::Lost { .. }))).count() as u64;
     assert_eq!((lost > 3, held.lost.iter().map(|(_, count)| count).sum::<u64>()), (true, lost));
 }
 
@@ -187,12 +187,12 @@ fn a_segment_that_is_gone_is_a_loss() {
 fn a_lying_disk_is_found_out() {
     let mut found = 0;
     for seed in 0..200 {
-        let random = Random::seeded(seed);
+        let random = Random::from_seed(seed);
         let disk = MemoryDisk::new();
         let (log, _) = open(&disk);
         let mut models = Models::new();
         for number in 0..20 {
-            if number == 5 + random.below(10) {
+            if number == 5 + random.next_below(10) {
                 disk.lose_writes(1);
             }
             let records = step(&models, &random, 1);
@@ -200,7 +200,7 @@ fn a_lying_disk_is_found_out() {
             must(&log, records);
         }
         log.attest();
-        must(&log, vec![Record::State { group: 7, data: "end".into() }]);
+        must(&log, vec![LogRecord::State { group: 7, data: "end".into() }]);
         let disk = disk.crash(seed);
         drop(log);
         let (log, recovery) = open(&disk);

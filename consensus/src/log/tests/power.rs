@@ -1,6 +1,6 @@
 //! The power fails at any operation; what was acknowledged is there, what was not is there wholly or not at all.
 
-use athanor_chassis::Compute;
+use athanor_chassis::ComputePool;
 
 use super::*;
 
@@ -10,11 +10,11 @@ struct Story {
     acknowledged: u64,
     operations: u64,
     cuts: u64,
-    held: Vec<Held>,
+    held: Vec<GroupLogState>,
 }
 
 fn lives(seed: u64) -> Story {
-    let random = Random::seeded(seed);
+    let random = Random::from_seed(seed);
     let mut disk = MemoryDisk::new();
     // What may be found: after the last acknowledged batch, and after each one handed in since.
     let mut possible = vec![Models::new()];
@@ -32,10 +32,10 @@ fn lives(seed: u64) -> Story {
             panic!("seed {seed} life {life}: {differences:?}");
         };
         possible = vec![possible.swap_remove(found)];
-        disk.lose_power_after(5 + random.below(250));
+        disk.lose_power_after(5 + random.next_below(250));
         let acknowledged = Arc::new(AtomicUsize::new(0));
         let mut known = 0;
-        for _ in 0..random.below(150) {
+        for _ in 0..random.next_below(150) {
             let mut models = possible.last().unwrap().clone();
             let records = step(&models, &random, life + 1);
             let seen = Arc::clone(&acknowledged);
@@ -47,19 +47,19 @@ fn lives(seed: u64) -> Story {
             }
             apply(&mut models, &records);
             possible.push(models);
-            match random.below(8) {
+            match random.next_below(8) {
                 0 | 1 => continue,
                 2 => log.attest(),
                 _ => {}
             }
-            while log.turn() {}
+            while log.commit_once() {}
             let now = acknowledged.load(Ordering::SeqCst);
             story.acknowledged += (now - known) as u64;
             possible.drain(..now - known);
             known = now;
         }
         // The process dies as it stands: the old handles do nothing any more.
-        disk = match random.below(5) {
+        disk = match random.next_below(5) {
             0 => disk.restart(),
             _ => disk.crash(random.next_u64()),
         };
@@ -67,14 +67,14 @@ fn lives(seed: u64) -> Story {
     }
     story.operations = disk.operations();
     let (log, _) = try_open_with(&disk, &config).unwrap();
-    story.held = log.groups().into_iter().map(|group| log.held(group)).collect();
+    story.held = log.groups().into_iter().map(|group| log.group_state(group)).collect();
     story
 }
 
 #[test]
 fn what_was_acknowledged_survives_any_loss_of_power() {
     let seeds = 2_000;
-    let random = Compute::threads(std::num::NonZeroUsize::new(2).unwrap(), 2).unwrap();
+    let random = ComputePool::with_threads(std::num::NonZeroUsize::new(2).unwrap(), 2).unwrap();
     let stories = random.map((1..=seeds).collect(), lives).unwrap();
     let sum = |of: fn(&Story) -> u64| stories.iter().map(of).sum::<u64>();
     // A simulation in which nothing happens proves nothing.

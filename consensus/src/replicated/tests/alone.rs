@@ -2,15 +2,15 @@
 #![expect(clippy::disallowed_methods, reason = "members wait on raft's time")]
 
 use athanor_chassis::disk::DiskError;
-use athanor_chassis::{Code, Coded};
+use athanor_chassis::{ErrorCode, ErrorCodeExt};
 
 use super::*;
 
-async fn open(disk: &MemoryDisk, seed: u64) -> Result<Replicated<Numbers>, String> {
+async fn open(disk: &MemoryDisk, seed: u64) -> Result<RaftGroup<Numbers>, String> {
     let (log, recovery) = open_log(disk, 1).map_err(|error| error.to_string())?;
     assert_eq!(recovery.damage, vec![], "seed {seed}");
     let deps = deps(log, disk, 1, seed, None);
-    Replicated::open(&deps, 3, Founding::alone(1), Numbers::default())
+    RaftGroup::open(&deps, 3, GroupBootstrap::single_voter(1), Numbers::default())
         .await
         .map_err(|error| error.to_string())
 }
@@ -29,7 +29,7 @@ async fn live(disk: &MemoryDisk, random: &Random, seed: u64, story: &mut Story) 
         story.failed += 1;
         return;
     };
-    group.with(|numbers| {
+    group.with_state_machine(|numbers| {
         for acknowledged in &story.acknowledged {
             let times = numbers.kept.iter().filter(|kept| *kept == acknowledged).count();
             assert_eq!(times, 1, "seed {seed}: {acknowledged:?} in {:?}", numbers.kept);
@@ -37,15 +37,15 @@ async fn live(disk: &MemoryDisk, random: &Random, seed: u64, story: &mut Story) 
         assert!(numbers.kept.is_sorted_by(|a, b| a.0 < b.0 && a.1 < b.1), "seed {seed}: {:?}", numbers.kept);
     });
     // Numbers are never used again, acknowledged or not.
-    let first = group.with(|numbers| numbers.kept.last().map_or(0, |(_, number)| *number)) + 1;
-    if random.below(4) > 0 {
-        disk.lose_power_after(random.below(60));
+    let first = group.with_state_machine(|numbers| numbers.kept.last().map_or(0, |(_, number)| *number)) + 1;
+    if random.next_below(4) > 0 {
+        disk.lose_power_after(random.next_below(60));
     }
-    for next in first..first + random.below(40) {
-        let number = if random.below(8) == 0 { CUT } else { next };
+    for next in first..first + random.next_below(40) {
+        let number = if random.next_below(8) == 0 { CUT } else { next };
         match group.propose(entry(number)).await {
             Ok((index, _)) if number != CUT => story.acknowledged.push((index, number)),
-            Ok((index, _)) if random.below(2) == 0 => {
+            Ok((index, _)) if random.next_below(2) == 0 => {
                 story.compacted += u64::from(group.compact(index).await.is_ok());
             }
             Ok(_) => {}
@@ -56,13 +56,13 @@ async fn live(disk: &MemoryDisk, random: &Random, seed: u64, story: &mut Story) 
             }
         }
     }
-    if random.below(4) == 0 {
+    if random.next_below(4) == 0 {
         group.shutdown().await;
     }
 }
 
 fn lives(seed: u64) -> Story {
-    let random = Random::seeded(seed);
+    let random = Random::from_seed(seed);
     let mut disk = MemoryDisk::new();
     let mut story = Story::default();
     for _ in 0..5 {
@@ -99,7 +99,7 @@ fn a_failed_sync_ends_the_group_with_its_reason() {
         let group = open(&disk, 1).await.unwrap();
         let (index, count) = group.propose(entry(5)).await.unwrap();
         assert_eq!((count, group.read_index().await.unwrap()), (1, index));
-        assert_eq!(group.failed(), None);
+        assert_eq!(group.failure(), None);
         disk.fail_syncs(1);
         let error = group.propose(entry(6)).await.unwrap_err();
         assert!(
@@ -107,9 +107,9 @@ fn a_failed_sync_ends_the_group_with_its_reason() {
             "{error}"
         );
         let error = group.propose(entry(7)).await.unwrap_err();
-        assert_eq!(error.code(), Code::Internal);
-        assert!(group.failed().is_some_and(|cause| cause.contains("failed to sync")));
-        assert_eq!(group.with(|numbers| numbers.kept.clone()), [(index, 5)]);
+        assert_eq!(error.code(), ErrorCode::Internal);
+        assert!(group.failure().is_some_and(|cause| cause.contains("failed to sync")));
+        assert_eq!(group.with_state_machine(|numbers| numbers.kept.clone()), [(index, 5)]);
     });
 }
 
@@ -117,14 +117,17 @@ fn a_failed_sync_ends_the_group_with_its_reason() {
 fn refusals_say_why_and_end_nothing() {
     simulate(async {
         let disk = MemoryDisk::new();
-        let reserve = Config { segment: ByteSize::kib(64), reserve: ByteSize::kib(256), ..Config::default() };
-        let identity = Identity { cluster: 7, node: 1 };
-        let log = Log::open(Arc::new(disk.clone()), &Random::seeded(1), identity, &reserve, Pump::Inline);
+        let reserve =
+            LogConfig { segment: ByteSize::kib(64), reserve: ByteSize::kib(256), ..LogConfig::default() };
+        let identity = LogIdentity { cluster: 7, node: 1 };
+        let log =
+            Log::open(Arc::new(disk.clone()), &Random::from_seed(1), identity, &reserve, CommitMode::Inline);
         let deps = deps(log.unwrap().0, &disk, 1, 1, None);
-        let group = Replicated::open(&deps, 3, Founding::alone(1), Numbers::default()).await.unwrap();
+        let group =
+            RaftGroup::open(&deps, 3, GroupBootstrap::single_voter(1), Numbers::default()).await.unwrap();
         let large = group.propose(vec![0; 40_000].into()).await.unwrap_err();
-        assert_eq!(large.code(), Code::TooLarge);
-        let largest = vec![1; deps.log.largest() as usize];
+        assert_eq!(large.code(), ErrorCode::TooLarge);
+        let largest = vec![1; deps.log.max_entry_bytes() as usize];
         group.propose(largest.into()).await.unwrap();
         disk.set_capacity(Some(0));
         let full = group.propose(entry(1)).await.unwrap_err();
@@ -138,9 +141,9 @@ fn refusals_say_why_and_end_nothing() {
 
 /// Has a log say that these vote in its group; says who did.
 async fn voters(log: &Log, voters: &[u64]) -> Vec<u64> {
-    let known = wire::state(&log.held(3).state).unwrap();
-    let data = wire::put_state(known.vote, known.committed, &voters.iter().copied().collect());
-    log.append(vec![Record::State { group: 3, data }]).await.unwrap();
+    let known = codec::decode_hard_state(&log.group_state(3).state).unwrap();
+    let data = codec::encode_hard_state(known.vote, known.committed, &voters.iter().copied().collect());
+    log.append(vec![LogRecord::State { group: 3, data }]).await.unwrap();
     known.voters.into_iter().collect()
 }
 
@@ -150,14 +153,14 @@ fn a_member_without_the_log_that_it_should_have_does_not_start() {
         let disk = MemoryDisk::new();
         let (log, _) = open_log(&disk, 1).unwrap();
         let deps = deps(log, &disk, 1, 1, None);
-        let refused = Replicated::open(&deps, 3, Founding::Kept, Numbers::default()).await.unwrap_err();
-        assert!(matches!(refused, OpenError::Nothing { group: 3 }), "{refused}");
-        Replicated::open(&deps, 4, Founding::alone(1), Numbers::default()).await.unwrap();
-        Replicated::open(&deps, 4, Founding::Kept, Numbers::default()).await.unwrap();
+        let refused = RaftGroup::open(&deps, 3, GroupBootstrap::Kept, Numbers::default()).await.unwrap_err();
+        assert!(matches!(refused, GroupOpenError::Nothing { group: 3 }), "{refused}");
+        RaftGroup::open(&deps, 4, GroupBootstrap::single_voter(1), Numbers::default()).await.unwrap();
+        RaftGroup::open(&deps, 4, GroupBootstrap::Kept, Numbers::default()).await.unwrap();
         // Who is asked in waits for that, and stands for no election.
-        let joining = Replicated::open(&deps, 5, Founding::Joining, Numbers::default()).await.unwrap();
+        let joining = RaftGroup::open(&deps, 5, GroupBootstrap::Joining, Numbers::default()).await.unwrap();
         tokio::time::sleep(Duration::from_secs(60)).await;
-        assert_eq!(joining.leadership().now(), Leader::default());
+        assert_eq!(joining.leadership().current(), LeaderInfo::default());
     });
 }
 
@@ -168,8 +171,8 @@ fn a_group_whose_beginning_was_not_synced_has_not_begun() {
         let disk = MemoryDisk::new();
         let deps = deps(open_log(&disk, 1).unwrap().0, &disk, 1, 1, None);
         disk.fail_syncs(1);
-        for founding in [Founding::Members([1, 2, 3].into()), Founding::Kept] {
-            let opened = Replicated::open(&deps, 3, founding, Numbers::default()).await;
+        for founding in [GroupBootstrap::Members([1, 2, 3].into()), GroupBootstrap::Kept] {
+            let opened = RaftGroup::open(&deps, 3, founding, Numbers::default()).await;
             let error = opened.unwrap_err().to_string();
             assert!(error.contains("failed to sync"), "{error}");
             // It is read, though it never becomes durable.
@@ -190,7 +193,7 @@ fn a_single_voter_whose_log_was_hurt_starts_and_says_so() {
             group.propose(entry(number)).await.unwrap();
         }
         group.shutdown().await;
-        group.with(|numbers| numbers.kept.clone())
+        group.with_state_machine(|numbers| numbers.kept.clone())
     });
     let disk = disk.restart();
     // A payload somewhere in the middle.
@@ -209,14 +212,16 @@ fn a_single_voter_whose_log_was_hurt_starts_and_says_so() {
         let members = deps(log.clone(), &disk, 1, 1, None);
         // Whoever asks says nothing: others have voted in this group.
         let alone = voters(&log, &[1, 2, 3]).await;
-        let refused =
-            Replicated::open(&members, 3, Founding::alone(1), Numbers::default()).await.unwrap_err();
-        assert!(matches!(refused, OpenError::Hurt { group: 3 }));
+        let refused = RaftGroup::open(&members, 3, GroupBootstrap::single_voter(1), Numbers::default())
+            .await
+            .unwrap_err();
+        assert!(matches!(refused, GroupOpenError::Hurt { group: 3 }));
         voters(&log, &alone).await;
-        let group = Replicated::open(&members, 3, Founding::alone(1), Numbers::default()).await.unwrap();
-        assert_eq!((group.lost().len(), group.hurt()), (1, true));
+        let group =
+            RaftGroup::open(&members, 3, GroupBootstrap::single_voter(1), Numbers::default()).await.unwrap();
+        assert_eq!((group.lost_entries().len(), group.is_damaged()), (1, true));
         let without: Vec<_> = kept.iter().copied().filter(|(_, number)| *number != 13).collect();
-        assert_eq!(group.with(|numbers| numbers.kept.clone()), without);
+        assert_eq!(group.with_state_machine(|numbers| numbers.kept.clone()), without);
         group.propose(entry(21)).await.unwrap();
     });
 }
@@ -239,16 +244,16 @@ fn compacted() -> (MemoryDisk, u64) {
     (disk.restart(), cut)
 }
 
-fn numbers(group: &Replicated<Numbers>) -> Vec<u64> {
-    group.with(|numbers| numbers.kept.iter().map(|(_, number)| *number).collect())
+fn numbers(group: &RaftGroup<Numbers>) -> Vec<u64> {
+    group.with_state_machine(|numbers| numbers.kept.iter().map(|(_, number)| *number).collect())
 }
 
 /// The group goes on without what its snapshot held: what its log holds is there, and stays there.
-async fn goes_on(disk: &MemoryDisk, group: Replicated<Numbers>, cut: u64) {
-    assert_eq!((group.forgot(), numbers(&group)), (Some(cut), vec![2]));
+async fn goes_on(disk: &MemoryDisk, group: RaftGroup<Numbers>, cut: u64) {
+    assert_eq!((group.lost_snapshot_index(), numbers(&group)), (Some(cut), vec![2]));
     assert!(disk.list().unwrap().contains(&"group-3.damaged".to_owned()));
     let (index, _) = group.propose(entry(3)).await.unwrap();
-    assert_eq!(group.applied(), Some(index));
+    assert_eq!(group.applied_index(), Some(index));
     group.shutdown().await;
 }
 
@@ -262,9 +267,10 @@ fn a_single_voter_goes_on_without_its_damaged_snapshot() {
         let members = deps(log.clone(), &disk, 1, 1, None);
         // Others hold what this one lacks.
         let alone = voters(&log, &[1, 2, 3]).await;
-        let refused =
-            Replicated::open(&members, 3, Founding::alone(1), Numbers::default()).await.unwrap_err();
-        assert!(matches!(refused, OpenError::NoSnapshot { group: 3, found: None, .. }), "{refused}");
+        let refused = RaftGroup::open(&members, 3, GroupBootstrap::single_voter(1), Numbers::default())
+            .await
+            .unwrap_err();
+        assert!(matches!(refused, GroupOpenError::NoSnapshot { group: 3, found: None, .. }), "{refused}");
         voters(&log, &alone).await;
     });
     let disk = disk.restart();
@@ -274,7 +280,7 @@ fn a_single_voter_goes_on_without_its_damaged_snapshot() {
         let open = async || open(&disk, seed).await.unwrap();
         simulate(async {
             let group = open().await;
-            assert_eq!((group.forgot(), numbers(&group)), (None, vec![2, 3]));
+            assert_eq!((group.lost_snapshot_index(), numbers(&group)), (None, vec![2, 3]));
             let (index, _) = group.propose(entry(CUT)).await.unwrap();
             group.compact(index).await.unwrap();
             assert!(!disk.list().unwrap().iter().any(|name| *name == format!("group-3-{cut}-1.snapshot")));
@@ -292,14 +298,14 @@ impl StateMachine for Stubborn {
     fn apply(&mut self, index: u64, entry: &[u8]) -> usize {
         self.0.apply(index, entry)
     }
-    fn snapshot(&self) -> Snapshot {
+    fn snapshot(&self) -> StateSnapshot {
         self.0.snapshot()
     }
-    fn restore(&mut self, _: Restored<'_>) -> Result<(), String> {
+    fn restore(&mut self, _: RestoreContext<'_>) -> Result<(), String> {
         Err("told to".to_owned())
     }
-    fn forget(&mut self, index: u64) {
-        self.0.forget(index);
+    fn reset_to(&mut self, index: u64) {
+        self.0.reset_to(index);
     }
 }
 
@@ -310,11 +316,17 @@ fn a_single_voter_goes_on_without_a_snapshot_that_its_machine_refuses() {
         let (log, _) = open_log(&disk, 1).unwrap();
         let deps = deps(log.clone(), &disk, 1, 1, None);
         let alone = voters(&log, &[1, 2, 3]).await;
-        let refused = Replicated::open(&deps, 3, Founding::alone(1), Stubborn::default()).await.unwrap_err();
-        assert!(matches!(refused, OpenError::Snapshot { .. }), "{refused}");
+        let refused = RaftGroup::open(&deps, 3, GroupBootstrap::single_voter(1), Stubborn::default())
+            .await
+            .unwrap_err();
+        assert!(matches!(refused, GroupOpenError::Snapshot { .. }), "{refused}");
         voters(&log, &alone).await;
-        let group = Replicated::open(&deps, 3, Founding::alone(1), Stubborn::default()).await.unwrap();
-        assert_eq!((group.forgot(), group.with(|machine| machine.0.kept.len())), (Some(cut), 1));
+        let group =
+            RaftGroup::open(&deps, 3, GroupBootstrap::single_voter(1), Stubborn::default()).await.unwrap();
+        assert_eq!(
+            (group.lost_snapshot_index(), group.with_state_machine(|machine| machine.0.kept.len())),
+            (Some(cut), 1)
+        );
     });
 }
 
@@ -323,27 +335,28 @@ async fn threads_and_a_real_folder_do_it_too() {
     let folder = tempfile::tempdir().unwrap();
     for round in 0..2 {
         let disk = Arc::new(athanor_chassis::disk::LocalDisk::open(folder.path()).unwrap());
-        let config = Config { segment: ByteSize::mib(1), ..Config::default() };
-        let identity = Identity { cluster: 1, node: 1 };
+        let config = LogConfig { segment: ByteSize::mib(1), ..LogConfig::default() };
+        let identity = LogIdentity { cluster: 1, node: 1 };
         let log = Log::open(
             Arc::<athanor_chassis::disk::LocalDisk>::clone(&disk),
             &Random::system(),
             identity,
             &config,
-            Pump::Thread,
+            CommitMode::Thread,
         );
-        let deps = Deps {
+        let deps = RaftGroupDeps {
             log: log.unwrap().0,
             disk,
-            compute: Compute::threads(std::num::NonZeroUsize::MIN, 16).unwrap(),
+            compute: ComputePool::with_threads(std::num::NonZeroUsize::MIN, 16).unwrap(),
             random: Random::system(),
             network: None,
             node: 1,
-            timing: Timing::default(),
+            timing: RaftTiming::default(),
         };
-        let group = Replicated::open(&deps, 1, Founding::alone(1), Numbers::default()).await.unwrap();
-        assert_eq!(group.with(|numbers| numbers.kept.len()), round * 50);
-        assert!(group.leadership().now().here);
+        let group =
+            RaftGroup::open(&deps, 1, GroupBootstrap::single_voter(1), Numbers::default()).await.unwrap();
+        assert_eq!(group.with_state_machine(|numbers| numbers.kept.len()), round * 50);
+        assert!(group.leadership().current().here);
         for number in 0..50 {
             group.propose(entry(number)).await.unwrap();
         }
@@ -391,11 +404,11 @@ impl Disk for Hasty {
     fn sync_dir(&self) -> Result<(), DiskError> {
         self.0.sync_dir()
     }
-    fn free(&self) -> Result<u64, DiskError> {
-        self.0.free()
+    fn free_bytes(&self) -> Result<u64, DiskError> {
+        self.0.free_bytes()
     }
-    fn size(&self) -> Result<u64, DiskError> {
-        self.0.size()
+    fn capacity_bytes(&self) -> Result<u64, DiskError> {
+        self.0.capacity_bytes()
     }
 }
 
@@ -404,14 +417,14 @@ impl Disk for Hasty {
 async fn a_snapshot_that_somebody_else_removed_is_no_failure() {
     let disk = MemoryDisk::new();
     let (log, _) = open_log(&disk, 1).unwrap();
-    let deps = Deps { disk: Arc::new(Hasty(disk.clone())), ..deps(log, &disk, 1, 7, None) };
-    let group = Replicated::open(&deps, 3, Founding::alone(1), Numbers::default()).await.unwrap();
+    let deps = RaftGroupDeps { disk: Arc::new(Hasty(disk.clone())), ..deps(log, &disk, 1, 7, None) };
+    let group = RaftGroup::open(&deps, 3, GroupBootstrap::single_voter(1), Numbers::default()).await.unwrap();
     for number in 1..5 {
         group.propose(entry(number)).await.unwrap();
         let (cut, _) = group.propose(entry(CUT)).await.unwrap();
         assert_eq!(group.compact(cut).await, Ok(Some(cut)));
     }
-    assert_eq!(group.failed(), None);
+    assert_eq!(group.failure(), None);
 }
 
 /// Raft passes over what it is asked for while it has not heard that an earlier snapshot is built.

@@ -9,7 +9,7 @@ use super::*;
 /// Everybody's network; members that are down do not answer, nor those that are cut off.
 #[derive(Clone, Default)]
 struct Hub {
-    members: Arc<Mutex<BTreeMap<u64, Replicated<Numbers>>>>,
+    members: Arc<Mutex<BTreeMap<u64, RaftGroup<Numbers>>>>,
     cut_off: Arc<Mutex<BTreeSet<u64>>>,
     calls: Arc<AtomicU64>,
 }
@@ -24,15 +24,15 @@ struct Port {
 
 #[async_trait::async_trait]
 impl Network for Port {
-    async fn call(&self, to: u64, _group: u32, request: Bytes) -> Result<Bytes, CallError> {
+    async fn call(&self, to: u64, _group: u32, request: Bytes) -> Result<Bytes, RaftCallError> {
         self.hub.calls.fetch_add(1, Ordering::Relaxed);
-        tokio::time::sleep(Duration::from_micros(200 + self.random.below(3_000))).await;
+        tokio::time::sleep(Duration::from_micros(200 + self.random.next_below(3_000))).await;
         let target = self.hub.members.lock().unwrap().get(&to).cloned();
         let cut = [self.node, to].iter().any(|node| self.hub.cut_off.lock().unwrap().contains(node));
         let target = target.filter(|_| self.alive.load(Ordering::SeqCst) && !cut);
-        let down = || CallError { to, reason: "it is down".to_owned() };
-        let answer = target.ok_or_else(down)?.answer(request).await;
-        tokio::time::sleep(Duration::from_micros(200 + self.random.below(3_000))).await;
+        let down = || RaftCallError { to, reason: "it is down".to_owned() };
+        let answer = target.ok_or_else(down)?.handle_request(request).await;
+        tokio::time::sleep(Duration::from_micros(200 + self.random.next_below(3_000))).await;
         if self.alive.load(Ordering::SeqCst) { Ok(answer) } else { Err(down()) }
     }
 }
@@ -53,7 +53,7 @@ impl Cluster {
     pub(super) async fn of(voters: u64, seed: u64) -> Self {
         let disks = (1..=voters).map(|node| (node, MemoryDisk::new())).collect();
         let founders = (1..=voters).collect();
-        let random = Random::seeded(seed);
+        let random = Random::from_seed(seed);
         let mut cluster = Self { hub: Hub::default(), random, founders, disks, alive: BTreeMap::new() };
         for node in 1..=voters {
             cluster.boot(node).await;
@@ -62,24 +62,24 @@ impl Cluster {
     }
 
     pub(super) async fn boot(&mut self, node: u64) {
-        let founding = Founding::Members(self.founders.clone());
+        let founding = GroupBootstrap::Members(self.founders.clone());
         self.enter(node, founding).await;
     }
 
     /// A node that others will ask in.
     pub(super) async fn join(&mut self, node: u64) {
         self.disks.insert(node, MemoryDisk::new());
-        self.enter(node, Founding::Joining).await;
+        self.enter(node, GroupBootstrap::Joining).await;
     }
 
-    async fn enter(&mut self, node: u64, founding: Founding) {
+    async fn enter(&mut self, node: u64, founding: GroupBootstrap) {
         let (disk, alive) = (self.disks[&node].clone(), Arc::new(AtomicBool::new(true)));
         let (log, recovery) = open_log(&disk, node).unwrap();
         assert_eq!(recovery.damage, vec![]);
         let port =
             Port { node, hub: self.hub.clone(), alive: Arc::clone(&alive), random: self.random.split() };
         let deps = deps(log, &disk, node, self.random.next_u64(), Some(Arc::new(port)));
-        let member = Replicated::open(&deps, 1, founding, Numbers::default()).await.unwrap();
+        let member = RaftGroup::open(&deps, 1, founding, Numbers::default()).await.unwrap();
         self.alive.insert(node, alive);
         self.hub.members.lock().unwrap().insert(node, member);
     }
@@ -95,7 +95,7 @@ impl Cluster {
         }
     }
 
-    pub(super) fn member(&self, node: u64) -> Replicated<Numbers> {
+    pub(super) fn member(&self, node: u64) -> RaftGroup<Numbers> {
         self.hub.members.lock().unwrap()[&node].clone()
     }
 
@@ -107,7 +107,7 @@ impl Cluster {
         for _ in 0..2_000 {
             for node in self.up() {
                 let member = self.member(node);
-                if member.leadership().now().here && member.read_index().await.is_ok() {
+                if member.leadership().current().here && member.read_index().await.is_ok() {
                     return node;
                 }
             }
@@ -130,11 +130,11 @@ impl Cluster {
         let leader = self.leader().await;
         let upto = self.member(leader).read_index().await.unwrap();
         for _ in 0..5_000 {
-            if self.up().iter().all(|node| self.member(*node).applied() >= Some(upto)) {
+            if self.up().iter().all(|node| self.member(*node).applied_index() >= Some(upto)) {
                 let kept: Vec<_> = self
                     .up()
                     .iter()
-                    .map(|node| self.member(*node).with(|numbers| numbers.kept.clone()))
+                    .map(|node| self.member(*node).with_state_machine(|numbers| numbers.kept.clone()))
                     .collect();
                 assert!(kept.iter().all(|other| *other == kept[0]), "{kept:?}");
                 return kept[0].clone();
@@ -158,8 +158,8 @@ fn members_elect_replicate_and_say_who_leads() {
         let follower = cluster.member(leader % 3 + 1);
         let refused = follower.propose(entry(9)).await.unwrap_err();
         assert_eq!(refused, ProposeError::NotLeader { leader: Some(leader) });
-        assert_eq!(follower.leadership().now().node, Some(leader));
-        assert!(cluster.member(leader).leadership().now().here);
+        assert_eq!(follower.leadership().current().node, Some(leader));
+        assert!(cluster.member(leader).leadership().current().here);
     });
 }
 
@@ -172,7 +172,11 @@ fn any_member_reads_what_was_acknowledged_before() {
             for node in 1..=3 {
                 let member = cluster.member(node);
                 assert!(member.read_index().await.unwrap() >= index);
-                assert_eq!(member.with(|numbers| numbers.kept.len()), number as usize, "node {node}");
+                assert_eq!(
+                    member.with_state_machine(|numbers| numbers.kept.len()),
+                    number as usize,
+                    "node {node}"
+                );
             }
         }
     });
@@ -187,18 +191,21 @@ fn a_member_that_cannot_read_an_entry_stops_and_the_others_go_on() {
         }
         let leader = cluster.leader().await;
         let member = cluster.member(leader % 3 + 1);
-        member.with(|numbers| numbers.knows_no_odd.store(true, Ordering::Relaxed));
+        member.with_state_machine(|numbers| numbers.knows_no_odd.store(true, Ordering::Relaxed));
         let (index, _) = cluster.propose(5).await;
         cluster.propose(6).await;
-        while member.failed().is_none() {
+        while member.failure().is_none() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        let why = member.failed().unwrap();
+        let why = member.failure().unwrap();
         assert!(why.contains("5 is odd"), "{why}");
-        assert!(member.applied() < Some(index));
-        assert_eq!(member.with(|numbers| numbers.kept.len()), 2, "nothing is skipped");
+        assert!(member.applied_index() < Some(index));
+        assert_eq!(member.with_state_machine(|numbers| numbers.kept.len()), 2, "nothing is skipped");
         cluster.propose(7).await;
-        assert_eq!(cluster.member(cluster.leader().await).with(|numbers| numbers.kept.len()), 5);
+        assert_eq!(
+            cluster.member(cluster.leader().await).with_state_machine(|numbers| numbers.kept.len()),
+            5
+        );
     });
 }
 
@@ -235,7 +242,7 @@ fn a_leader_that_is_cut_off_reads_nothing() {
             let others = [old % 3 + 1, (old + 1) % 3 + 1].map(|node| cluster.member(node));
             let led = async || loop {
                 for member in &others {
-                    if member.leadership().now().here && member.propose(entry(2)).await.is_ok() {
+                    if member.leadership().current().here && member.propose(entry(2)).await.is_ok() {
                         return;
                     }
                 }
@@ -243,16 +250,16 @@ fn a_leader_that_is_cut_off_reads_nothing() {
             };
             led().await;
             // It still believes that it leads, and says of what it is given that it does not know.
-            assert!(cluster.member(old).leadership().now().here);
+            assert!(cluster.member(old).leadership().current().here);
             let proposed = cluster.member(old).propose(entry(3)).await;
             assert_eq!(proposed, Err(ProposeError::Unknown { limit: Duration::from_secs(5) }), "seed {seed}");
-            assert!(cluster.member(old).is_cut_off() && !others.iter().any(Replicated::is_cut_off));
+            assert!(cluster.member(old).is_partitioned() && !others.iter().any(RaftGroup::is_partitioned));
             let read = cluster.member(old).read_index().await;
             assert_eq!(read, Err(ProposeError::NoQuorum), "seed {seed}");
             cluster.hub.cut_off.lock().unwrap().clear();
             cluster.settle().await;
             cluster.member(old).read_index().await.unwrap();
-            assert_eq!(cluster.member(old).with(|numbers| numbers.kept.len()), 2);
+            assert_eq!(cluster.member(old).with_state_machine(|numbers| numbers.kept.len()), 2);
         });
     }
 }
@@ -288,14 +295,14 @@ fn a_leader_that_lost_its_power_is_elected_anew() {
             let member = cluster.member(old);
             // Nobody else is there to vote.
             tokio::time::sleep(Duration::from_secs(3)).await;
-            assert!(!member.leadership().now().here, "seed {seed}: it leads by votes of its life before");
+            assert!(!member.leadership().current().here, "seed {seed}: it leads by votes of its life before");
             for node in [old % 3 + 1, (old + 1) % 3 + 1] {
                 cluster.boot(node).await;
             }
             while member.read_index().await.is_err() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
-            assert_eq!(member.with(|numbers| numbers.kept.clone()), before, "seed {seed}");
+            assert_eq!(member.with_state_machine(|numbers| numbers.kept.clone()), before, "seed {seed}");
             cluster.settle().await;
         });
     }
@@ -320,7 +327,7 @@ fn who_was_away_when_the_log_was_purged_is_sent_a_snapshot() {
         expected.push(cluster.propose(41).await);
         tokio::time::sleep(Duration::from_secs(1)).await;
         for node in cluster.up() {
-            let held = cluster.member(node).shared.log.held(1);
+            let held = cluster.member(node).shared.log.group_state(1);
             assert_eq!(held.purged.map(|(index, _)| index), Some(cut));
         }
         cluster.boot(away).await;
@@ -338,10 +345,10 @@ async fn storm(seed: u64) -> Vec<(u64, u64)> {
     let mut cluster = Cluster::start(seed).await;
     let (mut acknowledged, mut number) = (Vec::new(), 0);
     for _ in 0..12 {
-        for _ in 0..cluster.random.below(6) {
+        for _ in 0..cluster.random.next_below(6) {
             number += 1;
             let leader = cluster.leader().await;
-            let cut = cluster.random.below(6) == 0;
+            let cut = cluster.random.next_below(6) == 0;
             let member = cluster.member(leader);
             let proposed = member.propose(entry(if cut { CUT } else { number })).await;
             match proposed {
@@ -350,13 +357,13 @@ async fn storm(seed: u64) -> Vec<(u64, u64)> {
                 Err(_) => {}
             }
         }
-        let dying: Vec<u64> = match cluster.random.below(4) {
+        let dying: Vec<u64> = match cluster.random.next_below(4) {
             0 => vec![1, 2, 3],
             one => vec![one],
         };
         for node in &dying {
             // Perhaps inside an operation.
-            cluster.disks[node].lose_power_after(cluster.random.below(4));
+            cluster.disks[node].lose_power_after(cluster.random.next_below(4));
         }
         if let Some(node) = cluster.up().first().copied() {
             number += 1;
@@ -405,7 +412,7 @@ fn what_frees_space_reaches_members_whose_disks_are_full() {
         for disk in cluster.disks.values() {
             const LARGE: u64 = 1 << 40;
             disk.set_capacity(Some(LARGE));
-            let used = LARGE - athanor_chassis::Disk::free(disk).unwrap();
+            let used = LARGE - athanor_chassis::Disk::free_bytes(disk).unwrap();
             disk.set_capacity(Some(used + RESERVE.get() / 2));
         }
         let leader = cluster.member(cluster.leader().await);

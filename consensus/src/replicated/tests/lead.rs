@@ -17,7 +17,7 @@ fn the_lead_is_handed_over_at_once_and_nothing_is_lost() {
                 // One that has just come to lead is not voted out yet.
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 let start = tokio::time::Instant::now();
-                cluster.member(old).hand_over(to, LIMIT).await.unwrap();
+                cluster.member(old).transfer_leadership(to, LIMIT).await.unwrap();
                 let took = start.elapsed();
                 assert!(took < Duration::from_millis(2_500), "{voters} voters: {took:?} of virtual time");
                 assert_eq!(cluster.leader().await, to, "seed {seed}");
@@ -35,13 +35,13 @@ fn only_the_leader_hands_over_and_only_to_voters_that_are_there() {
         cluster.propose(1).await;
         let leader = cluster.leader().await;
         let (other, third) = (leader % 3 + 1, (leader + 1) % 3 + 1);
-        let refused = cluster.member(other).hand_over(third, LIMIT).await;
-        assert_eq!(refused, Err(LeadError::NotLeader { leader: Some(leader) }));
-        let refused = cluster.member(leader).hand_over(9, LIMIT).await;
-        assert_eq!(refused, Err(LeadError::NoVoter { to: 9, voters: [1, 2, 3].into() }));
+        let refused = cluster.member(other).transfer_leadership(third, LIMIT).await;
+        assert_eq!(refused, Err(LeadershipError::NotLeader { leader: Some(leader) }));
+        let refused = cluster.member(leader).transfer_leadership(9, LIMIT).await;
+        assert_eq!(refused, Err(LeadershipError::NoVoter { to: 9, voters: [1, 2, 3].into() }));
         cluster.kill(other).await;
-        let late = cluster.member(leader).hand_over(other, Duration::from_secs(3)).await;
-        assert!(matches!(late, Err(LeadError::Late { .. })), "{late:?}");
+        let late = cluster.member(leader).transfer_leadership(other, Duration::from_secs(3)).await;
+        assert!(matches!(late, Err(LeadershipError::Late { .. })), "{late:?}");
         // It leads on, and takes proposals.
         assert_eq!(cluster.leader().await, leader);
         cluster.propose(2).await;
@@ -64,10 +64,10 @@ fn members_come_and_go_while_it_works() {
         assert_eq!(cluster.member(leader).members().voters, [1, 2, 3].into());
         // A disk that knew more than itself is no more trusted alone.
         let lost = cluster.member(leader).remove_voter(leader, LIMIT).await;
-        assert_eq!(lost, Err(LeadError::Leads { node: leader }));
+        assert_eq!(lost, Err(LeadershipError::Leads { node: leader }));
         let (next, gone) = (leader % 3 + 1, leader);
         tokio::time::sleep(Duration::from_secs(1)).await;
-        cluster.member(leader).hand_over(next, LIMIT).await.unwrap();
+        cluster.member(leader).transfer_leadership(next, LIMIT).await.unwrap();
         cluster.member(next).remove_voter(gone, LIMIT).await.unwrap();
         cluster.member(next).remove_voter(gone, LIMIT).await.unwrap();
         let left = cluster.member(next).members();
@@ -95,7 +95,7 @@ async fn half_done(seed: u64) -> u64 {
     let old = cluster.leader().await;
     let dying = cluster.member(old);
     let adding = tokio::spawn(async move { dying.add_voter(4, LIMIT).await });
-    tokio::time::sleep(Duration::from_micros(cluster.random.below(40_000))).await;
+    tokio::time::sleep(Duration::from_micros(cluster.random.next_below(40_000))).await;
     cluster.kill(old).await;
     adding.abort();
     let next = cluster.leader().await;

@@ -1,48 +1,54 @@
 //! Formats of tools that say themselves what they measure: they are named as pprof is, by their types.
 
-pub(super) use athanor_profile::format::Format;
+pub(super) use athanor_profile::format::InputFormat;
 use athanor_profile::pprof::encode;
 use bytes::Bytes;
 
-use super::super::metric::TypeConfig;
-use super::super::request::Request;
-use super::{Bounds, ConvertError, Converted, named, pprof, speedscope};
+use super::super::metric::SampleTypeConfig;
+use super::super::request::IngestRequest;
+use super::{ConvertError, ConvertLimits, ConvertedBody, pprof, speedscope, stack_formats};
 
 /// How what is compressed begins.
-const GZIP: &[u8] = &[0x1f, 0x8b];
-const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
+const GZIP_MAGIC: &[u8] = &[0x1f, 0x8b];
+const ZSTD_MAGIC: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 
 /// A body of which nobody says what it is: stacks with counts, unless it begins as nothing else does than another format.
-pub(super) fn told(request: &Request, body: &Bytes, bounds: &Bounds) -> Result<Converted, ConvertError> {
-    if body.starts_with(GZIP) || body.starts_with(ZSTD) {
+pub(super) fn convert_unlabeled(
+    request: &IngestRequest,
+    body: &Bytes,
+    bounds: &ConvertLimits,
+) -> Result<ConvertedBody, ConvertError> {
+    if body.starts_with(GZIP_MAGIC) || body.starts_with(ZSTD_MAGIC) {
         let format = "format=pprof, or format=jfr for a flight recording; text is not decompressed";
         return Err(ConvertError::Other { what: "gzip or zstd", format });
     }
-    match Format::of(body) {
-        Ok(Format::Jfr) => Err(ConvertError::Other { what: "a flight recording", format: "format=jfr" }),
-        Ok(Format::Speedscope) => speedscope::speedscope(request, body, bounds),
-        Ok(format @ (Format::Flamebearer | Format::PerfScript)) => document(request, body, format, bounds),
-        _ => named::text(request, body, true, bounds),
+    match InputFormat::detect(body) {
+        Ok(InputFormat::Jfr) => Err(ConvertError::Other { what: "a flight recording", format: "format=jfr" }),
+        Ok(InputFormat::Speedscope) => speedscope::convert_speedscope(request, body, bounds),
+        Ok(format @ (InputFormat::Flamebearer | InputFormat::PerfScript)) => {
+            convert_document(request, body, format, bounds)
+        }
+        _ => stack_formats::convert_text(request, body, true, bounds),
     }
 }
 
-pub(super) fn document(
-    request: &Request,
+pub(super) fn convert_document(
+    request: &IngestRequest,
     body: &Bytes,
-    format: Format,
-    bounds: &Bounds,
-) -> Result<Converted, ConvertError> {
-    let mut profile = format.read(body, &bounds.document(body.len()))?;
+    format: InputFormat,
+    bounds: &ConvertLimits,
+) -> Result<ConvertedBody, ConvertError> {
+    let mut profile = format.read(body, &bounds.document_limits(body.len()))?;
     if profile.header.time_nanos == 0 {
         (profile.header.time_nanos, profile.header.duration_nanos) = (request.from, request.duration);
     }
     let made = Bytes::from(encode(&profile));
-    bounds.made(made.len())?;
-    pprof::pprof(request, &made, &TypeConfig::default(), bounds)
+    bounds.check_profile_size(made.len())?;
+    pprof::convert_pprof(request, &made, &SampleTypeConfig::default(), bounds)
 }
 
 /// Which setting the bound on a part of a document follows, and what to do about it.
-pub(super) fn way_out(what: &str) -> &'static str {
+pub(super) fn limit_advice(what: &str) -> &'static str {
     match what {
         "samples" | "samples of different stacks" => {
             " (limits.max_profile_stacktrace_samples, or one for eight bytes of the body): profile for a shorter time"

@@ -1,32 +1,34 @@
 //! Flight recordings: each gives a profile for each kind of event that is in it. A form has the recording in a part, and
 //! in another one the labels that its events name by numbers.
 
-use athanor_chassis::Limits;
+use athanor_chassis::TenantLimits;
 use athanor_profile::jfr::{
-    self, About, CONSTANTS, FRAMES, JfrError, LINES, Limits as JfrLimits, Made as Profile, NAMES, READ_BYTES,
-    Snapshot,
+    self, CONSTANTS_LIMIT_NAME, FRAMES_LIMIT_NAME, JfrError, JfrLimits, JfrProfile as Profile,
+    LINES_LIMIT_NAME, LabelsSnapshot, NAMES_LIMIT_NAME, READ_BYTES_LIMIT_NAME, RecordingInfo,
 };
-use athanor_profile::pprof::{DecodeError, inflate, plain};
+use athanor_profile::pprof::{DecodeError, inflate, inflate_bytes};
 use bytes::Bytes;
 
-use super::super::form::Form;
-use super::super::request::Request;
-use super::{Bounds, ConvertError, Converted, Door, Made, labels, refused};
+use super::super::multipart::MultipartForm;
+use super::super::request::IngestRequest;
+use super::{
+    ClientDialect, ConvertError, ConvertLimits, ConvertedBody, ConvertedProfile, conversion_refusal, labels,
+};
 
 /// The most bytes of labels, once inflated. Agents send some kilobytes.
-const LABELS: usize = 16 << 20;
+const MAX_LABELS_BYTES: usize = 16 << 20;
 /// A sample of a recording has about so many bytes in a profile, and takes some hundred in memory while it is counted.
-const SAMPLE: usize = 96;
+const SAMPLE_OVERHEAD_BYTES: usize = 96;
 /// Kinds of profiles that have names of their own.
-const KINDS: usize = 9;
+const MAX_NAMED_KINDS: usize = 9;
 /// What a recording may have. Inflated it may be as long as any request; what is kept beside it is a part of that.
-pub(crate) fn bounds(limits: &Limits) -> JfrLimits {
+pub(crate) fn bounds(limits: &TenantLimits) -> JfrLimits {
     let profile = limits.max_profile_size_bytes.as_usize();
     JfrLimits {
-        names: profile.saturating_mul(KINDS),
-        samples: (limits.max_profile_stacktrace_samples as usize).min(profile / SAMPLE),
+        names: profile.saturating_mul(MAX_NAMED_KINDS),
+        samples: (limits.max_profile_stacktrace_samples as usize).min(profile / SAMPLE_OVERHEAD_BYTES),
         profile,
-        ..JfrLimits::of(limits.ingestion_body_limit.as_usize())
+        ..JfrLimits::for_bytes(limits.ingestion_body_limit.as_usize())
     }
 }
 
@@ -39,15 +41,16 @@ pub(crate) fn way_out(error: &JfrError) -> &'static str {
         JfrError::Profile { .. } => {
             " (limits.max_profile_stacktrace_samples, and no more than one for 96 bytes of limits.max_profile_size_bytes): record for a shorter time"
         }
-        JfrError::OverLimit { what: NAMES, .. } => {
+        JfrError::OverLimit { what: NAMES_LIMIT_NAME, .. } => {
             " (nine times limits.max_profile_size_bytes): record for a shorter time"
         }
         JfrError::OverLimit { what: "bytes", .. } => {
             ", as many as a request may have (limits.ingestion_body_limit): record for a shorter time"
         }
-        JfrError::OverLimit { what: CONSTANTS | LINES | FRAMES | READ_BYTES, .. } => {
-            ", which follows limits.ingestion_body_limit: record for a shorter time"
-        }
+        JfrError::OverLimit {
+            what: CONSTANTS_LIMIT_NAME | LINES_LIMIT_NAME | FRAMES_LIMIT_NAME | READ_BYTES_LIMIT_NAME,
+            ..
+        } => ", which follows limits.ingestion_body_limit: record for a shorter time",
         JfrError::OverLimit { .. } => ", which no setting changes: record for a shorter time",
         JfrError::LabelsOverLimit { .. } => ", which no setting changes: set fewer and shorter labels",
         JfrError::Overflow { .. } => ": record for a shorter time",
@@ -57,16 +60,16 @@ pub(crate) fn way_out(error: &JfrError) -> &'static str {
 
 /// Whether what is over a limit is a profile, or would be one: such statuses are those of a push.
 pub(super) fn is_limit_of_profiles(error: &JfrError) -> bool {
-    matches!(error, JfrError::Profile { .. } | JfrError::OverLimit { what: NAMES, .. })
+    matches!(error, JfrError::Profile { .. } | JfrError::OverLimit { what: NAMES_LIMIT_NAME, .. })
 }
 
-pub(super) fn jfr(
-    request: &Request,
+pub(super) fn convert_jfr(
+    request: &IngestRequest,
     content_type: Option<&str>,
     body: Bytes,
-    bounds: &Bounds,
-) -> Result<Converted, ConvertError> {
-    let form = content_type.map(|content_type| Form::parse(content_type, &body)).transpose()?;
+    bounds: &ConvertLimits,
+) -> Result<ConvertedBody, ConvertError> {
+    let form = content_type.map(|content_type| MultipartForm::parse(content_type, &body)).transpose()?;
     let sent = match &form {
         None => body,
         Some(form) => {
@@ -74,35 +77,41 @@ pub(super) fn jfr(
             form.get("jfr").ok_or(ConvertError::NoRecording)?.clone()
         }
     };
-    let (door, time_nanos) = (Door::Pprof, request.from);
+    let (door, time_nanos) = (ClientDialect::Pprof, request.from);
     if sent.is_empty() {
         let labels = labels(request, "process_cpu", &request.name.app, true);
-        return Ok(Converted { door, time_nanos, made: vec![Made::only(labels, None)] });
+        return Ok(ConvertedBody {
+            door,
+            time_nanos,
+            made: vec![ConvertedProfile::single_profile(labels, None)],
+        });
     }
     let names = form.as_ref().and_then(|form| form.get("labels"));
     let names =
-        names.map_or(Ok(Vec::new()), |names| inflate(names, LABELS)).map_err(|error| match error {
-            DecodeError::OverLimit { what, seen, limit } => {
-                JfrError::LabelsOverLimit { what, seen, limit }.into()
-            }
-            error => ConvertError::JfrLabels(error),
-        })?;
+        names.map_or(Ok(Vec::new()), |names| inflate(names, MAX_LABELS_BYTES)).map_err(
+            |error| match error {
+                DecodeError::OverLimit { what, seen, limit } => {
+                    JfrError::LabelsOverLimit { what, seen, limit }.into()
+                }
+                error => ConvertError::JfrLabels(error),
+            },
+        )?;
     drop(form);
-    let raw = plain(sent, bounds.jfr.bytes).map_err(|error| match error {
+    let raw = inflate_bytes(sent, bounds.jfr.bytes).map_err(|error| match error {
         DecodeError::OverLimit { what, seen, limit } => JfrError::OverLimit { what, seen, limit }.into(),
         error => ConvertError::JfrBody(error),
     })?;
-    let Request { from: start, duration, sample_rate, .. } = *request;
-    let about = About { start, duration, sample_rate };
-    let recording = jfr::read(&raw, &about, &Snapshot::parse(&names)?, &bounds.jfr)?;
+    let IngestRequest { from: start, duration, sample_rate, .. } = *request;
+    let about = RecordingInfo { start, duration, sample_rate };
+    let recording = jfr::read(&raw, &about, &LabelsSnapshot::parse(&names)?, &bounds.jfr)?;
     let made = recording.profiles.into_iter().map(|Profile { kind, pprof, without_stack }| {
         let mut labels = labels(request, kind.metric, &request.name.app, true);
         if !recording.event.is_empty() && !request.name.labels.contains_key("jfr_event") {
             labels.push(("jfr_event".to_owned(), recording.event.clone()));
         }
-        let pprof = pprof.map_err(|error| refused(error.into()));
+        let pprof = pprof.map_err(|error| conversion_refusal(error.into()));
         let pprof = pprof.map(|pprof| (!pprof.is_empty()).then(|| pprof.into()));
-        Made { name: kind.name().to_owned(), labels, client_id: None, pprof, without_stack }
+        ConvertedProfile { name: kind.name().to_owned(), labels, client_id: None, pprof, without_stack }
     });
-    Ok(Converted { door, time_nanos, made: made.collect() })
+    Ok(ConvertedBody { door, time_nanos, made: made.collect() })
 }

@@ -1,89 +1,102 @@
 //! pprof, alone or in a form: its types say what it is called, and some SDKs need repairs.
 
-use athanor_profile::normalise::{DELTA, is_in_1970};
+use athanor_profile::normalize::{DELTA_LABEL, is_in_1970};
 use athanor_profile::pprof::{
-    DecodeError, Inflater, Limits as PprofLimits, number_functions, rename_functions, rename_types,
-    sample_types, time_nanos as stated_time, without_time,
+    DecodeError, DecodeLimits as PprofLimits, Inflater, assign_function_ids, rename_functions, rename_types,
+    sample_types, strip_time, time_nanos as stated_time,
 };
 use bytes::Bytes;
 
-use super::super::form::Form;
-use super::super::metric::TypeConfig;
-use super::super::request::Request;
-use super::{Bounds, ConvertError, Converted, Door, Made, labels};
+use super::super::metric::SampleTypeConfig;
+use super::super::multipart::MultipartForm;
+use super::super::request::IngestRequest;
+use super::{ClientDialect, ConvertError, ConvertLimits, ConvertedBody, ConvertedProfile, labels};
 
 /// The longest `sample_type_config`. SDKs send a few hundred bytes.
-const CONFIG: usize = 64 << 10;
+const MAX_TYPE_CONFIG_BYTES: usize = 64 << 10;
 
-pub(super) fn form(
-    request: &Request,
+pub(super) fn convert_form(
+    request: &IngestRequest,
     content_type: &str,
     body: &Bytes,
-    bounds: &Bounds,
-) -> Result<Converted, ConvertError> {
-    let form = Form::parse(content_type, body)?;
+    bounds: &ConvertLimits,
+) -> Result<ConvertedBody, ConvertError> {
+    let form = MultipartForm::parse(content_type, body)?;
     if form.get("prev_profile").is_some() {
         return Err(ConvertError::PreviousProfile);
     }
     let config = match form.get("sample_type_config") {
-        None => TypeConfig::default(),
-        Some(json) if json.len() > CONFIG => {
-            return Err(ConvertError::Config(format!("{} bytes, the limit is {CONFIG}", json.len())));
+        None => SampleTypeConfig::default(),
+        Some(json) if json.len() > MAX_TYPE_CONFIG_BYTES => {
+            return Err(ConvertError::Config(format!(
+                "{} bytes, the limit is {MAX_TYPE_CONFIG_BYTES}",
+                json.len()
+            )));
         }
-        Some(json) => TypeConfig::parse(json).map_err(|error| ConvertError::Config(error.to_string()))?,
+        Some(json) => {
+            SampleTypeConfig::parse(json).map_err(|error| ConvertError::Config(error.to_string()))?
+        }
     };
-    pprof(request, form.get("profile").unwrap_or(&Bytes::new()), &config, bounds)
+    convert_pprof(request, form.get("profile").unwrap_or(&Bytes::new()), &config, bounds)
 }
 
-pub(super) fn pprof(
-    request: &Request,
+pub(super) fn convert_pprof(
+    request: &IngestRequest,
     sent: &Bytes,
-    config: &TypeConfig,
-    bounds: &Bounds,
-) -> Result<Converted, ConvertError> {
-    let (door, time_nanos) = (Door::Pprof, request.from);
+    config: &SampleTypeConfig,
+    bounds: &ConvertLimits,
+) -> Result<ConvertedBody, ConvertError> {
+    let (door, time_nanos) = (ClientDialect::Pprof, request.from);
     if sent.is_empty() {
         let labels = labels(request, "process_cpu", &request.name.app, false);
-        return Ok(Converted { door, time_nanos, made: vec![Made::only(labels, None)] });
+        return Ok(ConvertedBody {
+            door,
+            time_nanos,
+            made: vec![ConvertedProfile::single_profile(labels, None)],
+        });
     }
     let mut inflater = Inflater::default();
     let limits = PprofLimits { bytes: bounds.profile.bytes, ..PprofLimits::default() };
     let raw = inflater.inflate(sent, limits.bytes)?;
-    let repaired = repair(raw, &limits, &request.spy, config)?;
+    let repaired = repair_pprof(raw, &limits, &request.spy, config)?;
     let types = sample_types(repaired.as_deref().unwrap_or(raw), &limits)?;
-    let mut labels = labels(request, config.metric(&types), &request.name.app, false);
-    let cumulative = config.cumulative(&types);
+    let mut labels = labels(request, config.metric_name(&types), &request.name.app, false);
+    let cumulative = config.cumulative_types(&types);
     if !cumulative.is_empty() {
-        labels.push((DELTA.to_owned(), cumulative.join(",")));
+        labels.push((DELTA_LABEL.to_owned(), cumulative.join(",")));
     }
     let plain = repaired.as_deref().unwrap_or(raw);
     let stated = stated_time(plain)?;
     if time_nanos == 0 && stated != 0 && is_in_1970(stated) {
         // The profile counts when it arrives. What it states still tells it from others, and a duplicate from a new one.
         let client_id = Some(format!("stated time {stated}"));
-        let made = Made { client_id, ..Made::only(labels, Some(without_time(plain).into())) };
-        return Ok(Converted { door, time_nanos, made: vec![made] });
+        let made = ConvertedProfile {
+            client_id,
+            ..ConvertedProfile::single_profile(labels, Some(strip_time(plain).into()))
+        };
+        return Ok(ConvertedBody { door, time_nanos, made: vec![made] });
     }
     // Bytes that need no repair go on as they came, compressed and not copied.
     let pprof = Some(repaired.map_or_else(|| sent.clone(), Bytes::from));
-    Ok(Converted { door, time_nanos, made: vec![Made::only(labels, pprof)] })
+    Ok(ConvertedBody { door, time_nanos, made: vec![ConvertedProfile::single_profile(labels, pprof)] })
 }
 
 /// Repairs what some SDKs get wrong; nothing if there is nothing to repair.
-fn repair(
+fn repair_pprof(
     raw: &[u8],
     limits: &PprofLimits,
     spy: &str,
-    config: &TypeConfig,
+    config: &SampleTypeConfig,
 ) -> Result<Option<Vec<u8>>, DecodeError> {
     match spy {
         "pyspy" => {
-            let named = |name: &str, file: &str| (!file.starts_with('/')).then(|| with_file(name, file))?;
+            let named =
+                |name: &str, file: &str| (!file.starts_with('/')).then(|| name_with_file(name, file))?;
             rename_functions(raw, limits, named)
         }
-        "rbspy" | "scripting" => rename_functions(raw, limits, with_file),
-        _ if spy == "dotnetspy" || spy == "unknown" && config.names("inuse-space") => {
-            let numbered = number_functions(raw)?;
+        "rbspy" | "scripting" => rename_functions(raw, limits, name_with_file),
+        _ if spy == "dotnetspy" || spy == "unknown" && config.has_type("inuse-space") => {
+            let numbered = assign_function_ids(raw)?;
             let renamed = rename_types(numbered.as_deref().unwrap_or(raw), limits, |name| {
                 name.contains('-').then(|| name.replace('-', "_"))
             })?;
@@ -94,6 +107,6 @@ fn repair(
 }
 
 /// Functions of scripts have short names, so people tell them apart by their file.
-fn with_file(name: &str, file: &str) -> Option<String> {
+fn name_with_file(name: &str, file: &str) -> Option<String> {
     (!file.is_empty()).then(|| format!("{file} {name}"))
 }

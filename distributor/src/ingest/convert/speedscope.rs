@@ -3,64 +3,75 @@
 //! What is measured is told by the end of the application's name, as of text. Where a document has several profiles the unit of
 //! each stands there instead; and whatever is said in a unit of time is time, however often was sampled.
 
+use athanor_profile::app_name_suffix::AppNameSuffix;
 use athanor_profile::pprof::encode;
-use athanor_profile::speedscope::{Part, Parts, Unit, parts};
-use athanor_profile::suffix::Suffix;
-use athanor_profile::{Header, Profile, Samples, ValueType};
+use athanor_profile::speedscope::{SpeedscopeProfile, SpeedscopeProfiles, SpeedscopeUnit, read_profiles};
+use athanor_profile::{Profile, ProfileHeader, Samples, ValueType};
 use bytes::Bytes;
 
-use super::super::request::Request;
-use super::named::{counted, suffix};
-use super::{Bounds, ConvertError, Converted, Door, Made, labels, labels_bytes, refused};
+use super::super::request::IngestRequest;
+use super::stack_formats::{counted_header, parse_suffix};
+use super::{
+    ClientDialect, ConvertError, ConvertLimits, ConvertedBody, ConvertedProfile, conversion_refusal, labels,
+    labels_bytes,
+};
 
 /// Names and values of a series.
-type Labels = Vec<(String, String)>;
+type SeriesLabelPairs = Vec<(String, String)>;
 
 /// The label that has the name of a profile.
-const PROFILE_NAME: &str = "profile_name";
+const PROFILE_NAME_LABEL: &str = "profile_name";
 
 /// How much of a name errors show.
-const SHOWN: usize = 60;
+const MAX_SHOWN_NAME_CHARS: usize = 60;
 
-pub(super) fn speedscope(request: &Request, body: &[u8], bounds: &Bounds) -> Result<Converted, ConvertError> {
-    let Parts { dictionary, parts } = parts(body, &bounds.document(body.len()))?;
+pub(super) fn convert_speedscope(
+    request: &IngestRequest,
+    body: &[u8],
+    bounds: &ConvertLimits,
+) -> Result<ConvertedBody, ConvertError> {
+    let SpeedscopeProfiles { dictionary, parts } = read_profiles(body, &bounds.document_limits(body.len()))?;
     let several = parts.len() > 1;
     let profile = Profile { dictionary, ..Profile::default() };
-    let mut encoder = Encoder { profile, bounds, sent: body.len(), bytes: 0, labels: 0 };
+    let mut encoder = SpeedscopeEncoder { profile, bounds, sent: body.len(), bytes: 0, labels: 0 };
     let mut made = Vec::with_capacity(parts.len());
-    for Part { name, unit, samples } in parts {
-        let app = match end(unit).filter(|_| several) {
+    for SpeedscopeProfile { name, unit, samples } in parts {
+        let app = match unit_suffix(unit).filter(|_| several) {
             Some(end) => format!("{}.{end}", request.name.app),
             None => request.name.app.clone(),
         };
-        let metric = suffix(&app)?;
+        let metric = parse_suffix(&app)?;
         let of_series = || {
             let mut labels = labels(request, metric.metric, metric.app, true);
-            labels.retain(|(label, _)| label != PROFILE_NAME);
-            labels.push((PROFILE_NAME.to_owned(), name.clone()));
+            labels.retain(|(label, _)| label != PROFILE_NAME_LABEL);
+            labels.push((PROFILE_NAME_LABEL.to_owned(), name.clone()));
             labels
         };
         let pprof = samples.map_err(ConvertError::from).and_then(|samples| {
-            let (header, factor) = measured(request, &metric, unit);
+            let (header, factor) = measured_header(request, &metric, unit);
             let overflow = ConvertError::Overflow(request.sample_rate);
-            encoder.encode(scaled(samples, factor).ok_or(overflow)?, header)
+            encoder.encode(scale_samples(samples, factor).ok_or(overflow)?, header)
         });
         // What is refused has no series.
-        let stored = pprof.and_then(|pprof| Ok((encoder.labels(of_series)?, pprof))).map_err(refused);
+        let stored =
+            pprof.and_then(|pprof| Ok((encoder.check_labels(of_series)?, pprof))).map_err(conversion_refusal);
         let (labels, pprof) = match stored {
             Ok((labels, pprof)) => (labels, Ok(pprof)),
             Err(refused) => (Vec::new(), Err(refused)),
         };
-        let name = name.chars().take(SHOWN).collect();
-        made.push(Made { name, labels, client_id: None, pprof, without_stack: 0 });
+        let name = name.chars().take(MAX_SHOWN_NAME_CHARS).collect();
+        made.push(ConvertedProfile { name, labels, client_id: None, pprof, without_stack: 0 });
     }
     if made.is_empty() {
-        made.push(Made::only(labels(request, "process_cpu", &request.name.app, true), None));
+        made.push(ConvertedProfile::single_profile(
+            labels(request, "process_cpu", &request.name.app, true),
+            None,
+        ));
     }
-    Ok(Converted { door: Door::Text, time_nanos: request.from, made })
+    Ok(ConvertedBody { door: ClientDialect::Text, time_nanos: request.from, made })
 }
 
-fn scaled(mut samples: Samples, factor: i64) -> Option<Samples> {
+fn scale_samples(mut samples: Samples, factor: i64) -> Option<Samples> {
     for value in &mut samples.values {
         *value = value.checked_mul(factor)?;
     }
@@ -68,10 +79,10 @@ fn scaled(mut samples: Samples, factor: i64) -> Option<Samples> {
 }
 
 /// Writes the profiles of one document.
-struct Encoder<'a> {
+struct SpeedscopeEncoder<'a> {
     /// Has what their samples mean.
     profile: Profile,
-    bounds: &'a Bounds,
+    bounds: &'a ConvertLimits,
     /// Bytes of the document.
     sent: usize,
     /// Bytes of all that was written.
@@ -80,59 +91,72 @@ struct Encoder<'a> {
     labels: usize,
 }
 
-impl Encoder<'_> {
+impl SpeedscopeEncoder<'_> {
     /// Each names its frames anew, so that all of them may be far more than was sent.
-    fn bounded(&self) -> Result<(), ConvertError> {
-        self.bounds.made(self.bytes.saturating_sub(self.sent))
+    fn check_total_bytes(&self) -> Result<(), ConvertError> {
+        self.bounds.check_profile_size(self.bytes.saturating_sub(self.sent))
     }
 
     /// The labels of a profile, if there is room for them.
-    fn labels(&mut self, labels: impl FnOnce() -> Labels) -> Result<Labels, ConvertError> {
-        self.bounds.labels(self.labels)?;
+    fn check_labels(
+        &mut self,
+        labels: impl FnOnce() -> SeriesLabelPairs,
+    ) -> Result<SeriesLabelPairs, ConvertError> {
+        self.bounds.check_labels_size(self.labels)?;
         let labels = labels();
         self.labels += labels_bytes(&labels);
-        self.bounds.labels(self.labels)?;
+        self.bounds.check_labels_size(self.labels)?;
         Ok(labels)
     }
 
     /// One profile; nothing if there is nothing in it. After the first that is too much no other is written.
-    fn encode(&mut self, samples: Samples, header: Header) -> Result<Option<Bytes>, ConvertError> {
-        self.bounded()?;
+    fn encode(&mut self, samples: Samples, header: ProfileHeader) -> Result<Option<Bytes>, ConvertError> {
+        self.check_total_bytes()?;
         if samples.is_empty() {
             return Ok(None);
         }
         (self.profile.samples, self.profile.header) = (samples, header);
         let pprof = encode(&self.profile);
         self.bytes += pprof.len();
-        self.bounds.made(pprof.len())?;
-        self.bounded()?;
+        self.bounds.check_profile_size(pprof.len())?;
+        self.check_total_bytes()?;
         Ok(Some(pprof.into()))
     }
 }
 
 /// What stands at the end of a name for a unit.
-fn end(unit: Unit) -> Option<&'static str> {
+fn unit_suffix(unit: SpeedscopeUnit) -> Option<&'static str> {
     match unit {
-        Unit::None => None,
-        Unit::Bytes => Some("bytes"),
-        Unit::Nanoseconds | Unit::Microseconds | Unit::Milliseconds | Unit::Seconds => Some("nanoseconds"),
+        SpeedscopeUnit::None => None,
+        SpeedscopeUnit::Bytes => Some("bytes"),
+        SpeedscopeUnit::Nanoseconds
+        | SpeedscopeUnit::Microseconds
+        | SpeedscopeUnit::Milliseconds
+        | SpeedscopeUnit::Seconds => Some("nanoseconds"),
     }
 }
 
 /// The header of values in a unit, and how much one of them is.
-fn measured(request: &Request, metric: &Suffix<'_>, unit: Unit) -> (Header, i64) {
-    let (header, factor) = counted(request, metric);
+fn measured_header(
+    request: &IngestRequest,
+    metric: &AppNameSuffix<'_>,
+    unit: SpeedscopeUnit,
+) -> (ProfileHeader, i64) {
+    let (header, factor) = counted_header(request, metric);
     let Some(time) = metric.sampled_time() else { return (header, factor) };
     match unit {
-        Unit::None => (header, factor),
+        SpeedscopeUnit::None => (header, factor),
         // Memory is no time.
-        Unit::Bytes => {
+        SpeedscopeUnit::Bytes => {
             let types = vec![ValueType::new("samples", "count")];
-            (Header { types, period_type: None, period: 0, ..header }, 1)
+            (ProfileHeader { types, period_type: None, period: 0, ..header }, 1)
         }
-        Unit::Nanoseconds | Unit::Microseconds | Unit::Milliseconds | Unit::Seconds => {
+        SpeedscopeUnit::Nanoseconds
+        | SpeedscopeUnit::Microseconds
+        | SpeedscopeUnit::Milliseconds
+        | SpeedscopeUnit::Seconds => {
             let types = vec![ValueType::new(time, "nanoseconds")];
-            (Header { types, period_type: Some(ValueType::new("cpu", "nanoseconds")), ..header }, 1)
+            (ProfileHeader { types, period_type: Some(ValueType::new("cpu", "nanoseconds")), ..header }, 1)
         }
     }
 }

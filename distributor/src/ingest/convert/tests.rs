@@ -1,8 +1,8 @@
 //! What each format becomes.
 
 use athanor_chassis::{ByteSize, Timestamp};
-use athanor_profile::jfr::{CONSTANTS, FRAMES, NAMES};
-use athanor_profile::pprof::{Limits as All, decode, encode, gzip};
+use athanor_profile::jfr::{CONSTANTS_LIMIT_NAME, FRAMES_LIMIT_NAME, NAMES_LIMIT_NAME};
+use athanor_profile::pprof::{DecodeLimits as All, decode, encode, gzip};
 use athanor_profile::tree::Tree;
 use athanor_profile::{Profile, ValueType, folded};
 use proptest::prelude::*;
@@ -10,17 +10,18 @@ use serde_json::json;
 
 use super::*;
 
-fn converted(query: &str, body: &[u8], limits: &Limits) -> Result<Vec<Made>, Refused> {
-    let request = Request::parse(query, None, Timestamp::EPOCH).unwrap();
-    convert(&request, Bytes::copy_from_slice(body), &Bounds::of(limits)).map(|converted| converted.made)
+fn converted(query: &str, body: &[u8], limits: &TenantLimits) -> Result<Vec<ConvertedProfile>, IngestError> {
+    let request = IngestRequest::parse(query, None, Timestamp::UNIX_EPOCH).unwrap();
+    convert_body(&request, Bytes::copy_from_slice(body), &ConvertLimits::from_limits(limits))
+        .map(|converted| converted.made)
 }
 
-fn read(made: &Made) -> Profile {
+fn read(made: &ConvertedProfile) -> Profile {
     decode(made.pprof.as_ref().unwrap().as_ref().unwrap(), &All::default()).unwrap().0
 }
 
 /// The name, the service and the label of a profile of a document, its type and period type, and its stacks.
-fn seen(made: &Made) -> String {
+fn seen(made: &ConvertedProfile) -> String {
     let label = |wanted: &str| {
         let found = made.labels.iter().find(|(name, _)| name == wanted);
         found.map_or("-", |(_, value)| value.as_str())
@@ -33,7 +34,7 @@ fn seen(made: &Made) -> String {
         .chain(&profile.header.period_type)
         .flat_map(|value| [value.kind.as_str(), value.unit.as_str()])
         .collect();
-    let stacks = folded::write(&Tree::of(&profile, 0)).trim().replace('\n', ", ");
+    let stacks = folded::write(&Tree::from_profile(&profile, 0)).trim().replace('\n', ", ");
     format!(
         "{} {} {} {}: {stacks}",
         label("__name__"),
@@ -71,10 +72,10 @@ fn a_long_document_of_equal_samples_takes_no_more_than_it_is_long() {
         samples.join(","),
         ["0.01"; 20_000].join(",")
     );
-    let of = |kib| Limits {
+    let of = |kib| TenantLimits {
         max_profile_size_bytes: ByteSize::kib(kib),
         max_profile_stacktrace_samples: 20_000,
-        ..Limits::default()
+        ..TenantLimits::default()
     };
     let made = converted("name=app&format=speedscope", document.as_bytes(), &of(16)).unwrap();
     assert_eq!(read(&made[0]).total(0), 200_000_000_000);
@@ -85,8 +86,8 @@ fn labels_of_all_profiles_of_a_document_are_bounded() {
     let profiles: Vec<(String, &str)> = (0..600).map(|number| (number.to_string(), "none")).collect();
     let profiles: Vec<(&str, &str)> = profiles.iter().map(|(name, unit)| (&**name, *unit)).collect();
     let query = format!("format=speedscope&name=app%7Ba%3D{}%7D", "v".repeat(40_000));
-    let made = converted(&query, &speedscope_of(&profiles), &Limits::default()).unwrap();
-    let refused: Vec<&Refused> = made.iter().filter_map(|made| made.pprof.as_ref().err()).collect();
+    let made = converted(&query, &speedscope_of(&profiles), &TenantLimits::default()).unwrap();
+    let refused: Vec<&IngestError> = made.iter().filter_map(|made| made.pprof.as_ref().err()).collect();
     assert_eq!(made.len(), 600);
     assert!((180..190).contains(&refused.len()), "{}", refused.len());
     let said = refused[0].status.message.as_str();
@@ -122,7 +123,8 @@ fn one_profile_of_speedscope_is_what_the_name_says_in_its_own_unit() {
     ] {
         let body = speedscope_of(&[("p", unit)]);
         for format in ["speedscope", ""] {
-            let made = converted(&format!("name={name}&format={format}"), &body, &Limits::default()).unwrap();
+            let made =
+                converted(&format!("name={name}&format={format}"), &body, &TenantLimits::default()).unwrap();
             assert_eq!(made.iter().map(seen).collect::<Vec<_>>(), [expected], "{format}");
         }
     }
@@ -131,7 +133,7 @@ fn one_profile_of_speedscope_is_what_the_name_says_in_its_own_unit() {
 #[test]
 fn several_profiles_of_speedscope_are_what_their_units_say() {
     let body = speedscope_of(&[("a", "milliseconds"), ("b", "bytes"), ("c", "none"), ("a", "milliseconds")]);
-    let made = converted("name=app&format=speedscope", &body, &Limits::default()).unwrap();
+    let made = converted("name=app&format=speedscope", &body, &TenantLimits::default()).unwrap();
     assert_eq!(
         made.iter().map(seen).collect::<Vec<_>>(),
         [
@@ -140,7 +142,8 @@ fn several_profiles_of_speedscope_are_what_their_units_say() {
             "process_cpu app c cpu:nanoseconds:cpu:nanoseconds: main 10000000, main;run 30000000",
         ]
     );
-    let none = converted("name=app&format=speedscope", &speedscope_of(&[]), &Limits::default()).unwrap();
+    let none =
+        converted("name=app&format=speedscope", &speedscope_of(&[]), &TenantLimits::default()).unwrap();
     assert!(none.len() == 1 && none[0].pprof == Ok(None));
 }
 
@@ -152,9 +155,10 @@ fn a_document_does_not_become_far_more_than_it_was() {
     let body = String::from_utf8(speedscope_of(&profiles))
         .unwrap()
         .replace("\"run\"", &format!("{:?}", "x".repeat(900)));
-    let limits = |bytes| Limits { max_profile_size_bytes: ByteSize::bytes(bytes), ..Limits::default() };
+    let limits =
+        |bytes| TenantLimits { max_profile_size_bytes: ByteSize::bytes(bytes), ..TenantLimits::default() };
     let made = |bytes| converted("name=app&format=speedscope", body.as_bytes(), &limits(bytes)).unwrap();
-    let size = |made: &Made| made.pprof.as_ref().map_or(0, |pprof| pprof.as_ref().unwrap().len());
+    let size = |made: &ConvertedProfile| made.pprof.as_ref().map_or(0, |pprof| pprof.as_ref().unwrap().len());
     let all = made(1 << 20);
     assert!(all.iter().map(size).sum::<usize>() > 3 * body.len(), "{}", body.len());
     let made = made(1 << 15);
@@ -181,19 +185,19 @@ fn documents_of_tools_are_told_by_how_they_begin() {
     ] {
         for format in ["", format] {
             let query = format!("name=app.x&format={format}");
-            let made = converted(&query, body.as_bytes(), &Limits::default()).unwrap();
+            let made = converted(&query, body.as_bytes(), &TenantLimits::default()).unwrap();
             let seen = seen(&made[0]);
             assert!(seen.starts_with(expected.split(": ").next().unwrap()), "{seen}, not {expected}");
             assert!(seen.ends_with(expected.rsplit(": ").next().unwrap()), "{seen}, not {expected}");
         }
-        let refused = converted("name=app&format=flamebearer", b"{}", &Limits::default()).unwrap_err();
+        let refused = converted("name=app&format=flamebearer", b"{}", &TenantLimits::default()).unwrap_err();
         assert_eq!((refused.http, refused.code), (422, "unknown"));
     }
 }
 
 #[test]
 fn too_much_in_a_document_names_its_setting() {
-    let limits = Limits { max_profile_size_bytes: ByteSize::bytes(1), ..Limits::default() };
+    let limits = TenantLimits { max_profile_size_bytes: ByteSize::bytes(1), ..TenantLimits::default() };
     let mut perf = String::new();
     for frame in 0..20_000 {
         perf += &format!("main 12 [000] 1.5: 7 cycles:\n\tab f{frame}+0x1 (/bin/main)\n\n");
@@ -217,7 +221,7 @@ fn what_begins_as_another_format_is_not_taken_for_text() {
         (b"\x1f\x8b\x08\0", "the body begins as gzip or zstd does; send format=pprof, or format=jfr"),
         (b"\x28\xb5\x2f\xfd", "the body begins as gzip or zstd does; send format=pprof, or format=jfr"),
     ] {
-        let refused = converted("name=app", body, &Limits::default()).unwrap_err();
+        let refused = converted("name=app", body, &TenantLimits::default()).unwrap_err();
         assert!(refused.http == 422 && refused.to_string().starts_with(expected), "{refused}");
     }
 }
@@ -228,9 +232,9 @@ fn limits_of_recordings_name_their_settings() {
     let over = |what| JfrError::OverLimit { what, seen: 2, limit: 1 };
     for (error, http, reason, said) in [
         (over("bytes"), 422, "profile_size_limit", "(limits.ingestion_body_limit)"),
-        (over(CONSTANTS), 422, "profile_size_limit", "which follows limits.ingestion_body_limit"),
-        (over(FRAMES), 422, "profile_size_limit", "which follows limits.ingestion_body_limit"),
-        (over(NAMES), 400, "profile_size_limit", "(nine times limits.max_profile_size_bytes)"),
+        (over(CONSTANTS_LIMIT_NAME), 422, "profile_size_limit", "which follows limits.ingestion_body_limit"),
+        (over(FRAMES_LIMIT_NAME), 422, "profile_size_limit", "which follows limits.ingestion_body_limit"),
+        (over(NAMES_LIMIT_NAME), 400, "profile_size_limit", "(nine times limits.max_profile_size_bytes)"),
         (over("types"), 422, "profile_size_limit", "which no setting changes"),
         (
             JfrError::Profile { kind: "cpu", what: "bytes", seen: 2, limit: 1 },
@@ -245,7 +249,7 @@ fn limits_of_recordings_name_their_settings() {
             "which no setting changes: set fewer and shorter labels",
         ),
     ] {
-        let refused = refused(error.into());
+        let refused = conversion_refusal(error.into());
         assert_eq!((refused.http, refused.status.reason), (http, Some(reason)), "{refused}");
         assert!(refused.to_string().contains(said), "{refused}");
     }
@@ -253,7 +257,7 @@ fn limits_of_recordings_name_their_settings() {
 
 #[test]
 fn too_many_stacks_are_refused_with_the_limit_and_the_way_out() {
-    let limits = Limits { max_profile_stacktrace_samples: 2, ..Limits::default() };
+    let limits = TenantLimits { max_profile_stacktrace_samples: 2, ..TenantLimits::default() };
     let trie = [&[0u8, 0, 3][..], &[1, b'a', 1, 0], &[1, b'b', 1, 0], &[1, b'c', 1, 0]].concat();
     for (format, body) in
         [("groups", &b"a 1\nb 1\nc 1"[..]), ("lines", b"a\nb\nc"), ("trie", &trie), ("tree", &trie)]
@@ -274,7 +278,7 @@ proptest! {
     #[test]
     fn any_body_is_taken_or_refused(body in prop::collection::vec(any::<u8>(), 0..80), which in 0usize..7) {
         let format = ["", "lines", "trie", "tree", "speedscope", "flamebearer", "perf"][which];
-        if let Ok(made) = converted(&format!("name=app&format={format}"), &body, &Limits::default()) {
+        if let Ok(made) = converted(&format!("name=app&format={format}"), &body, &TenantLimits::default()) {
             for made in made.iter().filter(|made| matches!(made.pprof, Ok(Some(_)))) {
                 let _ = read(made);
             }
@@ -286,7 +290,7 @@ proptest! {
 fn pprof_of_1970_without_from_states_no_time_and_keeps_its_identity() {
     let mut profile = Profile::default();
     profile.header.types = vec![ValueType::new("cpu", "nanoseconds")];
-    let stack = profile.dictionary.named_stack(["main"].into_iter());
+    let stack = profile.dictionary.intern_named_stack(["main"].into_iter());
     profile.samples.push(stack, 0, &[7]);
     // Microseconds in the field of nanoseconds.
     let micros = 1_772_618_460_000_000;
@@ -299,7 +303,7 @@ fn pprof_of_1970_without_from_states_no_time_and_keeps_its_identity() {
         profile.header.time_nanos = time;
         for sent in [encode(&profile), gzip(&encode(&profile))] {
             let made =
-                converted(&format!("name=app&format=pprof{query}"), &sent, &Limits::default()).unwrap();
+                converted(&format!("name=app&format=pprof{query}"), &sent, &TenantLimits::default()).unwrap();
             let read = read(&made[0]);
             assert_eq!((read.header.time_nanos, read.total(0)), (stated, 7), "{time} {query}");
             assert_eq!(made[0].client_id.as_deref(), client_id, "{time} {query}");

@@ -5,15 +5,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use athanor_block::PartSource;
-use athanor_catalog::{Catalog, Command, Phase, Settings, View};
+use athanor_block::TenantBlockSource;
+use athanor_catalog::{Catalog, CatalogCommand, CatalogSettings, RoutingView, ShardPhase};
 use athanor_chassis::disk::MemoryDisk;
-use athanor_chassis::{ByteSize, Clock, Compute, Limits, Overrides, Random, Tasks};
-use athanor_consensus::log::{Config as LogConfig, Identity, Log, Pump};
-use athanor_consensus::replicated::{self, CallError, Network};
-use athanor_ingester::{Config, CutConfig, Deps, Ingester};
-use athanor_profile::upload::Upload;
-use athanor_storage::{Config as Bucket, Store, StoreDeps};
+use athanor_chassis::{ByteSize, Clock, ComputePool, LimitOverrides, Random, TaskGroup, TenantLimits};
+use athanor_consensus::log::{CommitMode, Log, LogConfig, LogIdentity};
+use athanor_consensus::replicated::{self, Network, RaftCallError};
+use athanor_ingester::{FlushConfig, Ingester, IngesterConfig, IngesterDeps};
+use athanor_profile::upload::ProfileUpload;
+use athanor_storage::{StorageConfig as Bucket, Store, StoreDeps};
 use bytes::Bytes;
 
 use crate::samples::read;
@@ -44,12 +44,12 @@ struct Wire {
 
 #[async_trait]
 impl Network for Wire {
-    async fn call(&self, to: u64, group: u32, request: Bytes) -> Result<Bytes, CallError> {
-        let fail = |reason: &str| CallError { to, reason: reason.to_owned() };
+    async fn call(&self, to: u64, group: u32, request: Bytes) -> Result<Bytes, RaftCallError> {
+        let fail = |reason: &str| RaftCallError { to, reason: reason.to_owned() };
         self.clock.sleep(Duration::from_millis(1)).await;
         let is_cut = [self.from, to].iter().any(|node| self.hub.cut_off.lock().unwrap().contains(node));
         let node = self.hub.nodes.lock().unwrap().get(&to).filter(|_| !is_cut).cloned();
-        let answer = node.ok_or_else(|| fail("it is not reached"))?.answer(group, request).await;
+        let answer = node.ok_or_else(|| fail("it is not reached"))?.handle_raft_request(group, request).await;
         // An answer may be lost, too.
         let is_cut = [&self.hub.cut_off, &self.hub.mute].iter().any(|of| of.lock().unwrap().contains(&to));
         answer.filter(|_| !is_cut).ok_or_else(|| fail("it does not answer"))
@@ -60,7 +60,7 @@ impl Network for Wire {
 pub struct Node {
     pub log_disk: MemoryDisk,
     pub state_disk: MemoryDisk,
-    pub process: Option<(Arc<Ingester>, Tasks)>,
+    pub process: Option<(Arc<Ingester>, TaskGroup)>,
 }
 
 pub struct Trio {
@@ -70,25 +70,28 @@ pub struct Trio {
     pub clock: Clock,
     pub random: Random,
     /// Where shards compute.
-    pub compute: Compute,
+    pub compute: ComputePool,
     pub nodes: BTreeMap<u64, Node>,
 }
 
 impl Trio {
     pub async fn start(seed: u64) -> Self {
-        Self::start_on(seed, Compute::inline()).await
+        Self::start_on(seed, ComputePool::inline()).await
     }
 
-    pub async fn start_on(seed: u64, compute: Compute) -> Self {
-        let (clock, random) = (Clock::system(), Random::seeded(seed));
+    pub async fn start_on(seed: u64, compute: ComputePool) -> Self {
+        let (clock, random) = (Clock::system(), Random::from_seed(seed));
         let deps = StoreDeps { clock: clock.clone(), random: random.split() };
         let store = Store::open(&Bucket { memory: true, ..Bucket::default() }, deps).unwrap();
         let catalog = Arc::new(Facts::new(clock.clone()));
-        let settings = Settings { copies: NODES as u16, ..Settings::default() };
-        catalog.change(Command::Configure { expected: Settings::default(), settings }).await.unwrap();
+        let settings = CatalogSettings { copies: NODES as u16, ..CatalogSettings::default() };
+        catalog
+            .apply_command(CatalogCommand::Configure { expected: CatalogSettings::default(), settings })
+            .await
+            .unwrap();
         let zones = (1..=NODES).map(|node| (node, format!("zone-{node}"))).collect();
         let members = vec![(1..=NODES).collect()];
-        catalog.change(Command::OpenSlots { count: 1, members, zones }).await.unwrap();
+        catalog.apply_command(CatalogCommand::OpenSlots { count: 1, members, zones }).await.unwrap();
         let disks = || (MemoryDisk::new(), MemoryDisk::new());
         let node = |(log_disk, state_disk)| Node { log_disk, state_disk, process: None };
         let nodes = (1..=NODES).map(|number| (number, node(disks()))).collect();
@@ -102,38 +105,38 @@ impl Trio {
     pub async fn boot(&mut self, number: u64) {
         self.wake(number).await;
         let ingester = self.nodes[&number].process.as_ref().unwrap().0.clone();
-        ingester.take(&self.view()).await;
+        ingester.apply_view(&self.view()).await;
     }
 
     /// Boots a node that the catalogue does not speak to.
     pub async fn wake(&mut self, number: u64) {
         let node = &self.nodes[&number];
-        let tasks = Tasks::new(self.clock.clone(), 1000);
+        let tasks = TaskGroup::new(self.clock.clone(), 1000);
         let config = LogConfig {
             segment: ByteSize::kib(256),
             spares: 1,
             reserve: ByteSize::bytes(0),
             ..LogConfig::default()
         };
-        let identity = Identity { cluster: 1, node: number };
+        let identity = LogIdentity { cluster: 1, node: number };
         let disk = Arc::new(node.log_disk.clone());
-        let (log, recovery) = Log::open(disk, &self.random, identity, &config, Pump::Inline).unwrap();
+        let (log, recovery) = Log::open(disk, &self.random, identity, &config, CommitMode::Inline).unwrap();
         assert!(recovery.damage.is_empty());
         let wire = Wire { hub: Arc::clone(&self.hub), from: number, clock: self.clock.clone() };
-        let consensus = replicated::Deps {
+        let consensus = replicated::RaftGroupDeps {
             log,
             disk: Arc::new(node.state_disk.clone()),
-            compute: Compute::inline(),
+            compute: ComputePool::inline(),
             random: self.random.split(),
             network: Some(Arc::new(wire)),
             node: number,
-            timing: replicated::Timing::default(),
+            timing: replicated::RaftTiming::default(),
         };
-        let deps = Deps {
+        let deps = IngesterDeps {
             catalog: Arc::<Facts>::clone(&self.catalog),
             store: self.store.clone(),
             consensus,
-            overrides: Overrides::new(Limits::default()),
+            overrides: LimitOverrides::new(TenantLimits::default()),
             clock: self.clock.clone(),
             random: self.random.split(),
             compute: self.compute.clone(),
@@ -142,24 +145,24 @@ impl Trio {
             alone: false,
             kin: None,
         };
-        let never = CutConfig {
+        let never = FlushConfig {
             max_age: Duration::from_secs(1 << 30),
             max_bytes: ByteSize::mib(1024),
-            ..CutConfig::default()
+            ..FlushConfig::default()
         };
         // Every cut puts its ids into a file.
-        let config = Config { cut: never, shards: 1, recent_ids: 1, ..Config::default() };
+        let config = IngesterConfig { cut: never, shards: 1, recent_ids: 1, ..IngesterConfig::default() };
         let ingester = Arc::new(Ingester::open(&config, deps).await.unwrap());
         self.hub.nodes.lock().unwrap().insert(number, Arc::clone(&ingester));
         self.nodes.get_mut(&number).unwrap().process = Some((ingester, tasks));
     }
 
-    pub fn view(&self) -> View {
-        self.catalog.held.state().view()
+    pub fn view(&self) -> RoutingView {
+        self.catalog.held.state().routing_view()
     }
 
     /// What the catalogue says of the shard.
-    pub fn phase(&self) -> Phase {
+    pub fn phase(&self) -> ShardPhase {
         self.view().shards.iter().find(|entry| entry.id == SHARD).expect("it is known").phase.clone()
     }
 
@@ -183,7 +186,7 @@ impl Trio {
     pub async fn leading(&self) -> Option<(u64, Arc<Ingester>)> {
         for (number, node) in &self.nodes {
             if let Some((ingester, _)) = &node.process
-                && ingester.confirm(SHARD).await.is_ok()
+                && ingester.confirm_leadership(SHARD).await.is_ok()
             {
                 return Some((*number, Arc::clone(ingester)));
             }
@@ -200,17 +203,17 @@ impl Trio {
                 }
             }
         };
-        self.clock.within(PATIENCE, led).await.expect("somebody leads")
+        self.clock.timeout(PATIENCE, led).await.expect("somebody leads")
     }
 
     /// Sends an upload until it is stored; says how many of its profiles are new. What was sent before, and not
     /// answered, may be stored.
-    pub async fn push(&self, one: &Upload) -> u32 {
+    pub async fn push(&self, one: &ProfileUpload) -> u32 {
         self.send(one).await.0
     }
 
     /// As [`push`](Self::push), with how often it was sent.
-    pub async fn send(&self, one: &Upload) -> (u32, u32) {
+    pub async fn send(&self, one: &ProfileUpload) -> (u32, u32) {
         let pushed = async {
             for tries in 1.. {
                 let leader = self.leader().await.1;
@@ -220,40 +223,42 @@ impl Trio {
                 };
                 match &stored[0] {
                     Ok(stored) => return (stored.new, tries),
-                    Err(status) => assert!(status.code.retryable(), "{status}"),
+                    Err(status) => assert!(status.code.is_retryable(), "{status}"),
                 }
                 self.clock.sleep(LOOK).await;
             }
             unreachable!("it is sent for ever")
         };
-        self.clock.within(PATIENCE, pushed).await.expect("it is stored")
+        self.clock.timeout(PATIENCE, pushed).await.expect("it is stored")
     }
 
     pub async fn cut(&self) {
         let cut = async {
             loop {
                 let (_, leader) = self.leader().await;
-                match leader.cut(&self.clock, Duration::from_secs(5)).await {
-                    Ok(_) if leader.confirm(SHARD).await.is_ok() => return,
+                match leader.flush_all(&self.clock, Duration::from_secs(5)).await {
+                    Ok(_) if leader.confirm_leadership(SHARD).await.is_ok() => return,
                     Ok(_) | Err(_) => self.clock.sleep(LOOK).await,
                 }
             }
         };
-        self.clock.within(PATIENCE, cut).await.expect("it is cut")
+        self.clock.timeout(PATIENCE, cut).await.expect("it is cut")
     }
 
     /// The sum of everything, from blocks and from the leader's heads, as a query plans it.
     pub async fn total(&self) -> i64 {
         let tenant = tenant("acme");
         for _ in 0..100 {
-            let listing = self.catalog.listing(&tenant, i64::MIN, i64::MAX).await.unwrap();
+            let listing = self.catalog.list_blocks(&tenant, i64::MIN, i64::MAX).await.unwrap();
             let (_, leader) = self.leader().await;
-            let Ok(views) = leader.views(SHARD, listing.shards[0].watermark, &tenant) else { continue };
+            let Ok(views) = leader.head_snapshots(SHARD, listing.shards[0].watermark, &tenant) else {
+                continue;
+            };
             let mut rows = Vec::new();
             views.iter().for_each(|view| read(view, &mut rows));
             for block in &listing.blocks {
                 let block = Arc::new(fetch(&self.store, block).await);
-                read(&PartSource::new(block, "acme", Compute::inline()).unwrap(), &mut rows);
+                read(&TenantBlockSource::new(block, "acme", ComputePool::inline()).unwrap(), &mut rows);
             }
             return rows.iter().map(|row| row.4).sum();
         }

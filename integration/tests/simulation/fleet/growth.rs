@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use athanor_catalog::View;
+use athanor_catalog::RoutingView;
 use athanor_chassis::Timestamp;
 use futures::stream::{FuturesUnordered, StreamExt};
 
@@ -33,8 +33,9 @@ fn is_door(running: &Running) -> bool {
 }
 
 /// From which time of profiles on the newest table holds, or the one that is proposed; none while there is but one.
-fn next(view: &View) -> Option<Timestamp> {
-    let newest = view.tables.as_ref().map(|tables| tables.of(i64::MAX)).filter(|table| table.version() > 1);
+fn next(view: &RoutingView) -> Option<Timestamp> {
+    let newest =
+        view.tables.as_ref().map(|tables| tables.table_at(i64::MAX)).filter(|table| table.version() > 1);
     let proposed = view.pending.as_ref().map(|pending| &pending.table);
     proposed.or(newest).map(|table| Timestamp::from_nanos(table.from()))
 }
@@ -61,7 +62,7 @@ impl Fleet {
 
     /// A door does not hear of the catalogue any more: it is alone, or it reaches those alone who do not vote.
     fn cut_off(&self, deaf: &Machine) {
-        let alone = self.random.below(2) == 0;
+        let alone = self.random.next_below(2) == 0;
         self.ground.world.tell(format_args!("deaf is {}, alone {alone}", deaf.number));
         self.ground.world.count("doors that were deaf");
         for other in &self.machines {
@@ -96,13 +97,13 @@ impl Fleet {
         let until = self.ground.clock.monotonic() + GROWN;
         while self.ground.clock.monotonic() < until {
             for machine in self.machines.iter().filter(|machine| machine.number != deaf.number) {
-                let view = machine.running().map(|running| running.roles.views.now());
+                let view = machine.running().map(|running| running.roles.views.current());
                 if let Some(from) = view.and_then(|view| next(&view)) {
                     return Ok(from);
                 }
             }
             self.push_something(deaf).await?;
-            self.sleep(Duration::from_nanos(self.random.below(OFTEN.as_nanos() as u64))).await;
+            self.sleep(Duration::from_nanos(self.random.next_below(OFTEN.as_nanos() as u64))).await;
         }
         Err(format!("services outgrew their slots, and no table followed within {GROWN:?}"))
     }
@@ -110,14 +111,14 @@ impl Fleet {
     /// Lets time pass, and pushes now and then. It takes as long as many seeds do to live through all of it, so few do.
     async fn until_it_holds(&self, deaf: &Machine, until: Timestamp) -> Result<Vec<Request>, Breach> {
         let mut sent = Vec::new();
-        let lives = self.random.below(LIVED_THROUGH) == 0;
+        let lives = self.random.next_below(LIVED_THROUGH) == 0;
         loop {
             let left = until.since(self.ground.clock.wall());
             if left.is_zero() {
                 return Ok(sent);
             }
             let often = if lives { SELDOM } else { FENCED };
-            self.sleep(left.min(Duration::from_nanos(self.random.below(often.as_nanos() as u64)))).await;
+            self.sleep(left.min(Duration::from_nanos(self.random.next_below(often.as_nanos() as u64)))).await;
             sent.push(self.push_something(deaf).await?);
             if !lives {
                 self.skip(until.since(self.ground.clock.wall()));
@@ -131,7 +132,7 @@ impl Fleet {
         for _ in 0..BOTH {
             let request = self.draw_about(from);
             sent.push(request.clone());
-            let at = if self.random.below(3) == 0 { Some(deaf) } else { self.other_than(deaf) };
+            let at = if self.random.next_below(3) == 0 { Some(deaf) } else { self.other_than(deaf) };
             self.push_at(at, request, PATIENCE).await?;
             self.ask(None).await?;
             self.sleep(STEP).await;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use athanor_catalog::{Listing, Phase, ShardId};
+use athanor_catalog::{BlockListing, ShardId, ShardPhase};
 
 use crate::client::Breach;
 
@@ -21,14 +21,14 @@ struct Told {
 
 impl Listed {
     /// Holds an answer against all that was told before its question.
-    pub fn allows(&self, listing: &Listing) -> Result<(), Breach> {
+    pub fn allows(&self, listing: &BlockListing) -> Result<(), Breach> {
         if listing.revision < self.revision {
             let (now, before) = (listing.revision, self.revision);
             return Err(format!("the catalogue goes back: at {now} after {before}"));
         }
         for shard in &listing.shards {
             let told = self.shards.get(&shard.id).copied().unwrap_or_default();
-            let opens_again = told.has_opened && matches!(shard.phase, Phase::Opening { .. });
+            let opens_again = told.has_opened && matches!(shard.phase, ShardPhase::Opening { .. });
             if shard.watermark < told.watermark || opens_again {
                 return Err(format!("the catalogue goes back: {shard:?} after {told:?}"));
             }
@@ -37,12 +37,12 @@ impl Listed {
     }
 
     /// Remembers an answer.
-    pub fn learn(&mut self, listing: &Listing) {
+    pub fn learn(&mut self, listing: &BlockListing) {
         self.revision = self.revision.max(listing.revision);
         for shard in &listing.shards {
             let told = self.shards.entry(shard.id).or_default();
             told.watermark = told.watermark.max(shard.watermark);
-            told.has_opened |= !matches!(shard.phase, Phase::Opening { .. });
+            told.has_opened |= !matches!(shard.phase, ShardPhase::Opening { .. });
         }
     }
 }

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use athanor_chassis::disk::MemoryDisk;
-use athanor_chassis::{Clock, Code, Coded, Compute, Overrides, Random};
+use athanor_chassis::{Clock, ComputePool, ErrorCode, ErrorCodeExt, LimitOverrides, Random};
 use athanor_cluster::NodeId;
-use athanor_consensus::log::Pump;
-use athanor_server::{Config, Roles, StartError, System};
-use athanor_storage::{Config as StoreConfig, Store, StoreDeps};
+use athanor_consensus::log::CommitMode;
+use athanor_server::{NodeDeps, NodeRoles, ServerConfig, StartError};
+use athanor_storage::{StorageConfig as StoreConfig, Store, StoreDeps};
 use tokio::sync::Notify;
 
 use super::net::{SimNet, Wires, address};
@@ -48,7 +48,7 @@ pub struct Ground {
 
 pub struct Machine {
     pub number: u8,
-    pub config: Config,
+    pub config: ServerConfig,
     pub world: World,
     /// Its clock, which may be wrong, and jumps.
     clock: RefCell<Clock>,
@@ -95,18 +95,18 @@ pub enum Harm {
 #[derive(Clone)]
 pub struct Running {
     pub boot: u64,
-    pub roles: Rc<Roles>,
+    pub roles: Rc<NodeRoles>,
     pub log: Arc<Platter>,
 }
 
 impl Machine {
-    pub fn new(ground: &Rc<Ground>, number: u8, config: Config, skew: Duration) -> Self {
+    pub fn new(ground: &Rc<Ground>, number: u8, config: ServerConfig, skew: Duration) -> Self {
         let name = config.cluster.name.clone().unwrap_or_default();
         Self {
             number,
             config,
             world: ground.world.machine(&name),
-            clock: RefCell::new(ground.clock.skewed(0)),
+            clock: RefCell::new(ground.clock.with_skew(0)),
             skew,
             far_until: Cell::default(),
             has_lived: Cell::new(false),
@@ -190,25 +190,25 @@ impl Machine {
     fn set_clock(&self) {
         self.correct_far_clock(true);
         // A process that is over keeps the clock that it had.
-        let clock = match self.random.below(3) {
+        let clock = match self.random.next_below(3) {
             _ if self.boots_far_ahead() => FAR_AHEAD.as_nanos() as i64,
             0 => self.wrong_by(),
             _ => self.clock().wall().nanos() - self.ground.clock.wall().nanos(),
         };
-        *self.clock.borrow_mut() = self.ground.clock.skewed(clock);
+        *self.clock.borrow_mut() = self.ground.clock.with_skew(clock);
     }
 
     /// Whether its clock is far ahead from now on, for some minutes.
     fn boots_far_ahead(&self) -> bool {
         let Ground { goes_far, has_far, is_quiet, clock, world, .. } = &*self.ground;
         let may = *goes_far && self.has_lived.replace(true) && !is_quiet.get() && !has_far.get();
-        if !may || self.random.below(2) > 0 {
+        if !may || self.random.next_below(2) > 0 {
             return false;
         }
         world.count("clocks far ahead at boot");
         self.world.tell(format_args!("its clock is far ahead"));
         has_far.set(true);
-        self.far_until.set(Some(clock.monotonic() + Duration::from_secs(70 + self.random.below(120))));
+        self.far_until.set(Some(clock.monotonic() + Duration::from_secs(70 + self.random.next_below(120))));
         true
     }
 
@@ -224,20 +224,20 @@ impl Machine {
 
     fn wrong_by(&self) -> i64 {
         let most = self.skew.as_nanos() as u64;
-        if most == 0 { 0 } else { self.random.below(2 * most) as i64 - most as i64 }
+        if most == 0 { 0 } else { self.random.next_below(2 * most) as i64 - most as i64 }
     }
 
     /// Its clock jumps while it is used.
     pub fn jump(&self) {
         let nanos = self.wrong_by();
         self.world.tell(format_args!("its clock is wrong by {nanos} ns from now on"));
-        self.clock().jump(self.ground.skipped.get() + nanos);
+        self.clock().jump_wall_time(self.ground.skipped.get() + nanos);
     }
 
     /// The true time goes on at once, and its clock is as wrong as it was.
     pub fn skip(&self, nanos: i64) {
         let wrong = self.clock().wall().nanos() - self.ground.clock.wall().nanos();
-        self.clock().jump(self.ground.skipped.get() + nanos + wrong);
+        self.clock().jump_wall_time(self.ground.skipped.get() + nanos + wrong);
     }
 
     /// Its process stands still for a while, and so does all that it says and hears.
@@ -250,12 +250,12 @@ impl Machine {
 
     fn fate(&self) -> Option<Fate> {
         let random = &self.random;
-        if self.ground.is_quiet.get() || random.below(3) > 0 {
+        if self.ground.is_quiet.get() || random.next_below(3) > 0 {
             return None;
         }
-        let calls = random.below([40, 200, 1000, 3000][random.below(4) as usize]);
-        let death = if random.below(2) == 0 { Death::Kill } else { Death::Power };
-        Some(Fate { calls, disk: random.below(3) > 0, death })
+        let calls = random.next_below([40, 200, 1000, 3000][random.next_below(4) as usize]);
+        let death = if random.next_below(2) == 0 { Death::Kill } else { Death::Power };
+        Some(Fate { calls, disk: random.next_below(3) > 0, death })
     }
 
     async fn life(&self) -> Result<(), Breach> {
@@ -291,7 +291,7 @@ impl Machine {
                 roles.abandon().await;
             }
         };
-        let off = self.off.replace(Duration::from_millis(50 + self.random.below(2_000)));
+        let off = self.off.replace(Duration::from_millis(50 + self.random.next_below(2_000)));
         tokio::join!(ghost, ground.clock.sleep(off));
         lived
     }
@@ -304,7 +304,7 @@ impl Machine {
                 world.count("died while starting");
                 return Ok(());
             }
-            opened = clock.within(FOREVER, self.open(boot, platters)) => opened,
+            opened = clock.timeout(FOREVER, self.open(boot, platters)) => opened,
         };
         let roles = match opened.map_err(|_| "it does not start".to_owned())? {
             Ok(roles) => Rc::new(roles),
@@ -314,7 +314,7 @@ impl Machine {
                 return Ok(());
             }
             // Somebody reads that, and gives it other disks.
-            Err(error) if error.code() == Code::DataLoss && self.is_rotten.replace(false) => {
+            Err(error) if error.code() == ErrorCode::DataLoss && self.is_rotten.replace(false) => {
                 world.tell(format_args!("it does not start: {error}"));
                 world.count("damaged nodes replaced");
                 self.harm.set(Some(Harm::Gone));
@@ -353,7 +353,7 @@ impl Machine {
         tokio::select! {
             biased;
             () = self.world.ended(boot) => {}
-            closed = clock.within(FOREVER, roles.close()) => {
+            closed = clock.timeout(FOREVER, roles.close()) => {
                 let closed = closed.map_err(|_| "it does not stop".to_owned())?;
                 self.stopped_within.set(clock.monotonic() - begun);
                 self.world.tell(format_args!("stopped: {closed:?}, within {:?}", self.stopped_within.get()));
@@ -372,22 +372,22 @@ impl Machine {
         patience.patience.attempts = 3;
         patience.patience.attempt_timeout = Duration::from_secs(5);
         patience.patience.total_timeout = Duration::from_secs(20);
-        Store::on(Arc::new(bucket), &patience, StoreDeps { clock: self.clock(), random })
+        Store::with_object_store(Arc::new(bucket), &patience, StoreDeps { clock: self.clock(), random })
     }
 
-    async fn open(&self, boot: u64, [log, state]: &[Arc<Platter>; 2]) -> Result<Roles, StartError> {
+    async fn open(&self, boot: u64, [log, state]: &[Arc<Platter>; 2]) -> Result<NodeRoles, StartError> {
         let Ground { wires, post, .. } = &*self.ground;
         let store = self.store(boot, self.random.split());
-        let system = System {
+        let system = NodeDeps {
             clock: self.clock(),
             random: self.random.split(),
-            compute: Compute::inline(),
+            compute: ComputePool::inline(),
             log: Arc::clone(log) as _,
             state: Arc::clone(state) as _,
             // What is found in blocks is no promise: a machine that begins anew finds it again.
             kept: None,
             asked: None,
-            pump: Pump::Inline,
+            pump: CommitMode::Inline,
             store,
             net: Arc::new(SimNet {
                 wires: wires.clone(),
@@ -397,6 +397,6 @@ impl Machine {
             }),
             gossip: Arc::new(Office { post: post.clone(), world: self.world.clone(), boot }),
         };
-        Roles::open(&self.config, system, Overrides::new(self.config.limits.clone())).await
+        NodeRoles::open(&self.config, system, LimitOverrides::new(self.config.limits.clone())).await
     }
 }

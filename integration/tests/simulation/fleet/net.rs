@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use athanor_chassis::net::{Accept, Net, Stream};
+use athanor_chassis::net::{Net, NetListener, NetStream};
 use athanor_chassis::{Clock, Random};
 use athanor_profile::hash;
 use bytes::{Buf, Bytes};
@@ -88,7 +88,7 @@ impl Wires {
         state.cut.clear();
         state.slow.clear();
         for pipe in &state.pipes {
-            let again = now + Duration::from_millis(1 + self.random.below(400));
+            let again = now + Duration::from_millis(1 + self.random.next_below(400));
             lock(pipe).resend(again);
         }
     }
@@ -136,7 +136,7 @@ impl Wires {
     /// How long something is under way now.
     pub fn latency(&self, from: IpAddr, to: IpAddr) -> Duration {
         let most = lock(&self.state).slow.get(&(from, to)).copied().unwrap_or(3_000);
-        Duration::from_micros(LEAST + self.random.below(most))
+        Duration::from_micros(LEAST + self.random.next_below(most))
     }
 
     fn pipe(&self, from: IpAddr, to: IpAddr) -> Arc<Mutex<Pipe>> {
@@ -287,7 +287,7 @@ impl AsyncWrite for End {
         pipe.bytes += bytes.len();
         pipe.queue.push_back((at, Bytes::copy_from_slice(bytes)));
         pipe.reader.take().into_iter().for_each(Waker::wake);
-        self.world.tell(format_args!("to {to} {} {:032x} {at:?}", bytes.len(), hash::bytes(bytes)));
+        self.world.tell(format_args!("to {to} {} {:032x} {at:?}", bytes.len(), hash::hash_bytes(bytes)));
         Poll::Ready(Ok(bytes.len()))
     }
 
@@ -316,12 +316,12 @@ struct Taken {
     wires: Wires,
 }
 
-impl Accept for Taken {
-    fn address(&self) -> SocketAddr {
+impl NetListener for Taken {
+    fn local_address(&self) -> SocketAddr {
         self.at
     }
 
-    fn poll_accept(&mut self, context: &mut Context<'_>) -> Poll<io::Result<(Stream, SocketAddr)>> {
+    fn poll_accept(&mut self, context: &mut Context<'_>) -> Poll<io::Result<(NetStream, SocketAddr)>> {
         let mut backlog = lock(&self.backlog);
         backlog.waker = Some(context.waker().clone());
         match backlog.waiting.pop_front() {
@@ -360,7 +360,7 @@ impl SimNet {
 
 #[async_trait]
 impl Net for SimNet {
-    async fn listen(&self, at: SocketAddr) -> io::Result<Box<dyn Accept>> {
+    async fn listen(&self, at: SocketAddr) -> io::Result<Box<dyn NetListener>> {
         self.dead()?;
         let at = SocketAddr::new(self.machine, at.port());
         let backlog = Arc::<Mutex<Backlog>>::default();
@@ -372,7 +372,7 @@ impl Net for SimNet {
         Ok(Box::new(Taken { at, backlog, wires: self.wires.clone() }))
     }
 
-    async fn connect(&self, to: SocketAddr, limit: Duration) -> io::Result<Stream> {
+    async fn connect(&self, to: SocketAddr, limit: Duration) -> io::Result<NetStream> {
         self.dead()?;
         let (wires, here, there) = (&self.wires, self.machine, to.ip());
         wires.clock.sleep(wires.awake(here) - wires.clock.monotonic()).await;

@@ -50,7 +50,7 @@ impl Fleet {
             self.chain().await?;
         }
         // Where disks were lost, shards may lack a member until others are called dead, and another one is too many.
-        if self.random.below(3) == 0 && !self.harmed.get() {
+        if self.random.next_below(3) == 0 && !self.harmed.get() {
             self.restart_all().await?;
             self.compare().await?;
         }
@@ -120,7 +120,7 @@ impl Fleet {
             for tenant in 0..TENANTS.len() {
                 for kind in 0..KINDS.len() {
                     let asked = Asked { tenant, service: None, kind, range: None };
-                    let question = QUESTIONS[clients.random.below(2) as usize];
+                    let question = QUESTIONS[clients.random.next_below(2) as usize];
                     clients.ask(question, asked).await.map_err(|breach| format!("in peace: {breach}"))?;
                 }
                 let (question, asked) = clients.draw();
@@ -156,7 +156,7 @@ impl Fleet {
         let load = async {
             loop {
                 self.use_all().await?;
-                self.sleep(Duration::from_millis(self.random.below(500))).await;
+                self.sleep(Duration::from_millis(self.random.next_below(500))).await;
             }
         };
         tokio::select! {
@@ -203,7 +203,7 @@ impl Fleet {
         for machine in &self.machines {
             let Some(running) = machine.running() else { continue };
             let Some(ingester) = &running.roles.ingester else { continue };
-            let cut = ingester.cut(&machine.clock(), CALM).await;
+            let cut = ingester.flush_all(&machine.clock(), CALM).await;
             machine.world.tell(format_args!("cut: {cut:?}"));
             cut.map_err(|status| format!("{}: a cut failed in peace: {status}", machine.world.name()))?;
         }

@@ -79,8 +79,12 @@ impl Socket for Desk {
         if self.world.is_over(self.boot) {
             return Ok(sent);
         }
-        let is_lost = self.post.random.below(100) == 0;
-        self.world.tell(format_args!("gossip to {to} {} {:032x}", text.len(), hash::bytes(text.as_bytes())));
+        let is_lost = self.post.random.next_below(100) == 0;
+        self.world.tell(format_args!(
+            "gossip to {to} {} {:032x}",
+            text.len(),
+            hash::hash_bytes(text.as_bytes())
+        ));
         let (from, there) = (self.at.ip(), to.ip());
         let reached = lock(&self.post.boxes).get(&to).cloned();
         if let Some(reached) = reached.filter(|_| !is_lost && self.post.wires.flows(from, there)) {
@@ -121,5 +125,5 @@ impl Socket for Desk {
 
 /// Tells letters of one moment apart.
 fn hash_of(from: SocketAddr, number: u64) -> u64 {
-    hash::bytes(format!("{from} {number}").as_bytes()) as u64
+    hash::hash_bytes(format!("{from} {number}").as_bytes()) as u64
 }

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
-use athanor_catalog::View;
-use athanor_chassis::{ByteSize, Clock, Limits, Random, Timestamp};
-use athanor_server::{ClusterSettings, Config};
+use athanor_catalog::RoutingView;
+use athanor_chassis::{ByteSize, Clock, Random, TenantLimits, Timestamp};
+use athanor_server::{ClusterConfig, ServerConfig};
 use futures::stream::{FuturesUnordered, StreamExt};
 
 use super::growth::GROWING;
@@ -90,9 +90,9 @@ pub fn run(seed: u64, told: Option<File>, secret: &Path) -> Result<Story, Breach
 
 impl Fleet {
     fn new(seed: u64, told: Option<File>, secret: &Path) -> Self {
-        let random = Random::seeded(seed);
+        let random = Random::from_seed(seed);
         let world = World::new(random.split(), told);
-        let clock = Clock::starting(BEGIN);
+        let clock = Clock::starting_at(BEGIN);
         world.boot(clock.clone(), None);
         let wires = Wires::new(clock.clone(), random.split());
         let post = Post::new(clock.clone(), random.split(), wires.clone());
@@ -111,13 +111,13 @@ impl Fleet {
             goes_far,
             has_far: Cell::new(false),
         });
-        let shape = SHAPES[random.below(SHAPES.len() as u64) as usize];
-        let slots = (1 + random.below(3) as usize).max(if grows { 2 } else { 1 });
+        let shape = SHAPES[random.next_below(SHAPES.len() as u64) as usize];
+        let slots = (1 + random.next_below(3) as usize).max(if grows { 2 } else { 1 });
         let mut base = config(&random, slots, secret);
         if grows {
             base.cluster.bytes_per_slot = ByteSize::bytes(4);
         }
-        let minutes = SKEWED_MINUTES[random.below(SKEWED_MINUTES.len() as u64) as usize];
+        let minutes = SKEWED_MINUTES[random.next_below(SKEWED_MINUTES.len() as u64) as usize];
         let skew = Duration::from_secs(60 * minutes);
         let machine = |(place, target): (usize, &&str)| {
             let number = place as u8 + 1;
@@ -141,14 +141,14 @@ impl Fleet {
             harmed: Cell::new(false),
             apart: if goes_far { 2 * FAR_AHEAD } else { 2 * skew },
             listed: RefCell::default(),
-            merges: (seed >= MERGING).then(|| Random::seeded(seed).split()),
+            merges: (seed >= MERGING).then(|| Random::from_seed(seed).split()),
             grows,
         }
     }
 
     async fn carry_out(&self) -> Result<(), Breach> {
         self.until("slots are open at first", |view| self.is_open(view)).await?;
-        let mut rounds = 1 + self.random.below(2);
+        let mut rounds = 1 + self.random.next_below(2);
         if self.grows {
             self.outgrow().await?;
             rounds = 1;
@@ -160,7 +160,7 @@ impl Fleet {
         Ok(())
     }
 
-    pub fn is_open(&self, view: &View) -> bool {
+    pub fn is_open(&self, view: &RoutingView) -> bool {
         let gone = self.machines.iter().any(|machine| machine.is_new.get() && machine.voted.get().is_some());
         let serving = view.shards.iter().filter(|shard| shard.serves()).count();
         serving == self.slots && view.voters.len() == VOTERS && !gone
@@ -177,15 +177,15 @@ impl Fleet {
         self.machines.iter().for_each(|machine| machine.skip(nanos));
         let skipped = self.ground.skipped.get() + nanos;
         self.ground.skipped.set(skipped);
-        self.ground.clock.jump(skipped);
+        self.ground.clock.jump_wall_time(skipped);
     }
 
     /// Waits for a state of the catalogue, as every machine knows it.
-    pub async fn until(&self, what: &str, wanted: impl Fn(&View) -> bool) -> Result<(), Breach> {
+    pub async fn until(&self, what: &str, wanted: impl Fn(&RoutingView) -> bool) -> Result<(), Breach> {
         let is_so = || {
             self.machines.iter().all(|machine| {
                 machine.running().is_some_and(|running| {
-                    running.roles.ready().is_ok() && wanted(&running.roles.views.now())
+                    running.roles.ready().is_ok() && wanted(&running.roles.views.current())
                 })
             })
         };
@@ -195,12 +195,12 @@ impl Fleet {
                 self.sleep(LOOK).await;
             }
         };
-        let waited = self.ground.clock.within(CALM, looking).await;
+        let waited = self.ground.clock.timeout(CALM, looking).await;
         waited.map_err(|_| {
             let say = |machine: &Machine| match machine.running() {
                 None => format!("{} is off", machine.world.name()),
                 Some(running) => {
-                    let view = running.roles.views.now();
+                    let view = running.roles.views.current();
                     let shards: Vec<_> = view.shards.iter().map(|shard| (shard.id, &shard.phase)).collect();
                     format!("{} {:?} {shards:?}", machine.world.name(), running.roles.ready())
                 }
@@ -211,7 +211,7 @@ impl Fleet {
     }
 
     pub fn draw<T>(&self, of: &[T]) -> usize {
-        self.random.below(of.len() as u64) as usize
+        self.random.next_below(of.len() as u64) as usize
     }
 
     /// Some machine whose process has that.
@@ -273,22 +273,23 @@ impl Fleet {
     }
 }
 
-fn config(random: &Random, slots: usize, secret: &Path) -> Config {
-    let mut config = Config { data: "/nonexistent".into(), ..Config::default() };
-    config.ingester.recent_ids = [4, 1 << 16][random.below(2) as usize];
-    config.ingester.cut.max_age = Duration::from_secs(5 + random.below(60));
+fn config(random: &Random, slots: usize, secret: &Path) -> ServerConfig {
+    let mut config = ServerConfig { data: "/nonexistent".into(), ..ServerConfig::default() };
+    config.ingester.recent_ids = [4, 1 << 16][random.next_below(2) as usize];
+    config.ingester.cut.max_age = Duration::from_secs(5 + random.next_below(60));
     config.log.segment = ByteSize::kib(256);
     config.log.spares = 0;
     config.log.reserve = ByteSize::kib(128);
-    config.limits = Limits { reject_older_than: OLDER, reject_newer_than: NEWER, ..Limits::default() };
-    config.cluster = ClusterSettings {
+    config.limits =
+        TenantLimits { reject_older_than: OLDER, reject_newer_than: NEWER, ..TenantLimits::default() };
+    config.cluster = ClusterConfig {
         id: Some(ID.to_owned()),
         secret_file: Some(secret.to_owned()),
         seeds: (1..=3).map(|number| format!("10.0.0.{number}:7946")).collect(),
         slots: Some(slots as u32),
-        bytes_per_slot: if random.below(3) == 0 { ByteSize::bytes(500) } else { ByteSize::mib(8) },
-        dead_after: Duration::from_secs([10, 20, 300][random.below(3) as usize]),
-        ..ClusterSettings::default()
+        bytes_per_slot: if random.next_below(3) == 0 { ByteSize::bytes(500) } else { ByteSize::mib(8) },
+        dead_after: Duration::from_secs([10, 20, 300][random.next_below(3) as usize]),
+        ..ClusterConfig::default()
     };
     config
 }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use athanor_catalog::Command;
+use athanor_catalog::CatalogCommand;
 use athanor_chassis::{Random, TenantId, Timestamp};
-use athanor_integration::compactor::{Compactor, Round};
+use athanor_integration::compactor::{CompactionOutcome, TestCompactor};
 use futures::future::LocalBoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
 
@@ -34,7 +34,7 @@ impl Fleet {
             loop {
                 self.list().await?;
                 self.machines.iter().for_each(|machine| machine.correct_far_clock(false));
-                self.sleep(Duration::from_millis(self.random.below(300))).await;
+                self.sleep(Duration::from_millis(self.random.next_below(300))).await;
             }
         };
         tokio::select! {
@@ -51,7 +51,7 @@ impl Fleet {
         let merging = async || {
             loop {
                 let longest = if self.merge(random).await { SOON } else { LATER };
-                self.sleep(Duration::from_millis(random.below(longest))).await;
+                self.sleep(Duration::from_millis(random.next_below(longest))).await;
             }
         };
         tokio::join!(biased; merging(), merging());
@@ -61,7 +61,7 @@ impl Fleet {
     pub async fn merge(&self, random: &Random) -> bool {
         let votes = |running: &Running| running.roles.scrape.facts.is_some();
         let Some((machine, Running { boot, roles, .. })) = self.door(votes) else { return false };
-        let compactor = Compactor {
+        let compactor = TestCompactor {
             catalog: Arc::clone(&roles.catalog),
             store: machine.store(boot, random.split()),
             clock: machine.clock(),
@@ -70,13 +70,13 @@ impl Fleet {
             written: Arc::new(random.next_u64().into()),
         };
         drop(roles);
-        let round = compactor.round().await;
+        let round = compactor.compact_once().await;
         machine.world.tell(format_args!("merged: {round:?}"));
         self.ground.world.count(match round {
-            Ok(Round::Replaced) => "blocks replaced",
-            Ok(Round::Left) => "blocks made in vain",
-            Ok(Round::Late) => "merges that came late",
-            Ok(Round::Idle) => "merges of nothing",
+            Ok(CompactionOutcome::Replaced) => "blocks replaced",
+            Ok(CompactionOutcome::Left) => "blocks made in vain",
+            Ok(CompactionOutcome::Late) => "merges that came late",
+            Ok(CompactionOutcome::Idle) => "merges of nothing",
             Err(_) => "merges that failed",
         });
         round.is_ok()
@@ -85,20 +85,20 @@ impl Fleet {
     async fn fail_and_go_on(&self) -> Result<(), Breach> {
         let random = &self.random;
         let mut under_way: UnderWay<'_> = FuturesUnordered::new();
-        let width = 2 + random.below(6) as usize;
-        if random.below(LONG_OUTAGES) == 0 {
+        let width = 2 + random.next_below(6) as usize;
+        if random.next_below(LONG_OUTAGES) == 0 {
             self.go_without_a_bucket().await?;
         }
-        for _ in 0..30 + random.below(60) {
-            match random.below(40) {
+        for _ in 0..30 + random.next_below(60) {
+            match random.next_below(40) {
                 0..=15 => {
                     let request = self.model.borrow_mut().draw(random, self.ground.clock.wall());
-                    let patience = Duration::from_millis([20, 2_000, 30_000][random.below(3) as usize]);
+                    let patience = Duration::from_millis([20, 2_000, 30_000][random.next_below(3) as usize]);
                     under_way.push(Box::pin(self.push(request, patience)));
                 }
                 16..=21 => under_way.push(Box::pin(self.ask(None))),
-                22..=24 => self.sleep(Duration::from_secs(random.below(8))).await,
-                25..=27 => self.sleep(Duration::from_millis(random.below(500))).await,
+                22..=24 => self.sleep(Duration::from_secs(random.next_below(8))).await,
+                25..=27 => self.sleep(Duration::from_millis(random.next_below(500))).await,
                 _ => self.fail(&mut under_way).await,
             }
             while under_way.len() >= width {
@@ -115,12 +115,12 @@ impl Fleet {
     async fn fail<'a>(&'a self, under_way: &mut UnderWay<'a>) {
         let random = &self.random;
         let machine = &self.machines[self.draw(&self.machines)];
-        match random.below(20) {
+        match random.next_below(20) {
             0..=3 => self.crash(machine),
             // Several at once.
             4 => {
                 for machine in &self.machines {
-                    if random.below(2) == 0 {
+                    if random.next_below(2) == 0 {
                         self.crash(machine);
                     }
                 }
@@ -131,7 +131,7 @@ impl Fleet {
                 self.ground.world.count("cuts between machines");
                 self.ground.world.tell(format_args!("cut {} {}", machine.number, other.number));
                 self.ground.wires.cut(machine.address(), other.address());
-                if random.below(4) > 0 {
+                if random.next_below(4) > 0 {
                     self.ground.wires.cut(other.address(), machine.address());
                 }
             }
@@ -146,7 +146,7 @@ impl Fleet {
             }
             11 => {
                 let other = &self.machines[self.draw(&self.machines)];
-                let most = Duration::from_millis(50 + random.below(1_000));
+                let most = Duration::from_millis(50 + random.next_below(1_000));
                 self.ground.wires.slow(machine.address(), other.address(), most);
             }
             12 | 13 => {
@@ -154,7 +154,7 @@ impl Fleet {
                 self.ground.wires.heal();
             }
             14 => {
-                let weather = match random.below(6) {
+                let weather = match random.next_below(6) {
                     0 => Weather::Down,
                     1 => Weather::Mute,
                     2 | 3 => Weather::Rough,
@@ -167,7 +167,7 @@ impl Fleet {
             16 => under_way.push(Box::pin(self.seal_a_shard())),
             17 => {
                 self.ground.world.count("pauses");
-                machine.pause(Duration::from_secs(1 + random.below(60)));
+                machine.pause(Duration::from_secs(1 + random.next_below(60)));
             }
             18 if !self.apart.is_zero() => {
                 self.ground.world.count("clocks that jumped");
@@ -186,7 +186,7 @@ impl Fleet {
         self.ground.world.set_weather(Weather::Down);
         let (begun, began) = (self.ground.clock.monotonic(), self.ground.clock.wall());
         while self.ground.clock.monotonic() < begun + HOUR {
-            self.sleep(Duration::from_secs(1 + self.random.below(600))).await;
+            self.sleep(Duration::from_secs(1 + self.random.next_below(600))).await;
             self.use_without_a_bucket(began).await.map_err(|breach| format!("without a bucket: {breach}"))?;
             self.ask(None).await?;
         }
@@ -210,7 +210,7 @@ impl Fleet {
             && from < to
         {
             let clients = Clients { strict, ..self.clients(machine, &running) };
-            let question = [Question::Tree, Question::Pprof][self.random.below(2) as usize];
+            let question = [Question::Tree, Question::Pprof][self.random.next_below(2) as usize];
             let asked = Asked { range: Some((from, to)), ..clients.draw().1 };
             clients.ask(question, asked).await?;
             self.ground.world.count("answers without a bucket");
@@ -222,7 +222,7 @@ impl Fleet {
     async fn list(&self) -> Result<(), Breach> {
         let Some((machine, running)) = self.door(|_| true) else { return Ok(()) };
         let known = self.listed.borrow().clone();
-        let listed = running.roles.catalog.listing(&TenantId::anonymous(), 0, 0).await;
+        let listed = running.roles.catalog.list_blocks(&TenantId::anonymous(), 0, 0).await;
         let Ok(listed) = listed else { return Ok(()) };
         if machine.world.is_over(running.boot) {
             return Ok(());
@@ -236,11 +236,11 @@ impl Fleet {
 
     fn crash(&self, machine: &Machine) {
         let Some(_) = machine.running() else { return };
-        let death = if self.random.below(2) == 0 { Death::Kill } else { Death::Power };
-        let off = match self.random.below(6) {
-            0 => Duration::from_secs(self.random.below(40)),
-            1 | 2 => Duration::from_secs(self.random.below(5)),
-            _ => Duration::from_millis(self.random.below(300)),
+        let death = if self.random.next_below(2) == 0 { Death::Kill } else { Death::Power };
+        let off = match self.random.next_below(6) {
+            0 => Duration::from_secs(self.random.next_below(40)),
+            1 | 2 => Duration::from_secs(self.random.next_below(5)),
+            _ => Duration::from_millis(self.random.next_below(300)),
         };
         self.ground.world.count(if death == Death::Kill {
             "killed in between"
@@ -256,10 +256,10 @@ impl Fleet {
         let Some(running) = harmed.running() else { return };
         if !self.harmed.replace(true) {
             let address = harmed.internal();
-            let view = running.roles.views.now();
+            let view = running.roles.views.current();
             let voter = view.voters.iter().find(|(_, voter)| voter.address == address);
             harmed.voted.set(voter.map(|(node, _)| *node));
-            let rots = self.random.below(2) > 0;
+            let rots = self.random.next_below(2) > 0;
             harmed.harm(if rots { Harm::Rotten } else { Harm::Gone });
         }
     }
@@ -268,12 +268,12 @@ impl Fleet {
     async fn seal_a_shard(&self) -> Result<(), Breach> {
         let Some((machine, running)) = self.door(|_| true) else { return Ok(()) };
         let serving: Vec<u32> = {
-            let view = running.roles.views.now();
+            let view = running.roles.views.current();
             view.shards.iter().filter(|shard| shard.serves()).map(|shard| shard.id).collect()
         };
         if !serving.is_empty() {
             let shard = serving[self.draw(&serving)];
-            let told = running.roles.catalog.change(Command::Stop { shard }).await;
+            let told = running.roles.catalog.apply_command(CatalogCommand::Stop { shard }).await;
             self.ground.world.count("shards told to seal");
             machine.world.tell(format_args!("shard {shard} is told to seal: {told:?}"));
         }
@@ -284,16 +284,16 @@ impl Fleet {
     async fn fail_a_disk(&self, machine: &Machine) -> Result<(), Breach> {
         let Some(running) = machine.running() else { return Ok(()) };
         machine.disk_faults.set(machine.disk_faults.get() + 1);
-        if self.random.below(2) == 0 {
+        if self.random.next_below(2) == 0 {
             self.ground.world.count("disks that did not sync");
             machine.world.tell(format_args!("syncs fail"));
-            running.log.disk.fail_syncs(1 + self.random.below(2));
+            running.log.disk.fail_syncs(1 + self.random.next_below(2));
             return Ok(());
         }
         self.ground.world.count("full disks");
         machine.world.tell(format_args!("its disk is full"));
-        running.log.leave(Some(self.random.below(100 << 10)));
-        self.sleep(Duration::from_millis(self.random.below(20_000))).await;
+        running.log.leave(Some(self.random.next_below(100 << 10)));
+        self.sleep(Duration::from_millis(self.random.next_below(20_000))).await;
         running.log.leave(None);
         Ok(())
     }

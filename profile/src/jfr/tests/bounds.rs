@@ -3,8 +3,8 @@
 use super::*;
 
 /// The error of each profile, or what it adds up to in its last column.
-fn outcomes(recording: &Recording) -> Vec<Result<i64, String>> {
-    let of = |made: &Made| match &made.pprof {
+fn outcomes(recording: &JfrRecording) -> Vec<Result<i64, String>> {
+    let of = |made: &JfrProfile| match &made.pprof {
         Ok(_) => {
             let profile = decoded(made);
             Ok(profile.total(profile.header.types.len() - 1))
@@ -22,32 +22,32 @@ fn allocated(weight: u64) -> FlightEvent {
 fn limits_are_named_with_what_was_seen() {
     let stacks = (0..5).map(|line| FlightEvent { stack: stack(&[("A", "a", line)]), ..running(&[]) });
     let raw = chunk(stacks.chain([allocated(7)]).collect());
-    let read = |limits: Limits| read(&raw, &ABOUT, &Snapshot::default(), &limits);
+    let read = |limits: JfrLimits| read(&raw, &ABOUT, &LabelsSnapshot::default(), &limits);
     let said = |limits| read(limits).map(|_| ()).map_err(|error| error.to_string());
-    let all = Limits::default();
+    let all = JfrLimits::default();
     assert_eq!(said(all), Ok(()));
     for (limits, expected) in [
-        (Limits { names: 2, ..all }, "flight recording has 3 bytes of names, the limit is 2"),
-        (Limits { frames: 4, ..all }, "flight recording has 5 frames of different stacks, the limit is 4"),
-        (Limits { constants: 3, ..all }, "flight recording has 4 constants, the limit is 3"),
+        (JfrLimits { names: 2, ..all }, "flight recording has 3 bytes of names, the limit is 2"),
+        (JfrLimits { frames: 4, ..all }, "flight recording has 5 frames of different stacks, the limit is 4"),
+        (JfrLimits { constants: 3, ..all }, "flight recording has 4 constants, the limit is 3"),
     ] {
         assert_eq!(said(limits), Err(expected.to_owned()));
     }
-    assert!(said(Limits { bytes: 20, ..all }).unwrap_err().ends_with(" bytes, the limit is 20"));
+    assert!(said(JfrLimits { bytes: 20, ..all }).unwrap_err().ends_with(" bytes, the limit is 20"));
     // A profile that is over a limit is refused alone.
-    let recording = read(Limits { samples: 4, ..all }).unwrap();
+    let recording = read(JfrLimits { samples: 4, ..all }).unwrap();
     let over = "profile cpu of the flight recording has 5 samples, the limit is 4";
     assert_eq!(outcomes(&recording), [Err(over.to_owned()), Ok(7)]);
     let sizes: Vec<usize> =
         read(all).unwrap().profiles.iter().map(|made| made.pprof.as_ref().unwrap().len()).collect();
     let larger = usize::from(sizes[1] > sizes[0]);
     let limit = sizes[1 - larger];
-    let outcomes = outcomes(&read(Limits { profile: limit, ..all }).unwrap());
+    let outcomes = outcomes(&read(JfrLimits { profile: limit, ..all }).unwrap());
     let said = outcomes[larger].as_ref().unwrap_err();
     assert!(said.ends_with(&format!(" bytes, the limit is {limit}")), "{said}");
     assert!(sizes[0] != sizes[1] && outcomes[1 - larger].is_ok());
-    let limits = pprof::Limits { samples: 4, ..pprof::Limits::default() };
-    assert_eq!(whole(&raw, &limits).unwrap_err().to_string(), over);
+    let limits = pprof::DecodeLimits { samples: 4, ..pprof::DecodeLimits::default() };
+    assert_eq!(read_merged(&raw, &limits).unwrap_err().to_string(), over);
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn sums_that_do_not_fit_are_refused_and_no_other() {
     let wall = event("profiler.WallClockSample", &[("samples", MOST)]);
     assert_eq!(outcomes(&read_plain(&chunk(vec![wall, running(&[])]))), [Ok(10_000_000), refused("wall")]);
     let waiting = |ticks| event("jdk.ThreadPark", &[("duration", ticks)]);
-    let slow = |ticks| Flight { compressed: true, ticks: 1, events: vec![waiting(ticks)] }.chunk();
+    let slow = |ticks| FlightChunk { compressed: true, ticks: 1, events: vec![waiting(ticks)] }.chunk();
     assert_eq!(outcomes(&read_plain(&slow(MOST))), [refused("block")]);
     assert_eq!(outcomes(&read_plain(&slow(9_000_000_000))), [Ok(9_000_000_000_000_000_000)]);
 }
@@ -95,8 +95,8 @@ fn settings_are_read_no_more_often_than_a_recording_has_bytes() {
         with_events(chunk(vec![setting("a", "b")]), &events)
     };
     let read = |raw: &[u8]| {
-        let limits = Limits { bytes: 61_000, ..Limits::default() };
-        read(raw, &ABOUT, &Snapshot::default(), &limits).map(|recording| recording.event.len())
+        let limits = JfrLimits { bytes: 61_000, ..JfrLimits::default() };
+        read(raw, &ABOUT, &LabelsSnapshot::default(), &limits).map(|recording| recording.event.len())
     };
     assert_eq!(read(&raw(b"event", 4)), Ok(60_000));
     assert_eq!(
@@ -134,7 +134,7 @@ fn labels_have_bounds_that_are_named() {
     let context =
         |labels: usize| long(1, &[&[8, 1][..], &long(2, &field(1, &[8, 1, 16, 2]).repeat(labels))].concat());
     let text = |bytes: usize| long(2, &[&[8, 1][..], &long(2, &vec![b'x'; bytes])].concat());
-    let said = |bytes: &[u8]| Snapshot::parse(bytes).map(|_| ()).map_err(|error| error.to_string());
+    let said = |bytes: &[u8]| LabelsSnapshot::parse(bytes).map(|_| ()).map_err(|error| error.to_string());
     assert_eq!(said(&[context(1_000), context(1_000), text(1 << 16)].concat()), Ok(()));
     assert_eq!(
         said(&context(1_001)),

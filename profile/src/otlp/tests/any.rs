@@ -5,13 +5,13 @@ use proptest::prelude::*;
 use super::*;
 
 /// What is made is never more than may be, and is pprof.
-fn sound(export: &Export) {
+fn sound(export: &OtlpExport) {
     let mut total = 0;
     for made in export.profiles.iter().flatten().flatten() {
-        let Content::Pprof(bytes) = &made.content else { continue };
+        let OtlpProfileContent::Pprof(bytes) = &made.content else { continue };
         assert!(bytes.len() <= BOUNDS.profile + 1000);
         total += bytes.len();
-        match pprof::decode(bytes, &Limits::default()) {
+        match pprof::decode(bytes, &DecodeLimits::default()) {
             Ok((_, dropped)) => assert_eq!(dropped.samples, 0),
             Err(error) => assert!(matches!(error, pprof::DecodeError::NotUtf8 { .. }), "{error}"),
         }
@@ -29,7 +29,7 @@ proptest! {
 
     #[test]
     fn damaged_requests_are_read_or_refused(seed: u64, places in prop::collection::vec((any::<usize>(), any::<u8>()), 1..8)) {
-        let mut bytes = encode(&arbitrary(seed), &[("service.name", "shop")]);
+        let mut bytes = encode(&arbitrary_profile(seed), &[("service.name", "shop")]);
         for (place, byte) in places {
             let place = place % bytes.len();
             bytes[place] = byte;

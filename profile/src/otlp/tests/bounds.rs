@@ -17,7 +17,7 @@ fn what_comes_of_a_request_is_bounded_however_often_a_name_is_used() {
     assert_eq!(stored, BOUNDS.total / 100_100);
     let why = export.profiles[99].as_ref().unwrap_err().to_string();
     assert!(why.contains("the limit is 4194304 (64 times the request and limits.max_profile_size"), "{why}");
-    let small = Bounds { profile: 50_000, ..BOUNDS };
+    let small = OtlpLimits { profile: 50_000, ..BOUNDS };
     let why = read(&bytes, &small).unwrap().profiles[0].as_ref().unwrap_err().to_string();
     assert!(
         why.ends_with("the limit is 50000 (limits.max_profile_size_bytes): profile for a shorter time"),
@@ -60,13 +60,13 @@ fn a_long_name_that_much_refers_to_is_written_once_or_not_at_all() {
     let with = |profile: Msg, resource: &[(&str, Msg)]| {
         read_one(&msg().m(1, super::resource(resource, &[profile])).m(2, dictionary.clone()).0)
     };
-    let sized = |made: Result<Vec<Made>, OtlpError>| match &made.unwrap()[0].content {
-        Content::Pprof(bytes) => bytes.len(),
+    let sized = |made: Result<Vec<OtlpProfile>, OtlpError>| match &made.unwrap()[0].content {
+        OtlpProfileContent::Pprof(bytes) => bytes.len(),
         content => panic!("{content:?}"),
     };
     assert!(sized(with(cpu().m(2, msg().n(1, 2).p(2, &keys).p(4, &[1])), &[])) < 210_000);
     let builds = with(cpu().m(2, sample(4, 1)), &[]).unwrap_err();
-    assert!(matches!(builds, OtlpError::OverLimit { what: error::BYTES, .. }), "{builds}");
+    assert!(matches!(builds, OtlpError::OverLimit { what: error::PROFILE_BYTES_LIMIT_NAME, .. }), "{builds}");
     let label = with(cpu().m(2, sample(1, 1)), &[("a", named)]).unwrap_err().to_string();
     assert_eq!(label, "200000 bytes in the text of an attribute, the limit is 65536: send less in it");
 }
@@ -79,13 +79,13 @@ fn a_small_request_becomes_no_large_one() {
         .m(2, msg().m(3, msg().n(1, 3)))
         .m(7, msg().p(1, &[4]));
     let bytes = msg().m(1, resource(&[], &vec![cpu().m(2, sample(4, 1)); 100])).m(2, dictionary).0;
-    let export = read(&bytes, &Bounds { profile: 30_000, ..BOUNDS }).unwrap();
+    let export = read(&bytes, &OtlpLimits { profile: 30_000, ..BOUNDS }).unwrap();
     let refused: Vec<_> = export.profiles.iter().filter_map(|made| made.as_ref().err()).collect();
     let most = 64 * bytes.len() + 30_000;
     assert!(refused.len() > 5 && most < BOUNDS.total / 2);
     for error in refused {
         assert!(
-            matches!(error, OtlpError::OverLimit { what: error::ALL_BYTES, limit, .. } if *limit == most),
+            matches!(error, OtlpError::OverLimit { what: error::REQUEST_BYTES_LIMIT_NAME, limit, .. } if *limit == most),
             "{error}"
         );
     }
@@ -104,5 +104,5 @@ fn labels_of_a_resource_count_with_each_scope_that_has_them() {
     let bytes = msg().m(1, scopes).m(2, dictionary().b(5, "x".repeat(60_000))).0;
     let export = read(&bytes, &BOUNDS).unwrap();
     let last = export.profiles[99].as_ref().unwrap_err();
-    assert!(matches!(last, OtlpError::OverLimit { what: error::ALL_BYTES, .. }), "{last}");
+    assert!(matches!(last, OtlpError::OverLimit { what: error::REQUEST_BYTES_LIMIT_NAME, .. }), "{last}");
 }

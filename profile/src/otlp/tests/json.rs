@@ -39,7 +39,7 @@ fn json_is_the_same_request() {
     let made = read_one(&bytes).unwrap();
     assert_eq!((&made[0].labels, &made[0].id), (&expected[0].labels, &expected[0].id));
     assert_eq!(samples_of(&decoded(&made[0])), samples_of(&decoded(&expected[0])));
-    assert!(matches!(from_json(json.as_bytes(), 100), Err(JsonRefused::TooLarge { limit: 100 })));
+    assert!(matches!(from_json(json.as_bytes(), 100), Err(OtlpJsonError::TooLarge { limit: 100 })));
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn names_tell_what_is_what() {
             }}}}"#
         );
         let bytes = from_json(json.as_bytes(), 1 << 20).unwrap();
-        read_rewritten(&bytes, &BOUNDS).unwrap().profiles.remove(0)
+        read_converted_json(&bytes, &BOUNDS).unwrap().profiles.remove(0)
     };
     // In protobuf these would pass for values of the layout before.
     let refused = json(r#""samples": [{"stackIndex": 1, "attributeIndices": [0]}]"#);

@@ -29,10 +29,10 @@ fn times_go_with_their_sample_and_count_where_there_are_no_values() {
     let made = &export.profiles[0].as_ref().unwrap()[0];
     assert_eq!(samples_of(&decoded(made)), of(&[("main:10;work:20", 4000)]));
     assert_eq!((export.oddities.unordered_times, export.oddities.times_out_of_range), (1, 1));
-    let Content::Pprof(bytes) = &made.content else { panic!("{made:?}") };
+    let OtlpProfileContent::Pprof(bytes) = &made.content else { panic!("{made:?}") };
     let extension = msg().times(1000, &[5001, 5003, 5003, 9000]).0;
     assert!(bytes.windows(extension.len()).any(|window| window == extension));
-    assert_eq!(decoded(made).samples.moments.of(0), [5001, 5003, 5003, 9000]);
+    assert_eq!(decoded(made).samples.moments.row_timestamps(0), [5001, 5003, 5003, 9000]);
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn code_without_names_keeps_its_address_and_its_build() {
 /// The eBPF profiler sends mappings at 0 and addresses of the file; others send both kinds.
 #[test]
 fn address_outside_of_its_mapping_is_stored_as_one_of_the_elf_file() {
-    use crate::symbols::ELF_ADDRESSES;
+    use crate::symbols::ELF_ADDRESSES_FLAG;
     let of = |start: u64, limit: u64, address: u64| {
         let mut dictionary = msg().b(5, "");
         for text in TEXTS {
@@ -136,7 +136,7 @@ fn address_outside_of_its_mapping_is_stored_as_one_of_the_elf_file() {
         let location = |place: u32| {
             let location = symbols.locations()[place as usize];
             let flags = symbols.mappings()[location.mapping as usize].flags;
-            (symbols.address_name(place), location.address, flags & ELF_ADDRESSES != 0)
+            (symbols.address_name(place), location.address, flags & ELF_ADDRESSES_FLAG != 0)
         };
         let mut all = profile.dictionary.stacks.locations(0).map(location);
         (all.next().unwrap(), all.next().unwrap())
@@ -178,7 +178,7 @@ fn what_was_recorded_has_labels_and_needs_no_names() {
     let made = read_one(&request(std::slice::from_ref(&profile))).unwrap();
     assert_eq!(label(&made[0], "thread.name"), Some("t1"));
     let alone = read(&msg().m(1, resource(&[], &[profile])).0, &BOUNDS).unwrap();
-    assert!(matches!(alone.profiles[0].as_ref().unwrap()[0].content, Content::Payload { .. }));
+    assert!(matches!(alone.profiles[0].as_ref().unwrap()[0].content, OtlpProfileContent::Payload { .. }));
     assert_eq!(alone.oddities.dangling_attributes, 2);
 }
 
@@ -188,9 +188,9 @@ fn what_was_recorded_stands_in_for_samples_and_else_is_counted() {
     let bytes = request(&[payload(), payload().m(2, sample(1, 1)), cpu()]);
     let export = read(&bytes, &BOUNDS).unwrap();
     let contents: Vec<_> = export.profiles.iter().map(|made| &made.as_ref().unwrap()[0].content).collect();
-    let Content::Payload { format, bytes: at } = contents[0] else { panic!("{contents:?}") };
+    let OtlpProfileContent::Payload { format, bytes: at } = contents[0] else { panic!("{contents:?}") };
     assert_eq!((format.as_str(), &bytes[at.clone()]), ("pprof", &b"bytes"[..]));
-    assert!(matches!(contents[1], Content::Pprof(_)));
-    assert_eq!(contents[2], &Content::Nothing);
+    assert!(matches!(contents[1], OtlpProfileContent::Pprof(_)));
+    assert_eq!(contents[2], &OtlpProfileContent::Nothing);
     assert_eq!(export.oddities.ignored_payloads, 1);
 }

@@ -1,7 +1,7 @@
 //! Rules on the wire.
 
-use athanor_catalog::Notes;
-use athanor_chassis::{Code, Status, TenantId};
+use athanor_catalog::TenantDocuments;
+use athanor_chassis::{ErrorCode, Status, TenantId};
 use athanor_proto::settings::v1::{
     DeleteRecordingRuleRequest, DeleteRecordingRuleResponse, GetRecordingRuleRequest,
     GetRecordingRuleResponse, ListRecordingRulesRequest, ListRecordingRulesResponse, MetricType,
@@ -10,10 +10,10 @@ use athanor_proto::settings::v1::{
 };
 use athanor_proto::types::v1::LabelPair;
 
-use super::{MAX_RULES, PREFIX, Rule, key, new_ids};
-use crate::companion::Companion;
+use super::{MAX_RULES_PER_TENANT, RULE_KEY_PREFIX, StoredRecordingRule, candidate_ids, rule_key};
+use crate::companion::TenantSettings;
 
-impl Companion {
+impl TenantSettings {
     /// One rule.
     pub async fn get_rule(
         &self,
@@ -21,7 +21,7 @@ impl Companion {
         request: GetRecordingRuleRequest,
     ) -> Result<GetRecordingRuleResponse, Status> {
         let notes = self.notes(tenant).await?;
-        let note = notes.get(&key(&request.id)?).ok_or_else(|| unknown(&request.id))?;
+        let note = notes.get(&rule_key(&request.id)?).ok_or_else(|| unknown_rule_error(&request.id))?;
         Ok(GetRecordingRuleResponse { rule: Some(wire(&request.id, read(&note.text)?)) })
     }
 
@@ -32,7 +32,7 @@ impl Companion {
         _: ListRecordingRulesRequest,
     ) -> Result<ListRecordingRulesResponse, Status> {
         let notes = self.notes(tenant).await?;
-        let rules = notes.iter().filter_map(|(name, note)| Some((name.strip_prefix(PREFIX)?, note)));
+        let rules = notes.iter().filter_map(|(name, note)| Some((name.strip_prefix(RULE_KEY_PREFIX)?, note)));
         let rules = rules.map(|(id, note)| Ok(wire(id, read(&note.text)?)));
         Ok(ListRecordingRulesResponse { rules: rules.collect::<Result<_, Status>>()? })
     }
@@ -44,14 +44,14 @@ impl Companion {
         request: UpsertRecordingRuleRequest,
     ) -> Result<UpsertRecordingRuleResponse, Status> {
         let (asked, expected) = (request.id.clone(), request.generation);
-        let rule = rule(request).checked()?;
-        let changed = self.change(tenant, |notes| {
+        let rule = rule(request).validate()?;
+        let changed = self.update_document(tenant, |notes| {
             let id = if asked.is_empty() { new_id(&rule, notes)? } else { asked.clone() };
-            let key = key(&id)?;
+            let key = rule_key(&id)?;
             let text = notes.get(&key).map(|note| note.text.as_str());
             let known = text.map(read).transpose()?;
             let generation = known.as_ref().map_or(0, |known| known.generation);
-            let same = Rule { generation, ..rule.clone() };
+            let same = StoredRecordingRule { generation, ..rule.clone() };
             // What was said before may be said again.
             if known.as_ref() == Some(&same) {
                 return Ok((key, text.map(str::to_owned)));
@@ -59,19 +59,19 @@ impl Companion {
             if expected != 0 && expected != generation {
                 let message =
                     format!("rule {id} is of generation {generation}, not {expected}; read it again");
-                return Err(Status::new(Code::Conflict, message));
+                return Err(Status::new(ErrorCode::Conflict, message));
             }
-            let count = notes.keys().filter(|name| name.starts_with(PREFIX)).count();
-            if known.is_none() && count >= MAX_RULES {
+            let count = notes.keys().filter(|name| name.starts_with(RULE_KEY_PREFIX)).count();
+            if known.is_none() && count >= MAX_RULES_PER_TENANT {
                 return Err(too_many(count));
             }
-            let rule = Rule { generation: generation.saturating_add(1), ..same };
+            let rule = StoredRecordingRule { generation: generation.saturating_add(1), ..same };
             let text = serde_json::to_string(&rule).expect("lists and texts serialise to JSON");
             Ok((key, Some(text)))
         });
         let (key, notes) = changed.await?;
-        let id = key.strip_prefix(PREFIX).unwrap_or_default();
-        let note = notes.get(&key).ok_or_else(|| unknown(id))?;
+        let id = key.strip_prefix(RULE_KEY_PREFIX).unwrap_or_default();
+        let note = notes.get(&key).ok_or_else(|| unknown_rule_error(id))?;
         Ok(UpsertRecordingRuleResponse { rule: Some(wire(id, read(&note.text)?)) })
     }
 
@@ -81,54 +81,56 @@ impl Companion {
         tenant: &TenantId,
         request: DeleteRecordingRuleRequest,
     ) -> Result<DeleteRecordingRuleResponse, Status> {
-        let key = key(&request.id)?;
-        self.change(tenant, |_| Ok((key.clone(), None))).await?;
+        let key = rule_key(&request.id)?;
+        self.update_document(tenant, |_| Ok((key.clone(), None))).await?;
         Ok(DeleteRecordingRuleResponse {})
     }
 }
 
-fn unknown(id: &str) -> Status {
-    Status::new(Code::NotFound, format!("there is no rule {id}; list those there are"))
+fn unknown_rule_error(id: &str) -> Status {
+    Status::new(ErrorCode::NotFound, format!("there is no rule {id}; list those there are"))
 }
 
 /// The id under which a rule is kept already, else one that is free.
-fn new_id(rule: &Rule, notes: &Notes) -> Result<String, Status> {
-    let note = |id: &String| notes.get(&format!("{PREFIX}{id}"));
+fn new_id(rule: &StoredRecordingRule, notes: &TenantDocuments) -> Result<String, Status> {
+    let note = |id: &String| notes.get(&format!("{RULE_KEY_PREFIX}{id}"));
     let is_it = |id: &String| {
         let known = note(id).and_then(|note| read(&note.text).ok());
-        known.is_some_and(|known| known == Rule { generation: known.generation, ..rule.clone() })
+        known.is_some_and(|known| {
+            known == StoredRecordingRule { generation: known.generation, ..rule.clone() }
+        })
     };
-    let known = new_ids(rule).find(is_it);
-    let free = || new_ids(rule).find(|id| note(id).is_none());
+    let known = candidate_ids(rule).find(is_it);
+    let free = || candidate_ids(rule).find(|id| note(id).is_none());
     // Without a free one there are more rules than there may be.
     known.or_else(free).ok_or_else(|| too_many(notes.len()))
 }
 
 fn too_many(count: usize) -> Status {
-    let message = format!("there are {count} rules, the limit is {MAX_RULES}; delete one");
-    Status::new(Code::Exhausted, message)
+    let message = format!("there are {count} rules, the limit is {MAX_RULES_PER_TENANT}; delete one");
+    Status::new(ErrorCode::Exhausted, message)
 }
 
-fn read(text: &str) -> Result<Rule, Status> {
+fn read(text: &str) -> Result<StoredRecordingRule, Status> {
     serde_json::from_str(text).map_err(|error| {
-        Status::new(Code::DataLoss, format!("a stored rule cannot be read: {error}; delete it"))
+        Status::new(ErrorCode::DataLoss, format!("a stored rule cannot be read: {error}; delete it"))
     })
 }
 
-fn rule(request: UpsertRecordingRuleRequest) -> Rule {
+fn rule(request: UpsertRecordingRuleRequest) -> StoredRecordingRule {
     let filter = request.stacktrace_filter.and_then(|filter| filter.function_name);
     let labels = request.external_labels.into_iter();
-    Rule {
+    StoredRecordingRule {
         metric_name: request.metric_name,
         matchers: request.matchers,
         group_by: request.group_by,
         external_labels: labels.map(|label| (label.name, label.value)).collect(),
         function: filter.map(|filter| filter.function_name),
-        ..Rule::default()
+        ..StoredRecordingRule::default()
     }
 }
 
-fn wire(id: &str, rule: Rule) -> RecordingRule {
+fn wire(id: &str, rule: StoredRecordingRule) -> RecordingRule {
     let labels = rule.external_labels.into_iter();
     let metric_type = MetricType::Total as i32;
     let filter =

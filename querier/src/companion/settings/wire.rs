@@ -1,17 +1,17 @@
 //! Settings of pages on the wire.
 
-use athanor_catalog::Note;
+use athanor_catalog::TenantDocument;
 use athanor_chassis::{Status, TenantId};
 use athanor_proto::settings::v1::{
     DeleteSettingsRequest, DeleteSettingsResponse, GetSettingsRequest, GetSettingsResponse,
     SetSettingsRequest, SetSettingsResponse, Setting,
 };
 
-use super::{MAX_NAME, PREFIX};
-use crate::check::invalid;
-use crate::companion::Companion;
+use super::{MAX_SETTING_NAME_BYTES, SETTING_KEY_PREFIX};
+use crate::companion::TenantSettings;
+use crate::validate::invalid_argument;
 
-impl Companion {
+impl TenantSettings {
     /// All settings, by name.
     pub async fn get_settings(
         &self,
@@ -19,8 +19,9 @@ impl Companion {
         _: GetSettingsRequest,
     ) -> Result<GetSettingsResponse, Status> {
         let notes = self.notes(tenant).await?;
-        let settings =
-            notes.iter().filter_map(|(name, note)| Some(setting(name.strip_prefix(PREFIX)?, note)));
+        let settings = notes
+            .iter()
+            .filter_map(|(name, note)| Some(setting(name.strip_prefix(SETTING_KEY_PREFIX)?, note)));
         Ok(GetSettingsResponse { settings: settings.collect() })
     }
 
@@ -31,9 +32,9 @@ impl Companion {
         request: SetSettingsRequest,
     ) -> Result<SetSettingsResponse, Status> {
         let Setting { name, value, .. } =
-            request.setting.ok_or_else(|| invalid("request has no setting; set it"))?;
+            request.setting.ok_or_else(|| invalid_argument("request has no setting; set it"))?;
         let key = key(&name)?;
-        let (key, notes) = self.change(tenant, |_| Ok((key.clone(), Some(value.clone())))).await?;
+        let (key, notes) = self.update_document(tenant, |_| Ok((key.clone(), Some(value.clone())))).await?;
         Ok(SetSettingsResponse { setting: notes.get(&key).map(|note| setting(&name, note)) })
     }
 
@@ -44,21 +45,21 @@ impl Companion {
         request: DeleteSettingsRequest,
     ) -> Result<DeleteSettingsResponse, Status> {
         let key = key(&request.name)?;
-        self.change(tenant, |_| Ok((key.clone(), None))).await?;
+        self.update_document(tenant, |_| Ok((key.clone(), None))).await?;
         Ok(DeleteSettingsResponse {})
     }
 }
 
-fn setting(name: &str, note: &Note) -> Setting {
+fn setting(name: &str, note: &TenantDocument) -> Setting {
     Setting { name: name.to_owned(), value: note.text.clone(), modified_at: note.at.millis() }
 }
 
 fn key(name: &str) -> Result<String, Status> {
     match name.len() {
-        0 => Err(invalid("setting has no name; set name")),
-        1..=MAX_NAME => Ok(format!("{PREFIX}{name}")),
-        seen => {
-            Err(invalid(format!("name of a setting has {seen} bytes, the limit is {MAX_NAME}; shorten it")))
-        }
+        0 => Err(invalid_argument("setting has no name; set name")),
+        1..=MAX_SETTING_NAME_BYTES => Ok(format!("{SETTING_KEY_PREFIX}{name}")),
+        seen => Err(invalid_argument(format!(
+            "name of a setting has {seen} bytes, the limit is {MAX_SETTING_NAME_BYTES}; shorten it"
+        ))),
     }
 }

@@ -3,61 +3,73 @@
 use std::borrow::Cow;
 
 use athanor_chassis::Status;
-use athanor_profile::compare::{self, Compared, Measure, Rank, Side};
-use athanor_profile::lines::{self, Place};
-use athanor_profile::table::weigh;
+use athanor_profile::compare::{self, ChangeRanking, ComparisonSide, WeightChange, WeightKind};
+use athanor_profile::source_lines::{self, SourceLine};
+use athanor_profile::top_table::function_weights;
 use athanor_profile::tree::Tree;
 use athanor_proto::athanor::v1::{
     ChangeLevel, ChangeOrder, ChangeRow, ChangesRequest, ChangesResponse, ChangesSide,
     Measure as WireMeasure, Verdict, Weights,
 };
-use athanor_query::{Ask, Merged, Partial, ProfileList, Profiles, What};
+use athanor_query::{MergedProfile, PartialResult, ProfileList, ProfileListQuery, ProfileQuery, QueryKind};
 
-use super::super::wire::{asked, rows};
-use super::super::{Asked, Rows};
-use super::sample;
-use crate::check::{self, invalid};
-use crate::{Querier, Reader, mixed_up};
+use super::super::wire::{parse_page, parse_query};
+use super::super::{ExploreQuery, PageRange};
+use super::value_per_sample;
+use crate::validate::{self, invalid_argument};
+use crate::{Querier, QueryContext, unexpected_result_type};
 
 /// What a row takes beside its texts.
-const ROW: usize = 384;
+const CHANGE_ROW_BYTES: usize = 384;
 
 /// How to show what changed.
 #[derive(Clone, Copy)]
-struct Shown {
-    measure: Measure,
-    rank: Rank,
+struct ChangeListOptions {
+    measure: WeightKind,
+    rank: ChangeRanking,
     only_more_than_noise: bool,
-    page: Rows,
+    page: PageRange,
 }
 
 impl Querier {
     /// Functions or lines that differ between two queries, ranked, each with whether that is more than sampling noise.
-    pub async fn changes(&self, reader: &Reader, request: ChangesRequest) -> Result<ChangesResponse, Status> {
-        self.again(reader, "Changes", request, |request| self.compared(reader, request)).await
+    pub async fn changes(
+        &self,
+        reader: &QueryContext,
+        request: ChangesRequest,
+    ) -> Result<ChangesResponse, Status> {
+        self.run_cached(reader, "Changes", request, |request| self.compute_changes(reader, request)).await
     }
 
-    async fn compared(&self, reader: &Reader, request: ChangesRequest) -> Result<ChangesResponse, Status> {
+    async fn compute_changes(
+        &self,
+        reader: &QueryContext,
+        request: ChangesRequest,
+    ) -> Result<ChangesResponse, Status> {
         let shown = shown(&request)?;
-        let (left, right) =
-            (asked(self, request.left, "left").await?, asked(self, request.right, "right").await?);
+        let (left, right) = (
+            parse_query(self, request.left, "left").await?,
+            parse_query(self, request.right, "right").await?,
+        );
         let (of_left, of_right) = (left.profile_type.clone(), right.profile_type.clone());
         if of_left != of_right {
-            return Err(invalid(format!("sides measure {of_left} and {of_right}; compare the same type")));
+            return Err(invalid_argument(format!(
+                "sides measure {of_left} and {of_right}; compare the same type"
+            )));
         }
         let level = ChangeLevel::try_from(request.level).unwrap_or_default();
         let (profiles_of_left, profiles_of_right, left, right) = futures::try_join!(
-            self.counted(reader, left.clone()),
-            self.counted(reader, right.clone()),
-            self.weighed(reader, left, level),
-            self.weighed(reader, right, level),
+            self.count_profiles(reader, left.clone()),
+            self.count_profiles(reader, right.clone()),
+            self.load_weights(reader, left, level),
+            self.load_weights(reader, right, level),
         )?;
         let profiles = [profiles_of_left, profiles_of_right];
-        let samples = [0, 1].map(|at: usize| sample(&of_left, &profiles[at]));
+        let samples = [0, 1].map(|at: usize| value_per_sample(&of_left, &profiles[at]));
         let known = samples.clone().map(Result::ok);
         let (querier, held) = (self.clone(), reader.clone());
         let compare = move || answer(&querier, &held, [left.side(known[0]), right.side(known[1])], shown);
-        let mut answer = self.shape(reader, compare).await??;
+        let mut answer = self.render_on_pool(reader, compare).await??;
         let side = |side: &mut Option<ChangesSide>, profiles: &ProfileList, at: usize| {
             let side = side.get_or_insert_default();
             side.profiles = profiles.profiles;
@@ -68,97 +80,116 @@ impl Querier {
         side(&mut answer.right, &profiles[1], 1);
         answer.unit = of_left.value.unit;
         answer.untested = samples.into_iter().find_map(Result::err).unwrap_or_default();
-        answer.missing = reader.lacks();
+        answer.missing = reader.warnings_field();
         Ok(answer)
     }
 
     /// How many profiles there are, and of which periods.
-    async fn counted(&self, reader: &Reader, asked: Asked) -> Result<ProfileList, Status> {
-        let what = What::Profiles(Profiles { stacks: asked.stacks.filter, ..Profiles::default() });
-        let ask = Ask { selection: asked.selection, what, bounds: check::bounds() };
-        match self.ask(reader, ask).await? {
-            Partial::Profiles(list) => Ok(list),
-            _ => Err(mixed_up()),
+    async fn count_profiles(
+        &self,
+        reader: &QueryContext,
+        asked: ExploreQuery,
+    ) -> Result<ProfileList, Status> {
+        let what = QueryKind::Profiles(ProfileListQuery {
+            stacks: asked.stacks.filter,
+            ..ProfileListQuery::default()
+        });
+        let ask =
+            ProfileQuery { selection: asked.selection, what, bounds: validate::default_result_limits() };
+        match self.run_query(reader, ask).await? {
+            PartialResult::Profiles(list) => Ok(list),
+            _ => Err(unexpected_result_type()),
         }
     }
 
     /// What one side weighs, by function or by line.
-    async fn weighed(&self, reader: &Reader, asked: Asked, level: ChangeLevel) -> Result<Weighed, Status> {
-        let Asked { selection, stacks, .. } = asked;
+    async fn load_weights(
+        &self,
+        reader: &QueryContext,
+        asked: ExploreQuery,
+        level: ChangeLevel,
+    ) -> Result<WeightSource, Status> {
+        let ExploreQuery { selection, stacks, .. } = asked;
         Ok(match level {
-            ChangeLevel::Function => Weighed::Functions(self.tree(reader, selection, stacks).await?),
-            ChangeLevel::Line => Weighed::Lines(self.merged(reader, selection, stacks).await?.into()),
+            ChangeLevel::Function => {
+                WeightSource::Functions(self.full_tree(reader, selection, stacks).await?)
+            }
+            ChangeLevel::Line => {
+                WeightSource::Lines(self.merged_stacks(reader, selection, stacks).await?.into())
+            }
         })
     }
 }
 
 /// An answer that has weights.
-enum Weighed {
+enum WeightSource {
     Functions(Tree),
-    Lines(Box<Merged>),
+    Lines(Box<MergedProfile>),
 }
 
-impl Weighed {
-    fn side(&self, sample: Option<f64>) -> Side<Place<'_>> {
+impl WeightSource {
+    fn side(&self, sample: Option<f64>) -> ComparisonSide<SourceLine<'_>> {
         match self {
-            Weighed::Functions(tree) => {
-                let of_function = |name| Place { function: Cow::from(name), ..Place::default() };
-                let weights = weigh(tree).into_iter().map(|(name, of)| (of_function(name), of)).collect();
-                Side { weights, total: tree.total(), sample }
+            WeightSource::Functions(tree) => {
+                let of_function = |name| SourceLine { function: Cow::from(name), ..SourceLine::default() };
+                let weights =
+                    function_weights(tree).into_iter().map(|(name, of)| (of_function(name), of)).collect();
+                ComparisonSide { weights, total: tree.total(), sample }
             }
-            Weighed::Lines(merged) => {
-                let Merged { dictionary, totals, .. } = &**merged;
+            WeightSource::Lines(merged) => {
+                let MergedProfile { dictionary, totals, .. } = &**merged;
                 let total = totals.iter().fold(0i64, |sum, total| sum.wrapping_add(*total));
-                Side { weights: lines::all(dictionary, totals), total, sample }
+                ComparisonSide { weights: source_lines::all_lines(dictionary, totals), total, sample }
             }
         }
     }
 }
 
-fn shown(request: &ChangesRequest) -> Result<Shown, Status> {
+fn shown(request: &ChangesRequest) -> Result<ChangeListOptions, Status> {
     let measure = match WireMeasure::try_from(request.measure).unwrap_or_default() {
-        WireMeasure::Own => Measure::Flat,
-        WireMeasure::Total => Measure::Cum,
+        WireMeasure::Own => WeightKind::Flat,
+        WireMeasure::Total => WeightKind::Cum,
     };
     let rank = match ChangeOrder::try_from(request.order).unwrap_or_default() {
-        ChangeOrder::Share => Rank::Share,
-        ChangeOrder::Value => Rank::Value,
-        ChangeOrder::SamplingNoise => Rank::Noise,
+        ChangeOrder::Share => ChangeRanking::Share,
+        ChangeOrder::Value => ChangeRanking::Value,
+        ChangeOrder::SamplingNoise => ChangeRanking::Noise,
     };
-    Ok(Shown {
+    Ok(ChangeListOptions {
         measure,
         rank,
         only_more_than_noise: request.only_more_than_sampling_noise,
-        page: rows(request.page)?,
+        page: parse_page(request.page)?,
     })
 }
 
 fn answer(
     querier: &Querier,
-    reader: &Reader,
-    [left, right]: [Side<Place<'_>>; 2],
-    shown: Shown,
+    reader: &QueryContext,
+    [left, right]: [ComparisonSide<SourceLine<'_>>; 2],
+    shown: ChangeListOptions,
 ) -> Result<ChangesResponse, Status> {
-    let Shown { measure, rank, only_more_than_noise, page } = shown;
+    let ChangeListOptions { measure, rank, only_more_than_noise, page } = shown;
     let side = |total| Some(ChangesSide { total, ..ChangesSide::default() });
     let (of_left, of_right) = (side(left.total), side(right.total));
     let mut changes = compare::compare(left, right, measure);
-    changes.retain(|one| !only_more_than_noise || one.verdict == compare::Verdict::MoreThanNoise);
-    compare::rank(&mut changes, rank, measure);
-    let on_page = || page.of(&changes);
-    let text = |one: &Compared<Place<'_>>| ROW + one.key.function.len() + one.key.file.len();
-    querier.make_room(reader, on_page().map(text).sum())?;
+    changes.retain(|one| !only_more_than_noise || one.verdict == compare::NoiseVerdict::MoreThanNoise);
+    compare::rank_changes(&mut changes, rank, measure);
+    let on_page = || page.page_rows(&changes);
+    let text =
+        |one: &WeightChange<SourceLine<'_>>| CHANGE_ROW_BYTES + one.key.function.len() + one.key.file.len();
+    querier.reserve_memory(reader, on_page().map(text).sum())?;
     let rows = on_page().map(row).collect();
     let count = changes.len() as u64;
     Ok(ChangesResponse { left: of_left, right: of_right, count, rows, ..ChangesResponse::default() })
 }
 
-fn row(one: &Compared<Place<'_>>) -> ChangeRow {
+fn row(one: &WeightChange<SourceLine<'_>>) -> ChangeRow {
     let [left, right] = one.sides.map(|of| Some(Weights { own: of.flat, total: of.cum }));
     let verdict = match one.verdict {
-        compare::Verdict::Untested => Verdict::Untested,
-        compare::Verdict::Noise => Verdict::SamplingNoise,
-        compare::Verdict::MoreThanNoise => Verdict::MoreThanSamplingNoise,
+        compare::NoiseVerdict::Untested => Verdict::Untested,
+        compare::NoiseVerdict::Noise => Verdict::SamplingNoise,
+        compare::NoiseVerdict::MoreThanNoise => Verdict::MoreThanSamplingNoise,
     };
     ChangeRow {
         function: one.key.function.to_string(),

@@ -5,61 +5,66 @@ use athanor_proto::athanor::v1::{
     FunctionGroup, FunctionOfGroup, FunctionOrder, FunctionRow, FunctionsRequest, FunctionsResponse,
 };
 
-use super::super::wire::{asked, labels, rows};
-use super::{Function, Order, functions};
-use crate::check;
-use crate::{Querier, Reader};
+use super::super::wire::{parse_page, parse_query, visible_labels};
+use super::{FunctionEntry, FunctionSortOrder, rank_functions};
+use crate::validate;
+use crate::{Querier, QueryContext};
 
 /// What a row or a group takes beside its texts.
-const ROW: usize = 256;
+const FUNCTION_ROW_BYTES: usize = 256;
 /// What a group's part of a row takes.
-const PART: usize = 96;
+const GROUP_PART_BYTES: usize = 96;
 
 impl Querier {
     /// A page of the table of all functions.
     pub async fn functions(
         &self,
-        reader: &Reader,
+        reader: &QueryContext,
         request: FunctionsRequest,
     ) -> Result<FunctionsResponse, Status> {
-        self.again(reader, "Functions", request, |request| self.functions_of(reader, request)).await
+        self.run_cached(reader, "Functions", request, |request| self.functions_of(reader, request)).await
     }
 
     async fn functions_of(
         &self,
-        reader: &Reader,
+        reader: &QueryContext,
         request: FunctionsRequest,
     ) -> Result<FunctionsResponse, Status> {
-        let (asked, page) = (asked(self, request.query, "query").await?, rows(request.page)?);
-        check::labels(&request.group_by)?;
+        let (asked, page) = (parse_query(self, request.query, "query").await?, parse_page(request.page)?);
+        validate::check_labels(&request.group_by)?;
         let order = match FunctionOrder::try_from(request.order).unwrap_or_default() {
-            FunctionOrder::Own => Order::Own,
-            FunctionOrder::Total => Order::Total,
-            FunctionOrder::Name => Order::Name,
+            FunctionOrder::Own => FunctionSortOrder::Own,
+            FunctionOrder::Total => FunctionSortOrder::Total,
+            FunctionOrder::Name => FunctionSortOrder::Name,
         };
         let (unit, is_grouped) = (asked.unit(), !request.group_by.is_empty());
-        let trees = self.trees(reader, asked, request.group_by).await?;
+        let trees = self.grouped_trees(reader, asked, request.group_by).await?;
         let (querier, held) = (self.clone(), reader.clone());
-        self.shape(reader, move || {
-            let functions = functions(trees.values(), order);
+        self.render_on_pool(reader, move || {
+            let functions = rank_functions(trees.values(), order);
             let count = functions.len() as u64;
-            let shown: Vec<Function<'_>> = page.of(functions).collect();
-            let of_row = |row: &Function<'_>| ROW + row.name.len() + row.of_groups.len() * PART;
-            let of_groups: usize = trees.keys().map(|labels| ROW + 2 * labels.text_bytes()).sum();
-            querier.make_room(&held, of_groups + shown.iter().map(of_row).sum::<usize>())?;
+            let shown: Vec<FunctionEntry<'_>> = page.page_rows(functions).collect();
+            let of_row = |row: &FunctionEntry<'_>| {
+                FUNCTION_ROW_BYTES + row.name.len() + row.of_groups.len() * GROUP_PART_BYTES
+            };
+            let of_groups: usize =
+                trees.keys().map(|labels| FUNCTION_ROW_BYTES + 2 * labels.text_bytes()).sum();
+            querier.reserve_memory(&held, of_groups + shown.iter().map(of_row).sum::<usize>())?;
             let total = trees.values().fold(0i64, |sum, tree| sum.wrapping_add(tree.total()));
             let groups = trees.iter().filter(|_| is_grouped);
-            let groups = groups
-                .map(|(values, tree)| FunctionGroup { labels: labels(values, &held), total: tree.total() });
+            let groups = groups.map(|(values, tree)| FunctionGroup {
+                labels: visible_labels(values, &held),
+                total: tree.total(),
+            });
             let rows = shown.iter().map(|function| row(function, is_grouped));
             let (groups, rows) = (groups.collect(), rows.collect());
-            Ok(FunctionsResponse { total, unit, count, groups, rows, missing: held.lacks() })
+            Ok(FunctionsResponse { total, unit, count, groups, rows, missing: held.warnings_field() })
         })
         .await?
     }
 }
 
-fn row(function: &Function<'_>, is_grouped: bool) -> FunctionRow {
+fn row(function: &FunctionEntry<'_>, is_grouped: bool) -> FunctionRow {
     let of_groups = function.of_groups.iter().filter(|_| is_grouped);
     let of_group = |(group, weights): &(u32, _)| FunctionOfGroup { group: *group, ..part(weights) };
     FunctionRow {
@@ -70,6 +75,6 @@ fn row(function: &Function<'_>, is_grouped: bool) -> FunctionRow {
     }
 }
 
-fn part(weights: &super::Weights) -> FunctionOfGroup {
+fn part(weights: &super::FunctionWeights) -> FunctionOfGroup {
     FunctionOfGroup { group: 0, own: weights.flat, total: weights.cum }
 }

@@ -1,33 +1,34 @@
 //! The lines of a function on the wire.
 
 use athanor_chassis::Status;
-use athanor_profile::lines;
+use athanor_profile::source_lines;
 use athanor_proto::athanor::v1::{LineRow, LinesRequest, LinesResponse};
 
-use super::super::named;
-use super::super::wire::{asked, rows};
-use crate::{Querier, Reader};
+use super::super::require_function;
+use super::super::wire::{parse_page, parse_query};
+use crate::{Querier, QueryContext};
 
 /// What a row takes beside its file's name.
-const ROW: usize = 192;
+const LINE_ROW_BYTES: usize = 192;
 
 impl Querier {
     /// What each line of a function weighs.
-    pub async fn lines(&self, reader: &Reader, request: LinesRequest) -> Result<LinesResponse, Status> {
-        self.again(reader, "Lines", request, |request| self.lines_of(reader, request)).await
+    pub async fn lines(&self, reader: &QueryContext, request: LinesRequest) -> Result<LinesResponse, Status> {
+        self.run_cached(reader, "Lines", request, |request| self.lines_of(reader, request)).await
     }
 
-    async fn lines_of(&self, reader: &Reader, request: LinesRequest) -> Result<LinesResponse, Status> {
-        let (asked, page) = (asked(self, request.query, "query").await?, rows(request.page)?);
-        let function = named(request.function)?;
+    async fn lines_of(&self, reader: &QueryContext, request: LinesRequest) -> Result<LinesResponse, Status> {
+        let (asked, page) = (parse_query(self, request.query, "query").await?, parse_page(request.page)?);
+        let function = require_function(request.function)?;
         let unit = asked.unit();
-        let merged = self.merged(reader, asked.selection, asked.stacks).await?;
+        let merged = self.merged_stacks(reader, asked.selection, asked.stacks).await?;
         let (querier, held) = (self.clone(), reader.clone());
-        self.shape(reader, move || {
-            let all = lines::of_function(&merged.dictionary, &merged.totals, &function);
+        self.render_on_pool(reader, move || {
+            let all = source_lines::function_lines(&merged.dictionary, &merged.totals, &function);
             let count = all.lines.len() as u64;
-            let shown = || page.of(&all.lines);
-            querier.make_room(&held, shown().map(|(place, _)| ROW + place.file.len()).sum())?;
+            let shown = || page.page_rows(&all.lines);
+            querier
+                .reserve_memory(&held, shown().map(|(place, _)| LINE_ROW_BYTES + place.file.len()).sum())?;
             let rows = shown().map(|(place, weights)| LineRow {
                 file: place.file.to_owned(),
                 line: place.line,
@@ -35,7 +36,14 @@ impl Querier {
                 total: weights.cum,
             });
             let (own, total) = (all.function.flat, all.function.cum);
-            Ok(LinesResponse { own, total, unit, count, rows: rows.collect(), missing: held.lacks() })
+            Ok(LinesResponse {
+                own,
+                total,
+                unit,
+                count,
+                rows: rows.collect(),
+                missing: held.warnings_field(),
+            })
         })
         .await?
     }

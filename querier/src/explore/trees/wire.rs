@@ -1,45 +1,49 @@
 //! Parts of the merged tree on the wire.
 
 use athanor_chassis::Status;
-use athanor_profile::callers::Sandwich;
-use athanor_profile::table::weigh;
+use athanor_profile::sandwich::SandwichView;
+use athanor_profile::top_table::function_weights;
 use athanor_proto::athanor::v1::{SandwichRequest, SandwichResponse, SubtreeRequest, SubtreeResponse};
 
-use super::super::named;
-use super::super::wire::{asked, tree};
-use super::{FRAME, MAX_FRAMES};
-use crate::check::{self, invalid};
-use crate::{Querier, Reader};
+use super::super::require_function;
+use super::super::wire::{parse_query, wire_tree};
+use super::{CALLER_FRAME_BYTES, MAX_CALLER_FRAMES};
+use crate::validate::{self, invalid_argument};
+use crate::{Querier, QueryContext};
 
 impl Querier {
     /// Who called a function, and what it called.
     pub async fn sandwich(
         &self,
-        reader: &Reader,
+        reader: &QueryContext,
         request: SandwichRequest,
     ) -> Result<SandwichResponse, Status> {
-        self.again(reader, "Sandwich", request, |request| self.around(reader, request)).await
+        self.run_cached(reader, "Sandwich", request, |request| self.compute_sandwich(reader, request)).await
     }
 
-    async fn around(&self, reader: &Reader, request: SandwichRequest) -> Result<SandwichResponse, Status> {
+    async fn compute_sandwich(
+        &self,
+        reader: &QueryContext,
+        request: SandwichRequest,
+    ) -> Result<SandwichResponse, Status> {
         let SandwichRequest { query, function, depth, max_nodes } = request;
-        let (asked, function) = (asked(self, query, "query").await?, named(function)?);
-        let max_nodes = check::max_nodes(Some(max_nodes), &self.limits(reader))?;
+        let (asked, function) = (parse_query(self, query, "query").await?, require_function(function)?);
+        let max_nodes = validate::parse_max_nodes(Some(max_nodes), &self.limits(reader))?;
         // The function itself is one more.
         let depth = if depth == 0 { usize::MAX - 1 } else { depth as usize };
         let unit = asked.unit();
-        let whole = self.tree(reader, asked.selection, asked.stacks).await?;
+        let whole = self.full_tree(reader, asked.selection, asked.stacks).await?;
         let (querier, held) = (self.clone(), reader.clone());
-        self.shape(reader, move || {
-            let frames = Sandwich::frames(&whole, &function, depth);
-            if frames > MAX_FRAMES {
-                return Err(invalid(format!(
-                    "callers of this function are {frames} frames, the limit is {MAX_FRAMES}; ask for a smaller depth or a shorter time"
+        self.render_on_pool(reader, move || {
+            let frames = SandwichView::count_visited_frames(&whole, &function, depth);
+            if frames > MAX_CALLER_FRAMES {
+                return Err(invalid_argument(format!(
+                    "callers of this function are {frames} frames, the limit is {MAX_CALLER_FRAMES}; ask for a smaller depth or a shorter time"
                 )));
             }
-            querier.make_room(&held, frames * FRAME)?;
-            let Sandwich { mut callers, mut callees } = Sandwich::of(&whole, &function, depth);
-            let weights = weigh(&whole).into_iter().find(|(name, _)| *name == function);
+            querier.reserve_memory(&held, frames * CALLER_FRAME_BYTES)?;
+            let SandwichView { mut callers, mut callees } = SandwichView::from_tree(&whole, &function, depth);
+            let weights = function_weights(&whole).into_iter().find(|(name, _)| *name == function);
             let weights = weights.map(|(_, weights)| weights).unwrap_or_default();
             callers.truncate_with_ties(max_nodes.asked, max_nodes.most);
             callees.truncate_with_ties(max_nodes.asked, max_nodes.most);
@@ -47,46 +51,58 @@ impl Querier {
                 own: weights.flat,
                 total: weights.cum,
                 unit,
-                callers: Some(tree(&querier, &held, &callers)?),
-                callees: Some(tree(&querier, &held, &callees)?),
-                missing: held.lacks(),
+                callers: Some(wire_tree(&querier, &held, &callers)?),
+                callees: Some(wire_tree(&querier, &held, &callees)?),
+                missing: held.warnings_field(),
             })
         })
         .await?
     }
 
     /// What lies below a node.
-    pub async fn subtree(&self, reader: &Reader, request: SubtreeRequest) -> Result<SubtreeResponse, Status> {
-        self.again(reader, "Subtree", request, |request| self.below(reader, request)).await
+    pub async fn subtree(
+        &self,
+        reader: &QueryContext,
+        request: SubtreeRequest,
+    ) -> Result<SubtreeResponse, Status> {
+        self.run_cached(reader, "Subtree", request, |request| self.compute_subtree(reader, request)).await
     }
 
-    async fn below(&self, reader: &Reader, request: SubtreeRequest) -> Result<SubtreeResponse, Status> {
+    async fn compute_subtree(
+        &self,
+        reader: &QueryContext,
+        request: SubtreeRequest,
+    ) -> Result<SubtreeResponse, Status> {
         let SubtreeRequest { query, path, skip, max_nodes, other_millionths } = request;
-        let (asked, path) = (asked(self, query, "query").await?, check::call_site(path)?);
-        let nodes = check::nodes(Some(max_nodes), other_millionths, &self.limits(reader))?;
+        let (asked, path) = (parse_query(self, query, "query").await?, validate::parse_call_site(path)?);
+        let nodes = validate::parse_node_limit(Some(max_nodes), other_millionths, &self.limits(reader))?;
         let unit = asked.unit();
         // Sources need not send what lies elsewhere.
         let mut stacks = asked.stacks;
         if stacks.filter.call_site.is_empty() {
             stacks.filter.call_site.clone_from(&path);
         }
-        let whole = self.tree(reader, asked.selection, stacks).await?;
+        let whole = self.full_tree(reader, asked.selection, stacks).await?;
         let (querier, held) = (self.clone(), reader.clone());
-        self.shape(reader, move || {
+        self.render_on_pool(reader, move || {
             let Some(node) = whole.find(&path) else {
-                return Ok(SubtreeResponse { unit, missing: held.lacks(), ..SubtreeResponse::default() });
+                return Ok(SubtreeResponse {
+                    unit,
+                    missing: held.warnings_field(),
+                    ..SubtreeResponse::default()
+                });
             };
-            let mut branch = whole.branch(node, skip as usize);
-            nodes.cut(&mut branch);
+            let mut branch = whole.subtree(node, skip as usize);
+            nodes.truncate(&mut branch);
             let node = &whole.nodes()[node as usize];
             Ok(SubtreeResponse {
                 own: node.own,
                 total: node.total,
                 unit,
                 callees: u64::from(node.child_count),
-                tree: Some(tree(&querier, &held, &branch)?),
-                other: branch.other(),
-                missing: held.lacks(),
+                tree: Some(wire_tree(&querier, &held, &branch)?),
+                other: branch.truncated_total(),
+                missing: held.warnings_field(),
             })
         })
         .await?

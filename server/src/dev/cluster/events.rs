@@ -8,14 +8,14 @@ use std::time::Duration;
 use athanor_chassis::Clock;
 use serde_json::Value;
 
-use super::plan::{Plan, Planned};
-use crate::output::utc;
+use super::plan::{ClusterPlan, PlannedNode};
+use crate::output::format_rfc3339;
 
 /// How long a page may take.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PAGE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What was seen last, and what is to be told.
-pub struct Events {
+pub struct ClusterEvents {
     clock: Clock,
     http: reqwest::Client,
     /// Where pages are asked for: any that answers.
@@ -25,8 +25,8 @@ pub struct Events {
     told: String,
 }
 
-impl Events {
-    pub fn new(plan: &Plan, clock: Clock) -> Self {
+impl ClusterEvents {
+    pub fn new(plan: &ClusterPlan, clock: Clock) -> Self {
         let mut doors: Vec<u16> = plan.nodes.iter().map(|node| node.port).collect();
         doors.sort_unstable();
         // Loses against one that the process has installed before, which is as good.
@@ -47,7 +47,7 @@ impl Events {
     }
 
     /// A process has ended. Its port is asked no more: another process may take it.
-    pub fn ended(&mut self, node: &Planned, how: &ExitStatus) {
+    pub fn record_exit(&mut self, node: &PlannedNode, how: &ExitStatus) {
         self.doors.retain(|port| *port != node.port);
         let log = node.folder.join("log");
         self.tell(&node.name, &format!("ended: {how}; its log is {}", log.display()));
@@ -66,10 +66,10 @@ impl Events {
     async fn page(&self, name: &str) -> Option<Value> {
         for port in &self.doors {
             let asked = self.http.get(format!("http://127.0.0.1:{port}/{name}")).send();
-            if let Ok(Ok(answer)) = self.clock.within(PATIENCE, asked).await
+            if let Ok(Ok(answer)) = self.clock.timeout(PAGE_TIMEOUT, asked).await
                 && answer.status().is_success()
             {
-                let body = self.clock.within(PATIENCE, answer.bytes()).await;
+                let body = self.clock.timeout(PAGE_TIMEOUT, answer.bytes()).await;
                 return serde_json::from_slice(&body.ok()?.ok()?).ok();
             }
         }
@@ -111,7 +111,7 @@ impl Events {
     }
 
     fn tell(&mut self, who: &str, what: &str) {
-        let now = utc(self.clock.wall().nanos());
+        let now = format_rfc3339(self.clock.wall().nanos());
         // Writing to a string does not fail.
         let _ = writeln!(self.told, "{}  {who:<14} {what}", &now[11..19]);
     }
@@ -126,8 +126,8 @@ mod tests {
 
     #[test]
     fn only_what_is_new_is_told() {
-        let plan = Plan { folder: "x".into(), nodes: Vec::new() };
-        let mut events = Events::new(&plan, Clock::manual(Timestamp::from_seconds(3_661)).0);
+        let plan = ClusterPlan { folder: "x".into(), nodes: Vec::new() };
+        let mut events = ClusterEvents::new(&plan, Clock::manual(Timestamp::from_seconds(3_661)).0);
         let members = json!({ "members": [{ "name": "ingester-1-a", "alive": true, "state": "ready" }] });
         events.members(&members);
         assert_eq!(events.take(), "01:01:01  ingester-1-a   is ready\n");

@@ -5,15 +5,15 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use athanor_chassis::{Code, Net, Random, Status};
+use athanor_chassis::{ErrorCode, Net, Random, Status};
 use athanor_cluster::gossip::Transport;
 
-use crate::args::DevCluster;
+use crate::args::DevClusterArgs;
 use crate::failure;
 
-const ZONES: [&str; 3] = ["a", "b", "c"];
+const ZONE_NAMES: [&str; 3] = ["a", "b", "c"];
 /// What each zone has.
-const ROLES: [(&str, &str); 5] = [
+const ROLES_PER_ZONE: [(&str, &str); 5] = [
     ("metastore", "metastore"),
     ("ingester", "ingester-1"),
     ("ingester", "ingester-2"),
@@ -21,20 +21,20 @@ const ROLES: [(&str, &str); 5] = [
     ("querier", "querier"),
 ];
 /// Ports from the first one on: for clients, for nodes, for gossip.
-const INTERNAL: u16 = 100;
-const GOSSIP: u16 = 200;
+const INTERNAL_PORT_OFFSET: u16 = 100;
+const GOSSIP_PORT_OFFSET: u16 = 200;
 /// Ports that a cluster needs, from the first one on.
-const PORTS: u16 = GOSSIP + 15;
+const PORT_RANGE_LENGTH: u16 = GOSSIP_PORT_OFFSET + 15;
 
 /// A cluster on this machine.
-pub struct Plan {
+pub struct ClusterPlan {
     pub folder: PathBuf,
-    pub nodes: Vec<Planned>,
+    pub nodes: Vec<PlannedNode>,
 }
 
 /// One of its processes.
 #[derive(Clone, Debug)]
-pub struct Planned {
+pub struct PlannedNode {
     pub name: String,
     pub role: &'static str,
     pub folder: PathBuf,
@@ -47,37 +47,39 @@ pub struct Planned {
     pub gossip_port: u16,
 }
 
-impl Plan {
+impl ClusterPlan {
     /// Writes the settings of all nodes, and what they share, into the folder.
-    pub fn write(args: &DevCluster, random: &Random) -> Result<Self, Status> {
-        if args.port.checked_add(PORTS).is_none() {
-            let (seen, most) = (args.port, u16::MAX - PORTS);
-            let message = format!("--port {seen} leaves no room for {PORTS} more; write {most} or less");
-            return Err(Status::new(Code::Invalid, message));
+    pub fn write(args: &DevClusterArgs, random: &Random) -> Result<Self, Status> {
+        if args.port.checked_add(PORT_RANGE_LENGTH).is_none() {
+            let (seen, most) = (args.port, u16::MAX - PORT_RANGE_LENGTH);
+            let message =
+                format!("--port {seen} leaves no room for {PORT_RANGE_LENGTH} more; write {most} or less");
+            return Err(Status::new(ErrorCode::Invalid, message));
         }
         let folder = &args.data;
-        fs::create_dir_all(folder).map_err(|error| failure::io(folder, error))?;
-        let folder = fs::canonicalize(folder).map_err(|error| failure::io(folder, error))?;
+        fs::create_dir_all(folder).map_err(|error| failure::io_error(folder, error))?;
+        let folder = fs::canonicalize(folder).map_err(|error| failure::io_error(folder, error))?;
         let id = kept(&folder, "cluster-id", random)?;
         kept(&folder, "secret", random)?;
         let mut nodes = Vec::new();
-        for (zone, role, name) in ZONES.iter().flat_map(|zone| ROLES.map(|(role, name)| (*zone, role, name)))
+        for (zone, role, name) in
+            ZONE_NAMES.iter().flat_map(|zone| ROLES_PER_ZONE.map(|(role, name)| (*zone, role, name)))
         {
             let number = nodes.len() as u16;
             let name = format!("{name}-{zone}");
             let place = folder.join(&name);
-            let node = Planned {
+            let node = PlannedNode {
                 config: place.join("athanor.yaml"),
                 folder: place,
                 name,
                 role,
                 port: args.port + of_clients(number),
-                internal_port: args.port + INTERNAL + number,
-                gossip_port: args.port + GOSSIP + number,
+                internal_port: args.port + INTERNAL_PORT_OFFSET + number,
+                gossip_port: args.port + GOSSIP_PORT_OFFSET + number,
             };
-            fs::create_dir_all(&node.folder).map_err(|error| failure::io(&node.folder, error))?;
+            fs::create_dir_all(&node.folder).map_err(|error| failure::io_error(&node.folder, error))?;
             let text = settings(args, &folder, &node, (zone, &id));
-            fs::write(&node.config, text).map_err(|error| failure::io(&node.config, error))?;
+            fs::write(&node.config, text).map_err(|error| failure::io_error(&node.config, error))?;
             nodes.push(node);
         }
         Ok(Self { folder, nodes })
@@ -107,11 +109,11 @@ impl Plan {
              --port:\n  {}",
             taken.join("\n  ")
         );
-        Err(Status::new(Code::Unavailable, message))
+        Err(Status::new(ErrorCode::Unavailable, message))
     }
 
     /// What a person wants to know first.
-    pub fn described(&self) -> String {
+    pub fn summary_text(&self) -> String {
         let mut text = String::new();
         let of = |role: &str| {
             let all = self.nodes.iter().filter(|node| node.role == role);
@@ -136,7 +138,7 @@ fn loopback(port: u16) -> SocketAddr {
 
 /// Distributors and queriers first, as people type their ports.
 fn of_clients(number: u16) -> u16 {
-    let (zone, place) = (number / ROLES.len() as u16, number % ROLES.len() as u16);
+    let (zone, place) = (number / ROLES_PER_ZONE.len() as u16, number % ROLES_PER_ZONE.len() as u16);
     match place {
         3 => 2 * zone,
         4 => 2 * zone + 1,
@@ -150,14 +152,14 @@ fn kept(folder: &Path, name: &str, random: &Random) -> Result<String, Status> {
     if let Ok(text) = fs::read_to_string(&path) {
         return Ok(text.trim().to_owned());
     }
-    let drawn = format!("{:032x}", random.id128() | 1);
-    fs::write(&path, format!("{drawn}\n")).map_err(|error| failure::io(&path, error))?;
+    let drawn = format!("{:032x}", random.next_id() | 1);
+    fs::write(&path, format!("{drawn}\n")).map_err(|error| failure::io_error(&path, error))?;
     Ok(drawn)
 }
 
-fn settings(args: &DevCluster, folder: &Path, node: &Planned, (zone, id): (&str, &str)) -> String {
+fn settings(args: &DevClusterArgs, folder: &Path, node: &PlannedNode, (zone, id): (&str, &str)) -> String {
     let quoted = |path: PathBuf| serde_json::Value::from(path.display().to_string()).to_string();
-    let gossip = |number: u16| format!("127.0.0.1:{}", args.port + GOSSIP + number);
+    let gossip = |number: u16| format!("127.0.0.1:{}", args.port + GOSSIP_PORT_OFFSET + number);
     // One of each zone.
     let seeds = [0, 5, 10].map(|number| format!("\"{}\"", gossip(number))).join(", ");
     format!(
@@ -182,7 +184,7 @@ fn target(role: &'static str) -> &'static str {
 }
 
 /// What makes old profiles welcome, where that is wanted.
-fn limits(args: &DevCluster) -> &'static str {
+fn limits(args: &DevClusterArgs) -> &'static str {
     if args.any_age { "limits:\n  reject_older_than: 0s\n" } else { "" }
 }
 
@@ -190,20 +192,21 @@ fn limits(args: &DevCluster) -> &'static str {
 mod tests {
     use std::collections::BTreeSet;
 
-    use athanor_chassis::config::Sources;
-    use athanor_server::Config;
+    use athanor_chassis::config::ConfigSources;
+    use athanor_server::ServerConfig;
 
     use super::*;
 
     #[test]
     fn each_process_has_settings_that_a_server_takes() {
         let folder = tempfile::tempdir().unwrap();
-        let args = DevCluster { data: folder.path().join("it is \"here\""), port: 4040, any_age: true };
-        let plan = Plan::write(&args, &Random::seeded(1)).unwrap();
+        let args = DevClusterArgs { data: folder.path().join("it is \"here\""), port: 4040, any_age: true };
+        let plan = ClusterPlan::write(&args, &Random::from_seed(1)).unwrap();
         assert_eq!(plan.nodes.len(), 15);
         let mut ports = BTreeSet::new();
         for node in &plan.nodes {
-            let loaded = Sources::default().file(&node.config).unwrap().load::<Config>().unwrap();
+            let loaded =
+                ConfigSources::default().with_file(&node.config).unwrap().load::<ServerConfig>().unwrap();
             assert!(loaded.value.problems().is_empty());
             let cluster = &loaded.value.cluster;
             assert_eq!(loaded.value.target.to_string(), target(node.role));
@@ -212,12 +215,13 @@ mod tests {
                 assert!(ports.insert(address.unwrap().clone()), "{address:?} twice");
             }
         }
-        let again = Plan::write(&args, &Random::seeded(2)).unwrap();
-        let id = |plan: &Plan| fs::read_to_string(plan.folder.join("cluster-id")).unwrap();
+        let again = ClusterPlan::write(&args, &Random::from_seed(2)).unwrap();
+        let id = |plan: &ClusterPlan| fs::read_to_string(plan.folder.join("cluster-id")).unwrap();
         assert_eq!(id(&again), id(&plan));
-        assert!(plan.described().contains("http://127.0.0.1:4040  http://127.0.0.1:4042"));
-        let high =
-            Plan::write(&DevCluster { port: 65_500, ..args }, &Random::seeded(1)).map(drop).unwrap_err();
+        assert!(plan.summary_text().contains("http://127.0.0.1:4040  http://127.0.0.1:4042"));
+        let high = ClusterPlan::write(&DevClusterArgs { port: 65_500, ..args }, &Random::from_seed(1))
+            .map(drop)
+            .unwrap_err();
         assert!(high.message.contains("--port 65500"), "{high}");
     }
 }

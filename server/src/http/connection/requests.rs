@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use athanor_chassis::{Code, Status};
+use athanor_chassis::{ErrorCode, Status};
 
 /// HTTP/2 streams that a connection of a client may have open at once.
 const MAX_CLIENT_STREAMS: u32 = 128;
@@ -13,7 +13,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Open requests of all connections. A request is open from its head to the last byte of its response.
 #[derive(Debug)]
-pub struct Requests {
+pub struct RequestLimiter {
     limit: usize,
     max_streams: u32,
     open: AtomicUsize,
@@ -22,7 +22,7 @@ pub struct Requests {
 /// Open requests of one connection.
 #[derive(Debug)]
 pub struct ConnectionRequests {
-    all: Arc<Requests>,
+    all: Arc<RequestLimiter>,
     open: AtomicUsize,
 }
 
@@ -32,14 +32,14 @@ pub struct RequestSlot {
     connection: Arc<ConnectionRequests>,
 }
 
-impl Requests {
+impl RequestLimiter {
     /// Creates the limit of all requests, and of those on one connection.
     pub fn new(limit: usize, max_streams: u32) -> Self {
         Self { limit, max_streams, open: AtomicUsize::new(0) }
     }
 
     /// Creates the limit of `max_requests` for the connections of clients.
-    pub fn of_clients(max_requests: u32) -> Arc<Self> {
+    pub fn for_clients(max_requests: u32) -> Arc<Self> {
         Arc::new(Self::new(max_requests as usize, MAX_CLIENT_STREAMS))
     }
 
@@ -57,7 +57,7 @@ impl Requests {
 
 impl ConnectionRequests {
     /// Creates the state of a new connection.
-    pub fn new(all: Arc<Requests>) -> Self {
+    pub fn new(all: Arc<RequestLimiter>) -> Self {
         Self { all, open: AtomicUsize::new(0) }
     }
 
@@ -77,7 +77,9 @@ impl ConnectionRequests {
             "{open} requests are open, {own} of them on this connection, the limit is {limit} (max_requests), and a connection \
              with many open requests is refused first; send it again later"
         );
-        Err(Status::new(Code::Exhausted, message).because("too_many_requests").after(RETRY_AFTER))
+        Err(Status::new(ErrorCode::Exhausted, message)
+            .with_reason("too_many_requests")
+            .with_retry_after(RETRY_AFTER))
     }
 }
 
@@ -96,13 +98,13 @@ mod tests {
         (0..wanted).filter_map(|_| connection.admit().ok()).collect()
     }
 
-    fn connection(all: &Arc<Requests>) -> Arc<ConnectionRequests> {
+    fn connection(all: &Arc<RequestLimiter>) -> Arc<ConnectionRequests> {
         Arc::new(ConnectionRequests::new(Arc::clone(all)))
     }
 
     #[test]
     fn greedy_connections_leave_slots_for_new_ones() {
-        let all = Requests::of_clients(16_384);
+        let all = RequestLimiter::for_clients(16_384);
         let greedy: Vec<_> = (0..300).map(|_| connection(&all)).collect();
         let mut held: Vec<_> = greedy.iter().map(|connection| admitted(connection, 128)).collect();
         assert_eq!(held[0].len(), 128, "a connection alone may hold all its streams");
@@ -121,11 +123,11 @@ mod tests {
 
     #[test]
     fn request_over_the_limit_is_refused_with_cause_and_limit() {
-        let all = Requests::of_clients(3);
+        let all = RequestLimiter::for_clients(3);
         let connections: Vec<_> = (0..4).map(|_| connection(&all)).collect();
         let held: Vec<_> = connections[..3].iter().map(|connection| connection.admit().unwrap()).collect();
         let refused = connections[3].admit().unwrap_err();
-        assert_eq!((refused.code, refused.retry_after), (Code::Exhausted, Some(RETRY_AFTER)));
+        assert_eq!((refused.code, refused.retry_after), (ErrorCode::Exhausted, Some(RETRY_AFTER)));
         assert!(
             refused.message.starts_with("3 requests are open, 0 of them on this connection, the limit is 3")
         );

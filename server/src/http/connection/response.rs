@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use athanor_chassis::room::{Room, Taken};
+use athanor_chassis::memory_budget::{MemoryBudget, MemoryReservation};
 use athanor_chassis::{Clock, Status};
 use axum::body::Body;
 use axum::http::{HeaderMap, Response};
@@ -18,11 +18,11 @@ use super::requests::RequestSlot;
 use super::stream;
 
 /// Bytes that the transport takes of a body at once. A longer response ends only when all its pieces are sent.
-pub const SEND_PIECE_BYTES: usize = 16 * 1024;
+pub const SEND_CHUNK_BYTES: usize = 16 * 1024;
 
 /// Memory budget of a response. Goes with the response as an extension.
 #[derive(Clone, Debug, Default)]
-pub struct ResponseBudget(Vec<Arc<Taken>>);
+pub struct ResponseBudget(Vec<Arc<MemoryReservation>>);
 
 /// Progress of the transport with the pieces of one response.
 #[derive(Debug)]
@@ -55,25 +55,25 @@ pub struct SentBody {
 }
 
 /// Bytes on their way to the client.
-struct Piece {
+struct BodyChunk {
     bytes: Bytes,
     hold: Arc<ResponseHold>,
 }
 
 /// Moves the memory of an answer to its response. `take` gives what the answer holds, cut down to the response's bytes.
-pub fn keep_budget(response: &mut Response<Body>, take: impl FnOnce(usize) -> Option<Taken>) {
+pub fn keep_budget(response: &mut Response<Body>, take: impl FnOnce(usize) -> Option<MemoryReservation>) {
     if let Some(taken) = take(body_bytes(response)) {
         response.extensions_mut().insert(ResponseBudget(vec![Arc::new(taken)]));
     }
 }
 
 /// Takes memory for a response, beyond what its answer holds already. A response that fits one piece needs none.
-pub fn fit_budget(response: &mut Response<Body>, room: &Arc<Room>) -> Result<(), Status> {
+pub fn fit_budget(response: &mut Response<Body>, room: &Arc<MemoryBudget>) -> Result<(), Status> {
     let bytes = body_bytes(response);
     let mut budget = response.extensions_mut().remove::<ResponseBudget>().unwrap_or_default();
     let held: usize = budget.0.iter().map(|taken| taken.bytes()).sum();
-    if bytes > held && bytes > SEND_PIECE_BYTES {
-        budget.0.push(Arc::new(room.take(bytes - held)?));
+    if bytes > held && bytes > SEND_CHUNK_BYTES {
+        budget.0.push(Arc::new(room.reserve(bytes - held)?));
     }
     response.extensions_mut().insert(budget);
     Ok(())
@@ -142,17 +142,17 @@ impl SentBody {
 
     /// Takes the next piece of what was read.
     fn next_piece(&mut self) -> Bytes {
-        let bytes = self.rest.split_to(self.rest.len().min(SEND_PIECE_BYTES));
+        let bytes = self.rest.split_to(self.rest.len().min(SEND_CHUNK_BYTES));
         self.taken_bytes += bytes.len();
         if let Some(progress) = &self.hold.progress {
             progress.piece_taken();
         }
-        Bytes::from_owner(Piece { bytes, hold: Arc::clone(&self.hold) })
+        Bytes::from_owner(BodyChunk { bytes, hold: Arc::clone(&self.hold) })
     }
 
     /// Progress that the end of the body waits for. While the end is withheld, the stream exists and can be reset.
     fn awaited_progress(&self) -> Option<&SendProgress> {
-        self.hold.progress.as_deref().filter(|_| self.taken_bytes > SEND_PIECE_BYTES)
+        self.hold.progress.as_deref().filter(|_| self.taken_bytes > SEND_CHUNK_BYTES)
     }
 }
 
@@ -204,13 +204,13 @@ impl http_body::Body for SentBody {
     }
 }
 
-impl AsRef<[u8]> for Piece {
+impl AsRef<[u8]> for BodyChunk {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-impl Drop for Piece {
+impl Drop for BodyChunk {
     fn drop(&mut self) {
         if let Some(progress) = &self.hold.progress {
             progress.piece_sent();
@@ -220,14 +220,14 @@ impl Drop for Piece {
 
 #[cfg(test)]
 mod tests {
-    use athanor_chassis::room::Bound;
-    use athanor_chassis::{ByteSize, Code};
+    use athanor_chassis::memory_budget::BudgetLimit;
+    use athanor_chassis::{ByteSize, ErrorCode};
     use axum::http::HeaderValue;
     use futures::future::poll_immediate;
     use http_body_util::BodyExt;
 
     use super::*;
-    use crate::http::body::Framed;
+    use crate::http::body::BodyWithTrailers;
 
     fn sent(body: Body, progress: Option<Arc<SendProgress>>, budget: Option<ResponseBudget>) -> SentBody {
         SentBody::new(body, ResponseHold { _slot: None, _budget: budget, progress })
@@ -235,10 +235,10 @@ mod tests {
 
     #[tokio::test]
     async fn budget_is_held_until_the_last_piece_is_sent() {
-        let bound = Bound { limit: ByteSize::mib(1), setting: "x" };
-        let room = Room::new(bound, bound);
+        let bound = BudgetLimit { limit: ByteSize::mib(1), setting: "x" };
+        let room = MemoryBudget::new(bound, bound);
         let mut response = Response::new(Body::from(vec![7; 100_000]));
-        keep_budget(&mut response, |bytes| room.take(bytes / 2).ok());
+        keep_budget(&mut response, |bytes| room.reserve(bytes / 2).ok());
         fit_budget(&mut response, &room).unwrap();
         assert_eq!(room.stats().taken, 100_000);
         let budget = response.extensions_mut().remove();
@@ -249,7 +249,7 @@ mod tests {
             pieces.push(frame.unwrap().into_data().unwrap());
             assert_eq!(body.is_end_stream(), body.size_hint().exact() == Some(0));
         }
-        assert!(pieces.iter().all(|piece| piece.len() <= SEND_PIECE_BYTES));
+        assert!(pieces.iter().all(|piece| piece.len() <= SEND_CHUNK_BYTES));
         assert_eq!(pieces.iter().map(Bytes::len).sum::<usize>(), 100_000);
         drop(body);
         let last = pieces.pop();
@@ -262,9 +262,9 @@ mod tests {
     #[tokio::test]
     async fn long_body_of_a_stream_ends_when_its_pieces_are_sent() {
         let trailers = || HeaderMap::from_iter([("a".parse().unwrap(), HeaderValue::from_static("b"))]);
-        for (size, waits) in [(10, false), (SEND_PIECE_BYTES + 1, true)] {
+        for (size, waits) in [(10, false), (SEND_CHUNK_BYTES + 1, true)] {
             let progress = Arc::new(SendProgress::new(Clock::system()));
-            let framed = Framed::new(vec![7; size].into(), trailers());
+            let framed = BodyWithTrailers::new(vec![7; size].into(), trailers());
             let mut body = sent(Body::new(framed), Some(Arc::clone(&progress)), None);
             let mut pieces = Vec::new();
             let end = loop {
@@ -289,15 +289,15 @@ mod tests {
 
     #[test]
     fn response_over_the_budget_is_refused() {
-        let bound = |bytes| Bound { limit: ByteSize::bytes(bytes), setting: "x" };
-        let room = Room::new(bound(1 << 20), bound(100_000));
+        let bound = |bytes| BudgetLimit { limit: ByteSize::bytes(bytes), setting: "x" };
+        let room = MemoryBudget::new(bound(1 << 20), bound(100_000));
         let fit = |bytes| {
             let mut response = Response::new(Body::from(vec![7; bytes]));
             fit_budget(&mut response, &room).map(|()| response).map_err(|status| status.code)
         };
         let first = fit(60_000).unwrap();
-        assert_eq!(fit(60_000).map(drop), Err(Code::Exhausted));
-        assert!(fit(SEND_PIECE_BYTES).is_ok());
+        assert_eq!(fit(60_000).map(drop), Err(ErrorCode::Exhausted));
+        assert!(fit(SEND_CHUNK_BYTES).is_ok());
         drop(first);
         assert!(fit(60_000).is_ok());
     }

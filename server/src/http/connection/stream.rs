@@ -108,8 +108,8 @@ mod tests {
     use std::time::Duration;
 
     use athanor_chassis::clock::ManualClock;
-    use athanor_chassis::net::{Accept, Stream};
-    use athanor_chassis::{Tasks, Timestamp};
+    use athanor_chassis::net::{NetListener, NetStream};
+    use athanor_chassis::{TaskGroup, Timestamp};
     use axum::Router;
     use axum::body::Body;
     use axum::http::{Request, Response};
@@ -123,21 +123,21 @@ mod tests {
     use tokio::sync::Semaphore;
 
     use super::*;
-    use crate::http::connection::Requests;
-    use crate::http::{Lasting, Listener};
+    use crate::http::connection::RequestLimiter;
+    use crate::http::{ConnectionDeps, HttpListener};
 
     const LARGE_BODY_BYTES: usize = 1 << 20;
 
     /// Accepts one connection, whose bytes lie in memory.
     struct One(Option<DuplexStream>);
 
-    impl Accept for One {
-        fn address(&self) -> SocketAddr {
+    impl NetListener for One {
+        fn local_address(&self) -> SocketAddr {
             SocketAddr::from(([127, 0, 0, 1], 1))
         }
 
-        fn poll_accept(&mut self, _: &mut Context<'_>) -> Poll<io::Result<(Stream, SocketAddr)>> {
-            let address = self.address();
+        fn poll_accept(&mut self, _: &mut Context<'_>) -> Poll<io::Result<(NetStream, SocketAddr)>> {
+            let address = self.local_address();
             self.0.take().map_or(Poll::Pending, |stream| Poll::Ready(Ok((Box::new(stream), address))))
         }
     }
@@ -147,15 +147,15 @@ mod tests {
         client: DuplexStream,
         hand: ManualClock,
         room: Arc<Semaphore>,
-        requests: Arc<Requests>,
+        requests: Arc<RequestLimiter>,
     }
 
     fn serve() -> Served {
-        let (clock, hand) = Clock::manual(Timestamp::EPOCH);
+        let (clock, hand) = Clock::manual(Timestamp::UNIX_EPOCH);
         let (client, server) = tokio::io::duplex(8 * 1024);
-        let (room, requests) = (Arc::new(Semaphore::new(1)), Requests::of_clients(10));
-        let lasting = Lasting {
-            tasks: Tasks::new(clock.clone(), 10),
+        let (room, requests) = (Arc::new(Semaphore::new(1)), RequestLimiter::for_clients(10));
+        let lasting = ConnectionDeps {
+            tasks: TaskGroup::new(clock.clone(), 10),
             clock,
             enough: CancellationToken::new(),
             room: Arc::clone(&room),
@@ -165,7 +165,7 @@ mod tests {
             .route("/large", get(async || Body::from(vec![7; LARGE_BODY_BYTES])))
             .route("/small", get(async || "small"));
         let tasks = lasting.tasks.clone();
-        let mut listener = Listener::on(Box::new(One(Some(server))));
+        let mut listener = HttpListener::from_socket(Box::new(One(Some(server))));
         let accepting = async move {
             let stop = CancellationToken::new();
             listener.accept(&router, &lasting, &stop).await;

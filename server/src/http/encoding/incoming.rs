@@ -1,6 +1,6 @@
 //! A call with many messages: read one after the other, so that only one is in memory.
 
-use athanor_chassis::{ByteSize, Code, Status};
+use athanor_chassis::{ByteSize, ErrorCode, Status};
 use athanor_profile::pprof::{DecodeError, inflate};
 use axum::http::HeaderMap;
 use bytes::{Buf, Bytes, BytesMut};
@@ -8,36 +8,36 @@ use futures::stream::{Stream, unfold};
 use prost::Message;
 use serde::de::DeserializeOwned;
 
-use super::{Encoding, GRPC_ENCODING, PREFIX, compression, decode};
+use super::{CallEncoding, GRPC_ENCODING, GRPC_PREFIX_BYTES, compression, decode};
 use crate::http::pace::PacedBody;
 
 /// Takes memory for so many bytes more, or refuses them.
-pub type Charge = Box<dyn FnMut(usize) -> Result<(), Status> + Send>;
+pub type MemoryChargeFn = Box<dyn FnMut(usize) -> Result<(), Status> + Send>;
 
 /// The messages of a call, as they come.
-pub struct Incoming {
+pub struct RequestMessages {
     body: PacedBody,
     /// Takes memory for bytes that came.
-    charge: Charge,
+    charge: MemoryChargeFn,
     came: BytesMut,
     limit: ByteSize,
     gzip: bool,
 }
 
-impl Encoding {
+impl CallEncoding {
     /// Reads messages of at most so many bytes, plain and compressed; an error is the last one.
-    pub fn incoming<M>(
+    pub fn decode_messages<M>(
         self,
         headers: &HeaderMap,
         body: PacedBody,
         limit: ByteSize,
-        charge: Charge,
+        charge: MemoryChargeFn,
     ) -> Result<impl Stream<Item = Result<M, Status>> + Send, Status>
     where
         M: Message + Default + DeserializeOwned + 'static,
     {
         let gzip = compression(headers, GRPC_ENCODING)?;
-        let incoming = Incoming { body, charge, came: BytesMut::new(), limit, gzip };
+        let incoming = RequestMessages { body, charge, came: BytesMut::new(), limit, gzip };
         let json = self.json;
         Ok(unfold(Some(incoming), move |incoming| async move {
             let mut incoming = incoming?;
@@ -53,42 +53,42 @@ impl Encoding {
     }
 }
 
-impl Incoming {
+impl RequestMessages {
     async fn next(&mut self) -> Result<Option<Bytes>, Status> {
-        let is_begun = self.fill(PREFIX).await?;
+        let is_begun = self.fill(GRPC_PREFIX_BYTES).await?;
         if !is_begun {
             if self.came.is_empty() {
                 return Ok(None);
             }
-            return Err(self.cut(PREFIX));
+            return Err(self.cut(GRPC_PREFIX_BYTES));
         }
         let flag = self.came[0];
         let length = u32::from_be_bytes([self.came[1], self.came[2], self.came[3], self.came[4]]) as usize;
         if flag > 1 {
             let message = format!("a message begins with flag {flag}, known are 0 and 1");
-            return Err(Status::new(Code::Invalid, message));
+            return Err(Status::new(ErrorCode::Invalid, message));
         }
         if flag == 1 && !self.gzip {
-            return Err(Status::new(Code::Internal, "a compressed message without grpc-encoding"));
+            return Err(Status::new(ErrorCode::Internal, "a compressed message without grpc-encoding"));
         }
         if length as u64 > self.limit.get() {
             return Err(self.too_large(length));
         }
-        if !self.fill(PREFIX + length).await? {
-            return Err(self.cut(PREFIX + length));
+        if !self.fill(GRPC_PREFIX_BYTES + length).await? {
+            return Err(self.cut(GRPC_PREFIX_BYTES + length));
         }
-        self.came.advance(PREFIX);
+        self.came.advance(GRPC_PREFIX_BYTES);
         let message = self.came.split_to(length).freeze();
         if flag == 0 {
             return Ok(Some(message));
         }
         if !message.starts_with(&[0x1f, 0x8b]) {
-            return Err(Status::new(Code::Invalid, "a message is said to be gzip and is not"));
+            return Err(Status::new(ErrorCode::Invalid, "a message is said to be gzip and is not"));
         }
         match inflate(&message, self.limit.as_usize()) {
             Ok(plain) => Ok(Some(plain.into())),
             Err(DecodeError::OverLimit { seen, .. }) => Err(self.too_large(seen)),
-            Err(error) => Err(Status::new(Code::Invalid, format!("a compressed message: {error}"))),
+            Err(error) => Err(Status::new(ErrorCode::Invalid, format!("a compressed message: {error}"))),
         }
     }
 
@@ -105,12 +105,12 @@ impl Incoming {
 
     fn cut(&self, wanted: usize) -> Status {
         let message = format!("the call ends within a message: {} bytes of {wanted} came", self.came.len());
-        Status::new(Code::Invalid, message)
+        Status::new(ErrorCode::Invalid, message)
     }
 
     fn too_large(&self, seen: usize) -> Status {
         let message = format!("a message has {seen} bytes, the limit is {}: send smaller chunks", self.limit);
-        Status::new(Code::TooLarge, message).because("body_size_limit_exceeded")
+        Status::new(ErrorCode::TooLarge, message).with_reason("body_size_limit_exceeded")
     }
 }
 
@@ -133,15 +133,15 @@ mod tests {
     const LIMIT: ByteSize = ByteSize::bytes(1000);
 
     /// What is read of a body that comes in these pieces.
-    async fn read(pieces: Vec<Vec<u8>>, encoding: &'static str) -> Vec<Result<UploadInfo, Code>> {
+    async fn read(pieces: Vec<Vec<u8>>, encoding: &'static str) -> Vec<Result<UploadInfo, ErrorCode>> {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
         headers.insert(GRPC_ENCODING, HeaderValue::from_static(encoding));
         let pieces = pieces.into_iter().map(|piece| Ok::<_, Infallible>(Bytes::from(piece)));
         let body = Body::from_stream(futures::stream::iter(pieces));
         let (body, charge) = (PacedBody::new(body, Clock::system()), Box::new(|_| Ok(())));
-        let encoding = Encoding::of(&headers).unwrap();
-        let messages = encoding.incoming::<UploadInfo>(&headers, body, LIMIT, charge).unwrap();
+        let encoding = CallEncoding::from_headers(&headers).unwrap();
+        let messages = encoding.decode_messages::<UploadInfo>(&headers, body, LIMIT, charge).unwrap();
         messages.map(|message| message.map_err(|status| status.code)).collect().await
     }
 
@@ -169,14 +169,14 @@ mod tests {
     async fn what_is_wrong_with_one_ends_all() {
         let good = written(0, &info("a").encode_to_vec());
         for (bad, encoding, code) in [
-            (vec![0, 0, 0], "identity", Code::Invalid),
-            (good[..good.len() - 1].to_vec(), "identity", Code::Invalid),
-            (written(2, b""), "identity", Code::Invalid),
-            (written(1, b"x"), "identity", Code::Internal),
-            (written(1, b"x"), "gzip", Code::Invalid),
-            (written(0, &[0xff]), "identity", Code::Invalid),
-            (vec![0, 0xff, 0xff, 0xff, 0xff, 1], "identity", Code::TooLarge),
-            (written(1, &gzip(&[0; 1001])), "gzip", Code::TooLarge),
+            (vec![0, 0, 0], "identity", ErrorCode::Invalid),
+            (good[..good.len() - 1].to_vec(), "identity", ErrorCode::Invalid),
+            (written(2, b""), "identity", ErrorCode::Invalid),
+            (written(1, b"x"), "identity", ErrorCode::Internal),
+            (written(1, b"x"), "gzip", ErrorCode::Invalid),
+            (written(0, &[0xff]), "identity", ErrorCode::Invalid),
+            (vec![0, 0xff, 0xff, 0xff, 0xff, 1], "identity", ErrorCode::TooLarge),
+            (written(1, &gzip(&[0; 1001])), "gzip", ErrorCode::TooLarge),
         ] {
             let bytes = [good.clone(), bad.clone(), good.clone()].concat();
             let bytes = if bad.len() < 5 || bad == good[..good.len() - 1] {

@@ -45,8 +45,8 @@ async fn played(steps: Vec<Step>) {
             }
             Step::Cut(which) => {
                 if let Some(id) = of(&ids, which) {
-                    let mut cut = World::messages(&id, &[&elf(PART, 9)]);
-                    cut.push(Err(Status::new(Code::Cancelled, "gone")));
+                    let mut cut = World::messages(&id, &[&elf(UPLOAD_PART_BYTES, 9)]);
+                    cut.push(Err(Status::new(ErrorCode::Cancelled, "gone")));
                     assert!(world.debuginfo.upload(&world.tenant, stream::iter(cut)).await.is_err());
                     world.settled().await;
                 }
@@ -70,7 +70,7 @@ async fn played(steps: Vec<Step>) {
             Some(bytes) => assert!(finished.iter().any(|&fill| elf(100, fill) == bytes)),
             None => assert!(finished.is_empty()),
         }
-        assert!(world.keys().await.len() <= 4 * PENDING, "what is over goes");
+        assert!(world.keys().await.len() <= 4 * MAX_PENDING_UPLOADS, "what is over goes");
     }
 }
 

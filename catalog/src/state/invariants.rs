@@ -1,0 +1,181 @@
+//! What holds after every command.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::tables::iter_tables;
+use super::{
+    CatalogState, HandoffSource, MAX_COPIES, MAX_SERVICES, MAX_SHARDS, MAX_VOTERS, ShardEntry, ShardId,
+    ShardPhase, decode_shard_id,
+};
+use crate::block::{BlockEntry, ShardLogRange};
+
+impl CatalogState {
+    /// Whether the facts agree with each other; if not, which do not.
+    pub fn check(&self) -> Result<(), String> {
+        for shard in self.shards.values() {
+            self.check_shard(shard)?;
+        }
+        let slots: BTreeSet<u32> = self.shards.values().map(|shard| shard.slot).collect();
+        for slot in slots {
+            self.check_slot(slot)?;
+        }
+        self.check_tables()?;
+        self.check_blocks()?;
+        self.check_documents()?;
+        self.retention.check(self)?;
+        self.check_staged()?;
+        self.check_counts()
+    }
+
+    fn check_shard(&self, shard: &ShardEntry) -> Result<(), String> {
+        let ShardEntry { id, slot, epoch, watermark, members, phase, .. } = shard;
+        if decode_shard_id(*id) != Some((*slot, *epoch)) {
+            return Err(format!("shard {id} is not the number of slot {slot} and epoch {epoch}"));
+        }
+        if members.len() > usize::from(MAX_COPIES) {
+            return Err(format!("shard {id} has {} members", members.len()));
+        }
+        if let Some(node) = members.iter().find(|node| !self.nodes.contains_key(*node)) {
+            return Err(format!("node {node}, a member of shard {id}, is not known"));
+        }
+        let holds = match phase {
+            ShardPhase::Opening { .. } => *watermark == 0,
+            ShardPhase::Sealed { at } => watermark <= at,
+            ShardPhase::Lost { kept } => watermark == kept,
+            ShardPhase::Open | ShardPhase::Closing | ShardPhase::Retired { .. } => true,
+        };
+        match holds {
+            true => Ok(()),
+            false => Err(format!("shard {id} is {phase} and has watermark {watermark}")),
+        }
+    }
+
+    /// One serves the slot, or is about to; all before it have ended, or end as soon as it knows what they know.
+    fn check_slot(&self, slot: u32) -> Result<(), String> {
+        let mut newest_first = self.shards_of_slot(slot).rev();
+        let Some(newest) = newest_first.next() else { return Ok(()) };
+        if !newest.needs_fences() {
+            return Err(format!("nobody follows shard {}, which is {}", newest.id, newest.phase));
+        }
+        for shard in newest_first {
+            let has_ended = matches!(
+                shard.phase,
+                ShardPhase::Sealed { .. } | ShardPhase::Lost { .. } | ShardPhase::Retired { .. }
+            );
+            let is_copied = shard.phase == ShardPhase::Closing && newest.copies_ids_from(shard.id);
+            if !(has_ended || is_copied) {
+                return Err(format!("shard {} is {} beside shard {}", shard.id, shard.phase, newest.id));
+            }
+        }
+        match &newest.phase {
+            ShardPhase::Opening { inherits } => self.check_inherits(newest, *inherits),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_inherits(&self, shard: &ShardEntry, inherits: HandoffSource) -> Result<(), String> {
+        let of = match inherits {
+            HandoffSource::Nothing => return Ok(()),
+            HandoffSource::Window { of, .. } | HandoffSource::Blocks { of, .. } => of,
+        };
+        let before =
+            self.shards.get(&of).filter(|before| before.slot == shard.slot && before.epoch < shard.epoch);
+        let phase = before.map(|before| &before.phase);
+        let holds = match (inherits, phase) {
+            (HandoffSource::Window { upto: None, .. }, Some(ShardPhase::Closing)) => true,
+            (HandoffSource::Window { upto: Some(upto), .. }, Some(ShardPhase::Sealed { at })) => upto == *at,
+            (HandoffSource::Blocks { upto, .. }, Some(ShardPhase::Lost { kept })) => upto == *kept,
+            // It may be forgotten as well.
+            (HandoffSource::Blocks { .. }, Some(ShardPhase::Retired { abandoned: true, .. }) | None) => true,
+            _ => false,
+        };
+        match holds {
+            true => Ok(()),
+            false => Err(format!("shard {} inherits {inherits}, but that one is {phase:?}", shard.id)),
+        }
+    }
+
+    fn check_tables(&self) -> Result<(), String> {
+        let Some(tables) = &self.tables else {
+            return match self.pending.is_none() && self.shards.is_empty() {
+                true => Ok(()),
+                false => Err("there are slots and no table".to_owned()),
+            };
+        };
+        let pending = self.pending.as_ref().map(|pending| &pending.table);
+        for table in iter_tables(tables).chain(pending) {
+            let is_served = |slot: u32| self.newest_shard(slot).is_some_and(ShardEntry::needs_fences);
+            if let Some(slot) = table.slots().iter().find(|slot| !is_served(**slot)) {
+                return Err(format!("table {} names slot {slot}, which has no shard", table.version()));
+            }
+            if table.version() > self.proposed {
+                return Err(format!("table {} was never proposed", table.version()));
+            }
+        }
+        let newest = self.newest_table_version();
+        if let Some(shard) = self.shards.values().find(|shard| shard.serves() && shard.fenced < newest) {
+            return Err(format!("shard {} serves without the fence of table {newest}", shard.id));
+        }
+        let Some(pending) = &self.pending else { return Ok(()) };
+        if pending.table.from() <= tables.table_at(i64::MAX).from() {
+            return Err(format!("table {} does not follow the newest", pending.table.version()));
+        }
+        let cannot = |id: &ShardId| !self.shards.get(id).is_some_and(ShardEntry::needs_fences);
+        if let Some(id) = pending.needs.iter().find(|id| cannot(id)) {
+            return Err(format!("table {} needs a fence of shard {id}", pending.table.version()));
+        }
+        match self.shards.values().find(|shard| matches!(shard.phase, ShardPhase::Lost { .. })) {
+            Some(lost) => Err(format!("a table is proposed while shard {} is lost", lost.id)),
+            None => Ok(()),
+        }
+    }
+
+    /// No row may be in two blocks, and none ends past its shard's watermark.
+    fn check_blocks(&self) -> Result<(), String> {
+        self.blocks.check_tenant_counts()?;
+        let mut all: Vec<(ShardLogRange, &BlockEntry)> = Vec::new();
+        for block in self.blocks.values() {
+            let id = block.id;
+            if self.condemned.contains_key(&id) {
+                return Err(format!("block {id} is registered and condemned"));
+            }
+            if block.level == 0 && !block.further.is_empty() {
+                return Err(format!("block {id} was cut, and holds several ranges"));
+            }
+            if !ShardLogRange::join_adjacent(block.log_ranges()).into_iter().eq(block.log_ranges()) {
+                return Err(format!("the ranges of block {id} are not in order, or not joined"));
+            }
+            all.extend(block.log_ranges().map(|rows| (rows, block)));
+        }
+        for (ShardLogRange { shard, from, to, .. }, BlockEntry { id, .. }) in &all {
+            if from >= to || self.shards.get(shard).is_some_and(|shard| shard.watermark < *to) {
+                return Err(format!(
+                    "block {id} ends at {to}, past the watermark of shard {shard}, or before {from}"
+                ));
+            }
+        }
+        all.sort_unstable_by_key(|(rows, block)| (*rows, block.id));
+        let mut before: Vec<(ShardLogRange, &BlockEntry)> = Vec::new();
+        for (rows, block) in all {
+            before.retain(|(others, _)| others.overlaps(&rows));
+            if let Some((_, other)) = before.iter().find(|(_, other)| other.conflicts_with(block)) {
+                return Err(format!("blocks {} and {} of shard {} overlap", other.id, block.id, rows.shard));
+            }
+            before.push((rows, block));
+        }
+        Ok(())
+    }
+
+    fn check_counts(&self) -> Result<(), String> {
+        let services: usize = self.rates.values().map(BTreeMap::len).sum();
+        let counts = [
+            ("shards", self.shards.len(), MAX_SHARDS),
+            ("services", services, MAX_SERVICES),
+            ("voters", self.voters.len(), MAX_VOTERS),
+        ];
+        match counts.into_iter().find(|(_, count, limit)| count > limit) {
+            Some((what, count, limit)) => Err(format!("there are {count} {what}, the limit is {limit}")),
+            None => Ok(()),
+        }
+    }
+}

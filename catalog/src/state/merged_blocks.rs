@@ -1,0 +1,109 @@
+//! Which of the blocks that lie in a bucket were made of others and take their places, where nobody remembers what was
+//! replaced.
+//!
+//! Inputs exist when blocks are made of them, and their objects stay until these have taken their places. So a block that
+//! was made may be taken whether that happened or not, unless rows would be lost: where inputs are still there and other
+//! tenants' rows in them would be in no block.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::recovery_input::BucketBlock;
+use crate::block::{BlockEntry, BlockId, ShardLogRange};
+
+/// What is known to be there.
+struct BlockInventory<'l, 'k, F> {
+    lying: BTreeMap<BlockId, &'l BlockEntry>,
+    listed: &'k BTreeMap<BlockId, BlockEntry>,
+    lies: F,
+}
+
+/// Of blocks that lie in a bucket those that were made of others and take the places of what they were made of; `listed`
+/// says which are known to exist, and `lies` which of these are still there.
+pub fn find_merged_blocks<'l>(
+    lying: &'l [BucketBlock],
+    listed: &BTreeMap<BlockId, BlockEntry>,
+    lies: impl Fn(BlockId) -> bool,
+) -> Vec<&'l BlockEntry> {
+    let all = lying.iter().map(|lying| (lying.block.id, &lying.block)).collect();
+    let there = BlockInventory { lying: all, listed, lies };
+    let mut candidates: Vec<&BucketBlock> =
+        lying.iter().filter(|lying| is_unlisted_merge(lying, listed)).collect();
+    // Who holds more first: what it was made of in turn may lie there, too. Of equal ones the youngest.
+    let entries = |one: &BucketBlock| one.block.log_ranges().map(|rows| rows.to - rows.from).sum::<u64>();
+    candidates.sort_by_cached_key(|one| Reverse((entries(one), one.block.id)));
+    let mut preferred = BTreeSet::new();
+    loop {
+        let taken = there.select_candidates(candidates.clone());
+        // One that was never to take a place may hold more than one that did, and not all that this one holds.
+        let is_needed = |one: &&BucketBlock| {
+            !preferred.contains(&one.block.id) && there.has_uncovered_rows(&one.block, &taken)
+        };
+        let Some(place) = candidates.iter().position(is_needed) else { return taken };
+        let needed = candidates.remove(place);
+        preferred.insert(needed.block.id);
+        candidates.insert(0, needed);
+    }
+}
+
+impl<'l, 'k, F: Fn(BlockId) -> bool> BlockInventory<'l, 'k, F> {
+    /// Those that may exist beside each other, the first ones first, without those in whose place others stand.
+    fn select_candidates(&self, mut candidates: Vec<&'l BucketBlock>) -> Vec<&'l BlockEntry> {
+        loop {
+            let taken = without_conflicts(&candidates);
+            let stands = |other: &BlockEntry, one: &BucketBlock| {
+                other.id != one.block.id && other.conflicts_with(&one.block) && !is_covered(other, &taken)
+            };
+            let loses = |one: &&BucketBlock| {
+                let inputs = one.inputs.iter().filter_map(|input| self.lying.get(input).copied());
+                self.present_listed_blocks().chain(inputs).any(|other| stands(other, one))
+            };
+            let is_taken = |one: &BucketBlock| taken.iter().any(|taken| taken.id == one.block.id);
+            let losing: BTreeSet<BlockId> =
+                candidates.iter().filter(|one| is_taken(one) && loses(one)).map(|one| one.block.id).collect();
+            if losing.is_empty() {
+                return taken;
+            }
+            candidates.retain(|one| !losing.contains(&one.block.id));
+        }
+    }
+
+    fn present_listed_blocks(&self) -> impl Iterator<Item = &'k BlockEntry> {
+        self.listed.values().filter(|other| (self.lies)(other.id))
+    }
+
+    /// Whether a block has rows that are neither in those that are taken nor in others that lie there beside them.
+    fn has_uncovered_rows(&self, block: &BlockEntry, taken: &[&BlockEntry]) -> bool {
+        let is_beside = |other: &&BlockEntry| !taken.iter().any(|taken| taken.conflicts_with(other));
+        let cuts = self.lying.values().copied().filter(|other| other.level == 0);
+        let beside: Vec<&BlockEntry> = cuts.chain(self.present_listed_blocks()).filter(is_beside).collect();
+        block.tenants.iter().any(|span| {
+            let has = |other: &&&BlockEntry| other.level == 0 || other.tenant_span(&span.tenant).is_some();
+            let holders = taken.iter().chain(&beside).filter(has);
+            let held = ShardLogRange::join_adjacent(holders.flat_map(|other| other.log_ranges()));
+            !block.log_ranges().all(|rows| held.iter().any(|held| held.contains(&rows)))
+        })
+    }
+}
+
+fn is_unlisted_merge(lying: &BucketBlock, listed: &BTreeMap<BlockId, BlockEntry>) -> bool {
+    !lying.inputs.is_empty() && !listed.contains_key(&lying.block.id)
+}
+
+fn without_conflicts<'l>(candidates: &[&'l BucketBlock]) -> Vec<&'l BlockEntry> {
+    let mut taken: Vec<&BlockEntry> = Vec::new();
+    for BucketBlock { block, .. } in candidates {
+        if !taken.iter().any(|other| other.conflicts_with(block)) {
+            taken.push(block);
+        }
+    }
+    taken
+}
+
+/// Whether all rows of a block are in younger ones that were made of others.
+pub(super) fn is_covered(block: &BlockEntry, by: &[&BlockEntry]) -> bool {
+    let holds = |other: &&&BlockEntry| other.id > block.id && other.covers_log_ranges_of(block);
+    let by: Vec<&&BlockEntry> = by.iter().filter(holds).collect();
+    !by.is_empty()
+        && block.tenants.iter().all(|span| by.iter().any(|other| other.tenant_span(&span.tenant).is_some()))
+}

@@ -1,0 +1,117 @@
+//! Texts that tenants keep: settings of pages, rules. What they say is for whoever reads them.
+
+use std::collections::BTreeMap;
+
+use athanor_chassis::{TenantId, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use super::{CatalogState, CommandError, CommandOutcome, LimitedResource};
+
+/// Most notes of a tenant.
+pub const MAX_DOCUMENTS_PER_TENANT: usize = 1_000;
+/// Most bytes of a note, its name included.
+pub const MAX_DOCUMENT_BYTES: usize = 64 << 10;
+/// Most bytes of all notes of a tenant.
+pub const MAX_DOCUMENT_BYTES_PER_TENANT: usize = 1 << 20;
+/// Most bytes of all notes: they are in every snapshot.
+pub const MAX_TOTAL_DOCUMENT_BYTES: usize = 16 << 20;
+
+/// What a tenant keeps under a name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TenantDocument {
+    /// The text.
+    pub text: String,
+    /// When it was written, by the catalogue's time.
+    pub at: Timestamp,
+}
+
+/// The notes of a tenant, by name.
+pub type TenantDocuments = BTreeMap<String, TenantDocument>;
+
+fn document_bytes(notes: &TenantDocuments) -> usize {
+    notes.iter().map(|(name, note)| name.len() + note.text.len()).sum()
+}
+
+impl CatalogState {
+    /// What a tenant keeps.
+    pub fn tenant_documents(&self, tenant: &TenantId) -> TenantDocuments {
+        self.notes.get(tenant).cloned().unwrap_or_default()
+    }
+
+    /// Returns what all tenants keep.
+    pub fn all_documents(&self) -> impl Iterator<Item = (&TenantId, &TenantDocuments)> {
+        self.notes.iter()
+    }
+
+    /// Writes a note, or forgets it where there is no text, if it says what is expected.
+    pub(super) fn put_tenant_document(
+        &mut self,
+        tenant: TenantId,
+        name: String,
+        expected: Option<&str>,
+        text: Option<String>,
+    ) -> Result<CommandOutcome, CommandError> {
+        let known = self.notes.get(&tenant).and_then(|notes| notes.get(&name));
+        let known = known.map(|note| note.text.as_str());
+        if known == text.as_deref() {
+            return Ok(CommandOutcome::from_count(0));
+        }
+        if known != expected {
+            return Err(CommandError::NoteChanged { name });
+        }
+        let Some(text) = text else {
+            let of_tenant = self.notes.entry(tenant.clone()).or_default();
+            of_tenant.remove(&name);
+            if of_tenant.is_empty() {
+                self.notes.remove(&tenant);
+            }
+            return Ok(CommandOutcome::from_count(1));
+        };
+        self.check_document_limits(&tenant, &name, &text)?;
+        let note = TenantDocument { text, at: self.now };
+        self.notes.entry(tenant).or_default().insert(name, note);
+        Ok(CommandOutcome::from_count(1))
+    }
+
+    /// Whether there is room for a note.
+    fn check_document_limits(&self, tenant: &TenantId, name: &str, text: &str) -> Result<(), CommandError> {
+        let too_many = |what, limit| Err(CommandError::TooMany { what, limit });
+        let seen = name.len() + text.len();
+        if seen > MAX_DOCUMENT_BYTES {
+            return Err(CommandError::LongNote { seen });
+        }
+        let of_tenant = self.notes.get(tenant);
+        let known = of_tenant.and_then(|notes| notes.get(name));
+        let count = of_tenant.map_or(0, BTreeMap::len) + usize::from(known.is_none());
+        let before = known.map_or(0, |note| name.len() + note.text.len());
+        let grown = |bytes: usize| bytes - before + seen;
+        if count > MAX_DOCUMENTS_PER_TENANT {
+            return too_many(LimitedResource::Notes, MAX_DOCUMENTS_PER_TENANT);
+        }
+        if grown(of_tenant.map_or(0, document_bytes)) > MAX_DOCUMENT_BYTES_PER_TENANT {
+            return too_many(LimitedResource::NoteBytes, MAX_DOCUMENT_BYTES_PER_TENANT);
+        }
+        if grown(self.notes.values().map(document_bytes).sum()) > MAX_TOTAL_DOCUMENT_BYTES {
+            return too_many(LimitedResource::AllNoteBytes, MAX_TOTAL_DOCUMENT_BYTES);
+        }
+        Ok(())
+    }
+
+    pub(super) fn check_documents(&self) -> Result<(), String> {
+        for (tenant, notes) in &self.notes {
+            if notes.is_empty()
+                || notes.len() > MAX_DOCUMENTS_PER_TENANT
+                || document_bytes(notes) > MAX_DOCUMENT_BYTES_PER_TENANT
+            {
+                return Err(format!(
+                    "tenant {tenant} has {} notes of {} bytes",
+                    notes.len(),
+                    document_bytes(notes)
+                ));
+            }
+        }
+        let all: usize = self.notes.values().map(document_bytes).sum();
+        if all > MAX_TOTAL_DOCUMENT_BYTES { Err(format!("there are {all} bytes of notes")) } else { Ok(()) }
+    }
+}

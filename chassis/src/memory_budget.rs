@@ -1,0 +1,234 @@
+//! Room in memory: what is under way takes some until it is done, and there is only so much.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::tenant_shares::TenantShares;
+use crate::units::ByteSize;
+use crate::{ErrorCode, Status, TenantId};
+
+/// How long to stay away when all the room is taken.
+const BUDGET_RETRY_AFTER: Duration = Duration::from_secs(2);
+
+/// How much there is, and the setting that says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BudgetLimit {
+    /// How much.
+    pub limit: ByteSize,
+    /// The setting, as it is written.
+    pub setting: &'static str,
+}
+
+/// The room for all answers, as some tenants have part in it.
+#[derive(Debug)]
+pub struct MemoryBudget {
+    whole: Arc<MemoryBudgetInner>,
+    /// Tenants whose answers these are. Nobody where it is not said.
+    tenants: Arc<[TenantId]>,
+}
+
+#[derive(Debug)]
+struct MemoryBudgetInner {
+    each: BudgetLimit,
+    all: BudgetLimit,
+    taken: AtomicU64,
+    refused: AtomicU64,
+    shares: TenantShares,
+    /// Signals that bytes were given back.
+    given: Notify,
+}
+
+/// How full a room is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryBudgetStats {
+    /// Bytes that are taken.
+    pub taken: u64,
+    /// How many there are.
+    pub limit: u64,
+    /// Answers, or parts of them, that were refused since others had taken the room, so far.
+    pub refused: u64,
+}
+
+/// A part of the room, until it is dropped.
+#[derive(Debug)]
+pub struct MemoryReservation {
+    room: Arc<MemoryBudget>,
+    bytes: u64,
+}
+
+impl MemoryBudget {
+    /// Room for each answer, and for all together.
+    pub fn new(each: BudgetLimit, all: BudgetLimit) -> Arc<Self> {
+        let whole = MemoryBudgetInner {
+            each,
+            all,
+            taken: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            shares: TenantShares::new(all.limit.get()),
+            given: Notify::new(),
+        };
+        Arc::new(MemoryBudget { whole: Arc::new(whole), tenants: Arc::default() })
+    }
+
+    /// Returns the same room for answers to these tenants, which count for each of them.
+    #[must_use]
+    pub fn for_tenants(&self, tenants: &[TenantId]) -> Arc<Self> {
+        Arc::new(MemoryBudget { whole: Arc::clone(&self.whole), tenants: tenants.into() })
+    }
+
+    /// Waits until no other tenant holds more than its share. Such a tenant gets no more meanwhile.
+    pub async fn wait_for_fair_share(&self) {
+        loop {
+            let given = self.whole.given.notified();
+            tokio::pin!(given);
+            // From here on no signal is missed.
+            given.as_mut().enable();
+            if self.whole.shares.is_free_for(&self.tenants) {
+                return;
+            }
+            given.await;
+        }
+    }
+
+    /// How full it is.
+    pub fn stats(&self) -> MemoryBudgetStats {
+        let now = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let MemoryBudgetInner { taken, all, refused, .. } = &*self.whole;
+        MemoryBudgetStats { taken: now(taken), limit: all.limit.get(), refused: now(refused) }
+    }
+
+    /// Takes room for a part of an answer.
+    pub fn reserve(self: &Arc<Self>, bytes: usize) -> Result<MemoryReservation, Status> {
+        self.check_request(bytes)?;
+        let bytes = bytes as u64;
+        let MemoryBudgetInner { all: BudgetLimit { limit, setting }, shares, refused, .. } = &*self.whole;
+        let refuse = |message: String| {
+            refused.fetch_add(1, Ordering::Relaxed);
+            Err(Status::new(ErrorCode::Exhausted, message).with_retry_after(BUDGET_RETRY_AFTER))
+        };
+        let more = ByteSize::bytes(bytes);
+        if let Err(exceeded) = shares.reserve(&self.tenants, bytes) {
+            return refuse(format!(
+                "answers under way to tenant {} take {}, this one {more} more, the limit of one tenant among others is {}, \
+                 half of {setting}; ask again later",
+                exceeded.tenant,
+                ByteSize::bytes(exceeded.held),
+                ByteSize::bytes(exceeded.share)
+            ));
+        }
+        let before = self.whole.taken.fetch_add(bytes, Ordering::Relaxed);
+        let taken = MemoryReservation { room: Arc::clone(self), bytes };
+        if before.saturating_add(bytes) > limit.get() {
+            let before = ByteSize::bytes(before);
+            return refuse(format!(
+                "answers under way take {before}, this one {more} more, the limit is {limit} ({setting}); ask again later"
+            ));
+        }
+        Ok(taken)
+    }
+
+    fn release(&self, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
+        self.whole.taken.fetch_sub(bytes, Ordering::Relaxed);
+        self.whole.shares.release(&self.tenants, bytes);
+        self.whole.given.notify_waiters();
+    }
+
+    /// Refuses an answer that takes too much alone.
+    pub fn check_request(&self, bytes: usize) -> Result<(), Status> {
+        let BudgetLimit { limit, setting } = self.whole.each;
+        if bytes <= limit.as_usize() {
+            return Ok(());
+        }
+        let bytes = ByteSize::bytes(bytes as u64);
+        let message = format!(
+            "answer takes {bytes} of memory, the limit is {limit} ({setting}); select fewer series or a shorter time, or ask for fewer nodes"
+        );
+        Err(Status::new(ErrorCode::Invalid, message))
+    }
+}
+
+impl MemoryReservation {
+    /// Adds another part, which counts for the tenants of this one from now on.
+    #[must_use]
+    pub fn merge(mut self, mut other: MemoryReservation) -> MemoryReservation {
+        let bytes = std::mem::take(&mut other.bytes);
+        if self.room.tenants != other.room.tenants {
+            let shares = &self.room.whole.shares;
+            shares.release(&other.room.tenants, bytes);
+            shares.reserve_unchecked(&self.room.tenants, bytes);
+        }
+        self.bytes += bytes;
+        self
+    }
+
+    /// Gives back what is not needed.
+    pub fn shrink(&mut self, bytes: usize) {
+        let less = self.bytes.saturating_sub(bytes as u64);
+        self.bytes -= less;
+        self.room.release(less);
+    }
+
+    /// How much it is.
+    pub fn bytes(&self) -> usize {
+        self.bytes as usize
+    }
+}
+
+impl Drop for MemoryReservation {
+    fn drop(&mut self) {
+        self.room.release(self.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_share_the_room_and_give_it_back() {
+        let bound = |bytes, setting| BudgetLimit { limit: ByteSize::bytes(bytes), setting };
+        let room = MemoryBudget::new(bound(60, "a.each"), bound(100, "a.all"));
+        let code = |bytes| room.reserve(bytes).map(drop).map_err(|status| status.code);
+        assert_eq!((code(60), code(61)), (Ok(()), Err(ErrorCode::Invalid)));
+        let mut both = room.reserve(40).unwrap().merge(room.reserve(30).unwrap());
+        assert_eq!((both.bytes(), code(31), code(30)), (70, Err(ErrorCode::Exhausted), Ok(())));
+        assert!(room.reserve(31).unwrap_err().message.contains("(a.all)"));
+        both.shrink(50);
+        assert_eq!(code(50), Ok(()));
+        drop(both);
+        assert_eq!(room.stats(), MemoryBudgetStats { taken: 0, limit: 100, refused: 2 });
+    }
+
+    #[tokio::test]
+    async fn tenant_leaves_half_of_the_room_to_others() {
+        let bound = |bytes, setting| BudgetLimit { limit: ByteSize::bytes(bytes), setting };
+        let room = MemoryBudget::new(bound(100, "a.each"), bound(100, "a.all"));
+        let [heavy, light] = ["heavy", "light"].map(|name| room.for_tenants(&[name.parse().unwrap()]));
+        let alone = heavy.reserve(90).unwrap();
+        let mut waits = Box::pin(light.wait_for_fair_share());
+        assert!(futures::poll!(waits.as_mut()).is_pending());
+        let refused = heavy.reserve(1).unwrap_err();
+        assert_eq!(refused.code, ErrorCode::Exhausted);
+        assert!(
+            refused.message.contains("tenant heavy take 90B") && refused.message.contains("is 50B"),
+            "{refused}"
+        );
+        drop(alone);
+        waits.await;
+        let half = heavy.reserve(30).unwrap().merge(heavy.reserve(20).unwrap());
+        assert!(heavy.reserve(1).is_err());
+        let other = light.reserve(50).unwrap();
+        assert_eq!(room.stats().taken, 100);
+        let mut all = other.merge(half);
+        all.shrink(20);
+        assert!(heavy.reserve(50).is_ok() && light.reserve(31).is_err());
+        drop(all);
+        assert_eq!(room.stats().taken, 0);
+    }
+}

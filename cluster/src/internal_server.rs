@@ -1,0 +1,71 @@
+//! The port for other nodes. Nothing is answered on it to who does not show the secret.
+
+use std::convert::Infallible;
+
+use athanor_chassis::{ErrorCode, Status};
+use athanor_proto::athanor::internal::v1::raft_server::RaftServer;
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::Response;
+use axum::middleware::{Next, from_fn_with_state};
+use axum::routing::any;
+use tonic::server::NamedService;
+use tower_service::Service;
+
+use crate::raft_transport::{MAX_FRAME_BYTES, RaftTransportServer};
+use crate::secret::ClusterSecrets;
+use crate::status_codec;
+
+/// What the port offers.
+#[derive(Default)]
+pub struct InternalRouter {
+    router: Router,
+}
+
+impl InternalRouter {
+    /// Messages of groups.
+    #[must_use]
+    pub fn with_raft(self, answering: RaftTransportServer) -> Self {
+        self.with_service(RaftServer::new(answering).max_decoding_message_size(MAX_FRAME_BYTES))
+    }
+
+    /// One more service. The limits of its messages are its own.
+    #[must_use]
+    pub fn with_service<S>(self, service: S) -> Self
+    where
+        S: Service<Request, Response = Response<tonic::body::Body>, Error = Infallible>
+            + NamedService
+            + Clone
+            + Send
+            + Sync
+            + 'static,
+        S::Future: Send + 'static,
+    {
+        Self { router: self.router.route_service(&format!("/{}/{{method}}", S::NAME), service) }
+    }
+
+    /// All of it, for who shows the secret.
+    pub fn into_router(self, secrets: ClusterSecrets) -> Router {
+        let nothing = || async {
+            error_response(&Status::new(ErrorCode::Unimplemented, "this node offers no such service"))
+        };
+        self.router.fallback(any(nothing)).layer(from_fn_with_state(secrets, require_secret))
+    }
+}
+
+async fn require_secret(
+    State(secrets): State<ClusterSecrets>,
+    request: Request,
+    next: Next,
+) -> Response<Body> {
+    match secrets.check_headers(request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(status) => error_response(&status),
+    }
+}
+
+/// As every client of gRPC understands it.
+fn error_response(status: &Status) -> Response<Body> {
+    status_codec::to_grpc(status).into_http()
+}

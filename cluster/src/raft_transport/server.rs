@@ -1,0 +1,181 @@
+//! The side that answers.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use athanor_chassis::{Clock, Status};
+use athanor_proto::athanor::internal::v1::frame::Of;
+use athanor_proto::athanor::internal::v1::raft_server::Raft;
+use athanor_proto::athanor::internal::v1::{Frame, Hello};
+use bytes::Bytes;
+use futures::Stream;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tonic::{Request, Response, Streaming};
+
+use super::frames::{FrameAssembler, RaftMessage, SendLanes, StreamDirection};
+use super::{HELLO_TIMEOUT, SendQueueError};
+use crate::NodeId;
+use crate::handshake::PeerHandshake;
+use crate::status_codec;
+
+/// Calls of one peer that are under way, and their bytes: beyond that nothing more is read from it.
+const MAX_CONCURRENT_CALLS: usize = 4096;
+const MAX_IN_FLIGHT_BYTES: usize = 64 << 20;
+
+/// Whoever answers for the groups of a node.
+#[async_trait::async_trait]
+pub trait RaftHandler: Send + Sync + 'static {
+    /// Answers a call of another node to a group.
+    async fn handle_call(&self, from: NodeId, group: u32, request: Bytes) -> Result<Bytes, Status>;
+}
+
+/// Takes streams of other nodes.
+#[derive(Clone)]
+pub struct RaftTransportServer {
+    hear: Arc<dyn RaftHandler>,
+    introductions: Arc<PeerHandshake>,
+    clock: Clock,
+    stop: CancellationToken,
+}
+
+/// One call: who asked, its bytes, and what came of it.
+type FinishedCall = (u64, usize, Result<Bytes, Status>);
+
+/// A stream of another node, and all that it asked. Answers go out as they come.
+pub struct RaftResponseStream {
+    from: NodeId,
+    hear: Arc<dyn RaftHandler>,
+    hello: Option<Hello>,
+    /// None: the other side asks no more.
+    incoming: Option<Streaming<Frame>>,
+    assembler: FrameAssembler,
+    under_way: FuturesUnordered<BoxFuture<'static, FinishedCall>>,
+    bytes: usize,
+    lanes: SendLanes,
+    stop: Pin<Box<WaitForCancellationFutureOwned>>,
+}
+
+impl RaftTransportServer {
+    /// Answers with what `hear` says, until `stop`: then no more is read, and streams end with their last answers.
+    pub fn new(
+        hear: Arc<dyn RaftHandler>,
+        introductions: Arc<PeerHandshake>,
+        clock: Clock,
+        stop: CancellationToken,
+    ) -> Self {
+        Self { hear, introductions, clock, stop }
+    }
+}
+
+#[async_trait::async_trait]
+impl Raft for RaftTransportServer {
+    type TalkStream = RaftResponseStream;
+
+    async fn talk(
+        &self,
+        request: Request<Streaming<Frame>>,
+    ) -> Result<Response<RaftResponseStream>, tonic::Status> {
+        let mut incoming = request.into_inner();
+        let late = |_| tonic::Status::deadline_exceeded(format!("no hello came within {HELLO_TIMEOUT:?}"));
+        let first = self.clock.timeout(HELLO_TIMEOUT, incoming.message()).await.map_err(late)??;
+        let caller = match first.and_then(|frame| frame.of) {
+            Some(Of::Hello(hello)) => hello.caller,
+            _ => None,
+        };
+        let checked = self.introductions.check_caller(caller.as_ref());
+        let from = checked.map_err(|stranger| status_codec::to_grpc(&Status::from_error(&stranger)))?;
+        let hello = Hello { caller: Some(self.introductions.caller(from, HELLO_TIMEOUT)) };
+        Ok(Response::new(RaftResponseStream {
+            from,
+            hear: Arc::clone(&self.hear),
+            hello: Some(hello),
+            incoming: Some(incoming),
+            assembler: FrameAssembler::new(StreamDirection::Calls),
+            under_way: FuturesUnordered::new(),
+            bytes: 0,
+            lanes: SendLanes::default(),
+            stop: Box::pin(self.stop.clone().cancelled_owned()),
+        }))
+    }
+}
+
+impl RaftResponseStream {
+    /// Begins to answer what has come. An error ends the stream.
+    fn poll_calls(&mut self, context: &mut Context<'_>) -> Result<(), tonic::Status> {
+        if self.incoming.is_some() && self.stop.as_mut().poll(context).is_ready() {
+            self.incoming = None;
+        }
+        while self.under_way.len() < MAX_CONCURRENT_CALLS && self.bytes < MAX_IN_FLIGHT_BYTES {
+            let Some(incoming) = &mut self.incoming else { return Ok(()) };
+            match Pin::new(incoming).poll_next(context) {
+                Poll::Pending => return Ok(()),
+                Poll::Ready(None) => self.incoming = None,
+                Poll::Ready(Some(frame)) => {
+                    let bad = |error: super::FrameError| tonic::Status::invalid_argument(error.to_string());
+                    if let Some(RaftMessage::Call { id, group, data }) =
+                        self.assembler.add_frame(frame?).map_err(bad)?
+                    {
+                        self.start_call(id, group, data);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn start_call(&mut self, id: u64, group: u32, data: Bytes) {
+        let (hear, from, size) = (Arc::clone(&self.hear), self.from, data.len());
+        self.bytes += size;
+        self.under_way.push(Box::pin(async move { (id, size, hear.handle_call(from, group, data).await) }));
+    }
+
+    /// Queues an answer. Where it does not fit, the other side is told; where not even that fits, it does not read.
+    fn queue_response(&mut self, (id, size, result): FinishedCall) -> Result<(), tonic::Status> {
+        self.bytes -= size;
+        let result = result.map_err(|status| status_codec::encode_status(&status, None));
+        let refused = match self.lanes.push(RaftMessage::Answer { id, result }) {
+            Ok(()) => return Ok(()),
+            Err(refused) => Status::from_error(&refused),
+        };
+        let told = RaftMessage::Answer { id, result: Err(status_codec::encode_status(&refused, None)) };
+        let unread = |error: SendQueueError| {
+            tonic::Status::resource_exhausted(format!("answers are not read: {error}"))
+        };
+        self.lanes.push(told).map_err(unread)
+    }
+}
+
+impl Stream for RaftResponseStream {
+    type Item = Result<Frame, tonic::Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = &mut *self;
+        if let Some(hello) = this.hello.take() {
+            return Poll::Ready(Some(Ok(Frame { of: Some(Of::Hello(hello)) })));
+        }
+        loop {
+            if let Err(status) = this.poll_calls(context) {
+                this.incoming = None;
+                this.under_way.clear();
+                this.lanes = SendLanes::default();
+                return Poll::Ready(Some(Err(status)));
+            }
+            match Pin::new(&mut this.under_way).poll_next(context) {
+                Poll::Ready(Some(heard)) => match this.queue_response(heard) {
+                    Ok(()) => continue,
+                    Err(status) => return Poll::Ready(Some(Err(status))),
+                },
+                Poll::Ready(None) | Poll::Pending => {}
+            }
+            return match this.lanes.next() {
+                Some(frame) => Poll::Ready(Some(Ok(frame))),
+                None if this.incoming.is_none() && this.under_way.is_empty() => Poll::Ready(None),
+                None => Poll::Pending,
+            };
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Folded text as SDKs send it: `root;caller;leaf 12` per line, or a line for each sample.
+//!
+//! More lenient than the folded stacks that people keep in files: a line without a count is skipped, counts of
+//! zero and below say nothing, and empty frames are frames.
+
+use athanor_profile::pprof::{DecodeLimits, StackAccumulator, StackAccumulatorError};
+use hashbrown::HashTable;
+use memchr::{memchr_iter, memrchr};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Why text was refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum FoldedTextError {
+    /// No number after the last space.
+    #[error("line {line}: {count:?} after the last space is no count")]
+    BadCount {
+        /// The line, from 1.
+        line: usize,
+        /// How the text begins that should be a count.
+        count: String,
+    },
+    /// Bytes that are no text.
+    #[error("line {line}: not valid UTF-8")]
+    NotUtf8 {
+        /// The line.
+        line: usize,
+    },
+    /// What it adds up to.
+    #[error("line {line}: {why}")]
+    Tally {
+        /// The line.
+        line: usize,
+        /// What is wrong.
+        why: StackAccumulatorError,
+    },
+}
+
+/// Reads text; equal stacks are added up. `counted`: lines end with a count.
+pub(crate) fn parse_folded(
+    bytes: &[u8],
+    counted: bool,
+    limits: &DecodeLimits,
+) -> Result<StackAccumulator, FoldedTextError> {
+    let text = std::str::from_utf8(bytes).map_err(|error| {
+        let line = memchr_iter(b'\n', &bytes[..error.valid_up_to()]).count() + 1;
+        FoldedTextError::NotUtf8 { line }
+    })?;
+    let mut tally = StackAccumulator::new(limits);
+    let mut stacks = StackTextIndex::default();
+    let ends = memchr_iter(b'\n', bytes).chain([bytes.len()]);
+    let mut start = 0;
+    for (line, end) in (1..).zip(ends) {
+        let content = &text[start..end];
+        start = end + 1;
+        let content = content.strip_suffix('\r').unwrap_or(content);
+        let Some((stack, value)) = parse_sample(content, counted, line)? else { continue };
+        let added = stacks.stack_number(stack, &mut tally).and_then(|stack| tally.add(stack, value));
+        added.map_err(|why| FoldedTextError::Tally { line, why })?;
+    }
+    Ok(tally)
+}
+
+/// Stack and count of a line; nothing for a line that says nothing.
+fn parse_sample(content: &str, counted: bool, line: usize) -> Result<Option<(&str, i64)>, FoldedTextError> {
+    if !counted {
+        return Ok((!content.is_empty()).then_some((content, 1)));
+    }
+    let Some(space) = memrchr(b' ', content.as_bytes()) else { return Ok(None) };
+    let (stack, count) = (&content[..space], &content[space + 1..]);
+    let bad = |_| FoldedTextError::BadCount { line, count: count.chars().take(50).collect() };
+    let value: i64 = count.parse().map_err(bad)?;
+    Ok((value > 0).then_some((stack, value)))
+}
+
+/// Which stacks texts are: one that comes again costs a hash of it.
+#[derive(Default)]
+struct StackTextIndex<'a> {
+    known: HashTable<(&'a str, u32)>,
+    path: Vec<u32>,
+}
+
+impl<'a> StackTextIndex<'a> {
+    fn stack_number(
+        &mut self,
+        text: &'a str,
+        tally: &mut StackAccumulator,
+    ) -> Result<u32, StackAccumulatorError> {
+        let hash = xxh3_64(text.as_bytes());
+        if let Some(&(_, stack)) = self.known.find(hash, |(known, _)| *known == text) {
+            return Ok(stack);
+        }
+        self.path.clear();
+        let mut start = 0;
+        // What is deeper than is kept need not be told apart.
+        let ends = memchr_iter(b';', text.as_bytes()).chain([text.len()]).take(tally.kept_depth());
+        for end in ends {
+            self.path.push(tally.intern_frame(&text[start..end])?);
+            start = end + 1;
+        }
+        let stack = tally.intern_stack(&self.path)?;
+        self.known.insert_unique(hash, (text, stack), |(text, _)| xxh3_64(text.as_bytes()));
+        Ok(stack)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use athanor_profile::pprof::decode;
+    use athanor_profile::tree::Tree;
+    use athanor_profile::{ProfileHeader, ValueType, folded};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn read(text: &[u8], counted: bool) -> Result<String, String> {
+        let limits = DecodeLimits { samples: 3, kept_depth: 4, bytes: 200, ..DecodeLimits::default() };
+        let tally = parse_folded(text, counted, &limits).map_err(|error| error.to_string())?;
+        let header =
+            ProfileHeader { types: vec![ValueType::new("samples", "count")], ..ProfileHeader::default() };
+        let pprof = tally.write(&header, 1).expect("values are small");
+        Ok(folded::write(&Tree::from_profile(&decode(&pprof, &DecodeLimits::default()).unwrap().0, 0)))
+    }
+
+    #[test]
+    fn equal_stacks_add_up_and_empty_frames_count() {
+        for (text, expected) in [
+            ("main;run 5\nmain;run 3\nmain 1\n", "main 1\nmain;run 8\n"),
+            ("main loop;do work 4\r\n a;b  2\r\n", " a;b  2\nmain loop;do work 4\n"),
+            (";x 1\na;;b 1\n 7", " 7\n;x 1\na;;b 1\n"),
+            ("a;b 0\nc +1\nd -3\nwithout\n\n", "c 1\n"),
+            ("a;b;c;d;e 1\na;b;c;d;f 2", "a;b;c;d 3\n"),
+            ("", ""),
+        ] {
+            let read = read(text.as_bytes(), true).unwrap();
+            let sorted = |text: &str| {
+                let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+                lines.sort();
+                lines
+            };
+            assert_eq!(sorted(&read), sorted(expected));
+        }
+        assert_eq!(
+            read(b"main;run\nmain;run\r\n\nwith space 3", false).unwrap(),
+            "with space 3 1\nmain;run 2\n"
+        );
+    }
+
+    #[test]
+    fn what_is_no_count_or_too_much_is_refused() {
+        let long = format!("{} 1", "x".repeat(190));
+        for (text, expected) in [
+            (&b"a 1\nb x"[..], "line 2: \"x\" after the last space is no count"),
+            (b"a ", "line 1: \"\" after the last space is no count"),
+            (b"a 9223372036854775808", "line 1: \"9223372036854775808\" after the last space is no count"),
+            (b"a 9223372036854775807\nb 1", "line 2: the profile's counts add up to over 63 bits"),
+            (b"a\xff 1", "line 1: not valid UTF-8"),
+            (b"a 1\nb 1\nc 1\na 1\nd 1", "line 5: profile has 4 stacks, the limit is 3"),
+            (long.as_bytes(), "line 1: profile has 206 bytes, the limit is 200"),
+        ] {
+            assert_eq!(read(text, true).unwrap_err(), expected);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in prop::collection::vec(any::<u8>(), 0..60), counted: bool) {
+            let _ = read(&text, counted);
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! From the messages of push.v1, and of Parca's profile store.
+
+use athanor_chassis::{Status, TenantId};
+use athanor_proto::parca::profilestore::v1alpha1 as parca;
+use athanor_proto::push::v1::{PushRequest, RawProfileSeries};
+
+use crate::distributor::{Distributor, PushSummary};
+use crate::parca::add_service_label;
+use crate::push::{PushedProfile, PushedSeries};
+
+impl Distributor {
+    /// Stores every profile of a request of push.v1 that can be stored; see [`Distributor::push_series`].
+    /// Annotations are a server's to make, so those of clients are ignored.
+    pub async fn push(&self, tenant: &TenantId, request: PushRequest) -> Result<PushSummary, Status> {
+        self.push_series(tenant, request.series.into_iter().map(series_from_push).collect()).await
+    }
+
+    /// As [`Distributor::push`], of a request of Parca's. If the request states that addresses are normalized, mappings are
+    /// stored with that flag. Addresses of processes are stored relative to their mapping, beside its offset in the file,
+    /// so that `executable_info` adds nothing to the program headers of the uploaded debug information.
+    pub async fn write_raw(
+        &self,
+        tenant: &TenantId,
+        request: parca::WriteRawRequest,
+    ) -> Result<PushSummary, Status> {
+        let series = request.series.into_iter().map(series_from_parca).collect();
+        self.push_series_with_addresses(tenant, series, request.normalized).await
+    }
+}
+
+fn series_from_push(series: RawProfileSeries) -> PushedSeries {
+    let labels = series.labels.into_iter().map(|pair| (pair.name, pair.value));
+    let profiles = series.samples.into_iter().map(|sample| PushedProfile {
+        pprof: sample.raw_profile,
+        id: (!sample.id.is_empty()).then_some(sample.id),
+    });
+    PushedSeries { labels: labels.collect(), profiles: profiles.collect() }
+}
+
+fn series_from_parca(series: parca::RawProfileSeries) -> PushedSeries {
+    let labels = series.labels.unwrap_or_default().labels.into_iter().map(|pair| (pair.name, pair.value));
+    let profiles = series.samples.into_iter();
+    let profiles = profiles.map(|sample| PushedProfile { pprof: sample.raw_profile, id: None });
+    PushedSeries { labels: add_service_label(labels.collect()), profiles: profiles.collect() }
+}

@@ -1,0 +1,156 @@
+//! What the leader of a shard does when the catalogue's view asks for it: fences of new tables, the seal, the end.
+//!
+//! Each step is done again until the catalogue says that it is done, and does nothing the second time.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use athanor_catalog::{CatalogCommand, HandoffSource, RoutingView, ShardEntry, ShardPhase};
+use athanor_chassis::Status;
+use tokio_util::sync::CancellationToken;
+
+use crate::entry::ShardLogEntry;
+use crate::replica::ShardReplica;
+use crate::shard::LeaderShard;
+use crate::state_machine::ShardApplyResult;
+
+/// Without a new view, until the next try.
+const RECONCILE_INTERVAL: Duration = Duration::from_secs(1);
+/// A shard is lost after five minutes. Who has not heard of a majority for almost as long asks what became of it before it
+/// takes more: what an abandoned shard takes nobody will ever read.
+pub(crate) const QUORUM_SILENCE_LIMIT: Duration = Duration::from_secs(240);
+
+/// Looks after one reign.
+pub(crate) struct PhaseReconciler {
+    pub(crate) group: Arc<ShardReplica>,
+    pub(crate) shard: Arc<LeaderShard>,
+    pub(crate) over: CancellationToken,
+}
+
+impl PhaseReconciler {
+    /// Runs until the reign is over.
+    pub(crate) async fn run(self) {
+        loop {
+            if self.group.has_lost_quorum() {
+                // The next reign begins by asking the catalogue.
+                self.over.cancel();
+                return;
+            }
+            if let Some(view) = self.group.view()
+                && let Some(entry) = view.shards.iter().find(|entry| entry.id == self.group.id)
+                && let Err(error) = self.reconcile_phase(&view, entry).await
+            {
+                tracing::debug!(shard = self.group.id, %error, "what the catalogue asks for is tried again");
+            }
+            tokio::select! {
+                biased;
+                () = self.group.told.notified() => {}
+                () = self.group.deps().clock.sleep(RECONCILE_INTERVAL) => {}
+            }
+        }
+    }
+
+    async fn reconcile_phase(&self, view: &RoutingView, entry: &ShardEntry) -> Result<(), Status> {
+        match entry.phase {
+            ShardPhase::Lost { .. } => {
+                tracing::warn!(
+                    shard = entry.id,
+                    "the catalogue calls the shard lost; it settles before it goes on"
+                );
+                self.over.cancel();
+                return Ok(());
+            }
+            ShardPhase::Closing => self.close(view, entry).await?,
+            ShardPhase::Sealed { at } => self.retire(entry, at).await?,
+            // A catalogue that was rebuilt has not heard that it opened; the next reign says so. Or this view is old.
+            ShardPhase::Opening { .. } => {
+                if matches!(self.group.read_catalog_entry(entry.id).await?.phase, ShardPhase::Opening { .. })
+                {
+                    self.over.cancel();
+                    return Ok(());
+                }
+            }
+            ShardPhase::Open | ShardPhase::Retired { .. } => {}
+        }
+        self.fence(view, entry).await?;
+        self.release(view).await
+    }
+
+    async fn change(&self, command: CatalogCommand) -> Result<(), Status> {
+        self.group.deps().catalog.apply_command(command).await.map_err(|error| Status::from_error(&error))
+    }
+
+    /// Seals the shard when another has a copy of what it remembers, but for what came of late.
+    async fn close(&self, view: &RoutingView, entry: &ShardEntry) -> Result<(), Status> {
+        let copies = |other: &ShardEntry| matches!(other.phase, ShardPhase::Opening { inherits: HandoffSource::Window { of, .. } } if of == entry.id);
+        let is_copied = self.group.copied.load(Ordering::SeqCst) && view.shards.iter().any(copies);
+        if !is_copied && !self.group.sealed.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        let (at, latest) = self.group.log_seal().await?;
+        self.group.sealed.store(true, Ordering::SeqCst);
+        // For the successor, which asks as soon as it hears of the seal.
+        self.shard.log_delta_state().await?;
+        self.change(CatalogCommand::Sealed { shard: entry.id, at, latest }).await?;
+        // The head that the seal has closed is not to grow, and so it is cut like any other.
+        self.shard.freeze().await
+    }
+
+    /// Ends the shard when all of its rows lie in blocks. Who was deposed and has not heard of it knows none that came
+    /// later.
+    async fn retire(&self, entry: &ShardEntry, at: u64) -> Result<(), Status> {
+        let has_rows = || self.shard.heads().unflushed_heads().iter().any(|head| !head.is_empty());
+        if !self.shard.has_observed_seal(at) || has_rows() {
+            return Ok(());
+        }
+        let rest_is_empty = Some(self.group.read_catalog_entry(entry.id).await?.watermark);
+        self.change(CatalogCommand::Retire { shard: entry.id, rest_is_empty }).await
+    }
+
+    /// Logs the fence of a table that is proposed, and makes those of tables none that were given up [INV-05].
+    async fn fence(&self, view: &RoutingView, entry: &ShardEntry) -> Result<(), Status> {
+        let pending = view.pending.as_ref().filter(|pending| pending.needs.contains(&entry.id));
+        let logged: Vec<(u64, u64)> =
+            self.group.log.with_state_machine(|machine| machine.log_status().fences().collect());
+        let published = |version: u64| {
+            let tables = view.tables.iter().flat_map(|tables| tables.tables_between(i64::MIN, i64::MAX));
+            tables.into_iter().any(|table| table.version() == version)
+        };
+        let proposed =
+            |version| view.pending.as_ref().is_some_and(|pending| pending.table.version() == version);
+        let oldest = view.tables.iter().flat_map(|tables| tables.tables_between(i64::MIN, i64::MAX).first());
+        let oldest = oldest.map(|table| table.version()).min().unwrap_or_default();
+        for (version, revision) in logged {
+            // Of tables older than those that are known the fences hold: all late profiles are too late for them.
+            if revision <= view.revision && version > oldest && !published(version) && !proposed(version) {
+                self.group.propose_entry(ShardLogEntry::encode_fence_voided(version)).await?;
+            }
+        }
+        let Some(pending) = pending else { return Ok(()) };
+        let (shard, version, from) = (entry.id, pending.table.version(), pending.table.from());
+        match self.group.propose_entry(ShardLogEntry::encode_fence(version, from, view.revision)).await? {
+            ShardApplyResult::Fence { refused: None } => {
+                self.change(CatalogCommand::Fenced { shard, version }).await
+            }
+            ShardApplyResult::Fence { refused: Some(latest) } => {
+                self.change(CatalogCommand::FenceRefused { shard, version, latest }).await
+            }
+            other => {
+                tracing::error!(shard, ?other, "a fence was answered with something else");
+                Ok(())
+            }
+        }
+    }
+
+    /// Holds no ids any more of shards that are over: their rows lie in blocks, or were given up.
+    async fn release(&self, view: &RoutingView) -> Result<(), Status> {
+        let holds = self.group.log.with_state_machine(|machine| machine.log_status().holds.clone());
+        for of in holds {
+            if view.shards.iter().find(|other| other.id == of).is_none_or(ShardEntry::is_retired) {
+                self.group.propose_entry(ShardLogEntry::encode_hold_released(of)).await?;
+            }
+        }
+        Ok(())
+    }
+}

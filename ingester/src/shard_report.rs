@@ -1,0 +1,123 @@
+//! What a node's disk says of shards, for a catalogue that is rebuilt [INV-16].
+//!
+//! ```text
+//!  the catalogue is gone ─► asked ─► shards that the disk names are opened ─► a majority says how much is stored ─► told
+//! ```
+//! An uncut shard is known nowhere else, and where one has ended and what it knows only its log says. Where the catalogue
+//! has never spoken to this process, nobody told which shards are here: then the disk does.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use athanor_catalog::{RoutingView, ShardId};
+use athanor_chassis::{Disk, Status};
+use athanor_cluster::placement::{SlotTable, SlotTables};
+
+use crate::head::read;
+use crate::ingester::{Ingester, IngesterOpenError, LocalShardReport};
+use crate::membership::{self, MembershipError};
+
+/// The file with the tables that the catalogue told last.
+const TABLES_FILE: &str = "tables.json";
+/// How long a majority may take to say how much is stored.
+const QUORUM_READ_TIMEOUT: Duration = Duration::from_secs(3);
+
+impl Ingester {
+    /// What is known here of each shard of which this node is a member, open or not.
+    pub async fn shard_reports(&self) -> Result<Vec<LocalShardReport>, IngesterOpenError> {
+        self.open_by_disk().await?;
+        let (disk, groups) = (Arc::clone(&self.parts.deps.consensus.disk), self.groups());
+        let clock = &self.parts.deps.clock;
+        let asked = groups.iter().map(|group| async move {
+            let read = clock.timeout(QUORUM_READ_TIMEOUT, group.log.read_index()).await;
+            (group.id, matches!(read, Ok(Ok(_))))
+        });
+        let whole: BTreeMap<ShardId, bool> = futures::future::join_all(asked).await.into_iter().collect();
+        let described = move || {
+            let closed = membership::read_all(&*disk)?
+                .into_iter()
+                .map(|(shard, known)| (shard, known.into_report(shard)));
+            let here = groups.iter().map(|group| {
+                let whole = whole.get(&group.id).is_some_and(|whole| *whole);
+                (group.id, LocalShardReport { whole, ..group.shard_report() })
+            });
+            let all: BTreeMap<ShardId, LocalShardReport> = closed.chain(here).collect();
+            Ok::<_, MembershipError>(all.into_values().collect())
+        };
+        let described = self.parts.deps.compute.run(described).await?;
+        described.map_err(IngesterOpenError::Memberships)
+    }
+
+    /// Opens the shards that the disk names, unless the catalogue has told which there are.
+    async fn open_by_disk(&self) -> Result<(), IngesterOpenError> {
+        let taken = self.taken.lock().await;
+        if *taken > 0 || self.parts.deps.alone {
+            return Ok(());
+        }
+        let disk = Arc::clone(&self.parts.deps.consensus.disk);
+        let known = self.parts.deps.compute.run(move || membership::read_all(&*disk)).await?;
+        let known = known.map_err(IngesterOpenError::Memberships)?;
+        let logged = self.parts.deps.consensus.log.groups();
+        for (shard, known) in known {
+            let is_open = read(&self.shards).contains_key(&shard);
+            if !is_open && known.has_log() && logged.contains(&shard) {
+                self.join(known.entry(shard)).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// The tables that this node was told of, by the catalogue or before its start.
+    pub async fn tables(&self) -> Vec<SlotTable> {
+        let told = read(&self.parts.view).as_ref().and_then(|view| view.tables.clone());
+        let tables = match told {
+            Some(tables) => Some(tables),
+            None => {
+                let disk = Arc::clone(&self.parts.deps.consensus.disk);
+                self.parts.deps.compute.run(move || kept(&*disk)).await.ok().flatten()
+            }
+        };
+        tables.map(all).unwrap_or_default()
+    }
+
+    /// Keeps new tables: a rebuilt catalogue that lacked one would place repeats elsewhere.
+    /// What could not be written is tried again with the next view.
+    pub(crate) async fn persist_tables(&self, now: &RoutingView) {
+        let newest = |tables: &SlotTables| tables.table_at(i64::MAX).version();
+        let kept = self.kept.load(Ordering::Relaxed);
+        let tables = now.tables.clone().filter(|tables| newest(tables) != kept);
+        let Some(tables) = tables.filter(|_| !self.parts.deps.alone) else { return };
+        let (disk, version) = (Arc::clone(&self.parts.deps.consensus.disk), newest(&tables));
+        let written = self.parts.deps.compute.run(move || {
+            let bytes = serde_json::to_vec(&tables).map_err(|error| error.to_string())?;
+            disk.write(TABLES_FILE, &bytes).map_err(|error| Status::from_error(&error).message)
+        });
+        let written = match written.await {
+            Ok(written) => written,
+            Err(error) => Err(error.to_string()),
+        };
+        match written {
+            Ok(()) => self.kept.store(version, Ordering::Relaxed),
+            Err(error) => tracing::warn!(
+                error,
+                "tables of slots are not kept on this disk: a lost catalogue is rebuilt without them"
+            ),
+        }
+    }
+}
+
+fn all(tables: SlotTables) -> Vec<SlotTable> {
+    tables.tables_between(i64::MIN, i64::MAX).iter().map(|table| SlotTable::clone(table)).collect()
+}
+
+/// What was kept, if anything was.
+fn kept(disk: &dyn Disk) -> Option<SlotTables> {
+    let names = disk.list().ok()?;
+    let bytes = names.iter().any(|name| name == TABLES_FILE).then(|| disk.read(TABLES_FILE))?;
+    let read = bytes
+        .map_err(|error| error.to_string())
+        .and_then(|bytes| serde_json::from_slice(&bytes).map_err(|error| error.to_string()));
+    read.inspect_err(|error| tracing::error!(error, "the tables of slots that were kept cannot be read")).ok()
+}

@@ -1,0 +1,70 @@
+//! What a window knows, in pages: for the shard that comes after.
+//!
+//! Pages are in the order of ids, so that one goes on where the last one ended whatever was written, merged and forgotten
+//! in between: whatever was known when the first page was read, and is not too old, is in one of them.
+
+use std::sync::Mutex;
+
+use athanor_profile::hash::ContentHash;
+
+use super::sorted_run::{self, RunError, RunReader};
+use super::{DedupWindow, age};
+use crate::state_machine::lock;
+
+/// Some ids of a window, ascending.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IdPage {
+    /// The ids.
+    pub ids: Vec<ContentHash>,
+    /// There may be more behind the last one.
+    pub more: bool,
+    /// The log's time, as ids are told apart by it: who asks again only for what is not older misses nothing.
+    pub age: u32,
+    /// How long ids are remembered, nanoseconds.
+    pub span: u64,
+}
+
+impl DedupWindow {
+    /// At most so many ids behind one, of those that came at an age or later. Reads files, without holding the window.
+    pub fn page(
+        window: &Mutex<Self>,
+        after: Option<ContentHash>,
+        since: u32,
+        most: usize,
+    ) -> Result<IdPage, RunError> {
+        let (shelf, runs, mut ids, oldest, mut page) = {
+            let this = lock(window);
+            let now = this.now();
+            let oldest = now.oldest().max(since);
+            let mut ids = Vec::new();
+            for (arrival, some) in this.recent.arrivals().filter(|(arrival, _)| age(arrival.stamp) >= oldest)
+            {
+                debug_assert!(arrival.stamp <= now.stamp, "nothing comes from later on");
+                ids.extend(some.filter(|&id| after.is_none_or(|after| id > after)));
+            }
+            let page = IdPage { age: age(now.stamp), span: now.span, ..IdPage::default() };
+            (this.run_files(), this.runs.clone(), ids, oldest, page)
+        };
+        for run in runs.into_iter().filter(|run| run.newest >= oldest) {
+            let mut pages = RunReader::after_id(&*shelf.disk, run, after);
+            let mut found = 0;
+            while found < most
+                && let Some(record) = pages.next()?
+            {
+                let id = sorted_run::record_id(&record);
+                if sorted_run::record_age(&record) >= oldest && after.is_none_or(|after| id > after) {
+                    ids.push(id);
+                    found += 1;
+                }
+            }
+            pages.sound()?;
+            page.more |= found == most;
+        }
+        ids.sort_unstable();
+        ids.dedup();
+        page.more |= ids.len() > most;
+        ids.truncate(most);
+        page.ids = ids;
+        Ok(page)
+    }
+}

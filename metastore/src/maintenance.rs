@@ -1,0 +1,219 @@
+//! What voters do by themselves: they cut their logs, read each other's clocks, and the one that leads takes in others until there are enough,
+//! writes down where voters are found, and puts snapshots into the bucket.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use athanor_catalog::{Catalog, CatalogCommand};
+use athanor_chassis::tasks::SpawnError;
+use athanor_chassis::{ComputePool, TaskGroup, Timestamp};
+use athanor_cluster::NodeId;
+use athanor_cluster::members::{ClusterMember, MemberState, RoleName};
+use athanor_proto::athanor::internal::v1 as wire;
+use futures::future::join_all;
+use tokio_util::sync::CancellationToken;
+
+use crate::client::RemoteNodes;
+use crate::group_bootstrap::BootstrapDeps;
+use crate::snapshot_store::SnapshotStore;
+use crate::voter::{MetastoreVoter, VoterInfo};
+
+/// Between looks.
+const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(1);
+/// A snapshot is put into the bucket so often, if there is something new.
+const SNAPSHOT_UPLOAD_INTERVAL: Duration = Duration::from_secs(5 * 60);
+
+/// Clocks of the other voters are read so often.
+const READ_CLOCKS_INTERVAL: Duration = Duration::from_secs(10);
+/// How long the reading of a clock may take. Its result is wrong by half of that at most.
+const READ_CLOCK_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// What upkeep takes.
+#[derive(Clone)]
+pub struct VoterMaintenance {
+    /// The voter.
+    pub metastore: MetastoreVoter,
+    /// Who may vote, and the bucket.
+    pub deciding: BootstrapDeps,
+    /// Packs snapshots.
+    pub compute: ComputePool,
+    /// The way to the other voters, whose clocks are read.
+    pub others: RemoteNodes,
+}
+
+impl MetastoreVoter {
+    /// Cuts this voter's log whenever it has grown, until the process ends: all that one does who is alone.
+    pub async fn compact_periodically(self, token: CancellationToken) {
+        loop {
+            tokio::select! {
+                biased;
+                () = token.cancelled() => return,
+                () = self.clock().sleep(MAINTENANCE_INTERVAL) => self.compact().await,
+            }
+        }
+    }
+}
+
+impl VoterMaintenance {
+    /// Goes on until the process ends.
+    pub fn spawn(self, tasks: &TaskGroup) -> Result<(), SpawnError> {
+        let (growing, token) = (self.clone(), tasks.shutdown_token());
+        tasks.spawn("voters of the catalogue", async move { growing.maintain_voters(&token).await })?;
+        let (voter, token) = (self.metastore.clone(), tasks.shutdown_token());
+        tasks.spawn("log of the catalogue", async move { voter.compact_periodically(token).await })?;
+        let (reading, token) = (self.clone(), tasks.shutdown_token());
+        tasks.spawn("clocks of the catalog's voters", async move { reading.read_clocks(&token).await })?;
+        let token = tasks.shutdown_token();
+        tasks.spawn("snapshots of the catalogue", async move { self.upload_snapshots(&token).await })?;
+        Ok(())
+    }
+
+    /// Waits a moment. False: the process ends.
+    async fn sleep_or_stop(&self, token: &CancellationToken) -> bool {
+        tokio::select! {
+            biased;
+            () = token.cancelled() => false,
+            () = self.deciding.clock.sleep(MAINTENANCE_INTERVAL) => true,
+        }
+    }
+
+    /// Reads the clocks of the other voters until the process ends, so that a majority decides the catalog's time
+    /// wherever it is led next.
+    async fn read_clocks(&self, token: &CancellationToken) {
+        let reading = async {
+            loop {
+                let others =
+                    self.metastore.voters().into_iter().filter(|node| *node != self.metastore.node());
+                join_all(others.map(|voter| self.read_clock(voter))).await;
+                self.metastore.time();
+                self.deciding.clock.sleep(READ_CLOCKS_INTERVAL).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = token.cancelled() => {}
+            () = reading => {}
+        }
+    }
+
+    async fn read_clock(&self, voter: NodeId) {
+        let clock = &self.deciding.clock;
+        let caller = self.others.introductions.caller(voter, READ_CLOCK_TIMEOUT);
+        let begun = clock.monotonic();
+        let request = wire::ClockRequest { caller: Some(caller) };
+        let mut catalogue = self.others.peers.metastore(voter);
+        // A voter that is away, or of a version that has no such call, is not counted.
+        if let Ok(Ok(response)) = clock.timeout(READ_CLOCK_TIMEOUT, catalogue.clock(request)).await {
+            let wall = Timestamp::from_nanos(response.into_inner().wall_nanos);
+            let read_at = begun + clock.monotonic().saturating_sub(begun) / 2;
+            self.metastore.catalog_clock().record(voter, wall, read_at);
+        }
+    }
+
+    fn is_leader(&self) -> bool {
+        self.metastore.leader().here
+    }
+
+    async fn maintain_voters(&self, token: &CancellationToken) {
+        let (mut is_noted, mut passed_over) = (false, BTreeSet::new());
+        while self.sleep_or_stop(token).await {
+            if !self.is_leader() {
+                continue;
+            }
+            let round = async {
+                is_noted = is_noted || self.deciding.ensure_record().await;
+                self.metastore.finish_voter_change().await;
+                self.add_missing_voter(&mut passed_over).await;
+                self.publish_voter_addresses().await;
+            };
+            tokio::select! {
+                biased;
+                () = token.cancelled() => return,
+                () = round => {}
+            }
+        }
+    }
+
+    /// Makes one more node vote, where too few do. Nobody is taken out for that: whoever is missing may come back, and
+    /// people know which one will not.
+    async fn add_missing_voter(&self, passed_over: &mut BTreeSet<NodeId>) {
+        let voters = self.metastore.voters();
+        if voters.len() >= usize::from(self.deciding.wanted) {
+            return;
+        }
+        let members = self.deciding.members.current();
+        let may_vote = |member: &&ClusterMember| {
+            member.is_alive()
+                && member.roles.contains(&RoleName::Metastore)
+                && matches!(member.state, MemberState::Starting | MemberState::Ready)
+                && !voters.contains(&member.node)
+        };
+        let next = members.values().filter(may_vote).filter(|member| !passed_over.contains(&member.node));
+        // One that is ready before one that may not answer yet.
+        let Some(next) = next.min_by_key(|member| (member.state != MemberState::Ready, member.node)) else {
+            passed_over.clear();
+            return;
+        };
+        let (node, address) = (next.node, next.internal.to_string());
+        match self.metastore.add_voter(VoterInfo { node, address }).await {
+            Ok(()) => tracing::info!(node, "votes in the catalogue from now on"),
+            Err(why) => {
+                tracing::warn!(node, %why, "does not vote in the catalogue yet");
+                passed_over.insert(node);
+            }
+        }
+    }
+
+    /// Has the catalogue say who votes, and where they are found, as it is.
+    async fn publish_voter_addresses(&self) {
+        let (voters, view) = (self.metastore.voters(), self.metastore.routing_view());
+        let members = self.deciding.members.current();
+        let mut changes = Vec::new();
+        for node in &voters {
+            let found = members.get(node).filter(|member| member.is_alive());
+            let Some(address) = found.map(|member| member.internal.to_string()) else { continue };
+            if view.voters.get(node).is_none_or(|voter| voter.address != address) {
+                changes.push(CatalogCommand::AddVoter { node: *node, address });
+            }
+        }
+        let gone = view.voters.keys().filter(|node| !voters.contains(node));
+        changes.extend(gone.map(|node| CatalogCommand::RemoveVoter { node: *node }));
+        for change in changes {
+            if let Err(error) = self.metastore.apply_command(change).await {
+                tracing::warn!(%error, "it is not written down where the catalogue's voters are found");
+                return;
+            }
+        }
+    }
+
+    async fn upload_snapshots(&self, token: &CancellationToken) {
+        let BootstrapDeps { store, cluster, clock, .. } = &self.deciding;
+        let shelf = SnapshotStore::new(store.clone(), *cluster);
+        let (mut shelved, mut tried, mut last) = (None, None, clock.monotonic());
+        while self.sleep_or_stop(token).await {
+            let (cut, applied) = (self.metastore.compacted_index(), self.metastore.applied_index());
+            let is_due = tried != Some(cut) || clock.monotonic() >= last + SNAPSHOT_UPLOAD_INTERVAL;
+            if !is_due || Some(applied) == shelved || !self.is_leader() {
+                continue;
+            }
+            (tried, last) = (Some(cut), clock.monotonic());
+            let copy = self.metastore.copy_state();
+            let put = async {
+                let packed =
+                    self.compute.run(move || copy.encode()).await.map_err(|error| error.to_string())??;
+                shelf.upload(packed).await.map_err(|error| error.to_string())
+            };
+            let put = tokio::select! {
+                biased;
+                () = token.cancelled() => return,
+                put = put => put,
+            };
+            match put {
+                Ok(()) => shelved = Some(applied),
+                Err(error) => {
+                    tracing::warn!(error, "a snapshot of the catalogue was not put into the bucket")
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! A catalogue that lost all its voters, from what lies in the bucket and what nodes say of their disks [INV-16].
+//!
+//! Nothing in the bucket is changed. What comes out is the state with which a node founds the group anew, by
+//! [`install_recovered_state`]; the others then join it.
+
+use std::collections::BTreeSet;
+
+use athanor_block::{BlockMeta, BlockOrigin, LogRange, MAX_META_BYTES, META_FILE, PARQUET_FILES, TenantMeta};
+use athanor_catalog::{
+    BlockEntry, BlockId, BucketBlock, CatalogRecoveryError, CatalogState, RecoveryFindings, RecoveryInput,
+    ShardLogRange, ShardReport, TenantSpan,
+};
+use athanor_chassis::{ErrorCode, ErrorCodeExt, Status, Timestamp};
+use athanor_consensus::replicated::{self, GroupOpenError};
+use athanor_storage::path::{BlockOwner, FileName, KeyPrefix, ObjectKey};
+use athanor_storage::{Store, StoreError};
+use futures::{StreamExt, TryStreamExt};
+
+use crate::CATALOG_GROUP;
+use crate::snapshot_store::SnapshotStore;
+
+/// Keys that are listed at once.
+const LIST_PAGE_KEYS: usize = 1000;
+/// What blocks say of themselves is read from so many at once.
+const MAX_CONCURRENT_READS: usize = 16;
+
+/// What is rebuilt from.
+#[derive(Clone, Debug)]
+pub struct RecoveryParams {
+    /// The bucket.
+    pub store: Store,
+    /// Whose catalogue.
+    pub cluster: u128,
+    /// What nodes say of their disks.
+    pub described: Vec<ShardReport>,
+    /// Nodes that are known to be gone: what only they have is given up.
+    pub without: BTreeSet<u64>,
+    /// When this is.
+    pub at: Timestamp,
+    /// Blocks that were named before this were removed for their age, and are not missed.
+    pub kept_from: Timestamp,
+}
+
+/// What it was rebuilt from, and what it lacks.
+#[derive(Clone, Debug, Default)]
+pub struct RecoveryReport {
+    /// The index of the snapshot that was taken, if one was whole.
+    pub snapshot: Option<u64>,
+    /// Why newer ones were not.
+    pub snapshots_passed_over: Vec<String>,
+    /// Blocks in the bucket that are not whole, or not this cluster's.
+    pub odd_blocks: Vec<String>,
+    /// Blocks and shards.
+    pub findings: RecoveryFindings,
+}
+
+/// Facts, and where in the catalogue's log they stand.
+#[derive(Clone, Debug)]
+pub struct RecoveredState {
+    /// The facts.
+    pub state: CatalogState,
+    /// The index that they are kept at: above that of every snapshot in the bucket.
+    pub index: u64,
+}
+
+/// Why nothing is rebuilt.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "each says what it is by its message")]
+pub enum MetastoreRecoveryError {
+    #[error("{0}")]
+    Bucket(Status),
+    #[error(
+        "node {node} has logs of shards, by the snapshot, and has not told of them: what is in no block would be lost; \
+         start it, or say that it is gone for good"
+    )]
+    Silent { node: u64 },
+    #[error(transparent)]
+    Facts(#[from] CatalogRecoveryError),
+}
+
+impl ErrorCodeExt for MetastoreRecoveryError {
+    fn code(&self) -> ErrorCode {
+        match self {
+            Self::Bucket(status) => status.code,
+            Self::Silent { .. } => ErrorCode::Unavailable,
+            Self::Facts(_) => ErrorCode::DataLoss,
+        }
+    }
+}
+
+/// Puts the facts together again.
+pub async fn recover_catalog(
+    rebuilding: RecoveryParams,
+) -> Result<(RecoveredState, RecoveryReport), MetastoreRecoveryError> {
+    let RecoveryParams { store, cluster, described, without, at, kept_from } = rebuilding;
+    let shelf = SnapshotStore::new(store.clone(), cluster);
+    let (shelved, highest, snapshots_passed_over) =
+        shelf.newest_readable().await.map_err(MetastoreRecoveryError::Bucket)?;
+    let snapshot = shelved.as_ref().map(|shelved| shelved.index);
+    if let Some(shelved) = &shelved {
+        check_all_reported(&shelved.state, &described, &without)?;
+    }
+    let (blocks, odd_blocks) =
+        list_bucket_blocks(&store, cluster).await.map_err(MetastoreRecoveryError::Bucket)?;
+    let remains =
+        RecoveryInput { snapshot: shelved.map(|shelved| shelved.state), blocks, described, at, kept_from };
+    let (state, findings) = CatalogState::recover(remains)?;
+    let report = RecoveryReport { snapshot, snapshots_passed_over, odd_blocks, findings };
+    Ok((RecoveredState { state, index: highest + 1 }, report))
+}
+
+/// Whether all members of shards that have not retired were heard, or are known to be gone.
+fn check_all_reported(
+    state: &CatalogState,
+    described: &[ShardReport],
+    without: &BTreeSet<u64>,
+) -> Result<(), MetastoreRecoveryError> {
+    let heard: BTreeSet<u64> = described.iter().filter_map(|told| told.node).collect();
+    let view = state.routing_view();
+    let members = view.shards.iter().filter(|shard| !shard.is_retired()).flat_map(|shard| &shard.members);
+    match members.into_iter().find(|node| !heard.contains(node) && !without.contains(node)) {
+        Some(node) => Err(MetastoreRecoveryError::Silent { node: *node }),
+        None => Ok(()),
+    }
+}
+
+/// Makes a node that has nothing of the group its single voter, with these facts. It opens it after that by its log.
+pub async fn install_recovered_state(
+    deps: &replicated::RaftGroupDeps,
+    rebuilt: &RecoveredState,
+) -> Result<(), GroupOpenError> {
+    replicated::bootstrap_from_snapshot(deps, CATALOG_GROUP, rebuilt.index, rebuilt.state.encode()).await
+}
+
+/// The blocks of a cluster that are whole, and why others are left out.
+async fn list_bucket_blocks(store: &Store, cluster: u128) -> Result<(Vec<BucketBlock>, Vec<String>), Status> {
+    let mut found = Vec::new();
+    let (mut last, mut sizes): (Option<String>, Vec<(BlockId, String, u64)>) = (None, Vec::new());
+    loop {
+        let below = KeyPrefix::BlocksOf(BlockOwner::Shared);
+        let page = store
+            .list(&below, last.as_deref(), LIST_PAGE_KEYS)
+            .await
+            .map_err(|error| Status::from_error(&error))?;
+        for entry in &page {
+            let Ok(ObjectKey::Block { owner: BlockOwner::Shared, block, .. }) = ObjectKey::parse(&entry.key)
+            else {
+                continue;
+            };
+            let block = BlockId::from_number(block);
+            if sizes.first().is_some_and(|(before, ..)| *before != block) {
+                found.push(std::mem::take(&mut sizes));
+            }
+            let file = entry.key.rsplit('/').next().unwrap_or_default();
+            if PARQUET_FILES.into_iter().chain([META_FILE]).any(|name| name == file) {
+                sizes.push((block, file.to_owned(), entry.size));
+            }
+        }
+        last = page.last().map(|entry| entry.key.clone());
+        if page.len() < LIST_PAGE_KEYS {
+            break;
+        }
+    }
+    found.push(sizes);
+    found.retain(|files| !files.is_empty());
+    let read = futures::stream::iter(found)
+        .map(|files| read_bucket_block(store, cluster, files))
+        .buffered(MAX_CONCURRENT_READS);
+    let read: Vec<Result<BucketBlock, String>> = read.try_collect().await?;
+    let (mut blocks, mut odd) = (Vec::new(), Vec::new());
+    for block in read {
+        match block {
+            Ok(block) => blocks.push(block),
+            Err(why) => odd.push(why),
+        }
+    }
+    Ok((blocks, odd))
+}
+
+/// What a block says of itself, or why it is left out.
+async fn read_bucket_block(
+    store: &Store,
+    cluster: u128,
+    files: Vec<(BlockId, String, u64)>,
+) -> Result<Result<BucketBlock, String>, Status> {
+    let id = files[0].0;
+    let odd = |why: &str| Ok(Err(format!("block {id} {why}")));
+    let size = |name: &str| files.iter().find(|(_, file, _)| file == name).map(|(.., size)| *size);
+    // It is written last and removed first.
+    if size(META_FILE).is_none_or(|size| size > MAX_META_BYTES) {
+        return odd("was not written to its end, or is being removed");
+    }
+    let file =
+        FileName::new(META_FILE).map_err(|error| Status::new(ErrorCode::Internal, error.to_string()))?;
+    let bytes =
+        match store.get(&ObjectKey::Block { owner: BlockOwner::Shared, block: id.number(), file }).await {
+            Ok(bytes) => bytes,
+            Err(StoreError::NotFound { .. }) => return odd("was removed meanwhile"),
+            Err(error) => return Err(Status::from_error(&error)),
+        };
+    let meta = match BlockMeta::decode(&bytes) {
+        Ok(meta) => meta,
+        Err(error) => return odd(&format!("cannot be read: {error}")),
+    };
+    if meta.id != id.to_string() || !meta.files.iter().all(|(name, file)| size(name) == Some(file.bytes)) {
+        return odd("lacks files, or has others");
+    }
+    let Some(origin) = &meta.origin else { return odd("does not say which log it was cut from") };
+    if origin.cluster != format!("{cluster:032x}") {
+        return odd(&format!("is of cluster {}", origin.cluster));
+    }
+    Ok(bucket_block_from_meta(id, &meta, origin))
+}
+
+/// What a block says of itself, as the catalogue knows it, and what it was made of.
+pub fn bucket_block_from_meta(
+    id: BlockId,
+    meta: &BlockMeta,
+    origin: &BlockOrigin,
+) -> Result<BucketBlock, String> {
+    let span = |part: &TenantMeta| {
+        let tenant = part
+            .tenant
+            .parse()
+            .map_err(|error| format!("block {id} names a tenant that is none: {error}"))?;
+        let (min_time, max_time) = (part.min_time, part.max_time);
+        Ok(TenantSpan { tenant, min_time, max_time, profiles: u64::from(part.profiles.1) })
+    };
+    let tenants = meta.tenants.iter().map(span).collect::<Result<_, String>>()?;
+    let BlockOrigin { shard, epoch, from, to, lost, level, .. } = *origin;
+    let (bytes, samples) = (meta.bytes(), meta.samples());
+    let further = origin.further.iter().map(|&LogRange { shard, epoch, from, to }| ShardLogRange {
+        shard,
+        epoch,
+        from,
+        to,
+    });
+    let further = further.collect();
+    let empty = |origin: &BlockOrigin| {
+        origin.level > 0 && (from >= to || origin.further.iter().any(|of| of.from >= of.to))
+    };
+    if empty(origin) {
+        return Err(format!(
+            "block {id} was made of others and names a range of a log that ends before it begins"
+        ));
+    }
+    let block = BlockEntry { id, shard, epoch, from, to, bytes, samples, lost, level, further, tenants };
+    // Where ranges are not as the catalogue has them, no block could be told from what it was made of.
+    if !ShardLogRange::join_adjacent(block.log_ranges()).into_iter().eq(block.log_ranges()) {
+        return Err(format!("block {id} names ranges of logs that are not in order"));
+    }
+    let input = |name: &String| {
+        name.parse()
+            .map_err(|error| format!("block {id} was made of {name:?}, which is no block's name: {error}"))
+    };
+    let inputs = origin.inputs.iter().map(input).collect::<Result<_, String>>()?;
+    Ok(BucketBlock { block, inputs })
+}

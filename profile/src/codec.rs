@@ -1,0 +1,178 @@
+//! Numbers and texts packed into bytes: seven bits a byte, small numbers short. For what our own processes write
+//! and read back; foreign bytes have readers of their own.
+
+mod columns;
+
+pub use columns::{ColumnScale, TextColumnIter, put_texts};
+
+/// Bytes that do not hold what they should.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{why} at byte {at}")]
+pub struct CodecError {
+    /// Offset.
+    pub at: usize,
+    /// What is wrong.
+    pub why: &'static str,
+}
+
+/// Appends a number.
+#[inline]
+pub fn put_varint(out: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+/// Appends a number of either sign; small ones are short.
+#[inline]
+pub fn put_signed_varint(out: &mut Vec<u8>, number: i64) {
+    put_varint(out, (number << 1 ^ number >> 63) as u64);
+}
+
+/// The number that eight bytes begin with, and its length, if it ends within them: all of its bytes at once.
+#[inline]
+pub(crate) fn varint_within_eight(bytes: &[u8; 8]) -> Option<(u64, usize)> {
+    let bytes = u64::from_le_bytes(*bytes);
+    let ends = !bytes & 0x8080_8080_8080_8080;
+    let length = ends.trailing_zeros() as usize / 8 + 1;
+    if ends == 0 {
+        return None;
+    }
+    let sevens = bytes & (u64::MAX >> (64 - 8 * length)) & 0x7f7f_7f7f_7f7f_7f7f;
+    let pairs = (sevens & 0x007f_007f_007f_007f) | (sevens & 0x7f00_7f00_7f00_7f00) >> 1;
+    let fours = (pairs & 0x0000_ffff_0000_ffff) | (pairs & 0xffff_0000_ffff_0000) >> 2;
+    Some(((fours & 0x0000_0000_ffff_ffff) | (fours & 0xffff_ffff_0000_0000) >> 4, length))
+}
+
+/// Appends bytes with their length.
+pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    put_varint(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+/// Reads what was packed.
+#[derive(Clone, Copy, Debug)]
+pub struct CodecReader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> CodecReader<'a> {
+    /// From the first byte on.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        CodecReader { bytes, at: 0 }
+    }
+    /// Whether nothing is left.
+    pub fn is_done(&self) -> bool {
+        self.at == self.bytes.len()
+    }
+    /// An error about the place where it stands.
+    pub fn error_here(&self, why: &'static str) -> CodecError {
+        CodecError { at: self.at, why }
+    }
+    /// The next number.
+    #[inline]
+    pub fn read_number(&mut self) -> Result<u64, CodecError> {
+        match self.bytes.get(self.at) {
+            Some(&byte) if byte < 0x80 => {
+                self.at += 1;
+                Ok(u64::from(byte))
+            }
+            _ => self.long(),
+        }
+    }
+    #[inline]
+    fn long(&mut self) -> Result<u64, CodecError> {
+        match self.bytes[self.at..].first_chunk().and_then(varint_within_eight) {
+            Some((number, length)) => {
+                self.at += length;
+                Ok(number)
+            }
+            None => self.longest(),
+        }
+    }
+    #[inline(never)]
+    fn longest(&mut self) -> Result<u64, CodecError> {
+        let mut number = 0u64;
+        for (count, &byte) in self.bytes[self.at..].iter().take(10).enumerate() {
+            if count == 9 && byte > 1 {
+                break;
+            }
+            number |= u64::from(byte & 0x7f) << (7 * count);
+            if byte < 0x80 {
+                self.at += count + 1;
+                return Ok(number);
+            }
+        }
+        Err(self.error_here("a number that does not end"))
+    }
+    /// The next number, where it must fit in 32 bits.
+    #[inline]
+    pub fn read_u32(&mut self) -> Result<u32, CodecError> {
+        let wrong = self.error_here("a number over 32 bits");
+        u32::try_from(self.read_number()?).map_err(|_| wrong)
+    }
+    /// The next number of either sign.
+    #[inline]
+    pub fn read_signed(&mut self) -> Result<i64, CodecError> {
+        let number = self.read_number()?;
+        Ok((number >> 1) as i64 ^ -((number & 1) as i64))
+    }
+    /// A count of things that take at least a byte each: more than there are bytes is a lie.
+    pub fn read_count(&mut self) -> Result<usize, CodecError> {
+        let wrong = self.error_here("a count larger than the bytes that are left");
+        let count = self.read_number()?;
+        if count > (self.bytes.len() - self.at) as u64 { Err(wrong) } else { Ok(count as usize) }
+    }
+    /// The next bytes, as many as asked for.
+    pub fn read_slice(&mut self, count: usize) -> Result<&'a [u8], CodecError> {
+        let taken = self.bytes[self.at..].get(..count).ok_or_else(|| self.error_here("the end"))?;
+        self.at += count;
+        Ok(taken)
+    }
+    /// The next bytes, as many as are said before them.
+    pub fn read_bytes(&mut self) -> Result<&'a [u8], CodecError> {
+        let count = self.read_count()?;
+        self.read_slice(count)
+    }
+    /// The next text.
+    pub fn read_text(&mut self) -> Result<&'a str, CodecError> {
+        let wrong = self.error_here("a text that is not UTF-8");
+        std::str::from_utf8(self.read_bytes()?).map_err(|_| wrong)
+    }
+    /// The next texts, as [`put_texts`] wrote them.
+    pub fn read_texts(&mut self) -> Result<TextColumnIter<'a>, CodecError> {
+        TextColumnIter::locate(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_packed_comes_back() {
+        let numbers = [0, 1, 127, 128, 300, u64::from(u32::MAX), u64::MAX - 1, u64::MAX];
+        let signed = [0, -1, 1, i64::MIN, i64::MAX, -64, 63];
+        let mut out = Vec::new();
+        numbers.iter().for_each(|&number| put_varint(&mut out, number));
+        signed.iter().for_each(|&number| put_signed_varint(&mut out, number));
+        put_bytes(&mut out, "größe".as_bytes());
+        let mut unpacker = CodecReader::new(&out);
+        numbers.iter().for_each(|&number| assert_eq!(unpacker.read_number(), Ok(number)));
+        signed.iter().for_each(|&number| assert_eq!(unpacker.read_signed(), Ok(number)));
+        assert_eq!((unpacker.read_text(), unpacker.is_done()), (Ok("größe"), true));
+    }
+
+    #[test]
+    fn what_is_cut_off_or_too_large_is_refused() {
+        assert!(CodecReader::new(&[]).read_number().is_err());
+        assert!(CodecReader::new(&[0x80]).read_number().is_err());
+        assert!(CodecReader::new(&[0xff; 11]).read_number().is_err());
+        assert!(CodecReader::new(&[5, 1, 2]).read_bytes().is_err());
+        assert!(CodecReader::new(&[0xff, 0xff, 0xff, 0xff, 0x1f]).read_u32().is_err());
+        assert!(CodecReader::new(&[1, 0xff]).read_text().is_err());
+    }
+}

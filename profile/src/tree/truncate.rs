@@ -1,0 +1,332 @@
+//! What is shown of a tree: its heaviest nodes, by their number or by what the rest of it weighs.
+//!
+//! To be done once, at the very end: a tree that was cut still merges, but what it lost is lost.
+
+use std::cmp::Reverse;
+use std::ops::Range;
+
+use super::shape::finish_tree;
+use super::{Tree, TreeNode, root};
+
+/// What shares of a weight are counted in.
+const SHARE_SCALE: u128 = 1_000_000;
+
+impl Tree {
+    /// Cuts down to the `max_nodes` heaviest nodes, the root not counted.
+    ///
+    /// What is cut becomes one child of its nearest kept caller, flagged [`TreeNode::truncated_total`]; these remainders
+    /// come on top of `max_nodes`, at most one per kept node. No total changes. Of equally heavy nodes the
+    /// upper, then the left one stays, so that the number holds also where totals are equal.
+    pub fn truncate(&mut self, max_nodes: usize) {
+        let others = self.nodes.iter().filter(|node| node.other).count();
+        if self.nodes.len() - 1 - others > max_nodes {
+            self.keep(self.heaviest(max_nodes));
+        }
+    }
+
+    /// As [`truncate`](Self::truncate), but nodes as heavy as the last one that stays do stay, so that the
+    /// result does not depend on names.
+    /// Unless those are so many that more than `most` would stay: then none of them does.
+    pub fn truncate_with_ties(&mut self, max_nodes: usize, most: usize) {
+        let weights = self.weights();
+        let least = self.least_of_count(&weights, max_nodes, most);
+        self.retain_heavier(&weights, least);
+    }
+
+    /// As [`truncate_with_ties`](Self::truncate_with_ties), but the root counts as well: so many bars are drawn.
+    pub fn truncate_to_bars(&mut self, bars: usize, most: usize) {
+        let weights = self.weights();
+        let mut of_bars: Vec<u64> =
+            self.named(&weights).map(|(_, weight)| weight).chain([weights[0]]).collect();
+        let least = min_shown_weight(&mut of_bars, bars, most);
+        self.retain_heavier(&weights, least);
+    }
+
+    /// Cuts down to as few of the heaviest nodes as it takes for all that is cut off to weigh no more than so many
+    /// millionths of the whole, and those as heavy as the last of them. Unless these are more than `most`: then it is as with
+    /// [`truncate_with_ties`](Self::truncate_with_ties).
+    ///
+    /// The weight is that of magnitudes, so that what cancels out where values are negative is not taken for nothing.
+    pub fn truncate_to_weight(&mut self, other_millionths: u32, most: usize) {
+        let weights = self.weights();
+        let least = self.least_of_weight(&weights, other_millionths);
+        let count = self.named(&weights).filter(|(_, weight)| *weight >= least).count();
+        let least = if count > most { self.least_of_count(&weights, most, most) } else { least };
+        self.retain_heavier(&weights, least);
+    }
+
+    /// What stands for what was cut off, added up.
+    pub fn truncated_total(&self) -> i64 {
+        let others = self.nodes.iter().filter(|node| node.other);
+        others.fold(0, |sum, node| sum.wrapping_add(node.total))
+    }
+
+    /// The weight sums magnitudes, so that callers outweigh callees also where values are negative; else it is
+    /// the total.
+    pub(super) fn weights(&self) -> Vec<u64> {
+        let mut weights: Vec<u64> = self.nodes.iter().map(|node| node.own.unsigned_abs()).collect();
+        for (at, node) in self.nodes.iter().enumerate().skip(1).rev() {
+            let parent = node.parent as usize;
+            weights[parent] = weights[parent].saturating_add(weights[at]);
+        }
+        weights
+    }
+
+    /// The nodes that are functions, with what they weigh.
+    fn named<'t>(&'t self, weights: &'t [u64]) -> impl Iterator<Item = (&'t TreeNode, u64)> + Clone {
+        self.nodes.iter().zip(weights.iter().copied()).skip(1).filter(|(node, _)| !node.other)
+    }
+
+    fn least_of_count(&self, weights: &[u64], count: usize, most: usize) -> u64 {
+        let mut of_named: Vec<u64> = self.named(weights).map(|(_, weight)| weight).collect();
+        min_shown_weight(&mut of_named, count, most)
+    }
+
+    /// The least weight that is shown so that no more than so many millionths are not. What nodes that are shown have of
+    /// their own is shown, and nothing else is.
+    fn least_of_weight(&self, weights: &[u64], other_millionths: u32) -> u64 {
+        let own = |node: &TreeNode| u128::from(node.own.unsigned_abs());
+        let whole: u128 = self.nodes.iter().map(own).sum();
+        let hidden = whole * u128::from(other_millionths).min(SHARE_SCALE) / SHARE_SCALE;
+        let wanted = whole - hidden;
+        let of_root = own(&self.nodes[0]);
+        if wanted <= of_root {
+            return u64::MAX;
+        }
+        let nodes = self.named(weights).map(|(node, weight)| (weight, node.own.unsigned_abs()));
+        last_of(nodes, wanted - of_root)
+    }
+
+    fn retain_heavier(&mut self, weights: &[u64], least: u64) {
+        let nodes = self.nodes.iter().zip(weights);
+        let mut keep: Vec<bool> = nodes.map(|(node, &weight)| weight >= least && !node.other).collect();
+        keep[0] = true;
+        self.keep(keep);
+    }
+
+    /// Which nodes are heaviest.
+    fn heaviest(&self, max_nodes: usize) -> Vec<bool> {
+        let weights = self.weights();
+        let mut order: Vec<usize> = (1..self.nodes.len()).filter(|&at| !self.nodes[at].other).collect();
+        if max_nodes < order.len() {
+            order.select_nth_unstable_by_key(max_nodes, |&at| (Reverse(weights[at]), at));
+        }
+        let mut keep = vec![false; self.nodes.len()];
+        keep[0] = true;
+        order.iter().take(max_nodes).for_each(|&at| keep[at] = true);
+        keep
+    }
+}
+
+/// The least weight that is shown if `count` of these are: what is as heavy as the last of them is shown, too, unless
+/// there would then be more than `most`.
+pub fn min_shown_weight(weights: &mut [u64], count: usize, most: usize) -> u64 {
+    let least = nth_heaviest(weights, count);
+    let shown = weights.iter().filter(|&&weight| weight >= least).count();
+    if shown > most.max(count) { least.saturating_add(1) } else { least }
+}
+
+/// The `count`-th of the heaviest weights.
+fn nth_heaviest(weights: &mut [u64], count: usize) -> u64 {
+    match count {
+        0 => u64::MAX,
+        _ if count > weights.len() => 0,
+        _ => *weights.select_nth_unstable_by_key(count - 1, |&weight| Reverse(weight)).1,
+    }
+}
+
+/// The weight of the last of the heaviest that it takes to have so much; 0 if all of them have less. Each is a weight and
+/// what it adds.
+fn last_of(nodes: impl Iterator<Item = (u64, u64)> + Clone, wanted: u128) -> u64 {
+    // What those of about the same weight add: only among these it has to be looked for.
+    let mut sums = vec![0u128; usize::from(approximate_weight(u64::MAX)) + 1];
+    nodes
+        .clone()
+        .for_each(|(weight, adds)| sums[usize::from(approximate_weight(weight))] += u128::from(adds));
+    let mut missing = wanted;
+    for (size, sum) in sums.into_iter().enumerate().rev() {
+        if sum >= missing {
+            let alike = nodes.clone().filter(|(weight, _)| usize::from(approximate_weight(*weight)) == size);
+            let mut alike: Vec<(u64, u64)> = alike.collect();
+            alike.sort_unstable_by_key(|(weight, _)| Reverse(*weight));
+            for (weight, adds) in alike {
+                missing = missing.saturating_sub(u128::from(adds));
+                if missing == 0 {
+                    return weight;
+                }
+            }
+        }
+        missing -= sum;
+    }
+    0
+}
+
+/// A number that grows with a weight: its length, and the six bits behind the first.
+fn approximate_weight(weight: u64) -> u16 {
+    let length = u64::BITS - weight.leading_zeros();
+    let bits = weight.checked_shl(u64::BITS - length + 1).unwrap_or_default() >> 58;
+    (length as u16) << 6 | bits as u16
+}
+
+impl Tree {
+    /// Keeps these nodes, as far as their callers are kept as well. The rest becomes one remainder for each caller, between
+    /// a callee without a name and those with one.
+    ///
+    /// All happens in place, since the nodes of a large tree are many pages: siblings of which some go leave room for what
+    /// stands for these.
+    fn keep(&mut self, mut keep: Vec<bool>) {
+        for (at, node) in self.nodes.iter().enumerate().skip(1) {
+            keep[at] &= keep[node.parent as usize];
+        }
+        let mut nodes = std::mem::take(&mut self.nodes);
+        // Where each node that stays went.
+        let mut places = vec![0u32; nodes.len()];
+        let (mut read, mut written) = (1, 1);
+        while read < nodes.len() {
+            let caller = nodes[read].parent as usize;
+            let siblings = nodes[read..].iter().take_while(|node| node.parent as usize == caller).count();
+            if keep[caller] {
+                let callees = read..read + siblings;
+                written = keep_callees(&mut nodes, &mut places, &keep, (caller, callees, written));
+            }
+            read += siblings;
+        }
+        nodes.truncate(written);
+        *self = finish_tree(std::mem::take(&mut self.names), nodes);
+    }
+}
+
+/// Moves what is kept of the callees of one node, and what stands for the others, to where there is room; says where the
+/// next ones go.
+fn keep_callees(
+    nodes: &mut [TreeNode],
+    places: &mut [u32],
+    keep: &[bool],
+    (caller, callees, first): (usize, Range<usize>, usize),
+) -> usize {
+    let parent = places[caller];
+    let is_cut = keep[callees.clone()].contains(&false);
+    let (mut written, mut unnamed, mut rest) = (first, 0, 0i64);
+    for at in callees {
+        let node = nodes[at];
+        if !keep[at] {
+            rest = rest.wrapping_add(node.total);
+            continue;
+        }
+        unnamed += usize::from(node.name == 0);
+        // A remainder comes before all that have a name.
+        places[at] = (written + usize::from(is_cut && node.name != 0)) as u32;
+        nodes[written] = TreeNode { parent, ..node };
+        written += 1;
+    }
+    if !is_cut {
+        return written;
+    }
+    nodes.copy_within(first + unnamed..written, first + unnamed + 1);
+    nodes[first + unnamed] = TreeNode { own: rest, other: true, parent, ..root() };
+    written + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::tests::{any_tree, tree};
+    use super::*;
+
+    /// What all nodes that are functions weigh, and what each has of its own, the heaviest first.
+    fn by_weight(tree: &Tree) -> Vec<(u64, u64)> {
+        let weights = tree.weights();
+        let mut nodes: Vec<(u64, u64)> =
+            tree.named(&weights).map(|(node, weight)| (weight, node.own.unsigned_abs())).collect();
+        nodes.sort_unstable_by_key(|node| Reverse(node.0));
+        nodes
+    }
+
+    fn functions(tree: &Tree) -> usize {
+        tree.nodes.iter().skip(1).filter(|node| !node.other).count()
+    }
+
+    proptest! {
+        #[test]
+        fn weights_are_told_apart_in_their_order(one: u64, by in 0u32..64, other: u64) {
+            let (one, other) = (one >> by, other >> by);
+            prop_assert!(approximate_weight(one.min(other)) <= approximate_weight(one.max(other)));
+        }
+    }
+
+    #[test]
+    fn the_whole_is_a_bar_that_counts() {
+        let whole = tree(&[("a;b", 60), ("a;c", 30), ("d", 9), ("e", 1)]);
+        let drawn = |tree: &Tree, bars, most| {
+            let mut cut = tree.clone();
+            cut.truncate_to_bars(bars, most);
+            (functions(&cut), cut.total())
+        };
+        assert_eq!(drawn(&whole, 1, 99), (0, 100));
+        assert_eq!(drawn(&whole, 3, 99), (2, 100));
+        assert_eq!(drawn(&whole, 6, 99), (5, 100));
+        let one = tree(&[("main;run", 5), ("main;idle", 5), ("main;rest", 1)]);
+        assert_eq!(drawn(&one, 1, 99), (1, 11));
+        assert_eq!(
+            drawn(&tree(&[("main;run", 5), ("main;idle", 5)]), 1, 99),
+            (1, 10),
+            "as heavy as the whole"
+        );
+        assert_eq!(drawn(&one, 3, 99), (3, 11), "two are as heavy as the last");
+        assert_eq!(drawn(&one, 3, 3), (1, 11), "unless that is too many");
+    }
+
+    #[test]
+    fn as_few_nodes_stay_as_the_weight_takes() {
+        let whole = tree(&[("a;b", 60), ("a;c", 30), ("d", 9), ("e", 1)]);
+        let shown = |millionths, most| {
+            let mut cut = whole.clone();
+            cut.truncate_to_weight(millionths, most);
+            (functions(&cut), cut.truncated_total(), cut.total())
+        };
+        assert_eq!(shown(0, 99), (5, 0, 100));
+        assert_eq!(shown(9_999, 99), (5, 0, 100));
+        assert_eq!(shown(10_000, 99), (4, 1, 100));
+        assert_eq!(shown(99_999, 99), (4, 1, 100));
+        assert_eq!(shown(100_000, 99), (3, 10, 100));
+        assert_eq!(shown(400_000, 99), (2, 40, 100));
+        assert_eq!(shown(999_999, 99), (2, 40, 100), "who calls is shown with what is called");
+        assert_eq!(shown(1_000_000, 99), (0, 100, 100));
+        assert_eq!(shown(u32::MAX, 99), (0, 100, 100));
+        assert_eq!(shown(0, 3), (3, 10, 100), "no more than are allowed");
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_hidden_weighs_no_more_than_was_said(
+            whole in any_tree(), millionths in 0u32..1_000_001, before in 0usize..20,
+        ) {
+            let mut whole = whole;
+            whole.truncate(before);
+            let mut cut = whole.clone();
+            cut.truncate_to_weight(millionths, usize::MAX);
+            prop_assert_eq!(cut.total(), whole.total());
+            let all: u128 = whole.nodes.iter().map(|node| u128::from(node.own.unsigned_abs())).sum();
+            let wanted = all - all * u128::from(millionths) / SHARE_SCALE;
+            // The plain way: one after the other, the heaviest first, until it is enough.
+            let mut shown = u128::from(whole.nodes[0].own.unsigned_abs());
+            let (mut least, nodes) = (u64::MAX, by_weight(&whole));
+            for node in &nodes {
+                if shown >= wanted {
+                    break;
+                }
+                (shown, least) = (shown + u128::from(node.1), node.0);
+            }
+            let expected = if shown >= wanted { least } else { 0 };
+            let count = nodes.iter().filter(|node| node.0 >= expected).count();
+            // Nodes that cancel each other out to nothing stay only where something else keeps them.
+            prop_assert!(functions(&cut) <= count);
+            let others = whole.nodes.iter().any(|node| node.other);
+            if whole.nodes.iter().all(|node| node.own >= 0) && !others {
+                prop_assert_eq!(functions(&cut), count);
+                prop_assert!(cut.truncated_total() as u128 <= all - wanted);
+            }
+        }
+    }
+}

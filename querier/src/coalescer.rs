@@ -1,0 +1,281 @@
+//! Equal requests that come at once are answered once.
+//!
+//! ```text
+//!  first ──── waits for its turn ──── plans ──── asks ──── answers
+//!  second ──────── waits ────────────────────────────────► is told the same
+//!  third                               waits ────────────► leads: asks anew, for all who wait by then
+//! ```
+//! Whoever asks may know of what was stored a moment before. So an answer is for those who came before it was planned
+//! [INV-17]; all others wait for the next one, together. However many ask, one is answered and one waits.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures::channel::oneshot;
+
+/// Requests that wait for one answer.
+const MAX_WAITERS_PER_REQUEST: usize = 512;
+/// Requests that wait for others, of all tenants. Who finds no place asks alone.
+const MAX_TOTAL_WAITERS: usize = 2048;
+
+/// All that is asked, and by whom.
+pub(crate) type RequestKey = Arc<[u8]>;
+
+/// What is asked at the moment, and who waits for it. `T` is what the others are told.
+pub(crate) struct RequestCoalescer<T> {
+    asked: Mutex<BTreeMap<RequestKey, InFlightRequest<T>>>,
+}
+
+/// What somebody asks for all.
+struct InFlightRequest<T> {
+    /// Set when that is planned.
+    planned: Arc<AtomicBool>,
+    /// Who wait, in the order in which they came.
+    waiting: Vec<CoalescedWaiter<T>>,
+}
+
+struct CoalescedWaiter<T> {
+    /// It came before the plan was made.
+    is_early: bool,
+    /// To be set when it plans itself.
+    planned: Arc<AtomicBool>,
+    hear: oneshot::Sender<JoinOutcome<T>>,
+}
+
+/// What becomes of who asks what others ask.
+pub(crate) enum JoinOutcome<T> {
+    /// It asks for all.
+    Lead(CoalescingLeader<T>),
+    /// What whoever asked for all has told.
+    Told(T),
+    /// Too many wait.
+    Alone,
+}
+
+/// Asks for all who ask the same. Where it leaves without a word, the next one does.
+pub(crate) struct CoalescingLeader<T> {
+    together: Arc<RequestCoalescer<T>>,
+    key: RequestKey,
+}
+
+impl<T> Default for RequestCoalescer<T> {
+    fn default() -> Self {
+        Self { asked: Mutex::default() }
+    }
+}
+
+impl<T> RequestCoalescer<T> {
+    /// Leads, or waits for who does. `planned` is set when the request is planned.
+    pub(crate) async fn join(self: &Arc<Self>, key: &RequestKey, planned: Arc<AtomicBool>) -> JoinOutcome<T> {
+        let heard = {
+            let mut all = self.lock_requests();
+            match all.get(key) {
+                None => {
+                    all.insert(Arc::clone(key), InFlightRequest { planned, waiting: Vec::new() });
+                    return JoinOutcome::Lead(self.leader_of(key));
+                }
+                Some(_) => wait(&mut all, key, planned),
+            }
+        };
+        match heard {
+            Some(heard) => heard.await.unwrap_or(JoinOutcome::Alone),
+            None => JoinOutcome::Alone,
+        }
+    }
+
+    /// How many wait for others.
+    #[cfg(test)]
+    fn waiter_count(&self) -> usize {
+        self.lock_requests().values().map(|asked| asked.waiting.len()).sum()
+    }
+
+    fn leader_of(self: &Arc<Self>, key: &RequestKey) -> CoalescingLeader<T> {
+        CoalescingLeader { together: Arc::clone(self), key: Arc::clone(key) }
+    }
+
+    fn lock_requests(&self) -> MutexGuard<'_, BTreeMap<RequestKey, InFlightRequest<T>>> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Who asks next is given the lead when nobody holds the lock: who has left drops it, which takes the lock.
+    fn promote_next_waiter(self: &Arc<Self>, key: &RequestKey) {
+        let next = {
+            let mut all = self.lock_requests();
+            let Some(asked) = all.get_mut(key) else { return };
+            asked.sweep();
+            if asked.waiting.is_empty() {
+                all.remove(key);
+                return;
+            }
+            let next = asked.waiting.remove(0);
+            asked.planned = Arc::clone(&next.planned);
+            let is_early = !next.planned.load(Ordering::SeqCst);
+            asked.waiting.iter_mut().for_each(|waiter| waiter.is_early = is_early);
+            next
+        };
+        drop(next.hear.send(JoinOutcome::Lead(self.leader_of(key))));
+    }
+}
+
+/// Has one more wait for who leads, if there is a place.
+fn wait<T>(
+    all: &mut BTreeMap<RequestKey, InFlightRequest<T>>,
+    key: &RequestKey,
+    planned: Arc<AtomicBool>,
+) -> Option<oneshot::Receiver<JoinOutcome<T>>> {
+    let count = |all: &BTreeMap<RequestKey, InFlightRequest<T>>| {
+        all.values().map(|asked| asked.waiting.len()).sum::<usize>()
+    };
+    if count(all) >= MAX_TOTAL_WAITERS {
+        all.values_mut().for_each(InFlightRequest::sweep);
+        if count(all) >= MAX_TOTAL_WAITERS {
+            return None;
+        }
+    }
+    let asked = all.get_mut(key)?;
+    asked.sweep();
+    if asked.waiting.len() >= MAX_WAITERS_PER_REQUEST {
+        return None;
+    }
+    let is_early = !asked.planned.load(Ordering::SeqCst);
+    let (hear, heard) = oneshot::channel();
+    asked.waiting.push(CoalescedWaiter { is_early, planned, hear });
+    Some(heard)
+}
+
+impl<T> InFlightRequest<T> {
+    /// Forgets those who have left.
+    fn sweep(&mut self) {
+        self.waiting.retain(|waiter| !waiter.hear.is_canceled());
+    }
+}
+
+impl<T> CoalescingLeader<T> {
+    /// Whether somebody would be told what is answered.
+    pub(crate) fn has_waiters(&self) -> bool {
+        let all = self.together.lock_requests();
+        let mut waiting = all.get(&self.key).into_iter().flat_map(|asked| &asked.waiting);
+        waiting.any(|waiter| waiter.is_early && !waiter.hear.is_canceled())
+    }
+
+    /// Tells those who came in time.
+    pub(crate) fn share_result(self, told: T)
+    where
+        T: Clone,
+    {
+        let early: Vec<CoalescedWaiter<T>> = {
+            let mut all = self.together.lock_requests();
+            let asked = all.get_mut(&self.key);
+            asked.map(|asked| asked.waiting.extract_if(.., |waiter| waiter.is_early).collect())
+        }
+        .unwrap_or_default();
+        for waiter in early {
+            drop(waiter.hear.send(JoinOutcome::Told(told.clone())));
+        }
+    }
+}
+
+impl<T> Drop for CoalescingLeader<T> {
+    fn drop(&mut self) {
+        self.together.promote_next_waiter(&self.key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+
+    fn key(text: &str) -> RequestKey {
+        RequestKey::from(text.as_bytes())
+    }
+
+    /// Who asks, and has not heard yet.
+    fn joins(
+        together: &Arc<RequestCoalescer<u32>>,
+        planned: &Arc<AtomicBool>,
+    ) -> impl Future<Output = JoinOutcome<u32>> + Unpin {
+        let (together, planned) = (Arc::clone(together), Arc::clone(planned));
+        let mut join = Box::pin(async move { together.join(&key("a"), planned).await });
+        let now = (&mut join).now_or_never();
+        async move {
+            match now {
+                Some(heard) => heard,
+                None => join.await,
+            }
+        }
+        .boxed_local()
+    }
+
+    fn leads(heard: Option<JoinOutcome<u32>>) -> CoalescingLeader<u32> {
+        match heard {
+            Some(JoinOutcome::Lead(lead)) => lead,
+            Some(JoinOutcome::Told(told)) => panic!("it was told {told}"),
+            Some(JoinOutcome::Alone) => panic!("it asks alone"),
+            None => panic!("it waits"),
+        }
+    }
+
+    fn told(heard: Option<JoinOutcome<u32>>) -> u32 {
+        match heard {
+            Some(JoinOutcome::Told(told)) => told,
+            Some(_) => panic!("it asks"),
+            None => panic!("it waits"),
+        }
+    }
+
+    #[test]
+    fn an_answer_is_for_who_came_before_its_plan() {
+        let (together, planned) =
+            (Arc::new(RequestCoalescer::default()), [0; 4].map(|_| Arc::<AtomicBool>::default()));
+        let lead = leads(joins(&together, &planned[0]).now_or_never());
+        assert!(!lead.has_waiters());
+        let early = joins(&together, &planned[1]);
+        assert!(lead.has_waiters());
+        planned[0].store(true, Ordering::SeqCst);
+        let late = [joins(&together, &planned[2]), joins(&together, &planned[3])];
+        lead.share_result(1);
+        assert_eq!(told(early.now_or_never()), 1);
+        let [first, second] = late;
+        let lead = leads(first.now_or_never());
+        assert!(lead.has_waiters(), "the second of them came before the plan that is made now");
+        planned[2].store(true, Ordering::SeqCst);
+        lead.share_result(2);
+        assert_eq!(told(second.now_or_never()), 2);
+        assert!(together.lock_requests().is_empty());
+    }
+
+    #[test]
+    fn who_leaves_lets_the_next_one_lead() {
+        let (together, planned) =
+            (Arc::new(RequestCoalescer::default()), [0; 4].map(|_| Arc::<AtomicBool>::default()));
+        let lead = leads(joins(&together, &planned[0]).now_or_never());
+        let [left, next, last] = [1, 2, 3].map(|at| joins(&together, &planned[at]));
+        planned[0].store(true, Ordering::SeqCst);
+        drop(left);
+        drop(lead);
+        // The lead is on its way to one that does not take it any more.
+        drop(next);
+        let lead = leads(last.now_or_never());
+        assert!(!lead.has_waiters());
+        assert_eq!(together.waiter_count(), 0);
+        drop(lead);
+        assert!(together.lock_requests().is_empty());
+    }
+
+    #[test]
+    fn so_many_wait_and_no_more() {
+        let (together, planned) = (Arc::new(RequestCoalescer::default()), Arc::default());
+        let lead = leads(joins(&together, &planned).now_or_never());
+        let mut waiting: Vec<_> = (0..MAX_WAITERS_PER_REQUEST).map(|_| joins(&together, &planned)).collect();
+        assert!(matches!(joins(&together, &planned).now_or_never(), Some(JoinOutcome::Alone)));
+        assert_eq!(together.waiter_count(), MAX_WAITERS_PER_REQUEST);
+        // Who leaves makes a place.
+        waiting.pop();
+        waiting.push(joins(&together, &planned));
+        lead.share_result(7);
+        assert!(waiting.into_iter().all(|waiter| told(waiter.now_or_never()) == 7));
+    }
+}

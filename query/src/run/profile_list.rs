@@ -1,0 +1,66 @@
+//! The profiles themselves: the first of them in an order, and how many there are.
+
+use athanor_profile::{ProfileRow, ProfileSource};
+
+use super::{MatchedProfiles, SeriesLabelCache, sum_by_profile};
+use crate::profile_list::{ProfileList, ProfileListEntry, ProfileListQuery, ProfileOrder};
+use crate::profile_query::{ProfileQueryError, ProfileSelection};
+
+/// The list of one source.
+pub(super) fn list_profiles(
+    picked: &MatchedProfiles,
+    selection: &ProfileSelection,
+    asked: &ProfileListQuery,
+    source: &dyn ProfileSource,
+) -> Result<ProfileList, ProfileQueryError> {
+    let (mut list, mut labels) = (ProfileList::empty(asked), picked.label_cache());
+    // What a profile weighs says whether it counts, or where it stands; else only of those that are shown.
+    let is_part = !asked.stacks.is_empty() || selection.requests.is_some();
+    let weighs_all = is_part || asked.order == ProfileOrder::Heaviest;
+    if weighs_all {
+        let sums = sum_by_profile(picked, selection, &asked.stacks, source)?;
+        let weighed =
+            picked.places.iter().map(|place| (*place, sums.get(place).copied().unwrap_or_default()));
+        let is_meant = |(_, total): &(u32, i64)| *total != 0 || !is_part;
+        for (place, total) in weighed.filter(is_meant) {
+            list.count_profile(picked.profiles[place as usize].period);
+            list.insert_entry(row((picked, &mut labels), place, total));
+        }
+        list.sort_and_truncate();
+        return Ok(list);
+    }
+    picked.rows().for_each(|profile| list.count_profile(profile.period));
+    let newest = newest(picked, list.max_entries());
+    let sums = sum_by_profile(&newest, selection, &asked.stacks, source)?;
+    for &place in &newest.places {
+        list.insert_entry(row((picked, &mut labels), place, sums.get(&place).copied().unwrap_or_default()));
+    }
+    list.sort_and_truncate();
+    Ok(list)
+}
+
+fn row(
+    (picked, labels): (&MatchedProfiles, &mut SeriesLabelCache<'_>),
+    place: u32,
+    total: i64,
+) -> ProfileListEntry {
+    let ProfileRow { series, time, id, duration, period, .. } = picked.profiles[place as usize];
+    let labels = labels.full_labels(series).clone();
+    ProfileListEntry { labels, time, duration, period, total, id }
+}
+
+/// The newest of those that are meant, and all as old as the last of them.
+fn newest(picked: &MatchedProfiles, keep: usize) -> MatchedProfiles {
+    let time = |place: &u32| picked.profiles[*place as usize].time;
+    let mut times: Vec<i64> = picked.places.iter().map(time).collect();
+    let places = match keep.checked_sub(1) {
+        None => Vec::new(),
+        Some(last) if last >= times.len() => picked.places.clone(),
+        Some(last) => {
+            let oldest = *times.select_nth_unstable_by_key(last, |&time| std::cmp::Reverse(time)).1;
+            picked.places.iter().copied().filter(|place| time(place) >= oldest).collect()
+        }
+    };
+    let (series, profiles) = (picked.series.clone(), picked.profiles.clone());
+    MatchedProfiles { series, profiles, places, has_exemplars: picked.has_exemplars }
+}

@@ -1,0 +1,187 @@
+//! Questions as bytes.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use athanor_profile::codec::{CodecError, CodecReader, put_bytes, put_signed_varint, put_varint};
+use athanor_profile::hash::ContentHash;
+use athanor_profile::{ProfileType, SpanFilter, ValueType};
+
+use super::query_kind::{put_query_kind, read_query_kind};
+use super::{WIRE_FORMAT_VERSION, WireError, damaged_error};
+use crate::profile_filter::TimeRange;
+use crate::profile_query::{ProfileQuery, ProfileSelection, ResultLimits};
+use crate::selector::{Matcher, Selector};
+use crate::selector_parser::{MAX_MATCHERS, MatchOperator, RawMatcher};
+
+/// Most bytes of a packed question.
+pub const MAX_ENCODED_QUERY_BYTES: usize = 4 << 20;
+
+const QUERY_MESSAGE_NAME: &str = "question";
+
+impl ProfileQuery {
+    /// As bytes, for whoever has the sources.
+    pub fn pack(&self) -> Result<Vec<u8>, WireError> {
+        let mut out = vec![WIRE_FORMAT_VERSION];
+        let ProfileSelection { selector, profile_type, time, profiles, requests, without } = &self.selection;
+        put_varint(&mut out, selector.matchers().len() as u64);
+        selector.matchers().iter().for_each(|matcher| put_matcher(&mut out, matcher));
+        put_varint(&mut out, u64::from(profile_type.is_some()));
+        profile_type.iter().for_each(|one| put_type(&mut out, one));
+        put_signed_varint(&mut out, time.from);
+        put_signed_varint(&mut out, time.to);
+        put_ids(&mut out, profiles.len(), profiles.iter().map(|id| id.to_le_bytes()));
+        put_requests(&mut out, requests.as_ref());
+        put_ids(&mut out, without.len(), without.iter().map(|id| id.to_le_bytes()));
+        put_query_kind(&mut out, &self.what);
+        let ResultLimits { entries, nodes, stacks, points } = self.bounds;
+        [entries, nodes, stacks, points].into_iter().for_each(|bound| put_varint(&mut out, bound as u64));
+        check_size(out.len())?;
+        Ok(out)
+    }
+
+    /// Reads what [`pack`](Self::pack) wrote.
+    pub fn unpack(bytes: &[u8]) -> Result<Self, WireError> {
+        check_size(bytes.len())?;
+        let damaged = damaged_error(QUERY_MESSAGE_NAME);
+        let mut unpacker = CodecReader::new(bytes);
+        match unpacker.read_slice(1).map_err(&damaged)?[0] {
+            WIRE_FORMAT_VERSION => {}
+            seen => return Err(WireError::Version { what: QUERY_MESSAGE_NAME, seen }),
+        }
+        let written = matchers(&mut unpacker).map_err(&damaged)?;
+        let rest = rest(&mut unpacker).map_err(&damaged)?;
+        // Compiled late, as that may take megabytes.
+        let selection = ProfileSelection { selector: Selector::from_raw(written)?, ..rest.selection };
+        Ok(ProfileQuery { selection, ..rest })
+    }
+}
+
+fn check_size(seen: usize) -> Result<(), WireError> {
+    if seen <= MAX_ENCODED_QUERY_BYTES {
+        Ok(())
+    } else {
+        Err(WireError::TooLarge { what: QUERY_MESSAGE_NAME, seen, limit: MAX_ENCODED_QUERY_BYTES })
+    }
+}
+
+fn put_matcher(out: &mut Vec<u8>, matcher: &Matcher) {
+    let (operator, value) = matcher.comparison();
+    out.push(match operator {
+        MatchOperator::Equal => 0,
+        MatchOperator::NotEqual => 1,
+        MatchOperator::Match => 2,
+        MatchOperator::NotMatch => 3,
+    });
+    put_bytes(out, matcher.name().as_bytes());
+    put_bytes(out, value.as_bytes());
+}
+
+fn matchers(unpacker: &mut CodecReader<'_>) -> Result<Vec<RawMatcher>, CodecError> {
+    let count = unpacker.read_count()?;
+    if count > MAX_MATCHERS {
+        return Err(unpacker.error_here("more matchers than a selector has"));
+    }
+    let matcher = |at: usize, unpacker: &mut CodecReader<'_>| {
+        let operator = match unpacker.read_slice(1)?[0] {
+            0 => MatchOperator::Equal,
+            1 => MatchOperator::NotEqual,
+            2 => MatchOperator::Match,
+            3 => MatchOperator::NotMatch,
+            _ => return Err(unpacker.error_here("no operator")),
+        };
+        let name = unpacker.read_text()?.to_owned();
+        Ok(RawMatcher { name, operator, value: unpacker.read_text()?.to_owned(), at })
+    };
+    (1..=count).map(|at| matcher(at, unpacker)).collect()
+}
+
+/// All but the selector.
+fn rest(unpacker: &mut CodecReader<'_>) -> Result<ProfileQuery, CodecError> {
+    let profile_type = match unpacker.read_number()? {
+        0 => None,
+        1 => Some(read_type(unpacker)?),
+        _ => return Err(unpacker.error_here("neither a type nor none")),
+    };
+    let time = TimeRange { from: unpacker.read_signed()?, to: unpacker.read_signed()? };
+    let profiles = profiles_of(unpacker)?;
+    let requests = requests(unpacker)?;
+    let without = Arc::new(profiles_of(unpacker)?);
+    let what = read_query_kind(unpacker)?;
+    let mut bound = || {
+        let wrong = unpacker.error_here("a bound that this machine cannot count to");
+        usize::try_from(unpacker.read_number()?).map_err(|_| wrong)
+    };
+    let bounds = ResultLimits { entries: bound()?, nodes: bound()?, stacks: bound()?, points: bound()? };
+    if !unpacker.is_done() {
+        return Err(unpacker.error_here("more than a question"));
+    }
+    let selector = Selector::default();
+    let selection = ProfileSelection { selector, profile_type, time, profiles, requests, without };
+    Ok(ProfileQuery { selection, what, bounds })
+}
+
+fn put_ids<const N: usize>(out: &mut Vec<u8>, count: usize, ids: impl Iterator<Item = [u8; N]>) {
+    put_varint(out, count as u64);
+    ids.for_each(|id| out.extend_from_slice(&id));
+}
+
+/// Ids that must be ascending, each once.
+fn ids<const N: usize, T: Ord>(
+    unpacker: &mut CodecReader<'_>,
+    number: impl Fn([u8; N]) -> T,
+) -> Result<Vec<T>, CodecError> {
+    let count = unpacker.read_count()?;
+    let mut ids: Vec<T> = Vec::new();
+    for _ in 0..count {
+        let mut bytes = [0; N];
+        bytes.copy_from_slice(unpacker.read_slice(N)?);
+        let id = number(bytes);
+        if ids.last().is_some_and(|before| *before >= id) {
+            return Err(unpacker.error_here("ids out of order"));
+        }
+        ids.push(id);
+    }
+    Ok(ids)
+}
+
+fn profiles_of(unpacker: &mut CodecReader<'_>) -> Result<BTreeSet<ContentHash>, CodecError> {
+    Ok(ids(unpacker, ContentHash::from_le_bytes)?.into_iter().collect())
+}
+
+fn put_requests(out: &mut Vec<u8>, requests: Option<&SpanFilter>) {
+    match requests {
+        None => out.push(0),
+        Some(SpanFilter::Spans(ids)) => {
+            out.push(1);
+            put_ids(out, ids.len(), ids.iter().map(|id| id.to_le_bytes()));
+        }
+        Some(SpanFilter::Traces(ids)) => {
+            out.push(2);
+            put_ids(out, ids.len(), ids.iter().map(|id| id.to_le_bytes()));
+        }
+    }
+}
+
+fn requests(unpacker: &mut CodecReader<'_>) -> Result<Option<SpanFilter>, CodecError> {
+    Ok(match unpacker.read_slice(1)?[0] {
+        0 => None,
+        1 => Some(SpanFilter::Spans(ids(unpacker, u64::from_le_bytes)?)),
+        2 => Some(SpanFilter::Traces(ids(unpacker, u128::from_le_bytes)?)),
+        _ => return Err(unpacker.error_here("neither spans nor traces nor all requests")),
+    })
+}
+
+fn put_type(out: &mut Vec<u8>, of: &ProfileType) {
+    let ProfileType { name, value, period } = of;
+    let texts = [name, &value.kind, &value.unit, &period.kind, &period.unit];
+    texts.into_iter().for_each(|text| put_bytes(out, text.as_bytes()));
+}
+
+fn read_type(unpacker: &mut CodecReader<'_>) -> Result<ProfileType, CodecError> {
+    Ok(ProfileType {
+        name: unpacker.read_text()?.to_owned(),
+        value: ValueType::new(unpacker.read_text()?, unpacker.read_text()?),
+        period: ValueType::new(unpacker.read_text()?, unpacker.read_text()?),
+    })
+}

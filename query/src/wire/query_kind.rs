@@ -1,0 +1,167 @@
+//! What is computed, as bytes.
+
+use athanor_profile::codec::{CodecError, CodecReader, put_bytes, put_signed_varint, put_texts, put_varint};
+
+use crate::frame_filter::{FrameFilter, FramePatterns};
+use crate::profile_list::{ProfileListQuery, ProfileOrder};
+use crate::profile_query::{
+    GroupedTreesQuery, HeatmapQuery, LabelValuesQuery, QueryKind, TimeGrid, TimeSeriesQuery,
+};
+use crate::stack_filter::{GoPgoOptions, StackFilter};
+
+pub(super) fn put_query_kind(out: &mut Vec<u8>, what: &QueryKind) {
+    out.push(kind_tag(what));
+    match what {
+        QueryKind::ProfileTypes | QueryKind::LabelNames | QueryKind::Sizes | QueryKind::Ids => {}
+        QueryKind::LabelValues(LabelValuesQuery { name, prefix, most }) => {
+            put_bytes(out, name.as_bytes());
+            put_bytes(out, prefix.as_bytes());
+            put_varint(out, *most);
+        }
+        QueryKind::Series(names) => put_list(out, names),
+        QueryKind::Tree(stacks) => put_stacks(out, stacks),
+        QueryKind::Profile(stacks, pgo) => {
+            put_stacks(out, stacks);
+            put_flag(out, pgo.is_some());
+            if let Some(GoPgoOptions { keep_locations, aggregate_callees }) = pgo {
+                put_varint(out, u64::from(*keep_locations));
+                put_flag(out, *aggregate_callees);
+            }
+        }
+        QueryKind::Points(TimeSeriesQuery { steps, group_by, stacks, mean, exemplars }) => {
+            put_steps(out, steps);
+            put_list(out, group_by);
+            put_stacks(out, stacks);
+            put_flag(out, *mean);
+            put_flag(out, *exemplars);
+        }
+        QueryKind::Heat(HeatmapQuery { steps, group_by, spans, exemplars }) => {
+            put_steps(out, steps);
+            put_list(out, group_by);
+            put_flag(out, *spans);
+            put_flag(out, *exemplars);
+        }
+        QueryKind::Trees(GroupedTreesQuery { group_by, stacks }) => {
+            put_list(out, group_by);
+            put_stacks(out, stacks);
+        }
+        QueryKind::Profiles(ProfileListQuery { order, keep, stacks }) => {
+            put_flag(out, *order == ProfileOrder::Heaviest);
+            put_varint(out, *keep);
+            put_stacks(out, stacks);
+        }
+    }
+}
+
+/// By what questions and their answers are told apart.
+pub(super) fn kind_tag(what: &QueryKind) -> u8 {
+    match what {
+        QueryKind::ProfileTypes => 0,
+        QueryKind::LabelNames => 1,
+        QueryKind::LabelValues(_) => 2,
+        QueryKind::Series(_) => 3,
+        QueryKind::Tree(_) => 4,
+        QueryKind::Profile(..) => 5,
+        QueryKind::Points(_) => 6,
+        QueryKind::Heat(_) => 7,
+        QueryKind::Sizes => 8,
+        QueryKind::Trees(_) => 20,
+        QueryKind::Profiles(_) => 21,
+        QueryKind::Ids => 22,
+    }
+}
+
+pub(super) fn read_query_kind(unpacker: &mut CodecReader<'_>) -> Result<QueryKind, CodecError> {
+    Ok(match unpacker.read_slice(1)?[0] {
+        0 => QueryKind::ProfileTypes,
+        1 => QueryKind::LabelNames,
+        2 => QueryKind::LabelValues(LabelValuesQuery {
+            name: unpacker.read_text()?.to_owned(),
+            prefix: unpacker.read_text()?.to_owned(),
+            most: unpacker.read_number()?,
+        }),
+        3 => QueryKind::Series(list(unpacker)?),
+        4 => QueryKind::Tree(stacks(unpacker)?),
+        5 => QueryKind::Profile(stacks(unpacker)?, go_pgo(unpacker)?),
+        6 => QueryKind::Points(TimeSeriesQuery {
+            steps: steps(unpacker)?,
+            group_by: list(unpacker)?,
+            stacks: stacks(unpacker)?,
+            mean: read_flag(unpacker)?,
+            exemplars: read_flag(unpacker)?,
+        }),
+        7 => QueryKind::Heat(HeatmapQuery {
+            steps: steps(unpacker)?,
+            group_by: list(unpacker)?,
+            spans: read_flag(unpacker)?,
+            exemplars: read_flag(unpacker)?,
+        }),
+        8 => QueryKind::Sizes,
+        20 => QueryKind::Trees(GroupedTreesQuery { group_by: list(unpacker)?, stacks: stacks(unpacker)? }),
+        21 => QueryKind::Profiles(ProfileListQuery {
+            order: if read_flag(unpacker)? { ProfileOrder::Heaviest } else { ProfileOrder::Newest },
+            keep: unpacker.read_number()?,
+            stacks: stacks(unpacker)?,
+        }),
+        22 => QueryKind::Ids,
+        _ => return Err(unpacker.error_here("a question of no known kind")),
+    })
+}
+
+fn put_steps(out: &mut Vec<u8>, TimeGrid { start, step, count }: &TimeGrid) {
+    put_signed_varint(out, *start);
+    put_signed_varint(out, *step);
+    put_varint(out, *count);
+}
+
+fn steps(unpacker: &mut CodecReader<'_>) -> Result<TimeGrid, CodecError> {
+    Ok(TimeGrid {
+        start: unpacker.read_signed()?,
+        step: unpacker.read_signed()?,
+        count: unpacker.read_number()?,
+    })
+}
+
+fn put_stacks(out: &mut Vec<u8>, StackFilter { call_site, frames }: &StackFilter) {
+    put_list(out, call_site);
+    for FramePatterns { names, regexes } in [frames.included(), frames.excluded()] {
+        put_list(out, names);
+        put_list(out, regexes);
+    }
+}
+
+fn stacks(unpacker: &mut CodecReader<'_>) -> Result<StackFilter, CodecError> {
+    let call_site = list(unpacker)?;
+    let mut names = || Ok(FramePatterns { names: list(unpacker)?, regexes: list(unpacker)? });
+    let (included, excluded) = (names()?, names()?);
+    // Who packed it had compiled it.
+    let frames = FrameFilter::new(included, excluded);
+    Ok(StackFilter { call_site, frames: frames.map_err(|_| unpacker.error_here("no filter of frames"))? })
+}
+
+fn go_pgo(unpacker: &mut CodecReader<'_>) -> Result<Option<GoPgoOptions>, CodecError> {
+    if !read_flag(unpacker)? {
+        return Ok(None);
+    }
+    Ok(Some(GoPgoOptions { keep_locations: unpacker.read_u32()?, aggregate_callees: read_flag(unpacker)? }))
+}
+
+pub(super) fn put_flag(out: &mut Vec<u8>, flag: bool) {
+    out.push(u8::from(flag));
+}
+
+pub(super) fn read_flag(unpacker: &mut CodecReader<'_>) -> Result<bool, CodecError> {
+    match unpacker.read_slice(1)?[0] {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(unpacker.error_here("neither yes nor no")),
+    }
+}
+
+fn put_list(out: &mut Vec<u8>, list: &[String]) {
+    put_texts(out, list.iter().map(String::as_str));
+}
+
+fn list(unpacker: &mut CodecReader<'_>) -> Result<Vec<String>, CodecError> {
+    unpacker.read_texts()?.map(|text| text.map(str::to_owned)).collect()
+}

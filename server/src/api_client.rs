@@ -1,0 +1,472 @@
+//! The one place that speaks HTTP to a server: unary calls of the Connect protocol, in protobuf.
+//!
+//! A call is one attempt. What fails for now ([`ApiRequestError::again`]) may be sent again by whoever knows that this is
+//! safe; [`ApiClient::send_with_retry`] does, with pauses that grow, or as long as the server asks for.
+
+use std::error::Error;
+use std::io::ErrorKind;
+use std::sync::Arc;
+use std::time::Duration;
+
+use athanor_chassis::clock::TimeoutElapsed;
+use athanor_chassis::config::SecretString;
+use athanor_chassis::units::format_duration;
+use athanor_chassis::{Clock, ErrorCode, Random, Status};
+use athanor_profile::pprof;
+use bytes::Bytes;
+use prost::Message;
+use reqwest::header::{
+    ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION,
+    RETRY_AFTER,
+};
+use reqwest::redirect::Policy;
+use reqwest::{Response, StatusCode, Url};
+
+use crate::args::RemoteArgs;
+use crate::output::harmless;
+
+/// Most bytes of an answer, before and after decompression.
+const MAX_RESPONSE_BYTES: usize = 1 << 30;
+/// Most bytes of an answer that is an error.
+const MAX_ERROR_BODY_BYTES: usize = 64 << 10;
+/// Most characters of an error's text that are shown.
+const MAX_ERROR_TEXT_CHARS: usize = 2000;
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The first pause; each next one is twice as long.
+const MIN_RETRY_BACKOFF: Duration = Duration::from_millis(250);
+const MAX_RETRY_BACKOFF: Duration = Duration::from_secs(15);
+/// Whoever asks for a longer pause is not waited for.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
+
+const PROTOBUF_CONTENT_TYPE: &str = "application/proto";
+
+/// A server, and who asks. Cheap to clone.
+#[derive(Clone)]
+pub struct ApiClient {
+    shared: Arc<ApiClientInner>,
+}
+
+struct ApiClientInner {
+    http: reqwest::Client,
+    /// Without a password, and with a path that ends in a slash.
+    base: Url,
+    clock: Clock,
+    random: Random,
+    timeout: Duration,
+}
+
+/// An attempt that failed.
+#[derive(Debug)]
+pub struct ApiRequestError {
+    /// What happened.
+    pub status: Status,
+    /// Whether another attempt may succeed.
+    pub again: bool,
+}
+
+/// Runs what waits for a server.
+pub fn block_on<F: Future>(future: F) -> Result<F::Output, Status> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime =
+        runtime.map_err(|error| Status::new(ErrorCode::Internal, format!("no event loop: {error}")))?;
+    Ok(runtime.block_on(future))
+}
+
+// === impl Client ===
+
+impl ApiClient {
+    /// A client of the server that the command line names. Connects to nothing yet.
+    pub fn new(remote: &RemoteArgs) -> Result<Self, Status> {
+        let (base, in_url) = address(&remote.url)?;
+        // Loses against a provider that the process has installed before, which is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let mut builder = reqwest::Client::builder()
+            .user_agent(concat!("athanor/", env!("CARGO_PKG_VERSION")))
+            .connect_timeout(CONNECT_TIMEOUT)
+            // A redirected upload would lose its body, and secrets are for the server that was named.
+            .redirect(Policy::none())
+            .default_headers(headers(remote, in_url)?);
+        if is_loopback(&base) {
+            builder = builder.no_proxy();
+        }
+        let http = builder.build().map_err(|error| {
+            Status::new(
+                ErrorCode::Internal,
+                format!("the HTTP client cannot be set up: {}", last_cause(&error)),
+            )
+        })?;
+        let (clock, random) = (Clock::system(), Random::system());
+        Ok(ApiClient {
+            shared: Arc::new(ApiClientInner { http, base, clock, random, timeout: remote.timeout }),
+        })
+    }
+
+    /// The server's address.
+    pub fn address(&self) -> &str {
+        self.shared.base.as_str().trim_end_matches('/')
+    }
+
+    /// What time it is.
+    pub fn clock(&self) -> &Clock {
+        &self.shared.clock
+    }
+
+    /// Asks once.
+    pub async fn request<A: Message + Default>(
+        &self,
+        method: &str,
+        request: &impl Message,
+    ) -> Result<A, Status> {
+        let bytes = self.request_bytes(method, request).await?;
+        A::decode(bytes).map_err(|error| self.strange(&format!("{method} is not what it should be: {error}")))
+    }
+
+    /// Asks once, and does not look into the answer.
+    pub async fn request_bytes(&self, method: &str, request: &impl Message) -> Result<Bytes, Status> {
+        self.send(method, request.encode_to_vec().into()).await
+    }
+
+    /// Sends a message's bytes once.
+    pub async fn send(&self, method: &str, body: Bytes) -> Result<Bytes, Status> {
+        self.call(method, body, false).await.map_err(|failed| failed.status)
+    }
+
+    /// Sends gzipped bytes, and again if they fail for now, so many times. `note` is told of every pause.
+    pub async fn send_with_retry(
+        &self,
+        method: &str,
+        gzipped: Bytes,
+        retries: u32,
+        note: impl Fn(&Status, Duration),
+    ) -> Result<Bytes, Status> {
+        let mut pause = MIN_RETRY_BACKOFF;
+        for attempt in 0.. {
+            let failed = match self.call(method, gzipped.clone(), true).await {
+                Ok(answer) => return Ok(answer),
+                Err(failed) => failed,
+            };
+            let asked = failed.status.retry_after.unwrap_or_default();
+            if !failed.again || attempt == retries || asked > MAX_RETRY_AFTER {
+                return Err(failed.status);
+            }
+            let wait = self.shared.random.jitter(pause).max(asked);
+            note(&failed.status, wait);
+            self.shared.clock.sleep(wait).await;
+            pause = (2 * pause).min(MAX_RETRY_BACKOFF);
+        }
+        unreachable!("the last attempt returns")
+    }
+
+    async fn call(&self, method: &str, body: Bytes, gzipped: bool) -> Result<Bytes, ApiRequestError> {
+        let ApiClientInner { http, base, clock, timeout, .. } = &*self.shared;
+        let url =
+            base.join(method).map_err(|error| ApiRequestError::for_good(self.strange(&error.to_string())))?;
+        let mut request = http.post(url).header(CONTENT_TYPE, PROTOBUF_CONTENT_TYPE).body(body);
+        if gzipped {
+            request = request.header(CONTENT_ENCODING, "gzip");
+        }
+        let exchange = async {
+            let response = request.send().await.map_err(|error| self.unreached(&error))?;
+            self.answer(method, response).await
+        };
+        clock.timeout(*timeout, exchange).await.map_err(|elapsed| self.late(&elapsed))?
+    }
+
+    /// Reads a page of text.
+    pub async fn page(&self, path: &str) -> Result<String, Status> {
+        let ApiClientInner { http, base, clock, timeout, .. } = &*self.shared;
+        let url = base.join(path).map_err(|error| self.strange(&error.to_string()))?;
+        let exchange = async {
+            let response = http.get(url).send().await.map_err(|error| self.unreached(&error))?;
+            match response.status().is_success() {
+                true => self.body(response, MAX_RESPONSE_BYTES).await,
+                false => Err(self.refused(path, response).await),
+            }
+        };
+        let page = clock.timeout(*timeout, exchange).await.map_err(|elapsed| self.late(&elapsed));
+        let page = page.flatten().map_err(|failed| failed.status)?;
+        String::from_utf8(page.into()).map_err(|_| self.strange(&format!("{path} is not text in UTF-8")))
+    }
+
+    async fn answer(&self, method: &str, response: Response) -> Result<Bytes, ApiRequestError> {
+        let status = response.status();
+        if !status.is_success() {
+            return Err(self.refused(method, response).await);
+        }
+        let gzipped = header(&response, &CONTENT_ENCODING) == "gzip";
+        let kind = header(&response, &CONTENT_TYPE).to_owned();
+        if !kind.starts_with(PROTOBUF_CONTENT_TYPE) {
+            let why =
+                format!("{method} is {kind:?}, not {PROTOBUF_CONTENT_TYPE}; is there a server of profiles?");
+            return Err(ApiRequestError::for_good(self.strange(&why)));
+        }
+        if let Some(missing) = response.headers().get("athanor-partial") {
+            let missing = missing.to_str().unwrap_or("it does not say what is missing");
+            eprintln!("athanor: {}: this answer is partial: {}", self.address(), harmless(missing));
+        }
+        let body = self.body(response, MAX_RESPONSE_BYTES).await?;
+        if !gzipped {
+            return Ok(body);
+        }
+        let plain = pprof::inflate(&body, MAX_RESPONSE_BYTES);
+        plain
+            .map(Bytes::from)
+            .map_err(|error| ApiRequestError::for_good(self.strange(&format!("{method}: {error}"))))
+    }
+
+    async fn body(&self, mut response: Response, limit: usize) -> Result<Bytes, ApiRequestError> {
+        let mut body = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(|error| self.unreached(&error))? {
+            if body.len() + chunk.len() > limit {
+                let why = format!("over {limit} bytes, the limit; ask for a shorter time or fewer series");
+                let message = format!("{}: the answer has {why}", self.address());
+                return Err(ApiRequestError::for_good(Status::new(ErrorCode::TooLarge, message)));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok(Bytes::from(body))
+    }
+
+    /// What a server's refusal says.
+    async fn refused(&self, method: &str, response: Response) -> ApiRequestError {
+        let status = response.status();
+        let after = header(&response, &RETRY_AFTER).parse().ok().map(Duration::from_secs);
+        let to = harmless(header(&response, &LOCATION));
+        let gzipped = header(&response, &CONTENT_ENCODING) == "gzip";
+        let body = self.body(response, MAX_ERROR_BODY_BYTES).await.unwrap_or_default();
+        let body = if gzipped {
+            pprof::inflate(&body, MAX_ERROR_BODY_BYTES).unwrap_or_default().into()
+        } else {
+            body
+        };
+        let mut message = format!("{}: {}", self.address(), said(status, &body));
+        match status.as_u16() {
+            300..=399 => {
+                message.push_str(&format!("; it sends us to {to}, name that with --url if you trust it"))
+            }
+            404 if !body.starts_with(b"{") => message.push_str(&format!("; it does not know {method}")),
+            401 => message.push_str("; see --tenant, --user and --token"),
+            _ => {}
+        }
+        if let Some(wait) = after {
+            message.push_str(&format!("; it asks to come back in {}", format_duration(wait)));
+        }
+        let code =
+            if status.is_redirection() { ErrorCode::Invalid } else { ErrorCode::from_http(status.as_u16()) };
+        let again = matches!(status.as_u16(), 408 | 429 | 500..=599) && status != StatusCode::NOT_IMPLEMENTED;
+        ApiRequestError { status: Status { retry_after: after, ..Status::new(code, message) }, again }
+    }
+
+    /// What it means that there is no answer at all.
+    fn unreached(&self, error: &reqwest::Error) -> ApiRequestError {
+        let address = self.address();
+        let message = if refuses(error) {
+            format!(
+                "nothing listens at {address}; start a server there with `athanor serve`, or name another with --url or ATHANOR_URL"
+            )
+        } else if error.is_connect() {
+            format!("{address} cannot be reached: {}; see --url", last_cause(error))
+        } else {
+            format!("{address}: the connection broke: {}", last_cause(error))
+        };
+        ApiRequestError { status: Status::new(ErrorCode::Unavailable, message), again: true }
+    }
+
+    fn late(&self, elapsed: &TimeoutElapsed) -> ApiRequestError {
+        let message = format!("{}: {elapsed}; allow more with --timeout", self.address());
+        ApiRequestError { status: Status::new(ErrorCode::Deadline, message), again: true }
+    }
+
+    fn strange(&self, why: &str) -> Status {
+        Status::new(ErrorCode::Invalid, format!("{}: the answer to {}", self.address(), harmless(why)))
+    }
+}
+
+impl ApiRequestError {
+    fn for_good(status: Status) -> Self {
+        ApiRequestError { status, again: false }
+    }
+}
+
+/// A message as it is sent in bulk.
+pub fn encode_gzip(message: &impl Message) -> Bytes {
+    pprof::gzip_fast(&message.encode_to_vec()).into()
+}
+
+/// The address without the name and password that may stand in it.
+fn address(text: &str) -> Result<(Url, Option<(String, String)>), Status> {
+    // The text may hold a password: it is not shown.
+    let refused = |why: &str| {
+        let message = format!("--url: {why}; write for example http://127.0.0.1:4040");
+        Status::new(ErrorCode::Invalid, message)
+    };
+    let mut url = Url::parse(text).map_err(|error| refused(&error.to_string()))?;
+    if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
+        return Err(refused("it is no address of HTTP"));
+    }
+    let user = (url.username().to_owned(), url.password().unwrap_or_default().to_owned());
+    let user = if user.0.is_empty() && user.1.is_empty() { None } else { Some(user) };
+    if url.set_username("").and_then(|()| url.set_password(None)).is_err() {
+        return Err(refused("it has no host"));
+    }
+    url.set_query(None);
+    url.set_fragment(None);
+    if !url.path().ends_with('/') {
+        url.set_path(&format!("{}/", url.path()));
+    }
+    Ok((url, user))
+}
+
+fn is_loopback(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+/// What is sent with every request.
+fn headers(remote: &RemoteArgs, in_url: Option<(String, String)>) -> Result<HeaderMap, Status> {
+    let mut headers = HeaderMap::new();
+    headers.insert(HeaderName::from_static("connect-protocol-version"), HeaderValue::from_static("1"));
+    headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
+    // Without it, servers hide labels whose names are not of Prometheus' old kind.
+    headers.insert(ACCEPT, HeaderValue::from_static("*/*; allow-utf8-labelnames=true"));
+    let unfit = |what: &str| {
+        let message = format!("{what}: it holds characters that a header cannot; they are not shown");
+        Status::new(ErrorCode::Invalid, message)
+    };
+    // An empty variable is none.
+    if let Some(tenant) = remote.tenant.as_ref().filter(|tenant| !tenant.is_empty()) {
+        let value = HeaderValue::from_str(tenant).map_err(|_| unfit("--tenant"))?;
+        headers.insert(HeaderName::from_static("x-scope-orgid"), value);
+    }
+    let given = |secret: &Option<SecretString>| {
+        secret.as_ref().map(|secret| secret.expose().to_owned()).filter(|secret| !secret.is_empty())
+    };
+    let user = given(&remote.user);
+    let user =
+        user.or_else(|| in_url.map(|(name, password)| format!("{}:{}", decoded(&name), decoded(&password))));
+    let credentials = match (given(&remote.token), user) {
+        (Some(_), Some(_)) => {
+            let message =
+                "--user and --token are both given (perhaps in the environment); a server takes one";
+            return Err(Status::new(ErrorCode::Invalid, message));
+        }
+        (Some(token), None) => format!("Bearer {token}"),
+        (None, Some(user)) => format!("Basic {}", base64(user.as_bytes())),
+        (None, None) => return Ok(headers),
+    };
+    let mut value = HeaderValue::from_str(&credentials).map_err(|_| unfit("--token or --user"))?;
+    value.set_sensitive(true);
+    headers.insert(reqwest::header::AUTHORIZATION, value);
+    Ok(headers)
+}
+
+/// Undoes `%40`, as names and passwords in an address are written.
+fn decoded(text: &str) -> String {
+    let mut out = Vec::new();
+    let mut rest = text.as_bytes();
+    while let [first, tail @ ..] = rest {
+        let code = tail.get(..2).and_then(|pair| std::str::from_utf8(pair).ok());
+        let code = code.and_then(|pair| u8::from_str_radix(pair, 16).ok());
+        match (first, code) {
+            (b'%', Some(byte)) => {
+                out.push(byte);
+                rest = &tail[2..];
+            }
+            _ => {
+                out.push(*first);
+                rest = tail;
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const BASE64_DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::new();
+    for group in bytes.chunks(3) {
+        let of = |place: usize| u32::from(group.get(place).copied().unwrap_or(0));
+        let bits = of(0) << 16 | of(1) << 8 | of(2);
+        for place in 0..4 {
+            let digit = BASE64_DIGITS[(bits >> (18 - 6 * place) & 63) as usize];
+            text.push(if place <= group.len() { char::from(digit) } else { '=' });
+        }
+    }
+    text
+}
+
+fn header<'r>(response: &'r Response, name: &HeaderName) -> &'r str {
+    response.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+}
+
+/// The words of an error: Connect's code and message, else the body, else what the status means.
+fn said(status: StatusCode, body: &[u8]) -> String {
+    #[derive(serde::Deserialize)]
+    struct ConnectErrorBody {
+        code: String,
+        #[serde(default)]
+        message: String,
+    }
+    let text = match serde_json::from_slice::<ConnectErrorBody>(body) {
+        Ok(ConnectErrorBody { code, message }) => format!("{code}: {message}"),
+        Err(_) => {
+            let text = String::from_utf8_lossy(body);
+            let reason = status.canonical_reason().unwrap_or("no reason given");
+            let text = if text.trim_start().starts_with('<') { "" } else { text.trim() };
+            format!("{} {reason}{}{text}", status.as_u16(), if text.is_empty() { "" } else { ": " })
+        }
+    };
+    harmless(&text).chars().take(MAX_ERROR_TEXT_CHARS).collect()
+}
+
+fn last_cause(error: &dyn Error) -> String {
+    let mut last = error;
+    while let Some(cause) = last.source() {
+        last = cause;
+    }
+    harmless(&last.to_string())
+}
+
+fn refuses(error: &(dyn Error + 'static)) -> bool {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let kind = error.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+        if kind == Some(ErrorKind::ConnectionRefused) {
+            return true;
+        }
+        next = error.source();
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn basic_authentication_is_written_as_it_should_be() {
+        assert_eq!(base64(b"Aladdin:open sesame"), "QWxhZGRpbjpvcGVuIHNlc2FtZQ==");
+        assert_eq!((base64(b"abc").as_str(), base64(b"abcd").as_str()), ("YWJj", "YWJjZA=="));
+        assert_eq!(decoded("a%40b%2%zz%"), "a@b%2%zz%");
+    }
+
+    #[test]
+    fn an_address_keeps_its_path_and_loses_its_password() {
+        let (url, user) = address("https://me:p%40ss@profiles.example/team?x#y").unwrap();
+        assert_eq!(url.as_str(), "https://profiles.example/team/");
+        assert_eq!(user, Some(("me".into(), "p%40ss".into())));
+        assert_eq!(url.join("a.v1.B/C").unwrap().as_str(), "https://profiles.example/team/a.v1.B/C");
+        for wrong in ["127.0.0.1:4040", "ftp://x", "me:secret@host", ""] {
+            let message = address(wrong).unwrap_err().message;
+            assert!(message.contains("write for example") && !message.contains("secret"), "{message}");
+        }
+    }
+
+    #[test]
+    fn errors_are_shown_whoever_wrote_them() {
+        let connect = said(StatusCode::BAD_REQUEST, br#"{"code":"invalid_argument","message":"bad \u001b"}"#);
+        assert_eq!(connect, "invalid_argument: bad \\u{1b}");
+        assert_eq!(said(StatusCode::BAD_GATEWAY, b"<html>"), "502 Bad Gateway");
+        assert_eq!(said(StatusCode::NOT_FOUND, b"404 page not found\n"), "404 Not Found: 404 page not found");
+    }
+}

@@ -1,0 +1,287 @@
+//! Asking one block. Here, and not in `query`, because neither of `query` and `block` may know the other.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use athanor_block::{Block, BlockError, ProfileRow, ProfileSeries, TenantBlock};
+use athanor_chassis::ComputePool;
+use athanor_chassis::code::{ErrorCode, ErrorCodeExt};
+use athanor_profile::normalize::displayable_range;
+use athanor_profile::{Profile, ProfileHeader, Samples, ValueType};
+use athanor_query::ProfileFilter;
+
+/// Why a query has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum BlockQueryError {
+    /// The block cannot be read.
+    #[error(transparent)]
+    Block(#[from] BlockError),
+    /// No series has the labels.
+    #[error("no series matches {selector}; tenant {tenant} has {series} series with labels {labels}")]
+    NoSeries {
+        /// What was asked.
+        selector: String,
+        /// Of whom.
+        tenant: String,
+        /// How many there are.
+        series: usize,
+        /// Names of their labels.
+        labels: String,
+    },
+    /// No series of that type.
+    #[error("no series of type {wanted}; there are {known}")]
+    NoType {
+        /// What was asked.
+        wanted: String,
+        /// What is there.
+        known: String,
+    },
+    /// No profile in that time.
+    #[error("no profile in the time range; {}", suggestion(*.known))]
+    NoProfile {
+        /// Times of the first and the last profile; none where no profile states a time.
+        known: Option<(i64, i64)>,
+    },
+}
+
+/// Returns the sentence that says which time range to query instead.
+fn suggestion(known: Option<(i64, i64)>) -> String {
+    match known {
+        Some((first, last)) => format!("there are profiles from {first} to {last} (Unix nanoseconds)"),
+        None => "no profile states its time; leave the time range out".to_owned(),
+    }
+}
+
+impl ErrorCodeExt for BlockQueryError {
+    fn code(&self) -> ErrorCode {
+        match self {
+            BlockQueryError::Block(error) => error.code(),
+            BlockQueryError::NoSeries { .. }
+            | BlockQueryError::NoType { .. }
+            | BlockQueryError::NoProfile { .. } => ErrorCode::NotFound,
+        }
+    }
+}
+
+/// Totals by stack of what the query picks: one column for each type, in the order of their names.
+pub fn query_block(
+    block: &Block,
+    query: &ProfileFilter,
+    compute: &ComputePool,
+) -> Result<Profile, BlockQueryError> {
+    let part = block.tenant_block(query.tenant.as_str())?;
+    let series = part.read_series()?;
+    let columns = columns(query, &series)?;
+    let profiles = part.read_all_profiles()?;
+    let wanted: BTreeSet<u32> = columns.values().flatten().copied().collect();
+    let picked = |row: &ProfileRow| wanted.contains(&row.series) && query.time.contains(row.time);
+    if !profiles.iter().any(picked) {
+        return Err(BlockQueryError::NoProfile {
+            known: displayable_range((part.meta.min_time, part.meta.max_time)),
+        });
+    }
+    // Blocks of earlier versions may hold a profile in two series.
+    let is_distinct = part.has_distinct_ids()?;
+    let once = |is_picked: &dyn Fn(&ProfileRow) -> bool| {
+        let mut seen = BTreeSet::new();
+        TenantBlock::sample_ranges(&profiles, |row| is_picked(row) && (is_distinct || seen.insert(row.id)))
+    };
+    let in_time = query.time.contains(part.meta.min_time) && query.time.contains(part.meta.max_time);
+    let whole = in_time && is_distinct;
+    let mut totals = Vec::with_capacity(columns.len());
+    for of_type in columns.values() {
+        totals.push(if whole {
+            part.sum_rollup(|series| of_type.contains(&series))?
+        } else {
+            let in_time = |row: &ProfileRow| of_type.contains(&row.series) && query.time.contains(row.time);
+            part.sum_by_stack(&once(&in_time), compute)?
+        });
+    }
+    let mut moments: BTreeMap<u32, Vec<i64>> = BTreeMap::new();
+    // Rows of several types cannot say of which one a moment is.
+    if columns.len() == 1 {
+        part.read_timestamps(&once(&picked), |stack, times| {
+            moments.entry(stack).or_default().extend_from_slice(times);
+        })?;
+    }
+    let names = part.read_names()?;
+    let mut samples = Samples::default();
+    let mut values = vec![0; totals.len()];
+    for (place, &stack) in (0u32..).zip(&names.stacks) {
+        values.iter_mut().zip(&totals).for_each(|(value, total)| *value = total[place as usize]);
+        let mut times = moments.remove(&place).unwrap_or_default();
+        if !times.is_empty() || values.iter().any(|&value| value != 0) {
+            times.sort_unstable();
+            samples.moments.add(samples.len(), times);
+            samples.push(stack, 0, &values);
+        }
+    }
+    let header = header(&columns, &series, profiles.iter().filter(|row| picked(row)));
+    Ok(Profile { header, samples, dictionary: names.dictionary })
+}
+
+/// Places of the series that are picked, by type.
+type SeriesColumns = BTreeMap<ValueType, BTreeSet<u32>>;
+
+fn columns(query: &ProfileFilter, series: &[ProfileSeries]) -> Result<SeriesColumns, BlockQueryError> {
+    let mut all = SeriesColumns::new();
+    for (place, one) in (0u32..).zip(series) {
+        if query.selector.matches(one.labels()) {
+            all.entry(one.value_type.clone()).or_default().insert(place);
+        }
+    }
+    if all.is_empty() {
+        let names: BTreeSet<&str> =
+            series.iter().flat_map(|one| one.labels().iter().map(|pair| pair.0)).collect();
+        let names: Vec<&str> = names.into_iter().take(20).collect();
+        return Err(BlockQueryError::NoSeries {
+            selector: query.selector.to_string(),
+            tenant: query.tenant.to_string(),
+            series: series.len(),
+            labels: names.join(", "),
+        });
+    }
+    let Some(filter) = &query.value_type else { return Ok(all) };
+    let known: Vec<String> = all.keys().map(|value| format!("{}/{}", value.kind, value.unit)).collect();
+    all.retain(|value, _| filter.matches(value));
+    if all.is_empty() {
+        return Err(BlockQueryError::NoType { wanted: filter.to_string(), known: known.join(", ") });
+    }
+    Ok(all)
+}
+
+/// Combined as merging combines headers. A profile of several types is one row for each: its length counts once.
+fn header<'r>(
+    columns: &SeriesColumns,
+    series: &[ProfileSeries],
+    rows: impl Iterator<Item = &'r ProfileRow>,
+) -> ProfileHeader {
+    let types: Vec<ValueType> = columns.keys().cloned().collect();
+    let mut header = ProfileHeader { types, ..ProfileHeader::default() };
+    let mut durations: BTreeMap<&ValueType, i64> = BTreeMap::new();
+    let mut period_types: BTreeSet<&ValueType> = BTreeSet::new();
+    for row in rows {
+        let of = &series[row.series as usize];
+        if header.time_nanos == 0 || (row.time != 0 && row.time < header.time_nanos) {
+            header.time_nanos = row.time;
+        }
+        header.period = header.period.max(row.period);
+        period_types.insert(&of.period_type);
+        let duration = durations.entry(&of.value_type).or_default();
+        *duration = duration.wrapping_add(row.duration);
+    }
+    header.duration_nanos = durations.into_values().max().unwrap_or_default();
+    let none = ValueType::default();
+    header.period_type = match period_types.into_iter().collect::<Vec<_>>()[..] {
+        [one] if *one != none => Some(one.clone()),
+        _ => None,
+    };
+    header
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use athanor_block::{BlockBuilder, MemoryFolder};
+    use athanor_profile::Labels;
+    use athanor_profile::pprof::{DecodeLimits, encode};
+    use athanor_query::TimeRange;
+
+    use super::*;
+
+    fn profile(time: i64, rows: &[(&str, [i64; 2])]) -> Vec<u8> {
+        let mut profile = Profile::default();
+        profile.header.types = vec![ValueType::new("samples", "count"), ValueType::new("cpu", "nanoseconds")];
+        (profile.header.time_nanos, profile.header.duration_nanos, profile.header.period) = (time, 7, 3);
+        for (stack, values) in rows {
+            let stack = profile.dictionary.intern_named_stack(stack.split(';'));
+            profile.samples.moments.add(profile.samples.len(), [time + values[0], time]);
+            profile.samples.push(stack, 0, values);
+        }
+        encode(&profile)
+    }
+
+    fn block() -> Block {
+        let mut scratch = || -> std::io::Result<Arc<dyn athanor_block::BlockFolder>> {
+            Ok(Arc::new(MemoryFolder::default()))
+        };
+        let mut builder = BlockBuilder::new("b", DecodeLimits::default(), 1 << 20, &mut scratch);
+        let pod = |pod: &str| Labels::new([("pod".to_owned(), pod.to_owned())]);
+        builder
+            .add_pprof("t", &pod("a"), &profile(100, &[("main;x", [1, 10]), ("main;y", [2, 20])]))
+            .unwrap();
+        builder.add_pprof("t", &pod("a"), &profile(200, &[("main;x", [4, 40])])).unwrap();
+        builder.add_pprof("t", &pod("b"), &profile(300, &[("main;y", [8, 80]), ("main", [1, 1])])).unwrap();
+        let folder = MemoryFolder::default();
+        builder.finish(&folder).unwrap();
+        Block::open(Arc::new(folder)).unwrap()
+    }
+
+    fn ask(selector: &str, kind: Option<&str>, time: TimeRange) -> Result<Profile, BlockQueryError> {
+        let value_type = kind.map(|kind| kind.parse().unwrap());
+        let (tenant, selector) = ("t".parse().unwrap(), selector.parse().unwrap());
+        query_block(&block(), &ProfileFilter { tenant, selector, value_type, time }, &ComputePool::inline())
+    }
+
+    fn value(profile: &Profile, path: &str) -> Vec<i64> {
+        let stack = profile.dictionary.clone().intern_named_stack(path.split(';'));
+        let rows = profile.samples.rows(profile.header.types.len());
+        rows.filter(|row| row.0 == stack).flat_map(|row| row.2.to_vec()).collect()
+    }
+
+    #[test]
+    fn everything_is_added_up_by_type() {
+        let all = ask("{}", None, TimeRange::default()).unwrap();
+        assert_eq!(
+            all.header.types,
+            [ValueType::new("cpu", "nanoseconds"), ValueType::new("samples", "count")]
+        );
+        assert_eq!(value(&all, "main;x"), [50, 5]);
+        assert_eq!(value(&all, "main;y"), [100, 10]);
+        assert_eq!((all.header.time_nanos, all.header.duration_nanos, all.header.period), (100, 21, 3));
+    }
+
+    #[test]
+    fn selector_type_and_time_narrow_it() {
+        let of_b = ask(r#"{pod="b"}"#, Some("cpu"), TimeRange::default()).unwrap();
+        assert_eq!((value(&of_b, "main;y"), value(&of_b, "main;x")), (vec![80], vec![]));
+        let late = ask("{}", Some("samples/count"), TimeRange { from: 200, to: 300 }).unwrap();
+        assert_eq!((value(&late, "main;x"), value(&late, "main;y")), (vec![4], vec![]));
+    }
+
+    #[test]
+    fn moments_are_those_of_one_type() {
+        let of_type = |kind, time| {
+            let profile = ask("{}", kind, time).unwrap();
+            let rows =
+                (0..profile.samples.len()).map(|row| profile.samples.moments.row_timestamps(row).to_vec());
+            let mut rows: Vec<Vec<i64>> = rows.collect();
+            rows.sort_unstable();
+            rows
+        };
+        let all = TimeRange::default();
+        assert_eq!(
+            of_type(Some("cpu"), all),
+            [vec![100, 101, 200, 204], vec![100, 102, 300, 308], vec![300, 301]]
+        );
+        assert_eq!(of_type(Some("cpu"), TimeRange { from: 200, to: 250 }), [[200, 204]]);
+        assert_eq!(of_type(None, all), vec![Vec::<i64>::new(); 3]);
+    }
+
+    #[test]
+    fn an_empty_answer_says_what_there_is() {
+        let refused = |selector, kind, time| ask(selector, kind, time).unwrap_err();
+        let all = TimeRange::default();
+        let error = refused(r#"{pod="c"}"#, None, all);
+        assert_eq!(
+            (error.to_string().as_str(), error.code()),
+            ("no series matches {pod=\"c\"}; tenant t has 4 series with labels pod", ErrorCode::NotFound)
+        );
+        let error = refused("{}", Some("wall"), all).to_string();
+        assert_eq!(error, "no series of type wall; there are cpu/nanoseconds, samples/count");
+        // Their times lie in 1970, which is no time that one could ask about.
+        let error = refused("{}", None, TimeRange { from: 0, to: 100 }).to_string();
+        assert!(error.contains("no profile states its time"), "{error}");
+        assert!(suggestion(Some((100, 300))).contains("from 100 to 300"));
+    }
+}

@@ -1,0 +1,293 @@
+//! What the catalogue lost to damage, and the bucket still knows.
+//!
+//! A shard's own log says up to where its rows lie in blocks. Where the catalogue knows no block for a part of that,
+//! there is a gap; the blocks that lie there say in their `meta.json` which range of the log they hold, and are
+//! recalled. What stays a gap is told with answers. Nothing is removed here, and nothing that is known is changed: so a
+//! bucket that does not answer, or that is the wrong one, does no harm.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use athanor_catalog::{
+    BlockEntry, BlockId, BucketBlock, Catalog, CatalogCommand, CatalogError, CommandResult, DataLoss,
+    ShardId, ShardLogRange, find_merged_blocks,
+};
+use athanor_chassis::{Clock, Status, TenantId};
+use athanor_storage::Store;
+use futures::{StreamExt, TryStreamExt};
+use tokio_util::sync::CancellationToken;
+
+use crate::block_lister::{BlockLister, ListedBlock};
+
+/// Waits between tries while the bucket or the catalogue does not answer.
+const REPAIR_RETRY_BACKOFF: [Duration; 4] =
+    [Duration::from_millis(500), Duration::from_secs(5), Duration::from_secs(30), Duration::from_secs(120)];
+/// How often it looks whether there are new gaps: a shard tells of them when it opens.
+const REPAIR_INTERVAL: Duration = Duration::from_secs(10);
+/// What blocks say of themselves is read from so many at once.
+const MAX_CONCURRENT_READS: usize = 16;
+
+/// Looks for the blocks of gaps.
+pub struct CatalogRepair {
+    /// Knows the gaps.
+    pub catalog: Arc<dyn Catalog>,
+    /// Holds the blocks.
+    pub store: Store,
+    /// Time.
+    pub clock: Clock,
+    /// Whose blocks are looked for.
+    pub cluster: u128,
+    /// How long blocks are kept; zero keeps them for ever.
+    pub retention: Duration,
+}
+
+/// Entries of a shard's log in blocks that nobody knows: after one index and up to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct LogGap {
+    shard: ShardId,
+    from: u64,
+    to: u64,
+}
+
+impl CatalogRepair {
+    /// Runs until the process ends: looks through the bucket while this node leads the catalogue and there are gaps
+    /// for which that was not done yet.
+    pub async fn run(self, leads: impl Fn() -> bool + Send, ending: CancellationToken) {
+        let (mut failures, mut looked) = (0, Vec::new());
+        loop {
+            let mut wait = REPAIR_INTERVAL;
+            if !leads() {
+                looked.clear();
+                wait = REPAIR_RETRY_BACKOFF[0];
+            } else if let Err(status) = self.look(&mut looked).await {
+                tracing::warn!(error = %status, "the blocks that the catalogue lost were not found, it will be tried again");
+                wait = REPAIR_RETRY_BACKOFF[failures.min(REPAIR_RETRY_BACKOFF.len() - 1)];
+                failures += 1;
+            } else {
+                failures = 0;
+            }
+            tokio::select! {
+                biased;
+                () = ending.cancelled() => return,
+                () = self.clock.sleep(wait) => {}
+            }
+        }
+    }
+
+    /// Looks for blocks of gaps unless that was done for all of them; says whether it looked.
+    async fn look(&self, looked: &mut Vec<LogGap>) -> Result<bool, Status> {
+        let gaps = self.gaps().await?;
+        if gaps.iter().all(|gap| looked.contains(gap)) {
+            return Ok(false);
+        }
+        self.round(&gaps).await?;
+        *looked = self.gaps().await?;
+        Ok(true)
+    }
+
+    async fn round(&self, gaps: &[LogGap]) -> Result<(), Status> {
+        let found = self.find(gaps).await?;
+        let listed = self.catalog.blocks().await.map_err(|error| Status::from_error(&error))?;
+        let listed = listed.into_iter().map(|block| (block.id, block)).collect();
+        // What was made of others holds what these held, whose objects go.
+        for block in find_merged_blocks(&found, &listed, |_| true).into_iter().cloned() {
+            self.recall(block).await?;
+        }
+        let cuts: Vec<BlockEntry> =
+            found.into_iter().map(|lying| lying.block).filter(|block| block.level == 0).collect();
+        for gap in self.gaps().await? {
+            for block in tiling(gap, &cuts) {
+                self.recall(block).await?;
+            }
+        }
+        self.excuse().await?;
+        for LogGap { shard, from, to } in self.gaps().await? {
+            tracing::error!(shard, from, to, "the blocks of these entries are lost: answers are partial");
+        }
+        Ok(())
+    }
+
+    async fn gaps(&self) -> Result<Vec<LogGap>, Status> {
+        let listing = self.catalog.list_blocks(&TenantId::anonymous(), 0, 0).await;
+        let scars = listing.map_err(|error| Status::from_error(&error))?.scars.into_iter();
+        let gap = |wound| match wound {
+            DataLoss::Gap { shard, from, to } => Some(LogGap { shard, from, to }),
+            DataLoss::Ids { .. } | DataLoss::Unknown { .. } | DataLoss::Abandoned { .. } => None,
+        };
+        Ok(scars.filter_map(|scar| gap(scar.wound)).collect())
+    }
+
+    async fn propose(&self, command: CatalogCommand) -> Result<CommandResult, Status> {
+        self.catalog.propose(command).await.map_err(|error| Status::from_error(&error))
+    }
+
+    async fn known(&self) -> Result<BTreeSet<BlockId>, CatalogError> {
+        let blocks = self.catalog.blocks().await?.into_iter().map(|block| block.id);
+        let condemned = self.catalog.tombstones().await?.into_iter().map(|(block, _)| block);
+        Ok(blocks.chain(condemned).collect())
+    }
+
+    /// Blocks of ours that lie in gaps.
+    async fn find(&self, gaps: &[LogGap]) -> Result<Vec<BucketBlock>, Status> {
+        let known = self.known().await.map_err(|error| Status::from_error(&error))?;
+        let mut inventory = BlockLister::new(&self.store);
+        let mut unknown = Vec::new();
+        while let Some(found) = inventory.next().await? {
+            if found.has_meta() && !known.contains(&found.block) {
+                unknown.push(found);
+            }
+        }
+        let read = futures::stream::iter(unknown)
+            .map(|found| self.entry(found))
+            .buffer_unordered(MAX_CONCURRENT_READS);
+        let entries: Vec<Option<BucketBlock>> = read.try_collect().await?;
+        let in_gaps =
+            |lying: &BucketBlock| lying.block.log_ranges().all(|rows| gaps.iter().any(|gap| gap.has(&rows)));
+        Ok(entries.into_iter().flatten().filter(in_gaps).collect())
+    }
+
+    async fn entry(&self, found: ListedBlock) -> Result<Option<BucketBlock>, Status> {
+        let Some((meta, origin)) = found.meta(&self.store).await? else { return Ok(None) };
+        if origin.cluster != format!("{:032x}", self.cluster) {
+            return Ok(None);
+        }
+        match athanor_metastore::bucket_block_from_meta(found.block, &meta, &origin) {
+            Ok(lying) => Ok(Some(lying)),
+            Err(error) => {
+                tracing::warn!(error, "a block in the bucket is left out");
+                Ok(None)
+            }
+        }
+    }
+
+    async fn recall(&self, block: BlockEntry) -> Result<(), Status> {
+        let BlockEntry { id, shard, from, to, .. } = block;
+        match self.catalog.reinstate_block(block).await {
+            Ok(_) => {
+                tracing::info!(shard, block = %id, from, to, "a block that the catalogue had lost is known again");
+                Ok(())
+            }
+            Err(CatalogError::Refused(refused)) => {
+                tracing::warn!(block = %id, %refused, "a block was not recalled");
+                Ok(())
+            }
+            Err(error) => Err(Status::from_error(&error)),
+        }
+    }
+
+    /// What comes before the oldest block of a shard was removed at its age and is not missed, if that block has nearly
+    /// come to that age itself.
+    async fn excuse(&self) -> Result<(), Status> {
+        if self.retention.is_zero() {
+            return Ok(());
+        }
+        let blocks = self.catalog.blocks().await.map_err(|error| Status::from_error(&error))?;
+        let ages =
+            self.catalog.block_ages(self.retention).await.map_err(|error| Status::from_error(&error))?;
+        for LogGap { shard, from, to } in self.gaps().await?.into_iter().filter(|gap| gap.from == 0) {
+            let oldest = blocks.iter().flat_map(|block| {
+                block.log_ranges().filter(|rows| rows.shard == shard).map(|rows| (rows.from, block.id))
+            });
+            let age = |block: BlockId| ages.time.since(block.named_at());
+            let is_before = |(from, block)| from == to && age(block) >= self.retention / 10 * 9;
+            if oldest.min().is_some_and(is_before) {
+                self.propose(CatalogCommand::Close { shard, from, to }).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl LogGap {
+    fn has(&self, rows: &ShardLogRange) -> bool {
+        rows.shard == self.shard && self.from <= rows.from && rows.from < rows.to && rows.to <= self.to
+    }
+}
+
+/// Of blocks that may overlap, since some were written and never registered, those that fill the most of a gap. What
+/// two blocks say of one entry is the same.
+fn tiling(gap: LogGap, found: &[BlockEntry]) -> Vec<BlockEntry> {
+    let mut blocks: Vec<&BlockEntry> =
+        found.iter().filter(|block| block.log_ranges().all(|rows| gap.has(&rows))).collect();
+    blocks.sort_unstable_by_key(|block| (block.to, block.from, block.id));
+    // Filled by the best choice among the first so many blocks, and whether the last of them is taken.
+    let mut best: Vec<(u64, bool)> = vec![(0, false)];
+    let before = |place: usize| blocks.partition_point(|other| other.to <= blocks[place].from);
+    for (place, block) in blocks.iter().enumerate() {
+        let with = best[before(place)].0 + (block.to - block.from);
+        let without = best[place].0;
+        best.push(if with > without { (with, true) } else { (without, false) });
+    }
+    let (mut taken, mut count) = (Vec::new(), blocks.len());
+    while count > 0 {
+        count = match best[count].1 {
+            true => {
+                taken.push(blocks[count - 1].clone());
+                before(count - 1)
+            }
+            false => count - 1,
+        };
+    }
+    taken.reverse();
+    taken
+}
+
+#[cfg(test)]
+mod tests {
+    use athanor_catalog::InMemoryCatalog;
+    use athanor_chassis::{Random, Timestamp};
+    use athanor_storage::{StorageConfig as Bucket, StoreDeps};
+
+    use super::*;
+
+    fn block(number: u128, from: u64, to: u64) -> BlockEntry {
+        let (id, tenants) = (BlockId::from_number(number), Vec::new());
+        let further = Vec::new();
+        BlockEntry {
+            id,
+            shard: 1,
+            epoch: 1,
+            from,
+            to,
+            bytes: 1,
+            samples: 1,
+            lost: 0,
+            level: 0,
+            further,
+            tenants,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_gap_that_is_told_later_is_looked_for_once() {
+        let (clock, _hand) = Clock::manual(Timestamp::from_seconds(1_700_000_000));
+        let deps = StoreDeps { clock: clock.clone(), random: Random::from_seed(2) };
+        let store = Store::open(&Bucket { memory: true, ..Bucket::default() }, deps).unwrap();
+        let catalog = Arc::new(InMemoryCatalog::new(clock.clone()));
+        let shard = catalog.open_shard(0, 1).await.unwrap();
+        let known = Arc::clone(&catalog) as Arc<dyn Catalog>;
+        let repair = CatalogRepair { catalog: known, store, clock, cluster: 1, retention: Duration::ZERO };
+        let (mut looked, gap) = (Vec::new(), LogGap { shard: shard.id, from: 0, to: 9 });
+        assert!(!repair.look(&mut looked).await.unwrap());
+        catalog.advance_watermark(shard.id, 9).await.unwrap();
+        assert!(repair.look(&mut looked).await.unwrap());
+        assert_eq!(looked, [gap]);
+        assert!(!repair.look(&mut looked).await.unwrap(), "what is lost is not looked for again");
+    }
+
+    #[test]
+    fn the_blocks_that_fill_the_most_are_taken() {
+        let chosen = |gap: (u64, u64), blocks: &[(u64, u64)]| -> Vec<(u64, u64)> {
+            let found: Vec<BlockEntry> =
+                (0..).zip(blocks).map(|(number, &(from, to))| block(number, from, to)).collect();
+            let gap = LogGap { shard: 1, from: gap.0, to: gap.1 };
+            tiling(gap, &found).iter().map(|block| (block.from, block.to)).collect()
+        };
+        // One that was written before a crash, and the one that was written after it.
+        assert_eq!(chosen((10, 40), &[(10, 20), (10, 25), (25, 40)]), [(10, 25), (25, 40)]);
+        assert_eq!(chosen((10, 40), &[(10, 20), (30, 40)]), [(10, 20), (30, 40)], "one is gone");
+        assert_eq!(chosen((10, 40), &[(0, 20), (35, 50)]), [], "no entry is in two blocks");
+        assert_eq!(chosen((10, 40), &[(10, 10), (20, 10)]), []);
+    }
+}

@@ -1,0 +1,72 @@
+//! Who leads: spread evenly over nodes, then over zones, and never a node that drains or has no room.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use athanor_chassis::Status;
+use athanor_cluster::NodeId;
+use athanor_cluster::members::{ClusterMember, MemberState, RoleName};
+use athanor_cluster::placement::{LeaderCandidate, ShardLeaderView, better_leader};
+use athanor_proto::athanor::internal::v1::HandOver;
+
+use super::ClusterController;
+
+/// How often leads are counted.
+const BALANCE_INTERVAL: Duration = Duration::from_secs(5);
+/// Leads that move after one count: what was counted is older with each.
+const MAX_TRANSFERS_PER_ROUND: usize = 8;
+
+/// Counts leads from time to time.
+#[derive(Default)]
+pub struct LeaderBalancer {
+    next: Duration,
+}
+
+impl LeaderBalancer {
+    /// Has leads move to where there are fewer.
+    pub async fn balance_leaders(&mut self, controller: &ClusterController) -> Result<(), Status> {
+        let now = controller.clock.monotonic();
+        if now < self.next {
+            return Ok(());
+        }
+        self.next = now + BALANCE_INTERVAL;
+        let members = controller.members.current();
+        let keeps = |member: &&ClusterMember| member.is_alive() && member.roles.contains(&RoleName::Ingester);
+        let draining: BTreeSet<NodeId> = members
+            .values()
+            .filter(|member| member.state != MemberState::Ready)
+            .map(|member| member.node)
+            .collect();
+        let nodes: Vec<NodeId> = members.values().filter(keeps).map(|member| member.node).collect();
+        let asked = nodes.iter().map(|node| async { (*node, controller.ways.led_shards(*node, None).await) });
+        let (mut leads, mut leaders) = (BTreeMap::new(), BTreeMap::new());
+        for (node, told) in futures::future::join_all(asked).await {
+            // Whoever does not answer gets no more leads.
+            let Ok(told) = told else { continue };
+            let zone = members.get(&node).map(|member| member.zone.clone()).unwrap_or_default();
+            leads.insert(node, LeaderCandidate { zone, shards: told.len() as u16 });
+            leaders.extend(told.into_iter().map(|shard| (shard, node)));
+        }
+        let view = controller.views.current();
+        let mut moves = 0;
+        for shard in view.shards.iter().filter(|shard| !shard.is_retired() && shard.members.len() > 1) {
+            let Some(&leader) = leaders.get(&shard.id) else { continue };
+            let seen = ShardLeaderView { shard: shard.id, leader, members: &shard.members };
+            let Some(to) = better_leader(&seen, &leads, &draining) else { continue };
+            tracing::info!(shard = shard.id, from = leader, to, "the lead of a shard moves");
+            let moved = controller.ways.led_shards(leader, Some(HandOver { shard: shard.id, to })).await;
+            match moved {
+                Ok(_) => {
+                    leads.entry(leader).and_modify(|lead| lead.shards = lead.shards.saturating_sub(1));
+                    leads.entry(to).and_modify(|lead| lead.shards += 1);
+                }
+                Err(error) => tracing::info!(shard = shard.id, to, %error, "the lead stays where it is"),
+            }
+            moves += 1;
+            if moves >= MAX_TRANSFERS_PER_ROUND {
+                break;
+            }
+        }
+        Ok(())
+    }
+}

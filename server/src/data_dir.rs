@@ -1,0 +1,139 @@
+//! The data folder: taken, or refused with a reason that names it.
+
+mod access;
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::Path;
+use std::sync::Arc;
+
+use athanor_chassis::activity_tracker::{PreviousRun, install_abort_marker};
+use athanor_chassis::disk::{DiskError, LocalDisk};
+use athanor_chassis::{ErrorCode, ErrorCodeExt};
+
+/// A data folder that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("the data folder {folder} cannot be used: {why}; {way_out}")]
+pub struct DataDirError {
+    folder: String,
+    why: String,
+    way_out: &'static str,
+    code: ErrorCode,
+}
+
+impl ErrorCodeExt for DataDirError {
+    fn code(&self) -> ErrorCode {
+        self.code
+    }
+}
+
+const CHOOSE_OTHER_HINT: &str = "name another one with --data";
+const GRANT_WRITE_HINT: &str = "let this user write to it, or name another one with --data";
+
+/// The parts of a data folder that are this process's alone.
+pub struct DataDir {
+    /// Of the log.
+    pub log: LocalDisk,
+    /// Of snapshots and of the node's name.
+    pub state: LocalDisk,
+    /// Of what was found in blocks, if there can be one: nothing in it is needed.
+    pub kept: Option<LocalDisk>,
+    /// Of what is asked, for the case that it kills the process, if there can be one.
+    pub asked: Option<PreviousRun>,
+}
+
+/// Takes a data folder, making it if need be.
+pub fn open(data: &Path) -> Result<DataDir, DataDirError> {
+    let refused =
+        |why: String, way_out, code| DataDirError { folder: data.display().to_string(), why, way_out, code };
+    if let Ok(link) = fs::read_link(data)
+        && fs::metadata(data).is_err_and(|error| error.kind() == ErrorKind::NotFound)
+    {
+        let why = format!("it is a link to {}, which is not there", link.display());
+        return Err(refused(why, "make that folder, or name another one with --data", ErrorCode::NotFound));
+    }
+    if fs::metadata(data).is_ok_and(|found| !found.is_dir()) {
+        return Err(refused("it is no folder".to_owned(), CHOOSE_OTHER_HINT, ErrorCode::Conflict));
+    }
+    // Links first: to close a folder would close what a link leads to.
+    let unreadable = |error: io::Error| refused(error.to_string(), CHOOSE_OTHER_HINT, ErrorCode::Unavailable);
+    if let Some(link) = access::find_link(data).map_err(unreadable)? {
+        let why =
+            format!("{} is a symbolic link, by which others may lead the server elsewhere", link.display());
+        let way_out = "put what it leads to in its place (a mount does, or storage.local), or name another one with --data";
+        return Err(refused(why, way_out, ErrorCode::PermissionDenied));
+    }
+    access::restrict(data);
+    let taken = |error: DiskError| {
+        let (way_out, code) = match &error {
+            DiskError::Io { source, .. } => match source.kind() {
+                ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+                    (GRANT_WRITE_HINT, ErrorCode::PermissionDenied)
+                }
+                ErrorKind::NotADirectory => (CHOOSE_OTHER_HINT, ErrorCode::Conflict),
+                _ => (CHOOSE_OTHER_HINT, error.code()),
+            },
+            DiskError::Locked { .. } => {
+                ("stop that process, or name another folder with --data", error.code())
+            }
+            DiskError::Full { .. } => ("free some space, or name another folder with --data", error.code()),
+            _ => (CHOOSE_OTHER_HINT, error.code()),
+        };
+        let why = match &error {
+            DiskError::Io { source, .. } => format!("{error}: {source}"),
+            _ => error.to_string(),
+        };
+        refused(why, way_out, code)
+    };
+    let open = |part| LocalDisk::open(data.join(part)).map_err(taken);
+    let (log, state) = (open("log")?, open("state")?);
+    let kept = LocalDisk::open(data.join("kept")).inspect_err(|error| {
+        tracing::warn!(%error, "what is found in blocks is kept in memory only");
+    });
+    let unknown = |error: &dyn std::fmt::Display| {
+        tracing::warn!(%error, "which queries kill the process will not be known");
+    };
+    let asked = LocalDisk::open(data.join("asked")).inspect_err(|error| unknown(error)).ok();
+    let asked = asked.and_then(|disk| {
+        let has_aborted =
+            install_abort_marker(&data.join("aborted")).inspect_err(|error| unknown(error)).ok()?;
+        Some(PreviousRun { disk: Arc::new(disk), has_aborted })
+    });
+    Ok(DataDir { log, state, kept: kept.ok(), asked })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_folder_that_cannot_be_used_is_named_with_the_reason() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("file"), "x").unwrap();
+        symlink(at("nowhere"), at("link")).unwrap();
+        let refused = |name: &str| open(&at(name)).map(drop).unwrap_err();
+        for (name, why, code) in [
+            ("file", "it is no folder", ErrorCode::Conflict),
+            ("file/below", "Not a directory", ErrorCode::Conflict),
+            ("link", "nowhere, which is not there", ErrorCode::NotFound),
+        ] {
+            let error = refused(name);
+            let said = error.to_string();
+            assert!(said.contains(&at(name).display().to_string()) && said.contains(why), "{said}");
+            assert!(said.ends_with("with --data") && error.code() == code, "{said}");
+        }
+        assert!(!at("nowhere").exists(), "nothing is begun");
+        fs::create_dir(at("linked")).unwrap();
+        symlink(folder.path(), at("linked/log")).unwrap();
+        let error = refused("linked");
+        assert!(error.to_string().contains("linked/log is a symbolic link"), "{error}");
+        assert_eq!(error.code(), ErrorCode::PermissionDenied);
+        let held = open(&at("mine")).unwrap();
+        assert_eq!(refused("mine").code(), ErrorCode::Conflict);
+        drop(held);
+        assert!(open(&at("mine")).is_ok());
+    }
+}

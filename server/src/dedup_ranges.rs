@@ -1,0 +1,165 @@
+//! Which places tell what of their profiles, since others may hold the same ones.
+//!
+//! A profile's id names its time, so that a repeat of it is of the same moment: only places that hold profiles of one
+//! moment can hold one profile. Of blocks and of the heads here it is known of which time they are. Of heads elsewhere it is
+//! assumed, and seen with their answers.
+
+use athanor_catalog::ShardId;
+use athanor_chassis::{ErrorCode, Status};
+use athanor_profile::hash::ContentHash;
+use athanor_proto::athanor::internal::v1 as wire;
+use athanor_query::{DuplicateExclusions, ExcludedIds, SourceId, TimeRange};
+use bytes::Bytes;
+
+/// What a block tells begins and ends at full hours: so what it has told is the answer to later questions, too.
+const REPORT_GRID_NANOS: i64 = 3_600_000_000_000;
+/// What an id takes on its way.
+const PROFILE_ID_BYTES: usize = size_of::<ContentHash>();
+
+/// From a first to a last moment.
+pub type NanosSpan = (i64, i64);
+
+/// The heads of a shard by their places, the oldest first.
+pub fn number_heads<V>(shard: ShardId, heads: Vec<V>) -> impl Iterator<Item = (SourceId, V)> {
+    (0..).zip(heads).map(move |(n, head)| (SourceId::Head { shard, n }, head))
+}
+
+/// Of each span the part that it has in common with any of the others: from the first to the last such moment.
+pub fn find_overlaps(spans: &[NanosSpan]) -> Vec<Option<NanosSpan>> {
+    let mut by_first: Vec<usize> = (0..spans.len()).collect();
+    by_first.sort_by_key(|&at| spans[at].0);
+    let mut lows = vec![None; spans.len()];
+    let mut reach: Option<i64> = None;
+    for (n, &at) in by_first.iter().enumerate() {
+        let (first, last) = spans[at];
+        lows[at] = match by_first.get(n + 1).map(|&next| spans[next].0) {
+            _ if reach.is_some_and(|reach| reach >= first) => Some(first),
+            Some(next) if next <= last => Some(next),
+            _ => None,
+        };
+        reach = reach.max(Some(last));
+    }
+    let mut by_last = by_first;
+    by_last.sort_by_key(|&at| std::cmp::Reverse(spans[at].1));
+    let mut reach: Option<i64> = None;
+    let mut shared = vec![None; spans.len()];
+    for (n, &at) in by_last.iter().enumerate() {
+        let (first, last) = spans[at];
+        let high = match by_last.get(n + 1).map(|&next| spans[next].1) {
+            _ if reach.is_some_and(|reach| reach <= last) => Some(last),
+            Some(next) if next >= first => Some(next),
+            _ => None,
+        };
+        shared[at] = lows[at].zip(high);
+        reach = Some(reach.map_or(first, |reach| reach.min(first)));
+    }
+    shared
+}
+
+/// What a block of such a time tells of what it shares.
+pub fn reported_range(shared: NanosSpan, (first, last): NanosSpan) -> TimeRange {
+    let from = shared.0.div_euclid(REPORT_GRID_NANOS).saturating_mul(REPORT_GRID_NANOS);
+    let to = shared.1.div_euclid(REPORT_GRID_NANOS).saturating_add(1).saturating_mul(REPORT_GRID_NANOS);
+    if from <= first && last < to { TimeRange::default() } else { TimeRange { from, to } }
+}
+
+/// The last moment of a block of which it does not tell.
+pub fn unreported_until(tells: Option<TimeRange>, (first, last): NanosSpan) -> Option<i64> {
+    match tells {
+        None => Some(last),
+        Some(told) if !told.contains(last) => Some(last),
+        Some(told) => (first < told.from).then(|| told.from - 1),
+    }
+}
+
+/// Ids as they are sent.
+pub fn encode_excluded_ids(ids: &ExcludedIds) -> Bytes {
+    ids.iter().flat_map(|id| id.to_le_bytes()).collect::<Vec<u8>>().into()
+}
+
+/// Ids that were sent.
+pub fn decode_excluded_ids(bytes: &[u8]) -> Result<ExcludedIds, Status> {
+    let (ids, rest) = bytes.as_chunks::<PROFILE_ID_BYTES>();
+    if !rest.is_empty() {
+        let message = format!("ids of profiles have {PROFILE_ID_BYTES} bytes each, and {} came", bytes.len());
+        return Err(Status::new(ErrorCode::Invalid, message));
+    }
+    Ok(ExcludedIds::new(ids.iter().map(|id| ContentHash::from_le_bytes(*id)).collect()))
+}
+
+/// What does not count in a shard, as it is sent.
+pub fn encode_excluded_heads(doubles: &DuplicateExclusions, shard: ShardId) -> Vec<wire::Without> {
+    doubles
+        .excluded_from_heads(shard)
+        .map(|(n, ids)| wire::Without { n, ids: encode_excluded_ids(ids) })
+        .collect()
+}
+
+/// What was sent of a shard.
+pub fn decode_excluded_heads(
+    shard: ShardId,
+    without: &[wire::Without],
+) -> Result<DuplicateExclusions, Status> {
+    without.iter().map(|of| Ok((SourceId::Head { shard, n: of.n }, decode_excluded_ids(&of.ids)?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn spans() -> impl Strategy<Value = Vec<NanosSpan>> {
+        prop::collection::vec((0..40i64, 0..12i64).prop_map(|(first, length)| (first, first + length)), 0..9)
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_shared_is_what_another_holds(spans in spans()) {
+            for (at, seen) in find_overlaps(&spans).into_iter().enumerate() {
+                let others = spans.iter().enumerate().filter(|(other, _)| *other != at);
+                let others: Vec<NanosSpan> = others.map(|(_, span)| *span).collect();
+                let held = |moment: &i64| others.iter().any(|(first, last)| first <= moment && moment <= last);
+                let moments: Vec<i64> = (spans[at].0..=spans[at].1).filter(held).collect();
+                prop_assert_eq!(seen, moments.first().copied().zip(moments.last().copied()));
+            }
+        }
+
+        #[test]
+        fn what_is_told_and_what_is_not_is_all(
+            (first, length) in (-4 * REPORT_GRID_NANOS..4 * REPORT_GRID_NANOS, 0..6 * REPORT_GRID_NANOS), (low, high) in (0..6 * REPORT_GRID_NANOS, 0..6 * REPORT_GRID_NANOS),
+        ) {
+            let block = (first, first + length);
+            let shared = (first + low.min(high).min(length), first + low.max(high).min(length));
+            let tells = reported_range(shared, block);
+            prop_assert!(tells.contains(shared.0) && tells.contains(shared.1));
+            match unreported_until(Some(tells), block) {
+                None => prop_assert!(tells.contains(block.0) && tells.contains(block.1)),
+                Some(moment) => {
+                    prop_assert!(!tells.contains(moment) && block.0 <= moment && moment <= block.1);
+                    prop_assert!(moment == block.1 || tells.contains(moment + 1) && tells.contains(block.1));
+                }
+            }
+        }
+
+        #[test]
+        fn ids_come_as_they_were_sent(ids in prop::collection::btree_set(any::<u128>(), 0..5)) {
+            let sent = ExcludedIds::new(ids);
+            prop_assert_eq!(decode_excluded_ids(&encode_excluded_ids(&sent)).unwrap(), sent);
+        }
+    }
+
+    #[test]
+    fn what_is_left_out_is_said_by_head() {
+        let of = |id: u128| ExcludedIds::new(BTreeSet::from([id]));
+        let all = [(SourceId::Head { shard: 7, n: 0 }, of(1)), (SourceId::Head { shard: 7, n: 2 }, of(2))];
+        let others = [(SourceId::Head { shard: 8, n: 0 }, of(3)), (SourceId::Block(7), of(4))];
+        let doubles: DuplicateExclusions = all.iter().chain(&others).cloned().collect();
+        let sent = encode_excluded_heads(&doubles, 7);
+        assert_eq!(decode_excluded_heads(7, &sent).unwrap(), all.into_iter().collect());
+        let odd = wire::Without { n: 0, ids: Bytes::from_static(b"odd") };
+        assert_eq!(decode_excluded_heads(7, &[odd]).unwrap_err().code, ErrorCode::Invalid);
+    }
+}

@@ -1,0 +1,112 @@
+//! Who leads which shard, as far as this node knows: a hint, which whoever is asked corrects.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use athanor_catalog::{ShardEntry, ShardId};
+use athanor_cluster::NodeId;
+use athanor_cluster::members::{ClusterMember, ClusterMembers, MemberState};
+use athanor_ingester::Ingester;
+
+/// Hints of leaders. There is one for each shard that was asked for, and those are few.
+pub struct LeaderCache {
+    me: NodeId,
+    /// The shards of this node.
+    ingester: Option<Arc<Ingester>>,
+    /// The other nodes; none of a server that is alone.
+    members: Option<ClusterMembers>,
+    told: Mutex<BTreeMap<ShardId, NodeId>>,
+}
+
+impl LeaderCache {
+    /// None are known.
+    pub fn new(me: NodeId, ingester: Option<Arc<Ingester>>, members: Option<ClusterMembers>) -> Self {
+        Self { me, ingester, members, told: Mutex::default() }
+    }
+
+    /// Whom to ask for a shard: who was told to lead, else one member after the other, first those that seem to be
+    /// here.
+    pub fn candidate(&self, shard: &ShardEntry, attempt: usize) -> NodeId {
+        let told = self.told().get(&shard.id).copied();
+        let here = || self.ingester.as_ref().and_then(|ingester| ingester.shard_leader(shard.id));
+        if let Some(leader) = told.or_else(here).filter(|leader| shard.members.contains(leader)) {
+            return leader;
+        }
+        let known = self.members.as_ref().map(ClusterMembers::current).unwrap_or_default();
+        let takes_calls =
+            |member: &ClusterMember| member.is_alive() && !matches!(member.state, MemberState::Left);
+        let is_here = |node: &NodeId| known.get(node).is_some_and(takes_calls);
+        let (mut asked, missing): (Vec<NodeId>, Vec<NodeId>) =
+            shard.members.iter().partition(|node| is_here(node));
+        asked.extend(missing);
+        // Opened before members were named, it is of this node alone.
+        let Some(place) = attempt.checked_rem(asked.len()) else { return self.me };
+        asked[place]
+    }
+
+    /// Somebody says who leads.
+    pub fn record_leader(&self, shard: ShardId, leader: Option<NodeId>) {
+        let mut told = self.told();
+        match leader {
+            Some(leader) => told.insert(shard, leader),
+            None => told.remove(&shard),
+        };
+    }
+
+    fn told(&self) -> std::sync::MutexGuard<'_, BTreeMap<ShardId, NodeId>> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use athanor_catalog::ShardPhase;
+    use athanor_chassis::Timestamp;
+
+    use super::*;
+
+    fn member(node: NodeId, alive: bool) -> ClusterMember {
+        ClusterMember {
+            node,
+            name: String::new(),
+            zone: String::new(),
+            roles: BTreeSet::new(),
+            internal: ([127, 0, 0, 1], 1).into(),
+            boot: 1,
+            state: MemberState::Ready,
+            missing_since: (!alive).then_some(std::time::Duration::ZERO),
+        }
+    }
+
+    fn shard(members: &[NodeId]) -> ShardEntry {
+        ShardEntry {
+            id: 1,
+            slot: 0,
+            epoch: 1,
+            watermark: 0,
+            members: members.iter().copied().collect(),
+            phase: ShardPhase::Open,
+            fenced: 1,
+            since: Timestamp::UNIX_EPOCH,
+        }
+    }
+
+    #[test]
+    fn members_are_asked_in_turn_until_one_says_who_leads() {
+        let members = ClusterMembers::from_static([member(2, false), member(3, true), member(4, true)]);
+        let leaders = LeaderCache::new(9, None, Some(members));
+        let shard_of_three = shard(&[2, 3, 4]);
+        let asked =
+            |from: usize| [0, 1, 2, 3].map(|attempt| leaders.candidate(&shard_of_three, from + attempt));
+        assert_eq!(asked(0), [3, 4, 2, 3]);
+        leaders.record_leader(1, Some(4));
+        assert_eq!(asked(0), [4; 4]);
+        // Who is no member of the shard as it is now does not lead it.
+        leaders.record_leader(1, Some(7));
+        assert_eq!(asked(0), [3, 4, 2, 3]);
+        leaders.record_leader(1, None);
+        assert_eq!(leaders.candidate(&shard(&[]), 0), 9);
+    }
+}

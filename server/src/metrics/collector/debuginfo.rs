@@ -1,0 +1,24 @@
+//! What is told of uploads of debug information.
+
+use super::{MetricsPage, MetricsSnapshot, labels, unlabeled};
+
+impl MetricsSnapshot {
+    /// How many were begun and finished, and what was refused.
+    pub(super) fn debuginfo(&self, page: &mut MetricsPage) {
+        let Some(counts) = &self.debuginfo else { return };
+        let stages = [("begun", counts.begun), ("finished", counts.finished), ("invalid", counts.invalid)];
+        page.counter(
+            "athanor_debuginfo_uploads_total",
+            "Uploads of debug information that were begun, finished, or finished with what is no such file",
+            stages.map(|(stage, count)| (labels(&[("stage", stage)]), count as f64)),
+        );
+        let help = "Bytes of debug information that came whole";
+        page.counter("athanor_debuginfo_bytes_total", help, unlabeled(counts.bytes as f64));
+        let refused = counts.refused.iter();
+        page.counter(
+            "athanor_debuginfo_refused_total",
+            "Calls about debug information that were refused",
+            refused.map(|(reason, count)| (labels(&[("reason", *reason)]), *count as f64)),
+        );
+    }
+}

@@ -1,0 +1,540 @@
+//! How each role is made of what its process has.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use athanor_catalog::{Catalog, DataLoss};
+use athanor_chassis::disk::DiskError;
+use athanor_chassis::{Clock, LimitOverrides, TaskGroup};
+use athanor_cluster::handshake::NodeIdentity;
+use athanor_cluster::members::RoleName;
+use athanor_cluster::peers;
+use athanor_consensus::log::{self, Log};
+use athanor_consensus::replicated::GroupBootstrap;
+use athanor_consensus::{RaftGroup, replicated};
+use athanor_distributor::Distributor;
+use athanor_ingester::Ingester;
+use athanor_metastore::{
+    BootstrapDeps, CatalogStateMachine, MetastoreClient, MetastoreClientDeps, MetastoreServer,
+    MetastoreServerDeps, MetastoreVoter, RoutingWatch,
+};
+use athanor_proto::athanor::internal::v1::catalogue_server::CatalogueServer;
+use athanor_proto::athanor::internal::v1::doors_server::DoorsServer;
+use athanor_proto::athanor::internal::v1::gateways_server::GatewaysServer;
+use athanor_proto::athanor::internal::v1::queriers_server::QueriersServer;
+use athanor_proto::athanor::internal::v1::shards_server::ShardsServer;
+use athanor_querier::Querier;
+use athanor_store_gateway::StoreGateway;
+use athanor_symbolizer::DebuginfoService;
+use tokio_util::sync::CancellationToken;
+
+use super::{NodeDeps, StartError};
+use crate::bucket_check::BucketCheck;
+use crate::catalog_repair::CatalogRepair;
+use crate::cluster_handle::{ClusterBootstrap, ClusterHandle};
+use crate::cluster_overview::ClusterOverview;
+use crate::config::ServerConfig;
+use crate::controller::ClusterController;
+use crate::deferred_service::DeferredService;
+use crate::disk_pressure::DiskPressureMonitor;
+use crate::handoff_client::HandoffClient;
+use crate::hedging::HedgingPolicy;
+use crate::ingester_client::{IngesterClient, InternalRpcClient};
+use crate::ingester_service::IngesterService;
+use crate::leader_cache::LeaderCache;
+use crate::metrics::{MetricsCollector, RouteMetrics};
+use crate::node_identity::{self, NodeIdentityError};
+use crate::querier_rpc::QuerierService;
+use crate::readiness::Readiness;
+use crate::retention_worker::{RetentionCounters, RetentionWorker};
+use crate::service_load::DistributorService;
+use crate::store_gateway_service::StoreGatewayService;
+
+/// How often an ingester asks which tenants have blocks.
+const TENANTS_REFRESH_INTERVAL: Duration = Duration::from_secs(30);
+/// After so long shards that did not open are tried again.
+const SHARD_OPEN_RETRY_BACKOFF: Duration = Duration::from_secs(5);
+
+/// What other nodes may call when it has begun.
+#[derive(Clone, Default)]
+pub struct InternalServices {
+    shards: DeferredService<ShardsServer<IngesterService>>,
+    catalogue: DeferredService<CatalogueServer<MetastoreServer>>,
+    pub(super) doors: DeferredService<DoorsServer<DistributorService>>,
+    pub(super) gateways: DeferredService<GatewaysServer<StoreGatewayService>>,
+    pub(super) queriers: DeferredService<QueriersServer<QuerierService>>,
+}
+
+/// What all roles of a process share.
+pub struct NodeContext<'a> {
+    pub config: &'a ServerConfig,
+    pub system: NodeDeps,
+    pub overrides: LimitOverrides,
+    pub tasks: TaskGroup,
+    pub identity: log::LogIdentity,
+    pub others: Option<&'a ClusterHandle>,
+}
+
+/// What groups stand on.
+pub struct ConsensusRuntime {
+    pub log: Log,
+    recovery: log::LogRecoveryReport,
+    pub consensus: replicated::RaftGroupDeps,
+}
+
+/// This node's vote in the catalogue.
+pub struct LocalVoter {
+    pub facts: RaftGroup<CatalogStateMachine>,
+    metastore: MetastoreVoter,
+}
+
+/// How shards are reached.
+pub struct RoutingHandles {
+    pub leaders: Arc<LeaderCache>,
+    pub ways: IngesterClient,
+    pub hedges: Arc<HedgingPolicy>,
+}
+
+/// Finds out who this node is, and takes part in its cluster where it has one.
+pub async fn join_cluster(
+    config: &ServerConfig,
+    system: &NodeDeps,
+    tasks: &TaskGroup,
+    entry: Option<ClusterBootstrap>,
+    offered: &InternalServices,
+) -> Result<(log::LogIdentity, Option<ClusterHandle>), StartError> {
+    let identity = node_identity::load(&*system.state, &system.random, config.cluster.cluster()?)?;
+    let Some(entry) = entry else { return Ok((identity, None)) };
+    // What is counted is durable before anybody hears of it.
+    let boot = match node_identity::next_boot(&*system.state) {
+        // The disk is full, but for files that the log has laid out.
+        Err(NodeIdentityError::Disk(DiskError::Full { .. }))
+            if log::release_spare(&*system.log).unwrap_or_default() =>
+        {
+            node_identity::next_boot(&*system.state)?
+        }
+        boot => boot?,
+    };
+    let me = NodeIdentity { cluster: identity.cluster, node: identity.node, boot };
+    let InternalServices { shards, catalogue, doors, gateways, queriers } = offered.clone();
+    let offer = |services: athanor_cluster::internal_server::InternalRouter| {
+        services
+            .with_service(shards)
+            .with_service(catalogue)
+            .with_service(doors)
+            .with_service(gateways)
+            .with_service(queriers)
+    };
+    let taking_part = (&config.cluster, config.target.roles());
+    let others = entry.join(me, taking_part, system, tasks, offer).await?;
+    Ok((identity, Some(others)))
+}
+
+impl NodeContext<'_> {
+    pub(super) fn has(&self, role: RoleName) -> bool {
+        self.config.target.has(role)
+    }
+
+    /// Begins to check the bucket, if it is a vendor's.
+    pub fn check_bucket(&self, readiness: &Arc<Readiness>) -> Result<(), StartError> {
+        let NodeDeps { store, state, compute, clock, .. } = &self.system;
+        if !store.is_remote() {
+            return Ok(());
+        }
+        let check = BucketCheck {
+            store: store.clone(),
+            state: Arc::clone(state),
+            compute: compute.clone(),
+            readiness: Arc::clone(readiness),
+            clock: clock.clone(),
+        };
+        check.begin();
+        self.tasks.spawn("check of the bucket", check.run(self.tasks.shutdown_token()))?;
+        Ok(())
+    }
+
+    /// Opens the log, for those roles that keep one.
+    pub async fn open_log(&self) -> Result<Option<ConsensusRuntime>, StartError> {
+        if !self.config.target.has_log() {
+            return Ok(None);
+        }
+        let NodeDeps { random, compute, log: disk, state, pump, .. } = &self.system;
+        let (split, settings, identity) = (random.split(), self.config.log(), self.identity);
+        let (disk, pump) = (Arc::clone(disk), *pump);
+        let opening = move || Log::open(disk, &split, identity, &settings, pump);
+        let (log, recovery) = compute.run(opening).await?.inspect(|(_, recovery)| report(recovery))?;
+        let consensus = replicated::RaftGroupDeps {
+            log: log.clone(),
+            disk: Arc::clone(state),
+            compute: compute.clone(),
+            random: random.split(),
+            network: self.others.map(ClusterHandle::network),
+            node: identity.node,
+            timing: replicated::RaftTiming::default(),
+        };
+        Ok(Some(ConsensusRuntime { log, recovery, consensus }))
+    }
+
+    fn deciding(&self, others: &ClusterHandle) -> BootstrapDeps {
+        BootstrapDeps {
+            store: self.system.store.clone(),
+            members: others.membership().members.clone(),
+            node: self.identity.node,
+            cluster: self.identity.cluster,
+            wanted: self.config.cluster.voters,
+            clock: self.system.clock.clone(),
+        }
+    }
+
+    /// Opens the catalogue's group.
+    pub async fn voter(&self, ground: Option<&ConsensusRuntime>) -> Result<Option<LocalVoter>, StartError> {
+        let Some(ConsensusRuntime { consensus, .. }) = ground.filter(|_| self.has(RoleName::Metastore))
+        else {
+            return Ok(None);
+        };
+        let founding = match self.others {
+            None => GroupBootstrap::single_voter(consensus.node),
+            Some(others) => {
+                athanor_metastore::decide_bootstrap(&consensus.log, &self.deciding(others)).await?
+            }
+        };
+        let group = athanor_metastore::CATALOG_GROUP;
+        let facts = RaftGroup::open(consensus, group, founding, CatalogStateMachine::default()).await?;
+        if let Some(upto) = facts.lost_snapshot_index() {
+            tracing::error!(
+                upto,
+                "the catalogue's snapshot was damaged: its blocks are looked for in the bucket"
+            );
+        }
+        if let Some(others) = self.others {
+            let answering = facts.clone();
+            let answer = move |request| {
+                let facts = answering.clone();
+                Box::pin(async move { facts.handle_request(request).await }) as _
+            };
+            others.groups().add(group, Box::new(answer));
+        }
+        let metastore = MetastoreVoter::new(facts.clone(), self.system.clock.clone());
+        Ok(Some(LocalVoter { facts, metastore }))
+    }
+
+    /// The way to the catalogue, and what it wants every node to know.
+    pub fn catalogue(
+        &self,
+        voter: Option<&LocalVoter>,
+        offered: &InternalServices,
+    ) -> Result<(MetastoreClient, RoutingWatch), StartError> {
+        let NodeDeps { clock, random, compute, .. } = &self.system;
+        let local = voter.map(|voter| voter.metastore.clone());
+        let others = self.others.map(voters_of);
+        if let (Some(metastore), Some(others)) = (local.clone(), others.clone()) {
+            let service = MetastoreServer::new(MetastoreServerDeps {
+                metastore,
+                peers: others.peers,
+                introductions: others.introductions,
+                clock: clock.clone(),
+                compute: compute.clone(),
+                stop: self.tasks.shutdown_token(),
+            });
+            offered.catalogue.activate(service.into_grpc_service());
+        }
+        let (clock, random, compute) = (clock.clone(), random.split(), compute.clone());
+        let client = MetastoreClient::new(MetastoreClientDeps { local, others, clock, random, compute });
+        let views = RoutingWatch::follow(&client, &self.tasks)?;
+        Ok((client, views))
+    }
+
+    /// Opens the shards of this node, now and whenever it gets others.
+    pub async fn ingester(
+        &self,
+        (ground, voter): (Option<&ConsensusRuntime>, Option<&LocalVoter>),
+        catalog: &Arc<dyn Catalog>,
+        views: &RoutingWatch,
+        offered: &InternalServices,
+    ) -> Result<Option<Arc<Ingester>>, StartError> {
+        let Some(ConsensusRuntime { consensus, recovery, .. }) =
+            ground.filter(|_| self.has(RoleName::Ingester))
+        else {
+            return Ok(None);
+        };
+        if self.others.is_none() {
+            mark(recovery, &**catalog).await;
+        }
+        let NodeDeps { clock, random, compute, store, .. } = &self.system;
+        let kinship = Arc::new(HandoffClient {
+            me: self.identity.node,
+            here: OnceLock::new(),
+            afar: self.others.map(|others| others.rpc_client().clone()),
+            clock: clock.clone(),
+        });
+        let deps = athanor_ingester::IngesterDeps {
+            kin: self.others.map(|_| Arc::clone(&kinship) as _),
+            catalog: Arc::clone(catalog),
+            store: store.clone(),
+            consensus: consensus.clone(),
+            overrides: self.overrides.clone(),
+            clock: clock.clone(),
+            random: random.split(),
+            compute: compute.clone(),
+            tasks: self.tasks.clone(),
+            cluster: self.identity.cluster,
+            alone: self.others.is_none(),
+        };
+        let ingester = Arc::new(Ingester::open(&self.config.ingester, deps).await?);
+        if let (None, Some(voter)) = (self.others, voter) {
+            // INV-04: while a damaged catalogue learns of slots again, one after the other, views have a first table
+            // without those that are left. What it places is looked for elsewhere later, so that its repeat would count
+            // again.
+            views.update_view(voter.metastore.routing_view());
+        }
+        kinship.set_ingester(&ingester);
+        if self.others.is_none()
+            && let Err(error) = ingester.refresh_tenants().await
+        {
+            tracing::warn!(%error, "failed to read the names of tenants, will retry");
+        }
+        let refreshing = refresh_tenants(Arc::clone(&ingester), clock.clone(), self.tasks.shutdown_token());
+        self.tasks.spawn("names of tenants", refreshing)?;
+        if let Some(others) = self.others {
+            others.groups().set_ingester(Arc::clone(&ingester));
+            let introductions = Arc::clone(&others.rpc_client().introductions);
+            let kept = IngesterService::new(Arc::clone(&ingester), introductions, compute.clone());
+            let server = ShardsServer::new(kept).max_decoding_message_size(peers::MAX_APPEND_MESSAGE_BYTES);
+            offered.shards.activate(server);
+            let following =
+                follow(Arc::clone(&ingester), views.clone(), clock.clone(), self.tasks.shutdown_token());
+            self.tasks.spawn("shards follow the catalogue", following)?;
+        }
+        Ok(Some(ingester))
+    }
+
+    /// Says which acknowledged entries damage of the log has taken. In a cluster other members have them.
+    pub fn report_losses(&self, ingester: Option<&Arc<Ingester>>, voter: Option<&LocalVoter>) {
+        if self.others.is_some() {
+            return;
+        }
+        for (shard, entries) in ingester.map(|ingester| ingester.damaged_shards()).unwrap_or_default() {
+            tracing::error!(
+                shard,
+                entries,
+                "acknowledged profiles are lost to damage of the log, answers are partial"
+            );
+        }
+        let lost = voter.map(|voter| voter.facts.lost_entries()).unwrap_or_default();
+        if !lost.is_empty() {
+            tracing::error!(?lost, "entries of the catalogue are lost to damage of the log");
+        }
+    }
+
+    /// How shards are reached, here and elsewhere.
+    pub fn routing_handles(&self, ingester: Option<&Arc<Ingester>>) -> RoutingHandles {
+        let members = self.others.map(|others| others.membership().members.clone());
+        let leaders = Arc::new(LeaderCache::new(self.identity.node, ingester.cloned(), members));
+        let ways = IngesterClient {
+            me: self.identity.node,
+            ingester: ingester.cloned(),
+            loads: Arc::default(),
+            afar: self.others.map(|others| others.rpc_client().clone()),
+            clock: self.system.clock.clone(),
+        };
+        let hedges = Arc::new(HedgingPolicy::new(self.config.querier.hedged_percent));
+        RoutingHandles { leaders, ways, hedges }
+    }
+
+    /// What this node sees of its cluster.
+    pub fn overview(
+        &self,
+        client: MetastoreClient,
+        views: &RoutingWatch,
+        RoutingHandles { ways, .. }: &RoutingHandles,
+    ) -> ClusterOverview {
+        let company = self.others.map(|others| others.membership().clone());
+        ClusterOverview { client, views: views.clone(), ways: ways.clone(), company }
+    }
+
+    /// What runs beside the catalogue, where it is led.
+    pub fn upkeep(
+        &self,
+        voter: Option<&LocalVoter>,
+        catalog: &Arc<dyn Catalog>,
+        views: &RoutingWatch,
+        RoutingHandles { ways, .. }: &RoutingHandles,
+    ) -> Result<Arc<RetentionCounters>, StartError> {
+        let done = Arc::new(RetentionCounters::default());
+        let Some(LocalVoter { metastore, .. }) = voter else { return Ok(done) };
+        let NodeDeps { clock, store, .. } = &self.system;
+        let (retention, tasks) = (self.config.retention, &self.tasks);
+        let leads = |metastore: &MetastoreVoter| {
+            let leadership = metastore.leader_watch();
+            move || leadership.current().here
+        };
+        let repair = CatalogRepair {
+            catalog: Arc::clone(catalog),
+            store: store.clone(),
+            clock: clock.clone(),
+            cluster: self.identity.cluster,
+            retention,
+        };
+        let (token, leading) = (tasks.shutdown_token(), leads(metastore));
+        tasks.spawn("repair", async move { repair.run(leading, token).await })?;
+        let janitor = RetentionWorker {
+            catalog: Arc::clone(catalog),
+            store: store.clone(),
+            clock: clock.clone(),
+            config: self.config.retention(),
+            done: Arc::clone(&done),
+        };
+        let (token, leading) = (tasks.shutdown_token(), leads(metastore));
+        tasks.spawn("janitor", async move { janitor.run(leading, token).await })?;
+        if self.others.is_none() {
+            let (token, voter) = (tasks.shutdown_token(), metastore.clone());
+            tasks.spawn("log of the catalogue", async move { voter.compact_periodically(token).await })?;
+        }
+        if let Some(others) = self.others {
+            let voting = athanor_metastore::VoterMaintenance {
+                metastore: metastore.clone(),
+                deciding: self.deciding(others),
+                compute: self.system.compute.clone(),
+                others: voters_of(others),
+            };
+            voting.spawn(tasks)?;
+            let settings = &self.config.cluster;
+            let controller = ClusterController {
+                catalog: Arc::clone(catalog),
+                views: views.clone(),
+                members: others.membership().members.clone(),
+                ways: ways.clone(),
+                clock: clock.clone(),
+                copies: settings.copies,
+                slots: settings.slots,
+                dead_after: settings.dead_after,
+                bytes_per_slot: settings.bytes_per_slot.get(),
+                limits: self.config.limits.clone(),
+            };
+            let (token, leading) = (tasks.shutdown_token(), leads(metastore));
+            tasks.spawn("controller", async move { controller.run(leading, token).await })?;
+        }
+        Ok(done)
+    }
+
+    /// What looks after a disk that is full, where others could take what this node cannot.
+    pub fn room(
+        &self,
+        log: Option<&Log>,
+        ingester: Option<&Arc<Ingester>>,
+        facts: Option<&RaftGroup<CatalogStateMachine>>,
+    ) -> Result<(), StartError> {
+        let (Some(log), Some(others)) = (log, self.others) else { return Ok(()) };
+        let room = DiskPressureMonitor {
+            log: log.clone(),
+            ingester: ingester.cloned(),
+            facts: facts.cloned(),
+            members: others.membership().members.clone(),
+            voice: others.voice(),
+            clock: self.system.clock.clone(),
+        };
+        self.tasks.spawn("room on the disk", room.run(self.tasks.shutdown_token()))?;
+        Ok(())
+    }
+
+    /// What is told of all of it.
+    pub fn scrape(
+        &self,
+        (distributor, debuginfo, ingester, querier): (
+            Option<Distributor>,
+            Option<DebuginfoService>,
+            Option<Arc<Ingester>>,
+            Option<Querier>,
+        ),
+        (gateway, hedges, janitor): (Arc<StoreGateway>, Arc<HedgingPolicy>, Arc<RetentionCounters>),
+        (ground, facts): (Option<&ConsensusRuntime>, Option<RaftGroup<CatalogStateMachine>>),
+        readiness: &Arc<Readiness>,
+    ) -> MetricsCollector {
+        MetricsCollector {
+            routes: RouteMetrics::default(),
+            started: self.system.clock.wall(),
+            clock: self.system.clock.clone(),
+            readiness: Arc::clone(readiness),
+            distributor,
+            debuginfo,
+            ingester,
+            log: ground.map(|ground| ground.log.clone()),
+            damage: ground.map(|ground| ground.recovery.damage.clone()).unwrap_or_default(),
+            facts,
+            gateway,
+            hedges,
+            querier,
+            janitor,
+            compute: self.system.compute.clone(),
+            tasks: self.tasks.clone(),
+        }
+    }
+}
+
+fn voters_of(others: &ClusterHandle) -> athanor_metastore::RemoteNodes {
+    let InternalRpcClient { peers, introductions } = others.rpc_client().clone();
+    athanor_metastore::RemoteNodes { peers, introductions }
+}
+
+/// Opens and ends shards as the catalogue says. Those that do not open are tried again.
+async fn follow(ingester: Arc<Ingester>, mut views: RoutingWatch, clock: Clock, ending: CancellationToken) {
+    let following = async {
+        loop {
+            ingester.apply_view(&views.current()).await;
+            // Whether it has changed or not: what did not open may by now.
+            let _ = clock.timeout(SHARD_OPEN_RETRY_BACKOFF, views.changed()).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        () = ending.cancelled() => {}
+        () = following => {}
+    }
+}
+
+/// Asks the catalog for the names of tenants from time to time, until the process ends.
+async fn refresh_tenants(ingester: Arc<Ingester>, clock: Clock, ending: CancellationToken) {
+    let refreshing = async {
+        loop {
+            let wait = match ingester.refresh_tenants().await {
+                Ok(()) => TENANTS_REFRESH_INTERVAL,
+                Err(error) => {
+                    tracing::debug!(%error, "failed to read the names of tenants, will retry");
+                    SHARD_OPEN_RETRY_BACKOFF
+                }
+            };
+            clock.sleep(wait).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        () = ending.cancelled() => {}
+        () = refreshing => {}
+    }
+}
+
+/// Says what was found in the log at the start [INV-07]. Where the groups that it hurts are known, it is said later
+/// whether something is lost with it.
+fn report(recovery: &log::LogRecoveryReport) {
+    for damage in &recovery.damage {
+        match &damage.hurt {
+            log::DamageScope::All => tracing::error!(
+                ?damage,
+                "the log is damaged: what was acknowledged there is lost, answers over it are partial"
+            ),
+            log::DamageScope::Groups(_) => {
+                tracing::warn!(?damage, "log is damaged, what is missing is looked for")
+            }
+        }
+    }
+}
+
+/// Remembers the damages of which nobody knows what they held, so that answers tell of them after a restart, too.
+async fn mark(recovery: &log::LogRecoveryReport, catalog: &dyn Catalog) {
+    for damage in recovery.damage.iter().filter(|damage| damage.hurt == log::DamageScope::All) {
+        let wound = DataLoss::Unknown { from: damage.at.start, to: damage.at.end };
+        if let Err(error) = catalog.record_data_loss(wound).await {
+            tracing::error!(%error, ?damage, "the damage is not remembered: answers do not tell of it");
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! A catalogue that lost all its voters is put together again, on a node that has nothing of it: from what lies in the
+//! bucket and what ingesters say of their disks [INV-16].
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+use athanor_catalog::{RecoveryFindings, ShardId, ShardReport};
+use athanor_chassis::{ErrorCode, LimitOverrides, Status, TaskGroup, Timestamp};
+use athanor_cluster::NodeId;
+use athanor_cluster::members::{ClusterMember, MemberState, RoleName};
+use athanor_metastore::{
+    CATALOG_GROUP, MetastoreRecoveryError, RecoveryParams, RecoveryReport, install_recovered_state,
+    recover_catalog,
+};
+
+use super::assembly::{self, InternalServices, NodeContext};
+use super::{MAX_TASKS, NodeDeps, StartError};
+use crate::cluster_handle::{ClusterBootstrap, ClusterHandle, MembershipView};
+use crate::config::ServerConfig;
+use crate::ingester_client::IngesterClient;
+
+/// How long others have to be seen, and then those that the bucket's snapshot names; and until most members of each shard
+/// have said how much is stored.
+const MEMBER_SETTLE_TIME: Duration = Duration::from_secs(10);
+const REBUILD_DEADLINE: Duration = Duration::from_secs(60);
+/// Between tries.
+const REBUILD_RETRY_BACKOFF: Duration = Duration::from_secs(2);
+
+/// Makes this node the catalogue's only voter, with what could be found; it serves when it is started after that. Gives
+/// what people should know. Nodes in `without` are gone for good: what only they have is given up.
+pub async fn rebuild_catalog(
+    config: &ServerConfig,
+    system: NodeDeps,
+    without: BTreeSet<NodeId>,
+) -> Result<String, StartError> {
+    let refused = |why: &str| StartError::Rebuild(Status::new(ErrorCode::Conflict, why));
+    if !config.target.has(RoleName::Metastore) {
+        return Err(refused("target does not say metastore: a node that votes has the catalogue"));
+    }
+    let alone = || refused("cluster.seeds names nobody: ingesters have to be asked what is on their disks");
+    let joining = config.cluster.join_config()?.ok_or_else(alone)?;
+    let tasks = TaskGroup::new(system.clock.clone(), MAX_TASKS);
+    let entry = ClusterBootstrap::take(joining, Arc::clone(&system.net), &system.clock).await?;
+    let (identity, others) =
+        assembly::join_cluster(config, &system, &tasks, Some(entry), &InternalServices::default()).await?;
+    let others = others.ok_or_else(alone)?;
+    let overrides = LimitOverrides::new(config.limits.clone());
+    let site = NodeContext { config, system, overrides, tasks, identity, others: Some(&others) };
+    let ground = site.open_log().await?.ok_or_else(|| refused("this node keeps no log"))?;
+    let done = if ground.log.groups().contains(&CATALOG_GROUP) {
+        Err(refused("this node has a catalogue already: start it, or name an empty folder with --data"))
+    } else {
+        again(&site, &others, &ground, without).await
+    };
+    let tasks = site.tasks;
+    others.leave().await;
+    tasks.shutdown(MEMBER_SETTLE_TIME).await;
+    ground.log.close();
+    done
+}
+
+async fn again(
+    site: &NodeContext<'_>,
+    others: &ClusterHandle,
+    ground: &assembly::ConsensusRuntime,
+    without: BTreeSet<NodeId>,
+) -> Result<String, StartError> {
+    let clock = &site.system.clock;
+    clock.sleep(MEMBER_SETTLE_TIME).await;
+    let ways = site.routing_handles(None).ways;
+    let (at, until) = (clock.wall(), clock.monotonic() + REBUILD_DEADLINE);
+    let retention = site.config.retention;
+    let kept_from = if retention.is_zero() { Timestamp::UNIX_EPOCH } else { at.minus(retention) };
+    loop {
+        let may_wait = clock.monotonic() < until;
+        match voting(others) {
+            None => {}
+            Some(_) if may_wait => {
+                clock.sleep(REBUILD_RETRY_BACKOFF).await;
+                continue;
+            }
+            Some(name) => {
+                let message = format!(
+                    "metastore {name} has a catalogue and serves it: what is rebuilt would be a second one; stop it first \
+                     if its folder is to be given up"
+                );
+                return Err(StartError::Rebuild(Status::new(ErrorCode::Conflict, message)));
+            }
+        }
+        let (described, unsure) = described(others, &ways, &without).await;
+        if may_wait && !unsure.is_empty() {
+            tracing::info!(?unsure, "most members of these shards have not said yet how much is stored");
+            clock.sleep(REBUILD_RETRY_BACKOFF).await;
+            continue;
+        }
+        let rebuilding = RecoveryParams {
+            store: site.system.store.clone(),
+            cluster: site.identity.cluster,
+            described,
+            without: without.clone(),
+            at,
+            kept_from,
+        };
+        match recover_catalog(rebuilding).await {
+            Ok((rebuilt, report)) => {
+                install_recovered_state(&ground.consensus, &rebuilt).await?;
+                return Ok(told(&report, &unsure));
+            }
+            Err(MetastoreRecoveryError::Silent { .. }) if may_wait => {
+                clock.sleep(REBUILD_RETRY_BACKOFF).await
+            }
+            Err(error) => return Err(StartError::Rebuild(Status::from_error(&error))),
+        }
+    }
+}
+
+/// A voter that serves, if there is one. Who has an empty folder waits for a catalogue and is not ready.
+fn voting(others: &ClusterHandle) -> Option<String> {
+    let MembershipView { me, members, .. } = others.membership();
+    let serves = |member: &&ClusterMember| {
+        let votes = member.node != me.node && member.roles.contains(&RoleName::Metastore);
+        let has_begun = !matches!(member.state, MemberState::Starting | MemberState::Left);
+        votes && member.is_alive() && has_begun
+    };
+    members.current().values().find(serves).map(|member| member.name.clone())
+}
+
+/// What all ingesters that are seen say of their disks, and the shards of which none of them is sure to have all that was
+/// stored.
+async fn described(
+    others: &ClusterHandle,
+    ways: &IngesterClient,
+    without: &BTreeSet<NodeId>,
+) -> (Vec<ShardReport>, BTreeSet<ShardId>) {
+    let members = others.membership().members.current();
+    let keeps = |member: &&ClusterMember| {
+        member.is_alive() && member.roles.contains(&RoleName::Ingester) && !without.contains(&member.node)
+    };
+    let nodes = members.values().filter(keeps).map(|member| member.node);
+    let asked = nodes.map(|node| async move { (node, ways.report_shards(node).await) });
+    let (mut all, mut sure) = (Vec::new(), BTreeSet::new());
+    for (node, told) in futures::future::join_all(asked).await {
+        match told {
+            Ok((told, whole)) => {
+                all.extend(told);
+                sure.extend(whole);
+            }
+            Err(status) => {
+                tracing::warn!(node, error = %status, "an ingester does not say what is on its disk")
+            }
+        }
+    }
+    let unsure =
+        all.iter().map(|told: &ShardReport| told.shard).filter(|shard| !sure.contains(shard)).collect();
+    (all, unsure)
+}
+
+fn told(report: &RecoveryReport, unsure: &BTreeSet<ShardId>) -> String {
+    let RecoveryReport { snapshot, snapshots_passed_over, odd_blocks, findings } = report;
+    let mut text = match snapshot {
+        Some(index) => format!("from the snapshot at {index}, and what came later\n"),
+        None => "there was no snapshot: from blocks and ingesters alone\n".to_owned(),
+    };
+    // Writing to a string does not fail.
+    for (what, all) in [("passed over", snapshots_passed_over), ("left out", odd_blocks)] {
+        all.iter().for_each(|one| {
+            let _ = writeln!(text, "{what}: {one}");
+        });
+    }
+    let RecoveryFindings { recalled, missing, passed_over, shards, without_log, gaps } = findings;
+    let _ = writeln!(
+        text,
+        "blocks: {} registered again, {} missing, {} never registered or replaced",
+        recalled.len(),
+        missing.len(),
+        passed_over.len()
+    );
+    let listed = |shards: &mut dyn Iterator<Item = &ShardId>| {
+        shards.map(ShardId::to_string).collect::<Vec<_>>().join(", ")
+    };
+    for (what, all) in [
+        ("shards that the snapshot does not know", listed(&mut shards.iter())),
+        (
+            "shards of whose log no node tells, so that what lies in no block is lost",
+            listed(&mut without_log.iter()),
+        ),
+        (
+            "shards of which most members were silent, so that the last of them may be lost",
+            listed(&mut unsure.iter()),
+        ),
+    ] {
+        if !all.is_empty() {
+            let _ = writeln!(text, "{what}: {all}");
+        }
+    }
+    for (shard, from, to) in gaps {
+        let _ = writeln!(text, "lost: entries {} to {to} of shard {shard}; answers say so", from + 1);
+    }
+    text.push_str("start this node now; metastores with empty folders join it\n");
+    text
+}

@@ -1,0 +1,229 @@
+//! How the roles that clients speak to are made: who takes profiles, who reads blocks, who answers queries.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use athanor_catalog::Catalog;
+use athanor_chassis::Clock;
+use athanor_chassis::activity_tracker::ActivityTracker;
+use athanor_cluster::members::RoleName;
+use athanor_cluster::peers;
+use athanor_distributor::Distributor;
+use athanor_ingester::Ingester;
+use athanor_metastore::RoutingWatch;
+use athanor_proto::athanor::internal::v1::doors_server::DoorsServer;
+use athanor_proto::athanor::internal::v1::gateways_server::GatewaysServer;
+use athanor_proto::athanor::internal::v1::queriers_server::QueriersServer;
+use athanor_querier::{AdhocProfileService, PeerQueriers, Querier, QuerierClusterDeps};
+use athanor_storage::UploadSpace;
+use athanor_store_gateway::{BlockReader, StoreGateway};
+use athanor_symbolizer::DebuginfoService;
+use tokio_util::sync::CancellationToken;
+
+use super::assembly::{InternalServices, NodeContext, RoutingHandles};
+use super::{NodeDeps, StartError};
+use crate::adhoc_store::BucketAdhocStore;
+use crate::head_query_service::HeadQueryService;
+use crate::ingester_client::InternalRpcClient;
+use crate::querier_rpc::{QuerierClient, QuerierService};
+use crate::query_planner::QueryPlanner;
+use crate::remote_heads::RemoteHeadDeps;
+use crate::service_load::DistributorService;
+use crate::slot_resolver::SlotResolver;
+use crate::store_gateway_router::StoreGatewayRouter;
+use crate::store_gateway_service::StoreGatewayService;
+use crate::write_router::WriteRouter;
+
+/// How often it is looked whether others need the disk on which blocks are kept.
+const CACHE_MAINTENANCE_INTERVAL: Duration = Duration::from_secs(1);
+
+impl NodeContext<'_> {
+    /// The door for profiles.
+    pub fn distributor(
+        &self,
+        views: &RoutingWatch,
+        RoutingHandles { leaders, ways, .. }: &RoutingHandles,
+        offered: &InternalServices,
+    ) -> Option<Distributor> {
+        if !self.has(RoleName::Distributor) {
+            return None;
+        }
+        if let Some(InternalRpcClient { introductions, .. }) = &ways.afar {
+            let told = DistributorService {
+                loads: Arc::clone(&ways.loads),
+                introductions: Arc::clone(introductions),
+            };
+            offered.doors.activate(DoorsServer::new(told));
+        }
+        let NodeDeps { clock, random, compute, .. } = &self.system;
+        let route = WriteRouter {
+            views: views.clone(),
+            places: SlotResolver { overrides: self.overrides.clone(), compute: compute.clone() },
+            leaders: Arc::clone(leaders),
+            ways: ways.clone(),
+            clock: clock.clone(),
+            random: random.split(),
+        };
+        let deps = athanor_distributor::DistributorDeps {
+            overrides: self.overrides.clone(),
+            clock: clock.clone(),
+            random: random.split(),
+            compute: compute.clone(),
+            shards: Arc::new(route),
+        };
+        Some(Distributor::new(self.config.distributor.clone(), deps))
+    }
+
+    /// Who reads blocks: for others too where that is a role of this node.
+    pub fn gateway(
+        &self,
+        RoutingHandles { ways, .. }: &RoutingHandles,
+        offered: &InternalServices,
+    ) -> Result<Arc<StoreGateway>, StartError> {
+        let NodeDeps { clock, compute, store, kept, .. } = &self.system;
+        let settings = &self.config.store_gateway;
+        let blocks = BlockReader::new(store.clone(), compute.clone(), kept.clone(), settings);
+        let gateway = Arc::new(StoreGateway::new(Arc::new(blocks), settings));
+        if let Some(InternalRpcClient { introductions, .. }) =
+            ways.afar.as_ref().filter(|_| self.has(RoleName::StoreGateway))
+        {
+            let (gateway, introductions) = (Arc::clone(&gateway), Arc::clone(introductions));
+            let (compute, clock) = (compute.clone(), clock.clone());
+            let offering = StoreGatewayService { gateway, introductions, compute, clock };
+            let server = GatewaysServer::new(offering);
+            offered.gateways.activate(server.max_decoding_message_size(peers::MAX_RPC_MESSAGE_BYTES));
+        }
+        if gateway.has_disk() {
+            let tending = tend(Arc::clone(&gateway), self.system.clock.clone(), self.tasks.shutdown_token());
+            self.tasks.spawn("blocks on the disk", tending)?;
+        }
+        Ok(gateway)
+    }
+
+    /// Who answers queries.
+    pub fn querier(
+        &self,
+        catalog: &Arc<dyn Catalog>,
+        ingester: Option<&Arc<Ingester>>,
+        reaching: &RoutingHandles,
+        gateway: &Arc<StoreGateway>,
+    ) -> Option<Querier> {
+        if !self.has(RoleName::Querier) {
+            return None;
+        }
+        let RoutingHandles { leaders, ways, hedges } = reaching;
+        let NodeDeps { clock, random, compute, .. } = &self.system;
+        let asking = RemoteHeadDeps {
+            leaders: Arc::clone(leaders),
+            ways: ways.clone(),
+            here: ingester.map(|ingester| HeadQueryService::new(Arc::clone(ingester), compute.clone())),
+            clock: clock.clone(),
+            random: random.split(),
+            outages: Arc::default(),
+            tasks: self.tasks.clone(),
+        };
+        let sources = QueryPlanner {
+            catalog: Arc::clone(catalog),
+            ingester: ingester.cloned(),
+            asking,
+            gateways: StoreGatewayRouter {
+                here: Arc::clone(gateway),
+                is_one: self.has(RoleName::StoreGateway),
+                members: self.others.map(|others| others.membership().members.clone()),
+                ways: ways.clone(),
+                hedges: Arc::clone(hedges),
+            },
+        };
+        let deps = athanor_querier::QuerierDeps {
+            sources: Arc::new(sources),
+            overrides: self.overrides.clone(),
+            clock: clock.clone(),
+            compute: compute.clone(),
+        };
+        let querier = Querier::new(self.config.querier.clone(), deps).with_cluster(self.place(reaching));
+        Some(match self.deaths() {
+            Some(deaths) => querier.with_crash_history(deaths),
+            None => querier,
+        })
+    }
+
+    /// What processes before this one died over.
+    fn deaths(&self) -> Option<ActivityTracker> {
+        let NodeDeps { asked, clock, .. } = &self.system;
+        let opened = ActivityTracker::open(asked.clone()?, clock.clone());
+        let opened = opened.inspect_err(|error| {
+            tracing::warn!(%error, "which queries kill the process will not be known");
+        });
+        let deaths = opened.ok()?;
+        let suspected = deaths.count_crashed(1);
+        if suspected > 0 {
+            tracing::warn!(
+                suspected,
+                "the process before this one died while queries were under way: each of them is answered alone, and those \
+                 that see another death are refused"
+            );
+        }
+        Some(deaths)
+    }
+
+    /// Where a querier stands among others.
+    fn place(&self, RoutingHandles { ways, .. }: &RoutingHandles) -> QuerierClusterDeps {
+        let members = self.others.map(|others| others.membership().members.clone());
+        let polls = members.map(|members| QuerierClient { ways: ways.clone(), members });
+        QuerierClusterDeps {
+            node: self.identity.node,
+            others: polls.map(|polls| Arc::new(polls) as Arc<dyn PeerQueriers>),
+            tasks: self.tasks.clone(),
+            random: self.system.random.split(),
+        }
+    }
+
+    /// Lets other queriers ask for what this one keeps.
+    pub fn serve_queriers(&self, querier: Option<&Querier>, offered: &InternalServices) {
+        if let (Some(querier), Some(others)) = (querier, self.others) {
+            let introductions = Arc::clone(&others.rpc_client().introductions);
+            let polled = QuerierService { querier: querier.clone(), introductions };
+            offered.queriers.activate(
+                QueriersServer::new(polled).max_decoding_message_size(peers::MAX_RPC_MESSAGE_BYTES),
+            );
+        }
+    }
+
+    /// Who takes debug information: agents send it where they send profiles.
+    pub fn debuginfo(&self, space: &UploadSpace) -> Option<DebuginfoService> {
+        let NodeDeps { store, clock, random, .. } = &self.system;
+        let deps = || athanor_symbolizer::DebuginfoDeps {
+            store: store.clone(),
+            space: space.clone(),
+            overrides: self.overrides.clone(),
+            clock: clock.clone(),
+            // Nothing is drawn as long as nobody uploads.
+            random: random.clone(),
+            tasks: self.tasks.clone(),
+        };
+        self.has(RoleName::Distributor).then(|| DebuginfoService::new(deps()))
+    }
+
+    /// Where profiles are kept that people upload by hand.
+    pub fn ad_hoc(&self, querier: Option<&Querier>, space: &UploadSpace) -> Option<AdhocProfileService> {
+        let NodeDeps { store, random, .. } = &self.system;
+        let uploads = || Arc::new(BucketAdhocStore { store: store.clone(), space: space.clone() });
+        querier.map(|querier| querier.adhoc_profiles(uploads(), random))
+    }
+}
+
+/// Looks after what is kept of blocks on the disk until the process ends: also where nobody asks, since the log may need
+/// the disk.
+async fn tend(gateway: Arc<StoreGateway>, clock: Clock, ending: CancellationToken) {
+    let tending = async {
+        loop {
+            gateway.maintain_disk_cache().await;
+            let _ = clock.timeout(CACHE_MAINTENANCE_INTERVAL, gateway.wait_for_disk_work()).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        () = ending.cancelled() => {}
+        () = tending => {}
+    }
+}

@@ -1,0 +1,311 @@
+//! `top`, `flamegraph` and `info`.
+
+use std::fmt::Write;
+
+use athanor_chassis::{ErrorCode, Status};
+use athanor_profile::flamegraph::Flamegraph;
+use athanor_profile::sandwich::SandwichView;
+use athanor_profile::symbols::{Line, NO_ENTRY};
+use athanor_profile::top_table::{TopRow, TopTable};
+use athanor_profile::tree::Tree;
+use athanor_profile::units::format_value;
+use athanor_profile::{Dictionary, Profile, ValueType, ansi};
+use serde_json::{Value, json};
+
+use crate::args::{FlamegraphViewArgs, TopViewArgs};
+use crate::output::{ConsoleOutput, format_percent, format_rfc3339, harmless};
+use crate::{args, input};
+
+/// Frames on either side of a focused function whatever the limits of the view.
+const ALL_DEPTHS: usize = usize::MAX - 1;
+
+/// Lists the functions that cost most.
+pub fn top(args: &args::TopArgs, output: &ConsoleOutput) -> Result<(), Status> {
+    let (profile, value) = input::merge_input_for_view(&args.input)?;
+    table(&profile, value, &args.view, output)
+}
+
+/// Lists the functions of a profile that cost most, or what is around one of them.
+pub fn table(
+    profile: &Profile,
+    value: usize,
+    view: &TopViewArgs,
+    output: &ConsoleOutput,
+) -> Result<(), Status> {
+    let tree = Tree::from_profile(profile, value);
+    let shown = &profile.header.types[value];
+    if let Some(function) = &view.focus {
+        return focus(view, &tree, function, (shown, output));
+    }
+    let table = TopTable::from_tree(&tree);
+    let rows = &table.rows[..view.limit.min(table.rows.len())];
+    output.print_json_or_text(
+        || {
+            let rows: Vec<Value> = rows.iter().map(row_json).collect();
+            json!({ "type": type_name(shown), "unit": shown.unit, "total": table.total, "functions": table.rows.len(), "rows": rows })
+        },
+        || table_text(profile, value, (&table, rows), output),
+    )
+}
+
+/// `cpu/nanoseconds`.
+pub fn type_name(value: &ValueType) -> String {
+    format!("{}/{}", value.kind, value.unit)
+}
+
+fn row_json(row: &TopRow) -> Value {
+    json!({
+        "name": row.name, "flat": row.flat, "flat_share": row.flat_share, "sum_share": row.sum_share,
+        "cum": row.cum, "cum_share": row.cum_share,
+    })
+}
+
+fn table_text(
+    profile: &Profile,
+    value: usize,
+    (table, rows): (&TopTable, &[TopRow]),
+    output: &ConsoleOutput,
+) -> String {
+    let shown = &profile.header.types[value];
+    let mut text = String::new();
+    // Writing to a string does not fail, here and below.
+    let _ = writeln!(text, "Type: {}", harmless(&type_name(shown)));
+    if profile.header.time_nanos != 0 {
+        let _ = write!(text, "Time: {}", format_rfc3339(profile.header.time_nanos));
+        if profile.header.duration_nanos > 0 {
+            let _ =
+                write!(text, ", duration: {}", format_value(profile.header.duration_nanos, "nanoseconds"));
+        }
+        text.push('\n');
+    }
+    let seen = rows.iter().fold(0i64, |sum, row| sum.wrapping_add(row.flat));
+    let share = rows.last().map_or(0.0, |row| row.sum_share);
+    let (count, all) = (rows.len(), table.rows.len());
+    let (seen, total) = (format_value(seen, &shown.unit), format_value(table.total, &shown.unit));
+    let _ = writeln!(
+        text,
+        "Showing {count} of {all} functions, accounting for {seen}, {} of {total} total",
+        format_percent(share)
+    );
+    let head = format!("{:>10} {:>7} {:>7} {:>10} {:>7}  name", "flat", "flat%", "sum%", "cum", "cum%");
+    let _ = writeln!(text, "{}", output.format_bold(&head));
+    for row in rows {
+        let (flat, cum) = (format_value(row.flat, &shown.unit), format_value(row.cum, &shown.unit));
+        let [own, sum, all] = [row.flat_share, row.sum_share, row.cum_share].map(format_percent);
+        let _ = writeln!(text, "{flat:>10} {own:>7} {sum:>7} {cum:>10} {all:>7}  {}", harmless(&row.name));
+    }
+    text
+}
+
+/// An error that names functions like the one that is not there.
+fn known(tree: &Tree, function: &str) -> Result<(), Status> {
+    if !function.is_empty() && tree.names().iter().any(|name| **name == *function) {
+        return Ok(());
+    }
+    let wanted = function.to_lowercase();
+    let like = tree.names().iter().filter(|name| !name.is_empty() && name.to_lowercase().contains(&wanted));
+    let like: Vec<String> = like.take(5).map(|name| harmless(name)).collect();
+    let hint = match like.is_empty() {
+        true => "`top` lists those that are".to_owned(),
+        false => format!("there are {}", like.join(", ")),
+    };
+    Err(Status::new(ErrorCode::NotFound, format!("no function {function:?} in the profile; {hint}")))
+}
+
+/// What a function called; the whole tree if none is named.
+pub fn focus_tree(tree: Tree, function: Option<&str>) -> Result<Tree, Status> {
+    let Some(function) = function else { return Ok(tree) };
+    known(&tree, function)?;
+    Ok(SandwichView::from_tree(&tree, function, ALL_DEPTHS).callees)
+}
+
+/// Stacks with their totals.
+pub struct FocusedStacks {
+    /// What the stacks are called.
+    pub dictionary: Dictionary,
+    /// The total of each stack.
+    pub totals: Vec<i64>,
+}
+
+/// Returns the stacks of one value of a profile, each from the outermost call of a function on; all of them if none is named.
+pub fn focused_stacks(
+    profile: Profile,
+    value: usize,
+    function: Option<&str>,
+) -> Result<FocusedStacks, Status> {
+    let totals = profile.totals_by_stack(value);
+    let Some(function) = function else {
+        return Ok(FocusedStacks { dictionary: profile.dictionary, totals });
+    };
+    known(&Tree::from_profile(&profile, value), function)?;
+    let from = &profile.dictionary;
+    let mut focused = FocusedStacks { dictionary: Dictionary::default(), totals: Vec::new() };
+    for (stack, &total) in (0u32..).zip(&totals).filter(|(_, total)| **total != 0) {
+        let path: Vec<u32> = from.stacks.locations(stack).collect();
+        // Lines and locations lie innermost first.
+        let line_of = |location: &u32| {
+            let lines = from.symbols.lines(*location);
+            lines.iter().rposition(|line| from.symbols.function_name(line.function) == function)
+        };
+        let is_it = |location: &u32| {
+            let lines = from.symbols.lines(*location);
+            line_of(location).is_some() || lines.is_empty() && from.symbols.binary_name(*location) == function
+        };
+        let Some(outermost) = path.iter().rposition(is_it) else { continue };
+        let symbols = &mut focused.dictionary.symbols;
+        let mut kept: Vec<u32> = path[..outermost]
+            .iter()
+            .map(|&location| symbols.adopt_location(&from.symbols, location))
+            .collect();
+        kept.push(match line_of(&path[outermost]) {
+            None => symbols.adopt_location(&from.symbols, path[outermost]),
+            Some(line) => {
+                let lines = &from.symbols.lines(path[outermost])[..=line];
+                let mut adopted = |line: &Line| {
+                    let function = symbols.adopt_function(&from.symbols, line.function);
+                    Line { function, ..*line }
+                };
+                let lines: Vec<Line> = lines.iter().map(&mut adopted).collect();
+                symbols.intern_location(NO_ENTRY, 0, false, &lines)
+            }
+        });
+        let stack = focused.dictionary.stacks.intern(&focused.dictionary.symbols, &kept) as usize;
+        focused.totals.resize(focused.totals.len().max(stack + 1), 0);
+        focused.totals[stack] = focused.totals[stack].wrapping_add(total);
+    }
+    Ok(focused)
+}
+
+fn focus(
+    view: &TopViewArgs,
+    tree: &Tree,
+    function: &str,
+    (shown, output): (&ValueType, &ConsoleOutput),
+) -> Result<(), Status> {
+    known(tree, function)?;
+    let mut around = SandwichView::from_tree(tree, function, view.depth);
+    around.callers.truncate(view.max_nodes);
+    around.callees.truncate(view.max_nodes);
+    output.print_json_or_text(
+        || {
+            let (callers, callees) = (graph_json(&around.callers), graph_json(&around.callees));
+            json!({ "type": type_name(shown), "unit": shown.unit, "function": function, "total": tree.total(),
+                "cum": around.callees.total(), "callers": callers, "callees": callees })
+        },
+        || {
+            let (cum, total) = (around.callees.total(), tree.total());
+            let share = format_percent(cum as f64 / total as f64);
+            let mut text = format!("Type: {}\n", harmless(&type_name(shown)));
+            let (cum, total) = (format_value(cum, &shown.unit), format_value(total, &shown.unit));
+            let _ = writeln!(text, "{}: {cum}, {share} of {total} total", harmless(function));
+            for (title, side) in [("Called by", &around.callers), ("Calls", &around.callees)] {
+                let _ = writeln!(text, "\n{}", output.format_bold(title));
+                outline(&mut text, side, &shown.unit);
+            }
+            text
+        },
+    )
+}
+
+/// A tree as indented lines, the heaviest first.
+fn outline(text: &mut String, tree: &Tree, unit: &str) {
+    let mut open: Vec<(u32, usize)> = vec![(0, 0)];
+    while let Some((at, depth)) = open.pop() {
+        let node = &tree.nodes()[at as usize];
+        if at > 0 {
+            let (total, share) =
+                (format_value(node.total, unit), format_percent(node.total as f64 / tree.total() as f64));
+            let (indent, name) = ("  ".repeat(depth), harmless(tree.name(node)));
+            let _ = writeln!(text, "{total:>10} {share:>7}  {indent}{name}");
+        }
+        let mut callees: Vec<u32> = tree.children(at).collect();
+        callees.sort_by_key(|&callee| tree.nodes()[callee as usize].total);
+        open.extend(callees.into_iter().map(|callee| (callee, if at == 0 { 0 } else { depth + 1 })));
+    }
+}
+
+fn graph_json(tree: &Tree) -> Value {
+    let graph = Flamegraph::from_tree(tree);
+    json!({ "names": graph.names, "levels": graph.levels, "total": graph.total, "max_self": graph.max_self })
+}
+
+/// Draws a flame graph.
+pub fn flamegraph(args: &args::FlamegraphArgs, output: &ConsoleOutput) -> Result<(), Status> {
+    let (profile, value) = input::merge_input_for_view(&args.input)?;
+    draw_flamegraph(&profile, value, &args.view, output)
+}
+
+/// Draws the flame graph of a profile.
+pub fn draw_flamegraph(
+    profile: &Profile,
+    value: usize,
+    view: &FlamegraphViewArgs,
+    output: &ConsoleOutput,
+) -> Result<(), Status> {
+    let mut tree = focus_tree(Tree::from_profile(profile, value), view.focus.as_deref())?;
+    tree.truncate(view.max_nodes);
+    let shown = &profile.header.types[value];
+    output.print_json_or_text(
+        || {
+            let mut graph = graph_json(&tree);
+            graph["type"] = json!(type_name(shown));
+            graph["unit"] = json!(shown.unit);
+            graph
+        },
+        || {
+            let options =
+                ansi::AnsiOptions { width: output.width, height: view.max_lines, color: output.color };
+            ansi::write(&tree, &shown.unit, options)
+        },
+    )
+}
+
+/// Tells what a profile says of itself.
+pub fn info(args: &args::InputArgs, output: &ConsoleOutput) -> Result<(), Status> {
+    let profile = input::merge_files(&args.files, &args.picked)?;
+    let shown = input::select_value(&args.files[0], &profile, &args.picked)?;
+    let header = &profile.header;
+    let symbols = &profile.dictionary.symbols;
+    let functions = TopTable::from_profile(&profile, shown).rows.len();
+    let totals: Vec<i64> = (0..header.types.len()).map(|value| profile.total(value)).collect();
+    let (locations, mappings) = (symbols.locations().len(), symbols.mappings().len());
+    output.print_json_or_text(
+        || {
+            let types = header.types.iter().zip(&totals);
+            let types = types.map(|(value, total)| json!({ "type": value.kind, "unit": value.unit, "total": total }));
+            json!({
+                "files": args.files.len(), "types": types.collect::<Vec<_>>(), "shown": type_name(&header.types[shown]),
+                "time_nanos": header.time_nanos, "duration_nanos": header.duration_nanos, "period": header.period,
+                "period_type": header.period_type.as_ref().map(type_name), "samples": profile.samples.len(),
+                "stacks": profile.dictionary.stacks.len(), "functions": functions, "locations": locations,
+                "mappings": mappings, "comments": header.comments, "drop_frames": header.drop_frames,
+                "keep_frames": header.keep_frames,
+            })
+        },
+        || {
+            let mut text = String::new();
+            for (at, (value, &total)) in header.types.iter().zip(&totals).enumerate() {
+                let mark = if at == shown { " (shown)" } else { "" };
+                let (name, total) = (harmless(&type_name(value)), format_value(total, &value.unit));
+                let _ = writeln!(text, "{:<10} {name}: {total}{mark}", "type");
+            }
+            if header.time_nanos != 0 {
+                let _ = writeln!(text, "{:<10} {}", "time", format_rfc3339(header.time_nanos));
+            }
+            let _ = writeln!(text, "{:<10} {}", "duration", format_value(header.duration_nanos, "nanoseconds"));
+            if let Some(period) = &header.period_type {
+                let amount = format_value(header.period, &period.unit);
+                let _ = writeln!(text, "{:<10} {amount} of {}", "period", harmless(&period.kind));
+            }
+            let samples = profile.samples.len();
+            let counts = [("samples", samples), ("stacks", profile.dictionary.stacks.len()), ("functions", functions)];
+            for (what, count) in counts.into_iter().chain([("locations", locations), ("mappings", mappings)]) {
+                let _ = writeln!(text, "{what:<10} {count}");
+            }
+            for comment in &header.comments {
+                let _ = writeln!(text, "{:<10} {}", "comment", harmless(comment));
+            }
+            text
+        },
+    )
+}

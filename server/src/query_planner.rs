@@ -1,0 +1,318 @@
+//! Where profiles lie: the one place where the catalogue, the heads and the bucket meet.
+//!
+//! A plan is one listing and the heads after its watermarks [INV-17]: so every profile is read once, though it may be
+//! in a head and in a block at the moment. A head that has let go of what the listing does not know yet means that the
+//! listing is old: the plan says so, and whoever asked for it asks for another one [INV-18].
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use athanor_catalog::{
+    BlockEntry, Catalog, DataLoss, DataLossRecord, ProfileTimeRange, ShardEntry, ShardId, ShardPhase,
+};
+use athanor_chassis::{Status, TenantId, Timestamp};
+use athanor_ingester::{HeadSnapshot, Ingester, ShardReadError};
+use athanor_profile::hash::{self, ContentHash};
+use athanor_profile::normalize::displayable_range;
+use athanor_querier::{DataSources, DataTimeRange, DedupHints, InMemorySource, QueryPlan, RemoteSource};
+use athanor_query::{DuplicateExclusions, ProfileQuery, SourceId, TimeRange};
+use athanor_store_gateway::BlockTarget;
+use futures::future::{join_all, try_join_all};
+
+use crate::dedup_ranges::{NanosSpan, find_overlaps, number_heads, reported_range, unreported_until};
+use crate::head_query_service::enclosing_span;
+use crate::remote_heads::{HeadMetadata, RemoteHeadDeps};
+use crate::store_gateway_router::{BlockAssignment, StoreGatewayRouter, block_selection};
+
+/// Everything that may hold profiles.
+pub struct QueryPlanner {
+    /// The catalogue.
+    pub catalog: Arc<dyn Catalog>,
+    /// Heads of this node.
+    pub ingester: Option<Arc<Ingester>>,
+    /// Those of others.
+    pub asking: RemoteHeadDeps,
+    /// Blocks.
+    pub gateways: StoreGatewayRouter,
+}
+
+/// Where a tenant's profiles of some time lie at a moment.
+struct DataLocations {
+    views: Vec<(SourceId, HeadSnapshot)>,
+    far: Vec<ShardEntry>,
+    blocks: Vec<BlockEntry>,
+    /// Times of profiles that were removed by age.
+    removed: Option<ProfileTimeRange>,
+    missing: Vec<String>,
+    moved: Vec<String>,
+}
+
+#[async_trait]
+impl DataSources for QueryPlanner {
+    async fn plan(
+        &self,
+        tenant: &TenantId,
+        ask: &ProfileQuery,
+        doubts: &DedupHints,
+    ) -> Result<QueryPlan, Status> {
+        let range = ask.selection.time;
+        let nowhere = DedupHints::default();
+        // What is listed once does not count twice.
+        let doubts = if ask.needs_dedup() { doubts } else { &nowhere };
+        let found = self.find(tenant, range).await?;
+        let made_of = found.made_of(range);
+        let in_heads =
+            found.views.iter().filter(|(_, view)| view.times().is_some_and(|times| range.overlaps(times)));
+        let of_heads: u64 = in_heads.map(|(_, view)| view.bytes() as u64).sum();
+        let bytes = found.blocks.iter().map(|block| block.tenant_bytes(tenant)).sum::<u64>() + of_heads;
+        let (blocks, shards) = (found.blocks.len(), found.far.len());
+        let DedupReport { sources, wanted, leaders_tell, untold } = found.telling(tenant, ask, doubts);
+        let DataLocations { far, removed, mut missing, moved, .. } = found;
+        missing.extend(removed.map(removed_by_age));
+        let BlockAssignment { here: stored, away } = self.gateways.assign_blocks(tenant, ask, wanted);
+        // Leaders first: they keep what was cut since the listing for a while only.
+        let far = self.asking.group_by_leader(far, leaders_tell, &doubts.doubles);
+        let far = far.into_iter().map(|far| Arc::new(far) as Arc<dyn RemoteSource>);
+        let remote = far.chain(away).collect();
+        Ok(QueryPlan { sources, stored, remote, missing, bytes, moved, made_of, untold, blocks, shards })
+    }
+
+    async fn block_provenance(
+        &self,
+        tenant: &TenantId,
+        range: TimeRange,
+    ) -> Result<Option<ContentHash>, Status> {
+        let found = self.find(tenant, range).await?;
+        let Some(made_of) = found.made_of(range) else { return Ok(None) };
+        let far = self.asking.group_by_leader(found.far, false, &DuplicateExclusions::default());
+        let afar = try_join_all(far.iter().map(|far| far.fetch_metadata(tenant))).await?;
+        let has_no_part = |beside: &HeadMetadata| {
+            let in_memory = beside.times.is_some_and(|times| range.overlaps(times));
+            !in_memory && beside.missing().is_empty() && beside.moved.is_empty()
+        };
+        Ok(afar.iter().all(has_no_part).then_some(made_of))
+    }
+
+    async fn data_time_range(&self, tenant: &TenantId) -> Result<DataTimeRange, Status> {
+        let found = self.find(tenant, TimeRange::default()).await?;
+        let DataLocations { views, far, blocks, mut missing, mut moved, .. } = found;
+        let far = self.asking.group_by_leader(far, false, &DuplicateExclusions::default());
+        let mut afar = Vec::new();
+        for beside in join_all(far.iter().map(|far| far.fetch_metadata(tenant))).await {
+            match beside {
+                Ok(beside) => {
+                    afar.extend(beside.times);
+                    missing.extend(beside.missing());
+                    moved.extend(beside.moved);
+                }
+                Err(status) => return Err(status),
+            }
+        }
+        let of_blocks =
+            blocks.iter().filter_map(|block| block.tenant_span_between(tenant, i64::MIN, i64::MAX));
+        let of_blocks = of_blocks.map(|span| (span.min_time, span.max_time));
+        let all = views.iter().filter_map(|(_, view)| view.times()).chain(of_blocks).chain(afar);
+        Ok(DataTimeRange { span: enclosing_span(all.filter_map(displayable_range)), missing, moved })
+    }
+}
+
+impl QueryPlanner {
+    async fn find(&self, tenant: &TenantId, range: TimeRange) -> Result<DataLocations, Status> {
+        let listing = self.catalog.list_blocks(tenant, range.from, range.last_timestamp()).await;
+        let listing = listing.map_err(|error| Status::from_error(&error))?;
+        let (mut views, mut moved, mut away) = (Vec::new(), Vec::new(), Vec::new());
+        let mut beside = HeadMetadata { lost: listing.lost, ..HeadMetadata::default() };
+        // All at once: a shard that waits for an answer of its other members keeps no other waiting.
+        let here = join_all(listing.shards.iter().map(|shard| self.here(shard, tenant))).await;
+        for (shard, here) in listing.shards.into_iter().zip(here) {
+            match here {
+                None => away.push(shard),
+                Some(Ok(of_shard)) => {
+                    views.extend(number_heads(shard.id, of_shard.views));
+                    beside.lost += of_shard.lost;
+                    beside.forgets |= of_shard.forgets;
+                }
+                Some(Err(error)) => moved.push(format!("shard {}: {error}", shard.id)),
+            }
+        }
+        let mut missing = missing(&beside, &listing.scars);
+        missing.extend(without(&listing.partial));
+        let removed = listing.removed;
+        Ok(DataLocations { views, far: away, blocks: listing.blocks, removed, missing, moved })
+    }
+
+    /// What a shard has that this node leads; none where another does. Only who serves or has served its slot has rows
+    /// that can be told.
+    async fn here(
+        &self,
+        shard: &ShardEntry,
+        tenant: &TenantId,
+    ) -> Option<Result<LocalShardData, ShardReadError>> {
+        match shard.phase {
+            // It has accepted nothing yet; or does not know what others hold by now.
+            ShardPhase::Opening { .. } | ShardPhase::Lost { .. } | ShardPhase::Retired { .. } => {
+                return Some(Ok(LocalShardData::default()));
+            }
+            ShardPhase::Open | ShardPhase::Closing | ShardPhase::Sealed { .. } => {}
+        }
+        let ingester = self.ingester.as_ref()?;
+        // A leader without its majority would be waited for here as well.
+        let now = self.asking.clock.monotonic();
+        if self.asking.outages.unavailable(shard.id, now).is_some() {
+            return None;
+        }
+        // Who was deposed, and does not know it, lacks what others have acknowledged since [INV-17].
+        let views = match ingester.confirm_leadership(shard.id).await {
+            Ok(()) => ingester.head_snapshots(shard.id, shard.watermark, tenant),
+            Err(moved) => Err(moved),
+        };
+        match views {
+            Ok(views) => {
+                let lost = ingester.count_lost_entries(shard.id, shard.watermark);
+                Some(Ok(LocalShardData { views, lost, forgets: ingester.has_unreported_lost_ids(shard.id) }))
+            }
+            Err(ShardReadError::Lead { .. })
+                if !shard.members.is_empty() && self.asking.ways.afar.is_some() =>
+            {
+                None
+            }
+            Err(moved) => Some(Err(moved)),
+        }
+    }
+}
+
+impl DataLocations {
+    /// Which of these places tell what of their profiles: those that hold some of a moment of which others may, too.
+    fn telling(&self, tenant: &TenantId, ask: &ProfileQuery, doubts: &DedupHints) -> DedupReport {
+        let range = ask.selection.time;
+        let within = |(first, last): NanosSpan| (first.max(range.from), last.min(range.last_timestamp()));
+        let of_block = |block: &BlockEntry| {
+            let span = block.tenant_span_between(tenant, range.from, range.last_timestamp());
+            span.map(|span| (span.min_time, span.max_time))
+        };
+        let of_view = |view: &HeadSnapshot| view.times().filter(|times| range.overlaps(*times)).map(within);
+        let views = self.views.iter().map(|(_, view)| of_view(view));
+        let blocks = self.blocks.iter().map(|block| of_block(block).map(within));
+        // A shard may have profiles of any time, but mostly has late ones only.
+        let far = self.far.iter().map(|_| Some((doubts.since, i64::MAX)));
+        let all: Vec<Option<NanosSpan>> =
+            if ask.needs_dedup() { views.chain(blocks).chain(far).collect() } else { Vec::new() };
+        let mut shared = find_overlaps(&all.iter().flatten().copied().collect::<Vec<_>>()).into_iter();
+        let mut shared = all.iter().map(|span| span.and_then(|_| shared.next()).flatten());
+
+        let mut telling = DedupReport::default();
+        for (place, view) in &self.views {
+            let without = doubts.doubles.excluded_from(*place).cloned().unwrap_or_default();
+            let tells = shared.next().flatten().is_some() || !without.is_empty();
+            if !tells {
+                telling.untold = telling.untold.max(of_view(view).map(|span| span.1));
+            }
+            let tells = tells.then_some(*place);
+            telling.sources.push(InMemorySource { source: Arc::new(view.clone()), tells, without });
+        }
+        for block in &self.blocks {
+            let mut wanted = block_selection(block, tenant, range.from, range.last_timestamp());
+            let shared = shared.next().flatten();
+            if let Some(span) = of_block(block) {
+                wanted.tells = shared.map(|shared| reported_range(shared, span));
+                if let Some(without) = doubts.doubles.excluded_from(SourceId::Block(block.id.number())) {
+                    wanted.without = Arc::clone(without);
+                    wanted.tells = Some(TimeRange::default());
+                }
+                telling.untold = telling.untold.max(unreported_until(wanted.tells, within(span)));
+            }
+            telling.wanted.push(wanted);
+        }
+        telling.leaders_tell = shared.any(|shared| shared.is_some());
+        telling
+    }
+
+    /// Names the blocks, in whichever order: what a block answers is decided by nothing else [INV-19]. None where a
+    /// head of this node has part in that time, or something is missing.
+    fn made_of(&self, range: TimeRange) -> Option<ContentHash> {
+        let Self { views, blocks, missing, moved, .. } = self;
+        let has_part =
+            |(_, view): &(SourceId, HeadSnapshot)| view.times().is_some_and(|times| range.overlaps(times));
+        if !missing.is_empty() || !moved.is_empty() || views.iter().any(has_part) {
+            return None;
+        }
+        let mut ids: Vec<ContentHash> = blocks.iter().map(|block| block.id.number()).collect();
+        ids.sort_unstable();
+        Some(hash::hash_list(&ids))
+    }
+}
+
+/// What the places of a plan tell of their profiles.
+#[derive(Default)]
+struct DedupReport {
+    sources: Vec<InMemorySource>,
+    wanted: Vec<BlockTarget>,
+    /// Whether shards tell that others lead.
+    leaders_tell: bool,
+    /// The last moment of which a place here tells nothing.
+    untold: Option<i64>,
+}
+
+/// What this node has of a shard.
+#[derive(Default)]
+struct LocalShardData {
+    views: Vec<HeadSnapshot>,
+    lost: u64,
+    forgets: bool,
+}
+
+impl HeadMetadata {
+    /// What an answer lacks for it, in words.
+    pub fn missing(&self) -> Vec<String> {
+        missing(self, &[])
+    }
+}
+
+/// Returns what an answer says of profiles that retention removed.
+fn removed_by_age(ProfileTimeRange { first, last }: ProfileTimeRange) -> String {
+    let [first, last] = [first, last].map(Timestamp::from_nanos);
+    format!("profiles from {first} to {last} were removed by age (setting retention)")
+}
+
+/// Shards whose rows cannot be told.
+fn without(partial: &[ShardId]) -> Option<String> {
+    let first = partial.first()?;
+    Some(format!(
+        "{} shards have no majority of members or were given up, the first is {first}: profiles of theirs that lie in no block are left out",
+        partial.len()
+    ))
+}
+
+/// What an answer lacks [INV-07]. Whose profiles were lost, and of which time, only they could have said.
+fn missing(
+    HeadMetadata { lost, forgets, silent, .. }: &HeadMetadata,
+    scars: &[DataLossRecord],
+) -> Vec<String> {
+    let lost = *lost;
+    let (mut unlisted, mut unknown, mut abandoned, mut ids) = (0, 0, 0, *forgets);
+    for scar in scars {
+        match scar.wound {
+            DataLoss::Gap { from, to, .. } => unlisted += to - from,
+            DataLoss::Unknown { .. } => unknown += 1,
+            DataLoss::Ids { .. } => ids = true,
+            DataLoss::Abandoned { .. } => abandoned += 1,
+        }
+    }
+    let said = [
+        (lost > 0).then(|| {
+            format!("{lost} acknowledged batches of profiles were lost to damage of the disk; some may belong here")
+        }),
+        (unlisted > 0).then(|| {
+            format!("{unlisted} acknowledged batches of profiles lie in blocks that the catalogue lost to damage; some may belong here")
+        }),
+        (unknown > 0)
+            .then(|| format!("the log was damaged in {unknown} places, and it is not known what they held")),
+        (abandoned > 0).then(|| {
+            format!("{abandoned} shards were abandoned with profiles that lie in no block; some may belong here")
+        }),
+        ids.then(|| {
+            "ids of profiles were lost to damage, so that profiles that were sent again since may count twice".to_owned()
+        }),
+    ];
+    said.into_iter().flatten().chain(silent.iter().cloned()).collect()
+}

@@ -1,0 +1,529 @@
+//! Removes blocks past their retention from the catalog and from the bucket.
+//!
+//! ```text
+//!  overdue ──Expire──► expired, restorable ──deletion_delay──► Purge ──► objects are removed
+//! ```
+//! The catalog decides what is overdue, by its own time, and how much expires per hour. A block that is not listed any
+//! more never registers again [INV-15], and its objects stay as long as a plan may name them [INV-18]. The catalog
+//! remembers condemned blocks for longer than that, so a restart forgets none.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use athanor_catalog::{
+    AgeReport, BlockId, Catalog, CatalogCommand, CatalogError, CommandResult, TOMBSTONE_RETENTION,
+};
+use athanor_chassis::{Clock, ErrorCode, Status, TenantId, Timestamp};
+use athanor_storage::Store;
+use athanor_storage::path::{BlockOwner, FileName, ObjectKey};
+use futures::StreamExt;
+use tokio_util::sync::CancellationToken;
+
+/// How often it looks.
+const RETENTION_INTERVAL: Duration = Duration::from_secs(60);
+/// Blocks whose objects are removed in one round.
+const MAX_BLOCKS_PER_ROUND: usize = 256;
+/// Blocks whose objects are removed side by side: one takes ten calls of the bucket, one after the other.
+const MAX_CONCURRENT_DELETIONS: usize = 16;
+/// Time that objects stay after their block was condemned, for queries that were planned before [INV-18]. The catalog's
+/// time runs at twice the normal speed at most. So at least half of it passes, and a plan lives 15 minutes at most.
+const DELETION_GRACE_PERIOD: Duration = Duration::from_secs(40 * 60);
+/// A command is proposed at least so often, so that the time of the newest command is that of a running server.
+const STAMP_INTERVAL: Duration = Duration::from_secs(3600);
+/// A clock that differs from the catalog's time by more is reported.
+const MAX_CLOCK_DIFFERENCE: Duration = Duration::from_secs(3600);
+
+/// Settings of the removal by age.
+#[derive(Clone, Copy, Debug)]
+pub struct RetentionConfig {
+    /// How long blocks are kept; zero keeps them for ever.
+    pub retention: Duration,
+    /// The largest share of all blocks that expires per hour, in percent.
+    pub max_expired_percent: u8,
+    /// How long objects of expired blocks stay.
+    pub deletion_delay: Duration,
+}
+
+/// Removes what is too old.
+pub struct RetentionWorker {
+    /// Knows the blocks.
+    pub catalog: Arc<dyn Catalog>,
+    /// Holds them.
+    pub store: Store,
+    /// Time.
+    pub clock: Clock,
+    /// What is too old.
+    pub config: RetentionConfig,
+    /// Counts.
+    pub done: Arc<RetentionCounters>,
+}
+
+/// What one round hands to the next.
+#[derive(Default)]
+struct RetentionProgress {
+    /// Condemned blocks whose objects were removed.
+    removed: BTreeSet<BlockId>,
+    /// Overdue blocks wait since the share of an hour is used up, and that was reported.
+    is_limited: bool,
+    /// The clock differs from the catalog's time, and that was reported.
+    is_clock_wrong: bool,
+}
+
+/// What a janitor did since the start.
+#[derive(Debug, Default)]
+pub struct RetentionCounters {
+    condemned: AtomicU64,
+    deleted: AtomicU64,
+    failed: AtomicU64,
+    overdue: AtomicU64,
+    restorable: AtomicU64,
+    clock_ahead_seconds: AtomicI64,
+}
+
+/// That at a moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RetentionStats {
+    /// Blocks past their retention.
+    pub condemned: u64,
+    /// Blocks whose objects were removed.
+    pub deleted: u64,
+    /// Rounds that failed.
+    pub failed: u64,
+    /// Listed blocks past their retention, as of the last round.
+    pub overdue: u64,
+    /// Expired blocks that can be restored, as of the last round.
+    pub restorable: u64,
+    /// How far this machine's clock is ahead of the catalog's time, as of the last round.
+    pub clock_ahead_seconds: i64,
+}
+
+impl RetentionCounters {
+    /// So far.
+    pub fn now(&self) -> RetentionStats {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        RetentionStats {
+            condemned: read(&self.condemned),
+            deleted: read(&self.deleted),
+            failed: read(&self.failed),
+            overdue: read(&self.overdue),
+            restorable: read(&self.restorable),
+            clock_ahead_seconds: self.clock_ahead_seconds.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl RetentionWorker {
+    /// Runs until the process ends; does nothing while another node leads the catalogue.
+    pub async fn run(self, leads: impl Fn() -> bool + Send, ending: CancellationToken) {
+        let mut progress = RetentionProgress::default();
+        loop {
+            tokio::select! {
+                biased;
+                () = ending.cancelled() => return,
+                () = self.clock.sleep(RETENTION_INTERVAL) => {}
+            }
+            if leads()
+                && let Err(status) = self.round(&mut progress).await
+            {
+                self.done.failed.fetch_add(1, Ordering::Relaxed);
+                tracing::warn!(error = %status, "old blocks were not removed, it will be tried again");
+            }
+        }
+    }
+
+    /// Expires what is too old and removes the objects of what was condemned long enough ago.
+    async fn round(&self, progress: &mut RetentionProgress) -> Result<(), Status> {
+        let ages = self.ages().await?;
+        self.compare_clocks(&ages, progress);
+        let expired = self.expire(&ages, progress).await?;
+        self.purge(&ages).await?;
+        // Restored blocks are not condemned any more, and what was purged cannot be restored: so this is read after it.
+        let after = self.ages().await?;
+        self.done.overdue.store((ages.overdue as u64).saturating_sub(expired), Ordering::Relaxed);
+        self.done.restorable.store(after.expired.len() as u64, Ordering::Relaxed);
+        let condemned = self.catalog.tombstones().await.map_err(|error| Status::from_error(&error))?;
+        let mut condemned: BTreeMap<BlockId, Timestamp> = condemned.into_iter().collect();
+        condemned.retain(|block, _| !after.expired.contains_key(block));
+        let now = after.time;
+        let removed = &mut progress.removed;
+        removed.retain(|block| condemned.contains_key(block));
+        let sweeping = self.sweep(&condemned, now, removed).await;
+        // Not before their objects are gone: else nobody would know of them any more.
+        let expired: Vec<&BlockId> = condemned
+            .iter()
+            .filter(|(_, since)| now.since(**since) >= TOMBSTONE_RETENTION)
+            .map(|(block, _)| block)
+            .collect();
+        if !expired.is_empty() && expired.into_iter().all(|block| removed.contains(block)) {
+            self.propose(CatalogCommand::Forget).await?;
+        }
+        self.heal(now).await?;
+        sweeping
+    }
+
+    async fn ages(&self) -> Result<AgeReport, Status> {
+        self.catalog.block_ages(self.config.retention).await.map_err(|error| Status::from_error(&error))
+    }
+
+    /// Proposes a command; returns how much it changed.
+    async fn propose(&self, command: CatalogCommand) -> Result<u64, Status> {
+        match self.catalog.propose(command).await {
+            Ok(CommandResult::Changed(count)) => Ok(count as u64),
+            Ok(CommandResult::Refused(refused)) => Err(Status::from_error(&CatalogError::Refused(refused))),
+            Ok(other) => Err(Status::new(ErrorCode::Internal, format!("the catalog answered {other:?}"))),
+            Err(error) => Err(Status::from_error(&error)),
+        }
+    }
+
+    /// Reports a clock that differs from the catalog's time.
+    fn compare_clocks(&self, ages: &AgeReport, progress: &mut RetentionProgress) {
+        let wall = self.clock.wall();
+        let ahead_seconds = (wall.millis() - ages.time.millis()) / 1000;
+        self.done.clock_ahead_seconds.store(ahead_seconds, Ordering::Relaxed);
+        let is_wrong = wall.since(ages.time).max(ages.time.since(wall)) > MAX_CLOCK_DIFFERENCE;
+        if is_wrong && !progress.is_clock_wrong {
+            tracing::warn!(
+                ahead_seconds,
+                "the clock of this machine differs from the catalog's time, which retention goes by; set the clock, or \
+                 run `athanor retention confirm-clock` if it is right"
+            );
+        }
+        progress.is_clock_wrong = is_wrong;
+    }
+
+    /// Removes overdue blocks from the listing; returns how many.
+    async fn expire(&self, ages: &AgeReport, progress: &mut RetentionProgress) -> Result<u64, Status> {
+        let RetentionConfig { retention, max_expired_percent, .. } = self.config;
+        let is_stale = ages.time.since(ages.newest_command) >= STAMP_INTERVAL;
+        if ages.overdue == 0 && !is_stale {
+            progress.is_limited = false;
+            return Ok(0);
+        }
+        let max_percent = Some(max_expired_percent);
+        let count = self.propose(CatalogCommand::Expire { retention, max_percent }).await?;
+        self.done.condemned.fetch_add(count, Ordering::Relaxed);
+        let overdue = ages.overdue as u64;
+        if count > 0 {
+            tracing::info!(blocks = count, overdue, "expired blocks past their retention");
+        }
+        let is_limited = count == 0 && overdue > 0;
+        if is_limited && !progress.is_limited {
+            tracing::warn!(
+                overdue,
+                max_expired_percent,
+                "more blocks are past their retention than may expire per hour; check the clock, or run `athanor \
+                 retention apply` to expire all of them now"
+            );
+        }
+        progress.is_limited = is_limited;
+        Ok(count)
+    }
+
+    /// Makes blocks unrestorable that expired long enough ago.
+    async fn purge(&self, ages: &AgeReport) -> Result<(), Status> {
+        let is_due = |since: Timestamp| {
+            ages.time.since(since) >= self.config.deletion_delay.max(DELETION_GRACE_PERIOD)
+        };
+        let due = ages.expired.iter().filter(|(_, since)| is_due(**since));
+        let blocks: Vec<BlockId> = due.map(|(block, _)| *block).take(MAX_BLOCKS_PER_ROUND).collect();
+        if !blocks.is_empty() {
+            self.propose(CatalogCommand::Purge { blocks }).await?;
+        }
+        Ok(())
+    }
+
+    /// Removes the objects of blocks that were condemned first, and long enough ago; one that fails keeps no other
+    /// waiting.
+    async fn sweep(
+        &self,
+        condemned: &BTreeMap<BlockId, Timestamp>,
+        now: Timestamp,
+        removed: &mut BTreeSet<BlockId>,
+    ) -> Result<(), Status> {
+        let due = condemned
+            .iter()
+            .filter(|(block, since)| now.since(**since) >= DELETION_GRACE_PERIOD && !removed.contains(block));
+        let mut due: Vec<(Timestamp, BlockId)> = due.map(|(block, since)| (*since, *block)).collect();
+        due.sort_unstable();
+        due.truncate(MAX_BLOCKS_PER_ROUND);
+        let removing = due.into_iter().map(|(_, block)| {
+            let store = self.store.clone();
+            async move { (block, remove(&store, block).await) }
+        });
+        let mut removing = futures::stream::iter(removing).buffer_unordered(MAX_CONCURRENT_DELETIONS);
+        let mut failure = None;
+        while let Some((block, done)) = removing.next().await {
+            match done {
+                Ok(()) => {
+                    self.done.deleted.fetch_add(1, Ordering::Relaxed);
+                    removed.insert(block);
+                }
+                Err(status) => failure = Some(status),
+            }
+        }
+        failure.map_or(Ok(()), Err)
+    }
+
+    /// What damage took is not missed any more when it would be too old to be kept.
+    async fn heal(&self, now: Timestamp) -> Result<(), Status> {
+        if self.config.retention.is_zero() {
+            return Ok(());
+        }
+        let before = now.minus(self.config.retention);
+        let listing = self.catalog.list_blocks(&TenantId::anonymous(), 0, 0).await;
+        let scars = listing.map_err(|error| Status::from_error(&error))?.scars;
+        if scars.iter().any(|scar| scar.since < before) {
+            self.catalog
+                .propose(CatalogCommand::Heal { before })
+                .await
+                .map_err(|error| Status::from_error(&error))?;
+        }
+        Ok(())
+    }
+}
+
+async fn remove(store: &Store, block: BlockId) -> Result<(), Status> {
+    // What says that it is a block goes first.
+    for file in [athanor_block::META_FILE].into_iter().chain(athanor_block::PARQUET_FILES) {
+        let name = FileName::new(file)
+            .map_err(|error| Status::new(athanor_chassis::ErrorCode::Internal, error.to_string()))?;
+        let key = ObjectKey::Block { owner: BlockOwner::Shared, block: block.number(), file: name };
+        store.delete(&key).await.map_err(|error| Status::from_error(&error))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use athanor_catalog::{BlockEntry, DataLoss, InMemoryCatalog, TenantSpan};
+    use athanor_chassis::Random;
+    use athanor_chassis::clock::ManualClock;
+    use athanor_storage::{StorageConfig as Bucket, StoreDeps};
+
+    use super::*;
+
+    const DAY: Duration = Duration::from_secs(24 * 3600);
+    const CONFIG: RetentionConfig = RetentionConfig {
+        retention: DAY,
+        max_expired_percent: 5,
+        deletion_delay: Duration::from_secs(12 * 3600),
+    };
+
+    fn block(named: Timestamp) -> BlockEntry {
+        let span = TenantSpan { tenant: TenantId::anonymous(), min_time: 0, max_time: 0, profiles: 1 };
+        let id = BlockId::new(named, &Random::from_seed(1));
+        let (shard, epoch, from, to) = (1, 1, 0, 1);
+        let (further, tenants) = (Vec::new(), vec![span]);
+        BlockEntry { id, shard, epoch, from, to, bytes: 1, samples: 1, lost: 0, level: 0, further, tenants }
+    }
+
+    /// A catalog, a bucket and what removes old blocks from both.
+    struct World {
+        catalog: Arc<InMemoryCatalog>,
+        store: Store,
+        hand: ManualClock,
+        clock: Clock,
+        done: Arc<RetentionCounters>,
+    }
+
+    impl World {
+        fn new() -> Self {
+            let (clock, hand) = Clock::manual(Timestamp::from_seconds(1_700_000_000));
+            let deps = StoreDeps { clock: clock.clone(), random: Random::from_seed(2) };
+            let store = Store::open(&Bucket { memory: true, ..Bucket::default() }, deps).unwrap();
+            let catalog = Arc::new(InMemoryCatalog::new(clock.clone()));
+            Self { catalog, store, hand, clock, done: Arc::default() }
+        }
+
+        fn janitor(&self, config: RetentionConfig) -> RetentionWorker {
+            RetentionWorker {
+                catalog: Arc::clone(&self.catalog) as Arc<dyn Catalog>,
+                store: self.store.clone(),
+                clock: self.clock.clone(),
+                config,
+                done: Arc::clone(&self.done),
+            }
+        }
+
+        /// Registers blocks of one shard, each with an object; returns their keys.
+        async fn register(&self, count: u64) -> Vec<(BlockId, ObjectKey)> {
+            self.catalog.open_shard(0, 1).await.unwrap();
+            let mut keys = Vec::new();
+            for number in 0..count {
+                let id = BlockId::new(self.clock.wall(), &Random::from_seed(number));
+                let entry = BlockEntry { id, from: number, to: number + 1, ..block(self.clock.wall()) };
+                let file = FileName::new(athanor_block::META_FILE).unwrap();
+                let key = ObjectKey::Block { owner: BlockOwner::Shared, block: id.number(), file };
+                self.store.create(&key, bytes::Bytes::from_static(b"{}")).await.unwrap();
+                self.catalog.register_block(entry).await.unwrap();
+                keys.push((id, key));
+            }
+            keys
+        }
+
+        async fn listed(&self) -> usize {
+            self.catalog.blocks().await.unwrap().len()
+        }
+    }
+
+    #[tokio::test]
+    async fn objects_go_after_their_block_whoever_condemned_it() {
+        let world = World::new();
+        let keys = world.register(1).await;
+        let count = async || (world.listed().await, world.store.head(&keys[0].1).await.is_ok());
+        let round = async || world.janitor(CONFIG).round(&mut RetentionProgress::default()).await.unwrap();
+        round().await;
+        assert_eq!(count().await, (1, true));
+        world.hand.advance(DAY + Duration::from_secs(1));
+        round().await;
+        assert_eq!(count().await, (0, true), "plans may still name it");
+        world.hand.advance(DELETION_GRACE_PERIOD);
+        round().await;
+        assert_eq!(count().await, (0, true), "it can be restored");
+        world.hand.advance(CONFIG.deletion_delay);
+        // The process that condemned it is gone.
+        round().await;
+        assert_eq!(count().await, (0, false));
+        assert_eq!(
+            world.done.now(),
+            RetentionStats { condemned: 1, deleted: 1, ..RetentionStats::default() }
+        );
+    }
+
+    #[tokio::test]
+    async fn condemned_block_keeps_its_objects_for_planned_queries() {
+        let world = World::new();
+        let keys = world.register(1).await;
+        world.catalog.tombstone_blocks(vec![keys[0].0]).await.unwrap();
+        let has_objects = async || {
+            world.janitor(CONFIG).round(&mut RetentionProgress::default()).await.unwrap();
+            world.store.head(&keys[0].1).await.is_ok()
+        };
+        assert!(has_objects().await);
+        world.hand.advance(DELETION_GRACE_PERIOD - Duration::from_secs(1));
+        assert!(has_objects().await);
+        world.hand.advance(Duration::from_secs(1));
+        assert!(!has_objects().await);
+    }
+
+    #[tokio::test]
+    async fn restored_block_keeps_its_objects() {
+        let world = World::new();
+        let keys = world.register(2).await;
+        world.hand.advance(DAY + Duration::from_secs(1));
+        let config = RetentionConfig { max_expired_percent: 100, ..CONFIG };
+        let (janitor, mut progress) = (world.janitor(config), RetentionProgress::default());
+        janitor.round(&mut progress).await.unwrap();
+        assert_eq!(world.done.now().restorable, 2);
+        world.catalog.propose(CatalogCommand::Restore { blocks: vec![keys[1].0] }).await.unwrap();
+        world.hand.advance(CONFIG.deletion_delay);
+        janitor.round(&mut progress).await.unwrap();
+        assert_eq!(world.listed().await, 1, "its age counts from its restoration");
+        assert!(world.store.head(&keys[0].1).await.is_err());
+        assert!(world.store.head(&keys[1].1).await.is_ok());
+        let purged =
+            world.catalog.propose(CatalogCommand::Restore { blocks: vec![keys[0].0] }).await.unwrap();
+        assert!(
+            matches!(purged, CommandResult::Refused(athanor_catalog::CommandError::NotExpired(_))),
+            "{purged:?}"
+        );
+    }
+
+    #[tokio::test]
+    async fn hour_expires_no_more_than_the_configured_share() {
+        let world = World::new();
+        world.register(100).await;
+        world.hand.advance(DAY * 31);
+        let config = RetentionConfig { retention: DAY * 30, ..CONFIG };
+        let (janitor, mut progress) = (world.janitor(config), RetentionProgress::default());
+        for minute in 0..59 {
+            janitor.round(&mut progress).await.unwrap();
+            assert_eq!(world.listed().await, 95, "minute {minute}");
+            world.hand.advance(Duration::from_secs(60));
+        }
+        world.hand.advance(Duration::from_secs(60));
+        janitor.round(&mut progress).await.unwrap();
+        assert_eq!(world.listed().await, 90);
+        assert_eq!(world.done.now().overdue, 90);
+        let apply = CatalogCommand::Expire { retention: config.retention, max_percent: None };
+        world.catalog.propose(apply).await.unwrap();
+        assert_eq!(world.listed().await, 0, "an operator has no limit");
+    }
+
+    #[tokio::test]
+    async fn idle_catalog_is_stamped_every_hour() {
+        let world = World::new();
+        let (janitor, mut progress) = (world.janitor(CONFIG), RetentionProgress::default());
+        world.catalog.open_shard(0, 1).await.unwrap();
+        world.hand.advance(STAMP_INTERVAL);
+        janitor.round(&mut progress).await.unwrap();
+        assert_eq!(world.catalog.state().time(), world.clock.wall());
+    }
+
+    #[tokio::test]
+    async fn a_round_with_nothing_to_forget_proposes_nothing() {
+        let (clock, hand) = Clock::manual(Timestamp::from_seconds(1_700_000_000));
+        let deps = StoreDeps { clock: clock.clone(), random: Random::from_seed(2) };
+        let store = Store::open(&Bucket { memory: true, ..Bucket::default() }, deps).unwrap();
+        let catalog = Arc::new(InMemoryCatalog::new(clock.clone()));
+        let known = Arc::clone(&catalog) as Arc<dyn Catalog>;
+        let janitor = RetentionWorker {
+            catalog: known,
+            store,
+            clock: clock.clone(),
+            config: RetentionConfig { retention: 10 * DAY, ..CONFIG },
+            done: Arc::default(),
+        };
+        let revision = async || catalog.list_blocks(&TenantId::anonymous(), 0, 0).await.unwrap().revision;
+        catalog.tombstone_blocks(vec![BlockId::from_number(7)]).await.unwrap();
+        catalog.record_data_loss(DataLoss::Ids { shard: 1, to: 9 }).await.unwrap();
+        let mut progress = RetentionProgress::default();
+        for (wait, proposals, condemned, scars) in
+            [(DAY, 0, 1, 1), (DAY, 1, 0, 1), (DAY, 0, 0, 1), (8 * DAY, 1, 0, 0), (DAY, 0, 0, 0)]
+        {
+            hand.advance(wait);
+            let before = revision().await;
+            janitor.round(&mut progress).await.unwrap();
+            assert_eq!(revision().await - before, proposals);
+            let listing = catalog.list_blocks(&TenantId::anonymous(), 0, 0).await.unwrap();
+            assert_eq!((catalog.tombstones().await.unwrap().len(), listing.scars.len()), (condemned, scars));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_block_that_cannot_be_removed_keeps_no_other() {
+        let (clock, hand) = Clock::manual(Timestamp::from_seconds(1_700_000_000));
+        let folder = tempfile::tempdir().unwrap();
+        let mut bucket = Bucket { local: Some(folder.path().to_path_buf()), ..Bucket::default() };
+        // Nobody moves the clock between two attempts.
+        bucket.patience.attempts = 1;
+        let store =
+            Store::open(&bucket, StoreDeps { clock: clock.clone(), random: Random::from_seed(2) }).unwrap();
+        let meta = |number| {
+            let file = FileName::new(athanor_block::META_FILE).unwrap();
+            ObjectKey::Block { owner: BlockOwner::Shared, block: number, file }
+        };
+        store.create(&meta(2), bytes::Bytes::from_static(b"{}")).await.unwrap();
+        // No file can be removed whose place a folder has.
+        std::fs::create_dir_all(folder.path().join(meta(1).to_string()).join("in the way")).unwrap();
+        let catalog = Arc::new(InMemoryCatalog::new(clock.clone()));
+        catalog.tombstone_blocks(vec![BlockId::from_number(1), BlockId::from_number(2)]).await.unwrap();
+        let done = Arc::new(RetentionCounters::default());
+        let known = Arc::clone(&catalog) as Arc<dyn Catalog>;
+        let janitor = RetentionWorker {
+            catalog: known,
+            store: store.clone(),
+            clock,
+            config: CONFIG,
+            done: Arc::clone(&done),
+        };
+        hand.advance(TOMBSTONE_RETENTION + DAY);
+        let mut progress = RetentionProgress::default();
+        assert!(janitor.round(&mut progress).await.is_err());
+        assert!(store.head(&meta(2)).await.is_err(), "it goes all the same");
+        assert_eq!(done.now().deleted, 1);
+        assert_eq!(catalog.tombstones().await.unwrap().len(), 2, "nobody else knows of what is still there");
+    }
+}

@@ -1,0 +1,101 @@
+//! This process as a profile: what it spends its time on, for `go tool pprof` and for itself.
+//!
+//! ```text
+//!  sampler   a timer signal ─► addresses of stacks, counted
+//!  names     addresses ─► functions, once sampling has ended
+//! ```
+
+mod names;
+mod sampler;
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use athanor_chassis::{CpuActivity, ErrorCode, Status};
+use athanor_profile::{Profile, ValueType, pprof};
+
+use self::sampler::{SAMPLES_PER_SECOND, StackCounts, StackSampler};
+use crate::http::RequestBudget;
+
+/// Nanoseconds of processor time that a sample stands for.
+const SAMPLE_PERIOD_NANOS: i64 = 1_000_000_000 / SAMPLES_PER_SECOND as i64;
+const MAX_SECONDS: u64 = 300;
+const DEFAULT_SECONDS: u64 = 10;
+/// Time after which a refused request may be repeated.
+const BUSY_RETRY_AFTER: Duration = Duration::from_secs(10);
+/// Time between two looks at the samples that wait.
+const DRAIN_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Samples all threads for a while, as the query `seconds=N` says, and gives gzipped pprof.
+pub async fn profile(query: &str, door: &RequestBudget) -> Result<Vec<u8>, Status> {
+    let seconds = parse_seconds(query)?;
+    let failed =
+        |error| Status::new(ErrorCode::Unavailable, format!("this process cannot be sampled now: {error}"));
+    let Some(mut sampler) = StackSampler::start().map_err(failed)? else {
+        let message = format!(
+            "another profile of this process is being taken, for at most {MAX_SECONDS} s; retry after it"
+        );
+        return Err(Status::new(ErrorCode::Exhausted, message).with_retry_after(BUSY_RETRY_AFTER));
+    };
+    let start_wall = door.clock.wall();
+    let start = door.clock.monotonic();
+    let duration = Duration::from_secs(seconds);
+    let mut stacks = StackCounts::default();
+    while door.clock.monotonic().saturating_sub(start) < duration {
+        door.clock.sleep(DRAIN_INTERVAL).await;
+        sampler.drain(&mut stacks);
+    }
+    drop(sampler);
+    let time_nanos = start_wall.nanos();
+    let elapsed = door.clock.monotonic().saturating_sub(start);
+    door.run_on_compute(CpuActivity::Query, usize::MAX, move || encode(&stacks, time_nanos, elapsed)).await
+}
+
+fn parse_seconds(query: &str) -> Result<u64, Status> {
+    let given = query.split('&').find_map(|pair| pair.strip_prefix("seconds="));
+    let seconds = given.map_or(Ok(DEFAULT_SECONDS), str::parse);
+    seconds.ok().filter(|seconds| (1..=MAX_SECONDS).contains(seconds)).ok_or_else(|| {
+        let given = given.unwrap_or_default();
+        Status::new(ErrorCode::Invalid, format!("seconds={given} is not a number from 1 to {MAX_SECONDS}"))
+    })
+}
+
+fn encode(stacks: &StackCounts, time_nanos: i64, duration: Duration) -> Vec<u8> {
+    let mut profile = Profile::default();
+    let header = &mut profile.header;
+    header.types = vec![ValueType::new("samples", "count"), ValueType::new("cpu", "nanoseconds")];
+    header.period_type = Some(ValueType::new("cpu", "nanoseconds"));
+    header.period = SAMPLE_PERIOD_NANOS;
+    header.time_nanos = time_nanos;
+    header.duration_nanos = duration.as_nanos() as i64;
+    if stacks.lost > 0 {
+        header.comments.push(format!("{} samples came too fast and are not in here", stacks.lost));
+    }
+    let addresses: HashSet<usize> = stacks.iter().flat_map(|(stack, _)| call_addresses(stack)).collect();
+    let modules = if stacks.is_empty() { Vec::new() } else { sampler::modules() };
+    let locations = names::add_locations(&mut profile, &modules, addresses);
+    for (stack, count) in stacks.iter() {
+        let stack: Vec<_> = call_addresses(stack).map(|address| locations[&address]).collect();
+        add_sample(&mut profile, &stack, count);
+    }
+    if stacks.others > 0 {
+        let others = names::add_unnamed(&mut profile, "[other stacks]");
+        add_sample(&mut profile, &[others], stacks.others);
+    }
+    pprof::gzip(&pprof::encode(&profile))
+}
+
+fn add_sample(profile: &mut Profile, stack: &[u32], count: u64) {
+    let stack = profile.dictionary.stacks.intern(&profile.dictionary.symbols, stack);
+    let count = count as i64;
+    profile.samples.push(stack, 0, &[count, count * SAMPLE_PERIOD_NANOS]);
+}
+
+/// Returns the addresses to name: the instruction that ran, and the calls of the frames around it. A call lies before the
+/// address that it returns to.
+fn call_addresses(stack: &[usize]) -> impl Iterator<Item = usize> {
+    stack
+        .iter()
+        .enumerate()
+        .map(|(place, &address)| if place == 0 { address } else { address.saturating_sub(1) })
+}

@@ -1,0 +1,116 @@
+//! What services send, as the door of one node sees it: by this a service gets more slots, or fewer.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use athanor_chassis::{Status, TenantId};
+use athanor_cluster::handshake::PeerHandshake;
+use athanor_cluster::status_codec;
+use athanor_proto::athanor::internal::v1 as wire;
+use athanor_proto::athanor::internal::v1::doors_server::Doors;
+use tonic::{Request, Response};
+
+/// Services that are counted; of more, the smaller half is forgotten.
+const MAX_TRACKED_SERVICES: usize = 10_000;
+
+/// Bytes as sent since the start, by tenant and service.
+#[derive(Default)]
+pub struct ServiceLoad {
+    counted: Mutex<ServiceCounters>,
+}
+
+#[derive(Default)]
+struct ServiceCounters {
+    tenants: BTreeMap<TenantId, BTreeMap<String, u64>>,
+    services: usize,
+}
+
+impl ServiceLoad {
+    /// A service has sent so much more.
+    pub fn add(&self, tenant: &TenantId, service: &str, bytes: u64) {
+        let mut counted = self.counted();
+        if let Some(sum) = counted.tenants.get_mut(tenant).and_then(|services| services.get_mut(service)) {
+            *sum += bytes;
+            return;
+        }
+        if counted.services >= MAX_TRACKED_SERVICES {
+            counted.forget_half();
+        }
+        counted.services += 1;
+        counted.tenants.entry(tenant.clone()).or_default().insert(service.to_owned(), bytes);
+    }
+
+    /// All of them.
+    pub fn now(&self) -> BTreeMap<(TenantId, String), u64> {
+        let counted = self.counted();
+        let all = counted.tenants.iter().flat_map(|(tenant, services)| {
+            services.iter().map(move |(service, bytes)| ((tenant.clone(), service.clone()), *bytes))
+        });
+        all.collect()
+    }
+
+    fn counted(&self) -> MutexGuard<'_, ServiceCounters> {
+        self.counted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ServiceCounters {
+    fn forget_half(&mut self) {
+        let mut sizes: Vec<u64> = self.tenants.values().flat_map(BTreeMap::values).copied().collect();
+        let middle = sizes.len() / 2;
+        let median = *sizes.select_nth_unstable(middle).1;
+        self.tenants.values_mut().for_each(|services| services.retain(|_, bytes| *bytes > median));
+        self.tenants.retain(|_, services| !services.is_empty());
+        self.services = self.tenants.values().map(BTreeMap::len).sum();
+    }
+}
+
+/// Tells other nodes.
+#[derive(Clone)]
+pub struct DistributorService {
+    /// What is told.
+    pub loads: Arc<ServiceLoad>,
+    /// Says who this is.
+    pub introductions: Arc<PeerHandshake>,
+}
+
+#[async_trait]
+impl Doors for DistributorService {
+    async fn loads(
+        &self,
+        request: Request<wire::LoadsRequest>,
+    ) -> Result<Response<wire::LoadsResponse>, tonic::Status> {
+        let checked = self.introductions.check_caller(request.get_ref().caller.as_ref());
+        checked.map_err(|stranger| status_codec::to_grpc(&Status::from_error(&stranger)))?;
+        let one = |((tenant, service), bytes): ((TenantId, String), u64)| wire::Load {
+            tenant: tenant.as_str().to_owned(),
+            service,
+            bytes,
+        };
+        let loads = self.loads.now().into_iter().map(one).collect();
+        Ok(Response::new(wire::LoadsResponse { loads }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_counted_is_bounded_and_the_large_stay() {
+        let loads = ServiceLoad::default();
+        let tenant = TenantId::anonymous();
+        for round in 0..3 {
+            for service in 0..MAX_TRACKED_SERVICES {
+                let bytes = if service < 10 { 1_000_000 } else { 1 + round };
+                loads.add(&tenant, &format!("s{round}-{service}"), bytes);
+                loads.add(&tenant, "large", 1_000);
+            }
+        }
+        let now = loads.now();
+        assert!(now.len() <= MAX_TRACKED_SERVICES);
+        assert_eq!(now[&(tenant.clone(), "large".to_owned())], 3_000 * MAX_TRACKED_SERVICES as u64);
+        assert!((0..3).all(|round| now.contains_key(&(tenant.clone(), format!("s{round}-3")))));
+    }
+}

@@ -1,0 +1,134 @@
+//! The files with the certificates that nodes show each other, looked at again while the server runs.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use athanor_chassis::{Clock, ComputePool, ErrorCode, ErrorCodeExt, Net, Status};
+use athanor_cluster::tls::{PemFiles, TlsContext, TlsError, TlsNet};
+use tokio_util::sync::CancellationToken;
+
+use crate::config::ClusterTlsFiles;
+
+/// How often files are read again.
+const TLS_RELOAD_INTERVAL: Duration = Duration::from_secs(5);
+/// Bytes of each, at most.
+const MAX_PEM_FILE_BYTES: u64 = 1 << 20;
+
+/// The files, and what they said last.
+pub struct TlsFileWatcher {
+    files: ClusterTlsFiles,
+    tls: TlsContext,
+}
+
+/// Why a node cannot show who it is.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsFileError {
+    /// A file cannot be read.
+    #[error("cluster.tls.{setting}: {} cannot be read: {source}", path.display())]
+    File {
+        /// Which.
+        setting: &'static str,
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// What they say cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+}
+
+impl ErrorCodeExt for TlsFileError {
+    fn code(&self) -> ErrorCode {
+        match self {
+            Self::File { source, .. } => match source.kind() {
+                io::ErrorKind::NotFound => ErrorCode::NotFound,
+                io::ErrorKind::PermissionDenied => ErrorCode::PermissionDenied,
+                _ => ErrorCode::Unavailable,
+            },
+            Self::Tls(error) => error.code(),
+        }
+    }
+}
+
+impl TlsFileWatcher {
+    /// What the files say.
+    pub fn read(files: ClusterTlsFiles) -> Result<Self, TlsFileError> {
+        let tls = TlsContext::load(pems(&files)?)?;
+        Ok(Self { files, tls })
+    }
+
+    /// A network whose streams are opened and taken with them.
+    pub fn wrap_network(&self, net: Arc<dyn Net>, clock: &Clock) -> Arc<dyn Net> {
+        Arc::new(TlsNet::new(net, self.tls.clone(), clock.clone()))
+    }
+
+    /// Takes what the files say from time to time.
+    pub async fn watch(self, compute: ComputePool, clock: Clock, token: CancellationToken) {
+        loop {
+            tokio::select! {
+                biased;
+                () = token.cancelled() => return,
+                () = clock.sleep(TLS_RELOAD_INTERVAL) => {}
+            }
+            let (files, tls) = (self.files.clone(), self.tls.clone());
+            let taken = compute.run(move || Ok::<_, TlsFileError>(tls.replace(pems(&files)?)?)).await;
+            let taken = match taken {
+                Ok(taken) => taken.map_err(|error| Status::from_error(&error).message),
+                Err(error) => Err(error.to_string()),
+            };
+            match taken {
+                Ok(true) => tracing::info!("new certificates hold for connections from now on"),
+                Ok(false) => {}
+                Err(error) => tracing::warn!(error, "the certificates of this node stay as they were"),
+            }
+        }
+    }
+}
+
+fn pems(files: &ClusterTlsFiles) -> Result<PemFiles, TlsFileError> {
+    let ClusterTlsFiles { certificate, key, authorities } = files;
+    let read = |setting: &'static str, path: &Path| {
+        let read = bytes(path);
+        read.map_err(|source| TlsFileError::File { setting, path: path.to_owned(), source })
+    };
+    let (certificate, key) = (read("certificate", certificate)?, read("key", key)?);
+    Ok(PemFiles { certificate, key, authorities: read("authorities", authorities)? })
+}
+
+fn bytes(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(MAX_PEM_FILE_BYTES + 1).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 <= MAX_PEM_FILE_BYTES {
+        true => Ok(bytes),
+        false => Err(io::Error::other(format!(
+            "it has more than {MAX_PEM_FILE_BYTES} bytes, the limit; name a shorter file"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_are_not_there_and_files_that_say_nothing_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let files =
+            ClusterTlsFiles { certificate: at("node"), key: at("key"), authorities: at("authorities") };
+        let refused = || TlsFileWatcher::read(files.clone()).map(drop).unwrap_err();
+        let missing = refused();
+        assert_eq!(missing.code(), ErrorCode::NotFound);
+        assert!(missing.to_string().starts_with("cluster.tls.certificate: "), "{missing}");
+        for name in ["node", "key", "authorities"] {
+            std::fs::write(at(name), "nothing\n").unwrap();
+        }
+        let empty = refused();
+        assert_eq!(empty.code(), ErrorCode::Invalid);
+        assert!(empty.to_string().contains("there is no certificate in it"), "{empty}");
+    }
+}

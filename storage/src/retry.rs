@@ -1,0 +1,167 @@
+//! One call, tried until it succeeds, cannot succeed, or patience ends.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use athanor_chassis::{Clock, ErrorCode, Random};
+use futures::future::BoxFuture;
+use object_store::Error;
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use crate::config::{StorageConfig, StorageRetryConfig};
+use crate::error::StoreError;
+
+/// The call that writes an object.
+pub(crate) const CREATE_OPERATION: &str = "create";
+
+/// Tries calls with the patience of one store.
+#[derive(Debug)]
+pub(crate) struct RetryExecutor {
+    pub(crate) clock: Clock,
+    pub(crate) random: Random,
+    pub(crate) patience: StorageRetryConfig,
+    pub(crate) room: CallLimiter,
+    /// The bucket as messages name it, and the setting that does.
+    pub(crate) bucket: (Arc<str>, &'static str),
+}
+
+/// Room for calls, and for those that wait for it.
+#[derive(Debug)]
+pub(crate) struct CallLimiter {
+    max_concurrent: u32,
+    max_waiting: u32,
+    calls: Semaphore,
+    queue: Semaphore,
+}
+
+impl CallLimiter {
+    pub(crate) fn from_config(config: &StorageConfig) -> Self {
+        let StorageConfig { max_concurrent, max_waiting, .. } = *config;
+        let (calls, queue) = (Semaphore::new(max_concurrent as usize), Semaphore::new(max_waiting as usize));
+        Self { max_concurrent, max_waiting, calls, queue }
+    }
+}
+
+impl RetryExecutor {
+    /// Tries `call`, which is told the number of the attempt, from 1.
+    pub(crate) async fn run<'c, T>(
+        &self,
+        op: &'static str,
+        key: &str,
+        call: impl Fn(u32) -> BoxFuture<'c, Result<T, Error>>,
+    ) -> Result<T, StoreError> {
+        let StorageRetryConfig { attempts, attempt_timeout, total_timeout, .. } = self.patience;
+        let end = self.clock.monotonic() + total_timeout;
+        let _room = self.acquire_permit(op, key).await?;
+        let mut attempt = 1;
+        loop {
+            let left = end.saturating_sub(self.clock.monotonic());
+            let outcome = self.clock.timeout(attempt_timeout.min(left), call(attempt)).await;
+            let failed = match outcome {
+                Ok(Ok(value)) => return Ok(value),
+                Ok(Err(error)) => match retry_decision(&error) {
+                    RetryDecision::Retry => Some(error),
+                    RetryDecision::Final(code) => return Err(self.store_error(op, key, code, error)),
+                },
+                Err(_elapsed) => None,
+            };
+            let wait = self.random.jitter(self.backoff(attempt));
+            if attempt >= attempts || self.clock.monotonic() + wait >= end {
+                return Err(attempts_exhausted(op, key, attempt, failed));
+            }
+            let error = failed.as_ref().map_or("no answer in time".to_owned(), Error::to_string);
+            tracing::debug!(op, key, attempt, error, "bucket call failed, will be tried again");
+            self.clock.sleep(wait).await;
+            attempt += 1;
+        }
+    }
+
+    /// Waits for room as long as the whole call may take.
+    async fn acquire_permit(&self, op: &'static str, key: &str) -> Result<SemaphorePermit<'_>, StoreError> {
+        let CallLimiter { max_concurrent, max_waiting, calls, queue } = &self.room;
+        if let Ok(room) = calls.try_acquire() {
+            return Ok(room);
+        }
+        let key = || key.to_owned();
+        let under_way = *max_concurrent;
+        let Ok(_place) = queue.try_acquire() else {
+            return Err(StoreError::Busy { op, key: key(), under_way, waiting: *max_waiting });
+        };
+        let waited = self.patience.total_timeout;
+        match self.clock.timeout(waited, calls.acquire()).await {
+            Ok(room) => Ok(room.expect("the semaphore is never closed")),
+            Err(_elapsed) => Err(StoreError::NoRoom { op, key: key(), under_way, waited }),
+        }
+    }
+
+    fn store_error(&self, op: &'static str, key: &str, code: ErrorCode, error: Error) -> StoreError {
+        let key = key.to_owned();
+        match error {
+            // Where something is to be written only the bucket can be missing.
+            Error::NotFound { .. } if op == CREATE_OPERATION || is_missing_bucket(&error) => {
+                let (bucket, setting) = self.bucket.clone();
+                StoreError::NoBucket { op, key, bucket, setting }
+            }
+            Error::NotFound { .. } => StoreError::NotFound { op, key },
+            Error::AlreadyExists { .. } => StoreError::Exists { key },
+            error => StoreError::Refused { op, key, code, source: Box::new(error) },
+        }
+    }
+
+    fn backoff(&self, attempt: u32) -> Duration {
+        let doubled = self.patience.backoff_first.saturating_mul(1 << (attempt - 1).min(20));
+        doubled.min(self.patience.backoff_most)
+    }
+}
+
+enum RetryDecision {
+    Retry,
+    Final(ErrorCode),
+}
+
+fn retry_decision(error: &Error) -> RetryDecision {
+    match error {
+        Error::NotFound { .. } => RetryDecision::Final(ErrorCode::NotFound),
+        Error::AlreadyExists { .. } | Error::Precondition { .. } | Error::NotModified { .. } => {
+            RetryDecision::Final(ErrorCode::Conflict)
+        }
+        Error::PermissionDenied { .. } => RetryDecision::Final(ErrorCode::PermissionDenied),
+        Error::Unauthenticated { .. } => RetryDecision::Final(ErrorCode::Unauthenticated),
+        Error::InvalidPath { .. } => RetryDecision::Final(ErrorCode::Invalid),
+        Error::NotSupported { .. } | Error::NotImplemented { .. } => {
+            RetryDecision::Final(ErrorCode::Unimplemented)
+        }
+        // Servers answer 5xx, 429, a broken connection and much else as a generic error: any of them may pass.
+        _ => RetryDecision::Retry,
+    }
+}
+
+/// Whether the answer says that the bucket itself is missing.
+pub(crate) fn is_missing_bucket(error: &Error) -> bool {
+    const MISSING_BUCKET_PHRASES: [&str; 3] = ["NoSuchBucket", "ContainerNotFound", "bucket does not exist"];
+    let text = error_chain_text(error);
+    MISSING_BUCKET_PHRASES.iter().any(|word| text.contains(word))
+}
+
+/// An error with all its causes.
+pub(crate) fn error_chain_text(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let said = error.to_string();
+        // Many errors repeat what their cause says.
+        if !text.contains(&said) {
+            text = format!("{text}: {said}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+fn attempts_exhausted(op: &'static str, key: &str, attempts: u32, last: Option<Error>) -> StoreError {
+    let key = key.to_owned();
+    match last {
+        Some(error) => StoreError::GaveUp { op, key, attempts, source: Box::new(error) },
+        None => StoreError::Deadline { op, key, attempts },
+    }
+}

@@ -1,0 +1,553 @@
+//! Parts of blocks: fetched when they are asked about, kept while there is room.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use athanor_block::{
+    Block, BlockError, FUNCTIONS_FILE, FileRanges, LOCATIONS_FILE, MAPPINGS_FILE, PROFILES_FILE,
+    ProfileProjection, ROLLUP_FILE, RowProjection, SAMPLES_FILE, SERIES_FILE, STACKS_FILE, TenantBlockSource,
+    TenantMeta,
+};
+use athanor_catalog::BlockId;
+use athanor_chassis::{ComputePool, CpuActivity, Disk, ErrorCode, Status, TenantId};
+use athanor_profile::source::SourceError;
+use athanor_query::{MatchedProfiles, ProfileQuery, ProfileQueryError, QueryKind, RequiredData};
+use athanor_storage::Store;
+use futures::FutureExt;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::block_cache::BlockCache;
+use crate::block_fetcher::BlockFetcher;
+use crate::config::StoreGatewayConfig;
+use crate::disk_cache::{DiskCache, DiskCacheKey};
+use crate::single_flight::SingleFlight;
+use crate::sparse_files::SparseBlockFiles;
+
+mod memory;
+
+/// A footer is read in so many steps at most: its length, itself, what it points to; and so is a table.
+const MAX_READ_STEPS: usize = 8;
+
+/// The blocks of a bucket.
+pub struct BlockReader {
+    /// The bucket.
+    pub store: Store,
+    /// What was read.
+    pub parts: Arc<BlockCache>,
+    /// Threads.
+    pub compute: ComputePool,
+    /// What is kept on disk, where there is one for that.
+    pub shelf: Option<Arc<DiskCache>>,
+    /// Parts that are being begun.
+    beginning: SingleFlight<(BlockId, TenantId), Result<CachedBlock, Status>>,
+    room: Arc<Semaphore>,
+    kibibytes: u32,
+}
+
+/// One tenant's part of a block, as far as it was fetched. Clones are the same.
+#[derive(Clone)]
+pub struct CachedBlock {
+    id: BlockId,
+    tenant: TenantId,
+    source: TenantBlockSource,
+    block: Arc<Block>,
+    folder: Arc<SparseBlockFiles>,
+}
+
+/// A part of a block that a question is about.
+pub struct BlockRead {
+    /// The blocks.
+    pub blocks: Arc<BlockReader>,
+    /// Which of them.
+    pub block: BlockId,
+    /// Whose part.
+    pub tenant: TenantId,
+    /// The question.
+    pub ask: Arc<ProfileQuery>,
+    /// Whether it seems to be about all of the part's time: then sums of whole series answer it.
+    pub whole: bool,
+}
+
+/// A part that is ready to be read, and whatever must be held meanwhile.
+pub struct OpenBlock {
+    /// The part.
+    pub part: CachedBlock,
+    /// The profiles in it that are meant.
+    pub picked: MatchedProfiles,
+    /// Room that it takes.
+    pub held: Box<dyn Send>,
+}
+
+/// What is held as long as a part is read.
+struct BlockReadGuard {
+    parts: Arc<BlockCache>,
+    part: CachedBlock,
+    _room: OwnedSemaphorePermit,
+}
+
+/// Whether there is room for what a question needs of a part, of the profiles that are meant.
+enum BudgetCheck {
+    Held(OwnedSemaphorePermit, MatchedProfiles),
+    /// Less was asked for than so much, and there is no more at once.
+    Wants(u64),
+}
+
+impl BlockReader {
+    /// Of a bucket.
+    pub fn new(
+        store: Store,
+        compute: ComputePool,
+        disk: Option<Arc<dyn Disk>>,
+        config: &StoreGatewayConfig,
+    ) -> Self {
+        let shelf = disk.map(|disk| Arc::new(DiskCache::new(disk, config.disk, config.disk_spare)));
+        let (room, parts) = (config.reading, Arc::new(BlockCache::new(config.parts)));
+        let most = Semaphore::MAX_PERMITS.min(u32::MAX as usize) as u64;
+        let kibibytes = (room.get() / 1024).clamp(1, most) as u32;
+        let room = Arc::new(Semaphore::new(kibibytes as usize));
+        Self { store, parts, compute, shelf, beginning: SingleFlight::new(), room, kibibytes }
+    }
+
+    /// Of which time a tenant's part is: when its first and its last profile were taken.
+    pub async fn time_range(
+        self: &Arc<Self>,
+        block: BlockId,
+        tenant: &TenantId,
+    ) -> Result<(i64, i64), Status> {
+        let meta =
+            self.cached_block(block, tenant).await?.meta().map_err(|error| Status::from_error(&error))?;
+        Ok((meta.min_time, meta.max_time))
+    }
+
+    fn fetcher(&self, block: BlockId) -> BlockFetcher<'_> {
+        let BlockReader { store, shelf, compute, .. } = self;
+        BlockFetcher { store, block, shelf: shelf.as_ref(), compute }
+    }
+
+    /// The part as far as it was read, or with nothing but what its block says of itself: all who ask at once have the
+    /// same one.
+    async fn cached_block(
+        self: &Arc<Self>,
+        block: BlockId,
+        tenant: &TenantId,
+    ) -> Result<CachedBlock, Status> {
+        if let Some(part) = self.parts.get(block, tenant) {
+            return Ok(part);
+        }
+        let begin = || Arc::clone(self).open_block(block, tenant.clone()).boxed();
+        self.beginning.join_or_start((block, tenant.clone()), begin).await.0
+    }
+
+    async fn open_block(self: Arc<Self>, id: BlockId, tenant: TenantId) -> Result<CachedBlock, Status> {
+        // Another may have done so just now.
+        if let Some(part) = self.parts.get(id, &tenant) {
+            return Ok(part);
+        }
+        let origin = self.fetcher(id);
+        let said = origin.fetch_meta().await?;
+        let compute = self.compute.clone();
+        let payer = tenant.clone();
+        let begun = self.run_on_pool(&payer, move || {
+            let (folder, meta) = SparseBlockFiles::from_meta(&said)?;
+            let folder = Arc::new(folder);
+            let block = Arc::new(Block::with_meta(Arc::<SparseBlockFiles>::clone(&folder), meta)?);
+            let source = TenantBlockSource::new(Arc::clone(&block), tenant.as_str(), compute)?;
+            Ok(CachedBlock { id, tenant, source, block, folder })
+        });
+        let begun = begun.await;
+        if begun.as_ref().is_err_and(|status| status.code == ErrorCode::DataLoss) {
+            origin.invalidate(vec![origin.meta_key()]).await;
+        }
+        begun.map(|part| self.parts.get_or_insert(part))
+    }
+
+    /// Forgets what was fetched of a part that seems damaged, on disk as well: it may have come to harm on its way.
+    pub async fn invalidate(&self, part: &CachedBlock) {
+        self.parts.remove(part);
+        let (origin, fetched) = (self.fetcher(part.id), part.folder.fetched_ranges());
+        let of = |(file, range): &(&'static str, Range<u64>)| DiskCacheKey::for_range(part.id, file, range);
+        origin.invalidate(fetched.iter().map(of).chain([origin.meta_key()]).collect()).await;
+    }
+
+    async fn run_on_pool<R: Send + 'static>(
+        &self,
+        tenant: &TenantId,
+        job: impl FnOnce() -> Result<R, BlockError> + Send + 'static,
+    ) -> Result<R, Status> {
+        let done = self.compute.for_tenant(tenant).run_as(CpuActivity::Query, job).await;
+        done.map_err(|error| Status::from_error(&error))?.map_err(|error| Status::from_error(&error))
+    }
+
+    /// What takes more than all the room has it alone.
+    fn kibibytes(&self, bytes: u64) -> u32 {
+        u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX).min(self.kibibytes)
+    }
+
+    async fn reserve_memory(&self, bytes: u64) -> OwnedSemaphorePermit {
+        let room = Arc::clone(&self.room).acquire_many_owned(self.kibibytes(bytes));
+        room.await.expect("the semaphore is never closed")
+    }
+
+    /// Gives back what of a room is not wanted, or adds to it; false if there is not so much more at once.
+    fn resize_reservation(&self, room: &mut OwnedSemaphorePermit, bytes: u64) -> bool {
+        let (held, wanted) = (room.num_permits(), self.kibibytes(bytes));
+        match wanted.checked_sub(held as u32) {
+            None => drop(room.split(held - wanted as usize)),
+            Some(more) => match Arc::clone(&self.room).try_acquire_many_owned(more) {
+                Ok(more) => room.merge(more),
+                Err(_) => return false,
+            },
+        }
+        true
+    }
+}
+
+impl CachedBlock {
+    /// What it is a part of, and whose.
+    pub fn key(&self) -> (BlockId, TenantId) {
+        (self.id, self.tenant.clone())
+    }
+
+    /// What of it can be read.
+    pub fn source(&self) -> &TenantBlockSource {
+        &self.source
+    }
+
+    /// Whether this is the same, and not one of the same block that was begun at another time.
+    pub fn is_same(&self, other: &CachedBlock) -> bool {
+        Arc::ptr_eq(&self.folder, &other.folder)
+    }
+
+    /// Whether a question had come for it before the one that comes now.
+    pub fn has_earlier_query(&self) -> bool {
+        self.folder.has_earlier_query()
+    }
+
+    /// About how much memory it takes.
+    pub fn memory_bytes(&self) -> usize {
+        self.source.memory_bytes() + self.folder.fetched_bytes() + self.block.footer_bytes()
+    }
+
+    fn meta(&self) -> Result<TenantMeta, BlockError> {
+        Ok(self.block.tenant_block(self.tenant.as_str())?.meta.clone())
+    }
+}
+
+impl BlockRead {
+    async fn run_on_pool<R: Send + 'static>(
+        &self,
+        job: impl FnOnce() -> Result<R, BlockError> + Send + 'static,
+    ) -> Result<R, Status> {
+        self.blocks.run_on_pool(&self.tenant, job).await
+    }
+
+    fn fetcher(&self) -> BlockFetcher<'_> {
+        self.blocks.fetcher(self.block)
+    }
+
+    /// The files that the question seems to need.
+    fn required_files(&self) -> Vec<&'static str> {
+        let RequiredData { totals, rows, names, .. } = self.ask.required_data();
+        // Footers tell where the rest lies, which is all that is wanted of it.
+        if self.ask.what == QueryKind::Sizes {
+            return vec![
+                SERIES_FILE,
+                PROFILES_FILE,
+                ROLLUP_FILE,
+                SAMPLES_FILE,
+                STACKS_FILE,
+                LOCATIONS_FILE,
+                FUNCTIONS_FILE,
+                MAPPINGS_FILE,
+            ];
+        }
+        let mut files = vec![SERIES_FILE, PROFILES_FILE];
+        if totals {
+            files.push(ROLLUP_FILE);
+        }
+        // A part of a series' time is only in its rows.
+        if rows || totals && !self.whole {
+            files.push(SAMPLES_FILE);
+        }
+        if names {
+            files.extend([STACKS_FILE, LOCATIONS_FILE, FUNCTIONS_FILE, MAPPINGS_FILE]);
+        }
+        files
+    }
+
+    /// Does what reads footers and tables; where something was not fetched yet, fetches it and tries again.
+    async fn run_with_fetches<R: Send + 'static>(
+        &self,
+        part: &CachedBlock,
+        job: impl Fn(&CachedBlock) -> Result<R, BlockError> + Clone + Send + 'static,
+    ) -> Result<R, Status> {
+        let mut tries = 0;
+        loop {
+            let (again, of) = (job.clone(), part.clone());
+            let before = part.folder.miss_count();
+            let error = match self.run_on_pool(move || again(&of)).await {
+                Ok(done) => return Ok(done),
+                Err(error) => error,
+            };
+            let missed = part.folder.take_missed_ranges();
+            // Another question about the part may have taken what this one has missed, to fetch it: that is no try.
+            tries += usize::from(!missed.is_empty());
+            if tries == MAX_READ_STEPS || missed.is_empty() && part.folder.miss_count() == before {
+                return Err(error);
+            }
+            part.folder.fetch_ranges(&self.fetcher(), &missed).await?;
+        }
+    }
+
+    /// Fetches footers, series and what is needed of profiles: whatever says which rows are meant.
+    async fn fetch_index(&self, part: &CachedBlock) -> Result<(), Status> {
+        let files = self.required_files();
+        // Most blocks say in their meta.json how their files end.
+        let all = &part.block.meta().files;
+        let is_known = |file: &&&str| all.get(**file).is_some_and(|of| !of.tail.is_empty());
+        let unknown = files.iter().filter(|file| !is_known(file));
+        let tails: FileRanges = unknown.map(|file| part.folder.footer_range(file)).collect();
+        part.folder.fetch_ranges(&self.fetcher(), &tails).await?;
+        let (needs, counts) = (self.ask.required_data(), self.ask.needs_dedup());
+        let open = move |part: &CachedBlock| {
+            // Each is tried, so that whatever is missing is known at once.
+            let extent = |file: &&'static str| part.block.tenant_range(part.tenant.as_str(), file);
+            let opened: Vec<_> = files.iter().map(extent).collect();
+            opened.into_iter().collect::<Result<Vec<_>, _>>()?;
+            let reads_ids = needs.profiles || counts && !part.source.has_unique_ids()?;
+            let columns = if reads_ids { ProfileProjection::All } else { ProfileProjection::Brief };
+            let mut extents = part.source.bytes_of_series()?;
+            extents.extend(part.source.bytes_of_profiles(columns)?);
+            if needs.profile_totals {
+                extents.extend(part.source.bytes_of_profiles(ProfileProjection::Totals)?);
+            }
+            Ok(extents)
+        };
+        let extents = self.run_with_fetches(part, open).await?;
+        part.folder.fetch_ranges(&self.fetcher(), &extents).await
+    }
+
+    /// What else is needed of the profiles that are meant, and the memory of all of it.
+    async fn plan_fetch(
+        &self,
+        part: &CachedBlock,
+        width: usize,
+    ) -> Result<(FileRanges, u64, MatchedProfiles), Status> {
+        let ask = Arc::clone(&self.ask);
+        let plan = move |part: &CachedBlock| {
+            let needs = ask.required_data();
+            let picked = MatchedProfiles::find_matching(&ask, &part.source).map_err(|error| match error {
+                ProfileQueryError::Source(error) => BlockError::Held(error),
+                other => BlockError::Held(SourceError::Damaged(other.to_string())),
+            })?;
+            let mut extents = FileRanges::new();
+            if !picked.row_indexes().is_empty() {
+                let RequiredData { totals, rows: each, groups, requests, .. } = needs;
+                extents = part
+                    .source
+                    .bytes_of_rows(picked.row_indexes(), RowProjection { totals, groups, each, requests })?;
+                if needs.names {
+                    extents.extend(part.source.bytes_of_names()?);
+                }
+            }
+            let names = needs.names && !picked.row_indexes().is_empty();
+            let bytes = memory::estimate_read_memory(part, (&extents, names), &picked, width)?;
+            Ok((extents, bytes, picked))
+        };
+        self.run_with_fetches(part, plan).await
+    }
+
+    /// Fetches what the question needs of it.
+    pub async fn open(self) -> Result<OpenBlock, Status> {
+        let BlockReader { parts, .. } = &*self.blocks;
+        let mut claim = 0;
+        loop {
+            let part = self.blocks.cached_block(self.block, &self.tenant).await?;
+            if claim == 0 {
+                parts.record_query(&part);
+            }
+            let fetched = self.fetch(&part, claim).await;
+            parts.update_size(&part);
+            match fetched {
+                Ok(BudgetCheck::Held(room, picked)) => {
+                    let held = Box::new(BlockReadGuard {
+                        parts: Arc::clone(parts),
+                        part: part.clone(),
+                        _room: room,
+                    });
+                    return Ok(OpenBlock { part, picked, held });
+                }
+                Ok(BudgetCheck::Wants(more)) => claim = more,
+                Err(status) => {
+                    if status.code == ErrorCode::DataLoss {
+                        self.blocks.invalidate(&part).await;
+                    }
+                    return Err(status);
+                }
+            }
+        }
+    }
+
+    /// The room that it takes, of which so much at least is asked for. Whoever waits for more room must hold nothing, or all
+    /// might wait.
+    async fn fetch(&self, part: &CachedBlock, claim: u64) -> Result<BudgetCheck, Status> {
+        let BlockReader { compute, .. } = &*self.blocks;
+        let meta = part.meta().map_err(|error| Status::from_error(&error))?;
+        let guess = memory::guess_index_memory(part, &meta).max(claim);
+        let mut room = self.blocks.reserve_memory(guess).await;
+        self.fetch_index(part).await?;
+        // Footers are there: they say how much there is to decode.
+        let index = memory::estimate_index_memory(part, &meta).map_err(|error| Status::from_error(&error))?;
+        if index > guess && !self.blocks.resize_reservation(&mut room, index) {
+            return Ok(BudgetCheck::Wants(index));
+        }
+        let (extents, wanted, picked) = self.plan_fetch(part, compute.parallelism()).await?;
+        if !self.blocks.resize_reservation(&mut room, wanted) {
+            return Ok(BudgetCheck::Wants(wanted));
+        }
+        part.folder.fetch_ranges(&self.fetcher(), &extents).await?;
+        Ok(BudgetCheck::Held(room, picked))
+    }
+}
+
+impl Drop for BlockReadGuard {
+    /// Reading decodes tables, which are kept.
+    fn drop(&mut self) {
+        self.parts.update_size(&self.part);
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use athanor_block::{
+        BlockFolder, META_FILE, MemoryFolder, MemoryProfiles, PARQUET_FILES, write_from_memory,
+    };
+    use athanor_chassis::{ByteSize, Clock, Random};
+    use athanor_profile::source::MemorySource;
+    use athanor_profile::{Labels, Profile, ProfileSource, ValueType, hash};
+    use athanor_query::{QueryKind, StackFilter};
+    use athanor_storage::path::{BlockOwner, FileName, ObjectKey};
+    use athanor_storage::{StorageConfig as Bucket, StoreDeps};
+
+    use super::*;
+
+    /// One profile of so many stacks, whose names do not compress.
+    pub(crate) fn held(stacks: u32) -> MemorySource {
+        let mut profile = Profile::default();
+        profile.header.types = vec![ValueType::new("cpu", "nanoseconds")];
+        for stack in 0..stacks {
+            let part = |number: u32| {
+                format!("{:032x}", hash::hash_bytes(&[stack, number].map(u32::to_le_bytes).concat()))
+            };
+            let name: String = (0..500).map(part).collect();
+            let id = profile.dictionary.intern_named_stack([name.as_str()].into_iter());
+            profile.samples.push(id, 0, &[i64::from(stack) + 1]);
+        }
+        let mut source = MemorySource::default();
+        source.add(&Labels::new([("service_name".to_owned(), "shop".to_owned())]), &profile, 1);
+        source
+    }
+
+    /// Puts a block of some tenants into a bucket; gives its bytes.
+    pub(crate) async fn put(store: &Store, id: BlockId, tenants: &[(&str, MemorySource)]) -> u64 {
+        let folder = MemoryFolder::default();
+        let parts = tenants.iter().map(|(tenant, held)| (*tenant, held as &dyn MemoryProfiles));
+        let meta = write_from_memory(&folder, &id.number().to_string(), None, parts).unwrap();
+        for file in PARQUET_FILES.into_iter().chain([META_FILE]) {
+            let bytes = folder.read(file, 0, folder.length(file).unwrap() as usize).unwrap();
+            let key = ObjectKey::Block {
+                owner: BlockOwner::Shared,
+                block: id.number(),
+                file: FileName::new(file).unwrap(),
+            };
+            store.create(&key, bytes).await.unwrap();
+        }
+        meta.bytes()
+    }
+
+    pub(crate) fn bucket() -> Store {
+        let deps = StoreDeps { clock: Clock::system(), random: Random::from_seed(1) };
+        Store::open(&Bucket { memory: true, ..Bucket::default() }, deps).unwrap()
+    }
+
+    async fn stored(room: ByteSize) -> (Arc<BlockReader>, BlockId, u64) {
+        let (store, id) = (bucket(), BlockId::from_number(7));
+        let bytes = put(&store, id, &[("large", held(300)), ("small", held(2))]).await;
+        let config =
+            StoreGatewayConfig { reading: room, parts: ByteSize::mib(64), ..StoreGatewayConfig::default() };
+        (Arc::new(BlockReader::new(store, ComputePool::inline(), None, &config)), id, bytes)
+    }
+
+    async fn open(
+        blocks: &Arc<BlockReader>,
+        block: BlockId,
+        tenant: &str,
+        what: &QueryKind,
+        whole: bool,
+    ) -> OpenBlock {
+        let (blocks, tenant) = (Arc::clone(blocks), tenant.parse().unwrap());
+        let ask = Arc::new(ProfileQuery { what: what.clone(), ..ProfileQuery::default() });
+        BlockRead { blocks, block, tenant, ask, whole }.open().await.unwrap()
+    }
+
+    fn held_of(blocks: &BlockReader, block: BlockId, tenant: &str) -> u64 {
+        blocks.parts.get(block, &tenant.parse().unwrap()).unwrap().folder.fetched_bytes() as u64
+    }
+
+    #[tokio::test]
+    async fn only_what_a_question_needs_is_fetched() {
+        let (blocks, block, all) = stored(ByteSize::mib(64)).await;
+        let tree = &QueryKind::Tree(StackFilter::default());
+        assert!(all > 2_000_000, "{all}");
+        let total = |opened: &OpenBlock| {
+            let totals = opened.part.source.totals(&[0]).unwrap();
+            opened.part.source.tree(&totals).unwrap().total()
+        };
+        let lists = open(&blocks, block, "large", &QueryKind::ProfileTypes, false).await;
+        assert_eq!(lists.part.source.profiles().unwrap().len(), 1);
+        assert!(held_of(&blocks, block, "large") < all / 10);
+        assert!(lists.part.source.totals(&[0]).is_err(), "that was not fetched");
+        let small = open(&blocks, block, "small", tree, true).await;
+        assert_eq!(total(&small), 3);
+        assert!(held_of(&blocks, block, "small") < all / 5, "the other tenant's names are not");
+        // What is there is added to.
+        for whole in [true, false] {
+            let large = open(&blocks, block, "large", tree, whole).await;
+            assert_eq!(total(&large), 300 * 301 / 2);
+        }
+        let held = held_of(&blocks, block, "large");
+        assert!(held > all / 2 && held < all + 200_000, "{held} {all}");
+    }
+
+    #[tokio::test]
+    async fn what_is_read_takes_room_until_it_was_read() {
+        let (blocks, block, _) = stored(ByteSize::mib(64)).await;
+        let free = || blocks.room.available_permits();
+        let all = free();
+        let tree = &QueryKind::Tree(StackFilter::default());
+        let opened = open(&blocks, block, "large", tree, true).await;
+        assert!(free() < all - 4_000, "{}", free());
+        drop(opened);
+        assert_eq!(free(), all);
+        let (small, block, _) = stored(ByteSize::kib(64)).await;
+        let opened = open(&small, block, "large", tree, true).await;
+        assert_eq!((small.room.available_permits(), opened.part.source.series().unwrap().len()), (0, 1));
+    }
+
+    #[tokio::test]
+    async fn parts_leave_when_they_grow_beyond_the_bound() {
+        let (blocks, block, _) = stored(ByteSize::mib(64)).await;
+        let blocks = BlockReader {
+            parts: Arc::new(BlockCache::new(ByteSize::mib(1))),
+            ..Arc::into_inner(blocks).unwrap()
+        };
+        let blocks = Arc::new(blocks);
+        let tree = &QueryKind::Tree(StackFilter::default());
+        drop(open(&blocks, block, "small", tree, true).await);
+        drop(open(&blocks, block, "large", &QueryKind::ProfileTypes, true).await);
+        assert_eq!(blocks.parts.stats().entries, 2);
+        drop(open(&blocks, block, "large", tree, true).await);
+        let stats = blocks.parts.stats();
+        assert!(stats.bytes <= 1 << 20 && stats.entries < 2, "{stats:?}");
+    }
+}

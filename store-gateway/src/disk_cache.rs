@@ -1,0 +1,368 @@
+//! What is kept on disk: answers and pages of blocks, below what is kept in memory, so that a restart forgets less.
+//!
+//! ```text
+//!  file 000000000000002a-8f…: "athkept1" │ length of key │ key │ sum of key and bytes │ bytes
+//! ```
+//!
+//! A file's name says when it came and, by a hash, what it is; its key says so in full. Sums are looked at whenever a file
+//! is read: one that is not what was written is removed and counted, and what it held is found anew. Nothing is synced,
+//! since whatever a crash leaves of a file is seen by its sum. Oldest files make room for new ones, and for whatever else
+//! needs the disk. A disk that is full or fails keeps nothing, and no question fails for it, nor waits for a write: what is
+//! to be kept waits in memory until [`DiskCache::run_maintenance`] comes by, and what finds no room there is not kept.
+
+mod index;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use athanor_catalog::BlockId;
+use athanor_chassis::disk::DiskError;
+use athanor_chassis::{ByteSize, ComputePool, CpuActivity, Disk, TenantId};
+use athanor_profile::hash::{self, ContentHash};
+use bytes::Bytes;
+use tokio::sync::Notify;
+
+use crate::stats::{CacheCounters, CacheStats, EventCounter};
+use index::{DiskCacheIndex, MAX_EVICTIONS_PER_STEP, PendingWrite};
+
+const FILE_MAGIC: &[u8; 8] = b"athkept1";
+/// Before the key: what it is, and the key's length.
+const FILE_HEAD_BYTES: usize = 12;
+const CHECKSUM_BYTES: usize = 16;
+
+/// What a file is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskCacheKey(Vec<u8>);
+
+/// Where something lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskCacheFile {
+    age: u64,
+    hash: ContentHash,
+}
+
+/// The files.
+pub struct DiskCache {
+    disk: Arc<dyn Disk>,
+    limit: u64,
+    /// So much of the disk stays free.
+    spare: u64,
+    /// None until the folder was listed: nothing is found until then, and nothing kept.
+    index: Mutex<Option<DiskCacheIndex>>,
+    /// Rung when something waits to be written.
+    wanted: Notify,
+    counts: CacheCounters,
+    failed: EventCounter,
+    doubted: EventCounter,
+    passed: EventCounter,
+}
+
+/// How useful it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskCacheStats {
+    /// Its files.
+    pub cache: CacheStats,
+    /// Files that the disk did not take or give.
+    pub failed: u64,
+    /// How often files were removed since what was made of them was damaged.
+    pub doubted: u64,
+    /// What was not kept since too much waited to be written.
+    pub passed: u64,
+}
+
+impl DiskCacheKey {
+    /// An answer of a tenant's part of a block.
+    pub fn for_partial(block: BlockId, tenant: &TenantId, ask: ContentHash) -> Self {
+        let (block, ask) = (block.number().to_be_bytes(), ask.to_be_bytes());
+        Self([b"a", &block[..], &ask[..], tenant.as_str().as_bytes()].concat())
+    }
+
+    /// Bytes of a block's file.
+    pub fn for_range(block: BlockId, file: &str, range: &std::ops::Range<u64>) -> Self {
+        let block = block.number().to_be_bytes();
+        let range = [range.start, range.end].map(u64::to_be_bytes).concat();
+        Self([b"r", &block[..], &range[..], file.as_bytes()].concat())
+    }
+
+    fn hash(&self) -> ContentHash {
+        hash::hash_bytes(&self.0)
+    }
+}
+
+impl DiskCache {
+    /// On a disk, at most so many bytes, and only while so many others are free. Nothing is read yet.
+    pub fn new(disk: Arc<dyn Disk>, limit: ByteSize, spare: ByteSize) -> Self {
+        let (failed, doubted, passed) = Default::default();
+        Self {
+            disk,
+            limit: limit.get(),
+            spare: spare.get(),
+            index: Mutex::new(None),
+            wanted: Notify::new(),
+            counts: CacheCounters::default(),
+            failed,
+            doubted,
+            passed,
+        }
+    }
+
+    /// Whether anything is ever kept.
+    pub fn is_enabled(&self) -> bool {
+        self.limit > 0
+    }
+
+    /// Where something is, if it was kept.
+    pub fn find(&self, key: &DiskCacheKey) -> Option<DiskCacheFile> {
+        if !self.is_enabled() {
+            return None;
+        }
+        let hash = key.hash();
+        let age = self.with_index(|index| index.find(hash)).flatten();
+        if age.is_none() {
+            self.counts.misses.increment();
+        }
+        age.map(|age| DiskCacheFile { age, hash })
+    }
+
+    /// What was kept there under that key. Blocks.
+    pub fn read(&self, key: &DiskCacheKey, place: DiskCacheFile) -> Option<Bytes> {
+        let found = self.read_file(key, place);
+        let CacheCounters { hits, misses, .. } = &self.counts;
+        let count = if found.is_some() { hits } else { misses };
+        count.increment();
+        found
+    }
+
+    fn read_file(&self, key: &DiskCacheKey, place: DiskCacheFile) -> Option<Bytes> {
+        let name = place.file_name();
+        let bytes = match self.disk.read(&name) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                // Another one may have removed it meanwhile.
+                tracing::debug!(%error, "a kept file cannot be read");
+                if !matches!(error, DiskError::NotFound { .. }) {
+                    self.failed.increment();
+                }
+                self.remove(place);
+                return None;
+            }
+        };
+        match decode_file(&bytes) {
+            Some((of, start)) if of == key.0 => Some(Bytes::from(bytes).slice(start..)),
+            // Another key has that hash.
+            Some(_) => None,
+            None => {
+                tracing::warn!(name, "a kept file is damaged and is removed, what it held is found anew");
+                self.counts.damaged.increment();
+                self.remove(place);
+                None
+            }
+        }
+    }
+
+    /// Has bytes kept under a key, later: only so much waits.
+    pub fn enqueue(&self, key: DiskCacheKey, bytes: Bytes) {
+        if file_bytes(&key, &bytes) > self.limit / 4 {
+            return;
+        }
+        let hash = key.hash();
+        match self.with_index(|index| index.enqueue_write(hash, key, bytes)) {
+            Some(true) => self.wanted.notify_one(),
+            Some(false) => self.passed.increment(),
+            None => {}
+        }
+    }
+
+    /// Removes what was kept, or is about to be, under some keys: what was made of it is damaged. Blocks.
+    pub fn invalidate(&self, keys: &[DiskCacheKey]) {
+        self.doubted.increment();
+        for hash in keys.iter().map(DiskCacheKey::hash) {
+            if let Some(age) = self.with_index(|index| index.invalidate(hash)).flatten() {
+                self.delete_file(DiskCacheFile { age, hash });
+            }
+        }
+    }
+
+    /// How useful it is so far.
+    pub fn stats(&self) -> DiskCacheStats {
+        let (files, bytes) = self.with_index(|index| index.size()).unwrap_or_default();
+        DiskCacheStats {
+            cache: self.counts.stats(files, bytes, self.limit),
+            failed: self.failed.get(),
+            doubted: self.doubted.get(),
+            passed: self.passed.get(),
+        }
+    }
+
+    fn remove(&self, place: DiskCacheFile) {
+        self.with_index(|index| index.remove(place.age, place.hash));
+        self.delete_file(place);
+    }
+
+    /// What stays is found by the next start.
+    fn delete_file(&self, place: DiskCacheFile) {
+        drop(self.disk.remove(&place.file_name()));
+    }
+
+    /// The index; none before there is one.
+    fn with_index<R>(&self, with: impl FnOnce(&mut DiskCacheIndex) -> R) -> Option<R> {
+        self.lock_index().as_mut().map(with)
+    }
+
+    fn lock_index(&self) -> MutexGuard<'_, Option<DiskCacheIndex>> {
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is done on the disk while nobody waits for it: a little at a time, so that questions get their turns between.
+impl DiskCache {
+    /// Does what there is to do: the first time it looks what is there. Then files make room where they take too much, or
+    /// where others need the disk, and what waits is written.
+    pub async fn run_maintenance(self: &Arc<Self>, compute: &ComputePool) {
+        if self.lock_index().is_none() {
+            let Some(index) = self.load_index(compute).await else { return };
+            *self.lock_index() = Some(index);
+        }
+        while self.run_on_pool(compute, |shelf| shelf.run_step()).await == Some(true) {}
+    }
+
+    /// Until something waits to be written.
+    pub async fn wait_for_writes(&self) {
+        self.wanted.notified().await;
+    }
+
+    async fn run_on_pool<R: Send + 'static>(
+        self: &Arc<Self>,
+        compute: &ComputePool,
+        job: impl FnOnce(&Self) -> R + Send + 'static,
+    ) -> Option<R> {
+        let shelf = Arc::clone(self);
+        compute.run_as(CpuActivity::Query, move || job(&shelf)).await.ok()
+    }
+
+    /// What is there from before. None where that cannot be seen.
+    async fn load_index(self: &Arc<Self>, compute: &ComputePool) -> Option<DiskCacheIndex> {
+        let mut names = match self.run_on_pool(compute, |shelf| shelf.disk.list()).await? {
+            Ok(names) => names,
+            Err(error) => {
+                tracing::debug!(%error, "the folder of kept files cannot be listed");
+                self.failed.increment();
+                return None;
+            }
+        };
+        let mut index = DiskCacheIndex::default();
+        while !names.is_empty() {
+            let some = names.split_off(names.len().saturating_sub(MAX_EVICTIONS_PER_STEP));
+            let known = move |shelf: &Self| {
+                some.iter().for_each(|name| shelf.index_file(&mut index, name));
+                index
+            };
+            index = self.run_on_pool(compute, known).await?;
+        }
+        Some(index)
+    }
+
+    fn index_file(&self, index: &mut DiskCacheIndex, name: &str) {
+        let is_known = match (parse_file_name(name), self.disk.len(name)) {
+            (Some(DiskCacheFile { age, hash }), Ok(length)) => index.add_existing(age, hash, length),
+            _ => false,
+        };
+        if !is_known {
+            // Nobody else's files are here.
+            drop(self.disk.remove(name));
+        }
+    }
+
+    /// One thing that there is to do; whether there may be more. Blocks.
+    fn run_step(&self) -> bool {
+        let (left, is_enough) = self.evict_for(0);
+        if left > 0 && !is_enough {
+            return true;
+        }
+        let Some(coming) = self.with_index(DiskCacheIndex::pop_write).flatten() else { return false };
+        self.write_pending(&coming);
+        true
+    }
+
+    /// Has the oldest leave until so many more bytes have room, here and on the disk: how many left, and whether there is.
+    fn evict_for(&self, more: u64) -> (usize, bool) {
+        let wanted = self.spare.saturating_add(more);
+        // Of a disk that does not say so nobody knows what it needs.
+        let Ok(free) = self.disk.free_bytes().inspect_err(|_| self.failed.increment()) else {
+            return (0, false);
+        };
+        let room = |index: &mut DiskCacheIndex| {
+            let (_, bytes) = index.size();
+            let of_others = bytes.saturating_sub(wanted.saturating_sub(free));
+            let limit = self.limit.saturating_sub(more).min(of_others);
+            let leaving = index.evict_to(limit);
+            (leaving, index.size().1 <= limit)
+        };
+        let Some((leaving, fits)) = self.with_index(room) else { return (0, false) };
+        leaving.iter().for_each(|&(age, hash)| self.delete_file(DiskCacheFile { age, hash }));
+        self.counts.evicted.add(leaving.len() as u64);
+        let is_free = free >= wanted || self.disk.free_bytes().is_ok_and(|free| free >= wanted);
+        (leaving.len(), fits && is_free)
+    }
+
+    fn write_pending(&self, coming: &PendingWrite) {
+        let PendingWrite { age, hash, key, bytes } = coming;
+        let (place, length) = (DiskCacheFile { age: *age, hash: *hash }, file_bytes(key, bytes));
+        if !self.evict_for(length).1 {
+            self.with_index(|index| index.cancel_write(coming));
+            return;
+        }
+        self.with_index(|index| index.begin_write(length));
+        let name = place.file_name();
+        let head = [&FILE_MAGIC[..], &(key.0.len() as u32).to_be_bytes()].concat();
+        let sum = checksum(&key.0, bytes).to_be_bytes();
+        let written = self.disk.create_new(&name).and_then(|()| {
+            let parts: [&[u8]; 4] = [&head, &key.0, &sum, bytes];
+            self.disk.write_at(&name, 0, &parts)
+        });
+        let stays = self.with_index(|index| index.finish_write(coming, length, written.is_ok()));
+        if let Err(error) = written {
+            tracing::debug!(%error, "the disk keeps nothing");
+            self.failed.increment();
+        }
+        if stays != Some(true) {
+            self.delete_file(place);
+        }
+    }
+}
+
+impl DiskCacheFile {
+    fn file_name(self) -> String {
+        format!("{:016x}-{:032x}", self.age, self.hash)
+    }
+}
+
+/// Ages grow by one with each file: one that is near the end of all numbers was written by nobody.
+const MAX_FILE_AGE: u64 = u64::MAX >> 1;
+
+fn parse_file_name(name: &str) -> Option<DiskCacheFile> {
+    let (age, hash) = name.split_once('-').filter(|(age, hash)| age.len() == 16 && hash.len() == 32)?;
+    let (age, hash) = (u64::from_str_radix(age, 16).ok()?, ContentHash::from_str_radix(hash, 16).ok()?);
+    Some(DiskCacheFile { age, hash }).filter(|place| place.age <= MAX_FILE_AGE && place.file_name() == name)
+}
+
+/// Of the file that holds it.
+fn file_bytes(key: &DiskCacheKey, bytes: &Bytes) -> u64 {
+    (FILE_HEAD_BYTES + key.0.len() + CHECKSUM_BYTES + bytes.len()) as u64
+}
+
+fn checksum(key: &[u8], bytes: &[u8]) -> ContentHash {
+    hash::hash_list(&[hash::hash_bytes(key), hash::hash_bytes(bytes)])
+}
+
+/// The key of a file that is what was written, and where its bytes begin.
+fn decode_file(file: &[u8]) -> Option<(&[u8], usize)> {
+    let (head, rest) = file.split_at_checked(FILE_HEAD_BYTES)?;
+    let length = u32::from_be_bytes(head.strip_prefix(FILE_MAGIC)?.try_into().ok()?) as usize;
+    let (key, rest) = rest.split_at_checked(length)?;
+    let (said, bytes) = rest.split_at_checked(CHECKSUM_BYTES)?;
+    let is_whole = said == checksum(key, bytes).to_be_bytes();
+    is_whole.then_some((key, FILE_HEAD_BYTES + length + CHECKSUM_BYTES))
+}
+
+#[cfg(test)]
+mod tests;

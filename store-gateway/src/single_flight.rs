@@ -1,0 +1,152 @@
+//! Questions that are being answered: whoever asks the same meanwhile waits for that answer.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures::FutureExt;
+use futures::future::{BoxFuture, Shared, WeakShared};
+
+type FlightFuture<V> = BoxFuture<'static, V>;
+type InFlightMap<K, V> = Arc<Mutex<BTreeMap<K, WeakShared<FlightFuture<V>>>>>;
+
+/// What is under way, by key. There is an entry only while somebody waits for it, so there are as many as there are
+/// askers at most.
+pub struct SingleFlight<K: Ord, V: Clone>(InFlightMap<K, V>);
+
+/// One of those who wait. What is under way ends with the last of them.
+struct FlightWaiter<K: Ord + Clone, V: Clone> {
+    under_way: InFlightMap<K, V>,
+    key: K,
+    flight: Option<Shared<FlightFuture<V>>>,
+}
+
+impl<K: Ord + Clone, V: Clone> SingleFlight<K, V> {
+    /// Nothing is under way.
+    pub fn new() -> Self {
+        Self(Arc::default())
+    }
+
+    /// Waits for what is under way, or for what is begun now. Says whether it was under way before.
+    pub async fn join_or_start(&self, key: K, begin: impl FnOnce() -> FlightFuture<V>) -> (V, bool) {
+        let (flight, joined) = {
+            let mut all = lock(&self.0);
+            match all.get(&key).and_then(WeakShared::upgrade) {
+                Some(flight) => (flight, true),
+                None => {
+                    let flight = begin().shared();
+                    if let Some(weak) = flight.downgrade() {
+                        all.insert(key.clone(), weak);
+                    }
+                    (flight, false)
+                }
+            }
+        };
+        let seat = FlightWaiter { under_way: Arc::clone(&self.0), key, flight: Some(flight.clone()) };
+        let value = flight.await;
+        drop(seat);
+        (value, joined)
+    }
+
+    /// How many wait for it, about: some may come or leave this moment.
+    pub fn waiter_count(&self, key: &K) -> usize {
+        let flight = lock(&self.0).get(key).and_then(WeakShared::upgrade);
+        // Each of them has it twice, and this one has it.
+        flight.and_then(|flight| flight.strong_count()).map_or(0, |count| (count - 1) / 2)
+    }
+
+    /// How many are under way.
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        lock(&self.0).len()
+    }
+}
+
+impl<K: Ord + Clone, V: Clone> Drop for FlightWaiter<K, V> {
+    fn drop(&mut self) {
+        self.flight = None;
+        let mut all = lock(&self.under_way);
+        // Kept apart from the lock: whoever holds the last one ends what is under way.
+        let left = all.get(&self.key).and_then(WeakShared::upgrade);
+        if left.is_none() {
+            all.remove(&self.key);
+        }
+        drop(all);
+        if left.is_some() {
+            drop(left);
+            // Others may have left meanwhile, and have taken this one for somebody who waits.
+            let mut all = lock(&self.under_way);
+            if all.get(&self.key).is_some_and(|flight| flight.upgrade().is_none()) {
+                all.remove(&self.key);
+            }
+        }
+    }
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::sync::Notify;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Work {
+        begun: AtomicUsize,
+        dropped: AtomicUsize,
+        go: Notify,
+    }
+
+    struct Running(Arc<Work>);
+
+    impl Drop for Running {
+        fn drop(&mut self) {
+            self.0.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn begin(work: &Arc<Work>) -> FlightFuture<usize> {
+        let work = Arc::clone(work);
+        async move {
+            let running = Running(Arc::clone(&work));
+            let number = work.begun.fetch_add(1, Ordering::Relaxed) + 1;
+            work.go.notified().await;
+            drop(running);
+            number
+        }
+        .boxed()
+    }
+
+    #[tokio::test]
+    async fn who_asks_the_same_waits_for_one_answer_whoever_leaves() {
+        let (flights, work) = (SingleFlight::new(), Arc::<Work>::default());
+        let mut first = Box::pin(flights.join_or_start(1, || begin(&work)));
+        let mut second = Box::pin(flights.join_or_start(1, || begin(&work)));
+        let mut other = Box::pin(flights.join_or_start(2, || begin(&work)));
+        assert!(futures::poll!(&mut first).is_pending());
+        assert!(futures::poll!(&mut second).is_pending());
+        assert!(futures::poll!(&mut other).is_pending());
+        assert_eq!((work.begun.load(Ordering::Relaxed), flights.len()), (2, 2));
+        assert_eq!([1, 2, 3].map(|key| flights.waiter_count(&key)), [2, 1, 0]);
+        drop(first);
+        drop(other);
+        assert_eq!(
+            (work.dropped.load(Ordering::Relaxed), flights.len()),
+            (1, 1),
+            "nobody waits for the other"
+        );
+        work.go.notify_waiters();
+        assert_eq!(second.await, (1, true));
+        assert_eq!(flights.len(), 0);
+        // What has ended begins anew.
+        let mut again = Box::pin(flights.join_or_start(1, || begin(&work)));
+        assert!(futures::poll!(&mut again).is_pending());
+        work.go.notify_waiters();
+        assert_eq!(again.await, (3, false));
+        assert_eq!((work.begun.load(Ordering::Relaxed), flights.len()), (3, 0));
+    }
+}

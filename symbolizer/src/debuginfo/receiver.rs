@@ -1,0 +1,203 @@
+//! An upload as it comes: in parts to the bucket, so that little of it is in memory.
+
+use athanor_chassis::tasks::TaskHandle;
+use athanor_chassis::{ByteSize, ErrorCode, Status, TaskGroup};
+use athanor_storage::{UploadKind, UploadSpace};
+use bytes::{Bytes, BytesMut};
+use xxhash_rust::xxh3::Xxh3;
+
+use super::store::{DebuginfoKey, DebuginfoStore, ReceivedUpload, UploadMarker};
+use super::{DebuginfoCounters, DebuginfoQuota, DebuginfoService, UploadPermit};
+use std::sync::Arc;
+
+/// The size of a part: what an upload holds in memory, beside the piece that came last.
+pub const UPLOAD_PART_BYTES: usize = 4 << 20;
+/// How an ELF file begins.
+const ELF_MAGIC: [u8; 4] = *b"\x7fELF";
+
+/// Takes the bytes of one attempt. Dropped before it is [complete](Self::complete), it removes what it has kept.
+pub struct UploadReceiver {
+    kept: UploadedParts,
+    waits: BytesMut,
+    size: u64,
+    bounds: UploadSizeLimits,
+    digest: Xxh3,
+    begins: BytesMut,
+    counts: Arc<DebuginfoCounters>,
+    _turn: UploadPermit,
+}
+
+/// How many bytes may come.
+pub(super) struct UploadSizeLimits {
+    /// The most.
+    pub(super) limit: ByteSize,
+    /// How many the client said that there are, if it did.
+    pub(super) announced: Option<u64>,
+    /// What there was room for when it began to come.
+    pub(super) room: DebuginfoQuota,
+}
+
+/// The parts of an attempt, which go with it unless it is done.
+struct UploadedParts {
+    shelf: DebuginfoStore,
+    tasks: TaskGroup,
+    space: UploadSpace,
+    place: DebuginfoKey,
+    number: u128,
+    attempt: String,
+    parts: u32,
+    /// A part on its way. Who leaves meanwhile does not end that: what is removed before it has come would come after.
+    under_way: Option<TaskHandle<Result<(), Status>>>,
+    is_done: bool,
+}
+
+impl UploadReceiver {
+    pub(super) fn begin(
+        debuginfo: &DebuginfoService,
+        place: DebuginfoKey,
+        number: u128,
+        bounds: UploadSizeLimits,
+        turn: UploadPermit,
+    ) -> Self {
+        let kept = UploadedParts {
+            shelf: debuginfo.shelf.clone(),
+            tasks: debuginfo.deps.tasks.clone(),
+            space: debuginfo.deps.space.clone(),
+            place,
+            number,
+            attempt: format!("{:016x}", debuginfo.deps.random.next_u64()),
+            parts: 0,
+            under_way: None,
+            is_done: false,
+        };
+        Self {
+            kept,
+            waits: BytesMut::new(),
+            size: 0,
+            bounds,
+            digest: Xxh3::new(),
+            begins: BytesMut::with_capacity(ELF_MAGIC.len()),
+            counts: Arc::clone(&debuginfo.counts),
+            _turn: turn,
+        }
+    }
+
+    /// Takes more bytes.
+    pub async fn push(&mut self, mut bytes: Bytes) -> Result<(), Status> {
+        self.size += bytes.len() as u64;
+        let limit = self.bounds.limit;
+        if self.size > limit.get() {
+            let message = format!(
+                "the file has over {limit}, which is the limit (limits.debuginfo_upload_max_size): strip what is not needed, \
+                 or raise the limit"
+            );
+            return Err(Status::new(ErrorCode::TooLarge, message).with_reason("debuginfo_too_large"));
+        }
+        self.bounds.room.check_size(self.size)?;
+        self.digest.update(&bytes);
+        let wanting = (ELF_MAGIC.len() - self.begins.len()).min(bytes.len());
+        self.begins.extend_from_slice(&bytes[..wanting]);
+        while self.waits.len() + bytes.len() >= UPLOAD_PART_BYTES {
+            let rest = bytes.split_off(UPLOAD_PART_BYTES - self.waits.len());
+            self.waits.extend_from_slice(&bytes);
+            bytes = rest;
+            self.store_part().await?;
+        }
+        self.waits.extend_from_slice(&bytes);
+        Ok(())
+    }
+
+    /// Refuses a file of which less or more came than was said.
+    fn check_size(&self) -> Result<(), Status> {
+        let Some(announced) = self.bounds.announced.filter(|announced| *announced != self.size) else {
+            return Ok(());
+        };
+        let message = format!("the file has {} bytes, {announced} were announced: send it again", self.size);
+        Err(Status::new(ErrorCode::Invalid, message).with_reason("debuginfo_other_size"))
+    }
+
+    async fn store_part(&mut self) -> Result<(), Status> {
+        let part = std::mem::take(&mut self.waits).freeze();
+        let reservation = self.kept.space.reserve(UploadKind::Debuginfo, part.len() as u64).await?;
+        let key = self.kept.place.part_key(self.kept.number, &self.kept.attempt, self.kept.parts);
+        // From here on it may be there, whatever is heard of it.
+        self.kept.parts += 1;
+        let shelf = self.kept.shelf.clone();
+        let keeping = async move {
+            let kept = shelf.put_part(&key, part).await;
+            drop(reservation);
+            kept
+        };
+        let not_kept = |why: String| {
+            Status::new(ErrorCode::Unavailable, format!("a part of the file was not kept: {why}"))
+        };
+        let task = self.kept.tasks.spawn("part of an upload", keeping);
+        let task = self.kept.under_way.insert(task.map_err(|error| not_kept(error.to_string()))?);
+        let kept = task.await.map_err(|error| not_kept(error.to_string()));
+        self.kept.under_way = None;
+        kept?
+    }
+
+    /// All has come: how many bytes.
+    pub async fn complete(mut self) -> Result<u64, Status> {
+        if self.size == 0 {
+            let message = "the file is empty; send its bytes";
+            return Err(Status::new(ErrorCode::Invalid, message).with_reason("debuginfo_empty"));
+        }
+        self.check_size()?;
+        if !self.waits.is_empty() {
+            self.store_part().await?;
+        }
+        let UploadedParts { place, number, attempt, parts, .. } = &self.kept;
+        let sent = ReceivedUpload {
+            attempt: attempt.clone(),
+            parts: *parts,
+            size: self.size,
+            digest: format!("{:032x}", self.digest.digest128()),
+            is_valid: !place.kind.is_elf() || self.begins[..] == ELF_MAGIC,
+        };
+        let key = place.marker_key(*number, UploadMarker::Sent);
+        // Written or not, the note may name these parts from here on.
+        self.kept.is_done = true;
+        if self.kept.shelf.write_marker(&key, &sent).await? {
+            self.counts.record_received(self.size);
+            return Ok(self.size);
+        }
+        // It came before: by an attempt whose answer was lost, or by one beside this.
+        self.kept.is_done = false;
+        let before: Option<ReceivedUpload> = self.kept.shelf.read_marker(&key).await?;
+        match before {
+            Some(before) if (before.size, &before.digest) == (sent.size, &sent.digest) => Ok(self.size),
+            _ => {
+                let message = "another file was sent for this upload before; begin another one";
+                Err(Status::new(ErrorCode::Conflict, message).with_reason("sent_before"))
+            }
+        }
+    }
+}
+
+impl Drop for UploadedParts {
+    fn drop(&mut self) {
+        if self.is_done || self.parts == 0 {
+            return;
+        }
+        let (shelf, place, number) = (self.shelf.clone(), self.place.clone(), self.number);
+        let (attempt, parts) = (std::mem::take(&mut self.attempt), self.parts);
+        let under_way = self.under_way.take();
+        let removal = async move {
+            if let Some(part) = under_way {
+                // Whatever became of it, it has ended.
+                let _ = part.await;
+            }
+            for part in 0..parts {
+                let key = place.part_key(number, &attempt, part);
+                if let Err(error) = shelf.store.delete(&key).await {
+                    tracing::warn!(%error, "a part of an upload that failed is still there");
+                }
+            }
+        };
+        if let Err(error) = self.tasks.spawn("remainder of an upload", removal) {
+            tracing::warn!(%error, "parts of an upload that failed are still there");
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! What may happen to debug information, as pure functions: how far its uploads are, and whether another one is wanted.
+//!
+//! ```text
+//!  begun ─► sent ─┬─► finished     is there
+//!    │       │    └─► invalid      is no ELF file: a file with another hash is wanted
+//!    └───────┴──────► stale        took longer than it may: another one is wanted
+//! ```
+
+use std::time::Duration;
+
+use athanor_storage::path::FileName;
+
+/// Uploads that may be under way for one file: each forced one begins beside the others.
+pub const MAX_PENDING_UPLOADS: usize = 16;
+/// Bits of an upload's number that are chance; those above are the moment at which it was begun, in milliseconds.
+const RANDOM_NUMBER_BITS: u32 = 80;
+/// Clocks of nodes differ, and the answer to what was sent last takes a while.
+const STALE_UPLOAD_GRACE: Duration = Duration::from_secs(120);
+
+/// What of a binary. Each is kept by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DebuginfoKind {
+    /// Its debug sections.
+    Debuginfo,
+    /// The binary.
+    Executable,
+    /// An archive of what it was made of.
+    Sources,
+    /// Where its minified lines come from.
+    SourceMap,
+}
+
+/// How far an upload is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum UploadPhase {
+    /// Nothing but remainders of it are there.
+    Gone,
+    /// It was announced.
+    Begun,
+    /// Its bytes are there.
+    Sent,
+    /// Its client knows that, and the file can be used.
+    Finished,
+    /// Its client knows that, and the file is none of its kind.
+    Invalid,
+}
+
+/// An upload, as its notes tell of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UploadStatus {
+    /// Later ones have greater numbers.
+    pub number: u128,
+    /// How far it is.
+    pub phase: UploadPhase,
+}
+
+/// Why an upload is wanted or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UploadDecision {
+    /// There is none.
+    First,
+    /// One was begun too long ago.
+    Stale,
+    /// One is under way.
+    InProgress,
+    /// One is under way, and another one is forced.
+    InProgressForced,
+    /// There is one.
+    Exists,
+    /// There is one, and another one is forced.
+    ExistsForced,
+    /// What there is is no file of its kind, and it is not said whether the other one differs.
+    Invalid,
+    /// It is, and the other one does not differ.
+    Equal,
+    /// It is, and the other one differs.
+    NotEqual,
+}
+
+/// Who asks for an upload.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct UploadIntent<'a> {
+    /// Of the file that would come; empty if it is not known.
+    pub hash: &'a str,
+    /// Whether to take it in any case.
+    pub force: bool,
+}
+
+/// When it is, and how long an upload may take.
+#[derive(Clone, Copy, Debug)]
+pub struct DecisionContext {
+    /// Milliseconds since 1970.
+    pub millis: i64,
+    /// The limit of a tenant.
+    pub longest: Duration,
+}
+
+// === impl Kind ===
+
+impl DebuginfoKind {
+    /// All kinds.
+    pub const ALL: [Self; 4] = [Self::Debuginfo, Self::Executable, Self::Sources, Self::SourceMap];
+
+    /// As part of a key.
+    pub(crate) fn name(self) -> FileName {
+        let name = match self {
+            Self::Debuginfo => "debuginfo",
+            Self::Executable => "executable",
+            Self::Sources => "sources",
+            Self::SourceMap => "source-map",
+        };
+        FileName::new(name).expect("letters and a dash")
+    }
+
+    /// Reads such a part.
+    pub(crate) fn from_name(name: &FileName) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == *name)
+    }
+
+    /// Whether a file of this kind is an ELF file.
+    pub const fn is_elf(self) -> bool {
+        matches!(self, Self::Debuginfo | Self::Executable)
+    }
+}
+
+// === impl Seen ===
+
+impl UploadStatus {
+    /// Milliseconds since 1970 at which it was begun.
+    pub fn started_millis(&self) -> i64 {
+        i64::try_from(self.number >> RANDOM_NUMBER_BITS).unwrap_or(i64::MAX)
+    }
+
+    /// Whether it waits for its client, and still may.
+    pub fn is_pending(&self, now: DecisionContext) -> bool {
+        matches!(self.phase, UploadPhase::Begun | UploadPhase::Sent) && !self.is_expired(now)
+    }
+
+    /// Whether nobody needs its objects once there is a later upload that is finished, or one that is begun.
+    pub fn is_removable(&self, now: DecisionContext) -> bool {
+        !self.is_pending(now)
+    }
+
+    fn is_expired(&self, now: DecisionContext) -> bool {
+        let longest = i64::try_from((now.longest + STALE_UPLOAD_GRACE).as_millis()).unwrap_or(i64::MAX);
+        self.started_millis().saturating_add(longest) < now.millis
+    }
+}
+
+/// The number of an upload that is begun now: later than those that are there, whichever clock these went by.
+pub fn next_upload_number(seen: &[UploadStatus], millis: i64, chance: u128) -> u128 {
+    let last = seen.iter().map(UploadStatus::started_millis).max();
+    let millis = last.map_or(millis, |last| millis.max(last.saturating_add(1)));
+    let moment = u128::try_from(millis).unwrap_or_default() << RANDOM_NUMBER_BITS;
+    moment | (chance >> (u128::BITS - RANDOM_NUMBER_BITS))
+}
+
+/// The newest upload that counts: one that is late counts only if there is no other.
+pub fn current_upload(seen: &[UploadStatus], now: DecisionContext) -> Option<UploadStatus> {
+    let known = || seen.iter().filter(|upload| upload.phase != UploadPhase::Gone);
+    let is_late = |upload: &UploadStatus| {
+        matches!(upload.phase, UploadPhase::Begun | UploadPhase::Sent) && upload.is_expired(now)
+    };
+    let timely = known().filter(|upload| !is_late(upload)).max_by_key(|upload| upload.number);
+    timely.or_else(|| known().max_by_key(|upload| upload.number)).copied()
+}
+
+/// Whether an upload is wanted beside the one that counts. `invalid` is the hash of that one, if it is known to be invalid.
+pub fn decide_upload(
+    current: Option<UploadStatus>,
+    invalid: &str,
+    asked: UploadIntent<'_>,
+    now: DecisionContext,
+) -> UploadDecision {
+    let Some(current) = current else { return UploadDecision::First };
+    match (current.phase, asked.force) {
+        (UploadPhase::Gone, _) => UploadDecision::First,
+        (UploadPhase::Begun | UploadPhase::Sent, _) if current.is_expired(now) => UploadDecision::Stale,
+        (UploadPhase::Begun | UploadPhase::Sent, true) => UploadDecision::InProgressForced,
+        (UploadPhase::Begun | UploadPhase::Sent, false) => UploadDecision::InProgress,
+        (UploadPhase::Finished, true) => UploadDecision::ExistsForced,
+        (UploadPhase::Finished, false) => UploadDecision::Exists,
+        (UploadPhase::Invalid, _) if asked.hash.is_empty() => UploadDecision::Invalid,
+        (UploadPhase::Invalid, _) if asked.hash == invalid => UploadDecision::Equal,
+        (UploadPhase::Invalid, _) => UploadDecision::NotEqual,
+    }
+}
+
+impl UploadDecision {
+    /// Whether an upload is wanted.
+    pub const fn is_accepted(self) -> bool {
+        !matches!(self, Self::InProgress | Self::Exists | Self::Equal)
+    }
+
+    /// In the words by which agents know it.
+    pub const fn reason_text(self) -> &'static str {
+        match self {
+            Self::First => "First time we see this Build ID, therefore please upload!",
+            Self::Stale => {
+                "A previous upload was started but not finished and is now stale, so it can be retried."
+            }
+            Self::InProgress => {
+                "A previous upload is still in-progress and not stale yet (only stale uploads can be retried)."
+            }
+            Self::InProgressForced => {
+                "A previous upload is in-progress, but accepting restart because it's requested to be forced."
+            }
+            Self::Exists => {
+                "Debuginfo already exists and is not marked as invalid, therefore no new upload is needed."
+            }
+            Self::ExistsForced => {
+                "Debuginfo already exists and is not marked as invalid, therefore wouldn't have accepted a new upload, but \
+                 accepting it because it's requested to be forced."
+            }
+            Self::Invalid => {
+                "Debuginfo already exists but is marked as invalid, therefore a new upload is needed. Hash the debuginfo \
+                 and initiate the upload."
+            }
+            Self::Equal => {
+                "Debuginfo already exists and is marked as invalid, but the proposed hash is the same as the one already \
+                 available, therefore the upload is not accepted as it would result in the same invalid debuginfos."
+            }
+            Self::NotEqual => {
+                "Debuginfo already exists but is marked as invalid, therefore a new upload will be accepted."
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const NOW: DecisionContext = DecisionContext { millis: 1_000_000_000, longest: Duration::from_secs(900) };
+    const LATE: i64 = 1_020_000;
+
+    fn seen(phase: UploadPhase, age_millis: i64, chance: u128) -> UploadStatus {
+        UploadStatus {
+            number: next_upload_number(
+                &[],
+                NOW.millis - age_millis,
+                chance << (u128::BITS - RANDOM_NUMBER_BITS),
+            ),
+            phase,
+        }
+    }
+
+    fn asked(hash: &str, force: bool) -> UploadIntent<'_> {
+        UploadIntent { hash, force }
+    }
+
+    #[test]
+    fn each_state_has_its_reason() {
+        use UploadDecision::*;
+        let judged = |phase, age, hash, force| {
+            decide_upload(Some(seen(phase, age, 0)), "old", asked(hash, force), NOW)
+        };
+        assert_eq!(decide_upload(None, "", asked("", false), NOW), First);
+        for phase in [UploadPhase::Begun, UploadPhase::Sent] {
+            assert_eq!(judged(phase, LATE, "", false), InProgress);
+            assert_eq!(judged(phase, LATE, "", true), InProgressForced);
+            assert_eq!(judged(phase, LATE + 1, "", false), Stale);
+            assert_eq!(judged(phase, LATE + 1, "", true), Stale);
+        }
+        assert_eq!(judged(UploadPhase::Finished, LATE * 9, "", false), Exists);
+        assert_eq!(judged(UploadPhase::Finished, 0, "", true), ExistsForced);
+        assert_eq!(judged(UploadPhase::Invalid, 0, "", false), Invalid);
+        assert_eq!(judged(UploadPhase::Invalid, 0, "old", true), Equal);
+        assert_eq!(judged(UploadPhase::Invalid, 0, "new", false), NotEqual);
+        let refused = [InProgress, Exists, Equal];
+        let all =
+            [First, Stale, InProgress, InProgressForced, Exists, ExistsForced, Invalid, Equal, NotEqual];
+        assert!(all.into_iter().all(|reason| reason.is_accepted() != refused.contains(&reason)));
+    }
+
+    #[test]
+    fn an_upload_that_was_given_up_does_not_hide_what_is_there() {
+        let there = seen(UploadPhase::Finished, 2 * LATE, 1);
+        let given_up = seen(UploadPhase::Begun, LATE + 1, 1);
+        let under_way = seen(UploadPhase::Begun, 5, 1);
+        assert_eq!(current_upload(&[there, given_up], NOW), Some(there));
+        assert_eq!(current_upload(&[given_up, seen(UploadPhase::Gone, 1, 1)], NOW), Some(given_up));
+        assert_eq!(current_upload(&[there, under_way, given_up], NOW), Some(under_way));
+        assert_eq!(current_upload(&[seen(UploadPhase::Gone, 1, 1)], NOW), None);
+    }
+
+    #[test]
+    fn a_later_upload_has_a_greater_number_by_any_clock() {
+        let ahead = seen(UploadPhase::Finished, -60_000, 3);
+        let behind =
+            UploadStatus { number: next_upload_number(&[ahead], NOW.millis, 0), phase: UploadPhase::Begun };
+        assert!(behind.number > ahead.number);
+        assert_eq!(behind.started_millis(), NOW.millis + 60_001);
+    }
+
+    fn any_seen() -> impl Strategy<Value = UploadStatus> {
+        let phase = prop::sample::select(vec![
+            UploadPhase::Gone,
+            UploadPhase::Begun,
+            UploadPhase::Sent,
+            UploadPhase::Finished,
+            UploadPhase::Invalid,
+        ]);
+        (phase, 0..2 * LATE, 0..4u128).prop_map(|(phase, age, chance)| seen(phase, age, chance))
+    }
+
+    proptest! {
+        /// Whatever uploads there are: what is refused can be forced or waits for nothing but time or other bytes.
+        #[test]
+        fn nobody_is_refused_for_ever(uploads in prop::collection::vec(any_seen(), 0..6), hash in "[ab]?") {
+            let reason = |asked: UploadIntent<'_>, millis| {
+                let now = DecisionContext { millis, ..NOW };
+                decide_upload(current_upload(&uploads, now), "a", asked, now)
+            };
+            let first = reason(asked(&hash, false), NOW.millis);
+            let later = NOW.millis + LATE + 1;
+            match first {
+                UploadDecision::InProgress => {
+                    prop_assert!(reason(asked(&hash, true), NOW.millis).is_accepted());
+                    prop_assert_ne!(reason(asked(&hash, false), later), UploadDecision::InProgress);
+                }
+                UploadDecision::Exists => prop_assert!(reason(asked(&hash, true), NOW.millis).is_accepted()),
+                UploadDecision::Equal => prop_assert!(reason(asked("other", false), NOW.millis).is_accepted()),
+                accepted => prop_assert!(accepted.is_accepted()),
+            }
+            // What can be used stays so, however long one waits.
+            if uploads.iter().any(|upload| upload.phase == UploadPhase::Finished) {
+                let last = reason(asked(&hash, false), later);
+                prop_assert!(![UploadDecision::First, UploadDecision::Stale].contains(&last), "{last:?}");
+            }
+        }
+    }
+}
