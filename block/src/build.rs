@@ -270,7 +270,9 @@ impl TenantBuffer {
                 self.rows.push(SampleRow { stack, request, value: amount });
             }
         }
-        let (time, duration, period) = (header.time_nanos, header.duration_nanos, header.period);
+        let time = header.time_nanos;
+        let duration = header.duration_nanos;
+        let period = header.period;
         let samples = (self.rows.len() - start) as u32;
         self.profiles.push((ProfileRow { series, time, id, duration, period, samples }, start));
     }

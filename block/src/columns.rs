@@ -383,7 +383,8 @@ impl TableReader {
     }
     /// The bytes of consecutive row groups, and how many they are decompressed.
     pub(crate) fn group_range(&self, groups: IdRange) -> Result<(Range<u64>, u64), BlockError> {
-        let (mut all, mut plain) = (0..0, 0u64);
+        let mut all = 0..0;
+        let mut plain = 0u64;
         for group in groups.range() {
             self.rows(group)?;
             let group = self.metadata.row_group(group);
@@ -400,7 +401,8 @@ impl TableReader {
     pub(crate) fn column_reader(&self, group: usize, column: usize) -> Result<ColumnReader, BlockError> {
         self.rows(group)?;
         catch_parquet_panic(self.file, || {
-            let (content, properties) = (Arc::clone(&self.content), Arc::clone(&self.properties));
+            let content = Arc::clone(&self.content);
+            let properties = Arc::clone(&self.properties);
             let pages = self.metadata.page_index_for_row_group(group);
             let group = self.metadata.row_group(group);
             SerializedRowGroupReader::new(content, group, pages, properties)?.get_column_reader(column)

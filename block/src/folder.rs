@@ -236,7 +236,8 @@ impl ChecksumReader {
             let expected = self.meta.checksums[number as usize];
             if seen != expected {
                 let from = number * page;
-                let (file, to) = (self.name.into(), from + part.len() as u64);
+                let file = self.name.into();
+                let to = from + part.len() as u64;
                 return Err(BlockError::Damaged { file, from, to, seen, expected });
             }
         }

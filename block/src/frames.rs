@@ -45,11 +45,14 @@ impl TenantBlock<'_> {
         let ids = table.read_column_groups::<Int32Type>(groups, 0)?;
         let of_rows = table.read_column_groups::<Int32Type>(groups, 5)?;
         let count = self.meta.locations.1 as usize;
-        let (mut ends, mut functions) = (Vec::with_capacity(count), Vec::with_capacity(of_rows.len()));
-        let (mut firsts, mut all_have) = (Vec::with_capacity(count), true);
+        let mut ends = Vec::with_capacity(count);
+        let mut functions = Vec::with_capacity(of_rows.len());
+        let mut firsts = Vec::with_capacity(count);
+        let mut all_have = true;
         let mut row = 0;
         for id in self.meta.locations.range() {
-            let (first, before) = (row, functions.len());
+            let first = row;
+            let before = functions.len();
             while ids.get(row).is_some_and(|&of| of as usize == id) {
                 functions.push(local_id_or_none(LOCATIONS_FILE, of_rows[row], self.meta.functions)?);
                 row += 1;
@@ -68,7 +71,8 @@ impl TenantBlock<'_> {
             ends.push(functions.len() as u32);
         }
         let table = self.block.open_table(FUNCTIONS_FILE)?;
-        let (mut all, mut name_ends) = (String::new(), Vec::new());
+        let mut all = String::new();
+        let mut name_ends = Vec::new();
         for group in self.row_groups(FUNCTIONS_FILE).range() {
             for name in &table.read_column::<ByteArrayType>(group, 1)? {
                 all.push_str(utf8_value(FUNCTIONS_FILE, name)?);

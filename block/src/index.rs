@@ -68,7 +68,8 @@ fn for_each_pair_chunk(
     let mut pairs: Vec<(u32, u32)> = Vec::new();
     let mut from = 0;
     while from < functions {
-        let (mut to, mut held) = (from, 0);
+        let mut to = from;
+        let mut held = 0;
         while to < functions && (to == from || held + counts[to] as usize <= most) {
             held += counts[to] as usize;
             to += 1;

@@ -93,7 +93,8 @@ struct OrderedProfiles<'h> {
 
 impl<'h> OrderedProfiles<'h> {
     fn from_memory(held: &'h dyn MemoryProfiles) -> Result<Self, BlockError> {
-        let (all, profiles) = (held.series()?, held.profiles()?);
+        let all = held.series()?;
+        let profiles = held.profiles()?;
         let places = places_without_duplicates(&all, &profiles)?;
         let mut rows = vec![0u64; profiles.len()];
         let mut popularity = Vec::new();

@@ -248,7 +248,8 @@ impl BlockMeta {
             let agrees =
                 if *level == 0 { further.is_empty() && inputs.is_empty() } else { !inputs.is_empty() };
             if !agrees {
-                let (ranges, inputs) = (1 + further.len(), inputs.len());
+                let ranges = 1 + further.len();
+                let inputs = inputs.len();
                 return Err(format!(
                     "it is of level {level}, with {ranges} ranges of logs, and made of {inputs} blocks"
                 ));

@@ -55,7 +55,8 @@ impl TenantBlock<'_> {
             let ids = table.read_column_groups::<Int32Type>(self.row_groups(STACKS_FILE), column)?;
             ids.into_iter().map(|id| local_id_or_none(STACKS_FILE, id, run)).collect()
         };
-        let (parents, locations) = (column(1, self.meta.nodes)?, column(2, self.meta.locations)?);
+        let parents = column(1, self.meta.nodes)?;
+        let locations = column(2, self.meta.locations)?;
         check_acyclic(&parents)?;
         Ok((parents, locations))
     }
@@ -184,7 +185,9 @@ impl TenantBlock<'_> {
             for row in 0..starts.len() {
                 let filename = dictionary.symbols.strings.intern(utf8_value(MAPPINGS_FILE, &files[row])?);
                 let build_id = dictionary.symbols.strings.intern(utf8_value(MAPPINGS_FILE, &builds[row])?);
-                let (start, size, offset) = (starts[row] as u64, sizes[row] as u64, offsets[row] as u64);
+                let start = starts[row] as u64;
+                let size = sizes[row] as u64;
+                let offset = offsets[row] as u64;
                 let flags = flags[row] as u8;
                 let mapping = Mapping { start, size, offset, filename, build_id, flags };
                 all.push(dictionary.symbols.intern_mapping(mapping));

@@ -41,7 +41,8 @@ impl TableReader {
         }
         for (page, of_page) in pages.iter().zip(page_row_ranges(pages, all)) {
             if rows.iter().any(|rows| rows.start < of_page.end && of_page.start < rows.end) {
-                let (from, size) = (offset(page), u64::try_from(page.compressed_page_size).unwrap_or(0));
+                let from = offset(page);
+                let size = u64::try_from(page.compressed_page_size).unwrap_or(0);
                 bytes.push(from..from.saturating_add(size));
             }
         }
@@ -69,7 +70,8 @@ impl TableReader {
         let Some((pages, values)) = said() else { return Ok(std::iter::once(0..all).collect()) };
         let mut rows: Vec<Range<usize>> = Vec::new();
         for (page, of_page) in page_row_ranges(pages, all).enumerate() {
-            let (least, most) = (values.min_value(page), values.max_value(page));
+            let least = values.min_value(page);
+            let most = values.max_value(page);
             if least.zip(most).is_some_and(|(&least, &most)| !wanted(least, most)) {
                 continue;
             }
@@ -90,7 +92,8 @@ impl TableReader {
     ) -> Result<Vec<T::T>, BlockError> {
         let mut reader = get_typed_column_reader::<T>(self.column_reader(group, column)?);
         let early = || BlockError::corrupt(self.file, format!("column {column} ends early"));
-        let (mut values, mut at) = (Vec::new(), 0);
+        let mut values = Vec::new();
+        let mut at = 0;
         for rows in rows {
             let skip = rows.start.checked_sub(at).ok_or_else(early)?;
             if skip > 0 && catch_parquet_panic(self.file, || reader.skip_records(skip))? != skip {

@@ -231,7 +231,8 @@ impl TenantBlock<'_> {
                 true => table.read_column::<FixedLenByteArrayType>(group, 3)?,
                 false => Vec::new(),
             };
-            let (durations, periods) = (number(4)?, number(5)?);
+            let durations = number(4)?;
+            let periods = number(5)?;
             let samples = table.read_column::<Int32Type>(group, 6)?;
             for row in 0..series.len() {
                 let id = ids.get(row).map_or(Ok([0; 16]), |id| id.data().try_into());
@@ -335,10 +336,13 @@ impl TenantBlock<'_> {
 }
 
 fn read_labels(table: &TableReader, group: usize) -> Result<Vec<Labels>, BlockError> {
-    let (mut keys, mut values) = (Vec::new(), Vec::new());
-    let (mut repetition, mut definition) = (Vec::new(), Vec::new());
+    let mut keys = Vec::new();
+    let mut values = Vec::new();
+    let mut repetition = Vec::new();
+    let mut definition = Vec::new();
     table.read_nested_column::<ByteArrayType>(group, 2, (&mut keys, &mut repetition, &mut definition))?;
-    let (mut repeated, mut defined) = (Vec::new(), Vec::new());
+    let mut repeated = Vec::new();
+    let mut defined = Vec::new();
     table.read_nested_column::<ByteArrayType>(group, 3, (&mut values, &mut repeated, &mut defined))?;
     if repetition != repeated || definition != defined {
         return Err(BlockError::corrupt(SERIES_FILE, "label names and values do not pair"));

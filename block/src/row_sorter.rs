@@ -44,7 +44,8 @@ impl RowSorter {
             return sort(rows, requests);
         }
         for row in rows.iter() {
-            let (word, bit) = (row.stack as usize / 64, 1u64 << (row.stack % 64));
+            let word = row.stack as usize / 64;
+            let bit = 1u64 << (row.stack % 64);
             let place = &mut self.values[row.stack as usize];
             *place = if self.seen[word] & bit == 0 { row.value } else { place.wrapping_add(row.value) };
             self.seen[word] |= bit;

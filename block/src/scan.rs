@@ -148,7 +148,8 @@ impl TenantBlock<'_> {
     ) -> Result<(), BlockError> {
         let table = self.samples_table()?;
         let run = IdRange(self.meta.nodes.0, self.meta.stacks);
-        let (mut stacks, mut batch) = (Vec::with_capacity(SCAN_BATCH_ROWS), SampleBatch::default());
+        let mut stacks = Vec::with_capacity(SCAN_BATCH_ROWS);
+        let mut batch = SampleBatch::default();
         for (group, ranges) in self.plan_scan(&table, ranges)? {
             let mut columns = SampleReaders::open(&table, group, columns)?;
             scan(self, (&mut columns, &ranges), &mut batch, |batch| {

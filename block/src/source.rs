@@ -113,7 +113,8 @@ impl TenantBlockSource {
     /// What it takes to decode its series, about: the footer of their file must be there.
     pub fn estimate_series_memory(&self) -> Result<u64, BlockError> {
         let part = self.tenant_block();
-        let (table, groups) = (part.block.open_table(SERIES_FILE)?, part.row_groups(SERIES_FILE));
+        let table = part.block.open_table(SERIES_FILE)?;
+        let groups = part.row_groups(SERIES_FILE);
         let (_, plain) = table.group_range(groups)?;
         let labels =
             groups.range().map(|group| table.values(group, LABEL_NAMES_COLUMN)).fold(0, u64::saturating_add);
@@ -176,7 +177,8 @@ impl TenantBlockSource {
 
     /// Totals by stack of some profiles, while a thread does something else.
     fn sum_profiles(&self, picked: &[u32], beside: Option<&SideTask<'_>>) -> Result<Vec<i64>, SourceError> {
-        let (profiles, compute) = (self.brief_profile_rows()?, &self.inner.compute);
+        let profiles = self.brief_profile_rows()?;
+        let compute = &self.inner.compute;
         let ranges = sample_ranges(profiles, picked)?;
         let whole = self.fully_selected_series(profiles, picked);
         let totals = match whole.iter().all(|whole| *whole != Some(false)) {

@@ -91,7 +91,8 @@ impl StackNumbering {
         number_of_leaf: usize,
         given: &mut AssignedNumbers,
     ) {
-        let (mut node, mut at) = (leaf, number_of_leaf);
+        let mut node = leaf;
+        let mut at = number_of_leaf;
         while let Some(entry) = dictionary.stacks.nodes().get(node as usize) {
             let location = match given.of_location[entry.location as usize] {
                 NO_ENTRY => self.number_location(dictionary, entry.location, given),

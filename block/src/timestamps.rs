@@ -134,7 +134,8 @@ impl TenantBlock<'_> {
     ) -> Result<(), BlockError> {
         let table = self.samples_table()?;
         let run = IdRange(self.meta.nodes.0, self.meta.stacks);
-        let (mut stacks, mut batch) = (Vec::new(), SampleBatch::default());
+        let mut stacks = Vec::new();
+        let mut batch = SampleBatch::default();
         for (group, ranges) in self.plan_scan(&table, ranges)? {
             let Some(mut moments) = TimestampReader::open(&table, group)? else { return Ok(()) };
             let mut columns = SampleReaders::open(&table, group, SpanContextColumns::default())?;

@@ -21,7 +21,8 @@ impl TenantBlock<'_> {
     }
 
     fn compare_tables(&self, rollup: &RollupRows, index: &[(u32, String)]) -> Result<(), BlockError> {
-        let (series, profiles) = (self.read_series()?, self.read_all_profiles()?);
+        let series = self.read_series()?;
+        let profiles = self.read_all_profiles()?;
         if !profiles.is_sorted_by_key(ProfileRow::order) {
             return Err(BlockError::corrupt(PROFILES_FILE, "its rows are not by series, time and id"));
         }
@@ -30,7 +31,8 @@ impl TenantBlock<'_> {
             return Err(BlockError::corrupt(PROFILES_FILE, why));
         }
         let stacks = vec![(0, 0); self.meta.stacks as usize];
-        let (touched, services) = (Vec::new(), BTreeMap::new());
+        let touched = Vec::new();
+        let services = BTreeMap::new();
         let mut sums = RollupVerifier { rollup, series: &series, next: 0, at: 0, stacks, touched, services };
         let mut of_profiles = self.read_profile_totals()?;
         self.for_each_sample(&profiles, |profile, stack, value| {
@@ -70,8 +72,8 @@ impl TenantBlock<'_> {
         let first = self.meta.profiles.0;
         for group in self.row_groups(SAMPLES_FILE).range() {
             let ids = table.read_column::<Int32Type>(group, 0)?;
-            let (stacks, values) =
-                (table.read_column::<Int32Type>(group, 1)?, table.read_column::<Int64Type>(group, 2)?);
+            let stacks = table.read_column::<Int32Type>(group, 1)?;
+            let values = table.read_column::<Int64Type>(group, 2)?;
             for ((id, stack), value) in ids.into_iter().zip(stacks).zip(values) {
                 let expected = expected.next().filter(|&expected| u32::try_from(id) == Ok(expected));
                 let Some(id) = expected else {

@@ -162,7 +162,8 @@ impl<'f> BlockWriter<'f> {
         numbering
             .write_tables(dictionary, &meta, &mut |file, columns| self.write_row_group(file, columns))?;
         let rollup = RollupBuilder { totals: vec![(0, 0); numbering.stacks], ..RollupBuilder::default() };
-        let (profiles, samples) = (ProfileColumns::default(), SampleColumns::default());
+        let profiles = ProfileColumns::default();
+        let samples = SampleColumns::default();
         let order = RowSorter::new(numbering.stacks);
         Ok(TenantWriter { block: self, meta, series, numbering, profiles, samples, rollup, order })
     }
@@ -214,8 +215,10 @@ fn write_series_group(
     let text = |text: &str| ByteArray::from(text);
     let ids: Vec<i32> = (first..).take(series.len()).collect();
     let tenants = vec![text(tenant); series.len()];
-    let (mut keys, mut values) = (Vec::new(), Vec::new());
-    let (mut repetition, mut definition) = (Vec::new(), Vec::new());
+    let mut keys = Vec::new();
+    let mut values = Vec::new();
+    let mut repetition = Vec::new();
+    let mut definition = Vec::new();
     for series in series {
         if series.labels().is_empty() {
             repetition.push(0);
@@ -333,7 +336,8 @@ impl TenantWriter<'_, '_> {
         let SpanContextColumns { span, trace } = self.block.columns.requests;
         let some =
             |has: fn(&SpanContext) -> bool| request.iter().map(|of| i16::from(has(of))).collect::<Vec<_>>();
-        let (mut spans, mut traces) = (Vec::new(), Vec::new());
+        let mut spans = Vec::new();
+        let mut traces = Vec::new();
         let (of_span, of_trace);
         let mut columns =
             vec![ColumnValues::I32(profile), ColumnValues::I32(stack), ColumnValues::I64(value)];

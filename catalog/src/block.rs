@@ -161,7 +161,8 @@ impl BlockEntry {
 
     /// Whether both have an entry; ranges of each are in order.
     fn overlaps_log_ranges(&self, other: &Self) -> bool {
-        let (mut one, mut two) = (self.log_ranges().peekable(), other.log_ranges().peekable());
+        let mut one = self.log_ranges().peekable();
+        let mut two = other.log_ranges().peekable();
         while let (Some(rows), Some(others)) = (one.peek(), two.peek()) {
             if rows.overlaps(others) {
                 return true;

@@ -62,7 +62,8 @@ pub trait Catalog: Send + Sync + 'static {
     /// Opens the first shards of so many slots, all on one node, unless there are some.
     async fn open_slots(&self, count: u32, node: NodeId) -> Result<(), CatalogError> {
         let members = vec![[node].into(); count.clamp(1, MAX_SLOTS) as usize];
-        let (count, zones) = (members.len() as u32, [(node, String::new())].into());
+        let count = members.len() as u32;
+        let zones = [(node, String::new())].into();
         self.apply_command(CatalogCommand::OpenSlots { count, members, zones }).await
     }
 
@@ -115,7 +116,9 @@ pub trait Catalog: Send + Sync + 'static {
         let mut staged = 0;
         while staged < all.len() {
             let part = &all[staged..all.len().min(staged + MAX_TENANTS_PER_COMMAND)];
-            let (shard, offset, tenants) = (block.shard, staged as u64, part.to_vec());
+            let shard = block.shard;
+            let offset = staged as u64;
+            let tenants = part.to_vec();
             match self
                 .propose(CatalogCommand::StageTenants { shard, block: block.id, offset, tenants })
                 .await?

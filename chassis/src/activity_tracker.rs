@@ -106,7 +106,8 @@ impl ActivityTracker {
             Ok(_) | Err(DiskError::NotFound { .. }) => vec![0; MAX_TRACKED_ACTIVITIES * SLOT_BYTES],
             Err(error) => return Err(error),
         };
-        let (now, mut table) = (unix_seconds(clock.wall()), ActivityTable::default());
+        let now = unix_seconds(clock.wall());
+        let mut table = ActivityTable::default();
         for (place, bytes) in bytes.chunks_exact_mut(SLOT_BYTES).enumerate() {
             match ActivitySlot::decode(place, bytes, now, has_aborted) {
                 Some((key, slot)) if !table.slots.contains_key(&key) => {

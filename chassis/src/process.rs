@@ -32,7 +32,8 @@ impl ProcessUsage {
 
     fn from_proc_folder(folder: &Path) -> Self {
         let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap_or_default();
-        let (status, limits) = (read("status"), read("limits"));
+        let status = read("status");
+        let limits = read("limits");
         // The folder that is being read is open, too.
         let open = fs::read_dir(folder.join("fd")).map_or(0, |files| files.count().saturating_sub(1));
         Self {

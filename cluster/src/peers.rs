@@ -208,7 +208,8 @@ impl PeerConnection {
             return Ok(sender.clone());
         }
         state.open = None;
-        let (clock, random) = (&self.deps.clock, &self.deps.random);
+        let clock = &self.deps.clock;
+        let random = &self.deps.random;
         if let Some((until, why)) = &state.rest
             && clock.monotonic() < *until
         {
@@ -244,7 +245,8 @@ impl PeerConnection {
         let agreed = clock.timeout(CONNECT_TIMEOUT, http.handshake(TokioIo::new(stream))).await;
         let (sender, connection) =
             agreed.map_err(|late| late.to_string())?.map_err(|error| error.to_string())?;
-        let (to, token) = (self.to, tasks.shutdown_token());
+        let to = self.to;
+        let token = tasks.shutdown_token();
         let driven = async move {
             let ended = tokio::select! {
                 biased;

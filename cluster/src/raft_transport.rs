@@ -175,7 +175,8 @@ impl RaftTransport {
         if std::mem::replace(&mut line.state().open, true) {
             return;
         }
-        let (shared, carried) = (Arc::clone(&self.shared), Arc::clone(line));
+        let shared = Arc::clone(&self.shared);
+        let carried = Arc::clone(line);
         let tasks = &self.shared.peers.deps().tasks;
         let token = tasks.shutdown_token();
         let spawned = tasks.spawn("talk to a node", async move {
@@ -203,7 +204,8 @@ impl RaftTransportShared {
     }
 
     async fn try_run_stream(&self, line: &Arc<PeerStream>) -> Result<(), Status> {
-        let (to, clock) = (line.to, &self.peers.deps().clock);
+        let to = line.to;
+        let clock = &self.peers.deps().clock;
         let hello = Hello { caller: Some(self.introductions.caller(to, HELLO_TIMEOUT)) };
         let stream = line.state().ended;
         let outgoing = OutgoingFrames { line: Arc::clone(line), stream, hello: Some(hello) };

@@ -136,7 +136,8 @@ impl ActiveTls {
             let added = roots.add(authority);
             added.map_err(|error| TlsError::Pem { setting: "authorities", cause: error.to_string() })?;
         }
-        let (roots, provider) = (Arc::new(roots), Arc::new(ring::default_provider()));
+        let roots = Arc::new(roots);
+        let provider = Arc::new(ring::default_provider());
         let clients = WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider));
         let clients = clients.build().map_err(|error| unfit(error.to_string()))?;
         // What is over, or not begun, must not take the place of what others take. They may know authorities that this

@@ -463,7 +463,8 @@ impl LogOwner {
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         let shared = Arc::clone(&self.shared);
         threads.push(compute::spawn_dedicated_thread("log-files", move || shared.segments.run_preparer())?);
-        let (shared, writer) = (Arc::clone(&self.shared), Arc::clone(&self.writer));
+        let shared = Arc::clone(&self.shared);
+        let writer = Arc::clone(&self.writer);
         threads.push(compute::spawn_dedicated_thread("log", move || {
             let mut writer = writer.lock().unwrap_or_else(PoisonError::into_inner);
             shared.run_writer(&mut writer);

@@ -242,11 +242,25 @@ pub async fn bootstrap_from_snapshot(
         return Err(GroupOpenError::Taken { group });
     }
     let fail = |error: &dyn fmt::Display| GroupOpenError::Raft { cause: error.to_string() };
-    let (disk, node) = (Arc::clone(&deps.disk), deps.node);
+    let disk = Arc::clone(&deps.disk);
+    let node = deps.node;
     let keep = move || state_machine::write_initial_snapshot(&*disk, group, node, index, &bytes);
     deps.compute.run(keep).await.map_err(|error| fail(&error))??;
     // A log without its snapshot would have lost it: so the snapshot is durable first.
     deps.log.append(store::initial_records(group, node, index)).await.map_err(|error| fail(&error))
+}
+
+fn peer_links<S: StateMachine>(deps: &RaftGroupDeps, group: u32, machine: &StateMachineHost<S>) -> PeerLinks {
+    let machine = machine.clone();
+    PeerLinks {
+        network: deps.network.clone(),
+        group,
+        disk: Arc::clone(&deps.disk),
+        compute: deps.compute.clone(),
+        files: Arc::new(move |bytes: &[u8]| {
+            machine.with_state_machine(|machine| machine.snapshot_files(bytes))
+        }),
+    }
 }
 
 impl<S: StateMachine> RaftGroup<S> {
@@ -268,8 +282,12 @@ impl<S: StateMachine> RaftGroup<S> {
         let store = RaftLogStore::new(deps.log.clone(), deps.compute.clone(), (group, deps.node), &kept);
         let store = store.ok_or(GroupOpenError::BadState { group })?;
         let opened = {
-            let (log, disk, compute) = (deps.log.clone(), Arc::clone(&deps.disk), deps.compute.clone());
-            let (logged, founders, node) = (store.voters(), founding.members(), deps.node);
+            let log = deps.log.clone();
+            let disk = Arc::clone(&deps.disk);
+            let compute = deps.compute.clone();
+            let logged = store.voters();
+            let founders = founding.members();
+            let node = deps.node;
             let open = move || {
                 let known = match logged.is_empty() {
                     true => StateMachineHost::<S>::snapshot_voters(&*disk, group)?,
@@ -299,23 +317,23 @@ impl<S: StateMachine> RaftGroup<S> {
         }
         let start = |error: &dyn fmt::Display| GroupOpenError::Raft { cause: error.to_string() };
         let config = deps.timing.config(group).validate().map_err(|error| start(&error))?;
-        let files = {
-            let machine = machine.clone();
-            Arc::new(move |bytes: &[u8]| machine.with_state_machine(|machine| machine.snapshot_files(bytes)))
-        };
-        let (disk, compute) = (Arc::clone(&deps.disk), deps.compute.clone());
-        let links = PeerLinks { network: deps.network.clone(), group, disk, compute, files };
+        let links = peer_links(deps, group, &machine);
         let driven = Arc::new(machine.clone());
         let raft =
             raft_adapter::start_raft(deps.node, Arc::new(config), links.clone(), store.clone(), driven);
         let raft = raft.await.map_err(|error| start(&error))?;
         let answers = {
-            let (raft, log, compute) = (raft.clone(), deps.log.clone(), deps.compute.clone());
-            let (arrivals, part, rounds) =
-                (machine.file_receiver(), Mutex::default(), ReadIndexRounds::default());
+            let raft = raft.clone();
+            let log = deps.log.clone();
+            let compute = deps.compute.clone();
+            let arrivals = machine.file_receiver();
+            let part = Mutex::default();
+            let rounds = ReadIndexRounds::default();
             RaftRequestHandler { group, raft, log, compute, arrivals, part, rounds }
         };
-        let (node, log, silence) = (deps.node, deps.log.clone(), deps.timing.election_max);
+        let node = deps.node;
+        let log = deps.log.clone();
+        let silence = deps.timing.election_max;
         let shared =
             Arc::new(RaftGroupShared { node, group, raft, links, silence, log, store, machine, answers });
         let opened = Self { shared };
@@ -394,9 +412,11 @@ impl<S: StateMachine> RaftGroup<S> {
         entry: Bytes,
         admit: impl FnOnce(&Log) -> Result<(), LogError>,
     ) -> Result<(u64, S::Answer), ProposeError> {
-        let (size, limit) = (entry.len() as u64, self.shared.log.max_entry_bytes());
+        let size = entry.len() as u64;
+        let limit = self.shared.log.max_entry_bytes();
         if size > limit {
-            let (size, limit) = (ByteSize::bytes(size), ByteSize::bytes(limit));
+            let size = ByteSize::bytes(size);
+            let limit = ByteSize::bytes(limit);
             return Err(ProposeError::TooLarge { size, limit });
         }
         admit(&self.shared.log).map_err(|error| match error {

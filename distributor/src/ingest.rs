@@ -70,7 +70,8 @@ impl Distributor {
         content_type: Option<&str>,
         body: Bytes,
     ) -> Result<PushSummary, IngestError> {
-        let (bytes, counted) = (body.len(), self.counts.tenant_counters(tenant));
+        let bytes = body.len();
+        let counted = self.counts.tenant_counters(tenant);
         let refused = |refused: &IngestError| {
             counted.record_received(1, bytes);
             counted.record_refusal(&refused.status, 1, bytes);
@@ -88,7 +89,8 @@ impl Distributor {
             .map_err(IngestError::from_status)
             .inspect_err(refused)?;
 
-        let (door, made) = (converted.door, &converted.made);
+        let door = converted.door;
+        let made = &converted.made;
         counted.record_received(made.len(), bytes);
         if let Err(status) = self.check_profile_count(made.len()) {
             counted.record_refusal(&status, made.len(), bytes);
@@ -140,7 +142,8 @@ impl Distributor {
     ) -> Vec<Result<StoredProfile, Status>> {
         let ConvertedBody { made, time_nanos, .. } = converted;
         let mut outcomes: Vec<Result<StoredProfile, Status>> = Vec::with_capacity(made.len());
-        let (mut uploads, mut places) = (Vec::new(), Vec::new());
+        let mut uploads = Vec::new();
+        let mut places = Vec::new();
         for (place, ConvertedProfile { mut labels, client_id, pprof, without_stack, .. }) in
             made.into_iter().enumerate()
         {

@@ -78,7 +78,8 @@ impl Distributor {
         body: Bytes,
         written: OtlpEncoding,
     ) -> Result<ExportSummary, Status> {
-        let (bytes, counted) = (body.len(), self.counts.tenant_counters(tenant));
+        let bytes = body.len();
+        let counted = self.counts.tenant_counters(tenant);
         let limits = self.deps.overrides.for_tenant(tenant);
         let refused = |status: &Status| {
             counted.record_received(1, bytes);
@@ -123,7 +124,8 @@ impl Distributor {
     ) -> Vec<ExportOutcome> {
         let limits = label_limits(limits);
         let mut outcomes: Vec<ExportOutcome> = Vec::with_capacity(profiles.len());
-        let (mut uploads, mut places) = (Vec::new(), Vec::new());
+        let mut uploads = Vec::new();
+        let mut places = Vec::new();
         for (place, profile) in profiles.into_iter().enumerate() {
             let mut outcome = ExportOutcome::default();
             match profile {
@@ -169,7 +171,8 @@ impl ServiceProfile {
         let NormalizedLabels { sent, labels } =
             normalize_labels(replace_service_label(self.labels, limits), limits)
                 .map_err(|refused| labels_refusal(&refused))?;
-        let (client_id, time_nanos) = (self.id, self.time_nanos);
+        let client_id = self.id;
+        let time_nanos = self.time_nanos;
         let upload =
             |pprof| ProfileUpload { sent, labels, client_id, time_nanos, pprof, ..ProfileUpload::default() };
         Ok(self.pprof?.map(upload))
@@ -262,7 +265,8 @@ fn service_profiles(
 
 /// One answer for all.
 fn summarize_export(outcomes: Vec<ExportOutcome>) -> Result<ExportSummary, Status> {
-    let (count, mut exported) = (outcomes.len(), ExportSummary::default());
+    let count = outcomes.len();
+    let mut exported = ExportSummary::default();
     let mut refused: Vec<RejectedProfile> = Vec::new();
     let mut is_stored = false;
     for (number, ExportOutcome { stored, refused: status }) in (1..).zip(outcomes) {

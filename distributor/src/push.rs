@@ -161,7 +161,8 @@ pub(crate) fn summarize_push(
     mut outcomes: Vec<(ProfilePosition, Result<StoredProfile, Status>)>,
 ) -> Result<PushSummary, Status> {
     let mut receipt = PushSummary::default();
-    let (mut stored, mut refused) = (Vec::new(), Vec::new());
+    let mut stored = Vec::new();
+    let mut refused = Vec::new();
     outcomes.sort_by_key(|(place, _)| (place.series, place.profile));
     let count = outcomes.len();
     for (place, outcome) in outcomes {
@@ -190,7 +191,9 @@ fn refusal_message(
     let mut text = format!("{} of {count} profiles are not stored", refused.len());
     // Writing to a string cannot fail.
     for (place, status) in refused.iter().take(MAX_REPORTED_REFUSALS) {
-        let (series, profile, name) = (place.series, place.profile, place.bracketed_name());
+        let series = place.series;
+        let profile = place.profile;
+        let name = place.bracketed_name();
         let _ = write!(text, "; series {series}, profile {profile}{name}: {}", status.message);
     }
     if refused.len() > MAX_REPORTED_REFUSALS {
@@ -199,7 +202,9 @@ fn refusal_message(
     text.push_str(if stored.is_empty() { "; none is stored" } else { "; stored are" });
     for (at, place) in stored.iter().take(MAX_REPORTED_STORED).enumerate() {
         let comma = if at > 0 { "," } else { "" };
-        let (series, profile, name) = (place.series, place.profile, place.bracketed_name());
+        let series = place.series;
+        let profile = place.profile;
+        let name = place.bracketed_name();
         let _ = write!(text, "{comma} series {series} profile {profile}{name}");
     }
     if stored.len() > MAX_REPORTED_STORED {

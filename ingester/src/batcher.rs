@@ -296,7 +296,8 @@ impl UploadBatchBuilder {
             self.renew();
         }
         self.begin.counters.start_batch(failures);
-        let (counters, window) = (Arc::clone(&self.begin.counters), Arc::clone(&self.begin.window));
+        let counters = Arc::clone(&self.begin.counters);
+        let window = Arc::clone(&self.begin.window);
         DeltaConverter::new(counters, window, self.begin.clock.monotonic())
     }
 
@@ -398,7 +399,8 @@ impl UploadBatchBuilder {
     /// Why no new id is taken, if the window holds too many [INV-11]. Those count that are young enough by the time
     /// that has passed here, so that whoever waits is let in, though nothing was logged meanwhile.
     fn full(&self) -> Option<Status> {
-        let (ids, limit) = (lock(&self.begin.window).len_at(self.stamp_now()), self.begin.ids);
+        let ids = lock(&self.begin.window).len_at(self.stamp_now());
+        let limit = self.begin.ids;
         (ids >= limit).then(|| {
             let message = format!(
                 "this shard remembers the ids of {ids} profiles, by which it knows repeats; the limit is {limit} (ingester.ids): send again when the oldest are forgotten, which takes about as long as profiles may be late (limits.reject_older_than), or raise the limit, at two bytes of memory for each id"

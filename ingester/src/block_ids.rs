@@ -70,7 +70,8 @@ pub(crate) async fn read_block_ids(
         let key = ObjectKey::Block { owner: BlockOwner::Shared, block: block.id.number(), file };
         deps.store.get(&key).await.map_err(|error| Status::from_error(&error))
     };
-    let (meta, profiles) = (get(META_FILE).await?, get(PROFILES_FILE).await?);
+    let meta = get(META_FILE).await?;
+    let profiles = get(PROFILES_FILE).await?;
     let id = block.id;
     let damaged = move |why: String| Status::new(ErrorCode::DataLoss, format!("block {id}: {why}"));
     let read = move || {

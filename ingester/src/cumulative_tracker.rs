@@ -341,9 +341,11 @@ impl CumulativeTracker {
         let mut all: Vec<(ContentHash, Arc<SeriesState>)> =
             self.state().kept.iter_series().map(|(series, count)| (series, Arc::clone(count))).collect();
         all.sort_unstable_by_key(|(series, _)| *series);
-        let (mut pieces, mut piece) = (Vec::new(), Vec::new());
+        let mut pieces = Vec::new();
+        let mut piece = Vec::new();
         for (series, count) in all {
-            let (mut from, mut ends) = (0, false);
+            let mut from = 0;
+            let mut ends = false;
             // A series that counts nothing yet is said, too.
             while !ends {
                 if piece.len() > bytes / 2 {
@@ -375,8 +377,9 @@ impl CumulativeTracker {
         let mut changes = Vec::new();
         while !unpacker.is_done() {
             let series = entry::read_id(&mut unpacker)?;
-            let (flags, index, time) =
-                (unpacker.read_number()?, unpacker.read_number()?, unpacker.read_signed()?);
+            let flags = unpacker.read_number()?;
+            let index = unpacker.read_number()?;
+            let time = unpacker.read_signed()?;
             let count = SeriesState { index, time, counted: CumulativeValues::read(&mut unpacker)? };
             let mut change = SeriesUpdate { series, step: DeltaOp::Begins, count, tenant: None };
             let begun = self.state().part.take();
@@ -413,7 +416,8 @@ impl DeltaLimits {
         let own = state.kept.tenant_bytes(tenant)
             + more
             + grows().filter_map(|grows| grows.get(tenant)).sum::<usize>();
-        let (room, share) = (self.bytes.as_usize(), self.bytes.as_usize() / TENANT_SHARE_DIVISOR);
+        let room = self.bytes.as_usize();
+        let share = self.bytes.as_usize() / TENANT_SHARE_DIVISOR;
         let (whose, size, limit, of) = if own > share {
             (format!("tenant {tenant} has"), own, share, "half of ingester.counters")
         } else if all > room {

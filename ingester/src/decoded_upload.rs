@@ -110,7 +110,8 @@ impl DecodedUpload {
             client_id: client_id.map(str::as_bytes).or((sent == 0).then_some(&drawn[..])),
         }
         .identity();
-        let (tenant, labels) = (tenant.as_str(), &self.upload.sent);
+        let tenant = tenant.as_str();
+        let labels = &self.upload.sent;
         let source =
             Identity { tenant, labels, time_nanos: 0, duration_nanos: 0, content: 0, client_id: None };
         self.source = source.identity();
@@ -184,7 +185,9 @@ impl DecodedUpload {
         let period_type = header.period_type.clone().unwrap_or_default();
         let keep_type = |of| rules.keeps_type(&self.upload.labels, of);
         let types = header.types.iter().map(keep_type).collect::<Result<Vec<bool>, Status>>()?;
-        let (mut kept, mut bytes, mut dropped) = (Vec::new(), 0, 0);
+        let mut kept = Vec::new();
+        let mut bytes = 0;
+        let mut dropped = 0;
         for (place, split) in splits.iter().enumerate() {
             for (value, of) in header.types.iter().enumerate() {
                 let labels = match types[value] {
@@ -235,7 +238,8 @@ impl DecodedUpload {
                 DeltaOutcome::Again => DeltaOp::Nothing,
                 DeltaOutcome::New(step) => step,
             };
-            let (start, moments) = (batch.rows.len(), &self.walk.decoded().samples.moments);
+            let start = batch.rows.len();
+            let moments = &self.walk.decoded().samples.moments;
             let samples = rows::pack_rows(&mut self.rows, moments, &mut batch.rows);
             let record = ProfileRecord {
                 id: candidate.id,
@@ -294,10 +298,12 @@ impl DecodedUpload {
     /// Takes one value of a split's rows.
     fn gather(&mut self, split: &LabelSplit, value: usize) {
         let decoded = self.walk.decoded();
-        let (samples, width) = (&decoded.samples, decoded.header.types.len());
+        let samples = &decoded.samples;
+        let width = decoded.header.types.len();
         self.rows.clear();
         self.rows.extend(split.rows.iter().map(|&(row, span, trace)| {
-            let (stack, value) = (samples.stacks[row as usize], samples.values[row as usize * width + value]);
+            let stack = samples.stacks[row as usize];
+            let value = samples.values[row as usize * width + value];
             InputRow { stack, place: row, span, trace, value }
         }));
         rows::normalize_rows(&mut self.rows);
@@ -445,9 +451,11 @@ fn check_sums(decoded: &DecodedProfile) -> Result<(), Status> {
 
 fn check_time(time: i64, now: Timestamp, limits: &TenantLimits) -> Result<(), Status> {
     let time = Timestamp::from_nanos(time);
-    let (age, lead) = (now.since(time), time.since(now));
+    let age = now.since(time);
+    let lead = time.since(now);
     let outside = |span, what, limit: std::time::Duration, name| {
-        let (span, limit) = (format_approximate_duration(span), format_duration(limit));
+        let span = format_approximate_duration(span);
+        let limit = format_duration(limit);
         let message = format!(
             "not in the ingestion window: the profile is {span} {what}, the limit is {limit} (limits.{name}); \
              the server takes any with --set limits.{name}=0s"

@@ -205,8 +205,10 @@ impl DeltaConverter {
 
     /// The upload that was looked at is in the batch, or it is not.
     pub fn finish_upload(&mut self, is_in: bool) {
-        let (upload, tally) = (std::mem::take(&mut self.upload), std::mem::take(&mut self.of_upload));
-        let (grows, ids) = (std::mem::take(&mut self.upload_grows), std::mem::take(&mut self.upload_ids));
+        let upload = std::mem::take(&mut self.upload);
+        let tally = std::mem::take(&mut self.of_upload);
+        let grows = std::mem::take(&mut self.upload_grows);
+        let ids = std::mem::take(&mut self.upload_ids);
         if is_in {
             self.ids.extend(ids);
             self.next.extend(upload);

@@ -186,7 +186,8 @@ impl ShardLogEntry {
             // Only who leads looks into it, and not as it is applied.
             DELTA_STATE_KIND => Ok(ShardLogEntry::Counted(bytes[1..].to_vec())),
             FENCE_KIND => {
-                let (version, from) = (unpacker.read_number()?, unpacker.read_signed()?);
+                let version = unpacker.read_number()?;
+                let from = unpacker.read_signed()?;
                 Ok(ShardLogEntry::Fence { version, from, revision: unpacker.read_number()? })
             }
             FENCE_VOIDED_KIND => Ok(ShardLogEntry::Void { version: unpacker.read_number()? }),
@@ -195,8 +196,9 @@ impl ShardLogEntry {
             FOREIGN_IDS_KIND => ids(&mut unpacker).map(ShardLogEntry::Drop),
             HOLD_RELEASED_KIND => Ok(ShardLogEntry::Release { of: unpacker.read_u32()? }),
             TERM_START_KIND => {
-                let (token, node, stamp) =
-                    (unpacker.read_number()?, unpacker.read_number()?, unpacker.read_number()?);
+                let token = unpacker.read_number()?;
+                let node = unpacker.read_number()?;
+                let stamp = unpacker.read_number()?;
                 Ok(ShardLogEntry::Begin { token, node, stamp })
             }
             GENERATION_END_KIND => Ok(ShardLogEntry::End { generation: unpacker.read_number()? }),

@@ -160,7 +160,8 @@ impl HeadFlusher {
         let untold = (shard.log().with_state_machine(ShardStateMachine::flushed_index) < watermark)
             .then_some((watermark, BlockId::from_number(0)));
         let read_back_to = shard.heads().frozen().last().map_or(0, |head| head.last_index());
-        let (uploaded, catalog_time) = (None, None);
+        let uploaded = None;
+        let catalog_time = None;
         Self { config, deps, shard, entry, asked, watermark, uploaded, read_back_to, untold, catalog_time }
     }
 
@@ -239,7 +240,9 @@ impl HeadFlusher {
                 None => self.write_block(head).await?,
             },
         };
-        let (id, bytes, samples) = (entry.id, entry.bytes, entry.samples);
+        let id = entry.id;
+        let bytes = entry.bytes;
+        let samples = entry.samples;
         self.uploaded = Some(entry.clone());
         self.watermark = match self.deps.catalog.register_block(entry).await {
             Ok(watermark) => watermark,
@@ -302,7 +305,8 @@ impl HeadFlusher {
     async fn write_block(&self, head: &Arc<Head>) -> Result<BlockEntry, Status> {
         let id = BlockId::new(self.name_time(), &self.deps.random);
         let origin = self.origin_of(head);
-        let (building, origin_of_block) = (Arc::clone(head), origin.clone());
+        let building = Arc::clone(head);
+        let origin_of_block = origin.clone();
         let build = move || build(&building, id, origin_of_block);
         let built = self.deps.compute.run_as(CpuActivity::Cut, build).await;
         let built = built.map_err(|error| Status::from_error(&error))?;
@@ -317,7 +321,8 @@ impl HeadFlusher {
 
     /// Returns which range of the log a head's block holds.
     fn origin_of(&self, head: &Head) -> BlockOrigin {
-        let (from, to) = (self.watermark, head.last_index());
+        let from = self.watermark;
+        let to = head.last_index();
         BlockOrigin {
             cluster: format!("{:032x}", self.deps.cluster),
             shard: self.entry.id,
@@ -402,7 +407,8 @@ pub fn tenant_spans(meta: &BlockMeta) -> Result<Vec<TenantSpan>, Status> {
             .tenant
             .parse()
             .map_err(|error: athanor_chassis::tenant::TenantError| Status::from_error(&error))?;
-        let (min_time, max_time) = (part.min_time, part.max_time);
+        let min_time = part.min_time;
+        let max_time = part.max_time;
         Ok(TenantSpan { tenant, min_time, max_time, profiles: u64::from(part.profiles.1) })
     };
     meta.tenants.iter().map(span).collect()

@@ -113,7 +113,8 @@ impl ShardReplica {
             again: since.is_some(),
             counted: None,
         };
-        let (mut first, mut age) = (since.is_none(), None);
+        let mut first = since.is_none();
+        let mut age = None;
         loop {
             let page = self.kin()?.fetch_window_page(before, ask).await?;
             if !page.advances_from(ask.after) {
@@ -135,7 +136,9 @@ impl ShardReplica {
                 };
                 let taken = taken.iter().filter_map(here).collect();
                 let last = number == chunks && !more && upto.is_some();
-                let (stamp, source, holds) = (self.log_time().0, InheritSource::Window, holds.clone());
+                let stamp = self.log_time().0;
+                let source = InheritSource::Window;
+                let holds = holds.clone();
                 let inherit =
                     InheritEntry { source, of: before.id, first, last, stamp, span, ids, taken, holds };
                 self.propose_inherit(inherit).await?;
@@ -150,8 +153,10 @@ impl ShardReplica {
     /// Copies what the series of the shard before have counted, as it said after its seal. In this log it stands before all
     /// batches.
     async fn copy_counted(&self, of: ShardId, at: u64) -> Result<(), Status> {
-        let (before, now) = (self.read_catalog_entry(of).await?, self.deps().clock.monotonic());
-        let (counters, mut after) = (CumulativeTracker::new(self.delta_limits()), at);
+        let before = self.read_catalog_entry(of).await?;
+        let now = self.deps().clock.monotonic();
+        let counters = CumulativeTracker::new(self.delta_limits());
+        let mut after = at;
         loop {
             let ask =
                 HandoffWindowRequest { upto: at, counted: Some(after), ..HandoffWindowRequest::default() };
@@ -191,7 +196,8 @@ impl ShardReplica {
         let blocks = block_ids::list_slot_blocks(deps, entry.slot, since, None).await?;
         let span = u64::try_from(remembered.as_nanos()).unwrap_or(u64::MAX);
         let inherit = |first, last, ids| {
-            let (stamp, source) = (self.log_time().0, InheritSource::Blocks);
+            let stamp = self.log_time().0;
+            let source = InheritSource::Blocks;
             InheritEntry { source, of, first, last, stamp, span, ids, taken: Vec::new(), holds: Vec::new() }
         };
         self.propose_inherit(inherit(true, false, Vec::new())).await?;
@@ -270,7 +276,8 @@ impl ShardReplica {
         for ids in dropped.chunks(self.max_ids_per_entry()) {
             self.propose_entry(ShardLogEntry::encode_foreign_ids(ids)).await?;
         }
-        let (own, dropped) = (own.len(), dropped.len());
+        let own = own.len();
+        let dropped = dropped.len();
         tracing::warn!(shard = self.id, own, dropped, with = with.id, "the shard was lost and has settled");
         let settled = CatalogCommand::Settled { shard: self.id, at, with: with.id };
         self.deps().catalog.apply_command(settled).await.map_err(|error| Status::from_error(&error))

@@ -111,7 +111,10 @@ impl Ingester {
             let (taken, holds) = log.with_state_machine(|machine| {
                 (machine.inherited_owners(&page.ids), machine.log_status().holds.iter().copied().collect())
             });
-            let (ids, more, age, span) = (page.ids, page.more, page.age, page.span);
+            let ids = page.ids;
+            let more = page.more;
+            let age = page.age;
+            let span = page.span;
             Ok(WindowPage { ids, taken, holds, more, age, span, counted: None })
         };
         self.compute().run(read).await.map_err(|error| Status::from_error(&error))?
@@ -139,8 +142,12 @@ impl Ingester {
         let mut held = Vec::with_capacity(ids.len());
         for ids in ids.chunks(group.max_ids_per_entry()) {
             let (stamp, span) = group.log_time();
-            let (source, first, last) = (InheritSource::Settle, false, false);
-            let (ids, taken, holds) = (ids.to_vec(), Vec::new(), Vec::new());
+            let source = InheritSource::Settle;
+            let first = false;
+            let last = false;
+            let ids = ids.to_vec();
+            let taken = Vec::new();
+            let holds = Vec::new();
             let inherit = InheritEntry { source, of: by, first, last, stamp, span, ids, taken, holds };
             held.append(&mut group.propose_inherit(inherit).await?);
         }

@@ -255,8 +255,12 @@ impl Head {
             rows.places.push(place);
             let (first, last) = rows.times.unwrap_or((record.time, record.time));
             rows.times = Some((first.min(record.time), last.max(record.time)));
-            let (series, time, id, duration) = (record.series, record.time, record.id, record.duration);
-            let (period, samples) = (record.period, record.samples);
+            let series = record.series;
+            let time = record.time;
+            let id = record.id;
+            let duration = record.duration;
+            let period = record.period;
+            let samples = record.samples;
             rows.profiles.push(ProfileRow { series, time, id, duration, period, samples });
             bytes += packed.len() + PROFILE_OVERHEAD_BYTES;
         }
@@ -414,7 +418,8 @@ impl ProfileSource for HeadSnapshot {
         })
     }
     fn visit_rows(&self, picked: &[u32], each: &mut SourceRowVisitor<'_>) -> Result<(), SourceError> {
-        let (mut stacks, mut values) = (Vec::new(), Vec::new());
+        let mut stacks = Vec::new();
+        let mut values = Vec::new();
         for &profile in picked {
             self.go_on()?;
             stacks.clear();
@@ -433,7 +438,9 @@ impl ProfileSource for HeadSnapshot {
         picked: &[u32],
         each: &mut SourceSpanRowVisitor<'_>,
     ) -> Result<(), SourceError> {
-        let (mut stacks, mut values, mut requests) = (Vec::new(), Vec::new(), Vec::new());
+        let mut stacks = Vec::new();
+        let mut values = Vec::new();
+        let mut requests = Vec::new();
         for &profile in picked {
             self.go_on()?;
             stacks.clear();

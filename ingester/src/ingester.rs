@@ -398,7 +398,9 @@ impl Ingester {
         let written = || groups.iter().map(|group| group.counts.written());
         let before: Vec<FlushSummary> = written().collect();
         let cut = |group: &Arc<ShardReplica>| {
-            let (led, counts, shard) = (group.leader_handle(), Arc::clone(&group.counts), group.id);
+            let led = group.leader_handle();
+            let counts = Arc::clone(&group.counts);
+            let shard = group.id;
             async move {
                 let Some(led) = led else { return Ok(()) };
                 let cut = clock.timeout(patience, led.flush_heads()).await;

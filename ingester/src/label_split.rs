@@ -61,9 +61,11 @@ pub fn split_by_labels(
     limits: &LabelLimits,
 ) -> Result<(Vec<LabelSplit>, DroppedRows), Status> {
     let decoded = walk.decoded();
-    let (samples, width) = (&decoded.samples, decoded.header.types.len());
+    let samples = &decoded.samples;
+    let width = decoded.header.types.len();
     let mut places: HashMap<u32, (usize, ParsedSpanContext)> = HashMap::new();
-    let (by_labels, splits) = (HashMap::new(), Vec::new());
+    let by_labels = HashMap::new();
+    let splits = Vec::new();
     let mut splitting = LabelSplitter { walk, of_series, limits, splits, by_labels, text: 0 };
     let mut lost = DroppedRows::default();
     for (row, &set) in (0u32..).zip(&samples.labels) {
@@ -134,7 +136,8 @@ fn request(walk: &PprofReader, set: u32) -> ParsedSpanContext {
     let text = |id| labels.symbols.strings.get(id);
     let mut request = ParsedSpanContext::default();
     for label in labels.label_sets.get(set) {
-        let (name, value) = (text(label.key), text(label.text));
+        let name = text(label.key);
+        let value = text(label.text);
         let is_span = SPAN_ID_LABELS.contains(&name);
         if !is_span && name != TRACE_ID_LABEL || value.is_empty() {
             continue;

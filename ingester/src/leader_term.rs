@@ -146,7 +146,9 @@ impl LeaderTerm {
         self.read_counted(log, compute).await?;
         let reached = Arc::new(self.counters.counted_indexes());
         let read = |generation: LogGeneration| {
-            let (log, compute, reached) = (log.clone(), compute.clone(), Arc::clone(&reached));
+            let log = log.clone();
+            let compute = compute.clone();
+            let reached = Arc::clone(&reached);
             async move {
                 let read = move || read_back(&log, generation, &reached, now);
                 compute.run_as(CpuActivity::Apply, read).await.map_err(|error| Status::from_error(&error))?
@@ -170,7 +172,9 @@ impl LeaderTerm {
         log: &RaftGroup<ShardStateMachine>,
         compute: &ComputePool,
     ) -> Result<(), Status> {
-        let (log, counters, now) = (log.clone(), Arc::clone(&self.counters), self.clock.monotonic());
+        let log = log.clone();
+        let counters = Arc::clone(&self.counters);
+        let now = self.clock.monotonic();
         let read = move || {
             for index in log.with_state_machine(ShardStateMachine::delta_state_indexes) {
                 let entry = log.read_proposal(index).map_err(|error| Status::from_error(&error))?;
@@ -214,7 +218,8 @@ fn read_back(
     let (repeats, dropped) = log.with_state_machine(|machine| {
         (machine.duplicate_records(generation.first..generation.last + 1), machine.foreign_ids())
     });
-    let (mut unreadable, mut counted) = (Vec::new(), PrehashedMap::default());
+    let mut unreadable = Vec::new();
+    let mut counted = PrehashedMap::default();
     for (index, repeats) in repeats {
         let read = log.read_proposal(index).map_err(|error| Status::from_error(&error))?;
         let said = match read.map(|entry| ShardLogEntry::decode(&entry)) {

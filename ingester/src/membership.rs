@@ -76,7 +76,8 @@ impl ShardMembership {
     /// As the catalogue would name it: what its log says counts, not this.
     pub(crate) fn entry(self, id: ShardId) -> ShardEntry {
         let Self { slot, epoch, members, .. } = self;
-        let (phase, since) = (ShardPhase::Closing, Timestamp::UNIX_EPOCH);
+        let phase = ShardPhase::Closing;
+        let since = Timestamp::UNIX_EPOCH;
         ShardEntry { id, slot, epoch, watermark: 0, members, phase, fenced: 0, since }
     }
 

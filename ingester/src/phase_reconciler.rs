@@ -128,7 +128,9 @@ impl PhaseReconciler {
             }
         }
         let Some(pending) = pending else { return Ok(()) };
-        let (shard, version, from) = (entry.id, pending.table.version(), pending.table.from());
+        let shard = entry.id;
+        let version = pending.table.version();
+        let from = pending.table.from();
         match self.group.propose_entry(ShardLogEntry::encode_fence(version, from, view.revision)).await? {
             ShardApplyResult::Fence { refused: None } => {
                 self.change(CatalogCommand::Fenced { shard, version }).await

@@ -135,8 +135,11 @@ impl ShardReplica {
 
     async fn opened(parts: ReplicaDeps, entry: ShardEntry) -> Result<Arc<Self>, IngesterOpenError> {
         let ReplicaDeps { config, deps, .. } = &parts;
-        let (claim, cuts, shard) = (Arc::new(PendingTerm::default()), Arc::new(Notify::new()), entry.id);
-        let (disk, node) = (Arc::clone(&deps.consensus.disk), deps.consensus.node);
+        let claim = Arc::new(PendingTerm::default());
+        let cuts = Arc::new(Notify::new());
+        let shard = entry.id;
+        let disk = Arc::clone(&deps.consensus.disk);
+        let node = deps.consensus.node;
         let shelf = RunFiles::open(disk, shard, node, config.recent_ids as usize)?;
         let machine = ShardStateMachine::new(
             Arc::clone(&claim),
@@ -157,7 +160,9 @@ impl ShardReplica {
             .await
             .map_err(|source| IngesterOpenError::Log { shard, source })?;
         let counts = Arc::new(FlushCounters::new(deps.clock.monotonic()));
-        let (led, watch, tasks) = (RwLock::default(), Mutex::default(), deps.tasks.clone());
+        let led = RwLock::default();
+        let watch = Mutex::default();
+        let tasks = deps.tasks.clone();
         let group = Self {
             id: shard,
             slot: entry.slot,
@@ -189,7 +194,8 @@ impl ShardReplica {
             let led = group.begin(entry).await.map_err(|source| IngesterOpenError::Lead { shard, source })?;
             *write(&group.led) = Some(led);
         }
-        let (watching, token) = (Arc::clone(&group), tasks.shutdown_token());
+        let watching = Arc::clone(&group);
+        let token = tasks.shutdown_token();
         let watch = tasks.spawn(format!("shard {shard} leads or follows"), async move {
             tokio::select! {
                 biased;
@@ -208,12 +214,18 @@ impl ShardReplica {
 
     /// What is known of the shard here. Waits while entries are applied.
     pub(crate) fn shard_report(&self) -> LocalShardReport {
-        let (shard, slot, epoch, members) = (self.id, self.slot, self.epoch, self.members.clone());
+        let shard = self.id;
+        let slot = self.slot;
+        let epoch = self.epoch;
+        let members = self.members.clone();
         self.log.with_state_machine(|machine| {
-            let (cut, standing) = (Some(machine.flushed_index()), machine.log_status());
+            let cut = Some(machine.flushed_index());
+            let standing = machine.log_status();
             let fenced =
                 standing.fences().map(|(version, _)| version).next_back().unwrap_or(FIRST_TABLE_VERSION);
-            let (sealed, inherited, taken) = (standing.sealed, standing.inherited, standing.latest.is_some());
+            let sealed = standing.sealed;
+            let inherited = standing.inherited;
+            let taken = standing.latest.is_some();
             let taken = Some(taken);
             LocalShardReport {
                 shard,
@@ -410,7 +422,8 @@ impl ShardReplica {
         let over = CancellationToken::new();
         let (shard, works) =
             LeaderShard::new(self.shard_deps(), reign, begun, self.log.clone(), over.clone());
-        let (shard, asked) = (Arc::new(shard), Arc::new(FlushRequests::default()));
+        let shard = Arc::new(shard);
+        let asked = Arc::new(FlushRequests::default());
         let cut_deps = FlushDeps {
             cluster: deps.cluster,
             catalog: Arc::clone(&deps.catalog),
@@ -427,7 +440,8 @@ impl ShardReplica {
             spawned.map_err(|error| Status::from_error(&error))
         };
         let ends = |work: BoxFuture<'static, ()>| {
-            let (token, over) = (deps.tasks.shutdown_token(), over.clone());
+            let token = deps.tasks.shutdown_token();
+            let over = over.clone();
             Box::pin(async move {
                 tokio::select! {
                     biased;
@@ -512,7 +526,8 @@ async fn report_to_catalog(
     entry: &mut ShardEntry,
     log: &RaftGroup<ShardStateMachine>,
 ) -> Result<(), CatalogError> {
-    let (shard, cut) = (entry.id, log.with_state_machine(ShardStateMachine::flushed_index));
+    let shard = entry.id;
+    let cut = log.with_state_machine(ShardStateMachine::flushed_index);
     report_lost_ids(&*deps.catalog, shard, log).await?;
     // Rows of these entries lie in blocks and are not missed. Their ids lie in the log alone.
     if lost(log, cut..entry.watermark) > 0 {

@@ -70,8 +70,10 @@ pub fn pack_rows(rows: &mut [InputRow], moments: &SampleTimestamps, out: &mut Ve
             base = base.into_iter().chain(first).min();
         }
     }
-    let (mut of_row, mut steps) = (Vec::new(), Vec::new());
-    let (mut before, mut count) = (0, 0);
+    let mut of_row = Vec::new();
+    let mut steps = Vec::new();
+    let mut before = 0;
+    let mut count = 0;
     for (same, value) in summed_rows(rows) {
         if count == 0 {
             out.push(flags | if base.is_some() { TIMESTAMPS_FLAG } else { 0 });
@@ -135,7 +137,8 @@ pub fn for_each_timed_row(packed: &[u8], mut row: impl FnMut(HeadRow, &[i64])) -
     let mut times = Vec::new();
     walk(packed, |of_row, base, steps| {
         times.clear();
-        let (mut unpacker, mut at) = (CodecReader::new(steps), base);
+        let mut unpacker = CodecReader::new(steps);
+        let mut at = base;
         while !unpacker.is_done() {
             at = at.wrapping_add(unpacker.read_number()? as i64);
             times.push(at);
@@ -162,7 +165,8 @@ fn walk(
         let wrong = unpacker.error_here("a stack over 32 bits");
         stack = stack.checked_add(unpacker.read_u32()?).ok_or(wrong)?;
         let value = unpacker.read_signed()?;
-        let (mut span, mut trace) = ([0; 8], [0; 16]);
+        let mut span = [0; 8];
+        let mut trace = [0; 16];
         if flags & SPANS_FLAG != 0 {
             span.copy_from_slice(unpacker.read_slice(8)?);
         }

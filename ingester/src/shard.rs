@@ -278,7 +278,9 @@ impl<'s> ChunkedAppend<'s> {
                 walkers.acquire_permit().await
             }
         };
-        let (tenant, limits, now) = (self.tenant.clone(), Arc::clone(&self.limits), self.now);
+        let tenant = self.tenant.clone();
+        let limits = Arc::clone(&self.limits);
+        let now = self.now;
         let read = move |intake: &mut DecodedUpload| intake.read(&tenant, upload, &limits, now);
         let walked = walkers.decode_upload(&turn, self.tenant, read).await;
         let walked = match walked {
@@ -323,7 +325,9 @@ impl<'s> ChunkedAppend<'s> {
         let (answer, answered) = oneshot::channel();
         let uploads = std::mem::take(&mut self.piece);
         self.sent.push((uploads.len(), answered));
-        let (tenant, limits, room) = (self.tenant.clone(), Arc::clone(&self.limits), self.room.take());
+        let tenant = self.tenant.clone();
+        let limits = Arc::clone(&self.limits);
+        let room = self.room.take();
         let raw_bytes = std::mem::take(&mut self.raw_bytes);
         let routed = self.routed;
         let request = QueuedRequest {

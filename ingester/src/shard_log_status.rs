@@ -93,7 +93,8 @@ impl ShardLogStatus {
             let version = unpacker.read_number()?;
             read.fences.insert(version, (unpacker.read_signed()?, unpacker.read_number()?));
         }
-        let (some, latest) = (unpacker.read_number()?, unpacker.read_signed()?);
+        let some = unpacker.read_number()?;
+        let latest = unpacker.read_signed()?;
         read.latest = (some > 0).then_some(latest);
         read.sealed = Some(unpacker.read_number()?).filter(|at| *at > 0);
         let source = unpacker.read_number()?;

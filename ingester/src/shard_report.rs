@@ -28,7 +28,8 @@ impl Ingester {
     /// What is known here of each shard of which this node is a member, open or not.
     pub async fn shard_reports(&self) -> Result<Vec<LocalShardReport>, IngesterOpenError> {
         self.open_by_disk().await?;
-        let (disk, groups) = (Arc::clone(&self.parts.deps.consensus.disk), self.groups());
+        let disk = Arc::clone(&self.parts.deps.consensus.disk);
+        let groups = self.groups();
         let clock = &self.parts.deps.clock;
         let asked = groups.iter().map(|group| async move {
             let read = clock.timeout(QUORUM_READ_TIMEOUT, group.log.read_index()).await;
@@ -89,7 +90,8 @@ impl Ingester {
         let kept = self.kept.load(Ordering::Relaxed);
         let tables = now.tables.clone().filter(|tables| newest(tables) != kept);
         let Some(tables) = tables.filter(|_| !self.parts.deps.alone) else { return };
-        let (disk, version) = (Arc::clone(&self.parts.deps.consensus.disk), newest(&tables));
+        let disk = Arc::clone(&self.parts.deps.consensus.disk);
+        let version = newest(&tables);
         let written = self.parts.deps.compute.run(move || {
             let bytes = serde_json::to_vec(&tables).map_err(|error| error.to_string())?;
             disk.write(TABLES_FILE, &bytes).map_err(|error| Status::from_error(&error).message)

@@ -430,7 +430,8 @@ impl StateMachine for ShardStateMachine {
     /// Labelled with the last cut: what comes after it is in no block, so the log must keep it [INV-09]. Where a cut
     /// is, nothing is open.
     fn snapshot(&self) -> StateSnapshot {
-        let (captured, forgot) = (DedupWindow::capture(&self.window, self.cut), self.lost_ids_index());
+        let captured = DedupWindow::capture(&self.window, self.cut);
+        let forgot = self.lost_ids_index();
         let standing = self.marks.get(&self.cut).cloned().unwrap_or_default();
         let taken: Vec<InheritedId> =
             self.taken.iter().filter(|taken| taken.index <= self.cut).copied().collect();

@@ -114,7 +114,8 @@ impl NameAdmission {
 impl Drop for NameAdmission {
     fn drop(&mut self) {
         let mut names = write(&self.known.names);
-        let (round, is_in_blocks) = (names.round, names.in_blocks.contains(&self.tenant));
+        let round = names.round;
+        let is_in_blocks = names.in_blocks.contains(&self.tenant);
         let Entry::Occupied(mut local) = names.local.entry(self.tenant.clone()) else { return };
         local.get_mut().requests -= 1;
         if self.is_stored {

@@ -99,7 +99,9 @@ fn age(stamp: u64) -> u32 {
 
 /// Stamp, span, horizon and floor.
 fn read_times(times: TimesFormat, unpacker: &mut CodecReader<'_>) -> Result<[u64; 4], CodecError> {
-    let (stamp, span, horizon) = (unpacker.read_number()?, unpacker.read_number()?, unpacker.read_number()?);
+    let stamp = unpacker.read_number()?;
+    let span = unpacker.read_number()?;
+    let horizon = unpacker.read_number()?;
     let floor = match times {
         TimesFormat::WithFloor => unpacker.read_number()?,
         // A snapshot is labelled with a cut: what came up to there lies in blocks.
@@ -113,7 +115,8 @@ fn read_recent(
     unpacker: &mut CodecReader<'_>,
     mut each: impl FnMut(u64, u64, ContentHash),
 ) -> Result<(), CodecError> {
-    let (mut stamp, mut index) = (0u64, 0u64);
+    let mut stamp = 0u64;
+    let mut index = 0u64;
     for _ in 0..unpacker.read_count()? {
         let wrong = unpacker.error_here("a number over 64 bits");
         stamp = stamp.checked_add(unpacker.read_number()?).ok_or(wrong)?;
@@ -145,7 +148,8 @@ impl LogTime {
     /// The one after an entry that comes later; what came after the floor is not forgotten, and
     /// nothing if `held`.
     fn to(self, index: u64, stamp: u64, span: u64, held: bool) -> Self {
-        let (stamp, span) = (self.stamp.max(stamp), self.span.max(span));
+        let stamp = self.stamp.max(stamp);
+        let span = self.span.max(span);
         let horizon = if held { 0 } else { stamp.saturating_sub(span).min(self.floor) };
         Self { index, stamp, span, horizon: self.horizon.max(horizon), floor: self.floor }
     }
@@ -342,7 +346,10 @@ impl DedupWindow {
             put_varint(&mut captured.inline, 0);
             return captured;
         }
-        let (mut stamp, mut index, mut entries, mut bytes) = (0, 0, 0, Vec::new());
+        let mut stamp = 0;
+        let mut index = 0;
+        let mut entries = 0;
+        let mut bytes = Vec::new();
         for (arrival, ids) in arrivals {
             put_varint(&mut bytes, arrival.stamp - stamp);
             put_varint(&mut bytes, arrival.index - index);
@@ -438,7 +445,8 @@ impl DedupWindow {
     fn pick(&mut self, oldest: u32) -> Vec<Arc<SortedRun>> {
         self.runs.retain(|run| run.newest >= oldest);
         let Some((last, older)) = self.runs.split_last() else { return Vec::new() };
-        let (mut records, mut count) = (last.records, 1);
+        let mut records = last.records;
+        let mut count = 1;
         for run in older.iter().rev() {
             if run.records > records || run.records + records > MAX_MERGED_RUN_IDS {
                 break;

@@ -51,7 +51,8 @@ pub fn grpc_frame(message: &[u8], is_compressed: bool) -> Bytes {
 #[must_use]
 pub fn protobuf_field(number: u8, content: &[u8]) -> Vec<u8> {
     assert!(number < 16, "its number takes one byte");
-    let (mut bytes, mut length) = (vec![number << 3 | 2], content.len());
+    let mut bytes = vec![number << 3 | 2];
+    let mut length = content.len();
     while length > 127 {
         bytes.push((length & 127) as u8 | 128);
         length >>= 7;

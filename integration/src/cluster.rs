@@ -150,7 +150,8 @@ impl TestClusterBuilder {
         std::fs::write(folder.path().join("secret"), "a secret of some length\n").unwrap();
         let names: Vec<String> = self.nodes.iter().map(|[name, ..]| name.clone()).collect();
         let server = |[name, zone, target]: [String; 3]| {
-            let (log, state) = (MemoryDisk::new(), MemoryDisk::new());
+            let log = MemoryDisk::new();
+            let state = MemoryDisk::new();
             let skew = self.skews.get(&name).copied().unwrap_or_default();
             (name, ClusterServer { target, zone, log, state, running: None, crashes: 0, skew })
         };
@@ -232,7 +233,8 @@ impl TestCluster {
 
     fn system(&self, name: &str) -> NodeDeps {
         let server = &self.servers[name];
-        let (clock, random) = (Clock::system().with_skew(server.skew), Random::system());
+        let clock = Clock::system().with_skew(server.skew);
+        let random = Random::system();
         let deps = StoreDeps { clock: clock.clone(), random: random.split() };
         let mut patience = StoreConfig::default();
         patience.patience.attempts = self.tries;
@@ -391,7 +393,8 @@ impl TestCluster {
     pub fn compactor(&self, name: &str, seed: u64) -> (&NodeRuntime, TestCompactor) {
         let (runtime, catalog) = self.catalog(name);
         let NodeDeps { store, clock, .. } = self.system(name);
-        let (random, cluster) = (Random::from_seed(seed), CLUSTER_ID.to_owned());
+        let random = Random::from_seed(seed);
+        let cluster = CLUSTER_ID.to_owned();
         (runtime, TestCompactor { catalog, store, clock, random, cluster, written: Arc::default() })
     }
 

@@ -161,7 +161,9 @@ impl TestCompactor {
 
     /// What a block says that was cut.
     fn origin_of(&self, ShardLogRange { shard, epoch, from, to }: ShardLogRange) -> BlockOrigin {
-        let (cluster, further, inputs) = (self.cluster.clone(), Vec::new(), Vec::new());
+        let cluster = self.cluster.clone();
+        let further = Vec::new();
+        let inputs = Vec::new();
         BlockOrigin { cluster, shard, epoch, from, to, lost: 0, level: 0, further, inputs }
     }
 
@@ -173,7 +175,8 @@ impl TestCompactor {
         tenants: Option<BTreeSet<String>>,
         blocks: Vec<Block>,
     ) -> Result<BlockEntry, Status> {
-        let (folder, wrong) = (MemoryFolder::default(), |why: String| Status::new(ErrorCode::Internal, why));
+        let folder = MemoryFolder::default();
+        let wrong = |why: String| Status::new(ErrorCode::Internal, why);
         let making = MergeOutput { id: id.to_string(), origin: Some(origin.clone()), tenants };
         let mut scratch = || Ok(Arc::new(MemoryFolder::default()) as Arc<dyn BlockFolder>);
         let meta = athanor_block::merge_into(&folder, &making, blocks, &mut scratch, &mut |_| ());

@@ -75,7 +75,8 @@ impl TestServer {
 
     /// What all that a tenant has comes to, by profile type. Types that come to nothing are left out.
     pub fn query_totals(&self, tenant: &str) -> BTreeMap<String, i64> {
-        let (start, end) = (1, i64::MAX / 1_000_000 - 1);
+        let start = 1;
+        let end = i64::MAX / 1_000_000 - 1;
         let asked = json!({ "start": start, "end": end });
         let types = self.call_json(tenant, "querier.v1.QuerierService/ProfileTypes", &asked);
         let ids = types["profileTypes"].as_array().map(Vec::as_slice).unwrap_or_default();

@@ -272,7 +272,8 @@ impl MetastoreClientShared {
             (VoterEndpoint::Here, None) => Err(not_a_voter_error()),
             (VoterEndpoint::Node(node), _) => {
                 let (peers, introductions) = self.remote_node(node)?;
-                let (caller, command) = (Some(introductions.caller(node, limit)), logged.encode().into());
+                let caller = Some(introductions.caller(node, limit));
+                let command = logged.encode().into();
                 let request = wire::ProposeRequest { caller, command, hops: 0 };
                 let called = async { peers.metastore(node).propose(request).await.map_err(grpc_error) };
                 let response = self.await_response(limit, called).await?.into_inner();

@@ -178,7 +178,8 @@ impl BootstrapDeps {
         });
         let mut nodes: std::collections::BTreeSet<NodeId> = votes.map(|member| member.node).collect();
         nodes.insert(self.node);
-        let (seen, wanted) = (nodes.len(), self.wanted);
+        let seen = nodes.len();
+        let wanted = self.wanted;
         if seen < usize::from(wanted) {
             return Err(format!("{wanted} nodes with the role metastore; there are {seen}"));
         }

@@ -57,11 +57,14 @@ impl MetastoreVoter {
 impl VoterMaintenance {
     /// Goes on until the process ends.
     pub fn spawn(self, tasks: &TaskGroup) -> Result<(), SpawnError> {
-        let (growing, token) = (self.clone(), tasks.shutdown_token());
+        let growing = self.clone();
+        let token = tasks.shutdown_token();
         tasks.spawn("voters of the catalogue", async move { growing.maintain_voters(&token).await })?;
-        let (voter, token) = (self.metastore.clone(), tasks.shutdown_token());
+        let voter = self.metastore.clone();
+        let token = tasks.shutdown_token();
         tasks.spawn("log of the catalogue", async move { voter.compact_periodically(token).await })?;
-        let (reading, token) = (self.clone(), tasks.shutdown_token());
+        let reading = self.clone();
+        let token = tasks.shutdown_token();
         tasks.spawn("clocks of the catalog's voters", async move { reading.read_clocks(&token).await })?;
         let token = tasks.shutdown_token();
         tasks.spawn("snapshots of the catalogue", async move { self.upload_snapshots(&token).await })?;
@@ -115,7 +118,8 @@ impl VoterMaintenance {
     }
 
     async fn maintain_voters(&self, token: &CancellationToken) {
-        let (mut is_noted, mut passed_over) = (false, BTreeSet::new());
+        let mut is_noted = false;
+        let mut passed_over = BTreeSet::new();
         while self.sleep_or_stop(token).await {
             if !self.is_leader() {
                 continue;
@@ -154,7 +158,8 @@ impl VoterMaintenance {
             passed_over.clear();
             return;
         };
-        let (node, address) = (next.node, next.internal.to_string());
+        let node = next.node;
+        let address = next.internal.to_string();
         match self.metastore.add_voter(VoterInfo { node, address }).await {
             Ok(()) => tracing::info!(node, "votes in the catalogue from now on"),
             Err(why) => {
@@ -166,7 +171,8 @@ impl VoterMaintenance {
 
     /// Has the catalogue say who votes, and where they are found, as it is.
     async fn publish_voter_addresses(&self) {
-        let (voters, view) = (self.metastore.voters(), self.metastore.routing_view());
+        let voters = self.metastore.voters();
+        let view = self.metastore.routing_view();
         let members = self.deciding.members.current();
         let mut changes = Vec::new();
         for node in &voters {
@@ -189,9 +195,12 @@ impl VoterMaintenance {
     async fn upload_snapshots(&self, token: &CancellationToken) {
         let BootstrapDeps { store, cluster, clock, .. } = &self.deciding;
         let shelf = SnapshotStore::new(store.clone(), *cluster);
-        let (mut shelved, mut tried, mut last) = (None, None, clock.monotonic());
+        let mut shelved = None;
+        let mut tried = None;
+        let mut last = clock.monotonic();
         while self.sleep_or_stop(token).await {
-            let (cut, applied) = (self.metastore.compacted_index(), self.metastore.applied_index());
+            let cut = self.metastore.compacted_index();
+            let applied = self.metastore.applied_index();
             let is_due = tried != Some(cut) || clock.monotonic() >= last + SNAPSHOT_UPLOAD_INTERVAL;
             if !is_due || Some(applied) == shelved || !self.is_leader() {
                 continue;

@@ -167,7 +167,8 @@ async fn list_bucket_blocks(store: &Store, cluster: u128) -> Result<(Vec<BucketB
         .map(|files| read_bucket_block(store, cluster, files))
         .buffered(MAX_CONCURRENT_READS);
     let read: Vec<Result<BucketBlock, String>> = read.try_collect().await?;
-    let (mut blocks, mut odd) = (Vec::new(), Vec::new());
+    let mut blocks = Vec::new();
+    let mut odd = Vec::new();
     for block in read {
         match block {
             Ok(block) => blocks.push(block),
@@ -223,12 +224,14 @@ pub fn bucket_block_from_meta(
             .tenant
             .parse()
             .map_err(|error| format!("block {id} names a tenant that is none: {error}"))?;
-        let (min_time, max_time) = (part.min_time, part.max_time);
+        let min_time = part.min_time;
+        let max_time = part.max_time;
         Ok(TenantSpan { tenant, min_time, max_time, profiles: u64::from(part.profiles.1) })
     };
     let tenants = meta.tenants.iter().map(span).collect::<Result<_, String>>()?;
     let BlockOrigin { shard, epoch, from, to, lost, level, .. } = *origin;
-    let (bytes, samples) = (meta.bytes(), meta.samples());
+    let bytes = meta.bytes();
+    let samples = meta.samples();
     let further = origin.further.iter().map(|&LogRange { shard, epoch, from, to }| ShardLogRange {
         shard,
         epoch,

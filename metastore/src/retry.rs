@@ -68,7 +68,8 @@ impl<'a> VoterAttempts<'a> {
     pub(crate) fn with_timeout(limit: Duration, clock: &'a Clock, random: &'a Random) -> Self {
         let until = clock.monotonic() + limit;
         let each = if limit > REQUEST_TIMEOUT { limit } else { ATTEMPT_TIMEOUT };
-        let (lap, tried) = (VecDeque::new(), BTreeMap::new());
+        let lap = VecDeque::new();
+        let tried = BTreeMap::new();
         Self { clock, random, limit, each, until, lap, tried, laps: 0 }
     }
 

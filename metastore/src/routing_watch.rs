@@ -31,7 +31,8 @@ pub struct RoutingWatch {
 impl RoutingWatch {
     /// Follows the voters that a client reaches, until the process ends.
     pub fn follow(client: &MetastoreClient, tasks: &TaskGroup) -> Result<Self, SpawnError> {
-        let (shared, token) = (Arc::clone(client.shared()), tasks.shutdown_token());
+        let shared = Arc::clone(client.shared());
+        let token = tasks.shutdown_token();
         let following = Arc::clone(&shared);
         tasks.spawn("views of the catalogue", async move {
             tokio::select! {

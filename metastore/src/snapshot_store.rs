@@ -157,7 +157,9 @@ impl SnapshotStore {
 
     /// Indexes of snapshots and of parts that lie there.
     async fn list_snapshots(&self) -> Result<(BTreeSet<u64>, BTreeSet<(u64, u16)>), StoreError> {
-        let (mut heads, mut parts, mut last) = (BTreeSet::new(), BTreeSet::new(), None);
+        let mut heads = BTreeSet::new();
+        let mut parts = BTreeSet::new();
+        let mut last = None;
         loop {
             let page = self.store.list(&KeyPrefix::Snapshots, last.as_deref(), LIST_PAGE_KEYS).await?;
             for entry in &page {

@@ -81,7 +81,8 @@ impl ViewStream {
     fn take_update(&mut self) -> ViewUpdate {
         self.told = Some(self.voter.clock().monotonic());
         let view = self.voter.routing_view();
-        let (revision, leader) = (view.revision, self.voter.leader().node);
+        let revision = view.revision;
+        let leader = self.voter.leader().node;
         self.seen = revision;
         let is_news = revision > self.known;
         self.known = self.known.max(revision);

@@ -181,7 +181,8 @@ impl MetastoreVoter {
     }
 
     fn known_voter_infos(&self) -> Vec<VoterInfo> {
-        let (voters, view) = (self.voters(), self.routing_view());
+        let voters = self.voters();
+        let view = self.routing_view();
         let address = |node| view.voters.get(node).map(|voter| voter.address.clone()).unwrap_or_default();
         voters.iter().map(|node| VoterInfo { node: *node, address: address(node) }).collect()
     }
@@ -258,7 +259,8 @@ impl MetastoreVoter {
     /// Cuts this voter's log if it has grown. Each voter cuts its own.
     pub(crate) async fn compact(&self) {
         let VoterShared { group, compacted, .. } = &*self.shared;
-        let (before, index) = (self.compacted_index(), self.applied_index());
+        let before = self.compacted_index();
+        let index = self.applied_index();
         let claim = || compacted.compare_exchange(before, index, Ordering::Relaxed, Ordering::Relaxed);
         if index < before + COMPACT_INTERVAL_ENTRIES || claim().is_err() {
             return;

@@ -80,7 +80,8 @@ pub fn compare<K: Ord>(
     right: ComparisonSide<K>,
     measure: WeightKind,
 ) -> Vec<WeightChange<K>> {
-    let (totals, samples) = ([left.total, right.total], [left.sample, right.sample]);
+    let totals = [left.total, right.total];
+    let samples = [left.sample, right.sample];
     let mut entries: BTreeMap<K, [FunctionWeights; 2]> = BTreeMap::new();
     for (at, side) in [left, right].into_iter().enumerate() {
         for (key, weights) in side.weights {
@@ -92,7 +93,8 @@ pub fn compare<K: Ord>(
         [Some(left), Some(right)] => Some([values[0] as f64 / left, values[1] as f64 / right]),
         _ => None,
     };
-    let (mut compared, mut tested) = (Vec::new(), 0);
+    let mut compared = Vec::new();
+    let mut tested = 0;
     for (key, sides) in entries {
         let values = sides.map(|weights| measure.select_value(weights));
         let p = in_samples(values).zip(in_samples(totals)).and_then(|(parts, wholes)| p_value(parts, wholes));

@@ -63,7 +63,8 @@ impl Decimal {
     /// Half a unit is rounded away from zero. Nothing if it is more than 63 bits hold.
     pub(crate) fn to_units(self, power: u32) -> Option<i64> {
         let unit = 10i128.pow(FRACTION_DIGITS - power);
-        let (whole, rest) = (self.0 / unit, self.0 % unit);
+        let whole = self.0 / unit;
+        let rest = self.0 % unit;
         let up = if rest.abs() * 2 >= unit { rest.signum() } else { 0 };
         i64::try_from(whole + up).ok()
     }
@@ -78,8 +79,8 @@ impl From<i64> for Decimal {
 impl fmt::Display for Decimal {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sign = if self.0 < 0 { "-" } else { "" };
-        let (whole, rest) =
-            (self.0.unsigned_abs() / ONE_SCALED as u128, self.0.unsigned_abs() % ONE_SCALED as u128);
+        let whole = self.0.unsigned_abs() / ONE_SCALED as u128;
+        let rest = self.0.unsigned_abs() % ONE_SCALED as u128;
         let text = format!("{sign}{whole}.{rest:018}");
         out.write_str(text.trim_end_matches('0').trim_end_matches('.'))
     }

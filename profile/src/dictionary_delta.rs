@@ -36,7 +36,8 @@ fn id(id: u32) -> u64 {
 impl DictionaryMark {
     /// All that a dictionary has now.
     pub fn end_of(dictionary: &Dictionary) -> DictionaryMark {
-        let (symbols, stacks) = (&dictionary.symbols, &dictionary.stacks);
+        let symbols = &dictionary.symbols;
+        let stacks = &dictionary.stacks;
         DictionaryMark {
             strings: symbols.strings.len(),
             functions: symbols.functions().len(),
@@ -58,7 +59,8 @@ impl DictionaryMark {
 pub fn write(dictionary: &Dictionary, since: DictionaryMark, out: &mut Vec<u8>) {
     let now = DictionaryMark::end_of(dictionary);
     since.counts().into_iter().for_each(|count| put_varint(out, count as u64));
-    let (symbols, stacks) = (&dictionary.symbols, &dictionary.stacks);
+    let symbols = &dictionary.symbols;
+    let stacks = &dictionary.stacks;
     put_varint(out, (now.strings - since.strings) as u64);
     for text in since.strings..now.strings {
         put_bytes(out, symbols.strings.get(text as u32).as_bytes());
@@ -94,9 +96,11 @@ pub fn write(dictionary: &Dictionary, since: DictionaryMark, out: &mut Vec<u8>) 
 
 /// The most bytes that [`write`] appends. Cheap: it may be asked after every profile.
 pub fn max_written_bytes(dictionary: &Dictionary, since: DictionaryMark) -> usize {
-    let (now, symbols) = (DictionaryMark::end_of(dictionary), &dictionary.symbols);
+    let now = DictionaryMark::end_of(dictionary);
+    let symbols = &dictionary.symbols;
     let [strings, functions, mappings, locations, nodes, stacks] = {
-        let (mut new, old) = (now.counts(), since.counts());
+        let mut new = now.counts();
+        let old = since.counts();
         new.iter_mut().zip(old).for_each(|(new, old)| *new -= old);
         new
     };
@@ -136,17 +140,21 @@ pub fn read(dictionary: &mut Dictionary, unpacker: &mut CodecReader<'_>) -> Resu
     }
     for _ in 0..unpacker.read_count()? {
         let mut text = || within(unpacker, symbols.strings.len());
-        let (name, system_name, filename) = (text()?, text()?, text()?);
+        let name = text()?;
+        let system_name = text()?;
+        let filename = text()?;
         let start_line = unpacker.read_signed()?;
         let before = symbols.functions().len();
         let new = symbols.intern_function(Function { name, system_name, filename, start_line });
         check_is_new(unpacker, new, before)?;
     }
     for _ in 0..unpacker.read_count()? {
-        let (start, size, offset) =
-            (unpacker.read_number()?, unpacker.read_number()?, unpacker.read_number()?);
+        let start = unpacker.read_number()?;
+        let size = unpacker.read_number()?;
+        let offset = unpacker.read_number()?;
         let mut text = || within(unpacker, symbols.strings.len());
-        let (filename, build_id) = (text()?, text()?);
+        let filename = text()?;
+        let build_id = text()?;
         let flags = unpacker.read_slice(1)?[0];
         let before = symbols.mappings().len();
         let new = symbols.intern_mapping(Mapping { start, size, offset, filename, build_id, flags });
@@ -174,7 +182,8 @@ fn read_location(dictionary: &mut Dictionary, unpacker: &mut CodecReader<'_>) ->
 }
 
 fn read_stacks(dictionary: &mut Dictionary, unpacker: &mut CodecReader<'_>) -> Result<(), CodecError> {
-    let (symbols, stacks) = (&dictionary.symbols, &mut dictionary.stacks);
+    let symbols = &dictionary.symbols;
+    let stacks = &mut dictionary.stacks;
     for _ in 0..unpacker.read_count()? {
         let before = stacks.nodes().len();
         let wrong = unpacker.error_here("a parent that is not there");

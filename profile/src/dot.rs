@@ -80,7 +80,8 @@ fn text<const N: usize>(
     let largest = graph.nodes.iter().map(|node| magnitude(&node.flat)).max().unwrap_or_default();
     for (CallNode { place, flat, cum }, number) in graph.nodes.iter().zip(1..) {
         let DotLabel { text: value, short, color: hue } = show(*flat, *cum);
-        let (label, name) = (label(place), escape(&shorten_name(&printable_name(place))));
+        let label = label(place);
+        let name = escape(&shorten_name(&printable_name(place)));
         let _ = writeln!(
             text,
             "N{number} [label=\"{label}\\n{value}\" id=\"node{number}\" fontsize={} shape=box{} tooltip=\"{name} ({short})\"]",
@@ -90,7 +91,8 @@ fn text<const N: usize>(
     }
     let total = sides.map(sum).into_iter().map(i64::unsigned_abs).max().unwrap_or_default();
     for CallEdge { caller, callee, values, is_residual } in &graph.edges {
-        let (caller, callee) = (caller + 1, callee + 1);
+        let caller = caller + 1;
+        let callee = callee + 1;
         let DotLabel { text: value, color: hue, .. } = show_call(*values);
         let style = if *is_residual { " style=\"dotted\"" } else { "" };
         let width = width(values, total);

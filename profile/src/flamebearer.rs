@@ -187,7 +187,8 @@ impl ParsedFlamebearer {
                 return Err(FlamebearerError::Numbers { level, numbers: numbers.len() });
             }
             let mut placed = Vec::with_capacity(bars.len());
-            let (mut end, mut callers) = (0, above.iter_mut().peekable());
+            let mut end = 0;
+            let mut callers = above.iter_mut().peekable();
             for (bar, &numbers) in bars.iter().enumerate() {
                 let bad = |why| FlamebearerError::Bar { level, bar, why };
                 let [_, total, value, name] = numbers;
@@ -262,7 +263,8 @@ impl ParsedFlamebearer {
 fn check_level_totals(level: usize, bars: &[PlacedBar]) -> Result<(), FlamebearerError> {
     let bad = bars.iter().find(|bar| bar.left != 0);
     bad.map_or(Ok(()), |&PlacedBar { bar, start, end, left, .. }| {
-        let (total, bar) = (end - start, bar as usize);
+        let total = end - start;
+        let bar = bar as usize;
         let parts = i128::from(total) - i128::from(left);
         Err(FlamebearerError::Bar { level, bar, why: BarError::Sum { total, parts } })
     })
@@ -415,7 +417,8 @@ impl<'de> Visitor<'de> for LevelsVisitor<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
         let LevelsVisitor(guard) = self;
-        let (mut levels, mut numbers) = (Vec::new(), 0);
+        let mut levels = Vec::new();
+        let mut numbers = 0;
         loop {
             let mut level = Vec::new();
             let take = |number: i64| {
@@ -446,7 +449,8 @@ impl<'de> ObjectFields<'de> for BarsFields<'_> {
     const OBJECT_DESCRIPTION: &'static str = "an object with names and levels";
 
     fn read_field<A: MapAccess<'de>>(&mut self, key: BarsKey, map: &mut A) -> Result<(), A::Error> {
-        let (guard, limits) = (self.guard, self.guard.limits);
+        let guard = self.guard;
+        let limits = self.guard.limits;
         match key {
             BarsKey::Names => {
                 let mut names = Vec::new();

@@ -66,7 +66,8 @@ pub fn parse(bytes: &[u8], value_type: ValueType, limits: &DecodeLimits) -> Resu
     check(1, "bytes", bytes.len(), limits.bytes)?;
     let mut profile = Profile::default();
     profile.header.types = vec![value_type];
-    let (mut unweighed, mut last) = (0, 1);
+    let mut unweighed = 0;
+    let mut last = 1;
     let weigh = |line, profile: &Profile| {
         let memory = profile.dictionary.memory() + profile.samples.memory();
         check(line, "bytes of tables in memory", memory, limits.tables)

@@ -85,7 +85,8 @@ pub(crate) fn read<'de, S: DeserializeSeed<'de>>(
     let mut parser = serde_json::Deserializer::from_str(text);
     let value = seed.deserialize(&mut parser).and_then(|value| parser.end().map(|()| value));
     value.map_err(|error| {
-        let (line, column) = (error.line(), error.column());
+        let line = error.line();
+        let column = error.column();
         match guard.over.get() {
             Some(over) => JsonError::OverLimit { line, column, over },
             None => {

@@ -175,7 +175,8 @@ impl LabelSets {
     /// The id of a set, in any order, added if new.
     pub fn intern(&mut self, strings: &StringTable, labels: &[SampleLabel]) -> u32 {
         let hash = labels.iter().fold(0u128, |sum, label| {
-            let (key, text) = (strings.hash(label.key), strings.hash(label.text));
+            let key = strings.hash(label.key);
+            let text = strings.hash(label.text);
             sum.wrapping_add(sample_label_hash(key, text, label.number, strings.hash(label.unit)))
         });
         *self.ids.entry(hash).or_insert_with(|| {

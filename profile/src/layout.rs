@@ -47,7 +47,8 @@ pub(crate) fn bar_name(tree: &Tree, at: usize) -> Cow<'_, str> {
 
 /// A value with its share of the whole, such as `12MB, 3.41 %`.
 pub(crate) fn bar_value(tree: &Tree, at: usize, unit: &str) -> String {
-    let (value, total) = (tree.nodes()[at].total, tree.total());
+    let value = tree.nodes()[at].total;
+    let total = tree.total();
     let share = if total == 0 { 0.0 } else { 100.0 * value as f64 / total as f64 };
     format!("{}, {share:.2} %", replace_control(&format_value(value, unit)))
 }

@@ -79,7 +79,8 @@ const MIN_TABLE_MEMORY_BYTES: usize = 1 << 20;
 impl DecodeLimits {
     /// For profiles of at most so many bytes: their tables may be as those of real ones are.
     pub fn for_bytes(bytes: usize) -> Self {
-        let (entries, tables) = (bytes / MIN_ENTRY_BYTES, bytes.saturating_mul(MAX_TABLE_MEMORY_FACTOR));
+        let entries = bytes / MIN_ENTRY_BYTES;
+        let tables = bytes.saturating_mul(MAX_TABLE_MEMORY_FACTOR);
         DecodeLimits {
             bytes,
             entries: entries.max(MIN_ENTRY_LIMIT),

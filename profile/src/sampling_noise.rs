@@ -39,7 +39,8 @@ fn both_tails(deviations: f64) -> f64 {
 fn complementary_error(x: f64) -> f64 {
     let density = std::f64::consts::FRAC_2_SQRT_PI * (-x * x).exp();
     if x < 2.5 {
-        let (mut term, mut sum) = (x, x);
+        let mut term = x;
+        let mut sum = x;
         for n in 1..200 {
             term *= 2.0 * x * x / (2.0 * f64::from(n) + 1.0);
             sum += term;

@@ -20,7 +20,8 @@ impl SandwichView {
     pub fn from_tree(tree: &Tree, function: &str, depth: usize) -> SandwichView {
         let Some(name) = find_function_name(tree, function) else { return SandwichView::default() };
         let is_it = |at: usize| is_function(tree, at, name);
-        let (mut callers, mut callees) = (TreeDraft::default(), TreeDraft::default());
+        let mut callers = TreeDraft::default();
+        let mut callees = TreeDraft::default();
         // Where each node went in `callees`, and how far from the function it is.
         let mut places: Vec<Option<(u32, usize)>> = Vec::with_capacity(tree.nodes().len());
         for (at, node) in tree.nodes().iter().enumerate() {
@@ -74,7 +75,8 @@ impl SandwichView {
     /// function stands in its own callers and callees as often as it recurs.
     pub fn from_all_occurrences(tree: &Tree, function: &str) -> SandwichView {
         let Some(name) = find_function_name(tree, function) else { return SandwichView::default() };
-        let (mut callers, mut callees) = (TreeDraft::default(), TreeDraft::default());
+        let mut callers = TreeDraft::default();
+        let mut callees = TreeDraft::default();
         // Where each node went in `callees`, once for each occurrence at or above it.
         let mut places: Vec<Vec<u32>> = Vec::with_capacity(tree.nodes().len());
         for (at, node) in tree.nodes().iter().enumerate() {

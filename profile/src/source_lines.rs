@@ -75,7 +75,8 @@ impl<'d> LineNumbering<'d> {
             }
             let place = |line: &Line| {
                 let of = &symbols.functions()[line.function as usize];
-                let (function, file) = (symbols.strings.get(of.name), symbols.strings.get(of.filename));
+                let function = symbols.strings.get(of.name);
+                let file = symbols.strings.get(of.filename);
                 wanted(SourceLine { function: function.into(), file, line: line.line })
             };
             lines.iter().map(place).collect()
@@ -101,7 +102,8 @@ impl<'d> LineNumbering<'d> {
         // The stack in which a number was counted last.
         let mut counted = vec![NO_ENTRY; self.places.len()];
         for (stack, &total) in (0u32..).zip(totals).filter(|(_, total)| **total != 0) {
-            let (mut is_leaf, mut is_in) = (true, false);
+            let mut is_leaf = true;
+            let mut is_in = false;
             for location in dictionary.stacks.locations(stack) {
                 let lines = &self.of_locations[location as usize];
                 for &number in lines.iter().filter(|number| **number != NO_ENTRY) {

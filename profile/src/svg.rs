@@ -74,7 +74,8 @@ pub fn write(tree: &Tree, unit: &str, title: &str) -> String {
     let rows = (0..bars.len()).filter(|&at| seen(at)).map(|at| bars[at].level + 1).max().unwrap_or(0);
     let height = HEADER_HEIGHT_PX + rows * ROW_HEIGHT_PX + 4;
     let title = replace_control(title);
-    let (drawn, title) = (escape(&fit(&title, SEARCH_BOX_X_PX)), escape(&title));
+    let drawn = escape(&fit(&title, SEARCH_BOX_X_PX));
+    let title = escape(&title);
     let has_samples = bars.len() > 1;
     // Writing to a string cannot fail.
     let mut text = format!(
@@ -89,12 +90,14 @@ pub fn write(tree: &Tree, unit: &str, title: &str) -> String {
     }
     for at in (0..bars.len()).filter(|&at| has_samples && seen(at)) {
         let node = &tree.nodes()[at];
-        let (x, width) = (bars[at].start * GRAPH_WIDTH_PX, (bars[at].end - bars[at].start) * GRAPH_WIDTH_PX);
+        let x = bars[at].start * GRAPH_WIDTH_PX;
+        let width = (bars[at].end - bars[at].start) * GRAPH_WIDTH_PX;
         let y = HEADER_HEIGHT_PX + bars[at].level * ROW_HEIGHT_PX;
         let name = bar_name(tree, at);
         let name = shorten_name(&name);
         let fill = if node.other || node.parent == NO_ENTRY { "#bbb".into() } else { warm(&name) };
-        let (full, cut) = (escape(&name), escape(&fit(&name, width)));
+        let full = escape(&name);
+        let cut = escape(&fit(&name, width));
         let _ = writeln!(
             text,
             "<g class=\"b\"><title>{full}\n{}</title><rect x=\"{x:.3}\" y=\"{y}\" width=\"{width:.3}\" \

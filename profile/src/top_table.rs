@@ -84,7 +84,9 @@ impl TopTable {
         let row = |(name, weights): (&str, FunctionWeights)| {
             let FunctionWeights { flat, cum } = weights;
             sum = sum.wrapping_add(flat);
-            let (flat_share, sum_share, cum_share) = (share(flat), share(sum), share(cum));
+            let flat_share = share(flat);
+            let sum_share = share(sum);
+            let cum_share = share(cum);
             TopRow { name: name.to_owned(), flat, flat_share, sum_share, cum, cum_share }
         };
         TopTable { total, rows: functions.into_iter().map(row).collect() }

@@ -132,7 +132,9 @@ impl<'de> Deserialize<'de> for SandwichTree {
         let mut nodes = Vec::new();
         while let Some(NestedNode { name_index, total, own, truncated, children }) = waiting.pop() {
             let child_count = u32::try_from(children.len()).map_err(D::Error::custom)?;
-            let (name_index, total, own) = (name_index.0, total.0, own.0);
+            let name_index = name_index.0;
+            let total = total.0;
+            let own = own.0;
             nodes.push(SandwichNode { name_index, total, own, truncated, child_count });
             waiting.extend(children.into_iter().rev());
         }

@@ -38,7 +38,9 @@ impl fmt::Display for Rfc3339Timestamp {
         let seconds = self.0.seconds.clamp(*RFC3339_SECONDS_RANGE.start(), *RFC3339_SECONDS_RANGE.end());
         let (year, month, day) = civil_from_days(seconds.div_euclid(SECONDS_PER_DAY));
         let of_day = seconds.rem_euclid(SECONDS_PER_DAY);
-        let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
+        let hour = of_day / 3600;
+        let minute = of_day / 60 % 60;
+        let second = of_day % 60;
         write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}")?;
         match self.0.nanos {
             0 => {}
@@ -54,20 +56,22 @@ impl fmt::Display for Rfc3339Timestamp {
 /// and in eras of 400 years, which all have as many days.
 fn civil_from_days(day: i64) -> (i64, i64, i64) {
     let day = day + 719_468;
-    let (era, of_era) = (day.div_euclid(146_097), day.rem_euclid(146_097));
+    let era = day.div_euclid(146_097);
+    let of_era = day.rem_euclid(146_097);
     let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
     let of_year = of_era - (365 * year + year / 4 - year / 100);
     let from_march = (5 * of_year + 2) / 153;
     let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
-    let (year, of_month) =
-        (year + era * 400 + i64::from(month <= 2), of_year - (153 * from_march + 2) / 5 + 1);
+    let year = year + era * 400 + i64::from(month <= 2);
+    let of_month = of_year - (153 * from_march + 2) / 5 + 1;
     (year, month, of_month)
 }
 
 /// The day of a date; the other way round.
 fn days_from_civil(year: i64, month: i64, of_month: i64) -> i64 {
     let year = year - i64::from(month <= 2);
-    let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
+    let era = year.div_euclid(400);
+    let of_era = year.rem_euclid(400);
     let from_march = if month > 2 { month - 3 } else { month + 9 };
     let of_year = (153 * from_march + 2) / 5 + of_month - 1;
     era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
@@ -77,14 +81,19 @@ fn days_from_civil(year: i64, month: i64, of_month: i64) -> i64 {
 fn parse_rfc3339(text: &str) -> Option<Timestamp> {
     let text = text.strip_suffix('Z')?;
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
-    let (shape, digits) = (b"dddd-dd-ddTdd:dd:dd", whole.as_bytes());
+    let shape = b"dddd-dd-ddTdd:dd:dd";
+    let digits = whole.as_bytes();
     let fits = |(shape, byte): (&u8, &u8)| if *shape == b'd' { byte.is_ascii_digit() } else { shape == byte };
     if digits.len() != shape.len() || !shape.iter().zip(digits).all(fits) || fraction.len() > 9 {
         return None;
     }
     let number = |from: usize, to: usize| whole[from..to].parse::<i64>().ok();
-    let (year, month, of_month) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
-    let (hour, minute, second) = (number(11, 13)?, number(14, 16)?, number(17, 19)?);
+    let year = number(0, 4)?;
+    let month = number(5, 7)?;
+    let of_month = number(8, 10)?;
+    let hour = number(11, 13)?;
+    let minute = number(14, 16)?;
+    let second = number(17, 19)?;
     let of_day = hour * 3600 + minute * 60 + second;
     let seconds = days_from_civil(year, month, of_month) * SECONDS_PER_DAY + of_day;
     let is_date = civil_from_days(seconds.div_euclid(SECONDS_PER_DAY)) == (year, month, of_month) && year > 0;

@@ -219,8 +219,10 @@ impl AdhocProfileService {
         most: usize,
     ) -> Result<(VecDeque<AdhocProfile>, Vec<AdhocProfile>), Status> {
         let max_bytes = self.max_bytes(tenant).get();
-        let (mut newest, mut older) = (VecDeque::<AdhocProfile>::new(), Vec::new());
-        let (mut from, mut bytes) = (0, 0u64);
+        let mut newest = VecDeque::<AdhocProfile>::new();
+        let mut older = Vec::new();
+        let mut from = 0;
+        let mut bytes = 0u64;
         loop {
             let page = self.shelf.list(tenant, from, LIST_PAGE_SIZE).await?;
             let next = page
@@ -263,7 +265,8 @@ impl AdhocProfileService {
         let upload = self.find_profile(first_tenant(reader), id).await?;
         let limit = self.querier.config.adhoc_profile;
         if upload.size > limit.get() {
-            let (size, name) = (upload.size, &upload.name);
+            let size = upload.size;
+            let name = &upload.name;
             let message =
                 format!("profile {name:?} has {size} bytes, the limit is {limit} (querier.adhoc_profile)");
             return Err(invalid_argument(message));

@@ -147,9 +147,11 @@ impl<T: Send + Sync + 'static> AsyncQueryRegistry<T> {
             state: AsyncQueryState::Running,
         };
         self.reserve_slot(reader.tenants())?.by_ticket.insert(ticket, job);
-        let (query, shared) = (query(reader), Arc::clone(self));
+        let query = query(reader);
+        let shared = Arc::clone(self);
         let run = async move {
-            let (stop, query) = (shared.tasks.shutdown_token(), pin!(query));
+            let stop = shared.tasks.shutdown_token();
+            let query = pin!(query);
             if let Either::Left((answer, _)) = select(query, pin!(stop.cancelled())).await {
                 shared.finish_query(ticket, answer);
             }

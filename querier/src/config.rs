@@ -73,7 +73,8 @@ impl QuerierConfig {
     pub fn check(&self) -> Result<(), QuerierConfigError> {
         let memory = self.adhoc_profile.get().saturating_mul(DECODED_SIZE_FACTOR as u64);
         if self.adhoc_profiles > 0 && memory > self.answer.get() {
-            let (most, memory) = (self.answer.get() / DECODED_SIZE_FACTOR as u64, ByteSize::bytes(memory));
+            let most = self.answer.get() / DECODED_SIZE_FACTOR as u64;
+            let memory = ByteSize::bytes(memory);
             let reason = format!(
                 "profiles of {} take up to {memory} when they are read, and querier.answer is {}; write {} or less, or raise \
                  querier.answer",

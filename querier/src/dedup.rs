@@ -231,7 +231,8 @@ impl Querier {
         }
         // Ids are held until they are compared, and once more in their order.
         let sorted = merging.meeting.memory_budget().reserve(ids.bytes())?;
-        let (known, tenants) = (Arc::clone(&doubts.doubles), reader.tenants().to_vec());
+        let known = Arc::clone(&doubts.doubles);
+        let tenants = reader.tenants().to_vec();
         let twice = Arc::clone(&self.twice);
         let job = move || {
             let once = match ids.check_counted_once(&known) {

@@ -68,7 +68,8 @@ impl Querier {
         scribe.record_fetch_end(begun);
         let (merging, held) = merging?;
         let made_of = merging.made_of.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let (time, lead) = (merging.ask.selection.time, limits::grid_lead(&merging.ask));
+        let time = merging.ask.selection.time;
+        let lead = limits::grid_lead(&merging.ask);
         reader.add_provenance(ResultProvenance { time, lead, of: made_of.map(|of| hash::hash_list(&of)) });
         reader.add_warnings(std::mem::take(
             &mut *merging.missing.lock().unwrap_or_else(PoisonError::into_inner),
@@ -128,7 +129,8 @@ impl Querier {
             made_of: Mutex::new(Some(Vec::new())),
             met: DedupObservations::default(),
         });
-        let (mut parts, is_cheap) = (SourceSet::default(), ask.required_data().is_index_only());
+        let mut parts = SourceSet::default();
+        let is_cheap = ask.required_data().is_index_only();
         let plans = reader.tenants().iter().map(async |tenant| {
             let begun = scribe.now();
             let plan = self.deps.sources.plan(tenant, ask, &attempt.doubts).await?;
@@ -219,7 +221,8 @@ impl Querier {
         if let Some(source) = lying.source.with_cancellation(stop.atomic_flag()) {
             lying.source = source;
         }
-        let (of, begun) = (Arc::clone(merging), merging.scribe.now());
+        let of = Arc::clone(merging);
+        let begun = merging.scribe.now();
         let job = move || of.merge_memory_source(&lying);
         let done = merging
             .compute

@@ -215,7 +215,9 @@ impl Querier {
             of_tenant: "limits.max_concurrent_queries",
         };
         let turns = QueryQueue::new(config.concurrent_queries, words);
-        let (room, quarantine, twice) = (config.response_budget(), Arc::default(), Arc::default());
+        let room = config.response_budget();
+        let quarantine = Arc::default();
+        let twice = Arc::default();
         let answers = Arc::new(ResultCache::new(config.kept_answers));
         let left_out = Arc::default();
         Querier { deps, config, room, answers, turns, quarantine, twice, left_out, standing: None }
@@ -269,7 +271,8 @@ impl Querier {
     /// Asks all sources of all tenants, and merges their answers as they come.
     async fn run_query(&self, reader: &QueryContext, mut ask: ProfileQuery) -> Result<PartialResult, Status> {
         let limits = self.limits(reader);
-        let (time, lead) = (ask.selection.time, limits::grid_lead(&ask));
+        let time = ask.selection.time;
+        let lead = limits::grid_lead(&ask);
         let (time, left_out) = limits::clamp_time_range(&limits, self.deps.clock.wall(), time, lead)?;
         ask.selection.time = time;
         reader.add_warnings(left_out.into_iter().collect());

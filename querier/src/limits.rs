@@ -66,7 +66,8 @@ impl Querier {
             return Ok(());
         }
         let series = heads.series.union(&blocks.series).count();
-        let (profiles, samples) = (heads.profiles + blocks.profiles, heads.samples + blocks.samples);
+        let profiles = heads.profiles + blocks.profiles;
+        let samples = heads.samples + blocks.samples;
         Err(invalid_argument(format!(
             "query would read {} of tenant {tenant}, which are {samples} samples in {profiles} profiles of {series} series, \
              the limit is {limit} (limits.max_query_bytes); select fewer series or a shorter time",
@@ -111,7 +112,8 @@ pub(crate) fn clamp_time_range(
     lead: Duration,
 ) -> Result<(TimeRange, Option<String>), Status> {
     let spare = |limit: Duration| if lead <= limit { to_nanos(lead) } else { 0 };
-    let (mut left_out, mut named) = (None, time.from);
+    let mut left_out = None;
+    let mut named = time.from;
     if let Some(lookback) = nonzero_duration(limits.max_query_lookback) {
         let first = now.minus(lookback).nanos();
         if time.from.saturating_add(spare(lookback)) < first {
@@ -122,7 +124,8 @@ pub(crate) fn clamp_time_range(
         }
     }
     let Some(length) = nonzero_duration(limits.max_query_length) else { return Ok((time, left_out)) };
-    let (span, text) = (to_nanos(length), format_duration(length));
+    let span = to_nanos(length);
+    let text = format_duration(length);
     if left_out.is_none() {
         named = named.saturating_add(spare(length));
     }

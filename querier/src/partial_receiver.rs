@@ -101,7 +101,8 @@ impl PartialReceiver {
 
     /// The answer is whole: it is read and merged, on a compute thread.
     pub async fn finish(&mut self) -> Result<(), Status> {
-        let (received, taken) = (std::mem::take(&mut self.received), self.taken.take());
+        let received = std::mem::take(&mut self.received);
+        let taken = self.taken.take();
         self.made_room = false;
         let merging = Arc::clone(&self.merging);
         let met = self.met.take();

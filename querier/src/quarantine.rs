@@ -247,7 +247,8 @@ impl QueryQuarantine {
     /// How many there are.
     pub(crate) fn stats(&self, now: Duration) -> QuarantineStats {
         let of_deaths = |least| self.deaths.as_ref().map_or(0, |deaths| deaths.count_crashed(least));
-        let (killed, all) = (of_deaths(MAX_CRASHES_PER_QUERY), of_deaths(1));
+        let killed = of_deaths(MAX_CRASHES_PER_QUERY);
+        let all = of_deaths(1);
         let known = self.lock_state(now);
         let QuarantineState { crashes, refused, .. } = *known;
         let quarantined = known.quarantined_count() + killed;

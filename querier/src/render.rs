@@ -137,13 +137,15 @@ impl Querier {
         asked: SelectSeriesParams,
         max_nodes: NodeLimit,
     ) -> Result<RenderedResponse, Status> {
-        let (step, group_by) = (asked.step / (1_000 * NANOS_PER_MILLI), asked.group_by.clone());
+        let step = asked.step / (1_000 * NANOS_PER_MILLI);
+        let group_by = asked.group_by.clone();
         let (tree, series) = futures::try_join!(
             self.full_tree(reader, side.selection.clone(), side.stacks.clone()),
             self.select_points(reader, asked)
         )?;
         let tree = self.truncate_tree(reader, tree, max_nodes).await?;
-        let (querier, held) = (self.clone(), reader.clone());
+        let querier = self.clone();
+        let held = reader.clone();
         self.render_on_pool(reader, move || {
             let RenderSide { profile_type, start, end, .. } = side;
             // With several series there is no one timeline.
@@ -176,7 +178,8 @@ impl Querier {
         let left = self.parse_side(&parameters, ["leftQuery", "leftFrom", "leftUntil"]).await?;
         let right = self.parse_side(&parameters, ["rightQuery", "rightFrom", "rightUntil"]).await?;
         if left.profile_type != right.profile_type {
-            let (left, right) = (left.profile_type, right.profile_type);
+            let left = left.profile_type;
+            let right = right.profile_type;
             return Err(invalid_argument(format!("sides measure {left} and {right}; compare the same type")));
         }
         let nodes = self.parse_node_limits(reader, &parameters)?;
@@ -277,10 +280,8 @@ impl Querier {
         };
         // What was stored a moment ago was stored before now.
         let end = time(until)?;
-        let (start, end) = (
-            time(from)?.div_euclid(NANOS_PER_MILLI),
-            end.div_euclid(NANOS_PER_MILLI) + i64::from(end % NANOS_PER_MILLI != 0),
-        );
+        let start = time(from)?.div_euclid(NANOS_PER_MILLI);
+        let end = end.div_euclid(NANOS_PER_MILLI) + i64::from(end % NANOS_PER_MILLI != 0);
         Ok((start, end, validate::parse_range(start, end)?))
     }
 }

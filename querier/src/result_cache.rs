@@ -294,15 +294,17 @@ impl Querier {
         lead: Option<&CoalescingLeader<Result<SharedResult, Status>>>,
         answer: A,
     ) -> Result<(A, Option<SharedResult>), Status> {
-        let (made, missing) = (reader.result_provenance(), reader.all_warnings());
+        let made = reader.result_provenance();
+        let missing = reader.all_warnings();
         let is_of_blocks = !made.is_empty() && made.iter().all(|made| made.of.is_some());
         let is_kept = self.answers.is_on() && is_of_blocks && missing.is_empty();
         let is_awaited = lead.is_some_and(CoalescingLeader::has_waiters);
         if !is_kept && !is_awaited {
             return Ok((answer, None));
         }
-        let (kept_as, held, room) =
-            (is_kept.then_some(key), reader.held_bytes(), self.response_budget_for(reader));
+        let kept_as = is_kept.then_some(key);
+        let held = reader.held_bytes();
+        let room = self.response_budget_for(reader);
         let of = PendingInsert { kept_as, is_awaited, made, held, missing, room };
         let answers = Arc::clone(&self.answers);
         self.compute_on_pool(reader, move || {

@@ -114,7 +114,8 @@ impl SkippedSources {
             words.push(format!("{more} more blocks cannot be read, their profiles are left out"));
         }
         let first = passing.first().map(|(block, why)| {
-            let (count, message) = (passing.len(), describe_block(block, why));
+            let count = passing.len();
+            let message = describe_block(block, why);
             format!("{count} blocks cannot be read now, their profiles are left out, ask again; the first is {message}")
         });
         if answer.is_none_or(PartialResult::is_empty)

@@ -129,7 +129,8 @@ impl Querier {
         start: i64,
         end: i64,
     ) -> Result<ProfileSelection, Status> {
-        let (of_type, owned) = (type_id.to_owned(), text.to_owned());
+        let of_type = type_id.to_owned();
+        let owned = text.to_owned();
         self.check_on_pool(&[text], move || selection(&of_type, &owned, start, end)).await
     }
 }
@@ -151,7 +152,8 @@ pub(crate) fn parse_selectors(texts: &[String]) -> Result<Selector, Status> {
 
 fn selection(type_id: &str, text: &str, start: i64, end: i64) -> Result<ProfileSelection, Status> {
     let profile_type = Some(parse_profile_type(type_id)?);
-    let (selector, time) = (parse_selector(text)?, parse_range(start, end)?);
+    let selector = parse_selector(text)?;
+    let time = parse_range(start, end)?;
     Ok(ProfileSelection { profile_type, selector, time, ..ProfileSelection::default() })
 }
 

@@ -113,7 +113,8 @@ impl FrameFilter {
             pattern::compile_partial_match(pattern).map_err(refused)
         };
         let compiled = |side: &FramePatterns| side.regexes.iter().map(compile).collect::<Result<Vec<_>, _>>();
-        let (included_regexes, excluded_regexes) = (compiled(&included)?, compiled(&excluded)?);
+        let included_regexes = compiled(&included)?;
+        let excluded_regexes = compiled(&excluded)?;
         Ok(FrameFilter { included, excluded, included_regexes, excluded_regexes })
     }
 

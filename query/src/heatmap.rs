@@ -109,7 +109,8 @@ pub(crate) fn collect_heatmap_values(
     bounds: &ResultLimits,
     source: &dyn ProfileSource,
 ) -> Result<HeatmapValues, ProfileQueryError> {
-    let (mut groups, mut gathered) = (SeriesGroups::new(picked, &heat.group_by), Vec::new());
+    let mut groups = SeriesGroups::new(picked, &heat.group_by);
+    let mut gathered = Vec::new();
     let mut labels = picked.label_cache();
     let mut put = |place: u32, span: u64, value: i64, trace: u128| {
         let row = &picked.profiles[place as usize];

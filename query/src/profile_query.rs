@@ -256,7 +256,8 @@ impl TimeGrid {
 
     /// The point that stands for a moment, if there is one.
     pub fn point_index(&self, time: i64) -> Option<u64> {
-        let (after, step) = (i128::from(time) - i128::from(self.start), i128::from(self.step.max(1)));
+        let after = i128::from(time) - i128::from(self.start);
+        let step = i128::from(self.step.max(1));
         // Rounded up: a point stands for what lies before it.
         let place = after.div_euclid(step) + i128::from(after.rem_euclid(step) != 0);
         u64::try_from(place).ok().filter(|place| *place < self.count)

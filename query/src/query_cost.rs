@@ -56,7 +56,8 @@ impl SourceCost {
     }
 
     fn add(mut self, mut other: SourceCost) -> SourceCost {
-        let (one, two) = (self.to_numbers(), other.to_numbers());
+        let one = self.to_numbers();
+        let two = other.to_numbers();
         let mut series = std::mem::take(&mut self.series);
         series.append(&mut other.series);
         SourceCost::from_numbers(series, std::array::from_fn(|place| one[place].saturating_add(two[place])))

@@ -67,7 +67,8 @@ impl MatchedProfiles {
         needs: RequiredData,
         source: &dyn ProfileSource,
     ) -> Result<MatchedProfiles, ProfileQueryError> {
-        let (selection, series) = (&ask.selection, source.series()?);
+        let selection = &ask.selection;
+        let series = source.series()?;
         let compares_ids = ask.needs_dedup() && !source.has_distinct_ids()?;
         let reads_ids = needs.profiles || compares_ids;
         let profiles = if reads_ids { source.profiles()? } else { source.brief_profiles()? };
@@ -113,7 +114,8 @@ impl MatchedProfiles {
 
     /// What they take in memory, and what it takes to go through them, about; series and profiles left out.
     pub fn memory_bytes(&self) -> usize {
-        let (mut labels, mut largest) = (0, 0);
+        let mut labels = 0;
+        let mut largest = 0;
         for series in self.series.iter() {
             labels += series.memory();
             largest = largest.max(series.memory());
@@ -452,7 +454,8 @@ fn points(
 ) -> Result<TimeSeriesPoints, ProfileQueryError> {
     let sums = sum_by_profile(picked, selection, &points.stacks, source)?;
     let is_part = !points.stacks.is_empty() || selection.requests.is_some();
-    let (mut groups, mut gathered) = (SeriesGroups::new(picked, &points.group_by), Vec::new());
+    let mut groups = SeriesGroups::new(picked, &points.group_by);
+    let mut gathered = Vec::new();
     for &place in &picked.places {
         let row = &picked.profiles[place as usize];
         let Some(point) = points.steps.point_index(row.time) else { continue };

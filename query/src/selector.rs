@@ -35,7 +35,9 @@ impl Selector {
     }
     /// With one more condition: that a label has this value.
     pub fn with_equal(self, name: &str, value: &str) -> Result<Selector, SelectorError> {
-        let (operator, name, value) = (MatchOperator::Equal, name.to_owned(), value.to_owned());
+        let operator = MatchOperator::Equal;
+        let name = name.to_owned();
+        let value = value.to_owned();
         self.and(Selector { matchers: vec![Matcher { name, operator, value, regex: None }] })
     }
     /// Puts the conditions in an order, each once.
@@ -135,8 +137,8 @@ impl fmt::Display for Selector {
         out.write_str("{")?;
         for (at, matcher) in self.matchers.iter().enumerate() {
             let comma = if at > 0 { ", " } else { "" };
-            let (name, value) =
-                (selector_parser::quote_name(&matcher.name), selector_parser::quote_value(&matcher.value));
+            let name = selector_parser::quote_name(&matcher.name);
+            let value = selector_parser::quote_value(&matcher.value);
             write!(out, "{comma}{name}{}{value}", matcher.operator.text())?;
         }
         out.write_str("}")

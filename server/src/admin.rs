@@ -70,7 +70,8 @@ pub fn serve(data: &Path, desk: AdminState, clock: Clock, tasks: &TaskGroup) -> 
     let socket = UnixListener::bind(&path)?;
     std::fs::set_permissions(&path, Permissions::from_mode(0o600))?;
     let router = {
-        let (clock, ingester) = (clock.clone(), desk.ingester.clone());
+        let clock = clock.clone();
+        let ingester = desk.ingester.clone();
         let cut = post(move || cut(ingester.clone(), clock.clone()));
         let querier = desk.querier.clone();
         let lift = post(move || async move { lift(querier.as_ref()) });
@@ -79,7 +80,8 @@ pub fn serve(data: &Path, desk: AdminState, clock: Clock, tasks: &TaskGroup) -> 
         let own = retention::routes(cluster::routes(own, &desk), &desk);
         tenants::routes(own, &desk)
     };
-    let (token, inner) = (tasks.shutdown_token(), tasks.clone());
+    let token = tasks.shutdown_token();
+    let inner = tasks.clone();
     let listening = async move {
         let mut refused = LogThrottle::default();
         loop {

@@ -95,7 +95,8 @@ impl ApiClient {
                 format!("the HTTP client cannot be set up: {}", last_cause(&error)),
             )
         })?;
-        let (clock, random) = (Clock::system(), Random::system());
+        let clock = Clock::system();
+        let random = Random::system();
         Ok(ApiClient {
             shared: Arc::new(ApiClientInner { http, base, clock, random, timeout: remote.timeout }),
         })

@@ -82,7 +82,8 @@ fn bytes_per_sample(meta: &BlockMeta) -> f64 {
 
 /// What a command that made a block says.
 fn made(out: &Path, meta: &BlockMeta, inputs: Value, output: &ConsoleOutput) -> Result<(), Status> {
-    let (samples, bytes) = (meta.samples(), meta.bytes());
+    let samples = meta.samples();
+    let bytes = meta.bytes();
     let profiles: u64 = meta.tenants.iter().map(|tenant| u64::from(tenant.profiles.1)).sum();
     output.print_json_or_text(
         || {
@@ -113,7 +114,8 @@ fn verify(args: &BlockPathArgs, output: &ConsoleOutput) -> Result<(), Status> {
         let folder = path.display().to_string();
         match found {
             Ok(meta) => {
-                let (samples, bytes) = (meta.samples(), meta.bytes());
+                let samples = meta.samples();
+                let bytes = meta.bytes();
                 if !output.json {
                     output.text(&format!("{folder}: whole, {samples} samples, {bytes} bytes\n"))?;
                 }

@@ -80,7 +80,8 @@ impl BucketCheck {
         if self.was_used().await {
             return;
         }
-        let (state, name) = (Arc::clone(&self.state), self.store.name().to_owned());
+        let state = Arc::clone(&self.state);
+        let name = self.store.name().to_owned();
         let written = self.compute.run(move || state.write(USED_BUCKET_FILE, name.as_bytes())).await;
         if !matches!(written, Ok(Ok(()))) {
             tracing::warn!(

@@ -54,7 +54,8 @@ impl CatalogRepair {
     /// Runs until the process ends: looks through the bucket while this node leads the catalogue and there are gaps
     /// for which that was not done yet.
     pub async fn run(self, leads: impl Fn() -> bool + Send, ending: CancellationToken) {
-        let (mut failures, mut looked) = (0, Vec::new());
+        let mut failures = 0;
+        let mut looked = Vec::new();
         loop {
             let mut wait = REPAIR_INTERVAL;
             if !leads() {
@@ -219,7 +220,8 @@ fn tiling(gap: LogGap, found: &[BlockEntry]) -> Vec<BlockEntry> {
         let without = best[place].0;
         best.push(if with > without { (with, true) } else { (without, false) });
     }
-    let (mut taken, mut count) = (Vec::new(), blocks.len());
+    let mut taken = Vec::new();
+    let mut count = blocks.len();
     while count > 0 {
         count = match best[count].1 {
             true => {

@@ -200,7 +200,8 @@ impl ClusterBootstrap {
         let peers = PeerPool::new(deps, members.clone());
         let talk = RaftTransport::new(peers.clone(), Arc::clone(&introductions));
         let afar = InternalRpcClient { peers, introductions: Arc::clone(&introductions) };
-        let (groups, stop) = (Arc::<RaftGroupRegistry>::default(), CancellationToken::new());
+        let groups = Arc::<RaftGroupRegistry>::default();
+        let stop = CancellationToken::new();
         let hear: Arc<dyn RaftHandler> = Arc::clone(&groups) as _;
         let answering = RaftTransportServer::new(hear, introductions, clock.clone(), stop.clone());
         let routes = offered(InternalRouter::default()).with_raft(answering).into_router(secrets.clone());

@@ -244,14 +244,16 @@ impl ServerConfig {
         });
         let is_too_long = self.shutdown_delay > Duration::ZERO && self.shutdown_delay >= self.drain;
         problems.add_if(is_too_long, "shutdown_delay", || {
-            let (delay, drain) = (format_duration(self.shutdown_delay), format_duration(self.drain));
+            let delay = format_duration(self.shutdown_delay);
+            let drain = format_duration(self.drain);
             format!("{delay} is a part of drain, which is {drain}; write less, or a longer drain")
         });
         let percent = self.max_expired_percent;
         problems.add_if(!(1..=100).contains(&percent), "max_expired_percent", || {
             format!("{percent} percent; write 1 to 100, or retention: 0s to keep blocks")
         });
-        let (shards, allowed) = (self.ingester.shards, athanor_ingester::SHARD_COUNT_RANGE);
+        let shards = self.ingester.shards;
+        let allowed = athanor_ingester::SHARD_COUNT_RANGE;
         problems.add_if(!allowed.contains(&shards), "ingester.shards", || {
             format!("{shards} shards; write {} to {}", allowed.start(), allowed.end())
         });
@@ -262,12 +264,14 @@ impl ServerConfig {
     }
 
     fn check_disk(&self, problems: &mut SettingErrors) {
-        let (segment, least) = (self.log.segment, athanor_consensus::log::MIN_SEGMENT_SIZE);
+        let segment = self.log.segment;
+        let least = athanor_consensus::log::MIN_SEGMENT_SIZE;
         problems.add_if(segment < least, "log.segment", || {
             format!("segments of {segment} are too small, the least is {least}")
         });
-        let (kept, spare, reserve) =
-            (self.store_gateway.disk, self.store_gateway.disk_spare, self.log.reserve);
+        let kept = self.store_gateway.disk;
+        let spare = self.store_gateway.disk_spare;
+        let reserve = self.log.reserve;
         let keeps_profiles_out = self.target.has_log() && kept > ByteSize::bytes(0) && spare <= reserve;
         problems.add_if(keeps_profiles_out, "store_gateway.disk_spare", || {
             format!(

@@ -71,8 +71,9 @@ struct ControllerState {
 impl ClusterController {
     /// Runs until the process ends; does nothing while another voter leads the catalogue.
     pub async fn run(self, leads: impl Fn() -> bool + Send + Sync, ending: CancellationToken) {
-        let (mut memory, mut leading, mut growth) =
-            (ControllerState::default(), LeaderBalancer::default(), SlotAutoscaler::default());
+        let mut memory = ControllerState::default();
+        let mut leading = LeaderBalancer::default();
+        let mut growth = SlotAutoscaler::default();
         loop {
             tokio::select! {
                 biased;
@@ -98,7 +99,8 @@ impl ClusterController {
     }
 
     async fn look(&self, memory: &mut ControllerState) -> Result<(), Status> {
-        let (view, members) = (self.views.current(), self.members.current());
+        let view = self.views.current();
+        let members = self.members.current();
         self.configure(&view).await?;
         if view.tables.is_none() {
             return self.begin(&members, memory).await;
@@ -130,7 +132,8 @@ impl ClusterController {
         memory: &mut ControllerState,
     ) -> Result<(), Status> {
         let mut candidates = candidates(&RoutingView::default(), members);
-        let (nodes, now) = (candidates.keys().copied().collect::<BTreeSet<_>>(), self.clock.monotonic());
+        let nodes = candidates.keys().copied().collect::<BTreeSet<_>>();
+        let now = self.clock.monotonic();
         if memory.candidates.0 != nodes {
             memory.candidates = (nodes, now);
         }

@@ -86,7 +86,8 @@ pub fn open(data: &Path) -> Result<DataDir, DataDirError> {
         refused(why, way_out, code)
     };
     let open = |part| LocalDisk::open(data.join(part)).map_err(taken);
-    let (log, state) = (open("log")?, open("state")?);
+    let log = open("log")?;
+    let state = open("state")?;
     let kept = LocalDisk::open(data.join("kept")).inspect_err(|error| {
         tracing::warn!(%error, "what is found in blocks is kept in memory only");
     });

@@ -21,7 +21,8 @@ pub fn run(args: &args::DiffArgs, output: &ConsoleOutput) -> Result<(), Status> 
     let shown = &left.header.types[left_value];
     let other = &right.header.types[right_value];
     if shown != other {
-        let (shown, other) = (type_name(shown), type_name(other));
+        let shown = type_name(shown);
+        let other = type_name(other);
         let why = format!("it shows {other}, {} shows {shown}; choose one with --type", args.left.display());
         return Err(failure::invalid_file(&args.right, why));
     }
@@ -53,7 +54,8 @@ pub fn compare(
             let mut text = format!("Type: {}\n", harmless(&type_name(shown)));
             // Writing to a string does not fail, here and below.
             let change = right.total().wrapping_sub(left.total());
-            let (before, after) = (format_value(left.total(), unit), format_value(right.total(), unit));
+            let before = format_value(left.total(), unit);
+            let after = format_value(right.total(), unit);
             let _ = writeln!(
                 text,
                 "Total: {before} before, {after} after, {}",
@@ -93,10 +95,12 @@ fn signed(change: i64, before: i64, unit: &str) -> String {
 }
 
 fn line(text: &mut String, change: &FunctionDiff, unit: &str, color: bool) {
-    let (left, right) = (&change.left, &change.right);
+    let left = &change.left;
+    let right = &change.right;
     let [before, after, cum_before, cum_after] =
         [left.flat, right.flat, left.cum, right.cum].map(|value| format_value(value, unit));
-    let (flat, cum) = (plus(change.delta, unit), plus(change.cum_delta, unit));
+    let flat = plus(change.delta, unit);
+    let cum = plus(change.cum_delta, unit);
     // More is red, less is green.
     let (on, off) = match (color, change.delta.signum()) {
         (true, 1) => ("\x1b[31m", "\x1b[0m"),

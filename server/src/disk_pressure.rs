@@ -45,7 +45,8 @@ impl DiskPressureMonitor {
     /// Looks until the process ends.
     pub async fn run(self, ending: CancellationToken) {
         let looking = async {
-            let (mut told, mut warned) = (false, LogThrottle::default());
+            let mut told = false;
+            let mut warned = LogThrottle::default();
             loop {
                 let full = !self.log.has_disk_space();
                 if full != told {
@@ -88,7 +89,8 @@ impl DiskPressureMonitor {
         let Some(facts) = self.facts.as_ref().filter(|facts| facts.leadership().current().here) else {
             return Ok(());
         };
-        let (progress, me) = (facts.replication_progress(), facts.leadership().node());
+        let progress = facts.replication_progress();
+        let me = facts.leadership().node();
         let voters = facts.members().voters.into_iter();
         let others = voters.filter(|node| *node != me && able.contains(node));
         let best = others.max_by_key(|node| progress.get(node).copied().flatten());

@@ -151,7 +151,8 @@ fn location(profile: &mut Profile, name: &str) -> u32 {
     let number = athanor_profile::hash::hash_bytes(name.as_bytes()) as u64;
     let package = name.rsplit_once('/').map_or(name, |(_, last)| last).split('.').next().unwrap_or_default();
     let file = symbols.strings.intern(&format!("/src/{package}/{package}.go"));
-    let (binary, text) = (symbols.strings.intern("/usr/bin/checkout"), symbols.strings.intern(name));
+    let binary = symbols.strings.intern("/usr/bin/checkout");
+    let text = symbols.strings.intern(name);
     let mapping =
         Mapping { start: 0x40_0000, size: 0x80_0000, offset: 0, filename: binary, build_id: 0, flags: 0b111 };
     let mapping = symbols.intern_mapping(mapping);

@@ -66,7 +66,8 @@ impl HeadQueryService {
         let _turn = self.questions.acquire().await;
         // What is computed ends when the caller leaves.
         let (stop, _waiting) = CancelFlag::new_pair();
-        let (mut views, mut done) = (Vec::new(), Vec::new());
+        let mut views = Vec::new();
+        let mut done = Vec::new();
         // All at once: a shard that waits for an answer of its other members keeps no other waiting.
         let confirmed = join_all(shards.iter().map(|at| self.ingester.confirm_leadership(at.shard))).await;
         for (at, confirmed) in shards.into_iter().zip(confirmed) {

@@ -124,7 +124,8 @@ fn query(path: &Path, block: &Block, picked: &ProfileSelectionArgs) -> Result<Pr
         (None, []) => TenantId::anonymous(),
         (None, several) => {
             let names: Vec<&str> = several.iter().take(5).map(|part| part.tenant.as_str()).collect();
-            let (count, names) = (several.len(), names.join(", "));
+            let count = several.len();
+            let names = names.join(", ");
             let message = format!("it holds {count} tenants ({names}); name one with --tenant");
             return Err(failure::invalid_file(path, message));
         }

@@ -127,7 +127,8 @@ async fn push(args: &DevLoadArgs, client: &ApiClient, work: &Workload) -> Result
     let before = args.pid.map(usage).transpose()?;
     let spent = activities(client).await;
     let bar = progress::files(work.requests.len(), "pushing");
-    let (next, pushed) = (Cell::new(0), RefCell::new(LoadPushResult::default()));
+    let next = Cell::new(0);
+    let pushed = RefCell::new(LoadPushResult::default());
     let clock = client.clock();
     let start = clock.monotonic();
     let connection = async || {

@@ -100,7 +100,8 @@ pub struct ServerNode {
 impl NodeDeps {
     /// This machine.
     pub fn local(config: &ServerConfig) -> Result<Self, StartError> {
-        let (clock, random) = (Clock::system(), Random::system());
+        let clock = Clock::system();
+        let random = Random::system();
         let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
         let Folders { log, state, kept, asked } = data_dir::open(&config.data)?;
         let store =
@@ -159,9 +160,13 @@ impl ServerNode {
         if let Some(path) = &config.admin_token_file {
             crate::http::read_token(path).map_err(StartError::Token)?;
         }
-        let (clock, compute, store) = (system.clock.clone(), system.compute.clone(), system.store.clone());
-        let (tasks, readiness) = (TaskGroup::new(clock.clone(), MAX_TASKS), Arc::<Readiness>::default());
-        let (stop, enough) = (CancellationToken::new(), CancellationToken::new());
+        let clock = system.clock.clone();
+        let compute = system.compute.clone();
+        let store = system.store.clone();
+        let tasks = TaskGroup::new(clock.clone(), MAX_TASKS);
+        let readiness = Arc::<Readiness>::default();
+        let stop = CancellationToken::new();
+        let enough = CancellationToken::new();
         let entry = ClusterBootstrap::from_config(config, &system.net, &clock).await?;
         let (begin, begun) = watch::channel(None);
         let (begin_otlp, begun_otlp) = watch::channel(None);
@@ -169,10 +174,7 @@ impl ServerNode {
         let otlp_addresses: Vec<SocketAddr> = otlp.iter().map(HttpListener::address).collect();
         let served = {
             let first = startup_router(Arc::clone(&readiness), clock.clone(), begun.clone());
-            let room = Arc::new(Semaphore::new(connections(config)));
-            let (tasks, clock, enough) = (tasks.clone(), clock.clone(), enough.clone());
-            let requests = RequestLimiter::for_clients(config.max_requests);
-            let lasting = ConnectionDeps { tasks: tasks.clone(), clock, enough, room, requests };
+            let lasting = connection_deps(config, &tasks, &clock, &enough);
             let first_otlp =
                 startup_router(Arc::clone(&readiness), lasting.clock.clone(), begun_otlp.clone());
             let stop = stop.clone();
@@ -324,6 +326,21 @@ fn connections(config: &ServerConfig) -> usize {
         }
         Some(wanted) => wanted as usize,
         None => most,
+    }
+}
+
+fn connection_deps(
+    config: &ServerConfig,
+    tasks: &TaskGroup,
+    clock: &Clock,
+    enough: &CancellationToken,
+) -> ConnectionDeps {
+    ConnectionDeps {
+        tasks: tasks.clone(),
+        clock: clock.clone(),
+        enough: enough.clone(),
+        room: Arc::new(Semaphore::new(connections(config))),
+        requests: RequestLimiter::for_clients(config.max_requests),
     }
 }
 

@@ -80,8 +80,10 @@ fn table_text(
     }
     let seen = rows.iter().fold(0i64, |sum, row| sum.wrapping_add(row.flat));
     let share = rows.last().map_or(0.0, |row| row.sum_share);
-    let (count, all) = (rows.len(), table.rows.len());
-    let (seen, total) = (format_value(seen, &shown.unit), format_value(table.total, &shown.unit));
+    let count = rows.len();
+    let all = table.rows.len();
+    let seen = format_value(seen, &shown.unit);
+    let total = format_value(table.total, &shown.unit);
     let _ = writeln!(
         text,
         "Showing {count} of {all} functions, accounting for {seen}, {} of {total} total",
@@ -90,7 +92,8 @@ fn table_text(
     let head = format!("{:>10} {:>7} {:>7} {:>10} {:>7}  name", "flat", "flat%", "sum%", "cum", "cum%");
     let _ = writeln!(text, "{}", output.format_bold(&head));
     for row in rows {
-        let (flat, cum) = (format_value(row.flat, &shown.unit), format_value(row.cum, &shown.unit));
+        let flat = format_value(row.flat, &shown.unit);
+        let cum = format_value(row.cum, &shown.unit);
         let [own, sum, all] = [row.flat_share, row.sum_share, row.cum_share].map(format_percent);
         let _ = writeln!(text, "{flat:>10} {own:>7} {sum:>7} {cum:>10} {all:>7}  {}", harmless(&row.name));
     }
@@ -188,15 +191,18 @@ fn focus(
     around.callees.truncate(view.max_nodes);
     output.print_json_or_text(
         || {
-            let (callers, callees) = (graph_json(&around.callers), graph_json(&around.callees));
+            let callers = graph_json(&around.callers);
+            let callees = graph_json(&around.callees);
             json!({ "type": type_name(shown), "unit": shown.unit, "function": function, "total": tree.total(),
                 "cum": around.callees.total(), "callers": callers, "callees": callees })
         },
         || {
-            let (cum, total) = (around.callees.total(), tree.total());
+            let cum = around.callees.total();
+            let total = tree.total();
             let share = format_percent(cum as f64 / total as f64);
             let mut text = format!("Type: {}\n", harmless(&type_name(shown)));
-            let (cum, total) = (format_value(cum, &shown.unit), format_value(total, &shown.unit));
+            let cum = format_value(cum, &shown.unit);
+            let total = format_value(total, &shown.unit);
             let _ = writeln!(text, "{}: {cum}, {share} of {total} total", harmless(function));
             for (title, side) in [("Called by", &around.callers), ("Calls", &around.callees)] {
                 let _ = writeln!(text, "\n{}", output.format_bold(title));
@@ -213,9 +219,10 @@ fn outline(text: &mut String, tree: &Tree, unit: &str) {
     while let Some((at, depth)) = open.pop() {
         let node = &tree.nodes()[at as usize];
         if at > 0 {
-            let (total, share) =
-                (format_value(node.total, unit), format_percent(node.total as f64 / tree.total() as f64));
-            let (indent, name) = ("  ".repeat(depth), harmless(tree.name(node)));
+            let total = format_value(node.total, unit);
+            let share = format_percent(node.total as f64 / tree.total() as f64);
+            let indent = "  ".repeat(depth);
+            let name = harmless(tree.name(node));
             let _ = writeln!(text, "{total:>10} {share:>7}  {indent}{name}");
         }
         let mut callees: Vec<u32> = tree.children(at).collect();
@@ -268,7 +275,8 @@ pub fn info(args: &args::InputArgs, output: &ConsoleOutput) -> Result<(), Status
     let symbols = &profile.dictionary.symbols;
     let functions = TopTable::from_profile(&profile, shown).rows.len();
     let totals: Vec<i64> = (0..header.types.len()).map(|value| profile.total(value)).collect();
-    let (locations, mappings) = (symbols.locations().len(), symbols.mappings().len());
+    let locations = symbols.locations().len();
+    let mappings = symbols.mappings().len();
     output.print_json_or_text(
         || {
             let types = header.types.iter().zip(&totals);
@@ -286,7 +294,8 @@ pub fn info(args: &args::InputArgs, output: &ConsoleOutput) -> Result<(), Status
             let mut text = String::new();
             for (at, (value, &total)) in header.types.iter().zip(&totals).enumerate() {
                 let mark = if at == shown { " (shown)" } else { "" };
-                let (name, total) = (harmless(&type_name(value)), format_value(total, &value.unit));
+                let name = harmless(&type_name(value));
+                let total = format_value(total, &value.unit);
                 let _ = writeln!(text, "{:<10} {name}: {total}{mark}", "type");
             }
             if header.time_nanos != 0 {

@@ -105,7 +105,8 @@ async fn push(args: &PushArgs, client: &ApiClient, bar: &ProgressBar) -> Result<
     };
     let labels = labels(args);
     let pieces = stream::iter(&args.files).map(|file| sender.prepared(file, &labels, args.name.as_deref()));
-    let (mut seen, equal) = (HashMap::new(), RefCell::new(Vec::new()));
+    let mut seen = HashMap::new();
+    let equal = RefCell::new(Vec::new());
     let pieces = pieces.buffered(width.get()).filter(|piece| {
         let first = piece.as_ref().ok().filter(|piece| piece.bytes > 0).and_then(|piece| {
             match seen.entry(piece.content) {
@@ -184,7 +185,8 @@ fn batches(
     pieces: impl Stream<Item = Result<PreparedFile, (PathBuf, Status)>> + Unpin,
 ) -> impl Stream<Item = PushBatch> {
     stream::unfold((pieces, None::<PreparedFile>), |(mut pieces, mut waiting)| async move {
-        let (mut batch, mut refused) = (Vec::new(), Vec::new());
+        let mut batch = Vec::new();
+        let mut refused = Vec::new();
         let mut bytes = 0;
         loop {
             let piece = match waiting.take() {
@@ -226,7 +228,9 @@ impl BatchSender<'_> {
                 content: 0,
             });
         }
-        let (path, labels, metric) = (file.to_owned(), labels.clone(), metric.map(str::to_owned));
+        let path = file.to_owned();
+        let labels = labels.clone();
+        let metric = metric.map(str::to_owned);
         let done = self.compute.run(move || prepare(&path, labels, metric)).await;
         done.map_err(|error| Status::from_error(&error)).flatten().map_err(|status| (file.to_owned(), status))
     }
@@ -325,7 +329,8 @@ fn report(
     outcome.refused.sort_by(|a, b| a.0.cmp(&b.0));
     outcome.unsent.sort();
     let PushOutcome { stored, equal, bytes, refused, unsent, stopped } = outcome;
-    let (count, address) = (args.files.len(), client.address());
+    let count = args.files.len();
+    let address = client.address();
     let name = |file: &Path| file.display().to_string();
     if output.json {
         let refused = refused.iter().map(|(file, status)| {

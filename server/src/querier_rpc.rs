@@ -75,7 +75,8 @@ impl QuerierClient {
         let node = self.may_be_asked(ticket, RESTART_QUERY_HINT)?;
         let limit = errand.remaining_time().min(QUERIER_CALL_TIMEOUT);
         let InternalRpcClient { peers, introductions } = self.ways.remote_client()?;
-        let (id, tenants) = (ticket.to_string(), names(errand.tenants()));
+        let id = ticket.to_string();
+        let tenants = names(errand.tenants());
         let sum = question(&id, errand.tenants());
         let request = wire::LookRequest { caller: Some(introductions.caller(node, limit)), tenants, id };
         let mut answer = Vec::new();

@@ -57,7 +57,8 @@ impl MillisTimeRange {
         let end = until.unwrap_or(times.until).resolve(now);
         let start = from.or(times.from).map_or_else(|| end.minus(times.since), |from| from.resolve(now));
         if start > end || start.millis() <= 0 {
-            let (start, end) = (format_rfc3339(start.nanos()), format_rfc3339(end.nanos()));
+            let start = format_rfc3339(start.nanos());
+            let end = format_rfc3339(end.nanos());
             let message =
                 format!("from {start} until {end} is no span of time after 1970; see --from and --until");
             return Err(Status::new(ErrorCode::Invalid, message));

@@ -65,7 +65,8 @@ impl DataSources for QueryPlanner {
             found.views.iter().filter(|(_, view)| view.times().is_some_and(|times| range.overlaps(times)));
         let of_heads: u64 = in_heads.map(|(_, view)| view.bytes() as u64).sum();
         let bytes = found.blocks.iter().map(|block| block.tenant_bytes(tenant)).sum::<u64>() + of_heads;
-        let (blocks, shards) = (found.blocks.len(), found.far.len());
+        let blocks = found.blocks.len();
+        let shards = found.far.len();
         let DedupReport { sources, wanted, leaders_tell, untold } = found.telling(tenant, ask, doubts);
         let DataLocations { far, removed, mut missing, moved, .. } = found;
         missing.extend(removed.map(removed_by_age));
@@ -120,7 +121,9 @@ impl QueryPlanner {
     async fn find(&self, tenant: &TenantId, range: TimeRange) -> Result<DataLocations, Status> {
         let listing = self.catalog.list_blocks(tenant, range.from, range.last_timestamp()).await;
         let listing = listing.map_err(|error| Status::from_error(&error))?;
-        let (mut views, mut moved, mut away) = (Vec::new(), Vec::new(), Vec::new());
+        let mut views = Vec::new();
+        let mut moved = Vec::new();
+        let mut away = Vec::new();
         let mut beside = HeadMetadata { lost: listing.lost, ..HeadMetadata::default() };
         // All at once: a shard that waits for an answer of its other members keeps no other waiting.
         let here = join_all(listing.shards.iter().map(|shard| self.here(shard, tenant))).await;
@@ -289,7 +292,10 @@ fn missing(
     scars: &[DataLossRecord],
 ) -> Vec<String> {
     let lost = *lost;
-    let (mut unlisted, mut unknown, mut abandoned, mut ids) = (0, 0, 0, *forgets);
+    let mut unlisted = 0;
+    let mut unknown = 0;
+    let mut abandoned = 0;
+    let mut ids = *forgets;
     for scar in scars {
         match scar.wound {
             DataLoss::Gap { from, to, .. } => unlisted += to - from,

@@ -181,7 +181,8 @@ impl RemoteHeads {
             Err(status) => return Err(status),
         };
         let errors: BTreeMap<ShardId, String> = errors.into_iter().collect();
-        let (now, known) = (clock.monotonic(), self.asking.known_members());
+        let now = clock.monotonic();
+        let known = self.asking.known_members();
         let is_unanswered = |shard: &ShardEntry| match errors.get(&shard.id) {
             None => {
                 outages.record_response(shard.id);
@@ -241,7 +242,9 @@ impl RemoteHeads {
         let question = request_checksum(tenant, ask, &shards_at);
         let left =
             inbox.as_ref().map_or(HEAD_QUERY_TIMEOUT, |inbox| inbox.remaining_time(&self.asking.clock));
-        let (limit, begun, mut bytes) = (left.min(HEAD_QUERY_TIMEOUT), self.asking.clock.monotonic(), 0);
+        let limit = left.min(HEAD_QUERY_TIMEOUT);
+        let begun = self.asking.clock.monotonic();
+        let mut bytes = 0;
         let asked = async {
             let pieces = self.pieces(node, tenant, ask, shards_at, limit).await?;
             let take = |piece: Bytes| match inbox.as_deref_mut() {
@@ -328,8 +331,10 @@ impl RemoteHeadDeps {
         if !self.outages.begin_probe(shard, self.clock.monotonic()) {
             return;
         }
-        let (asking, id, tenant, token) =
-            (self.clone(), shard.id, tenant.clone(), self.tasks.shutdown_token());
+        let asking = self.clone();
+        let id = shard.id;
+        let tenant = tenant.clone();
+        let token = self.tasks.shutdown_token();
         let probing = async move {
             tokio::select! {
                 biased;

@@ -86,7 +86,9 @@ pub async fn collect_frames<D: Message + Default>(
     most: usize,
     mut take: impl FnMut(Bytes) -> Result<(), Status>,
 ) -> Result<Vec<D>, ResultStreamError> {
-    let (mut sum, mut done, mut is_whole) = (question, Vec::new(), false);
+    let mut sum = question;
+    let mut done = Vec::new();
+    let mut is_whole = false;
     let mut pieces = std::pin::pin!(pieces);
     while let Some(piece) = pieces.try_next().await.map_err(ResultStreamError::There)? {
         match piece {

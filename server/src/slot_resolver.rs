@@ -31,7 +31,8 @@ impl SlotResolver {
 
     /// When a profile was taken, as its shard will see it. What cannot be read is refused by any shard.
     async fn time(&self, tenant: &TenantId, upload: &ProfileUpload) -> Result<i64, Status> {
-        let (sent, limit) = (upload.pprof.clone(), self.overrides.for_tenant(tenant).max_profile_size_bytes);
+        let sent = upload.pprof.clone();
+        let limit = self.overrides.for_tenant(tenant).max_profile_size_bytes;
         let read = move || pprof::time_nanos(&pprof::inflate(&sent, limit.as_usize())?);
         let read = self.compute.run_as(CpuActivity::Body, read).await;
         let own = read.map_err(|error| Status::new(error.code(), format!("not placed: {error}")))?;

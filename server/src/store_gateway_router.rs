@@ -132,7 +132,9 @@ impl StoreGatewayRouter {
         let question = Arc::new(OfBlocks::new(tenant.clone(), ask.clone()));
         let of =
             LocalBlocksQuery { gateways: self.clone(), question, tenant: tenant.clone(), ask: ask.clone() };
-        let (of, mut here, mut away) = (Arc::new(of), Vec::new(), BTreeMap::<NodeId, Vec<OwnedBlock>>::new());
+        let of = Arc::new(of);
+        let mut here = Vec::new();
+        let mut away = BTreeMap::<NodeId, Vec<OwnedBlock>>::new();
         for at in blocks {
             let mut owners = nodes_of_block(at.block.number(), nodes.iter().copied());
             owners.truncate(MAX_GATEWAYS_PER_BLOCK);
@@ -182,7 +184,8 @@ impl StoreGatewayRouter {
         blocks: Vec<OwnedBlock>,
         question: &'a GatewayQuery<'a>,
     ) -> BoxFuture<'a, Result<Vec<UnmergedResult>, Status>> {
-        let (mut by_node, mut here) = (BTreeMap::<NodeId, Vec<OwnedBlock>>::new(), Vec::new());
+        let mut by_node = BTreeMap::<NodeId, Vec<OwnedBlock>>::new();
+        let mut here = Vec::new();
         for block in blocks {
             match self.other(&block, tried) {
                 Some(node) => by_node.entry(node).or_default().push(block),
@@ -305,7 +308,8 @@ impl StoreGatewayRouter {
         let IngesterClient { clock, .. } = &self.ways;
         let InternalRpcClient { peers, introductions } =
             self.ways.remote_client().map_err(ResultStreamError::There)?;
-        let (begun, left) = (clock.monotonic(), question.inbox.remaining_time(clock));
+        let begun = clock.monotonic();
+        let left = question.inbox.remaining_time(clock);
         let request = wire::BlocksRequest {
             caller: Some(introductions.caller(node, left)),
             tenant: question.tenant.as_str().to_owned(),
@@ -339,7 +343,8 @@ impl StoreGatewayRouter {
     ) -> Result<Vec<UnmergedResult>, Status> {
         let of_blocks = Arc::new(OfBlocks::new(question.tenant.clone(), question.ask.clone()));
         let mut inbox = question.inbox.fork();
-        let (place, begun) = (Arc::new(inbox.local_merger()), self.ways.clock.monotonic());
+        let place = Arc::new(inbox.local_merger());
+        let begun = self.ways.clock.monotonic();
         let of = SourceKind::Blocks(blocks.len());
         let BlockOutcomes { gone, unread, hits } = self.here.merge_blocks(&of_blocks, blocks, &place).await?;
         inbox.add_merged(&place)?;
@@ -388,7 +393,8 @@ impl BlockSource for LocalBlockSource {
         self: Box<Self>,
         inbox: &mut PartialReceiver,
     ) -> Result<Option<(PartialResult, SourceReport)>, SourceQueryError> {
-        let (LocalBlocksQuery { gateways, question, .. }, at) = (&*self.of, &self.block.at);
+        let LocalBlocksQuery { gateways, question, .. } = &*self.of;
+        let at = &self.block.at;
         match gateways.here.query_block(question, at).await {
             Ok((partial, found)) => Ok(Some((partial, of_block(at.block, found)))),
             // Another took its place, or it is too old [INV-18].

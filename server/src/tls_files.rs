@@ -74,7 +74,8 @@ impl TlsFileWatcher {
                 () = token.cancelled() => return,
                 () = clock.sleep(TLS_RELOAD_INTERVAL) => {}
             }
-            let (files, tls) = (self.files.clone(), self.tls.clone());
+            let files = self.files.clone();
+            let tls = self.tls.clone();
             let taken = compute.run(move || Ok::<_, TlsFileError>(tls.replace(pems(&files)?)?)).await;
             let taken = match taken {
                 Ok(taken) => taken.map_err(|error| Status::from_error(&error).message),
@@ -95,7 +96,8 @@ fn pems(files: &ClusterTlsFiles) -> Result<PemFiles, TlsFileError> {
         let read = bytes(path);
         read.map_err(|source| TlsFileError::File { setting, path: path.to_owned(), source })
     };
-    let (certificate, key) = (read("certificate", certificate)?, read("key", key)?);
+    let certificate = read("certificate", certificate)?;
+    let key = read("key", key)?;
     Ok(PemFiles { certificate, key, authorities: read("authorities", authorities)? })
 }
 

@@ -130,7 +130,8 @@ impl WriteRouter {
         tenant: &TenantId,
         uploads: Vec<(usize, ProfileUpload)>,
     ) -> (Vec<SlotBatch>, Vec<(usize, Status)>) {
-        let (mut batches, mut refused) = (Vec::new(), Vec::new());
+        let mut batches = Vec::new();
+        let mut refused = Vec::new();
         let Some(tables) = &view.tables else { return (batches, refused) };
         let route = tables.route(tenant, i64::MIN, i64::MAX);
         let mut of_slot: BTreeMap<u32, Vec<(usize, ProfileUpload)>> = BTreeMap::new();
@@ -209,7 +210,8 @@ fn divided(uploads: Vec<(usize, ProfileUpload)>, refused: &mut Vec<(usize, Statu
     let mut pieces: Vec<(usize, UploadChunk)> = Vec::new();
     for (bytes, all) in of_labels.into_values() {
         if bytes > MAX_SERIES_BYTES {
-            let (seen, limit) = (ByteSize::bytes(bytes as u64), ByteSize::bytes(MAX_SERIES_BYTES as u64));
+            let seen = ByteSize::bytes(bytes as u64);
+            let limit = ByteSize::bytes(MAX_SERIES_BYTES as u64);
             let message = format!(
                 "{} profiles of one series have {seen} in this request, the limit is {limit}: send smaller batches",
                 all.len()

@@ -177,7 +177,8 @@ impl StorageConfig {
         } else if let Some(gcs) = &self.gcs {
             (format!("bucket {:?} of Google Cloud Storage", gcs.bucket).into(), "storage.gcs.bucket")
         } else if let Some(azure) = &self.azure {
-            let (account, container) = (&azure.account, &azure.container);
+            let account = &azure.account;
+            let container = &azure.container;
             let name = format!("container {container:?} of the storage account {account:?}");
             (name.into(), "storage.azure.container")
         } else if let Some(folder) = &self.local {

@@ -300,8 +300,8 @@ impl fmt::Display for ObjectKey {
         match self {
             Self::Block { owner, block, file } => write!(f, "blocks/{owner}/{block:032x}/{}", file.0),
             Self::Upload { tenant, upload, name } => {
-                let (owner, name) =
-                    (BlockOwner::Tenant(tenant.clone()), BASE64_URL_SAFE_NO_PAD.encode(&name.0));
+                let owner = BlockOwner::Tenant(tenant.clone());
+                let name = BASE64_URL_SAFE_NO_PAD.encode(&name.0);
                 write!(f, "adhoc/{owner}/{upload:032x}.{name}")
             }
             Self::Founding => f.write_str("catalogue/founding.json"),

@@ -37,7 +37,8 @@ pub(crate) struct CallLimiter {
 impl CallLimiter {
     pub(crate) fn from_config(config: &StorageConfig) -> Self {
         let StorageConfig { max_concurrent, max_waiting, .. } = *config;
-        let (calls, queue) = (Semaphore::new(max_concurrent as usize), Semaphore::new(max_waiting as usize));
+        let calls = Semaphore::new(max_concurrent as usize);
+        let queue = Semaphore::new(max_waiting as usize);
         Self { max_concurrent, max_waiting, calls, queue }
     }
 }

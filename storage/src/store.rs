@@ -57,7 +57,8 @@ impl Store {
 
     /// A store on a bucket that is given, which lists its keys in order; the configuration says how patient to be.
     pub fn with_object_store(objects: Arc<dyn ObjectStore>, config: &StorageConfig, deps: StoreDeps) -> Self {
-        let (name, setting) = ("bucket".into(), "storage");
+        let name = "bucket".into();
+        let setting = "storage";
         Self::from_bucket(
             OpenBucket { objects, ordered: true, name, setting, is_remote: false },
             config,
@@ -75,7 +76,8 @@ impl Store {
         }
         let mut listed = objects.list(None);
         let first = self.clock().timeout(limit, listed.next()).await;
-        let (bucket, setting) = (Arc::clone(name), *setting);
+        let bucket = Arc::clone(name);
+        let setting = *setting;
         let why = match first {
             Ok(None | Some(Ok(_))) => return Ok(()),
             Ok(Some(Err(error))) => error_chain_text(&error),
@@ -125,7 +127,8 @@ impl Store {
     pub async fn create(&self, key: &ObjectKey, bytes: Bytes) -> Result<(), StoreError> {
         let path = object_path(key);
         let objects = self.objects();
-        let (path_of, bytes) = (&path, &bytes);
+        let path_of = &path;
+        let bytes = &bytes;
         let attempt = |attempt: u32| {
             Box::pin(async move {
                 let options = PutOptions::from(PutMode::Create);
@@ -146,7 +149,8 @@ impl Store {
     /// Reads a whole object.
     pub async fn get(&self, key: &ObjectKey) -> Result<Bytes, StoreError> {
         let path = object_path(key);
-        let (objects, path) = (self.objects(), &path);
+        let objects = self.objects();
+        let path = &path;
         let attempt = |_| Box::pin(async move { objects.get(path).await?.bytes().await }) as BoxFuture<'_, _>;
         self.shared.attempts.run("get", path.as_ref(), attempt).await
     }
@@ -169,7 +173,9 @@ impl Store {
     /// Reads part of an object: as much of it as there is, where the object ends before.
     pub async fn get_range(&self, key: &ObjectKey, range: Range<u64>) -> Result<Bytes, StoreError> {
         let path = object_path(key);
-        let (objects, path, range) = (self.objects(), &path, &range);
+        let objects = self.objects();
+        let path = &path;
+        let range = &range;
         let attempt = |attempt: u32| {
             Box::pin(async move {
                 match objects.get_range(path, range.clone()).await {
@@ -188,7 +194,8 @@ impl Store {
     /// Reads parts of an object, in the order asked for. Parts that lie near each other are fetched together.
     pub async fn get_ranges(&self, key: &ObjectKey, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, StoreError> {
         let path = object_path(key);
-        let (objects, path) = (self.objects(), &path);
+        let objects = self.objects();
+        let path = &path;
         let attempt = |_| Box::pin(async move { objects.get_ranges(path, ranges).await }) as BoxFuture<'_, _>;
         self.shared.attempts.run("get ranges of", path.as_ref(), attempt).await
     }
@@ -196,7 +203,8 @@ impl Store {
     /// What the bucket says of an object.
     pub async fn head(&self, key: &ObjectKey) -> Result<ObjectInfo, StoreError> {
         let path = object_path(key);
-        let (objects, path) = (self.objects(), &path);
+        let objects = self.objects();
+        let path = &path;
         let attempt = |_| Box::pin(async move { objects.head(path).await }) as BoxFuture<'_, _>;
         self.shared.attempts.run("head", path.as_ref(), attempt).await.map(ObjectInfo::from)
     }
@@ -210,9 +218,12 @@ impl Store {
         limit: usize,
     ) -> Result<Vec<ObjectInfo>, StoreError> {
         let prefix = below.to_string();
-        let (path, after) = (Path::from(prefix.as_str()), Path::from(after.unwrap_or_default()));
+        let path = Path::from(prefix.as_str());
+        let after = Path::from(after.unwrap_or_default());
         let ordered = self.shared.bucket.ordered;
-        let (objects, path, after) = (self.objects(), &path, &after);
+        let objects = self.objects();
+        let path = &path;
+        let after = &after;
         let attempt = |_| {
             Box::pin(async move {
                 let found = objects.list_with_offset(Some(path), after).map_ok(ObjectInfo::from);
@@ -231,7 +242,8 @@ impl Store {
     /// Removes an object. One that does not exist, or no longer, counts as removed.
     pub async fn delete(&self, key: &ObjectKey) -> Result<(), StoreError> {
         let path = object_path(key);
-        let (objects, path) = (self.objects(), &path);
+        let objects = self.objects();
+        let path = &path;
         let attempt = |_| {
             Box::pin(async move {
                 match objects.delete(path).await {

@@ -164,7 +164,8 @@ impl UploadSpace {
             admit(&mut total);
             return Ok(());
         }
-        let (name, setting) = (kind.name(), kind.setting());
+        let name = kind.name();
+        let setting = kind.setting();
         let message = format!(
             "all tenants have {} of {name} and {bytes} bytes are to come, the limit is {limit} ({setting}): delete some \
              with athanor upload delete, or raise the limit",
@@ -175,7 +176,9 @@ impl UploadSpace {
 }
 
 async fn count_bytes(store: &Store, kind: UploadKind) -> Result<u64, Status> {
-    let (below, mut bytes, mut after) = (kind.prefix(), 0u64, None);
+    let below = kind.prefix();
+    let mut bytes = 0u64;
+    let mut after = None;
     loop {
         let page = store.list(&below, after.as_deref(), KEYS_PER_COUNT_PAGE).await;
         let page = page.map_err(|error| Status::from_error(&error))?;

@@ -121,7 +121,8 @@ impl BlockCacheState {
 
     fn insert(&mut self, key: BlockCacheKey, part: CachedBlock) {
         self.clock += 1;
-        let (used, bytes) = (self.clock, part.memory_bytes() as u64);
+        let used = self.clock;
+        let bytes = part.memory_bytes() as u64;
         self.bytes += bytes;
         self.by_use.insert(used, key.clone());
         self.parts.insert(key, BlockCacheEntry { part, used, bytes });

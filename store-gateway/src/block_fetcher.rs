@@ -81,7 +81,8 @@ impl BlockFetcher<'_> {
     async fn read_cached(&self, key: &DiskCacheKey) -> Option<Bytes> {
         let shelf = self.shelf?;
         let place = shelf.find(key)?;
-        let (shelf, key) = (Arc::clone(shelf), key.clone());
+        let shelf = Arc::clone(shelf);
+        let key = key.clone();
         self.compute.run_as(CpuActivity::Query, move || shelf.read(&key, place)).await.ok().flatten()
     }
 

@@ -47,7 +47,8 @@ impl BlockQueryRunner {
         at: (BlockId, bool),
         ask: Arc<ProfileQuery>,
     ) -> Result<Arc<ComputedPartial>, Status> {
-        let (reading, of) = (Arc::clone(&self), key.clone());
+        let reading = Arc::clone(&self);
+        let of = key.clone();
         let is_wanted = move || reading.is_caching() || reading.flights.waiter_count(&of) > 1;
         let made = Arc::clone(&self).compute(key.tenant.clone(), at, ask, is_wanted).await?;
         if let Some(packed) = &made.packed {
@@ -99,8 +100,10 @@ impl BlockQueryRunner {
         if let Some(packed) = self.answers.get(key) {
             return Some(CachedPartial::InMemory(packed));
         }
-        let (shelf, on_shelf) = (self.blocks.shelf.as_ref()?, key.disk_key());
-        let (place, shelf) = (shelf.find(&on_shelf)?, Arc::clone(shelf));
+        let shelf = self.blocks.shelf.as_ref()?;
+        let on_shelf = key.disk_key();
+        let place = shelf.find(&on_shelf)?;
+        let shelf = Arc::clone(shelf);
         let job = move || shelf.read(&on_shelf, place).map(EncodedPartial::new);
         let compute = self.blocks.compute.for_tenant(&key.tenant);
         let packed = compute.run_as(CpuActivity::Query, job).await.ok().flatten()?;

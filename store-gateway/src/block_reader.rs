@@ -101,7 +101,8 @@ impl BlockReader {
         config: &StoreGatewayConfig,
     ) -> Self {
         let shelf = disk.map(|disk| Arc::new(DiskCache::new(disk, config.disk, config.disk_spare)));
-        let (room, parts) = (config.reading, Arc::new(BlockCache::new(config.parts)));
+        let room = config.reading;
+        let parts = Arc::new(BlockCache::new(config.parts));
         let most = Semaphore::MAX_PERMITS.min(u32::MAX as usize) as u64;
         let kibibytes = (room.get() / 1024).clamp(1, most) as u32;
         let room = Arc::new(Semaphore::new(kibibytes as usize));
@@ -164,7 +165,8 @@ impl BlockReader {
     /// Forgets what was fetched of a part that seems damaged, on disk as well: it may have come to harm on its way.
     pub async fn invalidate(&self, part: &CachedBlock) {
         self.parts.remove(part);
-        let (origin, fetched) = (self.fetcher(part.id), part.folder.fetched_ranges());
+        let origin = self.fetcher(part.id);
+        let fetched = part.folder.fetched_ranges();
         let of = |(file, range): &(&'static str, Range<u64>)| DiskCacheKey::for_range(part.id, file, range);
         origin.invalidate(fetched.iter().map(of).chain([origin.meta_key()]).collect()).await;
     }
@@ -190,7 +192,8 @@ impl BlockReader {
 
     /// Gives back what of a room is not wanted, or adds to it; false if there is not so much more at once.
     fn resize_reservation(&self, room: &mut OwnedSemaphorePermit, bytes: u64) -> bool {
-        let (held, wanted) = (room.num_permits(), self.kibibytes(bytes));
+        let held = room.num_permits();
+        let wanted = self.kibibytes(bytes);
         match wanted.checked_sub(held as u32) {
             None => drop(room.split(held - wanted as usize)),
             Some(more) => match Arc::clone(&self.room).try_acquire_many_owned(more) {
@@ -283,7 +286,8 @@ impl BlockRead {
     ) -> Result<R, Status> {
         let mut tries = 0;
         loop {
-            let (again, of) = (job.clone(), part.clone());
+            let again = job.clone();
+            let of = part.clone();
             let before = part.folder.miss_count();
             let error = match self.run_on_pool(move || again(&of)).await {
                 Ok(done) => return Ok(done),
@@ -308,7 +312,8 @@ impl BlockRead {
         let unknown = files.iter().filter(|file| !is_known(file));
         let tails: FileRanges = unknown.map(|file| part.folder.footer_range(file)).collect();
         part.folder.fetch_ranges(&self.fetcher(), &tails).await?;
-        let (needs, counts) = (self.ask.required_data(), self.ask.needs_dedup());
+        let needs = self.ask.required_data();
+        let counts = self.ask.needs_dedup();
         let open = move |part: &CachedBlock| {
             // Each is tried, so that whatever is missing is known at once.
             let extent = |file: &&'static str| part.block.tenant_range(part.tenant.as_str(), file);
@@ -471,7 +476,8 @@ pub(crate) mod tests {
     }
 
     async fn stored(room: ByteSize) -> (Arc<BlockReader>, BlockId, u64) {
-        let (store, id) = (bucket(), BlockId::from_number(7));
+        let store = bucket();
+        let id = BlockId::from_number(7);
         let bytes = put(&store, id, &[("large", held(300)), ("small", held(2))]).await;
         let config =
             StoreGatewayConfig { reading: room, parts: ByteSize::mib(64), ..StoreGatewayConfig::default() };
@@ -485,7 +491,8 @@ pub(crate) mod tests {
         what: &QueryKind,
         whole: bool,
     ) -> OpenBlock {
-        let (blocks, tenant) = (Arc::clone(blocks), tenant.parse().unwrap());
+        let blocks = Arc::clone(blocks);
+        let tenant = tenant.parse().unwrap();
         let ask = Arc::new(ProfileQuery { what: what.clone(), ..ProfileQuery::default() });
         BlockRead { blocks, block, tenant, ask, whole }.open().await.unwrap()
     }

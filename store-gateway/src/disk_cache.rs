@@ -72,7 +72,8 @@ pub struct DiskCacheStats {
 impl DiskCacheKey {
     /// An answer of a tenant's part of a block.
     pub fn for_partial(block: BlockId, tenant: &TenantId, ask: ContentHash) -> Self {
-        let (block, ask) = (block.number().to_be_bytes(), ask.to_be_bytes());
+        let block = block.number().to_be_bytes();
+        let ask = ask.to_be_bytes();
         Self([b"a", &block[..], &ask[..], tenant.as_str().as_bytes()].concat())
     }
 
@@ -306,7 +307,8 @@ impl DiskCache {
 
     fn write_pending(&self, coming: &PendingWrite) {
         let PendingWrite { age, hash, key, bytes } = coming;
-        let (place, length) = (DiskCacheFile { age: *age, hash: *hash }, file_bytes(key, bytes));
+        let place = DiskCacheFile { age: *age, hash: *hash };
+        let length = file_bytes(key, bytes);
         if !self.evict_for(length).1 {
             self.with_index(|index| index.cancel_write(coming));
             return;
@@ -341,7 +343,8 @@ const MAX_FILE_AGE: u64 = u64::MAX >> 1;
 
 fn parse_file_name(name: &str) -> Option<DiskCacheFile> {
     let (age, hash) = name.split_once('-').filter(|(age, hash)| age.len() == 16 && hash.len() == 32)?;
-    let (age, hash) = (u64::from_str_radix(age, 16).ok()?, ContentHash::from_str_radix(hash, 16).ok()?);
+    let age = u64::from_str_radix(age, 16).ok()?;
+    let hash = ContentHash::from_str_radix(hash, 16).ok()?;
     Some(DiskCacheFile { age, hash }).filter(|place| place.age <= MAX_FILE_AGE && place.file_name() == name)
 }
 

@@ -131,7 +131,8 @@ impl BlockQuery {
 
     /// Another one that is part of it.
     fn with_request(&self, ask: ProfileQuery) -> Self {
-        let (failed, read) = (Arc::clone(&self.failed), Arc::clone(&self.read));
+        let failed = Arc::clone(&self.failed);
+        let read = Arc::clone(&self.read);
         Self { failed, read, ..Self::new(self.tenant.clone(), ask) }
     }
 }
@@ -161,7 +162,8 @@ impl StoreGateway {
     pub fn stats(&self) -> StoreGatewayStats {
         let BlockQueryRunner { blocks, answers, .. } = &*self.reading;
         let shelf = blocks.shelf.as_ref().map(|shelf| shelf.stats()).unwrap_or_default();
-        let (turns, room) = (self.turns.stats(), self.room.stats());
+        let turns = self.turns.stats();
+        let room = self.room.stats();
         StoreGatewayStats { parts: blocks.parts.stats(), answers: answers.stats(), shelf, turns, room }
     }
 

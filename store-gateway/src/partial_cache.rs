@@ -157,7 +157,8 @@ impl PartialCache {
     /// How useful it is so far.
     pub fn stats(&self) -> PartialCacheStats {
         self.memory.run_pending_tasks();
-        let (answers, bytes) = (self.memory.entry_count(), self.memory.weighted_size());
+        let answers = self.memory.entry_count();
+        let bytes = self.memory.weighted_size();
         PartialCacheStats {
             cache: self.counts.stats(answers, bytes, self.limit.get()),
             on_disk: self.on_disk.get(),

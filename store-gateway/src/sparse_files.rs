@@ -86,7 +86,8 @@ impl FetchedRanges {
             return None;
         }
         let part = |start: u64, bytes: &Bytes| {
-            let (from, to) = (range.start.max(start), range.end.min(start + bytes.len() as u64));
+            let from = range.start.max(start);
+            let to = range.end.min(start + bytes.len() as u64);
             bytes.slice((from - start) as usize..(to.max(from) - start) as usize)
         };
         let (&first, bytes) = self.0.range(..=range.start).next_back()?;
@@ -205,7 +206,8 @@ impl SparseBlockFiles {
     ) -> (Vec<FetchGuard<'_>>, Vec<PendingFetch>) {
         // What arrives is added before it is no longer on its way.
         let mut coming = self.lock_pending();
-        let (mut mine, mut others) = (Vec::new(), BTreeMap::new());
+        let mut mine = Vec::new();
+        let mut others = BTreeMap::new();
         for (file, range) in self.missing_ranges(extents) {
             let mut on_their_way = Vec::new();
             for (number, (of, other, arrival)) in &coming.ranges {
@@ -222,7 +224,8 @@ impl SparseBlockFiles {
     }
 
     async fn fetch_range(&self, origin: &BlockFetcher<'_>, claim: FetchGuard<'_>) -> Result<(), Status> {
-        let (file, range) = (claim.file, claim.range.clone());
+        let file = claim.file;
+        let range = claim.range.clone();
         let length = self.file_length(file);
         let bytes = origin.fetch_range(file, range.clone(), length).await?;
         self.fetched.lock().unwrap_or_else(PoisonError::into_inner).push((file, range.clone()));
@@ -268,7 +271,8 @@ impl Drop for FetchGuard<'_> {
 
 /// What of a range is not covered by others, which are given by where they begin.
 fn gaps(range: &Range<u64>, covered: impl Iterator<Item = Range<u64>>) -> Vec<Range<u64>> {
-    let (mut gaps, mut at) = (Vec::new(), range.start);
+    let mut gaps = Vec::new();
+    let mut at = range.start;
     for Range { start, end } in covered {
         if start > at {
             gaps.push(at..start);

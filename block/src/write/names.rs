@@ -16,7 +16,8 @@ type RowGroupSink<'w> = dyn FnMut(&'static str, &[ColumnValues<'_>]) -> Result<(
 pub(super) fn chunk_by_text<T>(entries: &[T], length: impl Fn(&T) -> usize) -> impl Iterator<Item = &[T]> {
     let mut rest = entries;
     std::iter::from_fn(move || {
-        let (mut count, mut bytes) = (0, 0);
+        let mut count = 0;
+        let mut bytes = 0;
         while count < rest.len().min(MAX_ROWS_PER_GROUP) && bytes < GROUP_TEXT_BYTES {
             bytes += length(&rest[count]);
             count += 1;
@@ -73,8 +74,8 @@ impl StackNumbering {
             let column = |of: fn(&Function) -> u32| {
                 functions.iter().map(|function| text(of(function))).collect::<Vec<_>>()
             };
-            let (names, systems) =
-                (column(|function| function.name), column(|function| function.system_name));
+            let names = column(|function| function.name);
+            let systems = column(|function| function.system_name);
             let files = column(|function| function.filename);
             let lines: Vec<i64> = functions.iter().map(|function| function.start_line).collect();
             let ids: Vec<i32> = (first..).take(group.len()).collect();

@@ -22,10 +22,12 @@ pub(super) fn best_disjoint_blocks<'b>(blocks: &[&'b BlockEntry]) -> Vec<&'b Blo
     let mut best = vec![(empty_score(), false)];
     let before = |place: usize| blocks.partition_point(|other| other.to <= blocks[place].from);
     for (place, block) in blocks.iter().enumerate() {
-        let (taken, left) = (score_with(best[before(place)].0, block), best[place].0);
+        let taken = score_with(best[before(place)].0, block);
+        let left = best[place].0;
         best.push(if taken > left { (taken, true) } else { (left, false) });
     }
-    let (mut chosen, mut count) = (Vec::new(), blocks.len());
+    let mut chosen = Vec::new();
+    let mut count = blocks.len();
     while count > 0 {
         count = if best[count].1 {
             chosen.push(blocks[count - 1]);

@@ -91,7 +91,8 @@ impl CatalogState {
     }
 
     pub(super) fn register_block(&mut self, block: BlockEntry) -> Result<CommandOutcome, CommandError> {
-        let (id, now) = (block.id, self.now);
+        let id = block.id;
+        let now = self.now;
         let known = self.blocks.contains_key(&id);
         let shard = self.shard_of(&block)?;
         if known {

@@ -67,7 +67,8 @@ impl CatalogState {
         let of_tenant = |block: &BlockEntry| {
             let span = block.tenant_span_between(tenant, from, to)?;
             let BlockEntry { id, shard, epoch, from, to, bytes, samples, lost, level, .. } = *block;
-            let (further, tenants) = (block.further.clone(), vec![span.clone()]);
+            let further = block.further.clone();
+            let tenants = vec![span.clone()];
             Some(BlockEntry { id, shard, epoch, from, to, bytes, samples, lost, level, further, tenants })
         };
         let hurt = self.blocks.values().filter(|block| block.lost > 0);

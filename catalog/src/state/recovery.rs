@@ -236,7 +236,8 @@ impl CatalogState {
         findings: &mut RecoveryFindings,
     ) -> Result<(), CatalogRecoveryError> {
         let Some(shard) = self.shards.get(&id) else { return Ok(()) };
-        let (begin, epoch) = (shard.watermark, shard.epoch);
+        let begin = shard.watermark;
+        let epoch = shard.epoch;
         let known = match shard.phase {
             ShardPhase::Sealed { at } => Some(at),
             _ => None,
@@ -471,7 +472,8 @@ fn handoff_source_shard(shard: &ShardEntry) -> Option<ShardId> {
 fn merge_reports(
     described: Vec<ShardReport>,
 ) -> Result<(ShardReports, BTreeMap<u64, SlotTable>), CatalogRecoveryError> {
-    let (mut told, mut tables) = (ShardReports::new(), BTreeMap::new());
+    let mut told = ShardReports::new();
+    let mut tables = BTreeMap::new();
     for mut one in described {
         for table in std::mem::take(&mut one.tables) {
             let version = table.version();

@@ -179,7 +179,8 @@ impl CatalogState {
         if overdue.is_empty() {
             return CommandOutcome::from_count(0);
         }
-        let (now, listed) = (self.now, self.blocks.len());
+        let now = self.now;
+        let listed = self.blocks.len();
         let allowed = max_percent
             .map_or(usize::MAX, |percent| self.retention.remaining_budget(now, listed, retention, percent));
         let mut count = 0;

@@ -314,7 +314,8 @@ impl CatalogState {
         members: BTreeSet<NodeId>,
         phase: ShardPhase,
     ) -> ShardEntry {
-        let (id, since) = (shard_id(slot, epoch), self.now);
+        let id = shard_id(slot, epoch);
+        let since = self.now;
         let fenced = if phase == ShardPhase::Open { first_table() } else { 0 };
         let shard = ShardEntry { id, slot, epoch, watermark: 0, members, phase, fenced, since };
         self.shards.insert(id, shard.clone());

@@ -126,7 +126,8 @@ impl CatalogState {
 
     /// Drops the staged tenants that nobody registered in the time in which a block may register; returns of how many blocks.
     pub(super) fn drop_abandoned_stages(&mut self) -> usize {
-        let (before, now) = (self.staged.len(), self.now);
+        let before = self.staged.len();
+        let now = self.now;
         let shards = &self.shards;
         self.staged.retain(|shard, staged| {
             shards.contains_key(shard) && now.since(staged.since) <= MAX_BLOCK_NAME_SKEW

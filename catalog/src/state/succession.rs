@@ -25,7 +25,8 @@ impl CatalogState {
         inherited: HandoffSource,
         fenced: u64,
     ) -> Result<CommandOutcome, CommandError> {
-        let (now, needed) = (self.now, self.newest_fence_version());
+        let now = self.now;
+        let needed = self.newest_fence_version();
         let shard = self.shard_mut(id)?;
         let inherits = match &shard.phase {
             ShardPhase::Opening { inherits } => *inherits,
@@ -67,7 +68,8 @@ impl CatalogState {
         if shard.phase != ShardPhase::Closing {
             return Err(shard.wrong_phase(PhaseTransition::Succeed));
         }
-        let (slot, epoch) = (shard.slot, shard.epoch + 1);
+        let slot = shard.slot;
+        let epoch = shard.epoch + 1;
         match self.successor(id) {
             Some(by) if by.members == choice.members => {
                 Ok(CommandOutcome::Known(CommandResult::Shard(by.clone())))
@@ -113,7 +115,8 @@ impl CatalogState {
         choice: &ReplicaPlacement,
     ) -> Result<CommandOutcome, CommandError> {
         let shard = self.shard(id)?;
-        let (slot, kept) = (shard.slot, shard.watermark);
+        let slot = shard.slot;
+        let kept = shard.watermark;
         let copies = |newest: &ShardEntry| newest.copies_ids_from(id);
         let copied = self.newest_shard(slot).filter(|newest| copies(newest)).map(|newest| newest.id);
         let epoch = self.newest_shard(slot).map_or(0, |newest| newest.epoch) + 1;

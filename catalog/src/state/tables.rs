@@ -78,7 +78,8 @@ impl CatalogState {
         if let Some(lost) = self.shards.values().find(|shard| is_lost(&shard.phase)) {
             return Err(CommandError::ShardLost { shard: lost.id });
         }
-        let (version, expected) = (table.version(), self.proposed.saturating_add(1));
+        let version = table.version();
+        let expected = self.proposed.saturating_add(1);
         if version != expected {
             return Err(CommandError::TableVersion { seen: version, expected });
         }

@@ -154,7 +154,8 @@ impl PoolInner {
     pub(super) fn dispatch(self: &Arc<Self>, state: &mut PoolState) {
         loop {
             let PoolState { schedule, urgent, others, .. } = &mut *state;
-            let (starts_urgent, starts_other) = (urgent.has_thread(), others.has_thread());
+            let starts_urgent = urgent.has_thread();
+            let starts_other = others.has_thread();
             let can_run =
                 |task: &QueuedQueryJob, has_thread| has_thread || matches!(task, QueuedQueryJob::Resume(_));
             let picked =

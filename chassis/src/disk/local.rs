@@ -53,7 +53,8 @@ impl LocalDisk {
             Err(TryLockError::WouldBlock) => return Err(DiskError::Locked { name: shown }),
             Err(TryLockError::Error(error)) => return Err(fail(error)),
         }
-        let (clock, syncs) = (Clock::system(), Histogram::for_durations());
+        let clock = Clock::system();
+        let syncs = Histogram::for_durations();
         let folder = LockedDirectory { path, _lock: lock, open: Mutex::default(), clock, syncs };
         folder.remove_unfinished_files().map_err(fail)?;
         Ok(Self { folder: Arc::new(folder) })

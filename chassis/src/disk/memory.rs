@@ -357,7 +357,8 @@ impl FileContents {
     }
 
     fn clear_sector(&mut self, sector: usize) {
-        let (begin, end) = (sector * SECTOR_BYTES, ((sector + 1) * SECTOR_BYTES).min(self.seen.len()));
+        let begin = sector * SECTOR_BYTES;
+        let end = ((sector + 1) * SECTOR_BYTES).min(self.seen.len());
         if self.durable.len() < end {
             self.durable.resize(end, 0);
         }
@@ -380,7 +381,8 @@ impl FileContents {
         let dirty = std::mem::take(&mut self.dirty);
         if !dirty.is_empty() {
             // Wholly lost and wholly kept are as likely as torn: each is a different trap.
-            let (way, first) = (random.next_below(4), random.next_below(dirty.len() as u64 + 1) as usize);
+            let way = random.next_below(4);
+            let first = random.next_below(dirty.len() as u64 + 1) as usize;
             for (number, sector) in dirty.into_iter().enumerate() {
                 let kept = match way {
                     0 => false,

@@ -111,7 +111,8 @@ pub fn better_leader(
     if draining.contains(&shard.leader) {
         return Some(*target);
     }
-    let (sum, count) = (able.values().map(|lead| u64::from(lead.shards)).sum::<u64>(), able.len() as u64);
+    let sum = able.values().map(|lead| u64::from(lead.shards)).sum::<u64>();
+    let count = able.len() as u64;
     let nearer = u64::from(leader.shards) > sum.div_ceil(count) && u64::from(fewest.shards) < sum / count;
     let changes_places = leader.shards == fewest.shards + 1 && in_zone(leader) > in_zone(fewest) + 1;
     (nearer || changes_places).then_some(*target)

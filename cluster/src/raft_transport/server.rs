@@ -128,7 +128,9 @@ impl RaftResponseStream {
     }
 
     fn start_call(&mut self, id: u64, group: u32, data: Bytes) {
-        let (hear, from, size) = (Arc::clone(&self.hear), self.from, data.len());
+        let hear = Arc::clone(&self.hear);
+        let from = self.from;
+        let size = data.len();
         self.bytes += size;
         self.under_way.push(Box::pin(async move { (id, size, hear.handle_call(from, group, data).await) }));
     }

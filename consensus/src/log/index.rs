@@ -398,7 +398,8 @@ impl LogIndex {
         else {
             return Vec::new();
         };
-        let (mut picked, mut size) = (Vec::new(), 0);
+        let mut picked = Vec::new();
+        let mut size = 0;
         for (number, group) in &self.groups {
             for (index, slot) in (group.first..).zip(&group.slots) {
                 if *slot == EntryLocation::LOST_ENTRY || slot.at >= until {

@@ -141,7 +141,8 @@ pub(crate) fn recover_log(
 /// there: after a sync that failed no other one writes what it dropped, and all that follows would hang on it.
 pub(crate) fn rewrite_frames(disk: &dyn Disk, size: u64, frames: &[Range<u64>]) -> Result<(), DiskError> {
     for frame in frames {
-        let (file, offset) = (segment_file_name(frame.start / size), frame.start % size);
+        let file = segment_file_name(frame.start / size);
+        let offset = frame.start % size;
         let mut bytes = vec![0; (frame.end - frame.start) as usize];
         let read = disk.read_at(&file, offset, &mut bytes)?;
         disk.write_at(&file, offset, &[&bytes[..read]])?;
@@ -305,7 +306,8 @@ impl SegmentReader<'_> {
 
     /// So many bytes from a position, in one segment; fewer, or none, where there are none.
     fn bytes(&mut self, at: u64, length: u64) -> Result<&[u8], DiskError> {
-        let (number, offset) = (at / self.size, at % self.size);
+        let number = at / self.size;
+        let offset = at % self.size;
         let held = self.window_at..self.window_at + self.window.len() as u64;
         if !(held.contains(&at) && at + length <= held.end) {
             self.window.clear();
@@ -328,13 +330,15 @@ impl SegmentReader<'_> {
 
     /// Whether a frame was begun at a position, whole or not.
     fn is_begun(&mut self, at: u64) -> Result<bool, DiskError> {
-        let (salt, size) = (self.salt, self.size);
+        let salt = self.salt;
+        let size = self.size;
         Ok(LogFrame::parse_lengths(self.block(at)?, at, salt, size).is_some())
     }
 
     /// The frame at a position, if there is one whose head and table are whole.
     fn frame(&mut self, at: u64) -> Result<Option<LogFrame>, DiskError> {
-        let (salt, room) = (self.salt, self.size - at % self.size);
+        let salt = self.salt;
+        let room = self.size - at % self.size;
         let Some((table, total)) = LogFrame::parse_lengths(self.block(at)?, at, salt, room) else {
             return Ok(None);
         };
@@ -438,7 +442,8 @@ impl LogReplay {
         let expected = expected.filter(|(first, end)| first < end);
         let lowest = expected.map(|(first, _)| first).into_iter().chain(known).min().unwrap_or(0);
         group.first = group.purged.map_or(lowest, |(purged, _)| purged + 1);
-        let (mut list, mut next) = (Vec::with_capacity(entries.len()), group.first);
+        let mut list = Vec::with_capacity(entries.len());
+        let mut next = group.first;
         if let Some((_, end)) = expected
             && entries.last_key_value().is_none_or(|(last, _)| *last < end - 1)
             && end > next

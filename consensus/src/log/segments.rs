@@ -90,7 +90,8 @@ impl SegmentFiles {
         size: u64,
         config: &LogConfig,
     ) -> Result<(Self, Vec<u64>), DiskError> {
-        let (mut numbers, mut shelf) = (Vec::new(), SparePool::default());
+        let mut numbers = Vec::new();
+        let mut shelf = SparePool::default();
         // Positions beyond this come from nobody's log, and would not fit into a word with what is added to them.
         let limit = (1 << 62) / size;
         for file in disk.list()? {

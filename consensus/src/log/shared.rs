@@ -137,12 +137,14 @@ impl LogShared {
             LogLimits { commit, groups, waiting: config.waiting.get(), reserve: config.reserve.get() };
         let recent = RecentPayloads { limit: config.recent.get(), ..RecentPayloads::default() };
         let core = LogCore { index, recent, next_ticket: 1, ..LogCore::default() };
-        let (core, wake) = (Mutex::new(core), Condvar::new());
+        let core = Mutex::new(core);
+        let wake = Condvar::new();
         let commits = CommitHistograms {
             bytes: Histogram::for_sizes(),
             batches: Histogram::with_doubling_buckets(1, 12),
         };
-        let (written, current_left) = (AtomicU64::new(0), AtomicU64::new(0));
+        let written = AtomicU64::new(0);
+        let current_left = AtomicU64::new(0);
         let full = AtomicBool::new(false);
         Self { segments, salt, limits, core, wake, written, current_left, commits, full }
     }
@@ -164,7 +166,8 @@ impl LogShared {
         };
         let waiting = self.core().waiting;
         if waiting > self.limits.waiting * part {
-            let (waiting, limit) = (ByteSize::bytes(waiting), ByteSize::bytes(self.limits.waiting));
+            let waiting = ByteSize::bytes(waiting);
+            let limit = ByteSize::bytes(self.limits.waiting);
             return Err(LogError::Busy { waiting, limit });
         }
         self.report_disk_space(free);
@@ -225,12 +228,14 @@ impl LogShared {
     /// Says once that entries are refused for want of space, and once that they are taken again, with so much between
     /// the two that this cannot be said of every entry.
     fn report_disk_space(&self, free: u64) {
-        let (reserve, was_full) = (self.limits.reserve, self.full.load(Ordering::Relaxed));
+        let reserve = self.limits.reserve;
+        let was_full = self.full.load(Ordering::Relaxed);
         let is_full = free < if was_full { reserve.saturating_add(self.segments.size) } else { reserve };
         if is_full == was_full || self.full.swap(is_full, Ordering::Relaxed) == is_full {
             return;
         }
-        let (free, reserve) = (ByteSize::bytes(free).to_approximate_string(), ByteSize::bytes(reserve));
+        let free = ByteSize::bytes(free).to_approximate_string();
+        let reserve = ByteSize::bytes(reserve);
         if is_full {
             tracing::warn!(%free, %reserve, "the disk is nearly full: profiles are refused until space is free (log.reserve)");
         } else {
@@ -250,7 +255,8 @@ impl LogShared {
             // Less than was asked of whoever proposed: an entry that was let in must not end its group here.
             self.admit_internal(bytes)?;
         }
-        let (frame, limit) = (frame_bytes(lines.len() + MAX_BEFORE_ROWS, bytes), self.segments.size / 2);
+        let frame = frame_bytes(lines.len() + MAX_BEFORE_ROWS, bytes);
+        let limit = self.segments.size / 2;
         let state = lines
             .iter()
             .any(|(row, data)| row.kind == FrameRowKind::State && data.len() > MAX_GROUP_STATE_BYTES);
@@ -276,7 +282,9 @@ impl LogShared {
     /// What waits, up to one commit.
     pub(crate) fn take_commit(&self) -> (Vec<CommitBatch>, Vec<RowWithPayload>) {
         let mut core = self.core();
-        let (mut batches, mut lines, mut bytes) = (Vec::new(), Vec::new(), 0);
+        let mut batches = Vec::new();
+        let mut lines = Vec::new();
+        let mut bytes = 0;
         while let Some(next) = core.queue.front() {
             let rows = lines.len() + next.lines.len() + MAX_BEFORE_ROWS;
             let full = bytes + next.bytes > self.limits.commit
@@ -447,7 +455,8 @@ impl LogShared {
             }
             EntryLookup::Nothing => None,
         });
-        let (hurt, lost) = (held.hurt || all, held.lost.clone());
+        let hurt = held.hurt || all;
+        let lost = held.lost.clone();
         GroupLogState { first, end, last: last.or(purged), purged, state: held.visible_state(), hurt, lost }
     }
 

@@ -129,7 +129,8 @@ pub(crate) fn decode_hard_state(bytes: &[u8]) -> Option<HardState> {
     }
     let mut reader = RaftWireReader(bytes);
     let voted = reader.byte()? != 0;
-    let (vote, committed) = (reader.vote()?, reader.id()?);
+    let vote = reader.vote()?;
+    let committed = reader.id()?;
     // Logs of the first version do not say who votes.
     let voters = if reader.0.is_empty() { BTreeSet::new() } else { reader.nodes()? };
     reader.0.is_empty().then_some(HardState { vote: voted.then_some(vote), committed, voters })
@@ -200,11 +201,13 @@ impl RaftRequest {
         let ask = match reader.byte()? {
             1 => {
                 let vote = reader.vote()?;
-                let (prev_log_id, leader_commit) = (reader.id()?, reader.id()?);
+                let prev_log_id = reader.id()?;
+                let leader_commit = reader.id()?;
                 let count = reader.half()? as usize;
                 let mut entries = Vec::new();
                 for _ in 0..Some(count).filter(|count| *count <= MAX_ENTRIES)? {
-                    let (term, index) = (reader.word()?, reader.word()?);
+                    let term = reader.word()?;
+                    let index = reader.word()?;
                     entries.push(decode_entry(term, index, bytes.slice_ref(reader.bytes()?))?);
                 }
                 Self::Append(AppendEntriesRequest { vote, prev_log_id, entries, leader_commit })

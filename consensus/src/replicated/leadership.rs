@@ -101,7 +101,8 @@ const TRANSFER_POLL_INTERVAL: Duration = Duration::from_millis(5);
 impl<S: StateMachine> RaftGroup<S> {
     /// Who leads, now and whenever that changes.
     pub fn leadership(&self) -> LeaderWatch {
-        let (node, seen) = (self.shared.node, self.shared.raft.server_metrics());
+        let node = self.shared.node;
+        let seen = self.shared.raft.server_metrics();
         let mut leadership = LeaderWatch { node, told: LeaderInfo::default(), seen };
         leadership.told = leadership.current();
         leadership
@@ -256,7 +257,8 @@ impl<S: StateMachine> RaftGroup<S> {
     /// nothing is a majority that is none of those who voted before as well.
     pub async fn finish_membership_change(&self, limit: Duration) -> Result<(), LeadershipError> {
         self.ensure_leader()?;
-        let (raft, what) = (&self.shared.raft, || "an earlier change of members was not finished".to_owned());
+        let raft = &self.shared.raft;
+        let what = || "an earlier change of members was not finished".to_owned();
         let last = {
             let seen = raft.server_metrics();
             let seen = seen.borrow();

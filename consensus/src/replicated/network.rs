@@ -149,7 +149,8 @@ impl RaftNetwork<Types> for PeerLink {
         cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
         option: RPCOption,
     ) -> Result<SnapshotResponse<u64>, StreamingError<Types, Fatal<u64>>> {
-        let (meta, data) = (snapshot.meta, *snapshot.snapshot);
+        let meta = snapshot.meta;
+        let data = *snapshot.snapshot;
         let total = data.len() as u64;
         let mut cancel = std::pin::pin!(cancel);
         let unreachable = |error: &RaftCallError| StreamingError::Unreachable(Unreachable::new(error));

@@ -123,11 +123,13 @@ pub(crate) async fn send_files(
         let mut offset = 0;
         loop {
             let part = {
-                let (disk, name) = (Arc::clone(disk), name.clone());
+                let disk = Arc::clone(disk);
+                let name = name.clone();
                 let read = compute.run(move || read_chunk(&*disk, name, offset)).await;
                 read.map_err(|error| fail(error.to_string()))?.map_err(|error| fail(error_chain(&error)))?
             };
-            let (total, end) = (part.total, part.offset + part.data.len() as u64);
+            let total = part.total;
+            let end = part.offset + part.data.len() as u64;
             let RaftResponse::Index(here) = link.call(RaftRequest::File(part), limit).await? else {
                 return Err(fail("it answered something else".to_owned()));
             };

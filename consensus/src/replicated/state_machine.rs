@@ -256,7 +256,8 @@ impl<S: StateMachine> StateMachineShared<S> {
                 EntryPayload::Normal(proposal) => {
                     let answer = state.machine.apply(entry.log_id.index, &proposal.0);
                     if let Some(reason) = state.machine.apply_failure() {
-                        let (group, index) = (self.group, entry.log_id.index);
+                        let group = self.group;
+                        let index = entry.log_id.index;
                         tracing::error!(group, index, reason, "this member of the group stops");
                         let reason = openraft::AnyError::error(reason);
                         return Err(StorageIOError::apply(entry.log_id, reason).into());
@@ -279,7 +280,8 @@ impl<S: StateMachine> StateMachineShared<S> {
         let (meta, snapshot) = {
             let state = self.read();
             let snapshot = state.machine.snapshot();
-            let (index, known) = (snapshot.index, state.snapshot.as_ref().and_then(|meta| meta.last_log_id));
+            let index = snapshot.index;
+            let known = state.snapshot.as_ref().and_then(|meta| meta.last_log_id);
             let Some(applied) =
                 state.applied.filter(|id| known.is_none_or(|known| known.index < index.min(id.index)))
             else {

@@ -139,7 +139,8 @@ impl RaftLogStore {
     ) -> Result<Vec<RaftEntry>, RaftStorageError> {
         let held = self.log.group_state(self.group);
         let first = if held.purged.is_none() { held.first } else { 0 };
-        let (mut entries, mut size) = (Vec::new(), 0);
+        let mut entries = Vec::new();
+        let mut size = 0;
         for (index, found) in (from..).zip(found) {
             let fail = |error: &(dyn std::error::Error + 'static)| {
                 StorageIOError::read_log_at_index(index, openraft::AnyError::error(error_chain(error)))
@@ -265,7 +266,8 @@ impl RaftLogStorage<Types> for RaftLogStore {
     }
 
     async fn purge(&mut self, upto: RaftLogId) -> Result<(), RaftStorageError> {
-        let (index, term) = (upto.index, upto.leader_id.term);
+        let index = upto.index;
+        let term = upto.leader_id.term;
         self.kept.wait_until_durable(index).await.map_err(|error| StorageIOError::write_logs(&error))?;
         let records = vec![LogRecord::Purge { group: self.group, index, term }, self.state_record()];
         self.log.append(records).await.map_err(|error| write_error(&error))

@@ -66,7 +66,8 @@ fn parse_sample(content: &str, counted: bool, line: usize) -> Result<Option<(&st
         return Ok((!content.is_empty()).then_some((content, 1)));
     }
     let Some(space) = memrchr(b' ', content.as_bytes()) else { return Ok(None) };
-    let (stack, count) = (&content[..space], &content[space + 1..]);
+    let stack = &content[..space];
+    let count = &content[space + 1..];
     let bad = |_| FoldedTextError::BadCount { line, count: count.chars().take(50).collect() };
     let value: i64 = count.parse().map_err(bad)?;
     Ok((value > 0).then_some((stack, value)))

@@ -49,7 +49,9 @@ fn parse_digits(text: &str) -> Option<i64> {
 
 /// Midnight UTC of a day written `20260304`.
 fn parse_day(number: i64) -> Option<i64> {
-    let (year, month, day) = (number / 10_000, number / 100 % 100, number % 100);
+    let year = number / 10_000;
+    let month = number / 100 % 100;
+    let day = number % 100;
     let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
     let lengths = [31, if leap { 29 } else { 28 }, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
     let length = *lengths.get(usize::try_from(month - 1).ok()?)?;

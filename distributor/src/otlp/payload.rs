@@ -67,7 +67,8 @@ impl<'b> PayloadReader<'b> {
     }
 
     fn read_jfr(&mut self, made: &OtlpProfile, payload: &Bytes) -> Result<Vec<ServiceProfile>, Status> {
-        let (jfr, left) = (self.jfr, self.left);
+        let jfr = self.jfr;
+        let left = self.left;
         let way_out = " (limits.ingestion_body_limit): record for a shorter time";
         let raw = self.inflate_payload(payload, jfr.bytes, way_out)?;
         // The request is held beside it, so what is read from it must fit into what it leaves.

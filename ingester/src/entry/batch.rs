@@ -124,9 +124,11 @@ impl BatchHeader {
     }
 
     pub(super) fn read(kind: u8, unpacker: &mut CodecReader<'_>) -> Result<Self, CodecError> {
-        let (token, generation) = (unpacker.read_number()?, unpacker.read_number()?);
+        let token = unpacker.read_number()?;
+        let generation = unpacker.read_number()?;
         let place = if kind == UNNUMBERED_BATCH_KIND { None } else { Some(unpacker.read_number()?) };
-        let (stamp, window) = (unpacker.read_number()?, unpacker.read_number()?);
+        let stamp = unpacker.read_number()?;
+        let window = unpacker.read_number()?;
         let mut head = BatchHeader { token, stamp, window, generation, place, uploads: Vec::new() };
         for _ in 0..unpacker.read_count()? {
             let ids = ids(unpacker)?;
@@ -241,8 +243,9 @@ impl UploadBatch {
         unpacker: &mut CodecReader<'_>,
     ) -> Result<ProfileRecord, CodecError> {
         let series = unpacker.read_u32()?;
-        let (time, duration, period) =
-            (unpacker.read_signed()?, unpacker.read_signed()?, unpacker.read_signed()?);
+        let time = unpacker.read_signed()?;
+        let duration = unpacker.read_signed()?;
+        let period = unpacker.read_signed()?;
         let samples = unpacker.read_u32()?;
         let (step, counter) = match counting {
             true => (DeltaOp::from_number(unpacker.read_number()?, unpacker)?, super::read_id(unpacker)?),
@@ -284,7 +287,8 @@ fn read_series(unpacker: &mut CodecReader<'_>) -> Result<ProfileSeries, CodecErr
     let mut value_type = || -> Result<ValueType, CodecError> {
         Ok(ValueType { kind: unpacker.read_text()?.to_owned(), unit: unpacker.read_text()?.to_owned() })
     };
-    let (value, period) = (value_type()?, value_type()?);
+    let value = value_type()?;
+    let period = value_type()?;
     Ok(ProfileSeries::new(Labels::new(labels), value, period))
 }
 

@@ -79,9 +79,12 @@ impl InheritEntry {
     pub(super) fn read(unpacker: &mut CodecReader<'_>) -> Result<Self, CodecError> {
         let source = unpacker.read_number()?;
         let source = InheritSource::from_number(source, unpacker)?;
-        let (of, flags) = (unpacker.read_u32()?, unpacker.read_number()?);
-        let (first, last) = (flags & 1 > 0, flags & 2 > 0);
-        let (stamp, span) = (unpacker.read_number()?, unpacker.read_number()?);
+        let of = unpacker.read_u32()?;
+        let flags = unpacker.read_number()?;
+        let first = flags & 1 > 0;
+        let last = flags & 2 > 0;
+        let stamp = unpacker.read_number()?;
+        let span = unpacker.read_number()?;
         let ids = ids(unpacker)?;
         let taken = (0..unpacker.read_count()?).map(|_| Ok((unpacker.read_u32()?, unpacker.read_u32()?)));
         let taken = taken.collect::<Result<_, CodecError>>()?;

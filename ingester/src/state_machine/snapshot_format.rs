@@ -75,8 +75,9 @@ impl ShardSnapshot {
         if times == TimesFormat::WithFloor {
             read.standing = ShardLogStatus::read(unpacker)?;
             for _ in 0..unpacker.read_count()? {
-                let (index, of, id) =
-                    (unpacker.read_number()?, unpacker.read_u32()?, entry::read_id(unpacker)?);
+                let index = unpacker.read_number()?;
+                let of = unpacker.read_u32()?;
+                let id = entry::read_id(unpacker)?;
                 read.taken.push(InheritedId { index, of, id, released: None });
             }
         }

@@ -41,7 +41,9 @@ impl BloomFilter {
         self.bits(id).all(|bit| self.words[(bit / 64) as usize] & 1 << (bit % 64) != 0)
     }
     fn bits(&self, id: ContentHash) -> impl Iterator<Item = u64> + use<> {
-        let (at, step, bits) = (id as u64, (id >> 64) as u64 | 1, self.words.len() as u64 * 64);
+        let at = id as u64;
+        let step = (id >> 64) as u64 | 1;
+        let bits = self.words.len() as u64 * 64;
         (0..PROBES_PER_ID).map(move |probe| {
             let place = at.wrapping_add(step.wrapping_mul(probe));
             ((u128::from(place) * u128::from(bits)) >> 64) as u64

@@ -32,7 +32,9 @@ impl RunFiles {
     /// The files of a shard's ids on a node's disk. Members send each other their files, so the numbers of each node's
     /// are its own: they begin with a hash of the node's id.
     pub fn open(disk: Arc<dyn Disk>, shard: u32, node: u64, batch: usize) -> Result<Self, DiskError> {
-        let (prefix, next, cleaning) = (format!("ids-{shard}-"), AtomicU64::new(0), Mutex::default());
+        let prefix = format!("ids-{shard}-");
+        let next = AtomicU64::new(0);
+        let cleaning = Mutex::default();
         let mut shelf = Self { disk, prefix, batch, next, cleaning };
         let first = (hash::hash_bytes(&node.to_le_bytes()) as u64) & !LOCAL_FILE_NUMBER_MASK;
         let numbers = shelf.files()?.into_iter().filter_map(|name| shelf.number(&name));

@@ -143,7 +143,8 @@ impl SortedRun {
         }
         let (fences, filter) = index.split_at(pages as usize * 8);
         let fences = fences.chunks(8).map(|bytes| self::word(bytes, 0)).collect();
-        let (filter, newest) = (BloomFilter::from_bytes(filter), newest as u32);
+        let filter = BloomFilter::from_bytes(filter);
+        let newest = newest as u32;
         Ok(Self { name, records, newest, file, fences, filter })
     }
 
@@ -206,9 +207,10 @@ impl<'d> RunWriter<'d> {
     /// Begins a file for at most so many ids.
     pub fn begin(disk: &'d dyn Disk, file: String, number: u64, most: u64) -> Result<Self, DiskError> {
         disk.create_new(&file)?;
-        let (fences, filter) =
-            (Vec::with_capacity(most.div_ceil(RECORDS_PER_PAGE as u64) as usize), BloomFilter::new(most));
-        let (pending, written) = (Vec::with_capacity(PAGES_PER_IO * PAGE_BYTES), 0);
+        let fences = Vec::with_capacity(most.div_ceil(RECORDS_PER_PAGE as u64) as usize);
+        let filter = BloomFilter::new(most);
+        let pending = Vec::with_capacity(PAGES_PER_IO * PAGE_BYTES);
+        let written = 0;
         Ok(Self { disk, file, number, records: 0, newest: 0, fences, filter, pending, written })
     }
 
@@ -252,7 +254,8 @@ impl<'d> RunWriter<'d> {
         self.flush()?;
         let index: Vec<u8> =
             self.fences.iter().flat_map(|fence| fence.to_le_bytes()).chain(self.filter.bytes()).collect();
-        let (pages, filter) = (self.fences.len() as u64, self.filter.size() as u64 / 8);
+        let pages = self.fences.len() as u64;
+        let filter = self.filter.size() as u64 / 8;
         let words = [RUN_FILE_MAGIC, self.number, self.records, pages, filter, u64::from(self.newest), 0, 0];
         let mut tail: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let sum = sum(&index, &tail);

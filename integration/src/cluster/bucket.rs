@@ -189,7 +189,8 @@ impl ObjectStore for FaultBucket {
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        let (bucket, prefix) = (self.clone(), prefix.cloned());
+        let bucket = self.clone();
+        let prefix = prefix.cloned();
         let listed = async move {
             let all = bucket.objects.list(prefix.as_ref()).collect::<Vec<_>>().map(Ok);
             bucket.call(all).await.unwrap_or_else(|error| vec![Err(error)])

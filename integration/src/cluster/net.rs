@@ -119,7 +119,9 @@ impl Net for FaultNet {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "cut off"));
         }
         let stream = self.local.connect(to, limit).await?;
-        let (web, clock, here) = (Arc::clone(&self.web), self.clock.clone(), self.name.clone());
+        let web = Arc::clone(&self.web);
+        let clock = self.clock.clone();
+        let here = self.name.clone();
         Ok(Box::new(FaultStream {
             stream,
             web,

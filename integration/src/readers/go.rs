@@ -86,7 +86,8 @@ pub fn stacks(pprof: &[u8]) -> BTreeMap<String, BTreeMap<String, i64>> {
 /// The functions of each location, the innermost first.
 fn locations(text: &str) -> BTreeMap<&str, Vec<&str>> {
     let lines = text.lines().skip_while(|line| *line != "Locations").skip(1);
-    let (mut locations, mut last) = (BTreeMap::<&str, Vec<&str>>::new(), "");
+    let mut locations = BTreeMap::<&str, Vec<&str>>::new();
+    let mut last = "";
     for line in lines.take_while(|line| *line != "Mappings") {
         // `5: 0x4711 M=1 main.work /main.go:20:0 s=19()`; of functions inlined there only what comes after the mapping.
         let mut rest = line.trim();

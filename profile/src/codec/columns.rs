@@ -23,7 +23,8 @@ impl<'a> TextColumnIter<'a> {
     /// Finds where the texts lie; takes no memory.
     pub(super) fn locate(unpacker: &mut CodecReader<'a>) -> Result<Self, CodecError> {
         let left = unpacker.read_count()?;
-        let (lengths, wrong) = (*unpacker, unpacker.error_here("texts longer than the bytes that are left"));
+        let lengths = *unpacker;
+        let wrong = unpacker.error_here("texts longer than the bytes that are left");
         let mut bytes = 0usize;
         for _ in 0..left {
             let length = usize::try_from(unpacker.read_number()?).map_err(|_| wrong)?;

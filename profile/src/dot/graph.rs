@@ -188,7 +188,8 @@ impl<'k, const N: usize> GraphWeightAccumulator<'k, N> {
         let edges = &mut self.weighed.edges;
         let edge_stamps = &mut self.edge_stamps;
         *self.edge_places.entry(u64::from(caller) << 32 | u64::from(callee)).or_insert_with(|| {
-            let (caller, callee) = (caller as usize, callee as usize);
+            let caller = caller as usize;
+            let callee = callee as usize;
             edges.push(CallEdge { caller, callee, values: [0; N], is_residual: false });
             edge_stamps.push(u64::MAX);
             edges.len() - 1

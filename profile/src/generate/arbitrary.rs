@@ -91,7 +91,10 @@ fn header(random: &mut SeededRandom) -> ProfileHeader {
     let types: Vec<ValueType> = kinds.map(|(kind, unit)| ValueType::new(kind, unit)).collect();
     let mut optional =
         || if random.next_bool(300) { random.pick(&SAMPLE_TEXTS).to_owned() } else { String::new() };
-    let (drop_frames, keep_frames, default_type, doc_url) = (optional(), optional(), optional(), optional());
+    let drop_frames = optional();
+    let keep_frames = optional();
+    let default_type = optional();
+    let doc_url = optional();
     ProfileHeader {
         period_type: random.next_bool(700).then(|| types[0].clone()),
         types,

@@ -85,7 +85,8 @@ pub(super) fn ln(x: f64) -> f64 {
     // ln m = 2 artanh((m − 1) / (m + 1)), whose series converges fast for m in [1, 2).
     let ratio = (mantissa - 1.0) / (mantissa + 1.0);
     let square = ratio * ratio;
-    let (mut power, mut sum) = (ratio, 0.0);
+    let mut power = ratio;
+    let mut sum = 0.0;
     for odd in 0..20 {
         sum += power / f64::from(2 * odd + 1);
         power *= square;
@@ -97,7 +98,8 @@ pub(super) fn ln(x: f64) -> f64 {
 pub(super) fn exp(x: f64) -> f64 {
     let halvings = 12;
     let small = x / f64::from(1u32 << halvings);
-    let (mut term, mut sum) = (1.0, 1.0);
+    let mut term = 1.0;
+    let mut sum = 1.0;
     for n in 1..12 {
         term *= small / f64::from(n);
         sum += term;

@@ -206,7 +206,8 @@ impl<'a> ReferencePprofWriter<'a> {
         }
         let id = self.location_ids.len() as u64 + 1;
         self.location_ids.insert(key, id);
-        let (mut content, mut line) = (Vec::new(), Vec::new());
+        let mut content = Vec::new();
+        let mut line = Vec::new();
         write_number(&mut line, 1, self.function(frame.function));
         write_number(&mut line, 2, u64::from(frame.line));
         let binary = self.world.functions[frame.function as usize].binary;

@@ -81,16 +81,23 @@ impl FunctionNameGenerator {
             let mut part = || random.pick(&self.parts);
             let mut name = match at % 3 {
                 0 => {
-                    let (host, repository, package) = (part(), part(), part());
-                    let (kind, method) = (title(part()), title(part()));
+                    let host = part();
+                    let repository = part();
+                    let package = part();
+                    let kind = title(part());
+                    let method = title(part());
                     format!("github.com/{host}/{repository}/pkg/{package}.(*{kind}).{method}")
                 }
                 1 => {
-                    let (company, package, kind) = (part(), part(), title(part()));
+                    let company = part();
+                    let package = part();
+                    let kind = title(part());
                     format!("com/{company}/{package}/{kind}{}.{}", title(part()), part())
                 }
                 _ => {
-                    let (space, outer, inner) = (part(), part(), part());
+                    let space = part();
+                    let outer = part();
+                    let inner = part();
                     format!("std::{space}::{outer}<{inner}::{}>::{}", title(part()), part())
                 }
             };
@@ -179,7 +186,8 @@ impl SyntheticProgram {
     pub(super) fn mapping(&self, binary: u32, dictionary: &mut Dictionary) -> u32 {
         let strings = &mut dictionary.symbols.strings;
         let (filename, build_id) = &self.binaries[binary as usize];
-        let (filename, build_id) = (strings.intern(filename), strings.intern(build_id));
+        let filename = strings.intern(filename);
+        let build_id = strings.intern(build_id);
         let start = u64::from(binary) << 24;
         let flags = 0b111;
         dictionary.symbols.intern_mapping(Mapping {

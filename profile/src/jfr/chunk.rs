@@ -51,7 +51,8 @@ pub(super) fn read<'a>(
         let bytes: [u8; 8] = header[from..from + 8].try_into().expect("the header is longer");
         u64::from_be_bytes(bytes)
     };
-    let (major, minor) = (u16::from_be_bytes([raw[4], raw[5]]), u16::from_be_bytes([raw[6], raw[7]]));
+    let major = u16::from_be_bytes([raw[4], raw[5]]);
+    let minor = u16::from_be_bytes([raw[6], raw[7]]);
     if major != MAJOR_VERSION {
         return Err(JfrError::Version { major, minor });
     }

@@ -119,7 +119,8 @@ impl<'a> JfrTypeTable<'a> {
     fn read_attributes(&self, input: &mut ChunkCursor<'a>) -> Result<ElementAttributes, JfrError> {
         let mut attributes = ElementAttributes::default();
         for _ in 0..input.read_int()? {
-            let (key, value) = (self.read_text_id(input)?, self.read_text_id(input)?);
+            let key = self.read_text_id(input)?;
+            let value = self.read_text_id(input)?;
             let text = &*self.texts[value];
             match &*self.texts[key] {
                 "name" => attributes.name = value,

@@ -110,7 +110,8 @@ impl<'a> RecordingReader<'a> {
         sleeping: &[u64],
         (stack, slots): (Option<u32>, &FieldSlots),
     ) {
-        let (period, amount) = (self.times.period, slots[AMOUNT_SLOT] as i64);
+        let period = self.times.period;
+        let amount = slots[AMOUNT_SLOT] as i64;
         let one = |amount: Option<i64>| amount.map(|amount| [1, amount]);
         match event {
             JfrEventKind::Execution => {
@@ -182,7 +183,8 @@ impl<'a> RecordingReader<'a> {
         };
         let mut recording = self.recording;
         for (kind, rows) in PROFILE_KINDS.iter().zip(&self.rows).filter(|(_, rows)| !rows.is_unknown()) {
-            let (pprof, without_stack) = (writer.pprof(kind, rows), rows.without_stack);
+            let pprof = writer.pprof(kind, rows);
+            let without_stack = rows.without_stack;
             recording.profiles.push(JfrProfile { kind, pprof, without_stack });
         }
         recording

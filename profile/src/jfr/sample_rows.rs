@@ -68,7 +68,9 @@ impl JfrRows {
         let place = *self.places.entry(key).or_insert(new);
         if place == new {
             if self.rows.len() == limit {
-                let (kind, what, seen) = (PROFILE_KINDS[kind].name(), "samples", limit + 1);
+                let kind = PROFILE_KINDS[kind].name();
+                let what = "samples";
+                let seen = limit + 1;
                 self.refuse(JfrError::Profile { kind, what, seen, limit });
             } else {
                 self.rows.push(JfrRow { stack, context, values });

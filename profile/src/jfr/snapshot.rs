@@ -108,7 +108,8 @@ fn context(mut cursor: WireCursor<'_>, labels: &mut Vec<(u64, u64)>) -> Result<(
 
 /// Key and value of a map's entry; each is 0 where it is left out.
 fn read_map_entry(mut cursor: WireCursor<'_>) -> Result<(u64, WireValue), DecodeError> {
-    let (mut key, mut content) = (0, WireValue::Varint(0));
+    let mut key = 0;
+    let mut content = WireValue::Varint(0);
     while !cursor.is_done() {
         match cursor.field("labels")? {
             (1, WireValue::Varint(number)) => key = number,

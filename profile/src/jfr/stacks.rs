@@ -204,7 +204,8 @@ impl StackReader {
             if input.position() == at {
                 return Err(JfrError::Malformed { at, why: "frames of a stack that have no fields" });
             }
-            let (method, line) = (slots[1], (slots[LINE_SLOT] as i32).max(0) as u32);
+            let method = slots[1];
+            let line = (slots[LINE_SLOT] as i32).max(0) as u32;
             let location = match all.recent.location(method, line) {
                 Some(location) => location,
                 None => {
@@ -261,12 +262,15 @@ fn function(
 ) -> Result<Option<u32>, JfrError> {
     let mut slots = [0; SLOT_COUNT];
     plans.method.run(&mut chunk.input.at_position(method), &mut slots)?;
-    let (class, name) = (slots[1], slots[2]);
+    let class = slots[1];
+    let name = slots[2];
     let Some(place) = chunk.pools.constant_position(ConstantPoolKind::Class, class) else { return Ok(None) };
     plans.class.run(&mut chunk.input.at_position(place), &mut slots)?;
-    let (class, name) = (symbol(chunk, slots[1])?, symbol(chunk, name)?);
+    let class = symbol(chunk, slots[1])?;
+    let name = symbol(chunk, name)?;
     all.count_read(class.len() + name.len(), limits)?;
-    let (class, name) = (stable_name(&class), stable_name(&name));
+    let class = stable_name(&class);
+    let name = stable_name(&name);
     let dot = if class.is_empty() || name.is_empty() { "" } else { "." };
     let seen = all.functions.bytes() + class.len() + dot.len() + name.len();
     check_limit(NAMES_LIMIT_NAME, seen, limits.names)?;

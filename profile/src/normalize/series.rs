@@ -295,11 +295,13 @@ fn check(name: &str, value: &str, limits: &LabelLimits) -> Result<(), SeriesLabe
         return Err(SeriesLabelsError::EmptyName { value: beginning(value) });
     }
     if name.len() > limits.name_length {
-        let (length, limit) = (name.len(), limits.name_length);
+        let length = name.len();
+        let limit = limits.name_length;
         return Err(SeriesLabelsError::LongName { name: beginning(name), length, limit });
     }
     if value.len() > limits.value_length {
-        let (length, limit) = (value.len(), limits.value_length);
+        let length = value.len();
+        let limit = limits.value_length;
         return Err(SeriesLabelsError::LongValue { name: beginning(name), length, limit });
     }
     Ok(())

@@ -102,7 +102,8 @@ fn layout<'a>(
     mut request: WireCursor<'a>,
     bounds: &OtlpLimits,
 ) -> Result<(SampleLayout, bool), OtlpError> {
-    let (mut search, mut count) = (SampleLayoutDetector::new(tables), 0);
+    let mut search = SampleLayoutDetector::new(tables);
+    let mut count = 0;
     while let Some(mut resource) = next(&mut request, 1, "the request", tables)? {
         while let Some(mut scope) = next(&mut resource, 2, "a resource", tables)? {
             while let Some(mut profile) = next(&mut scope, 2, "a scope", tables)? {
@@ -190,7 +191,8 @@ struct OtlpExportReader<'t, 'a> {
 
 impl<'a> OtlpExportReader<'_, 'a> {
     fn resource(&mut self, resource: WireCursor<'a>) -> Result<(), OtlpError> {
-        let (mut fields, mut labels) = (resource, None);
+        let mut fields = resource;
+        let mut labels = None;
         while let Some(scope) = next(&mut fields, 2, "a resource", self.tables)? {
             self.scope(scope, resource, &mut labels)?;
         }
@@ -204,7 +206,8 @@ impl<'a> OtlpExportReader<'_, 'a> {
         resource: WireCursor<'a>,
         labels: &mut Option<Result<OtlpLabelPairs, OtlpError>>,
     ) -> Result<(), OtlpError> {
-        let (mut fields, mut own) = (scope, None);
+        let mut fields = scope;
+        let mut own = None;
         while let Some(profile) = next(&mut fields, 2, "a scope", self.tables)? {
             let labels = match &own {
                 Some(own) => own,
@@ -282,8 +285,8 @@ impl<'a> OtlpExportReader<'_, 'a> {
         self.writer.spend(pair.key.len() + value.len())?;
         let text =
             |text: &[u8], what| String::from_utf8(text.to_vec()).map_err(|_| OtlpError::NotUtf8 { what });
-        let (name, value) =
-            (text(pair.key, "the key of an attribute")?, text(&value, "the value of an attribute")?);
+        let name = text(pair.key, "the key of an attribute")?;
+        let value = text(&value, "the value of an attribute")?;
         if value.is_empty() {
             return Ok(());
         }
@@ -306,7 +309,8 @@ impl<'a> OtlpExportReader<'_, 'a> {
         self.writer.check()?;
         let service = service_of(labels);
         let mut head = OtlpProfileHeader::read(profile, self.is_new, self.tables)?;
-        let (mut own, mut comments) = (OtlpLabelPairs::new(), Vec::new());
+        let mut own = OtlpLabelPairs::new();
+        let mut comments = Vec::new();
         self.attributes(&head, labels, &mut own, &mut comments)?;
         let labels = [labels, &own];
         if !head.has_samples {
@@ -333,7 +337,8 @@ impl<'a> OtlpExportReader<'_, 'a> {
             Ok::<_, OtlpError>(())
         };
         if self.services.is_empty() {
-            let (mut fields, mut number) = (profile, 0);
+            let mut fields = profile;
+            let mut number = 0;
             while let Some(sample) = next(&mut fields, 2, "a profile", self.tables)? {
                 number += 1;
                 self.sample(sample, number, &head, &counted)?;
@@ -436,7 +441,8 @@ impl<'a> OtlpExportReader<'_, 'a> {
         resource: String,
     ) -> Result<(Vec<String>, Vec<ServiceSample>), OtlpError> {
         let mut places: BTreeMap<Vec<u8>, u32> = [(resource.clone().into_bytes(), 0)].into();
-        let (mut names, mut samples) = (vec![resource], Vec::new());
+        let mut names = vec![resource];
+        let mut samples = Vec::new();
         let mut sample = OtlpSample::new(self.bounds.profile);
         while let Some(cursor) = next(&mut profile, 2, "a profile", self.tables)? {
             let number = samples.len() + 1;

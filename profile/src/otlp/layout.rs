@@ -34,7 +34,8 @@ impl<'t, 'a> SampleLayoutDetector<'t, 'a> {
         &mut self,
         mut sample: WireCursor<'a>,
     ) -> Result<Option<SampleLayout>, OtlpError> {
-        let (mut second, mut has_times) = (None, false);
+        let mut second = None;
+        let mut has_times = false;
         while !sample.is_done() {
             match sample.field("a sample")? {
                 (3, WireValue::Bytes(..)) | (4, WireValue::Varint(_)) => return Ok(Some(SampleLayout::Old)),

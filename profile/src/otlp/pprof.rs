@@ -203,7 +203,8 @@ impl<'t, 'a> OtlpPprofWriter<'t, 'a> {
         self.check_length(length)?;
         let seen = (self.spent + length).max(self.tables.visited_bytes() / MAX_READ_FACTOR);
         if seen > self.bounds.total {
-            let (what, limit) = (REQUEST_BYTES_LIMIT_NAME, self.bounds.total);
+            let what = REQUEST_BYTES_LIMIT_NAME;
+            let limit = self.bounds.total;
             let way_out = " (64 times the request and limits.max_profile_size_bytes, at most limits.ingestion_body_limit): send \
                            smaller batches";
             return Err(OtlpError::OverLimit { what, seen, limit, way_out });
@@ -227,7 +228,8 @@ impl<'t, 'a> OtlpPprofWriter<'t, 'a> {
     /// Writes the locations of a stack as samples have them.
     fn stack(&mut self, index: u64) -> Result<(), OtlpError> {
         let Some(mut stack) = self.tables.entry(OtlpTable::Stacks, index, "a sample")? else { return Ok(()) };
-        let (mut locations, mut depth) = (std::mem::take(&mut self.frames), 0);
+        let mut locations = std::mem::take(&mut self.frames);
+        let mut depth = 0;
         locations.clear();
         while !stack.is_done() {
             let (1, value) = stack.field("a stack")? else { continue };
@@ -275,7 +277,9 @@ impl<'t, 'a> OtlpPprofWriter<'t, 'a> {
             return Ok(0);
         }
         let id = self.locations.add(index);
-        let (mut mapping, mut address, mut count) = (0, 0, 0);
+        let mut mapping = 0;
+        let mut address = 0;
+        let mut count = 0;
         let mut lines = std::mem::take(&mut self.lines);
         lines.clear();
         let mut attributes = Vec::new();
@@ -313,7 +317,9 @@ impl<'t, 'a> OtlpPprofWriter<'t, 'a> {
 
     /// Writes a line of a location, if it has a function.
     fn line(&mut self, mut line: WireCursor<'a>, out: &mut Vec<u8>) -> Result<(), OtlpError> {
-        let (mut function, mut at, mut column) = (0, 0, 0);
+        let mut function = 0;
+        let mut at = 0;
+        let mut column = 0;
         while !line.is_done() {
             match line.field("a line")? {
                 (1, WireValue::Varint(index)) => function = index,
@@ -384,7 +390,8 @@ impl<'t, 'a> OtlpPprofWriter<'t, 'a> {
         let is_mapped = range.contains(address);
         let id = self.mappings.add(key(&range));
         self.mapped.insert(index, range);
-        let (mut content, mut attributes) = (Vec::new(), Vec::new());
+        let mut content = Vec::new();
+        let mut attributes = Vec::new();
         write_number(&mut content, 1, id);
         write_number(&mut content, ELF_ADDRESSES_FIELD, u64::from(!is_mapped));
         while !mapping.is_done() {
@@ -443,7 +450,8 @@ impl<'t, 'a> OtlpPprofWriter<'t, 'a> {
         let Some(entry) = tables.entry(OtlpTable::Attributes, index, "a sample")? else { return Ok(()) };
         let OtlpAttribute { pair, key, unit } = OtlpAttribute::read(entry, tables)?;
         let mut piece = Vec::new();
-        let (mut content, unit) = (Vec::new(), self.text(unit, "the unit of an attribute")?);
+        let mut content = Vec::new();
+        let unit = self.text(unit, "the unit of an attribute")?;
         match pair.value {
             // What is measured is a number; what only looks like one, as an id of a thread, is a name.
             AnyValue::Integer(value) if unit != 0 => {
@@ -470,7 +478,8 @@ impl<'t, 'a> OtlpPprofWriter<'t, 'a> {
     /// Writes a link as labels of samples have it.
     fn link(&mut self, index: u64) -> Result<(), OtlpError> {
         let Some(mut link) = self.tables.entry(OtlpTable::Links, index, "a sample")? else { return Ok(()) };
-        let (mut trace, mut span) = (&[][..], &[][..]);
+        let mut trace = &[][..];
+        let mut span = &[][..];
         while !link.is_done() {
             match link.field("a link")? {
                 (1, WireValue::Bytes(start, end)) => trace = self.tables.bytes(start, end),

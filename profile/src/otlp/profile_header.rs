@@ -149,7 +149,8 @@ fn has_comments(mut profile: WireCursor<'_>) -> Result<bool, OtlpError> {
 }
 
 fn value_type(mut cursor: WireCursor<'_>) -> Result<(u64, u64), OtlpError> {
-    let (mut kind, mut unit) = (0, 0);
+    let mut kind = 0;
+    let mut unit = 0;
     while !cursor.is_done() {
         match cursor.field("a type of values")? {
             (1, WireValue::Varint(index)) => kind = index,
@@ -170,7 +171,9 @@ pub(super) struct OtlpAttribute<'a> {
 
 impl<'a> OtlpAttribute<'a> {
     pub(super) fn read(mut cursor: WireCursor<'a>, tables: &OtlpDictionary<'a>) -> Result<Self, OtlpError> {
-        let (mut key, mut value, mut unit) = (0, AnyValue::Nothing, 0);
+        let mut key = 0;
+        let mut value = AnyValue::Nothing;
+        let mut unit = 0;
         while !cursor.is_done() {
             match cursor.field("an attribute")? {
                 (1, WireValue::Varint(index)) => key = index,

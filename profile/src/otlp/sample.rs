@@ -28,7 +28,9 @@ pub(super) struct OtlpSample {
 
 impl OtlpSample {
     pub(super) fn new(most: usize) -> Self {
-        let (attributes, each, times) = (Vec::new(), Vec::new(), Vec::new());
+        let attributes = Vec::new();
+        let each = Vec::new();
+        let times = Vec::new();
         OtlpSample { stack: 0, link: 0, attributes, values: 0, sum: Some(0), each, times, most }
     }
 

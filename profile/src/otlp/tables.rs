@@ -57,7 +57,8 @@ impl<'a> OtlpDictionary<'a> {
             };
             count += 1;
             if count > MAX_DICTIONARY_ENTRIES {
-                let (what, way_out) = ("entries of the dictionary", ": send smaller batches");
+                let what = "entries of the dictionary";
+                let way_out = ": send smaller batches";
                 return Err(OtlpError::OverLimit {
                     what,
                     seen: count,
@@ -121,7 +122,8 @@ impl<'a> OtlpDictionary<'a> {
             Some(&(start, end)) => Ok(Some((start as usize, end as usize))),
             None if index == 0 => Ok(None),
             None => {
-                let (table, length) = (table.name(), entries.len());
+                let table = table.name();
+                let length = entries.len();
                 Err(OtlpError::OutOfRange { what, index: index as i64, table, length })
             }
         }

@@ -136,7 +136,9 @@ impl<'a> AnyValue<'a> {
 
 impl<'a> KeyValue<'a> {
     pub(super) fn read(mut cursor: WireCursor<'a>, tables: &OtlpDictionary<'a>) -> Result<Self, OtlpError> {
-        let (mut key, mut named, mut value) = (&[][..], 0, AnyValue::Nothing);
+        let mut key = &[][..];
+        let mut named = 0;
+        let mut value = AnyValue::Nothing;
         while !cursor.is_done() {
             match cursor.field("an attribute")? {
                 (1, WireValue::Bytes(start, end)) => key = tables.bytes(start, end),
@@ -194,7 +196,8 @@ fn single_value<'a>(
 /// Refuses a text that nobody writes.
 pub(super) fn check_text_length(length: usize) -> Result<(), OtlpError> {
     if length > MAX_TEXT_BYTES {
-        let (what, way_out) = ("bytes in the text of an attribute", ": send less in it");
+        let what = "bytes in the text of an attribute";
+        let way_out = ": send less in it";
         return Err(OtlpError::OverLimit { what, seen: length, limit: MAX_TEXT_BYTES, way_out });
     }
     Ok(())

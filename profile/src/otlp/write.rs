@@ -43,7 +43,8 @@ pub fn encode(profile: &Profile, resource: &[(&str, &str)]) -> Vec<u8> {
 
 /// The message `ExportProfilesServiceResponse` where some profiles are not stored.
 pub fn partial_success(rejected: u64, why: &str) -> Vec<u8> {
-    let (mut partial, mut out) = (Vec::new(), Vec::new());
+    let mut partial = Vec::new();
+    let mut out = Vec::new();
     write_number(&mut partial, 1, rejected);
     write_message(&mut partial, 2, why.as_bytes());
     write_message(&mut out, 1, &partial);
@@ -116,7 +117,8 @@ impl<'a> OtlpDictionaryBuilder<'a> {
 
     /// One column, without rows of zeros.
     fn profile(&mut self, profile: &Profile, column: usize) -> Vec<u8> {
-        let (header, width) = (&profile.header, profile.header.types.len());
+        let header = &profile.header;
+        let width = profile.header.types.len();
         let mut out = Vec::new();
         let value_type = self.value_type(&header.types[column]);
         write_message(&mut out, 1, &value_type);
@@ -208,7 +210,8 @@ impl<'a> OtlpDictionaryBuilder<'a> {
     }
 
     fn mappings(&mut self, out: &mut Vec<u8>) {
-        let (symbols, order) = (self.symbols, std::mem::take(&mut self.mappings.order));
+        let symbols = self.symbols;
+        let order = std::mem::take(&mut self.mappings.order);
         write_message(out, 1, &[]);
         for mapping in order {
             let entry = symbols.mappings()[mapping as usize];
@@ -226,7 +229,8 @@ impl<'a> OtlpDictionaryBuilder<'a> {
     }
 
     fn functions(&mut self, out: &mut Vec<u8>) {
-        let (symbols, order) = (self.symbols, std::mem::take(&mut self.functions.order));
+        let symbols = self.symbols;
+        let order = std::mem::take(&mut self.functions.order);
         write_message(out, 3, &[]);
         for function in order {
             let entry = symbols.functions()[function as usize];

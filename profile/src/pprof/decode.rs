@@ -478,7 +478,8 @@ impl PprofDecoder {
         let text = |&(start, end): &(usize, usize)| std::str::from_utf8(&raw[start..end]).unwrap_or_default();
         let strings: Vec<ContentHash> =
             self.strings.iter().map(|range| hash::hash_bytes(strip_shapes(text(range)).as_bytes())).collect();
-        let (mut functions, mut mappings) = (Vec::new(), Vec::new());
+        let mut functions = Vec::new();
+        let mut mappings = Vec::new();
         self.hash_functions(&strings, &mut functions)?;
         self.hash_mappings(&strings, !ELF_ADDRESSES_FLAG, &mut mappings)?;
         for (location, &stored) in self.locations.iter().zip(&self.location_hashes) {

@@ -90,7 +90,8 @@ impl PprofEncoder<'_> {
 
     fn samples(&mut self, profile: &Profile, out: &mut Vec<u8>) {
         let dictionary = &profile.dictionary;
-        let (mut content, mut times) = (Vec::new(), Vec::new());
+        let mut content = Vec::new();
+        let mut times = Vec::new();
         for (row, (stack, labels, values)) in profile.samples.rows(profile.header.types.len()).enumerate() {
             content.clear();
             let path = dictionary.stacks.locations(stack);

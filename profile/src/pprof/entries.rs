@@ -48,7 +48,8 @@ pub(super) struct RawLine {
 }
 
 pub(super) fn read_value_type(mut cursor: WireCursor<'_>) -> Result<(i64, i64), DecodeError> {
-    let (mut kind, mut unit) = (0, 0);
+    let mut kind = 0;
+    let mut unit = 0;
     while !cursor.is_done() {
         match cursor.field("a sample type")? {
             (1, WireValue::Varint(index)) => kind = index as i64,

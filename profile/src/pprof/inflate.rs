@@ -119,7 +119,8 @@ impl Inflater {
             rest = member.into_inner();
         }
         if rest.iter().any(|&byte| byte != 0) {
-            let (count, from) = (rest.len(), bytes.len() - rest.len());
+            let count = rest.len();
+            let from = bytes.len() - rest.len();
             let why =
                 format!("the {count} bytes after its end, from byte {from} on, are no gzip; cut them off");
             return Err(damaged("gzip", why));

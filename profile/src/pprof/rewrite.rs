@@ -122,7 +122,8 @@ pub fn rename_functions(
 /// Some writers give every function the id 0, and as many functions as locations, in their order. Then the ids
 /// of the locations are those of the functions; a profile that is not so is left alone.
 pub fn assign_function_ids(raw: &[u8]) -> Result<Option<Vec<u8>>, DecodeError> {
-    let (mut locations, mut functions) = (Vec::new(), 0);
+    let mut locations = Vec::new();
+    let mut functions = 0;
     fields(raw, |field, content| {
         match field {
             LOCATION_FIELD => locations.push(location_id(content)?),
@@ -181,7 +182,8 @@ impl<'a> RawStringTable<'a> {
     }
     fn text(&self, index: i64, what: &'static str) -> Result<&'a str, DecodeError> {
         let place = usize::try_from(index).ok().filter(|&place| place < self.texts.len());
-        let (table, length) = ("strings", self.texts.len());
+        let table = "strings";
+        let length = self.texts.len();
         let place = place.ok_or(DecodeError::OutOfRange { what, table, index, length })?;
         let text = self.texts[place];
         self.looked.set(self.looked.get() + text.len());
@@ -201,7 +203,8 @@ struct AppendedStrings {
 
 impl AppendedStrings {
     fn after(strings: &RawStringTable<'_>, limits: &DecodeLimits) -> Self {
-        let (first, limit) = (strings.texts.len(), limits.bytes);
+        let first = strings.texts.len();
+        let limit = limits.bytes;
         AppendedStrings { first, bytes: 0, limit, texts: Vec::new(), indexes: Default::default() }
     }
     fn index(&mut self, text: String) -> Result<u64, DecodeError> {

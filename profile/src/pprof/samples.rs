@@ -121,7 +121,8 @@ impl SampleScratch {
                         _ => None,
                     };
                     self.labels.push((start, end));
-                    let (seen, limit) = (self.labels.len(), limits.labels);
+                    let seen = self.labels.len();
+                    let limit = limits.labels;
                     if seen > limit {
                         return Err(DecodeError::SampleLabels { sample, seen, limit });
                     }
@@ -163,7 +164,8 @@ impl PprofDecoder {
         out: &mut DecodedProfile,
     ) -> Result<(), DecodeError> {
         self.row.read(number, WireCursor::new(raw).range(start, end), limits)?;
-        let (expected, seen) = (self.head.types.len(), self.row.values.len());
+        let expected = self.head.types.len();
+        let seen = self.row.values.len();
         if seen != expected {
             return Err(DecodeError::ValueCount { sample: number, seen, expected });
         }
@@ -299,7 +301,8 @@ impl PprofDecoder {
                 label.number = 0;
             }
             // A label that says nothing is no label.
-            let (text, unit) = (self.string_hashes[text], self.string_hashes[unit]);
+            let text = self.string_hashes[text];
+            let unit = self.string_hashes[unit];
             if text == empty && label.number == 0 && unit == empty {
                 continue;
             }
@@ -325,7 +328,9 @@ impl PprofDecoder {
         let strings = &mut dictionary.symbols.strings;
         for label in labels {
             let mut intern = |index| self.intern(raw, index, strings);
-            let (key, text, unit) = (intern(label.key)?, intern(label.text)?, intern(label.unit)?);
+            let key = intern(label.key)?;
+            let text = intern(label.text)?;
+            let unit = intern(label.unit)?;
             set.push(SampleLabel { key, text, number: label.number, unit });
         }
         let id = dictionary.label_sets.intern(strings, &set);
@@ -425,7 +430,8 @@ impl PprofDecoder {
                     let RawFunction { name, system_name, filename, start_line, .. } =
                         self.functions[function];
                     let mut intern = |index| self.intern(raw, index, &mut symbols.strings);
-                    let (name, system_name) = (intern(name)?, intern(system_name)?);
+                    let name = intern(name)?;
+                    let system_name = intern(system_name)?;
                     let filename = intern(filename)?;
                     symbols.intern_function(Function { name, system_name, filename, start_line })
                 }

@@ -156,7 +156,8 @@ impl StackAccumulator {
 
     /// As many as it will have as pprof, or a few less.
     fn bytes(&self) -> usize {
-        let (names, stacks) = (&self.names, &self.stacks);
+        let names = &self.names;
+        let stacks = &self.stacks;
         names.bytes.len() + names.len() * MIN_NAME_BYTES + stacks.bytes.len() + stacks.len() * MIN_STACK_BYTES
     }
 

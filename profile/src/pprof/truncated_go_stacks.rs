@@ -187,7 +187,9 @@ impl PprofDecoder {
 
     /// The stacks, if some of them were cut.
     fn paths(&mut self, raw: &[u8], limits: &DecodeLimits) -> Result<Option<StackPaths>, DecodeError> {
-        let (mut places, mut spans, mut depths) = (Vec::new(), Vec::new(), Vec::new());
+        let mut places = Vec::new();
+        let mut spans = Vec::new();
+        let mut depths = Vec::new();
         for at in 0..self.walked.len() {
             let start = places.len();
             self.places_of(raw, at, limits, &mut places)?;
@@ -208,13 +210,17 @@ impl PprofDecoder {
             .filter_map(|(kind, _)| self.text(raw, *kind, "a sample type").ok())
             .any(|kind| kind == "cpu");
         let Some(cutoff) = DepthCutoff::from_deepest(deepest, on_cpu) else { return Ok(None) };
-        let (most, least) = (cutoff.most, cutoff.most - cutoff.dropped);
+        let most = cutoff.most;
+        let least = cutoff.most - cutoff.dropped;
         let reaches_limit = cutoff.depth(deepest) >= most;
         let shorter = depths.iter().zip(&spans).filter(|(depth, _)| cutoff.depth(**depth) < least);
         let begins: HashSet<ContentHash> =
             shorter.filter_map(|(_, span)| self.outermost(*places.get(span.start)?)).collect();
         let group_of = vec![None; spans.len()];
-        let (whole, groups, by_run, cut) = (Vec::new(), Vec::new(), HashMap::new(), Vec::new());
+        let whole = Vec::new();
+        let groups = Vec::new();
+        let by_run = HashMap::new();
+        let cut = Vec::new();
         let mut paths = StackPaths { places, spans, whole, group_of, groups, by_run, cut };
         for (at, depth) in depths.into_iter().enumerate() {
             let depth = cutoff.depth(depth);
@@ -285,7 +291,8 @@ impl PprofDecoder {
             path.extend_from_slice(self.root_of(paths, at));
             path.extend_from_slice(paths.own(at));
             let hash = |place: u32| self.location_hashes[place as usize];
-            let (mut run, mut above) = (0u64, 0u128);
+            let mut run = 0u64;
+            let mut above = 0u128;
             for end in 0..path.len() {
                 run = step(run, hash(path[end]));
                 let Some(begin) = (end + 1).checked_sub(MIN_SHARED_FRAMES) else { continue };

@@ -43,7 +43,8 @@ impl<'l> LabelsBuilder<'l> {
     /// Refuses to go on with too many labels, or too long ones, after so many rules. Those that were changed count twice.
     pub(super) fn check(&self, rules: usize) -> Result<(), RelabelLimitError> {
         let set: usize = self.set.iter().map(|(name, value)| name.len() + value.len()).sum();
-        let (labels, bytes) = (self.base.len() + self.set.len(), self.base.text_bytes() + set);
+        let labels = self.base.len() + self.set.len();
+        let bytes = self.base.text_bytes() + set;
         if labels > MAX_LABELS_DURING_RELABEL || bytes > MAX_LABEL_BYTES_DURING_RELABEL {
             Err(RelabelLimitError { rules, labels, bytes })
         } else {

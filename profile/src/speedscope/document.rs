@@ -405,7 +405,8 @@ impl<'de> Visitor<'de> for SampledStacksVisitor<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<SampledStacks, A::Error> {
         let SampledStacksVisitor(pass) = self;
-        let (mut stacks, mut known) = (SampledStacks::default(), PrehashedMap::<ContentHash, u32>::default());
+        let mut stacks = SampledStacks::default();
+        let mut known = PrehashedMap::<ContentHash, u32>::default();
         loop {
             let start = stacks.frames.len();
             let take = |frame: u32| {

@@ -69,7 +69,8 @@ pub fn read_profiles(bytes: &[u8], limits: &DecodeLimits) -> Result<SpeedscopePr
 }
 
 fn rows(sums: SpeedscopeStackSums, limits: &DecodeLimits) -> Result<Samples, SpeedscopeError> {
-    let (profile, unit) = (sums.first(), sums.unit());
+    let profile = sums.first();
+    let unit = sums.unit();
     let cells: Result<Vec<SparseCell>, SpeedscopeError> = sums.into_cells().collect();
     let over = |over| SpeedscopeError::OverLimit { profile, over };
     let samples = sparse_values::rows_from_cells(cells?, 1, limits).map_err(|error| match error {

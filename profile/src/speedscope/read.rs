@@ -296,7 +296,8 @@ impl<'a> SpeedscopeReader<'a> {
         let stacks = draft.stacks.as_ref().ok_or_else(|| missing("samples"))?;
         let weights = draft.weights.as_ref().ok_or_else(|| missing("weights"))?;
         if stacks.len() != weights.len() {
-            let (samples, weights) = (stacks.len(), weights.len());
+            let samples = stacks.len();
+            let weights = weights.len();
             return Err(SpeedscopeError::Weights { profile, samples, weights });
         }
         let mut path = Vec::new();
@@ -338,7 +339,8 @@ impl<'a> SpeedscopeReader<'a> {
         for (at, &FrameEvent { kind, frame, at: time }) in events.iter().enumerate() {
             let since = time.checked_sub(last).filter(|since| *since >= Decimal::default());
             let since = since.ok_or_else(|| {
-                let (time, before) = (time.to_string(), last.to_string());
+                let time = time.to_string();
+                let before = last.to_string();
                 SpeedscopeError::Backwards { profile, at, time, before }
             })?;
             pass(&open, since)?;
@@ -418,7 +420,9 @@ impl SpeedscopeUnit {
     }
 
     fn too_large(self, profile: usize, sum: Decimal) -> SpeedscopeError {
-        let (sum, from, to) = (sum.to_string(), self.name(), self.profile_unit());
+        let sum = sum.to_string();
+        let from = self.name();
+        let to = self.profile_unit();
         SpeedscopeError::TooLarge { profile, sum, from, to }
     }
 }

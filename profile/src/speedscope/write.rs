@@ -17,7 +17,9 @@ pub fn write(profile: &Profile, name: &str) -> String {
     let mut profiles: Vec<Value> = Vec::new();
     for (column, value_type) in profile.header.types.iter().enumerate() {
         let tree = Tree::from_profile(profile, column);
-        let (mut samples, mut weights, mut end) = (Vec::new(), Vec::new(), 0i128);
+        let mut samples = Vec::new();
+        let mut weights = Vec::new();
+        let mut end = 0i128;
         for (at, node) in (0..).zip(tree.nodes()).filter(|(_, node)| node.own != 0) {
             let stack = path_to_node(&tree, at).into_iter().map(|frame| {
                 let name = tree.name(&tree.nodes()[frame as usize]);

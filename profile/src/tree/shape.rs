@@ -50,12 +50,11 @@ pub(super) fn merge_trees(left: &Tree, right: &Tree) -> Tree {
     let mut origins = vec![(0, 0)];
     let mut at = 0;
     while at < nodes.len() {
-        let (mut on_left, mut on_right) = (
-            CalleeCursor::of_node(left, origins[at].0, &of_left),
-            CalleeCursor::of_node(right, origins[at].1, &of_right),
-        );
+        let mut on_left = CalleeCursor::of_node(left, origins[at].0, &of_left);
+        let mut on_right = CalleeCursor::of_node(right, origins[at].1, &of_right);
         loop {
-            let (first, second) = (on_left.key(), on_right.key());
+            let first = on_left.key();
+            let second = on_right.key();
             let key = match (first, second) {
                 (None, None) => break,
                 (Some(key), None) | (None, Some(key)) => key,
@@ -101,7 +100,8 @@ impl<'t> CalleeCursor<'t> {
 /// All names of two sorted lists, and where those of each are.
 fn join(left: &[Arc<str>], right: &[Arc<str>]) -> (Vec<Arc<str>>, Vec<u32>, Vec<u32>) {
     let mut names = Vec::with_capacity(left.len().max(right.len()));
-    let (mut of_left, mut of_right) = (Vec::with_capacity(left.len()), Vec::with_capacity(right.len()));
+    let mut of_left = Vec::with_capacity(left.len());
+    let mut of_right = Vec::with_capacity(right.len());
     while of_left.len() < left.len() || of_right.len() < right.len() {
         let place = names.len() as u32;
         let order = match (left.get(of_left.len()), right.get(of_right.len())) {

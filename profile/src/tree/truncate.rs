@@ -181,7 +181,8 @@ impl Tree {
         let mut nodes = std::mem::take(&mut self.nodes);
         // Where each node that stays went.
         let mut places = vec![0u32; nodes.len()];
-        let (mut read, mut written) = (1, 1);
+        let mut read = 1;
+        let mut written = 1;
         while read < nodes.len() {
             let caller = nodes[read].parent as usize;
             let siblings = nodes[read..].iter().take_while(|node| node.parent as usize == caller).count();
@@ -206,7 +207,9 @@ fn keep_callees(
 ) -> usize {
     let parent = places[caller];
     let is_cut = keep[callees.clone()].contains(&false);
-    let (mut written, mut unnamed, mut rest) = (first, 0, 0i64);
+    let mut written = first;
+    let mut unnamed = 0;
+    let mut rest = 0i64;
     for at in callees {
         let node = nodes[at];
         if !keep[at] {

@@ -37,10 +37,8 @@ pub(super) fn read_profile(raw: &[u8], limit: ByteSize) -> Result<Profile, Statu
         return Err(invalid_argument(format!("profile is empty; upload {SUPPORTED_FORMATS}")));
     }
     let bytes = limit.as_usize();
-    let (frames, tables) = (
-        bytes.saturating_mul(MAX_FRAMES_PER_BYTE),
-        raw.len().saturating_mul(DECODED_SIZE_FACTOR).max(MIN_TABLE_BYTES),
-    );
+    let frames = bytes.saturating_mul(MAX_FRAMES_PER_BYTE);
+    let tables = raw.len().saturating_mul(DECODED_SIZE_FACTOR).max(MIN_TABLE_BYTES);
     let limits = DecodeLimits { bytes, depth: MAX_STACK_DEPTH, frames, tables, ..DecodeLimits::default() };
     let read = InputFormat::detect(raw).and_then(|format| format.read(raw, &limits));
     let profile = read.map_err(|error| refused(&error, limit))?;

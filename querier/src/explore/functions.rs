@@ -72,10 +72,8 @@ fn rank_functions<'t>(
         .into_iter()
         .map(|(name, of_groups)| FunctionEntry { name, weights: sum(&of_groups), of_groups })
         .collect();
-    let (own, total) = (
-        |of: &FunctionEntry<'_>| of.weights.flat.unsigned_abs(),
-        |of: &FunctionEntry<'_>| of.weights.cum.unsigned_abs(),
-    );
+    let own = |of: &FunctionEntry<'_>| of.weights.flat.unsigned_abs();
+    let total = |of: &FunctionEntry<'_>| of.weights.cum.unsigned_abs();
     // They are in the order of their names already.
     match order {
         FunctionSortOrder::Name => {}

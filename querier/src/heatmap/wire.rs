@@ -54,7 +54,8 @@ impl Querier {
             HeatmapRows::Linear => HeatmapRowSpacing::Linear,
             HeatmapRows::Quantile => HeatmapRowSpacing::Quantile,
         };
-        let (group, limit) = (group_by.clone(), validate::parse_limit(limit));
+        let group = group_by.clone();
+        let limit = validate::parse_limit(limit);
         let asked =
             SelectHeatmapParams { selection, start, end, step, group_by, spans, exemplars, limit, spacing };
         let (edges, series) = self.heatmap(reader, asked).await?;

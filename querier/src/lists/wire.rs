@@ -190,7 +190,8 @@ impl Querier {
         end: i64,
     ) -> Result<ProfileSelection, Status> {
         let time = validate::parse_range(start, end)?;
-        let (owned, texts) = (matchers.to_vec(), matchers.iter().map(String::as_str).collect::<Vec<_>>());
+        let owned = matchers.to_vec();
+        let texts = matchers.iter().map(String::as_str).collect::<Vec<_>>();
         let selector = self.check_on_pool(&texts, move || validate::parse_selectors(&owned)).await?;
         Ok(ProfileSelection { selector, time, ..ProfileSelection::default() })
     }

@@ -39,7 +39,8 @@ impl Querier {
         tree: Tree,
         limit: Option<usize>,
     ) -> Result<FunctionTable, Status> {
-        let (querier, held) = (self.clone(), reader.clone());
+        let querier = self.clone();
+        let held = reader.clone();
         self.render_on_pool(reader, move || {
             let mut functions = function_weights(&tree);
             let total_functions = functions.len() as i64;
@@ -60,7 +61,8 @@ impl Querier {
         sides: [Tree; 2],
         limit: Option<usize>,
     ) -> Result<FunctionTableDiff, Status> {
-        let (querier, held) = (self.clone(), reader.clone());
+        let querier = self.clone();
+        let held = reader.clone();
         self.render_on_pool(reader, move || {
             let mut joined: BTreeMap<&str, [FunctionWeights; 2]> = BTreeMap::new();
             for (side, tree) in sides.iter().enumerate() {

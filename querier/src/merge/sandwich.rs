@@ -27,7 +27,8 @@ impl Querier {
         function: String,
         max_nodes: NodeLimit,
     ) -> Result<WireSandwich, Status> {
-        let (querier, held) = (self.clone(), reader.clone());
+        let querier = self.clone();
+        let held = reader.clone();
         self.render_on_pool(reader, move || {
             let frames = SandwichView::count_visited_frames_of_all(&whole, &function);
             if frames > MAX_CALLER_FRAMES {

@@ -311,7 +311,8 @@ impl Querier {
                 side.ok_or_else(|| invalid_argument(format!("request has no {name} side; set it")))?;
             self.parse_stacktraces_request(reader, request).await
         };
-        let (left, right) = (side(request.left, "left").await?, side(request.right, "right").await?);
+        let left = side(request.left, "left").await?;
+        let right = side(request.right, "right").await?;
         let formats = [format_of(request.format)?, left.format, right.format];
         let format =
             formats.into_iter().find(|format| *format != ProfileFormat::Unspecified).unwrap_or_default();

@@ -45,7 +45,9 @@ fn number(text: &str) -> Option<i64> {
 
 /// Days since 1970 of `YYYYMMDD`.
 fn date(text: &str, value: i64) -> Option<i64> {
-    let (year, month, day) = (value / 10_000, value / 100 % 100, value % 100);
+    let year = value / 10_000;
+    let month = value / 100 % 100;
+    let day = value % 100;
     let is_date = text.len() == 8 && year > 1900 && (1..=12).contains(&month) && (1..=31).contains(&day);
     is_date.then(|| {
         // Years that begin in March have their leap day at the end.

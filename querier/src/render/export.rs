@@ -83,7 +83,8 @@ impl Querier {
         cut: Option<NodeLimit>,
     ) -> Result<Vec<u8>, Status> {
         let mut tree = self.full_tree(reader, side.selection, side.stacks).await?;
-        let (querier, held) = (self.clone(), reader.clone());
+        let querier = self.clone();
+        let held = reader.clone();
         self.render_on_pool(reader, move || {
             if let Some(NodeLimit { asked, most, .. }) = cut {
                 tree.truncate_with_ties(asked, most);
@@ -107,7 +108,8 @@ impl Querier {
             self.merged_stacks(reader, side.selection, Default::default()),
         )?;
         let header = file_header(reader, &side.profile_type, (side.start, side.end), period);
-        let (querier, held) = (self.clone(), reader.clone());
+        let querier = self.clone();
+        let held = reader.clone();
         self.render_on_pool(reader, move || {
             if let Some(NodeLimit { asked, most, .. }) = cut {
                 merged.truncate(asked, most);

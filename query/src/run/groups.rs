@@ -58,7 +58,8 @@ pub(super) fn merge_grouped_trees(
     asked: &GroupedTreesQuery,
     source: &dyn ProfileSource,
 ) -> Result<BTreeMap<Labels, Tree>, ProfileQueryError> {
-    let (mut groups, mut places) = (SeriesGroups::new(picked, &asked.group_by), Vec::new());
+    let mut groups = SeriesGroups::new(picked, &asked.group_by);
+    let mut places = Vec::new();
     for &place in &picked.places {
         group_entry::<Vec<u32>>(&mut places, groups.group_of(picked.profiles[place as usize].series))
             .push(place);

@@ -13,7 +13,8 @@ pub(super) fn list_profiles(
     asked: &ProfileListQuery,
     source: &dyn ProfileSource,
 ) -> Result<ProfileList, ProfileQueryError> {
-    let (mut list, mut labels) = (ProfileList::empty(asked), picked.label_cache());
+    let mut list = ProfileList::empty(asked);
+    let mut labels = picked.label_cache();
     // What a profile weighs says whether it counts, or where it stands; else only of those that are shown.
     let is_part = !asked.stacks.is_empty() || selection.requests.is_some();
     let weighs_all = is_part || asked.order == ProfileOrder::Heaviest;
@@ -61,6 +62,7 @@ fn newest(picked: &MatchedProfiles, keep: usize) -> MatchedProfiles {
             picked.places.iter().copied().filter(|place| time(place) >= oldest).collect()
         }
     };
-    let (series, profiles) = (picked.series.clone(), picked.profiles.clone());
+    let series = picked.series.clone();
+    let profiles = picked.profiles.clone();
     MatchedProfiles { series, profiles, places, has_exemplars: picked.has_exemplars }
 }

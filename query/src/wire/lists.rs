@@ -75,7 +75,8 @@ pub(super) fn read_sorted(
     unpacker: &mut CodecReader<'_>,
     claim: usize,
 ) -> Result<BTreeSet<String>, CodecError> {
-    let (mut budget, mut sorted) = (DecodeBudget(claim), Vec::new());
+    let mut budget = DecodeBudget(claim);
+    let mut sorted = Vec::new();
     for text in unpacker.read_texts()? {
         let text = text?;
         budget.take(text_bytes(text), unpacker)?;
@@ -99,7 +100,8 @@ pub(super) fn read_types(
     unpacker: &mut CodecReader<'_>,
     claim: usize,
 ) -> Result<BTreeSet<ProfileType>, CodecError> {
-    let (mut budget, mut types) = (DecodeBudget(claim), Vec::new());
+    let mut budget = DecodeBudget(claim);
+    let mut types = Vec::new();
     let table = read_table(unpacker)?;
     for _ in 0..unpacker.read_count()? {
         let mut next = || text(unpacker, &table);
@@ -129,7 +131,8 @@ pub(super) fn read_labels(
     let count = unpacker.read_count()?;
     let (mut pairs, mut bytes): (Vec<(&str, &str)>, usize) = (Vec::new(), 0);
     for _ in 0..count {
-        let (name, value) = (text(unpacker, table)?, text(unpacker, table)?);
+        let name = text(unpacker, table)?;
+        let value = text(unpacker, table)?;
         let is_in_order = pairs.last().is_none_or(|(before, _)| *before < name);
         if !is_in_order || value.is_empty() {
             return Err(unpacker.error_here("labels out of order or without a value"));
@@ -155,7 +158,8 @@ pub(super) fn read_series(
     unpacker: &mut CodecReader<'_>,
     claim: usize,
 ) -> Result<BTreeSet<Labels>, CodecError> {
-    let (mut budget, mut series) = (DecodeBudget(claim), Vec::new());
+    let mut budget = DecodeBudget(claim);
+    let mut series = Vec::new();
     let table = read_table(unpacker)?;
     for _ in 0..unpacker.read_count()? {
         let labels = read_labels(unpacker, &table, &mut budget)?;

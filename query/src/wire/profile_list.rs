@@ -28,7 +28,9 @@ pub(super) fn read_trees(
     claim: usize,
 ) -> Result<BTreeMap<Labels, Tree>, CodecError> {
     let mut budget = DecodeBudget(claim);
-    let (table, mut groups, mut trees) = (read_table(unpacker)?, Vec::new(), Vec::new());
+    let table = read_table(unpacker)?;
+    let mut groups = Vec::new();
+    let mut trees = Vec::new();
     for _ in 0..unpacker.read_count()? {
         let labels = read_labels(unpacker, &table, &mut budget)?;
         push_ascending(&mut groups, labels, unpacker)?;
@@ -79,7 +81,8 @@ pub(super) fn read_profiles(
         _ => return Err(unpacker.error_here("neither periods nor none")),
     };
     let mut budget = DecodeBudget(claim);
-    let (table, mut sets) = (read_table(unpacker)?, Vec::new());
+    let table = read_table(unpacker)?;
+    let mut sets = Vec::new();
     for _ in 0..unpacker.read_count()? {
         let labels = read_labels(unpacker, &table, &mut budget)?;
         push_ascending(&mut sets, labels, unpacker)?;
@@ -93,7 +96,8 @@ pub(super) fn read_profiles(
         let place = usize::try_from(unpacker.read_number()?).map_err(|_| wrong)?;
         let labels = sets.get(place).ok_or(wrong)?.clone();
         time = time.wrapping_add(unpacker.read_signed()?);
-        let (duration, period) = (unpacker.read_signed()?, unpacker.read_signed()?);
+        let duration = unpacker.read_signed()?;
+        let period = unpacker.read_signed()?;
         let total = scale.read_number(unpacker)?;
         let id: [u8; 16] = unpacker.read_slice(16)?.try_into().map_err(|_| wrong)?;
         list.rows.push(ProfileListEntry {

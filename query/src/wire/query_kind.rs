@@ -133,7 +133,8 @@ fn put_stacks(out: &mut Vec<u8>, StackFilter { call_site, frames }: &StackFilter
 fn stacks(unpacker: &mut CodecReader<'_>) -> Result<StackFilter, CodecError> {
     let call_site = list(unpacker)?;
     let mut names = || Ok(FramePatterns { names: list(unpacker)?, regexes: list(unpacker)? });
-    let (included, excluded) = (names()?, names()?);
+    let included = names()?;
+    let excluded = names()?;
     // Who packed it had compiled it.
     let frames = FrameFilter::new(included, excluded);
     Ok(StackFilter { call_site, frames: frames.map_err(|_| unpacker.error_here("no filter of frames"))? })

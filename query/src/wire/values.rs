@@ -29,7 +29,8 @@ pub(super) fn read_counts(
     asked: &LabelValuesQuery,
     claim: usize,
 ) -> Result<LabelValueCounts, CodecError> {
-    let (mut budget, mut values) = (DecodeBudget(claim), Vec::new());
+    let mut budget = DecodeBudget(claim);
+    let mut values = Vec::new();
     for value in unpacker.read_texts()? {
         let value = value?;
         budget.take(value_bytes(value), unpacker)?;
@@ -138,7 +139,8 @@ fn exemplar(
     table: &[&str],
     budget: &mut DecodeBudget,
 ) -> Result<ProfileExemplar, CodecError> {
-    let (value, time) = (scale.read_number(unpacker)?, unpacker.read_signed()?);
+    let value = scale.read_number(unpacker)?;
+    let time = unpacker.read_signed()?;
     Ok(ProfileExemplar { value, time, id: id(unpacker)?, labels: read_labels(unpacker, table, budget)? })
 }
 
@@ -169,7 +171,8 @@ pub(super) fn put_heatmap(out: &mut Vec<u8>, series: &HeatmapValues) {
     for (labels, spots) in series {
         put_labels(out, labels, &table);
         put_varint(out, spots.len() as u64);
-        let (mut column, mut moment) = (0, 0i64);
+        let mut column = 0;
+        let mut moment = 0i64;
         for (key, HeatmapValue { value, time, trace, labels }) in spots {
             put_varint(out, key.column - column);
             column = key.column;
@@ -202,7 +205,8 @@ fn spots(
     budget: &mut DecodeBudget,
 ) -> Result<BTreeMap<HeatmapValueKey, HeatmapValue>, CodecError> {
     let mut spots: Vec<(HeatmapValueKey, HeatmapValue)> = Vec::new();
-    let (mut column, mut time) = (0u64, 0i64);
+    let mut column = 0u64;
+    let mut time = 0i64;
     for _ in 0..unpacker.read_count()? {
         budget.take(heatmap_value_bytes(None), unpacker)?;
         let beyond = unpacker.error_here("columns beyond all numbers");

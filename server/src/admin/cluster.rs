@@ -20,7 +20,12 @@ use crate::http::{json_error, list_shards};
 /// Adds what is about the cluster.
 pub fn routes(router: Router, desk: &Arc<AdminState>) -> Router {
     let with = || Arc::clone(desk);
-    let (list, add, remove, shards, seal, abandon) = (with(), with(), with(), with(), with(), with());
+    let list = with();
+    let add = with();
+    let remove = with();
+    let shards = with();
+    let seal = with();
+    let abandon = with();
     router
         .route("/metastore", post(move || async move { json_response(voters(&list, None).await) }))
         .route(

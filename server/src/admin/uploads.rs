@@ -153,7 +153,8 @@ async fn delete_profiles(store: &Store, tenant: &TenantId, number: Option<u128>)
 }
 
 async fn delete_all_debuginfo(store: &Store, tenant: &TenantId) -> Result<usize, Status> {
-    let (mut deleted, mut last) = (0, None);
+    let mut deleted = 0;
+    let mut last = None;
     let mut pages = ObjectPages::new(store, KeyPrefix::Debuginfo(tenant.clone()));
     while let Some(page) = pages.next().await? {
         for entry in page {

@@ -46,8 +46,11 @@ pub(super) fn list(args: &BlockPathArgs, output: &ConsoleOutput) -> Result<(), S
                 let times = |pick: fn(&athanor_block::TenantMeta) -> i64| meta.tenants.iter().map(pick);
                 let from = times(|tenant| tenant.min_time).min().map(format_rfc3339).unwrap_or_default();
                 let to = times(|tenant| tenant.max_time).max().map(format_rfc3339).unwrap_or_default();
-                let (tenants, profiles, samples) = (meta.tenants.len(), profiles(meta), meta.samples());
-                let (bytes, each) = (meta.bytes(), super::bytes_per_sample(meta));
+                let tenants = meta.tenants.len();
+                let profiles = profiles(meta);
+                let samples = meta.samples();
+                let bytes = meta.bytes();
+                let each = super::bytes_per_sample(meta);
                 // Writing to a string does not fail, here and below.
                 let _ = writeln!(
                     text,
@@ -99,7 +102,9 @@ fn text(
     output: &ConsoleOutput,
 ) -> String {
     let mut text = String::new();
-    let (profiles, samples, bytes) = (profiles(meta), meta.samples(), meta.bytes());
+    let profiles = profiles(meta);
+    let samples = meta.samples();
+    let bytes = meta.bytes();
     let _ = writeln!(text, "block {}, format {}", meta.id, meta.format);
     let each = super::bytes_per_sample(meta);
     let _ =
@@ -116,9 +121,12 @@ fn text(
     }
     for (tenant, series) in meta.tenants.iter().zip(of_tenants) {
         let _ = writeln!(text, "\n{}", output.format_bold(&format!("tenant {}", harmless(&tenant.tenant))));
-        let (from, to) = (format_rfc3339(tenant.min_time), format_rfc3339(tenant.max_time));
+        let from = format_rfc3339(tenant.min_time);
+        let to = format_rfc3339(tenant.max_time);
         let _ = writeln!(text, "{from} ({}) to {to} ({})", tenant.min_time, tenant.max_time);
-        let (profiles, stacks, functions) = (tenant.profiles.1, tenant.stacks, tenant.functions.1);
+        let profiles = tenant.profiles.1;
+        let stacks = tenant.stacks;
+        let functions = tenant.functions.1;
         let count = series.len();
         let _ = writeln!(text, "{count} series, {profiles} profiles, {stacks} stacks, {functions} functions");
         for one in series.iter().take(MAX_SERIES_SHOWN) {

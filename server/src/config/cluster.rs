@@ -87,7 +87,9 @@ impl ClusterTlsConfig {
     fn files(&self) -> Result<Option<ClusterTlsFiles>, SettingError> {
         let Self { certificate, key, authorities } = self;
         if let (Some(certificate), Some(key), Some(authorities)) = (certificate, key, authorities) {
-            let (certificate, key, authorities) = (certificate.clone(), key.clone(), authorities.clone());
+            let certificate = certificate.clone();
+            let key = key.clone();
+            let authorities = authorities.clone();
             return Ok(Some(ClusterTlsFiles { certificate, key, authorities }));
         }
         let all = [("certificate", certificate), ("key", key), ("authorities", authorities)];

@@ -39,7 +39,8 @@ impl LeaderBalancer {
             .collect();
         let nodes: Vec<NodeId> = members.values().filter(keeps).map(|member| member.node).collect();
         let asked = nodes.iter().map(|node| async { (*node, controller.ways.led_shards(*node, None).await) });
-        let (mut leads, mut leaders) = (BTreeMap::new(), BTreeMap::new());
+        let mut leads = BTreeMap::new();
+        let mut leaders = BTreeMap::new();
         for (node, told) in futures::future::join_all(asked).await {
             // Whoever does not answer gets no more leads.
             let Ok(told) = told else { continue };

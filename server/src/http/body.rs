@@ -226,7 +226,8 @@ impl RequestBudget {
         };
         let length = length.unwrap_or(0).min(admits.limit.get());
         self.reserve_memory(held, length)?;
-        let (bytes, limit) = (std::mem::take(&mut held.bytes), admits.limit.as_usize());
+        let bytes = std::mem::take(&mut held.bytes);
+        let limit = admits.limit.as_usize();
         let plain =
             self.run_on_compute(CpuActivity::Body, bytes.len(), move || inflate(&bytes, limit)).await?;
         held.bytes = match plain {

@@ -71,7 +71,8 @@ impl BodyPolicy {
 
     /// The refusal of a body.
     pub fn too_large(&self, seen: u64) -> Status {
-        let (seen, limit) = (ByteSize::bytes(seen), self.limit);
+        let seen = ByteSize::bytes(seen);
+        let limit = self.limit;
         let message = format!(
             "the body has at least {seen}, the limit is {limit} ({}): send smaller batches",
             self.set_by

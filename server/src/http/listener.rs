@@ -142,7 +142,8 @@ impl HttpListener {
         stop: &CancellationToken,
     ) -> GracefulShutdown {
         let connections = GracefulShutdown::new();
-        let (mut refused, mut full) = (LogThrottle::default(), LogThrottle::default());
+        let mut refused = LogThrottle::default();
+        let mut full = LogThrottle::default();
         let farewells = Arc::new(Semaphore::new(MAX_CONCURRENT_REJECTIONS));
         loop {
             let accept = |context: &mut Context<'_>| self.socket.poll_accept(context);

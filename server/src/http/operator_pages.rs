@@ -32,7 +32,8 @@ pub fn metrics(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture {
     let open_metrics = accepted
         .filter_map(|value| value.to_str().ok())
         .any(|value| value.contains("application/openmetrics-text"));
-    let (headers, peer) = (request.headers().clone(), request.extensions().get().copied());
+    let headers = request.headers().clone();
+    let peer = request.extensions().get().copied();
     Box::pin(async move {
         let guard = &hall.services.guard;
         let names_tenants = match guard.check_tenant_access(&headers, peer, &hall.door.compute).await {

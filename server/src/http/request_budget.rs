@@ -29,7 +29,8 @@ impl RequestBudget {
     /// A door with room for so many bytes of bodies at once.
     pub fn new(multitenancy: bool, in_flight: ByteSize, clock: Clock, compute: ComputePool) -> Self {
         let kibibytes = (in_flight.get() / 1024).clamp(1, Semaphore::MAX_PERMITS as u64) as usize;
-        let (room, shares) = (Arc::new(Semaphore::new(kibibytes)), TenantShares::new(in_flight.get()));
+        let room = Arc::new(Semaphore::new(kibibytes));
+        let shares = TenantShares::new(in_flight.get());
         Self { multitenancy, room, in_flight, clock, compute, shares: Arc::new(shares), tenant: None }
     }
 

@@ -164,7 +164,8 @@ fn behind_policy(router: Router, web: WebPolicy, hall: &HttpState) -> Router {
     let responses = Arc::clone(&hall.services.responses);
     router.layer(axum::middleware::from_fn(
         move |request: axum::extract::Request, next: axum::middleware::Next| {
-            let (web, responses) = (web.clone(), Arc::clone(&responses));
+            let web = web.clone();
+            let responses = Arc::clone(&responses);
             async move {
                 let version = request.version();
                 // Monitoring has to work while queries hold all the memory of responses.
@@ -236,7 +237,8 @@ async fn civil(request: axum::extract::Request, next: axum::middleware::Next) ->
 
 /// Counts what comes to a route, and how it is answered.
 pub(super) fn with_route_metrics(hall: &HttpState, path: &'static str, route: MethodRouter) -> MethodRouter {
-    let (counters, clock) = (hall.services.scrape.routes.counters_for(path), hall.door.clock.clone());
+    let counters = hall.services.scrape.routes.counters_for(path);
+    let clock = hall.door.clock.clone();
     route.layer(axum::middleware::from_fn(
         move |request: axum::extract::Request, next: axum::middleware::Next| {
             let underway = RouteRequestGuard::begin(&counters, &clock);

@@ -79,7 +79,8 @@ impl UrlEscaper {
     /// Reads the next bytes of the connection. Returns what stands for them, if it differs.
     pub fn escape(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
         let mut escaped: Option<Vec<u8>> = None;
-        let (mut at, mut copied) = (0, 0);
+        let mut at = 0;
+        let mut copied = 0;
         while at < bytes.len() {
             match &mut self.place {
                 RequestPosition::Unknown => break,
@@ -186,7 +187,8 @@ impl UrlEscaper {
             return None;
         }
         let colon = line.iter().position(|byte| *byte == b':')?;
-        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+        let name = &line[..colon];
+        let value = line[colon + 1..].trim_ascii();
         if name.eq_ignore_ascii_case(b"content-length") {
             let length = std::str::from_utf8(value).ok()?.parse().ok()?;
             match self.body {

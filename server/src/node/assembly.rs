@@ -159,8 +159,11 @@ impl NodeContext<'_> {
             return Ok(None);
         }
         let NodeDeps { random, compute, log: disk, state, pump, .. } = &self.system;
-        let (split, settings, identity) = (random.split(), self.config.log(), self.identity);
-        let (disk, pump) = (Arc::clone(disk), *pump);
+        let split = random.split();
+        let settings = self.config.log();
+        let identity = self.identity;
+        let disk = Arc::clone(disk);
+        let pump = *pump;
         let opening = move || Log::open(disk, &split, identity, &settings, pump);
         let (log, recovery) = compute.run(opening).await?.inspect(|(_, recovery)| report(recovery))?;
         let consensus = replicated::RaftGroupDeps {
@@ -238,7 +241,9 @@ impl NodeContext<'_> {
             });
             offered.catalogue.activate(service.into_grpc_service());
         }
-        let (clock, random, compute) = (clock.clone(), random.split(), compute.clone());
+        let clock = clock.clone();
+        let random = random.split();
+        let compute = compute.clone();
         let client = MetastoreClient::new(MetastoreClientDeps { local, others, clock, random, compute });
         let views = RoutingWatch::follow(&client, &self.tasks)?;
         Ok((client, views))
@@ -363,7 +368,8 @@ impl NodeContext<'_> {
         let done = Arc::new(RetentionCounters::default());
         let Some(LocalVoter { metastore, .. }) = voter else { return Ok(done) };
         let NodeDeps { clock, store, .. } = &self.system;
-        let (retention, tasks) = (self.config.retention, &self.tasks);
+        let retention = self.config.retention;
+        let tasks = &self.tasks;
         let leads = |metastore: &MetastoreVoter| {
             let leadership = metastore.leader_watch();
             move || leadership.current().here
@@ -375,7 +381,8 @@ impl NodeContext<'_> {
             cluster: self.identity.cluster,
             retention,
         };
-        let (token, leading) = (tasks.shutdown_token(), leads(metastore));
+        let token = tasks.shutdown_token();
+        let leading = leads(metastore);
         tasks.spawn("repair", async move { repair.run(leading, token).await })?;
         let janitor = RetentionWorker {
             catalog: Arc::clone(catalog),
@@ -384,10 +391,12 @@ impl NodeContext<'_> {
             config: self.config.retention(),
             done: Arc::clone(&done),
         };
-        let (token, leading) = (tasks.shutdown_token(), leads(metastore));
+        let token = tasks.shutdown_token();
+        let leading = leads(metastore);
         tasks.spawn("janitor", async move { janitor.run(leading, token).await })?;
         if self.others.is_none() {
-            let (token, voter) = (tasks.shutdown_token(), metastore.clone());
+            let token = tasks.shutdown_token();
+            let voter = metastore.clone();
             tasks.spawn("log of the catalogue", async move { voter.compact_periodically(token).await })?;
         }
         if let Some(others) = self.others {
@@ -411,7 +420,8 @@ impl NodeContext<'_> {
                 bytes_per_slot: settings.bytes_per_slot.get(),
                 limits: self.config.limits.clone(),
             };
-            let (token, leading) = (tasks.shutdown_token(), leads(metastore));
+            let token = tasks.shutdown_token();
+            let leading = leads(metastore);
             tasks.spawn("controller", async move { controller.run(leading, token).await })?;
         }
         Ok(done)

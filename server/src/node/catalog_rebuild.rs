@@ -70,7 +70,8 @@ async fn again(
     let clock = &site.system.clock;
     clock.sleep(MEMBER_SETTLE_TIME).await;
     let ways = site.routing_handles(None).ways;
-    let (at, until) = (clock.wall(), clock.monotonic() + REBUILD_DEADLINE);
+    let at = clock.wall();
+    let until = clock.monotonic() + REBUILD_DEADLINE;
     let retention = site.config.retention;
     let kept_from = if retention.is_zero() { Timestamp::UNIX_EPOCH } else { at.minus(retention) };
     loop {
@@ -140,7 +141,8 @@ async fn described(
     };
     let nodes = members.values().filter(keeps).map(|member| member.node);
     let asked = nodes.map(|node| async move { (node, ways.report_shards(node).await) });
-    let (mut all, mut sure) = (Vec::new(), BTreeSet::new());
+    let mut all = Vec::new();
+    let mut sure = BTreeSet::new();
     for (node, told) in futures::future::join_all(asked).await {
         match told {
             Ok((told, whole)) => {

@@ -87,8 +87,10 @@ impl NodeContext<'_> {
         if let Some(InternalRpcClient { introductions, .. }) =
             ways.afar.as_ref().filter(|_| self.has(RoleName::StoreGateway))
         {
-            let (gateway, introductions) = (Arc::clone(&gateway), Arc::clone(introductions));
-            let (compute, clock) = (compute.clone(), clock.clone());
+            let gateway = Arc::clone(&gateway);
+            let introductions = Arc::clone(introductions);
+            let compute = compute.clone();
+            let clock = clock.clone();
             let offering = StoreGatewayService { gateway, introductions, compute, clock };
             let server = GatewaysServer::new(offering);
             offered.gateways.activate(server.max_decoding_message_size(peers::MAX_RPC_MESSAGE_BYTES));

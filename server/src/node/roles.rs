@@ -273,7 +273,9 @@ fn serve_when_heard(
     tasks: &TaskGroup,
     clock: &Clock,
 ) -> Result<(), StartError> {
-    let (readiness, token, clock) = (Arc::clone(readiness), tasks.shutdown_token(), clock.clone());
+    let readiness = Arc::clone(readiness);
+    let token = tasks.shutdown_token();
+    let clock = clock.clone();
     let first = async move {
         tokio::select! {
             biased;

@@ -26,7 +26,8 @@ pub(super) async fn top(args: QueryTopArgs, output: &ConsoleOutput) -> Result<()
 /// Draws a flame graph.
 pub(super) async fn flamegraph(args: QueryFlamegraphArgs, output: &ConsoleOutput) -> Result<(), Status> {
     let profile = selected(&args.select).await?;
-    let (max_nodes, focus) = (args.view.max_nodes, args.view.focus.as_deref());
+    let max_nodes = args.view.max_nodes;
+    let focus = args.view.focus.as_deref();
     match args.written.out {
         Some(_) => write(profile, &args.written, (Some(max_nodes), focus), output),
         None => profile_views::draw_flamegraph(&pruned(profile), 0, &args.view, output),
@@ -127,7 +128,8 @@ pub(super) async fn diff(args: &QueryDiffArgs, output: &ConsoleOutput) -> Result
     let left = fetch(&client, &meant, &args.left, left_range);
     let right = fetch(&client, &meant, &args.right, right_range);
     let (left, right) = futures::future::try_join(left, right).await?;
-    let (left, right) = (pruned(left), pruned(right));
+    let left = pruned(left);
+    let right = pruned(right);
     let shown = &right.header.types[0];
     changes::compare(
         &Tree::from_profile(&left, 0),

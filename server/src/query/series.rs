@@ -139,7 +139,9 @@ fn row(text: &mut String, line: &SeriesLine, unit: &str, range: MillisTimeRange)
     let last = line.points.last().map_or(0.0, |point| point.1);
     let most = line.points.iter().map(|point| point.1).fold(f64::MIN, f64::max);
     let [total, max, last] = [line.total, most, last].map(|value| format_value(value.round() as i64, unit));
-    let (count, drawn, labels) = (line.points.len(), drawn(line, range), harmless(&line.labels.to_string()));
+    let count = line.points.len();
+    let drawn = drawn(line, range);
+    let labels = harmless(&line.labels.to_string());
     let _ = writeln!(text, "{total:>10} {max:>10} {last:>10} {count:>7}  {drawn}  {labels}");
 }
 

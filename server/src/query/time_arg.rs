@@ -69,7 +69,9 @@ fn date(text: &str) -> Option<Timestamp> {
     let mut parts = day.split('-');
     let [year, month, of_month] =
         [(4, 9999), (2, 12), (2, 31)].map(|(width, most)| number(parts.next()?, width, most));
-    let (year, month, of_month) = (year?, month?, of_month?);
+    let year = year?;
+    let month = month?;
+    let of_month = of_month?;
     if parts.next().is_some() || month == 0 || of_month == 0 || of_month > days_of(year, month) {
         return None;
     }

@@ -141,7 +141,8 @@ fn is_cpu(one: &ProfileType) -> bool {
 
 /// `cpu`, `cpu/nanoseconds`, `process_cpu`, or the beginning of the whole, such as `process_cpu:cpu`.
 fn fits(one: &ProfileType, asked: &str) -> bool {
-    let (kind, unit) = (one.value.kind.as_str(), one.value.unit.as_str());
+    let kind = one.value.kind.as_str();
+    let unit = one.value.unit.as_str();
     let begins = || one.to_string().strip_prefix(asked).is_some_and(|rest| rest.starts_with(':'));
     asked == kind || asked.split_once('/') == Some((kind, unit)) || begins()
 }

@@ -77,7 +77,8 @@ async fn what_is_read_here_takes_the_room_of_the_query() {
     let refused = here.query_blocks(&TenantId::anonymous(), ask, at).await.err().unwrap();
     assert!(refused.message.contains("the limit is 64KiB (store_gateway.answer)"), "{refused}");
 
-    let (clock, hedges) = (Clock::system(), Arc::new(HedgingPolicy::new(10)));
+    let clock = Clock::system();
+    let hedges = Arc::new(HedgingPolicy::new(10));
     let ways =
         IngesterClient { me: 1, ingester: None, loads: Arc::default(), afar: None, clock: clock.clone() };
     let gateways =

@@ -181,8 +181,11 @@ impl Drop for UploadedParts {
         if self.is_done || self.parts == 0 {
             return;
         }
-        let (shelf, place, number) = (self.shelf.clone(), self.place.clone(), self.number);
-        let (attempt, parts) = (std::mem::take(&mut self.attempt), self.parts);
+        let shelf = self.shelf.clone();
+        let place = self.place.clone();
+        let number = self.number;
+        let attempt = std::mem::take(&mut self.attempt);
+        let parts = self.parts;
         let under_way = self.under_way.take();
         let removal = async move {
             if let Some(part) = under_way {

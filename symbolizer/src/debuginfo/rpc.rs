@@ -54,7 +54,8 @@ fn executable_key(tenant: &TenantId, id: &str) -> Result<DebuginfoKey, Status> {
     let is_number = id.chars().all(|c| c.is_ascii_hexdigit());
     let build = BuildId::new(id).ok().filter(|_| is_number && BUILD_ID_DIGITS_RANGE.contains(&id.len()));
     let bad = || {
-        let (least, most) = (BUILD_ID_DIGITS_RANGE.start(), BUILD_ID_DIGITS_RANGE.end());
+        let least = BUILD_ID_DIGITS_RANGE.start();
+        let most = BUILD_ID_DIGITS_RANGE.end();
         invalid_status(format!(
             "invalid gnu_build_id {}: write {least} to {most} hexadecimal digits",
             shorten_text(id)

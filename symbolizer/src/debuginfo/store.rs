@@ -109,7 +109,8 @@ pub struct DebuginfoStore {
 
 impl DebuginfoKey {
     fn object_key(&self, upload: u128, file: FileName) -> ObjectKey {
-        let (tenant, build) = (self.tenant.clone(), self.build.clone());
+        let tenant = self.tenant.clone();
+        let build = self.build.clone();
         ObjectKey::Debuginfo { tenant, build, kind: self.kind.name(), upload, file }
     }
 

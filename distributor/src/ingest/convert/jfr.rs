@@ -77,7 +77,8 @@ pub(super) fn convert_jfr(
             form.get("jfr").ok_or(ConvertError::NoRecording)?.clone()
         }
     };
-    let (door, time_nanos) = (ClientDialect::Pprof, request.from);
+    let door = ClientDialect::Pprof;
+    let time_nanos = request.from;
     if sent.is_empty() {
         let labels = labels(request, "process_cpu", &request.name.app, true);
         return Ok(ConvertedBody {

@@ -46,7 +46,8 @@ pub(super) fn convert_pprof(
     config: &SampleTypeConfig,
     bounds: &ConvertLimits,
 ) -> Result<ConvertedBody, ConvertError> {
-    let (door, time_nanos) = (ClientDialect::Pprof, request.from);
+    let door = ClientDialect::Pprof;
+    let time_nanos = request.from;
     if sent.is_empty() {
         let labels = labels(request, "process_cpu", &request.name.app, false);
         return Ok(ConvertedBody {

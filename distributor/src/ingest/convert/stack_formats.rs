@@ -33,7 +33,8 @@ pub(super) fn convert_trie(
 
 fn convert_tally(request: &IngestRequest, tally: &StackAccumulator) -> Result<ConvertedBody, ConvertError> {
     let name = &request.name;
-    let (door, time_nanos) = (ClientDialect::Text, request.from);
+    let door = ClientDialect::Text;
+    let time_nanos = request.from;
     // Old SDKs sent each request of a service once more, as a series of its own.
     if name.labels.get("profile_id").is_some_and(|id| !id.is_empty()) {
         let labels = labels(request, "process_cpu", &name.app, false);

@@ -43,7 +43,8 @@ impl TenantSettings {
         tenant: &TenantId,
         request: UpsertRecordingRuleRequest,
     ) -> Result<UpsertRecordingRuleResponse, Status> {
-        let (asked, expected) = (request.id.clone(), request.generation);
+        let asked = request.id.clone();
+        let expected = request.generation;
         let rule = rule(request).validate()?;
         let changed = self.update_document(tenant, |notes| {
             let id = if asked.is_empty() { new_id(&rule, notes)? } else { asked.clone() };

@@ -47,11 +47,10 @@ impl Querier {
         request: ChangesRequest,
     ) -> Result<ChangesResponse, Status> {
         let shown = shown(&request)?;
-        let (left, right) = (
-            parse_query(self, request.left, "left").await?,
-            parse_query(self, request.right, "right").await?,
-        );
-        let (of_left, of_right) = (left.profile_type.clone(), right.profile_type.clone());
+        let left = parse_query(self, request.left, "left").await?;
+        let right = parse_query(self, request.right, "right").await?;
+        let of_left = left.profile_type.clone();
+        let of_right = right.profile_type.clone();
         if of_left != of_right {
             return Err(invalid_argument(format!(
                 "sides measure {of_left} and {of_right}; compare the same type"
@@ -67,7 +66,8 @@ impl Querier {
         let profiles = [profiles_of_left, profiles_of_right];
         let samples = [0, 1].map(|at: usize| value_per_sample(&of_left, &profiles[at]));
         let known = samples.clone().map(Result::ok);
-        let (querier, held) = (self.clone(), reader.clone());
+        let querier = self.clone();
+        let held = reader.clone();
         let compare = move || answer(&querier, &held, [left.side(known[0]), right.side(known[1])], shown);
         let mut answer = self.render_on_pool(reader, compare).await??;
         let side = |side: &mut Option<ChangesSide>, profiles: &ProfileList, at: usize| {
@@ -171,7 +171,8 @@ fn answer(
 ) -> Result<ChangesResponse, Status> {
     let ChangeListOptions { measure, rank, only_more_than_noise, page } = shown;
     let side = |total| Some(ChangesSide { total, ..ChangesSide::default() });
-    let (of_left, of_right) = (side(left.total), side(right.total));
+    let of_left = side(left.total);
+    let of_right = side(right.total);
     let mut changes = compare::compare(left, right, measure);
     changes.retain(|one| !only_more_than_noise || one.verdict == compare::NoiseVerdict::MoreThanNoise);
     compare::rank_changes(&mut changes, rank, measure);

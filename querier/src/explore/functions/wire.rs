@@ -30,16 +30,19 @@ impl Querier {
         reader: &QueryContext,
         request: FunctionsRequest,
     ) -> Result<FunctionsResponse, Status> {
-        let (asked, page) = (parse_query(self, request.query, "query").await?, parse_page(request.page)?);
+        let asked = parse_query(self, request.query, "query").await?;
+        let page = parse_page(request.page)?;
         validate::check_labels(&request.group_by)?;
         let order = match FunctionOrder::try_from(request.order).unwrap_or_default() {
             FunctionOrder::Own => FunctionSortOrder::Own,
             FunctionOrder::Total => FunctionSortOrder::Total,
             FunctionOrder::Name => FunctionSortOrder::Name,
         };
-        let (unit, is_grouped) = (asked.unit(), !request.group_by.is_empty());
+        let unit = asked.unit();
+        let is_grouped = !request.group_by.is_empty();
         let trees = self.grouped_trees(reader, asked, request.group_by).await?;
-        let (querier, held) = (self.clone(), reader.clone());
+        let querier = self.clone();
+        let held = reader.clone();
         self.render_on_pool(reader, move || {
             let functions = rank_functions(trees.values(), order);
             let count = functions.len() as u64;
@@ -57,7 +60,8 @@ impl Querier {
                 total: tree.total(),
             });
             let rows = shown.iter().map(|function| row(function, is_grouped));
-            let (groups, rows) = (groups.collect(), rows.collect());
+            let groups = groups.collect();
+            let rows = rows.collect();
             Ok(FunctionsResponse { total, unit, count, groups, rows, missing: held.warnings_field() })
         })
         .await?

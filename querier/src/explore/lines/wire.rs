@@ -18,11 +18,13 @@ impl Querier {
     }
 
     async fn lines_of(&self, reader: &QueryContext, request: LinesRequest) -> Result<LinesResponse, Status> {
-        let (asked, page) = (parse_query(self, request.query, "query").await?, parse_page(request.page)?);
+        let asked = parse_query(self, request.query, "query").await?;
+        let page = parse_page(request.page)?;
         let function = require_function(request.function)?;
         let unit = asked.unit();
         let merged = self.merged_stacks(reader, asked.selection, asked.stacks).await?;
-        let (querier, held) = (self.clone(), reader.clone());
+        let querier = self.clone();
+        let held = reader.clone();
         self.render_on_pool(reader, move || {
             let all = source_lines::function_lines(&merged.dictionary, &merged.totals, &function);
             let count = all.lines.len() as u64;
@@ -35,7 +37,8 @@ impl Querier {
                 own: weights.flat,
                 total: weights.cum,
             });
-            let (own, total) = (all.function.flat, all.function.cum);
+            let own = all.function.flat;
+            let total = all.function.cum;
             Ok(LinesResponse {
                 own,
                 total,

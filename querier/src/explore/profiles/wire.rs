@@ -29,7 +29,8 @@ impl Querier {
         reader: &QueryContext,
         request: ProfilesRequest,
     ) -> Result<ProfilesResponse, Status> {
-        let (asked, page) = (parse_query(self, request.query, "query").await?, parse_page(request.page)?);
+        let asked = parse_query(self, request.query, "query").await?;
+        let page = parse_page(request.page)?;
         let order = match WireOrder::try_from(request.order).unwrap_or_default() {
             WireOrder::Newest => ProfileOrder::Newest,
             WireOrder::Heaviest => ProfileOrder::Heaviest,
@@ -47,7 +48,8 @@ impl Querier {
         let PartialResult::Profiles(list) = self.run_query(reader, ask).await? else {
             return Err(unexpected_result_type());
         };
-        let (querier, held) = (self.clone(), reader.clone());
+        let querier = self.clone();
+        let held = reader.clone();
         self.render_on_pool(reader, move || {
             let shown = || page.page_rows(list.entries());
             let bytes = |row: &ProfileListEntry| {

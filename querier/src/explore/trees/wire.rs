@@ -27,13 +27,15 @@ impl Querier {
         request: SandwichRequest,
     ) -> Result<SandwichResponse, Status> {
         let SandwichRequest { query, function, depth, max_nodes } = request;
-        let (asked, function) = (parse_query(self, query, "query").await?, require_function(function)?);
+        let asked = parse_query(self, query, "query").await?;
+        let function = require_function(function)?;
         let max_nodes = validate::parse_max_nodes(Some(max_nodes), &self.limits(reader))?;
         // The function itself is one more.
         let depth = if depth == 0 { usize::MAX - 1 } else { depth as usize };
         let unit = asked.unit();
         let whole = self.full_tree(reader, asked.selection, asked.stacks).await?;
-        let (querier, held) = (self.clone(), reader.clone());
+        let querier = self.clone();
+        let held = reader.clone();
         self.render_on_pool(reader, move || {
             let frames = SandwichView::count_visited_frames(&whole, &function, depth);
             if frames > MAX_CALLER_FRAMES {
@@ -74,7 +76,8 @@ impl Querier {
         request: SubtreeRequest,
     ) -> Result<SubtreeResponse, Status> {
         let SubtreeRequest { query, path, skip, max_nodes, other_millionths } = request;
-        let (asked, path) = (parse_query(self, query, "query").await?, validate::parse_call_site(path)?);
+        let asked = parse_query(self, query, "query").await?;
+        let path = validate::parse_call_site(path)?;
         let nodes = validate::parse_node_limit(Some(max_nodes), other_millionths, &self.limits(reader))?;
         let unit = asked.unit();
         // Sources need not send what lies elsewhere.
@@ -83,7 +86,8 @@ impl Querier {
             stacks.filter.call_site.clone_from(&path);
         }
         let whole = self.full_tree(reader, asked.selection, stacks).await?;
-        let (querier, held) = (self.clone(), reader.clone());
+        let querier = self.clone();
+        let held = reader.clone();
         self.render_on_pool(reader, move || {
             let Some(node) = whole.find(&path) else {
                 return Ok(SubtreeResponse {

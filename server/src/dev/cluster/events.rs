@@ -92,7 +92,8 @@ impl ClusterEvents {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         for shard in page["shards"].as_array().into_iter().flatten() {
             let id = shard["shard"].as_u64().unwrap_or_default();
-            let (phase, leader) = (text(&shard["phase"]), text(&shard["leader"]["name"]));
+            let phase = text(&shard["phase"]);
+            let leader = text(&shard["leader"]["name"]);
             let (known_phase, known_leader) = self.shards.get(&id).cloned().unwrap_or_default();
             let name = format!("shard {id}");
             if phase != known_phase {

@@ -51,7 +51,8 @@ impl ClusterPlan {
     /// Writes the settings of all nodes, and what they share, into the folder.
     pub fn write(args: &DevClusterArgs, random: &Random) -> Result<Self, Status> {
         if args.port.checked_add(PORT_RANGE_LENGTH).is_none() {
-            let (seen, most) = (args.port, u16::MAX - PORT_RANGE_LENGTH);
+            let seen = args.port;
+            let most = u16::MAX - PORT_RANGE_LENGTH;
             let message =
                 format!("--port {seen} leaves no room for {PORT_RANGE_LENGTH} more; write {most} or less");
             return Err(Status::new(ErrorCode::Invalid, message));
@@ -138,7 +139,8 @@ fn loopback(port: u16) -> SocketAddr {
 
 /// Distributors and queriers first, as people type their ports.
 fn of_clients(number: u16) -> u16 {
-    let (zone, place) = (number / ROLES_PER_ZONE.len() as u16, number % ROLES_PER_ZONE.len() as u16);
+    let zone = number / ROLES_PER_ZONE.len() as u16;
+    let place = number % ROLES_PER_ZONE.len() as u16;
     match place {
         3 => 2 * zone,
         4 => 2 * zone + 1,

@@ -193,7 +193,8 @@ impl http_body::Body for SentBody {
     }
 
     fn size_hint(&self) -> SizeHint {
-        let (rest, mut hint) = (self.rest.len() as u64, self.body.size_hint());
+        let rest = self.rest.len() as u64;
+        let mut hint = self.body.size_hint();
         let upper = hint.upper();
         // The upper bound first: it may not be below the lower one.
         if let Some(upper) = upper {
