@@ -263,6 +263,23 @@ fn peer_links<S: StateMachine>(deps: &RaftGroupDeps, group: u32, machine: &State
     }
 }
 
+fn request_handler<S: StateMachine>(
+    deps: &RaftGroupDeps,
+    group: u32,
+    raft: &RaftHandle,
+    machine: &StateMachineHost<S>,
+) -> RaftRequestHandler {
+    RaftRequestHandler {
+        group,
+        raft: raft.clone(),
+        log: deps.log.clone(),
+        compute: deps.compute.clone(),
+        arrivals: machine.file_receiver(),
+        part: Mutex::default(),
+        rounds: ReadIndexRounds::default(),
+    }
+}
+
 impl<S: StateMachine> RaftGroup<S> {
     /// Starts this node's member of a group. A single voter leads, and has applied all that it acknowledged, when this
     /// returns; one whose log was hurt starts, too, with [`RaftGroup::lost_entries`] telling what is missing, and so does one
@@ -322,15 +339,7 @@ impl<S: StateMachine> RaftGroup<S> {
         let raft =
             raft_adapter::start_raft(deps.node, Arc::new(config), links.clone(), store.clone(), driven);
         let raft = raft.await.map_err(|error| start(&error))?;
-        let answers = {
-            let raft = raft.clone();
-            let log = deps.log.clone();
-            let compute = deps.compute.clone();
-            let arrivals = machine.file_receiver();
-            let part = Mutex::default();
-            let rounds = ReadIndexRounds::default();
-            RaftRequestHandler { group, raft, log, compute, arrivals, part, rounds }
-        };
+        let answers = request_handler(deps, group, &raft, &machine);
         let node = deps.node;
         let log = deps.log.clone();
         let silence = deps.timing.election_max;

@@ -27,7 +27,6 @@ use athanor_chassis::{Clock, ComputePool, Disk, LimitOverrides, Net, Random, Sta
 use athanor_cluster::gossip::{Transport, UdpTransport};
 use athanor_cluster::members::MemberState;
 use athanor_consensus::log::CommitMode;
-use athanor_querier::TenantSettings;
 use athanor_storage::{Store, StoreDeps};
 use axum::Router;
 use futures::future::{BoxFuture, FutureExt};
@@ -195,10 +194,7 @@ impl ServerNode {
         let services = HttpServices {
             distributor: roles.distributor.clone(),
             querier: roles.querier.clone(),
-            companion: roles
-                .querier
-                .as_ref()
-                .map(|_| TenantSettings::new(Arc::clone(&roles.catalog), limits)),
+            companion: roles.tenant_settings(limits),
             adhoc: roles.adhoc.clone(),
             debuginfo: roles.debuginfo.clone(),
             scrape: Arc::clone(&roles.scrape),
@@ -208,10 +204,7 @@ impl ServerNode {
             guard: AdminAuth::new(address, config.admin_token_file.clone(), clock.clone()),
             web: WebPolicy::new(&[address], &config.allowed_hosts),
             overview: roles.overview.clone(),
-            responses: match &roles.querier {
-                Some(querier) => Arc::clone(querier.response_budget()),
-                None => config.querier.response_budget(),
-            },
+            responses: roles.response_budget(config),
         };
         let desk = admin_state(&roles, config, store);
         let opened = crate::admin::serve(&config.data, desk, clock.clone(), &roles.tasks);

@@ -30,35 +30,35 @@ struct StyleLimit {
 #[rustfmt::skip]
 const STYLE_LIMITS: [StyleLimit; 16] = [
     StyleLimit {
-        name: "types of one word", limit_tenths: 773, goal_tenths: 350, unit: "%",
+        name: "types of one word", limit_tenths: 350, goal_tenths: 350, unit: "%",
         measure: names::one_word_types, remedy: "name a type after its concept in two words",
     },
     StyleLimit {
-        name: "types that share their name", limit_tenths: 484, goal_tenths: 150, unit: "%",
+        name: "types that share their name", limit_tenths: 150, goal_tenths: 150, unit: "%",
         measure: names::shared_type_names, remedy: "give each type a name of its own",
     },
     StyleLimit {
-        name: "constants of one word", limit_tenths: 694, goal_tenths: 120, unit: "%",
+        name: "constants of one word", limit_tenths: 120, goal_tenths: 120, unit: "%",
         measure: names::one_word_constants, remedy: "put the kind last: MAX_IDS_PER_PAGE",
     },
     StyleLimit {
-        name: "documentation with a weak first word", limit_tenths: 272, goal_tenths: 50, unit: "%",
+        name: "documentation with a weak first word", limit_tenths: 50, goal_tenths: 50, unit: "%",
         measure: comments::weak_first_words, remedy: "begin with a noun phrase or a verb in the third person",
     },
     StyleLimit {
-        name: "\"what\" in comments", limit_tenths: 2067, goal_tenths: 150, unit: "per 10 000 words",
+        name: "\"what\" in comments", limit_tenths: 150, goal_tenths: 150, unit: "per 10 000 words",
         measure: comments::uses_of_what, remedy: "name the thing instead",
     },
     StyleLimit {
-        name: "\"who\" and its forms in comments", limit_tenths: 686, goal_tenths: 80, unit: "per 10 000 words",
+        name: "\"who\" and its forms in comments", limit_tenths: 80, goal_tenths: 80, unit: "per 10 000 words",
         measure: comments::uses_of_who, remedy: "name the component instead",
     },
     StyleLimit {
-        name: "\"tell\" and \"say\" in comments", limit_tenths: 855, goal_tenths: 50, unit: "per 10 000 words",
+        name: "\"tell\" and \"say\" in comments", limit_tenths: 50, goal_tenths: 50, unit: "per 10 000 words",
         measure: comments::uses_of_tell, remedy: "components send, return or report",
     },
     StyleLimit {
-        name: "lets that bind a literal tuple", limit_tenths: 73, goal_tenths: 3, unit: "per 1000 lines",
+        name: "lets that bind a literal tuple", limit_tenths: 3, goal_tenths: 3, unit: "per 1000 lines",
         measure: shape::tuple_lets, remedy: "write one let per binding",
     },
     StyleLimit {
@@ -70,7 +70,7 @@ const STYLE_LIMITS: [StyleLimit; 16] = [
         measure: shape::files_in_one_folder, remedy: "group files by concern in folders",
     },
     StyleLimit {
-        name: "import cycles", limit_tenths: 190, goal_tenths: 20, unit: "cycles",
+        name: "import cycles", limit_tenths: 200, goal_tenths: 20, unit: "cycles",
         measure: imports::import_cycles, remedy: "move the shared item to a file that both import",
     },
     StyleLimit {
@@ -78,19 +78,19 @@ const STYLE_LIMITS: [StyleLimit; 16] = [
         measure: shape::long_files, remedy: "split the file by concern",
     },
     StyleLimit {
-        name: "functions over 70 lines of code", limit_tenths: 10, goal_tenths: 0, unit: "functions",
+        name: "functions over 70 lines of code", limit_tenths: 0, goal_tenths: 0, unit: "functions",
         measure: shape::long_functions, remedy: "extract functions with a name",
     },
     StyleLimit {
-        name: "longest sentence of the documents", limit_tenths: 1320, goal_tenths: 400, unit: "words",
+        name: "longest sentence of the documents", limit_tenths: 1040, goal_tenths: 400, unit: "words",
         measure: prose::longest_sentence, remedy: "write one fact per sentence",
     },
     StyleLimit {
-        name: "ARCHITECTURE.md", limit_tenths: 114_730, goal_tenths: 20_000, unit: "words",
+        name: "ARCHITECTURE.md", limit_tenths: 20_000, goal_tenths: 20_000, unit: "words",
         measure: prose::architecture_words, remedy: "move details to pages in docs, or delete them",
     },
     StyleLimit {
-        name: "README.md", limit_tenths: 11_390, goal_tenths: 5000, unit: "words",
+        name: "README.md", limit_tenths: 5000, goal_tenths: 5000, unit: "words",
         measure: prose::readme_words, remedy: "move details to pages in docs, or delete them",
     },
 ];

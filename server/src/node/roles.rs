@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use athanor_catalog::Catalog;
+use athanor_chassis::memory_budget::MemoryBudget;
 use athanor_chassis::{Clock, ErrorCode, LimitOverrides, Status, TaskGroup};
 use athanor_cluster::members::MemberState;
 use athanor_consensus::RaftGroup;
@@ -18,7 +19,7 @@ use athanor_consensus::log::Log;
 use athanor_distributor::Distributor;
 use athanor_ingester::Ingester;
 use athanor_metastore::{CatalogStateMachine, MetastoreClient, RoutingWatch};
-use athanor_querier::{AdhocProfileService, Querier};
+use athanor_querier::{AdhocProfileService, Querier, TenantSettings};
 use athanor_storage::UploadSpace;
 use athanor_store_gateway::StoreGateway;
 use athanor_symbolizer::DebuginfoService;
@@ -134,8 +135,7 @@ impl NodeRoles {
         let health =
             NodeHealth { ingester: ingester.clone(), groups: facts.into_iter().collect(), log: log.clone() };
         let health = Arc::new(health);
-        let checked = Arc::clone(&health);
-        let check: ReadinessCheck = Box::new(move || checked.check());
+        let check = readiness_check(&health);
         let tasks = site.tasks;
         match &others {
             None => readiness.serve(check),
@@ -163,6 +163,19 @@ impl NodeRoles {
             clock,
             drain: config.drain,
         })
+    }
+
+    /// Returns settings that tenants store. None without the querier role.
+    pub(super) fn tenant_settings(&self, limits: LimitOverrides) -> Option<TenantSettings> {
+        self.querier.as_ref().map(|_| TenantSettings::new(Arc::clone(&self.catalog), limits))
+    }
+
+    /// Returns the memory budget of responses.
+    pub(super) fn response_budget(&self, config: &ServerConfig) -> Arc<MemoryBudget> {
+        match &self.querier {
+            Some(querier) => Arc::clone(querier.response_budget()),
+            None => config.querier.response_budget(),
+        }
     }
 
     /// Whether requests are welcome, or why not.
@@ -263,6 +276,11 @@ impl NodeRoles {
         };
         cut.or_else(|why| self.health.check_unflushed(&why))
     }
+}
+
+fn readiness_check(health: &Arc<NodeHealth>) -> ReadinessCheck {
+    let health = Arc::clone(health);
+    Box::new(move || health.check())
 }
 
 /// Requests are welcome from when the catalogue has said something.
