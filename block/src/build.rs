@@ -1,8 +1,8 @@
-//! Building a block from profiles in any order, within a bound of memory.
+//! Building a block from profiles in any order, in bounded memory.
 //!
-//! Profiles are held decoded until the bound; then they leave with their names as a *run*, a block of its own in
-//! scratch space, and at the end all runs are merged. Without a run the block is written directly. Merging holds the
-//! names of one tenant, so these must fit whatever the bound.
+//! Profiles are held decoded up to the budget. Then they are written with their names as a *run*, a separate
+//! block in scratch space. At the end all runs are merged. Without a run the block is written directly.
+//! Merging holds the names of one tenant, so these must fit regardless of the budget.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -26,27 +26,27 @@ use athanor_profile::source::{
     ProfileSource, SourceError, SourceNameVisitor, SourceReadSize, SourceRowVisitor, SourceSpanRowVisitor,
 };
 
-/// Makes an empty folder for a run.
+/// Factory of empty folders for runs.
 pub type ScratchFactory<'s> = dyn FnMut() -> std::io::Result<Arc<dyn BlockFolder>> + 's;
 
-/// What was taken in and what was not.
+/// Counts of the input that was added and dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BuildCounts {
-    /// Uploads.
+    /// Number of added uploads.
     pub uploads: u64,
-    /// Records: one for each type and set of text labels.
+    /// Number of records: one per value type and set of text labels.
     pub profiles: u64,
-    /// Rows that are not zero.
+    /// Number of nonzero rows.
     pub samples: u64,
     /// Bytes of uncompressed pprof.
     pub raw_bytes: u64,
-    /// Labels of samples that a block has no column for: numbers, and ids of spans and traces that are none.
+    /// Sample labels without a block column: numeric labels, and invalid span and trace IDs.
     pub dropped_labels: u64,
-    /// Samples with a dangling location.
+    /// Samples that were dropped because of a dangling location.
     pub dropped_samples: u64,
 }
 
-/// A block being built.
+/// Builder of one block.
 pub struct BlockBuilder<'s> {
     id: String,
     limits: DecodeLimits,
@@ -62,7 +62,7 @@ pub struct BlockBuilder<'s> {
     counts: BuildCounts,
 }
 
-/// One tenant's profiles in memory.
+/// Profiles of one tenant in memory.
 #[derive(Default)]
 struct TenantBuffer {
     dictionary: Dictionary,
@@ -71,13 +71,13 @@ struct TenantBuffer {
     profiles: Vec<(ProfileRow, usize)>,
     rows: Vec<SampleRow>,
     requests: SpanContextTable,
-    /// Moments of the rows, by their place.
+    /// Timestamps of the rows, by row index.
     moments: SampleTimestamps,
 }
 
 impl<'s> BlockBuilder<'s> {
-    /// A builder that holds about `budget` bytes of rows and names before it writes a run, and beside them what one
-    /// profile takes while it is decoded.
+    /// Creates a builder that holds about `budget` bytes of rows and names before it writes a run. Decoding
+    /// one profile takes additional memory.
     pub fn new(id: &str, limits: DecodeLimits, budget: usize, scratch: &'s mut ScratchFactory<'s>) -> Self {
         BlockBuilder {
             id: id.into(),
@@ -95,12 +95,12 @@ impl<'s> BlockBuilder<'s> {
         }
     }
 
-    /// What was taken in so far.
+    /// Returns the counts so far.
     pub fn counts(&self) -> BuildCounts {
         self.counts
     }
 
-    /// Adds one pprof profile: a record for each type and each set of text labels on its samples.
+    /// Adds one pprof profile as one record per value type and set of text labels on its samples.
     pub fn add_pprof(&mut self, tenant: &str, labels: &Labels, bytes: &[u8]) -> Result<(), BlockError> {
         let raw = self.inflater.inflate(bytes, self.limits.bytes)?;
         if !self.parts.contains_key(tenant) {
@@ -121,7 +121,7 @@ impl<'s> BlockBuilder<'s> {
             content: self.decoded.content.finish(header),
             client_id: None,
         };
-        // INV-02 and INV-03: the n-th equal upload counts on its own only where it says no time.
+        // INV-02 and INV-03: the n-th equal upload counts separately only if it has no time.
         let identity = upload.identity();
         let n = if header.time_nanos == 0 {
             let seen = self.equals.entry(identity).or_default();
@@ -180,11 +180,11 @@ fn write_parts(
     )
 }
 
-/// Text labels that split samples off, and the rows that have them with the request that each belongs to.
+/// Rows by the text labels that split them off, each row with its span context.
 type LabelSplits = Vec<(Labels, Vec<(u32, u32)>)>;
 
 impl TenantBuffer {
-    /// About how many bytes it takes. Series are few and short beside what they hold.
+    /// Returns the approximate memory in bytes. Series are neglected: they are few and short.
     fn memory(&self) -> usize {
         let rows = vec_memory(&self.rows) + vec_memory(&self.profiles);
         rows + self.dictionary.memory() + self.requests.memory() + self.moments.memory()

@@ -1,6 +1,6 @@
-//! Columns in and out of Parquet files: the schema of each file, and typed vectors for its columns.
+//! Column-wise reading and writing of Parquet files: schemas and typed vectors.
 //!
-//! This works on Parquet's own column readers and writers. No row is ever made into an object.
+//! This module uses Parquet's own column readers and writers. No row is ever materialized as an object.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -33,37 +33,37 @@ use crate::meta::{
 };
 use crate::sample_rows::{OptionalColumns, SpanContextColumns};
 
-/// Rows of one row group at most: what a writer holds at a time, and what one scan job takes.
+/// Upper bound of rows per row group, which a writer buffers and a scan job reads.
 pub(crate) const MAX_ROWS_PER_GROUP: usize = 1 << 20;
 
-/// Bytes of names of one row group, about: what is held beside the dictionary that they come from, or go to.
+/// Approximate bytes of names per row group. They are held in addition to the dictionary.
 pub(crate) const GROUP_TEXT_BYTES: usize = 8 << 20;
 
-/// Rows of one page at most.
+/// Upper bound of rows per page.
 pub(crate) const MAX_ROWS_PER_PAGE: usize = 64 * 1024;
 
-/// As [`MAX_ROWS_PER_PAGE`], of the roll-up: a question to few series reads the pages that hold them.
+/// Variant of [`MAX_ROWS_PER_PAGE`] for the roll-up, so that a query for few series reads only their pages.
 const MAX_ROWS_PER_ROLLUP_PAGE: usize = 4 * 1024;
 
-/// Bytes of a dictionary of the roll-up's values at most: whoever reads one page reads it as well.
+/// Upper bound in bytes of the dictionary of roll-up values. Reading one page requires the dictionary too.
 const MAX_ROLLUP_DICTIONARY_BYTES: usize = 32 * 1024;
 
-/// Rows to a byte of a file at most: no file has fewer than two columns, and two pages, with their headers, are
-/// longer than 32 bytes. What is said of a file's rows is held to this before memory is set aside for them.
+/// Upper bound of rows per byte of a file. Every file has at least two columns, and two pages with their
+/// headers exceed 32 bytes. Announced row counts are checked against it before memory is allocated.
 pub(crate) const MAX_ROWS_PER_FILE_BYTE: u64 = MAX_ROWS_PER_PAGE as u64 / 32;
 
-/// Bytes of a column of a row group up to which they are not compressed. Compression would save a few bytes and takes
-/// contexts of 200 KB for each column, which is most of the time of a block of many tenants.
+/// Size in bytes up to which a column of a row group is not compressed. Compression would save a few bytes,
+/// and its 200 KB context per column would dominate the time for a block of many tenants.
 const MAX_PLAIN_BYTES: usize = 256;
 
-/// Rows decoded at a time, so that memory grows with what is there and not with what was announced.
+/// Rows per decode step, so that memory grows with actual rows and not with announced ones.
 const DECODE_STEP_ROWS: usize = 64 * 1024;
 
-/// Key in the footer of the profiles file. Its presence states that no tenant has two profiles of one id. Earlier
-/// versions pass over it.
+/// Key in the footer of the profiles file. Its presence states that no tenant has two profiles with one ID.
+/// Earlier versions ignore it.
 const DISTINCT_IDS_KEY: &str = "athanor.distinct_ids";
 
-/// The columns of a file, in Parquet's own notation.
+/// Returns the schema of a file in Parquet's notation.
 fn schema(file: &str, columns: OptionalColumns) -> String {
     match file {
         SAMPLES_FILE => return schema_of_samples(columns),
@@ -104,7 +104,7 @@ fn schema(file: &str, columns: OptionalColumns) -> String {
     .to_owned()
 }
 
-/// Timestamps are Unix nanoseconds, as the times of profiles are.
+/// Returns the schema of samples. Timestamps are Unix nanoseconds, like the times of profiles.
 fn schema_of_samples(columns: OptionalColumns) -> String {
     let SpanContextColumns { span, trace } = columns.requests;
     let optional = [
@@ -121,7 +121,7 @@ fn schema_of_samples(columns: OptionalColumns) -> String {
     )
 }
 
-/// Columns whose neighbours are close to each other: stored as differences.
+/// Columns with close neighboring values, which are delta-encoded.
 fn delta_columns(file: &str) -> &'static [&'static str] {
     match file {
         SERIES_FILE => &["series"],
@@ -151,7 +151,7 @@ fn writer_properties(file: &str, compression: Compression) -> WriterProperties {
         .set_write_batch_size(if file == ROLLUP_FILE { MAX_ROWS_PER_ROLLUP_PAGE } else { 16 * 1024 })
         .set_max_row_group_row_count(None);
     if matches!(file, SAMPLES_FILE | ROLLUP_FILE) {
-        // Rows of samples are found by counting those of profiles, rows of the roll-up by their series.
+        // Sample rows are located by profile row counts, and roll-up rows by their series.
         let (first, statistics) = match file {
             SAMPLES_FILE => ("profile", EnabledStatistics::Chunk),
             _ => ("series", EnabledStatistics::Page),
@@ -168,14 +168,14 @@ fn writer_properties(file: &str, compression: Compression) -> WriterProperties {
             .set_column_encoding(column, Encoding::DELTA_BINARY_PACKED);
     }
     if file == SAMPLES_FILE {
-        // Ascending within a row.
+        // Timestamps ascend within a row.
         let timestamps = ColumnPath::from(["timestamps", "list", "element"].map(str::to_owned).to_vec());
         builder = builder
             .set_column_dictionary_enabled(timestamps.clone(), false)
             .set_column_encoding(timestamps, Encoding::DELTA_BINARY_PACKED);
     }
     if file == PROFILES_FILE {
-        // Ids are random: nothing to gain.
+        // IDs are random, so neither dictionary nor compression helps.
         let id = ColumnPath::from("id");
         builder = builder
             .set_column_dictionary_enabled(id.clone(), false)
@@ -191,24 +191,24 @@ fn writer_properties(file: &str, compression: Compression) -> WriterProperties {
     builder.build()
 }
 
-/// One column's values within a row group.
+/// Values of one column within a row group.
 pub(crate) enum ColumnValues<'a> {
     I32(&'a [i32]),
     I64(&'a [i64]),
     Bool(&'a [bool]),
     Text(&'a [ByteArray]),
     Fixed(&'a [FixedLenByteArray]),
-    /// Values that are there, and for each row whether it has one.
+    /// Present values, and a definition level per row.
     OptionalI64(&'a [i64], &'a [i16]),
     OptionalFixed(&'a [FixedLenByteArray], &'a [i16]),
-    /// Texts of a map's keys or values with their repetition and definition levels.
+    /// Texts of map keys or values with their repetition and definition levels.
     Nested(&'a [ByteArray], &'a [i16], &'a [i16]),
-    /// Numbers of a list, with the same.
+    /// Numbers of a list, with repetition and definition levels.
     NestedI64(&'a [i64], &'a [i16], &'a [i16]),
 }
 
 impl ColumnValues<'_> {
-    /// Returns whether its values take at most so many bytes.
+    /// Returns whether the values take at most `max_bytes`.
     fn fits(&self, max_bytes: usize) -> bool {
         let texts = |values: &[ByteArray]| {
             values.len() <= max_bytes && values.iter().map(ByteArray::len).sum::<usize>() <= max_bytes
@@ -228,12 +228,12 @@ impl ColumnValues<'_> {
     }
 }
 
-/// One Parquet file being written.
+/// Writer of one Parquet file.
 pub(crate) struct TableWriter {
     file: &'static str,
     writer: SerializedFileWriter<ChecksumWriter>,
     descriptors: Vec<ColumnDescPtr>,
-    /// Properties of columns that are not compressed.
+    /// Writer properties of uncompressed columns.
     plain: WriterPropertiesPtr,
     groups: u32,
 }
@@ -253,7 +253,7 @@ impl TableWriter {
         let descriptors = writer.schema_descr().columns().to_vec();
         Ok(TableWriter { file, writer, descriptors, plain, groups: 0 })
     }
-    /// Row groups so far.
+    /// Number of row groups so far.
     pub(crate) fn groups(&self) -> u32 {
         self.groups
     }
@@ -290,7 +290,7 @@ impl TableWriter {
         self.groups += 1;
         Ok(())
     }
-    /// Writes the footer.
+    /// Writes the footer and finishes the file.
     pub(crate) fn finish(mut self) -> Result<FileMeta, BlockError> {
         self.writer.flush().map_err(BlockError::io(self.file))?;
         self.writer.inner_mut().begin_tail();
@@ -299,7 +299,8 @@ impl TableWriter {
     }
 }
 
-/// Writes the next column of a row group: with the given properties, or compressed with those of the file.
+/// Writes the next column of a row group, either with the given properties or compressed with those of the
+/// file.
 fn put<T: DataType>(
     group: &mut SerializedRowGroupWriter<'_, ChecksumWriter>,
     plain: Option<(ColumnDescPtr, WriterPropertiesPtr)>,
@@ -320,7 +321,7 @@ fn put<T: DataType>(
     column.close()
 }
 
-/// One Parquet file being read.
+/// Reader of one Parquet file.
 pub(crate) struct TableReader {
     pub(crate) file: &'static str,
     content: Arc<ChecksumReader>,
@@ -356,11 +357,11 @@ impl TableReader {
         let properties = Arc::new(ReaderProperties::builder().build());
         Ok(TableReader { file, content: Arc::new(content), metadata, properties, columns })
     }
-    /// Which optional columns there are.
+    /// Optional columns that the file has.
     pub(crate) fn columns(&self) -> OptionalColumns {
         self.columns
     }
-    /// Returns whether the writer stated that profile ids are distinct.
+    /// Returns whether the footer states that profile IDs are distinct.
     pub(crate) fn has_distinct_ids(&self) -> bool {
         let entries = self.metadata.file_metadata().key_value_metadata();
         entries.is_some_and(|entries| entries.iter().any(|entry| entry.key == DISTINCT_IDS_KEY))
@@ -368,7 +369,7 @@ impl TableReader {
     pub(crate) fn groups(&self) -> usize {
         self.metadata.num_row_groups()
     }
-    /// Rows of one row group.
+    /// Returns the number of rows in one row group.
     pub(crate) fn rows(&self, group: usize) -> Result<usize, BlockError> {
         if group >= self.groups() {
             return Err(BlockError::corrupt(self.file, format!("it has no row group {group}")));
@@ -376,12 +377,12 @@ impl TableReader {
         let rows = self.metadata.row_group(group).num_rows();
         usize::try_from(rows).map_err(|_| BlockError::corrupt(self.file, "a negative number of rows"))
     }
-    /// Values of one column of one row group, as the footer says, or none if there is no such group.
+    /// Returns the number of values in one column of a row group by its footer, 0 without such a group.
     pub(crate) fn values(&self, group: usize, column: usize) -> u64 {
         let columns = self.metadata.row_groups().get(group).map(|group| group.columns());
         columns.and_then(|columns| columns.get(column)).map_or(0, |column| column.num_values().max(0) as u64)
     }
-    /// The bytes of consecutive row groups, and how many they are decompressed.
+    /// Returns the byte range of consecutive row groups and their decompressed size.
     pub(crate) fn group_range(&self, groups: IdRange) -> Result<(Range<u64>, u64), BlockError> {
         let mut all = 0..0;
         let mut plain = 0u64;
@@ -397,7 +398,7 @@ impl TableReader {
         }
         Ok((all, plain))
     }
-    /// A reader of one column of one row group.
+    /// Opens a reader of one column of one row group.
     pub(crate) fn column_reader(&self, group: usize, column: usize) -> Result<ColumnReader, BlockError> {
         self.rows(group)?;
         catch_parquet_panic(self.file, || {
@@ -408,7 +409,7 @@ impl TableReader {
             SerializedRowGroupReader::new(content, group, pages, properties)?.get_column_reader(column)
         })
     }
-    /// One column of one row group.
+    /// Reads one column of one row group.
     pub(crate) fn read_column<T: DataType>(
         &self,
         group: usize,
@@ -426,7 +427,7 @@ impl TableReader {
         }
         Ok(values)
     }
-    /// One column of one row group with its levels.
+    /// Reads one column of one row group with its levels.
     pub(crate) fn read_nested_column<T: DataType>(
         &self,
         group: usize,
@@ -450,7 +451,7 @@ impl TableReader {
         }
         Ok(())
     }
-    /// One column over consecutive row groups.
+    /// Reads one column over consecutive row groups.
     pub(crate) fn read_column_groups<T: DataType>(
         &self,
         groups: IdRange,
@@ -467,9 +468,9 @@ impl TableReader {
     }
 }
 
-/// Runs a piece of Parquet's reader, which panics on some damage behind right checksums: it trusts the counts
-/// and lengths that pages name. This is the one place that makes such a panic an error, so that a bad block
-/// fails its query and not the process. What panicked is dropped by whoever gets the error, half-read as it is.
+/// Runs a step of Parquet's reader and converts a panic into an error. The reader trusts the counts and
+/// lengths in pages, so it panics on some damage with valid checksums. A damaged block then fails its query
+/// and not the process. The caller drops the half-read state together with the error.
 pub(crate) fn catch_parquet_panic<T>(
     file: &str,
     read: impl FnOnce() -> parquet::errors::Result<T>,
@@ -483,7 +484,7 @@ pub(crate) fn catch_parquet_panic<T>(
     }
 }
 
-/// The place of a file in [`PARQUET_FILES`].
+/// Index of a file in [`PARQUET_FILES`].
 pub(crate) fn file_index(file: &str) -> usize {
     PARQUET_FILES.iter().position(|name| *name == file).expect("only files of a block are asked for")
 }

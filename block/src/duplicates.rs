@@ -1,13 +1,13 @@
-//! Profile ids that occur more than once in one tenant's rows, in whatever series.
+//! Detection of profile IDs that occur more than once in one tenant's rows, in any series.
 //!
-//! An id hashes labels as sent, a series has labels after relabeling. So a retry that arrives after the label rules changed
-//! has the id of the first copy and another series.
+//! An ID hashes the labels as sent, a series has labels after relabeling. So a retry after a change of the
+//! label rules has the ID of the first copy but another series.
 
 use athanor_profile::hash::{ContentHash, PrehashedMap};
 use athanor_profile::series::ProfileRow;
 
-/// Duplicate ids with the copy of each that is kept: the least by series and time, so that the result does not depend on
-/// the order of the inputs. Memory: 16 bytes for each row while ids are compared, then an entry for each duplicate id.
+/// Duplicate IDs, each with the copy to keep: the least by series and time, so the result does not depend on
+/// the order of inputs. Memory: 16 bytes per row while IDs are compared, then one entry per duplicate ID.
 #[derive(Default)]
 pub(crate) struct DuplicateIds {
     copies: PrehashedMap<ContentHash, KeptCopy>,
@@ -20,7 +20,7 @@ struct KeptCopy {
 }
 
 impl DuplicateIds {
-    /// Finds the ids that occur twice or more in all rows together.
+    /// Finds the IDs that occur more than once in all rows.
     pub(crate) fn find<'r>(rows: impl Iterator<Item = &'r ProfileRow> + Clone) -> Self {
         let mut ids: Vec<ContentHash> = rows.clone().map(|row| row.id).collect();
         ids.sort_unstable();
@@ -40,17 +40,17 @@ impl DuplicateIds {
         DuplicateIds { copies }
     }
 
-    /// Returns whether each id occurs once.
+    /// Returns whether there are no duplicates.
     pub(crate) fn is_empty(&self) -> bool {
         self.copies.is_empty()
     }
 
-    /// Returns whether the row belongs to the series that keeps its id.
+    /// Returns whether the row is a kept copy by series and time.
     pub(crate) fn is_kept(&self, row: &ProfileRow) -> bool {
         self.copies.get(&row.id).is_none_or(|copy| (copy.series, copy.time) == (row.series, row.time))
     }
 
-    /// Returns whether the row is to be written: true once for each id.
+    /// Returns whether to write the row. Returns true for exactly one copy per ID.
     pub(crate) fn take_kept(&mut self, row: &ProfileRow) -> bool {
         match self.copies.get_mut(&row.id) {
             None => true,

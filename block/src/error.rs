@@ -1,4 +1,4 @@
-//! Why a block cannot be written or read. Every message names the file.
+//! Errors of reading and writing blocks. Every message names the file.
 
 use std::io;
 
@@ -6,93 +6,93 @@ use athanor_chassis::code::{ErrorCode, ErrorCodeExt};
 use athanor_profile::source::SourceError;
 use parquet::errors::ParquetError;
 
-/// Why a block was refused or could not be written.
+/// Rejection of a block, or failure to write one.
 #[derive(Debug, thiserror::Error)]
 pub enum BlockError {
-    /// The folder did not answer.
+    /// A read or write in the folder failed.
     #[error("{file}: {source}")]
     Io {
-        /// Which file.
+        /// Name of the file.
         file: String,
-        /// The cause.
+        /// Underlying I/O error.
         source: io::Error,
     },
-    /// A file is shorter or longer than `meta.json` says.
+    /// The length of a file differs from `meta.json`.
     #[error("{file} has {seen} bytes, meta.json says {expected}: it is cut off or belongs to another block")]
     Length {
-        /// Which file.
+        /// Name of the file.
         file: String,
-        /// Its length.
+        /// Length of the file.
         seen: u64,
-        /// What it should be.
+        /// Length in `meta.json`.
         expected: u64,
     },
-    /// Bytes that differ from what was written.
+    /// Bytes of a page differ from the checksum.
     #[error(
         "{file} is damaged within bytes {from}..{to}: its checksum is {seen:08x}, meta.json says {expected:08x}"
     )]
     Damaged {
-        /// Which file.
+        /// Name of the file.
         file: String,
-        /// First byte of the page.
+        /// Offset of the first byte of the page.
         from: u64,
-        /// End of the page.
+        /// Offset behind the last byte of the page.
         to: u64,
-        /// Checksum of what is there.
+        /// Checksum of the stored bytes.
         seen: u32,
-        /// Checksum of what was written.
+        /// Checksum in `meta.json`.
         expected: u32,
     },
-    /// `meta.json` that says nonsense.
+    /// The contents of `meta.json` are invalid.
     #[error("meta.json is not a block's: {why}")]
     Meta {
-        /// What is wrong.
+        /// Reason for the rejection.
         why: String,
     },
-    /// A block of a version that this program does not know.
+    /// The block has a format that this version does not support.
     #[error("the block has format {seen}, this program reads up to {known}: use a newer athanor")]
     NewerFormat {
-        /// Its format.
+        /// Format of the block.
         seen: u32,
-        /// Ours.
+        /// Newest format that this version reads.
         known: u32,
     },
-    /// A table that is whole but says nonsense.
+    /// A table has valid checksums but contradictory contents.
     #[error("{file} contradicts itself: {why}")]
     Corrupt {
-        /// Which file.
+        /// Name of the file.
         file: String,
-        /// What is wrong.
+        /// Description of the contradiction.
         why: String,
     },
-    /// Parquet that does not parse or cannot be written.
+    /// A Parquet file cannot be parsed or written.
     #[error("{file}: {source}")]
     Parquet {
-        /// Which file.
+        /// Name of the file.
         file: String,
-        /// The cause.
+        /// Underlying Parquet error.
         source: ParquetError,
     },
-    /// More rows than ids.
+    /// A table has more rows than there are IDs.
     #[error("a block holds at most {limit} {what}; build several")]
     TooLarge {
-        /// Rows of what.
+        /// Plural noun for the rows.
         what: &'static str,
-        /// How many fit.
+        /// Upper bound of rows.
         limit: usize,
     },
-    /// No such tenant in the block.
+    /// The block has no rows of the tenant.
     #[error("the block holds nothing of tenant {tenant}; it holds {known}")]
     NoTenant {
-        /// Who was asked for.
+        /// Tenant that was requested.
         tenant: String,
-        /// Who is there.
+        /// First tenants of the block, comma-separated.
         known: String,
     },
-    /// Profiles in memory that cannot be read.
+    /// In-memory profiles cannot be read.
     #[error(transparent)]
     Held(#[from] SourceError),
-    /// A profile that was refused.
+    /// A profile was rejected by the decoder.
     #[error(transparent)]
     Profile(#[from] athanor_profile::pprof::DecodeError),
 }
@@ -110,7 +110,7 @@ impl BlockError {
                 ParquetError::External(inner) => inner,
                 source => return BlockError::Parquet { file: file.into(), source },
             };
-            // What our own reader said comes back whole, also where an I/O error carried it.
+            // An error of this crate's reader is returned as is, even inside an I/O error.
             let inner = match inner.downcast::<io::Error>() {
                 Ok(error) if error.get_ref().is_some_and(|inner| inner.is::<BlockError>()) => {
                     return error.downcast().unwrap_or_else(BlockError::io(file));
@@ -150,7 +150,7 @@ impl ErrorCodeExt for BlockError {
 }
 
 impl From<BlockError> for SourceError {
-    /// What may pass is unavailable, what stays is damaged.
+    /// Maps transient errors to `Unavailable` and permanent ones to `Damaged`.
     fn from(error: BlockError) -> Self {
         match (error.code(), error) {
             (_, BlockError::Held(error)) => error,

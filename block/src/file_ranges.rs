@@ -1,4 +1,4 @@
-//! Which bytes of a block a question needs: so that whoever fetches them fetches no others.
+//! Byte ranges that a query needs of a block, so that a client fetches no others.
 
 use std::ops::Range;
 
@@ -13,23 +13,24 @@ use crate::meta::{
 use crate::read::TenantBlock;
 use crate::source::{TenantBlockSource, sample_ranges};
 
-/// Bytes of files.
+/// Byte ranges by file.
 pub type FileRanges = Vec<(&'static str, Range<u64>)>;
 
-/// Pages that are so near to each other are fetched together: a request takes longer than what lies between.
+/// Gap up to which pages are fetched together, because a further request costs more than the bytes in
+/// between.
 pub const MAX_FETCH_GAP_BYTES: u64 = PAGE_BYTES as u64;
-/// A file that is no longer is fetched whole.
+/// Size up to which a file is fetched whole.
 const SMALL_FILE_BYTES: u64 = PAGE_BYTES as u64;
-/// A footer is rarely longer.
+/// Assumed size of a footer, which is rarely exceeded.
 const FOOTER_TAIL_BYTES: u64 = PAGE_BYTES as u64 / 4;
 
-/// The end of a file of that length, where its footer is.
+/// Returns the range at the end of a file of the given length that holds its footer.
 pub fn footer_range(length: u64) -> Range<u64> {
     length.saturating_sub(FOOTER_TAIL_BYTES)..length
 }
 
-/// What is fetched for some ranges: whole pages, since those have checksums, and those near each other as one. `length`
-/// is that of a file.
+/// Rounds ranges to whole pages, which have checksums, and joins pages close to each other. `length` returns
+/// the length of a file.
 pub fn align_to_pages(extents: &[(&'static str, Range<u64>)], length: impl Fn(&str) -> u64) -> FileRanges {
     let page = PAGE_BYTES as u64;
     let mut pages: FileRanges = extents
@@ -58,27 +59,27 @@ pub fn align_to_pages(extents: &[(&'static str, Range<u64>)], length: impl Fn(&s
     joined
 }
 
-/// What is wanted of each profile.
+/// Columns of profiles that a query needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProfileProjection {
-    /// Of which series it is, when it was taken, and how many rows it has.
+    /// Series, time and number of rows of each profile.
     Brief,
-    /// The sum of its values.
+    /// Sum of the values of each profile.
     Totals,
-    /// Everything but that sum.
+    /// All columns except that sum.
     All,
 }
 
-/// What is wanted of the rows of some profiles.
+/// Rows of selected profiles that a query needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RowProjection {
-    /// Sums by stack: of whole series they are known.
+    /// Sums by stack. For whole series the roll-up has them.
     pub totals: bool,
-    /// Sums by stack of each of several groups of them.
+    /// Sums by stack for each of several groups of profiles.
     pub groups: bool,
-    /// The rows themselves.
+    /// Individual rows of the profiles.
     pub each: bool,
-    /// To which request each belongs.
+    /// Span context of each row.
     pub requests: bool,
 }
 
@@ -140,17 +141,17 @@ impl TenantBlock<'_> {
 }
 
 impl TenantBlockSource {
-    /// The bytes of its series. The footer of their file must be there.
+    /// Returns the byte ranges of the series. The footer of the file must be present.
     pub fn bytes_of_series(&self) -> Result<FileRanges, BlockError> {
         self.tenant_block().bytes_of_file(SERIES_FILE)
     }
 
-    /// The bytes of its profiles. The footer of their file must be there.
+    /// Returns the byte ranges of the profiles. The footer of the file must be present.
     pub fn bytes_of_profiles(&self, columns: ProfileProjection) -> Result<FileRanges, BlockError> {
         self.tenant_block().bytes_of_columns(PROFILES_FILE, columns.column_indexes())
     }
 
-    /// The bytes of its names. The footers of their files must be there.
+    /// Returns the byte ranges of the names. The footers of the files must be present.
     pub fn bytes_of_names(&self) -> Result<FileRanges, BlockError> {
         let part = self.tenant_block();
         let files =
@@ -158,13 +159,13 @@ impl TenantBlockSource {
         Ok(files.into_iter().collect::<Result<Vec<_>, _>>()?.concat())
     }
 
-    /// What a merge of some profiles fetches, where nothing is kept of the block; `whole` says whether they are all of their
-    /// time. Footers, series and profiles must be there.
+    /// Returns the size of the fetch that merges some profiles without a cache. `whole` states that they are
+    /// all profiles of their time. Footers, series and profiles must be present.
     pub(crate) fn bytes_of_merge(&self, picked: &[u32], whole: bool) -> Result<SourceReadSize, BlockError> {
         let meta = self.tenant_block().block.meta();
         let length = |file: &str| meta.file(file).map_or(0, |of| of.bytes);
         let bytes = |mut extents: FileRanges, files: &[&'static str]| {
-            // Mostly meta.json has them.
+            // Usually `meta.json` holds the footers.
             let footers = files.iter().filter(|file| meta.file(file).is_ok_and(|of| of.tail.is_empty()));
             extents.extend(footers.map(|&file| (file, footer_range(length(file)))));
             align_to_pages(&extents, length).iter().map(|(_, range)| range.end - range.start).sum::<u64>()
@@ -186,7 +187,8 @@ impl TenantBlockSource {
         })
     }
 
-    /// The bytes of the rows of some profiles, given by their places, ascending. Footers and profiles must be there.
+    /// Returns the byte ranges of the rows of profiles at ascending indexes. Footers and profiles must be
+    /// present.
     pub fn bytes_of_rows(&self, picked: &[u32], wanted: RowProjection) -> Result<FileRanges, BlockError> {
         let part = self.tenant_block();
         let profiles = self.brief_profile_rows()?;

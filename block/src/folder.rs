@@ -1,4 +1,4 @@
-//! Where a block's files lie, and the checksums that guard them.
+//! Folders with the files of a block, and the checksums that protect them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,47 +14,48 @@ use parquet::file::reader::{ChunkReader, Length};
 use crate::error::BlockError;
 use crate::meta::FileMeta;
 
-/// Bytes that share a checksum.
+/// Bytes covered by one checksum.
 pub const PAGE_BYTES: usize = 64 * 1024;
 
-/// Names and bytes of one block. A name is never written twice.
+/// Files of one block. A name is never written twice.
 pub trait BlockFolder: Send + Sync {
-    /// A new file; an error if the name exists.
+    /// Creates a new file. Fails if the name exists.
     fn create(&self, name: &str) -> io::Result<Box<dyn Write + Send>>;
-    /// Bytes of a file, exactly as many.
+    /// Reads exactly `length` bytes of a file.
     fn read(&self, name: &str, offset: u64, length: usize) -> io::Result<Bytes>;
-    /// Length of a file.
+    /// Returns the length of a file in bytes.
     fn length(&self, name: &str) -> io::Result<u64>;
-    /// Makes the names of all files durable; a file's bytes are once it was flushed.
+    /// Makes all file names durable. The bytes of a file are durable after its flush.
     fn sync(&self) -> io::Result<()> {
         Ok(())
     }
 }
 
-/// A folder of the local file system.
+/// Folder of the local file system.
 pub struct LocalFolder {
     path: PathBuf,
     durable: bool,
 }
 
 impl LocalFolder {
-    /// An existing folder.
+    /// Opens an existing folder.
     pub fn open(path: impl Into<PathBuf>) -> Self {
         LocalFolder { path: path.into(), durable: true }
     }
-    /// A folder that is made now, with its parents.
+    /// Creates a folder and its parents.
     pub fn create(path: impl Into<PathBuf>) -> io::Result<Self> {
         let folder = Self::open(path);
         fs::create_dir_all(&folder.path)?;
         Ok(folder)
     }
-    /// As [`create`](Self::create), for what need not outlive the process: nothing waits for the disk.
+    /// Creates a folder like [`create`](Self::create) for data that need not survive the process. No write
+    /// waits for the disk.
     pub fn scratch(path: impl Into<PathBuf>) -> io::Result<Self> {
         Ok(LocalFolder { durable: false, ..Self::create(path)? })
     }
 }
 
-/// A file whose flush is durable, if it is to be. A block's writer flushes once, at the end of a file.
+/// File with a durable flush if the flag is set. The block writer flushes once, at the end of a file.
 struct LocalFile(fs::File, bool);
 
 impl Write for LocalFile {
@@ -83,16 +84,16 @@ impl BlockFolder for LocalFolder {
     }
 }
 
-/// A folder in memory.
+/// Folder in memory.
 #[derive(Clone, Default)]
 pub struct MemoryFolder(Arc<Mutex<BTreeMap<String, Vec<u8>>>>);
 
 impl MemoryFolder {
-    /// Changes a file's bytes, as a broken disk would.
+    /// Modifies the bytes of a file, to simulate a faulty disk.
     pub fn tamper(&self, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
         change(self.files().entry(name.to_owned()).or_default());
     }
-    /// The names of all files.
+    /// Returns the names of all files.
     pub fn names(&self) -> Vec<String> {
         self.files().keys().cloned().collect()
     }
@@ -133,13 +134,13 @@ impl BlockFolder for MemoryFolder {
     }
 }
 
-/// A file being written: counts and sums what passes.
+/// Writer of a file that counts and checksums its bytes.
 pub(crate) struct ChecksumWriter {
     inner: Box<dyn Write + Send>,
     page: crc32fast::Hasher,
     filled: usize,
     meta: FileMeta,
-    /// What came since the file's end began.
+    /// Bytes since the file's tail began.
     tail: Option<Vec<u8>>,
 }
 
@@ -153,11 +154,11 @@ impl ChecksumWriter {
             tail: None,
         }
     }
-    /// What comes from now on is the file's end.
+    /// Begins the tail of the file.
     pub(crate) fn begin_tail(&mut self) {
         self.tail = Some(Vec::new());
     }
-    /// Ends the file and says what it holds.
+    /// Flushes the file and returns its metadata.
     pub(crate) fn finish(mut self) -> io::Result<FileMeta> {
         self.inner.flush()?;
         if self.filled > 0 {
@@ -190,13 +191,13 @@ impl Write for ChecksumWriter {
         self.meta.bytes += bytes.len() as u64;
         Ok(bytes.len())
     }
-    /// Does nothing: the disk is waited for once, by [`finish`](Self::finish), whatever the Parquet writer asks.
+    /// Does nothing: [`finish`](Self::finish) flushes once, however often the Parquet writer flushes.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
 }
 
-/// A file being read: no byte is handed out before its page's checksum is right.
+/// Reader of a file that returns bytes only after their page checksum is verified.
 #[derive(Clone)]
 pub(crate) struct ChecksumReader {
     folder: Arc<dyn BlockFolder>,
@@ -217,12 +218,12 @@ impl ChecksumReader {
         Ok(ChecksumReader { folder: folder.clone(), name, meta: Arc::new(meta.clone()) })
     }
 
-    /// The end of the file, where `meta.json` has it.
+    /// Returns the tail of the file if `meta.json` holds it.
     pub(crate) fn tail(&self) -> Option<(u64, Bytes)> {
         self.meta.tail().map(|(from, tail)| (from, tail.into()))
     }
 
-    /// Bytes of the file; whole pages are read and checked.
+    /// Reads bytes of the file. Whole pages are read and verified.
     pub(crate) fn read(&self, offset: u64, length: usize) -> Result<Bytes, BlockError> {
         let wanted = offset.checked_add(length as u64).filter(|&end| end <= self.meta.bytes);
         let end = wanted.ok_or_else(|| BlockError::corrupt(self.name, "its footer points past its end"))?;
@@ -262,7 +263,7 @@ impl ChunkReader for ChecksumReader {
     }
 }
 
-/// A file whose end is known: of that no byte is read. It was sealed with `meta.json`.
+/// Reader that takes the tail of the file from `meta.json`, which has its own checksum.
 pub(crate) struct CachedTailReader<'v> {
     pub(crate) content: &'v ChecksumReader,
     pub(crate) from: u64,
@@ -291,7 +292,7 @@ impl ChunkReader for CachedTailReader<'_> {
     }
 }
 
-/// Reads on from a place.
+/// Cursor that reads on from an offset.
 pub(crate) struct ChecksumCursor {
     file: ChecksumReader,
     at: u64,

@@ -1,6 +1,6 @@
-//! What a tree needs of a part's names: its nodes, and the functions of those that have a total.
+//! Names that a flame graph tree needs: nodes of stacks, and functions of those with a total.
 //!
-//! No dictionary is built: nothing is hashed but the names that the tree shows.
+//! No dictionary is built: only the names that the tree shows are hashed.
 
 use athanor_profile::symbols::{NO_ENTRY, UNKNOWN_BINARY_NAME, binary_name};
 use athanor_profile::tree::{self, Tree, TreeShape};
@@ -11,26 +11,26 @@ use crate::meta::{FUNCTIONS_FILE, LOCATIONS_FILE, MAPPINGS_FILE};
 use crate::names::UNVISITED_NODE;
 use crate::read::{TenantBlock, local_id_or_none, utf8_value};
 
-/// Room for so many nodes is made for each stack of a tree: most share theirs.
+/// Estimated tree nodes per stack for preallocation. Most stacks share their nodes.
 const NODES_PER_STACK: usize = 8;
 
-/// The frames of a part's stacks.
+/// Frames of the stacks of one tenant's part.
 pub(crate) struct BlockFrames {
-    /// Callers and locations of nodes.
+    /// Parent node and location of each node.
     parents: Vec<u32>,
     locations: Vec<u32>,
-    /// Where the functions of each location end in `functions`.
+    /// End of each location's functions in `functions`.
     ends: Vec<u32>,
     /// Functions, outermost first.
     functions: Vec<u32>,
-    /// Where the name of each function ends in `text`.
+    /// End of each function's name in `text`.
     name_ends: Vec<usize>,
     text: String,
-    /// Names of locations without functions.
+    /// Binary names for locations without functions.
     binaries: LocationBinaries,
 }
 
-/// The mapping of each location, and the name of each mapping's binary; empty where all locations have functions.
+/// Mapping of each location, and binary name of each mapping. Empty if all locations have functions.
 #[derive(Default)]
 struct LocationBinaries {
     mappings: Vec<u32>,
@@ -86,7 +86,7 @@ impl TenantBlock<'_> {
         Ok(BlockFrames { parents, locations, ends, functions, name_ends, text: all, binaries })
     }
 
-    /// `firsts` are the first rows of the locations.
+    /// Reads the mappings of locations and their binary names. `firsts` are the first rows of the locations.
     fn read_binaries(&self, firsts: &[usize]) -> Result<LocationBinaries, BlockError> {
         let mappings = self
             .block
@@ -110,7 +110,7 @@ impl TenantBlock<'_> {
 }
 
 impl BlockFrames {
-    /// The tree of totals by stack.
+    /// Builds the tree of totals by stack.
     pub(crate) fn tree(&self, totals: &[i64]) -> Tree {
         let stacks = totals.iter().filter(|total| **total != 0).count();
         let mut tree = tree::TreeBuilder::with_capacity(self.parents.len().min(stacks * NODES_PER_STACK));
@@ -119,7 +119,7 @@ impl BlockFrames {
         tree.finish()
     }
 
-    /// What the trees of any totals look like, of so many stacks.
+    /// Builds the shape that trees of any totals share, over the first `stacks` stacks.
     pub(crate) fn shape(&self, stacks: usize) -> TreeShape {
         let mut tree = tree::TreeBuilder::with_capacity(self.parents.len());
         let mut places = Vec::with_capacity(stacks);
@@ -127,7 +127,7 @@ impl BlockFrames {
         tree.shape(&places)
     }
 
-    /// Draws stacks, and says where each one ends.
+    /// Adds stacks to the tree and passes the tree node of each leaf to `ends`.
     fn add_stacks<T>(
         &self,
         tree: &mut tree::TreeBuilder,
@@ -137,7 +137,7 @@ impl BlockFrames {
         let mut drawing =
             FrameTreeBuilder { frames: self, tree, of_functions: vec![NO_ENTRY; self.name_ends.len()] };
         let mut places = vec![UNVISITED_NODE; self.parents.len()];
-        // Names of the nodes without symbols. Consecutive ones of one binary are one node of the tree.
+        // Names of the nodes without symbols. Consecutive nodes of one binary are merged into one tree node.
         let mut binaries =
             vec![NO_ENTRY; if self.binaries.mappings.is_empty() { 0 } else { self.parents.len() }];
         let mut path = Vec::new();
@@ -167,7 +167,7 @@ impl BlockFrames {
         }
     }
 
-    /// How many nodes there are.
+    /// Number of stack nodes.
     pub(crate) fn len(&self) -> usize {
         self.parents.len()
     }
@@ -185,7 +185,7 @@ impl BlockFrames {
     }
 }
 
-/// A tree being drawn.
+/// Tree under construction.
 struct FrameTreeBuilder<'f> {
     frames: &'f BlockFrames,
     tree: &'f mut tree::TreeBuilder,
@@ -193,7 +193,7 @@ struct FrameTreeBuilder<'f> {
 }
 
 impl FrameTreeBuilder<'_> {
-    /// The name of a location without functions; none if it has some.
+    /// Returns the binary name of a location without functions, none if it has functions.
     fn binary_name(&mut self, location: u32) -> Option<u32> {
         if location == NO_ENTRY || !self.frames.functions(location as usize).is_empty() {
             return None;
@@ -203,7 +203,7 @@ impl FrameTreeBuilder<'_> {
         Some(self.tree.name(if name.is_empty() { UNKNOWN_BINARY_NAME } else { name }))
     }
 
-    /// The place of a location's innermost function, called from `place`.
+    /// Returns the tree node of a location's innermost function, called from `place`.
     fn add_location(&mut self, mut place: u32, location: u32) -> u32 {
         let frames = self.frames;
         for &function in frames.functions(location as usize) {

@@ -1,27 +1,27 @@
-//! The index over functions: which services call them.
+//! Index from functions to the services that call them.
 
 use athanor_profile::symbols::NO_ENTRY;
 
 use crate::error::BlockError;
 
-/// Pairs that are held at a time.
+/// Upper bound of pairs in memory.
 const MAX_PAIRS_IN_MEMORY: usize = 1 << 20;
 
-/// The tree of stacks, as the index sees it.
+/// Tree of stacks, as the index reads it.
 pub(crate) trait StackNodes {
-    /// How many nodes there are; the first are the leaves of whole stacks, in their order.
+    /// Returns the number of nodes. The first ones are the leaves of whole stacks, in their order.
     fn count(&self) -> usize;
-    /// The caller of a node, or [`NO_ENTRY`].
+    /// Returns the caller of a node, or [`NO_ENTRY`].
     fn parent(&self, node: usize) -> u32;
-    /// The functions of a node.
+    /// Returns the functions of a node.
     fn functions(&self, node: usize) -> &[u32];
 }
 
-/// Stacks of one service: few of all that there are, so they are listed.
+/// Stacks of one service. They are few of all stacks, so they are listed.
 #[derive(Default)]
 pub(crate) struct StackSet {
     stacks: Vec<u32>,
-    /// So many were there when each was there once.
+    /// Length after the last dedup.
     once: usize,
 }
 
@@ -32,7 +32,7 @@ impl StackSet {
             self.dedup();
         }
     }
-    /// Ascending, each once.
+    /// Returns the stacks ascending and without duplicates.
     pub(crate) fn into_sorted(mut self) -> Vec<u32> {
         self.dedup();
         self.stacks
@@ -44,7 +44,8 @@ impl StackSet {
     }
 }
 
-/// Hands out each function with the place of each service that has it in one of its stacks, by both, in pieces.
+/// Passes each pair of a function and a service index in order, in chunks. A service is paired with the
+/// functions of its stacks.
 pub(crate) fn for_each_function_service(
     nodes: &impl StackNodes,
     functions: usize,
@@ -54,7 +55,7 @@ pub(crate) fn for_each_function_service(
     for_each_pair_chunk(nodes, functions, services, MAX_PAIRS_IN_MEMORY, take)
 }
 
-/// All pairs may be very many: so they are counted first, and then made for as many functions at a time as have few.
+/// The pairs may exceed memory. So they are counted first, and then built for a few functions at a time.
 fn for_each_pair_chunk(
     nodes: &impl StackNodes,
     functions: usize,
@@ -90,7 +91,7 @@ fn for_each_pair_chunk(
     Ok(())
 }
 
-/// Which service has been last at each node and each function. Services are numbered on from walk to walk.
+/// Last service that visited each node and each function. Services are numbered consecutively across walks.
 struct ServiceWalk {
     nodes: Vec<u32>,
     functions: Vec<u32>,
@@ -114,7 +115,8 @@ impl ServiceWalk {
             self.next += 1;
             for &stack in stacks {
                 let mut node = stack as usize;
-                // A node that this service has been at before has had its callers visited.
+                // A node that this service visited before needs no further walk, as its callers were visited
+                // too.
                 while self.nodes[node] != at {
                     self.nodes[node] = at;
                     for &function in nodes.functions(node) {

@@ -1,4 +1,4 @@
-//! The bytes of a block: a folder of plain Parquet files and a `meta.json`, written last.
+//! Block format: a folder of plain Parquet files and a `meta.json`, which is written last.
 //!
 //! ```text
 //!  series ◄── profiles ◄── samples ──► stacks ──► locations ──► functions
@@ -6,10 +6,11 @@
 //!    └────────────── rollup ─────────────┘        index: function ──► services
 //! ```
 //!
-//! Ids are dense and local to the block; each tenant's are one run of them, so the files join as they lie, and
-//! no row group mixes tenants. [`BlockBuilder`] makes a block from profiles in any order, [`write_from_memory`] from those in
-//! memory, [`merge`] from other blocks, in bounded memory. [`Block`] reads one: no byte is used before the checksum
-//! of its page was right. [`TenantBlockSource`] answers queries from one tenant's part.
+//! IDs are dense and local to the block. Each tenant's IDs are one range, so the files join directly, and no
+//! row group mixes tenants. [`BlockBuilder`] builds a block from profiles in any order, [`write_from_memory`]
+//! from profiles in memory, [`merge`] from other blocks, in bounded memory. [`Block`] reads a block, and
+//! verifies the checksum of each page before it uses its bytes. [`TenantBlockSource`] runs queries on one
+//! tenant's part.
 //!
 //! | file | a row is |
 //! |---|---|
@@ -20,7 +21,7 @@
 //! | `locations` | one line of a location, the innermost at depth 0 |
 //! | `functions`, `mappings` | names |
 //! | `rollup` | sum and count of a series' stack over the whole block |
-//! | `index` | a function and a service whose profiles hold it |
+//! | `index` | a function and a service with it in its profiles |
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

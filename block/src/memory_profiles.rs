@@ -1,6 +1,7 @@
-//! Writing a block from profiles in memory, in whatever order they are held.
+//! Writing a block from profiles in memory, in any order.
 //!
-//! Rows are asked for twice: once to count how often each stack occurs, then profile by profile in the block's order.
+//! Rows are visited twice: once to count the rows of each stack, then profile by profile in the block's
+//! order.
 
 use athanor_profile::SpanContext;
 use athanor_profile::series::{ProfileRow, ProfileSeries};
@@ -14,29 +15,29 @@ use crate::meta::{BlockMeta, BlockOrigin};
 use crate::sample_rows::{OptionalColumns, ProfileRows, SampleRow, SpanContextColumns};
 use crate::write::BlockWriter;
 
-/// A row of a profile in memory.
+/// Row of a profile in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryRow<'h> {
-    /// Its stack in the source.
+    /// Stack index in the source.
     pub stack: u32,
-    /// Id of its span, 0 for none.
+    /// Span ID, 0 for none.
     pub span: u64,
-    /// Id of its trace, 0 for none.
+    /// Trace ID, 0 for none.
     pub trace: u128,
-    /// Its value.
+    /// Value of the sample.
     pub value: i64,
-    /// When it was measured, Unix nanoseconds, where that is known.
+    /// Timestamps of the samples in Unix nanoseconds, if known.
     pub moments: &'h [i64],
 }
 
-/// One tenant's profiles in memory: a source that knows which request each row belongs to.
+/// Profiles of one tenant in memory: a source with the span context of each row.
 pub trait MemoryProfiles: ProfileSource {
-    /// The rows of some profiles, given by their places, ascending. A profile may have several rows of equal stack;
-    /// those of equal stack and request are added up in the block.
+    /// Visits the rows of profiles at ascending indexes. A profile may have several rows with equal stack.
+    /// Rows with equal stack and span context are summed in the block.
     fn for_each_row(&self, picked: &[u32], each: &mut MemoryRowVisitor<'_>) -> Result<(), SourceError>;
 }
 
-/// Takes a row and the place of its profile.
+/// Visitor that receives a row and the index of its profile.
 pub type MemoryRowVisitor<'a> = dyn FnMut(u32, MemoryRow<'_>) + 'a;
 
 impl MemoryProfiles for MemorySource {
@@ -49,9 +50,9 @@ impl MemoryProfiles for MemorySource {
     }
 }
 
-/// Writes a block into an empty folder. Tenants come ascending, each once; series and profiles in any order. Profiles
-/// without rows are left out, and so is what then has no profile. Of profiles of one id a tenant keeps one, in whichever series the
-/// copies are [INV-20].
+/// Writes a block into an empty folder. Tenants come ascending and once; series and profiles in any order.
+/// Profiles without rows are left out, and so are series and tenants without profiles. A tenant keeps one
+/// profile per ID, in whichever series the copies are [INV-20].
 pub fn write_from_memory<'h>(
     folder: &dyn BlockFolder,
     id: &str,
@@ -80,13 +81,13 @@ pub fn write_from_memory<'h>(
     writer.finish()
 }
 
-/// What of a tenant's profiles goes into the block, in its order.
+/// Profiles of a tenant that are written to the block, in its order.
 struct OrderedProfiles<'h> {
     held: &'h dyn MemoryProfiles,
     series: Vec<ProfileSeries>,
-    /// Profiles with their places in the source.
+    /// Profiles with their index in the source.
     profiles: Vec<(ProfileRow, u32)>,
-    /// Rows of each stack of the source.
+    /// Number of rows of each stack of the source.
     popularity: Vec<u64>,
     columns: OptionalColumns,
 }
@@ -157,15 +158,15 @@ impl<'h> OrderedProfiles<'h> {
     }
 }
 
-/// The places of the profiles that are kept, ascending.
+/// Returns the indexes of the profiles that are kept, ascending.
 fn places_without_duplicates(all: &[ProfileSeries], profiles: &[ProfileRow]) -> Result<Vec<u32>, BlockError> {
-    // A copy without rows must not take the place of one that has some.
+    // A copy without rows must not replace a copy with rows.
     let has_rows = |row: &&ProfileRow| row.samples > 0;
     let with_rows = || (0u32..).zip(profiles).filter(|(_, row)| has_rows(row));
     if DuplicateIds::find(profiles.iter().filter(has_rows)).is_empty() {
         return Ok(with_rows().map(|(place, _)| place).collect());
     }
-    // Copies are compared by the order of their series, which is not that of the source.
+    // Copies are compared by the order of their series, which differs from the order in the source.
     let mut order: Vec<u32> = (0..all.len() as u32).collect();
     order.sort_unstable_by(|&left, &right| all[left as usize].cmp(&all[right as usize]));
     let mut ranks = vec![0; all.len()];
@@ -183,7 +184,7 @@ fn unknown_series() -> BlockError {
     damaged("a profile is of a series that is not there")
 }
 
-/// The series that have a profile, in order; profiles then name them by their new places.
+/// Returns the series that have a profile, in order, and renumbers the series of the profiles.
 fn order_series(
     all: &[ProfileSeries],
     profiles: &mut [(ProfileRow, u32)],

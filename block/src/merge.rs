@@ -1,5 +1,5 @@
-//! Merging blocks into one, streaming: what is held in memory is the names of one tenant, its profiles'
-//! headers, a page of each input's samples, the rows of one profile and one row group of the output.
+//! Streaming merge of blocks into one. Memory holds the names of one tenant, its profile headers, a batch of
+//! each input's samples, the rows of one profile and one row group of the output.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -21,13 +21,14 @@ use crate::timestamps::TimestampReader;
 use crate::write::BlockWriter;
 use athanor_profile::series::{ProfileRow, ProfileSeries};
 
-/// Blocks merged at once. More are merged in rounds, so that memory does not grow with their number.
+/// Upper bound of blocks per merge. More blocks are merged in rounds, so memory does not grow with their
+/// number.
 pub const MERGE_FAN_IN: usize = 32;
 
-/// Sample rows held of each input.
+/// Sample rows buffered per input.
 const READ_AHEAD_ROWS: usize = 8 * 1024;
 
-/// How often each sample is read where so many blocks are merged.
+/// Returns how often each sample is read if `blocks` blocks are merged.
 pub fn merge_round_count(mut blocks: usize) -> u64 {
     let mut rounds = 1;
     while blocks > MERGE_FAN_IN {
@@ -37,18 +38,18 @@ pub fn merge_round_count(mut blocks: usize) -> u64 {
     rounds
 }
 
-/// What a merge makes.
+/// Description of the block that a merge writes.
 #[derive(Clone, Debug, Default)]
 pub struct MergeOutput {
-    /// The name of the block.
+    /// ID of the block.
     pub id: String,
-    /// What it holds of logs, and what it is made of: where it takes the places of blocks of a catalogue.
+    /// Log ranges and inputs of the block, if it replaces blocks of the catalog.
     pub origin: Option<BlockOrigin>,
-    /// Whose rows it holds; none for all.
+    /// Tenants to merge. None for all.
     pub tenants: Option<BTreeSet<String>>,
 }
 
-/// Merges any number of blocks into an empty folder, and reports to `progress` how many samples were read.
+/// Merges any number of blocks into an empty folder, and reports the number of read samples to `progress`.
 pub fn merge_all(
     folder: &dyn BlockFolder,
     id: &str,
@@ -65,8 +66,8 @@ pub fn merge_all(
     )
 }
 
-/// Merges any number of blocks, or some tenants' rows of them, into an empty folder. Of profiles of one id a tenant
-/// keeps one, in whichever series the copies are [INV-20].
+/// Merges any number of blocks, or the rows of some tenants, into an empty folder. A tenant keeps one profile
+/// per ID, in whichever series the copies are [INV-20].
 pub fn merge_into(
     folder: &dyn BlockFolder,
     making: &MergeOutput,
@@ -87,7 +88,7 @@ pub fn merge_into(
     merge_round(folder, making, &blocks, progress)
 }
 
-/// Merges blocks into an empty folder. Profiles of equal id are kept once [INV-20].
+/// Merges blocks into an empty folder. Profiles with equal ID are kept once [INV-20].
 pub fn merge(folder: &dyn BlockFolder, id: &str, blocks: &[Block]) -> Result<BlockMeta, BlockError> {
     merge_round(folder, &MergeOutput { id: id.to_owned(), ..MergeOutput::default() }, blocks, &mut |_| ())
 }
@@ -165,7 +166,7 @@ fn merge_tenant(
     out.finish()
 }
 
-/// Reads the series of all parts, in order, and the profiles of each part, which name series by their place among those.
+/// Reads the series of all parts in order, and the profiles of each part, renumbered to those series.
 fn read_index(parts: &[TenantBlock<'_>]) -> Result<(Vec<ProfileSeries>, Vec<Vec<ProfileRow>>), BlockError> {
     let mut places: BTreeMap<ProfileSeries, u32> = BTreeMap::new();
     let mut series_of_parts = Vec::with_capacity(parts.len());
@@ -185,8 +186,8 @@ fn read_index(parts: &[TenantBlock<'_>]) -> Result<(Vec<ProfileSeries>, Vec<Vec<
     Ok((places.into_keys().collect(), profiles_of_parts))
 }
 
-/// Drops series of which all profiles are dropped duplicates. Returns the others, and for each place before its place
-/// among those.
+/// Drops series of which all profiles are dropped duplicates. Returns the remaining series, and for each old
+/// index the new one.
 fn used_series(
     all_series: Vec<ProfileSeries>,
     profiles: &[Vec<ProfileRow>],
@@ -207,22 +208,23 @@ fn used_series(
     (used, places)
 }
 
-/// The order of an input's next profile, and the input; the least comes first.
+/// Heap entry: order of an input's next profile, and the input. The least comes first.
 type MergeHeapEntry = Reverse<((u32, i64, ContentHash), usize)>;
 
-/// One input's profiles and sample rows, in order.
+/// Profiles and sample rows of one input, in order.
 struct MergeInput {
     profiles: std::vec::IntoIter<ProfileRow>,
     table: Arc<TableReader>,
     groups: std::ops::Range<usize>,
     columns: Option<(SampleReaders, usize)>,
-    /// Of the group that the batch is of. A row may say many moments: so they are read no earlier than they are needed.
+    /// Timestamps of the batch's row group. A row may have many timestamps, so they are read only when
+    /// needed.
     moments: Option<TimestampReader>,
     batch: SampleBatch,
     at: usize,
-    /// Ids of the input's stacks.
+    /// ID range of the input's stacks.
     run: IdRange,
-    /// From the input's stacks to the output's.
+    /// Output stack of each input stack.
     merged: Vec<u32>,
 }
 
@@ -245,7 +247,7 @@ impl MergeInput {
         self.profiles.as_slice().first()
     }
 
-    /// The next profile; its rows, with what they refer to, replace what is given.
+    /// Returns the next profile and replaces `of_profile` by its rows.
     fn take_profile(&mut self, of_profile: &mut ProfileRows) -> Result<ProfileRow, BlockError> {
         of_profile.clear();
         let ProfileRows { rows, requests, moments } = of_profile;

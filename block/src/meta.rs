@@ -1,4 +1,4 @@
-//! `meta.json`: what a block holds, written last. A block without it does not exist.
+//! `meta.json`: contents of a block, written last. A block without it does not exist.
 
 use std::collections::BTreeMap;
 
@@ -8,18 +8,18 @@ use crate::columns::MAX_ROWS_PER_FILE_BYTE;
 use crate::error::BlockError;
 use crate::folder::PAGE_BYTES;
 
-/// The latest format that this program writes: that of blocks whose samples have timestamps.
+/// Newest format that this version writes, for blocks with sample timestamps.
 pub const FORMAT_VERSION: u32 = 3;
-/// The format of all other blocks, which earlier versions read as well.
+/// Format of all other blocks, which earlier versions read too.
 pub(crate) const FORMAT_WITHOUT_TIMESTAMPS: u32 = 2;
-/// The file's name.
+/// Name of the metadata file.
 pub const META_FILE: &str = "meta.json";
-/// Most bytes of a file's end that `meta.json` holds as well.
+/// Upper bound in bytes of a file's tail in `meta.json`.
 const MAX_TAIL_BYTES: usize = PAGE_BYTES;
-/// Most bytes of `meta.json` that are read.
+/// Upper bound in bytes of `meta.json`.
 pub const MAX_META_BYTES: u64 = 64 << 20;
 
-/// The Parquet files of every block.
+/// Names of the Parquet files of every block.
 pub const PARQUET_FILES: [&str; 9] = [
     SERIES_FILE,
     PROFILES_FILE,
@@ -31,43 +31,43 @@ pub const PARQUET_FILES: [&str; 9] = [
     ROLLUP_FILE,
     INDEX_FILE,
 ];
-/// Series: labels and type.
+/// Series table: labels and type.
 pub const SERIES_FILE: &str = "series.parquet";
-/// Profiles: series, time, id.
+/// Profile table: series, time, ID.
 pub const PROFILES_FILE: &str = "profiles.parquet";
-/// Samples: profile, stack, value.
+/// Sample table: profile, stack, value.
 pub const SAMPLES_FILE: &str = "samples.parquet";
-/// Stacks: a tree of parent pointers.
+/// Stack table: a tree of parent pointers.
 pub const STACKS_FILE: &str = "stacks.parquet";
-/// Locations, a row for each line.
+/// Location table, with one row per line.
 pub const LOCATIONS_FILE: &str = "locations.parquet";
-/// Functions.
+/// Function table with names.
 pub const FUNCTIONS_FILE: &str = "functions.parquet";
-/// Mappings with build ids.
+/// Mapping table with build IDs.
 pub const MAPPINGS_FILE: &str = "mappings.parquet";
-/// Totals by series and stack.
+/// Roll-up table: totals by series and stack.
 pub const ROLLUP_FILE: &str = "rollup.parquet";
 
-/// Which services call which function.
+/// Index table: services that call each function.
 pub const INDEX_FILE: &str = "index.parquet";
 
-/// What is known of one file.
+/// Metadata of one file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileMeta {
-    /// Length.
+    /// Length of the file in bytes.
     pub bytes: u64,
-    /// CRC-32 of every 64 KiB, as one string of eight hex digits each.
+    /// CRC-32 of every 64 KiB, as one string with eight hex digits each.
     #[serde(with = "hex_words")]
     pub checksums: Vec<u32>,
-    /// The end of the file: its footer and the lists of pages before it, compressed. Whoever opens a block reads that
-    /// first, of all files. Empty where it is long, and in blocks of format 1.
+    /// Tail of the file: its footer and the page index before it, compressed. Opening a block reads these
+    /// bytes of each file first. Empty if the tail is long, and in blocks of format 1.
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "base64_text")]
     pub tail: Vec<u8>,
 }
 
 impl FileMeta {
-    /// The end of the file, if it is here, and the byte at which it begins.
+    /// Returns the tail of the file if present, and its offset.
     pub(crate) fn tail(&self) -> Option<(u64, Vec<u8>)> {
         let plain =
             zstd::bulk::decompress(&self.tail, MAX_TAIL_BYTES).ok().filter(|plain| !plain.is_empty())?;
@@ -81,118 +81,118 @@ impl FileMeta {
     }
 }
 
-/// Consecutive ids or row groups.
+/// Range of consecutive IDs or row groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdRange(
-    /// The first.
+    /// First ID of the range.
     pub u32,
-    /// How many.
+    /// Number of IDs.
     pub u32,
 );
 
 impl IdRange {
-    /// The ids.
+    /// Returns the IDs as a range.
     pub fn range(self) -> std::ops::Range<usize> {
         self.0 as usize..self.0 as usize + self.1 as usize
     }
 }
 
-/// One tenant's part of a block.
+/// Metadata of one tenant's part of a block.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TenantMeta {
-    /// The tenant.
+    /// ID of the tenant.
     pub tenant: String,
-    /// Time of the earliest profile, Unix nanoseconds.
+    /// Time of the earliest profile in Unix nanoseconds.
     pub min_time: i64,
-    /// Time of the latest profile.
+    /// Time of the latest profile in Unix nanoseconds.
     pub max_time: i64,
-    /// Ids in `series.parquet`.
+    /// ID range in `series.parquet`.
     pub series: IdRange,
-    /// Ids in `profiles.parquet`.
+    /// ID range in `profiles.parquet`.
     pub profiles: IdRange,
-    /// Rows in `samples.parquet`.
+    /// Number of rows in `samples.parquet`.
     pub samples: u64,
-    /// Ids in `stacks.parquet`: whole stacks first, by falling popularity, then the frames between.
+    /// ID range in `stacks.parquet`: whole stacks first, by falling popularity, then the frames between.
     pub nodes: IdRange,
-    /// How many of the nodes are whole stacks.
+    /// Number of nodes that are whole stacks.
     pub stacks: u32,
-    /// Ids in `locations.parquet`.
+    /// ID range in `locations.parquet`.
     pub locations: IdRange,
-    /// Ids in `functions.parquet`.
+    /// ID range in `functions.parquet`.
     pub functions: IdRange,
-    /// Ids in `mappings.parquet`.
+    /// ID range in `mappings.parquet`.
     pub mappings: IdRange,
     /// Row groups of each file, in the order of [`PARQUET_FILES`].
     pub groups: [IdRange; PARQUET_FILES.len()],
 }
 
-/// Entries of a shard's log after one index and up to another.
+/// Range of entries in a shard's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LogRange {
-    /// The shard.
+    /// ID of the shard.
     pub shard: u32,
-    /// Its epoch.
+    /// Epoch of the shard.
     pub epoch: u32,
-    /// The index before the first.
+    /// Log index before the first entry.
     pub from: u64,
-    /// The last.
+    /// Log index of the last entry.
     pub to: u64,
 }
 
-/// Which range of which log a block was cut from, or which those were that it was made of: so that a catalogue that lost
-/// it learns of it again, and of what it has replaced.
+/// Log range that a block was flushed from, or log ranges and inputs of a merged block. A catalog that lost
+/// the block recovers it from here, and the blocks that it replaced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BlockOrigin {
-    /// Whose: 32 hexadecimal digits.
+    /// Cluster ID as 32 hexadecimal digits.
     pub cluster: String,
-    /// The shard.
+    /// ID of the shard.
     pub shard: u32,
-    /// Its epoch.
+    /// Epoch of the shard.
     pub epoch: u32,
-    /// The index of the log before the first that is in the block.
+    /// Log index before the first entry in the block.
     pub from: u64,
-    /// The last index.
+    /// Log index of the last entry in the block.
     pub to: u64,
-    /// Entries of the range that had been lost before.
+    /// Number of entries in the range that were lost before the flush.
     pub lost: u64,
-    /// How often its rows were merged: never, if it was cut.
+    /// Number of merges that its rows went through, 0 for a flushed block.
     #[serde(default, skip_serializing_if = "is_cut")]
     pub level: u8,
-    /// What it holds of logs beside the first range: only of one that was made of others.
+    /// Further log ranges of a merged block, beside the first one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub further: Vec<LogRange>,
-    /// The blocks that it was made of, and whose place it takes.
+    /// IDs of the merged blocks that this block replaces.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub inputs: Vec<String>,
 }
 
-/// Whether a block of this level was cut.
+/// Returns whether a block of this level was flushed, not merged.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands in references")]
 fn is_cut(level: &u8) -> bool {
     *level == 0
 }
 
-/// What a block says of itself.
+/// Contents of `meta.json`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BlockMeta {
-    /// The format's version.
+    /// Version of the block format.
     pub format: u32,
-    /// The block's id.
+    /// ID of the block.
     pub id: String,
-    /// Where it was cut; none for a block that was made otherwise.
+    /// Origin in the log. None for a block that was not flushed or merged from flushed ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<BlockOrigin>,
-    /// The parts, by tenant.
+    /// Metadata of each tenant's part.
     pub tenants: Vec<TenantMeta>,
-    /// The files.
+    /// Metadata of each file.
     pub files: BTreeMap<String, FileMeta>,
 }
 
-/// As it lies on disk: the meta with a checksum of its own.
+/// Stored form: the metadata with its own checksum.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ChecksummedMeta {
@@ -200,20 +200,20 @@ struct ChecksummedMeta {
     meta: Box<serde_json::value::RawValue>,
 }
 
-/// Only what must be understood before the rest is.
+/// Format version, which is parsed before the rest.
 #[derive(Deserialize)]
 struct MetaVersion {
     format: u32,
 }
 
 impl BlockMeta {
-    /// The file's bytes.
+    /// Encodes the metadata as the bytes of the file.
     pub fn encode(&self) -> Vec<u8> {
         let meta = serde_json::value::to_raw_value(self).expect("a meta has only strings for keys");
         let checksum = checksum(meta.get());
         serde_json::to_vec(&ChecksummedMeta { checksum, meta }).expect("a meta has only strings for keys")
     }
-    /// Parses and checks the file's bytes.
+    /// Parses and checks the bytes of the file.
     pub fn decode(bytes: &[u8]) -> Result<Self, BlockError> {
         let wrong = |why: String| BlockError::Meta { why };
         let sealed: ChecksummedMeta =
@@ -231,15 +231,15 @@ impl BlockMeta {
         meta.check().map_err(wrong)?;
         Ok(meta)
     }
-    /// All bytes of all files, `meta.json` left out.
+    /// Returns the bytes of all files except `meta.json`.
     pub fn bytes(&self) -> u64 {
         self.files.values().map(|file| file.bytes).sum()
     }
-    /// All samples of all tenants.
+    /// Returns the number of samples of all tenants.
     pub fn samples(&self) -> u64 {
         self.tenants.iter().map(|tenant| tenant.samples).sum()
     }
-    /// What is known of a file.
+    /// Returns the metadata of a file.
     pub fn file(&self, name: &str) -> Result<&FileMeta, BlockError> {
         self.files.get(name).ok_or_else(|| BlockError::Meta { why: format!("it does not list {name}") })
     }
@@ -289,7 +289,7 @@ impl BlockMeta {
         }
         self.check_rows()
     }
-    /// Memory is set aside by these counts before the tables are read.
+    /// Checks the row counts. Memory is allocated by these counts before the tables are read.
     fn check_rows(&self) -> Result<(), String> {
         for tenant in &self.tenants {
             let ids = [

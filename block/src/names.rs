@@ -9,16 +9,16 @@ use crate::error::BlockError;
 use crate::meta::{FUNCTIONS_FILE, INDEX_FILE, IdRange, LOCATIONS_FILE, MAPPINGS_FILE, STACKS_FILE};
 use crate::read::{TenantBlock, local_id, local_id_or_none, utf8_value};
 
-/// All names of a part in a dictionary, and where each of its stacks went.
+/// Dictionary with all names of a part, and the mapping of its stacks.
 pub struct BlockNames {
-    /// The names.
+    /// Dictionary of the names.
     pub dictionary: Dictionary,
-    /// From a stack of the part to the dictionary's.
+    /// Dictionary stack of each stack of the part.
     pub stacks: Vec<u32>,
 }
 
 impl TenantBlock<'_> {
-    /// Function names and the services that call them.
+    /// Returns the services that call a function, by its name.
     pub fn services_calling(&self, function_name: &str) -> Result<Vec<String>, BlockError> {
         let functions = self.block.open_table(FUNCTIONS_FILE)?;
         let names = functions.read_column_groups::<ByteArrayType>(self.row_groups(FUNCTIONS_FILE), 1)?;
@@ -33,7 +33,7 @@ impl TenantBlock<'_> {
         Ok(found)
     }
 
-    /// Places of functions, and the services that call them.
+    /// Returns function indexes and the services that call them.
     pub(crate) fn read_index(&self) -> Result<Vec<(u32, String)>, BlockError> {
         let index = self.block.open_table(INDEX_FILE)?;
         let functions = index.read_column_groups::<Int32Type>(self.row_groups(INDEX_FILE), 0)?;
@@ -47,7 +47,7 @@ impl TenantBlock<'_> {
         functions.into_iter().zip(&services).map(pair).collect()
     }
 
-    /// Parent and location of every node, as places in the part. A parent chain always ends at a root.
+    /// Returns parent and location of every node, as indexes in the part. Every parent chain ends at a root.
     pub fn read_nodes(&self) -> Result<(Vec<u32>, Vec<u32>), BlockError> {
         let table = self.block.open_table(STACKS_FILE)?;
         self.check_ids(STACKS_FILE, &table, self.meta.nodes)?;
@@ -61,7 +61,7 @@ impl TenantBlock<'_> {
         Ok((parents, locations))
     }
 
-    /// All names.
+    /// Reads all names of the part.
     pub fn read_names(&self) -> Result<BlockNames, BlockError> {
         let mut dictionary = Dictionary::default();
         let mut of_leaf = Vec::new();
@@ -69,9 +69,10 @@ impl TenantBlock<'_> {
         Ok(BlockNames { dictionary, stacks })
     }
 
-    /// Puts all names and stacks into a dictionary, which may hold those of other parts, and says where each stack
-    /// went. `of_leaf` is by node of the dictionary and is handed on from part to part: a node that is known to end
-    /// a stack costs no hash, so the names of a stack are looked at once, however many blocks have it.
+    /// Interns all names and stacks in a dictionary, which may hold those of other parts. Returns the
+    /// dictionary stack of each stack. `of_leaf` is indexed by dictionary node and passed from part to part.
+    /// A node that is known to end a stack costs no hash, so the names of a stack are hashed once for all
+    /// blocks.
     pub(crate) fn intern_names(
         &self,
         dictionary: &mut Dictionary,
@@ -105,7 +106,7 @@ impl TenantBlock<'_> {
         Ok(stacks)
     }
 
-    /// Puts the locations with their functions and mappings into a dictionary.
+    /// Interns the locations with their functions and mappings.
     fn intern_locations(&self, dictionary: &mut Dictionary) -> Result<Vec<u32>, BlockError> {
         let functions = self.intern_functions(dictionary)?;
         let mappings = self.intern_mappings(dictionary)?;
@@ -147,7 +148,7 @@ impl TenantBlock<'_> {
         let table = self.block.open_table(FUNCTIONS_FILE)?;
         self.check_ids(FUNCTIONS_FILE, &table, self.meta.functions)?;
         let mut all = Vec::with_capacity(self.meta.functions.1 as usize);
-        // Group by group: so their texts are held twice for a moment only.
+        // Reading by row group limits how many texts exist twice.
         for group in self.row_groups(FUNCTIONS_FILE).range() {
             self.check_cancelled()?;
             let names = table.read_column::<ByteArrayType>(group, 1)?;
@@ -197,10 +198,10 @@ impl TenantBlock<'_> {
     }
 }
 
-/// A place that was not visited yet. No dictionary has that many nodes: ids have 31 bits.
+/// Mark of an unvisited node. No dictionary has that many nodes: IDs have 31 bits.
 pub(crate) const UNVISITED_NODE: u32 = NO_ENTRY - 1;
 
-/// From a part's nodes to the dictionary's, callers first. A node without a location stands for its caller.
+/// Maps nodes of a part to dictionary nodes, callers first. A node without a location maps to its caller.
 fn intern_nodes(
     parents: &[u32],
     of_nodes: &[u32],
@@ -226,7 +227,7 @@ fn intern_nodes(
     nodes
 }
 
-/// Every chain of parents must end: visited nodes are marked with the walk that reached them.
+/// Checks that every parent chain ends. Visited nodes are marked with the walk that reached them.
 fn check_acyclic(parents: &[u32]) -> Result<(), BlockError> {
     let mut walk_of = vec![NO_ENTRY; parents.len()];
     for start in 0..parents.len() as u32 {

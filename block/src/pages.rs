@@ -1,7 +1,7 @@
-//! Where in a file rows lie: what a question to few rows reads, and what it passes over.
+//! Location of rows in a file: pages that a query for few rows reads, and pages that it skips.
 //!
-//! Pages of samples and of the roll-up are listed beside the footer, those of the roll-up with the series that they hold.
-//! A file without such a list, as those of earlier versions are, is read by whole row groups.
+//! The pages of samples and of the roll-up are indexed next to the footer, those of the roll-up with their
+//! series. A file without such an index, as written by earlier versions, is read by whole row groups.
 
 use std::ops::Range;
 
@@ -14,13 +14,13 @@ use crate::columns::{TableReader, catch_parquet_panic};
 use crate::error::BlockError;
 
 impl TableReader {
-    /// The pages of a column, if they are listed.
+    /// Returns the pages of a column, if they are indexed.
     fn page_locations(&self, group: usize, column: usize) -> Option<&[PageLocation]> {
         let index = self.metadata.page_index()?;
         Some(index.offset_index(group, column)?.page_locations().as_slice())
     }
 
-    /// The bytes of some rows of a column, whole pages, with what they need to be read.
+    /// Returns the byte ranges of some rows of a column: whole pages and the dictionary.
     pub(crate) fn bytes_of_rows(
         &self,
         group: usize,
@@ -34,7 +34,7 @@ impl TableReader {
         let Some(pages) = self.page_locations(group, column) else { return Ok(vec![whole]) };
         let offset = |page: &PageLocation| u64::try_from(page.offset).unwrap_or(u64::MAX);
         let mut bytes = Vec::new();
-        // What stands before the first page is the dictionary.
+        // The bytes before the first page are the dictionary.
         match pages.first().map(offset) {
             Some(first) if first > start && first <= whole.end => bytes.push(start..first),
             _ => {}
@@ -49,8 +49,8 @@ impl TableReader {
         Ok(bytes)
     }
 
-    /// The rows of those pages that may hold one of the values that are wanted, of a column of 32-bit numbers. Where
-    /// pages do not say what they hold, all rows.
+    /// Returns the rows of the pages of an `i32` column that may hold a wanted value. If the pages have no
+    /// statistics, all rows are returned.
     pub(crate) fn rows_of_matching_pages(
         &self,
         group: usize,
@@ -83,7 +83,7 @@ impl TableReader {
         Ok(rows)
     }
 
-    /// Some rows of a column without levels.
+    /// Reads some rows of a column without levels.
     pub(crate) fn read_column_rows<T: DataType>(
         &self,
         group: usize,
@@ -114,7 +114,7 @@ impl TableReader {
     }
 }
 
-/// The rows of each page: up to the first of the next one.
+/// Returns the rows of each page, up to the first row of the next one.
 fn page_row_ranges(pages: &[PageLocation], all: usize) -> impl Iterator<Item = Range<usize>> {
     let first = move |page: &PageLocation| usize::try_from(page.first_row_index).unwrap_or(all).min(all);
     let next = pages.iter().skip(1).map(first).chain([all]);

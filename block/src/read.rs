@@ -1,4 +1,4 @@
-//! Reading a block: what it holds, its tables, its rows.
+//! Reading a block: metadata, tables, rows.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -21,39 +21,39 @@ use crate::meta::{
 };
 use athanor_profile::series::{ProfileRow, ProfileSeries};
 
-/// An open block.
+/// Open block. Cheap to clone.
 #[derive(Clone)]
 pub struct Block {
     folder: Arc<dyn BlockFolder>,
     meta: Arc<BlockMeta>,
-    /// Footers that were read, by place in [`PARQUET_FILES`]: with many tenants, parsing them for each would be squared.
+    /// Parsed footers by index in [`PARQUET_FILES`]. Parsing them once per tenant would take quadratic time.
     tables: Arc<[OnceLock<Arc<TableReader>>; PARQUET_FILES.len()]>,
 }
 
-/// One tenant's part of an open block.
+/// Part of one tenant in an open block.
 pub struct TenantBlock<'b> {
     pub(crate) block: &'b Block,
-    /// What the block says of it.
+    /// Metadata of the part.
     pub meta: &'b TenantMeta,
-    /// Looked at between row groups and batches of rows.
+    /// Flag that is checked between row groups and batches of rows.
     pub(crate) stop: CancelFlag,
 }
 
 /// Totals by series and stack over a whole part.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RollupRows {
-    /// Place of the series in the part.
+    /// Index of the series in the part.
     pub series: Vec<u32>,
-    /// Place of the stack in the part.
+    /// Index of the stack in the part.
     pub stack: Vec<u32>,
     /// Sum of the values.
     pub value: Vec<i64>,
-    /// How many rows were added up.
+    /// Number of rows in the sum.
     pub samples: Vec<u32>,
 }
 
 impl Block {
-    /// Opens a block: reads `meta.json` and compares the files' lengths with it.
+    /// Opens a block: reads `meta.json` and compares the lengths of the files with it.
     pub fn open(folder: Arc<dyn BlockFolder>) -> Result<Self, BlockError> {
         let length = folder.length(META_FILE).map_err(BlockError::io(META_FILE))?;
         if length > MAX_META_BYTES {
@@ -64,7 +64,7 @@ impl Block {
         let bytes = folder.read(META_FILE, 0, length as usize).map_err(BlockError::io(META_FILE))?;
         Self::with_meta(folder, BlockMeta::decode(&bytes)?)
     }
-    /// Opens a block whose `meta.json` was read before.
+    /// Opens a block with a `meta.json` that was read before.
     pub fn with_meta(folder: Arc<dyn BlockFolder>, meta: BlockMeta) -> Result<Self, BlockError> {
         let block = Block { folder, meta: Arc::new(meta), tables: Arc::default() };
         for file in PARQUET_FILES {
@@ -72,14 +72,14 @@ impl Block {
         }
         Ok(block)
     }
-    /// What the block says of itself.
+    /// Metadata of the block.
     pub fn meta(&self) -> &BlockMeta {
         &self.meta
     }
     pub(crate) fn bytes_of_meta(&self) -> Result<u64, BlockError> {
         self.folder.length(META_FILE).map_err(BlockError::io(META_FILE))
     }
-    /// One tenant's part.
+    /// Returns the part of one tenant.
     pub fn tenant_block(&self, tenant: &str) -> Result<TenantBlock<'_>, BlockError> {
         Ok(self.tenant_block_at(self.tenant_index(tenant)?))
     }
@@ -93,15 +93,16 @@ impl Block {
     pub(crate) fn tenant_block_at(&self, place: usize) -> TenantBlock<'_> {
         TenantBlock { block: self, meta: &self.meta.tenants[place], stop: CancelFlag::default() }
     }
-    /// All parts.
+    /// Returns the parts of all tenants.
     pub fn tenant_blocks(&self) -> impl Iterator<Item = TenantBlock<'_>> {
         self.meta.tenants.iter().map(|meta| TenantBlock { block: self, meta, stop: CancelFlag::default() })
     }
-    /// Where a tenant's rows lie in a file, and how many bytes they are decompressed. Only the footer is read.
+    /// Returns the byte range of a tenant's rows in a file and their decompressed size. Only the footer is
+    /// read.
     pub fn tenant_range(&self, tenant: &str, file: &'static str) -> Result<(Range<u64>, u64), BlockError> {
         self.open_table(file)?.group_range(self.tenant_block(tenant)?.row_groups(file))
     }
-    /// About what the footers take that were read so far.
+    /// Returns the approximate memory of the parsed footers in bytes.
     pub fn footer_bytes(&self) -> usize {
         self.tables.iter().filter_map(OnceLock::get).map(|table| table.metadata.memory_size()).sum()
     }
@@ -116,7 +117,7 @@ impl Block {
         let table = Arc::new(TableReader::open(file, self.checksum_reader(file)?)?);
         Ok(known.get_or_init(|| table).clone())
     }
-    /// Reads everything, so that any damage is found, and reports each page group to `progress` in bytes.
+    /// Reads all files to detect any damage, and reports the bytes of each step to `progress`.
     pub fn verify(&self, mut progress: impl FnMut(u64)) -> Result<(), BlockError> {
         const VERIFY_STEP_BYTES: u64 = 8 << 20;
         for file in PARQUET_FILES {
@@ -140,7 +141,7 @@ pub(crate) fn utf8_value<'a>(file: &str, value: &'a ByteArray) -> Result<&'a str
     std::str::from_utf8(value.data()).map_err(|_| BlockError::corrupt(file, "text that is not UTF-8"))
 }
 
-/// An id of the block as a place in the part.
+/// Converts an ID of the block to an index in the part.
 pub(crate) fn local_id(file: &str, id: i32, run: IdRange) -> Result<u32, BlockError> {
     let place = u32::try_from(id).ok().and_then(|id| id.checked_sub(run.0)).filter(|&place| place < run.1);
     place.ok_or_else(|| {
@@ -148,13 +149,14 @@ pub(crate) fn local_id(file: &str, id: i32, run: IdRange) -> Result<u32, BlockEr
     })
 }
 
-/// As [`local_id`], with −1 for none.
+/// Variant of [`local_id`] with −1 for none.
 pub(crate) fn local_id_or_none(file: &str, id: i32, run: IdRange) -> Result<u32, BlockError> {
     if id == -1 { Ok(NO_ENTRY) } else { local_id(file, id, run) }
 }
 
 impl TenantBlock<'_> {
-    /// An error once nobody waits for what is read. Other jobs may run here: no lock is held, or the slice is.
+    /// Returns an error after cancellation. The slice may yield here, so the caller holds no lock or holds
+    /// the slice.
     pub(crate) fn check_cancelled(&self) -> Result<(), BlockError> {
         yield_slice();
         if self.stop.is_cancelled() { Err(BlockError::Held(SourceError::Left)) } else { Ok(()) }
@@ -164,7 +166,7 @@ impl TenantBlock<'_> {
         self.meta.groups[file_index(file)]
     }
 
-    /// Ids in a column must be exactly the part's, in their order.
+    /// Checks that the IDs in the first column are exactly the part's, in order.
     pub(crate) fn check_ids(
         &self,
         file: &'static str,
@@ -181,7 +183,7 @@ impl TenantBlock<'_> {
         ))
     }
 
-    /// The series, in their order.
+    /// Reads the series in order.
     pub fn read_series(&self) -> Result<Vec<ProfileSeries>, BlockError> {
         let table = self.block.open_table(SERIES_FILE)?;
         self.check_ids(SERIES_FILE, &table, self.meta.series)?;
@@ -207,12 +209,13 @@ impl TenantBlock<'_> {
         Ok(all)
     }
 
-    /// The profiles, by (series, time, id).
+    /// Reads the profiles by (series, time, ID).
     pub fn read_all_profiles(&self) -> Result<Vec<ProfileRow>, BlockError> {
         self.read_profiles(ProfileProjection::All)
     }
 
-    /// As [`read_all_profiles`](Self::read_all_profiles), and those columns that are not asked for are zero.
+    /// Variant of [`read_all_profiles`](Self::read_all_profiles) in which columns that are not requested are
+    /// zero.
     pub(crate) fn read_profiles(&self, columns: ProfileProjection) -> Result<Vec<ProfileRow>, BlockError> {
         let all_columns = columns == ProfileProjection::All;
         let table = self.block.open_table(PROFILES_FILE)?;
@@ -260,13 +263,13 @@ impl TenantBlock<'_> {
         Ok(all)
     }
 
-    /// Returns whether the block was written by a version that keeps each profile id of a tenant once. Earlier versions
-    /// kept it once in each series.
+    /// Returns whether the block was written by a version that keeps each profile ID of a tenant once.
+    /// Earlier versions kept it once per series.
     pub fn has_distinct_ids(&self) -> Result<bool, BlockError> {
         Ok(self.block.open_table(PROFILES_FILE)?.has_distinct_ids())
     }
 
-    /// The sum of each profile's values, modulo 2^64, in their order.
+    /// Reads the sum of each profile's values, modulo 2^64, in order.
     pub fn read_profile_totals(&self) -> Result<Vec<i64>, BlockError> {
         let totals = self
             .block
@@ -278,7 +281,7 @@ impl TenantBlock<'_> {
         Err(BlockError::corrupt(PROFILES_FILE, "it has not as many rows as meta.json says"))
     }
 
-    /// The roll-up.
+    /// Reads the whole roll-up.
     pub fn read_rollup(&self) -> Result<RollupRows, BlockError> {
         let mut all = RollupRows::default();
         self.for_each_rollup_group(|mut rows| {
@@ -290,7 +293,7 @@ impl TenantBlock<'_> {
         Ok(all)
     }
 
-    /// The roll-up, a row group at a time.
+    /// Reads the roll-up by row group.
     pub(crate) fn for_each_rollup_group(&self, mut take: impl FnMut(RollupRows)) -> Result<(), BlockError> {
         let table = self.block.open_table(ROLLUP_FILE)?;
         for group in self.row_groups(ROLLUP_FILE).range() {
@@ -310,7 +313,7 @@ impl TenantBlock<'_> {
         Ok(())
     }
 
-    /// Rows of `samples.parquet`, counted within the part, of the profiles that `wanted` picks.
+    /// Returns the rows of `samples.parquet`, relative to the part, of the profiles that `wanted` selects.
     pub fn sample_ranges(
         profiles: &[ProfileRow],
         mut wanted: impl FnMut(&ProfileRow) -> bool,

@@ -1,24 +1,24 @@
-//! Putting one profile's rows in the order of their nodes, and adding up those of equal node and request.
+//! Sorting one profile's rows by stack, and summing rows with equal stack and span context.
 //!
-//! Nodes are dense, so the order is a bitmap: each row sets its bit and adds to its place, then the bits are read
-//! from low to high. That takes a walk over the bitmap, which pays unless a profile has few of very many stacks;
-//! those rows are sorted, and so are rows that name requests or say moments.
+//! Stack numbers are dense, so the order is a bitmap: each row sets its bit and adds to its sum. Then the
+//! bits are read from low to high. The walk over the bitmap pays off unless a profile has few of very many
+//! stacks. Such rows are sorted by comparison, and so are rows with span contexts or timestamps.
 
 use athanor_profile::{SampleTimestamps, SpanContext};
 
 use crate::sample_rows::{ProfileRows, SampleRow};
 
-/// Scratch that is used for every profile of a part.
+/// Scratch buffers, reused for every profile of a part.
 pub(crate) struct RowSorter {
     seen: Vec<u64>,
     values: Vec<i64>,
-    /// Of rows that say moments: as they came, and in their order.
+    /// Input rows with timestamps, with their original index.
     came: Vec<(SampleRow, usize)>,
     times: Vec<i64>,
     moments: SampleTimestamps,
 }
 
-/// Words of the bitmap that may be walked for each row.
+/// Upper bound of bitmap words walked per row.
 const MAX_BITMAP_WORDS_PER_ROW: usize = 4;
 
 impl RowSorter {
@@ -32,7 +32,7 @@ impl RowSorter {
         }
     }
 
-    /// Rows by (node, request), each pair once. Their stacks are nodes.
+    /// Sorts rows by (stack, span context) and sums equal ones.
     pub(crate) fn sort_rows(&mut self, of_profile: &mut ProfileRows) {
         if !of_profile.moments.is_empty() {
             return self.sort_with_timestamps(of_profile);
@@ -60,7 +60,8 @@ impl RowSorter {
         }
     }
 
-    /// As [`sort`], and rows that are one have the moments of all of them, ascending.
+    /// Variant of [`sort`] for rows with timestamps. Summed rows keep the timestamps of all their inputs,
+    /// ascending.
     fn sort_with_timestamps(&mut self, of_profile: &mut ProfileRows) {
         let ProfileRows { rows, requests, moments } = of_profile;
         let requests = requests.all();
@@ -80,7 +81,7 @@ impl RowSorter {
     }
 }
 
-/// What makes rows one.
+/// Key of rows that are summed.
 fn key(row: &SampleRow, requests: &[SpanContext]) -> (u32, SpanContext) {
     (row.stack, requests[row.request as usize])
 }

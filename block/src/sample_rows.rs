@@ -1,9 +1,9 @@
-//! Rows of samples on their way into a block, their requests each once, and which columns all that needs.
+//! Sample rows on their way into a block, their span contexts, and the columns that they need.
 
 use athanor_profile::hash::{PrehashedMap, vec_memory};
 use athanor_profile::{SampleTimestamps, SpanContext};
 
-/// Which columns for requests a block has: both are left out of a block where no sample has such an id.
+/// Columns of span contexts that a block has. A column is left out if no sample has such an ID.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SpanContextColumns {
     pub(crate) span: bool,
@@ -19,7 +19,7 @@ impl SpanContextColumns {
     }
 }
 
-/// Which of its columns `samples.parquet` has that are left out where no row needs them.
+/// Optional columns of `samples.parquet`, which are left out if no row needs them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OptionalColumns {
     pub(crate) requests: SpanContextColumns,
@@ -33,24 +33,24 @@ impl OptionalColumns {
             moments: self.moments || other.moments,
         }
     }
-    /// The place of the column of moments: behind all others.
+    /// Index of the timestamp column, which is the last one.
     pub(crate) fn timestamps_index(self) -> Option<usize> {
         let SpanContextColumns { span, trace } = self.requests;
         self.moments.then_some(3 + usize::from(span) + usize::from(trace))
     }
 }
 
-/// All rows of one profile, with what they refer to.
+/// Rows of one profile, with their span contexts and timestamps.
 #[derive(Debug, Default)]
 pub(crate) struct ProfileRows {
     pub(crate) rows: Vec<SampleRow>,
     pub(crate) requests: SpanContextTable,
-    /// Moments, by place in `rows`.
+    /// Timestamps by index in `rows`.
     pub(crate) moments: SampleTimestamps,
 }
 
 impl ProfileRows {
-    /// Forgets all and keeps the memory.
+    /// Clears all rows and keeps the allocations.
     pub(crate) fn clear(&mut self) {
         self.rows.clear();
         self.requests.clear();
@@ -58,16 +58,16 @@ impl ProfileRows {
     }
 }
 
-/// A sample row on its way into a block.
+/// Sample row on its way into a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SampleRow {
     pub(crate) stack: u32,
-    /// Place in a list of requests that goes with the rows; at 0 is the one without ids.
+    /// Index in the span context table of the rows. Index 0 is the context without IDs.
     pub(crate) request: u32,
     pub(crate) value: i64,
 }
 
-/// Requests, each once.
+/// Table of distinct span contexts.
 #[derive(Clone, Debug)]
 pub(crate) struct SpanContextTable {
     all: Vec<SpanContext>,
@@ -85,7 +85,7 @@ impl SpanContextTable {
         if request == SpanContext::default() {
             return 0;
         }
-        // Two ids that meet in one key would be confused: so the entry is compared.
+        // Different contexts may share a key, so the entry is compared.
         let key = request.trace ^ u128::from(request.span).rotate_left(64);
         match self.places.get(&key) {
             Some(&place) if self.all[place as usize] == request => place,
@@ -100,11 +100,11 @@ impl SpanContextTable {
     pub(crate) fn all(&self) -> &[SpanContext] {
         &self.all
     }
-    /// Bytes that it has taken.
+    /// Returns the allocated bytes.
     pub(crate) fn memory(&self) -> usize {
         vec_memory(&self.all) + self.places.allocation_size()
     }
-    /// Forgets all and keeps the memory.
+    /// Clears all entries and keeps the allocations.
     pub(crate) fn clear(&mut self) {
         self.all.truncate(1);
         self.places.clear();

@@ -1,7 +1,7 @@
-//! Adding up sample rows by stack: the inner loop of every query.
+//! Summing sample rows by stack: the inner loop of every query.
 //!
-//! Stacks are dense, so a total is an array. The threads of the compute pool take pieces of the rows, one after the other,
-//! so that one that began later, or is slower, takes fewer.
+//! Stacks are dense, so totals are an array. Threads of the compute pool take pieces of the rows one at a
+//! time, so that a late or slow thread takes fewer.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,25 +17,26 @@ use crate::meta::{IdRange, ROLLUP_FILE, SAMPLES_FILE};
 use crate::read::{TenantBlock, local_id};
 use crate::sample_rows::SpanContextColumns;
 
-/// Rows decoded at a time: their columns stay in the processor's cache.
+/// Rows decoded per batch, so that their columns fit in the CPU cache.
 const SCAN_BATCH_ROWS: usize = 16 * 1024;
 
-/// Rows that are worth a thread of their own.
+/// Minimum of rows that justify another thread.
 const MIN_ROWS_PER_THREAD: usize = 64 * 1024;
 
-/// Rows of a row group that are read by one thread: a few pages, as what is cut out of a page is decoded with it.
+/// Upper bound of rows per piece: a few pages, because a partly read page is decoded as a whole.
 const MAX_ROWS_PER_PIECE: usize = 4 * MAX_ROWS_PER_PAGE;
 
-/// A row group and ranges of its rows.
+/// Row group and ranges of its rows.
 pub(crate) type ScanJob = (usize, Vec<Range<usize>>);
 
 impl TenantBlock<'_> {
-    /// Totals by stack of the rows in `ranges` (counted within the part; ascending, not overlapping).
+    /// Returns the totals by stack of the rows in `ranges` (relative to the part, ascending, not
+    /// overlapping).
     pub fn sum_by_stack(&self, ranges: &[Range<u64>], compute: &ComputePool) -> Result<Vec<i64>, BlockError> {
         self.sum_with_side_task(ranges, compute, None)
     }
 
-    /// As [`sum_by_stack`](Self::sum_by_stack), and one of the threads begins with something else.
+    /// Variant of [`sum_by_stack`](Self::sum_by_stack) in which one thread runs a side task first.
     pub(crate) fn sum_with_side_task(
         &self,
         ranges: &[Range<u64>],
@@ -52,7 +53,7 @@ impl TenantBlock<'_> {
         })
     }
 
-    /// As [`sum_by_stack`](Self::sum_by_stack), of the rows whose request is `wanted`.
+    /// Variant of [`sum_by_stack`](Self::sum_by_stack) for the rows with a `wanted` span context.
     pub fn sum_by_stack_of_requests(
         &self,
         ranges: &[Range<u64>],
@@ -71,7 +72,7 @@ impl TenantBlock<'_> {
         })
     }
 
-    /// Which columns say to which requests rows belong.
+    /// Columns with the span contexts of rows.
     pub(crate) fn span_context_columns(&self) -> Result<SpanContextColumns, BlockError> {
         Ok(self.samples_table()?.columns().requests)
     }
@@ -116,7 +117,7 @@ impl TenantBlock<'_> {
         Ok(totals)
     }
 
-    /// Row groups that hold some of the rows in `ranges`, and which of their rows.
+    /// Returns the row groups that contain rows in `ranges`, and those rows.
     pub(crate) fn plan_scan(
         &self,
         table: &TableReader,
@@ -138,8 +139,8 @@ impl TenantBlock<'_> {
         Ok(jobs)
     }
 
-    /// Hands out the rows in `ranges`, in their order: stacks as places in the part, their values and, where
-    /// `columns` has some, their requests.
+    /// Visits the rows in `ranges` in order: stacks as indexes in the part, their values, and their span
+    /// contexts if `columns` has any.
     pub(crate) fn for_each_row(
         &self,
         ranges: &[Range<u64>],
@@ -164,7 +165,7 @@ impl TenantBlock<'_> {
         Ok(())
     }
 
-    /// Totals by stack over the whole part, from the roll-up: no sample is read.
+    /// Returns the totals by stack over the whole part from the roll-up, without reading samples.
     pub fn sum_rollup(&self, wanted: impl Fn(u32) -> bool) -> Result<Vec<i64>, BlockError> {
         let mut totals = vec![0i64; self.meta.stacks as usize];
         let stacks = IdRange(self.meta.nodes.0, self.meta.stacks);
@@ -184,7 +185,7 @@ impl TenantBlock<'_> {
         Ok(totals)
     }
 
-    /// Row groups of the roll-up, and which of their rows may be of the series that are wanted.
+    /// Returns the row groups of the roll-up, and the rows in them that may belong to wanted series.
     pub(crate) fn plan_rollup_scan(&self, wanted: impl Fn(u32) -> bool) -> Result<Vec<ScanJob>, BlockError> {
         let table = self.block.open_table(ROLLUP_FILE)?;
         let IdRange(first, count) = self.meta.series;
@@ -197,10 +198,10 @@ impl TenantBlock<'_> {
     }
 }
 
-/// What is done beside reading rows.
+/// Task that runs beside the reading of rows.
 pub(crate) type SideTask<'a> = dyn Fn() + Sync + 'a;
 
-/// Reads while another thread does something else.
+/// Runs `read` while another thread runs the side task.
 pub(crate) fn run_with_side_task<R: Send>(
     compute: &ComputePool,
     beside: Option<&SideTask<'_>>,
@@ -218,7 +219,7 @@ pub(crate) fn run_with_side_task<R: Send>(
     both.next().expect("one of the two reads")
 }
 
-/// Rows of row groups cut into pieces that lie within a few pages.
+/// Splits rows of row groups into pieces within a few pages.
 fn split_into_pieces(jobs: Vec<ScanJob>) -> Vec<(usize, Range<usize>)> {
     let mut pieces = Vec::new();
     for (group, ranges) in jobs {
@@ -253,19 +254,19 @@ pub(crate) fn unknown_stack_error(stack: i32) -> BlockError {
     BlockError::corrupt(SAMPLES_FILE, format!("it names stack {stack}, which is not there"))
 }
 
-/// Columns read side by side, with buffers that are used again.
+/// Parallel columns in reusable buffers.
 #[derive(Default)]
 pub(crate) struct SampleBatch {
     pub(crate) stacks: Vec<i32>,
     pub(crate) values: Vec<i64>,
-    /// One for each row, or none at all where the columns are not there or not asked for.
+    /// Span context of each row. Empty if the columns are absent or not requested.
     pub(crate) requests: Vec<SpanContext>,
     spans: Vec<i64>,
     traces: Vec<FixedLenByteArray>,
     levels: Vec<i16>,
 }
 
-/// Hands out the rows of `ranges` in one row group, which lie behind those that were read of it before.
+/// Visits the rows of `ranges` in one row group, which lie behind the rows that were read before.
 pub(crate) fn scan(
     part: &TenantBlock<'_>,
     (columns, ranges): (&mut SampleReaders, &[Range<usize>]),
@@ -283,9 +284,9 @@ pub(crate) fn scan(
     Ok(())
 }
 
-/// The columns of one row group, profiles left out.
+/// Readers of the columns of one row group, without the profile column.
 pub(crate) struct SampleReaders {
-    /// How many rows were read or passed over.
+    /// Number of rows that were read or skipped.
     at: usize,
     stacks: ColumnReaderImpl<Int32Type>,
     values: ColumnReaderImpl<Int64Type>,
@@ -294,7 +295,7 @@ pub(crate) struct SampleReaders {
 }
 
 impl SampleReaders {
-    /// Opens them; `requests` says which of the optional ones.
+    /// Opens the readers. `requests` selects the optional columns.
     pub(crate) fn open(
         table: &TableReader,
         group: usize,
@@ -363,7 +364,7 @@ impl SampleReaders {
     }
 }
 
-/// Reads exactly `rows` rows; `levels` says of each whether it has a value.
+/// Reads exactly `rows` rows. `levels` receives for each row whether it has a value.
 fn fill_optional<T: DataType>(
     reader: &mut ColumnReaderImpl<T>,
     rows: usize,

@@ -1,4 +1,4 @@
-//! One tenant's part of an open block as a source of queries.
+//! Query source over one tenant's part of an open block.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -22,23 +22,23 @@ use crate::read::{Block, TenantBlock};
 use crate::sample_rows::SpanContextColumns;
 use crate::scan::{self, SideTask};
 
-/// Answers from a part of a block. Tables of series, profiles and names are decoded when first asked for, once, and
-/// kept; samples and the roll-up are read each time. Clones share what is kept.
+/// Query source over a part of a block. Tables of series, profiles and names are decoded once on first use,
+/// and cached. Samples and the roll-up are read each time. Clones share the cache.
 #[derive(Clone)]
 pub struct TenantBlockSource {
     inner: Arc<TenantBlockSourceInner>,
-    /// Of this one, not of its clones.
+    /// Cancellation of this source, not of its clones.
     stop: CancelFlag,
 }
 
 struct TenantBlockSourceInner {
     block: Arc<Block>,
-    /// Place of the tenant in the block.
+    /// Index of the tenant in the block.
     tenant: usize,
     compute: ComputePool,
     series: LazyTable<Arc<[ProfileSeries]>>,
     profiles: LazyTable<Arc<[ProfileRow]>>,
-    /// Where that is not known.
+    /// Columns that locate rows, used while `profiles` is not decoded.
     brief: LazyTable<Arc<[ProfileRow]>>,
     profile_totals: LazyTable<Arc<[i64]>>,
     names: LazyTable<BlockNames>,
@@ -46,25 +46,25 @@ struct TenantBlockSourceInner {
     shape: LazyTable<TreeShape>,
 }
 
-/// A tree of this part of all stacks is drawn once for all: later ones take additions only. Of fewer, only what they
-/// need is drawn.
+/// Share of the stacks from which on the tree of all stacks is built and cached. Later trees then only add
+/// values. For fewer stacks only the needed part is built.
 const PARTIAL_TREE_DIVISOR: usize = 4;
 
-/// The column of the names of labels.
+/// Column index of the label names.
 const LABEL_NAMES_COLUMN: usize = 2;
-/// What a label takes: as it is read, its name and its value with their levels, and as it is kept, in a list that has grown,
-/// with what an allocation of a short text takes.
+/// Memory in bytes of one label. As read: its name and value with their levels. As cached: an entry of a
+/// grown vector, plus the overhead of allocating a short text.
 const LABEL_MEMORY_BYTES: usize =
     2 * (size_of::<ByteArray>() + 2 * size_of::<i16>() + 2 * size_of::<String>() + 32);
-/// What a series takes beside its labels: as it is read, and as it is kept, twice while the list of all is made.
+/// Memory in bytes of one series without its labels: as read, and as cached, twice while the list is built.
 const SERIES_MEMORY_BYTES: usize = 5 * (size_of::<ByteArray>() + 32) + 64 + 2 * size_of::<ProfileSeries>();
-/// How often a text is there: as it is read, and as it is kept.
+/// Number of copies of a text: as read, and as cached.
 const TEXT_COPY_COUNT: u64 = 2;
-/// What a row of the roll-up takes as it is read, in lists that have grown.
+/// Memory in bytes of one roll-up row as read, in grown vectors.
 const ROLLUP_ROW_MEMORY_BYTES: usize = 2 * (2 * size_of::<i32>() + size_of::<i64>());
 
 impl TenantBlockSource {
-    /// The part of a tenant, whose samples are added up on `compute`.
+    /// Creates a source over the part of a tenant. `compute` sums its samples.
     pub fn new(block: Arc<Block>, tenant: &str, compute: ComputePool) -> Result<Self, BlockError> {
         let tenant = block.tenant_index(tenant)?;
         let inner = TenantBlockSourceInner {
@@ -82,35 +82,36 @@ impl TenantBlockSource {
         Ok(TenantBlockSource { inner: Arc::new(inner), stop: CancelFlag::default() })
     }
 
-    /// The same part for one who may leave: then reading ends with [`SourceError::Left`].
+    /// Returns the same source with a cancellation flag. After cancellation, reads return
+    /// [`SourceError::Left`].
     #[must_use]
     pub fn with_cancel(&self, stop: CancelFlag) -> Self {
         TenantBlockSource { inner: Arc::clone(&self.inner), stop }
     }
 
-    /// About how much memory the tables that were decoded so far take. Cheap: it may be asked after every question.
+    /// Returns the approximate memory of the cached tables in bytes. Cheap enough to call after every query.
     pub fn memory_bytes(&self) -> usize {
         let TenantBlockSourceInner { names, frames, shape, .. } = &*self.inner;
         self.index_memory_bytes() + names.bytes() + frames.bytes() + shape.bytes()
     }
 
-    /// Of those, series and profiles.
+    /// Returns the part of that memory that series and profiles take.
     pub fn index_memory_bytes(&self) -> usize {
         let TenantBlockSourceInner { series, profiles, brief, profile_totals, .. } = &*self.inner;
         series.bytes() + profiles.bytes() + brief.bytes() + profile_totals.bytes()
     }
 
-    /// Returns whether each profile id is in the part once. The footer of the profiles must be there.
+    /// Returns whether profile IDs are distinct in the part. The footer of the profiles must be present.
     pub fn has_unique_ids(&self) -> Result<bool, BlockError> {
         self.tenant_block().has_distinct_ids()
     }
 
-    /// Whether its series were decoded.
+    /// Returns whether the series are decoded.
     pub fn has_decoded_series(&self) -> bool {
         self.inner.series.get_if_ready().is_some()
     }
 
-    /// What it takes to decode its series, about: the footer of their file must be there.
+    /// Returns the approximate memory for decoding the series. The footer of their file must be present.
     pub fn estimate_series_memory(&self) -> Result<u64, BlockError> {
         let part = self.tenant_block();
         let table = part.block.open_table(SERIES_FILE)?;
@@ -123,8 +124,8 @@ impl TenantBlockSource {
         Ok(plain.saturating_mul(TEXT_COPY_COUNT).saturating_add(labels).saturating_add(rows))
     }
 
-    /// What rows of the roll-up take as they are added up, of the profiles at some places. Footers and profiles must be
-    /// there.
+    /// Returns the memory for summing the roll-up rows of the profiles at some indexes. Footers and profiles
+    /// must be present.
     pub fn estimate_rollup_memory(&self, picked: &[u32]) -> Result<u64, BlockError> {
         let whole = self.fully_selected_series(self.brief_profile_rows()?, picked);
         let jobs =
@@ -143,7 +144,7 @@ impl TenantBlockSource {
             .get_or_make(|| Ok(self.tenant_block().read_all_profiles()?.into()), |all| size_of_val(&**all))
     }
 
-    /// Profiles with what there is need of to find their rows, and when they were taken.
+    /// Returns the profiles with the columns that locate their rows, and their times.
     pub(crate) fn brief_profile_rows(&self) -> Result<&Arc<[ProfileRow]>, SourceError> {
         if let Some(known) = self.inner.profiles.get_if_ready() {
             return Ok(known);
@@ -152,7 +153,7 @@ impl TenantBlockSource {
         self.inner.brief.get_or_make(read, |all| size_of_val(&**all))
     }
 
-    /// Of each series whether all of its profiles are picked; none if none is.
+    /// Returns for each series whether all of its profiles are picked, none if no profile is.
     pub(crate) fn fully_selected_series(&self, profiles: &[ProfileRow], picked: &[u32]) -> Vec<Option<bool>> {
         let mut missing = vec![0u32; self.tenant_block().meta.series.1 as usize];
         profiles.iter().for_each(|profile| missing[profile.series as usize] += 1);
@@ -165,7 +166,7 @@ impl TenantBlockSource {
         seen.into_iter().zip(missing).map(|(seen, missing)| seen.then_some(missing == 0)).collect()
     }
 
-    /// What trees of this part look like.
+    /// Returns the shape that all trees of this part share.
     fn tree_shape(&self) -> Result<&TreeShape, SourceError> {
         let drawn = || {
             let part = self.tenant_block();
@@ -175,7 +176,7 @@ impl TenantBlockSource {
         self.inner.shape.get_or_make(drawn, TreeShape::bytes)
     }
 
-    /// Totals by stack of some profiles, while a thread does something else.
+    /// Returns the totals by stack of some profiles, while another thread runs the side task.
     fn sum_profiles(&self, picked: &[u32], beside: Option<&SideTask<'_>>) -> Result<Vec<i64>, SourceError> {
         let profiles = self.brief_profile_rows()?;
         let compute = &self.inner.compute;
@@ -191,7 +192,7 @@ impl TenantBlockSource {
         Ok(totals?)
     }
 
-    /// Hands out the rows of some profiles, cut where a profile ends.
+    /// Visits the rows of some profiles, split at profile boundaries.
     fn for_each_profile_rows(
         &self,
         picked: &[u32],
@@ -238,7 +239,7 @@ impl ProfileSource for TenantBlockSource {
         match self.inner.profile_totals.get_or_make(totals, |all| size_of_val(&**all)) {
             Ok(all) => Ok(Some(Arc::clone(all))),
             Err(SourceError::Damaged(why)) => Err(SourceError::Damaged(why)),
-            // They are not at hand: rows tell as well.
+            // The totals are unavailable. The caller computes them from the rows.
             Err(_) => Ok(None),
         }
     }
@@ -249,7 +250,8 @@ impl ProfileSource for TenantBlockSource {
         let profiles = self.brief_profile_rows()?;
         let meant = picked.iter().filter_map(|&place| profiles.get(place as usize));
         let rows: u64 = meant.map(|profile| u64::from(profile.samples)).sum();
-        // So many rows are likely to be of most stacks. What comes of reading the names is told whoever asks for the tree.
+        // That many rows probably have most of the stacks. An error of reading the names is returned by a
+        // later tree call.
         let is_wanted =
             self.inner.shape.get_if_ready().is_none() && rows > u64::from(self.tenant_block().meta.stacks);
         let draw = || drop(self.tree_shape());
@@ -299,7 +301,7 @@ impl ProfileSource for TenantBlockSource {
     }
 }
 
-/// Rows of `samples.parquet`, counted within the part, of profiles given by their places, ascending.
+/// Returns the rows of `samples.parquet`, relative to the part, of profiles at ascending indexes.
 pub(crate) fn sample_ranges(profiles: &[ProfileRow], picked: &[u32]) -> Result<Vec<Range<u64>>, SourceError> {
     let in_order = picked.is_sorted_by(|left, right| left < right);
     if !in_order || picked.last().is_some_and(|&last| last as usize >= profiles.len()) {
@@ -315,7 +317,7 @@ pub(crate) fn sample_ranges(profiles: &[ProfileRow], picked: &[u32]) -> Result<V
     }))
 }
 
-/// Made when first asked for, with the number of its bytes. What failed is tried again.
+/// Value that is computed on first use, with its size in bytes. After a failure the next use retries.
 struct LazyTable<T> {
     value: OnceLock<(T, usize)>,
     making: Mutex<()>,
@@ -342,7 +344,7 @@ impl<T> LazyTable<T> {
         if let Some(known) = self.get_if_ready() {
             return Ok(known);
         }
-        // One makes it, the others wait for that.
+        // One thread computes the value, the others wait for it.
         hold_slice(|| {
             let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
             match self.get_if_ready() {

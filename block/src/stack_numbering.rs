@@ -1,6 +1,6 @@
-//! Numbers for what one tenant's part of a block will hold.
+//! Numbering of the entries of one tenant's part of a block.
 //!
-//! Whole stacks come first, by falling popularity: so the ids in a profile's rows are small and close to each
+//! Whole stacks come first, by falling popularity, so the IDs in a profile's rows are small and close to each
 //! other. The frames between follow. Locations, functions and mappings are numbered by first use.
 
 use athanor_profile::Dictionary;
@@ -10,27 +10,27 @@ use athanor_profile::symbols::NO_ENTRY;
 use crate::index::StackNodes;
 
 pub(crate) struct StackNumbering {
-    /// From a stack of the dictionary to its node; [`NO_ENTRY`] for one that is left out.
+    /// Node of each dictionary stack, [`NO_ENTRY`] for a stack that is left out.
     pub(crate) rank: Vec<u32>,
-    /// How many nodes are whole stacks.
+    /// Number of nodes that are whole stacks.
     pub(crate) stacks: usize,
-    /// The tree, in numbers of this part.
+    /// Tree of nodes, in numbers of this part.
     pub(crate) nodes: Vec<StackNode>,
-    /// Locations of the dictionary, by number.
+    /// Dictionary locations, by number.
     pub(crate) locations: Vec<u32>,
-    /// Functions of the dictionary, by number.
+    /// Dictionary functions, by number.
     pub(crate) functions: Vec<u32>,
-    /// Mappings of the dictionary, by number.
+    /// Dictionary mappings, by number.
     pub(crate) mappings: Vec<u32>,
-    /// From functions and mappings of the dictionary to their numbers; [`NO_ENTRY`] for those that are left out.
+    /// Numbers of dictionary functions and mappings, [`NO_ENTRY`] for those that are left out.
     pub(crate) function_numbers: Vec<u32>,
     pub(crate) mapping_numbers: Vec<u32>,
-    /// Functions of each location, by number: where they end, and all of them one after the other.
+    /// Functions of each location, by number: their ends, and all of them concatenated.
     function_ends: Vec<usize>,
     location_functions: Vec<u32>,
 }
 
-/// Numbers that are given while the tree is laid out, by node and by location of the dictionary.
+/// Numbers assigned during the layout of the tree, by dictionary node and location.
 struct AssignedNumbers {
     of_node: Vec<u32>,
     of_location: Vec<u32>,
@@ -50,7 +50,7 @@ impl StackNumbering {
         let stacks = &dictionary.stacks;
         let mut by_popularity: Vec<u32> =
             (0..stacks.len() as u32).filter(|&id| popularity[id as usize] > 0).collect();
-        // Equal counts are ordered by content, so that the same rows make the same block.
+        // Equal counts are ordered by content, so that the same rows produce the same block.
         by_popularity
             .sort_unstable_by_key(|&id| (std::cmp::Reverse(popularity[id as usize]), stacks.hash(id)));
         let mut rank = vec![NO_ENTRY; stacks.len()];
@@ -83,7 +83,7 @@ impl StackNumbering {
         tree
     }
 
-    /// Fills in a stack's node and those of its callers that have no number yet.
+    /// Sets a stack's node and numbers its callers that have no number yet.
     fn number_stack(
         &mut self,
         dictionary: &Dictionary,

@@ -1,7 +1,7 @@
-//! The column of moments: when each row's samples were taken, a list of Unix nanoseconds, ascending.
+//! Timestamp column: sample times of each row, a list of ascending Unix nanoseconds.
 //!
-//! A block has it only where some row says some. It is the last column, no sum reads it, and whoever does reads a few
-//! rows at a time: a row may say many.
+//! A block has the column only if some row has timestamps. It is the last column, and no sum reads it. Its
+//! readers read a few rows at a time, because a row may have many timestamps.
 
 use std::ops::Range;
 
@@ -15,16 +15,16 @@ use crate::read::{Block, TenantBlock, local_id};
 use crate::sample_rows::SpanContextColumns;
 use crate::scan::{SampleBatch, SampleReaders, scan};
 
-/// Moments of one row group of a block at most, but for those of its last row: what a writer holds at a time.
+/// Upper bound of timestamps per row group, except those of its last row. A writer buffers that many.
 pub(crate) const MAX_TIMESTAMPS_PER_GROUP: usize = 1 << 20;
 
-/// Rows read at a time.
+/// Rows per read.
 const READ_BATCH_ROWS: usize = 256;
 
-/// A row says some: the level of the values that are there.
+/// Definition level of a present value.
 const PRESENT_LEVEL: i16 = 2;
 
-/// Moments on their way into a row group, with their levels.
+/// Timestamps on their way into a row group, with their levels.
 #[derive(Default)]
 pub(crate) struct TimestampColumn {
     pub(crate) times: Vec<i64>,
@@ -33,7 +33,7 @@ pub(crate) struct TimestampColumn {
 }
 
 impl TimestampColumn {
-    /// Adds a row.
+    /// Adds the timestamps of one row.
     pub(crate) fn push(&mut self, times: &[i64]) {
         let levels = times.len().max(1);
         self.times.extend_from_slice(times);
@@ -49,21 +49,21 @@ impl TimestampColumn {
     }
 }
 
-/// Reads the moments of one row group.
+/// Reader of the timestamps of one row group.
 pub(crate) struct TimestampReader {
     reader: ColumnReaderImpl<Int64Type>,
     read: TimestampColumn,
 }
 
 impl TimestampReader {
-    /// None where the block has no such column.
+    /// Opens the column. Returns none if the block has no such column.
     pub(crate) fn open(table: &TableReader, group: usize) -> Result<Option<Self>, BlockError> {
         let Some(column) = table.columns().timestamps_index() else { return Ok(None) };
         let reader = get_typed_column_reader(table.column_reader(group, column)?);
         Ok(Some(TimestampReader { reader, read: TimestampColumn::default() }))
     }
 
-    /// Passes rows over.
+    /// Skips the next rows.
     pub(crate) fn skip(&mut self, rows: usize) -> Result<(), BlockError> {
         let reader = &mut self.reader;
         if rows > 0 && catch_parquet_panic(SAMPLES_FILE, || reader.skip_records(rows))? != rows {
@@ -72,7 +72,7 @@ impl TimestampReader {
         Ok(())
     }
 
-    /// Hands out the moments of the next rows, one after the other.
+    /// Visits the timestamps of the next rows in order.
     pub(crate) fn read(
         &mut self,
         rows: usize,
@@ -114,7 +114,7 @@ fn truncated_column() -> BlockError {
 }
 
 impl Block {
-    /// Bytes of the timestamps of samples; none where there are none.
+    /// Returns the compressed bytes of the timestamp column, none if the block has none.
     pub fn timestamp_bytes(&self) -> Result<Option<u64>, BlockError> {
         let table = self.open_table(SAMPLES_FILE)?;
         let Some(column) = table.columns().timestamps_index() else { return Ok(None) };
@@ -125,8 +125,8 @@ impl Block {
 }
 
 impl TenantBlock<'_> {
-    /// Hands out the moments of those rows in `ranges` that say some, with their stacks, as places in the part. Ranges
-    /// are counted within the part, ascending, and do not overlap.
+    /// Visits the timestamps of the rows in `ranges` that have some, with their stacks as indexes in the
+    /// part. Ranges are relative to the part, ascending, and do not overlap.
     pub fn read_timestamps(
         &self,
         ranges: &[Range<u64>],
@@ -162,7 +162,7 @@ impl TenantBlock<'_> {
         Ok(())
     }
 
-    /// Reads all moments: each row's are ascending.
+    /// Reads all timestamps and checks that they ascend in each row.
     pub(crate) fn check_timestamps(&self) -> Result<(), BlockError> {
         let table = self.samples_table()?;
         for group in self.row_groups(SAMPLES_FILE).range() {

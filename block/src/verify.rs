@@ -1,4 +1,4 @@
-//! Comparing the tables of a part with each other: what was added up must be what the samples add up to.
+//! Cross-check of the tables of a part: stored sums must equal the sums of the samples.
 
 use std::collections::BTreeMap;
 
@@ -59,7 +59,7 @@ impl TenantBlock<'_> {
         if rest.next().is_none() { Ok(()) } else { Err(wrong()) }
     }
 
-    /// Visits the samples: places of profile and stack, and the value.
+    /// Visits the samples: profile and stack indexes, and the value.
     fn for_each_sample(
         &self,
         profiles: &[ProfileRow],
@@ -91,19 +91,19 @@ impl TenantBlock<'_> {
     }
 }
 
-/// Sums by series and stack. Samples come by series, so one series is added up at a time.
+/// Sums by series and stack. Samples are ordered by series, so one series is summed at a time.
 struct RollupVerifier<'r> {
     rollup: &'r RollupRows,
     series: &'r [ProfileSeries],
-    /// The next row of the roll-up.
+    /// Next row of the roll-up.
     next: usize,
-    /// The series at hand.
+    /// Series that is being summed.
     at: u32,
-    /// Value and count of each of its stacks.
+    /// Value and count of each stack of that series.
     stacks: Vec<(i64, u32)>,
-    /// Those of its stacks that have samples.
+    /// Stacks of that series that have samples.
     touched: Vec<u32>,
-    /// The stacks that each service has.
+    /// Stacks of each service.
     services: BTreeMap<String, StackSet>,
 }
 
@@ -121,7 +121,7 @@ impl RollupVerifier<'_> {
         Ok(())
     }
 
-    /// Compares the roll-up's rows of the series at hand.
+    /// Compares the roll-up rows of the current series with its sums.
     fn end_series(&mut self) -> Result<(), BlockError> {
         let RollupVerifier { rollup, series, next, at, stacks, touched, services } = self;
         touched.sort_unstable();
@@ -129,7 +129,7 @@ impl RollupVerifier<'_> {
             let (value, count) = std::mem::take(&mut stacks[stack as usize]);
             let seen = (rollup.series.get(*next), rollup.stack.get(*next));
             let sums = (rollup.value.get(*next), rollup.samples.get(*next));
-            // A count that has no room in its column is cut there.
+            // A count beyond the range of its column is stored saturated.
             let count = count.min(i32::MAX as u32);
             if seen != (Some(&*at), Some(&stack)) || sums != (Some(&value), Some(&count)) {
                 let why =
@@ -161,12 +161,12 @@ impl RollupVerifier<'_> {
     }
 }
 
-/// The stacks as they lie in the block.
+/// Stacks as stored in the block.
 struct StackTree {
     parents: Vec<u32>,
     locations: Vec<u32>,
     functions: Vec<u32>,
-    /// Where the functions of each location end.
+    /// End of each location's functions.
     ends: Vec<usize>,
 }
 

@@ -1,8 +1,8 @@
-//! Writing one block, tenant after tenant, profile after profile, in bounded memory.
+//! Writing one block by tenant and profile, in bounded memory.
 //!
-//! For each tenant the caller gives the tables first (series in their order, the dictionary, how often each
-//! stack occurs), then the profiles by (series, time, id). Sample rows leave in row groups as they come; what
-//! stays in memory is one row group and the roll-up of the series at hand.
+//! For each tenant the caller passes the tables first (ordered series, the dictionary, the row count of each
+//! stack), then the profiles by (series, time, ID). Sample rows are written in row groups as they come.
+//! Memory holds one row group and the roll-up of the current series.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ use crate::timestamps::{MAX_TIMESTAMPS_PER_GROUP, TimestampColumn};
 
 mod names;
 
-/// A block being written.
+/// Writer of one block.
 pub(crate) struct BlockWriter<'f> {
     folder: &'f dyn BlockFolder,
     tables: Vec<TableWriter>,
@@ -33,7 +33,7 @@ pub(crate) struct BlockWriter<'f> {
     columns: OptionalColumns,
 }
 
-/// A tenant's part being written.
+/// Writer of one tenant's part.
 pub(crate) struct TenantWriter<'w, 'f> {
     block: &'w mut BlockWriter<'f>,
     meta: TenantMeta,
@@ -66,15 +66,15 @@ struct SampleColumns {
     moments: TimestampColumn,
 }
 
-/// Totals by stack of the series at hand, and rows of the series before it.
+/// Totals by stack of the current series, and rows of earlier series.
 #[derive(Default)]
 struct RollupBuilder {
     at: u32,
     totals: Vec<(i64, u32)>,
-    /// The stacks that have a total.
+    /// Stacks that have a total.
     touched: Vec<u32>,
     rows: RollupColumns,
-    /// Stacks that each service's profiles hold: for the index.
+    /// Stacks in the profiles of each service, for the index.
     services: BTreeMap<String, StackSet>,
 }
 
@@ -87,7 +87,7 @@ struct RollupColumns {
 }
 
 impl SampleColumns {
-    /// Adds the moments of some rows, up to where there are enough for a row group, and says where that is.
+    /// Adds the timestamps of some rows until a row group is full. Returns the end of the added rows.
     fn add_timestamps(&mut self, rows: std::ops::Range<usize>, moments: &SampleTimestamps) -> usize {
         for row in rows.clone() {
             self.moments.push(moments.row_timestamps(row));
@@ -100,7 +100,8 @@ impl SampleColumns {
 }
 
 impl<'f> BlockWriter<'f> {
-    /// Begins a block in an empty folder. Rows may name requests and say moments where there are columns for them.
+    /// Begins a block in an empty folder. `columns` must include the columns of all span contexts and
+    /// timestamps.
     pub(crate) fn create(
         folder: &'f dyn BlockFolder,
         id: &str,
@@ -116,7 +117,7 @@ impl<'f> BlockWriter<'f> {
         Ok(BlockWriter { folder, tables, meta, columns })
     }
 
-    /// Says where the block was cut, or what it was made of.
+    /// Sets the log range that the block was flushed from, or the inputs of a merge.
     pub(crate) fn set_origin(&mut self, origin: Option<BlockOrigin>) {
         self.meta.origin = origin;
     }
@@ -129,7 +130,8 @@ impl<'f> BlockWriter<'f> {
         self.tables[file_index(file)].write_row_group(columns)
     }
 
-    /// Begins a tenant's part. `popularity` counts the rows of each stack of the dictionary; a stack of none is left out.
+    /// Begins a tenant's part. `popularity` has the row count of each dictionary stack. Stacks without rows
+    /// are left out.
     pub(crate) fn begin_tenant<'w>(
         &'w mut self,
         tenant: &str,
@@ -168,7 +170,7 @@ impl<'f> BlockWriter<'f> {
         Ok(TenantWriter { block: self, meta, series, numbering, profiles, samples, rollup, order })
     }
 
-    /// Ends the block: footers, then `meta.json` once all else is durable.
+    /// Finishes the block: footers first, then `meta.json` after everything else is durable.
     pub(crate) fn finish(mut self) -> Result<BlockMeta, BlockError> {
         for (file, table) in PARQUET_FILES.iter().zip(self.tables) {
             self.meta.files.insert((*file).into(), table.finish()?);
@@ -185,7 +187,7 @@ impl<'f> BlockWriter<'f> {
     }
 }
 
-/// Ids are 32 bits with a sign, as Parquet's are.
+/// Checks a count against the signed 32-bit IDs of Parquet.
 fn checked_count(length: usize, what: &'static str) -> Result<u32, BlockError> {
     let limit = i32::MAX as usize;
     u32::try_from(length).ok().filter(|_| length <= limit).ok_or(BlockError::TooLarge { what, limit })
@@ -255,13 +257,13 @@ fn write_series_group(
 }
 
 impl TenantWriter<'_, '_> {
-    /// The number of a stack of the dictionary.
+    /// Returns the number of a dictionary stack.
     pub(crate) fn stack_number(&self, stack: u32) -> u32 {
         self.numbering.rank[stack as usize]
     }
 
-    /// Adds the next profile by (series, time, id). Rows name stacks by [`stack_number`](Self::stack_number); those of equal
-    /// stack and request are added up.
+    /// Adds the next profile by (series, time, ID). Rows refer to stacks by
+    /// [`stack_number`](Self::stack_number). Rows with equal stack and span context are summed.
     pub(crate) fn add_profile(
         &mut self,
         profile: ProfileRow,
@@ -302,7 +304,7 @@ impl TenantWriter<'_, '_> {
         Ok(())
     }
 
-    /// Adds a profile's rows, over as many row groups as they fill.
+    /// Adds a profile's rows, over as many row groups as needed.
     fn add_samples(&mut self, profile: i32, of_profile: &ProfileRows) -> Result<(), BlockError> {
         let ProfileRows { rows, requests, moments } = of_profile;
         let first = self.meta.nodes.0;
@@ -384,14 +386,14 @@ impl TenantWriter<'_, '_> {
         )
     }
 
-    /// Turns the totals of the series at hand into rows.
+    /// Converts the totals of the current series to roll-up rows.
     fn end_series(&mut self) -> Result<(), BlockError> {
         let RollupBuilder { at, totals, touched, rows, services } = &mut self.rollup;
         let Some(service) = self.series.get(*at as usize).map(ProfileSeries::service) else { return Ok(()) };
         if touched.is_empty() {
             return Ok(());
         }
-        // A series has few of all stacks: to look at all of them for each would be squared.
+        // A series has few of all stacks. Scanning all stacks for each series would take quadratic time.
         touched.sort_unstable();
         for &node in &*touched {
             let (value, count) = std::mem::take(&mut totals[node as usize]);
@@ -425,7 +427,7 @@ impl TenantWriter<'_, '_> {
         Ok(())
     }
 
-    /// Ends the tenant's part.
+    /// Finishes the tenant's part.
     pub(crate) fn finish(mut self) -> Result<(), BlockError> {
         self.flush_samples()?;
         self.flush_profiles()?;
@@ -442,7 +444,7 @@ impl TenantWriter<'_, '_> {
         Ok(())
     }
 
-    /// Which services call which functions: from the stacks that each service has.
+    /// Writes the index of services by function, from the stacks of each service.
     fn write_index(&mut self) -> Result<(), BlockError> {
         let services: Vec<(String, Vec<u32>)> = std::mem::take(&mut self.rollup.services)
             .into_iter()

@@ -1,4 +1,4 @@
-//! What the catalogue knows of a block.
+//! Entries of blocks in the catalog.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,92 +9,92 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::state::ShardId;
 
-/// The name of a block: when it was named, in milliseconds, then chance. Sorts by time; never used twice.
+/// Id of a block: creation time in milliseconds, then 80 random bits. Ids sort by time and are never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockId(u128);
 
-/// One block.
+/// Catalog entry of one block.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BlockEntry {
-    /// Its name.
+    /// Id of the block.
     pub id: BlockId,
-    /// The shard that it was cut from; of one that was made of others, the first of them.
+    /// Shard that flushed the block. For a merged block: the first shard of its inputs.
     pub shard: ShardId,
-    /// The shard's epoch.
+    /// Epoch of that shard.
     pub epoch: u32,
-    /// Where its range of the log begins: the first index that is not in it, going back.
+    /// Start of the log range, exclusive: the last index before the block.
     pub from: u64,
-    /// The last index in it.
+    /// Last log index in the block.
     pub to: u64,
-    /// Its bytes in the bucket.
+    /// Size in the bucket, in bytes.
     pub bytes: u64,
-    /// Its samples.
+    /// Number of samples in the block.
     pub samples: u64,
-    /// Entries of its range that were acknowledged and lost to damage before it was cut: whose rows they were is not
-    /// known.
+    /// Number of acknowledged entries of the range that were lost to damage before the flush. Their tenants
+    /// are unknown.
     #[serde(default)]
     pub lost: u64,
-    /// How often its rows were merged: never, if it was cut. One that was cut holds the rows of all tenants in its range;
-    /// of those that were made of others several may hold one range, each for tenants of its own.
+    /// Number of merges that the rows went through, 0 for a flushed block. A flushed block holds the rows of
+    /// all tenants in its range. Several merged blocks can cover one range, each with its own tenants.
     #[serde(default, skip_serializing_if = "is_cut")]
     pub level: u8,
-    /// What it holds of logs beside the first range: only of one that was made of others.
+    /// Log ranges of a merged block after the first one. Empty for a flushed block.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub further: Vec<ShardLogRange>,
-    /// Whose rows it holds, by tenant.
+    /// Tenants with rows in the block.
     pub tenants: Vec<TenantSpan>,
 }
 
-/// Entries of a shard's log after one index and up to another.
+/// Range of a shard's log: the entries after one index and up to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ShardLogRange {
-    /// The shard.
+    /// Id of the shard.
     pub shard: ShardId,
-    /// Its epoch.
+    /// Epoch of the shard.
     pub epoch: u32,
-    /// The index before the first.
+    /// Index before the first entry.
     pub from: u64,
-    /// The last.
+    /// Index of the last entry.
     pub to: u64,
 }
 
-/// One tenant's rows in a block.
+/// Rows of one tenant in a block.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TenantSpan {
-    /// The tenant.
+    /// Tenant that owns the rows.
     pub tenant: TenantId,
     /// Time of the earliest profile, Unix nanoseconds.
     pub min_time: i64,
-    /// Time of the latest.
+    /// Time of the latest profile, Unix nanoseconds.
     pub max_time: i64,
-    /// How many profiles.
+    /// Number of the tenant's profiles.
     pub profiles: u64,
 }
 
 const RANDOM_BITS: u32 = 80;
 
 impl BlockId {
-    /// A new name.
+    /// Draws a new id that begins with the current time.
     pub fn new(now: Timestamp, random: &Random) -> Self {
         let chance = u128::from(random.next_u64()) << 16 | u128::from(random.next_u64() & 0xffff);
         Self((now.millis().max(0) as u128) << RANDOM_BITS | chance)
     }
-    /// From its number.
+    /// Creates an id from its 128-bit number.
     pub const fn from_number(number: u128) -> Self {
         Self(number)
     }
-    /// The smallest name that may be drawn at a time.
+    /// Returns the smallest id that can be drawn at a time.
     pub fn earliest_at(at: Timestamp) -> Self {
         Self((at.millis().max(0) as u128) << RANDOM_BITS)
     }
-    /// Its number.
+    /// Returns the id as a 128-bit number.
     pub const fn number(self) -> u128 {
         self.0
     }
-    /// When it was named.
+    /// Returns the time at which the id was drawn, in whole milliseconds.
     pub fn named_at(self) -> Timestamp {
         Timestamp::UNIX_EPOCH.plus(Duration::from_millis((self.0 >> RANDOM_BITS) as u64))
     }
@@ -106,24 +106,24 @@ impl TenantSpan {
     }
 }
 
-/// Whether a block of this level was cut.
+/// Returns whether a block of this level was flushed, not merged.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands in references")]
 fn is_cut(level: &u8) -> bool {
     *level == 0
 }
 
 impl ShardLogRange {
-    /// Whether both have an entry.
+    /// Returns whether both ranges contain a common entry.
     pub fn overlaps(&self, other: &Self) -> bool {
         self.shard == other.shard && self.from < other.to && other.from < self.to
     }
 
-    /// Whether all entries of another are here.
+    /// Returns whether this range contains all entries of another.
     pub fn contains(&self, other: &Self) -> bool {
         self.shard == other.shard && self.from <= other.from && other.to <= self.to
     }
 
-    /// Ranges in the order of logs, those that follow each other as one.
+    /// Sorts ranges by shard and index, and joins those that touch or overlap.
     pub fn join_adjacent(rows: impl IntoIterator<Item = Self>) -> Vec<Self> {
         let mut rows: Vec<Self> = rows.into_iter().collect();
         rows.sort_unstable();
@@ -139,27 +139,27 @@ impl ShardLogRange {
 }
 
 impl BlockEntry {
-    /// About how many of its bytes are a tenant's: as large a share as that of its profiles.
+    /// Estimates a tenant's share of the block in bytes, by its share of the profiles.
     pub fn tenant_bytes(&self, tenant: &TenantId) -> u64 {
         let all: u128 = self.tenants.iter().map(|span| u128::from(span.profiles)).sum();
         let profiles = self.tenant_span(tenant).map_or(0, |span| u128::from(span.profiles));
-        // A share of all bytes, which fit.
+        // The result is a share of all bytes, which fit into a `u64`.
         (u128::from(self.bytes) * profiles).checked_div(all).map_or(0, |bytes| bytes as u64)
     }
 
-    /// All that it holds of logs.
+    /// Returns all log ranges of the block, the first one included.
     pub fn log_ranges(&self) -> impl Iterator<Item = ShardLogRange> {
         let &Self { shard, epoch, from, to, .. } = self;
         std::iter::once(ShardLogRange { shard, epoch, from, to }).chain(self.further.iter().copied())
     }
 
-    /// Whether a row may be in both.
+    /// Returns whether both blocks may hold the same row.
     pub fn conflicts_with(&self, other: &Self) -> bool {
         let shares = self.level == 0 || other.level == 0 || self.shares_tenant(other);
         shares && self.overlaps_log_ranges(other)
     }
 
-    /// Whether both have an entry; ranges of each are in order.
+    /// Returns whether both blocks have a log entry in common. Requires that the ranges of each are in order.
     fn overlaps_log_ranges(&self, other: &Self) -> bool {
         let mut one = self.log_ranges().peekable();
         let mut two = other.log_ranges().peekable();
@@ -180,21 +180,21 @@ impl BlockEntry {
         self.tenants.iter().any(|span| other.tenant_span(&span.tenant).is_some())
     }
 
-    /// Whether all entries of another are among its own.
+    /// Returns whether this block's log ranges contain all entries of another block.
     pub fn covers_log_ranges_of(&self, other: &Self) -> bool {
         other.log_ranges().all(|others| self.log_ranges().any(|rows| rows.contains(&others)))
     }
 
-    /// A tenant's rows.
+    /// Returns a tenant's rows in the block.
     pub fn tenant_span(&self, tenant: &TenantId) -> Option<&TenantSpan> {
         self.tenants.iter().find(|span| span.tenant == *tenant)
     }
 
-    /// The rows of a tenant, where it has some in a range of time, both ends included.
+    /// Returns a tenant's rows if they overlap a time range, both ends included.
     pub fn tenant_span_between(&self, tenant: &TenantId, from: i64, to: i64) -> Option<&TenantSpan> {
         self.tenant_span(tenant).filter(|span| span.overlaps(from, to))
     }
-    /// Time of its latest profile.
+    /// Returns the time of the latest profile, Unix nanoseconds.
     pub fn max_time(&self) -> i64 {
         self.tenants.iter().map(|span| span.max_time).max().unwrap_or(i64::MIN)
     }

@@ -1,4 +1,4 @@
-//! The contract, whoever keeps it.
+//! Contract of the catalog, and an implementation in memory.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,44 +14,47 @@ use crate::state::{
 };
 use crate::{BlockEntry, BlockId, MAX_SLOTS, MAX_TENANTS_PER_COMMAND, ShardEntry, ShardId, ShardLogRange};
 
-/// A catalogue.
+/// Interface of the catalog: proposals, and reads that are no older than the call.
 #[async_trait]
 pub trait Catalog: Send + Sync + 'static {
-    /// Proposes a change and waits until it is durable. The catalogue's clock says when that was.
+    /// Proposes a command and waits until its effect is durable. The catalog stamps it with its own clock.
     async fn propose(&self, command: CatalogCommand) -> Result<CommandResult, CatalogError>;
 
-    /// What a tenant has in a range of time, both ends included; no older than this call.
+    /// Lists a tenant's blocks in a time range, both ends included. The listing is no older than this call.
     async fn list_blocks(&self, tenant: &TenantId, from: i64, to: i64) -> Result<BlockListing, CatalogError>;
 
-    /// All blocks; no older than this call.
+    /// Returns all blocks. The result is no older than this call.
     async fn blocks(&self) -> Result<Vec<BlockEntry>, CatalogError>;
 
-    /// The blocks with rows of a slot whose names were drawn since a time, without their tenants; no older than this call.
+    /// Returns the blocks that hold rows of a slot and have ids drawn at or after `since`. The entries have
+    /// no tenants. The result is no older than this call.
     async fn blocks_of_slot(&self, slot: u32, since: Timestamp) -> Result<Vec<BlockEntry>, CatalogError> {
         let mut blocks = self.blocks().await?;
         let of_slot = |rows: ShardLogRange| decode_shard_id(rows.shard).is_some_and(|(of, _)| of == slot);
         blocks.retain(|block| block.id.named_at() >= since && block.log_ranges().any(of_slot));
-        // Names of many tenants would not fit into an answer.
+        // The names of many tenants would not fit into a response.
         blocks.iter_mut().for_each(|block| block.tenants.clear());
         Ok(blocks)
     }
 
-    /// The tenants with rows in some block; no older than this call.
+    /// Returns the tenants with rows in at least one block. The result is no older than this call.
     async fn tenants(&self) -> Result<Vec<TenantId>, CatalogError>;
 
-    /// What a tenant keeps; no older than this call.
+    /// Returns a tenant's documents. The result is no older than this call.
     async fn tenant_documents(&self, tenant: &TenantId) -> Result<TenantDocuments, CatalogError>;
 
-    /// Names that never register, and when they were condemned; no older than this call.
+    /// Returns the tombstones, each with the time of its creation. The result is no older than this call.
     async fn tombstones(&self) -> Result<Vec<(BlockId, Timestamp)>, CatalogError>;
 
-    /// Returns the ages of all blocks, by the time that a command would be stamped with now. Only a voter knows them.
+    /// Returns the ages of all blocks at the time that the next command would carry. Only a voter can compute
+    /// them.
     async fn block_ages(&self, _retention: Duration) -> Result<AgeReport, CatalogError> {
         let message = "this catalog does not know the ages of blocks; ask a node with the role metastore";
         Err(CatalogError::Unavailable(Status::new(ErrorCode::Unimplemented, message)))
     }
 
-    /// The shard of a slot that takes records; opens the first one, of a log that one node has.
+    /// Returns the shard of a slot that accepts records. If the slot has no shard, opens the first one, with
+    /// one member.
     async fn open_shard(&self, slot: u32, node: NodeId) -> Result<ShardEntry, CatalogError> {
         match self.propose(CatalogCommand::OpenShard { slot, members: [node].into() }).await? {
             CommandResult::Shard(shard) => Ok(shard),
@@ -59,7 +62,7 @@ pub trait Catalog: Send + Sync + 'static {
         }
     }
 
-    /// Opens the first shards of so many slots, all on one node, unless there are some.
+    /// Opens the first shards of `count` slots, all on one node. Changes nothing if shards exist.
     async fn open_slots(&self, count: u32, node: NodeId) -> Result<(), CatalogError> {
         let members = vec![[node].into(); count.clamp(1, MAX_SLOTS) as usize];
         let count = members.len() as u32;
@@ -67,17 +70,18 @@ pub trait Catalog: Send + Sync + 'static {
         self.apply_command(CatalogCommand::OpenSlots { count, members, zones }).await
     }
 
-    /// What a shard's log calls registered is, known or not.
+    /// Raises a shard's watermark to an index that its log counts as registered, even if no known block
+    /// covers it.
     async fn advance_watermark(&self, shard: ShardId, to: u64) -> Result<(), CatalogError> {
         self.apply_command(CatalogCommand::Raise { shard, to }).await
     }
 
-    /// Remembers what damage did.
+    /// Records a data loss. A loss that is recorded already changes nothing.
     async fn record_data_loss(&self, wound: DataLoss) -> Result<(), CatalogError> {
         self.apply_command(CatalogCommand::Mark { wound }).await
     }
 
-    /// Registers a block and gives its shard's watermark.
+    /// Registers a block and returns its shard's watermark.
     async fn register_block(&self, block: BlockEntry) -> Result<u64, CatalogError> {
         let command = match block.tenants.len() <= MAX_TENANTS_PER_COMMAND {
             true => CatalogCommand::Register { block },
@@ -89,7 +93,7 @@ pub trait Catalog: Send + Sync + 'static {
         self.propose_block(command).await
     }
 
-    /// Registers a block that lies in a gap and gives its shard's watermark.
+    /// Registers a block that fills a recorded gap, and returns its shard's watermark.
     async fn reinstate_block(&self, block: BlockEntry) -> Result<u64, CatalogError> {
         let command = match block.tenants.len() <= MAX_TENANTS_PER_COMMAND {
             true => CatalogCommand::Recall { block },
@@ -101,7 +105,7 @@ pub trait Catalog: Send + Sync + 'static {
         self.propose_block(command).await
     }
 
-    /// Proposes that a block exists.
+    /// Proposes a command that registers a block, and returns the watermark.
     async fn propose_block(&self, command: CatalogCommand) -> Result<u64, CatalogError> {
         match self.propose(command).await? {
             CommandResult::Registered(watermark) => Ok(watermark),
@@ -109,8 +113,8 @@ pub trait Catalog: Send + Sync + 'static {
         }
     }
 
-    /// Stages all tenants of a block; returns the block without them, and their number. Continues where an earlier call
-    /// ended.
+    /// Stages all tenants of a block. Returns the block without tenants, and their number. A retry continues
+    /// at the offset that an earlier call reached.
     async fn stage_tenants(&self, mut block: BlockEntry) -> Result<(BlockEntry, u64), CatalogError> {
         let all = std::mem::take(&mut block.tenants);
         let mut staged = 0;
@@ -123,7 +127,7 @@ pub trait Catalog: Send + Sync + 'static {
                 .propose(CatalogCommand::StageTenants { shard, block: block.id, offset, tenants })
                 .await?
             {
-                // Each part is staged or refused, so the number grows.
+                // The catalog stages or refuses each part, so the number grows.
                 CommandResult::Staged(now) if now > offset => staged = now as usize,
                 CommandResult::Registered(_) => break,
                 other => return Err(CatalogError::from_result(other)),
@@ -132,7 +136,7 @@ pub trait Catalog: Send + Sync + 'static {
         Ok((block, all.len() as u64))
     }
 
-    /// Puts blocks in the places of those that they were made of.
+    /// Replaces input blocks by the blocks that were merged from them.
     async fn replace_blocks(
         &self,
         inputs: Vec<BlockId>,
@@ -141,12 +145,12 @@ pub trait Catalog: Send + Sync + 'static {
         self.apply_command(CatalogCommand::Replace { inputs, outputs }).await
     }
 
-    /// Condemns blocks.
+    /// Deletes blocks and makes their ids unusable.
     async fn tombstone_blocks(&self, blocks: Vec<BlockId>) -> Result<(), CatalogError> {
         self.apply_command(CatalogCommand::Condemn { blocks }).await
     }
 
-    /// Proposes a change of which it does not matter how much it changes.
+    /// Proposes a command and ignores the number of changes that it made.
     async fn apply_command(&self, command: CatalogCommand) -> Result<(), CatalogError> {
         match self.propose(command).await? {
             CommandResult::Changed(_) => Ok(()),
@@ -155,19 +159,19 @@ pub trait Catalog: Send + Sync + 'static {
     }
 }
 
-/// Why a catalogue did not do what it was asked.
+/// Error of a request to the catalog.
 #[derive(Debug, thiserror::Error)]
 pub enum CatalogError {
-    /// It applied the command, which changed nothing.
+    /// The catalog applied the command, which changed nothing.
     #[error("the catalogue refused: {0}")]
     Refused(#[from] CommandError),
-    /// It could not be asked, or did not answer.
+    /// The catalog was unreachable or sent no usable response.
     #[error("the catalogue cannot be asked: {0}")]
     Unavailable(Status),
 }
 
 impl CatalogError {
-    /// What an answer means that was not hoped for.
+    /// Converts a result that the caller did not expect into an error.
     fn from_result(answer: CommandResult) -> Self {
         match answer {
             CommandResult::Refused(refused) => Self::Refused(refused),
@@ -185,7 +189,7 @@ impl ErrorCodeExt for CatalogError {
     }
 }
 
-/// A catalogue in the memory of this process, for tests of those who ask one.
+/// Catalog in the memory of this process, for tests of its clients.
 #[derive(Debug)]
 pub struct InMemoryCatalog {
     state: Mutex<CatalogState>,
@@ -193,12 +197,12 @@ pub struct InMemoryCatalog {
 }
 
 impl InMemoryCatalog {
-    /// One without facts, whose time is that of a clock.
+    /// Creates an empty catalog that takes its time from a clock.
     pub fn new(clock: Clock) -> Self {
         Self { state: Mutex::default(), clock }
     }
 
-    /// The facts now.
+    /// Locks the current state for reading or changing.
     pub fn state(&self) -> MutexGuard<'_, CatalogState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

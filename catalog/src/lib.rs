@@ -1,39 +1,46 @@
-//! The catalogue: which blocks exist and how far each shard's log lies in them, which shard serves a slot and which
-//! follows, and by which tables profiles are placed.
+//! Catalog: the replicated state of blocks, shards and slot tables.
+//!
+//! - Blocks: which ones exist, and how far they cover each shard's log.
+//! - Shards: which one serves a slot, and which one follows.
+//! - Slot tables: where profiles are placed.
 //!
 //! ```text
-//!  time, Command ─► State::apply ─► Answer        pure: no clock, no chance, no disk
-//!                      │
-//!                      ├─► Listing: blocks and watermarks at one revision
-//!                      └─► View: what every node must know
+//!  time, CatalogCommand ─► CatalogState::apply ─► CommandResult     pure: no clock, no randomness, no disk
+//!                                 │
+//!                                 ├─► BlockListing: blocks and watermarks at one revision
+//!                                 └─► RoutingView: tables, shards and voters for every node
 //! ```
 //!
-//! A command names what it expects, so that two who propose at once do no harm; what is refused says why and what to do.
-//! What holds after each is in [`CatalogState::check`].
+//! A command names the state that it expects, so two concurrent proposals do no harm. A refusal names the
+//! reason and the remedy. [`CatalogState::check`] lists the invariants that hold after each command.
 //!
-//! A block exists only if the catalogue says so. [`Catalog`] is the contract; [`InMemoryCatalog`] keeps it in this process,
-//! and a replicated group keeps it by applying the same [`CatalogCommand`]s to the same [`CatalogState`].
+//! A block exists only if the catalog lists it. [`Catalog`] is the contract. [`InMemoryCatalog`] implements
+//! it in this process. A replicated group implements it by applying the same [`CatalogCommand`]s to the same
+//! [`CatalogState`].
 //!
-//! # What registering means
-//! A block holds the range `(from, to]` of one shard's log. It is accepted only if `from` is the shard's watermark,
-//! which then becomes `to`: so ranges neither overlap nor leave gaps, whoever led the shard [INV-14]. Doing it again
-//! changes nothing. A block that was condemned never registers, nor one whose name is more than a day from now: so that
-//! what was condemned may be forgotten after two days [INV-15]. A shard that is lost registers nothing [INV-13].
+//! # Registration
+//! A block holds the range `(from, to]` of one shard's log. The catalog accepts it only if `from` equals the
+//! shard's watermark, which then becomes `to`. So ranges neither overlap nor leave gaps, regardless of which
+//! node led the shard [INV-14]. A retry changes nothing. A tombstoned block never registers, nor does a block
+//! with a name that is more than a day away from now. So the catalog can drop tombstones after two days
+//! [INV-15]. A lost shard registers nothing [INV-13].
 //!
-//! # What expiring means
-//! A block past its retention expires by the catalog's time, at most a share of all blocks per hour. It leaves the
-//! listing and stays restorable until it is purged, which comes before its objects are removed. Listings of a range
-//! that overlaps removed profiles of the tenant name their times.
+//! # Expiration
+//! A block past its retention expires by the catalog's time, at most a share of all blocks per hour. It
+//! leaves the listing and stays restorable until it is purged, which comes before its objects are removed.
+//! Listings of a range that overlaps removed profiles of the tenant name their times.
 //!
-//! # What staging means
-//! A command is bounded, a block's tenants are not: those of a block with more than [`MAX_TENANTS_PER_COMMAND`] are named in
-//! parts before it registers. [`Catalog::register_block`] and [`Catalog::reinstate_block`] do so. No listing names the block before it has all.
+//! # Staging
+//! A command is bounded, but the number of a block's tenants is not. If a block has more than
+//! [`MAX_TENANTS_PER_COMMAND`] tenants, several commands name them before the block registers.
+//! [`Catalog::register_block`] and [`Catalog::reinstate_block`] send these commands. No listing names the
+//! block before all of its tenants are staged.
 //!
-//! # What replacing means
-//! Blocks are made of others and take their places in one command, so that no listing has both or neither [INV-20].
-//! What they hold of logs, whose rows and of which time must be what their inputs hold, so that each row is in one
-//! listed block until it is too old to be kept. Inputs are condemned by it: their objects stay for those who planned
-//! before [INV-18].
+//! # Replacement
+//! One command replaces input blocks by blocks that were merged from them, so no listing has both or neither
+//! [INV-20]. The outputs must hold the log ranges, tenants and time ranges of their inputs. So each row is in
+//! one listed block until it is past its retention. The command tombstones the inputs. Their objects stay for
+//! queries that were planned before [INV-18].
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

@@ -1,4 +1,4 @@
-//! The facts, and the commands that change them.
+//! State of the catalog, and the commands that change it.
 
 mod block_chains;
 mod block_set;
@@ -53,30 +53,30 @@ pub use tenant_documents::{
     TenantDocument, TenantDocuments,
 };
 
-/// All facts.
+/// State of the catalog, equal on every voter that applied the same commands.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CatalogState {
     revision: u64,
-    /// The newest time that came with a command. No command is older: else what was forgotten by a clock that was ahead
-    /// could register by one that is not [INV-15].
+    /// Newest time that came with a command. A command with an older time is applied at this time. Otherwise
+    /// a tombstone that a fast clock expired could register under a slower clock [INV-15].
     #[serde(default)]
     now: Timestamp,
     shards: BTreeMap<ShardId, ShardEntry>,
-    /// Nodes that are members of these shards.
+    /// Nodes that are members of the shards above.
     #[serde(default)]
     nodes: BTreeMap<NodeId, ShardNode>,
-    /// None before there are slots.
+    /// Absent before the first slots open.
     #[serde(default)]
     tables: Option<SlotTables>,
     #[serde(default)]
     pending: Option<PendingTable>,
-    /// The newest version that was ever proposed.
+    /// Highest table version that was ever proposed.
     #[serde(default)]
     proposed: u64,
     #[serde(default)]
     rates: ServiceRates,
-    /// As people are told of them; who votes is said by the group's log alone.
+    /// Addresses for operators only. The membership in the group's log alone decides which nodes vote.
     #[serde(default)]
     voters: BTreeMap<NodeId, CatalogVoter>,
     #[serde(default)]
@@ -84,22 +84,22 @@ pub struct CatalogState {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     notes: BTreeMap<TenantId, TenantDocuments>,
     blocks: BlockSet,
-    /// Names that never register, and when they were condemned.
+    /// Tombstones: ids that never register, each with its creation time.
     condemned: BTreeMap<BlockId, Timestamp>,
     #[serde(default)]
     scars: Vec<DataLossRecord>,
     #[serde(default, skip_serializing_if = "Retention::is_unused")]
     retention: Retention,
-    /// By shard.
+    /// Staged tenants, one block per shard.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     staged: BTreeMap<ShardId, StagedBlock>,
 }
 
-/// What a command came to that was not refused.
+/// Outcome of a command that was not refused.
 enum CommandOutcome {
-    /// Something is other than before.
+    /// The state changed, so the revision grows.
     Changed(CommandResult),
-    /// All was so already.
+    /// The state was as requested already.
     Known(CommandResult),
 }
 
@@ -113,8 +113,8 @@ impl CommandOutcome {
 }
 
 impl CatalogState {
-    /// Applies a command that was proposed at a time. The same commands make the same facts, wherever; none fails but
-    /// by its answer.
+    /// Applies a command that was proposed at time `at`. Equal commands produce equal states on every voter.
+    /// Errors are part of the result.
     pub fn apply(&mut self, at: Timestamp, command: CatalogCommand) -> CommandResult {
         self.now = self.now.max(at);
         let answer = match self.execute(command) {
@@ -182,18 +182,18 @@ impl CatalogState {
         }
     }
 
-    /// Without facts, at a revision: what goes on after facts were lost must not tell of revisions that were told of
-    /// before.
+    /// Creates an empty state at a revision. After a loss of the state, its successor must not reuse
+    /// revisions that were reported before.
     pub fn empty_at_revision(revision: u64) -> Self {
         Self { revision, ..Self::default() }
     }
 
-    /// Grows with every change.
+    /// Returns the revision, which grows with every change.
     pub fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// All blocks, by name.
+    /// Returns all blocks, ordered by id.
     pub fn blocks(&self) -> impl Iterator<Item = &BlockEntry> {
         self.blocks.values()
     }
@@ -203,25 +203,25 @@ impl CatalogState {
         self.blocks.tenants()
     }
 
-    /// Names that never register, and when they were condemned.
+    /// Returns the tombstones, each with the time of its creation.
     pub fn tombstones(&self) -> impl Iterator<Item = (BlockId, Timestamp)> {
         self.condemned.iter().map(|(&block, &at)| (block, at))
     }
 
-    /// What services send.
+    /// Returns the bytes per second of each service.
     pub fn service_rates(&self) -> &ServiceRates {
         &self.rates
     }
 
-    /// As bytes, for a snapshot.
+    /// Encodes the state for a snapshot.
     pub fn encode(&self) -> Vec<u8> {
         serde_json::to_vec(self).expect("all keys are texts")
     }
 
-    /// From the bytes of a snapshot.
+    /// Decodes the state from the bytes of a snapshot.
     pub fn decode(bytes: &[u8]) -> Result<Self, serde_json::Error> {
         let mut state: Self = serde_json::from_slice(bytes)?;
-        // Snapshots of before there were tables: all slots were everybody's.
+        // Snapshots from before slot tables: every slot accepted every profile.
         if state.tables.is_none() && !state.shards.is_empty() {
             state.first_table_of_all_slots();
         }

@@ -1,12 +1,15 @@
-//! What was under way when a process died: a panic is caught and counted where it happens, but a stack that overflows,
-//! memory that ends and an abort take everything along.
+//! Record of the work that was under way when the process died. A panic is caught and counted where it
+//! happens. Stack overflow, memory exhaustion and an abort kill the whole process.
 //!
-//! A small file has a slot for each work that is under way, by a key, written before the work begins and freed when it ends.
-//! Only the process dies and not the machine, so nothing is synced: what was written is there. A process that aborts says so
-//! with its last breath ([`install_abort_marker`]): then whoever starts next counts a death for each slot that was not freed. One that was
-//! killed from outside, by a person, by the kernel or with its machine, says nothing, and blames nobody. Work that ran beside
-//! the one that killed is counted as well; so each is asked alone the next time ([`ActivityTracker::lock_suspects`]), and what ends well is
-//! forgotten. A process that ends in order closes the file.
+//! A small file has one slot per key of running work. The slot is written before the work begins and freed
+//! when it ends. Nothing is synced: the machine survives the process, so the writes do too. An aborting
+//! process leaves a marker ([`install_abort_marker`]). The next start then counts one crash for each slot
+//! that was not freed.
+//!
+//! A process that was killed from outside (operator, kernel, power loss) leaves no marker, and no crash is
+//! counted. Work that ran beside the work that crashed is counted as well. So suspects run one at a time on
+//! the next attempt ([`ActivityTracker::lock_suspects`]), and success clears their count. An orderly shutdown
+//! closes the file.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -23,18 +26,18 @@ use signal_hook::low_level::pipe;
 use crate::disk::{Disk, DiskError};
 use crate::{Clock, Timestamp};
 
-/// The file.
+/// Name of the activity file.
 const ACTIVITY_FILE: &str = "under-way";
-/// Slots in it: work beyond them is not watched.
+/// Number of slots in the file. Work beyond them is not tracked.
 const MAX_TRACKED_ACTIVITIES: usize = 1024;
-/// Bytes of each: key, mark, whether it is under way, deaths, and when the last of them was found.
+/// Bytes of a slot: key, mark, running flag, crash count, and the time of the last crash.
 const SLOT_BYTES: usize = 32;
-/// Where a slot was ever used. Other bytes are none of ours.
+/// Mark of a slot that was written. Slots with other bytes are ignored.
 const USED_SLOT_MARK: u8 = 0xd7;
-/// For how long deaths are remembered.
+/// Time for which crashes are remembered.
 pub const CRASH_RETENTION: Duration = Duration::from_secs(60 * 60);
 
-/// Knows how often the process has died over what. Cheap to clone.
+/// Tracker of the crashes of this process, by key of the work that ran. Cheap to clone.
 #[derive(Clone)]
 pub struct ActivityTracker {
     shared: Arc<ActivityTrackerInner>,
@@ -44,7 +47,7 @@ struct ActivityTrackerInner {
     disk: Arc<dyn Disk>,
     clock: Clock,
     table: Mutex<ActivityTable>,
-    /// Held by whoever is asked alone.
+    /// Held while one suspect runs alone.
     alone: Arc<tokio::sync::Mutex<()>>,
 }
 
@@ -53,52 +56,52 @@ struct ActivityTable {
     slots: BTreeMap<u128, ActivitySlot>,
     free: Vec<usize>,
     is_closed: bool,
-    /// Whether a write has failed, which is told once.
+    /// True after a failed write. Only the first failure is logged.
     has_failed: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ActivitySlot {
     place: usize,
-    /// How many are under way with this key.
+    /// Number of running activities with this key.
     under_way: u32,
     deaths: u8,
-    /// When the last of them was found, seconds since 1970.
+    /// Time at which the last crash was counted, in seconds since 1970.
     found: i64,
 }
 
-/// Work that is under way, until it is dropped.
+/// Registration of running work. Dropping it ends the work and frees its slot, unless crashes are remembered.
 pub struct ActivityGuard {
     shared: Arc<ActivityTrackerInner>,
     key: u128,
 }
 
-/// Nobody else who is under suspicion is at work, until it is dropped.
+/// Exclusive right to run a suspect, until it is dropped.
 pub struct SuspectGuard {
     _held: tokio::sync::OwnedMutexGuard<()>,
 }
 
-/// What an earlier process has left.
+/// State that the previous process left behind.
 #[derive(Clone)]
 pub struct PreviousRun {
-    /// Where it wrote down what was under way.
+    /// Disk with the activity file.
     pub disk: Arc<dyn Disk>,
-    /// Whether it has aborted.
+    /// True if the previous process aborted.
     pub has_aborted: bool,
 }
 
-/// From now on this process says in a file that it aborts: a byte is written when the signal for that comes, be it raised by
-/// a stack that overflows, by memory that cannot be had, or by hand. Whether the process before this one has said so.
+/// Makes this process write one byte to `file` on SIGABRT, which a stack overflow, memory exhaustion or
+/// `abort` raises. Returns whether the previous process left such a byte.
 pub fn install_abort_marker(file: &Path) -> io::Result<bool> {
     let has_aborted = fs::metadata(file).is_ok_and(|found| found.len() > 0);
     pipe::register(SIGABRT, File::create(file)?)?;
-    // After that it ends as it would have.
+    // After the write, the signal takes its default action and ends the process.
     flag::register_conditional_default(SIGABRT, Arc::new(AtomicBool::new(true)))?;
     Ok(has_aborted)
 }
 
 impl ActivityTracker {
-    /// Reads what an earlier process has left, and counts. Blocks.
+    /// Opens the activity file and counts the crashes of the previous process. Blocks.
     pub fn open(left: PreviousRun, clock: Clock) -> Result<Self, DiskError> {
         let PreviousRun { disk, has_aborted } = left;
         let mut bytes = match disk.read(ACTIVITY_FILE) {
@@ -125,28 +128,28 @@ impl ActivityTracker {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Whether the process has died over nothing lately.
+    /// Returns whether no crash is remembered.
     pub fn has_no_crashes(&self) -> bool {
         self.shared.recent_crashes().next().is_none()
     }
 
-    /// How often it died over this, and how long that is remembered yet.
+    /// Returns the remembered crashes of a key, and how much longer they are remembered.
     pub fn find_crashes(&self, key: u128) -> Option<(u32, Duration)> {
         self.shared.recent_crashes().find(|(of, ..)| *of == key).map(|(_, deaths, left)| (deaths, left))
     }
 
-    /// Of how much it is remembered that the process has died over it so often, or more.
+    /// Returns the number of keys with at least `least` remembered crashes.
     pub fn count_crashed(&self, least: u32) -> usize {
         self.shared.recent_crashes().filter(|(_, deaths, _)| *deaths >= least).count()
     }
 
-    /// Waits until nobody else is at work over whom the process may have died: then, if it dies again, it is known over whom.
+    /// Waits until no other suspect runs. If the process then crashes, the cause is known.
     pub async fn lock_suspects(&self) -> SuspectGuard {
         SuspectGuard { _held: Arc::clone(&self.shared.alone).lock_owned().await }
     }
 
-    /// Work begins. None where there is no slot for it, or no disk: then nobody will know. It takes a write of few bytes,
-    /// which nobody waits to be on the disk.
+    /// Registers work that begins. Returns none if no slot is free or the tracker is closed; the work then
+    /// runs untracked. Costs a write of a few bytes, without sync.
     pub fn track_activity(&self, key: u128) -> Option<ActivityGuard> {
         let mut table = self.shared.table();
         if table.is_closed {
@@ -166,7 +169,7 @@ impl ActivityTracker {
         Some(ActivityGuard { shared: Arc::clone(&self.shared), key })
     }
 
-    /// Forgets all deaths. How much had so many, or more.
+    /// Clears all crashes. Returns the number of keys that had at least `least` of them.
     pub fn clear_crashes(&self, least: u32) -> usize {
         let count = self.count_crashed(least);
         let mut table = self.shared.table();
@@ -176,7 +179,7 @@ impl ActivityTracker {
         count
     }
 
-    /// The process ends in order: what is still under way has not killed it. Blocks.
+    /// Closes the file at an orderly shutdown, so that running work counts as not crashed. Blocks.
     pub fn close(&self) {
         let mut table = self.shared.table();
         let under_way: Vec<(u128, ActivitySlot)> =
@@ -194,12 +197,12 @@ impl ActivityTracker {
 
 impl fmt::Debug for ActivityTracker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Deaths").field("known", &self.count_crashed(1)).finish_non_exhaustive()
+        f.debug_struct("ActivityTracker").field("known", &self.count_crashed(1)).finish_non_exhaustive()
     }
 }
 
 impl ActivityGuard {
-    /// It ended well: what was held against it is forgotten.
+    /// Clears the crashes of the key after success.
     pub fn mark_succeeded(&self) {
         self.shared.clear_slot(&mut self.shared.table(), self.key);
     }
@@ -227,7 +230,7 @@ impl ActivityTrackerInner {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is remembered: key, deaths, and for how long yet.
+    /// Returns key, crash count and remaining retention of each remembered entry.
     fn recent_crashes(&self) -> impl Iterator<Item = (u128, u32, Duration)> {
         let now = unix_seconds(self.clock.wall());
         let of = |(key, slot): (&u128, &ActivitySlot)| {
@@ -238,7 +241,7 @@ impl ActivityTrackerInner {
         known.into_iter()
     }
 
-    /// What was held against work is forgotten; it may be under way.
+    /// Clears the crashes of a key, even while its work runs.
     fn clear_slot(&self, table: &mut ActivityTable, key: u128) {
         let Some(slot) = table.slots.get_mut(&key).filter(|slot| slot.deaths > 0) else { return };
         slot.deaths = 0;
@@ -251,7 +254,7 @@ impl ActivityTrackerInner {
     }
 
     fn write_slot(&self, table: &mut ActivityTable, place: usize, bytes: &[u8; SLOT_BYTES]) {
-        // It ends in order, and may have closed its disk.
+        // During an orderly shutdown the disk may be closed already.
         if table.is_closed {
             return;
         }
@@ -265,7 +268,7 @@ impl ActivityTrackerInner {
 }
 
 impl ActivityTable {
-    /// A free place. What is remembered longest makes room.
+    /// Returns a free slot. If there is none, the idle entry with the oldest crash is evicted.
     fn allocate_slot(&mut self) -> Option<usize> {
         if let Some(place) = self.free.pop() {
             return Some(place);
@@ -279,7 +282,7 @@ impl ActivityTable {
 }
 
 impl ActivitySlot {
-    /// What an earlier process left in a slot, if that is still to be remembered.
+    /// Decodes a slot of the previous process. Returns none if it holds no crash that is still remembered.
     fn decode(place: usize, bytes: &[u8], now: i64, has_aborted: bool) -> Option<(u128, Self)> {
         let key = u128::from_le_bytes(bytes.get(..16)?.try_into().ok()?);
         let found = i64::from_le_bytes(bytes.get(24..32)?.try_into().ok()?);
@@ -302,7 +305,7 @@ impl ActivitySlot {
         bytes
     }
 
-    /// For how long its deaths are remembered yet. A clock that went back makes nothing last.
+    /// Returns how much longer the crashes are remembered. If the wall clock went back, they expire at once.
     fn remaining_retention(self, now: i64) -> Option<Duration> {
         let since = u64::try_from(now.saturating_sub(self.found)).ok()?;
         CRASH_RETENTION.checked_sub(Duration::from_secs(since)).filter(|left| !left.is_zero())

@@ -1,29 +1,30 @@
-//! Whether somebody still waits for what is computed.
+//! Cancellation of long computations after the caller stopped waiting.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Looked at between steps of a long computation: once it says so, nobody wants the result. Cheap to clone and to ask.
+/// Flag that a long computation checks between steps. Once set, the result is no longer needed. Cheap to
+/// clone and to check.
 #[derive(Clone, Debug, Default)]
 pub struct CancelFlag(Arc<AtomicBool>);
 
-/// Held by whoever waits. Dropping it stops what is computed for them.
+/// Guard of the waiting caller. Dropping it cancels the computation.
 #[derive(Debug)]
 pub struct CancelOnDrop(CancelFlag);
 
 impl CancelFlag {
-    /// Somebody waits, until they drop what they hold.
+    /// Creates a flag and the guard that sets it on drop.
     pub fn new_pair() -> (CancelFlag, CancelOnDrop) {
         let stop = CancelFlag::default();
         (stop.clone(), CancelOnDrop(stop))
     }
 
-    /// What becomes true then, for those who know nothing of this crate.
+    /// Returns the underlying atomic, for code that does not depend on this crate.
     pub fn atomic_flag(&self) -> &Arc<AtomicBool> {
         &self.0
     }
 
-    /// Whether nobody waits any more.
+    /// Returns whether the guard was dropped.
     pub fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }

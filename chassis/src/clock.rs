@@ -1,7 +1,7 @@
-//! Time, as something that is handed in.
+//! Clock as an injected dependency.
 //!
-//! A [`Clock`] tells the wall time (what profiles are stamped with), a monotonic time (what waits and rates are
-//! measured with), and sleeps. In a test it is driven by a [`ManualClock`], which moves only when it is told to.
+//! A [`Clock`] provides wall time (for timestamps of profiles), monotonic time (for timeouts and rates) and
+//! sleeps. In tests, a [`ManualClock`] drives it and moves only on request.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,26 +15,26 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
-/// A moment of wall time: nanoseconds since 1970-01-01 UTC.
+/// Wall-clock time in nanoseconds since 1970-01-01 UTC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Timestamp(i64);
 
-/// A source of time. Cheap to clone; clones tell the same time.
+/// Source of time. Cheap to clone: clones share the same time.
 #[derive(Clone)]
 pub struct Clock {
     source: Arc<dyn TimeSource>,
-    /// Added to the wall time, in nanoseconds: a node whose clock is wrong.
+    /// Nanoseconds added to the wall time, to simulate a node with a wrong clock.
     skew: Arc<AtomicI64>,
 }
 
-/// The hand that moves a manual clock. Cheap to clone.
+/// Handle that advances a manual clock. Cheap to clone.
 #[derive(Clone)]
 pub struct ManualClock {
     shared: Arc<ManualTimeSource>,
 }
 
-/// A wait was longer than allowed.
+/// Timeout of a wait, with the limit that was exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not done within {}", crate::units::format_duration(*.0))]
 pub struct TimeoutElapsed(pub Duration);
@@ -48,14 +48,14 @@ trait TimeSource: Send + Sync {
 
 struct SystemTimeSource {
     started: Instant,
-    /// Wall time at that moment, where the machine is not asked for it.
+    /// Simulated wall time at `started`. None if the machine's wall clock is read.
     start: Option<Timestamp>,
 }
 
 struct ManualTimeSource {
     start: Timestamp,
     hands: Mutex<ManualClockState>,
-    /// How many sleepers wait, for those who wait for sleepers.
+    /// Number of sleeping waiters, watched by `wait_for_sleepers`.
     sleeping: watch::Sender<usize>,
 }
 
@@ -63,22 +63,22 @@ struct ManualTimeSource {
 struct ManualClockState {
     now: Duration,
     next: u64,
-    /// Ordered by the time to wake at, then by arrival.
+    /// Sleepers ordered by their wake-up time, then by arrival.
     sleepers: BTreeMap<(Duration, u64), oneshot::Sender<()>>,
 }
 
 // === impl Timestamp ===
 
 impl Timestamp {
-    /// 1970-01-01 UTC.
+    /// Start of Unix time: 1970-01-01 UTC.
     pub const UNIX_EPOCH: Self = Self(0);
 
-    /// From nanoseconds since 1970.
+    /// Creates a timestamp from nanoseconds since 1970.
     pub const fn from_nanos(nanos: i64) -> Self {
         Self(nanos)
     }
 
-    /// From seconds since 1970; saturates at the year 2262.
+    /// Creates a timestamp from seconds since 1970. Saturates in the year 2262.
     pub const fn from_seconds(seconds: i64) -> Self {
         Self(seconds.saturating_mul(1_000_000_000))
     }
@@ -93,26 +93,26 @@ impl Timestamp {
         self.0.div_euclid(1_000_000)
     }
 
-    /// This moment and a while more; saturates.
+    /// Adds a duration to this timestamp. Saturates.
     #[must_use]
     pub fn plus(self, span: Duration) -> Self {
         Self(self.0.saturating_add(saturating_nanos(span)))
     }
 
-    /// This moment and a while less; saturates.
+    /// Subtracts a duration from this timestamp. Saturates.
     #[must_use]
     pub fn minus(self, span: Duration) -> Self {
         Self(self.0.saturating_sub(saturating_nanos(span)))
     }
 
-    /// How long after `earlier` this moment is; zero if it is not.
+    /// Returns the duration from `earlier` to this timestamp, zero if `earlier` is later.
     pub const fn since(self, earlier: Self) -> Duration {
         let nanos = self.0 as i128 - earlier.0 as i128;
         if nanos <= 0 { Duration::ZERO } else { Duration::from_nanos(nanos as u64) }
     }
 }
 
-/// RFC 3339 in UTC, with milliseconds.
+/// Formats as RFC 3339 in UTC, with milliseconds.
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.0.div_euclid(1_000_000_000);
@@ -144,8 +144,8 @@ fn saturating_nanos(span: Duration) -> i64 {
 // === impl Clock ===
 
 impl Clock {
-    /// The clock of this machine. Its monotonic part and its sleeps are those of the tokio runtime, so that they
-    /// follow a runtime whose time is paused.
+    /// Clock of this machine. Its monotonic time and its sleeps use the tokio runtime, so they follow a
+    /// runtime with paused time.
     #[expect(clippy::disallowed_methods, reason = "one of the places that read the runtime's clock")]
     pub fn system() -> Self {
         Self {
@@ -154,8 +154,8 @@ impl Clock {
         }
     }
 
-    /// A clock on which it is `start` now and whose time passes with that of the tokio runtime: for simulations on a
-    /// runtime whose time is paused.
+    /// Clock with a wall time that starts at `start` and advances with the tokio runtime. For simulations on
+    /// a runtime with paused time.
     #[expect(clippy::disallowed_methods, reason = "one of the places that read the runtime's clock")]
     pub fn starting_at(start: Timestamp) -> Self {
         Self {
@@ -164,7 +164,7 @@ impl Clock {
         }
     }
 
-    /// A clock that stands still, and the hand that moves it.
+    /// Creates a stopped clock and the handle that advances it.
     pub fn manual(start: Timestamp) -> (Self, ManualClock) {
         let hand = ManualClock {
             shared: Arc::new(ManualTimeSource {
@@ -176,35 +176,35 @@ impl Clock {
         (hand.clock(), hand)
     }
 
-    /// The same passing of time, with a wall clock that is ahead by so many nanoseconds (behind, if negative).
+    /// Returns a clock with the same passage of time, and a wall time `nanos` ahead (behind, if negative).
     #[must_use]
     pub fn with_skew(&self, nanos: i64) -> Self {
         let skew = self.skew.load(Ordering::Relaxed).saturating_add(nanos);
         Self { source: Arc::clone(&self.source), skew: Arc::new(AtomicI64::new(skew)) }
     }
 
-    /// Has the wall time of this clock and of its clones jump, until it is ahead of what it was made of by so many
-    /// nanoseconds (behind, if negative). The monotonic time goes on as before.
+    /// Sets the skew of the wall time of this clock and its clones to `nanos` ahead of the source (behind, if
+    /// negative). The monotonic time is unaffected.
     pub fn jump_wall_time(&self, nanos: i64) {
         self.skew.store(nanos, Ordering::Relaxed);
     }
 
-    /// Wall time. It may jump, also backwards.
+    /// Returns the wall time, which may jump in both directions.
     pub fn wall(&self) -> Timestamp {
         Timestamp(self.source.wall().0.saturating_add(self.skew.load(Ordering::Relaxed)))
     }
 
-    /// Time since some moment before the start of this clock. Never goes back.
+    /// Returns the monotonic time since a fixed point before the start of this clock. It never goes back.
     pub fn monotonic(&self) -> Duration {
         self.source.monotonic()
     }
 
-    /// Waits.
+    /// Sleeps for the given duration.
     pub async fn sleep(&self, wait: Duration) {
         self.source.sleep(wait).await;
     }
 
-    /// Drives a future for at most so long, then drops it. A future that is ready wins over a limit that is up.
+    /// Polls a future for at most `limit`, then drops it. A ready future wins over an expired limit.
     pub async fn timeout<F: Future>(&self, limit: Duration, future: F) -> Result<F::Output, TimeoutElapsed> {
         tokio::select! {
             biased;
@@ -247,13 +247,13 @@ impl TimeSource for SystemTimeSource {
 // === impl ManualClock ===
 
 impl ManualClock {
-    /// A clock that this hand moves.
+    /// Returns a clock that this handle advances.
     pub fn clock(&self) -> Clock {
         let source: Arc<dyn TimeSource> = Arc::clone(&self.shared) as _;
         Clock { source, skew: Arc::default() }
     }
 
-    /// Lets time pass and wakes, in order, everyone whose time has come.
+    /// Advances time and wakes all due sleepers in order.
     pub fn advance(&self, by: Duration) {
         let mut hands = self.shared.lock_state();
         hands.now = hands.now.saturating_add(by);
@@ -261,7 +261,7 @@ impl ManualClock {
         self.shared.sleeping.send_replace(hands.sleepers.len());
     }
 
-    /// Lets time pass until the next sleeper wakes, and says whether there was one.
+    /// Advances time to the next wake-up. Returns whether there was a sleeper.
     pub fn advance_to_next(&self) -> bool {
         let mut hands = self.shared.lock_state();
         hands.remove_cancelled_sleepers();
@@ -274,7 +274,7 @@ impl ManualClock {
         next.is_some()
     }
 
-    /// Waits until at least so many sleep on this clock.
+    /// Waits until at least `count` sleepers wait on this clock.
     pub async fn wait_for_sleepers(&self, count: usize) {
         let mut sleeping = self.shared.sleeping.subscribe();
         sleeping
@@ -295,7 +295,7 @@ impl ManualTimeSource {
         self.hands.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Enters a sleeper, unless its time has come already.
+    /// Registers a sleeper, unless its wait is zero.
     fn register_sleeper(&self, wait: Duration) -> Option<oneshot::Receiver<()>> {
         if wait.is_zero() {
             return None;
@@ -317,7 +317,7 @@ impl ManualClockState {
             if entry.key().0 > self.now {
                 break;
             }
-            // A sleeper that was dropped meanwhile no longer cares.
+            // A cancelled sleeper has dropped its receiver.
             let _ = entry.remove().send(());
         }
     }

@@ -1,8 +1,8 @@
-//! The one table of what can go wrong, and what each edge makes of it.
+//! Table of all failure kinds and their representation at each edge of the process.
 //!
-//! Every operation has an error enum of its own, declared where it is raised. At an edge (gRPC, HTTP, a retry loop,
-//! the log, the end of a process) such an error is reduced to a [`ErrorCode`], and only this file says what a code means
-//! there.
+//! Every operation has its own error enum, declared where it is raised. At an edge (gRPC, HTTP, a retry loop,
+//! the log, the end of a process) an error is reduced to an [`ErrorCode`]. Only this file defines the meaning
+//! of a code at an edge.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,46 +10,46 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tracing::Level;
 
-/// Exit code of a process whose command line or configuration could not be understood.
+/// Exit code of a process with an invalid command line or configuration.
 pub const EXIT_USAGE: u8 = 64;
 
-/// What kind of failure this is, as far as a caller can act on it.
+/// Kind of a failure, as far as a caller can act on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorCode {
-    /// The request itself is wrong; sending it again cannot help.
+    /// The request itself is invalid, so a retry cannot succeed.
     Invalid,
-    /// Nobody knows who is asking.
+    /// The request carries no valid credentials.
     Unauthenticated,
-    /// It is known who is asking, and that they may not.
+    /// The caller is authenticated but not allowed to do this.
     PermissionDenied,
-    /// The thing asked for does not exist.
+    /// The requested thing does not exist.
     NotFound,
-    /// The thing exists already, or has changed since it was looked at.
+    /// The thing exists already, or changed since the caller read it.
     Conflict,
-    /// The thing is not in the state that this needs; something else has to be done first.
+    /// The thing is not in the required state, so another operation must come first.
     Precondition,
-    /// One item is larger than a limit.
+    /// An item exceeds a size limit.
     TooLarge,
-    /// A rate, a quota or a queue is full for now.
+    /// A rate, a quota or a queue is exhausted for now.
     Exhausted,
-    /// Another node has to be asked.
+    /// Another node leads, so the caller must retry there.
     NotLeader,
-    /// The service cannot answer now.
+    /// The service is temporarily unavailable.
     Unavailable,
-    /// The answer did not come in time.
+    /// The operation timed out.
     Deadline,
-    /// The caller left.
+    /// The caller cancelled the request.
     Cancelled,
-    /// This operation does not exist here.
+    /// This server does not implement the operation.
     Unimplemented,
-    /// A mistake in this program, or in its environment, that a person must look at.
+    /// A bug in this program or a fault of its environment, which an operator must look at.
     Internal,
-    /// Stored bytes are gone or damaged.
+    /// Stored bytes are lost or damaged.
     DataLoss,
 }
 
-/// What each edge makes of one [`ErrorCode`].
+/// Representation of one [`ErrorCode`] at each edge.
 struct ErrorCodeMapping {
     name: &'static str,
     http: u16,
@@ -60,37 +60,37 @@ struct ErrorCodeMapping {
     exit: u8,
 }
 
-/// An error that knows its [`ErrorCode`].
+/// Error that maps to an [`ErrorCode`].
 pub trait ErrorCodeExt {
-    /// The kind of this error.
+    /// Returns the kind of this error.
     fn code(&self) -> ErrorCode;
 
-    /// Whether it is that of a computation that panicked: the same again may panic again, whoever does it.
+    /// Returns whether a computation panicked. The same computation may panic on any node.
     fn is_panic(&self) -> bool {
         false
     }
 }
 
-/// An error as it crosses an edge: a code, a sentence, and perhaps when to come back.
+/// Error at an edge: a code, a message, and optionally the time to wait before a retry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Status {
-    /// What kind of failure this is.
+    /// Kind of the failure.
     pub code: ErrorCode,
-    /// The cause, the limit, the value seen and the way out, for a person.
+    /// Message for a person: the cause, the limit, the value seen and the way out.
     pub message: String,
-    /// How long the caller should wait before it tries again, where that is known.
+    /// Time that the caller should wait before a retry, if known.
     pub retry_after: Option<Duration>,
-    /// Which limit or rule it was, in a word by which refusals are counted.
+    /// Name of the limit or rule, by which rejections are counted.
     pub reason: Option<&'static str>,
-    /// Whether a computation panicked, here or at another node.
+    /// True if a computation panicked, on this node or another one.
     pub panicked: bool,
 }
 
-// === impl Code ===
+// === impl ErrorCode ===
 
 impl ErrorCode {
-    /// Every code, in the order of the table.
+    /// All codes, in the order of the table.
     pub const ALL: [Self; 15] = [
         Self::Invalid,
         Self::Unauthenticated,
@@ -109,8 +109,8 @@ impl ErrorCode {
         Self::DataLoss,
     ];
 
-    /// The table. Oversized items share gRPC's `RESOURCE_EXHAUSTED` with full queues, as gRPC's own message limit
-    /// does: `OUT_OF_RANGE` would tell an OpenTelemetry client to send the same item again.
+    /// Mapping table. Oversized items share gRPC's `RESOURCE_EXHAUSTED` with full queues, as gRPC's own
+    /// message limit does. `OUT_OF_RANGE` would make an OpenTelemetry client retry the same item.
     #[rustfmt::skip]
     const fn mapping(self) -> ErrorCodeMapping {
         let (name, http, grpc, connect, retryable, level, exit) = match self {
@@ -133,48 +133,48 @@ impl ErrorCode {
         ErrorCodeMapping { name, http, grpc, connect, retryable, level, exit }
     }
 
-    /// The name by which this code travels between our own processes and appears in metrics.
+    /// Name of this code between Athanor processes and in metrics.
     pub const fn name(self) -> &'static str {
         self.mapping().name
     }
 
-    /// The HTTP status.
+    /// HTTP status of this code.
     pub const fn http_status(self) -> u16 {
         self.mapping().http
     }
 
-    /// The number of the gRPC status.
+    /// Number of the gRPC status.
     pub const fn grpc_status(self) -> i32 {
         self.mapping().grpc
     }
 
-    /// The name in a Connect error.
+    /// Name of the code in a Connect error.
     pub const fn connect_code(self) -> &'static str {
         self.mapping().connect
     }
 
-    /// Whether the same request may succeed later, unchanged.
+    /// Returns whether the same request may succeed later, unchanged.
     pub const fn is_retryable(self) -> bool {
         self.mapping().retryable
     }
 
-    /// How loudly it is logged where it is handled.
+    /// Level at which the error is logged where it is handled.
     pub const fn log_level(self) -> Level {
         self.mapping().level
     }
 
-    /// The exit code of a command that ends with it, after `sysexits.h`.
+    /// Exit code of a command that ends with this code, after `sysexits.h`.
     pub const fn exit_code(self) -> u8 {
         self.mapping().exit
     }
 
-    /// Reads the name that [`ErrorCode::name`] gives.
+    /// Parses the name that [`ErrorCode::name`] returns.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|code| code.name() == name)
     }
 
-    /// Reads a gRPC status from a foreign server. Two codes share number 8, it is read as [`ErrorCode::Exhausted`]; and two share
-    /// number 9, which is read as [`ErrorCode::NotLeader`].
+    /// Maps a gRPC status of a foreign server. Two codes share number 8, which maps to
+    /// [`ErrorCode::Exhausted`]. Two share number 9, which maps to [`ErrorCode::NotLeader`].
     pub fn from_grpc(number: i32) -> Self {
         match number {
             8 => Self::Exhausted,
@@ -185,7 +185,7 @@ impl ErrorCode {
         }
     }
 
-    /// Reads an HTTP status from a foreign server.
+    /// Maps an HTTP status of a foreign server.
     pub const fn from_http(status: u16) -> Self {
         match status {
             401 => Self::Unauthenticated,
@@ -213,12 +213,12 @@ impl fmt::Display for ErrorCode {
 // === impl Status ===
 
 impl Status {
-    /// A status of that code, with its sentence.
+    /// Creates a status from a code and a message.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), retry_after: None, reason: None, panicked: false }
     }
 
-    /// Reduces an error, with everything that caused it, to a status.
+    /// Converts an error and its chain of causes to a status.
     pub fn from_error<E: ErrorCodeExt + std::error::Error>(error: &E) -> Self {
         let mut message = error.to_string();
         let mut cause = error.source();
@@ -233,21 +233,21 @@ impl Status {
         Self { panicked: error.is_panic(), ..Self::new(error.code(), message) }
     }
 
-    /// Tells the caller how long to wait.
+    /// Sets the time that the caller should wait before a retry.
     #[must_use]
     pub fn with_retry_after(mut self, wait: Duration) -> Self {
         self.retry_after = Some(wait);
         self
     }
 
-    /// Names the limit or rule for those who count refusals.
+    /// Sets the limit or rule by which the rejection is counted.
     #[must_use]
     pub fn with_reason(mut self, reason: &'static str) -> Self {
         self.reason = Some(reason);
         self
     }
 
-    /// What it is counted as: the rule's name, or the code's where no rule was named.
+    /// Reason by which a rejection is counted: the rule if one was named, else the code.
     pub const fn metric_reason(&self) -> &'static str {
         match self.reason {
             Some(reason) => reason,

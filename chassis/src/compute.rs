@@ -1,13 +1,13 @@
-//! Threads for work that would hold up an I/O thread: decoding, compressing, sorting, file calls.
+//! Threads for work that would block an I/O thread: decoding, compression, sorting, file calls.
 //!
 //! ```text
-//!  run ──► ingest: first, tenants in turns ────────────────────► one thread per core
-//!      ──► maintenance: long jobs in order ────────────────────► one thread per core, lower priority
-//!      ──► query: tenants in turns, jobs yield every 10 ms ────► one slot per core, lowest priority
+//!  run ──► ingest: first, fair among tenants ───────────────────────► one thread per core
+//!      ──► maintenance: long jobs in order ─────────────────────────► one thread per core, lower priority
+//!      ──► query: fair among tenants, jobs yield every 10 ms ───────► one slot per core, lowest priority
 //! ```
 //!
-//! The turns are deficit round robin on measured CPU time (`compute/fair_queue.rs`). Which class may run how much is in
-//! `compute/schedule.rs`. Both are pure.
+//! Fairness is deficit round robin on measured CPU time (`compute/fair_queue.rs`). `compute/scheduler.rs`
+//! decides how much each class may run. Both are pure.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -35,18 +35,18 @@ mod slice;
 
 pub use slice::{hold_slice, yield_slice};
 
-/// Tenants whose queue limits are remembered. Above it, those without jobs are dropped.
+/// Upper bound of remembered queue limits. Beyond it, limits of tenants without jobs are dropped.
 const MAX_QUEUE_LIMITS: usize = 4096;
 
-/// A pool of threads, or the caller itself. Cheap to clone; the threads end with the last clone.
+/// Thread pool, or inline execution on the caller. Cheap to clone. The threads end with the last clone.
 #[derive(Clone)]
 pub struct ComputePool {
     pool: Option<Arc<ThreadPool>>,
-    /// Tenant that pays for the jobs. `None` is the process itself.
+    /// Tenant that pays for the CPU time of the jobs. `None` is the process itself.
     tenant: Option<TenantId>,
 }
 
-/// Why a job gave no result.
+/// Failure of a job.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ComputeError {
     /// The job panicked.
@@ -58,7 +58,7 @@ pub enum ComputeError {
 }
 
 impl ComputeError {
-    /// Goes on panicking where a job did: for a job that had others do parts of it.
+    /// Resumes the panic of a job. For jobs that run parts of their work as other jobs.
     #[must_use]
     pub fn resume_panic(self) -> Self {
         match self {
@@ -71,12 +71,12 @@ impl ComputeError {
 struct ThreadPool {
     workers: usize,
     shared: Arc<PoolInner>,
-    /// Jobs of one tenant and class that run or wait.
+    /// Upper bound of running and waiting jobs of one tenant and class.
     max_jobs: usize,
     limits: Mutex<BTreeMap<(JobClass, FlowKey), Weak<Semaphore>>>,
 }
 
-/// Starts a thread for one loop that blocks and lasts as long as its owner, who joins it. Few have one: work that ends
+/// Starts a thread for one blocking loop that lasts as long as its owner, which joins it. Work that ends
 /// belongs on a [`ComputePool`].
 #[expect(clippy::disallowed_methods, reason = "one of the places that start threads")]
 pub fn spawn_dedicated_thread(
@@ -87,11 +87,11 @@ pub fn spawn_dedicated_thread(
     thread.map_err(|error| ComputeError::NoThreads(error.to_string()))
 }
 
-// === impl Compute ===
+// === impl ComputePool ===
 
 impl ComputePool {
-    /// Threads for so many cores, and at most `queue` waiting jobs of each tenant and class. Further callers of the
-    /// tenant wait.
+    /// Creates a pool for `workers` cores, with at most `queue` waiting jobs per tenant and class. Further
+    /// callers of the tenant wait.
     pub fn with_threads(workers: NonZeroUsize, queue: usize) -> Result<Self, ComputeError> {
         Self::with_clock(workers, queue, CpuClock { thread_time: thread_cpu_time, tick: coarse_tick })
     }
@@ -104,29 +104,29 @@ impl ComputePool {
         Ok(Self { pool: Some(Arc::new(pool)), tenant: None })
     }
 
-    /// No threads: each job runs on its caller, at once. For simulations, where everything is one thread.
+    /// Pool without threads: each job runs on its caller at once. For simulations, which are single-threaded.
     pub const fn inline() -> Self {
         Self { pool: None, tenant: None }
     }
 
-    /// Returns the same threads for jobs of a tenant, which pays for their CPU time.
+    /// Returns the same pool for jobs of a tenant, which pays for their CPU time.
     #[must_use]
     pub fn for_tenant(&self, tenant: &TenantId) -> Self {
         Self { pool: self.pool.clone(), tenant: Some(tenant.clone()) }
     }
 
-    /// How many jobs of a class run at once.
+    /// Number of jobs of a class that run at once.
     pub fn parallelism(&self) -> usize {
         self.pool.as_ref().map_or(1, |pool| pool.workers)
     }
 
-    /// How many jobs run or wait.
+    /// Number of jobs that run or wait.
     pub fn pending_jobs(&self) -> usize {
         self.pool.as_ref().map_or(0, |pool| pool.shared.lock().schedule.jobs())
     }
 
-    /// As [`run_in_slice`](Self::run_in_slice), and counts the job's time. Jobs that answer queries run after all others, and those that
-    /// write blocks and snapshots on threads of their own.
+    /// Runs a job like [`run`](Self::run) and measures its CPU time under `activity`. Query jobs run after
+    /// all others. Jobs that write blocks and snapshots have their own threads.
     pub async fn run_as<R, F>(&self, activity: CpuActivity, job: F) -> Result<R, ComputeError>
     where
         R: Send + 'static,
@@ -144,7 +144,7 @@ impl ComputePool {
         self.run_in_class(class, move || activity.measure(job)).await
     }
 
-    /// Runs one short job. If the caller leaves before the job has begun, it never does.
+    /// Runs one short job. If the caller stops waiting before the job begins, the job never runs.
     pub async fn run<R, F>(&self, job: F) -> Result<R, ComputeError>
     where
         R: Send + 'static,
@@ -166,7 +166,7 @@ impl ComputePool {
         let job = move || {
             let _permit = permit;
             if !answer.is_closed() {
-                // The caller may leave while the job runs; then nobody wants the result.
+                // The caller may stop waiting while the job runs. The result is then dropped.
                 let _ = answer.send(catch_panic(job));
             }
         };
@@ -174,9 +174,9 @@ impl ComputePool {
         answered.await.expect("a worker answers each job whose caller waits")
     }
 
-    /// Applies `each` to every item, on as many threads as the pool has, and gives the results in order. Blocks:
-    /// for commands and jobs, not for tasks. The threads are of this call alone, so items may borrow. In a query job they
-    /// take slots of the pool that no other job waits for.
+    /// Applies `each` to every item, on as many threads as the pool has, and returns the results in order.
+    /// Blocks, so it is for commands and jobs, not for tasks. The threads exist for this call only, so items
+    /// may borrow. In a query job they take slots of the pool that no other job waits for.
     #[expect(clippy::disallowed_methods, reason = "one of the places that start threads")]
     pub fn map<T, R, F>(&self, items: Vec<T>, each: F) -> Result<Vec<R>, ComputeError>
     where
@@ -204,7 +204,7 @@ impl ComputePool {
             }
             done
         };
-        // Who helps does what the caller does.
+        // Helper threads are measured under the caller's activity.
         let here = CpuActivity::current();
         let worker = || here.map_or_else(all, |activity| activity.measure(all));
         let mut results: Vec<_> = std::thread::scope(|scope| match helpers {
@@ -236,12 +236,12 @@ impl ComputePool {
 
 impl fmt::Debug for ComputePool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Compute").field("width", &self.parallelism()).finish()
+        f.debug_struct("ComputePool").field("width", &self.parallelism()).finish()
     }
 }
 
 impl ThreadPool {
-    /// Waits until the tenant may queue one more job.
+    /// Waits for a queue slot of the tenant.
     async fn acquire_permit(&self, class: JobClass, flow: &FlowKey) -> OwnedSemaphorePermit {
         let limit = {
             let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
@@ -266,7 +266,7 @@ impl Drop for ThreadPool {
 }
 
 fn catch_panic<R>(job: impl FnOnce() -> R) -> Result<R, ComputeError> {
-    // The job is consumed and its result dropped with the panic: nothing half-changed is seen again through it.
+    // The panic drops the job and its result, so no half-changed state stays visible through them.
     catch_unwind(AssertUnwindSafe(job))
         .map_err(|payload: Box<dyn Any + Send>| ComputeError::Panicked(panic_message(&*payload)))
 }

@@ -1,8 +1,9 @@
-//! Settings: one YAML file, the environment over it, flags over both, typed defaults below.
+//! Settings: defaults, overridden by one YAML file, then by the environment, then by flags.
 //!
-//! [`ConfigSources`] are read into one tree, which is then taken into a type whose fields all have defaults. A key that
-//! the type does not know is refused, with its path and the nearest name it does know. All that is wrong is said at
-//! once, each with its line. [`LoadedConfig::effective_settings`] tells every setting in force and where it came from.
+//! [`ConfigSources`] are merged into one tree, which is then deserialized into a type whose fields all have
+//! defaults. An unknown key is rejected with its path and the nearest known name. All errors are reported at
+//! once, each with its line. [`LoadedConfig::effective_settings`] lists every setting in force and its
+//! source.
 
 mod secret;
 mod suggest;
@@ -24,92 +25,92 @@ use crate::code::{ErrorCode, ErrorCodeExt};
 use suggest::suggest_known_name;
 use yaml_lines::lines_by_path;
 
-/// Where settings come from, the weakest first.
+/// Sources of settings, merged from the weakest to the strongest.
 #[derive(Clone, Debug, Default)]
 pub struct ConfigSources {
     tree: Map<String, Value>,
     given: BTreeMap<String, RawSetting>,
-    /// Lines of the file's settings, by path.
+    /// Line numbers of the settings of the file, by path.
     lines: BTreeMap<String, u32>,
 }
 
 /// Settings in force.
 #[derive(Clone, Debug)]
 pub struct LoadedConfig<T> {
-    /// The settings.
+    /// Deserialized settings.
     pub value: T,
     given: BTreeMap<String, RawSetting>,
     lines: BTreeMap<String, u32>,
 }
 
-/// Where a setting is written.
+/// Location of a setting in its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingLocation {
-    /// The file, variable or flag.
+    /// File, variable or flag of the setting.
     pub origin: SettingSource,
-    /// The line, in a file.
+    /// Line number, if the source is a file.
     pub line: Option<u32>,
 }
 
-/// One setting in force.
+/// Setting in force, with its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EffectiveSetting {
-    /// Its path, such as `ingester.cut.max_age`.
+    /// Path of the setting, such as `ingester.cut.max_age`.
     pub path: String,
-    /// Its value as JSON; secrets are masked.
+    /// Value as JSON, with secrets masked.
     pub value: String,
-    /// Where it came from.
+    /// Source of the value.
     pub origin: SettingSource,
 }
 
-/// Where a setting came from.
+/// Source of a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SettingSource {
-    /// Nobody set it.
+    /// No source sets it.
     Default,
-    /// The file of that name.
+    /// File at that path.
     File(PathBuf),
-    /// The environment variable of that name.
+    /// Environment variable of that name.
     Environment(String),
-    /// A flag on the command line.
+    /// Flag on the command line.
     Flag,
 }
 
-/// Why settings were not taken. The process ends with [`crate::code::EXIT_USAGE`].
+/// Rejection of settings. The process ends with [`crate::code::EXIT_USAGE`].
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
     #[error("cannot read configuration file {}", path.display())]
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Error of the operating system.
         source: std::io::Error,
     },
-    /// Text that is not YAML, or not a table of settings.
+    /// The text is not YAML, or not a table of settings.
     #[error("{origin}: {reason}")]
     Syntax {
-        /// Where the text is.
+        /// Source of the text.
         origin: SettingSource,
-        /// What is wrong with it.
+        /// Reason for the rejection.
         reason: String,
     },
-    /// A flag without a path or a value.
+    /// A flag has no path or no value.
     #[error("--set {0:?} cannot be read; write for example --set ingester.cut.max_age=30s")]
     Flag(String),
-    /// An unknown key, or a value that does not fit.
+    /// A key is unknown, or a value does not fit its setting.
     #[error("{path}: {reason}{hint} (from {place})")]
     Value {
-        /// The path of the setting.
+        /// Path of the setting.
         path: String,
-        /// What is wrong with it.
+        /// Reason for the rejection.
         reason: String,
-        /// The nearest name, where one is near.
+        /// Suggestion of the nearest known name, if one is near.
         hint: String,
-        /// Where it is written.
+        /// Location of the setting.
         place: SettingLocation,
     },
-    /// All that is wrong, one error a line.
+    /// All errors, one per line.
     #[error("{} settings are wrong:\n{}", .0.len(), format_errors(.0))]
     Several(Vec<ConfigError>),
 }
@@ -117,34 +118,35 @@ pub enum ConfigError {
 #[derive(Clone, Debug)]
 struct RawSetting {
     origin: SettingSource,
-    /// The text as it was typed, where it may yet turn out to be meant as a string.
+    /// Text as typed, kept while the value may still be meant as a string.
     text: Option<String>,
 }
 
 const ENV_PREFIX: &str = "ATHANOR_";
-/// Wrong settings that are listed at once.
+/// Upper bound of errors that are listed at once.
 const MAX_LISTED_ERRORS: usize = 100;
-/// What follows the prefix in variables that tell a client of a server which one it is, and who asks.
+/// Suffixes of variables for clients: address of the server, tenant and credentials.
 const CLIENT_ENV_SUFFIXES: [&str; 4] = ["URL", "TENANT", "USER", "TOKEN"];
 
-/// The environment of this process, as [`ConfigSources::with_environment`] takes it. Variables that are not UTF-8 are left out.
+/// Returns the environment of this process for [`ConfigSources::with_environment`]. Variables that are not
+/// UTF-8 are left out.
 #[expect(clippy::disallowed_methods, reason = "the one place that reads the environment")]
 pub fn process_environment() -> impl Iterator<Item = (String, String)> {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
 }
 
-// === impl Sources ===
+// === impl ConfigSources ===
 
 impl ConfigSources {
-    /// Reads a YAML file.
+    /// Adds the settings of a YAML file.
     pub fn with_file(self, path: &Path) -> Result<Self, ConfigError> {
         let read = std::fs::read_to_string(path);
         let text = read.map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
         self.with_yaml(path, &text)
     }
 
-    /// Takes the text of a YAML file; `path` is what messages call it.
+    /// Adds the settings of a YAML text. Messages name it `path`.
     pub fn with_yaml(self, path: &Path, text: &str) -> Result<Self, ConfigError> {
         let origin = SettingSource::File(path.to_owned());
         let overlay = match parse_yaml(text) {
@@ -163,7 +165,7 @@ impl ConfigSources {
         Ok(sources)
     }
 
-    /// One table of settings over another, which counts as the defaults. `lines` are those of the table above.
+    /// Creates sources from a table of defaults and a table above it. `lines` are those of the table above.
     pub(crate) fn from_tables(
         path: &Path,
         below: Map<String, Value>,
@@ -174,12 +176,12 @@ impl ConfigSources {
         sources.with_overlay(&SettingSource::File(path.to_owned()), above)
     }
 
-    /// The line of a setting of the file.
+    /// Returns the line of a setting of the file.
     pub(crate) fn line_of(&self, path: &str) -> Option<u32> {
         self.lines.get(path).copied()
     }
 
-    /// The lines of the settings below a path.
+    /// Returns the lines of the settings below a path.
     pub(crate) fn lines_below(&self, path: &str) -> BTreeMap<String, u32> {
         let below = |(key, line): (&String, &u32)| Some((key.strip_prefix(path)?.to_owned(), *line));
         self.lines.iter().filter_map(below).collect()
@@ -197,9 +199,9 @@ impl ConfigSources {
         self
     }
 
-    /// Takes the variables that begin with `ATHANOR_`: `ATHANOR_INGESTER__CUT__MAX_AGE=30s` sets
-    /// `ingester.cut.max_age`. The variables that Kubernetes sets for a service called athanor, and those that tell
-    /// the command line which server to ask, are left alone.
+    /// Adds the variables that begin with `ATHANOR_`: `ATHANOR_INGESTER__CUT__MAX_AGE=30s` sets
+    /// `ingester.cut.max_age`. Variables that Kubernetes sets for a service named athanor are ignored, and so
+    /// are those that configure the client commands.
     #[must_use]
     pub fn with_environment(mut self, variables: impl IntoIterator<Item = (String, String)>) -> Self {
         let mut taken: Vec<_> = variables.into_iter().collect();
@@ -215,7 +217,7 @@ impl ConfigSources {
         self
     }
 
-    /// Takes flags of the form `ingester.cut.max_age=30s`.
+    /// Adds flags of the form `ingester.cut.max_age=30s`.
     pub fn with_flags<'a>(mut self, flags: impl IntoIterator<Item = &'a str>) -> Result<Self, ConfigError> {
         for flag in flags {
             match flag.split_once('=') {
@@ -228,7 +230,7 @@ impl ConfigSources {
         Ok(self)
     }
 
-    /// Takes all sources into a type.
+    /// Deserializes all sources into a type.
     pub fn load<T: DeserializeOwned>(self) -> Result<LoadedConfig<T>, ConfigError> {
         let (loaded, errors) = self.load_partial();
         match (loaded, ConfigError::from_errors(errors)) {
@@ -238,12 +240,12 @@ impl ConfigSources {
         }
     }
 
-    /// Takes all sources into a type, without those settings that are wrong, and says what is wrong with these. Nothing
-    /// is loaded if the type cannot do without one of them.
+    /// Deserializes all sources into a type without the invalid settings, and returns an error for each of
+    /// these. Nothing is loaded if the type requires one of them.
     pub fn load_partial<T: DeserializeOwned>(mut self) -> (Option<LoadedConfig<T>>, Vec<ConfigError>) {
         let mut errors = Vec::new();
-        // A value from a flag or a variable is read as YAML first. Where that does not fit its field, it is tried
-        // once more as the string that was typed: `--set s3.secret_key=12345`.
+        // A value from a flag or a variable is parsed as YAML first. If that does not fit its field, the
+        // value is retried as the string that was typed: `--set s3.secret_key=12345`.
         loop {
             let tree = Value::Object(self.tree.clone());
             let error = match serde_path_to_error::deserialize::<_, T>(&tree) {
@@ -285,7 +287,7 @@ impl ConfigSources {
 // === impl ConfigError ===
 
 impl ConfigError {
-    /// One error that says all of them; none if there are none.
+    /// Combines errors into one. Returns none if there are none.
     pub fn from_errors(mut errors: Vec<Self>) -> Option<Self> {
         match errors.len() {
             0 | 1 => errors.pop(),
@@ -293,7 +295,7 @@ impl ConfigError {
         }
     }
 
-    /// The path of the setting, if it is about one.
+    /// Returns the path of the setting, if the error concerns one.
     pub fn path(&self) -> Option<&str> {
         match self {
             Self::Value { path, .. } => Some(path),
@@ -301,7 +303,7 @@ impl ConfigError {
         }
     }
 
-    /// All errors that it says.
+    /// Splits a combined error into its parts.
     pub fn into_errors(self) -> Vec<Self> {
         match self {
             Self::Several(errors) => errors,
@@ -315,10 +317,10 @@ fn format_errors(errors: &[ConfigError]) -> String {
     errors.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-// === impl Loaded ===
+// === impl LoadedConfig ===
 
 impl<T> LoadedConfig<T> {
-    /// The error of a setting that was read and cannot be used.
+    /// Creates the error of a setting that was parsed but is invalid.
     pub fn setting_error(&self, path: &str, reason: String) -> ConfigError {
         let place = locate_setting(&self.given, &self.lines, path);
         ConfigError::Value { path: path.to_owned(), reason, hint: String::new(), place }
@@ -326,10 +328,10 @@ impl<T> LoadedConfig<T> {
 }
 
 impl<T: Serialize> LoadedConfig<T> {
-    /// Every setting in force, in order of their paths.
+    /// Lists every setting in force, in order of their paths.
     ///
     /// # Panics
-    /// If the type does not serialise to JSON: its maps must have strings as keys.
+    /// If the type does not serialize to JSON: its maps must have strings as keys.
     pub fn effective_settings(&self) -> Vec<EffectiveSetting> {
         let value = serde_json::to_value(&self.value).expect("settings serialise to JSON");
         let mut leaves = Vec::new();
@@ -343,8 +345,8 @@ impl<T: Serialize> LoadedConfig<T> {
     }
 }
 
-/// Where a setting is written. The line is its own, or that of the table or list around it. A setting that nobody set
-/// belongs to the table of the file that it is missing in.
+/// Returns the location of a setting. The line is its own, or that of the table or list around it. A missing
+/// setting is located at the table of the file in which it is missing.
 fn locate_setting(
     given: &BTreeMap<String, RawSetting>,
     lines: &BTreeMap<String, u32>,
@@ -367,7 +369,7 @@ fn locate_setting(
     }
 }
 
-/// Removes a setting, with the whole list where it is in one. False if there is nothing to remove.
+/// Removes a setting, with the whole list if it is in one. Returns false if there is nothing to remove.
 fn remove_setting<'a>(tree: &mut Map<String, Value>, path: impl Iterator<Item = &'a Segment>) -> bool {
     let keys: Vec<&str> = path
         .map_while(|segment| match segment {
@@ -386,7 +388,8 @@ fn remove_setting<'a>(tree: &mut Map<String, Value>, path: impl Iterator<Item = 
     table.remove(*last).is_some()
 }
 
-/// The origin of a setting: of itself, of the table or list around it, or of the first setting within it.
+/// Returns the source of a setting: its own, that of the table or list around it, or that of the first
+/// setting in it.
 fn source_of_setting(given: &BTreeMap<String, RawSetting>, path: &str) -> SettingSource {
     let below = format!("{path}.");
     let mut around = path;
@@ -410,7 +413,7 @@ fn parse_yaml(text: &str) -> Result<Value, String> {
     serde_saphyr::from_str(text).map_err(|error| error.to_string())
 }
 
-/// The place of a path in the tree; tables are made on the way, in place of anything else.
+/// Returns the slot of a path in the tree. Tables are created on the way and replace other values.
 fn setting_slot<'a>(tree: &'a mut Map<String, Value>, path: &str) -> &'a mut Value {
     let (head, rest) = path.split_once('.').map_or((path, None), |(head, rest)| (head, Some(rest)));
     let child = tree.entry(head).or_insert(Value::Null);
@@ -445,7 +448,8 @@ fn collect_leaves(path: &str, value: &Value, leaves: &mut Vec<(String, String)>)
     }
 }
 
-/// `ATHANOR_SERVICE_HOST`, `ATHANOR_PORT`, `ATHANOR_PORT_4040_TCP_ADDR`: set by Kubernetes, not meant for us.
+/// Matches `ATHANOR_SERVICE_HOST`, `ATHANOR_PORT`, `ATHANOR_PORT_4040_TCP_ADDR`, which Kubernetes sets for
+/// services.
 fn is_kubernetes_service_variable(key: &str) -> bool {
     let links = key == "PORT" || key.starts_with("PORT_") || key.ends_with("_PORT") || key.contains("_PORT_");
     !key.contains("__") && (links || key.contains("SERVICE_HOST") || key.contains("SERVICE_PORT"))

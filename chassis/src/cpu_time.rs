@@ -1,7 +1,8 @@
-//! What the processor's time of this process went into.
+//! CPU time of this process by activity.
 //!
-//! Work is measured where it runs, by the clock of its thread: twice a job, and jobs are long beside that. Work inside
-//! other work is taken off the latter, so that the parts add up to no more than the whole.
+//! Each activity is measured where it runs, with the CPU clock of its thread. A job reads that clock twice,
+//! which is cheap compared with its length. Nested activities are subtracted from the outer one, so the parts
+//! add up to at most the whole.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,41 +10,42 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-/// A kind of work.
+/// Activity to which CPU time is attributed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CpuActivity {
-    /// Bodies of requests and answers: decompressing, parsing, converting, compressing.
+    /// Bodies of requests and responses: decompression, parsing, conversion, compression.
     Body,
-    /// Walking profiles that were sent.
+    /// Traversal of uploaded profiles.
     Walk,
-    /// Making batches of them for the log.
+    /// Preparation of batches for the log.
     Prepare,
-    /// Applying the log's entries.
+    /// Application of log entries.
     Apply,
-    /// Writing the log.
+    /// Writes to the log.
     Log,
-    /// Making blocks of heads.
+    /// Flushes of heads to blocks.
     Cut,
-    /// Snapshots, with which logs are cut off.
+    /// Snapshots, after which logs are purged.
     Snapshot,
-    /// Answering queries.
+    /// Execution of queries.
     Query,
 }
 
-/// One for each, and one for work that names none and is not told.
+/// CPU time by activity, and last that of work without an activity.
 static SPENT_CPU_NANOS: [AtomicU64; 9] = [const { AtomicU64::new(0) }; 9];
 const OTHER_ACTIVITY_INDEX: usize = 8;
 
 thread_local! {
-    /// What this thread does, as a place in `SPENT_CPU_NANOS`, and its own time when that was last counted.
+    /// Activity of this thread as an index into `SPENT_CPU_NANOS`, and its CPU time when that was last
+    /// counted.
     static CURRENT_ACTIVITY: Cell<(usize, u64)> = const { Cell::new((OTHER_ACTIVITY_INDEX, 0)) };
 }
 
-/// Gives the thread back to what it did before, also by a panic.
+/// Guard that restores the previous activity of the thread, also after a panic.
 struct PreviousActivityGuard(usize);
 
 impl CpuActivity {
-    /// All of them.
+    /// All activities, in the order of their counters.
     pub const ALL: [Self; 8] = [
         Self::Body,
         Self::Walk,
@@ -55,7 +57,7 @@ impl CpuActivity {
         Self::Query,
     ];
 
-    /// Its name.
+    /// Name of the activity in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Body => "body",
@@ -69,17 +71,17 @@ impl CpuActivity {
         }
     }
 
-    /// The processor's time that went into it so far, on all threads of this process.
+    /// Returns the CPU time of the activity so far, on all threads of this process.
     pub fn cpu_time(self) -> Duration {
         Duration::from_nanos(SPENT_CPU_NANOS[self as usize].load(Ordering::Relaxed))
     }
 
-    /// What this thread is doing, for threads that help it.
+    /// Returns the activity of this thread, for threads that help it.
     pub fn current() -> Option<Self> {
         Self::ALL.get(CURRENT_ACTIVITY.get().0).copied()
     }
 
-    /// Does work and counts its time. The work must not wait for what this thread itself has to do.
+    /// Runs work and counts its CPU time. The work must not wait for other work of this thread.
     pub fn measure<R>(self, work: impl FnOnce() -> R) -> R {
         let _back = PreviousActivityGuard(switch_activity(self as usize));
         work()
@@ -92,7 +94,7 @@ impl Drop for PreviousActivityGuard {
     }
 }
 
-/// Counts what this thread did so far, goes on with something else, and tells what it was.
+/// Counts the CPU time of the current activity, switches to another one, and returns the previous one.
 fn switch_activity(to: usize) -> usize {
     let now = nanos(clock_gettime(ClockId::ThreadCPUTime));
     let (before, since) = CURRENT_ACTIVITY.replace((to, now));
@@ -105,7 +107,8 @@ pub(crate) fn thread_cpu_time() -> Duration {
     Duration::from_nanos(nanos(clock_gettime(ClockId::ThreadCPUTime)))
 }
 
-/// Returns a number that changes with each tick of the operating system, every few milliseconds. Costs no system call.
+/// Returns a number that changes with each tick of the operating system, every few milliseconds. Costs no
+/// system call.
 pub(crate) fn coarse_tick() -> u64 {
     #[cfg(target_os = "linux")]
     let clock = ClockId::MonotonicCoarse;
@@ -114,7 +117,7 @@ pub(crate) fn coarse_tick() -> u64 {
     nanos(clock_gettime(clock))
 }
 
-/// The processor's time of this process, all of its threads that ever were.
+/// Returns the CPU time of this process, ended threads included.
 pub fn process_cpu_time() -> Duration {
     Duration::from_nanos(nanos(clock_gettime(ClockId::ProcessCPUTime)))
 }

@@ -1,17 +1,18 @@
-//! A folder of files, as something that is handed in: a real one, or one in memory that loses what was not synced.
+//! Folder of files as an injected dependency: a real one, or one in memory that loses unsynced bytes.
 //!
-//! What a caller may rely on, whatever the disk, is what both implementations are tested for together:
+//! Guarantees of every disk, for which both implementations are tested together:
 //!
-//! * bytes are durable after [`Disk::sync`] of their file, a name (new, renamed, removed) after [`Disk::sync_dir`];
-//! * [`Disk::write`] is all or nothing, and durable when it returns;
-//! * reads see what was written, synced or not.
+//! * [`Disk::sync`] makes the bytes of a file durable.
+//! * [`Disk::sync_dir`] makes names durable: new, renamed and removed ones.
+//! * [`Disk::write`] is atomic, and durable when it returns.
+//! * Reads see all written bytes, synced or not.
 //!
-//! Of unsynced bytes any sectors of 512 bytes may survive a crash and any others not; of unsynced names the first
-//! few. After a sync that failed nobody knows what is durable: the kernel may have dropped what it could not write,
-//! and the next sync will not say so.
+//! After a crash, any subset of the unsynced 512-byte sectors may survive. Of the unsynced name changes, a
+//! prefix survives. After a failed sync it is unknown which bytes are durable: the kernel may have dropped
+//! the failed writes, and the next sync does not report them.
 //!
-//! All calls block. Callers run them on a thread of their own or on [`ComputePool`](crate::ComputePool), never on an I/O
-//! thread.
+//! All calls block. Callers run them on their own thread or on [`ComputePool`](crate::ComputePool), never on
+//! an I/O thread.
 
 mod local;
 mod memory;
@@ -25,54 +26,55 @@ pub use memory::{MemoryDisk, SECTOR_BYTES};
 use crate::code::{ErrorCode, ErrorCodeExt};
 use crate::histogram::HistogramSnapshot;
 
-/// One flat folder of files. Names are checked: no path separators, no leading dot.
+/// Flat folder of files. Names are checked: no path separators, no leading dot.
 pub trait Disk: fmt::Debug + Send + Sync + 'static {
-    /// Makes an empty file; refuses a name that exists.
+    /// Creates an empty file. Rejects a name that exists.
     fn create_new(&self, name: &str) -> Result<(), DiskError>;
 
-    /// Makes a file of so many zeros, written out and synced, so that later writes inside it change nothing but
-    /// bytes; refuses a name that exists. Slow. After a crash inside it the file may be shorter.
+    /// Creates a file of `length` zeros, written and synced, so that later writes inside it change only
+    /// bytes. Rejects a name that exists. Slow. After a crash during the call the file may be shorter.
     fn create_zeroed(&self, name: &str, length: u64) -> Result<(), DiskError>;
 
-    /// Writes the parts one after the other from `offset` on, growing the file if need be.
+    /// Writes the parts in sequence from `offset` on. The file grows if needed.
     fn write_at(&self, name: &str, offset: u64, parts: &[&[u8]]) -> Result<(), DiskError>;
 
-    /// Reads from `offset` until the buffer is full or the file ends, and says how much was read.
+    /// Reads from `offset` until the buffer is full or the file ends. Returns the number of bytes read.
     fn read_at(&self, name: &str, offset: u64, into: &mut [u8]) -> Result<usize, DiskError>;
 
     /// Makes the bytes and the length of a file durable.
     fn sync(&self, name: &str) -> Result<(), DiskError>;
 
-    /// Puts a whole file there, in place of any that was, atomically and durably.
+    /// Writes a whole file and replaces any previous one, atomically and durably.
     fn write(&self, name: &str, bytes: &[u8]) -> Result<(), DiskError>;
 
-    /// Gives a file another name, in place of any file that had it.
+    /// Renames a file and replaces any file that has the new name.
     fn rename(&self, from: &str, to: &str) -> Result<(), DiskError>;
 
     /// Removes a file that exists.
     fn remove(&self, name: &str) -> Result<(), DiskError>;
 
-    /// All names, in order.
+    /// Lists all file names in order.
     fn list(&self) -> Result<Vec<String>, DiskError>;
 
-    /// The length of a file in bytes.
+    /// Returns the length of a file in bytes.
     fn len(&self, name: &str) -> Result<u64, DiskError>;
 
     /// Makes all names durable.
     fn sync_dir(&self) -> Result<(), DiskError>;
 
-    /// How many more bytes the disk holds.
+    /// Returns the free bytes of the disk.
     fn free_bytes(&self) -> Result<u64, DiskError>;
 
-    /// How many bytes the disk holds in all.
+    /// Returns the total bytes of the disk.
     fn capacity_bytes(&self) -> Result<u64, DiskError>;
 
-    /// How long each [`sync`](Self::sync) took so far, nanoseconds; nothing where that is not measured.
+    /// Returns the durations of all [`sync`](Self::sync) calls in nanoseconds. Empty if the disk does not
+    /// measure them.
     fn sync_latencies(&self) -> HistogramSnapshot {
         HistogramSnapshot::default()
     }
 
-    /// A whole file.
+    /// Reads a whole file.
     fn read(&self, name: &str) -> Result<Vec<u8>, DiskError> {
         let length = self.len(name)?;
         let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
@@ -82,53 +84,53 @@ pub trait Disk: fmt::Debug + Send + Sync + 'static {
     }
 }
 
-/// Why a disk did not do what it was asked.
+/// Failure of a disk operation.
 #[derive(Debug, thiserror::Error)]
 pub enum DiskError {
-    /// There is no such file.
+    /// The file does not exist.
     #[error("cannot {op} {name}: no such file")]
     NotFound {
-        /// What was asked.
+        /// Operation that failed.
         op: &'static str,
-        /// The file.
+        /// Name of the file.
         name: String,
     },
-    /// The name is taken.
+    /// The name exists already.
     #[error("cannot {op} {name}: it exists already")]
     Exists {
-        /// What was asked.
+        /// Operation that failed.
         op: &'static str,
-        /// The file.
+        /// Name of the file.
         name: String,
     },
-    /// No space is left.
+    /// The disk has no space left.
     #[error("cannot {op} {name}: no space left on the disk")]
     Full {
-        /// What was asked.
+        /// Operation that failed.
         op: &'static str,
-        /// The file.
+        /// Name of the file.
         name: String,
     },
-    /// The name is not one of a file in a flat folder.
+    /// The name is not valid in a flat folder.
     #[error("{name:?} cannot name a file here: letters, digits, '-', '_' and inner dots only")]
     BadName {
-        /// The name.
+        /// Name that was rejected.
         name: String,
     },
-    /// Another process has the folder.
+    /// Another process holds the folder.
     #[error("{name} is in use by another process; each process needs a folder of its own")]
     Locked {
-        /// The folder.
+        /// Path of the folder.
         name: String,
     },
-    /// Anything else the disk said.
+    /// Any other error of the operating system.
     #[error("cannot {op} {name}")]
     Io {
-        /// What was asked.
+        /// Operation that failed.
         op: &'static str,
-        /// The file.
+        /// Name of the file.
         name: String,
-        /// What the disk said.
+        /// Error of the operating system.
         source: io::Error,
     },
 }

@@ -1,40 +1,40 @@
-//! A gate in front of work: open until drained, and drained only when all who entered have left.
+//! Gate in front of requests: open until drained. A drain ends when all admitted requests have ended.
 
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::code::{ErrorCode, ErrorCodeExt};
 
-/// Lets requests in until it is closed, and knows how many are inside. Cheap to clone.
+/// Gate that admits requests until it is closed and counts those in flight. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Gate {
     inside: TaskTracker,
 }
 
-/// Proof of having entered; leaving is dropping it.
+/// Guard of an admitted request. Dropping it leaves the gate.
 #[derive(Debug)]
 #[must_use = "dropping it is leaving"]
 pub struct GateGuard(#[expect(dead_code, reason = "held for its drop")] TaskTrackerToken);
 
-/// The gate is closed: this process drains.
+/// Rejection by a closed gate: this process is draining.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("shutting down, ask another node")]
 pub struct GateClosedError;
 
 impl Gate {
-    /// Enters, unless the gate is closed.
+    /// Enters the gate, unless it is closed.
     pub fn enter(&self) -> Result<GateGuard, GateClosedError> {
         let token = self.inside.token();
-        // Looked at after the token is taken: whoever closes from now on waits for this one.
+        // Checked after the token is taken, so a concurrent drain waits for this request.
         if self.inside.is_closed() { Err(GateClosedError) } else { Ok(GateGuard(token)) }
     }
 
-    /// How many are inside.
+    /// Number of admitted requests that are in flight.
     pub fn in_flight(&self) -> usize {
         self.inside.len()
     }
 
-    /// Refuses all who come from now on, and waits until all who are inside have left.
+    /// Rejects all further requests and waits until all admitted requests have ended.
     pub async fn drain(&self) {
         self.inside.close();
         self.inside.wait().await;

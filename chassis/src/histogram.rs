@@ -1,45 +1,45 @@
-//! How values are spread: counts in buckets of which each is twice as wide as the one before.
+//! Histograms with buckets of doubling width.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Counts of values, without a lock. Values are whole: bytes, or nanoseconds.
+/// Lock-free histogram of whole numbers: bytes or nanoseconds.
 #[derive(Debug)]
 pub struct Histogram {
-    /// The end of the first bucket.
+    /// Upper bound of the first bucket.
     first: u64,
-    /// One for each bucket, and one for what is beyond the last.
+    /// Counts by bucket, and last the count beyond all buckets.
     counts: Box<[AtomicU64]>,
     sum: AtomicU64,
 }
 
-/// A histogram at a moment.
+/// Snapshot of a histogram.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HistogramSnapshot {
-    /// For each bucket its end, which is in it, and how many values are in it; the last has no end.
+    /// Upper bound (inclusive) and count of each bucket. The last bucket is unbounded.
     pub buckets: Vec<(u64, u64)>,
-    /// All values together.
+    /// Sum of all values.
     pub sum: u64,
 }
 
 impl Histogram {
-    /// So many buckets; the first ends at `first`.
+    /// Creates a histogram with `buckets` buckets, at most 63, of which the first ends at `first`.
     pub fn with_doubling_buckets(first: u64, buckets: usize) -> Self {
         let counts = (0..=buckets.min(63)).map(|_| AtomicU64::new(0)).collect();
         Self { first: first.max(1), counts, sum: AtomicU64::new(0) }
     }
 
-    /// For times: from a tenth of a millisecond to 52 seconds.
+    /// Histogram of durations: from a tenth of a millisecond to 52 seconds.
     pub fn for_durations() -> Self {
         Self::with_doubling_buckets(100_000, 20)
     }
 
-    /// For sizes: from a KiB to 32 MiB.
+    /// Histogram of sizes: from 1 KiB to 32 MiB.
     pub fn for_sizes() -> Self {
         Self::with_doubling_buckets(1024, 16)
     }
 
-    /// Counts a value.
+    /// Adds a value to its bucket.
     pub fn record(&self, value: u64) {
         let last = self.counts.len() - 1;
         let widths = value.div_ceil(self.first).checked_next_power_of_two();
@@ -48,12 +48,12 @@ impl Histogram {
         self.sum.fetch_add(value, Ordering::Relaxed);
     }
 
-    /// Counts a time.
+    /// Adds a duration in nanoseconds.
     pub fn record_duration(&self, span: Duration) {
         self.record(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    /// What was counted so far.
+    /// Returns the counts so far.
     pub fn snapshot(&self) -> HistogramSnapshot {
         let last = self.counts.len() - 1;
         let end = |bucket: usize| if bucket == last { u64::MAX } else { self.first << bucket };
@@ -66,7 +66,7 @@ impl Histogram {
 }
 
 impl HistogramSnapshot {
-    /// How many values there are.
+    /// Returns the number of values.
     pub fn count(&self) -> u64 {
         self.buckets.iter().map(|(_, count)| count).sum()
     }

@@ -1,39 +1,40 @@
-//! How an Athanor process lives.
+//! Runtime environment of an Athanor process.
 //!
-//! Everything that a program takes from the machine it runs on comes in through this crate: time, chance, threads,
-//! tasks, files, the environment. The crates above are handed these as values and name none of them themselves, so
-//! that a whole cluster can be run in one thread from a seed, and so that there is one place to look for how a
-//! process starts, is limited, reports what goes wrong, and ends.
+//! Every resource of the machine enters a program through this crate: time, randomness, threads, tasks,
+//! files, the environment. The crates above receive these as values and never access the machine directly. So
+//! a whole cluster can run in one thread from a seed. This crate also defines how a process starts, is
+//! limited, reports failures, and ends.
 //!
 //! ```text
 //!   YAML ─┐
-//!   env  ─┼─► config ─► limits ─► (roles, above)        what may be done, by whom
+//!   env  ─┼─► config ─► limits ─► (roles, above)        settings and limits
 //!   --set ┘     │         └ tenant, units
 //!               ▼
-//!           telemetry                                   what is said about it
+//!           telemetry                                   log lines
 //!
 //!   clock   random   disk   net    ◄── real, or simulated from a seed
 //!     │                │
 //!   tasks   gate    compute        ◄── bounded; panics reported; ended together, with a deadline
 //!
-//!   code                           ◄── what any failure means at an edge: HTTP, gRPC, retry, log, exit
+//!   code                           ◄── meaning of a failure at an edge: HTTP, gRPC, retry, log, exit
 //! ```
 //!
-//! * [`code`]: the one table of error codes, and [`Status`].
+//! * [`code`]: the table of error codes, and [`Status`].
 //! * [`clock`], [`random`]: [`Clock`] and [`Random`], each real or driven by a test.
-//! * [`disk`]: one folder of files, [`LocalDisk`](disk::LocalDisk) or [`MemoryDisk`](disk::MemoryDisk), the latter
-//!   with crashes and faults.
-//! * [`net`]: streams to others, [`LocalNet`](net::LocalNet) or those of a simulation.
-//! * [`tasks`], [`gate`]: background work and requests, both of which a shutdown waits for.
-//! * [`compute`]: threads for what would hold up an I/O thread.
-//! * [`cpu_time`], [`process`], [`histogram`]: what a process uses, what for, and how numbers are spread.
-//! * [`activity_tracker`]: what was under way when the process before this one died.
-//! * [`memory_budget`], [`query_queue`]: memory that answers share, and whose question is next; [`tenant_shares`]: how much of it one tenant
-//!   may have.
-//! * [`config`], [`units`], [`limits`], [`tenant`]: settings, and what each tenant may do.
+//! * [`disk`]: a folder of files, [`LocalDisk`](disk::LocalDisk) or [`MemoryDisk`](disk::MemoryDisk), the
+//!   latter with crashes and faults.
+//! * [`net`]: streams to other nodes, [`LocalNet`](net::LocalNet) or those of a simulation.
+//! * [`tasks`], [`gate`]: background tasks and requests. A shutdown waits for both.
+//! * [`compute`]: threads for work that would block an I/O thread.
+//! * [`cpu_time`], [`process`], [`histogram`]: resource usage of a process, CPU time by activity,
+//!   distributions.
+//! * [`activity_tracker`]: work that was under way when the previous process died.
+//! * [`memory_budget`], [`query_queue`]: memory that results share, and the order of queries.
+//!   [`tenant_shares`]: share of the budget that one tenant may hold.
+//! * [`config`], [`units`], [`limits`], [`tenant`]: settings, and the limits of each tenant.
 //! * [`telemetry`]: log lines.
 //!
-//! What is not promised: the order in which tasks run or end, and that [`Random`] cannot be foreseen.
+//! Not guaranteed: the order in which tasks run or end, and that [`Random`] is unpredictable.
 
 pub mod activity_tracker;
 pub mod cancel;

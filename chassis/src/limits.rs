@@ -1,4 +1,4 @@
-//! What one tenant may do, and the exceptions to it.
+//! Limits of one tenant, and overrides by tenant.
 
 mod pyroscope;
 
@@ -14,105 +14,109 @@ use crate::config::{ConfigError, ConfigSources, LoadedConfig, SettingLocation, S
 use crate::tenant::TenantId;
 use crate::units::{ByteSize, duration_text, optional_duration_text};
 
-/// The limits of one tenant, named as users of this ecosystem know them. In exceptions zero means "without limit", as in
-/// Grafana Pyroscope; here it does only where that is said.
+/// Limits of one tenant, named as in Grafana Pyroscope. In overrides zero means "no limit", as in Grafana
+/// Pyroscope. In this type it does only where the field states it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TenantLimits {
-    /// The largest profile, decompressed. Example: `4MiB`.
+    /// Upper bound of a decompressed profile. Example: `4MiB`.
     pub max_profile_size_bytes: ByteSize,
-    /// The most samples in a profile. Example: `16000`.
+    /// Upper bound of samples in a profile. Example: `16000`.
     pub max_profile_stacktrace_samples: u32,
-    /// The most labels on a sample. Example: `100`.
+    /// Upper bound of labels on a sample. Example: `100`.
     pub max_profile_stacktrace_sample_labels: u32,
-    /// The deepest stack, in frames; deeper ones lose their leaves. Example: `1000`.
+    /// Upper bound of frames in a stack. Deeper stacks lose their leaves. Example: `1000`.
     pub max_profile_stacktrace_depth: u32,
-    /// The longest name of a function, a file or a mapping, in bytes. Example: `65535`.
+    /// Upper bound in bytes of the name of a function, a file or a mapping. Example: `65535`.
     pub max_profile_symbol_value_length: u32,
-    /// The longest name of a label, in bytes. Example: `1024`.
+    /// Upper bound in bytes of a label name. Example: `1024`.
     pub max_label_name_length: u32,
-    /// The longest value of a label, in bytes. Example: `2048`.
+    /// Upper bound in bytes of a label value. Example: `2048`.
     pub max_label_value_length: u32,
-    /// The most labels of a series. Example: `30`.
+    /// Upper bound of labels on a series. Example: `30`.
     pub max_label_names_per_series: u32,
-    /// The most series that a tenant has in the memory of each shard. None: as many as come. Example: `100000`.
+    /// Upper bound of the tenant's series in the memory of each shard. None: no limit. Example: `100000`.
     pub max_local_series_per_tenant: Option<u32>,
-    /// The most tenants that have profiles, in memory or in blocks: a name that is new beyond that is refused, and those that are known
-    /// are not. An exception for a tenant lets its name in. Example: `10000`.
+    /// Upper bound of tenants that have profiles, in memory or in blocks. Beyond it, new tenants are rejected
+    /// and known ones are not. An override for a tenant admits it. Example: `10000`.
     pub max_tenants: u32,
-    /// How many values `__session_id__` has in a series, which names the run of a program; with 0 it is not stored.
-    /// Example: `4`.
+    /// Upper bound of values of `__session_id__` in a series, which names the run of a program. With 0 the
+    /// label is not stored. Example: `4`.
     pub max_sessions_per_series: u32,
-    /// Whether names of labels are taken as they are; otherwise their dots become `_`, and other characters are refused.
-    /// Example: `false`.
+    /// Whether label names are stored unchanged. Otherwise dots become `_`, and names with other invalid
+    /// characters are rejected. Example: `false`.
     pub disable_label_sanitization: bool,
-    /// Rules that change, drop or keep series, as Prometheus has them. Example: `[{action: labeldrop, regex: pod}]`.
+    /// Rules that change, drop or keep series, as in Prometheus. Example: `[{action: labeldrop, regex:
+    /// pod}]`.
     pub ingestion_relabeling_rules: Vec<Value>,
-    /// Where the server's own rules stand among these, which know what Go clients call differences. Example: `last`.
+    /// Position of the server's default rules among the tenant's. They detect delta profiles of Go clients.
+    /// Example: `last`.
     pub ingestion_relabeling_default_rules_position: DefaultRulesPosition,
-    /// Rules of the actions keep and drop that see the labels of a profile with the `__type__` and the `__unit__` of each
-    /// of its sample types. Example: `[{action: drop, source_labels: [__type__], regex: alloc_.*}]`.
+    /// Rules with the actions keep and drop. They see the labels of a profile plus the `__type__` and
+    /// `__unit__` of each of its sample types. Example: `[{action: drop, source_labels: [__type__], regex:
+    /// alloc_.*}]`.
     pub sample_type_relabeling_rules: Vec<Value>,
-    /// How old a profile may be when it arrives. Example: `1h`.
+    /// Upper bound of the age of a profile on arrival. Example: `1h`.
     #[serde(with = "duration_text")]
     pub reject_older_than: Duration,
-    /// How far in the future a profile may lie when it arrives. Example: `10m`.
+    /// Upper bound of the distance into the future of a profile on arrival. Example: `10m`.
     #[serde(with = "duration_text")]
     pub reject_newer_than: Duration,
-    /// The largest body of one push request, as sent. Example: `256MiB`.
+    /// Upper bound of the body of one push request, as sent. Example: `256MiB`.
     pub ingestion_body_limit: ByteSize,
-    /// How many bytes of profiles each distributor takes in a second, decompressed. What a request is beyond its bytes as
-    /// sent is charged once it is stored. None: as many as come. Example: `4MiB`.
+    /// Bytes of decompressed profiles that each distributor accepts per second. Bytes beyond those of the
+    /// request as sent are charged after it is stored. None: no limit. Example: `4MiB`.
     pub ingestion_rate: Option<ByteSize>,
-    /// How many bytes may come at once above that rate. None: as many as the rate gives in a second. Example: `2MiB`.
+    /// Burst in bytes above that rate. None: as many as the rate accepts in one second. Example: `2MiB`.
     pub ingestion_burst_size: Option<ByteSize>,
-    /// How many nodes a flame graph has where the query does not say. Example: `8192`.
+    /// Number of flame graph nodes if the query sets none. Example: `8192`.
     pub max_flamegraph_nodes_default: u32,
-    /// The most nodes of a flame graph that a query may ask for. Example: `1048576`.
+    /// Upper bound of the flame graph nodes that a query may request. Example: `1048576`.
     pub max_flamegraph_nodes_max: u32,
-    /// The longest time that a query may ask about. None or 0s: any. Example: `31d`.
+    /// Upper bound of the time range of a query. None or 0s: no limit. Example: `31d`.
     #[serde(with = "optional_duration_text")]
     pub max_query_length: Option<Duration>,
-    /// How far back queries see; answers say that older profiles are left out. None or 0s: as far as there are any.
-    /// Example: `90d`.
+    /// Age up to which queries see profiles. Results report that older profiles are left out. None or 0s: no
+    /// limit. Example: `90d`.
     #[serde(with = "optional_duration_text")]
     pub max_query_lookback: Option<Duration>,
-    /// How much a query may read of the tenant: what its selector means, as AnalyzeQuery estimates it. None: anything.
-    /// Example: `100GiB`.
+    /// Upper bound of the tenant's bytes that a query may read, as AnalyzeQuery estimates them for its
+    /// selector. None: no limit. Example: `100GiB`.
     pub max_query_bytes: Option<ByteSize>,
-    /// How many queries each querier answers at once; others wait for their turn. Example: `16`.
+    /// Upper bound of concurrent queries per querier. Further queries wait in the queue. Example: `16`.
     pub max_concurrent_queries: u32,
-    /// How many bytes of debug information are kept of the tenant. 0: any number. Example: `100GiB`.
+    /// Upper bound of the tenant's stored debug information in bytes. 0: no limit. Example: `100GiB`.
     pub max_debuginfo_bytes: ByteSize,
-    /// How many bytes of profiles uploaded by hand are kept of the tenant; the oldest make room for another one. Example:
-    /// `512MiB`.
+    /// Upper bound in bytes of the tenant's ad-hoc profiles, which are uploaded by hand. The oldest ones are
+    /// evicted for a new one. Example: `512MiB`.
     pub max_adhoc_bytes: ByteSize,
-    /// How many bytes of settings of pages and recording rules are kept of the tenant, at most 1 MiB; all tenants share
+    /// Upper bound in bytes of the tenant's UI settings and recording rules, at most 1 MiB. All tenants share
     /// 16 MiB. Example: `64KiB`.
     pub max_settings_bytes: ByteSize,
-    /// The largest file of debug information. Example: `1GiB`.
+    /// Upper bound of one file of debug information. Example: `1GiB`.
     pub debuginfo_upload_max_size: ByteSize,
-    /// How long an upload of debug information may take; one that is older may be tried again. Example: `15m`.
+    /// Timeout of an upload of debug information. After it, the upload may be retried. Example: `15m`.
     #[serde(with = "duration_text")]
     pub debuginfo_upload_max_duration: Duration,
-    /// How many uploads of debug information each node takes at once. Example: `32`.
+    /// Upper bound of concurrent uploads of debug information per node. Example: `32`.
     pub max_concurrent_debuginfo_uploads: u32,
 }
 
-/// Where the server's own rules for labels stand.
+/// Position of the server's default relabeling rules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DefaultRulesPosition {
-    /// Before those of the tenant.
+    /// Before the rules of the tenant.
     #[default]
     First,
-    /// After them.
+    /// After the rules of the tenant.
     Last,
-    /// Nowhere.
+    /// The default rules do not apply.
     Disabled,
 }
 
-/// The limits of every tenant: one set for all, and exceptions. Cheap to clone; clones see what one replaces.
+/// Limits of all tenants: one default, and overrides by tenant. Cheap to clone. Clones share replaced
+/// overrides.
 #[derive(Clone, Debug)]
 pub struct LimitOverrides {
     table: Arc<RwLock<LimitTable>>,
@@ -122,12 +126,13 @@ pub struct LimitOverrides {
 struct LimitTable {
     all: Arc<TenantLimits>,
     exceptions: BTreeMap<TenantId, Arc<TenantLimits>>,
-    /// Settings that were left out of files so far, and those of them that are yet to be warned of.
+    /// Settings that were ignored in runtime files so far, and those of them that were not returned to the
+    /// caller yet.
     left_out: BTreeSet<String>,
     unsaid: BTreeSet<String>,
 }
 
-/// The runtime file.
+/// Contents of the runtime file.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct RuntimeFile {
@@ -174,24 +179,26 @@ impl Default for TenantLimits {
 }
 
 impl LimitOverrides {
-    /// The same limits for all.
+    /// Creates limits that are equal for all tenants.
     pub fn new(all: TenantLimits) -> Self {
         let (exceptions, left_out, unsaid) = Default::default();
         let table = LimitTable { all: Arc::new(all), exceptions, left_out, unsaid };
         Self { table: Arc::new(RwLock::new(table)) }
     }
 
-    /// The limits of a tenant.
+    /// Returns the limits of a tenant.
     pub fn for_tenant(&self, tenant: &TenantId) -> Arc<TenantLimits> {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(table.exceptions.get(tenant).unwrap_or(&table.all))
     }
 
-    /// Replaces all exceptions by those of a runtime file: `overrides: {team-a: {reject_older_than: 2h}}`. What an
-    /// exception does not say is as for all. Files of Grafana Pyroscope are taken as well: settings that have another
-    /// name here are renamed, and those that have no meaning here are left out, see [`LimitOverrides::take_ignored_settings`]. A file
-    /// that cannot be taken changes nothing, and all that is wrong with it is said at once; `check` says of an exception
-    /// which settings cannot be so, and why.
+    /// Replaces all overrides by those of a runtime file: `overrides: {team-a: {reject_older_than: 2h}}`.
+    /// Limits that an override does not set are those of the default. Files of Grafana Pyroscope are accepted
+    /// too. Settings with another name here are renamed. Settings without a counterpart are ignored, see
+    /// [`LimitOverrides::take_ignored_settings`].
+    ///
+    /// An invalid file changes nothing, and all its errors are returned at once. `check` returns the invalid
+    /// settings of an override and the reason for each.
     pub fn replace_exceptions(
         &self,
         path: &Path,
@@ -231,7 +238,7 @@ impl LimitOverrides {
             if let Some(loaded) = loaded {
                 let bad = check(&loaded.value);
                 wrong.extend(bad.into_iter().map(|(setting, reason)| loaded.setting_error(setting, reason)));
-                // What did not change stays the same, so that nobody makes anew what was made of it.
+                // An unchanged override keeps its `Arc`, so callers need not recompute derived values.
                 let before = self.for_tenant(&tenant);
                 let limits = if *before == loaded.value { before } else { Arc::new(loaded.value) };
                 exceptions.insert(tenant, limits);
@@ -249,7 +256,7 @@ impl LimitOverrides {
         Ok(())
     }
 
-    /// Reads an exception over the limits of all, and returns what is wrong with it.
+    /// Parses an override on top of the default limits. Returns the errors in it.
     fn read_exception(
         &self,
         path: &Path,
@@ -272,8 +279,8 @@ impl LimitOverrides {
         (loaded, wrong)
     }
 
-    /// Settings that were left out of a runtime file since the last call because they have no meaning here. Each is
-    /// returned once, however many tenants have it and however often the file is read.
+    /// Returns the settings that were ignored in runtime files since the last call because they have no
+    /// counterpart. Each is returned once, however many tenants set it and however often the file is read.
     pub fn take_ignored_settings(&self) -> BTreeSet<String> {
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut table.unsaid)

@@ -1,4 +1,4 @@
-//! Room in memory: what is under way takes some until it is done, and there is only so much.
+//! Memory budget of query results: each running query reserves bytes and releases them when it ends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,23 +10,23 @@ use crate::tenant_shares::TenantShares;
 use crate::units::ByteSize;
 use crate::{ErrorCode, Status, TenantId};
 
-/// How long to stay away when all the room is taken.
+/// Wait before a retry after a rejection because of a full budget.
 const BUDGET_RETRY_AFTER: Duration = Duration::from_secs(2);
 
-/// How much there is, and the setting that says so.
+/// Limit in bytes, and the setting that configures it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BudgetLimit {
-    /// How much.
+    /// Upper bound in bytes.
     pub limit: ByteSize,
-    /// The setting, as it is written.
+    /// Name of the setting in the configuration.
     pub setting: &'static str,
 }
 
-/// The room for all answers, as some tenants have part in it.
+/// Memory budget for all results, as seen by the tenants of one query.
 #[derive(Debug)]
 pub struct MemoryBudget {
     whole: Arc<MemoryBudgetInner>,
-    /// Tenants whose answers these are. Nobody where it is not said.
+    /// Tenants of the results. Empty if none were given.
     tenants: Arc<[TenantId]>,
 }
 
@@ -37,22 +37,22 @@ struct MemoryBudgetInner {
     taken: AtomicU64,
     refused: AtomicU64,
     shares: TenantShares,
-    /// Signals that bytes were given back.
+    /// Notification that bytes were released.
     given: Notify,
 }
 
-/// How full a room is.
+/// Utilization of a budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryBudgetStats {
-    /// Bytes that are taken.
+    /// Reserved bytes.
     pub taken: u64,
-    /// How many there are.
+    /// Upper bound of reserved bytes.
     pub limit: u64,
-    /// Answers, or parts of them, that were refused since others had taken the room, so far.
+    /// Number of reservations that were rejected because the budget was used up.
     pub refused: u64,
 }
 
-/// A part of the room, until it is dropped.
+/// Reservation of a part of the budget. Dropping it releases the bytes.
 #[derive(Debug)]
 pub struct MemoryReservation {
     room: Arc<MemoryBudget>,
@@ -60,7 +60,7 @@ pub struct MemoryReservation {
 }
 
 impl MemoryBudget {
-    /// Room for each answer, and for all together.
+    /// Creates a budget with a limit per result and a limit for all results.
     pub fn new(each: BudgetLimit, all: BudgetLimit) -> Arc<Self> {
         let whole = MemoryBudgetInner {
             each,
@@ -73,18 +73,18 @@ impl MemoryBudget {
         Arc::new(MemoryBudget { whole: Arc::new(whole), tenants: Arc::default() })
     }
 
-    /// Returns the same room for answers to these tenants, which count for each of them.
+    /// Returns the same budget for results of these tenants. Reservations count for each of them.
     #[must_use]
     pub fn for_tenants(&self, tenants: &[TenantId]) -> Arc<Self> {
         Arc::new(MemoryBudget { whole: Arc::clone(&self.whole), tenants: tenants.into() })
     }
 
-    /// Waits until no other tenant holds more than its share. Such a tenant gets no more meanwhile.
+    /// Waits until no other tenant holds more than its share. Meanwhile such a tenant gets no further bytes.
     pub async fn wait_for_fair_share(&self) {
         loop {
             let given = self.whole.given.notified();
             tokio::pin!(given);
-            // From here on no signal is missed.
+            // Registered before the check, so no notification is missed.
             given.as_mut().enable();
             if self.whole.shares.is_free_for(&self.tenants) {
                 return;
@@ -93,14 +93,14 @@ impl MemoryBudget {
         }
     }
 
-    /// How full it is.
+    /// Returns the utilization of the budget.
     pub fn stats(&self) -> MemoryBudgetStats {
         let now = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let MemoryBudgetInner { taken, all, refused, .. } = &*self.whole;
         MemoryBudgetStats { taken: now(taken), limit: all.limit.get(), refused: now(refused) }
     }
 
-    /// Takes room for a part of an answer.
+    /// Reserves bytes for a part of a result.
     pub fn reserve(self: &Arc<Self>, bytes: usize) -> Result<MemoryReservation, Status> {
         self.check_request(bytes)?;
         let bytes = bytes as u64;
@@ -139,7 +139,7 @@ impl MemoryBudget {
         self.whole.given.notify_waiters();
     }
 
-    /// Refuses an answer that takes too much alone.
+    /// Rejects a result that alone exceeds the limit per result.
     pub fn check_request(&self, bytes: usize) -> Result<(), Status> {
         let BudgetLimit { limit, setting } = self.whole.each;
         if bytes <= limit.as_usize() {
@@ -154,7 +154,7 @@ impl MemoryBudget {
 }
 
 impl MemoryReservation {
-    /// Adds another part, which counts for the tenants of this one from now on.
+    /// Adds another reservation. Its bytes then count for the tenants of this one.
     #[must_use]
     pub fn merge(mut self, mut other: MemoryReservation) -> MemoryReservation {
         let bytes = std::mem::take(&mut other.bytes);
@@ -167,14 +167,14 @@ impl MemoryReservation {
         self
     }
 
-    /// Gives back what is not needed.
+    /// Releases the bytes beyond `bytes`.
     pub fn shrink(&mut self, bytes: usize) {
         let less = self.bytes.saturating_sub(bytes as u64);
         self.bytes -= less;
         self.room.release(less);
     }
 
-    /// How much it is.
+    /// Reserved bytes of this reservation.
     pub fn bytes(&self) -> usize {
         self.bytes as usize
     }

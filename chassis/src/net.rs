@@ -1,8 +1,8 @@
-//! The network, as something that is handed in: [`LocalNet`] in a process, streams in memory in a simulation.
+//! Network as an injected dependency: [`LocalNet`] in a process, in-memory streams in a simulation.
 //!
-//! Streams are bytes in order, and nothing else is asked of them: no address of the other side once they are open, no
-//! options. Whoever needs a limit for silence brings one along, since a stream whose other side is cut off is mute,
-//! not broken.
+//! Streams are ordered bytes. Callers use no other feature: no peer address of an open stream, no options. A
+//! partitioned peer is silent, and its stream does not fail. So callers that need an idle timeout bring their
+//! own.
 
 use std::future::poll_fn;
 use std::io;
@@ -16,51 +16,52 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::clock::Clock;
 
-/// A way to reach others, and to be reached.
+/// Network that connects to other nodes and accepts their connections.
 #[async_trait]
 pub trait Net: Send + Sync + 'static {
-    /// Takes an address; port 0 takes any free one.
+    /// Listens on an address. Port 0 takes any free port.
     async fn listen(&self, at: SocketAddr) -> io::Result<Box<dyn NetListener>>;
 
-    /// Opens a stream, within a limit.
+    /// Opens a stream within a time limit.
     async fn connect(&self, to: SocketAddr, limit: Duration) -> io::Result<NetStream>;
 
-    /// The addresses that `host:port` stands for, at least one.
+    /// Resolves `host:port` to at least one address.
     async fn resolve(&self, name: &str) -> io::Result<Vec<SocketAddr>>;
 }
 
-/// An address that was taken. It is let go with this value; streams that were accepted stay.
+/// Listening socket. Dropping it frees the address and keeps the accepted streams.
 pub trait NetListener: Send {
-    /// Which one.
+    /// Address on which the listener accepts streams.
     fn local_address(&self) -> SocketAddr;
 
-    /// The next stream, and who opened it. An error is of that stream, or of want, and not the end.
+    /// Accepts the next stream and its peer address. An error concerns one stream or a lack of resources, and
+    /// does not end the listener.
     fn poll_accept(&mut self, context: &mut Context<'_>) -> Poll<io::Result<(NetStream, SocketAddr)>>;
 }
 
-/// Both directions of a stream.
+/// Bidirectional stream of bytes.
 pub trait ReadWrite: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> ReadWrite for S {}
 
-/// An open stream.
+/// Open stream, boxed for any network.
 pub type NetStream = Box<dyn ReadWrite>;
 
-/// TCP of this machine.
+/// TCP sockets of this machine.
 #[derive(Clone, Debug)]
 pub struct LocalNet {
     clock: Clock,
 }
 
 impl dyn NetListener {
-    /// As [`poll_accept`](NetListener::poll_accept), to be awaited. Nothing is lost where it is dropped.
+    /// Awaits [`poll_accept`](NetListener::poll_accept). Cancel-safe: no stream is lost.
     pub async fn accept(&mut self) -> io::Result<(NetStream, SocketAddr)> {
         poll_fn(|context| self.poll_accept(context)).await
     }
 }
 
 impl LocalNet {
-    /// The clock measures limits.
+    /// Creates a TCP network, which measures time limits with `clock`.
     pub fn new(clock: Clock) -> Self {
         Self { clock }
     }
@@ -109,9 +110,9 @@ impl NetListener for LocalListener {
     }
 }
 
-/// A small message should not wait for the next one.
+/// Disables Nagle's algorithm, so that a small message does not wait for the next one.
 fn set_no_delay(stream: TcpStream) -> NetStream {
-    // A stream that closed meanwhile says so when it is used.
+    // If the stream closed meanwhile, its next use reports the error.
     let _ = stream.set_nodelay(true);
     Box::new(stream)
 }

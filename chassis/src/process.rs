@@ -1,4 +1,4 @@
-//! What this process, or another one, uses of its machine, as Linux tells it.
+//! Resource usage of this process or another one, as Linux reports it.
 
 use std::fs;
 use std::io;
@@ -7,25 +7,25 @@ use std::path::Path;
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, umask};
 
-/// What a process uses. What the system does not tell is zero.
+/// Resource usage of a process. Values that the system does not report are zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessUsage {
-    /// Memory that is in use now.
+    /// Resident memory in bytes.
     pub resident_bytes: u64,
-    /// The most that ever was.
+    /// Peak of the resident memory in bytes.
     pub peak_bytes: u64,
-    /// Address space.
+    /// Size of the address space in bytes.
     pub virtual_bytes: u64,
-    /// Threads.
+    /// Number of threads.
     pub threads: u64,
-    /// Open files, sockets among them.
+    /// Number of open files, sockets included.
     pub open_files: u64,
-    /// How many may be open.
+    /// Upper bound of open files.
     pub max_files: u64,
 }
 
 impl ProcessUsage {
-    /// Of this process.
+    /// Reads the usage of this process.
     pub fn current() -> Self {
         Self::from_proc_folder(Path::new("/proc/self"))
     }
@@ -34,7 +34,7 @@ impl ProcessUsage {
         let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap_or_default();
         let status = read("status");
         let limits = read("limits");
-        // The folder that is being read is open, too.
+        // The folder that is being read counts as one open file.
         let open = fs::read_dir(folder.join("fd")).map_or(0, |files| files.count().saturating_sub(1));
         Self {
             resident_bytes: proc_kibibytes(&status, "VmRSS:"),
@@ -47,7 +47,7 @@ impl ProcessUsage {
     }
 }
 
-/// Lets this process open as many files, sockets among them, as it may at all, and says how many that is.
+/// Raises the limit of open files, sockets included, to the hard limit. Returns the limit in force.
 pub fn raise_max_files() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let wanted = Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -56,7 +56,7 @@ pub fn raise_max_files() -> u64 {
     most.unwrap_or(u64::MAX)
 }
 
-/// Closes files and folders that this process creates from now on to other users.
+/// Denies other users access to files and folders that this process creates from now on.
 pub fn restrict_file_permissions() {
     umask(Mode::RWXG | Mode::RWXO);
 }
@@ -71,7 +71,7 @@ fn proc_kibibytes(text: &str, name: &str) -> u64 {
     proc_field(text, name) * 1024
 }
 
-/// The first word behind a name at the beginning of a line.
+/// Returns the first number behind a name at the beginning of a line, 0 if there is none.
 fn proc_field(text: &str, name: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix(name));
     line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or_default()

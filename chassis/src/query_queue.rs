@@ -1,9 +1,10 @@
-//! Whose question is next: only so many are answered at once, and tenants that have read less go first.
+//! Queue of queries: it limits concurrent queries and grants permits fairly among tenants.
 //!
-//! Each tenant pays with the bytes that its questions read. A turn goes to whoever waits and has paid least, so that
-//! one tenant's hundred wide questions do not keep another one's narrow ones waiting. Who comes, or comes back, begins
-//! with what others have paid by now: nobody saves up turns. Once there is a second tenant, each has at most half of the
-//! turns: else long questions of one tenant would hold all of them.
+//! Each tenant pays for the bytes that its queries read. A permit goes to the waiting query whose tenant has
+//! paid least. So a hundred wide queries of one tenant do not delay the narrow ones of another. A tenant that
+//! arrives or returns starts at the current level, so it cannot save up permits. Once there is a second
+//! tenant, each tenant holds at most half of the permits. Otherwise long queries of one tenant could hold all
+//! of them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,47 +15,47 @@ use tokio::sync::oneshot;
 use crate::tenant_shares::tenant_share;
 use crate::{ErrorCode, Status, TenantId};
 
-/// Questions that wait for their turn, of one tenant.
+/// Upper bound of queued queries of one tenant.
 const MAX_QUEUED_PER_TENANT: usize = 512;
-/// Questions that wait, of all tenants: whoever hands out turns looks at each.
+/// Upper bound of queued queries of all tenants. Each grant scans all of them.
 const MAX_QUEUED_QUERIES: usize = 2048;
-/// Tenants whose payments are remembered.
+/// Upper bound of tenants with remembered payments.
 const MAX_REMEMBERED_TENANTS: usize = 4096;
-/// What each question pays, however little it reads.
+/// Minimum cost of a query in bytes, however little it reads.
 const MIN_QUERY_COST_BYTES: u64 = 64 << 10;
-/// How long to stay away when too many wait.
+/// Wait before a retry after a rejection because of a full queue.
 const QUEUE_RETRY_AFTER: Duration = Duration::from_secs(2);
 
-/// The turns of a querier, or of who answers other nodes.
+/// Queue of a querier, or of a node that runs parts of queries for other nodes.
 #[derive(Debug)]
 pub struct QueryQueue {
-    /// Questions at once.
+    /// Upper bound of concurrent queries.
     most: usize,
     words: QueueNames,
     state: Mutex<QueryQueueState>,
 }
 
-/// What refusals call things.
+/// Names that rejections use in their messages.
 #[derive(Clone, Copy, Debug)]
 pub struct QueueNames {
-    /// What waits.
+    /// Plural noun for the queued requests.
     pub questions: &'static str,
-    /// By which setting so many are answered at once.
+    /// Setting that limits concurrent requests.
     pub setting: &'static str,
-    /// By which so many of a tenant are, where they are fewer.
+    /// Setting that limits concurrent requests of one tenant, if lower.
     pub of_tenant: &'static str,
 }
 
-/// Questions at a moment.
+/// State of a queue at one point in time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueryQueueStats {
-    /// Those that are answered.
+    /// Number of running queries.
     pub running: usize,
-    /// How many may be answered at once.
+    /// Upper bound of running queries.
     pub most: usize,
-    /// Those that wait for their turn.
+    /// Number of queued queries.
     pub waiting: usize,
-    /// Those that were refused since too many waited, so far.
+    /// Number of queries that were rejected because the queue was full.
     pub refused: u64,
 }
 
@@ -63,7 +64,7 @@ struct QueryQueueState {
     running: usize,
     tenants: BTreeMap<TenantId, TenantAccount>,
     waiting: Vec<QueuedQuery>,
-    /// What whoever had the last turn had paid.
+    /// Highest payment of a tenant at a grant or when forgotten. New and returning tenants start at it.
     level: u64,
     arrivals: u64,
     refused: u64,
@@ -79,30 +80,31 @@ struct TenantAccount {
 #[derive(Debug)]
 struct QueuedQuery {
     tenants: Arc<[TenantId]>,
-    /// Questions of each of these tenants at once.
+    /// Upper bound of concurrent queries of each of these tenants.
     most: usize,
     arrival: u64,
     turn: oneshot::Sender<QueryPermit>,
 }
 
-/// A turn, until it is dropped.
+/// Permit to run a query. Dropping it grants the next one.
 #[derive(Debug)]
 pub struct QueryPermit {
     turns: Arc<QueryQueue>,
     tenants: Arc<[TenantId]>,
 }
 
-/// Turns, and who waits for them. They are given when nobody holds the lock: who has left drops its turn, which takes it.
+/// Granted permits and their waiters. They are delivered without the lock, because a cancelled waiter drops
+/// its permit, which takes the lock.
 #[must_use]
 struct GrantedPermits(Vec<(oneshot::Sender<QueryPermit>, QueryPermit)>);
 
 impl QueryQueue {
-    /// So many questions at once.
+    /// Creates a queue that runs at most `most` queries at once.
     pub fn new(most: usize, words: QueueNames) -> Arc<Self> {
         Arc::new(QueryQueue { most: most.max(1), words, state: Mutex::default() })
     }
 
-    /// Waits for a turn. Each of the tenants may have so many at once.
+    /// Waits for a permit. Each of the tenants may hold at most `most` at once.
     pub async fn acquire(self: &Arc<Self>, tenants: &[TenantId], most: usize) -> Result<QueryPermit, Status> {
         let (turn, came) = oneshot::channel();
         let given = {
@@ -122,7 +124,7 @@ impl QueryQueue {
         came.await.map_err(|_| Status::new(ErrorCode::Internal, "a question's turn was lost"))
     }
 
-    /// How many questions there are.
+    /// Returns the numbers of running, queued and rejected queries.
     pub fn stats(&self) -> QueryQueueStats {
         let mut state = self.state();
         state.remove_cancelled();
@@ -130,7 +132,7 @@ impl QueryQueue {
         QueryQueueStats { running, most: self.most, waiting: waiting.len(), refused }
     }
 
-    /// The turns of those who may have one, those who have paid least first.
+    /// Grants free permits to queued queries, in order of the least payment.
     fn grant_permits(self: &Arc<Self>, state: &mut QueryQueueState) -> GrantedPermits {
         state.remove_cancelled();
         let mut given = Vec::new();
@@ -150,14 +152,14 @@ impl QueryQueue {
 impl GrantedPermits {
     fn deliver(self) {
         for (waiter, turn) in self.0 {
-            // Who has left does not take it: then it ends here, and goes to the next.
+            // A cancelled waiter drops the permit, which grants it to the next query.
             drop(waiter.send(turn));
         }
     }
 }
 
 impl QueryQueueState {
-    /// Forgets those who have left.
+    /// Removes queued queries after their callers stopped waiting.
     fn remove_cancelled(&mut self) {
         let left = self.waiting.extract_if(.., |waiter| waiter.turn.is_closed());
         for tenant in left.flat_map(|waiter| waiter.tenants.to_vec()) {
@@ -167,7 +169,7 @@ impl QueryQueueState {
         }
     }
 
-    /// Why one more cannot wait, in words.
+    /// Returns the reason for which another query cannot be queued, as an error message.
     fn rejection_reason(&self, tenants: &[TenantId], most: usize, words: QueueNames) -> Option<String> {
         let QueueNames { questions, setting, of_tenant } = words;
         if self.waiting.len() >= MAX_QUEUED_QUERIES {
@@ -188,7 +190,8 @@ impl QueryQueueState {
         ))
     }
 
-    /// Begins the question that is next, if there is one, of so many that may be answered at once.
+    /// Removes the next eligible query from the queue and counts it as running. `all` is the limit of
+    /// concurrent queries.
     fn pop_next(&mut self, all: usize) -> Option<QueuedQuery> {
         let QueryQueueState { tenants, waiting, .. } = &*self;
         let share = (tenant_share(all as u64, tenants.len()) as usize).max(1);
@@ -229,8 +232,8 @@ impl QueryQueueState {
         }
     }
 
-    /// Forgets half of those who ask nothing, who have paid least. They begin again with what others have paid, which is
-    /// no less.
+    /// Forgets the half of the idle tenants that paid least. They return at the current level, which is no
+    /// lower than their payment.
     fn forget_idle_tenants(&mut self) {
         let is_idle = |of: &TenantAccount| of.running == 0 && of.waiting == 0;
         let mut paid: Vec<u64> = self.tenants.values().filter(|of| is_idle(of)).map(|of| of.paid).collect();
@@ -251,7 +254,7 @@ impl QueryQueueState {
 }
 
 impl QueryPermit {
-    /// The question reads so much of a tenant.
+    /// Charges bytes that the query reads from a tenant.
     pub fn charge(&self, tenant: &TenantId, bytes: u64) {
         let mut state = self.turns.state();
         let account = state.tenants.entry(tenant.clone()).or_default();

@@ -1,42 +1,43 @@
-//! Chance, as something that is handed in: seeded by the system in a process, by a number in a test.
+//! Randomness as an injected dependency: seeded by the system in a process, by a number in a test.
 //!
-//! Not for secrets: the generator (xoshiro256++, seeded through splitmix64) is fast and fair, not unpredictable.
+//! Not for secrets: the generator (xoshiro256++, seeded through splitmix64) is fast and uniform, but
+//! predictable.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// A source of chance. Cheap to clone; clones draw from one sequence, [`Random::split`] begins another.
+/// Source of randomness. Cheap to clone. Clones draw from one sequence; [`Random::split`] starts another.
 #[derive(Clone)]
 pub struct Random {
     state: Arc<Mutex<[u64; 4]>>,
 }
 
 impl Random {
-    /// Seeded by the operating system.
+    /// Creates a source that is seeded by the operating system.
     ///
     /// # Panics
-    /// If the operating system has no entropy to give, without which no process of ours can name anything.
+    /// If the operating system provides no entropy, without which no process can draw unique IDs.
     #[expect(clippy::disallowed_methods, reason = "the one place that asks for entropy")]
     pub fn system() -> Self {
         let seed = getrandom::u64().expect("the operating system gives entropy");
         Self::from_seed(seed)
     }
 
-    /// Draws the same sequence for the same seed, on every machine.
+    /// Creates a source that draws the same sequence for the same seed, on every machine.
     pub fn from_seed(seed: u64) -> Self {
         let mut position = seed;
         let state = std::array::from_fn(|_| next_splitmix64(&mut position));
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
-    /// An independent child: what it draws does not depend on what the parent draws later.
+    /// Returns an independent source. Its sequence does not depend on later draws of the parent.
     #[must_use]
     pub fn split(&self) -> Self {
         Self::from_seed(self.next_u64())
     }
 
-    /// Any number, all equally likely.
+    /// Returns a uniformly distributed number.
     pub fn next_u64(&self) -> u64 {
         let mut s = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let drawn = s[0].wrapping_add(s[3]).rotate_left(23).wrapping_add(s[0]);
@@ -50,14 +51,14 @@ impl Random {
         drawn
     }
 
-    /// A number below `n`, all equally likely.
+    /// Returns a uniformly distributed number below `n`.
     ///
     /// # Panics
-    /// If `n` is zero: there is no such number.
+    /// If `n` is zero: no number is below it.
     pub fn next_below(&self, n: u64) -> u64 {
         assert!(n > 0, "no number is below zero");
-        // The high half of a 128-bit product is fair once the few low halves that would be drawn too often are
-        // thrown away.
+        // The high half of a 128-bit product is uniform after rejection of the few low halves that would be
+        // drawn too often.
         let unfair = n.wrapping_neg() % n;
         loop {
             let product = u128::from(self.next_u64()) * u128::from(n);
@@ -67,14 +68,15 @@ impl Random {
         }
     }
 
-    /// Between half of that span and the whole of it, so that those who failed together do not return together.
+    /// Returns a duration between half of `span` and `span`, so that clients that failed together do not
+    /// retry together.
     pub fn jitter(&self, span: Duration) -> Duration {
         let nanos = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
         let half = nanos / 2;
         Duration::from_nanos(nanos - half + self.next_below(half + 1))
     }
 
-    /// A name that nobody else draws.
+    /// Returns a unique 128-bit ID.
     pub fn next_id(&self) -> u128 {
         u128::from(self.next_u64()) << 64 | u128::from(self.next_u64())
     }

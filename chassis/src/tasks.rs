@@ -1,4 +1,4 @@
-//! Background work of a process: named, counted, and ended together.
+//! Background tasks of a process: named, counted, and shut down together.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -16,63 +16,63 @@ use tokio_util::sync::CancellationToken;
 use crate::clock::Clock;
 use crate::code::{ErrorCode, ErrorCodeExt};
 
-/// The tasks of one process or one role. Cheap to clone.
+/// Tasks of one process or one role. Cheap to clone.
 #[derive(Clone)]
 pub struct TaskGroup {
     shared: Arc<TaskGroupInner>,
 }
 
-/// A running task. Awaiting it gives its result; dropping it lets it run on.
+/// Handle of a running task. Awaiting it returns the result; dropping it detaches the task.
 #[derive(Debug)]
 pub struct TaskHandle<T> {
     name: String,
     handle: JoinHandle<T>,
 }
 
-/// Why a task was not started.
+/// Failure to start a task.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpawnError {
-    /// As many run as may run.
+    /// The limit of running tasks is reached.
     #[error("task {name} not started: {limit} are running, which is the limit")]
     Full {
-        /// The task that was not started.
+        /// Name of the task that was not started.
         name: String,
-        /// How many may run at once.
+        /// Upper bound of running tasks.
         limit: usize,
     },
-    /// The process is ending.
+    /// The process is shutting down.
     #[error("task {name} not started: shutting down")]
     Closed {
-        /// The task that was not started.
+        /// Name of the task that was not started.
         name: String,
     },
 }
 
-/// Why a task gave no result.
+/// Failure of a task.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TaskError {
-    /// It panicked.
+    /// The task panicked.
     #[error("task {name} panicked: {message}")]
     Panicked {
-        /// The task.
+        /// Name of the task.
         name: String,
-        /// What the panic said.
+        /// Message of the panic.
         message: String,
     },
-    /// It was ended at shutdown.
+    /// The task was aborted at shutdown.
     #[error("task {name} was ended at shutdown")]
     Aborted {
-        /// The task.
+        /// Name of the task.
         name: String,
     },
 }
 
-/// How a shutdown went.
+/// Result of a shutdown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShutdownReport {
-    /// Tasks that did not end in time and were aborted, by name.
+    /// Names of tasks that did not end in time and were aborted.
     pub unfinished: Vec<String>,
-    /// Tasks that panicked since the start, by name; the first hundred.
+    /// Names of tasks that panicked since the start, at most the first hundred.
     pub panicked: Vec<String>,
 }
 
@@ -92,7 +92,7 @@ struct TaskTable {
     panicked: Vec<String>,
 }
 
-/// Strikes a task from the book, however it ends.
+/// Guard that removes a task from the table, however it ends.
 struct TaskTableGuard {
     shared: Arc<TaskGroupInner>,
     id: u64,
@@ -100,27 +100,27 @@ struct TaskTableGuard {
 
 const MAX_REMEMBERED_PANICS: usize = 100;
 
-// === impl Tasks ===
+// === impl TaskGroup ===
 
 impl TaskGroup {
-    /// Room for `limit` tasks at once; `clock` measures the deadline of a shutdown.
+    /// Creates a group for at most `limit` running tasks. `clock` measures the deadline of a shutdown.
     pub fn new(clock: Clock, limit: usize) -> Self {
         let token = CancellationToken::new();
         let running = watch::Sender::new(0);
         Self { shared: Arc::new(TaskGroupInner { clock, limit, token, book: Mutex::default(), running }) }
     }
 
-    /// Cancelled when the process is to end; tasks watch it and finish.
+    /// Token that is cancelled when the process shuts down. Tasks watch it and finish.
     pub fn shutdown_token(&self) -> CancellationToken {
         self.shared.token.clone()
     }
 
-    /// How many run now.
+    /// Number of running tasks.
     pub fn running_tasks(&self) -> usize {
         self.shared.lock_table().running.len()
     }
 
-    /// Starts a task. It runs to its end though nobody awaits it.
+    /// Starts a task. It runs to its end even if its handle is dropped.
     #[expect(clippy::disallowed_methods, reason = "the one place that spawns")]
     pub fn spawn<F>(&self, name: impl Into<String>, future: F) -> Result<TaskHandle<F::Output>, SpawnError>
     where
@@ -140,13 +140,14 @@ impl TaskGroup {
         Ok(TaskHandle { name, handle })
     }
 
-    /// Asks all tasks to end, waits for them no longer than the deadline, then aborts the rest. None start after it.
+    /// Cancels the token, waits for all tasks up to the deadline, then aborts the rest. No task starts
+    /// afterwards.
     pub async fn shutdown(&self, deadline: Duration) -> ShutdownReport {
         self.shared.lock_table().closed = true;
         self.shared.token.cancel();
         let mut running = self.shared.running.subscribe();
         let all_ended = running.wait_for(|count| *count == 0);
-        // Whether all ended or the time is up shows in the book.
+        // The task table shows which tasks ended, so the result is not needed.
         let _ = self.shared.clock.timeout(deadline, all_ended).await;
         let book = self.shared.lock_table();
         let mut ended = ShutdownReport { panicked: book.panicked.clone(), ..ShutdownReport::default() };
@@ -179,7 +180,7 @@ impl TaskGroup {
 
 impl fmt::Debug for TaskGroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tasks")
+        f.debug_struct("TaskGroup")
             .field("running", &self.running_tasks())
             .field("limit", &self.shared.limit)
             .finish()
@@ -206,15 +207,15 @@ impl Drop for TaskTableGuard {
     }
 }
 
-// === impl Task ===
+// === impl TaskHandle ===
 
 impl<T> TaskHandle<T> {
-    /// Whether it has ended, in whatever way.
+    /// Returns whether the task ended, in whatever way.
     pub fn is_finished(&self) -> bool {
         self.handle.is_finished()
     }
 
-    /// What it was called.
+    /// Name of the task.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -235,7 +236,7 @@ impl<T> Future for TaskHandle<T> {
     }
 }
 
-/// What a panic said, where it said something.
+/// Returns the message of a panic payload, or "no message".
 pub fn panic_message(payload: &(dyn Any + Send)) -> String {
     let text = payload.downcast_ref::<&str>().copied();
     text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message").to_owned()

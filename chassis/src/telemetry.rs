@@ -1,4 +1,4 @@
-//! What a process says about itself: log lines on standard error.
+//! Logging of a process: log lines on standard error.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -18,58 +18,58 @@ use tracing_subscriber::{Registry, reload};
 use crate::clock::Clock;
 use crate::code::{ErrorCode, ErrorCodeExt};
 
-/// A library that logs each of its steps, and warns of what is not amiss.
+/// Library that logs each of its steps and warns about normal conditions.
 const VERBOSE_CRATE: &str = "openraft";
-/// What is logged of it by default: errors, but for those of calls to members that are away or have not begun. Such
-/// calls are made again, and a group that cannot go on is an error of this program.
+/// Default filter of that library: errors only, without those of calls to members that are away or have not
+/// started. The library retries such calls, and a group that cannot continue is reported by this program.
 const VERBOSE_FILTER: &str = "openraft=error,openraft::replication=off,openraft::core::raft_core=off,";
-/// A library that warns of each datagram that it cannot use. Anybody may send such.
+/// Library that warns about each datagram that it cannot parse. Any host may send such datagrams.
 const FLOODING_CRATE: &str = "chitchat";
-/// Each of its lines is logged once in so long.
+/// Minimum interval between two logs of the same line of that library.
 const FLOOD_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How a process logs.
+/// Logging settings of a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TelemetryConfig {
-    /// What is logged: a level, or levels by module; of `openraft` errors only, if it is not named. Example:
+    /// Level, or levels by module. Unless it names `openraft`, only its errors are logged. Example:
     /// `info,athanor_storage=debug`.
     pub level: String,
-    /// How a line looks: `text` for people, `json` for collectors.
+    /// Format of log lines: `text` for people, `json` for collectors.
     pub format: LogFormat,
 }
 
-/// How a log line looks.
+/// Format of a log line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LogFormat {
-    /// For people.
+    /// Human-readable text.
     #[default]
     Text,
-    /// One JSON object a line.
+    /// JSON, with one object per line.
     Json,
 }
 
-/// The running telemetry of a process; keeps the handle by which it is changed while it runs.
+/// Running logger of a process, with the handle that changes its level.
 pub struct Telemetry {
     filter: reload::Handle<EnvFilter, Registry>,
 }
 
-/// Why telemetry did not start or change.
+/// Failure to start logging or to change its level.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
-    /// The level cannot be read.
+    /// The level is not valid.
     #[error(
         "log level {level:?} cannot be read: {reason}; write off, error, warn, info, debug or trace, or levels by \
          module such as info,athanor_storage=debug"
     )]
     Level {
-        /// What was given.
+        /// Level as given.
         level: String,
-        /// What is wrong with it.
+        /// Reason for the rejection.
         reason: String,
     },
-    /// Something else logs in this process already.
+    /// Another logger is already installed in this process.
     #[error("telemetry has been started before in this process")]
     Started,
 }
@@ -77,7 +77,7 @@ pub enum TelemetryError {
 /// Filter that lets each line of a flooded library through once in [`FLOOD_INTERVAL`].
 struct FloodFilter {
     clock: Clock,
-    /// When each of its lines was logged last; there are as many as the library has.
+    /// Last time at which each line was logged. The map has at most as many entries as the library has lines.
     logged: Mutex<HashMap<Identifier, Duration>>,
 }
 
@@ -115,7 +115,7 @@ impl Default for TelemetryConfig {
 }
 
 impl Telemetry {
-    /// Starts logging, once for each process. Colours are for terminals, where they are wanted.
+    /// Starts logging, once per process. Colors are used only if requested and standard error is a terminal.
     pub fn start(config: &TelemetryConfig, colors: bool) -> Result<Self, TelemetryError> {
         let (filter, handle) = reload::Layer::new(parse_filter(&config.level)?);
         let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
@@ -129,7 +129,7 @@ impl Telemetry {
         Ok(Self { filter: handle })
     }
 
-    /// Changes what is logged, from now on.
+    /// Changes the log level from now on.
     pub fn set_level(&self, level: &str) -> Result<(), TelemetryError> {
         let filter = parse_filter(level)?;
         self.filter
@@ -146,7 +146,7 @@ impl fmt::Debug for Telemetry {
 
 fn parse_filter(level: &str) -> Result<EnvFilter, TelemetryError> {
     let refused = |reason: String| TelemetryError::Level { level: level.to_owned(), reason };
-    // The filter would take such a word as the name of a module, of which everything is logged, and of others nothing.
+    // The filter would parse such a word as a module name: it would log all of that module and nothing else.
     let is_no_level =
         |part: &&str| part.is_empty() || (!part.contains(['=', '[']) && part.parse::<LevelFilter>().is_err());
     let parts = || level.split(',').map(str::trim);
@@ -159,7 +159,7 @@ fn parse_filter(level: &str) -> Result<EnvFilter, TelemetryError> {
 }
 
 impl TelemetryConfig {
-    /// Whether a process could log so.
+    /// Checks that the level is valid.
     pub fn check(&self) -> Result<(), TelemetryError> {
         parse_filter(&self.level).map(drop)
     }

@@ -1,4 +1,4 @@
-//! Who a profile belongs to.
+//! Identity of a tenant, which owns profiles.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,37 +8,37 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::code::{ErrorCode, ErrorCodeExt};
 
-/// The name of a tenant: 1 to 150 of `A-Z a-z 0-9 ! - _ . * ' ( ) :`, and neither `.` nor `..`. Cheap to clone.
+/// Tenant name: 1 to 150 of `A-Z a-z 0-9 ! - _ . * ' ( ) :`, and neither `.` nor `..`. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TenantId(Arc<str>);
 
-/// Text that cannot name a tenant.
+/// Rejection of a tenant name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TenantError {
-    /// No text at all.
+    /// The name is empty.
     #[error("tenant name is empty")]
     Empty,
-    /// Too many characters.
+    /// The name has too many characters.
     #[error("tenant name has {0} characters, the limit is {limit}", limit = TenantId::MAX_LENGTH)]
     TooLong(usize),
-    /// A character that may not appear.
+    /// The name has a character that is not allowed.
     #[error("tenant name has {0:?}; allowed are letters and digits of ASCII and !-_.*'():")]
     Character(char),
-    /// A name that file systems and object stores treat as a path.
+    /// The name is one that file systems and object stores treat as a path.
     #[error("tenant name {0:?} is reserved")]
     Reserved(String),
 }
 
 impl TenantId {
-    /// The longest name.
+    /// Upper bound of the length of a name in characters.
     pub const MAX_LENGTH: usize = 150;
 
-    /// The tenant of those who name none.
+    /// Tenant of requests that name none.
     pub fn anonymous() -> Self {
         Self(Arc::from("anonymous"))
     }
 
-    /// The name.
+    /// Tenant name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

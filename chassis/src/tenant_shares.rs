@@ -5,47 +5,48 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::TenantId;
 
-/// Returns the share of one tenant in a limit, among so many tenants.
+/// Returns the share of one tenant in a limit, given the number of tenants.
 pub const fn tenant_share(limit: u64, tenants: usize) -> u64 {
     if tenants > 1 { limit / 2 } else { limit }
 }
 
 /// Bytes that each tenant holds of a budget.
 ///
-/// A tenant that is alone may hold the whole budget. From the first request of a second tenant until the process ends,
-/// each may hold half: then there is a part that the other one can have at once.
+/// A single tenant may hold the whole budget. From the first request of a second tenant until the process
+/// ends, each tenant may hold half. So the other tenant always finds a part at once.
 #[derive(Debug)]
 pub struct TenantShares {
     limit: u64,
     state: Mutex<TenantHoldings>,
 }
 
-/// Refusal of bytes that would exceed the share of a tenant.
+/// Rejection of bytes that would exceed the share of a tenant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShareExceededError {
-    /// The tenant.
+    /// Tenant that exceeds its share.
     pub tenant: TenantId,
-    /// Bytes that it holds.
+    /// Bytes that the tenant holds.
     pub held: u64,
-    /// Bytes that it may hold.
+    /// Bytes that the tenant may hold.
     pub share: u64,
 }
 
 #[derive(Debug, Default)]
 struct TenantHoldings {
-    /// Tenants that hold something.
+    /// Bytes by tenant, without tenants that hold nothing.
     held: BTreeMap<TenantId, u64>,
     first: Option<TenantId>,
     has_second: bool,
 }
 
 impl TenantShares {
-    /// Returns shares of so many bytes, of which nothing is held.
+    /// Creates shares in a budget of `limit` bytes, of which nothing is held.
     pub fn new(limit: u64) -> Self {
         Self { limit, state: Mutex::default() }
     }
 
-    /// Adds bytes to what each of these tenants holds. A tenant that is alone has no share: who has the budget checks that.
+    /// Adds bytes to each of these tenants, within its share. A single tenant has no share: the owner of the
+    /// budget checks the whole limit.
     pub fn reserve(&self, tenants: &[TenantId], bytes: u64) -> Result<(), ShareExceededError> {
         let mut state = self.state();
         tenants.iter().for_each(|tenant| state.register_tenant(tenant));
@@ -60,12 +61,12 @@ impl TenantShares {
         Ok(())
     }
 
-    /// Adds bytes to what each of these tenants holds, whatever their shares are.
+    /// Adds bytes to each of these tenants, regardless of their shares.
     pub fn reserve_unchecked(&self, tenants: &[TenantId], bytes: u64) {
         self.state().add(tenants, bytes);
     }
 
-    /// Subtracts bytes from what each of these tenants holds.
+    /// Subtracts bytes from each of these tenants.
     pub fn release(&self, tenants: &[TenantId], bytes: u64) {
         let mut state = self.state();
         for tenant in tenants {
@@ -77,7 +78,7 @@ impl TenantShares {
         }
     }
 
-    /// Whether each tenant but these holds no more than its share. Counts these as tenants from now on.
+    /// Returns whether every other tenant holds no more than its share. Registers these tenants.
     pub fn is_free_for(&self, tenants: &[TenantId]) -> bool {
         let mut state = self.state();
         tenants.iter().for_each(|tenant| state.register_tenant(tenant));

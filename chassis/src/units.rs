@@ -1,4 +1,4 @@
-//! Sizes and spans of time as people write them: `128MiB`, `1m30s`.
+//! Human-readable sizes and durations: `128MiB`, `1m30s`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,17 +7,17 @@ use std::time::Duration;
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A number of bytes, written `512B`, `4KiB`, `128MiB`, `1.5GiB`, or with decimal units `10MB`.
+/// Number of bytes, written `512B`, `4KiB`, `128MiB`, `1.5GiB`, or with decimal units `10MB`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ByteSize(u64);
 
-/// Text that is not a size or not a span of time.
+/// Text that is not a valid size or duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnitError {
-    /// Not a size.
+    /// The text is not a size.
     #[error("{0:?} is not a size; write for example 128MiB")]
     Size(String),
-    /// Not a span of time.
+    /// The text is not a duration.
     #[error("{0:?} is not a duration; write for example 30s, 5m or 1h30m")]
     Duration(String),
 }
@@ -40,27 +40,27 @@ const DURATION_UNITS: [(&str, u128); 8] = [
 // === impl ByteSize ===
 
 impl ByteSize {
-    /// So many bytes.
+    /// Creates a size of `bytes` bytes.
     pub const fn bytes(bytes: u64) -> Self {
         Self(bytes)
     }
 
-    /// So many times 1024 bytes.
+    /// Creates a size of `count` times 1024 bytes.
     pub const fn kib(count: u64) -> Self {
         Self(count << 10)
     }
 
-    /// So many times 1024² bytes.
+    /// Creates a size of `count` times 1024² bytes.
     pub const fn mib(count: u64) -> Self {
         Self(count << 20)
     }
 
-    /// The number of bytes.
+    /// Returns the number of bytes.
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// About how many, for sentences: `683MiB`. Settings are written exactly, by `Display`.
+    /// Formats the approximate size for messages: `683MiB`. `Display` writes the exact size for settings.
     pub fn to_approximate_string(self) -> String {
         let (unit, factor) =
             BINARY_UNITS.into_iter().find(|(_, factor)| self.0 >= *factor).unwrap_or(("B", 1));
@@ -69,7 +69,7 @@ impl ByteSize {
         if whole < 10 && tenths > 0 { format!("{whole}.{tenths}{unit}") } else { format!("{whole}{unit}") }
     }
 
-    /// The number of bytes as a length in memory; the largest one if it does not fit.
+    /// Returns the number of bytes as `usize`, saturated if it does not fit.
     pub fn as_usize(self) -> usize {
         usize::try_from(self.0).unwrap_or(usize::MAX)
     }
@@ -135,7 +135,7 @@ impl<'de> Deserialize<'de> for ByteSize {
 
 // === durations ===
 
-/// Reads `30s`, `1h30m`, `1.5s`, `0`. Units: `w d h m s ms us ns`.
+/// Parses `30s`, `1h30m`, `1.5s`, `0`. Units: `w d h m s ms us ns`.
 pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
     let refused = || UnitError::Duration(text.to_owned());
     let mut rest = text.trim();
@@ -162,7 +162,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
     }
 }
 
-/// Writes a span of time so that [`parse_duration`] reads it back: `1h30m`. Spans over 584 years are cut there.
+/// Formats a duration so that [`parse_duration`] reads it back: `1h30m`. Durations over 584 years saturate.
 pub fn format_duration(span: Duration) -> String {
     let mut nanos = span.as_nanos().min(u128::from(u64::MAX));
     if nanos == 0 {
@@ -179,7 +179,8 @@ pub fn format_duration(span: Duration) -> String {
     text
 }
 
-/// About how long, for sentences: `90 seconds`, `25 hours`, `3 weeks`, `2 years`. Never more than it is.
+/// Formats the approximate duration for messages: `90 seconds`, `25 hours`, `3 weeks`, `2 years`. Never
+/// rounds up.
 pub fn format_approximate_duration(span: Duration) -> String {
     const SPOKEN_UNITS: [(&str, u64); 6] = [
         ("year", 31_536_000),
@@ -200,7 +201,7 @@ pub fn format_approximate_duration(span: Duration) -> String {
     if count == 1 { format!("1 {unit}") } else { format!("{count} {unit}s") }
 }
 
-/// For fields of type `Duration`: `#[serde(with = "athanor_chassis::units::duration_text")]`.
+/// Serde module for fields of type `Duration`: `#[serde(with = "athanor_chassis::units::duration_text")]`.
 pub mod duration_text {
     use super::{Deserialize, Deserializer, Duration, Serializer, de, format_duration, parse_duration};
 
@@ -209,14 +210,14 @@ pub mod duration_text {
         serializer.serialize_str(&format_duration(*span))
     }
 
-    /// Reads `1h30m`. A bare number is refused: nobody can tell its unit.
+    /// Parses `1h30m`. A bare number is rejected, because its unit is ambiguous.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
         let text = String::deserialize(deserializer)?;
         parse_duration(&text).map_err(de::Error::custom)
     }
 }
 
-/// As [`duration_text`], for what may be left out.
+/// Variant of [`duration_text`] for optional fields.
 pub mod optional_duration_text {
     use super::{
         Deserialize, Deserializer, Duration, Serialize, Serializer, de, format_duration, parse_duration,
@@ -238,7 +239,7 @@ fn split_number(text: &str) -> (&str, &str) {
     text.split_at(text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len()))
 }
 
-/// `number`, which may have a fraction, times `factor`, rounded down; exact, since no float takes part.
+/// Returns `number`, which may have a fraction, times `factor`, rounded down. Exact, without floating point.
 fn scale_decimal(number: &str, factor: u128) -> Option<u128> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
     if fraction.is_empty() || fraction.len() > 18 {

@@ -1,8 +1,8 @@
-//! Nodes tell each other who they are, and who is missing.
+//! Gossip of cluster members: their identity, roles, addresses and liveness.
 //!
-//! Datagrams carry no secret: whoever can send some can claim anything here. So gossip grants nothing, and what is
-//! read from it is bounded. A foreign cluster's node is refused by its cluster's id, also where it has taken over an
-//! address; what an address leads to is checked again by whoever connects.
+//! Datagrams are not authenticated: any sender of datagrams can claim anything. So gossip grants no rights,
+//! and everything that is parsed from it is bounded. Nodes of a foreign cluster are rejected by cluster ID,
+//! even if they reuse an address. Every connection checks again which node its address leads to.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -26,13 +26,13 @@ use crate::members::{
     ClusterMember, ClusterMembers, MISSING_MEMBER_RETENTION, MemberState, MemberTable, RoleName,
 };
 
-/// How often a node talks to some others.
+/// Interval between gossip rounds with random peers.
 const GOSSIP_INTERVAL: Duration = Duration::from_millis(500);
-/// A goodbye has reached others after so long, where it reaches them at all.
+/// Delay after announcing `Left`, so that the announcement can spread before gossip stops.
 const LEAVE_PROPAGATION_DELAY: Duration = Duration::from_millis(1200);
-/// How often what is known is looked through for nodes to forget.
+/// Interval at which expired members are removed.
 const MEMBER_EXPIRY_INTERVAL: Duration = Duration::from_secs(1);
-/// Bytes of a name or a zone.
+/// Upper bound in bytes of a node name or a zone.
 const MAX_NAME_BYTES: usize = 64;
 
 const KEY_NAME: &str = "name";
@@ -41,43 +41,43 @@ const KEY_ROLES: &str = "roles";
 const KEY_INTERNAL: &str = "internal";
 const KEY_STATE: &str = "state";
 
-/// Who this node is, and where it finds others.
+/// Identity and addresses with which this node joins gossip.
 #[derive(Clone, Debug)]
 pub struct GossipConfig {
-    /// Its ids.
+    /// Cluster ID, node ID and boot number.
     pub me: NodeIdentity,
-    /// Where it takes datagrams; port 0 takes any free one.
+    /// Address of the gossip socket. Port 0 takes any free port.
     pub listen: SocketAddr,
-    /// By which others reach it, if not by the address where it listens.
+    /// IP address that other nodes use, if it differs from the address of the socket.
     pub advertise: Option<IpAddr>,
-    /// `host:port` of some others.
+    /// `host:port` addresses of some other nodes.
     pub seeds: Vec<String>,
-    /// What it tells of itself.
+    /// Description that this node publishes.
     pub this: NodeDescriptor,
 }
 
-/// What a node tells of itself.
+/// Description of a node that its gossip state publishes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeDescriptor {
-    /// What people call it.
+    /// Human-readable name of the node.
     pub name: String,
-    /// Where it stands.
+    /// Failure zone of the node.
     pub zone: String,
-    /// What it does.
+    /// Roles that the node runs.
     pub roles: BTreeSet<RoleName>,
-    /// Where it takes calls of other nodes.
+    /// Address of the port for calls of other nodes.
     pub internal: SocketAddr,
 }
 
-/// Tells others how this node is. Cheap to clone.
+/// Handle that publishes the state of this node. Cheap to clone.
 #[derive(Clone)]
 pub struct GossipHandle {
     chitchat: Arc<tokio::sync::Mutex<Chitchat>>,
-    /// What was said last: where in its life the node is, and whether its disk has no room.
+    /// Last published lifecycle state, and whether the disk is full.
     said: Arc<Mutex<(MemberState, bool)>>,
 }
 
-/// This node's part in the gossip. It ends with [`leave`](Gossip::leave), or with this value.
+/// This node's gossip task. It ends with [`leave`](Gossip::leave), or when this value is dropped.
 pub struct Gossip {
     handle: ChitchatHandle,
     voice: GossipHandle,
@@ -85,18 +85,18 @@ pub struct Gossip {
     clock: Clock,
 }
 
-/// Why there is no gossip.
+/// Failure to start gossip.
 #[derive(Debug, thiserror::Error)]
 pub enum GossipError {
-    /// The address cannot be had.
+    /// The socket could not be opened.
     #[error("cannot take datagrams on {at}: {cause}; cluster.listen_gossip chooses another address")]
     Listen {
-        /// Where.
+        /// Address of the socket.
         at: SocketAddr,
-        /// Why not.
+        /// Cause of the failure.
         cause: String,
     },
-    /// It did not start.
+    /// The task that follows members could not be spawned.
     #[error(transparent)]
     Task(#[from] SpawnError),
 }
@@ -110,7 +110,7 @@ impl ErrorCodeExt for GossipError {
     }
 }
 
-/// A socket that is open already, so that its port is known.
+/// Transport over a socket that is open already, so that its port is known before gossip starts.
 struct BoundSocket(Mutex<Option<Box<dyn Socket>>>);
 
 #[async_trait::async_trait]
@@ -122,7 +122,7 @@ impl Transport for BoundSocket {
 }
 
 impl Gossip {
-    /// Begins to talk to others. Members are known when they have answered.
+    /// Starts gossip. Members appear as their states arrive.
     pub async fn start(
         config: GossipConfig,
         transport: &dyn Transport,
@@ -143,7 +143,8 @@ impl Gossip {
             listen_addr: listen,
             seed_nodes: seeds,
             failure_detector_config: FailureDetectorConfig {
-                // What comes twice in a second is missed after some seconds, also at first.
+                // Peers gossip twice per second. A silent node is suspected after a few seconds, from its
+                // first heartbeat on.
                 initial_interval: Duration::from_secs(1),
                 dead_node_grace_period: MISSING_MEMBER_RETENTION,
                 ..FailureDetectorConfig::default()
@@ -164,22 +165,22 @@ impl Gossip {
         Ok((Self { handle, voice, address, clock }, ClusterMembers::new(members)))
     }
 
-    /// Where others find this node.
+    /// Address at which other nodes reach this node's gossip.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Tells others where in its life this node is.
+    /// Publishes the lifecycle state of this node.
     pub async fn announce_state(&self, state: MemberState) {
         self.voice.update_announcement(|said| said.0 = state).await;
     }
 
-    /// For whoever tells more.
+    /// Handle for other components that publish state.
     pub fn handle(&self) -> &GossipHandle {
         &self.voice
     }
 
-    /// Says goodbye, so that nobody has to miss this node first.
+    /// Publishes `Left` and stops gossip, so that peers need not wait for their failure detectors.
     pub async fn leave(self) {
         self.announce_state(MemberState::Left).await;
         self.clock.sleep(LEAVE_PROPAGATION_DELAY).await;
@@ -190,13 +191,14 @@ impl Gossip {
 }
 
 impl GossipHandle {
-    /// Tells others whether this node's disk has no room. Who has not begun or is about to end says that instead.
+    /// Publishes whether this node's disk is full. A node that is starting, draining or left keeps that
+    /// state.
     pub async fn announce_disk_full(&self, full: bool) {
         self.update_announcement(|said| said.1 = full).await;
     }
 
     async fn update_announcement(&self, change: impl FnOnce(&mut (MemberState, bool))) {
-        // Whoever says something changes what is told before anybody else does: the last word is the newest.
+        // The lock on gossip is taken first and covers the change, so the newest state is published last.
         let mut all = self.chitchat.lock().await;
         let state = {
             let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
@@ -222,7 +224,7 @@ fn initial_key_values(this: &NodeDescriptor) -> Vec<(String, String)> {
     told.map(|(key, value)| (key.to_owned(), value)).into()
 }
 
-/// Keeps the members until the process ends.
+/// Updates the member table from gossip until the process shuts down.
 async fn follow_members(
     mut live: watch::Receiver<BTreeMap<ChitchatId, NodeState>>,
     tell: watch::Sender<Arc<BTreeMap<NodeId, ClusterMember>>>,
@@ -250,7 +252,7 @@ async fn follow_members(
     }
 }
 
-/// A node by its own words. One whose words have not all come yet, or make no sense, is none.
+/// Parses the gossip state of a node. Returns none if keys are missing or malformed.
 fn parse_member(id: &ChitchatId, said: &NodeState) -> Option<ClusterMember> {
     let roles = said.get(KEY_ROLES)?;
     let name = |key| Some(truncate_name(said.get(key)?));
@@ -258,7 +260,7 @@ fn parse_member(id: &ChitchatId, said: &NodeState) -> Option<ClusterMember> {
         node: NodeId::from_str_radix(&id.node_id, 16).ok()?,
         name: name(KEY_NAME)?,
         zone: name(KEY_ZONE)?,
-        // Roles of a younger version are left out.
+        // Roles that only a newer version knows are left out.
         roles: RoleName::ALL_VARIANTS
             .into_iter()
             .filter(|role| roles.split(',').any(|r| r == role.name()))

@@ -1,4 +1,4 @@
-//! Who speaks, and whom it means: the first thing that two nodes tell each other.
+//! Handshake between nodes: each first message names its sender and its intended receiver.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -9,31 +9,31 @@ use athanor_proto::athanor::internal::v1::Caller;
 
 use crate::NodeId;
 
-/// Of the protocol between nodes.
+/// Version of the protocol between nodes.
 const PROTOCOL_VERSION: u32 = 1;
-/// Nodes whose last start is remembered.
+/// Upper bound of nodes with a remembered boot number.
 const MAX_REMEMBERED_BOOTS: usize = 4096;
 
-/// Who this node is.
+/// Identity of this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeIdentity {
-    /// The cluster's id.
+    /// ID of the cluster.
     pub cluster: u128,
-    /// This node's.
+    /// ID of this node.
     pub node: NodeId,
-    /// How often it was started, this start included.
+    /// Boot number: how often the node was started, this start included.
     pub boot: u64,
 }
 
-/// Introduces this node to others, and others to this node.
+/// Creates and checks the identities that nodes send in their first messages.
 #[derive(Debug)]
 pub struct PeerHandshake {
     me: NodeIdentity,
-    /// The youngest start of each node that was heard of.
+    /// Newest boot number of each node that this node has heard of.
     boots: Mutex<BTreeMap<NodeId, u64>>,
 }
 
-/// Why whoever speaks is not listened to.
+/// Reason for rejecting a peer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "each says what it is by its message")]
 pub enum HandshakeError {
@@ -55,7 +55,7 @@ impl ErrorCodeExt for HandshakeError {
     fn code(&self) -> ErrorCode {
         match self {
             Self::Nameless => ErrorCode::Invalid,
-            // Who was meant is not here: whoever asks goes on to others.
+            // The intended node is not at this address, so the caller tries another one.
             Self::NotMeant { .. } => ErrorCode::Unavailable,
             Self::Foreign { .. } | Self::Leftover { .. } => ErrorCode::Conflict,
         }
@@ -63,17 +63,17 @@ impl ErrorCodeExt for HandshakeError {
 }
 
 impl PeerHandshake {
-    /// Introduces this node.
+    /// Creates the handshake of this node.
     pub fn new(me: NodeIdentity) -> Self {
         Self { me, boots: Mutex::default() }
     }
 
-    /// Who this node is.
+    /// Identity of this node.
     pub fn identity(&self) -> NodeIdentity {
         self.me
     }
 
-    /// What to say to a node whose answer is waited for so long.
+    /// Creates the identity message for a node, with the timeout for its response.
     pub fn caller(&self, to: NodeId, limit: Duration) -> Caller {
         Caller {
             cluster: self.me.cluster.to_be_bytes().to_vec().into(),
@@ -85,7 +85,8 @@ impl PeerHandshake {
         }
     }
 
-    /// Whether whoever says this is of the cluster and means this node; gives who it is.
+    /// Checks that a caller belongs to this cluster, means this node and is the newest start of its node.
+    /// Returns its node ID.
     pub fn check_caller(&self, caller: Option<&Caller>) -> Result<NodeId, HandshakeError> {
         let NodeIdentity { cluster, node, .. } = self.me;
         let caller = caller.ok_or(HandshakeError::Nameless)?;
@@ -103,14 +104,14 @@ impl PeerHandshake {
             return Err(HandshakeError::Leftover { node: caller.node, boot: caller.boot, seen });
         }
         if seen == 0 && boots.len() >= MAX_REMEMBERED_BOOTS {
-            // Whoever is forgotten here is known again with the next message.
+            // An evicted node is remembered again with its next message.
             boots.pop_first();
         }
         boots.insert(caller.node, caller.boot);
         Ok(caller.node)
     }
 
-    /// Whether whoever answers is the node that was called.
+    /// Checks that the responding node is the node that was called.
     pub fn check_responder(&self, called: NodeId, caller: Option<&Caller>) -> Result<(), HandshakeError> {
         match self.check_caller(caller)? {
             node if node == called => Ok(()),

@@ -1,4 +1,4 @@
-//! The port for other nodes. Nothing is answered on it to who does not show the secret.
+//! HTTP server for other nodes. It rejects every request without the cluster secret.
 
 use std::convert::Infallible;
 
@@ -17,20 +17,20 @@ use crate::raft_transport::{MAX_FRAME_BYTES, RaftTransportServer};
 use crate::secret::ClusterSecrets;
 use crate::status_codec;
 
-/// What the port offers.
+/// Router of the services on the internal port.
 #[derive(Default)]
 pub struct InternalRouter {
     router: Router,
 }
 
 impl InternalRouter {
-    /// Messages of groups.
+    /// Adds the raft transport service.
     #[must_use]
     pub fn with_raft(self, answering: RaftTransportServer) -> Self {
         self.with_service(RaftServer::new(answering).max_decoding_message_size(MAX_FRAME_BYTES))
     }
 
-    /// One more service. The limits of its messages are its own.
+    /// Adds one more gRPC service. The service sets its own message limits.
     #[must_use]
     pub fn with_service<S>(self, service: S) -> Self
     where
@@ -45,7 +45,7 @@ impl InternalRouter {
         Self { router: self.router.route_service(&format!("/{}/{{method}}", S::NAME), service) }
     }
 
-    /// All of it, for who shows the secret.
+    /// Builds the router, which requires the secret for every request.
     pub fn into_router(self, secrets: ClusterSecrets) -> Router {
         let nothing = || async {
             error_response(&Status::new(ErrorCode::Unimplemented, "this node offers no such service"))
@@ -65,7 +65,7 @@ async fn require_secret(
     }
 }
 
-/// As every client of gRPC understands it.
+/// Encodes a status as a gRPC response, which every gRPC client understands.
 fn error_response(status: &Status) -> Response<Body> {
     status_codec::to_grpc(status).into_http()
 }

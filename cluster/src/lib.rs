@@ -1,20 +1,21 @@
-//! Who is here, how nodes of a cluster talk to each other, and what they must agree on without asking.
+//! Cluster membership, communication between nodes, and placement rules that need no communication.
 //!
 //! ```text
-//!  Gossip ─► Members ─► Peers ─► Link ─► clients of services      one connection for each peer and purpose
-//!                         └────► Talk                            all groups' messages on one stream
-//!  Secrets, Introductions: who may speak here                    checked by both sides
+//!  Gossip ─► ClusterMembers ─► PeerPool ─► PeerChannel ─► gRPC clients    connection per peer and purpose
+//!                                 └──────► RaftTransport                  all raft groups on one stream
+//!  ClusterSecrets, PeerHandshake: authentication                          checked by both sides
 //!
-//!  placement: pure functions                                     which slot takes a profile, who serves it
+//!  placement: pure functions                                              slot of a profile, nodes of a slot
 //! ```
-//! * [`placement`]: given a table or a list of nodes, every node comes to the same answer. What it is given is for
-//!   others to keep.
-//! * [`gossip`], [`members`]: hints. A node that seems to be there may be gone, and the other way round; gossip grants
-//!   nothing, and whoever is called by an address that it told must show who it is.
-//! * [`secret`], [`handshake`]: a node is taken for one of the cluster by the shared secret, and for the one that is
-//!   meant by its first message.
-//! * [`tls`]: where certificates are configured, streams between nodes are taken only from who has one.
-//! * [`peers`], [`raft_transport`], [`internal_server`]: connections, with a bound on whatever waits and a limit on every wait.
+//! * [`placement`]: from the same table or list of nodes, every node computes the same placement. Other
+//!   components keep these inputs.
+//! * [`gossip`], [`members`]: hints. A node that looks alive may be gone, and the reverse. Gossip grants no
+//!   rights, and a node that is called at a gossiped address must identify itself.
+//! * [`secret`], [`handshake`]: the shared secret proves membership in the cluster. The first message proves
+//!   that the intended node was reached.
+//! * [`tls`]: if certificates are configured, nodes accept streams only from peers with a certificate.
+//! * [`peers`], [`raft_transport`], [`internal_server`]: connections. Every queue has a bound and every wait
+//!   a timeout.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -29,5 +30,5 @@ pub mod secret;
 pub mod status_codec;
 pub mod tls;
 
-/// The number of a node, drawn with its folder and never used again.
+/// ID of a node, drawn when its folder is created and never reused.
 pub type NodeId = u64;

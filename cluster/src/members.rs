@@ -1,4 +1,4 @@
-//! Who is here, as far as this node knows.
+//! Members of the cluster, as far as this node has seen them in gossip.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -10,73 +10,73 @@ use tokio::sync::watch;
 
 use crate::NodeId;
 
-/// Nodes that are remembered; of more, those that are missing for longest are forgotten.
+/// Upper bound of remembered members. Beyond it, the members that are missing longest are evicted.
 pub const MAX_MEMBERS: usize = 500;
-/// How long a node that is missing is remembered.
+/// Time for which a missing node is remembered.
 pub const MISSING_MEMBER_RETENTION: Duration = Duration::from_secs(10 * 60);
 
-/// What a node does for others.
+/// Role that a node runs for the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RoleName {
-    /// Takes profiles.
+    /// Receives uploads.
     Distributor,
-    /// Keeps recent ones.
+    /// Stores recent profiles in shards.
     Ingester,
-    /// Knows the blocks.
+    /// Replicates the catalog of blocks.
     Metastore,
-    /// Answers queries.
+    /// Runs queries.
     Querier,
-    /// Answers for blocks.
+    /// Reads blocks for queriers.
     #[serde(rename = "store-gateway")]
     StoreGateway,
 }
 
-/// Where a node is in its life, by its own word.
+/// Lifecycle state of a node, as it publishes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemberState {
-    /// It reads its disk.
+    /// The node reads its disk.
     Starting,
-    /// It takes calls.
+    /// The node serves requests.
     Ready,
-    /// It takes calls, and its disk has no room for anything new.
+    /// The node serves requests, but its disk has no capacity for new data.
     Full,
-    /// It finishes what it has, and takes nothing new.
+    /// The node finishes running work and accepts no new work.
     Draining,
-    /// It has said goodbye.
+    /// The node announced that it leaves.
     Left,
 }
 
-/// A node. There is one for each id: its youngest start.
+/// Member of the cluster. There is one per node ID: its newest start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ClusterMember {
-    /// Its id.
+    /// ID of the node.
     pub node: NodeId,
-    /// What people call it.
+    /// Human-readable name of the node.
     pub name: String,
-    /// Where it stands; members of a group stand in different ones.
+    /// Failure zone of the node. Members of a raft group are spread over zones.
     pub zone: String,
-    /// What it does.
+    /// Roles that the node runs.
     pub roles: BTreeSet<RoleName>,
-    /// Where it takes calls of other nodes.
+    /// Address of the port for calls of other nodes.
     pub internal: SocketAddr,
-    /// How often it was started.
+    /// Boot number: how often the node was started.
     pub boot: u64,
-    /// Where it is in its life.
+    /// Lifecycle state that the node published last.
     pub state: MemberState,
-    /// Since when it is missing, by this node's monotonic clock; none of who is here.
+    /// Time since when the node is missing, by this node's monotonic clock. None while the node is alive.
     #[serde(skip)]
     pub missing_since: Option<Duration>,
 }
 
-/// Members by id, as they are now and as they change. Cheap to clone.
+/// Watched map of members by ID. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct ClusterMembers {
     seen: watch::Receiver<Arc<BTreeMap<NodeId, ClusterMember>>>,
 }
 
-/// Keeps one member for each node.
+/// Table that keeps one member per node ID.
 #[derive(Debug, Default)]
 pub(crate) struct MemberTable {
     members: BTreeMap<NodeId, ClusterMember>,
@@ -85,11 +85,11 @@ pub(crate) struct MemberTable {
 // === impl RoleName ===
 
 impl RoleName {
-    /// All of them.
+    /// All roles, in alphabetical order.
     pub const ALL_VARIANTS: [Self; 5] =
         [Self::Distributor, Self::Ingester, Self::Metastore, Self::Querier, Self::StoreGateway];
 
-    /// As it is written.
+    /// Name of the role in settings and gossip.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Distributor => "distributor",
@@ -106,7 +106,7 @@ impl RoleName {
 impl MemberState {
     const ALL_VARIANTS: [Self; 5] = [Self::Starting, Self::Ready, Self::Full, Self::Draining, Self::Left];
 
-    /// As it is written.
+    /// Name of the state in gossip.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Starting => "starting",
@@ -117,50 +117,51 @@ impl MemberState {
         }
     }
 
-    /// Reads what [`name`](Self::name) gives.
+    /// Parses the string that [`name`](Self::name) returns.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL_VARIANTS.into_iter().find(|state| state.name() == name)
     }
 }
 
-// === impl Member ===
+// === impl ClusterMember ===
 
 impl ClusterMember {
-    /// Whether it seems to be here.
+    /// Returns whether the node counts as alive.
     pub fn is_alive(&self) -> bool {
         self.missing_since.is_none()
     }
 
-    /// How long it is missing.
+    /// Duration for which the node has been missing. Zero while it is alive.
     pub fn missing_for(&self, now: Duration) -> Duration {
         self.missing_since.map_or(Duration::ZERO, |since| now.saturating_sub(since))
     }
 }
 
-// === impl Members ===
+// === impl ClusterMembers ===
 
 impl ClusterMembers {
     pub(crate) fn new(seen: watch::Receiver<Arc<BTreeMap<NodeId, ClusterMember>>>) -> Self {
         Self { seen }
     }
 
-    /// Members that never change: for whoever knows the others from elsewhere.
+    /// Creates a fixed set of members, for callers that learn the members from elsewhere.
     pub fn from_static(members: impl IntoIterator<Item = ClusterMember>) -> Self {
         let members = members.into_iter().map(|member| (member.node, member)).collect();
         Self { seen: watch::Sender::new(Arc::new(members)).subscribe() }
     }
 
-    /// All that are known, also those that are missing.
+    /// Returns all known members, including missing ones.
     pub fn current(&self) -> Arc<BTreeMap<NodeId, ClusterMember>> {
         Arc::clone(&self.seen.borrow())
     }
 
-    /// Waits for a change. False: there will be none.
+    /// Waits for a change. Returns false if no further change can come.
     pub async fn changed(&mut self) -> bool {
         self.seen.changed().await.is_ok()
     }
 
-    /// Waits until they are as wanted, and gives them; as they are at the end, if there is one before.
+    /// Waits until the members satisfy `wanted` and returns them. Returns the last members if updates end
+    /// first.
     pub async fn wait_until(
         &mut self,
         wanted: impl Fn(&BTreeMap<NodeId, ClusterMember>) -> bool,
@@ -173,11 +174,11 @@ impl ClusterMembers {
     }
 }
 
-// === impl Book ===
+// === impl MemberTable ===
 
 impl MemberTable {
-    /// Takes what gossip calls alive now. An older start of a node is never taken for the node, though gossip holds
-    /// on to it for a while.
+    /// Replaces the set of alive members by the one that gossip reports. An older start of a node never
+    /// replaces a newer one, though gossip keeps it for a while.
     pub(crate) fn update(&mut self, alive: impl IntoIterator<Item = ClusterMember>, now: Duration) {
         let mut here = BTreeSet::new();
         for mut member in alive {
@@ -202,7 +203,7 @@ impl MemberTable {
             .retain(|_, member| member.is_alive() || member.missing_for(now) < MISSING_MEMBER_RETENTION);
     }
 
-    /// Makes room. False: all are here.
+    /// Evicts the member that is missing longest. Returns false if all members are alive.
     fn evict_longest_missing(&mut self) -> bool {
         let missing = self.members.values().filter_map(|member| Some((member.missing_since?, member.node)));
         match missing.min() {

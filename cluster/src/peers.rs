@@ -1,4 +1,4 @@
-//! Connections to other nodes: one for each peer and purpose, opened when it is used, and opened again when it broke.
+//! Connections to other nodes: one per peer and purpose, opened on first use and reopened after a failure.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -27,48 +27,49 @@ use crate::NodeId;
 use crate::members::ClusterMembers;
 use crate::secret::ClusterSecrets;
 
-/// How long opening a stream may take, and then agreeing on HTTP/2.
+/// Timeout for connecting a stream, and separately for the HTTP/2 handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// How often a peer is asked whether it is still there, and how long it has to answer: a peer that is cut off is mute.
+/// Interval of keep-alive pings and the timeout of their responses. They detect a partitioned peer, which
+/// sends nothing.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(1);
-/// A peer that was not reached is left alone for a while between these.
+/// Range from which the backoff after a failed connect is drawn.
 const RECONNECT_BACKOFF_RANGE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(500));
-/// Bytes under way on one call, and on a connection.
+/// HTTP/2 flow-control windows in bytes: of one stream, and of a connection.
 const STREAM_WINDOW_BYTES: u32 = 4 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
-/// Bytes of one message of a service; one of the bulkiest calls and what it is wrapped in.
+/// Upper bound in bytes of one gRPC message, except appends: the largest payload plus its envelope.
 pub const MAX_RPC_MESSAGE_BYTES: usize = (16 << 20) + (64 << 10);
-/// Bytes of uploads that go to a shard together, and of what is around them.
+/// Upper bound in bytes of an append request to a shard: its uploads plus their envelope.
 pub const MAX_APPEND_MESSAGE_BYTES: usize = (48 << 20) + (1 << 20);
-/// Connections that are remembered; of more, those of nodes that nobody knows any more are forgotten.
+/// Number of channels from which on those of unknown nodes are removed.
 const MAX_CHANNELS: usize = 2048;
 
-/// What a connection is for. Each purpose has its own, so that none waits for another's bytes.
+/// Purpose of a connection. Each purpose has its own connection, so that neither waits for the other's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ChannelPurpose {
-    /// Messages of groups.
+    /// Messages of raft groups.
     Raft,
-    /// Everything else.
+    /// All other gRPC calls.
     Calls,
 }
 
-/// What connections take from their process.
+/// Dependencies of connections, provided by the process.
 #[derive(Clone)]
 pub struct PeerDeps {
-    /// The way to others.
+    /// Network that opens connections.
     pub net: Arc<dyn Net>,
-    /// What is shown to them.
+    /// Secrets with which this node authenticates.
     pub secrets: ClusterSecrets,
-    /// Time.
+    /// Clock for timeouts and backoff.
     pub clock: Clock,
-    /// For how long to leave them alone.
+    /// Source of randomness for the backoff.
     pub random: Random,
-    /// Each connection is one.
+    /// Task group that runs one task per connection.
     pub tasks: TaskGroup,
 }
 
-/// The other nodes. Cheap to clone.
+/// Pool of connections to other nodes. Cheap to clone.
 #[derive(Clone)]
 pub struct PeerPool {
     shared: Arc<PeerPoolShared>,
@@ -80,7 +81,7 @@ struct PeerPoolShared {
     links: Mutex<BTreeMap<(NodeId, ChannelPurpose), PeerChannel>>,
 }
 
-/// A connection to a node, open or not: what clients of services call. Cheap to clone.
+/// Channel to a node, open or not, on which gRPC clients send requests. Cheap to clone.
 #[derive(Clone)]
 pub struct PeerChannel {
     wire: Arc<PeerConnection>,
@@ -90,18 +91,18 @@ struct PeerConnection {
     to: NodeId,
     deps: PeerDeps,
     members: ClusterMembers,
-    /// Held while it is opened: whoever else wants it waits for that.
+    /// Held while the connection is opened. Concurrent callers wait for that connection.
     state: tokio::sync::Mutex<PeerConnectionState>,
 }
 
 #[derive(Default)]
 struct PeerConnectionState {
     open: Option<(SocketAddr, SendRequest<Body>)>,
-    /// Until when a peer that was not reached is left alone, and why it was not.
+    /// End of the backoff after a failed connect, and the error to return until then.
     rest: Option<(Duration, PeerError)>,
 }
 
-/// Why a node was not reached.
+/// Failure to reach a node.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "each says what it is by its message")]
 pub enum PeerError {
@@ -119,15 +120,15 @@ impl ErrorCodeExt for PeerError {
     }
 }
 
-// === impl Peers ===
+// === impl PeerPool ===
 
 impl PeerPool {
-    /// Nodes are found where members say that they are.
+    /// Creates a pool that takes the addresses of nodes from `members`.
     pub fn new(deps: PeerDeps, members: ClusterMembers) -> Self {
         Self { shared: Arc::new(PeerPoolShared { deps, members, links: Mutex::default() }) }
     }
 
-    /// Who is here.
+    /// Members that the pool takes addresses from.
     pub fn members(&self) -> &ClusterMembers {
         &self.shared.members
     }
@@ -136,7 +137,7 @@ impl PeerPool {
         &self.shared.deps
     }
 
-    /// The connection to a node. Nothing is opened before it is used.
+    /// Returns the channel to a node. The connection is opened by the first request.
     pub fn channel(&self, to: NodeId, purpose: ChannelPurpose) -> PeerChannel {
         let PeerPoolShared { deps, members, links } = &*self.shared;
         let mut links = links.lock().unwrap_or_else(PoisonError::into_inner);
@@ -149,34 +150,34 @@ impl PeerPool {
         links.entry((to, purpose)).or_insert_with(|| PeerChannel { wire: Arc::new(wire()) }).clone()
     }
 
-    /// What an ingester does for others.
+    /// Client of the ingester role on a node.
     pub fn ingester(&self, to: NodeId) -> ShardsClient<PeerChannel> {
         ShardsClient::with_origin(self.channel(to, ChannelPurpose::Calls), origin())
             .max_decoding_message_size(MAX_RPC_MESSAGE_BYTES)
             .max_encoding_message_size(MAX_APPEND_MESSAGE_BYTES)
     }
 
-    /// What a distributor does for others.
+    /// Client of the distributor role on a node.
     pub fn distributor(&self, to: NodeId) -> DoorsClient<PeerChannel> {
         DoorsClient::with_origin(self.channel(to, ChannelPurpose::Calls), origin())
             .max_decoding_message_size(MAX_RPC_MESSAGE_BYTES)
     }
 
-    /// What a store-gateway does for others.
+    /// Client of the store-gateway role on a node.
     pub fn store_gateway(&self, to: NodeId) -> GatewaysClient<PeerChannel> {
         GatewaysClient::with_origin(self.channel(to, ChannelPurpose::Calls), origin())
             .max_decoding_message_size(MAX_RPC_MESSAGE_BYTES)
             .max_encoding_message_size(MAX_RPC_MESSAGE_BYTES)
     }
 
-    /// What a querier does for others.
+    /// Client of the querier role on a node.
     pub fn querier(&self, to: NodeId) -> QueriersClient<PeerChannel> {
         QueriersClient::with_origin(self.channel(to, ChannelPurpose::Calls), origin())
             .max_decoding_message_size(MAX_RPC_MESSAGE_BYTES)
             .max_encoding_message_size(MAX_RPC_MESSAGE_BYTES)
     }
 
-    /// What the catalogue does for others.
+    /// Client of the metastore role on a node.
     pub fn metastore(&self, to: NodeId) -> CatalogueClient<PeerChannel> {
         CatalogueClient::with_origin(self.channel(to, ChannelPurpose::Calls), origin())
             .max_decoding_message_size(MAX_RPC_MESSAGE_BYTES)
@@ -188,12 +189,12 @@ impl PeerPool {
     }
 }
 
-/// HTTP/2 wants one; the connection is what decides where a call goes.
+/// Placeholder that HTTP/2 requires as authority. The connection alone determines the destination.
 fn origin() -> Uri {
     Uri::from_static("http://athanor")
 }
 
-// === impl Link ===
+// === impl PeerChannel ===
 
 impl PeerConnection {
     async fn sender(&self) -> Result<SendRequest<Body>, PeerError> {

@@ -1,25 +1,27 @@
-//! Which slot takes a profile [INV-04], and which nodes serve it: pure functions, with no clock, chance or network.
+//! Placement of profiles in slots [INV-04] and of slots on nodes. Pure functions, without clock, randomness
+//! or network.
 //!
 //! ```text
-//!  profile's time ─► Tables ─► Table: n slots
-//!                                │ the m heaviest for the tenant
-//!                                │ of these the k heaviest for its service
-//!                                ▼ of these the heaviest for the labels as sent
-//!                               slot ─► its members: zones, load, weight
+//!  profile's time ─► SlotTables ─► SlotTable: n slots
+//!                                    │ the m heaviest for the tenant
+//!                                    │ of these the k heaviest for its service
+//!                                    ▼ of these the heaviest for the labels as sent
+//!                                   slot ─► its members: zones, load, weight
 //! ```
 //!
-//! A repeat is known only where its first copy went, so all who route must say the same. Hence everything here follows
-//! from what was sent and from a table, and only a new table, which says from which time of profiles on it holds, may
-//! change where something goes. The functions are a contract between versions of this program: `tests/known.rs` has
-//! answers that must not change.
+//! Only the shard that holds the first copy recognizes a duplicate, so all routers must place it alike. Hence
+//! placement follows only from the upload as sent and from a table. Only a new table, which states its first
+//! profile time, may move a series. The functions are a contract between versions of this program:
+//! `tests/known.rs` has results that must not change.
 //!
-//! Each choice is by *highest random weight*: a key gives each slot a weight of its own, and the heaviest are taken.
-//! Where a slot joins n others, only those keys move for which it is the heaviest, 1 in n + 1, and all to the new slot;
-//! so it is where a service gets one slot more. A tenant of fewer slots than there are gives up its lightest for a new
-//! one, if it takes it at all; what was on that slot then moves as well, so up to 2 in n + 1.
+//! Each choice uses rendezvous hashing (*highest random weight*): a key gives each slot its own weight, and
+//! the heaviest slots are chosen. If a slot joins n others, only the keys for which it is the heaviest move:
+//! 1 in n + 1, all to the new slot. The same holds if a service gets one more slot. A tenant with a subset of
+//! the slots gives up its lightest slot if it takes the new one. Series on the lost slot then move too, so up
+//! to 2 in n + 1 move.
 //!
-//! Keys of tenants, services and labels are hashed apart, else the heaviest slot of a tenant would be the heaviest for
-//! each of its services as well.
+//! Keys of tenants, services and labels are hashed in separate domains. Otherwise the heaviest slot of a
+//! tenant would be the heaviest for each of its services too.
 
 mod members;
 mod table;
@@ -39,7 +41,7 @@ pub use members::{
 pub use table::{MAX_EXCEPTIONS, MAX_SLOTS, SlotTable, SlotTableError, SlotTableSpec};
 pub use tables::{MAX_TABLES, SlotTables, SlotTablesError, TenantRoute};
 
-/// What is hashed: equal bytes of different meaning must get different weights.
+/// Domain of a hash. Equal bytes of different meaning must get different weights.
 #[derive(Clone, Copy)]
 enum HashDomain {
     Tenant,
@@ -64,7 +66,7 @@ impl HashDomain {
         })
     }
 
-    /// The hash of a key and what it is of, the same on any machine.
+    /// Hashes a key together with an item. The result is the same on every machine.
     fn hash(self, key: ContentHash, of: ContentHash) -> ContentHash {
         let mut content = [0; 32];
         content[..16].copy_from_slice(&key.to_le_bytes());
@@ -73,12 +75,12 @@ impl HashDomain {
     }
 }
 
-/// By which slots are compared; the slot decides between equal hashes.
+/// Weight by which slots are compared. The slot number decides between equal hashes.
 fn slot_weight(key: ContentHash, slot: u32) -> (ContentHash, u32) {
     (HashDomain::Slot.hash(key, ContentHash::from(slot)), slot)
 }
 
-/// The `count` heaviest slots for a key, ascending as they were given; at least one.
+/// Returns the `count` heaviest slots for a key, at least one. They ascend if `among` ascends.
 fn top_slots(key: ContentHash, among: &[u32], count: usize) -> Cow<'_, [u32]> {
     let count = count.max(1);
     if count >= among.len() {
@@ -91,12 +93,12 @@ fn top_slots(key: ContentHash, among: &[u32], count: usize) -> Cow<'_, [u32]> {
     Cow::Owned(slots)
 }
 
-/// The heaviest slot for a key. Nobody asks for one of none; the answer would be slot 0.
+/// Returns the heaviest slot for a key. Callers never pass an empty list; the result would be slot 0.
 fn top_slot(key: ContentHash, among: &[u32]) -> u32 {
     among.iter().map(|&slot| slot_weight(key, slot)).max().map_or(0, |(_, slot)| slot)
 }
 
-/// The slots of one tenant by one table: chosen once for many profiles.
+/// Slots of one tenant by one table, chosen once for many profiles.
 #[derive(Clone, Debug)]
 pub struct TenantSlots<'a> {
     table: &'a SlotTable,
@@ -106,7 +108,7 @@ pub struct TenantSlots<'a> {
 }
 
 impl<'a> TenantSlots<'a> {
-    /// The tenant's slots.
+    /// Chooses the tenant's slots from a table.
     pub fn from_table(table: &'a SlotTable, tenant: &'a TenantId) -> Self {
         let key = hash::hash_tagged(HashDomain::Tenant.tag(), tenant.as_str().as_bytes());
         let slots = top_slots(key, table.slots(), table.slots_for(tenant));
@@ -117,13 +119,13 @@ impl<'a> TenantSlots<'a> {
         HashDomain::Service.hash(self.key, hash::hash_bytes(service.as_bytes()))
     }
 
-    /// The slots of a service, ascending.
+    /// Returns the slots of a service, ascending.
     pub fn service_slots(&self, service: &str) -> Cow<'_, [u32]> {
         top_slots(self.service_key(service), &self.slots, self.table.slots_for_service(self.tenant, service))
     }
 
-    /// The slot of a series, by its service and all its labels as they were sent: what rules make of them changes with
-    /// the rules, and then a repeat would go elsewhere.
+    /// Returns the slot of a series, by its service and all its labels as sent. Relabeled labels change with
+    /// the rules, and a retry would then be placed elsewhere.
     pub fn series_slot(&self, service: &str, sent: &Labels) -> u32 {
         if self.table.slots_for_service(self.tenant, service) == 1 {
             return top_slot(self.service_key(service), &self.slots);
@@ -132,18 +134,18 @@ impl<'a> TenantSlots<'a> {
     }
 }
 
-/// The slots of a service, ascending.
+/// Returns the slots of a service, ascending.
 pub fn service_slots(table: &SlotTable, tenant: &TenantId, service: &str) -> Vec<u32> {
     TenantSlots::from_table(table, tenant).service_slots(service).into_owned()
 }
 
-/// The slot of a series, by its service and all its labels as they were sent.
+/// Returns the slot of a series, by its service and all its labels as sent.
 pub fn series_slot(table: &SlotTable, tenant: &TenantId, service: &str, sent: &Labels) -> u32 {
     TenantSlots::from_table(table, tenant).series_slot(service, sent)
 }
 
-/// The nodes that a block belongs to, the first one first. When one leaves, its blocks go to the next one of each; when one
-/// joins n others, it takes 1 in n + 1 from all.
+/// Returns the nodes of a block in order of preference. If a node leaves, each of its blocks moves to the
+/// next node of that block. If a node joins n others, it takes 1 in n + 1 blocks from all of them.
 pub fn nodes_of_block(block: u128, nodes: impl IntoIterator<Item = NodeId>) -> Vec<NodeId> {
     let mut weighed: Vec<(ContentHash, NodeId)> = nodes
         .into_iter()

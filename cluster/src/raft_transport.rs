@@ -1,13 +1,16 @@
-//! Messages of groups between nodes: all groups share one stream to each peer.
+//! Transport of raft messages between nodes. All raft groups share one stream to each peer.
 //!
 //! ```text
-//!  call ─► Line ─► Lanes ─► parts ═══ stream ═══► Assembler ─► Hear
-//!            ▲                                                  │
-//!            └──── Assembler ◄═══════════════════ Lanes ◄───────┘      Answering, at the other side
+//!  call ─► PeerStream ─► SendLanes ─► frames ═══ stream ═══► FrameAssembler ─► RaftHandler
+//!             ▲                                                                    │
+//!             └──── FrameAssembler ◄═════════════════════════ SendLanes ◄──────────┘
 //! ```
-//! A call is answered by its own answer, or fails: when its limit is up, when there is no room for it, or when the
-//! stream ends, which fails all that wait on it. A stream is opened by the first call, and by the next one after it
-//! has ended. Whoever no longer waits for an answer does not stop the message.
+//! The lower half of the diagram is [`RaftTransportServer`] on the peer.
+//!
+//! A call ends with its own response or with an error. It fails when its timeout expires, when a queue is
+//! full, or when the stream ends. The end of a stream fails every call that waits on it. The first call opens
+//! a stream, and the next call after its end opens a new one. Dropping the future of a call does not cancel
+//! its message.
 
 mod frames;
 mod server;
@@ -36,14 +39,14 @@ use crate::handshake::PeerHandshake;
 use crate::peers::PeerPool;
 use crate::status_codec;
 
-/// How long a peer may take to say hello.
+/// Timeout for opening a stream, until the peer's hello is received.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(3);
-/// Bytes of a frame: a part, and what it is wrapped in.
+/// Upper bound of a frame in bytes: one message part plus its envelope.
 pub(crate) const MAX_FRAME_BYTES: usize = MAX_PART_BYTES + (4 << 10);
-/// Calls to one peer that may wait for their answers.
+/// Upper bound of calls to one peer that wait for their responses.
 const MAX_PENDING_CALLS: usize = 8192;
 
-/// Calls members of groups on other nodes. Cheap to clone.
+/// Client that calls raft group members on other nodes. Cheap to clone.
 #[derive(Clone)]
 pub struct RaftTransport {
     shared: Arc<RaftTransportShared>,
@@ -55,34 +58,34 @@ struct RaftTransportShared {
     lines: Mutex<BTreeMap<NodeId, Arc<PeerStream>>>,
 }
 
-/// Why a call was not answered.
+/// Failure of a call to a peer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TransportError {
-    /// It was not sent.
+    /// The send queues or the table of pending calls are full. The call was not sent.
     #[error(transparent)]
     NoRoom(#[from] SendQueueError),
-    /// It may have arrived, or not.
+    /// The stream failed or ended. The call may have arrived.
     #[error("node {to} was not reached: {cause}")]
     Broken {
-        /// Who was called.
+        /// Node that was called.
         to: NodeId,
-        /// What went wrong.
+        /// Cause of the failure.
         cause: String,
     },
-    /// It may have arrived, or not.
+    /// The call timed out. The call may have arrived.
     #[error("node {to} did not answer within {limit:?}")]
     Late {
-        /// Who was called.
+        /// Node that was called.
         to: NodeId,
-        /// How long that was waited for.
+        /// Timeout of the call.
         limit: Duration,
     },
-    /// It arrived, and was refused.
+    /// The peer received the call and returned an error.
     #[error("node {to} refused: {status}")]
     Refused {
-        /// Who was called.
+        /// Node that was called.
         to: NodeId,
-        /// What it said.
+        /// Error status that the peer returned.
         status: Status,
     },
 }
@@ -98,7 +101,7 @@ impl ErrorCodeExt for TransportError {
     }
 }
 
-/// What is between this node and one peer.
+/// Stream to one peer and its pending calls, shared by callers and by the task that runs the stream.
 struct PeerStream {
     to: NodeId,
     state: Mutex<PeerStreamState>,
@@ -109,15 +112,15 @@ struct PeerStreamState {
     next: u64,
     lanes: SendLanes,
     waiting: BTreeMap<u64, oneshot::Sender<Result<Bytes, TransportError>>>,
-    /// Whether there is a stream, or one is being opened.
+    /// True while a stream is open or a task opens one.
     open: bool,
-    /// How many streams have ended: what is left of one must not take what is meant for the next.
+    /// Number of streams that have ended. A leftover of an ended stream must not take frames of the next one.
     ended: u64,
-    /// Of the stream, when it had nothing to send.
+    /// Waker of the stream, set while it has no frame to send.
     waker: Option<Waker>,
 }
 
-/// A call that waits; dropped, its answer is not waited for any more.
+/// Registration of a pending call. Dropping it discards the response.
 struct PendingCall<'a> {
     line: &'a PeerStream,
     id: u64,
@@ -129,15 +132,15 @@ impl Drop for PendingCall<'_> {
     }
 }
 
-// === impl Talk ===
+// === impl RaftTransport ===
 
 impl RaftTransport {
-    /// Talks to these, as who is introduced.
+    /// Creates a transport that connects over `peers` and sends the identity in `introductions`.
     pub fn new(peers: PeerPool, introductions: Arc<PeerHandshake>) -> Self {
         Self { shared: Arc::new(RaftTransportShared { peers, introductions, lines: Mutex::default() }) }
     }
 
-    /// Asks a member of a group on another node, and waits for its answer so long.
+    /// Calls a group member on another node and waits for its response, at most `limit`.
     pub async fn call(
         &self,
         to: NodeId,
@@ -162,7 +165,7 @@ impl RaftTransport {
     fn peer_stream(&self, to: NodeId) -> Arc<PeerStream> {
         let mut lines = self.shared.lines.lock().unwrap_or_else(PoisonError::into_inner);
         if !lines.contains_key(&to) {
-            // Lines to nodes that are forgotten, and that nobody uses, go.
+            // Streams to nodes that gossip has forgotten are removed unless they are open.
             let known = self.shared.peers.members().current();
             lines.retain(|node, line| known.contains_key(node) || line.state().open);
         }
@@ -170,7 +173,7 @@ impl RaftTransport {
         Arc::clone(line)
     }
 
-    /// Sees to it that there is a stream.
+    /// Spawns the task that runs the stream, unless it is open already.
     fn ensure_stream(&self, line: &Arc<PeerStream>) {
         if std::mem::replace(&mut line.state().open, true) {
             return;
@@ -195,7 +198,7 @@ impl RaftTransport {
 }
 
 impl RaftTransportShared {
-    /// Carries messages until the stream ends; says why it did.
+    /// Runs the stream until it ends and returns the cause of its end.
     async fn run_stream(&self, line: &Arc<PeerStream>) -> String {
         match self.try_run_stream(line).await {
             Ok(()) => "the other side ended the stream".to_owned(),
@@ -234,7 +237,7 @@ impl RaftTransportShared {
     }
 }
 
-// === impl Line ===
+// === impl PeerStream ===
 
 impl PeerStream {
     fn state(&self) -> MutexGuard<'_, PeerStreamState> {
@@ -264,17 +267,17 @@ impl PeerStream {
     fn complete_call(&self, id: u64, result: Result<Bytes, Status>) {
         let waiting = self.state().waiting.remove(&id);
         if let Some(answer) = waiting {
-            // Who no longer waits does not care.
+            // A dropped receiver means that the caller stopped waiting.
             let _ = answer.send(result.map_err(|status| TransportError::Refused { to: self.to, status }));
         }
     }
 
-    /// The stream has ended: fails all who wait, and forgets what was not sent.
+    /// Fails all pending calls after the end of a stream, and discards all unsent messages.
     fn fail_pending_calls(&self, cause: &str) {
         let waiting = {
             let mut state = self.state();
             let waiting = std::mem::take(&mut state.waiting);
-            // Numbers go on: an answer that is late is nobody else's.
+            // Call numbers continue, so a delayed response never completes another call.
             *state =
                 PeerStreamState { next: state.next, ended: state.ended + 1, ..PeerStreamState::default() };
             waiting
@@ -285,10 +288,10 @@ impl PeerStream {
     }
 }
 
-/// What this node sends on a stream: hello, then calls as they come.
+/// Outgoing half of a stream: the hello, then calls in the order of their lanes.
 struct OutgoingFrames {
     line: Arc<PeerStream>,
-    /// How many had ended before.
+    /// Value of `ended` when this stream was opened.
     stream: u64,
     hello: Option<Hello>,
 }

@@ -1,7 +1,8 @@
-//! The secret that nodes of a cluster share, and the token by which one shows another that it has it.
+//! Secret shared by all nodes of a cluster, and the token that proves its possession.
 //!
-//! The file has one line, or two while the secret is changed: the first is what this node shows, both are taken. So
-//! nothing is refused while nodes are told one after the other: first old and new, then new and old, then new alone.
+//! The file has one line, or two while the secret is rotated. This node sends the first secret and accepts
+//! both. So rotation rejects no request while nodes change one by one: first old and new, then new and old,
+//! then new alone.
 
 use std::fmt::Write;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -11,38 +12,38 @@ use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue};
 use ring::hmac;
 
-/// What a token says, keyed with the secret.
+/// Content of a token, which is signed with the secret.
 const TOKEN_CLAIM: &[u8] = b"athanor internal 1";
 const BEARER_PREFIX: &str = "Bearer ";
-/// Bytes of a secret, at least and at most.
+/// Allowed length of a secret in bytes.
 const SECRET_LENGTH_BYTES: std::ops::RangeInclusive<usize> = 16..=1024;
-/// Secrets at once: one, or the old and the new.
+/// Upper bound of secrets in force: one, or the old and the new.
 const MAX_SECRETS: usize = 2;
 
-/// The secrets in force. Cheap to clone; clones change together.
+/// Secrets in force. Cheap to clone: clones change together.
 #[derive(Clone)]
 pub struct ClusterSecrets {
     held: Arc<RwLock<ActiveSecrets>>,
 }
 
 struct ActiveSecrets {
-    /// The first is shown to others.
+    /// Accepted secrets. The first one signs the token that this node sends.
     keys: Vec<hmac::Key>,
     shown: HeaderValue,
 }
 
-/// A text that holds no secret.
+/// Rejection of a secret file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SecretError {
-    /// No line, or too many.
+    /// The file has no line, or too many.
     #[error("a secret file has one line, or two while the secret is changed; this one has {0}")]
     Lines(usize),
-    /// A secret that is easily guessed, or none at all.
+    /// A secret is empty or too short, so easily guessed, or too long.
     #[error("a secret has {} to {} bytes, line {line} has {length}; `openssl rand -hex 32` writes a good one", SECRET_LENGTH_BYTES.start(), SECRET_LENGTH_BYTES.end())]
     Length {
-        /// Which, from 1.
+        /// Line number, from 1.
         line: usize,
-        /// Its bytes.
+        /// Length of the secret in bytes.
         length: usize,
     },
 }
@@ -54,24 +55,24 @@ impl ErrorCodeExt for SecretError {
 }
 
 impl ClusterSecrets {
-    /// Reads the text of a secret file.
+    /// Parses the text of a secret file.
     pub fn parse(text: &str) -> Result<Self, SecretError> {
         Ok(Self { held: Arc::new(RwLock::new(ActiveSecrets::parse(text)?)) })
     }
 
-    /// Takes what the file says now. Where that is no secret, those before stay in force.
+    /// Replaces the secrets by those of the text. If the text is invalid, the previous secrets stay in force.
     pub fn replace(&self, text: &str) -> Result<(), SecretError> {
         let held = ActiveSecrets::parse(text)?;
         *self.held.write().unwrap_or_else(PoisonError::into_inner) = held;
         Ok(())
     }
 
-    /// What this node shows others, as the value of `authorization`.
+    /// Value of the `authorization` header that this node sends.
     pub fn authorization_header(&self) -> HeaderValue {
         self.held.read().unwrap_or_else(PoisonError::into_inner).shown.clone()
     }
 
-    /// Whether whoever sent these headers has a secret of this cluster. The time it takes tells nothing of the secret.
+    /// Checks that the headers carry a token of this cluster. The comparison takes constant time.
     pub fn check_headers(&self, headers: &HeaderMap) -> Result<(), Status> {
         let refused = |message: &str| Err(Status::new(ErrorCode::Unauthenticated, message));
         let Some(value) = headers.get(AUTHORIZATION) else {
@@ -106,7 +107,7 @@ impl ActiveSecrets {
             lines.iter().map(|line| hmac::Key::new(hmac::HMAC_SHA256, line.as_bytes())).collect();
         let mut token = BEARER_PREFIX.to_owned();
         for byte in hmac::sign(&keys[0], TOKEN_CLAIM).as_ref() {
-            // Writing to a string does not fail.
+            // A write to a string never fails.
             let _ = write!(token, "{byte:02x}");
         }
         let mut shown = HeaderValue::try_from(token).expect("hexadecimal digits may be in a header");

@@ -1,4 +1,4 @@
-//! Failures as they travel between nodes.
+//! Encoding of error statuses between nodes.
 
 use std::time::Duration;
 
@@ -6,12 +6,12 @@ use athanor_chassis::{ErrorCode, Status};
 use athanor_proto::athanor::internal::v1::Failure;
 use tonic::metadata::MetadataValue;
 
-/// Bytes of a failure's sentence that travel.
+/// Upper bound in bytes of an error message on the wire.
 const MAX_STATUS_MESSAGE_BYTES: usize = 2048;
-/// By what the end of a call says that a computation panicked.
+/// gRPC metadata key that marks a computation that panicked.
 const PANICKED_METADATA_KEY: &str = "athanor-panicked";
 
-/// For a message. `leader` is whom to ask instead, where that is known.
+/// Encodes a status for a message. `leader` is the node to retry at, if known.
 pub fn encode_status(status: &Status, leader: Option<u64>) -> Failure {
     let retry_after = status.retry_after.unwrap_or_default().as_millis();
     Failure {
@@ -23,7 +23,7 @@ pub fn encode_status(status: &Status, leader: Option<u64>) -> Failure {
     }
 }
 
-/// From a message. A code of a younger version is [`ErrorCode::Internal`].
+/// Decodes a status from a message. An unknown code of a newer version becomes [`ErrorCode::Internal`].
 pub fn decode_status(failure: &Failure) -> Status {
     let code = ErrorCode::from_name(&failure.code).unwrap_or(ErrorCode::Internal);
     let status = Status { panicked: failure.panicked, ..Status::new(code, failure.message.clone()) };
@@ -33,7 +33,7 @@ pub fn decode_status(failure: &Failure) -> Status {
     }
 }
 
-/// As the end of a call.
+/// Encodes a status as the end of a gRPC call.
 pub fn to_grpc(status: &Status) -> tonic::Status {
     let mut end = tonic::Status::new(
         tonic::Code::from_i32(status.code.grpc_status()),
@@ -45,7 +45,8 @@ pub fn to_grpc(status: &Status) -> tonic::Status {
     end
 }
 
-/// The end of a call. What no node of ours says is what befell the connection.
+/// Decodes the end of a gRPC call. An `Unknown` code does not come from a node, so it becomes
+/// [`ErrorCode::Unavailable`].
 pub fn from_grpc(status: &tonic::Status) -> Status {
     let code = match status.code() {
         tonic::Code::Unknown => ErrorCode::Unavailable,

@@ -1,14 +1,16 @@
-//! TLS between nodes, where certificates are configured: both sides show one, of an authority that both know.
+//! Mutual TLS between nodes, if certificates are configured. Both sides present a certificate of a shared
+//! authority.
 //!
 //! ```text
-//!  files ─► Tls, replaced as a whole when they change ─┬─► TlsNet::connect   a client's side
-//!                                                      └─► TlsNet::listen    a server's side
+//!  files ─► TlsContext, replaced as a whole on change ─┬─► TlsNet::connect   client side
+//!                                                      └─► TlsNet::listen    server side
 //! ```
-//! A certificate says that somebody is a node, not which: addresses come from gossip, so names in certificates are not
-//! compared with them. Which node it is, and of which cluster, the greeting says behind it, as without TLS; the secret is
-//! asked for as well.
+//! A certificate proves that a peer is a node, but not which one. Addresses come from gossip, so names in
+//! certificates are not compared with them. As without TLS, the handshake identifies the node and its
+//! cluster, and the cluster secret is required too.
 //!
-//! A connection keeps what it was opened with. Nothing is resumed: who was a node once shows its certificate again.
+//! An open connection keeps the certificates with which it was opened. Sessions are never resumed, so a peer
+//! presents its certificate on each connection.
 
 mod stream;
 
@@ -36,32 +38,32 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use stream::LazyTlsStream;
 
-/// What three files say, in PEM.
+/// Contents of the three certificate files, in PEM.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PemFiles {
-    /// This node's certificate, and those between it and its authority.
+    /// Certificate of this node and the intermediate certificates up to its authority.
     pub certificate: Vec<u8>,
-    /// The certificate's key.
+    /// Authorities of the certificates that identify nodes.
     pub key: Vec<u8>,
-    /// The authorities whose certificates are taken for nodes'.
+    /// Authorities whose certificates identify nodes.
     pub authorities: Vec<u8>,
 }
 
-/// Files that cannot be used.
+/// Rejection of certificate files.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A certificate that is none, or no certificate.
+    /// A file is not valid PEM, or holds no certificate.
     #[error("cluster.tls.{setting}: {cause}; it holds PEM, as openssl writes it")]
     Pem {
-        /// Which file.
+        /// Setting that names the file.
         setting: &'static str,
-        /// What is wrong.
+        /// Cause of the rejection.
         cause: String,
     },
-    /// What is in them does not fit together.
+    /// The files do not fit together, or the certificate is outside its validity period.
     #[error("cluster.tls: {cause}; the key must be the certificate's, and both must be of now")]
     Unfit {
-        /// Why.
+        /// Cause of the rejection.
         cause: String,
     },
 }
@@ -72,7 +74,7 @@ impl ErrorCodeExt for TlsError {
     }
 }
 
-/// The certificates in force. Cheap to clone; clones change together.
+/// Certificates in force. Cheap to clone: clones change together.
 #[derive(Clone)]
 pub struct TlsContext {
     held: Arc<RwLock<ActiveTls>>,
@@ -85,7 +87,7 @@ struct ActiveTls {
     client: Arc<ClientConfig>,
 }
 
-/// A network whose streams speak TLS.
+/// Network that wraps each stream in TLS.
 pub struct TlsNet {
     inner: Arc<dyn Net>,
     tls: TlsContext,
@@ -97,20 +99,20 @@ struct TlsListener {
     tls: TlsContext,
 }
 
-/// Takes any certificate of an authority, whatever name is in it.
+/// Verifier that accepts any certificate of an authority and ignores the names in it.
 #[derive(Debug)]
 struct AnyNodeVerifier(Arc<WebPkiServerVerifier>);
 
-// === impl Tls ===
+// === impl TlsContext ===
 
 impl TlsContext {
-    /// Takes what the files say.
+    /// Parses the files and checks that they fit together.
     pub fn load(pems: PemFiles) -> Result<Self, TlsError> {
         Ok(Self { held: Arc::new(RwLock::new(ActiveTls::load(pems)?)) })
     }
 
-    /// Takes what the files say now, for connections from now on; false if that is what they said. Where it cannot be
-    /// used, what was before stays in force.
+    /// Replaces the certificates for new connections. Returns false if the files are unchanged. If the files
+    /// are invalid, the previous certificates stay in force.
     pub fn replace(&self, pems: PemFiles) -> Result<bool, TlsError> {
         if self.held().pems == pems {
             return Ok(false);
@@ -140,8 +142,8 @@ impl ActiveTls {
         let provider = Arc::new(ring::default_provider());
         let clients = WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider));
         let clients = clients.build().map_err(|error| unfit(error.to_string()))?;
-        // What is over, or not begun, must not take the place of what others take. They may know authorities that this
-        // node does not.
+        // A certificate outside its validity period must not replace one that peers accept. Other errors are
+        // ignored, since peers may trust authorities that this node does not list.
         if let [own, between @ ..] = &chain[..]
             && let Err(error) = clients.verify_client_cert(own, between, UnixTime::now())
             && is_outside_validity(&error)
@@ -187,7 +189,7 @@ fn certificates(setting: &'static str, pem: &[u8]) -> Result<Vec<CertificateDer<
 // === impl TlsNet ===
 
 impl TlsNet {
-    /// Over another network.
+    /// Creates a TLS network over another network.
     pub fn new(inner: Arc<dyn Net>, tls: TlsContext, clock: Clock) -> Self {
         Self { inner, tls, clock }
     }
@@ -226,7 +228,7 @@ impl NetListener for TlsListener {
         self.inner.local_address()
     }
 
-    /// Agreeing on TLS is the stream's business: nobody who comes later waits for it.
+    /// Accepts a stream without waiting for its TLS handshake, so that a slow peer does not delay others.
     fn poll_accept(&mut self, context: &mut Context<'_>) -> Poll<io::Result<(NetStream, SocketAddr)>> {
         let (stream, from) = ready!(self.inner.poll_accept(context))?;
         let agreeing = TlsAcceptor::from(self.tls.held().server).accept(stream);
@@ -234,7 +236,7 @@ impl NetListener for TlsListener {
     }
 }
 
-// === impl AnyNode ===
+// === impl AnyNodeVerifier ===
 
 impl ServerCertVerifier for AnyNodeVerifier {
     fn verify_server_cert(
@@ -246,7 +248,7 @@ impl ServerCertVerifier for AnyNodeVerifier {
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         match self.0.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now) {
-            // Names are looked at last: all else is as it should be.
+            // The verifier checks names last, so all other checks have passed.
             Err(Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
             )) => Ok(ServerCertVerified::assertion()),

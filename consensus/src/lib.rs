@@ -1,19 +1,22 @@
-//! What is agreed, and kept.
+//! Consensus: a write-ahead log per node, and raft groups that replicate state machines on it.
 //!
 //! ```text
-//!   Replicated<S>   Replicated<S>   …      one raft group each: 0 the catalogue, n a shard
+//!   RaftGroup<S>    RaftGroup<S>    …      one raft group each: 0 the catalog, n a shard
 //!        └─────┬─────────┘
-//!             Log                          one per node: one commit, one sync, for all that wait
+//!             Log                          one per node: one commit and one sync for all waiting batches
 //!              │
 //!            Disk                          a folder, or a simulated one
 //! ```
-//! * [`log`]: the write-ahead log. Group commit, recovery that tells a commit cut short from loss, bounded size.
-//! * [`replicated`]: a raft group. Proposals, linearizable reads, snapshots where the machine is willing to be cut.
+//! * [`log`]: the write-ahead log. Group commit, bounded size, and a recovery that distinguishes a torn
+//!   commit from loss.
+//! * [`replicated`]: a raft group. Proposals, linearizable reads, and snapshots at the index that the state
+//!   machine chooses.
 //!
-//! A single voter is a group like any other, with nobody to ask. A failed write or sync ends the groups of the node
-//! with an error that says so; a member of a larger group whose log was damaged never votes again.
+//! A group with a single voter works like any other, but sends no messages. A failed write or sync ends the
+//! groups of the node with an error that names the cause. A member of a larger group never votes again after
+//! its log was damaged.
 //!
-//! What is not promised: that a log survives the loss of its folder. That is what the other members are for.
+//! A log does not survive the loss of its folder. The other members protect against that loss.
 
 pub mod log;
 pub mod replicated;

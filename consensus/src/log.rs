@@ -1,24 +1,27 @@
-//! One write-ahead log for all raft groups of a node.
+//! Write-ahead log of a node, shared by all of its raft groups.
 //!
 //! # Files
-//! Segments of up to 64 MiB, filled with zeros beforehand and recycled by renaming. The first are small, and new ones grow
-//! with what lives in the log. A segment is a run of *frames*; a frame is one group commit, written by one call and made
-//! durable by one sync. A position counts bytes over all segments, as if each had its full size.
+//! Segments of up to 64 MiB are filled with zeros beforehand and recycled by renaming. The first are small,
+//! and new ones grow with the live data in the log. A segment is a run of *frames*. A frame is one group
+//! commit, written by one call and made durable by one sync. A position counts bytes over all segments, as if
+//! each had its full size.
 //!
-//! # Rules, each for a reason
-//! * A block that is durable is never written again: a torn write cannot hurt what was acknowledged. But for the last
-//!   frames, which nothing calls durable: a start writes them again, with the same bytes.
-//! * A frame names its own position, the log's salt and the frame before it: old bytes in a recycled file, frames
-//!   that were cut off, and payloads that imitate frames fit nowhere.
-//! * A frame says how far the log was *durable* before it. Damage below that is loss, damage above it is a commit
-//!   that was cut short [INV-07]. What is durable is what a completed sync covers, never the end of what was written.
-//! * The last commit is attested by an empty frame after a while without work, and at close: else damage to it would
-//!   look like a commit cut short.
-//! * A segment's first frame repeats what each group needs of the segments before, so that those may go, oldest
-//!   first, when no entry lives in them. When the log is larger than twice what lives and three of its largest segments,
-//!   what lives in the oldest is written forward.
-//! * Whatever was read at a start is synced before anybody votes on it: it may have been in the cache only. What a
-//!   sync that failed has dropped, another one does not write; hence the writing again.
+//! # Rules and their reasons
+//! * A durable 4 KiB block is never written again, so a torn write cannot damage acknowledged data. The
+//!   exception are the last frames that no later frame attests: a start writes them again, with the same
+//!   bytes.
+//! * A frame names its own position, the log's salt and the frame before it. So old bytes in a recycled file,
+//!   truncated frames and payloads that imitate frames fit nowhere.
+//! * A frame names the position up to which the log was *durable* before it. Damage below that position is
+//!   loss, damage above it is a torn commit [INV-07]. Durable is only the range that a completed sync covers,
+//!   never the end of writing.
+//! * After an idle period and at close, an empty frame attests the last commit. Otherwise damage to the last
+//!   commit would look like a torn commit.
+//! * The first frame of a segment repeats the state of each group from earlier segments. So the oldest
+//!   segments can be removed once no live entry is in them. The writer relocates the live entries of the
+//!   oldest segment if the log exceeds twice its live data plus three of its largest segments.
+//! * Before a member votes, a start syncs all data that it read, because the data may have been in the cache
+//!   only. A later sync does not write data that a failed sync dropped, so the start writes it again first.
 //! * A failed write or sync is final. Reads go on.
 
 mod error;
@@ -53,144 +56,144 @@ use shared::{CommitBatch, LogShared};
 pub(crate) use shared::error_chain;
 use writer::{CommitProgress, LogWriter};
 
-/// How large a log's parts are.
+/// Sizes and limits of a log.
 #[derive(Clone, Debug)]
 pub struct LogConfig {
-    /// Of a segment, at most. A folder keeps the size that it was made with.
+    /// Largest size of a segment. A folder keeps the size that it was created with.
     pub segment: ByteSize,
-    /// Of a segment at first. New ones grow with what lives in the log.
+    /// Size of the first segments. New ones grow with the live data in the log.
     pub smallest: ByteSize,
-    /// Of the payloads of one commit, at most, but for a batch that is larger alone.
+    /// Limit for the payloads of one commit. A single larger batch is committed alone.
     pub commit: ByteSize,
-    /// Prepared files to keep.
+    /// Number of prepared files to keep.
     pub spares: usize,
-    /// Free space of the disk below which entries are refused.
+    /// Minimum of free disk space below which the log refuses entries.
     pub reserve: ByteSize,
-    /// Payloads that may wait for their commit, of all groups together.
+    /// Limit for payloads that wait for their commit, of all groups together.
     pub waiting: ByteSize,
-    /// Payloads that are kept in memory after their commit, to be read by those who apply them.
+    /// Budget for payloads that stay in memory after their commit, for the state machines that apply them.
     pub recent: ByteSize,
 }
 
-/// Who commits what waits.
+/// Trigger of commits: a thread of the log, or the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommitMode {
-    /// A thread of the log; another prepares files.
+    /// A thread of the log commits, and another one prepares files.
     Thread,
-    /// Whoever submits, at once: for simulations.
+    /// The submitting caller commits at once. For simulations.
     Inline,
-    /// Whoever calls [`Log::commit_once`].
+    /// The caller commits with [`Log::commit_once`].
     Hand,
 }
 
-/// One change of a group.
+/// Change of one group in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogRecord {
-    /// An entry behind the last one, or in place of one; then those behind it are gone.
+    /// Appends an entry after the last one, or replaces an entry and drops all entries after it.
     Entry {
-        /// Whose.
+        /// Raft group of the entry.
         group: u32,
-        /// Its place in the group.
+        /// Index of the entry in its group.
         index: u64,
-        /// Of raft.
+        /// Raft term of the entry.
         term: u64,
-        /// Opaque.
+        /// Opaque payload of the entry.
         data: Bytes,
     },
-    /// The entries from here on are gone.
+    /// Drops all entries from an index on.
     Truncate {
-        /// Whose.
+        /// Raft group of the entries.
         group: u32,
-        /// The first that goes.
+        /// Index of the first dropped entry.
         from: u64,
     },
-    /// The entries up to here are not needed any more.
+    /// Drops all entries up to an index, because the group does not need them any more.
     Purge {
-        /// Whose.
+        /// Raft group of the entries.
         group: u32,
-        /// The last that goes.
+        /// Index of the last purged entry.
         index: u64,
-        /// Its term.
+        /// Raft term of the last purged entry.
         term: u64,
     },
-    /// A small state, in place of the one before.
+    /// Replaces the small state of a group.
     State {
-        /// Whose.
+        /// Raft group of the state.
         group: u32,
-        /// Opaque, at most [`MAX_GROUP_STATE_BYTES`] bytes.
+        /// Opaque bytes, at most [`MAX_GROUP_STATE_BYTES`].
         data: Bytes,
     },
 }
 
-/// What a group's state may have, in bytes: it is repeated in every segment.
+/// Limit for a group's state in bytes, because every segment repeats it.
 pub const MAX_GROUP_STATE_BYTES: usize = 512;
 
-/// An entry as it is read.
+/// Entry as read from the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogEntry {
-    /// Its term.
+    /// Raft term of the entry.
     pub term: u64,
-    /// What was appended.
+    /// Payload that was appended.
     pub data: Bytes,
 }
 
-/// What a group holds, what waits for its commit included.
+/// State of one group in the log, including records that wait for their commit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupLogState {
-    /// The first entry.
+    /// Index of the first entry.
     pub first: u64,
-    /// Behind the last entry; equal to `first` where there is none.
+    /// Index after the last entry. Equal to `first` if there is no entry.
     pub end: u64,
-    /// Index and term of the last entry, or of the last one that was purged.
+    /// Index and term of the last entry, or of the last purged entry.
     pub last: Option<(u64, u64)>,
-    /// Index and term of the last one that was purged.
+    /// Index and term of the last purged entry.
     pub purged: Option<(u64, u64)>,
-    /// The group's state; empty where none was logged.
+    /// Small state of the group, empty if none was logged.
     pub state: Bytes,
-    /// Something durable was lost, now or earlier: a member of a larger group must not vote.
+    /// True if durable data was lost, now or earlier. A member of a larger group must not vote then.
     pub hurt: bool,
-    /// (first, how many): entries that are gone and not purged.
+    /// Ranges of lost entries that are not purged: (first index, count).
     pub lost: Vec<(u64, u64)>,
 }
 
-/// How large a log is.
+/// Sizes of a log in bytes and segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogUsage {
-    /// Segments in use.
+    /// Number of segments in use.
     pub segments: usize,
-    /// Bytes of their files.
+    /// Size of the segments' files, in bytes.
     pub capacity: u64,
-    /// Bytes that live in them.
+    /// Live data in the segments, in bytes.
     pub live: u64,
     /// Bytes written since the start.
     pub written: u64,
-    /// Payloads that wait for their commit.
+    /// Bytes of payloads that wait for their commit.
     pub waiting: u64,
 }
 
-/// What a log takes of its disk.
+/// Disk usage of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogDiskUsage {
-    /// Bytes of segments in use.
+    /// Size of the segments in use.
     pub taken: ByteSize,
-    /// Bytes of the whole disk.
+    /// Size of the whole disk.
     pub disk: ByteSize,
 }
 
-/// How a log fares.
+/// Health metrics of a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogHealth {
-    /// Free bytes of the disk, where it tells.
+    /// Free bytes of the disk, if the disk reports them.
     pub free: Option<u64>,
-    /// How long syncs took, nanoseconds.
+    /// Durations of syncs, nanoseconds.
     pub syncs: HistogramSnapshot,
-    /// Payload of each commit since the start.
+    /// Payload bytes per commit since the start.
     pub commit_bytes: HistogramSnapshot,
-    /// How many batches were committed together.
+    /// Number of batches per commit.
     pub commit_batches: HistogramSnapshot,
 }
 
-/// The log of a node. Cheap to clone; it closes with the last clone.
+/// Write-ahead log of a node. Cheap to clone. The log closes with the last clone.
 #[derive(Clone, Debug)]
 pub struct Log {
     owner: Arc<LogOwner>,
@@ -204,12 +207,12 @@ struct LogOwner {
     threads: Mutex<Vec<std::thread::JoinHandle<()>>>,
 }
 
-/// The smallest segment: every group's state must fit into a part of it.
+/// Smallest segment: the state of every group must fit into a part of it.
 pub const MIN_SEGMENT_SIZE: ByteSize = ByteSize::kib(64);
-/// How long nothing must happen until the last commit is attested.
+/// Idle time after which the writer attests the last commit.
 const ATTEST_IDLE_DELAY: Duration = Duration::from_millis(50);
 
-// === impl Config ===
+// === impl LogConfig ===
 
 impl Default for LogConfig {
     fn default() -> Self {
@@ -225,7 +228,7 @@ impl Default for LogConfig {
     }
 }
 
-// === impl Record ===
+// === impl LogRecord ===
 
 impl LogRecord {
     fn into_frame_row(self) -> RowWithPayload {
@@ -249,8 +252,8 @@ impl LogRecord {
 // === impl Log ===
 
 impl Log {
-    /// Opens the log in a folder of its own, making it if the folder is empty, and says what was found. Reads all of
-    /// it: about a second for a GiB.
+    /// Opens the log in its own folder and reports the recovery. Creates the log if the folder is empty.
+    /// Reads the whole log, about a second per GiB.
     pub fn open(
         disk: Arc<dyn Disk>,
         random: &Random,
@@ -280,7 +283,7 @@ impl Log {
         }
         made.mark_begun(&*disk)?;
         let recovered = recovery::recover_log(&disk, size, made.salt, &numbers)?;
-        // Newest first, so that the rest is a run at any time.
+        // Newest first, so that the remaining segments are a contiguous run at any time.
         for number in numbers.iter().rev().filter(|number| **number > recovered.current) {
             segments.recycle_segment(*number)?;
         }
@@ -296,7 +299,8 @@ impl Log {
         writer.publish_remaining_bytes(&shared);
         let hurt = shared.core().index.damage_marks();
         if !hurt.is_empty() {
-            // What shows a loss may be purged and given away; that there was one is known from now on.
+            // The evidence of a loss may be purged and recycled. This commit keeps the fact that data was
+            // lost.
             writer.commit(&shared, &hurt)?;
         }
         let writer = Arc::new(Mutex::new(writer));
@@ -305,9 +309,9 @@ impl Log {
         Ok((Self { owner: Arc::new(owner) }, recovered.report))
     }
 
-    /// Hands in changes, which become durable together or not at all, after everything that was handed in before.
-    /// They can be read at once. `done` hears when they are durable, or never will be; if they are refused here, it
-    /// hears nothing.
+    /// Submits records that become durable together or not at all, after all earlier ones. They are readable
+    /// at once. The log calls `done` when they are durable, or can never become durable. If this call refuses
+    /// them, it does not call `done`.
     pub fn submit(
         &self,
         records: Vec<LogRecord>,
@@ -320,59 +324,61 @@ impl Log {
         Ok(())
     }
 
-    /// Hands in changes and waits until they are durable.
+    /// Submits records and waits until they are durable.
     pub async fn append(&self, records: Vec<LogRecord>) -> Result<(), LogError> {
         let (answer, answered) = tokio::sync::oneshot::channel();
         self.submit(records, move |done| {
-            // The caller may have left.
+            // The caller may have dropped its future.
             let _ = answer.send(done);
         })?;
         answered.await.unwrap_or(Err(LogError::Closed))
     }
 
-    /// Whether entries are taken now; callers that can say no ask before they hand in.
+    /// Returns an error if the log accepts no entries now. Callers that can refuse a request check this
+    /// first.
     pub fn admit(&self) -> Result<(), LogError> {
         self.owner.shared.admit(1, None)
     }
 
-    /// Whether the disk has room for entries, as far as can be seen. Once it has not, more than was missing must be free
-    /// until it has again.
+    /// Returns whether the disk has space for entries, as far as it can be checked. A disk that was full
+    /// counts as full until a segment more than the reserve is free.
     pub fn has_disk_space(&self) -> bool {
         self.owner.shared.has_disk_space()
     }
 
-    /// Whether entries of so many bytes are taken now that free space when they are applied: they may use most of the reserve,
-    /// and on a full disk the files that are laid out.
+    /// Returns an error if the log does not accept entries of `bytes` bytes that free space when they are
+    /// applied. They may use most of the reserve, and on a full disk the preallocated files.
     pub fn admit_relief(&self, bytes: u64) -> Result<(), LogError> {
         self.owner.shared.admit_relief(bytes)
     }
 
-    /// Whether raft's own entries are taken, without which a group cannot begin.
+    /// Returns an error if the log does not accept raft's own entries, which a group needs to begin.
     pub(crate) fn admit_internal(&self) -> Result<(), LogError> {
         self.owner.shared.admit_internal(0)
     }
 
-    /// Removes a prepared file if the disk is full, so that a snapshot can be written; false if there is none to spare.
+    /// Removes a prepared file from a full disk, so that a snapshot can be written. Returns false if none is
+    /// to spare.
     pub(crate) fn release_spare(&self) -> bool {
         self.owner.shared.release_spare()
     }
 
-    /// Bytes of a segment.
+    /// Returns the full size of a segment.
     pub(crate) fn segment_size(&self) -> ByteSize {
         ByteSize::bytes(self.owner.shared.segments.size)
     }
 
-    /// Why the log takes nothing more until a restart, if it does not.
+    /// Returns the cause of the failure, if the log refuses everything until a restart.
     pub fn failure(&self) -> Option<Arc<str>> {
         self.owner.shared.core().failed.clone()
     }
 
-    /// The largest entry that is taken, in bytes.
+    /// Returns the size limit of an entry, in bytes.
     pub fn max_entry_bytes(&self) -> u64 {
         self.owner.shared.max_entry_bytes()
     }
 
-    /// An entry; none where there is none.
+    /// Reads an entry, or returns `None` if there is none at the index.
     pub fn read(&self, group: u32, index: u64) -> Result<Option<LogEntry>, LogReadError> {
         self.owner.shared.read(group, index)
     }
@@ -386,37 +392,37 @@ impl Log {
         self.owner.shared.read_in_memory(group, entries)
     }
 
-    /// The term of an entry, without reading it.
+    /// Returns the term of an entry without reading its payload.
     pub fn term(&self, group: u32, index: u64) -> Option<u64> {
         self.owner.shared.term(group, index)
     }
 
-    /// What a group holds.
+    /// Returns the state of a group in the log.
     pub fn group_state(&self, group: u32) -> GroupLogState {
         self.owner.shared.group_state(group)
     }
 
-    /// The groups of which something was logged.
+    /// Returns the groups that have logged anything.
     pub fn groups(&self) -> Vec<u32> {
         self.owner.shared.core().index.groups.keys().copied().collect()
     }
 
-    /// How large the log is.
+    /// Returns the sizes of the log.
     pub fn usage(&self) -> LogUsage {
         self.owner.shared.usage()
     }
 
-    /// What it takes of its disk, where the disk tells how large it is. Asks the disk.
+    /// Returns the disk usage of the log, if the disk reports its size. Calls the disk.
     pub fn disk_usage(&self) -> Option<LogDiskUsage> {
         self.owner.shared.disk_usage()
     }
 
-    /// How it fares. Asks the disk.
+    /// Returns health metrics of the log. Calls the disk.
     pub fn health(&self) -> LogHealth {
         self.owner.shared.health()
     }
 
-    /// Commits what waits, once; false if there was nothing to do.
+    /// Commits waiting batches once. Returns false if there was nothing to do.
     pub fn commit_once(&self) -> bool {
         self.try_commit_once() == Some(CommitProgress::Worked)
     }
@@ -426,7 +432,7 @@ impl Log {
         Some(writer.commit_once(&self.owner.shared))
     }
 
-    /// What the log's thread does after a while without work.
+    /// Attests the last commit, as the log's thread does after an idle period.
     pub fn attest(&self) {
         if let Ok(mut writer) = self.owner.writer.try_lock() {
             writer.attest(&self.owner.shared);
@@ -434,7 +440,7 @@ impl Log {
     }
 
     fn drain(&self) {
-        // Where the writer is taken, whoever has it looks once more after letting go.
+        // If another thread holds the writer, that thread checks the queue once more after releasing it.
         while let Some(turn) = self.try_commit_once() {
             if turn != CommitProgress::Worked && self.owner.shared.is_drained() {
                 break;
@@ -442,13 +448,13 @@ impl Log {
         }
     }
 
-    /// Commits what waits, attests it and takes nothing more. Blocks.
+    /// Commits waiting batches, attests the commit and refuses all later ones. Blocks the caller.
     pub fn close(&self) {
         self.owner.close();
     }
 }
 
-// === impl Owner ===
+// === impl LogOwner ===
 
 impl LogOwner {
     fn lock(&self) -> std::sync::MutexGuard<'_, LogWriter> {
@@ -477,7 +483,7 @@ impl LogOwner {
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         if self.pump == CommitMode::Thread {
             for thread in threads {
-                // It says itself why it ended.
+                // The thread reports its own failure.
                 let _ = thread.join();
             }
             return;

@@ -1,4 +1,4 @@
-//! One raft group: a state machine, the same on each member, fed from one log.
+//! Raft group: a state machine that each member feeds from the same log.
 
 mod codec;
 mod error;
@@ -42,105 +42,108 @@ use state_machine::StateMachineHost;
 use store::RaftLogStore;
 use type_config::{RaftHandle, RaftProposal};
 
-/// What a group replicates. Members that applied the same entries are the same.
+/// State machine that a group replicates. Members that applied the same entries have equal states.
 pub trait StateMachine: Send + Sync + 'static {
-    /// What a proposer is told.
+    /// Result of applying an entry, returned to the proposer.
     type Answer: Send + 'static;
 
-    /// Takes an entry in. Called in the order of the log, each index once in a process; depends on nothing else than
-    /// what was applied before. Runs on compute threads.
+    /// Applies an entry. The group calls this in log order, once per index and process, on compute threads.
+    /// The result depends only on entries that were applied before.
     fn apply(&mut self, index: u64, entry: &[u8]) -> Self::Answer;
 
-    /// Why the last entry given to [`apply`](Self::apply) could not be taken in, though others may take it in. Then this
-    /// member must stop, not guess: it would say something else than they do. The entry does not count as applied, what
-    /// `apply` answered is not told, and the group ends here, with [`RaftGroup::failure`] saying this.
+    /// Returns the reason why the last entry given to [`apply`](Self::apply) cannot be applied, although
+    /// other members may apply it. Then this member must stop, because a guess would diverge from the others.
+    /// The entry does not count as applied, and its result is dropped. The group ends here, and
+    /// [`RaftGroup::failure`] returns this reason.
     fn apply_failure(&self) -> Option<String> {
         None
     }
 
-    /// What may replace the entries up to an index: the label that the machine is willing to be cut at, not above
-    /// what was applied [INV-09].
+    /// Returns a snapshot that may replace the entries up to its index. The machine chooses the index, which
+    /// is not above the last applied one [INV-09].
     fn snapshot(&self) -> StateSnapshot;
 
-    /// The files on [`RaftGroupDeps::disk`] that a snapshot's bytes name. They never change, their names are no other member's, and
-    /// they stay as long as the snapshot is the newest. Members that need the snapshot get them, too.
+    /// Returns the files on [`RaftGroupDeps::disk`] that a snapshot's bytes name. They never change, and no
+    /// other member uses their names. They stay as long as the snapshot is the newest. Members that need the
+    /// snapshot receive them as well.
     fn snapshot_files(&self, bytes: &[u8]) -> Result<Vec<String>, String> {
         let _ = bytes;
         Ok(Vec::new())
     }
 
-    /// Becomes what a snapshot says, forgetting everything else.
+    /// Replaces the state by a snapshot.
     fn restore(&mut self, restored: RestoreContext<'_>) -> Result<(), String>;
 
-    /// Becomes empty, as if all entries up to an index had said nothing: the snapshot that held them was damaged. The
-    /// next snapshot is labelled with that index.
+    /// Resets to an empty state at an index, because the snapshot with the entries up to it was damaged. The
+    /// next snapshot has that index.
     fn reset_to(&mut self, index: u64);
 }
 
-/// A state machine as bytes, to be made while others go on with it.
+/// Snapshot of a state machine. The bytes are produced while the machine continues.
 pub struct StateSnapshot {
-    /// The last entry that it holds.
+    /// Index of the last entry that it holds.
     pub index: u64,
-    /// Gives the bytes; opaque. What it needs of the machine it holds already.
+    /// Produces the opaque bytes. It already owns the data that it needs from the machine.
     pub write: Box<dyn FnOnce() -> Result<Vec<u8>, String> + Send>,
-    /// Called when the bytes are durable: what only earlier snapshots needed may go.
+    /// Called when the bytes are durable. Data that only earlier snapshots needed may be deleted then.
     pub kept: Box<dyn FnOnce() + Send>,
 }
 
-/// A snapshot to become.
+/// Snapshot to restore.
 pub struct RestoreContext<'s> {
-    /// The last entry that it holds.
+    /// Index of the last entry that it holds.
     pub index: u64,
-    /// What [`StateSnapshot::write`] gave, here or on another member.
+    /// Bytes from [`StateSnapshot::write`], of this or another member.
     pub bytes: &'s [u8],
-    /// Nobody else has it: what is damaged of its files is done without.
+    /// True if no other member has the snapshot. Then the restore leaves out damaged files.
     pub alone: bool,
-    /// Puts files that came with it into their places: to be called before they are looked for.
+    /// Moves files that were received with the snapshot into their places. The machine calls it before it
+    /// reads them.
     pub arrive: &'s mut dyn FnMut() -> Result<(), String>,
 }
 
-/// What groups run on.
+/// Resources that groups run on.
 #[derive(Clone)]
 pub struct RaftGroupDeps {
-    /// This node's.
+    /// Write-ahead log of this node.
     pub log: Log,
-    /// Where snapshots are kept; may be the log's own folder.
+    /// Disk for snapshots. May be the log's own folder.
     pub disk: Arc<dyn Disk>,
-    /// Applies entries and reads logs.
+    /// Compute pool that applies entries and reads the log.
     pub compute: ComputePool,
-    /// For the timeouts of elections.
+    /// Source of random election timeouts.
     pub random: Random,
-    /// The way to other members; none where every group has this node only.
+    /// Connection to other members. Absent if every group has this node only.
     pub network: Option<Arc<dyn Network>>,
-    /// This node's id.
+    /// Id of this node.
     pub node: u64,
-    /// Heartbeats and elections.
+    /// Intervals of heartbeats and elections.
     pub timing: RaftTiming,
 }
 
-/// What a start may take for granted where this node has nothing of a group yet. Where it has, the log knows.
+/// Bootstrap of a group without local data on this node. If local data exists, the log decides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GroupBootstrap {
-    /// It is a new group of these.
+    /// The group is new and has these members.
     Members(BTreeSet<u64>),
-    /// Others have it, and will ask this node in. Until then it does not vote.
+    /// Other nodes have the group and will add this node. Until then it does not vote.
     Joining,
-    /// It should have something: without that it does not start.
+    /// Local data should exist. Without it the group does not start.
     Kept,
 }
 
-/// How long members wait for each other.
+/// Timeouts between the members of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RaftTiming {
-    /// Between heartbeats of a leader.
+    /// Interval between heartbeats of a leader.
     pub heartbeat: Duration,
-    /// Without a heartbeat until an election, at least.
+    /// Minimum time without a heartbeat until an election.
     pub election_min: Duration,
-    /// And at most.
+    /// Maximum time without a heartbeat until an election.
     pub election_max: Duration,
 }
 
-/// One raft group on this node. Cheap to clone.
+/// Member of a raft group on this node. Cheap to clone.
 pub struct RaftGroup<S> {
     shared: Arc<RaftGroupShared<S>>,
 }
@@ -150,7 +153,7 @@ struct RaftGroupShared<S> {
     group: u32,
     raft: RaftHandle,
     links: PeerLinks,
-    /// After so long without a word of the leader others may be voted for.
+    /// Time without a message of the leader after which a member may vote for another.
     silence: Duration,
     log: Log,
     store: RaftLogStore,
@@ -158,13 +161,13 @@ struct RaftGroupShared<S> {
     answers: RaftRequestHandler,
 }
 
-/// How long a single voter may take to lead: it asks nobody.
+/// Time limit for a single voter to become leader. It needs no vote of another member.
 const SINGLE_VOTER_ELECTION_TIMEOUT: Duration = Duration::from_secs(30);
-/// Until raft is asked for a snapshot once more.
+/// Delay before the group requests a snapshot from raft once more.
 const SNAPSHOT_RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
 impl StateSnapshot {
-    /// Of bytes that need nothing beside them.
+    /// Creates a snapshot from bytes that need no other resources.
     pub fn from_bytes(index: u64, bytes: Vec<u8>) -> Self {
         Self { index, write: Box::new(move || Ok(bytes)), kept: Box::new(|| ()) }
     }
@@ -172,7 +175,7 @@ impl StateSnapshot {
 
 impl fmt::Debug for StateSnapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Snapshot").field("index", &self.index).finish_non_exhaustive()
+        f.debug_struct("StateSnapshot").field("index", &self.index).finish_non_exhaustive()
     }
 }
 
@@ -184,7 +187,7 @@ impl Default for RaftTiming {
 }
 
 impl GroupBootstrap {
-    /// A group of this node alone.
+    /// Returns the bootstrap of a group that has this node only.
     pub fn single_voter(node: u64) -> Self {
         Self::Members([node].into())
     }
@@ -205,11 +208,11 @@ impl RaftTiming {
             heartbeat_interval: millis(self.heartbeat),
             election_timeout_min: millis(self.election_min),
             election_timeout_max: millis(self.election_max),
-            // A snapshot at what was applied would let the log purge what no block holds.
+            // A snapshot at the last applied index would let the log purge entries that no block holds.
             snapshot_policy: SnapshotPolicy::Never,
             max_in_snapshot_log_to_keep: u64::MAX,
             purge_batch_size: 1,
-            // Followers are sent a snapshot only where the log is gone.
+            // Followers receive a snapshot only if the log is gone.
             replication_lag_threshold: u64::MAX,
             install_snapshot_timeout: 10_000,
             ..openraft::Config::default()
@@ -225,13 +228,13 @@ impl<S> Clone for RaftGroup<S> {
 
 impl<S> fmt::Debug for RaftGroup<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Replicated").field("group", &self.shared.group).finish_non_exhaustive()
+        f.debug_struct("RaftGroup").field("group", &self.shared.group).finish_non_exhaustive()
     }
 }
 
-/// Makes this node the single voter of a group that begins with a snapshot: what [`StateSnapshot::write`] gave once, to be
-/// found at an index. The node must have nothing of the group; it opens it then as one that it kept. Broken off, it may
-/// be done again, and must be.
+/// Makes this node the single voter of a group that begins with a snapshot at an index. The bytes come from
+/// [`StateSnapshot::write`]. The node must have no data of the group, and opens it afterwards with
+/// [`GroupBootstrap::Kept`]. An interrupted call can be retried, and must be.
 pub async fn bootstrap_from_snapshot(
     deps: &RaftGroupDeps,
     group: u32,
@@ -246,7 +249,7 @@ pub async fn bootstrap_from_snapshot(
     let node = deps.node;
     let keep = move || state_machine::write_initial_snapshot(&*disk, group, node, index, &bytes);
     deps.compute.run(keep).await.map_err(|error| fail(&error))??;
-    // A log without its snapshot would have lost it: so the snapshot is durable first.
+    // The snapshot becomes durable first. Otherwise a crash would leave a log without its snapshot.
     deps.log.append(store::initial_records(group, node, index)).await.map_err(|error| fail(&error))
 }
 
@@ -281,9 +284,9 @@ fn request_handler<S: StateMachine>(
 }
 
 impl<S: StateMachine> RaftGroup<S> {
-    /// Starts this node's member of a group. A single voter leads, and has applied all that it acknowledged, when this
-    /// returns; one whose log was hurt starts, too, with [`RaftGroup::lost_entries`] telling what is missing, and so does one
-    /// whose snapshot was damaged, with [`RaftGroup::lost_snapshot_index`].
+    /// Starts this node's member of a group. When this returns, a single voter leads and has applied all
+    /// acknowledged entries. A single voter also starts with a damaged log or snapshot.
+    /// [`RaftGroup::lost_entries`] and [`RaftGroup::lost_snapshot_index`] then report the loss.
     pub async fn open(
         deps: &RaftGroupDeps,
         group: u32,
@@ -291,7 +294,8 @@ impl<S: StateMachine> RaftGroup<S> {
         machine: S,
     ) -> Result<Self, GroupOpenError> {
         type_config::seed_random(&deps.random);
-        // What it shows may never have become durable: a group would seem to have begun that a crash leaves nothing of.
+        // The visible records may never have become durable. The group would appear initialized, and a crash
+        // would undo it.
         if let Some(cause) = deps.log.failure() {
             return Err(GroupOpenError::Raft { cause: LogError::Failed { cause }.to_string() });
         }
@@ -353,10 +357,10 @@ impl<S: StateMachine> RaftGroup<S> {
         Ok(opened)
     }
 
-    /// The first start of a new group writes its members into the log.
+    /// Writes the members into the log at the first start of a new group.
     async fn initialize_members(&self, founding: GroupBootstrap) -> Result<(), GroupOpenError> {
         let fail = |error: &dyn fmt::Display| self.bootstrap_error(error);
-        // Raft calls a second beginning an error, in the log that people read.
+        // Raft reports a second initialization as an error in the operator's log.
         if self.shared.raft.is_initialized().await.map_err(|fatal| fail(&fatal))? {
             return Ok(());
         }
@@ -368,13 +372,14 @@ impl<S: StateMachine> RaftGroup<S> {
         let members: std::collections::BTreeMap<u64, openraft::EmptyNode> =
             members.into_iter().map(|member| (member, openraft::EmptyNode {})).collect();
         match self.shared.raft.initialize(members).await {
-            // It was called in between by a member that has a log.
+            // A member that has a log called in between.
             Ok(()) | Err(RaftError::APIError(InitializeError::NotAllowed(_))) => Ok(()),
             Err(error) => Err(fail(&error)),
         }
     }
 
-    /// Why the group does not begin. Raft says what it was doing; the log knows that the disk is full.
+    /// Returns the reason why the group does not begin. Raft names its operation, but only the log knows that
+    /// the disk is full.
     fn bootstrap_error(&self, error: &dyn fmt::Display) -> GroupOpenError {
         let log = &self.shared.log;
         match log.admit_internal() {
@@ -398,20 +403,21 @@ impl<S: StateMachine> RaftGroup<S> {
         Ok(())
     }
 
-    /// Proposes an entry, and gives its index and what the machine answered when it is committed and applied here. A leader
-    /// that others do not answer does not wait for ever.
+    /// Proposes an entry. Returns its index and the machine's result once it is committed and applied here. A
+    /// leader without responses from a majority times out.
     pub async fn propose(&self, entry: Bytes) -> Result<(u64, S::Answer), ProposeError> {
         self.propose_if(entry, Log::admit).await
     }
 
-    /// As [`propose`](Self::propose), for a small entry that frees space when it is applied: a disk that is nearly full
-    /// takes it, or it would never have room again.
+    /// Same as [`propose`](Self::propose), for a small entry that frees space when it is applied. A nearly
+    /// full disk accepts it, because otherwise it could never free space.
     pub async fn propose_relief(&self, entry: Bytes) -> Result<(u64, S::Answer), ProposeError> {
         let bytes = entry.len() as u64;
         self.propose_if(entry, move |log| log.admit_relief(bytes)).await
     }
 
-    /// As [`propose`](Self::propose), for a small entry without which nothing goes on: taken as long as raft's own are.
+    /// Same as [`propose`](Self::propose), for a small entry that is necessary for progress. It is accepted
+    /// whenever raft's own entries are.
     pub async fn propose_essential(&self, entry: Bytes) -> Result<(u64, S::Answer), ProposeError> {
         self.propose_if(entry, |_| Ok(())).await
     }
@@ -454,8 +460,8 @@ impl<S: StateMachine> RaftGroup<S> {
         }
     }
 
-    /// Everything that was acknowledged anywhere before this call is applied here, when it returns the index up to which
-    /// that is. Members that do not lead ask the one that does.
+    /// Waits until everything that was acknowledged before this call, by any member, is applied here. Returns
+    /// the read index. A member that does not lead requests it from the leader.
     pub async fn read_index(&self) -> Result<u64, ProposeError> {
         let RaftGroupShared { node, raft, links, answers, .. } = &*self.shared;
         let read = match self.leadership().current().node.filter(|leader| leader != node) {
@@ -465,7 +471,8 @@ impl<S: StateMachine> RaftGroup<S> {
         read.map_err(|why| self.read_index_error(why))
     }
 
-    /// As [`read_index`](Self::read_index), if this member leads: what it has beside the log is what there is.
+    /// Same as [`read_index`](Self::read_index), but requires that this member leads. So its state beside the
+    /// log is current as well.
     pub async fn leader_read_index(&self) -> Result<u64, ProposeError> {
         let RaftGroupShared { raft, answers, .. } = &*self.shared;
         answers.rounds.confirm_read_index(raft).await.map_err(|why| self.read_index_error(why))
@@ -480,7 +487,7 @@ impl<S: StateMachine> RaftGroup<S> {
     }
 
     fn fatal_error(&self, fatal: &Fatal<u64>) -> ProposeError {
-        // Raft says what it was doing; the log knows why that failed.
+        // Raft names its operation, but only the log has the cause of the failure.
         if let Some(cause) = self.shared.log.failure() {
             return ProposeError::Failed { cause: cause.to_string() };
         }
@@ -490,25 +497,25 @@ impl<S: StateMachine> RaftGroup<S> {
         }
     }
 
-    /// Looks at the machine. Waits while an entry is applied, so on an I/O thread only for short looks at machines
-    /// that apply fast.
+    /// Reads the state machine. Waits while an entry is applied. On an I/O thread it is only for short reads
+    /// of machines that apply fast.
     pub fn with_state_machine<R>(&self, look: impl FnOnce(&S) -> R) -> R {
         self.shared.machine.with_state_machine(look)
     }
 
-    /// What was proposed at an index, as the log holds it; none where that was nothing, or is purged. Reads from the
-    /// disk, so it is for compute threads.
+    /// Returns the proposal at an index from the log. Returns `None` if the index has no proposal or is
+    /// purged. Reads the disk, so it is for compute threads.
     pub fn read_proposal(&self, index: u64) -> Result<Option<Bytes>, LogReadError> {
         self.shared.store.read_proposal(index)
     }
 
-    /// The last entry that was applied here.
+    /// Returns the index of the last entry that was applied here.
     pub fn applied_index(&self) -> Option<u64> {
         self.shared.machine.applied_index()
     }
 
-    /// Takes a snapshot where the machine is willing to be cut, and purges the log up to `upto` of what it holds.
-    /// Gives the snapshot's label, if there is a snapshot.
+    /// Takes a snapshot at the index that the machine chooses, and purges the log up to the lower of that
+    /// index and `upto`. Returns the index of the snapshot, if there is one.
     pub async fn compact(&self, upto: u64) -> Result<Option<u64>, ProposeError> {
         let fail = |error: &dyn fmt::Display| ProposeError::Failed { cause: error.to_string() };
         let raft = &self.shared.raft;
@@ -527,47 +534,49 @@ impl<S: StateMachine> RaftGroup<S> {
         Ok(Some(label))
     }
 
-    /// Has raft build a snapshot of what was prepared.
+    /// Waits until raft has built a snapshot from the prepared one.
     async fn build_snapshot(&self, built: &mut watch::Receiver<u64>) -> Result<(), ProposeError> {
         let raft = &self.shared.raft;
         let mut server = raft.data_metrics();
         loop {
             built.borrow_and_update();
-            // Raft passes over it while it builds another one, or has not yet heard that one is built.
+            // Raft ignores the trigger while it builds another snapshot, or before it learns that one was
+            // built.
             raft.trigger().snapshot().await.map_err(|fatal| self.fatal_error(&fatal))?;
             tokio::select! {
                 biased;
                 told = built.changed() => {
                     return told.map_err(|error| ProposeError::Failed { cause: error.to_string() });
                 }
-                // The sender goes with raft.
+                // The sender is dropped with raft.
                 () = async { while server.changed().await.is_ok() {} } => return Err(ProposeError::ShuttingDown),
                 () = leadership::sleep(SNAPSHOT_RETRY_INTERVAL) => {}
             }
         }
     }
 
-    /// Answers another member's message.
+    /// Handles a request from another member and returns the response.
     pub async fn handle_request(&self, request: Bytes) -> Bytes {
         self.shared.answers.handle_request(&request).await
     }
 
-    /// (first, how many): entries that this node has lost and that are not purged; answers over them are partial.
+    /// Returns ranges of entries that this node lost and that are not purged: (first index, count). Results
+    /// over them are partial.
     pub fn lost_entries(&self) -> Vec<(u64, u64)> {
         self.shared.log.group_state(self.shared.group).lost
     }
 
-    /// Something of this group was lost, now or earlier, perhaps unknown what.
+    /// Returns whether any data of this group was lost, now or earlier, possibly of unknown extent.
     pub fn is_damaged(&self) -> bool {
         self.shared.log.group_state(self.shared.group).hurt
     }
 
-    /// The snapshot was damaged at this start: what the machine knew of entries up to this one is gone.
+    /// Returns the index up to which the machine lost its state, if the snapshot was damaged at this start.
     pub fn lost_snapshot_index(&self) -> Option<u64> {
         self.shared.machine.lost_snapshot_index()
     }
 
-    /// Why this member takes nothing more until a restart, if it has failed.
+    /// Returns the cause of the failure, if this member refuses everything until a restart.
     pub fn failure(&self) -> Option<String> {
         let cause = self.shared.log.failure().map(|cause| cause.to_string());
         cause.or_else(|| match &self.shared.raft.metrics().borrow().running_state {
@@ -576,12 +585,12 @@ impl<S: StateMachine> RaftGroup<S> {
         })
     }
 
-    /// What ended the group: the machine says it in fewer words than raft.
+    /// Returns the cause that ended the group. The machine's reason is shorter than raft's.
     fn failure_cause(&self, fatal: &Fatal<u64>) -> String {
         self.with_state_machine(S::apply_failure).unwrap_or_else(|| fatal.to_string())
     }
 
-    /// Ends this member. What was acknowledged is kept.
+    /// Stops this member. Acknowledged entries stay in the log.
     pub async fn shutdown(&self) {
         if let Err(error) = self.shared.raft.shutdown().await {
             tracing::error!(group = self.shared.group, %error, "raft ended badly");

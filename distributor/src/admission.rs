@@ -1,7 +1,8 @@
-//! Who is let in: so many bytes under way in all, and so many in a second for each tenant.
+//! Admission of requests: a limit on bytes in flight in total, and a rate limit per tenant.
 //!
-//! A rate limit counts decompressed bytes. Their number is known only after decoding, so a request pays for its bytes as
-//! sent when it is admitted, and for the rest when it is stored. That may leave a debt, which later requests wait for.
+//! A rate limit counts decompressed bytes. Their number is known only after decoding. A request therefore
+//! pays for its bytes as sent at admission, and for the rest once it is stored. The second charge may leave a
+//! debt, and later requests wait until the debt is paid.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,13 +12,13 @@ use std::time::Duration;
 use athanor_chassis::tenant_shares::TenantShares;
 use athanor_chassis::{Clock, ErrorCode, Random, Status, TenantId, TenantLimits};
 
-/// How long to stay away when too much is under way.
+/// Retry delay, before jitter, if too many bytes are in flight.
 const OVERLOAD_RETRY_AFTER: Duration = Duration::from_secs(2);
-/// The most tenants whose rates are remembered. Past that, those who have not sent for a while are forgotten:
-/// their buckets are full, which is how new ones begin.
+/// Maximum number of tenants with a token bucket. Past that, buckets idle for a minute are evicted: they are
+/// full, as new buckets are.
 const MAX_RATE_BUCKETS: usize = 100_000;
 
-/// The counters.
+/// Counters of bytes in flight and of tenant rates.
 pub(crate) struct RequestAdmission {
     under_way: Arc<AtomicU64>,
     limit: u64,
@@ -27,18 +28,18 @@ pub(crate) struct RequestAdmission {
     random: Random,
 }
 
-/// Bytes under way; they leave when this is dropped.
+/// Reservation of bytes in flight. Dropping the guard releases them.
 #[must_use = "dropping it is leaving"]
 pub(crate) struct AdmissionGuard {
     under_way: Arc<AtomicU64>,
     bytes: u64,
     shares: Arc<TenantShares>,
     tenant: TenantId,
-    /// Bytes that count for the tenant.
+    /// Bytes that count toward the tenant's share.
     shared_bytes: u64,
 }
 
-/// A token bucket: tokens are bytes.
+/// Token bucket in which one token is one byte.
 #[derive(Clone, Copy)]
 struct TokenBucket {
     tokens: f64,
@@ -91,7 +92,8 @@ impl RequestAdmission {
         Ok(admitted)
     }
 
-    /// Takes room for more bytes. One request is always let in, however large: it is within its tenant's limit.
+    /// Reserves more bytes in flight. If nothing else is in flight, a request of any size passes: its
+    /// tenant's limit already bounds it.
     pub(crate) fn reserve_more(&self, admitted: &mut AdmissionGuard, bytes: u64) -> Result<(), Status> {
         self.reserve_tenant_share(admitted, bytes)?;
         let before = self.under_way.fetch_add(bytes, Ordering::Relaxed);
@@ -108,7 +110,7 @@ impl RequestAdmission {
         Ok(())
     }
 
-    /// Refuses a request before its body is read, if its tenant has sent too much. Takes nothing.
+    /// Refuses a request before its body is read, if the tenant's rate limit is exceeded. Takes no tokens.
     pub(crate) fn check_rate(
         &self,
         tenant: &TenantId,
@@ -120,26 +122,27 @@ impl RequestAdmission {
         let buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(bucket) = buckets.get(tenant) else { return Ok(()) };
         let tokens = bucket.refill(now, rate).tokens;
-        // A request of unknown length has a byte at least.
+        // A request of unknown length has at least one byte.
         if tokens >= rate.tokens_needed(length.unwrap_or(1)) {
             return Ok(());
         }
         Err(self.rate_limit_status(length, tokens, rate))
     }
 
-    /// Charges bytes that came of a request that was admitted.
+    /// Charges bytes that an admitted request produced after admission.
     pub(crate) fn charge(&self, tenant: &TenantId, bytes: u64, limits: &TenantLimits) {
         let Some(rate) = TenantRateLimit::from_limits(limits) else { return };
         let now = self.clock.monotonic();
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
-        // A tenant without a bucket was forgotten meanwhile, as its bucket was full.
+        // A missing bucket was evicted as idle. An idle bucket counts as full.
         if let Some(bucket) = buckets.get_mut(tenant) {
             *bucket = bucket.refill(now, rate);
             bucket.tokens -= bytes as f64;
         }
     }
 
-    /// Counts bytes for the tenant. One request of a tenant is always let in, as one of all is.
+    /// Counts bytes toward the tenant's share. If the tenant has no other bytes in flight, the request always
+    /// passes.
     fn reserve_tenant_share(&self, admitted: &mut AdmissionGuard, bytes: u64) -> Result<(), Status> {
         let tenant = std::slice::from_ref(&admitted.tenant);
         if let Err(exceeded) = self.shares.reserve(tenant, bytes) {
@@ -158,12 +161,13 @@ impl RequestAdmission {
         Ok(())
     }
 
-    /// Takes tokens. A request over the burst size passes when the bucket is full and leaves a debt.
+    /// Takes tokens for a request. A request over the burst size passes when the bucket is full and leaves a
+    /// debt.
     fn take_tokens(&self, tenant: &TenantId, bytes: u64, rate: TenantRateLimit) -> Result<(), Status> {
         let now = self.clock.monotonic();
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         if buckets.len() >= MAX_RATE_BUCKETS && !buckets.contains_key(tenant) {
-            // One second refills what `ingestion_burst_size` leaves out; a minute is long for any burst.
+            // Without `ingestion_burst_size` one second refills a bucket; a minute is long for any burst.
             buckets.retain(|_, bucket| now.saturating_sub(bucket.at) < Duration::from_secs(60));
         }
         if buckets.len() >= MAX_RATE_BUCKETS && !buckets.contains_key(tenant) {
@@ -201,7 +205,7 @@ impl TenantRateLimit {
         Some(Self { per_second: rate.get() as f64, burst: burst.get() as f64 })
     }
 
-    /// Returns the tokens that a request of so many bytes waits for.
+    /// Returns the tokens that the bucket must hold before a request of `bytes` bytes passes.
     fn tokens_needed(self, bytes: u64) -> f64 {
         (bytes as f64).min(self.burst)
     }

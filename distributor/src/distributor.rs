@@ -1,4 +1,4 @@
-//! What a distributor is made of, and what it needs of others.
+//! The distributor, its settings and the interfaces that it depends on.
 
 use std::sync::Arc;
 
@@ -17,10 +17,11 @@ use crate::stats::DistributorStats;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DistributorConfig {
-    /// How many bytes all requests that are under way may hold together, as sent and in the profiles that come of them.
-    /// Those of one tenant among others hold at most half of it. Example: `512MiB`.
+    /// Limit on the bytes that all requests in flight hold together: bodies as sent, and the profiles
+    /// converted from them. After the first request of a second tenant, each tenant holds at most half of the
+    /// limit. Example: `512MiB`.
     pub in_flight_bytes: ByteSize,
-    /// The most profiles in one request. Example: `10000`.
+    /// Maximum number of profiles in one request. Example: `10000`.
     pub max_profiles_per_request: u32,
 }
 
@@ -30,26 +31,27 @@ impl Default for DistributorConfig {
     }
 }
 
-/// What a distributor is given.
+/// Dependencies of a distributor.
 #[derive(Clone)]
 pub struct DistributorDeps {
-    /// The limits of each tenant.
+    /// Limits of requests and profiles, by tenant.
     pub overrides: LimitOverrides,
-    /// For `from=now-1h` and for rates.
+    /// Current time, for `from=now-1h` and for rate limits.
     pub clock: Clock,
-    /// Spreads those who are asked to come back.
+    /// Jitter for retry delays, so that rejected clients do not retry at the same time.
     pub random: Random,
-    /// Where profiles are inflated and converted.
+    /// Threads that inflate and convert profiles.
     pub compute: ComputePool,
-    /// Where profiles are stored.
+    /// Shards that store the profiles.
     pub shards: Arc<dyn ShardWriter>,
 }
 
-/// The shards that store profiles.
+/// Interface to the shards that store profiles.
 #[async_trait]
 pub trait ShardWriter: Send + Sync {
-    /// Stores each profile or says why not, in the order given. `Ok` means that it is durable. A profile that is
-    /// malformed or over a limit is [`ErrorCode::Invalid`]; a code that is retryable asks the client to repeat.
+    /// Stores profiles and returns one result per profile, in the order given. `Ok` means that the profile is
+    /// durable. A profile that is malformed or over a limit returns [`ErrorCode::Invalid`]. A retryable code
+    /// asks the client to retry.
     async fn append(
         &self,
         tenant: &TenantId,
@@ -57,44 +59,44 @@ pub trait ShardWriter: Send + Sync {
     ) -> Vec<Result<StoredProfile, Status>>;
 }
 
-/// What became of a profile that was accepted.
+/// Result of storing one accepted profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredProfile {
-    /// Whether it is new.
+    /// Stored, duplicate or empty.
     pub outcome: ProfileOutcome,
-    /// Uncompressed bytes.
+    /// Size of the uncompressed profile in bytes.
     pub raw_bytes: u64,
-    /// Samples in it, those included that were left out.
+    /// Samples in the profile, dropped ones included.
     pub samples: u64,
-    /// What was left out of it.
+    /// Parts of the profile that were dropped.
     pub dropped: DroppedCounts,
 }
 
-/// Whether a profile was new.
+/// Outcome of an accepted profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProfileOutcome {
-    /// Stored.
+    /// The shard stored the profile.
     New,
-    /// It was stored before; nothing was added.
+    /// Duplicate of a stored profile. The shard added nothing.
     Repeat,
-    /// Nothing was left to store: no sample, or only zeros.
+    /// The profile had nothing to store: no sample, or only zeros.
     Empty,
 }
 
-/// What became of a request that succeeded as a whole.
+/// Summary of a request that succeeded as a whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PushSummary {
-    /// Profiles that were new.
+    /// New profiles, which the shards stored.
     pub new: usize,
-    /// Profiles that were stored before.
+    /// Profiles that are duplicates of stored ones.
     pub repeats: usize,
-    /// Profiles with nothing in them to store.
+    /// Profiles with nothing to store.
     pub empty: usize,
-    /// What was left out of all of them.
+    /// Parts dropped from all of the profiles.
     pub dropped: DroppedCounts,
 }
 
-/// The door for profiles. Cheap to clone.
+/// Role that receives uploads, checks limits and sends each upload to its shard. Cheap to clone.
 #[derive(Clone)]
 pub struct Distributor {
     pub(crate) config: DistributorConfig,
@@ -104,7 +106,7 @@ pub struct Distributor {
 }
 
 impl StoredProfile {
-    /// Of a body with nothing in it.
+    /// Result for an empty body.
     pub(crate) const EMPTY_BODY: Self = StoredProfile {
         outcome: ProfileOutcome::Empty,
         raw_bytes: 0,
@@ -122,7 +124,7 @@ impl StoredProfile {
         },
     };
 
-    /// The same, of a profile that lost so many samples on its way to the shard, since they have no stack.
+    /// Adds samples that conversion dropped before the profile reached the shard, because they have no stack.
     pub(crate) fn with_dropped_samples(mut self, without_stack: u64) -> Self {
         self.samples += without_stack;
         self.dropped.without_stack += without_stack;
@@ -130,7 +132,7 @@ impl StoredProfile {
     }
 }
 
-// === impl Receipt ===
+// === impl PushSummary ===
 
 impl PushSummary {
     /// Counts one more profile.
@@ -147,24 +149,24 @@ impl PushSummary {
 // === impl Distributor ===
 
 impl Distributor {
-    /// A distributor with nothing under way.
+    /// Creates a distributor with no requests in flight.
     pub fn new(config: DistributorConfig, deps: DistributorDeps) -> Self {
         let limit = config.in_flight_bytes.get();
         let admission = RequestAdmission::new(limit, deps.clock.clone(), deps.random.split());
         Distributor { config, deps, admission: Arc::new(admission), counts: Arc::default() }
     }
 
-    /// What came through this door and what became of it.
+    /// Returns the counters of received, stored and refused profiles.
     pub fn stats(&self) -> &DistributorStats {
         &self.counts
     }
 
-    /// The largest body of a request of this tenant. Whoever reads bodies stops there.
+    /// Returns the maximum body size of a request of this tenant. Body readers stop at this size.
     pub fn body_limit(&self, tenant: &TenantId) -> ByteSize {
         self.deps.overrides.for_tenant(tenant).ingestion_body_limit
     }
 
-    /// Lets a request of so many bytes in, or says when to come back.
+    /// Admits a request of `bytes` bytes, or returns an error with a retry delay.
     pub(crate) fn admit(
         &self,
         tenant: &TenantId,
@@ -181,18 +183,18 @@ impl Distributor {
         self.admission.admit(tenant, bytes as u64, limits)
     }
 
-    /// Refuses a request of a tenant whose rate limit leaves nothing, before its body is read. `length` is what the client
-    /// announced.
+    /// Refuses a request before its body is read, if the tenant's rate limit has too few tokens left.
+    /// `length` is the content length that the client announced.
     pub fn check_rate(&self, tenant: &TenantId, length: Option<u64>) -> Result<(), Status> {
         let limits = self.deps.overrides.for_tenant(tenant);
         if length.is_some_and(|length| length > limits.ingestion_body_limit.get()) {
-            // It is refused for its size, however late it is sent again.
+            // A retry cannot help: `admit` rejects the request for its size.
             return Ok(());
         }
         self.admission.check_rate(tenant, length, &limits)
     }
 
-    /// Charges the rate limit for what a request was decompressed to, beyond its bytes as sent.
+    /// Charges the rate limit for decompressed bytes beyond the bytes as sent.
     pub(crate) fn charge_decompressed<'a>(
         &self,
         tenant: &TenantId,
@@ -204,13 +206,14 @@ impl Distributor {
         self.admission.charge(tenant, decompressed.saturating_sub(sent_bytes as u64), limits);
     }
 
-    /// Takes room for what came of a request, until it is stored.
+    /// Reserves more in-flight bytes for the profiles of an admitted request, until they are stored.
     pub(crate) fn reserve_more(&self, admitted: &mut AdmissionGuard, bytes: usize) -> Result<(), Status> {
         self.admission.reserve_more(admitted, bytes as u64)
     }
 
-    /// As [`ShardWriter::append`], with as many answers as uploads whatever the shards do. What a shard would say of its own of
-    /// an upload is said here, since another may be asked for it next.
+    /// Calls [`ShardWriter::append`] and returns exactly one result per upload, even if the shards return
+    /// fewer. Draws each upload's random id and receive time here, so that a retry on another shard sends the
+    /// same values.
     pub(crate) async fn append(
         &self,
         tenant: &TenantId,
@@ -230,8 +233,8 @@ impl Distributor {
     }
 }
 
-/// The bounds on labels among a tenant's limits. Where a tenant has rules of its own, a shard counts the labels that
-/// these leave.
+/// Returns the tenant's limits on labels. If the tenant has relabeling rules, these limits are wider, and the
+/// shard counts the labels that remain after the rules.
 pub(crate) fn label_limits(limits: &TenantLimits) -> LabelLimits {
     let of_series = LabelLimits {
         name_length: limits.max_label_name_length as usize,

@@ -1,7 +1,8 @@
-//! Profiles in the forms that language SDKs send.
+//! Ingest endpoint for profiles in the forms that language SDKs send.
 //!
-//! The request's parameters say whose profile it is; the body is pprof, a form with pprof in it, text, or what other tools write.
-//! The statuses of refusals are those that SDKs know: 400 for parameters, 422 for a body that cannot be read.
+//! The request's parameters name the application. The body is pprof, a form with pprof in it, text, or the
+//! format of another tool. Refusals have the statuses that SDKs expect: 400 for parameters, 422 for a body
+//! that cannot be read.
 
 mod app_name;
 mod convert;
@@ -26,24 +27,25 @@ use crate::distributor::{Distributor, PushSummary, StoredProfile, label_limits};
 use crate::push::{ProfilePosition, labels_refusal, summarize_push};
 use convert::{ClientDialect, ConvertLimits, ConvertedBody, ConvertedProfile, convert_body};
 
-/// HTTP's word for a body that was understood and cannot be taken.
+/// HTTP status for a body that was understood and cannot be accepted.
 const UNPROCESSABLE_STATUS: u16 = 422;
-/// What a request that cannot be read is counted as.
+/// Refusal reason of a request that cannot be read.
 const MALFORMED_REASON: &str = "malformed_request";
 
-/// A refusal in the words of this door: a few of its statuses are no one's else.
+/// Error of the ingest endpoint. A few of its HTTP statuses differ from those of other endpoints.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{status}")]
 pub struct IngestError {
-    /// The HTTP status.
+    /// HTTP status of the response.
     pub http: u16,
-    /// `code` in the body of the answer.
+    /// Value of `code` in the body of the response.
     pub code: &'static str,
-    /// The sentence, and when to come back.
+    /// Message, and the retry delay if there is one.
     pub status: Status,
 }
 
-/// The pprof that would be stored of a body: what all formats become, without profiles that are refused alone. `query` and `content_type` are those of the request.
+/// Returns the pprof profiles that a body would be stored as. Profiles that are refused individually are left
+/// out. `query` and `content_type` are those of the request.
 pub fn convert_profiles(
     query: &str,
     content_type: Option<&str>,
@@ -61,8 +63,8 @@ fn malformed_request(error: IngestRequestError) -> IngestError {
 }
 
 impl Distributor {
-    /// Stores the profiles of one request, every one that can be stored. A body with nothing in it is fine: SDKs send such
-    /// when nothing ran.
+    /// Stores every profile of one request that can be stored. An empty body is accepted: SDKs send one when
+    /// the program did not run.
     pub async fn ingest(
         &self,
         tenant: &TenantId,
@@ -83,7 +85,7 @@ impl Distributor {
         let mut admitted =
             self.admit(tenant, bytes, &limits).map_err(IngestError::from_status).inspect_err(refused)?;
         let converted = self.convert_on_compute(tenant, &limits, request, body).await.inspect_err(refused)?;
-        // The body itself is let go of where it is not what is stored.
+        // The body itself is dropped here unless it is stored as it is.
         let made: usize = converted.made.iter().map(ConvertedProfile::memory_bytes).sum();
         self.reserve_more(&mut admitted, made.saturating_sub(bytes))
             .map_err(IngestError::from_status)
@@ -110,13 +112,13 @@ impl Distributor {
         outcomes.iter().for_each(|outcome| counted.record_outcome(outcome, share));
         self.charge_decompressed(tenant, &limits, bytes, outcomes.iter().flatten());
         summarize_push(places.into_iter().zip(outcomes).collect()).map_err(|status| match refused {
-            // What could not be made of the body says by its status what was wrong with it.
+            // A conversion error keeps its own HTTP status, which states the cause.
             Some((http, code)) if status.code == ErrorCode::Invalid => IngestError { http, code, status },
             _ => IngestError::for_dialect(door, status),
         })
     }
 
-    /// What came of a body.
+    /// Converts a body on a compute thread.
     async fn convert_on_compute(
         &self,
         tenant: &TenantId,
@@ -133,7 +135,7 @@ impl Distributor {
         })?
     }
 
-    /// What became of each profile, in their order.
+    /// Stores the profiles and returns their outcomes, in the same order.
     async fn store_converted(
         &self,
         tenant: &TenantId,
@@ -148,7 +150,7 @@ impl Distributor {
             made.into_iter().enumerate()
         {
             outcomes.push(Ok(StoredProfile::EMPTY_BODY.with_dropped_samples(without_stack)));
-            // Clients of this door send what is to be stored, but where they say that it counts since they began.
+            // Clients of this endpoint send increases, unless the request marks types as cumulative.
             if !labels.iter().any(|(name, _)| name == DELTA_LABEL) {
                 labels.push((DELTA_LABEL.to_owned(), "false".to_owned()));
             }
@@ -177,20 +179,21 @@ impl Distributor {
     }
 }
 
-// === impl Refused ===
+// === impl IngestError ===
 
 impl IngestError {
-    /// As the table of codes has it.
+    /// Takes the HTTP status and code from the table of error codes.
     fn from_status(status: Status) -> Self {
         IngestError { http: status.code.http_status(), code: status.code.connect_code(), status }
     }
 
-    /// A body that cannot be taken.
+    /// Creates the error for a body that cannot be accepted.
     fn unprocessable(status: Status) -> Self {
         IngestError { http: UNPROCESSABLE_STATUS, code: "unknown", status }
     }
 
-    /// What a shard or the label rules refuse: SDKs that send text know it as 400, those that send pprof as 422.
+    /// Maps an error of a shard or of the label rules. SDKs that send text expect 400, SDKs that send pprof
+    /// expect 422.
     fn for_dialect(door: ClientDialect, status: Status) -> Self {
         match (door, status.code) {
             (ClientDialect::Pprof, ErrorCode::Invalid) => IngestError::unprocessable(status),

@@ -1,27 +1,29 @@
-//! The door for profiles. It holds no state that outlives a request but counters, so any number of them may run.
+//! Distributor role: receives profiles over all ingest protocols. Its only state that outlives a request is
+//! counters and rate limits, so any number of distributors may run.
 //!
 //! ```text
-//!  push.v1, Parca ─► wire ──────────────────► admission ─► label rules ─┐
-//!                                                                       ├─► Upload ─► Shards::append
-//!  /ingest ─► Request ─► admission ─► pprof, form, folded text ─► ──────┤
-//!             (name, from, spy …)     (metric name, fix-ups)            │
-//!  OTLP ────────────────► admission ─► pprof of each profile ─► ────────┘
+//!  push.v1, Parca ─► rpc ───────────────► admission ─► label rules ───┐
+//!                                                                     ├─► ProfileUpload ─► ShardWriter
+//!  /ingest ─► IngestRequest ─► admission ─► pprof, form, folded text ─┤
+//!             (name, from, spy …)          (metric name, fix-ups)     │
+//!  OTLP ──────────────────────► admission ─► pprof of each profile ───┘
 //! ```
 //!
-//! * [`Distributor::push`]: profiles with the labels of their series, as agents send them. Every profile is tried;
-//!   an error says which ones are stored, so that nobody has to guess, and repeating the request is always safe.
-//! * [`Distributor::write_raw`]: the same in the words of Parca.
-//! * [`Distributor::ingest`]: one profile in the form that language SDKs send. What it is called and what it
-//!   counts is read from the application's name and from the profile's types; some SDKs need small repairs. A
-//!   profile in another format becomes pprof here, so that shards know one format only.
-//! * [`Distributor::export`]: an export of OpenTelemetry, from its bytes. Each of its profiles is tried, and the answer says
-//!   how many are not stored, and why.
-//! * [`ShardWriter`]: what the distributor needs of the rest of the cluster. A shard decodes the profile, in one walk,
-//!   and refuses it if it is malformed; the distributor passes that on in the words of the door it came through.
-//! * [`Limits`](athanor_chassis::Limits) that need no decoding hold here: the size of a request, its rate, labels.
-//!   All requests together may hold so many bytes and no more; the rest are asked to come back.
+//! * [`Distributor::push`]: profiles with the labels of their series, as agents send them. Every profile is
+//!   tried. The error lists the stored profiles, and a retry of the whole request is always safe.
+//! * [`Distributor::write_raw`]: the same for the messages of Parca.
+//! * [`Distributor::ingest`]: one profile in the form that language SDKs send. The application's name and the
+//!   profile's types give the service and the metric. Some SDKs need small repairs. Profiles in other formats
+//!   are converted to pprof here, so shards read only pprof.
+//! * [`Distributor::export`]: an OpenTelemetry export, from its bytes. Each profile is tried, and the
+//!   response gives the number of rejected profiles and the reasons.
+//! * [`ShardWriter`]: interface to the rest of the cluster. A shard decodes the profile in one pass and
+//!   rejects a malformed one. The distributor maps that error to the protocol of the request.
+//! * [`Limits`](athanor_chassis::Limits) that need no decoding are checked here: request size, rate, labels.
+//!   The bytes of all requests in flight are limited. A request over that limit is rejected with a retry
+//!   delay.
 //!
-//! What is not promised: that the profiles of one request are stored together or in their order.
+//! The profiles of one request are not guaranteed to be stored together or in order.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

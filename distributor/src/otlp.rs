@@ -1,6 +1,8 @@
-//! Exports of OpenTelemetry: the profiles of many resources in one request, of which each is stored or refused alone.
+//! OpenTelemetry exports. One request has the profiles of many resources, and each is stored or refused
+//! separately.
 //!
-//! The message is never a message here: its bytes become those of pprof in one step, on a compute thread.
+//! No protobuf message type is built. The request's bytes are converted to pprof in one step, on a compute
+//! thread.
 
 mod payload;
 
@@ -21,32 +23,32 @@ use crate::ingest::recording_bounds;
 use crate::push::{labels_refusal, to_content_error};
 use payload::PayloadReader;
 
-/// How many refusals an answer tells in full.
+/// Maximum number of refusals that a response describes.
 const MAX_REPORTED_REFUSALS: usize = 5;
 
-/// How a request is written.
+/// Encoding of a request and its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OtlpEncoding {
-    /// In protobuf.
+    /// Protobuf in its binary encoding.
     Protobuf,
-    /// In JSON.
+    /// JSON as OTLP maps it from protobuf.
     Json,
 }
 
-/// What became of an export of which something was stored, or which had nothing in it.
+/// Summary of an export that stored at least one profile, or that was empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExportSummary {
-    /// What is stored.
+    /// Profiles that are stored, by outcome.
     pub receipt: PushSummary,
-    /// How many of its profiles are not.
+    /// Number of profiles that are rejected, fully or in part.
     pub rejected: usize,
-    /// Why not; empty if all are.
+    /// Reasons for the rejections. Empty if all profiles are stored.
     pub message: String,
 }
 
-/// What was made of a request.
+/// Result of converting a request.
 struct ConvertedExport {
-    /// What came of each profile: an upload for each of its services, before the rules for labels.
+    /// Result per profile. Each profile gives one upload per service, before the label rules.
     profiles: Vec<Result<Vec<ServiceProfile>, Status>>,
     oddities: OtlpViolations,
 }
@@ -55,23 +57,23 @@ struct ServiceProfile {
     labels: Vec<(String, String)>,
     id: Option<String>,
     time_nanos: i64,
-    /// Nothing if there is nothing in it; or why this part is refused.
+    /// Converted pprof, `None` if it is empty. An error refuses only this part.
     pprof: Result<Option<Bytes>, Status>,
-    /// Samples that were left out since they have no stack.
+    /// Samples that were dropped because they have no stack.
     without_stack: u64,
 }
 
-/// What became of a profile, of which each service is stored or refused by itself.
+/// Outcome of one profile, of which each service is stored or refused separately.
 #[derive(Clone, Debug, Default)]
 struct ExportOutcome {
     stored: Vec<StoredProfile>,
-    /// Why some of it is not stored.
+    /// Error of a part that is not stored. A retryable error takes precedence.
     refused: Option<Status>,
 }
 
 impl Distributor {
-    /// Stores every profile of an export that can be stored. Where none is, or one may be stored later, that is an error;
-    /// to repeat the whole request is safe.
+    /// Stores every profile of an export that can be stored. Returns an error if none is stored, or if a
+    /// retry may store more. A retry of the whole request is safe.
     pub async fn export(
         &self,
         tenant: &TenantId,
@@ -115,7 +117,7 @@ impl Distributor {
         summarize_export(outcomes)
     }
 
-    /// What became of each profile, in their order.
+    /// Stores the profiles and returns their outcomes, in the same order.
     async fn store_export(
         &self,
         tenant: &TenantId,
@@ -156,7 +158,8 @@ impl Distributor {
     }
 }
 
-/// Where dots become `_`, what the resource calls its service has the name of the service itself: that of a sample counts.
+/// Drops the label `service.name` if sanitizing would give it the name of the service label. The sample's
+/// service has precedence over the resource's.
 fn replace_service_label(mut labels: Vec<(String, String)>, limits: &LabelLimits) -> Vec<(String, String)> {
     let service = labels.iter().find(|(name, _)| name == SERVICE_LABEL).map(|(_, service)| service.clone());
     if limits.sanitise && service.is_some() {
@@ -166,7 +169,7 @@ fn replace_service_label(mut labels: Vec<(String, String)>, limits: &LabelLimits
 }
 
 impl ServiceProfile {
-    /// What is to be stored; nothing if there is nothing in it.
+    /// Returns the upload, or `None` if the profile is empty.
     fn into_upload(self, limits: &LabelLimits) -> Result<Option<ProfileUpload>, Status> {
         let NormalizedLabels { sent, labels } =
             normalize_labels(replace_service_label(self.labels, limits), limits)
@@ -180,7 +183,7 @@ impl ServiceProfile {
 }
 
 impl ConvertedExport {
-    /// What it holds until it is stored.
+    /// Returns the bytes that labels and profiles hold until they are stored.
     fn memory_bytes(&self) -> usize {
         let of_one = |ready: &ServiceProfile| {
             let labels = ready.labels.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>();
@@ -191,7 +194,7 @@ impl ConvertedExport {
 }
 
 impl ExportOutcome {
-    /// Adds what became of one service. A refusal that may pass goes before others.
+    /// Adds the outcome of one service. A retryable error replaces an error that is not.
     fn add_result(&mut self, stored: Result<StoredProfile, Status>) {
         match (stored, &self.refused) {
             (Ok(stored), _) => self.stored.push(stored),
@@ -201,7 +204,7 @@ impl ExportOutcome {
     }
 }
 
-/// Makes uploads of a request. Pure; runs on compute threads.
+/// Converts a request to uploads. Pure; runs on compute threads.
 fn convert_export(
     body: Bytes,
     written: OtlpEncoding,
@@ -231,7 +234,7 @@ fn convert_export(
     Ok(ConvertedExport { profiles: profiles.collect(), oddities })
 }
 
-/// The message that JSON says. The text is let go of.
+/// Converts a JSON request to protobuf. Drops the JSON text afterwards.
 fn json_to_protobuf(json: Bytes, bounds: &OtlpLimits) -> Result<Bytes, Status> {
     otlp::from_json(&json, bounds.total).map(Bytes::from).map_err(|error| {
         let (code, reason) = match error {
@@ -246,7 +249,7 @@ fn refusal_status(code: ErrorCode, error: &OtlpError) -> Status {
     Status::new(code, error.to_string()).with_reason(error.reason())
 }
 
-/// What one part of a profile gives.
+/// Returns the profiles of one part. A flight recording may give several.
 fn service_profiles(
     mut made: OtlpProfile,
     payloads: &mut PayloadReader<'_>,
@@ -263,7 +266,7 @@ fn service_profiles(
     Ok(vec![ServiceProfile { labels, id, time_nanos, pprof: Ok(pprof), without_stack: 0 }])
 }
 
-/// One answer for all.
+/// Merges all outcomes into one result.
 fn summarize_export(outcomes: Vec<ExportOutcome>) -> Result<ExportSummary, Status> {
     let count = outcomes.len();
     let mut exported = ExportSummary::default();
@@ -294,9 +297,9 @@ fn summarize_export(outcomes: Vec<ExportOutcome>) -> Result<ExportSummary, Statu
     Ok(ExportSummary { rejected: refused.len(), message, ..exported })
 }
 
-/// A profile that is not stored, or not all of it.
+/// Profile that is not stored, or only in part.
 struct RejectedProfile {
-    /// Which one, from 1.
+    /// Number of the profile in the request, from 1.
     number: usize,
     in_part: bool,
     status: Status,
@@ -318,7 +321,7 @@ fn refusal_message(count: usize, refused: &[RejectedProfile]) -> String {
 }
 
 impl ExportSummary {
-    /// The message `ExportProfilesServiceResponse`.
+    /// Encodes the message `ExportProfilesServiceResponse`.
     pub fn encode_response(&self, written: OtlpEncoding) -> Vec<u8> {
         match (self.rejected, written) {
             (0, OtlpEncoding::Protobuf) => Vec::new(),

@@ -1,12 +1,12 @@
-//! Profiles with the labels that agents and scrapers of Parca give: their metric is called as they say, and whose they are is
-//! told by other labels than elsewhere.
+//! Labels of Parca's agents and scrapers. The metric keeps the name that they send. The service is in other
+//! labels than elsewhere.
 
 use athanor_profile::normalize::SERVICE_LABEL;
 
-/// Labels that say whose a profile is where none says it outright; the first that is there does.
+/// Labels that give the service if `service_name` is absent. The first label present wins.
 const SERVICE_SOURCE_LABELS: [&str; 6] = ["service", "app", "container", "systemd_unit", "job", "comm"];
 
-/// Adds whose a profile is, where its labels tell.
+/// Adds the service label, if it is absent and another label gives the service.
 pub(crate) fn add_service_label(mut labels: Vec<(String, String)>) -> Vec<(String, String)> {
     let value = |name: &str| labels.iter().find(|(known, value)| known == name && !value.is_empty());
     if labels.iter().any(|(name, _)| name == SERVICE_LABEL) {

@@ -1,4 +1,5 @@
-//! Profiles with the labels of their series: each is tried, and the answer says what became of which.
+//! Push of profiles with the labels of their series. Each profile is tried, and the response covers all of
+//! them.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -10,41 +11,43 @@ use bytes::Bytes;
 
 use crate::distributor::{Distributor, PushSummary, StoredProfile, label_limits};
 
-/// How many refusals an error tells in full, and how many stored profiles it names.
+/// Maximum number of refusals that an error describes; the next constant bounds the stored profiles that it
+/// names.
 const MAX_REPORTED_REFUSALS: usize = 5;
 const MAX_REPORTED_STORED: usize = 50;
 
 /// Profiles of one set of labels, as sent.
 #[derive(Clone, Debug, Default)]
 pub struct PushedSeries {
-    /// Name and value, in the order sent.
+    /// Name and value of each label, in the order sent.
     pub labels: Vec<(String, String)>,
-    /// The profiles.
+    /// Profiles of this series.
     pub profiles: Vec<PushedProfile>,
 }
 
-/// One profile, as sent.
+/// Profile as sent, with its optional client id.
 #[derive(Clone, Debug, Default)]
 pub struct PushedProfile {
-    /// Plain, gzip or zstd.
+    /// pprof, plain or compressed with gzip or zstd.
     pub pprof: Bytes,
-    /// The client's own id, if it is not empty.
+    /// Id that the client gave the profile. An empty id counts as none.
     pub id: Option<String>,
 }
 
-/// Where a profile stands in its request, from 1.
+/// Position of a profile in its request. Numbers begin at 1.
 #[derive(Clone)]
 pub(crate) struct ProfilePosition {
     pub(crate) series: usize,
     pub(crate) profile: usize,
-    /// What it is called among others that came with it; empty if it has no name.
+    /// Name of the profile within its body. Empty if the profile has none.
     pub(crate) name: String,
-    /// Its bytes as sent.
+    /// Bytes of the profile as sent.
     pub(crate) bytes: usize,
 }
 
 impl Distributor {
-    /// Stores every profile that can be stored. An error says which ones are; to repeat the whole request is safe.
+    /// Stores every profile that can be stored. An error lists the stored ones. A retry of the whole request
+    /// is safe.
     pub async fn push_series(
         &self,
         tenant: &TenantId,
@@ -53,7 +56,8 @@ impl Distributor {
         self.push_series_with_addresses(tenant, sent, false).await
     }
 
-    /// As [`push_series`](Self::push_series); `has_elf_addresses` is what the client states of all addresses.
+    /// Pushes like [`push_series`](Self::push_series). `has_elf_addresses` is the client's statement about
+    /// all addresses.
     pub(crate) async fn push_series_with_addresses(
         &self,
         tenant: &TenantId,
@@ -105,7 +109,7 @@ impl Distributor {
         summarize_push(outcomes)
     }
 
-    /// Refuses more profiles than a request may have.
+    /// Refuses a request with more profiles than `distributor.max_profiles_per_request`.
     pub(crate) fn check_profile_count(&self, profiles: usize) -> Result<(), Status> {
         let most = self.config.max_profiles_per_request as usize;
         if profiles <= most {
@@ -120,13 +124,13 @@ impl Distributor {
 }
 
 impl ProfilePosition {
-    /// Its name in brackets, behind its numbers.
+    /// Returns the name in brackets, to follow the position's numbers.
     fn bracketed_name(&self) -> String {
         if self.name.is_empty() { String::new() } else { format!(" ({})", self.name) }
     }
 }
 
-/// Bytes of labels and profiles.
+/// Returns the bytes of a series' labels and profiles.
 fn series_bytes(series: &PushedSeries) -> usize {
     let labels: usize = series.labels.iter().map(|(name, value)| name.len() + value.len()).sum();
     labels + series.profiles.iter().map(|profile| profile.pprof.len()).sum::<usize>()
@@ -147,7 +151,8 @@ pub(crate) fn labels_refusal(refused: &SeriesLabelsError) -> Status {
     Status::new(ErrorCode::Invalid, refused.to_string()).with_reason(refused.reason())
 }
 
-/// What was too large for a shard can never be stored, just as what was malformed: a client must not retry either.
+/// Maps an error of a shard that means "too large" to "invalid": like malformed content, a client must not
+/// retry it.
 pub(crate) fn to_content_error(mut status: Status) -> Status {
     if status.code == ErrorCode::TooLarge {
         status.code = ErrorCode::Invalid;
@@ -155,8 +160,9 @@ pub(crate) fn to_content_error(mut status: Status) -> Status {
     status
 }
 
-/// One answer for all. If one profile may be stored later, so may the request: what is stored already is known
-/// again, and what is malformed is told when only that is left.
+/// Merges the outcomes of all profiles into one result. If any error is retryable, the whole request is. On
+/// retry, the stored profiles are recognized as duplicates. Malformed profiles are then reported once only
+/// they remain.
 pub(crate) fn summarize_push(
     mut outcomes: Vec<(ProfilePosition, Result<StoredProfile, Status>)>,
 ) -> Result<PushSummary, Status> {

@@ -1,4 +1,4 @@
-//! From the messages of push.v1, and of Parca's profile store.
+//! Conversion from the messages of push.v1 and of Parca's profile store.
 
 use athanor_chassis::{Status, TenantId};
 use athanor_proto::parca::profilestore::v1alpha1 as parca;
@@ -9,15 +9,16 @@ use crate::parca::add_service_label;
 use crate::push::{PushedProfile, PushedSeries};
 
 impl Distributor {
-    /// Stores every profile of a request of push.v1 that can be stored; see [`Distributor::push_series`].
-    /// Annotations are a server's to make, so those of clients are ignored.
+    /// Stores every profile of a push.v1 request that can be stored; see [`Distributor::push_series`].
+    /// Annotations are reserved for servers, so the distributor ignores those of clients.
     pub async fn push(&self, tenant: &TenantId, request: PushRequest) -> Result<PushSummary, Status> {
         self.push_series(tenant, request.series.into_iter().map(series_from_push).collect()).await
     }
 
-    /// As [`Distributor::push`], of a request of Parca's. If the request states that addresses are normalized, mappings are
-    /// stored with that flag. Addresses of processes are stored relative to their mapping, beside its offset in the file,
-    /// so that `executable_info` adds nothing to the program headers of the uploaded debug information.
+    /// Stores the profiles of a Parca request, as [`Distributor::push`] does. If the request states that
+    /// addresses are normalized, mappings are stored with that flag. Process addresses are stored relative to
+    /// their mapping, beside its offset in the file. The uploaded debug information has the program headers,
+    /// so `executable_info` adds nothing to them.
     pub async fn write_raw(
         &self,
         tenant: &TenantId,

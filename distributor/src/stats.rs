@@ -1,7 +1,7 @@
-//! What came through the door and what became of it, by tenant, for whoever runs the server.
+//! Counters of received, stored and refused profiles, by tenant, for operators.
 //!
-//! Plain numbers that only grow. A tenant that is known costs a look-up and some additions; names of refusals are
-//! written down where something was refused, which is off the path of those who are not.
+//! The counters only grow. For a known tenant, counting costs one lookup and a few additions. Reasons are
+//! kept in a map that only refusals lock.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,19 +13,19 @@ use athanor_profile::upload::DroppedCounts;
 
 use crate::distributor::{ProfileOutcome, StoredProfile};
 
-/// Tenants that are counted by name. Whoever comes later is counted with all others.
+/// Maximum number of tenants counted by name. Tenants past it share one set of counters.
 const MAX_COUNTED_TENANTS: usize = 1000;
-/// Reasons that are counted by name for one tenant; there are fewer.
+/// Maximum number of refusal reasons counted by name for one tenant. There are fewer than this.
 const MAX_COUNTED_REASONS: usize = 64;
 
-/// The counters of a distributor.
+/// Counters of a distributor, by tenant.
 #[derive(Debug, Default)]
 pub struct DistributorStats {
     tenants: RwLock<HashMap<TenantId, Arc<TenantCounters>>>,
     others: Arc<TenantCounters>,
 }
 
-/// The counters of one tenant.
+/// Counters of one tenant.
 #[derive(Debug, Default)]
 pub(crate) struct TenantCounters {
     profiles: AtomicU64,
@@ -40,44 +40,44 @@ pub(crate) struct TenantCounters {
     refused: Mutex<BTreeMap<&'static str, RefusalCounts>>,
 }
 
-/// What was refused for one reason.
+/// Refusals for one reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RefusalCounts {
-    /// Requests of which nothing is known but that they came.
+    /// Requests that were refused before profiles were looked for.
     pub requests: u64,
-    /// Profiles.
+    /// Refused profiles, where their number is known.
     pub profiles: u64,
-    /// Their bytes, as sent.
+    /// Bytes of the refused profiles, as sent.
     pub bytes: u64,
 }
 
-/// One tenant's numbers at a moment.
+/// Snapshot of one tenant's counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TenantCounts {
-    /// Profiles that came.
+    /// Profiles received, stored or not.
     pub profiles: u64,
-    /// Their bytes, as sent.
+    /// Bytes of the received profiles, as sent.
     pub bytes: u64,
-    /// Profiles that were stored.
+    /// New profiles that were stored.
     pub new: u64,
-    /// Profiles that had been stored before.
+    /// Profiles that were duplicates of stored ones.
     pub repeats: u64,
-    /// Profiles with nothing in them to store.
+    /// Profiles with nothing to store.
     pub empty: u64,
-    /// Uncompressed bytes of these three.
+    /// Uncompressed bytes of new, duplicate and empty profiles.
     pub raw_bytes: u64,
-    /// Samples in them.
+    /// Samples in new, duplicate and empty profiles.
     pub samples: u64,
-    /// What was left out of those that were stored.
+    /// Parts dropped from new and empty profiles.
     pub dropped: DroppedCounts,
-    /// What was odd in exports of OpenTelemetry, and taken.
+    /// Violations of the OTLP format that were accepted.
     pub oddities: OtlpViolations,
-    /// What was refused, by reason.
+    /// Counts of refusals, by reason.
     pub refused: BTreeMap<&'static str, RefusalCounts>,
 }
 
 impl DistributorStats {
-    /// Every tenant's numbers; those of all that are not counted by name stand under `None`.
+    /// Returns the counters of every tenant. Tenants that are not counted by name are summed under `None`.
     pub fn snapshot(&self) -> Vec<(Option<TenantId>, TenantCounts)> {
         let tenants = self.tenants.read().unwrap_or_else(PoisonError::into_inner);
         let mut named: Vec<_> =
@@ -90,7 +90,7 @@ impl DistributorStats {
         named
     }
 
-    /// Counts a request that was refused before anybody looked for profiles in it.
+    /// Counts a request that was refused before its profiles were looked for.
     pub fn record_request_refusal(&self, tenant: &TenantId, status: &Status) {
         self.tenant_counters(tenant).update_refusals(status, |refusals| refusals.requests += 1);
     }
@@ -108,13 +108,13 @@ impl DistributorStats {
 }
 
 impl TenantCounters {
-    /// Profiles came.
+    /// Counts received profiles and their bytes as sent.
     pub(crate) fn record_received(&self, profiles: usize, bytes: usize) {
         add_relaxed(&self.profiles, profiles as u64);
         add_relaxed(&self.bytes, bytes as u64);
     }
 
-    /// A profile's fate is known.
+    /// Counts the outcome of one profile.
     pub(crate) fn record_outcome(&self, outcome: &Result<StoredProfile, Status>, bytes: usize) {
         match outcome {
             Ok(stored) => self.record_stored(stored),
@@ -122,7 +122,7 @@ impl TenantCounters {
         }
     }
 
-    /// Profiles were refused.
+    /// Counts refused profiles under the reason of `status`.
     pub(crate) fn record_refusal(&self, status: &Status, profiles: usize, bytes: usize) {
         self.update_refusals(status, |refusals| {
             refusals.profiles += profiles as u64;
@@ -130,7 +130,7 @@ impl TenantCounters {
         });
     }
 
-    /// A request was odd, and was taken.
+    /// Adds the accepted format violations of one request.
     pub(crate) fn record_oddities(&self, oddities: &OtlpViolations) {
         if *oddities != OtlpViolations::default() {
             *self.oddities.lock().unwrap_or_else(PoisonError::into_inner) += *oddities;
@@ -146,7 +146,7 @@ impl TenantCounters {
         add_relaxed(outcome, 1);
         add_relaxed(&self.raw_bytes, stored.raw_bytes);
         add_relaxed(&self.samples, stored.samples);
-        // What a repeat lacks was counted when it came first.
+        // Parts dropped from a duplicate were counted when the profile was first stored.
         if stored.outcome != ProfileOutcome::Repeat && stored.dropped != DroppedCounts::default() {
             *self.dropped.lock().unwrap_or_else(PoisonError::into_inner) += stored.dropped;
         }

@@ -1,7 +1,7 @@
-//! What is in no block yet has bounds for all shards of a node together, as they share its memory and its disk.
+//! Bounds of unflushed profiles for all shards of a node together, which share its memory and its disk.
 //!
-//! While the bucket takes nothing, profiles stay in heads and in the log. They are taken until one of the bounds is reached,
-//! and refused from then on until blocks are written again. What was acknowledged is lost by none of it.
+//! While the bucket accepts nothing, profiles stay in heads and in the log. They are accepted until a bound
+//! is reached, and then rejected until blocks are written again. No acknowledged profile is lost by this.
 
 use athanor_chassis::{ByteSize, ErrorCode, Status};
 use athanor_consensus::log::LogDiskUsage;
@@ -10,17 +10,17 @@ use crate::ingester::{Ingester, IngesterConfig};
 use crate::shard::SHARD_BUSY_RETRY_AFTER;
 
 impl Ingester {
-    /// Whether there are profiles that are in no block yet.
+    /// Returns whether there are unflushed profiles.
     pub fn has_unflushed(&self) -> bool {
         self.leader_handles().flat_map(|led| led.shard.heads().unflushed_heads()).any(|head| !head.is_empty())
     }
 
-    /// Bytes of profiles in memory that are in no block yet.
+    /// Returns the bytes of unflushed profiles in memory.
     pub fn unflushed_bytes(&self) -> u64 {
         self.leader_handles().map(|led| led.shard.heads().unflushed_bytes() as u64).sum()
     }
 
-    /// Refuses profiles where too much is in no block yet.
+    /// Rejects profiles if too many are unflushed.
     pub(crate) fn check_backlog(&self) -> Result<(), Status> {
         let IngesterConfig { unregistered, unregistered_share, .. } = &self.parts.config;
         let refused = |bound: String| {
@@ -47,7 +47,7 @@ impl Ingester {
                     disk.to_approximate_string()
                 ))
             }
-            // A disk that does not tell is asked again by the log, which refuses then.
+            // If a disk does not report its size, the log checks again, and rejects then.
             Some(_) | None => Ok(()),
         }
     }

@@ -1,7 +1,7 @@
-//! Making entries of what waits, one generation after the other.
+//! Batcher of a shard: encodes queued requests as log entries, one generation after the other.
 //!
-//! A batch says only names that its generation has not said. So when a proposal fails, or preparing one panics, all that
-//! comes after begins a new generation.
+//! A batch contains only names that its generation has not logged. So if a proposal fails, or the preparation
+//! of a batch panics, the following batches belong to a new generation.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -25,122 +25,122 @@ use crate::shard::SHARD_BUSY_RETRY_AFTER;
 use crate::state_machine::{ShardApplyResult, lock};
 use crate::window::DedupWindow;
 
-/// The most uploads that are proposed together.
+/// Number of uploads at which a batch is full.
 const MAX_UPLOADS_PER_BATCH: usize = 4096;
-/// As many bytes of profiles as this times an entry's are prepared together, at most.
+/// Maximum raw bytes of profiles that are prepared together, as a multiple of an entry's bytes.
 const MAX_RAW_FACTOR: usize = 4;
-/// What an entry says of a record beside its rows, at most.
+/// Upper bound of the bytes that an entry takes per record beside its rows.
 const RECORD_OVERHEAD_BYTES: usize = 90;
-/// Added to the age limits: how long ids are remembered beyond them [INV-11].
+/// Time for which ids are kept beyond the age limits [INV-11].
 pub(crate) const DEDUP_RETENTION_MARGIN: Duration = Duration::from_secs(15 * 60);
-/// How long ids are remembered where profiles may have any age [INV-11].
+/// Time for which ids are kept if profiles may have any age [INV-11].
 pub(crate) const UNLIMITED_AGE_RETENTION: Duration = Duration::from_secs(24 * 3600);
 
-/// What a shard is asked.
+/// Job in the queue of a shard.
 pub(crate) enum WriteJob {
     Append(QueuedRequest),
     Freeze(oneshot::Sender<Result<(), Status>>),
 }
 
-/// Uploads of one caller.
+/// Queued request of one caller.
 pub(crate) struct QueuedRequest {
     pub(crate) content: RequestContent,
     pub(crate) answer: oneshot::Sender<AppendResults>,
 }
 
-/// What a request asks to be stored.
+/// Content of an append request.
 pub(crate) struct RequestContent {
     pub(crate) tenant: TenantId,
-    /// The version of the table by which they were placed.
+    /// Version of the slot table by which the uploads were placed.
     pub(crate) routed: u64,
     pub(crate) limits: Arc<TenantLimits>,
-    /// Of all uploads, uncompressed.
+    /// Uncompressed bytes of all uploads.
     pub(crate) raw_bytes: usize,
     pub(crate) uploads: Vec<Result<DecodedUpload, Status>>,
-    /// For what was walked; none where nothing was.
+    /// Memory permit for the decoded uploads; none if none was decoded.
     pub(crate) room: Option<OwnedSemaphorePermit>,
 }
 
-/// What the proposer does next.
+/// Next step of the proposer.
 pub(crate) enum ProposerStep {
     Batch(Box<PreparedBatch>),
-    /// Answers that hold if all before is stored.
+    /// Results that hold if all earlier batches are stored.
     Nothing(DuplicateRequests),
     Freeze(oneshot::Sender<Result<(), Status>>, Arc<Head>),
 }
 
-/// A batch that is ready to be proposed, and those who wait for it.
+/// Batch that is ready to be proposed, and the requests that wait for it.
 pub(crate) struct PreparedBatch {
     pub(crate) entry: NewBatchEntry,
     pub(crate) waiting: Vec<PendingAppend>,
 }
 
-/// Requests of which nothing is stored, since what is in flight says it already.
+/// Requests of which nothing is stored, since batches in flight contain it already.
 pub(crate) struct DuplicateRequests {
-    /// How many proposals had failed when that was seen: after another one it may be said nowhere.
+    /// Number of failed proposals at that time. After another failure those batches may be lost.
     pub(crate) failures: u64,
     pub(crate) waiting: Vec<PendingAppend>,
 }
 
-/// What came of some requests.
+/// Result of preparing some requests.
 struct BuiltBatch {
-    /// None if there is nothing to store.
+    /// Encoded entry; none if there is nothing to store.
     entry: Option<Result<NewBatchEntry, Status>>,
-    /// What becomes of the first ones.
+    /// Slots of the first requests.
     placings: Vec<RequestSlots>,
-    /// Whether some of the answers hold only if all that is in flight is stored.
+    /// True if some results hold only if all batches in flight are stored.
     leans: bool,
-    /// Those that are for another entry.
+    /// Requests that are left for another entry.
     left: Vec<RequestContent>,
 }
 
-/// An entry that is to be proposed.
+/// Entry that is to be proposed.
 pub(crate) struct NewBatchEntry {
     pub(crate) bytes: Bytes,
     pub(crate) batch: UploadBatch,
     pub(crate) head: Arc<Head>,
-    /// How many proposals had failed when it was prepared: after another one it is not to be stored, since it builds on
-    /// what that one said.
+    /// Number of failed proposals when the entry was prepared. After another failure it must not be stored,
+    /// since it builds on the failed entry.
     pub(crate) failures: u64,
 }
 
-/// Makes batches of requests.
+/// Worker that makes batches of requests.
 pub struct UploadBatcher {
     jobs: mpsc::Receiver<WriteJob>,
     steps: mpsc::Sender<ProposerStep>,
     compute: ComputePool,
     begin: BatcherDeps,
-    /// None while a batch is prepared, and after one that panicked.
+    /// State of the builder; none while a batch is prepared, and after a panic.
     state: Option<Box<UploadBatchBuilder>>,
 }
 
-/// What preparing begins with.
+/// Dependencies of a batch builder.
 #[derive(Clone)]
 pub(crate) struct BatcherDeps {
     pub(crate) walkers: Arc<DecodePool>,
-    /// The most bytes that an entry has.
+    /// Maximum bytes of a log entry.
     pub(crate) entry: usize,
     pub(crate) clock: Clock,
     pub(crate) random: Random,
     pub(crate) window: Arc<Mutex<DedupWindow>>,
-    /// Where the log's time began to be counted here: its stamp, and the monotonic time.
+    /// Stamp and monotonic time at which this node began to count log time.
     pub(crate) since: (u64, Duration),
-    /// How many ids the window takes.
+    /// Maximum ids in the window.
     pub(crate) ids: u64,
-    /// What series have counted.
+    /// Tracker of cumulative series.
     pub(crate) counters: Arc<CumulativeTracker>,
-    /// How many proposals failed.
+    /// Number of proposals that failed.
     pub(crate) failures: Arc<Mutex<u64>>,
 }
 
-/// One generation after the other.
+/// Builder of batches, one generation after the other.
 struct UploadBatchBuilder {
     begin: BatcherDeps,
     head: Arc<Head>,
     fresh: bool,
     boot: u64,
     batches: u64,
-    /// The number of the generation's next batch.
+    /// Number of the generation's next batch.
     place: u64,
     seen_failures: u64,
     rules: RelabelRuleCache,
@@ -156,7 +156,8 @@ impl UploadBatcher {
         Self { jobs, steps, compute, state: Some(begin.preparing()), begin }
     }
 
-    /// Runs until the shard is dropped. Whoever waits when this is dropped is told that the shard is stopping.
+    /// Runs until the shard is dropped. Requests that wait when this is dropped fail, since the shard is
+    /// stopping.
     pub async fn run(mut self) {
         let mut next = self.jobs.recv().await;
         while let Some(job) = next.take() {
@@ -187,10 +188,10 @@ impl UploadBatcher {
         }
     }
 
-    /// Makes a batch of the first of the requests, as many as it takes.
+    /// Builds a batch of the first requests, as many as fit.
     async fn prepare(&mut self, requests: &mut Vec<QueuedRequest>) -> Option<ProposerStep> {
         let mut state = self.state.take().unwrap_or_else(|| self.begin.preparing());
-        // The answers stay here: whatever happens there, everybody is told.
+        // The senders of results stay here: each caller gets a result, whatever happens to the job.
         let (contents, answers): (Vec<RequestContent>, Vec<_>) =
             requests.drain(..).map(|request| (request.content, request.answer)).unzip();
         let counts: Vec<usize> = contents.iter().map(|content| content.uploads.len()).collect();
@@ -216,20 +217,20 @@ impl UploadBatcher {
                     None if leans => {
                         return Some(ProposerStep::Nothing(DuplicateRequests { failures, waiting }));
                     }
-                    // Nothing to store, and nothing that a log need know.
+                    // Nothing to store, and nothing to log.
                     None => Ok(ShardApplyResult::Done),
                 };
                 waiting.into_iter().for_each(|waiting| waiting.send_results(&nowhere));
                 None
             }
             Err(error) => {
-                // Half a batch may be in the head's names. So nothing is built on them: what comes is of another
-                // generation, by names of its own, as after a start.
+                // The head's names may contain half a batch, so nothing builds on them. Later batches belong
+                // to another generation with names of its own, as after a start.
                 tracing::error!(%error, "a batch was not prepared, and is refused");
                 let status =
                     Status::new(ErrorCode::Internal, format!("nothing of this batch was stored: {error}"));
                 for (answer, count) in answers.into_iter().zip(counts) {
-                    // Whoever asked may have left.
+                    // The caller may have disconnected.
                     let _ = answer.send(vec![Err(status.clone()); count]);
                 }
                 None
@@ -242,7 +243,7 @@ impl BatcherDeps {
     fn preparing(&self) -> Box<UploadBatchBuilder> {
         Box::new(UploadBatchBuilder {
             begin: self.clone(),
-            // What was read from the log may have said more names than this process knows.
+            // Replayed entries may contain more names than this process knows.
             head: Arc::new(Head::new(0)),
             fresh: true,
             boot: self.random.next_u64() << 32,
@@ -254,7 +255,7 @@ impl BatcherDeps {
     }
 }
 
-/// Takes what waits, up to so many bytes of profiles; gives back what is for another one.
+/// Takes queued requests, up to `batch` raw bytes. Returns a job that belongs to a later batch.
 fn gather(
     jobs: &mut mpsc::Receiver<WriteJob>,
     requests: &mut Vec<QueuedRequest>,
@@ -287,11 +288,11 @@ impl UploadBatchBuilder {
         Arc::clone(&self.head)
     }
 
-    /// Begins to count, from what the log says once all that is in flight has reached it.
+    /// Begins to convert deltas, from the values after all batches in flight.
     fn begin_counting(&mut self) -> DeltaConverter {
         let failures = *lock(&self.begin.failures);
         if failures != self.seen_failures {
-            // What was said last did not reach the log.
+            // The names of the last batch did not reach the log.
             self.seen_failures = failures;
             self.renew();
         }
@@ -301,18 +302,19 @@ impl UploadBatchBuilder {
         DeltaConverter::new(counters, window, self.begin.clock.monotonic())
     }
 
-    /// Makes an entry of the first requests, if there is something to store, and says what becomes of each.
+    /// Builds an entry from the first requests, if there is something to store, and returns the outcome of
+    /// each.
     fn prepare(&mut self, contents: Vec<RequestContent>) -> BuiltBatch {
         let mut counting = self.begin_counting();
         let full = self.full();
         let mut batch = UploadBatch::default();
         let mut places: HashMap<TenantId, u32> = HashMap::new();
         let mut placings = Vec::with_capacity(contents.len());
-        // What the entry will say, at most.
+        // Upper bound of the entry's bytes.
         let mut said = 0;
         let mut left = contents.into_iter().peekable();
-        // Rows and names take less than profiles do, mostly much less: so half of an entry leaves room for one more piece,
-        // and what is large goes alone.
+        // Rows and names are smaller than raw profiles, mostly by far. So half of an entry leaves space for
+        // one more chunk, and a large chunk gets an entry of its own.
         let entry = self.begin.entry;
         while let Some(content) = left.next_if(|next| {
             placings.is_empty()
@@ -364,27 +366,27 @@ impl UploadBatchBuilder {
         }
         let some = batch.uploads.iter().any(|upload| !upload.records.is_empty());
         if !some && self.fresh {
-            // Names that no profile has, in a head that nobody looks after yet.
+            // The names have no profile, and no component uses the head yet.
             self.renew();
         }
         let entry = some.then(|| self.finish(batch)).map(|entry| self.check(entry, placings.len()));
         let leans = counting.depends_on_in_flight();
         match &entry {
             Some(Ok(entry)) => counting.launch(entry.batch.token),
-            // Nothing counts in what nothing is stored of.
+            // A batch that stores nothing counts nothing.
             None => counting.launch(0),
             Some(Err(_)) => {}
         }
         BuiltBatch { entry, placings, leans, left: left.collect() }
     }
 
-    /// An entry that is too large is none, and what it would have said is said by nobody: so nothing builds on it.
+    /// Rejects an entry that is too large. Its names do not reach the log, so a new generation starts.
     fn check(&mut self, entry: NewBatchEntry, requests: usize) -> Result<NewBatchEntry, Status> {
         if entry.bytes.len() <= self.begin.entry {
             return Ok(entry);
         }
         self.renew();
-        // Nobody is to blame for the company: alone, each is told what is true of it.
+        // The size may be due to the other requests: sent alone, each gets the result that is true of it.
         if requests > 1 {
             let message = "the profiles of several requests do not fit together; send them again";
             return Err(Status::new(ErrorCode::Unavailable, message).with_retry_after(SHARD_BUSY_RETRY_AFTER));
@@ -396,8 +398,9 @@ impl UploadBatchBuilder {
         Err(Status::new(ErrorCode::TooLarge, message).with_reason("log_entry_limit"))
     }
 
-    /// Why no new id is taken, if the window holds too many [INV-11]. Those count that are young enough by the time
-    /// that has passed here, so that whoever waits is let in, though nothing was logged meanwhile.
+    /// Returns why no new id is accepted, if the window holds too many [INV-11]. The count expires ids by the
+    /// time that has passed on this node. So a waiting client is admitted even if nothing was logged
+    /// meanwhile.
     fn full(&self) -> Option<Status> {
         let ids = lock(&self.begin.window).len_at(self.stamp_now());
         let limit = self.begin.ids;
@@ -409,16 +412,17 @@ impl UploadBatchBuilder {
         })
     }
 
-    /// The log's time.
+    /// Returns the current log time.
     fn stamp_now(&self) -> u64 {
         let (stamp, at) = self.begin.since;
         let since = self.begin.clock.monotonic().saturating_sub(at);
         stamp + u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// How many records there are, if there are some and each is stored already.
+    /// Returns the number of records, if there are some and each is stored already.
     fn stored(&self, records: &[ProfileRecord]) -> Option<u32> {
-        // Not the machine's own lock: whoever applies holds it, and may wait for the rows that are held here.
+        // Locks the window, not the machine: the thread that applies entries holds the machine, and may wait
+        // for the rows that are held here.
         let mut window = lock(&self.begin.window);
         let known = records.iter().all(|record| window.contains_applied(record.id));
         (!records.is_empty() && known).then_some(records.len() as u32)
@@ -446,7 +450,7 @@ impl UploadBatchBuilder {
     }
 }
 
-/// How long the ids of a tenant's records are remembered, nanoseconds [INV-11].
+/// Returns the time for which ids of a tenant's records are kept, nanoseconds [INV-11].
 fn remembered(limits: &TenantLimits) -> u64 {
     let span = if limits.reject_older_than.is_zero() {
         UNLIMITED_AGE_RETENTION

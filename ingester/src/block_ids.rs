@@ -1,4 +1,4 @@
-//! The ids in a slot's blocks: what is known of a shard that is lost.
+//! IDs in a slot's blocks: all that is known of a lost shard.
 
 use std::collections::HashSet;
 use std::io;
@@ -13,7 +13,7 @@ use bytes::Bytes;
 
 use crate::ingester::IngesterDeps;
 
-/// The two files of a block that say which profiles it has. Of the others, only how long they are is known.
+/// The two files of a block that list its profiles. Of the others, only the lengths are known.
 struct BlockIdFiles {
     meta: Bytes,
     profiles: Bytes,
@@ -46,7 +46,7 @@ impl BlockFolder for BlockIdFiles {
     }
 }
 
-/// The registered blocks of a slot that were named since a time, but those of one shard.
+/// Returns the registered blocks of a slot that were named since a time, except those of one shard.
 pub(crate) async fn list_slot_blocks(
     deps: &IngesterDeps,
     slot: u32,
@@ -55,12 +55,12 @@ pub(crate) async fn list_slot_blocks(
 ) -> Result<Vec<BlockEntry>, Status> {
     let blocks = deps.catalog.blocks_of_slot(slot, since).await;
     let mut blocks = blocks.map_err(|error| Status::from_error(&error))?;
-    // Of those that were made of several, all that are not that shard's alone.
+    // A merged block is left out only if all of its ranges are that shard's.
     blocks.retain(|block| block.log_ranges().any(|rows| Some(rows.shard) != but));
     Ok(blocks)
 }
 
-/// The ids of a block's profiles.
+/// Reads the ids of a block's profiles.
 pub(crate) async fn read_block_ids(
     deps: &IngesterDeps,
     block: &BlockEntry,

@@ -1,19 +1,21 @@
-//! What the series of a shard have counted: of those whose profiles count since a process began.
+//! Tracker of cumulative series: the values that earlier profiles of each series have reported.
 //!
 //! ```text
-//!  upload ─► Counting: less what is counted ─► batch: records that begin or add ─► log ─► Counters
-//!                 ▲ what batches in flight will have counted, then what is applied          │
-//!                 └─────────────────────────────────────────────────────────────────────────┘
+//!  upload ─► DeltaConverter: subtracts ─► batch: records that begin or add ─► log ─► CumulativeTracker
+//!                 ▲ values after batches in flight, else after applied entries               │
+//!                 └──────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! It follows from the log alone: a record says whether its values begin a count or come to it. So who leads next finds
-//! it by reading the log. Before a cut lets go of entries, whoever leads has the log say what was counted, and up to
-//! which entry: what lies between that and the cut is not added twice. Followers keep nothing of it.
+//! The values follow from the log alone: a record states whether its values begin a count or add to it. So
+//! the next leader rebuilds them from the log. Before a flush purges entries, the leader logs the values of
+//! each series and the entry up to which they count. A replay does not add entries up to that one. Followers
+//! keep no values.
 //!
-//! Where a batch in flight fails, all that were prepared after it fail, since they were subtracted from what it said.
+//! If a batch in flight fails, all batches prepared after it fail: their values were subtracted from its
+//! values.
 //!
-//! Nothing is let go of for want of room: the next profile of such a series would be stored whole again, and again. What is
-//! beyond the bound is refused.
+//! No series is evicted for lack of memory, since each of its next profiles would be stored whole. Profiles
+//! beyond the bound are rejected.
 
 mod series_table;
 
@@ -33,43 +35,45 @@ use crate::shard::SHARD_BUSY_RETRY_AFTER;
 use crate::state_machine::lock;
 use series_table::SeriesTable;
 
-/// What a series takes beside its values.
+/// Memory of a series beside its values, in bytes.
 const SERIES_OVERHEAD_BYTES: usize = 128;
-/// What an entry says of a series beside its values, at most.
+/// Upper bound of the bytes that an entry takes per series beside its values.
 const ENTRY_SERIES_OVERHEAD_BYTES: usize = 64;
-/// The part of the room that a tenant may take: nobody takes that of all others.
+/// Divisor of the memory budget that gives a tenant's share, so that no tenant takes the budget of all
+/// others.
 const TENANT_SHARE_DIVISOR: usize = 2;
-/// Where there is no room, what is idle is looked for so often: not for each upload that is refused.
+/// Interval of searches for idle series while the budget is exhausted: not every rejected upload searches.
 const IDLE_EVICTION_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What is said of a series goes on from the piece before.
+/// Flag of a piece that continues the series of the piece before.
 const CONTINUED_SERIES_FLAG: u64 = 1;
-/// It ends here.
+/// Flag of the last piece of a series.
 const LAST_PIECE_FLAG: u64 = 2;
 
-/// How much of what was counted a shard keeps.
+/// Bounds of the values that a shard keeps for cumulative series.
 #[derive(Clone, Copy, Debug)]
 pub struct DeltaLimits {
-    /// Bytes of memory; half of them for one tenant.
+    /// Memory budget in bytes; one tenant may use half of it.
     pub bytes: ByteSize,
-    /// How long a series is kept that sends nothing; longer where ids are remembered for longer.
+    /// Time for which an idle series is kept; longer if ids are kept for longer.
     pub idle: Duration,
 }
 
-/// How often it went which way.
+/// Numbers of cumulative profiles by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeltaStats {
-    /// Profiles of which nothing earlier was known: stored whole.
+    /// Profiles without a known earlier one, stored whole.
     pub first: u64,
-    /// Profiles of a process that began anew: stored whole.
+    /// Profiles of a restarted process, stored whole.
     pub restarts: u64,
-    /// Profiles of which only what they add was stored.
+    /// Profiles of which only the increase was stored.
     pub subtracted: u64,
-    /// Profiles from before the last one: what they say is counted already.
+    /// Profiles older than the latest one, with values that are counted already.
     pub late: u64,
-    /// Those among them that say more than the last one, so that they are of a process before: what they add is lost.
+    /// Late profiles with higher values than the latest one: an earlier process sent them, and their increase
+    /// is lost.
     pub late_over_restart: u64,
-    /// Series that were forgotten, since they sent nothing for long.
+    /// Series that were forgotten after a long idle time.
     pub forgotten: u64,
 }
 
@@ -84,34 +88,34 @@ impl std::ops::AddAssign for DeltaStats {
     }
 }
 
-/// What a series has counted, by when.
+/// Values of a cumulative series as of an entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SeriesState {
-    /// The entry that counted last.
+    /// Index of the last entry that counted.
     pub index: u64,
-    /// The time of the latest profile.
+    /// Timestamp of the latest profile.
     pub time: i64,
-    /// The values.
+    /// Cumulative values by stack.
     pub counted: CumulativeValues,
 }
 
-/// What records of a series do to what it has counted.
+/// Effect of records on the state of their series.
 #[derive(Clone, Debug)]
 pub struct SeriesUpdate {
-    /// The series, by [`ProfileRecord::counter`].
+    /// Series, by [`ProfileRecord::counter`].
     pub series: ContentHash,
-    /// How.
+    /// Operation on the series state.
     pub step: DeltaOp,
-    /// The values, with the last entry and the latest time.
+    /// Values, with the last entry and the latest timestamp.
     pub count: SeriesState,
-    /// Whose series it is, if that is said.
+    /// Owner of the series; none if the log does not name it.
     pub tenant: Option<TenantId>,
 }
 
-/// How much more memory the series of each tenant take.
+/// Memory growth of series by tenant, in bytes.
 pub type TenantMemoryGrowth = HashMap<TenantId, usize>;
 
-/// What is counted in a shard that this node leads.
+/// Cumulative values of a shard that this node leads.
 #[derive(Debug)]
 pub struct CumulativeTracker {
     bounds: DeltaLimits,
@@ -121,46 +125,46 @@ pub struct CumulativeTracker {
 #[derive(Debug, Default)]
 struct TrackerState {
     kept: SeriesTable,
-    /// Batches that are not applied, oldest first.
+    /// Batches in flight, oldest first.
     flights: VecDeque<InFlightBatch>,
-    /// How many proposals had failed when the last batch was begun.
+    /// Number of failed proposals when the last batch was started.
     failures: u64,
-    /// A series of which the log has said only the beginning.
+    /// Series of which the log has contained only the first pieces so far.
     part: Option<SeriesUpdate>,
     tally: DeltaStats,
-    /// When there was no room, and what is idle was looked for.
+    /// Time of the last search for idle series, which runs when the budget is exhausted.
     searched: Option<Duration>,
 }
 
-/// A batch in flight.
+/// Batch that is launched and not finished.
 #[derive(Debug)]
 struct InFlightBatch {
     token: u64,
-    /// Records that count and are not known to be applied.
+    /// Number of counting records that are not known to be applied.
     open: usize,
-    /// The ids of these records.
+    /// IDs of all counting records.
     ids: PrehashedSet<ContentHash>,
     next: PrehashedMap<ContentHash, Arc<SeriesState>>,
-    /// What is not in what is kept yet.
+    /// Memory growth that the series table does not include yet.
     grows: TenantMemoryGrowth,
 }
 
-/// A batch that is on its way.
+/// Effect of a prepared batch on the tracked series.
 #[derive(Debug)]
 pub struct BatchDeltas {
-    /// Its token.
+    /// Token of the prepared batch.
     pub token: u64,
-    /// The ids of its records that count.
+    /// IDs of its records that count.
     pub ids: PrehashedSet<ContentHash>,
-    /// What series will have counted after it.
+    /// States of the changed series after the batch.
     pub next: PrehashedMap<ContentHash, Arc<SeriesState>>,
-    /// By how much they grow.
+    /// Memory growth of these series.
     pub grows: TenantMemoryGrowth,
-    /// What became of its profiles.
+    /// Outcomes of its cumulative profiles.
     pub tally: DeltaStats,
 }
 
-/// What the records of a batch do that are new, in their order.
+/// Returns the updates by the new records of a batch, in their order.
 pub(crate) fn batch_updates(
     head: &Head,
     index: u64,
@@ -188,7 +192,7 @@ pub(crate) fn batch_updates(
                     values.push((row_key((row.stack, row.span, row.trace), &held.dictionary), row.value));
                 }
             };
-            // A process that began anew may have counted nothing yet.
+            // A restarted process may have counted nothing yet.
             if record.samples > 0 {
                 rows::for_each_row(&batch.rows[record.rows.clone()], each)?;
             }
@@ -205,21 +209,21 @@ pub(crate) fn batch_updates(
 }
 
 impl SeriesState {
-    /// About what it takes.
+    /// Returns the approximate memory of the state, bytes.
     pub fn memory(&self) -> usize {
         SERIES_OVERHEAD_BYTES + self.counted.memory()
     }
 
-    /// After what came later.
+    /// Returns the state after a later increase.
     fn after(&self, later: &Self) -> Self {
         let counted = self.counted.sum_with(&later.counted);
-        // A time from a clock that was far ahead ends with the first profile that comes after it.
+        // A timestamp from a clock far ahead lasts until the first profile that follows it.
         Self { index: self.index.max(later.index), time: later.time, counted }
     }
 }
 
 impl SeriesUpdate {
-    /// Both, one after the other.
+    /// Returns the combined effect of this update and a later one.
     pub fn with_later(self, later: Self) -> Self {
         match later.step {
             DeltaOp::Begins => later,
@@ -228,10 +232,10 @@ impl SeriesUpdate {
     }
 }
 
-// === impl Counters ===
+// === impl CumulativeTracker ===
 
 impl CumulativeTracker {
-    /// Nothing is counted yet.
+    /// Creates a tracker without series.
     pub fn new(bounds: DeltaLimits) -> Self {
         Self { bounds, state: Mutex::default() }
     }
@@ -240,7 +244,8 @@ impl CumulativeTracker {
         lock(&self.state)
     }
 
-    /// A batch is begun when so many proposals have failed: of those in flight before that, none is ever applied.
+    /// Starts a batch. If the number of failed proposals changed, the tracker drops the batches in flight:
+    /// none of them is ever applied.
     pub fn start_batch(&self, failures: u64) {
         let mut state = self.state();
         if state.failures != failures {
@@ -249,7 +254,7 @@ impl CumulativeTracker {
         }
     }
 
-    /// What a tenant's series will have counted when all that is in flight is applied. Who asks has heard of it.
+    /// Returns the state of a series after all batches in flight are applied. The series counts as seen now.
     pub fn find(&self, series: ContentHash, tenant: &TenantId, now: Duration) -> Option<Arc<SeriesState>> {
         let mut state = self.state();
         state.kept.touch(series, tenant, now);
@@ -257,13 +262,13 @@ impl CumulativeTracker {
         in_flight.or_else(|| state.kept.get(series)).map(Arc::clone)
     }
 
-    /// Whether a record that counts is in flight.
+    /// Returns whether a counting record is in flight.
     pub fn is_in_flight(&self, id: ContentHash) -> bool {
         self.state().flights.iter().any(|flight| flight.ids.contains(&id))
     }
 
-    /// Whether there is room for what a tenant's series take more, all that is in flight and what a batch has grown already
-    /// counted in. What is idle goes for it.
+    /// Checks the budget for more memory of a tenant's series. Batches in flight and the growth of the
+    /// current batch are included. If the budget is exhausted, idle series are forgotten first.
     pub fn check_budget(
         &self,
         (tenant, more): (&TenantId, usize),
@@ -281,7 +286,7 @@ impl CumulativeTracker {
         self.bounds.weigh(&state, (tenant, more), batch)
     }
 
-    /// A batch that was prepared is on its way.
+    /// Launches a prepared batch: its changes are in flight.
     pub(crate) fn launch(&self, launch: BatchDeltas) {
         let BatchDeltas { token, ids, next, grows, tally } = launch;
         let mut state = self.state();
@@ -291,7 +296,7 @@ impl CumulativeTracker {
         }
     }
 
-    /// The batch of a token is applied: its records that are new have counted.
+    /// Applies a batch by its token: its new records have counted.
     pub fn apply(&self, token: u64, changes: Vec<SeriesUpdate>, now: Duration) {
         let mut state = self.state();
         if let Some(flight) = state.flights.iter_mut().find(|flight| flight.token == token) {
@@ -303,14 +308,15 @@ impl CumulativeTracker {
         }
     }
 
-    /// A batch was answered: whether it has counted all that those behind it were subtracted from.
+    /// Removes a finished batch. Returns whether it counted all values from which later batches were
+    /// subtracted.
     pub fn finish_batch(&self, token: u64) -> bool {
         let mut state = self.state();
         let Some(place) = state.flights.iter().position(|flight| flight.token == token) else { return true };
         state.flights.remove(place).is_none_or(|flight| flight.open == 0)
     }
 
-    /// Takes what was read back from the log, in its order.
+    /// Restores updates that were replayed from the log, in log order.
     pub fn restore(&self, changes: impl IntoIterator<Item = SeriesUpdate>, now: Duration) {
         let mut state = self.state();
         for change in changes {
@@ -318,25 +324,25 @@ impl CumulativeTracker {
         }
     }
 
-    /// It was counted by entries of another log: whatever comes in this one is later.
+    /// Resets entry indexes that belong to another log: all entries of this log are later.
     pub fn reset_entry_indexes(&self) {
         for count in self.state().kept.iter_series_mut() {
             count.index = 0;
         }
     }
 
-    /// Up to which entry each series has counted.
+    /// Returns the entry up to which each series has counted.
     pub fn counted_indexes(&self) -> PrehashedMap<ContentHash, u64> {
         self.state().kept.iter_series().map(|(series, count)| (series, count.index)).collect()
     }
 
-    /// Forgets what has sent nothing for long. Ids are remembered for as long as profiles may be late: a late one of what was
-    /// forgotten before that would be stored whole.
+    /// Forgets series that were idle for long. They are kept at least as long as ids: a late profile of a
+    /// series forgotten earlier would be stored whole.
     pub fn evict_idle(&self, remembered: Duration, now: Duration) {
         self.state().forget_idle(self.bounds.idle.max(remembered), now);
     }
 
-    /// All that is counted, in pieces of about so many bytes.
+    /// Encodes the states of all series, in pieces of about `bytes` bytes.
     pub fn write(&self, bytes: usize) -> Vec<Vec<u8>> {
         let mut all: Vec<(ContentHash, Arc<SeriesState>)> =
             self.state().kept.iter_series().map(|(series, count)| (series, Arc::clone(count))).collect();
@@ -346,7 +352,7 @@ impl CumulativeTracker {
         for (series, count) in all {
             let mut from = 0;
             let mut ends = false;
-            // A series that counts nothing yet is said, too.
+            // A series that counts nothing yet is encoded, too.
             while !ends {
                 if piece.len() > bytes / 2 {
                     pieces.push(std::mem::take(&mut piece));
@@ -370,8 +376,8 @@ impl CumulativeTracker {
         pieces
     }
 
-    /// Takes a piece of what was counted, in the order of the log: of pieces from several cuts the later ones hold, and of a
-    /// series only what is whole.
+    /// Decodes a piece of series states, in log order. Pieces of later flushes replace earlier ones. A series
+    /// counts only if all of its pieces are present.
     pub fn read(&self, piece: &[u8], now: Duration) -> Result<(), CodecError> {
         let mut unpacker = CodecReader::new(piece);
         let mut changes = Vec::new();
@@ -397,7 +403,7 @@ impl CumulativeTracker {
         Ok(())
     }
 
-    /// How many series count, the bytes that they take, and what became of profiles.
+    /// Returns the number of series, their bytes and the outcomes of profiles.
     pub fn stats(&self) -> (u64, u64, DeltaStats) {
         let state = self.state();
         (state.kept.len() as u64, state.kept.bytes() as u64, state.tally)
@@ -441,7 +447,7 @@ impl TrackerState {
         let count = match (step, self.kept.get(series)) {
             (DeltaOp::Begins, _) => count,
             (DeltaOp::Adds, Some(before)) => before.after(&count),
-            // What it comes to was lost: the next profile is the first one again.
+            // The state that this adds to was lost: the next profile counts as the first one.
             (DeltaOp::Adds, None) | (DeltaOp::Nothing, _) => return,
         };
         self.kept.put(series, count, tenant, now);
@@ -449,7 +455,7 @@ impl TrackerState {
 
     fn forget_idle(&mut self, idle: Duration, now: Duration) {
         for series in self.kept.idle_series(idle, now) {
-            // What is in flight comes to it.
+            // A batch in flight adds to the series.
             if self.flights.iter().all(|flight| !flight.next.contains_key(&series)) {
                 self.kept.remove(series);
                 self.tally.forgotten += 1;

@@ -1,8 +1,8 @@
-//! What one series has counted, and what its next profile adds.
+//! Values of one cumulative series, and the increase by its next profile.
 //!
-//! The values of Go's profiles never fall, stack by stack: for each stack and size of what it allocates one counter
-//! grows, and what it is scaled by is fixed. So a value that is less than before, or missing, means that another process
-//! counts, from nothing: its profile is stored whole.
+//! The values of Go's profiles never fall, stack by stack: for each stack and allocation size one counter
+//! grows, and its scale is fixed. So a lower or missing value means that another process counts from zero:
+//! its profile is stored whole.
 
 use athanor_profile::Dictionary;
 use athanor_profile::codec::{CodecError, CodecReader, put_signed_varint, put_varint};
@@ -10,20 +10,20 @@ use athanor_profile::hash::{ContentHash, hash_list, vec_memory};
 
 use crate::entry;
 
-/// What a record does to what its series has counted.
+/// Effect of a record on the values of its series.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DeltaOp {
-    /// Nothing: its series does not count.
+    /// No effect: the series is not cumulative.
     #[default]
     Nothing,
-    /// Its values are all that the series has counted.
+    /// The record has all values of the series.
     Begins,
-    /// Its values come to what the series had counted.
+    /// The record adds to the values of the series.
     Adds,
 }
 
 impl DeltaOp {
-    /// By which it is written.
+    /// Returns the encoded number of the operation.
     pub const fn number(self) -> u64 {
         match self {
             Self::Nothing => 0,
@@ -32,7 +32,7 @@ impl DeltaOp {
         }
     }
 
-    /// The step of a number.
+    /// Decodes an operation from its number.
     pub fn from_number(number: u64, unpacker: &CodecReader<'_>) -> Result<Self, CodecError> {
         let known =
             [Self::Nothing, Self::Begins, Self::Adds].into_iter().find(|step| step.number() == number);
@@ -40,23 +40,23 @@ impl DeltaOp {
     }
 }
 
-/// Values by stack. Stacks go by their content, since their ids end with a generation.
+/// Values by stack. Stacks are keyed by content, since their ids end with a generation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CumulativeValues {
-    /// Ascending, each once.
+    /// Stack keys, ascending, each once.
     stacks: Vec<ContentHash>,
-    /// One for each of them; none is 0.
+    /// Values of these stacks; none is 0.
     values: Vec<i64>,
 }
 
-/// What a row is counted under: its stack, and its request if it names one.
+/// Returns the key of a row: its stack and, if it names a request, its span and trace.
 pub fn row_key((stack, span, trace): (u32, u64, u128), dictionary: &Dictionary) -> ContentHash {
     let stack = dictionary.stacks.hash(stack);
     if span == 0 && trace == 0 { stack } else { hash_list(&[stack, ContentHash::from(span), trace]) }
 }
 
 impl CumulativeValues {
-    /// Of values in any order. Equal stacks add up.
+    /// Creates the sum of values in any order. Equal stacks add up.
     pub fn from_values(mut values: Vec<(ContentHash, i64)>) -> Self {
         values.sort_unstable_by_key(|(stack, _)| *stack);
         let mut counted =
@@ -65,7 +65,7 @@ impl CumulativeValues {
         counted
     }
 
-    /// Puts a stack behind the others, or adds to the last one.
+    /// Appends a stack, or adds to the last one if it is equal.
     fn push(&mut self, stack: ContentHash, value: i64) {
         match (self.stacks.last(), self.values.last_mut()) {
             (Some(last), Some(sum)) if *last == stack => *sum = sum.wrapping_add(value),
@@ -76,12 +76,12 @@ impl CumulativeValues {
         }
     }
 
-    /// How many stacks there are.
+    /// Returns the number of stacks.
     pub fn len(&self) -> usize {
         self.stacks.len()
     }
 
-    /// The value of a stack.
+    /// Returns the value of a stack; 0 if absent.
     pub fn value(&self, stack: ContentHash) -> i64 {
         self.stacks.binary_search(&stack).map_or(0, |place| self.values[place])
     }
@@ -90,7 +90,8 @@ impl CumulativeValues {
         self.stacks.iter().copied().zip(self.values.iter().copied())
     }
 
-    /// Whether a later profile of the same process may say this: no value is less than here.
+    /// Returns whether `later` may be of the same process: it has each stack of this one, with no lower
+    /// value.
     pub fn can_precede(&self, later: &Self) -> bool {
         let mut found = later.each().peekable();
         self.each().all(|(stack, value)| {
@@ -99,7 +100,7 @@ impl CumulativeValues {
         })
     }
 
-    /// With what came since.
+    /// Returns the sum with values that came since.
     pub fn sum_with(&self, more: &Self) -> Self {
         let most = self.len() + more.len();
         let mut sum = Self { stacks: Vec::with_capacity(most), values: Vec::with_capacity(most) };
@@ -116,12 +117,12 @@ impl CumulativeValues {
         sum
     }
 
-    /// Bytes that it has taken.
+    /// Returns the bytes of memory that it has allocated.
     pub fn memory(&self) -> usize {
         vec_memory(&self.stacks) + vec_memory(&self.values)
     }
 
-    /// Writes the values from a place on, so that they take about so many bytes; says where the next ones begin.
+    /// Encodes the values from a place on, in about `bytes` bytes. Returns the place of the next ones.
     pub fn write(&self, from: usize, bytes: usize, out: &mut Vec<u8>) -> usize {
         let to = self.len().min(from + (bytes / MAX_VALUE_BYTES).max(1));
         put_varint(out, (to - from) as u64);
@@ -132,7 +133,7 @@ impl CumulativeValues {
         to
     }
 
-    /// Reads what was written.
+    /// Decodes the bytes of [`CumulativeValues::write`].
     pub fn read(unpacker: &mut CodecReader<'_>) -> Result<Self, CodecError> {
         let values =
             (0..unpacker.read_count()?).map(|_| Ok((entry::read_id(unpacker)?, unpacker.read_signed()?)));
@@ -140,7 +141,7 @@ impl CumulativeValues {
     }
 }
 
-/// What a value takes, at most: its stack's hash, and a number.
+/// Maximum bytes of an encoded value: its stack's hash, and a number.
 const MAX_VALUE_BYTES: usize = 16 + 10;
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
-//! Walks: about as many at once as there are threads, and no more memory in what was walked than there is room for.
+//! Pool that decodes uploads: about as many at once as there are threads, within a memory budget for decoded
+//! ones.
 //!
-//! What a profile takes is known when it was walked, and a few kilobytes may be many megabytes by then. So a walk needs
-//! a turn, and keeps it until there is room for what came of it. Whoever waits for either has handed on before what was
-//! walked already: so room always comes free.
+//! The memory of a profile is known only after decoding: a few kilobytes may become many megabytes. So
+//! decoding needs a permit, and keeps it until the budget admits the result. A caller that waits for either
+//! has sent its decoded uploads before, so that memory always becomes free.
 
 use std::sync::{Arc, Mutex};
 
@@ -12,11 +13,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use crate::decoded_upload::DecodedUpload;
 use crate::state_machine::lock;
 
-/// Walks whose memory is kept for the next uploads, and how much each may keep.
+/// Maximum decoders that are kept with their memory for the next uploads, and bytes of each.
 const MAX_SPARE_UPLOADS: usize = 16;
 const MAX_SPARE_UPLOAD_BYTES: usize = 2 << 20;
 
-/// The walks of all shards of a node.
+/// Decoders for all shards of a node.
 pub struct DecodePool {
     compute: ComputePool,
     turns: Semaphore,
@@ -25,34 +26,34 @@ pub struct DecodePool {
     spare: Mutex<Vec<DecodedUpload>>,
 }
 
-/// Whoever holds it may walk.
+/// Permit to decode one upload.
 pub struct DecodePermit<'w> {
     _permit: SemaphorePermit<'w>,
 }
 
 impl DecodePool {
-    /// With room for so many bytes.
+    /// Creates a pool with a memory budget of `room` bytes.
     pub fn new(compute: ComputePool, room: ByteSize) -> Self {
         let kibibytes =
             (room.get() / 1024).clamp(1, Semaphore::MAX_PERMITS.min(u32::MAX as usize) as u64) as u32;
-        // One more than there are threads, so that none waits for the next walk.
+        // One permit more than threads, so that no thread waits for the next upload.
         let turns = Semaphore::new(compute.parallelism() + 1);
         let room = Arc::new(Semaphore::new(kibibytes as usize));
         Self { compute, turns, room, kibibytes, spare: Mutex::default() }
     }
 
-    /// A turn, if one is free now.
+    /// Returns a permit, if one is free now.
     pub fn try_acquire(&self) -> Option<DecodePermit<'_>> {
         self.turns.try_acquire().ok().map(|_permit| DecodePermit { _permit })
     }
 
-    /// The next turn.
+    /// Waits for the next permit.
     pub async fn acquire_permit(&self) -> DecodePermit<'_> {
         let _permit = self.turns.acquire().await.expect("the semaphore is never closed");
         DecodePermit { _permit }
     }
 
-    /// Walks an upload of a tenant.
+    /// Decodes an upload of a tenant.
     pub async fn decode_upload(
         &self,
         _: &DecodePermit<'_>,
@@ -75,23 +76,23 @@ impl DecodePool {
         }
     }
 
-    /// Room for what was walked, if there is some now.
+    /// Reserves memory for a decoded upload, if it is free now.
     pub fn try_reserve_memory(&self, intake: &DecodedUpload) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.room).try_acquire_many_owned(self.needed(intake)).ok()
     }
 
-    /// Room for what was walked, as soon as there is some.
+    /// Reserves memory for a decoded upload, as soon as it is free.
     pub async fn reserve_memory(&self, intake: &DecodedUpload) -> OwnedSemaphorePermit {
         let room = Arc::clone(&self.room).acquire_many_owned(self.needed(intake));
         room.await.expect("the semaphore is never closed")
     }
 
-    /// What takes more than all the room has it alone.
+    /// Returns the kibibytes to reserve. An upload that exceeds the budget takes all of it.
     fn needed(&self, intake: &DecodedUpload) -> u32 {
         u32::try_from(intake.memory().div_ceil(1024)).unwrap_or(u32::MAX).min(self.kibibytes)
     }
 
-    /// Gives the memory of a walk back, for the next one.
+    /// Returns the memory of a decoder, for the next upload.
     pub fn recycle(&self, mut intake: DecodedUpload) {
         intake.forget(MAX_SPARE_UPLOAD_BYTES);
         let mut spare = lock(&self.spare);

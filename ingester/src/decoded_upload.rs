@@ -1,8 +1,8 @@
-//! One upload: inflated, walked once into the head's dictionary, checked, and split into records.
+//! Decoded upload: inflated, walked once, checked, and split into records of the head's dictionary.
 //!
-//! What is wrong with a profile as a whole refuses it; what merely refers to nothing was dropped and counted by the
-//! walk. Labels of samples that are text split their samples off into series of their own, but for those that name a
-//! request: they stay with the rows.
+//! An error in a profile as a whole rejects it. References to nothing were dropped and counted by the
+//! decoder. Text labels of samples split their samples off into series of their own, except for labels that
+//! name a request: those stay with the rows.
 
 use std::collections::{HashMap, HashSet};
 
@@ -25,46 +25,47 @@ use crate::relabel_rules::TenantRelabelRules;
 use crate::rows::{self, InputRow};
 use crate::shard::SHARD_BUSY_RETRY_AFTER;
 
-/// The most bytes of labels and types that the series of one upload have: a text may be in each of them.
+/// Maximum bytes of labels and types in the series of one upload: a text may be in each of them.
 const MAX_SERIES_TEXT_BYTES: usize = 4 << 20;
 
-/// The label that names a measurement.
+/// Label that names a measurement.
 const METRIC_NAME_LABEL: &str = "__name__";
 
-/// An upload that was walked and checked as far as that needs no head. Its memory is used again for the next.
+/// Upload that is decoded and checked as far as that needs no head. Its memory is reused for the next one.
 #[derive(Default)]
 pub struct DecodedUpload {
     walk: PprofReader,
     upload: ProfileUpload,
     time: i64,
-    /// When it came.
+    /// Arrival of the upload, Unix nanoseconds.
     received: i64,
     identity: ContentHash,
-    /// Which of the equal uploads of its request it is [INV-02].
+    /// Number of the upload among the equal ones of its request [INV-02].
     number: u64,
     taken: DecodeStats,
     rows: Vec<InputRow>,
-    /// Which of its types count since a process began, and whose profile it is, as sent: rules may change meanwhile.
+    /// True for each cumulative sample type. `source` identifies the sender by labels as sent, since rules
+    /// may change.
     counting: Vec<bool>,
     source: ContentHash,
 }
 
-/// What an upload gave beside its records.
+/// Counts of an upload beside its records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DecodeStats {
     /// Bytes of uncompressed pprof.
     pub raw_bytes: u64,
-    /// Samples, those included that were left out.
+    /// Samples, including dropped ones.
     pub samples: u64,
-    /// What was left out.
+    /// Counts of dropped parts.
     pub dropped: DroppedCounts,
 }
 
-/// How often each upload occurred in a request [INV-02].
+/// Number of occurrences of each upload in a request [INV-02].
 pub type OccurrenceCounts = HashMap<ContentHash, u64>;
 
 impl DecodedUpload {
-    /// Decompresses, walks and checks an upload.
+    /// Decompresses, decodes and checks an upload.
     pub fn read(
         &mut self,
         tenant: &TenantId,
@@ -80,7 +81,7 @@ impl DecodedUpload {
         let read = self.walk.read_from(sender, &self.upload.pprof, &bounds(limits));
         let raw = read.map_err(|error| refused(&error))?;
         self.counting = find_cumulative_types(&self.upload.sent, &self.walk.decoded().header);
-        // What counts must keep its stacks, whatever else is in the next profile.
+        // A cumulative profile must keep its stacks, whatever else is in the next one.
         if !self.counting.contains(&true) {
             self.walk.repair_roots().map_err(|error| refused(&error))?;
         }
@@ -104,9 +105,9 @@ impl DecodedUpload {
             time_nanos: sent,
             duration_nanos: header.duration_nanos,
             content: decoded.content.finish(header),
-            // INV-03: what has neither id nor time cannot be told from its repeat, so each counts. Our own time would
-            // not tell two apart that come at one moment. It was drawn before any shard was asked: the next one that is
-            // asked for the same upload knows it.
+            // INV-03: a profile with neither id nor time cannot be distinguished from its duplicate, so each
+            // counts. The arrival time would not distinguish two that come together. The number was drawn
+            // before any shard was called: the next shard that receives the same upload recognizes it.
             client_id: client_id.map(str::as_bytes).or((sent == 0).then_some(&drawn[..])),
         }
         .identity();
@@ -118,29 +119,29 @@ impl DecodedUpload {
         Ok(())
     }
 
-    /// What it shares with equal uploads only.
+    /// Returns the identity, which only equal uploads share.
     pub fn identity(&self) -> ContentHash {
         self.identity
     }
 
-    /// Bytes of uncompressed pprof.
+    /// Returns the bytes of uncompressed pprof.
     pub fn raw_bytes(&self) -> usize {
         self.taken.raw_bytes as usize
     }
 
-    /// Bytes that it has taken.
+    /// Returns the bytes of memory that it has allocated.
     pub fn memory(&self) -> usize {
         self.walk.memory() + vec_memory(&self.rows)
     }
 
-    /// Tells it apart from equal uploads of its request [INV-02].
+    /// Numbers the upload among equal ones of its request [INV-02].
     pub fn count(&mut self, equals: &mut OccurrenceCounts) {
         let n = equals.entry(self.identity).or_default();
         self.number = *n;
         *n += 1;
     }
 
-    /// Takes the rows into a head's names and adds its records to `batch`.
+    /// Adds the names to a head's dictionary and the rows to `batch`, and returns the records.
     pub fn add_to_batch(
         &mut self,
         rows: &mut TenantRows,
@@ -151,7 +152,7 @@ impl DecodedUpload {
         let (mut splits, lost) =
             split_by_labels(&self.walk, &self.upload.labels, &rules.limits_before_rules())?;
         (self.taken.dropped.negative, self.taken.dropped.ids) = (lost.negative, lost.ids);
-        // An empty profile may be the first one of a process that began anew.
+        // An empty profile may be the first one of a restarted process.
         if splits.is_empty() && self.counting.contains(&true) {
             let labels = self.upload.labels.clone();
             splits.push(LabelSplit { promoted: Labels::default(), labels, rows: Vec::new() });
@@ -161,12 +162,12 @@ impl DecodedUpload {
         self.walk.resolve_stacks(&mut rows.dictionary).map_err(|error| refused(&error))?;
         let records = self.records(&rows.dictionary, &splits, kept, batch, counting);
         counting.check_budget()?;
-        // What is refused leaves no series behind.
+        // A rejected upload leaves no series behind.
         let with_series = |(series, record)| ProfileRecord { series: rows.series_id(series), ..record };
         Ok((records.into_iter().map(with_series).collect(), self.taken))
     }
 
-    /// Lets go of the upload, so that only memory for the next one is held; of that, too, if it is more than `most`.
+    /// Drops the upload and keeps its memory for the next one. Memory of more than `most` bytes is freed.
     pub fn forget(&mut self, most: usize) {
         self.upload = ProfileUpload::default();
         self.walk.release(most);
@@ -175,7 +176,8 @@ impl DecodedUpload {
         }
     }
 
-    /// The series that rules keep, each with the place of its split and of its sample type. Rows of others are counted.
+    /// Returns the series that rules keep, each with the places of its split and sample type. Rows of others
+    /// are counted.
     fn keep(
         &mut self,
         splits: &[LabelSplit],
@@ -208,7 +210,7 @@ impl DecodedUpload {
         Ok(kept)
     }
 
-    /// Records, and the series that each is of.
+    /// Returns records, each with its series.
     fn records(
         &mut self,
         dictionary: &Dictionary,
@@ -234,7 +236,7 @@ impl DecodedUpload {
             };
             let step = match said {
                 DeltaOutcome::Nothing => continue,
-                // Of a repeat nothing is stored; that it is one is told by its id.
+                // Nothing is stored of a duplicate, which its id identifies.
                 DeltaOutcome::Again => DeltaOp::Nothing,
                 DeltaOutcome::New(step) => step,
             };
@@ -257,8 +259,8 @@ impl DecodedUpload {
         records
     }
 
-    /// Whether a process counts here that began after the one before: an upload is of one process, so what falls in one type,
-    /// under one set of labels, tells of all.
+    /// Returns whether the upload comes from a restarted process. An upload comes from one process. So lower
+    /// values in one type, under one set of labels, hold for all.
     fn has_counter_reset(
         &mut self,
         dictionary: &Dictionary,
@@ -277,7 +279,8 @@ impl DecodedUpload {
         })
     }
 
-    /// What the record of a split and one of its values is known by. `nth` of so many equal types.
+    /// Returns the keys of the record of a split and one of its values. The type is the `nth` of `equal`
+    /// equal ones.
     fn candidate(
         &self,
         split: &LabelSplit,
@@ -295,7 +298,7 @@ impl DecodedUpload {
         }
     }
 
-    /// Takes one value of a split's rows.
+    /// Copies one value of a split's rows.
     fn gather(&mut self, split: &LabelSplit, value: usize) {
         let decoded = self.walk.decoded();
         let samples = &decoded.samples;
@@ -310,8 +313,8 @@ impl DecodedUpload {
     }
 }
 
-/// INV-02: for each sample type of a profile its place among those that are equal to it, and how many these are. They
-/// are equal profiles of one request like any others.
+/// INV-02: returns, for each sample type, its place among equal types, and their number. Equal types are
+/// equal profiles of one request like any others.
 fn equals(types: &[ValueType]) -> Vec<(u64, u64)> {
     let mut counts: HashMap<&ValueType, u64> = HashMap::new();
     let count = |value_type| {
@@ -334,7 +337,7 @@ fn check_texts(bytes: usize) -> Result<(), Status> {
     Err(Status::new(ErrorCode::Invalid, message).with_reason("series_limit"))
 }
 
-/// A tenant has so many series in a head and no more, if it has a limit.
+/// Checks the limit on a tenant's series in a head, if there is one.
 fn check_series(
     splits: &[LabelSplit],
     kept: &[(usize, usize, ProfileSeries)],
@@ -343,7 +346,7 @@ fn check_series(
 ) -> Result<(), Status> {
     let Some(limit) = limits.max_local_series_per_tenant else { return Ok(()) };
     let known = rows.series_count();
-    // Rules may make one of several, and types may be equal.
+    // Rules may make one series of several, and types may be equal.
     let filled = kept.iter().filter(|(place, ..)| !splits[*place].rows.is_empty());
     let new = filled.map(|(_, _, series)| series).filter(|series| !rows.has_series(series));
     let new = new.collect::<HashSet<&ProfileSeries>>().len();
@@ -358,7 +361,7 @@ fn check_series(
         .with_retry_after(SHARD_BUSY_RETRY_AFTER))
 }
 
-/// Whether a client's id says nothing: empty, or a UUID of zeros only.
+/// Returns whether a client's id is empty, or a UUID of zeros only.
 fn is_nil(id: &str) -> bool {
     id.bytes().all(|byte| matches!(byte, b'0' | b'-'))
 }
@@ -414,7 +417,8 @@ fn check_types(decoded: &DecodedProfile) -> Result<(), Status> {
     }
 }
 
-/// A profile's type is asked for as five parts with colons between them: one within a part could not be asked for.
+/// Rejects names, types and units with a colon: queries name a profile type by five parts with colons in
+/// between.
 fn check_name(labels: &Labels, decoded: &DecodedProfile) -> Result<(), Status> {
     let of = |value_type: &'_ ValueType| [value_type.kind.clone(), value_type.unit.clone()];
     let header = &decoded.header;
@@ -430,8 +434,8 @@ fn check_name(labels: &Labels, decoded: &DecodedProfile) -> Result<(), Status> {
     }
 }
 
-/// The values of a type add up to a number that every client can show, or the profile is refused: one that does not
-/// would spoil each answer that it is in.
+/// Rejects a profile if the sum of a type's values exceeds the numbers that each client can show. Such a
+/// profile would spoil each result that contains it.
 fn check_sums(decoded: &DecodedProfile) -> Result<(), Status> {
     let types = &decoded.header.types;
     for (place, value_type) in types.iter().enumerate() {

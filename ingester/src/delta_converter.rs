@@ -1,4 +1,4 @@
-//! Subtracting, while a batch is made: what its uploads add to what was counted before them.
+//! Converter of cumulative profiles to their increase, while a batch is built.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -15,25 +15,26 @@ use crate::rows::{InputRow, normalize_rows, summed_rows};
 use crate::state_machine::lock;
 use crate::window::DedupWindow;
 
-/// So far a clock may be ahead, in nanoseconds: further than where profiles are refused that are newer than now.
+/// Maximum nanoseconds that a clock may be ahead: further than the default limit on profiles in the future.
 const MAX_CLOCK_AHEAD_NANOS: i64 = 15 * 60 * 1_000_000_000;
 
-/// One batch.
+/// Conversion of the uploads of one batch.
 pub struct DeltaConverter {
     counters: Arc<CumulativeTracker>,
     window: Arc<Mutex<DedupWindow>>,
-    /// By the node's monotonic clock.
+    /// Monotonic time of the node.
     now: Duration,
-    /// What will be counted after the uploads that are in the batch, which of their records count, and what more they take.
+    /// States of series after the uploads in the batch, then the ids of counting records and the memory
+    /// growth.
     next: PrehashedMap<ContentHash, Arc<SeriesState>>,
     ids: PrehashedSet<ContentHash>,
     grows: TenantMemoryGrowth,
     tally: DeltaStats,
-    /// Whether some answer holds only if all that is in flight is stored.
+    /// True if some result holds only if all batches in flight are stored.
     leans: bool,
-    /// The version of the table by which those were placed that count: they are stored together, or none of them.
+    /// Version of the table by which the counting uploads were placed: all of them are stored, or none.
     routed: Option<u64>,
-    /// The same of the upload that is looked at.
+    /// Same fields for the current upload.
     tenant: TenantId,
     upload_routed: u64,
     upload_ids: Vec<ContentHash>,
@@ -42,40 +43,40 @@ pub struct DeltaConverter {
     of_upload: DeltaStats,
 }
 
-/// A record that may count.
+/// Record that may count.
 pub struct DeltaCandidate {
     pub id: ContentHash,
-    /// What its series counts under.
+    /// Key of its cumulative series.
     pub counter: ContentHash,
     pub time: i64,
-    /// When it came.
+    /// Arrival of the profile, Unix nanoseconds.
     pub received: i64,
-    /// Its upload is of another process than the one before.
+    /// True if its upload comes from another process than the one before.
     pub anew: bool,
 }
 
 impl DeltaCandidate {
-    /// Whether what it says was said by a later one. A clock that was far ahead of the moment when this one comes said
-    /// nothing of what is later.
+    /// Returns whether a later profile contains its values already. A timestamp from a clock that is far
+    /// ahead of this record's arrival does not count as later.
     fn is_late(&self, before: &SeriesState) -> bool {
         let latest = self.received.saturating_add(MAX_CLOCK_AHEAD_NANOS);
         before.time >= self.time && !(before.time > latest && self.time <= latest)
     }
 }
 
-/// What becomes of a record.
+/// Outcome of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeltaOutcome {
-    /// Nothing: there is nothing that it adds.
+    /// The record adds nothing and is not stored.
     Nothing,
-    /// It came before, which its id tells.
+    /// The record is a duplicate, identified by its id.
     Again,
-    /// It is stored, and does this to its series.
+    /// The record is stored, with this effect on its series.
     New(DeltaOp),
 }
 
 impl DeltaConverter {
-    /// A batch, after all that was prepared before it.
+    /// Starts a batch after all batches that were prepared before.
     pub fn new(counters: Arc<CumulativeTracker>, window: Arc<Mutex<DedupWindow>>, now: Duration) -> Self {
         Self {
             counters,
@@ -96,18 +97,18 @@ impl DeltaConverter {
         }
     }
 
-    /// The next uploads are a tenant's, placed by this version of the table.
+    /// Sets the tenant and the table version of the next uploads.
     pub fn begin_uploads(&mut self, tenant: &TenantId, routed: u64) {
         (self.tenant, self.upload_routed) = (tenant.clone(), routed);
     }
 
-    /// Whether uploads that were placed by this version of the table may be in the batch. Where one is stale and is not
-    /// stored, none that was subtracted from it may be.
+    /// Returns whether the batch accepts uploads that this table version placed. If a stale upload is not
+    /// stored, none that was subtracted from it may be stored.
     pub fn accepts_table(&self, routed: u64) -> bool {
         self.routed.is_none_or(|known| known == routed)
     }
 
-    /// Whether a series counts less than it did before.
+    /// Returns whether a series counts less than before.
     pub fn has_counter_reset(
         &self,
         candidate: &DeltaCandidate,
@@ -127,8 +128,8 @@ impl DeltaConverter {
         self.ids.contains(&id) || self.counters.is_in_flight(id)
     }
 
-    /// Leaves of a record's rows what they add; none of a repeat, whose rows are not looked at again: what it says was counted
-    /// when it came first.
+    /// Reduces a record's rows to their increase. Rows of a duplicate are removed unread: its values were
+    /// counted when it first arrived.
     pub fn subtract(
         &mut self,
         candidate: &DeltaCandidate,
@@ -136,7 +137,7 @@ impl DeltaConverter {
         dictionary: &Dictionary,
     ) -> DeltaOutcome {
         self.routed.get_or_insert(self.upload_routed);
-        // First this, since what has arrived is known before it is no more on its way.
+        // Checked first: an applied record is in the window before it leaves the batches in flight.
         let is_on_its_way = self.is_on_its_way(candidate.id);
         self.leans |= is_on_its_way;
         if is_on_its_way || lock(&self.window).contains(candidate.id) {
@@ -147,7 +148,8 @@ impl DeltaConverter {
         self.leans |= before.is_some();
         let counted = counted(rows, dictionary);
         if let Some(before) = before.as_ref().filter(|before| candidate.is_late(before)) {
-            // A later profile of its process has said all that it says. Of a process before that one nothing is kept.
+            // A later profile of its process contains all of its values. No state is kept of earlier
+            // processes.
             let is_earlier = counted.can_precede(&before.counted);
             self.of_upload.late += u64::from(is_earlier);
             self.of_upload.late_over_restart += u64::from(!is_earlier);
@@ -156,8 +158,8 @@ impl DeltaConverter {
         }
         let (known, memory) =
             before.as_ref().map_or((0, 0), |before| (before.counted.len(), before.memory()));
-        // A process that has counted nothing yet is remembered only where the one before had: what comes next of it is not to
-        // be subtracted from that.
+        // A restarted process that has counted nothing is remembered only if the one before had counted. Its
+        // next profile must not be subtracted from those values.
         if rows.is_empty() && known == 0 && (before.is_none() || candidate.anew) {
             return DeltaOutcome::Nothing;
         }
@@ -194,7 +196,7 @@ impl DeltaConverter {
         here.or_else(|| self.counters.find(counter, &self.tenant, self.now))
     }
 
-    /// Whether there is room for what the upload that was looked at counts.
+    /// Checks the memory budget for the current upload.
     pub fn check_budget(&self) -> Result<(), Status> {
         if self.upload_grows == 0 {
             return Ok(());
@@ -203,7 +205,7 @@ impl DeltaConverter {
         self.counters.check_budget((&self.tenant, self.upload_grows), &self.grows, remembered, self.now)
     }
 
-    /// The upload that was looked at is in the batch, or it is not.
+    /// Ends the current upload, which is in the batch or not.
     pub fn finish_upload(&mut self, is_in: bool) {
         let upload = std::mem::take(&mut self.upload);
         let tally = std::mem::take(&mut self.of_upload);
@@ -219,12 +221,13 @@ impl DeltaConverter {
         }
     }
 
-    /// Whether some answer holds only if all that is in flight is stored: it says that a profile adds nothing to that.
+    /// Returns whether some result holds only if all batches in flight are stored, since a profile adds
+    /// nothing to them.
     pub fn depends_on_in_flight(&self) -> bool {
         self.leans
     }
 
-    /// The batch is on its way.
+    /// Launches the batch: its changes are in flight.
     pub fn launch(self, token: u64) {
         let Self { counters, next, ids, grows, tally, .. } = self;
         counters.launch(BatchDeltas { token, ids, next, grows, tally });

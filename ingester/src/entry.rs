@@ -1,26 +1,27 @@
-//! What a shard's log says: batches of profiles, who made them, and cuts.
+//! Entries of a shard's log: batches of profiles, leader terms, flush markers, fences, seals and handed-over
+//! ids.
 //!
 //! ```text
-//!  begin   kind token node stamp                   from here on it is this node that makes batches
+//!  begin   kind token node stamp                   from here on this node makes the batches
 //!  batch   kind token generation place stamp window │ uploads: ids │ tenants: names, series │ records: rows
-//!                          what a follower reads ┘
-//!  end     kind generation                         nothing more is built on its names
-//!  cut     kind to stamp block
-//!  fence   kind version from revision              from this time of profiles on another table places [INV-05]
-//!  void    kind version                            that table was given up
+//!                               read by each member ┘
+//!  end     kind generation                         no later batch builds on its names
+//!  cut     kind to stamp block                     rows up to here are in registered blocks
+//!  fence   kind version from revision              from this profile time on another table holds [INV-05]
+//!  void    kind version                            that table was abandoned
 //!  seal    kind                                    no batch comes after it [INV-12]
-//!  inherit kind source of first last stamp span ids marks holds   the ids of others [INV-12, INV-13]
+//!  inherit kind source of flags stamp span ids taken holds   the ids of others [INV-12, INV-13]
 //!  drop    kind ids                                another shard holds these records [INV-13]
-//!  release kind of                                 all rows of another shard lie in blocks
-//!  counted kind …                                  what series have counted, for who leads next: see counters.rs
+//!  release kind of                                 all rows of another shard are in blocks
+//!  counted kind …                                  values for the next leader: see cumulative_tracker.rs
 //! ```
 //!
-//! A batch says only the names that its *generation* has not said yet: whoever has read the log from the generation's
-//! first entry knows all ids. A generation is one node's, and its batches are numbered, so that whoever reads only the
-//! heads of batches sees whether one is missing.
+//! A batch contains only the names that its *generation* has not logged yet. So a reader that starts at the
+//! generation's first entry knows all ids. A generation belongs to one node and numbers its batches. So a
+//! reader of batch headers alone detects a missing batch.
 //!
-//! A generation is over with its end, before the first batch of another one, and before a beginning, whichever comes
-//! first in the log. Cuts come only there: what is left of a log builds on nothing that was let go of.
+//! A generation ends with its end entry, before the first batch of another one, or before a term start,
+//! whichever comes first in the log. Flushes end only there, so the rest of a log builds on no purged entry.
 
 mod batch;
 mod inherit_entry;
@@ -32,11 +33,11 @@ use athanor_profile::hash::ContentHash;
 pub use batch::{BatchHeader, BatchUpload, ProfileRecord, TenantDictionaryDelta, UploadBatch, UploadHeader};
 pub use inherit_entry::{InheritEntry, InheritSource};
 
-/// A batch of a version that did not number them.
+/// Kind of a batch by a version that did not number batches.
 const UNNUMBERED_BATCH_KIND: u8 = 1;
-/// A batch of a version that knew one table only.
+/// Kind of a batch by a version that knew only one table.
 const UNROUTED_BATCH_KIND: u8 = 4;
-/// A cut of a version that did not say when it was.
+/// Kind of a flush marker by a version that did not record its log time.
 const UNTIMED_FLUSH_KIND: u8 = 2;
 const TERM_START_KIND: u8 = 3;
 const GENERATION_END_KIND: u8 = 5;
@@ -48,85 +49,86 @@ const INHERIT_IDS_KIND: u8 = 10;
 const FOREIGN_IDS_KIND: u8 = 11;
 const HOLD_RELEASED_KIND: u8 = 12;
 const FLUSH_MARKER_KIND: u8 = 13;
-/// A batch with records that count since a process began.
+/// Kind of a batch with cumulative records.
 const DELTA_BATCH_KIND: u8 = 14;
 const DELTA_STATE_KIND: u8 = 15;
-/// The table by which all was placed before there was another.
+/// Version of the table by which all profiles were placed before there was another.
 pub const FIRST_TABLE_VERSION: u64 = 1;
 
-/// One entry.
+/// Entry of a shard's log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ShardLogEntry {
-    /// A node leads, and makes the batches that follow: what was open is over.
+    /// Start of a leader term: a node makes the batches that follow, and the open generation ends.
     Begin {
-        /// Tells the node its own from others.
+        /// Token by which the node recognizes its own entry.
         token: u64,
-        /// The node.
+        /// ID of the leading node.
         node: u64,
-        /// The log's own time, nanoseconds [INV-10].
+        /// Log time, nanoseconds [INV-10].
         stamp: u64,
     },
-    /// Profiles.
+    /// Profiles that are committed together.
     Batch(UploadBatch),
-    /// A generation is over.
+    /// End of a generation.
     End {
         /// The token of its first batch.
         generation: u64,
     },
-    /// Everything up to an index lies in registered blocks.
+    /// Flush marker: all rows up to an index are in registered blocks.
     Cut {
-        /// The index.
+        /// Index up to which rows are flushed.
         to: u64,
-        /// The log's time there, or an earlier one.
+        /// Log time at that index, or an earlier one.
         stamp: u64,
-        /// The last of the blocks.
+        /// ID of the last of the blocks.
         block: BlockId,
     },
-    /// From a time of profiles on another table places them [INV-05].
+    /// Fence: from a time of profiles on, another table places them [INV-05].
     Fence {
-        /// The table's version.
+        /// Version of the other table.
         version: u64,
-        /// The time.
+        /// First profile timestamp for which it holds.
         from: i64,
-        /// The catalogue's revision at which it was proposed: if a later one does not know the table, it was given up.
+        /// Catalog revision at which it was proposed. If a later revision lacks the table, the table was
+        /// abandoned.
         revision: u64,
     },
-    /// A table was given up.
+    /// Removal of an abandoned table's fence.
     Void {
-        /// Its version.
+        /// Version of the abandoned table.
         version: u64,
     },
-    /// No batch comes after it.
+    /// Seal: no batch comes after it.
     Seal,
-    /// Ids of others.
+    /// IDs that are taken over from other shards.
     Inherit(InheritEntry),
-    /// Another shard holds these records: they are not of this one.
+    /// Records that another shard holds: they do not belong to this shard.
     Drop(Vec<ContentHash>),
-    /// All rows of another shard lie in blocks.
+    /// Release of a hold: all rows of another shard are in blocks.
     Release {
-        /// The other.
+        /// ID of the other shard.
         of: ShardId,
     },
-    /// What series have counted.
+    /// Encoded values of cumulative series.
     Counted(Vec<u8>),
 }
 
 impl ShardLogEntry {
-    /// The bytes of a beginning.
+    /// Encodes the start of a leader term.
     pub fn encode_term_start(token: u64, node: u64, stamp: u64) -> Vec<u8> {
         let mut out = vec![TERM_START_KIND];
         [token, node, stamp].into_iter().for_each(|number| put_varint(&mut out, number));
         out
     }
 
-    /// The bytes of an end.
+    /// Encodes the end of a generation.
     pub fn end(generation: u64) -> Vec<u8> {
         let mut out = vec![GENERATION_END_KIND];
         put_varint(&mut out, generation);
         out
     }
 
-    /// The bytes of a cut.
+    /// Encodes a flush marker entry.
     pub fn encode_flush_marker(to: u64, stamp: u64, block: BlockId) -> Vec<u8> {
         let mut out = vec![FLUSH_MARKER_KIND];
         put_varint(&mut out, to);
@@ -135,7 +137,7 @@ impl ShardLogEntry {
         out
     }
 
-    /// The bytes of a fence.
+    /// Encodes the fence of a table.
     pub fn encode_fence(version: u64, from: i64, revision: u64) -> Vec<u8> {
         let mut out = vec![FENCE_KIND];
         put_varint(&mut out, version);
@@ -144,38 +146,38 @@ impl ShardLogEntry {
         out
     }
 
-    /// The bytes that make a fence none.
+    /// Encodes the removal of an abandoned table's fence.
     pub fn encode_fence_voided(version: u64) -> Vec<u8> {
         let mut out = vec![FENCE_VOIDED_KIND];
         put_varint(&mut out, version);
         out
     }
 
-    /// The bytes of a seal.
+    /// Encodes a seal entry.
     pub fn encode_seal() -> Vec<u8> {
         vec![SEAL_KIND]
     }
 
-    /// The bytes of what drops records.
+    /// Encodes the ids of records that another shard holds.
     pub fn encode_foreign_ids(ids: &[ContentHash]) -> Vec<u8> {
         let mut out = vec![FOREIGN_IDS_KIND];
         put_ids(&mut out, ids);
         out
     }
 
-    /// The bytes of what says that another shard's rows lie in blocks.
+    /// Encodes that another shard's rows are in blocks.
     pub fn encode_hold_released(of: ShardId) -> Vec<u8> {
         let mut out = vec![HOLD_RELEASED_KIND];
         put_varint(&mut out, u64::from(of));
         out
     }
 
-    /// The bytes that say what series have counted.
+    /// Encodes a piece of the values of cumulative series.
     pub fn encode_delta_state(piece: &[u8]) -> Vec<u8> {
         [&[DELTA_STATE_KIND][..], piece].concat()
     }
 
-    /// What an entry says.
+    /// Decodes an entry of any kind.
     pub fn decode(bytes: &[u8]) -> Result<Self, CodecError> {
         let mut unpacker = CodecReader::new(bytes);
         match unpacker.read_slice(1)?[0] {
@@ -183,7 +185,7 @@ impl ShardLogEntry {
                 let head = BatchHeader::read(kind, &mut unpacker)?;
                 UploadBatch::read(kind, head, &mut unpacker).map(ShardLogEntry::Batch)
             }
-            // Only who leads looks into it, and not as it is applied.
+            // Only the leader decodes this, and not while it is applied.
             DELTA_STATE_KIND => Ok(ShardLogEntry::Counted(bytes[1..].to_vec())),
             FENCE_KIND => {
                 let version = unpacker.read_number()?;
@@ -211,7 +213,7 @@ impl ShardLogEntry {
         }
     }
 
-    /// The head of a batch; none for another entry.
+    /// Decodes the header of a batch; returns none for another entry.
     pub fn decode_batch_header(bytes: &[u8]) -> Result<Option<BatchHeader>, CodecError> {
         let mut unpacker = CodecReader::new(bytes);
         match unpacker.read_slice(1)?[0] {
@@ -223,7 +225,7 @@ impl ShardLogEntry {
     }
 }
 
-/// The next id.
+/// Reads the next id.
 pub(crate) fn read_id(unpacker: &mut CodecReader<'_>) -> Result<ContentHash, CodecError> {
     let mut bytes = [0; 16];
     bytes.copy_from_slice(unpacker.read_slice(16)?);

@@ -1,11 +1,11 @@
-//! Cuts: a frozen head becomes a block in the bucket, registered in the catalogue, and the log lets go of it.
+//! Flush of heads: a frozen head becomes a block in the bucket and in the catalog, and the log is purged.
 //!
 //! ```text
-//!  freeze ─► build ─► 10 objects, meta.json last ─► register ─► the log says so ─► snapshot, purge
+//!  freeze ─► build ─► 10 objects, meta.json last ─► register ─► flush marker in the log ─► snapshot, purge
 //! ```
 //!
-//! Each step may fail and be done again: objects have names of their own, registering twice changes nothing, and a
-//! block that was written but not registered does not exist.
+//! Each step may fail and be retried: each try has object names of its own, and a second registration changes
+//! nothing. A block that was uploaded but not registered does not exist.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
@@ -32,17 +32,17 @@ use crate::state_machine::{ShardStateMachine, lock};
 use crate::stats::FlushCounters;
 use crate::uploaded_blocks::{UploadedBlocks, block_entry};
 
-/// When a head is cut.
+/// Conditions under which a head is flushed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FlushConfig {
-    /// The oldest that a head with profiles may get. Example: `60s`.
+    /// Maximum age of a head with profiles. Example: `60s`.
     #[serde(with = "athanor_chassis::units::duration_text")]
     pub max_age: Duration,
-    /// The largest that a head may get in memory. Example: `128MiB`.
+    /// Maximum memory of a head. Example: `128MiB`.
     pub max_bytes: ByteSize,
-    /// Memory for profiles of one shard that lie in blocks already: for a minute they stay, for queries that began before.
-    /// Example: `256MiB`.
+    /// Memory per shard for flushed heads that running queries may still read. Freed after 60 s. Example:
+    /// `256MiB`.
     pub kept: ByteSize,
 }
 
@@ -52,26 +52,26 @@ impl Default for FlushConfig {
     }
 }
 
-/// What cutting needs.
+/// Dependencies of a head flusher.
 #[derive(Clone)]
 pub struct FlushDeps {
-    /// Where blocks are registered.
+    /// Catalog in which blocks are registered.
     pub catalog: Arc<dyn Catalog>,
-    /// Where their files go.
+    /// Bucket to which block files are uploaded.
     pub store: Store,
-    /// Time.
+    /// Wall and monotonic clock of the node.
     pub clock: Clock,
-    /// Chance.
+    /// Source of random numbers.
     pub random: Random,
-    /// Threads for building blocks.
+    /// Thread pool that builds blocks.
     pub compute: ComputePool,
-    /// Whose blocks they are.
+    /// ID of the cluster, which each block records.
     pub cluster: u128,
-    /// Counts.
+    /// Counters of the shard's flushes.
     pub(crate) counts: Arc<FlushCounters>,
 }
 
-/// Cuts the heads of one shard.
+/// Flusher of the heads of one shard.
 pub struct HeadFlusher {
     config: FlushConfig,
     deps: FlushDeps,
@@ -79,44 +79,47 @@ pub struct HeadFlusher {
     entry: ShardEntry,
     asked: Arc<FlushRequests>,
     watermark: u64,
-    /// A block that is in the bucket and not registered yet.
+    /// Block that is in the bucket and not registered yet.
     uploaded: Option<BlockEntry>,
-    /// The last entry that was read back from the log: an earlier leader may have uploaded the blocks of heads up to here.
+    /// Last entry that was replayed from the log. An earlier leader may have uploaded the blocks of heads up
+    /// to here.
     read_back_to: u64,
-    /// Registered up to here, and the log does not know yet that it can let go of it.
+    /// Registered index and block for which the log has no flush marker yet.
     untold: Option<(u64, BlockId)>,
-    /// The catalogue's time, and when it was told by this node's monotonic clock, once the catalogue has refused a name.
+    /// Catalog time, and the monotonic time at which it was received. Set once the catalog has rejected a
+    /// block name.
     catalog_time: Option<(Timestamp, Duration)>,
 }
 
-/// Asks for a cut now, and tells when it is done.
+/// Requests for an immediate flush, which wait until it is done.
 ///
-/// Not a watch channel: that wakes in an order of its own chance, and a simulation must go the same way twice.
+/// Not a watch channel: that wakes waiters in a random order of its own, and a simulation must replay
+/// exactly.
 #[derive(Debug, Default)]
 pub struct FlushRequests {
     wake: Notify,
     rounds: Mutex<FlushRounds>,
-    /// Told of every round that is done.
+    /// Notified after each finished round.
     over: Notify,
 }
 
-/// How many cuts were asked for, and how many of those are done.
+/// Numbers of requested and of finished flushes.
 #[derive(Clone, Copy, Debug, Default)]
 struct FlushRounds {
     asked: u64,
     done: u64,
 }
 
-/// A head with so many tenants is large: its block's `meta.json` names each of them, and has a limit.
+/// Number of tenants at which a head is large: its block's `meta.json` names each of them, and has a limit.
 const MAX_TENANTS_PER_HEAD: usize = 50_000;
-/// How often a head's age and size are looked at, at least.
+/// Maximum interval between checks of a head's age and size.
 const FLUSH_CHECK_INTERVAL: Duration = Duration::from_millis(500);
-/// Waits between tries while the bucket or the catalogue does not answer.
+/// Backoffs between tries while the bucket or the catalog is unavailable.
 const FLUSH_RETRY_BACKOFF: [Duration; 4] =
     [Duration::from_millis(200), Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(15)];
 
 impl FlushRequests {
-    /// Cuts all that there is and returns when it is registered.
+    /// Flushes all heads and returns when their blocks are registered.
     pub async fn request_flush(&self) {
         let mine = {
             let mut rounds = lock(&self.rounds);
@@ -145,7 +148,7 @@ impl FlushRequests {
 }
 
 impl HeadFlusher {
-    /// For a shard whose log was read; `entry` is what the catalogue says of it.
+    /// Creates the flusher of a shard with a replayed log; `entry` is its entry in the catalog.
     pub fn new(
         config: FlushConfig,
         deps: FlushDeps,
@@ -154,9 +157,9 @@ impl HeadFlusher {
         asked: Arc<FlushRequests>,
     ) -> Self {
         let watermark = entry.watermark;
-        // A crash may have come between registering and saying so in the log [INV-14].
+        // A crash may have come between registration and flush marker [INV-14].
         shard.heads().mark_flushed(watermark, deps.clock.monotonic());
-        // Which block it was, the catalogue knows.
+        // Only the catalog knows the block.
         let untold = (shard.log().with_state_machine(ShardStateMachine::flushed_index) < watermark)
             .then_some((watermark, BlockId::from_number(0)));
         let read_back_to = shard.heads().frozen().last().map_or(0, |head| head.last_index());
@@ -165,11 +168,11 @@ impl HeadFlusher {
         Self { config, deps, shard, entry, asked, watermark, uploaded, read_back_to, untold, catalog_time }
     }
 
-    /// Cuts when it is time, or when asked, until the future is dropped.
+    /// Flushes when a head is due, or on request, until the future is dropped.
     pub async fn run(mut self) {
         let mut failures = 0usize;
         loop {
-            // Young heads are told apart by more than their first look.
+            // A short maximum age needs more frequent checks.
             let tick = FLUSH_CHECK_INTERVAL.min(self.config.max_age / 4).max(Duration::from_millis(10));
             let wait = if failures == 0 {
                 tick
@@ -206,7 +209,8 @@ impl HeadFlusher {
         !head.is_empty() && age >= self.config.max_age || self.is_large()
     }
 
-    /// Names alone may make a head large: then it is let go of, if no profile is in it.
+    /// Returns whether the head is large. Names alone may make it large: it is then dropped, if it has no
+    /// profile.
     fn is_large(&self) -> bool {
         let head = self.shard.heads().current();
         head.bytes() as u64 >= self.config.max_bytes.get() || head.tenant_count() >= MAX_TENANTS_PER_HEAD
@@ -231,7 +235,7 @@ impl HeadFlusher {
             return Ok(());
         }
         let begun = self.deps.clock.monotonic();
-        // A block whose registration failed is there already.
+        // A block with a failed registration is in the bucket already.
         let is_this = |entry: &BlockEntry| entry.from == self.watermark && entry.to == head.last_index();
         let entry = match self.uploaded.take().filter(is_this) {
             Some(entry) => entry,
@@ -246,7 +250,7 @@ impl HeadFlusher {
         self.uploaded = Some(entry.clone());
         self.watermark = match self.deps.catalog.register_block(entry).await {
             Ok(watermark) => watermark,
-            // Somebody registered this range before us, or a part of it: those rows are where they should be.
+            // Another leader registered this range before, or a part of it: those rows are in a block.
             Err(CatalogError::Refused(CommandError::Watermark { watermark, .. }))
                 if watermark > self.watermark =>
             {
@@ -275,14 +279,15 @@ impl HeadFlusher {
         Ok(())
     }
 
-    /// Has a block that was refused never register, and its objects removed: nobody else knows of it.
+    /// Tombstones a rejected block, so that it never registers and its objects are removed. No other node
+    /// knows it.
     async fn delete_refused_block(&self, id: BlockId) {
         if let Err(error) = self.deps.catalog.tombstone_blocks(vec![id]).await {
             tracing::warn!(block = %id, %error, "a block that was not registered stays in the bucket");
         }
     }
 
-    /// Has the log say what is registered, and let go of it.
+    /// Logs the flush marker of registered rows, and purges the log.
     async fn log_flush(&mut self) -> Result<(), Status> {
         let Some((to, block)) = self.untold else { return Ok(()) };
         self.shard.log_delta_state().await?;
@@ -295,13 +300,13 @@ impl HeadFlusher {
         Ok(())
     }
 
-    /// The time under which a block is named: the catalogue's, where this node's clock is far from it.
+    /// Returns the time in a new block's name: that of the catalog, if this node's clock is far from it.
     fn name_time(&self) -> Timestamp {
         let passed = |told| self.deps.clock.monotonic().saturating_sub(told);
         self.catalog_time.map_or_else(|| self.deps.clock.wall(), |(now, told)| now.plus(passed(told)))
     }
 
-    /// Builds a head's block and puts its objects into the bucket.
+    /// Builds a head's block and uploads its objects.
     async fn write_block(&self, head: &Arc<Head>) -> Result<BlockEntry, Status> {
         let id = BlockId::new(self.name_time(), &self.deps.random);
         let origin = self.origin_of(head);
@@ -319,7 +324,7 @@ impl HeadFlusher {
         block_entry(id, &meta, &origin)
     }
 
-    /// Returns which range of the log a head's block holds.
+    /// Returns the range of the log that a head's block holds.
     fn origin_of(&self, head: &Head) -> BlockOrigin {
         let from = self.watermark;
         let to = head.last_index();
@@ -336,7 +341,8 @@ impl HeadFlusher {
         }
     }
 
-    /// Returns the block of a head that an earlier leader uploaded and did not register, if the bucket has it.
+    /// Returns the block of a head that an earlier leader uploaded and did not register, if the bucket has
+    /// it.
     async fn find_uploaded(&self, head: &Head) -> Option<BlockEntry> {
         // A block that was built before records were dropped still has them.
         let may_exist = head.last_index() <= self.read_back_to
@@ -372,7 +378,7 @@ fn build(
     Ok((folder, meta))
 }
 
-/// Writes all files, the one that says what they are last.
+/// Uploads all files of a block, `meta.json` last.
 async fn upload(store: &Store, id: BlockId, folder: &MemoryFolder) -> Result<(), Status> {
     for file in PARQUET_FILES.into_iter().chain([META_FILE]) {
         let read = |error: std::io::Error| {
@@ -387,8 +393,8 @@ async fn upload(store: &Store, id: BlockId, folder: &MemoryFolder) -> Result<(),
     Ok(())
 }
 
-/// Removes what there is of a block that was not written to its end. What says that it is a block goes first: its
-/// writing may have been done, though it was said to have failed.
+/// Deletes the objects of a partial block. `meta.json` goes first: its upload may have succeeded, although it
+/// was reported as failed.
 async fn discard(store: &Store, id: BlockId) {
     for file in [META_FILE].into_iter().chain(PARQUET_FILES) {
         let Ok(file) = FileName::new(file) else { continue };
@@ -400,7 +406,7 @@ async fn discard(store: &Store, id: BlockId) {
     }
 }
 
-/// What the catalogue knows of a block's tenants.
+/// Returns the catalog's spans of a block's tenants.
 pub fn tenant_spans(meta: &BlockMeta) -> Result<Vec<TenantSpan>, Status> {
     let span = |part: &athanor_block::TenantMeta| {
         let tenant: TenantId = part

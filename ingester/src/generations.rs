@@ -1,4 +1,4 @@
-//! The generations of one shard: those that are not yet in a registered block, and for a while those that are.
+//! Heads of one shard: the unflushed ones and, for a while, the flushed ones.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
@@ -8,54 +8,54 @@ use athanor_catalog::ShardId;
 
 use crate::head::{Head, read, write};
 
-/// Registered heads are kept so long [INV-17], so that a plan made before finds them, and as long as there is room for
-/// them.
+/// Time for which registered heads are kept [INV-17], so that an earlier plan finds them. The memory budget
+/// may end it sooner.
 pub const FLUSHED_HEAD_RETENTION: Duration = Duration::from_secs(60);
 
-/// The heads of a shard, oldest first. The last one grows.
+/// Heads of a shard, oldest first. The last one grows.
 #[derive(Debug)]
 pub struct ShardHeads {
     list: RwLock<Vec<RetainedHead>>,
-    /// The end of the last head that was dropped because its block was registered long enough ago.
+    /// End of the last registered head that was dropped.
     dropped: AtomicU64,
 }
 
 #[derive(Clone, Debug)]
 struct RetainedHead {
     head: Arc<Head>,
-    /// When its block was registered, by the node's monotonic clock.
+    /// Monotonic time at which its block was registered.
     registered: Option<Duration>,
 }
 
-/// What was asked for is not here any more; a newer listing says where.
+/// Error of a read from a source that moved; a newer listing names the new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShardReadError {
-    /// Rows lie in blocks by now.
+    /// The rows have moved to blocks.
     #[error("the rows after entry {asked} have moved to blocks, up to entry {dropped}")]
     Rows {
-        /// After which entry they were asked for.
+        /// Log index after which rows were requested.
         asked: u64,
-        /// Up to which they moved.
+        /// Log index up to which rows have moved.
         dropped: u64,
     },
-    /// The shard has ended: what it took lies in blocks, or was given up.
+    /// The shard has ended: its rows are in blocks, or were abandoned.
     #[error("shard {shard} is over")]
     Over {
-        /// The shard.
+        /// ID of the ended shard.
         shard: ShardId,
     },
-    /// Another node leads the shard, or none does at the moment.
+    /// Another node leads the shard, or none does at present.
     #[error("this node does not lead shard {shard}; {}", match .leader { Some(node) => format!("node {node} does"), None => "an election is on, try again".to_owned() })]
     Lead {
-        /// The shard.
+        /// ID of the shard.
         shard: ShardId,
-        /// Who does.
+        /// Node that leads it, if known.
         leader: Option<u64>,
     },
 }
 
 impl ShardReadError {
-    /// Who leads the shard, where that is known.
+    /// Returns the leader of the shard, if known.
     pub const fn leader(&self) -> Option<u64> {
         match self {
             Self::Lead { leader, .. } => *leader,
@@ -65,17 +65,17 @@ impl ShardReadError {
 }
 
 impl ShardHeads {
-    /// One empty head.
+    /// Creates a list with one empty head.
     pub fn new() -> Self {
         let head = Arc::new(Head::new(0));
         Self { list: RwLock::new(vec![RetainedHead { head, registered: None }]), dropped: AtomicU64::new(0) }
     }
-    /// They begin after an index, with what comes back of what lies after another one: before that, nothing is here.
+    /// Sets the index after which the heads start. Only rows after `dropped` are restored here.
     pub fn reset_start(&self, index: u64, dropped: u64) {
         self.dropped.store(dropped, Ordering::Release);
         self.current().set_start_index(index);
     }
-    /// Puts heads that are over before all others.
+    /// Inserts closed heads before all others.
     pub fn prepend(&self, heads: Vec<Arc<Head>>) {
         let kept = heads
             .into_iter()
@@ -83,30 +83,30 @@ impl ShardHeads {
             .map(|head| RetainedHead { head, registered: None });
         write(&self.list).splice(0..0, kept);
     }
-    /// The head of a generation is over, at an index.
+    /// Closes the head of a generation at an index.
     pub fn close(&self, generation: u64, last: u64) {
         if let Some(kept) = read(&self.list).iter().find(|kept| kept.head.generation() == generation) {
             kept.head.mark_applied(last);
             kept.head.close();
         }
     }
-    /// The head that grows.
+    /// Returns the head that grows.
     pub fn current(&self) -> Arc<Head> {
         Arc::clone(&read(&self.list).last().expect("there is always one").head)
     }
-    /// Another head grows from now on. One that never got a profile is not kept.
+    /// Appends the head that grows from now on. Heads without a profile are dropped.
     pub fn start_head(&self, head: Arc<Head>) {
         let mut list = write(&self.list);
         list.retain(|kept| !kept.head.is_empty());
         list.push(RetainedHead { head, registered: None });
     }
-    /// Heads that are over and not registered, oldest first.
+    /// Returns heads that are closed and not registered, oldest first.
     pub fn frozen(&self) -> Vec<Arc<Head>> {
         let list = read(&self.list);
         let frozen = list.iter().take_while(|kept| kept.head.is_closed());
         frozen.filter(|kept| kept.registered.is_none()).map(|kept| Arc::clone(&kept.head)).collect()
     }
-    /// All that lies after an index: what a listing with this watermark does not have in blocks.
+    /// Returns the heads with rows after an index, which a listing with this watermark lacks in blocks.
     pub fn heads_after(&self, watermark: u64) -> Result<Vec<Arc<Head>>, ShardReadError> {
         let list = read(&self.list);
         let dropped = self.dropped.load(Ordering::Acquire);
@@ -116,17 +116,17 @@ impl ShardHeads {
         let wanted = list.iter().filter(|kept| kept.head.last_index() > watermark);
         Ok(wanted.map(|kept| Arc::clone(&kept.head)).collect())
     }
-    /// About how much memory the heads take whose rows are in no block yet.
+    /// Returns the approximate memory of the unflushed heads, bytes.
     pub fn unflushed_bytes(&self) -> usize {
         let list = read(&self.list);
         list.iter().filter(|kept| kept.registered.is_none()).map(|kept| kept.head.bytes()).sum()
     }
-    /// The heads whose rows are in no block yet, oldest first; the last one grows.
+    /// Returns the unflushed heads, oldest first; the last one grows.
     pub fn unflushed_heads(&self) -> Vec<Arc<Head>> {
         let list = read(&self.list);
         list.iter().filter(|kept| kept.registered.is_none()).map(|kept| Arc::clone(&kept.head)).collect()
     }
-    /// Everything up to an index is registered since now.
+    /// Marks heads up to an index as registered at `now`.
     pub fn mark_flushed(&self, to: u64, now: Duration) {
         let mut list = write(&self.list);
         let frozen = list.len() - 1;
@@ -134,7 +134,7 @@ impl ShardHeads {
             kept.registered.get_or_insert(now);
         }
     }
-    /// Drops heads that need not be kept any more: those that are registered have room for so many bytes together.
+    /// Drops registered heads after their retention, and the oldest beyond `room` bytes.
     pub fn expire(&self, now: Duration, room: usize) {
         let mut list = write(&self.list);
         let mut bytes = 0;

@@ -1,11 +1,11 @@
-//! How a shard begins that succeeds another, and how one comes back that was lost [INV-12, INV-13].
+//! Handoff: start of a shard that succeeds another, and return of a lost shard [INV-12, INV-13].
 //!
 //! ```text
-//!  successor  copy all ─► copy what came since, again and again ─► (the other seals) ─► the rest ─► counters ─► fences ─► Opened
-//!             or the ids in the slot's blocks, where the other is lost
-//!  returned   Seal ─► ask who serves ─► look into blocks ─► Drop ─► Settled
+//!  successor  copy all ids ─► copy later ids, repeatedly ─► (the other seals) ─► the rest
+//!             ─► cumulative values ─► fences ─► Opened; or ids in the slot's blocks, if the other is lost
+//!  returned   Seal ─► reconcile with the serving shard ─► read blocks ─► Drop ─► Settled
 //! ```
-//! Whatever breaks off begins again: the first ids of a copy make forgotten what was copied before.
+//! An interrupted handoff starts over: the first ids of a copy discard those that were copied before.
 
 use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
@@ -23,15 +23,15 @@ use crate::replica::ShardReplica;
 use crate::shard::CHUNKS_PER_ENTRY;
 use crate::state_machine::{ShardApplyResult, ShardStateMachine};
 
-/// Between two looks at whether the shard before has sealed.
+/// Interval of checks whether the previous shard has sealed.
 const SEAL_POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// Blocks are looked into that are named up to so much earlier than ids are remembered: clocks differ, and a block is
+/// Margin by which blocks may be named before the id window and are still read. Clocks differ, and a block is
 /// named before it is registered.
 const BLOCK_LOOKBACK_MARGIN: Duration = Duration::from_secs(2 * 3600);
 
 impl ShardReplica {
-    /// Has a shard that opens take records: after it knows what it must, its log has the fences, and the catalogue says
-    /// so.
+    /// Opens a successor for records: it copies the required state, logs the fences, and reports to the
+    /// catalog.
     pub(crate) async fn open_successor(&self, entry: &ShardEntry) -> Result<(), Status> {
         let ShardPhase::Opening { inherits } = entry.phase else { return Ok(()) };
         let inherited = match inherits {
@@ -56,7 +56,7 @@ impl ShardReplica {
         self.deps().kin.as_deref().ok_or_else(none)
     }
 
-    /// What the catalogue says of a shard now.
+    /// Returns the current catalog entry of a shard.
     pub(crate) async fn read_catalog_entry(&self, shard: ShardId) -> Result<ShardEntry, Status> {
         let listing = self.deps().catalog.list_blocks(&TenantId::anonymous(), 0, 0).await;
         let shards = listing.map_err(|error| Status::from_error(&error))?.shards;
@@ -69,7 +69,7 @@ impl ShardReplica {
         shards.into_iter().find(|entry| entry.id == shard).ok_or_else(gone)
     }
 
-    /// Copies the ids of the shard before, until that has sealed; says where.
+    /// Copies the ids of the previous shard, until that has sealed. Returns the index of the seal.
     async fn copy(&self, of: ShardId, mut upto: Option<u64>) -> Result<u64, Status> {
         let whole = self.log.with_state_machine(|machine| {
             machine.log_status().inherited == Some((InheritSource::Window, of))
@@ -99,7 +99,7 @@ impl ShardReplica {
         }
     }
 
-    /// Copies what another shard remembers, or what came since an age. Gives the age when that began.
+    /// Copies the ids of another shard, or those since an age. Returns the age at which the copy began.
     async fn copy_pages(
         &self,
         before: &ShardEntry,
@@ -150,8 +150,8 @@ impl ShardReplica {
         }
     }
 
-    /// Copies what the series of the shard before have counted, as it said after its seal. In this log it stands before all
-    /// batches.
+    /// Copies the cumulative values that the previous shard logged after its seal. In this log they precede
+    /// all batches.
     async fn copy_counted(&self, of: ShardId, at: u64) -> Result<(), Status> {
         let before = self.read_catalog_entry(of).await?;
         let now = self.deps().clock.monotonic();
@@ -191,7 +191,7 @@ impl ShardReplica {
         }
         let deps = self.deps();
         let remembered = self.remembered();
-        // A clock that is ahead must leave no block out, and the catalog says when the shard opened.
+        // A clock that is ahead must leave no block out, and the catalog knows when the shard opened.
         let since = deps.clock.wall().min(entry.since).minus(remembered + BLOCK_LOOKBACK_MARGIN);
         let blocks = block_ids::list_slot_blocks(deps, entry.slot, since, None).await?;
         let span = u64::try_from(remembered.as_nanos()).unwrap_or(u64::MAX);
@@ -211,7 +211,7 @@ impl ShardReplica {
         Ok(())
     }
 
-    /// How long any shard remembers ids, by what the catalogue goes by.
+    /// Returns the longest time for which any shard keeps ids, by the settings of the catalog.
     fn remembered(&self) -> Duration {
         let settings = self.view().map(|view| view.settings.clone()).unwrap_or_default();
         let bounded = settings.oldest_accepted + settings.max_future() + DEDUP_RETENTION_MARGIN;
@@ -222,7 +222,7 @@ impl ShardReplica {
         }
     }
 
-    /// Logs the fences of all tables; gives the newest version. A shard that has taken nothing refuses none.
+    /// Logs the fences of all tables, and returns the newest version. A shard without profiles rejects none.
     async fn fence_all(&self) -> Result<u64, Status> {
         let Some(view) = self.view() else { return Ok(FIRST_TABLE_VERSION) };
         let published = view.tables.iter().flat_map(|tables| tables.tables_between(i64::MIN, i64::MAX));
@@ -240,7 +240,8 @@ impl ShardReplica {
         Ok(all.iter().map(|(version, _)| *version).max().unwrap_or(FIRST_TABLE_VERSION))
     }
 
-    /// A shard that was lost seals its log, and drops the records that others hold, before it shows or cuts any.
+    /// Seals the log of a lost shard, and drops the records that others hold, before it serves or flushes
+    /// any.
     pub(crate) async fn rejoin_after_loss(&self, entry: &ShardEntry) -> Result<(), Status> {
         let ShardPhase::Lost { kept } = entry.phase else { return Ok(()) };
         let at = self.log_seal().await?.0;
@@ -252,7 +253,7 @@ impl ShardReplica {
         let with = serves.ok_or_else(nobody)?;
         let own = self.own(kept, at).await?;
         let mut held = HashSet::new();
-        // It is asked first: what it lets go of meanwhile lies in a block by then.
+        // The serving shard is called first: ids that it forgets meanwhile are in a block by then.
         for ids in own.chunks(MAX_IDS_PER_PAGE) {
             let answers = self.kin()?.reconcile_ids(&with, self.id, ids.to_vec()).await?;
             if answers.len() != ids.len() {
@@ -283,7 +284,7 @@ impl ShardReplica {
         self.deps().catalog.apply_command(settled).await.map_err(|error| Status::from_error(&error))
     }
 
-    /// Has the log end; says where, and the time of the latest profile.
+    /// Seals the log. Returns the index of the seal and the time of the latest profile.
     pub(crate) async fn log_seal(&self) -> Result<(u64, i64), Status> {
         match self.propose_entry(ShardLogEntry::encode_seal()).await? {
             ShardApplyResult::Sealed { at, latest } => Ok((at, latest.unwrap_or(i64::MIN))),
@@ -291,7 +292,7 @@ impl ShardReplica {
         }
     }
 
-    /// The ids of the records that the log has after one index and up to another.
+    /// Returns the ids of the records that the log has after one index and up to another.
     async fn own(&self, from: u64, to: u64) -> Result<Vec<ContentHash>, Status> {
         let log = self.log.clone();
         let read = move || {

@@ -1,4 +1,4 @@
-//! What the shards of a slot ask each other: the ids that the one before remembers, and which records the one that serves
+//! Requests among the shards of a slot: the ids of the previous shard, and the records that the serving shard
 //! holds already.
 
 use std::sync::atomic::Ordering;
@@ -16,21 +16,22 @@ use crate::replica::ShardReplica;
 use crate::state_machine::{ShardApplyResult, ShardStateMachine, lock};
 use crate::window::DedupWindow;
 
-/// The most ids that one message has.
+/// Maximum ids in one message.
 pub const MAX_IDS_PER_PAGE: usize = 100_000;
 
-/// The way to other shards of a slot, wherever they are.
+/// Client to other shards of a slot, wherever they are.
 #[async_trait]
 pub trait HandoffPeer: Send + Sync + 'static {
-    /// A page of what a shard remembers: from [`Ingester::window`] of one of its members; of another one, where that says
-    /// that it cannot answer or does not lead.
+    /// Fetches a page of a shard's dedup window: [`Ingester::window_page`] of one of its members. If that
+    /// member is unavailable or does not lead, the client calls another one.
     async fn fetch_window_page(
         &self,
         of: &ShardEntry,
         ask: HandoffWindowRequest,
     ) -> Result<WindowPage, Status>;
 
-    /// Has a shard take over ids, at most [`MAX_IDS_PER_PAGE`]: [`Ingester::reconcile_ids`] of the node that leads it.
+    /// Requests a shard to take over ids, at most [`MAX_IDS_PER_PAGE`]: [`Ingester::reconcile_ids`] of its
+    /// leader.
     async fn reconcile_ids(
         &self,
         with: &ShardEntry,
@@ -39,42 +40,42 @@ pub trait HandoffPeer: Send + Sync + 'static {
     ) -> Result<Vec<bool>, Status>;
 }
 
-/// Which page of what a shard remembers.
+/// Request for a page of a shard's dedup window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HandoffWindowRequest {
-    /// Ids behind this one.
+    /// ID after which the page begins.
     pub after: Option<ContentHash>,
-    /// Those only that came at this age or later: the [`WindowPage::age`] of the first page of an earlier copy.
+    /// Age from which on ids are returned: the [`WindowPage::age`] of the first page of an earlier copy.
     pub since: u32,
-    /// The member must have applied this entry.
+    /// Entry that the member must have applied.
     pub upto: u64,
-    /// Who asks has a whole copy already, and asks for what came since.
+    /// True if the successor has a whole copy already, and requests later ids.
     pub again: bool,
-    /// Instead of ids, what series have counted: what the first entry behind this one says of it.
+    /// Entry after which values of cumulative series are requested, instead of ids.
     pub counted: Option<u64>,
 }
 
-/// A page of what a shard remembers.
+/// Page of a shard's dedup window.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WindowPage {
-    /// Ids, ascending; at most [`MAX_IDS_PER_PAGE`].
+    /// IDs, ascending; at most [`MAX_IDS_PER_PAGE`].
     pub ids: Vec<ContentHash>,
-    /// Places of those that were taken over from shards that settled, and from which.
+    /// Places of ids that were taken over from settling shards, and those shards.
     pub taken: Vec<(u32, ShardId)>,
-    /// Shards from which ids were taken over whose rows may lie in no block yet.
+    /// Shards that gave ids and may have rows in no block.
     pub holds: Vec<ShardId>,
-    /// There may be more behind the last one.
+    /// True if more ids may follow the last one.
     pub more: bool,
-    /// The shard's log time, about seconds.
+    /// Log time of the shard, in about seconds.
     pub age: u32,
-    /// How long ids are remembered, nanoseconds.
+    /// Time for which ids are kept, nanoseconds.
     pub span: u64,
-    /// What series have counted, and the entry that says so; none if no other does.
+    /// Values of cumulative series and their entry; none if no entry follows.
     pub counted: Option<(u64, Bytes)>,
 }
 
 impl WindowPage {
-    /// Whether it goes on behind an id, so that asking for the next ones comes to an end.
+    /// Returns whether the page continues after an id, so that paging comes to an end.
     pub(crate) fn advances_from(&self, after: Option<ContentHash>) -> bool {
         let ascend = self.ids.is_sorted_by(|one, next| one < next);
         let behind = self.ids.first().is_none_or(|&first| after.is_none_or(|after| after < first));
@@ -83,8 +84,9 @@ impl WindowPage {
 }
 
 impl Ingester {
-    /// Answers [`HandoffPeer::window`]. Any member does, with all that was acknowledged before it was asked; but whoever has a copy
-    /// and asks what came since is answered by the one that leads, which seals the shard then.
+    /// Handles [`HandoffPeer::fetch_window_page`]. Any member returns a page, with all ids acknowledged
+    /// before the request. If the successor has a copy and requests later ids, only the leader returns them,
+    /// and then seals the shard.
     pub async fn window_page(&self, of: ShardId, ask: HandoffWindowRequest) -> Result<WindowPage, Status> {
         let group = self.member(of)?;
         group.log.read_index().await.map_err(|error| Status::from_error(&error))?;
@@ -120,7 +122,8 @@ impl Ingester {
         self.compute().run(read).await.map_err(|error| Status::from_error(&error))?
     }
 
-    /// Answers [`HandoffPeer::reconcile_ids`]: takes over the ids of a shard that was lost; for each, whether a record of it is here.
+    /// Handles [`HandoffPeer::reconcile_ids`]: takes over the ids of a lost shard. Returns for each whether
+    /// this shard has a record of it.
     pub async fn reconcile_ids(
         &self,
         with: ShardId,
@@ -161,19 +164,19 @@ impl Ingester {
 }
 
 impl ShardReplica {
-    /// How many ids fit into an entry, with all that is said of each.
+    /// Returns the number of ids that fit into an entry, with all fields of each.
     pub(crate) fn max_ids_per_entry(&self) -> usize {
         ((self.entry_bytes() - 1024) / 28).clamp(1, MAX_IDS_PER_PAGE)
     }
 
-    /// The log's time by its last entry, and how long ids are remembered.
+    /// Returns the log time of the last entry, and the time for which ids are kept.
     pub(crate) fn log_time(&self) -> (u64, u64) {
         let window = self.log.with_state_machine(crate::ShardStateMachine::window);
         let window = lock(&window);
         (window.stamp(), window.span())
     }
 
-    /// Has the log take over ids; for each whether it was known.
+    /// Logs ids that are taken over. Returns for each whether it was known.
     pub(crate) async fn propose_inherit(&self, inherit: InheritEntry) -> Result<Vec<bool>, Status> {
         match self.propose_entry(inherit.encode()).await? {
             ShardApplyResult::Inherited(held) => Ok(held),
@@ -182,14 +185,14 @@ impl ShardReplica {
         }
     }
 
-    /// Has the log say something of the shard as a whole.
+    /// Logs an entry about the shard as a whole.
     pub(crate) async fn propose_entry(&self, entry: Vec<u8>) -> Result<ShardApplyResult, Status> {
         let proposed = self.log.propose_essential(entry.into()).await;
         proposed.map(|(_, applied)| applied).map_err(|error| Status::from_error(&error))
     }
 }
 
-/// What the first entry behind one says that series have counted, and which it is.
+/// Returns the first entry after an index with values of cumulative series, and these values.
 fn counted(log: &RaftGroup<ShardStateMachine>, after: u64) -> Result<Option<(u64, Bytes)>, Status> {
     let Some(index) = log
         .with_state_machine(ShardStateMachine::delta_state_indexes)

@@ -1,7 +1,7 @@
-//! The head: recent rows in memory, queryable, by tenant.
+//! Head of a shard: recent rows in memory, queryable, by tenant.
 //!
-//! A head is one generation of a shard's log. Its dictionaries only grow, its profiles are only added: so whoever
-//! looks remembers how many profiles there were and needs no lock in between.
+//! A head is one generation of a shard's log. Its dictionaries only grow, and profiles are only added. So a
+//! reader remembers the number of profiles and needs no lock in between.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -28,27 +28,28 @@ use crate::rows;
 use crate::stats::HeadSize;
 use crate::sum_cache::{SumCache, SumError};
 
-/// Packed rows lie in pieces of this size, so that a head grows without copying.
+/// Size of the pieces that hold packed rows, so that a head grows without copying.
 const ROW_CHUNK_BYTES: usize = 1 << 20;
-/// A tree of this part of all stacks is drawn once for all; of fewer, only what they need is drawn.
+/// Divisor of the number of stacks. A tree with more stacks than this part uses a shared shape. A smaller
+/// tree is built from its own stacks only.
 const SHARED_TREE_DIVISOR: usize = 4;
-/// What it takes to find a series.
+/// Memory for the lookup of a series, bytes.
 const SERIES_LOOKUP_BYTES: usize = 8;
-/// What a profile takes beside its rows.
+/// Memory of a profile beside its rows, bytes.
 const PROFILE_OVERHEAD_BYTES: usize = size_of::<ProfileRow>() + size_of::<RowRange>();
 
-/// One generation of a shard's log.
+/// Head of a shard: the rows of one generation of its log.
 #[derive(Debug)]
 pub struct Head {
-    /// The token of its first batch; 0 before that is known.
+    /// Token of its first batch; 0 before it is known.
     generation: AtomicU64,
-    /// The index before its first entry.
+    /// Log index before its first entry.
     from: AtomicU64,
-    /// The index of its last applied entry; where it is over, of the last before which nothing builds on it.
+    /// Log index of its last applied entry. In a closed head, no entry after this index builds on it.
     to: AtomicU64,
-    /// Nothing comes to it any more, as the log says.
+    /// True if the log has ended the generation: no more rows arrive.
     closed: AtomicBool,
-    /// When its first profile came, by the node's monotonic clock, nanoseconds.
+    /// Arrival of its first profile by the node's monotonic clock, nanoseconds.
     born: AtomicU64,
     /// Bytes of profiles and their rows.
     bytes: AtomicUsize,
@@ -57,33 +58,33 @@ pub struct Head {
     tenants: RwLock<BTreeMap<TenantId, Arc<RwLock<TenantRows>>>>,
 }
 
-/// One tenant's rows.
+/// Rows of one tenant in a head, with their dictionary and series.
 #[derive(Debug, Default)]
 pub struct TenantRows {
-    /// The names.
+    /// Dictionary of the tenant's names.
     pub dictionary: Dictionary,
-    /// How much of the dictionary the log has said.
+    /// Part of the dictionary that log entries contain.
     said: DictionaryMark,
     series: Vec<ProfileSeries>,
-    /// Places in `series`, by their content.
+    /// Places in `series`, by content.
     series_ids: HashTable<u32>,
     hasher: RandomState,
     series_bytes: usize,
-    /// Those of series that the log has said.
+    /// Bytes of the series that log entries contain.
     series_bytes_said: usize,
     series_said: usize,
     profiles: Vec<ProfileRow>,
-    /// The first and the last time of a profile.
+    /// First and last timestamp of a profile.
     times: Option<(i64, i64)>,
     places: Vec<RowRange>,
     pieces: Vec<Vec<u8>>,
-    /// What trees of all stacks look like, of the dictionary as it was.
+    /// Shape of a tree of all stacks, for the dictionary as of its last use.
     shape: Mutex<Option<Arc<TreeShape>>>,
-    /// What was added up for queries. Shared, so that queries add up without the lock of the rows.
+    /// Cached sums of queries. Shared, so that queries add up without the lock of the rows.
     sums: Arc<SumCache>,
 }
 
-/// Where a profile's packed rows lie.
+/// Place of a profile's packed rows.
 #[derive(Clone, Copy, Debug)]
 struct RowRange {
     piece: u32,
@@ -91,18 +92,18 @@ struct RowRange {
     length: u32,
 }
 
-/// A tenant's rows in a head, as they were when it was asked for.
+/// Snapshot of a tenant's rows in a head at the time of the request.
 #[derive(Clone, Debug)]
 pub struct HeadSnapshot {
     rows: Arc<RwLock<TenantRows>>,
     profiles: usize,
     compute: ComputePool,
-    /// Whether nobody waits for what is read. Looked at before each profile.
+    /// True if no client waits for the result. Checked before each profile.
     has_left: Arc<AtomicBool>,
 }
 
 impl Head {
-    /// An empty one, after an index of the log.
+    /// Creates an empty head after an index of the log.
     pub fn new(from: u64) -> Self {
         Self {
             generation: AtomicU64::new(0),
@@ -115,56 +116,56 @@ impl Head {
             tenants: RwLock::default(),
         }
     }
-    /// The index before its first entry.
+    /// Returns the log index before its first entry.
     pub fn start_index(&self) -> u64 {
         self.from.load(Ordering::Acquire)
     }
-    /// The index of its last applied entry.
+    /// Returns the log index of its last applied entry.
     pub fn last_index(&self) -> u64 {
         self.to.load(Ordering::Acquire)
     }
-    /// When its first profile came.
+    /// Returns the arrival of its first profile, by the node's monotonic clock.
     pub fn first_profile_at(&self) -> Duration {
         Duration::from_nanos(self.born.load(Ordering::Relaxed))
     }
-    /// Says when its first profile comes.
+    /// Sets the arrival of its first profile.
     pub(crate) fn set_first_profile_at(&self, now: Duration) {
         self.born.store(u64::try_from(now.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
-    /// About how much memory it takes, names included.
+    /// Returns its approximate memory, names included, bytes.
     pub fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed) + self.names.load(Ordering::Relaxed)
     }
-    /// Counts names that a tenant's rows have learnt since they took so much memory.
+    /// Adds the memory of names that a tenant's rows gained since it was `before`.
     pub(crate) fn add_name_bytes(&self, rows: &TenantRows, before: usize) {
         self.names.fetch_add(rows.memory().saturating_sub(before), Ordering::Relaxed);
     }
-    /// Which generation it holds.
+    /// Returns the generation that it holds.
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
-    /// Says which generation it holds.
+    /// Sets the generation that it holds.
     pub(crate) fn set_generation(&self, generation: u64) {
         self.generation.store(generation, Ordering::Release);
     }
-    /// Says where the head before it ended.
+    /// Sets the index at which the head before it ended.
     pub(crate) fn set_start_index(&self, index: u64) {
         self.from.store(index, Ordering::Release);
         self.to.fetch_max(index, Ordering::AcqRel);
     }
-    /// Nothing comes to it any more.
+    /// Closes the head: no more rows arrive.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
     }
-    /// Whether nothing comes to it any more.
+    /// Returns whether no more rows arrive.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
-    /// Whether it holds no profile.
+    /// Returns whether the head holds no profile.
     pub fn is_empty(&self) -> bool {
         self.bytes.load(Ordering::Relaxed) == 0
     }
-    /// A tenant's rows, made if there are none.
+    /// Returns a tenant's rows, and creates them if there are none.
     pub fn rows(&self, tenant: &TenantId) -> Arc<RwLock<TenantRows>> {
         if let Some(rows) = read(&self.tenants).get(tenant) {
             return Arc::clone(rows);
@@ -176,7 +177,7 @@ impl Head {
         };
         Arc::clone(write(&self.tenants).entry(tenant.clone()).or_insert_with(make))
     }
-    /// What there is of a tenant now.
+    /// Returns a snapshot of a tenant's rows; none without profiles.
     pub fn view(&self, tenant: &TenantId) -> Option<HeadSnapshot> {
         let rows = read(&self.tenants).get(tenant).map(Arc::clone)?;
         let profiles = read(&rows).profiles.len();
@@ -187,22 +188,22 @@ impl Head {
             has_left: Arc::default(),
         })
     }
-    /// What there is of every tenant now.
+    /// Returns a snapshot of each tenant with profiles.
     pub fn views(&self) -> Vec<(TenantId, HeadSnapshot)> {
         let tenants: Vec<TenantId> = read(&self.tenants).keys().cloned().collect();
         tenants.into_iter().filter_map(|tenant| self.view(&tenant).map(|view| (tenant, view))).collect()
     }
-    /// The tenants that it holds profiles of.
+    /// Returns the tenants with profiles in the head.
     pub(crate) fn tenants(&self) -> Vec<TenantId> {
         let tenants = read(&self.tenants);
         let has_profiles = |rows: &Arc<RwLock<TenantRows>>| !read(rows).profiles.is_empty();
         tenants.iter().filter(|(_, rows)| has_profiles(rows)).map(|(tenant, _)| tenant.clone()).collect()
     }
-    /// How many tenants it has names of.
+    /// Returns the number of tenants with names in the head.
     pub(crate) fn tenant_count(&self) -> usize {
         read(&self.tenants).len()
     }
-    /// How much it holds.
+    /// Returns the size of the head.
     pub(crate) fn size(&self) -> HeadSize {
         let mut size = HeadSize { bytes: self.bytes() as u64, ..HeadSize::default() };
         for rows in read(&self.tenants).values() {
@@ -216,7 +217,8 @@ impl Head {
     pub(crate) fn mark_applied(&self, index: u64) {
         self.to.fetch_max(index, Ordering::AcqRel);
     }
-    /// Learns what a batch says, from its bytes: for whoever did not propose it.
+    /// Adds the names and series of a batch from its bytes. Used for batches that this process did not
+    /// propose.
     pub(crate) fn apply_dictionary_delta(
         &self,
         part: &TenantDictionaryDelta,
@@ -236,7 +238,7 @@ impl Head {
         self.add_name_bytes(&rows, before);
         Ok(())
     }
-    /// Shows the records of an upload that are no repeats.
+    /// Publishes the records of an upload that are no duplicates.
     pub(crate) fn publish_upload(
         &self,
         tenant: &TenantId,
@@ -247,7 +249,7 @@ impl Head {
         let rows = self.rows(tenant);
         let mut rows = write(&rows);
         let mut bytes = 0;
-        // One without samples says only that its process began anew.
+        // A record without samples only marks a restart of its process.
         let shown = |(record, new): &(&ProfileRecord, &bool)| **new && record.samples > 0;
         for (record, _) in upload.records.iter().zip(new).filter(shown) {
             let packed = &batch.rows[record.rows.clone()];
@@ -269,7 +271,7 @@ impl Head {
 }
 
 impl TenantRows {
-    /// The id of a series, made if it is new.
+    /// Returns the id of a series, and assigns one if it is new.
     pub fn series_id(&mut self, series: ProfileSeries) -> u32 {
         let Self { series_ids, hasher, series: all, .. } = self;
         let hash = hasher.hash_one(&series);
@@ -285,32 +287,32 @@ impl TenantRows {
             }
         }
     }
-    /// How many series there are.
+    /// Returns the number of series.
     pub(crate) fn series_count(&self) -> usize {
         self.series.len()
     }
-    /// Whether a series is there.
+    /// Returns whether a series is present.
     pub(crate) fn has_series(&self, series: &ProfileSeries) -> bool {
         let is_it = |&id: &u32| self.series[id as usize] == *series;
         self.series_ids.find(self.hasher.hash_one(series), is_it).is_some()
     }
-    /// About how much memory names and series take.
+    /// Returns the approximate memory of names and series, bytes.
     pub(crate) fn memory(&self) -> usize {
         size_of::<TenantRows>() + self.dictionary.memory() + self.series_bytes
     }
-    /// What the log has not said yet of a tenant.
+    /// Returns the names and series that no log entry contains yet.
     pub(crate) fn unlogged_delta(&self, tenant: String) -> TenantDictionaryDelta {
         let mut names = Vec::new();
         dictionary_delta::write(&self.dictionary, self.said, &mut names);
         let series = self.series[self.series_said..].to_vec();
         TenantDictionaryDelta { tenant, names, known_series: self.series_said as u32, series }
     }
-    /// The most bytes that the log has not said yet.
+    /// Returns an upper bound of the bytes that no log entry contains yet.
     pub(crate) fn unlogged_bytes(&self) -> usize {
         dictionary_delta::max_written_bytes(&self.dictionary, self.said) + self.series_bytes
             - self.series_bytes_said
     }
-    /// The log says all of it now.
+    /// Marks all names and series as logged.
     pub(crate) fn mark_logged(&mut self) {
         self.said = DictionaryMark::end_of(&self.dictionary);
         self.series_said = self.series.len();
@@ -328,7 +330,7 @@ impl TenantRows {
         piece.extend_from_slice(packed);
         RowRange { piece: number as u32, offset, length: packed.len() as u32 }
     }
-    /// What trees look like, drawn anew only where there are new stacks.
+    /// Returns the shape of a tree of all stacks, rebuilt only if there are new stacks.
     fn shape(&self) -> Arc<TreeShape> {
         let mut kept = self.shape.lock().unwrap_or_else(PoisonError::into_inner);
         let current = kept.as_ref().filter(|shape| shape.stacks() == self.dictionary.stacks.len());
@@ -344,26 +346,26 @@ impl TenantRows {
 }
 
 impl HeadSnapshot {
-    /// Adds up on so many threads.
+    /// Sets the threads on which sums are computed.
     pub(crate) fn with_compute(self, compute: &ComputePool) -> Self {
         Self { compute: compute.clone(), ..self }
     }
-    /// About how much memory all rows of the tenant take, names included.
+    /// Returns the approximate memory of all rows of the tenant, names included.
     pub fn bytes(&self) -> usize {
         let rows = read(&self.rows);
         let packed: usize = rows.pieces.iter().map(Vec::len).sum();
         rows.memory() + packed + rows.profiles.len() * PROFILE_OVERHEAD_BYTES
     }
-    /// The same for one who may leave, which is then said here.
+    /// Returns the same snapshot with a flag by which its client cancels.
     #[must_use]
     pub fn with_cancel(&self, has_left: &Arc<AtomicBool>) -> Self {
         Self { has_left: Arc::clone(has_left), ..self.clone() }
     }
-    /// The first and the last time of a profile.
+    /// Returns the first and the last timestamp of a profile.
     pub fn times(&self) -> Option<(i64, i64)> {
         read(&self.rows).times
     }
-    /// Called between profiles, without the lock of the rows: other jobs may run here.
+    /// Yields between profiles, without the lock of the rows: other jobs may run here.
     fn go_on(&self) -> Result<(), SourceError> {
         yield_slice();
         if self.has_left.load(Ordering::Relaxed) { Err(SourceError::Left) } else { Ok(()) }
@@ -401,7 +403,7 @@ impl ProfileSource for HeadSnapshot {
             let rows = read(&self.rows);
             (rows.dictionary.stacks.len(), Arc::clone(&rows.sums))
         };
-        // New rows are added between two profiles.
+        // New rows may be added between two profiles.
         let totals = sums.totals(picked, stacks, &self.compute, |profile, factor, totals| {
             self.go_on().map_err(|_| SumError::Left)?;
             let rows = read(&self.rows);
@@ -495,12 +497,12 @@ impl ProfileSource for HeadSnapshot {
     }
 }
 
-/// A lock for reading. A panic elsewhere leaves whole rows behind: they are added one by one.
+/// Locks for reading. A panic elsewhere leaves whole rows behind: they are added one by one.
 pub(crate) fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
     lock.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A lock for writing.
+/// Locks for writing, with the same guarantee as [`read`].
 pub(crate) fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
     lock.write().unwrap_or_else(PoisonError::into_inner)
 }

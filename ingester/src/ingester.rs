@@ -1,4 +1,4 @@
-//! The shards of one node.
+//! Ingester role of one node: opens shards, serves appends and reads, and reports on them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicU64;
@@ -33,37 +33,39 @@ use crate::state_machine::{ShardStateMachine, lock};
 use crate::stats::{FlushSummary, ShardStats};
 use crate::tenants::NameAdmission;
 
-/// How many shards a node may be told to open: each has a log, a head and three tasks of its own.
+/// Range of the configured number of shards. Each shard costs a log, a head and several tasks.
 pub const SHARD_COUNT_RANGE: std::ops::RangeInclusive<u32> = 1..=64;
 
-/// How an ingester works.
+/// Settings of the ingester role.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct IngesterConfig {
-    /// When heads become blocks.
+    /// Conditions under which heads are flushed to blocks.
     pub cut: FlushConfig,
-    /// How many shards a node opens that is alone, 1 to 64. A folder keeps the number that it was begun with. Example:
-    /// `4`.
+    /// Number of shards that a standalone node opens, 1 to 64. A data folder keeps the number that it was
+    /// created with. Example: `4`.
     pub shards: u32,
-    /// Bytes of uploads that may wait for one shard. Example: `64MiB`.
+    /// Maximum bytes of uploads in the queue of one shard. Example: `64MiB`.
     pub waiting: ByteSize,
-    /// Bytes that profiles may take, decoded, while they wait for all shards together. Example: `256MiB`.
+    /// Maximum memory of decoded profiles that wait, for all shards together. Example: `256MiB`.
     pub decoded: ByteSize,
-    /// Bytes of memory for profiles of all shards that are in no block yet, names included; beyond that profiles are
-    /// refused until the bucket takes some. Example: `4GiB`.
+    /// Maximum memory of unflushed profiles of all shards, names included. Beyond it, profiles are rejected
+    /// until blocks reach the bucket. Example: `4GiB`.
     pub unregistered: ByteSize,
-    /// Percent of its disk that the log may take, 1 to 100: it keeps what is in no block yet. Beyond that profiles are refused
-    /// until the bucket takes some. Example: `80`.
+    /// Maximum share of its disk that the log may use, in percent, 1 to 100. The log holds all unflushed
+    /// profiles. Beyond the share, profiles are rejected until blocks reach the bucket. Example: `80`.
     pub unregistered_share: u32,
-    /// How many ids one shard remembers, by which repeats are known; about two bytes of memory each. Example: `100000000`.
+    /// Maximum number of record ids that one shard keeps to recognize duplicates. Each takes about two bytes
+    /// of memory. Example: `100000000`.
     pub ids: u64,
-    /// How many of them it keeps in memory after a cut, rather than in a file; about 27 bytes each. Example: `65536`.
+    /// Number of flushed ids from which a shard moves them to a file. Fewer stay in memory, at about 27 bytes
+    /// each. Example: `65536`.
     pub recent_ids: u32,
-    /// Bytes of memory for what the series of one shard have counted whose profiles count since a process began, half of them
-    /// for one tenant at most; profiles beyond that are refused. Example: `64MiB`.
+    /// Maximum memory per shard for the values of cumulative series, half of it for one tenant. Beyond it,
+    /// cumulative profiles are rejected. Example: `64MiB`.
     pub counters: ByteSize,
-    /// How long this is kept of a series that sends nothing, or as long as profiles may be late if that is longer. The next
-    /// profile of one that was forgotten is stored whole. Example: `1h`.
+    /// Time for which the values of an idle cumulative series are kept, or the length of the id window if
+    /// that is longer. The next profile of a forgotten series is stored whole. Example: `1h`.
     #[serde(with = "athanor_chassis::units::duration_text")]
     pub counters_idle: Duration,
 }
@@ -85,110 +87,112 @@ impl Default for IngesterConfig {
     }
 }
 
-/// What an ingester needs.
+/// Dependencies of the ingester role.
 #[derive(Clone)]
 pub struct IngesterDeps {
-    /// Where blocks are registered.
+    /// Catalog in which blocks are registered.
     pub catalog: Arc<dyn Catalog>,
-    /// Where their files go.
+    /// Bucket to which block files are uploaded.
     pub store: Store,
-    /// The node's log and groups.
+    /// Log and raft groups of the node.
     pub consensus: Consensus,
-    /// Limits of tenants.
+    /// Limits of all tenants: default and exceptions.
     pub overrides: LimitOverrides,
-    /// Time.
+    /// Wall and monotonic clock of the node.
     pub clock: Clock,
-    /// Chance.
+    /// Source of random numbers.
     pub random: Random,
-    /// Threads.
+    /// Thread pool for CPU-bound work.
     pub compute: ComputePool,
-    /// Tasks.
+    /// Task group in which background tasks run.
     pub tasks: TaskGroup,
-    /// Which cluster this is, for blocks to say.
+    /// ID of the cluster, which each block records.
     pub cluster: u128,
-    /// No other node has shards: the first start opens the slots. Otherwise shards are opened as [`Ingester::apply_view`] is told.
+    /// True if no other node has shards: the first start opens the slots. Otherwise [`Ingester::apply_view`]
+    /// opens shards.
     pub alone: bool,
-    /// The way to shards on other nodes; none where there are no others.
+    /// Client to shards on other nodes; none in a standalone node.
     pub kin: Option<Arc<dyn HandoffPeer>>,
 }
 
-/// The shards of one node.
+/// Ingester role of one node: its shard replicas.
 pub struct Ingester {
     pub(crate) shards: RwLock<BTreeMap<ShardId, Arc<ShardReplica>>>,
-    /// The newest revision of what every node must know that was taken. Held while shards are opened and ended.
+    /// Revision of the newest applied view. The lock is held while shards are opened and ended.
     pub(crate) taken: tokio::sync::Mutex<u64>,
-    /// Shards that should be here and do not open, and why.
+    /// Shards that this node is a member of and failed to open, with the error.
     failing: Mutex<BTreeMap<ShardId, String>>,
     pub(crate) parts: ReplicaDeps,
-    /// The newest table that is on this disk; 0 for none.
+    /// Version of the newest slot table on this disk; 0 for none.
     pub(crate) kept: AtomicU64,
 }
 
-/// What this node can say of a shard of which it is a member [INV-16].
+/// Report of this node on a shard of which it is a member [INV-16].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocalShardReport {
-    /// The shard.
+    /// ID of the reported shard.
     pub shard: ShardId,
-    /// The slot that it serves.
+    /// Slot that the shard serves.
     pub slot: u32,
-    /// Which of the slot's shards it is.
+    /// Number of the shard in the sequence of its slot.
     pub epoch: u32,
-    /// Who has its log.
+    /// Nodes that have a replica of its log.
     pub members: BTreeSet<u64>,
-    /// Everything up to here lies in registered blocks, as far as its log says; none if the log cannot be opened.
+    /// Log index up to which registered blocks contain all rows, according to the log. None if the log cannot
+    /// be opened.
     pub cut: Option<u64>,
-    /// Where its log has ended; none if it has not, or cannot be opened.
+    /// Log index of the seal; none if there is no seal, or if the log cannot be opened.
     pub sealed: Option<u64>,
-    /// The newest table whose fence is in its log.
+    /// Version of the newest table with a fence in the log.
     pub fenced: u64,
-    /// Whose ids its log has as a whole.
+    /// Shard from which all ids were copied, and their source.
     pub inherited: Option<(InheritSource, ShardId)>,
-    /// Whether it has taken profiles; none if its log cannot be opened.
+    /// True if the shard has accepted profiles; none if its log cannot be opened.
     pub taken: Option<bool>,
-    /// All that any member has stored for good is known here: a majority has said how much that is.
+    /// True if this member has all committed entries: a majority confirmed the commit index.
     pub whole: bool,
 }
 
-/// Why an ingester does not start.
+/// Reason why an ingester fails to start.
 #[derive(Debug, thiserror::Error)]
 pub enum IngesterOpenError {
-    /// The catalogue did not name its shards.
+    /// The catalog failed to list the shards.
     #[error("shards cannot be opened")]
     Catalog(#[from] CatalogError),
-    /// A shard's log cannot be read.
+    /// The log of a shard cannot be opened.
     #[error("the log of shard {shard} cannot be opened")]
     Log {
-        /// The shard.
+        /// ID of the failing shard.
         shard: ShardId,
-        /// Why.
+        /// Error of the raft group.
         source: LogError,
     },
-    /// A shard's log does not take that this node leads it, or what it holds cannot be read back.
+    /// The log of a shard rejects the start of a leader term, or its entries cannot be replayed.
     #[error("shard {shard} cannot be led: {source}")]
     Lead {
-        /// The shard.
+        /// ID of the failing shard.
         shard: ShardId,
-        /// Why.
+        /// Error that ended the term start.
         source: Status,
     },
-    /// The folder of its ids cannot be read.
+    /// The folder with files of ids cannot be read.
     #[error("the ids of recent profiles cannot be read")]
     Ids(#[from] DiskError),
-    /// It is not known what this node is a member of.
+    /// The membership of this node in a shard cannot be read.
     #[error("what is known of shard {shard} cannot be read")]
     Membership {
-        /// The shard.
+        /// ID of the failing shard.
         shard: ShardId,
-        /// Why.
+        /// Error of the membership file.
         source: MembershipError,
     },
-    /// It is not known of which shards this node is a member.
+    /// The list of this node's memberships cannot be read.
     #[error("of which shards this node is a member cannot be read")]
     Memberships(#[source] MembershipError),
-    /// A thread that should have read or written failed.
+    /// A thread failed during a read or write.
     #[error(transparent)]
     Compute(#[from] ComputeError),
-    /// The process is ending.
+    /// The process is shutting down.
     #[error(transparent)]
     Ending(#[from] SpawnError),
 }
@@ -208,8 +212,8 @@ impl ErrorCodeExt for IngesterOpenError {
 }
 
 impl Ingester {
-    /// Where no other node has shards, opens those that the catalogue knows, or the first ones; reads their logs and begins
-    /// to work. Otherwise nothing is here before [`Ingester::apply_view`].
+    /// Opens the ingester. A standalone node opens the shards in the catalog, or the first ones, replays
+    /// their logs and leads them. A cluster node has no shards before [`Ingester::apply_view`].
     pub async fn open(config: &IngesterConfig, deps: IngesterDeps) -> Result<Self, IngesterOpenError> {
         let walkers = Arc::new(DecodePool::new(deps.compute.clone(), config.decoded));
         let known = if deps.alone { load_initial_shards(config, &deps).await? } else { Vec::new() };
@@ -238,9 +242,9 @@ impl Ingester {
         })
     }
 
-    /// Opens the shards of which this node is a member, and ends those that retired. One that does not open is told, is
-    /// tried again with the next view, and keeps no other from opening. A view that is older than one that was taken
-    /// changes nothing.
+    /// Opens the shards of which this node is a member, and ends those that retired. If a shard fails to
+    /// open, the ingester logs the error, opens the others, and retries with the next view. A view older than
+    /// the last applied one changes nothing.
     pub async fn apply_view(&self, view: &athanor_catalog::RoutingView) {
         let mut taken = self.taken.lock().await;
         if view.revision < *taken {
@@ -285,20 +289,20 @@ impl Ingester {
         }
     }
 
-    /// The slots that it has a shard of, ascending.
+    /// Returns the slots of which this node has a shard, ascending.
     pub fn slots(&self) -> Vec<u32> {
         let slots: BTreeSet<u32> = self.groups().iter().map(|group| group.slot).collect();
         slots.into_iter().collect()
     }
 
-    /// The latest shard of a slot that is here: it takes what comes.
+    /// Returns the latest local shard of a slot, which accepts its new profiles.
     pub fn shard_of_slot(&self, slot: u32) -> Option<ShardId> {
-        // Their numbers ascend with the epoch.
+        // Shard ids of a slot ascend with the epoch.
         read(&self.shards).values().rev().find(|group| group.slot == slot).map(|group| group.id)
     }
 
-    /// Stores uploads in a shard; `table` is the version of the table by which they were placed. What is refused as a
-    /// whole is in no log: this node does not lead the shard.
+    /// Stores uploads in a shard; `table` is the version of the slot table by which they were placed. If this
+    /// node does not lead the shard, the whole call fails and stores nothing.
     pub fn append<'a>(
         &'a self,
         shard: ShardId,
@@ -326,13 +330,13 @@ impl Ingester {
         appended.boxed()
     }
 
-    /// Answers another member of a shard's group; none where no such shard is here.
+    /// Handles a raft request of another member. Returns none if this node has no replica of the shard.
     pub async fn handle_raft_request(&self, shard: ShardId, request: Bytes) -> Option<Bytes> {
         Some(self.find_replica(shard)?.log.handle_request(request).await)
     }
 
-    /// That this node leads a shard now, so that its rows are all that were acknowledged [INV-17]. One that was
-    /// deposed, and does not know it yet, finds out.
+    /// Confirms that this node leads a shard, so that its heads hold all acknowledged rows [INV-17]. A leader
+    /// that was deposed without notice fails here.
     pub async fn confirm_leadership(&self, shard: ShardId) -> Result<(), ShardReadError> {
         let group = self.group_of(shard)?;
         let led = group.require_leader()?;
@@ -340,9 +344,9 @@ impl Ingester {
             return Ok(());
         }
         let asked = group.log.leader_read_index().await;
-        // Its members may have ended meanwhile, so that none confirms it.
+        // All members of the group may have ended, so that no majority confirms.
         asked.map_err(|_| self.no_leader_error(shard))?;
-        // It may have been deposed and chosen again, with other rows in between.
+        // The node may have lost and regained the lead, with other rows in between.
         if Arc::ptr_eq(&led, &group.require_leader()?) {
             Ok(())
         } else {
@@ -350,7 +354,7 @@ impl Ingester {
         }
     }
 
-    /// A tenant's rows in a shard that lie after a watermark [INV-17].
+    /// Returns a tenant's rows in a shard that lie after a watermark [INV-17].
     pub fn head_snapshots(
         &self,
         shard: ShardId,
@@ -366,7 +370,7 @@ impl Ingester {
             .collect())
     }
 
-    /// How many entries of a shard's log after a watermark were acknowledged and lost to damage [INV-07].
+    /// Counts acknowledged entries of a shard's log after a watermark that were lost to damage [INV-07].
     pub fn count_lost_entries(&self, shard: ShardId, watermark: u64) -> u64 {
         let range = watermark..u64::MAX;
         self.find_replica(shard).map_or(0, |group| match group.leader_handle() {
@@ -375,7 +379,8 @@ impl Ingester {
         })
     }
 
-    /// The shards of which acknowledged entries are in no block and were lost to damage, and how many [INV-07].
+    /// Returns shards that lost acknowledged, unflushed entries to damage, with the number of entries
+    /// [INV-07].
     pub fn damaged_shards(&self) -> Vec<(ShardId, u64)> {
         let lost = |group: Arc<ShardReplica>| {
             let watermark = group.log.with_state_machine(ShardStateMachine::flushed_index);
@@ -385,14 +390,14 @@ impl Ingester {
         self.groups().into_iter().filter_map(lost).collect()
     }
 
-    /// Whether ids of a shard were lost to damage, and the catalogue does not say so yet.
+    /// Returns whether ids of a shard were lost to damage and the catalog has not recorded it.
     pub fn has_unreported_lost_ids(&self, shard: ShardId) -> bool {
         self.find_replica(shard)
             .is_some_and(|group| group.log.with_state_machine(ShardStateMachine::lost_ids_index).is_some())
     }
 
-    /// Cuts the heads of all shards that this node leads and returns when their blocks are registered, or the time is up. One that cannot be
-    /// cut keeps no other from it.
+    /// Flushes the heads of all shards that this node leads. Returns when their blocks are registered, or
+    /// fails after `patience`. A shard that fails to flush does not stop the others.
     pub async fn flush_all(&self, clock: &Clock, patience: Duration) -> Result<FlushSummary, Status> {
         let groups = self.groups();
         let written = || groups.iter().map(|group| group.counts.written());
@@ -422,14 +427,15 @@ impl Ingester {
         }))
     }
 
-    /// Ends the shards' groups. What was acknowledged is kept.
+    /// Ends the raft groups of all shards. Acknowledged profiles are kept.
     pub async fn shutdown(&self) {
         for group in self.groups() {
             group.log.shutdown().await;
         }
     }
 
-    /// Why a shard does not open, takes nothing more, or cuts no more until a restart: the first that has failed.
+    /// Returns the first failure of a shard: it does not open, or it accepts or flushes nothing more until a
+    /// restart.
     pub fn failed(&self) -> Option<String> {
         let of = |shard: ShardId, why: &str| format!("shard {shard}: {why}");
         let failing = lock(&self.failing).first_key_value().map(|(shard, why)| of(*shard, why));
@@ -437,7 +443,7 @@ impl Ingester {
         failing.or_else(|| self.groups().iter().find_map(failed))
     }
 
-    /// How each shard fares that this node leads.
+    /// Returns statistics of each shard that this node leads.
     pub fn stats(&self, clock: &Clock) -> Vec<ShardStats> {
         let now = clock.monotonic();
         let of = |group: &Arc<ShardReplica>| {
@@ -467,7 +473,7 @@ impl Ingester {
         self.find_replica(shard).ok_or_else(|| self.no_leader_error(shard))
     }
 
-    /// Why nobody is known who leads a shard: it may be over.
+    /// Returns the error for a shard without a known leader: the shard may have retired.
     fn no_leader_error(&self, shard: ShardId) -> ShardReadError {
         let view = read(&self.parts.view);
         let is_over = |entry: &ShardEntry| entry.id == shard && entry.is_retired();
@@ -490,11 +496,12 @@ impl Ingester {
     }
 }
 
-/// The shards of this node: those that the catalogue knows and those that have a log here. The first start opens as
-/// many as it is told to.
+/// Lists the shards of this node: those in the catalog and those that have a log here. The first start opens
+/// as many as are configured.
 ///
-/// INV-04: a service's slot follows from their number, so a folder keeps it, whatever is configured later: else
-/// services would move, and a repeat of what another shard has stored would count again.
+/// INV-04: the placement of a service depends on the number of shards. So a folder keeps its number, whatever
+/// is configured later. Otherwise services would move, and a duplicate of a profile in another shard would
+/// count as new.
 async fn load_initial_shards(
     config: &IngesterConfig,
     deps: &IngesterDeps,
@@ -503,7 +510,7 @@ async fn load_initial_shards(
         Ok::<_, IngesterOpenError>(deps.catalog.list_blocks(&TenantId::anonymous(), 0, 0).await?.shards)
     };
     let mut known = listed().await?;
-    // A disk that is full takes no new shard, and need not.
+    // A full disk cannot take a new shard, and none is needed here: these shards have a log.
     let logs = deps.consensus.log.groups().into_iter().filter_map(decode_shard_id);
     for (slot, _) in logs.filter(|&(slot, epoch)| known.iter().all(|known| known.id != shard_id(slot, epoch)))
     {

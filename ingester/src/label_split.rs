@@ -1,4 +1,4 @@
-//! The rows of an upload by the labels that make series of them, and the requests that they name.
+//! Rows of an upload, split by the labels that make series of them, and the requests that they name.
 
 use std::collections::HashMap;
 
@@ -7,12 +7,12 @@ use athanor_profile::Labels;
 use athanor_profile::normalize::{LabelLimits, promote};
 use athanor_profile::pprof::PprofReader;
 
-/// The most records that one upload makes: some hundred bytes each, so that no batch grows beyond what it was sent.
+/// Maximum records of one upload: some hundred bytes each, so that no batch grows beyond the upload's size.
 pub const MAX_RECORDS_PER_UPLOAD: usize = 20_000;
-/// The most bytes of labels that rules are yet to change: those of the series are in each of them.
+/// Maximum bytes of labels before rules change them: those of the series are in each set.
 const MAX_UNRELABELED_TEXT_BYTES: usize = 64 << 20;
 
-/// Labels of samples that name one request, not a series. `profile_id` is what older clients call a span.
+/// Labels of samples that name one request, not a series. Older clients name a span `profile_id`.
 const SPAN_ID_LABELS: [&str; 2] = ["span_id", "profile_id"];
 const TRACE_ID_LABEL: &str = "trace_id";
 
@@ -26,25 +26,25 @@ pub struct LabelSplit {
     pub rows: Vec<(u32, u64, u128)>,
 }
 
-/// Rows that were left out, or that lost something.
+/// Numbers of rows that were dropped, or that lost a part.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DroppedRows {
-    /// Those with a negative value are left out, as all servers of this wire do.
+    /// Rows with a negative value, which are dropped, as by all servers of this protocol.
     pub negative: u64,
-    /// Those whose span or trace is none.
+    /// Rows with an invalid span or trace.
     pub ids: u64,
 }
 
-/// A request.
+/// Span and trace of a request.
 #[derive(Clone, Copy, Default)]
 struct ParsedSpanContext {
     span: u64,
     trace: u128,
-    /// Something is there that names none.
+    /// True if a label names no valid id.
     malformed: bool,
 }
 
-/// What was split off until now.
+/// Splits that were found until now.
 struct LabelSplitter<'a> {
     walk: &'a PprofReader,
     of_series: &'a Labels,
@@ -54,7 +54,7 @@ struct LabelSplitter<'a> {
     text: usize,
 }
 
-/// Groups the rows of an upload whose series has these labels.
+/// Groups the rows of an upload; `of_series` are the labels of its series.
 pub fn split_by_labels(
     walk: &PprofReader,
     of_series: &Labels,
@@ -88,7 +88,7 @@ pub fn split_by_labels(
 }
 
 impl LabelSplitter<'_> {
-    /// Where rows with a set of labels belong.
+    /// Returns the split of rows with a set of labels.
     fn place(&mut self, set: u32) -> Result<usize, Status> {
         let labels = self.walk.labels();
         let text = |id| labels.symbols.strings.get(id);
@@ -110,7 +110,7 @@ impl LabelSplitter<'_> {
         Ok(self.splits.len() - 1)
     }
 
-    /// Whether there is room for one more.
+    /// Checks the limits for one more split.
     fn check(&self) -> Result<(), Status> {
         let records = (self.splits.len() + 1) * self.walk.decoded().header.types.len();
         let message = if records > MAX_RECORDS_PER_UPLOAD {
@@ -130,7 +130,7 @@ impl LabelSplitter<'_> {
     }
 }
 
-/// The request that a set of labels names.
+/// Returns the request that a set of labels names.
 fn request(walk: &PprofReader, set: u32) -> ParsedSpanContext {
     let labels = walk.labels();
     let text = |id| labels.symbols.strings.get(id);
@@ -151,7 +151,7 @@ fn request(walk: &PprofReader, set: u32) -> ParsedSpanContext {
     request
 }
 
-/// An id as tracers write it.
+/// Parses an id as tracers write it.
 fn hexadecimal(text: &str, digits: usize) -> Option<u128> {
     let is_one = text.len() == digits && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     is_one.then(|| u128::from_str_radix(text, 16).ok())?

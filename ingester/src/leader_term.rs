@@ -1,8 +1,8 @@
-//! What a shard has in memory where this node leads it. It begins with an entry of the log and never outlives the lead.
+//! In-memory state of a shard on its leader. It begins with an entry of the log and never outlives the lead.
 //!
 //! ```text
 //!  entries:   … batches of earlier leaders …  │ Begin │ batches of this one …
-//!             read back from the log ─► heads │       │ shown as they are applied
+//!             replayed from the log ─► heads  │       │ published as they are applied
 //! ```
 
 use std::collections::HashSet;
@@ -21,50 +21,51 @@ use crate::generations::ShardHeads;
 use crate::head::Head;
 use crate::state_machine::{LogGeneration, ShardStateMachine, lock};
 
-/// One node's time of leading a shard.
+/// State that exists only while this replica leads the shard: heads, delta tracker, in-flight batch. Dropped
+/// on step-down.
 #[derive(Debug)]
 pub struct LeaderTerm {
     heads: ShardHeads,
-    /// What series have counted.
+    /// Tracker of cumulative series.
     counters: Arc<CumulativeTracker>,
     clock: Clock,
-    /// The batch in flight.
+    /// Batch in flight, and its head.
     proposed: Mutex<Option<(UploadBatch, Arc<Head>)>>,
     begun: OnceLock<TermStart>,
-    /// Entries of earlier batches that are whole and do not say what a batch says.
+    /// Entries that are intact but do not decode as batches.
     unreadable: Mutex<Vec<u64>>,
 }
 
-/// Where a reign began.
+/// Start of a leader term.
 #[derive(Clone, Copy, Debug)]
 pub struct TermStart {
-    /// The entry that says so.
+    /// Index of the entry that starts it.
     pub index: u64,
-    /// Up to where rows lay in blocks, as far as the log said.
+    /// Index up to which rows were in blocks, according to the log.
     pub cut: u64,
-    /// The log's time then.
+    /// Log time at the start.
     pub stamp: u64,
-    /// The node's monotonic time then.
+    /// Monotonic time of the node at the start.
     pub at: Duration,
 }
 
-/// A reign that was proposed, until its entry is applied.
+/// Leader term that is proposed, until its entry is applied.
 #[derive(Debug, Default)]
 pub struct PendingTerm(Mutex<Option<(u64, Arc<LeaderTerm>)>>);
 
 impl PendingTerm {
-    /// Says under which token a reign is proposed.
+    /// Sets the proposed term and its token.
     pub fn put(&self, token: u64, reign: Arc<LeaderTerm>) {
         *lock(&self.0) = Some((token, reign));
     }
-    /// The reign of a token, if it is this process's.
+    /// Returns the term of a token, if this process proposed it.
     pub fn take(&self, token: u64) -> Option<Arc<LeaderTerm>> {
         lock(&self.0).take_if(|(claimed, _)| *claimed == token).map(|(_, reign)| reign)
     }
 }
 
 impl LeaderTerm {
-    /// One that has not begun.
+    /// Creates a term that has not started.
     pub fn new(clock: Clock, counting: DeltaLimits) -> Self {
         Self {
             heads: ShardHeads::new(),
@@ -75,19 +76,19 @@ impl LeaderTerm {
             unreadable: Mutex::default(),
         }
     }
-    /// The rows.
+    /// Returns the heads of the term.
     pub fn heads(&self) -> &ShardHeads {
         &self.heads
     }
-    /// What series have counted.
+    /// Returns the tracker of cumulative series.
     pub(crate) fn tracker(&self) -> &Arc<CumulativeTracker> {
         &self.counters
     }
-    /// Where it began; none before that was applied.
+    /// Returns the start of the term; none before its entry is applied.
     pub fn term_start(&self) -> Option<TermStart> {
         self.begun.get().copied()
     }
-    /// How many entries after one index and up to another did not say what a batch says.
+    /// Counts entries after `range.start` and up to `range.end` that do not decode as batches.
     pub fn unreadable(&self, range: &std::ops::Range<u64>) -> u64 {
         let unreadable = lock(&self.unreadable);
         unreadable.iter().filter(|&&index| index > range.start && index <= range.end).count() as u64
@@ -97,14 +98,14 @@ impl LeaderTerm {
         *lock(&self.proposed) = Some((batch, head));
     }
 
-    /// Its entry is applied: rows up to the cut are not asked for here.
+    /// Marks the term as started by an applied entry. Rows up to `cut` are not requested here.
     pub(crate) fn mark_started(&self, index: u64, cut: u64, stamp: u64) {
         self.heads.reset_start(index, cut);
-        // Nobody begins twice: each has a token of its own.
+        // No term starts a second time: each has a token of its own.
         let _ = self.begun.set(TermStart { index, cut, stamp, at: self.clock.monotonic() });
     }
 
-    /// Shows what is new of the batch in flight, if it is the one that was applied.
+    /// Publishes the new records of the batch in flight, if it is the applied one.
     pub(crate) fn publish_batch(&self, index: u64, token: u64, verdicts: &[Vec<bool>]) {
         let proposed = lock(&self.proposed).take_if(|(batch, _)| batch.token == token);
         let Some((batch, head)) = proposed else { return };
@@ -129,12 +130,12 @@ impl LeaderTerm {
         head.mark_applied(index);
     }
 
-    /// A generation is over.
+    /// Closes the head of a generation that has ended.
     pub(crate) fn close(&self, generation: LogGeneration) {
         self.heads.close(generation.token, generation.last);
     }
 
-    /// Reads back what earlier leaders stored, and is in no block yet.
+    /// Replays the unflushed entries of earlier leaders.
     pub(crate) async fn replay_log(
         &self,
         log: &RaftGroup<ShardStateMachine>,
@@ -166,7 +167,7 @@ impl LeaderTerm {
         Ok(())
     }
 
-    /// Takes over what the log says that series have counted.
+    /// Takes over the values of cumulative series from the log.
     async fn read_counted(
         &self,
         log: &RaftGroup<ShardStateMachine>,
@@ -195,17 +196,17 @@ impl LeaderTerm {
     }
 }
 
-/// What was read back of a generation.
+/// Result of replaying a generation.
 struct ReplayedGeneration {
-    /// Its rows.
+    /// Rows of the generation.
     head: Head,
-    /// The entries that do not say what they should.
+    /// Entries that do not decode as batches.
     unreadable: Vec<u64>,
-    /// What its records do to what series have counted.
+    /// Effect of its records on cumulative series.
     counted: PrehashedMap<ContentHash, SeriesUpdate>,
 }
 
-/// Reads a generation, and counts where the log does not say what was counted after it.
+/// Replays a generation. Records count only if the log has no later values of their series.
 fn read_back(
     log: &RaftGroup<ShardStateMachine>,
     generation: LogGeneration,
@@ -268,7 +269,7 @@ fn learn(head: &Head, batch: &UploadBatch, new: &[Vec<bool>]) -> Result<(), Code
     show(head, batch, new)
 }
 
-/// Which records of a batch are new, and of this shard.
+/// Returns for each record of a batch whether it is new and belongs to this shard.
 fn verdicts(batch: &UploadBatch, repeats: &[(u32, u32)], dropped: &HashSet<ContentHash>) -> Vec<Vec<bool>> {
     let is_here = |record: &ProfileRecord| !dropped.contains(&record.id);
     let mut verdicts: Vec<Vec<bool>> =

@@ -1,4 +1,4 @@
-//! Which shards this node leads, and giving the lead away.
+//! Leadership of shards on this node, and its transfer.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,23 +12,23 @@ use futures::stream::{self, StreamExt};
 use crate::ingester::Ingester;
 use crate::replica::ShardReplica;
 
-/// Leads that are handed over at a time.
+/// Maximum concurrent transfers of leadership.
 const MAX_CONCURRENT_TRANSFERS: usize = 8;
-/// What one member may take to take over, where others could be asked.
+/// Timeout for one member to take over, while others may be tried.
 const TRANSFER_ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
 
 impl Ingester {
-    /// The shards that this node leads.
+    /// Returns the shards that this node leads.
     pub fn led_shards(&self) -> Vec<ShardId> {
         self.groups().iter().filter(|group| group.leader_handle().is_some()).map(|group| group.id).collect()
     }
 
-    /// Who leads a shard, as this node knows; none where that is not known, or no such shard is here.
+    /// Returns the leader of a shard as this node knows it; none if unknown, or if no such shard is here.
     pub fn shard_leader(&self, shard: ShardId) -> Option<u64> {
         self.find_replica(shard)?.log.leadership().current().node
     }
 
-    /// Has another member lead a shard that this node leads. Meanwhile it takes no profiles.
+    /// Transfers the lead of a shard to another member. Meanwhile this node accepts no profiles for it.
     pub async fn transfer_shard(&self, shard: ShardId, to: u64, limit: Duration) -> Result<(), Status> {
         let group = self.find_replica(shard).ok_or_else(|| {
             Status::new(
@@ -39,13 +39,14 @@ impl Ingester {
         group.transfer_leadership(to, limit).await
     }
 
-    /// Hands over all that this node leads and another member could. Which shards it leads still, and why, is in the error.
+    /// Transfers all shards that this node leads and another member could. The error names shards that it
+    /// still leads, and why.
     pub async fn drain(&self, limit: Duration) -> Result<(), Status> {
         self.transfer_all(|_| true, limit).await
     }
 
-    /// Hands over all that this node leads to members that are able to lead, where there are any. Which shards it leads
-    /// still, and why, is in the error.
+    /// Transfers all shards that this node leads to members that are able to lead, where there are any. The
+    /// error names shards that it still leads, and why.
     pub async fn transfer_all(
         &self,
         able: impl Fn(u64) -> bool + Send + Sync,
@@ -63,7 +64,7 @@ impl Ingester {
         }
     }
 
-    /// Tries the other members in turn: first who lacks least of the log.
+    /// Tries the other members in turn, first the one that lacks least of the log.
     async fn give_up(
         &self,
         group: &Arc<ShardReplica>,
@@ -94,19 +95,20 @@ impl Ingester {
 }
 
 impl ShardReplica {
-    /// Whether raft says that this node leads.
+    /// Returns whether raft names this node as leader.
     pub(crate) fn is_leader(&self) -> bool {
         self.log.leadership().current().here
     }
 
-    /// Has another member lead. What it takes until then it must have before it can lead, so this node takes nothing.
+    /// Transfers the lead to another member. That member needs all entries before it can lead, so this node
+    /// accepts no more.
     pub(crate) async fn transfer_leadership(&self, to: u64, limit: Duration) -> Result<(), Status> {
         let _leaving = LeadershipTransfer::of(self);
         self.log.transfer_leadership(to, limit).await.map_err(|error| Status::from_error(&error))
     }
 }
 
-/// A member that hands over its lead, until this is dropped.
+/// Transfer of leadership in progress, until this is dropped.
 struct LeadershipTransfer<'g>(&'g ShardReplica);
 
 impl<'g> LeadershipTransfer<'g> {

@@ -1,15 +1,16 @@
-//! The ingester: shards, each a replicated log and the head that it fills, cut into blocks.
+//! Ingester role: shards, each a replicated log and the heads that it fills, which are flushed to blocks.
 //!
 //! ```text
-//!  Upload ─► Shard ─► Batch ─► log ─► Machine ─┬─► Window   repeats are known, on every member
-//!                                              └─► Reign    rows are visible, in the heads of the one that leads
-//!            Cutter: Head ─► block ─► catalogue ─► log is purged
+//!  upload ─► LeaderShard ─► UploadBatch ─► log ─► ShardStateMachine ─┬─► DedupWindow   ids, on each member
+//!                                                                    └─► LeaderTerm    heads, on the leader
+//!  HeadFlusher: Head ─► block ─► catalog ─► log is purged
 //! ```
 //!
-//! Profiles that count since a process began are stored as what each adds to the one before: see `counters.rs`.
+//! Cumulative profiles are stored as their increase over the profile before: see `cumulative_tracker.rs`.
 //!
-//! An upload is acknowledged when its entry is durable on a majority's disks and its rows are visible. From then on a
-//! query sees it exactly once: in the head, while the block is built, and then in whichever of both its listing names.
+//! An upload is acknowledged when its entry is durable on a majority's disks and its rows are visible. From
+//! then on a query reads each row once. The row is in the head while the block is built, and then in the
+//! source that the query's listing names.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

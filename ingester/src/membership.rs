@@ -1,8 +1,8 @@
-//! What a node keeps of each shard that it is a member of, beside the shard's log.
+//! Memberships of a node in shards, stored beside the shards' logs.
 //!
-//! It is written before the log begins. So a member whose log is gone is known as one that may have voted, and does not
-//! vote anew [INV-08]; and a shard of which nothing is in a block yet is known somewhere when the catalogue is lost
-//! [INV-16].
+//! A membership is written before the log begins. So a member with a lost log is known as one that may have
+//! voted, and does not vote as a new one [INV-08]. A shard without blocks is also known somewhere if the
+//! catalog is lost [INV-16].
 
 use std::collections::BTreeSet;
 
@@ -14,34 +14,34 @@ use serde::{Deserialize, Serialize};
 
 use crate::ingester::LocalShardReport;
 
-/// What is kept.
+/// Membership of this node in a shard, as stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ShardMembership {
-    /// The slot that the shard serves.
+    /// Slot that the shard serves.
     pub(crate) slot: u32,
-    /// Which of the slot's shards it is.
+    /// Number of the shard in the sequence of its slot.
     pub(crate) epoch: u32,
-    /// Who has its log.
+    /// Nodes that have a replica of its log.
     pub(crate) members: BTreeSet<u64>,
-    /// The log has begun. Until then a crash leaves none, and nobody was answered by this member yet.
+    /// True if the log has begun. Before that, a crash leaves no log, and this member has sent no response.
     founded: bool,
 }
 
-/// Why it is not known what the node is a member of.
+/// Reason why a membership is unknown.
 #[derive(Debug, thiserror::Error)]
 pub enum MembershipError {
     /// The file cannot be read or written.
     #[error("what this node is a member of cannot be kept")]
     Disk(#[from] DiskError),
-    /// The file is not one of ours.
+    /// The file cannot be decoded.
     #[error(
         "{file} in the folder `state` cannot be read ({why}): restore it, or start with an empty folder as a new node"
     )]
     Unreadable {
-        /// Which.
+        /// Name of the file.
         file: String,
-        /// What is wrong.
+        /// Error of the decoder.
         why: String,
     },
 }
@@ -56,7 +56,7 @@ impl ErrorCodeExt for MembershipError {
 }
 
 impl ShardMembership {
-    /// What is known of a shard whose log is not open.
+    /// Returns the report of a shard without an open log.
     pub(crate) fn into_report(self, shard: ShardId) -> LocalShardReport {
         let Self { slot, epoch, members, .. } = self;
         LocalShardReport {
@@ -73,7 +73,7 @@ impl ShardMembership {
         }
     }
 
-    /// As the catalogue would name it: what its log says counts, not this.
+    /// Returns a placeholder of the shard's catalog entry: its log counts, not this.
     pub(crate) fn entry(self, id: ShardId) -> ShardEntry {
         let Self { slot, epoch, members, .. } = self;
         let phase = ShardPhase::Closing;
@@ -81,7 +81,7 @@ impl ShardMembership {
         ShardEntry { id, slot, epoch, watermark: 0, members, phase, fenced: 0, since }
     }
 
-    /// Whether its log has begun here.
+    /// Returns whether its log has begun here.
     pub(crate) fn has_log(&self) -> bool {
         self.founded
     }
@@ -91,7 +91,7 @@ fn file(shard: ShardId) -> String {
     format!("shard-{shard}.json")
 }
 
-/// How a member begins, of whose log something is here, or nothing. What is said of it is durable when this returns.
+/// Returns the bootstrap mode of a member, with or without a log here. The membership is durable on return.
 pub(crate) fn read_bootstrap_mode(
     disk: &dyn Disk,
     entry: &ShardEntry,
@@ -107,7 +107,7 @@ pub(crate) fn read_bootstrap_mode(
     })
 }
 
-/// The member's log has begun.
+/// Records that the member's log has begun.
 pub(crate) fn mark_bootstrapped(disk: &dyn Disk, entry: &ShardEntry) -> Result<(), MembershipError> {
     match read(disk, entry.id)? {
         Some(known) if known.founded => Ok(()),
@@ -115,7 +115,7 @@ pub(crate) fn mark_bootstrapped(disk: &dyn Disk, entry: &ShardEntry) -> Result<(
     }
 }
 
-/// Of which shards this node is a member.
+/// Returns the shards of which this node is a member.
 pub(crate) fn read_all(disk: &dyn Disk) -> Result<Vec<(ShardId, ShardMembership)>, MembershipError> {
     let number = |name: &String| name.strip_prefix("shard-")?.strip_suffix(".json")?.parse().ok();
     let shards: Vec<ShardId> = disk.list()?.iter().filter_map(number).collect();

@@ -1,4 +1,4 @@
-//! Whoever waits for a batch, and what becomes of each of its uploads.
+//! Requests that wait for a batch, and the outcome of each of their uploads.
 
 use athanor_chassis::{ErrorCode, Status};
 use athanor_profile::upload::DroppedCounts;
@@ -7,44 +7,44 @@ use tokio::sync::oneshot;
 use crate::decoded_upload::DecodeStats;
 use crate::state_machine::{ShardApplyResult, UploadOutcome};
 
-/// What became of an upload.
+/// Outcome of an upload that is stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoredUpload {
-    /// Profiles that are stored now.
+    /// Number of profiles that are stored now.
     pub new: u32,
-    /// Profiles that were stored before.
+    /// Number of profiles that were stored before.
     pub repeats: u32,
-    /// What was left out of it.
+    /// Counts of dropped parts.
     pub dropped: DroppedCounts,
-    /// Uncompressed bytes.
+    /// Uncompressed bytes of the upload.
     pub raw_bytes: u64,
-    /// Samples, those included that were left out.
+    /// Samples, including dropped ones.
     pub samples: u64,
 }
 
-/// The answers.
+/// Results of a request, by upload.
 pub type AppendResults = Vec<Result<StoredUpload, Status>>;
 
-/// What becomes of a request: for each upload where it is, or why it is nowhere.
+/// Slots of a request: for each upload its place, or the reason why it has none.
 pub type RequestSlots = Vec<Result<(UploadSlot, DecodeStats), Status>>;
 
 /// A request that waits for its batch.
 pub struct PendingAppend {
-    /// What becomes of it.
+    /// Slots of its uploads.
     pub placing: RequestSlots,
-    /// Where the answer goes.
+    /// Sender of its results.
     pub answer: oneshot::Sender<AppendResults>,
 }
 
-/// Where an upload is.
+/// Place of an upload.
 pub enum UploadSlot {
     /// In the batch, at this place.
     In(usize),
-    /// All of so many records are stored already: the log need not hear of them again.
+    /// All of so many records are stored already, and are not logged.
     Before(u32),
 }
 
-/// Why an upload is to be placed anew: by which reason its sender knows that.
+/// Error reason by which a sender recognizes that the upload must be placed by a newer table.
 pub const STALE_TABLE_REASON: &str = "stale_table";
 
 fn stale(newest: u64) -> Status {
@@ -55,7 +55,7 @@ fn stale(newest: u64) -> Status {
 }
 
 impl PendingAppend {
-    /// Tells what applying the batch did.
+    /// Sends the results of an applied batch.
     pub fn send_results(self, applied: &Result<ShardApplyResult, Status>) {
         let answers = self.placing.into_iter().map(|upload| {
             let (placed, taken) = upload?;
@@ -83,7 +83,7 @@ impl PendingAppend {
                 Err(status) => Err(status.clone()),
             }
         });
-        // Whoever asked may have left; what is stored stays stored.
+        // The caller may have disconnected; stored profiles stay stored.
         let _ = self.answer.send(answers.collect());
     }
 }

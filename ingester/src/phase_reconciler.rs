@@ -1,6 +1,7 @@
-//! What the leader of a shard does when the catalogue's view asks for it: fences of new tables, the seal, the end.
+//! Reconciler of a shard's phase: its leader logs fences and the seal, and ends the shard, as the catalog's
+//! view requires.
 //!
-//! Each step is done again until the catalogue says that it is done, and does nothing the second time.
+//! Each step is retried until the catalog shows it as done, and has no effect the second time.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,13 +16,13 @@ use crate::replica::ShardReplica;
 use crate::shard::LeaderShard;
 use crate::state_machine::ShardApplyResult;
 
-/// Without a new view, until the next try.
+/// Interval of retries without a new view.
 const RECONCILE_INTERVAL: Duration = Duration::from_secs(1);
-/// A shard is lost after five minutes. Who has not heard of a majority for almost as long asks what became of it before it
-/// takes more: what an abandoned shard takes nobody will ever read.
+/// Time without a response of a majority after which a leader reads the catalog before it accepts more. A
+/// shard is lost after five minutes, and profiles in an abandoned shard would never be read.
 pub(crate) const QUORUM_SILENCE_LIMIT: Duration = Duration::from_secs(240);
 
-/// Looks after one reign.
+/// Reconciler for one leader term.
 pub(crate) struct PhaseReconciler {
     pub(crate) group: Arc<ShardReplica>,
     pub(crate) shard: Arc<LeaderShard>,
@@ -29,11 +30,11 @@ pub(crate) struct PhaseReconciler {
 }
 
 impl PhaseReconciler {
-    /// Runs until the reign is over.
+    /// Runs until the leader term ends.
     pub(crate) async fn run(self) {
         loop {
             if self.group.has_lost_quorum() {
-                // The next reign begins by asking the catalogue.
+                // The next leader term starts with a read of the catalog.
                 self.over.cancel();
                 return;
             }
@@ -63,7 +64,8 @@ impl PhaseReconciler {
             }
             ShardPhase::Closing => self.close(view, entry).await?,
             ShardPhase::Sealed { at } => self.retire(entry, at).await?,
-            // A catalogue that was rebuilt has not heard that it opened; the next reign says so. Or this view is old.
+            // A rebuilt catalog does not know that the shard opened, and the next term reports it. Or this
+            // view is old.
             ShardPhase::Opening { .. } => {
                 if matches!(self.group.read_catalog_entry(entry.id).await?.phase, ShardPhase::Opening { .. })
                 {
@@ -81,7 +83,7 @@ impl PhaseReconciler {
         self.group.deps().catalog.apply_command(command).await.map_err(|error| Status::from_error(&error))
     }
 
-    /// Seals the shard when another has a copy of what it remembers, but for what came of late.
+    /// Seals the shard when a successor has a copy of its ids, except for late ones.
     async fn close(&self, view: &RoutingView, entry: &ShardEntry) -> Result<(), Status> {
         let copies = |other: &ShardEntry| matches!(other.phase, ShardPhase::Opening { inherits: HandoffSource::Window { of, .. } } if of == entry.id);
         let is_copied = self.group.copied.load(Ordering::SeqCst) && view.shards.iter().any(copies);
@@ -90,15 +92,15 @@ impl PhaseReconciler {
         }
         let (at, latest) = self.group.log_seal().await?;
         self.group.sealed.store(true, Ordering::SeqCst);
-        // For the successor, which asks as soon as it hears of the seal.
+        // The successor requests the values as soon as it learns of the seal.
         self.shard.log_delta_state().await?;
         self.change(CatalogCommand::Sealed { shard: entry.id, at, latest }).await?;
-        // The head that the seal has closed is not to grow, and so it is cut like any other.
+        // The head that the seal closed must not grow, so it is flushed like any other.
         self.shard.freeze().await
     }
 
-    /// Ends the shard when all of its rows lie in blocks. Who was deposed and has not heard of it knows none that came
-    /// later.
+    /// Retires the shard when all of its rows are in blocks. A leader that did not observe the seal may lack
+    /// later rows, and retires nothing.
     async fn retire(&self, entry: &ShardEntry, at: u64) -> Result<(), Status> {
         let has_rows = || self.shard.heads().unflushed_heads().iter().any(|head| !head.is_empty());
         if !self.shard.has_observed_seal(at) || has_rows() {
@@ -108,7 +110,7 @@ impl PhaseReconciler {
         self.change(CatalogCommand::Retire { shard: entry.id, rest_is_empty }).await
     }
 
-    /// Logs the fence of a table that is proposed, and makes those of tables none that were given up [INV-05].
+    /// Logs the fence of a proposed table, and voids the fences of abandoned tables [INV-05].
     async fn fence(&self, view: &RoutingView, entry: &ShardEntry) -> Result<(), Status> {
         let pending = view.pending.as_ref().filter(|pending| pending.needs.contains(&entry.id));
         let logged: Vec<(u64, u64)> =
@@ -122,7 +124,8 @@ impl PhaseReconciler {
         let oldest = view.tables.iter().flat_map(|tables| tables.tables_between(i64::MIN, i64::MAX).first());
         let oldest = oldest.map(|table| table.version()).min().unwrap_or_default();
         for (version, revision) in logged {
-            // Of tables older than those that are known the fences hold: all late profiles are too late for them.
+            // Fences of tables older than the known ones stay: all late profiles are too late for those
+            // tables.
             if revision <= view.revision && version > oldest && !published(version) && !proposed(version) {
                 self.group.propose_entry(ShardLogEntry::encode_fence_voided(version)).await?;
             }
@@ -145,7 +148,7 @@ impl PhaseReconciler {
         }
     }
 
-    /// Holds no ids any more of shards that are over: their rows lie in blocks, or were given up.
+    /// Releases the ids of shards that have ended: their rows are in blocks, or were abandoned.
     async fn release(&self, view: &RoutingView) -> Result<(), Status> {
         let holds = self.group.log.with_state_machine(|machine| machine.log_status().holds.clone());
         for of in holds {

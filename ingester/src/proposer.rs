@@ -1,4 +1,4 @@
-//! Proposing entries, one at a time.
+//! Proposer of a shard's entries, one at a time.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -16,16 +16,16 @@ use crate::head::Head;
 use crate::leader_term::LeaderTerm;
 use crate::state_machine::{ShardApplyResult, ShardStateMachine, lock};
 
-/// How long clients are told to wait while the log is full, and while it is busy.
+/// Retry-after of clients while the log is full, and below while it is busy.
 const LOG_FULL_RETRY_AFTER: Duration = Duration::from_secs(10);
 const LOG_BUSY_RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Proposes batches, one at a time.
+/// Worker that proposes batches, one at a time.
 pub struct BatchProposer {
     steps: mpsc::Receiver<ProposerStep>,
     log: RaftGroup<ShardStateMachine>,
     reign: Arc<LeaderTerm>,
-    /// The reign is over: what is under way may be stored, or not.
+    /// Cancelled when the leader term ends: batches in flight may be stored, or not.
     over: CancellationToken,
     failures: Arc<Mutex<u64>>,
 }
@@ -41,18 +41,18 @@ impl BatchProposer {
         Self { steps, log, reign, over, failures }
     }
 
-    /// Runs until the preparer is gone.
+    /// Runs until the preparer ends.
     pub async fn run(mut self) {
         while let Some(step) = self.next().await {
             match step {
                 ProposerStep::Freeze(done, head) => {
                     let frozen = self.freeze(head).await;
-                    // Whoever asked may have left.
+                    // The caller may have disconnected.
                     let _ = done.send(frozen);
                 }
                 ProposerStep::Batch(prepared) => self.propose(*prepared).await,
                 ProposerStep::Nothing(DuplicateRequests { failures, waiting }) => {
-                    // It comes behind all that was in flight: what that says is stored by now, or it failed.
+                    // All earlier batches are finished: each is stored by now, or it failed.
                     let done = self.builds_on(failures).map(|()| ShardApplyResult::Done);
                     waiting.into_iter().for_each(|waiting| waiting.send_results(&done));
                 }
@@ -68,7 +68,7 @@ impl BatchProposer {
         }
     }
 
-    /// Has the log say that the generation is over: then, and only then, it may be cut.
+    /// Logs the end of the generation. Only after that its head may be flushed.
     async fn freeze(&mut self, next: Arc<Head>) -> Result<(), Status> {
         let current = self.reign.heads().current();
         if !current.is_empty() && !current.is_closed() {
@@ -100,7 +100,7 @@ impl BatchProposer {
                     proposed.map(|(_, applied)| applied).map_err(|error| self.failed(&error))
                 }
             };
-            // What was taken for new and was none has counted nothing, though others were subtracted from it.
+            // A duplicate that was taken for new has counted nothing, though others were subtracted from it.
             if !self.reign.tracker().finish_batch(token) || applied.is_err() {
                 *lock(&self.failures) += 1;
             }
@@ -109,8 +109,8 @@ impl BatchProposer {
         waiting.into_iter().for_each(|waiting| waiting.send_results(&applied));
     }
 
-    /// What was prepared when so many proposals had failed builds on what they all said: on its names, or on what it counted.
-    /// After another one some of that did not reach the log.
+    /// Checks that no proposal failed since an entry was prepared. The entry builds on names and values of
+    /// earlier ones, and after a failure some of those did not reach the log.
     fn builds_on(&self, failures: u64) -> Result<(), Status> {
         if failures == *lock(&self.failures) {
             return Ok(());
@@ -118,9 +118,10 @@ impl BatchProposer {
         Err(Status::new(ErrorCode::Unavailable, "an earlier write to this shard failed; send it again"))
     }
 
-    /// What those are told whose proposal failed. If it may be kept yet, the reign is over: the next batch would take its
-    /// place among what is to be shown, and its rows would be in no head and in no block, though its ids are known. The
-    /// next reign begins behind it in the log, or without it, and reads it back.
+    /// Returns the status for clients of a failed proposal. If the entry may still be stored, the leader term
+    /// ends. Otherwise the next batch would replace it as the batch to publish. Its rows would be in no head
+    /// and in no block, though its ids are known. The next term starts after it in the log, or without it,
+    /// and replays it.
     fn failed(&self, error: &ProposeError) -> Status {
         if matches!(error, ProposeError::Unknown { .. } | ProposeError::NotLeader { .. }) {
             self.over.cancel();
@@ -136,7 +137,7 @@ fn unknown() -> Status {
     )
 }
 
-/// What those are told whose batch the log did not take.
+/// Returns the status for clients of a batch that the log rejected.
 fn refused(error: &ProposeError) -> Status {
     let status = Status::from_error(error);
     match error {

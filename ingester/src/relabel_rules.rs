@@ -1,5 +1,5 @@
-//! What a tenant's configuration makes of series: the bounds on labels, and rules that change, drop or keep. Rules are
-//! read once for each configuration, not for each profile.
+//! Configuration of a tenant's series: limits on labels, and relabeling rules that change, drop or keep.
+//! Rules are parsed once for each configuration, not for each profile.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,38 +13,38 @@ use serde_json::Value;
 const SERIES_RULES_SETTING: &str = "limits.ingestion_relabeling_rules";
 const TYPE_RULES_SETTING: &str = "limits.sample_type_relabeling_rules";
 const METRIC_NAME_LABEL: &str = "__name__";
-/// Whether a client sends differences: rules see it, and it is not stored.
+/// Label that marks deltas of a client: rules see it, and it is not stored.
 const DELTA_LABEL: &str = "__delta__";
 
-/// The rules of tenants.
+/// Cache of the tenants' rules.
 #[derive(Default)]
 pub(crate) struct RelabelRuleCache {
-    /// By the address of the limits that they were read of: it is no other's as long as these are held here.
+    /// Rules by the address of their limits. The address stays unique as long as the cache holds the limits.
     read: HashMap<usize, Arc<TenantRelabelRules>>,
 }
 
-/// One configuration's.
+/// Rules of one configuration.
 #[derive(Debug)]
 pub(crate) struct TenantRelabelRules {
     pub(crate) limits: Arc<TenantLimits>,
     of_types: Vec<RelabelRule>,
     of_series: Vec<RelabelRule>,
-    /// Whether some of these are the tenant's own.
+    /// True if the tenant has series rules of its own.
     own: bool,
 }
 
-/// Rules that are wrong.
+/// Error in the rules of a setting.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct RelabelRulesError {
-    /// The setting.
+    /// Name of the setting.
     pub setting: &'static str,
-    /// What is wrong with which.
+    /// Description of the error in it.
     pub error: String,
 }
 
 impl RelabelRuleCache {
-    /// The rules of a tenant that has these limits.
+    /// Returns the rules of a tenant that has these limits.
     pub(crate) fn rules_for(
         &mut self,
         limits: &Arc<TenantLimits>,
@@ -53,10 +53,10 @@ impl RelabelRuleCache {
         if let Some(rules) = self.read.get(&address) {
             return Ok(Arc::clone(rules));
         }
-        // What nobody else holds was replaced by another configuration.
+        // Limits that only the cache holds were replaced by another configuration.
         self.read.retain(|_, rules| Arc::strong_count(&rules.limits) > 1);
         let rules = TenantRelabelRules::read(limits).map_err(|error| {
-            // Whoever reads a configuration checks it first.
+            // Rules are checked when a configuration is read.
             Status::new(ErrorCode::Internal, format!("{} cannot be applied: {error}", error.setting))
         })?;
         Ok(Arc::clone(self.read.entry(address).or_insert(Arc::new(rules))))
@@ -64,7 +64,7 @@ impl RelabelRuleCache {
 }
 
 impl TenantRelabelRules {
-    /// Reads those of a configuration, or says which is wrong.
+    /// Parses the rules of a configuration, or returns the first error.
     pub(crate) fn read(limits: &Arc<TenantLimits>) -> Result<Self, RelabelRulesError> {
         let mut of_series = read_rules(SERIES_RULES_SETTING, &limits.ingestion_relabeling_rules)?;
         let of_types = read_rules(TYPE_RULES_SETTING, &limits.sample_type_relabeling_rules)?;
@@ -78,7 +78,8 @@ impl TenantRelabelRules {
         Ok(TenantRelabelRules { limits: Arc::clone(limits), of_types, of_series, own })
     }
 
-    /// The bounds on labels, before the rules: those of a tenant with rules of its own may be more than are stored.
+    /// Returns the limits on labels before the rules. A tenant with rules of its own may send more than is
+    /// stored.
     pub(crate) fn limits_before_rules(&self) -> LabelLimits {
         let limits = self.after();
         if self.own { limits.widened_for_rules() } else { limits }
@@ -94,7 +95,7 @@ impl TenantRelabelRules {
         }
     }
 
-    /// Whether a sample type is stored.
+    /// Returns whether a sample type is stored.
     pub(crate) fn keeps_type(&self, labels: &Labels, value_type: &ValueType) -> Result<bool, Status> {
         if self.of_types.is_empty() {
             return Ok(true);
@@ -106,7 +107,8 @@ impl TenantRelabelRules {
         made.map(|made| made.is_some()).map_err(|error| refused(TYPE_RULES_SETTING, &error, "invalid_labels"))
     }
 
-    /// The labels by which a series is stored, if it is. `sent`: what came with the profile.
+    /// Returns the labels by which a series is stored; none if it is dropped. `sent` are the labels of the
+    /// upload.
     pub(crate) fn apply(
         &self,
         labels: &Labels,
@@ -131,7 +133,7 @@ impl TenantRelabelRules {
         })?;
         let Some(mut made) = made else { return Ok(None) };
         if !self.own {
-            // What came was checked, and our own rules make nothing that is not sound.
+            // The labels were checked on arrival, and the default rules make no unsound ones.
             made.set(DELTA_LABEL, "");
             return Ok(Some(made));
         }
@@ -151,7 +153,7 @@ fn refused(setting: &str, why: &dyn std::fmt::Display, reason: &'static str) -> 
     Status::new(ErrorCode::Invalid, format!("after the rules of {setting}: {why}")).with_reason(reason)
 }
 
-/// Returns what is wrong with limits: rules that cannot be read, or that let in what rules are not applied to.
+/// Returns the errors of limits: rules that cannot be parsed, or a bound beyond the labels that rules handle.
 pub fn find_relabel_errors(limits: &TenantLimits) -> Vec<RelabelRulesError> {
     let mut bad = Vec::new();
     let names = limits.max_label_names_per_series;

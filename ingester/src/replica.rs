@@ -1,9 +1,10 @@
-//! This node's part of a shard: a member of its group, and, while this node leads, all that leading takes.
+//! Replica of a shard on this node: a member of its raft group and, while this node leads, the leader's
+//! workers.
 //!
 //! ```text
-//!  member: log, window ─► leads? ─► Begin ─► rows are read back ─► Led: takes, shows, cuts
+//!  member: log, window ─► leads? ─► Begin ─► log is replayed ─► LeaderHandle: stores, serves, flushes
 //!              ▲                                                    │
-//!              └──── the lead is lost, or what became of a batch ◄──┘
+//!              └── lead is lost, or result of a batch is unknown ◄──┘
 //! ```
 
 use std::collections::BTreeSet;
@@ -36,63 +37,63 @@ use crate::stats::FlushCounters;
 use crate::tenants::KnownTenants;
 use crate::window::{DedupWindow, RunFiles};
 
-/// The most bytes that an entry has, where the log takes so much: a follower has a second to take one [INV-06].
+/// Maximum bytes of an entry, if the log allows as much: a follower has a second to receive one [INV-06].
 const MAX_ENTRY_BYTES: usize = 8 << 20;
-/// After a failure to begin, until the next try.
+/// Backoff after a failed start of a leader term.
 const TERM_START_RETRY_BACKOFF: Duration = Duration::from_millis(200);
 
-/// What the shards of a node have in common.
+/// Dependencies that the replicas of a node share.
 #[derive(Clone)]
 pub(crate) struct ReplicaDeps {
     pub(crate) config: IngesterConfig,
     pub(crate) deps: IngesterDeps,
     pub(crate) walkers: Arc<DecodePool>,
-    /// The newest view.
+    /// Newest view from the catalog.
     pub(crate) view: Arc<RwLock<Option<Arc<RoutingView>>>>,
     pub(crate) tenants: Arc<KnownTenants>,
 }
 
-/// One member of a shard's group.
+/// Member of a shard's raft group on this node.
 pub(crate) struct ShardReplica {
     pub(crate) id: ShardId,
-    /// What never changes of it.
+    /// Slot of the shard, which never changes, like epoch and members.
     pub(crate) slot: u32,
     pub(crate) epoch: u32,
     pub(crate) members: BTreeSet<u64>,
-    /// So many are handing over the lead: nothing is taken meanwhile.
+    /// Number of lead transfers in progress. No profiles are accepted meanwhile.
     pub(crate) leaving: AtomicU32,
-    /// A successor has a copy of what the shard remembers.
+    /// True if a successor has a copy of the dedup window.
     pub(crate) copied: AtomicBool,
-    /// The log has ended.
+    /// True if the log is sealed.
     pub(crate) sealed: AtomicBool,
-    /// When a majority was heard last while this node led, milliseconds of its monotonic clock.
+    /// Last time at which a majority responded while this node led, milliseconds of its monotonic clock.
     heard: AtomicU64,
-    /// Told when there is a new view.
+    /// Notified when there is a new view.
     pub(crate) told: Notify,
     pub(crate) log: RaftGroup<ShardStateMachine>,
     pub(crate) counts: Arc<FlushCounters>,
     parts: ReplicaDeps,
     claim: Arc<PendingTerm>,
-    /// Told when the log lets go of entries.
+    /// Notified when a flush marker is applied, so that the log may be purged.
     cuts: Arc<Notify>,
     led: RwLock<Option<Arc<LeaderHandle>>>,
     watch: Mutex<Option<TaskHandle<()>>>,
 }
 
-/// A shard while this node leads it.
+/// Handle of a shard while this node leads it.
 pub(crate) struct LeaderHandle {
     pub(crate) shard: Arc<LeaderShard>,
     pub(crate) asked: Arc<FlushRequests>,
-    /// What prepares, proposes and cuts.
+    /// Tasks that prepare, propose, flush and reconcile.
     works: Vec<TaskHandle<()>>,
-    /// The reign is over: nothing of it goes on.
+    /// Cancelled when the leader term ends, which stops its tasks.
     over: CancellationToken,
-    /// Which vote made this node lead.
+    /// Raft term in which this node leads.
     term: u64,
 }
 
 impl LeaderHandle {
-    /// Cuts all that there is. Where the lead ends meanwhile there is nothing left here to cut.
+    /// Flushes all heads. If the lead ends meanwhile, this node has nothing left to flush.
     pub(crate) async fn flush_heads(&self) {
         tokio::select! {
             biased;
@@ -103,7 +104,7 @@ impl LeaderHandle {
 }
 
 impl ReplicaDeps {
-    /// How a member begins here: durable, before it does.
+    /// Returns the bootstrap mode of a member, which is durable before the member begins.
     async fn founding(&self, entry: &ShardEntry) -> Result<GroupBootstrap, IngesterOpenError> {
         let Consensus { disk, log, compute, .. } = self.deps.consensus.clone();
         let (entry, shard) = (entry.clone(), entry.id);
@@ -111,7 +112,7 @@ impl ReplicaDeps {
         compute.run(found).await?.map_err(|source| IngesterOpenError::Membership { shard, source })
     }
 
-    /// A member has begun here.
+    /// Records that a member has begun here.
     async fn founded(&self, entry: &ShardEntry) -> Result<(), IngesterOpenError> {
         let Consensus { disk, compute, .. } = self.deps.consensus.clone();
         let (entry, shard) = (entry.clone(), entry.id);
@@ -123,13 +124,12 @@ impl ReplicaDeps {
 }
 
 impl ShardReplica {
-    /// Opens the log of a shard's member here. Where nobody else votes, this node leads when it
-    /// returns.
+    /// Opens the log of a shard's member. If this node is standalone and the sole voter, it leads on return.
     pub(crate) fn open(
         parts: ReplicaDeps,
         entry: ShardEntry,
     ) -> BoxFuture<'static, Result<Arc<Self>, IngesterOpenError>> {
-        // All that a member does begins here: boxed, it is compiled in this crate and not in those that open it.
+        // A member's whole work begins here: boxed, it is compiled in this crate and not in its callers.
         Self::opened(parts, entry).boxed()
     }
 
@@ -149,7 +149,7 @@ impl ShardReplica {
         );
         let mut members = entry.members.clone();
         if members.is_empty() {
-            // Opened before members were named, it is of this node alone.
+            // A shard opened before members were named belongs to this node alone.
             members.insert(node);
         }
         let founding = match deps.alone {
@@ -185,11 +185,11 @@ impl ShardReplica {
         if !group.parts.deps.alone
             && let Err(error) = group.parts.founded(&entry).await
         {
-            // It may be opened again: two members of one log would be one too many.
+            // The shard may be opened again, and two members must not share one log.
             group.log.shutdown().await;
             return Err(error);
         }
-        // One of several may be said to lead by its own log alone: others may know better.
+        // A member of a cluster may lead by its own log alone, while others know a later leader.
         if group.parts.deps.alone && group.is_sole_voter() {
             let led = group.begin(entry).await.map_err(|source| IngesterOpenError::Lead { shard, source })?;
             *write(&group.led) = Some(led);
@@ -207,12 +207,12 @@ impl ShardReplica {
         Ok(group)
     }
 
-    /// Whether nobody else votes: then nobody else can lead.
+    /// Returns whether no other node votes, so that no other can lead.
     pub(crate) fn is_sole_voter(&self) -> bool {
         self.log.members().voters == [self.parts.deps.consensus.node].into()
     }
 
-    /// What is known of the shard here. Waits while entries are applied.
+    /// Returns the state of the shard on this member. Waits while entries are applied.
     pub(crate) fn shard_report(&self) -> LocalShardReport {
         let shard = self.id;
         let slot = self.slot;
@@ -242,26 +242,28 @@ impl ShardReplica {
         })
     }
 
-    /// The shard, if this node leads it.
+    /// Returns the leader handle, if this node leads.
     pub(crate) fn leader_handle(&self) -> Option<Arc<LeaderHandle>> {
         read(&self.led).clone()
     }
 
-    /// The shard, or who leads it.
+    /// Returns the leader handle, or an error with the known leader.
     pub(crate) fn require_leader(&self) -> Result<Arc<LeaderHandle>, ShardReadError> {
         self.leader_handle().ok_or_else(|| self.moved())
     }
 
-    /// The shard while it takes profiles, or who leads it.
+    /// Returns the leader handle while the shard accepts profiles, or an error with the known leader.
     pub(crate) fn require_writable(&self) -> Result<Arc<LeaderHandle>, ShardReadError> {
-        // One that others do not answer would keep its callers waiting, and most likely another leads by now.
+        // A leader without responses from others would keep its callers waiting, and most likely another
+        // leads by now.
         let is_over =
             self.sealed.load(Ordering::SeqCst) || self.log.is_partitioned() || self.has_lost_quorum();
         let stays = self.leaving.load(Ordering::SeqCst) == 0 && !is_over;
         self.leader_handle().filter(|_| stays).ok_or_else(|| self.moved())
     }
 
-    /// Whether this node has not heard of a majority for so long that others may have given the shard up.
+    /// Returns whether no majority responded to this node for so long that others may have abandoned the
+    /// shard.
     pub(crate) fn has_lost_quorum(&self) -> bool {
         if self.parts.deps.alone || self.is_sole_voter() {
             return false;
@@ -280,7 +282,7 @@ impl ShardReplica {
         self.heard.store(u64::try_from(now.as_millis()).unwrap_or(u64::MAX), Ordering::SeqCst);
     }
 
-    /// What every node must know, as this one was told last.
+    /// Returns the newest view from the catalog, if there is one.
     pub(crate) fn view(&self) -> Option<Arc<RoutingView>> {
         read(&self.parts.view).clone()
     }
@@ -289,13 +291,13 @@ impl ShardReplica {
         &self.parts.deps
     }
 
-    /// How much is kept of what series have counted.
+    /// Returns the bounds of the values of cumulative series.
     pub(crate) fn delta_limits(&self) -> DeltaLimits {
         let config = &self.parts.config;
         DeltaLimits { bytes: config.counters, idle: config.counters_idle }
     }
 
-    /// The most bytes that an entry has.
+    /// Returns the maximum bytes of an entry.
     pub(crate) fn entry_bytes(&self) -> usize {
         usize::try_from(self.parts.deps.consensus.log.max_entry_bytes())
             .unwrap_or(MAX_ENTRY_BYTES)
@@ -310,9 +312,9 @@ impl ShardReplica {
         }
     }
 
-    /// Ends this member. What was acknowledged is kept.
+    /// Ends this member. Acknowledged profiles are kept.
     pub(crate) async fn end(&self) {
-        // The watch ends with the log's member, and no reign begins after it.
+        // The watch ends with the raft group, and no leader term starts after it.
         self.log.shutdown().await;
         let watch = lock(&self.watch).take();
         if let Some(watch) = watch
@@ -325,7 +327,7 @@ impl ShardReplica {
         }
     }
 
-    /// Why it takes nothing more, or cuts no more, until a restart.
+    /// Returns why the shard accepts or flushes nothing more until a restart.
     pub(crate) fn failed(&self) -> Option<String> {
         let led = self.leader_handle();
         let works = led.iter().filter(|led| !led.over.is_cancelled()).flat_map(|led| &led.works);
@@ -334,7 +336,7 @@ impl ShardReplica {
         failed.or_else(|| lock(&self.watch).as_ref().and_then(ended))
     }
 
-    /// Leads whenever raft says so, and follows in between, until the member has ended.
+    /// Leads whenever raft elects this node, and follows in between, until the member ends.
     async fn watch(self: &Arc<Self>) {
         let mut leadership = self.log.leadership();
         loop {
@@ -348,7 +350,7 @@ impl ShardReplica {
                 }
                 continue;
             }
-            // Who was deposed and chosen again in between does not know what others have stored.
+            // A leader that was deposed and elected again does not know the entries in between.
             if let Some(led) = led.filter(|led| !here || led.term != term || led.over.is_cancelled()) {
                 tracing::info!(shard = self.id, here, "this node's reign over the shard ends");
                 led.over.cancel();
@@ -388,7 +390,7 @@ impl ShardReplica {
         }
     }
 
-    /// A member that does not lead lets its log go of what is cut. The one that leads does so as a part of cutting.
+    /// Purges flushed entries from the log of a follower. A leader does so as part of each flush.
     async fn purge_flushed(&self) {
         if let Err(error) =
             self.log.compact(self.log.with_state_machine(ShardStateMachine::flushed_index)).await
@@ -397,7 +399,7 @@ impl ShardReplica {
         }
     }
 
-    /// Has the log say that this node leads, reads back what earlier leaders stored, and begins to work.
+    /// Logs the start of a leader term, replays unflushed entries, and starts the workers.
     async fn begin(self: &Arc<Self>, mut entry: ShardEntry) -> Result<Arc<LeaderHandle>, Status> {
         let ReplicaDeps { config, deps, .. } = &self.parts;
         if !matches!(entry.phase, ShardPhase::Lost { .. }) {
@@ -408,7 +410,7 @@ impl ShardReplica {
         let reign = Arc::new(LeaderTerm::new(deps.clock.clone(), self.delta_limits()));
         let term = self.log.leadership().current().term;
         let begun = self.claim(&reign).await?;
-        // All that earlier leaders have said is applied: what is done for those who come before or after is known.
+        // All entries of earlier leaders are applied: the handoffs with predecessor and successor are known.
         self.open_successor(&entry).await?;
         self.rejoin_after_loss(&entry).await?;
         self.sealed.store(
@@ -451,7 +453,7 @@ impl ShardReplica {
                 }
             })
         };
-        // The proposer ends with the preparer, when it has proposed what was prepared.
+        // The proposer ends with the preparer, after it has proposed all prepared batches.
         let mut works = vec![
             spawn("prepares", ends(Box::pin(works.preparer.run())))?,
             spawn("proposes", Box::pin(works.proposer.run()))?,
@@ -479,14 +481,15 @@ impl ShardReplica {
         }
     }
 
-    /// Begins a reign in the log.
+    /// Logs the start of a leader term, and returns it once applied.
     async fn claim(&self, reign: &Arc<LeaderTerm>) -> Result<TermStart, Status> {
         let deps = &self.parts.deps;
         let token = deps.random.next_u64();
         self.claim.put(token, Arc::clone(reign));
         let (window, stored) =
             self.log.with_state_machine(|machine| (machine.window(), machine.last_stored_at()));
-        // The time since the last entry came to this node; none after a start: ids are known a little longer [INV-10].
+        // Time since the last entry came to this node; zero after a start, so that ids are kept a little
+        // longer [INV-10].
         let since = stored.map_or(Duration::ZERO, |stored| deps.clock.monotonic().saturating_sub(stored));
         let stamp = lock(&window).stamp() + u64::try_from(since.as_nanos()).unwrap_or_default();
         let begin = ShardLogEntry::encode_term_start(token, deps.consensus.node, stamp).into();
@@ -503,7 +506,7 @@ impl Drop for LeaderHandle {
     }
 }
 
-/// Has answers say that ids of a shard were lost, if they were.
+/// Reports lost ids of a shard to the catalog, if there are any, so that results mention them.
 pub(crate) async fn report_lost_ids(
     catalog: &dyn Catalog,
     shard: ShardId,
@@ -520,7 +523,7 @@ pub(crate) async fn report_lost_ids(
     Ok(())
 }
 
-/// Tells the catalogue what the shard's log knows better: what was registered, and what damage took.
+/// Reports to the catalog the registered rows and the damage that only the shard's log knows.
 async fn report_to_catalog(
     deps: &IngesterDeps,
     entry: &mut ShardEntry,
@@ -529,7 +532,7 @@ async fn report_to_catalog(
     let shard = entry.id;
     let cut = log.with_state_machine(ShardStateMachine::flushed_index);
     report_lost_ids(&*deps.catalog, shard, log).await?;
-    // Rows of these entries lie in blocks and are not missed. Their ids lie in the log alone.
+    // Rows of these entries are in blocks and are not lost. Their ids are in the log alone.
     if lost(log, cut..entry.watermark) > 0 {
         let to = entry.watermark;
         tracing::error!(shard, to, "ids of records up to this entry were lost to damage of the log");

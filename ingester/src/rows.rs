@@ -1,55 +1,55 @@
-//! Sample rows as a head keeps them: a few bytes each, by stack.
+//! Encoding of sample rows in a head: a few bytes each, by stack.
 //!
-//! One profile's rows are sorted by stack; each is the step to its stack, its value and, where some row of the
-//! profile has them, its span and trace, and the moments at which it was measured. They stay so from the log entry to
-//! the cut: a query walks them as they are, and passes moments over.
+//! The rows of a profile are sorted by stack. Each is the step to its stack, its value and, if some row of
+//! the profile has them, its span, trace and timestamps. The encoding stays the same from log entry to flush:
+//! queries walk it as it is and skip timestamps.
 
 use athanor_profile::SampleTimestamps;
 use athanor_profile::codec::{CodecError, CodecReader, put_bytes, put_signed_varint, put_varint};
 
-/// Some row names a span.
+/// Flag: some row names a span.
 const SPANS_FLAG: u8 = 1;
-/// Some row names a trace.
+/// Flag: some row names a trace.
 const TRACES_FLAG: u8 = 2;
-/// Some row says moments: the first of all follows, and each row has its own as steps from there.
+/// Flag: some row has timestamps. The first of all follows, and each row has its own as steps from there.
 const TIMESTAMPS_FLAG: u8 = 4;
 
-/// One row.
+/// Row of a head, decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HeadRow {
-    /// The stack.
+    /// Stack id in the head's dictionary.
     pub stack: u32,
     /// The span that was running, 0 if none is known.
     pub span: u64,
     /// The trace that the span belongs to, 0 if none is known.
     pub trace: u128,
-    /// The value.
+    /// Value of the row.
     pub value: i64,
 }
 
-/// A row as it was sent.
+/// Row of an upload as it was sent.
 #[derive(Clone, Copy, Debug)]
 pub struct InputRow {
-    /// The stack.
+    /// Stack id in the head's dictionary.
     pub stack: u32,
-    /// Its place in the profile, where its moments are.
+    /// Place in the profile, by which its timestamps are found.
     pub place: u32,
     /// The span that was running, 0 if none is known.
     pub span: u64,
     /// The trace that the span belongs to, 0 if none is known.
     pub trace: u128,
-    /// The value.
+    /// Value of the row.
     pub value: i64,
 }
 
 impl InputRow {
-    /// What rows that are added up have in common.
+    /// Returns the key by which rows are added up.
     pub fn key(&self) -> (u32, u64, u128) {
         (self.stack, self.span, self.trace)
     }
 }
 
-/// Sorts rows, and forgets them where nothing is left of any stack and span.
+/// Sorts rows, and clears them if all sums are zero.
 pub fn normalize_rows(rows: &mut Vec<InputRow>) {
     rows.sort_unstable_by_key(InputRow::key);
     if summed_rows(rows).next().is_none() {
@@ -57,7 +57,8 @@ pub fn normalize_rows(rows: &mut Vec<InputRow>) {
     }
 }
 
-/// Sorts rows, adds up those of one stack and span, drops what is then zero, and appends the rest; gives their number.
+/// Sorts rows, adds up those of one stack and span, and appends the sums that are not zero. Returns their
+/// number.
 pub fn pack_rows(rows: &mut [InputRow], moments: &SampleTimestamps, out: &mut Vec<u8>) -> u32 {
     rows.sort_unstable_by_key(InputRow::key);
     let mut flags = 0;
@@ -99,7 +100,7 @@ pub fn pack_rows(rows: &mut [InputRow], moments: &SampleTimestamps, out: &mut Ve
     count
 }
 
-/// Rows of one stack and span, and their sum, where that is not zero.
+/// Returns groups of sorted rows with one stack and span, and their sums that are not zero.
 pub fn summed_rows(rows: &[InputRow]) -> impl Iterator<Item = (&[InputRow], i64)> {
     let sums = rows.chunk_by(|a, b| a.key() == b.key()).map(|same| {
         let sum = same.iter().fold(0, |sum: i64, row| sum.wrapping_add(row.value));
@@ -112,7 +113,7 @@ fn times<'a>(rows: &'a [InputRow], moments: &'a SampleTimestamps) -> impl Iterat
     rows.iter().flat_map(|row| moments.row_timestamps(row.place as usize)).copied()
 }
 
-/// The steps from `base` to the first and on to the last; none comes before it.
+/// Encodes timestamps as steps from `base` on; none comes before it.
 fn put_times(base: i64, times: &mut [i64], out: &mut Vec<u8>) {
     times.sort_unstable();
     out.clear();
@@ -123,7 +124,7 @@ fn put_times(base: i64, times: &mut [i64], out: &mut Vec<u8>) {
     }
 }
 
-/// Walks packed rows.
+/// Visits the rows of packed bytes.
 #[inline]
 pub fn for_each_row(packed: &[u8], mut row: impl FnMut(HeadRow)) -> Result<(), CodecError> {
     walk(packed, |of_row, _, _| {
@@ -132,7 +133,7 @@ pub fn for_each_row(packed: &[u8], mut row: impl FnMut(HeadRow)) -> Result<(), C
     })
 }
 
-/// As [`for_each_row`], with the moments of each row, ascending.
+/// Visits rows as [`for_each_row`] does, with the timestamps of each, ascending.
 pub fn for_each_timed_row(packed: &[u8], mut row: impl FnMut(HeadRow, &[i64])) -> Result<(), CodecError> {
     let mut times = Vec::new();
     walk(packed, |of_row, base, steps| {
@@ -148,7 +149,7 @@ pub fn for_each_timed_row(packed: &[u8], mut row: impl FnMut(HeadRow, &[i64])) -
     })
 }
 
-/// Walks packed rows, with what all moments begin at and the steps of each row's.
+/// Walks packed rows, with the base of all timestamps and the encoded steps of each row.
 #[inline]
 fn walk(
     packed: &[u8],

@@ -1,11 +1,11 @@
-//! One shard: uploads come in, one proposal after the other goes into its log, answers go out.
+//! Shard on its leader: batches uploads, proposes one batch at a time to the log, and returns the results.
 //!
 //! ```text
-//!  append ─► read (many at once) ─► queue ─► prepare ─► propose ─► applied ─► answers
-//!                                            next batch │ in flight
+//!  append ─► decode (many at once) ─► queue ─► prepare ─► propose ─► applied ─► results
+//!                                              next batch │ in flight
 //! ```
 //!
-//! What waits is taken together, so that a batch grows with the load and no timer is needed.
+//! Queued requests are batched together. So a batch grows with the load, and no timer is needed.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -39,35 +39,36 @@ use crate::window::DedupWindow;
 
 pub use crate::pending_append::StoredUpload;
 
-/// Requests that wait for a shard.
+/// Maximum number of requests in the queue of a shard.
 const MAX_QUEUED_REQUESTS: usize = 4096;
-/// What a client is told to wait when there is no room.
+/// Retry-after of requests that a shard rejects for lack of budget.
 pub(crate) const SHARD_BUSY_RETRY_AFTER: Duration = Duration::from_secs(1);
-/// A request goes to entries in pieces that weigh this part of one, or have one profile: it may say more than it weighs.
+/// Divisor of an entry's size that gives the size of a chunk. A request is split into chunks of that size, or
+/// of one profile, since its encoding may exceed its raw bytes.
 pub(crate) const CHUNKS_PER_ENTRY: usize = 8;
 
-/// What shards share.
+/// Dependencies that the shards of a node share.
 #[derive(Clone)]
 pub struct ShardDeps {
-    /// Limits of tenants.
+    /// Limits of all tenants: default and exceptions.
     pub overrides: LimitOverrides,
-    /// Time.
+    /// Wall and monotonic clock of the node.
     pub clock: Clock,
-    /// Chance.
+    /// Source of random numbers.
     pub random: Random,
-    /// Threads for preparing batches.
+    /// Thread pool that prepares batches.
     pub compute: ComputePool,
-    /// Walks profiles, for all shards.
+    /// Decoders of profiles, for all shards.
     pub walkers: Arc<DecodePool>,
-    /// The most bytes that an entry of the log has [INV-06].
+    /// Maximum bytes of a log entry [INV-06].
     pub entry: usize,
-    /// Bytes of uploads that may wait for a shard.
+    /// Maximum bytes of queued uploads per shard.
     pub waiting: ByteSize,
-    /// Ids that a shard remembers.
+    /// Maximum ids in the dedup window.
     pub ids: u64,
 }
 
-/// One shard, as its callers see it.
+/// Shard that this node leads, as its callers use it.
 pub struct LeaderShard {
     deps: ShardDeps,
     queue: mpsc::Sender<WriteJob>,
@@ -78,16 +79,16 @@ pub struct LeaderShard {
     log: RaftGroup<ShardStateMachine>,
 }
 
-/// The working parts of a shard, to be run as tasks.
+/// Workers of a shard, to be run as tasks.
 pub struct ShardWorkers {
-    /// Prepares batches.
+    /// Worker that prepares batches.
     pub preparer: UploadBatcher,
-    /// Proposes them.
+    /// Worker that proposes prepared batches.
     pub proposer: BatchProposer,
 }
 
 impl LeaderShard {
-    /// A shard that this node leads since its reign began, and its working parts.
+    /// Creates the shard of a leader term that has started, and its workers.
     pub fn new(
         deps: ShardDeps,
         reign: Arc<LeaderTerm>,
@@ -117,33 +118,35 @@ impl LeaderShard {
         (Self { deps, queue, room, kibibytes, reign, window, log }, ShardWorkers { preparer, proposer })
     }
 
-    /// The shard's rows.
+    /// Returns the heads of the shard.
     pub fn heads(&self) -> &ShardHeads {
         self.reign.heads()
     }
 
-    /// The shard's log.
+    /// Returns the raft log of the shard.
     pub fn log(&self) -> &RaftGroup<ShardStateMachine> {
         &self.log
     }
 
-    /// Whether the log has ended at an index as this reign saw it, and no other began: then the heads have all rows up to
-    /// there that are in no block. What began after the end has read all of it, though damage may have taken the seal.
+    /// Returns whether this leader term observed the seal at an index, and no other term started. Then the
+    /// heads hold all rows up to the seal that are in no block. A term that started after the seal has
+    /// replayed all of them, even if damage took the seal itself.
     pub(crate) fn has_observed_seal(&self, at: u64) -> bool {
         let began_after = self.reign.term_start().is_some_and(|begun| begun.index > at);
         let saw = |machine: &ShardStateMachine| machine.log_status().sealed == Some(at) || began_after;
         self.log.with_state_machine(|machine| saw(machine) && machine.is_current_term(&self.reign))
     }
 
-    /// How many entries of the log were acknowledged and lost, after one index and up to another: themselves, or what
-    /// they build on.
+    /// Counts acknowledged entries after `range.start` and up to `range.end` that were lost, or that build on
+    /// lost ones.
     pub fn count_lost(&self, range: Range<u64>) -> u64 {
         lost(&self.log, range.clone()) + self.reign.unreadable(&range)
     }
 
-    /// Has the log say what series have counted, before it lets go of what says so [INV-14], and when it ends. All of
-    /// it at each cut: what an earlier cut has said goes with this one. A disk that is nearly full has no room for it,
-    /// and must be cut all the same: then, if another node leads before the next cut, series begin anew there.
+    /// Logs the values of cumulative series before a flush purges the entries with earlier values [INV-14],
+    /// and at the seal. Each flush logs all values, since it purges those of earlier flushes. A nearly full
+    /// disk rejects them, and must be flushed all the same. If another node then leads before the next flush,
+    /// its series start without values.
     pub(crate) async fn log_delta_state(&self) -> Result<(), Status> {
         let remembered = Duration::from_nanos(lock(&self.window).span());
         self.reign.tracker().evict_idle(remembered, self.deps.clock.monotonic());
@@ -160,7 +163,7 @@ impl LeaderShard {
         Ok(())
     }
 
-    /// How it fares, but for its cuts.
+    /// Returns statistics of the shard, except those of its flushes.
     pub(crate) fn stats(&self, shard: ShardId) -> ShardStats {
         let heads = self.heads().unflushed_heads();
         let now = self.deps.clock.monotonic();
@@ -192,7 +195,7 @@ impl LeaderShard {
         }
     }
 
-    /// Stores the uploads of one request: when this returns they are durable and visible.
+    /// Stores the uploads of one request. On return, stored uploads are durable and visible.
     pub async fn append(
         &self,
         table: u64,
@@ -212,7 +215,7 @@ impl LeaderShard {
 
     fn admit(&self, uploads: &[ProfileUpload]) -> Result<OwnedSemaphorePermit, Status> {
         let sent: usize = uploads.iter().map(|upload| upload.pprof.len()).sum();
-        // A request that is larger than all the room waits alone.
+        // A request larger than the whole budget takes all of it.
         let kibibytes = u32::try_from(sent.div_ceil(1024).min(self.kibibytes)).unwrap_or(u32::MAX);
         Arc::clone(&self.room).try_acquire_many_owned(kibibytes).map_err(|_| {
             let message = format!(
@@ -223,7 +226,7 @@ impl LeaderShard {
         })
     }
 
-    /// Freezes the head: when this returns, all that was acknowledged before is in frozen heads.
+    /// Freezes the head. On return, all rows that were acknowledged before are in frozen heads.
     pub async fn freeze(&self) -> Result<(), Status> {
         let (done, frozen) = oneshot::channel();
         self.queue.send(WriteJob::Freeze(done)).await.map_err(|_| stopping())?;
@@ -231,22 +234,22 @@ impl LeaderShard {
     }
 }
 
-/// One request, on its way in pieces.
+/// Append request that is sent to the queue in chunks.
 struct ChunkedAppend<'s> {
     shard: &'s LeaderShard,
-    /// The version of the table by which they were placed.
+    /// Version of the slot table by which the uploads were placed.
     routed: u64,
     tenant: &'s TenantId,
     limits: Arc<TenantLimits>,
     now: Timestamp,
     equals: OccurrenceCounts,
-    /// What was walked and not sent.
+    /// Decoded uploads that are not sent yet.
     piece: Vec<Result<DecodedUpload, Status>>,
     raw_bytes: usize,
     room: Option<OwnedSemaphorePermit>,
-    /// Of each upload that could be walked.
+    /// Identity of each upload; none if it was not decoded.
     identities: Vec<Option<ContentHash>>,
-    /// How many uploads each piece had that was sent, and their answers.
+    /// Number of uploads in each sent chunk, and the receiver of their results.
     sent: Vec<(usize, oneshot::Receiver<AppendResults>)>,
 }
 
@@ -254,7 +257,7 @@ impl<'s> ChunkedAppend<'s> {
     fn new(shard: &'s LeaderShard, table: u64, tenant: &'s TenantId) -> Self {
         Self {
             shard,
-            // Who knows of none yet has placed by the first.
+            // A sender without a table has placed by the first one.
             routed: table.max(FIRST_TABLE_VERSION),
             tenant,
             limits: shard.deps.overrides.for_tenant(tenant),
@@ -268,7 +271,7 @@ impl<'s> ChunkedAppend<'s> {
         }
     }
 
-    /// Walks an upload. Nothing that was walked waits here for a turn or for room.
+    /// Decodes an upload. No decoded upload stays here while this waits for a permit or for memory.
     async fn add(&mut self, upload: ProfileUpload) {
         let walkers = &*self.shard.deps.walkers;
         let turn = match walkers.try_acquire() {
@@ -298,7 +301,7 @@ impl<'s> ChunkedAppend<'s> {
                 }
                 intake.count(&mut self.equals);
                 if intake.raw_bytes() >= self.piece_bytes() {
-                    // Its company need not fit with it.
+                    // The uploads before it need not fit into the same entry.
                     self.send().await;
                 }
                 self.raw_bytes += intake.raw_bytes();
@@ -317,7 +320,7 @@ impl<'s> ChunkedAppend<'s> {
         self.shard.deps.entry / CHUNKS_PER_ENTRY
     }
 
-    /// Sends what was walked.
+    /// Sends the decoded uploads to the queue.
     async fn send(&mut self) {
         if self.piece.is_empty() {
             return;
@@ -334,7 +337,7 @@ impl<'s> ChunkedAppend<'s> {
             content: RequestContent { tenant, routed, limits, raw_bytes, uploads, room },
             answer,
         };
-        // If nobody takes it, nobody answers either.
+        // If the batcher has ended, the receiver fails, too.
         let _ = self.shard.queue.send(WriteJob::Append(request)).await;
     }
 
@@ -349,9 +352,9 @@ impl<'s> ChunkedAppend<'s> {
     }
 }
 
-/// Equal uploads of a request are told apart by their number in it [INV-02], and may lie in different entries. If one
-/// of them was not stored and may be later, all are to be sent again: alone it would have the number of one that was
-/// stored.
+/// Aligns the results of equal uploads. They differ only by their number in the request [INV-02], and may be
+/// in different entries. If one was not stored and may be later, all must be sent again: a retry of it alone
+/// would have the number of a stored one.
 fn together(answers: &mut [Result<StoredUpload, Status>], identities: &[Option<ContentHash>]) {
     let of = |(answer, identity): (&Result<StoredUpload, Status>, &Option<ContentHash>)| {
         let status = answer.as_ref().err().filter(|status| status.code.is_retryable())?;
@@ -365,7 +368,7 @@ fn together(answers: &mut [Result<StoredUpload, Status>], identities: &[Option<C
     }
 }
 
-/// How many entries after one index and up to another are lost.
+/// Counts lost entries after `range.start` and up to `range.end`.
 pub(crate) fn lost(log: &RaftGroup<ShardStateMachine>, range: Range<u64>) -> u64 {
     let within = |(first, count): (u64, u64)| {
         let end = first.saturating_add(count).min(range.end.saturating_add(1));

@@ -1,7 +1,8 @@
-//! What a shard's log says of the shard as a whole: by which tables it was fenced, where it has ended, whose ids it knows.
+//! Status of a shard as a whole, according to its log: fences, seal, inherited ids.
 //!
-//! A snapshot is labelled with a cut and made later [INV-09]. So this is remembered as it was wherever may be cut: a
-//! member that begins with a snapshot of now, and reads the tail again, would answer otherwise than others did.
+//! A snapshot is labeled with a flushed index and made later [INV-09]. So the status is kept as of each index
+//! at which a flush may end. A member that starts from a snapshot of the present, and replays the tail, would
+//! get other results than the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,29 +11,31 @@ use athanor_profile::codec::{CodecError, CodecReader, put_signed_varint, put_var
 
 use crate::entry::{InheritSource, UploadHeader};
 
-/// What holds after an entry.
+/// Status of a shard after an entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShardLogStatus {
-    /// Of each version of the table whose fence was logged, the time of profiles from which it holds [INV-05], and the
-    /// catalogue's revision at which it was proposed.
+    /// Fences by table version: the profile time from which the table holds [INV-05], and the catalog
+    /// revision at which it was proposed.
     fences: BTreeMap<u64, (i64, u64)>,
-    /// The time of the latest profile that was taken; none before one was.
+    /// Timestamp of the latest accepted profile; none before the first one.
     pub latest: Option<i64>,
-    /// Where the log has ended [INV-12].
+    /// Log index of the seal [INV-12].
     pub sealed: Option<u64>,
-    /// Whose ids were copied, as a whole.
+    /// Shard from which all ids were copied, and their source.
     pub inherited: Option<(InheritSource, ShardId)>,
-    /// Shards from which ids came whose rows may lie in no block yet: no id is forgotten meanwhile.
+    /// Shards that gave ids and may have rows in no block: no id is forgotten meanwhile.
     pub holds: BTreeSet<ShardId>,
 }
 
 impl ShardLogStatus {
-    /// That of a shard which has taken profiles while there was one table: nobody asked of when they were.
+    /// Returns the status of a shard that accepted profiles under a single table, when their times were not
+    /// recorded.
     pub fn with_single_table() -> Self {
         Self { latest: Some(i64::MIN), ..Self::default() }
     }
 
-    /// Takes a table's fence. If the shard has later profiles by another table already, it does not, and says how late.
+    /// Accepts a table's fence. If the shard has later profiles already, it rejects the fence and returns the
+    /// latest timestamp.
     pub fn accept_fence(&mut self, version: u64, from: i64, revision: u64) -> Option<i64> {
         if let Some(latest) = self.latest.filter(|&latest| latest >= from) {
             return Some(latest);
@@ -41,18 +44,18 @@ impl ShardLogStatus {
         None
     }
 
-    /// A table was given up: its fence is none.
+    /// Removes the fence of an abandoned table.
     pub fn void_fence(&mut self, version: u64) {
         self.fences.remove(&version);
     }
 
-    /// The tables whose fences are in the log, and the catalogue's revision at which each was proposed.
+    /// Returns the tables with a fence in the log, and the catalog revision at which each was proposed.
     pub fn fences(&self) -> impl DoubleEndedIterator<Item = (u64, u64)> {
         self.fences.iter().map(|(version, (_, revision))| (*version, *revision))
     }
 
-    /// The newest table by which an upload should have been placed, if it was placed by an older one: the shard that its
-    /// repeats go to may be another.
+    /// Returns the newest table by which an upload should have been placed, if an older one placed it.
+    /// Duplicates of the upload may go to another shard.
     pub fn find_newer_table(&self, upload: &UploadHeader) -> Option<u64> {
         if upload.ids.is_empty() {
             return None;
@@ -61,14 +64,14 @@ impl ShardLogStatus {
         holds.map(|(version, _)| *version).filter(|version| upload.routed < *version)
     }
 
-    /// An upload was taken.
+    /// Records the time of an accepted upload.
     pub fn record_upload(&mut self, upload: &UploadHeader) {
         if !upload.ids.is_empty() {
             self.latest = self.latest.max(Some(upload.time));
         }
     }
 
-    /// As bytes.
+    /// Encodes the status as bytes.
     pub fn write(&self, out: &mut Vec<u8>) {
         put_varint(out, self.fences.len() as u64);
         for (version, (from, revision)) in &self.fences {
@@ -86,7 +89,7 @@ impl ShardLogStatus {
         self.holds.iter().for_each(|of| put_varint(out, u64::from(*of)));
     }
 
-    /// Reads what [`ShardLogStatus::write`] wrote.
+    /// Decodes the bytes of [`ShardLogStatus::write`].
     pub fn read(unpacker: &mut CodecReader<'_>) -> Result<Self, CodecError> {
         let mut read = Self::default();
         for _ in 0..unpacker.read_count()? {

@@ -1,10 +1,10 @@
-//! What a node's disk says of shards, for a catalogue that is rebuilt [INV-16].
+//! Reports of shards from a node's disk, for a catalog that is rebuilt [INV-16].
 //!
 //! ```text
-//!  the catalogue is gone ─► asked ─► shards that the disk names are opened ─► a majority says how much is stored ─► told
+//!  catalog is lost ─► request ─► shards on disk open ─► majority confirms the commit index ─► report
 //! ```
-//! An uncut shard is known nowhere else, and where one has ended and what it knows only its log says. Where the catalogue
-//! has never spoken to this process, nobody told which shards are here: then the disk does.
+//! No other place knows an unflushed shard, and only its log knows its seal and its ids. If this process
+//! never received a view from the catalog, the disk names the shards that are here.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ use crate::head::read;
 use crate::ingester::{Ingester, IngesterOpenError, LocalShardReport};
 use crate::membership::{self, MembershipError};
 
-/// The file with the tables that the catalogue told last.
+/// File with the last tables from the catalog.
 const TABLES_FILE: &str = "tables.json";
-/// How long a majority may take to say how much is stored.
+/// Timeout for a majority to confirm the commit index.
 const QUORUM_READ_TIMEOUT: Duration = Duration::from_secs(3);
 
 impl Ingester {
-    /// What is known here of each shard of which this node is a member, open or not.
+    /// Reports on each shard of which this node is a member, open or not.
     pub async fn shard_reports(&self) -> Result<Vec<LocalShardReport>, IngesterOpenError> {
         self.open_by_disk().await?;
         let disk = Arc::clone(&self.parts.deps.consensus.disk);
@@ -51,7 +51,7 @@ impl Ingester {
         described.map_err(IngesterOpenError::Memberships)
     }
 
-    /// Opens the shards that the disk names, unless the catalogue has told which there are.
+    /// Opens the shards that the disk names, unless the catalog has sent a view.
     async fn open_by_disk(&self) -> Result<(), IngesterOpenError> {
         let taken = self.taken.lock().await;
         if *taken > 0 || self.parts.deps.alone {
@@ -70,7 +70,7 @@ impl Ingester {
         Ok(())
     }
 
-    /// The tables that this node was told of, by the catalogue or before its start.
+    /// Returns the tables that this node received, from the catalog or before its start.
     pub async fn tables(&self) -> Vec<SlotTable> {
         let told = read(&self.parts.view).as_ref().and_then(|view| view.tables.clone());
         let tables = match told {
@@ -83,8 +83,8 @@ impl Ingester {
         tables.map(all).unwrap_or_default()
     }
 
-    /// Keeps new tables: a rebuilt catalogue that lacked one would place repeats elsewhere.
-    /// What could not be written is tried again with the next view.
+    /// Writes new tables to disk: a rebuilt catalog that lacked one would place duplicates elsewhere. A
+    /// failed write is retried with the next view.
     pub(crate) async fn persist_tables(&self, now: &RoutingView) {
         let newest = |tables: &SlotTables| tables.table_at(i64::MAX).version();
         let kept = self.kept.load(Ordering::Relaxed);
@@ -114,7 +114,7 @@ fn all(tables: SlotTables) -> Vec<SlotTable> {
     tables.tables_between(i64::MIN, i64::MAX).iter().map(|table| SlotTable::clone(table)).collect()
 }
 
-/// What was kept, if anything was.
+/// Reads the tables on disk, if there are any.
 fn kept(disk: &dyn Disk) -> Option<SlotTables> {
     let names = disk.list().ok()?;
     let bytes = names.iter().any(|name| name == TABLES_FILE).then(|| disk.read(TABLES_FILE))?;

@@ -1,8 +1,9 @@
-//! What a shard's log does when it is applied: ids are remembered, generations begin and end.
+//! State machine of a shard's log: entries add ids to the dedup window, and start and end generations.
 //!
-//! All of it follows from the log, and of batches from their heads alone: so it is equal on every member, whoever made
-//! them and whatever else a process has in memory. Rows are no part of it. The one that leads shows those of its own
-//! batches as they are applied, and reads those of earlier ones from the log when it begins; see [`crate::leader_term`].
+//! All state follows from the log, and for batches from their headers alone. So it is equal on each member,
+//! whichever leader made them and whatever else a process has in memory. Rows are no part of it. The leader
+//! publishes rows of its own batches when they are applied, and replays those of earlier ones when its term
+//! starts; see [`crate::leader_term`].
 
 mod snapshot_format;
 
@@ -25,105 +26,108 @@ use crate::shard_log_status::ShardLogStatus;
 use crate::window::DedupWindow;
 use snapshot_format::{InheritedId, ShardSnapshot};
 
-/// The state of one shard.
+/// Replicated state of one shard.
 #[derive(Debug)]
 pub struct ShardStateMachine {
     window: Arc<Mutex<DedupWindow>>,
-    /// Everything up to here lies in registered blocks, as far as the log says.
+    /// Log index up to which registered blocks contain all rows, according to the log.
     cut: u64,
-    /// What the log says of the shard as a whole...
+    /// Status of the shard as a whole after the last applied entry.
     standing: ShardLogStatus,
-    /// ...and what it said where the log may be cut: snapshots say that.
+    /// Status at each index at which a flush may end: snapshots contain that of the flushed index.
     marks: BTreeMap<u64, ShardLogStatus>,
-    /// Ids that were taken over from shards that settled: if they ask again, they hold them [INV-13].
+    /// IDs that were taken over from settling shards. If such a shard retries, it holds them as before
+    /// [INV-13].
     taken: Vec<InheritedId>,
-    /// Records after the cut that another shard holds: they are none of this one.
+    /// Records after the flushed index that another shard holds: they do not belong to this shard.
     dropped: Arc<HashSet<ContentHash>>,
-    /// The generation that the next batch may build on.
+    /// Generation that the next batch may build on.
     open: Option<OpenGeneration>,
-    /// Generations that the log still has, oldest first.
+    /// Generations that the log still contains, oldest first.
     generations: Vec<LogGeneration>,
-    /// Of batches after the cut, the records that were repeats: their uploads, and their places in these.
+    /// Duplicates in each batch after the flushed index: places of their uploads, and places in these.
     repeats: BTreeMap<u64, Vec<(u32, u32)>>,
-    /// Entries after the cut that say what series have counted.
+    /// Entries after the flushed index with values of cumulative series.
     counted: Vec<u64>,
-    /// Entries that cannot be read, mostly because they build on a lost one, and that are in no block.
+    /// Unflushed entries that cannot be read, mostly because they build on a lost one.
     unreadable: Vec<u64>,
-    /// The ids of records up to this entry were lost with a snapshot, and nobody was told yet.
+    /// Index up to which ids were lost with a snapshot, if the loss is not reported yet.
     forgot: Mutex<Option<u64>>,
-    /// Where this process says that it wants to lead.
+    /// Leader term that this process has proposed.
     claim: Arc<PendingTerm>,
-    /// Told when the log lets go of entries.
+    /// Notified when a flush marker is applied, so that the log may be purged.
     cuts: Arc<Notify>,
     clock: Clock,
-    /// When the last entry came that moves the log's time, by this node's monotonic clock. Nothing that is replicated.
+    /// Arrival of the last entry that advances the log time, by this node's monotonic clock. Not replicated.
     stored: Option<Duration>,
-    /// It leads. No verdict depends on that.
+    /// Leader term of this node, if it leads. No verdict depends on it.
     reign: Option<Arc<LeaderTerm>>,
 }
 
-/// Batches of which each builds on those before it.
+/// Open generation: batches of which each builds on those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct OpenGeneration {
     generation: u64,
-    /// The number of the next one.
+    /// Number of its next batch.
     place: u64,
 }
 
-/// Where a generation lies in the log.
+/// Range of a generation in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogGeneration {
-    /// The token of its first batch.
+    /// Token of its first batch.
     pub token: u64,
-    /// The index of its first batch.
+    /// Index of its first batch.
     pub first: u64,
-    /// Where it is over; until then its last batch.
+    /// Index at which it ended; before that, of its last batch.
     pub last: u64,
-    /// It is over: nothing behind `last` builds on it.
+    /// True if it has ended: no entry after `last` builds on it.
     pub closed: bool,
 }
 
-/// What applying an entry did.
+/// Result of applying an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ShardApplyResult {
-    /// What became of each upload.
+    /// Outcome of each upload of a batch.
     Batch(Vec<UploadOutcome>),
-    /// Nothing to tell.
+    /// The entry was applied and has no further result.
     Done,
-    /// A table's fence was taken, or not, since a profile of this time is here already.
+    /// A table's fence was accepted, or rejected, since the shard already has a profile of this time or a
+    /// later one.
     Fence {
-        /// The time.
+        /// Timestamp of the latest profile, if the fence is rejected.
         refused: Option<i64>,
     },
-    /// For each id whether this shard has a record of its own.
+    /// For each id, whether this shard has a record of its own.
     Inherited(Vec<bool>),
-    /// The log has ended.
+    /// The log is sealed: no batch follows.
     Sealed {
-        /// Where.
+        /// Log index of the seal.
         at: u64,
-        /// The time of the latest profile that was taken; none if there is none.
+        /// Timestamp of the latest accepted profile; none if there is none.
         latest: Option<i64>,
     },
-    /// The shard does not take this any more, or not yet.
+    /// The shard does not accept the entry any more, or not yet.
     Refused(&'static str),
     /// The entry cannot be read.
     Unreadable(CodecError),
 }
 
-/// What became of an upload.
+/// Outcome of an upload in a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UploadOutcome {
-    /// For each of its records whether it is new.
+    /// For each of its records, whether it is new.
     Records(Vec<bool>),
-    /// It was placed by a table that does not hold for its time any more: nothing of it was taken [INV-05].
+    /// The upload was placed by a table that does not hold for its time any more. Nothing of it was stored
+    /// [INV-05].
     Stale {
-        /// The newest one that holds.
+        /// Version of the newest table that holds.
         newest: u64,
     },
 }
 
 impl ShardStateMachine {
-    /// An empty shard.
+    /// Creates the state of an empty shard.
     pub fn new(claim: Arc<PendingTerm>, cuts: Arc<Notify>, clock: Clock, window: DedupWindow) -> Self {
         Self {
             window: Arc::new(Mutex::new(window)),
@@ -145,64 +149,66 @@ impl ShardStateMachine {
             reign: None,
         }
     }
-    /// Everything up to here lies in registered blocks, as far as the log says.
+    /// Returns the log index up to which registered blocks contain all rows, according to the log.
     pub fn flushed_index(&self) -> u64 {
         self.cut
     }
-    /// What the log says of the shard as a whole.
+    /// Returns the status of the shard as a whole.
     pub fn log_status(&self) -> &ShardLogStatus {
         &self.standing
     }
-    /// Whose those of some ids are that were taken over from shards that settled, by place.
+    /// Returns the settling shards from which some of the ids were taken over, by place.
     pub fn inherited_owners(&self, ids: &[ContentHash]) -> Vec<(u32, ShardId)> {
         let live = self.taken.iter().filter(|taken| taken.released.is_none());
         let of = |taken: &InheritedId| Some((ids.binary_search(&taken.id).ok()? as u32, taken.of));
         live.filter_map(of).collect()
     }
-    /// Records that another shard holds.
+    /// Returns the records that another shard holds.
     pub fn foreign_ids(&self) -> Arc<HashSet<ContentHash>> {
         Arc::clone(&self.dropped)
     }
-    /// When the last entry came that moves the log's time, by this node's monotonic clock; none since the start.
+    /// Returns the arrival of the last entry that advances the log time, by this node's monotonic clock; none
+    /// since the start.
     pub fn last_stored_at(&self) -> Option<Duration> {
         self.stored
     }
-    /// Whether a reign is the last one that has begun.
+    /// Returns whether a leader term is the last one that has started.
     pub(crate) fn is_current_term(&self, reign: &Arc<LeaderTerm>) -> bool {
         self.reign.as_ref().is_some_and(|last| Arc::ptr_eq(last, reign))
     }
-    /// Ids of records up to this entry were lost with a snapshot, or with files that it names.
+    /// Returns the index up to which ids were lost with a snapshot, or with files that it names.
     pub fn lost_ids_index(&self) -> Option<u64> {
         let damaged = lock(&self.window).damage_count() > 0;
         lock(&self.forgot).or(damaged.then_some(self.cut))
     }
-    /// It is known elsewhere that ids were lost: snapshots need not say it any more.
+    /// Clears the loss of ids after it was reported: later snapshots omit it.
     pub fn clear_lost_ids(&self) {
         lock(&self.window).clear_damage_count();
         lock(&self.forgot).take();
     }
-    /// The ids of recent records, to be asked while entries are applied. Nobody takes another lock while holding it.
+    /// Returns the dedup window, for lookups while entries are applied. No thread takes another lock while it
+    /// holds this one.
     pub fn window(&self) -> Arc<Mutex<DedupWindow>> {
         Arc::clone(&self.window)
     }
-    /// How many entries after one index and up to another cannot be read.
+    /// Counts entries after `range.start` and up to `range.end` that cannot be read.
     pub fn unreadable(&self, range: Range<u64>) -> u64 {
         self.unreadable.iter().filter(|&&index| index > range.start && index <= range.end).count() as u64
     }
-    /// The generations before an entry that are in no registered block, as far as the log says.
+    /// Returns the unflushed generations that begin before an entry, according to the log.
     pub fn generations(&self, before: u64) -> Vec<LogGeneration> {
         self.generations.iter().filter(|generation| generation.first < before).copied().collect()
     }
-    /// The entries that say what series have counted, in their order.
+    /// Returns the entries with values of cumulative series, in their order.
     pub fn delta_state_indexes(&self) -> Vec<u64> {
         self.counted.clone()
     }
-    /// Which batches from one index to another can be read, each with the records that were repeats.
+    /// Returns the readable batches in a range, each with the places of its duplicates.
     pub fn duplicate_records(&self, range: Range<u64>) -> BTreeMap<u64, Vec<(u32, u32)>> {
         self.repeats.range(range).map(|(&index, repeats)| (index, repeats.clone())).collect()
     }
 
-    /// What every member makes of a batch.
+    /// Applies a batch, with the same result on each member.
     fn batch(&mut self, index: u64, head: &EntryHead) -> Result<ShardApplyResult, CodecError> {
         if self.standing.sealed.is_some() {
             return Ok(ShardApplyResult::Refused(
@@ -217,7 +223,7 @@ impl ShardStateMachine {
         let wanted = self.open.filter(|open| open.generation == head.generation).map(|open| open.place);
         let place = match wanted {
             _ if head.is_generation_start() => 0,
-            // Who did not number them made them in turn.
+            // Versions that did not number batches made them in order.
             Some(wanted) if head.place.is_none_or(|place| place == wanted) => wanted,
             _ => return Err(CodecError { at: 0, why: "a batch that builds on one which is lost" }),
         };
@@ -249,13 +255,13 @@ impl ShardStateMachine {
         UploadOutcome::Records(lock(&self.window).insert_all(index, &upload.ids))
     }
 
-    /// Moves the log's time.
+    /// Advances the log time to the stamp of an entry.
     fn advance(&mut self, index: u64, stamp: u64, span: u64) {
         lock(&self.window).advance(index, stamp, span, !self.standing.holds.is_empty());
         self.stored = Some(self.clock.monotonic());
     }
 
-    /// Takes over the ids of others.
+    /// Takes over the ids of another shard.
     fn inherit(&mut self, index: u64, inherit: &InheritEntry) -> ShardApplyResult {
         let InheritEntry { source, of, first, last, stamp, span, ids, taken, holds } = inherit;
         if self.standing.sealed.is_some() {
@@ -274,7 +280,8 @@ impl ShardStateMachine {
             );
         }
         if *first {
-            // INV-13: of a shard that is lost meanwhile it would hold ids of records that only that one has.
+            // INV-13: if the other shard is lost meanwhile, this one would hold ids of records that only that
+            // one has.
             lock(&self.window).forget();
             (self.standing.inherited, self.taken) = (None, Vec::new());
             self.standing.holds.clear();
@@ -297,8 +304,8 @@ impl ShardStateMachine {
         ShardApplyResult::Inherited(new.into_iter().map(|new| !new).collect())
     }
 
-    /// Takes over an id from a shard that settles, unless there is a record of it here; says whether there is. The
-    /// question may come twice, since the answer was lost.
+    /// Takes over an id from a settling shard, unless this shard has a record of it. Returns whether it has
+    /// one. A retry after a lost response gets the same result.
     fn settle(&mut self, index: u64, of: ShardId, id: ContentHash) -> bool {
         if lock(&self.window).insert(index, id) {
             self.taken.push(InheritedId { index, of, id, released: None });
@@ -307,7 +314,7 @@ impl ShardStateMachine {
         !self.taken.iter().any(|taken| (taken.of, taken.id, taken.released) == (of, id, None))
     }
 
-    /// What was open is over, at an index.
+    /// Closes the open generation at an index.
     fn close(&mut self, last: u64) {
         self.open = None;
         let Some(generation) = self.generations.last_mut().filter(|generation| !generation.closed) else {
@@ -373,7 +380,7 @@ impl ShardStateMachine {
         Ok(ShardApplyResult::Done)
     }
 
-    /// The log ends. Doing it again changes nothing.
+    /// Seals the log. A second seal changes nothing.
     fn seal(&mut self, index: u64) -> ShardApplyResult {
         let at = *self.standing.sealed.get_or_insert(index);
         if at == index {
@@ -383,7 +390,7 @@ impl ShardStateMachine {
         ShardApplyResult::Sealed { at, latest: self.standing.latest }
     }
 
-    /// Becomes one whose log begins after an index.
+    /// Resets the state to that of a log that begins after an index.
     fn reset(&mut self, index: u64) {
         (self.cut, self.open, self.reign) = (index, None, None);
         (self.generations, self.repeats, self.unreadable) = (Vec::new(), BTreeMap::new(), Vec::new());
@@ -393,7 +400,7 @@ impl ShardStateMachine {
 }
 
 impl UploadOutcome {
-    /// For each of so many records whether it is new.
+    /// Returns for each of the records whether it is new.
     fn is_new(&self, records: usize) -> Vec<bool> {
         match self {
             Self::Records(new) => new.clone(),
@@ -402,7 +409,7 @@ impl UploadOutcome {
     }
 }
 
-/// The places of what is not new.
+/// Returns the places of records that are not new.
 fn repeated(verdicts: &[Vec<bool>]) -> Vec<(u32, u32)> {
     let uploads = verdicts.iter().zip(0..);
     let places = uploads.flat_map(|(records, upload)| {
@@ -411,7 +418,7 @@ fn repeated(verdicts: &[Vec<bool>]) -> Vec<(u32, u32)> {
     places.collect()
 }
 
-/// A lock of what is whole whenever somebody could panic.
+/// Locks a mutex. Its data is whole wherever a thread could panic, so poisoning is ignored.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -427,8 +434,8 @@ impl StateMachine for ShardStateMachine {
         })
     }
 
-    /// Labelled with the last cut: what comes after it is in no block, so the log must keep it [INV-09]. Where a cut
-    /// is, nothing is open.
+    /// Captures a snapshot, labeled with the flushed index. Later entries are in no block, so the log must
+    /// keep them [INV-09]. At a flushed index no generation is open.
     fn snapshot(&self) -> StateSnapshot {
         let captured = DedupWindow::capture(&self.window, self.cut);
         let forgot = self.lost_ids_index();
@@ -455,7 +462,7 @@ impl StateMachine for ShardStateMachine {
     fn restore(&mut self, restored: RestoreContext<'_>) -> Result<(), String> {
         let RestoreContext { index, bytes, alone, arrive } = restored;
         let shelf = lock(&self.window).run_files();
-        // Nobody removes what has arrived before the window names it.
+        // Arrived files are not removed before the window names them.
         let _cleaning = shelf.lock_removal();
         arrive()?;
         let mut unpacker = CodecReader::new(bytes);
@@ -475,7 +482,7 @@ impl StateMachine for ShardStateMachine {
 
     fn reset_to(&mut self, index: u64) {
         lock(&self.window).forget();
-        // Where the log begins with its first entry, it says all ids again.
+        // If the log begins with its first entry, a replay inserts all ids.
         *lock(&self.forgot) = (index > 0).then_some(index);
         self.reset(index);
     }

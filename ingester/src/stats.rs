@@ -1,4 +1,4 @@
-//! How a shard fares, in numbers.
+//! Statistics of a shard and its flushes.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,10 +11,10 @@ use athanor_chassis::{Histogram, Status};
 use crate::cumulative_tracker::DeltaStats;
 use crate::state_machine::lock;
 
-/// What is in the heads of a shard.
+/// Size of the heads of a shard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeadSize {
-    /// About how much memory their profiles take.
+    /// Approximate memory of the profiles, bytes.
     pub bytes: u64,
     /// Records, each one value type of a profile.
     pub profiles: u64,
@@ -22,62 +22,62 @@ pub struct HeadSize {
     pub series: u64,
 }
 
-/// One shard at a moment.
+/// Statistics of one shard.
 #[derive(Clone, Debug)]
 pub struct ShardStats {
-    /// Which.
+    /// ID of the shard.
     pub shard: ShardId,
-    /// Everything in memory that is in no block yet.
+    /// Size of all unflushed heads.
     pub heads: HeadSize,
     /// Bytes of the head that grows.
     pub head_bytes: u64,
-    /// How long the oldest of them is in no block.
+    /// Age of the oldest unflushed head.
     pub oldest: Duration,
     /// Bytes of uploads that wait to be batched.
     pub waiting_bytes: u64,
-    /// Ids of recent records.
+    /// IDs in the dedup window.
     pub window_ids: u64,
-    /// Series whose profiles count since a process began, as far as it is known what they have counted.
+    /// Number of cumulative series with known values.
     pub counting_series: u64,
-    /// Bytes that this takes.
+    /// Bytes of these values in memory.
     pub counting_bytes: u64,
-    /// What became of such profiles since this node leads.
+    /// Outcomes of cumulative profiles since this node leads.
     pub counting: DeltaStats,
-    /// Entries that were acknowledged and cannot be read, and that are in no block.
+    /// Acknowledged, unflushed entries that cannot be read.
     pub lost_entries: u64,
-    /// What was cut since the start.
+    /// Statistics of flushes since the start.
     pub cuts: FlushStats,
-    /// How long ago the last cut was done; since the start if there was none.
+    /// Time since the last flush; since the start if there was none.
     pub since_cut: Duration,
 }
 
-/// What was cut since the start.
+/// Statistics of flushes since the start.
 #[derive(Clone, Debug, Default)]
 pub struct FlushStats {
-    /// How long each took that was done, nanoseconds.
+    /// Durations of finished flushes, nanoseconds.
     pub took: HistogramSnapshot,
-    /// How often one failed, and will be tried again.
+    /// Number of failed flushes, which are retried.
     pub failed: u64,
-    /// Bytes of the blocks.
+    /// Bytes of the written blocks.
     pub bytes: u64,
-    /// Samples in them.
+    /// Samples in the written blocks.
     pub samples: u64,
-    /// Objects that were written.
+    /// Number of written objects.
     pub objects: u64,
 }
 
-/// What a cut wrote.
+/// Totals of written blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlushSummary {
-    /// Blocks.
+    /// Number of finished flushes, a block each.
     pub blocks: u64,
-    /// Samples in them.
+    /// Samples in the written blocks.
     pub samples: u64,
-    /// Their bytes.
+    /// Bytes of the written blocks.
     pub bytes: u64,
 }
 
-/// The counters of a cutter.
+/// Counters of a shard's flusher.
 #[derive(Debug)]
 pub(crate) struct FlushCounters {
     took: Histogram,
@@ -85,9 +85,9 @@ pub(crate) struct FlushCounters {
     bytes: AtomicU64,
     samples: AtomicU64,
     objects: AtomicU64,
-    /// By the node's monotonic clock.
+    /// Monotonic time of the last finished flush.
     last: Mutex<Duration>,
-    /// Why the last one failed, until one is done.
+    /// Error of the last flush; none after a finished one.
     failure: Mutex<Option<String>>,
 }
 
@@ -125,7 +125,7 @@ impl FlushCounters {
         self.objects.fetch_add(objects as u64, Ordering::Relaxed);
     }
 
-    /// All that was written until now.
+    /// Returns the totals written until now.
     pub(crate) fn written(&self) -> FlushSummary {
         let FlushStats { took, bytes, samples, .. } = self.snapshot();
         FlushSummary { blocks: took.buckets.iter().map(|(_, count)| count).sum(), samples, bytes }

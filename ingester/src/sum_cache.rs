@@ -1,7 +1,7 @@
-//! What queries added up before: a question asked again adds only what has changed since.
+//! Cache of sums that queries computed: a query that is sent again adds only the changes since.
 //!
-//! Dashboards ask the same of a head every few seconds. Its rows do not change, some come in at one end and some leave
-//! the range at the other; and sums modulo 2^64 can be taken back exactly.
+//! Dashboards send the same query to a head every few seconds. Its rows do not change: some enter the range
+//! at one end and some leave it at the other. Sums modulo 2^64 can be subtracted exactly.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,27 +10,27 @@ use athanor_chassis::ComputePool;
 use athanor_chassis::compute::ComputeError;
 use athanor_profile::codec::CodecError;
 
-/// Sums that are kept. Each is a number for each stack, an eighth of what the stack takes itself at most.
+/// Maximum cached sums. Each is a number for each stack, at most an eighth of the stack's own memory.
 const MAX_CACHED_SUMS: usize = 4;
-/// Adding up fewer profiles than this is not worth remembering.
+/// Minimum profiles of a sum that is cached.
 const MIN_CACHED_PROFILES: usize = 64;
-/// What another thread is worth starting for: it takes about as long as adding up some profiles.
+/// Minimum profiles for another thread: its start takes about as long as adding up some profiles.
 const PROFILES_PER_THREAD: usize = 256;
 
-/// The last sums of one tenant's rows.
+/// Last sums of one tenant's rows.
 #[derive(Debug, Default)]
 pub struct SumCache(Mutex<VecDeque<Arc<CachedSum>>>);
 
-/// Why there is no sum.
+/// Reason why there is no sum.
 #[derive(Debug, thiserror::Error)]
 pub enum SumError {
-    /// Rows are not as they were written.
+    /// The packed rows cannot be decoded.
     #[error(transparent)]
     Packed(#[from] CodecError),
-    /// A thread failed.
+    /// A thread of the pool failed.
     #[error(transparent)]
     Compute(#[from] ComputeError),
-    /// Nobody waits for it any more.
+    /// The client has cancelled the query.
     #[error("whoever asked has left")]
     Left,
 }
@@ -43,8 +43,8 @@ struct CachedSum {
 }
 
 impl SumCache {
-    /// The totals, by stack, of the profiles at these ascending places. `add` adds a profile's values, times a factor
-    /// of 1 or -1, to what it is given, which has a place for each stack.
+    /// Returns the totals, by stack, of the profiles at these ascending places. `add` adds a profile's
+    /// values, times a factor of 1 or -1, to a slice with a place for each stack.
     pub fn totals(
         &self,
         picked: &[u32],
@@ -76,7 +76,7 @@ impl SumCache {
         Ok(totals)
     }
 
-    /// The sum from which the way is shortest, if it is shorter than from nothing.
+    /// Returns the cached sum with the fewest changes, if they are fewer than from nothing.
     fn nearest(&self, picked: &[u32]) -> Option<Arc<CachedSum>> {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let way = |sum: &Arc<CachedSum>| {
@@ -88,7 +88,7 @@ impl SumCache {
         nearest.filter(|(way, _)| *way < picked.len()).map(|(_, sum)| sum)
     }
 
-    /// Keeps a sum in the place of the one that it was made from, else of the oldest.
+    /// Caches a sum in place of the one that it was made from, else of the oldest.
     fn keep(&self, from: Option<Arc<CachedSum>>, sum: CachedSum) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match from.and_then(|from| kept.iter().position(|one| Arc::ptr_eq(one, &from))) {
@@ -100,7 +100,8 @@ impl SumCache {
     }
 }
 
-/// Visits what is in only one of two ascending lists: with 1 what is only in the second, with -1 what only in the first.
+/// Visits elements that only one of two ascending lists has: with 1 those of the second, with -1 those of the
+/// first.
 fn differences(mut before: &[u32], mut after: &[u32], mut visit: impl FnMut(u32, i64)) {
     loop {
         match (before.split_first(), after.split_first()) {

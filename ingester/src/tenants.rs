@@ -1,8 +1,9 @@
-//! The tenants that have profiles. New names are refused where `limits.max_tenants` of them are known.
+//! Tenants that have profiles. New names are rejected if `limits.max_tenants` of them are known.
 //!
-//! A tenant is known if a registered block has rows of it, as the catalog said last, or if a shard that this node leads holds
-//! profiles of it. So a node that is alone counts exactly. In a cluster, a node learns of names that other nodes store when
-//! their blocks are registered. A name is free again when its last block is removed.
+//! A tenant is known if a registered block in the catalog's last listing has rows of it. A tenant is also
+//! known if a shard that this node leads holds its profiles. So a standalone node counts exactly. In a
+//! cluster, a node learns of names that other nodes store when their blocks are registered. A name is free
+//! again when its last block is removed.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -14,10 +15,10 @@ use athanor_chassis::{ErrorCode, Status, TenantId};
 use crate::head::{read, write};
 use crate::ingester::Ingester;
 
-/// When a client may retry with a new name: names are not free sooner.
+/// Retry-after of a client with a new name: names are not free sooner.
 const NEW_TENANT_RETRY_AFTER: Duration = Duration::from_secs(60);
 
-/// The names of tenants that have profiles.
+/// Names of tenants that have profiles.
 #[derive(Debug, Default)]
 pub(crate) struct KnownTenants {
     names: RwLock<TenantNames>,
@@ -25,7 +26,7 @@ pub(crate) struct KnownTenants {
 
 #[derive(Debug, Default)]
 struct TenantNames {
-    /// Tenants with registered blocks, as the catalog said last.
+    /// Tenants with registered blocks in the catalog's last listing.
     in_blocks: HashSet<TenantId>,
     /// Tenants of which this node alone knows.
     local: HashMap<TenantId, LocalTenant>,
@@ -50,7 +51,8 @@ pub(crate) struct NameAdmission {
 }
 
 impl KnownTenants {
-    /// Admits a request, unless its tenant is new and there are too many. Returns nothing for a tenant that has blocks.
+    /// Admits a request, unless its tenant is new and there are too many. Returns nothing for a tenant that
+    /// has blocks.
     pub(crate) fn admit(
         self: &Arc<Self>,
         tenant: &TenantId,
@@ -74,7 +76,7 @@ impl KnownTenants {
         Ok(Some(NameAdmission { known: Arc::clone(self), tenant: tenant.clone(), is_stored: false }))
     }
 
-    /// Adds tenants whose profiles were read back from a log.
+    /// Adds tenants with profiles that were replayed from a log.
     pub(crate) fn add_stored(&self, tenants: impl IntoIterator<Item = TenantId>) {
         let mut names = write(&self.names);
         let round = names.round;
@@ -83,14 +85,14 @@ impl KnownTenants {
         }
     }
 
-    /// Begins a refresh: what is stored from now on outlasts it.
+    /// Begins a refresh: names that are stored from now on outlast it.
     fn begin_refresh(&self) -> u64 {
         let mut names = write(&self.names);
         names.round += 1;
         names.round
     }
 
-    /// Replaces what was known when a refresh began by what heads and blocks hold since.
+    /// Replaces the names known when a refresh began by those that heads and blocks hold since.
     fn finish_refresh(&self, round: u64, in_heads: HashSet<TenantId>, in_blocks: HashSet<TenantId>) {
         let mut names = write(&self.names);
         names.local.retain(|tenant, local| {
@@ -128,11 +130,12 @@ impl Drop for NameAdmission {
 }
 
 impl Ingester {
-    /// Learns from the catalog which tenants have blocks. A name that heads and blocks have no more is free again.
+    /// Reads from the catalog which tenants have blocks. A name that heads and blocks have no more is free
+    /// again.
     pub async fn refresh_tenants(&self) -> Result<(), Status> {
         let known = &self.parts.tenants;
         let round = known.begin_refresh();
-        // Heads come first: what leaves them meanwhile is in a block when the catalog is asked.
+        // Heads come first: rows that leave them meanwhile are in a block when the catalog is read.
         let heads = self.leader_handles().flat_map(|led| led.shard.heads().unflushed_heads());
         let in_heads: HashSet<TenantId> = heads.flat_map(|head| head.tenants()).collect();
         let in_blocks =

@@ -1,4 +1,5 @@
-//! Search for a block that an earlier leader of a shard uploaded and did not register, so that it is not uploaded again.
+//! Search for a block that an earlier leader uploaded and did not register, so that it is not uploaded a
+//! second time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,12 +16,13 @@ use crate::flusher::tenant_spans;
 const KEYS_PER_PAGE: usize = 1000;
 /// Pages that one search reads: the blocks of a day of a large cluster are many.
 const MAX_PAGES: usize = 64;
-/// Unregistered blocks whose `meta.json` one search reads.
+/// Maximum unregistered blocks of which one search reads `meta.json`.
 const MAX_CANDIDATES: usize = 512;
-/// How much earlier than the shard's previous block the block may be named: leaders have clocks of their own.
+/// Maximum time by which the block's name may precede that of the shard's previous block: leaders have clocks
+/// of their own.
 const MAX_CLOCK_SKEW: Duration = Duration::from_secs(600);
 
-/// The bucket, and the catalog that says which of its blocks are registered.
+/// Bucket, and the catalog that names the registered blocks in it.
 pub(crate) struct UploadedBlocks<'a> {
     pub(crate) catalog: &'a dyn Catalog,
     pub(crate) store: &'a Store,
@@ -42,7 +44,7 @@ impl UploadedBlocks<'_> {
         let previous = of_shard.map(|block| block.id.named_at()).max();
         let since = previous.map_or(oldest, |named| named.minus(MAX_CLOCK_SKEW).max(oldest));
         let registered: BTreeSet<BlockId> = listed.iter().map(|block| block.id).collect();
-        // The newest first: what is searched for was uploaded lately.
+        // Newest first: the wanted block was uploaded lately.
         let candidates = self.list_complete(since).await?.into_iter().rev();
         let unregistered = candidates.filter(|(id, _)| !registered.contains(id)).take(MAX_CANDIDATES);
         for (id, lengths) in unregistered {
@@ -83,7 +85,7 @@ impl UploadedBlocks<'_> {
         Ok(blocks)
     }
 
-    /// Returns what a block says of itself, unless that disagrees with its objects.
+    /// Returns the metadata of a block, unless it disagrees with the block's objects.
     async fn read_meta(&self, id: BlockId, lengths: &FileLengths) -> Result<Option<BlockMeta>, Status> {
         if lengths.get(META_FILE).is_none_or(|length| *length > MAX_META_BYTES) {
             return Ok(None);
@@ -92,7 +94,7 @@ impl UploadedBlocks<'_> {
         let key = ObjectKey::Block { owner: BlockOwner::Shared, block: id.number(), file };
         let bytes = match self.store.get(&key).await {
             Ok(bytes) => bytes,
-            // It was removed meanwhile.
+            // The block was removed meanwhile.
             Err(error) if error.code() == ErrorCode::NotFound => return Ok(None),
             Err(error) => return Err(Status::from_error(&error)),
         };
@@ -105,7 +107,7 @@ impl UploadedBlocks<'_> {
     }
 }
 
-/// Returns what the catalog knows of a block that was built from a head.
+/// Returns the catalog entry of a block that was built from a head.
 pub(crate) fn block_entry(id: BlockId, meta: &BlockMeta, origin: &BlockOrigin) -> Result<BlockEntry, Status> {
     let BlockOrigin { shard, epoch, from, to, lost, .. } = *origin;
     Ok(BlockEntry {

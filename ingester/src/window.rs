@@ -1,17 +1,17 @@
-//! The ids of recent records: what makes a repeat known [INV-10, INV-11].
+//! Dedup window: the ids of recent records, by which duplicates are recognized [INV-10, INV-11].
 //!
 //! ```text
-//!  recent ids, in memory ──a cut──► a sorted file ──► merged with those before it
+//!  recent ids, in memory ──flush──► sorted file ──► merged with older files
 //!                                   filter in memory: less than two bytes an id
 //! ```
-//! Time here is the log's own: each entry carries a *stamp*, the one before it and what the leader's monotonic clock
-//! saw since. So all members forget the same ids at the same entry, whatever their clocks say, and a failover can
-//! only make the window longer. How old an id is follows from the entry that brought it, to about a second, wherever it
-//! lies: so when ids go to files, and how these are merged, changes no verdict, and a log that is read again says the
-//! same.
+//! Log time is the log's own: each entry carries a *stamp*, the previous stamp plus the time since, by the
+//! leader's monotonic clock. So all members forget the same ids at the same entry, whatever their clocks
+//! show. A failover can only lengthen the window. The age of an id follows from its entry, to about a second,
+//! wherever the id is stored. So neither a move to a file nor a merge changes a verdict, and a replay of the
+//! log has the same results.
 //!
-//! A file holds ids of entries up to a cut only. A snapshot labelled with that cut names the files, and says itself
-//! which ids are in none. Files that the newest snapshot does not name are removed.
+//! A file holds only ids of flushed entries. A snapshot labeled with the flushed index names the files, and
+//! contains the ids that are in none. Files that the newest snapshot does not name are removed.
 
 mod bloom_filter;
 mod id_page;
@@ -32,64 +32,65 @@ use sorted_run::{IdRecord, RunName, SortedRun};
 
 pub use run_files::RunFiles;
 
-/// Nanoseconds of a stamp are told apart down to these bits: about a second.
+/// Low bits of a stamp in nanoseconds that an age leaves out: ages are exact to about a second.
 const STAMP_AGE_BITS: u32 = 30;
-/// Files are not merged into larger ones: merging takes a filter more, and old ids go with their whole file.
+/// Maximum ids of a merged file. Merging takes memory for a second filter, and old ids are dropped with their
+/// whole file.
 const MAX_MERGED_RUN_IDS: u64 = 16 << 20;
-/// Ids that are let go of at once: whoever applies waits so long.
+/// Maximum ids evicted under one lock: the thread that applies entries waits that long.
 const MAX_IDS_PER_EVICTION: usize = 1 << 14;
 
-/// The ids of recent records.
+/// Dedup window of a shard: the ids of recent records.
 #[derive(Debug)]
 pub struct DedupWindow {
     shelf: Arc<RunFiles>,
     recent: RecentIds,
-    /// Files, oldest first.
+    /// Sorted files, oldest first.
     runs: Vec<Arc<SortedRun>>,
-    /// After each entry that a snapshot may yet be labelled with; at least one.
+    /// Log times after entries with which a snapshot may yet be labeled; at least one.
     moments: VecDeque<LogTime>,
-    /// What entries up to this index brought can be seen.
+    /// Index up to which the records of entries are visible.
     shown: u64,
-    /// Pages and files that cannot be read: ids in them are not known any more.
+    /// Number of unreadable pages and files. The ids in them are not known any more.
     damaged: u64,
-    /// Grows when everything is replaced.
+    /// Version that grows when the whole window is replaced.
     version: u64,
 }
 
-/// The log's time after an entry.
+/// Log time after an entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct LogTime {
     index: u64,
     stamp: u64,
-    /// The longest that any batch wanted ids remembered. Ids of all tenants lie here, so the longest holds for all,
-    /// whosever batch moves on.
+    /// Longest time for which any batch requires ids to be kept. It holds for the ids of all tenants,
+    /// whichever batch advances the log time.
     span: u64,
-    /// Ids with stamps before this are not known any more, and never again, though the span may grow.
+    /// Stamp before which ids are forgotten. It never decreases, though the span may grow.
     horizon: u64,
-    /// The log's time where it was cut: what came later lies in no block, so none of it is forgotten. A shard that asks
-    /// for such an id must be told that it is held [INV-13].
+    /// Log time of the flushed index. Later ids are in no block, so none of them is forgotten. A shard that
+    /// requests such an id must learn that it is held [INV-13].
     floor: u64,
 }
 
-/// How the times of a window are written.
+/// Format of the times of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimesFormat {
-    /// As now.
+    /// Current format: the floor is included.
     WithFloor,
-    /// As by builds that forgot ids whose records lay in no block yet.
+    /// Format of builds that forgot ids of records in no block.
     WithoutFloor,
 }
 
-/// What of a window a snapshot holds.
+/// Part of a window that a snapshot contains.
 pub struct WindowSnapshot {
     window: Arc<Mutex<DedupWindow>>,
     shelf: Arc<RunFiles>,
     version: u64,
     to: u64,
     moment: LogTime,
-    /// Those that go to a file now.
+    /// Records that this snapshot moves to a file.
     records: Vec<IdRecord>,
-    /// Or else those that stay where they are, as they are written.
+    /// Encoded ids that stay in memory, if no file is written.
     inline: Vec<u8>,
 }
 
@@ -97,20 +98,20 @@ fn age(stamp: u64) -> u32 {
     u32::try_from(stamp >> STAMP_AGE_BITS).unwrap_or(u32::MAX)
 }
 
-/// Stamp, span, horizon and floor.
+/// Reads stamp, span, horizon and floor.
 fn read_times(times: TimesFormat, unpacker: &mut CodecReader<'_>) -> Result<[u64; 4], CodecError> {
     let stamp = unpacker.read_number()?;
     let span = unpacker.read_number()?;
     let horizon = unpacker.read_number()?;
     let floor = match times {
         TimesFormat::WithFloor => unpacker.read_number()?,
-        // A snapshot is labelled with a cut: what came up to there lies in blocks.
+        // A snapshot is labeled with a flushed index: all rows up to it are in blocks.
         TimesFormat::WithoutFloor => stamp,
     };
     Ok([stamp, span, horizon, floor])
 }
 
-/// The ids that are in no file, with the entries that brought them and the stamps of these.
+/// Reads the ids that are in no file, with their entries and stamps.
 fn read_recent(
     unpacker: &mut CodecReader<'_>,
     mut each: impl FnMut(u64, u64, ContentHash),
@@ -130,7 +131,7 @@ fn read_recent(
     Ok(())
 }
 
-/// The files, oldest first.
+/// Reads the names of the files, oldest first.
 fn read_names(unpacker: &mut CodecReader<'_>) -> Result<Vec<RunName>, CodecError> {
     let mut names = Vec::new();
     for _ in 0..unpacker.read_count()? {
@@ -142,27 +143,26 @@ fn read_names(unpacker: &mut CodecReader<'_>) -> Result<Vec<RunName>, CodecError
     Ok(names)
 }
 
-// === impl Moment ===
+// === impl LogTime ===
 
 impl LogTime {
-    /// The one after an entry that comes later; what came after the floor is not forgotten, and
-    /// nothing if `held`.
+    /// Returns the time after a later entry. No id after the floor is forgotten, and none at all if `held`.
     fn to(self, index: u64, stamp: u64, span: u64, held: bool) -> Self {
         let stamp = self.stamp.max(stamp);
         let span = self.span.max(span);
         let horizon = if held { 0 } else { stamp.saturating_sub(span).min(self.floor) };
         Self { index, stamp, span, horizon: self.horizon.max(horizon), floor: self.floor }
     }
-    /// The age of the oldest id that is known.
+    /// Returns the age of the oldest known id.
     fn oldest(&self) -> u32 {
         age(self.horizon)
     }
 }
 
-// === impl Window ===
+// === impl DedupWindow ===
 
 impl DedupWindow {
-    /// An empty one.
+    /// Creates an empty window.
     pub fn new(shelf: RunFiles) -> Self {
         Self::on(Arc::new(shelf))
     }
@@ -180,42 +180,43 @@ impl DedupWindow {
     fn now(&self) -> LogTime {
         self.moments.back().copied().unwrap_or_default()
     }
-    /// The time after an entry.
+    /// Returns the log time after an entry.
     fn at(&self, index: u64) -> LogTime {
         let after = self.moments.partition_point(|moment| moment.index <= index);
         self.moments.get(after.saturating_sub(1)).copied().unwrap_or_default()
     }
-    /// The stamp of the last entry, nanoseconds.
+    /// Returns the stamp of the last entry, nanoseconds.
     pub fn stamp(&self) -> u64 {
         self.now().stamp
     }
-    /// How many ids are held at a stamp, old ones beside younger ones, too.
+    /// Counts the ids that are held at a stamp. Old ids beside younger ones count, too.
     pub fn len_at(&self, stamp: u64) -> u64 {
         let now = self.now();
-        // Whoever waits for room would wait for a cut, which waits for what is let in.
+        // The floor is ignored: clients that wait for free ids would wait for a flush, which waits for new
+        // profiles.
         let oldest = LogTime { floor: u64::MAX, ..now }.to(u64::MAX, stamp, 0, false).oldest();
         let runs = self.runs.iter().filter(|run| run.newest >= oldest);
         self.recent.len() as u64 + runs.map(|run| run.records).sum::<u64>()
     }
-    /// How much of what it held cannot be read any more.
+    /// Returns the number of unreadable pages and files.
     pub fn damage_count(&self) -> u64 {
         self.damaged
     }
-    /// Somebody was told of all that cannot be read.
+    /// Resets the damage count after the damage was reported.
     pub fn clear_damage_count(&mut self) {
         self.damaged = 0;
     }
-    /// Whether an id is known.
+    /// Returns whether an id is known.
     pub fn contains(&mut self, id: ContentHash) -> bool {
         let oldest = self.now().oldest();
         self.recent.find(id).is_some_and(|arrival| age(arrival.stamp) >= oldest) || self.is_filed(id, oldest)
     }
-    /// Whether what an id belongs to is known and can be seen already.
+    /// Returns whether an id is known and its record is visible.
     pub fn contains_applied(&mut self, id: ContentHash) -> bool {
         let oldest = self.now().oldest();
         match self.recent.find(id) {
             Some(arrival) if age(arrival.stamp) >= oldest => arrival.index <= self.shown,
-            // What is in files was cut.
+            // Files hold only ids of flushed entries.
             _ => self.is_filed(id, oldest),
         }
     }
@@ -232,27 +233,27 @@ impl DedupWindow {
         }
         false
     }
-    /// What the entry at `index` brought can be seen from now on.
+    /// Marks the records of the entry at `index` as visible.
     pub fn mark_applied(&mut self, index: u64) {
         self.shown = self.shown.max(index);
     }
-    /// Moves to the stamp of the entry at `index`. What is older than the longest span before it, and lies in a block, is
-    /// not known any more; nothing is forgotten where it may lie in none, `held`.
+    /// Advances to the stamp of the entry at `index`. IDs older than the longest span are forgotten if their
+    /// records are in a block. If `held`, records may be in no block, and no id is forgotten.
     pub fn advance(&mut self, index: u64, stamp: u64, span: u64, held: bool) {
         self.moments.push_back(self.now().to(index, stamp, span, held));
     }
-    /// The log's time after an entry, or none if that is not known any more.
+    /// Returns the log time after an entry, or 0 if it is not known any more.
     pub fn stamp_at(&self, index: u64) -> u64 {
         if self.moments.front().is_some_and(|first| first.index <= index) { self.at(index).stamp } else { 0 }
     }
-    /// The entry at `index` says that all up to `cut`, at a stamp, lies in blocks. No snapshot will be labelled before
-    /// that any more: what was too old then is let go of.
+    /// Applies a flush marker at `index`: all entries up to `cut`, with this stamp, are in blocks. No later
+    /// snapshot is labeled before `cut`, so ids that were too old at that entry are dropped.
     pub fn set_flushed(&mut self, index: u64, cut: u64, stamp: u64) {
         let moment = self.at(cut);
         while self.moments.front().is_some_and(|first| *first != moment) {
             self.moments.pop_front();
         }
-        // From here on: a snapshot of the cut says what held then.
+        // The floor holds from here on: a snapshot labeled with `cut` contains the state as of `cut`.
         let now = self.now();
         self.moments.push_back(LogTime { index, floor: now.floor.max(stamp), ..now });
         let is_old = |first: EntryIds| first.index <= cut && age(first.stamp) < moment.oldest();
@@ -260,7 +261,7 @@ impl DedupWindow {
             self.recent.pop();
         }
     }
-    /// Takes an id in; false if it was there: a repeat.
+    /// Inserts an id. Returns false if it is known, as for a duplicate.
     pub fn insert(&mut self, index: u64, id: ContentHash) -> bool {
         let new = !self.contains(id);
         if new {
@@ -268,23 +269,23 @@ impl DedupWindow {
         }
         new
     }
-    /// Takes ids in; for each whether it is new.
+    /// Inserts ids. Returns for each whether it is new.
     pub fn insert_all(&mut self, index: u64, ids: &[ContentHash]) -> Vec<bool> {
         ids.iter().map(|&id| self.insert(index, id)).collect()
     }
-    /// How long ids are remembered, nanoseconds.
+    /// Returns the time for which ids are kept, nanoseconds.
     pub fn span(&self) -> u64 {
         self.now().span
     }
-    /// Forgets everything.
+    /// Resets the window to an empty one.
     pub fn forget(&mut self) {
         *self = Self { version: self.version + 1, ..Self::on(Arc::clone(&self.shelf)) };
     }
-    /// Where its files lie.
+    /// Returns the store of its sorted files.
     pub fn run_files(&self) -> Arc<RunFiles> {
         Arc::clone(&self.shelf)
     }
-    /// The files that a snapshot names.
+    /// Returns the files that a snapshot names.
     pub fn files(
         &self,
         times: TimesFormat,
@@ -295,8 +296,8 @@ impl DedupWindow {
         let names = read_names(unpacker)?;
         Ok(names.iter().map(|name| self.shelf.file(name.number)).collect())
     }
-    /// Becomes what a snapshot labelled with an index says. A file that is gone or damaged is counted as such, if nobody
-    /// else has it.
+    /// Restores the window from a snapshot labeled with `to`. If no other member has a missing or damaged
+    /// file (`alone`), the file counts as damage. Otherwise it fails the restore.
     pub fn restore(
         &mut self,
         to: u64,
@@ -324,7 +325,7 @@ impl DedupWindow {
         *self = read;
         Ok(())
     }
-    /// What a snapshot labelled with an entry holds [INV-09]: the ids that were known after it.
+    /// Captures the ids that were known after an entry, for a snapshot labeled with it [INV-09].
     pub fn capture(window: &Arc<Mutex<Self>>, to: u64) -> WindowSnapshot {
         let this = lock(window);
         let mut captured = WindowSnapshot {
@@ -362,7 +363,7 @@ impl DedupWindow {
         captured.inline.append(&mut bytes);
         captured
     }
-    /// A snapshot of the window as it is now is durable: files that it does not name go.
+    /// Removes files that the window does not name, once a snapshot of it is durable.
     pub fn remove_unused_files(window: &Mutex<Self>) {
         let shelf = lock(window).run_files();
         let _cleaning = shelf.lock_removal();
@@ -371,22 +372,22 @@ impl DedupWindow {
     }
 }
 
-// === impl Captured ===
+// === impl WindowSnapshot ===
 
-/// Why a window was not written.
+/// Reason why a window was not written.
 #[derive(Debug, thiserror::Error)]
 pub enum WindowWriteError {
-    /// The disk failed.
+    /// A disk operation of the snapshot failed.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// It is another window by now.
+    /// The window was replaced meanwhile.
     #[error("the window of ids was replaced while it was written")]
     Replaced,
 }
 
 impl WindowSnapshot {
-    /// Puts what is to go to a file there, merges files, and gives the bytes for the snapshot. Nobody who applies or
-    /// asks waits for the disk.
+    /// Writes the captured ids to a file, merges files and returns the bytes of the snapshot. Neither apply
+    /// nor lookups wait for the disk.
     pub fn write(self) -> Result<Vec<u8>, WindowWriteError> {
         let Self { window, shelf, version, to, moment, records, inline } = self;
         let oldest = moment.oldest();
@@ -397,7 +398,7 @@ impl WindowSnapshot {
         if !records.is_empty() {
             let run = shelf.write_sorted_run(records)?;
             held()?.runs.push(Arc::new(run));
-            // From here on they are there twice, which says the same.
+            // From here on the ids are in memory and in the file, which changes no verdict.
             while held()?.evict_ids(to) {}
         }
         loop {
@@ -429,7 +430,7 @@ impl WindowSnapshot {
 }
 
 impl DedupWindow {
-    /// Lets go of some ids of entries up to an index; false if there are none.
+    /// Evicts some ids of entries up to an index. Returns false when none are left.
     fn evict_ids(&mut self, to: u64) -> bool {
         for _ in 0..MAX_IDS_PER_EVICTION {
             if self.recent.oldest().is_none_or(|first| first.index > to) {
@@ -440,8 +441,8 @@ impl DedupWindow {
         }
         true
     }
-    /// Drops files of which all is too old, and names the youngest ones that are to become one: no file is larger than
-    /// all younger ones together, so there are few.
+    /// Drops files with only expired ids. Returns the youngest files to merge: none is larger than all
+    /// younger ones together, so that few files remain.
     fn pick(&mut self, oldest: u32) -> Vec<Arc<SortedRun>> {
         self.runs.retain(|run| run.newest >= oldest);
         let Some((last, older)) = self.runs.split_last() else { return Vec::new() };
@@ -455,7 +456,7 @@ impl DedupWindow {
         }
         self.runs[self.runs.len() - count..].to_vec()
     }
-    /// Puts a file in place of the youngest ones.
+    /// Replaces the youngest files by the merged one.
     fn replace_runs(&mut self, count: usize, merged: SortedRun, damaged: u64) {
         self.runs.truncate(self.runs.len() - count);
         self.runs.push(Arc::new(merged));

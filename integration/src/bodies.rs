@@ -1,13 +1,13 @@
-//! Bodies of requests, written as other clients write them.
+//! Request bodies in the encodings that other clients use.
 
 #![expect(clippy::missing_panics_doc, reason = "what does not work fails the test")]
 
 use bytes::Bytes;
 
-/// The boundary of [`multipart_form`].
+/// Content type of a [`multipart_form`], including its boundary.
 pub const FORM_CONTENT_TYPE: &str = "multipart/form-data; boundary=b";
 
-/// A form of parts with names.
+/// Returns a multipart form with one part per name.
 #[must_use]
 pub fn multipart_form(parts: &[(&str, &[u8])]) -> Vec<u8> {
     let mut body = Vec::new();
@@ -20,13 +20,13 @@ pub fn multipart_form(parts: &[(&str, &[u8])]) -> Vec<u8> {
     body
 }
 
-/// The same bytes, compressed.
+/// Compresses bytes with gzip at the default level.
 #[must_use]
 pub fn gzip(bytes: &[u8]) -> Vec<u8> {
     gzip_at(libdeflater::CompressionLvl::default(), bytes)
 }
 
-/// The same bytes as gzip has them if it is told not to compress.
+/// Returns a valid gzip stream that holds the bytes uncompressed.
 #[must_use]
 pub fn gzip_stored(bytes: &[u8]) -> Vec<u8> {
     gzip_at(libdeflater::CompressionLvl::fastest(), bytes)
@@ -40,14 +40,14 @@ fn gzip_at(level: libdeflater::CompressionLvl, bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A message of gRPC, as it lies in a body.
+/// Returns a gRPC message with the five-byte frame that precedes it in a body.
 #[must_use]
 pub fn grpc_frame(message: &[u8], is_compressed: bool) -> Bytes {
     let length = u32::try_from(message.len()).expect("it is short").to_be_bytes();
     [&[u8::from(is_compressed)][..], &length, message].concat().into()
 }
 
-/// A field of a protobuf message that holds bytes.
+/// Encodes a length-delimited protobuf field. The field number must be below 16.
 #[must_use]
 pub fn protobuf_field(number: u8, content: &[u8]) -> Vec<u8> {
     assert!(number < 16, "its number takes one byte");

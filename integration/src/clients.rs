@@ -1,18 +1,19 @@
-//! Programs that use clients of others, in folders that are thrown away.
+//! Runs programs that use third-party clients, in temporary folders.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where what they are made of lies.
+/// Returns the folder with the sources of these programs.
 #[must_use]
 pub fn clients_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("clients")
 }
 
-/// Runs a program to its end: what it wrote.
+/// Runs a program until it exits and returns its standard output.
 ///
 /// # Errors
-/// What it complained about.
+/// If the program cannot start or exits with a failure: its name, its arguments and the reason or standard
+/// error.
 pub fn run_program(program: &str, arguments: &[&str], folder: &Path) -> Result<String, String> {
     let output = Command::new(program).args(arguments).current_dir(folder).output();
     let output = output.map_err(|error| format!("{program}: {error}"))?;
@@ -22,10 +23,10 @@ pub fn run_program(program: &str, arguments: &[&str], folder: &Path) -> Result<S
     }
 }
 
-/// Copies files of a client to where it is built.
+/// Copies source files of a client into its build folder.
 ///
 /// # Errors
-/// The file that could not be copied, and why.
+/// The file that could not be copied, and the reason.
 ///
 /// # Panics
 /// If `to` is no folder.

@@ -1,13 +1,13 @@
-//! Whole clusters in one process: real servers on ports of their own, each with a runtime and disks, and one bucket; and
-//! what may go wrong with them.
+//! Whole clusters in one process, and the faults that tests inject into them. Each node is a real server with
+//! its own ports, runtime and disks; all share one bucket.
 //!
 //! ```text
 //!  Cluster::builder().node("a", "zone", "all")…config(|config| …).start()
 //!
 //!  Cluster ─► Server (runtime, disks in memory) ─ FaultNet ─ Server …      one Bucket
-//!  faults:  kill  begin  restart  stop │ fill │ skew │ cut  slow  pause │ fail_one_of  hold
+//!  faults:  kill  start  restart  stop │ fill │ skew │ partition  delay  pause │ fail_one_of  hold
 //! ```
-//! Nothing waits for a while and hopes: whatever is waited for is a state.
+//! Tests never sleep for a fixed time: they wait until a state is reached.
 
 #![expect(clippy::missing_panics_doc, clippy::unwrap_used, reason = "what does not work fails the test")]
 
@@ -42,16 +42,16 @@ use crate::compactor::TestCompactor;
 pub use bucket::FaultBucket;
 use net::{FaultNet, LOOPBACK_ADDRESS, SimulatedNetwork};
 
-/// So long a test waits for a state that must come.
+/// Longest wait of a test for a state that must be reached.
 pub const STATE_DEADLINE: Duration = Duration::from_secs(300);
-/// Between looks at a state.
+/// Interval between two checks of a state.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 const CLUSTER_ID: &str = "5f0c6e1d9a7b4c3e8f2a1b0c9d8e7f60";
 
-/// What the log of each node keeps free, where its disk has a bound at all.
+/// Bytes that each node's log keeps free, for disks with a bounded capacity.
 const WAL_RESERVE_BYTES: ByteSize = ByteSize::mib(8);
 
-/// A cluster.
+/// Running cluster of test nodes that share one bucket and one simulated network.
 pub struct TestCluster {
     web: Arc<SimulatedNetwork>,
     servers: BTreeMap<String, ClusterServer>,
@@ -59,21 +59,21 @@ pub struct TestCluster {
     folder: TempDir,
     change: fn(&mut ServerConfig),
     tries: u32,
-    /// Where nodes that start ask for others: where each took gossip last.
+    /// Seeds for nodes that start: the latest gossip address of each node.
     seeds: Mutex<BTreeMap<String, String>>,
     clock: Clock,
 }
 
-/// Which nodes a cluster has, and what they are told.
+/// Builder of a [`TestCluster`]: its nodes and their settings.
 pub struct TestClusterBuilder {
     nodes: Vec<[String; 3]>,
     skews: BTreeMap<String, i64>,
     change: fn(&mut ServerConfig),
-    /// How often a call of the bucket is tried.
+    /// Attempts per bucket call.
     tries: u32,
 }
 
-/// A node, running or not.
+/// Node of the cluster, running or stopped. Its disks outlive the process.
 struct ClusterServer {
     target: String,
     zone: String,
@@ -81,7 +81,7 @@ struct ClusterServer {
     state: MemoryDisk,
     running: Option<RunningNode>,
     crashes: u64,
-    /// By so much its wall clock is ahead, in nanoseconds.
+    /// Offset of its wall clock in nanoseconds; positive is ahead.
     skew: i64,
 }
 
@@ -90,7 +90,7 @@ struct RunningNode {
     runtime: NodeRuntime,
 }
 
-/// A runtime that may be dropped anywhere: what still runs on it ends.
+/// Runtime that may be dropped in any context. Tasks that still run on it are aborted.
 pub struct NodeRuntime(Option<Runtime>);
 
 impl NodeRuntime {
@@ -112,39 +112,39 @@ impl Drop for NodeRuntime {
     }
 }
 
-/// A node that starts.
+/// Handle of a node that is starting.
 type NodeStart = JoinHandle<Result<ServerNode, StartError>>;
 
 impl TestClusterBuilder {
-    /// Adds a node: its name, its zone and its roles as they are written in settings.
+    /// Adds a node with a name, a zone and its roles, written as in settings.
     #[must_use]
     pub fn node(mut self, name: &str, zone: &str, target: &str) -> Self {
         self.nodes.push([name, zone, target].map(str::to_owned));
         self
     }
 
-    /// The wall clock of a node is ahead by so many nanoseconds, or behind.
+    /// Sets the offset of a node's wall clock in nanoseconds; negative is behind.
     #[must_use]
     pub fn skew(mut self, name: &str, nanos: i64) -> Self {
         self.skews.insert(name.to_owned(), nanos);
         self
     }
 
-    /// What each node has that is not as by default.
+    /// Sets the function that changes each node's default settings.
     #[must_use]
     pub fn config(mut self, change: fn(&mut ServerConfig)) -> Self {
         self.change = change;
         self
     }
 
-    /// Calls of the bucket are tried so often, and not as often as by default.
+    /// Sets the attempts per bucket call, in place of the default.
     #[must_use]
     pub fn max_bucket_attempts(mut self, tries: u32) -> Self {
         self.tries = tries;
         self
     }
 
-    /// Starts all nodes at once, and waits until all serve.
+    /// Starts all nodes concurrently and waits until all of them serve.
     pub async fn start(self) -> TestCluster {
         let folder = TempDir::new().unwrap();
         std::fs::write(folder.path().join("secret"), "a secret of some length\n").unwrap();
@@ -171,13 +171,13 @@ impl TestClusterBuilder {
 }
 
 impl TestCluster {
-    /// One without nodes so far.
+    /// Returns a builder without nodes.
     pub fn builder() -> TestClusterBuilder {
         let tries = StoreConfig::default().patience.attempts;
         TestClusterBuilder { nodes: Vec::new(), skews: BTreeMap::new(), change: |_| {}, tries }
     }
 
-    /// Starts nodes again, all at once, and waits until they serve.
+    /// Starts stopped nodes concurrently and waits until they serve.
     pub async fn start_nodes(&mut self, names: &[&str]) {
         let mut starting = Vec::new();
         for name in names {
@@ -207,7 +207,7 @@ impl TestCluster {
             reject_newer_than: Duration::ZERO,
             ..TenantLimits::default()
         };
-        // Taken now, so that each knows of those that were launched before it.
+        // The address is reserved now, so that nodes launched later get it as a seed.
         let gossip = std::net::UdpSocket::bind(LOOPBACK_ADDRESS).unwrap().local_addr().unwrap().to_string();
         let mut seeds = self.seeds.lock().unwrap();
         config.cluster = ClusterConfig {
@@ -258,18 +258,18 @@ impl TestCluster {
         }
     }
 
-    /// Ends a node at once, as the loss of its process does.
+    /// Stops a node without shutdown, as a crash of its process does.
     pub fn kill(&mut self, name: &str) {
         let server = self.servers.get_mut(name).unwrap();
         let RunningNode { node, runtime } = server.running.take().unwrap();
         server.crashes += 1;
-        // From here on nothing of it is written.
+        // Later writes of the dropped process do not reach these disks.
         server.log = server.log.crash(server.crashes);
         server.state = server.state.crash(server.crashes);
         drop((runtime, node));
     }
 
-    /// Ends a node politely.
+    /// Stops a node with an orderly shutdown.
     pub async fn stop(&mut self, name: &str) -> Result<(), Status> {
         let RunningNode { node, runtime } = self.servers.get_mut(name).unwrap().running.take().unwrap();
         let node = Arc::into_inner(node).expect("nobody else holds it");
@@ -280,18 +280,18 @@ impl TestCluster {
         stopped
     }
 
-    /// Ends a node at once, and starts it again.
+    /// Kills a node and starts it from its disks.
     pub async fn restart(&mut self, name: &str) {
         self.kill(name);
         self.start_nodes(&[name]).await;
     }
 
-    /// From its next start on the wall clock of a node is ahead by so many nanoseconds, or behind.
+    /// Sets the offset of a node's wall clock in nanoseconds, from its next start. Negative is behind.
     pub fn skew(&mut self, name: &str, nanos: i64) {
         self.servers.get_mut(name).unwrap().skew = nanos;
     }
 
-    /// The disk of a node's log is nearly full: half of what the log keeps in reserve is left.
+    /// Fills the disk of a node's log until half of the log's reserve is left.
     pub fn fill_disk(&self, name: &str) {
         const LARGE_DISK_BYTES: u64 = 1 << 50;
         let disk = &self.servers[name].log;
@@ -300,73 +300,74 @@ impl TestCluster {
         disk.set_capacity(Some(used + WAL_RESERVE_BYTES.get() / 2));
     }
 
-    /// There is room again.
+    /// Removes the capacity limit that [`TestCluster::fill_disk`] set.
     pub fn free_disk(&self, name: &str) {
         self.servers[name].log.set_capacity(None);
     }
 
-    /// Bytes between two nodes wait from now on.
+    /// Partitions two nodes: bytes between them wait until [`TestCluster::heal_network`].
     pub fn partition(&self, a: &str, b: &str) {
         self.web.partition(a, b);
     }
 
-    /// Each piece of bytes between two nodes takes so long from now on, either way.
+    /// Delays each chunk of bytes between two nodes, in both directions.
     pub fn delay_traffic(&self, a: &str, b: &str, delay: Duration) {
         self.web.slow(a, b, delay);
     }
 
-    /// All bytes from and to a node wait from now on, as if its process were stopped.
+    /// Holds all traffic from and to a node, as if its process were stopped.
     pub fn pause(&self, name: &str) {
         self.web.pause(name);
     }
 
-    /// They flow again.
+    /// Resumes the traffic of a paused node.
     pub fn resume(&self, name: &str) {
         self.web.resume(name);
     }
 
-    /// All bytes flow again, between all, and at once.
+    /// Removes all partitions, pauses and delays between all nodes.
     pub fn heal_network(&self) {
         self.web.heal();
     }
 
-    /// The bucket.
+    /// Returns the bucket that all nodes share.
     pub fn bucket(&self) -> &FaultBucket {
         &self.bucket
     }
 
-    /// The folder of a node.
+    /// Returns the data folder of a node.
     pub fn data_folder(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    /// Who a node is for others.
+    /// Returns the id of a node within the cluster.
     pub fn node_id(&self, name: &str) -> NodeId {
         self.node(name).roles().cluster_handle().unwrap().membership().me.node
     }
 
-    /// A node that runs.
+    /// Returns a running node. Panics if the node is stopped.
     pub fn node(&self, name: &str) -> &ServerNode {
         &self.servers[name].running.as_ref().unwrap().node
     }
 
-    /// Nodes that run.
+    /// Returns the names of the running nodes.
     pub fn names(&self) -> Vec<String> {
         let running = self.servers.iter().filter(|(_, server)| server.running.is_some());
         running.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Who takes profiles: the first that runs, after so many.
+    /// Returns the distributor at index `place` among the running nodes that have one, modulo their number.
     pub fn distributor(&self, place: usize) -> (&NodeRuntime, Distributor) {
         self.find_role(place, |roles| roles.distributor.clone())
     }
 
-    /// Who answers queries, likewise.
+    /// Returns the querier at index `place` among the running nodes that have one, modulo their number.
     pub fn querier(&self, place: usize) -> (&NodeRuntime, Querier) {
         self.find_role(place, |roles| roles.querier.clone())
     }
 
-    /// What some node has, and where it does its work: the first that runs and has it, after so many.
+    /// Returns a role and the runtime of its node: index `place` among the running nodes that have it, modulo
+    /// their number.
     fn find_role<R: Clone>(&self, place: usize, of: impl Fn(&NodeRoles) -> Option<R>) -> (&NodeRuntime, R) {
         let running = self.servers.values().filter_map(|server| server.running.as_ref());
         let all: Vec<_> =
@@ -374,7 +375,7 @@ impl TestCluster {
         all[place % all.len()].clone()
     }
 
-    /// Has a node give the lead of a shard to another.
+    /// Transfers the leadership of a shard from one node to another.
     pub async fn transfer_leadership(&self, from: &str, shard: u32, to: &str) -> Result<(), Status> {
         let running = self.servers[from].running.as_ref().unwrap();
         let ingester = running.node.roles().ingester.clone().unwrap();
@@ -383,13 +384,13 @@ impl TestCluster {
             .await
     }
 
-    /// The catalogue, as a node asks it.
+    /// Returns the catalog client of a node.
     pub fn catalog(&self, name: &str) -> (&NodeRuntime, Arc<dyn Catalog>) {
         let running = self.servers[name].running.as_ref().unwrap();
         (&running.runtime, Arc::clone(&running.node.roles().catalog))
     }
 
-    /// One who merges blocks, by the catalogue that a node asks.
+    /// Returns a compactor that uses a node's catalog client. `seed` determines its choices.
     pub fn compactor(&self, name: &str, seed: u64) -> (&NodeRuntime, TestCompactor) {
         let (runtime, catalog) = self.catalog(name);
         let NodeDeps { store, clock, .. } = self.system(name);
@@ -398,23 +399,23 @@ impl TestCluster {
         (runtime, TestCompactor { catalog, store, clock, random, cluster, written: Arc::default() })
     }
 
-    /// Lets a moment pass between tries.
+    /// Sleeps for one poll interval between two attempts.
     pub async fn sleep_briefly(&self) {
         self.clock.sleep(POLL_INTERVAL).await;
     }
 
-    /// How many shards a node leads.
+    /// Returns the number of shards that a node leads.
     pub fn led_shard_count(&self, name: &str) -> usize {
         self.node(name).roles().ingester.as_ref().map_or(0, |ingester| ingester.led_shards().len())
     }
 
-    /// How many parts of blocks a node was asked for.
+    /// Returns the number of block parts that a node's store-gateway was asked to query.
     pub fn queried_block_count(&self, name: &str) -> u64 {
         let stats = self.node(name).roles().gateway.stats().parts;
         stats.hits + stats.misses
     }
 
-    /// Waits until all nodes that run know the catalogue to be so.
+    /// Waits until the routing view of every running node fulfils a condition.
     pub async fn wait_for_view(&self, what: &str, wanted: impl Fn(&RoutingView) -> bool) {
         for name in self.names() {
             self.wait_until(&format!("{name}: {what}"), || wanted(&self.node(&name).roles().views.current()))
@@ -422,7 +423,7 @@ impl TestCluster {
         }
     }
 
-    /// Waits for a state.
+    /// Polls until a condition holds. Panics with its description after [`STATE_DEADLINE`].
     pub async fn wait_until(&self, what: &str, is_so: impl Fn() -> bool) {
         let looking = async {
             while !is_so() {
@@ -432,13 +433,13 @@ impl TestCluster {
         self.run_with_deadline(what, looking).await;
     }
 
-    /// Waits for what must be done at last.
+    /// Awaits a future. Panics with its description after [`STATE_DEADLINE`].
     pub async fn run_with_deadline<R>(&self, what: &str, work: impl Future<Output = R>) -> R {
         let waited = self.clock.timeout(STATE_DEADLINE, work).await;
         waited.unwrap_or_else(|_| panic!("{what}: not within {STATE_DEADLINE:?}"))
     }
 
-    /// Who leads a shard, among the nodes that run.
+    /// Returns the running node that leads a shard.
     pub fn leader(&self, shard: u32) -> Option<String> {
         let leads = |name: &String| {
             let roles = self.node(name).roles();
@@ -449,12 +450,12 @@ impl TestCluster {
 }
 
 impl TestCluster {
-    /// The ingesters of the nodes that run.
+    /// Returns the ingesters of the running nodes.
     pub fn ingesters(&self) -> Vec<Arc<Ingester>> {
         self.names().iter().filter_map(|name| self.node(name).roles().ingester.clone()).collect()
     }
 
-    /// Has all that was stored lie in registered blocks.
+    /// Flushes all shards until all stored profiles lie in registered blocks.
     pub async fn flush_all(&self, shards: usize) {
         let making = async {
             while !self.is_flushed(shards) {
@@ -467,7 +468,8 @@ impl TestCluster {
         self.run_with_deadline("all is cut", making).await;
     }
 
-    /// Whether all that was stored lies in registered blocks, and each of so many shards has a leader who says so.
+    /// Returns whether all stored profiles lie in registered blocks and exactly this many shards have a
+    /// leader.
     pub fn is_flushed(&self, shards: usize) -> bool {
         let ingesters = self.ingesters();
         let led: usize = ingesters.iter().map(|ingester| ingester.led_shards().len()).sum();
@@ -475,7 +477,7 @@ impl TestCluster {
     }
 }
 
-/// Runs something where a node does its work, from now on.
+/// Spawns a future on a node's runtime and returns a handle of its result.
 pub fn run_on<R, W>(runtime: &NodeRuntime, work: W) -> impl Future<Output = R> + use<R, W>
 where
     R: Send + 'static,

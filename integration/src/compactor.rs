@@ -1,10 +1,10 @@
-//! A compactor for tests: it merges blocks by chance, and has the catalogue replace what it has merged.
+//! Compactor for tests: merges random blocks and replaces them in the catalog.
 //!
 //! ```text
-//!  blocks ─► some of them ─► merged, in one or one for each tenant ─► bucket ─► Command::Replace
+//!  blocks ─► random inputs ─► one merged block, or one per tenant ─► bucket ─► Command::Replace
 //! ```
-//! It chooses without sense, several work at once, and some write blocks whose inputs they do not replace, as one does
-//! whose process ends in between.
+//! Its choices are random and several compactors run concurrently. Some write blocks and do not replace the
+//! inputs, like a compactor whose process crashes in between.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,57 +20,57 @@ use athanor_metastore::bucket_block_from_meta;
 use athanor_storage::Store;
 use athanor_storage::path::{BlockOwner, FileName, ObjectKey};
 
-/// Of so many that it has written, the last ones take no place.
+/// Number of merges after which one leaves its inputs in place, like a crash before the replacement.
 const UNREPLACED_INTERVAL: u64 = 8;
-/// The most blocks that it merges at once.
+/// Maximum number of blocks that one merge reads.
 const MAX_MERGE_INPUTS: u64 = 5;
 
-/// Merges blocks.
+/// Compactor that merges random blocks of a cluster.
 #[derive(Clone)]
 pub struct TestCompactor {
-    /// Knows the blocks.
+    /// Catalog that lists and replaces the blocks.
     pub catalog: Arc<dyn Catalog>,
-    /// Holds them.
+    /// Bucket that holds the blocks.
     pub store: Store,
-    /// Time.
+    /// Clock that names new blocks.
     pub clock: Clock,
-    /// Chooses, and names what is made.
+    /// Source of the random choices and of block ids.
     pub random: Random,
-    /// Whose blocks they are.
+    /// Cluster id that new blocks carry.
     pub cluster: String,
-    /// How often it has written blocks.
+    /// Number of merges that wrote their blocks.
     pub written: Arc<AtomicU64>,
 }
 
-/// What became of a round.
+/// Outcome of one compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CompactionOutcome {
-    /// There was nothing to be merged, or what was chosen may not be.
+    /// No block was listed, or the chosen blocks must not be merged.
     Idle,
-    /// Blocks took the places of others.
+    /// The new blocks replaced their inputs.
     Replaced,
-    /// They were written, and take no place.
+    /// The new blocks were written, and the inputs stay registered.
     Left,
-    /// Somebody else had replaced or removed what they were made of.
+    /// Another compactor or retention had replaced or removed an input.
     Late,
 }
 
-/// Blocks that are made of others.
+/// Inputs of one merge, and the split of their rows into new blocks.
 struct CompactionPlan {
     inputs: Vec<BlockEntry>,
-    /// Whose rows each of them holds.
+    /// Tenants of each new block.
     parts: Vec<BTreeSet<String>>,
 }
 
 impl TestCompactor {
-    /// Merges some blocks.
+    /// Merges one random set of blocks.
     pub async fn compact_once(&self) -> Result<CompactionOutcome, Status> {
         let listed = self.catalog.blocks().await.map_err(|error| Status::from_error(&error))?;
         let Some(made) = self.plan_compaction(&listed) else { return Ok(CompactionOutcome::Idle) };
         let mut blocks = Vec::new();
         for input in &made.inputs {
             match self.fetch(input.id).await {
-                // It was replaced long ago.
+                // Another compactor replaced this input, and its objects are deleted.
                 Err(status) if status.code == ErrorCode::NotFound => return Ok(CompactionOutcome::Late),
                 fetched => blocks.push(fetched?),
             }
@@ -106,7 +106,8 @@ impl TestCompactor {
         let rows = ShardLogRange::join_adjacent(chosen.values().flat_map(|input| input.log_ranges()));
         let spans = chosen.values().flat_map(|input| &input.tenants);
         let tenants: BTreeSet<&TenantId> = spans.map(|span| &span.tenant).collect();
-        // Others may hold other tenants' rows of the same ranges: these would have to be merged as well.
+        // Other blocks may hold rows of the same ranges for the same tenants. A valid merge must include
+        // those blocks.
         let meets = |other: &BlockEntry| {
             other.log_ranges().any(|others| rows.iter().any(|rows| rows.overlaps(&others)))
                 && tenants.iter().any(|tenant| other.tenant_span(tenant).is_some())
@@ -132,7 +133,7 @@ impl TestCompactor {
         Block::open(Arc::new(folder)).map_err(|error| Status::from_error(&error))
     }
 
-    /// Writes the block that holds these tenants' rows.
+    /// Writes the block that holds the rows of these tenants.
     async fn write(
         &self,
         inputs: &[BlockEntry],
@@ -140,7 +141,7 @@ impl TestCompactor {
         is_first: bool,
         blocks: Vec<Block>,
     ) -> Result<BlockEntry, Status> {
-        // After all of them, whichever clock they were named by.
+        // The id must be later than all inputs, even if another clock named them.
         let newest = inputs.iter().map(|input| input.id.named_at()).max().unwrap_or(Timestamp::UNIX_EPOCH);
         let named = self.clock.wall().max(newest.plus(Duration::from_millis(1)));
         let id = BlockId::new(named, &self.random);
@@ -159,7 +160,7 @@ impl TestCompactor {
         self.put(id, origin, Some(tenants.clone()), blocks).await
     }
 
-    /// What a block says that was cut.
+    /// Returns the block origin of a log range, as a flush writes it.
     fn origin_of(&self, ShardLogRange { shard, epoch, from, to }: ShardLogRange) -> BlockOrigin {
         let cluster = self.cluster.clone();
         let further = Vec::new();
@@ -167,7 +168,7 @@ impl TestCompactor {
         BlockOrigin { cluster, shard, epoch, from, to, lost: 0, level: 0, further, inputs }
     }
 
-    /// Merges blocks into one in the bucket.
+    /// Merges blocks into one and writes it to the bucket.
     async fn put(
         &self,
         id: BlockId,

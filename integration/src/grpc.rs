@@ -1,4 +1,4 @@
-//! A client of gRPC that is none of ours.
+//! Independent gRPC client, without code of this project.
 
 #![expect(clippy::missing_panics_doc, clippy::unwrap_used, reason = "what does not work fails the test")]
 
@@ -8,18 +8,18 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 
-/// What a call came to: its status, what is said of it, and the message with its frame.
+/// Response of a call: its status, the status message, and the framed response message.
 #[derive(Debug, PartialEq, Eq)]
 pub struct GrpcResponse {
-    /// As a number in text.
+    /// Status code as decimal text.
     pub status: String,
-    /// Empty if nothing is.
+    /// Status message; empty if the server sends none.
     pub said: String,
-    /// As it lay in the body.
+    /// Response message with its gRPC frame.
     pub body: Bytes,
 }
 
-/// One call, on a connection of its own. `body` is framed.
+/// Sends one call on a connection of its own. `body` must be framed.
 #[expect(clippy::disallowed_methods, reason = "a client as others have it")]
 pub async fn call(to: SocketAddr, path: &str, headers: &[(&str, &str)], body: Bytes) -> GrpcResponse {
     let stream = tokio::net::TcpStream::connect(to).await.unwrap();

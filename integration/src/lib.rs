@@ -1,38 +1,39 @@
-//! Tests of the crates together, and against programs that others wrote. Nothing here is part of the server.
+//! Tests of the crates together and against third-party programs. Nothing here is part of the server.
 //!
 //! ```text
-//!  tidy         structure and style of the source tree, its links, and mutants: bugs that tests must detect
-//!  go_pprof     tables, merges and rows are those of `go tool pprof`
-//!  regexp       regular expressions match what they match in Go
-//!  relabel      rules for labels do what they do in Prometheus
-//!  go_pgo       what is exported as pprof guides the compiler of Go
-//!  jfr          flight recordings say what the JDK's own reader says of them
-//!  golden       answers are those that another server of the same wire gave
-//!  wire         each call in each way to write it, what is refused and how, and a canary
-//!  flamegraph   the panel that Grafana shows, in a browser, shows what was answered
+//!  tidy         structure and style of the source tree, links, and mutants: bugs that tests must detect
+//!  go_pprof     tables, merges and rows equal those of `go tool pprof`
+//!  regexp       regular expressions match as they do in Go
+//!  relabel      relabeling rules act as they do in Prometheus
+//!  go_pgo       exported pprof files guide the Go compiler
+//!  jfr          flight recordings read as the JDK's own reader reads them
+//!  golden       responses equal those of another server with the same wire format
+//!  wire         each call in each encoding, rejected requests and their errors, and a canary
+//!  flamegraph   Grafana's flame graph panel, in a browser, shows the response
 //!  parca        profiles and debug information as agents of Parca send them, by its own client as well
-//!  doors        files of many profilers, and exports of OpenTelemetry, through each door that takes them, have the types and
-//!               sums that another reader sees
-//!  counting     profiles of Go that count from the start of a process add up to what each process counted
-//!  clients      SDKs as they are shipped: what they send is taken and found
+//!  doors        files of many profilers and OpenTelemetry exports, through each endpoint that accepts them,
+//!               have the types and sums that another reader sees
+//!  counting     cumulative profiles of Go add up to the counters of each process
+//!  clients      profiles sent by released SDKs are accepted and found
 //!  oneshot      processes that live for one profile each: memory stays bounded, and all are found
-//!  otlp         one bad profile of an export does not hurt the others, and ports for exports answer nothing else
-//!  hostile      uploads that are made to hurt are answered in words, in bounded memory
-//!  partial      whoever is asked for what the bucket has lost, or holds damaged, says so, in a header and in the answer
-//!  damage       what damage of the log took is told with every answer
-//!  operations   what a server tells of itself, how it starts and stops, what it says to clients that err
+//!  otlp         one bad profile of an export does not affect the others; export ports serve nothing else
+//!  hostile      malicious uploads are rejected with an error message, in bounded memory
+//!  partial      queries over lost or damaged objects report it in a header and in the response
+//!  damage       every response reports profiles lost to log damage
+//!  operations   a server's own telemetry, its start and stop, and its errors to clients
 //!  cluster      whole servers in one process, with faults: nothing is lost, and nothing counts twice
-//!  reads        every question, while profiles are cut and blocks replaced: the answer is that of one server's memory
+//!  reads        every query during flushes and compactions: the result equals that of one server's memory
 //!  kill         a server that is killed under load loses nothing and counts nothing twice
-//!  aborts       a query that takes the process along twice is refused
-//!  dev          the local cluster of a command tells what happens in it, and leaves nobody behind
-//!  chaos        so does a cluster of processes in three zones, whichever are killed or cut off
-//!  rebuild      a catalogue whose voters lost all their disks comes back by command, and sums are what they were
-//!  simulation   a node on a made machine, and a cluster of them, from a seed: each answer is that of a naive model
+//!  aborts       a query that crashes the process twice is rejected
+//!  dev          the local cluster of a command reports its events and leaves no process behind
+//!  chaos        a cluster of processes in three zones loses nothing under kills and partitions
+//!  rebuild      a command rebuilds the catalog after all voters lost their disks; sums stay equal
+//!  simulation   a node or a cluster on a simulated machine, from a seed: each result equals a naive model's
 //! ```
 //!
-//! Some need what a machine may lack: Go, Python, Node, Java with Maven, Chromium, recorded data. There a test is left out
-//! and says so; with `ATHANOR_SKIPS=deny` it fails unless `.ci/allowed-skips` lists it.
+//! Some tests need programs or data that a machine may lack: Go, Python, Node, Java with Maven, Chromium,
+//! recorded data. Such a test is skipped and prints a line. With `ATHANOR_SKIPS=deny` it fails unless
+//! `.ci/allowed-skips` lists it.
 
 pub mod bodies;
 pub mod clients;
@@ -45,11 +46,11 @@ pub mod server;
 
 use std::path::PathBuf;
 
-/// Says that a test, or a part of one, is left out: `what` is not here, in words that stay the same, and `why`, if more is
-/// known.
+/// Reports that a test, or a part of one, is skipped. `what` names the missing requirement in fixed words;
+/// `why` adds details.
 ///
 /// # Panics
-/// Where `ATHANOR_SKIPS=deny` and `.ci/allowed-skips` does not list it.
+/// If `ATHANOR_SKIPS=deny` is set and `.ci/allowed-skips` does not list the line.
 #[expect(clippy::disallowed_methods, reason = "the tests' own switch")]
 pub fn report_skipped(what: &str, why: &str) {
     let line = format!("skip: {what}");
@@ -64,14 +65,14 @@ pub fn report_skipped(what: &str, why: &str) {
     }
 }
 
-/// Whether a line of `.ci/allowed-skips` is this one, before the reason that it gives.
+/// Returns whether a line of `.ci/allowed-skips` equals this one, up to its ` # ` and reason.
 fn is_allowed_skip(line: &str) -> bool {
     let list = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../.ci/allowed-skips");
     let list = std::fs::read_to_string(list).unwrap_or_default();
     list.lines().any(|listed| listed.split_once(" # ").is_some_and(|(allowed, _)| allowed == line))
 }
 
-/// The `athanor` command that was built beside the test that asks, or the one that `ATHANOR_BINARY` names.
+/// Returns the `athanor` binary: the path in `ATHANOR_BINARY`, or the one built beside the calling test.
 #[expect(clippy::disallowed_methods, reason = "the tests' own switch")]
 pub fn athanor_binary() -> PathBuf {
     if let Some(named) = std::env::var_os("ATHANOR_BINARY") {

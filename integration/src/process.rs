@@ -1,4 +1,4 @@
-//! `athanor serve` as a process of its own, which may be killed, and whose memory is its own.
+//! `athanor serve` as a process of its own, which a test may kill and whose memory it measures.
 
 #![expect(clippy::missing_panics_doc, reason = "what does not work fails the test")]
 
@@ -15,18 +15,19 @@ use athanor_chassis::Clock;
 use crate::athanor_binary;
 use crate::server::RESPONSE_DEADLINE;
 
-/// Where a process needs no variables.
+/// Empty environment, for processes that need no variables.
 pub const NO_VARIABLES: [(&str, &str); 0] = [];
 
-/// A process, killed when it is dropped.
+/// Server process. Dropping it kills the process.
 pub struct ServerProcess {
     child: Child,
     said: PathBuf,
 }
 
 impl ServerProcess {
-    /// Starts one on a folder, at a port of its choice; what it says goes to a file. `settings` are pairs of a name and a
-    /// value. Of variables it has these alone, since tests have some of their own under the prefix of settings.
+    /// Starts a server on a data folder, at a free port; its output goes to a file. `settings` are pairs of a
+    /// name and a value. The process inherits no environment: tests set variables with the prefix of settings
+    /// themselves.
     pub fn start<K: AsRef<OsStr>, V: AsRef<OsStr>>(
         data: &Path,
         said: PathBuf,
@@ -47,7 +48,7 @@ impl ServerProcess {
         Self { child, said }
     }
 
-    /// Where it serves, as soon as it says so.
+    /// Returns the address of the server, as soon as the process prints it.
     pub fn address(&mut self) -> SocketAddr {
         let clock = Clock::system();
         let begun = clock.monotonic();
@@ -65,19 +66,19 @@ impl ServerProcess {
         }
     }
 
-    /// What it said so far.
+    /// Returns all output of the process so far.
     #[must_use]
     pub fn log_text(&self) -> String {
         fs::read_to_string(&self.said).expect("readable")
     }
 
-    /// Its number.
+    /// Returns the id of the process.
     #[must_use]
     pub fn process_id(&self) -> u32 {
         self.child.id()
     }
 
-    /// SIGKILL, to one that lives.
+    /// Sends SIGKILL. Panics if the process has already exited.
     pub fn kill(mut self) {
         assert!(
             self.child.try_wait().expect("it is known").is_none(),
@@ -88,13 +89,13 @@ impl ServerProcess {
         self.child.wait().expect("it ends");
     }
 
-    /// SIGTERM; it ends in order.
+    /// Sends SIGTERM and waits for an orderly exit.
     pub fn stop(mut self) {
         self.signal("-TERM");
         assert!(self.child.wait().expect("it ends").success(), "{}", self.log_text());
     }
 
-    /// SIGABRT, as a process ends that has found itself broken.
+    /// Sends SIGABRT, the signal of a process that aborts on an internal error.
     pub fn abort(mut self) {
         self.signal("-ABRT");
         assert!(!self.child.wait().expect("it ends").success());
@@ -108,7 +109,7 @@ impl ServerProcess {
 
 impl Drop for ServerProcess {
     fn drop(&mut self) {
-        // Where it has ended already there is nothing to kill.
+        // If the process has already exited, the signal has no target.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

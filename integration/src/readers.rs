@@ -1,4 +1,4 @@
-//! What readers that others wrote say of profiles.
+//! Third-party readers of profile formats. Tests compare our results with theirs.
 
 pub mod go;
 pub mod jdk;

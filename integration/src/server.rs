@@ -1,4 +1,4 @@
-//! A server in this process, and a client that writes its own HTTP.
+//! Server within the test process, and a client with its own HTTP/1.1 encoding.
 
 #![expect(clippy::missing_panics_doc, clippy::unwrap_used, reason = "what does not work fails the test")]
 
@@ -14,38 +14,38 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-/// So long a test waits for what should come at once.
+/// Longest wait of a test for a response.
 pub const RESPONSE_DEADLINE: Duration = Duration::from_secs(30);
 
-/// A server of its own folder and port.
+/// Running server with its own data folder and port.
 pub struct TestServer {
-    /// What runs.
+    /// Node that serves the requests.
     pub node: ServerNode,
-    /// Where it runs.
+    /// Runtime that executes the node.
     pub runtime: Runtime,
-    /// Its data.
+    /// Data folder, deleted on drop.
     pub folder: TempDir,
-    /// Its port for clients.
+    /// Address of the client port.
     pub address: SocketAddr,
 }
 
-/// An answer.
+/// HTTP response as a test reads it.
 pub struct HttpResponse {
-    /// As a number.
+    /// Status code as a number.
     pub status: u16,
-    /// By name in lower case.
+    /// Header values by lower-case name.
     pub headers: BTreeMap<String, String>,
-    /// Without the frames of chunks.
+    /// Body, decoded if it was sent in chunks.
     pub body: Vec<u8>,
 }
 
 impl TestServer {
-    /// Starts one; `change` says what is not as by default.
+    /// Starts a server. `change` modifies the default settings.
     pub fn start(change: impl FnOnce(&mut ServerConfig)) -> Self {
         Self::start_on(change, |_| {})
     }
 
-    /// As [`TestServer::start`], on a machine of which `other` says what is not this one's.
+    /// Starts a server like [`TestServer::start`]. `other` replaces dependencies of the machine.
     pub fn start_on(change: impl FnOnce(&mut ServerConfig), other: impl FnOnce(&mut NodeDeps)) -> Self {
         let folder = TempDir::new().unwrap();
         let mut config = ServerConfig {
@@ -65,7 +65,7 @@ impl TestServer {
         Self { node, runtime, folder, address }
     }
 
-    /// Asks a call in JSON, as a tenant does.
+    /// Sends a JSON request as a tenant and returns the JSON response. Panics unless the status is 200.
     pub fn call_json(&self, tenant: &str, call: &str, question: &Value) -> Value {
         let headers = [("content-type", "application/json"), ("x-scope-orgid", tenant)];
         let answer = self.post(&format!("/{call}"), &headers, question.to_string().as_bytes());
@@ -73,7 +73,7 @@ impl TestServer {
         serde_json::from_slice(&answer.body).unwrap()
     }
 
-    /// What all that a tenant has comes to, by profile type. Types that come to nothing are left out.
+    /// Returns the total of all profiles of a tenant by profile type. Types with a total of zero are omitted.
     pub fn query_totals(&self, tenant: &str) -> BTreeMap<String, i64> {
         let start = 1;
         let end = i64::MAX / 1_000_000 - 1;
@@ -89,31 +89,31 @@ impl TestServer {
         ids.iter().map(total).filter(|(_, total)| *total != 0).collect()
     }
 
-    /// One request for a page.
+    /// Sends a GET request.
     pub fn get(&self, path: &str, headers: &[(&str, &str)]) -> HttpResponse {
         send_request(self.address, &format!("GET {path}"), headers, b"")
     }
 
-    /// One request with a body.
+    /// Sends a POST request with a body.
     pub fn post(&self, path: &str, headers: &[(&str, &str)], body: &[u8]) -> HttpResponse {
         send_request(self.address, &format!("POST {path}"), headers, body)
     }
 }
 
 impl HttpResponse {
-    /// A header; empty if there is none.
+    /// Returns the value of a header, or an empty text.
     #[must_use]
     pub fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", String::as_str)
     }
 
-    /// The body as text.
+    /// Returns the body as text.
     #[must_use]
     pub fn text(&self) -> &str {
         std::str::from_utf8(&self.body).unwrap()
     }
 
-    /// Reads what a server wrote until it closed the connection.
+    /// Parses the bytes that a server sent until it closed the connection.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Self {
         let end =
@@ -131,7 +131,7 @@ impl HttpResponse {
     }
 }
 
-/// One request on a connection of its own.
+/// Sends one request on a connection of its own. Panics if no response arrives.
 #[must_use]
 pub fn send_request(
     address: SocketAddr,
@@ -142,7 +142,7 @@ pub fn send_request(
     try_send_request(address, request, headers, body).unwrap()
 }
 
-/// As [`send_request`], for who wants to know what kept it from being answered.
+/// Sends a request like [`send_request`], and returns the I/O error if no response arrives.
 pub fn try_send_request(
     address: SocketAddr,
     request: &str,
@@ -157,7 +157,7 @@ pub fn try_send_request(
     }
     headers.iter().for_each(|(name, value)| head.push_str(&format!("{name}: {value}\r\n")));
     stream.write_all(format!("{head}\r\n").as_bytes())?;
-    // A server that refuses a body may stop reading it, and end the connection once it has said so.
+    // A server that rejects a body may stop reading it and close the connection after its response.
     let sent = stream.write_all(body);
     let mut answer = Vec::new();
     let read = stream.read_to_end(&mut answer);
@@ -168,7 +168,7 @@ pub fn try_send_request(
     Ok(HttpResponse::parse(&answer))
 }
 
-/// The chunks of a body, put together.
+/// Joins the chunks of a chunked body.
 fn decode_chunks(mut body: &[u8]) -> Vec<u8> {
     let mut whole = Vec::new();
     while let Some(end) = body.windows(2).position(|two| two == b"\r\n") {

@@ -1,12 +1,14 @@
-//! The catalog's time: the time that commands are stamped with.
+//! Clock that stamps the catalog's commands.
 //!
-//! The catalog's time never goes back, and blocks are removed by it. One wrong clock must not move it:
+//! The catalog's time never goes back, and retention removes blocks by it. One wrong clock must not move it:
 //!
-//! - Of several voters, a majority must have reached it. Each voter reads the clocks of the others.
-//! - While less than a majority is known, it goes on from the newest command with the monotonic clock.
-//! - A sole voter's clock is checked against the newest command's time plus uptime. Where the clock is ahead of that,
-//!   the server was off or its clock is wrong, and nothing tells which. Then the catalog's time runs at
-//!   [`CATCH_UP_SPEED`] times the normal speed until it has caught up, or an operator confirms the clock.
+//! - With several voters, a majority must have reached it. Each voter reads the clocks of the others.
+//! - While fewer clocks than a majority are known, it advances from the newest command with the monotonic
+//!   clock.
+//! - A sole voter's clock is checked against the newest command's time plus uptime. If the clock is ahead of
+//!   that, the server was off or its clock is wrong. The two cases cannot be distinguished. The catalog's
+//!   time then runs at [`CATCH_UP_SPEED`] times the normal speed until it has caught up, or an operator
+//!   confirms the clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,7 +17,8 @@ use std::time::Duration;
 use athanor_chassis::{Clock, Timestamp};
 use athanor_cluster::NodeId;
 
-/// How fast the catalog's time follows a sole voter's clock that is ahead of it.
+/// Speed of the catalog's time, relative to the monotonic clock, while it catches up with a sole voter's
+/// clock.
 const CATCH_UP_SPEED: u32 = 2;
 
 /// Clock of the catalog as one voter computes it.
@@ -26,25 +29,26 @@ pub(crate) struct CatalogClock {
 
 #[derive(Default)]
 struct CatalogTimeState {
-    /// The time returned last.
+    /// Catalog time that was returned last.
     time: Timestamp,
-    /// When, by the monotonic clock.
+    /// Monotonic time at which `time` was returned.
     returned_at: Duration,
     /// The wall time of each other voter when this process's monotonic clock was at zero.
     others: BTreeMap<NodeId, Timestamp>,
 }
 
-/// What the catalog's time is computed from.
+/// Input from which the catalog's time is computed.
 struct ClockEvidence {
-    /// The time of the newest command, or a later time that was returned before; the epoch if there is neither.
+    /// Timestamp of the newest command, or a later time that was returned before; the epoch if there is
+    /// neither.
     base: Timestamp,
     /// Time that has passed since `base` by the monotonic clock.
     elapsed: Duration,
     /// The clock of this voter.
     wall: Timestamp,
-    /// Clocks of other voters, as far as they are known.
+    /// Known clocks of other voters.
     others: Vec<Timestamp>,
-    /// All voters, this one included.
+    /// Number of voters, this one included.
     voters: usize,
 }
 
@@ -58,7 +62,7 @@ impl CatalogClock {
         self.reckoning.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the catalog's time, given the time of the newest command and who votes.
+    /// Returns the catalog's time, given the timestamp of the newest command and the set of voters.
     pub(crate) fn now(&self, newest_command: Timestamp, me: NodeId, voters: &BTreeSet<NodeId>) -> Timestamp {
         let monotonic = self.clock.monotonic();
         let wall = self.clock.wall();
@@ -76,7 +80,7 @@ impl CatalogClock {
             voters: voters.len(),
         };
         let time = evidence.time();
-        // Without a command there is nothing that a wrong clock could be checked against, so it must not stick.
+        // Without a command no reference exists for checking the clock, so the result is not stored.
         if evidence.has_history() {
             reckoning.time = time;
             reckoning.returned_at = monotonic;
@@ -84,12 +88,12 @@ impl CatalogClock {
         time
     }
 
-    /// Records the clock of another voter, which was read at a moment of the monotonic clock.
+    /// Records the clock of another voter, as read at a time of the monotonic clock.
     pub(crate) fn record(&self, voter: NodeId, wall: Timestamp, read_at: Duration) {
         self.lock_state().others.insert(voter, wall.minus(read_at));
     }
 
-    /// Adopts this machine's wall time, on an operator's word.
+    /// Adopts this machine's wall time after an operator confirmed it.
     pub(crate) fn confirm(&self) -> Timestamp {
         let mut reckoning = self.lock_state();
         reckoning.time = reckoning.time.max(self.clock.wall());

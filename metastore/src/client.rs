@@ -1,8 +1,8 @@
-//! The catalogue, as any node asks it.
+//! Client of the metastore for any node.
 //!
-//! A voter may be away, cut off, or not lead: so voters are asked one after the other, whoever is said to lead first,
-//! until one answers or the time is up. A proposal whose answer was lost is proposed again: each does nothing the second
-//! time.
+//! A voter may be down, partitioned or a follower. The client therefore tries voters one after the other, the
+//! presumed leader first, until one responds or the timeout elapses. If the response to a proposal is lost,
+//! the client retries the proposal. Every command is idempotent.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,34 +29,34 @@ use crate::retry::{AttemptError, REQUEST_TIMEOUT, VoterAttempts, VoterEndpoint};
 use crate::service::decode_propose_response;
 use crate::voter::{MetastoreVoter, VoterChange, VoterInfo, check_command_size, to_status};
 
-/// How long a change of the voters may take.
+/// Timeout for a change of the voters, all attempts together.
 const VOTER_CHANGE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How a node reaches the catalogue.
+/// Dependencies of [`MetastoreClient`].
 #[derive(Clone)]
 pub struct MetastoreClientDeps {
-    /// Where this node is a voter, or is to be one.
+    /// Voter of this node; set only on a node that votes or is about to vote.
     pub local: Option<MetastoreVoter>,
-    /// The other nodes; none of one that is alone.
+    /// Access to the other nodes; absent on a single node.
     pub others: Option<RemoteNodes>,
-    /// Measures how long is waited.
+    /// Clock for timeouts and pauses between attempts.
     pub clock: Clock,
-    /// For whom to ask first, and for pauses.
+    /// Source of randomness for the order of voters and for jitter.
     pub random: Random,
-    /// Reads what is large.
+    /// Pool that decompresses and parses large responses.
     pub compute: ComputePool,
 }
 
-/// The way to other nodes.
+/// Access to the other nodes of the cluster.
 #[derive(Clone)]
 pub struct RemoteNodes {
-    /// Connections.
+    /// Pool of connections to other nodes.
     pub peers: PeerPool,
-    /// Says who asks.
+    /// Handshake that identifies this node as the caller.
     pub introductions: Arc<PeerHandshake>,
 }
 
-/// Asks voters. Cheap to clone; clones know the same.
+/// Client that sends requests to the metastore's voters. Cheap to clone; clones share the cached view.
 #[derive(Clone)]
 pub struct MetastoreClient {
     shared: Arc<MetastoreClientShared>,
@@ -67,13 +67,13 @@ pub(crate) struct MetastoreClientShared {
     pub(crate) known: CachedView,
 }
 
-/// What was heard last.
+/// Newest routing view and voter hints that this node has received.
 #[derive(Default)]
 pub(crate) struct CachedView {
     view: Mutex<Arc<RoutingView>>,
-    /// Who is said to lead; 0 if that is not known.
+    /// Presumed leader, as last reported; 0 if unknown.
     leader: AtomicU64,
-    /// Who listed last.
+    /// Voter that returned the last block listing; 0 if unknown.
     lister: AtomicU64,
     pub(crate) changed: Notify,
 }
@@ -83,7 +83,7 @@ impl CachedView {
         Arc::clone(&self.view.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Takes a younger view.
+    /// Replaces the cached view if the given one has a newer revision, and wakes the waiters.
     pub(crate) fn update_view(&self, view: Arc<RoutingView>) {
         let mut known = self.view.lock().unwrap_or_else(PoisonError::into_inner);
         if view.revision > known.revision {
@@ -117,7 +117,7 @@ impl MetastoreClientDeps {
 }
 
 impl MetastoreClient {
-    /// Nothing is asked yet.
+    /// Creates the client without sending a request.
     pub fn new(reach: MetastoreClientDeps) -> Self {
         Self { shared: Arc::new(MetastoreClientShared { reach, known: CachedView::default() }) }
     }
@@ -126,17 +126,17 @@ impl MetastoreClient {
         &self.shared
     }
 
-    /// Who votes.
+    /// Returns the current voters.
     pub async fn voters(&self) -> Result<Vec<VoterInfo>, CatalogError> {
         self.update_voters(None, REQUEST_TIMEOUT).await
     }
 
-    /// Adds a voter, which was started to join; gives who votes then.
+    /// Adds a voter that was started in joining mode. Returns the voters after the change.
     pub async fn add_voter(&self, seat: VoterInfo) -> Result<Vec<VoterInfo>, CatalogError> {
         self.update_voters(Some(VoterChange::Add(seat)), VOTER_CHANGE_TIMEOUT).await
     }
 
-    /// Takes a voter out; gives who votes then.
+    /// Removes a voter. Returns the voters after the change.
     pub async fn remove_voter(&self, node: NodeId) -> Result<Vec<VoterInfo>, CatalogError> {
         self.update_voters(Some(VoterChange::Remove(node)), VOTER_CHANGE_TIMEOUT).await
     }
@@ -157,7 +157,7 @@ impl MetastoreClient {
         }
     }
 
-    /// Has the catalog's time catch up with this machine's clock at once, on an operator's word.
+    /// Sets the catalog's time to this machine's clock at once, after an operator confirmed that clock.
     pub fn confirm_clock(&self) -> Result<Timestamp, Status> {
         self.local_voter().map_err(to_status)?.confirm_clock()
     }
@@ -192,7 +192,8 @@ impl MetastoreClient {
 }
 
 impl MetastoreClientShared {
-    /// Who may answer: `first`, then this node, then the others, another one first each time.
+    /// Returns the voters in the order in which to try them: `first`, then this node, then the others. The
+    /// rotation of the others is random, to spread the load.
     pub(crate) fn voter_endpoints(&self, first: Option<NodeId>) -> Vec<VoterEndpoint> {
         let mut nodes = BTreeSet::new();
         if let Some(RemoteNodes { peers, .. }) = &self.reach.others {
@@ -202,7 +203,7 @@ impl MetastoreClientShared {
             };
             nodes.extend(members.values().filter(|member| member.is_alive()).map(|member| member.node));
             nodes.retain(votes);
-            // Gossip may miss one that can be reached.
+            // Gossip may consider a voter dead although it is reachable.
             nodes.extend(self.known.view().voters.keys().filter(|node| members.contains_key(node)));
         }
         let mut nodes: Vec<NodeId> = nodes.into_iter().collect();
@@ -231,7 +232,7 @@ impl MetastoreClientShared {
         }
     }
 
-    /// Waits for an answer, of this node or of another.
+    /// Waits for a response of the local voter or of a remote one, up to `limit`.
     async fn await_response<T>(
         &self,
         limit: Duration,
@@ -243,7 +244,7 @@ impl MetastoreClientShared {
         }
     }
 
-    /// What this node's own voter said.
+    /// Converts an error of the local voter and adds that voter's leader.
     fn local_error(&self, status: Status) -> AttemptError {
         let leader = self.reach.local.as_ref().and_then(|local| local.leader().node);
         AttemptError { status, leader: leader.map(|node| self.reach.endpoint(node)) }
@@ -400,7 +401,7 @@ impl MetastoreClientShared {
         }
     }
 
-    /// What another node packed.
+    /// Decompresses and parses a response of another node on the compute pool.
     async fn decompress_response<T: DeserializeOwned + Send + 'static>(
         &self,
         packed: Bytes,
@@ -455,7 +456,7 @@ fn empty_response_error() -> AttemptError {
     Status::new(ErrorCode::Internal, "it answered nothing").into()
 }
 
-/// A call that came to nothing.
+/// Converts a failed RPC to an attempt error without a leader hint.
 fn grpc_error(error: tonic::Status) -> AttemptError {
     status_codec::from_grpc(&error).into()
 }
@@ -464,7 +465,7 @@ fn grpc_error(error: tonic::Status) -> AttemptError {
 impl Catalog for MetastoreClient {
     async fn propose(&self, command: CatalogCommand) -> Result<CommandResult, CatalogError> {
         let shared = &*self.shared;
-        // The leader says when; what stands here says it if nobody does.
+        // The leader replaces this timestamp with the catalog's time.
         let logged = CatalogLogEntry { at: shared.reach.clock.wall(), command };
         check_command_size(logged.encode().len()).map_err(CatalogError::Unavailable)?;
         let mut tries = self.voter_attempts(REQUEST_TIMEOUT);

@@ -1,4 +1,4 @@
-//! Answers as bytes for other nodes: JSON, compressed. Whoever reads it takes so much memory and no more.
+//! Compressed JSON for responses to other nodes and for stored snapshots. Decoding has a memory bound.
 
 use std::io::Read;
 
@@ -9,17 +9,17 @@ use serde::de::DeserializeOwned;
 use zstd::stream::read::Decoder;
 use zstd::stream::write::Encoder;
 
-/// Bytes of what is packed: of one message between nodes, less what it is wrapped in.
+/// Upper bound of a compressed response in bytes: one message between nodes without its envelope.
 const MAX_COMPRESSED_BYTES: usize = 16 << 20;
-/// And of what is in it.
+/// Upper bound of a decompressed response in bytes.
 const MAX_DECOMPRESSED_BYTES: u64 = 256 << 20;
-/// Twelve times smaller than JSON, as fast as it is written.
+/// Compression level of responses: twelve times smaller than JSON, at the speed of serialization.
 const MESSAGE_COMPRESSION_LEVEL: i32 = 1;
 const STORAGE_COMPRESSION_LEVEL: i32 = 3;
-/// Bytes that a reader keeps of what came before, as a power of two. The writer's level takes less.
+/// Base-2 logarithm of the largest window that the decoder accepts. The encoder's level uses a smaller one.
 const MAX_WINDOW_LOG: u32 = 23;
 
-/// Why something is not packed, or not unpacked.
+/// Reason why a value could not be compressed or decompressed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CompressionError {
     #[error("the answer has {seen} packed, the limit is {}; ask for a shorter time", ByteSize::bytes(MAX_COMPRESSED_BYTES as u64))]
@@ -44,7 +44,7 @@ impl ErrorCodeExt for CompressionError {
 
 pub(crate) fn encode_compressed(value: &impl Serialize) -> Result<Bytes, CompressionError> {
     let mut encoder = Encoder::new(Vec::new(), MESSAGE_COMPRESSION_LEVEL)?;
-    // A digit that is wrong would be read as another watermark or time.
+    // Without a checksum, a flipped digit would be read as another watermark or timestamp.
     encoder.include_checksum(true)?;
     serde_json::to_writer(&mut encoder, value)?;
     let packed = encoder.finish()?;
@@ -62,12 +62,12 @@ fn decode_compressed_within<T: DeserializeOwned>(packed: &[u8], limit: u64) -> R
     Ok(serde_json::from_slice(&decompress(packed, limit)?)?)
 }
 
-/// What is stored for long is worth more work.
+/// Compresses data for storage, at a higher level than messages because it is stored for long.
 pub(crate) fn compress(bytes: &[u8]) -> Result<Bytes, CompressionError> {
     Ok(zstd::stream::encode_all(bytes, STORAGE_COMPRESSION_LEVEL)?.into())
 }
 
-/// At most so many bytes.
+/// Decompresses data, up to a limit in bytes.
 pub(crate) fn decompress(packed: &[u8], limit: u64) -> Result<Vec<u8>, CompressionError> {
     let mut decoder = Decoder::with_buffer(packed)?;
     decoder.window_log_max(MAX_WINDOW_LOG)?;

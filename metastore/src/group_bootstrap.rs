@@ -1,15 +1,24 @@
-//! Who founds the catalogue's group.
+//! Bootstrap of the catalog's raft group.
 //!
-//! One node founds it alone, and takes the others in; were there two founders, there would be two catalogues for one
-//! bucket. The bucket's note of who founded it decides, and is written once. A bucket may accept a condition and ignore
-//! it, so that of two who write the note both may succeed, and nothing may be built on that alone. What makes it safe is
-//! that three things must go wrong together: only the node with the smallest number of at least as many as shall vote,
-//! which see each other alive, writes at all; it looks whether there is a note first; and it goes by what it reads
-//! after a pause, not by what it wrote. So a second note that overwrites the first one in the pause is what both read,
-//! and one that comes later comes from somebody who did not see a note that was there for long.
+//! One node bootstraps the group alone and adds the other voters. Two such nodes would create two catalogs
+//! for one bucket. A bootstrap record in the bucket names the node that bootstraps the group. It is written
+//! once.
 //!
-//! A founder that has lost its disk has another number, finds the note of the one that it was, and joins: it must not
-//! found again what others may still have.
+//! A bucket may accept a conditional write and ignore the condition, so both of two concurrent writes may
+//! succeed. A conditional write alone is therefore no protection. Three rules must fail together before two
+//! nodes bootstrap:
+//!
+//! - A node writes the record only if it sees as many live candidates as voters are wanted and has the
+//!   smallest id.
+//! - It first reads the bucket and writes only if there is no record.
+//! - It waits for [`RECORD_CONFIRM_DELAY`] and obeys the record that it then reads, not the one that it
+//!   wrote.
+//!
+//! If a second write overwrites the first within the delay, both nodes read the second record. A later write
+//! can only come from a node that missed a record which had existed for long.
+//!
+//! A node that has lost its disk gets a new id, finds the record of its old id and joins. It must not
+//! bootstrap a second time, because other voters may still hold the catalog.
 
 use std::time::Duration;
 
@@ -24,35 +33,35 @@ use serde::{Deserialize, Serialize};
 
 use crate::CATALOG_GROUP;
 
-/// How many may vote, of those that are wanted.
+/// Valid values for the number of wanted voters.
 pub const VALID_VOTER_COUNTS: [u16; 3] = [1, 3, 5];
-/// From writing the note to reading it again: longer than another one's note may be on its way.
+/// Pause between writing the record and reading it, longer than another node's write may be in flight.
 const RECORD_CONFIRM_DELAY: Duration = Duration::from_secs(5);
-/// Between looks.
+/// Interval between checks of the bucket and the membership.
 const BOOTSTRAP_POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// How often is told what is waited for.
+/// Interval between log messages about the reason for the wait.
 const BOOTSTRAP_LOG_INTERVAL: Duration = Duration::from_secs(10);
-/// How notes are written so far.
+/// Newest format of the record that this version reads and writes.
 const BOOTSTRAP_RECORD_FORMAT: u32 = 1;
 
-/// What deciding takes.
+/// Dependencies of the bootstrap decision.
 #[derive(Clone)]
 pub struct BootstrapDeps {
-    /// Has the note.
+    /// Bucket with the bootstrap record.
     pub store: Store,
-    /// Who is here.
+    /// Membership of the cluster by gossip.
     pub members: ClusterMembers,
-    /// This node.
+    /// Id of this node.
     pub node: NodeId,
-    /// The cluster's id.
+    /// Id of the cluster.
     pub cluster: u128,
-    /// How many shall vote: 1, 3 or 5.
+    /// Number of wanted voters: 1, 3 or 5.
     pub wanted: u16,
-    /// Time.
+    /// Clock for pauses and intervals.
     pub clock: Clock,
 }
 
-/// Why it cannot be decided.
+/// Reason why the bootstrap cannot be decided.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "each says what it is by its message")]
 pub enum BootstrapError {
@@ -79,32 +88,33 @@ impl ErrorCodeExt for BootstrapError {
     }
 }
 
-/// The note in the bucket.
+/// Bootstrap record in the bucket.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct BootstrapRecord {
     format: u32,
-    /// 32 hexadecimal digits.
+    /// Cluster id as 32 hexadecimal digits.
     cluster: String,
-    /// 16 of them.
+    /// Node id as 16 hexadecimal digits.
     founder: String,
 }
 
-/// What the bucket says.
+/// Result of reading the bootstrap record.
 enum BucketRecordState {
     Nothing,
     Founder(NodeId),
-    /// It cannot be asked now.
+    /// The bucket is unavailable now.
     Silence(StoreError),
 }
 
-/// How the catalogue's group begins on this node. Waits until that is decided: by the node's log, or by the bucket.
+/// Returns the bootstrap mode of the catalog's group on this node. Waits until the node's log or the bucket
+/// decides it.
 pub async fn decide_bootstrap(log: &Log, deciding: &BootstrapDeps) -> Result<GroupBootstrap, BootstrapError> {
     let BootstrapDeps { wanted, clock, .. } = deciding;
     if !VALID_VOTER_COUNTS.contains(wanted) {
         return Err(BootstrapError::Wanted { seen: *wanted });
     }
-    // Its log says who votes; the bucket may be away.
+    // The log contains the voters, so the bucket need not be available.
     if log.group_state(CATALOG_GROUP).last.is_some() {
         return Ok(GroupBootstrap::Kept);
     }
@@ -116,7 +126,7 @@ pub async fn decide_bootstrap(log: &Log, deciding: &BootstrapDeps) -> Result<Gro
             BucketRecordState::Nothing => match deciding.check_may_bootstrap().await {
                 Err(why) => why,
                 Ok(()) => match deciding.write_record().await {
-                    // Whoever wrote it: what counts is what is read.
+                    // The record that is read after the delay decides, whichever node wrote it.
                     Ok(()) | Err(StoreError::Exists { .. }) => {
                         clock.sleep(RECORD_CONFIRM_DELAY).await;
                         continue;
@@ -168,7 +178,7 @@ impl BootstrapDeps {
         if founder == self.node { GroupBootstrap::single_voter(self.node) } else { GroupBootstrap::Joining }
     }
 
-    /// Whether this node is the one to write the note; if not, what is waited for.
+    /// Checks that this node may write the record. The error names the condition that is awaited.
     async fn check_may_bootstrap(&self) -> Result<(), String> {
         let members = self.members.current();
         let votes = members.values().filter(|member| {
@@ -186,7 +196,7 @@ impl BootstrapDeps {
         if let Some(first) = nodes.first().filter(|first| **first != self.node) {
             return Err(format!("node {first}, which is to found it"));
         }
-        // A catalogue that lost its voters is not founded anew: what the bucket holds of it would be hidden.
+        // Bootstrapping would hide the snapshots of a catalog that lost its voters.
         match self.store.list(&KeyPrefix::Snapshots, None, 1).await {
             Ok(found) if found.is_empty() => Ok(()),
             Ok(_) => Err(
@@ -205,8 +215,8 @@ impl BootstrapDeps {
         self.store.create(&ObjectKey::Founding, bytes.into()).await
     }
 
-    /// Notes that there is a catalogue, if nobody has: one that was founded before there were notes, or by a node that
-    /// was alone. True: there is a note.
+    /// Writes the record if there is none. Catalogs of earlier versions and of single nodes lack it. Returns
+    /// whether there is a record now.
     pub(crate) async fn ensure_record(&self) -> bool {
         match self.read_record().await {
             Ok(BucketRecordState::Founder(_)) => true,

@@ -1,21 +1,26 @@
-//! The metastore: the catalogue as a replicated group, and the way to it from any node.
+//! The metastore: the catalog as a replicated raft group, and its clients on every node.
 //!
 //! ```text
-//!  voter:  Replicated<Facts> ◄─ Metastore ◄─ Service ◄═══╗ calls of other nodes
-//!                                   ▲                    ║
-//!  any node:              local ────┴──── Client ════════╝ a voter that is reached
-//!                                           └─ Views       what every node must know, as it changes
+//!  voter:     RaftGroup<CatalogStateMachine> ◄─ MetastoreVoter ◄─ MetastoreServer ◄═╗ requests of
+//!                                                     ▲                             ║ other nodes
+//!  any node:                                    local ┴────── MetastoreClient ══════╝ a reachable voter
+//!                                                                    └─ RoutingWatch: tables, shards, voters
 //! ```
+//!
 //! Commands are stamped with the catalog's time, which a majority of voters has reached (`catalog_clock.rs`).
-//! Every change is an entry of the group's log, applied to the same [`State`](athanor_catalog::State) on every voter.
-//! Listings are read from the state of one voter after one round that says how far the log is committed: so none is
-//! older than its question, whichever voter answers.
+//! Every change is an entry of the group's log, applied to the same
+//! [`CatalogState`](athanor_catalog::CatalogState) on every voter. A listing is read from the state of one
+//! voter after one read-index round. It is therefore never older than its request, on any voter.
 //!
 //! * [`CatalogStateMachine`] is the state machine, [`MetastoreVoter`] a voter.
-//! * [`MetastoreServer`] answers for a voter; [`MetastoreClient`] asks voters, one after the other until one answers.
-//! * [`founding`] says how the group begins on a node, [`VoterMaintenance`] what voters do by themselves.
-//! * [`SnapshotStore`]: snapshots in the bucket, from which [`rebuild`] makes a catalogue that lost all its voters again.
-//! * [`RoutingWatch`]: tables, shards and voters, which a node keeps in memory, so that it asks nobody where to send profiles.
+//! * [`MetastoreServer`] serves a voter to other nodes. [`MetastoreClient`] tries voters one after the other
+//!   until one responds.
+//! * [`decide_bootstrap`] decides how the group begins on a node. [`VoterMaintenance`] runs the background
+//!   tasks of voters.
+//! * [`SnapshotStore`] keeps snapshots in the bucket. [`recover_catalog`] recovers a catalog that lost all
+//!   its voters from them.
+//! * [`RoutingWatch`] keeps tables, shards and voters in memory, so that a node routes profiles without a
+//!   request.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -46,5 +51,5 @@ pub use snapshot_store::{SnapshotStore, StoredSnapshot};
 pub use state_machine::{CatalogSize, CatalogStateMachine};
 pub use voter::{MAX_COMMAND_SIZE, MetastoreVoter, VoterInfo};
 
-/// The number of the catalogue's group in a node's log.
+/// Number of the catalog's raft group in a node's log.
 pub const CATALOG_GROUP: u32 = 0;

@@ -1,5 +1,7 @@
-//! What voters do by themselves: they cut their logs, read each other's clocks, and the one that leads takes in others until there are enough,
-//! writes down where voters are found, and puts snapshots into the bucket.
+//! Background tasks of voters.
+//!
+//! Every voter purges its log and reads the clocks of the other voters. The leader also adds voters until
+//! there are enough, publishes the voters' addresses and uploads snapshots to the bucket.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -18,31 +20,33 @@ use crate::group_bootstrap::BootstrapDeps;
 use crate::snapshot_store::SnapshotStore;
 use crate::voter::{MetastoreVoter, VoterInfo};
 
-/// Between looks.
+/// Interval between checks for due work.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(1);
-/// A snapshot is put into the bucket so often, if there is something new.
+/// Maximum interval between snapshot uploads while there are new entries. A purge of the log also triggers an
+/// upload.
 const SNAPSHOT_UPLOAD_INTERVAL: Duration = Duration::from_secs(5 * 60);
 
-/// Clocks of the other voters are read so often.
+/// Interval between readings of the other voters' clocks.
 const READ_CLOCKS_INTERVAL: Duration = Duration::from_secs(10);
-/// How long the reading of a clock may take. Its result is wrong by half of that at most.
+/// Timeout for the reading of a clock. The error of the result is at most half of it.
 const READ_CLOCK_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What upkeep takes.
+/// Background tasks of one voter, with their dependencies.
 #[derive(Clone)]
 pub struct VoterMaintenance {
-    /// The voter.
+    /// Voter that the tasks maintain.
     pub metastore: MetastoreVoter,
-    /// Who may vote, and the bucket.
+    /// Bucket and membership, shared with the bootstrap decision.
     pub deciding: BootstrapDeps,
-    /// Packs snapshots.
+    /// Pool that compresses snapshots.
     pub compute: ComputePool,
-    /// The way to the other voters, whose clocks are read.
+    /// Access to the other voters, for reading their clocks.
     pub others: RemoteNodes,
 }
 
 impl MetastoreVoter {
-    /// Cuts this voter's log whenever it has grown, until the process ends: all that one does who is alone.
+    /// Purges this voter's log whenever it has grown, until the process ends. A single node needs no other
+    /// task.
     pub async fn compact_periodically(self, token: CancellationToken) {
         loop {
             tokio::select! {
@@ -55,7 +59,7 @@ impl MetastoreVoter {
 }
 
 impl VoterMaintenance {
-    /// Goes on until the process ends.
+    /// Starts the tasks. They run until the process ends.
     pub fn spawn(self, tasks: &TaskGroup) -> Result<(), SpawnError> {
         let growing = self.clone();
         let token = tasks.shutdown_token();
@@ -71,7 +75,7 @@ impl VoterMaintenance {
         Ok(())
     }
 
-    /// Waits a moment. False: the process ends.
+    /// Waits for one interval. Returns false if the process ends.
     async fn sleep_or_stop(&self, token: &CancellationToken) -> bool {
         tokio::select! {
             biased;
@@ -80,8 +84,8 @@ impl VoterMaintenance {
         }
     }
 
-    /// Reads the clocks of the other voters until the process ends, so that a majority decides the catalog's time
-    /// wherever it is led next.
+    /// Reads the clocks of the other voters until the process ends. Followers do this too, so that any next
+    /// leader has read a majority of the clocks.
     async fn read_clocks(&self, token: &CancellationToken) {
         let reading = async {
             loop {
@@ -105,7 +109,7 @@ impl VoterMaintenance {
         let begun = clock.monotonic();
         let request = wire::ClockRequest { caller: Some(caller) };
         let mut catalogue = self.others.peers.metastore(voter);
-        // A voter that is away, or of a version that has no such call, is not counted.
+        // A voter that is unreachable, or of a version without this call, is not counted.
         if let Ok(Ok(response)) = clock.timeout(READ_CLOCK_TIMEOUT, catalogue.clock(request)).await {
             let wall = Timestamp::from_nanos(response.into_inner().wall_nanos);
             let read_at = begun + clock.monotonic().saturating_sub(begun) / 2;
@@ -138,8 +142,8 @@ impl VoterMaintenance {
         }
     }
 
-    /// Makes one more node vote, where too few do. Nobody is taken out for that: whoever is missing may come back, and
-    /// people know which one will not.
+    /// Adds one voter if there are fewer than wanted. It never removes a missing voter: the voter may return,
+    /// and only operators know that it will not.
     async fn add_missing_voter(&self, passed_over: &mut BTreeSet<NodeId>) {
         let voters = self.metastore.voters();
         if voters.len() >= usize::from(self.deciding.wanted) {
@@ -153,7 +157,7 @@ impl VoterMaintenance {
                 && !voters.contains(&member.node)
         };
         let next = members.values().filter(may_vote).filter(|member| !passed_over.contains(&member.node));
-        // One that is ready before one that may not answer yet.
+        // Candidates that are ready come before candidates that are still starting.
         let Some(next) = next.min_by_key(|member| (member.state != MemberState::Ready, member.node)) else {
             passed_over.clear();
             return;
@@ -169,7 +173,7 @@ impl VoterMaintenance {
         }
     }
 
-    /// Has the catalogue say who votes, and where they are found, as it is.
+    /// Updates the voters and their addresses in the catalog to the actual ones.
     async fn publish_voter_addresses(&self) {
         let voters = self.metastore.voters();
         let view = self.metastore.routing_view();

@@ -1,7 +1,8 @@
-//! A catalogue that lost all its voters, from what lies in the bucket and what nodes say of their disks [INV-16].
+//! Recovery of a catalog that lost all its voters, from the bucket and from the nodes' reports about their
+//! disks [INV-16].
 //!
-//! Nothing in the bucket is changed. What comes out is the state with which a node founds the group anew, by
-//! [`install_recovered_state`]; the others then join it.
+//! Recovery changes nothing in the bucket. Its result is the state from which one node bootstraps the group
+//! with [`install_recovered_state`]. The other voters then join that node.
 
 use std::collections::BTreeSet;
 
@@ -19,51 +20,51 @@ use futures::{StreamExt, TryStreamExt};
 use crate::CATALOG_GROUP;
 use crate::snapshot_store::SnapshotStore;
 
-/// Keys that are listed at once.
+/// Keys per page of a bucket listing.
 const LIST_PAGE_KEYS: usize = 1000;
-/// What blocks say of themselves is read from so many at once.
+/// Upper bound of block metadata files that are read concurrently.
 const MAX_CONCURRENT_READS: usize = 16;
 
-/// What is rebuilt from.
+/// Input of [`recover_catalog`].
 #[derive(Clone, Debug)]
 pub struct RecoveryParams {
-    /// The bucket.
+    /// Bucket with the snapshots and blocks.
     pub store: Store,
-    /// Whose catalogue.
+    /// Id of the cluster.
     pub cluster: u128,
-    /// What nodes say of their disks.
+    /// Reports of the nodes about the shards on their disks.
     pub described: Vec<ShardReport>,
-    /// Nodes that are known to be gone: what only they have is given up.
+    /// Nodes that are lost for good. Data that only they hold is given up.
     pub without: BTreeSet<u64>,
-    /// When this is.
+    /// Time of the recovery.
     pub at: Timestamp,
-    /// Blocks that were named before this were removed for their age, and are not missed.
+    /// Retention bound. Blocks created before it were removed for their age and are not reported as missing.
     pub kept_from: Timestamp,
 }
 
-/// What it was rebuilt from, and what it lacks.
+/// Report about the sources of a recovery and the data that is missing.
 #[derive(Clone, Debug, Default)]
 pub struct RecoveryReport {
-    /// The index of the snapshot that was taken, if one was whole.
+    /// Index of the snapshot that was used, if one was complete.
     pub snapshot: Option<u64>,
-    /// Why newer ones were not.
+    /// Reasons why newer snapshots were not used.
     pub snapshots_passed_over: Vec<String>,
-    /// Blocks in the bucket that are not whole, or not this cluster's.
+    /// Blocks in the bucket that are incomplete or belong to another cluster, each with the reason.
     pub odd_blocks: Vec<String>,
-    /// Blocks and shards.
+    /// Findings about blocks and shards.
     pub findings: RecoveryFindings,
 }
 
-/// Facts, and where in the catalogue's log they stand.
+/// Recovered catalog state with its index in the catalog's log.
 #[derive(Clone, Debug)]
 pub struct RecoveredState {
-    /// The facts.
+    /// Recovered catalog state.
     pub state: CatalogState,
-    /// The index that they are kept at: above that of every snapshot in the bucket.
+    /// Log index of the state, above the index of every snapshot in the bucket.
     pub index: u64,
 }
 
-/// Why nothing is rebuilt.
+/// Reason why the catalog was not recovered.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "each says what it is by its message")]
 pub enum MetastoreRecoveryError {
@@ -88,7 +89,7 @@ impl ErrorCodeExt for MetastoreRecoveryError {
     }
 }
 
-/// Puts the facts together again.
+/// Recovers the catalog state from the newest snapshot, the blocks in the bucket and the nodes' reports.
 pub async fn recover_catalog(
     rebuilding: RecoveryParams,
 ) -> Result<(RecoveredState, RecoveryReport), MetastoreRecoveryError> {
@@ -109,7 +110,7 @@ pub async fn recover_catalog(
     Ok((RecoveredState { state, index: highest + 1 }, report))
 }
 
-/// Whether all members of shards that have not retired were heard, or are known to be gone.
+/// Checks that every member of a shard that has not retired has reported, or is known to be lost.
 fn check_all_reported(
     state: &CatalogState,
     described: &[ShardReport],
@@ -124,7 +125,8 @@ fn check_all_reported(
     }
 }
 
-/// Makes a node that has nothing of the group its single voter, with these facts. It opens it after that by its log.
+/// Bootstraps a node with the recovered state as the group's single voter. The node must hold nothing of the
+/// group. It opens the group from its log afterwards.
 pub async fn install_recovered_state(
     deps: &replicated::RaftGroupDeps,
     rebuilt: &RecoveredState,
@@ -132,7 +134,7 @@ pub async fn install_recovered_state(
     replicated::bootstrap_from_snapshot(deps, CATALOG_GROUP, rebuilt.index, rebuilt.state.encode()).await
 }
 
-/// The blocks of a cluster that are whole, and why others are left out.
+/// Returns the complete blocks of a cluster, and for each other block the reason why it is left out.
 async fn list_bucket_blocks(store: &Store, cluster: u128) -> Result<(Vec<BucketBlock>, Vec<String>), Status> {
     let mut found = Vec::new();
     let (mut last, mut sizes): (Option<String>, Vec<(BlockId, String, u64)>) = (None, Vec::new());
@@ -178,7 +180,7 @@ async fn list_bucket_blocks(store: &Store, cluster: u128) -> Result<(Vec<BucketB
     Ok((blocks, odd))
 }
 
-/// What a block says of itself, or why it is left out.
+/// Reads the metadata of a block. The inner error is the reason why the block is left out.
 async fn read_bucket_block(
     store: &Store,
     cluster: u128,
@@ -187,7 +189,7 @@ async fn read_bucket_block(
     let id = files[0].0;
     let odd = |why: &str| Ok(Err(format!("block {id} {why}")));
     let size = |name: &str| files.iter().find(|(_, file, _)| file == name).map(|(.., size)| *size);
-    // It is written last and removed first.
+    // A writer uploads the metadata file last, and a deletion removes it first.
     if size(META_FILE).is_none_or(|size| size > MAX_META_BYTES) {
         return odd("was not written to its end, or is being removed");
     }
@@ -213,7 +215,7 @@ async fn read_bucket_block(
     Ok(bucket_block_from_meta(id, &meta, origin))
 }
 
-/// What a block says of itself, as the catalogue knows it, and what it was made of.
+/// Converts block metadata to the catalog's entry and the ids of the blocks that it was compacted from.
 pub fn bucket_block_from_meta(
     id: BlockId,
     meta: &BlockMeta,
@@ -248,7 +250,8 @@ pub fn bucket_block_from_meta(
         ));
     }
     let block = BlockEntry { id, shard, epoch, from, to, bytes, samples, lost, level, further, tenants };
-    // Where ranges are not as the catalogue has them, no block could be told from what it was made of.
+    // Ranges must be in the catalog's canonical form. Otherwise a compacted block could not be matched with
+    // its inputs.
     if !ShardLogRange::join_adjacent(block.log_ranges()).into_iter().eq(block.log_ranges()) {
         return Err(format!("block {id} names ranges of logs that are not in order"));
     }

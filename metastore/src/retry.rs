@@ -1,4 +1,4 @@
-//! One voter after the other, until one answers or the time is up.
+//! Attempts at one request, voter after voter, until one responds or the timeout elapses.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -9,41 +9,41 @@ use athanor_chassis::units::format_duration;
 use athanor_chassis::{Clock, ErrorCode, Random, Status};
 use athanor_cluster::NodeId;
 
-/// How long all tries together may take: as long as an upload waits for a leader. On a busy machine several may stand for
-/// election before one is chosen.
+/// Timeout for all attempts together, as long as an upload waits for a leader. On a busy machine several
+/// elections may fail before one elects a leader.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// And each of them: a voter that is cut off may not answer at all.
+/// Timeout for one attempt, because a partitioned voter may never respond.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Before all are tried again.
+/// Pause before another round over all voters.
 const ATTEMPT_BACKOFF: Duration = Duration::from_millis(200);
-/// Bytes of each reason that are told.
+/// Upper bound, in bytes, of each reason in an error message.
 const MAX_REASON_BYTES: usize = 300;
 
-/// Where somebody is who may answer.
+/// Location of a voter that may serve the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum VoterEndpoint {
-    /// In this process.
+    /// Voter in this process.
     Here,
-    /// On another node.
+    /// Voter on another node.
     Node(NodeId),
 }
 
-/// What a try came to that got no answer.
+/// Failure of one attempt.
 #[derive(Debug)]
 pub(crate) struct AttemptError {
     pub(crate) status: Status,
-    /// Who is said to lead.
+    /// Leader that the voter reported, if any.
     pub(crate) leader: Option<VoterEndpoint>,
 }
 
-/// The tries of one question.
+/// State of the attempts at one request.
 pub(crate) struct VoterAttempts<'a> {
     clock: &'a Clock,
     random: &'a Random,
     limit: Duration,
     each: Duration,
     until: Duration,
-    /// Who is to be tried yet, before all are tried again.
+    /// Voters that this round has not tried yet.
     lap: VecDeque<VoterEndpoint>,
     tried: BTreeMap<VoterEndpoint, (bool, Status)>,
     laps: u32,
@@ -73,7 +73,7 @@ impl<'a> VoterAttempts<'a> {
         Self { clock, random, limit, each, until, lap, tried, laps: 0 }
     }
 
-    /// Whom to try next, and for how long. `doors` says who there is, the best first.
+    /// Returns the next voter and the timeout for the attempt. `doors` lists the voters, the best first.
     pub(crate) async fn next_endpoint(
         &mut self,
         doors: impl Fn() -> Vec<VoterEndpoint>,
@@ -95,7 +95,8 @@ impl<'a> VoterAttempts<'a> {
         }
     }
 
-    /// Goes on after a try that failed, unless no other would be answered otherwise.
+    /// Records a failed attempt, so that the next voter is tried. Returns an error if every voter would
+    /// reject the request.
     pub(crate) fn record_failure(
         &mut self,
         door: VoterEndpoint,

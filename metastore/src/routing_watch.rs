@@ -1,4 +1,4 @@
-//! What every node must know, as it changes.
+//! Watch on the routing view that each node keeps in memory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,22 +14,22 @@ use crate::compression::decode_compressed;
 use crate::retry::VoterEndpoint;
 use crate::view_stream::{ViewStream, ViewUpdate};
 
-/// A voter that says nothing for so long is left.
+/// Silence after which a watcher leaves a voter.
 const WATCH_IDLE_TIMEOUT: Duration = Duration::from_secs(15);
-/// Between one voter and the next.
+/// Pause between leaving one voter and trying the next.
 const VOTER_SWITCH_BACKOFF: Duration = Duration::from_millis(200);
 
-/// Tables, shards and voters. Never older than before; how old, nobody knows while no voter is reached. Cheap to clone;
-/// each clone waits for changes of its own.
+/// Watch on slot tables, shards and voters. The view never goes back; its age is unbounded while no voter is
+/// reachable. Cheap to clone; each clone waits for changes of its own.
 #[derive(Clone)]
 pub struct RoutingWatch {
     shared: Arc<MetastoreClientShared>,
-    /// What [`changed`](Self::changed) gave last.
+    /// Revision that [`changed`](Self::changed) or [`wait_until`](Self::wait_until) returned last.
     seen: u64,
 }
 
 impl RoutingWatch {
-    /// Follows the voters that a client reaches, until the process ends.
+    /// Starts the task that follows the client's voters until the process ends.
     pub fn follow(client: &MetastoreClient, tasks: &TaskGroup) -> Result<Self, SpawnError> {
         let shared = Arc::clone(client.shared());
         let token = tasks.shutdown_token();
@@ -44,23 +44,23 @@ impl RoutingWatch {
         Ok(Self { shared, seen: 0 })
     }
 
-    /// What is known; empty before anything was heard.
+    /// Returns the cached view; empty before the first update.
     pub fn current(&self) -> Arc<RoutingView> {
         self.shared.known.view()
     }
 
-    /// Takes what a voter on this node knows, before it is told.
+    /// Adopts the view of a voter on this node ahead of the stream's next update.
     pub fn update_view(&self, view: Arc<RoutingView>) {
         self.shared.known.update_view(view);
     }
 
-    /// Waits until something else is known than this gave last. There may be no end to that.
+    /// Waits for a view newer than the one that this watch returned last. Without changes it waits forever.
     pub async fn changed(&mut self) -> Arc<RoutingView> {
         let seen = self.seen;
         self.wait_until(|view| view.revision > seen).await
     }
 
-    /// Waits until what is known is as wanted.
+    /// Waits until the view satisfies a condition.
     pub async fn wait_until(&mut self, wanted: impl Fn(&RoutingView) -> bool) -> Arc<RoutingView> {
         loop {
             let mut changed = std::pin::pin!(self.shared.known.changed.notified());
@@ -80,7 +80,7 @@ impl MetastoreClientShared {
         let mut last = None;
         loop {
             for door in self.voter_endpoints(None) {
-                // A voter that was left is not the next one, unless there is no other.
+                // The loop tries the other voters before it returns to one that it left.
                 let why = match door {
                     VoterEndpoint::Here => self.follow_local().await,
                     VoterEndpoint::Node(node) => self.follow_remote(node).await,
@@ -112,7 +112,7 @@ impl MetastoreClientShared {
         }
     }
 
-    /// Follows another node until it is silent, or says that it is cut off; gives why.
+    /// Follows another node until that node is silent or its stream ends. Returns the reason.
     async fn follow_remote(&self, node: u64) -> Status {
         let Some(others) = &self.reach.others else {
             return Status::new(ErrorCode::NotFound, "this node is alone");

@@ -1,4 +1,4 @@
-//! What a voter does for other nodes.
+//! gRPC service of a voter for other nodes.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -22,20 +22,20 @@ use crate::compression::{decode_compressed, encode_compressed};
 use crate::view_stream::{ViewStream, ViewUpdate};
 use crate::voter::{MAX_COMMAND_SIZE, MetastoreVoter, VoterChange, VoterInfo, check_command_size, to_status};
 
-/// Who watches.
+/// Upper bound of concurrent watch streams.
 const MAX_WATCHERS: usize = 1024;
-/// Proposals that were sent on and wait.
+/// Upper bound of proposals that are forwarded to the leader and wait for it.
 const MAX_FORWARDED_PROPOSALS: usize = 1024;
-/// Listings that are made at the same time: each may take some memory.
+/// Upper bound of concurrent listings, because each takes memory.
 const MAX_CONCURRENT_LISTINGS: usize = 64;
-/// How long a call takes at the most, whatever the caller's patience.
+/// Upper bound of a request's duration, whatever timeout the caller sends.
 const MAX_CALL_TIMEOUT: Duration = Duration::from_secs(5);
-/// And one that changes voters.
+/// Upper bound of the duration of a change of the voters.
 const VOTER_CHANGE_TIMEOUT: Duration = Duration::from_secs(60);
-/// Bytes of a request besides its command.
+/// Allowance for the bytes of a request besides its command.
 const REQUEST_OVERHEAD_BYTES: usize = 64 << 10;
 
-/// What a service takes from its node.
+/// Dependencies of [`MetastoreServer`].
 #[derive(Clone)]
 #[expect(missing_docs, reason = "each says what it is by its type")]
 pub struct MetastoreServerDeps {
@@ -43,13 +43,13 @@ pub struct MetastoreServerDeps {
     pub peers: PeerPool,
     pub introductions: Arc<PeerHandshake>,
     pub clock: Clock,
-    /// Packs what is large.
+    /// Pool that compresses large responses.
     pub compute: ComputePool,
-    /// Ends the streams of those who watch.
+    /// Token that ends the watch streams.
     pub stop: CancellationToken,
 }
 
-/// Answers for a voter. Cheap to clone.
+/// gRPC service in front of a voter. Cheap to clone.
 #[derive(Clone)]
 pub struct MetastoreServer {
     deps: MetastoreServerDeps,
@@ -62,7 +62,7 @@ type MetastoreRpcResult<T> = Result<Response<T>, tonic::Status>;
 type ViewResponseStream = Pin<Box<dyn Stream<Item = Result<wire::View, tonic::Status>> + Send>>;
 
 impl MetastoreServer {
-    /// For a voter.
+    /// Creates the service for a voter.
     pub fn new(deps: MetastoreServerDeps) -> Self {
         let room = |count| Arc::new(Semaphore::new(count));
         Self {
@@ -73,14 +73,15 @@ impl MetastoreServer {
         }
     }
 
-    /// As the port for other nodes takes it.
+    /// Returns the gRPC service for the internal port, with limits on message sizes.
     pub fn into_grpc_service(self) -> CatalogueServer<Self> {
         CatalogueServer::new(self)
             .max_decoding_message_size(MAX_COMMAND_SIZE.as_usize() + REQUEST_OVERHEAD_BYTES)
             .max_encoding_message_size(MAX_RPC_MESSAGE_BYTES)
     }
 
-    /// How long a caller may be served, if it is one of the cluster and means this node.
+    /// Returns the timeout for a request. Rejects a caller of another cluster or one that addressed another
+    /// node.
     fn check_caller(&self, caller: Option<&wire::Caller>, most: Duration) -> Result<Duration, tonic::Status> {
         let checked = self.deps.introductions.check_caller(caller);
         checked.map_err(|stranger| status_codec::to_grpc(&Status::from_error(&stranger)))?;
@@ -99,14 +100,15 @@ impl MetastoreServer {
         self.deps.clock.timeout(limit, work).await.map_err(late)?
     }
 
-    /// A failure as a message. Who leads is said with each: it is what a caller needs next.
+    /// Encodes a failure as a message. A `NotLeader` failure names the leader, so that the caller can retry
+    /// there.
     fn to_wire_failure(&self, status: &Status) -> wire::Failure {
         let leader = self.deps.metastore.leader();
         status_codec::encode_status(status, leader.node.filter(|_| status.code == ErrorCode::NotLeader))
     }
 
     async fn propose_locally(&self, logged: CatalogLogEntry) -> Result<Bytes, Status> {
-        // The leader stamps it with the catalog's time [INV-15].
+        // The leader stamps the command with the catalog's time [INV-15].
         let answer = self.deps.metastore.propose(logged.command).await.map_err(to_status)?;
         encode_compressed(&answer).map_err(|error| Status::from_error(&error))
     }
@@ -212,7 +214,7 @@ impl MetastoreServer {
         Ok(wire::View { revision, leader: leader.unwrap_or_default(), view })
     }
 
-    /// All that somebody who watches is told.
+    /// Returns the stream of view updates for one watcher.
     fn view_updates(self, known: u64, room: OwnedSemaphorePermit) -> ViewResponseStream {
         let stop = self.deps.stop.clone();
         let sightings = ViewStream::from_revision(self.deps.metastore.clone(), known);
@@ -330,7 +332,7 @@ impl Catalogue for MetastoreServer {
     }
 }
 
-/// What came back for a proposal.
+/// Decodes the response to a proposal.
 pub(crate) fn decode_propose_response(
     response: wire::ProposeResponse,
 ) -> Result<athanor_catalog::CommandResult, wire::Failure> {

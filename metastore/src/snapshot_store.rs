@@ -1,7 +1,8 @@
-//! Snapshots of the catalogue in the bucket: what is left when all voters have lost their disks [INV-16].
+//! Snapshots of the catalog in the bucket. The catalog is recovered from them if all voters have lost their
+//! disks [INV-16].
 //!
-//! A snapshot is one object, or, where it is large, parts and then the object that tells of them: who finds that finds a
-//! whole snapshot, or sees by its sum that it is none.
+//! A small snapshot is one object. A large one consists of parts and a manifest object, which is written
+//! last. A reader that finds the manifest finds a complete snapshot, or detects the damage by its checksum.
 
 use std::collections::BTreeSet;
 
@@ -15,67 +16,67 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::compression::{CompressionError, compress, decompress};
 
-/// Snapshots that are kept.
+/// Number of snapshots that the bucket retains.
 const RETAINED_SNAPSHOTS: usize = 8;
-/// Keys that are listed at once.
+/// Keys per page of a bucket listing.
 const LIST_PAGE_KEYS: usize = 1000;
-/// Bytes of a part.
+/// Size of a snapshot part in bytes.
 const SNAPSHOT_PART_BYTES: usize = 8 << 20;
-/// Bytes of all of them.
+/// Upper bound of a compressed snapshot in bytes.
 const MAX_SNAPSHOT_BYTES: u64 = 1 << 30;
-/// And of what is in them.
+/// Upper bound of a decompressed snapshot in bytes.
 const MAX_DECOMPRESSED_SNAPSHOT_BYTES: u64 = 2 << 30;
-/// How snapshots are written so far.
+/// Newest snapshot format that this version reads and writes.
 const SNAPSHOT_FORMAT: u32 = 1;
 const SNAPSHOT_MAGIC: [u8; 8] = *b"athcat\x01\n";
-/// Bytes of what tells of a snapshot.
+/// Upper bound of a snapshot's manifest in bytes.
 const MAX_MANIFEST_BYTES: usize = 1 << 10;
 
-/// All facts at an index of the catalogue's log.
+/// Catalog state at one index of the catalog's log.
 pub(crate) struct StateCopy {
     pub(crate) index: u64,
     pub(crate) state: CatalogState,
 }
 
-/// As it goes into the bucket.
+/// Compressed snapshot, ready for the upload.
 pub(crate) struct EncodedSnapshot {
     index: u64,
     bytes: Bytes,
 }
 
-/// A snapshot as it was found.
+/// Snapshot that was read from the bucket.
 #[derive(Clone, Debug)]
 pub struct StoredSnapshot {
-    /// The last entry of the catalogue's log that it holds.
+    /// Index of the last log entry that the snapshot contains.
     pub index: u64,
-    /// The facts.
+    /// Catalog state at that index.
     pub state: CatalogState,
 }
 
-/// The snapshots of a cluster's catalogue in its bucket.
+/// Store of the catalog snapshots of one cluster, in its bucket.
 #[derive(Clone, Debug)]
 pub struct SnapshotStore {
     store: Store,
     cluster: u128,
 }
 
-/// What tells of a snapshot.
+/// Description of a snapshot, at the beginning of its object.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SnapshotManifest {
     format: u32,
-    /// 32 hexadecimal digits.
+    /// Cluster id as 32 hexadecimal digits.
     cluster: String,
     index: u64,
-    /// Of the packed facts.
+    /// Length of the compressed state in bytes.
     bytes: u64,
-    /// Of them as well: XXH3 in 16 hexadecimal digits.
+    /// XXH3 checksum of the compressed state as 16 hexadecimal digits.
     sum: String,
-    /// Objects that they lie in; none: behind this.
+    /// Number of part objects. With 0, the compressed state follows the manifest in the same object.
     parts: u16,
 }
 
-/// Why a snapshot in the bucket cannot be used.
+/// Reason why a snapshot in the bucket cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SnapshotError {
     #[error("it is damaged: {0}")]
@@ -111,12 +112,12 @@ impl StateCopy {
 }
 
 impl SnapshotStore {
-    /// In a bucket.
+    /// Creates the snapshot store of a cluster on its bucket.
     pub fn new(store: Store, cluster: u128) -> Self {
         Self { store, cluster }
     }
 
-    /// Puts a snapshot there, and removes those that are too old then.
+    /// Uploads a snapshot, then deletes all but the newest [`RETAINED_SNAPSHOTS`].
     pub(crate) async fn upload(
         &self,
         EncodedSnapshot { index, bytes }: EncodedSnapshot,
@@ -131,7 +132,7 @@ impl SnapshotStore {
             let piece = bytes.slice(number * part..bytes.len().min((number + 1) * part));
             let key = ObjectKey::SnapshotPart { index, part: number as u16 };
             match self.store.create(&key, piece).await {
-                // Of an attempt that was not finished: the sum says whether it is the same.
+                // Part of an unfinished attempt. The checksum decides whether its bytes are the same.
                 Ok(()) | Err(StoreError::Exists { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -149,13 +150,13 @@ impl SnapshotStore {
         let data = if parts == 0 { &bytes[..] } else { &[] };
         let object = [&SNAPSHOT_MAGIC[..], &length, &head, data].concat();
         match self.store.create(&ObjectKey::Snapshot { index }, object.into()).await {
-            // Another leader put it there: it has the same entries.
+            // Another leader has uploaded this index. Its snapshot contains the same entries.
             Ok(()) | Err(StoreError::Exists { .. }) => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    /// Indexes of snapshots and of parts that lie there.
+    /// Returns the indexes of all snapshots and of all parts in the bucket.
     async fn list_snapshots(&self) -> Result<(BTreeSet<u64>, BTreeSet<(u64, u16)>), StoreError> {
         let mut heads = BTreeSet::new();
         let mut parts = BTreeSet::new();
@@ -188,8 +189,8 @@ impl SnapshotStore {
         Ok(())
     }
 
-    /// The newest snapshot that is whole, the highest index that any object of one names, and in words why newer ones
-    /// are not used.
+    /// Returns the newest snapshot that is complete. Also returns the highest index of any snapshot or part,
+    /// and for each newer snapshot the reason why it is unusable.
     pub async fn newest_readable(&self) -> Result<(Option<StoredSnapshot>, u64, Vec<String>), Status> {
         let (heads, parts) = self.list_snapshots().await.map_err(|error| Status::from_error(&error))?;
         let highest = heads.last().copied().max(parts.last().map(|(index, _)| *index)).unwrap_or_default();
@@ -197,7 +198,7 @@ impl SnapshotStore {
         for index in heads.into_iter().rev() {
             match self.read_snapshot(index).await {
                 Ok(state) => return Ok((Some(StoredSnapshot { index, state }), highest, passed_over)),
-                // The bucket does not answer: an older one is no better.
+                // The bucket is unavailable, so an older snapshot cannot be read either.
                 Err(SnapshotError::Store(error)) if error.code() != ErrorCode::NotFound => {
                     return Err(Status::from_error(&error));
                 }

@@ -1,4 +1,4 @@
-//! The state machine of the catalogue's group.
+//! State machine of the catalog's raft group.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,28 +11,28 @@ use tokio::sync::Notify;
 
 use crate::snapshot_store::StateCopy;
 
-/// The facts, as the log has brought them.
+/// Catalog state as applied from the group's log.
 #[derive(Debug, Default)]
 pub struct CatalogStateMachine {
     state: CatalogState,
     applied: u64,
-    /// Why an entry could not be read.
+    /// Error of an entry that could not be decoded. The voter rejects everything after it.
     halted: Option<String>,
     told: Arc<RevisionWatch>,
 }
 
-/// How much is known.
+/// Size of the catalog.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CatalogSize {
-    /// Blocks that are registered.
+    /// Number of registered blocks.
     pub blocks: u64,
-    /// Their bytes.
+    /// Total bytes of the registered blocks.
     pub bytes: u64,
-    /// Names that never register.
+    /// Number of tombstones: block ids that can never be registered.
     pub condemned: u64,
 }
 
-/// The revision of the facts, for those who wait for another one. They wake in the order in which they came.
+/// Revision of the catalog state, with notification of changes. Waiters wake in the order of their arrival.
 #[derive(Debug, Default)]
 pub(crate) struct RevisionWatch {
     revision: AtomicU64,
@@ -50,7 +50,7 @@ impl RevisionWatch {
         }
     }
 
-    /// Waits until the revision is another one.
+    /// Waits until the revision differs from the given one.
     pub(crate) async fn wait_until_not(&self, revision: u64) {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
@@ -64,7 +64,7 @@ impl RevisionWatch {
 }
 
 impl CatalogStateMachine {
-    /// How much this node knows now.
+    /// Returns the size of the catalog at this node's applied index.
     pub fn size(&self) -> CatalogSize {
         let blocks = self.state.blocks();
         let add = |size: CatalogSize, bytes: u64| CatalogSize {
@@ -76,7 +76,7 @@ impl CatalogStateMachine {
         CatalogSize { condemned: self.state.tombstones().count() as u64, ..size }
     }
 
-    /// Returns how many settings each tenant keeps, and their bytes.
+    /// Returns the number of settings documents per tenant, and their total bytes.
     pub fn document_sizes(&self) -> Vec<(TenantId, usize, u64)> {
         let size = |(tenant, notes): (&TenantId, &TenantDocuments)| {
             let bytes = notes.iter().map(|(name, note)| (name.len() + note.text.len()) as u64).sum();
@@ -105,7 +105,7 @@ impl CatalogStateMachine {
 }
 
 impl StateMachine for CatalogStateMachine {
-    /// None where the entry could not be read; then nobody hears it.
+    /// Result of a command; `None` if the entry could not be decoded, in which case the proposal fails.
     type Answer = Option<CommandResult>;
 
     fn apply(&mut self, index: u64, entry: &[u8]) -> Option<CommandResult> {
@@ -116,7 +116,7 @@ impl StateMachine for CatalogStateMachine {
                 self.told.publish(self.state.revision());
                 Some(answer)
             }
-            // Other voters may know it. Who skipped it would hold other facts than they do.
+            // Other voters may be able to decode it. A voter that skipped it would diverge from them.
             Err(error) => {
                 self.halted = Some(format!("entry {index} of the catalogue cannot be read: {error}"));
                 None
@@ -139,7 +139,8 @@ impl StateMachine for CatalogStateMachine {
     }
 
     fn reset_to(&mut self, index: u64) {
-        // No entry makes more than one revision: so those who saw an earlier one see that this is younger.
+        // An entry creates at most one revision. Without an earlier recovery, the index is therefore not
+        // below any reported revision.
         self.replace_state(CatalogState::empty_at_revision(index), index);
     }
 }

@@ -1,8 +1,9 @@
-//! What a voter tells those who watch.
+//! Stream of routing views from a voter to its watchers.
 //!
-//! It tells what it has at once, since that is better than nothing where no voter has a majority behind it; then, with
-//! every change and every few seconds, what there is. Before it has told the same for long it asks whether it is still
-//! heard by a majority, and ends if it is not: nobody must hang on a voter that is cut off.
+//! The stream sends the voter's current view at once, even without a quorum, because an old view is better
+//! than none. It then sends an update after every change and at every heartbeat. Before each heartbeat the
+//! stream checks the quorum. If the check fails, the stream ends, so that no watcher stays with a partitioned
+//! voter.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,41 +14,41 @@ use athanor_cluster::NodeId;
 
 use crate::voter::MetastoreVoter;
 
-/// Somebody who watches hears something at least so often.
+/// Maximum interval between two updates of a stream.
 const VIEW_HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
-/// Changes that come together are told together.
+/// Delay within which several changes become one update.
 const VIEW_COALESCE_DELAY: Duration = Duration::from_millis(100);
 
-/// One telling.
+/// Update that the stream sends to a watcher.
 #[derive(Debug)]
 pub(crate) struct ViewUpdate {
     pub(crate) revision: u64,
     pub(crate) leader: Option<NodeId>,
-    /// None: nothing that the other side does not have.
+    /// Routing view; absent if the watcher already has this revision.
     pub(crate) view: Option<Arc<RoutingView>>,
 }
 
-/// All tellings, one after the other.
+/// Stream of updates for one watcher.
 pub(crate) struct ViewStream {
     voter: MetastoreVoter,
-    /// The youngest revision that the other side has.
+    /// Newest revision that the watcher has.
     known: u64,
-    /// The revision that was looked at.
+    /// Revision of the last update.
     seen: u64,
-    /// When something was told.
+    /// Monotonic time of the last update; absent before the first.
     told: Option<Duration>,
-    /// When a majority was heard.
+    /// Monotonic time at which the last successful quorum check began.
     confirmed: Option<Duration>,
     ended: bool,
 }
 
 impl ViewStream {
-    /// For somebody who has a revision.
+    /// Creates the stream for a watcher that already has a revision.
     pub(crate) fn from_revision(voter: MetastoreVoter, known: u64) -> Self {
         Self { voter, known, seen: 0, told: None, confirmed: None, ended: false }
     }
 
-    /// The next one; an error is the last.
+    /// Returns the next update. The stream ends after an error.
     pub(crate) async fn next(&mut self) -> Option<Result<ViewUpdate, Status>> {
         if self.ended {
             return None;

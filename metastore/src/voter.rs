@@ -1,4 +1,4 @@
-//! A voter of the catalogue's group.
+//! Voter of the catalog's raft group.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,33 +20,33 @@ use crate::catalog_clock::CatalogClock;
 use crate::snapshot_store::StateCopy;
 use crate::state_machine::{CatalogStateMachine, RevisionWatch};
 
-/// Bytes of a command.
+/// Upper bound of an encoded command.
 pub const MAX_COMMAND_SIZE: ByteSize = ByteSize::mib(1);
-/// Proposals that wait for their answers.
+/// Upper bound of proposals that wait for their results.
 const MAX_PENDING_PROPOSALS: usize = 1024;
-/// The log is cut after so many entries.
+/// Number of applied entries after which the voter purges its log.
 const COMPACT_INTERVAL_ENTRIES: u64 = 1024;
-/// For so long one reading of the log's end says to all who watch that this voter is not cut off.
+/// Time for which watchers reuse one successful quorum check.
 const QUORUM_CHECK_TTL: Duration = Duration::from_millis(2500);
-/// How long a change of the voters may take: a new one gets the log first.
+/// Timeout for a membership change. A new voter first receives the log.
 const VOTER_CHANGE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A voter of the catalogue's group. Cheap to clone.
+/// Voter of the catalog's raft group. Cheap to clone.
 #[derive(Clone)]
 pub struct MetastoreVoter {
     shared: Arc<VoterShared>,
 }
 
-/// A node that votes.
+/// Voting node and its address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VoterInfo {
-    /// The node.
+    /// Id of the voting node.
     pub node: NodeId,
-    /// Where it takes calls; empty if that was not written down yet.
+    /// Address for internal requests; empty until the leader has published it.
     pub address: String,
 }
 
-/// A change of who votes.
+/// Change of the set of voters.
 #[derive(Clone, Debug)]
 pub(crate) enum VoterChange {
     Add(VoterInfo),
@@ -56,19 +56,19 @@ pub(crate) enum VoterChange {
 struct VoterShared {
     group: RaftGroup<CatalogStateMachine>,
     clock: Clock,
-    /// Stamps commands.
+    /// Source of the timestamps of commands.
     catalog_clock: CatalogClock,
     told: Arc<RevisionWatch>,
     compacted: AtomicU64,
     waiting: Semaphore,
-    /// What every node must know, at the revision that somebody asked for last.
+    /// Routing view, built at the last request for it. Rebuilt when the revision differs.
     view: Mutex<Arc<RoutingView>>,
     confirmed: tokio::sync::Mutex<Option<QuorumCheck>>,
-    /// Held while the voters are changed, by whoever does it here.
+    /// Serializes membership changes that this node runs.
     changing: tokio::sync::Mutex<()>,
 }
 
-/// Whether this voter had a majority behind it.
+/// Result of the last check that a majority still follows this voter's leader.
 struct QuorumCheck {
     begun: Duration,
     ended: Duration,
@@ -76,7 +76,7 @@ struct QuorumCheck {
 }
 
 impl MetastoreVoter {
-    /// On an open group.
+    /// Creates a voter on an open raft group.
     pub fn new(group: RaftGroup<CatalogStateMachine>, clock: Clock) -> Self {
         let told = group.with_state_machine(CatalogStateMachine::revision_watch);
         let shared = VoterShared {
@@ -93,7 +93,7 @@ impl MetastoreVoter {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Who leads, now and whenever that changes. What only one node should do is done where this says `here`.
+    /// Returns a watch on the leadership. Tasks that only one node may run depend on its field `here`.
     pub fn leader_watch(&self) -> LeaderWatch {
         self.shared.group.leadership()
     }
@@ -114,14 +114,14 @@ impl MetastoreVoter {
         self.leader_watch().node()
     }
 
-    /// Returns the catalog's time: what a command is stamped with now.
+    /// Returns the catalog's time, the timestamp of the next command.
     pub fn time(&self) -> Timestamp {
         let newest_command = self.shared.group.with_state_machine(|facts| facts.state().time());
         self.shared.catalog_clock.now(newest_command, self.node(), &self.voters())
     }
 
-    /// Has the catalog's time catch up with this machine's clock at once, on an operator's word. Only a sole voter
-    /// needs that: of several a majority decides.
+    /// Sets the catalog's time to this machine's clock at once, after an operator confirmed that clock. Only
+    /// a sole voter needs this. With several voters a majority decides, and the call returns an error.
     pub fn confirm_clock(&self) -> Result<Timestamp, Status> {
         let voters = self.voters().len();
         if voters > 1 {
@@ -139,7 +139,7 @@ impl MetastoreVoter {
         &self.shared.told
     }
 
-    /// What every node must know, as far as this voter does.
+    /// Returns the routing view at the revision that this voter has applied.
     pub fn routing_view(&self) -> Arc<RoutingView> {
         let mut held = self.shared.view.lock().unwrap_or_else(PoisonError::into_inner);
         if held.revision != self.shared.told.revision() {
@@ -148,8 +148,8 @@ impl MetastoreVoter {
         Arc::clone(&held)
     }
 
-    /// That this voter is not cut off: it has applied what was acknowledged a moment ago. All who ask at once share one
-    /// answer.
+    /// Returns an error if this voter is partitioned from the majority. On success the voter has applied
+    /// everything that was committed when the check began. Concurrent callers share one check.
     pub(crate) async fn confirm_quorum(&self) -> Result<(), Status> {
         let VoterShared { clock, confirmed, .. } = &*self.shared;
         let asked = clock.monotonic();
@@ -174,7 +174,7 @@ impl MetastoreVoter {
         read.map(|_| ()).map_err(|error| CatalogError::Unavailable(Status::from_error(&error)))
     }
 
-    /// Who votes, by the group's own word; addresses are those that were written down.
+    /// Returns the voters of the raft group after a quorum check. Addresses come from the catalog.
     pub async fn voter_infos(&self) -> Result<Vec<VoterInfo>, CatalogError> {
         self.ensure_current().await?;
         Ok(self.known_voter_infos())
@@ -191,7 +191,7 @@ impl MetastoreVoter {
         self.shared.group.members().voters
     }
 
-    /// Adds a voter, which was started to join. Only the leader can. Doing it again does no harm.
+    /// Adds a voter that was started in joining mode. Only the leader can do this. Idempotent.
     pub async fn add_voter(&self, seat: VoterInfo) -> Result<(), Status> {
         let VoterInfo { node, address } = seat;
         let one = self.shared.changing.lock().await;
@@ -203,8 +203,8 @@ impl MetastoreVoter {
             .map_err(|error| Status::from_error(&error))
     }
 
-    /// Takes a voter out. Only the leader can; it hands the lead over first where it is the one to leave, and whoever
-    /// leads then has to be asked. Doing it again does no harm.
+    /// Removes a voter. Only the leader can do this. A leader that removes itself first transfers the
+    /// leadership and returns `NotLeader`; the caller then retries at the new leader. Idempotent.
     pub async fn remove_voter(&self, node: NodeId) -> Result<(), Status> {
         let group = &self.shared.group;
         let leader = self.leader();
@@ -225,7 +225,7 @@ impl MetastoreVoter {
         let removed = group.remove_voter(node, VOTER_CHANGE_TIMEOUT).await;
         drop(one);
         removed.map_err(|error| match error {
-            // No other voter would do it.
+            // Final: no other voter would accept the change either.
             LeadershipError::LastVoter { .. } => Status::new(ErrorCode::Invalid, error.to_string()),
             error => Status::from_error(&error),
         })?;
@@ -234,7 +234,7 @@ impl MetastoreVoter {
             .map_err(|error| Status::from_error(&error))
     }
 
-    /// Changes who votes, if that is asked, and says who does.
+    /// Applies a change of the voters, if there is one, and returns the current voters.
     pub(crate) async fn update_voters(&self, change: Option<VoterChange>) -> Result<Vec<VoterInfo>, Status> {
         match change {
             None => {}
@@ -244,19 +244,20 @@ impl MetastoreVoter {
         self.voter_infos().await.map_err(to_status)
     }
 
-    /// Finishes what a leader that died meanwhile began to change about the voters.
+    /// Completes a membership change that a failed leader has begun.
     pub(crate) async fn finish_voter_change(&self) {
         let group = &self.shared.group;
         let Ok(_one) = self.shared.changing.try_lock() else { return };
         if group.members().changing
             && let Err(error) = group.finish_membership_change(VOTER_CHANGE_TIMEOUT).await
         {
-            // The lead may have gone.
+            // This voter may have lost the leadership.
             tracing::debug!(%error, "a change of the catalogue's voters is not finished yet");
         }
     }
 
-    /// Cuts this voter's log if it has grown. Each voter cuts its own.
+    /// Purges this voter's log if it has grown by [`COMPACT_INTERVAL_ENTRIES`]. Each voter purges its own
+    /// log.
     pub(crate) async fn compact(&self) {
         let VoterShared { group, compacted, .. } = &*self.shared;
         let before = self.compacted_index();
@@ -270,28 +271,29 @@ impl MetastoreVoter {
         }
     }
 
-    /// How far its log was cut.
+    /// Returns the index up to which the log is purged.
     pub(crate) fn compacted_index(&self) -> u64 {
         self.shared.compacted.load(Ordering::Relaxed)
     }
 
-    /// The last entry that this voter knows.
+    /// Returns the index of the last applied entry.
     pub(crate) fn applied_index(&self) -> u64 {
         self.shared.group.applied_index().unwrap_or_default()
     }
 
-    /// All facts as they are now.
+    /// Returns a copy of the catalog state with its log index.
     pub(crate) fn copy_state(&self) -> StateCopy {
         self.shared.group.with_state_machine(CatalogStateMachine::copy_state)
     }
 
-    /// Why this voter takes nothing more until a restart, if it has failed.
+    /// Returns the cause if this voter has failed and rejects everything until a restart.
     pub fn failure(&self) -> Option<String> {
         self.shared.group.failure()
     }
 }
 
-/// Whether a command may be needed to free a full disk: all but those by which there would be more to do.
+/// Returns whether a command may be needed to free a full disk. Excluded are the commands that create further
+/// work.
 fn frees_space(command: &CatalogCommand) -> bool {
     !matches!(
         command,
@@ -304,7 +306,7 @@ fn frees_space(command: &CatalogCommand) -> bool {
     )
 }
 
-/// Refuses what is too large for a command.
+/// Rejects a command larger than [`MAX_COMMAND_SIZE`].
 pub(crate) fn check_command_size(bytes: usize) -> Result<(), Status> {
     match bytes as u64 <= MAX_COMMAND_SIZE.get() {
         true => Ok(()),
@@ -318,7 +320,7 @@ pub(crate) fn check_command_size(bytes: usize) -> Result<(), Status> {
     }
 }
 
-/// As it goes to other nodes.
+/// Converts a catalog error to the status for other nodes.
 pub(crate) fn to_status(error: CatalogError) -> Status {
     match error {
         CatalogError::Unavailable(status) => status,

@@ -5,25 +5,25 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 use crate::layout::{FlameBar, bar_name, bar_value, layout_bars};
 use crate::tree::Tree;
 
-/// How large a graph may be and whether it has colours.
+/// Size and colors of a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnsiOptions {
-    /// Columns of the terminal; every line fills them.
+    /// Width in terminal columns; every line fills them.
     pub width: usize,
-    /// Lines of the terminal; never more are written.
+    /// Maximum height in lines.
     pub height: usize,
-    /// 256 colours; else bars are in brackets.
+    /// Uses 256 colors; without colors, bars are in brackets.
     pub color: bool,
 }
 
 const RESET_SEQUENCE: &str = "\x1b[0m";
-/// From red to yellow.
+/// Palette of the bars, from red to yellow.
 const WARM_COLORS: [u8; 12] = [167, 173, 179, 209, 208, 214, 215, 220, 221, 203, 216, 222];
-/// Of the root and of what a truncation cut off.
+/// Color of the root and of the nodes that replace truncated ones.
 const GRAY_COLOR: u8 = 248;
 
-/// The flame graph of a tree. Bars narrower than half a column are left out. Where rows are left out, a last
-/// line says how many.
+/// Returns the flame graph of a tree. Bars narrower than half a column are omitted. If rows are omitted, the
+/// last line contains their number.
 pub fn write(tree: &Tree, unit: &str, options: AnsiOptions) -> String {
     let AnsiOptions { width, height, .. } = options;
     if width == 0 || height == 0 {
@@ -63,22 +63,22 @@ pub fn write(tree: &Tree, unit: &str, options: AnsiOptions) -> String {
     text
 }
 
-/// The colour of a bar.
+/// Color of a bar.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum BarColor {
     Grey,
-    /// An index in [`WARM_COLORS`].
+    /// Index into [`WARM_COLORS`].
     Warm(usize),
 }
 
 impl BarColor {
-    /// Always the same of a name.
+    /// Returns a color that depends only on the name.
     fn from_name(name: &str) -> BarColor {
         BarColor::Warm((crate::hash::hash_bytes(name.as_bytes()) % WARM_COLORS.len() as u128) as usize)
     }
 }
 
-/// A line that is being written.
+/// Line that is being written.
 #[derive(Clone, Default)]
 struct TerminalRow {
     text: String,
@@ -97,7 +97,7 @@ impl TerminalRow {
         self.fill_to(start);
         let width = end - start;
         if color {
-            // Neighbours are told apart by their colour.
+            // Adjacent bars get different colors.
             let fill = match fill {
                 BarColor::Warm(at) if self.last == Some(fill) => BarColor::Warm((at + 1) % WARM_COLORS.len()),
                 fill => fill,
@@ -115,7 +115,7 @@ impl TerminalRow {
     }
 }
 
-/// What a bar has for its label.
+/// Returns the columns that a bar has for its label.
 fn label_width(width: usize, color: bool) -> usize {
     if color { width } else { width.saturating_sub(2) }
 }
@@ -125,7 +125,7 @@ fn label(name: &str, value: &str, width: usize) -> String {
     if whole.width() <= width { whole } else { name.to_owned() }
 }
 
-/// A text of exactly this many columns: cut or filled up.
+/// Returns the text truncated or padded to exactly this many columns.
 fn fit(text: &str, width: usize, fill: char) -> String {
     let mut fitted = String::with_capacity(width);
     let mut used = 0;
@@ -147,7 +147,7 @@ fn fit(text: &str, width: usize, fill: char) -> String {
     fitted
 }
 
-/// Columns, letter by letter.
+/// Returns the width in columns, character by character.
 fn columns(text: &str) -> usize {
     text.chars().map(|c| c.width().unwrap_or(0)).sum()
 }

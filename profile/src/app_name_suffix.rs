@@ -1,31 +1,32 @@
-//! Names of applications that end in what they measure, as older clients write them: `checkout.cpu`.
+//! Suffixes of application names, by which older clients name the profile type: `checkout.cpu`.
 
 use crate::model::ValueType;
 
-/// The label `__name__` of time on a processor.
+/// Value of the label `__name__` for processor time.
 pub const CPU_METRIC: &str = "process_cpu";
-/// Of time as it passes.
+/// Value of the label `__name__` for wall-clock time.
 pub const WALL_METRIC: &str = "wall";
-/// Of what is allocated, or in use.
+/// Value of the label `__name__` for allocated memory and memory in use.
 pub const MEMORY_METRIC: &str = "memory";
-/// Of waiting for locks.
+/// Value of the label `__name__` for waiting on locks.
 pub const MUTEX_METRIC: &str = "mutex";
-/// Of waiting for anything else.
+/// Value of the label `__name__` for other waiting.
 pub const BLOCK_METRIC: &str = "block";
 
-/// What the end of a name says.
+/// Application name, split at its suffix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AppNameSuffix<'a> {
-    /// The name without it.
+    /// Application name without the suffix.
     pub app: &'a str,
-    /// The label `__name__` of what was sent under the name as text.
+    /// Value of the label `__name__` for profiles that were sent as text under this name.
     pub metric: &'static str,
-    /// What its samples count, before any scaling.
+    /// Type and unit of the sample values before any scaling.
     pub value_type: ValueType,
 }
 
 impl<'a> AppNameSuffix<'a> {
-    /// Reads the part after the last dot; without one it is CPU time. None where that part says nothing known.
+    /// Parses the part after the last dot. A name without a dot means CPU time. Returns `None` if the suffix
+    /// is unknown.
     pub fn parse(name: &'a str) -> Option<Self> {
         let (app, suffix) = name.rsplit_once('.').unwrap_or((name, "cpu"));
         let (metric, kind, unit) = match suffix {
@@ -53,7 +54,7 @@ impl<'a> AppNameSuffix<'a> {
         Some(AppNameSuffix { app, metric, value_type: ValueType::new(kind, unit) })
     }
 
-    /// The name of the time that samples stand for, if they do.
+    /// Returns the type of the time that samples represent: `cpu`, `wall` or none.
     pub fn sampled_time(&self) -> Option<&'static str> {
         match self.metric {
             CPU_METRIC => Some("cpu"),
@@ -62,7 +63,7 @@ impl<'a> AppNameSuffix<'a> {
         }
     }
 
-    /// What is stored of such samples: of those that stand for time, the time.
+    /// Returns the value type that is stored. Samples of time are stored as nanoseconds.
     pub fn stored_type(&self) -> ValueType {
         self.sampled_time()
             .map_or_else(|| self.value_type.clone(), |time| ValueType::new(time, "nanoseconds"))

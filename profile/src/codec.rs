@@ -1,21 +1,21 @@
-//! Numbers and texts packed into bytes: seven bits a byte, small numbers short. For what our own processes write
-//! and read back; foreign bytes have readers of their own.
+//! Codec for numbers and texts: varints of seven bits per byte. Only for data that Athanor itself writes;
+//! foreign data has its own decoders.
 
 mod columns;
 
 pub use columns::{ColumnScale, TextColumnIter, put_texts};
 
-/// Bytes that do not hold what they should.
+/// Error of data that violates the encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{why} at byte {at}")]
 pub struct CodecError {
-    /// Offset.
+    /// Offset of the error in bytes.
     pub at: usize,
-    /// What is wrong.
+    /// Reason of the error.
     pub why: &'static str,
 }
 
-/// Appends a number.
+/// Appends an unsigned varint.
 #[inline]
 pub fn put_varint(out: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
@@ -25,13 +25,14 @@ pub fn put_varint(out: &mut Vec<u8>, mut number: u64) {
     out.push(number as u8);
 }
 
-/// Appends a number of either sign; small ones are short.
+/// Appends a signed varint in zigzag encoding, so that numbers near zero are short.
 #[inline]
 pub fn put_signed_varint(out: &mut Vec<u8>, number: i64) {
     put_varint(out, (number << 1 ^ number >> 63) as u64);
 }
 
-/// The number that eight bytes begin with, and its length, if it ends within them: all of its bytes at once.
+/// Decodes a varint from eight bytes at once, without a loop. Returns the number and its length, or `None` if
+/// it is longer.
 #[inline]
 pub(crate) fn varint_within_eight(bytes: &[u8; 8]) -> Option<(u64, usize)> {
     let bytes = u64::from_le_bytes(*bytes);
@@ -46,13 +47,13 @@ pub(crate) fn varint_within_eight(bytes: &[u8; 8]) -> Option<(u64, usize)> {
     Some(((fours & 0x0000_0000_ffff_ffff) | (fours & 0xffff_ffff_0000_0000) >> 4, length))
 }
 
-/// Appends bytes with their length.
+/// Appends the length of a byte string and its bytes.
 pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put_varint(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
 }
 
-/// Reads what was packed.
+/// Reader of encoded data.
 #[derive(Clone, Copy, Debug)]
 pub struct CodecReader<'a> {
     bytes: &'a [u8],
@@ -60,19 +61,19 @@ pub struct CodecReader<'a> {
 }
 
 impl<'a> CodecReader<'a> {
-    /// From the first byte on.
+    /// Creates a reader at the first byte.
     pub fn new(bytes: &'a [u8]) -> Self {
         CodecReader { bytes, at: 0 }
     }
-    /// Whether nothing is left.
+    /// Returns whether all bytes were read.
     pub fn is_done(&self) -> bool {
         self.at == self.bytes.len()
     }
-    /// An error about the place where it stands.
+    /// Returns an error for the current position.
     pub fn error_here(&self, why: &'static str) -> CodecError {
         CodecError { at: self.at, why }
     }
-    /// The next number.
+    /// Reads an unsigned varint.
     #[inline]
     pub fn read_number(&mut self) -> Result<u64, CodecError> {
         match self.bytes.get(self.at) {
@@ -108,41 +109,42 @@ impl<'a> CodecReader<'a> {
         }
         Err(self.error_here("a number that does not end"))
     }
-    /// The next number, where it must fit in 32 bits.
+    /// Reads an unsigned varint and checks that it fits in 32 bits.
     #[inline]
     pub fn read_u32(&mut self) -> Result<u32, CodecError> {
         let wrong = self.error_here("a number over 32 bits");
         u32::try_from(self.read_number()?).map_err(|_| wrong)
     }
-    /// The next number of either sign.
+    /// Reads a signed varint.
     #[inline]
     pub fn read_signed(&mut self) -> Result<i64, CodecError> {
         let number = self.read_number()?;
         Ok((number >> 1) as i64 ^ -((number & 1) as i64))
     }
-    /// A count of things that take at least a byte each: more than there are bytes is a lie.
+    /// Reads a count of items that take at least one byte each. A count above the remaining bytes is an
+    /// error.
     pub fn read_count(&mut self) -> Result<usize, CodecError> {
         let wrong = self.error_here("a count larger than the bytes that are left");
         let count = self.read_number()?;
         if count > (self.bytes.len() - self.at) as u64 { Err(wrong) } else { Ok(count as usize) }
     }
-    /// The next bytes, as many as asked for.
+    /// Reads the given number of bytes.
     pub fn read_slice(&mut self, count: usize) -> Result<&'a [u8], CodecError> {
         let taken = self.bytes[self.at..].get(..count).ok_or_else(|| self.error_here("the end"))?;
         self.at += count;
         Ok(taken)
     }
-    /// The next bytes, as many as are said before them.
+    /// Reads a byte string with its length.
     pub fn read_bytes(&mut self) -> Result<&'a [u8], CodecError> {
         let count = self.read_count()?;
         self.read_slice(count)
     }
-    /// The next text.
+    /// Reads a text with its length.
     pub fn read_text(&mut self) -> Result<&'a str, CodecError> {
         let wrong = self.error_here("a text that is not UTF-8");
         std::str::from_utf8(self.read_bytes()?).map_err(|_| wrong)
     }
-    /// The next texts, as [`put_texts`] wrote them.
+    /// Reads a list of texts that [`put_texts`] wrote.
     pub fn read_texts(&mut self) -> Result<TextColumnIter<'a>, CodecError> {
         TextColumnIter::locate(self)
     }

@@ -1,4 +1,4 @@
-//! What changed from one set of weights to another: ranked, and told from sampling noise.
+//! Comparison of two sets of weights: ranked changes, each with a test against sampling noise.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -6,62 +6,63 @@ use std::collections::BTreeMap;
 use crate::sampling_noise::{p_value, p_value_threshold};
 use crate::top_table::FunctionWeights;
 
-/// What is compared, ranked and tested.
+/// Weight that is compared, ranked and tested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WeightKind {
-    /// Own values.
+    /// Flat weight: the function's own values.
     #[default]
     Flat,
-    /// Those with all that was called.
+    /// Cumulative weight: own values plus those of all callees.
     Cum,
 }
 
-/// Which changes come first.
+/// Order of the changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ChangeRanking {
-    /// The greatest change of the share.
+    /// Largest change of the share first.
     #[default]
     Share,
-    /// The greatest change of the value.
+    /// Largest change of the value first.
     Value,
-    /// The change that sampling noise is least likely to make.
+    /// Smallest p-value first: the change that sampling noise is least likely to cause.
     Noise,
 }
 
-/// Whether a change is more than sampling noise.
+/// Result of testing a change against sampling noise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoiseVerdict {
-    /// That is not known.
+    /// Not tested, because the number of samples is unknown or no test applies.
     Untested,
-    /// Two samples of one and the same thing differ as much.
+    /// Two samples of one distribution may differ as much.
     Noise,
-    /// Samples of one and the same program seldom differ as much. What else differs between two runs is not part of it.
+    /// Two samples of one distribution seldom differ as much. The test ignores all other differences between
+    /// two runs.
     MoreThanNoise,
 }
 
-/// One side of a comparison.
+/// Input for one side of a comparison.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ComparisonSide<K> {
-    /// What there is, and what it weighs.
+    /// Weights by key.
     pub weights: Vec<(K, FunctionWeights)>,
-    /// What shares are shares of.
+    /// Total that shares refer to.
     pub total: i64,
-    /// How much of a value one sample stands for; none if that is not known.
+    /// Value of a single sample; `None` if unknown.
     pub sample: Option<f64>,
 }
 
-/// What one entry weighs on both sides.
+/// Change of one key between both sides.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WeightChange<K> {
-    /// The entry.
+    /// Key of the entry.
     pub key: K,
-    /// Before and after.
+    /// Weights on the left and on the right side.
     pub sides: [FunctionWeights; 2],
-    /// The share after less that before.
+    /// Share on the right minus share on the left.
     pub share_change: f64,
-    /// How likely sampling noise makes such a change; 1 if it was not tested.
+    /// P-value: the probability that sampling noise causes such a change; 1 if untested.
     pub p: f64,
-    /// What that means among all that were tested.
+    /// Verdict on `p`, given all tests of the comparison.
     pub verdict: NoiseVerdict,
 }
 
@@ -74,7 +75,7 @@ impl WeightKind {
     }
 }
 
-/// Everything that differs in its value or in its share, with a verdict, in the order of the keys.
+/// Returns all keys with a change of value or share, each with a verdict, in key order.
 pub fn compare<K: Ord>(
     left: ComparisonSide<K>,
     right: ComparisonSide<K>,
@@ -98,7 +99,8 @@ pub fn compare<K: Ord>(
     for (key, sides) in entries {
         let values = sides.map(|weights| measure.select_value(weights));
         let p = in_samples(values).zip(in_samples(totals)).and_then(|(parts, wholes)| p_value(parts, wholes));
-        // What has no sample on either side cannot differ. All else might have, and so counts, also if it does not.
+        // A key without samples on both sides cannot differ. Every other key counts as a test, even if it did
+        // not change.
         tested += usize::from(p.is_some() && values != [0, 0]);
         let share_change = share(values[1], totals[1]) - share(values[0], totals[0]);
         if values[0] == values[1] && share_change == 0.0 {
@@ -115,7 +117,7 @@ pub fn compare<K: Ord>(
     compared
 }
 
-/// Puts changes in order; what is equal in it stays in the order of the keys.
+/// Sorts changes by rank. Ties are broken by share, value and key.
 pub fn rank_changes<K: Ord>(changes: &mut [WeightChange<K>], rank: ChangeRanking, measure: WeightKind) {
     let by_share =
         |a: &WeightChange<K>, b: &WeightChange<K>| b.share_change.abs().total_cmp(&a.share_change.abs());

@@ -1,22 +1,22 @@
-//! Numbers as people and programs write them, kept exactly: 0.1 is a tenth.
+//! Exact decimal numbers: 0.1 is a tenth.
 //!
-//! JSON has decimal numbers. As floating point, sums of them are off, and a time since 1970 in seconds loses what is
-//! below a microsecond.
+//! Numbers in JSON are decimal. As floating point, their sums are inexact, and a Unix time in seconds loses
+//! digits below a microsecond.
 
 use std::fmt;
 
-/// Digits that are kept behind the point.
+/// Digits kept behind the decimal point.
 const FRACTION_DIGITS: u32 = 18;
 const ONE_SCALED: i128 = 10i128.pow(FRACTION_DIGITS);
-/// The largest that is read, and the smallest: more than 64 bits hold.
+/// Limit of the magnitude, beyond the range of 64-bit numbers.
 const MAX_SCALED: i128 = ONE_SCALED << 64;
 
-/// A decimal number of at most 64 bits before the point; from the 19th digit behind it on it is rounded.
+/// Decimal number with at most 64 bits before the point, rounded to 18 digits behind it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Decimal(i128);
 
 impl Decimal {
-    /// Reads a number as JSON has them, such as `-1.5e3`; nothing if the text is none, or too large.
+    /// Parses a JSON number such as `-1.5e3`. Returns `None` if the text is invalid or the number too large.
     pub(crate) fn parse(text: &str) -> Option<Decimal> {
         let (mantissa, exponent) = match text.split_once(['e', 'E']) {
             Some((mantissa, exponent)) => (mantissa, exponent.parse::<i32>().ok()?),
@@ -29,13 +29,13 @@ impl Decimal {
             return None;
         }
         let mut digits = whole.bytes().chain(fraction.bytes()).map(|byte| i128::from(byte - b'0'));
-        // So many digits are kept. Those that are not written are zeros.
+        // Number of digits to keep. Missing digits are zeros.
         let kept = i64::from(exponent) + i64::from(FRACTION_DIGITS) + whole.len() as i64;
         let mut value = 0i128;
         for digit in digits.by_ref().take(usize::try_from(kept).unwrap_or_default()) {
             value = value.checked_mul(10)?.checked_add(digit)?;
         }
-        // The first that is not kept rounds the others.
+        // The first dropped digit rounds the others.
         let up = kept >= 0 && digits.next().is_some_and(|digit| digit >= 5);
         value = value.checked_add(i128::from(up))?;
         let written = (whole.len() + fraction.len()) as i64;
@@ -49,18 +49,18 @@ impl Decimal {
         (-MAX_SCALED..=MAX_SCALED).contains(&value).then_some(Decimal(value))
     }
 
-    /// The sum, unless it is larger than anything that was meant.
+    /// Returns the sum, or `None` on overflow.
     pub(crate) fn checked_add(self, other: Decimal) -> Option<Decimal> {
         self.0.checked_add(other.0).map(Decimal)
     }
 
-    /// The difference.
+    /// Returns the difference, or `None` on overflow.
     pub(crate) fn checked_sub(self, other: Decimal) -> Option<Decimal> {
         self.0.checked_sub(other.0).map(Decimal)
     }
 
-    /// How many units there are of which `power` digits behind the point are one: with 9, nanoseconds of seconds.
-    /// Half a unit is rounded away from zero. Nothing if it is more than 63 bits hold.
+    /// Returns the number in units of 10^-`power`: with 9, seconds become nanoseconds. Half a unit is rounded
+    /// away from zero. Returns `None` if the result exceeds 63 bits.
     pub(crate) fn to_units(self, power: u32) -> Option<i64> {
         let unit = 10i128.pow(FRACTION_DIGITS - power);
         let whole = self.0 / unit;

@@ -1,8 +1,8 @@
-//! What a dictionary has learnt since a mark, as bytes: so that a log need not say every name again.
+//! Encoding of a dictionary's growth since a mark, so that a log contains each name only once.
 //!
-//! A reader that has read everything up to the mark learns the same entries under the same ids; one that has not is
-//! refused, since the ids would mean something else to it. Labels of samples
-//! are left out: whoever logs rows has turned them into labels of series.
+//! A reader that has read everything up to the mark gets the same entries with the same ids. Any other reader
+//! returns an error, because the ids would have another meaning. Labels of samples are not encoded. Logs
+//! store rows that have series labels instead.
 
 use crate::codec::{CodecError, CodecReader, put_bytes, put_signed_varint, put_varint};
 use crate::hash::ContentHash;
@@ -10,7 +10,7 @@ use crate::model::Dictionary;
 use crate::stacks::StackNode;
 use crate::symbols::{Function, Line, Mapping, NO_ENTRY};
 
-/// How much of a dictionary is known.
+/// Numbers of entries of each table in a dictionary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DictionaryMark {
     strings: usize,
@@ -22,19 +22,19 @@ pub struct DictionaryMark {
 }
 
 impl Default for DictionaryMark {
-    /// Nothing but the empty string, which every dictionary has.
+    /// Returns the mark of a new dictionary, which contains only the empty string.
     fn default() -> Self {
         DictionaryMark { strings: 1, functions: 0, mappings: 0, locations: 0, nodes: 0, stacks: 0 }
     }
 }
 
-/// Ids are written with one added, so that none is 0.
+/// Returns an id plus one, so that [`NO_ENTRY`] becomes 0.
 fn id(id: u32) -> u64 {
     u64::from(id.wrapping_add(1))
 }
 
 impl DictionaryMark {
-    /// All that a dictionary has now.
+    /// Returns the mark of a dictionary's current end.
     pub fn end_of(dictionary: &Dictionary) -> DictionaryMark {
         let symbols = &dictionary.symbols;
         let stacks = &dictionary.stacks;
@@ -55,7 +55,7 @@ impl DictionaryMark {
     }
 }
 
-/// Appends what `dictionary` has learnt since `since`.
+/// Appends the entries that were added to `dictionary` since `since`.
 pub fn write(dictionary: &Dictionary, since: DictionaryMark, out: &mut Vec<u8>) {
     let now = DictionaryMark::end_of(dictionary);
     since.counts().into_iter().for_each(|count| put_varint(out, count as u64));
@@ -84,7 +84,7 @@ pub fn write(dictionary: &Dictionary, since: DictionaryMark, out: &mut Vec<u8>) 
     }
     put_varint(out, (now.nodes - since.nodes) as u64);
     for (place, node) in stacks.nodes().iter().enumerate().skip(since.nodes) {
-        // Most often the node before it: paths are added root first.
+        // The parent is mostly the previous node, because paths are added root first.
         put_varint(out, if node.parent == NO_ENTRY { 0 } else { (place - node.parent as usize) as u64 });
         put_varint(out, u64::from(node.location));
     }
@@ -94,7 +94,7 @@ pub fn write(dictionary: &Dictionary, since: DictionaryMark, out: &mut Vec<u8>) 
     }
 }
 
-/// The most bytes that [`write`] appends. Cheap: it may be asked after every profile.
+/// Returns an upper bound of the bytes that [`write`] appends. Cheap enough to call after every profile.
 pub fn max_written_bytes(dictionary: &Dictionary, since: DictionaryMark) -> usize {
     let now = DictionaryMark::end_of(dictionary);
     let symbols = &dictionary.symbols;
@@ -104,7 +104,7 @@ pub fn max_written_bytes(dictionary: &Dictionary, since: DictionaryMark) -> usiz
         new.iter_mut().zip(old).for_each(|(new, old)| *new -= old);
         new
     };
-    // Numbers of 32 bits take five bytes, those of 64 bits ten.
+    // A varint of 32 bits takes up to five bytes, one of 64 bits up to ten.
     let texts = symbols.strings.bytes_from(since.strings) + strings * 5;
     let names = functions * 25 + mappings * 41 + locations * 20 + symbols.lines_from(since.locations) * 25;
     let counts = 12 * 10;
@@ -125,7 +125,7 @@ fn write_location(dictionary: &Dictionary, location: u32, out: &mut Vec<u8>) {
     }
 }
 
-/// Learns what [`write`] wrote. On an error the dictionary may have learnt a part.
+/// Reads the entries that [`write`] wrote. After an error the dictionary may contain a part of them.
 pub fn read(dictionary: &mut Dictionary, unpacker: &mut CodecReader<'_>) -> Result<(), CodecError> {
     for known in DictionaryMark::end_of(dictionary).counts() {
         if unpacker.read_number()? != known as u64 {
@@ -222,7 +222,7 @@ fn within_or_none(unpacker: &mut CodecReader<'_>, length: usize) -> Result<u32, 
     }
 }
 
-/// Every entry was new to its writer, so it is new to a reader who knows as much.
+/// Checks that an entry is new. It was new to the writer, so it must be new to a reader at the same mark.
 fn check_is_new(unpacker: &CodecReader<'_>, new: u32, before: usize) -> Result<(), CodecError> {
     if new as usize == before { Ok(()) } else { Err(unpacker.error_here("an entry that was there already")) }
 }

@@ -1,4 +1,4 @@
-//! Two trees side by side.
+//! Difference of two trees, node by node.
 
 use std::collections::BTreeMap;
 
@@ -7,22 +7,22 @@ use crate::symbols::NO_ENTRY;
 use crate::top_table::{FunctionWeights, function_weights};
 use crate::tree::{Tree, TreeDraft, min_shown_weight};
 
-/// A function in the context of its callers, on both sides. A side that lacks it counts as 0.
+/// Function in the context of its callers, on both sides. A side without the function counts as 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiffNode {
-    /// The name; of a remainder, `other`.
+    /// Name of the function; `other` for a remainder.
     pub name: Box<str>,
-    /// The caller, [`NO_ENTRY`] at the root.
+    /// Index of the caller; [`NO_ENTRY`] for the root.
     pub parent: u32,
-    /// Total before and after.
+    /// Total on the left and on the right side.
     pub total: [i64; 2],
-    /// Own value before and after.
+    /// Own value on the left and on the right side.
     pub own: [i64; 2],
-    /// Stands for what a truncation cut off on either side.
+    /// Set if the node stands for truncated nodes of either side.
     pub other: bool,
 }
 
-/// Two trees, laid over each other by name.
+/// Two trees merged by names, with the values of both sides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiffTree {
     nodes: Vec<DiffNode>,
@@ -31,36 +31,36 @@ pub struct DiffTree {
 /// Two trees as levels of bars.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DiffFlamegraph {
-    /// Names; the first is `total`, that of the root.
+    /// Names of the bars; the first is `total`, the name of the root.
     pub names: Vec<String>,
-    /// Bars of each level in groups of seven: distance from the end of the bar to the left, total and own
-    /// value on the left side, the same on the right side, index of the name.
+    /// Bars of each level in groups of seven numbers. Left side: distance from the end of the previous bar,
+    /// total, own value. Right side: the same three. Last: index of the name.
     pub levels: Vec<Vec<i64>>,
-    /// Both totals added.
+    /// Sum of both totals.
     pub total: i64,
-    /// The greatest own value of either side.
+    /// Largest own value of either side.
     pub max_self: i64,
-    /// The totals of the sides.
+    /// Total of each side.
     pub ticks: [i64; 2],
 }
 
-/// What changed in one function.
+/// Change of one function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FunctionDiff {
-    /// The function.
+    /// Name of the function.
     pub name: String,
-    /// Before.
+    /// Weights on the left side.
     pub left: FunctionWeights,
-    /// After.
+    /// Weights on the right side.
     pub right: FunctionWeights,
-    /// Own value after less that before.
+    /// Own value on the right minus that on the left.
     pub delta: i64,
-    /// Cumulative value after less that before.
+    /// Cumulative value on the right minus that on the left.
     pub cum_delta: i64,
 }
 
 impl DiffTree {
-    /// Lays `right` (after) over `left` (before).
+    /// Merges two trees: `left` is before, `right` is after.
     pub fn from_trees(left: &Tree, right: &Tree) -> DiffTree {
         let mut pairs = vec![[0u32, 0u32]];
         let mut nodes: Vec<DiffNode> = Vec::new();
@@ -95,13 +95,14 @@ impl DiffTree {
         DiffTree { nodes }
     }
 
-    /// All nodes, level by level, siblings by name; the root is first.
+    /// Returns all nodes level by level, siblings by name; the root is first.
     pub fn nodes(&self) -> &[DiffNode] {
         &self.nodes
     }
 
-    /// Cuts both sides down alike: to the `max_nodes` heaviest nodes by both sides' values together, and those as
-    /// heavy as the last of them. So no function looks new or gone because it was cut off on one side only.
+    /// Truncates both sides alike. Keeps the `max_nodes` heaviest nodes by the values of both sides together,
+    /// and those as heavy as the last of them. No function therefore looks new or removed because it was
+    /// truncated on one side only.
     pub fn truncate(&mut self, max_nodes: usize, most: usize) {
         let weights = self.weights();
         let mut of_named: Vec<u64> = self.function_weights(&weights).collect();
@@ -109,7 +110,7 @@ impl DiffTree {
         self.retain_heavier(&weights, least);
     }
 
-    /// As [`truncate`](Self::truncate), but the whole counts as well: so many bars are drawn.
+    /// Truncates like [`truncate`](Self::truncate), but the root counts as a bar too.
     pub fn truncate_to_bars(&mut self, bars: usize, most: usize) {
         let weights = self.weights();
         let mut of_bars: Vec<u64> = self.function_weights(&weights).chain([weights[0]]).collect();
@@ -117,7 +118,7 @@ impl DiffTree {
         self.retain_heavier(&weights, least);
     }
 
-    /// What each node weighs, by both sides' values together.
+    /// Returns the weight of each node, by the values of both sides together.
     fn weights(&self) -> Vec<u64> {
         let own = |node: &DiffNode| node.own[0].unsigned_abs().saturating_add(node.own[1].unsigned_abs());
         let mut weights: Vec<u64> = self.nodes.iter().map(own).collect();
@@ -127,7 +128,7 @@ impl DiffTree {
         weights
     }
 
-    /// What those weigh that are functions.
+    /// Returns the weights of the nodes that are functions.
     fn function_weights<'a>(&'a self, weights: &'a [u64]) -> impl Iterator<Item = u64> + 'a {
         let named = self.nodes.iter().zip(weights).skip(1).filter(|(node, _)| !node.other);
         named.map(|(_, &weight)| weight)
@@ -135,7 +136,7 @@ impl DiffTree {
 
     fn retain_heavier(&mut self, weights: &[u64], least: u64) {
         let mut sides = [TreeDraft::default(), TreeDraft::default()];
-        // Where each node went on either side, and whether that is a remainder.
+        // New index of each node on either side, and whether it became part of a remainder.
         let mut places: Vec<([u32; 2], bool)> = vec![([0, 0], false)];
         for (at, node) in self.nodes.iter().enumerate() {
             if at > 0 {
@@ -156,7 +157,7 @@ impl DiffTree {
         *self = DiffTree::from_trees(&left, &right);
     }
 
-    /// The bars as clients read them; a bar is as wide as both its totals.
+    /// Returns the bars in the clients' format. The width of a bar is the sum of both totals.
     pub fn to_flamegraph(&self) -> DiffFlamegraph {
         let mut names = WireNames::default();
         let ticks = self.nodes.first().map_or([0; 2], |root| root.total);
@@ -186,8 +187,8 @@ impl DiffTree {
     }
 }
 
-/// What changed per function, the greatest change of own value first. Unchanged functions are left out;
-/// remainders of truncations are too, for they are no functions: compare whole trees.
+/// Returns the changed functions, the largest change of own value first. Remainders of truncations are no
+/// functions and are omitted, so the trees should be complete.
 pub fn diff_functions(left: &Tree, right: &Tree) -> Vec<FunctionDiff> {
     let mut sides: BTreeMap<&str, [FunctionWeights; 2]> = BTreeMap::new();
     for (side, tree) in [left, right].into_iter().enumerate() {

@@ -1,7 +1,8 @@
-//! Call graphs in DOT, for Graphviz, numbered as readers of pprof's graphs expect: `N1 [label="main\n…"]`, `N1 -> N2`.
+//! Call graphs in DOT for Graphviz, numbered like pprof's graphs: `N1 [label="main\n…"]`, `N1 -> N2`.
 //!
-//! A node is a line of a function, as far as lines are known. A graph has the nodes that tell most and the calls between them;
-//! where there are more nodes, it says so. A call through nodes that are left out is dotted.
+//! A node is a line of a function, as far as lines are known. The graph contains the nodes with the highest
+//! scores and the calls between them. If nodes are omitted, a label of the graph contains their number. A
+//! call through omitted nodes is dotted.
 
 mod graph;
 
@@ -15,15 +16,15 @@ use crate::printable::shorten_name;
 use crate::source_lines::SourceLine;
 use crate::units::format_value;
 
-/// What a node or a call shows.
+/// Label of a node or a call.
 struct DotLabel {
     text: String,
-    /// The value with all that was called, shorter.
+    /// Cumulative value in a shorter form.
     short: String,
     color: Option<&'static str>,
 }
 
-/// The call graph of at most `max_nodes` lines of functions. Nothing if there is none.
+/// Returns the call graph of at most `max_nodes` lines of functions; empty without functions.
 pub fn write(stacks: StackTotals<'_>, unit: &str, max_nodes: usize) -> String {
     let total = sum(stacks);
     let share = |value: i64| format!("{} ({})", format_value(value, unit), percent(value, total));
@@ -41,8 +42,8 @@ pub fn write(stacks: StackTotals<'_>, unit: &str, max_nodes: usize) -> String {
     text([stacks], max_nodes, node, call)
 }
 
-/// The call graph of at most `max_nodes` lines of functions of both sides together, with what they weigh before and after.
-/// What grew is red, what shrank is green. Nothing if there is no function.
+/// Returns the call graph of at most `max_nodes` lines of functions of both sides, with both values. Growth
+/// is red, decrease is green. Empty without functions.
 pub fn write_diff(left: StackTotals<'_>, right: StackTotals<'_>, unit: &str, max_nodes: usize) -> String {
     let node = |flat: [i64; 2], cum: [i64; 2]| {
         let short = change(cum, unit);
@@ -102,7 +103,7 @@ fn text<const N: usize>(
     text
 }
 
-/// A function and, on a line of its own, where in its file.
+/// Returns the function and, on a second line, its file and line number.
 fn label(place: &SourceLine<'_>) -> String {
     let name = escape(&shorten_name(&place.function));
     let file = place.file.rsplit(['/', '\\']).next().unwrap_or_default();
@@ -114,7 +115,7 @@ fn label(place: &SourceLine<'_>) -> String {
     }
 }
 
-/// From 8 to 24, so that what has most of its own stands out.
+/// Returns a size from 8 to 24, larger for nodes with a larger flat value.
 fn font_size(flat: i64, largest: i64) -> u32 {
     if largest == 0 {
         return 8;
@@ -122,7 +123,7 @@ fn font_size(flat: i64, largest: i64) -> u32 {
     8 + (16.0 * (flat as f64 / largest as f64).sqrt()).ceil() as u32
 }
 
-/// How straight and how wide a call is drawn, by its share of the total.
+/// Returns the weight and pen width of a call, by its share of the total.
 fn width<const N: usize>(values: &[i64; N], total: u64) -> String {
     let value = values.iter().map(|value| value.unsigned_abs()).max().unwrap_or_default();
     let parts = |most: u64| {
@@ -134,7 +135,7 @@ fn width<const N: usize>(values: &[i64; N], total: u64) -> String {
     attribute("weight", parts(100)) + &attribute("penwidth", parts(5))
 }
 
-/// A value before and after.
+/// Formats a value before and after.
 fn change(values: [i64; 2], unit: &str) -> String {
     let [before, after] = values.map(|value| format_value(value, unit));
     if before == after { after } else { format!("{before} -> {after}") }
@@ -155,7 +156,7 @@ fn percent(value: i64, total: i64) -> String {
     format!("{:.2}%", 100.0 * value as f64 / total as f64)
 }
 
-/// For within double quotes; a line break would end the statement in some readers.
+/// Escapes a text for double quotes. Line breaks become spaces, because some readers end the statement there.
 fn escape(name: &str) -> String {
     name.replace('\\', "\\\\").replace('"', "\\\"").replace(['\n', '\r'], " ")
 }

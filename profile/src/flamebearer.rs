@@ -1,12 +1,13 @@
-//! Flame graphs as JSON of older clients and servers, read: what `/pyroscope/render` answers and what people download.
+//! Decoder of flame graphs in the JSON format of older clients and servers: responses of `/pyroscope/render`
+//! and downloaded files.
 //!
 //! ```text
-//!  level 0   total ─────────────────────────────     bars lie where their callers lie, a caller's own value
-//!  level 1   main ──────────────────  idle ─────     left of its callees. Each is four numbers: how far it is
-//!  level 2        work ──────                        from the one to the left, total, own value, name.
+//!  level 0   total ─────────────────────────────     A bar lies below its caller. A caller's own value lies
+//!  level 1   main ──────────────────  idle ─────     left of its callees. Each bar is four numbers: distance
+//!  level 2        work ──────                        from the bar to the left, total, own value, name.
 //! ```
-//! A graph that was cut has bars named `other`, which become functions of that name. Nothing may be guessed: where
-//! the totals of a graph contradict each other, it is refused.
+//! A truncated graph has bars named `other`, which become functions of that name. The decoder guesses
+//! nothing: it rejects a graph with contradictory totals.
 
 use std::fmt;
 
@@ -24,106 +25,107 @@ use crate::pprof::DecodeLimits;
 use crate::sparse_values::{self, SparseCell, SparseRowsError};
 use crate::symbols::NO_ENTRY;
 
-/// The version of the format.
+/// Supported version of the format.
 const FORMAT_VERSION: i64 = 1;
-/// Numbers of a bar of one graph.
+/// Numbers per bar of a single graph.
 const NUMBERS_PER_BAR: usize = 4;
-/// Of each name that there may be, so many bars: one takes some ten times its bytes of text until all are read.
+/// Maximum number of bars per permitted name. Until all bars are read, a bar takes about ten times its bytes
+/// of text.
 const MAX_BARS_PER_NAME: usize = 4;
-/// Samples of a nanosecond each, as processor time is given.
+/// Sample rate of graphs whose samples are nanoseconds of processor time.
 const NANOS_PER_SECOND: i64 = 1_000_000_000;
-/// The longest name that is a type's.
+/// Longest name, in bytes, that counts as the name of a value type.
 const MAX_TYPE_NAME_BYTES: usize = 100;
 
-/// Why bytes are no flame graph that can be read. Levels and bars count from 0.
+/// Reason why a flame graph was rejected. Levels and bars count from 0.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum FlamebearerError {
-    /// No such document.
+    /// The document is not JSON of the expected structure.
     #[error(transparent)]
     Json(#[from] JsonError),
-    /// Of another version.
+    /// The document has an unsupported version.
     #[error("version is {0}; {FORMAT_VERSION} is read")]
     Version(i64),
-    /// Two graphs, laid over each other.
+    /// The document compares two graphs.
     #[error(
         "metadata.format is {0:?}: two profiles that are compared; take each of them for itself, as \"single\""
     )]
     NotSingle(String),
-    /// A level that does not consist of bars.
+    /// The numbers of a level are not a multiple of a bar's numbers.
     #[error("flamebearer.levels[{level}] has {numbers} numbers; a bar has {NUMBERS_PER_BAR}")]
     Numbers {
-        /// The level.
+        /// Index of the level.
         level: usize,
-        /// How many numbers it has.
+        /// Number of numbers in the level.
         numbers: usize,
     },
-    /// A bar that cannot be.
+    /// A bar is invalid.
     #[error("flamebearer.levels[{level}], bar {bar}: {why}")]
     Bar {
-        /// The level.
+        /// Index of the level.
         level: usize,
-        /// Which one of it.
+        /// Index of the bar in its level.
         bar: usize,
-        /// What is wrong.
+        /// Reason why the bar is invalid.
         why: BarError,
     },
-    /// The whole is not what it should be.
+    /// The stated total differs from the total of level 0.
     #[error("flamebearer.numTicks is {ticks}, but the bars of level 0 have {total}")]
     Ticks {
-        /// As said.
+        /// Total as stated by the document.
         ticks: i64,
-        /// As drawn.
+        /// Total of the bars of level 0.
         total: i64,
     },
-    /// A sum that does not fit.
+    /// The sum of equal stacks exceeds 63 bits.
     #[error("the bars of one stack add up to more than 63 bits")]
     TooLarge,
-    /// Over a limit.
+    /// The graph exceeds a limit.
     #[error(transparent)]
     OverLimit(#[from] OverLimitError),
 }
 
-/// What is wrong with a bar.
+/// Reason why a bar is invalid.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum BarError {
-    /// A number that is never below 0.
+    /// A number is negative.
     #[error("{what} is {value}, below 0")]
     Negative {
-        /// Which number.
+        /// Name of the number.
         what: &'static str,
-        /// Its value.
+        /// Value of the number.
         value: i64,
     },
-    /// No such name.
+    /// The index of the name is out of range.
     #[error("there is no name {name}, flamebearer.names has {names}, from 0")]
     NoName {
-        /// The number of the name.
+        /// Index of the name.
         name: i64,
-        /// How many names there are.
+        /// Number of names.
         names: usize,
     },
-    /// Numbers that do not fit.
+    /// The position or the end exceeds 63 bits.
     #[error("it ends beyond 63 bits")]
     TooFar,
-    /// No caller.
+    /// The bar lies within no bar of the level above.
     #[error("it lies at {start} to {end}, which is within no bar of the level above")]
     NoCaller {
-        /// Where it starts.
+        /// Start of the bar.
         start: i64,
-        /// Where it ends.
+        /// End of the bar.
         end: i64,
     },
-    /// Parts that are not the whole.
+    /// The total differs from the sum of its parts.
     #[error("its total is {total}, its own value and the bars below it are {parts}")]
     Sum {
-        /// The total.
+        /// Total of the bar.
         total: i64,
-        /// The sum.
+        /// Sum of its own value and of the bars below it.
         parts: i128,
     },
 }
 
-/// Reads the graph of one profile: each bar's own value becomes a sample.
+/// Decodes the graph of a single profile. Each bar's own value becomes a sample.
 pub fn parse(bytes: &[u8], limits: &DecodeLimits) -> Result<Profile, FlamebearerError> {
     let guard = LimitGuard::new(limits);
     let FlamebearerDocument { version, bars, metadata } =
@@ -163,18 +165,18 @@ struct ParsedFlamebearer {
     ticks: Option<i64>,
 }
 
-/// A bar that was placed.
+/// Bar with its computed position.
 struct PlacedBar {
     bar: u32,
     node: u32,
     start: i64,
     end: i64,
-    /// Its total without its own value and what lies below it so far.
+    /// Remainder of the total, less its own value and the callees read so far.
     left: i64,
 }
 
 impl ParsedFlamebearer {
-    /// The own values by node of the tree of stacks.
+    /// Returns the own values by node of the stack trie.
     fn own_values(&self, profile: &mut Profile) -> Result<Vec<(u32, i64)>, FlamebearerError> {
         let dictionary = &mut profile.dictionary;
         let locations: Vec<u32> =
@@ -194,7 +196,7 @@ impl ParsedFlamebearer {
                 let [_, total, value, name] = numbers;
                 let start = self.check_bar(numbers, end).map_err(bad)?;
                 end = start + total;
-                // A bar of nothing is nowhere.
+                // An empty bar has no position.
                 if total == 0 && value == 0 {
                     continue;
                 }
@@ -214,7 +216,8 @@ impl ParsedFlamebearer {
                 } else {
                     dictionary.stacks.intern_child(parent, locations[name as usize])
                 };
-                // Bars of one name side by side are one function; more than the total they are never.
+                // Adjacent bars of one name are one function. Their sum cannot exceed the total, so it does
+                // not overflow.
                 let sum = own.entry(node).or_default();
                 *sum = sum.wrapping_add(value);
                 placed.push(PlacedBar { bar: bar as u32, node, start, end, left: total - value });
@@ -233,7 +236,7 @@ impl ParsedFlamebearer {
         Ok(own.into_iter().collect())
     }
 
-    /// Where a bar starts whose left neighbour ends at `end`.
+    /// Checks a bar's numbers and returns its start. `end` is the end of the bar to the left.
     fn check_bar(
         &self,
         [distance, total, value, name]: [i64; NUMBERS_PER_BAR],
@@ -259,7 +262,7 @@ impl ParsedFlamebearer {
     }
 }
 
-/// Each bar is its own value and what lies below it.
+/// Checks that the total of each bar equals its own value plus the bars below it.
 fn check_level_totals(level: usize, bars: &[PlacedBar]) -> Result<(), FlamebearerError> {
     let bad = bars.iter().find(|bar| bar.left != 0);
     bad.map_or(Ok(()), |&PlacedBar { bar, start, end, left, .. }| {
@@ -283,8 +286,8 @@ struct FlamebearerInputMetadata {
 }
 
 impl FlamebearerInputMetadata {
-    /// Tells what values are: `units` and `sampleRate` are how to show them, and the name is that of the type, or
-    /// anything.
+    /// Sets the value type. `units` and `sampleRate` describe the display. The name may be that of the type
+    /// or any other text.
     fn set_value_type(&self, profile: &mut Profile) {
         let units = self.units.as_deref().unwrap_or_default();
         let rate = self.sample_rate;
@@ -300,7 +303,7 @@ impl FlamebearerInputMetadata {
             "nanoseconds" => ("wall", "nanoseconds"),
             other => ("samples", other),
         };
-        // Counts of samples are samples, whatever they are called.
+        // The type of sample counts is always `samples`, regardless of the name.
         let is_counted = matches!(units, "" | "samples") && !is_time;
         let name = self.name.as_deref().filter(|name| !is_counted && is_type_name(name));
         profile.header.types = vec![ValueType::new(name.unwrap_or(kind), unit)];
@@ -397,7 +400,7 @@ impl<'a> BarsFields<'a> {
     }
 }
 
-/// The numbers of each level.
+/// Visitor of the numbers of all levels.
 struct LevelsVisitor<'a>(&'a LimitGuard<'a>);
 
 impl<'de> DeserializeSeed<'de> for LevelsVisitor<'_> {
@@ -433,7 +436,7 @@ impl<'de> Visitor<'de> for LevelsVisitor<'_> {
             if list.next_element_seed(ListVisitor::new("numbers of bars", take))?.is_none() {
                 return Ok(levels);
             }
-            // The first is the whole.
+            // Level 0 is the root and does not count as a frame.
             guard
                 .check_limit("frames in a stack", levels.len(), guard.limits.depth)
                 .map_err(A::Error::custom)?;

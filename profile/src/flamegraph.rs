@@ -1,26 +1,26 @@
-//! Flame graphs as clients read them: levels of bars, each bar four numbers.
+//! Flame graphs in the clients' format: levels of bars, four numbers per bar.
 
 use crate::symbols::NO_ENTRY;
 use crate::tree::{OTHER_NAME, Tree, TreeNode};
 
-/// A flame graph, level by level.
+/// Flame graph as levels of bars.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Flamegraph {
-    /// Names; the first is `total`, that of the root.
+    /// Names of the bars; the first is `total`, the name of the root.
     pub names: Vec<String>,
-    /// Bars of each level in groups of four: distance from the end of the bar to the left, total, own value,
+    /// Bars of each level in groups of four: distance from the end of the previous bar, total, own value,
     /// index of the name.
     pub levels: Vec<Vec<i64>>,
-    /// The total of everything.
+    /// Total of the root.
     pub total: i64,
-    /// The greatest own value.
+    /// Largest own value.
     pub max_self: i64,
 }
 
-/// What the root is called on the wire.
+/// Name of the root in the clients' format.
 pub(crate) const ROOT_NAME: &str = "total";
 
-/// Gives names their indexes on the wire, in the order of first use.
+/// Table of names in the clients' format, in the order of first use.
 pub(crate) struct WireNames {
     pub(crate) names: Vec<String>,
     indexes: std::collections::HashMap<String, i64>,
@@ -44,7 +44,7 @@ impl WireNames {
     }
 }
 
-/// The level of every node; a caller comes before its callees.
+/// Returns the level of every node. Callers must precede their callees.
 pub(crate) fn node_levels(parents: impl ExactSizeIterator<Item = u32>) -> Vec<usize> {
     let mut levels: Vec<usize> = Vec::with_capacity(parents.len());
     for parent in parents {
@@ -53,7 +53,7 @@ pub(crate) fn node_levels(parents: impl ExactSizeIterator<Item = u32>) -> Vec<us
     levels
 }
 
-/// Where each bar starts: a caller's own value first, then its callees side by side.
+/// Returns the start of each bar. A caller's own value comes first, then its callees in sequence.
 pub(crate) fn bar_starts(nodes: impl ExactSizeIterator<Item = (u32, i64, i64)>) -> Vec<i64> {
     let mut starts = Vec::with_capacity(nodes.len());
     let mut next: Vec<i64> = Vec::with_capacity(nodes.len());
@@ -73,12 +73,12 @@ pub(crate) fn bar_starts(nodes: impl ExactSizeIterator<Item = (u32, i64, i64)>) 
 }
 
 impl Flamegraph {
-    /// The flame graph of a tree.
+    /// Returns the flame graph of a tree.
     pub fn from_tree(tree: &Tree) -> Flamegraph {
         let nodes = tree.nodes();
         let mut names = TreeNames::from_tree(tree);
         let mut graph = Flamegraph { total: tree.total(), ..Flamegraph::default() };
-        // Where the next callee of each node starts: behind its own value and the callees before.
+        // Start of the next callee of each node, behind its own value and the previous callees.
         let mut next: Vec<i64> = Vec::with_capacity(nodes.len());
         let mut level = 0..1;
         while !level.is_empty() {
@@ -96,7 +96,7 @@ impl Flamegraph {
                 graph.max_self = graph.max_self.max(node.own);
             }
             graph.levels.push(bars);
-            // All that these call lies behind them, side by side.
+            // The callees of a level follow it as one contiguous range.
             let last = &nodes[level.end - 1];
             level = level.end..(last.first_child + last.child_count) as usize;
         }
@@ -105,20 +105,20 @@ impl Flamegraph {
     }
 }
 
-/// Gives the names of a tree their indexes, in the order of first use, as [`WireNames`] does: but each text is looked at
-/// once, since those of a tree are sorted.
+/// Table of a tree's names in the order of first use, like [`WireNames`]. Each text is compared only once,
+/// because a tree's names are sorted.
 struct TreeNames<'t> {
     tree: &'t Tree,
     found: Vec<String>,
-    /// Of each name, as far as it was used.
+    /// Index of each name of the tree, if used.
     indexes: Vec<i64>,
-    /// Of remainders, where no function is called as they are.
+    /// Index of remainders, if no function has their name.
     of_other: i64,
-    /// The function that is called so.
+    /// Function with the name of remainders.
     other: Option<u32>,
 }
 
-/// Not used yet.
+/// Marker of names that are not used yet.
 const UNUSED_INDEX: i64 = -1;
 
 impl<'t> TreeNames<'t> {

@@ -1,7 +1,7 @@
 //! Folded stacks: one `root;caller;leaf count` per line.
 //!
-//! The format has no escapes, so on writing `;` becomes `:` and a line break a space: what was written reads
-//! back as exactly those stacks. Counts may be negative, as they are in differences.
+//! The format has no escapes. The writer therefore replaces `;` by `:` and a line break by a space, so that
+//! its output parses to exactly those stacks. Counts may be negative, as in differences.
 
 use std::fmt::Write;
 
@@ -9,50 +9,50 @@ use crate::model::{Profile, ValueType};
 use crate::pprof::DecodeLimits;
 use crate::tree::{Tree, path_to_node};
 
-/// After so many frames it is looked how much memory all stacks take.
+/// Number of frames between two checks of the memory limit.
 const FRAMES_PER_MEMORY_CHECK: usize = 1024;
 
-/// Why a text is not folded stacks. Lines and columns count from 1, columns in bytes.
+/// Reason why a text was rejected. Lines and columns count from 1, columns in bytes.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum FoldedError {
-    /// No number at the end.
+    /// The line does not end in a number.
     #[error("line {line}, column {column}: the line does not end in a space and a count")]
     NoCount {
-        /// The line.
+        /// Line of the error.
         line: usize,
-        /// Where the count should be.
+        /// Column at which the count is expected.
         column: usize,
     },
-    /// A number over 64 bits.
+    /// The count exceeds 64 bits.
     #[error(
         "line {line}, column {column}: count {count:?} is not between -9223372036854775808 and 9223372036854775807"
     )]
     BadCount {
-        /// The line.
+        /// Line of the error.
         line: usize,
-        /// Where the count is.
+        /// Column of the count.
         column: usize,
-        /// The count.
+        /// Count as text.
         count: String,
     },
-    /// Bytes that are no text.
+    /// The text is not valid UTF-8.
     #[error("line {line}, column {column}: not valid UTF-8")]
     NotUtf8 {
-        /// The line.
+        /// Line of the error.
         line: usize,
-        /// The first wrong byte.
+        /// Column of the first invalid byte.
         column: usize,
     },
-    /// Over a limit.
+    /// The text exceeds a limit.
     #[error("line {line}: {seen} {what}, the limit is {limit}")]
     OverLimit {
-        /// The line.
+        /// Line at which the limit was exceeded.
         line: usize,
-        /// What there is too much of.
+        /// Name of the limited quantity.
         what: &'static str,
-        /// How much was seen, at least.
+        /// Amount seen so far, a lower bound of the total.
         seen: usize,
-        /// How much may be.
+        /// Limit that was exceeded.
         limit: usize,
     },
 }
@@ -61,7 +61,7 @@ fn check(line: usize, what: &'static str, seen: usize, limit: usize) -> Result<(
     if seen > limit { Err(FoldedError::OverLimit { line, what, seen, limit }) } else { Ok(()) }
 }
 
-/// Reads folded stacks into a profile of one type. Empty lines are skipped, equal stacks added up.
+/// Decodes folded stacks to a profile of one type. Skips empty lines and sums equal stacks.
 pub fn parse(bytes: &[u8], value_type: ValueType, limits: &DecodeLimits) -> Result<Profile, FoldedError> {
     check(1, "bytes", bytes.len(), limits.bytes)?;
     let mut profile = Profile::default();
@@ -105,7 +105,7 @@ pub fn parse(bytes: &[u8], value_type: ValueType, limits: &DecodeLimits) -> Resu
     Ok(profile)
 }
 
-/// Writes a tree: each function's own value with the path to it.
+/// Encodes a tree: one line for each own value, with its path.
 pub fn write(tree: &Tree) -> String {
     let mut text = String::new();
     for (at, node) in (0..).zip(tree.nodes()).filter(|(_, node)| node.own != 0) {

@@ -1,9 +1,10 @@
-//! Which format bytes are in, told by the bytes: nobody says it, and names of files say it badly.
+//! Detection of input formats from the content. Clients do not send the format, and file names are
+//! unreliable.
 //!
 //! ```text
 //!  FLR ───────────────────────────────────► flight recording
 //!  control characters near the beginning ─► pprof
-//!  { and a field that a format has ───────► speedscope, flamebearer
+//!  { and a field of a known format ───────► speedscope, flamebearer
 //!  a first line that begins a sample ─────► perf script
 //!  any other text ────────────────────────► folded stacks
 //! ```
@@ -21,57 +22,57 @@ use crate::perf_script::{self, PerfScriptError};
 use crate::pprof::{self, DecodeError, DecodeLimits};
 use crate::speedscope::{self, SpeedscopeError};
 
-/// What can be read, for those who send something else.
+/// Supported formats, for messages about unsupported input.
 pub const SUPPORTED_FORMATS: &str = "pprof (plain, gzip or zstd), folded stacks (lines such as main;work 12), speedscope, \
                          flamebearer JSON, a flight recording of Java, or what perf script prints";
-/// Where control characters are looked for.
+/// Number of bytes that are scanned for control characters.
 const CONTROL_SCAN_BYTES: usize = 4_096;
 
-/// A format that profiles are read in.
+/// Supported input format of profiles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InputFormat {
-    /// pprof, not compressed.
+    /// Profile in pprof format, uncompressed.
     Pprof,
-    /// Folded stacks.
+    /// Folded stacks as text.
     Folded,
-    /// A document of speedscope.
+    /// Speedscope document in JSON.
     Speedscope,
-    /// A flame graph of one profile.
+    /// Flame graph of a single profile in JSON.
     Flamebearer,
-    /// What `perf script` prints.
+    /// Output of `perf script`.
     PerfScript,
-    /// A recording of Java Flight Recorder or async-profiler; its profiles are read into one.
+    /// Recording of Java Flight Recorder or async-profiler; its profiles are merged into one.
     Jfr,
 }
 
-/// Why bytes are no profile.
+/// Reason why a profile could not be read.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ProfileReadError {
-    /// No pprof.
+    /// The data is not valid pprof.
     #[error(transparent)]
     Pprof(#[from] DecodeError),
-    /// No folded stacks.
+    /// The data is not valid folded stacks.
     #[error("not folded stacks: {0}")]
     Folded(#[from] FoldedError),
-    /// No document of speedscope.
+    /// The data is not a valid speedscope document.
     #[error("not a speedscope document: {0}")]
     Speedscope(#[from] SpeedscopeError),
-    /// No flame graph.
+    /// The data is not a valid flame graph.
     #[error("not a flamebearer document: {0}")]
     Flamebearer(#[from] FlamebearerError),
-    /// Not what `perf script` prints.
+    /// The data is not valid output of `perf script`.
     #[error("not the output of perf script: {0}")]
     PerfScript(#[from] PerfScriptError),
-    /// No flight recording that is read.
+    /// The data is not a readable flight recording.
     #[error(transparent)]
     Jfr(#[from] RecordingError),
-    /// Another document.
+    /// The data is JSON of another kind.
     #[error("JSON that is neither of speedscope (shared, profiles) nor a flame graph (flamebearer)")]
     OtherJson,
 }
 
 impl InputFormat {
-    /// Tells the format of bytes that are not compressed. They need not be a profile.
+    /// Detects the format of uncompressed data, which need not be a valid profile.
     pub fn detect(raw: &[u8]) -> Result<InputFormat, ProfileReadError> {
         if jfr::is_recording(raw) {
             return Ok(InputFormat::Jfr);
@@ -89,7 +90,7 @@ impl InputFormat {
         Ok(if begins_sample { InputFormat::PerfScript } else { InputFormat::Folded })
     }
 
-    /// Reads a profile in this format.
+    /// Decodes a profile of this format.
     pub fn read(self, raw: &[u8], limits: &DecodeLimits) -> Result<Profile, ProfileReadError> {
         Ok(match self {
             InputFormat::Pprof => pprof::decode(raw, limits)?.0,
@@ -102,7 +103,8 @@ impl InputFormat {
     }
 }
 
-/// Functions may be called `{main}` and `[unknown]`: what is in brackets tells.
+/// Returns whether the data is JSON. The first character is not enough, because functions may be named
+/// `{main}` or `[unknown]`.
 fn is_json(raw: &[u8]) -> bool {
     let raw = raw.trim_ascii_start();
     let within = raw.get(1..).unwrap_or_default().trim_ascii_start();
@@ -113,11 +115,11 @@ fn is_json(raw: &[u8]) -> bool {
     }
 }
 
-/// Told by the first field that only one of them has; what follows is not looked at.
+/// Detects the format by the first field that only one format has. The rest is not read.
 fn detect_json(raw: &[u8]) -> Option<InputFormat> {
     let mut found = None;
     let mut parser = serde_json::Deserializer::from_slice(raw);
-    // That the rest is not read is an error, too: only what was found counts.
+    // The parser reports the unread rest as an error. Only the detected format matters.
     let _ = parser.deserialize_map(FormatDetector(&mut found));
     found
 }

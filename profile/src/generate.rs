@@ -1,13 +1,14 @@
-//! Synthetic profiles, the same bytes from the same seed on every machine.
+//! Synthetic profiles: the same seed produces the same bytes on every machine.
 //!
-//! - [`ReferenceDataset`]: one service of 20 pods, one CPU profile each 15 s. Benchmarks quote it as *R*, with the
-//!   number of profiles (R-1k is the first 1 200, R-10k the first 10 000).
-//! - [`SyntheticFleet`]: a thousand services, ten pods each, four types; pods come and go. *F*.
+//! - [`ReferenceDataset`]: one service of 20 pods, one CPU profile every 15 s. Benchmarks call it *R*,
+//!   followed by the number of profiles (R-1k is the first 1 200, R-10k the first 10 000).
+//! - [`SyntheticFleet`]: a thousand services, ten pods each, four types. Pods are replaced over time.
+//!   Benchmarks call it *F*.
 //! - [`FlightChunk`]: a flight recording of given events.
-//! - [`arbitrary_profile`]: small profiles that use every corner of the model, for property tests.
+//! - [`arbitrary_profile`]: small profiles that use every feature of the model, for property tests.
 //!
-//! A set is a function of its seed and a position, so any part can be made without what comes before it.
-//! Synthetic data flatters: figures over it stand beside figures over real files.
+//! A data set is a function of its seed and a position, so any part can be generated alone. Synthetic data is
+//! optimistic: publish its figures next to figures of real files.
 
 mod arbitrary;
 mod fleet;

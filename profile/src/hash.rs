@@ -1,17 +1,17 @@
-//! Content hashes: 128 bits that name a string, a function, a location or a stack by what it is.
+//! Content hashes: 128 bits that identify a string, a function, a location or a stack by its content.
 //!
-//! They are xxh3, not cryptographic: whoever forges a collision can only confuse profiles of their own
-//! tenant, because no dictionary and no id window is shared between tenants.
+//! The hash is xxh3, which is not cryptographic. A forged collision can only confuse profiles of the
+//! attacker's own tenant, because tenants share no dictionary and no dedup window.
 //!
-//! Time is shared, though. Keys that meet in one place of a map cost as much as there are of them, each time. Content
-//! hashes that meet so have to be searched for one by one; numbers that a client writes down itself can be computed.
-//! So maps of such numbers are [`SeededMap`]s.
+//! Tenants do share processor time. Each lookup in a map costs as many steps as keys collide in one slot.
+//! Colliding content hashes must be found by search, but colliding numbers from clients can be computed. Maps
+//! of such numbers are therefore [`SeededMap`]s.
 
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 
 use xxhash_rust::xxh3::{xxh3_128, xxh3_128_with_seed};
 
-/// A 128-bit content hash.
+/// Content hash of 128 bits.
 pub type ContentHash = u128;
 
 /// Hashes plain bytes.
@@ -24,26 +24,28 @@ pub fn hash_tagged(domain: u64, content: &[u8]) -> ContentHash {
     xxh3_128_with_seed(content, domain)
 }
 
-/// Hashes a list of hashes, in its order.
+/// Hashes a list of hashes; the order matters.
 pub fn hash_list(hashes: &[ContentHash]) -> ContentHash {
     xxh3_128(bytemuck::cast_slice(hashes))
 }
 
-/// A map whose keys are already hashes, or numbers that were given here: hashing them again would be waste.
+/// Map with keys that are already hashes or ids assigned by this process. A strong hash would be waste.
 pub type PrehashedMap<K, V> = hashbrown::HashMap<K, V, BuildHasherDefault<FoldHasher>>;
 
-/// A set of such.
+/// Set with keys like those of [`PrehashedMap`].
 pub type PrehashedSet<K> = hashbrown::HashSet<K, BuildHasherDefault<FoldHasher>>;
 
-/// A map whose keys are numbers that a client chose. Its hash is drawn, so that nobody can choose keys that meet.
+/// Map with keys that a client may choose. Its hash is randomly seeded, so that a client cannot choose
+/// colliding keys.
 pub type SeededMap<K, V> = hashbrown::HashMap<K, V, SeededHashBuilder>;
 
-/// Bytes that a list has taken.
+/// Returns the allocated memory of a list in bytes.
 pub fn vec_memory<T>(list: &Vec<T>) -> usize {
     list.capacity() * size_of::<T>()
 }
 
-/// What an allocation of so many bytes takes: whoever has very many small ones has mostly that.
+/// Returns the estimated memory of an allocation with this many bytes. With very many small allocations, the
+/// overhead dominates.
 pub fn allocation_bytes(bytes: usize) -> usize {
     if bytes == 0 {
         0
@@ -54,20 +56,20 @@ pub fn allocation_bytes(bytes: usize) -> usize {
     }
 }
 
-/// What an allocator notes beside each allocation.
+/// Bytes of the allocator's header for each allocation.
 const ALLOCATION_HEADER_BYTES: usize = size_of::<usize>();
 
-/// What numbers are multiplied with where nobody chose them.
+/// Multiplier of hashes of keys that no client can choose.
 pub(crate) const HASH_FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// The hasher of both maps: folds the key's words with one multiplication each.
+/// Hasher of both kinds of maps: folds each word of the key with one multiplication.
 #[derive(Clone, Copy)]
 pub struct FoldHasher {
     state: u64,
     factor: u64,
 }
 
-/// Where the hashes of one map begin, and what they multiply with.
+/// Seed and multiplier of one map's hashes.
 #[derive(Clone, Copy)]
 pub struct SeededHashBuilder(FoldHasher);
 

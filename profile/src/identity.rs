@@ -1,18 +1,20 @@
-//! Who a profile is: the ids by which repeats are known.
+//! Identity of profiles: the ids that detect duplicates.
 //!
-//! INV-01: an upload's identity hashes tenant, labels and time *as sent*, type, duration, canonical content and
-//! the client's id where it sends one. Re-encoding, other gzip levels and relabelling change nothing.
-//! INV-02: a record's id hashes the upload's identity, the sample type, the labels that split it off, and `n`
-//! for the n-th equal profile of one request, so that records of one upload never look like repeats.
+//! INV-01: an upload's identity hashes tenant, labels and time *as sent*, type, duration, canonical content
+//! and the client's id if present. Re-encoding, other gzip levels and relabeling do not change it.
+//! INV-02: a record's id hashes the upload's identity, the sample type, the labels that split it off, and
+//! `n`. `n` numbers the equal profiles of one request, so that records of one upload never look like
+//! duplicates.
 
 use crate::hash::{self, ContentHash};
 use crate::labels::Labels;
 use crate::model::{ProfileHeader, ValueType};
 
-/// The canonical content of a profile: order-free, and blind to how equal rows were split.
+/// Hasher of a profile's canonical content. The order of rows and the splitting of equal rows do not affect
+/// the result.
 ///
-/// Each row adds `value × H(stack, labels)` to the sum of its type, modulo 2^128, and each of its moments its hash with
-/// the row's to a sum of all types.
+/// Each row adds `value × H(stack, labels)` to the sum of its type, modulo 2^128. Each timestamp of a row
+/// adds its hash with that of the row to a sum over all types.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContentHasher {
     values: Vec<u128>,
@@ -20,15 +22,15 @@ pub struct ContentHasher {
 }
 
 impl ContentHasher {
-    /// Starts over for `width` values a row.
+    /// Resets the sums for rows of `width` values.
     pub fn reset(&mut self, width: usize) {
         self.values.clear();
         self.values.resize(width, 0);
         self.moments = 0;
     }
-    /// Adds one row and the moments that it says.
+    /// Adds one row with its timestamps.
     pub fn add(&mut self, stack: ContentHash, labels: ContentHash, values: &[i64], moments: &[i64]) {
-        // Odd, so that multiplying by it loses no bit of the value.
+        // Odd, so that multiplication loses no bit of the value.
         let row = if labels == 0 { stack | 1 } else { hash::hash_list(&[stack, labels]) | 1 };
         for (sum, &value) in self.values.iter_mut().zip(values) {
             *sum = sum.wrapping_add((value as i128 as u128).wrapping_mul(row));
@@ -37,7 +39,7 @@ impl ContentHasher {
             self.moments = self.moments.wrapping_add(hash::hash_list(&[row, moment as u128]));
         }
     }
-    /// The content with the types that give it meaning.
+    /// Returns the hash of the content together with its value types and period.
     pub fn finish(&self, header: &ProfileHeader) -> ContentHash {
         let mut parts: Vec<ContentHash> = Vec::with_capacity(self.values.len() * 2 + 3);
         for (sum, value_type) in self.values.iter().zip(&header.types) {
@@ -45,31 +47,31 @@ impl ContentHasher {
         }
         let period = header.period_type.as_ref().map_or(0, ValueType::hash);
         parts.extend([period, header.period as u128]);
-        // What says none is who it was before there were any.
+        // A profile without timestamps keeps the hash that it had before timestamps were supported.
         parts.extend(Some(self.moments).filter(|&moments| moments != 0));
         hash::hash_list(&parts)
     }
 }
 
-/// What an upload says of itself beside its content.
+/// Identity of an upload: metadata as sent, and the content hash.
 #[derive(Clone, Copy, Debug)]
 pub struct UploadIdentity<'a> {
-    /// The tenant.
+    /// Tenant that owns the upload.
     pub tenant: &'a str,
     /// Labels as sent, before any rule changed them.
     pub labels: &'a Labels,
-    /// Time as sent: the profile's own, else the request's `from` [INV-03].
+    /// Time as sent: the profile's own, or else the request's `from` [INV-03].
     pub time_nanos: i64,
-    /// Duration as sent.
+    /// Duration as sent, in nanoseconds.
     pub duration_nanos: i64,
-    /// From [`ContentHasher::finish`].
+    /// Content hash from [`ContentHasher::finish`].
     pub content: ContentHash,
-    /// The client's own id, if it sends one.
+    /// Id that the client assigned, if present.
     pub client_id: Option<&'a [u8]>,
 }
 
 impl UploadIdentity<'_> {
-    /// The upload's identity [INV-01]. An id of zero bytes only is nil: it counts as absent.
+    /// Returns the upload's identity [INV-01]. A client id of zero bytes only counts as absent.
     pub fn identity(&self) -> ContentHash {
         let client = self.client_id.filter(|id| id.iter().any(|&byte| byte != 0));
         hash::hash_list(&[
@@ -83,18 +85,19 @@ impl UploadIdentity<'_> {
     }
 }
 
-/// A record's id [INV-02]: `n` counts equal profiles within one request. Its first half is that of all records of the
-/// profile, whatever their types and splits: so they are known to be one profile, wherever they lie.
+/// Returns a record's id [INV-02]; `n` numbers equal profiles within one request. All records of a profile
+/// share the first half, whatever their types and splits. It identifies the profile wherever its records are
+/// stored.
 pub fn record_id(upload: ContentHash, value_type: &ValueType, split: &Labels, n: u64) -> ContentHash {
     let profile = hash::hash_list(&[upload, u128::from(n)]);
     let record = hash::hash_list(&[upload, value_type.hash(), split.hash(), u128::from(n)]);
     profile_id_of_record(profile) | (record & RECORD_ID_MASK)
 }
 
-/// The half of an id that tells records of a profile apart.
+/// Mask of the half that distinguishes the records of a profile.
 const RECORD_ID_MASK: ContentHash = u64::MAX as ContentHash;
 
-/// What the ids of all records of a profile begin with, the rest being zero.
+/// Returns the half that all records of a profile share, with the rest zero.
 pub fn profile_id_of_record(record: ContentHash) -> ContentHash {
     record & !RECORD_ID_MASK
 }

@@ -1,16 +1,17 @@
-//! Java Flight Recorder's files, as the JDK and async-profiler write them, read into pprof.
+//! Decoder of Java Flight Recorder files, as the JDK and async-profiler write them. Converts a recording to
+//! pprof profiles.
 //!
 //! ```text
-//!  chunk ─► metadata: which types there are ─────► plans: how to go through their bytes
+//!  chunk ─► metadata: types ──────────────────────► decode plans of the types
 //!    │                                               │
-//!    ├────► checkpoints: stacks, methods, names ─► places of constants
+//!    ├────► checkpoints: stacks, methods, names ─► positions of constants
 //!    │                                               │
-//!    └────► events ─► kind, stack, context, amount ─► rows of each kind ─► one pprof for each
+//!    └────► events ─► kind, stack, context, amount ─► rows of each kind ─► one pprof profile for each
 //! ```
 //!
-//! A recording holds several profiles: processor time, wall-clock time, allocations, waiting. Nothing is known of how an
-//! event is laid out but the names of its fields; all else says the chunk itself. Constants are not read before an event
-//! needs them, and a stack is made of names once, whatever many events have it.
+//! A recording holds several profiles: processor time, wall-clock time, allocations, waiting. Only the names
+//! of events and of their fields are built in; the chunk describes their layout. It reads a constant only
+//! when an event needs it. The names of a stack are resolved once, however many events share the stack.
 
 mod chunk;
 mod decode_plan;
@@ -31,20 +32,20 @@ pub use merged::{RecordingError, read_merged};
 pub use profile_kinds::JfrProfileKind;
 pub use snapshot::LabelsSnapshot;
 
-/// Bounds on what is read. Each is named in the error that it causes.
+/// Limits of the decoder. Each error names the limit that was exceeded.
 #[derive(Clone, Copy, Debug)]
 pub struct JfrLimits {
-    /// Bytes of the recording, not compressed.
+    /// Bytes of the uncompressed recording.
     pub bytes: usize,
-    /// Constants of a chunk that are kept, and lines of code of all.
+    /// Constants of one chunk that are indexed. Also bounds the code lines of all chunks.
     pub constants: usize,
-    /// Frames of all different stacks.
+    /// Frames of all distinct stacks.
     pub frames: usize,
     /// Bytes of the names of all functions.
     pub names: usize,
-    /// Different stacks of one profile, those with different labels counted apart.
+    /// Rows of one profile: distinct pairs of stack and labels.
     pub samples: usize,
-    /// Bytes of one profile that is made.
+    /// Bytes of one resulting pprof profile.
     pub profile: usize,
 }
 
@@ -55,7 +56,8 @@ impl Default for JfrLimits {
 }
 
 impl JfrLimits {
-    /// For recordings of so many bytes: what is kept beside them takes about as much again at most.
+    /// Returns the limits for recordings of a size. The decoder's own memory is at most about as large as the
+    /// recording.
     pub fn for_bytes(bytes: usize) -> Self {
         JfrLimits {
             bytes,
@@ -68,138 +70,139 @@ impl JfrLimits {
     }
 }
 
-/// Why bytes were refused as a recording.
+/// Reason why a recording was rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JfrError {
-    /// It begins with something else.
+    /// The data does not begin with the magic bytes of a recording.
     #[error("not a flight recording: it does not begin with FLR")]
     OtherFormat,
-    /// Of another version.
+    /// The recording has an unsupported version.
     #[error("flight recording of version {major}.{minor}; 2.x is read, which JDK 11 and later write")]
     Version {
-        /// Before the point.
+        /// Major version of the recording.
         major: u16,
-        /// After it.
+        /// Minor version of the recording.
         minor: u16,
     },
-    /// The JVM was still writing, or died.
+    /// The chunk is incomplete: the JVM was still writing it, or crashed.
     #[error(
         "chunk at byte {at} of the flight recording was never finished; dump it with jcmd or stop the recording"
     )]
     Unfinished {
-        /// Where the chunk begins.
+        /// Offset of the chunk in the recording.
         at: usize,
     },
-    /// The bytes end in the middle.
+    /// The recording ends within a chunk or value.
     #[error("flight recording is cut off at byte {at}")]
     Truncated {
         /// Offset in the recording.
         at: usize,
     },
-    /// Not as the format has it.
+    /// The recording violates the format.
     #[error("flight recording is damaged: {why} at byte {at}")]
     Malformed {
         /// Offset in the recording.
         at: usize,
-        /// What is wrong.
+        /// Violation of the format.
         why: &'static str,
     },
-    /// Constants of a type that cannot be passed.
+    /// The constants of this type cannot be skipped, because the metadata does not describe its layout.
     #[error(
         "flight recording is damaged: its metadata does not say how constants of type {class} at byte {at} are written"
     )]
     UnknownType {
         /// Offset in the recording.
         at: usize,
-        /// The type's id.
+        /// Id of the type.
         class: u64,
     },
-    /// Over a limit.
+    /// The recording exceeds a limit.
     #[error("flight recording has {seen} {what}, the limit is {limit}")]
     OverLimit {
-        /// What there is too much of.
+        /// Name of the limited quantity.
         what: &'static str,
-        /// How much was seen, at least.
+        /// Amount seen so far, a lower bound of the total.
         seen: usize,
-        /// How much may be.
+        /// Limit that was exceeded.
         limit: usize,
     },
-    /// One of its profiles is over a limit.
+    /// One profile of the recording exceeds a limit.
     #[error("profile {kind} of the flight recording has {seen} {what}, the limit is {limit}")]
     Profile {
-        /// Which profile.
+        /// Name of the profile.
         kind: &'static str,
-        /// What there is too much of.
+        /// Name of the limited quantity.
         what: &'static str,
-        /// How much was seen, at least.
+        /// Amount seen so far, a lower bound of the total.
         seen: usize,
-        /// How much may be.
+        /// Limit that was exceeded.
         limit: usize,
     },
-    /// One of its profiles has values that do not fit.
+    /// The values of one profile add up to more than 63 bits.
     #[error("values of profile {kind} of the flight recording add up to over 63 bits")]
     Overflow {
-        /// Which profile.
+        /// Name of the profile.
         kind: &'static str,
     },
-    /// Labels over a limit.
+    /// The labels exceed a limit.
     #[error("labels of the flight recording: {seen} {what}, the limit is {limit}")]
     LabelsOverLimit {
-        /// What there is too much of.
+        /// Name of the limited quantity.
         what: &'static str,
-        /// How much was seen, at least.
+        /// Amount seen so far, a lower bound of the total.
         seen: usize,
-        /// How much may be.
+        /// Limit that was exceeded.
         limit: usize,
     },
-    /// Labels that cannot be read.
+    /// The labels snapshot violates the format.
     #[error("labels of the flight recording are damaged: {why} at byte {at}")]
     Labels {
         /// Offset in the labels.
         at: usize,
-        /// What is wrong.
+        /// Violation of the format.
         why: &'static str,
     },
 }
 
-/// What a client says of a recording.
+/// Metadata that a client sends with a recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecordingInfo {
-    /// When it began, Unix nanoseconds; 0 if only the recording says so.
+    /// Start in Unix nanoseconds; 0 to use the start in the recording.
     pub start: i64,
-    /// How long it took.
+    /// Duration in nanoseconds; used only with `start`.
     pub duration: i64,
-    /// How often in a second threads were looked at; 0 makes all their time 0.
+    /// Thread samples per second; 0 makes all sampled times 0.
     pub sample_rate: u32,
 }
 
-/// What a recording holds.
+/// Contents of a decoded recording.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct JfrRecording {
-    /// By which event async-profiler sampled threads: `itimer`, `cpu`, `wall` …; empty if the recording does not say.
+    /// Event by which async-profiler sampled threads: `itimer`, `cpu`, `wall` …; empty if the recording does
+    /// not contain it.
     pub event: String,
-    /// Its profiles, those of which it has a sample.
+    /// Profiles for which the recording has at least one sample.
     pub profiles: Vec<JfrProfile>,
 }
 
-/// One profile of a recording.
+/// Decoded profile of a recording.
 #[derive(Debug, PartialEq, Eq)]
 pub struct JfrProfile {
-    /// What it measures.
+    /// Kind of the profile, with its value types.
     pub kind: &'static JfrProfileKind,
-    /// pprof, not compressed, and nothing if no sample has a stack; or why this one is refused.
+    /// Uncompressed pprof, empty if no sample has a stack; or the reason why this profile was rejected.
     pub pprof: Result<Vec<u8>, JfrError>,
-    /// Samples that were left out since they have no stack.
+    /// Number of samples that were dropped because they have no stack.
     pub without_stack: u64,
 }
 
-/// Whether these bytes begin as a recording does.
+/// Returns whether data begins with the magic bytes of a recording.
 pub fn is_recording(raw: &[u8]) -> bool {
     chunk::has_magic(raw)
 }
 
-/// Reads a recording that is not compressed, with the labels that its events name. A profile that is over a limit is
-/// refused alone.
+/// Decodes an uncompressed recording, with the labels that its events refer to. If one profile exceeds a
+/// limit, only that profile is rejected.
 pub fn read(
     raw: &[u8],
     about: &RecordingInfo,
@@ -218,18 +221,19 @@ pub fn read(
     Ok(reader.finish(labels))
 }
 
-/// What follows [`JfrLimits::bytes`], as errors name it.
+/// Name of the limit on constants in errors. The limit is derived from [`JfrLimits::bytes`].
 pub const CONSTANTS_LIMIT_NAME: &str = "constants";
-/// As [`CONSTANTS_LIMIT_NAME`].
+/// Name of the limit on code lines in errors. Derived like that of [`CONSTANTS_LIMIT_NAME`].
 pub const LINES_LIMIT_NAME: &str = "lines of code";
-/// As [`CONSTANTS_LIMIT_NAME`].
+/// Name of the limit on frames in errors. Derived like that of [`CONSTANTS_LIMIT_NAME`].
 pub const FRAMES_LIMIT_NAME: &str = "frames of different stacks";
-/// As [`CONSTANTS_LIMIT_NAME`]: of texts, those counted again that several refer to.
+/// Name of the limit on bytes of texts in errors. Derived like that of [`CONSTANTS_LIMIT_NAME`]. A text
+/// counts once per reference to it.
 pub const READ_BYTES_LIMIT_NAME: &str = "bytes of texts that were read";
-/// What [`JfrLimits::stable_names`] bounds.
+/// Name of the limit [`JfrLimits::names`] in errors.
 pub const NAMES_LIMIT_NAME: &str = "bytes of names";
 
-/// Refuses what is over a limit.
+/// Returns an error if an amount exceeds its limit.
 fn check_limit(what: &'static str, seen: usize, limit: usize) -> Result<(), JfrError> {
     if seen > limit { Err(JfrError::OverLimit { what, seen, limit }) } else { Ok(()) }
 }
@@ -237,7 +241,7 @@ fn check_limit(what: &'static str, seen: usize, limit: usize) -> Result<(), JfrE
 // === impl JfrError ===
 
 impl JfrError {
-    /// What is wrong in a word, as metrics of servers of this wire name it.
+    /// Returns the reason as a metric label, with the values that Pyroscope uses.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Profile { what: "samples", .. } => "samples_limit",
@@ -247,7 +251,7 @@ impl JfrError {
         }
     }
 
-    /// The same, of a chunk that begins at byte `by`.
+    /// Adds the chunk's offset `by` to the offset of an error.
     fn offset_by(mut self, by: usize) -> Self {
         if let Self::Truncated { at } | Self::Malformed { at, .. } | Self::UnknownType { at, .. } = &mut self
         {

@@ -1,4 +1,4 @@
-//! JSON read in one pass: what comes is taken in as it comes, and refused with its place.
+//! Streaming JSON decoder: one pass, with limits, and errors with line and column.
 
 use std::cell::Cell;
 use std::fmt;
@@ -13,40 +13,40 @@ use crate::decimal::Decimal;
 use crate::limits::{OverLimitError, check_limit};
 use crate::pprof::DecodeLimits;
 
-/// Why a text is not the document that it should be. Lines and columns count from 1, columns in bytes.
+/// Reason why a document was rejected. Lines and columns count from 1, columns in bytes.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum JsonError {
-    /// Bytes that are no text.
+    /// The document is not valid UTF-8.
     #[error("line {line}, column {column}: not valid UTF-8")]
     NotUtf8 {
-        /// The line.
+        /// Line of the first invalid byte.
         line: usize,
-        /// The first wrong byte.
+        /// Column of the first invalid byte.
         column: usize,
     },
-    /// No JSON, or a field that is missing or of another kind.
+    /// The document is not JSON, or a field is missing or has the wrong type.
     #[error("line {line}, column {column}: {why}")]
     Malformed {
-        /// The line.
+        /// Line of the error.
         line: usize,
-        /// Where it was noticed.
+        /// Column at which the parser detected the error.
         column: usize,
-        /// What is wrong.
+        /// Error message of the parser.
         why: String,
     },
-    /// Over a limit.
+    /// The document exceeds a limit.
     #[error("line {line}, column {column}: {over}")]
     OverLimit {
-        /// The line.
+        /// Line of the error.
         line: usize,
-        /// Where it was noticed.
+        /// Column at which the parser detected the error.
         column: usize,
-        /// What there is too much of.
+        /// Limit that was exceeded.
         over: OverLimitError,
     },
 }
 
-/// Holds what is read to the limits, and remembers which was passed: errors of the parser are only words.
+/// Checker of limits that remembers the exceeded one, because errors of the parser carry only text.
 pub(crate) struct LimitGuard<'a> {
     pub(crate) limits: &'a DecodeLimits,
     over: Cell<Option<OverLimitError>>,
@@ -57,7 +57,7 @@ impl<'a> LimitGuard<'a> {
         LimitGuard { limits, over: Cell::new(None) }
     }
 
-    /// Refuses what is over a limit.
+    /// Returns and records an error if an amount exceeds its limit.
     pub(crate) fn check_limit(
         &self,
         what: &'static str,
@@ -68,7 +68,7 @@ impl<'a> LimitGuard<'a> {
     }
 }
 
-/// Reads a whole text.
+/// Decodes a whole document.
 pub(crate) fn read<'de, S: DeserializeSeed<'de>>(
     bytes: &'de [u8],
     guard: &LimitGuard<'_>,
@@ -98,7 +98,7 @@ pub(crate) fn read<'de, S: DeserializeSeed<'de>>(
     })
 }
 
-/// Takes the elements of a list in, one after the other.
+/// Visitor that passes the elements of a list to a function, one after the other.
 pub(crate) struct ListVisitor<T, F> {
     what: &'static str,
     take: F,
@@ -136,24 +136,24 @@ impl<'de, T: Deserialize<'de>, F: FnMut(T) -> Result<(), OverLimitError>> Visito
     }
 }
 
-/// What is read of an object, key by key.
+/// Fields of an object, decoded key by key.
 pub(crate) trait ObjectFields<'de> {
-    /// A key: one that says something here, or another.
+    /// Key of a field; unknown keys are a value of this type too.
     type FieldKey: Deserialize<'de>;
-    /// What all of them say.
+    /// Result of decoding all fields.
     type Read;
 
-    /// What the object is called.
+    /// Description of the object for error messages.
     const OBJECT_DESCRIPTION: &'static str;
 
-    /// Takes in what a key says.
+    /// Decodes the value of one key.
     fn read_field<A: MapAccess<'de>>(&mut self, key: Self::FieldKey, map: &mut A) -> Result<(), A::Error>;
 
-    /// No key is left.
+    /// Returns the result after the last key.
     fn finish<E: Error>(self) -> Result<Self::Read, E>;
 }
 
-/// Reads an object.
+/// Visitor that decodes an object by its [`ObjectFields`].
 pub(crate) struct ObjectVisitor<F>(pub(crate) F);
 
 impl<'de, F: ObjectFields<'de>> DeserializeSeed<'de> for ObjectVisitor<F> {
@@ -180,12 +180,12 @@ impl<'de, F: ObjectFields<'de>> Visitor<'de> for ObjectVisitor<F> {
     }
 }
 
-/// Passes over what a key says.
+/// Skips the value of a key.
 pub(crate) fn skip_value<'de, A: MapAccess<'de>>(map: &mut A) -> Result<(), A::Error> {
     map.next_value::<IgnoredAny>().map(drop)
 }
 
-/// Puts what a field says in its place, which must be empty.
+/// Stores the value of a field, or returns an error if the field occurs twice.
 pub(crate) fn set_once<T, E: Error>(place: &mut Option<T>, field: &'static str, value: T) -> Result<(), E> {
     if place.replace(value).is_some() { Err(E::duplicate_field(field)) } else { Ok(()) }
 }
@@ -200,7 +200,7 @@ impl<'de> Deserialize<'de> for Decimal {
     }
 }
 
-/// What a number says that is a remark only: anything else says nothing.
+/// Decodes a number that is optional information: any other value becomes 0.
 pub(crate) fn remark<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i64, D::Error> {
     Ok(<&RawValue>::deserialize(deserializer)?.get().parse().unwrap_or_default())
 }

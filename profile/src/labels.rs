@@ -1,4 +1,4 @@
-//! Labels: of series (sorted text pairs) and of samples (pprof's text or number with a unit).
+//! Labels of series (sorted text pairs) and of samples (a text, or a number with a unit, as in pprof).
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,12 +6,12 @@ use std::sync::Arc;
 use crate::hash::{self, ContentHash, PrehashedMap, allocation_bytes, vec_memory};
 use crate::symbols::StringTable;
 
-/// The labels of a series: sorted by name, each name once. Cheap to clone.
+/// Labels of a series: sorted by name, each name once. Cheap to clone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Labels(Arc<Vec<(String, String)>>);
 
 impl Labels {
-    /// Sorts; of equal names the last one stays; empty values are dropped.
+    /// Creates sorted labels. The last of several equal names wins. Empty values are dropped.
     pub fn new(pairs: impl IntoIterator<Item = (String, String)>) -> Self {
         let mut labels = Labels::default();
         for (name, value) in pairs {
@@ -19,20 +19,20 @@ impl Labels {
         }
         labels
     }
-    /// Whether they are known elsewhere, too.
+    /// Returns whether another clone shares the memory.
     pub fn is_shared(&self) -> bool {
         Arc::strong_count(&self.0) > 1
     }
-    /// Whether both are one in memory.
+    /// Returns whether both share the same memory.
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
-    /// The value of a name.
+    /// Returns the value of a label.
     pub fn get(&self, name: &str) -> Option<&str> {
         let at = self.0.binary_search_by(|pair| pair.0.as_str().cmp(name)).ok()?;
         Some(&self.0[at].1)
     }
-    /// Sets a value; an empty one removes the label.
+    /// Sets the value of a label; an empty value removes the label.
     pub fn set(&mut self, name: &str, value: &str) {
         let place = self.0.binary_search_by(|pair| pair.0.as_str().cmp(name));
         if place.is_err() && value.is_empty() {
@@ -45,31 +45,31 @@ impl Labels {
             Err(at) => pairs.insert(at, (name.to_owned(), value.to_owned())),
         }
     }
-    /// Name and value, by name.
+    /// Returns an iterator over names and values, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
-    /// Bytes of all names and values.
+    /// Returns the total length of all names and values in bytes.
     pub fn text_bytes(&self) -> usize {
         self.iter().map(|(name, value)| name.len() + value.len()).sum()
     }
-    /// What they take in memory, where no clone shares it.
+    /// Returns the allocated memory in bytes, as if no clone shared it.
     pub fn memory(&self) -> usize {
         let texts = self.0.iter().flat_map(|(name, value)| [name, value]);
         let texts: usize = texts.map(|text| allocation_bytes(text.capacity())).sum();
         let list = allocation_bytes(vec_memory(&self.0));
-        // Two counters of clones, and the list itself.
+        // The shared allocation holds two reference counters and the list itself.
         allocation_bytes(2 * size_of::<usize>() + size_of_val(&*self.0)) + list + texts
     }
-    /// How many labels.
+    /// Returns the number of labels.
     pub fn len(&self) -> usize {
         self.0.len()
     }
-    /// Whether there is none.
+    /// Returns whether there are no labels.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
-    /// The content hash; lengths are part of it, so that no two sets run together.
+    /// Returns the content hash. Lengths are hashed too, so that different sets never have equal input.
     pub fn hash(&self) -> ContentHash {
         let mut content = Vec::with_capacity(64);
         for (name, value) in self.iter() {
@@ -93,24 +93,24 @@ impl fmt::Display for Labels {
     }
 }
 
-/// Why a label was refused.
+/// Reason why a label was rejected.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum LabelError {
-    /// Not `name=value`.
+    /// The text has no equals sign.
     #[error("label {text:?} has no '='; write name=value")]
     NoEquals {
-        /// What was given.
+        /// Rejected text.
         text: String,
     },
-    /// Not a name.
+    /// The name is not a valid label name.
     #[error("label name {name:?} is not valid; use letters, digits and _ and start with no digit")]
     BadName {
-        /// What was given.
+        /// Rejected name.
         name: String,
     },
 }
 
-/// Parses `name=value`.
+/// Parses `name=value`, without surrounding white space.
 pub fn parse_label(text: &str) -> Result<(String, String), LabelError> {
     let (name, value) = text.split_once('=').ok_or_else(|| LabelError::NoEquals { text: text.into() })?;
     let name = name.trim();
@@ -120,26 +120,27 @@ pub fn parse_label(text: &str) -> Result<(String, String), LabelError> {
     Ok((name.to_owned(), value.trim().to_owned()))
 }
 
-/// Whether this is a label name: letters, digits, `_`, `.`, `-`; the first no digit, `.` or `-`.
+/// Returns whether the text is a label name: letters, digits, `_`, `.`, `-`. The first character is no digit,
+/// `.` or `-`.
 pub fn is_label_name(name: &str) -> bool {
     let starts = name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_');
     starts && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-'))
 }
 
-/// A label of a sample: text if `text` is not 0, else a number.
+/// Label of a sample: a text if `text` is not 0, otherwise a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SampleLabel {
-    /// The name's string.
+    /// String id of the name.
     pub key: u32,
-    /// The value's string, 0 if it is a number.
+    /// String id of the value; 0 if the value is a number.
     pub text: u32,
-    /// The number.
+    /// Value as a number.
     pub number: i64,
-    /// The unit's string.
+    /// String id of the unit.
     pub unit: u32,
 }
 
-/// Sets of sample labels, interned; 0 is the empty set.
+/// Interned sets of sample labels; id 0 is the empty set.
 #[derive(Clone, Debug)]
 pub struct LabelSets {
     labels: Vec<SampleLabel>,
@@ -161,18 +162,18 @@ impl Default for LabelSets {
     }
 }
 
-/// The order-free hash of one label, by the hashes of its texts.
+/// Returns the hash of one label, computed from the hashes of its texts.
 pub fn sample_label_hash(key: ContentHash, text: ContentHash, number: i64, unit: ContentHash) -> ContentHash {
     hash::hash_list(&[key, text, number as u128, unit])
 }
 
 impl LabelSets {
-    /// Bytes that it has taken.
+    /// Returns the allocated memory in bytes.
     pub(crate) fn memory(&self) -> usize {
         let sets = vec_memory(&self.labels) + vec_memory(&self.ends);
         sets + vec_memory(&self.hashes) + self.ids.allocation_size()
     }
-    /// The id of a set, in any order, added if new.
+    /// Interns a set of labels in any order and returns its id.
     pub fn intern(&mut self, strings: &StringTable, labels: &[SampleLabel]) -> u32 {
         let hash = labels.iter().fold(0u128, |sum, label| {
             let key = strings.hash(label.key);
@@ -192,24 +193,24 @@ impl LabelSets {
             self.ends.len() as u32 - 1
         })
     }
-    /// The id of a set by its hash: the sum of [`sample_label_hash`] over its labels.
+    /// Returns the id of a set by its hash: the sum of [`sample_label_hash`] over its labels.
     pub fn find(&self, hash: ContentHash) -> Option<u32> {
         self.ids.get(&hash).copied()
     }
-    /// The labels of a set, by name.
+    /// Returns the labels of a set, sorted by name.
     pub fn get(&self, id: u32) -> &[SampleLabel] {
         let id = id as usize;
         &self.labels[if id == 0 { 0 } else { self.ends[id - 1] }..self.ends[id]]
     }
-    /// The content hash of a set.
+    /// Returns the content hash of a set.
     pub fn hash(&self, id: u32) -> ContentHash {
         self.hashes[id as usize]
     }
-    /// How many sets, the empty one included.
+    /// Returns the number of sets, the empty set included.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
-    /// Never true: the empty set is always there.
+    /// Always returns false, because the empty set is always present.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Where the bars of a drawn flame graph lie, and what they are called.
+//! Positions and labels of the bars of a drawn flame graph.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use crate::printable::replace_control;
 use crate::tree::Tree;
 use crate::units::format_value;
 
-/// The place of one node. Fractions of the whole width.
+/// Position of one node's bar, in fractions of the whole width.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct FlameBar {
     pub(crate) start: f64,
@@ -15,8 +15,8 @@ pub(crate) struct FlameBar {
     pub(crate) level: usize,
 }
 
-/// The bars of all nodes: a caller's own part first, then its callees. Widths are sums of magnitudes, so
-/// that callees lie below their caller also where values are negative.
+/// Returns the bars of all nodes. The caller's own part comes first, then its callees. Widths are sums of
+/// magnitudes, so that callees lie within their caller even with negative values.
 pub(crate) fn layout_bars(tree: &Tree) -> Vec<FlameBar> {
     let nodes = tree.nodes();
     let own = |at: usize| u128::from(nodes[at].own.unsigned_abs());
@@ -40,12 +40,12 @@ pub(crate) fn layout_bars(tree: &Tree) -> Vec<FlameBar> {
     bars
 }
 
-/// What a bar is called.
+/// Returns the label of a bar.
 pub(crate) fn bar_name(tree: &Tree, at: usize) -> Cow<'_, str> {
     if at == 0 { ROOT_NAME.into() } else { replace_control(tree.name(&tree.nodes()[at])) }
 }
 
-/// A value with its share of the whole, such as `12MB, 3.41 %`.
+/// Returns a value with its share of the total, such as `12MB, 3.41 %`.
 pub(crate) fn bar_value(tree: &Tree, at: usize, unit: &str) -> String {
     let value = tree.nodes()[at].total;
     let total = tree.total();

@@ -3,23 +3,23 @@
 //! ```text
 //!  pprof ───────┐                    ┌─► Tree ─► Flamegraph ─► svg, ansi, dot
 //!  folded ──────┤                    │
-//!  speedscope ──┼─► Profile ─► merge ┼─► table, callers, diff
-//!  flamebearer ─┤   (dense ids)      │         lines, compare, sampling_noise
+//!  speedscope ──┼─► Profile ─► merge ┼─► top_table, sandwich, diff
+//!  flamebearer ─┤   (dense ids)      │         source_lines, compare, sampling_noise
 //!  perf script ─┤                    └─► pprof, folded, speedscope, otlp
 //!  jfr ─────────┘
-//!   └ format: which of them it is
+//!   └ format: detects the format
 //!  trie, tree ──► pprof
 //!
-//!  Upload ─► Source (heads, blocks, memory) ─► queries, above
+//!  ProfileUpload ─► ProfileSource (heads, blocks, memory) ─► queries, above
 //! ```
 //!
-//! A [`Profile`] is rows of dense ids and a [`Dictionary`] that says what the ids mean. Everything in a
-//! dictionary has a 128-bit content hash, so equal stacks meet whatever file they came in, and merging is
-//! adding into arrays. Names are resolved only for what is shown.
+//! A [`Profile`] consists of rows of dense ids and a [`Dictionary`] of the ids. Everything in a dictionary
+//! has a 128-bit content hash. Equal stacks of different files therefore get the same id, and merging is
+//! adding into arrays. Names are resolved only for displayed results.
 //!
-//! Whoever stores profiles is a [`ProfileSource`]: series, profiles and rows of dense ids of one tenant.
+//! A store of profiles implements [`ProfileSource`]: series, profiles and rows of dense ids of one tenant.
 //!
-//! Sums are taken modulo 2^64, as pprof does: so merging is associative and commutative without exception.
+//! Sums are computed modulo 2^64, as in pprof. Merging is therefore always associative and commutative.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

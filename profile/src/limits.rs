@@ -1,31 +1,31 @@
-//! What is over a limit, and how much of it may be.
+//! Errors of exceeded limits and counters for them.
 
 use crate::pprof::DecodeLimits;
 
-/// Too much of something.
+/// Error of an exceeded limit.
 #[derive(Clone, Copy, Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{seen} {what}, the limit is {limit}")]
 pub struct OverLimitError {
-    /// What there is too much of.
+    /// Name of the limited quantity.
     pub what: &'static str,
-    /// How much was seen, at least.
+    /// Amount seen so far, a lower bound of the total.
     pub seen: usize,
-    /// How much may be.
+    /// Limit that was exceeded.
     pub limit: usize,
 }
 
-/// Refuses what is over a limit.
+/// Returns an error if an amount exceeds its limit.
 pub(crate) fn check_limit(what: &'static str, seen: usize, limit: usize) -> Result<(), OverLimitError> {
     if seen > limit { Err(OverLimitError { what, seen, limit }) } else { Ok(()) }
 }
 
-/// Counts the frames of stacks that a format writes once where they are shared: written out they may be as many as
-/// the square of what was sent.
+/// Counter of frames for formats that share common parts of stacks. Expanded, the frames may number the
+/// square of the input's size.
 #[derive(Debug, Default)]
 pub(crate) struct ExpandedFrameCounter(usize);
 
 impl ExpandedFrameCounter {
-    /// Counts a stack of so many frames.
+    /// Adds the frames of one stack. Returns an error if the sum exceeds the limit.
     pub(crate) fn add_stack(&mut self, depth: usize, limits: &DecodeLimits) -> Result<(), OverLimitError> {
         self.0 = self.0.saturating_add(depth);
         check_limit("frames of all stacks, each written out", self.0, limits.frames)

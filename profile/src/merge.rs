@@ -1,7 +1,7 @@
-//! Merging: any number of profiles into one, by adding into arrays.
+//! Merging of any number of profiles into one, by adding into arrays.
 //!
-//! All inputs share one dictionary, so a row without labels is one addition at the place of its stack. The
-//! result does not depend on the order of the inputs, but for the header fields that say "first".
+//! All inputs share one dictionary, so a row without labels is one addition at its stack id. The result does
+//! not depend on the order of the inputs, except for header fields that take the first value.
 
 use std::collections::BTreeSet;
 
@@ -10,18 +10,18 @@ use crate::model::{Dictionary, Profile, ProfileHeader, Samples, ValueType};
 use crate::pprof::{DecodeDropCounts, DecodeError, DecodeLimits, DecodedProfile, Inflater, PprofDecoder};
 use crate::symbols::NO_ENTRY;
 
-/// Why a profile could not be merged.
+/// Reason why a profile could not be merged.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum MergeError {
-    /// The bytes are no profile.
+    /// The profile could not be decoded.
     #[error(transparent)]
     Decode(#[from] DecodeError),
-    /// The profiles count nothing in common.
+    /// The profiles have no sample type in common.
     #[error("profiles have no sample type in common: {} and {}", list(.left), list(.right))]
     Incompatible {
-        /// The types merged so far.
+        /// Types merged so far.
         left: Vec<ValueType>,
-        /// The types of the profile that was refused.
+        /// Types of the rejected profile.
         right: Vec<ValueType>,
     },
 }
@@ -31,7 +31,7 @@ fn list(types: &[ValueType]) -> String {
     format!("[{}]", names.join(", "))
 }
 
-/// Adds up profiles. What was refused leaves no trace in the sums.
+/// Merger that sums profiles. A rejected profile does not affect the sums.
 #[derive(Default)]
 pub struct ProfileMerger {
     header: Option<ProfileHeader>,
@@ -39,10 +39,10 @@ pub struct ProfileMerger {
     dictionary: Dictionary,
     /// Values of rows without labels, by stack id.
     plain: Vec<i64>,
-    /// Places in `labelled_values`, by stack and label set.
+    /// Indexes of rows in `labelled_values`, by stack and label set.
     labelled: PrehashedMap<u64, u32>,
     labelled_values: Vec<i64>,
-    /// Moments of rows that say some, by stack and label set.
+    /// Timestamps of rows that have any, by stack and label set.
     moments: PrehashedMap<u64, Vec<i64>>,
     inflater: Inflater,
     decoder: PprofDecoder,
@@ -50,7 +50,7 @@ pub struct ProfileMerger {
 }
 
 impl ProfileMerger {
-    /// Adds a pprof file: gzip, zstd or plain.
+    /// Adds a pprof file: gzip, zstd or uncompressed.
     pub fn add_bytes(&mut self, bytes: &[u8], limits: &DecodeLimits) -> Result<DecodeDropCounts, MergeError> {
         let raw = self.inflater.inflate(bytes, limits.bytes)?;
         self.decoder.decode(raw, limits, &mut self.dictionary, &mut self.decoded)?;
@@ -67,7 +67,7 @@ impl ProfileMerger {
         added
     }
 
-    /// Adds a profile that was read before.
+    /// Adds a decoded profile.
     pub fn add(&mut self, profile: &Profile) -> Result<(), MergeError> {
         let columns = self.begin(&profile.header)?;
         let mut adopter = DictionaryRemapper::new(&profile.dictionary);
@@ -80,7 +80,7 @@ impl ProfileMerger {
         Ok(())
     }
 
-    /// Adds what another merger gathered, so that halves can be merged in parallel.
+    /// Adds the sums of another merger, so that halves can be merged in parallel.
     pub fn merge(&mut self, other: ProfileMerger) -> Result<(), MergeError> {
         match other.header {
             None => Ok(()),
@@ -91,12 +91,13 @@ impl ProfileMerger {
         }
     }
 
-    /// Types that some profiles have and others have not: the sums are without them.
+    /// Returns the types that some profiles lack. The sums do not contain them.
     pub fn dropped_types(&self) -> impl Iterator<Item = &ValueType> {
         self.left_out.iter()
     }
 
-    /// The merged profile: no zero rows but those that say moments, rows in the order of their content hashes.
+    /// Returns the merged profile, with rows in the order of their content hashes. Zero rows are dropped
+    /// unless they have timestamps.
     pub fn finish(mut self) -> Profile {
         let header = self.header.take().unwrap_or_default();
         let width = header.types.len();
@@ -124,7 +125,7 @@ impl ProfileMerger {
         Profile { header, samples, dictionary: self.dictionary }
     }
 
-    /// Takes a header in and says which of its columns go where.
+    /// Merges a header and returns the columns of the new profile that are added.
     fn begin(&mut self, header: &ProfileHeader) -> Result<Vec<usize>, MergeError> {
         let Some(mine) = &mut self.header else {
             let mut first = header.clone();
@@ -184,7 +185,7 @@ fn key(stack: u32, labels: u32) -> u64 {
     u64::from(stack) << 32 | u64::from(labels)
 }
 
-/// Copies stacks and label sets between dictionaries, each once.
+/// Mapping of stacks and label sets between dictionaries that copies each entry once.
 pub(crate) struct DictionaryRemapper<'a> {
     from: &'a Dictionary,
     stacks: Vec<u32>,
@@ -213,7 +214,8 @@ impl<'a> DictionaryRemapper<'a> {
     }
 }
 
-/// Pairs of columns of equal type, in the order of `left`; of repeated types the n-th meets the n-th.
+/// Returns the pairs of columns with equal types, in the order of `left`. Of duplicate types, the n-th
+/// matches the n-th.
 fn common_columns(left: &[ValueType], right: &[ValueType]) -> Vec<(usize, usize)> {
     let mut taken = vec![false; right.len()];
     let mut pairs = Vec::new();
@@ -226,7 +228,7 @@ fn common_columns(left: &[ValueType], right: &[ValueType]) -> Vec<(usize, usize)
     pairs
 }
 
-/// Keeps some columns of every row.
+/// Keeps the selected columns of every row.
 fn select(values: &mut Vec<i64>, width: usize, keep: &[usize]) {
     let mut write = 0;
     for start in (0..values.len()).step_by(width) {
@@ -238,8 +240,8 @@ fn select(values: &mut Vec<i64>, width: usize, keep: &[usize]) {
     values.truncate(write);
 }
 
-/// Header fields but the types, as `go tool pprof` combines them; an unknown time does not count, and a
-/// period type on which the profiles disagree is left out.
+/// Merges header fields other than types like `go tool pprof`. An unknown time is ignored. If the period
+/// types differ, the result has none.
 fn combine(mine: &mut ProfileHeader, other: &ProfileHeader) {
     if mine.time_nanos == 0 || (other.time_nanos != 0 && other.time_nanos < mine.time_nanos) {
         mine.time_nanos = other.time_nanos;

@@ -1,4 +1,4 @@
-//! The profile itself: a header, samples as rows of dense ids, and the dictionary that the ids point into.
+//! Data model of a profile: a header, samples as rows of dense ids, and the dictionary of the ids.
 
 use crate::hash::{self, ContentHash, PrehashedMap, vec_memory};
 use crate::labels::{LabelSets, SampleLabel};
@@ -6,99 +6,99 @@ use crate::stacks::StackTable;
 use crate::symbols::SymbolTable;
 use crate::timestamps::SampleTimestamps;
 
-/// What a value counts, and in which unit.
+/// Type and unit of a value.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ValueType {
-    /// Such as `cpu` or `alloc_space`.
+    /// Type of the value, such as `cpu` or `alloc_space`.
     pub kind: String,
-    /// Such as `nanoseconds` or `bytes`.
+    /// Unit of the value, such as `nanoseconds` or `bytes`.
     pub unit: String,
 }
 
 impl ValueType {
-    /// From two texts.
+    /// Creates a value type from its type and unit.
     pub fn new(kind: &str, unit: &str) -> Self {
         ValueType { kind: kind.into(), unit: unit.into() }
     }
-    /// The content hash.
+    /// Returns the content hash of type and unit.
     pub fn hash(&self) -> ContentHash {
         hash::hash_list(&[hash::hash_bytes(self.kind.as_bytes()), hash::hash_bytes(self.unit.as_bytes())])
     }
 }
 
-/// What a profile says of itself as a whole.
+/// Metadata of a whole profile.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProfileHeader {
-    /// The values that every sample carries, in this order.
+    /// Value types of every sample, in column order.
     pub types: Vec<ValueType>,
-    /// What was counted between two samples.
+    /// Type and unit of the sampling period.
     pub period_type: Option<ValueType>,
-    /// How much of it.
+    /// Sampling period in the unit of `period_type`.
     pub period: i64,
-    /// When the profile was taken, Unix nanoseconds; 0 if unknown.
+    /// Start of the profile in Unix nanoseconds; 0 if unknown.
     pub time_nanos: i64,
-    /// How long it took.
+    /// Duration of the profile in nanoseconds.
     pub duration_nanos: i64,
-    /// Free text.
+    /// Comments as free text.
     pub comments: Vec<String>,
-    /// Frames to cut off with all that they called (regular expression).
+    /// Regular expression of frames to prune together with their callees.
     pub drop_frames: String,
-    /// Frames that are kept though `drop_frames` matches.
+    /// Regular expression of frames that are kept although `drop_frames` matches.
     pub keep_frames: String,
-    /// Which type to show first.
+    /// Value type to show by default; may be empty.
     pub default_type: String,
-    /// Where the profile is documented.
+    /// Link to documentation of the profile.
     pub doc_url: String,
 }
 
 impl ProfileHeader {
-    /// The index of the type to show when none was asked for: the default, else the last, as pprof does.
+    /// Returns the index of the value type to show by default: `default_type`, or the last as in pprof.
     pub fn shown_type(&self) -> usize {
         let named = self.types.iter().position(|value| value.kind == self.default_type);
         named.unwrap_or(self.types.len().saturating_sub(1))
     }
 }
 
-/// Rows: a stack, a label set and one value per type; and of some the moments at which they were measured.
+/// Rows of a profile: a stack, a label set, one value per type, and optional timestamps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Samples {
-    /// Stack ids.
+    /// Stack id of each row.
     pub stacks: Vec<u32>,
-    /// Label set ids.
+    /// Label set id of each row.
     pub labels: Vec<u32>,
-    /// Values, row by row.
+    /// Values of all rows, row by row.
     pub values: Vec<i64>,
-    /// When each was measured, where the profiler says it.
+    /// Timestamps of the samples, if the profiler recorded them.
     pub moments: SampleTimestamps,
 }
 
 impl Samples {
-    /// Bytes that they have taken.
+    /// Returns the allocated memory in bytes.
     pub fn memory(&self) -> usize {
         let ids = vec_memory(&self.stacks) + vec_memory(&self.labels);
         ids + vec_memory(&self.values) + self.moments.memory()
     }
-    /// How many rows.
+    /// Returns the number of rows.
     pub fn len(&self) -> usize {
         self.stacks.len()
     }
-    /// Whether there is none.
+    /// Returns whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.stacks.is_empty()
     }
-    /// Stack, label set and values of each row.
+    /// Returns an iterator over the rows: stack, label set and values.
     pub fn rows(&self, width: usize) -> impl Iterator<Item = (u32, u32, &[i64])> {
         let ids = self.stacks.iter().zip(&self.labels);
         ids.zip(self.values.chunks_exact(width.max(1)))
             .map(|((&stack, &labels), values)| (stack, labels, values))
     }
-    /// Adds a row.
+    /// Appends a row without timestamps.
     pub fn push(&mut self, stack: u32, labels: u32, values: &[i64]) {
         self.stacks.push(stack);
         self.labels.push(labels);
         self.values.extend_from_slice(values);
     }
-    /// Forgets all rows and keeps the memory.
+    /// Removes all rows and keeps the allocated memory.
     pub fn clear(&mut self) {
         self.stacks.clear();
         self.labels.clear();
@@ -107,23 +107,23 @@ impl Samples {
     }
 }
 
-/// What the ids of samples mean. May be shared by many profiles.
+/// Dictionary of the ids in samples: symbols, stacks and label sets. Profiles may share one.
 #[derive(Clone, Debug, Default)]
 pub struct Dictionary {
-    /// Names.
+    /// Strings, functions, locations and mappings.
     pub symbols: SymbolTable,
-    /// Stacks.
+    /// Stacks as paths of locations.
     pub stacks: StackTable,
-    /// Labels of samples.
+    /// Label sets of samples.
     pub label_sets: LabelSets,
 }
 
 impl Dictionary {
-    /// How many bytes it has taken. Cheap: it may be asked after every profile.
+    /// Returns the allocated memory in bytes. Cheap enough to call after every profile.
     pub fn memory(&self) -> usize {
         self.symbols.memory() + self.stacks.memory() + self.label_sets.memory()
     }
-    /// Copies one stack from another dictionary.
+    /// Copies a stack from another dictionary and returns its id here.
     pub fn adopt_stack(&mut self, from: &Dictionary, stack: u32) -> u32 {
         let hash = from.stacks.hash(stack);
         if let Some(id) = self.stacks.find(hash) {
@@ -135,7 +135,7 @@ impl Dictionary {
         }
         self.stacks.intern_hashed(hash, path.into_iter().rev())
     }
-    /// Copies one label set from another dictionary.
+    /// Copies a label set from another dictionary and returns its id here.
     pub fn adopt_labels(&mut self, from: &Dictionary, set: u32) -> u32 {
         let strings = &mut self.symbols.strings;
         let mut copy = |id: u32| strings.intern(from.symbols.strings.get(id));
@@ -152,8 +152,8 @@ impl Dictionary {
             .collect();
         self.label_sets.intern(&self.symbols.strings, &labels)
     }
-    /// Returns the names of the frames of a stack as trees have them, root first: consecutive frames of one binary that have
-    /// no symbols are one.
+    /// Returns the frame names of a stack as trees show them, root first. Consecutive frames of one binary
+    /// without symbols become one name.
     pub fn frame_names(&self, stack: u32) -> Vec<String> {
         let mut names = Vec::new();
         let mut last_binary = None;
@@ -169,20 +169,20 @@ impl Dictionary {
         names.reverse();
         names
     }
-    /// Interns a stack of plain function names, root first.
+    /// Interns a stack of plain function names, root first, and returns its id.
     pub fn intern_named_stack<'a>(&mut self, root_first: impl Iterator<Item = &'a str>) -> u32 {
         let mut path: Vec<u32> = root_first.map(|name| self.intern_named_location(name)).collect();
         path.reverse();
         self.stacks.intern(&self.symbols, &path)
     }
-    /// The stack that ends at a node of the tree of stacks, [`NO_ENTRY`](crate::symbols::NO_ENTRY) for the empty one, and how
-    /// many frames it has.
+    /// Interns the stack that ends at a node of the stack trie. Returns its id and its number of frames. The
+    /// node of the empty stack is [`NO_ENTRY`](crate::symbols::NO_ENTRY).
     pub(crate) fn intern_stack_at(&mut self, node: u32) -> (u32, usize) {
         let path = self.stacks.path(node);
         let hashes: Vec<ContentHash> = path.map(|location| self.symbols.location_hash(location)).collect();
         (self.stacks.intern_leaf(StackTable::stack_hash(&hashes), node), hashes.len())
     }
-    /// Interns a function that nothing but its name is known of.
+    /// Interns a location of a function of which only the name is known.
     pub(crate) fn intern_named_location(&mut self, name: &str) -> u32 {
         use crate::symbols::{Function, Line, NO_ENTRY};
         let name = self.symbols.strings.intern(name);
@@ -192,24 +192,24 @@ impl Dictionary {
     }
 }
 
-/// A profile with its own dictionary.
+/// Profile with its own dictionary.
 #[derive(Clone, Debug, Default)]
 pub struct Profile {
-    /// What it says of itself.
+    /// Metadata of the profile.
     pub header: ProfileHeader,
-    /// Its rows.
+    /// Rows of the profile.
     pub samples: Samples,
-    /// What the rows' ids mean.
+    /// Dictionary of the ids in `samples`.
     pub dictionary: Dictionary,
 }
 
 impl Profile {
-    /// Sum of one value over all samples, modulo 2^64.
+    /// Returns the sum of one value over all samples, modulo 2^64.
     pub fn total(&self, value: usize) -> i64 {
         let width = self.header.types.len();
         self.samples.rows(width).fold(0i64, |sum, (_, _, values)| sum.wrapping_add(values[value]))
     }
-    /// Totals of one value by stack id.
+    /// Returns the sum of one value for each stack id, modulo 2^64.
     pub fn totals_by_stack(&self, value: usize) -> Vec<i64> {
         let mut totals = vec![0i64; self.dictionary.stacks.len()];
         for (stack, _, values) in self.samples.rows(self.header.types.len()) {
@@ -218,7 +218,7 @@ impl Profile {
         }
         totals
     }
-    /// Adds up rows of equal stack and labels, and drops rows of nothing but zeros, and all moments.
+    /// Sums rows of equal stack and labels, then drops rows with only zeros. Drops all timestamps.
     pub fn compact(&mut self) {
         let width = self.header.types.len();
         let mut places: PrehashedMap<u64, usize> = PrehashedMap::default();

@@ -1,12 +1,13 @@
-//! What every profile goes through between the client and a shard's head, as pure functions: the distributor
-//! applies some before it routes, the shard others when it decodes, and both must agree.
+//! Normalization of profiles between the client and a shard's head, as pure functions. The distributor
+//! applies some before routing, the shard others when it decodes. Both must agree.
 //!
-//! * [`normalize_labels`]: the rules for labels; [`promote`] is their second half, for labels that samples carry, and
-//!   [`normalize_relabeled`] what holds of those that a tenant's own rules have made.
-//! * [`strip_go_shapes`]: type parameters that Go puts in names, and that differ from call to call; [`is_go_sender`] states from
-//!   whom they come.
-//! * [`resolve_profile_time`]: which time counts; [`is_in_1970`] and [`displayable_range`]: which times are none.
-//! * [`find_cumulative_types`]: which values a shard turns into differences.
+//! * [`normalize_labels`] applies the rules for labels. [`promote`] applies them to labels of samples, and
+//!   [`normalize_relabeled`] to the results of a tenant's relabeling rules.
+//! * [`strip_go_shapes`] removes type parameters from Go names, which differ from call to call.
+//!   [`is_go_sender`] detects clients that send Go profiles.
+//! * [`resolve_profile_time`] chooses the time of a profile. [`is_in_1970`] and [`displayable_range`] exclude
+//!   invalid times.
+//! * [`find_cumulative_types`] finds the values that a shard converts to differences.
 
 mod counters;
 mod go;
@@ -20,22 +21,22 @@ pub use series::{
     normalize_labels, normalize_relabeled, promote,
 };
 
-/// 1971-01-01 UTC in Unix nanoseconds.
+/// Time 1971-01-01 UTC in Unix nanoseconds.
 const YEAR_1971_NANOS: i64 = 365 * 24 * 3600 * 1_000_000_000;
 
-/// When a profile was taken: its own time, else that of the request. Old clients wrote microseconds into the
-/// field of nanoseconds, which gives a moment in 1970: where the request knows better, that does not count.
+/// Returns the time of a profile: its own, or else that of the request. Old clients wrote microseconds into
+/// the field of nanoseconds, which results in a time in 1970. The time of the request replaces such a time.
 pub fn resolve_profile_time(profile: i64, request: i64) -> i64 {
     if profile == 0 || (request != 0 && is_in_1970(profile)) { request } else { profile }
 }
 
-/// Whether a time, in Unix nanoseconds, lies in 1970: a client wrote it in another unit, or wrote none.
+/// Returns whether a time in Unix nanoseconds lies in 1970. Such a time is missing or in a wrong unit.
 pub fn is_in_1970(time: i64) -> bool {
     (0..YEAR_1971_NANOS).contains(&time)
 }
 
-/// Returns the part of a span of times that can be shown to people: without its beginning in 1970, and none if all of it lies
-/// there.
+/// Returns the displayable part of a time range, without a beginning in 1970. Returns `None` if the whole
+/// range lies in 1970.
 pub fn displayable_range((first, last): (i64, i64)) -> Option<(i64, i64)> {
     let first = if is_in_1970(first) { last } else { first };
     (!is_in_1970(last)).then_some((first, last))

@@ -1,14 +1,14 @@
-//! Tables of a file that is written: entries are numbered in the order of their first use.
+//! Numbering of a file's table entries, in the order of their first use.
 
 use std::collections::BTreeMap;
 
 use crate::hash::PrehashedMap;
 
-/// Entries of a dictionary, numbered from 1 on.
+/// Entries of a dictionary, numbered from 1.
 #[derive(Default)]
 pub(crate) struct EntryNumbering {
     ids: PrehashedMap<u32, u64>,
-    /// Those that have a number.
+    /// Ids that have a number, in the order of their numbers.
     pub(crate) order: Vec<u32>,
 }
 
@@ -21,7 +21,7 @@ impl EntryNumbering {
     }
 }
 
-/// Texts, numbered from the empty one on, which is 0.
+/// Texts, numbered from 0; number 0 is the empty text.
 pub(crate) struct TextNumbering {
     ids: BTreeMap<String, u64>,
     order: Vec<String>,

@@ -1,15 +1,16 @@
-//! OpenTelemetry's profiles (`opentelemetry.proto.profiles.v1development`), read and written.
+//! Reader and writer of OpenTelemetry profiles (`opentelemetry.proto.profiles.v1development`).
 //!
 //! ```text
-//!  JSON ─► json ─► protobuf ─► tables (where each entry lies) ─► layout ─► walk ─┬─► head, sample ─► pprof ─► bytes
-//!                                                                               └─► labels of the series
+//! JSON ─► json ─► protobuf ─► tables ─► layout ─► export_reader ─┬─► profile_header, sample ─► pprof
+//!                                                                └─► labels of the series
 //! ```
 //!
-//! A request has one dictionary for all of its profiles. Reading makes one pprof of each profile, and of each service
-//! among its samples, with only what its samples refer to, numbered anew: bytes from bytes, without a hash of any name.
+//! A request has one dictionary for all of its profiles. The reader makes one pprof per profile and per
+//! service among its samples. Each pprof holds only the entries that its samples refer to, renumbered. The
+//! conversion is from bytes to bytes, without hashing any name.
 //!
-//! What real senders get wrong and what still has one meaning is taken, and counted: [`OtlpViolations`]. A profile without a
-//! meaning is refused, and those beside it are not.
+//! Format violations of real senders are accepted if they have only one meaning, and are counted in
+//! [`OtlpViolations`]. A profile without a clear meaning is refused, and the others in the request are not.
 
 mod entry_numbers;
 mod error;
@@ -30,107 +31,111 @@ pub use export_reader::{read, read_converted_json};
 pub use json::{OtlpJsonError, from_json};
 pub use write::{encode, partial_success};
 
-/// Attributes of a mapping that name its build, the best first.
+/// Attributes of a mapping that name its build, the most specific first.
 const BUILD_ID_ATTRIBUTES: [&str; 3] = [
     "process.executable.build_id.gnu",
     "process.executable.build_id.go",
     "process.executable.build_id.htlhash",
 ];
 
-/// So many times its own bytes may come of a request: what profiles share is written in each.
+/// Maximum factor between the output and the bytes of a request. Shared entries are written into each
+/// profile.
 const MAX_EXPANSION_FACTOR: usize = 64;
 
-/// Bounds on what is read. Each is named in the error that it causes.
+/// Limits on reading a request. Each is named in the error that it causes.
 #[derive(Clone, Copy, Debug)]
 pub struct OtlpLimits {
     /// Bytes of one pprof (`limits.max_profile_size_bytes`).
     pub profile: usize,
-    /// Bytes of all that comes of a request, labels and what was refused included (`limits.ingestion_body_limit`). Of a small
-    /// request it is less.
+    /// Bytes of all output of a request, including labels and refused profiles
+    /// (`limits.ingestion_body_limit`). For a small request the limit is lower.
     pub total: usize,
-    /// Profiles in a request, services apart (`distributor.max_profiles_per_request`).
+    /// Profiles in a request, and services in one profile (`distributor.max_profiles_per_request`). A profile
+    /// with several services counts once.
     pub profiles: usize,
 }
 
 impl OtlpLimits {
-    /// Those of a request of so many bytes: what is small does not become large, beside one profile.
+    /// Returns the limits for a request of `bytes` bytes: `total` is at most 64 times the request plus one
+    /// profile.
     pub fn for_request(&self, bytes: usize) -> Self {
         let most = bytes.saturating_mul(MAX_EXPANSION_FACTOR).saturating_add(self.profile);
         OtlpLimits { total: self.total.min(most), ..*self }
     }
 }
 
-/// What came of a request.
+/// Result of reading a request.
 #[derive(Debug, Default)]
 pub struct OtlpExport {
-    /// What came of each of its profiles, in their order.
+    /// Result for each profile, in the order sent.
     pub profiles: Vec<Result<Vec<OtlpProfile>, OtlpError>>,
-    /// What was odd about it.
+    /// Format violations that were accepted.
     pub oddities: OtlpViolations,
 }
 
-/// One profile of one service.
+/// Profile of a single service.
 #[derive(Debug, PartialEq, Eq)]
 pub struct OtlpProfile {
-    /// Names and values of the series, before any rule. A payload has no `__name__`: its types say it.
+    /// Names and values of the series' labels, before the label rules. A payload has no `__name__`: its types
+    /// give it.
     pub labels: Vec<(String, String)>,
-    /// The sender's id of it, in hexadecimal.
+    /// Profile id that the sender gave, in hexadecimal.
     pub id: Option<String>,
-    /// Its time, Unix nanoseconds; 0 if it says none.
+    /// Time of the profile, Unix nanoseconds; 0 if it is not given.
     pub time_nanos: i64,
-    /// What is in it.
+    /// Samples, original payload or nothing.
     pub content: OtlpProfileContent,
 }
 
-/// What is in a profile.
+/// Content of a profile.
 #[derive(Debug, PartialEq, Eq)]
 pub enum OtlpProfileContent {
-    /// Samples, as uncompressed pprof.
+    /// Samples as uncompressed pprof.
     Pprof(Vec<u8>),
-    /// No samples, but the profile as it was first recorded.
+    /// No samples, but the profile in its original format.
     Payload {
-        /// What the sender calls it: `pprof`, `jfr` …
+        /// Format as the sender names it: `pprof`, `jfr` …
         format: String,
-        /// Where it lies in the request.
+        /// Range of the payload in the request.
         bytes: Range<usize>,
     },
-    /// Nothing at all.
+    /// No samples and no payload.
     Nothing,
 }
 
-/// What is not as the format says and was taken.
+/// Counts of accepted deviations from the format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OtlpViolations {
-    /// Requests in the layout of samples that came before 1.10.
+    /// Requests with the sample layout from before 1.10.
     pub old_layouts: u64,
-    /// Tables that do not begin with an entry that stands for nothing.
+    /// Tables without a zero entry at the beginning.
     pub missing_zero_entries: u64,
-    /// Profiles that last no time: they are taken to last ten seconds.
+    /// Profiles without a duration. The reader assumes ten seconds.
     pub without_duration: u64,
-    /// Profiles that say no time: theirs is when they came.
+    /// Profiles without a time. They get their receive time.
     pub without_time: u64,
-    /// Times of samples that are equal to the one before, or earlier.
+    /// Sample timestamps that are not later than the previous one.
     pub unordered_times: u64,
-    /// Times of samples before or after their profile.
+    /// Sample timestamps outside the range of their profile.
     pub times_out_of_range: u64,
-    /// Attributes of profiles, locations and mappings that are not there.
+    /// References of profiles, locations and mappings to attributes that do not exist.
     pub dangling_attributes: u64,
-    /// Attributes of locations and mappings for which pprof has no place.
+    /// Attributes of locations and mappings that pprof has no field for.
     pub ignored_attributes: u64,
-    /// Attributes of resources and scopes without a name, or that are there twice.
+    /// Duplicate or nameless attributes of resources and scopes.
     pub unusable_attributes: u64,
-    /// Links whose ids have another length than ids have.
+    /// Links with trace or span ids of the wrong length.
     pub malformed_links: u64,
-    /// Samples with what there was at several moments, of which the last counts.
+    /// Samples of a snapshot type with values at several timestamps. Only the last value counts.
     pub snapshots: u64,
-    /// Profiles whose original bytes were not looked at, since there are samples.
+    /// Original payloads that were ignored because the profile has samples.
     pub ignored_payloads: u64,
-    /// Attributes that their senders left out.
+    /// Attributes that senders dropped.
     pub dropped_attributes: u64,
 }
 
 impl OtlpViolations {
-    /// Each kind by its name.
+    /// Returns the counts with the name of each kind.
     pub fn counts(&self) -> [(&'static str, u64); 13] {
         [
             ("old_layouts", self.old_layouts),

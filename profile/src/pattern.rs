@@ -1,54 +1,54 @@
-//! Regular expressions as Prometheus has them, written as the `regex` crate has them.
+//! Translator of Prometheus regular expressions (RE2 syntax) to the syntax of the `regex` crate.
 //!
-//! Both mean nearly the same by nearly the same text, and where they do not, a selector would silently pick other
-//! series: within `[...]` the crate intersects and nests, its `\w`, `\d` and `\s` are those of Unicode, it refuses `\Q` and a `{`
-//! that counts nothing. So a pattern is read here by the other's rules, and every piece is written in a way that has one
-//! meaning.
+//! Most patterns have the same meaning in both syntaxes. Where they differ, a selector would silently pick
+//! other series. Within `[...]` the crate supports intersection and nesting. Its `\w`, `\d` and `\s` are
+//! Unicode classes. It refuses `\Q`, and a `{` that is not a count. The translator therefore parses a pattern
+//! by Prometheus's rules and writes each piece in a form with only one meaning.
 
 use std::iter::Peekable;
 use std::str::Chars;
 
 use regex::{Regex, RegexBuilder};
 
-/// The most that something may be asked to repeat.
+/// Maximum count of a repetition.
 const MAX_REPEAT_COUNT: u32 = 1000;
-/// Most bytes of a compiled expression.
+/// Maximum bytes of a compiled expression.
 const MAX_COMPILED_BYTES: usize = 1 << 20;
-/// Deepest nesting of an expression.
+/// Maximum nesting depth of an expression.
 const MAX_NESTING_DEPTH: u32 = 50;
 
-/// An expression that must match a whole text, and whose groups may be asked for.
+/// Expression that must match a whole text, with capture groups.
 #[derive(Clone, Debug)]
 pub(crate) struct CapturePattern {
     pub(crate) regex: Regex,
-    /// What its groups are called, from the first on; nothing where one has no name.
+    /// Names of the groups, from the first one. Empty for a group without a name.
     pub(crate) names: Vec<String>,
 }
 
-/// An expression that must match a whole text; or why it is none. A dot matches a line's end too.
+/// Compiles an expression that must match a whole text, or returns the error. A dot also matches a line end.
 pub fn compile_full_match(pattern: &str) -> Result<Regex, String> {
     compile(&format!("^(?s:{})$", translate(pattern, None)?))
 }
 
-/// An expression that may match any part of a text; or why it is none.
+/// Compiles an expression that may match any part of a text, or returns the error.
 pub fn compile_partial_match(pattern: &str) -> Result<Regex, String> {
     compile(&format!("(?:{})", translate(pattern, None)?))
 }
 
-/// As [`compile_full_match`], with groups.
+/// Compiles like [`compile_full_match`], and keeps the groups.
 pub(crate) fn compile_with_groups(pattern: &str) -> Result<CapturePattern, String> {
     let mut names = Vec::new();
     let translated = translate(pattern, Some(&mut names))?;
     Ok(CapturePattern { regex: compile(&format!("^(?s:{translated})$"))?, names })
 }
 
-/// Compiles what was translated, to so much and no more.
+/// Compiles a translated pattern, with limits on size and nesting.
 fn compile(translated: &str) -> Result<Regex, String> {
     let failed = |error: regex::Error| match error {
         regex::Error::CompiledTooBig(limit) => {
             format!("it compiles to more than {limit} bytes; make it simpler")
         }
-        // The message draws the pattern over several lines; its last line says what is wrong.
+        // The message shows the pattern on several lines. Its last line describes the error.
         other => {
             other.to_string().lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned()
         }
@@ -61,7 +61,7 @@ fn compile(translated: &str) -> Result<Regex, String> {
         .map_err(failed)
 }
 
-/// The pattern for the `regex` crate; or why it is none. Where nobody wants the names of its groups, they are none.
+/// Translates a pattern for the `regex` crate, or returns the error. Without `names`, groups do not capture.
 fn translate(pattern: &str, names: Option<&mut Vec<String>>) -> Result<String, String> {
     let rest = pattern.chars().peekable();
     let mut translation =
@@ -78,14 +78,14 @@ fn translate(pattern: &str, names: Option<&mut Vec<String>>) -> Result<String, S
 struct PatternTranslator<'a> {
     rest: Peekable<Chars<'a>>,
     out: String,
-    /// Of groups that are asked for.
+    /// Names of the capture groups, if the caller needs groups.
     names: Option<&'a mut Vec<String>>,
-    /// Groups that are not closed yet.
+    /// Number of groups that are not closed yet.
     open: usize,
     last: RepeatTarget,
 }
 
-/// What stands before, and so may be repeated.
+/// Kind of the preceding piece, which decides whether a repetition may follow.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RepeatTarget {
     Nothing,
@@ -93,7 +93,7 @@ enum RepeatTarget {
     Repeated,
 }
 
-/// Something within `[...]` or an escape: one character, or what stands for several.
+/// Member of `[...]` or result of an escape: one character, or a class of several.
 enum ClassMember {
     One(char),
     Several(String),
@@ -153,7 +153,7 @@ impl PatternTranslator<'_> {
         Ok(())
     }
 
-    /// What stands after a `{`, if it is a count; else the brace is one.
+    /// Parses the count after a `{`. Returns `None` if it is not a count: then the brace is a literal.
     fn count(&mut self) -> Option<Result<String, String>> {
         let mut ahead = self.rest.clone();
         let least = number(&mut ahead)?;
@@ -201,8 +201,8 @@ impl PatternTranslator<'_> {
         Ok(())
     }
 
-    /// A group that nobody asks for is written without a number, and one with a name without it: not every name is
-    /// one to the crate.
+    /// Begins a group. If the caller needs no groups, it does not capture. A name is never written, because
+    /// the crate does not accept every name.
     fn begin_group(&mut self, name: String) {
         match &mut self.names {
             Some(names) => {
@@ -230,7 +230,7 @@ impl PatternTranslator<'_> {
             return Err("after (? there may be :, a name as in P<name>, or flags of i, m, s and U".into());
         }
         self.rest.next();
-        // A flag may be there twice, and is off if it is off anywhere.
+        // A flag may be given twice. If it is off in one place, it is off.
         let one = |flag: &char, of: &str| of.contains(*flag);
         let off: String = "imsU".chars().filter(|flag| one(flag, off)).collect();
         let on: String = "imsU".chars().filter(|flag| one(flag, on) && !one(flag, &off)).collect();
@@ -238,7 +238,7 @@ impl PatternTranslator<'_> {
         self.last = RepeatTarget::Nothing;
         match is_group {
             true => self.begin(&format!("(?{on}{minus}{off}:")),
-            // Without a flag the crate takes none of it.
+            // The crate does not accept a group with no flag.
             false if on.is_empty() && off.is_empty() => {}
             false => self.out.push_str(&format!("(?{on}{minus}{off})")),
         }
@@ -260,7 +260,7 @@ impl PatternTranslator<'_> {
         Ok(())
     }
 
-    /// What stands between `\Q` and `\E` means itself.
+    /// Writes the text between `\Q` and `\E` as literals.
     fn quoted(&mut self) -> Result<(), String> {
         while let Some(next) = self.rest.next() {
             if next == '\\' && self.take('E') {
@@ -272,7 +272,7 @@ impl PatternTranslator<'_> {
         Err("\\Q is not closed: \\E is missing".into())
     }
 
-    /// What an escape stands for, as it does outside of `[...]` and within.
+    /// Returns the meaning of an escape, both outside of `[...]` and within.
     fn escaped(&mut self, letter: char) -> Result<ClassMember, String> {
         let class = |class: &str| Ok(ClassMember::Several(class.to_owned()));
         match letter {
@@ -354,7 +354,7 @@ impl PatternTranslator<'_> {
         }
     }
 
-    /// What follows a `[`.
+    /// Translates a class after its `[`.
     fn class(&mut self) -> Result<(), String> {
         self.out.push('[');
         if self.take('^') {
@@ -395,7 +395,7 @@ impl PatternTranslator<'_> {
         }
     }
 
-    /// The character that a range ends with.
+    /// Returns the last character of a range.
     fn end(&mut self) -> Result<char, String> {
         match self.rest.next() {
             Some('\\') => match self.rest.next().map(|letter| self.escaped(letter)).transpose()? {
@@ -419,7 +419,7 @@ impl PatternTranslator<'_> {
         }
     }
 
-    /// A class such as `[:alpha:]`; without its end the bracket means itself.
+    /// Parses a class such as `[:alpha:]`. Without its end, the bracket is a literal.
     fn named(&mut self) -> Result<ClassMember, String> {
         let mut ahead = self.rest.clone();
         if ahead.next_if_eq(&':').is_none() {
@@ -444,7 +444,7 @@ impl PatternTranslator<'_> {
     }
 }
 
-/// A number without zeros in front.
+/// Parses a number without leading zeros.
 fn number(rest: &mut Peekable<Chars<'_>>) -> Option<u32> {
     let first = rest.next_if(char::is_ascii_digit)?;
     let mut number = first.to_digit(10)?;

@@ -1,12 +1,12 @@
-//! What `perf script` prints, read.
+//! Reader of the output of `perf script`.
 //!
 //! ```text
 //!  comm pid [cpu] time: period event:     a sample begins
 //!      address symbol+offset (binary)     its frames, leaf first; an empty line ends it
 //! ```
-//! The command is the root of its stacks, as tools have it that fold such text. Of one event both its samples and what
-//! they stand for are types. Of several events only the latter are, each by itself: samples of different events do
-//! not add up to anything.
+//! The command is the root of each stack, as in tools that fold such text. For one event with periods, both
+//! the sample count and the event count are types. Otherwise each event has one type, because samples of
+//! different events cannot be added up.
 
 mod line;
 #[cfg(test)]
@@ -22,73 +22,73 @@ use crate::sparse_values::{self, SparseCell, SparseRowsError};
 use crate::symbols::{Function, Line, Mapping, NO_ENTRY};
 use line::{PerfFrame, PerfSampleHead, UNKNOWN_SYMBOL};
 
-/// The bit of a mapping whose functions are known, in the order of pprof's flags.
+/// Flag of a mapping with known functions, in the order of pprof's flags.
 const HAS_FUNCTIONS_FLAG: u8 = 1;
-/// How much of a line errors show.
+/// Maximum number of characters of a line in errors.
 const MAX_SHOWN_CHARS: usize = 60;
 
-/// Why bytes are not what `perf script` prints. Lines and columns count from 1, columns in bytes.
+/// Reason that bytes are not output of `perf script`. Lines and columns start at 1, columns count bytes.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum PerfScriptError {
-    /// Bytes that are no text.
+    /// The bytes are not valid UTF-8.
     #[error("line {line}, column {column}: not valid UTF-8")]
     NotUtf8 {
-        /// The line.
+        /// Line number, from 1.
         line: usize,
-        /// The first wrong byte.
+        /// Column of the first invalid byte.
         column: usize,
     },
-    /// A line where a sample should begin.
+    /// The line is not the head of a sample, where one is expected.
     #[error("line {line}: {seen:?} begins no sample; one begins as in \"main 12 [000] 3.456789: 1 cycles:\"")]
     NoHead {
-        /// The line.
+        /// Line number, from 1.
         line: usize,
-        /// How it begins.
+        /// Beginning of the line.
         seen: String,
     },
-    /// A line where a frame should be.
+    /// The line is not a frame, where one is expected.
     #[error("line {line}: {seen:?} is no frame; one is as in \"7f12ab main+0x34 (/bin/main)\"")]
     NoFrame {
-        /// The line.
+        /// Line number, from 1.
         line: usize,
-        /// How it begins.
+        /// Beginning of the line.
         seen: String,
     },
-    /// A period over 63 bits.
+    /// The period does not fit into 63 bits.
     #[error("line {line}: period {period} is over 9223372036854775807")]
     BadPeriod {
-        /// The line.
+        /// Line number, from 1.
         line: usize,
-        /// The period.
+        /// Period as written in the line.
         period: String,
     },
-    /// Periods that do not fit.
+    /// The sum of periods of a stack does not fit into 63 bits.
     #[error("the periods of a stack add up to {sum} of {event}, which is over 9223372036854775807")]
     TooLarge {
-        /// The event.
+        /// Name of the event.
         event: String,
-        /// What they add up to.
+        /// Sum of the periods.
         sum: i128,
     },
-    /// No samples.
+    /// The text has no samples.
     #[error("there are no samples")]
     NoSamples,
-    /// Over a limit.
+    /// Quantity over a limit.
     #[error("line {line}: {over}")]
     OverLimit {
-        /// The line.
+        /// Line number, from 1.
         line: usize,
-        /// What there is too much of.
+        /// Quantity, value seen and limit.
         over: OverLimitError,
     },
 }
 
-/// Whether a line begins a sample.
+/// Returns whether a line is the head of a sample.
 pub(crate) fn is_sample_head(line: &str) -> bool {
     line::parse_head(line).is_some()
 }
 
-/// Reads samples of one event or of several.
+/// Reads the samples of one or several events.
 pub fn parse(bytes: &[u8], limits: &DecodeLimits) -> Result<Profile, PerfScriptError> {
     let over = |line| move |over| PerfScriptError::OverLimit { line, over };
     check_limit("bytes", bytes.len(), limits.bytes).map_err(over(1))?;
@@ -107,18 +107,18 @@ pub fn parse(bytes: &[u8], limits: &DecodeLimits) -> Result<Profile, PerfScriptE
     reading.finish(last)
 }
 
-/// An event and what is known of its samples.
+/// Event with the properties of its samples.
 struct PerfEvent {
     name: String,
-    /// Whether all samples tell for how many events they stand.
+    /// All samples of the event have a period.
     has_periods: bool,
 }
 
-/// What samples of one event and one stack add up to.
+/// Sums of the samples of one event and one stack.
 #[derive(Clone, Copy, Default)]
 struct PerfStackSum {
     samples: i64,
-    /// There are fewer samples than this has bits to spare.
+    /// Sum of the periods. It cannot overflow: there are fewer samples than the spare bits allow.
     periods: i128,
 }
 
@@ -127,13 +127,13 @@ struct PerfScriptReader<'a> {
     dictionary: Dictionary,
     events: Vec<PerfEvent>,
     numbers: HashMap<String, usize>,
-    /// By event and stack.
+    /// Sums by event and stack.
     sums: HashMap<(usize, u32), PerfStackSum>,
-    /// The sample whose frames are read: its root, its event, its period.
+    /// Sample that is being read: its root, its event, its period.
     open: Option<(Option<u32>, usize, Option<i64>)>,
-    /// Its frames, leaf first.
+    /// Frames of that sample, leaf first.
     path: Vec<u32>,
-    /// Frames follow that belong to no sample.
+    /// The frames that follow belong to no sample.
     passed_over: bool,
 }
 
@@ -159,7 +159,7 @@ impl<'a> PerfScriptReader<'a> {
         if content.starts_with('#') {
             return Ok(());
         }
-        // Commands may be moved to the right by spaces, never by a tab.
+        // `perf` indents commands with spaces, never with a tab.
         let is_indented = content.starts_with([' ', '\t']);
         let head = match is_within && is_indented {
             true if content.starts_with('\t') => None,
@@ -212,7 +212,7 @@ impl<'a> PerfScriptReader<'a> {
     }
 
     fn frame(&mut self, line: usize, frame: &PerfFrame<'_>) -> Result<(), PerfScriptError> {
-        // With the command.
+        // Counts this frame and the command.
         let depth = self.path.len() + 2;
         check_limit("frames in a stack", depth, self.limits.depth)
             .map_err(|over| PerfScriptError::OverLimit { line, over })?;
@@ -221,7 +221,8 @@ impl<'a> PerfScriptReader<'a> {
         Ok(())
     }
 
-    /// Adds the sample that ends before this line. Equal ones are one, so that most of a long text takes no memory.
+    /// Adds the sample that ends before this line. Equal samples share one sum, so most of a long text takes
+    /// no memory.
     fn end_sample(&mut self, line: usize) -> Result<(), PerfScriptError> {
         let over = |over| PerfScriptError::OverLimit { line, over };
         self.passed_over = false;
@@ -272,7 +273,7 @@ impl<'a> PerfScriptReader<'a> {
         let rows = sparse_values::rows_from_cells(cells, profile.header.types.len(), limits);
         profile.samples = rows.map_err(|error| match error {
             SparseRowsError::Over(over) => PerfScriptError::OverLimit { line: last, over },
-            // Each event and stack has one sum.
+            // The map has one sum for each event and stack.
             SparseRowsError::Overflow(column) => too_large(column - first, i128::from(i64::MAX)),
         })?;
         Ok(profile)
@@ -283,7 +284,8 @@ fn beginning(text: &str) -> String {
     text.chars().take(MAX_SHOWN_CHARS).collect()
 }
 
-/// A function that is known, of its binary; else the binary stands for it, as tools have it that fold such text.
+/// Returns the location of a frame. If the symbol is unknown, the binary's name replaces it, as in tools that
+/// fold such text.
 fn location(dictionary: &mut Dictionary, frame: &PerfFrame<'_>) -> u32 {
     let binary = frame.binary.filter(|binary| !binary.is_empty() && *binary != UNKNOWN_SYMBOL);
     let file = binary.map(|binary| binary.rsplit('/').next().unwrap_or(binary));
@@ -306,7 +308,7 @@ fn location(dictionary: &mut Dictionary, frame: &PerfFrame<'_>) -> u32 {
 
 // === events ===
 
-/// Events that are known by more than their names: what follows their colon is how they were measured.
+/// Events with a fixed name. The text after their colon is a modifier.
 const KNOWN_EVENTS: [&str; 14] = [
     "alignment-faults",
     "branch-misses",
@@ -324,12 +326,12 @@ const KNOWN_EVENTS: [&str; 14] = [
     "task-clock",
 ];
 
-/// The type of each event.
+/// Returns the value type of each event.
 fn types(events: &[PerfEvent]) -> Vec<ValueType> {
     let short: Vec<&str> = events.iter().map(|event| short(&event.name)).collect();
     let of = |(event, name): (&PerfEvent, &&str)| {
         let is_alone = short.iter().filter(|other| *other == name).count() == 1;
-        // Clocks count nanoseconds.
+        // Clock events count nanoseconds.
         let is_time = event.has_periods && matches!(*name, "cpu-clock" | "task-clock");
         let unit = if is_time { "nanoseconds" } else { "count" };
         ValueType::new(&plain(if is_alone { name } else { &event.name }), unit)
@@ -337,13 +339,14 @@ fn types(events: &[PerfEvent]) -> Vec<ValueType> {
     events.iter().zip(&short).map(of).collect()
 }
 
-/// The name of an event without how it was measured: `cycles` of `cycles:ppp`. That of a tracepoint has a colon, too.
+/// Returns an event's name without modifiers: `cycles` for `cycles:ppp`. The name of a tracepoint also has a
+/// colon.
 fn short(name: &str) -> &str {
     let event = name.split_once(':').map_or(name, |(event, _)| event);
     if KNOWN_EVENTS.contains(&event) { event } else { name }
 }
 
-/// Types of values are parts of names that have colons and slashes between them.
+/// Replaces special characters: value types become parts of names that use colons and slashes as separators.
 fn plain(name: &str) -> String {
     let is_plain = |letter: char| letter.is_alphanumeric() || matches!(letter, '_' | '-' | '.' | ',' | '=');
     let letters = name.chars().map(|letter| if is_plain(letter) { letter } else { '_' });

@@ -1,9 +1,9 @@
-//! pprof, read and written.
+//! Reader and writer of pprof.
 //!
-//! Reading is one walk: top-level fields are visited once in their order, samples are remembered as ranges
-//! (their tables come later in the file), then every table entry is hashed once, then every sample. A stack
-//! that the file repeats costs a hash of its bytes; one that the dictionary knows a hash and a look-up; only a
-//! new one has its names copied.
+//! The reader makes one pass. It visits top-level fields once in order and records samples as byte ranges,
+//! because their tables come later in the file. Then it hashes every table entry once, and then every sample.
+//! A stack that repeats within the file costs a hash of its bytes. A stack that the dictionary has costs a
+//! hash and a lookup. Only the names of a new stack are copied.
 
 mod decode;
 mod deflate;
@@ -35,10 +35,10 @@ pub use truncated_go_stacks::TRUNCATED_ROOT_NAME;
 
 use crate::model::{Dictionary, Profile};
 
-/// Bounds on what is read. Each is named in the error that it causes.
+/// Limits on reading a profile. Each is named in the error that it causes.
 #[derive(Clone, Copy, Debug)]
 pub struct DecodeLimits {
-    /// Bytes after decompression; also those of all moments of samples, times the sample types.
+    /// Bytes after decompression. Also limits the bytes of all timestamps, times the number of sample types.
     pub bytes: usize,
     /// Samples in a profile.
     pub samples: usize,
@@ -46,38 +46,39 @@ pub struct DecodeLimits {
     pub labels: usize,
     /// Frames in one stack.
     pub depth: usize,
-    /// Frames of all stacks, each written out, in formats that write what stacks share once. pprof does not.
+    /// Frames of all stacks, each counted in full, in formats that share prefixes between stacks. Does not
+    /// apply to pprof.
     pub frames: usize,
-    /// Frames of a stack that are kept: a deeper one loses its leaves.
+    /// Frames of a stack that are kept. A deeper stack loses its leaves.
     pub kept_depth: usize,
-    /// Bytes of a text that are kept: a longer one loses its beginning.
+    /// Bytes of a text that are kept. A longer text loses its beginning.
     pub kept_text: usize,
     /// Entries in any one table: strings, functions, locations, mappings, lines.
     pub entries: usize,
-    /// Bytes of memory that all tables take together: entries of a few bytes take many.
+    /// Bytes of memory for all tables together. An entry of a few bytes may take many in memory.
     pub tables: usize,
-    /// Sample types, and so values of one sample.
+    /// Sample types, which is also the number of values in a sample.
     pub types: usize,
-    /// Comments.
+    /// Comments of the profile.
     pub comments: usize,
-    /// Bytes of all texts in the header: many comments may name one long text.
+    /// Bytes of all texts in the header. Many comments may refer to one long text.
     pub header: usize,
-    /// Whether a sample is dropped if one of its locations refers to a function or a mapping that is not there. Else
-    /// it stays, without that line or mapping, as `go tool pprof` has it.
+    /// If set, a sample is dropped when one of its locations refers to a missing function or mapping.
+    /// Otherwise the sample stays without that line or mapping, as in `go tool pprof`.
     pub drop_dangling: bool,
 }
 
-/// How often a profile's bytes its tables may take in memory. Real ones take up to four times their bytes; entries that say
-/// nothing would take forty.
+/// Maximum ratio between the memory of tables and the bytes of a profile. Real profiles take up to four times
+/// their bytes. Empty entries would take forty times.
 const MAX_TABLE_MEMORY_FACTOR: usize = 4;
-/// Entries of real tables have at least so many bytes, with all that they name; and so few there may always be.
+/// Minimum bytes of a real table entry with all its data; `MIN_ENTRY_LIMIT` is the least limit on entries.
 const MIN_ENTRY_BYTES: usize = 8;
 const MIN_ENTRY_LIMIT: usize = 16 << 10;
-/// So much tables may always take.
+/// Minimum for the limit on table memory.
 const MIN_TABLE_MEMORY_BYTES: usize = 1 << 20;
 
 impl DecodeLimits {
-    /// For profiles of at most so many bytes: their tables may be as those of real ones are.
+    /// Returns limits for profiles of at most `bytes` bytes. The table limits fit real profiles of that size.
     pub fn for_bytes(bytes: usize) -> Self {
         let entries = bytes / MIN_ENTRY_BYTES;
         let tables = bytes.saturating_mul(MAX_TABLE_MEMORY_FACTOR);
@@ -110,78 +111,78 @@ impl Default for DecodeLimits {
     }
 }
 
-/// What there may be as much of as bytes: each sample type is stored with all moments.
+/// Limit name for timestamps: each sample type is stored with all of them.
 pub const TIMESTAMP_BYTES_LIMIT_NAME: &str = "bytes of moments, times its sample types";
 
-/// Refuses what is over a limit.
+/// Returns an error if `seen` is over the limit.
 #[inline(always)]
 pub(crate) fn check_limit(what: &'static str, seen: usize, limit: usize) -> Result<(), DecodeError> {
     if seen > limit { Err(DecodeError::OverLimit { what, seen, limit }) } else { Ok(()) }
 }
 
-/// Why bytes were refused as pprof.
+/// Reason for refusing bytes as pprof.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum DecodeError {
-    /// The bytes end in the middle.
+    /// The bytes end within a field.
     #[error("profile is cut off at byte {at}, within {what}")]
     Truncated {
         /// Offset in the decompressed bytes.
         at: usize,
-        /// What was being read.
+        /// Part that was being read.
         what: &'static str,
     },
-    /// Not a protobuf message.
+    /// The bytes are not a protobuf message.
     #[error("not a pprof profile: {why} at byte {at}")]
     Malformed {
         /// Offset in the decompressed bytes.
         at: usize,
-        /// What is wrong.
+        /// Description of the error.
         why: &'static str,
     },
-    /// Compressed bytes that do not decompress.
+    /// The compressed stream is damaged.
     #[error("{format} stream is damaged: {why}")]
     Compression {
-        /// gzip or zstd.
+        /// Compression format, gzip or zstd.
         format: &'static str,
-        /// What is wrong.
+        /// Description of the error.
         why: String,
     },
-    /// Over a limit.
+    /// Quantity over a limit.
     #[error("profile has {seen} {what}, the limit is {limit}")]
     OverLimit {
-        /// What there is too much of.
+        /// Quantity that is limited.
         what: &'static str,
-        /// How much was seen, at least.
+        /// Lower bound of the value seen.
         seen: usize,
-        /// How much may be.
+        /// Maximum value that is allowed.
         limit: usize,
     },
-    /// An index that points outside its table.
+    /// Index that is outside of its table.
     #[error("{what} refers to entry {index} of a table of {length} ({table})")]
     OutOfRange {
-        /// Who refers.
+        /// Entry with the reference.
         what: &'static str,
-        /// The table.
+        /// Name of the table.
         table: &'static str,
-        /// The index.
+        /// Index that was out of range.
         index: i64,
-        /// The table's length.
+        /// Number of entries in the table.
         length: usize,
     },
-    /// An entry with id 0.
+    /// Table entry with id 0.
     #[error("{what} number {at} has id 0; ids start at 1")]
     IdZero {
-        /// Which table.
+        /// Kind of the entry.
         what: &'static str,
-        /// Which entry.
+        /// Index of the entry in its table.
         at: usize,
     },
-    /// Two entries with one id.
+    /// Two entries with the same id.
     #[error("two {what}s have the id {id}")]
     IdTwice {
-        /// Which table.
+        /// Kind of the entries.
         what: &'static str,
-        /// The id.
+        /// Id of both entries.
         id: u64,
     },
     /// Text that is not UTF-8.
@@ -193,33 +194,33 @@ pub enum DecodeError {
     /// The string table does not start with the empty string.
     #[error("string table does not begin with the empty string")]
     NoEmptyString,
-    /// No sample type.
+    /// The profile has no sample type.
     #[error("profile has no sample type")]
     NoSampleType,
-    /// A sample with too many labels.
+    /// Sample with too many labels.
     #[error("sample {sample} has {seen} labels, the limit is {limit}")]
     SampleLabels {
-        /// Which sample.
+        /// Index of the sample in the profile.
         sample: usize,
-        /// Its labels, at least.
+        /// Lower bound of its label count.
         seen: usize,
-        /// How many it may have.
+        /// Maximum number of labels.
         limit: usize,
     },
-    /// A sample with too few or too many values.
+    /// Sample with too few or too many values.
     #[error("sample {sample} has {seen} values, the profile has {expected} sample types")]
     ValueCount {
-        /// Which sample.
+        /// Index of the sample in the profile.
         sample: usize,
-        /// Its values.
+        /// Number of values in the sample.
         seen: usize,
-        /// The sample types.
+        /// Number of sample types in the profile.
         expected: usize,
     },
 }
 
 impl DecodeError {
-    /// What is wrong in a word, as metrics of servers of this wire name it.
+    /// Returns the reason as a short name, as servers of this protocol use in metrics.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::OverLimit { what: "bytes" | TIMESTAMP_BYTES_LIMIT_NAME, .. } => "profile_size_limit",
@@ -230,7 +231,7 @@ impl DecodeError {
     }
 }
 
-/// Reads one whole profile with a dictionary of its own; gzip, zstd or plain.
+/// Decodes a profile into its own dictionary. The input is plain or compressed with gzip or zstd.
 pub fn decode(bytes: &[u8], limits: &DecodeLimits) -> Result<(Profile, DecodeDropCounts), DecodeError> {
     let mut inflater = Inflater::default();
     let raw = inflater.inflate(bytes, limits.bytes)?;

@@ -1,15 +1,16 @@
-//! What of a text may be shown: names come out of profiles, that is from anywhere.
+//! Filters for text from profiles, which is untrusted, before it is shown.
 
 use std::borrow::Cow;
 
-/// Whether a terminal or a browser would obey a character rather than show it: control characters, marks that turn
-/// the direction of writing or have no width, and characters that XML has no place for.
+/// Returns whether a terminal or a browser would act on a character instead of showing it. These are control
+/// characters, marks that change the writing direction or have no width, and characters that XML does not
+/// allow.
 pub fn is_control(c: char) -> bool {
     let turns = matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}');
     c.is_control() || turns || matches!(c, '\u{61c}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}')
 }
 
-/// A text with a mark of one character in place of each that would be obeyed, as drawings need it.
+/// Replaces each such character with one replacement character, as drawings need it.
 pub fn replace_control(text: &str) -> Cow<'_, str> {
     if text.contains(is_control) {
         text.chars()
@@ -21,16 +22,16 @@ pub fn replace_control(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// A text with an escape such as `\u{1b}` in place of each character that would be obeyed.
+/// Replaces each such character with an escape such as `\u{1b}`.
 pub fn escape_control(text: &str) -> String {
     let escape = |c: char| if is_control(c) { c.escape_default().to_string() } else { c.to_string() };
     text.chars().map(escape).collect()
 }
 
-/// Letters of a name that are drawn.
+/// Maximum number of characters of a name in drawings.
 const MAX_NAME_CHARS: usize = 1000;
 
-/// A name as it is drawn: a very long one would be there thousands of times, so an ellipsis stands for its end.
+/// Shortens a name for drawing, with an ellipsis. A long name could otherwise be repeated thousands of times.
 pub fn shorten_name(name: &str) -> Cow<'_, str> {
     match name.char_indices().nth(MAX_NAME_CHARS) {
         None => name.into(),

@@ -1,39 +1,39 @@
-//! What a profile measures, in full: `process_cpu:cpu:nanoseconds:cpu:nanoseconds`.
+//! Full type of a profile: `process_cpu:cpu:nanoseconds:cpu:nanoseconds`.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::model::ValueType;
 
-/// Most bytes of a profile type.
+/// Maximum bytes of a profile type.
 pub const MAX_PROFILE_TYPE_BYTES: usize = 4096;
 
-/// The name of a measurement, what its values count, and what was counted between two samples.
+/// Name of a metric, type of its values, and type of the sampling period.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProfileType {
-    /// Such as `process_cpu` or `memory`.
+    /// Name of the metric, such as `process_cpu` or `memory`.
     pub name: String,
-    /// What values count.
+    /// Type and unit of the values.
     pub value: ValueType,
-    /// What was counted between two samples; empty if unknown.
+    /// Type and unit of the sampling period; empty if unknown.
     pub period: ValueType,
 }
 
-/// Why a text is no profile type.
+/// Reason that a text is not a profile type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProfileTypeError {
-    /// Not five parts.
+    /// The text does not have five parts.
     #[error("profile type {text:?} has {seen} parts, it needs 5: name:type:unit:period_type:period_unit")]
     Parts {
-        /// What was given.
+        /// Text that was given.
         text: String,
-        /// How many parts it has.
+        /// Number of parts in the text.
         seen: usize,
     },
-    /// More bytes than are read.
+    /// The text is longer than the limit.
     #[error("profile type has {seen} bytes, the limit is {MAX_PROFILE_TYPE_BYTES}")]
     TooLong {
-        /// Its length.
+        /// Length of the text in bytes.
         seen: usize,
     },
 }
@@ -41,7 +41,7 @@ pub enum ProfileTypeError {
 impl FromStr for ProfileType {
     type Err = ProfileTypeError;
 
-    /// Five parts; older clients add a sixth, `delta`, that says nothing any more.
+    /// Parses five parts. Older clients add a sixth, `delta`, which is ignored.
     fn from_str(text: &str) -> Result<Self, ProfileTypeError> {
         if text.len() > MAX_PROFILE_TYPE_BYTES {
             return Err(ProfileTypeError::TooLong { seen: text.len() });

@@ -1,7 +1,8 @@
-//! Cutting off frames that a profile itself declares uninteresting (`drop_frames`, `keep_frames`).
+//! Removal of frames that a profile itself declares uninteresting (`drop_frames`, `keep_frames`).
 //!
-//! The meaning is that of `go tool pprof`: scanning from the root, everything from the first dropped frame
-//! to the leaf goes, but nothing goes before a frame that stays was seen, so that no stack vanishes whole.
+//! The rules are those of `go tool pprof`. A stack is scanned from the root, and all frames from the first
+//! dropped one to the leaf are removed. Nothing is removed before the scan has seen a frame that stays, so no
+//! stack disappears entirely.
 
 use std::collections::HashMap;
 
@@ -11,19 +12,19 @@ use crate::merge::DictionaryRemapper;
 use crate::model::{Dictionary, Profile, Samples};
 use crate::symbols::{Line, NO_ENTRY, SymbolTable};
 
-/// A pattern that is no regular expression. Nothing was pruned.
+/// Pattern that is not a valid regular expression. Nothing was pruned.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{field} {pattern:?} of the profile is ignored, it is no regular expression: {why}")]
 pub struct PrunePatternError {
-    /// `drop_frames` or `keep_frames`.
+    /// Name of the field: `drop_frames` or `keep_frames`.
     pub field: &'static str,
-    /// The pattern.
+    /// Pattern as written in the profile.
     pub pattern: String,
-    /// What is wrong with it.
+    /// Error message of the regular expression.
     pub why: String,
 }
 
-/// The profile without its uninteresting frames, and what was wrong with its patterns, if anything was.
+/// Returns the profile without its uninteresting frames, and the error if a pattern is invalid.
 pub fn prune(profile: Profile) -> (Profile, Option<PrunePatternError>) {
     match patterns(&profile) {
         Ok(Some((drop, keep))) => (prune_profile(&profile, &drop, keep.as_ref()), None),
@@ -48,13 +49,13 @@ fn patterns(profile: &Profile) -> Result<Option<(Regex, Option<Regex>)>, PrunePa
     Ok(Some((drop, compile("keep_frames", &profile.header.keep_frames)?)))
 }
 
-/// What becomes of a location.
+/// Action for a location.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PruneAction {
     Keep,
-    /// It goes, with all that it called.
+    /// Removes the location and all of its callees.
     Drop,
-    /// Its inlined lines go, with all that they called; this many outer lines stay.
+    /// Removes its inlined lines and all of their callees. This many outer lines stay.
     Shorten(usize),
 }
 
@@ -97,7 +98,7 @@ fn prune_actions(symbols: &SymbolTable, drop: &Regex, keep: Option<&Regex>) -> V
     (0..symbols.locations().len() as u32).map(verdict).collect()
 }
 
-/// A name without its argument list and without the leading dot that some ABIs add.
+/// Returns a name without its argument list, and without the leading dot that some ABIs add.
 fn plain_name(name: &str) -> &str {
     let name = name.strip_prefix('.').unwrap_or(name);
     let mut at = 0;

@@ -1,12 +1,13 @@
-//! Rules that change, drop or keep the labels of a series, as Prometheus has them: one after the other, each on what
-//! the one before has left.
+//! Relabeling rules, as in Prometheus, that change, drop or keep the labels of a series. Each rule is applied
+//! to the result of the previous one.
 //!
-//! * [`parse_rules`] takes rules as a tenant's configuration has them, or says which one is wrong and why.
-//! * [`apply`] gives the labels that come of rules; none where a rule drops the series.
-//! * [`default_rules`] are what readers of Go's profiles expect.
+//! - [`parse_rules`] reads rules from a tenant's configuration, or returns the number of the invalid rule and
+//!   the reason.
+//! - [`apply`] returns the labels after the rules, or `None` if a rule drops the series.
+//! - [`default_rules`] produce the labels that readers of Go's profiles expect.
 //!
-//! A label without a value is one that is not there. Rules may make labels grow, each from what the last one made: so
-//! there is a bound on what they have made at any time.
+//! A label with an empty value is absent. Rules may grow labels, each from the result of the previous rule,
+//! so the size of the result is limited after every rule.
 
 mod builder;
 mod config;
@@ -25,62 +26,63 @@ use template::RelabelTemplate;
 
 pub use config::{MAX_RULES_PER_TENANT, RelabelRuleError, parse_rules};
 
-/// The most labels that a series has while rules are applied.
+/// Maximum number of labels of a series while rules are applied.
 pub const MAX_LABELS_DURING_RELABEL: usize = 1024;
-/// The most bytes of their names and values.
+/// Maximum bytes of label names and values while rules are applied.
 pub const MAX_LABEL_BYTES_DURING_RELABEL: usize = 4 << 20;
 
-/// One rule.
+/// Relabeling rule: an action with its source labels.
 #[derive(Clone, Debug)]
 pub struct RelabelRule {
-    /// Of which labels the values are joined.
+    /// Labels with the values to join.
     sources: Vec<String>,
     separator: String,
     action: RelabelAction,
 }
 
-/// What a rule does. Names are those of labels.
+/// Action of a rule. Names are label names.
 #[derive(Clone, Debug)]
 enum RelabelAction {
-    /// Where the expression matches the joined values, a label is set to what the second template makes of them.
+    /// If the expression matches the joined values, sets the label named by the first template to the second
+    /// template's result.
     Replace(CapturePattern, RelabelTemplate, RelabelTemplate),
-    /// Only what matches stays.
+    /// Drops series that do not match.
     Keep(CapturePattern),
-    /// What matches goes.
+    /// Drops series that match.
     Drop(CapturePattern),
-    /// Only what equals a label's value stays.
+    /// Drops series unless the joined values equal a label's value.
     KeepEqual(String),
-    /// What equals a label's value goes.
+    /// Drops series if the joined values equal a label's value.
     DropEqual(String),
-    /// A label is set to what a hash of the joined values leaves when it is divided.
+    /// Sets a label to a hash of the joined values, modulo a divisor.
     HashMod(String, NonZeroU64),
-    /// A label is set to the joined values, in small letters.
+    /// Sets a label to the joined values in lower case.
     Lowercase(String),
-    /// A label is set to the joined values, in capitals.
+    /// Sets a label to the joined values in upper case.
     Uppercase(String),
-    /// Labels whose names match are there by another name as well.
+    /// Copies labels with matching names to new names.
     LabelMap(CapturePattern, RelabelTemplate),
-    /// Labels whose names match go.
+    /// Removes labels with matching names.
     LabelDrop(CapturePattern),
-    /// Only labels whose names match stay.
+    /// Removes labels with names that do not match.
     LabelKeep(CapturePattern),
 }
 
-/// Why rules were not applied to the end.
+/// Error for labels that exceed a limit while rules are applied.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{labels} labels of {bytes} bytes after {rules} rules, the limits are {MAX_LABELS_DURING_RELABEL} and {MAX_LABEL_BYTES_DURING_RELABEL}; send fewer, or have the rules make fewer and shorter ones"
 )]
 pub struct RelabelLimitError {
-    /// How many rules were applied.
+    /// Number of rules that were applied.
     pub rules: usize,
-    /// How many there are.
+    /// Number of labels after these rules.
     pub labels: usize,
-    /// What they take.
+    /// Bytes of label names and values after these rules.
     pub bytes: usize,
 }
 
-/// The labels that come of the rules; none where one of them drops the series.
+/// Applies the rules and returns the labels, or `None` if a rule drops the series.
 pub fn apply<'r>(
     rules: impl IntoIterator<Item = &'r RelabelRule>,
     labels: &Labels,
@@ -96,7 +98,8 @@ pub fn apply<'r>(
     Ok(Some(builder.into_labels()))
 }
 
-/// A client that subtracts by itself puts `godeltaprof_` before the name of what it sends; readers know it without.
+/// Returns the default rules. A client that computes deltas itself prefixes the metric with `godeltaprof_`.
+/// Readers expect the name without that prefix.
 pub fn default_rules() -> &'static [RelabelRule] {
     static DEFAULT_RULES: LazyLock<Vec<RelabelRule>> = LazyLock::new(|| {
         let of_differences = |target: &str, replacement: &str| {
@@ -110,7 +113,7 @@ pub fn default_rules() -> &'static [RelabelRule] {
         let rules = [
             of_differences("__name_replaced__", "$0"),
             of_differences("__delta__", "false"),
-            // Last, since the others know by the name whom they mean.
+            // This rule is last, because the others match on the original name.
             of_differences("__name__", "$1"),
         ];
         parse_rules(&rules).expect("they are sound")
@@ -119,7 +122,7 @@ pub fn default_rules() -> &'static [RelabelRule] {
 }
 
 impl RelabelRule {
-    /// Whether the series stays.
+    /// Applies the rule. Returns whether the series stays.
     fn apply(&self, labels: &mut LabelsBuilder) -> bool {
         let sources: Vec<&str> = self.sources.iter().map(|name| labels.get(name)).collect();
         let joined = sources.join(&self.separator);
@@ -155,13 +158,14 @@ impl RelabelRule {
     }
 }
 
-/// The second half of an MD5, as Prometheus takes it: rules for both deal series out alike.
+/// Returns the second half of an MD5, as Prometheus does, so that rules distribute series the same way in
+/// both.
 fn hash(text: &str) -> u64 {
     let sum: [u8; 16] = Md5::digest(text).into();
     u64::from_be_bytes(*sum.last_chunk().expect("an MD5 has sixteen bytes"))
 }
 
-/// Letter by letter: none becomes several.
+/// Converts letter by letter. No letter becomes several.
 fn lowercase(text: &str) -> String {
     let lower = |letter: char| match letter {
         'İ' => 'i',
@@ -170,7 +174,8 @@ fn lowercase(text: &str) -> String {
     text.chars().map(lower).collect()
 }
 
-/// Letter by letter: none becomes several, and Greek ones with an iota below have capitals with one beside.
+/// Converts letter by letter. No letter becomes several. Greek letters with iota subscript become capitals
+/// with iota adscript.
 fn uppercase(text: &str) -> String {
     let beyond = |letter: char, distance| char::from_u32(u32::from(letter) + distance).unwrap_or(letter);
     let upper = |letter: char| match letter {

@@ -1,18 +1,20 @@
-//! Whether a change is more than sampling noise.
+//! Test of whether a change is more than sampling noise.
 //!
-//! A profile is a sample: the share of samples that hit a function is near the function's share of the time, and how
-//! near follows from how many samples there are. Two shares are compared by the test of two proportions, with Yates's
-//! correction, which is on the safe side where samples are few. Who looks at a thousand functions finds ten that are
-//! "one in a hundred", so of all that are tested together only a small part may be called more than sampling noise
-//! wrongly: the procedure of Benjamini and Hochberg.
+//! A profile is a sample. The share of samples that hit a function estimates the function's share of the
+//! time, and the number of samples determines the error. Two shares are compared with the two-proportion test
+//! and Yates's correction, which is conservative for few samples. Among a thousand functions, ten are "one in
+//! a hundred" by chance. The procedure of Benjamini and Hochberg therefore limits the share of false
+//! positives among all changes that are reported.
 //!
-//! The test knows no other noise. Two runs of one program differ by more than sampling, and so do two of its pods.
+//! The test covers no other noise. Two runs of one program differ by more than sampling, and so do two of its
+//! pods.
 
-/// The part of all that is called more than sampling noise which may be that noise, on average.
+/// Average share of false positives among the changes that are called more than sampling noise.
 pub const FALSE_DISCOVERY_RATE: f64 = 0.01;
 
-/// How likely chance alone makes shares that differ as much or more, if both sides are samples of one and the same
-/// thing. `parts` and `wholes` are numbers of samples, before and after. None where there is nothing to compare.
+/// Returns the probability of shares that differ at least this much by chance, if both sides are samples of
+/// the same distribution. `parts` and `wholes` are numbers of samples, before and after. Returns `None` if
+/// there is nothing to compare.
 pub fn p_value(parts: [f64; 2], wholes: [f64; 2]) -> Option<f64> {
     let is_part = |at: usize| parts[at] >= 0.0 && wholes[at] >= parts[at] && wholes[at] > 0.0;
     if !is_part(0) || !is_part(1) {
@@ -29,13 +31,14 @@ pub fn p_value(parts: [f64; 2], wholes: [f64; 2]) -> Option<f64> {
     Some(both_tails(deviations))
 }
 
-/// How likely a normal variable is so many standard deviations away from its mean, on either side.
+/// Returns the probability that a normal variable is at least this many standard deviations from its mean, on
+/// either side.
 fn both_tails(deviations: f64) -> f64 {
     complementary_error(deviations / std::f64::consts::SQRT_2).clamp(0.0, 1.0)
 }
 
-/// The complementary error function of what is not negative: the sum of a series where that is short, else a
-/// continued fraction. Exact to twelve digits, also far out, where nearly nothing is left.
+/// Returns the complementary error function for arguments that are not negative. It is a series where that
+/// converges fast, else a continued fraction. Exact to twelve digits, even far out in the tail.
 fn complementary_error(x: f64) -> f64 {
     let density = std::f64::consts::FRAC_2_SQRT_PI * (-x * x).exp();
     if x < 2.5 {
@@ -54,9 +57,10 @@ fn complementary_error(x: f64) -> f64 {
     density / 2.0 / (x + fraction)
 }
 
-/// Up to which of these probabilities a change is more than sampling noise, so that of those that are called so at
-/// most [`FALSE_DISCOVERY_RATE`] are noise on average. Below 0 if none is. `tested` is how many tests there were, also those
-/// whose probabilities are left out as they are 1: whoever looks at more finds more by chance.
+/// Returns the largest p-value of a change that counts as more than sampling noise. On average, at most
+/// [`FALSE_DISCOVERY_RATE`] of these changes are noise. Returns a value below 0 if no change counts. `tested`
+/// is the number of all tests, including those left out of `probabilities` because their p-value is 1: more
+/// tests find more by chance.
 pub fn p_value_threshold(probabilities: impl Iterator<Item = f64>, tested: usize) -> f64 {
     let mut sorted: Vec<f64> = probabilities.collect();
     sorted.sort_unstable_by(f64::total_cmp);

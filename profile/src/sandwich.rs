@@ -1,28 +1,29 @@
-//! One function in the middle: who called it, and what it called.
+//! Sandwich view of one function: its callers and its callees.
 
 use crate::tree::{Tree, TreeDraft};
 
-/// A function with all its callers and callees.
+/// Function with all its callers and callees.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SandwichView {
-    /// Upside down: below the root stands the function, below it its callers, and so on to the roots.
+    /// Inverted tree: below the root is the function, below it its callers, and so on to the roots.
     pub callers: Tree,
-    /// Below the root stands the function, below it its callees.
+    /// Below the root is the function, below it its callees.
     pub callees: Tree,
 }
 
 impl SandwichView {
-    /// Everything around `function`, at most `depth` frames away from it in either direction.
+    /// Returns all callers and callees of `function`, at most `depth` frames away from it in either
+    /// direction.
     ///
-    /// Each stack counts once however often the function recurs in it: the outermost frame is taken, so
-    /// both totals are the function's cumulative value. What lies further away than `depth` counts at the
-    /// last frame shown.
+    /// Each stack counts once, however often the function recurs in it: the outermost frame is taken. Both
+    /// totals are therefore the function's cumulative value. Values beyond `depth` count at the last frame
+    /// shown.
     pub fn from_tree(tree: &Tree, function: &str, depth: usize) -> SandwichView {
         let Some(name) = find_function_name(tree, function) else { return SandwichView::default() };
         let is_it = |at: usize| is_function(tree, at, name);
         let mut callers = TreeDraft::default();
         let mut callees = TreeDraft::default();
-        // Where each node went in `callees`, and how far from the function it is.
+        // For each node, its index in `callees` and its distance from the function.
         let mut places: Vec<Option<(u32, usize)>> = Vec::with_capacity(tree.nodes().len());
         for (at, node) in tree.nodes().iter().enumerate() {
             let above = places.get(node.parent as usize).copied().flatten();
@@ -49,11 +50,12 @@ impl SandwichView {
 }
 
 impl SandwichView {
-    /// How many frames are looked at to find the callers: no more nodes than that come of it.
+    /// Returns the number of frames visited to find the callers, which bounds the number of nodes in the
+    /// result.
     pub fn count_visited_frames(tree: &Tree, function: &str, depth: usize) -> usize {
         let Some(name) = find_function_name(tree, function) else { return 0 };
         let mut frames = 0usize;
-        // How deep each node lies, and whether it is the function or below it.
+        // For each node, its depth and whether it is the function or below it.
         let mut places: Vec<(usize, bool)> = Vec::with_capacity(tree.nodes().len());
         for (at, node) in tree.nodes().iter().enumerate() {
             let (above, is_below) =
@@ -69,15 +71,15 @@ impl SandwichView {
 }
 
 impl SandwichView {
-    /// Returns everything around each occurrence of `function`, a recursive one's as well.
+    /// Returns the callers and callees of each occurrence of `function`, recursive ones included.
     ///
-    /// A stack counts once for each occurrence, so both totals exceed the function's cumulative value where it recurs. The
-    /// function stands in its own callers and callees as often as it recurs.
+    /// A stack counts once for each occurrence. If the function recurs, both totals exceed its cumulative
+    /// value, and the function appears among its own callers and callees as often as it recurs.
     pub fn from_all_occurrences(tree: &Tree, function: &str) -> SandwichView {
         let Some(name) = find_function_name(tree, function) else { return SandwichView::default() };
         let mut callers = TreeDraft::default();
         let mut callees = TreeDraft::default();
-        // Where each node went in `callees`, once for each occurrence at or above it.
+        // For each node, its indexes in `callees`, once for each occurrence at or above it.
         let mut places: Vec<Vec<u32>> = Vec::with_capacity(tree.nodes().len());
         for (at, node) in tree.nodes().iter().enumerate() {
             let above = places.get(node.parent as usize).map_or(&[][..], Vec::as_slice);
@@ -97,11 +99,12 @@ impl SandwichView {
         SandwichView { callers: callers.finish(), callees: callees.finish() }
     }
 
-    /// Returns how many frames [`from_all_occurrences`](Self::from_all_occurrences) visits: it makes no more nodes.
+    /// Returns the number of frames that [`from_all_occurrences`](Self::from_all_occurrences) visits, which
+    /// bounds its nodes.
     pub fn count_visited_frames_of_all(tree: &Tree, function: &str) -> usize {
         let Some(name) = find_function_name(tree, function) else { return 0 };
         let mut frames = 0usize;
-        // How deep each node lies, and how many occurrences are at or above it.
+        // For each node, its depth and the number of occurrences at or above it.
         let mut places: Vec<(usize, usize)> = Vec::with_capacity(tree.nodes().len());
         for (at, node) in tree.nodes().iter().enumerate() {
             let above = places.get(node.parent as usize);
@@ -115,12 +118,12 @@ impl SandwichView {
     }
 }
 
-/// Returns the place of a function among the names of a tree.
+/// Returns the index of a function among the names of a tree.
 fn find_function_name(tree: &Tree, function: &str) -> Option<usize> {
     tree.names().binary_search_by(|probe| (**probe).cmp(function)).ok()
 }
 
-/// Whether a node is the function with a name.
+/// Returns whether a node is the function with a name.
 fn is_function(tree: &Tree, at: usize, name: usize) -> bool {
     let node = &tree.nodes()[at];
     at > 0 && node.name as usize == name && !node.other

@@ -1,37 +1,37 @@
-//! Series and profiles, as whatever stores them knows them.
+//! Series and profiles in the form that storage and sources use.
 
 use crate::hash::{ContentHash, allocation_bytes};
 use crate::labels::Labels;
 use crate::model::ValueType;
 use crate::profile_type::ProfileType;
 
-/// The label with the name of what is measured, such as `process_cpu`.
+/// Label with the name of the metric, such as `process_cpu`.
 pub const METRIC_NAME_LABEL: &str = "__name__";
-/// The label with the name of the service.
+/// Label with the name of the service.
 pub const SERVICE_NAME_LABEL: &str = "service_name";
 
-/// What a series counts, and for whom. Sorted by service first, so that a service's rows lie together.
+/// Labels and types of a series. The order is by service first, so that a service's rows are contiguous.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProfileSeries {
     service: String,
     labels: Labels,
-    /// What its values count.
+    /// Type and unit of the values.
     pub value_type: ValueType,
-    /// What was counted between two samples.
+    /// Type and unit of the sampling period.
     pub period_type: ValueType,
 }
 
 impl ProfileSeries {
-    /// From labels and types.
+    /// Creates a series from labels and types.
     pub fn new(labels: Labels, value_type: ValueType, period_type: ValueType) -> Self {
         let service = labels.get(SERVICE_NAME_LABEL).unwrap_or_default().to_owned();
         ProfileSeries { service, labels, value_type, period_type }
     }
-    /// The labels.
+    /// Returns the labels of the series.
     pub fn labels(&self) -> &Labels {
         &self.labels
     }
-    /// The full type: its name is that of the metric label, empty if there is none.
+    /// Returns the full profile type. Its name is the value of the metric label, empty if there is none.
     pub fn profile_type(&self) -> ProfileType {
         ProfileType {
             name: self.labels.get(METRIC_NAME_LABEL).unwrap_or_default().to_owned(),
@@ -39,7 +39,7 @@ impl ProfileSeries {
             period: self.period_type.clone(),
         }
     }
-    /// What it takes in memory, where no clone shares its labels.
+    /// Returns the memory that the series takes if no clone shares its labels.
     pub fn memory(&self) -> usize {
         let text =
             |of: &ValueType| allocation_bytes(of.kind.capacity()) + allocation_bytes(of.unit.capacity());
@@ -47,31 +47,31 @@ impl ProfileSeries {
             allocation_bytes(self.service.capacity()) + text(&self.value_type) + text(&self.period_type);
         size_of::<ProfileSeries>() + texts + self.labels.memory()
     }
-    /// The service, empty if no label names it.
+    /// Returns the service, empty if no label names it.
     pub fn service(&self) -> &str {
         &self.service
     }
 }
 
-/// One profile of a series.
+/// Row of a profile in a source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProfileRow {
-    /// Place of its series in the tenant's part.
+    /// Index of its series in the tenant's part.
     pub series: u32,
-    /// When it was taken, Unix nanoseconds.
+    /// Time of the profile, Unix nanoseconds.
     pub time: i64,
-    /// Its record id.
+    /// Record id of the profile.
     pub id: ContentHash,
-    /// How long it took, nanoseconds.
+    /// Duration of the profile in nanoseconds.
     pub duration: i64,
-    /// What lay between two samples, in the period's unit.
+    /// Sampling period, in the period's unit.
     pub period: i64,
-    /// How many sample rows are its.
+    /// Number of its sample rows.
     pub samples: u32,
 }
 
 impl ProfileRow {
-    /// The order of profiles within a block.
+    /// Returns the sort key of profiles within a block.
     pub fn order(&self) -> (u32, i64, ContentHash) {
         (self.series, self.time, self.id)
     }

@@ -1,4 +1,4 @@
-//! Source lines by weight: of one function, or of all of them.
+//! Source lines by weight, of one function or of all functions.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -7,35 +7,35 @@ use crate::model::Dictionary;
 use crate::symbols::{Line, NO_ENTRY};
 use crate::top_table::FunctionWeights;
 
-/// A line of a function, as the profiler named them.
+/// Line of a function, with the names that the profiler gave.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SourceLine<'d> {
-    /// The function; of an address without a line, the name of its binary.
+    /// Name of the function. For an address without a line, the name of its binary.
     pub function: Cow<'d, str>,
-    /// Its file; empty if it is not known.
+    /// Source file; empty if it is not known.
     pub file: &'d str,
-    /// The line, 0 if it is not known.
+    /// Line number, 0 if it is not known.
     pub line: i64,
 }
 
-/// What a function and each of its lines weigh. A line counts once in a stack in which it recurs.
+/// Weights of a function and each of its lines. A line that recurs in a stack counts once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FunctionLines<'d> {
-    /// The function as a whole.
+    /// Weights of the function as a whole.
     pub function: FunctionWeights,
-    /// Its lines, by file and number. Lines without any weight are left out.
+    /// Weights of its lines, by file and number. Lines without any weight are left out.
     pub lines: Vec<(SourceLine<'d>, FunctionWeights)>,
 }
 
-/// The lines of all locations of a dictionary, each known by a number.
+/// Numbering of the lines of all locations of a dictionary.
 pub(crate) struct LineNumbering<'d> {
-    /// What each number stands for, in the order of places.
+    /// Source line of each number, sorted by function, file and line.
     pub(crate) places: Vec<SourceLine<'d>>,
     /// Numbers of each location's lines, innermost first.
     pub(crate) of_locations: Vec<Vec<u32>>,
 }
 
-/// The weights of the lines of one function, from totals by stack.
+/// Returns the weights of the lines of one function, from totals by stack.
 pub fn function_lines<'d>(
     dictionary: &'d Dictionary,
     totals: &[i64],
@@ -46,7 +46,7 @@ pub fn function_lines<'d>(
     FunctionLines { function, lines: numbered.into_lines(weights) }
 }
 
-/// The weights of all lines of all functions, in the order of places.
+/// Returns the weights of all lines of all functions, sorted by function, file and line.
 pub fn all_lines<'d>(dictionary: &'d Dictionary, totals: &[i64]) -> Vec<(SourceLine<'d>, FunctionWeights)> {
     let numbered = LineNumbering::from_dictionary(dictionary, false, |_| true);
     let (weights, _) = numbered.sum_weights(dictionary, totals);
@@ -54,9 +54,9 @@ pub fn all_lines<'d>(dictionary: &'d Dictionary, totals: &[i64]) -> Vec<(SourceL
 }
 
 impl<'d> LineNumbering<'d> {
-    /// Numbers the lines of functions that are wanted. Others get no number: a place for each frame stays, so that the
-    /// innermost one of a location can be told.
-    /// An address without symbols is called by its binary, or, where `addresses` are wanted, by itself.
+    /// Numbers the lines of wanted functions. Lines of other functions are kept without a number, so that the
+    /// innermost line of a location stays the first. An address without symbols has the name of its binary
+    /// or, with `addresses`, its address.
     pub(crate) fn from_dictionary(
         dictionary: &'d Dictionary,
         addresses: bool,
@@ -91,7 +91,7 @@ impl<'d> LineNumbering<'d> {
         LineNumbering { places: numbers.into_keys().collect(), of_locations }
     }
 
-    /// The weights of all numbers, and of all of them together.
+    /// Returns the weights of all numbers, and the weight of all of them together.
     fn sum_weights(
         &self,
         dictionary: &Dictionary,
@@ -99,7 +99,7 @@ impl<'d> LineNumbering<'d> {
     ) -> (Vec<FunctionWeights>, FunctionWeights) {
         let mut weights = vec![FunctionWeights::default(); self.places.len()];
         let mut whole = FunctionWeights::default();
-        // The stack in which a number was counted last.
+        // Last stack in which each number was counted.
         let mut counted = vec![NO_ENTRY; self.places.len()];
         for (stack, &total) in (0u32..).zip(totals).filter(|(_, total)| **total != 0) {
             let mut is_leaf = true;

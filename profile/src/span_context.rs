@@ -1,26 +1,27 @@
-//! Which request a sample belongs to: ids of its span and its trace, as clients send them in labels.
+//! Span context of a sample: ids of its span and its trace, as clients send them in labels.
 
 use crate::model::Dictionary;
 
 /// Ids of a span and a trace; 0 for none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SpanContext {
-    /// The span.
+    /// Id of the span.
     pub span: u64,
-    /// The trace.
+    /// Id of the trace.
     pub trace: u128,
 }
 
-/// Labels of samples that name one request, not a series. The last is what older clients call a span.
+/// Sample labels with ids of a span or trace, which do not become series labels. Older clients use the last
+/// for the span.
 pub const SPAN_CONTEXT_LABELS: [&str; 3] = ["span_id", "trace_id", "profile_id"];
 
-/// The request that a set of labels names, and how many of its labels say so.
+/// Returns the span context in a label set, and the number of labels that give it.
 pub fn span_context_from_labels(dictionary: &Dictionary, set: u32) -> (SpanContext, usize) {
     let text = |id| dictionary.symbols.strings.get(id);
     let mut request = SpanContext::default();
     let mut used = 0;
     for label in dictionary.label_sets.get(set) {
-        // Labels come by name, so an old name is seen before the new one, which wins.
+        // Labels are sorted by name. The old name thus comes before the new one, which wins.
         let known = match text(label.key) {
             "profile_id" | "span_id" => hexadecimal(text(label.text), 16).map(|id| request.span = id as u64),
             "trace_id" => hexadecimal(text(label.text), 32).map(|id| request.trace = id),
@@ -31,31 +32,31 @@ pub fn span_context_from_labels(dictionary: &Dictionary, set: u32) -> (SpanConte
     (request, used)
 }
 
-/// An id of exactly so many hexadecimal digits that is not 0.
+/// Parses an id of exactly `digits` hexadecimal digits that is not 0.
 fn hexadecimal(text: &str, digits: usize) -> Option<u128> {
     let is_hexadecimal = text.len() == digits && text.bytes().all(|digit| digit.is_ascii_hexdigit());
     u128::from_str_radix(text, 16).ok().filter(|&id| is_hexadecimal && id != 0)
 }
 
-/// Requests that are asked for: by their spans, or by their traces.
+/// Filter of samples by their spans or by their traces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SpanFilter {
-    /// Those of one of these spans; ascending.
+    /// Ids of spans, ascending.
     Spans(Vec<u64>),
-    /// Those of one of these traces; ascending.
+    /// Ids of traces, ascending.
     Traces(Vec<u128>),
 }
 
 impl SpanFilter {
-    /// Those of these spans. No request has the id 0, so that one selects nothing.
+    /// Creates a filter for these spans. Id 0 means "no span", so it selects nothing.
     pub fn spans(ids: impl IntoIterator<Item = u64>) -> Self {
         SpanFilter::Spans(in_order(ids))
     }
-    /// Those of these traces. No request has the id 0, so that one selects nothing.
+    /// Creates a filter for these traces. Id 0 means "no trace", so it selects nothing.
     pub fn traces(ids: impl IntoIterator<Item = u128>) -> Self {
         SpanFilter::Traces(in_order(ids))
     }
-    /// Whether a request is asked for.
+    /// Returns whether the filter selects a span context.
     #[inline]
     pub fn contains(&self, request: SpanContext) -> bool {
         match self {

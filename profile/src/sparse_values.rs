@@ -1,36 +1,37 @@
-//! Values as formats give them that measure one type at a time, brought together to rows of all types.
+//! Conversion of single-type values, as some formats give them, to rows of all types.
 
 use crate::limits::{OverLimitError, check_limit};
 use crate::model::Samples;
 use crate::pprof::DecodeLimits;
 
-/// A value of one type.
+/// Value of one type for a stack and label set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SparseCell {
-    /// The stack.
+    /// Id of the stack.
     pub(crate) stack: u32,
-    /// The label set.
+    /// Id of the label set.
     pub(crate) labels: u32,
-    /// Which type.
+    /// Index of the type.
     pub(crate) column: usize,
-    /// How much.
+    /// Value for this type.
     pub(crate) value: i64,
 }
 
-/// Why values are no rows.
+/// Reason that values cannot become rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SparseRowsError {
-    /// Too many.
+    /// Rows times types are over the limit.
     Over(OverLimitError),
-    /// Those of a stack add up to over 63 bits, in this column.
+    /// The sum of a stack in this column does not fit into 63 bits.
     Overflow(usize),
 }
 
-/// So many bytes of values there may always be.
+/// Minimum for the limit on bytes of values.
 const MIN_VALUE_BYTES_LIMIT: usize = 8 << 20;
 
-/// Rows in the order of their stacks. Equal rows are added up, those of nothing but zeros left out. A type that few rows have
-/// costs something in all of them: so there may be as many bytes of values as were read, or as many values as cells.
+/// Returns rows in the order of their stacks. Equal rows are added up, and rows with only zeros are left out.
+/// A type with few rows takes memory in all of them. The limit is therefore the bytes that were read, or one
+/// value per cell.
 pub(crate) fn rows_from_cells(
     mut cells: Vec<SparseCell>,
     types: usize,

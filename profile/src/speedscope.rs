@@ -1,11 +1,11 @@
-//! speedscope's file format, read and written.
+//! Reader and writer of the speedscope file format.
 //!
 //! ```text
 //!  bytes ─► document: one pass, frames go into the dictionary ─► read: values by stack, then rows
 //! ```
-//! A document says its profiles in any order and its frames often last, so values wait as plain lists until all of it
-//! is read. They are added up as the decimal numbers that they are, and become whole units once, at the end: whatever
-//! unit of time a document has, nanoseconds.
+//! A document has its profiles in any order and often its frames last. Values are therefore kept as plain
+//! lists until the whole document is read. They are added up as decimal numbers and converted to whole units
+//! once, at the end. Every unit of time becomes nanoseconds.
 
 mod document;
 mod profiles;
@@ -19,5 +19,5 @@ pub use profiles::{SpeedscopeProfile, SpeedscopeProfiles, read_profiles};
 pub use read::{SpeedscopeError, parse};
 pub use write::write;
 
-/// Who wrote the documents that name a type of their values, as ours do.
+/// Exporter name in documents with a type for their values, which only our writer produces.
 const OWN_EXPORTER_NAME: &str = "athanor";

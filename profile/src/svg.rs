@@ -1,6 +1,6 @@
-//! Flame graphs as SVG files that need nothing else: names on hover, zoom on click, a box to search in.
+//! Writer of flame graphs as self-contained SVG files: names on hover, zoom on click, a search box.
 //!
-//! What is shown is escaped; the script holds no part of a profile and writes text only.
+//! All displayed text is escaped. The script contains no part of a profile and writes text only.
 
 use std::fmt::Write;
 
@@ -10,22 +10,22 @@ use crate::symbols::NO_ENTRY;
 use crate::tree::Tree;
 
 const GRAPH_WIDTH_PX: f64 = 1200.0;
-/// Above the root: title and search box.
+/// Height above the root, for title and search box.
 const HEADER_HEIGHT_PX: usize = 34;
 const ROW_HEIGHT_PX: usize = 17;
-/// What a letter takes, and narrower boxes have no text.
+/// Width of a letter. Boxes with space for fewer than three letters have no text.
 const LETTER_WIDTH_PX: f64 = 7.25;
-/// Where the search box begins, and the title ends.
+/// Left edge of the search box, and right limit of the title.
 const SEARCH_BOX_X_PX: f64 = 940.0;
 const EMPTY_GRAPH_TEXT: &str = "There are no samples of this in this time.";
-/// Narrower boxes are left out.
+/// Minimum width of a box. Narrower ones are left out.
 const MIN_BOX_WIDTH_PX: f64 = 0.1;
 
 const GRAPH_STYLE: &str = "text{font:12px monospace;fill:#111;pointer-events:none}\
     .b{cursor:pointer}.b:hover rect{stroke:#111}.d rect{opacity:.45}.h{display:none}.m rect{fill:#c3f}\
     input{font:12px monospace;width:100%;box-sizing:border-box}";
 
-/// Script of every graph, always the same, so that servers can allow it by its hash.
+/// Script of every graph. It is constant, so servers can allow it by its hash.
 pub const GRAPH_SCRIPT: &str = r#"
 "use strict";
 (function () {
@@ -67,7 +67,7 @@ pub const GRAPH_SCRIPT: &str = r#"
 })();
 "#;
 
-/// The flame graph of a tree, root on top. Boxes too narrow to be seen are left out.
+/// Writes the flame graph of a tree, root on top. Boxes too narrow to be visible are left out.
 pub fn write(tree: &Tree, unit: &str, title: &str) -> String {
     let bars = layout_bars(tree);
     let seen = |at: usize| at == 0 || (bars[at].end - bars[at].start) * GRAPH_WIDTH_PX >= MIN_BOX_WIDTH_PX;
@@ -112,7 +112,7 @@ pub fn write(tree: &Tree, unit: &str, title: &str) -> String {
     text
 }
 
-/// A colour between red and yellow, always the same of a name.
+/// Returns a color between red and yellow, derived from the name.
 fn warm(name: &str) -> String {
     let hash = crate::hash::hash_bytes(name.as_bytes());
     format!("hsl({},{}%,{}%)", 5 + hash % 50, 70 + (hash >> 16) % 25, 60 + (hash >> 32) % 12)
@@ -129,7 +129,7 @@ fn fit(name: &str, width: f64) -> String {
     }
 }
 
-/// For element content and quoted attributes.
+/// Escapes text for element content and quoted attributes.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

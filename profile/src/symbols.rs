@@ -1,30 +1,31 @@
-//! Names: strings, functions, mappings and locations, each stored once and known by a dense id.
+//! Symbols: strings, functions, mappings and locations, each stored once under a dense id.
 //!
-//! Every entry is found by its content hash, which covers the entries it refers to by *their* hashes. So
-//! two dictionaries that never met give equal things equal hashes, and merging them is a look-up.
+//! Every entry is found by its content hash, which covers the hashes of the entries that it refers to. Two
+//! unrelated dictionaries thus give equal entries equal hashes, and a merge is a lookup.
 
 use crate::hash::{self, ContentHash, PrehashedMap, vec_memory};
 
-/// "No such entry": the mapping of a location that has none, the parent of a root frame.
+/// Id for "no such entry": the mapping of a location without one, the parent of a root frame.
 pub const NO_ENTRY: u32 = u32::MAX;
 
-/// A function, as the language names it.
+/// Function with its names and source position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Function {
-    /// Name for people.
+    /// Human-readable name, as a string id.
     pub name: u32,
-    /// Name for the linker, often mangled.
+    /// Linker name, often mangled.
     pub system_name: u32,
-    /// Source file.
+    /// Path of the source file.
     pub filename: u32,
     /// Line at which the function starts, 0 if unknown.
     pub start_line: i64,
 }
 
-/// A binary or library that was mapped into the process.
+/// Binary or library that was mapped into the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapping {
-    /// Where it was mapped. Differs between processes, so it is no part of the identity; the smallest seen is kept.
+    /// Start address of the mapping. It differs between processes and is not part of the identity. The
+    /// smallest one seen is kept.
     pub start: u64,
     /// Length of the mapped range.
     pub size: u64,
@@ -34,25 +35,26 @@ pub struct Mapping {
     pub filename: u32,
     /// Build id, as hex.
     pub build_id: u32,
-    /// What was symbolized by the sender, as bits in the order of pprof's `has_*` fields, and [`ELF_ADDRESSES_FLAG`].
+    /// Symbolization by the sender, as bits in the order of pprof's `has_*` fields, and
+    /// [`ELF_ADDRESSES_FLAG`].
     pub flags: u8,
 }
 
-/// Flag of a [`Mapping`]: addresses of its locations are virtual addresses of the ELF file, not of the process. Nothing was
-/// subtracted from them, so that they can be looked up in the file's symbols.
+/// Flag of a [`Mapping`] with locations that have virtual addresses of the ELF file, not of the process. The
+/// mapping's start is not subtracted from them, so the file's symbols can be looked up by these addresses.
 pub const ELF_ADDRESSES_FLAG: u8 = 1 << 4;
 
 impl Mapping {
-    /// Returns the address that a location was sent with, given the one that is stored.
+    /// Returns the address of a location as sent, from the stored address.
     pub fn sent_address(&self, stored: u64) -> u64 {
         if self.flags & ELF_ADDRESSES_FLAG != 0 { stored } else { stored.wrapping_add(self.start) }
     }
 }
 
-/// One line of source within a location: the function and the place in it.
+/// Source line within a location: the function and the position in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// The function.
+    /// Id of the function.
     pub function: u32,
     /// Line number, 0 if unknown.
     pub line: i64,
@@ -60,23 +62,23 @@ pub struct Line {
     pub column: i64,
 }
 
-/// An instruction address with the lines inlined there, innermost first.
+/// Instruction address with the lines inlined there, innermost first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Location {
-    /// The mapping, or [`NO_ENTRY`].
+    /// Id of the mapping, or [`NO_ENTRY`].
     pub mapping: u32,
-    /// Address relative to the mapping's start; absolute without a mapping, and the address in the ELF file where the
-    /// mapping has [`ELF_ADDRESSES_FLAG`].
+    /// Address relative to the mapping's start. Without a mapping it is absolute. If the mapping has
+    /// [`ELF_ADDRESSES_FLAG`], it is the address in the ELF file.
     pub address: u64,
-    /// Whether identical code was folded, so that the names may be wrong.
+    /// Set if identical code was folded, so that the names may be wrong.
     pub folded: bool,
     /// First entry in [`SymbolTable::lines`].
     first_line: u32,
-    /// How many lines.
+    /// Number of lines of this location.
     line_count: u32,
 }
 
-/// Strings in one arena, interned.
+/// Interned strings in one arena.
 #[derive(Clone, Debug)]
 pub struct StringTable {
     arena: String,
@@ -99,11 +101,11 @@ impl Default for StringTable {
 }
 
 impl StringTable {
-    /// The id of `text`, added if new. The empty string is 0.
+    /// Returns the id of `text`, added if new. The empty string has id 0.
     pub fn intern(&mut self, text: &str) -> u32 {
         self.intern_hashed(hash::hash_bytes(text.as_bytes()), text)
     }
-    /// As [`intern`](Self::intern), for a caller who knows the hash.
+    /// Interns like [`intern`](Self::intern), with a known hash.
     pub fn intern_hashed(&mut self, hash: ContentHash, text: &str) -> u32 {
         *self.ids.entry(hash).or_insert_with(|| {
             self.arena.push_str(text);
@@ -112,37 +114,37 @@ impl StringTable {
             self.ends.len() as u32 - 1
         })
     }
-    /// The text of an id.
+    /// Returns the text of an id.
     pub fn get(&self, id: u32) -> &str {
         let id = id as usize;
         let start = if id == 0 { 0 } else { self.ends[id - 1] };
         &self.arena[start..self.ends[id]]
     }
-    /// The id of `text`, if it is known.
+    /// Returns the id of `text`, if the table has it.
     pub fn find(&self, text: &str) -> Option<u32> {
         self.ids.get(&hash::hash_bytes(text.as_bytes())).copied()
     }
-    /// The id of a text that is known by its hash.
+    /// Returns the id of a text by its hash.
     pub fn find_hashed(&self, hash: ContentHash) -> Option<u32> {
         self.ids.get(&hash).copied()
     }
-    /// The content hash of an id.
+    /// Returns the content hash of an id.
     pub fn hash(&self, id: u32) -> ContentHash {
         self.hashes[id as usize]
     }
-    /// How many strings there are, the empty one included.
+    /// Returns the number of strings, the empty one included.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
-    /// Never true: the empty string is always there.
+    /// Returns false: the empty string is always present.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
-    /// Bytes of text held.
+    /// Returns the bytes of all texts.
     pub fn bytes(&self) -> usize {
         self.arena.len()
     }
-    /// Bytes of text of an id and all after it.
+    /// Returns the bytes of text of an id and all later ones.
     pub(crate) fn bytes_from(&self, id: usize) -> usize {
         self.arena.len() - id.checked_sub(1).map_or(0, |before| self.ends[before])
     }
@@ -152,7 +154,7 @@ impl StringTable {
     }
 }
 
-/// Entries of one kind with their content hashes.
+/// Interned entries of one kind, with their content hashes.
 #[derive(Clone, Debug)]
 struct InternTable<T> {
     entries: Vec<T>,
@@ -179,10 +181,10 @@ impl<T> InternTable<T> {
     }
 }
 
-/// Everything that has a name.
+/// Tables of strings, functions, mappings and locations.
 #[derive(Clone, Debug, Default)]
 pub struct SymbolTable {
-    /// All texts.
+    /// Texts of all entries.
     pub strings: StringTable,
     functions: InternTable<Function>,
     mappings: InternTable<Mapping>,
@@ -194,14 +196,14 @@ const FUNCTION_DOMAIN: u64 = 1;
 const MAPPING_DOMAIN: u64 = 2;
 const LOCATION_DOMAIN: u64 = 3;
 
-/// Characters of a build id that are shown: enough to tell builds of one binary apart.
+/// Characters of a build id that are shown. They suffice to distinguish builds of one binary.
 const SHOWN_BUILD_ID_CHARS: usize = 8;
 
-/// The name of all addresses that belong to no known binary, where graphs show them as one frame.
+/// Name of all addresses without a known binary. Graphs show them as one frame.
 pub const UNKNOWN_BINARY_NAME: &str = "[unknown]";
 
-/// Returns the name of a binary: `libc.so.6@1a2b3c4d`, its file name and the beginning of its build id. Empty if neither is
-/// known.
+/// Returns the name of a binary: `libc.so.6@1a2b3c4d`, its file name and the beginning of its build id. Empty
+/// if neither is known.
 pub fn binary_name(path: &str, build_id: &str) -> String {
     let file = path.rsplit('/').next().unwrap_or(path);
     if build_id.is_empty() {
@@ -211,12 +213,13 @@ pub fn binary_name(path: &str, build_id: &str) -> String {
     format!("{file}@{shown}")
 }
 
-/// Returns the name of an address without symbols: `libc.so.6@1a2b3c4d+0x1234`. Addresses of two builds have different names.
+/// Returns the name of an address without symbols: `libc.so.6@1a2b3c4d+0x1234`. Addresses of two builds have
+/// different names.
 pub fn address_name(binary: &str, address: u64) -> String {
     if binary.is_empty() { format!("0x{address:x}") } else { format!("{binary}+0x{address:x}") }
 }
 
-/// The hash of a function whose texts have these hashes.
+/// Returns the hash of a function with these text hashes.
 pub fn function_hash(
     name: ContentHash,
     system_name: ContentHash,
@@ -231,7 +234,7 @@ pub fn function_hash(
     hash::hash_tagged(FUNCTION_DOMAIN, &content)
 }
 
-/// The hash of a mapping: all but where it was mapped.
+/// Returns the hash of a mapping, which covers all fields except the start address.
 pub fn mapping_hash(
     size: u64,
     offset: u64,
@@ -248,12 +251,12 @@ pub fn mapping_hash(
     hash::hash_tagged(MAPPING_DOMAIN, &content)
 }
 
-/// Hashes a location piece by piece.
+/// Hasher of a location, fed in parts.
 #[derive(Default)]
 pub struct LocationHasher(Vec<u8>);
 
 impl LocationHasher {
-    /// Starts a location; `mapping` is 0 without one.
+    /// Starts a location. `mapping` is 0 if it has none.
     pub fn start(&mut self, mapping: ContentHash, address: u64, folded: bool) {
         let mut content = [0; 25];
         content[..16].copy_from_slice(&mapping.to_le_bytes());
@@ -270,19 +273,19 @@ impl LocationHasher {
         content[24..].copy_from_slice(&column.to_le_bytes());
         self.0.extend_from_slice(&content);
     }
-    /// The hash of all that was given.
+    /// Returns the hash of the location.
     pub fn finish(&self) -> ContentHash {
         hash::hash_tagged(LOCATION_DOMAIN, &self.0)
     }
 }
 
 impl SymbolTable {
-    /// Bytes that it has taken.
+    /// Returns the allocated bytes.
     pub(crate) fn memory(&self) -> usize {
         let tables = self.functions.memory() + self.mappings.memory() + self.locations.memory();
         self.strings.memory() + tables + vec_memory(&self.lines)
     }
-    /// The id of a function, added if new.
+    /// Returns the id of a function, added if new.
     pub fn intern_function(&mut self, function: Function) -> u32 {
         let hash = function_hash(
             self.strings.hash(function.name),
@@ -292,11 +295,11 @@ impl SymbolTable {
         );
         self.functions.intern(hash, || function)
     }
-    /// The id of a function that is known by its hash.
+    /// Returns the id of a function by its hash.
     pub fn find_function(&self, hash: ContentHash) -> Option<u32> {
         self.functions.ids.get(&hash).copied()
     }
-    /// The id of a mapping, added if new.
+    /// Returns the id of a mapping, added if new.
     pub fn intern_mapping(&mut self, mapping: Mapping) -> u32 {
         let hash = mapping_hash(
             mapping.size,
@@ -310,7 +313,7 @@ impl SymbolTable {
         known.start = known.start.min(mapping.start);
         id
     }
-    /// The id of a location, added if new.
+    /// Returns the id of a location, added if new.
     pub fn intern_location(&mut self, mapping: u32, address: u64, folded: bool, lines: &[Line]) -> u32 {
         let mut hasher = LocationHasher::default();
         let mapping_hash = if mapping == NO_ENTRY { 0 } else { self.mappings.hashes[mapping as usize] };
@@ -331,37 +334,37 @@ impl SymbolTable {
         }
         id
     }
-    /// The id of a location that is known by its hash.
+    /// Returns the id of a location by its hash.
     pub fn find_location(&self, hash: ContentHash) -> Option<u32> {
         self.locations.ids.get(&hash).copied()
     }
-    /// All functions, by id.
+    /// Returns all functions, by id.
     pub fn functions(&self) -> &[Function] {
         &self.functions.entries
     }
-    /// All mappings, by id.
+    /// Returns all mappings, by id.
     pub fn mappings(&self) -> &[Mapping] {
         &self.mappings.entries
     }
-    /// All locations, by id.
+    /// Returns all locations, by id.
     pub fn locations(&self) -> &[Location] {
         &self.locations.entries
     }
-    /// The content hash of a location.
+    /// Returns the content hash of a location.
     pub fn location_hash(&self, location: u32) -> ContentHash {
         self.locations.hashes[location as usize]
     }
-    /// How many lines a location and all after it have.
+    /// Returns the number of lines of a location and all later ones.
     pub(crate) fn lines_from(&self, location: usize) -> usize {
         self.locations.entries.get(location).map_or(0, |first| self.lines.len() - first.first_line as usize)
     }
-    /// The lines of a location, innermost first.
+    /// Returns the lines of a location, innermost first.
     pub fn lines(&self, location: u32) -> &[Line] {
         let location = &self.locations.entries[location as usize];
         let first = location.first_line as usize;
         &self.lines[first..first + location.line_count as usize]
     }
-    /// The name of a function.
+    /// Returns the name of a function.
     pub fn function_name(&self, function: u32) -> &str {
         self.strings.get(self.functions.entries[function as usize].name)
     }
@@ -375,17 +378,17 @@ impl SymbolTable {
         let name = self.known_binary(self.locations.entries[location as usize].mapping);
         if name.is_empty() { UNKNOWN_BINARY_NAME.to_owned() } else { name }
     }
-    /// The name of a mapping's binary, empty if it is not known.
+    /// Returns the name of a mapping's binary, empty if it is not known.
     fn known_binary(&self, mapping: u32) -> String {
         let Some(mapping) = self.mappings.entries.get(mapping as usize) else { return String::new() };
         binary_name(self.strings.get(mapping.filename), self.strings.get(mapping.build_id))
     }
-    /// Returns the address that a location was sent with.
+    /// Returns the address of a location as sent.
     pub fn sent_address(&self, location: &Location) -> u64 {
         let mapping = self.mappings.entries.get(location.mapping as usize);
         mapping.map_or(location.address, |mapping| mapping.sent_address(location.address))
     }
-    /// Copies one location with all it refers to from another dictionary.
+    /// Copies a location with all entries that it refers to from another dictionary.
     pub fn adopt_location(&mut self, from: &SymbolTable, location: u32) -> u32 {
         if let Some(id) = self.find_location(from.location_hash(location)) {
             return id;
@@ -402,14 +405,14 @@ impl SymbolTable {
             .collect();
         self.intern_location(mapping, source.address, source.folded, &lines)
     }
-    /// Copies one mapping from another dictionary.
+    /// Copies a mapping from another dictionary.
     pub fn adopt_mapping(&mut self, from: &SymbolTable, mapping: u32) -> u32 {
         let source = from.mappings.entries[mapping as usize];
         let filename = self.strings.intern(from.strings.get(source.filename));
         let build_id = self.strings.intern(from.strings.get(source.build_id));
         self.intern_mapping(Mapping { filename, build_id, ..source })
     }
-    /// Copies one function from another dictionary.
+    /// Copies a function from another dictionary.
     pub fn adopt_function(&mut self, from: &SymbolTable, function: u32) -> u32 {
         if let Some(id) = self.find_function(from.functions.hashes[function as usize]) {
             return id;

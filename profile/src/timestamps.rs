@@ -1,31 +1,31 @@
-//! When samples were taken, one by one: what few profilers say, and nothing for the profiles of all others.
+//! Timestamps of single samples, which few profilers send. Other profiles have none.
 
 use crate::hash::vec_memory;
 
-/// Unix nanoseconds, by row. Rows that say none behind the last one that does take no room.
+/// Timestamps by row, Unix nanoseconds. Rows after the last one with timestamps take no memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SampleTimestamps {
-    /// Where those of each row end.
+    /// End of each row's timestamps.
     ends: Vec<usize>,
     times: Vec<i64>,
 }
 
 impl SampleTimestamps {
-    /// Whether no row says any.
+    /// Returns whether no row has timestamps.
     pub fn is_empty(&self) -> bool {
         self.times.is_empty()
     }
-    /// How many all rows say.
+    /// Returns the number of timestamps in all rows.
     pub fn len(&self) -> usize {
         self.times.len()
     }
-    /// Those of a row, in the order in which they were added.
+    /// Returns the timestamps of a row, in the order in which they were added.
     pub fn row_timestamps(&self, row: usize) -> &[i64] {
         let Some(&end) = self.ends.get(row) else { return &[] };
         let start = if row == 0 { 0 } else { self.ends[row - 1] };
         &self.times[start..end]
     }
-    /// Adds some to a row, which is the last one that has any or comes after it.
+    /// Adds timestamps to a row, which must not be before the last row with timestamps.
     pub fn add(&mut self, row: usize, times: impl IntoIterator<Item = i64>) {
         debug_assert!(self.ends.len() <= row + 1, "rows come in their order");
         let before = self.times.len();
@@ -35,12 +35,12 @@ impl SampleTimestamps {
             self.ends.push(self.times.len());
         }
     }
-    /// Forgets all and keeps the memory.
+    /// Removes all timestamps and keeps the memory.
     pub fn clear(&mut self) {
         self.ends.clear();
         self.times.clear();
     }
-    /// Bytes that they have taken.
+    /// Returns the allocated bytes.
     pub fn memory(&self) -> usize {
         vec_memory(&self.ends) + vec_memory(&self.times)
     }

@@ -5,42 +5,43 @@ use std::cmp::Reverse;
 use crate::model::Profile;
 use crate::tree::Tree;
 
-/// What one function weighs.
+/// Weights of a function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FunctionWeights {
-    /// In the function itself.
+    /// Value in the function itself.
     pub flat: i64,
-    /// In it and all that it called; a stack in which it recurs counts once.
+    /// Value in the function and its callees. A stack in which the function recurs counts once.
     pub cum: i64,
 }
 
-/// One function. Shares are fractions of the table's total.
+/// Row of a function. Shares are fractions of the table's total.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TopRow {
-    /// The function.
+    /// Name of the function.
     pub name: String,
-    /// In the function itself.
+    /// Value in the function itself.
     pub flat: i64,
-    /// The share of that.
+    /// Share of `flat` in the total.
     pub flat_share: f64,
-    /// The share of this row and all before it.
+    /// Share of `flat` in this row and all rows before it.
     pub sum_share: f64,
-    /// In the function and all that it called.
+    /// Value in the function and its callees.
     pub cum: i64,
-    /// The share of that.
+    /// Share of `cum` in the total.
     pub cum_share: f64,
 }
 
-/// All functions of a profile.
+/// Table of all functions of a profile.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TopTable {
-    /// What shares are shares of.
+    /// Total that shares refer to.
     pub total: i64,
-    /// The heaviest function first.
+    /// Rows, the heaviest function first.
     pub rows: Vec<TopRow>,
 }
 
-/// Weighs every function of a tree, in the order of the names. Remainders of a truncation are no functions.
+/// Returns the weights of every function of a tree, in name order. Remainders of a truncation are not
+/// functions.
 pub fn function_weights(tree: &Tree) -> Vec<(&str, FunctionWeights)> {
     let mut weights = vec![None::<FunctionWeights>; tree.names().len()];
     let mut open = vec![0u32; tree.names().len()];
@@ -69,12 +70,12 @@ pub fn function_weights(tree: &Tree) -> Vec<(&str, FunctionWeights)> {
 }
 
 impl TopTable {
-    /// The table of one value of a profile.
+    /// Returns the table of one value of a profile.
     pub fn from_profile(profile: &Profile, value: usize) -> TopTable {
         TopTable::from_tree(&Tree::from_profile(profile, value))
     }
 
-    /// The table of a whole tree. By flat, then cumulative size, then name.
+    /// Returns the table of a whole tree, sorted by flat, then by cumulative value, then by name.
     pub fn from_tree(tree: &Tree) -> TopTable {
         let total = tree.total();
         let share = |part: i64| if total == 0 { 0.0 } else { part as f64 / total as f64 };

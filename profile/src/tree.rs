@@ -1,7 +1,8 @@
-//! Trees: stacks merged by function name.
+//! Call trees: stacks merged by function name.
 //!
-//! A tree is laid out level by level, siblings lexicographically by name, and its name table is sorted, so
-//! equal trees are equal arrays and two trees merge in one walk. Nothing here recurses: stacks may be deep.
+//! Nodes are stored level by level, siblings sorted by name, and the name table is sorted. Equal trees are
+//! therefore equal arrays, and two trees merge in one pass. No code here recurses, because stacks may be
+//! deep.
 
 mod builder;
 mod codec;
@@ -22,29 +23,29 @@ use builder::UnnamedFrameMode;
 pub use shape::TreeShape;
 pub use truncate::min_shown_weight;
 
-/// What the remainder of a truncation is called where names are all there is. See [`TreeNode::other`].
+/// Name of the remainder of a truncation, where only names are shown. See [`TreeNode::other`].
 pub const OTHER_NAME: &str = "other";
 
-/// A function in the context of its callers.
+/// Function in the context of its callers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TreeNode {
-    /// Index in [`Tree::names`].
+    /// Index of its name in [`Tree::names`].
     pub name: u32,
-    /// The caller, [`NO_ENTRY`] at the root.
+    /// Index of the caller, [`NO_ENTRY`] at the root.
     pub parent: u32,
-    /// The first callee; callees lie side by side.
+    /// Index of the first callee. Callees are contiguous.
     pub first_child: u32,
-    /// How many callees.
+    /// Number of callees of the node.
     pub child_count: u32,
-    /// Own value and that of all callees.
+    /// Value of the node and all of its callees.
     pub total: i64,
-    /// Own value.
+    /// Value of the node itself.
     pub own: i64,
-    /// Stands for what a truncation cut off; never true of a function, whatever its name.
+    /// Set for the remainder of a truncation; never for a function, whatever its name.
     pub other: bool,
 }
 
-/// Stacks merged by function name, below one nameless root.
+/// Stacks merged by function name, below a nameless root.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tree {
     names: Vec<Arc<str>>,
@@ -62,18 +63,18 @@ fn root() -> TreeNode {
 }
 
 impl Tree {
-    /// The tree of one value of a profile.
+    /// Returns the tree of one value of a profile.
     pub fn from_profile(profile: &Profile, value: usize) -> Tree {
         Tree::from_totals(&profile.dictionary, &profile.totals_by_stack(value))
     }
 
-    /// The tree of totals by stack id. Stacks without a total are not looked at. Frames without symbols are named by their
-    /// binary, and consecutive ones of one binary are one node.
+    /// Returns the tree of totals by stack id. Stacks without a total are skipped. Frames without symbols
+    /// have the name of their binary, and consecutive ones of one binary are one node.
     pub fn from_totals(dictionary: &Dictionary, totals: &[i64]) -> Tree {
         Tree::with_unnamed(dictionary, totals, UnnamedFrameMode::Binaries)
     }
 
-    /// As [`from_totals`](Self::from_totals), with a node for each address that has no symbols.
+    /// Returns a tree like [`from_totals`](Self::from_totals), with a node for each address without symbols.
     pub fn with_addresses(dictionary: &Dictionary, totals: &[i64]) -> Tree {
         Tree::with_unnamed(dictionary, totals, UnnamedFrameMode::Addresses)
     }
@@ -86,43 +87,43 @@ impl Tree {
         drafts.finish()
     }
 
-    /// The total of everything.
+    /// Returns the total of the root.
     pub fn total(&self) -> i64 {
         self.nodes[0].total
     }
-    /// All names, sorted; the empty one, of the root, is first.
+    /// Returns all names, sorted. The root's empty name is first.
     pub fn names(&self) -> &[Arc<str>] {
         &self.names
     }
-    /// All nodes, level by level; the root is first.
+    /// Returns all nodes, level by level. The root is first.
     pub fn nodes(&self) -> &[TreeNode] {
         &self.nodes
     }
-    /// The name of a node.
+    /// Returns the name of a node.
     pub fn name(&self, node: &TreeNode) -> &str {
         if node.other { OTHER_NAME } else { &self.names[node.name as usize] }
     }
-    /// Where the callees of a node lie.
+    /// Returns the index range of a node's callees.
     pub fn children(&self, node: u32) -> std::ops::Range<u32> {
         let node = &self.nodes[node as usize];
         node.first_child..node.first_child + node.child_count
     }
 
-    /// Adds another tree. Exact, associative and commutative.
+    /// Adds another tree. The merge is exact, associative and commutative.
     pub fn merge(&mut self, other: &Tree) {
         if other.nodes.len() > 1 || other.total() != 0 {
             *self = shape::merge_trees(self, other);
         }
     }
 
-    /// About how much memory it takes.
+    /// Returns the approximate memory in bytes.
     pub fn bytes(&self) -> usize {
         let texts: usize = self.names.iter().map(|name| name.len() + size_of::<[usize; 4]>()).sum();
         texts + size_of_val(&self.nodes[..])
     }
 }
 
-/// The nodes from below the root down to `node`.
+/// Returns the nodes from below the root down to `node`.
 pub(crate) fn path_to_node(tree: &Tree, mut node: u32) -> Vec<u32> {
     let mut path = Vec::new();
     while node != 0 && node != NO_ENTRY {

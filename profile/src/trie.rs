@@ -1,64 +1,65 @@
-//! Trees and tries of stacks, as old clients send them.
+//! Reader of trees and tries of stacks, as old clients send them.
 //!
 //! ```text
 //!  node:  length and text of its name │ its own value │ how many children │ the children, each a node
 //!  tree:  a node is a frame; the outermost one is the whole and has no name
-//!  trie:  a node continues the text of its parent; what that makes is a folded stack: main;ru + n
+//!  trie:  a node continues the text of its parent; the result is a folded stack: main;ru + n
 //! ```
-//! Numbers are varints. What a trie writes once may be read many times, so all that is read is counted.
+//! Numbers are varints. A trie may expand far beyond its size, so the reader counts all bytes and frames that
+//! it visits.
 
 use crate::limits::{OverLimitError, check_limit};
 use crate::pprof::wire::WireCursor;
 use crate::pprof::{DecodeError, DecodeLimits, StackAccumulator, StackAccumulatorError};
 
-/// What a node says.
+/// Meaning of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TrieKind {
-    /// A frame.
+    /// The node is a frame.
     Tree,
-    /// More text.
+    /// The node continues the text of its parent.
     Trie,
 }
 
-/// Why bytes are no tree or trie. Places are bytes from 0.
+/// Reason that bytes are not a tree or trie. Positions are byte offsets.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum TrieError {
-    /// Cut off, or a number over 64 bits.
+    /// The input is truncated, or a number does not fit into 64 bits.
     #[error(transparent)]
     Malformed(#[from] DecodeError),
-    /// A name that is no text.
+    /// Name that is not valid UTF-8.
     #[error("node at byte {at}: its name is not valid UTF-8")]
     NotUtf8 {
-        /// Where the node begins.
+        /// Offset of the node.
         at: usize,
     },
-    /// A value over 63 bits.
+    /// Value that does not fit into 63 bits.
     #[error("node at byte {at}: its value is {value}, which is over 9223372036854775807")]
     TooLarge {
-        /// Where the node begins.
+        /// Offset of the node.
         at: usize,
-        /// The value.
+        /// Value as read from the node.
         value: u64,
     },
-    /// More than what the outermost node holds.
+    /// Bytes after the end of the outermost node.
     #[error("the outermost node ends at byte {at}, but {more} more bytes follow")]
     More {
-        /// Where it ends.
+        /// Offset of that end.
         at: usize,
-        /// How many bytes follow.
+        /// Number of bytes that follow.
         more: usize,
     },
-    /// What it adds up to.
+    /// Stack or sum that the accumulator refuses.
     #[error("node at byte {at}: {why}")]
     Tally {
-        /// Where the node begins.
+        /// Offset of the node.
         at: usize,
-        /// What is wrong.
+        /// Error of the accumulator.
         why: StackAccumulatorError,
     },
 }
 
-/// Reads all of it. Besides what [`StackAccumulator`] holds to, `depth` is how many nodes may lie within each other.
+/// Reads the whole input. Besides the limits of [`StackAccumulator`], `depth` limits the nesting of nodes.
 pub fn parse(bytes: &[u8], kind: TrieKind, limits: &DecodeLimits) -> Result<StackAccumulator, TrieError> {
     let mut reading = TrieReader {
         kind,
@@ -82,12 +83,12 @@ pub fn parse(bytes: &[u8], kind: TrieKind, limits: &DecodeLimits) -> Result<Stac
     }
 }
 
-/// How far text and path were when a node had been read: its children go on from there.
+/// Lengths of text and path after a node was read. Its children continue from there.
 struct OpenTrieNode {
-    /// Those that are still to come.
+    /// Number of children still to be read.
     children: u64,
     text: usize,
-    /// Where the frame begins that the text ends in.
+    /// Start of the frame that the text ends in.
     frame: usize,
     path: usize,
 }
@@ -96,13 +97,13 @@ struct TrieReader<'a> {
     kind: TrieKind,
     limits: &'a DecodeLimits,
     tally: StackAccumulator,
-    /// The text from the outermost node to here.
+    /// Text from the outermost node to the current one.
     text: Vec<u8>,
-    /// Its frames that are complete, or of a tree all, as far as they are kept.
+    /// Frames of the current path up to the kept depth. In a trie, only complete ones.
     path: Vec<u32>,
-    /// Bytes and frames that were looked at.
+    /// Bytes and frames visited so far.
     read: usize,
-    /// The nodes that the next one lies in.
+    /// Ancestors of the next node.
     open: Vec<OpenTrieNode>,
 }
 
@@ -139,7 +140,7 @@ impl TrieReader<'_> {
             .map_err(|over| TrieError::Tally { at, why: over.into() })
     }
 
-    /// The stack that ends here has a value.
+    /// Adds the value of the stack that ends at the current node.
     fn sample(&mut self, at: usize, frame: usize, value: i64) -> Result<(), TrieError> {
         if self.kind == TrieKind::Trie {
             self.frame_of_text(at, frame, self.text.len())?;

@@ -1,4 +1,4 @@
-//! Values for people.
+//! Formatting of values with units.
 
 const TIME_UNITS: [(&str, f64); 6] =
     [("h", 3.6e12), ("min", 6e10), ("s", 1e9), ("ms", 1e6), ("µs", 1e3), ("ns", 1.0)];
@@ -11,8 +11,9 @@ const BYTE_UNITS: [(&str, f64); 6] = [
     ("B", 1.0),
 ];
 
-/// A value in the largest unit of its kind that leaves at least 1 before the point, such as `1.23s` or
-/// `12MB` (by 1024, as `go tool pprof` does). A unit that is not known is shown as it is, a count bare.
+/// Formats a value in the largest unit of its kind that leaves at least 1 before the point, such as `1.23s`
+/// or `12MB`. Byte units are powers of 1024, as in `go tool pprof`. An unknown unit is appended as it is, and
+/// a count has no unit.
 pub fn format_value(value: i64, unit: &str) -> String {
     let (scale, factor): (&[(&str, f64)], f64) = match unit.to_ascii_lowercase().as_str() {
         "ns" | "nanosecond" | "nanoseconds" => (&TIME_UNITS, 1.0),

@@ -1,58 +1,58 @@
-//! What came in, before anybody has looked into the profile.
+//! Upload as received, before the profile is decoded.
 
 use bytes::Bytes;
 
 use crate::labels::Labels;
 use crate::pprof;
 
-/// One profile as it was sent, with the labels that rules made of those sent.
+/// Profile as sent, with the labels after relabeling.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProfileUpload {
     /// Labels as the client sent them [INV-01].
     pub sent: Labels,
     /// Labels after all rules, with metric and service.
     pub labels: Labels,
-    /// The client's own id for this profile, if it gave one.
+    /// Id that the client gave this profile, if any.
     pub client_id: Option<String>,
-    /// Unix nanoseconds, used where the profile itself says no time [INV-03]; 0 if unknown.
+    /// Unix nanoseconds, used if the profile itself states no time [INV-03]; 0 if unknown.
     pub time_nanos: i64,
-    /// Like no other's, drawn once where the request came in: it is what tells uploads apart that have neither id nor time
-    /// [INV-03], to whichever shard's leader they are sent, and how often.
+    /// Random id, drawn once by the distributor. It distinguishes uploads that have neither id nor time
+    /// [INV-03], on every shard leader that they are sent to and on every retry.
     pub drawn: u128,
-    /// When the request came in, by the clock of who took it, Unix nanoseconds: the time of a profile for which nobody says
-    /// one. 0 if unknown; then it is the shard's.
+    /// Receive time of the request by the distributor's clock, Unix nanoseconds. It is the time of a profile
+    /// if neither profile nor request states one. 0 if unknown; then the shard's clock is used.
     pub received_nanos: i64,
-    /// Whether the client states that addresses are those of the ELF files of mappings. No part of the identity.
+    /// Set if the client states that addresses are those of the ELF files. Not part of the identity.
     pub has_elf_addresses: bool,
-    /// The profile: plain, gzip or zstd.
+    /// Profile bytes: plain, gzip or zstd.
     pub pprof: Bytes,
 }
 
-/// What was left out of an upload that was stored otherwise.
+/// Counts of parts that were dropped from a stored upload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DroppedCounts {
-    /// Samples that refer to something that is not there.
+    /// Samples with a dangling reference.
     pub samples: u64,
     /// Samples with a negative value.
     pub negative: u64,
-    /// Lines that refer to a function that is not there.
+    /// Lines that refer to a missing function.
     pub lines: u64,
-    /// References to a mapping that is not there.
+    /// References to a missing mapping.
     pub mappings: u64,
-    /// Samples whose stacks were too deep: they lost their leaves.
+    /// Samples with too deep stacks, which lost their leaves.
     pub deep: u64,
-    /// Texts that were too long: they lost their beginning.
+    /// Texts that were too long and lost their beginning.
     pub long: u64,
-    /// Rows of series and of types that rules of the tenant dropped.
+    /// Rows of series and types that rules of the tenant dropped.
     pub by_rules: u64,
-    /// Samples whose span or trace is not said in hexadecimal digits: they lost it.
+    /// Samples with a span or trace id that is not hexadecimal, which lost it.
     pub ids: u64,
-    /// Samples of flight recordings that have no stack.
+    /// Samples of flight recordings without a stack.
     pub without_stack: u64,
 }
 
 impl DroppedCounts {
-    /// Each kind by its name.
+    /// Returns the counts with the name of each kind.
     pub fn counts(&self) -> [(&'static str, u64); 9] {
         [
             ("dangling_samples", self.samples),

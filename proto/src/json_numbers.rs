@@ -1,12 +1,12 @@
-//! Numbers of 64 bits in JSON, which are texts there.
+//! 64-bit numbers in JSON, where protobuf writes them as strings.
 
 use itoa::{Buffer, Integer};
 use serde::ser::{Serialize, Serializer};
 
-/// One of them.
+/// Serializes one number as a JSON string.
 pub(crate) struct QuotedNumber<T>(pub(crate) T);
 
-/// A list of them.
+/// Serializes a list of numbers as JSON strings.
 pub(crate) struct QuotedNumbers<'a, T>(pub(crate) &'a [T]);
 
 impl<T: Integer + Copy> Serialize for QuotedNumber<T> {

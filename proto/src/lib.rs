@@ -1,43 +1,44 @@
-//! Wire contracts: the messages that clients and we send each other.
+//! Wire contracts: messages between clients and the server, and between nodes of a cluster.
 //!
 //! ```text
 //!  push.v1 ────┐
 //!              ├─► types.v1      labels, series, selectors
 //!  querier.v1 ─┴─► google.v1     pprof
-//!  parca.*, debuginfo.v1alpha1   what agents of Parca and Pyroscope send
+//!  parca.*, debuginfo.v1alpha1   messages from agents of Parca and Pyroscope
 //!
-//!  athanor.v1 ───► types.v1      what only this server answers
-//!  athanor.internal.v1           what nodes of one cluster say to each other, with services of gRPC
+//!  athanor.v1 ───► types.v1      API that only this server has
+//!  athanor.internal.v1           messages and gRPC services between nodes of one cluster
 //! ```
 //!
-//! The contracts are the files in `protos/`; the modules here are made from them when the crate is built, and
-//! their documentation is the comments there. Names and numbers are those that existing clients have compiled
-//! in, so they can only be added to: a field that is gone leaves its number unused for ever. The names count as
-//! much as the numbers, because clients also write these messages as JSON.
+//! The contracts are the files in `protos/`. The build generates the modules here from them; their
+//! documentation is the comments there. Existing clients have compiled the names and numbers in, so the
+//! contracts may only grow. The number of a removed field stays unused for ever. Names matter as much as
+//! numbers, because clients also write these messages as JSON.
 //!
-//! Reading is lenient as the wire demands: a field that is not known is skipped, an enum keeps a number that has
-//! no name, a field that is absent is its default. What must be present is for the receiver to say. Text that is
-//! not UTF-8 is an error. A field of `bytes` shares the buffer that it was decoded from.
+//! Reading is lenient, as protobuf requires. An unknown field is skipped. An enum keeps an unknown number. An
+//! absent field has its default. The receiver checks required fields. Text that is not UTF-8 is an error. A
+//! field of `bytes` shares the buffer that it was decoded from.
 //!
-//! [`google::v1::Profile`] is for answers, and for tests. Uploads do not pass through it: they stay bytes in
-//! [`push::v1::RawSample`], and the pprof reader, which has limits of its own, reads those.
+//! [`google::v1::Profile`] is for responses and for tests. Uploads do not use it: they stay bytes in
+//! [`push::v1::RawSample`]. The pprof reader, which has limits of its own, reads those bytes.
 
 mod json_numbers;
 mod profile_format;
 mod sandwich;
 mod timestamp;
 
-/// Ours.
+/// Messages that this project defines.
 pub mod athanor {
-    /// What only this server answers.
+    /// API that only this server has.
     #[allow(missing_docs, clippy::all, clippy::too_many_lines, reason = "generated")]
     pub mod v1 {
         include!(concat!(env!("OUT_DIR"), "/athanor.v1.rs"));
         include!(concat!(env!("OUT_DIR"), "/athanor.v1.serde.rs"));
     }
-    /// Between nodes.
+    /// Messages and services between nodes of a cluster.
     pub mod internal {
-        /// The only version. Each message names who sends it, see [`Caller`](v1::Caller).
+        /// Single version of the internal protocol. Each request names its sender, see
+        /// [`Caller`](v1::Caller).
         #[allow(missing_docs, clippy::all, clippy::too_many_lines, reason = "generated")]
         pub mod v1 {
             include!(concat!(env!("OUT_DIR"), "/athanor.internal.v1.rs"));
@@ -45,23 +46,23 @@ pub mod athanor {
     }
 }
 
-/// Names that Google gave.
+/// Messages in Google's namespaces.
 pub mod google {
-    /// pprof.
+    /// pprof profiles, as responses carry them.
     #[allow(missing_docs, clippy::all, clippy::too_many_lines, reason = "generated")]
     pub mod v1 {
         include!(concat!(env!("OUT_DIR"), "/google.v1.rs"));
         include!(concat!(env!("OUT_DIR"), "/google.v1.serde.rs"));
     }
-    /// What messages of others are made of.
+    /// Well-known types that other messages use.
     pub mod protobuf {
         pub use crate::timestamp::Timestamp;
     }
 }
 
-/// Asking for profiles.
+/// Query API of Pyroscope.
 pub mod querier {
-    /// What dashboards and command lines ask.
+    /// Requests and responses of dashboards and command lines.
     #[allow(missing_docs, clippy::all, clippy::too_many_lines, reason = "generated")]
     pub mod v1 {
         pub use crate::sandwich::{SandwichNode, SandwichTree};
@@ -70,9 +71,9 @@ pub mod querier {
     }
 }
 
-/// Sending profiles.
+/// Push API of Pyroscope.
 pub mod push {
-    /// What agents send.
+    /// Uploads from agents.
     #[allow(missing_docs, clippy::all, clippy::too_many_lines, reason = "generated")]
     pub mod v1 {
         include!(concat!(env!("OUT_DIR"), "/push.v1.rs"));
@@ -80,9 +81,9 @@ pub mod push {
     }
 }
 
-/// What the others share.
+/// Messages that several packages share.
 pub mod types {
-    /// Labels, series, selectors of stacks.
+    /// Labels, series and selectors of stacks.
     #[allow(missing_docs, clippy::all, clippy::too_many_lines, reason = "generated")]
     pub mod v1 {
         include!(concat!(env!("OUT_DIR"), "/types.v1.rs"));
@@ -90,9 +91,9 @@ pub mod types {
     }
 }
 
-/// Debug information of binaries.
+/// Debug information of binaries, as Pyroscope uploads it.
 pub mod debuginfo {
-    /// Offering it.
+    /// Upload of debug information.
     #[allow(missing_docs, clippy::all, clippy::too_many_lines, reason = "generated")]
     pub mod v1alpha1 {
         include!(concat!(env!("OUT_DIR"), "/debuginfo.v1alpha1.rs"));
@@ -100,20 +101,20 @@ pub mod debuginfo {
     }
 }
 
-/// What Parca's agents and servers send.
+/// Packages of Parca's agents and servers.
 pub mod parca {
-    /// Profiles.
+    /// Profile uploads of Parca agents.
     pub mod profilestore {
-        /// The only version.
+        /// Single version of the package.
         #[allow(missing_docs, clippy::all, clippy::too_many_lines, reason = "generated")]
         pub mod v1alpha1 {
             include!(concat!(env!("OUT_DIR"), "/parca.profilestore.v1alpha1.rs"));
             include!(concat!(env!("OUT_DIR"), "/parca.profilestore.v1alpha1.serde.rs"));
         }
     }
-    /// Debug information of binaries.
+    /// Debug information of binaries, as Parca uploads it.
     pub mod debuginfo {
-        /// The only version.
+        /// Single version of the package.
         #[allow(missing_docs, clippy::all, clippy::too_many_lines, reason = "generated")]
         pub mod v1alpha1 {
             include!(concat!(env!("OUT_DIR"), "/parca.debuginfo.v1alpha1.rs"));
@@ -122,11 +123,11 @@ pub mod parca {
     }
 }
 
-/// What gRPC itself defines.
+/// Packages that gRPC defines.
 pub mod grpc {
-    /// Whether a server takes calls.
+    /// Health check of a server.
     pub mod health {
-        /// The only version.
+        /// Single version of the package.
         #[allow(missing_docs, clippy::all, clippy::too_many_lines, reason = "generated")]
         pub mod v1 {
             include!(concat!(env!("OUT_DIR"), "/grpc.health.v1.rs"));
@@ -135,9 +136,9 @@ pub mod grpc {
     }
 }
 
-/// What people of a tenant have set.
+/// Settings that users of a tenant store.
 pub mod settings {
-    /// Settings of pages, and rules.
+    /// Page settings and recording rules.
     #[allow(missing_docs, clippy::all, clippy::too_many_lines, reason = "generated")]
     pub mod v1 {
         include!(concat!(env!("OUT_DIR"), "/settings.v1.rs"));
@@ -145,9 +146,9 @@ pub mod settings {
     }
 }
 
-/// What a server can do.
+/// Feature flags of a server.
 pub mod capabilities {
-    /// The only version.
+    /// Single version of the package.
     #[allow(missing_docs, clippy::all, clippy::too_many_lines, reason = "generated")]
     pub mod v1 {
         include!(concat!(env!("OUT_DIR"), "/capabilities.v1.rs"));
@@ -155,9 +156,9 @@ pub mod capabilities {
     }
 }
 
-/// Profiles that people upload by hand.
+/// Profiles that users upload by hand.
 pub mod adhocprofiles {
-    /// The only version.
+    /// Single version of the package.
     #[allow(missing_docs, clippy::all, clippy::too_many_lines, reason = "generated")]
     pub mod v1 {
         include!(concat!(env!("OUT_DIR"), "/adhocprofiles.v1.rs"));
@@ -165,9 +166,9 @@ pub mod adhocprofiles {
     }
 }
 
-/// Which calls a server answers.
+/// API versions that a server supports.
 pub mod version {
-    /// The only version.
+    /// Single version of the package.
     #[allow(missing_docs, clippy::all, clippy::too_many_lines, reason = "generated")]
     pub mod v1 {
         include!(concat!(env!("OUT_DIR"), "/version.v1.rs"));
@@ -175,9 +176,9 @@ pub mod version {
     }
 }
 
-/// Source code beside profiles.
+/// Source code that belongs to profiles.
 pub mod vcs {
-    /// The only version.
+    /// Single version of the package.
     #[allow(missing_docs, clippy::all, clippy::too_many_lines, reason = "generated")]
     pub mod v1 {
         include!(concat!(env!("OUT_DIR"), "/vcs.v1.rs"));

@@ -1,4 +1,4 @@
-//! `querier.v1.ProfileFormat` in JSON: a name that is not known is told from no name at all.
+//! JSON form of `querier.v1.ProfileFormat`, which distinguishes an unknown name from an absent one.
 
 use std::fmt;
 
@@ -28,7 +28,7 @@ impl Visitor<'_> for FormatVisitor {
         out.write_str("the name of a format, such as PROFILE_FORMAT_FLAMEGRAPH, or its number")
     }
 
-    /// Names are known in upper case. In lower case they are none, as on other servers.
+    /// Accepts names in upper case. A known name in other case counts as unspecified, as on other servers.
     fn visit_str<E: Error>(self, name: &str) -> Result<ProfileFormat, E> {
         let is_spelled_otherwise = ProfileFormat::from_str_name(&name.to_ascii_uppercase()).is_some();
         Ok(match ProfileFormat::from_str_name(name) {
@@ -38,7 +38,7 @@ impl Visitor<'_> for FormatVisitor {
         })
     }
 
-    /// A number without a name is none, as in protobuf.
+    /// Maps a number without a name to the default, as in protobuf.
     fn visit_i64<E: Error>(self, number: i64) -> Result<ProfileFormat, E> {
         Ok(i32::try_from(number).ok().and_then(|number| number.try_into().ok()).unwrap_or_default())
     }

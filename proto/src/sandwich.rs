@@ -1,6 +1,7 @@
-//! One half of a sandwich: a list of nodes on the wire, a tree in JSON.
+//! Half of a sandwich view: a list of nodes on the wire, a tree in JSON.
 //!
-//! Stacks are deeper than messages may nest, so the message is flat, and JSON is written without recursion.
+//! Stacks are deeper than messages may nest. The message is therefore flat, and JSON is written without
+//! recursion.
 
 use std::fmt::Write;
 
@@ -9,40 +10,40 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, ser};
 use serde_json::value::RawValue;
 
-/// `querier.v1.SandwichTree`: nodes depth first, each before its children.
+/// `querier.v1.SandwichTree`: nodes in depth-first order, each before its children.
 #[derive(Clone, PartialEq, Eq, Hash, prost::Message)]
 pub struct SandwichTree {
-    /// The first is the function itself.
+    /// Nodes of the tree; the first is the focused function.
     #[prost(message, repeated, tag = "1")]
     pub nodes: Vec<SandwichNode>,
 }
 
-/// `querier.v1.SandwichNode`.
+/// `querier.v1.SandwichNode`: one function of the tree.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, prost::Message)]
 pub struct SandwichNode {
-    /// Place of its name.
+    /// Index of the function's name.
     #[prost(int32, tag = "1")]
     pub name_index: i32,
-    /// Value with all that was called.
+    /// Value of the function including its descendants.
     #[prost(int64, tag = "2")]
     pub total: i64,
-    /// Value of its own.
+    /// Value of the function itself.
     #[prost(int64, tag = "3")]
     pub own: i64,
-    /// Whether it stands for what was cut off.
+    /// Set if the node stands for nodes that were truncated.
     #[prost(bool, tag = "4")]
     pub truncated: bool,
-    /// Number of its children, which follow it, each with all that is below.
+    /// Number of its children, which follow it in the list, each with its whole subtree.
     #[prost(uint32, tag = "5")]
     pub child_count: u32,
 }
 
 impl SandwichNode {
-    /// Writes all fields but the children. What is nothing is left out, as everywhere in JSON of protobuf; numbers of 64 bits
-    /// are texts.
+    /// Writes all fields but the children. Zero fields are omitted and 64-bit numbers are strings, as in all
+    /// JSON of protobuf.
     fn write_fields(&self, out: &mut String) {
         let mut separator = "";
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         if self.name_index != 0 {
             let _ = write!(out, "\"nameIndex\":{}", self.name_index);
             separator = ",";
@@ -64,10 +65,10 @@ impl SandwichNode {
 }
 
 impl SandwichTree {
-    /// Returns the tree as JSON; none if a node lacks children or belongs to nobody.
+    /// Returns the tree as JSON, or `None` if a node lacks children or has no parent.
     fn to_json(&self) -> Option<String> {
         let mut out = String::new();
-        // Children that each open node still lacks.
+        // Missing children of each open node.
         let mut open: Vec<u32> = Vec::new();
         for (place, node) in self.nodes.iter().enumerate() {
             if place > 0 {
@@ -102,7 +103,7 @@ impl Serialize for SandwichTree {
     }
 }
 
-/// A node as JSON has it. How deep these nest is for their reader to limit, and `serde_json` does.
+/// Node in JSON. `serde_json` limits the nesting depth.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct NestedNode {

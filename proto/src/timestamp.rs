@@ -1,36 +1,37 @@
-//! A moment, as other people's messages have it: two numbers on the wire, a text such as `2026-03-04T10:01:00.500Z` in JSON.
+//! `google.protobuf.Timestamp`: two numbers on the wire, and a text such as `2026-03-04T10:01:00.500Z` in
+//! JSON.
 
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// Nanoseconds of a second.
+/// Nanoseconds per second.
 const NANOS_PER_SECOND: i64 = 1_000_000_000;
-/// Seconds of a day.
+/// Seconds per day.
 const SECONDS_PER_DAY: i64 = 86_400;
-/// Years that have a form: 1 to 9999.
+/// Range that RFC 3339 can express: years 1 to 9999, in Unix seconds.
 const RFC3339_SECONDS_RANGE: std::ops::RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
 
-/// `google.protobuf.Timestamp`.
+/// `google.protobuf.Timestamp`, a point in time.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, prost::Message)]
 pub struct Timestamp {
-    /// Since 1970.
+    /// Seconds since 1970-01-01.
     #[prost(int64, tag = "1")]
     pub seconds: i64,
-    /// Of that second.
+    /// Nanoseconds within that second.
     #[prost(int32, tag = "2")]
     pub nanos: i32,
 }
 
 impl Timestamp {
-    /// From nanoseconds since 1970.
+    /// Converts nanoseconds since 1970-01-01.
     pub fn from_nanos(nanos: i64) -> Self {
         let of_second = i32::try_from(nanos.rem_euclid(NANOS_PER_SECOND)).expect("less than 10⁹");
         Self { seconds: nanos.div_euclid(NANOS_PER_SECOND), nanos: of_second }
     }
 }
 
-/// As JSON has it; what has no form is shown as the nearest moment that has one.
+/// Formats a timestamp for JSON. A timestamp out of range is clamped to the nearest one in range.
 struct Rfc3339Timestamp(Timestamp);
 
 impl fmt::Display for Rfc3339Timestamp {
@@ -52,8 +53,9 @@ impl fmt::Display for Rfc3339Timestamp {
     }
 }
 
-/// The date of a day, counted from 1970-01-01. Years are counted from March here, so that the leap day is the last of one,
-/// and in eras of 400 years, which all have as many days.
+/// Returns the year, month and day of a day number, counted from 1970-01-01. The calculation starts years in
+/// March, so that the leap day is the last of a year. It counts in eras of 400 years, which all have the same
+/// number of days.
 fn civil_from_days(day: i64) -> (i64, i64, i64) {
     let day = day + 719_468;
     let era = day.div_euclid(146_097);
@@ -67,7 +69,7 @@ fn civil_from_days(day: i64) -> (i64, i64, i64) {
     (year, month, of_month)
 }
 
-/// The day of a date; the other way round.
+/// Returns the day number of a date, the inverse of [`civil_from_days`].
 fn days_from_civil(year: i64, month: i64, of_month: i64) -> i64 {
     let year = year - i64::from(month <= 2);
     let era = year.div_euclid(400);
@@ -77,7 +79,7 @@ fn days_from_civil(year: i64, month: i64, of_month: i64) -> i64 {
     era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
 }
 
-/// Reads what [`Rfc3339Timestamp`] writes.
+/// Parses the format that [`Rfc3339Timestamp`] writes.
 fn parse_rfc3339(text: &str) -> Option<Timestamp> {
     let text = text.strip_suffix('Z')?;
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));

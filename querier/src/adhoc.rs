@@ -1,12 +1,13 @@
-//! Profiles that people upload by hand, to look at them: kept in the bucket, of no series and in no query.
+//! Ad hoc profiles: uploaded by hand for viewing. The bucket stores them, but no series or query contains
+//! them.
 //!
 //! ```text
-//!  Upload ─► open (is it a profile?) ─► Shelf, in the bucket: number, name, bytes ─► the oldest ones go
-//!  Get    ─► Shelf ─► open ─► tree ─► cut ─► flame graph
-//!  List   ─► one listing of the shelf: a number says the moment
+//!  Upload ─► decode (validates the profile) ─► AdhocProfileStore: number, name, bytes ─► evict the oldest
+//!  Get    ─► AdhocProfileStore ─► decode ─► tree ─► truncate ─► flame graph
+//!  List   ─► one listing of the store: a number contains the upload time
 //! ```
-//! A number is the moment in milliseconds and 80 bits of chance, so that they are listed by age. Whoever shows one waits for
-//! a turn as queries do.
+//! A number consists of the time in milliseconds and 80 random bits, so that listings are sorted by age.
+//! Rendering a profile needs a permit, as queries do.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -30,20 +31,21 @@ mod wire;
 
 use decode::ProfileTypeColumns;
 
-/// The longest name, in bytes.
+/// Maximum length of a name, in bytes.
 const MAX_PROFILE_NAME_BYTES: usize = AdhocProfile::MAX_NAME_BYTES;
-/// How many are listed at once.
+/// Number of profiles in one listing request.
 const LIST_PAGE_SIZE: usize = 1_000;
-/// Bits of a number that are chance.
+/// Number of random bits in a profile number.
 const RANDOM_ID_BITS: u32 = 80;
-/// Characters of an unknown id that an error shows.
+/// Maximum number of characters of an unknown id that an error quotes.
 const MAX_SHOWN_ID_CHARS: usize = 64;
-/// What a profile takes in memory for each of its bytes, about; what it really takes is known once it is read.
+/// Estimated memory of a profile for each of its bytes. The exact memory is known once the profile is
+/// decoded.
 pub(crate) const DECODED_SIZE_FACTOR: usize = 8;
-/// What a bar takes in JSON that is a text in a message.
+/// Size of a flame graph bar in JSON that a message embeds as text.
 const EMBEDDED_BAR_BYTES: usize = 2 * TREE_NODE_BYTES;
 
-/// Keeps profiles that people upload. Cheap to clone.
+/// Service for ad hoc profiles. Cheap to clone.
 #[derive(Clone)]
 pub struct AdhocProfileService {
     querier: Querier,
@@ -51,39 +53,39 @@ pub struct AdhocProfileService {
     random: Random,
 }
 
-/// One that is kept.
+/// Metadata of a stored ad hoc profile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdhocProfile {
-    /// Later ones have greater numbers.
+    /// Number of the profile. Later profiles have greater numbers.
     pub number: u128,
-    /// What people call it: 1 to 150 bytes.
+    /// Name that the user chose: 1 to 150 bytes.
     pub name: String,
-    /// How many bytes it has.
+    /// Size of the stored profile in bytes.
     pub size: u64,
 }
 
 impl AdhocProfile {
-    /// The longest name, in bytes.
+    /// Maximum length of a name, in bytes.
     pub const MAX_NAME_BYTES: usize = 150;
 }
 
-/// Where they are kept, of each tenant apart.
+/// Store of ad hoc profiles, separate by tenant.
 #[async_trait]
 pub trait AdhocProfileStore: Send + Sync {
-    /// Keeps one whose number is new.
+    /// Stores a profile with a new number.
     async fn put(&self, tenant: &TenantId, upload: &AdhocProfile, bytes: Bytes) -> Result<(), Status>;
 
-    /// Those from a number on, in the order of their numbers. Fewer than `limit` are the last.
+    /// Returns profiles from a number on, sorted by number. Fewer than `limit` mean the end of the list.
     async fn list(&self, tenant: &TenantId, from: u128, limit: usize) -> Result<Vec<AdhocProfile>, Status>;
 
-    /// The bytes of one; none if it is gone.
+    /// Returns the bytes of a profile. None if it was removed.
     async fn read(&self, tenant: &TenantId, upload: &AdhocProfile) -> Result<Option<Bytes>, Status>;
 
-    /// Removes one, if it is there.
+    /// Removes a profile if it exists.
     async fn remove(&self, tenant: &TenantId, upload: &AdhocProfile) -> Result<(), Status>;
 }
 
-/// A graph to show: what is measured, and the graph as JSON.
+/// Rendered graph as JSON, with its profile type.
 struct RenderedGraph {
     profile_type: String,
     profile_types: Vec<String>,
@@ -91,22 +93,22 @@ struct RenderedGraph {
 }
 
 impl Querier {
-    /// What keeps profiles that people upload on this shelf, and shows them.
+    /// Returns the service that stores ad hoc profiles in `shelf` and renders them.
     #[must_use]
     pub fn adhoc_profiles(&self, shelf: Arc<dyn AdhocProfileStore>, random: &Random) -> AdhocProfileService {
-        // Nothing is drawn as long as nobody uploads.
+        // No random number is drawn before the first upload.
         AdhocProfileService { querier: self.clone(), shelf, random: random.clone() }
     }
 }
 
 impl AdhocProfileService {
-    /// The largest body of an upload: a profile in base64, and its name.
+    /// Returns the maximum size of an upload's body: a profile in base64, and its name.
     pub fn body_limit(&self) -> ByteSize {
         let largest = self.querier.config.adhoc_profile.get();
         ByteSize::bytes(largest.div_ceil(3).saturating_mul(4).saturating_add(64 * 1024))
     }
 
-    /// Keeps a profile, if it is one, and shows it.
+    /// Validates, renders and stores a profile.
     async fn store_profile(
         &self,
         reader: &QueryContext,
@@ -130,24 +132,24 @@ impl AdhocProfileService {
         }
         let kept = Bytes::from(bytes);
         self.with_permit(reader, |turn| async move {
-            // What cannot be shown is not kept.
+            // A profile that cannot be rendered is not stored.
             let profile = self.open(reader, kept.clone(), &turn).await?;
             let shown = self.show(reader, profile, None, nodes).await?;
             let now = self.querier.deps.clock.wall().millis();
             let moment = u128::try_from(now).unwrap_or_default() << RANDOM_ID_BITS;
             let number = moment | (self.random.next_id() >> (u128::BITS - RANDOM_ID_BITS));
             let upload = AdhocProfile { number, name, size };
-            // What an earlier one could not remove: where that fails still, nothing is added.
+            // Removes profiles that an earlier upload failed to remove. If this fails too, nothing is stored.
             self.remove_older(first_tenant(reader)).await?;
             self.shelf.put(first_tenant(reader), &upload, kept).await?;
-            // The new one is safe by now. Where an older one stays, the next one tries again.
+            // The new profile is stored by now. If removing an older one fails, the next upload retries.
             let _ = self.remove_older(first_tenant(reader)).await;
             Ok((upload, shown))
         })
         .await
     }
 
-    /// Does something when it is the reader's turn, as long as the reader waits.
+    /// Runs `work` with a query permit, within the deadline of the request.
     async fn with_permit<R, F: Future<Output = Result<R, Status>>>(
         &self,
         reader: &QueryContext,
@@ -157,7 +159,7 @@ impl AdhocProfileService {
         self.querier.with_permit(reader, &limits, work).await
     }
 
-    /// Shows one that is kept.
+    /// Renders a stored profile.
     async fn render_stored(
         &self,
         reader: &QueryContext,
@@ -173,7 +175,7 @@ impl AdhocProfileService {
         .await
     }
 
-    /// Shows two.
+    /// Renders the difference of two stored profiles.
     async fn render_diff(
         &self,
         reader: &QueryContext,
@@ -206,13 +208,14 @@ impl AdhocProfileService {
         .await
     }
 
-    /// All that a tenant has, the oldest first.
+    /// Returns all profiles of a tenant, oldest first.
     async fn list(&self, tenant: &TenantId) -> Result<VecDeque<AdhocProfile>, Status> {
         let most = self.max_profiles()?;
         Ok(self.newest(tenant, most).await?.0)
     }
 
-    /// The newest ones of a tenant, so many and within its bytes, and those that are older; either the oldest first.
+    /// Returns the newest profiles of a tenant within both limits, and the older rest. Both are sorted oldest
+    /// first.
     async fn newest(
         &self,
         tenant: &TenantId,
@@ -245,7 +248,7 @@ impl AdhocProfileService {
         }
     }
 
-    /// Removes the oldest ones, so that there are not too many, nor too many bytes.
+    /// Removes the oldest profiles until the limits of count and bytes hold.
     async fn remove_older(&self, tenant: &TenantId) -> Result<(), Status> {
         let most = self.max_profiles()?;
         let (_, too_many) = self.newest(tenant, most).await?;
@@ -255,7 +258,7 @@ impl AdhocProfileService {
         Ok(())
     }
 
-    /// One that is kept, read.
+    /// Reads and decodes a stored profile.
     async fn fetch(
         &self,
         reader: &QueryContext,
@@ -277,11 +280,11 @@ impl AdhocProfileService {
         Ok((upload, profile))
     }
 
-    /// One that is kept, by its id.
+    /// Returns a stored profile by its id.
     async fn find_profile(&self, tenant: &TenantId, id: &str) -> Result<AdhocProfile, Status> {
         self.max_profiles()?;
         let numbers = validate::parse_hex_ids("ids of uploaded profiles", &[id.to_owned()], 32);
-        // An id of another form, as other servers have, is unknown and no mistake.
+        // An id of another form, as other servers have, is reported as not found.
         let number =
             numbers.map_err(|refused| if id.is_empty() { refused } else { self.not_found_error(id) })?[0];
         let found = self.shelf.list(tenant, number, 1).await?.pop();
@@ -301,7 +304,7 @@ impl AdhocProfileService {
         Status::new(ErrorCode::NotFound, message)
     }
 
-    /// How many are kept.
+    /// Returns the maximum number of profiles. Fails if ad hoc profiles are disabled.
     fn max_profiles(&self) -> Result<usize, Status> {
         match self.querier.config.adhoc_profiles {
             0 => {
@@ -312,12 +315,12 @@ impl AdhocProfileService {
         }
     }
 
-    /// Reads a profile in whichever format it is.
+    /// Decodes a profile of any supported format.
     async fn open(&self, reader: &QueryContext, bytes: Bytes, turn: &QueryPermit) -> Result<Profile, Status> {
         self.max_profiles()?;
         turn.charge(first_tenant(reader), bytes.len() as u64);
         let limit = self.querier.config.adhoc_profile;
-        // Room for what it may be once it is decompressed, then for what it is.
+        // Reserves memory for the maximum decompressed size, then for the actual size.
         let mut taken = self.querier.response_budget_for(reader).reserve(limit.as_usize())?;
         let raw = self.querier.compute_on_pool(reader, move || decode::inflate(&bytes, limit)).await??;
         taken.shrink(0);
@@ -334,7 +337,7 @@ impl AdhocProfileService {
         Ok(profile)
     }
 
-    /// Shows one of the types of a profile.
+    /// Renders one type of a profile.
     async fn show(
         &self,
         reader: &QueryContext,
@@ -374,7 +377,7 @@ impl AdhocProfile {
         format!("{:032x}", self.number)
     }
 
-    /// Milliseconds since 1970.
+    /// Returns the upload time, milliseconds since 1970.
     fn uploaded_at(&self) -> i64 {
         i64::try_from(self.number >> RANDOM_ID_BITS).unwrap_or(i64::MAX)
     }

@@ -1,9 +1,10 @@
-//! Queries in the background: begun by one call, and asked for by later ones.
+//! Async queries: started by one call, and polled by later ones.
 //!
-//! They are kept by the node that began them, which their tickets name: another querier that is asked for one asks that
-//! node. How many run and how many answers are kept is bounded for each tenant, and so is how long; how many bytes answers
-//! have is bounded for all, and one tenant may have half of it. An answer takes room for as long as it is kept, of all
-//! that was taken to put it together only as much as it has bytes. One task for all of them ends what nobody asks for.
+//! The node that started a query stores it, and the query id names that node. Another querier that receives a
+//! poll forwards it there. Running queries and stored results are bounded for each tenant, and so is
+//! retention. The bytes of results are bounded for the process, and one tenant may use half of them. A stored
+//! result holds memory only for its own size, not for the memory of its computation. One task removes expired
+//! queries.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -24,18 +25,18 @@ mod wire;
 pub(crate) use wire::StoredAsyncResult;
 pub use wire::{AsyncQueryProgress, AsyncQueryReport, AsyncQueryResult};
 
-/// How long an answer is kept, and the longest that a query may run: a plan is not older [INV-18].
+/// Retention of a result, and maximum duration of a query, so that no plan is older [INV-18].
 const ASYNC_RESULT_RETENTION: Duration = Duration::from_secs(15 * 60);
-/// Answers of one tenant that are kept at once: the next one takes the place of the oldest.
+/// Maximum number of stored results of one tenant. The next one replaces the oldest.
 const MAX_RESULTS_PER_TENANT: usize = 8;
-/// Queries of all tenants, running or kept.
+/// Maximum number of queries of all tenants, running or stored.
 const MAX_ASYNC_QUERIES: usize = 1_024;
-/// When to try again where too many run.
+/// Retry delay that the error suggests when too many queries run.
 const RETRY_AFTER_BUSY: Duration = Duration::from_secs(5);
 
-/// Queries that run, and answers that are kept.
+/// Registry of running async queries and stored results.
 pub(crate) struct AsyncQueryRegistry<T> {
-    /// Whose they are.
+    /// Id of this node, which query ids contain.
     node: u64,
     tasks: TaskGroup,
     random: Random,
@@ -44,49 +45,49 @@ pub(crate) struct AsyncQueryRegistry<T> {
     jobs: Mutex<AsyncQueries<T>>,
 }
 
-/// How much of it there may be.
+/// Limits of the registry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AsyncQueryLimits {
-    /// Queries of a tenant that run at once.
+    /// Maximum number of running queries of a tenant.
     pub(crate) most: usize,
-    /// Bytes of answers that are kept.
+    /// Byte limit of stored results.
     pub(crate) bytes: usize,
 }
 
-/// Queries in the background at a moment.
+/// Current state of the registry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AsyncQueryStats {
-    /// Those that run.
+    /// Number of running queries.
     pub running: usize,
-    /// Those that have ended, and are kept.
+    /// Number of finished queries that are stored.
     pub kept: usize,
-    /// Bytes of answers that are kept.
+    /// Memory of stored results in bytes.
     pub bytes: usize,
-    /// How many there may be.
+    /// Byte limit of stored results.
     pub limit: usize,
 }
 
 struct AsyncQueries<T> {
     by_ticket: BTreeMap<QueryHandleId, AsyncQuery<T>>,
-    /// Whether a task looks after their age.
+    /// True while the expiry task runs.
     watched: bool,
 }
 
 struct AsyncQuery<T> {
-    /// Who may ask for it, and what its answer lacks and holds.
+    /// Context of the query: its tenants, and the warnings and memory of its result.
     reader: QueryContext,
-    /// When it began to be what it is, by the monotonic clock.
+    /// Start of the current state, on the monotonic clock.
     since: Duration,
     state: AsyncQueryState<T>,
 }
 
-/// How far a query is.
+/// State of an async query.
 pub(crate) enum AsyncQueryState<T> {
-    /// It runs.
+    /// The query is running.
     Running,
-    /// Its answer.
+    /// The query succeeded with this result.
     Done(Arc<T>),
-    /// Why there is none.
+    /// The query failed with this error.
     Failed(Status),
 }
 
@@ -107,7 +108,7 @@ impl<T> Clone for AsyncQueryState<T> {
 }
 
 impl<T: Send + Sync + 'static> AsyncQueryRegistry<T> {
-    /// Those of a node.
+    /// Creates a registry for a node.
     pub(crate) fn new(
         node: u64,
         tasks: TaskGroup,
@@ -118,12 +119,12 @@ impl<T: Send + Sync + 'static> AsyncQueryRegistry<T> {
         AsyncQueryRegistry { node, tasks, random, clock, bounds, jobs: Mutex::default() }
     }
 
-    /// Whether any may run.
+    /// Returns true if async queries are allowed.
     pub(crate) fn is_enabled(&self) -> bool {
         self.bounds.most > 0
     }
 
-    /// How many there are.
+    /// Returns the current numbers of queries and bytes.
     pub(crate) fn stats(&self) -> AsyncQueryStats {
         let jobs = self.jobs();
         let (running, kept): (Vec<_>, Vec<_>) = jobs.by_ticket.values().partition(|job| job.is_running());
@@ -131,7 +132,7 @@ impl<T: Send + Sync + 'static> AsyncQueryRegistry<T> {
         AsyncQueryStats { running: running.len(), kept: kept.len(), bytes, limit: self.bounds.bytes }
     }
 
-    /// Begins a query for a reader, who asks for it by the ticket that is given back.
+    /// Starts a query and returns the id by which the client polls it.
     pub(crate) fn start_query<F>(
         self: &Arc<Self>,
         reader: QueryContext,
@@ -165,7 +166,8 @@ impl<T: Send + Sync + 'static> AsyncQueryRegistry<T> {
         Ok(ticket)
     }
 
-    /// Has a task forget what is old, though nobody asks any more: it takes room. It ends with the last of the queries.
+    /// Starts the expiry task unless it runs. Results that no client polls hold memory too. The task ends
+    /// when no query is left.
     fn start_expiry_task(self: &Arc<Self>) -> Result<(), SpawnError> {
         let mut jobs = self.jobs();
         if jobs.watched {
@@ -186,7 +188,8 @@ impl<T: Send + Sync + 'static> AsyncQueryRegistry<T> {
         Ok(())
     }
 
-    /// Forgets what is old. How long until the next is; none if there is none, and nobody looks after them any more.
+    /// Removes expired queries. Returns the time until the next expiry. None if no query is left, and then
+    /// the expiry task ends.
     fn next_expiry(&self) -> Option<Duration> {
         let mut jobs = self.jobs();
         self.remove_expired(&mut jobs);
@@ -195,8 +198,8 @@ impl<T: Send + Sync + 'static> AsyncQueryRegistry<T> {
         oldest.map(|oldest| (oldest + ASYNC_RESULT_RETENTION).saturating_sub(self.clock.monotonic()))
     }
 
-    /// How far a query is, and who began it: that one knows what the answer lacks, and holds its room. A query of other
-    /// tenants is as one that never was.
+    /// Returns the state of a query and its context, which has the warnings and memory of the result. A query
+    /// of other tenants is treated as missing.
     pub(crate) fn poll_query(
         &self,
         reader: &QueryContext,
@@ -218,8 +221,8 @@ impl<T: Send + Sync + 'static> AsyncQueryRegistry<T> {
         jobs.by_ticket.retain(|_, job| now.saturating_sub(job.since) < ASYNC_RESULT_RETENTION);
     }
 
-    /// Makes place for one more of these tenants. It counts for each of them, and so does what they have together with
-    /// others.
+    /// Reserves a slot for one more query of these tenants. The query counts for each of them, as do queries
+    /// that they share with other tenants.
     fn reserve_slot(&self, tenants: &[TenantId]) -> Result<MutexGuard<'_, AsyncQueries<T>>, Status> {
         let mut jobs = self.jobs();
         self.remove_expired(&mut jobs);
@@ -254,7 +257,7 @@ impl<T: Send + Sync + 'static> AsyncQueryRegistry<T> {
     fn finish_query(&self, ticket: QueryHandleId, answer: Result<T, Status>) {
         let now = self.clock.monotonic();
         let mut jobs = self.jobs();
-        // It may have been forgotten meanwhile.
+        // The query may have expired meanwhile.
         let Some(job) = jobs.by_ticket.get_mut(&ticket) else { return };
         job.since = now;
         let answer = answer.and_then(|answer| {
@@ -279,7 +282,7 @@ impl<T: Send + Sync + 'static> AsyncQueryRegistry<T> {
     }
 }
 
-/// Refuses to keep an answer that would take more than one tenant may have.
+/// Rejects a result larger than the quota of one tenant.
 fn check_result_size(bytes: usize, all: usize) -> Result<(), Status> {
     let most = fair_eviction::tenant_quota(all);
     if bytes <= most {
@@ -295,7 +298,7 @@ fn check_result_size(bytes: usize, all: usize) -> Result<(), Status> {
 }
 
 impl<T> AsyncQueries<T> {
-    /// Those that read a tenant.
+    /// Returns the queries that read a tenant.
     fn queries_of<'j>(
         &'j self,
         tenant: &'j TenantId,
@@ -310,7 +313,7 @@ impl<T> AsyncQuery<T> {
     }
 }
 
-/// What is said of a query that is not there.
+/// Error for a query that does not exist.
 pub(crate) fn unknown_query_error(name: &str) -> Status {
     let minutes = ASYNC_RESULT_RETENTION.as_secs() / 60;
     let message = format!(

@@ -1,12 +1,13 @@
-//! Equal requests that come at once are answered once.
+//! Request coalescing: concurrent equal requests share one computation.
 //!
 //! ```text
-//!  first ──── waits for its turn ──── plans ──── asks ──── answers
-//!  second ──────── waits ────────────────────────────────► is told the same
-//!  third                               waits ────────────► leads: asks anew, for all who wait by then
+//!  first ──── waits for a permit ──── plans ──── queries ──── responds
+//!  second ──────── waits ────────────────────────────────────► receives the same result
+//!  third                               waits ────────────────► leads: recomputes for all that wait by then
 //! ```
-//! Whoever asks may know of what was stored a moment before. So an answer is for those who came before it was planned
-//! [INV-17]; all others wait for the next one, together. However many ask, one is answered and one waits.
+//! A client may have seen data that was stored just before its request. So a result is shared only with
+//! requests that came before it was planned [INV-17]. All later requests wait for the next computation
+//! together. Any number of equal requests needs at most one running computation and one pending.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,46 +15,46 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::channel::oneshot;
 
-/// Requests that wait for one answer.
+/// Maximum number of requests that wait for one result.
 const MAX_WAITERS_PER_REQUEST: usize = 512;
-/// Requests that wait for others, of all tenants. Who finds no place asks alone.
+/// Maximum number of waiting requests of all tenants. Further requests compute alone.
 const MAX_TOTAL_WAITERS: usize = 2048;
 
-/// All that is asked, and by whom.
+/// Encoded request inputs, including the tenants.
 pub(crate) type RequestKey = Arc<[u8]>;
 
-/// What is asked at the moment, and who waits for it. `T` is what the others are told.
+/// Registry of requests in flight and their waiters. `T` is the shared result.
 pub(crate) struct RequestCoalescer<T> {
     asked: Mutex<BTreeMap<RequestKey, InFlightRequest<T>>>,
 }
 
-/// What somebody asks for all.
+/// Request that one leader computes for all its waiters.
 struct InFlightRequest<T> {
-    /// Set when that is planned.
+    /// Set once the leader has made its plan.
     planned: Arc<AtomicBool>,
-    /// Who wait, in the order in which they came.
+    /// Waiters in the order of their arrival.
     waiting: Vec<CoalescedWaiter<T>>,
 }
 
 struct CoalescedWaiter<T> {
-    /// It came before the plan was made.
+    /// True if the waiter came before the plan was made.
     is_early: bool,
-    /// To be set when it plans itself.
+    /// Flag to set once the waiter itself has made a plan.
     planned: Arc<AtomicBool>,
     hear: oneshot::Sender<JoinOutcome<T>>,
 }
 
-/// What becomes of who asks what others ask.
+/// Role of a request that joins equal ones.
 pub(crate) enum JoinOutcome<T> {
-    /// It asks for all.
+    /// The request computes the result for all waiters.
     Lead(CoalescingLeader<T>),
-    /// What whoever asked for all has told.
+    /// The leader shared this result.
     Told(T),
-    /// Too many wait.
+    /// Too many requests wait, so the request computes alone.
     Alone,
 }
 
-/// Asks for all who ask the same. Where it leaves without a word, the next one does.
+/// Computes for all equal requests. If it is dropped without a result, the next waiter leads.
 pub(crate) struct CoalescingLeader<T> {
     together: Arc<RequestCoalescer<T>>,
     key: RequestKey,
@@ -66,7 +67,7 @@ impl<T> Default for RequestCoalescer<T> {
 }
 
 impl<T> RequestCoalescer<T> {
-    /// Leads, or waits for who does. `planned` is set when the request is planned.
+    /// Becomes the leader, or waits for it. `planned` is set once the request is planned.
     pub(crate) async fn join(self: &Arc<Self>, key: &RequestKey, planned: Arc<AtomicBool>) -> JoinOutcome<T> {
         let heard = {
             let mut all = self.lock_requests();
@@ -84,7 +85,7 @@ impl<T> RequestCoalescer<T> {
         }
     }
 
-    /// How many wait for others.
+    /// Returns the number of waiting requests.
     #[cfg(test)]
     fn waiter_count(&self) -> usize {
         self.lock_requests().values().map(|asked| asked.waiting.len()).sum()
@@ -98,7 +99,8 @@ impl<T> RequestCoalescer<T> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Who asks next is given the lead when nobody holds the lock: who has left drops it, which takes the lock.
+    /// Makes the next waiter the leader. The message is sent without the lock: a cancelled waiter drops its
+    /// [`CoalescingLeader`], which takes the lock.
     fn promote_next_waiter(self: &Arc<Self>, key: &RequestKey) {
         let next = {
             let mut all = self.lock_requests();
@@ -118,7 +120,7 @@ impl<T> RequestCoalescer<T> {
     }
 }
 
-/// Has one more wait for who leads, if there is a place.
+/// Adds a waiter for the leader. Returns none if a limit is reached.
 fn wait<T>(
     all: &mut BTreeMap<RequestKey, InFlightRequest<T>>,
     key: &RequestKey,
@@ -145,21 +147,21 @@ fn wait<T>(
 }
 
 impl<T> InFlightRequest<T> {
-    /// Forgets those who have left.
+    /// Removes the waiters of cancelled requests.
     fn sweep(&mut self) {
         self.waiting.retain(|waiter| !waiter.hear.is_canceled());
     }
 }
 
 impl<T> CoalescingLeader<T> {
-    /// Whether somebody would be told what is answered.
+    /// Returns true if a waiter would receive the result.
     pub(crate) fn has_waiters(&self) -> bool {
         let all = self.together.lock_requests();
         let mut waiting = all.get(&self.key).into_iter().flat_map(|asked| &asked.waiting);
         waiting.any(|waiter| waiter.is_early && !waiter.hear.is_canceled())
     }
 
-    /// Tells those who came in time.
+    /// Sends the result to waiters that came before the plan.
     pub(crate) fn share_result(self, told: T)
     where
         T: Clone,

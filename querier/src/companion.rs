@@ -1,5 +1,5 @@
-//! What stands beside queries for the pages that ask them: what a tenant's people have set, rules that they keep, and
-//! what this server can do. Settings and rules are notes in the catalogue.
+//! Tenant state for user interfaces: settings, recording rules and feature flags. Settings and rules are
+//! documents in the catalog.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ mod features;
 mod rules;
 mod settings;
 
-/// How often a change is tried that others are faster than.
+/// Maximum number of attempts of an update that loses to concurrent ones.
 const MAX_UPDATE_ATTEMPTS: usize = 5;
 
-/// Keeps settings and rules. Cheap to clone.
+/// Store of settings and rules. Cheap to clone.
 #[derive(Clone)]
 pub struct TenantSettings {
     catalog: Arc<dyn Catalog>,
@@ -21,7 +21,7 @@ pub struct TenantSettings {
 }
 
 impl TenantSettings {
-    /// One that keeps what it is given in a catalogue.
+    /// Creates a store on a catalog.
     pub fn new(catalog: Arc<dyn Catalog>, overrides: LimitOverrides) -> Self {
         TenantSettings { catalog, overrides }
     }
@@ -30,7 +30,7 @@ impl TenantSettings {
         self.catalog.tenant_documents(tenant).await.map_err(|error| Status::from_error(&error))
     }
 
-    /// Refuses a text with which the tenant keeps more bytes than it may, and more than before.
+    /// Rejects a text that makes the tenant exceed its quota, unless it needs no more bytes than before.
     fn check_quota(
         &self,
         tenant: &TenantId,
@@ -54,8 +54,9 @@ impl TenantSettings {
         Err(Status::new(if is_too_long { ErrorCode::Invalid } else { ErrorCode::Exhausted }, message))
     }
 
-    /// Changes a note to what is made of all there are: its name and its text, or none to forget it. Where somebody else
-    /// changes it meanwhile, that is made anew. Gives the name, and all notes thereafter.
+    /// Updates one document. `make` returns its name and new text from all documents, or no text to delete
+    /// it. If the document changed meanwhile, the update is retried. Returns the name, and all documents
+    /// after the update.
     async fn update_document<F>(
         &self,
         tenant: &TenantId,

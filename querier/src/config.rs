@@ -1,4 +1,4 @@
-//! Settings of a querier.
+//! Settings of the querier role.
 
 use std::sync::Arc;
 
@@ -8,37 +8,37 @@ use serde::{Deserialize, Serialize};
 
 use crate::adhoc::DECODED_SIZE_FACTOR;
 
-/// Settings of a querier.
+/// Settings of the querier role.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct QuerierConfig {
-    /// Memory that one answer may take, and as much again to be shown. Example: `512MiB`.
+    /// Memory of one query result, and as much again for its rendering. Example: `512MiB`.
     pub answer: ByteSize,
-    /// Memory that all answers that are under way may take together, each until its last byte is sent. Those to one tenant
-    /// among others take at most half of it. Example: `2GiB`.
+    /// Memory of all results in progress together, each until its last byte is sent. One tenant among others
+    /// may use at most half of it. Example: `2GiB`.
     pub answers: ByteSize,
-    /// Memory for answers that are made of blocks alone: the same request is answered by them as long as it still would be
-    /// made of the same. With 0 none is kept. Example: `64MiB`.
+    /// Memory of cached results that depend on blocks only. An equal request returns them while they are
+    /// still valid. 0 disables the cache. Example: `64MiB`.
     pub kept_answers: ByteSize,
-    /// Queries of a tenant that may run in the background at once, for clients that ask for that. With 0 they wait for the
-    /// answer as for any other. Example: `5`.
+    /// Maximum number of async queries of a tenant that run at once. 0 disables them: such requests then wait
+    /// for the result as usual. Example: `5`.
     pub background_queries: usize,
-    /// Memory that answers of such queries may take together as long as they are kept; those of one tenant take at most
-    /// half of it. No more than half of `answers` is used. Example: `256MiB`.
+    /// Memory of all stored results of async queries together. One tenant may use at most half of it. At most
+    /// half of `answers` is used. Example: `256MiB`.
     pub background_answers: ByteSize,
-    /// Memory for records of how queries were answered, for clients that ask for that; those of one tenant take at most
-    /// half of it. With 0 nothing is recorded. Example: `4MiB`.
+    /// Memory of diagnostics records, for clients that request them. One tenant may use at most half of it. 0
+    /// disables them. Example: `4MiB`.
     pub diagnostics: ByteSize,
-    /// Profiles uploaded by hand that are kept of each tenant; the oldest makes room for another one. With 0 none is taken.
+    /// Maximum number of ad hoc profiles of each tenant. The newest replaces the oldest. 0 rejects uploads.
     /// Example: `100`.
     pub adhoc_profiles: usize,
-    /// The largest of them, decompressed: at most an eighth of `answer`. Example: `16MiB`.
+    /// Maximum decompressed size of an ad hoc profile: at most an eighth of `answer`. Example: `16MiB`.
     pub adhoc_profile: ByteSize,
-    /// Queries that are answered at once; others wait for their turn, those of tenants that have read less lately go
-    /// first. One tenant among others has at most half of them. Example: `64`.
+    /// Maximum number of concurrent queries. Others wait, and tenants that have read less lately go first.
+    /// One tenant among others gets at most half of them. Example: `64`.
     pub concurrent_queries: usize,
-    /// Of a hundred calls of store-gateways, those that may be made again, of another gateway, while the first one takes
-    /// long. With 0 none is. Example: `10`.
+    /// Maximum percentage of store-gateway calls that are hedged: sent to a second gateway while the first is
+    /// slow. 0 disables hedging. Example: `10`.
     pub hedged_percent: u8,
 }
 
@@ -59,17 +59,17 @@ impl Default for QuerierConfig {
     }
 }
 
-/// Settings that contradict each other.
+/// Error for settings that contradict each other.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct QuerierConfigError {
-    /// The name of one, as it is written.
+    /// Name of one of the settings, as in the configuration file.
     pub setting: &'static str,
     reason: String,
 }
 
 impl QuerierConfig {
-    /// Refuses settings with which what they allow could never be answered.
+    /// Rejects settings that permit requests which would always fail.
     pub fn check(&self) -> Result<(), QuerierConfigError> {
         let memory = self.adhoc_profile.get().saturating_mul(DECODED_SIZE_FACTOR as u64);
         if self.adhoc_profiles > 0 && memory > self.answer.get() {
@@ -87,12 +87,13 @@ impl QuerierConfig {
         Ok(())
     }
 
-    /// Bytes of answers that are kept of queries in the background: others find room, however many are kept.
+    /// Returns the byte limit of stored async results. The rest of the budget stays available for other
+    /// results.
     pub(crate) fn async_result_bytes(&self) -> usize {
         self.background_answers.as_usize().min(self.answers.as_usize() / 2)
     }
 
-    /// The room for answers: what is put together, and what is made of it to be shown, takes memory until it is sent.
+    /// Returns the budget for results. A result and its rendering hold memory until the response is sent.
     pub fn response_budget(&self) -> Arc<MemoryBudget> {
         MemoryBudget::new(
             BudgetLimit { limit: self.answer, setting: "querier.answer" },

@@ -1,8 +1,8 @@
-//! Profiles that lie in two places: what is known of them before a question is asked, and what its answers tell.
+//! Dedup of profiles that exist in two places: hints before a query, and observations from its results.
 //!
-//! Places that may hold the same profiles tell the ids of those that are meant. Where an answer counted one twice, the
-//! question is asked again, and all but one place leave it out; what was found is remembered for the next question, whose
-//! answers are held to the same.
+//! Sources that may hold the same profiles report the ids of selected ones. If a result counted a profile in
+//! two places, the querier retries the query, and all places but one exclude the profile. The exclusions are
+//! remembered for the next query, and its results are checked in the same way.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,59 +19,59 @@ use athanor_query::{
 use crate::fan_out::QueryExecution;
 use crate::{Querier, QueryContext};
 
-/// Of which time heads elsewhere are thought to have profiles, unless it is seen that they have older ones.
+/// Age of profiles that remote heads are assumed to have, until a peer reports older ones.
 const RECENT_HEADS_WINDOW: Duration = Duration::from_hours(1);
-/// How often a question is asked again for profiles that counted twice.
+/// Maximum number of retries of a query for profiles that counted more than once.
 const MAX_DEDUP_RETRIES: u32 = 4;
-/// Profiles that one question leaves out somewhere: they are named in each.
+/// Maximum number of profiles that one query excludes. Each request to a source names them.
 const MAX_EXCLUDED_PROFILES: usize = 1 << 16;
-/// Tenants of which it is remembered what lies in two places, and how much of all of them.
+/// Maximum number of tenants with remembered duplicates, and of profiles of all tenants together.
 const MAX_TRACKED_TENANTS: usize = 1 << 12;
 const MAX_TRACKED_PROFILES: usize = 1 << 20;
 
-/// What is known of profiles that lie in two places, when a plan is made.
+/// Known duplicates and assumptions when a plan is made.
 #[derive(Clone, Debug)]
 pub struct DedupHints {
-    /// Those that do not count in some places.
+    /// Profiles that some places exclude.
     pub doubles: Arc<DuplicateExclusions>,
-    /// Heads of other nodes are thought to hold nothing older: Unix nanoseconds.
+    /// Remote heads are assumed to hold nothing older than this: Unix nanoseconds.
     pub since: i64,
-    /// How often the question was asked.
+    /// Number of attempts of the query.
     asked: u32,
 }
 
-/// A source in memory.
+/// Profile source in memory.
 #[derive(Clone)]
 pub struct InMemorySource {
-    /// It.
+    /// Profiles of the source.
     pub source: Arc<dyn ProfileSource>,
-    /// Where its profiles lie, if they are to be told: others may hold the same ones.
+    /// Location that the source reports with its ids, if other places may hold the same profiles.
     pub tells: Option<SourceId>,
-    /// Those of its profiles that count elsewhere.
+    /// Ids of its profiles that another place counts.
     pub without: ExcludedIds,
 }
 
-/// What was seen while a question was answered.
+/// Observations while a query runs.
 #[derive(Debug, Default)]
 pub(crate) struct DedupObservations(Mutex<ObservedTimes>);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct ObservedTimes {
-    /// The first moment of profiles that peers have in memory.
+    /// First timestamp of profiles in the memory of peers.
     afar: Option<i64>,
-    /// The last moment of profiles of which a place did not tell.
+    /// Last timestamp of profiles that a place did not report by id.
     untold: Option<i64>,
 }
 
-/// Whether each profile counted once.
+/// Result of the check that each profile counted once.
 pub(crate) enum DedupOutcome {
-    /// This is the answer; none where nothing came.
+    /// Final result. None if no source returned anything.
     Counted(Option<BudgetedPartial>),
-    /// The question is to be asked again.
+    /// The query must be retried.
     Again,
 }
 
-/// What was found so far, by tenant.
+/// Duplicates found so far, by tenant.
 #[derive(Default)]
 pub(crate) struct DuplicateIndex {
     known: Mutex<BTreeMap<TenantId, TenantDuplicates>>,
@@ -81,9 +81,9 @@ pub(crate) struct DuplicateIndex {
 #[derive(Clone, Default)]
 struct TenantDuplicates {
     doubles: Arc<DuplicateExclusions>,
-    /// How many that are.
+    /// Number of profiles in `doubles`.
     profiles: usize,
-    /// The first moment of what heads elsewhere were seen to have, if it is not recent.
+    /// First timestamp observed in remote heads, if it is not recent.
     since: Option<i64>,
 }
 
@@ -94,21 +94,21 @@ impl Default for DedupHints {
 }
 
 impl DedupHints {
-    /// Whether the question was not asked before.
+    /// Returns true before the first check of the query.
     pub(crate) fn is_first(&self) -> bool {
         self.asked == 0
     }
 }
 
 impl From<Arc<dyn ProfileSource>> for InMemorySource {
-    /// One whose profiles lie nowhere else.
+    /// Wraps a source that shares no profiles with other places.
     fn from(source: Arc<dyn ProfileSource>) -> Self {
         InMemorySource { source, tells: None, without: ExcludedIds::default() }
     }
 }
 
 impl TenantDuplicates {
-    /// What is left out where, by all that is known; where that is too much, by what was just found.
+    /// Returns known and new exclusions together. If those are too many, returns only the new ones.
     fn merged_with(&self, found: &DuplicateExclusions) -> Self {
         let mut doubles = DuplicateExclusions::clone(&self.doubles);
         doubles.merge_newer(found);
@@ -127,25 +127,25 @@ impl InMemorySource {
 }
 
 impl DedupObservations {
-    /// A peer has profiles in memory, the first of this moment.
+    /// Records that a peer has profiles in memory, with their first timestamp.
     pub(crate) fn observe_remote(&self, first: i64) {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         seen.afar = Some(seen.afar.map_or(first, |before| before.min(first)));
     }
 
-    /// A place did not tell of profiles, the last of this moment.
+    /// Records that a place did not report ids of profiles, with their last timestamp.
     pub(crate) fn observe_unreported(&self, last: Option<i64>) {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         seen.untold = seen.untold.max(last);
     }
 
-    /// Whether peers have nothing in memory that is older than this.
+    /// Returns true if peers have nothing older than this in memory.
     fn is_recent(&self, since: i64) -> bool {
         let seen = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         seen.afar.is_none_or(|first| first >= since)
     }
 
-    /// Since when places should have told of their profiles, where one did not.
+    /// Returns the time from which places should have reported ids, if one did not.
     fn unreported_since(&self) -> Option<i64> {
         let seen = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         seen.afar.filter(|first| seen.untold.is_some_and(|last| *first <= last))
@@ -153,12 +153,12 @@ impl DedupObservations {
 }
 
 impl DuplicateIndex {
-    /// How often a question was asked again.
+    /// Returns the number of retried queries.
     pub(crate) fn retry_count(&self) -> u64 {
         self.again.load(Ordering::Relaxed)
     }
 
-    /// What is known before any answer.
+    /// Returns the hints for the first plan of a query.
     pub(crate) fn hints_for(&self, tenants: &[TenantId], now: Timestamp) -> DedupHints {
         let known: Vec<TenantDuplicates> = {
             let all = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -168,27 +168,27 @@ impl DuplicateIndex {
         let since = since.min(now.minus(RECENT_HEADS_WINDOW).nanos());
         let doubles = match <[TenantDuplicates; 1]>::try_from(known) {
             Ok([of_one]) => of_one.doubles,
-            // What is of several takes a while to put together, longer than to find it.
+            // A merge of several tenants' exclusions takes longer than finding them in a retry.
             Err(_) => Arc::default(),
         };
         DedupHints { doubles, since, asked: 0 }
     }
 
-    /// Remembers what was found.
+    /// Counts a retry and remembers its findings, if the query reads only one tenant.
     fn record_duplicates(&self, tenants: &[TenantId], find: impl FnOnce(&mut TenantDuplicates)) {
         self.again.fetch_add(1, Ordering::Relaxed);
-        // What is of several tenants would name profiles of one to the others.
+        // Findings over several tenants would expose profiles of one tenant to the others.
         let [tenant] = tenants else { return };
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         find(known.entry(tenant.clone()).or_default());
-        // Whatever is forgotten is found again.
+        // A later query can rediscover dropped entries.
         let all: usize = known.values().map(|of| of.profiles).sum();
         if known.len() > MAX_TRACKED_TENANTS || all > MAX_TRACKED_PROFILES {
             known.retain(|of, _| of == tenant);
         }
     }
 
-    /// Heads elsewhere have nothing that is older than what is recent, as far back as was asked.
+    /// Forgets older remote heads if the query covered their time and found only recent ones.
     fn mark_all_recent(&self, tenants: &[TenantId], from: i64) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         for tenant in tenants {
@@ -202,7 +202,7 @@ impl DuplicateIndex {
 }
 
 impl Querier {
-    /// Whether each profile counted once; else the question is asked again, as doubts say then.
+    /// Checks that each profile counted once. Otherwise updates `doubts` for a retry of the query.
     pub(crate) async fn check_dedup(
         &self,
         reader: &QueryContext,
@@ -229,7 +229,7 @@ impl Querier {
         if ids.by_source().is_empty() && merging.met.unreported_since().is_none() {
             return Ok(DedupOutcome::Counted(Some(BudgetedPartial { partial, taken })));
         }
-        // Ids are held until they are compared, and once more in their order.
+        // Ids are held until they are compared, and a second time in sorted order.
         let sorted = merging.meeting.memory_budget().reserve(ids.bytes())?;
         let known = Arc::clone(&doubts.doubles);
         let tenants = reader.tenants().to_vec();

@@ -1,13 +1,14 @@
-//! How single queries were answered: recorded for who asks for that, and read again by the ticket that the answer names.
+//! Query diagnostics: a record of each request that demands one, which is available by the id in the
+//! response.
 //!
 //! ```text
-//!  Querier::watched ─► Reader ─► Watch ◄─ Scribe, one for each question: turn, plan, parts, merging
-//!                                  │ ended, or everybody has left
-//!                                  ▼
-//!                              Diagnostics: JSON, within a bound of bytes ─► record, records
+//!  Querier::with_diagnostics ─► QueryContext ─► RequestTrace ◄─ QueryTrace: queue, plan, sources, merge
+//!                                                  │ finished, or all clients disconnected
+//!                                                  ▼
+//!                              QueryDiagnostics: JSON within a byte limit ─► query_record, query_records
 //! ```
-//! A record tells a tenant's own question, and where its answer came from. It is for that tenant, or those that were read as
-//! one. Of a question with many parts it has the slowest, and sums of all.
+//! A record contains the queries of a request and the origin of their results. Only requests with the same
+//! tenants can read it. Of a query with many sources the record lists the slowest, and sums of all.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,21 +29,21 @@ mod record;
 use record::{QueryRecord, TracedRequest};
 pub use record::{SourceKind, SourceReport};
 
-/// Each record counts for at least this part of the room for all: so many there are at the most.
+/// Each record counts for at least this fraction of the budget, so there are at most this many records.
 const MAX_QUERY_RECORDS: usize = 256;
 
-/// Records of queries.
+/// Store of query records.
 pub(crate) struct QueryDiagnostics {
-    /// Whose they are.
+    /// Id of this node.
     node: u64,
     random: Random,
     clock: Clock,
-    /// Bytes of all together; one tenant has at most half of them.
+    /// Byte limit of all records. One tenant may use at most half of it.
     bytes: usize,
     records: Mutex<BTreeMap<QueryHandleId, StoredQueryRecord>>,
 }
 
-/// A record.
+/// Stored record of one request.
 struct StoredQueryRecord {
     tenants: Vec<TenantId>,
     since: Duration,
@@ -50,23 +51,23 @@ struct StoredQueryRecord {
     json: Bytes,
 }
 
-/// A record in short.
+/// Summary of a record.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct QueryRecordSummary {
-    /// By which it is asked for.
+    /// Id of the record.
     pub id: String,
-    /// When the query came, milliseconds since 1970.
+    /// Time of the request, milliseconds since 1970.
     pub time_millis: i64,
-    /// What was called.
+    /// Name of the called method.
     pub call: &'static str,
-    /// `ok`, or the name of a code.
+    /// `ok`, or the name of an error code.
     pub outcome: &'static str,
-    /// How long it took.
+    /// Duration of the request in milliseconds.
     pub milliseconds: f64,
 }
 
-/// What is written down of one request while it is answered.
+/// Trace of one request in progress.
 pub(crate) struct RequestTrace {
     diagnostics: Arc<QueryDiagnostics>,
     ticket: QueryHandleId,
@@ -74,18 +75,18 @@ pub(crate) struct RequestTrace {
     tenants: Vec<TenantId>,
     time: Timestamp,
     begun: Duration,
-    /// What is asked goes on when the request was answered.
+    /// True if an async query continues after the response.
     in_background: AtomicBool,
-    /// None when it is recorded.
+    /// None once the record is stored.
     asked: Mutex<Option<TracedRequest>>,
 }
 
-/// Writes down how one question is answered; nothing where nobody asked for that.
+/// Trace of one query of a request. Empty if diagnostics were not requested.
 #[derive(Clone, Default)]
 pub(crate) struct QueryTrace(Option<(Arc<RequestTrace>, usize)>);
 
 impl QueryDiagnostics {
-    /// Of a node, at most so many bytes: with none, nothing is recorded.
+    /// Creates a store for a node of at most this many bytes. With zero bytes nothing is recorded.
     pub(crate) fn new(node: u64, random: Random, clock: Clock, bytes: ByteSize) -> Self {
         Self { node, random, clock, bytes: bytes.as_usize(), records: Mutex::default() }
     }
@@ -111,7 +112,7 @@ impl QueryDiagnostics {
         gone.iter().for_each(|gone| drop(records.remove(gone)));
     }
 
-    /// A record of other tenants is as one that never was.
+    /// Returns a record of the same tenants. Records of other tenants are treated as missing.
     fn find(&self, reader: &QueryContext, ticket: QueryHandleId) -> Option<Bytes> {
         let records = self.lock_records();
         let written = records.get(&ticket).filter(|written| written.tenants == reader.tenants())?;
@@ -120,7 +121,7 @@ impl QueryDiagnostics {
 }
 
 impl Querier {
-    /// Has it recorded how what this reader asks is answered, if anything is recorded here.
+    /// Attaches a trace to the request, if this node records diagnostics.
     #[must_use]
     pub fn with_diagnostics(&self, reader: QueryContext, call: &'static str) -> QueryContext {
         let of = self.standing.as_ref().map(|standing| &standing.diagnostics);
@@ -138,7 +139,7 @@ impl Querier {
         reader.with_trace(Arc::new(watch))
     }
 
-    /// What is recorded here of the queries of these tenants, the newest first.
+    /// Returns the local record summaries of these tenants, newest first.
     pub fn query_records(&self, reader: &QueryContext) -> Vec<QueryRecordSummary> {
         let Some(standing) = &self.standing else { return Vec::new() };
         let records = standing.diagnostics.lock_records();
@@ -151,7 +152,7 @@ impl Querier {
         of.into_iter().map(|(_, summary)| summary.clone()).collect()
     }
 
-    /// What is recorded of a query, here or at the node that answered it: JSON.
+    /// Returns the record of a query as JSON, from this node or from the node that ran it.
     pub async fn query_record(&self, reader: &QueryContext, id: &str) -> Result<Bytes, Status> {
         let ticket = QueryHandleId::parse(id).ok_or_else(|| unknown_record_error(id))?;
         match self.standing.as_ref().and_then(|standing| standing.peer_of(ticket)) {
@@ -163,7 +164,7 @@ impl Querier {
         }
     }
 
-    /// What is recorded here of a query.
+    /// Returns the local record of a query.
     pub fn local_query_record(&self, reader: &QueryContext, id: &str) -> Result<Bytes, Status> {
         let of = self.standing.as_ref().zip(QueryHandleId::parse(id));
         of.and_then(|(standing, ticket)| standing.diagnostics.find(reader, ticket))
@@ -171,7 +172,7 @@ impl Querier {
     }
 }
 
-/// What is said of a record that is not there.
+/// Error for a record that does not exist.
 fn unknown_record_error(id: &str) -> Status {
     let message = format!(
         "no record {id:?} is here: it made room for others, or its node was started again; ask with the header X-Pyroscope-Collect-Diagnostics: true for another one"
@@ -180,17 +181,17 @@ fn unknown_record_error(id: &str) -> Status {
 }
 
 impl RequestTrace {
-    /// By which the record is asked for.
+    /// Returns the id of the record.
     pub(crate) fn id(&self) -> String {
         self.ticket.to_string()
     }
 
-    /// It is recorded when what goes on in the background has ended.
+    /// Defers the record until the async query ends.
     pub(crate) fn mark_async(&self) {
         self.in_background.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it goes on in the background.
+    /// Returns true if an async query continues after the response.
     pub(crate) fn is_async(&self) -> bool {
         self.in_background.load(Ordering::Relaxed)
     }
@@ -199,27 +200,27 @@ impl RequestTrace {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The answer to an equal request was kept, and still holds: nothing is asked.
+    /// Records that the response came from the result cache, without a query.
     pub(crate) fn record_cache_hit(&self) {
         if let Some(asked) = self.lock_request().as_mut() {
             asked.was_told_before = true;
         }
     }
 
-    /// What was answered to an equal request that was under way is the answer: nothing is asked.
+    /// Records that the response came from an equal request in flight, without a query.
     pub(crate) fn record_coalesced(&self) {
         if let Some(asked) = self.lock_request().as_mut() {
             asked.was_told_along = true;
         }
     }
 
-    /// A question begins.
+    /// Starts the trace of a query.
     pub(crate) fn start_query(self: &Arc<Self>, ask: &ProfileQuery) -> QueryTrace {
         let place = self.lock_request().as_mut().and_then(|asked| asked.begin_query(ask));
         QueryTrace(place.map(|place| (Arc::clone(self), place)))
     }
 
-    /// It is answered, or why it is not: then it is recorded. Once.
+    /// Ends the request with its result or error, and stores the record. Later calls have no effect.
     pub(crate) fn finish_request(&self, failed: Option<&Status>, missing: &[String]) {
         let Some(asked) = self.lock_request().take() else { return };
         let QueryDiagnostics { clock, node, .. } = &*self.diagnostics;
@@ -254,12 +255,12 @@ impl Drop for RequestTrace {
 
 impl std::fmt::Debug for RequestTrace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Watch").field("ticket", &self.ticket).finish_non_exhaustive()
+        f.debug_struct("RequestTrace").field("ticket", &self.ticket).finish_non_exhaustive()
     }
 }
 
 impl QueryTrace {
-    /// What time it is, by the clock that goes on.
+    /// Returns the monotonic time, or zero if the trace is empty.
     pub(crate) fn now(&self) -> Duration {
         self.0.as_ref().map_or(Duration::ZERO, |(watch, _)| watch.diagnostics.clock.monotonic())
     }
@@ -272,22 +273,22 @@ impl QueryTrace {
         }
     }
 
-    /// It was the question's turn.
+    /// Records the time that the query waited in the queue.
     pub(crate) fn record_queue_time(&self, since: Duration) {
         self.write(|question, now| question.waited = now.saturating_sub(since));
     }
 
-    /// A plan was made for one tenant.
+    /// Records the plan of one tenant.
     pub(crate) fn record_plan(&self, tenant: &TenantId, plan: &QueryPlan, since: Duration) {
         self.write(|question, now| question.add_plan(tenant, plan, now.saturating_sub(since)));
     }
 
-    /// A source has answered, or has not.
+    /// Records the report of a source, successful or not.
     pub(crate) fn record_source(&self, part: SourceReport) {
         self.write(|question, _| question.add_source(part));
     }
 
-    /// Merges, and writes down how long that took.
+    /// Runs a merge step and adds its duration.
     pub(crate) fn measure_merge<R>(&self, work: impl FnOnce() -> R) -> R {
         let since = self.now();
         let done = work();
@@ -295,7 +296,7 @@ impl QueryTrace {
         done
     }
 
-    /// The answers of all sources are merged, or one has failed.
+    /// Records that all sources are merged, or that one failed.
     pub(crate) fn record_fetch_end(&self, since: Duration) {
         self.write(|question, now| {
             question.gathered = now.saturating_sub(since).saturating_sub(question.planned);

@@ -1,8 +1,8 @@
-//! What a query would read, told before it is asked.
+//! Cost estimate of a query before it runs.
 //!
-//! Series and profiles are read for it, which is little; rows and names, which are most of a query, are not. So series,
-//! profiles and samples are counted, and bytes are those of the pages that the query would fetch if nothing were kept of
-//! the blocks.
+//! The estimate reads series and profiles, which are small. It does not read rows and names, which are most
+//! of a query. So series, profiles and samples are exact counts. Bytes are those of the pages that the query
+//! would fetch without any cached parts of the blocks.
 
 use athanor_chassis::Status;
 use athanor_query::{PartialResult, ProfileQuery, ProfileSelection, QueryCost, QueryKind};

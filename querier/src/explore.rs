@@ -1,8 +1,8 @@
-//! What only this server answers: all functions, the surroundings of one, its lines, the inside of a node that a graph
-//! was cut at, what changed between two queries, and the single profiles behind a point.
+//! Queries that only this server supports: function tables, callers and callees, source lines, subtrees of a
+//! truncated graph, changes between two queries, and the single profiles of a point.
 //!
-//! Each is made of the whole answer of all sources, exactly, and only what is shown of it is cut: to a page of rows, or
-//! to so many nodes. An answer says in itself what it lacks, as well as in the header that all answers have.
+//! Each uses the complete result of all sources. Only the response is truncated: to a page of rows or to a
+//! number of nodes. A response contains its warnings, in addition to the header that all responses have.
 
 use athanor_chassis::Status;
 use athanor_profile::ProfileType;
@@ -20,12 +20,12 @@ mod wire;
 
 pub(crate) use trees::MAX_CALLER_FRAMES;
 
-/// Most rows of a page.
+/// Maximum number of rows of a page.
 const MAX_PAGE_ROWS: u32 = 10_000;
-/// Rows of a page where none are asked for.
+/// Default number of rows of a page.
 const DEFAULT_PAGE_ROWS: u32 = 100;
 
-/// A checked query.
+/// Validated query of this module.
 #[derive(Clone, Debug)]
 struct ExploreQuery {
     selection: ProfileSelection,
@@ -33,7 +33,7 @@ struct ExploreQuery {
     profile_type: ProfileType,
 }
 
-/// A checked part of a list.
+/// Validated page of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct PageRange {
     offset: usize,
@@ -57,13 +57,13 @@ impl PageRange {
         Ok(PageRange { offset: offset as usize, limit: limit as usize })
     }
 
-    /// The rows of the page.
+    /// Returns the rows of the page.
     fn page_rows<T>(self, all: impl IntoIterator<Item = T>) -> impl Iterator<Item = T> {
         all.into_iter().skip(self.offset).take(self.limit)
     }
 }
 
-/// A function that must be named.
+/// Checks that the request names a function.
 fn require_function(function: String) -> Result<String, Status> {
     if function.is_empty() {
         Err(invalid_argument("request names no function; set function"))

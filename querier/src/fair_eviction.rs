@@ -1,27 +1,27 @@
-//! What is kept for tenants within a bound of bytes: which of it goes when there is too much.
+//! Eviction policy for state that is stored for tenants within a byte limit.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use athanor_chassis::TenantId;
 
-/// Something that is kept.
+/// Stored entry that may be evicted.
 pub(crate) struct EvictionCandidate<'a, K> {
     pub(crate) key: K,
-    /// For whom; it counts for each of them.
+    /// Owners of the entry. It counts for each of them.
     pub(crate) tenants: &'a [TenantId],
     pub(crate) bytes: usize,
-    /// Since when, by the monotonic clock.
+    /// Start of its retention, on the monotonic clock.
     pub(crate) since: Duration,
 }
 
-/// The most that one tenant may keep of so many bytes: others find room, however much one asks for.
+/// Returns the quota of one tenant: half of all bytes, so that other tenants always have capacity.
 pub(crate) fn tenant_quota(bytes: usize) -> usize {
     bytes / 2
 }
 
-/// What has to go so that the newest may stay: as long as all of it is too much, or that of one tenant, the oldest of the
-/// tenant that has most.
+/// Returns the entries to evict so that the newest one stays. While the total or one tenant exceeds its
+/// limit, the oldest entry of the largest tenant is evicted.
 pub(crate) fn select_victims<K: Copy + PartialEq>(
     mut kept: Vec<EvictionCandidate<'_, K>>,
     newest: K,
@@ -33,7 +33,7 @@ pub(crate) fn select_victims<K: Copy + PartialEq>(
         share.tenants.iter().for_each(|tenant| *sums.entry(tenant).or_default() += share.bytes);
     }
     kept.retain(|share| share.key != newest && share.bytes > 0);
-    // The oldest is the last: of equals the last one is taken.
+    // The oldest entry is last, because `max_by_key` picks the last of equals.
     kept.sort_by_key(|share| std::cmp::Reverse(share.since));
     let mut gone = Vec::new();
     while total > bytes || sums.values().any(|sum| *sum > tenant_quota(bytes)) {

@@ -1,5 +1,5 @@
-//! Answers of all sources become one: opened some at a time, run on compute threads, merged as they come. Peers are
-//! asked meanwhile, all at once.
+//! Fan-out of a query to its sources. Local sources run on compute threads, some at a time, and their results
+//! are merged as they arrive. Peers are queried meanwhile, in parallel.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -19,33 +19,33 @@ use crate::result_cache::ResultProvenance;
 use crate::skipped_sources::SkippedSources;
 use crate::{BlockSource, Querier, QueryContext, QueryPlan, RemoteSource, limits};
 
-/// Sources of one question that are open at once, at least: while some are fetched, others are read.
+/// Minimum number of local sources of a query that are open at once: some are fetched while others are read.
 const MIN_CONCURRENT_SOURCES: usize = 16;
-/// Peers of one question that are asked at once: they work, and here is only waited.
+/// Maximum number of peers of a query that are queried at once. Peers do the work, and this node only waits.
 const MAX_CONCURRENT_PEERS: usize = 64;
 
-/// What is asked, and what has come so far.
+/// State of a running query: inputs and results so far.
 pub(crate) struct QueryExecution {
     pub(crate) ask: Arc<ProfileQuery>,
-    /// Threads of the tenant that asks.
+    /// Compute pool of the tenant.
     pub(crate) compute: ComputePool,
-    /// When nobody waits for the answer any more, on the clock that goes on.
+    /// Deadline of the request, on the monotonic clock.
     pub(crate) until: Duration,
-    /// Where answers meet.
+    /// Merger of partial results.
     pub(crate) meeting: PartialMerger,
-    /// Writes down what becomes of it, where that is wanted.
+    /// Trace of the query, if diagnostics were requested.
     pub(crate) scribe: QueryTrace,
-    /// What the answer lacks, in words.
+    /// Warnings about data that the result lacks.
     missing: Mutex<Vec<String>>,
-    /// What it goes on without since that could not be read.
+    /// Sources that the result lacks because they could not be read.
     pub(crate) left_out: SkippedSources,
-    /// What of it lies in blocks, of each tenant, as long as nothing else has part in it.
+    /// Block hash of each tenant, as long as only blocks contribute to the result.
     made_of: Mutex<Option<Vec<ContentHash>>>,
-    /// Of which time there are profiles that are in one place for sure, or not.
+    /// Observed time ranges of data that may be in two places.
     pub(crate) met: DedupObservations,
 }
 
-/// Everything that is to be asked.
+/// Sources of all tenants of one plan.
 #[derive(Default)]
 struct SourceSet {
     sources: Vec<InMemorySource>,
@@ -54,8 +54,8 @@ struct SourceSet {
 }
 
 impl Querier {
-    /// Asks all sources of all tenants, by new plans as long as those are overtaken. The reader holds the room that
-    /// the answer takes.
+    /// Queries all sources of all tenants. Retries with a new plan while plans are outdated. The request
+    /// holds the memory of the result.
     pub(crate) async fn gather(
         &self,
         reader: &QueryContext,
@@ -80,7 +80,7 @@ impl Querier {
         let Some(BudgetedPartial { partial, taken }) = held else {
             return Ok(PartialResult::empty(&merging.ask.what));
         };
-        // As much again is made of it to be shown.
+        // Rendering takes about the same amount of memory.
         reader.hold_memory(self.response_budget_for(reader).reserve(taken.bytes())?);
         reader.hold_memory(taken);
         Ok(partial)
@@ -139,7 +139,7 @@ impl Querier {
         });
         for (tenant, plan) in try_join_all(plans).await? {
             let QueryPlan { sources, stored, remote, missing, bytes, moved, made_of, untold, .. } = plan;
-            // What reads no rows tells what there is to ask about, and what it would cost.
+            // Index queries show available data and its cost, so they cost nothing themselves.
             let bytes = if is_cheap { 0 } else { bytes };
             if attempt.is_first() {
                 self.check_bytes(reader, (tenant, ask), bytes, turn).await?;
@@ -179,7 +179,7 @@ impl Querier {
             Ok(()) => Ok(()),
             Err(asked) => attempt.warn_or_replan(asked).map(|without| merging.add_warnings([without])),
         };
-        // One more job than there are threads: none waits for the next one to be handed in.
+        // One more job than there are threads, so that no thread waits for its next job.
         let width = MIN_CONCURRENT_SOURCES.max(self.deps.compute.parallelism() + 1);
         let jobs: Vec<BoxFuture<'_, Result<(), SourceQueryError>>> = here.chain(there).collect();
         let peers: Vec<BoxFuture<'_, Result<(), SourceQueryError>>> = afar.collect();
@@ -211,7 +211,7 @@ impl Querier {
         done
     }
 
-    /// Reads a source. What is computed ends when whoever waits for it leaves.
+    /// Runs the query on a source in memory. The computation is cancelled when its request is dropped.
     async fn query_memory_source(
         &self,
         merging: &Arc<QueryExecution>,
@@ -246,7 +246,8 @@ impl Querier {
 }
 
 impl QueryExecution {
-    /// More of the answer lies in such blocks, or not in blocks alone.
+    /// Adds the block hash of a further part of the result. None means that other data than blocks
+    /// contributes.
     pub(crate) fn add_provenance(&self, blocks: Option<ContentHash>) {
         let mut made_of = self.made_of.lock().unwrap_or_else(PoisonError::into_inner);
         match (made_of.as_mut(), blocks) {
@@ -255,26 +256,26 @@ impl QueryExecution {
         }
     }
 
-    /// Says what the answer lacks.
+    /// Adds warnings about data that the result lacks.
     pub(crate) fn add_warnings(&self, missing: impl IntoIterator<Item = String>) {
         self.missing.lock().unwrap_or_else(PoisonError::into_inner).extend(missing);
     }
 
-    /// Says what a source of this node did, for who wants to know why a query was slow.
+    /// Records the work of a local source for query diagnostics.
     fn trace_source(&self, begun: Duration, part: SourceReport, done: &Result<(), SourceQueryError>) {
         let took = self.scribe.now().saturating_sub(begun);
         let failed = done.as_ref().err().map(ToString::to_string);
         self.scribe.record_source(SourceReport { took, failed, ..part });
     }
 
-    /// Adds the answer of one source.
+    /// Queries and merges one source in memory.
     fn merge_memory_source(&self, lying: &InMemorySource) -> Result<(), SourceQueryError> {
         let partial = lying.query_source(&self.ask)?;
         Ok(self.scribe.measure_merge(|| self.meeting.add(partial, None))?)
     }
 }
 
-/// An answer to another question than the one asked: a mistake in this program.
+/// Error for a result of another kind than the query: an internal bug.
 pub(crate) fn unexpected_result_type() -> Status {
     Status::new(ErrorCode::Internal, "the answer is to another question than the one asked")
 }

@@ -1,7 +1,7 @@
-//! Heatmaps: how many profiles or spans have values of about the same size, over time.
+//! Heatmaps: the number of profiles or spans by time and by value.
 //!
-//! Rows lie at equal distances between the least and the largest value of all series, or so that about as many values lie in
-//! each; that is known only when all answers are merged. So cells are counted once, here, from the values themselves.
+//! Row bounds divide the value range of all series linearly or by quantiles. They are known only when all
+//! results are merged. So the cells are counted here, from the individual values.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -19,65 +19,66 @@ use crate::{Querier, QueryContext, unexpected_result_type};
 
 mod wire;
 
-/// How many rows there are, at most.
+/// Maximum number of rows.
 const MAX_HEATMAP_ROWS: usize = 20;
 
-/// What is counted.
+/// Parameters of a heatmap query.
 struct SelectHeatmapParams {
     selection: ProfileSelection,
-    /// Milliseconds, both ends in it.
+    /// Start of the range in milliseconds. Start and end are inclusive.
     start: i64,
     end: i64,
-    /// Nanoseconds.
+    /// Width of a column in nanoseconds.
     step: i64,
     group_by: Vec<String>,
-    /// Whether values are those of spans, not of profiles.
+    /// True if values are those of spans, not of profiles.
     spans: bool,
-    /// Whether each cell shows one of its values.
+    /// True if each cell shows one of its values.
     exemplars: bool,
-    /// How many series to show; all if none is given.
+    /// Maximum number of series. None shows all.
     limit: Option<usize>,
     spacing: HeatmapRowSpacing,
 }
 
-/// How far rows lie from each other.
+/// Spacing of the row bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum HeatmapRowSpacing {
-    /// Equally far.
+    /// Rows of equal height.
     Linear,
-    /// As far as about as many values lie between them.
+    /// Rows with about the same number of values.
     Quantile,
 }
 
-/// Columns that have the same values of the labels asked for.
+/// Columns with the same values of the grouping labels.
 #[derive(Debug, PartialEq)]
 struct HeatmapSeriesResult {
     labels: Labels,
     columns: Vec<HeatmapColumn>,
 }
 
-/// What lies between two points in time.
+/// Counts between two points in time.
 #[derive(Debug, PartialEq)]
 struct HeatmapColumn {
-    /// Where it ends, in milliseconds.
+    /// End of the column, in milliseconds.
     time: i64,
-    /// By row; where there are fewer, the last of these are none.
+    /// Counts by row. If there are fewer rows, the last counts are zero.
     counts: [u64; MAX_HEATMAP_ROWS],
-    /// The largest of each cell, by time.
+    /// Largest value of each cell, sorted by time.
     exemplars: Vec<(HeatmapValueKey, HeatmapValue)>,
 }
 
-/// Between which values the rows lie.
+/// Bounds of the rows.
 #[derive(Clone, Debug)]
 enum HeatmapRowBounds {
-    /// From the least to the largest.
+    /// Equal rows from the smallest to the largest value.
     Linear { least: i64, largest: i64 },
-    /// From each of these to the next, ascending.
+    /// Lower bounds of the rows, ascending.
     From(Vec<i64>),
 }
 
 impl Querier {
-    /// The rows of a heatmap and its series; those with the largest sums where only some are asked for.
+    /// Returns the row bounds of a heatmap and its series. With a limit only the series with the largest sums
+    /// stay.
     async fn heatmap(
         &self,
         reader: &QueryContext,
@@ -101,7 +102,7 @@ impl Querier {
         let PartialResult::Heat(values) = self.run_query(reader, ask).await? else {
             return Err(unexpected_result_type());
         };
-        // There are no more columns than values, and all values may be put in order.
+        // There are at most as many columns as values.
         let columns: usize = values.values().map(BTreeMap::len).sum();
         self.reserve_memory(reader, columns * (MAX_HEATMAP_ROWS * size_of::<u64>() + size_of::<i64>()))?;
         self.render_on_pool(reader, move || count_values(values, steps, (exemplars, limit), spacing)).await
@@ -109,7 +110,7 @@ impl Querier {
 }
 
 impl HeatmapRowBounds {
-    /// Of the values of all series, also of those that are not shown.
+    /// Returns bounds for the values of all series, including hidden ones.
     fn from_values(values: &HeatmapValues, spacing: HeatmapRowSpacing) -> HeatmapRowBounds {
         let all = || values.values().flat_map(BTreeMap::values).map(|spot| spot.value);
         match spacing {
@@ -121,8 +122,8 @@ impl HeatmapRowBounds {
         }
     }
 
-    /// Each row begins with the value below which its share of all lies. Where many values are equal there are fewer
-    /// rows: equal values lie in one.
+    /// Returns quantile bounds: each row begins at the quantile of its index. Equal values are in one row, so
+    /// many equal values make fewer rows.
     fn quantile(mut values: Vec<i64>) -> HeatmapRowBounds {
         values.sort_unstable();
         let first = |row: usize| values.get(values.len() * row / MAX_HEATMAP_ROWS).copied();
@@ -131,7 +132,7 @@ impl HeatmapRowBounds {
         HeatmapRowBounds::From(edges)
     }
 
-    /// Where each row begins. Where all values are equal, rows at equal distances lie 1 apart.
+    /// Returns the lower bounds of all rows. If all values are equal, linear rows have height 1.
     fn edges(&self) -> Vec<f64> {
         match self {
             HeatmapRowBounds::Linear { least, largest } => {
@@ -145,7 +146,8 @@ impl HeatmapRowBounds {
         }
     }
 
-    /// The row of a value. The largest value is in the last row, though at equal distances that ends there.
+    /// Returns the row of a value. The largest value is in the last row, although linear rows exclude their
+    /// upper bound.
     fn row(&self, value: i64) -> usize {
         match self {
             HeatmapRowBounds::Linear { least, largest } => {
@@ -167,7 +169,7 @@ fn count_values(
     (exemplars, limit): (bool, Option<usize>),
     spacing: HeatmapRowSpacing,
 ) -> (Vec<f64>, Vec<HeatmapSeriesResult>) {
-    // What adds up to nothing is not told from what is not there.
+    // A sum of zero is indistinguishable from missing data.
     values.values_mut().for_each(|spots| spots.retain(|_, spot| spot.value != 0));
     values.retain(|_, spots| !spots.is_empty());
     let rows = HeatmapRowBounds::from_values(&values, spacing);
@@ -176,7 +178,7 @@ fn count_values(
         let sum = |(_, spots): &(Labels, BTreeMap<HeatmapValueKey, HeatmapValue>)| {
             Reverse(spots.values().map(|spot| i128::from(spot.value)).sum::<i128>())
         };
-        // Stable: of equal sums the first by labels stays.
+        // The sort is stable: of equal sums the first by labels stays.
         values.sort_by_cached_key(sum);
         values.truncate(limit);
     }
@@ -205,7 +207,7 @@ impl HeatmapColumn {
         for (key, spot) in spots {
             let row = rows.row(spot.value);
             counts[row] += 1;
-            // Of equal values the earliest.
+            // Of equal values the earliest is the exemplar.
             let rank = |(key, spot): &(HeatmapValueKey, HeatmapValue)| {
                 (spot.value, Reverse(spot.time), Reverse(key.span), Reverse(key.profile))
             };

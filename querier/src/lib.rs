@@ -1,18 +1,19 @@
-//! The querier: answers what dashboards and command lines ask.
+//! Querier: plans queries, fetches from all sources, merges partial results and renders responses.
 //!
 //! ```text
-//!  wire request ─► check ─► Ask ─► Sources::plan ─► fetch ─► run on each source, on compute threads ─► merge
-//!                              ▲        │                                                            ▲ │
-//!                              └ replan ┴► Remote::ask, all peers at once ─► pieces ─► unpack ───────┘ │
-//!                                                                                                      │
-//!  wire answer  ◄─ flame graph, tree, DOT, pprof, points, lists ◄─ cut to max_nodes, once ◄────────────┘
+//!  wire request ─► validate ─► ProfileQuery ─► DataSources::plan ─► fetch ─► run on each source ────► merge
+//!                                 ▲               │                          (compute threads)        ▲ │
+//!                                 └──── replan ───┴► RemoteSource::query ─► chunks ─► unpack ─────────┘ │
+//!                                                    (all peers at once)                                │
+//!  wire response ◄─ flame graph, tree, DOT, pprof, points, lists ◄─ truncate to max_nodes, once ◄───────┘
 //! ```
 //!
-//! A request is refused before anything is read, or it is answered exactly: partial answers are merged by id and
-//! name, and only the whole is cut down to what was asked for. Several tenants are read as one by asking the
-//! sources of each. Answers take room until they are sent, and there is only so much. Only so many questions are answered
-//! at once; tenants that have read less go first. Equal requests at once are answered once. What one querier keeps for a
-//! client, others ask it for.
+//! The querier rejects an invalid request before it reads anything. Every other response is exact, except for
+//! missing data that its warnings name: partial results are merged by id and name, and only the merged result
+//! is truncated to the requested size. A query of several tenants reads the sources of each. Responses hold
+//! memory of a bounded budget until they are sent. Concurrent queries are bounded, and tenants that have read
+//! less go first. Concurrent equal requests share one computation. Peers fetch results that one querier
+//! stores for a client.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -78,67 +79,69 @@ use peer_queriers::ClientState;
 use quarantine::{QueryFingerprint, QueryQuarantine};
 use result_cache::ResultCache;
 
-/// What there is to read. Where a profile may be in two of the sources, both tell of it.
+/// Sources that a query reads. If a profile may be in two of the sources, both report its id.
 #[derive(Default)]
 pub struct QueryPlan {
-    /// Those in memory.
+    /// Sources in the memory of this node.
     pub sources: Vec<InMemorySource>,
-    /// Those that are read when it is their turn.
+    /// Block sources. Each is read when a concurrency slot is free.
     pub stored: Vec<Box<dyn BlockSource>>,
-    /// Peers that answer for sources of theirs.
+    /// Peers that query sources of theirs.
     pub remote: Vec<Arc<dyn RemoteSource>>,
-    /// What should be there and is not, in words: the answer is partial.
+    /// Expected data that is missing, as text. If there is any, the result is partial.
     pub missing: Vec<String>,
-    /// About how many bytes of the tenant blocks of that time hold, and heads that are here.
+    /// Approximate bytes of the tenant in the blocks of the time range and in local heads.
     pub bytes: u64,
-    /// What has moved since the listing that this plan is of, in words: which shard, and where its rows went. Another
-    /// plan is made, unless there were too many.
+    /// Sources that moved since the listing of this plan, as text: the shard, and where its rows went. The
+    /// querier makes a new plan, unless it reached the limit of replans.
     pub moved: Vec<String>,
-    /// Names all blocks that an answer to the question is made of, and whatever else decides what they answer; none where
-    /// anything in memory here has part in it, or something is missing. Peers tell of what they have in memory.
+    /// Hash of all blocks that the result is computed from, and of everything else that decides their
+    /// results. None if local memory contributes to the result, or if something is missing. Peers report
+    /// their memory separately.
     pub made_of: Option<ContentHash>,
-    /// The last moment of which one of them holds profiles without telling of them: peers may have some of that time, too.
+    /// Last timestamp of a local source that does not report ids of its profiles. Peers may have profiles of
+    /// that time.
     pub untold: Option<i64>,
-    /// How many blocks it names, here and elsewhere: for who asks why a query was slow.
+    /// Number of blocks in the plan, local and remote. Used for query diagnostics.
     pub blocks: usize,
-    /// How many shards others lead, likewise.
+    /// Number of shards that other nodes lead. Used for query diagnostics.
     pub shards: usize,
 }
 
 impl QueryPlan {
-    /// Of sources in memory whose profiles lie nowhere else.
+    /// Returns a plan of in-memory sources that share no profiles with other places.
     pub fn from_sources(sources: impl IntoIterator<Item = Arc<dyn ProfileSource>>) -> Self {
         QueryPlan { sources: sources.into_iter().map(InMemorySource::from).collect(), ..QueryPlan::default() }
     }
 }
 
-/// A source that is read when it is its turn, or has answered before.
+/// Source that is read when a concurrency slot is free, or that already has its result.
 #[async_trait]
 pub trait BlockSource: Send {
-    /// What it has of what the plan was made for, and how that was found. A block that the bucket has no more is
-    /// [`SourceQueryError::Gone`] [INV-18]. None where it has nothing but what it has put into the inbox: the answer of another
-    /// one who can read it, or that nobody can.
+    /// Returns the partial result for the query of the plan, and a report on the source. A block that the
+    /// bucket no longer has is [`SourceQueryError::Gone`] [INV-18]. Returns none if everything went into the
+    /// receiver: a result from another node that can read the block, or a warning that no node can.
     async fn query(
         self: Box<Self>,
         inbox: &mut PartialReceiver,
     ) -> Result<Option<(PartialResult, SourceReport)>, SourceQueryError>;
 }
 
-/// Of which time profiles there are.
+/// Time range of existing profiles.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DataTimeRange {
-    /// The first and the last, Unix nanoseconds; none if there is no profile.
+    /// First and last timestamp, Unix nanoseconds. None if there is no profile.
     pub span: Option<(i64, i64)>,
-    /// What should be there and is not, in words.
+    /// Expected data that is missing, as text.
     pub missing: Vec<String>,
-    /// What has moved since the listing was made, as in [`QueryPlan::moved`].
+    /// Sources that moved since the listing was made, as in [`QueryPlan::moved`].
     pub moved: Vec<String>,
 }
 
-/// Where a tenant's profiles lie at the moment.
+/// Locator of a tenant's profiles.
 #[async_trait]
 pub trait DataSources: Send + Sync {
-    /// Whatever may hold profiles that are asked about.
+    /// Returns a plan of all sources that may hold profiles of the query.
     async fn plan(
         &self,
         tenant: &TenantId,
@@ -146,7 +149,8 @@ pub trait DataSources: Send + Sync {
         doubts: &DedupHints,
     ) -> Result<QueryPlan, Status>;
 
-    /// What [`QueryPlan::block_provenance`] would say of a time, once all peers have said that nothing in memory has part in the answer.
+    /// Returns the value of [`QueryPlan::made_of`] for a time range. Peers must first report that none of
+    /// their memory contributes to the result.
     async fn block_provenance(
         &self,
         _tenant: &TenantId,
@@ -155,24 +159,24 @@ pub trait DataSources: Send + Sync {
         Ok(None)
     }
 
-    /// Of which time there are profiles. No profile is read for that.
+    /// Returns the time range of existing profiles. No profile is read.
     async fn data_time_range(&self, tenant: &TenantId) -> Result<DataTimeRange, Status>;
 }
 
-/// What the querier needs.
+/// Dependencies of a [`Querier`].
 #[derive(Clone)]
 pub struct QuerierDeps {
-    /// Where profiles lie.
+    /// Locator of profiles.
     pub sources: Arc<dyn DataSources>,
-    /// What each tenant may ask for.
+    /// Query limits of each tenant.
     pub overrides: LimitOverrides,
-    /// What time it is.
+    /// Clock for time ranges, deadlines and timeouts.
     pub clock: Clock,
     /// Threads for reading and merging.
     pub compute: ComputePool,
 }
 
-/// Answers queries. Cheap to clone.
+/// Query engine. Cheap to clone.
 #[derive(Clone)]
 pub struct Querier {
     deps: QuerierDeps,
@@ -183,31 +187,31 @@ pub struct Querier {
     quarantine: Arc<QueryQuarantine>,
     twice: Arc<DuplicateIndex>,
     left_out: Arc<skipped_sources::SkippedBlockCounters>,
-    /// None where nothing is kept for clients.
+    /// None if the querier stores nothing for clients.
     standing: Option<Arc<ClientState>>,
 }
 
-/// How a querier fares.
+/// Counters and gauges of a querier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuerierStats {
-    /// Whose turn it is.
+    /// Queue for query permits.
     pub turns: QueryQueueStats,
-    /// What crashed.
+    /// Queries in quarantine.
     pub quarantine: QuarantineStats,
-    /// What answers went on without.
+    /// Blocks that results had to skip.
     pub left_out: SkippedBlockStats,
-    /// The room for answers.
+    /// Memory budget for results.
     pub room: MemoryBudgetStats,
-    /// Answers that were kept.
+    /// Result cache.
     pub again: ResultCacheStats,
-    /// What nobody waits for.
+    /// Async queries.
     pub background: AsyncQueryStats,
-    /// Questions that were asked again since profiles lie in two places.
+    /// Number of queries that were retried because a profile exists in two places.
     pub twice: u64,
 }
 
 impl Querier {
-    /// A querier over these sources.
+    /// Creates a querier over these sources.
     pub fn new(config: QuerierConfig, deps: QuerierDeps) -> Self {
         let words = QueueNames {
             questions: "queries",
@@ -223,32 +227,32 @@ impl Querier {
         Querier { deps, config, room, answers, turns, quarantine, twice, left_out, standing: None }
     }
 
-    /// Gives it a place: then queries run in the background there, and it is recorded how queries are answered, as far as
-    /// the settings allow that.
+    /// Sets the position in the cluster. Async queries and query diagnostics are available only with it, as
+    /// far as the settings allow.
     #[must_use]
     pub fn with_cluster(mut self, place: QuerierClusterDeps) -> Self {
         self.standing = Some(Arc::new(ClientState::new(place, &self.config, &self.deps.clock)));
         self
     }
 
-    /// Has it know what earlier processes died over, and write down what is under way for those that come after.
+    /// Loads the queries that killed earlier processes, and records active queries for later processes.
     #[must_use]
     pub fn with_crash_history(mut self, deaths: ActivityTracker) -> Self {
         self.quarantine = Arc::new(QueryQuarantine::with_crash_history(deaths));
         self
     }
 
-    /// Returns the budget of all answers, which responses hold until they are sent.
+    /// Returns the budget of all results, which responses hold until they are sent.
     pub fn response_budget(&self) -> &Arc<MemoryBudget> {
         &self.room
     }
 
-    /// The process ends in order: no question that is still under way is to blame.
+    /// Marks the shutdown as orderly, so that no active query counts as a crash.
     pub fn close(&self) {
         self.quarantine.close();
     }
 
-    /// How it fares.
+    /// Returns counters and gauges.
     pub fn stats(&self) -> QuerierStats {
         let quarantine = self.quarantine.stats(self.deps.clock.monotonic());
         let background = self.standing.as_ref().map(|standing| standing.background.stats());
@@ -263,12 +267,12 @@ impl Querier {
         }
     }
 
-    /// Forgets which queries crashed, so that they are answered again. How many were refused by then.
+    /// Clears the quarantine, so that its queries may run. Returns the number of quarantined queries.
     pub fn clear_quarantine(&self) -> usize {
         self.quarantine.clear_all(self.deps.clock.monotonic())
     }
 
-    /// Asks all sources of all tenants, and merges their answers as they come.
+    /// Queries all sources of all tenants, and merges partial results as they arrive.
     async fn run_query(&self, reader: &QueryContext, mut ask: ProfileQuery) -> Result<PartialResult, Status> {
         let limits = self.limits(reader);
         let time = ask.selection.time;
@@ -301,7 +305,7 @@ impl Querier {
         answer.inspect_err(|status| self.record_crash(reader, &asked, status))
     }
 
-    /// Does something when it is the reader's turn, as long as the reader waits.
+    /// Runs `work` with a query permit, within the deadline of the request.
     async fn with_permit<R, F: Future<Output = Result<R, Status>>>(
         &self,
         reader: &QueryContext,
@@ -321,7 +325,7 @@ impl Querier {
                 ": it waited for its turn (querier.concurrent_queries, limits.max_concurrent_queries); ask again later",
             )
         })??;
-        // Answers to another tenant may fill more than its share of the memory, if this one is new.
+        // Results of another tenant may exceed its share of the memory if this tenant has only just arrived.
         let room = self.response_budget_for(reader);
         let fair = clock.timeout(left(), room.wait_for_fair_share()).await;
         fair.map_err(|_| {
@@ -332,13 +336,13 @@ impl Querier {
         done.map_err(|_| late("; select fewer series or a shorter time"))?
     }
 
-    /// Refuses what crashed too often.
+    /// Rejects queries that crashed too often.
     fn check_quarantine(&self, reader: &QueryContext, asked: &[Arc<ProfileQuery>]) -> Result<(), Status> {
         let now = self.deps.clock.monotonic();
         self.quarantine.check_query(now, || QueryFingerprint::from_queries(reader.tenants(), asked))
     }
 
-    /// Remembers what was asked, where a computation panicked over it.
+    /// Records the queries as crashed if a computation panicked.
     fn record_crash(&self, reader: &QueryContext, asked: &[Arc<ProfileQuery>], status: &Status) {
         if status.panicked
             && let Ok(question) = QueryFingerprint::from_queries(reader.tenants(), asked)
@@ -347,15 +351,14 @@ impl Querier {
         }
     }
 
-    /// Makes something of what the reader was answered, on a thread for that. Where it panics, all that was asked
-    /// crashed, together.
+    /// Renders results on a compute thread. If the job panics, all queries of the request count as one crash.
     async fn render_on_pool<R, F>(&self, reader: &QueryContext, job: F) -> Result<R, Status>
     where
         R: Send + 'static,
         F: FnOnce() -> R + Send + 'static,
     {
         let asked = reader.past_queries();
-        // A single question was admitted when it was asked.
+        // A single query was already admitted before it ran.
         if asked.len() > 1 {
             self.check_quarantine(reader, &asked)?;
             let question = || QueryFingerprint::from_queries(reader.tenants(), &asked);
@@ -366,24 +369,24 @@ impl Querier {
             .inspect_err(|status| self.record_crash(reader, &asked, status))
     }
 
-    /// Takes room for what is made of an answer to be shown, until the reader has it.
+    /// Reserves memory for a rendering of the result. The request holds it until the response is sent.
     fn reserve_memory(&self, reader: &QueryContext, bytes: usize) -> Result<(), Status> {
         reader.hold_memory(self.response_budget_for(reader).reserve(bytes)?);
         Ok(())
     }
 
-    /// Returns the room for answers to a reader.
+    /// Returns the result budget for the tenants of a request.
     fn response_budget_for(&self, reader: &QueryContext) -> Arc<MemoryBudget> {
         self.room.for_tenants(reader.tenants())
     }
 
-    /// Returns the threads for queries of a reader. Of several tenants the first one pays.
+    /// Returns the compute pool for a request. If there are several tenants, the first one is charged.
     fn compute_for(&self, reader: &QueryContext) -> ComputePool {
         let first = reader.tenants().first();
         first.map_or_else(|| self.deps.compute.clone(), |tenant| self.deps.compute.for_tenant(tenant))
     }
 
-    /// Reads a part of a request that would hold up an I/O thread. No tenant pays.
+    /// Runs a part of request parsing that would block an I/O thread. No tenant is charged.
     async fn parse_on_pool<R, F>(&self, job: F) -> Result<R, Status>
     where
         R: Send + 'static,
@@ -393,7 +396,7 @@ impl Querier {
         done.map_err(|error| Status::from_error(&error))
     }
 
-    /// Runs a part of a reader's query that would hold up an I/O thread.
+    /// Runs a part of a request's query that would block an I/O thread.
     async fn compute_on_pool<R, F>(&self, reader: &QueryContext, job: F) -> Result<R, Status>
     where
         R: Send + 'static,

@@ -1,4 +1,4 @@
-//! What tenants may ask for. Of several that are read as one, the strictest limit holds.
+//! Query limits of tenants. A query of several tenants has the strictest limit of all.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::{Querier, QueryContext, unexpected_result_type};
 use athanor_chassis::query_queue::QueryPermit;
 
 impl Querier {
-    /// The limits of whoever asks.
+    /// Returns the limits of a request.
     pub(crate) fn limits(&self, reader: &QueryContext) -> TenantLimits {
         let all = reader.tenants().iter().map(|tenant| (*self.deps.overrides.for_tenant(tenant)).clone());
         let strictest = all.reduce(|one, other| TenantLimits {
@@ -39,8 +39,8 @@ impl Querier {
         strictest.unwrap_or_default()
     }
 
-    /// Refuses a question that would read too much of a tenant. What blocks and heads hold of all its series, `bytes`, is
-    /// known at once; only where that is too much, it is found out how much the question means.
+    /// Rejects a query that would read too much of a tenant. `bytes` is an upper bound: the size of all
+    /// series in blocks and heads. Only if it exceeds the limit, the exact size is estimated.
     pub(crate) async fn check_bytes(
         &self,
         reader: &QueryContext,
@@ -77,7 +77,7 @@ impl Querier {
 }
 
 impl Querier {
-    /// The answer to a question within a question, whose turn it shares.
+    /// Runs a query within a query, with the same permit.
     fn run_nested_query<'a>(
         &'a self,
         reader: &'a QueryContext,
@@ -88,11 +88,12 @@ impl Querier {
     }
 }
 
-/// How long before the time that was named a question begins: the first point of a grid stands for what lies before it.
+/// Returns the lead of a query before the requested start: the first point of a grid covers the time before
+/// it.
 pub(crate) fn grid_lead(ask: &ProfileQuery) -> Duration {
     match &ask.what {
         QueryKind::Points(TimeSeriesQuery { steps, .. }) | QueryKind::Heat(HeatmapQuery { steps, .. }) => {
-            // A point ends with its millisecond; what was named is where that begins.
+            // A point ends at the end of its millisecond. The requested start is the beginning of it.
             let named = steps.start.div_euclid(NANOS_PER_MILLI).saturating_mul(NANOS_PER_MILLI);
             let lead = i128::from(named) - i128::from(ask.selection.time.from);
             Duration::from_nanos(u64::try_from(lead).unwrap_or_default())
@@ -101,10 +102,10 @@ pub(crate) fn grid_lead(ask: &ProfileQuery) -> Duration {
     }
 }
 
-/// The time that is asked about, within the limits; and what is left out of it, in words.
+/// Returns the time range within the limits, and a warning about the omitted part.
 ///
-/// What lies before the first point of a grid (`lead`) is not held against who asks: charts of a permitted time show all of
-/// it. So a chart reads up to a step more; a step that is longer than a limit counts.
+/// The lead before the first point of a grid does not count, so that charts of a permitted range are
+/// complete. A chart therefore reads up to one step more. A lead longer than the limit counts.
 pub(crate) fn clamp_time_range(
     limits: &TenantLimits,
     now: Timestamp,
@@ -130,13 +131,13 @@ pub(crate) fn clamp_time_range(
         named = named.saturating_add(spare(length));
     }
     if time.from == i64::MIN || time.to == i64::MAX {
-        // Nobody has said how much is wanted.
+        // The request names no length.
         let to = if time.to == i64::MAX { now.nanos().saturating_add(1) } else { time.to };
         time = TimeRange { from: time.from.max(to.saturating_sub(span)), to };
         named = named.max(time.from);
         left_out = Some(format!("what is not of the last {text} is left out (limits.max_query_length)"));
     }
-    // Both ends are in the range as it was asked for, so that it is a moment longer than their distance.
+    // The requested range includes both ends, so it is one nanosecond longer than their distance.
     let asked = time.to.saturating_sub(named).saturating_sub(1);
     if asked > span {
         let asked = format_duration(Duration::from_nanos(asked.unsigned_abs()));
@@ -151,7 +152,7 @@ fn to_nanos(duration: Duration) -> i64 {
     i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// Returns a limit of time, unless it is zero, which turns it off.
+/// Returns a time limit, or none if it is zero, which disables it.
 fn nonzero_duration(limit: Option<Duration>) -> Option<Duration> {
     limit.filter(|limit| !limit.is_zero())
 }

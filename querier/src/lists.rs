@@ -1,3 +1,3 @@
-//! What there is: types, labels, series, counts.
+//! List queries: profile types, labels, series and time ranges.
 
 mod wire;

@@ -1,4 +1,4 @@
-//! Profiles merged into one: flame graphs, trees, call graphs, pprof, differences.
+//! Merged profiles: flame graphs, trees, call graphs, pprof and differences.
 
 use athanor_chassis::Status;
 use athanor_profile::dot::{self, StackTotals};
@@ -16,22 +16,22 @@ mod sandwich;
 mod tree_bytes;
 mod wire;
 
-/// How a file begins to say what it lacks.
+/// Prefix of a warning in a file.
 pub(crate) const WARNING_PREFIX: &str = "partial: ";
 
 pub(crate) use wire::{MergeStacktracesParams, TREE_NODE_BYTES};
 
-/// Which stacks are asked for, and in which shape.
+/// Filter and form of the merged stacks.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StackOptions {
     pub(crate) filter: StackFilter,
     pub(crate) pgo: Option<GoPgoOptions>,
-    /// Whether graphs show each address that has no symbols.
+    /// True if graphs show each address without symbols.
     pub(crate) addresses: bool,
 }
 
 impl Querier {
-    /// The whole tree: nothing is cut off.
+    /// Returns the full tree, without truncation.
     pub(crate) async fn full_tree(
         &self,
         reader: &QueryContext,
@@ -58,7 +58,7 @@ impl Querier {
         }
     }
 
-    /// All stacks with all that is known of them.
+    /// Returns all stacks with all their details.
     pub(crate) async fn merged_stacks(
         &self,
         reader: &QueryContext,
@@ -114,17 +114,17 @@ impl Querier {
     }
 }
 
-/// Of what a call graph is made.
+/// Input of a call graph.
 pub(crate) struct CallGraphQuery {
     pub(crate) selection: ProfileSelection,
     pub(crate) stacks: StackOptions,
 }
 
-/// How a call graph is drawn.
+/// Style of a call graph.
 pub(crate) struct CallGraphStyle {
-    /// Of its values.
+    /// Unit of the values.
     pub(crate) unit: String,
-    /// Nodes at most.
+    /// Maximum number of nodes.
     pub(crate) max_nodes: usize,
 }
 
@@ -132,8 +132,8 @@ fn stack_totals(merged: &MergedProfile, addresses: bool) -> StackTotals<'_> {
     StackTotals { dictionary: &merged.dictionary, totals: &merged.totals, addresses }
 }
 
-/// What a merged profile says of itself, once all is read. Its period is one by convention, as uploads may differ in theirs;
-/// its comments are what it lacks.
+/// Returns the header of a merged profile, after all queries of the request. The period follows a convention,
+/// because uploads may have different ones. The comments contain the warnings.
 pub(crate) fn merged_header(
     reader: &QueryContext,
     profile_type: &ProfileType,

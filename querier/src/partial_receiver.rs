@@ -1,4 +1,5 @@
-//! What peers answer: pieces take room as they come, and a whole answer is merged into that of all others.
+//! Receiver of partial results from peers. Chunks reserve memory as they arrive, and a complete result is
+//! merged.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,13 +14,14 @@ use crate::fan_out::QueryExecution;
 use crate::replan::SourceQueryError;
 use crate::skipped_sources::UnreadableBlock;
 
-/// A peer that has profiles: those of shards that it leads, which are in no block yet, or those of blocks that it reads.
+/// Peer with profiles: of shards that it leads and that are in no block yet, or of blocks that it reads.
 #[async_trait]
 pub trait RemoteSource: Send + Sync {
-    /// Asks for all that the plan says it has, and puts what comes into the inbox: the pieces of an answer, its end, and
-    /// so on for each answer. A shard or block is either whole in an answer or not at all [INV-17].
+    /// Queries everything that the plan assigns to the peer. Passes each result to the receiver: its chunks,
+    /// then its end. A result contains a shard or block completely or not at all [INV-17].
     ///
-    /// Where some have moved, the others are put in all the same, and the end is [`SourceQueryError::Replan`] or [`SourceQueryError::Gone`].
+    /// If some sources moved, the results of the others are passed all the same. The call then returns
+    /// [`SourceQueryError::Replan`] or [`SourceQueryError::Gone`].
     async fn query(
         &self,
         tenant: &TenantId,
@@ -28,14 +30,14 @@ pub trait RemoteSource: Send + Sync {
     ) -> Result<(), SourceQueryError>;
 }
 
-/// Takes the answers of one peer.
+/// Receiver of the partial results of one peer.
 pub struct PartialReceiver {
     merging: Arc<QueryExecution>,
-    /// What has come of the answer that is under way, and the room for it and for what it will be.
+    /// Chunks of the current result, and the memory reserved for them and for the decoded result.
     received: PartialChunkBuffer,
     taken: Option<MemoryReservation>,
     made_room: bool,
-    /// An answer that came as it is, and not in pieces.
+    /// Decoded result that arrived without chunks.
     met: Option<BudgetedPartial>,
 }
 
@@ -50,18 +52,18 @@ impl PartialReceiver {
         }
     }
 
-    /// For another answer, of the same or another peer, that comes meanwhile.
+    /// Returns a receiver for a concurrent result of the same or another peer.
     #[must_use]
     pub fn fork(&self) -> Self {
         PartialReceiver::new(Arc::clone(&self.merging))
     }
 
-    /// How long there is until nobody waits for the answer any more.
+    /// Returns the time until the deadline of the request.
     pub fn remaining_time(&self, clock: &Clock) -> Duration {
         self.merging.until.saturating_sub(clock.monotonic())
     }
 
-    /// Takes the next piece of an answer.
+    /// Receives the next chunk of a result.
     pub fn push_chunk(&mut self, piece: &[u8]) -> Result<(), Status> {
         let before = self.received.memory_bytes();
         self.received.push(piece).map_err(|error| Status::from_error(&error))?;
@@ -75,12 +77,12 @@ impl PartialReceiver {
         }
     }
 
-    /// Where answers meet that are found in this process, in the room of the answer to the whole question.
+    /// Returns a merger for results of this process, in the memory budget of the whole query.
     pub fn local_merger(&self) -> PartialMerger {
         PartialMerger::new(self.merging.ask.bounds, Arc::clone(self.merging.meeting.memory_budget()))
     }
 
-    /// Takes what has met at such a place as one answer, which ends as others do.
+    /// Takes the results of such a merger as one result. The caller ends it as any other.
     pub fn add_merged(&mut self, place: &PartialMerger) -> Result<(), Status> {
         let none = || -> Result<BudgetedPartial, Status> {
             let partial = PartialResult::empty(&self.merging.ask.what);
@@ -99,7 +101,7 @@ impl PartialReceiver {
         Ok(())
     }
 
-    /// The answer is whole: it is read and merged, on a compute thread.
+    /// Completes the current result: decodes and merges it on a compute thread.
     pub async fn finish(&mut self) -> Result<(), Status> {
         let received = std::mem::take(&mut self.received);
         let taken = self.taken.take();
@@ -123,13 +125,14 @@ impl PartialReceiver {
             .map_err(|error| Status::from_error(&error))?
     }
 
-    /// What has come of the answer that is under way is not used: it broke off.
+    /// Drops the chunks of the current result, which broke off.
     pub fn discard(&mut self) {
         (self.received, self.taken, self.made_room, self.met) =
             (PartialChunkBuffer::default(), None, false, None);
     }
 
-    /// Says of which time the peer has profiles in memory: if of that which is asked about, the answer is not of blocks alone.
+    /// Reports the time range of the peer's memory. If it overlaps the query, the result depends on more than
+    /// blocks.
     pub fn report_memory_range(&self, times: Option<(i64, i64)>) {
         let asked = self.merging.ask.selection.time;
         if let Some(times) = times.filter(|times| asked.overlaps(*times)) {
@@ -138,27 +141,28 @@ impl PartialReceiver {
         }
     }
 
-    /// Says how the peer was asked, for who wants to know why a query was slow.
+    /// Records the report on a peer for query diagnostics.
     pub fn report_source(&self, part: SourceReport) {
         self.merging.scribe.record_source(part);
     }
 
-    /// Says what the peer lacks, in words: the answer is partial.
+    /// Adds a warning about data that the peer lacks. The result is then partial.
     pub fn add_warning(&mut self, what: String) {
         self.merging.add_warnings([what]);
     }
 
-    /// Says which blocks nobody could read: the answer goes on without them.
+    /// Reports blocks that no node could read. The result lacks them.
     pub fn report_unreadable_blocks(&self, unread: Vec<UnreadableBlock>) {
         self.merging.left_out.add_blocks(unread);
     }
 
-    /// Says that a peer did not answer, as is told by [`miss`](Self::miss): it may in a moment.
+    /// Marks a warning, given by [`add_warning`](Self::add_warning), as a peer without response, which may
+    /// respond later.
     pub fn report_unreachable(&self, words: &str) {
         self.merging.left_out.add_unreachable(words);
     }
 
-    /// An answer that begins must end.
+    /// Checks that no result is incomplete.
     pub(crate) fn check_finished(&self) -> Result<(), Status> {
         if self.received.is_empty() && self.met.is_none() {
             return Ok(());

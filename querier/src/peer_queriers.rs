@@ -1,5 +1,5 @@
-//! What one querier keeps, and others are asked for: queries that it runs in the background, and records of how queries
-//! were answered. Each is asked for by a ticket, which names the node, so that whoever is asked can ask that one.
+//! State that one querier stores for clients: async queries and diagnostics records. Its id names the node,
+//! so that every querier can forward a request to that node.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,27 +16,27 @@ use crate::config::QuerierConfig;
 use crate::diagnostics::QueryDiagnostics;
 use crate::validate::format_uuid;
 
-/// Names something that one querier keeps. Written, it is a UUID whose first half is the node.
+/// Id of state that one querier stores. Its text form is a UUID with the node in its first half.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct QueryHandleId {
-    /// Whose it is.
+    /// Node that stores the state.
     pub node: u64,
     number: u64,
 }
 
-/// A querier's place among others.
+/// Dependencies of a querier in a cluster.
 pub struct QuerierClusterDeps {
-    /// This node.
+    /// Id of this node.
     pub node: u64,
-    /// The way to others; none where there are none.
+    /// Client of other queriers. None if there are none.
     pub others: Option<Arc<dyn PeerQueriers>>,
-    /// What runs in the background.
+    /// Task group for async queries.
     pub tasks: TaskGroup,
-    /// Tickets are drawn from it.
+    /// Random source for ids.
     pub random: Random,
 }
 
-/// What a querier keeps, and the way to what others keep.
+/// State that this querier stores for clients, and the client of other queriers.
 pub(crate) struct ClientState {
     node: u64,
     others: Option<Arc<dyn PeerQueriers>>,
@@ -44,21 +44,21 @@ pub(crate) struct ClientState {
     pub(crate) diagnostics: Arc<QueryDiagnostics>,
 }
 
-/// Other queriers.
+/// Client of other queriers.
 #[async_trait]
 pub trait PeerQueriers: Send + Sync {
-    /// How far a query is that another node runs, by that node's word.
+    /// Polls an async query at the node that runs it.
     async fn poll_async_query(
         &self,
         ticket: QueryHandleId,
         errand: &PeerRequest<'_>,
     ) -> Result<AsyncQueryReport, Status>;
 
-    /// What another node has recorded of a query: JSON.
+    /// Fetches the diagnostics record of a query from another node, as JSON.
     async fn query_record(&self, ticket: QueryHandleId, errand: &PeerRequest<'_>) -> Result<Bytes, Status>;
 }
 
-/// Who has another querier asked.
+/// Context of a request to another querier.
 pub struct PeerRequest<'a> {
     pub(crate) reader: &'a QueryContext,
     pub(crate) room: &'a Arc<MemoryBudget>,
@@ -70,7 +70,7 @@ impl QueryHandleId {
         Self { node, number: random.next_u64() }
     }
 
-    /// Reads what is written of one; anything else is none.
+    /// Parses the text form of an id. Returns none for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         let digits: String = text.chars().filter(|letter| *letter != '-').collect();
         let id = u128::from_str_radix(&digits, 16).ok()?;
@@ -102,24 +102,24 @@ impl ClientState {
         }
     }
 
-    /// The way to whoever keeps something, if that is another node.
+    /// Returns the client for the node that stores the state, if that is another node.
     pub(crate) fn peer_of(&self, ticket: QueryHandleId) -> Option<&dyn PeerQueriers> {
         self.others.as_deref().filter(|_| ticket.node != self.node)
     }
 }
 
 impl PeerRequest<'_> {
-    /// Whose it must be.
+    /// Returns the tenants that the state must belong to.
     pub fn tenants(&self) -> &[TenantId] {
         self.reader.tenants()
     }
 
-    /// How long the answer is waited for.
+    /// Returns the time until the deadline of the request.
     pub fn remaining_time(&self) -> Duration {
         self.reader.deadline(self.clock).saturating_sub(self.clock.monotonic())
     }
 
-    /// Takes room for a part of the answer, until that was shown.
+    /// Reserves memory for a part of the response, until the response is rendered.
     pub fn reserve_memory(&self, bytes: usize) -> Result<(), Status> {
         self.reader.hold_memory(self.room.for_tenants(self.reader.tenants()).reserve(bytes)?);
         Ok(())

@@ -1,4 +1,4 @@
-//! Values over time.
+//! Time series of values.
 
 use std::collections::BTreeMap;
 
@@ -16,35 +16,35 @@ mod wire;
 
 pub(crate) use wire::{group_labels, other_labels};
 
-/// What is asked for over time.
+/// Parameters of a time series query.
 pub(crate) struct SelectSeriesParams {
-    /// Its time is that of the points.
+    /// Selected profiles. The time range is replaced by that of the points.
     pub(crate) selection: ProfileSelection,
-    /// Milliseconds, both ends in it.
+    /// Start of the range in milliseconds. Start and end are inclusive.
     pub(crate) start: i64,
     pub(crate) end: i64,
-    /// Nanoseconds.
+    /// Distance of points in nanoseconds.
     pub(crate) step: i64,
     pub(crate) group_by: Vec<String>,
     pub(crate) stacks: StackFilter,
     pub(crate) mean: bool,
-    /// Whether each point shows the largest of its profiles.
+    /// True if each point shows the largest of its profiles.
     pub(crate) exemplars: bool,
 }
 
-/// Points that have the same values of the labels asked for.
+/// Points with the same values of the grouping labels.
 pub(crate) struct SeriesResult {
     pub(crate) labels: Labels,
-    /// Times in milliseconds and values.
+    /// Timestamps in milliseconds, with values.
     pub(crate) points: Vec<(i64, f64)>,
-    /// One for each point, if they were asked for.
+    /// Exemplar of each point, if the query requests them.
     pub(crate) exemplars: Vec<Option<ProfileExemplar>>,
 }
 
-/// Returns the grid of points from `start` to `end`, both in milliseconds; `step` is in nanoseconds.
+/// Returns the grid of points from `start` to `end`, both in milliseconds. `step` is in nanoseconds.
 ///
-/// The time of a profile is cut to milliseconds before its point is chosen, so each point ends with the last nanosecond of
-/// its millisecond.
+/// The timestamp of a profile is truncated to milliseconds before its point is selected. Each point therefore
+/// ends with the last nanosecond of its millisecond.
 pub(crate) fn time_grid(start: i64, end: i64, step: i64) -> TimeGrid {
     let start = start.saturating_mul(NANOS_PER_MILLI);
     let span = i128::from(end.saturating_mul(NANOS_PER_MILLI)) - i128::from(start);
@@ -52,21 +52,21 @@ pub(crate) fn time_grid(start: i64, end: i64, step: i64) -> TimeGrid {
     TimeGrid { start: start.saturating_add(NANOS_PER_MILLI - 1), step, count }
 }
 
-/// Returns the time range that a grid reads. The range ends with `end`, in milliseconds, to the nanosecond, as every other
-/// range does.
+/// Returns the time range that a grid reads. Like every other range, it ends exactly at `end`, in
+/// milliseconds.
 pub(crate) fn grid_range(steps: TimeGrid, end: i64) -> TimeRange {
     let TimeRange { from, to } = steps.time_range();
     TimeRange { from, to: to.min(end.saturating_mul(NANOS_PER_MILLI).saturating_add(1)) }
 }
 
-/// When a step ends, in milliseconds.
+/// Returns the end of a step, in milliseconds.
 pub(crate) fn point_millis(steps: TimeGrid, place: u64) -> i64 {
     let nanos = i128::from(steps.start) + i128::from(place) * i128::from(steps.step);
     (nanos as i64).div_euclid(NANOS_PER_MILLI)
 }
 
 impl Querier {
-    /// Points at start + k·step up to the end: one that would lie later is left out with all that it stands for.
+    /// Returns points at start + k·step up to the end. A point after the end is omitted, with all its data.
     pub(crate) async fn select_points(
         &self,
         reader: &QueryContext,

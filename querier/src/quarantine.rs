@@ -1,5 +1,5 @@
-//! Questions that crashed whoever computed them are not asked a third time, be it that they panicked or that the whole
-//! process died over them.
+//! Quarantine of queries that crashed: after two crashes a query is rejected. A crash is a panic of its
+//! computation or a death of the whole process.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,46 +11,46 @@ use athanor_profile::hash::{self, ContentHash};
 use athanor_query::{HeatmapQuery, ProfileQuery, QueryKind, TimeRange, TimeSeriesQuery};
 use futures::lock::Mutex as AsyncMutex;
 
-/// Crashes after which a question is refused.
+/// Number of crashes after which a query is rejected.
 const MAX_CRASHES_PER_QUERY: u32 = 2;
-/// For how long.
+/// Time after its last crash for which a query is remembered.
 const CRASH_RETENTION: Duration = Duration::from_secs(60 * 60);
-/// Questions that are remembered.
+/// Maximum number of remembered queries.
 const MAX_REMEMBERED_QUERIES: usize = 256;
 
-/// Which questions crash.
+/// Record of queries that crashed.
 #[derive(Debug, Default)]
 pub(crate) struct QueryQuarantine {
     known: Mutex<QuarantineState>,
-    /// What earlier processes died over; none where nothing is written down.
+    /// Tracker of queries that were active when a process died. None if nothing is recorded on disk.
     deaths: Option<ActivityTracker>,
 }
 
-/// What a reader has asked and is not answered yet, as is written down for the case that it kills the process.
+/// Running queries of a request, tracked for the case that they kill the process.
 #[derive(Default)]
 pub(crate) struct ActiveQueries {
-    /// Held while there is a question that was under way when the process died. Whoever waits for that keeps no other
-    /// question of the reader waiting, which may have a turn.
+    /// Held while a query runs that was active when a process died. Waiting for this lock does not block
+    /// other queries of the request, which may hold a permit.
     alone: AsyncMutex<Option<SuspectGuard>>,
     questions: Mutex<Vec<ActivityGuard>>,
 }
 
-/// Crashes so far.
+/// Counters and gauges of crashed queries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuarantineStats {
-    /// Questions that are refused at the moment.
+    /// Queries that are rejected now.
     pub quarantined: usize,
-    /// Those that were under way when the process died, and may have killed it: each is asked alone.
+    /// Queries that were active when a process died, and may have killed it. Each of them runs alone.
     pub suspected: usize,
-    /// Crashes, so far.
+    /// Number of crashes so far.
     pub crashes: u64,
-    /// Questions that were refused, so far.
+    /// Number of rejected queries so far.
     pub refused: u64,
 }
 
 #[derive(Debug, Default)]
 struct QuarantineState {
-    /// The latest at the end.
+    /// Crash records, the latest at the end.
     crashed: VecDeque<CrashRecord>,
     crashes: u64,
     refused: u64,
@@ -63,8 +63,8 @@ struct CrashRecord {
     last: Duration,
 }
 
-/// A question, or several that are answered together, whatever their time: a dashboard asks again and again with a later
-/// one.
+/// Identity of a query, or of several that are rendered together, without their time range: dashboards repeat
+/// a query with later times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QueryFingerprint(ContentHash);
 
@@ -92,13 +92,13 @@ fn hash_without_time(ask: &ProfileQuery) -> Result<ContentHash, Status> {
 }
 
 impl ActiveQueries {
-    /// All that was asked is answered, and kills nobody; or it is not, which says nothing.
+    /// Stops tracking all queries of the request. If `well` is true, they also count as harmless.
     pub(crate) fn finish_all(&self, well: bool) {
         let questions = std::mem::take(&mut *self.lock_queries());
         if well {
             questions.iter().for_each(ActivityGuard::mark_succeeded);
         }
-        // Else a question of the reader still waits for that.
+        // If the lock is taken, another query of the request still waits for it.
         if let Some(mut alone) = self.alone.try_lock() {
             *alone = None;
         }
@@ -111,18 +111,18 @@ impl ActiveQueries {
 
 impl std::fmt::Debug for ActiveQueries {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Asking").field("questions", &self.lock_queries().len()).finish_non_exhaustive()
+        f.debug_struct("ActiveQueries").field("questions", &self.lock_queries().len()).finish_non_exhaustive()
     }
 }
 
 impl QueryQuarantine {
-    /// One that knows what earlier processes died over.
+    /// Creates a quarantine that also covers the crashes of earlier processes.
     pub(crate) fn with_crash_history(deaths: ActivityTracker) -> Self {
         Self { deaths: Some(deaths), ..Self::default() }
     }
 
-    /// Before a question is worked on: where a process has died over it, it waits until it is the only such one at work.
-    /// Else who runs beside one that kills would come to be suspected as often.
+    /// Waits until the query is the only running suspect, if a process died while it was active. Otherwise
+    /// every query that runs beside a killer would become as suspect as the killer.
     pub(crate) async fn wait_until_exclusive(
         &self,
         asking: &ActiveQueries,
@@ -141,7 +141,7 @@ impl QueryQuarantine {
         Ok(())
     }
 
-    /// A question is worked on from now on, until its reader is answered or has left.
+    /// Tracks a query as active, until its request ends or its client disconnects.
     pub(crate) async fn begin_query(
         &self,
         asking: &ActiveQueries,
@@ -153,7 +153,7 @@ impl QueryQuarantine {
         Ok(())
     }
 
-    /// Several questions are answered, and what is made of all of them together is worked on from now on.
+    /// Marks the queries of a request as harmless, and tracks their combined rendering from now on.
     pub(crate) async fn begin_combined(
         &self,
         asking: &ActiveQueries,
@@ -167,7 +167,7 @@ impl QueryQuarantine {
         self.begin_query(asking, question).await
     }
 
-    /// Refuses a question that has crashed too often. It is put together only where there are such.
+    /// Rejects a query that has crashed too often. The fingerprint is computed only if there were crashes.
     pub(crate) fn check_query(
         &self,
         now: Duration,
@@ -195,7 +195,7 @@ impl QueryQuarantine {
         }
     }
 
-    /// Refuses a question over which the process has died too often.
+    /// Rejects a query during which processes have died too often.
     fn check_killed_process(
         &self,
         QueryFingerprint(key): QueryFingerprint,
@@ -216,7 +216,7 @@ impl QueryQuarantine {
         }
     }
 
-    /// Remembers that a question crashed.
+    /// Records a crash of a query.
     pub(crate) fn record_crash(&self, question: QueryFingerprint, now: Duration) {
         let mut known = self.lock_state(now);
         let QuarantineState { crashed, crashes, .. } = &mut *known;
@@ -229,7 +229,7 @@ impl QueryQuarantine {
         crashed.push_back(CrashRecord { question, times: times + 1, last: now });
     }
 
-    /// Forgets all. How many were refused by then.
+    /// Forgets all crashes. Returns the number of quarantined queries.
     pub(crate) fn clear_all(&self, now: Duration) -> usize {
         let mut known = self.lock_state(now);
         let quarantined = known.quarantined_count();
@@ -237,14 +237,14 @@ impl QueryQuarantine {
         quarantined + self.deaths.as_ref().map_or(0, |deaths| deaths.clear_crashes(MAX_CRASHES_PER_QUERY))
     }
 
-    /// The process ends in order: nothing that is under way kills it.
+    /// Marks the shutdown as orderly, so that no active query counts as a crash.
     pub(crate) fn close(&self) {
         if let Some(deaths) = &self.deaths {
             deaths.close();
         }
     }
 
-    /// How many there are.
+    /// Returns counters and gauges.
     pub(crate) fn stats(&self, now: Duration) -> QuarantineStats {
         let of_deaths = |least| self.deaths.as_ref().map_or(0, |deaths| deaths.count_crashed(least));
         let killed = of_deaths(MAX_CRASHES_PER_QUERY);
@@ -255,7 +255,7 @@ impl QueryQuarantine {
         QuarantineStats { quarantined, suspected: all.saturating_sub(killed), crashes, refused }
     }
 
-    /// What is remembered still.
+    /// Locks the state without expired records.
     fn lock_state(&self, now: Duration) -> MutexGuard<'_, QuarantineState> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.crashed.retain(|one| now.saturating_sub(one.last) < CRASH_RETENTION);

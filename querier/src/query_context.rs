@@ -1,4 +1,4 @@
-//! Who asks, and what they can read.
+//! Context of one request: tenants, deadline, memory and warnings.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,44 +15,46 @@ use crate::diagnostics::{QueryTrace, RequestTrace};
 use crate::quarantine::ActiveQueries;
 use crate::result_cache::ResultProvenance;
 
-/// Most tenants that one request reads.
+/// Maximum number of tenants in one request.
 pub const MAX_TENANTS_PER_REQUEST: usize = 64;
-/// How long an answer may take, for who does not say how long it waits.
+/// Maximum duration of a query, and the timeout of clients that name none.
 const MAX_QUERY_TIME: Duration = Duration::from_secs(5 * 60);
 
-/// Who asks: one tenant, or several that are read as one.
+/// Context of one request: one tenant, or several that are read as one.
 #[derive(Clone, Debug)]
 pub struct QueryContext {
     tenants: Vec<TenantId>,
-    /// Whether names of labels may be other than letters, digits and `_`: older clients choke on such.
+    /// True if label names may contain other characters than letters, digits and `_`. Older clients reject
+    /// such names.
     pub utf8_labels: bool,
-    /// What its answers lack. Clones share it, so that whoever answers can tell.
+    /// Warnings about data that the results lack. Clones share them, so that every sub-query can add some.
     missing: Arc<Mutex<BTreeSet<String>>>,
-    /// Room that its answers take. The last clone gives it back, when the answer was written.
+    /// Memory that the results hold. The last clone releases it, when the response is written.
     held: Arc<Mutex<Vec<MemoryReservation>>>,
-    /// When it stops to wait, on the clock that goes on. Clones share it: it counts from the first question.
+    /// Deadline on the monotonic clock. Clones share it, so that it counts from the first query.
     until: Arc<OnceLock<Duration>>,
-    /// What was asked so far, for one answer. Clones share it.
+    /// Queries so far, for one response. Clones share them.
     asked: Arc<Mutex<Vec<Arc<ProfileQuery>>>>,
-    /// Of what the answers so far were made. Clones share it.
+    /// Provenance of the results so far. Clones share it.
     made: Arc<Mutex<Vec<ResultProvenance>>>,
-    /// What is written down of its questions, for the case that they kill the process. Clones share it.
+    /// Record of active queries, for the case that they kill the process. Clones share it.
     asking: Arc<ActiveQueries>,
-    /// Set when something was planned for it: who asks the same later may know of more. Clones share it.
+    /// Set when a plan was made for the request. A later equal request may then see newer data. Clones share
+    /// it.
     planned: Arc<AtomicBool>,
-    /// Where it is written down how this is answered, if that is wanted.
+    /// Trace of the request, if diagnostics were requested.
     watch: Option<Arc<RequestTrace>>,
-    /// It asks in the background what another reader has begun.
+    /// True if this context runs an async query that another context started.
     is_behind: bool,
 }
 
-/// Why a text names no tenants.
+/// Reasons why a tenant header is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TenantsError {
-    /// One of them is no tenant.
+    /// A part of the header is not a tenant id.
     #[error(transparent)]
     Tenant(#[from] TenantError),
-    /// Too many at once.
+    /// The request names too many tenants.
     #[error("request names {0} tenants, the limit is {MAX_TENANTS_PER_REQUEST}; ask for fewer at once")]
     TooMany(usize),
 }
@@ -64,12 +66,12 @@ impl ErrorCodeExt for TenantsError {
 }
 
 impl QueryContext {
-    /// One tenant.
+    /// Creates a context of one tenant.
     pub fn for_tenant(tenant: TenantId) -> Self {
         QueryContext::for_tenants(vec![tenant])
     }
 
-    /// Tenants as `a|b`; each counts once, and empty parts are passed over.
+    /// Parses tenants as `a|b`. Duplicates count once, and empty parts are skipped.
     pub fn parse(tenants: &str) -> Result<Self, TenantsError> {
         let mut parts: Vec<&str> = tenants.split('|').filter(|part| !part.is_empty()).collect();
         parts.sort_unstable();
@@ -104,39 +106,39 @@ impl QueryContext {
         Self { watch: Some(watch), ..self }
     }
 
-    /// A question begins: who writes down how it is answered.
+    /// Starts the trace of a query. Returns an empty trace if diagnostics are off.
     pub(crate) fn start_query_trace(&self, ask: &ProfileQuery) -> QueryTrace {
         self.watch.as_ref().map(|watch| watch.start_query(ask)).unwrap_or_default()
     }
 
-    /// What it asked was answered before, and that answer still holds.
+    /// Records in the trace that the response came from the result cache.
     pub(crate) fn record_cache_hit(&self) {
         if let Some(watch) = &self.watch {
             watch.record_cache_hit();
         }
     }
 
-    /// What it asked was answered to an equal request that was under way.
+    /// Records in the trace that the response came from an equal request in flight.
     pub(crate) fn record_coalesced(&self) {
         if let Some(watch) = &self.watch {
             watch.record_coalesced();
         }
     }
 
-    /// A plan is made for it.
+    /// Marks that a plan is made for the request.
     pub(crate) fn mark_planned(&self) {
         self.planned.store(true, Ordering::SeqCst);
     }
 
-    /// Whether a plan was made for it so far.
+    /// Returns the flag that is set once a plan was made for the request.
     pub(crate) fn planned_flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.planned)
     }
 
-    /// All that it asked is answered, or why it is not. The id of the record of that, if there is one; of what goes on in
-    /// the background it is written later.
+    /// Ends the request, with its error if it failed. Returns the id of the diagnostics record, if there is
+    /// one. The record of an async query is written later.
     pub fn finish_request(&self, failed: Option<&Status>) -> Option<String> {
-        // Nobody works for it any more.
+        // No work continues for this request.
         self.asking.finish_all(failed.is_none());
         let watch = self.watch.as_ref()?;
         if self.is_behind || !watch.is_async() {
@@ -145,17 +147,17 @@ impl QueryContext {
         Some(watch.id())
     }
 
-    /// Waits no longer than so.
+    /// Sets the timeout, capped at `MAX_QUERY_TIME`. Only the first call has an effect.
     pub fn set_timeout(&self, clock: &Clock, wait: Duration) {
         self.until.get_or_init(|| clock.monotonic() + wait.min(MAX_QUERY_TIME));
     }
 
-    /// When it stops to wait, on the clock that goes on.
+    /// Returns the deadline on the monotonic clock.
     pub(crate) fn deadline(&self, clock: &Clock) -> Duration {
         *self.until.get_or_init(|| clock.monotonic() + MAX_QUERY_TIME)
     }
 
-    /// The same reader, who has asked nothing yet, and asks in the background.
+    /// Returns a context of the same tenants for an async query, without queries so far.
     pub(crate) fn fork_async(&self) -> Self {
         let watch = self.watch.clone().inspect(|watch| watch.mark_async());
         let utf8_labels = self.utf8_labels;
@@ -167,37 +169,37 @@ impl QueryContext {
         }
     }
 
-    /// What is written down of its questions.
+    /// Returns the record of active queries.
     pub(crate) fn active_queries(&self) -> &ActiveQueries {
         &self.asking
     }
 
-    /// One of its tenants, who waits as long, and whose answers are for nobody else.
+    /// Returns a context of one of the tenants, with the same deadline and its own results.
     pub(crate) fn narrow_to_tenant(&self, tenant: &TenantId) -> Self {
         QueryContext { until: Arc::clone(&self.until), ..QueryContext::for_tenant(tenant.clone()) }
     }
 
-    /// Notes a question.
+    /// Adds a query to those of this request.
     pub(crate) fn add_query(&self, ask: Arc<ProfileQuery>) {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).push(ask);
     }
 
-    /// What was asked so far.
+    /// Returns the queries so far.
     pub(crate) fn past_queries(&self) -> Vec<Arc<ProfileQuery>> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Notes of what the answer to a question was made.
+    /// Adds the provenance of a query's result.
     pub(crate) fn add_provenance(&self, made: ResultProvenance) {
         self.made.lock().unwrap_or_else(PoisonError::into_inner).push(made);
     }
 
-    /// Of what the answers so far were made.
+    /// Returns the provenance of the results so far.
     pub(crate) fn result_provenance(&self) -> Vec<ResultProvenance> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// With what an `Accept` header says: `*/*; allow-utf8-labelnames=true`.
+    /// Applies an `Accept` header, such as `*/*; allow-utf8-labelnames=true`.
     #[must_use]
     pub fn with_accept_header(mut self, accept: &str) -> Self {
         let ranges = accept.split(',').flat_map(|range| range.split(';').skip(1));
@@ -209,24 +211,25 @@ impl QueryContext {
         self
     }
 
-    /// What the answers so far lack, in words; none if they are whole.
+    /// Returns the warnings of the results so far, joined into one text. None if the results are complete.
     pub fn joined_warnings(&self) -> Option<String> {
         let missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
         let words: Vec<&str> = missing.iter().map(String::as_str).collect();
         (!words.is_empty()).then(|| words.join("; "))
     }
 
-    /// The same one by one, in their order.
+    /// Returns the warnings of the results so far, sorted.
     pub fn all_warnings(&self) -> Vec<String> {
         self.missing.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 
-    /// The same for the field of an answer: empty if it is whole.
+    /// Returns the joined warnings for a response field. Empty if the results are complete.
     pub(crate) fn warnings_field(&self) -> String {
         self.joined_warnings().unwrap_or_default()
     }
 
-    /// Notes what an answer lacks. Each is one line, whatever other nodes and stores have said of it.
+    /// Adds warnings. Control characters from other nodes and stores are replaced, so that each warning is
+    /// one line.
     pub(crate) fn add_warnings(&self, missing: Vec<String>) {
         let lines = missing.into_iter().map(|words| words.replace(char::is_control, " "));
         self.missing.lock().unwrap_or_else(PoisonError::into_inner).extend(lines);
@@ -236,12 +239,12 @@ impl QueryContext {
         self.held.lock().unwrap_or_else(PoisonError::into_inner).push(taken);
     }
 
-    /// The room that its answers take.
+    /// Returns the bytes that the results hold.
     pub(crate) fn held_bytes(&self) -> usize {
         self.held.lock().unwrap_or_else(PoisonError::into_inner).iter().map(MemoryReservation::bytes).sum()
     }
 
-    /// Gives back of the room that its answers take what is more than these bytes. How much it holds then.
+    /// Releases held memory beyond these bytes. Returns the bytes still held.
     pub(crate) fn shrink_held_memory(&self, bytes: usize) -> usize {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(mut all) = held.drain(..).reduce(MemoryReservation::merge) else { return 0 };
@@ -251,7 +254,7 @@ impl QueryContext {
         left
     }
 
-    /// Takes the memory of the answers over for a response of so many bytes. Frees what is more than that.
+    /// Transfers the held memory to a response of this size. Releases memory beyond it.
     pub fn take_response_budget(&self, bytes: usize) -> Option<MemoryReservation> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let mut all = held.drain(..).reduce(MemoryReservation::merge)?;
@@ -259,12 +262,12 @@ impl QueryContext {
         Some(all)
     }
 
-    /// Who they are, each once and in their order.
+    /// Returns the tenants, sorted and without duplicates.
     pub fn tenants(&self) -> &[TenantId] {
         &self.tenants
     }
 
-    /// Whether a label is shown to this reader.
+    /// Returns true if the client accepts a label of this name.
     pub(crate) fn shows_label(&self, label: &str) -> bool {
         let is_first = |c: char| c.is_ascii_alphabetic() || c == '_';
         let plain = label.starts_with(is_first) && label.chars().all(|c| is_first(c) || c.is_ascii_digit());

@@ -1,4 +1,4 @@
-//! `GET /pyroscope/render` and `/pyroscope/render-diff`: one flame graph with its timeline, for older clients.
+//! `GET /pyroscope/render` and `/pyroscope/render-diff`: a flame graph with its timeline, for older clients.
 
 use athanor_chassis::Status;
 use athanor_profile::diff::DiffTree;
@@ -27,28 +27,28 @@ use flamebearer::{FlamebearerFormat, FlamebearerLevels, FlamebearerResponse, Ren
 use parameters::UrlParameters;
 use timeline::FlamebearerTimeline;
 
-/// The content type of a graph.
+/// Content type of a DOT graph.
 const DOT_CONTENT_TYPE: &str = "text/plain; charset=utf-8";
-/// That of a document.
+/// Content type of a JSON document.
 const JSON_CONTENT_TYPE: &str = "application/json";
 
-/// An answer to show.
+/// Rendered response of an HTTP request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RenderedResponse {
-    /// What it is.
+    /// Content type of the body.
     pub content_type: &'static str,
-    /// Its bytes.
+    /// Bytes of the body.
     pub body: Vec<u8>,
 }
 
 impl RenderedResponse {
-    /// A document of JSON.
+    /// Creates a response with a JSON document.
     pub(crate) fn json(body: Vec<u8>) -> Self {
         RenderedResponse { content_type: JSON_CONTENT_TYPE, body }
     }
 }
 
-/// As bytes it says what it is in a line before all else.
+/// Encoded with the content type in the first line.
 impl CacheableResult for RenderedResponse {
     fn encoded_size(&self) -> usize {
         self.content_type.len() + 1 + self.body.len()
@@ -68,13 +68,13 @@ impl CacheableResult for RenderedResponse {
     }
 }
 
-/// A checked query of one side.
+/// Validated query of one side of a comparison.
 struct RenderSide {
     selection: ProfileSelection,
     stacks: StackOptions,
-    /// Without a period where the query is an application's name.
+    /// Profile type, without a period if the query is an application name.
     profile_type: ProfileType,
-    /// Milliseconds, both ends in it.
+    /// Start of the range in milliseconds. Start and end are inclusive.
     start: i64,
     end: i64,
 }
@@ -86,12 +86,13 @@ impl RenderSide {
 }
 
 impl Querier {
-    /// A flame graph and a timeline as JSON, or a call graph as DOT. `query` is what follows `?` in the URL.
+    /// Renders a flame graph and a timeline as JSON, or a call graph as DOT. `query` is the query string of
+    /// the URL.
     pub async fn render(&self, reader: &QueryContext, query: &str) -> Result<RenderedResponse, Status> {
         let parameters = UrlParameters::parse(query)?;
         let side = self.parse_side(&parameters, ["query", "from", "until"]).await?;
         let (max_nodes, graph_nodes) = self.parse_node_limits(reader, &parameters)?;
-        // Times may be told from now on.
+        // Times may be relative to now, so the cache key contains absolute ones.
         let request = format!("{} {} {query}", side.start, side.end);
         if parameters.first("format") == Some("dot") {
             return self
@@ -100,7 +101,7 @@ impl Querier {
         }
         let mut group_by: Vec<String> = parameters.all("groupBy").map(str::to_owned).collect();
         validate::check_labels(&group_by)?;
-        // The answer has a name of one label for each group.
+        // The response format has one label per group.
         group_by.truncate(1);
         let step = timeline::choose_step_seconds(side.start, side.end);
         let asked = SelectSeriesParams {
@@ -117,7 +118,7 @@ impl Querier {
             .await
     }
 
-    /// A call graph of so many nodes.
+    /// Renders a call graph of at most `max_nodes` nodes.
     async fn graph(
         &self,
         reader: &QueryContext,
@@ -129,7 +130,7 @@ impl Querier {
         Ok(RenderedResponse { content_type: DOT_CONTENT_TYPE, body: graph(reader, &text) })
     }
 
-    /// A flame graph, a timeline and those of groups.
+    /// Renders a flame graph, its timeline, and a timeline per group.
     async fn render_flamegraph(
         &self,
         reader: &QueryContext,
@@ -148,7 +149,7 @@ impl Querier {
         let held = reader.clone();
         self.render_on_pool(reader, move || {
             let RenderSide { profile_type, start, end, .. } = side;
-            // With several series there is no one timeline.
+            // Several series have no common timeline.
             let points = if let [one] = series.as_slice() { one.points.as_slice() } else { &[] };
             let timeline = FlamebearerTimeline::new(start, end, step, points);
             let of_groups = if group_by.is_empty() { 0 } else { timeline.bytes() * series.len() };
@@ -172,7 +173,7 @@ impl Querier {
         .await?
     }
 
-    /// Two flame graphs laid over each other, as JSON, or their call graphs as DOT.
+    /// Renders the difference of two flame graphs as JSON, or of their call graphs as DOT.
     pub async fn render_diff(&self, reader: &QueryContext, query: &str) -> Result<RenderedResponse, Status> {
         let parameters = UrlParameters::parse(query)?;
         let left = self.parse_side(&parameters, ["leftQuery", "leftFrom", "leftUntil"]).await?;
@@ -218,7 +219,7 @@ impl Querier {
         .await
     }
 
-    /// How many bars a flame graph has, and how many nodes a call graph.
+    /// Parses the number of bars of a flame graph, and of nodes of a call graph.
     fn parse_node_limits(
         &self,
         reader: &QueryContext,
@@ -266,7 +267,7 @@ impl Querier {
         Ok(RenderSide { selection, stacks, profile_type, start, end })
     }
 
-    /// Milliseconds, both ends in them, and the range that they are.
+    /// Parses start and end in milliseconds, both inclusive, and returns the range as well.
     fn parse_times(
         &self,
         parameters: &UrlParameters,
@@ -278,7 +279,7 @@ impl Querier {
             let text = parameters.first(name).unwrap_or("now");
             parse_time(name, text, now)
         };
-        // What was stored a moment ago was stored before now.
+        // The end is rounded up, so that the range includes profiles that were stored just now.
         let end = time(until)?;
         let start = time(from)?.div_euclid(NANOS_PER_MILLI);
         let end = end.div_euclid(NANOS_PER_MILLI) + i64::from(end % NANOS_PER_MILLI != 0);
@@ -286,8 +287,8 @@ impl Querier {
     }
 }
 
-/// Takes the profile type out of a selector. The type stands before the braces or in them, as the value of `__name__`. What
-/// else is asked of `__name__` stays, and is asked of the metric: `TYPE{__name__="process_cpu"}`.
+/// Removes the profile type from a selector. It is the name before the braces or the value of `__name__`.
+/// Other conditions on `__name__` stay and select the metric: `TYPE{__name__="process_cpu"}`.
 fn take_type(selector: &mut Selector, parameter: &str) -> Result<ProfileType, Status> {
     let is_type = |text: &str| text.parse::<ProfileType>().is_ok();
     let named =
@@ -295,30 +296,30 @@ fn take_type(selector: &mut Selector, parameter: &str) -> Result<ProfileType, St
     let type_id = named.ok_or_else(|| {
         invalid_argument(format!("{parameter} names no profile type; write type{{selector}}"))
     })?;
-    // The same type may be named in both places.
+    // Both places may name the same type.
     while selector.take_equal_if(METRIC_NAME_LABEL, |other| other == type_id).is_some() {}
     validate::parse_profile_type(&type_id)
 }
 
-/// Unix nanoseconds of a time in a URL, such as `now-1h`; `name` is the parameter's.
+/// Parses a time in a URL, such as `now-1h`, to Unix nanoseconds. `name` is the name of the parameter.
 pub fn parse_time(name: &str, text: &str, now: i64) -> Result<i64, Status> {
     attime::parse_time_nanos(text, now)
         .ok_or_else(|| invalid_argument(format!("{name} is {text:?}; write now-1h or a Unix time")))
 }
 
-/// What is no number is as if it were not there.
+/// Parses the node limit. A value that is not a number is ignored.
 fn parse_max_nodes(parameters: &UrlParameters) -> Option<i64> {
     let asked = parameters.first("max-nodes").or_else(|| parameters.first("maxNodes"));
     asked.and_then(|text| text.parse().ok())
 }
 
-/// A call graph as a file: comments at its beginning say what it lacks.
+/// Returns a call graph as a file, with warnings as comments at its beginning.
 fn graph(reader: &QueryContext, text: &str) -> Vec<u8> {
     let lacks = reader.all_warnings().into_iter().map(|words| format!("// {WARNING_PREFIX}{words}\n"));
     lacks.chain([text.to_owned()]).collect::<String>().into_bytes()
 }
 
-/// Two graphs laid over each other.
+/// Converts a difference of two trees to a response.
 fn flamebearer_of_diff(diff: &DiffTree, metadata: RenderMetadata) -> FlamebearerResponse {
     let graph = diff.to_flamegraph();
     let [left_ticks, right_ticks] = graph.ticks.map(|ticks| Some(ticks).filter(|&ticks| ticks != 0));
@@ -331,14 +332,14 @@ fn flamebearer_of_diff(diff: &DiffTree, metadata: RenderMetadata) -> Flamebearer
     FlamebearerResponse { left_ticks, right_ticks, ..FlamebearerResponse::new(bars, metadata) }
 }
 
-/// A flame graph of no time, as JSON.
+/// Renders a flame graph without a timeline as JSON.
 pub(crate) fn tree_to_json(tree: &Tree, value: &ValueType) -> Vec<u8> {
     let metadata = RenderMetadata::from_profile_type(&profile_type_of(value), FlamebearerFormat::Single);
     json(&FlamebearerResponse::new(FlamebearerLevels::from_flamegraph(Flamegraph::from_tree(tree)), metadata))
         .body
 }
 
-/// And two.
+/// Renders the difference of two trees without a timeline as JSON.
 pub(crate) fn diff_to_json(diff: &DiffTree, value: &ValueType) -> Vec<u8> {
     json(&flamebearer_of_diff(
         diff,

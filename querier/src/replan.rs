@@ -1,9 +1,9 @@
-//! Plans that are overtaken, and what is done about it.
+//! Replanning of queries with an outdated plan.
 //!
-//! A plan is a listing and those who have what the listing has not. Between the two, rows may move: into blocks that
-//! a newer listing names, or to another leader. Whoever finds out says *replan*, be it whoever plans, a source, or a
-//! peer; and the question begins again, with a new plan. What was put together by then is thrown away, since its parts
-//! are of another plan: a profile might be missing, or count twice [INV-18].
+//! A plan consists of a listing and of the holders of data that the listing lacks. In the meantime rows may
+//! move into blocks of a newer listing, or to another leader. The planner, a source or a peer detects this
+//! and returns *replan*. The query then starts over with a new plan. Partial results so far are dropped,
+//! since they belong to another plan: a profile might be missing, or count more than once [INV-18].
 
 use std::collections::BTreeSet;
 
@@ -13,20 +13,20 @@ use athanor_query::ProfileQueryError;
 
 use crate::dedup::DedupHints;
 
-/// How often a plan is made anew. The last one goes on without what has moved, and says so.
+/// Maximum number of new plans of a query. The last plan skips moved sources and adds a warning.
 const MAX_REPLANS: usize = 3;
 
-/// Why a source or a peer gave no answer.
+/// Reasons why a source or a peer returned no result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SourceQueryError {
-    /// What it should have has moved since the plan was made. In words: which shard, and where its rows went.
+    /// The source moved since the plan was made. The text names the shard, and where its rows went.
     #[error("{0}")]
     Replan(String),
-    /// The bucket has these blocks no more, each called by what whoever plans again calls it. A newer listing names others
-    /// instead, or else they are lost.
+    /// The bucket no longer has these blocks, named as the planner names them. A newer listing names their
+    /// replacements, or else they are lost.
     #[error("gone since the plan was made: {}", .0.join(", "))]
     Gone(Vec<String>),
-    /// Planning again does not help.
+    /// The query failed, and a new plan would not help.
     #[error(transparent)]
     Failed(#[from] Status),
 }
@@ -40,28 +40,29 @@ impl From<ProfileQueryError> for SourceQueryError {
     }
 }
 
-/// One of the plans of a question.
+/// Attempt of a query with one plan.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PlanAttempt {
     replans: usize,
-    /// Blocks that were gone when the plans before were carried out. Whoever lists them still has lost them.
+    /// Blocks that were missing in previous attempts. If a new listing still names them, they are lost.
     gone: BTreeSet<String>,
-    /// What is known of profiles that lie in two places.
+    /// Known duplicates at the start of the attempt.
     pub(crate) doubts: DedupHints,
 }
 
 impl PlanAttempt {
-    /// The first one.
+    /// Returns the first attempt.
     pub(crate) fn with_hints(doubts: DedupHints) -> Self {
         Self { doubts, ..Self::default() }
     }
 
-    /// Whether nothing was asked before.
+    /// Returns true if the query did not run before.
     pub(crate) fn is_first(&self) -> bool {
         self.replans == 0 && self.doubts.is_first()
     }
 
-    /// What is to be said of an answer that goes on without what has moved. Before the last plan it does not go on.
+    /// Returns the warning of a result without the moved source. Before the last attempt it returns the error
+    /// instead.
     pub(crate) fn warn_or_replan(&self, asked: SourceQueryError) -> Result<String, SourceQueryError> {
         match asked {
             SourceQueryError::Gone(blocks) if blocks.iter().all(|block| self.gone.contains(block)) => {
@@ -81,7 +82,7 @@ impl PlanAttempt {
         }
     }
 
-    /// The attempt after one that ended so.
+    /// Returns the attempt after one that ended with this error.
     pub(crate) fn next_attempt(mut self, asked: SourceQueryError) -> Result<Self, Status> {
         let why = asked.to_string();
         match asked {

@@ -1,12 +1,11 @@
-//! Answers that were given before, to the same request: given again as long as they would be made of the same blocks, and
-//! of nothing else.
+//! Cache of query results, by request. An entry is valid while the same blocks hold all matching data.
 //!
-//! Blocks never change, so what was made of some stays true of them. What lies in heads does change: an answer in which a
-//! head had part is not kept, and one that was kept is given again only after a new listing and a new word of all leaders
-//! [INV-17] that nothing of theirs belongs into it. Whatever else comes to decide what blocks answer has to go into
-//! [`QueryPlan::block_provenance`](crate::QueryPlan::block_provenance) [INV-19].
+//! Blocks are immutable, so a result stays true of its blocks. Heads change: a result with head data is never
+//! cached. A cached result is returned only after a new listing and a new report from all leaders [INV-17]
+//! that no head data matches the query. Everything else that decides the results of blocks must be part of
+//! [`QueryPlan::made_of`](crate::QueryPlan::made_of) [INV-19].
 //!
-//! Requests that come at once are one, as far as they may be ([`RequestCoalescer`]).
+//! Concurrent equal requests share one computation where that is allowed ([`RequestCoalescer`]).
 
 use std::future::Future;
 use std::hash::{BuildHasherDefault, DefaultHasher};
@@ -26,17 +25,18 @@ use crate::coalescer::{CoalescingLeader, JoinOutcome, RequestCoalescer, RequestK
 use crate::limits;
 use crate::{Querier, QueryContext};
 
-/// Who asks what another one asks waits for that an eighth of the time that it has.
+/// Part of its remaining time for which a request waits for an equal one: an eighth.
 const WAIT_TIME_DIVISOR: u32 = 8;
-/// What an entry takes beside its bytes, about.
+/// Approximate memory of an entry beside its bytes.
 const CACHE_ENTRY_OVERHEAD_BYTES: usize = 512;
-/// How long it may take to learn that an answer still holds: finding it anew is then no worse.
+/// Timeout of the check that a cached result is still valid. A longer check would cost as much as a new
+/// query.
 const REVALIDATION_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Hashes alike in every run.
+/// Hasher with the same results in every run.
 type ResultCacheHasher = BuildHasherDefault<DefaultHasher>;
 
-/// What was answered, by all that was asked.
+/// Cache of encoded results by request key.
 pub(crate) struct ResultCache {
     limit: ByteSize,
     kept: Cache<RequestKey, Arc<CachedResult>, ResultCacheHasher>,
@@ -47,20 +47,20 @@ pub(crate) struct ResultCache {
     damaged: AtomicU64,
 }
 
-/// How useful it is to keep answers.
+/// Counters of the result cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResultCacheStats {
-    /// What they take.
+    /// Memory of all entries.
     pub bytes: u64,
-    /// What they may take.
+    /// Memory limit of the cache.
     pub limit: u64,
-    /// Requests that were answered so.
+    /// Requests that returned a cached result.
     pub hits: u64,
-    /// Those that might have been, and were answered anew.
+    /// Requests with a stale cached result, which was recomputed.
     pub misses: u64,
-    /// Requests that were told what an equal one was answered, which was under way.
+    /// Requests that returned the result of an equal request in flight.
     pub joined: u64,
-    /// Kept answers that were not what had been kept.
+    /// Cached results with a wrong checksum.
     pub damaged: u64,
 }
 
@@ -68,50 +68,50 @@ struct CachedResult {
     made: Vec<ResultProvenance>,
     bytes: Vec<u8>,
     sum: ContentHash,
-    /// The room that the answer took when it was put together.
+    /// Memory that the result held when it was computed.
     room: usize,
 }
 
-/// An answer that is to be written.
+/// Result to be encoded.
 struct PendingInsert {
-    /// As what it is kept, if it is.
+    /// Key of the cache entry. None if the result is not cached.
     kept_as: Option<RequestKey>,
-    /// Somebody waits for it.
+    /// True if an equal request waits for the result.
     is_awaited: bool,
     made: Vec<ResultProvenance>,
-    /// The room that it took when it was put together.
+    /// Memory that the result held when it was computed.
     held: usize,
     missing: Vec<String>,
     room: Arc<MemoryBudget>,
 }
 
-/// What those are told who ask the same at once.
+/// Encoded result that concurrent equal requests share.
 #[derive(Clone)]
 struct SharedResult {
     kept: Arc<CachedResult>,
-    /// What the answer lacks, in words.
+    /// Warnings about data that the result lacks.
     missing: Arc<[String]>,
-    /// The room of its bytes, where they are not kept.
+    /// Memory of the bytes if they are not cached.
     _room: Option<Arc<MemoryReservation>>,
 }
 
-/// What decides whether the answer of all sources to one question still holds.
+/// Facts that decide whether the result of one query is still valid.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ResultProvenance {
-    /// Of which time it is, and how long before the time that was named that begins.
+    /// Time range of the result, and the lead that it adds before the requested range.
     pub(crate) time: TimeRange,
     pub(crate) lead: Duration,
-    /// Of what it was made: [`QueryPlan::block_provenance`](crate::QueryPlan::block_provenance) of all tenants.
+    /// Block hash of all tenants: [`QueryPlan::made_of`](crate::QueryPlan::made_of).
     pub(crate) of: Option<ContentHash>,
 }
 
-/// What can be kept.
+/// Response that the cache can store.
 pub(crate) trait CacheableResult: Sized {
-    /// How many bytes it is.
+    /// Returns the encoded size in bytes.
     fn encoded_size(&self) -> usize;
-    /// As bytes.
+    /// Encodes the response.
     fn to_bytes(&self) -> Vec<u8>;
-    /// From those.
+    /// Decodes a response. Returns none if the bytes are invalid.
     fn from_bytes(bytes: &[u8]) -> Option<Self>;
 }
 
@@ -130,7 +130,7 @@ impl<M: Message + Default> CacheableResult for M {
 }
 
 impl ResultCache {
-    /// At most so many bytes.
+    /// Creates a cache of at most `limit` bytes.
     pub(crate) fn new(limit: ByteSize) -> Self {
         let weigh = |key: &RequestKey, kept: &Arc<CachedResult>| {
             let made = kept.made.len() * size_of::<ResultProvenance>();
@@ -146,7 +146,7 @@ impl ResultCache {
     }
 
     pub(crate) fn stats(&self) -> ResultCacheStats {
-        // What came last is not weighed yet.
+        // New entries are weighed only by pending tasks.
         self.kept.run_pending_tasks();
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         ResultCacheStats {
@@ -163,8 +163,9 @@ impl ResultCache {
         self.limit.get() > 0
     }
 
-    /// Writes an answer, if there is room for that: keeps it where that is wanted, unless it would only drive out others, and
-    /// has it for those who wait.
+    /// Encodes a result if the memory budget allows it. Inserts it into the cache if that is intended, and
+    /// shares it with waiting requests. Results of at least a quarter of the cache are not inserted: they
+    /// would only evict others.
     fn insert_result(&self, answer: &impl CacheableResult, of: PendingInsert) -> Option<SharedResult> {
         let PendingInsert { kept_as, is_awaited, made, held, missing, room } = of;
         let size = answer.encoded_size();
@@ -175,7 +176,7 @@ impl ResultCache {
         let written = room.reserve(size).ok()?;
         let bytes = answer.to_bytes();
         let sum = hash::hash_bytes(&bytes);
-        // As it is, and as bytes on its way.
+        // The response is in memory both as a value and as bytes to be sent.
         let kept = Arc::new(CachedResult { made, bytes, sum, room: held.max(size.saturating_mul(2)) });
         let room = kept_as.is_none().then(|| Arc::new(written));
         if let Some(key) = kept_as {
@@ -186,8 +187,8 @@ impl ResultCache {
 }
 
 impl Querier {
-    /// The answer to a request that was given before, if it still holds, or that is given to an equal one at the moment; else
-    /// `answer`, which is kept if it can be.
+    /// Returns a cached result that is still valid, or the result of an equal request in flight. Otherwise
+    /// computes `answer`, and caches it if possible.
     pub(crate) async fn run_cached<M, A, F>(
         &self,
         reader: &QueryContext,
@@ -221,7 +222,7 @@ impl Querier {
         if let Some(lead) = lead {
             match &answered {
                 Ok((_, Some(told))) => lead.share_result(Ok(told.clone())),
-                // Others may wait longer.
+                // Other requests may have later deadlines.
                 Err(status) if status.code != ErrorCode::Deadline => lead.share_result(Err(status.clone())),
                 Ok((_, None)) | Err(_) => drop(lead),
             }
@@ -229,7 +230,8 @@ impl Querier {
         answered.map(|(answer, _)| answer)
     }
 
-    /// Waits for who asks the same, if somebody does, for a part of its time: who has waited until the end could not ask itself.
+    /// Waits for an equal request in flight, for a part of the remaining time. The rest suffices for an own
+    /// query.
     async fn join_in_flight(
         &self,
         reader: &QueryContext,
@@ -243,7 +245,7 @@ impl Querier {
         heard.unwrap_or(JoinOutcome::Alone)
     }
 
-    /// The answer to an equal request that was under way; none where it was damaged since.
+    /// Decodes the result of an equal request in flight. Returns none if the bytes were damaged since.
     async fn decode_shared<A: CacheableResult + Send + 'static>(
         &self,
         reader: &QueryContext,
@@ -260,7 +262,7 @@ impl Querier {
         Ok(answer)
     }
 
-    /// What was answered before, if that still holds; and as others are told it.
+    /// Returns a cached result that is still valid, also in shared form.
     async fn get_cached<A: CacheableResult + Send + 'static>(
         &self,
         reader: &QueryContext,
@@ -269,7 +271,7 @@ impl Querier {
     ) -> Result<Option<(A, SharedResult)>, Status> {
         let Some(kept) = self.answers.kept.get(key) else { return Ok(None) };
         let of = Arc::clone(&kept);
-        // All nodes are asked whether it holds, so that has its turn as a question has.
+        // The check sends a request to all nodes, so it needs a permit as a query does.
         let look = |turn| async move {
             let told = self.revalidate(reader, limits, of).await;
             drop(turn);
@@ -281,12 +283,12 @@ impl Querier {
             return Ok(Some((answer, SharedResult { kept, missing: Arc::default(), _room: None })));
         }
         self.answers.misses.fetch_add(1, Ordering::Relaxed);
-        // Nobody is to look at it once more.
+        // Other requests need not check this entry.
         self.answers.kept.invalidate(key);
         Ok(None)
     }
 
-    /// An answer; and as others are told it, where it is kept or somebody waits for it.
+    /// Stores a result. Returns it, also in shared form if it is cached or another request waits for it.
     async fn store_result<A: CacheableResult + Send + Sync + 'static>(
         &self,
         reader: &QueryContext,
@@ -314,7 +316,7 @@ impl Querier {
         .await
     }
 
-    /// Reads what was written; none where it was damaged since.
+    /// Decodes cached bytes. Returns none if they were damaged since.
     async fn decode_cached<A: CacheableResult + Send + 'static>(
         &self,
         reader: &QueryContext,
@@ -351,7 +353,7 @@ impl Querier {
         self.decode_cached(reader, kept, room).await
     }
 
-    /// Whether an answer would be made of the same.
+    /// Returns true if a new result would be computed from the same blocks.
     async fn is_still_valid(
         &self,
         reader: &QueryContext,
@@ -362,7 +364,7 @@ impl Querier {
         join_all(all).await.into_iter().all(|holds| holds)
     }
 
-    /// Whether the answer to one question would be.
+    /// Returns true if a new result of one query would be computed from the same blocks.
     async fn has_same_provenance(
         &self,
         reader: &QueryContext,
@@ -380,7 +382,8 @@ impl Querier {
         still.is_some_and(|still| Some(hash::hash_list(&still)) == of)
     }
 
-    /// All that decides what is answered, beside what there is: each part behind its length, so that no two are alike.
+    /// Returns a key of all request inputs that decide the response. Each part follows its length, so that
+    /// keys are unique.
     fn request_key(
         &self,
         reader: &QueryContext,

@@ -1,8 +1,9 @@
-//! What an answer goes on without since it could not be read, and what is said of that.
+//! Sources that a result lacks because they could not be read, and the warnings about them.
 //!
-//! A block that is damaged stays so: the answer has all else, and names block and file. What the bucket or a peer does not
-//! give now may be there in a moment: an answer that has anything at all goes on without it and says so, while one that
-//! would have nothing is an error, after which whoever asks may ask again. An empty chart would look like no load.
+//! A damaged block stays damaged: the result contains all other data, and the warning names block and file.
+//! An unavailable bucket or peer may recover soon. A result with some data is then returned with a warning.
+//! An empty result becomes an error, after which the client may retry, because an empty chart would look like
+//! no load.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,48 +12,48 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use athanor_chassis::{ErrorCode, Status};
 use athanor_query::PartialResult;
 
-/// Damaged blocks that an answer names one by one.
+/// Maximum number of damaged blocks that a result names.
 const MAX_NAMED_BLOCKS: usize = 16;
 
-/// A block that could not be read.
+/// Block that could not be read, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreadableBlock {
-    /// Its name.
+    /// Name of the block.
     pub block: String,
-    /// Why: damage says in which file.
+    /// Reason. If the block is damaged, it names the file.
     pub why: Status,
 }
 
-/// Blocks that answers went on without, so far.
+/// Number of blocks that results lacked so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SkippedBlockStats {
-    /// They are damaged, or of a version that is not known here.
+    /// Damaged blocks, or blocks of an unknown version.
     pub damaged: u64,
-    /// The bucket, or whoever reads them, did not give them.
+    /// Blocks that the bucket or a store-gateway did not provide.
     pub unavailable: u64,
 }
 
-/// Counts them.
+/// Counters behind [`SkippedBlockStats`].
 #[derive(Debug, Default)]
 pub(crate) struct SkippedBlockCounters {
     damaged: AtomicU64,
     unavailable: AtomicU64,
 }
 
-/// What one answer goes on without.
+/// Sources that one result lacks.
 #[derive(Debug, Default)]
 pub(crate) struct SkippedSources(Mutex<SkippedSourcesState>);
 
 #[derive(Debug, Default)]
 struct SkippedSourcesState {
-    /// By block: of several tenants each has its own part of it, and one word is enough.
+    /// Reasons by block. Several tenants may have parts of a block, and one reason is sufficient.
     blocks: BTreeMap<String, Status>,
-    /// A peer that did not answer, in words.
+    /// Warning about a peer that did not respond.
     silent: Option<String>,
 }
 
 impl UnreadableBlock {
-    /// Whether it may be read in a moment.
+    /// Returns true if the block may be readable later.
     pub fn is_transient(why: &Status) -> bool {
         !matches!(why.code, ErrorCode::DataLoss | ErrorCode::Unimplemented)
     }
@@ -73,7 +74,7 @@ impl SkippedSources {
     pub(crate) fn add_blocks(&self, unread: impl IntoIterator<Item = UnreadableBlock>) {
         let mut known = self.lock_state();
         for UnreadableBlock { block, why } in unread {
-            // What stays is told, whatever else was met on the way.
+            // A permanent reason has priority over transient ones.
             match known.blocks.get(&block) {
                 Some(known) if !UnreadableBlock::is_transient(known) => {}
                 _ => drop(known.blocks.insert(block, why)),
@@ -85,7 +86,7 @@ impl SkippedSources {
         self.lock_state().silent.get_or_insert_with(|| words.to_owned());
     }
 
-    /// What is said of the blocks, or why there is no answer: it would have nothing, and may have something in a moment.
+    /// Returns the warnings about blocks. Fails if the result is empty and a later retry may find data.
     pub(crate) fn to_warnings(
         &self,
         answer: Option<&PartialResult>,
@@ -128,7 +129,7 @@ impl SkippedSources {
     }
 }
 
-/// Words that begin with the block, as those of damage do.
+/// Returns a message that names the block, as messages about damage do.
 fn describe_block(block: &str, why: &Status) -> String {
     let Status { message, .. } = why;
     if message.contains(block) { message.clone() } else { format!("block {block}: {message}") }

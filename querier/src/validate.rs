@@ -1,4 +1,4 @@
-//! Requests, checked before anything is read.
+//! Request validation before anything is read.
 
 use std::collections::BTreeSet;
 
@@ -12,29 +12,29 @@ use athanor_query::{CallSite, ProfileSelection, ResultLimits, Selector, TimeRang
 
 use crate::Querier;
 
-/// Most selectors of one request.
+/// Maximum number of selectors of one request.
 const MAX_SELECTORS: usize = 64;
-/// Most labels to tell series apart by, or to answer with.
+/// Maximum number of labels for grouping, or in a response.
 const MAX_LABELS: usize = 64;
-/// Bytes of selectors that are read at once, expressions aside: those that older clients' names of applications stand for
-/// are short then, too.
+/// Maximum bytes of selectors that are parsed on the I/O thread, if they contain no regular expressions. The
+/// expansions of older clients' application names are short then, too.
 const MAX_INLINE_SELECTOR_BYTES: usize = 256;
-/// The longest call site.
+/// Maximum number of functions in a call site.
 const MAX_CALL_SITE_FUNCTIONS: usize = 1_000;
-/// Most ids of spans, traces or profiles.
+/// Maximum number of span, trace or profile ids.
 const MAX_IDS_PER_REQUEST: usize = 10_000;
-/// Nodes of a call graph where a query does not say.
+/// Default number of nodes of a call graph.
 const DEFAULT_GRAPH_NODES: usize = 100;
-/// The most nodes of a call graph: more cannot be laid out.
+/// Maximum number of nodes of a call graph. Larger graphs cannot be laid out.
 const MAX_GRAPH_NODES: usize = 2_000;
-/// Nanoseconds of a millisecond.
+/// Nanoseconds per millisecond.
 pub(crate) const NANOS_PER_MILLI: i64 = 1_000_000;
 
 pub(crate) fn invalid_argument(message: impl Into<String>) -> Status {
     Status::new(ErrorCode::Invalid, message)
 }
 
-/// From milliseconds with both ends in it. The end is exact: a nanosecond later is outside.
+/// Converts an inclusive range of milliseconds. The end is exact: one nanosecond later is outside.
 pub(crate) fn parse_range(start: i64, end: i64) -> Result<TimeRange, Status> {
     if start == 0 || end == 0 {
         return Err(invalid_argument(
@@ -56,8 +56,8 @@ pub(crate) fn parse_profile_type(text: &str) -> Result<ProfileType, Status> {
     text.parse::<ProfileType>().map_err(|error| invalid_argument(error.to_string()))
 }
 
-/// A selector, `{…}`, that may have a name before its braces. A name such as `shop.cpu` is an application's with what is
-/// measured of it; any other one is the metric's.
+/// Parses a selector, `{…}`, with an optional name before its braces. A name such as `shop.cpu` stands for an
+/// application and its profile type. Any other name is the metric name.
 pub(crate) fn parse_selector(text: &str) -> Result<Selector, Status> {
     let refused = |error| Status::from_error(&error);
     let (name, rest) = text.split_at(text.find('{').unwrap_or(text.len()));
@@ -78,17 +78,17 @@ pub(crate) fn parse_selector(text: &str) -> Result<Selector, Status> {
     of_value.and_then(|all| all.with_equal("__unit__", &value.unit)).map_err(refused)
 }
 
-/// An application and what is measured of it, as older clients write both: `shop.cpu`.
+/// Application and profile type, as older clients write both: `shop.cpu`.
 pub(crate) struct ApplicationName<'t> {
     app: &'t str,
-    /// With what is measured.
+    /// Full name, including the profile type.
     name: &'t str,
-    /// Without a period, which may be any.
+    /// Profile type without a period, so that any period matches.
     pub(crate) profile_type: ProfileType,
 }
 
 impl<'t> ApplicationName<'t> {
-    /// Of the name before the braces of a selector.
+    /// Parses the name before the braces of a selector.
     pub(crate) fn from_selector_name(text: &'t str) -> Option<Self> {
         let name = text.split('{').next().unwrap_or_default().trim();
         let is_plain = name.chars().all(|c| c.is_ascii_alphanumeric() || "._-/".contains(c));
@@ -102,7 +102,8 @@ impl<'t> ApplicationName<'t> {
         Some(ApplicationName { app: suffix.app, name, profile_type })
     }
 
-    /// Text that was sent under the name is of the service `shop`, pprof of `shop.cpu`.
+    /// Returns a selector of the services that uploads under this name use. Text uploads use the service
+    /// `shop`, pprof uploads use `shop.cpu`.
     fn services(&self) -> Result<Selector, Status> {
         let plain = |name: &str| name.replace('.', "\\\\.");
         let services = format!("{{service_name=~\"{}|{}\"}}", plain(self.app), plain(self.name));
@@ -111,8 +112,8 @@ impl<'t> ApplicationName<'t> {
 }
 
 impl Querier {
-    /// Checks a part of a request that has these texts of selectors: where expressions are to be compiled, which takes a
-    /// while, on a compute thread.
+    /// Validates a part of a request with these selector texts. Regular expressions take time to compile, so
+    /// they are compiled on a compute thread.
     pub(crate) async fn check_on_pool<R, F>(&self, texts: &[&str], check: F) -> Result<R, Status>
     where
         R: Send + 'static,
@@ -121,7 +122,7 @@ impl Querier {
         if is_short(texts) { check() } else { self.parse_on_pool(check).await? }
     }
 
-    /// The profiles of one type.
+    /// Returns the selection of profiles of one type.
     pub(crate) async fn selection(
         &self,
         type_id: &str,
@@ -135,14 +136,14 @@ impl Querier {
     }
 }
 
-/// Whether it takes no while to read these selectors.
+/// Returns true if these selectors are fast to parse.
 fn is_short(texts: &[&str]) -> bool {
     let bytes: usize = texts.iter().map(|text| text.len()).sum();
     bytes <= MAX_INLINE_SELECTOR_BYTES
         && texts.iter().all(|text| !text.contains("=~") && !text.contains("!~"))
 }
 
-/// Selectors that must all hold.
+/// Parses selectors that must all match.
 pub(crate) fn parse_selectors(texts: &[String]) -> Result<Selector, Status> {
     check_count("selectors", texts.len(), MAX_SELECTORS)?;
     texts.iter().try_fold(Selector::default(), |all, text| {
@@ -157,31 +158,32 @@ fn selection(type_id: &str, text: &str, start: i64, end: i64) -> Result<ProfileS
     Ok(ProfileSelection { profile_type, selector, time, ..ProfileSelection::default() })
 }
 
-/// How many nodes to show.
+/// Limits of the number of nodes in a rendered tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NodeLimit {
-    /// As many, and those as heavy as the last of them.
+    /// Requested number of nodes. Nodes as heavy as the last one stay too.
     pub(crate) asked: usize,
-    /// Unless these would be so many.
+    /// Maximum number of nodes including ties. If ties exceed it, none of them stays.
     pub(crate) most: usize,
-    /// As few of these as it takes for the others to weigh no more than so many millionths.
+    /// Maximum weight of dropped nodes in millionths. As few nodes stay as this allows.
     pub(crate) other_millionths: Option<u32>,
-    /// Whether the whole is one of them.
+    /// True if the root counts as a node.
     pub(crate) bars: bool,
 }
 
 impl NodeLimit {
-    /// So many, or those as heavy as the last of them.
+    /// Creates a limit of `asked` nodes. Nodes as heavy as the last one stay too, unless the total exceeds
+    /// `most`.
     pub(crate) fn with_count(asked: usize, most: usize) -> Self {
         NodeLimit { asked, most, other_millionths: None, bars: false }
     }
 
-    /// Of bars that are drawn, of which the whole is one.
+    /// Counts drawn bars, and so also the root.
     pub(crate) fn as_bars(self) -> Self {
         NodeLimit { bars: true, ..self }
     }
 
-    /// Cuts a tree down to them.
+    /// Truncates a tree to the limit.
     pub(crate) fn truncate(self, tree: &mut Tree) {
         match self.other_millionths {
             Some(millionths) => tree.truncate_to_weight(millionths, self.asked),
@@ -199,8 +201,8 @@ impl NodeLimit {
     }
 }
 
-/// How many nodes to show where it may be said what the others weigh: then as many as that takes, unless a number is
-/// asked for as well.
+/// Parses a node limit with an optional weight of dropped nodes. With such a weight and no requested number,
+/// as many nodes stay as the weight demands.
 pub(crate) fn parse_node_limit(
     asked: Option<i64>,
     other_millionths: Option<u32>,
@@ -212,7 +214,7 @@ pub(crate) fn parse_node_limit(
     Ok(NodeLimit { asked, other_millionths, ..checked })
 }
 
-/// How many nodes to show; the default if none is asked for.
+/// Parses a node limit. Without a requested number the default of the tenant applies.
 pub(crate) fn parse_max_nodes(asked: Option<i64>, limits: &TenantLimits) -> Result<NodeLimit, Status> {
     let most = limits.max_flamegraph_nodes_max;
     let nodes = |asked| Ok(NodeLimit::with_count(asked, most as usize));
@@ -228,7 +230,7 @@ pub(crate) fn parse_max_nodes(asked: Option<i64>, limits: &TenantLimits) -> Resu
     }
 }
 
-/// How many nodes a call graph shows. Of a graph that has more it is said how many it has.
+/// Returns the node limit of a call graph. A truncated graph also reports its full number of nodes.
 pub(crate) fn graph_node_limit(asked: Option<NodeLimit>) -> usize {
     asked.map_or(DEFAULT_GRAPH_NODES, |nodes| nodes.asked).min(MAX_GRAPH_NODES)
 }
@@ -242,7 +244,7 @@ pub(crate) fn check_labels(names: &[String]) -> Result<(), Status> {
     check_count("labels", names.len(), MAX_LABELS)
 }
 
-/// Which requests are meant: those of some spans, or those of some traces; all if neither is given.
+/// Parses a filter by span ids or by trace ids. Returns none if neither is given.
 pub(crate) fn parse_request_filter(
     spans: &[String],
     traces: &[String],
@@ -259,7 +261,7 @@ pub(crate) fn parse_request_filter(
     })
 }
 
-/// Ids of so many hexadecimal digits.
+/// Parses ids of exactly `digits` hexadecimal digits.
 pub(crate) fn parse_hex_ids(what: &str, ids: &[String], digits: usize) -> Result<Vec<u128>, Status> {
     check_count(what, ids.len(), MAX_IDS_PER_REQUEST)?;
     let is_id = |id: &str| id.len() == digits && id.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -271,7 +273,7 @@ pub(crate) fn parse_hex_ids(what: &str, ids: &[String], digits: usize) -> Result
     ids.iter().map(number).collect()
 }
 
-/// Ids of profiles, written as UUIDs are.
+/// Parses profile ids in UUID form.
 pub(crate) fn parse_profile_ids(ids: &[String]) -> Result<BTreeSet<ContentHash>, Status> {
     check_count("profile ids", ids.len(), MAX_IDS_PER_REQUEST)?;
     let is_uuid = |id: &str| {
@@ -289,22 +291,22 @@ pub(crate) fn parse_profile_ids(ids: &[String]) -> Result<BTreeSet<ContentHash>,
     ids.iter().map(number).collect()
 }
 
-/// An id as UUIDs are written.
+/// Formats an id as a UUID.
 pub(crate) fn format_uuid(id: ContentHash) -> String {
     let digits = format!("{id:032x}");
     [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]].join("-")
 }
 
-/// A step in seconds, as nanoseconds.
+/// Converts a step from seconds to nanoseconds.
 pub(crate) fn parse_step(seconds: f64) -> Result<i64, Status> {
-    // Not a number, too, is not at least one millisecond. Casting saturates.
+    // The comparison also rejects NaN. The cast saturates.
     if seconds * 1e3 >= 1.0 {
         return Ok(((seconds * 1e3) as i64).saturating_mul(NANOS_PER_MILLI));
     }
     Err(invalid_argument(format!("step is {seconds} s, it must be at least 0.001 s")))
 }
 
-/// How many of a list to show; all if no number is given, or none that is positive.
+/// Parses the maximum length of a list. None or a number that is not positive means no limit.
 pub(crate) fn parse_limit(limit: Option<i64>) -> Option<usize> {
     limit.and_then(|limit| usize::try_from(limit).ok()).filter(|limit| *limit > 0)
 }

@@ -1,10 +1,15 @@
-//! Questions to something that never changes, spelled so that all that have one answer look alike.
+//! Canonical form of queries to an immutable source. Queries with the same result have the same form.
 //!
-//! A dashboard that is refreshed asks for a time that ends later, and often begins later. What lies between never changed,
-//! and neither did its answer: so the time is widened to all time where all that is there was taken within it, the grid of
-//! points is moved to where a grid of that step and phase begins, and what has no order is sorted. Values of a heatmap are
-//! kept one by one: theirs is the grid of all moments, whatever step and phase were asked for. Points are sums of many, which
-//! another phase divides otherwise.
+//! A dashboard refresh repeats a query with a time range that ends later, and often begins later. The stored
+//! data in between did not change, and neither did its result. A canonical query therefore differs in three
+//! ways:
+//!
+//! - The time range extends to all time on each side where the source has no further data.
+//! - The grid of points becomes the first grid of its step and phase.
+//! - Lists without order are sorted.
+//!
+//! Heatmap values are individual values, so their grid has all timestamps and is independent of step and
+//! phase. Points are sums of many values, which another phase divides differently.
 
 use std::collections::BTreeMap;
 
@@ -18,18 +23,18 @@ use crate::profile_query::{
 };
 use crate::wire::WireError;
 
-/// A question as it is put to a source whose profiles are of a certain time.
+/// Canonical query to a source with a known time range.
 #[derive(Clone, Debug)]
 pub struct CanonicalQuery {
-    /// It. Its answer is the one that was asked for, but for the places of points.
+    /// Query to run. Its result equals the requested one, except for the indexes of points.
     pub ask: ProfileQuery,
-    /// By what it is known.
+    /// Hash of the query, for use as a cache key.
     pub key: ContentHash,
-    /// Where its points lie, and where those that were asked for; none where that is the same.
+    /// Grid of the query, and requested grid. None if they are the same.
     moved: Option<GridShift>,
 }
 
-/// From one grid to another.
+/// Conversion from one grid to another.
 #[derive(Clone, Copy, Debug)]
 struct GridShift {
     from: TimeGrid,
@@ -37,13 +42,13 @@ struct GridShift {
 }
 
 impl ProfileQuery {
-    /// Whether its answer is worth keeping: it is the same as long as the source is.
+    /// Returns true if the result can be cached for the lifetime of the source.
     pub fn is_cacheable(&self) -> bool {
-        // What a question would read depends on what is at hand.
+        // A cost estimate depends on the current state of the source, not only on its contents.
         self.what != QueryKind::Sizes
     }
 
-    /// The question to a source of which nothing is earlier than `first` or later than `last`.
+    /// Returns the canonical query for a source with data only from `first` to `last`.
     pub fn to_canonical(&self, first: i64, last: i64) -> Result<CanonicalQuery, WireError> {
         let mut ask = self.clone();
         let asked = ask.selection.time;
@@ -74,12 +79,12 @@ impl ProfileQuery {
 }
 
 impl CanonicalQuery {
-    /// Whether its answer differs from the one that was asked for: then [`remap_result`](Self::remap_result) takes a while.
+    /// Returns true if the grids differ, and [`remap_result`](Self::remap_result) then has work to do.
     pub fn is_shifted(&self) -> bool {
         self.moved.is_some()
     }
 
-    /// Its answer as the answer to what was asked.
+    /// Converts the result to the one that was requested.
     pub fn remap_result(&self, partial: PartialResult) -> PartialResult {
         let Some(moved) = self.moved else { return partial };
         match partial {
@@ -93,7 +98,7 @@ impl CanonicalQuery {
 }
 
 impl GridShift {
-    /// Where something lies on the other grid, if it lies on it.
+    /// Returns the index of a point on the other grid, if it is within that grid.
     fn place(self, place: u64) -> Option<u64> {
         let time = i128::from(self.from.start) + i128::from(place) * i128::from(self.from.step);
         self.to.point_index(i64::try_from(time).ok()?)
@@ -108,7 +113,7 @@ fn shift_points(series: TimeSeriesPoints, moved: GridShift) -> TimeSeriesPoints 
     all.filter(|(_, cells)| !cells.is_empty()).collect()
 }
 
-/// A range that holds the same of what lies from `first` to `last`.
+/// Returns a range that selects the same data from `first` to `last`.
 fn widen_time_range(asked: TimeRange, first: i64, last: i64) -> TimeRange {
     let all = TimeRange::default();
     TimeRange {
@@ -117,13 +122,13 @@ fn widen_time_range(asked: TimeRange, first: i64, last: i64) -> TimeRange {
     }
 }
 
-/// The grid of all moments.
+/// Grid of all timestamps.
 const TIMESTAMP_GRID: TimeGrid = TimeGrid { start: i64::MIN, step: 1, count: u64::MAX };
 
-/// The grid of the same step and phase that begins first.
+/// Returns the first grid of the same step and phase.
 fn earliest_grid(steps: TimeGrid) -> Option<TimeGrid> {
     let TimeGrid { start, step, .. } = steps;
-    // With steps of a nanosecond there are more moments than places.
+    // With a step of one nanosecond there are more timestamps than indexes.
     if step < 2 {
         return None;
     }
@@ -132,7 +137,8 @@ fn earliest_grid(steps: TimeGrid) -> Option<TimeGrid> {
     Some(TimeGrid { start: i64::try_from(first).ok()?, step, count: u64::MAX })
 }
 
-/// Moves points to another grid. Not where the time goes beyond the points: then these say as well which profiles are meant.
+/// Moves points to another grid. A time range beyond the points keeps its grid, because the points then also
+/// select profiles.
 fn shift_grid(steps: &mut TimeGrid, asked: TimeRange, grid: Option<TimeGrid>) -> Option<GridShift> {
     let of_points = steps.time_range();
     let covers = of_points.from <= asked.from && asked.to <= of_points.to;

@@ -1,75 +1,78 @@
-//! Profiles that lie in two places: found by their ids, and counted in one of them.
+//! Dedup of profiles that exist in two places: found by their ids, and counted in one place.
 //!
-//! A repeat that its shard no longer knows, or that came to another shard, is a profile in a second place until blocks are
-//! merged. So wherever two places may hold profiles of one moment, each says which profiles it has of those that are meant,
-//! beside its answer. Where one lies in several, the question is asked again: all but the first of them leave it out.
+//! A duplicate that its shard no longer recognizes, or that another shard received, is a profile in a second
+//! place until blocks are merged. So if two places may hold profiles of the same time, each reports the ids
+//! of its selected profiles beside its result. If a profile exists in several places, the query is retried,
+//! and all but the first exclude it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use athanor_profile::hash::ContentHash;
 
-/// Where profiles lie. Heads come first: they count what blocks leave out, since a block answers the same again.
+/// Place where profiles are stored. Heads sort first, so they count the profiles that blocks exclude. The
+/// result of a block is repeatable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SourceId {
-    /// Rows of a shard that are in memory: of the n-th of its heads, the oldest first.
+    /// Rows of a shard in memory, in one of its heads.
     Head {
-        /// The shard.
+        /// Shard of the head.
         shard: u32,
-        /// Which of its heads.
+        /// Index of the head, oldest first.
         n: u32,
     },
-    /// A block, by its number.
+    /// Block, by its number.
     Block(u128),
 }
 
-/// The ids of the profiles that were meant, by where they lie: those that were left out as well.
+/// Ids of the selected profiles by place, including excluded ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProfileIdsBySource(BTreeMap<SourceId, Vec<ContentHash>>);
 
-/// The profiles that do not count in a place.
+/// Profiles that do not count in a place.
 pub type ExcludedIds = Arc<BTreeSet<ContentHash>>;
 
-/// Which profiles do not count where, since they count elsewhere.
+/// Exclusions by place: profiles that do not count there, because they count elsewhere.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DuplicateExclusions(BTreeMap<SourceId, ExcludedIds>);
 
-/// What ids take, beside the list that they are in.
+/// Memory of one id in a list.
 const PROFILE_ID_BYTES: usize = size_of::<ContentHash>();
-/// What a list of them takes.
+/// Memory of an id list beside its ids.
 const ID_LIST_OVERHEAD_BYTES: usize = 128;
 
 impl ProfileIdsBySource {
-    /// Of one place.
+    /// Returns the ids of one place.
     pub fn from_source(place: SourceId, mut ids: Vec<ContentHash>) -> Self {
         ids.sort_unstable();
         ids.dedup();
         ProfileIdsBySource(BTreeMap::from([(place, ids)]))
     }
 
-    /// By place.
+    /// Returns the ids by place.
     pub fn by_source(&self) -> &BTreeMap<SourceId, Vec<ContentHash>> {
         &self.0
     }
 
-    /// Adds those of other places, or of other tenants in the same one.
+    /// Adds ids of other places, or of other tenants in the same place.
     pub(crate) fn merge(&mut self, other: ProfileIdsBySource) {
         for (place, mut ids) in other.0 {
             self.0.entry(place).or_default().append(&mut ids);
         }
     }
 
-    /// About how many bytes they take.
+    /// Returns the approximate memory in bytes.
     pub fn bytes(&self) -> usize {
         self.0.values().map(|ids| Self::list_bytes(ids.len())).sum()
     }
 
-    /// What a list of so many takes.
+    /// Returns the memory of a list of `count` ids.
     pub(crate) fn list_bytes(count: usize) -> usize {
         ID_LIST_OVERHEAD_BYTES + count * PROFILE_ID_BYTES
     }
 
-    /// Whether each profile counted in one place, of those that were left out where this says; else what is to be left out.
+    /// Checks that each profile counted in exactly one place, given the exclusions of the query. Otherwise
+    /// returns the exclusions for a retry.
     pub fn check_counted_once(&self, doubles: &DuplicateExclusions) -> Result<(), DuplicateExclusions> {
         let counting = self.0.values().filter(|ids| !ids.is_empty()).count();
         if counting < 2 && doubles.is_empty() {
@@ -88,7 +91,7 @@ impl ProfileIdsBySource {
                 }
             }
         }
-        // Those of each place are in order.
+        // The ids of each place are already sorted.
         counted.sort();
         let twice = counted.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]);
         let nowhere = others.iter().copied().filter(|id| counted.binary_search(id).is_err());
@@ -99,14 +102,15 @@ impl ProfileIdsBySource {
         Err(self.assign_exclusions(&doubtful, doubles))
     }
 
-    /// Of some profiles each counts in the first of its places, of the others each where it did.
+    /// Returns exclusions by which each doubtful profile counts in its first place. Other profiles count
+    /// where they did.
     fn assign_exclusions(
         &self,
         doubtful: &BTreeSet<ContentHash>,
         before: &DuplicateExclusions,
     ) -> DuplicateExclusions {
         let mut all: BTreeMap<SourceId, BTreeSet<ContentHash>> = BTreeMap::new();
-        // Of what was thought of other places nothing is known now.
+        // Places that did not report now may have changed, so their exclusions are dropped.
         for (place, without) in before.0.iter().filter(|(place, _)| self.0.contains_key(place)) {
             all.insert(*place, without.difference(doubtful).copied().collect());
         }
@@ -136,12 +140,12 @@ impl FromIterator<(SourceId, ExcludedIds)> for DuplicateExclusions {
 }
 
 impl DuplicateExclusions {
-    /// What does not count in a place; none if all does.
+    /// Returns the exclusions of a place. None if everything counts there.
     pub fn excluded_from(&self, place: SourceId) -> Option<&ExcludedIds> {
         self.0.get(&place)
     }
 
-    /// What does not count in the heads of a shard.
+    /// Returns the exclusions of a shard's heads, by head index.
     pub fn excluded_from_heads(&self, shard: u32) -> impl Iterator<Item = (u32, &ExcludedIds)> {
         let heads = SourceId::Head { shard, n: 0 }..=SourceId::Head { shard, n: u32::MAX };
         self.0.range(heads).filter_map(|(place, without)| match place {
@@ -150,12 +154,12 @@ impl DuplicateExclusions {
         })
     }
 
-    /// Whether everything counts everywhere.
+    /// Returns true if no place excludes anything.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// How many of some profiles do not count somewhere.
+    /// Returns how many of the given ids are excluded somewhere.
     pub fn count_excluded_of(&self, ids: &ProfileIdsBySource) -> usize {
         let of_place = |(place, without): (&SourceId, &ExcludedIds)| {
             let told = ids.0.get(place).map_or(&[][..], Vec::as_slice);
@@ -164,12 +168,12 @@ impl DuplicateExclusions {
         self.0.iter().map(of_place).sum()
     }
 
-    /// How many profiles do not count somewhere.
+    /// Returns the number of exclusions of all places.
     pub fn count_excluded(&self) -> usize {
         self.0.values().map(|without| without.len()).sum()
     }
 
-    /// Adds what another question has found, whose word is newer.
+    /// Adds the exclusions of a later query. They override earlier exclusions of the same profiles.
     pub fn merge_newer(&mut self, newer: &DuplicateExclusions) {
         let told: BTreeSet<ContentHash> =
             newer.0.values().flat_map(|without| without.iter().copied()).collect();

@@ -1,4 +1,4 @@
-//! Filters of frames: which functions a stack must have, and which it must not have.
+//! Filters of frames: functions that a stack must or must not contain.
 
 use athanor_chassis::code::{ErrorCode, ErrorCodeExt};
 use athanor_profile::symbols::NO_ENTRY;
@@ -7,14 +7,15 @@ use regex::Regex;
 
 use crate::selector_parser::{MAX_REGEXES, MAX_SELECTOR_BYTES};
 
-/// Most names of functions and regular expressions of a filter that must be there: each is a bit of a mark.
+/// Maximum number of included names and regular expressions. Each uses one bit of a mark.
 const MAX_INCLUDED_PATTERNS: usize = 63;
-/// Most of those that must not.
+/// Maximum number of excluded names and regular expressions.
 const MAX_EXCLUDED_PATTERNS: usize = 256;
-/// The mark of a frame that must not be there.
+/// Mark of an excluded frame.
 const EXCLUDED_FRAME_MARK: u64 = 1 << 63;
 
-/// A stack passes if each included name and expression matches one of its frames, and no excluded one matches any.
+/// Filter of stacks by their frames. Each included pattern must match a frame, and no excluded pattern may
+/// match any.
 #[derive(Clone, Debug, Default)]
 pub struct FrameFilter {
     included: FramePatterns,
@@ -23,50 +24,50 @@ pub struct FrameFilter {
     excluded_regexes: Vec<Regex>,
 }
 
-/// Frames by name.
+/// Patterns of function names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FramePatterns {
-    /// Whole names.
+    /// Exact function names.
     pub names: Vec<String>,
     /// Regular expressions, which may match a part of a name.
     pub regexes: Vec<String>,
 }
 
-/// Why there is no such filter.
+/// Reasons why a filter is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameFilterError {
-    /// More than are looked for.
+    /// The filter has too many patterns.
     #[error(
         "frame filter {what} {seen} names and expressions, the limit is {limit}; join them in one expression"
     )]
     TooMany {
-        /// Whether they must be there.
+        /// Verb of the side: includes or excludes.
         what: &'static str,
-        /// How many.
+        /// Number of patterns in the filter.
         seen: usize,
-        /// The limit.
+        /// Maximum number of patterns.
         limit: usize,
     },
-    /// More bytes than are read.
+    /// The patterns have too many bytes.
     #[error(
         "names and expressions of the frame filter have {seen} bytes, the limit is {MAX_SELECTOR_BYTES}; write fewer or shorter ones"
     )]
     TooLong {
-        /// How many.
+        /// Number of bytes in the filter.
         seen: usize,
     },
-    /// More regular expressions than are compiled.
+    /// The filter has too many regular expressions.
     #[error("frame filter has {seen} regular expressions, the limit is {MAX_REGEXES}; join them in one")]
     TooManyRegexes {
-        /// How many.
+        /// Number of regular expressions in the filter.
         seen: usize,
     },
-    /// A regular expression that does not compile.
+    /// A regular expression does not compile.
     #[error("regular expression {pattern:?} of the frame filter: {why}")]
     Regex {
-        /// The expression.
+        /// Text of the regular expression.
         pattern: String,
-        /// What is wrong.
+        /// Error of the compiler.
         why: String,
     },
 }
@@ -93,7 +94,7 @@ impl FramePatterns {
 }
 
 impl FrameFilter {
-    /// Compiles a filter; how much that is is looked at first.
+    /// Compiles a filter, after checking its size.
     pub fn new(included: FramePatterns, excluded: FramePatterns) -> Result<Self, FrameFilterError> {
         let sides =
             [("includes", &included, MAX_INCLUDED_PATTERNS), ("excludes", &excluded, MAX_EXCLUDED_PATTERNS)];
@@ -118,20 +119,21 @@ impl FrameFilter {
         Ok(FrameFilter { included, excluded, included_regexes, excluded_regexes })
     }
 
-    /// Whether every stack passes.
+    /// Returns true if every stack passes.
     pub fn is_empty(&self) -> bool {
         self.included.len() + self.excluded.len() == 0
     }
-    /// What must be there.
+    /// Returns the patterns that must match.
     pub fn included(&self) -> &FramePatterns {
         &self.included
     }
-    /// What must not.
+    /// Returns the patterns that must not match.
     pub fn excluded(&self) -> &FramePatterns {
         &self.excluded
     }
 
-    /// What a frame says of its stack: a bit for each included name that it has, and one if it must not be there.
+    /// Returns the mark of a frame: one bit for each included pattern that matches, or the bit of excluded
+    /// frames.
     fn mark(&self, name: &str) -> u64 {
         let is_it = |wanted: &String| wanted == name;
         let matches = |regex: &Regex| regex.is_match(name);
@@ -144,7 +146,7 @@ impl FrameFilter {
         all.enumerate().fold(0, |mark, (place, found)| mark | u64::from(found) << place)
     }
 
-    /// Which of some stacks pass. Each name is looked at once, and each node of the stacks once.
+    /// Returns a flag per stack: true if it passes. Each name and each stack node is examined once.
     pub(crate) fn find_passing_stacks(&self, dictionary: &Dictionary, stacks: &[u32]) -> Vec<bool> {
         let symbols = &dictionary.symbols;
         let functions = 0..symbols.functions().len() as u32;

@@ -1,7 +1,8 @@
-//! The values of single profiles and spans over time: what a heatmap counts.
+//! Values of single profiles and spans over time, which a heatmap counts.
 //!
-//! Which values a cell of a heatmap holds is known only when the least and the largest of all are. So a partial keeps each
-//! value, by profile: records that labels of samples split off one profile add up to one value, wherever they lie.
+//! The cell of a value is known only when the smallest and the largest of all values are known. So a partial
+//! result keeps each value, by profile. Records that sample labels split off one profile add up to one value,
+//! in any source.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,35 +16,35 @@ use crate::run::groups::{SeriesGroups, group_entry};
 use crate::run::{MatchedProfiles, sum_by_profile};
 use crate::stack_filter::StackFilter;
 
-/// Values by the values of the labels asked for.
+/// Values by the values of the grouping labels.
 pub type HeatmapValues = BTreeMap<Labels, BTreeMap<HeatmapValueKey, HeatmapValue>>;
 
-/// Of what a value is.
+/// Identity of a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HeatmapValueKey {
-    /// The column.
+    /// Index of the heatmap column.
     pub column: u64,
-    /// What the ids of all records of the profile begin with.
+    /// Common id prefix of all records of the profile.
     pub profile: ContentHash,
-    /// The span, 0 where values are those of whole profiles.
+    /// Span id, or 0 if values are those of whole profiles.
     pub span: u64,
 }
 
-/// A value.
+/// Value of one profile or span.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeatmapValue {
-    /// Modulo 2^64.
+    /// Sum of the samples, modulo 2^64.
     pub value: i64,
-    /// When the profile was taken, Unix nanoseconds.
+    /// Timestamp of the profile, Unix nanoseconds.
     pub time: i64,
-    /// The span's trace, 0 if none is known.
+    /// Trace id of the span, or 0 if it is unknown.
     pub trace: u128,
-    /// The labels that all of its records have, if they were asked for.
+    /// Labels that all records have in common, if the query requests exemplars.
     pub labels: Option<Labels>,
 }
 
 impl HeatmapValue {
-    /// Adds what another record of the same profile has.
+    /// Adds the value of another record of the same profile.
     fn add(&mut self, other: HeatmapValue) {
         self.value = self.value.wrapping_add(other.value);
         self.time = self.time.min(other.time);
@@ -52,7 +53,7 @@ impl HeatmapValue {
     }
 }
 
-/// The labels that both have.
+/// Returns the labels that both sets contain.
 pub(crate) fn common_labels(one: Labels, other: &Labels) -> Labels {
     if one == *other {
         return one;
@@ -61,7 +62,7 @@ pub(crate) fn common_labels(one: Labels, other: &Labels) -> Labels {
     Labels::new(both.map(|(name, value)| (name.to_owned(), value.to_owned())))
 }
 
-/// Adds the values of other sources.
+/// Merges the values of other sources.
 pub(crate) fn merge_heatmap_values(mut left: HeatmapValues, right: HeatmapValues) -> HeatmapValues {
     for (labels, spots) in right {
         let of_labels = left.entry(labels).or_default();
@@ -72,7 +73,7 @@ pub(crate) fn merge_heatmap_values(mut left: HeatmapValues, right: HeatmapValues
     left
 }
 
-/// The same values in other columns; what lies in none is left out.
+/// Moves values to other columns. Values without a new column are dropped.
 pub(crate) fn shift_columns(series: HeatmapValues, place: impl Fn(u64) -> Option<u64>) -> HeatmapValues {
     let mut moved = HeatmapValues::new();
     for (labels, spots) in series {
@@ -96,12 +97,12 @@ fn add(spots: &mut BTreeMap<HeatmapValueKey, HeatmapValue>, key: HeatmapValueKey
     }
 }
 
-/// What a value takes in memory.
+/// Returns the memory of a value in bytes.
 pub(crate) fn heatmap_value_bytes(labels: Option<&Labels>) -> usize {
     MAP_ENTRY_OVERHEAD_BYTES + size_of::<(HeatmapValueKey, HeatmapValue)>() + labels.map_or(0, labels_bytes)
 }
 
-/// The values of one source.
+/// Returns the values of one source.
 pub(crate) fn collect_heatmap_values(
     picked: &MatchedProfiles,
     selection: &ProfileSelection,
@@ -133,7 +134,7 @@ pub(crate) fn collect_heatmap_values(
     Ok(groups.into_map(gathered))
 }
 
-/// By profile and span: the sum of its rows, and its trace.
+/// Sum of the rows and trace id, by profile and span.
 type SpanTotals = HashMap<(u32, u64), (i64, u128)>;
 
 fn sum_by_span(
@@ -145,7 +146,7 @@ fn sum_by_span(
     let mut spans = SpanTotals::new();
     let wanted = selection.requests.as_ref();
     source.visit_span_rows(&picked.places, &mut |place, _, values, requests| {
-        // What is too much is refused below, and not gathered.
+        // Values beyond the limit are not collected, because the query fails below.
         if spans.len() > bounds.points {
             return;
         }

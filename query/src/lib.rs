@@ -1,22 +1,23 @@
-//! What is asked, whatever holds the data, and the answer.
+//! Queries over profiles, independent of their location, and their mergeable results.
 //!
 //! ```text
 //!  {service_name="shop", zone!~"eu-.*"} ─► Selector ─┐
-//!  process_cpu:cpu:nanoseconds:cpu:nanoseconds       ├─► Selection ─┐
-//!  from..to ─► TimeRange ────────────────────────────┘              ├─► Ask
-//!  types, labels, trees, profiles, points, heat ─► What ───────────┘    │
-//!                                                                        ▼
-//!  Source (block, head, memory) ──────────────────────────────► run ─► Partial ┐
-//!  Source ────────────────────────────────────────────────────► run ─► Partial ┴─► merge
+//!  process_cpu:cpu:nanoseconds:cpu:nanoseconds       ├─► ProfileSelection ─┐
+//!  from..to ─► TimeRange ────────────────────────────┘                     ├─► ProfileQuery
+//!  types, labels, trees, profiles, points, heat ─► QueryKind ──────────────┘        │
+//!                                                                                   ▼
+//!  ProfileSource (block, head, memory) ──────────────────────────────────► run ─► PartialResult ┐
+//!  ProfileSource ────────────────────────────────────────────────────────► run ─► PartialResult ┴─► merge
 //! ```
 //!
-//! An [`ProfileQuery`] goes to every source that may hold something; [`run`] answers from one of them, and answers merge in
-//! any order. So profiles may lie anywhere. Where one may lie in two places, each place tells the ids of what it has, and
-//! all but one leave it out ([`ProfileIdsBySource`], [`DuplicateExclusions`]). Nothing is cut down on the way: whoever shows an answer truncates it,
-//! once.
+//! A [`ProfileQuery`] goes to every source that may hold matching profiles. [`run`] executes it on one of
+//! them, and results merge in any order. So profiles may be in any source. If a profile may be in two places,
+//! each place reports its ids, and all but one exclude it ([`ProfileIdsBySource`], [`DuplicateExclusions`]).
+//! Partial results are never truncated: the renderer truncates the merged result, once.
 //!
-//! Where sources are another process's, the question goes there packed, [`run_all`] answers it, and the answer comes
-//! back in [`PartialChunks`], which make a [`PartialChunkBuffer`] and then the same [`PartialResult`] again.
+//! If sources belong to another process, the query is sent to it in packed form, and [`run_all`] executes it
+//! there. The result returns in [`PartialChunks`]. They fill a [`PartialChunkBuffer`], which unpacks to the
+//! same [`PartialResult`].
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

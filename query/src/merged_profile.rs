@@ -1,4 +1,4 @@
-//! Merged stacks by location: cut down and made a profile, once, at the very end.
+//! Merged stacks by location. They are truncated and converted to a profile once, after all merges.
 
 use std::collections::HashMap;
 
@@ -10,8 +10,8 @@ use athanor_profile::{Dictionary, Profile, ProfileHeader, Samples};
 use crate::partial::MergedProfile;
 
 impl MergedProfile {
-    /// Cuts stacks off below the `max_nodes` heaviest frames, and those as heavy as the last of them. What is cut
-    /// off a stack becomes one frame called `other`. The sum stays.
+    /// Truncates stacks below the `max_nodes` heaviest frames, and those as heavy as the last of them. The
+    /// truncated part of a stack becomes one frame called `other`. The sum stays.
     pub fn truncate(&mut self, max_nodes: usize, most: usize) {
         let dictionary = &self.dictionary;
         let nodes = dictionary.stacks.nodes();
@@ -57,7 +57,7 @@ impl MergedProfile {
         *self = cut;
     }
 
-    /// Frames of all stacks that have a total, each stack's counted for itself.
+    /// Returns the number of frames of all stacks that have a total. A shared frame counts for each stack.
     pub fn frames(&self) -> usize {
         let stacks = &self.dictionary.stacks;
         let mut depths: Vec<u32> = Vec::with_capacity(stacks.nodes().len());
@@ -70,7 +70,7 @@ impl MergedProfile {
         rows.map(|(stack, _)| of_stack(stack)).sum()
     }
 
-    /// A profile of one value: no zero rows, rows in the order of their content hashes.
+    /// Converts to a profile with one value: without zero rows, and sorted by content hash.
     pub fn into_profile(self, header: ProfileHeader) -> Profile {
         let MergedProfile { dictionary, totals, .. } = self;
         let rows = (0..).zip(totals).filter(|(_, total)| *total != 0);
@@ -82,8 +82,8 @@ impl MergedProfile {
     }
 }
 
-/// The frame of every node, and how many frames there are. Nodes that differ in no name from the root on are one
-/// frame: so what is cut is what a flame graph of as many nodes cuts.
+/// Returns the frame of every node, and the number of frames. Nodes with equal names from the root on are one
+/// frame, so that truncation equals that of a flame graph with as many nodes.
 fn frames(dictionary: &Dictionary) -> (Vec<u32>, usize) {
     let symbols = &dictionary.symbols;
     let mut ids: HashMap<(u32, ContentHash), u32> = HashMap::new();

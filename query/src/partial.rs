@@ -1,7 +1,8 @@
-//! Answers that can be merged.
+//! Partial results and their merge.
 //!
-//! Merging is associative and commutative, so it does not matter which source holds which profile, in which order
-//! they answer, or who merges: property tests hold all answers to that. Nothing is cut down here.
+//! Merging is associative and commutative. The result therefore does not depend on the location of profiles,
+//! the order of partial results or the merging node: property tests check this for all results. Merging
+//! truncates nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,124 +16,124 @@ use crate::profile_list::ProfileList;
 use crate::profile_query::{LabelValuesQuery, ProfileQueryError, QueryKind, ResultLimits};
 use crate::query_cost::QueryCost;
 
-/// What an entry of a sorted map takes beside its texts, and a profile of a point.
+/// Overhead of a sorted map's entry beside its texts, and memory of a profile id in a point.
 pub(crate) const MAP_ENTRY_OVERHEAD_BYTES: usize = 64;
 const POINT_PROFILE_BYTES: usize = 32;
 
-/// The answer of some sources.
+/// Mergeable result of some sources.
 #[derive(Clone, Debug)]
 pub enum PartialResult {
-    /// What is measured.
+    /// Profile types of the selected series.
     ProfileTypes(BTreeSet<ProfileType>),
-    /// Names of labels.
+    /// Names of all labels.
     Texts(BTreeSet<String>),
-    /// Values of a label.
+    /// Values of one label.
     Values(LabelValueCounts),
-    /// Sets of labels.
+    /// Distinct label sets.
     Series(BTreeSet<Labels>),
     /// Stacks by function name.
     Tree(Tree),
     /// Stacks by location.
     Profile(Box<MergedProfile>),
-    /// Values over time, by the values of the labels asked for.
+    /// Values over time, by the values of the grouping labels.
     Points(TimeSeriesPoints),
-    /// Values of single profiles or spans over time, by the values of the labels asked for.
+    /// Values of single profiles or spans over time, by the values of the grouping labels.
     Heat(HeatmapValues),
-    /// What merging stacks would read.
+    /// Size of the data that a stack merge would read.
     Sizes(Box<QueryCost>),
-    /// Stacks by function name, by the values of the labels asked for.
+    /// Stacks by function name, by the values of the grouping labels.
     Trees(BTreeMap<Labels, Tree>),
-    /// Single profiles.
+    /// List of single profiles.
     Profiles(ProfileList),
-    /// Ids of profiles.
+    /// Ids of the selected profiles.
     Ids(Vec<ContentHash>),
-    /// Another answer, and which profiles were meant.
+    /// Another partial result, with the ids of the selected profiles.
     Told(Box<PartialWithIds>),
 }
 
-/// An answer of places that tell which profiles they have, so that none counts twice.
+/// Partial result of places that report their profile ids, so that duplicates are detected.
 #[derive(Clone, Debug)]
 pub struct PartialWithIds {
-    /// The answer to the question.
+    /// Result of the query.
     pub answer: PartialResult,
-    /// The profiles.
+    /// Ids of the selected profiles.
     pub ids: ProfileIdsBySource,
 }
 
-/// Points by the values of the labels asked for.
+/// Points by the values of the grouping labels.
 pub type TimeSeriesPoints = BTreeMap<Labels, BTreeMap<u64, TimeSeriesPoint>>;
 
 /// Values of a label, and how many profiles have each.
 ///
-/// Of the first values of all sources together each is among the first of every source that has it: so each may leave out
-/// what comes later, and those that stay are counted as if none were left out.
+/// Each of the first values of all sources together is also among the first values of every source that has
+/// it. So a source may omit later values, and the counts of the remaining values are still exact.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LabelValueCounts {
-    /// So many stay, the first in their order; all if it is 0.
+    /// Maximum number of values, in sorted order. 0 keeps all.
     most: u64,
     counts: BTreeMap<String, u64>,
 }
 
-/// Totals by stack, with a dictionary of their own.
+/// Totals by stack, with their own dictionary.
 #[derive(Clone, Debug, Default)]
 pub struct MergedProfile {
-    /// What the stacks are called.
+    /// Names and locations of the stacks.
     pub dictionary: Dictionary,
-    /// The total of each stack of the dictionary, modulo 2^64.
+    /// Total of each stack of the dictionary, modulo 2^64.
     pub totals: Vec<i64>,
-    /// How many profiles were merged.
+    /// Number of merged profiles.
     pub profiles: u64,
 }
 
-/// One point of one series.
+/// Single point of one series.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TimeSeriesPoint {
-    /// The sum of all values, modulo 2^64.
+    /// Sum of all values, modulo 2^64.
     pub sum: i64,
-    /// What the ids of all records of each profile begin with, if means were asked for. Records that labels of samples
-    /// split off one profile count as the one that they were.
+    /// Common id prefix of the records of each profile, if the query computes means. Records that sample
+    /// labels split off one profile count as one.
     pub profiles: BTreeSet<ContentHash>,
-    /// The profile with the largest value, if it was asked for.
+    /// Profile with the largest value, if the query requests exemplars.
     pub exemplar: Option<ProfileExemplar>,
 }
 
-/// A profile that stands for others. The larger one does: by value, then the later one.
+/// Exemplar of several profiles. The larger value wins, then the later time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ProfileExemplar {
-    /// The sum of its values.
+    /// Sum of the profile's values.
     pub value: i64,
-    /// When it was taken, Unix nanoseconds.
+    /// Timestamp of the profile, Unix nanoseconds.
     pub time: i64,
-    /// Its record id.
+    /// Record id of the profile.
     pub id: ContentHash,
-    /// All labels of its series.
+    /// All labels of the profile's series.
     pub labels: Labels,
 }
 
 impl TimeSeriesPoint {
-    /// The mean value of a profile; the sum where profiles were not asked for.
+    /// Returns the mean value per profile, or the sum if the query counts no profiles.
     pub fn mean(&self) -> f64 {
         self.sum as f64 / self.profiles.len().max(1) as f64
     }
 
-    /// How many entries it takes.
+    /// Returns the number of entries for the limit of points.
     fn entries(&self) -> usize {
         self.profiles.len() + usize::from(self.exemplar.is_some())
     }
 }
 
 impl LabelValueCounts {
-    /// Of some values, as many as were asked for.
+    /// Returns the counts, truncated to the requested number of values.
     pub fn new(asked: &LabelValuesQuery, counts: BTreeMap<String, u64>) -> Self {
         let mut all = LabelValueCounts { most: asked.most, counts };
         all.cut();
         all
     }
-    /// The values in their order, each with the number of profiles that have it.
+    /// Returns the values in sorted order, each with the number of profiles that have it.
     pub fn into_counts(self) -> BTreeMap<String, u64> {
         self.counts
     }
-    /// The values in their order, each with the number of profiles that have it.
+    /// Returns the values in sorted order, each with the number of profiles that have it.
     pub fn counts(&self) -> &BTreeMap<String, u64> {
         &self.counts
     }
@@ -171,7 +172,7 @@ impl MergedProfile {
 }
 
 impl PartialResult {
-    /// The answer of no source at all.
+    /// Returns the result of a query without any source.
     pub fn empty(what: &QueryKind) -> PartialResult {
         match what {
             QueryKind::ProfileTypes => PartialResult::ProfileTypes(BTreeSet::new()),
@@ -191,7 +192,7 @@ impl PartialResult {
         }
     }
 
-    /// The answer of one place, which tells which profiles are meant there.
+    /// Returns the result of one place with the ids of its selected profiles.
     #[must_use]
     pub fn with_ids(self, place: SourceId, ids: Vec<ContentHash>) -> PartialResult {
         PartialResult::Told(Box::new(PartialWithIds {
@@ -200,7 +201,7 @@ impl PartialResult {
         }))
     }
 
-    /// The answer alone, and the profiles of those places that told of them.
+    /// Splits the ids of selected profiles from the result. The ids are empty if no place reported any.
     pub fn split_ids(self) -> (PartialResult, ProfileIdsBySource) {
         match self {
             PartialResult::Told(told) => (told.answer, told.ids),
@@ -208,14 +209,14 @@ impl PartialResult {
         }
     }
 
-    /// Whether nothing was found.
+    /// Returns true if nothing was found.
     pub fn is_empty(&self) -> bool {
         match self {
             PartialResult::ProfileTypes(types) => types.is_empty(),
             PartialResult::Texts(texts) => texts.is_empty(),
             PartialResult::Values(values) => values.counts.is_empty(),
             PartialResult::Series(series) => series.is_empty(),
-            // The root is always there.
+            // The root always exists.
             PartialResult::Tree(tree) => tree.nodes().len() <= 1,
             PartialResult::Profile(merged) => merged.profiles == 0,
             PartialResult::Points(points) => points.is_empty(),
@@ -228,7 +229,7 @@ impl PartialResult {
         }
     }
 
-    /// Adds the answer of other sources to the same question; answers to different questions do not add.
+    /// Merges the result of other sources for the same query. Results of different kinds do not merge.
     pub fn merge(
         self,
         other: PartialResult,
@@ -287,7 +288,7 @@ impl PartialResult {
         Ok(merged)
     }
 
-    /// About how many bytes it takes.
+    /// Returns the approximate memory in bytes.
     pub fn bytes(&self) -> usize {
         match self {
             PartialResult::ProfileTypes(types) => types.iter().map(type_bytes).sum(),
@@ -323,7 +324,7 @@ impl PartialResult {
         }
     }
 
-    /// Whether it is no larger than it may be.
+    /// Checks the size of the result against its limits.
     pub(crate) fn check_limits(&self, bounds: &ResultLimits) -> Result<(), ProfileQueryError> {
         let (what, seen, limit) = match self {
             PartialResult::ProfileTypes(types) => ("profile types", types.len(), bounds.entries),
@@ -347,7 +348,7 @@ impl PartialResult {
                 ("nodes", trees.values().map(|tree| tree.nodes().len()).sum(), bounds.nodes)
             }
             PartialResult::Profiles(list) => ("profiles", list.rows.len(), bounds.entries),
-            // They take room, and nothing else says how many there may be.
+            // Ids are bounded only by the memory budget.
             PartialResult::Ids(_) => return Ok(()),
             PartialResult::Told(told) => return told.answer.check_limits(bounds),
         };

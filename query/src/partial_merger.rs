@@ -1,4 +1,4 @@
-//! Answers of many sources become one, on whichever threads they come.
+//! Merger of partial results from many sources, on any threads.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,7 +8,7 @@ use athanor_chassis::memory_budget::{MemoryBudget, MemoryReservation};
 
 use crate::{PartialResult, ResultLimits};
 
-/// Where the answers to one question meet.
+/// Merger of the partial results of one query.
 #[derive(Debug)]
 pub struct PartialMerger {
     bounds: ResultLimits,
@@ -16,28 +16,28 @@ pub struct PartialMerger {
     held: Mutex<Option<BudgetedPartial>>,
 }
 
-/// An answer in memory.
+/// Partial result with its memory reservation.
 #[derive(Debug)]
 pub struct BudgetedPartial {
-    /// The answer.
+    /// Partial result in memory.
     pub partial: PartialResult,
-    /// At least what it takes.
+    /// Reservation of at least the memory of the result.
     pub taken: MemoryReservation,
 }
 
 impl PartialMerger {
-    /// Where nothing is yet.
+    /// Creates a merger without results.
     pub fn new(bounds: ResultLimits, room: Arc<MemoryBudget>) -> Self {
         Self { bounds, room, held: Mutex::default() }
     }
 
-    /// The room that answers take.
+    /// Returns the memory budget of the results.
     pub fn memory_budget(&self) -> &Arc<MemoryBudget> {
         &self.room
     }
 
-    /// Adds an answer, for which some room may have been taken. Whoever finds an answer there takes it and merges it
-    /// into its own, so that no thread waits while another one merges.
+    /// Adds a result, for which some memory may already be reserved. A thread that finds another result takes
+    /// and merges it, so that no thread waits while another one merges.
     pub fn add(&self, partial: PartialResult, taken: Option<MemoryReservation>) -> Result<(), Status> {
         let bytes = partial.bytes();
         let taken = match taken {
@@ -65,7 +65,8 @@ impl PartialMerger {
         let partial =
             one.partial.merge(other.partial, &self.bounds).map_err(|error| Status::from_error(&error))?;
         let mut taken = one.taken.merge(other.taken);
-        // What both had counts twice: it is counted anew only where that matters, as counting takes a walk.
+        // The sum includes shared parts of both results. The exact size needs a full traversal, so it is
+        // computed only if the sum is over budget.
         if self.room.check_request(taken.bytes()).is_err() {
             taken.shrink(partial.bytes());
             self.room.check_request(taken.bytes())?;
@@ -73,7 +74,7 @@ impl PartialMerger {
         Ok(BudgetedPartial { partial, taken })
     }
 
-    /// What has met; none if nothing came.
+    /// Takes the merged result. None if nothing was added.
     pub fn take_merged(&self) -> Option<BudgetedPartial> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

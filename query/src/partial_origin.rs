@@ -1,33 +1,33 @@
-//! Where answers of blocks came from: told to who wants to know why a query was slow.
+//! Origins of block results, for query diagnostics.
 
-/// Where the answer of a block came from.
+/// Origin of the result of one block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PartialOrigin {
-    /// It was kept in memory.
+    /// Memory cache of the node.
     InMemory,
-    /// It was kept on disk.
+    /// Disk cache of the node.
     OnDisk,
-    /// An equal question was being answered.
+    /// Computation of an equal query in flight.
     Joined,
-    /// The block was read.
+    /// Files of the block.
     ByReading,
 }
 
-/// How many answers of blocks came from where.
+/// Number of block results by origin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PartialOriginCounts {
-    /// They were kept in memory.
+    /// Results from the memory cache.
     pub memory: u32,
-    /// They were kept on disk.
+    /// Results from the disk cache.
     pub disk: u32,
-    /// Equal questions were being answered.
+    /// Results of equal queries in flight.
     pub joined: u32,
-    /// Blocks were read.
+    /// Results computed from block files.
     pub read: u32,
 }
 
 impl PartialOriginCounts {
-    /// With one more.
+    /// Counts one result.
     pub fn count_origin(&mut self, found: PartialOrigin) {
         match found {
             PartialOrigin::InMemory => self.memory += 1,
@@ -37,7 +37,7 @@ impl PartialOriginCounts {
         }
     }
 
-    /// With those of others.
+    /// Adds the counts of others.
     pub fn add(&mut self, other: PartialOriginCounts) {
         let PartialOriginCounts { memory, disk, joined, read } = other;
         self.memory += memory;

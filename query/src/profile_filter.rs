@@ -1,4 +1,4 @@
-//! What is asked: whose, which series, counting what, taken when.
+//! Filter of stored profiles: tenant, series, value type and time range.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,53 +8,53 @@ use athanor_profile::ValueType;
 
 use crate::selector::Selector;
 
-/// What is wanted.
+/// Filter of stored profiles.
 #[derive(Clone, Debug, Default)]
 pub struct ProfileFilter {
-    /// Whose profiles.
+    /// Owner of the profiles.
     pub tenant: TenantId,
-    /// Of which series.
+    /// Selector of series.
     pub selector: Selector,
-    /// Counting what; everything if none.
+    /// Value type of the series. None selects all types.
     pub value_type: Option<ValueTypeFilter>,
-    /// Taken when.
+    /// Time range of the profiles.
     pub time: TimeRange,
 }
 
-/// Unix nanoseconds, the end not included.
+/// Time range in Unix nanoseconds. The end is exclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimeRange {
-    /// The first.
+    /// First timestamp inside the range.
     pub from: i64,
-    /// The first no more.
+    /// First timestamp after the range.
     pub to: i64,
 }
 
 impl Default for TimeRange {
-    /// All time.
+    /// Returns the range of all time.
     fn default() -> Self {
         TimeRange { from: i64::MIN, to: i64::MAX }
     }
 }
 
 impl TimeRange {
-    /// The last moment that is within.
+    /// Returns the last timestamp in the range.
     pub fn last_timestamp(&self) -> i64 {
         if self.to == i64::MAX { i64::MAX } else { self.to.saturating_sub(1) }
     }
 
-    /// Whether any moment from a first to a last one, both in it, may be within.
+    /// Returns true if the range overlaps an interval that includes both its ends.
     pub fn overlaps(&self, (first, last): (i64, i64)) -> bool {
         self.from <= last && (first < self.to || self.to == i64::MAX)
     }
 
-    /// Whether a moment is within.
+    /// Returns true if a timestamp is in the range.
     pub fn contains(&self, nanos: i64) -> bool {
         (self.from..self.to).contains(&nanos) || (self.to == i64::MAX && nanos == i64::MAX)
     }
 }
 
-/// A type of value: `cpu`, or `cpu/nanoseconds` where the unit must be told.
+/// Filter by value type: `cpu`, or `cpu/nanoseconds` if the unit matters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValueTypeFilter {
     kind: String,
@@ -62,13 +62,13 @@ pub struct ValueTypeFilter {
 }
 
 impl ValueTypeFilter {
-    /// Whether a type is meant.
+    /// Returns true if a value type matches.
     pub fn matches(&self, value: &ValueType) -> bool {
         self.kind == value.kind && self.unit.as_ref().is_none_or(|unit| *unit == value.unit)
     }
 }
 
-/// A type of value that is not named.
+/// Error for a value type without a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a type needs a name, such as cpu or alloc_space/bytes")]
 pub struct ValueTypeFilterError;

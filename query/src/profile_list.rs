@@ -1,5 +1,5 @@
-//! Lists of single profiles. Of each source the first ones in an order are enough: the first ones of all sources are
-//! among them, since each profile is in one source. So a list merges, though it is cut.
+//! Lists of single profiles. Each profile is in one source, so the first profiles of all sources are among
+//! the first ones of each source. Truncated lists can therefore be merged.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeSet;
@@ -10,61 +10,61 @@ use athanor_profile::hash::ContentHash;
 use crate::partial::labels_bytes;
 use crate::stack_filter::StackFilter;
 
-/// Which profiles come first.
+/// Sort order of profiles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ProfileOrder {
-    /// Those that were taken last.
+    /// Newest profiles first.
     #[default]
     Newest,
-    /// Those with the greatest value, whatever its sign.
+    /// Profiles with the greatest absolute value first.
     Heaviest,
 }
 
-/// What of single profiles is asked for.
+/// Query for a list of single profiles.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ProfileListQuery {
-    /// Which come first.
+    /// Sort order of the list.
     pub order: ProfileOrder,
-    /// How many are listed.
+    /// Maximum number of listed profiles.
     pub keep: u64,
-    /// Only these stacks count; a profile without any is not listed.
+    /// Filter of the stacks that count. A profile without any of them is not listed.
     pub stacks: StackFilter,
 }
 
-/// The first profiles in an order.
+/// Sorted and truncated list of profiles.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProfileList {
     order: ProfileOrder,
     keep: u64,
-    /// How many profiles there are, listed or not.
+    /// Number of all profiles, listed or not.
     pub profiles: u64,
-    /// The least and the greatest period of all of them; none if there is no profile.
+    /// Minimum and maximum period of all profiles. None if there is no profile.
     pub periods: Option<(i64, i64)>,
     pub(crate) rows: Vec<ProfileListEntry>,
 }
 
-/// A profile of one series.
+/// Listed profile of one series.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ProfileListEntry {
-    /// All labels by which it can be selected.
+    /// All labels by which the profile can be selected.
     pub labels: Labels,
-    /// When it was taken, Unix nanoseconds.
+    /// Timestamp of the profile, Unix nanoseconds.
     pub time: i64,
-    /// How long it took, nanoseconds.
+    /// Duration of the profile, nanoseconds.
     pub duration: i64,
-    /// What lay between two samples.
+    /// Sampling period of the profile.
     pub period: i64,
-    /// The sum of its values, modulo 2^64.
+    /// Sum of the profile's values, modulo 2^64.
     pub total: i64,
-    /// Its record id.
+    /// Record id of the profile.
     pub id: ContentHash,
 }
 
-/// What a row takes beside its labels.
+/// Memory of an entry beside its labels.
 const LIST_ENTRY_BYTES: usize = size_of::<ProfileListEntry>();
 
 impl ProfileOrder {
-    /// Total: rows that are equal in it are equal in everything.
+    /// Compares entries in a total order: entries that compare as equal are identical.
     fn compare(self, left: &ProfileListEntry, right: &ProfileListEntry) -> Ordering {
         let heaviest = |row: &ProfileListEntry| {
             Reverse(match self {
@@ -78,12 +78,12 @@ impl ProfileOrder {
 }
 
 impl ProfileList {
-    /// The list of no source at all.
+    /// Returns the list of a query without any source.
     pub(crate) fn empty(asked: &ProfileListQuery) -> Self {
         ProfileList { order: asked.order, keep: asked.keep, ..ProfileList::default() }
     }
 
-    /// The profiles that are listed, in their order.
+    /// Returns the listed profiles, sorted.
     pub fn entries(&self) -> &[ProfileListEntry] {
         &self.rows
     }
@@ -92,14 +92,14 @@ impl ProfileList {
         usize::try_from(self.keep).unwrap_or(usize::MAX)
     }
 
-    /// Counts a profile with such a period.
+    /// Counts a profile with its period.
     pub(crate) fn count_profile(&mut self, period: i64) {
         self.profiles += 1;
         let (least, most) = self.periods.unwrap_or((period, period));
         self.periods = Some((least.min(period), most.max(period)));
     }
 
-    /// Adds a row, wherever it belongs. At most as many again as are kept wait for their place.
+    /// Adds an entry. The list is sorted and truncated once it exceeds about two times its limit.
     pub(crate) fn insert_entry(&mut self, row: ProfileListEntry) {
         self.rows.push(row);
         if self.rows.len() / 2 > self.max_entries() {
@@ -107,21 +107,21 @@ impl ProfileList {
         }
     }
 
-    /// Puts rows in order, and forgets those that are not kept.
+    /// Sorts the entries, and drops those beyond the limit.
     pub(crate) fn sort_and_truncate(&mut self) {
         let order = self.order;
         self.rows.sort_unstable_by(|left, right| order.compare(left, right));
         self.rows.truncate(self.max_entries());
     }
 
-    /// Whether the rows are what [`sort_and_truncate`](Self::sort_and_truncate) leaves.
+    /// Returns true if [`sort_and_truncate`](Self::sort_and_truncate) would change nothing.
     pub(crate) fn is_sorted_and_truncated(&self) -> bool {
         let in_order =
             |pair: &[ProfileListEntry]| self.order.compare(&pair[0], &pair[1]) != Ordering::Greater;
         self.rows.len() <= self.max_entries() && self.rows.windows(2).all(in_order)
     }
 
-    /// Adds the list of other sources.
+    /// Merges the list of other sources.
     pub(crate) fn merge(&mut self, other: ProfileList) {
         self.profiles = self.profiles.saturating_add(other.profiles);
         self.periods = match (self.periods, other.periods) {
@@ -132,13 +132,13 @@ impl ProfileList {
         self.sort_and_truncate();
     }
 
-    /// About how many bytes it takes. Rows of a series share its labels.
+    /// Returns the approximate memory in bytes. Entries of a series share its labels.
     pub(crate) fn bytes(&self) -> usize {
         let sets: BTreeSet<&Labels> = self.rows.iter().map(|row| &row.labels).collect();
         self.rows.len() * LIST_ENTRY_BYTES + sets.into_iter().map(labels_bytes).sum::<usize>()
     }
 
-    /// What [`bytes`](Self::bytes) are before labels are known.
+    /// Returns the part of [`bytes`](Self::bytes) that is known before the labels.
     pub(crate) fn entry_bytes(rows: usize) -> usize {
         rows.saturating_mul(LIST_ENTRY_BYTES)
     }

@@ -1,4 +1,4 @@
-//! What to compute, and over what.
+//! Profile query: the computation and the selected profiles.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,36 +14,38 @@ use crate::profile_list::ProfileListQuery;
 use crate::selector::Selector;
 use crate::stack_filter::{GoPgoOptions, StackFilter};
 
-/// A question to profiles, wherever they lie. Each source gives a [`PartialResult`](crate::PartialResult).
+/// Query over profiles, independent of their location. Each source returns a
+/// [`PartialResult`](crate::PartialResult).
 #[derive(Clone, Debug, Default)]
 pub struct ProfileQuery {
-    /// Of which profiles.
+    /// Profiles to read.
     pub selection: ProfileSelection,
-    /// What of them.
+    /// Result to compute.
     pub what: QueryKind,
-    /// How large an answer may grow.
+    /// Maximum size of the result.
     pub bounds: ResultLimits,
 }
 
-/// Which profiles are meant.
+/// Selection of profiles.
 #[derive(Clone, Debug, Default)]
 pub struct ProfileSelection {
-    /// Of series that match this; the labels are those of [`series_labels`](crate::series_labels).
+    /// Selector of series, by the labels of [`series_labels`](crate::series_labels).
     pub selector: Selector,
-    /// Measuring this; everything if none.
+    /// Profile type of the series. None selects all types.
     pub profile_type: Option<ProfileType>,
-    /// Taken when.
+    /// Time range of the profiles.
     pub time: TimeRange,
-    /// With one of these ids, all if there is none. An id whose second half is zero means all records of a profile.
+    /// Selected profile ids. Empty selects all. An id whose second half is zero selects all records of a
+    /// profile.
     pub profiles: BTreeSet<ContentHash>,
-    /// Only what belongs to one of these requests counts; everything if none.
+    /// Filter of samples by request (span). None selects all samples.
     pub requests: Option<SpanFilter>,
-    /// Not those with these ids: they count in another place.
+    /// Excluded ids, which another source counts.
     pub without: ExcludedIds,
 }
 
 impl ProfileSelection {
-    /// Whether a profile of a series that is meant is meant itself.
+    /// Returns true if a profile of a selected series is itself selected.
     pub fn matches_profile(&self, profile: &ProfileRow) -> bool {
         let is_named = |id: ContentHash| {
             self.profiles.contains(&id) || self.profiles.contains(&profile_id_of_record(id))
@@ -54,68 +56,68 @@ impl ProfileSelection {
     }
 }
 
-/// What is computed.
+/// Result that a query computes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum QueryKind {
-    /// What is measured.
+    /// Profile types of the selected series.
     #[default]
     ProfileTypes,
-    /// The names of labels.
+    /// Names of all labels.
     LabelNames,
-    /// The values of one label.
+    /// Values of one label.
     LabelValues(LabelValuesQuery),
-    /// Sets of labels, cut down to these names; all names if none.
+    /// Label sets, reduced to these names. An empty list keeps all names.
     Series(Vec<String>),
     /// Stacks merged by function name.
     Tree(StackFilter),
-    /// Stacks merged by location, with all that is known of them, or as the Go compiler wants them.
+    /// Stacks merged by location with all details, or in the form that Go PGO expects.
     Profile(StackFilter, Option<GoPgoOptions>),
     /// Values over time.
     Points(TimeSeriesQuery),
-    /// The values of single profiles or spans over time.
+    /// Values of single profiles or spans over time.
     Heat(HeatmapQuery),
-    /// What merging stacks would read.
+    /// Size of the data that a stack merge would read.
     Sizes,
-    /// Stacks merged by function name, for each set of values of some labels.
+    /// Stacks merged by function name, for each group of label values.
     Trees(GroupedTreesQuery),
-    /// The profiles themselves.
+    /// List of single profiles.
     Profiles(ProfileListQuery),
-    /// The ids of all profiles.
+    /// Ids of all selected profiles.
     Ids,
 }
 
-/// Values of one label.
+/// Query for the values of one label.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LabelValuesQuery {
-    /// The label.
+    /// Name of the label.
     pub name: String,
-    /// What they begin with.
+    /// Required prefix of the values.
     pub prefix: String,
-    /// So many of them, the first in their order; all if it is 0.
+    /// Maximum number of values, in sorted order. 0 returns all.
     pub most: u64,
 }
 
-/// What of a source a question needs beside its series and profiles.
+/// Data that a query needs from a source beside series and profiles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequiredData {
     /// Sums by stack.
     pub totals: bool,
-    /// The rows themselves.
+    /// Single sample rows.
     pub rows: bool,
-    /// What stacks are called.
+    /// Names of functions in stacks.
     pub names: bool,
     /// Sums by stack of each of several groups.
     pub groups: bool,
-    /// Everything of profiles: their ids, durations and periods as well.
+    /// All columns of profiles, including ids, durations and periods.
     pub profiles: bool,
-    /// The sum of each profile, where it is known.
+    /// Sum of each profile, if the source stores it.
     pub profile_totals: bool,
-    /// To which request each row belongs.
+    /// Request (span) of each row.
     pub requests: bool,
 }
 
 impl RequiredData {
-    /// Whether what says which series and profiles there are is enough: that is little.
+    /// Returns true if the small index of series and profiles is sufficient.
     pub fn is_index_only(self) -> bool {
         let RequiredData { totals, rows, groups, profiles, profile_totals, names: _, requests: _ } = self;
         !(totals || rows || groups || profiles || profile_totals)
@@ -123,7 +125,7 @@ impl RequiredData {
 }
 
 impl ProfileQuery {
-    /// Whether a profile that lies in two places would count twice.
+    /// Returns true if a profile in two sources would count more than once in the result.
     pub fn needs_dedup(&self) -> bool {
         match self.what {
             QueryKind::ProfileTypes
@@ -141,7 +143,7 @@ impl ProfileQuery {
         }
     }
 
-    /// The same question where some profiles do not count.
+    /// Returns the same query with these ids excluded.
     #[must_use]
     pub fn with_excluded_ids(&self, without: &ExcludedIds) -> Self {
         let mut ask = self.clone();
@@ -149,7 +151,7 @@ impl ProfileQuery {
         ask
     }
 
-    /// Which profiles of such a time it is about, all of them.
+    /// Returns a query for the ids of all selected profiles within a time range.
     pub fn to_ids_query(&self, within: TimeRange) -> Self {
         let mut ask = ProfileQuery { what: QueryKind::Ids, ..self.clone() };
         let time = &mut ask.selection.time;
@@ -158,13 +160,13 @@ impl ProfileQuery {
         ask
     }
 
-    /// What it needs.
+    /// Returns the data that the query needs from sources.
     pub fn required_data(&self) -> RequiredData {
         let named = !self.selection.profiles.is_empty() || !self.selection.without.is_empty();
-        // Sums say nothing of requests.
+        // Sums by stack carry no request ids.
         let requests = self.selection.requests.is_some();
         let needs = RequiredData { profiles: named, requests, ..RequiredData::default() };
-        // Sums of profiles, which are known where all of a profile counts.
+        // Stored sums of profiles are usable only if all samples of a profile count.
         let sums = |stacks: &StackFilter| {
             let each = !stacks.is_empty() || requests;
             RequiredData { rows: each, names: !stacks.is_empty(), profile_totals: !each, ..needs }
@@ -195,85 +197,86 @@ impl ProfileQuery {
     }
 }
 
-/// Values over time: a point each step, for each set of values of some labels.
+/// Time series query: a point each step, for each set of values of the grouping labels.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TimeSeriesQuery {
-    /// Where they lie.
+    /// Time grid of the points.
     pub steps: TimeGrid,
-    /// The labels by which series are told apart.
+    /// Labels that distinguish series.
     pub group_by: Vec<String>,
-    /// Only these stacks count.
+    /// Filter of the stacks that count.
     pub stacks: StackFilter,
-    /// Whether profiles are remembered, for a mean.
+    /// True if profiles are counted, for a mean.
     pub mean: bool,
-    /// Whether the largest profile of each point is remembered.
+    /// True if the largest profile of each point is kept as an exemplar.
     pub exemplars: bool,
 }
 
-/// Trees by group.
+/// Query for one tree per group.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GroupedTreesQuery {
-    /// The labels by which series are told apart; none makes one group.
+    /// Labels that distinguish groups. An empty list makes one group.
     pub group_by: Vec<String>,
-    /// Only these stacks count.
+    /// Filter of the stacks that count.
     pub stacks: StackFilter,
 }
 
-/// The values of single profiles, or of the spans in each, over time: by column, for each set of values of some labels.
+/// Heatmap query: values of single profiles, or of the spans in each, by column and by group of label values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeatmapQuery {
-    /// Where the columns end.
+    /// Time grid of the column ends.
     pub steps: TimeGrid,
-    /// The labels by which series are told apart.
+    /// Labels that distinguish groups.
     pub group_by: Vec<String>,
-    /// Whether values are those of spans.
+    /// True if the values are those of spans.
     pub spans: bool,
-    /// Whether labels of profiles are remembered.
+    /// True if labels of profiles are kept as exemplars.
     pub exemplars: bool,
 }
 
-/// Points in time.
+/// Grid of points in time.
 ///
-/// Point k lies at `start` + k·`step` and stands for the time since the point before it, so the first one holds
-/// data from before `start`.
+/// Point k lies at `start` + k·`step` and covers the time since the previous point. The first point therefore
+/// covers data from before `start`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TimeGrid {
-    /// The first point, Unix nanoseconds.
+    /// First point, Unix nanoseconds.
     pub start: i64,
     /// Nanoseconds between two points, at least 1.
     pub step: i64,
-    /// How many points there are.
+    /// Number of points.
     pub count: u64,
 }
 
 impl TimeGrid {
-    /// The time that the points stand for.
+    /// Returns the time range that the points cover.
     pub fn time_range(&self) -> TimeRange {
         let last = i128::from(self.start) + i128::from(self.step) * (i128::from(self.count) - 1);
         let to = i64::try_from(last + 1).unwrap_or(i64::MAX);
         TimeRange { from: self.start.saturating_sub(self.step).saturating_add(1), to }
     }
 
-    /// The point that stands for a moment, if there is one.
+    /// Returns the index of the point that covers a timestamp, if there is one.
     pub fn point_index(&self, time: i64) -> Option<u64> {
         let after = i128::from(time) - i128::from(self.start);
         let step = i128::from(self.step.max(1));
-        // Rounded up: a point stands for what lies before it.
+        // Rounded up: a point covers the time before it.
         let place = after.div_euclid(step) + i128::from(after.rem_euclid(step) != 0);
         u64::try_from(place).ok().filter(|place| *place < self.count)
     }
 }
 
-/// How large an answer may grow. What would be larger is refused, never cut short silently.
+/// Maximum size of a result. A larger result is rejected, never truncated silently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResultLimits {
-    /// Label names, values, sets of labels, types.
+    /// Number of label names, values, label sets or types.
     pub entries: usize,
-    /// Functions in their context.
+    /// Number of tree nodes (functions by call path).
     pub nodes: usize,
-    /// Different stacks.
+    /// Number of distinct stacks.
     pub stacks: usize,
-    /// Points of all series together, the profiles behind means, and the values of single profiles and spans.
+    /// Number of points of all series together, of profiles behind means, and of values of single profiles
+    /// and spans.
     pub points: usize,
 }
 
@@ -283,21 +286,21 @@ impl Default for ResultLimits {
     }
 }
 
-/// Why there is no answer.
+/// Reasons why a query fails on a source.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProfileQueryError {
-    /// The source gave none.
+    /// The source returned an error.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// It would be too large.
+    /// The result would exceed a limit.
     #[error("answer has more than {limit} {what}; select fewer series or a shorter time")]
     TooLarge {
-        /// What there is too much of.
+        /// Kind of the limited items.
         what: &'static str,
-        /// How much there may be.
+        /// Maximum number of the items.
         limit: usize,
     },
-    /// The source contradicts itself.
+    /// The data of the source is inconsistent.
     #[error("stored profiles are damaged: {0}")]
     Damaged(&'static str),
 }

@@ -1,4 +1,4 @@
-//! What a question would read: asked before it is asked.
+//! Cost estimate of a query before it runs.
 
 use std::collections::BTreeSet;
 
@@ -10,41 +10,41 @@ use crate::partial::MAP_ENTRY_OVERHEAD_BYTES;
 use crate::profile_query::{ProfileQueryError, ProfileSelection};
 use crate::run::{MatchedProfiles, series_labels};
 
-/// What a merge of the profiles that are meant would read.
+/// Estimated reads of a merge of the selected profiles.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueryCost {
-    /// Of what lies in memory.
+    /// Cost of sources in memory.
     pub heads: SourceCost,
-    /// Of what lies in blocks.
+    /// Cost of blocks.
     pub blocks: SourceCost,
 }
 
-/// What is read of sources of one kind.
+/// Estimated reads of all sources of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SourceCost {
-    /// How many of them may hold something.
+    /// Number of sources that may hold selected profiles.
     pub sources: u64,
-    /// The series that are meant, by their labels: some may lie in several sources.
+    /// Label hashes of the selected series. One series may exist in several sources.
     pub series: BTreeSet<ContentHash>,
-    /// How many profiles are meant.
+    /// Number of selected profiles.
     pub profiles: u64,
-    /// Their rows.
+    /// Number of sample rows of the selected profiles.
     pub samples: u64,
     /// Bytes of series and profiles.
     pub index_bytes: u64,
     /// Bytes of rows and their sums.
     pub row_bytes: u64,
-    /// Bytes of names.
+    /// Bytes of function and file names.
     pub name_bytes: u64,
 }
 
 impl SourceCost {
-    /// All bytes.
+    /// Returns the sum of all bytes.
     pub fn bytes(&self) -> u64 {
         self.index_bytes.saturating_add(self.row_bytes).saturating_add(self.name_bytes)
     }
 
-    /// What is counted, by place on the wire.
+    /// Returns the counts in wire order.
     pub(crate) fn to_numbers(&self) -> [u64; 6] {
         let SourceCost { sources, series: _, profiles, samples, index_bytes, row_bytes, name_bytes } = *self;
         [sources, profiles, samples, index_bytes, row_bytes, name_bytes]
@@ -65,22 +65,22 @@ impl SourceCost {
 }
 
 impl QueryCost {
-    /// Adds what other sources have.
+    /// Adds the cost of other sources.
     pub(crate) fn merge(self, other: QueryCost) -> QueryCost {
         QueryCost { heads: self.heads.add(other.heads), blocks: self.blocks.add(other.blocks) }
     }
-    /// How many entries it takes.
+    /// Returns the number of entries for the limit.
     pub(crate) fn entry_count(&self) -> usize {
         self.heads.series.len() + self.blocks.series.len()
     }
-    /// About how many bytes it takes.
+    /// Returns the approximate memory in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.entry_count() * (MAP_ENTRY_OVERHEAD_BYTES + size_of::<ContentHash>())
     }
 }
 
-/// What a merge of this source would read. Whether something is meant is found out by reading series and profiles, so
-/// these are read anyhow.
+/// Estimates the reads of a merge of this source. The index of series and profiles is always included: it
+/// must be read to find out whether anything is selected.
 pub(crate) fn estimate_cost(
     picked: &MatchedProfiles,
     selection: &ProfileSelection,

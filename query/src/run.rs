@@ -1,4 +1,4 @@
-//! Answering from one source.
+//! Execution of a query on one source.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -26,7 +26,8 @@ mod exemplars;
 pub(crate) mod groups;
 mod profile_list;
 
-/// The labels by which a series is selected and shown: its own and those that say what it measures.
+/// Returns the labels by which a series is selected and displayed: its own, and those that describe its
+/// profile type.
 pub fn series_labels(series: &ProfileSeries) -> Labels {
     let mut labels = series.labels().clone();
     let profile_type = series.profile_type();
@@ -41,19 +42,19 @@ pub fn series_labels(series: &ProfileSeries) -> Labels {
     labels
 }
 
-/// The profiles of a source that a question is about. Finding them is part of answering it, so whoever has them answers by
-/// [`run_matched`].
+/// Profiles of a source that a query selects. Finding them is part of execution, and [`run_matched`] runs the
+/// query on them.
 pub struct MatchedProfiles {
     series: Arc<[ProfileSeries]>,
     pub(crate) profiles: Arc<[ProfileRow]>,
-    /// Places of profiles, ascending.
+    /// Row indexes of the profiles, ascending.
     pub(crate) places: Vec<u32>,
-    /// Whether exemplars are picked among them.
+    /// True if the query picks exemplars among them.
     has_exemplars: bool,
 }
 
 impl MatchedProfiles {
-    /// Finds them.
+    /// Finds the selected profiles of a source.
     pub fn find_matching(
         ask: &ProfileQuery,
         source: &dyn ProfileSource,
@@ -61,7 +62,7 @@ impl MatchedProfiles {
         MatchedProfiles::find_matching_with(ask, ask.required_data(), source)
     }
 
-    /// Finds them with at least what is needed of each.
+    /// Finds the selected profiles, with at least the required columns of each.
     fn find_matching_with(
         ask: &ProfileQuery,
         needs: RequiredData,
@@ -72,7 +73,7 @@ impl MatchedProfiles {
         let compares_ids = ask.needs_dedup() && !source.has_distinct_ids()?;
         let reads_ids = needs.profiles || compares_ids;
         let profiles = if reads_ids { source.profiles()? } else { source.brief_profiles()? };
-        // Full labels are made when they are used: all of them would take more than the series themselves.
+        // Full labels are built on use: all of them would take more memory than the series themselves.
         let all = selection.selector.matchers().is_empty();
         let matches = |one: &ProfileSeries| all || selection.selector.matches(&series_labels(one));
         let meant: Vec<bool> = series
@@ -98,7 +99,7 @@ impl MatchedProfiles {
         Ok(MatchedProfiles { series, profiles, places, has_exemplars })
     }
 
-    /// Their places, ascending.
+    /// Returns the row indexes of the profiles, ascending.
     pub fn row_indexes(&self) -> &[u32] {
         &self.places
     }
@@ -107,12 +108,12 @@ impl MatchedProfiles {
         self.places.iter().map(|&place| &self.profiles[place as usize])
     }
 
-    /// Full labels of their series, for one profile after the other.
+    /// Returns a cache of full labels, for a pass over the profiles.
     pub(crate) fn label_cache(&self) -> SeriesLabelCache<'_> {
         SeriesLabelCache { series: &self.series, known: HashMap::new(), most: MAX_CACHED_SERIES_LABELS }
     }
 
-    /// What they take in memory, and what it takes to go through them, about; series and profiles left out.
+    /// Returns the approximate memory of the matches and of a pass over them, without series and profiles.
     pub fn memory_bytes(&self) -> usize {
         let mut labels = 0;
         let mut largest = 0;
@@ -126,7 +127,7 @@ impl MatchedProfiles {
         labels + places + self.series.len() * SERIES_STATE_BYTES
     }
 
-    /// The series that have a profile among those meant.
+    /// Returns the series that have a selected profile.
     pub(crate) fn matched_series(&self) -> impl Iterator<Item = &ProfileSeries> {
         let mut seen = vec![false; self.series.len()];
         self.rows().for_each(|row| seen[row.series as usize] = true);
@@ -134,8 +135,9 @@ impl MatchedProfiles {
     }
 }
 
-/// Drops all but the first of the picked profiles that have one id. A source holds a profile in two series if label rules
-/// changed between its two copies. A copy without rows adds nothing and may precede one that has some.
+/// Drops all but the first of the selected profiles that have one id. A source holds a profile in two series
+/// if label rules changed between its two copies. A copy without rows adds nothing and may precede one that
+/// has some.
 fn dedup_by_id(profiles: &[ProfileRow], places: &mut Vec<u32>) {
     let mut seen: PrehashedSet<ContentHash> = PrehashedSet::default();
     places.retain(|&place| {
@@ -144,29 +146,29 @@ fn dedup_by_id(profiles: &[ProfileRow], places: &mut Vec<u32>) {
     });
 }
 
-/// Full labels of series, of which so many at most are known at once beside those that an answer has: profiles mostly lie by
-/// their series, and otherwise there are few series.
+/// Bounded cache of full labels by series. Labels that a result shares do not count. Profiles are mostly
+/// sorted by series, and otherwise there are few series.
 pub(crate) struct SeriesLabelCache<'p> {
     series: &'p [ProfileSeries],
     known: HashMap<u32, Labels>,
-    /// So many are known before those are let go of that nobody has.
+    /// Number of entries at which the cache evicts labels that no result shares.
     most: usize,
 }
 
-/// Series whose full labels are known at once.
+/// Number of unshared series in the cache.
 const MAX_CACHED_SERIES_LABELS: usize = 1024;
-/// How much more a series takes with its full labels than by itself.
+/// Memory of a series with full labels, relative to the series alone.
 const FULL_LABELS_SIZE_FACTOR: usize = 2;
-/// What the sum of a profile takes, and its place once more, by groups.
+/// Memory of a profile's sum, and of its second row index in groups.
 const PROFILE_SUM_BYTES: usize = 40;
-/// What is noted of each series: whether it is meant, seen, and all there, and how many of its profiles are.
+/// Memory of the state of each series: selected, seen and complete flags, and a count of selected profiles.
 const SERIES_STATE_BYTES: usize = 16;
 
 impl SeriesLabelCache<'_> {
-    /// Those of a series, by its place.
+    /// Returns the full labels of a series, by its index.
     pub(crate) fn full_labels(&mut self, series: u32) -> &Labels {
         if self.known.len() >= self.most && !self.known.contains_key(&series) {
-            // Made once more, those that an answer has would be there twice.
+            // Rebuilding labels that a result shares would store them a second time.
             self.known.retain(|_, labels| labels.is_shared());
             self.most = self.known.len() + MAX_CACHED_SERIES_LABELS;
         }
@@ -174,18 +176,18 @@ impl SeriesLabelCache<'_> {
     }
 }
 
-/// The answer of one source.
+/// Runs a query on one source.
 pub fn run(ask: &ProfileQuery, source: &dyn ProfileSource) -> Result<PartialResult, ProfileQueryError> {
     run_matched(ask, source, &MatchedProfiles::find_matching(ask, source)?)
 }
 
-/// The answer of one source in which the profiles that are meant were found already, by the same question.
+/// Runs a query on one source, with the profiles that the same query matched before.
 pub fn run_matched(
     ask: &ProfileQuery,
     source: &dyn ProfileSource,
     picked: &MatchedProfiles,
 ) -> Result<PartialResult, ProfileQueryError> {
-    // A source is opened before it is known that nothing in it is meant.
+    // A source is opened before it is known whether any profile matches.
     if picked.places.is_empty() && ask.what != QueryKind::Sizes {
         return Ok(PartialResult::empty(&ask.what));
     }
@@ -231,28 +233,28 @@ pub fn run_matched(
     Ok(answer)
 }
 
-/// A source that may hold profiles which others hold, too.
+/// Source that may share profiles with other places.
 pub struct DedupSource<'s> {
-    /// It.
+    /// Profiles of the source.
     pub source: &'s dyn ProfileSource,
-    /// Where its profiles lie, if they are to be told.
+    /// Place that the result reports with its ids. None reports no ids.
     pub tells: Option<SourceId>,
-    /// Those of its profiles that do not count.
+    /// Ids of its profiles that do not count.
     pub without: &'s BTreeSet<ContentHash>,
 }
 
-/// Everything counts.
+/// Empty exclusion set, with which everything counts.
 static NO_EXCLUDED_IDS: BTreeSet<ContentHash> = BTreeSet::new();
 
 impl<'s> From<&'s dyn ProfileSource> for DedupSource<'s> {
-    /// A source whose profiles lie nowhere else.
+    /// Wraps a source that shares no profiles with other places.
     fn from(source: &'s dyn ProfileSource) -> Self {
         DedupSource { source, tells: None, without: &NO_EXCLUDED_IDS }
     }
 }
 
 impl DedupSource<'_> {
-    /// Its answer.
+    /// Runs the query, without the excluded profiles.
     pub fn query_source(&self, ask: &ProfileQuery) -> Result<PartialResult, ProfileQueryError> {
         let DedupSource { source, tells, without } = *self;
         let needs = ask.required_data();
@@ -272,8 +274,8 @@ impl DedupSource<'_> {
     }
 }
 
-/// The answer of all sources that one process has for others, such as the heads of the shards that it leads. Merging
-/// answers of several such processes gives what asking all of their sources would have given.
+/// Runs a query on all sources that one process has for others, such as the heads of the shards that it
+/// leads. Merging the results of several processes equals a query over all of their sources.
 pub fn run_all<'s, L: Into<DedupSource<'s>>>(
     ask: &ProfileQuery,
     sources: impl IntoIterator<Item = L>,
@@ -284,7 +286,7 @@ pub fn run_all<'s, L: Into<DedupSource<'s>>>(
     })
 }
 
-/// The labels of these names; all if none is given.
+/// Returns the labels of these names, or all labels if no name is given.
 pub(crate) fn project_labels(labels: &Labels, names: &[String]) -> Labels {
     if names.is_empty() {
         return labels.clone();
@@ -293,12 +295,12 @@ pub(crate) fn project_labels(labels: &Labels, names: &[String]) -> Labels {
     Labels::new(found.map(|(name, value)| (name.clone(), value.to_owned())))
 }
 
-/// The labels of these names, by which series are grouped; without any name there is one group, of everything.
+/// Returns the labels by which series are grouped. Without any name there is one group of everything.
 pub(crate) fn group_labels(labels: &Labels, names: &[String]) -> Labels {
     if names.is_empty() { Labels::default() } else { project_labels(labels, names) }
 }
 
-/// How many profiles have each value of a label.
+/// Counts the profiles of each value of a label.
 fn values(picked: &MatchedProfiles, asked: &LabelValuesQuery) -> LabelValueCounts {
     let mut of_series = vec![0u64; picked.series.len()];
     picked.rows().for_each(|row| of_series[row.series as usize] += 1);
@@ -318,7 +320,7 @@ fn values(picked: &MatchedProfiles, asked: &LabelValuesQuery) -> LabelValueCount
 const STACK_MISMATCH_ERROR: ProfileQueryError =
     ProfileQueryError::Damaged("names are of other stacks than totals");
 
-/// Sums by stack of the rows that are meant.
+/// Returns sums by stack of the selected rows.
 fn totals(
     places: &[u32],
     selection: &ProfileSelection,
@@ -340,12 +342,12 @@ fn tree(
     build_tree(&picked.places, selection, (stacks, passing.as_deref()), source)
 }
 
-/// What of a filter names do not say sooner: a call site is a place in the tree, and is found there.
+/// Returns the filter without its call site. A call site is a position in the tree and is matched there.
 fn without_call_site(stacks: &StackFilter) -> StackFilter {
     StackFilter { frames: stacks.frames.clone(), ..StackFilter::default() }
 }
 
-/// The tree of some profiles, of those stacks that pass.
+/// Builds the tree of some profiles, from the passing stacks.
 fn build_tree(
     places: &[u32],
     selection: &ProfileSelection,
@@ -399,7 +401,7 @@ fn profile(
     merged
 }
 
-/// Which stacks of a source pass a filter; all if it is empty.
+/// Returns a flag per stack: true if it passes the filter. None if the filter is empty.
 fn find_passing_stacks(
     source: &dyn ProfileSource,
     filter: &StackFilter,
@@ -412,7 +414,8 @@ fn find_passing_stacks(
     Ok(Some(passing))
 }
 
-/// The sum of each profile's rows that are meant and pass a filter. A source that keeps the sums need not be read.
+/// Returns the sum of each profile's selected rows that pass a filter. Does not read rows if the source
+/// stores the sums.
 pub(crate) fn sum_by_profile(
     picked: &MatchedProfiles,
     selection: &ProfileSelection,
@@ -460,7 +463,7 @@ fn points(
         let row = &picked.profiles[place as usize];
         let Some(point) = points.steps.point_index(row.time) else { continue };
         let sum = sums.get(&place).copied().unwrap_or_default();
-        // Where nothing counts there is no point; but a mean is one of all profiles.
+        // Without a selected row there is no point. A mean, however, covers all profiles.
         if sum == 0 && is_part && !points.mean {
             continue;
         }

@@ -1,4 +1,4 @@
-//! Selectors: which series are meant.
+//! Selectors of series by their labels.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,13 +8,13 @@ use regex::Regex;
 
 use crate::selector_parser::{self, MAX_MATCHERS, MAX_REGEXES, MatchOperator, RawMatcher, SelectorError};
 
-/// Matchers that must all hold, written as Prometheus does: `{a="b", c!="d", e=~"x.*", f!~"y"}`.
+/// Conjunction of matchers in Prometheus syntax: `{a="b", c!="d", e=~"x.*", f!~"y"}`.
 #[derive(Clone, Debug, Default)]
 pub struct Selector {
     matchers: Vec<Matcher>,
 }
 
-/// One condition on one label. A label that is not there has the empty value.
+/// Condition on one label. A missing label has the empty value.
 #[derive(Clone, Debug)]
 pub struct Matcher {
     name: String,
@@ -24,32 +24,32 @@ pub struct Matcher {
 }
 
 impl Selector {
-    /// Whether all matchers hold.
+    /// Returns true if all matchers hold.
     pub fn matches(&self, labels: &Labels) -> bool {
         self.matchers.iter().all(|matcher| matcher.matches(labels.get(&matcher.name).unwrap_or_default()))
     }
-    /// Both selectors' conditions together.
+    /// Returns a selector with the matchers of both.
     pub fn and(mut self, other: Selector) -> Result<Selector, SelectorError> {
         self.matchers.extend(other.matchers);
         self.check()
     }
-    /// With one more condition: that a label has this value.
+    /// Adds a matcher: the label must have this value.
     pub fn with_equal(self, name: &str, value: &str) -> Result<Selector, SelectorError> {
         let operator = MatchOperator::Equal;
         let name = name.to_owned();
         let value = value.to_owned();
         self.and(Selector { matchers: vec![Matcher { name, operator, value, regex: None }] })
     }
-    /// Puts the conditions in an order, each once.
+    /// Sorts the matchers and removes duplicates.
     pub(crate) fn sort_matchers(&mut self) {
         self.matchers.sort_by(|left, right| left.key().cmp(&right.key()));
         self.matchers.dedup_by(|left, right| left.key() == right.key());
     }
-    /// Takes out the first condition that a label has a certain value, and gives the value.
+    /// Removes the first equality matcher of a label, and returns its value.
     pub fn take_equal(&mut self, name: &str) -> Option<String> {
         self.take_equal_if(name, |_| true)
     }
-    /// Takes out the first condition that a label has a certain value which `is_wanted`, and gives the value.
+    /// Removes the first equality matcher of a label whose value `is_wanted`, and returns the value.
     pub fn take_equal_if(&mut self, name: &str, is_wanted: impl Fn(&str) -> bool) -> Option<String> {
         let is_it = |matcher: &Matcher| {
             matcher.name == name && matcher.operator == MatchOperator::Equal && is_wanted(&matcher.value)
@@ -64,11 +64,11 @@ impl Selector {
         let regexes = self.matchers.iter().filter(|matcher| matcher.regex.is_some()).count();
         if regexes > MAX_REGEXES { Err(SelectorError::TooManyRegexes) } else { Ok(self) }
     }
-    /// The conditions.
+    /// Returns all matchers of the selector.
     pub fn matchers(&self) -> &[Matcher] {
         &self.matchers
     }
-    /// Compiles what was written; how many that are is looked at first.
+    /// Compiles parsed matchers, after checking their number.
     pub(crate) fn from_raw(written: Vec<RawMatcher>) -> Result<Self, SelectorError> {
         if written.len() > MAX_MATCHERS {
             return Err(SelectorError::TooMany);
@@ -84,7 +84,7 @@ impl Selector {
 }
 
 impl Matcher {
-    /// A condition; `at` is where its value stands, for the error.
+    /// Creates a matcher. `at` is the position of its value, for errors.
     fn new(name: String, operator: MatchOperator, value: String, at: usize) -> Result<Self, SelectorError> {
         let regex = match operator {
             MatchOperator::Equal | MatchOperator::NotEqual => None,
@@ -92,18 +92,18 @@ impl Matcher {
         };
         Ok(Matcher { name, operator, value, regex })
     }
-    /// The label's name.
+    /// Returns the name of the label.
     pub fn name(&self) -> &str {
         &self.name
     }
     fn key(&self) -> (&str, &str, &str) {
         (&self.name, self.operator.text(), &self.value)
     }
-    /// How it compares, and with what.
+    /// Returns the operator and its operand.
     pub(crate) fn comparison(&self) -> (MatchOperator, &str) {
         (self.operator, &self.value)
     }
-    /// Whether it holds for a value.
+    /// Returns true if a value matches.
     pub fn matches(&self, value: &str) -> bool {
         let is_match = || self.regex.as_ref().is_some_and(|regex| regex.is_match(value));
         match self.operator {
@@ -115,7 +115,7 @@ impl Matcher {
     }
 }
 
-/// The whole value must match.
+/// Compiles a regular expression that must match the whole value.
 fn compile(pattern: &str, at: usize) -> Result<Regex, SelectorError> {
     pattern::compile_full_match(pattern).map_err(|why| SelectorError::Regex {
         at,

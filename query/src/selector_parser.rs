@@ -1,58 +1,58 @@
-//! The grammar of selectors.
+//! Parser of selectors.
 
 use athanor_chassis::code::{ErrorCode, ErrorCodeExt};
 
-/// Most bytes of a selector.
+/// Maximum length of a selector in bytes.
 pub const MAX_SELECTOR_BYTES: usize = 64 * 1024;
-/// Most matchers of a selector.
+/// Maximum number of matchers of a selector.
 pub const MAX_MATCHERS: usize = 256;
-/// Most regular expressions of a selector: each may compile to a megabyte.
+/// Maximum number of regular expressions of a selector: each may compile to a megabyte.
 pub const MAX_REGEXES: usize = 32;
 
-/// Why a selector was refused. Places are characters, counted from 1.
+/// Reasons why a selector is rejected. Positions are characters, counted from 1.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SelectorError {
-    /// No text.
+    /// The selector has no text.
     #[error("selector is empty; write {{}} for all series, or for example {{service_name=\"shop\"}}")]
     Empty,
-    /// More bytes than are read.
+    /// The selector has too many bytes.
     #[error(
         "selector has {seen} bytes, the limit is {MAX_SELECTOR_BYTES}; select by fewer or shorter values"
     )]
     TooLong {
-        /// Its length.
+        /// Length of the selector in bytes.
         seen: usize,
     },
-    /// More matchers than are read.
+    /// The selector has too many matchers.
     #[error("selector has more than {MAX_MATCHERS} matchers; join values of one label in one =~ matcher")]
     TooMany,
-    /// More regular expressions than are compiled.
+    /// The selector has too many regular expressions.
     #[error("selector has more than {MAX_REGEXES} regular expressions; join values of one label in one")]
     TooManyRegexes,
-    /// Something else stands where this was needed.
+    /// The selector has another token than the expected one.
     #[error("selector needs {expected} at character {at}, it has {seen}")]
     Expected {
-        /// Where.
+        /// Position of the unexpected token.
         at: usize,
-        /// What was needed.
+        /// Description of the expected token.
         expected: &'static str,
-        /// What stands there.
+        /// Token at the position.
         seen: String,
     },
-    /// An escape that does not exist.
+    /// The selector has an unknown escape sequence.
     #[error("selector has a bad escape at character {at}; use \\n \\t \\r \\\\ \\\" \\' \\xNN or \\uNNNN")]
     Escape {
-        /// Where the backslash stands.
+        /// Position of the backslash.
         at: usize,
     },
-    /// A regular expression that does not compile.
+    /// A regular expression does not compile.
     #[error("regular expression {pattern:?} at character {at}: {why}")]
     Regex {
-        /// Where it stands.
+        /// Position of the value.
         at: usize,
-        /// The expression.
+        /// Text of the regular expression.
         pattern: String,
-        /// What is wrong.
+        /// Error of the compiler.
         why: String,
     },
 }
@@ -63,7 +63,7 @@ impl ErrorCodeExt for SelectorError {
     }
 }
 
-/// How a value is compared.
+/// Comparison operator of a matcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MatchOperator {
     Equal,
@@ -83,7 +83,7 @@ impl MatchOperator {
     }
 }
 
-/// A matcher as written; `at` is where its value stands.
+/// Matcher in its source form. `at` is the position of its value.
 pub(crate) struct RawMatcher {
     pub(crate) name: String,
     pub(crate) operator: MatchOperator,
@@ -123,7 +123,7 @@ struct SelectorParser<'t> {
 }
 
 impl SelectorParser<'_> {
-    /// The next character that is not a space; spaces are passed over.
+    /// Skips spaces and returns the next character without consuming it.
     fn peek(&mut self) -> Option<char> {
         self.rest = self.rest.trim_start();
         self.rest.chars().next()
@@ -155,7 +155,7 @@ impl SelectorParser<'_> {
             Some('"' | '\'' | '`') => self.string()?,
             _ => self.name()?,
         };
-        // The longer ones first: "=" begins "=~".
+        // Longer operators come first, because "=" is a prefix of "=~".
         let operators =
             [MatchOperator::Match, MatchOperator::NotMatch, MatchOperator::NotEqual, MatchOperator::Equal];
         let found = operators.into_iter().find(|operator| self.accept(operator.text()));
@@ -218,7 +218,7 @@ fn is_name(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '.')
 }
 
-/// A value as it is written.
+/// Formats a value with quotes and escapes.
 pub(crate) fn quote_value(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');
@@ -233,7 +233,7 @@ pub(crate) fn quote_value(text: &str) -> String {
     quoted
 }
 
-/// A name as it is written: quoted only if it must be.
+/// Formats a name, with quotes only if they are necessary.
 pub(crate) fn quote_name(name: &str) -> String {
     let starts = name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_');
     if starts && name.chars().all(is_name) { name.to_owned() } else { quote_value(name) }

@@ -1,38 +1,38 @@
-//! Which stacks count, and how they are shaped for the Go compiler.
+//! Filter of stacks, and their form for Go PGO.
 
 use athanor_profile::Dictionary;
 use athanor_profile::symbols::{Line, SymbolTable};
 
 use crate::frame_filter::FrameFilter;
 
-/// The functions, root first, with which a stack must begin; none lets every stack pass.
+/// Functions, root first, with which a stack must begin. An empty list matches every stack.
 pub type CallSite = Vec<String>;
 
-/// Which stacks count: those for which all of this holds.
+/// Filter of stacks. All its conditions must hold.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StackFilter {
-    /// They begin with these functions.
+    /// Required functions from the root on.
     pub call_site: CallSite,
-    /// They have these frames, and have not others.
+    /// Frames that the stack must and must not contain.
     pub frames: FrameFilter,
 }
 
-/// How stacks are shaped for the Go compiler, which looks at the last calls only.
+/// Form of stacks for Go PGO, which uses the last calls only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GoPgoOptions {
-    /// So many locations stay, from the leaf on; all if it is 0.
+    /// Number of locations that stay, from the leaf on. 0 keeps all.
     pub keep_locations: u32,
-    /// Whether the leaf's line is left out, so that all that a function does itself is one.
+    /// True if the leaf loses its line, so that all samples of the function itself merge.
     pub aggregate_callees: bool,
 }
 
 impl StackFilter {
-    /// Whether every stack passes.
+    /// Returns true if every stack passes.
     pub fn is_empty(&self) -> bool {
         self.call_site.is_empty() && self.frames.is_empty()
     }
 
-    /// Which of some stacks of a dictionary pass.
+    /// Returns a flag per stack of a dictionary: true if it passes.
     pub(crate) fn find_passing_stacks(&self, dictionary: &Dictionary, stacks: &[u32]) -> Vec<bool> {
         let mut passing = match self.frames.is_empty() {
             true => vec![true; stacks.len()],
@@ -46,8 +46,9 @@ impl StackFilter {
     }
 }
 
-/// Whether the functions of a stack begin, at its root, with these. A frame without symbols is named by its address, or as
-/// in trees, where consecutive ones of one binary are one.
+/// Returns true if the functions of a stack, from the root on, begin with these. A frame without symbols
+/// matches its address or its binary. In the second case consecutive frames of one binary count as one, as in
+/// trees.
 fn begins_with(dictionary: &Dictionary, stack: u32, call_site: &[String]) -> bool {
     let symbols = &dictionary.symbols;
     let path: Vec<u32> = dictionary.stacks.locations(stack).collect();
@@ -81,7 +82,7 @@ fn begins_with(dictionary: &Dictionary, stack: u32, call_site: &[String]) -> boo
 }
 
 impl GoPgoOptions {
-    /// The shape of a stack of another dictionary, as a stack of this one.
+    /// Interns the reshaped form of a stack of another dictionary in `into`.
     pub(crate) fn reshape_stack(self, from: &Dictionary, stack: u32, into: &mut Dictionary) -> u32 {
         let keep = match self.keep_locations {
             0 => usize::MAX,
@@ -91,7 +92,7 @@ impl GoPgoOptions {
         let leaf = path.first().copied();
         let symbols = &mut into.symbols;
         for location in &mut path {
-            // A function that calls itself from one line has its leaf's location more than once.
+            // A function that recurses from one line has the location of its leaf several times.
             let is_leaf = self.aggregate_callees && leaf == Some(*location);
             *location = match is_leaf {
                 true => without_line(symbols, &from.symbols, *location),
@@ -102,8 +103,8 @@ impl GoPgoOptions {
     }
 }
 
-/// A location of another dictionary without the line of its innermost function, and so without its address. One that
-/// has no function stays as it is.
+/// Interns a location of another dictionary without the line of its innermost function and without its
+/// address. A location without a function is unchanged.
 fn without_line(symbols: &mut SymbolTable, from: &SymbolTable, location: u32) -> u32 {
     let mut lines: Vec<Line> = from.lines(location).to_vec();
     let Some(innermost) = lines.first_mut() else { return symbols.adopt_location(from, location) };

@@ -1,17 +1,19 @@
-//! Questions and answers as bytes, between whoever asks and whoever has the sources.
+//! Wire format of queries and partial results, between nodes.
 //!
 //! ```text
-//!  Ask ─► pack ─► bytes ───────────────────────────────────────────► unpack ─► Ask ─► answer ─┐
-//!  Partial ◄─ unpack ◄─ Received ◄── pieces of at most 1 MiB ◄── Pieces ◄─ pack ◄─ Partial ◄──┘
+//!  ProfileQuery ─► pack ─► bytes ──────────────────────────────────────► unpack ─► ProfileQuery ─► run ─┐
+//!  PartialResult ◄─ unpack ◄─ PartialChunkBuffer ◄─ chunks ◄─ PartialChunks ◄─ pack ◄─ PartialResult ◄──┘
+//!                                                (at most 1 MiB)
 //! ```
 //!
-//! Both begin with a version. Numbers are short where they are small, texts that several entries share are said once,
-//! and what follows from the rest is not said: a tree of 40 bytes a node in memory takes some four here. So an answer
-//! is packed whole before its first piece is sent. Whoever sends it knows then that it is not too large, and holds a
-//! tenth of it while a slow reader reads.
+//! Both formats begin with a version. Small numbers have short encodings, shared texts are written once, and
+//! derivable values are omitted. A tree node of 40 bytes in memory takes about four bytes here. A result is
+//! therefore packed completely before its first chunk is sent. The sender thus detects excessive sizes
+//! beforehand, and holds a tenth of the memory while a slow client reads.
 //!
-//! An answer says first how much memory it takes, so that its reader can make room before the rest comes. Reading
-//! takes no more than that, and trusts nothing else either: what comes out is a whole answer in its order, or an error.
+//! A result begins with its memory size, so that the receiver can reserve memory before the rest arrives.
+//! Decoding uses no more than that and validates everything else: it returns a complete, sorted result or an
+//! error.
 
 use athanor_chassis::code::{ErrorCode, ErrorCodeExt};
 use athanor_profile::codec::CodecError;
@@ -33,44 +35,44 @@ mod values;
 pub use chunks::{MAX_CHUNK_BYTES, MAX_ENCODED_PARTIAL_BYTES, PartialChunkBuffer, PartialChunks};
 pub use profile_query::MAX_ENCODED_QUERY_BYTES;
 
-/// How bytes are to be read. Another number means that readers of this one cannot.
+/// Version of the format. A decoder rejects other versions.
 const WIRE_FORMAT_VERSION: u8 = 3;
 
-/// Why a question or an answer cannot be packed, or bytes are none.
+/// Reasons why a query or a result cannot be packed or unpacked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    /// More bytes than go over the wire.
+    /// The encoded form exceeds the limit.
     #[error("packed {what} has {seen} bytes, the limit is {limit}; select fewer series or a shorter time")]
     TooLarge {
-        /// Question, answer or a piece of one.
+        /// Kind of message: query, result or chunk.
         what: &'static str,
-        /// Its size, as far as it was looked at.
+        /// Number of bytes, as far as they were counted.
         seen: usize,
-        /// The limit.
+        /// Maximum number of bytes.
         limit: usize,
     },
-    /// Written by another program.
+    /// The message has another version.
     #[error(
         "packed {what} is of version {seen}, this program reads version {WIRE_FORMAT_VERSION}; run the same release on all nodes"
     )]
     Version {
-        /// Question or answer.
+        /// Kind of message: query or result.
         what: &'static str,
-        /// What it says.
+        /// Version in the message.
         seen: u8,
     },
-    /// Not what was packed.
+    /// The message is not in a valid format.
     #[error("packed {what} is damaged: {why}")]
     Damaged {
-        /// Question or answer.
+        /// Kind of message: query or result.
         what: &'static str,
-        /// Where and how.
+        /// Position and kind of the damage.
         why: CodecError,
     },
-    /// The question has conditions that cannot be read.
+    /// The query has an invalid selector.
     #[error(transparent)]
     Selector(#[from] SelectorError),
-    /// The answer is larger than was asked for.
+    /// The result exceeds the limits of the query.
     #[error(transparent)]
     Bounds(#[from] ProfileQueryError),
 }
@@ -87,7 +89,7 @@ impl ErrorCodeExt for WireError {
     }
 }
 
-/// Says of what bytes are.
+/// Returns a conversion of codec errors for one kind of message.
 fn damaged_error(what: &'static str) -> impl Fn(CodecError) -> WireError {
     move |why| WireError::Damaged { what, why }
 }

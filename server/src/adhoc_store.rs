@@ -1,4 +1,4 @@
-//! The shelf of profiles that people upload by hand: objects of the bucket, whose keys say all but their bytes.
+//! Store of profiles uploaded by hand, as objects of the bucket. The keys hold all metadata.
 
 use async_trait::async_trait;
 use athanor_chassis::{ErrorCode, Status, TenantId};
@@ -12,9 +12,9 @@ const _: () = assert!(
     "whatever name is taken can be kept"
 );
 
-/// A shelf in a bucket.
+/// Store of manual uploads in a bucket.
 pub struct BucketAdhocStore {
-    /// The bucket.
+    /// Bucket that holds the uploads.
     pub store: Store,
     /// Space for uploads of all tenants.
     pub space: UploadSpace,
@@ -26,7 +26,7 @@ fn key(tenant: &TenantId, upload: &AdhocProfile) -> Result<ObjectKey, Status> {
     Ok(ObjectKey::Upload { tenant: tenant.clone(), upload: upload.number, name })
 }
 
-/// What is not ours is passed over.
+/// Returns the upload of an object, or `None` if the object is no upload.
 fn read(entry: ObjectInfo) -> Option<AdhocProfile> {
     match ObjectKey::parse(&entry.key) {
         Ok(ObjectKey::Upload { upload: number, name, .. }) => {
@@ -47,7 +47,7 @@ impl AdhocProfileStore for BucketAdhocStore {
 
     async fn list(&self, tenant: &TenantId, from: u128, limit: usize) -> Result<Vec<AdhocProfile>, Status> {
         let below = KeyPrefix::Uploads(tenant.clone());
-        // Keys of this number begin so, and go on.
+        // Keys of this number begin with this text, so the listing includes them.
         let mut after = format!("{below}/{from:032x}");
         let mut found = Vec::new();
         loop {

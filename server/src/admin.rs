@@ -1,6 +1,6 @@
-//! Administration: a Unix socket in the data folder, which this user alone may open and use.
+//! Administration over a Unix socket in the data folder, which only the server's user can open.
 //!
-//! It speaks HTTP: `curl --unix-socket DIR/admin.sock -X POST http://athanor/cut`.
+//! The protocol is HTTP: `curl --unix-socket DIR/admin.sock -X POST http://athanor/cut`.
 
 mod cluster;
 mod ranking;
@@ -37,30 +37,30 @@ use crate::cluster_overview::ClusterOverview;
 use crate::http::{LogThrottle, accept_with_retry, json_error};
 use crate::retention_worker::RetentionConfig;
 
-/// The socket's name in the data folder.
+/// File name of the socket in the data folder.
 pub const ADMIN_SOCKET_FILE: &str = "admin.sock";
-/// How long a cut that was asked for may take.
+/// Timeout of a flush on request.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(120);
-/// The longest answer that is read.
+/// Maximum size of a response that the client reads.
 const MAX_RESPONSE_BYTES: u64 = 1 << 20;
 
-/// What is administered.
+/// Parts of the node that administration commands act on.
 pub struct AdminState {
-    /// The shards of this node.
+    /// Ingester with the shards of this node.
     pub ingester: Option<Arc<Ingester>>,
-    /// The cluster.
+    /// Metastore client and view of the cluster.
     pub overview: ClusterOverview,
-    /// What answers queries.
+    /// Querier with the quarantine that commands clear.
     pub querier: Option<Querier>,
-    /// What is too old.
+    /// Settings of retention.
     pub retention: RetentionConfig,
-    /// The catalogue's state, where this node votes in it.
+    /// Raft group of the catalog, if this node votes.
     pub facts: Option<RaftGroup<CatalogStateMachine>>,
-    /// The bucket.
+    /// Bucket with the uploads.
     pub store: Store,
 }
 
-/// Opens the socket and answers on it until the tasks end. A socket of an earlier process is replaced.
+/// Binds the socket and serves requests until the tasks end. A socket of an earlier process is replaced.
 pub fn serve(data: &Path, desk: AdminState, clock: Clock, tasks: &TaskGroup) -> io::Result<()> {
     let path = data.join(ADMIN_SOCKET_FILE);
     match std::fs::remove_file(&path) {
@@ -93,7 +93,7 @@ pub fn serve(data: &Path, desk: AdminState, clock: Clock, tasks: &TaskGroup) -> 
             let service = TowerToHyperService::new(router.clone());
             let connection =
                 hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
-            // No room for another task: the caller sees its connection closed.
+            // If the task limit is reached, the connection is closed.
             let _ = inner.spawn("administration", async move {
                 if let Err(error) = connection.await {
                     tracing::debug!(%error, "connection ended early");
@@ -118,7 +118,7 @@ async fn cut(ingester: Option<Arc<Ingester>>, clock: Clock) -> Response<Body> {
     }
 }
 
-/// Has queries answered again that were refused since they crashed.
+/// Clears the quarantine, so that the querier accepts these queries again.
 fn lift(querier: Option<&Querier>) -> Response<Body> {
     match querier {
         Some(querier) => {
@@ -130,7 +130,7 @@ fn lift(querier: Option<&Querier>) -> Response<Body> {
     }
 }
 
-/// Asks a running server on this machine.
+/// Sends a request to a running server on this machine and returns the response body.
 pub async fn send_admin_request(data: &Path, path: &str) -> Result<String, Status> {
     let socket = data.join(ADMIN_SOCKET_FILE);
     let failed = |error: io::Error| {

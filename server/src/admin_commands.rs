@@ -1,5 +1,5 @@
-//! `lift`, `metastore`, `shard`, `retention`, `upload` and `settings`: what is said to a running server or cluster, by way of a
-//! server on a folder of this machine.
+//! `lift`, `metastore`, `shard`, `retention`, `upload` and `settings`: commands to a running server or
+//! cluster, sent through the admin socket of a server on this machine.
 
 use std::fmt::Write;
 
@@ -13,7 +13,7 @@ use crate::args::{
 use crate::output::{ConsoleOutput, harmless};
 use crate::serve::call_admin;
 
-/// Has a server answer queries again that it refuses since they crashed.
+/// Clears the quarantine of crashed queries on a server.
 pub fn clear_quarantine(settings: &ServerConfigArgs, output: &ConsoleOutput) -> Result<(), Status> {
     let told = call_admin(settings, "/queries/lift")?;
     let text = format!("{} queries are no longer refused\n", told["lifted"]);
@@ -31,7 +31,7 @@ pub fn metastore(args: MetastoreArgs, output: &ConsoleOutput) -> Result<(), Stat
             call_admin(&settings, &format!("/metastore/remove/{node}"))?
         }
         MetastoreSubcommand::Replace { old, new, settings } => {
-            // The new one first: there is never one vote less than before.
+            // The new voter is added first, so that there is never one voter less.
             call_admin(&settings, &format!("/metastore/add/{new}"))?;
             call_admin(&settings, &format!("/metastore/remove/{old}"))?
         }
@@ -75,7 +75,7 @@ fn shards_text(shards: &Value) -> String {
     for shard in shards["shards"].as_array().into_iter().flatten() {
         let members = shard["members"].as_array().into_iter().flatten();
         let members: Vec<String> = members.map(name).collect();
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(
             text,
             "{:>5} {:>6} {:>5}  {:<10} {:<20} {}",
@@ -133,7 +133,7 @@ fn retention_text(report: &Value) -> String {
         report["restorable"],
     );
     for block in report["expired"].as_array().into_iter().flatten() {
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(lines, "{}  expired {}", text(&block["block"]), text(&block["expired"]));
     }
     lines
@@ -161,7 +161,7 @@ pub fn upload(args: UploadArgs, output: &ConsoleOutput) -> Result<(), Status> {
     }
 }
 
-/// Lists or deletes settings that tenants keep.
+/// Lists or deletes the settings of tenants.
 pub fn tenant_settings(args: TenantSettingsArgs, output: &ConsoleOutput) -> Result<(), Status> {
     match args.command {
         TenantSettingsSubcommand::List { tenant, settings } => {
@@ -196,7 +196,7 @@ fn path(path: &str, parameters: &[(&str, Option<&str>)]) -> String {
     query.finish()
 }
 
-/// A line for each row: its bytes, then its other fields.
+/// Formats one line per row: its bytes, then its other fields.
 fn rows_text(listed: &Value, name: &str) -> String {
     let mut text = String::new();
     for row in listed[name].as_array().into_iter().flatten() {

@@ -1,7 +1,8 @@
-//! The one place that speaks HTTP to a server: unary calls of the Connect protocol, in protobuf.
+//! HTTP client of a server, used by all commands: unary calls of the Connect protocol, in protobuf.
 //!
-//! A call is one attempt. What fails for now ([`ApiRequestError::again`]) may be sent again by whoever knows that this is
-//! safe; [`ApiClient::send_with_retry`] does, with pauses that grow, or as long as the server asks for.
+//! A call is one attempt. A caller may retry a temporary failure ([`ApiRequestError::again`]) if the call is
+//! idempotent. [`ApiClient::send_with_retry`] does so with exponential backoff. It waits at least as long as
+//! the server requests.
 
 use std::error::Error;
 use std::io::ErrorKind;
@@ -25,22 +26,22 @@ use reqwest::{Response, StatusCode, Url};
 use crate::args::RemoteArgs;
 use crate::output::harmless;
 
-/// Most bytes of an answer, before and after decompression.
+/// Maximum bytes of a response, before and after decompression.
 const MAX_RESPONSE_BYTES: usize = 1 << 30;
-/// Most bytes of an answer that is an error.
+/// Maximum bytes of an error response.
 const MAX_ERROR_BODY_BYTES: usize = 64 << 10;
-/// Most characters of an error's text that are shown.
+/// Maximum characters of an error message that are shown.
 const MAX_ERROR_TEXT_CHARS: usize = 2000;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// The first pause; each next one is twice as long.
+/// First retry delay; it doubles with each retry.
 const MIN_RETRY_BACKOFF: Duration = Duration::from_millis(250);
 const MAX_RETRY_BACKOFF: Duration = Duration::from_secs(15);
-/// Whoever asks for a longer pause is not waited for.
+/// Maximum delay that a server may request; a longer one ends the retries.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
 
 const PROTOBUF_CONTENT_TYPE: &str = "application/proto";
 
-/// A server, and who asks. Cheap to clone.
+/// Client of one server, with tenant and credentials. Cheap to clone.
 #[derive(Clone)]
 pub struct ApiClient {
     shared: Arc<ApiClientInner>,
@@ -48,23 +49,23 @@ pub struct ApiClient {
 
 struct ApiClientInner {
     http: reqwest::Client,
-    /// Without a password, and with a path that ends in a slash.
+    /// Server URL without credentials, with a path that ends in a slash.
     base: Url,
     clock: Clock,
     random: Random,
     timeout: Duration,
 }
 
-/// An attempt that failed.
+/// Failed attempt of a call.
 #[derive(Debug)]
 pub struct ApiRequestError {
-    /// What happened.
+    /// Error of the attempt.
     pub status: Status,
-    /// Whether another attempt may succeed.
+    /// Set if a retry may succeed.
     pub again: bool,
 }
 
-/// Runs what waits for a server.
+/// Runs a future on a runtime of the current thread.
 pub fn block_on<F: Future>(future: F) -> Result<F::Output, Status> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime =
@@ -72,18 +73,18 @@ pub fn block_on<F: Future>(future: F) -> Result<F::Output, Status> {
     Ok(runtime.block_on(future))
 }
 
-// === impl Client ===
+// === impl ApiClient ===
 
 impl ApiClient {
-    /// A client of the server that the command line names. Connects to nothing yet.
+    /// Creates a client of the server that the command line names. Opens no connection.
     pub fn new(remote: &RemoteArgs) -> Result<Self, Status> {
         let (base, in_url) = address(&remote.url)?;
-        // Loses against a provider that the process has installed before, which is as good.
+        // The call fails if the process has installed a provider before, which serves as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut builder = reqwest::Client::builder()
             .user_agent(concat!("athanor/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(CONNECT_TIMEOUT)
-            // A redirected upload would lose its body, and secrets are for the server that was named.
+            // A redirected upload would lose its body, and credentials are only for the configured server.
             .redirect(Policy::none())
             .default_headers(headers(remote, in_url)?);
         if is_loopback(&base) {
@@ -102,17 +103,17 @@ impl ApiClient {
         })
     }
 
-    /// The server's address.
+    /// Returns the server's URL without a trailing slash.
     pub fn address(&self) -> &str {
         self.shared.base.as_str().trim_end_matches('/')
     }
 
-    /// What time it is.
+    /// Returns the clock that measures timeouts and delays.
     pub fn clock(&self) -> &Clock {
         &self.shared.clock
     }
 
-    /// Asks once.
+    /// Sends a request once and decodes the response.
     pub async fn request<A: Message + Default>(
         &self,
         method: &str,
@@ -122,17 +123,18 @@ impl ApiClient {
         A::decode(bytes).map_err(|error| self.strange(&format!("{method} is not what it should be: {error}")))
     }
 
-    /// Asks once, and does not look into the answer.
+    /// Sends a request once and returns the encoded response.
     pub async fn request_bytes(&self, method: &str, request: &impl Message) -> Result<Bytes, Status> {
         self.send(method, request.encode_to_vec().into()).await
     }
 
-    /// Sends a message's bytes once.
+    /// Sends an encoded request once.
     pub async fn send(&self, method: &str, body: Bytes) -> Result<Bytes, Status> {
         self.call(method, body, false).await.map_err(|failed| failed.status)
     }
 
-    /// Sends gzipped bytes, and again if they fail for now, so many times. `note` is told of every pause.
+    /// Sends gzipped bytes and retries temporary failures up to `retries` times. Calls `note` before each
+    /// delay.
     pub async fn send_with_retry(
         &self,
         method: &str,
@@ -173,7 +175,7 @@ impl ApiClient {
         clock.timeout(*timeout, exchange).await.map_err(|elapsed| self.late(&elapsed))?
     }
 
-    /// Reads a page of text.
+    /// Fetches a text page with GET.
     pub async fn page(&self, path: &str) -> Result<String, Status> {
         let ApiClientInner { http, base, clock, timeout, .. } = &*self.shared;
         let url = base.join(path).map_err(|error| self.strange(&error.to_string()))?;
@@ -228,7 +230,7 @@ impl ApiClient {
         Ok(Bytes::from(body))
     }
 
-    /// What a server's refusal says.
+    /// Converts an error response into an error.
     async fn refused(&self, method: &str, response: Response) -> ApiRequestError {
         let status = response.status();
         let after = header(&response, &RETRY_AFTER).parse().ok().map(Duration::from_secs);
@@ -258,7 +260,7 @@ impl ApiClient {
         ApiRequestError { status: Status { retry_after: after, ..Status::new(code, message) }, again }
     }
 
-    /// What it means that there is no answer at all.
+    /// Converts a transport error, without any response, into an error.
     fn unreached(&self, error: &reqwest::Error) -> ApiRequestError {
         let address = self.address();
         let message = if refuses(error) {
@@ -289,14 +291,14 @@ impl ApiRequestError {
     }
 }
 
-/// A message as it is sent in bulk.
+/// Encodes a message and compresses it with fast gzip.
 pub fn encode_gzip(message: &impl Message) -> Bytes {
     pprof::gzip_fast(&message.encode_to_vec()).into()
 }
 
-/// The address without the name and password that may stand in it.
+/// Parses a URL and separates the user name and password from it.
 fn address(text: &str) -> Result<(Url, Option<(String, String)>), Status> {
-    // The text may hold a password: it is not shown.
+    // The URL may contain a password, so the error does not show it.
     let refused = |why: &str| {
         let message = format!("--url: {why}; write for example http://127.0.0.1:4040");
         Status::new(ErrorCode::Invalid, message)
@@ -323,18 +325,18 @@ fn is_loopback(url: &Url) -> bool {
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// What is sent with every request.
+/// Returns the headers of every request.
 fn headers(remote: &RemoteArgs, in_url: Option<(String, String)>) -> Result<HeaderMap, Status> {
     let mut headers = HeaderMap::new();
     headers.insert(HeaderName::from_static("connect-protocol-version"), HeaderValue::from_static("1"));
     headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
-    // Without it, servers hide labels whose names are not of Prometheus' old kind.
+    // Without it, servers hide labels with names that are not legacy Prometheus names.
     headers.insert(ACCEPT, HeaderValue::from_static("*/*; allow-utf8-labelnames=true"));
     let unfit = |what: &str| {
         let message = format!("{what}: it holds characters that a header cannot; they are not shown");
         Status::new(ErrorCode::Invalid, message)
     };
-    // An empty variable is none.
+    // An empty environment variable counts as unset.
     if let Some(tenant) = remote.tenant.as_ref().filter(|tenant| !tenant.is_empty()) {
         let value = HeaderValue::from_str(tenant).map_err(|_| unfit("--tenant"))?;
         headers.insert(HeaderName::from_static("x-scope-orgid"), value);
@@ -361,7 +363,7 @@ fn headers(remote: &RemoteArgs, in_url: Option<(String, String)>) -> Result<Head
     Ok(headers)
 }
 
-/// Undoes `%40`, as names and passwords in an address are written.
+/// Decodes percent-encoding, as in user names and passwords of a URL.
 fn decoded(text: &str) -> String {
     let mut out = Vec::new();
     let mut rest = text.as_bytes();
@@ -400,7 +402,8 @@ fn header<'r>(response: &'r Response, name: &HeaderName) -> &'r str {
     response.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
-/// The words of an error: Connect's code and message, else the body, else what the status means.
+/// Returns the message of an error response: Connect's code and message, else the body, else the meaning of
+/// the status.
 fn said(status: StatusCode, body: &[u8]) -> String {
     #[derive(serde::Deserialize)]
     struct ConnectErrorBody {

@@ -1,4 +1,4 @@
-//! The command line.
+//! Command line of `athanor`: its subcommands and their arguments, for clap.
 
 mod check;
 mod cluster;
@@ -441,7 +441,7 @@ pub enum ReferenceSet {
 }
 
 impl ReferenceSet {
-    /// How many profiles.
+    /// Returns the number of profiles in the set.
     pub fn profiles(self) -> usize {
         match self {
             ReferenceSet::R1k => athanor_profile::generate::ReferenceDataset::R_1K_PROFILES,

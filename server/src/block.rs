@@ -1,4 +1,4 @@
-//! `block`: making, reading and checking folders of Parquet.
+//! `block`: builds, reads and verifies block folders.
 
 mod build;
 mod show;
@@ -17,7 +17,7 @@ use crate::args::{self, BlockCatArgs, BlockPathArgs, BlockSubcommand};
 use crate::output::ConsoleOutput;
 use crate::{convert, failure, input, progress};
 
-/// Runs the command.
+/// Runs a `block` subcommand.
 pub fn run(args: args::BlockArgs, output: &ConsoleOutput) -> Result<(), Status> {
     match args.command {
         BlockSubcommand::Build(args) => build::run(&args, output),
@@ -29,7 +29,8 @@ pub fn run(args: args::BlockArgs, output: &ConsoleOutput) -> Result<(), Status> 
     }
 }
 
-/// A block that is being made: in a temporary folder beside its place, where it goes only once it is whole.
+/// Staging folder of a new block, beside its destination. It is renamed to the destination once the block is
+/// complete.
 struct BlockStagingDir {
     out: PathBuf,
     parent: PathBuf,
@@ -48,12 +49,12 @@ impl BlockStagingDir {
         let temporary = made.map_err(|error| failure::io_error(parent, error))?;
         Ok(BlockStagingDir { out: out.to_owned(), parent: parent.to_owned(), temporary })
     }
-    /// The folder that becomes the block.
+    /// Creates the folder that becomes the block.
     fn folder(&self) -> Result<LocalFolder, Status> {
         let path = self.temporary.path().join("block");
         LocalFolder::create(&path).map_err(|error| failure::io_error(&path, error))
     }
-    /// Makes folders for what does not fit in memory.
+    /// Returns a factory of scratch folders for data that exceeds the memory limit.
     fn scratch(&self) -> impl FnMut() -> std::io::Result<Arc<dyn BlockFolder>> + use<> {
         let path = self.temporary.path().to_owned();
         let mut runs = 0;
@@ -70,17 +71,17 @@ impl BlockStagingDir {
     }
 }
 
-/// A name that no other block has.
+/// Returns a random block id.
 fn new_id() -> String {
     format!("{:032x}", Random::system().next_id())
 }
 
-/// Bytes that each sample costs.
+/// Returns the mean bytes per sample of a block.
 fn bytes_per_sample(meta: &BlockMeta) -> f64 {
     meta.bytes() as f64 / meta.samples().max(1) as f64
 }
 
-/// What a command that made a block says.
+/// Reports a block that a command has made.
 fn made(out: &Path, meta: &BlockMeta, inputs: Value, output: &ConsoleOutput) -> Result<(), Status> {
     let samples = meta.samples();
     let bytes = meta.bytes();
@@ -100,7 +101,7 @@ fn made(out: &Path, meta: &BlockMeta, inputs: Value, output: &ConsoleOutput) -> 
     )
 }
 
-/// Everything is checked, also where something was found already: who repairs wants to know all of it.
+/// Verifies all blocks, also after a failure, so that one run reports every problem.
 fn verify(args: &BlockPathArgs, output: &ConsoleOutput) -> Result<(), Status> {
     let mut results = Vec::new();
     let mut worst = None;
@@ -157,7 +158,7 @@ fn merge(folders: &BlockPathArgs, out: &Path, output: &ConsoleOutput) -> Result<
     made(out, &meta, json!(folders.folders.len()), output)
 }
 
-/// Merging names the file but not whose it is: the block that does not verify is it.
+/// Names the damaged block of a failed merge. The merge error names only a file, so each block is verified.
 fn blame(folders: &[PathBuf], error: &BlockError) -> Status {
     if error.code() == ErrorCode::DataLoss {
         for path in folders {

@@ -1,4 +1,4 @@
-//! What lies in the bucket, block by block.
+//! Listing of the blocks in the bucket.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,10 +8,10 @@ use athanor_chassis::{ErrorCode, ErrorCodeExt, Status};
 use athanor_storage::path::{BlockOwner, FileName, KeyPrefix, ObjectKey};
 use athanor_storage::{ObjectInfo, Store};
 
-/// Keys that are listed at once.
+/// Keys per page of a listing.
 const MAX_KEYS_PER_PAGE: usize = 1000;
 
-/// The blocks of a bucket, oldest first.
+/// Iterator over the blocks of a bucket, oldest first.
 pub struct BlockLister<'s> {
     store: &'s Store,
     page: VecDeque<ObjectInfo>,
@@ -21,18 +21,18 @@ pub struct BlockLister<'s> {
 
 /// The objects of one block.
 pub struct ListedBlock {
-    /// Its name.
+    /// Id of the block.
     pub block: BlockId,
     files: BTreeMap<&'static str, u64>,
 }
 
 impl<'s> BlockLister<'s> {
-    /// From the oldest block on.
+    /// Creates a lister that starts at the oldest block.
     pub fn new(store: &'s Store) -> Self {
         Self { store, page: VecDeque::new(), last: None, ended: false }
     }
 
-    /// The next block.
+    /// Returns the next block, or `None` after the last.
     pub async fn next(&mut self) -> Result<Option<ListedBlock>, Status> {
         let mut found: Option<ListedBlock> = None;
         loop {
@@ -70,12 +70,13 @@ impl<'s> BlockLister<'s> {
 }
 
 impl ListedBlock {
-    /// Whether it was said to be whole, and not yet to be none: `meta.json` is written last and removed first.
+    /// Returns whether the block is complete: `meta.json` is written last and deleted first.
     pub fn has_meta(&self) -> bool {
         self.files.contains_key(META_FILE)
     }
 
-    /// Reads where the block was cut, if it is whole; none for one that is not, or that was made otherwise.
+    /// Reads the metadata and the origin of the block. Returns `None` if the block is incomplete or has no
+    /// origin.
     pub async fn meta(&self, store: &Store) -> Result<Option<(BlockMeta, BlockOrigin)>, Status> {
         if self.files.get(META_FILE).is_none_or(|&size| size > MAX_META_BYTES) {
             return Ok(None);
@@ -85,7 +86,7 @@ impl ListedBlock {
         let key = ObjectKey::Block { owner: BlockOwner::Shared, block: self.block.number(), file };
         let bytes = match store.get(&key).await {
             Ok(bytes) => bytes,
-            // It was removed meanwhile.
+            // The object was deleted after the listing.
             Err(error) if error.code() == ErrorCode::NotFound => return Ok(None),
             Err(error) => return Err(Status::from_error(&error)),
         };

@@ -1,4 +1,5 @@
-//! Asking one block. Here, and not in `query`, because neither of `query` and `block` may know the other.
+//! Query of one block. It lives here because neither of the crates `query` and `block` may depend on the
+//! other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,41 +10,41 @@ use athanor_profile::normalize::displayable_range;
 use athanor_profile::{Profile, ProfileHeader, Samples, ValueType};
 use athanor_query::ProfileFilter;
 
-/// Why a query has no answer.
+/// Error of a query on one block.
 #[derive(Debug, thiserror::Error)]
 pub enum BlockQueryError {
-    /// The block cannot be read.
+    /// Read error of the block.
     #[error(transparent)]
     Block(#[from] BlockError),
-    /// No series has the labels.
+    /// Error for a selector that matches no series.
     #[error("no series matches {selector}; tenant {tenant} has {series} series with labels {labels}")]
     NoSeries {
-        /// What was asked.
+        /// Selector of the query.
         selector: String,
-        /// Of whom.
+        /// Tenant of the query.
         tenant: String,
-        /// How many there are.
+        /// Number of series of the tenant.
         series: usize,
-        /// Names of their labels.
+        /// Label names of these series.
         labels: String,
     },
-    /// No series of that type.
+    /// Error for a type that no matching series has.
     #[error("no series of type {wanted}; there are {known}")]
     NoType {
-        /// What was asked.
+        /// Requested type of the query.
         wanted: String,
-        /// What is there.
+        /// Types that exist, as text.
         known: String,
     },
-    /// No profile in that time.
+    /// Error for a time range without profiles.
     #[error("no profile in the time range; {}", suggestion(*.known))]
     NoProfile {
-        /// Times of the first and the last profile; none where no profile states a time.
+        /// Timestamps of the first and the last profile; none if no profile has a timestamp.
         known: Option<(i64, i64)>,
     },
 }
 
-/// Returns the sentence that says which time range to query instead.
+/// Returns a sentence that suggests another time range.
 fn suggestion(known: Option<(i64, i64)>) -> String {
     match known {
         Some((first, last)) => format!("there are profiles from {first} to {last} (Unix nanoseconds)"),
@@ -62,7 +63,7 @@ impl ErrorCodeExt for BlockQueryError {
     }
 }
 
-/// Totals by stack of what the query picks: one column for each type, in the order of their names.
+/// Returns the totals by stack of the selected profiles: one column per type, sorted by type.
 pub fn query_block(
     block: &Block,
     query: &ProfileFilter,
@@ -79,7 +80,7 @@ pub fn query_block(
             known: displayable_range((part.meta.min_time, part.meta.max_time)),
         });
     }
-    // Blocks of earlier versions may hold a profile in two series.
+    // Blocks of earlier versions may hold one profile in two series.
     let is_distinct = part.has_distinct_ids()?;
     let once = |is_picked: &dyn Fn(&ProfileRow) -> bool| {
         let mut seen = BTreeSet::new();
@@ -97,7 +98,7 @@ pub fn query_block(
         });
     }
     let mut moments: BTreeMap<u32, Vec<i64>> = BTreeMap::new();
-    // Rows of several types cannot say of which one a moment is.
+    // Rows of several types cannot attribute a timestamp to one type.
     if columns.len() == 1 {
         part.read_timestamps(&once(&picked), |stack, times| {
             moments.entry(stack).or_default().extend_from_slice(times);
@@ -119,7 +120,7 @@ pub fn query_block(
     Ok(Profile { header, samples, dictionary: names.dictionary })
 }
 
-/// Places of the series that are picked, by type.
+/// Indices of the selected series, by type.
 type SeriesColumns = BTreeMap<ValueType, BTreeSet<u32>>;
 
 fn columns(query: &ProfileFilter, series: &[ProfileSeries]) -> Result<SeriesColumns, BlockQueryError> {
@@ -149,7 +150,8 @@ fn columns(query: &ProfileFilter, series: &[ProfileSeries]) -> Result<SeriesColu
     Ok(all)
 }
 
-/// Combined as merging combines headers. A profile of several types is one row for each: its length counts once.
+/// Combines headers as a merge does. A profile of several types has one row per type, but its duration counts
+/// once.
 fn header<'r>(
     columns: &SeriesColumns,
     series: &[ProfileSeries],

@@ -1,8 +1,8 @@
-//! The check of the bucket when a node starts.
+//! Check of the bucket when a node starts.
 //!
-//! A node whose bucket is missing, or closed to it, is not ready: profiles would be taken that no flush can write. A
-//! bucket that does not answer keeps only those nodes from being ready that have never used it: a node that restarts
-//! while its bucket is away takes profiles into its log.
+//! If the bucket is missing or access is denied, the node is not ready: it would accept profiles that no
+//! flush can write. If the bucket does not respond, only nodes that have never used it are not ready. A node
+//! that restarts during a bucket outage accepts profiles into its log.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use crate::readiness::Readiness;
 
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
-/// The file of the state folder that names the bucket that this node has used.
+/// File in the state folder with the name of the bucket that this node has used.
 const USED_BUCKET_FILE: &str = "bucket";
 
-/// The check of a bucket, until it can be used.
+/// Check that repeats until the bucket is usable.
 pub struct BucketCheck {
     pub store: Store,
     pub state: Arc<dyn Disk>,
@@ -28,14 +28,14 @@ pub struct BucketCheck {
 }
 
 impl BucketCheck {
-    /// Keeps the node from being ready from now on, until [`run`](Self::run) finds that the bucket can be used.
+    /// Blocks readiness until [`run`](Self::run) finds the bucket usable.
     pub fn begin(&self) {
         let message = format!("starting: {} is being checked; ask again", self.store.name());
         self.readiness
             .block(Status::new(ErrorCode::Unavailable, message).with_retry_after(Duration::from_secs(1)));
     }
 
-    /// Checks until the bucket can be used.
+    /// Repeats the check until the bucket is usable.
     pub async fn run(self, token: CancellationToken) {
         let checks = async {
             let mut reported = None;

@@ -1,9 +1,9 @@
-//! What the catalogue lost to damage, and the bucket still knows.
+//! Repair of the catalog from the bucket, after damage lost registered blocks.
 //!
-//! A shard's own log says up to where its rows lie in blocks. Where the catalogue knows no block for a part of that,
-//! there is a gap; the blocks that lie there say in their `meta.json` which range of the log they hold, and are
-//! recalled. What stays a gap is told with answers. Nothing is removed here, and nothing that is known is changed: so a
-//! bucket that does not answer, or that is the wrong one, does no harm.
+//! A shard's log records up to which index its rows lie in blocks. If the catalog lists no block for a part
+//! of that range, the range is a gap. The blocks of a gap name their log range in `meta.json`; the repair
+//! registers them again. Queries report a gap that remains. The repair removes nothing and changes no known
+//! block, so an unavailable or wrong bucket does no harm.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,29 +20,29 @@ use tokio_util::sync::CancellationToken;
 
 use crate::block_lister::{BlockLister, ListedBlock};
 
-/// Waits between tries while the bucket or the catalogue does not answer.
+/// Waits between retries while the bucket or the catalog is unavailable; the last one repeats.
 const REPAIR_RETRY_BACKOFF: [Duration; 4] =
     [Duration::from_millis(500), Duration::from_secs(5), Duration::from_secs(30), Duration::from_secs(120)];
-/// How often it looks whether there are new gaps: a shard tells of them when it opens.
+/// Interval between two checks for new gaps. A shard reports its gaps when it opens.
 const REPAIR_INTERVAL: Duration = Duration::from_secs(10);
-/// What blocks say of themselves is read from so many at once.
+/// Concurrent reads of `meta.json` files.
 const MAX_CONCURRENT_READS: usize = 16;
 
-/// Looks for the blocks of gaps.
+/// Task that registers lost blocks again.
 pub struct CatalogRepair {
-    /// Knows the gaps.
+    /// Catalog that records the gaps.
     pub catalog: Arc<dyn Catalog>,
-    /// Holds the blocks.
+    /// Bucket that holds the blocks.
     pub store: Store,
-    /// Time.
+    /// Clock of the waits.
     pub clock: Clock,
-    /// Whose blocks are looked for.
+    /// Cluster id that a block must carry.
     pub cluster: u128,
-    /// How long blocks are kept; zero keeps them for ever.
+    /// Retention period of blocks; zero keeps them for ever.
     pub retention: Duration,
 }
 
-/// Entries of a shard's log in blocks that nobody knows: after one index and up to another.
+/// Gap of a shard's log: no registered block holds its entries. `from` is exclusive, `to` inclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct LogGap {
     shard: ShardId,
@@ -51,8 +51,7 @@ struct LogGap {
 }
 
 impl CatalogRepair {
-    /// Runs until the process ends: looks through the bucket while this node leads the catalogue and there are gaps
-    /// for which that was not done yet.
+    /// Runs until the process ends. Searches the bucket while this node leads the catalog and new gaps exist.
     pub async fn run(self, leads: impl Fn() -> bool + Send, ending: CancellationToken) {
         let mut failures = 0;
         let mut looked = Vec::new();
@@ -76,7 +75,7 @@ impl CatalogRepair {
         }
     }
 
-    /// Looks for blocks of gaps unless that was done for all of them; says whether it looked.
+    /// Searches for the blocks of all gaps if one of them is new. Returns whether it searched.
     async fn look(&self, looked: &mut Vec<LogGap>) -> Result<bool, Status> {
         let gaps = self.gaps().await?;
         if gaps.iter().all(|gap| looked.contains(gap)) {
@@ -91,7 +90,8 @@ impl CatalogRepair {
         let found = self.find(gaps).await?;
         let listed = self.catalog.blocks().await.map_err(|error| Status::from_error(&error))?;
         let listed = listed.into_iter().map(|block| (block.id, block)).collect();
-        // What was made of others holds what these held, whose objects go.
+        // Merged blocks come first: they hold the rows of their inputs, and the inputs' objects are garbage
+        // collected.
         for block in find_merged_blocks(&found, &listed, |_| true).into_iter().cloned() {
             self.recall(block).await?;
         }
@@ -129,7 +129,7 @@ impl CatalogRepair {
         Ok(blocks.chain(condemned).collect())
     }
 
-    /// Blocks of ours that lie in gaps.
+    /// Returns the unregistered blocks of this cluster that lie within gaps.
     async fn find(&self, gaps: &[LogGap]) -> Result<Vec<BucketBlock>, Status> {
         let known = self.known().await.map_err(|error| Status::from_error(&error))?;
         let mut inventory = BlockLister::new(&self.store);
@@ -177,8 +177,8 @@ impl CatalogRepair {
         }
     }
 
-    /// What comes before the oldest block of a shard was removed at its age and is not missed, if that block has nearly
-    /// come to that age itself.
+    /// Closes gaps that retention explains. Such a gap begins the log and ends at the oldest block of its
+    /// shard. That block must have reached nine tenths of the retention period.
     async fn excuse(&self) -> Result<(), Status> {
         if self.retention.is_zero() {
             return Ok(());
@@ -206,13 +206,13 @@ impl LogGap {
     }
 }
 
-/// Of blocks that may overlap, since some were written and never registered, those that fill the most of a gap. What
-/// two blocks say of one entry is the same.
+/// Returns blocks without overlap that fill the most of a gap. Blocks may overlap because some were written
+/// and never registered. Two blocks hold equal rows for one log entry.
 fn tiling(gap: LogGap, found: &[BlockEntry]) -> Vec<BlockEntry> {
     let mut blocks: Vec<&BlockEntry> =
         found.iter().filter(|block| block.log_ranges().all(|rows| gap.has(&rows))).collect();
     blocks.sort_unstable_by_key(|block| (block.to, block.from, block.id));
-    // Filled by the best choice among the first so many blocks, and whether the last of them is taken.
+    // Per prefix of the blocks: entries filled by the best choice, and whether it includes the last block.
     let mut best: Vec<(u64, bool)> = vec![(0, false)];
     let before = |place: usize| blocks.partition_point(|other| other.to <= blocks[place].from);
     for (place, block) in blocks.iter().enumerate() {

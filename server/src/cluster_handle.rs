@@ -1,11 +1,11 @@
-//! The other nodes of a cluster: who is there, the port for them, and messages of groups.
+//! Connection of this node to its cluster: members, the internal port, and raft messages.
 //!
 //! ```text
-//!  Entry (port, secret) ─► begin ─► Others ─┬─ gossip, members
-//!                                           ├─ network: groups of this node call theirs
-//!                                           └─ groups: theirs call groups of this node
+//!  ClusterBootstrap (port, secret) ─► join ─► ClusterHandle ─┬─ gossip, members
+//!                                                            ├─ network: raft groups call their peers
+//!                                                            └─ groups: peers call raft groups of this node
 //! ```
-//! A server that is alone has none of it.
+//! A single-node server has none of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -40,31 +40,31 @@ use crate::ingester_client::InternalRpcClient;
 use crate::node::{NodeDeps, StartError};
 use crate::tls_files::{TlsFileError, TlsFileWatcher};
 
-/// Connections of other nodes.
+/// Maximum connections from other nodes.
 const MAX_INTERNAL_CONNECTIONS: usize = 1024;
-/// Calls that one node may have under way at another, and those of all nodes.
+/// Maximum concurrent calls on one connection from a node, and over all connections.
 const MAX_CALLS_PER_CONNECTION: u32 = 1024;
 const MAX_CALLS: usize = MAX_INTERNAL_CONNECTIONS * MAX_CALLS_PER_CONNECTION as usize;
-/// How often the file with the secret is read again.
+/// Interval between two reads of the secret file.
 const SECRET_RELOAD_INTERVAL: Duration = Duration::from_secs(10);
-/// Bytes of it, at most.
+/// Maximum size of the secret file in bytes.
 const MAX_SECRET_FILE_BYTES: u64 = 8 << 10;
-/// How long a message of a group is under way at the most; raft has shorter limits of its own.
+/// Timeout of a raft message; raft has shorter timeouts of its own.
 const RAFT_MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long what other nodes have asked may take to finish when this one stops.
+/// Time that calls from other nodes may take to finish when this node stops.
 const INTERNAL_DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What a node of a cluster needs before it knows who it is.
+/// Parts of a cluster connection that exist before the node's identity is loaded.
 pub struct ClusterBootstrap {
     joining: ClusterJoinConfig,
     secrets: ClusterSecrets,
-    /// The way to others, and theirs to this one.
+    /// Network for both directions, with TLS if certificates are configured.
     net: Arc<dyn Net>,
     certificates: Option<TlsFileWatcher>,
     listener: HttpListener,
 }
 
-/// The other nodes, and this one's part.
+/// Connection of a running node to its cluster.
 pub struct ClusterHandle {
     company: MembershipView,
     afar: InternalRpcClient,
@@ -72,23 +72,23 @@ pub struct ClusterHandle {
     talk: RaftTransport,
     groups: Arc<RaftGroupRegistry>,
     address: SocketAddr,
-    /// Dropped, the port is let go.
+    /// Guard that closes the internal port on drop.
     stop: DropGuard,
     served: TaskHandle<()>,
 }
 
-/// Who is there, for whoever looks.
+/// View of the cluster's members, for components that read it.
 #[derive(Clone)]
 pub struct MembershipView {
-    /// This node.
+    /// Identity of this node.
     pub me: NodeIdentity,
-    /// All of them.
+    /// All members that gossip reports.
     pub members: ClusterMembers,
-    /// Since when somebody is missing is by this one.
+    /// Clock against which a member's missing time is measured.
     pub clock: Clock,
 }
 
-/// Why a node does not join its cluster.
+/// Error that keeps a node from joining its cluster.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "each says what it is by its message")]
 pub enum ClusterJoinError {
@@ -126,7 +126,7 @@ impl ErrorCodeExt for ClusterJoinError {
 }
 
 impl ClusterBootstrap {
-    /// What these settings ask for; none for a node that is alone.
+    /// Prepares the connection that the settings describe; `None` for a single-node server.
     pub async fn from_config(
         config: &ServerConfig,
         net: &Arc<dyn Net>,
@@ -138,7 +138,7 @@ impl ClusterBootstrap {
         }
     }
 
-    /// Reads the secret and the certificates, and takes the port.
+    /// Reads the secret and the certificates, and binds the internal port.
     pub async fn take(
         joining: ClusterJoinConfig,
         net: Arc<dyn Net>,
@@ -159,7 +159,7 @@ impl ClusterBootstrap {
         Ok(Self { joining, secrets, net, certificates, listener: HttpListener::from_socket(socket) })
     }
 
-    /// Takes part, as this node.
+    /// Joins the cluster as this node: starts gossip, the internal server and the reload tasks.
     pub async fn join(
         self,
         me: NodeIdentity,
@@ -230,7 +230,7 @@ impl ClusterBootstrap {
     }
 }
 
-/// Answers other nodes, and those that are under way when it stops for a while longer.
+/// Serves calls from other nodes. After the stop, open calls have [`INTERNAL_DRAIN_TIMEOUT`] to finish.
 async fn serve(listener: HttpListener, routes: Router, lasting: ConnectionDeps, stop: CancellationToken) {
     let losing_patience = async {
         stop.cancelled().await;
@@ -246,47 +246,47 @@ async fn serve(listener: HttpListener, routes: Router, lasting: ConnectionDeps, 
 }
 
 impl ClusterHandle {
-    /// Who is there.
+    /// Returns the view of the members.
     pub fn membership(&self) -> &MembershipView {
         &self.company
     }
 
-    /// The ways to them.
+    /// Returns the RPC client for other nodes.
     pub fn rpc_client(&self) -> &InternalRpcClient {
         &self.afar
     }
 
-    /// Where other nodes find this one in gossip.
+    /// Returns the address of this node's gossip.
     pub fn gossip(&self) -> SocketAddr {
         self.gossip.address()
     }
 
-    /// Where they connect.
+    /// Returns the address of the internal port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The way of this node's groups to their other members.
+    /// Returns the network of this node's raft groups to their peers.
     pub fn network(&self) -> Arc<dyn Network> {
         Arc::new(PeerRaftNetwork(self.talk.clone()))
     }
 
-    /// Groups of this node, which other nodes may call.
+    /// Returns the raft groups of this node that other nodes may call.
     pub fn groups(&self) -> &Arc<RaftGroupRegistry> {
         &self.groups
     }
 
-    /// Tells where in its life this node is.
+    /// Announces the lifecycle state of this node by gossip.
     pub async fn announce_state(&self, state: MemberState) {
         self.gossip.announce_state(state).await;
     }
 
-    /// For whoever tells others how this node is.
+    /// Returns the handle that announces properties of this node by gossip.
     pub fn voice(&self) -> GossipHandle {
         self.gossip.handle().clone()
     }
 
-    /// Says goodbye, and takes no more calls.
+    /// Announces the leave by gossip and closes the internal port.
     pub async fn leave(self) {
         self.gossip.leave().await;
         drop(self.stop);
@@ -296,26 +296,26 @@ impl ClusterHandle {
     }
 }
 
-/// How a group answers.
+/// Handler of one raft group's messages.
 type RaftHandlerFn = Box<dyn Fn(Bytes) -> BoxFuture<'static, Bytes> + Send + Sync>;
 
-/// Groups that this node is a member of.
+/// Raft groups that this node is a member of.
 #[derive(Default)]
 pub struct RaftGroupRegistry {
     known: RwLock<BTreeMap<u32, RaftHandlerFn>>,
-    /// Has all others.
+    /// Ingester that handles all groups without an entry of their own.
     ingester: OnceLock<Arc<Ingester>>,
 }
 
 impl RaftGroupRegistry {
-    /// From now on calls to that group are answered so.
+    /// Registers the handler of one group.
     pub fn add(&self, group: u32, answer: RaftHandlerFn) {
         self.known.write().unwrap_or_else(PoisonError::into_inner).insert(group, answer);
     }
 
-    /// From now on calls to shards are answered by these.
+    /// Registers the ingester for messages to shards.
     pub fn set_ingester(&self, ingester: Arc<Ingester>) {
-        // A node has one ingester, and begins once.
+        // A node sets its ingester once, at start.
         let _ = self.ingester.set(ingester);
     }
 }
@@ -336,7 +336,7 @@ impl RaftHandler for RaftGroupRegistry {
     }
 }
 
-/// Messages of groups, on their way.
+/// Network of raft groups over the internal RPC.
 struct PeerRaftNetwork(RaftTransport);
 
 #[async_trait]
@@ -353,7 +353,7 @@ fn read(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// Takes what the file with the secret says from time to time.
+/// Reloads the secret file periodically. An unreadable or invalid file leaves the secret unchanged.
 async fn watch(
     secrets: ClusterSecrets,
     path: PathBuf,

@@ -1,19 +1,19 @@
-//! What a node sees of its cluster, for pages.
+//! Sources of the cluster pages, as this node sees the cluster.
 
 use athanor_metastore::{MetastoreClient, RoutingWatch};
 
 use crate::cluster_handle::MembershipView;
 use crate::ingester_client::IngesterClient;
 
-/// Where to look.
+/// Handles that the cluster pages read.
 #[derive(Clone)]
 pub struct ClusterOverview {
-    /// Shards and tables.
+    /// Watch of shards and slot tables.
     pub views: RoutingWatch,
-    /// The catalogue itself.
+    /// Client of the metastore.
     pub client: MetastoreClient,
-    /// The ways to those who lead them.
+    /// Client of the ingesters, which also reaches shard leaders.
     pub ways: IngesterClient,
-    /// The other nodes; none of a server that is alone.
+    /// Members of the cluster; `None` on a single-node server.
     pub company: Option<MembershipView>,
 }

@@ -1,4 +1,4 @@
-//! The settings of a server, every one with a default.
+//! Settings of a server. Every setting has a default.
 
 mod cluster;
 mod target;
@@ -17,111 +17,116 @@ use crate::retention_worker::RetentionConfig;
 pub use cluster::{ClusterConfig, ClusterJoinConfig, ClusterTlsConfig, ClusterTlsFiles};
 pub use target::TargetRoles;
 
-/// All settings.
+/// Root of all settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ServerConfig {
-    /// Which roles this process has: `all`, or some of distributor, ingester, metastore, querier and store-gateway with
-    /// commas between them. Example: `ingester`.
+    /// Roles of this process: `all`, or a comma-separated list of distributor, ingester, metastore, querier
+    /// and store-gateway. Example: `ingester`.
     pub target: TargetRoles,
-    /// Where clients connect. Example: `0.0.0.0:4040`.
+    /// Address for clients. Example: `0.0.0.0:4040`.
     pub listen: String,
-    /// The folder for everything that this node keeps. Example: `/var/lib/athanor`.
+    /// Data folder of this node. Example: `/var/lib/athanor`.
     pub data: PathBuf,
-    /// A file with the token for pages of administration: `/config`, `/shards`, `/members` and `/debug/pprof/profile`. Without
-    /// one only a server that listens on its own machine alone shows them. Example: `/etc/athanor/admin-token`.
+    /// File with the token for administration pages: `/config`, `/shards`, `/members` and
+    /// `/debug/pprof/profile`. Without a token, only a server that listens on loopback alone serves them.
+    /// Example: `/etc/athanor/admin-token`.
     pub admin_token_file: Option<PathBuf>,
-    /// Names of this server beside `localhost`. A server that listens on its own machine alone answers no other name, and
-    /// web pages of these hosts may send it profiles. Example: `[profiles.example.com]`.
+    /// Host names of this server beside `localhost`. A server that listens on loopback alone rejects all
+    /// other host names. Web pages of these hosts may send profiles to it. Example: `[profiles.example.com]`.
     pub allowed_hosts: Vec<String>,
-    /// Whether the X-Scope-OrgID header names the tenant; else everything is the tenant `anonymous`.
+    /// Enables tenants, named by the X-Scope-OrgID header. If disabled, all data belongs to tenant
+    /// `anonymous`.
     pub multitenancy_enabled: bool,
-    /// Room for the bodies of all requests at once. One tenant among others has at most half of it. Example: `512MiB`.
+    /// Memory budget for all request bodies. With several tenants, one tenant has at most half of it.
+    /// Example: `512MiB`.
     pub request_bytes: ByteSize,
-    /// Connections at once; as many as three quarters of the files that the process may open, and less where that leaves
-    /// fewer than 48 to the server, if not given. Example: `2000`.
+    /// Maximum open connections. The default is three quarters of the process's open-file limit. It is less
+    /// if that leaves fewer than 48 files to the server. Example: `2000`.
     pub max_connections: Option<u32>,
-    /// Requests at once, over all connections, each until its response is sent. A connection with many open requests is
-    /// refused first. Example: `16384`.
+    /// Maximum concurrent requests over all connections. A request counts until its response is sent. A
+    /// connection with many open requests is rejected first. Example: `16384`.
     pub max_requests: u32,
-    /// How long the server still answers after SIGTERM, while `/ready` says 503, so that load balancers look elsewhere; a
-    /// part of `drain`. Another signal ends this, and Ctrl-C does without. Example: `2s`.
+    /// Time after SIGTERM during which the server still serves requests while `/ready` returns 503. Load
+    /// balancers then switch to other servers. It is a part of `drain`. Another signal ends it, and Ctrl-C
+    /// skips it. Example: `2s`.
     #[serde(with = "duration_text")]
     pub shutdown_delay: Duration,
-    /// How long the server may take to end, from the signal on: leads go to others, requests finish, and one that is alone
-    /// cuts what is in memory. After seven tenths of it requests are cut off; what was not cut stays in the log. Example:
-    /// `10s`.
+    /// Longest duration of a shutdown, from the signal on. The node transfers its leaderships and finishes
+    /// its requests; a single-node server flushes its memory. After seven tenths, the server aborts open
+    /// requests. Unflushed data stays in the log. Example: `10s`.
     #[serde(with = "duration_text")]
     pub drain: Duration,
-    /// How long blocks are kept, by the later of their data's time and the time they were stored; 0s keeps them for
-    /// ever. Example: `31d`.
+    /// Retention period of blocks. Their age counts from the later of their data's time and the time they
+    /// were stored. 0s keeps them for ever. Example: `31d`.
     #[serde(with = "duration_text")]
     pub retention: Duration,
-    /// The largest share of all blocks that `retention` removes per hour, in percent, so that a wrong clock or setting does
-    /// not take all of them at once. Blocks that come to their age at an even pace are always removed. `athanor retention
-    /// apply` removes the rest at once. Example: `5`.
+    /// Largest share of all blocks that retention removes per hour, in percent. It limits the harm of a wrong
+    /// clock or setting. Blocks that expire at an even pace are always removed. `athanor retention apply`
+    /// removes the rest at once. Example: `5`.
     pub max_expired_percent: u8,
-    /// How long the objects of blocks that `retention` removed stay in the bucket. As long `athanor retention restore`
-    /// brings them back. At least 30m. Example: `12h`.
+    /// Time that the objects of expired blocks stay in the bucket. During it, `athanor retention restore`
+    /// restores them. At least 30m. Example: `12h`.
     #[serde(with = "duration_text")]
     pub deletion_delay: Duration,
-    /// A file with exceptions from the limits by tenant. Example: `/etc/athanor/overrides.yaml`.
+    /// File with limit overrides by tenant. Example: `/etc/athanor/overrides.yaml`.
     pub runtime_config: Option<PathBuf>,
-    /// The other nodes of its cluster; a server that is alone needs none of it.
+    /// Settings of the cluster; a single-node server needs none.
     pub cluster: ClusterConfig,
-    /// The node's log.
+    /// Settings of the node's log.
     pub log: NodeLogConfig,
-    /// Where blocks go; a folder below `data` if nothing else is named.
+    /// Bucket of the blocks. The default is a folder below `data`.
     pub storage: athanor_storage::StorageConfig,
-    /// Ports for OpenTelemetry alone; `listen` takes its exports as well.
+    /// Ports that accept only OpenTelemetry exports; `listen` accepts them as well.
     pub otlp: OtlpListenerConfig,
-    /// Taking profiles.
+    /// Settings of the distributor.
     pub distributor: athanor_distributor::DistributorConfig,
-    /// Keeping them.
+    /// Settings of the ingester.
     pub ingester: athanor_ingester::IngesterConfig,
-    /// Answering queries.
+    /// Settings of the querier.
     pub querier: athanor_querier::QuerierConfig,
-    /// Reading blocks, and keeping what was found.
+    /// Settings of the store-gateway.
     pub store_gateway: athanor_store_gateway::StoreGatewayConfig,
-    /// Uploads beside profiles: debug information, and profiles uploaded by hand.
+    /// Quotas of debug information and of profiles uploaded by hand.
     pub uploads: UploadQuotaConfig,
-    /// What each tenant may do.
+    /// Default limits of each tenant.
     pub limits: TenantLimits,
-    /// What the server says of itself.
+    /// Settings of the server's own logs.
     pub telemetry: TelemetryConfig,
 }
 
-/// Ports for exports of OpenTelemetry alone.
+/// Ports that accept only OpenTelemetry exports.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct OtlpListenerConfig {
-    /// Where exporters connect that speak gRPC; nowhere if not given. Example: `0.0.0.0:4317`.
+    /// Address for gRPC exporters; not bound by default. Example: `0.0.0.0:4317`.
     pub grpc_listen: Option<String>,
-    /// Where exporters connect that speak HTTP; nowhere if not given. Example: `0.0.0.0:4318`.
+    /// Address for HTTP exporters; not bound by default. Example: `0.0.0.0:4318`.
     pub http_listen: Option<String>,
 }
 
-/// Quotas of uploads over all tenants. Uploads to a local bucket also leave twice `log.reserve` of its disk free.
+/// Quotas of uploads over all tenants. Uploads to a local bucket also leave twice `log.reserve` of its disk
+/// free.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct UploadQuotaConfig {
-    /// Most bytes of debug information in the bucket. Example: `1TiB`.
+    /// Maximum bytes of debug information in the bucket. Example: `1TiB`.
     pub max_debuginfo_bytes: ByteSize,
-    /// Most bytes of profiles in the bucket that were uploaded by hand. Example: `16GiB`.
+    /// Maximum bytes of profiles uploaded by hand in the bucket. Example: `16GiB`.
     pub max_adhoc_bytes: ByteSize,
 }
 
-/// The node's log.
+/// Settings of the node's write-ahead log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NodeLogConfig {
-    /// The largest size of one of its files. The first have 2MiB, and new ones grow with what is in no block yet. Example:
-    /// `64MiB`.
+    /// Maximum size of a segment file. The first segments have 2MiB; new ones grow with the unflushed data.
+    /// Example: `64MiB`.
     pub segment: ByteSize,
-    /// Files that are prepared ahead. Example: `4`.
+    /// Segment files that are prepared ahead. Example: `4`.
     pub spares: u32,
-    /// Free space of the disk below which profiles are refused; below twice of it, uploads of debug information and by hand
-    /// to a local bucket. Example: `512MiB`.
+    /// Free disk space below which the server rejects profiles. Below twice this space it rejects debug
+    /// information and manual uploads to a local bucket. Example: `512MiB`.
     pub reserve: ByteSize,
 }
 
@@ -170,13 +175,13 @@ impl Default for UploadQuotaConfig {
     }
 }
 
-/// A setting that cannot be, however it is written.
+/// Setting with an invalid value, from any source.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{setting}: {reason}")]
 pub struct SettingError {
-    /// Its path.
+    /// Path of the setting.
     pub setting: &'static str,
-    /// What is wrong, and what to write.
+    /// Reason, and a valid value to write instead.
     pub reason: String,
 }
 
@@ -186,26 +191,26 @@ impl ErrorCodeExt for SettingError {
     }
 }
 
-/// Collects settings that cannot be.
+/// Collector of invalid settings.
 #[derive(Default)]
 pub(crate) struct SettingErrors(Vec<SettingError>);
 
 impl SettingErrors {
-    /// Adds a setting if it is wrong.
+    /// Adds an error for the setting if `is_wrong` is true.
     pub(crate) fn add_if(&mut self, is_wrong: bool, setting: &'static str, reason: impl FnOnce() -> String) {
         if is_wrong {
             self.0.push(SettingError { setting, reason: reason() });
         }
     }
 
-    /// Takes what was read, or why it cannot be.
+    /// Returns the parsed value, or records its error and returns `None`.
     pub(crate) fn take<T>(&mut self, read: Result<T, SettingError>) -> Option<T> {
         read.map_err(|problem| self.0.push(problem)).ok()
     }
 }
 
 impl ServerConfig {
-    /// Returns all settings with which no server could run. A server checks them before it begins anything.
+    /// Returns all invalid settings. A server checks them before it starts anything.
     pub fn problems(&self) -> Vec<SettingError> {
         let mut problems = SettingErrors::default();
         self.check_node(&mut problems);
@@ -281,7 +286,7 @@ impl ServerConfig {
         });
     }
 
-    /// The bucket: the one that is named, else a folder below `data`.
+    /// Returns the bucket's settings: the configured one, or a folder below `data`.
     pub fn bucket(&self) -> athanor_storage::StorageConfig {
         let mut bucket = self.storage.clone();
         let named = bucket.memory || bucket.s3.is_some() || bucket.gcs.is_some() || bucket.azure.is_some();
@@ -291,7 +296,7 @@ impl ServerConfig {
         bucket
     }
 
-    /// Returns the settings of the removal by age.
+    /// Returns the settings of retention.
     pub(crate) fn retention(&self) -> RetentionConfig {
         RetentionConfig {
             retention: self.retention,
@@ -300,8 +305,8 @@ impl ServerConfig {
         }
     }
 
-    /// Returns the bounds of all uploads. Only with more free space than the log's reserve are uploads taken, so that they
-    /// are refused before profiles are.
+    /// Returns the limits of all uploads. Uploads need twice the free space of the log's reserve, so that the
+    /// server rejects them before profiles.
     pub(crate) fn upload_bounds(&self) -> UploadLimits {
         UploadLimits {
             min_free_bytes: ByteSize::bytes(self.log.reserve.get().saturating_mul(2)),
@@ -310,7 +315,7 @@ impl ServerConfig {
         }
     }
 
-    /// How the log is kept.
+    /// Returns the settings of the log.
     pub(crate) fn log(&self) -> athanor_consensus::log::LogConfig {
         athanor_consensus::log::LogConfig {
             segment: self.log.segment,

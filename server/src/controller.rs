@@ -1,7 +1,8 @@
-//! What somebody has to decide in a cluster: which nodes keep a shard, who takes the place of the dead, who leads.
+//! Controller of a cluster: chooses shard members, replaces dead nodes and balances leaders.
 //!
-//! It runs where the catalogue is led, looks at the catalogue and at gossip, and proposes. The catalogue decides: each
-//! proposal names what it expects, so that two who propose at once, or one who is wrong about the living, do no harm.
+//! The controller runs on the catalog leader. It reads the catalog and gossip, and proposes commands. The
+//! catalog decides: each proposal names the state it expects. Concurrent controllers, or one with a wrong
+//! view of the members, therefore do no harm.
 
 mod failure_detector;
 mod leader_balancer;
@@ -28,48 +29,49 @@ use failure_detector::FailureDetector;
 use leader_balancer::LeaderBalancer;
 use slot_autoscaler::SlotAutoscaler;
 
-/// How often it looks.
+/// Interval of the reconcile loop.
 const RECONCILE_INTERVAL: Duration = Duration::from_secs(1);
-/// Nobody may have come for so long before the first shards are opened: those who come later get none of them.
+/// Time without new ingesters before the first shards open. Ingesters that join later get none of these
+/// shards.
 const BOOTSTRAP_SETTLE_TIME: Duration = Duration::from_secs(3);
-/// Shards that change hands at once: each costs its slot a moment.
+/// Maximum concurrent successions: each interrupts the writes of its slot for a short time.
 const MAX_CONCURRENT_SUCCESSIONS: usize = 4;
 
-/// What it decides by.
+/// Inputs of the controller.
 pub struct ClusterController {
-    /// Decides.
+    /// Catalog that accepts or refuses proposals.
     pub catalog: Arc<dyn Catalog>,
-    /// What is decided.
+    /// Watch of the routing view, the current decisions.
     pub views: RoutingWatch,
-    /// Who is here.
+    /// Members of the cluster.
     pub members: ClusterMembers,
-    /// The ways to them.
+    /// Client of the ingesters.
     pub ways: IngesterClient,
-    /// Time.
+    /// Clock of the reconcile loop and of table times.
     pub clock: Clock,
-    /// Members of a shard.
+    /// Replicas of a shard.
     pub copies: u16,
-    /// The first slots; two for each ingester, if not given.
+    /// Slots of a new cluster; the default is two per ingester.
     pub slots: Option<u32>,
-    /// How long a node may be missing until others take its place.
+    /// Time after which a missing node is replaced.
     pub dead_after: Duration,
-    /// What one slot takes of a service, bytes a second as sent.
+    /// Capacity of one slot for one service, in sent bytes per second.
     pub bytes_per_slot: u64,
-    /// Limits of all tenants without exceptions.
+    /// Limits of all tenants without overrides.
     pub limits: TenantLimits,
 }
 
-/// What it remembers between looks.
+/// State that the controller keeps between reconciliations.
 #[derive(Default)]
 struct ControllerState {
-    /// Ingesters that could keep a shard, and since when they are these.
+    /// Ingesters that could hold a shard, and the time since when the set is unchanged.
     candidates: (BTreeSet<NodeId>, Duration),
     missing: FailureDetector,
     told: LogThrottle,
 }
 
 impl ClusterController {
-    /// Runs until the process ends; does nothing while another voter leads the catalogue.
+    /// Runs until the process ends. Pauses while another voter leads the catalog.
     pub async fn run(self, leads: impl Fn() -> bool + Send + Sync, ending: CancellationToken) {
         let mut memory = ControllerState::default();
         let mut leading = LeaderBalancer::default();
@@ -84,7 +86,8 @@ impl ClusterController {
                 (memory, growth) = (ControllerState::default(), SlotAutoscaler::default());
                 continue;
             }
-            // Each goes on where another cannot: who has no node for a successor still spreads leads.
+            // An error of one step does not stop the others: leaders are balanced even if no node is free for
+            // a successor.
             let looked = [
                 self.look(&mut memory).await,
                 leading.balance_leaders(&self).await,
@@ -107,12 +110,12 @@ impl ClusterController {
         }
         let times = (self.clock.monotonic(), self.dead_after);
         let gone = memory.missing.dead_members(&view, &members, times);
-        // A table is decided upon also while there is no node for a successor.
+        // The pending table is decided even if no node is free for a successor.
         let decided = self.decide_the_table(&view).await;
         self.succeed(&view, &members, &gone).await.and(decided)
     }
 
-    /// Tells the catalogue what is configured here, where that is something else.
+    /// Proposes this node's settings if the catalog has different ones.
     async fn configure(&self, view: &RoutingView) -> Result<(), Status> {
         let settings = CatalogSettings {
             copies: self.copies,
@@ -125,7 +128,7 @@ impl ClusterController {
         self.propose(CatalogCommand::Configure { expected: view.settings.clone(), settings }).await
     }
 
-    /// Opens the first shards when there are enough ingesters, and no more have come for a moment.
+    /// Opens the first shards once there are enough ingesters and their set is stable.
     async fn begin(
         &self,
         members: &BTreeMap<NodeId, ClusterMember>,
@@ -170,7 +173,7 @@ impl ClusterController {
         chosen.map_err(|error: NotEnoughNodesError| Status::from_error(&error))
     }
 
-    /// Has shards with dead members sealed and succeeded; those that have lost their majority without being asked.
+    /// Starts succession of shards with dead members. Shards that lost their majority skip the seal.
     async fn succeed(
         &self,
         view: &RoutingView,
@@ -194,7 +197,7 @@ impl ClusterController {
                     CatalogCommand::Lose { shard: shard.id, choice: choice()? }
                 }
                 ShardPhase::Open if missing > 0 && more > 0 => {
-                    // Whoever seals needs a successor: there must be nodes for one.
+                    // A sealed shard needs a successor, so check first that there are nodes for one.
                     choice()?;
                     more -= 1;
                     tracing::warn!(
@@ -225,7 +228,8 @@ impl ClusterController {
         }
     }
 
-    /// Proposes. What is refused was decided by what is not so any more: the next look sees that.
+    /// Proposes a command. The catalog refuses it if the state has changed; the next reconciliation sees the
+    /// new state.
     async fn propose(&self, command: CatalogCommand) -> Result<(), Status> {
         match self.catalog.propose(command).await {
             Ok(CommandResult::Refused(refused)) => {
@@ -238,8 +242,8 @@ impl ClusterController {
     }
 }
 
-/// What becomes of the proposed table: it comes into force when all fences are logged. Where one is still missing when
-/// profiles of its time may come it is given up, since shards that have the fence would refuse all of these.
+/// Decides on the pending slot table. The table is published once all fences are logged. It is withdrawn if a
+/// fence is missing when profiles of its time may arrive: shards with the fence would reject all of these.
 fn decided(view: &RoutingView, now: Timestamp) -> Option<CatalogCommand> {
     let pending = view.pending.as_ref()?;
     let version = pending.table.version();
@@ -258,7 +262,7 @@ fn decided(view: &RoutingView, now: Timestamp) -> Option<CatalogCommand> {
     Some(CatalogCommand::WithdrawTable { version })
 }
 
-/// Ingesters that could keep one more shard.
+/// Returns the ingesters that could hold one more shard.
 fn candidates(
     view: &RoutingView,
     members: &BTreeMap<NodeId, ClusterMember>,
@@ -283,7 +287,7 @@ fn newest_epoch(view: &RoutingView, slot: u32) -> u32 {
     view.shards.iter().filter(|shard| shard.slot == slot).map(|shard| shard.epoch).max().unwrap_or(0)
 }
 
-/// Whether its successor still takes over what it knows.
+/// Returns whether the successor of a shard still copies its dedup window.
 fn is_copied(view: &RoutingView, shard: &ShardEntry) -> bool {
     let copies = |other: &ShardEntry| matches!(other.phase, ShardPhase::Opening { inherits: HandoffSource::Window { of, .. } } if of == shard.id);
     view.shards.iter().any(copies)

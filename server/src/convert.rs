@@ -1,4 +1,4 @@
-//! `convert`: profiles in another format.
+//! `convert`: writes profiles in another format.
 
 use std::path::Path;
 
@@ -12,12 +12,12 @@ use crate::output::ConsoleOutput;
 use crate::profile_views::FocusedStacks;
 use crate::{failure, input, profile_views};
 
-/// Most functions in a picture, if nothing else is asked.
+/// Default maximum of functions in a flame graph image.
 const DEFAULT_SVG_NODES: usize = 8192;
-/// Most nodes of a call graph, if nothing else is asked: more cannot be read.
+/// Default maximum of nodes in a call graph: larger graphs are unreadable.
 const DEFAULT_DOT_NODES: usize = 80;
 
-/// Writes one profile, merged from all files.
+/// Merges all input files and writes the result as one profile.
 pub fn run(args: &args::ConvertArgs, output: &ConsoleOutput) -> Result<(), Status> {
     let format = format(&args.out, args.to)?;
     let profile = input::merge_files(&args.input.files, &args.input.picked)?;
@@ -26,7 +26,7 @@ pub fn run(args: &args::ConvertArgs, output: &ConsoleOutput) -> Result<(), Statu
     write(profile, value, (&args.out, shape, title(&args.input.files[0])), output)
 }
 
-/// The format of an output: as asked, else as its name tells.
+/// Returns the output format: the requested one, else the one of the file name.
 pub fn format(out: &Path, asked: Option<OutputFormat>) -> Result<OutputFormat, Status> {
     asked.or_else(|| by_name(out)).ok_or_else(|| {
         let why = "its name tells no format; add --to pprof, folded, speedscope, dot or svg";
@@ -34,18 +34,18 @@ pub fn format(out: &Path, asked: Option<OutputFormat>) -> Result<OutputFormat, S
     })
 }
 
-/// What to write of a profile.
+/// Options of a conversion.
 #[derive(Clone, Copy)]
 pub struct ConversionOptions<'a> {
-    /// How.
+    /// Format of the output.
     pub format: OutputFormat,
-    /// Most functions in a picture.
+    /// Maximum number of functions in an image.
     pub max_nodes: Option<usize>,
-    /// Only what this function called.
+    /// Function to focus on: only its callees are kept.
     pub focus: Option<&'a str>,
 }
 
-/// Writes a profile to a file and, in JSON, says what was written.
+/// Writes a profile to a file. In JSON mode, also reports the bytes and samples written.
 pub fn write(
     profile: Profile,
     value: usize,
@@ -73,12 +73,13 @@ fn by_name(out: &Path) -> Option<OutputFormat> {
     known.into_iter().find(|(_, endings)| ends(endings)).map(|(format, _)| format)
 }
 
-/// What a document is called: its first input's name.
+/// Returns the title of a document: the name of its first input.
 fn title(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Views of one type. Pictures leave out the frames that a profile declares uninteresting.
+/// Renders one type as folded stacks or an image. Images omit the frames that the profile declares
+/// uninteresting.
 fn picture(profile: Profile, value: usize, shape: ConversionOptions<'_>) -> Result<Vec<u8>, Status> {
     let ConversionOptions { format, max_nodes, focus } = shape;
     if format == OutputFormat::Folded {
@@ -100,7 +101,7 @@ fn picture(profile: Profile, value: usize, shape: ConversionOptions<'_>) -> Resu
     Ok(svg::write(&tree, &shown.unit, &profile_views::type_name(&shown)).into_bytes())
 }
 
-/// The whole profile in a format that holds it, or one type of it in any other.
+/// Encodes the whole profile if the format can hold it, else one type of it.
 pub fn encode(profile: Profile, value: usize, format: OutputFormat, title: String) -> Vec<u8> {
     match format {
         OutputFormat::Pprof => pprof::gzip(&pprof::encode(&profile)),

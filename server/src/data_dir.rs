@@ -1,4 +1,4 @@
-//! The data folder: taken, or refused with a reason that names it.
+//! Data folder of a server: opened and locked, or rejected with an error that names it.
 
 mod access;
 
@@ -11,7 +11,7 @@ use athanor_chassis::activity_tracker::{PreviousRun, install_abort_marker};
 use athanor_chassis::disk::{DiskError, LocalDisk};
 use athanor_chassis::{ErrorCode, ErrorCodeExt};
 
-/// A data folder that cannot be used.
+/// Error for a data folder that cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("the data folder {folder} cannot be used: {why}; {way_out}")]
 pub struct DataDirError {
@@ -30,19 +30,19 @@ impl ErrorCodeExt for DataDirError {
 const CHOOSE_OTHER_HINT: &str = "name another one with --data";
 const GRANT_WRITE_HINT: &str = "let this user write to it, or name another one with --data";
 
-/// The parts of a data folder that are this process's alone.
+/// Subfolders of a data folder, exclusive to this process.
 pub struct DataDir {
-    /// Of the log.
+    /// Disk of the log.
     pub log: LocalDisk,
-    /// Of snapshots and of the node's name.
+    /// Disk of snapshots and of the node's identity.
     pub state: LocalDisk,
-    /// Of what was found in blocks, if there can be one: nothing in it is needed.
+    /// Disk of the cache of block data, if it can be opened: its contents are disposable.
     pub kept: Option<LocalDisk>,
-    /// Of what is asked, for the case that it kills the process, if there can be one.
+    /// Records of running queries, for the case that one crashes the process, if they can be opened.
     pub asked: Option<PreviousRun>,
 }
 
-/// Takes a data folder, making it if need be.
+/// Opens and locks a data folder. Creates it if it does not exist.
 pub fn open(data: &Path) -> Result<DataDir, DataDirError> {
     let refused =
         |why: String, way_out, code| DataDirError { folder: data.display().to_string(), why, way_out, code };
@@ -55,7 +55,7 @@ pub fn open(data: &Path) -> Result<DataDir, DataDirError> {
     if fs::metadata(data).is_ok_and(|found| !found.is_dir()) {
         return Err(refused("it is no folder".to_owned(), CHOOSE_OTHER_HINT, ErrorCode::Conflict));
     }
-    // Links first: to close a folder would close what a link leads to.
+    // Links are checked first: restricting a folder would change the target of a link.
     let unreadable = |error: io::Error| refused(error.to_string(), CHOOSE_OTHER_HINT, ErrorCode::Unavailable);
     if let Some(link) = access::find_link(data).map_err(unreadable)? {
         let why =

@@ -1,8 +1,8 @@
-//! Which places tell what of their profiles, since others may hold the same ones.
+//! Selection of the sources that report profile ids, because other sources may hold duplicates.
 //!
-//! A profile's id names its time, so that a repeat of it is of the same moment: only places that hold profiles of one
-//! moment can hold one profile. Of blocks and of the heads here it is known of which time they are. Of heads elsewhere it is
-//! assumed, and seen with their answers.
+//! A profile's id includes its timestamp, so a duplicate has the same timestamp. Only sources that hold
+//! profiles of the same time can hold duplicates. The time ranges of blocks and of local heads are known.
+//! Those of remote heads are assumed at first, and checked against their responses.
 
 use athanor_catalog::ShardId;
 use athanor_chassis::{ErrorCode, Status};
@@ -11,20 +11,20 @@ use athanor_proto::athanor::internal::v1 as wire;
 use athanor_query::{DuplicateExclusions, ExcludedIds, SourceId, TimeRange};
 use bytes::Bytes;
 
-/// What a block tells begins and ends at full hours: so what it has told is the answer to later questions, too.
+/// Grid of reported ranges: one hour. Aligned reports can be cached and reused by later queries.
 const REPORT_GRID_NANOS: i64 = 3_600_000_000_000;
-/// What an id takes on its way.
+/// Bytes of an id on the wire.
 const PROFILE_ID_BYTES: usize = size_of::<ContentHash>();
 
-/// From a first to a last moment.
+/// First and last timestamp in nanoseconds, both inclusive.
 pub type NanosSpan = (i64, i64);
 
-/// The heads of a shard by their places, the oldest first.
+/// Pairs the heads of a shard with their source ids, the oldest first.
 pub fn number_heads<V>(shard: ShardId, heads: Vec<V>) -> impl Iterator<Item = (SourceId, V)> {
     (0..).zip(heads).map(move |(n, head)| (SourceId::Head { shard, n }, head))
 }
 
-/// Of each span the part that it has in common with any of the others: from the first to the last such moment.
+/// Returns for each span the part that it shares with any other span: first and last shared timestamp.
 pub fn find_overlaps(spans: &[NanosSpan]) -> Vec<Option<NanosSpan>> {
     let mut by_first: Vec<usize> = (0..spans.len()).collect();
     by_first.sort_by_key(|&at| spans[at].0);
@@ -56,14 +56,15 @@ pub fn find_overlaps(spans: &[NanosSpan]) -> Vec<Option<NanosSpan>> {
     shared
 }
 
-/// What a block of such a time tells of what it shares.
+/// Returns the time range for which a block reports ids, for a shared span. The range is aligned to full
+/// hours, or unlimited if it covers the whole block.
 pub fn reported_range(shared: NanosSpan, (first, last): NanosSpan) -> TimeRange {
     let from = shared.0.div_euclid(REPORT_GRID_NANOS).saturating_mul(REPORT_GRID_NANOS);
     let to = shared.1.div_euclid(REPORT_GRID_NANOS).saturating_add(1).saturating_mul(REPORT_GRID_NANOS);
     if from <= first && last < to { TimeRange::default() } else { TimeRange { from, to } }
 }
 
-/// The last moment of a block of which it does not tell.
+/// Returns the last timestamp of a block for which it reports no ids.
 pub fn unreported_until(tells: Option<TimeRange>, (first, last): NanosSpan) -> Option<i64> {
     match tells {
         None => Some(last),
@@ -72,12 +73,12 @@ pub fn unreported_until(tells: Option<TimeRange>, (first, last): NanosSpan) -> O
     }
 }
 
-/// Ids as they are sent.
+/// Encodes ids for the wire, 16 bytes each in little-endian order.
 pub fn encode_excluded_ids(ids: &ExcludedIds) -> Bytes {
     ids.iter().flat_map(|id| id.to_le_bytes()).collect::<Vec<u8>>().into()
 }
 
-/// Ids that were sent.
+/// Decodes ids from the wire.
 pub fn decode_excluded_ids(bytes: &[u8]) -> Result<ExcludedIds, Status> {
     let (ids, rest) = bytes.as_chunks::<PROFILE_ID_BYTES>();
     if !rest.is_empty() {
@@ -87,7 +88,7 @@ pub fn decode_excluded_ids(bytes: &[u8]) -> Result<ExcludedIds, Status> {
     Ok(ExcludedIds::new(ids.iter().map(|id| ContentHash::from_le_bytes(*id)).collect()))
 }
 
-/// What does not count in a shard, as it is sent.
+/// Encodes the excluded ids of a shard's heads for the wire.
 pub fn encode_excluded_heads(doubles: &DuplicateExclusions, shard: ShardId) -> Vec<wire::Without> {
     doubles
         .excluded_from_heads(shard)
@@ -95,7 +96,7 @@ pub fn encode_excluded_heads(doubles: &DuplicateExclusions, shard: ShardId) -> V
         .collect()
 }
 
-/// What was sent of a shard.
+/// Decodes the excluded ids of a shard's heads.
 pub fn decode_excluded_heads(
     shard: ShardId,
     without: &[wire::Without],

@@ -1,4 +1,4 @@
-//! A service that other nodes may call before it is there: they are told so, and come again.
+//! Internal service that other nodes may call before it starts: they receive "unavailable" and retry.
 
 use std::convert::Infallible;
 use std::future::{Future, ready};
@@ -14,13 +14,13 @@ use tonic::body::Body;
 use tonic::server::NamedService;
 use tower_service::Service;
 
-/// A service, when it has begun.
+/// Service slot that is empty until its role has started.
 pub struct DeferredService<S>(Arc<OnceLock<S>>);
 
 impl<S> DeferredService<S> {
-    /// It is there.
+    /// Starts serving calls with this service.
     pub fn activate(&self, service: S) {
-        // A node begins once.
+        // A node starts each service once, so the slot is empty.
         let _ = self.0.set(service);
     }
 }

@@ -1,4 +1,4 @@
-//! `dev`: synthetic profiles, a load of them, and a cluster to send them to.
+//! `dev`: synthetic profiles, load tests and a local cluster.
 
 mod cluster;
 
@@ -16,10 +16,10 @@ use crate::output::ConsoleOutput;
 use crate::{example, failure, input, load_test, progress, serve};
 use athanor_profile::pprof::gzip;
 
-/// The file that lists a set's profiles and their labels.
+/// Manifest file with a set's profiles and their labels.
 pub const SET_MANIFEST_FILE: &str = "set.json";
 
-/// Runs the command.
+/// Runs a `dev` subcommand.
 pub fn run(args: DevArgs, output: &ConsoleOutput) -> Result<(), Status> {
     match args.command {
         DevSubcommand::Generate { set, out, seed } => generate(set.profiles(), seed, &out, output),
@@ -62,7 +62,7 @@ fn file_name(i: usize) -> String {
     format!("{i:06}.pb.gz")
 }
 
-/// Labels as a JSON object.
+/// Converts labels to a JSON object.
 pub fn labels_json(labels: &Labels) -> Value {
     labels
         .iter()
@@ -71,7 +71,7 @@ pub fn labels_json(labels: &Labels) -> Value {
         .into()
 }
 
-/// The files of a generated set, with their labels.
+/// Returns the files of a generated set with their labels.
 pub fn read_profile_set(folder: &Path) -> Result<Vec<(PathBuf, Labels)>, Status> {
     #[derive(serde::Deserialize)]
     struct ProfileSetManifest {

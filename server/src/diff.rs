@@ -1,4 +1,4 @@
-//! `diff`: two profiles side by side.
+//! `diff`: compares two profiles.
 
 use std::fmt::Write;
 use std::slice;
@@ -34,7 +34,7 @@ pub fn run(args: &args::DiffArgs, output: &ConsoleOutput) -> Result<(), Status> 
     )
 }
 
-/// Shows the functions that changed most, so many of them.
+/// Prints the functions that changed most, at most `limit` of them.
 pub fn compare(
     left: &Tree,
     right: &Tree,
@@ -52,7 +52,7 @@ pub fn compare(
         || {
             let unit = &shown.unit;
             let mut text = format!("Type: {}\n", harmless(&type_name(shown)));
-            // Writing to a string does not fail, here and below.
+            // Writing to a string cannot fail, here and below.
             let change = right.total().wrapping_sub(left.total());
             let before = format_value(left.total(), unit);
             let after = format_value(right.total(), unit);
@@ -101,7 +101,7 @@ fn line(text: &mut String, change: &FunctionDiff, unit: &str, color: bool) {
         [left.flat, right.flat, left.cum, right.cum].map(|value| format_value(value, unit));
     let flat = plus(change.delta, unit);
     let cum = plus(change.cum_delta, unit);
-    // More is red, less is green.
+    // Increases are red, decreases green.
     let (on, off) = match (color, change.delta.signum()) {
         (true, 1) => ("\x1b[31m", "\x1b[0m"),
         (true, -1) => ("\x1b[32m", "\x1b[0m"),

@@ -1,8 +1,9 @@
-//! What a node does whose disk is full: it tells others, and gives its leads to those who have room.
+//! Reaction of a node to a full disk: it announces the state and transfers its leaderships to nodes with free
+//! disk.
 //!
-//! Who is full refuses what is new, and only a leader is asked for that. So the shards and the catalogue are led by others
-//! while there are any with room, and go on. The node stays a member: it takes what others have committed as long as the
-//! reserve lasts, and what frees its disk.
+//! A node with a full disk rejects new data, and only leaders receive new data. As long as other nodes have
+//! free disk, they lead the shards and the catalog, which stay writable. The full node remains a member. It
+//! accepts committed entries while the log's reserve lasts, and commands that free its disk.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,29 +21,29 @@ use tokio_util::sync::CancellationToken;
 
 use crate::http::LogThrottle;
 
-/// How often it looks at the disk.
+/// Interval between two checks of the disk.
 const DISK_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// How long the leads may take to go to others, until it is tried again.
+/// Timeout of a transfer round; the next check retries it.
 const LEADER_TRANSFER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What looks at the disk of a node's log.
+/// Monitor of the disk that holds the node's log.
 pub struct DiskPressureMonitor {
-    /// Has the disk.
+    /// Log that provides the free space of its disk.
     pub log: Log,
-    /// Shards of this node.
+    /// Ingester with the shards of this node.
     pub ingester: Option<Arc<Ingester>>,
-    /// The catalogue, where this node votes in it.
+    /// Raft group of the catalog, if this node votes.
     pub facts: Option<RaftGroup<CatalogStateMachine>>,
-    /// Who else is here.
+    /// Members of the cluster.
     pub members: ClusterMembers,
-    /// Tells them.
+    /// Handle that announces a full disk by gossip.
     pub voice: GossipHandle,
-    /// Time.
+    /// Clock of the checks.
     pub clock: Clock,
 }
 
 impl DiskPressureMonitor {
-    /// Looks until the process ends.
+    /// Checks the disk until the process ends.
     pub async fn run(self, ending: CancellationToken) {
         let looking = async {
             let mut told = false;
@@ -71,10 +72,11 @@ impl DiskPressureMonitor {
         }
     }
 
-    /// Has others lead what this node leads. What none of them takes stays here, and is offered again.
+    /// Transfers all leaderships of this node. A leadership that no node accepts stays here, and the next
+    /// check retries it.
     async fn give_away(&self) -> Result<(), String> {
         let able = able(self.members.current().values());
-        // Shards that nobody takes do not keep the catalogue here.
+        // A failed transfer of shards does not prevent the transfer of the catalog.
         let shards = match &self.ingester {
             Some(ingester) => {
                 ingester.transfer_all(|node| able.contains(&node), LEADER_TRANSFER_TIMEOUT).await
@@ -102,7 +104,7 @@ impl DiskPressureMonitor {
     }
 }
 
-/// Who could lead.
+/// Returns the nodes that could lead: alive and ready.
 fn able<'a>(members: impl Iterator<Item = &'a ClusterMember>) -> BTreeSet<NodeId> {
     let able = members.filter(|member| member.is_alive() && member.state == MemberState::Ready);
     able.map(|member| member.node).collect()

@@ -1,10 +1,10 @@
-//! The example profile: thirty seconds of a made-up web shop.
+//! Example profile: thirty seconds of a fictional web shop.
 
 use athanor_profile::generate::SeededRandom;
 use athanor_profile::symbols::{Function, Line, Mapping};
 use athanor_profile::{Profile, ProfileHeader, ValueType};
 
-/// Who calls whom: caller, callees with the odds of each.
+/// Call graph: each caller with its callees and their odds.
 const CALL_GRAPH: &[(&str, &[(&str, usize)])] = &[
     (
         "net/http.(*conn).serve",
@@ -94,19 +94,19 @@ const CALL_GRAPH: &[(&str, &[(&str, usize)])] = &[
     ("runtime.schedule", &[("runtime.findRunnable", 80), ("runtime.futex", 20)]),
 ];
 
-/// Where stacks begin.
+/// Root functions of the stacks, with their odds.
 const ROOT_FUNCTIONS: [(&str, usize); 3] =
     [("net/http.(*conn).serve", 82), ("runtime.gcBgMarkWorker", 11), ("runtime.mcall", 7)];
-/// Samples, of ten milliseconds each.
+/// Number of samples, of ten milliseconds each.
 const SAMPLE_COUNT: usize = 4_200;
 const SAMPLE_PERIOD_NANOS: i64 = 10_000_000;
-/// 2024-01-01T12:00:00Z.
+/// Start of the profile: 2024-01-01T12:00:00Z.
 const START_TIME_NANOS: i64 = 1_704_110_400_000_000_000;
-/// Chances in a thousand that a function is the leaf although it could call on.
+/// Probability in 1/1000 that a function is the leaf although it has callees.
 const LEAF_PER_MILLE: usize = 60;
 const MAX_STACK_DEPTH: usize = 22;
 
-/// The profile, always the same.
+/// Returns the example profile, equal on each call.
 pub fn checkout() -> Profile {
     let mut random = SeededRandom::from_path(&[2024, 7]);
     let header = ProfileHeader {
@@ -145,7 +145,7 @@ fn draw<'n>(random: &mut SeededRandom, odds: &[(&'n str, usize)]) -> &'n str {
     unreachable!("what is left is below the sum of the odds")
 }
 
-/// Each function has one place: its address and line follow from its name.
+/// Interns a location. Its address and line are derived from the function's name.
 fn location(profile: &mut Profile, name: &str) -> u32 {
     let symbols = &mut profile.dictionary.symbols;
     let number = athanor_profile::hash::hash_bytes(name.as_bytes()) as u64;

@@ -1,4 +1,4 @@
-//! What went wrong, reduced to a code and a sentence that names the file.
+//! Errors of commands: a code, and a message that names the file.
 
 use std::error::Error;
 use std::io;
@@ -7,13 +7,13 @@ use std::path::Path;
 use athanor_chassis::code::{EXIT_USAGE, ErrorCodeExt};
 use athanor_chassis::{ErrorCode, Status};
 
-/// The message of an output that nobody reads any more; `main` ends quietly on it.
+/// Message of the error for a closed output; `main` exits quietly on it.
 const BROKEN_PIPE_MESSAGE: &str = "the output was closed";
 
-/// What marks errors of the command line and of settings, whose exit code is 64 and not that of bad data.
+/// Marks errors of the command line and of settings. Their exit code is 64, not that of bad data.
 const USAGE_MARKER: &str = "usage";
 
-/// Settings that cannot be used.
+/// Converts an error of the settings; an invalid one is marked as a usage error.
 pub fn settings_error<E: ErrorCodeExt + Error>(error: &E) -> Status {
     match Status::from_error(error) {
         status if status.code == ErrorCode::Invalid => status.with_reason(USAGE_MARKER),
@@ -21,12 +21,12 @@ pub fn settings_error<E: ErrorCodeExt + Error>(error: &E) -> Status {
     }
 }
 
-/// With what a process ends.
+/// Returns the exit code of the process for an error.
 pub fn exit_code(status: &Status) -> u8 {
     if status.reason == Some(USAGE_MARKER) { EXIT_USAGE } else { status.code.exit_code() }
 }
 
-/// What a failed write to standard output means.
+/// Converts a failed write to standard output.
 pub fn output_error(error: io::Error) -> Status {
     match error.kind() {
         io::ErrorKind::BrokenPipe => Status::new(ErrorCode::Cancelled, BROKEN_PIPE_MESSAGE),
@@ -34,12 +34,12 @@ pub fn output_error(error: io::Error) -> Status {
     }
 }
 
-/// Whether the reader of our output left.
+/// Returns whether the reader of the output closed it.
 pub fn is_broken_pipe(status: &Status) -> bool {
     status.code == ErrorCode::Cancelled && status.message == BROKEN_PIPE_MESSAGE
 }
 
-/// A file that cannot be read or written.
+/// Converts an I/O error of a file.
 pub fn io_error(path: &Path, error: io::Error) -> Status {
     let code = match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::IsADirectory | io::ErrorKind::NotADirectory => {
@@ -52,14 +52,15 @@ pub fn io_error(path: &Path, error: io::Error) -> Status {
     Status::new(code, format!("{}: {error}", path.display()))
 }
 
-/// An error about a file. A damaged one is bad input to a command, no loss of a server's: its code is 65.
+/// Converts an error about a file's contents. Damage is invalid input to a command, not data loss of a
+/// server: its exit code is 65.
 pub fn file_error<E: ErrorCodeExt + Error>(path: &Path, error: &E) -> Status {
     let status = Status::from_error(error);
     let code = if status.code == ErrorCode::DataLoss { ErrorCode::Invalid } else { status.code };
     Status::new(code, format!("{}: {}", path.display(), status.message))
 }
 
-/// A file that does not hold what it should.
+/// Returns the error for a file with unexpected contents.
 pub fn invalid_file(path: &Path, error: impl std::fmt::Display) -> Status {
     Status::new(ErrorCode::Invalid, format!("{}: {error}", path.display()))
 }

@@ -1,4 +1,5 @@
-//! What shards of a slot ask each other, when one follows another: by calls, or at once where both are here.
+//! Client for handoffs between successive shards of a slot. Calls the local ingester directly and remote ones
+//! over gRPC.
 
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -14,29 +15,29 @@ use bytes::Bytes;
 
 use crate::ingester_client::InternalRpcClient;
 
-/// How long one member may take.
+/// Timeout of a call to one member.
 const HANDOFF_CALL_TIMEOUT: Duration = Duration::from_secs(10);
-/// Members that are asked, one after the other, those that are asked again included.
+/// Maximum attempts over all members, retries included.
 const MAX_HANDOFF_ATTEMPTS: usize = 10;
-/// Bytes of an id.
+/// Bytes of an id on the wire.
 const PROFILE_ID_BYTES: usize = size_of::<ContentHash>();
 
-/// The way to shards of the same slot.
+/// Client that reaches the shards of a slot.
 pub struct HandoffClient {
-    /// This node.
+    /// Id of this node.
     pub me: NodeId,
-    /// Its shards, when they are open.
+    /// Ingester of this node, once its shards are open.
     pub here: OnceLock<Weak<Ingester>>,
-    /// The ways to others.
+    /// RPC client for other nodes; `None` on a single-node server.
     pub afar: Option<InternalRpcClient>,
-    /// Measures limits.
+    /// Clock that measures timeouts.
     pub clock: Clock,
 }
 
 impl HandoffClient {
-    /// The shards of this node are open.
+    /// Sets the local ingester once its shards are open.
     pub fn set_ingester(&self, ingester: &Arc<Ingester>) {
-        // A node has one ingester, and begins once.
+        // A node sets its ingester once, at start.
         let _ = self.here.set(Arc::downgrade(ingester));
     }
 
@@ -135,14 +136,14 @@ impl HandoffPeer for HandoffClient {
     }
 }
 
-/// Members of a shard, asked one after the other, and whoever is said to lead first.
+/// Order of calls to the members of a shard: a known leader first, then one after the other.
 struct MemberAttempts {
     all: Vec<NodeId>,
     next: NodeId,
     tries: usize,
 }
 
-/// Why one member did not answer, and who leads.
+/// Failed call to one member, with the leader that it reported.
 struct MemberFailure {
     status: Status,
     leader: Option<NodeId>,
@@ -155,7 +156,7 @@ impl MemberAttempts {
         Self { all, next, tries: 0 }
     }
 
-    /// Goes on to another, unless enough were asked.
+    /// Selects the next member. Returns the error if it is permanent or the attempts are used up.
     fn again(&mut self, MemberFailure { status, leader }: MemberFailure) -> Result<(), Status> {
         self.tries += 1;
         let may_pass =
@@ -186,12 +187,12 @@ fn late(node: NodeId) -> impl FnOnce(athanor_chassis::clock::TimeoutElapsed) -> 
     move |late| Status::new(ErrorCode::Deadline, format!("node {node} did not answer {late}"))
 }
 
-/// Ids as they travel, 16 bytes each.
+/// Encodes ids for the wire, 16 bytes each in big-endian order.
 pub fn encode_id_list(ids: &[ContentHash]) -> Bytes {
     ids.iter().flat_map(|id| id.to_be_bytes()).collect::<Vec<u8>>().into()
 }
 
-/// Ids that have travelled.
+/// Decodes ids from the wire.
 pub fn decode_id_list(bytes: &[u8]) -> Result<Vec<ContentHash>, Status> {
     if !bytes.len().is_multiple_of(PROFILE_ID_BYTES) || bytes.len() / PROFILE_ID_BYTES > MAX_IDS_PER_PAGE {
         let message = format!(
@@ -215,7 +216,7 @@ fn page(response: wire::WindowResponse) -> Result<WindowPage, MemberFailure> {
     Ok(WindowPage { ids, taken, holds, more, age, span, counted })
 }
 
-/// A page as it travels.
+/// Encodes a page of the dedup window for the wire.
 pub fn encode_page(page: WindowPage) -> wire::WindowResponse {
     let WindowPage { ids, taken, holds, more, age, span, counted } = page;
     let (counted_at, counted) = counted.unzip();
@@ -233,7 +234,7 @@ pub fn encode_page(page: WindowPage) -> wire::WindowResponse {
     }
 }
 
-/// Whether each is so, as it travels: one bit for each, the lowest of each byte first.
+/// Encodes booleans as a bit set, the lowest bit of each byte first.
 pub fn encode_bits(held: &[bool]) -> Bytes {
     let byte = |eight: &[bool]| eight.iter().rev().fold(0, |byte, held| byte << 1 | u8::from(*held));
     held.chunks(8).map(byte).collect::<Vec<u8>>().into()

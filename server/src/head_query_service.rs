@@ -1,5 +1,5 @@
-//! What this node says of the shards that it leads: to other nodes, and to a question of its own that was on its way
-//! while the lead came here.
+//! Queries of the heads that this node leads, for other nodes. Local queries use it if leadership moved here
+//! while they were running.
 
 use std::sync::Arc;
 
@@ -18,12 +18,12 @@ use tokio::sync::Semaphore;
 use crate::dedup_ranges;
 use crate::result_stream::{ResultFrame, StreamChecksum, build_frames};
 
-/// Questions that are answered at once.
+/// Maximum concurrent head queries.
 const MAX_CONCURRENT_QUERIES: usize = 64;
-/// Shards of one question: as many as a node may be a member of, and some that it was.
+/// Maximum shards in one query: the memberships of a node, and some former ones.
 const MAX_SHARDS_PER_QUERY: usize = 256;
 
-/// Answers of the shards of this node.
+/// Query service over the shards of this node.
 #[derive(Clone)]
 pub struct HeadQueryService {
     ingester: Arc<Ingester>,
@@ -31,7 +31,7 @@ pub struct HeadQueryService {
     questions: Arc<Semaphore>,
 }
 
-/// Rows that are asked about.
+/// Head snapshot to query, with its dedup parameters.
 struct HeadSource {
     view: HeadSnapshot,
     tells: Option<SourceId>,
@@ -39,13 +39,13 @@ struct HeadSource {
 }
 
 impl HeadQueryService {
-    /// Of this ingester.
+    /// Creates the service of an ingester.
     pub fn new(ingester: Arc<Ingester>, compute: ComputePool) -> Self {
         Self { ingester, compute, questions: Arc::new(Semaphore::new(MAX_CONCURRENT_QUERIES)) }
     }
 
-    /// The answer of all shards that are led here, and of each shard whether it is in that. An empty question is for
-    /// times.
+    /// Returns the result of all shards led here, and for each shard whether the result includes it. An empty
+    /// query only returns time ranges.
     pub async fn query_heads(
         &self,
         tenant: &TenantId,
@@ -64,11 +64,11 @@ impl HeadQueryService {
         }
         shards.iter().try_for_each(|at| check_epoch(at.shard, at.epoch))?;
         let _turn = self.questions.acquire().await;
-        // What is computed ends when the caller leaves.
+        // The computation is cancelled when the caller disconnects.
         let (stop, _waiting) = CancelFlag::new_pair();
         let mut views = Vec::new();
         let mut done = Vec::new();
-        // All at once: a shard that waits for an answer of its other members keeps no other waiting.
+        // Leadership checks run concurrently: a shard that waits for its members does not delay the others.
         let confirmed = join_all(shards.iter().map(|at| self.ingester.confirm_leadership(at.shard))).await;
         for (at, confirmed) in shards.into_iter().zip(confirmed) {
             let wire::ShardAt { shard, watermark, tells, without, .. } = at;
@@ -119,12 +119,12 @@ impl HeadQueryService {
     }
 }
 
-/// The sum of a question to shards.
+/// Returns the checksum of a query to shards.
 pub fn request_checksum(tenant: &TenantId, ask: &[u8], shards: &[wire::ShardAt]) -> StreamChecksum {
     StreamChecksum::for_request(tenant, ask, shards.iter().map(Message::encode_to_vec))
 }
 
-/// A piece as it is sent.
+/// Encodes a result frame for the wire.
 pub fn encode_frame(piece: ResultFrame) -> wire::QueryResponse {
     let of = match piece {
         ResultFrame::Partial(part) => Some(Of::Partial(part)),
@@ -135,7 +135,7 @@ pub fn encode_frame(piece: ResultFrame) -> wire::QueryResponse {
     wire::QueryResponse { of }
 }
 
-/// A piece that was sent.
+/// Decodes a result frame from the wire.
 pub fn decode_frame(response: wire::QueryResponse) -> ResultFrame {
     match response.of {
         Some(Of::Partial(part)) => ResultFrame::Partial(part),
@@ -145,12 +145,12 @@ pub fn decode_frame(response: wire::QueryResponse) -> ResultFrame {
     }
 }
 
-/// From the first to the last of all.
+/// Returns the span from the first to the last timestamp of all spans.
 pub fn enclosing_span(times: impl Iterator<Item = (i64, i64)>) -> Option<(i64, i64)> {
     times.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)))
 }
 
-/// That a message means the shard that it names: its number says its epoch, too [INV-12].
+/// Checks that the shard's number matches the epoch in the message: the number encodes the epoch [INV-12].
 pub fn check_epoch(shard: ShardId, epoch: u32) -> Result<(), Status> {
     match decode_shard_id(shard) {
         Some((_, known)) if known == epoch => Ok(()),
@@ -162,7 +162,7 @@ pub fn check_epoch(shard: ShardId, epoch: u32) -> Result<(), Status> {
     }
 }
 
-/// What is told of a shard that others lead.
+/// Returns the failure for a shard that another node leads.
 pub fn not_leader_failure(moved: &ShardReadError) -> wire::Failure {
     status_codec::encode_status(&Status::new(ErrorCode::NotLeader, moved.to_string()), moved.leader())
 }

@@ -1,27 +1,28 @@
-//! When another gateway is asked though the first one may still answer.
+//! Hedged requests: a second call to another store-gateway while the first one may still respond.
 //!
-//! Who takes much longer than others lately is probably stuck, and what waits for all waits for the slowest. But where
-//! all are slow since there is much to do, asking twice makes it worse. So only a share of all calls is asked again.
+//! A store-gateway that takes much longer than others recently is probably stuck, and a query waits for its
+//! slowest part. If all are slow under high load, second calls make it worse. Therefore only a share of all
+//! calls is hedged.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Calls that are remembered.
+/// Number of recent latencies that the policy keeps.
 const MAX_RECENT_CALLS: usize = 128;
-/// Before so many calls it is not known what is long.
+/// Number of latencies below which the default delay applies.
 const MIN_RECENT_CALLS: usize = 16;
-/// A gateway has at least so long, and where little is known, that long.
+/// Lower bound of the delay before a second call. The default below applies while few latencies are known.
 const MIN_HEDGE_DELAY: Duration = Duration::from_millis(250);
 const DEFAULT_HEDGE_DELAY: Duration = Duration::from_secs(1);
-/// Second calls that may be made one after another, when there were none for long.
+/// Maximum consecutive second calls after a quiet time.
 const MAX_HEDGE_BURST: u64 = 8;
 
-/// Decides about second calls.
+/// Policy that limits and delays hedged calls.
 #[derive(Debug)]
 pub struct HedgingPolicy {
-    /// Second calls per hundred.
+    /// Second calls per hundred calls.
     percent: u64,
     state: Mutex<HedgingState>,
     calls: AtomicU64,
@@ -31,24 +32,24 @@ pub struct HedgingPolicy {
 
 #[derive(Debug, Default)]
 struct HedgingState {
-    /// In hundredths of a call.
+    /// Credit for second calls, in hundredths of a call.
     credit: u64,
     recent: VecDeque<Duration>,
 }
 
-/// What was done so far.
+/// Counters of first and second calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HedgeStats {
-    /// Calls of gateways, without second ones.
+    /// Calls to store-gateways, without second calls.
     pub calls: u64,
-    /// Second calls.
+    /// Second calls to store-gateways.
     pub second: u64,
-    /// Those that answered before the first.
+    /// Second calls that responded before the first call.
     pub won: u64,
 }
 
 impl HedgingPolicy {
-    /// So many second calls per hundred calls.
+    /// Creates a policy that allows `percent` second calls per hundred calls.
     pub fn new(percent: u8) -> Self {
         let state = HedgingState { credit: MAX_HEDGE_BURST * 100, ..HedgingState::default() };
         Self {
@@ -60,7 +61,7 @@ impl HedgingPolicy {
         }
     }
 
-    /// A call begins that is not made in another's stead: it is counted, and pays for others. For how long it is left alone.
+    /// Counts a first call, which adds credit for second calls. Returns the delay before a second call.
     pub fn begin(&self) -> Duration {
         self.calls.fetch_add(1, Ordering::Relaxed);
         let mut state = self.state();
@@ -69,7 +70,7 @@ impl HedgingPolicy {
         self.hedge_delay()
     }
 
-    /// For how long a call is left alone.
+    /// Returns the delay before a second call.
     pub fn hedge_delay(&self) -> Duration {
         let state = self.state();
         if state.recent.len() < MIN_RECENT_CALLS {
@@ -77,11 +78,11 @@ impl HedgingPolicy {
         }
         let mut sorted: Vec<Duration> = state.recent.iter().copied().collect();
         sorted.sort_unstable();
-        // Twice what nine of ten took.
+        // Twice the 90th percentile of recent latencies.
         (sorted[sorted.len() * 9 / 10] * 2).max(MIN_HEDGE_DELAY)
     }
 
-    /// A call was answered after so long.
+    /// Records the latency of a call.
     pub fn record_latency(&self, after: Duration) {
         let mut state = self.state();
         if state.recent.len() == MAX_RECENT_CALLS {
@@ -90,7 +91,8 @@ impl HedgingPolicy {
         state.recent.push_back(after);
     }
 
-    /// Whether the same may be asked for again, of another one or here; it takes of what may be.
+    /// Returns whether a second call is allowed, to another store-gateway or locally, and takes the credit
+    /// for it.
     pub fn try_take_credit(&self) -> bool {
         let mut state = self.state();
         let may = self.percent > 0 && state.credit >= 100;
@@ -100,17 +102,17 @@ impl HedgingPolicy {
         may
     }
 
-    /// A second call is made.
+    /// Counts a second call.
     pub fn record_hedge(&self) {
         self.second.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A second call was answered, and the first was not before it.
+    /// Counts a second call that responded before the first.
     pub fn record_hedge_won(&self) {
         self.won.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What was done so far.
+    /// Returns the counters of first and second calls.
     pub fn counts(&self) -> HedgeStats {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         HedgeStats { calls: of(&self.calls), second: of(&self.second), won: of(&self.won) }

@@ -1,13 +1,17 @@
-//! One port for everything: Connect, gRPC, gRPC-Web and plain HTTP, over HTTP/1.1 and cleartext HTTP/2.
+//! HTTP server, with all protocols on one port: Connect, gRPC, gRPC-Web and plain HTTP, over HTTP/1.1 and
+//! cleartext HTTP/2.
 //!
 //! ```text
-//!  listener ─► connection ─► router ─┬─► unary  (encoding ─► caller ─► body ─► message ─► method ─► answer)
+//!  listener ─► connection ─► router ─┬─► unary  (encoding ─► caller ─► body ─► method ─► response)
 //!                                    ├─► plain  (ingest, render, pages, operations)
-//!                                    └─► debuginfo, parca  (files that are larger than memory; the words of another server)
+//!                                    └─► debuginfo, parca  (files larger than memory, and the API of Parca)
 //! ```
 //!
-//! A request is refused as early as it can be: by its path, method and content type before its headers are
-//! believed, by who asks before its body is read, by its size while it is read.
+//! Each request is rejected as early as possible, in this order:
+//!
+//! - By its path, method and content type, before other headers are read.
+//! - By its caller, before its body is read.
+//! - By its size, while it is read.
 
 mod admin_auth;
 mod body;

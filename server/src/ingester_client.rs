@@ -1,4 +1,4 @@
-//! How shards are asked: those of this node at once, those of others by a call.
+//! Client of the ingester role. Calls the local ingester directly and remote ones over gRPC.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,46 +16,46 @@ use athanor_proto::athanor::internal::v1 as wire;
 
 use crate::service_load::ServiceLoad;
 
-/// How long one call may take: who does not answer by then may be cut off, and another may lead by now.
+/// Time limit of one call. A node that exceeds it may be partitioned, and another may lead by now.
 const INGESTER_CALL_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a node may take that is only asked how it is.
+/// Time limit of a status call.
 const STATUS_CALL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The ways to all nodes.
+/// Client of all ingesters, local and remote.
 #[derive(Clone)]
 pub struct IngesterClient {
-    /// This node.
+    /// Id of this node.
     pub me: NodeId,
-    /// Its shards.
+    /// Ingester of this node. None if this node has no such role.
     pub ingester: Option<Arc<Ingester>>,
-    /// What services send here.
+    /// Load by service that this node received.
     pub loads: Arc<ServiceLoad>,
-    /// The ways to others; none of a server that is alone.
+    /// Client of remote nodes. None for a single-node server.
     pub afar: Option<InternalRpcClient>,
-    /// Measures limits.
+    /// Clock for timeouts.
     pub clock: Clock,
 }
 
-/// The ways to other nodes.
+/// Client of the internal RPCs of other nodes.
 #[derive(Clone)]
 pub struct InternalRpcClient {
-    /// Connections.
+    /// Pool of connections to nodes.
     pub peers: PeerPool,
-    /// Says who calls.
+    /// Source of the caller identity in requests.
     pub introductions: Arc<PeerHandshake>,
 }
 
-/// Nothing was stored there: another leads the shard, or it is not known who does.
+/// Rejection of an append. Nothing was stored: another node leads the shard, or the leader is unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AppendRejected {
-    /// Who does, where that is known.
+    /// Current leader, if the node knows it.
     pub leader: Option<NodeId>,
-    /// In words.
+    /// Error of the append.
     pub status: Status,
 }
 
 impl IngesterClient {
-    /// Has a node store uploads in a shard, placed by a table of this version.
+    /// Appends uploads to a shard at a node. `table` is the version of the slot table that placed them.
     pub async fn append(
         &self,
         node: NodeId,
@@ -87,12 +87,12 @@ impl IngesterClient {
 }
 
 impl IngesterClient {
-    /// The ways to others.
+    /// Returns the client of remote nodes. Fails on a single-node server.
     pub fn remote_client(&self) -> Result<&InternalRpcClient, Status> {
         self.afar.as_ref().ok_or_else(|| Status::new(ErrorCode::Unavailable, "there are no other nodes"))
     }
 
-    /// What a node says, if it says it in time.
+    /// Limits the time of a call to a node.
     pub async fn with_timeout<T>(
         &self,
         node: NodeId,
@@ -104,7 +104,7 @@ impl IngesterClient {
         })
     }
 
-    /// What comes of a call of a node, if it comes in time.
+    /// Runs a gRPC call to a node with a time limit and converts its error.
     pub async fn call_node<T>(
         &self,
         node: NodeId,
@@ -115,7 +115,7 @@ impl IngesterClient {
             .await
     }
 
-    /// The shards that a node leads, after it has handed over one.
+    /// Returns the shards that a node leads, after an optional handoff of one of them.
     pub async fn led_shards(
         &self,
         node: NodeId,
@@ -142,7 +142,7 @@ impl IngesterClient {
 }
 
 impl IngesterClient {
-    /// What another node's disk says of shards, and of which of them it has all that was stored.
+    /// Returns the shard reports of another node, and the shards of which it has all entries.
     pub async fn report_shards(&self, node: NodeId) -> Result<(Vec<ShardReport>, BTreeSet<ShardId>), Status> {
         let InternalRpcClient { peers, introductions } = self.remote_client()?;
         let request =
@@ -165,7 +165,7 @@ impl IngesterClient {
             cut: of.cut.unwrap_or_default(),
             sealed: of.sealed,
             fenced: of.fenced,
-            // Who does not have all that was stored may not have heard that it changed.
+            // A node without all entries may have missed a change of this field.
             inherited: of.inherited.filter(|_| of.whole).map(|inherited| match inherited.of_blocks {
                 true => HandoffSource::Blocks { of: inherited.shard, upto: 0 },
                 false => HandoffSource::Window { of: inherited.shard, upto: None },
@@ -180,7 +180,7 @@ impl IngesterClient {
         Ok((told, whole))
     }
 
-    /// What services have sent by a node's door since it was started.
+    /// Returns the load by service that a node received since its start.
     pub async fn service_load(&self, node: NodeId) -> Result<BTreeMap<(TenantId, String), u64>, Status> {
         if node == self.me {
             return Ok(self.loads.now());
@@ -194,7 +194,7 @@ impl IngesterClient {
     }
 }
 
-/// What a node answered.
+/// Converts the append response of a node.
 fn told(
     answered: wire::AppendResponse,
     count: usize,
@@ -216,7 +216,7 @@ fn unknown(why: &str) -> AppendRejected {
     AppendRejected { leader: None, status: Status::new(ErrorCode::Unavailable, why) }
 }
 
-/// Who does not answer is asked again after others.
+/// Returns the rejection of a node that did not respond. The router retries it after other nodes.
 fn gone(status: Status) -> AppendRejected {
     AppendRejected { leader: None, status }
 }
@@ -258,7 +258,7 @@ fn unpacked(result: wire::UploadResult) -> Result<StoredUpload, Status> {
     Ok(StoredUpload {
         new: count(result.new),
         repeats: count(result.repeats),
-        // What has no stack is left out before a shard is asked.
+        // Samples without a stack are dropped before the append.
         dropped: DroppedCounts {
             samples,
             negative,

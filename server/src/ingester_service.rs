@@ -1,4 +1,4 @@
-//! What an ingester does for other nodes.
+//! gRPC service of the ingester for other nodes.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use crate::handoff_client::{decode_id_list, encode_bits, encode_page};
 use crate::head_query_service::{HeadQueryService, check_epoch, encode_frame, not_leader_failure};
 use crate::result_stream::ResultFrame;
 
-/// How long a lead may take to go to another.
+/// Time limit of a leadership transfer.
 const LEADER_TRANSFER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The shards of this node, for others.
+/// Service that gives other nodes access to the shards of this node.
 #[derive(Clone)]
 pub struct IngesterService {
     ingester: Arc<Ingester>,
@@ -36,7 +36,7 @@ type RpcResult<T> = Result<Response<T>, tonic::Status>;
 type RpcStream<T> = Pin<Box<dyn Stream<Item = Result<T, tonic::Status>> + Send>>;
 
 impl IngesterService {
-    /// Of this ingester.
+    /// Creates the service of an ingester.
     pub fn new(ingester: Arc<Ingester>, introductions: Arc<PeerHandshake>, compute: ComputePool) -> Self {
         let telling = HeadQueryService::new(Arc::clone(&ingester), compute);
         Self { ingester, introductions, telling }

@@ -1,4 +1,4 @@
-//! Reading profiles: whatever format a file has, and many files at once.
+//! Input files of commands: reads profiles of any format, and merges many files.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -20,13 +20,13 @@ use crate::output::harmless;
 use crate::profile_views::type_name;
 use crate::{failure, progress};
 
-/// As many threads as there are processors.
+/// Returns a compute pool with one thread per processor.
 pub fn compute() -> Result<ComputePool, Status> {
     let width = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     ComputePool::with_threads(width, 0).map_err(|error| Status::from_error(&error))
 }
 
-/// The bytes of a file, or of standard input if it is `-`.
+/// Reads the bytes of a file, or of standard input if the path is `-`.
 pub fn read(path: &Path, limits: &DecodeLimits) -> Result<Vec<u8>, Status> {
     let failed = |error| failure::io_error(path, error);
     let mut bytes = Vec::new();
@@ -49,22 +49,22 @@ pub fn read(path: &Path, limits: &DecodeLimits) -> Result<Vec<u8>, Status> {
     Ok(bytes)
 }
 
-/// What a file holds, once decompressed.
+/// Decompressed contents of a file.
 pub enum InputContent {
-    /// Plain pprof.
+    /// Profile in plain pprof, not decoded.
     Pprof(Vec<u8>),
-    /// Any other format, read.
+    /// Decoded profile of any other format.
     Read(Box<Profile>),
-    /// A flight recording: several profiles, read into one.
+    /// Flight recording, with its profiles merged into one.
     Recording(Box<Profile>),
 }
 
-/// Reads a file of any format.
+/// Reads a file and detects its format.
 pub fn content(path: &Path, limits: &DecodeLimits) -> Result<InputContent, Status> {
     parse_content(path, &read(path, limits)?, limits)
 }
 
-/// Tells the format by the content.
+/// Detects the format of the bytes and decodes them.
 pub fn parse_content(path: &Path, bytes: &[u8], limits: &DecodeLimits) -> Result<InputContent, Status> {
     let raw = pprof::inflate(bytes, limits.bytes).map_err(|error| failure::invalid_file(path, error))?;
     if raw.is_empty() {
@@ -82,12 +82,12 @@ pub fn parse_content(path: &Path, bytes: &[u8], limits: &DecodeLimits) -> Result
     }
 }
 
-/// Blocks by their folders, or by a folder that they lie in.
+/// Opens blocks by their folders or by a parent folder.
 pub fn blocks(folders: &[PathBuf]) -> Result<Vec<(PathBuf, Block)>, Status> {
     let mut paths = Vec::new();
     for folder in folders {
         let within = if folder.join(META_FILE).is_file() { Vec::new() } else { blocks_within(folder)? };
-        // What holds none is told as no block.
+        // A folder without blocks is passed on, so that opening it reports the error.
         paths.extend(if within.is_empty() { vec![folder.clone()] } else { within });
     }
     paths.into_iter().map(|path| block(&path).map(|block| (path, block))).collect()
@@ -106,7 +106,7 @@ fn blocks_within(folder: &Path) -> Result<Vec<PathBuf>, Status> {
     Ok(paths)
 }
 
-/// Opens a block.
+/// Opens the block in a folder.
 pub fn block(path: &Path) -> Result<Block, Status> {
     if !path.join(META_FILE).is_file() {
         let why = if path.exists() { "no block, it has no meta.json" } else { "there is no such folder" };
@@ -115,7 +115,8 @@ pub fn block(path: &Path) -> Result<Block, Status> {
     Block::open(Arc::new(LocalFolder::open(path))).map_err(|error| failure::file_error(path, &error))
 }
 
-/// What `picked` asks of a block. A tenant must be named only where there are several.
+/// Returns the filter that `picked` defines for a block. The tenant is required only if the block has
+/// several.
 fn query(path: &Path, block: &Block, picked: &ProfileSelectionArgs) -> Result<ProfileFilter, Status> {
     let tenants = &block.meta().tenants;
     let tenant = match (&picked.tenant, tenants.as_slice()) {
@@ -140,7 +141,7 @@ fn query(path: &Path, block: &Block, picked: &ProfileSelectionArgs) -> Result<Pr
     })
 }
 
-/// What a block holds, as one profile.
+/// Returns the matching profiles of a block, merged into one.
 pub fn block_profile(path: &Path, picked: &ProfileSelectionArgs) -> Result<Profile, Status> {
     let block = block(path)?;
     let query = query(path, &block, picked)?;
@@ -173,7 +174,7 @@ fn add(merger: &mut ProfileMerger, path: &Path, picked: &ProfileSelectionArgs) -
     }
 }
 
-/// All files as one profile. Each thread merges its own run of files; then the runs are.
+/// Merges all files into one profile. Each thread merges a run of files, and then the runs are merged.
 pub fn merge_files(files: &[PathBuf], picked: &ProfileSelectionArgs) -> Result<Profile, Status> {
     let compute = compute()?;
     let bar = progress::files(files.len(), "merging");
@@ -213,7 +214,8 @@ fn merge_run(
     Ok((merger, dropped))
 }
 
-/// A merged profile without the frames that it declares uninteresting, and the type to show.
+/// Returns a merged profile without the frames that it declares uninteresting, and the index of the value
+/// type to show.
 pub fn merge_for_view(files: &[PathBuf], picked: &ProfileSelectionArgs) -> Result<(Profile, usize), Status> {
     let (profile, bad) = prune::prune(merge_files(files, picked)?);
     if let Some(bad) = bad {
@@ -223,12 +225,12 @@ pub fn merge_for_view(files: &[PathBuf], picked: &ProfileSelectionArgs) -> Resul
     Ok((profile, value))
 }
 
-/// As [`merge_for_view`], for the usual arguments.
+/// Like [`merge_for_view`], for the common arguments.
 pub fn merge_input_for_view(input: &InputArgs) -> Result<(Profile, usize), Status> {
     merge_for_view(&input.files, &input.picked)
 }
 
-/// The column of the type that was asked for.
+/// Returns the index of the requested value type.
 pub fn select_value(path: &Path, profile: &Profile, picked: &ProfileSelectionArgs) -> Result<usize, Status> {
     let types = &profile.header.types;
     let Some(filter) = &picked.value_type else { return Ok(profile.header.shown_type()) };
@@ -240,7 +242,7 @@ pub fn select_value(path: &Path, profile: &Profile, picked: &ProfileSelectionArg
     })
 }
 
-/// Folders and files that must not be overwritten: it must be missing or an empty folder.
+/// Checks that an output folder is missing or empty, so that nothing is overwritten.
 pub fn check_empty(out: &Path) -> Result<(), Status> {
     let refused = |why| Err(Status::new(ErrorCode::Conflict, format!("{}: {why}", out.display())));
     match fs::read_dir(out).map(|mut entries| entries.next().is_none()) {

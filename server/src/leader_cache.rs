@@ -1,4 +1,4 @@
-//! Who leads which shard, as far as this node knows: a hint, which whoever is asked corrects.
+//! Cache of shard leaders. Entries are hints, which the called node corrects if they are wrong.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,24 +8,24 @@ use athanor_cluster::NodeId;
 use athanor_cluster::members::{ClusterMember, ClusterMembers, MemberState};
 use athanor_ingester::Ingester;
 
-/// Hints of leaders. There is one for each shard that was asked for, and those are few.
+/// Cached leaders by shard. The map has one entry per shard that was called, and those are few.
 pub struct LeaderCache {
     me: NodeId,
-    /// The shards of this node.
+    /// Ingester of this node, if it has the role.
     ingester: Option<Arc<Ingester>>,
-    /// The other nodes; none of a server that is alone.
+    /// Members of the cluster. None for a single-node server.
     members: Option<ClusterMembers>,
     told: Mutex<BTreeMap<ShardId, NodeId>>,
 }
 
 impl LeaderCache {
-    /// None are known.
+    /// Creates an empty cache.
     pub fn new(me: NodeId, ingester: Option<Arc<Ingester>>, members: Option<ClusterMembers>) -> Self {
         Self { me, ingester, members, told: Mutex::default() }
     }
 
-    /// Whom to ask for a shard: who was told to lead, else one member after the other, first those that seem to be
-    /// here.
+    /// Returns the node to call for a shard: the cached leader, else the members one after the other, live
+    /// ones first.
     pub fn candidate(&self, shard: &ShardEntry, attempt: usize) -> NodeId {
         let told = self.told().get(&shard.id).copied();
         let here = || self.ingester.as_ref().and_then(|ingester| ingester.shard_leader(shard.id));
@@ -39,12 +39,12 @@ impl LeaderCache {
         let (mut asked, missing): (Vec<NodeId>, Vec<NodeId>) =
             shard.members.iter().partition(|node| is_here(node));
         asked.extend(missing);
-        // Opened before members were named, it is of this node alone.
+        // A shard without listed members belongs to this node alone.
         let Some(place) = attempt.checked_rem(asked.len()) else { return self.me };
         asked[place]
     }
 
-    /// Somebody says who leads.
+    /// Records the leader that a node reported. None removes the entry.
     pub fn record_leader(&self, shard: ShardId, leader: Option<NodeId>) {
         let mut told = self.told();
         match leader {

@@ -1,20 +1,19 @@
-//! The server: the one place where roles meet.
+//! Server: the crate that assembles all roles into a node.
 //!
 //! ```text
-//!  node ─┬─ http       one port: Connect, gRPC, gRPC-Web, /ingest, /pyroscope/render, pages
-//!        ├─ route      from the door to the shards: places and leaders say which and whose, ways how they are asked
-//!        ├─ sources    heads and blocks, as one plan; far: heads that other nodes have; blocks, fetch and cache: what of
-//!        │             blocks is in memory
-//!        ├─ others     the other nodes of a cluster, and the port for them; kept: what it does for them as an ingester
-//!        ├─ polls      queries in the background and records of queries that other queriers keep, or ask for
-//!        ├─ controller what somebody has to decide in a cluster
-//!        ├─ janitor    what is too old goes
-//!        ├─ repair     what the catalogue lost to damage, and the bucket still knows
-//!        └─ metrics, own_profile   what it says of itself
+//!  node ─┬─ http              one port: Connect, gRPC, gRPC-Web, /ingest, /pyroscope/render, pages
+//!        ├─ write_router      writes: slot_resolver, leader_cache, ingester_client find and call the leader
+//!        ├─ query_planner     plans of queries: local heads, remote_heads and store_gateway_router
+//!        ├─ cluster_handle    membership; ingester_service and store_gateway_service serve other nodes
+//!        ├─ querier_rpc       async queries and query records that other queriers keep or poll
+//!        ├─ controller        loop beside the catalog leader: shard members, successors and leaders
+//!        ├─ retention_worker  removal of blocks past their retention
+//!        ├─ catalog_repair    blocks that the catalog lost to damage and the bucket still has
+//!        └─ metrics, self_profile   metrics and CPU profiles of the process
 //! ```
 //!
-//! [`ServerNode`] is a whole server; [`NodeRoles`] is one without a port, for simulations. What depends on the machine comes in
-//! through [`NodeDeps`].
+//! [`ServerNode`] is a complete server; [`NodeRoles`] is one without a port, for simulations. Dependencies on
+//! the machine come in through [`NodeDeps`].
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

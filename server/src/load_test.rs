@@ -1,11 +1,11 @@
-//! `dev load`: the reference set against a running server, and what it costs.
+//! Load test (`dev load`): pushes the reference dataset to a running server and measures the cost.
 //!
 //! ```text
-//!  set R ─► requests in memory ─► so many connections ─► acknowledgements ─► merges, whose total must be right
+//!  dataset ─► requests in memory ─► n connections ─► acknowledgements ─► merges with the right total
 //! ```
 //!
-//! A run labels its profiles with a number of its own, so that it may be repeated against the same server. At a given
-//! rate an acknowledgement's time counts from when its request was due: a server that stalls cannot hide it.
+//! Each run labels its profiles with a unique number, so it is repeatable against the same server. At a given
+//! rate, the latency of a request counts from its scheduled time, so a stall of the server stays visible.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -31,42 +31,42 @@ use crate::{failure, input, progress};
 const PUSH_METHOD: &str = "push.v1.PusherService/Push";
 const MERGE_METHOD: &str = "querier.v1.QuerierService/SelectMergeStacktraces";
 const CPU_PROFILE_TYPE: &str = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";
-/// Ticks of a processor's clock in a second, as Linux tells them to processes.
+/// Clock ticks per second in the CPU times of `/proc`, a constant on Linux.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// What is pushed, and what must come back.
+/// Requests to push and the result that a merge must return.
 struct Workload {
     requests: Vec<Bytes>,
     raw_bytes: u64,
     total: i64,
-    /// The label that sets this run apart.
+    /// Value of the label that identifies this run.
     run: String,
-    /// Unix milliseconds.
+    /// Time range in Unix milliseconds.
     range: (i64, i64),
 }
 
-/// What pushing it gave.
+/// Measurements of the push phase.
 #[derive(Default)]
 struct LoadPushResult {
     seconds: f64,
-    /// How long each acknowledgement took.
+    /// Latency of each acknowledgement.
     acks: Vec<Duration>,
-    /// Messages of refusals, and how often each came.
+    /// Messages of rejections with their counts.
     refused: BTreeMap<String, usize>,
-    /// Of the server's processes while pushing.
+    /// CPU time and memory of the server process during the push.
     usage: Option<ServerProcessUsage>,
-    /// What the server says it spent its processor time on meanwhile, seconds.
+    /// CPU seconds by activity that the server reported for the push.
     activities: BTreeMap<String, f64>,
 }
 
-/// What a process has used.
+/// Resource usage of a process.
 #[derive(Clone, Copy)]
 struct ServerProcessUsage {
     seconds: f64,
     peak_bytes: u64,
 }
 
-/// Runs the command.
+/// Runs the load test command.
 pub fn run(args: &DevLoadArgs, output: &ConsoleOutput) -> Result<(), Status> {
     let client = ApiClient::new(&args.remote)?;
     let work = prepare(args, client.clock().wall())?;
@@ -84,7 +84,7 @@ pub fn run(args: &DevLoadArgs, output: &ConsoleOutput) -> Result<(), Status> {
     }
 }
 
-/// Makes the requests: the last profile is of now.
+/// Prepares the requests. The last profile has the current time.
 fn prepare(args: &DevLoadArgs, now: Timestamp) -> Result<Workload, Status> {
     let count = args.profiles.unwrap_or(args.set.profiles());
     let set = ReferenceDataset::new(ReferenceDataset::PUBLISHED_SEED);
@@ -168,7 +168,7 @@ async fn push(args: &DevLoadArgs, client: &ApiClient, work: &Workload) -> Result
     Ok(pushed)
 }
 
-/// How long each of some merges over the whole run took; the first may find nothing prepared.
+/// Measures the latency of merges over the whole run. Caches may be cold for the first one.
 async fn merge(args: &DevLoadArgs, client: &ApiClient, work: &Workload) -> Result<Vec<Duration>, Status> {
     let request = SelectMergeStacktracesRequest {
         profile_type_id: CPU_PROFILE_TYPE.to_owned(),
@@ -194,7 +194,7 @@ async fn merge(args: &DevLoadArgs, client: &ApiClient, work: &Workload) -> Resul
     Ok(took)
 }
 
-/// What a server says it spent processor time on; nothing if it is none of ours.
+/// Returns the server's CPU seconds by activity. Empty if the server is not athanor.
 async fn activities(client: &ApiClient) -> BTreeMap<String, f64> {
     let page = client.page("metrics").await.unwrap_or_default();
     let read = |line: &str| {
@@ -205,7 +205,7 @@ async fn activities(client: &ApiClient) -> BTreeMap<String, f64> {
     page.lines().filter_map(read).collect()
 }
 
-/// What a process has used since it began.
+/// Returns the resource usage of a process since its start.
 fn usage(pid: u32) -> Result<ServerProcessUsage, Status> {
     let strange = |path: &str| Status::new(ErrorCode::Internal, format!("{path} is not as Linux writes it"));
     let read = |name: &str| {
@@ -214,7 +214,7 @@ fn usage(pid: u32) -> Result<ServerProcessUsage, Status> {
         Ok::<_, Status>((path, text))
     };
     let (path, stat) = read("stat")?;
-    // The command's name may hold spaces and brackets; what follows it does not.
+    // The command name may contain spaces and brackets, but the fields after it do not.
     let fields: Vec<&str> =
         stat.rsplit_once(')').map_or(Vec::new(), |(_, rest)| rest.split_whitespace().collect());
     let ticks = |place: usize| fields.get(place).and_then(|text| text.parse::<f64>().ok());
@@ -289,7 +289,7 @@ fn report(
     output.print_json_or_text(json, text)
 }
 
-/// What part of the times is below each named one.
+/// Names and ranks of the reported quantiles.
 const REPORTED_QUANTILES: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("max", 1.0)];
 
 fn quantile(sorted: &[Duration], part: f64) -> Option<f64> {

@@ -1,7 +1,7 @@
-//! The `athanor` command: profiles on the command line, blocks of them, and servers that are asked.
+//! The `athanor` command: tools for profile files and blocks, the server, and clients of servers.
 //!
 //! ```text
-//!  FILE… ─► input (pprof, folded, block; many at once) ─► one Profile ─► top, flamegraph, info, diff, convert
+//!  FILE… ─► input (pprof, folded, block; many) ─► one Profile ─► top, flamegraph, info, diff, convert
 //!  FILE… ─► block build ─► a folder of Parquet ─► block ls, show, verify, cat, merge
 //!  FILE… ─► push ─► client ─► a server ─► client ─► query ─► one Profile, as above; series, labels, types
 //! ```
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             let usage = error.use_stderr();
-            // Whoever closed the pipe does not read the help.
+            // The error of a closed pipe is ignored: the reader does not need the help text.
             let _ = error.print();
             return if usage { ExitCode::from(EXIT_USAGE) } else { ExitCode::SUCCESS };
         }
@@ -52,7 +52,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(status) if failure::is_broken_pipe(&status) => ExitCode::SUCCESS,
         Err(status) => {
-            // A message may name what a file or a server says.
+            // The message may contain text from a file or a server, so control characters are escaped.
             let lines: Vec<String> = status.message.lines().map(output::harmless).collect();
             eprintln!("athanor: {}", lines.join("\n"));
             ExitCode::from(failure::exit_code(&status))

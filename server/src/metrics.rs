@@ -1,12 +1,13 @@
-//! What this process tells of itself, for Prometheus.
+//! Metrics of this process for Prometheus.
 //!
 //! ```text
-//!  HTTP ─► Routes ──┐
-//!  roles, log, … ───┴─► Scrape::text ─► Page ─► OpenMetrics, or the older text for who asks for that
+//!  HTTP ─► RouteMetrics ──┐
+//!  roles, log, … ─────────┴─► MetricsCollector::text ─► MetricsPage ─► OpenMetrics, or the older text format
 //! ```
 //!
-//! Whoever works counts in plain numbers of its own; a scrape looks at them all. Names are written out where they are
-//! used, and labels have a bounded number of values: routes and groups are few, tenants beyond a thousand are one.
+//! Components count in plain numbers of their own; a scrape reads them all. Metric names are literals where
+//! they are used. Labels have a bounded number of values: routes and groups are few, and tenants beyond a
+//! thousand share one label.
 
 mod collector;
 mod page;

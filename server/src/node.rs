@@ -1,12 +1,12 @@
-//! One node: all roles, assembled.
+//! Assembly of one node with all its roles.
 //!
 //! ```text
-//!  folder ─► Log ─► groups: catalogue, shards ─► Metastore, Ingester ─► Distributor, Querier ─► Listener
+//!  folder ─► Log ─► groups: catalog, shards ─► Metastore, Ingester ─► Distributor, Querier ─► Listener
 //! ```
 //!
-//! Everything that depends on the machine comes in through [`NodeDeps`], so that the same assembly runs in a simulation.
-//! What starts and stops it gives boxed futures: they are compiled here, once, and not again with each program that
-//! waits for them.
+//! All dependencies on the machine come in through [`NodeDeps`], so that the same assembly runs in a
+//! simulation. Start and stop return boxed futures: they are compiled once here, not in each program that
+//! awaits them.
 
 mod assembly;
 mod catalog_rebuild;
@@ -47,57 +47,57 @@ pub use catalog_rebuild::rebuild_catalog;
 pub use error::StartError;
 pub use roles::NodeRoles;
 
-/// Tasks that a node may have at once: connections, mostly.
+/// Maximum concurrent tasks of a node; most are connections.
 const MAX_TASKS: usize = 100_000;
-/// Files that connections leave to the rest of the server, where the process may open so many more.
+/// Open files that connections leave to the rest of the server, if the process may open that many.
 const RESERVED_FILES: u64 = 48;
-/// Connections that a node takes at the most; others of its tasks are few.
+/// Maximum connections of a node. The node's other tasks are few.
 const MAX_CONNECTIONS: usize = MAX_TASKS / 2;
-/// Jobs that may wait for a compute thread.
+/// Maximum jobs that wait for a compute thread.
 const MAX_QUEUED_JOBS: usize = 4096;
-/// What a node takes from its machine.
+/// Dependencies of a node on its machine.
 #[derive(Clone)]
 pub struct NodeDeps {
-    /// Time.
+    /// Clock for wall time and timeouts.
     pub clock: Clock,
-    /// Chance.
+    /// Source of all random numbers.
     pub random: Random,
-    /// Threads.
+    /// Threads for computations.
     pub compute: ComputePool,
-    /// The folder of the log.
+    /// Folder of the log.
     pub log: Arc<dyn Disk>,
-    /// The folder of snapshots and of the node's name.
+    /// Folder of snapshots and of the node's identity.
     pub state: Arc<dyn Disk>,
-    /// The folder for what was found in blocks; without one it is kept in memory only.
+    /// Folder of the disk cache of block data. Without it, the cache is in memory only.
     pub kept: Option<Arc<dyn Disk>>,
-    /// The folder for what is asked; without one it is not known which queries killed the process before this one.
+    /// Folder of running queries. Without it, queries that crashed the previous process are unknown.
     pub asked: Option<PreviousRun>,
-    /// Who commits what waits in the log.
+    /// Thread or task that commits pending log entries.
     pub pump: CommitMode,
-    /// The bucket.
+    /// Bucket of the blocks.
     pub store: Store,
-    /// The way to others, and theirs to this node.
+    /// Network for connections in both directions.
     pub net: Arc<dyn Net>,
-    /// What carries gossip.
+    /// Transport of gossip.
     pub gossip: Arc<dyn Transport>,
 }
 
-/// A node that serves.
+/// Running node that serves clients.
 pub struct ServerNode {
     roles: NodeRoles,
     address: SocketAddr,
-    /// Where it listens for exports of OpenTelemetry alone.
+    /// Addresses of the ports for OpenTelemetry exports.
     otlp: Vec<SocketAddr>,
-    /// Ends the listener, and whatever would not end by itself.
+    /// Token that stops the listeners and requests that do not end by themselves.
     stop: CancellationToken,
-    /// Cuts off who is still served.
+    /// Token that aborts open requests.
     enough: CancellationToken,
     served: TaskHandle<()>,
     haste: Arc<Notify>,
 }
 
 impl NodeDeps {
-    /// This machine.
+    /// Opens the dependencies on the local machine.
     pub fn local(config: &ServerConfig) -> Result<Self, StartError> {
         let clock = Clock::system();
         let random = Random::system();
@@ -122,7 +122,7 @@ impl NodeDeps {
 }
 
 impl ServerNode {
-    /// Takes the port, starts everything and serves.
+    /// Binds the port, starts all roles and serves.
     pub fn start(
         config: &ServerConfig,
         system: NodeDeps,
@@ -136,7 +136,8 @@ impl ServerNode {
         started.boxed()
     }
 
-    /// As [`start`](Self::start), on a port that was taken before: then nothing is begun where it cannot be had.
+    /// Starts like [`start`](Self::start) on a bound listener. A port conflict thus fails before anything
+    /// starts.
     pub fn start_on(
         listener: HttpListener,
         config: &ServerConfig,
@@ -218,33 +219,33 @@ impl ServerNode {
         Ok(Self { roles, address, otlp: otlp_addresses, stop, enough, served, haste: Arc::default() })
     }
 
-    /// Where it listens.
+    /// Returns the address for clients.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where it listens for exports of OpenTelemetry alone: first for gRPC, then for HTTP.
+    /// Returns the addresses of the OpenTelemetry ports: first gRPC, then HTTP.
     pub fn otlp_addresses(&self) -> &[SocketAddr] {
         &self.otlp
     }
 
-    /// Its roles.
+    /// Returns the roles of the node.
     pub fn roles(&self) -> &NodeRoles {
         &self.roles
     }
 
-    /// Waking those who wait for it ends the step that [`ServerNode::stop_after`] is at.
+    /// Returns a handle that, when notified, ends the current step of [`ServerNode::stop_after`].
     pub fn force_stop(&self) -> Arc<Notify> {
         Arc::clone(&self.haste)
     }
 
-    /// Stops politely: says that it is not ready, lets requests finish, cuts, and ends.
+    /// Stops the node in order: reports not ready, finishes requests, flushes, and ends.
     pub fn stop(self) -> BoxFuture<'static, Result<(), Status>> {
         self.stop_after(Duration::ZERO)
     }
 
-    /// As [`ServerNode::cancel`], and answers for a while after having said that it is not ready. All of it takes no longer than
-    /// `drain`, whatever hangs.
+    /// Stops like [`ServerNode::stop`], but serves for `delay` after it reports not ready. The whole stop
+    /// takes at most `drain`, even if a step hangs.
     pub fn stop_after(self, delay: Duration) -> BoxFuture<'static, Result<(), Status>> {
         self.stopping(delay).boxed()
     }
@@ -265,7 +266,7 @@ impl ServerNode {
                 () = self.haste.notified() => {}
             }
         }
-        // Others take over what comes meanwhile.
+        // Other nodes then lead the shards and accept new profiles.
         self.roles.transfer_leaderships(&ending).await;
         tracing::info!("stopping");
         self.stop.cancel();
@@ -294,15 +295,15 @@ impl ServerNode {
     }
 }
 
-/// Returns how many of the files that the process may open are for connections. The others are for the log, blocks, the
-/// bucket and other nodes.
+/// Returns the number of open files for connections. The rest is for the log, blocks, the bucket and other
+/// nodes.
 fn files_for_connections(files: u64) -> u64 {
     let quarter = files / 4;
     let reserved = quarter.max(RESERVED_FILES.min(files - quarter));
     files - reserved
 }
 
-/// How many connections there may be.
+/// Returns the maximum number of connections.
 fn connections(config: &ServerConfig) -> usize {
     let files = process::raise_max_files();
     let most = usize::try_from(files_for_connections(files)).unwrap_or(usize::MAX);
@@ -348,7 +349,7 @@ fn admin_state(roles: &NodeRoles, config: &ServerConfig, store: Store) -> AdminS
     }
 }
 
-/// Takes the ports for exports of OpenTelemetry alone.
+/// Binds the ports for OpenTelemetry exports.
 async fn listeners(settings: &OtlpListenerConfig, net: &dyn Net) -> Result<Vec<HttpListener>, ListenerError> {
     let mut listeners = Vec::new();
     for wanted in [&settings.grpc_listen, &settings.http_listen].into_iter().flatten() {
@@ -357,7 +358,7 @@ async fn listeners(settings: &OtlpListenerConfig, net: &dyn Net) -> Result<Vec<H
     Ok(listeners)
 }
 
-/// Serves `first` until there is a router, and that one then.
+/// Serves `first` until the node has started, then the router that `begun` delivers.
 async fn serve(
     mut listener: HttpListener,
     first: Router,
@@ -378,7 +379,7 @@ async fn serve(
             router
         };
         let (early, router) = tokio::join!(early, begin);
-        // Who came early is answered to the end, and comes again for more.
+        // Open requests on early connections finish; their clients reconnect for more.
         let ended = lasting.tasks.spawn("early connections", early.shutdown());
         if let Err(error) = ended {
             tracing::warn!(%error, "early connections were cut off");

@@ -1,4 +1,4 @@
-//! Whether the roles of a node can do their work, and what it means at the end if they cannot.
+//! Health of a node's roles, and the consequences of a failure at shutdown.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,21 +9,22 @@ use athanor_consensus::log::{Log, LogError};
 use athanor_ingester::Ingester;
 use athanor_metastore::CatalogStateMachine;
 
-/// How often somebody who waits for what may fail has it looked at.
+/// Interval between health checks while waiting for a failure.
 const HEALTH_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What may fail until a restart.
+/// Components that may fail until a restart.
 pub struct NodeHealth {
-    /// The shards.
+    /// Ingester with the shards, if this node has the role.
     pub ingester: Option<Arc<Ingester>>,
-    /// The catalogue.
+    /// Raft groups of the catalog.
     pub groups: Vec<RaftGroup<CatalogStateMachine>>,
-    /// What both write to.
+    /// Log that shards and catalog share.
     pub log: Option<Log>,
 }
 
 impl NodeHealth {
-    /// A log or a group that has failed stays so until a restart: nobody should be sent here any more.
+    /// Returns an error if a log or a group failed. Such a failure lasts until a restart, so clients should
+    /// use other nodes.
     pub fn check(&self) -> Result<(), Status> {
         let catalogue = || self.groups.iter().find_map(RaftGroup::failure);
         let failed = self.log_failed().or_else(|| catalogue().map(|why| format!("the catalogue: {why}")));
@@ -33,7 +34,7 @@ impl NodeHealth {
         }
     }
 
-    /// Asks the disk, too: where nothing is written nobody else would notice that the folder has gone.
+    /// Checks the disk too: without writes no other code detects that the folder is gone.
     fn log_failed(&self) -> Option<String> {
         match self.log.as_ref()?.admit() {
             Err(error @ LogError::Failed { .. }) => Some(error.to_string()),
@@ -41,7 +42,7 @@ impl NodeHealth {
         }
     }
 
-    /// Waits until the roles cannot do their work any more.
+    /// Waits until a role fails permanently.
     pub async fn wait_until_failing(&self, clock: &Clock) -> Status {
         loop {
             match self.check() {
@@ -51,7 +52,8 @@ impl NodeHealth {
         }
     }
 
-    /// What becomes of profiles that the last cut did not write, and `why` it did not.
+    /// Returns a data loss error if the final flush failed because of `why` and the log failed too. Otherwise
+    /// the profiles stay in the log.
     pub fn check_unflushed(&self, why: &Status) -> Result<(), Status> {
         if !self.ingester.as_ref().is_some_and(|ingester| ingester.has_unflushed()) {
             return Ok(());

@@ -1,4 +1,5 @@
-//! Who this node is: drawn once, kept in its folder. A wiped folder is a new node [INV-08].
+//! Identity of this node: drawn at random once, stored in its folder. A node with a wiped folder is a new
+//! node [INV-08].
 
 use athanor_chassis::disk::DiskError;
 use athanor_chassis::{Disk, ErrorCode, ErrorCodeExt, Random};
@@ -15,43 +16,43 @@ struct IdentityRecord {
     node: u64,
 }
 
-/// How often the node was started as one of a cluster.
+/// Count of starts as a member of a cluster.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct BootRecord {
     boot: u64,
 }
 
-/// Why a node does not know who it is.
+/// Errors of loading the node identity.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeIdentityError {
     /// The folder cannot be read or written.
     #[error("the node's name cannot be kept")]
     Disk(#[from] DiskError),
-    /// The folder is of another cluster.
+    /// The folder belongs to another cluster.
     #[error(
         "the folder belongs to cluster {found:032x}, and cluster.id says {wanted:032x}: name another folder with --data, or set cluster.id to {found:032x}"
     )]
     Foreign {
-        /// The cluster that the folder is of.
+        /// Cluster id in the folder.
         found: u128,
-        /// The one that is configured.
+        /// Cluster id in the settings.
         wanted: u128,
     },
-    /// The number of starts is not one of ours.
+    /// The file with the number of starts is malformed.
     #[error(
         "{BOOT_COUNT_FILE} in the folder `state` cannot be read ({why}): restore it, or start with an empty folder as a new node"
     )]
     Uncounted {
-        /// What is wrong.
+        /// Parse error of the file.
         why: String,
     },
-    /// The file is not one of ours.
+    /// The identity file is malformed.
     #[error(
         "{IDENTITY_FILE} in the folder `state` cannot be read ({why}): restore it, or start with an empty folder as a new node"
     )]
     Unreadable {
-        /// What is wrong.
+        /// Parse error of the file.
         why: String,
     },
 }
@@ -66,7 +67,7 @@ impl ErrorCodeExt for NodeIdentityError {
     }
 }
 
-/// Reads who this node is, or draws it; of which cluster it is may be told.
+/// Loads the identity or creates it. `cluster` is the configured cluster id, if any.
 pub fn load(
     disk: &dyn Disk,
     random: &Random,
@@ -91,7 +92,8 @@ pub fn load(
     }
 }
 
-/// Counts this start, durably. No clock does: it may go back, and others would take this start for an earlier one.
+/// Increments the durable count of starts and returns it. A clock is no substitute: it may go back, and other
+/// nodes would take this start for an earlier one.
 pub fn next_boot(disk: &dyn Disk) -> Result<u64, NodeIdentityError> {
     let uncounted = |why: serde_json::Error| NodeIdentityError::Uncounted { why: why.to_string() };
     let before = if disk.list()?.iter().any(|name| name == BOOT_COUNT_FILE) {

@@ -1,4 +1,4 @@
-//! Standard output: colours, width, texts, JSON, and files that are written whole or not at all.
+//! Standard output of commands: colors, width, text, JSON, and files written atomically.
 
 use std::fs;
 use std::io::{self, IsTerminal, Write};
@@ -12,23 +12,23 @@ use serde_json::{Value, json};
 use crate::args::{ColorMode, OutputArgs};
 use crate::failure;
 
-/// Characters where nothing says how wide the output is.
+/// Width in characters if neither the environment nor the arguments set one.
 const DEFAULT_WIDTH: usize = 100;
 
-/// How and where results are shown.
+/// Format of command output.
 pub struct ConsoleOutput {
-    /// Whether colours are.
+    /// True if the output is colored.
     pub color: bool,
-    /// Whether a log may have them, if it goes to a terminal.
+    /// True if a log on a terminal may be colored.
     pub log_colors: bool,
-    /// Whether JSON is wanted.
+    /// True if the output is JSON.
     pub json: bool,
-    /// Characters in a line.
+    /// Width of a line in characters.
     pub width: usize,
 }
 
 impl ConsoleOutput {
-    /// What the command line, the environment and the terminal say.
+    /// Derives the format from arguments, environment and terminal.
     pub fn new(shown: &OutputArgs) -> Self {
         let unasked = shown.no_color.as_deref().unwrap_or_default().is_empty();
         let (color, log_colors) = match shown.color {
@@ -43,23 +43,23 @@ impl ConsoleOutput {
         ConsoleOutput { color, log_colors, json: shown.json, width }
     }
 
-    /// Prints text.
+    /// Prints text to standard output.
     pub fn text(&self, text: &str) -> Result<(), Status> {
         self.bytes(text.as_bytes())
     }
 
-    /// Prints bytes as they are.
+    /// Prints raw bytes to standard output.
     pub fn bytes(&self, bytes: &[u8]) -> Result<(), Status> {
         let mut out = io::stdout().lock();
         out.write_all(bytes).and_then(|()| out.flush()).map_err(failure::output_error)
     }
 
-    /// Prints a document.
+    /// Prints a JSON document.
     pub fn json(&self, value: &Value) -> Result<(), Status> {
         self.text(&format!("{value:#}\n"))
     }
 
-    /// Prints the document or the text, whichever is wanted.
+    /// Prints the JSON document or the text, as the arguments request.
     pub fn print_json_or_text(
         &self,
         value: impl FnOnce() -> Value,
@@ -68,8 +68,8 @@ impl ConsoleOutput {
         if self.json { self.json(&value()) } else { self.text(&text()) }
     }
 
-    /// Writes a result to a file, and tells in JSON what was written if that is wanted. A result on standard output is
-    /// alone there.
+    /// Writes a result to a file and, in JSON mode, prints a summary. A result on standard output gets no
+    /// summary.
     pub fn write_result(&self, path: &Path, bytes: &[u8], samples: usize) -> Result<(), Status> {
         self.file(path, bytes)?;
         if !self.json || path.as_os_str() == "-" {
@@ -78,12 +78,12 @@ impl ConsoleOutput {
         self.json(&json!({ "out": path.display().to_string(), "bytes": bytes.len(), "samples": samples }))
     }
 
-    /// Writes to a file, or to standard output if it is `-`. Half a file is never left.
+    /// Writes a file atomically, or to standard output if the path is `-`.
     pub fn file(&self, path: &Path, bytes: &[u8]) -> Result<(), Status> {
         if path.as_os_str() == "-" {
             return self.bytes(bytes);
         }
-        // What is no plain file, such as /dev/stdout, is written as it is.
+        // A special file, such as /dev/stdout, is written directly.
         if fs::metadata(path).is_ok_and(|seen| !seen.is_file()) {
             return fs::write(path, bytes).map_err(|error| failure::io_error(path, error));
         }
@@ -91,7 +91,7 @@ impl ConsoleOutput {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
-        // Whoever may read other files may read this one; without that, only its owner could.
+        // The file gets the usual permissions. The default of temporary files permits only the owner.
         let permissions = fs::Permissions::from_mode(0o666);
         let made = tempfile::Builder::new().prefix(".athanor-").permissions(permissions).tempfile_in(folder);
         let written = made.and_then(|mut half| {
@@ -101,18 +101,18 @@ impl ConsoleOutput {
         written.map(|_| ()).map_err(|error| failure::io_error(path, error))
     }
 
-    /// Text in bold, where colours are.
+    /// Formats text in bold if the output is colored.
     pub fn format_bold(&self, text: &str) -> String {
         if self.color { format!("\x1b[1m{text}\x1b[0m") } else { text.to_owned() }
     }
 }
 
-/// A share as a percentage.
+/// Formats a ratio as a percentage.
 pub fn format_percent(share: f64) -> String {
     format!("{:.2}%", share * 100.0)
 }
 
-/// Unix nanoseconds as RFC 3339 in UTC.
+/// Formats Unix nanoseconds as RFC 3339 in UTC.
 pub fn format_rfc3339(nanos: i64) -> String {
     Timestamp::from_nanos(nanos).to_string()
 }

@@ -1,4 +1,4 @@
-//! `top`, `flamegraph` and `info`.
+//! Commands `top`, `flamegraph` and `info`.
 
 use std::fmt::Write;
 
@@ -16,16 +16,16 @@ use crate::args::{FlamegraphViewArgs, TopViewArgs};
 use crate::output::{ConsoleOutput, format_percent, format_rfc3339, harmless};
 use crate::{args, input};
 
-/// Frames on either side of a focused function whatever the limits of the view.
+/// Maximum depth on either side of a focused function, regardless of the limits of the view.
 const ALL_DEPTHS: usize = usize::MAX - 1;
 
-/// Lists the functions that cost most.
+/// Lists the functions with the highest cost.
 pub fn top(args: &args::TopArgs, output: &ConsoleOutput) -> Result<(), Status> {
     let (profile, value) = input::merge_input_for_view(&args.input)?;
     table(&profile, value, &args.view, output)
 }
 
-/// Lists the functions of a profile that cost most, or what is around one of them.
+/// Lists the functions of a profile with the highest cost, or the callers and callees of one function.
 pub fn table(
     profile: &Profile,
     value: usize,
@@ -48,7 +48,7 @@ pub fn table(
     )
 }
 
-/// `cpu/nanoseconds`.
+/// Formats a value type, such as `cpu/nanoseconds`.
 pub fn type_name(value: &ValueType) -> String {
     format!("{}/{}", value.kind, value.unit)
 }
@@ -100,7 +100,7 @@ fn table_text(
     text
 }
 
-/// An error that names functions like the one that is not there.
+/// Checks that a function exists. The error names similar functions.
 fn known(tree: &Tree, function: &str) -> Result<(), Status> {
     if !function.is_empty() && tree.names().iter().any(|name| **name == *function) {
         return Ok(());
@@ -115,22 +115,23 @@ fn known(tree: &Tree, function: &str) -> Result<(), Status> {
     Err(Status::new(ErrorCode::NotFound, format!("no function {function:?} in the profile; {hint}")))
 }
 
-/// What a function called; the whole tree if none is named.
+/// Returns the subtree of calls from a function, or the whole tree if none is named.
 pub fn focus_tree(tree: Tree, function: Option<&str>) -> Result<Tree, Status> {
     let Some(function) = function else { return Ok(tree) };
     known(&tree, function)?;
     Ok(SandwichView::from_tree(&tree, function, ALL_DEPTHS).callees)
 }
 
-/// Stacks with their totals.
+/// Stacks with their total values.
 pub struct FocusedStacks {
-    /// What the stacks are called.
+    /// Dictionary with the names of the frames.
     pub dictionary: Dictionary,
-    /// The total of each stack.
+    /// Total value of each stack.
     pub totals: Vec<i64>,
 }
 
-/// Returns the stacks of one value of a profile, each from the outermost call of a function on; all of them if none is named.
+/// Returns the stacks of one value of a profile, each from the outermost call of a function on. Without a
+/// function, returns whole stacks.
 pub fn focused_stacks(
     profile: Profile,
     value: usize,
@@ -145,7 +146,7 @@ pub fn focused_stacks(
     let mut focused = FocusedStacks { dictionary: Dictionary::default(), totals: Vec::new() };
     for (stack, &total) in (0u32..).zip(&totals).filter(|(_, total)| **total != 0) {
         let path: Vec<u32> = from.stacks.locations(stack).collect();
-        // Lines and locations lie innermost first.
+        // Lines and locations are ordered from the innermost.
         let line_of = |location: &u32| {
             let lines = from.symbols.lines(*location);
             lines.iter().rposition(|line| from.symbols.function_name(line.function) == function)
@@ -213,7 +214,7 @@ fn focus(
     )
 }
 
-/// A tree as indented lines, the heaviest first.
+/// Appends a tree as indented lines, the heaviest first.
 fn outline(text: &mut String, tree: &Tree, unit: &str) {
     let mut open: Vec<(u32, usize)> = vec![(0, 0)];
     while let Some((at, depth)) = open.pop() {
@@ -267,7 +268,7 @@ pub fn draw_flamegraph(
     )
 }
 
-/// Tells what a profile says of itself.
+/// Prints the metadata of a profile.
 pub fn info(args: &args::InputArgs, output: &ConsoleOutput) -> Result<(), Status> {
     let profile = input::merge_files(&args.files, &args.picked)?;
     let shown = input::select_value(&args.files[0], &profile, &args.picked)?;

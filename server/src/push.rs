@@ -1,12 +1,12 @@
-//! `push`: files to a server.
+//! Push command: sends profile files to a server.
 //!
 //! ```text
-//!  FILE… ─► read, check, gzip (all processors) ─► batches ─► AT_ONCE requests ─► outcome of every file
-//!                                                               └ refused: halves, until it is known which file
+//!  FILE… ─► read, check, gzip (all processors) ─► batches ─► concurrent requests ─► outcome per file
+//!                                                                └ rejected: halve until one file is left
 //! ```
 //!
-//! A request that failed for now is repeated, and halves of a refused batch are sent again: a server counts a
-//! profile once, however often it comes.
+//! A request that fails temporarily is retried, and halves of a rejected batch are sent separately. The
+//! server dedups profiles, so a retry never counts a profile a second time.
 
 use std::cell::RefCell;
 use std::collections::hash_map::Entry;
@@ -37,53 +37,53 @@ use crate::output::ConsoleOutput;
 use crate::{failure, input, progress};
 
 const PUSH_METHOD: &str = "push.v1.PusherService/Push";
-/// Most profiles in a request.
+/// Maximum number of profiles per request.
 const MAX_PROFILES_PER_REQUEST: usize = 64;
-/// Most bytes of profiles in a request, unless one alone is larger.
+/// Maximum bytes of profiles per request, unless a single profile is larger.
 const MAX_BYTES_PER_REQUEST: usize = 4 << 20;
-/// Requests under way at the same time.
+/// Maximum number of concurrent requests.
 const MAX_CONCURRENT_REQUESTS: usize = 4;
 
-/// How gzip begins.
+/// Magic bytes of gzip data.
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
-/// One file, ready to be sent.
+/// File that is ready to be sent.
 struct PreparedFile {
     file: PathBuf,
     series: RawProfileSeries,
     bytes: usize,
-    /// Hash of the plain profile.
+    /// Hash of the uncompressed profile.
     content: hash::ContentHash,
 }
 
-/// What became of some files.
+/// Outcome of a set of files.
 #[derive(Default)]
 struct PushOutcome {
     stored: usize,
-    /// Files that hold what another one holds, which is sent once: in one request they would be several profiles, in
-    /// several requests one.
+    /// Count of files equal to another file, which is sent only once. Equal profiles in one request would
+    /// count separately, while those in different requests are deduplicated.
     equal: usize,
-    /// Bytes of the profiles that are stored.
+    /// Bytes of the stored profiles, as sent.
     bytes: usize,
     refused: Vec<(PathBuf, Status)>,
-    /// Not tried, or not known to have been taken, because the server takes nothing.
+    /// Files that were not sent or lack an acknowledgement, because the server accepts nothing.
     unsent: Vec<PathBuf>,
-    /// Why it takes nothing.
+    /// Reason why the server accepts nothing.
     stopped: Option<Status>,
 }
 
-/// What all requests of a push have in common.
+/// Sender of batches, with the state that all requests of a push share.
 struct BatchSender<'a> {
     client: &'a ApiClient,
     compute: &'a ComputePool,
     retries: u32,
     bar: &'a ProgressBar,
-    /// The server takes nothing: whoever has not begun does not.
+    /// True if the server accepts nothing. No further requests start then.
     stopped: AtomicBool,
     noted: AtomicBool,
 }
 
-/// Sends files.
+/// Sends files to a server.
 pub fn run(args: PushArgs, output: &ConsoleOutput) -> Result<(), Status> {
     let client = ApiClient::new(&args.remote)?;
     let bar = progress::files(args.files.len(), "pushing");
@@ -134,7 +134,7 @@ async fn push(args: &PushArgs, client: &ApiClient, bar: &ProgressBar) -> Result<
     Ok(all)
 }
 
-/// The labels of all files.
+/// Returns the labels that all files share.
 fn labels(args: &PushArgs) -> BTreeMap<String, String> {
     let mut labels: BTreeMap<String, String> = args.labels.iter().cloned().collect();
     labels.insert("service_name".to_owned(), args.service.clone());
@@ -161,11 +161,11 @@ fn prepare(
         InputContent::Pprof(raw) => {
             let decoded = pprof::decode(&raw, &limits);
             let (profile, _) = decoded.map_err(|error| failure::invalid_file(file, error))?;
-            // Every server reads gzip, not every one zstd.
+            // All servers read gzip, but not all read zstd.
             (raw, profile.header, bytes.starts_with(&GZIP_MAGIC))
         }
     };
-    // A server cannot tell a profile that has no time from its repeat, unless it has an id.
+    // Without a time or an id, the server cannot distinguish equal profiles from duplicates.
     let id = if header.time_nanos == 0 { format!("{:032x}", hash::hash_bytes(&raw)) } else { String::new() };
     let kinds: Vec<&str> = header.types.iter().map(|value| value.kind.as_str()).collect();
     labels.insert("__name__".to_owned(), metric.unwrap_or_else(|| default_metric_name(&kinds)));
@@ -177,10 +177,10 @@ fn prepare(
     Ok(PreparedFile { file: file.to_owned(), series, bytes, content: hash::hash_bytes(&raw) })
 }
 
-/// Pieces for one request, and the files that cannot be sent.
+/// Files of one request, and the files that cannot be sent.
 type PushBatch = (Vec<PreparedFile>, Vec<(PathBuf, Status)>);
 
-/// Gathers pieces, in their order, until a request is full.
+/// Groups files into batches in their order, until a request is full.
 fn batches(
     pieces: impl Stream<Item = Result<PreparedFile, (PathBuf, Status)>> + Unpin,
 ) -> impl Stream<Item = PushBatch> {
@@ -213,7 +213,7 @@ fn batches(
 }
 
 impl BatchSender<'_> {
-    /// Reads and checks a file on another thread; not if it will not be sent.
+    /// Reads and checks a file on another thread. Skips the file if the push has stopped.
     async fn prepared(
         &self,
         file: &Path,
@@ -235,7 +235,7 @@ impl BatchSender<'_> {
         done.map_err(|error| Status::from_error(&error)).flatten().map_err(|status| (file.to_owned(), status))
     }
 
-    /// Sends a batch, and parts of it until it is known which of its files are refused.
+    /// Sends a batch, halving it on rejection until the rejected files are known.
     async fn send_parts(&self, (batch, refused): PushBatch) -> PushOutcome {
         self.bar.inc(refused.len() as u64);
         let mut outcome = PushOutcome { refused, ..PushOutcome::default() };
@@ -282,7 +282,7 @@ impl BatchSender<'_> {
         Ok(())
     }
 
-    /// Tells once that something takes longer, and why.
+    /// Prints once that a request is being retried, and why.
     fn note(&self, status: &Status, wait: Duration) {
         if !self.noted.swap(true, Ordering::Relaxed) {
             let wait = format_duration(Duration::from_millis(wait.as_millis() as u64));
@@ -291,13 +291,13 @@ impl BatchSender<'_> {
     }
 }
 
-/// Whether the server refused what was sent, and not who sent it, or everything.
+/// Returns whether the server rejected the profiles, and not the client or all requests.
 fn is_about_profiles(status: &Status) -> bool {
     matches!(status.code, ErrorCode::Invalid | ErrorCode::TooLarge)
 }
 
 impl PushOutcome {
-    /// Files that hold what another one holds share what became of that.
+    /// Copies the outcome of a file to the files equal to it.
     fn share(&mut self, equal: Vec<(PathBuf, PathBuf)>) {
         let refused: HashMap<_, _> = self.refused.iter().cloned().collect();
         let unsent: HashSet<_> = self.unsent.iter().cloned().collect();
@@ -325,7 +325,7 @@ fn report(
     mut outcome: PushOutcome,
     output: &ConsoleOutput,
 ) -> Result<(), Status> {
-    // Batches end in any order.
+    // Batches finish in any order, so the files are sorted.
     outcome.refused.sort_by(|a, b| a.0.cmp(&b.0));
     outcome.unsent.sort();
     let PushOutcome { stored, equal, bytes, refused, unsent, stopped } = outcome;

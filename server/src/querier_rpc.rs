@@ -1,7 +1,7 @@
-//! What queriers keep, asked for by others: queries that one runs in the background, and records of queries.
+//! RPCs between queriers: polls async queries and fetches query records that another querier keeps.
 //!
-//! Who keeps something is in its ticket. A node that is not there any more is told apart from one that does not answer
-//! now: what the first kept is gone, and the second may be asked again.
+//! The handle contains the node that keeps the query. If that node left the cluster, its queries are gone. If
+//! it is unreachable, the client may retry.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -28,37 +28,37 @@ use crate::ingester_client::{IngesterClient, InternalRpcClient};
 use crate::ingester_service::parse_tenant;
 use crate::result_stream::{ResultFrame, StreamChecksum, build_frames, collect_frames};
 
-/// How long a node may take to answer.
+/// Time limit of a call to a querier.
 const QUERIER_CALL_TIMEOUT: Duration = Duration::from_secs(60);
-/// When to ask again whoever does not answer.
+/// Retry delay for a querier that does not respond.
 const QUERIER_RETRY_AFTER: Duration = Duration::from_secs(2);
-/// Bytes of an answer that are sent at once.
+/// Maximum bytes of one frame of a response.
 const MAX_FRAME_BYTES: usize = 1 << 20;
-/// What to do where a query is gone, and where a record is.
+/// Hints for clients if a query or a record is gone.
 const RESTART_QUERY_HINT: &str = "begin it again";
 const RERECORD_QUERY_HINT: &str = "have another query recorded";
 
-/// The other queriers.
+/// Client of the other queriers.
 pub struct QuerierClient {
-    /// How they are reached.
+    /// Client for internal RPCs.
     pub ways: IngesterClient,
-    /// Who is there.
+    /// Members of the cluster.
     pub members: ClusterMembers,
 }
 
-/// This querier, for others.
+/// Service of this querier for other nodes.
 #[derive(Clone)]
 pub struct QuerierService {
-    /// What is kept here.
+    /// Querier that keeps queries and records.
     pub querier: Querier,
-    /// Knows who calls.
+    /// Handshake that verifies callers.
     pub introductions: Arc<PeerHandshake>,
 }
 
-// === impl Polls ===
+// === impl QuerierClient ===
 
 impl QuerierClient {
-    /// Whether there is any use in asking a node.
+    /// Returns the node of a handle, or an error if a call would be useless.
     fn may_be_asked(&self, ticket: QueryHandleId, way_out: &str) -> Result<NodeId, Status> {
         let node = ticket.node;
         match why_not(self.members.current().get(&node)) {
@@ -81,7 +81,7 @@ impl QuerierClient {
         let request = wire::LookRequest { caller: Some(introductions.caller(node, limit)), tenants, id };
         let mut answer = Vec::new();
         let take = |piece: Bytes| {
-            // As a piece, and as a part of the whole.
+            // Memory for the frame and for its copy in the whole response.
             errand.reserve_memory(2 * piece.len())?;
             answer.extend_from_slice(&piece);
             Ok(())
@@ -122,7 +122,7 @@ impl PeerQueriers for QuerierClient {
     }
 }
 
-/// Why a node cannot be asked, and whether that may pass.
+/// Returns the reason if a node is unavailable, with a code that marks permanent and temporary reasons.
 fn why_not(member: Option<&ClusterMember>) -> Option<(ErrorCode, &'static str)> {
     match member {
         None => Some((ErrorCode::NotFound, "is not known here, or is gone")),
@@ -135,7 +135,7 @@ fn why_not(member: Option<&ClusterMember>) -> Option<(ErrorCode, &'static str)> 
     }
 }
 
-/// What a client is told of a node that cannot be asked.
+/// Returns the error for a node that is unavailable.
 fn absent(ticket: QueryHandleId, (code, why): (ErrorCode, &str), way_out: &str) -> Status {
     let node = ticket.node;
     if code == ErrorCode::NotFound {
@@ -145,10 +145,10 @@ fn absent(ticket: QueryHandleId, (code, why): (ErrorCode, &str), way_out: &str) 
     Status::new(code, message).with_retry_after(QUERIER_RETRY_AFTER)
 }
 
-/// What a client is told where a call has failed: that node's own word, unless it gave none.
+/// Returns the error of a failed call: the node's own error, or that the node is unreachable.
 fn unheard(ticket: QueryHandleId, status: Status, way_out: &str) -> Status {
     match status.code {
-        // It was found here that the node cannot be asked, or the node said so.
+        // The error comes from the local check or from the node itself.
         ErrorCode::Unavailable if status.retry_after.is_some() => status,
         ErrorCode::Unavailable
         | ErrorCode::Deadline
@@ -163,7 +163,7 @@ fn unheard(ticket: QueryHandleId, status: Status, way_out: &str) -> Status {
     }
 }
 
-/// What a node said of a query, and the answer that came before that.
+/// Converts the final message of a poll and the response bytes before it.
 fn looked(done: Option<wire::LookDone>, answer: Vec<u8>) -> Result<AsyncQueryReport, Status> {
     let odd = || Status::new(ErrorCode::Internal, "a node does not say how far a query is");
     let wire::LookDone { of, missing } = done.ok_or_else(odd)?;
@@ -182,7 +182,7 @@ fn names(tenants: &[TenantId]) -> Vec<String> {
     tenants.iter().map(|tenant| tenant.as_str().to_owned()).collect()
 }
 
-/// The sum of a question for a query.
+/// Returns the checksum of a request for an async query.
 fn question(id: &str, tenants: &[TenantId]) -> StreamChecksum {
     let others = tenants.iter().skip(1).map(|tenant| tenant.as_str().as_bytes().to_vec());
     let first = tenants.first().cloned().unwrap_or_else(TenantId::anonymous);
@@ -208,7 +208,7 @@ fn to_wire(piece: ResultFrame) -> wire::LookResponse {
     wire::LookResponse { of }
 }
 
-// === impl Polled ===
+// === impl QuerierService ===
 
 impl QuerierService {
     fn reader(&self, caller: Option<&wire::Caller>, tenants: &[String]) -> Result<QueryContext, Status> {
@@ -247,7 +247,7 @@ impl Queriers for QuerierService {
         let done = wire::LookDone { of: Some(of), missing };
         let said = build_frames(sum, parts, std::iter::once(done)).into_iter().map(to_wire);
         let pieces = stream::iter(said).map(move |piece| {
-            // Its room is taken until all are sent.
+            // The memory reservation lasts until all frames are sent.
             let _ = &answer;
             Ok(piece)
         });

@@ -1,12 +1,12 @@
-//! `query`: what a server answers, shown as files are.
+//! Query command: requests data from a server and shows it like a file.
 //!
 //! ```text
-//!  --type, --selector ─► types ─► one type ─┬─► SelectMergeProfile ─► Profile ─► top, flamegraph, diff, a file
+//!  --type, --selector ─► types ─► one type ─┬─► SelectMergeProfile ─► Profile ─► top, flamegraph, diff, file
 //!                                           └─► SelectSeries ─► series
 //! ```
 //!
-//! Profiles are asked for whole, as pprof, which no server truncates; so tables are exact, and whatever shows a
-//! file shows an answer.
+//! Profiles are requested as complete pprof, which no server truncates. So tables are exact, and every view
+//! of a file also works for a response.
 
 mod labels;
 mod profile;
@@ -21,7 +21,7 @@ use crate::args::{QueryArgs, QuerySubcommand, TimeRangeArgs};
 use crate::output::{ConsoleOutput, format_rfc3339};
 use time_arg::TimeArg;
 
-/// Asks a server.
+/// Runs a query against a server.
 pub fn run(args: QueryArgs, output: &ConsoleOutput) -> Result<(), Status> {
     api_client::block_on(async {
         match args.command {
@@ -35,7 +35,7 @@ pub fn run(args: QueryArgs, output: &ConsoleOutput) -> Result<(), Status> {
     })?
 }
 
-/// Milliseconds since 1970, both ends included, as the wire has it.
+/// Time range in Unix milliseconds, both ends inclusive, as in the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct MillisTimeRange {
     start: i64,
@@ -47,7 +47,8 @@ impl MillisTimeRange {
         MillisTimeRange::with(times, (None, None), clock)
     }
 
-    /// With ends of its own, where it has any. Where nothing says from when, it is so long before the end.
+    /// Returns the time range of the arguments, with optional overrides of both ends. Without a start, the
+    /// range has the length `since` before the end.
     fn with(
         times: &TimeRangeArgs,
         (from, until): (Option<TimeArg>, Option<TimeArg>),

@@ -1,8 +1,9 @@
-//! Where profiles lie: the one place where the catalogue, the heads and the bucket meet.
+//! Planner of queries: combines the catalog, the heads and the block store.
 //!
-//! A plan is one listing and the heads after its watermarks [INV-17]: so every profile is read once, though it may be
-//! in a head and in a block at the moment. A head that has let go of what the listing does not know yet means that the
-//! listing is old: the plan says so, and whoever asked for it asks for another one [INV-18].
+//! A plan consists of one listing and the heads after its watermarks [INV-17]. So every profile is read once,
+//! even if it is in a head and in a block at that time.
+//! If a head has dropped data that the listing does not contain yet, the listing is stale. The plan reports
+//! that, and the querier requests a new plan [INV-18].
 
 use std::sync::Arc;
 
@@ -24,24 +25,24 @@ use crate::head_query_service::enclosing_span;
 use crate::remote_heads::{HeadMetadata, RemoteHeadDeps};
 use crate::store_gateway_router::{BlockAssignment, StoreGatewayRouter, block_selection};
 
-/// Everything that may hold profiles.
+/// Planner over all sources of profiles.
 pub struct QueryPlanner {
-    /// The catalogue.
+    /// Catalog client, local or remote.
     pub catalog: Arc<dyn Catalog>,
-    /// Heads of this node.
+    /// Ingester of this node, with its heads. None if this node has no such role.
     pub ingester: Option<Arc<Ingester>>,
-    /// Those of others.
+    /// Access to heads of other nodes.
     pub asking: RemoteHeadDeps,
-    /// Blocks.
+    /// Router to the nodes that read blocks.
     pub gateways: StoreGatewayRouter,
 }
 
-/// Where a tenant's profiles of some time lie at a moment.
+/// Locations of a tenant's profiles in a time range, from one listing.
 struct DataLocations {
     views: Vec<(SourceId, HeadSnapshot)>,
     far: Vec<ShardEntry>,
     blocks: Vec<BlockEntry>,
-    /// Times of profiles that were removed by age.
+    /// Time range of profiles that retention removed.
     removed: Option<ProfileTimeRange>,
     missing: Vec<String>,
     moved: Vec<String>,
@@ -57,7 +58,7 @@ impl DataSources for QueryPlanner {
     ) -> Result<QueryPlan, Status> {
         let range = ask.selection.time;
         let nowhere = DedupHints::default();
-        // What is listed once does not count twice.
+        // Duplicates do not change a listing, so a query that only lists needs no dedup.
         let doubts = if ask.needs_dedup() { doubts } else { &nowhere };
         let found = self.find(tenant, range).await?;
         let made_of = found.made_of(range);
@@ -71,7 +72,7 @@ impl DataSources for QueryPlanner {
         let DataLocations { far, removed, mut missing, moved, .. } = found;
         missing.extend(removed.map(removed_by_age));
         let BlockAssignment { here: stored, away } = self.gateways.assign_blocks(tenant, ask, wanted);
-        // Leaders first: they keep what was cut since the listing for a while only.
+        // Leaders come first: they retain data flushed since the listing only for a limited time.
         let far = self.asking.group_by_leader(far, leaders_tell, &doubts.doubles);
         let far = far.into_iter().map(|far| Arc::new(far) as Arc<dyn RemoteSource>);
         let remote = far.chain(away).collect();
@@ -125,7 +126,8 @@ impl QueryPlanner {
         let mut moved = Vec::new();
         let mut away = Vec::new();
         let mut beside = HeadMetadata { lost: listing.lost, ..HeadMetadata::default() };
-        // All at once: a shard that waits for an answer of its other members keeps no other waiting.
+        // All shards run concurrently, so that a shard that waits for its other members does not delay the
+        // others.
         let here = join_all(listing.shards.iter().map(|shard| self.here(shard, tenant))).await;
         for (shard, here) in listing.shards.into_iter().zip(here) {
             match here {
@@ -144,27 +146,27 @@ impl QueryPlanner {
         Ok(DataLocations { views, far: away, blocks: listing.blocks, removed, missing, moved })
     }
 
-    /// What a shard has that this node leads; none where another does. Only who serves or has served its slot has rows
-    /// that can be told.
+    /// Returns the data of a shard that this node leads, or None if another node leads it. Only a shard that
+    /// serves or has served its slot has readable rows.
     async fn here(
         &self,
         shard: &ShardEntry,
         tenant: &TenantId,
     ) -> Option<Result<LocalShardData, ShardReadError>> {
         match shard.phase {
-            // It has accepted nothing yet; or does not know what others hold by now.
+            // The shard has accepted nothing yet, or cannot know the data of other members.
             ShardPhase::Opening { .. } | ShardPhase::Lost { .. } | ShardPhase::Retired { .. } => {
                 return Some(Ok(LocalShardData::default()));
             }
             ShardPhase::Open | ShardPhase::Closing | ShardPhase::Sealed { .. } => {}
         }
         let ingester = self.ingester.as_ref()?;
-        // A leader without its majority would be waited for here as well.
+        // A leader without a majority would delay the query here as well.
         let now = self.asking.clock.monotonic();
         if self.asking.outages.unavailable(shard.id, now).is_some() {
             return None;
         }
-        // Who was deposed, and does not know it, lacks what others have acknowledged since [INV-17].
+        // A deposed leader that missed its deposition lacks entries acknowledged since [INV-17].
         let views = match ingester.confirm_leadership(shard.id).await {
             Ok(()) => ingester.head_snapshots(shard.id, shard.watermark, tenant),
             Err(moved) => Err(moved),
@@ -185,7 +187,7 @@ impl QueryPlanner {
 }
 
 impl DataLocations {
-    /// Which of these places tell what of their profiles: those that hold some of a moment of which others may, too.
+    /// Decides which sources report ids: those with a time range that overlaps with another source.
     fn telling(&self, tenant: &TenantId, ask: &ProfileQuery, doubts: &DedupHints) -> DedupReport {
         let range = ask.selection.time;
         let within = |(first, last): NanosSpan| (first.max(range.from), last.min(range.last_timestamp()));
@@ -196,7 +198,7 @@ impl DataLocations {
         let of_view = |view: &HeadSnapshot| view.times().filter(|times| range.overlaps(*times)).map(within);
         let views = self.views.iter().map(|(_, view)| of_view(view));
         let blocks = self.blocks.iter().map(|block| of_block(block).map(within));
-        // A shard may have profiles of any time, but mostly has late ones only.
+        // A shard may have profiles of any time, but usually only recent ones.
         let far = self.far.iter().map(|_| Some((doubts.since, i64::MAX)));
         let all: Vec<Option<NanosSpan>> =
             if ask.needs_dedup() { views.chain(blocks).chain(far).collect() } else { Vec::new() };
@@ -230,8 +232,8 @@ impl DataLocations {
         telling
     }
 
-    /// Names the blocks, in whichever order: what a block answers is decided by nothing else [INV-19]. None where a
-    /// head of this node has part in that time, or something is missing.
+    /// Hashes the block ids in any order, since nothing else affects the result of blocks [INV-19]. Returns
+    /// None if a head of this node overlaps with the range or if data is missing.
     fn made_of(&self, range: TimeRange) -> Option<ContentHash> {
         let Self { views, blocks, missing, moved, .. } = self;
         let has_part =
@@ -245,18 +247,18 @@ impl DataLocations {
     }
 }
 
-/// What the places of a plan tell of their profiles.
+/// Sources of a plan with the ids they report for dedup.
 #[derive(Default)]
 struct DedupReport {
     sources: Vec<InMemorySource>,
     wanted: Vec<BlockTarget>,
-    /// Whether shards tell that others lead.
+    /// True if leaders on other nodes report ids.
     leaders_tell: bool,
-    /// The last moment of which a place here tells nothing.
+    /// Last timestamp up to which some local source holds profiles without a report of their ids.
     untold: Option<i64>,
 }
 
-/// What this node has of a shard.
+/// Data of a shard that this node leads.
 #[derive(Default)]
 struct LocalShardData {
     views: Vec<HeadSnapshot>,
@@ -265,19 +267,19 @@ struct LocalShardData {
 }
 
 impl HeadMetadata {
-    /// What an answer lacks for it, in words.
+    /// Returns messages about the data that the result lacks.
     pub fn missing(&self) -> Vec<String> {
         missing(self, &[])
     }
 }
 
-/// Returns what an answer says of profiles that retention removed.
+/// Returns the message about profiles that retention removed.
 fn removed_by_age(ProfileTimeRange { first, last }: ProfileTimeRange) -> String {
     let [first, last] = [first, last].map(Timestamp::from_nanos);
     format!("profiles from {first} to {last} were removed by age (setting retention)")
 }
 
-/// Shards whose rows cannot be told.
+/// Returns the message about shards with unreadable rows.
 fn without(partial: &[ShardId]) -> Option<String> {
     let first = partial.first()?;
     Some(format!(
@@ -286,7 +288,8 @@ fn without(partial: &[ShardId]) -> Option<String> {
     ))
 }
 
-/// What an answer lacks [INV-07]. Whose profiles were lost, and of which time, only they could have said.
+/// Returns messages about the data that the result lacks [INV-07]. Only the lost data itself contained its
+/// tenant and its time range.
 fn missing(
     HeadMetadata { lost, forgets, silent, .. }: &HeadMetadata,
     scars: &[DataLossRecord],

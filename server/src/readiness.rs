@@ -1,4 +1,4 @@
-//! Whether requests are welcome, and if not, why: what load balancers ask.
+//! Readiness of the node for requests, with the reason if it is not ready. Load balancers poll it.
 //!
 //! ```text
 //!  starting ─► serving ─► stopping
@@ -12,12 +12,12 @@ use std::time::Duration;
 use athanor_chassis::{Clock, ErrorCode, Status};
 use tokio::sync::watch;
 
-/// How often somebody who watches has it looked at whether all works.
+/// Interval at which a watcher of readiness runs the check.
 const READINESS_CHECK_INTERVAL: Duration = Duration::from_secs(5);
-/// How long who comes too early is asked to wait.
+/// Retry delay that a client receives before the node is ready.
 const NOT_READY_RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Where a process is in its life.
+/// Phases in the life of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum LifecyclePhase {
     #[default]
@@ -26,20 +26,20 @@ enum LifecyclePhase {
     Stopping,
 }
 
-/// Says why what serves cannot do its work, if it cannot.
+/// Check that returns an error if the roles cannot work.
 pub type ReadinessCheck = Box<dyn Fn() -> Result<(), Status> + Send + Sync>;
 
-/// Whether requests are welcome.
+/// Readiness state of the node.
 #[derive(Default)]
 pub struct Readiness {
     phase: watch::Sender<LifecyclePhase>,
     check: OnceLock<ReadinessCheck>,
-    /// Why requests are not welcome whatever else works.
+    /// Reason that overrides the phase and the check until it is cleared.
     blocked: Mutex<Option<Status>>,
 }
 
 impl Readiness {
-    /// No requests are welcome until [`unblock`](Self::unblock), for this reason.
+    /// Makes the node not ready until [`unblock`](Self::unblock), with a reason.
     pub fn block(&self, why: Status) {
         *self.blocked.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
     }
@@ -49,11 +49,11 @@ impl Readiness {
         *self.blocked.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Requests are welcome from now on, as long as the check says so.
+    /// Makes the node ready, as long as the check succeeds.
     pub fn serve(&self, check: ReadinessCheck) {
-        // There is one start.
+        // The node starts only once.
         let _ = self.check.set(check);
-        // Who was told to stop meanwhile does not begin.
+        // A node that was stopped meanwhile does not begin to serve.
         self.phase.send_if_modified(|phase| {
             let begins = *phase == LifecyclePhase::Starting;
             *phase = if begins { LifecyclePhase::Serving } else { *phase };
@@ -61,12 +61,12 @@ impl Readiness {
         });
     }
 
-    /// No more requests are welcome.
+    /// Makes the node not ready because it is stopping.
     pub fn stop(&self) {
         self.phase.send_replace(LifecyclePhase::Stopping);
     }
 
-    /// Whether requests are welcome, or why not.
+    /// Returns `Ok` if the node is ready, else the reason.
     pub fn now(&self) -> Result<(), Status> {
         let phase = *self.phase.borrow();
         let blocked = self.blocked.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -86,21 +86,21 @@ impl Readiness {
         }
     }
 
-    /// Tells of changes after this call.
+    /// Returns a receiver of changes after this call.
     pub fn changes(&self) -> ReadinessChanges {
         ReadinessChanges(self.phase.subscribe())
     }
 }
 
-/// Tells when it may have changed.
+/// Receiver of possible changes of readiness.
 pub struct ReadinessChanges(watch::Receiver<LifecyclePhase>);
 
 impl ReadinessChanges {
-    /// Waits until it may have changed.
+    /// Waits until readiness may have changed.
     pub async fn next(&mut self, clock: &Clock) {
         tokio::select! {
             changed = self.0.changed() => if changed.is_err() {
-                // Nobody can change it any more.
+                // The sender is gone, so the phase cannot change.
                 clock.sleep(READINESS_CHECK_INTERVAL).await;
             },
             () = clock.sleep(READINESS_CHECK_INTERVAL) => {}

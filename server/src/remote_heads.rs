@@ -1,4 +1,4 @@
-//! Heads that other nodes have: those of the shards that they lead.
+//! Remote heads: the heads of shards that other nodes lead.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,69 +23,70 @@ use crate::leader_cache::LeaderCache;
 use crate::result_stream::{ResultFrame, ResultStreamError, collect_frames};
 use crate::shard_outages::{AttemptFailure, FailedAttempt, LEADERLESS_TIMEOUT, PROBE_INTERVAL, ShardOutages};
 
-/// Time that a probe of a shard without a leader may take at each member.
+/// Time limit of a leader probe at each member.
 const LEADER_PROBE_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long one node may take.
+/// Time limit of a query at one node.
 const HEAD_QUERY_TIMEOUT: Duration = Duration::from_secs(60);
-/// Between tries.
+/// Backoff between attempts: minimum and maximum.
 const RETRY_BACKOFF_RANGE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(250));
 
-/// An answer that is on its way.
+/// Stream of result frames from one node.
 type ResultFrameStream = BoxStream<'static, Result<ResultFrame, Status>>;
 
-/// What is needed to ask.
+/// Dependencies of queries to remote heads.
 #[derive(Clone)]
 pub struct RemoteHeadDeps {
-    /// Whom.
+    /// Cache of shard leaders.
     pub leaders: Arc<LeaderCache>,
-    /// How.
+    /// Client of ingesters, local and remote.
     pub ways: IngesterClient,
-    /// The shards that this node leads by now; none where it keeps none.
+    /// Service for shards that this node leads by now. None if this node is no ingester.
     pub here: Option<HeadQueryService>,
-    /// Measures patience.
+    /// Clock for deadlines and backoff.
     pub clock: Clock,
-    /// Spreads tries.
+    /// Random source for the jitter of the backoff.
     pub random: Random,
-    /// Shards without a leader, which queries do not wait for again.
+    /// Shards without a leader. Queries do not wait for them repeatedly.
     pub outages: Arc<ShardOutages>,
-    /// Run probes of these shards.
+    /// Task group that runs probes of these shards.
     pub tasks: TaskGroup,
 }
 
-/// Shards that seem to have one leader.
+/// Group of shards that have the same cached leader.
 pub struct RemoteHeads {
     asking: RemoteHeadDeps,
     shards: Vec<ShardEntry>,
-    /// Whether they tell which profiles they have of those that are meant.
+    /// True if the leaders return ids of matching profiles.
     tells: bool,
-    /// Those that do not count there.
+    /// Ids of duplicates that are excluded from these shards.
     doubles: DuplicateExclusions,
 }
 
-/// A call to one node about some shards.
+/// Call to one node for some shards.
 #[derive(Clone, Copy)]
 struct ShardCall {
     node: NodeId,
     begun: Duration,
 }
 
-/// What other nodes have of some shards beside rows.
+/// Result from remote shards, except for its rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeadMetadata {
-    /// Entries that were lost to damage.
+    /// Count of log entries that were lost to damage.
     pub lost: u64,
-    /// Ids of some were lost to damage, and the catalogue does not say so yet.
+    /// True if ids of profiles were lost to damage and the catalog does not contain that loss yet.
     pub forgets: bool,
-    /// Of which time there are profiles.
+    /// Timestamps of the first and the last profile.
     pub times: Option<(i64, i64)>,
-    /// Shards that nobody answers for, in words.
+    /// Messages about shards that no node responds for.
     pub silent: Vec<String>,
-    /// Shards whose rows have moved since the plan was made, in words: they are not in the answer.
+    /// Messages about shards with rows that moved to blocks after the plan was made. The result lacks them.
     pub moved: Vec<String>,
 }
 
 impl RemoteHeadDeps {
-    /// Divides shards by who seems to lead them. They tell which profiles they have, or not; some of these do not count.
+    /// Groups shards by their cached leader. `tells` requests the ids of matching profiles, and `doubles` are
+    /// excluded.
     pub fn group_by_leader(
         &self,
         shards: Vec<ShardEntry>,
@@ -102,12 +103,12 @@ impl RemoteHeadDeps {
 }
 
 impl RemoteHeads {
-    /// Of which time there are profiles.
+    /// Returns the metadata of the shards, including the time range of their profiles.
     pub async fn fetch_metadata(&self, tenant: &TenantId) -> Result<HeadMetadata, Status> {
         self.gather(tenant, &Bytes::new(), None).await
     }
 
-    /// Asks until each shard was answered for, or is not worth waiting for any longer.
+    /// Queries the leaders until each shard has responded or is not worth the wait.
     async fn gather(
         &self,
         tenant: &TenantId,
@@ -115,7 +116,7 @@ impl RemoteHeads {
         mut inbox: Option<&mut PartialReceiver>,
     ) -> Result<HeadMetadata, Status> {
         let RemoteHeadDeps { leaders, clock, outages, .. } = &self.asking;
-        // Who waits no longer than that is told in time what there is.
+        // The wait ends before the query's deadline, so that a partial result is returned in time.
         let wanted = inbox.as_ref().map_or(Duration::MAX, |inbox| inbox.remaining_time(clock) / 4 * 3);
         let until = clock.monotonic() + LEADERLESS_TIMEOUT.min(wanted);
         let mut beside = HeadMetadata::default();
@@ -131,7 +132,7 @@ impl RemoteHeads {
                 left.extend(self.settle(call, shards, answered, &mut beside)?);
             }
             let now = clock.monotonic();
-            // Each member is called once, however long the outage is known.
+            // Each member is called once, regardless of the age of the outage.
             let is_waited_for = |shard: &ShardEntry| {
                 now < until && (attempt < shard.members.len() || outages.is_worth_waiting(shard.id, now))
             };
@@ -162,7 +163,7 @@ impl RemoteHeads {
         available
     }
 
-    /// Records the response of one node. Returns the shards that it did not answer for, which are to be asked for again.
+    /// Records the response of one node. Returns the shards that the response lacks, for a retry.
     fn settle(
         &self,
         ShardCall { node, begun }: ShardCall,
@@ -196,7 +197,7 @@ impl RemoteHeads {
         Ok(shards.into_iter().filter(is_unanswered).collect())
     }
 
-    /// Looks for a leader at each member in turn.
+    /// Probes each member for the leader.
     async fn find_leader(&self, tenant: &TenantId) {
         let RemoteHeadDeps { leaders, clock, .. } = &self.asking;
         for shard in &self.shards {
@@ -218,7 +219,7 @@ impl RemoteHeads {
         }
     }
 
-    /// Asks one node, and gives what it has to the inbox.
+    /// Queries one node and adds its result to the inbox.
     async fn ask_one(
         &self,
         node: NodeId,
@@ -233,7 +234,8 @@ impl RemoteHeads {
                 shard: shard.id,
                 epoch: shard.epoch,
                 watermark: shard.watermark,
-                // Who leaves some out tells which, so that it is seen whether others count them.
+                // If ids are excluded, the shard reports its ids, so that the querier can verify that another
+                // source counts them.
                 tells: self.tells || !without.is_empty(),
                 without,
             }
@@ -269,7 +271,8 @@ impl RemoteHeads {
             });
         }
         match (said, inbox) {
-            // Not before each shard has said whether it is in it: else it could be asked for again, and count twice.
+            // The inbox finishes only after each shard has reported. Otherwise a retry would count a shard
+            // twice.
             (Ok(said), Some(inbox)) => inbox.finish().await.map(|()| said),
             (Err(status), Some(inbox)) => {
                 inbox.discard();
@@ -279,7 +282,8 @@ impl RemoteHeads {
         }
     }
 
-    /// What a node answers, piece by piece. This one may lead by now what another led when the plan was made.
+    /// Returns the result frames of one node. The local service responds if this node has become the leader
+    /// since the plan.
     async fn pieces(
         &self,
         node: NodeId,
@@ -317,7 +321,7 @@ impl RemoteSource for RemoteHeads {
         beside.silent.iter().for_each(|words| inbox.report_unreachable(words));
         beside.missing().into_iter().for_each(|missing| inbox.add_warning(missing));
         inbox.report_memory_range(beside.times);
-        // The others are in the inbox by now: the last plan goes on with them.
+        // Rows of the other shards are in the inbox at this point. The last plan continues with them.
         match beside.moved.is_empty() {
             true => Ok(()),
             false => Err(SourceQueryError::Replan(beside.moved.join("; "))),
@@ -326,7 +330,8 @@ impl RemoteSource for RemoteHeads {
 }
 
 impl RemoteHeadDeps {
-    /// Looks in the background for a leader of a shard, until there is one or no more queries come. One task per shard.
+    /// Probes a shard for a leader in the background, until it has one or no further queries arrive. One task
+    /// per shard.
     fn probe(&self, shard: &ShardEntry, tenant: &TenantId) {
         if !self.outages.begin_probe(shard, self.clock.monotonic()) {
             return;
@@ -367,7 +372,7 @@ impl RemoteHeadDeps {
         self.ways.afar.as_ref().map(|afar| afar.peers.members().current()).unwrap_or_default()
     }
 
-    /// Ever longer, and for each caller a little different.
+    /// Returns the exponential backoff with jitter.
     fn pause(&self, attempt: usize) -> Duration {
         let (least, most) = RETRY_BACKOFF_RANGE;
         let span = least.saturating_mul(1 << attempt.min(8)).min(most);
@@ -375,7 +380,7 @@ impl RemoteHeadDeps {
     }
 }
 
-/// What a node said, if it has said it of each shard.
+/// Returns the response if it covers exactly the requested shards.
 fn complete(mut done: Vec<wire::ShardDone>, shards: &[ShardEntry]) -> Result<Vec<wire::ShardDone>, Status> {
     done.sort_unstable_by_key(|of| of.shard);
     let mut asked: Vec<ShardId> = shards.iter().map(|shard| shard.id).collect();
@@ -386,7 +391,7 @@ fn complete(mut done: Vec<wire::ShardDone>, shards: &[ShardEntry]) -> Result<Vec
     Err(Status::new(ErrorCode::Unavailable, "a node's answer is to another question"))
 }
 
-/// Whether another node may answer.
+/// Returns whether another node may respond successfully.
 fn may_pass(status: &Status) -> bool {
     matches!(
         status.code,
@@ -403,7 +408,7 @@ fn attempt_failure(status: &Status) -> AttemptFailure {
 }
 
 impl HeadMetadata {
-    /// Notes what a node said, and gives the shards that are to be asked for again, with reasons.
+    /// Records the response of a node. Returns the shards to retry, with reasons.
     fn note(&mut self, done: Vec<wire::ShardDone>, leaders: &LeaderCache) -> Vec<(ShardId, String)> {
         let mut again = Vec::new();
         for of in done {

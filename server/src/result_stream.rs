@@ -1,5 +1,5 @@
-//! Answers of other nodes that come in pieces: parts of what is asked for, then what the node has to say of it, then the
-//! sum of all. The sum is of the question, too, so whoever asked can tell whether it came as it was sent.
+//! Framed responses between nodes: parts of the result, then messages about it, then a checksum. The checksum
+//! covers the request as well, so the receiver detects a response to another request.
 
 use athanor_chassis::{ErrorCode, Status, TenantId};
 use athanor_profile::hash::{self, ContentHash};
@@ -7,38 +7,38 @@ use bytes::Bytes;
 use futures::stream::{Stream, TryStreamExt};
 use prost::Message;
 
-/// Kinds of pieces, in sums.
+/// Tags of frame kinds in checksums.
 const PART_FRAME_TAG: u64 = 1;
 const DONE_FRAME_TAG: u64 = 2;
 
-/// A piece of an answer.
+/// Frame of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ResultFrame {
-    /// A part of what is asked for.
+    /// Part of the requested result.
     Partial(Bytes),
-    /// What is said of it, packed. After the first of these no part follows.
+    /// Encoded message about the result. No part follows after the first such frame.
     Done(Bytes),
-    /// The sum of all that came before: the end.
+    /// Checksum of all frames before it. Ends the response.
     Sum(Bytes),
-    /// What this version does not know.
+    /// Frame of a kind that this version does not support.
     Unknown,
 }
 
-/// Why there is no answer.
+/// Reason why a call returned no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ResultStreamError {
-    /// Who was asked did not give one.
+    /// The remote node failed.
     There(Status),
-    /// This node cannot take it.
+    /// This node cannot process the response.
     Here(Status),
 }
 
-/// The sum of a question and of the pieces of its answer so far.
+/// Running checksum of a request and of the frames of its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamChecksum(ContentHash);
 
 impl StreamChecksum {
-    /// Of a question, as whoever makes the sum has it in hands. `about` is each thing that is asked about.
+    /// Starts a checksum with a request as the caller encoded it. `about` has one item per requested object.
     pub fn for_request(tenant: &TenantId, ask: &[u8], about: impl Iterator<Item = Vec<u8>>) -> Self {
         let first = [tenant.as_str().as_bytes(), ask].map(hash::hash_bytes);
         let all: Vec<ContentHash> =
@@ -46,7 +46,7 @@ impl StreamChecksum {
         Self(hash::hash_list(&all))
     }
 
-    /// With one more piece.
+    /// Returns the checksum extended by one frame.
     #[must_use]
     fn and(self, kind: u64, piece: &[u8]) -> Self {
         Self(hash::hash_list(&[self.0, hash::hash_tagged(kind, piece)]))
@@ -57,7 +57,7 @@ impl StreamChecksum {
     }
 }
 
-/// All pieces of the answer to a question.
+/// Builds all frames of the response to a request.
 pub fn build_frames<D: Message>(
     question: StreamChecksum,
     parts: impl Iterator<Item = Bytes>,
@@ -78,8 +78,8 @@ pub fn build_frames<D: Message>(
     pieces
 }
 
-/// Receives all pieces of the answer to a question; each part is given to `take`. Of what is said there is at most so
-/// much. Nothing of it counts unless this succeeds.
+/// Receives all frames of the response to a request and passes each part to `take`. Accepts at most `most`
+/// messages. If this fails, the caller must discard all parts.
 pub async fn collect_frames<D: Message + Default>(
     pieces: impl Stream<Item = Result<ResultFrame, Status>>,
     question: StreamChecksum,
@@ -114,7 +114,7 @@ pub async fn collect_frames<D: Message + Default>(
                 ));
             }
         }
-        // A long answer may lie there whole.
+        // A long response may be fully buffered, so the task yields regularly.
         tokio::task::consume_budget().await;
     }
     if !is_whole {
@@ -129,7 +129,7 @@ fn broken(code: ErrorCode, why: &str) -> ResultStreamError {
 }
 
 impl ResultStreamError {
-    /// In words.
+    /// Converts the error to a status, for local and remote errors alike.
     pub fn into_status(self) -> Status {
         match self {
             ResultStreamError::There(status) | ResultStreamError::Here(status) => status,

@@ -3,9 +3,10 @@
 //! ```text
 //!  overdue ──Expire──► expired, restorable ──deletion_delay──► Purge ──► objects are removed
 //! ```
-//! The catalog decides what is overdue, by its own time, and how much expires per hour. A block that is not listed any
-//! more never registers again [INV-15], and its objects stay as long as a plan may name them [INV-18]. The catalog
-//! remembers condemned blocks for longer than that, so a restart forgets none.
+//! The catalog decides which blocks are overdue, by its own time, and limits how many expire per hour. A
+//! block that left the listing never registers again [INV-15].
+//! Its objects stay as long as a plan may refer to them [INV-18]. The catalog keeps tombstones for longer
+//! than that, so a restart loses none.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,57 +22,58 @@ use athanor_storage::path::{BlockOwner, FileName, ObjectKey};
 use futures::StreamExt;
 use tokio_util::sync::CancellationToken;
 
-/// How often it looks.
+/// Interval of retention rounds.
 const RETENTION_INTERVAL: Duration = Duration::from_secs(60);
-/// Blocks whose objects are removed in one round.
+/// Maximum number of blocks with objects to delete in one round.
 const MAX_BLOCKS_PER_ROUND: usize = 256;
-/// Blocks whose objects are removed side by side: one takes ten calls of the bucket, one after the other.
+/// Maximum number of blocks with concurrent deletions. Each block takes ten sequential bucket calls.
 const MAX_CONCURRENT_DELETIONS: usize = 16;
-/// Time that objects stay after their block was condemned, for queries that were planned before [INV-18]. The catalog's
-/// time runs at twice the normal speed at most. So at least half of it passes, and a plan lives 15 minutes at most.
+/// Time that objects stay after their block got a tombstone, for queries planned before [INV-18]. The
+/// catalog's time runs at most at twice the normal speed. So at least half of this period passes in real
+/// time, and a plan lives at most 15 minutes.
 const DELETION_GRACE_PERIOD: Duration = Duration::from_secs(40 * 60);
-/// A command is proposed at least so often, so that the time of the newest command is that of a running server.
+/// Maximum interval between commands, so that the time of the newest command is that of a running server.
 const STAMP_INTERVAL: Duration = Duration::from_secs(3600);
-/// A clock that differs from the catalog's time by more is reported.
+/// Maximum difference between the clock and the catalog's time without a warning.
 const MAX_CLOCK_DIFFERENCE: Duration = Duration::from_secs(3600);
 
-/// Settings of the removal by age.
+/// Settings of retention.
 #[derive(Clone, Copy, Debug)]
 pub struct RetentionConfig {
-    /// How long blocks are kept; zero keeps them for ever.
+    /// Age after which blocks expire; zero disables retention.
     pub retention: Duration,
     /// The largest share of all blocks that expires per hour, in percent.
     pub max_expired_percent: u8,
-    /// How long objects of expired blocks stay.
+    /// Time that objects of expired blocks stay, in which a block is restorable.
     pub deletion_delay: Duration,
 }
 
-/// Removes what is too old.
+/// Worker that removes blocks past their retention.
 pub struct RetentionWorker {
-    /// Knows the blocks.
+    /// Catalog client, local or remote.
     pub catalog: Arc<dyn Catalog>,
-    /// Holds them.
+    /// Object store that holds the blocks.
     pub store: Store,
-    /// Time.
+    /// Clock for intervals.
     pub clock: Clock,
-    /// What is too old.
+    /// Retention settings of this node.
     pub config: RetentionConfig,
-    /// Counts.
+    /// Counters for metrics.
     pub done: Arc<RetentionCounters>,
 }
 
-/// What one round hands to the next.
+/// State that one round passes to the next.
 #[derive(Default)]
 struct RetentionProgress {
-    /// Condemned blocks whose objects were removed.
+    /// Blocks that have a tombstone and no objects any more.
     removed: BTreeSet<BlockId>,
-    /// Overdue blocks wait since the share of an hour is used up, and that was reported.
+    /// True if overdue blocks exceed the hourly limit and a warning was logged.
     is_limited: bool,
-    /// The clock differs from the catalog's time, and that was reported.
+    /// True if the clock differs from the catalog's time and a warning was logged.
     is_clock_wrong: bool,
 }
 
-/// What a janitor did since the start.
+/// Counters of the retention worker since the start.
 #[derive(Debug, Default)]
 pub struct RetentionCounters {
     condemned: AtomicU64,
@@ -82,25 +84,25 @@ pub struct RetentionCounters {
     clock_ahead_seconds: AtomicI64,
 }
 
-/// That at a moment.
+/// Snapshot of the retention counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RetentionStats {
-    /// Blocks past their retention.
+    /// Count of blocks that expired.
     pub condemned: u64,
-    /// Blocks whose objects were removed.
+    /// Count of blocks with all objects removed.
     pub deleted: u64,
-    /// Rounds that failed.
+    /// Count of rounds that failed.
     pub failed: u64,
     /// Listed blocks past their retention, as of the last round.
     pub overdue: u64,
     /// Expired blocks that can be restored, as of the last round.
     pub restorable: u64,
-    /// How far this machine's clock is ahead of the catalog's time, as of the last round.
+    /// Seconds that this machine's clock is ahead of the catalog's time, as of the last round.
     pub clock_ahead_seconds: i64,
 }
 
 impl RetentionCounters {
-    /// So far.
+    /// Returns the current counts.
     pub fn now(&self) -> RetentionStats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         RetentionStats {
@@ -115,7 +117,7 @@ impl RetentionCounters {
 }
 
 impl RetentionWorker {
-    /// Runs until the process ends; does nothing while another node leads the catalogue.
+    /// Runs until shutdown. Does nothing while another node leads the catalog.
     pub async fn run(self, leads: impl Fn() -> bool + Send, ending: CancellationToken) {
         let mut progress = RetentionProgress::default();
         loop {
@@ -133,13 +135,14 @@ impl RetentionWorker {
         }
     }
 
-    /// Expires what is too old and removes the objects of what was condemned long enough ago.
+    /// Expires overdue blocks and removes the objects of blocks with old tombstones.
     async fn round(&self, progress: &mut RetentionProgress) -> Result<(), Status> {
         let ages = self.ages().await?;
         self.compare_clocks(&ages, progress);
         let expired = self.expire(&ages, progress).await?;
         self.purge(&ages).await?;
-        // Restored blocks are not condemned any more, and what was purged cannot be restored: so this is read after it.
+        // Restored blocks have no tombstone and purged blocks are not restorable, so the ages are read after
+        // the purge.
         let after = self.ages().await?;
         self.done.overdue.store((ages.overdue as u64).saturating_sub(expired), Ordering::Relaxed);
         self.done.restorable.store(after.expired.len() as u64, Ordering::Relaxed);
@@ -150,7 +153,7 @@ impl RetentionWorker {
         let removed = &mut progress.removed;
         removed.retain(|block| condemned.contains_key(block));
         let sweeping = self.sweep(&condemned, now, removed).await;
-        // Not before their objects are gone: else nobody would know of them any more.
+        // Tombstones go only after the objects: otherwise no record of the objects would remain.
         let expired: Vec<&BlockId> = condemned
             .iter()
             .filter(|(_, since)| now.since(**since) >= TOMBSTONE_RETENTION)
@@ -167,7 +170,7 @@ impl RetentionWorker {
         self.catalog.block_ages(self.config.retention).await.map_err(|error| Status::from_error(&error))
     }
 
-    /// Proposes a command; returns how much it changed.
+    /// Proposes a command. Returns the number of blocks that it changed.
     async fn propose(&self, command: CatalogCommand) -> Result<u64, Status> {
         match self.catalog.propose(command).await {
             Ok(CommandResult::Changed(count)) => Ok(count as u64),
@@ -177,7 +180,7 @@ impl RetentionWorker {
         }
     }
 
-    /// Reports a clock that differs from the catalog's time.
+    /// Warns once if the clock differs from the catalog's time.
     fn compare_clocks(&self, ages: &AgeReport, progress: &mut RetentionProgress) {
         let wall = self.clock.wall();
         let ahead_seconds = (wall.millis() - ages.time.millis()) / 1000;
@@ -193,7 +196,7 @@ impl RetentionWorker {
         progress.is_clock_wrong = is_wrong;
     }
 
-    /// Removes overdue blocks from the listing; returns how many.
+    /// Removes overdue blocks from the listing. Returns their number.
     async fn expire(&self, ages: &AgeReport, progress: &mut RetentionProgress) -> Result<u64, Status> {
         let RetentionConfig { retention, max_expired_percent, .. } = self.config;
         let is_stale = ages.time.since(ages.newest_command) >= STAMP_INTERVAL;
@@ -221,7 +224,7 @@ impl RetentionWorker {
         Ok(count)
     }
 
-    /// Makes blocks unrestorable that expired long enough ago.
+    /// Purges blocks that expired long enough ago, so that they are not restorable any more.
     async fn purge(&self, ages: &AgeReport) -> Result<(), Status> {
         let is_due = |since: Timestamp| {
             ages.time.since(since) >= self.config.deletion_delay.max(DELETION_GRACE_PERIOD)
@@ -234,8 +237,8 @@ impl RetentionWorker {
         Ok(())
     }
 
-    /// Removes the objects of blocks that were condemned first, and long enough ago; one that fails keeps no other
-    /// waiting.
+    /// Removes the objects of blocks with the oldest tombstones after the grace period. A failure of one
+    /// block does not delay the others.
     async fn sweep(
         &self,
         condemned: &BTreeMap<BlockId, Timestamp>,
@@ -266,7 +269,8 @@ impl RetentionWorker {
         failure.map_or(Ok(()), Err)
     }
 
-    /// What damage took is not missed any more when it would be too old to be kept.
+    /// Clears records of data loss that are older than the retention, since retention would have removed that
+    /// data.
     async fn heal(&self, now: Timestamp) -> Result<(), Status> {
         if self.config.retention.is_zero() {
             return Ok(());
@@ -285,7 +289,7 @@ impl RetentionWorker {
 }
 
 async fn remove(store: &Store, block: BlockId) -> Result<(), Status> {
-    // What says that it is a block goes first.
+    // The file that marks the folder as a block is deleted first.
     for file in [athanor_block::META_FILE].into_iter().chain(athanor_block::PARQUET_FILES) {
         let name = FileName::new(file)
             .map_err(|error| Status::new(athanor_chassis::ErrorCode::Internal, error.to_string()))?;

@@ -1,4 +1,4 @@
-//! Files with secrets that other users of the machine can read.
+//! Warnings about files with secrets that other users of the machine can read.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -6,13 +6,13 @@ use std::path::Path;
 
 use crate::config::ServerConfig;
 
-/// Settings whose values are secrets.
+/// Names of settings that hold secrets.
 pub const SECRET_SETTINGS: [&str; 3] =
     ["storage.s3.secret_key", "storage.gcs.service_account_key", "storage.azure.access_key"];
 
 const READABLE_BY_ALL: u32 = 0o004;
 
-/// Warns of every file with a secret that settings name and all users can read.
+/// Warns of each configured file with a secret that all users can read.
 pub fn warn_of_readable_files(config: &ServerConfig) {
     let files = [
         ("admin_token_file", &config.admin_token_file),

@@ -1,4 +1,4 @@
-//! This process as a profile: what it spends its time on, for `go tool pprof` and for itself.
+//! CPU profile of this process, for `go tool pprof` and for upload by the server itself.
 //!
 //! ```text
 //!  sampler   a timer signal ─► addresses of stacks, counted
@@ -17,16 +17,16 @@ use athanor_profile::{Profile, ValueType, pprof};
 use self::sampler::{SAMPLES_PER_SECOND, StackCounts, StackSampler};
 use crate::http::RequestBudget;
 
-/// Nanoseconds of processor time that a sample stands for.
+/// Nanoseconds of CPU time that each sample represents.
 const SAMPLE_PERIOD_NANOS: i64 = 1_000_000_000 / SAMPLES_PER_SECOND as i64;
 const MAX_SECONDS: u64 = 300;
 const DEFAULT_SECONDS: u64 = 10;
-/// Time after which a refused request may be repeated.
+/// Retry delay that a rejected client receives.
 const BUSY_RETRY_AFTER: Duration = Duration::from_secs(10);
-/// Time between two looks at the samples that wait.
+/// Interval between drains of the pending samples.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Samples all threads for a while, as the query `seconds=N` says, and gives gzipped pprof.
+/// Samples all threads for the duration that the query `seconds=N` requests. Returns gzipped pprof.
 pub async fn profile(query: &str, door: &RequestBudget) -> Result<Vec<u8>, Status> {
     let seconds = parse_seconds(query)?;
     let failed =
@@ -91,8 +91,8 @@ fn add_sample(profile: &mut Profile, stack: &[u32], count: u64) {
     profile.samples.push(stack, 0, &[count, count * SAMPLE_PERIOD_NANOS]);
 }
 
-/// Returns the addresses to name: the instruction that ran, and the calls of the frames around it. A call lies before the
-/// address that it returns to.
+/// Returns the addresses to name: the interrupted instruction, and the calls of the frames around it. A call
+/// instruction precedes its return address.
 fn call_addresses(stack: &[usize]) -> impl Iterator<Item = usize> {
     stack
         .iter()

@@ -1,4 +1,4 @@
-//! `athanor serve`, and what speaks to a server on the same folder.
+//! Serve command, and commands that talk to a running server on the same folder.
 
 use std::future::Future;
 use std::path::Path;
@@ -23,10 +23,10 @@ use crate::args::{CatalogArgs, CatalogSubcommand, ServeArgs, ServerConfigArgs};
 use crate::failure;
 use crate::output::ConsoleOutput;
 
-/// How often the file with exceptions from the limits is read again.
+/// Interval between reloads of the limit overrides file.
 const OVERRIDES_RELOAD_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Runs a server until it is told to stop.
+/// Runs a server until it receives a stop signal.
 pub fn run(args: &ServeArgs, output: &ConsoleOutput) -> Result<(), Status> {
     let (loaded, overrides) = checked(&args.settings, args.target.as_deref())?;
     Telemetry::start(&loaded.value.telemetry, output.log_colors)
@@ -35,7 +35,7 @@ pub fn run(args: &ServeArgs, output: &ConsoleOutput) -> Result<(), Status> {
     block_on(serve(loaded, overrides))
 }
 
-/// Puts a lost catalogue together again.
+/// Rebuilds a lost catalog from the blocks in the bucket.
 pub fn run_catalog_command(args: CatalogArgs, output: &ConsoleOutput) -> Result<(), Status> {
     let CatalogSubcommand::Rebuild { without, settings } = args.command;
     let (loaded, _) = checked(&settings, None)?;
@@ -50,7 +50,7 @@ pub fn run_catalog_command(args: CatalogArgs, output: &ConsoleOutput) -> Result<
     output.print_json_or_text(|| json!({ "rebuilt": told }), || told.clone())
 }
 
-/// Prints the settings in force.
+/// Prints the effective settings.
 pub fn show(settings: &ServerConfigArgs, output: &ConsoleOutput) -> Result<(), Status> {
     let (loaded, _) = checked(settings, None)?;
     let all = || {
@@ -60,7 +60,7 @@ pub fn show(settings: &ServerConfigArgs, output: &ConsoleOutput) -> Result<(), S
     output.print_json_or_text(all, || explained(&loaded))
 }
 
-/// Has a running server cut its heads.
+/// Flushes the heads of a running server.
 pub fn flush_heads(settings: &ServerConfigArgs, output: &ConsoleOutput) -> Result<(), Status> {
     let written = call_admin(settings, "/cut")?;
     let number = |name: &str| written[name].as_u64().unwrap_or_default();
@@ -71,7 +71,7 @@ pub fn flush_heads(settings: &ServerConfigArgs, output: &ConsoleOutput) -> Resul
     output.print_json_or_text(|| written.clone(), text)
 }
 
-/// Asks the server on a folder.
+/// Sends an admin request to the server on a folder.
 pub fn call_admin(settings: &ServerConfigArgs, path: &str) -> Result<Value, Status> {
     let data = load(settings, None)?.value.data;
     let answer = block_on(async move { send_admin_request(&data, path).await })?;
@@ -80,7 +80,7 @@ pub fn call_admin(settings: &ServerConfigArgs, path: &str) -> Result<Value, Stat
     })
 }
 
-/// Settings with which a server could run, and the exceptions from its limits. An error says all that is wrong.
+/// Loads and validates the settings and the limit overrides. The error lists all problems.
 fn checked(
     settings: &ServerConfigArgs,
     target: Option<&str>,
@@ -91,7 +91,7 @@ fn checked(
     if let Some(loaded) = &loaded {
         let unread: Vec<String> = errors.iter().filter_map(|error| error.path().map(str::to_owned)).collect();
         for SettingError { setting, reason } in loaded.value.problems() {
-            // What cannot be read counts as its default, which need not fit other settings.
+            // An unreadable setting counts as its default, which need not fit the other settings.
             let is_of_default = unread.iter().any(|path| setting == path || reason.contains(path));
             if !is_of_default {
                 errors.push(loaded.setting_error(setting, reason));
@@ -144,14 +144,14 @@ fn from(origin: &SettingSource) -> String {
     }
 }
 
-/// Runs a future on threads of its own.
+/// Runs a future on a new multi-threaded runtime.
 pub fn block_on<F: Future<Output = Result<R, Status>>, R>(future: F) -> Result<R, Status> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| {
         Status::new(ErrorCode::Unavailable, format!("threads cannot be started: {error}"))
     })?;
     let done = runtime.block_on(future);
-    // A thread that still asks for the address of a name, say, keeps nobody.
+    // A blocked thread, for example in a name lookup, does not delay the exit.
     runtime.shutdown_background();
     done
 }
@@ -166,7 +166,7 @@ async fn serve(loaded: LoadedConfig<ServerConfig>, overrides: LimitOverrides) ->
         }
     }
     let config = loaded.value;
-    // First of all: whoever finds the port taken begins no folder.
+    // The port is bound first: if it is taken, no folder is created.
     let net = LocalNet::new(Clock::system());
     let listener =
         HttpListener::bind(&net, &config.listen).await.map_err(|error| Status::from_error(&error))?;
@@ -188,7 +188,7 @@ async fn serve(loaded: LoadedConfig<ServerConfig>, overrides: LimitOverrides) ->
     let delay = loop {
         tokio::select! {
             _ = terminate.recv() => break config.shutdown_delay,
-            // A person at a terminal, and no load balancer, waits for the end.
+            // Ctrl-C comes from a person, and no load balancer needs the delay.
             _ = interrupt.recv() => break Duration::ZERO,
             () = clock.sleep(OVERRIDES_RELOAD_INTERVAL) => {}
         }
@@ -210,7 +210,7 @@ async fn serve(loaded: LoadedConfig<ServerConfig>, overrides: LimitOverrides) ->
     }
 }
 
-/// Why a server does not start, with the name of its folder where that is what it is about.
+/// Converts the error of a failed start and adds the folder if the error concerns it.
 fn of_folder(data: &Path, error: &StartError) -> Status {
     let mut status = Status::from_error(error);
     let says_so = matches!(
@@ -239,7 +239,7 @@ fn reload(overrides: &LimitOverrides, path: &Path) -> Result<(), ConfigError> {
     overrides.replace_exceptions(path, &text, check)
 }
 
-/// Warns of settings in the file with exceptions that have no meaning here, of each once.
+/// Warns once of each setting in the overrides file that this server does not support.
 fn warn_of_left_out(overrides: &LimitOverrides) {
     for setting in overrides.take_ignored_settings() {
         let way_out = if setting.contains("retention") { "; set `retention` for all tenants" } else { "" };

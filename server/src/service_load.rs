@@ -1,4 +1,4 @@
-//! What services send, as the door of one node sees it: by this a service gets more slots, or fewer.
+//! Load by service, as one node receives it. The controller uses it to give a service more or fewer slots.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,10 +11,10 @@ use athanor_proto::athanor::internal::v1 as wire;
 use athanor_proto::athanor::internal::v1::doors_server::Doors;
 use tonic::{Request, Response};
 
-/// Services that are counted; of more, the smaller half is forgotten.
+/// Maximum number of counted services. Beyond that, the smaller half is dropped.
 const MAX_TRACKED_SERVICES: usize = 10_000;
 
-/// Bytes as sent since the start, by tenant and service.
+/// Bytes received since the start, as sent, by tenant and service.
 #[derive(Default)]
 pub struct ServiceLoad {
     counted: Mutex<ServiceCounters>,
@@ -27,7 +27,7 @@ struct ServiceCounters {
 }
 
 impl ServiceLoad {
-    /// A service has sent so much more.
+    /// Adds received bytes to the count of a service.
     pub fn add(&self, tenant: &TenantId, service: &str, bytes: u64) {
         let mut counted = self.counted();
         if let Some(sum) = counted.tenants.get_mut(tenant).and_then(|services| services.get_mut(service)) {
@@ -41,7 +41,7 @@ impl ServiceLoad {
         counted.tenants.entry(tenant.clone()).or_default().insert(service.to_owned(), bytes);
     }
 
-    /// All of them.
+    /// Returns all counts by tenant and service.
     pub fn now(&self) -> BTreeMap<(TenantId, String), u64> {
         let counted = self.counted();
         let all = counted.tenants.iter().flat_map(|(tenant, services)| {
@@ -66,12 +66,12 @@ impl ServiceCounters {
     }
 }
 
-/// Tells other nodes.
+/// gRPC service that reports the load of this node to other nodes.
 #[derive(Clone)]
 pub struct DistributorService {
-    /// What is told.
+    /// Load counters of this node.
     pub loads: Arc<ServiceLoad>,
-    /// Says who this is.
+    /// Handshake that verifies callers.
     pub introductions: Arc<PeerHandshake>,
 }
 

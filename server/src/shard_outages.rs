@@ -1,13 +1,14 @@
-//! Shards that no leader answers for, as seen by the queries of this node.
+//! Shards without a leader, from the view of this node's queries.
 //!
-//! Queries share what they find: the first ones wait for a leader, and all others stop waiting when they do. After that,
-//! queries return at once without the newest profiles of the shard and report it, until a probe finds a leader.
+//! Queries share their findings: the first ones wait for a leader, and all others stop waiting when they do.
+//! After that, queries return at once without the newest profiles of the shard and report it, until a probe
+//! finds a leader.
 //!
 //! ```text
 //!  no entry ──attempt failed──► waiting ──timeout──► unavailable ──probe or query answered──► no entry
 //! ```
 //!
-//! Probes repeat for as long as queries come, so that none is told of an outage that is over.
+//! Probes repeat as long as queries arrive, so that no query reports an outage that is over.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,18 +18,18 @@ use athanor_catalog::{ShardEntry, ShardId};
 use athanor_cluster::NodeId;
 use athanor_cluster::members::ClusterMember;
 
-/// Time that queries wait for a leader while most members can be reached: an election may be under way.
+/// Time that queries wait for a leader while most members are reachable: an election may be in progress.
 pub const LEADERLESS_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time that queries wait for a leader while most members cannot be reached: nobody can be elected.
+/// Time that queries wait for a leader while most members are unreachable: no leader can be elected.
 pub const NO_QUORUM_TIMEOUT: Duration = Duration::from_secs(2);
-/// Age after which the last failed attempt proves little, so that the next query calls each member once. Matters only
-/// where no probe is under way.
+/// Age after which the last failed attempt is stale, so that the next query calls each member once. Only
+/// relevant while no probe is running.
 const MAX_VERDICT_AGE: Duration = Duration::from_secs(1);
 /// Pause between two probes of a shard.
 pub const PROBE_INTERVAL: Duration = Duration::from_millis(250);
-/// Time for which probes of a shard go on after the last query that missed it.
+/// Time that probes of a shard continue after the last query that lacked it.
 const PROBING_TIME: Duration = Duration::from_secs(10);
-/// Bound of the table. Beyond it, the outage that was attempted longest ago is forgotten.
+/// Maximum number of tracked shards. Beyond that, the outage with the oldest attempt is dropped.
 const MAX_TRACKED_SHARDS: usize = 4096;
 
 /// Table of shards without a leader.
@@ -37,18 +38,18 @@ pub struct ShardOutages {
     outages: Mutex<BTreeMap<ShardId, ShardOutage>>,
 }
 
-/// One shard without a leader. All times are on the node's monotonic clock.
+/// Outage of a shard without a leader. All times are on the node's monotonic clock.
 #[derive(Debug)]
 struct ShardOutage {
     /// Begin of the first failed attempt.
     since: Duration,
     last_attempt: Duration,
     last_error: String,
-    /// Members that could not be called, each with the time of its first failure.
+    /// Members that could not be called, with the time of their first failure.
     unreachable: BTreeMap<NodeId, Duration>,
-    /// Time since which too many members are missing to elect a leader.
+    /// Time since which the shard has too few members to elect a leader.
     no_quorum_since: Option<Duration>,
-    /// Last query that went on without the shard, and the shard as its plan had it.
+    /// Last query that went on without the shard, and the shard's entry in its plan.
     last_missed: Option<(Duration, ShardEntry)>,
     is_probing: bool,
 }
@@ -71,11 +72,11 @@ pub struct FailedAttempt<'a> {
 /// Kind of a failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttemptFailure {
-    /// The member responded, and does not lead.
+    /// The member responded, but is not the leader.
     NotLeader,
     /// The member could not be called, or the connection broke.
     Unreachable,
-    /// The time of the query was over first. It begins no outage: the member may just be slow.
+    /// The query's deadline expired first. That begins no outage: the member may just be slow.
     TimedOut,
 }
 
@@ -119,7 +120,7 @@ impl ShardOutages {
         self.lock().get(&shard).is_none_or(|outage| now < outage.give_up_at())
     }
 
-    /// Returns why a shard is not worth an attempt, in words.
+    /// Returns the reason if a shard is not worth an attempt.
     pub fn unavailable(&self, shard: ShardId, now: Duration) -> Option<String> {
         let outages = self.lock();
         let outage = outages.get(&shard)?;
@@ -127,14 +128,14 @@ impl ShardOutages {
         (now >= outage.give_up_at() && is_recent).then(|| outage.reason(shard, now))
     }
 
-    /// Returns the words for a query that goes on without a shard.
+    /// Returns the message for a query that continues without a shard.
     pub fn reason(&self, shard: ShardId, now: Duration) -> String {
         let outages = self.lock();
         let known = outages.get(&shard).map(|outage| outage.reason(shard, now));
         known.unwrap_or_else(|| format!("shard {shard} has no leader, its latest profiles are left out"))
     }
 
-    /// Records that a query goes on without a shard. Returns whether the caller is to begin probing; then
+    /// Records that a query continues without a shard. Returns whether the caller must start probing; then
     /// [`end_probe`](Self::end_probe) must follow.
     pub fn begin_probe(&self, shard: &ShardEntry, now: Duration) -> bool {
         let mut outages = self.lock();
@@ -143,14 +144,15 @@ impl ShardOutages {
         !std::mem::replace(&mut outage.is_probing, true)
     }
 
-    /// Returns the shard with the members to probe next. None ends probing: there is a leader, or no more queries come.
+    /// Returns the shard with the members to probe next. None ends probing: a leader exists, or no more
+    /// queries arrive.
     pub fn next_probe(&self, shard: ShardId, now: Duration) -> Option<ShardEntry> {
         let outages = self.lock();
         let (missed_at, shard) = outages.get(&shard)?.last_missed.as_ref()?;
         (now.saturating_sub(*missed_at) <= PROBING_TIME).then(|| shard.clone())
     }
 
-    /// Ends probing, whatever it found.
+    /// Ends probing, regardless of its outcome.
     pub fn end_probe(&self, shard: ShardId) {
         if let Some(outage) = self.lock().get_mut(&shard) {
             outage.is_probing = false;
@@ -195,8 +197,8 @@ impl ShardOutage {
     }
 }
 
-/// Returns since when fewer members than a majority are there: a member is missing from its first failed call on, or from
-/// when gossip lost it, if that was earlier.
+/// Returns the time since which less than a majority is present. A member is missing from its first failed
+/// call, or from its loss in gossip if that was earlier.
 fn quorum_lost_since(
     members: &BTreeSet<NodeId>,
     unreachable: &BTreeMap<NodeId, Duration>,

@@ -1,4 +1,4 @@
-//! Which slot takes an upload: by its tenant, its service and labels as sent, and its time [INV-04].
+//! Resolver of the slot of an upload: by its tenant, its service and labels as sent, and its time [INV-04].
 
 use athanor_chassis::{ComputePool, CpuActivity, ErrorCodeExt, LimitOverrides, Status, TenantId};
 use athanor_cluster::placement::TenantRoute;
@@ -6,16 +6,16 @@ use athanor_profile::normalize::{SERVICE_LABEL, resolve_profile_time};
 use athanor_profile::pprof;
 use athanor_profile::upload::ProfileUpload;
 
-/// Finds slots.
+/// Resolver of slots for uploads.
 pub struct SlotResolver {
-    /// How much a profile may be inflated to, when it is asked for its time.
+    /// Limits by tenant, for the size of an inflated profile.
     pub overrides: LimitOverrides,
-    /// Where profiles are inflated.
+    /// Compute pool that inflates profiles.
     pub compute: ComputePool,
 }
 
 impl SlotResolver {
-    /// The slot of an upload.
+    /// Returns the slot of an upload.
     pub async fn resolve_slot(
         &self,
         route: &TenantRoute<'_>,
@@ -29,7 +29,7 @@ impl SlotResolver {
         }
     }
 
-    /// When a profile was taken, as its shard will see it. What cannot be read is refused by any shard.
+    /// Returns the time of a profile as its shard will read it. Every shard rejects an unreadable profile.
     async fn time(&self, tenant: &TenantId, upload: &ProfileUpload) -> Result<i64, Status> {
         let sent = upload.pprof.clone();
         let limit = self.overrides.for_tenant(tenant).max_profile_size_bytes;

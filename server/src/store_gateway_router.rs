@@ -1,10 +1,12 @@
-//! Which gateways answer for which blocks, and how they are asked.
+//! Router of block queries: assigns blocks to store-gateways and queries them.
 //!
-//! A block belongs to the first of the gateways that are there, by its name; where that one does not answer, the next one
-//! is asked, and at last this node reads the block itself. So where no gateway is, queriers read all blocks themselves.
-//! What an answer holds is taken as a whole or not at all: a block whose answer broke off is in none. One that a gateway
-//! cannot read, since it is damaged or the bucket does not give it, goes the same way; where nobody can read it, the answer
-//! goes on without it and says so.
+//! A block belongs to the first live gateway in the order that its id determines. If that gateway fails, the
+//! router queries the next one, and finally this node reads the block itself.
+//! Without gateways, queriers read all blocks themselves.
+//! A gateway's result is merged completely or not at all: if its stream breaks off, none of its blocks are
+//! merged.
+//! A block that a gateway cannot read, because of damage or a bucket failure, takes the same path. If no node
+//! can read the block, the result omits it and reports that.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -38,52 +40,52 @@ use crate::store_gateway_service::{
     decode_block_id, decode_frame, encode_block_at, request_checksum as sum_of,
 };
 
-/// How long a gateway may take until it begins with a question: it may have many, and it may stand still.
+/// Time limit until a gateway starts a query. The gateway may be overloaded or stalled.
 const QUERY_START_TIMEOUT: Duration = Duration::from_secs(10);
-/// Gateways that are asked for a block, until this node reads it itself.
+/// Maximum number of gateways that are queried for a block before this node reads it.
 const MAX_GATEWAYS_PER_BLOCK: usize = 2;
-/// Blocks of one call: so many answers of a gateway are on their way at once, and little is asked for again where one
-/// does not answer.
+/// Maximum number of blocks per call. Small calls run concurrently on one gateway, and a failed call repeats
+/// little work.
 const MAX_BLOCKS_PER_CALL: usize = 32;
 const _: () = assert!(MAX_BLOCKS_PER_CALL <= MAX_BLOCKS_PER_QUERY, "a gateway takes the blocks of one call");
 
-/// The gateways, and the way to each.
+/// Router to all store-gateways, including the local one.
 #[derive(Clone)]
 pub struct StoreGatewayRouter {
-    /// Blocks that this node reads.
+    /// Local gateway, for blocks that this node reads.
     pub here: Arc<StoreGateway>,
-    /// Whether that is for others, too.
+    /// True if this node has the store-gateway role and serves other nodes.
     pub is_one: bool,
-    /// Who is there; none of a server that is alone.
+    /// Members of the cluster. None for a single-node server.
     pub members: Option<ClusterMembers>,
-    /// How others are asked.
+    /// Client for calls to other nodes.
     pub ways: IngesterClient,
-    /// Who is asked beside one that takes long.
+    /// Policy for hedged requests to a second gateway.
     pub hedges: Arc<HedgingPolicy>,
 }
 
-/// The blocks of a question by who answers for them.
+/// Blocks of a query, grouped by the node that reads them.
 pub struct BlockAssignment {
-    /// Those that this node reads.
+    /// Blocks that this node reads.
     pub here: Vec<Box<dyn BlockSource>>,
-    /// Those of others.
+    /// Blocks that other nodes read, one source per call.
     pub away: Vec<Arc<dyn RemoteSource>>,
 }
 
-/// Blocks that seem to belong to one gateway.
+/// Blocks of one call, which belong to the same gateway.
 struct RemoteBlocks {
     gateways: StoreGatewayRouter,
     blocks: Vec<OwnedBlock>,
 }
 
-/// A block and whom it belongs to, the first one first.
+/// Block with its gateways in order of preference.
 #[derive(Clone)]
 struct OwnedBlock {
     at: BlockTarget,
     owners: Vec<NodeId>,
 }
 
-/// What is asked.
+/// Query that is sent to gateways.
 struct GatewayQuery<'a> {
     tenant: &'a TenantId,
     ask: &'a ProfileQuery,
@@ -91,28 +93,28 @@ struct GatewayQuery<'a> {
     inbox: &'a PartialReceiver,
 }
 
-/// The answer of some blocks, which is not merged yet.
+/// Result of some blocks before the merge.
 struct UnmergedResult {
     inbox: PartialReceiver,
     lacks: MissingBlocks,
 }
 
-/// Blocks that are not in an answer.
+/// Blocks that a result lacks.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct MissingBlocks {
-    /// Those that the bucket has no more.
+    /// Blocks that the bucket does not contain.
     gone: Vec<BlockId>,
-    /// Those that could not be read, and why.
+    /// Blocks that could not be read, with the errors.
     unread: Vec<(BlockId, Status)>,
 }
 
-/// A block that is read here.
+/// Block that this node reads.
 struct LocalBlockSource {
     of: Arc<LocalBlocksQuery>,
     block: OwnedBlock,
 }
 
-/// What blocks that are read here are asked.
+/// Query that all local blocks share.
 struct LocalBlocksQuery {
     gateways: StoreGatewayRouter,
     question: Arc<OfBlocks>,
@@ -121,7 +123,7 @@ struct LocalBlocksQuery {
 }
 
 impl StoreGatewayRouter {
-    /// Divides the blocks of a question by who answers for them.
+    /// Assigns the blocks of a query to the nodes that read them.
     pub fn assign_blocks(
         &self,
         tenant: &TenantId,
@@ -158,7 +160,7 @@ impl StoreGatewayRouter {
         BlockAssignment { here, away: calls.map(remote).collect() }
     }
 
-    /// The gateways that seem to be there.
+    /// Returns the gateways that are alive and serve.
     fn nodes(&self) -> Vec<NodeId> {
         let Some(members) = self.members.as_ref().filter(|_| self.ways.afar.is_some()) else {
             return Vec::new();
@@ -170,14 +172,14 @@ impl StoreGatewayRouter {
         };
         let mut nodes: Vec<NodeId> =
             members.current().values().filter(answers).map(|member| member.node).collect();
-        // Of itself a node knows without gossip.
+        // A node knows its own role without gossip.
         if self.is_one && !nodes.contains(&self.ways.me) {
             nodes.push(self.ways.me);
         }
         nodes
     }
 
-    /// The answers of all of these blocks: of so many gateways none had one so far.
+    /// Queries all of these blocks. `tried` is the number of gateways per block that failed so far.
     fn answers<'a>(
         &'a self,
         tried: usize,
@@ -199,12 +201,13 @@ impl StoreGatewayRouter {
         async move { Ok(all.await?.into_iter().flatten().collect()) }.boxed()
     }
 
-    /// Which other node is asked for a block when so many had no answer: none when this one is to read it.
+    /// Returns the next remote gateway of a block after `tried` failures. None means that this node reads the
+    /// block.
     fn other(&self, block: &OwnedBlock, tried: usize) -> Option<NodeId> {
         block.owners.get(tried).copied().filter(|node| *node != self.ways.me)
     }
 
-    /// The answer of a gateway; where it gives none, or not soon, of those after it.
+    /// Queries one gateway. If it fails or is slow, queries the next ones as well.
     async fn one_or_next(
         &self,
         tried: usize,
@@ -214,7 +217,7 @@ impl StoreGatewayRouter {
     ) -> Result<Vec<UnmergedResult>, Status> {
         let next = || self.answers(tried + 1, blocks.clone(), question);
         let first = pin!(self.answer_of(node, &blocks, question));
-        // Who is asked in another's stead is no new call, which would pay for more of its kind.
+        // A retry at another gateway is not a new call, so it earns no credit for hedged requests.
         let patience = if tried == 0 { self.hedges.begin() } else { self.hedges.hedge_delay() };
         let patience = pin!(self.ways.clock.sleep(patience));
         let said = match select(first, patience).await {
@@ -235,9 +238,9 @@ impl StoreGatewayRouter {
                         return next.await.inspect(won);
                     }
                     Either::Left((said, _)) => said,
-                    // The first one may be able to read what others are not.
+                    // The first gateway may be able to read blocks that the others cannot.
                     Either::Right((Ok(wholes), first)) if wholes.iter().any(UnmergedResult::has_unread) => {
-                        // It is waited for as long again: it may stand still.
+                        // The wait for it is limited to the hedge delay: the gateway may be stalled.
                         let first = self.ways.clock.timeout(self.hedges.hedge_delay(), first).await;
                         let first = first.ok().and_then(Result::ok).filter(|whole| !whole.has_unread());
                         return Ok(first.map_or(wholes, |whole| vec![whole]));
@@ -259,7 +262,7 @@ impl StoreGatewayRouter {
         }
     }
 
-    /// An answer with those of others for what a gateway could not read.
+    /// Adds results from other gateways for the blocks that one gateway could not read.
     async fn with_others(
         &self,
         tried: usize,
@@ -278,7 +281,7 @@ impl StoreGatewayRouter {
         Ok(wholes)
     }
 
-    /// Has one gateway answer for blocks, and says how that went.
+    /// Queries one gateway and reports the outcome.
     async fn answer_of(
         &self,
         node: NodeId,
@@ -335,7 +338,7 @@ impl StoreGatewayRouter {
         Ok(UnmergedResult { inbox, lacks })
     }
 
-    /// Reads blocks itself that no gateway answered for.
+    /// Reads blocks locally after all of their gateways failed.
     async fn read_here(
         &self,
         blocks: Vec<BlockTarget>,
@@ -361,7 +364,7 @@ impl UnmergedResult {
     }
 }
 
-/// Merges answers, and says what is in none of them.
+/// Merges results and reports the blocks that they lack.
 async fn merge(wholes: Vec<UnmergedResult>, inbox: &PartialReceiver) -> Result<(), SourceQueryError> {
     let mut gone = Vec::new();
     for mut whole in wholes {
@@ -397,7 +400,7 @@ impl BlockSource for LocalBlockSource {
         let at = &self.block.at;
         match gateways.here.query_block(question, at).await {
             Ok((partial, found)) => Ok(Some((partial, of_block(at.block, found)))),
-            // Another took its place, or it is too old [INV-18].
+            // Compaction replaced the block, or retention removed it [INV-18].
             Err(status) if status.code == ErrorCode::NotFound => Err(gone(&[at.block])),
             Err(status) if is_skippable_failure(&status) => self.others(status, inbox).await.map(|()| None),
             Err(status) => Err(status.into()),
@@ -406,7 +409,7 @@ impl BlockSource for LocalBlockSource {
 }
 
 impl LocalBlockSource {
-    /// Has others answer for a block that cannot be read here; where nobody can, that is said.
+    /// Queries other gateways for a block that is unreadable here. If none can read it, reports the block.
     async fn others(self: Box<Self>, why: Status, inbox: &PartialReceiver) -> Result<(), SourceQueryError> {
         let LocalBlocksQuery { gateways, tenant, ask, .. } = &*self.of;
         let of = SourceKind::Block(self.block.at.block.to_string());
@@ -415,7 +418,7 @@ impl LocalBlockSource {
             failed: Some(why.message.clone()),
             ..SourceReport::default()
         });
-        // What the bucket does not give, it gives no sooner here; while damage may be that of what was kept of it.
+        // A bucket failure affects all nodes. Damage may be limited to local caches, so other nodes can help.
         if why.code != ErrorCode::DataLoss && gateways.other(&self.block, 1).is_none() {
             inbox.report_unreadable_blocks(vec![unread((self.block.at.block, why))]);
             return Ok(());
@@ -426,14 +429,14 @@ impl LocalBlockSource {
     }
 }
 
-/// What is told of a block that was read here.
+/// Returns the report of a block that was read here.
 fn of_block(block: BlockId, found: PartialOrigin) -> SourceReport {
     let mut hits = PartialOriginCounts::default();
     hits.count_origin(found);
     SourceReport { of: SourceKind::Block(block.to_string()), hits, ..SourceReport::default() }
 }
 
-/// Where a gateway says that it had answers from.
+/// Converts the origin counts that a gateway reported.
 fn hits_of(done: &wire::BlocksDone) -> PartialOriginCounts {
     PartialOriginCounts {
         memory: done.from_memory,
@@ -443,12 +446,12 @@ fn hits_of(done: &wire::BlocksDone) -> PartialOriginCounts {
     }
 }
 
-/// How long it says that the question waited, and was worked on.
+/// Returns the wait time and the run time that the gateway reported.
 fn there(done: &wire::BlocksDone) -> (Duration, Duration) {
     (Duration::from_micros(done.waited_micros), Duration::from_micros(done.worked_micros))
 }
 
-/// A block that nobody could read, as answers name it.
+/// Returns the report of a block that no node could read.
 fn unread((block, why): (BlockId, Status)) -> UnreadableBlock {
     match UnreadableBlock::is_transient(&why) {
         true => {
@@ -459,12 +462,12 @@ fn unread((block, why): (BlockId, Status)) -> UnreadableBlock {
     UnreadableBlock { block: block.to_string(), why }
 }
 
-/// Blocks that the bucket has no more, called the same whoever finds that out.
+/// Returns the error for blocks that the bucket does not contain, equal for all code paths.
 fn gone(blocks: &[BlockId]) -> SourceQueryError {
     SourceQueryError::Gone(blocks.iter().map(|block| format!("block {block}")).collect())
 }
 
-/// The blocks that are not in an answer that came as it was sent.
+/// Returns the missing blocks of a complete response.
 fn complete(done: Option<wire::BlocksDone>, blocks: &[OwnedBlock]) -> Result<MissingBlocks, Status> {
     let broken = |why: &str| Status::new(ErrorCode::Unavailable, format!("a gateway's answer {why}"));
     let done = done.ok_or_else(|| broken("says of no block what became of it"))?;
@@ -483,13 +486,13 @@ fn complete(done: Option<wire::BlocksDone>, blocks: &[OwnedBlock]) -> Result<Mis
     Ok(MissingBlocks { gone, unread })
 }
 
-/// Whether another one may answer: whatever it is that this gateway lacks, unless the question is at fault. What panicked
-/// here would panic there.
+/// Returns whether another gateway may succeed: on every error except those caused by the query. A panic
+/// would repeat there.
 fn may_pass(status: &Status) -> bool {
     !status.panicked && !matches!(status.code, ErrorCode::Invalid | ErrorCode::TooLarge)
 }
 
-/// What a question is about of a block.
+/// Returns the target for a block: whether the query covers the tenant's whole time range in it.
 pub fn block_selection(block: &BlockEntry, tenant: &TenantId, from: i64, last: i64) -> BlockTarget {
     let span = block.tenant_span_between(tenant, from, last);
     let within = |time: i64| from <= time && time <= last;

@@ -1,4 +1,4 @@
-//! What a store-gateway does for other nodes.
+//! gRPC service of the store-gateway for other nodes.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -25,35 +25,35 @@ use crate::dedup_ranges::{decode_excluded_ids, encode_excluded_ids};
 use crate::ingester_service::parse_tenant;
 use crate::result_stream::{ResultFrame, StreamChecksum, build_frames};
 
-/// The blocks of this node, for others.
+/// Service that queries the blocks of this node.
 #[derive(Clone)]
 pub struct StoreGatewayService {
-    /// Answers.
+    /// Store-gateway that runs the queries.
     pub gateway: Arc<StoreGateway>,
-    /// Says who calls.
+    /// Handshake that verifies callers.
     pub introductions: Arc<PeerHandshake>,
-    /// Threads.
+    /// Compute pool for decoding and encoding.
     pub compute: ComputePool,
-    /// Measures patience.
+    /// Clock for deadlines.
     pub clock: Clock,
 }
 
-/// What another node asks.
+/// Decoded request of another node.
 struct BlockQueryRequest {
     tenant: TenantId,
     ask: ProfileQuery,
     blocks: Vec<BlockTarget>,
-    /// The sum of all that.
+    /// Checksum of the request.
     question: StreamChecksum,
-    /// How long it waits.
+    /// Time that the caller waits.
     patience: Duration,
 }
 
-/// What is said of how an answer was found.
+/// Times from which the response reports its wait and run time.
 struct QueryTimings {
-    /// When the question came, by the clock that goes on.
+    /// Arrival of the request, on the monotonic clock.
     came: Duration,
-    /// When it was its turn.
+    /// Time when the query got its permit.
     begun: Duration,
 }
 
@@ -72,7 +72,7 @@ impl StoreGatewayService {
         })
     }
 
-    /// All pieces, and the room that they take until they are sent.
+    /// Returns all frames, and the memory reservation that they need until they are sent.
     async fn answered(
         self,
         asked: BlockQueryRequest,
@@ -110,7 +110,8 @@ impl StoreGatewayService {
 impl Gateways for StoreGatewayService {
     type QueryStream = Pin<Box<dyn Stream<Item = Result<wire::BlocksResponse, tonic::Status>> + Send>>;
 
-    /// Begins to answer when it is the question's turn, so that whoever asks can tell waiting from working.
+    /// Starts the response when the query gets its permit, so that the caller can distinguish wait time from
+    /// run time.
     async fn query(
         &self,
         request: Request<wire::BlocksRequest>,
@@ -129,7 +130,7 @@ impl Gateways for StoreGatewayService {
                 here.answered(asked, how, &turn).await.map_err(|status| status_codec::to_grpc(&status))?;
             let held = (turn, taken);
             Ok::<_, tonic::Status>(stream::iter(said).map(move |piece| {
-                // Until all are sent.
+                // The permit and the memory are held until all frames are sent.
                 let _ = &held;
                 Ok(piece)
             }))
@@ -138,12 +139,12 @@ impl Gateways for StoreGatewayService {
     }
 }
 
-/// The sum of a question to blocks.
+/// Returns the checksum of a block query.
 pub fn request_checksum(tenant: &TenantId, ask: &[u8], blocks: &[wire::BlockAt]) -> StreamChecksum {
     StreamChecksum::for_request(tenant, ask, blocks.iter().map(Message::encode_to_vec))
 }
 
-/// A piece as it is sent.
+/// Encodes a frame for the wire.
 pub fn encode_frame(piece: ResultFrame) -> wire::BlocksResponse {
     let of = match piece {
         ResultFrame::Partial(part) => Some(Of::Partial(part)),
@@ -154,7 +155,7 @@ pub fn encode_frame(piece: ResultFrame) -> wire::BlocksResponse {
     wire::BlocksResponse { of }
 }
 
-/// A piece that was sent.
+/// Decodes a frame from the wire.
 pub fn decode_frame(response: wire::BlocksResponse) -> ResultFrame {
     match response.of {
         Some(Of::Partial(part)) => ResultFrame::Partial(part),
@@ -164,7 +165,7 @@ pub fn decode_frame(response: wire::BlocksResponse) -> ResultFrame {
     }
 }
 
-/// The name of a block as it is sent.
+/// Encodes a block id as 16 bytes, big-endian.
 pub fn encode_block_id(block: BlockId) -> Bytes {
     Bytes::copy_from_slice(&block.number().to_be_bytes())
 }
@@ -173,7 +174,7 @@ fn unread_of((block, why): &(BlockId, Status)) -> wire::Unread {
     wire::Unread { block: encode_block_id(*block), why: Some(status_codec::encode_status(why, None)) }
 }
 
-/// The block of a name that was sent.
+/// Decodes a block id of 16 bytes. Rejects other lengths.
 pub fn decode_block_id(name: &[u8]) -> Result<BlockId, Status> {
     let bytes: [u8; 16] = name.try_into().map_err(|_| {
         Status::new(ErrorCode::Invalid, format!("a block's name has 16 bytes, and {} came", name.len()))
@@ -191,7 +192,7 @@ fn at(at: &wire::BlockAt) -> Result<BlockTarget, Status> {
     })
 }
 
-/// As it is sent.
+/// Encodes a block target for the wire.
 pub fn encode_block_at(at: &BlockTarget) -> wire::BlockAt {
     let tells = at.tells.map(|TimeRange { from, to }| wire::Times { from, to });
     wire::BlockAt {

@@ -1,4 +1,4 @@
-//! The files with the certificates that nodes show each other, looked at again while the server runs.
+//! TLS certificate files for connections between nodes, reloaded while the server runs.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -12,31 +12,31 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::ClusterTlsFiles;
 
-/// How often files are read again.
+/// Interval between reloads of the files.
 const TLS_RELOAD_INTERVAL: Duration = Duration::from_secs(5);
-/// Bytes of each, at most.
+/// Maximum size of each file in bytes.
 const MAX_PEM_FILE_BYTES: u64 = 1 << 20;
 
-/// The files, and what they said last.
+/// Watcher of the TLS files with the loaded certificates.
 pub struct TlsFileWatcher {
     files: ClusterTlsFiles,
     tls: TlsContext,
 }
 
-/// Why a node cannot show who it is.
+/// Errors of the TLS files of this node.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsFileError {
     /// A file cannot be read.
     #[error("cluster.tls.{setting}: {} cannot be read: {source}", path.display())]
     File {
-        /// Which.
+        /// Name of the setting.
         setting: &'static str,
-        /// Where.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// I/O error of the read.
         source: io::Error,
     },
-    /// What they say cannot be used.
+    /// The contents of the files are invalid.
     #[error(transparent)]
     Tls(#[from] TlsError),
 }
@@ -55,18 +55,18 @@ impl ErrorCodeExt for TlsFileError {
 }
 
 impl TlsFileWatcher {
-    /// What the files say.
+    /// Reads the files and loads their certificates.
     pub fn read(files: ClusterTlsFiles) -> Result<Self, TlsFileError> {
         let tls = TlsContext::load(pems(&files)?)?;
         Ok(Self { files, tls })
     }
 
-    /// A network whose streams are opened and taken with them.
+    /// Returns a network that wraps its streams in TLS with these certificates.
     pub fn wrap_network(&self, net: Arc<dyn Net>, clock: &Clock) -> Arc<dyn Net> {
         Arc::new(TlsNet::new(net, self.tls.clone(), clock.clone()))
     }
 
-    /// Takes what the files say from time to time.
+    /// Reloads the files periodically until the token is cancelled.
     pub async fn watch(self, compute: ComputePool, clock: Clock, token: CancellationToken) {
         loop {
             tokio::select! {

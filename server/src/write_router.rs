@@ -1,13 +1,13 @@
-//! From the door to the shards, wherever they are.
+//! Router of writes: sends uploads to the leaders of their shards on any node.
 //!
 //! ```text
-//!  uploads ─► slots ─► batches ─► leader ─┬─ stored, or refused for good ─► answers
-//!              ▲                   ▲      ├─ another leads, none does, it is gone ─► again, within PATIENCE
+//!  uploads ─► slots ─► batches ─► leader ─┬─ stored, or rejected permanently ─► results
+//!              ▲                   ▲      ├─ other or no leader, node gone ─► retry within APPEND_DEADLINE
 //!              │                   └──────┘
-//!              └─ a newer table places them ◄── refused as routed by an older one
+//!              └─ a newer table places them ◄── rejected as routed by an older one
 //! ```
-//! A batch keeps its uploads and their order however often it is sent: of equal uploads the shard knows each by its
-//! place among them [INV-02], so a part of a batch that is sent alone would look like what is stored already.
+//! A batch keeps its uploads and their order in every retry. The shard identifies equal uploads by their
+//! position in the batch [INV-02], so a part of a batch sent alone would look like duplicates.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,55 +26,55 @@ use crate::ingester_client::IngesterClient;
 use crate::leader_cache::LeaderCache;
 use crate::slot_resolver::SlotResolver;
 
-/// How long profiles are tried to be stored before the client is asked to send them again.
+/// Time limit of a write, after which the client has to retry.
 const APPEND_DEADLINE: Duration = Duration::from_secs(10);
-/// Between tries: an election takes a second or two, and whoever waits for it should not wait much longer.
+/// Backoff between attempts. An election takes one to two seconds, and a write should not wait much longer.
 const RETRY_BACKOFF_RANGE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(250));
-/// How often uploads are placed anew because the table was an old one.
+/// Maximum number of times that uploads are placed by a newer slot table.
 const MAX_TABLE_REFRESHES: usize = 3;
-/// Bytes of profiles, as sent, that go to a shard together, about.
+/// Approximate bytes of profiles per batch, as sent.
 const TARGET_BATCH_BYTES: usize = 8 << 20;
-/// The most bytes of profiles with equal labels in one request: they go to their shard together.
+/// Maximum bytes of profiles with equal labels in one request. They go to their shard together.
 const MAX_SERIES_BYTES: usize = 48 << 20;
-/// What a client is told to wait.
+/// Retry delay that a client receives on overload.
 const BUSY_RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// The shards of all nodes.
+/// Writer to the shards of all nodes.
 pub struct WriteRouter {
-    /// What serves which slot.
+    /// Routing view: slot tables and the shards that serve each slot.
     pub views: RoutingWatch,
-    /// Which slot takes what.
+    /// Resolver of the slot for an upload.
     pub places: SlotResolver,
-    /// Whom to ask.
+    /// Cache of shard leaders.
     pub leaders: Arc<LeaderCache>,
-    /// How they are asked.
+    /// Client of ingesters, local and remote.
     pub ways: IngesterClient,
-    /// Measures patience.
+    /// Clock for deadlines and backoff.
     pub clock: Clock,
-    /// Spreads tries.
+    /// Random source for the jitter of the backoff.
     pub random: Random,
 }
 
-/// Uploads of one slot that stay together.
+/// Uploads of one slot that are sent together.
 struct SlotBatch {
     slot: u32,
-    /// The newest table that they were placed by.
+    /// Version of the newest table that placed them.
     table: u64,
-    /// Their places in the request.
+    /// Positions of the uploads in the request.
     places: Vec<usize>,
     uploads: Vec<ProfileUpload>,
 }
 
-/// Uploads and their places in the request.
+/// Uploads with their positions in the request.
 type UploadChunk = (Vec<usize>, Vec<ProfileUpload>);
 
-/// What became of a batch: for each upload, by its place in the request.
+/// Results of a batch, with the position of each upload in the request.
 type IndexedResults = Vec<(usize, Result<StoredProfile, Status>)>;
 
-/// How a batch ended.
+/// Results of a batch and its stale uploads.
 struct BatchResult {
     answers: IndexedResults,
-    /// Uploads that another table places elsewhere.
+    /// Uploads that a newer table places in another slot.
     stale: Vec<(usize, ProfileUpload)>,
 }
 
@@ -111,7 +111,7 @@ impl ShardWriter for WriteRouter {
 }
 
 impl WriteRouter {
-    /// What is known of shards, with a table that is newer than another.
+    /// Waits for a routing view with a table newer than a version.
     async fn view(&self, newer_than: u64, until: Duration) -> Option<Arc<RoutingView>> {
         let newer = |view: &RoutingView| view.tables.is_some() && newest_table(view) > newer_than;
         let view = self.views.current();
@@ -123,7 +123,7 @@ impl WriteRouter {
         self.clock.timeout(left, views.wait_until(newer)).await.ok()
     }
 
-    /// Divides uploads into batches; those that cannot be placed are refused.
+    /// Groups uploads into batches. Rejects uploads without a slot.
     async fn place(
         &self,
         view: &RoutingView,
@@ -152,7 +152,7 @@ impl WriteRouter {
         (batches, refused)
     }
 
-    /// Stores a batch, with whoever leads its shard meanwhile.
+    /// Stores a batch and retries with the current leader of its shard.
     async fn store(&self, tenant: &TenantId, batch: SlotBatch, until: Duration) -> BatchResult {
         let mut answers: Vec<Option<Result<StoredProfile, Status>>> = vec![None; batch.uploads.len()];
         let mut why = later("no shard takes profiles of this slot");
@@ -182,7 +182,7 @@ impl WriteRouter {
         ended(batch, answers, &why)
     }
 
-    /// Ever longer, and for each caller a little different.
+    /// Returns the exponential backoff with jitter.
     fn pause(&self, attempt: usize) -> Duration {
         let (least, most) = RETRY_BACKOFF_RANGE;
         let span = least.saturating_mul(1 << attempt.min(8)).min(most);
@@ -194,8 +194,8 @@ fn newest_table(view: &RoutingView) -> u64 {
     view.tables.as_ref().map_or(0, |tables| tables.table_at(i64::MAX).version())
 }
 
-/// Uploads of a slot in pieces of a size, with equal labels together, in their order. What can never go together is
-/// refused.
+/// Splits the uploads of a slot into chunks of limited size. Uploads with equal labels stay together and in
+/// order. Rejects uploads that fit in no chunk.
 fn divided(uploads: Vec<(usize, ProfileUpload)>, refused: &mut Vec<(usize, Status)>) -> Vec<UploadChunk> {
     let all: usize = uploads.iter().map(|(_, upload)| upload.pprof.len()).sum();
     if all <= TARGET_BATCH_BYTES {
@@ -231,7 +231,7 @@ fn divided(uploads: Vec<(usize, ProfileUpload)>, refused: &mut Vec<(usize, Statu
     pieces.into_iter().map(|(_, piece)| piece).collect()
 }
 
-/// Keeps what was said first of what is stored: another try calls it a repeat.
+/// Keeps the first success of each upload: a retry would report it as a duplicate.
 fn merge(
     answers: &mut [Option<Result<StoredProfile, Status>>],
     told: Vec<Result<athanor_ingester::StoredUpload, Status>>,
@@ -243,7 +243,7 @@ fn merge(
     }
 }
 
-/// Why some of a batch may be stored by another try, if so. Who has nobody beside it is asked once.
+/// Returns an error that makes a retry worthwhile. A shard with a single member gets no retry.
 fn worth_another_try<'a>(
     shard: &ShardEntry,
     answers: &'a [Option<Result<StoredProfile, Status>>],
@@ -267,7 +267,7 @@ fn ended(batch: SlotBatch, answers: Vec<Option<Result<StoredProfile, Status>>>, 
     ended
 }
 
-/// What a client is told that may send it again.
+/// Returns the error that asks the client to retry.
 fn later(why: &str) -> Status {
     Status::new(ErrorCode::Unavailable, format!("{why}; send it again")).with_retry_after(BUSY_RETRY_AFTER)
 }

@@ -1,4 +1,4 @@
-//! Which bucket, and how patient to be with it.
+//! Configuration of the bucket and of retries.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,100 +17,101 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::StoreError;
 
-/// Which bucket: exactly one of `local`, `memory`, `s3`, `gcs`, `azure`.
+/// Configuration of the bucket: exactly one of `local`, `memory`, `s3`, `gcs`, `azure`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct StorageConfig {
-    /// A folder of this machine; made if need be. Example: `/var/lib/athanor/bucket`.
+    /// Folder on this machine, created if missing. Example: `/var/lib/athanor/bucket`.
     pub local: Option<PathBuf>,
-    /// Nothing outlives the process. For tests.
+    /// Bucket in memory, lost when the process ends. For tests.
     pub memory: bool,
-    /// Amazon S3, or a server that speaks its protocol.
+    /// Amazon S3, or a server with the same API.
     pub s3: Option<S3Config>,
-    /// Google Cloud Storage.
+    /// Bucket of Google Cloud Storage.
     pub gcs: Option<GcsConfig>,
-    /// Azure Blob Storage.
+    /// Container of Azure Blob Storage.
     pub azure: Option<AzureConfig>,
-    /// Put before every key, for buckets that are shared with others. Example: `athanor/prod`.
+    /// Prefix of every key, for a bucket that is shared with other software. Example: `athanor/prod`.
     pub prefix: String,
-    /// The most calls under way at once. Example: `64`.
+    /// Upper bound of concurrent calls. Example: `64`.
     pub max_concurrent: u32,
-    /// The most calls that wait for one of those to end; more are refused. Example: `4096`.
+    /// Upper bound of calls that wait for a permit; further calls are rejected. Example: `4096`.
     pub max_waiting: u32,
-    /// How long and how often calls are tried.
+    /// Timeouts, attempts and backoff of calls.
     pub patience: StorageRetryConfig,
 }
 
-/// Amazon S3, or a server that speaks its protocol.
+/// Amazon S3, or a server with the same API.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct S3Config {
-    /// The bucket.
+    /// Name of the bucket.
     pub bucket: String,
-    /// Where the server is, if it is not Amazon's. Example: `https://s3.internal:9000`.
+    /// Address of the server, if it is not Amazon's. Example: `https://s3.internal:9000`.
     pub endpoint: Option<String>,
-    /// The region. Example: `eu-central-1`.
+    /// Region of the bucket. Example: `eu-central-1`.
     pub region: Option<String>,
-    /// The access key; without it, the machine's own credentials are used.
+    /// Access key; without it, the machine's own credentials are used.
     pub access_key: Option<String>,
-    /// The secret that belongs to the access key.
+    /// Secret key that belongs to the access key.
     pub secret_key: Option<SecretString>,
-    /// Whether to speak without encryption, which endpoints beginning with `http:` need.
+    /// Allows connections without encryption, which endpoints beginning with `http:` need.
     pub allow_http: bool,
 }
 
-/// Google Cloud Storage.
+/// Bucket of Google Cloud Storage.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct GcsConfig {
-    /// The bucket.
+    /// Name of the bucket.
     pub bucket: String,
-    /// The key of a service account, as JSON; without it, the machine's own credentials are used.
+    /// Key of a service account, as JSON; without it, the machine's own credentials are used.
     pub service_account_key: Option<SecretString>,
 }
 
-/// Azure Blob Storage.
+/// Container of Azure Blob Storage.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AzureConfig {
-    /// The storage account.
+    /// Name of the storage account.
     pub account: String,
-    /// The container.
+    /// Name of the container.
     pub container: String,
-    /// The account's key; without it, the machine's own credentials are used.
+    /// Access key of the account; without it, the machine's own credentials are used.
     pub access_key: Option<SecretString>,
 }
 
-/// How long and how often calls are tried.
+/// Timeouts, attempts and backoff of calls.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct StorageRetryConfig {
-    /// The most attempts at one call. Example: `8`.
+    /// Upper bound of attempts per call. Example: `8`.
     pub attempts: u32,
-    /// How long one attempt may take. Example: `30s`.
+    /// Timeout for one attempt. Example: `30s`.
     #[serde(with = "duration_text")]
     pub attempt_timeout: Duration,
-    /// How long a call may take with all its attempts and the wait before the first. Example: `2m`.
+    /// Timeout for a call with all its attempts and the pauses between them. The wait for a permit before the
+    /// first attempt counts too. Example: `2m`.
     #[serde(with = "duration_text")]
     pub total_timeout: Duration,
-    /// The longest wait after the first failure; it doubles with each. Example: `100ms`.
+    /// Maximum pause after the first failure; doubles with each failure. Example: `100ms`.
     #[serde(with = "duration_text")]
     pub backoff_first: Duration,
-    /// The longest wait after any failure. Example: `10s`.
+    /// Maximum pause after any failure. Example: `10s`.
     #[serde(with = "duration_text")]
     pub backoff_most: Duration,
 }
 
-/// A bucket, opened.
+/// Opened bucket with its properties.
 pub(crate) struct OpenBucket {
     pub(crate) objects: Arc<dyn ObjectStore>,
-    /// Whether it lists keys in order. Folders do not.
+    /// Set if the bucket lists keys in order. Folders do not.
     pub(crate) ordered: bool,
-    /// Its name and where it is, for messages.
+    /// Name and location of the bucket, for messages.
     pub(crate) name: Arc<str>,
-    /// The setting that names it.
+    /// Setting that names the bucket, for messages.
     pub(crate) setting: &'static str,
-    /// Whether it is a vendor's, who makes no bucket by itself.
+    /// Set if the bucket belongs to a cloud vendor. Such a bucket is never created by this process.
     pub(crate) is_remote: bool,
 }
 
@@ -168,7 +169,7 @@ impl StorageConfig {
         Ok(OpenBucket { objects, ordered, name, setting, is_remote })
     }
 
-    /// The bucket as messages name it, and the setting that does.
+    /// Returns the bucket's name for messages and the setting that names it.
     fn bucket_name(&self) -> (Arc<str>, &'static str) {
         if let Some(s3) = &self.s3 {
             let region = || format!("Amazon S3, region {}", s3.region.as_deref().unwrap_or("us-east-1"));
@@ -190,15 +191,16 @@ impl StorageConfig {
 
     fn open_object_store(&self) -> Result<Arc<dyn ObjectStore>, object_store::Error> {
         if let Some(path) = &self.local {
-            // Each object is written beside its name, synced, linked to it (which fails if the name is taken), and
-            // the folder synced: an answer means that it outlives a loss of power.
+            // The file system store writes each object to a temporary file and syncs it. It then links the
+            // file to its name, which fails if the name is taken, and syncs the folder. A successful write
+            // therefore survives a power loss.
             std::fs::create_dir_all(path).map_err(|source| object_store::Error::Generic {
                 store: "local folder",
                 source: Box::new(source),
             })?;
             return Ok(Arc::new(LocalFileSystem::new_with_prefix(path)?.with_fsync(true)));
         }
-        // Loses against a provider that the process has installed before, which is as good.
+        // Has no effect if the process has already installed a provider, which serves as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
         if let Some(s3) = &self.s3 {
             s3.open()
@@ -261,7 +263,7 @@ impl AzureConfig {
     }
 }
 
-/// Deadlines are kept by [`crate::attempts`], by the clock that the store was given.
+/// Returns client options without timeouts. [`crate::retry`] enforces timeouts with the store's own clock.
 fn client_options(allow_http: bool) -> ClientOptions {
     ClientOptions::new().with_allow_http(allow_http).with_timeout_disabled()
 }

@@ -1,137 +1,137 @@
-//! What can go wrong with a call to the bucket.
+//! Errors of calls to the bucket.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use athanor_chassis::{ErrorCode, ErrorCodeExt};
 
-/// Why a call to the bucket failed.
+/// Reason why a call to the bucket failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The name is taken, by other bytes than were to be written.
+    /// The name is taken by an object with other bytes.
     #[error("cannot create {key}: the name is taken")]
     Exists {
-        /// The key.
+        /// Key that is taken.
         key: String,
     },
     /// There is no such object.
     #[error("cannot {op} {key}: no such object")]
     NotFound {
-        /// What was asked.
+        /// Operation of the call.
         op: &'static str,
-        /// The key.
+        /// Key of the missing object.
         key: String,
     },
     /// The bucket itself does not exist.
     #[error("cannot {op} {key}: {bucket} does not exist; create it, or correct {setting}")]
     NoBucket {
-        /// What was asked.
+        /// Operation of the call.
         op: &'static str,
-        /// The key.
+        /// Key of the call.
         key: String,
-        /// The bucket.
+        /// Name of the bucket.
         bucket: Arc<str>,
-        /// The setting that names it.
+        /// Setting that names the bucket.
         setting: &'static str,
     },
-    /// The bucket refused in a way that trying again cannot change.
+    /// The bucket rejected the call with an error that a retry cannot change.
     #[error("cannot {op} {key}: refused")]
     Refused {
-        /// What was asked.
+        /// Operation of the call.
         op: &'static str,
-        /// The key.
+        /// Key of the call.
         key: String,
-        /// What is to be made of it.
+        /// Code for the caller.
         code: ErrorCode,
-        /// What the bucket said.
+        /// Error that the bucket returned.
         source: Box<object_store::Error>,
     },
-    /// Every attempt failed, the last one with an error.
+    /// Every attempt failed; the last one returned an error.
     #[error("cannot {op} {key}: gave up after {attempts} attempts")]
     GaveUp {
-        /// What was asked.
+        /// Operation of the call.
         op: &'static str,
-        /// The key.
+        /// Key of the call.
         key: String,
-        /// How often it was tried.
+        /// Number of attempts made.
         attempts: u32,
-        /// What the last attempt met.
+        /// Error of the last attempt.
         source: Box<object_store::Error>,
     },
-    /// Every attempt failed, the last one for want of an answer.
+    /// Every attempt failed; the last one timed out.
     #[error("cannot {op} {key}: no answer in time, after {attempts} attempts")]
     Deadline {
-        /// What was asked.
+        /// Operation of the call.
         op: &'static str,
-        /// The key.
+        /// Key of the call.
         key: String,
-        /// How often it was tried.
+        /// Number of attempts made.
         attempts: u32,
     },
-    /// Too many calls wait already.
+    /// The queue of waiting calls is full.
     #[error(
         "cannot {op} {key}: {under_way} calls are under way and {waiting} wait, the limits; raise max_concurrent or max_waiting of the storage"
     )]
     Busy {
-        /// What was asked.
+        /// Operation of the call.
         op: &'static str,
-        /// The key.
+        /// Key of the call.
         key: String,
-        /// The limit of calls under way.
+        /// Limit of concurrent calls.
         under_way: u32,
-        /// The limit of calls that wait.
+        /// Limit of waiting calls.
         waiting: u32,
     },
-    /// Calls under way left no room in time.
+    /// The call timed out while it waited for a permit.
     #[error(
         "cannot {op} {key}: not begun within {waited:?}, because {under_way} other calls are under way, the limit; raise max_concurrent of the storage"
     )]
     NoRoom {
-        /// What was asked.
+        /// Operation of the call.
         op: &'static str,
-        /// The key.
+        /// Key of the call.
         key: String,
-        /// The limit of calls under way.
+        /// Limit of concurrent calls.
         under_way: u32,
-        /// How long it waited.
+        /// Time that the call waited.
         waited: Duration,
     },
-    /// The configuration names no bucket, more than one, or one that cannot be opened.
+    /// The configuration names no bucket, several, or one that cannot be opened.
     #[error("storage configuration: {reason}")]
     Config {
-        /// What is wrong and what to write.
+        /// Problem of the configuration and its correction.
         reason: String,
     },
 }
 
-/// Why a bucket cannot be used now.
+/// Reason why a bucket cannot be used now.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProbeError {
-    /// It does not exist.
+    /// The bucket does not exist.
     #[error("{bucket} does not exist; create it, or correct {setting}")]
     Missing {
-        /// The bucket.
+        /// Name of the bucket.
         bucket: Arc<str>,
-        /// The setting that names it.
+        /// Setting that names the bucket.
         setting: &'static str,
     },
-    /// It does not let this process in.
+    /// The bucket denies access to this process.
     #[error(
         "{bucket} refuses access: {why}; correct the keys below `storage`, which must be allowed to list, read, write and \
          delete objects"
     )]
     Denied {
-        /// The bucket.
+        /// Name of the bucket.
         bucket: Arc<str>,
-        /// What was answered.
+        /// Error that the bucket returned.
         why: String,
     },
-    /// It does not answer, or with an error that may pass.
+    /// The bucket is silent or returns an error that may be temporary.
     #[error("{bucket} does not answer: {why}; check its address below `storage`, and the network")]
     Unreachable {
-        /// The bucket.
+        /// Name of the bucket.
         bucket: Arc<str>,
-        /// What happened.
+        /// Error or timeout of the probe.
         why: String,
     },
 }

@@ -1,26 +1,27 @@
-//! Object storage as Athanor sees it.
+//! Object storage of Athanor.
 //!
-//! The bucket holds what lasts: blocks, snapshots of the catalogue, debug information. This crate hides which vendor
-//! keeps it, and everything that can go wrong on the way there and back.
+//! The bucket holds all durable data: blocks, catalog snapshots, debug information. This crate hides the
+//! vendor of the bucket and handles failed calls.
 //!
 //! ```text
-//!   path::Key ──► Store::{create, get, get_range(s), head, list, delete}
-//!                   │   bounded concurrency
-//!                   │   attempts: deadline each, deadline in all, jittered back-off
-//!                   ▼
-//!                 S3 · GCS · Azure · a local folder · memory
+//!   path::ObjectKey ──► Store::{create, get, get_range(s), head, list, delete}
+//!                         │   bounded concurrency
+//!                         │   attempts: timeout for each and for all, backoff with jitter
+//!                         ▼
+//!                       S3 · GCS · Azure · a local folder · memory
 //! ```
 //!
-//! * [`path`]: the one place that knows how a key is spelt.
-//! * [`StorageConfig`]: which bucket, and how patient to be; [`Store::open_object_store`] builds from it.
-//! * [`Store`]: the calls. Names are written once: [`Store::create`] refuses a name that exists, and there is no
-//!   call that overwrites. A retry that meets the object of its own earlier attempt counts as success.
-//! * [`UploadSpace`]: how much uploads may take beside blocks, and what they leave free on the disk of a local folder.
-//! * [`Store::probe`]: whether the bucket exists and lets this process in.
-//! * [`StoreError`]: says the call, the key, how often it was tried, and why it failed.
+//! * [`path`]: the only module that formats and parses keys.
+//! * [`StorageConfig`]: bucket, timeouts and retries. [`Store::open`] opens the configured bucket.
+//! * [`Store`]: the calls. Objects are immutable: [`Store::create`] rejects a name that exists, and no call
+//!   overwrites. If a retry finds the object of its own earlier attempt, the call succeeds.
+//! * [`UploadSpace`]: quotas of uploads beside blocks, and the free space that uploads leave on the disk of a
+//!   local folder.
+//! * [`Store::probe`]: checks that the bucket exists and grants access.
+//! * [`StoreError`]: names the call, the key, the number of attempts and the cause.
 //!
-//! What is not promised: that every server enforces conditional writes. Some accept the condition and ignore it;
-//! nothing may be built on `create` as a lock. Names are drawn so that nobody else draws them.
+//! The crate does not promise that every server enforces conditional writes. Some accept the condition and
+//! ignore it, so `create` must not serve as a lock. Writers draw unique names.
 
 mod config;
 mod error;

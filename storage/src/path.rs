@@ -1,4 +1,4 @@
-//! How keys are spelt. No other place writes or reads one.
+//! Keys of objects. No other module formats or parses one.
 //!
 //! ```text
 //! blocks/<tenant>/<block>/<file>      blocks/_shared/<block>/<file>
@@ -8,10 +8,10 @@
 //! debuginfo/<tenant>/<build id>/<kind>/<upload>.<file>
 //! ```
 //!
-//! Numbers have a fixed width, so that keys sort as numbers do. A tenant's name keeps letters, digits and `-_.`;
-//! anything else, and an underscore at its beginning, is written `=` and two hexadecimal digits. So no tenant can
-//! meet `_shared`, and every key is the same in every bucket; a build id is written likewise. The name of an upload by
-//! hand, which may be any text, is base64.
+//! Numbers have a fixed width, so that keys sort as numbers do. A tenant's name keeps letters, digits and
+//! `-_.`. Any other character, and a leading underscore, becomes `=` and two hexadecimal digits. No tenant
+//! can therefore collide with `_shared`, and every bucket accepts the key unchanged. Build ids use the same
+//! escapes. The name of a manual upload may be any text and is encoded as base64.
 
 use std::fmt;
 
@@ -19,102 +19,102 @@ use athanor_chassis::{ErrorCode, ErrorCodeExt, TenantId};
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 
-/// Whose rows a block holds.
+/// Owner of a block's rows.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum BlockOwner {
-    /// One tenant's.
+    /// Rows of one tenant.
     Tenant(TenantId),
-    /// Several tenants', as a shard cut them.
+    /// Rows of several tenants, as flushed by a shard.
     Shared,
 }
 
-/// The name of one file of a block or of debug information: letters, digits, `-_.`, no dot first.
+/// Name of a file of a block or of debug information: letters, digits, `-_.`, without a leading dot.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileName(String);
 
-/// The build id of a binary: 1 to 85 letters, digits and signs, as linkers and agents make them. One of hexadecimal digits
-/// alone is the same in either case, and kept in lower case.
+/// Build id of a binary: 1 to 85 letters, digits and signs, as linkers and agents produce them. An id of
+/// hexadecimal digits only is case-insensitive and stored in lower case.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BuildId(String);
 
-/// What people call a profile that they upload: any text of 1 to 150 bytes.
+/// Name that a user gave to an uploaded profile: any text of 1 to 150 bytes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UploadName(String);
 
-/// The key of an object.
+/// Key of an object in the bucket.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ObjectKey {
-    /// A file of a block.
+    /// File of a block.
     Block {
-        /// Whose rows it holds.
+        /// Owner of the block's rows.
         owner: BlockOwner,
-        /// The block.
+        /// Id of the block.
         block: u128,
-        /// Which of its files.
+        /// Name of the file in the block.
         file: FileName,
     },
-    /// A profile that somebody uploaded by hand.
+    /// Profile that a user uploaded manually.
     Upload {
-        /// Whose it is.
+        /// Tenant that owns the upload.
         tenant: TenantId,
-        /// Which one: later ones have greater numbers.
+        /// Id of the upload; later uploads have greater ids.
         upload: u128,
-        /// What they call it.
+        /// Name that the user gave to the profile.
         name: UploadName,
     },
-    /// Who founded the catalogue.
+    /// Bootstrap record of the catalog.
     Founding,
-    /// A snapshot of the catalogue.
+    /// Snapshot of the catalog.
     Snapshot {
-        /// The index in the catalogue's log up to which it goes.
+        /// Index of the last entry of the catalog's log in the snapshot.
         index: u64,
     },
-    /// A part of one that is too large for one object.
+    /// Part of a snapshot that is too large for one object.
     SnapshotPart {
-        /// The snapshot's index.
+        /// Log index of the snapshot.
         index: u64,
-        /// Which part.
+        /// Number of the part, from 0.
         part: u16,
     },
-    /// A part of debug information, or a note about it.
+    /// File of debug information, or metadata about it.
     Debuginfo {
-        /// Whose it is.
+        /// Tenant that owns the debug information.
         tenant: TenantId,
-        /// Of which binary.
+        /// Build id of the binary.
         build: BuildId,
-        /// What of it.
+        /// Kind of debug information.
         kind: FileName,
-        /// Which upload: later ones have greater numbers.
+        /// Id of the upload; later uploads have greater ids.
         upload: u128,
-        /// Which of its files.
+        /// Name of the file in the upload.
         file: FileName,
     },
 }
 
-/// The beginning that some keys share.
+/// Prefix that several keys share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyPrefix {
-    /// All blocks.
+    /// All blocks of all owners.
     Blocks,
-    /// The blocks of one owner.
+    /// All blocks of one owner.
     BlocksOf(BlockOwner),
-    /// The files of one block.
+    /// All files of one block.
     Block(BlockOwner, u128),
-    /// What people of all tenants uploaded by hand.
+    /// Manual uploads of all tenants.
     AllUploads,
-    /// What a tenant's people uploaded by hand.
+    /// Manual uploads of one tenant.
     Uploads(TenantId),
-    /// All snapshots.
+    /// All snapshots of the catalog.
     Snapshots,
-    /// All debug information.
+    /// Debug information of all tenants.
     AllDebuginfo,
-    /// All debug information of a tenant.
+    /// Debug information of one tenant.
     Debuginfo(TenantId),
-    /// That of one binary.
+    /// Debug information of one binary.
     DebuginfoOf(TenantId, BuildId),
 }
 
-/// Text that is not a key of ours, or not part of one.
+/// Error for text that is no valid key, or no valid part of one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not {expected}")]
 pub struct PathError {
@@ -127,7 +127,7 @@ const SHARED_OWNER: &str = "_shared";
 // === parts ===
 
 impl FileName {
-    /// Takes a name.
+    /// Validates and wraps a name.
     pub fn new(text: impl Into<String>) -> Result<Self, PathError> {
         let text = text.into();
         let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
@@ -137,17 +137,17 @@ impl FileName {
         Ok(Self(text))
     }
 
-    /// The text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
 impl UploadName {
-    /// The longest, in bytes: in base64, behind the number, it is still the name of a file.
+    /// Longest name in bytes. Encoded as base64 behind the upload's id, it still fits into a file name.
     pub const MAX_LENGTH_BYTES: usize = 150;
 
-    /// Takes a name.
+    /// Validates and wraps a name.
     pub fn new(text: impl Into<String>) -> Result<Self, PathError> {
         let text = text.into();
         if text.is_empty() || text.len() > Self::MAX_LENGTH_BYTES {
@@ -156,7 +156,7 @@ impl UploadName {
         Ok(Self(text))
     }
 
-    /// The text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -168,10 +168,10 @@ impl UploadName {
 }
 
 impl BuildId {
-    /// The longest, in bytes: that of a program of Go has 83. Written with escapes it is still the name of a folder.
+    /// Longest build id in bytes. Ids of Go programs have 83. With escapes it still fits into a folder name.
     pub const MAX_LENGTH_BYTES: usize = 85;
 
-    /// Takes an id.
+    /// Validates and normalizes a build id.
     pub fn new(text: &str) -> Result<Self, PathError> {
         if !(1..=Self::MAX_LENGTH_BYTES).contains(&text.len()) || !text.chars().all(|c| c.is_ascii_graphic())
         {
@@ -181,18 +181,18 @@ impl BuildId {
         Ok(Self(if is_number { text.to_ascii_lowercase() } else { text.to_owned() }))
     }
 
-    /// The text.
+    /// Returns the id as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// As part of a key.
+    /// Returns the id as an escaped part of a key.
     fn to_key_part(&self) -> String {
         escape_key_part(&self.0)
     }
 }
 
-/// Text as every bucket takes it in a key.
+/// Escapes all characters that some bucket might not accept in a key.
 fn escape_key_part(text: &str) -> String {
     let mut written = String::with_capacity(text.len());
     for (position, c) in text.chars().enumerate() {
@@ -206,7 +206,7 @@ fn escape_key_part(text: &str) -> String {
     written
 }
 
-/// What was written so.
+/// Reverts [`escape_key_part`].
 fn unescape_key_part(text: &str) -> Option<String> {
     let mut plain = String::new();
     let mut rest = text.chars();
@@ -228,7 +228,7 @@ impl BlockOwner {
             return Some(Self::Shared);
         }
         let owner = Self::Tenant(unescape_key_part(text)?.parse().ok()?);
-        // One spelling for each tenant: whatever is spelt otherwise is not ours.
+        // Each tenant has exactly one spelling; other spellings are foreign keys.
         (owner.to_string() == text).then_some(owner)
     }
 }
@@ -248,10 +248,10 @@ impl fmt::Display for BlockOwner {
     }
 }
 
-// === impl Key ===
+// === impl ObjectKey ===
 
 impl ObjectKey {
-    /// Reads a key.
+    /// Parses a key. Rejects all spellings that this module does not write.
     pub fn parse(text: &str) -> Result<Self, PathError> {
         Self::parse_parts(text).ok_or_else(|| PathError { text: text.to_owned(), expected: "a key" })
     }
@@ -290,7 +290,7 @@ impl ObjectKey {
             }
             _ => return None,
         };
-        // Other spellings of a number or a build id are not ours.
+        // Other spellings of a number or a build id are foreign keys.
         (key.to_string() == text).then_some(key)
     }
 }

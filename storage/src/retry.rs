@@ -1,4 +1,4 @@
-//! One call, tried until it succeeds, cannot succeed, or patience ends.
+//! Retries of one call until it succeeds, fails for good or times out.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,21 +11,21 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use crate::config::{StorageConfig, StorageRetryConfig};
 use crate::error::StoreError;
 
-/// The call that writes an object.
+/// Name of the operation that creates an object.
 pub(crate) const CREATE_OPERATION: &str = "create";
 
-/// Tries calls with the patience of one store.
+/// Executor that runs calls with the timeouts, attempts and backoff of one store.
 #[derive(Debug)]
 pub(crate) struct RetryExecutor {
     pub(crate) clock: Clock,
     pub(crate) random: Random,
     pub(crate) patience: StorageRetryConfig,
     pub(crate) room: CallLimiter,
-    /// The bucket as messages name it, and the setting that does.
+    /// Name of the bucket for messages, and the setting that names it.
     pub(crate) bucket: (Arc<str>, &'static str),
 }
 
-/// Room for calls, and for those that wait for it.
+/// Permits for running calls and slots for waiting calls.
 #[derive(Debug)]
 pub(crate) struct CallLimiter {
     max_concurrent: u32,
@@ -44,7 +44,8 @@ impl CallLimiter {
 }
 
 impl RetryExecutor {
-    /// Tries `call`, which is told the number of the attempt, from 1.
+    /// Runs `call` until it succeeds, fails for good or times out. Each call receives the attempt's number,
+    /// from 1.
     pub(crate) async fn run<'c, T>(
         &self,
         op: &'static str,
@@ -77,7 +78,7 @@ impl RetryExecutor {
         }
     }
 
-    /// Waits for room as long as the whole call may take.
+    /// Waits for a permit, at most as long as the whole call may take.
     async fn acquire_permit(&self, op: &'static str, key: &str) -> Result<SemaphorePermit<'_>, StoreError> {
         let CallLimiter { max_concurrent, max_waiting, calls, queue } = &self.room;
         if let Ok(room) = calls.try_acquire() {
@@ -98,7 +99,7 @@ impl RetryExecutor {
     fn store_error(&self, op: &'static str, key: &str, code: ErrorCode, error: Error) -> StoreError {
         let key = key.to_owned();
         match error {
-            // Where something is to be written only the bucket can be missing.
+            // A create needs no existing object, so the bucket itself is missing.
             Error::NotFound { .. } if op == CREATE_OPERATION || is_missing_bucket(&error) => {
                 let (bucket, setting) = self.bucket.clone();
                 StoreError::NoBucket { op, key, bucket, setting }
@@ -132,25 +133,26 @@ fn retry_decision(error: &Error) -> RetryDecision {
         Error::NotSupported { .. } | Error::NotImplemented { .. } => {
             RetryDecision::Final(ErrorCode::Unimplemented)
         }
-        // Servers answer 5xx, 429, a broken connection and much else as a generic error: any of them may pass.
+        // Servers return 5xx, 429, a broken connection and others as a generic error. Each of them may be
+        // temporary.
         _ => RetryDecision::Retry,
     }
 }
 
-/// Whether the answer says that the bucket itself is missing.
+/// Returns whether the error means that the bucket itself is missing.
 pub(crate) fn is_missing_bucket(error: &Error) -> bool {
     const MISSING_BUCKET_PHRASES: [&str; 3] = ["NoSuchBucket", "ContainerNotFound", "bucket does not exist"];
     let text = error_chain_text(error);
     MISSING_BUCKET_PHRASES.iter().any(|word| text.contains(word))
 }
 
-/// An error with all its causes.
+/// Returns the texts of an error and of all its causes.
 pub(crate) fn error_chain_text(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
         let said = error.to_string();
-        // Many errors repeat what their cause says.
+        // Many errors already contain the text of their cause.
         if !text.contains(&said) {
             text = format!("{text}: {said}");
         }

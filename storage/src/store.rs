@@ -1,4 +1,4 @@
-//! The calls.
+//! Calls to the bucket.
 
 use std::fmt;
 use std::ops::Range;
@@ -18,44 +18,45 @@ use crate::error::{ProbeError, StoreError};
 use crate::path::{KeyPrefix, ObjectKey};
 use crate::retry::{CREATE_OPERATION, CallLimiter, RetryExecutor, error_chain_text};
 
-/// A bucket. Cheap to clone.
+/// Open bucket with bounded concurrency and retries. Cheap to clone.
 #[derive(Clone)]
 pub struct Store {
     shared: Arc<StoreInner>,
 }
 
-/// What a store takes from its process.
+/// Dependencies of a store.
 #[derive(Clone, Debug)]
 pub struct StoreDeps {
-    /// Measures deadlines and waits.
+    /// Clock for timeouts and pauses.
     pub clock: Clock,
-    /// Spreads retries.
+    /// Source of randomness for the jitter of retries.
     pub random: Random,
 }
 
-/// What the bucket says of an object.
+/// Key and size of an object, as the bucket lists them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectInfo {
-    /// The key as the bucket spells it; [`ObjectKey::parse`] reads those that are ours.
+    /// Key as the bucket spells it. [`ObjectKey::parse`] accepts the keys of this crate only.
     pub key: String,
-    /// Its length in bytes.
+    /// Length of the object in bytes.
     pub size: u64,
 }
 
 struct StoreInner {
     bucket: OpenBucket,
-    /// The folder, where the bucket is one.
+    /// Folder of a bucket on this machine's disk.
     folder: Option<PathBuf>,
     attempts: RetryExecutor,
 }
 
 impl Store {
-    /// Opens the bucket that the configuration names. Nothing is sent yet.
+    /// Opens the configured bucket without sending a request.
     pub fn open(config: &StorageConfig, deps: StoreDeps) -> Result<Self, StoreError> {
         Ok(Self::from_bucket(config.open_bucket()?, config, deps, config.local.clone()))
     }
 
-    /// A store on a bucket that is given, which lists its keys in order; the configuration says how patient to be.
+    /// Creates a store on a given bucket, which must list its keys in order. The configuration provides
+    /// limits and retries.
     pub fn with_object_store(objects: Arc<dyn ObjectStore>, config: &StorageConfig, deps: StoreDeps) -> Self {
         let name = "bucket".into();
         let setting = "storage";
@@ -67,8 +68,8 @@ impl Store {
         )
     }
 
-    /// Asks a vendor's bucket once whether it exists and lets this process in, within a limit. A folder of this machine
-    /// and a bucket that was given are not asked.
+    /// Checks that a vendor's bucket exists and grants access, with one request and a timeout. Always
+    /// succeeds for a local folder, a bucket in memory and a given bucket.
     pub async fn probe(&self, limit: Duration) -> Result<(), ProbeError> {
         let OpenBucket { objects, name, setting, is_remote, .. } = &self.shared.bucket;
         if !is_remote {
@@ -84,7 +85,7 @@ impl Store {
             Err(elapsed) => return Err(ProbeError::Unreachable { bucket, why: elapsed.to_string() }),
         };
         let has = |words: &[&str]| words.iter().any(|word| why.contains(word));
-        // A list of what is not there is empty. Only the bucket can be missing.
+        // Listing an empty prefix returns an empty list. A "not found" error therefore means the bucket.
         Err(if has(&["404 Not Found", "NoSuchBucket", "ContainerNotFound"]) {
             ProbeError::Missing { bucket, setting }
         } else if has(&["403 Forbidden", "401 Unauthorized"]) {
@@ -94,12 +95,12 @@ impl Store {
         })
     }
 
-    /// Whether the bucket is a vendor's, which [`probe`](Self::probe) asks.
+    /// Returns whether the bucket is a vendor's, which [`probe`](Self::probe) checks.
     pub fn is_remote(&self) -> bool {
         self.shared.bucket.is_remote
     }
 
-    /// The bucket as messages name it.
+    /// Returns the bucket's name for messages.
     pub fn name(&self) -> &str {
         &self.shared.bucket.name
     }
@@ -120,10 +121,10 @@ impl Store {
         Self { shared: Arc::new(StoreInner { bucket, folder, attempts }) }
     }
 
-    /// Writes an object under a name that must be free; otherwise [`StoreError::Exists`].
+    /// Creates an object. Returns [`StoreError::Exists`] if the name is taken.
     ///
-    /// Where an earlier attempt may have succeeded without its answer coming through, and the name turns out to be
-    /// taken by the same bytes, the object is taken for one's own.
+    /// An earlier attempt of the same call may have succeeded although its response was lost. If a retry
+    /// finds the name taken by the same bytes, the call succeeds.
     pub async fn create(&self, key: &ObjectKey, bytes: Bytes) -> Result<(), StoreError> {
         let path = object_path(key);
         let objects = self.objects();
@@ -146,7 +147,7 @@ impl Store {
         self.shared.attempts.run(CREATE_OPERATION, path.as_ref(), attempt).await
     }
 
-    /// Reads a whole object.
+    /// Reads a whole object into memory.
     pub async fn get(&self, key: &ObjectKey) -> Result<Bytes, StoreError> {
         let path = object_path(key);
         let objects = self.objects();
@@ -155,7 +156,7 @@ impl Store {
         self.shared.attempts.run("get", path.as_ref(), attempt).await
     }
 
-    /// Returns the free bytes of the bucket's disk; `None` where the bucket is not a folder of this machine.
+    /// Returns the free bytes of the bucket's disk; `None` if the bucket is not a folder of this machine.
     pub fn free_bytes(&self) -> Result<Option<u64>, Status> {
         let Some(folder) = &self.shared.folder else { return Ok(None) };
         process::free_bytes(folder).map(Some).map_err(|error| {
@@ -165,12 +166,12 @@ impl Store {
         })
     }
 
-    /// By which it measures deadlines.
+    /// Returns the clock that measures the store's timeouts.
     pub fn clock(&self) -> &Clock {
         &self.shared.attempts.clock
     }
 
-    /// Reads part of an object: as much of it as there is, where the object ends before.
+    /// Reads part of an object. If the object ends within the range, the result is shorter.
     pub async fn get_range(&self, key: &ObjectKey, range: Range<u64>) -> Result<Bytes, StoreError> {
         let path = object_path(key);
         let objects = self.objects();
@@ -179,7 +180,8 @@ impl Store {
         let attempt = |attempt: u32| {
             Box::pin(async move {
                 match objects.get_range(path, range.clone()).await {
-                    // Buckets say in many words that there is nothing so far back, and none that tells it from what may pass.
+                    // Vendors report a range beyond the end in different words, and no error code separates
+                    // it from temporary errors.
                     Err(error @ Error::Generic { .. }) if attempt == 1 => match objects.head(path).await {
                         Ok(there) if there.size <= range.start => Ok(Bytes::new()),
                         _ => Err(error),
@@ -191,7 +193,8 @@ impl Store {
         self.shared.attempts.run("get range of", path.as_ref(), attempt).await
     }
 
-    /// Reads parts of an object, in the order asked for. Parts that lie near each other are fetched together.
+    /// Reads several ranges of an object and returns them in the given order. Adjacent ranges are fetched
+    /// together.
     pub async fn get_ranges(&self, key: &ObjectKey, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, StoreError> {
         let path = object_path(key);
         let objects = self.objects();
@@ -200,7 +203,7 @@ impl Store {
         self.shared.attempts.run("get ranges of", path.as_ref(), attempt).await
     }
 
-    /// What the bucket says of an object.
+    /// Returns the key and size of an object without its data.
     pub async fn head(&self, key: &ObjectKey) -> Result<ObjectInfo, StoreError> {
         let path = object_path(key);
         let objects = self.objects();
@@ -209,8 +212,8 @@ impl Store {
         self.shared.attempts.run("head", path.as_ref(), attempt).await.map(ObjectInfo::from)
     }
 
-    /// One page of the objects below a prefix, in order of their keys, after the key `after`. A page with fewer than
-    /// `limit` entries is the last.
+    /// Returns one page of the objects below a prefix, in key order, after the key `after`. A page with fewer
+    /// than `limit` entries is the last.
     pub async fn list(
         &self,
         below: &KeyPrefix,
@@ -239,7 +242,7 @@ impl Store {
         self.shared.attempts.run("list", &prefix, attempt).await
     }
 
-    /// Removes an object. One that does not exist, or no longer, counts as removed.
+    /// Deletes an object. A missing object counts as deleted.
     pub async fn delete(&self, key: &ObjectKey) -> Result<(), StoreError> {
         let path = object_path(key);
         let objects = self.objects();
@@ -260,7 +263,7 @@ impl Store {
     }
 }
 
-/// The beginning of what a vendor says, which may be a page.
+/// Truncates a vendor's message, which may be a whole page.
 fn truncate_message(text: &str) -> String {
     const MAX_VENDOR_MESSAGE_BYTES: usize = 400;
     text[..text.floor_char_boundary(MAX_VENDOR_MESSAGE_BYTES)].to_owned()

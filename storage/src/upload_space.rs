@@ -1,8 +1,9 @@
-//! Space that uploads may take in a bucket.
+//! Space that uploads may use in a bucket.
 //!
-//! Agents and people upload files that no profile needs to be acknowledged. They share the bucket with blocks, and a bucket
-//! in a folder shares its disk with the log. So uploads leave free space on that disk, and each kind has a quota over all
-//! tenants. Quotas of single tenants are checked where uploads are received.
+//! Agents and users upload files that are not needed to acknowledge profiles. They share the bucket with
+//! blocks. A bucket in a local folder also shares its disk with the log. Uploads therefore leave free space
+//! on that disk, and each kind has a quota over all tenants. Quotas of single tenants are checked where
+//! uploads are received.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,9 +17,9 @@ use crate::store::Store;
 
 /// Keys per page of a count.
 const KEYS_PER_COUNT_PAGE: usize = 10_000;
-/// How long a counted total is used. Other nodes write meanwhile, which the next count sees.
+/// Maximum age of a counted total. Other nodes write meanwhile, and only the next count includes their bytes.
 const COUNT_MAX_AGE: Duration = Duration::from_secs(60);
-/// How old a total may be by which an upload is refused: somebody may have deleted some since.
+/// Maximum age of a total that rejects an upload, because uploads may have been deleted since.
 const REFUSAL_MAX_AGE: Duration = Duration::from_secs(2);
 
 /// Kind of upload, each with its own quota.
@@ -56,14 +57,14 @@ struct UploadSpaceInner {
     totals: [Mutex<UploadTotal>; 2],
 }
 
-/// Bytes of one kind in the bucket: as counted, and what this node wrote since.
+/// Total bytes of one kind in the bucket: the last count plus the bytes that this node wrote since.
 #[derive(Debug, Default)]
 struct UploadTotal {
     bytes: u64,
     counted_at: Option<Duration>,
 }
 
-/// Permission to write some bytes. Dropped when they are written, or given up.
+/// Reservation of bytes for one upload. Dropped when the upload has completed or failed.
 #[derive(Debug)]
 #[must_use]
 pub struct SpaceReservation {
@@ -107,14 +108,14 @@ impl UploadSpace {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Refuses bytes for which there is no space now.
+    /// Rejects an upload for which there is no space now.
     pub async fn check(&self, kind: UploadKind, bytes: u64) -> Result<(), Status> {
         self.check_disk_capacity(bytes)?;
         self.count_upload(kind, bytes, |_| ()).await
     }
 
-    /// Reserves space for bytes that are about to be written. They count from now on, written or not, until the next
-    /// count.
+    /// Reserves space for bytes that are about to be written. They count towards the quota until the next
+    /// count, written or not.
     pub async fn reserve(&self, kind: UploadKind, bytes: u64) -> Result<SpaceReservation, Status> {
         self.shared.in_flight_bytes.fetch_add(bytes, Ordering::SeqCst);
         let reservation = SpaceReservation { shared: Arc::clone(&self.shared), bytes };
@@ -157,7 +158,7 @@ impl UploadSpace {
         let fits = |total: &UploadTotal| total.bytes.saturating_add(bytes) <= limit.get();
         if age.is_none_or(|age| age >= COUNT_MAX_AGE || (age >= REFUSAL_MAX_AGE && !fits(&total))) {
             let bytes = count_bytes(store, kind).await?;
-            // A count may take a while; those that waited for it go by it.
+            // A count may take long. Its age starts at its end, so that callers which waited for it use it.
             *total = UploadTotal { bytes, counted_at: Some(store.clock().monotonic()) };
         }
         if fits(&total) {

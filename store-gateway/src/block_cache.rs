@@ -1,4 +1,4 @@
-//! Parts of blocks that were read: blocks never change, so what was read stays true.
+//! Cache of opened block parts. Blocks are immutable, so cached data never becomes stale.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +10,7 @@ use athanor_chassis::{ByteSize, TenantId};
 use crate::block_reader::CachedBlock;
 use crate::stats::{CacheCounters, CacheStats};
 
-/// Parts by block and tenant, within a bound of memory. The one that was asked for longest ago goes first.
+/// Parts by block and tenant, within a memory limit. Evicts the least recently used part.
 #[derive(Debug)]
 pub struct BlockCache {
     limit: ByteSize,
@@ -23,10 +23,10 @@ type BlockCacheKey = (BlockId, TenantId);
 #[derive(Default)]
 struct BlockCacheState {
     parts: BTreeMap<BlockCacheKey, BlockCacheEntry>,
-    /// By when they were asked for last.
+    /// Keys by last use, oldest first.
     by_use: BTreeMap<u64, BlockCacheKey>,
     clock: u64,
-    /// Of all of them, as they were counted last: they grow while they are read.
+    /// Bytes of all parts at their last update. Parts grow while they are read.
     bytes: u64,
 }
 
@@ -38,35 +38,35 @@ struct BlockCacheEntry {
 
 impl fmt::Debug for BlockCacheState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Kept").field("parts", &self.parts.len()).finish()
+        f.debug_struct("BlockCacheState").field("parts", &self.parts.len()).finish()
     }
 }
 
 impl BlockCache {
-    /// At most so many bytes.
+    /// Creates a cache of at most `limit` bytes.
     pub fn new(limit: ByteSize) -> Self {
         Self { limit, kept: Mutex::default(), counts: CacheCounters::default() }
     }
 
-    /// A part that was begun before.
+    /// Returns a cached part and marks it as used.
     pub fn get(&self, block: BlockId, tenant: &TenantId) -> Option<CachedBlock> {
         self.lock().get(&(block, tenant.clone()))
     }
 
-    /// A question came for a part: whether it had been asked for before says whether keeping it was of use.
+    /// Counts a query of a part: a hit if an earlier query used the part, else a miss.
     pub fn record_query(&self, part: &CachedBlock) {
         let CacheCounters { hits, misses, .. } = &self.counts;
         let count = if part.has_earlier_query() { hits } else { misses };
         count.increment();
     }
 
-    /// How useful it is so far.
+    /// Returns the current statistics.
     pub fn stats(&self) -> CacheStats {
         let kept = self.lock();
         self.counts.stats(kept.parts.len() as u64, kept.bytes, self.limit.get())
     }
 
-    /// Keeps a part, unless there is one already: gives the one that stays.
+    /// Inserts a part, unless one exists for its key. Returns the part that the cache holds.
     pub fn get_or_insert(&self, part: CachedBlock) -> CachedBlock {
         let mut kept = self.lock();
         let key = part.key();
@@ -78,7 +78,7 @@ impl BlockCache {
         part
     }
 
-    /// Lets go of a part.
+    /// Removes a part from the cache.
     pub fn remove(&self, part: &CachedBlock) {
         let mut kept = self.lock();
         if kept.contains(part) {
@@ -86,7 +86,7 @@ impl BlockCache {
         }
     }
 
-    /// Counts a part as it is now.
+    /// Updates the cached size of a part and evicts if the limit is exceeded.
     pub fn update_size(&self, part: &CachedBlock) {
         let mut kept = self.lock();
         if kept.contains(part) {
@@ -143,7 +143,7 @@ impl BlockCacheState {
         }
     }
 
-    /// Whether it is this one that is kept, and not one that was begun later.
+    /// Returns whether the cache holds this part, and not one that was opened later.
     fn contains(&self, part: &CachedBlock) -> bool {
         self.parts.get(&part.key()).is_some_and(|entry| entry.part.is_same(part))
     }

@@ -1,4 +1,4 @@
-//! Where bytes of blocks come from: the disk, where they were kept, else the bucket.
+//! Fetcher of block bytes: reads the disk cache first, then the bucket.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,23 +12,23 @@ use bytes::Bytes;
 
 use crate::disk_cache::{DiskCache, DiskCacheKey};
 
-/// Longer ranges are rows that a question scans, and not kept on disk.
+/// Maximum length of a range that is cached on disk. Longer ranges are rows that a query scans.
 const MAX_CACHED_RANGE_BYTES: u64 = 4 << 20;
 
-/// Where the files of a block are fetched from.
+/// Source of the files of one block.
 pub struct BlockFetcher<'o> {
-    /// The bucket.
+    /// Object store that holds the block.
     pub store: &'o Store,
-    /// The block.
+    /// Id of the block.
     pub block: BlockId,
-    /// What of it may be on disk.
+    /// Disk cache that may hold ranges of the block.
     pub shelf: Option<&'o Arc<DiskCache>>,
-    /// Threads for that.
+    /// Compute pool that runs disk reads.
     pub compute: &'o ComputePool,
 }
 
 impl BlockFetcher<'_> {
-    /// What the block says of itself.
+    /// Fetches `meta.json` of the block.
     pub async fn fetch_meta(&self) -> Result<Bytes, Status> {
         let kept = self.meta_key();
         if let Some(bytes) = self.read_cached(&kept).await {
@@ -40,19 +40,19 @@ impl BlockFetcher<'_> {
         Ok(bytes)
     }
 
-    /// Where that is on disk.
+    /// Returns the disk cache key of `meta.json`.
     pub fn meta_key(&self) -> DiskCacheKey {
         DiskCacheKey::for_range(self.block, META_FILE, &(0..u64::MAX))
     }
 
-    /// Removes from disk what may be damaged.
+    /// Removes possibly damaged ranges from the disk cache.
     pub async fn invalidate(&self, keys: Vec<DiskCacheKey>) {
         let Some(shelf) = self.shelf.map(Arc::clone) else { return };
         let job = move || shelf.invalidate(&keys);
         let _ = self.compute.run_as(CpuActivity::Query, job).await;
     }
 
-    /// Bytes of a file of that length.
+    /// Fetches a range of a file. `length` is the length of the whole file.
     pub async fn fetch_range(&self, file: &str, range: Range<u64>, length: u64) -> Result<Bytes, Status> {
         let expected = range.end - range.start;
         let may_be_kept = expected <= MAX_CACHED_RANGE_BYTES;
@@ -86,7 +86,7 @@ impl BlockFetcher<'_> {
         self.compute.run_as(CpuActivity::Query, move || shelf.read(&key, place)).await.ok().flatten()
     }
 
-    /// Later, and whether that succeeds or not.
+    /// Queues bytes for the disk cache. The write happens later and may fail.
     fn cache_bytes(&self, key: DiskCacheKey, bytes: &Bytes) {
         if let Some(shelf) = self.shelf {
             shelf.enqueue(key, bytes.clone());

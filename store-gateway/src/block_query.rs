@@ -1,4 +1,4 @@
-//! Finds what single blocks answer: what was kept, or else by reading them, and keeps what it found.
+//! Queries of single blocks: returns cached results, or reads the block and caches the result.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,37 +10,38 @@ use crate::block_reader::{BlockRead, BlockReader, OpenBlock};
 use crate::partial_cache::{EncodedPartial, PartialCache, PartialKey};
 use crate::single_flight::SingleFlight;
 
-/// A larger answer of a block is not kept: it would take the place of many others.
+/// Size above which a result is not cached: a larger one would evict many others.
 const MAX_CACHED_PARTIAL_BYTES: usize = 64 << 20;
 
-/// What reads blocks, and what was found.
+/// Runner of block queries with its result cache.
 pub struct BlockQueryRunner {
-    /// What it reads.
+    /// Reader of the blocks.
     pub blocks: Arc<BlockReader>,
-    /// What was found, in memory.
+    /// Cache of results in memory.
     pub answers: PartialCache,
-    /// What is being found.
+    /// Single flight of results that are being computed.
     pub flights: SingleFlight<PartialKey, Result<Arc<ComputedPartial>, Status>>,
 }
 
-/// An answer that was just found.
+/// Partial result that was just computed.
 pub struct ComputedPartial {
-    /// As it is: for the first of those who wait for it.
+    /// Result before packing, for the first waiter that takes it.
     fresh: Mutex<Option<PartialResult>>,
-    /// For the others, and for later. None where there is neither, or it is longer than packed answers are.
+    /// Packed result for the other waiters and for the caches. None if neither needs it or if it is too
+    /// large.
     pub packed: Option<EncodedPartial>,
-    /// What the part of the block took in memory by then.
+    /// Memory of the part of the block after the read, in bytes.
     pub bytes: u64,
 }
 
-/// Where an answer was kept.
+/// Cached result by the cache that held it.
 enum CachedPartial {
     InMemory(EncodedPartial),
     OnDisk(EncodedPartial),
 }
 
 impl BlockQueryRunner {
-    /// Finds an answer and keeps it.
+    /// Computes a result and caches it.
     pub async fn compute_and_cache(
         self: Arc<Self>,
         key: PartialKey,
@@ -60,12 +61,12 @@ impl BlockQueryRunner {
         Ok(Arc::new(made))
     }
 
-    /// Whether there is any use in packing an answer for which nobody else waits.
+    /// Returns whether a cache exists. Without one, a result is packed only for further waiters.
     fn is_caching(&self) -> bool {
         self.answers.is_enabled() || self.blocks.shelf.as_ref().is_some_and(|shelf| shelf.is_enabled())
     }
 
-    /// What was answered before. None where that was not kept, or is damaged.
+    /// Returns a cached result. Returns None if it is not cached or is damaged.
     pub async fn find_cached(
         &self,
         key: &PartialKey,
@@ -74,7 +75,7 @@ impl BlockQueryRunner {
         let kept = self.read_cached(key).await?;
         let (CachedPartial::InMemory(packed) | CachedPartial::OnDisk(packed)) = &kept;
         match self.decode(&key.tenant, canonical, packed.clone()).await {
-            // It is whole, and more than may be asked for.
+            // An invalid-request error means that the result is intact but exceeds a query limit.
             Err(status) if status.code != ErrorCode::Invalid => {
                 self.remove_damaged(key).await;
                 None
@@ -95,7 +96,7 @@ impl BlockQueryRunner {
         }
     }
 
-    /// An answer that was kept, in memory or on disk.
+    /// Looks a result up in memory, then on disk.
     async fn read_cached(&self, key: &PartialKey) -> Option<CachedPartial> {
         if let Some(packed) = self.answers.get(key) {
             return Some(CachedPartial::InMemory(packed));
@@ -111,7 +112,7 @@ impl BlockQueryRunner {
         Some(CachedPartial::OnDisk(packed))
     }
 
-    /// Forgets an answer that is none.
+    /// Removes a damaged result from memory and disk.
     async fn remove_damaged(&self, key: &PartialKey) {
         self.answers.remove_damaged(key);
         let Some(shelf) = self.blocks.shelf.as_ref().map(Arc::clone) else { return };
@@ -120,8 +121,8 @@ impl BlockQueryRunner {
         let _ = self.blocks.compute.run_as(CpuActivity::Query, job).await;
     }
 
-    /// Reads a block. What is computed ends when whoever waits for it leaves. Whether it is to be packed as well is asked
-    /// when it is there.
+    /// Reads a block and runs the query. The computation is cancelled when its last waiter leaves.
+    /// `is_packed` decides after the computation whether the result is packed as well.
     pub async fn compute(
         self: Arc<Self>,
         tenant: TenantId,
@@ -173,7 +174,8 @@ impl BlockQueryRunner {
         done.map_err(|error| Status::from_error(&error))?
     }
 
-    /// An answer as the one that was asked for. There may be many points to be moved.
+    /// Converts a result of the canonical query to the request. Moving many points takes time, so it runs on
+    /// a compute thread.
     pub async fn remap_to_request(
         &self,
         tenant: &TenantId,
@@ -190,7 +192,7 @@ impl BlockQueryRunner {
     }
 }
 
-/// An error that says which block is damaged.
+/// Adds the block id to the message of a damage error.
 pub fn with_block_id(block: BlockId, status: Status) -> Status {
     match status.code {
         ErrorCode::DataLoss => Status { message: format!("block {block}: {}", status.message), ..status },
@@ -198,13 +200,13 @@ pub fn with_block_id(block: BlockId, status: Status) -> Status {
     }
 }
 
-/// A mistake in this program.
+/// Returns the error for a result that was already taken, which is a bug.
 pub fn partial_taken_error() -> Status {
     Status::new(ErrorCode::Internal, "an answer was taken by somebody else")
 }
 
 impl ComputedPartial {
-    /// As it is, for the first who asks for that.
+    /// Takes the unpacked result. Only the first call returns it.
     pub fn take_fresh(&self) -> Option<PartialResult> {
         self.fresh.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

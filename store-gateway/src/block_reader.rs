@@ -1,4 +1,4 @@
-//! Parts of blocks: fetched when they are asked about, kept while there is room.
+//! Reader of block parts: fetches needed ranges on demand and caches them within a memory budget.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -25,26 +25,27 @@ use crate::sparse_files::SparseBlockFiles;
 
 mod memory;
 
-/// A footer is read in so many steps at most: its length, itself, what it points to; and so is a table.
+/// Maximum number of fetch steps to open footers or tables: the footer length, the footer, the data it points
+/// to.
 const MAX_READ_STEPS: usize = 8;
 
-/// The blocks of a bucket.
+/// Reader of the blocks of a bucket.
 pub struct BlockReader {
-    /// The bucket.
+    /// Object store that holds the blocks.
     pub store: Store,
-    /// What was read.
+    /// Cache of opened block parts.
     pub parts: Arc<BlockCache>,
-    /// Threads.
+    /// Compute pool that decodes footers and tables.
     pub compute: ComputePool,
-    /// What is kept on disk, where there is one for that.
+    /// Disk cache of results and pages. None if no disk is configured.
     pub shelf: Option<Arc<DiskCache>>,
-    /// Parts that are being begun.
+    /// Single flight of parts that are being opened.
     beginning: SingleFlight<(BlockId, TenantId), Result<CachedBlock, Status>>,
     room: Arc<Semaphore>,
     kibibytes: u32,
 }
 
-/// One tenant's part of a block, as far as it was fetched. Clones are the same.
+/// Part of a block that belongs to one tenant, with the data fetched so far. Clones share that data.
 #[derive(Clone)]
 pub struct CachedBlock {
     id: BlockId,
@@ -54,46 +55,46 @@ pub struct CachedBlock {
     folder: Arc<SparseBlockFiles>,
 }
 
-/// A part of a block that a question is about.
+/// Read of one tenant's part of a block for one query.
 pub struct BlockRead {
-    /// The blocks.
+    /// Reader that opens the block.
     pub blocks: Arc<BlockReader>,
-    /// Which of them.
+    /// Id of the block.
     pub block: BlockId,
-    /// Whose part.
+    /// Tenant that owns the part.
     pub tenant: TenantId,
-    /// The question.
+    /// Query to run.
     pub ask: Arc<ProfileQuery>,
-    /// Whether it seems to be about all of the part's time: then sums of whole series answer it.
+    /// True if the query's time range seems to cover the whole part. Then sums of whole series are enough.
     pub whole: bool,
 }
 
-/// A part that is ready to be read, and whatever must be held meanwhile.
+/// Part that is ready to be read, together with its memory reservation.
 pub struct OpenBlock {
-    /// The part.
+    /// Part with all required data fetched.
     pub part: CachedBlock,
-    /// The profiles in it that are meant.
+    /// Profiles of the part that the query matches.
     pub picked: MatchedProfiles,
-    /// Room that it takes.
+    /// Guard that holds the memory reservation until the read ends.
     pub held: Box<dyn Send>,
 }
 
-/// What is held as long as a part is read.
+/// Memory reservation for one read. Its drop updates the size of the part in the cache.
 struct BlockReadGuard {
     parts: Arc<BlockCache>,
     part: CachedBlock,
     _room: OwnedSemaphorePermit,
 }
 
-/// Whether there is room for what a question needs of a part, of the profiles that are meant.
+/// Result of a memory reservation for one query on one part.
 enum BudgetCheck {
     Held(OwnedSemaphorePermit, MatchedProfiles),
-    /// Less was asked for than so much, and there is no more at once.
+    /// More bytes are required than were requested, and the budget has not that many free bytes.
     Wants(u64),
 }
 
 impl BlockReader {
-    /// Of a bucket.
+    /// Creates a reader over the blocks of a bucket.
     pub fn new(
         store: Store,
         compute: ComputePool,
@@ -109,7 +110,7 @@ impl BlockReader {
         Self { store, parts, compute, shelf, beginning: SingleFlight::new(), room, kibibytes }
     }
 
-    /// Of which time a tenant's part is: when its first and its last profile were taken.
+    /// Returns the timestamps of the first and the last profile in a tenant's part, in nanoseconds.
     pub async fn time_range(
         self: &Arc<Self>,
         block: BlockId,
@@ -125,8 +126,7 @@ impl BlockReader {
         BlockFetcher { store, block, shelf: shelf.as_ref(), compute }
     }
 
-    /// The part as far as it was read, or with nothing but what its block says of itself: all who ask at once have the
-    /// same one.
+    /// Returns the cached part, or a new part that holds only `meta.json`. Concurrent callers share one part.
     async fn cached_block(
         self: &Arc<Self>,
         block: BlockId,
@@ -140,7 +140,7 @@ impl BlockReader {
     }
 
     async fn open_block(self: Arc<Self>, id: BlockId, tenant: TenantId) -> Result<CachedBlock, Status> {
-        // Another may have done so just now.
+        // A concurrent call may have opened the part in the meantime.
         if let Some(part) = self.parts.get(id, &tenant) {
             return Ok(part);
         }
@@ -162,7 +162,7 @@ impl BlockReader {
         begun.map(|part| self.parts.get_or_insert(part))
     }
 
-    /// Forgets what was fetched of a part that seems damaged, on disk as well: it may have come to harm on its way.
+    /// Evicts the fetched data of a damaged part, on disk as well: a transfer may have corrupted it.
     pub async fn invalidate(&self, part: &CachedBlock) {
         self.parts.remove(part);
         let origin = self.fetcher(part.id);
@@ -180,7 +180,7 @@ impl BlockReader {
         done.map_err(|error| Status::from_error(&error))?.map_err(|error| Status::from_error(&error))
     }
 
-    /// What takes more than all the room has it alone.
+    /// Converts bytes to KiB, capped at the whole budget. A larger request takes the whole budget.
     fn kibibytes(&self, bytes: u64) -> u32 {
         u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX).min(self.kibibytes)
     }
@@ -190,7 +190,8 @@ impl BlockReader {
         room.await.expect("the semaphore is never closed")
     }
 
-    /// Gives back what of a room is not wanted, or adds to it; false if there is not so much more at once.
+    /// Shrinks a reservation or grows it without waiting. Returns false if the budget has not enough free
+    /// bytes.
     fn resize_reservation(&self, room: &mut OwnedSemaphorePermit, bytes: u64) -> bool {
         let held = room.num_permits();
         let wanted = self.kibibytes(bytes);
@@ -206,27 +207,27 @@ impl BlockReader {
 }
 
 impl CachedBlock {
-    /// What it is a part of, and whose.
+    /// Returns the cache key: block id and tenant.
     pub fn key(&self) -> (BlockId, TenantId) {
         (self.id, self.tenant.clone())
     }
 
-    /// What of it can be read.
+    /// Returns the source from which queries read.
     pub fn source(&self) -> &TenantBlockSource {
         &self.source
     }
 
-    /// Whether this is the same, and not one of the same block that was begun at another time.
+    /// Returns true if both share the same fetched data. Another part of the same block and tenant does not.
     pub fn is_same(&self, other: &CachedBlock) -> bool {
         Arc::ptr_eq(&self.folder, &other.folder)
     }
 
-    /// Whether a question had come for it before the one that comes now.
+    /// Marks the part as queried. Returns whether an earlier query had used the part.
     pub fn has_earlier_query(&self) -> bool {
         self.folder.has_earlier_query()
     }
 
-    /// About how much memory it takes.
+    /// Returns the approximate memory of the part, in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.source.memory_bytes() + self.folder.fetched_bytes() + self.block.footer_bytes()
     }
@@ -248,10 +249,10 @@ impl BlockRead {
         self.blocks.fetcher(self.block)
     }
 
-    /// The files that the question seems to need.
+    /// Returns the names of the files that the query seems to need.
     fn required_files(&self) -> Vec<&'static str> {
         let RequiredData { totals, rows, names, .. } = self.ask.required_data();
-        // Footers tell where the rest lies, which is all that is wanted of it.
+        // A size query needs only the footers: they contain the positions of the data.
         if self.ask.what == QueryKind::Sizes {
             return vec![
                 SERIES_FILE,
@@ -268,7 +269,7 @@ impl BlockRead {
         if totals {
             files.push(ROLLUP_FILE);
         }
-        // A part of a series' time is only in its rows.
+        // If the query covers only a part of a series' time, it reads the rows.
         if rows || totals && !self.whole {
             files.push(SAMPLES_FILE);
         }
@@ -278,7 +279,7 @@ impl BlockRead {
         files
     }
 
-    /// Does what reads footers and tables; where something was not fetched yet, fetches it and tries again.
+    /// Runs a job that reads footers and tables. If the job misses ranges, fetches them and retries.
     async fn run_with_fetches<R: Send + 'static>(
         &self,
         part: &CachedBlock,
@@ -294,7 +295,8 @@ impl BlockRead {
                 Err(error) => error,
             };
             let missed = part.folder.take_missed_ranges();
-            // Another question about the part may have taken what this one has missed, to fetch it: that is no try.
+            // A concurrent query may have taken the missed ranges to fetch them. Such a pass does not count
+            // as a try.
             tries += usize::from(!missed.is_empty());
             if tries == MAX_READ_STEPS || missed.is_empty() && part.folder.miss_count() == before {
                 return Err(error);
@@ -303,10 +305,10 @@ impl BlockRead {
         }
     }
 
-    /// Fetches footers, series and what is needed of profiles: whatever says which rows are meant.
+    /// Fetches footers, series and profile columns, from which the query determines the matching rows.
     async fn fetch_index(&self, part: &CachedBlock) -> Result<(), Status> {
         let files = self.required_files();
-        // Most blocks say in their meta.json how their files end.
+        // Most blocks contain the file footers in their meta.json.
         let all = &part.block.meta().files;
         let is_known = |file: &&&str| all.get(**file).is_some_and(|of| !of.tail.is_empty());
         let unknown = files.iter().filter(|file| !is_known(file));
@@ -315,7 +317,7 @@ impl BlockRead {
         let needs = self.ask.required_data();
         let counts = self.ask.needs_dedup();
         let open = move |part: &CachedBlock| {
-            // Each is tried, so that whatever is missing is known at once.
+            // Every file is opened, so that all missing ranges are known after one pass.
             let extent = |file: &&'static str| part.block.tenant_range(part.tenant.as_str(), file);
             let opened: Vec<_> = files.iter().map(extent).collect();
             opened.into_iter().collect::<Result<Vec<_>, _>>()?;
@@ -332,7 +334,7 @@ impl BlockRead {
         part.folder.fetch_ranges(&self.fetcher(), &extents).await
     }
 
-    /// What else is needed of the profiles that are meant, and the memory of all of it.
+    /// Returns the further ranges to fetch, the total memory and the matching profiles.
     async fn plan_fetch(
         &self,
         part: &CachedBlock,
@@ -362,7 +364,7 @@ impl BlockRead {
         self.run_with_fetches(part, plan).await
     }
 
-    /// Fetches what the question needs of it.
+    /// Opens the part: reserves memory and fetches all data that the query needs.
     pub async fn open(self) -> Result<OpenBlock, Status> {
         let BlockReader { parts, .. } = &*self.blocks;
         let mut claim = 0;
@@ -393,15 +395,16 @@ impl BlockRead {
         }
     }
 
-    /// The room that it takes, of which so much at least is asked for. Whoever waits for more room must hold nothing, or all
-    /// might wait.
+    /// Reserves memory for the part, at least `claim` bytes, and fetches its data.
+    /// If the reservation must grow beyond the free budget, returns [`BudgetCheck::Wants`] and releases the
+    /// memory. A waiter that held memory could deadlock with other waiters.
     async fn fetch(&self, part: &CachedBlock, claim: u64) -> Result<BudgetCheck, Status> {
         let BlockReader { compute, .. } = &*self.blocks;
         let meta = part.meta().map_err(|error| Status::from_error(&error))?;
         let guess = memory::guess_index_memory(part, &meta).max(claim);
         let mut room = self.blocks.reserve_memory(guess).await;
         self.fetch_index(part).await?;
-        // Footers are there: they say how much there is to decode.
+        // The footers are fetched now, so the size of the decoded index is known.
         let index = memory::estimate_index_memory(part, &meta).map_err(|error| Status::from_error(&error))?;
         if index > guess && !self.blocks.resize_reservation(&mut room, index) {
             return Ok(BudgetCheck::Wants(index));
@@ -416,7 +419,7 @@ impl BlockRead {
 }
 
 impl Drop for BlockReadGuard {
-    /// Reading decodes tables, which are kept.
+    /// Updates the cached size: the read may have decoded tables that stay in memory.
     fn drop(&mut self) {
         self.parts.update_size(&self.part);
     }

@@ -1,4 +1,4 @@
-//! Settings of whoever reads blocks.
+//! Settings of nodes that read blocks.
 
 use std::sync::Arc;
 
@@ -6,36 +6,36 @@ use athanor_chassis::ByteSize;
 use athanor_chassis::memory_budget::{BudgetLimit, MemoryBudget};
 use serde::{Deserialize, Serialize};
 
-/// Questions that may be answered at once, at the most: there are no machines for more.
+/// Upper bound of concurrent queries. No machine runs more.
 const MAX_CONCURRENT_QUERIES: usize = 65_536;
 
 /// Settings of a store-gateway, and of a querier that reads blocks itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct StoreGatewayConfig {
-    /// Memory for blocks while they are read: questions that need more wait. Example: `1GiB`.
+    /// Memory for blocks while queries read them. Queries that need more wait. Example: `1GiB`.
     pub reading: ByteSize,
-    /// Memory for what was read of blocks: footers, series, profiles, names and rows, for the next question. Example: `256MiB`.
+    /// Cache of block data for later queries: footers, series, profiles, names and rows. Example: `256MiB`.
     pub parts: ByteSize,
-    /// Memory for what single blocks have answered, packed: they never change, so that a question that comes again is read
-    /// from here; 0B keeps none. Example: `256MiB`.
+    /// Cache of packed results of single blocks. Blocks are immutable, so a repeated query reads its result
+    /// from here; 0B disables it. Example: `256MiB`.
     pub answers: ByteSize,
-    /// Disk for what falls out of memory, and for the next start, in a folder of its own below `data`; 0B keeps none.
-    /// Example: `20GiB`.
+    /// Disk cache for data evicted from memory, which also survives a restart, in a folder of its own below
+    /// `data`; 0B disables it. Example: `20GiB`.
     pub disk: ByteSize,
-    /// Free space of that disk below which nothing is kept there: what was kept makes room. More than `log.reserve`, so that
-    /// no profile is refused for it. Example: `2GiB`.
+    /// Free space of that disk below which nothing is cached there and cached files are evicted. More than
+    /// `log.reserve`, so that no profile is rejected for it. Example: `2GiB`.
     pub disk_spare: ByteSize,
-    /// Questions of other nodes that are answered at once; others wait, and tenants for which less was read go first.
-    /// One tenant among others has at most half of them. Example: `32`.
+    /// Queries of other nodes that run concurrently. Others wait, and tenants for which less was read go
+    /// first. One tenant among others uses at most half of the permits. Example: `32`.
     pub questions: usize,
-    /// Blocks of one such question that are open at once, and never fewer than keep all threads busy: while some are
-    /// fetched, others are read. Example: `16`.
+    /// Blocks of one such query that are open concurrently, at least as many as keep all threads busy: some
+    /// are fetched while others are read. Example: `16`.
     pub open_blocks: usize,
-    /// Memory that the answer to one question of another node may take. Example: `512MiB`.
+    /// Memory that the response to one query of another node may take. Example: `512MiB`.
     pub answer: ByteSize,
-    /// Memory that all such answers that are under way may take together. Those to one tenant among others take at most half
-    /// of it. Example: `2GiB`.
+    /// Memory that all such responses in flight may take together. Responses to one tenant among others take
+    /// at most half of it. Example: `2GiB`.
     pub answers_under_way: ByteSize,
 }
 
@@ -55,17 +55,17 @@ impl Default for StoreGatewayConfig {
     }
 }
 
-/// A setting with which nothing could be answered.
+/// Setting with a value that permits no queries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct StoreGatewayConfigError {
-    /// Its name, as it is written.
+    /// Name of the setting as written in the file.
     pub setting: &'static str,
     reason: &'static str,
 }
 
 impl StoreGatewayConfig {
-    /// The room for answers to other nodes.
+    /// Returns the memory budget of responses to other nodes.
     pub(crate) fn response_budget(&self) -> Arc<MemoryBudget> {
         MemoryBudget::new(
             BudgetLimit { limit: self.answer, setting: "store_gateway.answer" },
@@ -73,7 +73,7 @@ impl StoreGatewayConfig {
         )
     }
 
-    /// Returns settings with which nothing could be answered.
+    /// Returns the settings that would permit no queries.
     pub fn validate(&self) -> Vec<StoreGatewayConfigError> {
         let checks = [
             (

@@ -1,14 +1,17 @@
-//! What is kept on disk: answers and pages of blocks, below what is kept in memory, so that a restart forgets less.
+//! Disk cache of partial results and block pages, below the memory caches. Survives a restart.
 //!
 //! ```text
 //!  file 000000000000002a-8f…: "athkept1" │ length of key │ key │ sum of key and bytes │ bytes
 //! ```
 //!
-//! A file's name says when it came and, by a hash, what it is; its key says so in full. Sums are looked at whenever a file
-//! is read: one that is not what was written is removed and counted, and what it held is found anew. Nothing is synced,
-//! since whatever a crash leaves of a file is seen by its sum. Oldest files make room for new ones, and for whatever else
-//! needs the disk. A disk that is full or fails keeps nothing, and no question fails for it, nor waits for a write: what is
-//! to be kept waits in memory until [`DiskCache::run_maintenance`] comes by, and what finds no room there is not kept.
+//! The file name contains the age and the hash of the key, and the file contains the full key.
+//! Every read verifies the checksum. A file with a wrong checksum is removed and counted, and its data is
+//! recomputed.
+//! Nothing is synced: the checksum detects files that a crash left incomplete.
+//! The oldest files are evicted for new ones and when other uses of the disk need space.
+//! If the disk is full or fails, nothing is cached. No query fails for it or waits for a write.
+//! Pending entries wait in memory for [`DiskCache::run_maintenance`]. Entries beyond that memory limit are
+//! dropped.
 
 mod index;
 
@@ -25,30 +28,30 @@ use crate::stats::{CacheCounters, CacheStats, EventCounter};
 use index::{DiskCacheIndex, MAX_EVICTIONS_PER_STEP, PendingWrite};
 
 const FILE_MAGIC: &[u8; 8] = b"athkept1";
-/// Before the key: what it is, and the key's length.
+/// Bytes before the key: the magic and the length of the key.
 const FILE_HEAD_BYTES: usize = 12;
 const CHECKSUM_BYTES: usize = 16;
 
-/// What a file is.
+/// Key of a cached entry: kind, block and range or query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiskCacheKey(Vec<u8>);
 
-/// Where something lies.
+/// Location of a cached entry on disk: its age and the hash of its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskCacheFile {
     age: u64,
     hash: ContentHash,
 }
 
-/// The files.
+/// Cache of results and pages in files of a disk.
 pub struct DiskCache {
     disk: Arc<dyn Disk>,
     limit: u64,
-    /// So much of the disk stays free.
+    /// Bytes of the disk that stay free.
     spare: u64,
-    /// None until the folder was listed: nothing is found until then, and nothing kept.
+    /// None until the folder is listed. Until then lookups miss and writes are dropped.
     index: Mutex<Option<DiskCacheIndex>>,
-    /// Rung when something waits to be written.
+    /// Notified when an entry waits to be written.
     wanted: Notify,
     counts: CacheCounters,
     failed: EventCounter,
@@ -56,28 +59,28 @@ pub struct DiskCache {
     passed: EventCounter,
 }
 
-/// How useful it is.
+/// Statistics of the disk cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskCacheStats {
-    /// Its files.
+    /// Hits, misses, evictions and sizes of files.
     pub cache: CacheStats,
-    /// Files that the disk did not take or give.
+    /// Count of disk operations that failed.
     pub failed: u64,
-    /// How often files were removed since what was made of them was damaged.
+    /// Count of invalidations because data made from cached files was damaged.
     pub doubted: u64,
-    /// What was not kept since too much waited to be written.
+    /// Count of entries that were dropped because too many waited to be written.
     pub passed: u64,
 }
 
 impl DiskCacheKey {
-    /// An answer of a tenant's part of a block.
+    /// Returns the key of a partial result of a tenant's part of a block.
     pub fn for_partial(block: BlockId, tenant: &TenantId, ask: ContentHash) -> Self {
         let block = block.number().to_be_bytes();
         let ask = ask.to_be_bytes();
         Self([b"a", &block[..], &ask[..], tenant.as_str().as_bytes()].concat())
     }
 
-    /// Bytes of a block's file.
+    /// Returns the key of a byte range of a block's file.
     pub fn for_range(block: BlockId, file: &str, range: &std::ops::Range<u64>) -> Self {
         let block = block.number().to_be_bytes();
         let range = [range.start, range.end].map(u64::to_be_bytes).concat();
@@ -90,7 +93,8 @@ impl DiskCacheKey {
 }
 
 impl DiskCache {
-    /// On a disk, at most so many bytes, and only while so many others are free. Nothing is read yet.
+    /// Creates a cache of at most `limit` bytes that leaves `spare` bytes of the disk free. Reads nothing
+    /// yet.
     pub fn new(disk: Arc<dyn Disk>, limit: ByteSize, spare: ByteSize) -> Self {
         let (failed, doubted, passed) = Default::default();
         Self {
@@ -106,12 +110,12 @@ impl DiskCache {
         }
     }
 
-    /// Whether anything is ever kept.
+    /// Returns whether the cache has any capacity.
     pub fn is_enabled(&self) -> bool {
         self.limit > 0
     }
 
-    /// Where something is, if it was kept.
+    /// Returns the location of a cached entry. Counts a miss if there is none.
     pub fn find(&self, key: &DiskCacheKey) -> Option<DiskCacheFile> {
         if !self.is_enabled() {
             return None;
@@ -124,7 +128,7 @@ impl DiskCache {
         age.map(|age| DiskCacheFile { age, hash })
     }
 
-    /// What was kept there under that key. Blocks.
+    /// Reads a cached entry and counts a hit or a miss. Blocks on disk I/O.
     pub fn read(&self, key: &DiskCacheKey, place: DiskCacheFile) -> Option<Bytes> {
         let found = self.read_file(key, place);
         let CacheCounters { hits, misses, .. } = &self.counts;
@@ -138,7 +142,7 @@ impl DiskCache {
         let bytes = match self.disk.read(&name) {
             Ok(bytes) => bytes,
             Err(error) => {
-                // Another one may have removed it meanwhile.
+                // A concurrent call may have removed the file.
                 tracing::debug!(%error, "a kept file cannot be read");
                 if !matches!(error, DiskError::NotFound { .. }) {
                     self.failed.increment();
@@ -149,7 +153,7 @@ impl DiskCache {
         };
         match decode_file(&bytes) {
             Some((of, start)) if of == key.0 => Some(Bytes::from(bytes).slice(start..)),
-            // Another key has that hash.
+            // Another key has the same hash.
             Some(_) => None,
             None => {
                 tracing::warn!(name, "a kept file is damaged and is removed, what it held is found anew");
@@ -160,7 +164,8 @@ impl DiskCache {
         }
     }
 
-    /// Has bytes kept under a key, later: only so much waits.
+    /// Queues bytes to be written later. Drops them if the queue is full or if they exceed a quarter of the
+    /// cache.
     pub fn enqueue(&self, key: DiskCacheKey, bytes: Bytes) {
         if file_bytes(&key, &bytes) > self.limit / 4 {
             return;
@@ -173,7 +178,7 @@ impl DiskCache {
         }
     }
 
-    /// Removes what was kept, or is about to be, under some keys: what was made of it is damaged. Blocks.
+    /// Removes cached and pending entries, because data made from them was damaged. Blocks on disk I/O.
     pub fn invalidate(&self, keys: &[DiskCacheKey]) {
         self.doubted.increment();
         for hash in keys.iter().map(DiskCacheKey::hash) {
@@ -183,7 +188,7 @@ impl DiskCache {
         }
     }
 
-    /// How useful it is so far.
+    /// Returns the current statistics.
     pub fn stats(&self) -> DiskCacheStats {
         let (files, bytes) = self.with_index(|index| index.size()).unwrap_or_default();
         DiskCacheStats {
@@ -199,12 +204,12 @@ impl DiskCache {
         self.delete_file(place);
     }
 
-    /// What stays is found by the next start.
+    /// Deletes a file. If the deletion fails, the next start finds the file.
     fn delete_file(&self, place: DiskCacheFile) {
         drop(self.disk.remove(&place.file_name()));
     }
 
-    /// The index; none before there is one.
+    /// Runs a function on the index. Returns None before the folder is listed.
     fn with_index<R>(&self, with: impl FnOnce(&mut DiskCacheIndex) -> R) -> Option<R> {
         self.lock_index().as_mut().map(with)
     }
@@ -214,10 +219,10 @@ impl DiskCache {
     }
 }
 
-/// What is done on the disk while nobody waits for it: a little at a time, so that questions get their turns between.
+/// Disk work in the background. Each step is short, so that queries run in between.
 impl DiskCache {
-    /// Does what there is to do: the first time it looks what is there. Then files make room where they take too much, or
-    /// where others need the disk, and what waits is written.
+    /// Runs all pending work. The first call lists the folder. Then old files are evicted if space is needed,
+    /// and pending entries are written.
     pub async fn run_maintenance(self: &Arc<Self>, compute: &ComputePool) {
         if self.lock_index().is_none() {
             let Some(index) = self.load_index(compute).await else { return };
@@ -226,7 +231,7 @@ impl DiskCache {
         while self.run_on_pool(compute, |shelf| shelf.run_step()).await == Some(true) {}
     }
 
-    /// Until something waits to be written.
+    /// Waits until an entry waits to be written.
     pub async fn wait_for_writes(&self) {
         self.wanted.notified().await;
     }
@@ -240,7 +245,7 @@ impl DiskCache {
         compute.run_as(CpuActivity::Query, move || job(&shelf)).await.ok()
     }
 
-    /// What is there from before. None where that cannot be seen.
+    /// Lists the files that an earlier process left. Returns None if the folder cannot be listed.
     async fn load_index(self: &Arc<Self>, compute: &ComputePool) -> Option<DiskCacheIndex> {
         let mut names = match self.run_on_pool(compute, |shelf| shelf.disk.list()).await? {
             Ok(names) => names,
@@ -268,12 +273,12 @@ impl DiskCache {
             _ => false,
         };
         if !is_known {
-            // Nobody else's files are here.
+            // The folder contains no files of other components, so an unknown file is removed.
             drop(self.disk.remove(name));
         }
     }
 
-    /// One thing that there is to do; whether there may be more. Blocks.
+    /// Runs one step of pending work. Returns whether more may remain. Blocks on disk I/O.
     fn run_step(&self) -> bool {
         let (left, is_enough) = self.evict_for(0);
         if left > 0 && !is_enough {
@@ -284,10 +289,11 @@ impl DiskCache {
         true
     }
 
-    /// Has the oldest leave until so many more bytes have room, here and on the disk: how many left, and whether there is.
+    /// Evicts the oldest files until `more` bytes fit in the cache and on the disk. Returns the number of
+    /// evicted files and whether the bytes fit.
     fn evict_for(&self, more: u64) -> (usize, bool) {
         let wanted = self.spare.saturating_add(more);
-        // Of a disk that does not say so nobody knows what it needs.
+        // If the disk does not report its free bytes, the required space is unknown.
         let Ok(free) = self.disk.free_bytes().inspect_err(|_| self.failed.increment()) else {
             return (0, false);
         };
@@ -338,7 +344,8 @@ impl DiskCacheFile {
     }
 }
 
-/// Ages grow by one with each file: one that is near the end of all numbers was written by nobody.
+/// Upper limit of the age in a valid file name. Ages increase by one per file, so a larger age is not from
+/// this cache.
 const MAX_FILE_AGE: u64 = u64::MAX >> 1;
 
 fn parse_file_name(name: &str) -> Option<DiskCacheFile> {
@@ -348,7 +355,7 @@ fn parse_file_name(name: &str) -> Option<DiskCacheFile> {
     Some(DiskCacheFile { age, hash }).filter(|place| place.age <= MAX_FILE_AGE && place.file_name() == name)
 }
 
-/// Of the file that holds it.
+/// Returns the size of the file that holds an entry.
 fn file_bytes(key: &DiskCacheKey, bytes: &Bytes) -> u64 {
     (FILE_HEAD_BYTES + key.0.len() + CHECKSUM_BYTES + bytes.len()) as u64
 }
@@ -357,7 +364,7 @@ fn checksum(key: &[u8], bytes: &[u8]) -> ContentHash {
     hash::hash_list(&[hash::hash_bytes(key), hash::hash_bytes(bytes)])
 }
 
-/// The key of a file that is what was written, and where its bytes begin.
+/// Returns the key of an intact file and the offset of its data.
 fn decode_file(file: &[u8]) -> Option<(&[u8], usize)> {
     let (head, rest) = file.split_at_checked(FILE_HEAD_BYTES)?;
     let length = u32::from_be_bytes(head.strip_prefix(FILE_MAGIC)?.try_into().ok()?) as usize;

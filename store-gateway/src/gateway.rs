@@ -1,4 +1,4 @@
-//! Answers of many blocks as one: found some at a time, run on compute threads, merged as they come.
+//! Queries of many blocks: computes partial results concurrently on compute threads and merges them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,69 +24,71 @@ use crate::partial_cache::{PartialCache, PartialCacheStats, PartialKey};
 use crate::single_flight::SingleFlight;
 use crate::stats::CacheStats;
 
-/// Blocks of one question.
+/// Maximum number of blocks in one query.
 pub const MAX_BLOCKS_PER_QUERY: usize = 256;
 
-/// Once the bucket has not given a block, others of the question have so long: what is kept and what it gives without
-/// trouble is there by then, and nobody waits through all its tries for each of many blocks.
+/// Time limit for the other blocks of a query after the bucket failed for one block.
+/// Cached blocks are ready by then. The limit avoids the full retry time for each of many blocks.
 const BUCKET_FAILURE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A block that a question is about.
+/// Block to query, with the range and the exclusions of that query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockTarget {
-    /// Its name.
+    /// Id of the block.
     pub block: BlockId,
-    /// Whether the question is about all of the time of the tenant's part.
+    /// True if the query covers the whole time range of the tenant's part.
     pub whole: bool,
-    /// Of which time it tells which profiles are meant, since they may lie elsewhere, too.
+    /// Time range in which the block also returns the ids of matching profiles, because other sources may
+    /// hold duplicates.
     pub tells: Option<TimeRange>,
-    /// Those of its profiles that count elsewhere.
+    /// Ids of profiles that are counted in other sources and excluded here.
     pub without: ExcludedIds,
 }
 
-/// What some blocks have of what is asked.
+/// Merged result of several blocks.
 pub struct BlockQueryResult {
-    /// The answer, packed.
+    /// Packed partial result, in chunks.
     pub pieces: PartialChunks,
-    /// Which blocks are in it.
+    /// Outcome of each block.
     pub met: BlockOutcomes,
-    /// What of blocks was held in memory to find it, bytes.
+    /// Memory of the blocks that were read, in bytes.
     pub read: u64,
-    /// Room that it takes until it is sent.
+    /// Memory reservation of the result, held until the result is sent.
     pub taken: Option<MemoryReservation>,
 }
 
-/// What became of the blocks of a question: those that are neither gone nor unread are in its answer.
+/// Outcomes of the blocks of a query. Blocks that are neither gone nor unread are part of the result.
 #[derive(Debug, Default)]
 pub struct BlockOutcomes {
-    /// Blocks that the bucket has no more: others took their place, or they are too old.
+    /// Blocks that the bucket does not contain: compaction or retention removed them.
     pub gone: Vec<BlockId>,
-    /// Those that could not be read here, and why: they are damaged, or the bucket did not give them.
+    /// Blocks that could not be read, with the error: the block is damaged or the bucket failed.
     pub unread: Vec<(BlockId, Status)>,
-    /// Where the answers of the others came from.
+    /// Origins of the partial results of the other blocks.
     pub hits: PartialOriginCounts,
 }
 
-/// What became of one.
+/// Outcome of one block in a query.
 enum BlockOutcome {
     Found(PartialOrigin),
     Gone(BlockId),
     Unread(BlockId, Status),
 }
 
-/// A tenant's question to blocks.
+/// Query of one tenant, with state that all its blocks share.
 pub struct BlockQuery {
     tenant: TenantId,
     ask: Arc<ProfileQuery>,
-    /// The question to blocks of which it wants all time: most are such. None where answers are not kept.
+    /// Canonical query for blocks that the query covers completely, which are the majority. None if results
+    /// are not cacheable.
     whole: Option<Arc<CanonicalQuery>>,
-    /// Whether the bucket has not given one of its blocks.
+    /// True after the bucket failed to deliver a block of this query.
     failed: Arc<AtomicBool>,
-    /// What of blocks was held in memory for it so far, bytes.
+    /// Memory of the blocks that were read so far, in bytes.
     read: Arc<AtomicU64>,
 }
 
-/// Answers for blocks.
+/// Store-gateway that computes and caches partial results of blocks.
 pub struct StoreGateway {
     reading: Arc<BlockQueryRunner>,
     turns: Arc<QueryQueue>,
@@ -94,32 +96,32 @@ pub struct StoreGateway {
     room: Arc<MemoryBudget>,
 }
 
-/// How useful it is to keep things.
+/// Statistics of the caches and queues of a store-gateway.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreGatewayStats {
-    /// Parts of blocks.
+    /// Cache of opened block parts.
     pub parts: CacheStats,
-    /// Answers of blocks.
+    /// Cache of partial results.
     pub answers: PartialCacheStats,
-    /// What is on disk.
+    /// Disk cache, all zero if there is no disk.
     pub shelf: DiskCacheStats,
-    /// Whose turn it is, of other nodes' questions.
+    /// Queue of queries from other nodes.
     pub turns: QueryQueueStats,
-    /// The room for answers to other nodes.
+    /// Memory budget for responses to other nodes.
     pub room: MemoryBudgetStats,
 }
 
 impl BlockTarget {
-    /// One whose profiles lie nowhere else.
+    /// Returns a target with profiles that have no duplicates in other sources.
     pub fn without_duplicates(block: BlockId, whole: bool) -> Self {
         Self { block, whole, tells: None, without: ExcludedIds::default() }
     }
 }
 
 impl BlockQuery {
-    /// A question of this tenant.
+    /// Creates a query of a tenant.
     pub fn new(tenant: TenantId, ask: ProfileQuery) -> Self {
-        // A question that is too long to be packed has answers all the same; they are not kept.
+        // If the query is too long to be packed, its results are computed but not cached.
         let lasting = ask.is_cacheable().then(|| ask.to_canonical(i64::MAX, i64::MIN).ok()).flatten();
         let (failed, read) = Default::default();
         Self { tenant, ask: Arc::new(ask), whole: lasting.map(Arc::new), failed, read }
@@ -129,7 +131,7 @@ impl BlockQuery {
         self.read.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Another one that is part of it.
+    /// Creates a sub-query of this query, with the same failure flag and read counter.
     fn with_request(&self, ask: ProfileQuery) -> Self {
         let failed = Arc::clone(&self.failed);
         let read = Arc::clone(&self.read);
@@ -138,7 +140,7 @@ impl BlockQuery {
 }
 
 impl StoreGateway {
-    /// Over the blocks of a bucket.
+    /// Creates a store-gateway over the blocks of a reader.
     pub fn new(blocks: Arc<BlockReader>, config: &StoreGatewayConfig) -> Self {
         let reading = BlockQueryRunner {
             blocks,
@@ -158,7 +160,7 @@ impl StoreGateway {
         }
     }
 
-    /// How useful it is to keep things.
+    /// Returns the current statistics.
     pub fn stats(&self) -> StoreGatewayStats {
         let BlockQueryRunner { blocks, answers, .. } = &*self.reading;
         let shelf = blocks.shelf.as_ref().map(|shelf| shelf.stats()).unwrap_or_default();
@@ -167,12 +169,13 @@ impl StoreGateway {
         StoreGatewayStats { parts: blocks.parts.stats(), answers: answers.stats(), shelf, turns, room }
     }
 
-    /// Whether there is a disk to look after: then somebody has to [`maintain_disk_cache`](Self::maintain_disk_cache), or nothing is kept there.
+    /// Returns whether a disk cache is configured. If so, the caller must run
+    /// [`maintain_disk_cache`](Self::maintain_disk_cache) repeatedly, or nothing is cached there.
     pub fn has_disk(&self) -> bool {
         self.reading.blocks.shelf.is_some()
     }
 
-    /// Writes what waits to be kept on disk, and gives back what others need of it.
+    /// Writes pending entries to the disk cache and frees disk space that others need.
     pub async fn maintain_disk_cache(&self) {
         let BlockReader { shelf, compute, .. } = &*self.reading.blocks;
         if let Some(shelf) = shelf {
@@ -180,7 +183,7 @@ impl StoreGateway {
         }
     }
 
-    /// Until something waits to be kept on disk: for ever where there is none.
+    /// Waits until an entry is pending for the disk cache. Without a disk cache, waits forever.
     pub async fn wait_for_disk_work(&self) {
         match &self.reading.blocks.shelf {
             Some(shelf) => shelf.wait_for_writes().await,
@@ -188,15 +191,15 @@ impl StoreGateway {
         }
     }
 
-    /// Waits until another node's question may be answered: only so many are at once, and tenants of which less was read
-    /// go first.
+    /// Waits for a permit to run a query from another node. Permits are limited, and tenants for which less
+    /// was read get theirs first.
     pub async fn acquire_permit(&self, tenant: &TenantId) -> Result<QueryPermit, Status> {
         let turn = self.turns.acquire(std::slice::from_ref(tenant), self.turns.stats().most).await?;
         turn.charge(tenant, 0);
         Ok(turn)
     }
 
-    /// The answer of all of these blocks together.
+    /// Runs a query on all of these blocks and returns the merged, packed result.
     pub async fn query_blocks(
         &self,
         tenant: &TenantId,
@@ -228,7 +231,7 @@ impl StoreGateway {
         Ok(BlockQueryResult { pieces, met, read, taken })
     }
 
-    /// Has the answers of all of these blocks meet; says which of them are not among them, and where the others came from.
+    /// Queries all of these blocks and adds their results to the merger. Returns the outcomes by block.
     pub async fn merge_blocks(
         &self,
         question: &Arc<BlockQuery>,
@@ -249,7 +252,7 @@ impl StoreGateway {
         Ok(met)
     }
 
-    /// Adds what one block has, and says where it was, or why it is not there.
+    /// Adds the result of one block to the merger and returns the block's outcome.
     async fn merge_block(
         &self,
         question: &Arc<BlockQuery>,
@@ -271,7 +274,8 @@ impl StoreGateway {
         done.map_err(|error| Status::from_error(&error))?.map(|()| BlockOutcome::Found(found))
     }
 
-    /// What one block has, and where that was: [`ErrorCode::NotFound`] if the bucket has it no more.
+    /// Returns the result of one block and its origin. Fails with [`ErrorCode::NotFound`] if the bucket does
+    /// not contain the block.
     pub async fn query_block(
         &self,
         question: &BlockQuery,
@@ -305,7 +309,8 @@ impl StoreGateway {
         found
     }
 
-    /// What one block has of those of its profiles that count there, and which others are meant, if that is to be told.
+    /// Returns the result of one block without its excluded profiles. Adds the matching ids if the target
+    /// requests them.
     async fn query_with_ids(
         &self,
         question: &BlockQuery,
@@ -315,7 +320,7 @@ impl StoreGateway {
             .then(|| question.with_request(question.ask.with_excluded_ids(&at.without)));
         let answer = self.find_partial(less.as_ref().unwrap_or(question), at);
         let Some(time) = at.tells else { return answer.await };
-        // A question of its own: it has the same answer whatever else is asked of the same profiles.
+        // The ids query is separate, because its cached result is valid for every query of the same profiles.
         let of_ids = question.with_request(question.ask.to_ids_query(time));
         let of_block = BlockTarget::without_duplicates(at.block, at.whole && time == TimeRange::default());
         match try_join(answer, self.find_partial(&of_ids, &of_block)).await? {
@@ -383,8 +388,8 @@ impl StoreGateway {
     }
 }
 
-/// Whether it is a block that is at fault, or the bucket, and neither the question nor this node: an answer may go on
-/// without that block, if it says so.
+/// Returns whether the block or the bucket failed, and not the query or this node. Then the result may omit
+/// the block, if it reports that.
 pub fn is_skippable_failure(status: &Status) -> bool {
     match status.code {
         ErrorCode::DataLoss | ErrorCode::Unimplemented => true,

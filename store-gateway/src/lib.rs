@@ -1,26 +1,30 @@
-//! The store-gateway: answers for blocks, beside what it keeps of them.
+//! Store-gateway: computes partial results of blocks and caches results, block data and pages.
 //!
 //! ```text
-//!  question ─► canonical ─► Answers: has this block been asked that? ─────────────────────────────┐ yes
+//!  query ──► canonical ─► PartialCache: is a result of this block cached? ─────────────────────────┐ yes
 //!  blocks                      │ no                                                               │
-//!                           Flights: is it asked at the moment? ── yes ─► wait for it ────────────┤
+//!                           SingleFlight: is it being computed? ── yes ─► wait for it ────────────┤
 //!                              │ no                                                               │
-//!                           Wanted: a tenant's part of a block ─► room ─► Fetched: as much as     │
-//!                              ▲                                          │      is needed of it  │
-//!                              └── Parts: what was begun stays ◄──────────┤                       │
-//!                                                                         ▼                       ▼
-//!                                                     run, on compute threads ─► Answers    unpack
-//!                                                                         └──────────┬────────────┘
-//!                              Shelf: answers and pages on disk, below Answers and Origin, the bytes of Fetched
+//!                           BlockRead: a tenant's part of a block ─► budget ─► SparseBlockFiles:  │
+//!                              ▲                                           │   fetch only needed  │
+//!                              └── BlockCache: keeps opened parts ◄────────┤   ranges             │
+//!                                                                          ▼                      ▼
+//!                                               run, on compute threads ─► PartialCache        decode
+//!                                                                          └──────────┬───────────┘
+//!                              DiskCache: results and pages on disk, below PartialCache and BlockFetcher
 //!
-//!  pieces, sum ◄─ packed ◄─ merged ◄─────────────────────────────────────────────────┘
+//!  pieces, sum ◄─ packed ◄─ merged ◄───────────────────────────────────────────────────┘
 //! ```
 //!
-//! Blocks never change, so what was read stays true, and so does what a block has answered. Which gateway a block belongs
-//! to follows from its name and from who is there, so each keeps other blocks; whoever asks may ask any, and a gateway
-//! answers for whatever it is asked for. When the last of those who wait for an answer leaves, finding it ends. Different
-//! questions about a block have its part in common, and what one of them fetches the others wait for. What comes to lie on
-//! disk is written behind them, by who tends it.
+//! Blocks are immutable. Data that was read from a block and results that were computed from it never become
+//! stale.
+//! The block name and the set of live members determine the gateway that a block belongs to, so each gateway
+//! caches other blocks.
+//! A client may send a query to any gateway, and a gateway serves every block that a request names.
+//! When the last waiter of a computation leaves, the computation is cancelled.
+//! Concurrent queries of one block share its cached part: each range is fetched once, and the other queries
+//! wait for it.
+//! Writes to the disk cache run in the background, in [`StoreGateway::maintain_disk_cache`].
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

@@ -1,9 +1,9 @@
-//! What single blocks have answered. A block never changes, so its answer to a question stays true.
+//! Cache of partial results of single blocks. A block is immutable, so its results never become stale.
 //!
-//! What belongs to an answer belongs to its key: whose part of which block it is of, and the question as it is packed,
-//! whose first byte says how bytes are to be read. Whatever else comes to decide what a block answers has to go into the
-//! question [INV-19]. Each answer is kept with its sum, which is looked at before it is used, where that holds up
-//! nobody.
+//! A key contains the block, the tenant and the packed query, and the first byte of that query is the version
+//! of the encoding.
+//! Any further input that affects a block's result must become part of the query [INV-19].
+//! Each entry has a checksum, which is verified before use where that delays no query.
 
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
@@ -18,38 +18,38 @@ use moka::sync::Cache;
 use crate::disk_cache::DiskCacheKey;
 use crate::stats::{CacheCounters, CacheStats, EventCounter};
 
-/// What an entry takes beside its bytes, about.
+/// Approximate memory of an entry beside its bytes.
 const PARTIAL_OVERHEAD_BYTES: usize = 256;
 
-/// Which answer.
+/// Key of a cached partial result.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PartialKey {
-    /// Of which block.
+    /// Id of the block.
     pub block: BlockId,
-    /// Of whose part.
+    /// Tenant that owns the part.
     pub tenant: TenantId,
-    /// To which question.
+    /// Hash of the canonical query.
     pub ask: ContentHash,
 }
 
 impl PartialKey {
-    /// By what it is known on disk.
+    /// Returns the key of the same result in the disk cache.
     pub fn disk_key(&self) -> DiskCacheKey {
         DiskCacheKey::for_partial(self.block, &self.tenant, self.ask)
     }
 }
 
-/// An answer, packed, and the sum of its bytes as they were when it was.
+/// Packed partial result with the checksum computed when it was packed.
 #[derive(Clone)]
 pub struct EncodedPartial {
     bytes: Bytes,
     sum: ContentHash,
 }
 
-/// Hashes alike in every run.
+/// Hasher with fixed keys: hashes are equal in every run.
 type PartialKeyHasher = BuildHasherDefault<DefaultHasher>;
 
-/// Answers in memory, within a bound.
+/// Partial results in memory, within a byte limit.
 pub struct PartialCache {
     limit: ByteSize,
     memory: Cache<PartialKey, EncodedPartial, PartialKeyHasher>,
@@ -58,37 +58,37 @@ pub struct PartialCache {
     joined: EventCounter,
 }
 
-/// How useful it is.
+/// Statistics of the partial result cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PartialCacheStats {
-    /// Those in memory. What had to be found anew is a miss, and nothing else.
+    /// Entries in memory. Only a computed result counts as a miss.
     pub cache: CacheStats,
-    /// Answers that were not in memory, but on disk.
+    /// Results that were found on disk but not in memory.
     pub on_disk: u64,
-    /// Questions that waited for the answer to an equal one.
+    /// Queries that waited for the result of an equal query.
     pub joined: u64,
 }
 
 impl EncodedPartial {
-    /// Of these bytes: their sum takes a while where they are many.
+    /// Wraps packed bytes and computes their checksum, which is slow for large results.
     pub fn new(bytes: Bytes) -> Self {
         let sum = hash::hash_bytes(&bytes);
         Self { bytes, sum }
     }
 
-    /// Its bytes, if they are still those that were packed: that takes as long.
+    /// Returns the bytes if their checksum matches. Costs as much as [`new`](Self::new).
     pub fn verified_bytes(&self) -> Option<&Bytes> {
         (hash::hash_bytes(&self.bytes) == self.sum).then_some(&self.bytes)
     }
 
-    /// Its bytes as they are.
+    /// Returns the bytes without verification.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
     }
 }
 
 impl PartialCache {
-    /// At most so many bytes.
+    /// Creates a cache of at most `limit` bytes.
     pub fn new(limit: ByteSize) -> Self {
         let counts = Arc::<CacheCounters>::default();
         let counted = Arc::clone(&counts);
@@ -109,52 +109,52 @@ impl PartialCache {
         Self { limit, memory, counts, on_disk, joined }
     }
 
-    /// Whether any are kept.
+    /// Returns whether the cache has any capacity.
     pub fn is_enabled(&self) -> bool {
         self.limit > ByteSize::bytes(0)
     }
 
-    /// An answer that was kept, sound or not.
+    /// Returns a cached result without verification of its checksum.
     pub fn get(&self, key: &PartialKey) -> Option<EncodedPartial> {
         self.memory.get(key)
     }
 
-    /// Keeps an answer.
+    /// Inserts a result, unless it exceeds the whole limit.
     pub fn insert(&self, key: PartialKey, packed: EncodedPartial) {
-        // What is larger than all room would only drive out others.
+        // A result larger than the limit would only evict others.
         if (packed.bytes.len() + PARTIAL_OVERHEAD_BYTES) as u64 <= self.limit.get() {
             self.memory.insert(key, packed);
         }
     }
 
-    /// Forgets an answer that is none.
+    /// Removes a damaged result and counts it.
     pub fn remove_damaged(&self, key: &PartialKey) {
         tracing::warn!(block = %key.block, "a kept answer is damaged, it is found anew");
         self.counts.damaged.increment();
         self.memory.invalidate(key);
     }
 
-    /// Somebody was answered from memory.
+    /// Counts a query served from memory.
     pub fn record_hit(&self) {
         self.counts.hits.increment();
     }
 
-    /// Somebody was answered from disk.
+    /// Counts a query served from disk.
     pub fn record_disk_hit(&self) {
         self.on_disk.increment();
     }
 
-    /// An answer is found anew.
+    /// Counts a result that is computed.
     pub fn record_miss(&self) {
         self.counts.misses.increment();
     }
 
-    /// Somebody waited for the answer to an equal question.
+    /// Counts a query that waited for the result of an equal one.
     pub fn record_coalesced(&self) {
         self.joined.increment();
     }
 
-    /// How useful it is so far.
+    /// Returns the current statistics.
     pub fn stats(&self) -> PartialCacheStats {
         self.memory.run_pending_tasks();
         let answers = self.memory.entry_count();

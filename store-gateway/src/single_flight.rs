@@ -1,4 +1,4 @@
-//! Questions that are being answered: whoever asks the same meanwhile waits for that answer.
+//! Single flight: concurrent requests with equal keys share one computation.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,11 +9,11 @@ use futures::future::{BoxFuture, Shared, WeakShared};
 type FlightFuture<V> = BoxFuture<'static, V>;
 type InFlightMap<K, V> = Arc<Mutex<BTreeMap<K, WeakShared<FlightFuture<V>>>>>;
 
-/// What is under way, by key. There is an entry only while somebody waits for it, so there are as many as there are
-/// askers at most.
+/// Running computations by key. An entry exists only while a caller waits for it, so entries never outnumber
+/// callers.
 pub struct SingleFlight<K: Ord, V: Clone>(InFlightMap<K, V>);
 
-/// One of those who wait. What is under way ends with the last of them.
+/// Waiter of a computation. The computation is cancelled when the last waiter is dropped.
 struct FlightWaiter<K: Ord + Clone, V: Clone> {
     under_way: InFlightMap<K, V>,
     key: K,
@@ -21,12 +21,13 @@ struct FlightWaiter<K: Ord + Clone, V: Clone> {
 }
 
 impl<K: Ord + Clone, V: Clone> SingleFlight<K, V> {
-    /// Nothing is under way.
+    /// Creates an empty set of computations.
     pub fn new() -> Self {
         Self(Arc::default())
     }
 
-    /// Waits for what is under way, or for what is begun now. Says whether it was under way before.
+    /// Waits for the running computation of a key, or starts one. Also returns whether one was already
+    /// running.
     pub async fn join_or_start(&self, key: K, begin: impl FnOnce() -> FlightFuture<V>) -> (V, bool) {
         let (flight, joined) = {
             let mut all = lock(&self.0);
@@ -47,14 +48,14 @@ impl<K: Ord + Clone, V: Clone> SingleFlight<K, V> {
         (value, joined)
     }
 
-    /// How many wait for it, about: some may come or leave this moment.
+    /// Returns the approximate number of waiters of a key. Waiters may arrive or leave concurrently.
     pub fn waiter_count(&self, key: &K) -> usize {
         let flight = lock(&self.0).get(key).and_then(WeakShared::upgrade);
-        // Each of them has it twice, and this one has it.
+        // Each waiter holds two references, and this function holds one.
         flight.and_then(|flight| flight.strong_count()).map_or(0, |count| (count - 1) / 2)
     }
 
-    /// How many are under way.
+    /// Returns the number of running computations.
     #[cfg(test)]
     pub fn len(&self) -> usize {
         lock(&self.0).len()
@@ -65,7 +66,8 @@ impl<K: Ord + Clone, V: Clone> Drop for FlightWaiter<K, V> {
     fn drop(&mut self) {
         self.flight = None;
         let mut all = lock(&self.under_way);
-        // Kept apart from the lock: whoever holds the last one ends what is under way.
+        // The upgraded reference must be dropped outside the lock: dropping the last one ends the
+        // computation.
         let left = all.get(&self.key).and_then(WeakShared::upgrade);
         if left.is_none() {
             all.remove(&self.key);
@@ -73,7 +75,7 @@ impl<K: Ord + Clone, V: Clone> Drop for FlightWaiter<K, V> {
         drop(all);
         if left.is_some() {
             drop(left);
-            // Others may have left meanwhile, and have taken this one for somebody who waits.
+            // Other waiters may have left meanwhile and counted the upgraded reference as a waiter.
             let mut all = lock(&self.under_way);
             if all.get(&self.key).is_some_and(|flight| flight.upgrade().is_none()) {
                 all.remove(&self.key);

@@ -1,7 +1,8 @@
-//! Files of blocks, fetched as far as a question needs them.
+//! Files of a block, fetched range by range as queries need them.
 //!
-//! What is fetched is whole pages, since those have checksums. Pages that lie near each other are fetched together. What
-//! was fetched for one question stays for the next, and what is on its way for one is waited for by others.
+//! Fetches are aligned to whole pages, since only whole pages have checksums. Adjacent pages are fetched
+//! together.
+//! Fetched ranges stay for later queries. A query waits for a range that another query is already fetching.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,28 +23,28 @@ use tokio::sync::oneshot;
 
 use crate::block_fetcher::BlockFetcher;
 
-/// Requests for one part of a block at once.
+/// Maximum number of concurrent requests for one part of a block.
 const MAX_CONCURRENT_FETCHES: usize = 8;
 
-/// The files of a block, as far as they were fetched.
+/// Files of a block, with the ranges fetched so far.
 pub struct SparseBlockFiles {
-    /// About what `meta.json` takes.
+    /// Approximate memory of `meta.json`, in bytes.
     meta_bytes: usize,
     lengths: BTreeMap<&'static str, u64>,
     files: RwLock<BTreeMap<&'static str, FetchedRanges>>,
-    /// What was read before it was fetched.
+    /// Ranges that were read before they were fetched.
     missed: Mutex<FileRanges>,
-    /// How often that was.
+    /// Count of reads of ranges that were not fetched.
     misses: AtomicU64,
-    /// What was fetched, in one piece each.
+    /// Fetched ranges, one entry per fetch.
     fetched: Mutex<FileRanges>,
-    /// What is on its way.
+    /// Ranges that are being fetched.
     coming: Mutex<PendingRanges>,
-    /// Whether a question has come for it.
+    /// True after the first query of this part.
     asked: AtomicBool,
 }
 
-/// Ranges that are being fetched, by number, with what ends when they are there or will not be.
+/// Ranges that are being fetched, by number. Each has a future that resolves when its fetch ends or fails.
 #[derive(Default)]
 struct PendingRanges {
     ranges: BTreeMap<u64, (&'static str, Range<u64>, PendingFetch)>,
@@ -52,22 +53,22 @@ struct PendingRanges {
 
 type PendingFetch = Shared<oneshot::Receiver<()>>;
 
-/// A range that somebody fetches, who may leave meanwhile.
+/// Claim on a range that one query is fetching. The query may be cancelled meanwhile.
 struct FetchGuard<'f> {
     of: &'f SparseBlockFiles,
     number: u64,
     file: &'static str,
     range: Range<u64>,
-    /// Whoever waits for the range goes on when this is gone.
+    /// Dropping this sender wakes the queries that wait for the range.
     _arrives: oneshot::Sender<()>,
 }
 
-/// What was fetched of a file, by its place. No two overlap.
+/// Fetched bytes of a file, by offset. Ranges do not overlap.
 #[derive(Default)]
 struct FetchedRanges(BTreeMap<u64, Bytes>);
 
 impl FetchedRanges {
-    /// What of a range is not there.
+    /// Returns the parts of a range that were not fetched.
     fn gaps(&self, range: &Range<u64>) -> Vec<Range<u64>> {
         let before = self.0.range(..range.start).next_back();
         let pieces = before.into_iter().chain(self.0.range(range.clone()));
@@ -110,7 +111,7 @@ impl FetchedRanges {
 }
 
 impl SparseBlockFiles {
-    /// With nothing but what the block says of itself, which is read here.
+    /// Creates the files from `meta.json`, which is decoded here. No other file is fetched.
     pub fn from_meta(said: &[u8]) -> Result<(Self, BlockMeta), BlockError> {
         let seen = said.len() as u64;
         if seen > MAX_META_BYTES {
@@ -133,37 +134,37 @@ impl SparseBlockFiles {
         Ok((begun, meta))
     }
 
-    /// Whether a question had come for it before the one that comes now.
+    /// Marks the part as queried. Returns whether an earlier query had used the part.
     pub fn has_earlier_query(&self) -> bool {
         self.asked.swap(true, Ordering::Relaxed)
     }
 
-    /// Bytes that were fetched.
+    /// Returns the number of fetched bytes.
     pub fn fetched_bytes(&self) -> usize {
         self.meta_bytes + self.files().values().map(FetchedRanges::bytes).sum::<usize>()
     }
 
-    /// The end of a file, where its footer is.
+    /// Returns the range at the end of a file that contains its footer.
     pub fn footer_range(&self, file: &'static str) -> (&'static str, Range<u64>) {
         (file, footer_range(self.file_length(file)))
     }
 
-    /// What was read before it was fetched, since this was asked last.
+    /// Returns the ranges that were read before they were fetched, and clears the list.
     pub fn take_missed_ranges(&self) -> FileRanges {
         std::mem::take(&mut *self.lock_missed())
     }
 
-    /// How often something was read before it was fetched.
+    /// Returns the count of reads of ranges that were not fetched.
     pub fn miss_count(&self) -> u64 {
         self.misses.load(Ordering::SeqCst)
     }
 
-    /// What was fetched, in one piece each.
+    /// Returns the fetched ranges, one entry per fetch.
     pub fn fetched_ranges(&self) -> FileRanges {
         self.fetched.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What of some ranges has to be fetched, in whole pages.
+    /// Returns the missing parts of some ranges, aligned to whole pages.
     pub fn missing_ranges(&self, extents: &[(&'static str, Range<u64>)]) -> FileRanges {
         let files = self.files();
         let none = FetchedRanges::default();
@@ -178,7 +179,7 @@ impl SparseBlockFiles {
         align_to_pages(extents, |file| self.file_length(file)).into_iter().flat_map(near).collect()
     }
 
-    /// Fetches what of some ranges is not there and not on its way, and waits for the rest.
+    /// Fetches the ranges that are neither present nor in flight, and waits for the ranges in flight.
     pub async fn fetch_ranges(
         &self,
         origin: &BlockFetcher<'_>,
@@ -193,18 +194,18 @@ impl SparseBlockFiles {
                 mine.into_iter().map(|claim| self.fetch_range(origin, claim).boxed()).collect();
             stream::iter(each).buffer_unordered(MAX_CONCURRENT_FETCHES).try_collect::<()>().await?;
             for other in others {
-                // Where another failed or left, this one fetches it then.
+                // If the other fetch failed or was cancelled, the next pass fetches the range here.
                 let _ = other.await;
             }
         }
     }
 
-    /// What of some ranges nobody fetches so far, which is whoever asks's now; and what of them is on its way.
+    /// Claims the missing ranges that nothing fetches yet. Also returns futures for those in flight.
     fn claim_ranges(
         &self,
         extents: &[(&'static str, Range<u64>)],
     ) -> (Vec<FetchGuard<'_>>, Vec<PendingFetch>) {
-        // What arrives is added before it is no longer on its way.
+        // A fetched range is added before it leaves the pending list, so no range is fetched by two queries.
         let mut coming = self.lock_pending();
         let mut mine = Vec::new();
         let mut others = BTreeMap::new();
@@ -269,7 +270,7 @@ impl Drop for FetchGuard<'_> {
     }
 }
 
-/// What of a range is not covered by others, which are given by where they begin.
+/// Returns the parts of a range that the covered ranges leave out. Covered ranges are sorted by start.
 fn gaps(range: &Range<u64>, covered: impl Iterator<Item = Range<u64>>) -> Vec<Range<u64>> {
     let mut gaps = Vec::new();
     let mut at = range.start;

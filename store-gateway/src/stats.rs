@@ -1,59 +1,59 @@
-//! How useful it is to keep things.
+//! Statistics of caches: entries, bytes, hits and misses.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What is kept, and how often that helped.
+/// Contents of a cache and counts of its lookups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheStats {
-    /// Entries that were there when they were asked for.
+    /// Lookups that found an entry.
     pub hits: u64,
-    /// Entries that were not.
+    /// Lookups that found no entry.
     pub misses: u64,
-    /// Entries that made room for others.
+    /// Entries that were evicted for other entries.
     pub evicted: u64,
-    /// Entries that were not what had been kept.
+    /// Entries that failed verification.
     pub damaged: u64,
-    /// Entries that are there.
+    /// Current number of entries.
     pub entries: u64,
-    /// Their bytes.
+    /// Current bytes of all entries.
     pub bytes: u64,
-    /// How many bytes there may be.
+    /// Maximum bytes of all entries.
     pub limit: u64,
 }
 
-/// Counts what happens to entries.
+/// Counters of cache events.
 #[derive(Debug, Default)]
 pub struct CacheCounters {
-    /// See [`CacheStats`], as for the others.
+    /// Count of hits. The fields have the meaning of those in [`CacheStats`].
     pub hits: EventCounter,
     pub misses: EventCounter,
     pub evicted: EventCounter,
     pub damaged: EventCounter,
 }
 
-/// A number that only grows.
+/// Monotonic event counter.
 #[derive(Debug, Default)]
 pub struct EventCounter(AtomicU64);
 
 impl EventCounter {
-    /// One more.
+    /// Adds one to the counter.
     pub fn increment(&self) {
         self.add(1);
     }
 
-    /// So many more.
+    /// Adds `more` to the counter.
     pub fn add(&self, more: u64) {
         self.0.fetch_add(more, Ordering::Relaxed);
     }
 
-    /// How many by now.
+    /// Returns the current count.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
 impl CacheCounters {
-    /// As they are now, of a cache that holds so much.
+    /// Returns statistics with the current counts and the given contents.
     pub fn stats(&self, entries: u64, bytes: u64, limit: u64) -> CacheStats {
         let CacheCounters { hits, misses, evicted, damaged } = self;
         CacheStats {

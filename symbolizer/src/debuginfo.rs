@@ -1,10 +1,10 @@
 //! Uploads of debug information.
 //!
 //! ```text
-//!  wanted? ─► begin: number ─► receive: parts, checked while they come ─► finish ─► older ones go
+//!  should initiate? ─► begin: number ─► receive: parts, checked on arrival ─► finish ─► remove older uploads
 //! ```
-//! Whatever fails leaves what was there before as it is. What deletes: [`delete_debuginfo`], and a later upload of the same
-//! file. Nothing expires.
+//! A failed upload leaves the previous one unchanged. Only [`delete_debuginfo`] and a later upload of the
+//! same file delete data. Nothing expires.
 
 pub(crate) mod receiver;
 mod rpc;
@@ -34,31 +34,31 @@ use upload_state::{
     DecisionContext, MAX_PENDING_UPLOADS, UploadDecision, UploadIntent, UploadPhase, UploadStatus,
 };
 
-/// Files of a tenant that are listed at once.
+/// Maximum number of a tenant's files in one listing.
 const MAX_LISTED_FILES: usize = 10_000;
-/// Notes that are read side by side for a listing.
+/// Maximum number of concurrent marker reads in a listing.
 const MAX_CONCURRENT_MARKER_READS: usize = 16;
-/// When a client that finds all places taken may come back.
+/// Retry delay that a client receives if all upload permits are taken.
 const UPLOAD_RETRY_AFTER: Duration = Duration::from_secs(5);
 
-/// What it is made of.
+/// Dependencies of the debug information service.
 #[derive(Clone)]
 pub struct DebuginfoDeps {
-    /// Where uploads are kept.
+    /// Object store that holds the uploads.
     pub store: Store,
     /// Space for uploads of all tenants.
     pub space: UploadSpace,
-    /// The limits of each tenant.
+    /// Limits by tenant, with the default.
     pub overrides: LimitOverrides,
-    /// Time.
+    /// Clock for upload times.
     pub clock: Clock,
-    /// Uploads are numbered by it.
+    /// Source of the random bits in upload numbers.
     pub random: Random,
-    /// What cleans up when a client leaves.
+    /// Task group that runs the cleanup after a disconnect.
     pub tasks: TaskGroup,
 }
 
-/// Takes debug information. Cheap to clone.
+/// Service that receives debug information uploads. Cheap to clone.
 #[derive(Clone)]
 pub struct DebuginfoService {
     deps: DebuginfoDeps,
@@ -67,16 +67,16 @@ pub struct DebuginfoService {
     counts: Arc<DebuginfoCounters>,
 }
 
-/// One of the files of a listing.
+/// File in a listing.
 struct DebuginfoFile {
     place: DebuginfoKey,
     seen: UploadStatus,
     begun: UploadAnnouncement,
-    /// What is known once it is finished.
+    /// Record of the received bytes and the finish time in milliseconds, once the upload is finished.
     finished: Option<(ReceivedUpload, i64)>,
 }
 
-/// What all debug information of a tenant takes, and may take; 0 is as much as there is.
+/// Current and maximum bytes of all debug information of a tenant. A limit of 0 is unlimited.
 #[derive(Clone, Copy)]
 pub(crate) struct DebuginfoQuota {
     seen: u64,
@@ -84,7 +84,7 @@ pub(crate) struct DebuginfoQuota {
 }
 
 impl DebuginfoQuota {
-    /// Refuses a file for which there is no room left.
+    /// Rejects a file that exceeds the remaining quota.
     pub(crate) fn check_size(self, size: u64) -> Result<(), Status> {
         let DebuginfoQuota { seen, limit } = self;
         if limit.get() == 0 || seen.saturating_add(size) <= limit.get() {
@@ -99,7 +99,7 @@ impl DebuginfoQuota {
     }
 }
 
-/// The room of one that sends, until it is dropped.
+/// Permit of one running upload, released on drop.
 struct UploadPermit {
     tenant: TenantId,
     sending: Arc<Mutex<HashMap<TenantId, u32>>>,
@@ -118,23 +118,23 @@ impl Drop for UploadPermit {
 }
 
 impl DebuginfoService {
-    /// One that has taken nothing yet.
+    /// Creates a service with zero counters.
     pub fn new(deps: DebuginfoDeps) -> Self {
         let shelf = DebuginfoStore { store: deps.store.clone() };
         Self { deps, shelf, sending: Arc::default(), counts: Arc::default() }
     }
 
-    /// What came, and what became of it.
+    /// Returns counts of uploads and their outcomes.
     pub fn stats(&self) -> DebuginfoStats {
         self.counts.snapshot()
     }
 
-    /// Counts a call that was refused before it came here.
+    /// Counts a call that was rejected before it reached the service.
     pub fn record_refusal(&self, status: &Status) {
         self.counts.record_refusal(status);
     }
 
-    /// How long an upload of this tenant may take.
+    /// Returns the maximum duration of an upload of this tenant.
     pub fn max_upload_duration(&self, tenant: &TenantId) -> Duration {
         self.deps.overrides.for_tenant(tenant).debuginfo_upload_max_duration
     }
@@ -146,7 +146,7 @@ impl DebuginfoService {
         }
     }
 
-    /// Whether an upload is wanted.
+    /// Decides whether to accept an upload.
     async fn decide_upload(
         &self,
         place: &DebuginfoKey,
@@ -176,7 +176,7 @@ impl DebuginfoService {
         Ok(upload_state::decide_upload(current, &invalid, asked, now))
     }
 
-    /// Begins an upload, if it is wanted; what is known of it, and its number.
+    /// Begins an upload if it is accepted. Returns the decision and the number of the new upload.
     async fn begin_upload(
         &self,
         place: &DebuginfoKey,
@@ -199,7 +199,7 @@ impl DebuginfoService {
             );
             return Err(Status::new(ErrorCode::Exhausted, message).with_reason("too_many_uploads"));
         }
-        // Of a file whose size nobody said, it is known that it is not empty.
+        // A file of unknown size has at least one byte.
         self.tenant_quota(&place.tenant, None, limits.max_debuginfo_bytes)
             .await?
             .check_size(begun.size.max(1))?;
@@ -209,7 +209,7 @@ impl DebuginfoService {
             return Err(Status::new(ErrorCode::Conflict, "another upload has this number; begin again"));
         }
         self.counts.record_started();
-        // What is there stays until a later one has ended, whatever else is under way.
+        // The current file stays until a later upload finishes, whatever uploads are pending.
         let ended = seen
             .iter()
             .filter(|upload| upload.phase == UploadPhase::Finished)
@@ -225,7 +225,7 @@ impl DebuginfoService {
         Ok((reason, Some(number)))
     }
 
-    /// What a tenant has room for, beside an upload.
+    /// Returns the tenant's quota. The size of one upload can be left out.
     async fn tenant_quota(
         &self,
         tenant: &TenantId,
@@ -236,7 +236,7 @@ impl DebuginfoService {
         Ok(DebuginfoQuota { seen, limit })
     }
 
-    /// Takes the bytes of an upload; of the newest that is under way where no number is given.
+    /// Starts to receive the bytes of an upload. Without a number, takes the newest pending upload.
     async fn receive_upload(
         &self,
         place: &DebuginfoKey,
@@ -255,7 +255,8 @@ impl DebuginfoService {
         let begun: Option<UploadAnnouncement> =
             self.shelf.read_marker(&place.marker_key(found.number, UploadMarker::Begun)).await?;
         let size = begun.ok_or_else(upload_removed_status)?.size;
-        // Many may have begun while there was room for each. What is here of this one was sent before.
+        // Several uploads may have begun while the quota had space for each. Stored parts of this one come
+        // from an earlier attempt.
         let beside = Some((place, found.number));
         let room = self.tenant_quota(&place.tenant, beside, limits.max_debuginfo_bytes).await?;
         room.check_size(size.max(1))?;
@@ -280,12 +281,12 @@ impl DebuginfoService {
         Ok(UploadPermit { tenant: tenant.clone(), sending: Arc::clone(&self.sending) })
     }
 
-    /// Ends an upload whose bytes are there, and says whether they are a file of their kind.
+    /// Finishes an upload after all its bytes are stored. Returns whether they are a file of their kind.
     async fn finish_upload(&self, place: &DebuginfoKey, number: Option<u128>) -> Result<bool, Status> {
         let now = self.decision_context(&self.deps.overrides.for_tenant(&place.tenant));
         let mut uploads = self.shelf.list_uploads(place).await?;
         let seen = uploads.upload_statuses();
-        // One that is late may be removed by whoever begins another one.
+        // An expired upload may be removed concurrently when another upload begins.
         let may_end =
             |upload: &&UploadStatus| upload.phase >= UploadPhase::Finished || upload.is_pending(now);
         let found = match number {
@@ -332,7 +333,7 @@ impl DebuginfoService {
         Ok(is_valid)
     }
 
-    /// Removes uploads that nobody needs; what cannot be removed now will be when the next one begins.
+    /// Removes obsolete uploads. If the removal fails, the next upload that begins removes them.
     async fn remove_stale_uploads(
         &self,
         place: &DebuginfoKey,
@@ -344,7 +345,7 @@ impl DebuginfoService {
         }
     }
 
-    /// All files of a tenant.
+    /// Lists all files of a tenant.
     async fn list_files(&self, tenant: &TenantId) -> Result<Vec<DebuginfoFile>, Status> {
         let now = self.decision_context(&self.deps.overrides.for_tenant(tenant));
         let places = self.shelf.list_tenant_uploads(tenant, MAX_LISTED_FILES).await?;
@@ -355,7 +356,7 @@ impl DebuginfoService {
         let read = stream::iter(current)
             .map(|(place, seen)| self.read_listed_file(place, seen))
             .buffered(MAX_CONCURRENT_MARKER_READS);
-        // One that is gone meanwhile is not there.
+        // Files that were removed since the listing are skipped.
         read.try_filter_map(|listed| async { Ok(listed) }).try_collect().await
     }
 
@@ -401,7 +402,7 @@ fn upload_removed_status() -> Status {
     Status::new(ErrorCode::NotFound, "the upload was removed meanwhile; begin it again")
 }
 
-/// Why an upload is none that can go on.
+/// Returns the error for an upload that cannot continue.
 fn not_pending_status(seen: &[UploadStatus], number: Option<u128>) -> Status {
     let known = |seen: &UploadStatus| Some(seen.number) == number && seen.phase != UploadPhase::Gone;
     match number {

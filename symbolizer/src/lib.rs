@@ -1,18 +1,20 @@
-//! The role that knows what addresses are called. So far it takes what names are found in: debug information of binaries, as
-//! agents upload it; nothing reads it yet.
+//! Symbolizer role: receives debug information of binaries that agents upload. No component reads it yet.
 //!
 //! ```text
 //!  parca.debuginfo.v1alpha1 ─┐
-//!                            ├─► wire ─► Debuginfo ─► state (is it wanted?) ─► shelf (notes and parts in the bucket)
+//!                            ├─► rpc ─► DebuginfoService ─► upload_state (accept?) ─► store (markers, parts)
 //!  debuginfo.v1alpha1 ───────┘
 //! ```
 //!
-//! * [`DebuginfoService`]: an upload is asked for, begun, sent and finished, each by a call of its own, at any node.
-//! * Nothing is remembered between calls but counters and who sends now: what became of an upload is said by notes that lie
-//!   beside its bytes. No name is written twice, so two nodes never disagree about what is there.
-//! * Bytes pass through in parts; what an upload holds in memory is one of them.
+//! * [`DebuginfoService`]: an upload is requested, begun, sent and finished, each by a separate call, at any
+//!   node.
+//! * Between calls a node keeps only counters and the permits of running uploads. The state of an upload is
+//!   in marker objects beside its bytes. No object name is written twice, so two nodes always agree on the
+//!   state.
+//! * Bytes pass through in parts. An upload holds one part in memory.
 //!
-//! What is not promised: that one of two uploads that are begun at once is refused. Both are taken, the later one stays.
+//! There is no guarantee that one of two concurrent uploads of a file is rejected. Both are accepted, and the
+//! later one stays.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

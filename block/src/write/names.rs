@@ -1,4 +1,4 @@
-//! Writing the tables of names.
+//! Writing the name tables of a part.
 
 use athanor_profile::Dictionary;
 use athanor_profile::symbols::{Function, Mapping, NO_ENTRY};
@@ -9,10 +9,10 @@ use crate::error::BlockError;
 use crate::meta::{FUNCTIONS_FILE, LOCATIONS_FILE, MAPPINGS_FILE, STACKS_FILE, TenantMeta};
 use crate::stack_numbering::StackNumbering;
 
-/// Writes a row group of a file.
+/// Sink that writes a row group of a file.
 type RowGroupSink<'w> = dyn FnMut(&'static str, &[ColumnValues<'_>]) -> Result<(), BlockError> + 'w;
 
-/// Runs of entries whose texts fill a row group, so that no more than those are held twice. None is empty.
+/// Splits entries into nonempty chunks with the texts of one row group, so only one chunk is held twice.
 pub(super) fn chunk_by_text<T>(entries: &[T], length: impl Fn(&T) -> usize) -> impl Iterator<Item = &[T]> {
     let mut rest = entries;
     std::iter::from_fn(move || {
@@ -131,7 +131,8 @@ impl StackNumbering {
         Ok(())
     }
 
-    /// A row for each line, the innermost at depth 0; a location without lines has one row with function −1.
+    /// Writes one row per line, the innermost at depth 0. A location without lines has one row with function
+    /// −1.
     fn write_locations(
         &self,
         dictionary: &Dictionary,

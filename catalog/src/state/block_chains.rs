@@ -1,12 +1,12 @@
-//! Which of the blocks that lie in a bucket may have been registered: some were written and never were, and may overlap
-//! others.
+//! Selection of flushed blocks from a bucket that may have been registered. Some were written and never
+//! registered, and may overlap others.
 
 use std::collections::BTreeMap;
 
 use crate::block::{BlockEntry, BlockId};
 
-/// How good a choice of blocks is: how much it holds, then how young its oldest block is, since of two that hold the
-/// same the older one may have records that were dropped later [INV-13].
+/// Score of a selection: its number of entries, then the age of its oldest block. Of two equal selections the
+/// younger one wins, because an older one may hold records that were dropped later [INV-13].
 type ChainScore = (u64, BlockId);
 
 fn empty_score() -> ChainScore {
@@ -17,7 +17,7 @@ fn score_with(worth: ChainScore, block: &BlockEntry) -> ChainScore {
     (worth.0 + (block.to - block.from), worth.1.min(block.id))
 }
 
-/// Of blocks that may overlap, by their ends, those that hold the most.
+/// Selects disjoint blocks with the best score. Requires blocks in the order of their ends.
 pub(super) fn best_disjoint_blocks<'b>(blocks: &[&'b BlockEntry]) -> Vec<&'b BlockEntry> {
     let mut best = vec![(empty_score(), false)];
     let before = |place: usize| blocks.partition_point(|other| other.to <= blocks[place].from);
@@ -40,7 +40,8 @@ pub(super) fn best_disjoint_blocks<'b>(blocks: &[&'b BlockEntry]) -> Vec<&'b Blo
     chosen
 }
 
-/// The longest chain of blocks, by their ends, each of which begins where the one before it ends.
+/// Selects the longest chain of blocks from `begin`, each starting where the one before it ends. Requires
+/// blocks in the order of their ends.
 pub(super) fn best_chain<'b>(blocks: &[&'b BlockEntry], begin: u64) -> Vec<&'b BlockEntry> {
     let mut reached: BTreeMap<u64, (ChainScore, Option<&'b BlockEntry>)> =
         [(begin, (empty_score(), None))].into();

@@ -1,4 +1,4 @@
-//! The registered blocks, and how many of them each tenant has rows in.
+//! Registered blocks, and the number of blocks per tenant.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::block::{BlockEntry, BlockId};
 
-/// Blocks by name. Their tenants are counted as they come and go, and each name lies in memory once.
+/// Blocks by id, with a count per tenant. Equal tenant names share one allocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct BlockSet {
     by_id: BTreeMap<BlockId, BlockEntry>,
@@ -16,7 +16,7 @@ pub(super) struct BlockSet {
 }
 
 impl BlockSet {
-    /// Inserts a block; returns the one that had its name.
+    /// Inserts a block and returns the earlier block of the same id.
     pub(super) fn insert(&mut self, id: BlockId, mut block: BlockEntry) -> Option<BlockEntry> {
         let replaced = self.remove(&id);
         for span in &mut block.tenants {
@@ -30,7 +30,7 @@ impl BlockSet {
         replaced
     }
 
-    /// Removes a block.
+    /// Removes a block and updates the tenant counts.
     pub(super) fn remove(&mut self, id: &BlockId) -> Option<BlockEntry> {
         let removed = self.by_id.remove(id)?;
         for span in &removed.tenants {
@@ -48,7 +48,7 @@ impl BlockSet {
         self.blocks_of_tenant.keys()
     }
 
-    /// Whether tenants are counted as the blocks name them.
+    /// Returns an error if the tenant counts do not match the blocks.
     pub(super) fn check_tenant_counts(&self) -> Result<(), String> {
         match self.by_id.clone().into_iter().collect::<Self>().blocks_of_tenant == self.blocks_of_tenant {
             true => Ok(()),
@@ -57,7 +57,7 @@ impl BlockSet {
     }
 }
 
-/// Changes go through [`BlockSet::insert`] and [`BlockSet::remove`].
+/// Read access only: changes go through [`BlockSet::insert`] and [`BlockSet::remove`].
 impl Deref for BlockSet {
     type Target = BTreeMap<BlockId, BlockEntry>;
 

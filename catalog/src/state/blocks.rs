@@ -1,4 +1,4 @@
-//! Blocks: which exist, which never will, and what damage took [INV-14, INV-15].
+//! Block registration, tombstones and data loss records [INV-14, INV-15].
 
 use std::time::Duration;
 
@@ -11,55 +11,55 @@ use super::{
 };
 use crate::block::{BlockEntry, BlockId, ShardLogRange};
 
-/// How far from now the name may be under which a block registers [INV-15].
+/// Largest distance between now and the time in a block's id at which the block registers [INV-15].
 pub const MAX_BLOCK_NAME_SKEW: Duration = Duration::from_secs(24 * 3600);
-/// How long a condemned name is remembered: longer than it could register [INV-15]. As long as a retired shard.
+/// Lifetime of a tombstone: longer than its id could register [INV-15]. Retired shards live as long.
 pub const TOMBSTONE_RETENTION: Duration = Duration::from_secs(48 * 3600);
-/// The most damages that are remembered.
+/// Limit of recorded data losses.
 pub const MAX_DATA_LOSS_RECORDS: usize = 10_000;
 
-/// What damage left: told with every answer until it is forgotten.
+/// Record of a data loss. Every listing reports it until it is cleared.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DataLossRecord {
-    /// When it was found.
+    /// Time at which the loss was recorded.
     pub since: Timestamp,
-    /// What it is.
+    /// Kind and extent of the loss.
     pub wound: DataLoss,
 }
 
-/// What damage took, or made doubtful.
+/// Data that damage destroyed or made doubtful.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum DataLoss {
-    /// Entries of a shard's log after one index and up to another lie in blocks that nobody knows.
+    /// Entries after one index and up to another are registered, but no known block holds them.
     Gap {
-        /// The shard.
+        /// Id of the shard.
         shard: ShardId,
-        /// The index before the first.
+        /// Index before the first entry.
         from: u64,
-        /// The last.
+        /// Index of the last entry.
         to: u64,
     },
-    /// A shard has lost the ids of its records up to an entry: what was repeated since may count again.
+    /// A shard lost the ids of its records up to an index. Duplicates since then may be counted.
     Ids {
-        /// The shard.
+        /// Id of the shard.
         shard: ShardId,
-        /// The entry.
+        /// Last index up to which ids are lost.
         to: u64,
     },
-    /// Nobody knows what the node's log held from one position to another.
+    /// A range of the node's log is damaged, and its content is unknown.
     Unknown {
-        /// The first position.
+        /// First position, in bytes.
         from: u64,
-        /// Behind the last.
+        /// Position after the last byte.
         to: u64,
     },
-    /// A person gave up what a shard held after an index.
+    /// An operator gave up the entries of a shard after an index.
     Abandoned {
-        /// The shard.
+        /// Id of the shard.
         shard: ShardId,
-        /// The index: the shard's watermark.
+        /// Watermark of the shard at that time.
         after: u64,
     },
 }
@@ -73,14 +73,15 @@ impl DataLoss {
     }
 }
 
-/// Whether a block's name is near enough to now to tell whether it was condemned [INV-15].
+/// Returns whether the time in a block's id is close enough to now that its tombstone would still exist
+/// [INV-15].
 pub(super) fn is_name_within_skew(block: BlockId, now: Timestamp) -> bool {
     let named = block.named_at();
     now.since(named).max(named.since(now)) <= MAX_BLOCK_NAME_SKEW
 }
 
 impl CatalogState {
-    /// The shard of a block, unless the block may not exist.
+    /// Returns the shard of a block, unless the block is tombstoned or names an unknown epoch.
     fn shard_of(&mut self, block: &BlockEntry) -> Result<&mut ShardEntry, CommandError> {
         if self.condemned.contains_key(&block.id) {
             return Err(CommandError::Condemned(block.id));
@@ -125,7 +126,8 @@ impl CatalogState {
         Ok(CommandOutcome::Changed(CommandResult::Registered(watermark)))
     }
 
-    /// What the shard's log calls registered lies below the watermark, known or not: so that no new block claims it.
+    /// Raises the watermark to an index that the shard's log counts as registered. Records the difference as
+    /// a gap, so no new block claims it.
     pub(super) fn advance_watermark(&mut self, id: ShardId, to: u64) -> Result<CommandOutcome, CommandError> {
         let shard = self.shard(id)?;
         let from = shard.watermark;
@@ -153,7 +155,8 @@ impl CatalogState {
         if let Some(ShardLogRange { to, .. }) = block.log_ranges().find(|rows| rows.to <= rows.from) {
             return Err(CommandError::Empty { block: id, to });
         }
-        // Of blocks that were made of others each has its tenants' rows of a gap: it is closed by the first.
+        // Several merged blocks can hold rows of one gap, each of its own tenants. The first of them closes
+        // the gap.
         let is_made = |rows: &ShardLogRange| {
             let mut made = self.blocks.values().filter(|other| other.level > 0 && block.level > 0);
             made.any(|other| other.log_ranges().any(|others| others.contains(rows)))
@@ -180,14 +183,14 @@ impl CatalogState {
         Ok(CommandOutcome::from_count(usize::from(self.take_from_gap(shard, from, to)?)))
     }
 
-    /// The place of the gap that has all of a range.
+    /// Returns the position of the gap record that contains a range.
     fn gap_position(&self, rows: &ShardLogRange) -> Option<usize> {
         let &ShardLogRange { shard: of, from, to, .. } = rows;
         let has = |scar: &DataLossRecord| matches!(scar.wound, DataLoss::Gap { shard, from: begin, to: end } if shard == of && begin <= from && from < to && to <= end);
         self.scars.iter().position(has)
     }
 
-    /// Takes a range out of the gap that has all of it; false if none has.
+    /// Removes a range from the gap that contains it. Returns false if no gap contains it.
     fn take_from_gap(&mut self, of: ShardId, from: u64, to: u64) -> Result<bool, CommandError> {
         let Some(place) = self.gap_position(&ShardLogRange { shard: of, epoch: 0, from, to }) else {
             return Ok(false);
@@ -209,7 +212,7 @@ impl CatalogState {
         if self.scars.iter().any(|scar| covers(&scar.wound)) {
             return Ok(CommandOutcome::from_count(0));
         }
-        // Of each shard one, or what is damaged more and more would be told more and more.
+        // One record per shard: otherwise growing damage would add a record with every entry.
         if let DataLoss::Ids { shard: of, .. } = wound {
             self.scars.retain(|scar| !matches!(scar.wound, DataLoss::Ids { shard, .. } if shard == of));
         }
@@ -246,7 +249,8 @@ impl CatalogState {
         CommandOutcome::from_count(self.condemned.len() - before)
     }
 
-    /// Forgets names and shards that were remembered long enough, tenants that were staged in vain, and nodes that no shard names any more.
+    /// Drops expired tombstones, retired shards past their retention, abandoned staged tenants, and nodes
+    /// without shards.
     pub(super) fn expire_tombstones(&mut self) -> CommandOutcome {
         let now = self.now;
         let before = self.condemned.len() + self.shards.len();

@@ -1,4 +1,4 @@
-//! The changes, and how a log holds them.
+//! Commands that change the catalog, and their encoding in the log.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,273 +12,280 @@ use serde_json::Value;
 use super::{CatalogSettings, DataLoss, HandoffSource, ReplicaPlacement, ShardId};
 use crate::block::{BlockEntry, BlockId, TenantSpan};
 
-/// How commands are written so far. A voter that knows less must stop, not skip them.
+/// Current encoding of commands. A voter that does not support a format must stop instead of skipping the
+/// entry.
 const COMMAND_FORMAT: u32 = 1;
 
-/// A change. Each says what it expects to find, so that two who propose at once do no harm, and does nothing the second
-/// time, so that whoever heard no answer may propose it again.
+/// Command that changes the catalog. Each command names the state that it expects, so two concurrent
+/// proposals do no harm. Applied a second time it changes nothing, so a caller without a response can retry
+/// it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum CatalogCommand {
-    /// Opens the first shards of so many slots, all at once, and makes the first table of them; changes nothing where
-    /// there are shards.
+    /// Opens the first shards of `count` slots in one step, and creates the first table from them. Changes
+    /// nothing if shards exist.
     OpenSlots {
-        /// How many.
+        /// Number of slots to open.
         count: u32,
-        /// The members of each. None in logs of a node that was alone: then whoever has the shard's log is its member.
+        /// Members of each shard. Absent in logs of a single node: then the node that has the shard's log is
+        /// its member.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         members: Vec<BTreeSet<NodeId>>,
-        /// The zones of all nodes that could have been chosen.
+        /// Zones of all nodes that were candidates.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         zones: BTreeMap<NodeId, String>,
     },
-    /// Finds the shard of a slot that takes records, or learns again of the first one, whose log was found.
+    /// Returns the shard of a slot that accepts records. If the slot has no shard, registers the first one,
+    /// because its log was found on a node.
     OpenShard {
-        /// The slot.
+        /// Number of the slot.
         slot: u32,
-        /// Who has its log.
+        /// Nodes that have its log.
         #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
         members: BTreeSet<NodeId>,
     },
     /// Opens the first shard of a slot that no table names yet.
     AddSlot {
-        /// The slot.
+        /// Number of the slot.
         slot: u32,
-        /// Its members.
+        /// Members of the shard, and their candidates.
         choice: ReplicaPlacement,
     },
-    /// A new shard has inherited what it must and logged the fences: it may accept.
+    /// A new shard has copied the ids that it must know and logged the fences. From now on it accepts
+    /// records.
     Opened {
-        /// The shard.
+        /// Id of the shard.
         shard: ShardId,
-        /// What it has inherited.
+        /// Source of the ids that it copied.
         inherited: HandoffSource,
-        /// The newest table whose fence is in its log.
+        /// Newest table with a fence in its log.
         fenced: u64,
     },
-    /// Tells an open shard to seal.
+    /// Requests that an open shard seals.
     Stop {
-        /// The shard.
+        /// Id of the shard.
         shard: ShardId,
     },
-    /// Opens the successor of a shard that was told to seal.
+    /// Creates the successor of a shard that was requested to seal.
     Succeed {
-        /// The shard that is succeeded.
+        /// Id of the predecessor.
         shard: ShardId,
-        /// The successor's members.
+        /// Members of the successor, and their candidates.
         choice: ReplicaPlacement,
     },
-    /// A shard that was told to seal has done so.
+    /// A shard that was requested to seal has sealed.
     Sealed {
-        /// The shard.
+        /// Id of the shard.
         shard: ShardId,
-        /// Where its log ends.
+        /// Last index of its log.
         at: u64,
-        /// Time of the latest profile that it took, Unix nanoseconds.
+        /// Time of the latest profile that it accepted, Unix nanoseconds.
         latest: i64,
     },
-    /// A shard has no quorum: it is succeeded without being asked.
+    /// Marks a shard without a quorum as lost and creates its successor without its participation.
     Lose {
-        /// The shard.
+        /// Id of the lost shard.
         shard: ShardId,
-        /// The members of its successor, where it has none yet.
+        /// Members of its successor, if it has none yet.
         choice: ReplicaPlacement,
     },
-    /// A lost shard came back, sealed its log, asked who serves its slot which of its records that one holds, and
-    /// dropped those.
+    /// A lost shard came back and sealed its log. The serving shard listed the records that it holds as well,
+    /// and the lost shard dropped them.
     Settled {
-        /// The shard.
+        /// Id of the shard.
         shard: ShardId,
-        /// Where its log ends.
+        /// Last index of its log.
         at: u64,
-        /// Whom it asked.
+        /// Serving shard that it settled with.
         with: ShardId,
     },
-    /// A person accepts that what lies in no block of a shard is lost.
+    /// An operator accepts the loss of all entries of a shard that no block holds.
     Abandon {
-        /// The shard.
+        /// Id of the shard.
         shard: ShardId,
     },
-    /// All rows of a sealed shard lie in blocks: its members may remove its log.
+    /// All rows of a sealed shard are in blocks, so its members may delete its log.
     Retire {
-        /// The shard.
+        /// Id of the shard.
         shard: ShardId,
         /// The watermark, if no rows lie between it and the seal.
         rest_is_empty: Option<u64>,
     },
-    /// Asks for a new table.
+    /// Proposes a new slot table. Shards must log its fence before it is published.
     ProposeTable {
-        /// The table.
+        /// Table with the next version.
         table: SlotTable,
     },
-    /// The fence of the table that is proposed is in a shard's log.
+    /// A shard has logged the fence of the proposed table.
     Fenced {
-        /// The shard.
+        /// Id of the shard.
         shard: ShardId,
-        /// The table's version.
+        /// Version of the table.
         version: u64,
     },
-    /// A shard holds profiles of the new table's time: it must begin later, under another version.
+    /// A shard holds profiles of the proposed table's time. The table must begin later, under another
+    /// version.
     FenceRefused {
-        /// The shard.
+        /// Id of the shard.
         shard: ShardId,
-        /// The table's version.
+        /// Version of the table.
         version: u64,
-        /// Time of the latest profile that the shard took, Unix nanoseconds.
+        /// Time of the latest profile that the shard accepted, Unix nanoseconds.
         latest: i64,
     },
-    /// Gives up a table that is not published: a shard does not answer for its fence.
+    /// Withdraws a proposed table, because a shard does not confirm its fence.
     WithdrawTable {
-        /// Its version.
+        /// Version of the table.
         version: u64,
     },
-    /// Makes the proposed table one to place by.
+    /// Publishes the proposed table, so that profiles are placed by it.
     PublishTable {
-        /// Its version.
+        /// Version of the table.
         version: u64,
     },
-    /// Forgets tables of times that no profile may have any more.
+    /// Drops tables of times that no accepted profile can have any more.
     ForgetTables {
-        /// The earliest time that a profile may have, Unix nanoseconds.
+        /// Earliest time that a profile can have, Unix nanoseconds.
         before: i64,
     },
-    /// What services send now, where it has changed.
+    /// Updates the rates of services that changed.
     Rates {
-        /// Bytes a second, by tenant and service; zero forgets the service.
+        /// Bytes per second, by tenant and service. Zero removes the service.
         changed: BTreeMap<TenantId, BTreeMap<String, u64>>,
     },
-    /// Changes what the catalogue goes by.
+    /// Replaces the settings of the catalog.
     Configure {
-        /// What it goes by until now.
+        /// Settings that the proposer read.
         expected: CatalogSettings,
-        /// What it shall go by.
+        /// Settings from now on.
         settings: CatalogSettings,
     },
-    /// Keeps a text for a tenant.
+    /// Writes or deletes a tenant's document.
     Note {
-        /// Whose it is.
+        /// Tenant that owns the document.
         tenant: TenantId,
-        /// Its name.
+        /// Name of the document.
         name: String,
-        /// What it says until now; none if there is no such note.
+        /// Text that the proposer read, absent if the document does not exist.
         expected: Option<String>,
-        /// What it shall say; none to forget it.
+        /// New text, absent to delete the document.
         text: Option<String>,
     },
-    /// The catalogue has a voter at an address.
+    /// Records a voter of the catalog and its address.
     AddVoter {
-        /// The voter.
+        /// Node id of the voter.
         node: NodeId,
-        /// Where it is asked.
+        /// Address for requests to the voter.
         address: String,
     },
-    /// The catalogue has a voter less.
+    /// Removes the record of a voter.
     RemoveVoter {
-        /// The voter.
+        /// Node id of the voter.
         node: NodeId,
     },
-    /// Makes a block exist.
+    /// Registers a block that continues its shard's log at the watermark.
     Register {
-        /// The block.
+        /// Entry of the block.
         block: BlockEntry,
     },
-    /// Names a part of the tenants of a block that has more than fit into one command.
+    /// Stages a part of a block's tenants, if they do not fit into one command.
     StageTenants {
-        /// The shard of the block.
+        /// Shard of the block.
         shard: ShardId,
-        /// The block.
+        /// Id of the block.
         block: BlockId,
-        /// How many of its tenants come before these.
+        /// Number of its tenants before this part.
         offset: u64,
-        /// The tenants.
+        /// Tenants in the block's order.
         tenants: Vec<TenantSpan>,
     },
-    /// Makes a block exist whose tenants are staged.
+    /// Registers a block with its staged tenants.
     RegisterStaged {
-        /// The block, without tenants.
+        /// Entry of the block, without tenants.
         block: BlockEntry,
-        /// The number of its tenants.
+        /// Expected number of staged tenants.
         tenants: u64,
     },
-    /// A shard's log says that everything up to an index lies in registered blocks: what is not known of that is a gap.
+    /// Raises a shard's watermark, because its log counts all entries up to an index as registered. The range
+    /// that no known block holds becomes a gap.
     Raise {
-        /// The shard.
+        /// Id of the shard.
         shard: ShardId,
-        /// The index.
+        /// New watermark of the shard.
         to: u64,
     },
-    /// Makes a block exist again whose registration was lost: one that lies in a gap.
+    /// Registers a block that lies in a gap, because its registration was lost.
     Recall {
-        /// The block.
+        /// Entry of the block.
         block: BlockEntry,
     },
-    /// Makes a block exist again whose registration was lost and whose tenants are staged.
+    /// Registers a block that lies in a gap, with its staged tenants.
     RecallStaged {
-        /// The block, without tenants.
+        /// Entry of the block, without tenants.
         block: BlockEntry,
-        /// The number of its tenants.
+        /// Expected number of staged tenants.
         tenants: u64,
     },
-    /// Of a gap so much is none: what was there is not kept any more.
+    /// Removes a range from a gap, because its data is past the retention.
     Close {
-        /// The shard.
+        /// Id of the shard.
         shard: ShardId,
-        /// The index before the first.
+        /// Index before the first entry.
         from: u64,
-        /// The last.
+        /// Index of the last entry.
         to: u64,
     },
-    /// Remembers what damage did.
+    /// Records a data loss for all listings.
     Mark {
-        /// What.
+        /// Kind and extent of the loss.
         wound: DataLoss,
     },
-    /// Forgets damage that was found before a moment.
+    /// Drops data loss records from before a time.
     Heal {
-        /// The moment.
+        /// Records from this time on stay.
         before: Timestamp,
     },
-    /// Puts blocks in the places of those that they were made of, which cease to exist as if condemned. Nobody sees both,
-    /// nor neither [INV-20].
+    /// Replaces input blocks by the blocks that were merged from them, and tombstones the inputs. No listing
+    /// shows both or neither [INV-20].
     Replace {
-        /// The blocks that they were made of.
+        /// Ids of the input blocks.
         inputs: Vec<BlockId>,
-        /// Those that hold their rows from now on: of each tenant one.
+        /// Blocks that hold the rows from now on, one per tenant.
         outputs: Vec<BlockEntry>,
     },
-    /// Makes blocks cease to exist, and their names unusable.
+    /// Deletes blocks and makes their ids unusable.
     Condemn {
-        /// The blocks.
+        /// Ids of the blocks.
         blocks: Vec<BlockId>,
     },
-    /// Forgets names that were condemned, and shards that retired, long ago.
+    /// Drops tombstones and retired shards past their retention.
     Forget,
     /// Removes blocks past their retention from the listing. They can be restored until they are purged.
     Expire {
-        /// How long blocks are kept, by the catalog's time.
+        /// Retention of blocks, by the catalog's time.
         retention: Duration,
         /// The share of all blocks that may expire per hour; none on an operator's command.
         max_percent: Option<u8>,
     },
-    /// Lists expired blocks again, on an operator's command. Their age counts from now.
+    /// Lists expired blocks again, on an operator's command. Their age counts from the time of this command.
     Restore {
-        /// The blocks; all expired ones if empty.
+        /// Blocks to restore, or all expired blocks if empty.
         blocks: Vec<BlockId>,
     },
-    /// Makes expired blocks unrestorable: their objects are about to be removed.
+    /// Makes expired blocks unrestorable, before their objects are removed.
     Purge {
-        /// The blocks.
+        /// Ids of the blocks.
         blocks: Vec<BlockId>,
     },
 }
 
-/// A command as a log holds it. Applying reads no clock, so the time comes with it: that of the voter that leads, since
-/// whoever proposes may have a clock that is days ahead, by which condemned names would be forgotten early [INV-15].
+/// Log entry: a command and its time. Applying reads no clock, so the leading voter stamps the entry. The
+/// clock of an arbitrary proposer may be days ahead, which would expire tombstones early [INV-15].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CatalogLogEntry {
-    /// When it was proposed.
+    /// Time of the proposal, by the leader's clock.
     pub at: Timestamp,
-    /// The command.
+    /// Command to apply at that time.
     pub command: CatalogCommand,
 }
 
@@ -290,32 +297,32 @@ struct LogEntryEnvelope<C> {
     command: C,
 }
 
-/// Why an entry of the log is no command.
+/// Error of decoding a log entry.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandDecodeError {
-    /// It was written by a later version.
+    /// A later version wrote the entry.
     #[error(
         "the command is written in format {seen}, this version reads formats up to {COMMAND_FORMAT}; run the version of the \
          other voters"
     )]
     Format {
-        /// Its format.
+        /// Format of the entry.
         seen: u64,
     },
-    /// It is nothing that this version knows.
+    /// This version does not know the command or one of its fields.
     #[error("the entry is no command that this version knows; run the version of the other voters: {0}")]
     Unknown(#[from] serde_json::Error),
 }
 
 impl CatalogLogEntry {
-    /// As bytes, for a log.
+    /// Encodes the entry for the log.
     pub fn encode(&self) -> Vec<u8> {
         let envelope = LogEntryEnvelope { format: COMMAND_FORMAT, at: self.at, command: &self.command };
         serde_json::to_vec(&envelope).expect("all keys are texts")
     }
 
-    /// From the bytes of a log. What is not known, be it a field, is an error: who skipped it would hold other facts
-    /// than the other voters.
+    /// Decodes an entry from the log. Unknown commands and fields are errors: a voter that skipped them would
+    /// diverge from the others.
     pub fn decode(bytes: &[u8]) -> Result<Self, CommandDecodeError> {
         let value: Value = serde_json::from_slice(bytes)?;
         match value.get("format").map(Value::as_u64) {
@@ -328,7 +335,7 @@ impl CatalogLogEntry {
         }
     }
 
-    /// As it was written before there was an envelope: the time is a field of those commands that need one.
+    /// Decodes the form without an envelope. There the time is a field of those commands that need one.
     fn decode_without_envelope(mut value: Value) -> Result<Self, CommandDecodeError> {
         let mut at = Timestamp::UNIX_EPOCH;
         let mut without_fields = None;

@@ -1,4 +1,4 @@
-//! What a command did, or why it did nothing.
+//! Results of commands, and the reasons for refusals.
 
 use std::fmt;
 
@@ -13,164 +13,164 @@ use super::{
 };
 use crate::block::BlockId;
 
-/// What a command did.
+/// Result of an applied command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum CommandResult {
-    /// The shard of the slot that takes records, or will.
+    /// Shard of the slot that accepts records, or will accept them.
     Shard(ShardEntry),
-    /// The block is registered; this is its shard's watermark.
+    /// The block is registered, and this is its shard's watermark.
     Registered(u64),
-    /// Nothing was changed.
+    /// The catalog refused the command and changed nothing.
     Refused(CommandError),
-    /// How many things were changed.
+    /// Number of changed items, zero if the state was as requested already.
     Changed(usize),
-    /// How many tenants are staged for the block.
+    /// Number of tenants that are staged for the block.
     Staged(u64),
 }
 
-/// What a shard must be in a certain phase for.
+/// Transition that requires a certain phase of a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PhaseTransition {
-    /// It opens.
+    /// The shard opens for records.
     Open,
-    /// It is told to seal.
+    /// The shard is requested to seal.
     Stop,
-    /// It gets a successor.
+    /// The shard gets a successor.
     Succeed,
-    /// It has sealed.
+    /// The shard has sealed its log.
     Seal,
-    /// It has lost its quorum.
+    /// The shard has lost its quorum.
     Lose,
-    /// It has settled.
+    /// The shard has settled with the serving shard.
     Settle,
-    /// It is abandoned.
+    /// An operator abandons the shard.
     Abandon,
-    /// It retires.
+    /// The shard retires, so its log may go.
     Retire,
-    /// It registers a block.
+    /// The shard registers a block.
     Register,
-    /// It says what was registered.
+    /// The shard raises its watermark.
     Raise,
-    /// It has logged a fence.
+    /// The shard has logged a fence.
     Fence,
 }
 
-/// Of what there may be only so much.
+/// Resource of a limited amount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LimitedResource {
     /// Shards, retired ones included.
     Shards,
-    /// Tables.
+    /// Slot tables that are published.
     Tables,
-    /// Services whose rate is known.
+    /// Services with a known rate.
     Services,
-    /// Damages that are remembered.
+    /// Data losses on record.
     Scars,
-    /// Voters of the catalogue.
+    /// Voters of the catalog.
     Voters,
-    /// Notes of a tenant.
+    /// Documents of one tenant.
     Notes,
-    /// Bytes of all notes of a tenant.
+    /// Bytes of all documents of a tenant.
     NoteBytes,
-    /// Bytes of all notes.
+    /// Bytes of the documents of all tenants.
     AllNoteBytes,
     /// Tenants that are staged for blocks.
     StagedTenants,
 }
 
-/// Why a command changed nothing.
+/// Reason why the catalog refused a command.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum CommandError {
-    /// A block's range does not begin where the shard's blocks end.
+    /// A block's range does not begin at the shard's watermark.
     #[error(
         "block {block} begins after {from}, the watermark of shard {shard} is {watermark}; write what lies after that"
     )]
     Watermark {
-        /// The block.
+        /// Id of the block.
         block: BlockId,
-        /// Its shard.
+        /// Shard of the block.
         shard: ShardId,
-        /// Where it begins.
+        /// Start of the block's range, exclusive.
         from: u64,
-        /// Where it should.
+        /// Required start: the shard's watermark.
         watermark: u64,
     },
-    /// A block's range goes on where its shard's log does not.
+    /// A block's range ends after the seal of its shard's log.
     #[error(
         "block {block} ends at {to}, but the log of shard {shard} is sealed at {at}; write what lies before that"
     )]
     PastSeal {
-        /// The block.
+        /// Id of the block.
         block: BlockId,
-        /// Its shard.
+        /// Shard of the block.
         shard: ShardId,
-        /// Where it ends.
+        /// Last index of the block.
         to: u64,
-        /// Where the log does.
+        /// Last index of the log.
         at: u64,
     },
-    /// A block's name was condemned.
+    /// The block's id is tombstoned.
     #[error("block {0} is condemned: its range must be written under a new name")]
     Condemned(BlockId),
-    /// A block that is to be restored is not among the expired ones.
+    /// A block to restore is not among the expired blocks.
     #[error(
         "block {0} is not expired, or its objects are being removed already; `athanor retention status` lists what can \
          be restored"
     )]
     NotExpired(BlockId),
-    /// A block's name is too far from now to tell whether it was condemned.
+    /// The time in a block's id is too far from now: its tombstone may have expired.
     #[error(
         "block {block} was named at {} ms, more than a day from {} ms, the catalogue's time: its range must be \
          written under a new name, of that time",
         block.named_at().millis(), now.millis()
     )]
     NameTime {
-        /// The block.
+        /// Id of the block.
         block: BlockId,
-        /// The catalogue's time.
+        /// Time of the catalog.
         now: Timestamp,
     },
-    /// There is no such shard in this epoch.
+    /// No shard has this id in this epoch.
     #[error("there is no shard {shard} of epoch {epoch}; ask the catalogue which there are")]
     NoShard {
-        /// The shard.
+        /// Id of the shard.
         shard: ShardId,
-        /// The epoch.
+        /// Epoch that the command named.
         epoch: u32,
     },
-    /// A block's range is in no gap.
+    /// A block's range is in no recorded gap.
     #[error("block {0} lies in no gap of its shard's blocks")]
     NoGap(BlockId),
-    /// A block that was made of others was to be registered.
+    /// A merged block cannot register: it has to replace its inputs.
     #[error("block {0} was made of others and is not registered: have it take the places of those")]
     Made(BlockId),
-    /// The tenants that are staged for a block are not those that the command continues or completes.
+    /// The staged tenants of a block are not those that the command continues or completes.
     #[error(
         "{staged} tenants are staged for block {block}, the command names {named}; stage what is missing"
     )]
     StagedOtherwise {
-        /// The block.
+        /// Id of the block.
         block: BlockId,
-        /// The number of tenants that are staged.
+        /// Number of staged tenants.
         staged: u64,
-        /// The number of tenants that the command expects.
+        /// Number of tenants that the command expects.
         named: u64,
     },
-    /// A block that is to be replaced does not exist.
+    /// A block to replace is not listed.
     #[error(
         "block {0} is not listed: it was replaced or removed, or was never registered; list the blocks again and choose of those"
     )]
     NotListed(BlockId),
-    /// A block does not hold what those hold whose place it is to take.
+    /// The outputs of a replacement do not match its inputs.
     #[error("block {block} cannot take the place of its inputs: {why}")]
     Unlike {
-        /// The block.
+        /// Id of the output block.
         block: BlockId,
-        /// In what.
+        /// Property in which they differ.
         why: ReplaceMismatch,
     },
     /// A replacement is too large, or names no inputs or no outputs.
@@ -179,296 +179,297 @@ pub enum CommandError {
          there may be {MAX_REPLACED}; merge some, and fewer at once"
     )]
     Replaces {
-        /// Its inputs.
+        /// Number of its inputs.
         inputs: usize,
-        /// Its outputs.
+        /// Number of its outputs.
         outputs: usize,
-        /// All that it names.
+        /// Number of blocks, ranges and tenants in all.
         seen: usize,
     },
-    /// A block's range is empty or runs backwards.
+    /// A block's range is empty or reversed.
     #[error("block {block} ends at {to}, where it begins or before; write a range that holds something")]
     Empty {
-        /// The block.
+        /// Id of the block.
         block: BlockId,
-        /// Its end.
+        /// Last index of its range.
         to: u64,
     },
-    /// The shard is in another phase.
+    /// The shard is in a phase that does not permit the transition.
     #[error("shard {shard} is {phase}: {step}")]
     Phase {
-        /// The shard.
+        /// Id of the shard.
         shard: ShardId,
-        /// Its phase.
+        /// Current phase of the shard.
         phase: ShardPhase,
-        /// What it should be for.
+        /// Transition that the command requested.
         step: PhaseTransition,
     },
-    /// There is no such slot.
+    /// No slot has this number.
     #[error("there is no slot {slot}; slots are numbered 0 to {}", MAX_SLOTS - 1)]
     NoSlot {
-        /// The slot.
+        /// Number of the slot.
         slot: u32,
     },
-    /// The slot has shards.
+    /// The slot has shards already, so it cannot be added.
     #[error("slot {slot} has shard {shard}; a slot that is added must have none")]
     SlotTaken {
-        /// The slot.
+        /// Number of the slot.
         slot: u32,
-        /// Its newest shard.
+        /// Newest shard of the slot.
         shard: ShardId,
     },
-    /// The slot has had as many shards as a number can say.
+    /// The slot has used all epochs that a shard id can encode.
     #[error(
         "slot {slot} has had {epochs} shards and can have no more; move its services by a table without it"
     )]
     EpochsUsedUp {
-        /// The slot.
+        /// Number of the slot.
         slot: u32,
-        /// How many.
+        /// Limit of epochs per slot.
         epochs: u32,
     },
-    /// Slots and members do not match.
+    /// The number of slots and the number of member lists differ.
     #[error(
         "members are named for {seen} slots, {count} are to be opened; name those of each slot, 1 to {MAX_SLOTS}"
     )]
     Slots {
-        /// Slots to be opened.
+        /// Number of slots to open.
         count: u32,
-        /// Slots whose members are named.
+        /// Number of member lists in the command.
         seen: usize,
     },
-    /// Too few or too many members.
+    /// The number of members differs from the replication factor in the settings.
     #[error("a shard of slot {slot} was given {seen} members, the settings ask for {wanted}; choose as many")]
     Copies {
-        /// The slot.
+        /// Number of the slot.
         slot: u32,
-        /// How many there are.
+        /// Number of members in the command.
         seen: usize,
-        /// How many are wanted.
+        /// Number of members in the settings.
         wanted: u16,
     },
-    /// A member that was not among those to choose from.
+    /// A member is not among the candidates.
     #[error(
         "node {node} is to be a member, but its zone is not named; name the zones of all that could be chosen"
     )]
     Stranger {
-        /// The node.
+        /// Node without a named zone.
         node: NodeId,
     },
-    /// Members share a zone though they need not.
+    /// Members share a zone although other zones are available.
     #[error(
         "the members of a shard of slot {slot} lie in {seen} zones and could lie in {possible}; choose them so"
     )]
     Crowded {
-        /// The slot.
+        /// Number of the slot.
         slot: u32,
-        /// Zones that they lie in.
+        /// Number of zones of the members.
         seen: usize,
-        /// Zones that they could lie in.
+        /// Number of zones that they could use.
         possible: usize,
     },
-    /// A node is a member of as many shards as it may be.
+    /// A node is a member of as many shards as the limit permits.
     #[error(
         "node {node} is a member of {MAX_GROUPS} shards, the limit; choose another, or start more ingesters"
     )]
     NodeFull {
-        /// The node.
+        /// Node at the limit.
         node: NodeId,
     },
-    /// As much as there may be.
+    /// The catalog holds as much of a resource as the limit permits.
     #[error("the catalogue holds {limit} {what}, the limit; {}", what.remedy())]
     TooMany {
-        /// Of what.
+        /// Resource that is exhausted.
         what: LimitedResource,
-        /// How many there may be.
+        /// Largest permitted amount of it.
         limit: usize,
     },
-    /// Nobody would go on where the shard ends.
+    /// The shard cannot seal, because no successor would serve its slot.
     #[error("shard {shard} has no successor yet; it seals when there is one")]
     NoSuccessor {
-        /// The shard.
+        /// Id of the shard.
         shard: ShardId,
     },
-    /// Somebody goes on already.
+    /// The shard has a successor already, with other members.
     #[error("shard {shard} has a successor, shard {by}, with other members; ask the catalogue who they are")]
     Succeeded {
-        /// The shard.
+        /// Id of the shard.
         shard: ShardId,
-        /// Its successor.
+        /// Successor of the shard.
         by: ShardId,
     },
-    /// The shard has inherited something else than it must.
+    /// The shard copied its ids from another source than required.
     #[error("shard {shard} must inherit {expected}, it has inherited {seen}; inherit anew")]
     Inherited {
-        /// The shard.
+        /// Id of the shard.
         shard: ShardId,
-        /// What it must.
+        /// Source that it must copy from.
         expected: HandoffSource,
-        /// What it has.
+        /// Source that it copied from.
         seen: HandoffSource,
     },
     /// Another shard still copies the ids of this one.
     #[error("shard {by} still copies the ids of shard {shard}; wait until it is open")]
     StillInherited {
-        /// The shard.
+        /// Source shard of the copy.
         shard: ShardId,
-        /// Who copies.
+        /// Shard that copies the ids.
         by: ShardId,
     },
-    /// The shard lacks a fence.
+    /// The shard has not logged the fence of the newest table.
     #[error(
         "shard {shard} has logged fences up to table {seen}, table {needed} is newer; log its fence first"
     )]
     Unfenced {
-        /// The shard.
+        /// Id of the shard.
         shard: ShardId,
-        /// The newest table.
+        /// Version of the newest table.
         needed: u64,
-        /// The newest one whose fence it has.
+        /// Newest version with a fence in its log.
         seen: u64,
     },
-    /// The log would end before what is registered of it.
+    /// The log would end before the watermark.
     #[error(
         "the log of shard {shard} cannot end at {at}: blocks are registered up to {watermark}; name its true end"
     )]
     SealBehind {
-        /// The shard.
+        /// Id of the shard.
         shard: ShardId,
-        /// The end.
+        /// Last index that the command named.
         at: u64,
-        /// The watermark.
+        /// Watermark of the shard.
         watermark: u64,
     },
-    /// The shard settled with one that does not serve the slot.
+    /// The shard settled with a shard that does not serve the slot.
     #[error(
         "shard {shard} settled with shard {with}, {}; settle with the one that serves the slot then",
         serving.map_or_else(|| "and no shard serves the slot now".to_owned(), |serving| format!("but shard {serving} serves the slot now"))
     )]
     SettledWith {
-        /// The shard.
+        /// Id of the shard.
         shard: ShardId,
-        /// Whom it asked.
+        /// Shard that it settled with.
         with: ShardId,
-        /// Whom it should ask.
+        /// Shard that serves the slot, if any.
         serving: Option<ShardId>,
     },
-    /// Rows would be lost.
+    /// The transition would lose rows that no block holds.
     #[error("rows of shard {shard} between {watermark} and {at} may lie in no block; register them first")]
     Unregistered {
-        /// The shard.
+        /// Id of the shard.
         shard: ShardId,
-        /// The last index in a block.
+        /// Last index in a registered block.
         watermark: u64,
-        /// Where the log ends.
+        /// Last index of the log.
         at: u64,
     },
-    /// Nothing would be lost.
+    /// Blocks hold all entries of the shard, so nothing would be abandoned.
     #[error("all of shard {shard} lies in blocks; retire it")]
     NothingToAbandon {
-        /// The shard.
+        /// Id of the shard.
         shard: ShardId,
     },
-    /// There are no slots to place by.
+    /// No slots are open yet, so no table exists.
     #[error("no slots are open yet; open them first")]
     NoSlots,
-    /// Another table is not published yet.
+    /// Another proposed table is not published yet.
     #[error("table {version} is proposed and not published yet; publish or withdraw it first")]
     TablePending {
-        /// The other table.
+        /// Version of the other table.
         version: u64,
     },
-    /// A shard could not be fenced.
+    /// A lost shard cannot log a fence.
     #[error("shard {shard} is lost and cannot log a fence; wait until it has settled, or abandon it")]
     ShardLost {
-        /// The shard.
+        /// Id of the lost shard.
         shard: ShardId,
     },
-    /// A version that was used, or that leaves some out.
+    /// The table's version is not the next one.
     #[error("the table has version {seen}, the next one is {expected}; propose it with that")]
     TableVersion {
-        /// Its version.
+        /// Version of the table.
         seen: u64,
-        /// The version that it should have.
+        /// Version that comes next.
         expected: u64,
     },
-    /// Profiles of that time may have been taken already.
+    /// Shards may have accepted profiles of the table's time already.
     #[error(
         "table {version} holds from {from} ns on, the earliest possible is {earliest} ns; propose a later time"
     )]
     TableTime {
-        /// Its version.
+        /// Version of the table.
         version: u64,
-        /// The time that it says.
+        /// Start time of the table, Unix nanoseconds.
         from: i64,
-        /// The earliest that it could.
+        /// Earliest possible start time, Unix nanoseconds.
         earliest: i64,
     },
-    /// The table names a slot that nobody serves.
+    /// The table names a slot that has no unretired shard.
     #[error("table {version} names slot {slot}, which has no shard; add the slot first")]
     TableSlot {
-        /// Its version.
+        /// Version of the table.
         version: u64,
-        /// The slot.
+        /// Number of the slot.
         slot: u32,
     },
-    /// It is not this table that is proposed.
+    /// The named table is not the proposed one.
     #[error(
         "table {version} is not proposed, {}; ask the catalogue for it",
         pending.map_or_else(|| "nor is any".to_owned(), |pending| format!("table {pending} is"))
     )]
     NotPending {
-        /// The table's version.
+        /// Version of the named table.
         version: u64,
-        /// The one that is.
+        /// Version of the proposed table, if any.
         pending: Option<u64>,
     },
-    /// Not all shards have logged the fence.
+    /// Not all shards have logged the fence of the table.
     #[error(
         "table {version} waits for the fences of {missing} shards, shard {first} among them; publish it then"
     )]
     Fences {
-        /// The table's version.
+        /// Version of the table.
         version: u64,
-        /// How many shards.
+        /// Number of shards without the fence.
         missing: usize,
-        /// One of them.
+        /// Id of one of them.
         first: ShardId,
     },
-    /// Profiles of that time are still accepted.
+    /// The tables are of a time from which profiles are still accepted.
     #[error(
         "profiles from {} ns on may still come; keep the tables of their time",
         latest.map_or_else(|| "any time".to_owned(), |latest| latest.to_string())
     )]
     StillAccepted {
-        /// The time before which none may come; none where they may be of any age.
+        /// Profiles before this time are refused, Unix nanoseconds. Absent if profiles of any age are
+        /// accepted.
         latest: Option<i64>,
     },
-    /// The settings are others than was thought.
+    /// The settings differ from those that the command expects.
     #[error("the settings were changed by somebody else; read them again")]
     SettingsChanged,
-    /// A note says something else than was thought.
+    /// The document's text differs from the text that the command expects.
     #[error("note {name:?} was changed by somebody else; read it again")]
     NoteChanged {
-        /// Its name.
+        /// Name of the document.
         name: String,
     },
-    /// A note is too long.
+    /// The document exceeds the size limit.
     #[error("note has {seen} bytes with its name, the limit is {MAX_DOCUMENT_BYTES}; write less")]
     LongNote {
-        /// How long it is.
+        /// Size of the text and the name, in bytes.
         seen: usize,
     },
-    /// No shard can have so many members.
+    /// The number of copies is zero or over the limit.
     #[error("{seen} copies are wanted, 1 to {MAX_COPIES} are possible; ask for as many")]
     NoCopies {
-        /// How many are wanted.
+        /// Requested number of copies.
         seen: u16,
     },
 }
 
 impl CommandError {
-    /// Whether the same command may succeed later.
+    /// Returns whether the same command may succeed later.
     pub const fn is_transient(&self) -> bool {
         matches!(
             self,
@@ -508,7 +509,7 @@ impl fmt::Display for LimitedResource {
     }
 }
 
-/// Which phases are right, and what to do in others.
+/// Names the phases that permit the transition, and the remedy in others.
 impl fmt::Display for PhaseTransition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

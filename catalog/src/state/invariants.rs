@@ -1,4 +1,4 @@
-//! What holds after every command.
+//! Invariants that hold after every command.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use super::{
 use crate::block::{BlockEntry, ShardLogRange};
 
 impl CatalogState {
-    /// Whether the facts agree with each other; if not, which do not.
+    /// Returns the first violated invariant of the state.
     pub fn check(&self) -> Result<(), String> {
         for shard in self.shards.values() {
             self.check_shard(shard)?;
@@ -50,7 +50,8 @@ impl CatalogState {
         }
     }
 
-    /// One serves the slot, or is about to; all before it have ended, or end as soon as it knows what they know.
+    /// Checks that one shard of the slot serves, or is opening. All older ones have ended, or seal while the
+    /// newest copies their ids.
     fn check_slot(&self, slot: u32) -> Result<(), String> {
         let mut newest_first = self.shards_of_slot(slot).rev();
         let Some(newest) = newest_first.next() else { return Ok(()) };
@@ -85,7 +86,7 @@ impl CatalogState {
             (HandoffSource::Window { upto: None, .. }, Some(ShardPhase::Closing)) => true,
             (HandoffSource::Window { upto: Some(upto), .. }, Some(ShardPhase::Sealed { at })) => upto == *at,
             (HandoffSource::Blocks { upto, .. }, Some(ShardPhase::Lost { kept })) => upto == *kept,
-            // It may be forgotten as well.
+            // A retired predecessor may be removed from the state as well.
             (HandoffSource::Blocks { .. }, Some(ShardPhase::Retired { abandoned: true, .. }) | None) => true,
             _ => false,
         };
@@ -130,7 +131,7 @@ impl CatalogState {
         }
     }
 
-    /// No row may be in two blocks, and none ends past its shard's watermark.
+    /// Checks that no row is in two blocks, and that no block ends after its shard's watermark.
     fn check_blocks(&self) -> Result<(), String> {
         self.blocks.check_tenant_counts()?;
         let mut all: Vec<(ShardLogRange, &BlockEntry)> = Vec::new();

@@ -1,4 +1,4 @@
-//! What is read of the facts.
+//! Reads of the catalog state: block listings and the routing view.
 
 use std::collections::BTreeMap;
 
@@ -13,56 +13,57 @@ use super::{
 };
 use crate::block::BlockEntry;
 
-/// Blocks and watermarks at one revision.
+/// Blocks and watermarks of one tenant and time range, at one revision.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BlockListing {
-    /// Grows with every change.
+    /// Revision of the catalog, which grows with every change.
     pub revision: u64,
-    /// Blocks with rows of the tenant in the range. Whose rows they hold as well is not told.
+    /// Blocks with rows of the tenant in the range. Their entries name no other tenant.
     pub blocks: Vec<BlockEntry>,
-    /// Acknowledged entries that blocks lack, perhaps of this tenant and time, perhaps of others.
+    /// Acknowledged entries that the blocks lack. They may belong to another tenant or time.
     pub lost: u64,
-    /// All shards that did not retire. Those that are lost answer nothing.
+    /// All shards that are not retired. Lost ones return no results.
     pub shards: Vec<ShardEntry>,
-    /// Shards with rows that cannot be told, or not yet: lost ones, and such as were abandoned of late.
+    /// Shards with rows that are unreadable: lost ones, and recently abandoned ones.
     pub partial: Vec<ShardId>,
-    /// What damage left.
+    /// Data losses on record.
     pub scars: Vec<DataLossRecord>,
-    /// Times of profiles of the tenant that were removed by age, if the range overlaps them.
+    /// Times of the tenant's profiles that retention removed, if the range overlaps them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removed: Option<ProfileTimeRange>,
 }
 
-/// What every node must know, at one revision.
+/// State that every node needs to route requests, at one revision.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RoutingView {
-    /// Grows with every change.
+    /// Revision of the catalog, which grows with every change.
     pub revision: u64,
-    /// Where profiles go; none before there are slots.
+    /// Tables that place profiles, absent before the first slots open.
     pub tables: Option<SlotTables>,
-    /// The table whose fence is to be logged.
+    /// Proposed table, which the shards must fence before it is published.
     pub pending: Option<PendingTable>,
-    /// All shards, by number: also those that retired of late, so that who was away learns of it.
+    /// All shards, ordered by id. Includes recently retired ones, so that members that were offline see the
+    /// retirement.
     pub shards: Vec<ShardEntry>,
-    /// The nodes that are their members.
+    /// Nodes that are members of these shards.
     pub nodes: BTreeMap<NodeId, ShardNode>,
-    /// Who votes in the catalogue.
+    /// Voters of the catalog and their addresses.
     pub voters: BTreeMap<NodeId, CatalogVoter>,
-    /// What the catalogue goes by.
+    /// Settings of the catalog.
     pub settings: CatalogSettings,
 }
 
 impl RoutingView {
-    /// The shard of a slot that takes records.
+    /// Returns the shard of a slot that accepts records.
     pub fn serving_shard(&self, slot: u32) -> Option<&ShardEntry> {
         self.shards.iter().find(|shard| shard.slot == slot && shard.serves())
     }
 }
 
 impl CatalogState {
-    /// What a tenant has in a range of time, both ends included.
+    /// Lists a tenant's blocks in a time range, both ends included.
     pub fn list_blocks(&self, tenant: &TenantId, from: i64, to: i64) -> BlockListing {
         let of_tenant = |block: &BlockEntry| {
             let span = block.tenant_span_between(tenant, from, to)?;
@@ -87,7 +88,7 @@ impl CatalogState {
         }
     }
 
-    /// What every node must know.
+    /// Returns the state that every node needs to route requests.
     pub fn routing_view(&self) -> RoutingView {
         RoutingView {
             revision: self.revision,

@@ -1,9 +1,8 @@
-//! Which of the blocks that lie in a bucket were made of others and take their places, where nobody remembers what was
-//! replaced.
+//! Selection of merged blocks from a bucket, when no record of the replacements exists.
 //!
-//! Inputs exist when blocks are made of them, and their objects stay until these have taken their places. So a block that
-//! was made may be taken whether that happened or not, unless rows would be lost: where inputs are still there and other
-//! tenants' rows in them would be in no block.
+//! The inputs of a merge exist while it runs, and their objects stay until the replacement. So a merged block
+//! can be registered whether or not it ever replaced its inputs. The exception is a loss of rows: the inputs
+//! are still there, and rows of other tenants in them would be in no block.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,15 +10,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::recovery_input::BucketBlock;
 use crate::block::{BlockEntry, BlockId, ShardLogRange};
 
-/// What is known to be there.
+/// Blocks in the bucket, and the blocks of the known catalog state.
 struct BlockInventory<'l, 'k, F> {
     lying: BTreeMap<BlockId, &'l BlockEntry>,
     listed: &'k BTreeMap<BlockId, BlockEntry>,
     lies: F,
 }
 
-/// Of blocks that lie in a bucket those that were made of others and take the places of what they were made of; `listed`
-/// says which are known to exist, and `lies` which of these are still there.
+/// Returns the merged blocks of a bucket that replace their inputs. `listed` contains the blocks that are
+/// known to be registered. `lies` returns whether such a block is still in the bucket.
 pub fn find_merged_blocks<'l>(
     lying: &'l [BucketBlock],
     listed: &BTreeMap<BlockId, BlockEntry>,
@@ -29,13 +28,15 @@ pub fn find_merged_blocks<'l>(
     let there = BlockInventory { lying: all, listed, lies };
     let mut candidates: Vec<&BucketBlock> =
         lying.iter().filter(|lying| is_unlisted_merge(lying, listed)).collect();
-    // Who holds more first: what it was made of in turn may lie there, too. Of equal ones the youngest.
+    // Larger blocks come first, because the inputs of a merge may be merged blocks in the bucket as well.
+    // Among equal sizes the youngest comes first.
     let entries = |one: &BucketBlock| one.block.log_ranges().map(|rows| rows.to - rows.from).sum::<u64>();
     candidates.sort_by_cached_key(|one| Reverse((entries(one), one.block.id)));
     let mut preferred = BTreeSet::new();
     loop {
         let taken = there.select_candidates(candidates.clone());
-        // One that was never to take a place may hold more than one that did, and not all that this one holds.
+        // A block that never replaced its inputs may be larger than one that did, without holding all of its
+        // rows.
         let is_needed = |one: &&BucketBlock| {
             !preferred.contains(&one.block.id) && there.has_uncovered_rows(&one.block, &taken)
         };
@@ -47,7 +48,8 @@ pub fn find_merged_blocks<'l>(
 }
 
 impl<'l, 'k, F: Fn(BlockId) -> bool> BlockInventory<'l, 'k, F> {
-    /// Those that may exist beside each other, the first ones first, without those in whose place others stand.
+    /// Selects candidates that do not conflict, in order of preference. Leaves out those that conflict with a
+    /// block that has to stay.
     fn select_candidates(&self, mut candidates: Vec<&'l BucketBlock>) -> Vec<&'l BlockEntry> {
         loop {
             let taken = without_conflicts(&candidates);
@@ -72,7 +74,8 @@ impl<'l, 'k, F: Fn(BlockId) -> bool> BlockInventory<'l, 'k, F> {
         self.listed.values().filter(|other| (self.lies)(other.id))
     }
 
-    /// Whether a block has rows that are neither in those that are taken nor in others that lie there beside them.
+    /// Returns whether rows of a block are neither in the selected blocks nor in compatible blocks of the
+    /// bucket.
     fn has_uncovered_rows(&self, block: &BlockEntry, taken: &[&BlockEntry]) -> bool {
         let is_beside = |other: &&BlockEntry| !taken.iter().any(|taken| taken.conflicts_with(other));
         let cuts = self.lying.values().copied().filter(|other| other.level == 0);
@@ -100,7 +103,7 @@ fn without_conflicts<'l>(candidates: &[&'l BucketBlock]) -> Vec<&'l BlockEntry> 
     taken
 }
 
-/// Whether all rows of a block are in younger ones that were made of others.
+/// Returns whether younger merged blocks hold all rows of a block.
 pub(super) fn is_covered(block: &BlockEntry, by: &[&BlockEntry]) -> bool {
     let holds = |other: &&&BlockEntry| other.id > block.id && other.covers_log_ranges_of(block);
     let by: Vec<&&BlockEntry> = by.iter().filter(holds).collect();

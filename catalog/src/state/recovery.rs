@@ -1,9 +1,9 @@
-//! The facts again, when all who kept them are gone: from a snapshot, blocks, and what nodes say of their disks
-//! [INV-16].
+//! Rebuild of the catalog after the loss of all voters. Its sources are a snapshot, the blocks in the bucket,
+//! and reports of nodes about their disks [INV-16].
 //!
-//! A snapshot is older than what was done last. What it lacks of blocks they say themselves: which shard they are of and
-//! which range of its log they hold. What it lacks of shards only the nodes know that have their logs. Nothing that may
-//! count twice is taken, and what cannot be found is told as a wound.
+//! A snapshot misses the newest changes. Missing blocks describe themselves: each names its shard and its log
+//! range. Missing shards are known only to the nodes that have their logs. The rebuild registers no block
+//! with rows that may count a second time. Data that it cannot find becomes a data loss record.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,20 +22,20 @@ use super::{
 };
 use crate::block::{BlockEntry, BlockId, ShardLogRange};
 
-/// Added to the revision: more than was done since any snapshot, so that nobody takes what is rebuilt for older than
-/// what they have seen.
+/// Step of the revision: more than the number of changes since any snapshot. So no client takes the rebuilt
+/// catalog for an older one.
 const RECOVERY_REVISION_STEP: u64 = 1_000_000;
 
-/// All that is said of one shard.
+/// Merged reports of the nodes, by shard.
 type ShardReports = BTreeMap<ShardId, ShardReport>;
 
 impl CatalogState {
-    /// The facts, as far as what is left tells them.
+    /// Rebuilds the catalog from the remaining data.
     pub fn recover(remains: RecoveryInput) -> Result<(Self, RecoveryFindings), CatalogRecoveryError> {
         let RecoveryInput { snapshot, blocks, described, at, kept_from } = remains;
         let mut state = snapshot.unwrap_or_else(|| Self::from_reports(&described));
         state.now = state.now.max(at);
-        // Blocks in the bucket name their tenants themselves.
+        // Blocks in the bucket name their own tenants.
         state.staged.clear();
         let mut findings = RecoveryFindings::default();
         let (told, tables) = merge_reports(described)?;
@@ -43,7 +43,8 @@ impl CatalogState {
         state.recover_slot_tables(&told, tables, &mut findings)?;
         let (cuts, lies) = state.recover_merged_blocks(blocks, &mut findings)?;
         state.remove_missing_blocks(&lies, kept_from, &mut findings)?;
-        // A shard that was followed may have dropped records: what it wrote before that and never registered has them.
+        // A succeeded shard may have dropped records. Blocks that it wrote before that and never registered
+        // still contain them.
         let followed = state.succeeded_shards();
         let mut of_shards: BTreeMap<ShardId, Vec<BlockEntry>> = BTreeMap::new();
         for block in cuts {
@@ -64,14 +65,15 @@ impl CatalogState {
         Ok((state, findings))
     }
 
-    /// Without a snapshot: shards have as many members as most are said to have.
+    /// Creates a state without a snapshot. The replication factor is the largest number of members in the
+    /// reports.
     fn from_reports(described: &[ShardReport]) -> Self {
         let most = described.iter().map(|told| told.members.len()).max().unwrap_or(1);
         let copies = u16::try_from(most).unwrap_or(MAX_COPIES).clamp(1, MAX_COPIES);
         Self { settings: CatalogSettings { copies, ..CatalogSettings::default() }, ..Self::default() }
     }
 
-    /// Learns of shards of which nodes or blocks tell.
+    /// Adds shards that only reports or blocks name.
     fn add_reported_shards(
         &mut self,
         told: &ShardReports,
@@ -80,14 +82,16 @@ impl CatalogState {
     ) -> Result<(), CatalogRecoveryError> {
         let named = blocks.iter().flat_map(|lying| lying.block.log_ranges()).map(|rows| rows.shard);
         let named = named.collect::<BTreeSet<_>>();
-        // Of one that is silent who copies its ids tells: until then it has not retired.
+        // A predecessor without a report is known from the shard that copies its ids. It has not retired
+        // until the copy ends.
         let copied = told.values().filter(|told| told.taken == Some(false));
         let copied = copied.filter_map(|told| match told.inherited? {
             HandoffSource::Window { of, .. } | HandoffSource::Blocks { of, .. } => Some(of),
             HandoffSource::Nothing => None,
         });
         let all: BTreeSet<ShardId> = named.into_iter().chain(told.keys().copied()).chain(copied).collect();
-        // Epochs ascend, and only who retired is forgotten: who is older than somebody known, and is not known, is over.
+        // Epochs ascend, and only retired shards are removed. So an unknown shard older than a known one has
+        // retired.
         let mut newest: BTreeMap<u32, u32> = BTreeMap::new();
         for shard in self.shards.values() {
             let epoch = newest.entry(shard.slot).or_default();
@@ -104,7 +108,8 @@ impl CatalogState {
                 self.nodes.entry(*node).or_default();
             }
             if let Some(known) = self.shards.get_mut(&id) {
-                // Its members never change; of one that was opened before they were named they are said now.
+                // Members never change. A shard that was opened before members were recorded gets them from
+                // the report.
                 if known.members.is_empty() {
                     known.members = members;
                 }
@@ -125,14 +130,15 @@ impl CatalogState {
         }
     }
 
-    /// Shards that another one of their slot follows.
+    /// Returns the shards that have a successor in their slot.
     fn succeeded_shards(&self) -> BTreeSet<ShardId> {
         let newest = |shard: &ShardEntry| self.newest_shard(shard.slot).map(|newest| newest.id);
         self.shards.values().filter(|shard| newest(shard) != Some(shard.id)).map(|shard| shard.id).collect()
     }
 
-    /// Has blocks that were made of others take their places: else both would count. What they were made of may lie there
-    /// still, and what these were made of in turn. Gives the blocks that were cut and lie there beside them.
+    /// Registers merged blocks instead of their inputs, because otherwise both would count. The inputs may
+    /// still be in the bucket, and so may the inputs of merged inputs. Returns the remaining flushed blocks,
+    /// and the ids of all blocks in the bucket without a tombstone.
     fn recover_merged_blocks(
         &mut self,
         lying: Vec<BucketBlock>,
@@ -152,7 +158,7 @@ impl CatalogState {
         for block in replaced {
             self.blocks.remove(&block.id);
             self.condemned.entry(block.id).or_insert(self.now);
-            // Its rows are in blocks of each tenant, and some of these are gone as well.
+            // Each tenant's rows are in some merged block, but some of those are gone as well.
             if !is_covered(&block, &taken) {
                 findings.missing.push(block.id);
                 self.record_block_gaps(&block, findings)?;
@@ -178,7 +184,8 @@ impl CatalogState {
         Ok((cuts, lies))
     }
 
-    /// Strikes out blocks that are gone: those that were removed for their age are not missed.
+    /// Removes blocks that are gone from the bucket. Those older than `kept_from` were removed by retention
+    /// and are no loss.
     fn remove_missing_blocks(
         &mut self,
         lies: &BTreeSet<BlockId>,
@@ -225,8 +232,9 @@ impl CatalogState {
         Ok(())
     }
 
-    /// Registers later blocks of a shard: up to where its log is cut those that fill the most, and behind that one
-    /// chain. What its log lacks and no block has is a gap.
+    /// Registers unlisted blocks of a shard. Up to the purge point of its log it selects the blocks that
+    /// cover the most entries, and after it one chain. Entries that neither the log nor a block holds become
+    /// a gap.
     fn recover_block_chain(
         &mut self,
         id: ShardId,
@@ -243,7 +251,7 @@ impl CatalogState {
             _ => None,
         };
         let end = told.and_then(|told| told.sealed).or(known).unwrap_or(u64::MAX);
-        // Ranges of blocks that were made of others: all that lies before their ends was registered.
+        // Ranges of merged blocks: everything before their ends was registered.
         let made = self.blocks.values().flat_map(BlockEntry::log_ranges);
         let made: Vec<ShardLogRange> = made.filter(|rows| rows.shard == id && rows.to > begin).collect();
         let registered = made.iter().map(|rows| rows.to).max().unwrap_or(begin);
@@ -288,8 +296,9 @@ impl CatalogState {
         Ok(())
     }
 
-    /// That all who were copied as a whole say where they ended. One that is taken for lost settles with who has copied
-    /// it, hears that all of its ids are held there, and drops records that nobody else has.
+    /// Returns an error if a shard was copied completely and no report names its seal. If it were taken for
+    /// lost, it would settle with its copy. The copy would report all of its ids as held, and it would drop
+    /// records that no other shard has.
     fn check_seals_known(&self, told: &ShardReports) -> Result<(), CatalogRecoveryError> {
         for (by, inherited) in told.iter().filter_map(|(id, told)| Some((*id, told.inherited?))) {
             let HandoffSource::Window { of: shard, upto: None } = inherited else { continue };
@@ -304,8 +313,9 @@ impl CatalogState {
         Ok(())
     }
 
-    /// What a shard still has to inherit that the snapshot does not know: it may have been founded, and not have opened.
-    /// Open, it would take repeats of what the one before it knows.
+    /// Returns the ids that a shard still has to copy, if the snapshot does not contain the shard. It may
+    /// have been created without having opened. If it opened now, it would accept duplicates of records that
+    /// its predecessor holds.
     fn pending_handoff(&self, id: ShardId, told: &ShardReports, new: &[ShardId]) -> Option<HandoffSource> {
         let shard = self.shards.get(&id).filter(|_| new.contains(&id))?;
         let told = told.get(&id).filter(|told| told.taken == Some(false))?;
@@ -315,8 +325,8 @@ impl CatalogState {
         Some(told.inherited.unwrap_or(HandoffSource::Window { of: before.id, upto: None }))
     }
 
-    /// What each shard may do: the newest of a slot serves it, and those before it have ended. Those in `new` the snapshot
-    /// does not know.
+    /// Sets the phase of each shard: the newest of a slot serves it, and all older ones have ended. `new`
+    /// contains the shards that are missing in the snapshot.
     fn recover_phases(&mut self, told: &ShardReports, new: &[ShardId]) {
         let followed = self.succeeded_shards();
         let known = self.shards.values().filter_map(|shard| match shard.phase {
@@ -325,7 +335,7 @@ impl CatalogState {
         });
         let mut inherited: BTreeMap<ShardId, HandoffSource> = known.collect();
         inherited.extend(told.iter().filter_map(|(id, told)| Some((*id, told.inherited?))));
-        // What a shard had inherited that is lost, those that follow do not know.
+        // Successors do not know the ids that a lost shard had copied.
         let lost = inherited.values().filter_map(|inherits| match inherits {
             HandoffSource::Blocks { of, .. } => decode_shard_id(*of),
             _ => None,
@@ -355,7 +365,8 @@ impl CatalogState {
                 (ShardPhase::Open, false, _) if opening.contains_key(&shard.id) => {
                     ShardPhase::Opening { inherits: opening[&shard.id] }
                 }
-                // Its log has ended, and nobody knows a successor: it is told to seal again, and gets one.
+                // The log has ended, and no successor is known. The shard gets the request to seal once more,
+                // and a successor.
                 (ShardPhase::Open, false, Some(_)) => ShardPhase::Closing,
                 (phase, false, _) => phase.clone(),
                 (ShardPhase::Closing, true, None) if !is_lost => ShardPhase::Closing,
@@ -372,7 +383,7 @@ impl CatalogState {
         self.align_handoffs();
     }
 
-    /// A successor that is still opening inherits what its predecessor is now.
+    /// Makes an opening successor copy from its predecessor as that one is now.
     fn align_handoffs(&mut self) {
         let opening = self.shards.values().filter_map(|shard| match shard.phase {
             ShardPhase::Opening { inherits } => Some((shard.id, inherits)),
@@ -392,7 +403,7 @@ impl CatalogState {
                 shard.phase = ShardPhase::Opening { inherits: agreed };
             }
         }
-        // Whoever copied from a shard that is not followed any more by a copier has its word in its own phase.
+        // If no shard copies the ids of a succeeded, closing shard any more, that shard is lost.
         let copied: BTreeSet<ShardId> = self.shards.values().filter_map(handoff_source_shard).collect();
         let now = self.now;
         let followed = self.succeeded_shards();
@@ -403,8 +414,8 @@ impl CatalogState {
         }
     }
 
-    /// The tables that nodes have seen. One that was proposed is given up, unless all have logged its fence: then it may
-    /// have been published, and is.
+    /// Restores the tables that nodes have seen. A proposed table is withdrawn, unless all shards have logged
+    /// its fence. In that case it may have been published, so it is published now.
     fn recover_slot_tables(
         &mut self,
         told: &ShardReports,
@@ -432,7 +443,8 @@ impl CatalogState {
             self.first_table_of_all_slots();
             return Ok(());
         }
-        // Profiles are placed in slots of which nobody has told: they are served by nobody who is known.
+        // Profiles are placed in slots of which no report exists. Such a slot gets a shard without known
+        // members.
         let slots: BTreeSet<u32> = tables.values().flat_map(|table| table.slots().iter().copied()).collect();
         for slot in slots {
             if self.newest_shard(slot).is_none() {
@@ -447,7 +459,7 @@ impl CatalogState {
         Ok(())
     }
 
-    /// What is published was fenced by all who serve.
+    /// Sets the fences: all serving shards have logged the fences of published tables.
     fn recover_fences(&mut self, told: &ShardReports) {
         let newest = self.newest_table_version();
         for shard in self.shards.values_mut() {
@@ -468,7 +480,7 @@ fn handoff_source_shard(shard: &ShardEntry) -> Option<ShardId> {
     }
 }
 
-/// What several nodes say of one shard, and all tables that they have.
+/// Merges the reports of several nodes per shard, and collects all tables.
 fn merge_reports(
     described: Vec<ShardReport>,
 ) -> Result<(ShardReports, BTreeMap<u64, SlotTable>), CatalogRecoveryError> {
@@ -497,7 +509,7 @@ fn merge_reports(
         all.sealed = all.sealed.or(one.sealed);
         all.fenced = all.fenced.max(one.fenced);
         all.inherited = all.inherited.or(one.inherited);
-        // Who has applied more has seen them.
+        // The node that applied more of the log has seen them.
         all.taken = all.taken.max(one.taken);
     }
     Ok((told, tables))

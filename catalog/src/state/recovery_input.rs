@@ -1,4 +1,4 @@
-//! What is left of a catalogue, from which it is made again, and what was found in it.
+//! Input and findings of a catalog rebuild.
 
 use std::collections::BTreeSet;
 
@@ -9,98 +9,99 @@ use athanor_cluster::placement::SlotTable;
 use super::{CatalogState, HandoffSource, ShardId};
 use crate::block::{BlockEntry, BlockId};
 
-/// What a node's disk says of a shard.
+/// Description of a shard from one node's disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShardReport {
-    /// Who says it; none where that does not matter.
+    /// Node that sent the report, absent if it does not matter.
     pub node: Option<NodeId>,
-    /// The shard.
+    /// Id of the shard.
     pub shard: ShardId,
-    /// Who has its log.
+    /// Nodes that have its log.
     pub members: BTreeSet<NodeId>,
-    /// Everything up to here lies in blocks, and may be gone from the log.
+    /// Last index that blocks hold. The log may be purged up to it.
     pub cut: u64,
-    /// Where its log ends, if it does.
+    /// Last index of the log, if the shard is sealed.
     pub sealed: Option<u64>,
-    /// The newest table whose fence is in its log.
+    /// Newest table with a fence in its log.
     pub fenced: u64,
-    /// Whose ids its log has as a whole; none where it has not, or that is not known.
+    /// Source of the ids, if the log holds them completely. Absent if the ids are incomplete, or that is
+    /// unknown.
     pub inherited: Option<HandoffSource>,
-    /// Whether it has taken profiles, and so was open; none where that is not known.
+    /// True if the shard has accepted profiles, and so was open. Absent if that is unknown.
     pub taken: Option<bool>,
-    /// The tables that the node has.
+    /// Slot tables that the node has.
     pub tables: Vec<SlotTable>,
 }
 
-/// A block that lies whole in the bucket.
+/// Complete block in the bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BucketBlock {
-    /// What it says of itself.
+    /// Entry from the block's own metadata.
     pub block: BlockEntry,
-    /// The blocks that it was made of and replaces.
+    /// Blocks that it was merged from and replaces.
     pub inputs: Vec<BlockId>,
 }
 
-/// What is left.
+/// Remaining data from which the catalog is rebuilt.
 #[derive(Clone, Debug, Default)]
 pub struct RecoveryInput {
-    /// The newest snapshot that is whole.
+    /// Newest intact snapshot of the catalog.
     pub snapshot: Option<CatalogState>,
-    /// Blocks of this cluster.
+    /// Blocks of this cluster in the bucket.
     pub blocks: Vec<BucketBlock>,
-    /// What nodes say.
+    /// Reports of shards from the nodes.
     pub described: Vec<ShardReport>,
-    /// When this is.
+    /// Time of the rebuild.
     pub at: Timestamp,
-    /// Blocks that were named before this were removed for their age.
+    /// Blocks with older ids were removed by retention.
     pub kept_from: Timestamp,
 }
 
-/// What was found, and what was not.
+/// Findings of a catalog rebuild.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryFindings {
-    /// Blocks that the snapshot does not know and that are registered again.
+    /// Registered blocks that the snapshot did not contain.
     pub recalled: Vec<BlockId>,
-    /// Blocks that it knows and that are gone.
+    /// Blocks of the snapshot that are gone from the bucket.
     pub missing: Vec<BlockId>,
-    /// Blocks that were never registered, or replaced: they stay unknown.
+    /// Blocks that stay unregistered: they were never registered, or were replaced.
     pub passed_over: Vec<BlockId>,
-    /// Shards that it does not know.
+    /// Shards that the snapshot did not contain.
     pub shards: Vec<ShardId>,
-    /// Of these and others, those whose log nobody has.
+    /// Unretired shards of which no node reported a log.
     pub without_log: Vec<ShardId>,
-    /// Entries that lie in no block, nor in a log: (shard, from, to].
+    /// Entries that neither a block nor a log holds: (shard, from, to].
     pub gaps: Vec<(ShardId, u64, u64)>,
 }
 
-/// Why there are no facts.
+/// Reason why a rebuild of the catalog failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CatalogRecoveryError {
-    /// Something says a number that no shard has.
+    /// A report or a block names an id that no shard can have.
     #[error("there is no shard with the number {0}; whoever names it was not made by this version")]
     NoShard(ShardId),
-    /// More than there may be.
+    /// A resource exceeds its limit.
     #[error("there are {seen} {what}, the limit is {limit}; rebuild from fewer")]
     TooMany {
-        /// Of what.
+        /// Name of the resource.
         what: &'static str,
-        /// How many.
+        /// Amount that was found.
         seen: usize,
-        /// The limit.
+        /// Largest permitted amount.
         limit: usize,
     },
-    /// A shard has ended, and nobody says where.
+    /// A predecessor has ended, but no report names the last index.
     #[error(
         "shard {by} knows all that shard {shard} knew when it ended, and nobody says where that was: have most of the \
          nodes run that have its log, or name all of them as gone for good"
     )]
     Unsealed {
-        /// The shard.
+        /// Id of the predecessor.
         shard: ShardId,
-        /// The one that follows it.
+        /// Shard that copied its ids.
         by: ShardId,
     },
-    /// Nodes or the snapshot contradict each other.
+    /// Reports contradict each other or the snapshot.
     #[error("what is left does not agree with itself: {0}; leave out the node that is wrong")]
     Contradiction(String),
 }

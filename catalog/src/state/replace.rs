@@ -1,4 +1,4 @@
-//! Blocks that take the places of those that they were made of [INV-20].
+//! Replacement of blocks by the blocks that were merged from them [INV-20].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,36 +10,36 @@ use super::blocks::is_name_within_skew;
 use super::{CatalogState, CommandError, CommandOutcome, ShardLogRange};
 use crate::block::{BlockEntry, BlockId, TenantSpan};
 
-/// The most that a replacement names: blocks, their ranges and their tenants.
+/// Limit of blocks, ranges and tenants that one replacement names.
 pub const MAX_REPLACED: usize = 8_000;
 
-/// In what a block differs from those whose place it is to take.
+/// Property in which an output differs from its inputs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReplaceMismatch {
-    /// It holds other ranges of logs.
+    /// The block's log ranges differ from those of the inputs.
     Rows,
-    /// It says a wrong level.
+    /// The level is not one above the highest input. The field is the required level.
     Level(u8),
-    /// It has a name that another one has.
+    /// The block's id is in use already.
     Name,
-    /// It was named before one of its inputs: who rebuilds the catalogue could not tell which is the newer.
+    /// The block's id is older than one of its inputs. A rebuild of the catalog could not order the two.
     Older(BlockId),
-    /// A tenant's rows would be in no block, or in two, or there are none.
+    /// A tenant's rows would be in no block or in two, or the inputs have no such tenant.
     Tenant(TenantId),
-    /// A tenant's earliest or latest profile is another.
+    /// The earliest or latest profile of a tenant differs.
     Time(TenantId),
-    /// It has more profiles of a tenant, or none.
+    /// The block has more profiles of a tenant than the inputs, or none.
     Profiles(TenantId),
-    /// There are more samples than before.
+    /// The outputs have more samples than the inputs.
     Samples,
-    /// Of entries that were lost more or fewer would be told than before.
+    /// The numbers of lost entries of inputs and outputs differ.
     Lost,
     /// A block that stays may hold the same rows.
     Holds(BlockId),
 }
 
-/// What blocks hold in all.
+/// Sum of the content of several blocks.
 #[derive(Debug, Default)]
 struct BlockTotals {
     rows: Vec<ShardLogRange>,
@@ -71,7 +71,8 @@ impl BlockTotals {
         sum
     }
 
-    /// Whether a block may hold these tenants' part of it. Equal ids are dropped, so there may be less.
+    /// Checks that a block can hold the rows of its tenants. Merging drops duplicates, so it may hold fewer
+    /// profiles.
     fn check_output(&self, output: &BlockEntry) -> Result<(), ReplaceMismatch> {
         if let Some(newest) = self.newest.filter(|newest| *newest >= output.id) {
             return Err(ReplaceMismatch::Older(newest));
@@ -96,7 +97,7 @@ impl BlockTotals {
         Ok(())
     }
 
-    /// Whether blocks hold it all together, each tenant's part once.
+    /// Checks that the outputs hold all rows together, each tenant in exactly one of them.
     fn check_complete(&self, outputs: &[BlockEntry]) -> Result<(), (BlockId, ReplaceMismatch)> {
         let mut missing: BTreeSet<&TenantId> = self.tenants.keys().collect();
         for output in outputs {
@@ -132,7 +133,7 @@ impl CatalogState {
         if inputs.is_empty() || outputs.is_empty() || seen > MAX_REPLACED {
             return Err(CommandError::Replaces { inputs: inputs.len(), outputs: outputs.len(), seen });
         }
-        // Outputs may have been replaced in their turn before whoever proposed them heard of it.
+        // If the response was lost, another command may have replaced the outputs before the retry.
         let is_taken = |output: &BlockEntry| {
             self.blocks.get(&output.id) == Some(output) || self.condemned.contains_key(&output.id)
         };
@@ -176,7 +177,8 @@ impl CatalogState {
             sum.check_output(output).map_err(|why| unlike((id, why)))?;
         }
         sum.check_complete(outputs).map_err(unlike)?;
-        // Of one range others may hold other tenants' rows, and these now hold them as well.
+        // Other blocks may hold other tenants' rows of the same range. They must not share a tenant with the
+        // outputs.
         let meets = |other: &&BlockEntry| other.log_ranges().any(|rows| overlaps_any(&sum.rows, &rows));
         for other in self.blocks.values().filter(|other| !inputs.contains(&other.id)).filter(meets) {
             if let Some(output) = outputs.iter().find(|output| output.conflicts_with(other)) {
@@ -187,7 +189,7 @@ impl CatalogState {
     }
 }
 
-/// Whether one of the ranges, which are in order and disjoint, has an entry of another.
+/// Returns whether a range has an entry in one of the joined ranges, which are in order and disjoint.
 fn overlaps_any(joined: &[ShardLogRange], rows: &ShardLogRange) -> bool {
     let place = joined.partition_point(|one| (one.shard, one.to) <= (rows.shard, rows.from));
     joined.get(place).is_some_and(|one| one.overlaps(rows))

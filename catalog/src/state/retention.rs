@@ -5,8 +5,8 @@
 //!     ▲                  │
 //!     └─────Restore──────┘
 //! ```
-//! Age is measured with the catalog's own time, which no single clock decides. An expired block is in no listing, but
-//! its entry is kept, so that an operator can restore it until its objects are removed.
+//! Age is measured with the catalog's own time, which no single clock decides. An expired block is in no
+//! listing. Its entry is kept, so an operator can restore it until its objects are removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,11 +17,12 @@ use serde::{Deserialize, Serialize};
 use super::{CatalogState, CommandError, CommandOutcome};
 use crate::block::{BlockEntry, BlockId};
 
-/// Blocks that one command expires.
+/// Limit of blocks that one command expires.
 pub const MAX_EXPIRED_PER_COMMAND: usize = 256;
-/// Tenants whose purged time range is kept separately. Beyond that the smallest ones share one range.
+/// Limit of tenants with a purged time range of their own. Above it the tenants that sort first share one
+/// range.
 pub const MAX_PURGED_TENANTS: usize = 65_536;
-/// The period that the share of expired blocks is counted in.
+/// Period in which the share of expired blocks is counted.
 const BUDGET_PERIOD: Duration = Duration::from_secs(3600);
 
 /// Range of profile times, Unix nanoseconds, both ends included.
@@ -38,10 +39,10 @@ pub struct ProfileTimeRange {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Retention {
-    /// Expired blocks that can be restored. All of them are condemned.
+    /// Expired blocks that can be restored. All of them have tombstones.
     #[serde(default)]
     expired: BTreeMap<BlockId, BlockEntry>,
-    /// When listed blocks were restored: their age counts from then.
+    /// Restoration times of listed blocks. The age of a block counts from its restoration.
     #[serde(default)]
     restored: BTreeMap<BlockId, Timestamp>,
     /// Times of purged profiles by tenant.
@@ -50,7 +51,7 @@ pub(super) struct Retention {
     /// Times of purged profiles of all tenants that have no entry in `purged`.
     #[serde(default)]
     purged_of_others: Option<ProfileTimeRange>,
-    /// When the current budget period began.
+    /// Start of the current budget period.
     #[serde(default)]
     period_start: Timestamp,
     /// Blocks that expired in the current budget period.
@@ -58,18 +59,18 @@ pub(super) struct Retention {
     expired_in_period: usize,
 }
 
-/// Ages of all blocks at one moment.
+/// Ages of all blocks at one time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AgeReport {
-    /// The catalog's time.
+    /// Time of the catalog.
     pub time: Timestamp,
-    /// The time of the newest command.
+    /// Time of the newest command.
     pub newest_command: Timestamp,
-    /// Listed blocks.
+    /// Number of listed blocks.
     pub blocks: usize,
-    /// Listed blocks that are past their retention.
+    /// Number of listed blocks past their retention.
     pub overdue: usize,
-    /// Expired blocks that can be restored, and when they expired.
+    /// Expired blocks that can be restored, each with its expiration time.
     pub expired: BTreeMap<BlockId, Timestamp>,
 }
 
@@ -92,7 +93,7 @@ impl Retention {
         self.expired.contains_key(block)
     }
 
-    /// Returns the time that a block's age counts from: the latest of its data, its name, and its restoration.
+    /// Returns the start of a block's age: the latest of its data, its name and its restoration.
     fn newest_time(&self, block: &BlockEntry) -> Timestamp {
         let newest = Timestamp::from_nanos(block.max_time()).max(block.id.named_at());
         self.restored.get(&block.id).map_or(newest, |restored| newest.max(*restored))
@@ -102,7 +103,7 @@ impl Retention {
         !retention.is_zero() && now.since(self.newest_time(block)) > retention
     }
 
-    /// Remembers that a block's profiles are gone.
+    /// Records the time ranges of a purged block's profiles.
     pub(super) fn record_purged(&mut self, block: &BlockEntry) {
         for span in &block.tenants {
             let times = ProfileTimeRange { first: span.min_time, last: span.max_time };
@@ -126,7 +127,7 @@ impl Retention {
         removed.reduce(ProfileTimeRange::union)
     }
 
-    /// Forgets expired blocks whose objects are not in the bucket any more.
+    /// Purges expired blocks that have no objects in the bucket any more.
     pub(super) fn purge_absent(&mut self, present: &BTreeSet<BlockId>) {
         let (kept, gone): (BTreeMap<_, _>, BTreeMap<_, _>) =
             std::mem::take(&mut self.expired).into_iter().partition(|(block, _)| present.contains(block));
@@ -134,8 +135,8 @@ impl Retention {
         gone.values().for_each(|block| self.record_purged(block));
     }
 
-    /// Returns how many more blocks may expire in the current budget period. Blocks that become overdue at an even
-    /// pace are always allowed, twice as fast as they come, so that a short retention does not fall behind.
+    /// Returns the number of blocks that may still expire in the current budget period. The budget covers at
+    /// least twice the even pace at which blocks become overdue. So a short retention does not fall behind.
     fn remaining_budget(
         &mut self,
         now: Timestamp,
@@ -171,8 +172,8 @@ impl Retention {
 }
 
 impl CatalogState {
-    /// Expires blocks past their retention, at most a share of all blocks per hour. Without a share it expires as many
-    /// as one command may.
+    /// Expires blocks past their retention, at most a share of all blocks per hour. Without a share it
+    /// expires up to [`MAX_EXPIRED_PER_COMMAND`] blocks.
     pub(super) fn expire_blocks(&mut self, retention: Duration, max_percent: Option<u8>) -> CommandOutcome {
         let overdue: Vec<BlockId> =
             self.overdue_blocks(self.now, retention).take(MAX_EXPIRED_PER_COMMAND).collect();
@@ -199,7 +200,7 @@ impl CatalogState {
         CommandOutcome::from_count(count)
     }
 
-    /// Lists expired blocks again: those that are named, or all.
+    /// Lists the named expired blocks again, or all expired blocks if none is named.
     pub(super) fn restore_blocks(&mut self, blocks: Vec<BlockId>) -> Result<CommandOutcome, CommandError> {
         let is_listed = |block: &BlockId| self.retention.restored.contains_key(block);
         let unknown = |block: &BlockId| !self.retention.is_expired(block) && !is_listed(block);

@@ -1,4 +1,4 @@
-//! What the catalogue goes by, who votes in it, and what services send.
+//! Settings and voters of the catalog, and rates of services.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,34 +9,34 @@ use serde::{Deserialize, Serialize};
 
 use super::{CatalogState, CommandError, CommandOutcome, LimitedResource, MAX_COPIES};
 
-/// The most services whose rate is known.
+/// Limit of services with a known rate.
 pub const MAX_SERVICES: usize = 100_000;
-/// The most voters.
+/// Limit of voters of the catalog.
 pub const MAX_VOTERS: usize = 16;
-/// How far ahead the times of profiles may be where limits set no bound [INV-05]: without any, one profile of the next
-/// century would keep its shard from taking a new table for ever.
+/// Default bound for profile times in the future, where the limits set none [INV-05]. Without a bound, one
+/// profile of the next century would keep its shard from accepting a new table for ever.
 pub const DEFAULT_MAX_FUTURE: Duration = Duration::from_secs(24 * 3600);
 
-/// Bytes a second, by tenant and service.
+/// Bytes per second, by tenant and service.
 pub type ServiceRates = BTreeMap<TenantId, BTreeMap<String, u64>>;
 
-/// What the catalogue goes by.
+/// Settings of the catalog, shared by all nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CatalogSettings {
-    /// Members of a new shard.
+    /// Number of members of a new shard.
     pub copies: u16,
-    /// How old a profile may be that any tenant may send; zero for any age.
+    /// Largest age of a profile that any tenant may send. Zero accepts any age.
     pub oldest_accepted: Duration,
-    /// How far ahead the time of a profile may be that any tenant may send; zero for a day.
+    /// Largest distance into the future of a profile that any tenant may send. Zero stands for a day.
     pub newest_accepted: Duration,
 }
 
-/// A voter of the catalogue.
+/// Voter of the catalog, as recorded for operators.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CatalogVoter {
-    /// Where it is asked.
+    /// Address for requests to the voter.
     pub address: String,
 }
 
@@ -47,7 +47,7 @@ impl Default for CatalogSettings {
 }
 
 impl CatalogSettings {
-    /// How far ahead the time of a profile may be.
+    /// Returns the largest accepted distance of a profile's time into the future.
     pub fn max_future(&self) -> Duration {
         if self.newest_accepted.is_zero() { DEFAULT_MAX_FUTURE } else { self.newest_accepted }
     }
@@ -121,7 +121,7 @@ impl CatalogState {
         Ok(CommandOutcome::from_count(changes))
     }
 
-    /// Whether it was another before.
+    /// Sets the rate of a service and returns whether it changed.
     fn set_service_rate(&mut self, tenant: &TenantId, service: String, rate: u64) -> bool {
         if rate > 0 {
             let services = self.rates.entry(tenant.clone()).or_default();

@@ -1,4 +1,4 @@
-//! Shards: what one is, and how the first of a slot opens.
+//! Shards: their entries and phases, and the opening of a slot's first shard.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,133 +10,135 @@ use serde::{Deserialize, Serialize};
 
 use super::{CatalogState, CommandError, CommandOutcome, CommandResult, LimitedResource, PhaseTransition};
 
-/// The number of a shard, never used twice.
+/// Id of a shard, derived from slot and epoch and never reused.
 pub type ShardId = u32;
 
-/// The most members of a shard.
+/// Limit of members per shard.
 pub const MAX_COPIES: u16 = 7;
-/// The most shards that a node is a member of, those that retired not counted.
+/// Limit of unretired shards per node.
 pub const MAX_GROUPS: usize = 64;
-/// The most shards, retired ones included while they are remembered.
+/// Limit of shards, including retired ones that are still on record.
 pub const MAX_SHARDS: usize = 8192;
-/// A shard's number says its slot and its epoch in 32 bits.
+/// Low bits of a shard id: the slot plus one. The high bits are the epoch minus one.
 const SLOT_BITS: u32 = 16;
-/// The most shards that a slot may have one after the other.
+/// Limit of successive shards per slot.
 const MAX_EPOCHS: u32 = 1 << (u32::BITS - SLOT_BITS);
 
-/// One shard.
+/// Catalog entry of one shard.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ShardEntry {
-    /// Its number.
+    /// Id of the shard.
     pub id: ShardId,
-    /// The slot that it serves.
+    /// Slot that the shard serves.
     pub slot: u32,
-    /// Which of the slot's successive shards it is [INV-12].
+    /// Position in the sequence of the slot's shards, from 1 [INV-12].
     pub epoch: u32,
-    /// The last index of its log that lies in a registered block.
+    /// Last log index that a registered block contains.
     pub watermark: u64,
-    /// Who has its log; never changes. None where it was opened before members were named: then the one node that has
-    /// it.
+    /// Nodes that have its log, which never change. Empty if the shard was opened before members were
+    /// recorded: then the one node that has the log is the member.
     #[serde(default)]
     pub members: BTreeSet<NodeId>,
-    /// What it may do.
+    /// Current phase of the shard.
     #[serde(default)]
     pub phase: ShardPhase,
-    /// The newest table whose fence is in its log, or that was published when it first opened [INV-05].
+    /// Newest table with a fence in its log, or the one that was published when the shard first opened
+    /// [INV-05].
     #[serde(default = "first_table")]
     pub fenced: u64,
-    /// When its phase began.
+    /// Start time of the phase.
     #[serde(default)]
     pub since: Timestamp,
 }
 
-/// What a shard may do.
+/// Phase of a shard, which decides the permitted operations.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum ShardPhase {
-    /// It accepts nothing yet: not before the catalogue has answered that it is open, else what it accepted would be
-    /// gone when it is succeeded before that [INV-12].
+    /// The shard accepts no records yet. It waits until the catalog confirms that it is open. Otherwise a
+    /// succession before that would lose the records that it accepted [INV-12].
     Opening {
-        /// The ids that it must know first.
+        /// Source of the ids that the shard must copy first.
         inherits: HandoffSource,
     },
-    /// It serves its slot.
+    /// The shard serves its slot.
     #[default]
     Open,
-    /// It was told to seal. Until it has, it serves its slot.
+    /// The shard was requested to seal. It serves its slot until it has sealed.
     Closing,
-    /// Its log has ended. What of it is in no block yet is still cut.
+    /// The log has ended. Entries that no block holds yet are still flushed.
     Sealed {
-        /// The last index of its log.
+        /// Last index of the log.
         at: u64,
     },
-    /// Others serve its slot, and do not know which records it holds after its watermark: so it registers nothing and
-    /// answers nothing until it has settled with who serves the slot [INV-13].
+    /// Another shard serves the slot and does not know this shard's records after the watermark. So this
+    /// shard registers no blocks and returns no results until it has settled with the serving shard [INV-13].
     Lost {
-        /// Its watermark.
+        /// Watermark at the time of the loss.
         kept: u64,
     },
-    /// It is over.
+    /// The shard has ended, and its log may be deleted.
     Retired {
-        /// Since when: it is remembered for a while, so that members that were away hear of it.
+        /// Time of the retirement. The entry stays for a while, so that members that were offline see it.
         at: Timestamp,
-        /// Whether rows that lie in no block were given up with it.
+        /// True if rows that no block holds were given up.
         abandoned: bool,
     },
 }
 
-/// The ids that a shard must know before it accepts records.
+/// Source of the ids that a shard must copy before it accepts records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum HandoffSource {
-    /// None: it is the first of its slot.
+    /// No source: the shard is the first of its slot.
     Nothing,
-    /// All that another shard knows.
+    /// All ids that another shard holds.
     Window {
-        /// The other.
+        /// Shard that the ids are copied from.
         of: ShardId,
-        /// Where that one's log ends, once it does.
+        /// Last index of that shard's log, once it is sealed.
         upto: Option<u64>,
     },
-    /// Those in the slot's registered blocks, and no others: what it had copied from the lost shard is forgotten first,
-    /// else it would call records its own that only the lost shard has, and that one would drop them when it settles.
+    /// The ids in the slot's registered blocks, and no others. Ids that were copied from the lost shard are
+    /// dropped first. Otherwise this shard would claim records that only the lost shard has, and that one
+    /// would drop them when it settles.
     Blocks {
-        /// The shard that was lost.
+        /// Id of the lost shard.
         of: ShardId,
-        /// Where its blocks end.
+        /// Watermark of the lost shard.
         upto: u64,
     },
 }
 
-/// The members of a new shard and the nodes from which they were chosen.
+/// Members of a new shard, and the nodes that they were chosen from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReplicaPlacement {
-    /// The members.
+    /// Nodes that become members.
     pub members: BTreeSet<NodeId>,
-    /// The zones of all nodes that could have been chosen, the members' among them.
+    /// Zones of all candidates, including the members.
     pub zones: BTreeMap<NodeId, String>,
 }
 
-/// What is known of a node that is or was a member of a shard.
+/// Properties of a node that is or was a member of a shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ShardNode {
-    /// The zone that it said it is in when it was chosen last; empty if it said none.
+    /// Zone that the node reported when it was last chosen, empty if it reported none.
     pub zone: String,
 }
 
-/// How many shards each node is a member of.
+/// Number of shards per node.
 pub(super) type ShardsPerNode = BTreeMap<NodeId, usize>;
 
-/// The number of a slot's shard of an epoch. It follows from both alone, so that whoever finds a shard's log knows
-/// whose it is.
+/// Returns the id of a slot's shard of an epoch. The id depends on these two only, so a shard's log
+/// identifies its slot and epoch.
 pub const fn shard_id(slot: u32, epoch: u32) -> ShardId {
     (epoch - 1) << SLOT_BITS | (slot + 1)
 }
 
-/// The slot and the epoch of a shard; none for a number that no shard has.
+/// Returns the slot and the epoch of a shard, or none for an invalid id.
 pub const fn decode_shard_id(shard: ShardId) -> Option<(u32, u32)> {
     match shard & ((1 << SLOT_BITS) - 1) {
         0 => None,
@@ -144,28 +146,28 @@ pub const fn decode_shard_id(shard: ShardId) -> Option<(u32, u32)> {
     }
 }
 
-/// The table that all shards opened by when there was no other.
+/// Returns the version of the first table, which covers all shards opened before any other table.
 fn first_table() -> u64 {
     1
 }
 
 impl ShardEntry {
-    /// Whether it is over.
+    /// Returns whether the shard has retired.
     pub fn is_retired(&self) -> bool {
         matches!(self.phase, ShardPhase::Retired { .. })
     }
 
-    /// Whether it takes records now.
+    /// Returns whether the shard accepts records now.
     pub fn serves(&self) -> bool {
         matches!(self.phase, ShardPhase::Open | ShardPhase::Closing)
     }
 
-    /// Whether a new table needs its fence.
+    /// Returns whether a new table requires this shard's fence.
     pub(super) fn needs_fences(&self) -> bool {
         self.serves() || matches!(self.phase, ShardPhase::Opening { .. })
     }
 
-    /// Whether it copies the ids of another.
+    /// Returns whether the shard copies the ids of another.
     pub(super) fn copies_ids_from(&self, shard: ShardId) -> bool {
         matches!(self.phase, ShardPhase::Opening { inherits: HandoffSource::Window { of, .. } } if of == shard)
     }
@@ -175,7 +177,7 @@ impl ShardEntry {
         self.since = now;
     }
 
-    /// That it is in a wrong phase.
+    /// Returns the error for a transition that the current phase does not permit.
     pub(super) fn wrong_phase(&self, step: PhaseTransition) -> CommandError {
         CommandError::Phase { shard: self.id, phase: self.phase.clone(), step }
     }
@@ -194,12 +196,12 @@ impl CatalogState {
         self.shards.values().filter(move |shard| shard.slot == slot)
     }
 
-    /// The newest shard of a slot. Numbers of a slot ascend with the epoch.
+    /// Returns the newest shard of a slot. Ids of a slot ascend with the epoch.
     pub(super) fn newest_shard(&self, slot: u32) -> Option<&ShardEntry> {
         self.shards_of_slot(slot).next_back()
     }
 
-    /// The shard of a slot that takes records.
+    /// Returns the shard of a slot that accepts records.
     pub fn serving_shard(&self, slot: u32) -> Option<&ShardEntry> {
         self.shards_of_slot(slot).find(|shard| shard.serves())
     }
@@ -249,7 +251,7 @@ impl CatalogState {
             return Ok(CommandOutcome::Known(CommandResult::Shard(shard.clone())));
         }
         self.check_shard_capacity(slot)?;
-        // Its log was fenced by tables that may be unknown here, and by none that came later.
+        // The log holds fences of tables that may be unknown here, and none of later tables.
         let by_first_table = self.newest_table_version() <= 1 && self.pending.is_none();
         let phase = if by_first_table {
             ShardPhase::Open
@@ -280,7 +282,7 @@ impl CatalogState {
         Ok(CommandOutcome::Changed(CommandResult::Shard(shard)))
     }
 
-    /// Makes a shard that has to open yet.
+    /// Creates a shard in the opening phase.
     pub(super) fn create_shard(
         &mut self,
         slot: u32,
@@ -331,8 +333,8 @@ impl CatalogState {
         groups
     }
 
-    /// Whether these may be a shard's members: as many as there should be copies, in as many zones as can be, and each
-    /// with room for one more. Counts it, then.
+    /// Checks the members of a shard. Their number is the replication factor, they use as many zones as
+    /// possible, and each is below its shard limit. Counts the shard for each member.
     fn check_members(
         &self,
         slot: u32,

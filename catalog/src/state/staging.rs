@@ -1,11 +1,11 @@
-//! Staging: the tenants of a block whose entry does not fit into one command.
+//! Staging: registration of blocks with more tenants than fit into one command.
 //!
 //! ```text
-//!  StageTenants 0.. ─► StageTenants n.. ─► … ─► RegisterStaged    the block exists with all of them, or not at all
+//!  StageTenants 0.. ─► StageTenants n.. ─► … ─► RegisterStaged: all of them or no block
 //! ```
 //!
-//! Each part names its offset, so a part that comes twice changes nothing. Each answer says how many tenants are staged, so a
-//! caller that lost an answer continues where the last one ended. Staged tenants are in no listing.
+//! Each part names its offset, so a duplicate part changes nothing. Each response names the number of staged
+//! tenants, so a caller that lost a response continues at that offset. Staged tenants are in no listing.
 
 use athanor_chassis::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -15,26 +15,26 @@ use super::{
 };
 use crate::block::{BlockEntry, BlockId, TenantSpan};
 
-/// The most tenants that one command names of a block: with the longest names about half of what a command may have in bytes.
+/// Limit of tenants per command. With the longest names they take about half of a command's size limit.
 pub const MAX_TENANTS_PER_COMMAND: usize = 2_000;
-/// The most tenants that are staged for all blocks together.
+/// Limit of staged tenants of all blocks together.
 pub const MAX_STAGED_TENANTS: usize = 1 << 21;
 
-/// The tenants of one block that does not exist yet, as far as they were named.
+/// Staged tenants of one block that is not registered yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct StagedBlock {
-    /// The block.
+    /// Id of the block.
     pub(super) block: BlockId,
     /// Time of the first part.
     pub(super) since: Timestamp,
-    /// The first tenants of the block, in its order.
+    /// First tenants of the block, in the block's order.
     pub(super) tenants: Vec<TenantSpan>,
 }
 
 impl CatalogState {
-    /// Appends a part of a block's tenants. A shard stages one block at a time: the first part of another one discards what was
-    /// staged before.
+    /// Appends a part of a block's tenants. A shard stages one block at a time: the first part of another
+    /// block discards the earlier one.
     pub(super) fn stage_tenants(
         &mut self,
         shard: ShardId,
@@ -74,7 +74,7 @@ impl CatalogState {
         Ok(CommandOutcome::Changed(CommandResult::Staged(staged.tenants.len() as u64)))
     }
 
-    /// Registers a block with the tenants that were staged for it, of which there must be `tenants`.
+    /// Registers a block with its staged tenants. Their number must be `tenants`.
     pub(super) fn register_staged(
         &mut self,
         block: BlockEntry,
@@ -84,7 +84,7 @@ impl CatalogState {
         self.register_block(block)
     }
 
-    /// Recalls a block with the tenants that were staged for it, of which there must be `tenants`.
+    /// Reinstates a block with its staged tenants. Their number must be `tenants`.
     pub(super) fn recall_staged(
         &mut self,
         block: BlockEntry,
@@ -116,7 +116,7 @@ impl CatalogState {
             .map_or(0, |staged| staged.tenants.len())
     }
 
-    /// Drops the staged tenants of blocks that exist by now, or never will.
+    /// Drops the staged tenants of blocks that are registered or tombstoned.
     pub(super) fn drop_ended_stages(&mut self) {
         let Self { staged, blocks, condemned, .. } = self;
         staged.retain(|_, staged| {
@@ -124,7 +124,8 @@ impl CatalogState {
         });
     }
 
-    /// Drops the staged tenants that nobody registered in the time in which a block may register; returns of how many blocks.
+    /// Drops staged tenants that are older than a block may be at registration. Returns the number of their
+    /// blocks.
     pub(super) fn drop_abandoned_stages(&mut self) -> usize {
         let before = self.staged.len();
         let now = self.now;
@@ -135,7 +136,7 @@ impl CatalogState {
         before - self.staged.len()
     }
 
-    /// Whether staged tenants are of blocks that may still exist, and few enough.
+    /// Returns an error if staged tenants belong to a registered or tombstoned block, or exceed the limit.
     pub(super) fn check_staged(&self) -> Result<(), String> {
         let ended = self.staged.values().find(|staged| {
             self.blocks.contains_key(&staged.block) || self.condemned.contains_key(&staged.block)

@@ -1,4 +1,4 @@
-//! How a shard ends and the next one of its slot begins [INV-12, INV-13].
+//! Succession: the end of a shard and the start of the next one of its slot [INV-12, INV-13].
 //!
 //! ```text
 //!  Opening ─► Open ─► Closing ─► Sealed ─► Retired
@@ -9,9 +9,10 @@
 //!     └───────────────────────┴───────────────┘
 //! ```
 //!
-//! A repeat is known to who serves the slot, or else it counts twice. A successor takes over what its predecessor knows;
-//! of a shard that is lost it can know only what lies in blocks. So every shard that holds rows in no block, and whose
-//! ids the newest shard does not know, is lost as well, though it may have a quorum: it settles and goes on.
+//! The serving shard must recognize a duplicate, or else the duplicate counts. A successor copies the ids
+//! that its predecessor holds. Of a lost shard it can only know the ids in registered blocks. So a shard is
+//! marked lost as well if it holds unregistered rows and the newest shard does not know its ids. This holds
+//! even if the shard has a quorum: it settles and goes on.
 
 use super::{
     CatalogState, CommandError, CommandOutcome, CommandResult, DataLoss, HandoffSource, PhaseTransition,
@@ -75,7 +76,7 @@ impl CatalogState {
                 Ok(CommandOutcome::Known(CommandResult::Shard(by.clone())))
             }
             Some(by) => Err(CommandError::Succeeded { shard: id, by: by.id }),
-            // It copies while this one still takes records.
+            // The successor copies while this shard still accepts records.
             None => {
                 let inherits = HandoffSource::Window { of: id, upto: None };
                 let successor = self.create_shard(slot, epoch, choice, inherits)?;
@@ -122,7 +123,7 @@ impl CatalogState {
         let epoch = self.newest_shard(slot).map_or(0, |newest| newest.epoch) + 1;
         let inherits = HandoffSource::Blocks { of: id, upto: kept };
         match (&shard.phase, copied) {
-            // It has taken nothing, so there is nothing to come back for.
+            // The shard has accepted no records, so nothing has to be recovered from it.
             (ShardPhase::Opening { inherits }, _) => {
                 let inherits = *inherits;
                 self.create_shard(slot, epoch, choice, inherits)?;
@@ -142,13 +143,13 @@ impl CatalogState {
             _ => return Err(shard.wrong_phase(PhaseTransition::Lose)),
         }
         self.mark_unreconciled_lost(slot, id);
-        // It cannot be fenced, and may take profiles of any time until it hears of its loss.
+        // A lost shard cannot log fences, and may accept profiles of any time until it sees its loss.
         self.pending = None;
         Ok(CommandOutcome::from_count(1))
     }
 
-    /// A shard is lost, and with it what its successors would have known of sealed ones: these settle anew before they
-    /// register more.
+    /// Marks a shard as lost, and sealed shards with unregistered rows as well. The successors lose the ids
+    /// of those with it. So they must settle once more before they register blocks.
     fn mark_unreconciled_lost(&mut self, slot: u32, lost: ShardId) {
         let now = self.now;
         for shard in self.shards.values_mut().filter(|shard| shard.slot == slot) {
@@ -177,7 +178,7 @@ impl CatalogState {
         if at < shard.watermark {
             return Err(CommandError::SealBehind { shard: id, at, watermark: shard.watermark });
         }
-        // Another may have been lost since, and with it what it was told.
+        // Another shard may have been lost since, including the ids that it had received.
         if serving != Some(with) {
             return Err(CommandError::SettledWith { shard: id, with, serving });
         }
@@ -222,7 +223,7 @@ impl CatalogState {
         Ok(CommandOutcome::from_count(1))
     }
 
-    /// Whether nobody copies a shard's ids any more: they go with its log.
+    /// Returns an error while a successor still copies the shard's ids, which go with its log.
     fn check_handoff_finished(&self, id: ShardId) -> Result<(), CommandError> {
         match self.successor(id) {
             Some(by) => Err(CommandError::StillInherited { shard: id, by: by.id }),
@@ -230,7 +231,7 @@ impl CatalogState {
         }
     }
 
-    /// The shard that copies the ids of another.
+    /// Returns the shard that copies the ids of another.
     fn successor(&self, of: ShardId) -> Option<&ShardEntry> {
         self.shards.values().find(|shard| shard.copies_ids_from(of))
     }

@@ -1,9 +1,9 @@
-//! Tables: how a new one comes into force, and an old one goes [INV-05].
+//! Slot tables: proposal, fences, publication and removal [INV-05].
 //!
-//! A new table is proposed for a time of profiles that no shard can have taken yet. Each shard that takes records logs
-//! its fence, and only then is it published: so no shard takes by the older table what is looked for by the newer one.
-//! A version is never proposed twice: shards may have logged the fence of a table that was given up, and whoever sees
-//! that a version is neither proposed nor published knows that its fence holds no more.
+//! A table is proposed for a profile time that no shard can have accepted yet. Each serving shard logs its
+//! fence, and only then is the table published. So no shard accepts a profile by the older table that is
+//! looked up by the newer one. A version is never proposed a second time, because shards may have logged the
+//! fence of a withdrawn table. A fence is void if its version is neither proposed nor published.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,34 +16,34 @@ use super::{
     CatalogState, CommandError, CommandOutcome, LimitedResource, PhaseTransition, ShardId, ShardPhase,
 };
 
-/// What clocks of nodes may differ by [INV-05].
+/// Largest assumed difference between the clocks of two nodes [INV-05].
 pub const MAX_CLOCK_SKEW: Duration = Duration::from_secs(15 * 60);
 
-/// A table that is proposed.
+/// Proposed table that is not published yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PendingTable {
-    /// The table.
+    /// The proposed slot table.
     pub table: SlotTable,
-    /// The shards that have not logged its fence.
+    /// Shards that have not logged its fence.
     pub needs: BTreeSet<ShardId>,
-    /// When it was proposed.
+    /// Time of the proposal.
     pub proposed: Timestamp,
 }
 
 impl CatalogState {
-    /// The newest table's version, zero where there is none.
+    /// Returns the version of the newest table, zero if there is none.
     pub(super) fn newest_table_version(&self) -> u64 {
         self.tables.as_ref().map_or(0, |tables| tables.table_at(i64::MAX).version())
     }
 
-    /// The newest table whose fence a shard must have logged that opens now.
+    /// Returns the newest table version that an opening shard must have fenced.
     pub(super) fn newest_fence_version(&self) -> u64 {
         self.pending.as_ref().map_or_else(|| self.newest_table_version(), |pending| pending.table.version())
     }
 
-    /// While there is no other table, the first one is of all slots: also of those whose shards the catalogue had lost
-    /// and learns of again.
+    /// Extends the first table to all slots, while it is the only one. These include slots of shards that the
+    /// catalog lost and that were reported later.
     pub(super) fn first_table_of_all_slots(&mut self) {
         if self.newest_table_version() > 1 {
             return;
@@ -121,8 +121,8 @@ impl CatalogState {
         }
     }
 
-    /// A shard has sealed. Where it did so without the fence of the proposed table and holds profiles of its time, their
-    /// repeats would be looked for elsewhere: then the table is given up.
+    /// Handles the seal of a shard without the fence of the proposed table. If the shard holds profiles of
+    /// the table's time, their duplicates would be routed elsewhere. So the table is withdrawn.
     pub(super) fn withdraw_unfenced_table(&mut self, id: ShardId, latest: i64) {
         let Some(pending) = &mut self.pending else { return };
         if pending.needs.remove(&id) && latest >= pending.table.from() {
@@ -188,7 +188,7 @@ impl CatalogState {
     }
 }
 
-/// All tables, oldest first.
+/// Iterates over all tables, oldest first.
 pub(super) fn iter_tables(tables: &SlotTables) -> impl Iterator<Item = &SlotTable> {
     tables.tables_between(i64::MIN, i64::MAX).iter().map(|table| &**table)
 }

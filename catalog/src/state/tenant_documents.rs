@@ -1,4 +1,4 @@
-//! Texts that tenants keep: settings of pages, rules. What they say is for whoever reads them.
+//! Documents of tenants, such as page settings and rules. The catalog does not interpret them.
 
 use std::collections::BTreeMap;
 
@@ -7,26 +7,26 @@ use serde::{Deserialize, Serialize};
 
 use super::{CatalogState, CommandError, CommandOutcome, LimitedResource};
 
-/// Most notes of a tenant.
+/// Limit of documents per tenant.
 pub const MAX_DOCUMENTS_PER_TENANT: usize = 1_000;
-/// Most bytes of a note, its name included.
+/// Limit of bytes per document, its name included.
 pub const MAX_DOCUMENT_BYTES: usize = 64 << 10;
-/// Most bytes of all notes of a tenant.
+/// Limit of bytes of all documents of a tenant.
 pub const MAX_DOCUMENT_BYTES_PER_TENANT: usize = 1 << 20;
-/// Most bytes of all notes: they are in every snapshot.
+/// Limit of bytes of all documents, because every snapshot contains them.
 pub const MAX_TOTAL_DOCUMENT_BYTES: usize = 16 << 20;
 
-/// What a tenant keeps under a name.
+/// Text that a tenant stores under a name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TenantDocument {
-    /// The text.
+    /// Content of the document.
     pub text: String,
-    /// When it was written, by the catalogue's time.
+    /// Time of the last write, by the catalog's time.
     pub at: Timestamp,
 }
 
-/// The notes of a tenant, by name.
+/// Documents of one tenant, by name.
 pub type TenantDocuments = BTreeMap<String, TenantDocument>;
 
 fn document_bytes(notes: &TenantDocuments) -> usize {
@@ -34,17 +34,17 @@ fn document_bytes(notes: &TenantDocuments) -> usize {
 }
 
 impl CatalogState {
-    /// What a tenant keeps.
+    /// Returns a copy of a tenant's documents.
     pub fn tenant_documents(&self, tenant: &TenantId) -> TenantDocuments {
         self.notes.get(tenant).cloned().unwrap_or_default()
     }
 
-    /// Returns what all tenants keep.
+    /// Iterates over the documents of all tenants.
     pub fn all_documents(&self) -> impl Iterator<Item = (&TenantId, &TenantDocuments)> {
         self.notes.iter()
     }
 
-    /// Writes a note, or forgets it where there is no text, if it says what is expected.
+    /// Writes a document if its current text is the expected one. Without a new text it deletes the document.
     pub(super) fn put_tenant_document(
         &mut self,
         tenant: TenantId,
@@ -74,7 +74,7 @@ impl CatalogState {
         Ok(CommandOutcome::from_count(1))
     }
 
-    /// Whether there is room for a note.
+    /// Returns an error if a document would exceed a limit.
     fn check_document_limits(&self, tenant: &TenantId, name: &str, text: &str) -> Result<(), CommandError> {
         let too_many = |what, limit| Err(CommandError::TooMany { what, limit });
         let seen = name.len() + text.len();

@@ -1,7 +1,7 @@
 //! Deficit round robin over tenants, by measured CPU time. Pure: time comes in as an argument.
 //!
 //! ```text
-//!  returns from idle, deficit > 0 ──► urgent ──deficit used up──► ring ──► one quantum a round
+//!  returns from idle, deficit > 0 ──► urgent ──deficit used up──► ring ──► one quantum per round
 //! ```
 
 use std::collections::{BTreeMap, VecDeque};
@@ -11,20 +11,21 @@ use crate::TenantId;
 
 /// CPU time that a tenant receives in each round, and the longest slice of a job that can yield.
 pub(super) const CPU_QUANTUM: Duration = Duration::from_millis(10);
-/// Upper bound of the CPU time that a tenant saves up.
+/// Upper bound of the CPU time that a tenant accumulates while idle.
 const MAX_CPU_BURST: Duration = Duration::from_millis(100);
 /// Upper bound of the CPU time that a tenant owes after a job that did not yield.
 const MAX_CPU_DEBT: Duration = Duration::from_secs(1);
-/// Tenants whose deficits are remembered. Above it, idle tenants are dropped.
+/// Upper bound of tenants with remembered deficits. Beyond it, idle tenants are dropped.
 const MAX_REMEMBERED_FLOWS: usize = 4096;
 
 /// Owner of jobs. `None` is the process itself.
 pub(super) type FlowKey = Option<TenantId>;
 
-/// Queue of jobs that takes tenants in turns.
+/// Queue of jobs that is fair among tenants.
 ///
-/// A tenant pays for CPU time after its jobs used it. A tenant that does not take part in rounds earns its fair share of
-/// all CPU time instead, up to a bound. So a tenant that stays below its share runs ahead of the round when it returns.
+/// A tenant pays for CPU time after its jobs used it. A tenant that does not take part in rounds earns its
+/// fair share of all CPU time instead, up to a bound. So a tenant that stays below its share runs ahead of
+/// the round when it returns.
 #[derive(Debug)]
 pub(super) struct FairQueue<T> {
     flows: BTreeMap<FlowKey, TenantFlow<T>>,
@@ -61,7 +62,7 @@ enum FlowList {
     Ring,
 }
 
-/// A job that left the queue, which counts as running until [`FairQueue::release`].
+/// Job that left the queue. It counts as running until [`FairQueue::release`].
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct PickedJob<T> {
     pub(super) flow: FlowKey,
@@ -132,7 +133,8 @@ impl<T> FairQueue<T> {
         self.take(&key, FlowList::Ring)
     }
 
-    /// Takes the next job of a flow that runs ahead of the ring and has fewer than so many running jobs.
+    /// Returns the next job of a flow that runs ahead of the ring and has fewer than `max_running` running
+    /// jobs.
     pub(super) fn pop_urgent(
         &mut self,
         max_running: usize,
@@ -144,17 +146,17 @@ impl<T> FairQueue<T> {
         self.take(&key, FlowList::Urgent)
     }
 
-    /// Whether a flow that runs ahead of the ring has a job that waits.
+    /// Returns whether a flow that runs ahead of the ring has a waiting job.
     pub(super) fn has_urgent(&self) -> bool {
         !self.urgent.is_empty()
     }
 
-    /// Whether the flow runs ahead of the ring.
+    /// Returns whether the flow runs ahead of the ring.
     pub(super) fn is_urgent(&self, key: &FlowKey) -> bool {
         self.flows.get(key).is_some_and(|flow| flow.is_urgent)
     }
 
-    /// Subtracts CPU time that a job of the flow used. While no job waits, nobody is owed anything.
+    /// Subtracts CPU time that a job of the flow used. While no job waits, no flow goes into debt.
     pub(super) fn charge(&mut self, key: &FlowKey, cpu_time: Duration) {
         let cost_nanos = nanos(cpu_time);
         self.served_nanos = self.served_nanos.saturating_add(cost_nanos);
@@ -178,7 +180,7 @@ impl<T> FairQueue<T> {
         }
     }
 
-    /// Ends a running job, or its slice. A job that yields is pushed again before.
+    /// Ends a running job, or its slice. A job that yields is pushed before this call.
     pub(super) fn release(&mut self, key: &FlowKey) {
         let Some(flow) = self.flows.get_mut(key) else { return };
         flow.running = flow.running.saturating_sub(1);
@@ -187,7 +189,8 @@ impl<T> FairQueue<T> {
         }
     }
 
-    /// Takes the first job of a flow that was removed from its list, and lists the flow again if more jobs wait.
+    /// Removes the first job of a flow that was removed from its list, and lists the flow again if more jobs
+    /// wait.
     fn take(&mut self, key: &FlowKey, from: FlowList) -> Option<PickedJob<T>> {
         let flow = self.flows.get_mut(key)?;
         let (ticket, job) = flow.jobs.pop_first()?;

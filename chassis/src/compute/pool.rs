@@ -1,7 +1,7 @@
-//! The threads of a pool.
+//! Threads of a compute pool.
 //!
-//! Ingest and maintenance threads take their jobs themselves. Query jobs are handed to threads by [`PoolInner::dispatch`],
-//! which also wakes jobs that yielded: these keep their thread, so there are more query threads than slots.
+//! Ingest and maintenance threads take their jobs themselves. [`PoolInner::dispatch`] hands query jobs to
+//! threads and wakes jobs that yielded. These keep their thread, so there are more query threads than slots.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,7 @@ const MAX_SUSPENDED_THREADS: usize = 32;
 
 pub(super) type BoxedJob = Box<dyn FnOnce() + Send>;
 
-/// Source of CPU time. Tests have one of their own.
+/// Source of CPU time. Tests use their own.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CpuClock {
     /// CPU time of the calling thread.
@@ -27,7 +27,7 @@ pub(super) struct CpuClock {
     pub(super) tick: fn() -> u64,
 }
 
-/// A query job that waits: for a thread, or on its thread.
+/// Query job that waits for a thread, or suspended on its thread.
 pub(super) enum QueuedQueryJob {
     Start(BoxedJob),
     Resume(Arc<ResumeSignal>),
@@ -40,7 +40,7 @@ pub(super) struct ResumeSignal {
     opened: Condvar,
 }
 
-/// Threads that differ in what they run and in their priority.
+/// Kind of a thread, which determines its jobs and its priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ThreadKind {
     Ingest,
@@ -63,7 +63,7 @@ pub(super) struct PoolInner {
 pub(super) struct PoolState {
     pub(super) schedule: JobScheduler<QueuedQueryJob>,
     pub(super) is_closed: bool,
-    /// Ingest threads without a job. The last one is woken first: its core's caches have what the last job used.
+    /// Idle ingest threads. The last one is woken first, because the caches of its core are warm.
     parked: Vec<Arc<Condvar>>,
     urgent: QueryThreads,
     others: QueryThreads,
@@ -77,10 +77,10 @@ struct QueryThreads {
     max_threads: usize,
 }
 
-// === impl Shared ===
+// === impl PoolInner ===
 
 impl PoolInner {
-    /// Starts the threads of a pool for so many cores.
+    /// Starts the threads of a pool for `cores` cores.
     pub(super) fn start(cores: usize, clock: CpuClock) -> Result<Arc<Self>, ComputeError> {
         let starts = || QueryThreads {
             handed: VecDeque::new(),
@@ -122,7 +122,7 @@ impl PoolInner {
         state.schedule.push(class, flow, QueuedQueryJob::Start(job));
         self.dispatch(&mut state);
         let parked = if class == JobClass::Ingest { state.parked.pop() } else { None };
-        // A thread that is woken under the lock waits for it at once.
+        // A thread that is woken under the lock would wait for it at once.
         drop(state);
         if let Some(thread) = parked {
             thread.notify_one();
@@ -131,7 +131,7 @@ impl PoolInner {
         }
     }
 
-    /// Ends all threads, once they have run what they began.
+    /// Ends all threads after their running jobs.
     pub(super) fn close(&self) {
         let mut state = self.lock();
         state.is_closed = true;
@@ -150,7 +150,7 @@ impl PoolInner {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets all query jobs run that may run now.
+    /// Starts or resumes all query jobs that may run now.
     pub(super) fn dispatch(self: &Arc<Self>, state: &mut PoolState) {
         loop {
             let PoolState { schedule, urgent, others, .. } = &mut *state;
@@ -171,7 +171,7 @@ impl PoolInner {
         self.is_pressed.store(state.schedule.is_pressed(), Ordering::Relaxed);
     }
 
-    /// Gives a job to an idle thread, or to a new one. Where none can be started the job waits on.
+    /// Hands a job to an idle thread, or to a new one. If no thread can be started, the job waits.
     fn hand_over(self: &Arc<Self>, state: &mut PoolState, picked: PickedJob<BoxedJob>) {
         let kind = if picked.is_urgent { ThreadKind::UrgentQuery } else { ThreadKind::Query };
         let starts = state.query_threads(kind);
@@ -208,7 +208,7 @@ impl PoolInner {
         let mut state = self.lock();
         loop {
             if let Some((flow, task)) = state.schedule.pop_ingest() {
-                // Queries may have their slots back.
+                // One fewer ingest job waits, so queries may regain their slots.
                 self.dispatch(&mut state);
                 drop(state);
                 let cpu_time = self.measure(|| task.start());
@@ -289,7 +289,7 @@ impl QueryThreads {
     }
 }
 
-// === impl Task, Gate ===
+// === impl QueuedQueryJob, ResumeSignal ===
 
 impl QueuedQueryJob {
     /// Runs a job of a class that does not yield.
@@ -318,8 +318,8 @@ impl ResumeSignal {
 // === impl ThreadKind ===
 
 impl ThreadKind {
-    /// Priority among the threads of this machine. One unit is about a tenth of CPU time: beside a busy ingest thread
-    /// of the same core, a query of a tenant above its share gets a tenth of the core.
+    /// Returns the nice value of these threads. One unit is about a tenth of CPU time. Beside a busy ingest
+    /// thread of the same core, a query of a tenant above its share gets a tenth of the core.
     const fn nice(self) -> i32 {
         match self {
             Self::Ingest => 0,
@@ -339,11 +339,11 @@ impl ThreadKind {
     }
 }
 
-/// Sets the priority of the calling thread. Without it the operating system gives all threads the same time.
+/// Sets the priority of the calling thread. If that fails, the operating system treats all threads equally.
 #[cfg(target_os = "linux")]
 fn set_nice(nice: i32) {
     if nice != 0 {
-        // On Linux a thread is what other systems call a process here.
+        // On Linux this call applies to the calling thread.
         let _ = rustix::process::setpriority_process(None, nice);
     }
 }

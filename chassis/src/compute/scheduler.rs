@@ -1,19 +1,19 @@
-//! Which job runs next, of which class. Pure: time comes in as an argument.
+//! Choice of the next job in each class. Pure: time comes in as an argument.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::fair_queue::{CPU_QUANTUM, FairQueue, FlowKey, PickedJob};
 
-/// Share of the cores that queries keep while ingest work waits for a thread: one of so many, and at least one core.
+/// Divisor of the cores that queries keep while ingest work waits for a thread. They keep at least one core.
 const GUARANTEED_QUERY_DIVISOR: usize = 8;
 
 /// Class of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum JobClass {
-    /// Pushes, and what the process itself needs for them. Runs first, on threads of its own.
+    /// Pushes, and work of the process for them. Runs first, on its own threads.
     Ingest,
-    /// Long jobs that no request waits for, on threads of their own.
+    /// Long jobs that no request waits for, on their own threads.
     Maintenance,
     /// Queries. Their jobs yield.
     Query,
@@ -21,10 +21,11 @@ pub(super) enum JobClass {
 
 /// Scheduler of a pool.
 ///
-/// - Ingest: jobs of the process itself first, then those of tenants in turns. One job per core.
+/// - Ingest: jobs of the process itself first, then those of tenants by fair share. One job per core.
 /// - Maintenance: in order of arrival. One job per core.
-/// - Query: tenants in turns. One job per core. While ingest work waits, one job per eight cores and at least one. A
-///   tenant below its share that has no running job starts one at once, above these numbers. A job of another tenant
+/// - Query: fair among tenants. One job per core. While ingest work waits, one job per eight cores and at
+///   least one. A tenant below its share that has no running job starts one at once, above these numbers. A
+///   job of another tenant yields for it.
 ///   yields for it.
 pub(super) struct JobScheduler<T> {
     cores: usize,
@@ -53,7 +54,7 @@ impl<T> JobScheduler<T> {
         }
     }
 
-    /// Jobs that run or wait.
+    /// Returns the number of running and waiting jobs.
     pub(super) fn jobs(&self) -> usize {
         let running = self.ingest_running + self.maintenance_running + self.query_running;
         running + self.ingest_waiting() + self.maintenance.len() + self.query.waiting()
@@ -119,12 +120,12 @@ impl<T> JobScheduler<T> {
         Some(picked)
     }
 
-    /// Whether a running job should look at once whether it has to yield.
+    /// Returns whether running jobs must check at once if they have to yield.
     pub(super) fn is_pressed(&self) -> bool {
         self.query.has_urgent() || self.query_running > self.query_slots()
     }
 
-    /// Whether a query job has to yield after so much CPU time.
+    /// Returns whether a query job must yield after using `cpu_time` in its slice.
     pub(super) fn must_yield(&self, flow: &FlowKey, cpu_time: Duration) -> bool {
         if cpu_time >= CPU_QUANTUM {
             return self.query.waiting() > 0 || self.query_running > self.query_slots();
@@ -132,7 +133,7 @@ impl<T> JobScheduler<T> {
         self.is_pressed() && !self.query.is_urgent(flow)
     }
 
-    /// Charges a slice of a query job that goes on.
+    /// Charges a slice of a query job that continues.
     pub(super) fn renew_slice(&mut self, flow: &FlowKey, cpu_time: Duration) {
         self.query.charge(flow, cpu_time);
     }
@@ -143,7 +144,7 @@ impl<T> JobScheduler<T> {
         self.end_query(flow, cpu_time);
     }
 
-    /// Adds a query job that was begun before and has no slot.
+    /// Queues a query job that began before and has no slot.
     pub(super) fn resume_query(&mut self, flow: &FlowKey, ticket: u64, job: T) {
         self.query.push(flow, ticket, job);
     }
@@ -154,7 +155,8 @@ impl<T> JobScheduler<T> {
         self.query.release(flow);
     }
 
-    /// Starts up to so many helpers of a running query job, on slots that no other job waits for. Returns their tickets.
+    /// Starts up to `max_helpers` helpers of a running query job, on slots that no other job waits for.
+    /// Returns their tickets.
     pub(super) fn start_helpers(&mut self, flow: &FlowKey, max_helpers: usize) -> Vec<u64> {
         if self.query.waiting() > 0 {
             return Vec::new();
@@ -170,7 +172,7 @@ impl<T> JobScheduler<T> {
             .collect()
     }
 
-    /// Removes all jobs that wait.
+    /// Removes all waiting jobs.
     pub(super) fn drain(&mut self) -> Vec<T> {
         let mut all: Vec<T> = self.process.drain(..).chain(self.maintenance.drain(..)).collect();
         for queue in [&mut self.ingest, &mut self.query] {

@@ -22,15 +22,15 @@ pub(super) struct CpuSlice {
     begun: Duration,
     /// Tick at which the CPU time was last read.
     checked_tick: u64,
-    /// How many callers of [`hold_slice`] are on the stack.
+    /// Number of [`hold_slice`] calls on the stack.
     holds: usize,
 }
 
-/// Lets other jobs run, if the job on this thread has used up its slice or a tenant below its share waits. Returns when
-/// the job may continue. Cheap, and without effect outside of query jobs.
+/// Yields to other jobs if the job on this thread used up its slice or a tenant below its share waits.
+/// Returns when the job may continue. Cheap, and without effect outside of query jobs.
 ///
-/// No lock may be held that other jobs wait for: they may have all the slots. Where that cannot be avoided, the caller
-/// holds the slice ([`hold_slice`]).
+/// The caller must not hold a lock that other jobs wait for: they may have all the slots. If that cannot be
+/// avoided, the caller holds the slice ([`hold_slice`]).
 pub fn yield_slice() {
     CURRENT_SLICE.with_borrow_mut(|current| {
         if let Some(slice) = current.as_mut().filter(|slice| slice.holds == 0) {
@@ -76,7 +76,7 @@ pub(super) fn run_in_slice<R>(mut slice: CpuSlice, job: impl FnOnce() -> R) -> R
     job()
 }
 
-/// Starts up to so many helpers of the query job on this thread. `None` outside of query jobs.
+/// Starts up to `max_helpers` helpers of the query job on this thread. `None` outside of query jobs.
 pub(super) fn start_helpers(max_helpers: usize) -> Option<Vec<CpuSlice>> {
     CURRENT_SLICE.with_borrow(|current| {
         let CpuSlice { shared, flow, holds, .. } = current.as_ref()?;
@@ -86,7 +86,8 @@ pub(super) fn start_helpers(max_helpers: usize) -> Option<Vec<CpuSlice>> {
     })
 }
 
-/// Waits for helpers. Meanwhile the job gives its slot away, unless it holds its slice: then its helpers do so as well.
+/// Waits for helpers. Meanwhile the job releases its slot, unless it holds its slice. In that case its
+/// helpers hold theirs too.
 pub(super) fn wait_for_helpers<R>(wait: impl FnOnce() -> R) -> R {
     CURRENT_SLICE.with_borrow(|current| {
         if let Some(slice) = current.as_ref().filter(|slice| slice.holds == 0) {
@@ -146,7 +147,7 @@ impl CpuSlice {
         }
     }
 
-    /// Waits for a slot.
+    /// Waits for a slot and begins a new slice.
     fn wait_for_slot(&mut self) {
         let mut state = self.shared.lock();
         if state.is_closed {
@@ -160,7 +161,7 @@ impl CpuSlice {
         self.begin();
     }
 
-    /// Gives the slot away.
+    /// Releases the slot.
     fn release(&self) {
         self.end_in(&mut self.shared.lock());
     }

@@ -1,4 +1,4 @@
-//! Text that must not be shown.
+//! Text that is never printed.
 
 use std::fmt;
 
@@ -6,18 +6,18 @@ use serde::{Deserialize, Serialize, Serializer};
 
 const SECRET_MASK: &str = "******";
 
-/// A password or a key. Whatever prints or serialises it shows `******`.
+/// Password or key. `Debug` and serialization print `******`.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct SecretString(String);
 
 impl SecretString {
-    /// Takes a secret.
+    /// Creates a secret from its text.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// The secret itself, for the one place that needs it.
+    /// Returns the secret itself, for the one place that needs it.
     pub fn expose(&self) -> &str {
         &self.0
     }

@@ -1,7 +1,7 @@
-//! The nearest known name for one that is not known.
+//! Suggestion of the nearest known name for an unknown one.
 
-/// Reads serde's ``unknown field `a`, expected one of `b`, `c` `` (or variant) and names the nearest of the expected;
-/// empty where the message is another or nothing is near.
+/// Parses serde's ``unknown field `a`, expected one of `b`, `c` `` (or variant) and suggests the nearest
+/// expected name. Returns an empty string for other messages, or if no name is near.
 pub(super) fn suggest_known_name(reason: &str) -> String {
     if !reason.starts_with("unknown ") {
         return String::new();
@@ -11,13 +11,13 @@ pub(super) fn suggest_known_name(reason: &str) -> String {
     nearest_name(unknown, quoted).map(|known| format!("; did you mean `{known}`?")).unwrap_or_default()
 }
 
-/// The known name that is nearest to one that is not known, if any is near.
+/// Returns the known name that is nearest to an unknown one, if any is near.
 pub fn nearest_name<'a>(unknown: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let (steps, known) = known.into_iter().map(|known| (edit_distance(unknown, known), known)).min()?;
     (steps <= known.chars().count().div_ceil(3)).then_some(known)
 }
 
-/// How many characters must be added, removed or replaced to make one text the other.
+/// Returns the Levenshtein distance: characters to add, remove or replace.
 fn edit_distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

@@ -6,8 +6,8 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::Spanned;
 
-/// The lines of a text, by path of the setting: the line of the key, or of the item of a list. Empty if the text is
-/// no YAML. An alias has the line where it is used.
+/// Returns the lines of a text, by path of the setting: the line of the key, or of the list item. Empty if
+/// the text is not YAML. An alias has the line where it is used.
 pub(super) fn lines_by_path(text: &str) -> BTreeMap<String, u32> {
     let mut lines = BTreeMap::new();
     if let Ok(root) = serde_saphyr::from_str::<YamlNode>(text) {
@@ -16,7 +16,7 @@ pub(super) fn lines_by_path(text: &str) -> BTreeMap<String, u32> {
     lines
 }
 
-/// A YAML node, of which only the places are kept.
+/// YAML node without its scalar values.
 enum YamlNode {
     Table(Vec<(Spanned<String>, YamlNode)>),
     List(Vec<Spanned<YamlNode>>),

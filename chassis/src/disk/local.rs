@@ -1,4 +1,4 @@
-//! A folder of the file system.
+//! Disk over a folder of the file system.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -13,16 +13,18 @@ use super::{Disk, DiskError, check_file_name};
 use crate::clock::Clock;
 use crate::histogram::{Histogram, HistogramSnapshot};
 
-/// Files being written whole, not yet renamed to their names. No other name begins with a dot, but [`LOCK_FILE`].
+/// Prefix of files that are being written and not yet renamed. No other name begins with a dot, except
+/// [`LOCK_FILE`].
 const UNFINISHED_PREFIX: &str = ".unfinished-";
-/// Held locked while a process has the folder; the kernel lets go when the process ends, however it does.
+/// File that is locked while a process holds the folder. The kernel unlocks it when the process ends, in
+/// whatever way.
 const LOCK_FILE: &str = ".lock";
-/// Handles kept open; beyond it they are closed and opened again when needed.
+/// Upper bound of open file handles. At the bound all are closed and reopened on demand.
 const MAX_OPEN_FILES: usize = 512;
-/// What one `pwritev` takes.
+/// Upper bound of buffers per `pwritev` call.
 const MAX_PARTS_PER_WRITE: usize = 1024;
 
-/// A folder of the file system, owned by one process at a time. Cheap to clone.
+/// Folder of the file system, owned by one process at a time. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct LocalDisk {
     folder: Arc<LockedDirectory>,
@@ -32,15 +34,15 @@ pub struct LocalDisk {
 struct LockedDirectory {
     path: PathBuf,
     _lock: File,
-    /// Open files by name. Held while names change, so that no handle is found under a name that it lost.
+    /// Open files by name. Locked while names change, so that no handle is found under an old name.
     open: Mutex<BTreeMap<String, Arc<File>>>,
     clock: Clock,
     syncs: Histogram,
 }
 
 impl LocalDisk {
-    /// Opens a folder, making it if need be, and clears what an earlier process left unfinished. Refuses a folder
-    /// that is open already.
+    /// Opens a folder, creates it if needed, and removes unfinished files of an earlier process. Rejects a
+    /// folder that is open already.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, DiskError> {
         let path = path.into();
         let shown = path.to_string_lossy().into_owned();
@@ -60,7 +62,7 @@ impl LocalDisk {
         Ok(Self { folder: Arc::new(folder) })
     }
 
-    /// Runs one call on the folder itself.
+    /// Runs one operation on the folder itself.
     fn run<R>(
         &self,
         op: &'static str,
@@ -80,7 +82,7 @@ impl LocalDisk {
     }
 }
 
-/// Options that refuse a symbolic link.
+/// Returns open options that reject a symbolic link.
 fn no_follow_options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
@@ -178,7 +180,7 @@ impl LockedDirectory {
         };
         open.remove(name);
         put().inspect_err(|_| {
-            // Gone already if the rename was done; otherwise cleared at the next start at the latest.
+            // If the rename succeeded, the file is gone. Otherwise the next start removes it at the latest.
             let _ = std::fs::remove_file(&unfinished);
         })
     }

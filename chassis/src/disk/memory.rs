@@ -1,4 +1,4 @@
-//! A disk in memory that can lose power, fill up, lie and rot.
+//! In-memory disk with simulated power loss, full capacity, lost writes and bit rot.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::{Disk, DiskError, check_file_name};
 use crate::random::Random;
 
-/// What survives a loss of power, or does not, as a whole.
+/// Unit in bytes that survives a power loss as a whole, or not at all.
 pub const SECTOR_BYTES: usize = 512;
 
-/// A simulated disk. Clones are handles of one boot of one machine: after [`MemoryDisk::crash`] the old handles do
-/// nothing but fail, as the calls of a dead process do.
+/// Simulated disk. Clones are handles of one boot of one machine. After [`MemoryDisk::crash`] all calls on
+/// the old handles fail, like those of a dead process.
 #[derive(Clone)]
 pub struct MemoryDisk {
     platter: Arc<Mutex<DiskImage>>,
@@ -24,21 +24,21 @@ struct DiskImage {
     boot: u64,
     next_file: u64,
     files: BTreeMap<u64, FileContents>,
-    /// Names as a running process sees them.
+    /// Names as the running process sees them.
     names: BTreeMap<String, u64>,
     durable_names: BTreeMap<String, u64>,
-    /// Changes of names since the last sync of the folder, in order.
+    /// Name changes since the last sync of the folder, in order.
     renamings: Vec<NameChange>,
     capacity: Option<u64>,
     faults: DiskFaults,
 }
 
-/// What is to go wrong, and how far we are.
+/// Injected faults and their progress.
 #[derive(Clone, Default)]
 struct DiskFaults {
-    /// Changing calls since the disk was made.
+    /// Number of changing calls since the disk was created.
     operations: u64,
-    /// Changing calls until the power goes, inside the one after them.
+    /// Changing calls until the power loss, which happens inside the next call.
     power: Option<u64>,
     dark: bool,
     failing_syncs: u64,
@@ -48,11 +48,11 @@ struct DiskFaults {
 #[derive(Clone, Default)]
 struct FileContents {
     durable: Vec<u8>,
-    /// Everything, as a running process sees it.
+    /// Contents as the running process sees them, synced or not.
     seen: Vec<u8>,
-    /// Sectors that differ, perhaps, and may yet reach the platter.
+    /// Sectors that may differ from the durable contents and may still become durable.
     dirty: BTreeSet<usize>,
-    /// The power went while it was being made: any part of it may be there.
+    /// Power was lost while the file was created, so any prefix of it may be durable.
     unfinished: bool,
 }
 
@@ -66,13 +66,14 @@ enum NameChange {
 // === impl MemoryDisk ===
 
 impl MemoryDisk {
-    /// An empty disk without faults.
+    /// Creates an empty disk without faults.
     pub fn new() -> Self {
         Self { platter: Arc::default(), boot: 0 }
     }
 
-    /// Loss of power, and the disk as the next boot finds it. Of the unsynced sectors any survive; of the unsynced
-    /// changes of names the first few, as in a journal. The seed decides. Faults that were ordered are forgotten.
+    /// Simulates a power loss and returns the disk as the next boot finds it. Any subset of the unsynced
+    /// sectors survives, and a prefix of the unsynced name changes, as in a journal. The seed decides.
+    /// Pending faults are cleared.
     #[must_use = "the old handles are dead"]
     pub fn crash(&self, seed: u64) -> Self {
         let random = Random::from_seed(seed);
@@ -92,47 +93,48 @@ impl MemoryDisk {
         self.next_boot(&mut platter)
     }
 
-    /// The process died, the machine did not: nothing is lost, nothing more is durable.
+    /// Simulates the death of the process without the machine. Nothing is lost, and nothing more becomes
+    /// durable.
     #[must_use = "the old handles are dead"]
     pub fn restart(&self) -> Self {
         self.next_boot(&mut self.lock())
     }
 
-    /// Another disk, as this one would be after a loss of power. This one goes on.
+    /// Returns a copy of this disk as after a power loss. This disk is unaffected.
     #[must_use]
     pub fn fork(&self, seed: u64) -> Self {
         let copy = self.lock().clone();
         Self { platter: Arc::new(Mutex::new(copy)), boot: self.boot }.crash(seed)
     }
 
-    /// The power goes inside the changing call after the next `operations` of them: a write may be there in part, a
-    /// new name may be there or not, and everything fails until [`MemoryDisk::crash`].
+    /// Loses power inside the changing call after the next `operations` calls. A write may be partial, and a
+    /// new name may exist or not. All calls fail until [`MemoryDisk::crash`].
     pub fn lose_power_after(&self, operations: u64) {
         self.lock().faults.power = Some(operations);
     }
 
-    /// How many changing calls were made, of all boots.
+    /// Returns the number of changing calls in all boots.
     pub fn operations(&self) -> u64 {
         self.lock().faults.operations
     }
 
-    /// From now on the disk holds at most so many bytes.
+    /// Sets the capacity of the disk from now on. None means unlimited.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.lock().capacity = bytes;
     }
 
-    /// Makes the next `count` syncs fail, of files and of the folder. What such a sync of a file should have made
-    /// durable never will be, though later syncs succeed.
+    /// Makes the next `count` syncs of files or of the folder fail. Bytes lost by a failed sync of a file
+    /// never become durable, even if later syncs succeed.
     pub fn fail_syncs(&self, count: u64) {
         self.lock().faults.failing_syncs = count;
     }
 
-    /// Makes the next `count` writes lies: they are read back, synced, and gone after a crash.
+    /// Loses the next `count` writes: they can be read and synced, and are gone after a crash.
     pub fn lose_writes(&self, count: u64) {
         self.lock().faults.lost_writes = count;
     }
 
-    /// Flips one bit of a file, as rot does; says whether there was such a bit.
+    /// Flips one bit of a file, to simulate bit rot. Returns whether the bit exists.
     pub fn flip_bit(&self, name: &str, offset: u64, bit: u8) -> bool {
         let mut platter = self.lock();
         let Some(file) = platter.names.get(name).copied() else { return false };
@@ -156,7 +158,7 @@ impl MemoryDisk {
         self.platter.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs one call of a process that is alive.
+    /// Runs one operation, unless the process lost power.
     fn run<R>(
         &self,
         op: &'static str,
@@ -172,7 +174,7 @@ impl MemoryDisk {
         done.map_err(|error| DiskError::from_io(op, name, error))
     }
 
-    /// Runs one call on a file. One that changes something is told whether the power goes meanwhile.
+    /// Runs one changing operation on a file. `call` receives whether power is lost during it.
     fn change<R>(
         &self,
         op: &'static str,
@@ -207,10 +209,10 @@ fn no_power() -> io::Error {
     io::Error::other("this process has lost power")
 }
 
-// === impl Faults ===
+// === impl DiskFaults ===
 
 impl DiskFaults {
-    /// Counts a changing call; says whether the power goes inside it.
+    /// Counts a changing call. Returns whether power is lost inside it.
     fn record_operation(&mut self) -> bool {
         self.operations += 1;
         match &mut self.power {
@@ -230,7 +232,7 @@ impl DiskFaults {
     }
 }
 
-// === impl Platter ===
+// === impl DiskImage ===
 
 impl DiskImage {
     fn file(&mut self, name: &str) -> io::Result<&mut FileContents> {
@@ -262,7 +264,7 @@ impl DiskImage {
         self.apply_name_change(NameChange::Link(name.to_owned(), self.next_file));
     }
 
-    /// What has no name any more takes nothing, though until the folder is synced a crash may bring it back.
+    /// Files without a name use no space, though a crash may restore them until the folder is synced.
     fn free_bytes(&self) -> u64 {
         let named = self.names.values().filter_map(|file| self.files.get(file));
         let used: usize = named.map(|contents| contents.seen.len()).sum();
@@ -290,7 +292,7 @@ impl DiskImage {
         self.remove_unlinked_files();
     }
 
-    /// Frees the files that no name leads to, now or after a crash.
+    /// Frees the files that no name refers to, now or after a crash.
     fn remove_unlinked_files(&mut self) {
         let mut named: BTreeSet<u64> =
             self.names.values().chain(self.durable_names.values()).copied().collect();
@@ -333,7 +335,7 @@ impl NameChange {
     }
 }
 
-// === impl Contents ===
+// === impl FileContents ===
 
 impl FileContents {
     fn write_at(&mut self, begin: usize, parts: &[&[u8]], lost: bool) {
@@ -380,7 +382,7 @@ impl FileContents {
         }
         let dirty = std::mem::take(&mut self.dirty);
         if !dirty.is_empty() {
-            // Wholly lost and wholly kept are as likely as torn: each is a different trap.
+            // Total loss and total survival are as likely as torn writes, because each is a different trap.
             let way = random.next_below(4);
             let first = random.next_below(dirty.len() as u64 + 1) as usize;
             for (number, sector) in dirty.into_iter().enumerate() {

@@ -1,7 +1,6 @@
-//! Exceptions as Grafana Pyroscope writes them.
+//! Overrides in the format of Grafana Pyroscope.
 //!
-//! Names and units differ for some limits, `0` switches a limit off, and some settings have no meaning here because
-//! nothing corresponds to them.
+//! Names and units of some limits differ, `0` disables a limit, and some settings have no counterpart here.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::units::{ByteSize, parse_duration};
 
-/// Limits that are numbers of MiB there and sizes here.
+/// Limits that Pyroscope gives in MiB and Athanor as sizes.
 const RENAMED_MEBIBYTE_LIMITS: [(&str, &str); 3] = [
     ("ingestion_rate_mb", "ingestion_rate"),
     ("ingestion_burst_size_mb", "ingestion_burst_size"),
@@ -18,7 +17,7 @@ const RENAMED_MEBIBYTE_LIMITS: [(&str, &str); 3] = [
 const BODY_LIMIT_NAME: &str = "ingestion_body_limit";
 const PROFILE_SIZE_NAME: &str = "max_profile_size_bytes";
 
-/// Limits that are numbers, which `0` makes as large as can be.
+/// Numeric limits, which `0` sets to the maximum.
 const COUNT_LIMITS: [&str; 6] = [
     "max_profile_stacktrace_samples",
     "max_profile_stacktrace_sample_labels",
@@ -27,7 +26,7 @@ const COUNT_LIMITS: [&str; 6] = [
     "max_flamegraph_nodes_default",
     "max_flamegraph_nodes_max",
 ];
-/// Limits that need not be, which `0` leaves out.
+/// Optional limits, which `0` disables.
 const OPTIONAL_LIMITS: [&str; 6] = [
     "ingestion_rate",
     "ingestion_burst_size",
@@ -36,10 +35,10 @@ const OPTIONAL_LIMITS: [&str; 6] = [
     "max_query_lookback",
     "max_query_bytes",
 ];
-/// Spans of time that are off when they are zero, as they are here.
+/// Durations that `0` disables in both systems.
 const DURATION_LIMITS: [&str; 2] = ["reject_older_than", "reject_newer_than"];
 
-/// Settings to which nothing here corresponds.
+/// Settings without a counterpart.
 const UNSUPPORTED_SETTINGS: [&str; 13] = [
     "async_ingest",
     "enforce_labels_order",
@@ -55,7 +54,7 @@ const UNSUPPORTED_SETTINGS: [&str; 13] = [
     "symbolizer",
     "write_path",
 ];
-/// Beginnings of the names of more such settings.
+/// Prefixes of further settings without a counterpart.
 const UNSUPPORTED_SETTING_PREFIXES: [&str; 8] = [
     "adaptive_placement_",
     "compactor_",
@@ -67,8 +66,9 @@ const UNSUPPORTED_SETTING_PREFIXES: [&str; 8] = [
     "write_path_",
 ];
 
-/// Rewrites an exception to the names and units of [`TenantLimits`](super::TenantLimits), and adds to `left_out` what has no meaning.
-/// `below` has the limits of all tenants. An error names a setting and says what is wrong with it.
+/// Rewrites an override to the names and units of [`TenantLimits`](super::TenantLimits), and adds settings
+/// without a counterpart to `left_out`. `below` has the default limits. Errors are pairs of setting and
+/// reason.
 pub(super) fn translate_exception(
     exception: &mut Map<String, Value>,
     below: &Map<String, Value>,
@@ -90,7 +90,7 @@ pub(super) fn translate_exception(
             _ => {}
         }
     }
-    // What bounds the memory of the server stays.
+    // Limits that bound the memory of the server stay in force.
     if exception.get(BODY_LIMIT_NAME).is_some_and(is_zero) {
         exception.remove(BODY_LIMIT_NAME);
     }
@@ -124,7 +124,7 @@ fn rename_settings(exception: &mut Map<String, Value>) -> Vec<(&'static str, Str
 }
 
 fn bytes_of_mebibytes(mebibytes: f64) -> Option<ByteSize> {
-    // Up to here each number of bytes is exact.
+    // Bound below which each number of bytes is exact.
     const MAX_MEBIBYTES: f64 = (1_u64 << 33) as f64;
     let fits = (0.0..=MAX_MEBIBYTES).contains(&mebibytes);
     fits.then(|| ByteSize::bytes((mebibytes * f64::from(1_u32 << 20)).ceil() as u64))

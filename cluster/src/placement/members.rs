@@ -1,4 +1,4 @@
-//! Which nodes serve a slot, and which of them should lead.
+//! Choice of the nodes that serve a slot, and of the node that should lead it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,52 +9,53 @@ use athanor_profile::hash::ContentHash;
 use super::HashDomain;
 use crate::NodeId;
 
-/// A node that could be a member: alive, ready and not full.
+/// Candidate for a shard member: alive, ready and not full.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicaCandidate {
-    /// The zone that it says it is in; empty if it says none.
+    /// Zone that the node publishes, empty if it publishes none.
     pub zone: String,
-    /// Groups that it is a member of.
+    /// Number of raft groups that the node is a member of.
     pub groups: u32,
 }
 
-/// Too few nodes for the copies that are wanted.
+/// Rejection of a placement for which there are too few nodes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{wanted} ingesters are wanted for slot {slot} and {found} are alive, ready and not full; start more ingesters or \
      ask for fewer copies"
 )]
 pub struct NotEnoughNodesError {
-    /// The slot.
+    /// Slot to be placed.
     pub slot: u32,
-    /// Copies that are wanted.
+    /// Number of wanted members.
     pub wanted: usize,
-    /// Nodes that could hold one.
+    /// Number of candidates.
     pub found: usize,
 }
 
-/// What decides about a shard's leader.
+/// State of a shard that decides about its leader.
 #[derive(Clone, Copy, Debug)]
 pub struct ShardLeaderView<'a> {
-    /// The shard.
+    /// ID of the shard.
     pub shard: u32,
-    /// Who leads it.
+    /// Current leader of the shard.
     pub leader: NodeId,
-    /// All its members.
+    /// All members of the shard.
     pub members: &'a BTreeSet<NodeId>,
 }
 
-/// A node that is alive, as one that leads.
+/// Alive node as a candidate for the leader.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeaderCandidate {
-    /// The zone that it says it is in; empty if it says none.
+    /// Zone that the node publishes, empty if it publishes none.
     pub zone: String,
-    /// Shards that it leads.
+    /// Number of shards that the node leads.
     pub shards: u16,
 }
 
-/// The members of a new shard: in as many zones as there are, with the fewest groups, and among equals those of most
-/// weight for this slot and epoch, so that the shards of a slot do not stay on the same nodes. At least one.
+/// Chooses the members of a new shard, at least one. It prefers zones with the fewest chosen members, then
+/// nodes with the fewest groups. Among equal nodes the weight for this slot and epoch decides, so that
+/// successive shards of a slot do not stay on the same nodes.
 pub fn choose_members(
     slot: u32,
     epoch: u32,
@@ -82,15 +83,17 @@ pub fn choose_members(
     Ok(chosen)
 }
 
-/// Who should lead a shard instead of its leader, if anybody. `leads` has the nodes that are alive.
+/// Returns the node that should replace the leader of a shard, if any. `leads` has the alive nodes.
 ///
-/// A lead moves only from a member with more than the average of these members, rounded up, to one with less than the
-/// average, rounded down. So each move brings both nearer to it, no lead comes straight back, and several that move at
-/// once, on what was known a moment ago, seldom overshoot. A node that drains gives all its leads away.
+/// Leadership moves only from a member above the rounded-up average of these members to one below the
+/// rounded-down average. So each move brings both nearer to the average, and leadership never comes straight
+/// back. Several concurrent moves, based on slightly stale counts, seldom overshoot. A draining node gives up
+/// all its shards.
 ///
-/// Of members with equally few the one whose zone leads least takes it: what a zone that fails takes with it is to be
-/// little. For that alone a lead moves as well, where two nodes change places: the one leads as many as the other did
-/// then, and their zones come nearer to each other. So moves end: nodes come nearer, or they do not change and zones do.
+/// Among members with equally few shards, the zone with the fewest leaders decides. So the failure of a
+/// zone affects few leaders. For this reason alone, leadership also moves if two nodes then swap their
+/// counts: each leads as many shards as the other did, and their zones come nearer to each other. So moves
+/// end: either nodes come nearer to the average, or counts of nodes stay the same and zones come nearer.
 pub fn better_leader(
     shard: &ShardLeaderView<'_>,
     leads: &BTreeMap<NodeId, LeaderCandidate>,

@@ -1,118 +1,118 @@
-//! One table: which slots there are and how they are shared out.
+//! Slot table: its slots and how tenants and services share them.
 
 use std::collections::BTreeMap;
 
 use athanor_chassis::{ErrorCode, ErrorCodeExt, TenantId};
 use serde::{Deserialize, Serialize};
 
-/// The most slots in a table.
+/// Upper bound of slots in a table.
 pub const MAX_SLOTS: u32 = 1 << 12;
-/// The most tenants and services together that have a number of slots of their own.
+/// Upper bound of tenants and services together that have their own number of slots.
 pub const MAX_EXCEPTIONS: usize = 1 << 14;
 
-/// What a table says, not checked yet. A field that a later version may add could move profiles, so whoever does not
-/// know it must not place by the table.
+/// Unchecked contents of a slot table. Unknown fields are rejected: a field of a later version could move
+/// profiles, so a node that does not know it must not place by the table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SlotTableSpec {
-    /// Its number; later tables have higher ones.
+    /// Version of the table. Later tables have higher versions.
     pub version: u64,
-    /// The time of profiles, in Unix nanoseconds, from which on it holds.
+    /// First profile time for which the table holds, in Unix nanoseconds.
     pub from: i64,
     /// All slots, ascending.
     pub slots: Vec<u32>,
-    /// How many of them a tenant has: so that one tenant's load reaches few others.
+    /// Number of slots per tenant, which limits how many slots one tenant's load reaches.
     pub subset: u16,
-    /// Tenants that have another number.
+    /// Tenants with another number of slots.
     #[serde(default)]
     pub tenants: BTreeMap<TenantId, u16>,
-    /// Services that have more than one slot.
+    /// Services with more than one slot, by tenant.
     #[serde(default)]
     pub services: BTreeMap<TenantId, BTreeMap<String, u16>>,
 }
 
-/// A table that was checked.
+/// Slot table with checked contents.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "SlotTableSpec", into = "SlotTableSpec")]
 pub struct SlotTable(SlotTableSpec);
 
-/// Why a table cannot be placed by.
+/// Rejection of a slot table.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SlotTableError {
-    /// No slot.
+    /// The table has no slots.
     #[error("table {version} has no slots; it needs at least one")]
     Empty {
-        /// The table.
+        /// Version of the table.
         version: u64,
     },
-    /// Too many slots.
+    /// The table has too many slots.
     #[error("table {version} has {seen} slots, the limit is {MAX_SLOTS}; give it fewer")]
     TooManySlots {
-        /// The table.
+        /// Version of the table.
         version: u64,
-        /// How many it has.
+        /// Number of slots in the table.
         seen: usize,
     },
-    /// Slots that do not ascend.
+    /// The slots do not ascend.
     #[error("table {version} names slot {slot} after slot {before}; slots must ascend, each named once")]
     Order {
-        /// The table.
+        /// Version of the table.
         version: u64,
-        /// The slot.
+        /// Slot that is out of order.
         slot: u32,
-        /// The one before it.
+        /// Slot before it.
         before: u32,
     },
-    /// A tenant or a service without slots.
+    /// A tenant or a service would get 0 slots.
     #[error("table {version} gives {whom} 0 slots; give at least 1")]
     Zero {
-        /// The table.
+        /// Version of the table.
         version: u64,
-        /// Who would have none.
+        /// Tenant or service with 0 slots.
         whom: String,
     },
-    /// Too many tenants and services.
+    /// Too many tenants and services have their own number of slots.
     #[error(
         "table {version} has {seen} tenants and services with a number of slots of their own, the limit is \
          {MAX_EXCEPTIONS}; name only those that differ"
     )]
     TooManyExceptions {
-        /// The table.
+        /// Version of the table.
         version: u64,
-        /// How many it has.
+        /// Number of tenants and services with their own number of slots.
         seen: usize,
     },
 }
 
 impl SlotTable {
-    /// A table in which each tenant has all slots, and each service one.
+    /// Creates a table in which each tenant has all slots and each service has one.
     pub fn with_all_slots(version: u64, from: i64, slots: Vec<u32>) -> Result<Self, SlotTableError> {
         let subset = u16::MAX;
         SlotTableSpec { version, from, slots, subset, tenants: BTreeMap::new(), services: BTreeMap::new() }
             .try_into()
     }
 
-    /// Its number.
+    /// Version of the table.
     pub fn version(&self) -> u64 {
         self.0.version
     }
 
-    /// The time of profiles from which on it holds.
+    /// First profile time for which the table holds, in Unix nanoseconds.
     pub fn from(&self) -> i64 {
         self.0.from
     }
 
-    /// All slots, ascending; never none.
+    /// All slots, ascending and never empty.
     pub fn slots(&self) -> &[u32] {
         &self.0.slots
     }
 
-    /// How many slots a tenant has, where there are so many.
+    /// Number of slots of a tenant, which may exceed the slots of the table.
     pub fn slots_for(&self, tenant: &TenantId) -> usize {
         self.0.tenants.get(tenant).copied().unwrap_or(self.0.subset).into()
     }
 
-    /// How many of its tenant's slots a service has, where there are so many.
+    /// Number of slots of a service, which may exceed the slots of its tenant.
     pub fn slots_for_service(&self, tenant: &TenantId, service: &str) -> usize {
         let count = self.0.services.get(tenant).and_then(|services| services.get(service));
         count.copied().unwrap_or(1).into()
@@ -143,7 +143,7 @@ impl TryFrom<SlotTableSpec> for SlotTable {
     }
 }
 
-/// Who is given no slot.
+/// Returns a description of the first tenant or service with 0 slots.
 fn without_slots(draft: &SlotTableSpec) -> Option<String> {
     if draft.subset == 0 {
         return Some("tenants".to_owned());

@@ -1,4 +1,4 @@
-//! Tables that hold one after the other, by the time of profiles.
+//! Sequence of slot tables, by profile time.
 
 use std::sync::Arc;
 
@@ -8,61 +8,61 @@ use serde::{Deserialize, Serialize};
 
 use super::{SlotTable, TenantSlots};
 
-/// The most tables.
+/// Upper bound of tables in a sequence.
 pub const MAX_TABLES: usize = 64;
 
-/// Tables by version and by the time from which they hold, both ascending; at least one. Cheap to clone.
+/// Slot tables in order of version and first profile time, both ascending; at least one. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<SlotTable>", into = "Vec<SlotTable>")]
 pub struct SlotTables(Vec<Arc<SlotTable>>);
 
-/// Why tables cannot follow each other.
+/// Rejection of a sequence of tables.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SlotTablesError {
-    /// No table.
+    /// The sequence is empty.
     #[error("there is no table to place profiles by; there must be at least one")]
     Empty,
-    /// Too many.
+    /// The sequence has too many tables.
     #[error(
         "{seen} tables are kept, the limit is {MAX_TABLES}; drop those so old that no profile of their time is taken"
     )]
     TooMany {
-        /// How many there are.
+        /// Number of tables.
         seen: usize,
     },
-    /// A table that does not follow the one before it.
+    /// A table does not follow the one before it.
     #[error(
         "table {version}, from {from} ns on, comes after table {before}, from {before_from} ns on; version and time \
          must ascend"
     )]
     Order {
-        /// The table.
+        /// Version of the table.
         version: u64,
-        /// Its time.
+        /// First profile time of the table.
         from: i64,
-        /// The one before it.
+        /// Version of the table before it.
         before: u64,
-        /// The time of that one.
+        /// First profile time of the table before it.
         before_from: i64,
     },
 }
 
 impl SlotTables {
-    /// The table that holds for profiles of a time, Unix nanoseconds: the last that begins at it or before. What is
-    /// older than all tables goes by the oldest.
+    /// Returns the table that holds for a profile time in Unix nanoseconds: the last one that begins at or
+    /// before it. For times before all tables it returns the oldest table.
     pub fn table_at(&self, time: i64) -> &SlotTable {
         &self.0[self.position_at(time)]
     }
 
-    /// The tables that hold for profiles from one time to another, both included.
+    /// Returns the tables that hold between two profile times, both included.
     pub fn tables_between(&self, oldest: i64, newest: i64) -> &[Arc<SlotTable>] {
         let first = self.position_at(oldest);
         &self.0[first..=self.position_at(newest).max(first)]
     }
 
-    /// Where profiles of a tenant go whose times lie between two, both included. Who routes must reckon with clocks that
-    /// differ from its own: a time that it takes for too old, and that a shard still accepts, would go by another table
-    /// than its repeat.
+    /// Returns the routes of a tenant for profile times between two bounds, both included. The bounds must
+    /// allow for clock skew. Otherwise a router may consider a time too old that a shard still accepts, and
+    /// place a duplicate by another table.
     pub fn route<'a>(&'a self, tenant: &'a TenantId, oldest: i64, newest: i64) -> TenantRoute<'a> {
         TenantRoute(
             self.tables_between(oldest, newest)
@@ -77,19 +77,20 @@ impl SlotTables {
     }
 }
 
-/// Where profiles of one tenant go by all tables in force.
+/// Slots of one tenant by all tables in force.
 #[derive(Clone, Debug)]
 pub struct TenantRoute<'a>(Vec<TenantSlots<'a>>);
 
 impl TenantRoute<'_> {
-    /// The slot of a series, where all tables agree: then nobody has to look for the time in the profile.
+    /// Returns the slot of a series if all tables agree on it. The caller then need not parse the profile's
+    /// time.
     pub fn slot(&self, service: &str, sent: &Labels) -> Option<u32> {
         let mut slots = self.0.iter().map(|share| share.series_slot(service, sent));
         let first = slots.next()?;
         slots.all(|slot| slot == first).then_some(first)
     }
 
-    /// The slot of a series for a profile of a time.
+    /// Returns the slot of a series for a profile time.
     pub fn slot_at(&self, service: &str, sent: &Labels, time: i64) -> u32 {
         let place = self.0.partition_point(|share| share.table.from() <= time).saturating_sub(1);
         self.0[place].series_slot(service, sent)
@@ -119,7 +120,7 @@ impl TryFrom<Vec<SlotTable>> for SlotTables {
     }
 }
 
-/// One table for all times.
+/// Creates a sequence of one table that holds for all times.
 impl From<SlotTable> for SlotTables {
     fn from(table: SlotTable) -> Self {
         SlotTables(vec![Arc::new(table)])

@@ -1,7 +1,7 @@
-//! Messages in parts, so that a small one never waits for the end of a long one.
+//! Framing of raft messages in parts, so that a small message never waits for the end of a long one.
 //!
-//! [`SendLanes`] takes messages apart: small ones go first, long ones one after the other. [`FrameAssembler`] puts them
-//! together, and refuses whatever `SendLanes` would not send.
+//! [`SendLanes`] splits messages: small ones go first, long ones one after the other. [`FrameAssembler`]
+//! reassembles them, and rejects every frame that `SendLanes` would not send.
 
 use std::collections::VecDeque;
 
@@ -10,86 +10,86 @@ use athanor_proto::athanor::internal::v1::frame::Of;
 use athanor_proto::athanor::internal::v1::{Answer, Call, Failure, Frame, More};
 use bytes::{Bytes, BytesMut};
 
-/// Bytes of a message, at most.
+/// Upper bound in bytes of one message.
 pub const MAX_RAFT_MESSAGE_BYTES: usize = 16 << 20;
-/// Bytes of a part of one.
+/// Upper bound in bytes of one part of a message.
 pub const MAX_PART_BYTES: usize = 256 << 10;
-/// Messages up to here overtake parts of long ones.
+/// Size up to which a message overtakes parts of long ones.
 const SMALL_MESSAGE_BYTES: usize = 4 << 10;
-/// Bytes of small messages that may wait, and of long ones.
+/// Upper bounds in bytes of the queues: of small messages, and of long ones.
 const SMALL_QUEUE_BYTES: usize = 1 << 20;
 const LONG_QUEUE_BYTES: usize = 32 << 20;
-/// Messages of each kind that may wait.
+/// Upper bound of messages in each queue.
 const MAX_QUEUED_MESSAGES: usize = 4096;
-/// Small messages in a row, while a long one waits.
+/// Upper bound of small messages in a row while a long one waits.
 const MAX_CONSECUTIVE_SMALL: u32 = 64;
 
-/// A message to be sent.
+/// Message of the raft transport.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RaftMessage {
-    /// A call.
+    /// Call of a raft group member.
     Call {
-        /// By which its answer is known.
+        /// Number that matches the response to its call.
         id: u64,
-        /// Which group is asked.
+        /// Raft group that is called.
         group: u32,
-        /// What is asked.
+        /// Encoded request of the group.
         data: Bytes,
     },
-    /// The answer to one.
+    /// Response to a call.
     Answer {
-        /// Of the call.
+        /// Number of the call.
         id: u64,
-        /// What is answered, or why nothing is.
+        /// Encoded response, or the failure of the call.
         result: Result<Bytes, Failure>,
     },
 }
 
-/// What waits to be sent to one peer.
+/// Send queues of one peer, for small and for long messages.
 #[derive(Debug, Default)]
 pub struct SendLanes {
     small: VecDeque<RaftMessage>,
     small_bytes: usize,
     long: VecDeque<RaftMessage>,
     long_bytes: usize,
-    /// How much of the first long one is sent; none of it, if it was not begun.
+    /// Sent bytes of the first long message. None if it was not begun.
     sent: Option<usize>,
     in_a_row: u32,
 }
 
-/// There is no room for a message.
+/// Rejection of a message that exceeds a queue bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SendQueueError {
-    /// It never fits.
+    /// The message exceeds the size limit, so a retry fails too.
     #[error("a message of {size}, the limit is {}", ByteSize::bytes(MAX_RAFT_MESSAGE_BYTES as u64))]
     TooLarge {
-        /// Its size.
+        /// Size of the message.
         size: ByteSize,
     },
-    /// Too many wait for their answers already.
+    /// Too many calls wait for their responses.
     #[error("{limit} calls to this node wait for their answers already; try again")]
     Calls {
-        /// How many may.
+        /// Upper bound of pending calls.
         limit: usize,
     },
-    /// Too much waits already.
+    /// The queue of the peer is full.
     #[error("{waiting} wait to be sent to this node already; try again")]
     Busy {
-        /// How much.
+        /// Bytes in the queue.
         waiting: ByteSize,
     },
 }
 
-/// Which messages come in a direction.
+/// Direction of a stream, which determines the kind of its messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamDirection {
-    /// From whoever opened the stream.
+    /// Calls, sent by the node that opened the stream.
     Calls,
-    /// From the other side.
+    /// Responses, sent by the other node.
     Answers,
 }
 
-/// Puts the messages of one direction together.
+/// Reassembles the messages of one direction of a stream.
 #[derive(Debug)]
 pub struct FrameAssembler {
     direction: StreamDirection,
@@ -104,7 +104,7 @@ struct PartialMessage {
     left: usize,
 }
 
-/// A frame that should not be where it is.
+/// Rejection of a frame that violates the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "each says what it is by its message")]
 pub enum FrameError {
@@ -133,7 +133,7 @@ impl ErrorCodeExt for SendQueueError {
     }
 }
 
-// === impl Message ===
+// === impl RaftMessage ===
 
 impl RaftMessage {
     fn id(&self) -> u64 {
@@ -156,10 +156,10 @@ impl RaftMessage {
         }
     }
 
-    /// The first frame, with so much of the data.
+    /// Returns the first frame, with the data up to `end`.
     fn first_frame(&self, end: usize) -> Frame {
         let part = || self.data().map(|data| data.slice(..end)).unwrap_or_default();
-        // The limit of a message keeps what is left below.
+        // The size limit of a message keeps the rest within `u32`.
         let left = self.data().map_or(0, |data| data.len() - end) as u32;
         let of = match self {
             Self::Call { id, group, .. } => Of::Call(Call { id: *id, group: *group, data: part(), left }),
@@ -171,10 +171,10 @@ impl RaftMessage {
     }
 }
 
-// === impl Lanes ===
+// === impl SendLanes ===
 
 impl SendLanes {
-    /// Takes a message, if there is room.
+    /// Queues a message, or rejects it if its queue is full.
     pub fn push(&mut self, message: RaftMessage) -> Result<(), SendQueueError> {
         let size = message.size();
         if size > MAX_RAFT_MESSAGE_BYTES {
@@ -218,7 +218,7 @@ impl SendLanes {
     }
 }
 
-/// Frames in the order to send them; more may come after none.
+/// Yields frames in the order to send them. After `None`, later calls may yield more.
 impl Iterator for SendLanes {
     type Item = Frame;
 
@@ -235,15 +235,15 @@ impl Iterator for SendLanes {
     }
 }
 
-// === impl Assembler ===
+// === impl FrameAssembler ===
 
 impl FrameAssembler {
-    /// For a direction of a new stream.
+    /// Creates an assembler for one direction of a new stream.
     pub fn new(direction: StreamDirection) -> Self {
         Self { direction, begun: None }
     }
 
-    /// Takes the next frame. Gives a message when it is whole.
+    /// Adds the next frame. Returns a message when its last part is added.
     pub fn add_frame(&mut self, frame: Frame) -> Result<Option<RaftMessage>, FrameError> {
         match (frame.of, self.direction) {
             (None, _) => Err(FrameError::Unknown),
@@ -266,7 +266,7 @@ impl FrameAssembler {
         }
     }
 
-    /// Gives the data if it is whole.
+    /// Begins a message with its first part. Returns the data if it is complete.
     fn begin_message(
         &mut self,
         id: u64,
@@ -287,7 +287,7 @@ impl FrameAssembler {
         if self.begun.is_some() {
             return Err(FrameError::Overlap);
         }
-        // What is claimed is not reserved before it comes.
+        // The claimed size is not reserved before the data arrives.
         let mut begun = PartialMessage {
             id,
             group,

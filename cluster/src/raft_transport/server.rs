@@ -1,4 +1,4 @@
-//! The side that answers.
+//! Server side of the raft transport.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -22,18 +22,19 @@ use crate::NodeId;
 use crate::handshake::PeerHandshake;
 use crate::status_codec;
 
-/// Calls of one peer that are under way, and their bytes: beyond that nothing more is read from it.
+/// Upper bounds of one peer's running calls and of their bytes. At the bound the server stops reading from
+/// the peer.
 const MAX_CONCURRENT_CALLS: usize = 4096;
 const MAX_IN_FLIGHT_BYTES: usize = 64 << 20;
 
-/// Whoever answers for the groups of a node.
+/// Handler of calls to the raft groups of a node.
 #[async_trait::async_trait]
 pub trait RaftHandler: Send + Sync + 'static {
-    /// Answers a call of another node to a group.
+    /// Handles a call of another node to a group.
     async fn handle_call(&self, from: NodeId, group: u32, request: Bytes) -> Result<Bytes, Status>;
 }
 
-/// Takes streams of other nodes.
+/// gRPC service that accepts raft streams of other nodes.
 #[derive(Clone)]
 pub struct RaftTransportServer {
     hear: Arc<dyn RaftHandler>,
@@ -42,15 +43,15 @@ pub struct RaftTransportServer {
     stop: CancellationToken,
 }
 
-/// One call: who asked, its bytes, and what came of it.
+/// Finished call: its number, the bytes of its request and its result.
 type FinishedCall = (u64, usize, Result<Bytes, Status>);
 
-/// A stream of another node, and all that it asked. Answers go out as they come.
+/// Server side of one raft stream. Responses are sent as calls finish.
 pub struct RaftResponseStream {
     from: NodeId,
     hear: Arc<dyn RaftHandler>,
     hello: Option<Hello>,
-    /// None: the other side asks no more.
+    /// Calls of the peer. None after the peer's half of the stream ended.
     incoming: Option<Streaming<Frame>>,
     assembler: FrameAssembler,
     under_way: FuturesUnordered<BoxFuture<'static, FinishedCall>>,
@@ -60,7 +61,8 @@ pub struct RaftResponseStream {
 }
 
 impl RaftTransportServer {
-    /// Answers with what `hear` says, until `stop`: then no more is read, and streams end with their last answers.
+    /// Creates a server that handles calls with `hear`. After `stop`, it reads no more, and streams end after
+    /// their last responses.
     pub fn new(
         hear: Arc<dyn RaftHandler>,
         introductions: Arc<PeerHandshake>,
@@ -104,7 +106,7 @@ impl Raft for RaftTransportServer {
 }
 
 impl RaftResponseStream {
-    /// Begins to answer what has come. An error ends the stream.
+    /// Reads calls and starts them, up to the bounds. An error ends the stream.
     fn poll_calls(&mut self, context: &mut Context<'_>) -> Result<(), tonic::Status> {
         if self.incoming.is_some() && self.stop.as_mut().poll(context).is_ready() {
             self.incoming = None;
@@ -135,7 +137,8 @@ impl RaftResponseStream {
         self.under_way.push(Box::pin(async move { (id, size, hear.handle_call(from, group, data).await) }));
     }
 
-    /// Queues an answer. Where it does not fit, the other side is told; where not even that fits, it does not read.
+    /// Queues a response. If it does not fit, its failure is sent instead. If that does not fit either, the
+    /// peer reads no responses, and the stream fails.
     fn queue_response(&mut self, (id, size, result): FinishedCall) -> Result<(), tonic::Status> {
         self.bytes -= size;
         let result = result.map_err(|status| status_codec::encode_status(&status, None));

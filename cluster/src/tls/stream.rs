@@ -1,4 +1,4 @@
-//! A stream that has come, and on which TLS is still to be agreed.
+//! Accepted stream on which the TLS handshake is still pending.
 
 use std::future::Future;
 use std::io;
@@ -10,7 +10,7 @@ use athanor_chassis::net::NetStream;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::server::TlsStream;
 
-/// Agrees when it is first read or written.
+/// Stream that runs its TLS handshake on the first read or write.
 pub struct LazyTlsStream {
     state: TlsStreamState,
     from: SocketAddr,
@@ -19,12 +19,12 @@ pub struct LazyTlsStream {
 enum TlsStreamState {
     Agreeing(Box<tokio_rustls::Accept<NetStream>>),
     Open(Box<TlsStream<NetStream>>),
-    /// It was told why.
+    /// The handshake failed, and its error was returned.
     Refused,
 }
 
 impl LazyTlsStream {
-    /// From where it came.
+    /// Creates a stream that was accepted from the given address.
     pub fn new(agreeing: tokio_rustls::Accept<NetStream>, from: SocketAddr) -> Self {
         Self { state: TlsStreamState::Agreeing(Box::new(agreeing)), from }
     }
@@ -79,7 +79,7 @@ impl AsyncWrite for LazyTlsStream {
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.get_mut().state {
             TlsStreamState::Open(stream) => Pin::new(&mut **stream).poll_shutdown(context),
-            // Nothing was said yet: there is nothing to end.
+            // No TLS session exists yet, so there is none to shut down.
             TlsStreamState::Agreeing(_) | TlsStreamState::Refused => Poll::Ready(Ok(())),
         }
     }

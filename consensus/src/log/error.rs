@@ -1,4 +1,4 @@
-//! Why a log does not open, takes nothing, or cannot give what it holds.
+//! Errors of opening, writing and reading a log.
 
 use std::sync::Arc;
 
@@ -8,132 +8,132 @@ use athanor_chassis::{ByteSize, ErrorCode, ErrorCodeExt};
 
 use super::LogIdentity;
 
-/// Why something was not logged.
+/// Reason why the log refused or failed a write.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LogError {
-    /// Too little space is left on the disk.
+    /// The disk has less free space than the reserve.
     #[error(
         "the disk has {} free, and {reserve} of it are kept in reserve (log.reserve); free some space; `athanor cut` lets the log give up what it holds",
         .free.to_approximate_string()
     )]
     Full {
-        /// Free now.
+        /// Free space of the disk now.
         free: ByteSize,
-        /// What is kept.
+        /// Configured reserve, `log.reserve`.
         reserve: ByteSize,
     },
-    /// Too much waits.
+    /// The payloads that wait for their commit exceed the limit.
     #[error("{waiting} wait for their commit, the limit is {limit}; try again when the disk has caught up")]
     Busy {
-        /// What waits.
+        /// Bytes that wait for their commit.
         waiting: ByteSize,
-        /// The limit.
+        /// Limit of waiting bytes.
         limit: ByteSize,
     },
-    /// A batch does not fit into a frame.
+    /// A batch or a group state exceeds its size limit.
     #[error("a batch has {size}, the limit is {limit}; split it")]
     TooLarge {
-        /// Of the batch.
+        /// Size of the batch as a frame.
         size: ByteSize,
-        /// The limit.
+        /// Limit for the batch or the state.
         limit: ByteSize,
     },
-    /// Every segment repeats every group.
+    /// The log has as many groups as one segment can repeat.
     #[error("the log has {limit} groups, which is the limit for segments of this size")]
     TooManyGroups {
-        /// The limit.
+        /// Limit of groups per log.
         limit: u64,
     },
-    /// An entry would leave a hole.
+    /// An entry would leave a hole in its group, or replace a purged entry.
     #[error("group {group} cannot take entry {index}: {}", match .next { Some(next) => format!("the next is {next}"), None => "it was purged".to_owned() })]
     Hole {
-        /// Whose.
+        /// Raft group of the entry.
         group: u32,
-        /// That was submitted.
+        /// Index that was submitted.
         index: u64,
-        /// That would follow.
+        /// Index that would follow, or none if the submitted one is purged.
         next: Option<u64>,
     },
-    /// The disk failed; the log takes nothing more until the process is started again.
+    /// The disk failed. The log refuses everything until the process restarts.
     #[error("the log has failed and takes nothing more until a restart: {cause}")]
     Failed {
-        /// What the disk said.
+        /// Error message of the disk.
         cause: Arc<str>,
     },
-    /// The log was closed.
+    /// The log was closed before the write.
     #[error("the log is closed")]
     Closed,
 }
 
-/// Why an entry was not read.
+/// Reason why an entry was not read.
 #[derive(Debug, thiserror::Error)]
 pub enum LogReadError {
-    /// Its bytes are damaged or gone.
+    /// The bytes of the entry are damaged or gone.
     #[error("entry {index} of group {group} is lost")]
     Lost {
-        /// Whose.
+        /// Raft group of the entry.
         group: u32,
-        /// Its place.
+        /// Index of the entry.
         index: u64,
     },
-    /// The disk failed.
+    /// The disk failed to read the entry.
     #[error("entry {index} of group {group} was not read")]
     Disk {
-        /// Whose.
+        /// Raft group of the entry.
         group: u32,
-        /// Its place.
+        /// Index of the entry.
         index: u64,
-        /// What the disk said.
+        /// Error of the disk.
         source: DiskError,
     },
 }
 
-/// Why a log was not opened.
+/// Reason why a log was not opened.
 #[derive(Debug, thiserror::Error)]
 pub enum LogOpenError {
     /// The folder belongs to another node or cluster.
     #[error("the folder holds the log of node {} of cluster {:032x}, not of node {} of cluster {:032x}; a wiped disk needs a new node id",
         found.node, found.cluster, expected.node, expected.cluster)]
     Foreign {
-        /// Whose it is.
+        /// Identity in the folder.
         found: LogIdentity,
-        /// Who asked.
+        /// Identity of this node.
         expected: LogIdentity,
     },
-    /// There are segments, and nothing says whose.
+    /// Segments exist, but no file identifies their node.
     #[error(
         "the folder holds segments but no identity file; restore it, or give the node an empty folder and a new id"
     )]
     NoIdentity,
-    /// The identity file is damaged.
+    /// The identity file is damaged: its magic, checksum or length is wrong.
     #[error("the identity file is damaged; restore it, or give the node an empty folder and a new id")]
     BadIdentity,
-    /// There were segments, and there is none.
+    /// All segments of the log are gone.
     #[error("all segments are gone; restore them, or give the node an empty folder and a new id")]
     Missing,
-    /// The configuration cannot be.
+    /// The configured segment size is below the minimum.
     #[error("segments of {segment} are too small, the least is {least}")]
     SmallSegments {
-        /// What was configured.
+        /// Configured size of a segment.
         segment: ByteSize,
-        /// The least.
+        /// Smallest permitted size.
         least: ByteSize,
     },
-    /// The disk has no room for the first file.
+    /// The disk has no space for the first file.
     #[error(
         "the disk has {} free, and the log begins with a file of {segment} (log.segment), with {spares} more to come \
          (log.spares): free some space, or make them smaller and fewer",
         .free.to_approximate_string()
     )]
     NoRoom {
-        /// Free now.
+        /// Free space of the disk now.
         free: ByteSize,
-        /// Of a file.
+        /// Size of the first file.
         segment: ByteSize,
-        /// How many more are prepared.
+        /// Number of files that are prepared afterwards.
         spares: usize,
     },
-    /// The disk failed.
+    /// The disk failed during the start.
     #[error(transparent)]
     Disk(#[from] DiskError),
     /// No thread could be started.

@@ -1,4 +1,4 @@
-//! The bytes of a frame: one group commit.
+//! Encoding of a frame, which is one group commit.
 //!
 //! ```text
 //! head   64 bytes   magic, own position, durable, salt, position and sum of the frame before, counts, sum
@@ -6,67 +6,67 @@
 //! payloads          one after the other, in the order of the table
 //! zeros             up to the next 4 KiB
 //! ```
-//! The sum covers head and table, each payload has its own. All numbers are little endian.
+//! The sum covers head and table. Each payload has its own checksum. All numbers are little endian.
 
 use bytes::Bytes;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-/// Frames begin at multiples of this, and a durable one is never written again: a torn write hurts nothing that was
-/// acknowledged.
+/// Alignment of frames. A durable frame is never written again, so a torn write damages no acknowledged data.
 pub(crate) const FRAME_ALIGNMENT_BYTES: u64 = 4096;
 pub(crate) const FRAME_HEADER_BYTES: u64 = 64;
 pub(crate) const FRAME_ROW_BYTES: u64 = 32;
-/// In place of a group's number: every group.
+/// Group number that stands for every group.
 pub(crate) const EVERY_GROUP: u32 = u32::MAX;
 
 const FRAME_MAGIC: u64 = u64::from_le_bytes(*b"athlog\x01\n");
 
-/// What a row says.
+/// Meaning of a row in a frame's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FrameRowKind {
-    /// An entry, and that the group holds no later one.
+    /// Appends an entry, after which the group holds no later one.
     Entry = 1,
-    /// An entry again, from a segment that is to be freed; later ones may exist.
+    /// Copies an entry from a segment that is to be freed. Later entries may exist.
     Move = 2,
-    /// The group holds nothing from `index` on.
+    /// Drops the group's entries from `index` on.
     Truncate = 3,
-    /// The group needs nothing up to `index`.
+    /// Drops the group's entries up to and including `index`.
     Purge = 4,
-    /// The group's small state; the last one counts.
+    /// Small state of the group. The last one counts.
     State = 5,
-    /// The group holds the entries from `index` up to, but not with, `term`.
+    /// Range of entries that the group holds: from `index` up to, but without, `term`.
     Extent = 6,
-    /// The frame before this one held `length` entries of the group from `index` on, or, if none, something else.
+    /// Summary of the previous frame: it held `length` entries of the group from `index` on, or no entry if
+    /// `length` is 0.
     Before = 7,
-    /// As `Before`, but they were moved.
+    /// Same as `Before`, for relocated entries.
     BeforeMoved = 8,
-    /// The group has lost `length` entries from `index` on, or something else.
+    /// Loss record of the group: `length` entries from `index` on, or other data if `length` is 0.
     Hurt = 9,
 }
 
-/// One line of a frame's table.
+/// Row of a frame's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FrameRow {
     pub(crate) kind: FrameRowKind,
     pub(crate) group: u32,
     pub(crate) index: u64,
     pub(crate) term: u64,
-    /// Of the payload, in bytes; of a range, in entries.
+    /// Bytes of the payload, or the number of entries of a range.
     pub(crate) length: u32,
     pub(crate) sum: u32,
 }
 
-/// Which frame came before: a chain that old bytes in a recycled file do not fit into.
+/// Position and sum of the previous frame. Old bytes in a recycled file do not fit into this chain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FrameLink {
     pub(crate) at: u64,
     pub(crate) sum: u64,
 }
 
-/// A row to be written, and its payload.
+/// Row to write, and its payload.
 pub(crate) type RowWithPayload = (FrameRow, Bytes);
 
-/// Where a frame is put, and what it says about what came before it.
+/// Position of a frame, and the header fields that refer to earlier frames.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FramePlacement {
     pub(crate) at: u64,
@@ -75,11 +75,11 @@ pub(crate) struct FramePlacement {
     pub(crate) before: FrameLink,
 }
 
-/// A frame whose head and table are whole.
+/// Frame with an intact head and table.
 #[derive(Debug)]
 pub(crate) struct LogFrame {
     pub(crate) at: u64,
-    /// Where the next one begins.
+    /// Position where the next frame begins.
     pub(crate) next: u64,
     pub(crate) durable: u64,
     pub(crate) before: FrameLink,
@@ -87,7 +87,7 @@ pub(crate) struct LogFrame {
     pub(crate) rows: Vec<FrameRow>,
 }
 
-/// A frame as it is to be written: head, table and where each payload will lie. The payloads stay where they are.
+/// Encoded frame: head, table and the position of each payload. The payloads are not copied.
 pub(crate) struct EncodedFrame {
     pub(crate) head: Vec<u8>,
     pub(crate) total: u64,
@@ -95,7 +95,7 @@ pub(crate) struct EncodedFrame {
     pub(crate) rows: Vec<(FrameRow, u64)>,
 }
 
-// === impl Kind ===
+// === impl FrameRowKind ===
 
 impl FrameRowKind {
     fn from_code(byte: u32) -> Option<Self> {
@@ -104,7 +104,7 @@ impl FrameRowKind {
         kinds.into_iter().find(|kind| *kind as u32 == byte)
     }
 
-    /// Whether `length` and `sum` are those of a payload.
+    /// Returns whether `length` and `sum` describe a payload.
     pub(crate) const fn has_payload(self) -> bool {
         matches!(self, Self::Entry | Self::Move | Self::State)
     }
@@ -120,12 +120,12 @@ impl FrameRow {
     }
 }
 
-/// Checksum of a payload: of its bytes and of where they lie, so that bytes in a wrong place are not taken for right.
+/// Returns the checksum of a payload and its position, so that bytes at a wrong position do not match.
 pub(crate) fn payload_checksum(payload: &[u8], at: u64, salt: u64) -> u32 {
     xxh3_64_with_seed(payload, at ^ salt) as u32
 }
 
-/// How many bytes a frame takes.
+/// Returns the size of a frame with `rows` rows and `payload` bytes.
 pub(crate) fn frame_bytes(rows: usize, payload: u64) -> u64 {
     (FRAME_HEADER_BYTES + FRAME_ROW_BYTES * rows as u64 + payload).next_multiple_of(FRAME_ALIGNMENT_BYTES)
 }
@@ -167,11 +167,11 @@ pub(crate) fn encode_frame(place: FramePlacement, lines: &[RowWithPayload]) -> E
     }
 }
 
-// === impl Frame ===
+// === impl LogFrame ===
 
 impl LogFrame {
-    /// Lengths of the table (with head) and of the frame, if these are the first bytes of one that is to lie at
-    /// `at`, with `room` bytes up to the end of its segment.
+    /// Returns the lengths of the table (with head) and of the frame. Returns `None` if the bytes are no
+    /// frame head for position `at`, or the frame exceeds `room` bytes up to the end of its segment.
     pub(crate) fn parse_lengths(head: &[u8], at: u64, salt: u64, room: u64) -> Option<(u64, u64)> {
         if read_word(head, 0)? != FRAME_MAGIC || read_word(head, 1)? != at || read_word(head, 3)? != salt {
             return None;
@@ -182,7 +182,7 @@ impl LogFrame {
         (total <= room).then_some((table, total))
     }
 
-    /// Reads head and table; nothing if they are not whole.
+    /// Parses head and table. Returns `None` if they are not intact.
     pub(crate) fn parse(table: &[u8], at: u64, total: u64) -> Option<Self> {
         let sum = read_word(table, 7)?;
         let mut clean = table.to_vec();
@@ -213,7 +213,7 @@ impl LogFrame {
         FrameLink { at: self.at, sum: self.sum }
     }
 
-    /// Rows, each with the position of its payload.
+    /// Iterates over the rows, each with the position of its payload.
     pub(crate) fn rows_with_positions(&self) -> impl Iterator<Item = (&FrameRow, u64)> {
         let mut next = self.at + FRAME_HEADER_BYTES + FRAME_ROW_BYTES * self.rows.len() as u64;
         self.rows.iter().map(move |row| {
@@ -225,7 +225,7 @@ impl LogFrame {
 }
 
 fn parse_row(bytes: &[u8]) -> Option<FrameRow> {
-    // Indices count entries one by one: larger ones come from nobody's log.
+    // Indices count entries one by one, so larger ones cannot come from a valid log.
     let sane = |index: u64| (index < 1 << 62).then_some(index);
     let half = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
     let kind = FrameRowKind::from_code(half(0)?)?;

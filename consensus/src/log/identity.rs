@@ -1,4 +1,4 @@
-//! Whose log a folder holds: a node of a cluster, and no other.
+//! Identity of a log folder: one node of one cluster.
 
 use athanor_chassis::{Disk, Random};
 use xxhash_rust::xxh3::xxh3_64;
@@ -8,28 +8,28 @@ use super::LogOpenError;
 const IDENTITY_FILE_NAME: &str = "identity";
 const IDENTITY_MAGIC: [u8; 8] = *b"athnode\x01";
 
-/// A node of a cluster. A wiped disk is a new node.
+/// Node of a cluster. A wiped disk is a new node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogIdentity {
-    /// Drawn once, when the cluster is made.
+    /// Cluster id, drawn once when the cluster is created.
     pub cluster: u128,
-    /// Never used for another disk.
+    /// Node id, never reused for another disk.
     pub node: u64,
 }
 
-/// What the folder was made with.
+/// Content of the identity file, written when the folder is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LogManifest {
     pub(crate) identity: LogIdentity,
     pub(crate) segment: u64,
-    /// In each frame, so that bytes that a tenant sends cannot be taken for one.
+    /// Random number in each frame, so that bytes from a tenant cannot imitate a frame.
     pub(crate) salt: u64,
-    /// The first segment was made: from now on there is always one.
+    /// True once the first segment exists. From then on there is always one.
     pub(crate) begun: bool,
 }
 
 impl LogManifest {
-    /// Reads the folder's, or makes it if the folder is empty.
+    /// Reads the identity file, or creates it if the folder is empty.
     pub(crate) fn open(
         disk: &dyn Disk,
         identity: LogIdentity,

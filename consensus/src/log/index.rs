@@ -1,7 +1,8 @@
-//! What each group holds, and where: 16 bytes an entry, terms as runs.
+//! Index of the log: the location of each entry in 16 bytes, and terms as runs.
 //!
-//! The index proper is changed only when a commit is durable, by the same rules that replay it at a start; so it is
-//! always what a recovery would find. What waits for its commit lies over it.
+//! The durable part changes only when a commit is durable, by the same rules that replay the log at a start.
+//! So it always equals the result of a recovery. Records that wait for their commit are kept separately on
+//! top.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,10 +10,10 @@ use bytes::Bytes;
 
 use super::frame::{EVERY_GROUP, FRAME_ROW_BYTES, FrameRow, FrameRowKind, RowWithPayload};
 
-/// Lost ranges that are remembered for each group; more are joined.
+/// Limit of lost ranges per group. Above it they are joined into one.
 const MAX_LOST_RANGES_PER_GROUP: usize = 4;
 
-/// Where an entry lies. Positions count from the start of segment 0, which never exists.
+/// Location of an entry. Positions count from the start of segment 0, which never exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EntryLocation {
     pub(crate) at: u64,
@@ -20,54 +21,54 @@ pub(crate) struct EntryLocation {
     pub(crate) sum: u32,
 }
 
-/// All groups.
+/// Index of all groups and segments.
 #[derive(Debug, Default)]
 pub(crate) struct LogIndex {
-    /// Size of a segment.
+    /// Full size of a segment, in bytes.
     pub(crate) segment: u64,
-    /// The segments, by their numbers.
+    /// Segments in use, by number.
     pub(crate) segments: BTreeMap<u64, SegmentUsage>,
     pub(crate) groups: BTreeMap<u32, GroupIndex>,
-    /// Something was lost, and nobody knows of which groups.
+    /// True if data was lost and the affected groups are unknown.
     pub(crate) all_hurt: bool,
 }
 
-/// How a segment is used.
+/// Usage of one segment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SegmentUsage {
-    /// Bytes that live in it.
+    /// Live data in the segment, in bytes.
     pub(crate) live: u64,
-    /// Bytes of its file.
+    /// Size of its file, in bytes.
     pub(crate) capacity: u64,
 }
 
-/// One group.
+/// Index of one group.
 #[derive(Debug, Default)]
 pub(crate) struct GroupIndex {
-    /// Of the first slot.
+    /// Entry index of the first slot.
     pub(crate) first: u64,
     pub(crate) slots: VecDeque<EntryLocation>,
-    /// (index, term): from here on this term.
+    /// Runs of terms as (index, term): from the index on the term applies.
     terms: VecDeque<(u64, u64)>,
     pub(crate) purged: Option<(u64, u64)>,
     pub(crate) state: Bytes,
     pub(crate) hurt: bool,
-    /// (index, how many): entries that are gone.
+    /// Ranges of lost entries: (first index, count).
     pub(crate) lost: Vec<(u64, u64)>,
     pending: PendingRecords,
 }
 
-/// What was submitted and is not durable, each with its ticket.
+/// Submitted records that are not durable, each with its ticket.
 #[derive(Debug, Default)]
 struct PendingRecords {
     entries: BTreeMap<u64, (u64, u64, Bytes)>,
-    /// Durable entries from this index on are gone.
+    /// Truncations: durable entries from the index on are dropped.
     cuts: VecDeque<(u64, u64)>,
     purged: VecDeque<(u64, (u64, u64))>,
     state: Option<(u64, Bytes)>,
 }
 
-/// What is known of an entry.
+/// Result of looking up an entry.
 #[derive(Clone, Debug)]
 pub(crate) enum EntryLookup {
     Waiting(u64, Bytes),
@@ -76,19 +77,19 @@ pub(crate) enum EntryLookup {
     Nothing,
 }
 
-// === impl Slot ===
+// === impl EntryLocation ===
 
 impl EntryLocation {
-    /// An entry that is known to have existed.
+    /// Location of an entry that is known to have existed, but is lost.
     pub(crate) const LOST_ENTRY: Self = Self { at: 0, length: 0, sum: 0 };
 
-    /// What it keeps from being freed: never nothing, though an entry may be empty.
+    /// Returns the entry's share of live data. It is never 0, although an entry may be empty.
     fn weight(self) -> u64 {
         FRAME_ROW_BYTES + u64::from(self.length)
     }
 }
 
-// === impl Group ===
+// === impl GroupIndex ===
 
 impl GroupIndex {
     pub(crate) fn end(&self) -> u64 {
@@ -106,7 +107,7 @@ impl GroupIndex {
             self.terms.push_back((index, term));
         }
         if self.slots.len() == self.slots.capacity() {
-            // Doubling would leave half of it empty.
+            // Doubling the capacity would leave up to half of it empty.
             self.slots.reserve_exact((self.slots.len() / 8).max(16));
         }
         self.slots.push_back(slot);
@@ -152,7 +153,7 @@ impl GroupIndex {
         }
     }
 
-    // --- as seen, with what waits ---
+    // --- visible state, including pending records ---
 
     pub(crate) fn visible_purged(&self) -> Option<(u64, u64)> {
         self.pending.purged.back().map(|(_, mark)| *mark).max(self.purged)
@@ -162,7 +163,7 @@ impl GroupIndex {
         self.pending.state.as_ref().map_or(&self.state, |(_, state)| state).clone()
     }
 
-    /// The first index that is held, and the one after the last.
+    /// Returns the first visible index, and the index after the last.
     pub(crate) fn visible_range(&self) -> (u64, u64) {
         let first = self.visible_purged().map_or(0, |(index, _)| index + 1);
         let cut = self.pending.cuts.iter().map(|(_, from)| *from).min();
@@ -195,7 +196,7 @@ impl GroupIndex {
         self.find_durable(index)
     }
 
-    /// As [`GroupIndex::find`], but for what waits.
+    /// Same as [`GroupIndex::find`], but ignores pending records.
     pub(crate) fn find_durable(&self, index: u64) -> EntryLookup {
         let slot = index.checked_sub(self.first).and_then(|place| self.slots.get(place as usize));
         match slot {
@@ -205,13 +206,13 @@ impl GroupIndex {
         }
     }
 
-    /// Which index an entry may have at most; any, where nothing was ever held.
+    /// Returns the largest index that a new entry may have, or none if every index is permitted.
     pub(crate) fn next_index(&self) -> Option<u64> {
         let (first, end) = self.visible_range();
         if first == end && self.visible_purged().is_none() && self.first == 0 { None } else { Some(end) }
     }
 
-    // --- what waits ---
+    // --- pending records ---
 
     fn add_pending(&mut self, ticket: u64, (row, data): &RowWithPayload) {
         let pending = &mut self.pending;
@@ -257,7 +258,8 @@ impl GroupIndex {
         }
     }
 
-    /// What the first frame of a segment repeats, so that all segments before it may go.
+    /// Returns the rows that the first frame of a segment repeats, so that all earlier segments can be
+    /// removed.
     fn marks(&self, group: u32) -> Vec<RowWithPayload> {
         let bare = |kind, index, term| (FrameRow::without_payload(kind, group, index, term), Bytes::new());
         let mut lines =
@@ -278,40 +280,40 @@ impl GroupIndex {
     }
 }
 
-// === impl Index ===
+// === impl LogIndex ===
 
 impl LogIndex {
-    /// Rows that a group takes in [`LogIndex::marks`] at most.
+    /// Limit of rows that one group takes in [`LogIndex::marks`].
     pub(crate) const MAX_MARKS_PER_GROUP: u64 = 4 + MAX_LOST_RANGES_PER_GROUP as u64;
 
     pub(crate) fn live_bytes(&self) -> u64 {
         self.segments.values().map(|segment| segment.live).sum()
     }
 
-    /// A segment has a file of so many bytes.
+    /// Sets the size of a segment's file.
     pub(crate) fn set_capacity(&mut self, number: u64, capacity: u64) {
         self.segments.entry(number).or_default().capacity = capacity;
     }
 
-    /// Bytes of all files.
+    /// Returns the total size of all files, in bytes.
     pub(crate) fn capacity_bytes(&self) -> u64 {
         self.segments.values().map(|segment| segment.capacity).sum()
     }
 
-    /// More is held than twice what lives and three of the largest files.
+    /// Returns whether the files are larger than twice the live data plus three of the largest files.
     pub(crate) fn needs_relocation(&self) -> bool {
         let largest = self.segments.values().map(|segment| segment.capacity).max().unwrap_or(0);
         self.capacity_bytes() > 2 * self.live_bytes() + 3 * largest
     }
 
-    /// Shows what was submitted.
+    /// Makes submitted records visible before they are durable.
     pub(crate) fn add_pending(&mut self, first_ticket: u64, lines: &[RowWithPayload]) {
         for (ticket, line) in (first_ticket..).zip(lines) {
             self.groups.entry(line.0.group).or_default().add_pending(ticket, line);
         }
     }
 
-    /// A submitted line is durable.
+    /// Applies a submitted record that is now durable.
     pub(crate) fn complete_pending(&mut self, ticket: u64, row: &FrameRow, at: u64, data: &Bytes) {
         self.apply(row, at, data);
         if let Some(group) = self.groups.get_mut(&row.group) {
@@ -319,7 +321,7 @@ impl LogIndex {
         }
     }
 
-    /// What a durable row means.
+    /// Applies a durable row to the index.
     pub(crate) fn apply(&mut self, row: &FrameRow, at: u64, data: &Bytes) {
         let group = self.groups.entry(row.group).or_default();
         let slot = EntryLocation { at, length: row.length, sum: row.sum };
@@ -360,7 +362,7 @@ impl LogIndex {
         }
     }
 
-    /// Puts a recovered group in place.
+    /// Adds a recovered group and its entries.
     pub(crate) fn restore(&mut self, number: u32, group: GroupIndex, entries: Vec<(u64, EntryLocation)>) {
         let held = self.groups.entry(number).or_insert(group);
         for (term, slot) in &entries {
@@ -380,7 +382,8 @@ impl LogIndex {
         }
     }
 
-    /// Takes the segments at the front in which nothing lives off the list, oldest first.
+    /// Removes segments without live data from the front of the list, oldest first, and returns their
+    /// numbers.
     pub(crate) fn take_retired_segments(&mut self) -> Vec<u64> {
         let mut retired = Vec::new();
         while self.segments.len() > 1 {
@@ -392,7 +395,7 @@ impl LogIndex {
         retired
     }
 
-    /// Entries of the oldest segment, up to so many bytes.
+    /// Returns entries of the oldest segment, up to `bytes` bytes but at least one.
     pub(crate) fn oldest_segment_entries(&self, bytes: u64) -> Vec<(u32, u64)> {
         let Some(until) = self.segments.first_key_value().map(|(number, _)| (number + 1) * self.segment)
         else {
@@ -415,7 +418,7 @@ impl LogIndex {
         picked
     }
 
-    /// The marks of what has lost something.
+    /// Returns the rows that record lost data.
     pub(crate) fn damage_marks(&self) -> Vec<RowWithPayload> {
         self.marks().into_iter().filter(|(row, _)| row.kind == FrameRowKind::Hurt).collect()
     }

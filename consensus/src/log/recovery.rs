@@ -1,8 +1,9 @@
-//! What a folder of segments holds, after whatever happened to it.
+//! Recovery of a log from its segment files.
 //!
-//! Frames are read in order, each payload checked. Where one is not whole, the question is whether it was ever
-//! durable: a later frame that calls its place durable says that bytes were lost, which is reported; if there is
-//! none, a commit was cut short by a crash, nobody was told of it, and the log ends before it.
+//! Recovery reads frames in order and checks each payload. If a frame is not intact, later frames decide
+//! whether it was durable. If a later frame attests its position as durable, bytes were lost, and recovery
+//! reports the damage. Otherwise a crash tore a commit that was never acknowledged, and the log ends before
+//! it.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -18,54 +19,55 @@ use super::frame::{
 use super::index::{EntryLocation, GroupIndex, LogIndex, SegmentUsage};
 use super::segments::{file_capacity, segment_file_name};
 
-/// What is read at once when looking through a segment.
+/// Read size while scanning a segment.
 const READ_WINDOW_BYTES: u64 = 1 << 20;
-/// Damaged places that are named; more are joined into the last.
+/// Limit of damage reports. Further damage is joined into the last one.
 const MAX_DAMAGE_REPORTS: usize = 64;
 
-/// What a start found.
+/// Report of a recovery at the start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogRecoveryReport {
-    /// Frames that were whole, and their bytes.
+    /// Number of intact frames.
     pub frames: u64,
-    /// Bytes of these frames.
+    /// Bytes of the intact frames.
     pub bytes: u64,
-    /// Where a commit that was never acknowledged was cut off.
+    /// Position at which a commit that was never acknowledged was truncated.
     pub cut: Option<u64>,
-    /// What was durable and is gone, in the order of the log.
+    /// Lost durable data, in the order of the log.
     pub damage: Vec<LogDamage>,
 }
 
-/// Durable bytes that are gone.
+/// Range of durable bytes that are lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogDamage {
     /// Positions in the log.
     pub at: Range<u64>,
-    /// Whom it hurts.
+    /// Groups that are affected.
     pub hurt: DamageScope,
 }
 
-/// Whom a damage hurts.
+/// Groups that a damage affects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DamageScope {
-    /// Nobody knows: every group of this node.
+    /// The affected groups are unknown, so all groups of this node count as damaged.
     All,
-    /// These groups, and of each the first entry that is gone and how many; none where something else is.
+    /// Affected groups, each with the first lost entry and the number of lost entries. The number is 0 if no
+    /// entry, but other data is lost.
     Groups(Vec<(u32, u64, u64)>),
 }
 
-/// What recovery hands to the writer.
+/// Result of a recovery, for the writer.
 pub(crate) struct RecoveredLog {
     pub(crate) index: LogIndex,
     pub(crate) report: LogRecoveryReport,
-    /// Where the next frame goes.
+    /// Position of the next frame.
     pub(crate) end: u64,
-    /// The segment of the last frame; later ones hold nothing.
+    /// Segment of the last frame. Later segments hold no frame.
     pub(crate) current: u64,
     pub(crate) last: FrameLink,
-    /// Rows of the last frame.
+    /// Table rows of the last frame.
     pub(crate) last_rows: Vec<FrameRow>,
-    /// Frames that no frame calls durable, and where each ends.
+    /// Ranges of the frames that no later frame attests as durable.
     pub(crate) unattested: Vec<Range<u64>>,
 }
 
@@ -78,24 +80,25 @@ struct SegmentReader<'a> {
     window_at: u64,
 }
 
-/// The groups while they are replayed. A map of entries, since moved ones come after younger ones.
+/// Groups during replay. Entries are a map, because relocated entries come after younger ones.
 #[derive(Default)]
 struct LogReplay {
     groups: BTreeMap<u32, GroupReplay>,
     all_hurt: bool,
-    /// Lost entries that were given a place so far.
+    /// Number of placeholders for lost entries so far.
     filled: u64,
 }
 
 #[derive(Default)]
 struct GroupReplay {
     entries: BTreeMap<u64, (u64, EntryLocation)>,
-    /// From the last extent: what must be there.
+    /// Range of entries that must exist, from the last extent row.
     expected: Option<(u64, u64)>,
     group: GroupIndex,
 }
 
-/// Reads the segments of these numbers, at least one. Errors are the disk's; damage is no error.
+/// Recovers the log from its segments, at least one. Returns errors of the disk only. Damage is part of the
+/// report.
 pub(crate) fn recover_log(
     disk: &Arc<dyn Disk>,
     size: u64,
@@ -120,7 +123,7 @@ pub(crate) fn recover_log(
     let (end, current) = match &last {
         Some((link, end)) => (*end, link.at / size),
         None if first == 1 => (size, 1),
-        // The oldest segment was begun by a commit that became durable before older ones were given away.
+        // The commit that began the oldest segment was durable before older segments were recycled.
         None => {
             report.damage.push(LogDamage { at: first * size..(newest + 1) * size, hurt: DamageScope::All });
             replay.all_hurt = true;
@@ -137,8 +140,9 @@ pub(crate) fn recover_log(
     Ok(RecoveredLog { index, report, end, current, last, last_rows, unattested })
 }
 
-/// Writes frames again as they were read, so that the next sync covers them. They may be in the cache only, and clean
-/// there: after a sync that failed no other one writes what it dropped, and all that follows would hang on it.
+/// Writes frames again as they were read, so that the next sync covers them. The frames may be clean pages in
+/// the cache only: after a failed sync, a later sync does not write the dropped data. All later frames would
+/// depend on it.
 pub(crate) fn rewrite_frames(disk: &dyn Disk, size: u64, frames: &[Range<u64>]) -> Result<(), DiskError> {
     for frame in frames {
         let file = segment_file_name(frame.start / size);
@@ -153,9 +157,9 @@ pub(crate) fn rewrite_frames(disk: &dyn Disk, size: u64, frames: &[Range<u64>]) 
 struct RecoveryScan<'a> {
     reader: SegmentReader<'a>,
     at: u64,
-    /// The last whole frame and its end.
+    /// Last intact frame, and its end.
     last: Option<(FrameLink, u64)>,
-    /// Whether the next frame must name `last` as the one before it: not at the start and behind damage.
+    /// True if the next frame must name `last` as its predecessor. False at the start and after damage.
     linked: bool,
     last_rows: Vec<FrameRow>,
     unattested: Vec<Range<u64>>,
@@ -164,7 +168,7 @@ struct RecoveryScan<'a> {
 }
 
 impl RecoveryScan<'_> {
-    /// One frame, one gap or one damage; false at the end of the log.
+    /// Handles one frame, gap or damage. Returns false at the end of the log.
     fn scan_next(&mut self) -> Result<bool, DiskError> {
         let frame = self.reader.frame(self.at)?.filter(|frame| self.is_next_frame(frame));
         match frame {
@@ -177,12 +181,12 @@ impl RecoveryScan<'_> {
         !self.linked || self.last.is_none_or(|(link, _)| frame.before == link)
     }
 
-    /// A frame with a whole head: replays it, unless it is the torn end.
+    /// Replays a frame with an intact head. Returns false if the frame is the torn end of the log.
     fn replay_frame(&mut self, frame: &LogFrame) -> Result<bool, DiskError> {
         let payloads = self.reader.payloads(frame)?;
         let whole = payloads.iter().all(Option::is_some);
         if !whole {
-            // Cut off earlier, and then the log went on in the next segment.
+            // The frame was truncated earlier, and then the log continued in the next segment.
             if self.enter_next_segment()? {
                 return Ok(true);
             }
@@ -211,7 +215,7 @@ impl RecoveryScan<'_> {
         Ok(true)
     }
 
-    /// No frame here: the segment may have ended, bytes may be lost, or this is the end.
+    /// Handles a position without a frame: the end of a segment, lost bytes or the end of the log.
     fn skip_gap(&mut self) -> Result<bool, DiskError> {
         if self.enter_next_segment()? {
             return Ok(true);
@@ -238,7 +242,7 @@ impl RecoveryScan<'_> {
         Ok(true)
     }
 
-    /// Goes to the next segment, if its first frame follows the last one read.
+    /// Moves to the next segment if its first frame follows the last frame.
     fn enter_next_segment(&mut self) -> Result<bool, DiskError> {
         let Some((link, _)) = self.last.filter(|_| self.linked) else { return Ok(false) };
         let next = (link.at / self.reader.size + 1) * self.reader.size;
@@ -268,8 +272,9 @@ impl RecoveryScan<'_> {
         }
     }
 
-    /// Does a later frame say that `place` was durable? Then the first frame behind the damage: the earliest that is
-    /// linked to that one. A first frame found need not be it, since old ones that were cut off may lie around.
+    /// Searches for a later frame that attests `place` as durable. Returns the earliest frame after the
+    /// damage that is linked to it. The first match may not be that frame, because old truncated frames may
+    /// lie between.
     fn find_durability_evidence(&mut self, from: u64, place: u64) -> Result<Option<LogFrame>, DiskError> {
         let Some(mut found) = self.reader.find_later_frame(from, place)? else { return Ok(None) };
         while found.before.at > place {
@@ -282,7 +287,7 @@ impl RecoveryScan<'_> {
     }
 }
 
-/// Neighbouring entries of a group as one range.
+/// Joins adjacent entries of a group into ranges.
 fn join_ranges(hurt: impl Iterator<Item = (u32, u64, u64)>) -> Vec<(u32, u64, u64)> {
     let mut groups: Vec<(u32, u64, u64)> = Vec::new();
     for (group, first, count) in hurt {
@@ -297,14 +302,14 @@ fn join_ranges(hurt: impl Iterator<Item = (u32, u64, u64)>) -> Vec<(u32, u64, u6
     groups
 }
 
-// === impl Reader ===
+// === impl SegmentReader ===
 
 impl SegmentReader<'_> {
     fn end_position(&self) -> u64 {
         self.segments.last().map_or(0, |number| (number + 1) * self.size)
     }
 
-    /// So many bytes from a position, in one segment; fewer, or none, where there are none.
+    /// Returns up to `length` bytes from a position in one segment, fewer at the end of the file.
     fn bytes(&mut self, at: u64, length: u64) -> Result<&[u8], DiskError> {
         let number = at / self.size;
         let offset = at % self.size;
@@ -328,14 +333,14 @@ impl SegmentReader<'_> {
         self.bytes(at, FRAME_ALIGNMENT_BYTES)
     }
 
-    /// Whether a frame was begun at a position, whole or not.
+    /// Returns whether a frame head exists at a position, intact or not.
     fn is_begun(&mut self, at: u64) -> Result<bool, DiskError> {
         let salt = self.salt;
         let size = self.size;
         Ok(LogFrame::parse_lengths(self.block(at)?, at, salt, size).is_some())
     }
 
-    /// The frame at a position, if there is one whose head and table are whole.
+    /// Returns the frame at a position if its head and table are intact.
     fn frame(&mut self, at: u64) -> Result<Option<LogFrame>, DiskError> {
         let salt = self.salt;
         let room = self.size - at % self.size;
@@ -349,8 +354,8 @@ impl SegmentReader<'_> {
         Ok(LogFrame::parse(bytes, at, total))
     }
 
-    /// The payloads of a frame by row, empty for rows without; nothing for those that are not what they were. Only
-    /// states are kept.
+    /// Returns the payloads of a frame by row, empty for rows without one, and `None` for damaged ones. Only
+    /// the bytes of group states are kept.
     fn payloads(&mut self, frame: &LogFrame) -> Result<Vec<Option<Bytes>>, DiskError> {
         let salt = self.salt;
         let mut payloads = Vec::with_capacity(frame.rows.len());
@@ -368,7 +373,7 @@ impl SegmentReader<'_> {
         Ok(payloads)
     }
 
-    /// The first frame from a position on that calls `place` durable.
+    /// Returns the first frame from a position on that attests `place` as durable.
     fn find_later_frame(&mut self, from: u64, place: u64) -> Result<Option<LogFrame>, DiskError> {
         let mut at = from;
         while at < self.end_position() {
@@ -378,7 +383,7 @@ impl SegmentReader<'_> {
             }
             match self.frame(at)? {
                 Some(frame) if frame.durable > place => return Ok(Some(frame)),
-                // Its file has no more of this segment.
+                // The segment's file ends before this position.
                 None if self.block(at)?.is_empty() => at = (at / self.size + 1) * self.size,
                 _ => at += FRAME_ALIGNMENT_BYTES,
             }
@@ -387,7 +392,7 @@ impl SegmentReader<'_> {
     }
 }
 
-// === impl Replay ===
+// === impl LogReplay ===
 
 impl LogReplay {
     fn group_mut(&mut self, group: u32) -> &mut GroupReplay {
@@ -402,7 +407,7 @@ impl LogReplay {
         }
     }
 
-    /// A frame is gone of which only this is known.
+    /// Marks the entries of a lost frame, from the summary in its successor.
     fn mark_frame_lost(&mut self, before: &[FrameRow]) {
         for row in before.iter().filter(|row| row.length > 0) {
             let fill = self.reserve_placeholders(u64::from(row.length));
@@ -416,14 +421,14 @@ impl LogReplay {
         }
     }
 
-    /// How many of so many lost entries are given a place: all, but for bytes that were made to hurt.
+    /// Returns the number of placeholders to create, up to `count`. The limit applies only to crafted bytes.
     fn reserve_placeholders(&mut self, count: u64) -> usize {
         let fill = count.min(MAX_LOST_PLACEHOLDERS - self.filled);
         self.filled += fill;
         fill as usize
     }
 
-    /// Puts the groups into the index. What must have been there and is not, is lost.
+    /// Builds the index. Entries that must exist and are missing count as lost.
     fn build_index(mut self, index: &mut LogIndex) {
         for (number, replayed) in std::mem::take(&mut self.groups) {
             let (group, entries) = self.build_group(replayed);
@@ -435,7 +440,8 @@ impl LogReplay {
     fn build_group(&mut self, replayed: GroupReplay) -> (GroupIndex, Vec<(u64, EntryLocation)>) {
         let GroupReplay { mut entries, expected, mut group } = replayed;
         if let Some((purged, _)) = group.purged {
-            // What came after the mark that said so; each that is left has the place of its index.
+            // Entries that were replayed after the purge row. Each remaining entry has the place of its
+            // index.
             entries = entries.split_off(&(purged + 1));
         }
         let known = entries.first_key_value().map(|(first, _)| *first);
@@ -518,5 +524,5 @@ impl GroupReplay {
     }
 }
 
-/// Lost entries that are kept as such, in all groups together; beyond it a group begins behind them.
+/// Limit of placeholders for lost entries in all groups together. Above it a group begins after them.
 const MAX_LOST_PLACEHOLDERS: u64 = 1 << 20;

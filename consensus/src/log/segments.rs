@@ -1,11 +1,12 @@
-//! The files: segments in use, and prepared ones that wait.
+//! Segment files: segments in use, and prepared files for later segments.
 //!
-//! A file is filled with zeros and synced before it is written to, so that a commit changes bytes only; it is
-//! recycled by renaming. Preparing is for a helper: on the commit path it would take a fifth of a second.
+//! A file is filled with zeros and synced before its first write, so a commit changes only the file's bytes.
+//! Files are recycled by renaming. A helper thread prepares files, because on the commit path it would take a
+//! fifth of a second.
 //!
-//! A position is the number of a segment times the size of a segment, plus an offset. A file may be shorter than that:
-//! files are small while little lives in the log, and grow with it, so that an idle log takes little disk. What a file
-//! does not have of its segment is never written.
+//! A position is the number of a segment times the segment size, plus an offset. A file may be shorter than
+//! its segment. Files are small while the log holds little live data, and grow with it, so an idle log takes
+//! little disk space. The part of a segment that its file does not have is never written.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,25 +19,25 @@ use athanor_chassis::{CpuActivity, Disk};
 use super::LogConfig;
 use super::frame::FRAME_ALIGNMENT_BYTES;
 
-/// The smallest file is no smaller: it has a frame of some blocks.
+/// Minimum size of a segment file: some frames of one block each.
 const MIN_SEGMENT_FILE_BYTES: u64 = 4 * FRAME_ALIGNMENT_BYTES;
-/// Until the disk is asked again whether it has room for another file.
+/// Delay before the helper checks the disk once more for space for another file.
 const SPARE_RETRY_INTERVAL: Duration = Duration::from_millis(100);
-/// And at most, where it fails.
+/// Limit of the delay, which doubles after each failure.
 const MAX_SPARE_RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub(crate) struct SegmentFiles {
     pub(crate) disk: Arc<dyn Disk>,
-    /// The size of a segment: the most that its file has.
+    /// Full size of a segment, the limit of its file.
     pub(crate) size: u64,
-    /// The least that a new file has.
+    /// Minimum size of a new file.
     smallest: u64,
-    /// What a file has that is prepared now.
+    /// Size of files that are prepared now.
     target: AtomicU64,
-    /// How many prepared files to keep.
+    /// Number of prepared files to keep.
     wanted: usize,
-    /// Free bytes below which nothing is prepared.
+    /// Free bytes below which no file is prepared.
     reserve: u64,
     shelf: Mutex<SparePool>,
     wake: Condvar,
@@ -49,7 +50,7 @@ struct SparePool {
     closed: bool,
 }
 
-/// A prepared file.
+/// Prepared file for a later segment.
 #[derive(Debug)]
 struct SpareFile {
     file: String,
@@ -60,18 +61,20 @@ pub(crate) fn segment_file_name(number: u64) -> String {
     format!("{number:012}.log")
 }
 
-/// The number in a name with this ending. What a log would not have named like this is somebody else's.
+/// Returns the number in a file name with this ending. Names that the log would not have created belong to
+/// others.
 fn parse_file_number(name: &str, ending: &str, limit: u64) -> Option<u64> {
     let number = name.strip_suffix(ending)?.parse().ok()?;
     (number < limit && name == format!("{number:012}{ending}")).then_some(number)
 }
 
-/// How much of a segment its file has.
+/// Returns the part of a segment that its file has, in whole blocks.
 pub(crate) fn file_capacity(disk: &dyn Disk, file: &str, size: u64) -> Result<u64, DiskError> {
     Ok(disk.len(file)?.min(size) / FRAME_ALIGNMENT_BYTES * FRAME_ALIGNMENT_BYTES)
 }
 
-/// Removes a prepared file of a log that is not open, unless it is the last one; false if nothing is removed.
+/// Removes a prepared file of a log that is not open, unless it is the last one. Returns false if it removes
+/// none.
 pub fn release_spare(disk: &dyn Disk) -> Result<bool, DiskError> {
     let names = disk.list()?.into_iter();
     let mut spares: Vec<String> =
@@ -84,7 +87,7 @@ pub fn release_spare(disk: &dyn Disk) -> Result<bool, DiskError> {
 }
 
 impl SegmentFiles {
-    /// Looks through the folder: the segments in it, in order, and the prepared files.
+    /// Scans the folder. Returns the files, and the numbers of its segments in ascending order.
     pub(crate) fn open(
         disk: Arc<dyn Disk>,
         size: u64,
@@ -92,14 +95,14 @@ impl SegmentFiles {
     ) -> Result<(Self, Vec<u64>), DiskError> {
         let mut numbers = Vec::new();
         let mut shelf = SparePool::default();
-        // Positions beyond this come from nobody's log, and would not fit into a word with what is added to them.
+        // Larger positions cannot come from a valid log, and would overflow a word in later sums.
         let limit = (1 << 62) / size;
         for file in disk.list()? {
             if let Some(number) = parse_file_number(&file, ".log", limit) {
                 numbers.push(number);
             } else if let Some(spare) = parse_file_number(&file, ".spare", limit) {
                 shelf.next = shelf.next.max(spare + 1);
-                // A crash while it was being filled leaves it short, but for what it has as good as any.
+                // A crash during filling leaves the file short. Up to its length it is usable.
                 let capacity = file_capacity(&*disk, &file, size)?;
                 if capacity >= MIN_SEGMENT_FILE_BYTES {
                     shelf.ready.push_back(SpareFile { file, capacity });
@@ -123,25 +126,26 @@ impl SegmentFiles {
         Ok((segments, numbers))
     }
 
-    /// Sets how large the files are that are prepared from now on, by the bytes that live in the log.
+    /// Sets the size of files that are prepared from now on, by the live bytes in the log.
     pub(crate) fn grow_with(&self, live: u64) {
         let power_of_two = (live / 2).checked_ilog2().map_or(0, |exponent| 1 << exponent);
         self.target.store(power_of_two.clamp(self.smallest, self.size), Ordering::Relaxed);
     }
 
-    /// The capacity of a file that is prepared now.
+    /// Returns the size of files that are prepared now.
     pub(crate) fn target_capacity(&self) -> u64 {
         self.target.load(Ordering::Relaxed)
     }
 
-    /// The capacity of a new file whose first frames take so many bytes. They are a quarter of it at most, if a segment
-    /// allows that: else files would be half empty, and what lives in them would be written forward without end.
+    /// Returns the size of a new file with first frames of `need` bytes. They take at most a quarter of it,
+    /// if the segment size permits. Otherwise files would be half empty, and live entries would be relocated
+    /// without end.
     pub(crate) fn capacity_for(&self, need: u64) -> u64 {
         (4 * need).next_power_of_two().max(self.target_capacity()).min(self.size)
     }
 
-    /// Removes prepared files that are larger than those that are prepared now: the load that they were for is over. Where the
-    /// disk has no space for others they stay.
+    /// Removes prepared files that are larger than the current target, because the load that required them
+    /// has ended. If the disk has no space for new files, they stay.
     pub(crate) fn remove_oversized_spares(&self) -> Result<(), DiskError> {
         let target = self.target_capacity();
         if self.disk.free_bytes()? < self.reserve.saturating_add(target) {
@@ -160,19 +164,20 @@ impl SegmentFiles {
         self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a prepared file the segment of this number, durably, whose first frames take `need` bytes; prepares one if
-    /// none is large enough. Returns its capacity.
+    /// Turns a prepared file into a segment, durably. Its first frames take `need` bytes. If no prepared file
+    /// is large enough, prepares one. Returns the size of the file.
     pub(crate) fn begin_segment(&self, number: u64, need: u64) -> Result<u64, DiskError> {
         let SpareFile { file, capacity } = match self.take_ready(need) {
             Some(spare) => spare,
-            // A disk that is full has no other file than a prepared one that the frames just fit into.
+            // On a full disk the only usable file is a prepared one that the frames just fit into.
             None => match self.create_spare(self.capacity_for(need)) {
                 Ok(spare) => spare,
                 Err(error) => self.take_largest(need).ok_or(error)?,
             },
         };
         self.disk.rename(&file, &segment_file_name(number))?;
-        // Before the first write: else the bytes could survive under the file's old name and be met again.
+        // Syncs before the first write. Otherwise the bytes could survive under the file's old name and be
+        // read later.
         self.disk.sync_dir()?;
         self.wake.notify_all();
         Ok(capacity)
@@ -185,7 +190,7 @@ impl SegmentFiles {
         shelf.ready.remove(place)
     }
 
-    /// Takes the largest prepared file, if it has so many bytes.
+    /// Takes the largest prepared file if it has at least `need` bytes.
     fn take_largest(&self, need: u64) -> Option<SpareFile> {
         let mut shelf = self.spares();
         let (place, _) = shelf.ready.iter().enumerate().max_by_key(|(_, spare)| spare.capacity)?;
@@ -195,7 +200,7 @@ impl SegmentFiles {
         shelf.ready.remove(place)
     }
 
-    /// Makes a segment that nobody needs a prepared file.
+    /// Turns an unneeded segment into a prepared file.
     pub(crate) fn recycle_segment(&self, number: u64) -> Result<(), DiskError> {
         let file = self.new_spare_name();
         let capacity = file_capacity(&*self.disk, &segment_file_name(number), self.size)?;
@@ -205,8 +210,8 @@ impl SegmentFiles {
         Ok(())
     }
 
-    /// One step towards as many prepared files as are wanted: makes one or removes one. Says whether there was
-    /// something to do.
+    /// Creates or removes one prepared file, if the pool is not as configured. Returns whether there was
+    /// anything to do.
     pub(crate) fn prepare_spare(&self) -> Result<bool, DiskError> {
         let ready = self.spares().ready.len();
         if ready > self.wanted {
@@ -221,7 +226,8 @@ impl SegmentFiles {
         {
             return Ok(false);
         }
-        // One that is too small for the load of now would never be taken, and is in the place of one that is.
+        // A file that is too small for the current load would never be taken, and it occupies the place of a
+        // usable one.
         let too_small = if ready == self.wanted { self.take_smallest() } else { None };
         if let Some(spare) = too_small {
             self.disk.remove(&spare.file)?;
@@ -231,13 +237,13 @@ impl SegmentFiles {
         Ok(true)
     }
 
-    /// Returns the most bytes of frames that a prepared file has.
+    /// Returns the size of the largest prepared file, in bytes.
     pub(crate) fn prepared_bytes(&self) -> u64 {
         self.spares().ready.iter().map(|spare| spare.capacity).max().unwrap_or(0)
     }
 
-    /// Removes a prepared file from a disk that is full, so that something else can be written; false if the disk has space, or
-    /// the last file but `kept` would go.
+    /// Removes a prepared file from a full disk to make space for other data. Returns false if the disk has
+    /// space, or only `kept` files are left.
     pub(crate) fn release_spare_if_full(&self, kept: usize) -> Result<bool, DiskError> {
         if self.disk.free_bytes()? >= self.size {
             return Ok(false);
@@ -252,7 +258,7 @@ impl SegmentFiles {
         Ok(true)
     }
 
-    /// Takes one that is too many: the smallest, if it is smaller than new ones, else the largest.
+    /// Takes a surplus file: the smallest if it is smaller than new ones, otherwise the largest.
     fn take_surplus(&self) -> Option<SpareFile> {
         let target = self.target_capacity();
         let mut shelf = self.spares();
@@ -272,7 +278,7 @@ impl SegmentFiles {
         shelf.ready.remove(place)
     }
 
-    /// Whether there are as many prepared files as are wanted, and one of them is as large as new ones.
+    /// Returns whether the pool has the configured number of files, and one of them is as large as new ones.
     fn has_enough_spares(&self, shelf: &SparePool) -> bool {
         let target = self.target_capacity();
         let is_large = || shelf.ready.iter().any(|spare| spare.capacity >= target);
@@ -282,7 +288,7 @@ impl SegmentFiles {
     fn create_spare(&self, capacity: u64) -> Result<SpareFile, DiskError> {
         let file = self.new_spare_name();
         self.disk.create_zeroed(&file, capacity).inspect_err(|_| {
-            // Half a file takes space and is of no use.
+            // A half-written file takes space and is of no use.
             let _ = self.disk.remove(&file);
         })?;
         Ok(SpareFile { file, capacity })
@@ -295,7 +301,7 @@ impl SegmentFiles {
         format!("{number:012}.spare")
     }
 
-    /// The helper: prepares until closed.
+    /// Prepares files until the log closes. Runs on the helper thread.
     pub(crate) fn run_preparer(&self) {
         let mut pause = SPARE_RETRY_INTERVAL;
         loop {
@@ -317,7 +323,8 @@ impl SegmentFiles {
                 return;
             }
             if !self.has_enough_spares(&shelf) {
-                // Either just taken, or there is no room: do not ask the disk without end.
+                // A file was just taken, or the disk is full. The pause avoids polling the disk in a busy
+                // loop.
                 let waited = self.wake.wait_timeout(shelf, pause).unwrap_or_else(PoisonError::into_inner);
                 if waited.0.closed {
                     return;

@@ -1,4 +1,4 @@
-//! What the log's callers and its writer have in common.
+//! State that callers of the log share with its writer.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -21,16 +21,16 @@ use super::{
     LogIndex, LogReadError, LogRecord, LogUsage, LogWriter, MAX_GROUP_STATE_BYTES, SegmentFiles,
 };
 
-/// Space that stays laid out beside an entry that frees space on a full disk.
+/// Preallocated space that is kept beside an entry that frees space on a full disk.
 const RELIEF_BYTES: u64 = 64 << 10;
-/// Space of a frame beside its payload.
+/// Space of a frame beyond its payload.
 const LAID_OUT_MARGIN_BYTES: u64 = 4 * FRAME_ALIGNMENT_BYTES;
 
 pub(crate) type CommitCallback = Box<dyn FnOnce(Result<(), LogError>) + Send>;
 
-/// Changes that were handed in together.
+/// Records that were submitted together.
 pub(crate) struct CommitBatch {
-    /// Of its first line; each line has the next.
+    /// Ticket of the first line. Each later line has the next ticket.
     pub(crate) ticket: u64,
     lines: Vec<RowWithPayload>,
     bytes: u64,
@@ -46,14 +46,14 @@ pub(crate) struct LogShared {
     wake: Condvar,
     /// Bytes written since the start.
     pub(crate) written: AtomicU64,
-    /// Bytes that the current segment still takes.
+    /// Remaining bytes in the current segment's file.
     pub(crate) current_left: AtomicU64,
     pub(crate) commits: CommitHistograms,
-    /// Entries are refused for want of space, and that was said.
+    /// True while entries are refused for lack of space, and the log has reported it.
     full: AtomicBool,
 }
 
-/// What commits held.
+/// Histograms of commit sizes.
 #[derive(Debug)]
 pub(crate) struct CommitHistograms {
     pub(crate) bytes: Histogram,
@@ -81,7 +81,7 @@ pub(crate) struct LogCore {
     closed: bool,
 }
 
-/// The youngest payloads, by position.
+/// Newest payloads, by position.
 #[derive(Debug, Default)]
 pub(crate) struct RecentPayloads {
     payloads: BTreeMap<u64, Bytes>,
@@ -91,11 +91,11 @@ pub(crate) struct RecentPayloads {
 
 impl fmt::Debug for CommitBatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Batch").field("ticket", &self.ticket).field("lines", &self.lines.len()).finish()
+        f.debug_struct("CommitBatch").field("ticket", &self.ticket).field("lines", &self.lines.len()).finish()
     }
 }
 
-/// An error with its causes.
+/// Formats an error with its causes.
 pub(crate) fn error_chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -106,7 +106,7 @@ pub(crate) fn error_chain(error: &(dyn std::error::Error + 'static)) -> String {
     text
 }
 
-// === impl Recent ===
+// === impl RecentPayloads ===
 
 impl RecentPayloads {
     pub(crate) fn get(&self, at: u64) -> Option<Bytes> {
@@ -126,7 +126,7 @@ impl RecentPayloads {
     }
 }
 
-// === impl Shared ===
+// === impl LogShared ===
 
 impl LogShared {
     pub(crate) fn new(segments: SegmentFiles, salt: u64, config: &LogConfig, index: LogIndex) -> Self {
@@ -153,15 +153,16 @@ impl LogShared {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Refuses entries when too much waits, or less than a part of the reserve is free. Raft's own few entries, and those that
-    /// free space, are taken from a full disk as well while the files that are laid out have space for `laid_out` bytes more.
+    /// Returns an error if too many bytes wait, or less than a part of the reserve is free. On a full disk it
+    /// still admits raft's own entries, and entries that free space. The preallocated files must have space
+    /// for `laid_out` more bytes.
     pub(crate) fn admit(&self, part: u64, laid_out: Option<u64>) -> Result<(), LogError> {
         if let Some(error) = self.core().refusal() {
             return Err(error);
         }
         let free = match self.segments.disk.free_bytes() {
             Ok(free) => free,
-            // Its folder is gone, or the disk: nothing that is written from now on would be found again.
+            // The folder or the disk is gone, so no later write could be found by a start.
             Err(error) => return Err(self.fail(&error)),
         };
         let waiting = self.core().waiting;
@@ -180,34 +181,37 @@ impl LogShared {
         Ok(())
     }
 
-    /// Whether so many bytes fit into the current segment or a prepared one, which take no space of the disk any more.
+    /// Returns whether so many bytes fit into the current segment or a prepared one, which take no further
+    /// disk space.
     fn fits_preallocated(&self, bytes: u64) -> bool {
         let (committing, marks) = {
             let core = self.core();
             (core.committing, core.index.marks())
         };
-        // A frame has more than its payload...
+        // A frame is larger than its payload.
         let bytes = bytes + committing;
         let needed = bytes + bytes / 4 + LAID_OUT_MARGIN_BYTES;
-        // ...and a new segment begins with what every group needs.
+        // A new segment begins with the marks of every group.
         let of_marks =
             frame_bytes(marks.len() + MAX_BEFORE_ROWS, marks.iter().map(|(_, data)| data.len() as u64).sum());
         self.current_left.load(Ordering::Relaxed) >= needed
             || self.segments.prepared_bytes() >= needed + of_marks
     }
 
-    /// Whether raft's own entries are taken.
+    /// Returns an error if raft's own entries are not admitted.
     pub(crate) fn admit_internal(&self, bytes: u64) -> Result<(), LogError> {
         self.admit(8, Some(bytes))
     }
 
-    /// Whether entries of so many bytes are taken that free space. On a full disk twice their bytes have to fit, since others may
-    /// be handed in before them, and an entry that was let in must not be refused then.
+    /// Returns an error if entries of `bytes` bytes that free space are not admitted. On a full disk twice
+    /// their bytes must fit. Other entries may be submitted before them, and an admitted entry must not be
+    /// refused later.
     pub(crate) fn admit_relief(&self, bytes: u64) -> Result<(), LogError> {
         self.admit(4, Some(2 * bytes + RELIEF_BYTES.min(self.segments.size / 8)))
     }
 
-    /// Removes a prepared file from a full disk, if the log has others, or can do without.
+    /// Removes a prepared file from a full disk, if the log has others or the current segment has enough
+    /// space.
     pub(crate) fn release_spare(&self) -> bool {
         let has_current = self.current_left.load(Ordering::Relaxed) >= self.segments.target_capacity() / 2;
         let released = self.segments.release_spare_if_full(usize::from(!has_current));
@@ -217,7 +221,8 @@ impl LogShared {
         })
     }
 
-    /// Whether the disk has room. One that does not say is none that is full.
+    /// Returns whether the disk has space. A disk that fails to report its free space does not change the
+    /// result.
     pub(crate) fn has_disk_space(&self) -> bool {
         if let Ok(free) = self.segments.disk.free_bytes() {
             self.report_disk_space(free);
@@ -225,8 +230,8 @@ impl LogShared {
         !self.full.load(Ordering::Relaxed)
     }
 
-    /// Says once that entries are refused for want of space, and once that they are taken again, with so much between
-    /// the two that this cannot be said of every entry.
+    /// Logs once when entries are refused for lack of space, and once when they are admitted once more. The
+    /// thresholds are a segment apart, so the log does not report every entry.
     fn report_disk_space(&self, free: u64) {
         let reserve = self.limits.reserve;
         let was_full = self.full.load(Ordering::Relaxed);
@@ -243,7 +248,7 @@ impl LogShared {
         }
     }
 
-    /// Payload that fits into a batch with an entry, a state and a mark.
+    /// Returns the payload size that fits into a batch with an entry, a state and a mark.
     pub(crate) fn max_entry_bytes(&self) -> u64 {
         self.segments.size / 2 - frame_bytes(MAX_BEFORE_ROWS + 8, MAX_GROUP_STATE_BYTES as u64)
     }
@@ -252,7 +257,8 @@ impl LogShared {
         let lines: Vec<RowWithPayload> = records.into_iter().map(LogRecord::into_frame_row).collect();
         let bytes: u64 = lines.iter().map(|(_, data)| data.len() as u64).sum();
         if lines.iter().any(|(row, _)| row.kind == FrameRowKind::Entry) {
-            // Less than was asked of whoever proposed: an entry that was let in must not end its group here.
+            // The check is weaker than the one for proposals: refusing an admitted entry here would end its
+            // group.
             self.admit_internal(bytes)?;
         }
         let frame = frame_bytes(lines.len() + MAX_BEFORE_ROWS, bytes);
@@ -279,7 +285,7 @@ impl LogShared {
         Ok(())
     }
 
-    /// What waits, up to one commit.
+    /// Takes waiting batches for one commit.
     pub(crate) fn take_commit(&self) -> (Vec<CommitBatch>, Vec<RowWithPayload>) {
         let mut core = self.core();
         let mut batches = Vec::new();
@@ -302,7 +308,7 @@ impl LogShared {
         (batches, lines)
     }
 
-    /// Lines are durable, at these places. Moved ones have no ticket.
+    /// Marks lines as durable at their positions. Relocated lines have no ticket.
     pub(crate) fn complete_commit(&self, ticket: u64, rows: &[(FrameRow, u64)], lines: &[RowWithPayload]) {
         let mut core = self.core();
         let LogCore { index, recent, .. } = &mut *core;
@@ -320,19 +326,20 @@ impl LogShared {
         self.recycle_empty_segments();
     }
 
-    /// Gives segments away in which nothing lives, oldest first: whatever of it survives a crash, the rest is a run.
+    /// Recycles segments without live data, oldest first. So after a crash the remaining segments are a
+    /// contiguous run.
     pub(crate) fn recycle_empty_segments(&self) {
         let retired = self.core().index.take_retired_segments();
         for number in retired {
             if let Err(error) = self.segments.recycle_segment(number) {
-                // It stays as it is; the next start finds nothing alive in it.
+                // The segment stays as it is. The next start finds no live data in it.
                 tracing::warn!(number, %error, "segment not given away");
                 return;
             }
         }
     }
 
-    /// The end of the log: everything that waits, and whatever comes, is refused.
+    /// Fails the log: all waiting batches and all later ones are refused.
     pub(crate) fn fail(&self, error: &DiskError) -> LogError {
         let mut core = self.core();
         let cause: Arc<str> = core.failed.clone().unwrap_or_else(|| error_chain(error).into());
@@ -363,7 +370,7 @@ impl LogShared {
         self.segments.close();
     }
 
-    /// The log's thread.
+    /// Runs the writer until the log closes. Body of the log's thread.
     pub(crate) fn run_writer(&self, writer: &mut LogWriter) {
         let _ending = FailOnPanic(self);
         loop {
@@ -404,7 +411,7 @@ impl LogShared {
             };
             match self.read_payload(slot) {
                 Ok(Some(data)) => return Ok(Some(LogEntry { term, data })),
-                // It may have been moved, and its segment given away, meanwhile.
+                // The entry may have been relocated and its segment recycled since the lookup.
                 _ if tried != Some(slot) => tried = Some(slot),
                 Ok(None) => return Err(LogReadError::Lost { group, index }),
                 Err(source) => return Err(LogReadError::Disk { group, index, source }),
@@ -487,7 +494,7 @@ impl LogShared {
     }
 }
 
-/// However the log's thread ends, nobody waits for it.
+/// Guard of the log's thread: if the thread panics, all waiting batches fail.
 struct FailOnPanic<'a>(&'a LogShared);
 
 impl Drop for FailOnPanic<'_> {
@@ -502,7 +509,7 @@ impl Drop for FailOnPanic<'_> {
     }
 }
 
-// === impl Core ===
+// === impl LogCore ===
 
 impl LogCore {
     fn refusal(&self) -> Option<LogError> {
@@ -510,7 +517,7 @@ impl LogCore {
         failed.or_else(|| self.closed.then_some(LogError::Closed))
     }
 
-    /// Entries follow those that are held; groups are not too many.
+    /// Checks that entries follow the existing ones, and that the number of groups is within the limit.
     fn check(&self, lines: &[RowWithPayload], limit: u64) -> Result<(), LogError> {
         let mut next: BTreeMap<u32, Option<u64>> = BTreeMap::new();
         let mut purged: BTreeMap<u32, u64> = BTreeMap::new();
@@ -546,7 +553,7 @@ impl LogCore {
 }
 
 impl LogIndex {
-    /// An entry turned out to be damaged.
+    /// Marks an entry as lost after its payload turned out to be damaged.
     pub(crate) fn mark_entry_lost(&mut self, group: u32, index: u64) {
         let Some(held) = self.groups.get_mut(&group) else { return };
         let place = index.checked_sub(held.first).and_then(|place| held.slots.get_mut(place as usize));

@@ -1,4 +1,4 @@
-//! One turn of the log: what waits becomes one frame and one sync.
+//! Writer of the log: turns waiting batches into one frame and one sync.
 
 use std::sync::atomic::Ordering;
 
@@ -14,29 +14,29 @@ use super::recovery::RecoveredLog;
 use super::segments::segment_file_name;
 use super::{CommitBatch, LogShared};
 
-/// Rows with which a frame says what the one before it held; more groups become "all".
+/// Limit of rows that summarize the previous frame. If there are more, the summary covers every group.
 pub(crate) const MAX_BEFORE_ROWS: usize = 64;
 
 static ZERO_BLOCK: [u8; FRAME_ALIGNMENT_BYTES as usize] = [0; FRAME_ALIGNMENT_BYTES as usize];
 
-/// Where the log ends, and what is known of its end.
+/// End of the log, and the state of its last frames.
 #[derive(Debug)]
 pub(crate) struct LogWriter {
-    /// Where the next frame goes.
+    /// Position of the next frame.
     end: u64,
-    /// What a completed sync covers. Never the end of what was written.
+    /// Position up to which a completed sync covers the log. Never the end of writing.
     durable: u64,
-    /// The segment that is written to.
+    /// Number of the segment that is written to.
     current: u64,
-    /// How much of it its file has.
+    /// Size of its file, in bytes.
     capacity: u64,
     last: FrameLink,
     before: Vec<RowWithPayload>,
-    /// A later frame says that the last commit was durable.
+    /// True if a later frame attests that the last commit was durable.
     attested: bool,
 }
 
-/// What a turn did.
+/// Result of one call to the writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CommitProgress {
     Worked,
@@ -58,14 +58,14 @@ impl LogWriter {
         }
     }
 
-    /// Says how much the current segment still takes.
+    /// Publishes the number of bytes that still fit into the current segment.
     pub(crate) fn publish_remaining_bytes(&self, shared: &LogShared) {
         let left = (self.current * shared.segments.size + self.capacity).saturating_sub(self.end);
         shared.current_left.store(left, Ordering::Relaxed);
     }
 
-    /// One group commit, and what it makes necessary. A failed write or sync is final: the kernel may have dropped
-    /// what it could not write.
+    /// Commits waiting batches, and relocates live entries if necessary. A failed write or sync is final: the
+    /// kernel may have dropped the data.
     pub(crate) fn commit_once(&mut self, shared: &LogShared) -> CommitProgress {
         let (batches, lines) = shared.take_commit();
         if batches.is_empty() {
@@ -87,7 +87,7 @@ impl LogWriter {
                 for CommitBatch { done, .. } in batches {
                     done(Ok(()));
                 }
-                // Work that waits goes first, but what is owed does not grow.
+                // Waiting batches go first, but the relocation backlog does not grow.
                 self.relocate_live_entries(shared, (2 * written).max(1 << 20));
             }
             Err(error) => {
@@ -100,8 +100,8 @@ impl LogWriter {
         CommitProgress::Worked
     }
 
-    /// Writes the frame that says that the last commit was durable, so that damage to it cannot pass for a commit
-    /// cut short. Not synced: it need not survive a loss of power, only rot.
+    /// Writes a frame that attests the last commit as durable, so that damage to it is not taken for a torn
+    /// commit. The frame is not synced: it protects against bit rot, not against power loss.
     pub(crate) fn attest(&mut self, shared: &LogShared) {
         if self.attested || shared.has_failed() {
             return;
@@ -112,7 +112,7 @@ impl LogWriter {
         self.attested = true;
     }
 
-    /// Writes one frame and syncs it; what is in it is then durable.
+    /// Writes one frame and syncs it. Its rows are then durable.
     pub(crate) fn commit(
         &mut self,
         shared: &LogShared,
@@ -124,7 +124,8 @@ impl LogWriter {
         let need = need + FRAME_ALIGNMENT_BYTES;
         let begin = self.current * shared.segments.size;
         if self.end == begin && need > self.capacity {
-            // Nothing is in it that a next segment could follow, so its file grows as it is written.
+            // The segment holds no frame that a next segment could follow, so its file grows as it is
+            // written.
             self.capacity = shared.segments.capacity_for(need);
             shared.core().index.set_capacity(self.current, self.capacity);
         } else if self.end + need > begin + self.capacity {
@@ -137,7 +138,7 @@ impl LogWriter {
         Ok(rows)
     }
 
-    /// Writes one frame at the end; not synced.
+    /// Writes one frame at the end, without a sync.
     fn write_frame(
         &mut self,
         shared: &LogShared,
@@ -166,11 +167,12 @@ impl LogWriter {
         Ok(rows)
     }
 
-    /// Goes on in a new segment, whose first frame repeats what every group needs of the ones before. It shares its
-    /// sync with the commit behind it, which takes `need` bytes.
+    /// Begins a new segment. Its first frame repeats the state of every group from earlier segments. That
+    /// frame shares its sync with the next commit, which takes `need` bytes.
     fn roll_segment(&mut self, shared: &LogShared, need: u64) -> Result<(), DiskError> {
         if self.end > self.durable {
-            // An attestation, in the file that is left: the sync of the next one does not cover it.
+            // The last frame is an attestation in the old file, which the sync of the next file does not
+            // cover.
             shared.segments.disk.sync(&segment_file_name(self.current))?;
             self.durable = self.end;
         }
@@ -189,8 +191,8 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Writes what lives in the oldest segment forward, while the log is too large for what lives in it. Says
-    /// whether it did something.
+    /// Relocates live entries of the oldest segment while the log is too large for its live data. Returns
+    /// whether it wrote any frame.
     fn relocate_live_entries(&mut self, shared: &LogShared, budget: u64) -> bool {
         let mut moved = 0;
         while moved < budget && !shared.has_failed() {
@@ -211,7 +213,7 @@ impl LogWriter {
                 shared.recycle_empty_segments();
                 break;
             }
-            // On a full disk what is laid out is for entries that free space.
+            // On a full disk the preallocated space is reserved for entries that free space.
             if shared.admit_internal(lines.iter().map(|(_, data)| data.len() as u64).sum()).is_err() {
                 break;
             }
@@ -230,7 +232,8 @@ impl LogWriter {
     }
 }
 
-/// What the next frame says of one with these rows: should its head be damaged, whom that hurts.
+/// Summarizes a frame for its successor. If the frame's head is damaged, the summary names the affected
+/// groups.
 fn summarize_frame(rows: &[FrameRow], before: &mut Vec<RowWithPayload>) {
     before.clear();
     for row in rows {
@@ -238,7 +241,7 @@ fn summarize_frame(rows: &[FrameRow], before: &mut Vec<RowWithPayload>) {
             FrameRowKind::Entry => (FrameRowKind::Before, 1),
             FrameRowKind::Move => (FrameRowKind::BeforeMoved, 1),
             FrameRowKind::Truncate | FrameRowKind::Purge | FrameRowKind::State => (FrameRowKind::Before, 0),
-            // Marks, on which every group may depend.
+            // Rows of marks, on which every group may depend.
             FrameRowKind::Extent | FrameRowKind::Hurt => (FrameRowKind::Before, 0),
             FrameRowKind::Before | FrameRowKind::BeforeMoved => continue,
         };
@@ -270,7 +273,7 @@ fn summarize_frame(rows: &[FrameRow], before: &mut Vec<RowWithPayload>) {
 }
 
 impl LogShared {
-    /// An entry to be moved; nothing if it is gone by now, or cannot be read.
+    /// Reads an entry for relocation. Returns `None` if it is gone by now or unreadable.
     fn read_for_relocation(&self, group: u32, index: u64) -> Option<RowWithPayload> {
         let slot = match self.core().index.groups.get(&group)?.find_durable(index) {
             EntryLookup::At(term, slot) => (term, slot),
@@ -291,9 +294,9 @@ impl LogShared {
         }
     }
 
-    /// The bytes of an entry, if they are what they were.
+    /// Reads the payload of an entry, or returns `None` if its checksum does not match.
     pub(crate) fn read_payload(&self, slot: EntryLocation) -> Result<Option<Bytes>, DiskError> {
-        // It shares its position with the payload behind it.
+        // An empty payload shares its position with the next payload.
         if slot.length == 0 {
             return Ok(Some(Bytes::new()));
         }

@@ -1,4 +1,4 @@
-//! The bytes of raft: entries and votes in the log, messages between members, memberships in snapshots.
+//! Encodings of raft: entries and votes in the log, messages between members, memberships in snapshots.
 
 use std::collections::BTreeSet;
 
@@ -11,24 +11,24 @@ use openraft::{EmptyNode, EntryPayload, LeaderId, SnapshotMeta, Vote};
 use super::snapshot_transfer::SnapshotFileChunk;
 use super::type_config::{RaftEntry, RaftLogId, RaftMembership, RaftProposal, Types, log_id};
 
-/// Before the payloads of entries that are not a proposal, or one that begins so itself: all others are logged as
-/// they are, uncopied.
+/// Prefix of encoded entries that are not a proposal, and of proposals that begin with the same bytes. All
+/// other proposals are logged unchanged, without a copy.
 const ENTRY_MARK: [u8; 8] = *b"\xa7athraft";
 const PROPOSAL_TAG: u8 = 1;
 const MEMBERSHIP_TAG: u8 = 2;
-/// Voters of a group, or its learners, at most: all of them are in the state that each segment begins with.
+/// Limit of voters or learners per group. All of them are in the state that each segment begins with.
 const MAX_MEMBERS: usize = 32;
-/// Beside the count of configurations: learners follow.
+/// Flag in the number of configurations: a list of learners follows.
 const LEARNERS_FLAG: u8 = 0x80;
-/// Entries in a message, at most.
+/// Limit of entries per message.
 const MAX_ENTRIES: usize = 1 << 16;
 
-/// What one member asks another.
+/// Request from one member to another.
 #[derive(Debug)]
 pub(crate) enum RaftRequest {
     Append(AppendEntriesRequest<Types>),
     Vote(VoteRequest<u64>),
-    /// Bytes of a snapshot that has `total` of them, from `offset` on.
+    /// Chunk of a snapshot of `total` bytes, from `offset` on.
     Snapshot {
         vote: Vote<u64>,
         meta: SnapshotMeta<u64, EmptyNode>,
@@ -36,33 +36,34 @@ pub(crate) enum RaftRequest {
         offset: u64,
         part: Bytes,
     },
-    /// Bytes of a file that the next snapshot names.
+    /// Chunk of a file that the next snapshot names.
     File(SnapshotFileChunk),
-    /// Of the leader: up to where must be applied what is read now?
+    /// Request to the leader for its current read index.
     ReadIndex,
-    /// Of whoever has the log up to `last`, in the leader's `term`: it should lead.
+    /// Request of the leader to stand for election, if the receiver has the log up to `last` in the leader's
+    /// `term`.
     TakeOver {
         term: u64,
         last: u64,
     },
 }
 
-/// What a member answers.
+/// Response of one member to another.
 #[derive(Debug)]
 pub(crate) enum RaftResponse {
     Append(AppendEntriesResponse<u64>),
     Vote(VoteResponse<u64>),
     Snapshot(SnapshotResponse<u64>),
-    /// It was taken; more is to come.
+    /// The chunk or request was accepted. More chunks may follow.
     More,
-    /// Up to here: of the log, or of a file.
+    /// Index in the log, or number of received bytes of a file.
     Index(u64),
     Failed(String),
 }
 
 // --- entries ---
 
-/// The payload of an entry, for the log and for messages. Blank entries have none.
+/// Encodes the payload of an entry for the log and for messages. Blank entries have an empty payload.
 pub(crate) fn encode_payload(entry: &RaftEntry) -> Bytes {
     match &entry.payload {
         EntryPayload::Blank => Bytes::new(),
@@ -89,7 +90,7 @@ pub(crate) fn decode_entry(term: u64, index: u64, payload: Bytes) -> Option<Raft
     Some(RaftEntry { log_id: log_id(term, index), payload })
 }
 
-/// Stands where an entry was lost. The first of a group has its members.
+/// Returns a replacement for a lost entry. The first entry of a group contains its members.
 pub(crate) fn placeholder_entry(term: u64, index: u64, node: u64) -> RaftEntry {
     let payload =
         if index == 0 { EntryPayload::Membership(members([node].into())) } else { EntryPayload::Blank };
@@ -102,7 +103,7 @@ pub(crate) fn members(voters: BTreeSet<u64>) -> openraft::Membership<u64, EmptyN
 
 // --- vote and committed ---
 
-/// What a member knows of itself beside its entries.
+/// Raft state of a member besides its entries.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct HardState {
     pub(crate) vote: Option<Vote<u64>>,
@@ -131,7 +132,7 @@ pub(crate) fn decode_hard_state(bytes: &[u8]) -> Option<HardState> {
     let voted = reader.byte()? != 0;
     let vote = reader.vote()?;
     let committed = reader.id()?;
-    // Logs of the first version do not say who votes.
+    // Logs of the first version do not contain the voters.
     let voters = if reader.0.is_empty() { BTreeSet::new() } else { reader.nodes()? };
     reader.0.is_empty().then_some(HardState { vote: voted.then_some(vote), committed, voters })
 }
@@ -294,21 +295,21 @@ impl RaftResponse {
     }
 }
 
-/// Which bytes of raft.
+/// Kind of raft encoding, for tests of the decoders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RaftEncoding {
-    /// What one member asks another.
+    /// Request between members.
     Ask,
-    /// What it answers.
+    /// Response between members.
     Reply,
-    /// What a member knows of itself.
+    /// Vote, committed index and voters of a member.
     State,
-    /// What a snapshot is of.
+    /// Metadata of a snapshot.
     Meta,
 }
 
-/// Bytes that are read and written again; none where they are not what they should be. For whoever tries what no member
-/// writes.
+/// Decodes bytes and encodes the result. Returns `None` if the bytes are invalid. For fuzzing of inputs that
+/// no member writes.
 pub fn reencode(what: RaftEncoding, bytes: &Bytes) -> Option<Bytes> {
     match what {
         RaftEncoding::Ask => RaftRequest::decode(bytes).map(|ask| ask.encode()),
@@ -361,7 +362,7 @@ fn put_nodes(bytes: &mut Vec<u8>, nodes: impl Iterator<Item = u64>) {
     nodes.into_iter().for_each(|node| bytes.put_u64_le(node));
 }
 
-/// Bytes of another member, or of a disk: nothing is taken for granted.
+/// Reader of untrusted bytes from another member or from a disk.
 struct RaftWireReader<'a>(&'a [u8]);
 
 impl<'a> RaftWireReader<'a> {
@@ -406,7 +407,7 @@ impl<'a> RaftWireReader<'a> {
         let count = self.byte()?;
         let configs = (0..count & !LEARNERS_FLAG).map(|_| self.nodes()).collect::<Option<Vec<_>>>()?;
         let learners = if count & LEARNERS_FLAG == 0 { BTreeSet::new() } else { self.nodes()? };
-        // Raft takes all nodes together; those that are in no configuration are learners.
+        // Raft derives the learners: they are the nodes that are in no configuration.
         Some(openraft::Membership::new(configs, learners))
     }
 

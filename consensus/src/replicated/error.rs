@@ -1,4 +1,4 @@
-//! Why a group does not open, or does not answer a proposal.
+//! Errors of opening a group and of proposals.
 
 use std::time::Duration;
 
@@ -8,120 +8,121 @@ use athanor_chassis::{ByteSize, ErrorCode, ErrorCodeExt};
 use super::leadership::LeadershipError;
 use crate::log::LogError;
 
-/// Why a proposal was not answered.
+/// Reason why a proposal has no result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProposeError {
-    /// Another member leads, or an election is on. If the lead was lost meanwhile, the proposal may yet be kept.
+    /// Another member leads, or an election is in progress. If leadership was lost meanwhile, the proposal
+    /// may still be committed.
     #[error("this node does not lead the group; {}", match .leader { Some(node) => format!("ask node {node}"), None => "an election is on, try again".to_owned() })]
     NotLeader {
-        /// Who leads, where that is known.
+        /// Current leader, if known.
         leader: Option<u64>,
     },
-    /// The log takes nothing now. The proposal was not kept.
+    /// The log refuses entries now. The proposal was not stored.
     #[error(transparent)]
     Refused(LogError),
-    /// It does not fit into a commit. The proposal was not kept.
+    /// The proposal does not fit into a commit. It was not stored.
     #[error("a proposal has {size}, the limit is {limit}; split it")]
     TooLarge {
-        /// Of the proposal.
+        /// Size of the proposal.
         size: ByteSize,
-        /// The limit.
+        /// Limit for one proposal.
         limit: ByteSize,
     },
-    /// The group ends. The proposal may be kept or not.
+    /// The group shuts down. The proposal may have been stored or not.
     #[error("the group is shutting down")]
     ShuttingDown,
-    /// The group has ended by an error. The proposal may be kept or not.
+    /// The group has failed. The proposal may have been stored or not.
     #[error("the group has failed and takes nothing more until a restart: {cause}")]
     Failed {
-        /// What happened.
+        /// Cause of the failure.
         cause: String,
     },
-    /// Others did not answer in time. The proposal may yet be kept, whoever leads then.
+    /// A majority did not respond in time. The proposal may still be committed, also under another leader.
     #[error(
         "no majority of the group's members answered within {limit:?}, or in the last moments; whether this is kept is not known: try again"
     )]
     Unknown {
-        /// The most that is waited.
+        /// Limit of the wait.
         limit: Duration,
     },
-    /// Too few members were reached to say what is committed.
+    /// No majority was reached, so the committed index is unknown.
     #[error("no majority of the group's members was reached; try again")]
     NoQuorum,
 }
 
-/// Why a group was not opened.
+/// Reason why a group was not opened.
 #[derive(Debug, thiserror::Error)]
 pub enum GroupOpenError {
-    /// Entries or votes of a member of a larger group were lost: it must never vote again [INV-07].
+    /// Entries or votes of a member of a larger group were lost. It must never vote again [INV-07].
     #[error(
         "the log of group {group} is damaged, so this member must not vote; take it out of the group and give the node a new id"
     )]
     Hurt {
-        /// Which.
+        /// Id of the group.
         group: u32,
     },
-    /// There should be a log of the group, and there is none.
+    /// The log has no data of a group that this node should have.
     #[error(
         "nothing of group {group} is on this disk, though this node is one of its members; bring the folder back, or take the member out of the group and give the node a new id"
     )]
     Nothing {
-        /// Which.
+        /// Id of the group.
         group: u32,
     },
-    /// There is a log of a group that should begin.
+    /// The log already has data of a group that should begin.
     #[error("this node has a log of group {group} already; begin it on a node with an empty folder")]
     Taken {
-        /// Which.
+        /// Id of the group.
         group: u32,
     },
-    /// The log begins behind entries that no snapshot holds.
+    /// The log is purged up to an index that no intact snapshot covers.
     #[error(
         "group {group} was purged up to {purged}, and its snapshot is of {found:?}; restore the snapshot's file, or take the member out of the group and give the node a new id"
     )]
     NoSnapshot {
-        /// Which.
+        /// Id of the group.
         group: u32,
-        /// Up to where.
+        /// Index up to which the log is purged.
         purged: u64,
-        /// What the newest snapshot that is whole holds.
+        /// Index of the newest intact snapshot, if any.
         found: Option<u64>,
     },
-    /// The state in the log is not one of raft.
+    /// The state in the log is not a valid raft state.
     #[error("the state of group {group} in the log cannot be read; it was written by another version")]
     BadState {
-        /// Which.
+        /// Id of the group.
         group: u32,
     },
-    /// The state machine does not take its own snapshot.
+    /// The state machine refuses its own snapshot.
     #[error(
         "snapshot {name} was refused by the state machine: {reason}; restore its files, or take the member out of the group and give the node a new id"
     )]
     Snapshot {
-        /// Its file.
+        /// File of the snapshot.
         name: String,
-        /// What the machine said.
+        /// Reason from the state machine.
         reason: String,
     },
-    /// The disk has no space for the entries with which a group begins.
+    /// The disk has no space for the first entries of a group.
     #[error(
         "the disk has {} free, and the log's files have no space left either; free at least {segment} (log.segment) and \
          start again",
         .free.to_approximate_string()
     )]
     Full {
-        /// Free now.
+        /// Free space of the disk now.
         free: ByteSize,
-        /// Of a file.
+        /// Size of a segment file.
         segment: ByteSize,
     },
-    /// The disk failed.
+    /// The disk failed during the start.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// Raft did not start.
+    /// Raft failed to start the group.
     #[error("raft did not start: {cause}")]
     Raft {
-        /// What it said.
+        /// Error message of raft.
         cause: String,
     },
 }

@@ -1,4 +1,4 @@
-//! Who leads, and who is a member: both are changed by the leader.
+//! Leadership and membership of a group. The leader changes both.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,93 +13,93 @@ use super::codec::{RaftRequest, RaftResponse};
 use super::type_config::RaftHandle;
 use super::{RaftGroup, RaftGroupShared, StateMachine};
 
-/// What was proposed is waited for so long...
+/// Limit of the wait for the result of a proposal.
 pub(super) const PROPOSE_TIMEOUT: Duration = Duration::from_secs(5);
-/// ...and no longer than a majority is silent for so long.
+/// Time without a response from a majority after which the wait ends earlier.
 const QUORUM_SILENCE_LIMIT: Duration = Duration::from_millis(1500);
-/// Between two looks at that.
+/// Interval between checks of the quorum.
 const QUORUM_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Who leads, as this member knows.
+/// Leadership as this member knows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeaderInfo {
-    /// The leader; none while there is an election.
+    /// Node id of the leader, absent during an election.
     pub node: Option<u64>,
-    /// Of this member's vote.
+    /// Term of this member's vote.
     pub term: u64,
-    /// It is this node.
+    /// True if this node leads.
     pub here: bool,
 }
 
-/// Watches who leads.
+/// Watch of leadership changes.
 pub struct LeaderWatch {
     node: u64,
-    /// By [`LeaderWatch::changed`], or when the watch began.
+    /// Last value that [`LeaderWatch::changed`] returned, or the value when the watch began.
     told: LeaderInfo,
     seen: watch::Receiver<RaftServerMetrics<u64, EmptyNode>>,
 }
 
-/// Who is in a group.
+/// Members of a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupMembers {
-    /// Who votes.
+    /// Members that vote.
     pub voters: BTreeSet<u64>,
-    /// Who is told everything and does not vote.
+    /// Members that receive all entries and do not vote.
     pub learners: BTreeSet<u64>,
-    /// A change is half done: the voters of before and after decide together until it is finished.
+    /// True while a change is in progress. Until it is finished, the old and the new voters decide together.
     pub changing: bool,
 }
 
-/// Why the lead or the members did not change.
+/// Reason why leadership or membership did not change.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LeadershipError {
-    /// Only the leader can do this.
+    /// Only the leader can make the change.
     #[error("this node does not lead the group; {}", match .leader { Some(node) => format!("ask node {node}"), None => "an election is on, try again".to_owned() })]
     NotLeader {
-        /// Who leads, where that is known.
+        /// Current leader, if known.
         leader: Option<u64>,
     },
-    /// Only a voter can lead.
+    /// Only a voter can lead the group.
     #[error("node {to} is no voter of the group; its voters are {voters:?}")]
     NoVoter {
-        /// Who should have led.
+        /// Node that should have become leader.
         to: u64,
-        /// Who could.
+        /// Voters of the group.
         voters: BTreeSet<u64>,
     },
-    /// It did not happen in time, and may yet.
+    /// The change timed out, and may still happen.
     #[error("{what} within {limit:?}; try again")]
     Late {
-        /// What did not.
+        /// Description of the change.
         what: String,
-        /// The time that there was.
+        /// Limit of the wait.
         limit: Duration,
     },
-    /// The group would have nobody to decide.
+    /// The removal would leave the group without voters.
     #[error("node {node} is the last voter of the group; add another first")]
     LastVoter {
-        /// Who should have left.
+        /// Node that should have been removed.
         node: u64,
     },
-    /// The leader cannot leave.
+    /// The leader cannot remove itself.
     #[error("node {node} leads the group; have it hand over the lead first")]
     Leads {
-        /// Who should have left.
+        /// Node that should have been removed.
         node: u64,
     },
-    /// Raft refused.
+    /// Raft refused the change.
     #[error("the change was refused: {reason}")]
     Refused {
-        /// What it said.
+        /// Error message of raft.
         reason: String,
     },
 }
 
-/// How often what another member does is looked at.
+/// Interval between checks of another member's progress.
 const TRANSFER_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 impl<S: StateMachine> RaftGroup<S> {
-    /// Who leads, now and whenever that changes.
+    /// Returns a watch that starts with the current leadership.
     pub fn leadership(&self) -> LeaderWatch {
         let node = self.shared.node;
         let seen = self.shared.raft.server_metrics();
@@ -108,7 +108,7 @@ impl<S: StateMachine> RaftGroup<S> {
         leadership
     }
 
-    /// Who is in the group, as far as this member knows.
+    /// Returns the members of the group, as far as this member knows.
     pub fn members(&self) -> GroupMembers {
         let seen = self.shared.raft.server_metrics();
         let seen = seen.borrow();
@@ -120,7 +120,7 @@ impl<S: StateMachine> RaftGroup<S> {
         }
     }
 
-    /// How far each other member is known to have the log; of a leader.
+    /// Returns the last replicated index of each other member. Only a leader has these values.
     pub fn replication_progress(&self) -> BTreeMap<u64, Option<u64>> {
         let seen = self.shared.raft.data_metrics();
         let seen = seen.borrow();
@@ -128,12 +128,14 @@ impl<S: StateMachine> RaftGroup<S> {
         matched.map(|(node, matched)| (*node, matched.map(|id| id.index))).collect()
     }
 
-    /// Has another voter lead; if the election made a third one lead, that is an error. What was proposed before stays; proposals meanwhile are refused for a moment, so it takes
-    /// least time where there are none.
+    /// Transfers leadership to another voter. Returns an error if the election made a third member lead.
+    /// Earlier proposals stay. Proposals during the transfer are refused for a short time, so it is fastest
+    /// without load.
     ///
-    /// The other stands for election when it has all of the log. This node votes for it, since nobody has led it; with
-    /// three voters that is a majority. More of them need another vote, and give none while they hear of a leader: so
-    /// this one is silent before.
+    /// The target stands for election when it has the whole log. This node votes for it, because it follows
+    /// no other leader. With three voters these two are a majority. With more voters a further vote is
+    /// necessary, and members refuse it while they receive heartbeats. So this node pauses its heartbeats
+    /// first.
     pub async fn transfer_leadership(&self, to: u64, limit: Duration) -> Result<(), LeadershipError> {
         self.ensure_leader()?;
         let voters = self.members().voters;
@@ -167,8 +169,8 @@ impl<S: StateMachine> RaftGroup<S> {
         .await?
     }
 
-    /// Whether this member leads as far as it knows, and has no answer of a majority for so long that another may lead. What
-    /// is proposed to it may never be committed, or only when it is reached again.
+    /// Returns whether this member leads as far as it knows, but a majority is silent for so long that
+    /// another may lead. Proposals to it may never be committed, or only when the majority is reachable.
     pub fn is_partitioned(&self) -> bool {
         if self.members().voters == [self.shared.node].into() {
             return false;
@@ -178,8 +180,8 @@ impl<S: StateMachine> RaftGroup<S> {
         silent.is_some_and(|millis| Duration::from_millis(millis) > QUORUM_SILENCE_LIMIT)
     }
 
-    /// Returns when what was proposed to this leader was waited for long enough. One that asks nobody need not be waited
-    /// for: it commits what its disk takes.
+    /// Returns when the wait for a proposal's result should end. A single voter never times out here: it
+    /// commits as soon as its disk accepts the entry.
     pub(super) async fn wait_for_quorum_loss(&self) {
         let others = || self.members().voters != [self.shared.node].into();
         let mut waited = Duration::ZERO;
@@ -189,7 +191,8 @@ impl<S: StateMachine> RaftGroup<S> {
         }
     }
 
-    /// Asks another to take over if it has all of the log, and waits a while for that.
+    /// Requests that another member takes over if it has the whole log, and waits for the change for a
+    /// limited time.
     async fn request_takeover(&self, to: u64) {
         let RaftGroupShared { raft, links, silence, log, group, .. } = &*self.shared;
         let Some((last, term)) = log.group_state(*group).last else { return };
@@ -199,7 +202,7 @@ impl<S: StateMachine> RaftGroup<S> {
         if let Ok(RaftResponse::More) =
             links.to(to).call(RaftRequest::TakeOver { term, last }, *silence).await
         {
-            // A node that hears of no new leader by then goes on leading.
+            // If no new leader appears in that time, this node continues to lead.
             let node = self.shared.node;
             let other =
                 |seen: &RaftMetrics<u64, EmptyNode>| seen.current_leader.is_some_and(|leader| leader != node);
@@ -207,7 +210,8 @@ impl<S: StateMachine> RaftGroup<S> {
         }
     }
 
-    /// Adds a voter, which gets the log first. The node must have been started to join. Repeating it does no harm.
+    /// Adds a voter, which receives the log first. The node must have been started to join. A retry does no
+    /// harm.
     pub async fn add_voter(&self, node: u64, limit: Duration) -> Result<(), LeadershipError> {
         self.finish_membership_change(limit).await?;
         if self.members().voters.contains(&node) {
@@ -217,11 +221,11 @@ impl<S: StateMachine> RaftGroup<S> {
         let what = || format!("node {node} was not added to the group");
         with_timeout(limit, what, async {
             raft.add_learner(node, EmptyNode {}, false).await.map_err(|error| to_leadership_error(&error))?;
-            // A voter that lacks the log would hold up whoever waits for a majority.
+            // A voter without the log would delay every majority.
             let last = self.shared.log.group_state(self.shared.group).last.map(|(index, _)| index);
             let has_it = |seen: &RaftMetrics<u64, EmptyNode>| {
                 let matched = seen.replication.as_ref().and_then(|all| all.get(&node).copied().flatten());
-                // A leader only knows of others.
+                // Only a leader knows the progress of others.
                 seen.replication.is_none() || matched.map(|id| id.index) >= last
             };
             let seen = raft.wait(Some(limit)).metrics(has_it, "a new voter has the log").await;
@@ -233,7 +237,7 @@ impl<S: StateMachine> RaftGroup<S> {
         .await?
     }
 
-    /// Takes a voter or a learner out of the group. Repeating it does no harm.
+    /// Removes a voter or a learner from the group. A retry does no harm.
     pub async fn remove_voter(&self, node: u64, limit: Duration) -> Result<(), LeadershipError> {
         self.finish_membership_change(limit).await?;
         let members = self.members();
@@ -253,8 +257,8 @@ impl<S: StateMachine> RaftGroup<S> {
         removed.map(drop).map_err(|error| to_leadership_error(&error))
     }
 
-    /// Finishes a change that an earlier leader left half done: the voters decided on then are the voters. Until then
-    /// nothing is a majority that is none of those who voted before as well.
+    /// Finishes a membership change that an earlier leader left incomplete, with the voters of that change.
+    /// Until then a commit also needs a majority of the earlier voters.
     pub async fn finish_membership_change(&self, limit: Duration) -> Result<(), LeadershipError> {
         self.ensure_leader()?;
         let raft = &self.shared.raft;
@@ -278,14 +282,15 @@ impl<S: StateMachine> RaftGroup<S> {
 }
 
 impl LeaderWatch {
-    /// Who leads now.
+    /// Returns the current leadership.
     pub fn current(&self) -> LeaderInfo {
         let seen = self.seen.borrow();
         let here = seen.state == ServerState::Leader;
         LeaderInfo { node: seen.current_leader, term: seen.vote.leader_id().term, here }
     }
 
-    /// Waits until somebody else leads than was told last; none when the member has ended.
+    /// Waits until the leadership differs from the last returned value. Returns `None` when the member has
+    /// ended.
     pub async fn changed(&mut self) -> Option<LeaderInfo> {
         loop {
             let now = self.current();
@@ -297,7 +302,7 @@ impl LeaderWatch {
         }
     }
 
-    /// This node.
+    /// Returns the id of this node.
     pub const fn node(&self) -> u64 {
         self.node
     }
@@ -309,7 +314,7 @@ impl fmt::Debug for LeaderWatch {
     }
 }
 
-/// A leader that sends no heartbeats, until this is dropped.
+/// Guard that pauses the heartbeats of a leader until it is dropped.
 struct HeartbeatPause<'a>(&'a RaftHandle);
 
 impl<'a> HeartbeatPause<'a> {

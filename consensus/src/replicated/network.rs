@@ -24,36 +24,36 @@ use crate::log::Log;
 
 /// Bytes of a snapshot in one message.
 const SNAPSHOT_CHUNK_BYTES: usize = 1 << 20;
-/// A snapshot that is received, at most.
+/// Limit for the size of a received snapshot.
 const MAX_SNAPSHOT_BYTES: u64 = 1 << 30;
 
-/// How the members of groups reach each other. A single voter needs none.
+/// Transport between the members of groups. A single voter needs none.
 #[async_trait]
 pub trait Network: Send + Sync + 'static {
-    /// Takes a request to the same group on another node, whose [`handle_request`](super::RaftGroup::handle_request) it brings
-    /// back.
+    /// Sends a request to the same group on another node. Returns the result of its
+    /// [`handle_request`](super::RaftGroup::handle_request).
     async fn call(&self, to: u64, group: u32, request: Bytes) -> Result<Bytes, RaftCallError>;
 }
 
-/// A message did not arrive, or its answer did not.
+/// Error of a message that did not arrive, or of a response that did not.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("node {to} was not reached: {reason}")]
 pub struct RaftCallError {
-    /// Who was called.
+    /// Node id of the receiver.
     pub to: u64,
-    /// What went wrong.
+    /// Cause of the failure.
     pub reason: String,
 }
 
-/// Makes links to members.
+/// Factory of links to members.
 #[derive(Clone)]
 pub(crate) struct PeerLinks {
     pub(crate) network: Option<Arc<dyn Network>>,
     pub(crate) group: u32,
-    /// Where the files of snapshots lie.
+    /// Disk with the files of snapshots.
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) compute: ComputePool,
-    /// Which files a snapshot names.
+    /// Function that lists the files of a snapshot.
     pub(crate) files: Arc<SnapshotFileLister>,
 }
 
@@ -190,18 +190,18 @@ impl RaftNetwork<Types> for PeerLink {
     }
 }
 
-/// A snapshot that is being received, as far as it is.
+/// Received part of a snapshot.
 type PartialSnapshot = (SnapshotMeta<u64, EmptyNode>, Vec<u8>);
 
-/// The side that answers.
+/// Handler of requests from other members.
 pub(crate) struct RaftRequestHandler {
     pub(crate) group: u32,
     pub(crate) raft: RaftHandle,
     pub(crate) log: Log,
     pub(crate) compute: ComputePool,
-    /// Files of snapshots, as far as they came.
+    /// Files of snapshots that were received so far.
     pub(crate) arrivals: Arc<SnapshotFileReceiver>,
-    /// The snapshot that is being received.
+    /// Snapshot that is being received.
     pub(crate) part: Mutex<Option<PartialSnapshot>>,
     pub(crate) rounds: ReadIndexRounds,
 }
@@ -211,8 +211,9 @@ impl RaftRequestHandler {
         let reply = match RaftRequest::decode(request) {
             None => Err("not a message of raft".to_owned()),
             Some(RaftRequest::Append(append)) => {
-                // The disk is never filled: the leader keeps what this member cannot take. It is asked for less room than
-                // the leader is: where the disks of all are full, what frees space must reach a majority.
+                // This member never fills its disk: the leader keeps entries that this member cannot store.
+                // The check is weaker than the leader's. If the disks of all members are full, an entry that
+                // frees space must still reach a majority.
                 let bytes = request.len() as u64;
                 let room = if append.entries.is_empty() { Ok(()) } else { self.log.admit_relief(bytes) };
                 match room {
@@ -251,7 +252,7 @@ impl RaftRequestHandler {
         reply.unwrap_or_else(RaftResponse::Failed).encode()
     }
 
-    /// Stands for election, if that was asked by who leads now, and if it would be voted for.
+    /// Stands for election if the current leader sent the request, and if this member would get the votes.
     async fn handle_takeover(&self, term: u64, last: u64) -> Result<(), String> {
         let (voted, is_voter) = {
             let seen = self.raft.server_metrics();
@@ -267,21 +268,21 @@ impl RaftRequestHandler {
                 "it would not be voted for: it has {held:?} of the log in term {voted}, not ({last}, {term})"
             ));
         }
-        // A disk that takes nothing could not take the lead either.
+        // A member with a full disk could not act as leader.
         self.log.admit().map_err(|error| error.to_string())?;
         self.raft.trigger().elect().await.map_err(|error| error.to_string())
     }
 
-    /// Adds a part of a file that a snapshot will name.
+    /// Stores a chunk of a file that a later snapshot names.
     async fn receive_file_chunk(&self, part: snapshot_transfer::SnapshotFileChunk) -> Result<u64, String> {
-        // With the snapshot that names it the log lets go of more.
+        // The snapshot that names the file lets the log purge more entries.
         self.log.admit_relief(0).map_err(|error| error.to_string())?;
         let arrivals = Arc::clone(&self.arrivals);
         let taken = self.compute.run(move || arrivals.write_chunk(&part)).await;
         taken.map_err(|error| error.to_string())?
     }
 
-    /// Adds a part; gives the whole when it is complete.
+    /// Adds a chunk of a snapshot. Returns the whole snapshot when it is complete.
     fn collect_snapshot_chunk(
         &self,
         meta: &SnapshotMeta<u64, EmptyNode>,

@@ -1,5 +1,5 @@
-//! Raft, begun on a state machine of whatever type: so all of raft is compiled here, once, and not again in each crate that
-//! has a state machine of its own.
+//! Adapter between raft and state machines of any type. It erases the type, so raft is compiled once in this
+//! crate, and not in each crate with a state machine.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -20,7 +20,7 @@ use super::type_config::{
 pub(super) type RaftSnapshotMeta = SnapshotMeta<u64, EmptyNode>;
 pub(super) type RaftSnapshot = openraft::Snapshot<Types>;
 
-/// What raft drives.
+/// State machine with an erased type, as raft drives it.
 #[async_trait]
 pub(super) trait ErasedStateMachine: Send + Sync {
     fn applied_state(&self) -> (Option<RaftLogId>, RaftMembership);
@@ -35,7 +35,7 @@ struct StateMachineAdapter(Arc<dyn ErasedStateMachine>);
 
 type RaftStartFuture = Pin<Box<dyn Future<Output = Result<RaftHandle, Fatal<u64>>> + Send>>;
 
-/// Starts raft.
+/// Starts raft on a state machine with an erased type.
 pub(super) fn start_raft(
     node: u64,
     config: Arc<Config>,

@@ -1,7 +1,8 @@
-//! Linearizable reads: everything that was acknowledged anywhere before a question is applied here before its answer.
+//! Linearizable reads: everything acknowledged by any member before a request is applied here before the
+//! response.
 //!
-//! The leader asks a majority whether it still leads, once for all who wait; any other member asks the leader up to
-//! where it must have applied, and waits until it has.
+//! The leader confirms with a majority that it still leads, once for all waiting requests. Any other member
+//! requests the read index from the leader, and waits until it has applied up to that index.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,18 +13,19 @@ use super::codec::{RaftRequest, RaftResponse};
 use super::network::PeerLink;
 use super::type_config::RaftHandle;
 
-/// How long a leader may take to answer, and a member to apply what it was told.
+/// Limit for the leader's response, and for applying up to its read index.
 const READ_INDEX_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Rounds of asking a majority. A round that begins after a question came answers it, whoever began it.
+/// Rounds of confirming the leader with a majority. A round serves every request that arrived before it
+/// began.
 #[derive(Default)]
 pub(crate) struct ReadIndexRounds {
     begun: AtomicU64,
-    /// The last round that ended, and what it found.
+    /// Number of the last finished round, and its result.
     ended: tokio::sync::Mutex<(u64, Option<Result<u64, ReadIndexError>>)>,
 }
 
-/// Why it is not known up to where to read.
+/// Reason why no read index is known.
 #[derive(Clone, Debug)]
 pub(crate) enum ReadIndexError {
     NotLeader(Option<u64>),
@@ -32,7 +34,7 @@ pub(crate) enum ReadIndexError {
 }
 
 impl ReadIndexRounds {
-    /// Where this leader must have applied to before it answers; it has.
+    /// Returns the read index of this leader. It has applied up to that index.
     pub(crate) async fn confirm_read_index(&self, raft: &RaftHandle) -> Result<u64, ReadIndexError> {
         let mine = self.begun.load(Ordering::SeqCst) + 1;
         let mut ended = self.ended.lock().await;
@@ -55,7 +57,7 @@ impl ReadIndexRounds {
     }
 }
 
-/// As [`ReadIndexRounds::confirm_read_index`], from a member that does not lead.
+/// Same as [`ReadIndexRounds::confirm_read_index`], for a member that does not lead.
 pub(crate) async fn request_read_index(raft: &RaftHandle, link: &PeerLink) -> Result<u64, ReadIndexError> {
     let leader = Some(link.to());
     match link.call(RaftRequest::ReadIndex, READ_INDEX_TIMEOUT).await {
@@ -64,7 +66,7 @@ pub(crate) async fn request_read_index(raft: &RaftHandle, link: &PeerLink) -> Re
                 raft.wait(Some(READ_INDEX_TIMEOUT)).applied_index_at_least(Some(index), "a read").await;
             applied.map(|_| index).map_err(|_| ReadIndexError::NotLeader(leader))
         }
-        // It was deposed, or is not reached: who asks again is told of another.
+        // The leader was deposed, or is unreachable. On a retry the caller learns of another one.
         Ok(_) | Err(_) => Err(ReadIndexError::NotLeader(leader)),
     }
 }

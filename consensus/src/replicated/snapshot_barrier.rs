@@ -1,13 +1,13 @@
-//! How far a snapshot of the group is durable here.
+//! Barrier that delays purges until a snapshot of the group is durable on this node.
 //!
-//! Raft tells the log to forget what a snapshot of another member holds while that is still being put away. If the log
-//! did so at once, a loss of power in between would leave a member with neither.
+//! Raft lets the log purge the entries of a received snapshot while the snapshot is still being written. An
+//! immediate purge followed by a power loss would leave the member with neither.
 
 use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::Notify;
 
-/// Cut up to where the newest durable snapshot is.
+/// Index of the newest durable snapshot. The log is purged up to it at most.
 #[derive(Debug, Default)]
 pub(crate) struct SnapshotBarrier {
     state: Mutex<BarrierState>,
@@ -20,7 +20,7 @@ struct BarrierState {
     failed: bool,
 }
 
-/// A snapshot was not put away: its log must stay as it is.
+/// Error of a purge: the snapshot was not stored, so the log must keep its entries.
 #[derive(Debug, thiserror::Error)]
 #[error("the snapshot up to entry {upto} was not kept, so the log keeps its entries; restart the node")]
 pub(crate) struct SnapshotBarrierError {
@@ -28,7 +28,7 @@ pub(crate) struct SnapshotBarrierError {
 }
 
 impl SnapshotBarrier {
-    /// One is durable up to this entry.
+    /// Records that a snapshot up to this index is durable.
     pub(crate) fn advance_to(&self, index: u64) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.upto = state.upto.max(Some(index));
@@ -36,13 +36,13 @@ impl SnapshotBarrier {
         self.changed.notify_waiters();
     }
 
-    /// One that others sent cannot be put away: this member ends.
+    /// Records that a received snapshot cannot be stored. This member ends.
     pub(crate) fn fail(&self) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).failed = true;
         self.changed.notify_waiters();
     }
 
-    /// Waits until one is durable up to this entry.
+    /// Waits until a snapshot up to this index is durable.
     pub(crate) async fn wait_until_durable(&self, upto: u64) -> Result<(), SnapshotBarrierError> {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());

@@ -1,7 +1,8 @@
-//! Files that a snapshot names: they go to another member before the snapshot does, in parts, and lie there under
-//! other names until it is installed.
+//! Transfer of files that a snapshot names. They are sent in chunks before the snapshot, and have other names
+//! until the snapshot is installed.
 //!
-//! A file never changes, so a transfer that broke off goes on where it was, also for a later snapshot.
+//! A file never changes, so an interrupted transfer continues at the last received byte, also for a later
+//! snapshot.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -17,43 +18,43 @@ use crate::log::error_chain;
 
 /// Bytes of a file in one message.
 const FILE_CHUNK_BYTES: usize = 1 << 20;
-/// A file that is received, at most.
+/// Limit for the size of a received file.
 const MAX_FILE_BYTES: u64 = 16 << 30;
-/// Names are the state machine's own; longer ones are none.
+/// Limit for the length of a file name. The state machine chooses its names.
 const MAX_FILE_NAME_BYTES: usize = 100;
 
-/// What a member has received of files, on its disk.
+/// Receiver of snapshot files, which stores them on this member's disk.
 pub(crate) struct SnapshotFileReceiver {
     disk: Arc<dyn Disk>,
     prefix: String,
-    /// One part is written at a time.
+    /// Lock so that one chunk is written at a time.
     writing: Mutex<()>,
 }
 
-/// A part of a file.
+/// Chunk of a snapshot file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SnapshotFileChunk {
-    /// The file's name.
+    /// Name of the file.
     pub(crate) name: String,
-    /// Its length.
+    /// Length of the whole file, in bytes.
     pub(crate) total: u64,
-    /// Where the part begins.
+    /// Offset of the chunk in the file.
     pub(crate) offset: u64,
-    /// Checksum of the part.
+    /// Checksum of the chunk.
     pub(crate) sum: u64,
-    /// Its bytes.
+    /// Bytes of the chunk.
     pub(crate) data: Bytes,
 }
 
 impl SnapshotFileReceiver {
-    /// Of a group. What an earlier process received in part is removed.
+    /// Creates the receiver of a group. Removes files that an earlier process received in part.
     pub(crate) fn open(disk: Arc<dyn Disk>, group: u32) -> Result<Self, DiskError> {
         let arrivals = Self { disk, prefix: format!("group-{group}.part-"), writing: Mutex::default() };
         arrivals.remove_partial_files()?;
         Ok(arrivals)
     }
 
-    /// Takes a part in if it comes next, and says how much of the file is here.
+    /// Writes a chunk if it continues the file, and returns the number of bytes of the file on disk.
     pub(crate) fn write_chunk(&self, part: &SnapshotFileChunk) -> Result<u64, String> {
         let SnapshotFileChunk { name, total, offset, sum, data } = part;
         if name.len() > MAX_FILE_NAME_BYTES || *total > MAX_FILE_BYTES {
@@ -88,14 +89,14 @@ impl SnapshotFileReceiver {
         take().map_err(|error| error_chain(&error))
     }
 
-    /// Puts files into their places.
+    /// Renames received files to their final names, durably.
     pub(crate) fn install_files(&self, names: &[String]) -> Result<(), String> {
         let here = self.disk.list().map_err(|error| error_chain(&error))?;
         for name in names {
             let part = format!("{}{name}", self.prefix);
             match (here.contains(&part), here.contains(name)) {
                 (true, _) => self.disk.rename(&part, name).map_err(|error| error_chain(&error))?,
-                // It was needed by an earlier snapshot, too.
+                // An earlier snapshot has installed this file already.
                 (false, true) => {}
                 (false, false) => return Err(format!("{name} did not come with the snapshot that names it")),
             }
@@ -103,14 +104,14 @@ impl SnapshotFileReceiver {
         self.disk.sync_dir().map_err(|error| error_chain(&error))
     }
 
-    /// Removes what did not arrive as a whole.
+    /// Removes partially received files of the group.
     pub(crate) fn remove_partial_files(&self) -> Result<(), DiskError> {
         let parts = self.disk.list()?.into_iter().filter(|name| name.starts_with(&self.prefix));
         parts.into_iter().try_for_each(|name| self.disk.remove(&name))
     }
 }
 
-/// Sends files to another member, one after the other, from where it has them.
+/// Sends files to another member one after the other, starting at the bytes that it already has.
 pub(crate) async fn send_files(
     link: &PeerLink,
     disk: &Arc<dyn Disk>,

@@ -1,4 +1,4 @@
-//! The state machine under raft: applying, snapshots, and the files of these.
+//! State machine under raft: applying of entries, snapshots and their files.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeSet, VecDeque};
@@ -22,7 +22,7 @@ use crate::log::{Log, error_chain};
 const SNAPSHOT_MAGIC: [u8; 8] = *b"athsnap\x01";
 const SNAPSHOT_HEADER_BYTES: usize = 24;
 
-/// A state machine and its snapshots. Cheap to clone.
+/// State machine with its snapshots. Cheap to clone.
 pub(crate) struct StateMachineHost<S> {
     shared: Arc<StateMachineShared<S>>,
 }
@@ -35,21 +35,21 @@ struct StateMachineShared<S> {
     kept: Arc<SnapshotBarrier>,
     state: RwLock<AppliedState<S>>,
     arrivals: Arc<SnapshotFileReceiver>,
-    /// How often raft was told of a snapshot.
+    /// Number of finished snapshot builds for raft, including failed ones.
     built: watch::Sender<u64>,
 }
 
 struct AppliedState<S> {
     machine: S,
     applied: Option<RaftLogId>,
-    /// Those at and behind the last snapshot, oldest first.
+    /// Memberships at and after the last snapshot, oldest first.
     memberships: VecDeque<RaftMembership>,
     snapshot: Option<RaftSnapshotMeta>,
-    /// Prepared, and raft was not told yet.
+    /// Prepared snapshot that raft has not received yet.
     ready: Option<(RaftSnapshotMeta, Bytes)>,
-    /// The snapshot was damaged at this start: what it held up to this entry is gone.
+    /// Index up to which the state was lost, because the snapshot was damaged at this start.
     forgot: Option<u64>,
-    /// In the names of files, so that no two writers meet.
+    /// Number in the next file name, so that no two writers use the same file.
     files: u64,
 }
 
@@ -60,7 +60,7 @@ impl<S> Clone for StateMachineHost<S> {
 }
 
 impl<S: StateMachine> StateMachineHost<S> {
-    /// Who votes in a group, as its newest snapshot that is whole says.
+    /// Returns the voters of a group from its newest intact snapshot.
     pub(crate) fn snapshot_voters(disk: &dyn Disk, group: u32) -> Result<BTreeSet<u64>, DiskError> {
         for (_, _, name) in list_snapshot_files(disk, group)? {
             if let Some((meta, _)) = open(&disk.read(&name)?.into()) {
@@ -70,8 +70,9 @@ impl<S: StateMachine> StateMachineHost<S> {
         Ok(BTreeSet::new())
     }
 
-    /// Puts the newest snapshot that is whole into the machine. Where the log lacks what a damaged one held, only a
-    /// group of one node goes on, `alone`, from where its log begins: members of a larger one have others to ask.
+    /// Restores the newest intact snapshot. If the log lacks the entries of a damaged one, only a single-node
+    /// group (`alone`) continues, from the start of its log. Members of a larger group get the data from
+    /// others.
     pub(crate) fn open(
         (log, disk, compute, kept): (Log, Arc<dyn Disk>, ComputePool, Arc<SnapshotBarrier>),
         group: u32,
@@ -121,12 +122,12 @@ impl<S: StateMachine> StateMachineHost<S> {
         self.shared.read().forgot
     }
 
-    /// Takes a snapshot if there is more to put into one; says where the newest was cut.
+    /// Takes a snapshot if there are new entries to include. Returns the index of the newest snapshot.
     pub(crate) async fn prepare_snapshot(&self) -> Result<Option<u64>, RaftStorageError> {
         self.run(CpuActivity::Snapshot, StateMachineShared::prepare_snapshot).await
     }
 
-    /// Files of snapshots that others send.
+    /// Returns the receiver of snapshot files from other members.
     pub(crate) fn file_receiver(&self) -> Arc<SnapshotFileReceiver> {
         Arc::clone(&self.shared.arrivals)
     }
@@ -135,7 +136,7 @@ impl<S: StateMachine> StateMachineHost<S> {
         self.shared.built.subscribe()
     }
 
-    /// Runs on the compute pool: applying and snapshots take as long as they take.
+    /// Runs a job on the compute pool, because applying and snapshots have no time limit.
     async fn run<R: Send + 'static>(
         &self,
         activity: CpuActivity,
@@ -165,7 +166,7 @@ fn file_prefix(group: u32) -> String {
     format!("group-{group}-")
 }
 
-/// Files of a group's snapshots, newest first.
+/// Lists the snapshot files of a group, newest first.
 fn list_snapshot_files(disk: &dyn Disk, group: u32) -> Result<Vec<(u64, u64, String)>, DiskError> {
     let prefix = file_prefix(group);
     let names = disk.list()?.into_iter().filter_map(|name| {
@@ -184,7 +185,7 @@ impl<S: StateMachine> StateMachineShared<S> {
         for (index, file, name) in self.list_snapshot_files()? {
             state.files = state.files.max(file + 1);
             if state.snapshot.is_some() {
-                // An older one, which a crash kept from being removed.
+                // An older snapshot, which a crash kept from being removed.
                 self.disk.remove(&name)?;
                 continue;
             }
@@ -210,8 +211,8 @@ impl<S: StateMachine> StateMachineShared<S> {
         Ok(())
     }
 
-    /// Makes a machine whose snapshot is gone begin where its log does. The log says no more what was before that, so
-    /// a snapshot of the machine as it is now takes the place of the one that is gone, before raft looks for it.
+    /// Resets a machine without a snapshot to the start of its log. The log does not hold the earlier entries
+    /// any more. So a snapshot of the current machine replaces the lost one before raft reads it.
     fn skip_lost_snapshot(&self, alone: Option<u64>) -> Result<(), GroupOpenError> {
         let group = self.group;
         let Some((purged, term)) = self.log.group_state(group).purged else { return Ok(()) };
@@ -241,7 +242,7 @@ impl<S: StateMachine> StateMachineShared<S> {
         Ok(())
     }
 
-    /// Keeps a damaged file under another name, for whoever wants to look: the last one of the group.
+    /// Keeps the last damaged snapshot of the group under another name, for inspection.
     fn quarantine_file(&self, name: &str) -> Result<(), DiskError> {
         let aside = format!("group-{}.damaged", self.group);
         self.disk.rename(name, &aside)?;
@@ -275,7 +276,8 @@ impl<S: StateMachine> StateMachineShared<S> {
         Ok(answers)
     }
 
-    /// Asks the machine for a snapshot and keeps it, unless there is one as new. Says where it was cut, if at all.
+    /// Requests a snapshot from the machine and stores it, unless the stored one is as new. Returns the index
+    /// of the newest snapshot, if any.
     fn prepare_snapshot(&self) -> Result<Option<u64>, RaftStorageError> {
         let (meta, snapshot) = {
             let state = self.read();
@@ -292,7 +294,7 @@ impl<S: StateMachine> StateMachineShared<S> {
                 Ordering::Equal => Some(applied.leader_id.term),
                 Ordering::Greater => None,
             };
-            // A machine that has nothing to cut yet says 0, or what lies before its log.
+            // A machine without a possible snapshot returns index 0, or an index before its log.
             let Some(term) = term else { return Ok(known.map(|id| id.index)) };
             let before =
                 |membership: &&RaftMembership| membership.log_id().is_none_or(|id| id.index <= index);
@@ -314,7 +316,7 @@ impl<S: StateMachine> StateMachineShared<S> {
         Ok(meta.last_log_id.map(|id| id.index))
     }
 
-    /// What was prepared, or the newest that is stored.
+    /// Returns the prepared snapshot, or the newest stored one.
     fn take_prepared_snapshot(&self) -> Result<RaftSnapshot, RaftStorageError> {
         if let Some((meta, data)) = self.write().ready.take() {
             return Ok(RaftSnapshot { meta, snapshot: Box::new(data) });
@@ -325,7 +327,7 @@ impl<S: StateMachine> StateMachineShared<S> {
         self.read_stored_snapshot(&meta)
     }
 
-    /// Writes a snapshot durably, then forgets those before it.
+    /// Writes a snapshot durably, then removes earlier ones.
     fn store_snapshot(&self, meta: &RaftSnapshotMeta, data: &Bytes) -> Result<(), RaftStorageError> {
         let index = meta.last_log_id.map_or(0, |id| id.index);
         let file = {
@@ -342,7 +344,7 @@ impl<S: StateMachine> StateMachineShared<S> {
         self.kept.advance_to(index);
         let mut state = self.write();
         if state.snapshot.as_ref().is_some_and(|known| known.last_log_id > meta.last_log_id) {
-            // A newer one was installed meanwhile.
+            // A newer snapshot was installed meanwhile.
             return Ok(());
         }
         state.snapshot = Some(meta.clone());
@@ -351,10 +353,10 @@ impl<S: StateMachine> StateMachineShared<S> {
         }
         drop(state);
         let files = self.list_snapshot_files().map_err(|error| fail(&error))?;
-        // A newer one may have been written meanwhile.
+        // A newer snapshot may have been written meanwhile.
         for (.., old) in files.into_iter().filter(|(at, number, _)| (*at, *number) < (index, file)) {
             match self.disk.remove(&old) {
-                // Who has written one at the same time has removed it as well.
+                // A concurrent writer may have removed the file as well.
                 Ok(()) | Err(DiskError::NotFound { .. }) => {}
                 Err(error) => return Err(fail(&error).into()),
             }
@@ -377,7 +379,7 @@ impl<S: StateMachine> StateMachineShared<S> {
         Err(fail("the snapshot's file is gone or damaged".to_owned()).into())
     }
 
-    /// The newest that is stored. While it is looked for, a newer one may take its place.
+    /// Returns the newest stored snapshot. Retries if a newer one replaces it during the read.
     fn newest_snapshot(&self) -> Result<Option<RaftSnapshot>, RaftStorageError> {
         loop {
             let Some(meta) = self.read().snapshot.clone() else { return Ok(None) };
@@ -393,7 +395,7 @@ impl<S: StateMachine> StateMachineShared<S> {
             StorageIOError::read_snapshot(Some(meta.signature()), openraft::AnyError::error(reason))
         };
         let index = meta.last_log_id.map_or(0, |id| id.index);
-        // Raft goes on from the snapshot in any case: so it is kept only if the machine takes it.
+        // Raft continues from the snapshot in any case, so it is stored only if the machine accepts it.
         let mut state = self.write();
         let files = state.machine.snapshot_files(data).map_err(fail)?;
         let mut arrive = || self.arrivals.install_files(&files);
@@ -407,10 +409,10 @@ impl<S: StateMachine> StateMachineShared<S> {
     }
 }
 
-/// The term in which a group begins that begins with a snapshot.
+/// First term of a group that begins with a snapshot.
 pub(super) const FIRST_TERM: u64 = 1;
 
-/// Keeps a snapshot of a group with one voter, that begins with it.
+/// Writes the initial snapshot of a group with one voter.
 pub(super) fn write_initial_snapshot(
     disk: &dyn Disk,
     group: u32,
@@ -427,7 +429,8 @@ pub(super) fn write_initial_snapshot(
     disk.write(&format!("{}{index}-0.snapshot", file_prefix(group)), &encode_snapshot_file(&meta, data))
 }
 
-/// The file of a snapshot: magic, sum of all that follows, length of the meta, meta, data.
+/// Encodes the file of a snapshot: magic, checksum of all bytes after it, length of the metadata, metadata,
+/// data.
 fn encode_snapshot_file(meta: &RaftSnapshotMeta, data: &[u8]) -> Vec<u8> {
     let mut described = Vec::new();
     codec::put_meta(&mut described, meta);
@@ -456,7 +459,7 @@ impl<S: StateMachine> ErasedStateMachine for StateMachineHost<S> {
 
     async fn apply(&self, entries: Vec<RaftEntry>) -> Result<Vec<ProposalResult>, RaftStorageError> {
         let applied = self.run(CpuActivity::Apply, move |shared| shared.apply(entries)).await;
-        // Raft ends here, with whatever it was to install.
+        // Raft ends here, and with it any snapshot installation.
         applied.inspect_err(|_| self.shared.kept.fail())
     }
 

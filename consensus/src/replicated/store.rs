@@ -1,4 +1,4 @@
-//! Raft's log on the node's log: entries, vote, purge mark, and how far was committed.
+//! Raft log store on the node's log: entries, vote, purge mark and committed index.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -17,13 +17,14 @@ use super::state_machine::FIRST_TERM;
 use super::type_config::{RaftEntry, RaftLogId, RaftStorageError, Types, log_id};
 use crate::log::{Log, LogEntry, LogError, LogReadError, LogRecord, error_chain};
 
-/// Entries of one message to another member, in bytes, but for one that is larger alone.
+/// Limit for the entries of one message to another member, in bytes. A single larger entry is sent alone.
 const MAX_APPEND_BYTES: usize = 4 << 20;
 
-/// Entries that are read on the caller's thread if they are in memory: a thread change takes longer than that.
+/// Limit of entries that are read on the caller's thread if they are in memory. A thread change takes longer
+/// than that.
 const MAX_INLINE_READS: u64 = 16;
 
-/// One group's part of the log. Cheap to clone.
+/// Part of the node's log that belongs to one group. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct RaftLogStore {
     log: Log,
@@ -31,21 +32,21 @@ pub(crate) struct RaftLogStore {
     group: u32,
     node: u64,
     kept: Arc<SnapshotBarrier>,
-    /// What was read at the start and changed since.
+    /// Values that were read at the start, or have changed since.
     state: Arc<Mutex<LogStoreState>>,
 }
 
 #[derive(Debug)]
 struct LogStoreState {
     vote: Option<Vote<u64>>,
-    /// A hint: it is logged with whatever is logged next, never by itself.
+    /// Hint about the committed index. It is logged with the next record, never alone.
     committed: Option<RaftLogId>,
-    /// Of the youngest membership that was logged here, taken back or not: entries may be lost, and then this says
-    /// whether others have them.
+    /// Voters of the newest membership that was logged here, reverted or not. If entries are lost, they
+    /// decide whether other members have them.
     voters: BTreeSet<u64>,
 }
 
-/// What a log says of a group that begins with a snapshot at an index, and has one voter.
+/// Returns the log records of a group that begins with a snapshot at an index, and has one voter.
 pub(super) fn initial_records(group: u32, node: u64, index: u64) -> Vec<LogRecord> {
     let begun = log_id(FIRST_TERM, index);
     let data = codec::encode_hard_state(Some(Vote::new(FIRST_TERM, node)), Some(begun), &[node].into());
@@ -61,9 +62,10 @@ impl RaftLogStore {
     ) -> Option<Self> {
         let held = log.group_state(group);
         let codec::HardState { mut vote, committed, voters } = codec::decode_hard_state(&held.state)?;
-        // The hint may be of a longer log than is left.
+        // The hint may refer to a longer log than the remaining one.
         let last = held.last.map(|(index, term)| log_id(term, index));
-        // A vote that was lost: a single voter goes on behind the terms that it finds. Others never get here.
+        // The vote was lost: a single voter continues after the terms in its log. Other members never get
+        // here.
         if let Some((_, term)) = held.last.filter(|(_, term)| vote.unwrap_or_default().leader_id.term < *term)
         {
             vote = Some(Vote::new(term, node));
@@ -72,14 +74,15 @@ impl RaftLogStore {
         Some(Self { log, compute, group, node, kept: Arc::clone(kept), state })
     }
 
-    /// Notes how far was committed, before a shutdown, so that the next start need not ask.
+    /// Logs the committed index before a shutdown, so that the next start need not request it.
     pub(crate) async fn persist_committed(&self) -> Result<(), LogError> {
         self.log.append(vec![self.state_record()]).await
     }
 
-    /// A member that led before it ended leads no more by the votes it was given then. It does not know how far was
-    /// committed, so that its reads would lack what was acknowledged. And others may hold entries of that term that
-    /// damage has taken from its log [INV-07]: it would give their places to other entries.
+    /// Ends the leadership that a restarted member had by its earlier votes. The member does not know the
+    /// committed index, so its reads could lack acknowledged entries. Damage may also have removed entries of
+    /// that term from its log, while other members hold them [INV-07]. As leader it would assign their
+    /// indices to new entries.
     pub(crate) fn step_down(&self) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(vote) = &mut state.vote
@@ -89,12 +92,12 @@ impl RaftLogStore {
         }
     }
 
-    /// Who votes in this group, as far as was ever logged here.
+    /// Returns the voters of this group, as far as they were logged here.
     pub(crate) fn voters(&self) -> BTreeSet<u64> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).voters.clone()
     }
 
-    /// What was proposed at an index.
+    /// Returns the proposal at an index, if the entry is one.
     pub(crate) fn read_proposal(&self, index: u64) -> Result<Option<Bytes>, LogReadError> {
         let found = self.log.read(self.group, index)?;
         let entry = found.and_then(|found| codec::decode_entry(found.term, index, found.data));
@@ -110,7 +113,7 @@ impl RaftLogStore {
         LogRecord::State { group: self.group, data }
     }
 
-    /// Entries of a range, at most so many bytes, but one at least.
+    /// Reads entries of a range, up to `bytes` bytes but at least one.
     async fn read_entries(
         &self,
         from: u64,
@@ -130,7 +133,7 @@ impl RaftLogStore {
         read.unwrap_or_else(|error| Err(StorageIOError::read_logs(&error).into()))
     }
 
-    /// Makes raft's entries of the log's, which begin at `from`.
+    /// Decodes log entries that begin at index `from` into raft entries.
     fn decode_entries(
         &self,
         from: u64,
@@ -151,10 +154,10 @@ impl RaftLogStore {
                     codec::decode_entry(found.term, index, found.data)
                         .ok_or_else(|| fail(&io::Error::other("not an entry of raft")))?
                 }
-                // What is missing before everything that is known was lost unseen.
+                // An entry that is missing before all known ones was lost unnoticed.
                 Ok(None) if index < first => codec::placeholder_entry(0, index, self.node),
                 Ok(None) => break,
-                // Only a single voter gets here; it says that its answers are partial.
+                // Only a single voter gets here, and it reports its results as partial.
                 Err(LogReadError::Lost { .. }) => {
                     let term = self.log.term(self.group, index).unwrap_or_default();
                     codec::placeholder_entry(term, index, self.node)

@@ -1,4 +1,4 @@
-//! The types of raft, and what its tasks take from the machine.
+//! Types of raft, and the runtime that its tasks use.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -12,7 +12,7 @@ use bytes::Bytes;
 use openraft::{AsyncRuntime, CommittedLeaderId, EmptyNode, LogId, OptionalSend, TokioRuntime};
 
 openraft::declare_raft_types!(
-    /// One raft group. With `single-term-leader` an entry is known by term and index, as in the log.
+    /// Types of one raft group. With `single-term-leader`, term and index identify an entry, as in the log.
     pub(crate) Types:
         D = RaftProposal,
         R = ProposalResult,
@@ -28,26 +28,26 @@ pub(crate) type RaftEntry = openraft::Entry<Types>;
 pub(crate) type RaftMembership = openraft::StoredMembership<u64, EmptyNode>;
 pub(crate) type RaftStorageError = openraft::StorageError<u64>;
 
-/// What is proposed: bytes that only the state machine understands.
+/// Proposal: bytes that only the state machine interprets.
 #[derive(Clone)]
 pub(crate) struct RaftProposal(pub(crate) Bytes);
 
-/// What a state machine answered; nothing for entries of raft's own.
+/// Result from the state machine, empty for raft's own entries.
 pub(crate) struct ProposalResult(Mutex<Option<Box<dyn Any + Send>>>);
 
-/// Tokio, with the chance that was handed in.
+/// Tokio runtime with injected randomness.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct RaftRuntime;
 
-/// Chance as raft asks for it.
+/// Random number generator with the interface that raft requires.
 #[derive(Debug)]
 pub(crate) struct RaftRandom(Random);
 
 static PROCESS_RANDOM: OnceLock<Random> = OnceLock::new();
 thread_local!(static THREAD: RefCell<Option<Random>> = const { RefCell::new(None) });
 
-/// What raft draws its timeouts from: on this thread, which in a simulation is all there is, and on threads of which
-/// nothing was said.
+/// Sets the source of raft's random timeouts for this thread. In a simulation that is the only thread. The
+/// first call also sets it for all threads without a source.
 pub(crate) fn seed_random(random: &Random) {
     THREAD.with_borrow_mut(|own| *own = Some(random.split()));
     PROCESS_RANDOM.get_or_init(|| random.split());
@@ -57,11 +57,11 @@ pub(crate) fn log_id(term: u64, index: u64) -> RaftLogId {
     LogId::new(CommittedLeaderId::new(term, 0), index)
 }
 
-/// In microseconds: as long as a tick, so that who ticked together does not tick together again. With less, members of a
-/// busy machine stand for election together several times in a row.
+/// Jitter of a tick in microseconds, as long as a tick. So members that ticked together drift apart. With
+/// less jitter, members of a busy machine start elections together several times in a row.
 const TICK_JITTER_MICROS: u64 = 300_000;
 
-// === impl Proposal ===
+// === impl RaftProposal ===
 
 impl fmt::Debug for RaftProposal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -69,7 +69,7 @@ impl fmt::Debug for RaftProposal {
     }
 }
 
-// === impl Answer ===
+// === impl ProposalResult ===
 
 impl ProposalResult {
     pub(crate) fn empty() -> Self {
@@ -92,7 +92,7 @@ impl fmt::Debug for ProposalResult {
     }
 }
 
-// === impl Draw ===
+// === impl RaftRandom ===
 
 impl rand::RngCore for RaftRandom {
     fn next_u32(&mut self) -> u32 {
@@ -115,7 +115,7 @@ impl rand::RngCore for RaftRandom {
     }
 }
 
-// === impl Runtime ===
+// === impl RaftRuntime ===
 
 #[expect(clippy::disallowed_methods, reason = "raft names its sleeps by type, so a Clock cannot give them")]
 impl AsyncRuntime for RaftRuntime {
@@ -142,8 +142,9 @@ impl AsyncRuntime for RaftRuntime {
         tokio::time::sleep(duration)
     }
 
-    /// A little later than asked. Raft's ticks are what waits here, and a member draws its timeout only once: without
-    /// this, members that started together would stand for election together, each time anew.
+    /// Sleeps slightly longer than requested. Raft's ticks use this sleep, and a member draws its election
+    /// timeout only once. Without the jitter, members that started together would start every election
+    /// together.
     fn sleep_until(deadline: Self::Instant) -> Self::Sleep {
         tokio::time::sleep_until(
             deadline + Duration::from_micros(Self::thread_rng().0.next_below(TICK_JITTER_MICROS)),

@@ -1,44 +1,44 @@
-//! The name of an application with labels: `checkout.cpu{region=eu,pod=a-1}`.
+//! Name of an application with labels: `checkout.cpu{region=eu,pod=a-1}`.
 //!
-//! Values are not quoted; blanks around names and values do not count. What follows the brace is ignored, as is
-//! a label that never ends; of a label that is there twice the last one counts.
+//! Values are not quoted. Blanks around names and values are ignored. Text after the closing brace is
+//! ignored, and so is a label without an end. If a label is given twice, the last one wins.
 
 use std::collections::BTreeMap;
 
-/// A name, taken apart.
+/// Name of an application with its labels.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AppName {
-    /// What stands before the brace.
+    /// Text before the brace.
     pub app: String,
-    /// The labels.
+    /// Labels by name, sorted.
     pub labels: BTreeMap<String, String>,
 }
 
-/// Why a name was refused.
+/// Reason for refusing a name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AppNameError {
-    /// No name.
+    /// The name is empty.
     #[error("the application's name is empty; send name=application or name=application{{label=value}}")]
     Empty,
-    /// A character that may not appear.
+    /// The name has a character that is not allowed.
     #[error("{character:?} in the application's name; letters, digits and _ - . / may be there")]
     Character {
-        /// The first such.
+        /// First character that is not allowed.
         character: char,
     },
-    /// A label that cannot be.
+    /// The name of a label is empty or has a character that is not allowed.
     #[error("label name {name:?} in the application's name; letters, digits, _ and . may be there")]
     Label {
-        /// How it begins.
+        /// First 100 characters of the label's name.
         name: String,
     },
 }
 
-/// A label of this name is the application's name itself.
+/// Label that replaces the application's name.
 const APP_NAME_LABEL: &str = "__name__";
 
 impl AppName {
-    /// Takes a name apart.
+    /// Splits a name into application and labels.
     pub fn parse(text: &str) -> Result<Self, AppNameError> {
         let (app, mut rest) = text.split_once('{').unwrap_or((text, ""));
         let mut name = AppName { app: app.trim().to_owned(), labels: BTreeMap::new() };
@@ -66,8 +66,8 @@ fn is_label_character(character: char) -> bool {
     character.is_ascii_alphanumeric() || character == '_' || character == '.'
 }
 
-/// The next `label=value` and what follows it. A value ends with a comma or a brace, and even after a brace a
-/// further label may come.
+/// Returns the next `label=value` and the rest after it. A value ends with a comma or a brace. Further labels
+/// may follow even after a brace.
 fn next_label(text: &str) -> Option<(&str, &str, &str)> {
     let (label, rest) = text.split_once('=').filter(|(label, _)| !label.contains('}'))?;
     let (value, rest) = rest.split_once([',', '}'])?;

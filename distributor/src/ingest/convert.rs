@@ -1,4 +1,5 @@
-//! From the body of a request to pprof profiles and the labels of their series. Pure; runs on compute threads.
+//! Conversion of a request body to pprof profiles and the labels of their series. Pure; runs on compute
+//! threads.
 
 mod document;
 mod jfr;
@@ -26,59 +27,59 @@ use super::multipart::FormError;
 use super::request::{IngestFormat, IngestRequest};
 pub(crate) use jfr::{bounds as recording_bounds, way_out as recording_way_out};
 
-/// Labels of all profiles of one body may always take so many bytes.
+/// Minimum for the limit on label bytes of all profiles in one body.
 const MIN_LABELS_LIMIT_BYTES: usize = 16 << 20;
 const LABEL_BYTES_LIMIT_NAME: &str = "bytes of labels";
 const NANOS_PER_SECOND: i64 = 1_000_000_000;
-/// Bytes of a document for each value that waits until all of it is read.
+/// Document bytes per value that is kept until the whole document is read.
 const BYTES_PER_WAITING_VALUE: usize = 8;
 
-/// Which statuses a client knows.
+/// Set of HTTP statuses that a client expects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClientDialect {
     Text,
     Pprof,
 }
 
-/// What came of a body.
+/// Result of converting a body.
 #[derive(Debug)]
 pub(crate) struct ConvertedBody {
     pub(crate) door: ClientDialect,
-    /// For profiles that do not say their time.
+    /// Time of profiles that state none, Unix nanoseconds.
     pub(crate) time_nanos: i64,
-    /// The profiles: some formats hold several.
+    /// Converted profiles. Some formats hold several.
     pub(crate) made: Vec<ConvertedProfile>,
 }
 
-/// One profile that came of a body.
+/// Profile converted from a body.
 #[derive(Debug)]
 pub(crate) struct ConvertedProfile {
-    /// What it is called among others of its body; empty if it is alone.
+    /// Name of the profile within its body. Empty if the body has only one.
     pub(crate) name: String,
-    /// Names and values of the series, before the rules.
+    /// Names and values of the series' labels, before the label rules.
     pub(crate) labels: Vec<(String, String)>,
-    /// The id that tells it from others, where its time does not.
+    /// Id that distinguishes the profile from others if its time does not.
     pub(crate) client_id: Option<String>,
-    /// Nothing if there is nothing in it; or why this one is refused, and no other.
+    /// Converted pprof, `None` if it is empty. An error refuses only this profile.
     pub(crate) pprof: Result<Option<Bytes>, IngestError>,
-    /// Samples that were left out since they have no stack.
+    /// Samples that were dropped because they have no stack.
     pub(crate) without_stack: u64,
 }
 
-/// What labels take until they are stored.
+/// Returns the memory that labels take until they are stored.
 fn labels_bytes(labels: &[(String, String)]) -> usize {
     labels.iter().map(|label| label.0.len() + label.1.len() + size_of_val(label)).sum()
 }
 
-/// Limits that converting must keep.
+/// Limits that conversion enforces.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConvertLimits {
-    /// `samples` are different stacks. Deeper ones lose what is nearest the leaf.
+    /// `samples` limits distinct stacks. Stacks over `kept_depth` lose the frames nearest the leaf.
     profile: PprofLimits,
     jfr: JfrLimits,
 }
 
-/// Why a body was refused.
+/// Reason for refusing a body.
 #[derive(Debug, thiserror::Error)]
 enum ConvertError {
     #[error(transparent)]
@@ -116,7 +117,7 @@ enum ConvertError {
 }
 
 impl ConvertError {
-    /// What of a profile is over a limit that people set.
+    /// Returns the quantity of a profile that is over a configurable limit.
     fn exceeded_limit(&self) -> Option<&'static str> {
         let over = match self {
             Self::Text(FoldedTextError::Tally { why: StackAccumulatorError::OverLimit(over), .. })
@@ -128,7 +129,7 @@ impl ConvertError {
         Some(over)
     }
 
-    /// What a document has too much of before it is a profile.
+    /// Returns the quantity of a document that is over a limit before it becomes a profile.
     fn exceeded_document_limit(&self) -> Option<&'static str> {
         match self {
             Self::Speedscope(SpeedscopeError::OverLimit { over, .. })
@@ -140,7 +141,7 @@ impl ConvertError {
         }
     }
 
-    /// In a word, for those who count refusals.
+    /// Returns the reason as a short name, for metrics.
     fn reason(&self) -> &'static str {
         match (self.exceeded_limit(), self) {
             _ if self.exceeded_document_limit().is_some_and(|what| what.starts_with("samples")) => {
@@ -157,7 +158,7 @@ impl ConvertError {
     }
 }
 
-/// Turns a body into pprof.
+/// Converts a body to pprof.
 pub(crate) fn convert_body(
     request: &IngestRequest,
     sent: Bytes,
@@ -167,7 +168,7 @@ pub(crate) fn convert_body(
     let converted = match &request.format {
         IngestFormat::Groups => document::convert_unlabeled(request, body, bounds),
         IngestFormat::Lines => stack_formats::convert_text(request, body, false, bounds),
-        // An empty trie holds nothing; the other formats begin with something.
+        // An empty body is an empty trie. The other formats are never empty.
         IngestFormat::Trie(TrieKind::Trie) if body.is_empty() => {
             stack_formats::convert_text(request, body, true, bounds)
         }
@@ -201,7 +202,8 @@ fn conversion_refusal(error: ConvertError) -> IngestError {
     match (&error, error.exceeded_limit()) {
         (ConvertError::Pprof(_), _) => IngestError::unprocessable(status),
         (ConvertError::Jfr(error), _) if jfr::is_limit_of_profiles(error) => IngestError::from_status(status),
-        // What is no pprof becomes a profile before its limits hold, so they are those of a push.
+        // Formats other than pprof become profiles before these limits apply, so the status is that of a
+        // push.
         (ConvertError::UnknownSuffix(_), _) | (_, Some("bytes" | LABEL_BYTES_LIMIT_NAME | "stacks")) => {
             IngestError::from_status(status)
         }
@@ -209,7 +211,8 @@ fn conversion_refusal(error: ConvertError) -> IngestError {
     }
 }
 
-/// The labels of the series. `app_name`: where the client names the service, the application's name stays too.
+/// Returns the labels of the series. With `app_name`, the application's name is kept as a label even if the
+/// client names the service.
 fn labels(request: &IngestRequest, metric: &str, app: &str, app_name: bool) -> Vec<(String, String)> {
     let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     let own = &request.name.labels;
@@ -227,28 +230,30 @@ fn labels(request: &IngestRequest, metric: &str, app: &str, app_name: bool) -> V
     labels
 }
 
-// === impl Made ===
+// === impl ConvertedProfile ===
 
 impl ConvertedProfile {
-    /// The only one of its body.
+    /// Creates the only profile of a body.
     fn single_profile(labels: Vec<(String, String)>, pprof: Option<Bytes>) -> Self {
         ConvertedProfile { name: String::new(), labels, client_id: None, pprof: Ok(pprof), without_stack: 0 }
     }
 
-    /// What it takes until it is stored.
+    /// Returns the memory that the profile takes until it is stored.
     pub(crate) fn memory_bytes(&self) -> usize {
         let pprof = self.pprof.as_ref().ok().and_then(Option::as_ref);
         labels_bytes(&self.labels) + pprof.map_or(0, Bytes::len)
     }
 }
 
-// === impl Bounds ===
+// === impl ConvertLimits ===
 
-/// A named frame of a document has at least so many bytes in a pprof, with all that it names, and takes some hundred in memory.
+/// Minimum bytes of one named frame in pprof, with all entries that it refers to. In memory it takes a few
+/// hundred.
 const MIN_FRAME_BYTES: usize = 96;
-/// What waits until all of a document is read may take as much memory as the document, and always as much as so many profiles.
+/// Values kept until a document is fully read may take as much memory as the document. This many profiles
+/// always fit.
 const MIN_WAITING_PROFILES: usize = 4;
-/// So few frames there may always be.
+/// Minimum for the limit on distinct frames.
 const MIN_FRAME_LIMIT: usize = 16 << 10;
 
 impl ConvertLimits {
@@ -264,8 +269,8 @@ impl ConvertLimits {
         }
     }
 
-    /// Those of a document of so many bytes. What it says becomes smaller when it is added up, so the document itself may be
-    /// as large as a body; what waits meanwhile takes some times its bytes.
+    /// Returns the limits for a document of `bytes` bytes. Adding up shrinks a document, so it may be as
+    /// large as a body. The values kept meanwhile take several times its bytes.
     fn document_limits(&self, bytes: usize) -> PprofLimits {
         let PprofLimits { samples, bytes: most, .. } = self.profile;
         let waiting = bytes / BYTES_PER_WAITING_VALUE;
@@ -279,14 +284,14 @@ impl ConvertLimits {
         }
     }
 
-    /// Refuses what came of a document if it is over the limit of a profile.
+    /// Refuses the result of a document if it is over the profile size limit.
     fn check_profile_size(&self, bytes: usize) -> Result<(), ConvertError> {
         let limit = self.profile.bytes;
         let over = OverLimitError { what: "bytes", seen: bytes, limit };
         if bytes > limit { Err(ConvertError::Made(over)) } else { Ok(()) }
     }
 
-    /// Refuses what comes with more labels than may be.
+    /// Refuses a body if its labels take more than the limit in total.
     fn check_labels_size(&self, bytes: usize) -> Result<(), ConvertError> {
         let limit = self.profile.bytes.max(MIN_LABELS_LIMIT_BYTES);
         let over = OverLimitError { what: LABEL_BYTES_LIMIT_NAME, seen: bytes, limit };

@@ -1,41 +1,41 @@
 //! Folded text as SDKs send it: `root;caller;leaf 12` per line, or a line for each sample.
 //!
-//! More lenient than the folded stacks that people keep in files: a line without a count is skipped, counts of
-//! zero and below say nothing, and empty frames are frames.
+//! The parser is more lenient than for folded stacks in files. A line without a count is skipped, counts of
+//! zero and below are ignored, and empty frames are kept.
 
 use athanor_profile::pprof::{DecodeLimits, StackAccumulator, StackAccumulatorError};
 use hashbrown::HashTable;
 use memchr::{memchr_iter, memrchr};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Why text was refused.
+/// Reason for refusing folded text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FoldedTextError {
-    /// No number after the last space.
+    /// The text after the last space is not a number.
     #[error("line {line}: {count:?} after the last space is no count")]
     BadCount {
-        /// The line, from 1.
+        /// Line number, from 1.
         line: usize,
-        /// How the text begins that should be a count.
+        /// Beginning of the text in place of the count.
         count: String,
     },
-    /// Bytes that are no text.
+    /// The text is not valid UTF-8.
     #[error("line {line}: not valid UTF-8")]
     NotUtf8 {
-        /// The line.
+        /// Line number, from 1.
         line: usize,
     },
-    /// What it adds up to.
+    /// The sum of the stacks overflows or is over a limit.
     #[error("line {line}: {why}")]
     Tally {
-        /// The line.
+        /// Line number, from 1.
         line: usize,
-        /// What is wrong.
+        /// Error of the accumulator.
         why: StackAccumulatorError,
     },
 }
 
-/// Reads text; equal stacks are added up. `counted`: lines end with a count.
+/// Reads folded text and adds up equal stacks. If `counted` is set, lines end with a count.
 pub(crate) fn parse_folded(
     bytes: &[u8],
     counted: bool,
@@ -60,7 +60,7 @@ pub(crate) fn parse_folded(
     Ok(tally)
 }
 
-/// Stack and count of a line; nothing for a line that says nothing.
+/// Returns the stack and count of a line, or `None` for a line that counts nothing.
 fn parse_sample(content: &str, counted: bool, line: usize) -> Result<Option<(&str, i64)>, FoldedTextError> {
     if !counted {
         return Ok((!content.is_empty()).then_some((content, 1)));
@@ -73,7 +73,7 @@ fn parse_sample(content: &str, counted: bool, line: usize) -> Result<Option<(&st
     Ok((value > 0).then_some((stack, value)))
 }
 
-/// Which stacks texts are: one that comes again costs a hash of it.
+/// Index from a stack's text to its number. A text seen before costs one hash.
 #[derive(Default)]
 struct StackTextIndex<'a> {
     known: HashTable<(&'a str, u32)>,
@@ -92,7 +92,7 @@ impl<'a> StackTextIndex<'a> {
         }
         self.path.clear();
         let mut start = 0;
-        // What is deeper than is kept need not be told apart.
+        // Frames below the kept depth are not read, so they do not distinguish stacks.
         let ends = memchr_iter(b';', text.as_bytes()).chain([text.len()]).take(tally.kept_depth());
         for end in ends {
             self.path.push(tally.intern_frame(&text[start..end])?);

@@ -1,20 +1,20 @@
-//! What a pprof is called: its sample types say so.
+//! Metric name of a pprof, from its sample types.
 
 use std::collections::BTreeMap;
 
 use athanor_profile::app_name_suffix::{BLOCK_METRIC, CPU_METRIC, MEMORY_METRIC, MUTEX_METRIC, WALL_METRIC};
 use serde::Deserialize;
 
-/// What a client says of its sample types, by type.
+/// Client settings for sample types, by type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SampleTypeConfig {
-    /// What types are called.
+    /// Display name of each type.
     names: BTreeMap<String, String>,
-    /// Types whose values count since the process began.
+    /// Types with cumulative values, counted since process start.
     cumulative: Vec<String>,
 }
 
-/// One entry; whatever else it says is about showing and has no effect.
+/// Entry of `sample_type_config`. Its other fields are about display and have no effect.
 #[derive(Deserialize)]
 struct SampleTypeEntry {
     #[serde(default, rename = "display-name")]
@@ -24,7 +24,7 @@ struct SampleTypeEntry {
 }
 
 impl Default for SampleTypeConfig {
-    /// What Go's profiles mean by their types.
+    /// Returns the meaning of the types in Go's profiles.
     fn default() -> Self {
         let names = [
             ("samples", "cpu"),
@@ -38,7 +38,7 @@ impl Default for SampleTypeConfig {
 }
 
 impl SampleTypeConfig {
-    /// Reads the form's field `sample_type_config`, which stands in place of the default.
+    /// Reads the form's field `sample_type_config`, which replaces the default.
     pub(crate) fn parse(json: &[u8]) -> Result<Self, serde_json::Error> {
         let entries: Option<BTreeMap<String, Option<SampleTypeEntry>>> = serde_json::from_slice(json)?;
         let Some(entries) = entries else { return Ok(Self::default()) };
@@ -51,18 +51,20 @@ impl SampleTypeConfig {
         Ok(SampleTypeConfig { names, cumulative })
     }
 
-    /// Those of some types that count since the process began, whichever hyphens repairs have taken from their names.
+    /// Returns the cumulative ones of `types`. Hyphens in configured names match underscores, because repairs
+    /// replace them.
     pub(crate) fn cumulative_types<'a>(&self, types: &[&'a str]) -> Vec<&'a str> {
         let is = |kind: &&&str| self.cumulative.iter().any(|named| named.replace('-', "_") == **kind);
         types.iter().filter(is).copied().collect()
     }
 
-    /// Whether the client says anything of a type.
+    /// Returns whether the client's settings have an entry for a type.
     pub(crate) fn has_type(&self, kind: &str) -> bool {
         self.names.contains_key(kind)
     }
 
-    /// The metric of a profile with these types: the first that says one; else the last type's own name.
+    /// Returns the metric of a profile with these types: from the first type that gives one, else the last
+    /// type's own name.
     pub(crate) fn metric_name<'a>(&'a self, types: &[&'a str]) -> &'a str {
         if types.contains(&WALL_METRIC) {
             return WALL_METRIC;
@@ -89,7 +91,7 @@ impl SampleTypeConfig {
     }
 }
 
-/// The metric that a profile of these types gets where its sender names none.
+/// Returns the metric of a profile with these types, if its sender gives no settings.
 pub fn default_metric_name(types: &[&str]) -> String {
     SampleTypeConfig::default().metric_name(types).to_owned()
 }

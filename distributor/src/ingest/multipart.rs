@@ -1,50 +1,50 @@
-//! Forms: `multipart/form-data`, taken apart without copying.
+//! Parser of `multipart/form-data`. Parts are slices of the body, not copies.
 
 use bytes::Bytes;
 use memchr::memmem;
 
-/// The most parts of a form. SDKs send at most four.
+/// Maximum number of parts in a form. SDKs send at most four.
 const MAX_FORM_PARTS: usize = 32;
-/// The longest head of a part.
+/// Maximum length of a part's header.
 const MAX_PART_HEADER_BYTES: usize = 8 << 10;
-/// The longest boundary, as the standard has it.
+/// Maximum length of the boundary, from the standard.
 const MAX_BOUNDARY_BYTES: usize = 70;
 
-/// A form.
+/// Form with its parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MultipartForm {
-    /// Its parts, in their order.
+    /// Parts in the order sent.
     pub parts: Vec<FormPart>,
 }
 
-/// One part of a form.
+/// Part of a form: field name and content.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FormPart {
-    /// The field's name.
+    /// Name of the form field.
     pub name: String,
-    /// Its content, a slice of the body.
+    /// Content of the part, a slice of the body.
     pub content: Bytes,
 }
 
-/// Why a body is no form.
+/// Reason that a body is not a form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FormError {
-    /// The content type says no boundary.
+    /// The content type has no boundary.
     #[error("content type {0:?} says no boundary; send multipart/form-data; boundary=…")]
     NoBoundary(String),
-    /// The boundary does not appear where a part must begin or end.
+    /// The boundary is missing where a part must begin or end.
     #[error("form is cut off: no boundary after byte {at}")]
     CutOff {
-        /// Where it was looked for.
+        /// Offset from which it was searched.
         at: usize,
     },
-    /// A part without a head.
+    /// The part has no header, or one that is too long.
     #[error("part of a form at byte {at} has no head of at most {MAX_PART_HEADER_BYTES} bytes")]
     NoHead {
-        /// Where the part begins.
+        /// Offset at which the part begins.
         at: usize,
     },
-    /// Many parts.
+    /// The form has too many parts.
     #[error(
         "form has {} parts at least, the limit is {MAX_FORM_PARTS}, which no setting changes; send profile and \
          sample_type_config, or jfr and labels, and no more", MAX_FORM_PARTS + 1
@@ -53,7 +53,7 @@ pub enum FormError {
 }
 
 impl MultipartForm {
-    /// Takes a body apart.
+    /// Splits a body into its parts.
     pub fn parse(content_type: &str, body: &Bytes) -> Result<Self, FormError> {
         let boundary = parse_boundary(content_type)
             .ok_or_else(|| FormError::NoBoundary(content_type.chars().take(200).collect()))?;
@@ -75,13 +75,13 @@ impl MultipartForm {
         }
     }
 
-    /// The content of the first part of that name.
+    /// Returns the content of the first part with that name.
     pub fn get(&self, name: &str) -> Option<&Bytes> {
         self.parts.iter().find(|part| part.name == name).map(|part| &part.content)
     }
 }
 
-/// Where the next boundary begins that stands at the beginning of a line, after CR LF.
+/// Returns the offset of the next boundary at the beginning of a line, after CR LF.
 fn find_part_end(body: &[u8], start: usize, opening: &memmem::Finder<'_>) -> Option<usize> {
     let mut from = start;
     loop {
@@ -95,7 +95,7 @@ fn find_part_end(body: &[u8], start: usize, opening: &memmem::Finder<'_>) -> Opt
     }
 }
 
-/// The field's name out of the head that begins at a line's end, and where the content begins.
+/// Returns the field's name from a part's header, and the offset at which the content begins.
 fn parse_part_header(body: &[u8], at: usize) -> Result<(String, usize), FormError> {
     let window = &body[at..body.len().min(at + MAX_PART_HEADER_BYTES)];
     let end = memmem::find(window, b"\r\n\r\n").ok_or(FormError::NoHead { at })?;
@@ -115,7 +115,7 @@ fn parse_boundary(content_type: &str) -> Option<String> {
     (1..=MAX_BOUNDARY_BYTES).contains(&boundary.len()).then_some(boundary)
 }
 
-/// A parameter of a header: `; name=value` or `; name="value"`.
+/// Returns a parameter of a header: `; name=value` or `; name="value"`.
 fn header_parameter(header: &str, wanted: &str) -> Option<String> {
     let mut rest = header.split_once(';')?.1;
     loop {
@@ -135,7 +135,7 @@ fn header_parameter(header: &str, wanted: &str) -> Option<String> {
     }
 }
 
-/// Text up to the closing quote, and what follows.
+/// Returns the text up to the closing quote, and the rest after it.
 fn parse_quoted(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut characters = text.char_indices();

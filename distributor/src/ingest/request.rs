@@ -1,4 +1,4 @@
-//! The parameters of a request.
+//! Query parameters of an ingest request.
 
 use athanor_chassis::Timestamp;
 use athanor_profile::trie::TrieKind;
@@ -6,62 +6,62 @@ use athanor_profile::trie::TrieKind;
 use super::app_name::{AppName, AppNameError};
 use super::time;
 
-/// Samples in a second where the client does not say.
+/// Samples per second if the client gives no rate.
 const DEFAULT_SAMPLE_RATE: u32 = 100;
-/// One a nanosecond; nothing samples faster.
+/// Maximum samples per second, one per nanosecond. No profiler samples faster.
 const MAX_SAMPLE_RATE: u32 = 1_000_000_000;
 
-/// What a request says beside its body.
+/// Parameters of a request, without its body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IngestRequest {
-    /// Whose profile it is.
+    /// Name and labels of the application.
     pub name: AppName,
-    /// What the body is.
+    /// Format of the body.
     pub format: IngestFormat,
-    /// When the profile begins, Unix nanoseconds; 0 if that is not said.
+    /// Start of the profile, Unix nanoseconds; 0 if it is not given.
     pub from: i64,
-    /// How long it took, in nanoseconds; 0 if that is not said.
+    /// Duration of the profile in nanoseconds; 0 if it is not given.
     pub duration: i64,
-    /// Samples in a second; 0 says that the values are no samples.
+    /// Samples per second; 0 means that the values are not samples.
     pub sample_rate: u32,
-    /// Which profiler took it.
+    /// Profiler that recorded the profile, `unknown` if it is not given.
     pub spy: String,
 }
 
-/// What a body is.
+/// Format of a request body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IngestFormat {
     /// `root;caller;leaf 12` per line.
     Groups,
     /// `root;caller;leaf` per line, one sample each.
     Lines,
-    /// pprof, plain or gzip.
+    /// pprof, plain or compressed with gzip.
     Pprof,
-    /// A form with pprof in it; its content type.
+    /// Form with pprof in it; holds its content type.
     Form(String),
-    /// A flight recording, alone or in a form, whose content type then is here.
+    /// Flight recording. If it is in a form, this is the form's content type.
     Jfr(Option<String>),
-    /// A tree or a trie of stacks.
+    /// Tree or trie of stacks.
     Trie(TrieKind),
-    /// A document of speedscope.
+    /// Document of speedscope, as JSON.
     Speedscope,
-    /// A flame graph as JSON.
+    /// Flame graph in the flamebearer JSON format.
     Flamebearer,
-    /// What `perf script` prints.
+    /// Output of `perf script`.
     PerfScript,
 }
 
-/// Why parameters were refused.
+/// Reason for refusing the parameters.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IngestRequestError {
-    /// The parameter `name`.
+    /// The parameter `name` is invalid.
     #[error("parameter name: {0}")]
     Name(#[from] AppNameError),
 }
 
 impl IngestRequest {
-    /// Reads a query string, percent-encoded as it came. Of a parameter that is there twice the first one counts.
-    /// Parameters that only say how to show a profile (`units`, `aggregationType`) have no effect.
+    /// Reads a percent-encoded query string. If a parameter is given twice, the first one wins. Parameters
+    /// about display (`units`, `aggregationType`) have no effect.
     pub fn parse(
         query: &str,
         content_type: Option<&str>,

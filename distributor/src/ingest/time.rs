@@ -1,12 +1,12 @@
-//! Moments as SDKs write them: Unix time in seconds, milliseconds, microseconds or nanoseconds, told apart by
-//! their length; a day as `20260304`; or an offset from now, `now-1h30m`.
+//! Timestamps as SDKs write them. Unix time is in seconds, milliseconds, microseconds or nanoseconds,
+//! recognized by the number of digits. A day is `20260304`, an offset from now is `now-1h30m`.
 
 use athanor_chassis::Timestamp;
 
 const NANOS_PER_SECOND: i64 = 1_000_000_000;
 const SECONDS_PER_DAY: i64 = 24 * 3600;
 
-/// Unix nanoseconds, or nothing for text that says no time.
+/// Returns Unix nanoseconds, or `None` if the text is not a time.
 pub(crate) fn parse_time(text: &str, now: Timestamp) -> Option<i64> {
     let text: String = text.chars().filter(|c| !matches!(c, '_' | ',' | ' ')).collect();
     let text = text.trim();
@@ -47,7 +47,7 @@ fn parse_digits(text: &str) -> Option<i64> {
     }
 }
 
-/// Midnight UTC of a day written `20260304`.
+/// Returns midnight UTC of a day written `20260304`.
 fn parse_day(number: i64) -> Option<i64> {
     let year = number / 10_000;
     let month = number / 100 % 100;
@@ -61,7 +61,7 @@ fn parse_day(number: i64) -> Option<i64> {
     let before = year - 1;
     let years = before * 365 + before / 4 - before / 100 + before / 400;
     let months: i64 = lengths.iter().take(month as usize - 1).sum();
-    // Days from the first of January of the year 1 to 1970.
+    // Days from January 1 of year 1 to January 1, 1970: 719,162.
     let since_1970 = years + months + day - 1 - 719_162;
     since_1970.checked_mul(SECONDS_PER_DAY * NANOS_PER_SECOND)
 }

@@ -1,4 +1,5 @@
-//! Profiles that an export has as they were first recorded: pprof, or flight recordings, each of which holds several.
+//! Profiles that an export carries in their original format: pprof, or flight recordings with several
+//! profiles each.
 
 use athanor_chassis::{ErrorCode, Status};
 use athanor_profile::jfr::{self, JfrError, JfrLimits, JfrRecording, LabelsSnapshot, RecordingInfo};
@@ -9,23 +10,23 @@ use bytes::Bytes;
 use super::ServiceProfile;
 use crate::ingest::{default_metric_name, recording_way_out};
 
-/// How often in a second a recording is taken to look at threads: OTLP does not say it of what has no samples.
+/// Samples per second assumed for a recording. OTLP has no such field for a profile without samples.
 const DEFAULT_SAMPLE_RATE: u32 = 100;
 
-/// The label that says which event a recording is of, as its sender has it.
+/// Label with the event of a recording, as its sender set it.
 const JFR_EVENT_LABEL: &str = "jfr_event";
 
-/// What to do about payloads that together are too long.
+/// Advice for payloads that are too long together.
 const TOTAL_LIMIT_ADVICE: &str = ", which is what others leave of 64 times the request and limits.max_profile_size_bytes, at most \
                         limits.ingestion_body_limit: send smaller batches";
 
-/// Reads the payloads of one export.
+/// Reader of the payloads of one export.
 pub(super) struct PayloadReader<'b> {
     body: &'b Bytes,
     bounds: &'b OtlpLimits,
     jfr: &'b JfrLimits,
     inflater: Inflater,
-    /// So many bytes all that follow may have, inflated.
+    /// Inflated bytes that the remaining payloads may have in total.
     left: usize,
 }
 
@@ -34,7 +35,7 @@ impl<'b> PayloadReader<'b> {
         PayloadReader { body, bounds, jfr, inflater: Inflater::default(), left: bounds.total }
     }
 
-    /// What a payload holds, with the names that its types say.
+    /// Returns the profiles of a payload, with the metric names that their types give.
     pub(super) fn read_payload(
         &mut self,
         made: &OtlpProfile,
@@ -62,7 +63,7 @@ impl<'b> PayloadReader<'b> {
         let types =
             sample_types(raw, &limits).map_err(|error| payload_refusal(&error, "", error.reason()))?;
         let metric = default_metric_name(&types);
-        // What is kept of the request is the payload, and not all of it.
+        // The copy lets the rest of the request be freed.
         Ok(vec![name_profile(made, &metric, Ok(Some(Bytes::copy_from_slice(payload))))])
     }
 
@@ -71,7 +72,7 @@ impl<'b> PayloadReader<'b> {
         let left = self.left;
         let way_out = " (limits.ingestion_body_limit): record for a shorter time";
         let raw = self.inflate_payload(payload, jfr.bytes, way_out)?;
-        // The request is held beside it, so what is read from it must fit into what it leaves.
+        // The request stays in memory meanwhile, so tables read from it must fit into the rest of the budget.
         let kept = JfrLimits::for_bytes(left - raw.len());
         let within = JfrLimits { constants: kept.constants, frames: kept.frames, ..*jfr };
         let of_recording =
@@ -99,7 +100,7 @@ impl<'b> PayloadReader<'b> {
         Ok(profiles.collect())
     }
 
-    /// The plain bytes of a payload, at most so many.
+    /// Returns the plain bytes of a payload, at most `most` and at most the rest of the budget.
     fn inflate_payload<'p>(
         &'p mut self,
         payload: &'p Bytes,

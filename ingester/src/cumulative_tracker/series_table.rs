@@ -1,4 +1,4 @@
-//! What is kept of series, whose it is, and when they were heard of.
+//! Table of cumulative series: state, tenant and last arrival of each.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,31 +9,32 @@ use athanor_profile::hash::{ContentHash, PrehashedMap};
 
 use super::SeriesState;
 
-/// The series of a shard.
+/// Cumulative series of a shard.
 #[derive(Debug, Default)]
 pub struct SeriesTable {
     all: PrehashedMap<ContentHash, TrackedSeries>,
     bytes: usize,
-    /// What those of a tenant take.
+    /// Memory of the series by tenant.
     shares: HashMap<TenantId, usize>,
 }
 
 #[derive(Debug)]
 struct TrackedSeries {
     count: Arc<SeriesState>,
-    /// When a profile of it came last, by the node's monotonic clock.
+    /// Arrival of its last profile, by the node's monotonic clock.
     seen: Duration,
-    /// Whose it is. The log does not say it of what was counted before a cut: then it is known when the next profile comes.
+    /// Owner of the series. The log does not name it for values that were logged at a flush: the next profile
+    /// names it.
     tenant: Option<TenantId>,
 }
 
 impl SeriesTable {
-    /// What a series has counted.
+    /// Returns the state of a series.
     pub fn get(&self, series: ContentHash) -> Option<&Arc<SeriesState>> {
         self.all.get(&series).map(|held| &held.count)
     }
 
-    /// A profile of a series came, whatever becomes of it.
+    /// Records that a profile of a series arrived, whatever its outcome.
     pub fn touch(&mut self, series: ContentHash, tenant: &TenantId, now: Duration) {
         let Some(held) = self.all.get_mut(&series) else { return };
         held.seen = now;
@@ -43,7 +44,7 @@ impl SeriesTable {
         }
     }
 
-    /// Puts what a series has counted in the place of what it had before.
+    /// Replaces the state of a series.
     pub fn put(&mut self, series: ContentHash, count: SeriesState, tenant: Option<TenantId>, now: Duration) {
         let tenant = self.remove(series).and_then(|(_, before)| before).or(tenant);
         let memory = count.memory();
@@ -54,7 +55,7 @@ impl SeriesTable {
         self.all.insert(series, TrackedSeries { count: Arc::new(count), seen: now, tenant });
     }
 
-    /// Lets go of a series.
+    /// Removes a series from the table.
     pub fn remove(&mut self, series: ContentHash) -> Option<(Arc<SeriesState>, Option<TenantId>)> {
         let TrackedSeries { count, tenant, .. } = self.all.remove(&series)?;
         let memory = count.memory();
@@ -70,33 +71,33 @@ impl SeriesTable {
         Some((count, tenant))
     }
 
-    /// Those of which no profile came for longer than so.
+    /// Returns the series without a profile for longer than `idle`.
     pub fn idle_series(&self, idle: Duration, now: Duration) -> Vec<ContentHash> {
         let is_idle = |held: &TrackedSeries| now.saturating_sub(held.seen) > idle;
         self.all.iter().filter(|(_, held)| is_idle(held)).map(|(&series, _)| series).collect()
     }
 
-    /// All of them.
+    /// Iterates over all series.
     pub fn iter_series(&self) -> impl Iterator<Item = (ContentHash, &Arc<SeriesState>)> {
         self.all.iter().map(|(&series, held)| (series, &held.count))
     }
 
-    /// All of them, to be changed in what takes no memory.
+    /// Iterates over all series, for changes that take no memory.
     pub fn iter_series_mut(&mut self) -> impl Iterator<Item = &mut SeriesState> {
         self.all.values_mut().map(|held| Arc::make_mut(&mut held.count))
     }
 
-    /// How many there are.
+    /// Returns the number of series.
     pub fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// What they take.
+    /// Returns the memory of all series, bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// What those of a tenant take.
+    /// Returns the memory of a tenant's series, bytes.
     pub fn tenant_bytes(&self, tenant: &TenantId) -> usize {
         self.shares.get(tenant).copied().unwrap_or_default()
     }

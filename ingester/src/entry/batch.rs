@@ -1,4 +1,4 @@
-//! Batches of profiles, as bytes: first what every member reads of them, then the rest.
+//! Encoding of batches: first the header, which each member reads, then the rest.
 
 use std::ops::Range;
 
@@ -10,79 +10,79 @@ use athanor_profile::{Labels, ValueType};
 use super::{BATCH_KIND, DELTA_BATCH_KIND, FIRST_TABLE_VERSION, UNNUMBERED_BATCH_KIND, ids};
 use crate::cumulative_values::DeltaOp;
 
-/// Most tenants, labels or the like that one entry is believed to have before their bytes were seen.
+/// Maximum number of items for which memory is reserved before their bytes were read.
 const MAX_RESERVED_ITEMS: usize = 1024;
 
 /// Profiles that are committed together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UploadBatch {
-    /// Tells the proposer its own batch from others.
+    /// Token by which the proposer recognizes its own batch.
     pub token: u64,
-    /// The log's own time, nanoseconds [INV-10].
+    /// Log time, nanoseconds [INV-10].
     pub stamp: u64,
-    /// How long ids are remembered, nanoseconds [INV-11].
+    /// Time for which ids are kept, nanoseconds [INV-11].
     pub window: u64,
-    /// The token of its generation's first batch.
+    /// Token of its generation's first batch.
     pub generation: u64,
-    /// Its number in the generation; none of a version that did not number them.
+    /// Number in its generation; none in a version that did not number batches.
     pub place: Option<u64>,
-    /// What the batch says of each tenant.
+    /// Names and series that the batch adds, by tenant.
     pub tenants: Vec<TenantDictionaryDelta>,
-    /// The uploads, in the order of arrival.
+    /// Uploads in the order of arrival.
     pub uploads: Vec<BatchUpload>,
     /// Packed rows of all records.
     pub rows: Vec<u8>,
 }
 
-/// What a batch says of a tenant.
+/// Names and series that a batch adds for a tenant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TenantDictionaryDelta {
-    /// Its name.
+    /// Name of the tenant.
     pub tenant: String,
-    /// What its dictionary learnt, as [`athanor_profile::growth`] writes it.
+    /// Growth of the dictionary, as [`athanor_profile::dictionary_delta`] encodes it.
     pub names: Vec<u8>,
-    /// How many series it had before.
+    /// Number of series before the batch.
     pub known_series: u32,
     /// Its new series, in the order of their ids.
     pub series: Vec<ProfileSeries>,
 }
 
-/// One upload.
+/// Upload of a batch, with its records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BatchUpload {
     /// Place in [`UploadBatch::tenants`].
     pub tenant: u32,
-    /// The version of the table by which it was placed.
+    /// Version of the slot table by which it was placed.
     pub routed: u64,
-    /// Its records.
+    /// Records of the upload.
     pub records: Vec<ProfileRecord>,
 }
 
-/// One profile of one series.
+/// Profile of one series in a batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProfileRecord {
-    /// Its id [INV-02].
+    /// ID of the record [INV-02].
     pub id: ContentHash,
-    /// The series' id within the tenant and generation.
+    /// ID of the series within the tenant and generation.
     pub series: u32,
-    /// When it was taken, Unix nanoseconds.
+    /// Timestamp of the profile, Unix nanoseconds.
     pub time: i64,
-    /// How long it took.
+    /// Duration of the profile, nanoseconds.
     pub duration: i64,
-    /// What lay between two samples.
+    /// Sampling period of the profile.
     pub period: i64,
-    /// How many rows it has.
+    /// Number of packed rows.
     pub samples: u32,
-    /// What it does to what is counted...
+    /// Effect on the values of the cumulative series `counter`.
     pub step: DeltaOp,
-    /// ...under this name, which is equal in all generations, whatever rules make of labels. Nobody asks where it does
-    /// nothing.
+    /// Key of the cumulative series. It is equal in all generations, whatever rules make of labels. Not used
+    /// if the record has no effect.
     pub counter: ContentHash,
-    /// Where they lie in [`UploadBatch::rows`].
+    /// Range of its rows in [`UploadBatch::rows`].
     pub rows: Range<usize>,
 }
 
-/// The part of a batch that every member reads.
+/// Header of a batch, which each member reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BatchHeader {
     /// See [`UploadBatch::token`].
@@ -95,30 +95,31 @@ pub struct BatchHeader {
     pub generation: u64,
     /// See [`UploadBatch::place`].
     pub place: Option<u64>,
-    /// What it says of each upload.
+    /// Headers of the batch's uploads.
     pub uploads: Vec<UploadHeader>,
 }
 
-/// What every member reads of an upload.
+/// Header of an upload, which each member reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UploadHeader {
-    /// The ids of its records.
+    /// IDs of its records.
     pub ids: Vec<ContentHash>,
-    /// When it was taken, Unix nanoseconds.
+    /// Timestamp of the profile, Unix nanoseconds.
     pub time: i64,
     /// See [`BatchUpload::routed`].
     pub routed: u64,
 }
 
 impl BatchUpload {
-    /// When its profile was taken: all of its records have one time. Nobody asks of one that has none.
+    /// Returns the timestamp of its profile, which all of its records share. Not used for an upload without
+    /// records.
     fn time(&self) -> i64 {
         self.records.first().map_or(0, |record| record.time)
     }
 }
 
 impl BatchHeader {
-    /// Whether a generation begins here.
+    /// Returns whether the batch starts a generation.
     pub fn is_generation_start(&self) -> bool {
         self.token == self.generation
     }
@@ -132,7 +133,7 @@ impl BatchHeader {
         let mut head = BatchHeader { token, stamp, window, generation, place, uploads: Vec::new() };
         for _ in 0..unpacker.read_count()? {
             let ids = ids(unpacker)?;
-            // Where there was one table, nobody asked for times.
+            // Batches of a single table contain no times.
             let (time, routed) = if matches!(kind, BATCH_KIND | DELTA_BATCH_KIND) {
                 (unpacker.read_signed()?, unpacker.read_number()?)
             } else {
@@ -145,18 +146,18 @@ impl BatchHeader {
 }
 
 impl UploadBatch {
-    /// Whether a generation begins here.
+    /// Returns whether the batch starts a generation.
     pub fn is_generation_start(&self) -> bool {
         self.token == self.generation
     }
 
-    /// Whether some record counts since a process began. Other batches are written as they always were.
+    /// Returns whether some record is cumulative. Other batches keep their older format.
     pub fn has_delta_records(&self) -> bool {
         let mut records = self.uploads.iter().flat_map(|upload| &upload.records);
         self.place.is_some() && records.any(|record| record.step != DeltaOp::Nothing)
     }
 
-    /// As bytes.
+    /// Encodes the batch as bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.rows.len() + 4096);
         let UploadBatch { token, generation, stamp, window, place, .. } = *self;

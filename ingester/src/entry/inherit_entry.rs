@@ -1,4 +1,4 @@
-//! Ids that a shard takes over from others, as bytes.
+//! Entry with ids that a shard takes over from another one.
 
 use athanor_catalog::ShardId;
 use athanor_profile::codec::{CodecError, CodecReader, put_varint};
@@ -6,42 +6,42 @@ use athanor_profile::hash::ContentHash;
 
 use super::{INHERIT_IDS_KIND, ids, put_ids};
 
-/// Where ids come from that a shard takes over.
+/// Source of ids that a shard takes over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InheritSource {
-    /// From what the shard before it remembers.
+    /// Dedup window of the shard before it.
     Window,
-    /// From the slot's blocks, since the shard before it is lost.
+    /// Blocks of the slot, since the shard before it is lost.
     Blocks,
-    /// From a shard that was lost, for the records that it holds in no block.
+    /// Returned shard that was lost, for the records that it holds in no block.
     Settle,
 }
 
-/// Ids that a shard takes over.
+/// IDs that a shard takes over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InheritEntry {
-    /// Where they come from.
+    /// Source of these ids.
     pub source: InheritSource,
-    /// Which other shard.
+    /// ID of the other shard.
     pub of: ShardId,
-    /// What was copied before is forgotten.
+    /// True if ids that were copied before are forgotten.
     pub first: bool,
-    /// These are the last ones.
+    /// True if these are the last ids.
     pub last: bool,
-    /// The log's own time, nanoseconds [INV-10].
+    /// Log time, nanoseconds [INV-10].
     pub stamp: u64,
-    /// How long ids are remembered, nanoseconds [INV-11].
+    /// Time for which ids are kept, nanoseconds [INV-11].
     pub span: u64,
-    /// The ids.
+    /// IDs of this entry.
     pub ids: Vec<ContentHash>,
-    /// Places of those that the other has taken over itself from shards that settled, and from which.
+    /// Places of ids that the other shard itself took over from settling shards, and those shards.
     pub taken: Vec<(u32, ShardId)>,
-    /// Whose ids are to be held with these.
+    /// Shards that may have rows in no block: their ids are held with these.
     pub holds: Vec<ShardId>,
 }
 
 impl InheritSource {
-    /// By which it is written; never 0.
+    /// Returns the encoded number; never 0.
     pub const fn number(self) -> u64 {
         match self {
             Self::Window => 1,
@@ -50,7 +50,7 @@ impl InheritSource {
         }
     }
 
-    /// The source of a number.
+    /// Decodes a source from its number.
     pub fn from_number(number: u64, unpacker: &CodecReader<'_>) -> Result<Self, CodecError> {
         let all = [Self::Window, Self::Blocks, Self::Settle];
         let known = all.into_iter().find(|source| source.number() == number);
@@ -59,7 +59,7 @@ impl InheritSource {
 }
 
 impl InheritEntry {
-    /// As bytes.
+    /// Encodes the entry as bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![INHERIT_IDS_KIND];
         let flags = u64::from(self.first) | u64::from(self.last) << 1;

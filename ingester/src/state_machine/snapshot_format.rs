@@ -1,8 +1,8 @@
-//! The bytes of a snapshot: which versions of them there are, and what stands in them beside the ids.
+//! Format of a snapshot: its versions, and the fields beside the ids.
 //!
 //! ```text
-//!  version │ the window of ids │ states of series: none so far │ forgot │ standing │ ids that were taken over
-//!                                                                       └ not in version 3, whose window has no floor
+//!  version │ the window of ids │ states of series: none so far │ forgot │ standing │ inherited ids
+//!                                                                       └ not in version 3, without floor
 //! ```
 
 use athanor_catalog::ShardId;
@@ -13,31 +13,31 @@ use crate::entry;
 use crate::shard_log_status::ShardLogStatus;
 use crate::window::TimesFormat;
 
-/// The version that is written.
+/// Version that this build writes.
 const SNAPSHOT_VERSION: u64 = 4;
-/// That of builds which knew one table, and no shard that follows another.
+/// Version of builds that knew one table, and no shard that follows another.
 const SINGLE_TABLE_VERSION: u64 = 3;
 
-/// An id that was taken over from a shard that settled.
+/// ID that was taken over from a settling shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InheritedId {
     pub index: u64,
     pub of: ShardId,
     pub id: ContentHash,
-    /// The entry from which on the other asks no more. Snapshots of before do not know that.
+    /// Entry from which on the other shard sends no more requests. Snapshots do not contain it.
     pub released: Option<u64>,
 }
 
-/// What a snapshot says beside the ids.
+/// Fields of a snapshot beside the ids.
 #[derive(Debug)]
 pub struct ShardSnapshot {
-    /// The ids of records up to this entry were lost, and nobody was told yet; 0 for none.
+    /// Index up to which ids were lost, if the loss is not reported yet; 0 for none.
     pub forgot: u64,
     pub standing: ShardLogStatus,
     pub taken: Vec<InheritedId>,
 }
 
-/// Reads the version, and tells how the window behind it is written.
+/// Reads the version, and returns the format of the window that follows.
 pub fn read_times_format(unpacker: &mut CodecReader<'_>) -> Result<TimesFormat, CodecError> {
     match unpacker.read_number()? {
         SNAPSHOT_VERSION => Ok(TimesFormat::WithFloor),
@@ -47,12 +47,12 @@ pub fn read_times_format(unpacker: &mut CodecReader<'_>) -> Result<TimesFormat, 
 }
 
 impl ShardSnapshot {
-    /// The bytes of a snapshot, around those of its window.
+    /// Encodes a snapshot around the bytes of its window.
     pub fn write(&self, window: &[u8]) -> Vec<u8> {
         let mut bytes = Vec::new();
         put_varint(&mut bytes, SNAPSHOT_VERSION);
         bytes.extend_from_slice(window);
-        // Here the state of series will stand: the last values of cumulative profiles.
+        // Reserved for the states of series: the last values of cumulative profiles.
         put_varint(&mut bytes, 0);
         put_varint(&mut bytes, self.forgot);
         self.standing.write(&mut bytes);
@@ -65,7 +65,7 @@ impl ShardSnapshot {
         bytes
     }
 
-    /// Reads what stands behind the window.
+    /// Reads the fields after the window.
     pub fn read(times: TimesFormat, unpacker: &mut CodecReader<'_>) -> Result<Self, CodecError> {
         for _ in 0..unpacker.read_count()? {
             unpacker.read_bytes()?;
@@ -81,7 +81,7 @@ impl ShardSnapshot {
                 read.taken.push(InheritedId { index, of, id, released: None });
             }
         }
-        // Bytes of one version that say that they are of another would be read as something else.
+        // Bytes that are labeled with another version would be read as something else.
         if unpacker.is_done() {
             Ok(read)
         } else {

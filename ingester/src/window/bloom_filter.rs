@@ -1,42 +1,42 @@
-//! Which ids a file surely does not hold: fifteen bits for each that it may.
+//! Bloom filter of the ids in a file: fifteen bits an id.
 
 use athanor_profile::hash::ContentHash;
 
 const BITS_PER_ID: u64 = 15;
-/// Bits that an id sets. One of about a thousand ids that are not there finds all of its own set.
+/// Bits that an id sets. About one of a thousand absent ids finds all of its bits set.
 const PROBES_PER_ID: u64 = 10;
 
-/// A Bloom filter. Ids are hashes already, so their halves are all that it needs.
+/// Bloom filter. IDs are hashes already, so their halves serve as its hash functions.
 #[derive(Debug, Default)]
 pub struct BloomFilter {
     words: Vec<u64>,
 }
 
 impl BloomFilter {
-    /// For so many ids at most.
+    /// Creates a filter for at most `most` ids.
     pub fn new(most: u64) -> Self {
         Self { words: vec![0; (most.max(1) * BITS_PER_ID).div_ceil(64) as usize] }
     }
-    /// From what [`hash_bytes`](Self::hash_bytes) gave.
+    /// Decodes a filter from its [`bytes`](Self::bytes).
     pub fn from_bytes(bytes: &[u8]) -> Self {
         let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
         Self { words: bytes.chunks(8).map(word).collect() }
     }
-    /// As it lies in a file.
+    /// Returns the bytes that a file contains.
     pub fn bytes(&self) -> impl Iterator<Item = u8> {
         self.words.iter().flat_map(|word| word.to_le_bytes())
     }
-    /// How many bytes it takes.
+    /// Returns the memory of the filter, bytes.
     pub fn size(&self) -> usize {
         self.words.len() * 8
     }
-    /// Takes an id in.
+    /// Adds an id to the filter.
     pub fn put(&mut self, id: ContentHash) {
         for bit in self.bits(id) {
             self.words[(bit / 64) as usize] |= 1 << (bit % 64);
         }
     }
-    /// Whether an id may be there.
+    /// Returns whether the filter may contain an id; false is certain.
     pub fn may_contain(&self, id: ContentHash) -> bool {
         self.bits(id).all(|bit| self.words[(bit / 64) as usize] & 1 << (bit % 64) != 0)
     }

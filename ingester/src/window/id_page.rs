@@ -1,7 +1,8 @@
-//! What a window knows, in pages: for the shard that comes after.
+//! Pages of the ids in a dedup window, which a successor copies.
 //!
-//! Pages are in the order of ids, so that one goes on where the last one ended whatever was written, merged and forgotten
-//! in between: whatever was known when the first page was read, and is not too old, is in one of them.
+//! Pages follow the order of ids. So a page continues the one before, whatever was written, merged and
+//! forgotten in between. Each id that was known when the first page was read, and is not too old, is in one
+//! of them.
 
 use std::sync::Mutex;
 
@@ -11,21 +12,22 @@ use super::sorted_run::{self, RunError, RunReader};
 use super::{DedupWindow, age};
 use crate::state_machine::lock;
 
-/// Some ids of a window, ascending.
+/// Page of ids of a window, ascending.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IdPage {
-    /// The ids.
+    /// IDs of the page, ascending.
     pub ids: Vec<ContentHash>,
-    /// There may be more behind the last one.
+    /// True if more ids may follow the last one.
     pub more: bool,
-    /// The log's time, as ids are told apart by it: who asks again only for what is not older misses nothing.
+    /// Log time of the page, in units of an id's age. A later copy of ids that are not older misses none.
     pub age: u32,
-    /// How long ids are remembered, nanoseconds.
+    /// Time for which ids are kept, nanoseconds.
     pub span: u64,
 }
 
 impl DedupWindow {
-    /// At most so many ids behind one, of those that came at an age or later. Reads files, without holding the window.
+    /// Returns at most `most` ids after `after`, of those that arrived at age `since` or later. Reads files
+    /// without the lock of the window.
     pub fn page(
         window: &Mutex<Self>,
         after: Option<ContentHash>,

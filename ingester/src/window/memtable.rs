@@ -1,4 +1,4 @@
-//! The youngest ids, in memory: about 27 bytes each.
+//! Memtable of a dedup window: the youngest ids, about 27 bytes each.
 
 use std::collections::VecDeque;
 
@@ -6,26 +6,26 @@ use athanor_profile::hash::ContentHash;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
-/// Ids in the order of their arrival. One that came again after it was too old is there twice, and its latest arrival
-/// counts.
+/// IDs in the order of their arrival. An id that arrived a second time after it expired has two places, and
+/// the latest one counts.
 #[derive(Debug, Default)]
 pub struct RecentIds {
     ids: VecDeque<ContentHash>,
     arrivals: VecDeque<EntryIds>,
-    /// How many ids are gone from the front.
+    /// Number of ids that were removed from the front.
     gone: u64,
-    /// Places of latest arrivals, counted from the first id that ever was, in 32 bits.
+    /// Places of latest arrivals, counted from the first id ever inserted, in 32 bits.
     table: HashTable<u32>,
 }
 
-/// An entry that brought ids.
+/// Entry that inserted ids, and the place of the first one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntryIds {
-    /// Its index.
+    /// Log index of the entry.
     pub index: u64,
-    /// Its stamp.
+    /// Log time of the entry, nanoseconds.
     pub stamp: u64,
-    /// The place of the first of its ids.
+    /// Place of the first of its ids.
     first: u64,
 }
 
@@ -34,11 +34,11 @@ fn spread(id: ContentHash) -> u64 {
 }
 
 impl RecentIds {
-    /// How many ids there are.
+    /// Returns the number of ids.
     pub fn len(&self) -> usize {
         self.ids.len()
     }
-    /// The latest arrival of an id.
+    /// Returns the latest arrival of an id.
     pub fn find(&self, id: ContentHash) -> Option<EntryIds> {
         let at = |place: &u32| self.ids.get(place.wrapping_sub(self.gone as u32) as usize);
         let place = *self.table.find(spread(id), |place| at(place) == Some(&id))?;
@@ -46,7 +46,7 @@ impl RecentIds {
         let after = self.arrivals.partition_point(|arrival| arrival.first <= place);
         self.arrivals.get(after.checked_sub(1)?).copied()
     }
-    /// An id arrives with an entry, not before the last one.
+    /// Appends an id of an entry, which is not before the last one.
     pub fn push(&mut self, index: u64, stamp: u64, id: ContentHash) {
         let Self { ids, arrivals, gone, table } = self;
         let place = *gone + ids.len() as u64;
@@ -63,7 +63,7 @@ impl RecentIds {
         }
         ids.push_back(id);
     }
-    /// Entries and their ids, oldest first.
+    /// Iterates over entries and their ids, oldest first.
     pub fn arrivals(&self) -> impl Iterator<Item = (EntryIds, impl Iterator<Item = ContentHash>)> {
         (0..self.arrivals.len()).map(|place| {
             let end =
@@ -73,16 +73,16 @@ impl RecentIds {
             (arrival, self.ids.range(begin..end).copied())
         })
     }
-    /// How many ids arrived with entries up to an index.
+    /// Counts the ids of entries up to an index.
     pub fn count(&self, to: u64) -> usize {
         let after = self.arrivals.partition_point(|arrival| arrival.index <= to);
         self.arrivals.get(after).map_or(self.ids.len(), |next| (next.first - self.gone) as usize)
     }
-    /// The entry of the oldest id.
+    /// Returns the entry of the oldest id.
     pub fn oldest(&self) -> Option<EntryIds> {
         self.arrivals.front().copied()
     }
-    /// Forgets the oldest id.
+    /// Removes the oldest id from memory.
     pub fn pop(&mut self) {
         let Some(id) = self.ids.pop_front() else { return };
         let place = self.gone as u32;
@@ -94,7 +94,7 @@ impl RecentIds {
             self.arrivals.pop_front();
         }
     }
-    /// Gives memory back that is not needed any more.
+    /// Frees memory that is not needed any more.
     pub fn shrink(&mut self) {
         if self.ids.capacity() > 1 << 16 && self.ids.capacity() / 4 > self.ids.len() {
             let Self { ids, gone, table, .. } = self;

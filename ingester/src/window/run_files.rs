@@ -1,4 +1,4 @@
-//! The files of one window: written, merged, removed.
+//! Files of one dedup window: written, merged, removed.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,24 +13,24 @@ use athanor_profile::hash;
 use super::sorted_run::{self, IdRecord, RunReader, RunWriter, SortedRun};
 use crate::state_machine::lock;
 
-/// The bits of a file's number that a node counts; the others tell nodes apart.
+/// Bits of a file number that a node counts up; the other bits distinguish nodes.
 const LOCAL_FILE_NUMBER_MASK: u64 = (1 << 24) - 1;
 
-/// Where the files of one window lie.
+/// Store of the files of one window.
 pub struct RunFiles {
     pub(super) disk: Arc<dyn Disk>,
-    /// Of the names of its files.
+    /// Prefix of the file names.
     prefix: String,
-    /// So many ids go to a file; fewer stay in memory and in snapshots.
+    /// Number of ids from which a file is written; fewer stay in memory and in snapshots.
     pub(super) batch: usize,
     next: AtomicU64,
-    /// Held by who removes files, and by who brings some.
+    /// Lock that is held while files are removed, and while received files arrive.
     cleaning: Mutex<()>,
 }
 
 impl RunFiles {
-    /// The files of a shard's ids on a node's disk. Members send each other their files, so the numbers of each node's
-    /// are its own: they begin with a hash of the node's id.
+    /// Opens the files of a shard's ids on a node's disk. Members send each other their files, so file
+    /// numbers differ between nodes: they begin with a hash of the node's id.
     pub fn open(disk: Arc<dyn Disk>, shard: u32, node: u64, batch: usize) -> Result<Self, DiskError> {
         let prefix = format!("ids-{shard}-");
         let next = AtomicU64::new(0);
@@ -42,7 +42,7 @@ impl RunFiles {
         shelf.next = AtomicU64::new(last.map_or(first, |last| last + 1));
         Ok(shelf)
     }
-    /// Keeps files from being removed.
+    /// Blocks the removal of files while the guard is held.
     pub fn lock_removal(&self) -> MutexGuard<'_, ()> {
         lock(&self.cleaning)
     }
@@ -55,7 +55,7 @@ impl RunFiles {
     pub(super) fn files(&self) -> Result<Vec<String>, DiskError> {
         Ok(self.disk.list()?.into_iter().filter(|name| self.number(name).is_some()).collect())
     }
-    /// Writes records that come in any order.
+    /// Writes a file of records that come in any order.
     pub(super) fn write_sorted_run(&self, mut records: Vec<IdRecord>) -> Result<SortedRun, DiskError> {
         records.sort_unstable();
         let count = records.len() as u64;
@@ -73,7 +73,7 @@ impl RunFiles {
             }
         })
     }
-    /// Makes one file of several, without what is too old. Says how many pages could not be read.
+    /// Merges files into one, without ids that are too old. Returns also the number of unreadable pages.
     pub(super) fn merge(&self, runs: &[Arc<SortedRun>], oldest: u32) -> Result<(SortedRun, u64), DiskError> {
         let mut pages: Vec<RunReader<'_>> =
             runs.iter().map(|run| RunReader::new(&*self.disk, Arc::clone(run))).collect();
@@ -112,7 +112,7 @@ impl RunFiles {
             }
         };
         if run.is_err() {
-            // A full disk is not to be filled with beginnings. What stays is removed with the next snapshot.
+            // A partial file must not fill a full disk. If this fails, the next snapshot removes the file.
             let _ = self.disk.remove(&file);
         }
         run
@@ -130,6 +130,6 @@ impl RunFiles {
 
 impl fmt::Debug for RunFiles {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shelf").field("prefix", &self.prefix).finish_non_exhaustive()
+        f.debug_struct("RunFiles").field("prefix", &self.prefix).finish_non_exhaustive()
     }
 }

@@ -1,13 +1,13 @@
-//! A sorted file of ids. It is written once and never changed.
+//! Sorted run: a file of ids in order, written once and never changed.
 //!
 //! ```text
 //! pages    4096 bytes each: 204 records (id and age), then zeros, then a checksum
-//! fences   8 bytes a page: how its first id begins
+//! fences   8 bytes a page: the first bytes of its first id
 //! filter   15 bits an id
 //! tail     counts, ages, and a checksum over all but the pages
 //! ```
-//! In memory are fences and filter, less than two bytes an id. Who looks for an id that is not here reads no page, but
-//! for one of a thousand.
+//! Fences and filter are in memory, less than two bytes an id. A lookup of an absent id reads a page in about
+//! one of a thousand cases.
 
 use std::sync::Arc;
 
@@ -19,54 +19,54 @@ use super::bloom_filter::BloomFilter;
 
 const PAGE_BYTES: usize = 4096;
 const RECORD_BYTES: usize = 20;
-/// Of a page; its last bytes are the checksum.
+/// Number of records in a page, which ends with the checksum.
 const RECORDS_PER_PAGE: usize = (PAGE_BYTES - 8) / RECORD_BYTES;
 const FOOTER_BYTES: usize = 64;
 const RUN_FILE_MAGIC: u64 = u64::from_le_bytes(*b"athids\x01\n");
-/// Pages that are written, or read in a row, at once.
+/// Pages that one call writes, or reads in a row.
 const PAGES_PER_IO: usize = 64;
 
-/// An id, so that it sorts as its bytes do, and how old it is.
+/// Record of an id and its age, in bytes that sort as the id does.
 pub type IdRecord = [u8; RECORD_BYTES];
 
-/// Which file a run is: what a snapshot says of it.
+/// Name of a run file, as a snapshot contains it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunName {
-    /// The number in its name.
+    /// Number in the file name.
     pub number: u64,
-    /// The checksum at its end.
+    /// Checksum at the end of the file.
     pub sum: u64,
 }
 
-/// A file of ids.
+/// Sorted file of ids, with fences and filter in memory.
 #[derive(Debug)]
 pub struct SortedRun {
-    /// Which it is.
+    /// Number and checksum of the file.
     pub name: RunName,
-    /// How many it holds.
+    /// Number of ids in it.
     pub records: u64,
-    /// The youngest age in it.
+    /// Youngest age in the file.
     pub newest: u32,
     file: String,
     fences: Vec<u64>,
     filter: BloomFilter,
 }
 
-/// Why a run does not say what it held.
+/// Reason why a run cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// Its bytes are not those that were written.
+    /// The bytes differ from those that were written.
     #[error("{file} is damaged")]
     Damaged {
-        /// The file.
+        /// Name of the damaged file.
         file: String,
     },
-    /// The disk failed.
+    /// The disk failed to read.
     #[error(transparent)]
     Disk(#[from] DiskError),
 }
 
-/// A run that is being written. Records come in order, each id once.
+/// Writer of a run. Records come in order, each id once.
 pub struct RunWriter<'d> {
     disk: &'d dyn Disk,
     file: String,
@@ -75,24 +75,24 @@ pub struct RunWriter<'d> {
     newest: u32,
     fences: Vec<u64>,
     filter: BloomFilter,
-    /// Whole pages, and the last one as far as it is.
+    /// Full pages, and the part of the last one so far.
     pending: Vec<u8>,
     written: u64,
 }
 
-/// The records of a run, in order.
+/// Reader of a run's records, in order.
 pub struct RunReader<'d> {
     disk: &'d dyn Disk,
     run: Arc<SortedRun>,
     next: u64,
-    /// Records that were read, and which of them comes next.
+    /// Records of the last pages read; `place` is the next of them.
     read: Vec<IdRecord>,
     place: usize,
-    /// Pages that were passed over.
+    /// Number of damaged pages that were skipped.
     pub damaged: u64,
 }
 
-/// The record of an id.
+/// Encodes the record of an id.
 pub fn encode_record(id: ContentHash, age: u32) -> IdRecord {
     let mut record = [0; RECORD_BYTES];
     record[..16].copy_from_slice(&id.to_be_bytes());
@@ -100,12 +100,12 @@ pub fn encode_record(id: ContentHash, age: u32) -> IdRecord {
     record
 }
 
-/// The id of a record.
+/// Returns the id of a record.
 pub fn record_id(record: &IdRecord) -> ContentHash {
     record[..16].iter().fold(0, |id, &byte| id << 8 | ContentHash::from(byte))
 }
 
-/// The age in a record.
+/// Returns the age in a record.
 pub fn record_age(record: &IdRecord) -> u32 {
     record[16..].iter().fold(0, |age, &byte| age << 8 | u32::from(byte))
 }
@@ -114,7 +114,7 @@ fn fence(id: ContentHash) -> u64 {
     (id >> 64) as u64
 }
 
-/// Of a page's records: they count only where they were written.
+/// Computes the checksum of a page's records. It is valid only for this file and place.
 fn checksum(page: &[u8], number: u64, place: u64) -> [u8; 8] {
     (hash::hash_tagged(number.rotate_left(32) ^ place, page) as u64).to_le_bytes()
 }
@@ -148,7 +148,7 @@ impl SortedRun {
         Ok(Self { name, records, newest, file, fences, filter })
     }
 
-    /// The age of an id; none if it is not here.
+    /// Returns the age of an id; none if the file lacks it.
     pub fn find(&self, disk: &dyn Disk, wanted: ContentHash) -> Result<Option<u32>, RunError> {
         if !self.filter.may_contain(wanted) {
             return Ok(None);
@@ -160,7 +160,7 @@ impl SortedRun {
             if let Ok(found) = records.binary_search_by_key(&wanted, record_id) {
                 return Ok(Some(record_age(&records[found])));
             }
-            // Ids that begin alike may begin in the page before.
+            // IDs with equal first bytes may begin in the page before.
             if self.fences[place] < fence(wanted) {
                 break;
             }
@@ -168,13 +168,13 @@ impl SortedRun {
         Ok(None)
     }
 
-    /// Bytes in memory.
+    /// Returns the bytes of filter and fences in memory.
     #[cfg(test)]
     pub fn size(&self) -> usize {
         self.filter.size() + self.fences.len() * 8
     }
 
-    /// The records of a page, if it is what it was.
+    /// Verifies a page and returns its records.
     fn check<'p>(&self, page: &'p [u8], place: u64) -> Result<&'p [IdRecord], RunError> {
         if page.len() < PAGE_BYTES
             || checksum(&page[..PAGE_BYTES - 8], self.name.number, place) != page[PAGE_BYTES - 8..PAGE_BYTES]
@@ -186,7 +186,7 @@ impl SortedRun {
     }
 }
 
-/// So many bytes of a file, or fewer at its end.
+/// Reads `length` bytes of a file, or fewer at its end.
 fn bytes(disk: &dyn Disk, file: &str, at: u64, length: u64) -> Result<Vec<u8>, DiskError> {
     let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
     let read = disk.read_at(file, at, &mut bytes)?;
@@ -204,7 +204,7 @@ fn sum(index: &[u8], tail: &[u8]) -> u64 {
 }
 
 impl<'d> RunWriter<'d> {
-    /// Begins a file for at most so many ids.
+    /// Creates a file for at most `most` ids.
     pub fn begin(disk: &'d dyn Disk, file: String, number: u64, most: u64) -> Result<Self, DiskError> {
         disk.create_new(&file)?;
         let fences = Vec::with_capacity(most.div_ceil(RECORDS_PER_PAGE as u64) as usize);
@@ -214,7 +214,7 @@ impl<'d> RunWriter<'d> {
         Ok(Self { disk, file, number, records: 0, newest: 0, fences, filter, pending, written })
     }
 
-    /// The next record.
+    /// Appends the next record.
     pub fn push(&mut self, record: &IdRecord) -> Result<(), DiskError> {
         if self.records.is_multiple_of(RECORDS_PER_PAGE as u64) {
             self.end_page();
@@ -248,7 +248,7 @@ impl<'d> RunWriter<'d> {
         Ok(())
     }
 
-    /// Makes the file durable.
+    /// Completes the file and makes it durable.
     pub fn finish(mut self) -> Result<SortedRun, DiskError> {
         self.end_page();
         self.flush()?;
@@ -269,25 +269,25 @@ impl<'d> RunWriter<'d> {
 }
 
 impl<'d> RunReader<'d> {
-    /// Of a run.
+    /// Creates a reader of all records.
     pub fn new(disk: &'d dyn Disk, run: Arc<SortedRun>) -> Self {
         Self { disk, run, next: 0, read: Vec::new(), place: 0, damaged: 0 }
     }
 
-    /// Of a run, but for pages of which all ids come before one.
+    /// Creates a reader that leaves out pages with only ids before `after`.
     pub fn after_id(disk: &'d dyn Disk, run: Arc<SortedRun>, after: Option<ContentHash>) -> Self {
-        // Ids that begin alike may begin in the page before.
+        // IDs with equal first bytes may begin in the page before.
         let first = after.map_or(0, |after| run.fences.partition_point(|&begin| begin < fence(after)));
         Self { next: first.saturating_sub(1) as u64, ..Self::new(disk, run) }
     }
 
-    /// That no page had to be passed over.
+    /// Returns an error if damaged pages were skipped.
     pub fn sound(&self) -> Result<(), RunError> {
         let file = || self.run.file.clone();
         if self.damaged == 0 { Ok(()) } else { Err(RunError::Damaged { file: file() }) }
     }
 
-    /// The next record.
+    /// Returns the next record; none at the end. Damaged pages are skipped.
     pub fn next(&mut self) -> Result<Option<IdRecord>, DiskError> {
         loop {
             if let Some(record) = self.read.get(self.place) {

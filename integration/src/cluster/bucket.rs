@@ -1,4 +1,4 @@
-//! The bucket of a cluster, which may be away, or fail now and then, or keep whoever reads waiting.
+//! Bucket of a test cluster, with injected faults: failing calls and reads that block.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -16,7 +16,7 @@ use object_store::{
 };
 use tokio::sync::watch;
 
-/// A bucket in memory. Clones are the same one.
+/// Object store in memory with injected faults. Clones share one state.
 #[derive(Clone, Debug, Default)]
 pub struct FaultBucket {
     objects: Arc<InMemory>,
@@ -25,20 +25,20 @@ pub struct FaultBucket {
 
 #[derive(Debug, Default)]
 struct BucketFaults {
-    /// One call of so many fails; none, if 0.
+    /// Interval of failing calls: one call in this many fails. Zero disables failures.
     fails: AtomicU64,
     calls: AtomicU64,
     failed: AtomicU64,
-    /// Whether reads wait.
+    /// Set while reads block until they are released.
     is_held: watch::Sender<bool>,
     waiting: AtomicU64,
-    /// What was read, since somebody watches.
+    /// Paths of objects that were read. `None` until recording starts.
     read: Mutex<Option<Vec<String>>>,
-    /// Which bytes of blocks, likewise.
+    /// Byte ranges of block files that were read. `None` until recording starts.
     bytes: Mutex<Option<BTreeSet<(String, u64, u64)>>>,
 }
 
-/// A read that waits.
+/// Guard that counts a blocked read as long as it is pending.
 struct WaitingRead<'w>(&'w BucketFaults);
 
 impl<'w> WaitingRead<'w> {
@@ -64,52 +64,53 @@ impl BucketFaults {
     }
 }
 
-/// What becomes of a call.
+/// Injected outcome of a call.
 enum CallOutcome {
     Done,
     Fails,
-    /// It is done, and who called is told that it failed.
+    /// The call succeeds, but its caller receives an error.
     Lies,
 }
 
 impl FaultBucket {
-    /// One call of so many fails from now on: all, if 1. Of those that fail while others do not, each second one is
-    /// done all the same.
+    /// Makes one call in `calls` fail from now on; with 1, all calls fail. With a higher number, every second
+    /// failing call still takes effect, although its caller receives an error.
     pub fn fail_one_of(&self, calls: u64) {
         self.weather.fails.store(calls, Ordering::SeqCst);
     }
 
-    /// No call fails from now on.
+    /// Ends the injected failures.
     pub fn heal(&self) {
         self.fail_one_of(0);
     }
 
-    /// How many calls have failed.
+    /// Returns the number of calls that have failed.
     pub fn failed_calls(&self) -> u64 {
         self.weather.failed.load(Ordering::SeqCst)
     }
 
-    /// Reads wait from now on.
+    /// Blocks all reads until [`FaultBucket::release_reads`].
     pub fn hold_reads(&self) {
         self.weather.is_held.send_replace(true);
     }
 
-    /// They go on.
+    /// Releases blocked reads and lets later reads through.
     pub fn release_reads(&self) {
         self.weather.is_held.send_replace(false);
     }
 
-    /// How many reads wait. One that nobody wants any more does not.
+    /// Returns the number of blocked reads. A read that its caller dropped does not count.
     pub fn waiting_reads(&self) -> u64 {
         self.weather.waiting.load(Ordering::SeqCst)
     }
 
-    /// What was read since this was asked before; nothing the first time.
+    /// Returns the paths read since the last call. The first call returns none and starts recording.
     pub fn take_reads(&self) -> Vec<String> {
         self.weather.lock_reads().replace(Vec::new()).unwrap_or_default()
     }
 
-    /// How many bytes of blocks were read since this was asked before, each of them once; nothing the first time.
+    /// Returns the number of bytes of block files read since the last call. Equal ranges count once. The
+    /// first call returns zero and starts recording.
     pub fn take_block_bytes(&self) -> u64 {
         let read = self.weather.lock_bytes().replace(BTreeSet::new()).unwrap_or_default();
         read.into_iter().map(|(_, from, to)| to - from).sum()
@@ -118,7 +119,7 @@ impl FaultBucket {
     async fn wait_while_held(&self) {
         let mut is_held = self.weather.is_held.subscribe();
         let _waits = WaitingRead::new(&self.weather);
-        // The sender lives as long as the bucket.
+        // The sender lives as long as the bucket, so this cannot fail.
         let _ = is_held.wait_for(|is_held| !is_held).await;
     }
 

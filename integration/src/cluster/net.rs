@@ -1,4 +1,4 @@
-//! A network whose nodes can be cut off from each other, made slow, and held.
+//! Simulated network of a test cluster, with partitions, delays and paused nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -15,12 +15,12 @@ use bytes::{Buf, Bytes};
 use futures::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Bytes that a slow stream holds in each direction.
+/// Buffer of a delayed stream in each direction, in bytes.
 const SLOW_STREAM_BUFFER_BYTES: usize = 64 << 10;
-/// An address of this machine that any port may be had of.
+/// Loopback address with port 0: the system chooses a free port.
 pub(super) const LOOPBACK_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// Who cannot hear whom, and who listens where.
+/// State of all links: partitions, delays, paused nodes and the owner of each address.
 #[derive(Default)]
 pub(super) struct SimulatedNetwork {
     state: Mutex<NetworkState>,
@@ -96,7 +96,7 @@ impl SimulatedNetwork {
     }
 }
 
-/// The network as one node has it.
+/// Network as seen from one node.
 pub(super) struct FaultNet {
     pub(super) web: Arc<SimulatedNetwork>,
     pub(super) name: String,
@@ -138,7 +138,7 @@ impl Net for FaultNet {
     }
 }
 
-/// A stream between two nodes, as the one that opened it has it.
+/// Stream between two nodes, as seen from the node that opened it.
 struct FaultStream {
     stream: NetStream,
     web: Arc<SimulatedNetwork>,
@@ -146,11 +146,11 @@ struct FaultStream {
     here: String,
     there: String,
     coming: IncomingBytes,
-    /// The next bytes to go wait for this.
+    /// Delay that the next outgoing bytes wait for.
     going: Option<BoxFuture<'static, ()>>,
 }
 
-/// What has come, and is not given yet.
+/// Received bytes that the reader has not consumed yet.
 enum IncomingBytes {
     Nothing,
     Late(Bytes, BoxFuture<'static, ()>),

@@ -1,4 +1,4 @@
-//! `go tool pprof`.
+//! Reader of pprof files that runs `go tool pprof`.
 
 #![expect(clippy::missing_panics_doc, reason = "what does not work fails the test")]
 
@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 
-/// Whether it is here.
+/// Returns whether `go tool pprof` is installed.
 #[must_use]
 pub fn is_available() -> bool {
     Command::new("go").args(["tool", "pprof", "-help"]).output().is_ok()
@@ -18,14 +18,14 @@ fn raw(pprof: &Path) -> String {
     String::from_utf8_lossy(&output.expect("go runs").stdout).into_owned()
 }
 
-/// One of a profile.
+/// Sample of a pprof file.
 struct PprofSample<'t> {
     values: Vec<i64>,
     /// The locations of its stack, the leaf first.
     path: Vec<&'t str>,
 }
 
-/// The types and units of a profile, and its samples.
+/// Returns the types and units of a profile, and its samples.
 fn samples(text: &str) -> (Vec<String>, Vec<PprofSample<'_>>) {
     let mut lines = text.lines().skip_while(|line| *line != "Samples:").skip(1);
     let types = lines.next().unwrap_or_else(|| panic!("no types in {text:.300}"));
@@ -35,14 +35,14 @@ fn samples(text: &str) -> (Vec<String>, Vec<PprofSample<'_>>) {
     for line in lines.take_while(|line| *line != "Locations") {
         let Some((values, stack)) = line.split_once(": ") else { continue };
         let values: Option<Vec<i64>> = values.split_whitespace().map(|value| value.parse().ok()).collect();
-        // Labels of a sample follow it.
+        // Lines with a sample's labels follow the sample.
         let Some(values) = values.filter(|values| values.len() == types.len()) else { continue };
         samples.push(PprofSample { values, path: stack.split_whitespace().collect() });
     }
     (types, samples)
 }
 
-/// The sums of a profile, by type and unit.
+/// Returns the sums of a profile by type and unit.
 #[must_use]
 pub fn sums(pprof: &Path) -> BTreeMap<String, i64> {
     let text = raw(pprof);
@@ -56,7 +56,7 @@ pub fn sums(pprof: &Path) -> BTreeMap<String, i64> {
     sums
 }
 
-/// [`sums`] of bytes.
+/// Returns [`sums`] of a pprof file in memory.
 #[must_use]
 pub fn sums_of(pprof: &[u8]) -> BTreeMap<String, i64> {
     let mut file = tempfile::NamedTempFile::new().expect("a file");
@@ -64,7 +64,8 @@ pub fn sums_of(pprof: &[u8]) -> BTreeMap<String, i64> {
     sums(file.path())
 }
 
-/// The values of a profile by type and unit, and by stack: the names of its functions from the root on, with `;` between them.
+/// Returns the values of a profile by type and unit, and by stack. A stack is the names of its functions from
+/// the root on, joined by `;`.
 #[must_use]
 pub fn stacks(pprof: &[u8]) -> BTreeMap<String, BTreeMap<String, i64>> {
     let mut file = tempfile::NamedTempFile::new().expect("a file");
@@ -83,13 +84,14 @@ pub fn stacks(pprof: &[u8]) -> BTreeMap<String, BTreeMap<String, i64>> {
     stacks
 }
 
-/// The functions of each location, the innermost first.
+/// Returns the functions of each location, the innermost first.
 fn locations(text: &str) -> BTreeMap<&str, Vec<&str>> {
     let lines = text.lines().skip_while(|line| *line != "Locations").skip(1);
     let mut locations = BTreeMap::<&str, Vec<&str>>::new();
     let mut last = "";
     for line in lines.take_while(|line| *line != "Mappings") {
-        // `5: 0x4711 M=1 main.work /main.go:20:0 s=19()`; of functions inlined there only what comes after the mapping.
+        // Example: `5: 0x4711 M=1 main.work /main.go:20:0 s=19()`. Lines of inlined functions have only the
+        // part after the mapping.
         let mut rest = line.trim();
         if let Some((id, after)) = rest.split_once(": 0x") {
             last = id;

@@ -1,4 +1,4 @@
-//! `jfr`, the JDK's own reader of flight recordings.
+//! Reader of flight recordings that runs `jfr` of the JDK.
 
 #![expect(clippy::missing_panics_doc, reason = "what does not work fails the test")]
 
@@ -8,7 +8,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// By type of event: the first type of its profile, and the field that says how much.
+/// Event type, the first type of its profile, and the event field that holds its amount.
 const EVENT_KINDS: [(&str, &str, &str); 9] = [
     ("jdk.ExecutionSample", "cpu", ""),
     ("profiler.WallClockSample", "wall", "samples"),
@@ -21,40 +21,40 @@ const EVENT_KINDS: [(&str, &str, &str); 9] = [
     ("jdk.ThreadPark", "block", "duration"),
 ];
 
-/// Nanoseconds of a sample, of which there are a hundred in a second.
+/// Nanoseconds per sample, at 100 samples per second.
 const SAMPLE_NANOS: i64 = 10_000_000;
 
-/// What is told of events of one type.
+/// Totals of all events of one type.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JfrEventTotals {
-    /// Those with a stack.
+    /// Number of events that have a stack.
     pub events: i64,
-    /// How much they say.
+    /// Sum of the amount field over these events.
     pub amount: i64,
-    /// Events by the function on top, but for names that differ in each process.
+    /// Events by top function, without names that differ in each process.
     pub tops: BTreeMap<String, i64>,
 }
 
-/// Whether it is here.
+/// Returns whether `jfr` is installed.
 #[must_use]
 pub fn is_available() -> bool {
     Command::new("jfr").arg("version").output().is_ok_and(|output| output.status.success())
 }
 
-/// A text such as `PT0.012345678S`, in nanoseconds.
+/// Parses a duration such as `PT0.012345678S` into nanoseconds.
 fn nanoseconds(text: &str) -> i64 {
     let seconds = text.strip_prefix("PT").and_then(|text| text.strip_suffix('S')).expect("seconds");
     let (whole, part) = seconds.split_once('.').unwrap_or((seconds, ""));
     format!("{whole}{part:0<9}").parse().expect("a number")
 }
 
-/// Whether a function has this name in every process.
+/// Returns whether a function has the same name in every process.
 #[must_use]
 pub fn is_stable_name(name: &str) -> bool {
     !["0x", "Lambda", "Accessor", ".so", "Native"].iter().any(|part| name.contains(part))
 }
 
-/// The events of a recording that is not compressed, by the first type of their profile.
+/// Returns the events of an uncompressed recording, by the first type of their profile.
 #[must_use]
 pub fn events(file: &Path) -> Vec<(&'static str, Value)> {
     let names = EVENT_KINDS.map(|(name, ..)| name).join(",");
@@ -72,7 +72,8 @@ pub fn events(file: &Path) -> Vec<(&'static str, Value)> {
     events.into_iter().map(kind).collect()
 }
 
-/// What a recording comes to, by the first type of each profile. Samples of threads that sleep are no processor time.
+/// Returns the totals of a recording by the first type of each profile. Samples of sleeping threads do not
+/// count as CPU time.
 #[must_use]
 pub fn read_totals(file: &Path) -> BTreeMap<String, JfrEventTotals> {
     let mut told: BTreeMap<String, JfrEventTotals> = BTreeMap::new();
@@ -87,7 +88,7 @@ pub fn read_totals(file: &Path) -> BTreeMap<String, JfrEventTotals> {
             Value::String(text) => nanoseconds(text),
             number => number.as_i64().unwrap_or(0),
         };
-        // A sample of wall-clock time stands for several.
+        // A wall-clock sample stands for several samples.
         let times = if kind == "wall" { amount } else { 1 };
         told.events += times;
         told.amount += if kind == "wall" { 0 } else { amount };
@@ -101,7 +102,7 @@ pub fn read_totals(file: &Path) -> BTreeMap<String, JfrEventTotals> {
     told
 }
 
-/// By which profile types that is found, and what they come to.
+/// Returns the totals by profile type, converted to the unit of each type.
 #[must_use]
 pub fn totals_by_type(told: &BTreeMap<String, JfrEventTotals>) -> BTreeMap<String, i64> {
     let mut totals = BTreeMap::<String, i64>::new();

@@ -1,4 +1,4 @@
-//! Exports of OpenTelemetry, read in Python by nothing but the numbers of the wire.
+//! Reader of OpenTelemetry exports in Python, which uses only the field numbers of the wire format.
 
 #![expect(clippy::missing_panics_doc, reason = "what does not work fails the test")]
 
@@ -15,13 +15,13 @@ fn run_python(program: &str, file: &Path) -> Vec<u8> {
     output.stdout
 }
 
-/// Whether Python is here.
+/// Returns whether Python is installed.
 #[must_use]
 pub fn is_available() -> bool {
     Command::new("python3").arg("--version").output().is_ok_and(|output| output.status.success())
 }
 
-/// What a file comes to, by profile type.
+/// Returns the totals of a file by profile type.
 #[must_use]
 pub fn read_totals(file: &Path) -> BTreeMap<String, i64> {
     let totals: BTreeMap<String, String> =
@@ -29,7 +29,7 @@ pub fn read_totals(file: &Path) -> BTreeMap<String, i64> {
     totals.into_iter().map(|(name, total)| (name, total.parse().expect("a number"))).collect()
 }
 
-/// A file as JSON, with the names that OpenTelemetry gives fields.
+/// Converts a file to JSON with the field names of OpenTelemetry.
 #[must_use]
 pub fn to_json(file: &Path) -> Vec<u8> {
     run_python("as_json.py", file)

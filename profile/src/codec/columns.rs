@@ -1,17 +1,17 @@
-//! Many texts and many numbers of a kind, side by side.
+//! Columns of texts and of numbers.
 
 use std::cmp::Ordering;
 
 use super::{CodecError, CodecReader, put_signed_varint, put_varint};
 
-/// Appends texts: how many, the length of each, then all of them as one.
+/// Appends texts: their number, the length of each, then all bytes.
 pub fn put_texts<'t>(out: &mut Vec<u8>, texts: impl ExactSizeIterator<Item = &'t str> + Clone) {
     put_varint(out, texts.len() as u64);
     texts.clone().for_each(|text| put_varint(out, text.len() as u64));
     texts.for_each(|text| out.extend_from_slice(text.as_bytes()));
 }
 
-/// Texts that [`put_texts`] wrote, read one by one.
+/// Iterator over texts that [`put_texts`] wrote.
 #[derive(Clone, Debug)]
 pub struct TextColumnIter<'a> {
     lengths: CodecReader<'a>,
@@ -20,7 +20,7 @@ pub struct TextColumnIter<'a> {
 }
 
 impl<'a> TextColumnIter<'a> {
-    /// Finds where the texts lie; takes no memory.
+    /// Locates the lengths and the bytes of the texts, without an allocation.
     pub(super) fn locate(unpacker: &mut CodecReader<'a>) -> Result<Self, CodecError> {
         let left = unpacker.read_count()?;
         let lengths = *unpacker;
@@ -35,12 +35,12 @@ impl<'a> TextColumnIter<'a> {
         Ok(TextColumnIter { lengths, left, rest })
     }
 
-    /// How many are still to come.
+    /// Returns the number of remaining texts.
     pub fn len(&self) -> usize {
         self.left
     }
 
-    /// Whether none is still to come.
+    /// Returns whether no texts remain.
     pub fn is_empty(&self) -> bool {
         self.left == 0
     }
@@ -67,13 +67,13 @@ impl<'a> Iterator for TextColumnIter<'a> {
     }
 }
 
-/// What all numbers of a column are multiples of. Sums of samples are multiples of what a sample stands for, and so a
-/// byte or two instead of five.
+/// Greatest common divisor of a column's numbers. Sums of samples are multiples of one sample's value.
+/// Divided by it, a number takes a byte or two instead of five.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ColumnScale(i64);
 
 impl ColumnScale {
-    /// Of these numbers, said before them.
+    /// Computes the divisor of the numbers and appends it.
     pub fn put(out: &mut Vec<u8>, numbers: impl Iterator<Item = i64>) -> Self {
         let mut common = 0;
         for number in numbers {
@@ -82,13 +82,13 @@ impl ColumnScale {
                 break;
             }
         }
-        // Of nothing but zeros it is 0; and 2^63 is no divisor that a signed number could hold.
+        // The divisor of only zeros is 0. A divisor of 2^63 does not fit in a signed number.
         let scale = i64::try_from(common).unwrap_or(1).max(1);
         put_varint(out, scale as u64);
         ColumnScale(scale)
     }
 
-    /// As it was said.
+    /// Reads the divisor of a column.
     pub fn read(unpacker: &mut CodecReader<'_>) -> Result<Self, CodecError> {
         let wrong = unpacker.error_here("a scale that is not positive");
         match i64::try_from(unpacker.read_number()?).map(|scale| (scale.cmp(&0), scale)) {
@@ -97,13 +97,13 @@ impl ColumnScale {
         }
     }
 
-    /// Appends one of the numbers.
+    /// Appends one number of the column.
     #[inline]
     pub fn put_number(self, out: &mut Vec<u8>, number: i64) {
         put_signed_varint(out, if self.0 == 1 || number == 0 { number } else { number / self.0 });
     }
 
-    /// The next of the numbers.
+    /// Reads the next number of the column.
     #[inline]
     pub fn read_number(self, unpacker: &mut CodecReader<'_>) -> Result<i64, CodecError> {
         Ok(unpacker.read_signed()?.wrapping_mul(self.0))

@@ -1,7 +1,7 @@
-//! Call graphs: lines of functions, calls between them, and which of them to show.
+//! Call graphs: lines of functions, the calls between them, and the choice of displayed nodes.
 //!
-//! Nodes are chosen, ordered and connected as `go tool pprof -dot -lines` does it, so that a graph of few nodes shows where
-//! values arise and how they get there.
+//! Nodes are chosen, ordered and connected as by `go tool pprof -dot -lines`. A graph of few nodes therefore
+//! shows the origins of values and the paths to them.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
@@ -10,22 +10,22 @@ use crate::hash::PrehashedMap;
 use crate::model::Dictionary;
 use crate::source_lines::{LineNumbering, SourceLine};
 
-/// Edges that are followed to find redundant ones, at most. Beyond that redundant edges stay.
+/// Limit on the edges visited in the search for redundant ones. Beyond it, redundant edges remain.
 const MAX_FOLLOWED_EDGES: usize = 20_000_000;
 
-/// Totals by stack of one dictionary.
+/// Totals of the stacks of one dictionary.
 #[derive(Clone, Copy)]
 pub struct StackTotals<'d> {
-    /// What the stacks are called.
+    /// Dictionary of the stacks.
     pub dictionary: &'d Dictionary,
-    /// The total of each stack.
+    /// Total of each stack, by stack id.
     pub totals: &'d [i64],
-    /// Whether each address without symbols is a node; else its binary is.
+    /// Set if each address without symbols is a node of its own. Otherwise its binary is the node.
     pub addresses: bool,
 }
 
 impl StackTotals<'_> {
-    /// About how many bytes it takes to make a graph of them.
+    /// Returns the estimated memory for building the graph, in bytes.
     pub fn graph_memory(&self) -> usize {
         const NODE_BYTES: usize = 160;
         const EDGE_BYTES: usize = 96;
@@ -36,51 +36,51 @@ impl StackTotals<'_> {
     }
 }
 
-/// A graph of one side, or of two laid over each other.
+/// Call graph of one side, or of two sides merged.
 pub(super) struct CallGraph<'d, const N: usize> {
     pub(super) nodes: Vec<CallNode<'d, N>>,
-    /// The heaviest first.
+    /// Edges between the nodes, the heaviest first.
     pub(super) edges: Vec<CallEdge<N>>,
-    /// How many nodes there would be if all were shown.
+    /// Number of nodes before nodes were omitted.
     pub(super) all_nodes: usize,
 }
 
-/// A line of a function.
+/// Node of the graph: a line of a function.
 #[derive(Clone)]
 pub(super) struct CallNode<'d, const N: usize> {
     pub(super) place: SourceLine<'d>,
-    /// Of its own, on each side.
+    /// Flat value on each side.
     pub(super) flat: [i64; N],
-    /// With all that it called; a stack in which it recurs counts once.
+    /// Cumulative value on each side. A stack counts once even if the line recurs in it.
     pub(super) cum: [i64; N],
 }
 
-/// A call from one node to another; a stack in which it recurs counts once.
+/// Call from one node to another. A stack counts once even if the call recurs in it.
 #[derive(Clone, Copy)]
 pub(super) struct CallEdge<const N: usize> {
-    /// Places among the nodes.
+    /// Index of the calling node in `nodes`.
     pub(super) caller: usize,
     pub(super) callee: usize,
     pub(super) values: [i64; N],
-    /// Whether nodes that are not shown may lie between.
+    /// Set if omitted nodes may lie between both nodes.
     pub(super) is_residual: bool,
 }
 
-/// All lines of all sides.
+/// Index of all lines of all sides.
 struct GraphLineIndex<'d> {
     places: Vec<SourceLine<'d>>,
-    /// By side and location: places of the lines, innermost first.
+    /// Lines by side and location, innermost first.
     of_locations: Vec<Vec<Vec<u32>>>,
 }
 
-/// Values of nodes and edges, by place.
+/// Values of nodes and edges, by line index.
 struct GraphWeights<const N: usize> {
     flat: Vec<[i64; N]>,
     cum: Vec<[i64; N]>,
     edges: Vec<CallEdge<N>>,
 }
 
-/// Size of a value on all sides together.
+/// Returns the sum of a value's magnitudes on all sides.
 pub(super) fn magnitude<const N: usize>(values: &[i64; N]) -> i64 {
     let sum = values.iter().fold(0u64, |sum, value| sum.saturating_add(value.unsigned_abs()));
     i64::try_from(sum).unwrap_or(i64::MAX)
@@ -102,7 +102,7 @@ impl<'d> GraphLineIndex<'d> {
         GraphLineIndex { places: all.into_iter().cloned().collect(), of_locations }
     }
 
-    /// Weighs all nodes, or those that are kept, and the calls between them.
+    /// Computes the values of all nodes, or of the kept ones, and of the calls between them.
     fn weigh<const N: usize>(&self, sides: &[StackTotals<'d>; N], kept: Option<&[bool]>) -> GraphWeights<N> {
         let mut weigher = GraphWeightAccumulator::new(self.places.len(), kept);
         let mut frames = Vec::new();
@@ -112,7 +112,7 @@ impl<'d> GraphLineIndex<'d> {
                 let mut binary = None;
                 for location in dictionary.stacks.locations(stack) {
                     let lines = &self.of_locations[side][location as usize];
-                    // Addresses of one binary that follow each other are one frame.
+                    // Consecutive addresses of one binary are one frame.
                     let unnamed = dictionary.symbols.lines(location).is_empty().then_some(lines[0]);
                     if unnamed.is_none() || unnamed != binary {
                         frames.extend_from_slice(lines);
@@ -127,18 +127,18 @@ impl<'d> GraphLineIndex<'d> {
     }
 }
 
-/// Adds stacks up to nodes and calls.
+/// Accumulator that adds stacks to nodes and edges.
 struct GraphWeightAccumulator<'k, const N: usize> {
-    /// Which nodes are kept; all if none.
+    /// Kept nodes; `None` keeps all.
     kept: Option<&'k [bool]>,
     weighed: GraphWeights<N>,
-    /// Places of edges, by caller and callee.
+    /// Indexes of edges, by caller and callee.
     edge_places: PrehashedMap<u64, usize>,
-    /// The stack that is added.
+    /// Stamp of the current stack.
     stamp: u64,
-    /// The stack in which each node was counted last.
+    /// Stamp of the stack that counted each node last.
     node_stamps: Vec<u64>,
-    /// The same of each edge.
+    /// Stamp of the stack that counted each edge last.
     edge_stamps: Vec<u64>,
 }
 
@@ -155,7 +155,7 @@ impl<'k, const N: usize> GraphWeightAccumulator<'k, N> {
         }
     }
 
-    /// Adds a stack, whose frames lie leaf first.
+    /// Adds a stack with its frames, leaf first.
     fn add_stack(&mut self, side: usize, frames: &[u32], total: i64) {
         let mut caller = None;
         let mut is_residual = false;
@@ -167,7 +167,7 @@ impl<'k, const N: usize> GraphWeightAccumulator<'k, N> {
             if std::mem::replace(&mut self.node_stamps[place as usize], self.stamp) != self.stamp {
                 add(&mut self.weighed.cum[place as usize][side], total);
             }
-            // A line that calls itself by way of others is no call of its own.
+            // Recursion through omitted nodes is not an edge.
             if let Some(caller) = caller.filter(|caller| *caller != place || !is_residual) {
                 let edge = self.intern_edge(caller, place);
                 if std::mem::replace(&mut self.edge_stamps[edge], self.stamp) != self.stamp {
@@ -183,7 +183,7 @@ impl<'k, const N: usize> GraphWeightAccumulator<'k, N> {
         }
     }
 
-    /// Returns the place of an edge, which may be new.
+    /// Returns the index of an edge, after adding it if new.
     fn intern_edge(&mut self, caller: u32, callee: u32) -> usize {
         let edges = &mut self.weighed.edges;
         let edge_stamps = &mut self.edge_stamps;
@@ -202,8 +202,9 @@ fn add(sum: &mut i64, value: i64) {
 }
 
 impl<const N: usize> GraphWeights<N> {
-    /// Returns how much each node tells: what it has, and more the less plainly values pass from its callers through it to
-    /// its callees. Calls of a line to itself tell nothing.
+    /// Returns the score of each node. The score is the flat value plus the cumulative value times an
+    /// entropy. The entropy grows with the spread of values over callers and callees. Calls of a line to
+    /// itself do not count.
     fn scores(&self) -> Vec<i64> {
         let count = self.flat.len();
         let [mut callers, mut callees] = [vec![Vec::new(); count], vec![Vec::new(); count]];
@@ -218,14 +219,14 @@ impl<const N: usize> GraphWeights<N> {
             callees.push(flat);
             let of_callees = if is_leaf { 1.0 } else { entropy(callees) };
             let passed = (of_callers + of_callees) * magnitude(&self.cum[node]) as f64;
-            // Casting saturates.
+            // The cast saturates.
             (passed as i64).saturating_add(flat)
         };
         callers.into_iter().zip(callees).enumerate().map(score).collect()
     }
 }
 
-/// Returns the entropy of how a value is divided, in bits. The order of the parts does not matter.
+/// Returns the entropy of a value's division in bits. The order of the parts does not matter.
 fn entropy(mut parts: Vec<i64>) -> f64 {
     parts.sort_unstable();
     let total: f64 = parts.iter().map(|part| *part as f64).sum();
@@ -233,7 +234,7 @@ fn entropy(mut parts: Vec<i64>) -> f64 {
     parts.into_iter().filter(|part| *part > 0).map(of_part).sum()
 }
 
-/// What a node is called in full: the text that decides between nodes that tell as much.
+/// Returns the full name of a node, which decides the order of nodes with equal scores.
 pub(super) fn printable_name(place: &SourceLine<'_>) -> String {
     match (place.file, place.line) {
         ("", 0) => place.function.to_string(),
@@ -243,7 +244,7 @@ pub(super) fn printable_name(place: &SourceLine<'_>) -> String {
 }
 
 impl<'d, const N: usize> CallGraph<'d, N> {
-    /// Returns the graph of at most `max_nodes` nodes.
+    /// Builds the graph of at most `max_nodes` nodes.
     pub(super) fn from_sides(sides: &[StackTotals<'d>; N], max_nodes: usize) -> Self {
         let places = GraphLineIndex::from_sides(sides);
         let whole = places.weigh(sides, None);
@@ -260,7 +261,7 @@ impl<'d, const N: usize> CallGraph<'d, N> {
         graph
     }
 
-    /// Puts the heaviest edges first, and equals in the order of their names.
+    /// Sorts edges by weight, the heaviest first, and equal ones by the names of their nodes.
     fn sort_edges(&mut self) {
         let names: Vec<String> = self.nodes.iter().map(|node| printable_name(&node.place)).collect();
         let mut order: Vec<usize> = (0..names.len()).collect();
@@ -272,7 +273,7 @@ impl<'d, const N: usize> CallGraph<'d, N> {
         self.edges.sort_unstable_by_key(key);
     }
 
-    /// Puts nodes and edges in order. Nodes without any value are left out.
+    /// Sorts nodes by score and renumbers edges. Nodes without any value are dropped.
     fn from_weights(places: &GraphLineIndex<'d>, weighed: GraphWeights<N>) -> Self {
         let scores = weighed.scores();
         let GraphWeights { flat, cum, edges } = weighed;
@@ -302,8 +303,9 @@ impl<'d, const N: usize> CallGraph<'d, N> {
         CallGraph { all_nodes: nodes.len(), nodes, edges }
     }
 
-    /// Removes calls through hidden nodes where another path leads from the caller to the callee: of the nodes that tell
-    /// least first, and of each the lightest calls, up to the first that hides nothing.
+    /// Removes residual edges if another path leads from the caller to the callee. Starts with the
+    /// lowest-scored nodes. The lightest edges to a node are checked first, up to the first that is not
+    /// residual.
     fn remove_redundant_edges(&mut self) {
         let mut callers: Vec<Vec<usize>> = vec![Vec::new(); self.nodes.len()];
         let between = self.edges.iter().enumerate().filter(|(_, edge)| edge.caller != edge.callee);
@@ -325,7 +327,7 @@ impl<'d, const N: usize> CallGraph<'d, N> {
         self.edges.retain(|_| removed.next() != Some(true));
     }
 
-    /// Whether the caller of an edge reaches its callee without it.
+    /// Returns whether the caller of an edge also reaches its callee by other edges.
     fn is_redundant(
         &self,
         at: usize,

@@ -1,4 +1,4 @@
-//! Small profiles that use every corner of the model.
+//! Small random profiles that use every feature of the model.
 
 use super::random::SeededRandom;
 use crate::labels::SampleLabel;
@@ -29,9 +29,9 @@ const VALUE_TYPES: [(&str, &str); 5] = [
     ("inuse_space", "bytes"),
 ];
 
-/// A profile of up to 40 samples: 1 to 4 types, labels of text and of numbers, inlined lines, locations with
-/// and without mapping and lines, empty and recursive stacks, equal rows, negative and extreme values. Some say when
-/// samples were taken.
+/// Returns a random profile of up to 40 samples with 1 to 4 types. Features: text and number labels, inlined
+/// lines, locations with and without mapping and lines, empty and recursive stacks. Also equal rows, negative
+/// and extreme values, and timestamps in some profiles.
 pub fn arbitrary_profile(seed: u64) -> Profile {
     let mut random = SeededRandom::from_path(&[seed, 20]);
     let mut dictionary = Dictionary::default();
@@ -51,7 +51,7 @@ pub fn arbitrary_profile(seed: u64) -> Profile {
     Profile { header, samples, dictionary }
 }
 
-/// Of every third profile some rows say some; most lie within the profile.
+/// Adds timestamps to some rows of every third profile. Most lie within the profile's duration.
 fn moments(seed: u64, header: &ProfileHeader, samples: &mut Samples) {
     let mut random = SeededRandom::from_path(&[seed, 21]);
     if !random.next_bool(333) {

@@ -1,4 +1,4 @@
-//! The fleet set F.
+//! Synthetic fleet: the data set F.
 
 use std::ops::Range;
 
@@ -12,13 +12,13 @@ const BINARY_COUNT: usize = 40;
 const METRIC_NAMES: [&str; 4] = ["process_cpu", "memory", "memory", "goroutines"];
 const SAMPLE_TYPES: [(&str, &str); 4] =
     [("cpu", "nanoseconds"), ("alloc_space", "bytes"), ("inuse_space", "bytes"), ("goroutine", "count")];
-/// What one unit of a random value stands for, by type.
+/// Factor of random values, by sample type.
 const VALUE_SCALES: [i64; 4] = [10_000_000, 4_096, 512, 1];
-/// 2024-01-01T00:00:00Z.
+/// Unix time of 2024-01-01T00:00:00Z.
 const START_NANOS: i64 = 1_704_067_200_000_000_000;
 
-/// Services of very different sizes, with ten pods and four types each; 60 % of each one's functions come
-/// from libraries that all share, and 15 % of the pods are replaced each hour.
+/// Fleet of services of very different sizes, with ten pods and four types each. About 60 % of a service's
+/// functions come from shared libraries. About 15 % of the pods are replaced each hour.
 #[derive(Clone, Debug)]
 pub struct SyntheticFleet {
     seed: u64,
@@ -26,18 +26,18 @@ pub struct SyntheticFleet {
     library: Vec<ProgramFunction>,
 }
 
-/// One profile of the fleet.
+/// Single profile of the fleet.
 #[derive(Clone, Debug)]
 pub struct FleetProfile {
-    /// Labels as pushed, `__name__` among them.
+    /// Labels as sent, including `__name__`.
     pub labels: Labels,
-    /// What its one value counts.
+    /// Type of the profile's only value.
     pub value_type: ValueType,
-    /// Its rows, with a dictionary of its own.
+    /// Rows with their own dictionary.
     pub profile: Profile,
 }
 
-/// A service and the program that it runs.
+/// Service and its program.
 struct FleetService {
     number: usize,
     world: SyntheticProgram,
@@ -45,14 +45,14 @@ struct FleetService {
 }
 
 impl SyntheticFleet {
-    /// Services in the set.
+    /// Number of services in the set.
     pub const SERVICE_COUNT: usize = 1_000;
-    /// Pods that each service has at any time.
+    /// Number of pods of each service at any time.
     pub const PODS_PER_SERVICE: usize = 10;
-    /// Types that each pod sends.
+    /// Number of sample types of each pod.
     pub const SAMPLE_TYPES: usize = 4;
 
-    /// The set of a seed, with one profile a minute of each pod and type.
+    /// Returns the fleet of a seed, with one profile per minute for each pod and type.
     pub fn new(seed: u64) -> Self {
         let library = FunctionNameGenerator::new().functions(
             &mut SeededRandom::from_path(&[seed, 10]),
@@ -61,12 +61,12 @@ impl SyntheticFleet {
         );
         SyntheticFleet { seed, step_nanos: 60_000_000_000, library }
     }
-    /// The same fleet with another number of profiles an hour of each pod and type, at least 1.
+    /// Sets the number of profiles per hour for each pod and type, at least 1.
     pub fn with_profiles_per_hour(mut self, profiles: usize) -> Self {
         self.step_nanos = 3_600_000_000_000 / profiles.max(1) as i64;
         self
     }
-    /// The profiles of some services over some hours: by service, then time, pod and type.
+    /// Returns the profiles of some services over some hours, in the order of service, time, pod and type.
     pub fn profiles(
         &self,
         services: Range<usize>,
@@ -90,7 +90,8 @@ impl SyntheticFleet {
         })
     }
 
-    /// Sizes fall by a power law: the first service is as large as the reference set's, most are small.
+    /// Returns a service. Sizes follow a power law: the first service is as large as the reference set's,
+    /// most are small.
     fn service(&self, number: usize) -> FleetService {
         let size = 1.0 / pow((number + 1) as f64, 0.7);
         let at_least = |full: f64, least: usize| ((full * size) as usize).max(least);
@@ -110,7 +111,8 @@ impl SyntheticFleet {
         FleetService { number, world, rows: at_least(864.0, 12) }
     }
 
-    /// Which pod runs in a place: the number of those before it. Its name follows.
+    /// Returns the number of pods that ran before the current one in the same place. The pod's name depends
+    /// on it.
     fn generation(&self, service: usize, pod: usize, hour: usize) -> usize {
         let replaced = |hour: usize| {
             SeededRandom::from_path(&[self.seed, 12, service as u64, pod as u64, hour as u64]).next_bool(150)

@@ -1,39 +1,39 @@
-//! Flight recordings in which everything is known: what the JDK writes, with any events, and both ways of writing numbers.
+//! Synthetic flight recordings in the JDK's format, with any events and both encodings of numbers.
 
 use std::collections::BTreeMap;
 
-/// An event of a recording that is made up.
+/// Event of a synthetic recording.
 #[derive(Clone, Debug, Default)]
 pub struct FlightEvent {
-    /// Its type, such as `jdk.ExecutionSample`.
+    /// Type of the event, such as `jdk.ExecutionSample`.
     pub name: &'static str,
-    /// Class, method and line of each frame, leaf first. Without one the event has no stack.
+    /// Class, method and line of each frame, leaf first. An empty list means no stack.
     pub stack: Vec<(String, String, u32)>,
-    /// Fields that are numbers.
+    /// Names and values of number fields.
     pub numbers: Vec<(&'static str, u64)>,
-    /// Fields that are texts.
+    /// Names and values of text fields.
     pub texts: Vec<(&'static str, String)>,
-    /// The state of its thread.
+    /// State of the event's thread.
     pub state: Option<&'static str>,
 }
 
-/// One chunk of a recording.
+/// Chunk of a synthetic recording.
 #[derive(Clone, Debug)]
 pub struct FlightChunk {
-    /// Whether numbers take as many bytes as they need.
+    /// Set if numbers have a variable length.
     pub compressed: bool,
-    /// Ticks of its clock in a second.
+    /// Ticks per second of the chunk's clock.
     pub ticks: u64,
-    /// What happened, in its order.
+    /// Events in the order of the file.
     pub events: Vec<FlightEvent>,
 }
 
-/// When every such recording begins, Unix nanoseconds.
+/// Start of every synthetic recording in Unix nanoseconds.
 pub const FLIGHT_START_NANOS: u64 = 1_800_000_000_000_000_000;
-/// How long each of its chunks took, in nanoseconds.
+/// Duration of every synthetic chunk in nanoseconds.
 pub const FLIGHT_DURATION_NANOS: u64 = 10_000_000_000;
 
-/// Ids of types. Those of events follow.
+/// First id of the fixed types. Event types follow from [`FIRST_EVENT_TYPE_ID`].
 const LONG_TYPE_ID: u64 = 10;
 const INT_TYPE_ID: u64 = 11;
 const BOOLEAN_TYPE_ID: u64 = 12;
@@ -46,11 +46,11 @@ const SYMBOL_TYPE_ID: u64 = 25;
 const THREAD_STATE_TYPE_ID: u64 = 26;
 const FIRST_EVENT_TYPE_ID: u64 = 100;
 
-/// Name, type, whether it is a constant's id, whether there are many.
+/// Name and type of a field, whether it is a constant's id, and whether it is a list.
 type FlightFieldSpec<'a> = (&'a str, u64, bool, bool);
 
 impl FlightChunk {
-    /// The chunk's bytes.
+    /// Returns the encoded chunk.
     pub fn chunk(&self) -> Vec<u8> {
         let mut out = FlightWriter { bytes: vec![0; 68], compressed: self.compressed };
         let mut constants = FlightConstants::default();
@@ -83,7 +83,7 @@ impl FlightChunk {
         bytes
     }
 
-    /// The types of its events, each once.
+    /// Returns the distinct types of the events.
     fn names(&self) -> Vec<&'static str> {
         let mut names = Vec::new();
         for event in &self.events {
@@ -167,7 +167,7 @@ struct FlightConstants {
     states: BTreeMap<&'static str, u64>,
 }
 
-/// The id of a constant, from 1 on.
+/// Returns the id of a constant, numbered from 1.
 fn id<K: Ord>(ids: &mut BTreeMap<K, u64>, key: K) -> u64 {
     let next = ids.len() as u64 + 1;
     *ids.entry(key).or_insert(next)
@@ -237,7 +237,7 @@ impl FlightWriter {
         self.bytes.extend(text.as_bytes());
     }
 
-    /// An event with its size before it, which takes four bytes either way.
+    /// Writes an event behind its size, which takes four bytes in either encoding.
     fn event(&mut self, class: u64, write: impl FnOnce(&mut FlightWriter)) {
         let start = self.bytes.len();
         self.bytes.extend([0; 4]);

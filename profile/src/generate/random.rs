@@ -1,7 +1,7 @@
-//! Chance from a seed. Only additions, multiplications, divisions and roots of floating point numbers are
-//! used, which IEEE 754 fixes to the bit; logarithms of a platform's library differ between platforms.
+//! Random numbers from a seed. Floating point uses only additions, multiplications, divisions and roots,
+//! whose results IEEE 754 defines to the bit. Logarithms of platform libraries differ between platforms.
 
-/// A stream of random numbers: xoshiro256++, seeded through splitmix64.
+/// Stream of random numbers: xoshiro256++, seeded through splitmix64.
 #[derive(Clone, Debug)]
 pub struct SeededRandom([u64; 4]);
 
@@ -14,12 +14,12 @@ fn splitmix(state: &mut u64) -> u64 {
 }
 
 impl SeededRandom {
-    /// The stream of a seed.
+    /// Returns the stream of a seed.
     pub fn new(seed: u64) -> Self {
         let mut state = seed;
         SeededRandom(std::array::from_fn(|_| splitmix(&mut state)))
     }
-    /// The stream of a path of numbers: a seed, then what it is for, then which one.
+    /// Returns the stream of a path of numbers: a seed, then a purpose, then an index.
     pub fn from_path(path: &[u64]) -> Self {
         let seed = path.iter().fold(0u64, |mixed, &part| {
             let mut state = mixed ^ part.wrapping_mul(0xD6E8_FEB8_6659_FD93);
@@ -27,7 +27,7 @@ impl SeededRandom {
         });
         SeededRandom::new(seed)
     }
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub fn next_u64(&mut self) -> u64 {
         let s = &mut self.0;
         let result = s[0].wrapping_add(s[3]).rotate_left(23).wrapping_add(s[0]);
@@ -40,36 +40,36 @@ impl SeededRandom {
         s[3] = s[3].rotate_left(45);
         result
     }
-    /// A number below `bound`, which must not be 0.
+    /// Returns a number below `bound`, which must not be 0.
     pub fn next_below(&mut self, bound: usize) -> usize {
         ((u128::from(self.next_u64()) * bound as u128) >> 64) as usize
     }
-    /// True with this many chances in a thousand.
+    /// Returns true with a probability of `in_thousand` / 1000.
     pub fn next_bool(&mut self, in_thousand: usize) -> bool {
         self.next_below(1000) < in_thousand
     }
-    /// From 0 up to but without 1.
+    /// Returns a number from 0 to below 1.
     pub fn next_unit(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
-    /// Exponential with this mean.
+    /// Returns an exponentially distributed number with this mean.
     pub fn exponential(&mut self, mean: f64) -> f64 {
         -mean * ln(1.0 - self.next_unit())
     }
-    /// About normal, with mean 0 and deviation 1: a sum of twelve.
+    /// Returns an approximately normal number with mean 0 and deviation 1: the sum of twelve uniform ones.
     pub fn normal(&mut self) -> f64 {
         (0..12).map(|_| self.next_unit()).sum::<f64>() - 6.0
     }
-    /// A number below `bound`, small ones more often: the square of a unit.
+    /// Returns a number below `bound`, small ones more often: the square of a uniform number.
     pub fn squared(&mut self, bound: usize) -> usize {
         let unit = self.next_unit();
         (unit * unit * bound as f64) as usize
     }
-    /// One of a list that is not empty.
+    /// Returns a random element of a list, which must not be empty.
     pub fn pick<'a, T: ?Sized>(&mut self, list: &[&'a T]) -> &'a T {
         list[self.next_below(list.len())]
     }
-    /// Puts a list in random order.
+    /// Shuffles a list in place.
     pub fn shuffle<T>(&mut self, list: &mut [T]) {
         for at in (1..list.len()).rev() {
             list.swap(at, self.next_below(at + 1));
@@ -77,7 +77,7 @@ impl SeededRandom {
     }
 }
 
-/// Natural logarithm of a positive normal number.
+/// Returns the natural logarithm of a positive normal number.
 pub(super) fn ln(x: f64) -> f64 {
     let bits = x.to_bits();
     let exponent = ((bits >> 52) as i64 - 1023) as f64;
@@ -94,7 +94,7 @@ pub(super) fn ln(x: f64) -> f64 {
     2.0 * sum + exponent * std::f64::consts::LN_2
 }
 
-/// e to the power of a number between -700 and 700.
+/// Returns e to the power of a number between -700 and 700.
 pub(super) fn exp(x: f64) -> f64 {
     let halvings = 12;
     let small = x / f64::from(1u32 << halvings);
@@ -107,7 +107,7 @@ pub(super) fn exp(x: f64) -> f64 {
     (0..halvings).fold(sum, |power, _| power * power)
 }
 
-/// A positive number to a power.
+/// Returns a positive number to a power.
 pub(super) fn pow(base: f64, exponent: f64) -> f64 {
     exp(exponent * ln(base))
 }

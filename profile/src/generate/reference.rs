@@ -1,4 +1,4 @@
-//! The reference set R.
+//! Reference data set R.
 
 use super::random::SeededRandom;
 use super::synthetic_program::{
@@ -17,39 +17,40 @@ const STACK_COUNT: usize = 12_000;
 const ROWS_PER_PROFILE: usize = 864;
 const STEP_NANOS: i64 = 15_000_000_000;
 const STEPS_PER_HOUR: usize = 240;
-/// Popularity stands still this long, so that short sets are the same with and without drift.
+/// Hours of constant popularity at the beginning, so that short sets are the same with and without drift.
 const HOURS_WITHOUT_DRIFT: usize = 3;
 const PERIOD_NANOS: i64 = 10_000_000;
-/// 2024-01-01T00:00:00Z.
+/// Unix time of 2024-01-01T00:00:00Z.
 const START_NANOS: i64 = 1_704_067_200_000_000_000;
 
-/// One service: 20 pods, a CPU profile each 15 s, 12 000 distinct stacks of which a profile holds 864.
+/// Data set of one service: 20 pods, a CPU profile every 15 s, 864 of 12 000 distinct stacks per profile.
 ///
-/// Profile `i` is of pod `i % 20`, in step `i / 20`.
+/// Profile `i` belongs to pod `i % 20` and step `i / 20`.
 #[derive(Clone, Debug)]
 pub struct ReferenceDataset {
     seed: u64,
     start_nanos: i64,
     world: SyntheticProgram,
-    /// The rank that each pod puts in the place of a rank.
+    /// Permutation of stack ranks of each pod.
     orders: Vec<Vec<u32>>,
 }
 
 impl ReferenceDataset {
-    /// Profiles in R-1k.
+    /// Number of profiles in R-1k.
     pub const R_1K_PROFILES: usize = 1_200;
-    /// Profiles in R-10k.
+    /// Number of profiles in R-10k.
     pub const R_10K_PROFILES: usize = 10_000;
-    /// Samples in each profile.
+    /// Number of samples in each profile.
     pub const SAMPLES_PER_PROFILE: usize = ROWS_PER_PROFILE;
-    /// The seed of the published figures.
+    /// Seed of the published figures.
     pub const PUBLISHED_SEED: u64 = 1;
 
-    /// The set of a seed.
+    /// Returns the data set of a seed.
     pub fn new(seed: u64) -> Self {
         ReferenceDataset::with_stacks(seed, STACK_COUNT)
     }
-    /// As the set of a seed, of a program with so many distinct stacks, more than 20: some 7 nodes of a tree each.
+    /// Returns the data set of a seed with another number of distinct stacks, more than 20. Each stack adds
+    /// about 7 tree nodes.
     pub fn with_stacks(seed: u64, stacks: usize) -> Self {
         let mut random = SeededRandom::from_path(&[seed, 0]);
         let functions = FunctionNameGenerator::new().functions(&mut random, FUNCTION_COUNT, BINARY_COUNT);
@@ -57,16 +58,16 @@ impl ReferenceDataset {
         let orders = (0..POD_COUNT).map(|_| pod_order(&mut random, stacks)).collect();
         ReferenceDataset { seed, start_nanos: START_NANOS, world, orders }
     }
-    /// The same set with another first step; times are all that changes.
+    /// Sets the time of the first step. Only timestamps change.
     pub fn with_start(mut self, nanos: i64) -> Self {
         self.start_nanos = nanos;
         self
     }
-    /// When profile `i` was taken, Unix nanoseconds; the pods are a millisecond apart.
+    /// Returns the time of profile `i` in Unix nanoseconds. The pods of a step are a millisecond apart.
     pub fn time(&self, i: usize) -> i64 {
         self.start_nanos + (i / POD_COUNT) as i64 * STEP_NANOS + (i % POD_COUNT) as i64 * 1_000_000
     }
-    /// The labels that profile `i` is pushed with.
+    /// Returns the labels that profile `i` is sent with.
     pub fn labels(&self, i: usize) -> Labels {
         let pod = format!("checkout-7d4b9c-{:02}", i % POD_COUNT);
         let pairs = [
@@ -77,7 +78,7 @@ impl ReferenceDataset {
         ];
         Labels::new(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())))
     }
-    /// The rows of profile `i`: stack (0 to 11 999) and value, by stack.
+    /// Returns the rows of profile `i` as stack (0 to 11 999) and value, sorted by stack.
     pub fn rows(&self, i: usize) -> Vec<(u32, i64)> {
         let mut random = SeededRandom::from_path(&[self.seed, 1, i as u64]);
         let drifted = self.drifted_ranks(i / POD_COUNT / STEPS_PER_HOUR);
@@ -88,7 +89,8 @@ impl ReferenceDataset {
         });
         stacks.into_iter().map(|stack| (stack, (1 + random.exponential(3.0) as i64) * PERIOD_NANOS)).collect()
     }
-    /// Who stands where in an hour: each hour, 1 % of the stacks change places with others.
+    /// Returns the permutation of stacks in an hour. Each hour swaps 1 % of the stacks with others. `None`
+    /// means no drift yet.
     fn drifted_ranks(&self, hour: usize) -> Option<Vec<u32>> {
         if hour < HOURS_WITHOUT_DRIFT {
             return None;
@@ -103,7 +105,7 @@ impl ReferenceDataset {
         }
         Some(stacks)
     }
-    /// A dictionary in which the set's stacks have the ids of [`rows`](Self::rows).
+    /// Returns a dictionary in which the stacks have the ids of [`rows`](Self::rows).
     pub fn dictionary(&self) -> Dictionary {
         let mut dictionary = Dictionary::default();
         for stack in 0..self.world.stacks.len() as u32 {
@@ -111,7 +113,7 @@ impl ReferenceDataset {
         }
         dictionary
     }
-    /// What profile `i` says of itself.
+    /// Returns the header of profile `i`.
     pub fn header(&self, i: usize) -> ProfileHeader {
         let cpu = ValueType::new("cpu", "nanoseconds");
         ProfileHeader {
@@ -123,7 +125,7 @@ impl ReferenceDataset {
             ..ProfileHeader::default()
         }
     }
-    /// Profile `i` with a dictionary of its own.
+    /// Returns profile `i` with its own dictionary.
     pub fn profile(&self, i: usize) -> Profile {
         let mut dictionary = Dictionary::default();
         let mut samples = Samples::default();
@@ -132,7 +134,7 @@ impl ReferenceDataset {
         }
         Profile { header: self.header(i), samples, dictionary }
     }
-    /// Profile `i` as uncompressed pprof. The set's published hash is over these bytes.
+    /// Returns profile `i` as uncompressed pprof. The published hash of the set covers these bytes.
     pub fn pprof(&self, i: usize) -> Vec<u8> {
         let mut writer = ReferencePprofWriter::new(&self.world);
         writer.value_type(1);
@@ -141,13 +143,13 @@ impl ReferenceDataset {
         }
         writer.finish(self.time(i))
     }
-    /// The first `count` profiles as uncompressed pprof.
+    /// Returns the first `count` profiles as uncompressed pprof.
     pub fn profiles(&self, count: usize) -> impl Iterator<Item = Vec<u8>> + '_ {
         (0..count).map(|i| self.pprof(i))
     }
 }
 
-/// A light shuffle: neighbours in popularity change places.
+/// Returns a lightly shuffled order: stacks of similar popularity are swapped.
 fn pod_order(random: &mut SeededRandom, stacks: usize) -> Vec<u32> {
     let mut order: Vec<u32> = (0..stacks as u32).collect();
     for _ in 0..stacks / 3 {
@@ -157,8 +159,8 @@ fn pod_order(random: &mut SeededRandom, stacks: usize) -> Vec<u32> {
     order
 }
 
-/// Writes pprof as an agent would: tables numbered by first use. It stays as it is, whatever becomes of
-/// [`encode`](crate::pprof::encode), or the set would change.
+/// Writer of pprof as an agent writes it: tables numbered by first use. Independent of
+/// [`encode`](crate::pprof::encode), because changes to its output would change the data set.
 struct ReferencePprofWriter<'a> {
     world: &'a SyntheticProgram,
     out: Vec<u8>,

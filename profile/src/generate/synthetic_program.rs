@@ -1,4 +1,4 @@
-//! A made-up program: functions in binaries, who calls whom, and the stacks that come of it.
+//! Synthetic program: functions in binaries, the calls between them, and the resulting stacks.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ const NAME_PARTS: &str = "server client handler encode decode batch flush read w
     body frame packet socket epoll timer clock lock mutex channel queue ring shard replica leader follower \
     snapshot log entry commit apply state machine node cluster member gossip";
 
-/// A function of the program.
+/// Function of the program.
 #[derive(Clone, Debug)]
 pub(super) struct ProgramFunction {
     pub name: String,
@@ -21,26 +21,26 @@ pub(super) struct ProgramFunction {
     pub binary: u32,
 }
 
-/// One frame: a function and the line of the call in it.
+/// Frame of a stack: a function and the line of the call in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ProgramFrame {
     pub function: u32,
     pub line: u32,
 }
 
-/// The program.
+/// Synthetic program with its functions, binaries and stacks.
 #[derive(Clone, Debug)]
 pub(super) struct SyntheticProgram {
     pub functions: Vec<ProgramFunction>,
     /// File and build id of each binary.
     binaries: Vec<(String, String)>,
-    /// Leaf first, in no order.
+    /// Frames of each stack, leaf first. The stacks are in random order.
     pub stacks: Vec<Vec<ProgramFrame>>,
-    /// Summed weights by popularity rank.
+    /// Cumulative weights by popularity rank.
     popularity: Vec<f64>,
 }
 
-/// Makes names that no two functions share.
+/// Generator of unique function names.
 pub(super) struct FunctionNameGenerator {
     parts: Vec<&'static str>,
     seen: BTreeSet<String>,
@@ -56,7 +56,7 @@ impl FunctionNameGenerator {
         FunctionNameGenerator { parts: NAME_PARTS.split_whitespace().collect(), seen: BTreeSet::new() }
     }
 
-    /// Functions whose binaries are chosen from `binaries`, the first ones more often.
+    /// Returns functions in random binaries below `binaries`, the first ones more often.
     pub(super) fn functions(
         &mut self,
         random: &mut SeededRandom,
@@ -74,7 +74,7 @@ impl FunctionNameGenerator {
             .collect()
     }
 
-    /// Like Go, Java and C++ in turn, 10 to 120 bytes.
+    /// Returns a unique name in the style of Go, Java and C++ in turn, 10 to 120 bytes long.
     fn name(&mut self, random: &mut SeededRandom, at: usize) -> String {
         let wanted = (10 + random.exponential(35.0) as usize).min(120);
         for attempt in 0.. {
@@ -117,7 +117,7 @@ impl FunctionNameGenerator {
 }
 
 impl SyntheticProgram {
-    /// Grows `stacks` distinct stacks over these functions.
+    /// Creates a program with `stacks` distinct stacks over these functions.
     pub(super) fn grow(random: &mut SeededRandom, functions: Vec<ProgramFunction>, stacks: usize) -> Self {
         let callees: Vec<Vec<ProgramFrame>> = functions
             .iter()
@@ -156,7 +156,8 @@ impl SyntheticProgram {
         SyntheticProgram { functions, binaries, stacks: grown, popularity }
     }
 
-    /// `count` distinct stacks in their order, drawn by a Zipf law; `stack_of` gives the stack of a rank.
+    /// Returns `count` distinct stacks in ascending order, drawn by a Zipf law. `stack_of` maps a rank to a
+    /// stack.
     pub(super) fn draw(
         &self,
         random: &mut SeededRandom,
@@ -176,13 +177,13 @@ impl SyntheticProgram {
         (0..).zip(drawn).filter_map(|(stack, drawn)| drawn.then_some(stack)).collect()
     }
 
-    /// Where a frame lies in the address space.
+    /// Returns the address of a frame.
     pub(super) fn address(&self, frame: ProgramFrame) -> u64 {
         let binary = u64::from(self.functions[frame.function as usize].binary);
         (binary << 24) + (u64::from(frame.function) << 10) + u64::from(frame.line)
     }
 
-    /// The mapping of a binary, its texts interned.
+    /// Interns the mapping of a binary and returns its id.
     pub(super) fn mapping(&self, binary: u32, dictionary: &mut Dictionary) -> u32 {
         let strings = &mut dictionary.symbols.strings;
         let (filename, build_id) = &self.binaries[binary as usize];
@@ -200,7 +201,7 @@ impl SyntheticProgram {
         })
     }
 
-    /// Adds one stack to a dictionary.
+    /// Interns a stack in a dictionary and returns its id.
     pub(super) fn intern(&self, stack: u32, dictionary: &mut Dictionary) -> u32 {
         let path: Vec<u32> = self.stacks[stack as usize]
             .iter()
@@ -231,7 +232,8 @@ pub(super) fn binary_build_id(binary: u32) -> String {
     format!("{:040x}", u64::from(binary) * 7919 + 1)
 }
 
-/// Leaves an earlier stack somewhere and walks on, as call trees share their upper parts; root first.
+/// Returns a new stack, root first. It shares the upper part of an earlier stack, as in call trees, and
+/// continues randomly.
 fn branch(
     random: &mut SeededRandom,
     grown: &[Vec<ProgramFrame>],

@@ -1,5 +1,7 @@
-//! A chunk: a header, then events one after the other. What an event is, metadata says, which is one of them; what its
-//! numbers stand for, checkpoints say, which are others.
+//! Chunk of a recording: a header, then a sequence of events.
+//!
+//! The metadata event describes the types of the other events. Checkpoint events define the constants that
+//! events refer to.
 
 use super::input::ChunkCursor;
 use super::metadata::JfrTypeTable;
@@ -8,31 +10,32 @@ use super::{JfrError, JfrLimits};
 
 const CHUNK_MAGIC: [u8; 4] = *b"FLR\0";
 const CHUNK_HEADER_BYTES: usize = 68;
-/// The version that is read, whatever comes after its point.
+/// Supported major version, with any minor version.
 const MAJOR_VERSION: u16 = 2;
-/// The type of events that have constants.
+/// Type id of checkpoint events, which hold constants.
 const CHECKPOINT_EVENT_TYPE: u64 = 1;
 
-/// Whether a recording begins here.
+/// Returns whether data begins with the magic bytes of a chunk.
 pub(super) fn has_magic(raw: &[u8]) -> bool {
     raw.starts_with(&CHUNK_MAGIC)
 }
 
-/// One chunk.
+/// Chunk with its types and the positions of its constants.
 pub(super) struct JfrChunk<'a> {
-    /// Its bytes, from its header on.
+    /// Bytes of the chunk, including its header.
     pub(super) input: ChunkCursor<'a>,
     pub(super) types: JfrTypeTable<'a>,
     pub(super) pools: ConstantPools,
-    /// When it begins, Unix nanoseconds.
+    /// Start of the chunk in Unix nanoseconds.
     pub(super) start: i64,
-    /// How long it took, in nanoseconds.
+    /// Duration of the chunk in nanoseconds.
     pub(super) duration: i64,
-    /// Of its clock in a second.
+    /// Ticks per second of the chunk's clock.
     pub(super) ticks: u64,
 }
 
-/// The chunk at the beginning of `raw`, and what follows it. `at`: where that is in the recording.
+/// Reads the chunk at the beginning of `raw`. Returns it with the remaining data. `at` is its offset in the
+/// recording, for errors.
 pub(super) fn read<'a>(
     raw: &'a [u8],
     at: usize,
@@ -93,17 +96,17 @@ impl<'a> JfrChunk<'a> {
         Ok(())
     }
 
-    /// All events, in their order.
+    /// Returns a reader of all events, in file order.
     pub(super) fn events(&self) -> JfrEventReader<'a> {
         JfrEventReader(self.input)
     }
 }
 
-/// Goes from event to event.
+/// Reader of a chunk's events in file order.
 pub(super) struct JfrEventReader<'a>(ChunkCursor<'a>);
 
 impl<'a> JfrEventReader<'a> {
-    /// The type of the next event, and its fields. None at the end.
+    /// Returns the type and the fields of the next event; `None` at the end.
     #[inline]
     pub(super) fn next(&mut self) -> Result<Option<(u64, ChunkCursor<'a>)>, JfrError> {
         let start = self.0.position();

@@ -1,47 +1,48 @@
-//! How a type's bytes are gone through: made once of what metadata says, then run for each event or constant.
+//! Decode plans of types. A plan is built once per type from metadata and run for each event or constant.
 //!
-//! A plan names the fields that are wanted by slots that their numbers go into; all others are passed.
+//! A plan stores the wanted fields of a value in slots and skips all other fields.
 
 use super::JfrError;
 use super::input::ChunkCursor;
 use super::metadata::{JfrClass, JfrTypeTable};
 
-/// The most fields of one plan, those of nested types included: types may contain each other.
+/// Limit on the fields of one plan, nested types included, because types may contain each other.
 const MAX_PLAN_FIELDS: usize = 1 << 12;
-/// How deep types may lie in types.
+/// Limit on the nesting of types.
 const MAX_TYPE_DEPTH: usize = 16;
 
-/// Fields that are wanted of one type.
+/// Number of slots, including [`IGNORED_SLOT`].
 pub(super) const SLOT_COUNT: usize = 9;
-/// Where numbers go that nobody wants.
+/// Slot for the numbers of unwanted fields.
 const IGNORED_SLOT: u8 = 0;
 
-/// What was found: numbers, ids of constants, places of texts. Slot 0 is for what nobody wants.
+/// Values of the wanted fields: numbers, ids of constants, positions of texts. Slot 0 holds unwanted values.
 pub(super) type FieldSlots = [u64; SLOT_COUNT];
 
-/// Goes through values of one type.
+/// Plan for decoding values of one type.
 #[derive(Debug, Default)]
 pub(super) struct DecodePlan {
     steps: Vec<DecodeStep>,
-    /// Fields that were looked at to make it.
+    /// Number of fields that were visited while the plan was built.
     pub(super) fields: usize,
 }
 
 #[derive(Debug)]
 enum DecodeStep {
-    /// A number, and its width where numbers are not compressed.
+    /// Number with its width in an uncompressed chunk.
     Number {
         width: u8,
         slot: u8,
     },
-    /// Bytes that stand for themselves.
+    /// Fixed number of bytes to skip.
     Bytes(u8),
     Text {
         slot: u8,
     },
-    /// Values of a type, after their number.
+    /// Counted list of values, all skipped.
     Many(Box<DecodePlan>),
-    /// Such that are `each` so many numbers and nothing else, as frames are, of which most recordings consist.
+    /// Counted list of values with `each` numbers and nothing else. Frames are such values, and most bytes of
+    /// a recording are frames.
     ManyNumbers {
         each: usize,
         bytes: usize,
@@ -49,12 +50,13 @@ enum DecodeStep {
 }
 
 impl DecodePlan {
-    /// For a type. `wanted`: names of its fields, the first for slot 1. None if it has a field that cannot be passed.
+    /// Builds the plan of a type. `wanted` contains field names, the first for slot 1. Returns `None` if a
+    /// field cannot be skipped.
     pub(super) fn for_class(types: &JfrTypeTable<'_>, class: &JfrClass, wanted: &[&str]) -> Option<Self> {
         Self::for_fields(types, class, 0..class.fields.len(), wanted)
     }
 
-    /// As [`for_class`](Self::for_class), for some of its fields.
+    /// Builds a plan like [`for_class`](Self::for_class), but for a range of the fields.
     pub(super) fn for_fields(
         types: &JfrTypeTable<'_>,
         class: &JfrClass,
@@ -76,7 +78,7 @@ impl DecodePlan {
         Some(plan)
     }
 
-    /// Passes many of its values.
+    /// Converts the plan of an element to a step that skips a list of elements.
     fn into_many_step(self) -> DecodeStep {
         let width = |step: &DecodeStep| match step {
             DecodeStep::Number { width, .. } => Some(usize::from(*width)),
@@ -89,7 +91,7 @@ impl DecodePlan {
         }
     }
 
-    /// Goes through one value.
+    /// Decodes one value into the slots.
     #[inline]
     pub(super) fn run(&self, input: &mut ChunkCursor<'_>, slots: &mut FieldSlots) -> Result<(), JfrError> {
         for step in &self.steps {
@@ -112,7 +114,8 @@ impl DecodePlan {
         Ok(())
     }
 
-    /// Passes many values. Of a plan with steps each takes a byte at least; without steps there is nothing to pass.
+    /// Skips a counted list of values. Each step reads at least one byte, so the input bounds the loop.
+    /// Without steps the values are empty.
     fn run_many(&self, input: &mut ChunkCursor<'_>) -> Result<(), JfrError> {
         let count = input.read_int()?;
         if !self.steps.is_empty() {
@@ -124,7 +127,7 @@ impl DecodePlan {
     }
 }
 
-/// How a type without fields is written.
+/// Returns the step for a type without fields; `None` if the type is unknown.
 fn primitive(name: &str, slot: u8) -> Option<DecodeStep> {
     Some(match name {
         "boolean" | "byte" => DecodeStep::Bytes(1),
@@ -140,7 +143,7 @@ fn primitive(name: &str, slot: u8) -> Option<DecodeStep> {
 
 struct DecodePlanBuilder<'a, 'b> {
     types: &'a JfrTypeTable<'b>,
-    /// Fields that were looked at.
+    /// Number of fields visited so far.
     fields: usize,
 }
 
@@ -173,7 +176,7 @@ impl DecodePlanBuilder<'_, '_> {
         Some(())
     }
 
-    /// A value in its place: of a type with fields all of them, one after the other.
+    /// Adds the steps of an inline value. A type with fields adds the steps of all its fields.
     fn value(&mut self, plan: &mut DecodePlan, class: u64, slot: u8, depth: usize) -> Option<()> {
         if depth > MAX_TYPE_DEPTH {
             return None;

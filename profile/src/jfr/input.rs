@@ -1,10 +1,10 @@
-//! Numbers and texts of a chunk, read from its bytes with every bound checked.
+//! Bounds-checked decoding of numbers and texts of a chunk.
 
 use std::borrow::Cow;
 
 use super::{JfrError, check_limit};
 
-/// How a text is written: this byte comes first.
+/// Encoding of a text, given by its first byte.
 const ABSENT_TEXT: u8 = 0;
 const EMPTY_TEXT: u8 = 1;
 const CONSTANT_TEXT: u8 = 2;
@@ -12,24 +12,24 @@ const UTF8_TEXT: u8 = 3;
 const CHARACTERS_TEXT: u8 = 4;
 const LATIN1_TEXT: u8 = 5;
 
-/// The longest text that is read, in bytes or characters. Names in a JVM have 65535 bytes at most.
+/// Limit on the length of a text, in bytes or characters. Names in a JVM have at most 65535 bytes.
 pub(super) const MAX_TEXT_LENGTH: usize = 1 << 16;
 
-/// A place in a chunk.
+/// Cursor over the bytes of a chunk.
 #[derive(Clone, Copy)]
 pub(super) struct ChunkCursor<'a> {
-    /// The chunk, up to where may be read.
+    /// Bytes of the chunk, up to the read limit.
     bytes: &'a [u8],
     at: usize,
-    /// Whether numbers take as many bytes as they need.
+    /// Set if numbers have a variable length.
     compressed: bool,
 }
 
-/// A text as it is written.
+/// Text as it is encoded.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum EncodedText<'a> {
     Plain(Cow<'a, str>),
-    /// One of the pool of texts.
+    /// Id of a constant in the pool of texts.
     Constant(u64),
 }
 
@@ -37,11 +37,11 @@ impl<'a> ChunkCursor<'a> {
     pub(super) fn new(bytes: &'a [u8], compressed: bool) -> Self {
         ChunkCursor { bytes, at: 0, compressed }
     }
-    /// The same chunk, at another place.
+    /// Returns a cursor at another position of the same chunk.
     pub(super) fn at_position(self, at: usize) -> Self {
         ChunkCursor { at, ..self }
     }
-    /// The same place, with nothing to be read from `end` on.
+    /// Returns a cursor at the same position that cannot read beyond `end`.
     pub(super) fn limited_to(self, end: usize) -> Self {
         ChunkCursor { bytes: &self.bytes[..end.min(self.bytes.len())], ..self }
     }
@@ -68,7 +68,7 @@ impl<'a> ChunkCursor<'a> {
         Ok(taken)
     }
 
-    /// A number that takes `width` bytes where numbers are not compressed.
+    /// Reads a number. `width` is its length in bytes in an uncompressed chunk.
     #[inline(always)]
     pub(super) fn read_number(&mut self, width: u8) -> Result<u64, JfrError> {
         match self.bytes.get(self.at) {
@@ -80,8 +80,8 @@ impl<'a> ChunkCursor<'a> {
         }
     }
 
-    /// Goes past `count` times `each` numbers, which take `bytes` each time where numbers are not compressed. Of eight bytes at
-    /// once those are counted that end a number, which have no highest bit.
+    /// Skips `count` times `each` numbers; each group has `bytes` bytes in an uncompressed chunk. The loop
+    /// handles eight bytes at once. A byte without its highest bit ends a number.
     pub(super) fn skip_numbers(&mut self, count: usize, each: usize, bytes: usize) -> Result<(), JfrError> {
         if !self.compressed {
             return self.skip(count * bytes);
@@ -91,7 +91,7 @@ impl<'a> ChunkCursor<'a> {
             let eight = self.bytes.get(self.at..).and_then(<[u8]>::first_chunk);
             let ends = eight.map_or(0, |&eight| !u64::from_le_bytes(eight) & 0x8080_8080_8080_8080);
             let ended = ends.count_ones() as usize;
-            // A longer one, the last ones, or too few bytes.
+            // The next number is longer than eight bytes, the list ends within them, or fewer bytes remain.
             if ended == 0 || ended > left {
                 self.read_long()?;
                 left -= 1;
@@ -103,7 +103,8 @@ impl<'a> ChunkCursor<'a> {
         Ok(())
     }
 
-    /// Seven bits in each byte, lowest first, but for the ninth, which has eight.
+    /// Reads a number of several bytes. Each byte has seven bits, lowest first, except the ninth, which has
+    /// eight.
     fn read_long_number(&mut self, width: u8) -> Result<u64, JfrError> {
         if !self.compressed {
             let bytes = self.read_slice(usize::from(width))?;
@@ -126,12 +127,12 @@ impl<'a> ChunkCursor<'a> {
         self.read_number(8)
     }
 
-    /// A text; none is the empty one.
+    /// Reads a text; a missing text becomes the empty text.
     pub(super) fn read_text(&mut self) -> Result<EncodedText<'a>, JfrError> {
         Ok(self.read_short_text(MAX_TEXT_LENGTH)?.unwrap_or(EncodedText::Plain(Cow::Borrowed(""))))
     }
 
-    /// The same, unless it has more bytes or characters than that.
+    /// Reads a text; returns `None` if it has more bytes or characters than `most`.
     pub(super) fn read_short_text(&mut self, most: usize) -> Result<Option<EncodedText<'a>>, JfrError> {
         let start = self.at;
         let encoding = self.read_byte()?;
@@ -147,7 +148,7 @@ impl<'a> ChunkCursor<'a> {
             CONSTANT_TEXT => return Ok(Some(EncodedText::Constant(self.read_long()?))),
             UTF8_TEXT => String::from_utf8_lossy(self.read_slice(length)?),
             CHARACTERS_TEXT => {
-                // A character takes a byte at least, so no announced length makes room for more than there is.
+                // A character takes at least one byte, so the remaining bytes bound the capacity.
                 let mut units = Vec::with_capacity(length.min(self.remaining_bytes()));
                 for _ in 0..length {
                     units.push(self.read_number(2)? as u16);
@@ -166,7 +167,7 @@ impl<'a> ChunkCursor<'a> {
         check_limit("characters in one text", seen, MAX_TEXT_LENGTH).map(|()| seen)
     }
 
-    /// Goes past a text.
+    /// Skips a text without decoding it.
     pub(super) fn skip_text(&mut self) -> Result<(), JfrError> {
         let start = self.at;
         match self.read_byte()? {

@@ -1,28 +1,30 @@
-//! A recording as one profile, for those who look at a file: a column for each type of each of its profiles.
+//! Conversion of a recording to one profile for file viewers, with a column for each value type of each
+//! profile.
 
 use super::profile_kinds::JfrProfileKind;
 use super::{JfrError, JfrLimits, LabelsSnapshot, RecordingInfo, read};
 use crate::model::{Profile, ValueType};
 use crate::pprof::{self, DecodeError};
 
-/// How often async-profiler and the JDK look at threads unless they are told otherwise.
+/// Default sampling rate of async-profiler and the JDK, in samples per second.
 const DEFAULT_SAMPLE_RATE_HZ: u32 = 100;
 
-/// Why a recording is not shown.
+/// Reason why a recording cannot be shown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordingError {
-    /// It cannot be read.
+    /// The recording cannot be decoded.
     #[error(transparent)]
     Recording(#[from] JfrError),
-    /// What was made of it is over a limit.
+    /// The merged profile exceeds a limit.
     #[error("flight recording: {0}")]
     Limit(String),
 }
 
-/// Reads all profiles of a recording into one.
+/// Decodes all profiles of a recording into one.
 pub fn read_merged(raw: &[u8], limits: &pprof::DecodeLimits) -> Result<Profile, RecordingError> {
     let bytes = limits.bytes;
-    // Each row has a column for every type, of which there are sixteen.
+    // Each row has a column of eight bytes for every value type of all kinds, of which there are fewer than
+    // 16.
     let own = JfrLimits {
         samples: limits.samples.min(bytes / 128),
         profile: bytes / 4,
@@ -66,7 +68,8 @@ fn merge_profiles(
     Ok(whole)
 }
 
-/// Both kinds of waiting have types of equal names, so these say for what.
+/// Returns a type name that is unique across kinds. Both kinds of waiting use the same type names, so the
+/// metric is prepended.
 fn unique_type_name(kind: &JfrProfileKind, name: &str) -> String {
     match name {
         "contentions" | "delay" => format!("{}_{name}", kind.metric),

@@ -1,4 +1,4 @@
-//! What a chunk says of its own types: a table of texts and a tree of elements that points into it.
+//! Metadata of a chunk, which describes its types: a string table and a tree of elements that refer to it.
 
 use std::borrow::Cow;
 
@@ -6,20 +6,20 @@ use super::input::{ChunkCursor, EncodedText};
 use super::{JfrError, check_limit};
 use crate::hash::SeededMap;
 
-/// The most texts of one chunk's metadata. The JDK has some thousands.
+/// Limit on the texts of one chunk's metadata. The JDK has some thousands.
 const MAX_TEXTS: usize = 1 << 17;
-/// The most bytes of them. The JDK has some hundred thousand.
+/// Limit on the bytes of these texts. The JDK has some hundred thousand.
 const MAX_TEXT_BYTES: usize = 1 << 24;
-/// The most types. The JDK has some hundreds.
+/// Limit on the number of types. The JDK has some hundreds.
 const MAX_CLASSES: usize = 1 << 15;
-/// The most fields of all types.
+/// Limit on the fields of all types.
 const MAX_FIELDS: usize = 1 << 17;
-/// The digits of the largest number.
+/// Digits of the largest 64-bit number.
 const MAX_NUMBER_DIGITS: usize = 20;
-/// How deep elements may lie in elements. The JDK's lie five deep.
+/// Limit on the nesting of elements. The JDK nests five deep.
 const MAX_ELEMENT_DEPTH: usize = 16;
 
-/// The types of a chunk.
+/// Types of a chunk by id.
 #[derive(Default)]
 pub(super) struct JfrTypeTable<'a> {
     texts: Vec<Cow<'a, str>>,
@@ -28,7 +28,7 @@ pub(super) struct JfrTypeTable<'a> {
     fields: usize,
 }
 
-/// A type.
+/// Type with its fields.
 #[derive(Default)]
 pub(super) struct JfrClass {
     pub(super) id: u64,
@@ -36,19 +36,19 @@ pub(super) struct JfrClass {
     pub(super) fields: Vec<JfrField>,
 }
 
-/// A field of a type.
+/// Field of a type.
 #[derive(Clone, Copy, Default)]
 pub(super) struct JfrField {
     name: usize,
-    /// The type of what is in it.
+    /// Type id of the field's value.
     pub(super) class: u64,
-    /// Whether it is written as the id of a constant.
+    /// Set if the value is stored as the id of a constant.
     pub(super) constant: bool,
-    /// Whether there are many, after their number.
+    /// Set if the field holds a counted list of values.
     pub(super) array: bool,
 }
 
-/// An element's attributes, as far as they matter; texts by their place in the table.
+/// Attributes of an element that the decoder uses; texts are indexes into the string table.
 #[derive(Default)]
 struct ElementAttributes {
     name: usize,
@@ -59,7 +59,7 @@ struct ElementAttributes {
 }
 
 impl<'a> JfrTypeTable<'a> {
-    /// Reads the metadata event that begins here.
+    /// Reads the metadata event at the cursor.
     pub(super) fn read(mut input: ChunkCursor<'a>) -> Result<Self, JfrError> {
         let start = input.position();
         let size = input.read_int()?;
@@ -100,7 +100,7 @@ impl<'a> JfrTypeTable<'a> {
         &self.texts[field.name]
     }
 
-    /// Reads an element with all that lies in it.
+    /// Reads an element with all nested elements.
     fn read_element(&mut self, input: &mut ChunkCursor<'a>, depth: usize) -> Result<(), JfrError> {
         check_limit("elements of metadata in each other", depth, MAX_ELEMENT_DEPTH)?;
         let name = self.read_text_id(input)?;
@@ -148,7 +148,7 @@ impl<'a> JfrTypeTable<'a> {
         Ok(())
     }
 
-    /// Fields lie in their class, which is the last that began.
+    /// Adds a field to the class that was added last, because fields are nested in their class.
     fn add_field(&mut self, attributes: &ElementAttributes) -> Result<(), JfrError> {
         self.fields += 1;
         check_limit("fields of types", self.fields, MAX_FIELDS)?;
@@ -160,7 +160,7 @@ impl<'a> JfrTypeTable<'a> {
     }
 }
 
-/// A number in digits; what is none, or has more digits than a number can have, is 0.
+/// Parses a decimal number; invalid and too long texts become 0.
 fn number(text: &str) -> u64 {
     if text.len() > MAX_NUMBER_DIGITS { 0 } else { text.parse().unwrap_or(0) }
 }

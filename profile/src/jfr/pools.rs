@@ -1,7 +1,7 @@
-//! Constants of a chunk: where each lies. What one says is read when an event needs it.
+//! Positions of a chunk's constants. A constant is read when an event needs it.
 //!
-//! Constants come in events of their own, anywhere in the chunk. These are found by going from event to event, so that
-//! no chain of references has to be trusted.
+//! Constants are stored in checkpoint events anywhere in the chunk. The reader finds them by scanning all
+//! events, so it need not trust the chain of offsets between them.
 
 use super::decode_plan::{DecodePlan, SLOT_COUNT};
 use super::input::ChunkCursor;
@@ -9,7 +9,7 @@ use super::metadata::JfrTypeTable;
 use super::{CONSTANTS_LIMIT_NAME, JfrError, check_limit};
 use crate::hash::SeededMap;
 
-/// The kinds of constants that are needed, and the types that they are of.
+/// Kinds of constants that the decoder needs, each with its type.
 #[derive(Clone, Copy)]
 pub(super) enum ConstantPoolKind {
     Stack,
@@ -29,28 +29,28 @@ const POOL_TYPE_NAMES: [&str; 6] = [
     "java.lang.String",
 ];
 
-/// The most fields of the types of all constants. The JDK has some hundreds.
+/// Limit on the fields of all constants' types. The JDK has some hundreds.
 const MAX_CONSTANT_FIELDS: usize = 1 << 16;
 
-/// Places of constants, by kind and id.
+/// Positions of constants by kind and id.
 #[derive(Default)]
 pub(super) struct ConstantPools {
     places: [SeededMap<u64, u32>; 6],
     count: usize,
 }
 
-/// Reads checkpoints into pools.
+/// Reader that adds the constants of checkpoint events to the pools.
 pub(super) struct ConstantPoolReader<'a, 'b> {
     types: &'a JfrTypeTable<'b>,
-    /// By type: which pool, if it is needed, and how to go past one.
+    /// Pool of each type, if the decoder needs it, and the plan that skips a constant.
     plans: SeededMap<u64, (Option<ConstantPoolKind>, DecodePlan)>,
     fields: usize,
-    /// The most constants that may be kept.
+    /// Limit on the number of indexed constants.
     limit: usize,
 }
 
 impl ConstantPools {
-    /// Where a constant begins.
+    /// Returns the position of a constant in the chunk.
     pub(super) fn constant_position(&self, pool: ConstantPoolKind, id: u64) -> Option<usize> {
         self.places[pool as usize].get(&id).map(|&place| place as usize)
     }
@@ -75,7 +75,7 @@ impl<'a, 'b> ConstantPoolReader<'a, 'b> {
         ConstantPoolReader { types, plans: SeededMap::default(), fields: 0, limit }
     }
 
-    /// Takes the constants of an event whose size and type are read.
+    /// Reads the constants of a checkpoint event, from behind its size and type.
     pub(super) fn read_checkpoint(
         &mut self,
         input: &mut ChunkCursor<'_>,
@@ -109,7 +109,7 @@ impl<'a, 'b> ConstantPoolReader<'a, 'b> {
         if !self.plans.contains_key(&class) {
             let plan = self.types.class_by_id(class).and_then(|described| {
                 let plan = DecodePlan::for_class(self.types, described, &[])?;
-                // Of several types of one name the first is it, wherever constants are read.
+                // If several types have one name, all readers use the first.
                 let named = |pool: &ConstantPoolKind| self.types.find_class(pool.type_name());
                 let is_first =
                     |pool: &ConstantPoolKind| named(pool).is_some_and(|first| std::ptr::eq(first, described));

@@ -1,6 +1,6 @@
-//! Which events count, and what becomes of them.
+//! Kinds of profiles in a recording and the events that contribute to them.
 
-/// What profile a sample belongs to, as a place in [`PROFILE_KINDS`].
+/// Index of a profile kind in [`PROFILE_KINDS`].
 pub(super) type JfrProfileKindId = usize;
 pub(super) const CPU_KIND: JfrProfileKindId = 0;
 pub(super) const WALL_KIND: JfrProfileKindId = 1;
@@ -14,21 +14,21 @@ const THREAD_PARK_KIND: JfrProfileKindId = 8;
 
 use crate::app_name_suffix;
 
-/// A kind of profile. Names and units are those that servers of this wire give.
+/// Kind of a profile in a recording. Names and units match those of Pyroscope.
 #[derive(Debug, PartialEq, Eq)]
 pub struct JfrProfileKind {
-    /// The label `__name__`.
+    /// Value of the label `__name__`.
     pub metric: &'static str,
-    /// Type and unit of its values; of two the first counts events.
+    /// Types and units of the values; of two, the first counts events.
     pub types: &'static [(&'static str, &'static str)],
-    /// Type and unit of its period, if it has one.
+    /// Type and unit of the period, if the kind has one.
     pub period: Option<(&'static str, &'static str)>,
 }
 
 const SPACE_PERIOD: Option<(&str, &str)> = Some(("space", "bytes"));
 const CONTENTION_TYPES: &[(&str, &str)] = &[("contentions", "count"), ("delay", "nanoseconds")];
 
-/// All kinds, in the order in which they are given.
+/// All kinds, in the order of the decoded profiles.
 pub(super) const PROFILE_KINDS: [JfrProfileKind; 9] = [
     JfrProfileKind {
         metric: app_name_suffix::CPU_METRIC,
@@ -64,22 +64,23 @@ const fn memory(
     JfrProfileKind { metric: app_name_suffix::MEMORY_METRIC, types, period }
 }
 
-/// What an event is taken for.
+/// Meaning of an event for the profiles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum JfrEventKind {
-    /// A thread was seen: on a processor unless it sleeps, and for wall-clock time where that was asked for.
+    /// Thread sample. Counts as processor time unless the thread sleeps, and as wall-clock time if the
+    /// recording sampled it.
     Execution,
-    /// A thread was seen as often as `amount` says, since the last such event.
+    /// Thread samples since the last such event, `amount` in number.
     Wall,
-    /// One more, and `amount`.
+    /// Counts one event and adds `amount`.
     Amount(JfrProfileKindId),
-    /// One more, and `amount` in ticks of the chunk's clock.
+    /// Counts one event and adds `amount`, given in ticks of the chunk's clock.
     Ticks(JfrProfileKindId),
-    /// Says how the profiler was set.
+    /// Setting of the profiler.
     Setting,
 }
 
-/// By the name of its type: what an event is taken for, and the field that says how much.
+/// Type name of each known event, its meaning, and the field that holds the amount.
 pub(super) const KNOWN_EVENTS: [(&str, JfrEventKind, &str); 10] = [
     ("jdk.ExecutionSample", JfrEventKind::Execution, ""),
     ("profiler.WallClockSample", JfrEventKind::Wall, "samples"),
@@ -93,21 +94,21 @@ pub(super) const KNOWN_EVENTS: [(&str, JfrEventKind, &str); 10] = [
     ("jdk.ActiveSetting", JfrEventKind::Setting, ""),
 ];
 
-/// The setting whose value says by which event threads are sampled.
+/// Setting with the name of the event by which threads are sampled.
 pub(super) const EVENT_SETTING: &str = "event";
-/// Its value for samples of wall-clock time.
+/// Value of [`EVENT_SETTING`] for samples of wall-clock time.
 pub(super) const WALL_EVENT: &str = "wall";
-/// The state of threads that use no processor.
+/// State of threads that use no processor.
 pub(super) const SLEEPING_STATE: &str = "STATE_SLEEPING";
 
 impl JfrProfileKind {
-    /// What to call it where people read.
+    /// Returns the name of the kind for display and errors.
     pub fn name(&self) -> &'static str {
         let first = self.types[0].0;
         if first == "contentions" { self.metric } else { first }
     }
 
-    /// Whether samples of threads make it.
+    /// Returns whether thread samples contribute to the kind.
     pub(super) fn is_time(&self) -> bool {
         matches!(self.metric, app_name_suffix::CPU_METRIC | app_name_suffix::WALL_METRIC)
     }

@@ -1,4 +1,4 @@
-//! From events to rows: each event that counts is gone through by the plan of its type and added to its kind.
+//! Conversion of events to rows: each known event is decoded by the plan of its type and added to its kind.
 
 use super::chunk::JfrChunk;
 use super::decode_plan::{DecodePlan, FieldSlots, SLOT_COUNT};
@@ -16,15 +16,15 @@ use crate::hash::SeededMap;
 
 const NANOS_PER_SECOND: i64 = 1_000_000_000;
 
-/// The fields that are wanted of every event, in the order of their slots; that of the amount is the last.
+/// Wanted fields of every event, in slot order. The amount field follows in the last slot.
 const EVENT_FIELDS: [&str; SLOT_COUNT - 2] =
     ["stackTrace", "state", "contextId", "spanId", "spanName", "traceIdHi", "traceIdLo"];
 const AMOUNT_SLOT: usize = SLOT_COUNT - 1;
 const STATE_SLOT: usize = 2;
-/// Those of a setting.
+/// Wanted fields of a setting event.
 const SETTING_FIELDS: [&str; 2] = ["name", "value"];
 
-/// Adds up the chunks of a recording.
+/// Reader that sums the chunks of a recording.
 pub(super) struct RecordingReader<'a> {
     about: &'a RecordingInfo,
     limits: &'a JfrLimits,
@@ -33,15 +33,15 @@ pub(super) struct RecordingReader<'a> {
     contexts: Vec<JfrSampleContext>,
     context_ids: SeededMap<JfrSampleContext, u32>,
     recording: JfrRecording,
-    /// When the first chunk began, and how long all took.
+    /// Start of the first chunk, and duration of all chunks.
     times: RecordingTimes,
 }
 
-/// What is looked up for each event of a chunk.
+/// Lookup tables for the events of one chunk.
 struct ChunkLookup {
     plans: SeededMap<u64, (JfrEventKind, DecodePlan)>,
     stacks: StackReader,
-    /// States of threads that use no processor, in their order.
+    /// Ids of thread states that use no processor, sorted.
     sleeping: Vec<u64>,
 }
 
@@ -131,8 +131,8 @@ impl<'a> RecordingReader<'a> {
         }
     }
 
-    /// Contexts are kept with the samples that have them, so that the bound on these is theirs. `values`: nothing if they
-    /// are over 63 bits.
+    /// Adds a sample to its kind. The context is interned only if the kind accepts samples, so the limit on
+    /// samples bounds the contexts too. `values` is `None` if they exceed 63 bits.
     #[inline]
     fn add(
         &mut self,
@@ -191,7 +191,7 @@ impl<'a> RecordingReader<'a> {
     }
 }
 
-/// How the events that count are gone through, by their type.
+/// Returns the plans of all known events, by type id.
 fn event_plans(types: &JfrTypeTable<'_>) -> SeededMap<u64, (JfrEventKind, DecodePlan)> {
     let mut plans = SeededMap::default();
     for (name, event, amount) in KNOWN_EVENTS {
@@ -225,10 +225,10 @@ fn sleeping_states(chunk: &JfrChunk<'_>) -> Result<Vec<u64>, JfrError> {
     Ok(sleeping)
 }
 
-// === impl Chunk ===
+// === impl JfrChunk ===
 
 impl JfrChunk<'_> {
-    /// Ticks of this chunk's clock as time; nothing if that is over 63 bits.
+    /// Converts ticks of this chunk's clock to nanoseconds; `None` if the result exceeds 63 bits.
     fn nanoseconds(&self, ticks: i64) -> Option<i64> {
         if self.ticks == NANOS_PER_SECOND as u64 || self.ticks == 0 {
             return Some(ticks);

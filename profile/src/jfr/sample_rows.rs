@@ -1,4 +1,4 @@
-//! Rows of a profile while events are read, and the profile as pprof when all are.
+//! Rows of each profile while events are read, and their encoding as pprof.
 
 use super::profile_kinds::{JfrProfileKind, JfrProfileKindId, PROFILE_KINDS};
 use super::snapshot::LabelsSnapshot;
@@ -8,14 +8,14 @@ use crate::hash::SeededMap;
 use crate::numbering::{EntryNumbering, TextNumbering};
 use crate::pprof::wire::{write_message, write_number, write_packed};
 
-/// What one kind of profile adds up to.
+/// Rows of one kind of profile.
 #[derive(Default)]
 pub(super) struct JfrRows {
     rows: Vec<JfrRow>,
     places: SeededMap<u64, u32>,
-    /// Samples that were left out since they have no stack.
+    /// Number of samples that were dropped because they have no stack.
     pub(super) without_stack: u64,
-    /// Why this kind is refused, whatever else it would have.
+    /// Error that rejected this kind. Further samples are ignored.
     refused: Option<JfrError>,
 }
 
@@ -25,7 +25,7 @@ struct JfrRow {
     values: [i64; 2],
 }
 
-/// What a sample's labels come from; numbers that the snapshot of labels explains, or ids.
+/// Source of a sample's labels: ids, and numbers that refer to the labels snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct JfrSampleContext {
     pub(super) labels: u64,
@@ -34,7 +34,7 @@ pub(super) struct JfrSampleContext {
     pub(super) trace: [u64; 2],
 }
 
-/// When a recording was made, and how often threads were looked at.
+/// Start, duration and sampling period of a recording.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RecordingTimes {
     pub(super) start: i64,
@@ -43,18 +43,18 @@ pub(super) struct RecordingTimes {
 }
 
 impl JfrRows {
-    /// Whether the recording says nothing of this kind.
+    /// Returns whether the recording has no sample of this kind.
     pub(super) fn is_unknown(&self) -> bool {
         self.rows.is_empty() && self.without_stack == 0 && self.refused.is_none()
     }
 
-    /// Whether what is added is still of use.
+    /// Returns whether the kind still accepts samples.
     #[inline]
     pub(super) fn is_open(&self) -> bool {
         self.refused.is_none()
     }
 
-    /// Adds to a stack with its context.
+    /// Adds values to the row of a stack and a context.
     #[inline]
     pub(super) fn add(
         &mut self,
@@ -84,14 +84,14 @@ impl JfrRows {
         }
     }
 
-    /// Lets go of what was added, and keeps why.
+    /// Rejects the kind: drops its rows and keeps the error.
     pub(super) fn refuse(&mut self, error: JfrError) {
         let without_stack = self.without_stack;
         *self = JfrRows { without_stack, refused: Some(error), ..JfrRows::default() };
     }
 }
 
-/// Writes profiles of one recording.
+/// Encoder of the profiles of one recording.
 pub(super) struct JfrPprofWriter<'a> {
     pub(super) stacks: &'a JfrStacks,
     pub(super) contexts: &'a [JfrSampleContext],
@@ -101,7 +101,7 @@ pub(super) struct JfrPprofWriter<'a> {
 }
 
 impl JfrPprofWriter<'_> {
-    /// A profile as pprof that is not compressed; nothing if no sample has a stack.
+    /// Returns a profile as uncompressed pprof; empty if no sample has a stack.
     pub(super) fn pprof(&self, kind: &'static JfrProfileKind, rows: &JfrRows) -> Result<Vec<u8>, JfrError> {
         if let Some(error) = &rows.refused {
             return Err(error.clone());
@@ -184,11 +184,12 @@ impl JfrPprofWriter<'_> {
     }
 }
 
-/// The texts of one profile, and which of them are those of the snapshot: each of these is read once.
+/// String table of one profile. Each text of the snapshot is interned once.
 struct SnapshotTexts<'a> {
     snapshot: &'a LabelsSnapshot<'a>,
     texts: TextNumbering,
-    /// By place in the snapshot; 0 where it was not read yet, which no text has that says something.
+    /// Number of each snapshot text in the string table; 0 if not interned yet. Only the empty text has
+    /// number 0.
     numbers: Vec<u64>,
 }
 
@@ -201,7 +202,7 @@ impl SnapshotTexts<'_> {
         *number
     }
 
-    /// Writes the labels of a sample.
+    /// Writes the labels of a sample's context.
     fn labels(&mut self, content: &mut Vec<u8>, context: &JfrSampleContext) {
         if *context == JfrSampleContext::default() {
             return;

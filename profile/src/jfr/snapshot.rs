@@ -1,4 +1,4 @@
-//! The labels that a profiler sends beside a recording, in which events only name them by a number:
+//! Labels snapshot that a profiler sends beside a recording. Events refer to its labels by number:
 //! `LabelsSnapshot{map<int64, Context> contexts = 1; map<int64, string> strings = 2}`, and
 //! `Context{map<int64, int64> labels = 1}`.
 
@@ -8,25 +8,25 @@ use crate::hash::SeededMap;
 use crate::pprof::wire::{WireCursor, WireValue};
 use crate::pprof::{DecodeError, check_limit};
 
-/// The most entries of all maps.
+/// Limit on the entries of all maps.
 const MAX_ENTRIES: usize = 1 << 18;
-/// The most labels of one context, as many as a sample of pprof may have.
+/// Limit on the labels of one context, equal to that of a pprof sample.
 const MAX_LABELS_PER_CONTEXT: usize = 1_000;
 
-/// Labels by context, texts by number.
+/// Labels by context, and texts by number.
 #[derive(Debug, Default)]
 pub struct LabelsSnapshot<'a> {
-    /// Where the labels of each context begin and end.
+    /// Begin and end of each context's labels.
     contexts: SeededMap<u64, (u32, u32)>,
-    /// Name and value of each, as places of their texts; nothing where one of these is not there.
+    /// Indexes of the texts of each label's name and value; `None` if either is missing.
     labels: Vec<Option<(u32, u32)>>,
     texts: Vec<&'a [u8]>,
-    /// The place of the text that a number stands for.
+    /// Index of each text by its number.
     places: SeededMap<u64, u32>,
 }
 
 impl<'a> LabelsSnapshot<'a> {
-    /// Reads the message.
+    /// Parses the protobuf message.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, JfrError> {
         let mut snapshot = LabelsSnapshot::default();
         let labels = snapshot.read(bytes).map_err(|error| match error {
@@ -41,7 +41,8 @@ impl<'a> LabelsSnapshot<'a> {
         Ok(snapshot)
     }
 
-    /// Gives back the labels as they were written, with the numbers of their texts: these may come later.
+    /// Reads contexts and texts. Returns the labels as numbers of texts, because texts may follow the
+    /// contexts that use them.
     fn read(&mut self, bytes: &'a [u8]) -> Result<Vec<(u64, u64)>, DecodeError> {
         let mut cursor = WireCursor::new(bytes);
         let mut labels = Vec::new();
@@ -55,7 +56,7 @@ impl<'a> LabelsSnapshot<'a> {
                     context(cursor.range(start, end), &mut labels)?;
                     self.contexts.insert(key, (from as u32, labels.len() as u32));
                 }
-                // A context of no labels may leave its message out.
+                // A context without labels may omit its message.
                 (1, _) => drop(self.contexts.insert(key, (0, 0))),
                 (2, WireValue::Bytes(start, end)) => {
                     check_limit("bytes in one text", end - start, MAX_TEXT_LENGTH)?;
@@ -69,23 +70,23 @@ impl<'a> LabelsSnapshot<'a> {
         Ok(labels)
     }
 
-    /// Names and values of a context's labels, as places of texts, without those that have no name or no value.
+    /// Returns the labels of a context as indexes of texts. Labels without name or value are omitted.
     pub(super) fn labels(&self, context: u64) -> impl Iterator<Item = (u32, u32)> {
         let (from, to) = self.contexts.get(&context).copied().unwrap_or_default();
         self.labels[from as usize..to as usize].iter().flatten().copied()
     }
 
-    /// The place of a text, if there is one and it says something.
+    /// Returns the index of a text by its number; `None` if the text is missing or empty.
     pub(super) fn text_index(&self, id: u64) -> Option<u32> {
         self.places.get(&id).copied().filter(|&place| !self.text(place).is_empty())
     }
 
-    /// The text at a place.
+    /// Returns the text at an index.
     pub(super) fn text(&self, place: u32) -> &'a [u8] {
         self.texts[place as usize]
     }
 
-    /// How many places there are.
+    /// Returns the number of texts.
     pub(super) fn text_count(&self) -> usize {
         self.texts.len()
     }
@@ -106,7 +107,7 @@ fn context(mut cursor: WireCursor<'_>, labels: &mut Vec<(u64, u64)>) -> Result<(
     Ok(())
 }
 
-/// Key and value of a map's entry; each is 0 where it is left out.
+/// Reads the key and value of a map entry; either defaults to 0.
 fn read_map_entry(mut cursor: WireCursor<'_>) -> Result<(u64, WireValue), DecodeError> {
     let mut key = 0;
     let mut content = WireValue::Varint(0);

@@ -1,5 +1,6 @@
-//! Names that the JVM and its libraries make up anew in each process: without what differs from one to the next, since
-//! else names grow without bound and equal stacks never meet.
+//! Normalization of names that the JVM and its libraries generate differently in each process. The parts that
+//! differ between processes are removed. Otherwise the set of names would grow without bound, and equal
+//! stacks would have different names.
 //!
 //! ```text
 //!  Main$$Lambda$4/0x800c01220, Main$$Lambda.0x7f00a0  ─► Main$$Lambda_
@@ -20,7 +21,7 @@ const ACCESSOR_CLASSES: [&str; 3] = [
     "reflect/GeneratedSerializationConstructorAccessor",
 ];
 
-/// The names of libraries that unpack themselves to a file with a name of its own, and what they are called.
+/// Patterns of libraries that unpack themselves to a file with a unique name, and their stable names.
 static UNPACKED_LIBRARIES: LazyLock<[(Regex, &str); 4]> = LazyLock::new(|| {
     let rule = |pattern: &str, name| (Regex::new(pattern).expect("patterns are constants"), name);
     [
@@ -40,7 +41,7 @@ static UNPACKED_LIBRARIES: LazyLock<[(Regex, &str); 4]> = LazyLock::new(|| {
     ]
 });
 
-/// The name of a class or a library, or of a function in one, as it is in every process.
+/// Returns the name of a class, a library or a function without the parts that differ between processes.
 pub(super) fn stable_name(name: &str) -> Cow<'_, str> {
     let bytes = name.as_bytes();
     let ends_in_digit = bytes.last().is_some_and(u8::is_ascii_hexdigit);
@@ -55,14 +56,14 @@ pub(super) fn stable_name(name: &str) -> Cow<'_, str> {
     Cow::Borrowed(name)
 }
 
-/// Hidden classes have an address after their name, those of lambdas also a number before it.
+/// Strips the address behind the name of a hidden class. Lambdas also have a number before it.
 fn strip_hidden_class(name: &str) -> Option<&str> {
     let class = name.trim_end_matches(|character: char| character.is_ascii_hexdigit()).strip_suffix("0x")?;
     let class = class.strip_suffix(['/', '.', '+'])?;
     (!class.is_empty()).then(|| strip_lambda(class).unwrap_or(class))
 }
 
-/// Lambdas of older machines have a number, and another one.
+/// Strips the two numbers behind the name of a lambda of older JVMs.
 fn strip_lambda(name: &str) -> Option<&str> {
     let is_number = |character: char| character.is_ascii_digit() || matches!(character, '$' | '/' | '.');
     let class = name.trim_end_matches(is_number);

@@ -1,4 +1,4 @@
-//! Stacks of all chunks, by what they are: each chunk numbers its own anew.
+//! Stacks of all chunks, deduplicated by content, because each chunk has its own numbering.
 
 use std::borrow::Cow;
 
@@ -15,30 +15,30 @@ use super::{
 use crate::hash::{self, ContentHash, PrehashedMap, SeededMap};
 use crate::symbols::StringTable;
 
-/// Bytes of texts that are read for each byte that a recording may have.
+/// Factor of the limit on bytes of texts read, relative to the limit on the recording's bytes.
 const MAX_READ_FACTOR: usize = 4;
 
-/// Functions, lines and stacks.
+/// Functions, locations and stacks of a recording.
 #[derive(Default)]
 pub(super) struct JfrStacks {
-    /// What functions are called; the empty name is none.
+    /// Names of functions; the empty name means none.
     pub(super) functions: StringTable,
-    /// Function and line.
+    /// Function and line of each location.
     pub(super) locations: Vec<(u32, u32)>,
     location_ids: SeededMap<u64, u32>,
     frames: Vec<u32>,
-    /// Where the frames of each stack begin and end.
+    /// Begin and end of each stack's frames.
     ranges: Vec<(u32, u32)>,
     ids: PrehashedMap<ContentHash, u32>,
     recent: JfrFrameCache,
-    /// Where names of functions are put together.
+    /// Buffer for composing function names.
     name: String,
-    /// Bytes of texts that were read, those that were known already counted again.
+    /// Bytes of texts read so far, duplicates included.
     read: usize,
 }
 
 impl JfrStacks {
-    /// The locations of a stack, leaf first.
+    /// Returns the locations of a stack, leaf first.
     pub(super) fn locations(&self, stack: u32) -> &[u32] {
         let (from, to) = self.ranges[stack as usize];
         &self.frames[from as usize..to as usize]
@@ -53,13 +53,14 @@ impl JfrStacks {
         check_limit(LINES_LIMIT_NAME, self.locations.len(), limits.constants).map(|()| id)
     }
 
-    /// Constants are shared, so what is read may have far more bytes than a recording.
+    /// Counts bytes of texts. Events share constants, so the texts may have far more bytes than the
+    /// recording.
     pub(super) fn count_read(&mut self, bytes: usize, limits: &JfrLimits) -> Result<(), JfrError> {
         self.read = self.read.saturating_add(bytes);
         check_limit(READ_BYTES_LIMIT_NAME, self.read, limits.bytes.saturating_mul(MAX_READ_FACTOR))
     }
 
-    /// The stack of all frames from `start` on; none if there is no frame.
+    /// Interns the stack of all frames from `start` on. Returns `None` if there is no frame.
     fn finish(&mut self, start: usize) -> Option<u32> {
         let end = self.frames.len();
         if start == end {
@@ -77,11 +78,11 @@ impl JfrStacks {
     }
 }
 
-/// Frames that were found last, each in a place of its own that others may take: most come again and again, and need no map.
+/// Direct-mapped cache of recently found frames. Most frames recur soon and then need no map lookup.
 #[derive(Default)]
 struct JfrFrameCache {
     frames: Vec<CachedJfrFrame>,
-    /// Chunks so far: each numbers its methods anew.
+    /// Number of chunks so far, because each chunk has its own numbering of methods.
     chunk: u32,
 }
 
@@ -89,12 +90,12 @@ struct JfrFrameCache {
 struct CachedJfrFrame {
     method: u64,
     line: u32,
-    /// 0 for none.
+    /// Chunk of the entry; 0 marks an empty entry.
     chunk: u32,
     location: u32,
 }
 
-/// The most of them, as a power of two.
+/// Base-2 logarithm of the cache's number of entries.
 const FRAME_CACHE_BITS: u32 = 12;
 
 impl JfrFrameCache {
@@ -121,9 +122,9 @@ impl JfrFrameCache {
     }
 }
 
-/// How constants of a chunk are gone through that stacks are made of.
+/// Decode plans of the constants that stacks consist of.
 struct StackDecodePlans {
-    /// What lies before the frames of a stack, and a frame.
+    /// Plan of the fields before the frames of a stack.
     before_frames: DecodePlan,
     frame: DecodePlan,
     method: DecodePlan,
@@ -133,7 +134,7 @@ struct StackDecodePlans {
 const LINE_SLOT: usize = 2;
 
 impl StackDecodePlans {
-    /// None if the chunk has no stacks, or such that cannot be read.
+    /// Returns the plans of a chunk; `None` if its stacks are missing or have an unknown layout.
     fn from_types(types: &JfrTypeTable<'_>) -> Option<Self> {
         let stack = types.find_class(ConstantPoolKind::Stack.type_name())?;
         let frames = stack.fields.iter().position(|field| types.field_name(field) == "frames")?;
@@ -150,7 +151,7 @@ impl StackDecodePlans {
     }
 }
 
-/// Finds the stacks of a chunk among those of all.
+/// Reader that maps the stacks of a chunk to the stacks of the recording.
 pub(super) struct StackReader {
     plans: Option<StackDecodePlans>,
     known: SeededMap<u64, Option<u32>>,
@@ -167,7 +168,7 @@ impl StackReader {
         }
     }
 
-    /// A stack by its id in the chunk; none if there is no such, or nothing in it.
+    /// Returns a stack by its id in the chunk; `None` if the stack is missing or empty.
     #[inline]
     pub(super) fn find_stack(
         &mut self,
@@ -225,7 +226,7 @@ impl StackReader {
     }
 }
 
-/// The location of a frame that did not come lately; none if the chunk does not say what its function is called.
+/// Returns the location of a frame that is not in the cache; `None` if the name of its function is missing.
 fn frame(
     plans: &StackDecodePlans,
     functions: &mut SeededMap<u64, Option<u32>>,
@@ -237,7 +238,7 @@ fn frame(
     let function = match functions.get(&method) {
         Some(&known) => known,
         None => {
-            // What the chunk does not say is not remembered: of that there is no end.
+            // Missing methods are not cached, because the number of unknown ids is unbounded.
             let Some(place) = chunk.pools.constant_position(ConstantPoolKind::Method, method) else {
                 return Ok(None);
             };
@@ -252,7 +253,7 @@ fn frame(
     Ok(Some(location))
 }
 
-/// The function of the method that lies at a place; none if the chunk does not say what it is called.
+/// Returns the function of the method at a position; `None` if the chunk lacks its name.
 fn function(
     plans: &StackDecodePlans,
     chunk: &JfrChunk<'_>,
@@ -288,7 +289,7 @@ fn symbol<'a>(chunk: &JfrChunk<'a>, id: u64) -> Result<Cow<'a, str>, JfrError> {
 }
 
 impl<'a> JfrChunk<'a> {
-    /// The text that begins at a place, which may be a constant itself.
+    /// Returns the text at a position, which may refer to a constant.
     pub(super) fn text(&self, place: usize) -> Result<Cow<'a, str>, JfrError> {
         let id = match self.input.at_position(place).read_text()? {
             EncodedText::Plain(text) => return Ok(text),
@@ -303,7 +304,7 @@ impl<'a> JfrChunk<'a> {
         }
     }
 
-    /// Whether such a text is `wanted`. A longer one is not read.
+    /// Returns whether the text at a position equals `wanted`. A longer text is not read.
     pub(super) fn is_text(&self, place: usize, wanted: &str) -> Result<bool, JfrError> {
         let id = match self.input.at_position(place).read_short_text(wanted.len())? {
             Some(EncodedText::Constant(id)) => id,

@@ -1,26 +1,26 @@
-//! Which values of a profile count since the process began.
+//! Detection of values that are cumulative since the start of the process.
 //!
-//! Go's heap, block and mutex profiles count from the start of the process: each snapshot has all that the one before
-//! had. Added up over time they would count the same again and again, so a shard stores what each adds to the one
-//! before. Who subtracts by itself says so, by the label `__delta__` or by the name of the measurement.
+//! Go's heap, block and mutex profiles are cumulative: each snapshot includes all previous ones. Their sum
+//! over time would count the same values many times. A shard therefore stores the increase over the previous
+//! snapshot. A client that subtracts by itself declares it by the label `__delta__` or by the metric name.
 
 use crate::labels::Labels;
 use crate::model::{ProfileHeader, ValueType};
 
-/// How a sender says which of its values count: none where it is `false`, those that Go sends where it is `true`, and
-/// else the types that it names, with commas between them.
+/// Label by which a client declares its cumulative values. `false` declares none, and `true` the types that
+/// Go sends. Any other value is a comma-separated list of types.
 pub const DELTA_LABEL: &str = "__delta__";
 
 const METRIC_LABEL: &str = "__name__";
-/// Measurements of Go that count since the start. Those of clients that subtract have other names.
+/// Metric names of Go's cumulative profiles. Clients that subtract use other names.
 const CUMULATIVE_METRICS: [&str; 3] = ["memory", "block", "mutex"];
-/// The types that count, in the pairs in which Go sends them. What is in use is a level, and no count.
+/// Cumulative types, in the pairs in which Go sends them. Values in use are gauges and not listed.
 const CUMULATIVE_TYPES: [[(&str, &str); 2]; 2] = [
     [("alloc_objects", "count"), ("alloc_space", "bytes")],
     [("contentions", "count"), ("delay", "nanoseconds")],
 ];
 
-/// For each sample type of a profile whether its values count since the process began.
+/// Returns for each sample type of a profile whether its values are cumulative.
 pub fn find_cumulative_types(sent: &Labels, header: &ProfileHeader) -> Vec<bool> {
     let go = match sent.get(DELTA_LABEL) {
         Some("false") => false,
@@ -29,7 +29,7 @@ pub fn find_cumulative_types(sent: &Labels, header: &ProfileHeader) -> Vec<bool>
             let is_named = |of: &ValueType| named.split(',').any(|kind| of.kind == kind);
             return header.types.iter().map(is_named).collect();
         }
-        // A snapshot took no time; a difference that Go made itself says how long it took.
+        // A snapshot has no duration. A difference that Go computed itself has one.
         None => {
             header.duration_nanos == 0
                 && sent.get(METRIC_LABEL).is_some_and(|name| CUMULATIVE_METRICS.contains(&name))

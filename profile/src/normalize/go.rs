@@ -1,10 +1,14 @@
-//! Go names a generic function after one of its shapes, whichever the linker met first: `Map[go.shape.int].Get`
-//! and `Map[go.shape.string].Get` are the same code and cannot be told apart. So the shape is cut out, as all
-//! readers of these profiles expect.
+//! Removal of Go's shapes from names. Go names a generic function after one of its shapes, the first that the
+//! linker processes. `Map[go.shape.int].Get` and `Map[go.shape.string].Get` are the same code and cannot be
+//! distinguished. Readers of these profiles expect names without the shape.
 //!
-//! Only profiles that are known to be Go's lose shapes: by their sender, by a build id as only Go's linker makes it, or by a
-//! function of Go's runtime with the source file that its compiler writes. A name alone proves nothing. In any other profile
-//! two names that differ by such a text are two functions.
+//! Only profiles that certainly come from Go lose shapes. Any of these is proof:
+//!
+//! - the client,
+//! - a build id in the format of Go's linker,
+//! - a function of Go's runtime with the source file that Go's compiler writes.
+//!
+//! A name alone proves nothing. In any other profile two names that differ by such a text are two functions.
 
 use std::borrow::Cow;
 
@@ -14,7 +18,7 @@ use crate::labels::Labels;
 use crate::pprof::{DecodeError, DecodeLimits, any_function, build_ids, rewrite_strings};
 
 const GO_SHAPE_PREFIX: &str = "[go.shape.";
-/// Labels by which clients state the language, with the values that mean Go.
+/// Labels by which clients declare the language, with the values that mean Go.
 const GO_LABELS: [(&str, &[&str]); 3] = [
     ("pyroscope_spy", &["gospy", "scrape"]),
     ("telemetry.sdk.language", &["go"]),
@@ -49,11 +53,11 @@ const NON_GO_LANGUAGES: [&str; 26] = [
     "perl",
     "lua",
 ];
-/// Parts of a build id of Go's linker, with a slash between them.
+/// Number of parts in a build id of Go's linker, separated by slashes.
 const BUILD_ID_PARTS: usize = 4;
 
-/// Returns whether the profiler is one of Go, by the first label as sent whose value is known to mean a language. Other
-/// values, such as `unknown`, state nothing.
+/// Returns whether the client profiles Go, by the first sent label with a known language. Other values, such
+/// as `unknown`, are ignored.
 pub fn is_go_sender(sent: &Labels) -> Option<bool> {
     GO_LABELS.iter().find_map(|(name, go_values)| {
         let value = sent.get(name)?;
@@ -62,12 +66,12 @@ pub fn is_go_sender(sent: &Labels) -> Option<bool> {
     })
 }
 
-/// Returns whether an uncompressed profile shows that Go's compiler or linker has made what was profiled.
+/// Returns whether an uncompressed profile proves that Go's compiler or linker built the profiled program.
 pub(crate) fn is_built_by_go(raw: &[u8], limits: &DecodeLimits) -> Result<bool, DecodeError> {
     Ok(build_ids(raw, limits)?.into_iter().any(is_go_build_id) || any_function(raw, limits, is_of_runtime)?)
 }
 
-/// Returns whether a function is one of Go's runtime: `runtime.main` in `/usr/local/go/src/runtime/proc.go`.
+/// Returns whether a function belongs to Go's runtime: `runtime.main` in `/usr/local/go/src/runtime/proc.go`.
 fn is_of_runtime(name: &str, file: &str) -> bool {
     let folder = file.rsplit_once('/').map_or("", |(folder, _)| folder);
     let is_folder = folder == "runtime" || folder.ends_with("/runtime");
@@ -82,12 +86,12 @@ fn is_go_build_id(build_id: &str) -> bool {
     build_id.split('/').count() == BUILD_ID_PARTS && build_id.split('/').all(is_part)
 }
 
-/// Returns whether some text of an uncompressed profile has a shape.
+/// Returns whether some text of an uncompressed profile contains a shape.
 pub(crate) fn has_go_shapes(raw: &[u8]) -> bool {
     memmem::find(raw, GO_SHAPE_PREFIX.as_bytes()).is_some()
 }
 
-/// An uncompressed profile without Go's type parameters; most have none and are given back as they are.
+/// Returns an uncompressed profile without Go's shapes. Most profiles have none and are returned unchanged.
 pub fn strip_go_shapes(raw: &[u8]) -> Result<Cow<'_, [u8]>, DecodeError> {
     if !has_go_shapes(raw) {
         return Ok(Cow::Borrowed(raw));
@@ -99,7 +103,7 @@ pub fn strip_go_shapes(raw: &[u8]) -> Result<Cow<'_, [u8]>, DecodeError> {
     .map(Cow::Owned)
 }
 
-/// A name without `[go.shape.…]`; what follows a bracket that is never closed stays.
+/// Returns a name without `[go.shape.…]`. A bracket without an end remains with the rest of the name.
 pub(crate) fn strip_shapes(name: &str) -> Cow<'_, str> {
     if !name.contains(GO_SHAPE_PREFIX) {
         return Cow::Borrowed(name);
@@ -115,7 +119,7 @@ pub(crate) fn strip_shapes(name: &str) -> Cow<'_, str> {
     Cow::Owned(kept)
 }
 
-/// The length of the bracketed text at the beginning, its brackets included.
+/// Returns the length of the bracketed text at the beginning, brackets included.
 fn bracketed_length(text: &str) -> Option<usize> {
     let mut depth = 0usize;
     for (at, byte) in text.bytes().enumerate() {

@@ -1,7 +1,7 @@
-//! The rules for the labels of a series.
+//! Normalization of series labels.
 //!
-//! What the client sends is checked first and changed afterwards, so that an error shows the client its own
-//! words. Labels that are computed from the profile are not taken from a client.
+//! Labels are first checked as sent and then changed, so that errors quote the client's own labels. Labels
+//! that are computed from the profile are not accepted from clients.
 
 use std::borrow::Cow;
 
@@ -10,41 +10,43 @@ use crate::hash;
 use crate::labels::Labels;
 use crate::relabel::{MAX_LABEL_BYTES_DURING_RELABEL, MAX_LABELS_DURING_RELABEL};
 
-/// The label that says whose profile it is.
+/// Label with the name of the service.
 pub const SERVICE_LABEL: &str = "service_name";
-/// The service of profiles that name none.
+/// Service name of profiles that lack the label.
 pub const UNKNOWN_SERVICE: &str = "unknown_service";
 
 const METRIC_LABEL: &str = "__name__";
 const REPLACED_METRIC_LABEL: &str = "__name_replaced__";
-/// Which run of a program sent it: there is a new one with every start.
+/// Label with the id of a program's run; each start has a new id.
 const SESSION_LABEL: &str = "__session_id__";
 
-/// Labels that say how a profile was sent and not what it is of.
+/// Labels about the transport of a profile, not about its content.
 const TRANSPORT_LABELS: [&str; 2] = [DELTA_LABEL, SESSION_LABEL];
-/// Labels that readers see but that nobody stores: they are computed from the type and the service.
+/// Labels that queries return but that are never stored. They are computed from type and service.
 const COMPUTED_LABELS: [&str; 6] =
     ["__period_type__", "__period_unit__", "__profile_type__", "__service_name__", "__type__", "__unit__"];
-/// Labels of samples that name single requests: as series they would be without number.
+/// Sample labels that identify single requests. As series labels their cardinality would be unbounded.
 const UNPROMOTED_LABELS: [&str; 3] = ["profile_id", "span_id", "trace_id"];
 
-/// Bounds on labels. Each is named in the error that it causes, as users configure it.
+/// Limits on labels. Each error names the setting of its limit.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LabelLimits {
-    /// `max_label_name_length`, in bytes.
+    /// Setting `max_label_name_length`, in bytes.
     pub name_length: usize,
-    /// `max_label_value_length`, in bytes.
+    /// Setting `max_label_value_length`, in bytes.
     pub value_length: usize,
-    /// `max_label_names_per_series`.
+    /// Setting `max_label_names_per_series`.
     pub names: usize,
-    /// `max_sessions_per_series`: how many values the label of a session has; it is not stored where it has none.
+    /// Setting `max_sessions_per_series`: number of values of the session label. With 0 the label is not
+    /// stored.
     pub sessions: u32,
-    /// Whether names become such as older readers know: `disable_label_sanitization` is off.
+    /// Set unless `disable_label_sanitization` is on: names are converted to those that older readers accept.
     pub sanitise: bool,
 }
 
 impl LabelLimits {
-    /// The bounds on labels that rules of a tenant are yet to change: as much as rules are applied to.
+    /// Returns the limits for labels before a tenant's relabeling rules: at least the maximum that relabeling
+    /// accepts.
     pub fn widened_for_rules(self) -> Self {
         Self {
             name_length: self.name_length.max(MAX_LABEL_BYTES_DURING_RELABEL),
@@ -55,99 +57,99 @@ impl LabelLimits {
     }
 }
 
-/// The labels of a series before and after the rules.
+/// Labels of a series before and after normalization.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NormalizedLabels {
-    /// As the client sent them.
+    /// Labels as the client sent them.
     pub sent: Labels,
-    /// As they are stored.
+    /// Labels as they are stored.
     pub labels: Labels,
 }
 
-/// Why labels were refused.
+/// Reason why labels were rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SeriesLabelsError {
-    /// No label at all.
+    /// The series has no labels.
     #[error("there are no labels; send at least __name__ and service_name")]
     None,
-    /// No metric name.
+    /// The metric name is missing.
     #[error("label __name__ is missing or empty; send the kind of profile, such as process_cpu")]
     NoMetric,
-    /// A service name that is there and empty.
+    /// The service name is present but empty.
     #[error("label service_name is empty; name the service, or leave the label out")]
     EmptyService,
-    /// A label without a name.
+    /// A label has an empty name.
     #[error("a label with the value {value:?} has an empty name")]
     EmptyName {
-        /// Its value.
+        /// Value of the label.
         value: String,
     },
-    /// A name that older readers do not know, where it must be one.
+    /// A name has characters that older readers do not accept, and sanitization is on.
     #[error(
         "label name {name:?} has more than letters, digits, _ and dots, or begins with a digit; change it, or have the server take any with limits.disable_label_sanitization: true"
     )]
     OddName {
-        /// The name.
+        /// Rejected name.
         name: String,
     },
-    /// One name twice.
+    /// A name occurs twice.
     #[error("label {name:?} is there twice; send each name once")]
     Twice {
-        /// The name.
+        /// Duplicate name.
         name: String,
     },
-    /// Two names that become one, with different values.
+    /// Two names with different values become equal by sanitization.
     #[error(
         "labels {one:?} and {other:?} differ and become one, since dots become _ (limits.disable_label_sanitization is false); send one of them"
     )]
     SameName {
-        /// The first.
+        /// First name.
         one: String,
-        /// The second.
+        /// Second name.
         other: String,
     },
-    /// A long name.
+    /// A name is too long.
     #[error(
         "label name {name:?}… has {length} bytes, the limit is {limit} (limits.max_label_name_length): send a shorter one"
     )]
     LongName {
-        /// How it begins.
+        /// Beginning of the name.
         name: String,
-        /// Its length.
+        /// Length of the name in bytes.
         length: usize,
-        /// The limit.
+        /// Limit in bytes.
         limit: usize,
     },
-    /// A long value.
+    /// A value is too long.
     #[error(
         "value of label {name:?} has {length} bytes, the limit is {limit} (limits.max_label_value_length): send a shorter one"
     )]
     LongValue {
-        /// The label.
+        /// Name of the label.
         name: String,
-        /// The value's length.
+        /// Length of the value in bytes.
         length: usize,
-        /// The limit.
+        /// Limit in bytes.
         limit: usize,
     },
-    /// Many labels.
+    /// The series has too many labels.
     #[error(
         "series of {metric:?} has {count} labels, the limit is {limit} (limits.max_label_names_per_series): send fewer; by name, {first:?} is the first beyond it"
     )]
     TooMany {
-        /// The name of the measurement.
+        /// Metric name of the series.
         metric: String,
-        /// How many.
+        /// Number of labels.
         count: usize,
-        /// One of those that are too many.
+        /// First label beyond the limit, in the order of names.
         first: String,
-        /// The limit.
+        /// Limit on the number of labels.
         limit: usize,
     },
 }
 
 impl SeriesLabelsError {
-    /// The rule in a word, as metrics of servers of this wire name it.
+    /// Returns the violated rule as a metric label, with the values that Pyroscope uses.
     pub const fn reason(&self) -> &'static str {
         match self {
             Self::None => "missing_labels",
@@ -162,7 +164,7 @@ impl SeriesLabelsError {
     }
 }
 
-/// Applies the rules to labels as a client sent them, in any order.
+/// Normalizes labels as sent by a client, in any order.
 pub fn normalize_labels(
     mut sent: Vec<(String, String)>,
     limits: &LabelLimits,
@@ -199,12 +201,12 @@ pub fn normalize_labels(
     Ok(NormalizedLabels { sent, labels })
 }
 
-/// Whether a label that a client or a rule gives is not stored.
+/// Returns whether a label from a client or a rule is not stored.
 fn is_transport_label(name: &str) -> bool {
     TRANSPORT_LABELS.contains(&name) || COMPUTED_LABELS.contains(&name)
 }
 
-/// A label's name as it is stored.
+/// Returns the stored name of a label.
 fn stored_name<'n>(name: &'n str, limits: &LabelLimits) -> Result<Cow<'n, str>, SeriesLabelsError> {
     if !limits.sanitise {
         return Ok(Cow::Borrowed(name));
@@ -218,7 +220,7 @@ fn stored_name<'n>(name: &'n str, limits: &LabelLimits) -> Result<Cow<'n, str>, 
     Ok(if name.contains('.') { Cow::Owned(name.replace('.', "_")) } else { Cow::Borrowed(name) })
 }
 
-/// Sets one of all labels, by the name that it is stored by.
+/// Sets a label by its stored name. `all` contains all labels, for the error about equal names.
 fn set_stored(
     labels: &mut Labels,
     (name, value): (&str, &str),
@@ -235,7 +237,8 @@ fn set_stored(
     Ok(())
 }
 
-/// One of so many sessions; nothing where there are none. What SDKs send is eight bytes, the lowest first.
+/// Maps a session id to one of `sessions` values; empty if `sessions` is 0. SDKs send eight bytes, lowest
+/// first.
 fn bounded_session(session: &str, sessions: u32) -> String {
     if sessions == 0 {
         return String::new();
@@ -245,7 +248,8 @@ fn bounded_session(session: &str, sessions: u32) -> String {
     format!("{:016x}", (number % u64::from(sessions)).swap_bytes())
 }
 
-/// Labels that rules have made, as they are stored: what is computed goes, and the limits hold for the rest.
+/// Normalizes labels that relabeling rules returned. Removes computed labels and checks the limits for the
+/// rest.
 pub fn normalize_relabeled(mut made: Labels, limits: &LabelLimits) -> Result<Labels, SeriesLabelsError> {
     TRANSPORT_LABELS[..1].iter().chain(&COMPUTED_LABELS).for_each(|name| made.set(name, ""));
     for (name, value) in made.iter() {
@@ -255,7 +259,7 @@ pub fn normalize_relabeled(mut made: Labels, limits: &LabelLimits) -> Result<Lab
     for (name, value) in made.iter() {
         set_stored(&mut labels, (name, value), &made, limits)?;
     }
-    // As they are named now.
+    // Sanitization may have renamed a label to a computed one.
     TRANSPORT_LABELS[..1].iter().chain(&COMPUTED_LABELS).for_each(|name| labels.set(name, ""));
     if labels.get(METRIC_LABEL).is_none() {
         return Err(SeriesLabelsError::NoMetric);
@@ -267,12 +271,13 @@ pub fn normalize_relabeled(mut made: Labels, limits: &LabelLimits) -> Result<Lab
     Ok(labels)
 }
 
-/// Whether a text label of a sample becomes a label of its series.
+/// Returns whether a text label of a sample becomes a label of its series.
 pub fn is_promoted(name: &str) -> bool {
     !UNPROMOTED_LABELS.contains(&name) && !is_transport_label(name)
 }
 
-/// The labels of the series that a sample's text labels split off. Where both have a name, the series wins.
+/// Returns the labels of the series that a sample's text labels split off. If both have a name, the value of
+/// the series wins.
 pub fn promote<'a>(
     series: &Labels,
     sample: impl Iterator<Item = (&'a str, &'a str)>,
@@ -307,7 +312,7 @@ fn check(name: &str, value: &str, limits: &LabelLimits) -> Result<(), SeriesLabe
     Ok(())
 }
 
-/// What the rules themselves added does not count against the client.
+/// Checks the number of labels. Labels that normalization itself adds do not count.
 fn check_count(labels: &Labels, limits: &LabelLimits) -> Result<(), SeriesLabelsError> {
     let is_ours = |&(name, value): &(&str, &str)| {
         name == REPLACED_METRIC_LABEL || name == SERVICE_LABEL && value == UNKNOWN_SERVICE
@@ -319,7 +324,7 @@ fn check_count(labels: &Labels, limits: &LabelLimits) -> Result<(), SeriesLabels
     Err(SeriesLabelsError::TooMany { metric, count, first: beginning(first), limit: limits.names })
 }
 
-/// Enough of a text to know it again.
+/// Returns the first 100 characters of a text, for errors.
 fn beginning(text: &str) -> String {
     text.chars().take(100).collect()
 }

@@ -1,8 +1,9 @@
-//! What one pprof refers to, numbered in the order of first use; forgotten at the cost of what was used.
+//! Numbering of the entries that one pprof refers to, in the order of first use. Clearing costs as much as
+//! was used.
 
-/// Numbers of a table's entries in one pprof, from 1 on.
+/// Numbers of a table's entries in one pprof, starting at 1.
 pub(super) struct EntryNumbers {
-    /// 0 for those that have none.
+    /// Number by index in the table; 0 for entries without a number.
     of: Vec<u32>,
     used: Vec<u32>,
 }
@@ -11,7 +12,7 @@ impl EntryNumbers {
     pub(super) fn new(length: usize) -> Self {
         EntryNumbers { of: vec![0; length], used: Vec::new() }
     }
-    /// Its number, if it has one already.
+    /// Returns the number of an entry, if it has one.
     #[inline(always)]
     pub(super) fn get(&self, index: u64) -> Option<u64> {
         match self.of.get(index as usize) {
@@ -19,7 +20,7 @@ impl EntryNumbers {
             _ => None,
         }
     }
-    /// Gives an entry that is there a number.
+    /// Sets the number of an entry, if the table has that index.
     pub(super) fn put(&mut self, index: u64, number: u64) {
         if let Some(place) = self.of.get_mut(index as usize) {
             *place = number as u32;
@@ -37,7 +38,7 @@ impl EntryNumbers {
     }
 }
 
-/// Bytes that samples repeat, by the entry that they come from.
+/// Cache of encoded bytes that samples repeat, by their table entry.
 pub(super) struct EncodedEntries {
     numbers: EntryNumbers,
     ends: Vec<usize>,

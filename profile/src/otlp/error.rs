@@ -1,102 +1,102 @@
-//! Why a request, or one profile in it, is refused.
+//! Errors for a refused request or a refused profile in it.
 
 use crate::pprof::DecodeError;
 
-// What limits are about, for those who count refusals.
+// Quantities that limits refer to. Metrics of refusals match on them.
 pub(super) const ATTRIBUTES_LIMIT_NAME: &str = "attributes of one sample, profile, location or mapping";
 pub(super) const PROFILE_BYTES_LIMIT_NAME: &str = "bytes in a profile";
 pub(super) const REQUEST_BYTES_LIMIT_NAME: &str =
     "bytes in all profiles of a request, each with its own names";
 pub(super) const PROFILES_LIMIT_NAME: &str = "profiles in a request";
 
-/// Why bytes were refused as OTLP.
+/// Reason for refusing bytes as OTLP.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OtlpError {
-    /// The bytes end in the middle.
+    /// The bytes end within a field.
     #[error("request is cut off at byte {at}, within {what}")]
     CutOff {
-        /// Offset.
+        /// Offset in the request.
         at: usize,
-        /// What was being read.
+        /// Part that was being read.
         what: &'static str,
     },
-    /// Not a protobuf message.
+    /// The bytes are not a protobuf message.
     #[error("not an OTLP request: {why} at byte {at}")]
     Malformed {
-        /// Offset.
+        /// Offset in the request.
         at: usize,
-        /// What is wrong.
+        /// Description of the error.
         why: &'static str,
     },
-    /// No names.
+    /// The request has no dictionary.
     #[error("request has no dictionary, and layouts before OTLP 1.8 are not read: update the sender")]
     NoDictionary,
-    /// Fields that mean something else today.
+    /// Fields have types that the current layout does not have.
     #[error("profile has fields as they were before OTLP 1.8, which are not read: update the sender")]
     TooOld,
-    /// No profiles.
+    /// The request has no profiles.
     #[error("request has no resource_profiles")]
     NoResources,
-    /// A text that is none.
+    /// Text that is not valid UTF-8.
     #[error("{what} is not valid UTF-8")]
     NotUtf8 {
-        /// Which text.
+        /// Name of the text.
         what: &'static str,
     },
-    /// An index that points outside its table.
+    /// Index that is outside of its table.
     #[error("{what} refers to entry {index} of {table}, which has {length}")]
     OutOfRange {
-        /// Who refers.
+        /// Entry with the reference.
         what: &'static str,
-        /// The index.
+        /// Index that was out of range.
         index: i64,
-        /// The table.
+        /// Name of the table.
         table: &'static str,
-        /// The table's length.
+        /// Number of entries in the table.
         length: usize,
     },
-    /// Over a limit.
+    /// Quantity over a limit.
     #[error("{seen} {what}, the limit is {limit}{way_out}")]
     OverLimit {
-        /// What there is too much of.
+        /// Quantity that is limited.
         what: &'static str,
-        /// How much was seen, at least.
+        /// Lower bound of the value seen.
         seen: usize,
-        /// How much may be.
+        /// Maximum value that is allowed.
         limit: usize,
-        /// The setting and what to do, if there is one.
+        /// Setting of the limit and advice, if there is one.
         way_out: &'static str,
     },
-    /// A sample that counts nothing, or too much.
+    /// Sample with no value, or with a number of values that does not match its timestamps.
     #[error(
         "sample {sample} has {values} values and {times} timestamps: send one value, one for each timestamp, or only \
          timestamps"
     )]
     Values {
-        /// Which sample, from 1.
+        /// Number of the sample, from 1.
         sample: usize,
-        /// Its values.
+        /// Number of values in the sample.
         values: usize,
-        /// Its timestamps.
+        /// Number of timestamps in the sample.
         times: usize,
     },
-    /// Too large a product.
+    /// Product of value and period that does not fit into 63 bits.
     #[error("sample {sample}: {value} samples of {period} nanoseconds are over 63 bits")]
     Overflow {
-        /// Which sample, from 1.
+        /// Number of the sample, from 1.
         sample: usize,
-        /// Its value.
+        /// Value of the sample.
         value: i64,
-        /// The period.
+        /// Sampling period in nanoseconds.
         period: i64,
     },
-    /// Too large a sum.
+    /// Sum of values that does not fit into 63 bits.
     #[error("the values of sample {sample} come to over 63 bits: send them as several samples")]
     SumOverflow {
-        /// Which sample, from 1.
+        /// Number of the sample, from 1.
         sample: usize,
     },
-    /// Nothing says what it is.
+    /// Profile without a metric name.
     #[error(
         "profile has no period_type, so nothing says what it is called; set its type, such as cpu or wall"
     )]
@@ -104,7 +104,7 @@ pub enum OtlpError {
 }
 
 impl OtlpError {
-    /// What is wrong in a word, as metrics of servers of this wire name it.
+    /// Returns the reason as a short name, as servers of this protocol use in metrics.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::OverLimit { what: PROFILE_BYTES_LIMIT_NAME, .. } => "profile_size_limit",
@@ -122,13 +122,13 @@ impl From<DecodeError> for OtlpError {
         match error {
             DecodeError::Truncated { at, what } => OtlpError::CutOff { at, what },
             DecodeError::Malformed { at, why } => OtlpError::Malformed { at, why },
-            // The cursor says no more than these.
+            // The cursor returns no other errors.
             _ => OtlpError::Malformed { at: 0, why: "an unreadable field" },
         }
     }
 }
 
-/// Refuses what is over a limit that no setting changes.
+/// Refuses a value over a limit that no setting changes.
 #[inline(always)]
 pub(super) fn check_limit(what: &'static str, seen: usize, limit: usize) -> Result<(), OtlpError> {
     if seen > limit { Err(OtlpError::OverLimit { what, seen, limit, way_out: "" }) } else { Ok(()) }

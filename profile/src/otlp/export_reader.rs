@@ -1,4 +1,4 @@
-//! A request, from its resources down to its profiles.
+//! Reader of a request, from its resources down to its profiles.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,24 +13,24 @@ use super::value::{self, AnyValue, KeyValue};
 use super::{OtlpError, OtlpExport, OtlpLimits, OtlpProfile, OtlpProfileContent, OtlpViolations};
 use crate::pprof::wire::{WireCursor, WireValue};
 
-/// The attribute that names who was profiled, of a resource or of a sample.
+/// Attribute of a resource or a sample with the name of the profiled service.
 const SERVICE_ATTRIBUTE: &[u8] = b"service.name";
 const EXECUTABLE_ATTRIBUTE: &str = "process.executable.name";
 const COMMENT_ATTRIBUTE: &[u8] = b"pprof.profile.comment";
-/// Attributes of one resource with its scope and profile. A series may have far fewer labels.
+/// Maximum attributes of one resource with its scope and profile. A series may have far fewer labels.
 const MAX_ATTRIBUTES_PER_PROFILE: usize = 200;
 const COMMENTS_LIMIT_NAME: &str = "comments of a profile";
-/// So many bytes of the name of a payload's format are told.
+/// Maximum bytes of a payload format's name in messages.
 const MAX_FORMAT_NAME_BYTES: usize = 32;
-/// A sample that counts something takes at least so many bytes.
+/// Minimum bytes of a sample that counts something.
 const MIN_SAMPLE_BYTES: usize = 4;
 
-/// Makes pprof of all profiles of a request, an uncompressed `ExportProfilesServiceRequest`.
+/// Converts all profiles of an uncompressed `ExportProfilesServiceRequest` to pprof.
 pub fn read(raw: &[u8], bounds: &OtlpLimits) -> Result<OtlpExport, OtlpError> {
     read_as(None, raw, bounds)
 }
 
-/// The same of what [`from_json`](super::from_json) wrote: there names have told what is what.
+/// Reads the output of [`from_json`](super::from_json). JSON has field names, so the sample layout is known.
 pub fn read_converted_json(raw: &[u8], bounds: &OtlpLimits) -> Result<OtlpExport, OtlpError> {
     read_as(Some(SampleLayout::New), raw, bounds)
 }
@@ -77,7 +77,7 @@ fn read_as(known: Option<SampleLayout>, raw: &[u8], bounds: &OtlpLimits) -> Resu
     Ok(OtlpExport { oddities: walk.writer.oddities, profiles: walk.profiles })
 }
 
-/// The next message in a field.
+/// Returns the next message with the given field number.
 fn next<'a>(
     cursor: &mut WireCursor<'a>,
     field: u64,
@@ -94,8 +94,8 @@ fn next<'a>(
     Ok(None)
 }
 
-/// The layout of the samples of a request, and whether one of them tells it; this is where requests are refused that have too many profiles, or samples and no
-/// names.
+/// Returns the sample layout of a request, and whether a sample determines it. Refuses requests with too many
+/// profiles. If there is no dictionary, it also refuses requests with samples or without profiles.
 fn layout<'a>(
     mut found: Option<SampleLayout>,
     tables: &OtlpDictionary<'a>,
@@ -134,12 +134,12 @@ fn layout<'a>(
     Ok((found.unwrap_or_else(|| search.conclude()), found.is_some()))
 }
 
-/// Which attributes name the service of a sample: by a text.
+/// Returns the names of services by index of the attribute that gives them.
 fn service_attributes<'a>(tables: &OtlpDictionary<'a>) -> Result<BTreeMap<u64, &'a [u8]>, OtlpError> {
     let mut services = BTreeMap::new();
     for index in 0..tables.len(OtlpTable::Attributes) as u64 {
         let Some(entry) = tables.entry(OtlpTable::Attributes, index, "the dictionary")? else { continue };
-        // An entry that cannot be read hurts only those who name it.
+        // An unreadable entry only affects samples that refer to it.
         let Ok(OtlpAttribute { pair: KeyValue { key: SERVICE_ATTRIBUTE, value }, .. }) =
             OtlpAttribute::read(entry, tables)
         else {
@@ -157,20 +157,20 @@ fn service_attributes<'a>(tables: &OtlpDictionary<'a>) -> Result<BTreeMap<u64, &
     Ok(services)
 }
 
-/// Labels of a series; the first of a name counts.
+/// Labels of a series. The first one with a name wins.
 type OtlpLabelPairs = Vec<(String, String)>;
 
-/// What labels take in memory.
+/// Returns the memory that labels take.
 fn size<'l>(labels: impl IntoIterator<Item = &'l (String, String)>) -> usize {
     let of_one = |(name, value): &(String, String)| name.len() + value.len() + size_of::<(String, String)>();
     labels.into_iter().map(of_one).sum()
 }
 
-/// A sample and whose it is.
+/// Sample with its service.
 struct ServiceSample {
-    /// The place of its service.
+    /// Index of its service.
     place: u32,
-    /// Which sample of the profile, from 1.
+    /// Number of the sample in its profile, from 1.
     number: u32,
     start: u32,
     end: u32,
@@ -180,9 +180,9 @@ struct OtlpExportReader<'t, 'a> {
     tables: &'t OtlpDictionary<'a>,
     bounds: &'t OtlpLimits,
     layout: SampleLayout,
-    /// Some sample is of the new layout.
+    /// At least one sample has the new layout.
     is_new: bool,
-    /// Names of services, by the attributes that say them.
+    /// Names of services, by index of the attribute that gives them.
     services: BTreeMap<u64, &'a [u8]>,
     writer: OtlpPprofWriter<'t, 'a>,
     sample: OtlpSample,
@@ -199,7 +199,8 @@ impl<'a> OtlpExportReader<'_, 'a> {
         Ok(())
     }
 
-    /// Labels are made for the first profile, since there are fewer profiles than there may be resources and scopes.
+    /// Reads the profiles of a scope. Labels are built on the first profile, because a request may have many
+    /// more resources and scopes than profiles.
     fn scope(
         &mut self,
         scope: WireCursor<'a>,
@@ -234,7 +235,7 @@ impl<'a> OtlpExportReader<'_, 'a> {
         Ok(())
     }
 
-    /// Adds what describes a resource or a scope, its field 1.
+    /// Adds the attributes of a resource or a scope from its field 1.
     fn attributes_of(
         &mut self,
         mut of: WireCursor<'a>,
@@ -247,7 +248,7 @@ impl<'a> OtlpExportReader<'_, 'a> {
         labels
     }
 
-    /// Adds the attributes of a resource or a scope, which are its field `field`, as labels.
+    /// Adds the attributes of a resource or a scope, from its field `field`, as labels.
     fn labels(
         &mut self,
         mut of: WireCursor<'a>,
@@ -260,7 +261,7 @@ impl<'a> OtlpExportReader<'_, 'a> {
                     let pair = KeyValue::read(self.tables.cursor(start, end), self.tables)?;
                     self.add_label(&pair, &[], &mut labels)?;
                 }
-                // How many attributes were left out stands right behind them.
+                // The field after the attributes is the number that the sender dropped.
                 (found, WireValue::Varint(count)) if found == field + 1 => {
                     let dropped = &mut self.writer.oddities.dropped_attributes;
                     *dropped = dropped.saturating_add(count);
@@ -271,7 +272,7 @@ impl<'a> OtlpExportReader<'_, 'a> {
         Ok(labels)
     }
 
-    /// Adds a label to those that are `known` and to others.
+    /// Adds a label, unless `known` or `labels` has one with that name.
     fn add_label(
         &mut self,
         pair: &KeyValue<'a>,
@@ -281,7 +282,8 @@ impl<'a> OtlpExportReader<'_, 'a> {
         let Some(value) = pair.value.to_label(self.tables)? else { return Ok(()) };
         value::check_text_length(pair.key.len())?;
         value::check_text_length(value.len())?;
-        // Few bytes of a request may name a long text, and each resource, scope and profile the same one.
+        // A few bytes of a request may refer to a long text, and each resource, scope and profile to the same
+        // one.
         self.writer.spend(pair.key.len() + value.len())?;
         let text =
             |text: &[u8], what| String::from_utf8(text.to_vec()).map_err(|_| OtlpError::NotUtf8 { what });
@@ -299,13 +301,13 @@ impl<'a> OtlpExportReader<'_, 'a> {
         Ok(())
     }
 
-    /// What comes of one profile: one pprof for each service of its samples.
+    /// Converts one profile to one pprof per service of its samples.
     fn profile(
         &mut self,
         profile: WireCursor<'a>,
         labels: &OtlpLabelPairs,
     ) -> Result<Vec<OtlpProfile>, OtlpError> {
-        // Nobody is asked for more than there is room for.
+        // If the budget is used up, no further profile is read.
         self.writer.check()?;
         let service = service_of(labels);
         let mut head = OtlpProfileHeader::read(profile, self.is_new, self.tables)?;
@@ -358,7 +360,7 @@ impl<'a> OtlpExportReader<'_, 'a> {
         Ok(made)
     }
 
-    /// A profile that has only what it was made of, or nothing.
+    /// Returns a profile that has an original payload or nothing.
     fn without_samples(
         &mut self,
         head: &OtlpProfileHeader<'a>,
@@ -377,7 +379,8 @@ impl<'a> OtlpExportReader<'_, 'a> {
         Ok(OtlpProfile { labels, id: head.id(), time_nanos: head.time as i64, content })
     }
 
-    /// Attributes of the profile itself: labels beside the `known` ones of its resource, and comments.
+    /// Reads the attributes of the profile itself: comments, and labels that the resource's `known` ones
+    /// lack.
     fn attributes(
         &mut self,
         head: &OtlpProfileHeader<'a>,
@@ -410,7 +413,7 @@ impl<'a> OtlpExportReader<'_, 'a> {
         Ok(())
     }
 
-    /// All labels of a series.
+    /// Returns all labels of a series.
     fn series(
         &mut self,
         metric: Option<String>,
@@ -434,7 +437,8 @@ impl<'a> OtlpExportReader<'_, 'a> {
         Ok(all)
     }
 
-    /// The services of a profile, and its samples with the place of theirs among them, those of one service together.
+    /// Returns the services of a profile, and its samples sorted by service. Each sample has the index of its
+    /// service.
     fn by_service(
         &self,
         mut profile: WireCursor<'a>,
@@ -488,7 +492,7 @@ impl<'a> OtlpExportReader<'_, 'a> {
     }
 }
 
-/// What a sample counts.
+/// Returns the value of a sample.
 fn counts(
     sample: &OtlpSample,
     number: usize,
@@ -508,7 +512,7 @@ fn counts(
     value.checked_mul(period).ok_or(OtlpError::Overflow { sample: number, value, period })
 }
 
-/// Counts times that are not as they should be.
+/// Counts timestamps that are out of order or out of range.
 fn times(sample: &OtlpSample, head: &OtlpProfileHeader<'_>, oddities: &mut OtlpViolations) {
     let mut before = 0;
     let end = if head.time == 0 { u64::MAX } else { head.time.saturating_add(head.duration) };
@@ -519,7 +523,7 @@ fn times(sample: &OtlpSample, head: &OtlpProfileHeader<'_>, oddities: &mut OtlpV
     }
 }
 
-/// Who was profiled, as far as the resource says it.
+/// Returns the service's name from the resource's attributes, with `unknown_service` as the fallback.
 fn service_of<'l>(labels: impl IntoIterator<Item = &'l (String, String)> + Clone) -> String {
     let of = |name: &str| {
         let found = labels.clone().into_iter().find(|(known, _)| known == name);

@@ -1,8 +1,8 @@
-//! OTLP in JSON, written as protobuf: then all reading is one.
+//! Converter from OTLP JSON to protobuf, so that only protobuf has a reader.
 //!
-//! Names of fields are taken as `camelCase` and as `snake_case`, numbers as numbers and as texts, bytes in base64 and ids
-//! in hexadecimal too, as OTLP has them. What nobody knows is left out. A message is written where it is met, so that no
-//! more is in memory than the text and the bytes.
+//! Field names are accepted in `camelCase` and `snake_case`, numbers also as strings. Bytes are in base64,
+//! ids in base64 or hexadecimal, as OTLP has them. Unknown fields are dropped. Messages are written as they
+//! are parsed, so memory holds only the text and the output.
 
 use std::fmt;
 
@@ -13,23 +13,23 @@ use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Seq
 
 use crate::codec::put_varint;
 
-/// Why a text was refused.
+/// Reason for refusing a JSON request.
 #[derive(Debug, thiserror::Error)]
 pub enum OtlpJsonError {
-    /// No JSON, or a field of another kind.
+    /// Invalid JSON, or a field of the wrong type.
     #[error("the request cannot be read: {0}")]
     Malformed(#[from] serde_json::Error),
-    /// Over a limit.
+    /// The protobuf output is over the limit.
     #[error(
         "the request has over {limit} bytes as protobuf, which is limits.ingestion_body_limit: send smaller batches"
     )]
     TooLarge {
-        /// The limit.
+        /// Maximum bytes as protobuf.
         limit: usize,
     },
 }
 
-/// The bytes of an `ExportProfilesServiceRequest` for its JSON, at most `limit` of them.
+/// Converts JSON to the bytes of an `ExportProfilesServiceRequest`, at most `limit` of them.
 pub fn from_json(text: &[u8], limit: usize) -> Result<Vec<u8>, OtlpJsonError> {
     let mut out = OtlpProtobufWriter { bytes: Vec::new(), limit, is_over: false };
     let mut parser = serde_json::Deserializer::from_slice(text);
@@ -43,22 +43,22 @@ pub fn from_json(text: &[u8], limit: usize) -> Result<Vec<u8>, OtlpJsonError> {
     Ok(out.bytes)
 }
 
-/// How a field is written.
+/// Encoding of a field.
 #[derive(Clone, Copy)]
 enum OtlpFieldKind {
-    /// A number that may have a sign.
+    /// Number that may have a sign.
     Number,
     Fixed,
     Double,
     Truth,
     Text,
     Bytes,
-    /// An id of so many bytes, in hexadecimal or base64.
+    /// Id with this many bytes, in hexadecimal or base64.
     Id(usize),
     Message(&'static [OtlpField]),
 }
 
-/// The name of a field in camelCase, its number, how it is written, and whether it is a list.
+/// Field: name in camelCase, number, encoding, and whether it is repeated.
 struct OtlpField(&'static str, u64, OtlpFieldKind, bool);
 
 const SINGULAR_FIELD: bool = false;
@@ -108,7 +108,7 @@ static KEY_VALUE_LIST_FIELDS: [OtlpField; 1] =
 static PROFILE_FIELDS: [OtlpField; 12] = [
     OtlpField("sampleType", 1, OtlpFieldKind::Message(&VALUE_TYPE_FIELDS), SINGULAR_FIELD),
     OtlpField("samples", 2, OtlpFieldKind::Message(&SAMPLE_FIELDS), REPEATED_FIELD),
-    // As it was called in 1.8, when its fields had the names of today.
+    // Name of `samples` in 1.8, which already has the current names of its fields.
     OtlpField("sample", 2, OtlpFieldKind::Message(&SAMPLE_FIELDS), REPEATED_FIELD),
     OtlpField("timeUnixNano", 3, OtlpFieldKind::Fixed, SINGULAR_FIELD),
     OtlpField("durationNano", 4, OtlpFieldKind::Number, SINGULAR_FIELD),
@@ -177,7 +177,7 @@ static ATTRIBUTE_FIELDS: [OtlpField; 3] = [
 static STACK_FIELDS: [OtlpField; 1] =
     [OtlpField("locationIndices", 1, OtlpFieldKind::Number, REPEATED_FIELD)];
 
-/// What is written.
+/// Protobuf output with its size limit.
 struct OtlpProtobufWriter {
     bytes: Vec<u8>,
     limit: usize,
@@ -185,7 +185,7 @@ struct OtlpProtobufWriter {
 }
 
 impl OtlpProtobufWriter {
-    /// Refuses more than may be.
+    /// Returns an error if the output is over the limit.
     fn check<E: Error>(&mut self) -> Result<(), E> {
         self.is_over |= self.bytes.len() > self.limit;
         if self.is_over { Err(E::custom("too large")) } else { Ok(()) }
@@ -197,14 +197,15 @@ impl OtlpProtobufWriter {
         self.bytes.extend_from_slice(content);
     }
 
-    /// Begins content whose length is not known yet, and gives where.
+    /// Begins a field of unknown length and returns the offset of its content.
     fn begin(&mut self, field: u64) -> usize {
         put_varint(&mut self.bytes, field << 3 | 2);
         self.bytes.push(0);
         self.bytes.len()
     }
 
-    /// Writes the length of what began there; long content moves for it.
+    /// Writes the length of the content that begins at `start`. If the length needs several bytes, the
+    /// content moves.
     fn end(&mut self, start: usize) {
         let mut length = Vec::with_capacity(10);
         put_varint(&mut length, (self.bytes.len() - start) as u64);
@@ -212,7 +213,7 @@ impl OtlpProtobufWriter {
     }
 }
 
-/// The fields of one message, written without a length.
+/// Visitor of a message that writes its fields without a length.
 struct OtlpMessageVisitor<'o> {
     message: &'static OtlpFieldList,
     out: &'o mut OtlpProtobufWriter,
@@ -231,7 +232,7 @@ impl<'de> Visitor<'de> for OtlpMessageVisitor<'_> {
         f.write_str("an object")
     }
     fn visit_str<E: Error>(self, _: &str) -> Result<(), E> {
-        // What was sent is not told back: it may be long.
+        // The error does not repeat the text, which may be long.
         Err(E::invalid_type(serde::de::Unexpected::Other("a text"), &self))
     }
     fn visit_unit<E: Error>(self) -> Result<(), E> {
@@ -252,7 +253,7 @@ impl<'de> Visitor<'de> for OtlpMessageVisitor<'_> {
     }
 }
 
-/// The field of a name.
+/// Visitor that finds the field for a name.
 struct OtlpFieldNameVisitor(&'static OtlpFieldList);
 
 impl<'de> DeserializeSeed<'de> for OtlpFieldNameVisitor {
@@ -272,7 +273,7 @@ impl Visitor<'_> for OtlpFieldNameVisitor {
     }
 }
 
-/// Whether a name is that of a field, in either case.
+/// Returns whether `name` is the field's name in camelCase or snake_case.
 fn is_name(camel: &str, name: &str) -> bool {
     let snake = || {
         camel.bytes().flat_map(|byte| {
@@ -283,23 +284,23 @@ fn is_name(camel: &str, name: &str) -> bool {
     camel == name || name.bytes().eq(snake())
 }
 
-/// The value of a field.
+/// Visitor that writes the value of a field.
 struct OtlpFieldValueVisitor<'o> {
     field: &'static OtlpField,
     place: OtlpValuePosition,
     out: &'o mut OtlpProtobufWriter,
 }
 
-/// Where a value stands.
+/// Position of a value in its field.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum OtlpValuePosition {
-    /// Alone.
+    /// Value of a singular field.
     Alone,
-    /// It is the whole list.
+    /// Whole list of a repeated field.
     List,
-    /// In a list, whose messages and texts have a key each.
+    /// Element of a list of messages or texts, which have a key each.
     Listed,
-    /// In a list of numbers, which has one key for all.
+    /// Element of a packed list of numbers, which has one key in total.
     Packed,
 }
 
@@ -358,7 +359,7 @@ impl<'de> Visitor<'de> for OtlpFieldValueVisitor<'_> {
     fn visit_unit<E: Error>(self) -> Result<(), E> {
         match self.place {
             OtlpValuePosition::Alone | OtlpValuePosition::List => Ok(()),
-            // Left out, it would shift those behind it, which others refer to by their places.
+            // Dropping the element would shift the ones after it, and other entries refer to them by index.
             OtlpValuePosition::Listed | OtlpValuePosition::Packed => {
                 Err(E::invalid_type(serde::de::Unexpected::Unit, &self))
             }
@@ -383,7 +384,7 @@ impl<'de> Visitor<'de> for OtlpFieldValueVisitor<'_> {
     fn visit_f64<E: Error>(self, number: f64) -> Result<(), E> {
         match self.field.2 {
             OtlpFieldKind::Double => self.eight(number.to_le_bytes()),
-            // Some write whole numbers as 1e9 or 1.0.
+            // Some senders write whole numbers as 1e9 or 1.0.
             OtlpFieldKind::Number | OtlpFieldKind::Fixed if number.fract() == 0.0 => {
                 return self.number(number as i128);
             }
@@ -437,7 +438,7 @@ impl<'de> Visitor<'de> for OtlpFieldValueVisitor<'_> {
         if self.place != OtlpValuePosition::List {
             return Err(A::Error::invalid_type(serde::de::Unexpected::Seq, &self));
         }
-        // Numbers are packed: which layout samples have is seen by that.
+        // Numbers are packed, because the layout detector relies on that.
         let packed = matches!(self.field.2, OtlpFieldKind::Number | OtlpFieldKind::Fixed)
             .then(|| self.out.begin(self.field.1));
         let place = if packed.is_some() { OtlpValuePosition::Packed } else { OtlpValuePosition::Listed };
@@ -453,7 +454,7 @@ impl<'de> Visitor<'de> for OtlpFieldValueVisitor<'_> {
     }
 }
 
-/// Base64 of either alphabet, with padding or without.
+/// Decodes base64 of either alphabet, with or without padding.
 fn base64(text: &str) -> Option<Vec<u8>> {
     let config = GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
     let alphabet = if text.contains(['-', '_']) { &URL_SAFE } else { &STANDARD };

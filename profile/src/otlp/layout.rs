@@ -1,26 +1,27 @@
-//! Two layouts of samples, which nothing but the kinds of their fields tells apart.
+//! Detector of the two sample layouts, which differ only in the wire types of their fields.
 //!
-//! Since 1.10 attributes are field 2, the link 3 and values 4; before, values were 2, attributes 3 and the link 4. Lists
-//! are bytes on the wire and the link is a number, so fields 3 and 4 say which it is. Where no sample of a request has
-//! either, field 2 is looked at: as attributes it must name entries, and there must be timestamps to count.
+//! Since 1.10, attributes are field 2, the link 3 and values 4. Before, values were 2, attributes 3 and the
+//! link 4. Lists are bytes on the wire and the link is a number, so fields 3 and 4 identify the layout. If no
+//! sample of a request has either field, the detector reads field 2: as attributes, it must refer to entries,
+//! and the sample must have timestamps.
 
 use super::OtlpError;
 use super::tables::{OtlpDictionary, OtlpTable};
 use crate::pprof::wire::{WireCursor, WireValue};
 
-/// Where a sample has what.
+/// Assignment of field numbers in a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SampleLayout {
-    /// 1.10 and later.
+    /// Layout of 1.10 and later.
     New,
-    /// 1.8 and 1.9.
+    /// Layout of 1.8 and 1.9.
     Old,
 }
 
-/// Looks for what tells the layouts apart.
+/// Detector of a request's layout.
 pub(super) struct SampleLayoutDetector<'t, 'a> {
     tables: &'t OtlpDictionary<'a>,
-    /// Field 2 cannot be attributes.
+    /// In at least one sample, field 2 cannot be attributes.
     are_values: bool,
 }
 
@@ -29,7 +30,7 @@ impl<'t, 'a> SampleLayoutDetector<'t, 'a> {
         SampleLayoutDetector { tables, are_values: false }
     }
 
-    /// What one sample says.
+    /// Returns the layout if this sample alone identifies it.
     pub(super) fn inspect_sample(
         &mut self,
         mut sample: WireCursor<'a>,
@@ -55,7 +56,7 @@ impl<'t, 'a> SampleLayoutDetector<'t, 'a> {
         Ok(None)
     }
 
-    /// What all samples together say, if no single one did.
+    /// Returns the layout after all samples, if no single one identified it.
     pub(super) fn conclude(self) -> SampleLayout {
         if self.are_values { SampleLayout::Old } else { SampleLayout::New }
     }

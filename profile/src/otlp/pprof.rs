@@ -1,7 +1,8 @@
-//! pprof of the samples of one profile: only what they refer to, numbered in the order of first use.
+//! Writer of pprof for the samples of one profile. Only entries that they refer to are written, numbered by
+//! first use.
 //!
-//! Entries are written where they are first met, so nothing is remembered but their numbers. What many samples repeat,
-//! their stacks, attributes and links, is written once and copied.
+//! Entries are written at their first use, so the writer only keeps their numbers. Stacks, attributes and
+//! links repeat in many samples. They are encoded once and then copied.
 
 use std::collections::HashMap;
 
@@ -15,14 +16,14 @@ use super::{BUILD_ID_ATTRIBUTES, OtlpError, OtlpLimits, OtlpViolations};
 use crate::pprof::wire::{WireCursor, WireValue, write_element, write_message, write_nested, write_number};
 use crate::pprof::{ELF_ADDRESSES_FIELD, TIMESTAMPS_FIELD};
 
-/// Frames of one stack.
+/// Maximum number of frames in one stack.
 const MAX_STACK_DEPTH: usize = 100_000;
-/// Functions that are inlined at one place.
+/// Maximum number of inlined functions in one location.
 const MAX_INLINED_LINES: usize = 10_000;
-/// Entries may be looked at so many times as much as may come of a request.
+/// Maximum ratio between the bytes of entries that are read and the output of a request.
 const MAX_READ_FACTOR: usize = 4;
 
-/// The addresses of a process at which a mapping lies.
+/// Address range of a mapping in the process.
 struct MappedRange {
     start: u64,
     limit: u64,
@@ -41,38 +42,38 @@ impl MappedRange {
         Ok(range)
     }
 
-    /// Returns whether an address is one of the process. No process has a mapping at 0; a limit that is not above the start
-    /// says nothing.
+    /// Returns whether an address is one of the process. No process has a mapping at 0. A limit that is not
+    /// above the start is ignored.
     fn contains(&self, address: u64) -> bool {
         let is_below = address < self.limit || self.limit <= self.start;
         self.start != 0 && self.start <= address && is_below
     }
 }
 
-/// Writes one pprof after the other.
+/// Writer of several pprof profiles, one after the other.
 pub(super) struct OtlpPprofWriter<'t, 'a> {
     tables: &'t OtlpDictionary<'a>,
     bounds: OtlpLimits,
-    /// Bytes that came of the request so far, of what was refused as well.
+    /// Output bytes of the request so far, refused profiles included.
     pub(super) spent: usize,
     texts: EntryNumbers,
     functions: EntryNumbers,
-    /// Numbers of mappings: twice those of the table, since some have addresses of both kinds.
+    /// Numbers of mappings, two for each entry of the table, because some have addresses of both kinds.
     mappings: EntryNumbers,
-    /// Where the mappings of the table begin and end in the process, of those that were looked at.
+    /// Address ranges of the mappings read so far.
     mapped: HashMap<u64, MappedRange>,
     locations: EntryNumbers,
     stacks: EncodedEntries,
     labels: EncodedEntries,
     links: EncodedEntries,
-    /// Texts so far, the empty one included.
+    /// Number of texts so far, the empty one included.
     count: u64,
-    /// The texts `span_id` and `trace_id`.
+    /// Numbers of the texts `span_id` and `trace_id`.
     keys: Option<(u64, u64)>,
     samples: Vec<u8>,
     entries: Vec<u8>,
     strings: Vec<u8>,
-    /// For the sample, the stack and the lines that are written now.
+    /// Buffers for the current sample, stack and lines.
     scratch: Vec<u8>,
     frames: Vec<u8>,
     lines: Vec<u8>,
@@ -83,7 +84,7 @@ impl<'t, 'a> OtlpPprofWriter<'t, 'a> {
     pub(super) fn new(tables: &'t OtlpDictionary<'a>, bounds: &OtlpLimits) -> Self {
         let numbers = |table| EntryNumbers::new(tables.len(table));
         let pieces = |table| EncodedEntries::new(tables.len(table));
-        // Of most requests about as much comes as they have, in three parts.
+        // For most requests, the output is about as large as the input, in three parts.
         let part = || Vec::with_capacity(tables.bytes_of_request() / 4);
         OtlpPprofWriter {
             tables,
@@ -109,7 +110,7 @@ impl<'t, 'a> OtlpPprofWriter<'t, 'a> {
         }
     }
 
-    /// Adds a sample.
+    /// Adds a sample to the current pprof.
     pub(super) fn sample(
         &mut self,
         sample: &OtlpSample,
@@ -141,7 +142,7 @@ impl<'t, 'a> OtlpPprofWriter<'t, 'a> {
         self.check()
     }
 
-    /// The pprof of all samples since the last one.
+    /// Returns the pprof of all samples since the last call.
     pub(super) fn finish(
         &mut self,
         head: &OtlpProfileHeader<'_>,
@@ -172,7 +173,8 @@ impl<'t, 'a> OtlpPprofWriter<'t, 'a> {
         write_message(&mut out, 1, &kind);
         out.extend_from_slice(&self.samples);
         out.extend_from_slice(&self.entries);
-        // Right before the others, so that all texts lie in a row, which is seen to be ASCII at once.
+        // The empty text is written right before the others. All texts are then contiguous and can be checked
+        // for ASCII at once.
         write_message(&mut out, 6, &[]);
         out.extend_from_slice(&self.strings);
         out.extend_from_slice(&ending);
@@ -180,13 +182,13 @@ impl<'t, 'a> OtlpPprofWriter<'t, 'a> {
         Ok(out)
     }
 
-    /// Makes room for so many bytes beside those of profiles.
+    /// Counts output bytes outside of profiles, such as labels, against the budget.
     pub(super) fn spend(&mut self, bytes: usize) -> Result<(), OtlpError> {
         self.spent = self.spent.saturating_add(bytes);
         self.check()
     }
 
-    /// Forgets what was begun.
+    /// Drops the state of the current pprof. Its bytes stay counted.
     pub(super) fn clear(&mut self) {
         self.spent += self.samples.len() + self.entries.len() + self.strings.len();
         [&mut self.texts, &mut self.functions, &mut self.mappings, &mut self.locations]
@@ -197,7 +199,7 @@ impl<'t, 'a> OtlpPprofWriter<'t, 'a> {
         (self.count, self.keys) = (1, None);
     }
 
-    /// Refuses what became too large.
+    /// Returns an error if the profile or the request is over its limit.
     pub(super) fn check(&self) -> Result<(), OtlpError> {
         let length = self.samples.len() + self.entries.len() + self.strings.len();
         self.check_length(length)?;
@@ -225,7 +227,7 @@ impl<'t, 'a> OtlpPprofWriter<'t, 'a> {
         Ok(())
     }
 
-    /// Writes the locations of a stack as samples have them.
+    /// Writes the locations of a stack in the encoding of samples.
     fn stack(&mut self, index: u64) -> Result<(), OtlpError> {
         let Some(mut stack) = self.tables.entry(OtlpTable::Stacks, index, "a sample")? else { return Ok(()) };
         let mut locations = std::mem::take(&mut self.frames);
@@ -269,7 +271,7 @@ impl<'t, 'a> OtlpPprofWriter<'t, 'a> {
         Ok(())
     }
 
-    /// Writes a location; 0 for none.
+    /// Writes a location and returns its id; 0 for none.
     fn location(&mut self, index: u64) -> Result<u64, OtlpError> {
         let tables = self.tables;
         let Some(mut location) = tables.entry(OtlpTable::Locations, index, "a stack")? else { return Ok(0) };
@@ -296,7 +298,7 @@ impl<'t, 'a> OtlpPprofWriter<'t, 'a> {
                 _ => {}
             }
         }
-        // pprof has no place for them.
+        // Locations in pprof have no attributes.
         for there in attributes.into_iter().filter_map(|index| tables.contains(OtlpTable::Attributes, index))
         {
             self.oddities.ignored_attributes += u64::from(there);
@@ -310,7 +312,7 @@ impl<'t, 'a> OtlpPprofWriter<'t, 'a> {
             out.extend_from_slice(&lines);
         });
         self.lines = lines;
-        // A stack may have many locations with much in each.
+        // A stack may have many locations with many entries each.
         self.check()?;
         Ok(id)
     }
@@ -342,7 +344,7 @@ impl<'t, 'a> OtlpPprofWriter<'t, 'a> {
         Ok(())
     }
 
-    /// Writes a function; 0 for none.
+    /// Writes a function and returns its id; 0 for none.
     fn function(&mut self, index: u64) -> Result<u64, OtlpError> {
         let Some(mut function) = self.tables.entry(OtlpTable::Functions, index, "a line")? else {
             return Ok(0);
@@ -351,7 +353,7 @@ impl<'t, 'a> OtlpPprofWriter<'t, 'a> {
             return Ok(0);
         }
         let id = self.functions.add(index);
-        // Its texts and where it begins: of a field that comes again the last counts.
+        // Name, system name, file and start line. If a field is repeated, the last one wins.
         let mut fields = [0; 4];
         while !function.is_done() {
             match function.field("a function")? {
@@ -364,16 +366,16 @@ impl<'t, 'a> OtlpPprofWriter<'t, 'a> {
         }
         write_nested(&mut self.entries, 5, |out| {
             write_number(out, 1, id);
-            // The numbers of pprof are one more than those here.
+            // Field numbers in pprof are one higher than the OTLP ones.
             (2..).zip(fields).for_each(|(field, value)| write_number(out, field, value));
         });
         Ok(id)
     }
 
-    /// Writes the mapping of an address; 0 for none.
+    /// Writes the mapping of an address and returns its id; 0 for none.
     ///
-    /// The protocol has no field for the kind of addresses. An address outside of the mapped range is one of the ELF file,
-    /// as the eBPF profiler sends them.
+    /// The protocol has no field for the kind of addresses. The writer takes an address outside of the mapped
+    /// range for one of the ELF file: the eBPF profiler sends such addresses.
     fn mapping(&mut self, index: u64, address: u64) -> Result<u64, OtlpError> {
         let key =
             |range: &MappedRange| index.saturating_mul(2).saturating_add(u64::from(!range.contains(address)));
@@ -396,7 +398,7 @@ impl<'t, 'a> OtlpPprofWriter<'t, 'a> {
         write_number(&mut content, ELF_ADDRESSES_FIELD, u64::from(!is_mapped));
         while !mapping.is_done() {
             match mapping.field("a mapping")? {
-                // The numbers of pprof are one more than these.
+                // Field numbers in pprof are one higher than the OTLP ones.
                 (field @ 1..=3, WireValue::Varint(value)) => write_number(&mut content, field + 1, value),
                 (4, WireValue::Varint(text)) => {
                     let text = self.text(text, "a mapping")?;
@@ -411,7 +413,7 @@ impl<'t, 'a> OtlpPprofWriter<'t, 'a> {
         Ok(id)
     }
 
-    /// The build of a mapping, and what is known of its names.
+    /// Writes the build id of a mapping, and the flags for which of its names are known.
     fn attributes_of_mapping(&mut self, attributes: &[u64], content: &mut Vec<u8>) -> Result<(), OtlpError> {
         const MAPPING_FLAG_ATTRIBUTES: [&[u8]; 4] = [
             b"pprof.mapping.has_functions",
@@ -444,7 +446,7 @@ impl<'t, 'a> OtlpPprofWriter<'t, 'a> {
         Ok(())
     }
 
-    /// Writes an attribute as labels of samples have it.
+    /// Writes an attribute in the encoding of sample labels.
     fn label(&mut self, index: u64) -> Result<(), OtlpError> {
         let tables = self.tables;
         let Some(entry) = tables.entry(OtlpTable::Attributes, index, "a sample")? else { return Ok(()) };
@@ -453,7 +455,7 @@ impl<'t, 'a> OtlpPprofWriter<'t, 'a> {
         let mut content = Vec::new();
         let unit = self.text(unit, "the unit of an attribute")?;
         match pair.value {
-            // What is measured is a number; what only looks like one, as an id of a thread, is a name.
+            // A number with a unit is a measurement. A number without one, such as a thread id, is a name.
             AnyValue::Integer(value) if unit != 0 => {
                 write_number(&mut content, 3, value as u64);
                 write_number(&mut content, 4, unit);
@@ -475,7 +477,7 @@ impl<'t, 'a> OtlpPprofWriter<'t, 'a> {
         Ok(())
     }
 
-    /// Writes a link as labels of samples have it.
+    /// Writes a link in the encoding of sample labels.
     fn link(&mut self, index: u64) -> Result<(), OtlpError> {
         let Some(mut link) = self.tables.entry(OtlpTable::Links, index, "a sample")? else { return Ok(()) };
         let mut trace = &[][..];
@@ -514,7 +516,7 @@ impl<'t, 'a> OtlpPprofWriter<'t, 'a> {
         Ok(keys)
     }
 
-    /// The number of a text of the table.
+    /// Returns the number of a text in the table.
     fn text(&mut self, index: u64, what: &'static str) -> Result<u64, OtlpError> {
         if let Some(known) = self.texts.get(index) {
             return Ok(known);
@@ -527,7 +529,7 @@ impl<'t, 'a> OtlpPprofWriter<'t, 'a> {
         Ok(number)
     }
 
-    /// Writes a text, if there is room for it, and gives its number.
+    /// Writes a text if it fits into the limit, and returns its number.
     fn own_text(&mut self, text: &[u8]) -> Result<u64, OtlpError> {
         if text.is_empty() {
             return Ok(0);

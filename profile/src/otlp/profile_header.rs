@@ -1,4 +1,4 @@
-//! What a profile says of itself beside its samples, and what follows from it.
+//! Header fields of a profile, and the metric that follows from them.
 
 use super::sample::attributes;
 use super::tables::OtlpDictionary;
@@ -6,12 +6,12 @@ use super::value::{AnyValue, KeyValue};
 use super::{OtlpError, OtlpViolations};
 use crate::pprof::wire::{WireCursor, WireValue};
 
-/// Profiles that say no duration are taken to last so long, nanoseconds.
+/// Duration of profiles that give none, in nanoseconds.
 const DEFAULT_DURATION_NANOS: u64 = 10_000_000_000;
-/// Bytes of a profile's id.
+/// Length of a profile's id in bytes.
 const PROFILE_ID_BYTES: usize = 16;
 
-/// The fields of a profile that are no samples.
+/// Fields of a profile other than its samples.
 #[derive(Default)]
 pub(super) struct OtlpProfileHeader<'a> {
     pub(super) has_samples: bool,
@@ -22,24 +22,24 @@ pub(super) struct OtlpProfileHeader<'a> {
     pub(super) period: i64,
     id: &'a [u8],
     pub(super) attributes: Vec<u64>,
-    /// Comments that are entries of the string table, as 1.8 had them.
+    /// Comments as indexes into the string table, as in 1.8.
     pub(super) comments: Vec<u64>,
     dropped: u64,
     pub(super) payload_format: &'a [u8],
     pub(super) payload: Option<(usize, usize)>,
 }
 
-/// What the samples of a profile count.
+/// Meaning of the values of a profile's samples.
 pub(super) struct OtlpSampleMetric<'a> {
-    /// The name of the metric.
+    /// Name of the metric.
     pub(super) metric: &'a [u8],
     pub(super) kind: (&'a [u8], &'a [u8]),
     pub(super) period_kind: (&'a [u8], &'a [u8]),
-    /// Each value is this many times what the sample says.
+    /// Factor for each value, such as the period.
     pub(super) factor: i64,
-    /// A sample may have any number of values, of which the sum counts.
+    /// A sample may have any number of values, and their sum counts.
     pub(super) sums: bool,
-    /// Values are what there was at each time, so the last one counts.
+    /// Each value is a snapshot at its timestamp, so only the last one counts.
     pub(super) snapshots: bool,
 }
 
@@ -53,7 +53,7 @@ impl<'a> OtlpProfileHeader<'a> {
         let mut head = OtlpProfileHeader::default();
         while !profile.is_done() {
             let (field, value) = profile.field("a profile")?;
-            // In 1.8 there were comments in field 7, and what came behind them was one further on.
+            // In 1.8, field 7 has comments, and the fields after it have numbers one higher.
             let field = match field {
                 7 if shift == 1 => {
                     attributes(value, tables, &mut head.comments)?;
@@ -84,7 +84,7 @@ impl<'a> OtlpProfileHeader<'a> {
         Ok(head)
     }
 
-    /// Counts what is missing or odd, and puts in its place what it is taken for.
+    /// Counts dropped attributes and missing fields. A missing duration gets its default.
     pub(super) fn fill_defaults(&mut self, oddities: &mut OtlpViolations) {
         oddities.dropped_attributes = oddities.dropped_attributes.saturating_add(self.dropped);
         oddities.without_time += u64::from(self.time == 0);
@@ -94,13 +94,13 @@ impl<'a> OtlpProfileHeader<'a> {
         }
     }
 
-    /// The sender's id, in hexadecimal, unless it is none.
+    /// Returns the sender's id in hexadecimal, or `None` if it is not valid.
     pub(super) fn id(&self) -> Option<String> {
         let is_one = self.id.len() == PROFILE_ID_BYTES && self.id.iter().any(|&byte| byte != 0);
         is_one.then(|| hexadecimal(self.id))
     }
 
-    /// What its samples count, by the rules of existing servers.
+    /// Returns the meaning of the samples' values, by the rules of existing servers.
     pub(super) fn sample_metric(
         &self,
         tables: &OtlpDictionary<'a>,
@@ -127,15 +127,15 @@ impl<'a> OtlpProfileHeader<'a> {
                 counted.metric = b"off_cpu";
             }
         }
-        // OpenTelemetry for Python looks at the whole heap again and again.
+        // OpenTelemetry for Python takes a snapshot of the whole heap each time.
         counted.snapshots = period_kind.0 == b"memory.heap";
         if counted.metric.is_empty() { Err(OtlpError::NoMetric) } else { Ok(counted) }
     }
 }
 
-/// Whether a profile is laid out as in 1.8, which had comments, unless its samples are of the new layout: then it has fields
-/// that nobody knows yet. Fields of other kinds than theirs tell layouts apart; those before 1.8 are refused, since their
-/// times and periods would pass for others.
+/// Returns whether a profile has the layout of 1.8 with comments. If its samples have the new layout, the
+/// caller ignores the result, because then these are fields that do not exist yet. Wire types distinguish the
+/// layouts. Layouts before 1.8 are refused, since their times and periods would be read as other fields.
 fn has_comments(mut profile: WireCursor<'_>) -> Result<bool, OtlpError> {
     let mut found = false;
     while !profile.is_done() {
@@ -161,10 +161,10 @@ fn value_type(mut cursor: WireCursor<'_>) -> Result<(u64, u64), OtlpError> {
     Ok((kind, unit))
 }
 
-/// An entry of the table of attributes.
+/// Entry of the attribute table.
 pub(super) struct OtlpAttribute<'a> {
     pub(super) pair: KeyValue<'a>,
-    /// The entry of its name among the texts.
+    /// Index of the name in the string table.
     pub(super) key: u64,
     pub(super) unit: u64,
 }

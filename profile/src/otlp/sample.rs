@@ -1,4 +1,4 @@
-//! One sample, in either layout.
+//! Sample of a profile, in either layout.
 
 use super::OtlpError;
 use super::error::{ATTRIBUTES_LIMIT_NAME, PROFILE_BYTES_LIMIT_NAME, check_limit};
@@ -6,23 +6,23 @@ use super::layout::SampleLayout;
 use super::tables::OtlpDictionary;
 use crate::pprof::wire::{WireCursor, WireValue};
 
-/// Attributes of one sample, profile, location or mapping.
+/// Maximum number of attributes of one sample, profile, location or mapping.
 const MAX_ATTRIBUTES_PER_ENTRY: usize = 1000;
 
-/// A sample. Its memory is used again for the next one.
+/// Sample as read. The next sample reuses its memory.
 pub(super) struct OtlpSample {
     pub(super) stack: u64,
     pub(super) link: u64,
     pub(super) attributes: Vec<u64>,
-    /// How many values it has.
+    /// Number of values in the sample.
     pub(super) values: usize,
-    /// What they come to, unless that is over 63 bits.
+    /// Sum of the values, or `None` if it is over 63 bits.
     pub(super) sum: Option<i64>,
-    /// The values, as many as there may be times.
+    /// Values, as many as there may be timestamps.
     each: Vec<i64>,
-    /// Unix nanoseconds, eight bytes each.
+    /// Timestamps in Unix nanoseconds, eight bytes each.
     pub(super) times: Vec<u8>,
-    /// The most bytes of times.
+    /// Maximum bytes of timestamps.
     most: usize,
 }
 
@@ -46,7 +46,7 @@ impl OtlpSample {
         self.times.clear();
         while !sample.is_done() {
             let (field, value) = sample.field("a sample")?;
-            // Fields of the old layout, by their new numbers.
+            // Fields of the old layout, mapped to their new numbers.
             let field = match (layout, field) {
                 (SampleLayout::Old, 2) => 4,
                 (SampleLayout::Old, field @ 3..=4) => field - 1,
@@ -63,7 +63,7 @@ impl OtlpSample {
                         self.count(values.varint("the values of a sample")?);
                     }
                 }
-                // A list that ends within a number loses that one.
+                // A list that ends within a number loses that number.
                 (5, WireValue::Bytes(start, end)) => {
                     self.add_times(tables.bytes(start, end - (end - start) % 8))?
                 }
@@ -90,17 +90,17 @@ impl OtlpSample {
         Ok(())
     }
 
-    /// How many times it has.
+    /// Returns the number of timestamps.
     pub(super) fn times(&self) -> usize {
         self.times.len() / 8
     }
 
-    /// Its times, Unix nanoseconds.
+    /// Returns the timestamps in Unix nanoseconds.
     pub(super) fn each_time(&self) -> impl Iterator<Item = u64> + '_ {
         self.times.chunks_exact(8).filter_map(|time| time.first_chunk()).map(|time| u64::from_le_bytes(*time))
     }
 
-    /// The value of the last moment; nothing unless each value has a moment.
+    /// Returns the value with the latest timestamp, or `None` unless each value has a timestamp.
     pub(super) fn latest(&self) -> Option<i64> {
         if self.values != self.times() {
             return None;
@@ -110,7 +110,7 @@ impl OtlpSample {
     }
 }
 
-/// Indexes of attributes: packed, or one at a time.
+/// Reads indexes of attributes, packed or one at a time.
 pub(super) fn attributes(
     value: WireValue,
     tables: &OtlpDictionary<'_>,

@@ -1,14 +1,14 @@
-//! The dictionary of a request: where each entry of each table lies.
+//! Dictionary of a request: byte ranges of the entries of each table.
 
 use std::cell::Cell;
 
 use super::{OtlpError, OtlpViolations};
 use crate::pprof::wire::{WireCursor, WireValue};
 
-/// Entries of all tables. The largest requests of whole hosts have a hundredth of it.
+/// Maximum number of entries in all tables. The largest requests of whole hosts have a hundredth of this.
 const MAX_DICTIONARY_ENTRIES: usize = 4_000_000;
 
-/// A table, by its field in the dictionary.
+/// Table, by its field number in the dictionary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OtlpTable {
     Mappings = 1,
@@ -34,12 +34,12 @@ impl OtlpTable {
     }
 }
 
-/// All tables.
+/// Index of all tables.
 pub(super) struct OtlpDictionary<'a> {
     raw: &'a [u8],
-    /// Start and end of each entry, by the number of the table; the first is none.
+    /// Start and end of each entry, by the number of the table. Element 0 is unused.
     entries: [Vec<(u32, u32)>; 8],
-    /// Bytes of entries that were looked at, each time anew.
+    /// Total bytes of entries read. An entry counts each time that it is read.
     looked: Cell<usize>,
 }
 
@@ -48,7 +48,8 @@ impl<'a> OtlpDictionary<'a> {
         OtlpDictionary { raw, entries: Default::default(), looked: Cell::new(0) }
     }
 
-    /// Finds the entries of a dictionary; of a second one they follow those of the first, as protobuf merges messages.
+    /// Indexes the entries of a dictionary. Entries of a second dictionary follow those of the first, as
+    /// protobuf merges messages.
     pub(super) fn index_dictionary(&mut self, mut dictionary: WireCursor<'_>) -> Result<(), OtlpError> {
         let mut count: usize = self.entries.iter().map(Vec::len).sum();
         while !dictionary.is_done() {
@@ -71,22 +72,23 @@ impl<'a> OtlpDictionary<'a> {
         Ok(())
     }
 
-    /// Bytes of the whole request.
+    /// Returns the size of the whole request in bytes.
     pub(super) fn bytes_of_request(&self) -> usize {
         self.raw.len()
     }
 
-    /// Whether any entry was found.
+    /// Returns whether no table has an entry.
     pub(super) fn is_empty(&self) -> bool {
         self.entries.iter().all(Vec::is_empty)
     }
 
-    /// How much work it was to read entries so far: small profiles may refer to large ones again and again.
+    /// Returns the total bytes of entries read, as a measure of work. Small profiles may refer to large
+    /// entries repeatedly.
     pub(super) fn visited_bytes(&self) -> usize {
         self.looked.get()
     }
 
-    /// Whether there is an entry; nothing where 0 stands for none.
+    /// Returns whether an entry exists, or `None` for index 0 of an empty table, which stands for none.
     pub(super) fn contains(&self, table: OtlpTable, index: u64) -> Option<bool> {
         let is_there = index < self.len(table) as u64;
         (is_there || index != 0).then_some(is_there)
@@ -96,7 +98,7 @@ impl<'a> OtlpDictionary<'a> {
         self.entries[table as usize].len()
     }
 
-    /// An entry; nothing for entry 0 of an empty table, which nobody has to send.
+    /// Returns an entry, or `None` for entry 0 of an empty table, which senders may leave out.
     pub(super) fn entry(
         &self,
         table: OtlpTable,
@@ -110,7 +112,7 @@ impl<'a> OtlpDictionary<'a> {
         }))
     }
 
-    /// Where an entry lies.
+    /// Returns the byte range of an entry.
     fn place(
         &self,
         table: OtlpTable,
@@ -129,28 +131,29 @@ impl<'a> OtlpDictionary<'a> {
         }
     }
 
-    /// A text of the table. To find it is no work, however long it is.
+    /// Returns a text of the table. The lookup does not count as work, whatever the text's length.
     pub(super) fn text(&self, index: u64, what: &'static str) -> Result<&'a [u8], OtlpError> {
         let place = self.place(OtlpTable::Strings, index, what)?;
         Ok(place.map_or(&[][..], |(start, end)| self.bytes(start, end)))
     }
 
-    /// A place in the request.
+    /// Returns a cursor over a range of the request.
     pub(super) fn cursor(&self, start: usize, end: usize) -> WireCursor<'a> {
         WireCursor::new(self.raw).range(start, end)
     }
 
-    /// Bytes of the request.
+    /// Returns a range of the request's bytes.
     pub(super) fn bytes(&self, start: usize, end: usize) -> &'a [u8] {
         &self.raw[start..end]
     }
 
-    /// A number of eight bytes; shorter ones are none.
+    /// Reads a number of eight bytes; `None` if the range is shorter.
     pub(super) fn fixed(&self, start: usize, end: usize) -> Option<u64> {
         self.bytes(start, end).first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
     }
 
-    /// Counts tables whose first entry means something: then 0 names it, and nothing names nothing.
+    /// Counts tables with a first entry that is not empty. In such a table, 0 refers to that entry, and no
+    /// index means "none".
     pub(super) fn check_zero_entries(&self, oddities: &mut OtlpViolations) {
         for table in [
             OtlpTable::Mappings,
@@ -164,7 +167,7 @@ impl<'a> OtlpDictionary<'a> {
             let means_nothing = begins.is_some_and(|(start, end)| start == end);
             oddities.missing_zero_entries += u64::from(!means_nothing);
         }
-        // Here senders write the empty value out, so only a name counts, and what cannot be read.
+        // Senders encode the empty value of attributes, so only a name counts here, or an unreadable entry.
         let is_nameless =
             self.entries[OtlpTable::Attributes as usize].first().is_some_and(|&(start, end)| {
                 match self.cursor(start as usize, end as usize).expect(1, "an attribute") {

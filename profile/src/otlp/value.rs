@@ -1,7 +1,7 @@
-//! Values of attributes, and the text that each becomes.
+//! Attribute values, and their conversion to text.
 //!
-//! A text stays as it is, numbers are written in decimal, truth as `true` or `false`, bytes in base64; lists and maps
-//! become JSON in which numbers and texts look as JSON has them.
+//! A text stays as it is. Numbers are decimal, booleans `true` or `false`, bytes base64. Lists and maps
+//! become JSON, with numbers and texts in JSON syntax.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -13,17 +13,17 @@ use super::OtlpError;
 use super::tables::OtlpDictionary;
 use crate::pprof::wire::{WireCursor, WireValue};
 
-/// How deep lists and maps may lie in each other.
+/// Maximum nesting depth of lists and maps.
 const MAX_VALUE_DEPTH: usize = 16;
-/// The longest text of a label, a list or a map, in bytes. Labels may have to be much shorter.
+/// Maximum bytes in the text of a label, a list or a map. Labels may have to be much shorter.
 const MAX_TEXT_BYTES: usize = 64 << 10;
 
-/// A value.
+/// Value of an attribute.
 #[derive(Clone, Copy)]
 pub(super) enum AnyValue<'a> {
     Nothing,
     Text(&'a [u8]),
-    /// An entry of the string table.
+    /// Text that is an entry of the string table.
     Named(u64),
     Truth(bool),
     Integer(i64),
@@ -33,7 +33,7 @@ pub(super) enum AnyValue<'a> {
     Bytes(&'a [u8]),
 }
 
-/// An attribute of a resource or a scope.
+/// Key and value of a resource's or scope's attribute.
 pub(super) struct KeyValue<'a> {
     pub(super) key: &'a [u8],
     pub(super) value: AnyValue<'a>,
@@ -61,7 +61,7 @@ impl<'a> AnyValue<'a> {
         Ok(value)
     }
 
-    /// The text that it becomes.
+    /// Converts the value to text.
     pub(super) fn to_text(self, tables: &OtlpDictionary<'a>) -> Result<Cow<'a, [u8]>, OtlpError> {
         Ok(match self {
             AnyValue::Nothing => Cow::Borrowed(&[]),
@@ -80,7 +80,8 @@ impl<'a> AnyValue<'a> {
         })
     }
 
-    /// The value of a label of a series, as existing servers have it: of texts, whole numbers and lists of one such.
+    /// Returns the value as a series label. As in existing servers, only texts, whole numbers and one-element
+    /// lists of these become labels.
     pub(super) fn to_label(self, tables: &OtlpDictionary<'a>) -> Result<Option<Cow<'a, [u8]>>, OtlpError> {
         match self {
             AnyValue::Text(_) | AnyValue::Named(_) | AnyValue::Integer(_) => self.to_text(tables).map(Some),
@@ -176,7 +177,7 @@ fn each(
     Ok(())
 }
 
-/// The only value of a list that has just one.
+/// Returns the only value of a one-element list.
 fn single_value<'a>(
     mut list: WireCursor<'a>,
     tables: &OtlpDictionary<'a>,
@@ -193,7 +194,7 @@ fn single_value<'a>(
     Ok(found)
 }
 
-/// Refuses a text that nobody writes.
+/// Refuses a text over the limit.
 pub(super) fn check_text_length(length: usize) -> Result<(), OtlpError> {
     if length > MAX_TEXT_BYTES {
         let what = "bytes in the text of an attribute";

@@ -1,7 +1,7 @@
-//! Profiles written as OpenTelemetry has them.
+//! Writer of profiles in the OpenTelemetry format.
 //!
-//! All of a file's names are in one dictionary, whose tables begin with an entry that stands for nothing. A profile has
-//! one type of values, so each column becomes a profile of its own.
+//! All names of a file are in one dictionary. Its tables begin with an empty entry. An OTLP profile has one
+//! type of values, so each column becomes a separate profile.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,11 @@ use crate::numbering::{EntryNumbering, TextNumbering};
 use crate::pprof::wire::{write_message, write_number, write_packed};
 use crate::symbols::{NO_ENTRY, SymbolTable};
 
-/// The attribute of a mapping with its build id.
+/// Attribute of a mapping with its build id.
 const BUILD_ID_ATTRIBUTE: &str = super::BUILD_ID_ATTRIBUTES[0];
 
-/// A message `ProfilesData`, as bytes. `resource` are attributes of whatever was profiled, such as `service.name`.
+/// Encodes a profile as the message `ProfilesData`. `resource` has attributes of the profiled service, such
+/// as `service.name`.
 pub fn encode(profile: &Profile, resource: &[(&str, &str)]) -> Vec<u8> {
     let mut tables = OtlpDictionaryBuilder::new(&profile.dictionary.symbols);
     let mut scope_profiles = Vec::new();
@@ -41,7 +42,7 @@ pub fn encode(profile: &Profile, resource: &[(&str, &str)]) -> Vec<u8> {
     out
 }
 
-/// The message `ExportProfilesServiceResponse` where some profiles are not stored.
+/// Encodes the message `ExportProfilesServiceResponse` with rejected profiles.
 pub fn partial_success(rejected: u64, why: &str) -> Vec<u8> {
     let mut partial = Vec::new();
     let mut out = Vec::new();
@@ -51,14 +52,14 @@ pub fn partial_success(rejected: u64, why: &str) -> Vec<u8> {
     out
 }
 
-/// The type `AnyValue` with a text.
+/// Encodes an `AnyValue` with a text.
 fn any_value(text: &str) -> Vec<u8> {
     let mut value = Vec::new();
     write_message(&mut value, 1, text.as_bytes());
     value
 }
 
-/// The type `AnyValue` with a number, which is there also where it is 0.
+/// Encodes an `AnyValue` with a number, which is written even if it is 0.
 fn whole_number(number: i64) -> Vec<u8> {
     let mut value = vec![3 << 3];
     put_varint(&mut value, number as u64);
@@ -72,12 +73,12 @@ struct OtlpDictionaryBuilder<'a> {
     locations: EntryNumbering,
     functions: EntryNumbering,
     mappings: EntryNumbering,
-    /// Key, value and unit.
+    /// Key, value and unit of each attribute, with its index.
     attributes: BTreeMap<(String, AttributeValue, String), u64>,
     in_order: Vec<(String, AttributeValue, String)>,
 }
 
-/// The value of an attribute.
+/// Value of a label's attribute.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum AttributeValue {
     Text(String),
@@ -115,7 +116,7 @@ impl<'a> OtlpDictionaryBuilder<'a> {
         content
     }
 
-    /// One column, without rows of zeros.
+    /// Encodes one column, without rows of zeros.
     fn profile(&mut self, profile: &Profile, column: usize) -> Vec<u8> {
         let header = &profile.header;
         let width = profile.header.types.len();
@@ -152,7 +153,7 @@ impl<'a> OtlpDictionaryBuilder<'a> {
         labels.into_iter().map(attribute).collect()
     }
 
-    /// Everything that was named. Each table is written before those that it names entries of.
+    /// Encodes all entries in use. Each table is written before the tables that it refers to.
     fn dictionary(mut self, profile: &Profile) -> Vec<u8> {
         let mut out = Vec::new();
         let nothing = Vec::new();
@@ -244,7 +245,7 @@ impl<'a> OtlpDictionaryBuilder<'a> {
     }
 }
 
-/// A number field of eight bytes; 0 is the default and is not written.
+/// Writes a number field of eight bytes. 0 is the default and is not written.
 fn fixed(out: &mut Vec<u8>, field: u8, value: u64) {
     if value != 0 {
         out.push(field << 3 | 1);

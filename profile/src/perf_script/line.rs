@@ -1,47 +1,47 @@
-//! Lines of the text, each for itself.
+//! Parser of single lines of the text.
 
-/// The line that begins a sample: `comm pid/tid [cpu] time: period event: …`. Which of these are there is up to who
-/// asked for the text.
+/// Head of a sample: `comm pid/tid [cpu] time: period event: …`. The options of `perf script` decide which of
+/// these fields are present.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct PerfSampleHead<'a> {
-    /// What the thread is called; empty if it is not told.
+    /// Name of the thread; empty if it is absent.
     pub(super) command: &'a str,
-    /// Nothing for what is no sample: a mapping, a fork.
+    /// Event of the sample. `None` for other records, such as a mapping or a fork.
     pub(super) event: Option<&'a str>,
-    /// For how many events the sample stands.
+    /// Number of events that the sample stands for.
     pub(super) period: Option<&'a str>,
-    /// What follows the event: the frame of a sample without a stack, or what a tracepoint tells.
+    /// Text after the event: the frame of a sample without a stack, or the data of a tracepoint.
     pub(super) rest: &'a str,
 }
 
-/// A frame: `address symbol+offset (binary)`.
+/// Stack frame: `address symbol+offset (binary)`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct PerfFrame<'a> {
-    /// Without the offset; empty or `[unknown]` if it has none.
+    /// Symbol without the offset; empty or `[unknown]` if it has none.
     pub(super) symbol: &'a str,
-    /// Nothing if the line has none.
+    /// Binary of the frame; `None` if the line has none.
     pub(super) binary: Option<&'a str>,
 }
 
-/// What no symbol was found for.
+/// Symbol of an address that has none.
 pub(super) const UNKNOWN_SYMBOL: &str = "[unknown]";
-/// What stands for the binary of a function that was inlined.
+/// Binary of an inlined function.
 const INLINED_BINARY: &str = "inlined";
-/// How lines name what is no sample.
+/// Prefix of records that are not samples.
 const RECORD_PREFIX: &str = "PERF_RECORD_";
 
-/// The most words before an event. Names of threads have fifteen letters.
+/// Maximum number of words before an event. Names of threads have at most fifteen characters.
 const MAX_WORDS_BEFORE_EVENT: usize = 32;
 
-/// A word and where it ends in its line.
+/// Word and the offset at which it ends.
 type LineWord<'a> = (&'a str, usize);
 
-/// Reads the head of a sample.
+/// Parses the head of a sample.
 pub(super) fn parse_head(line: &str) -> Option<PerfSampleHead<'_>> {
     parse_timed_head(line).or_else(|| parse_untimed_head(line))
 }
 
-/// Reads the head of a sample that has a time.
+/// Parses the head of a sample that has a time.
 pub(super) fn parse_timed_head(line: &str) -> Option<PerfSampleHead<'_>> {
     let mut words = words(line);
     let mut before: Vec<LineWord<'_>> = Vec::new();
@@ -55,7 +55,7 @@ pub(super) fn parse_timed_head(line: &str) -> Option<PerfSampleHead<'_>> {
         }
         before.push(word);
     }
-    // A command may consist of several words and of numbers; the last number before processor and time is the thread.
+    // A command may have several words and numbers. The last number before processor and time is the thread.
     let thread = before.iter().rposition(|(word, _)| is_thread(word));
     let end =
         thread.or_else(|| before.iter().position(|(word, _)| is_processor(word))).unwrap_or(before.len());
@@ -72,7 +72,7 @@ pub(super) fn parse_timed_head(line: &str) -> Option<PerfSampleHead<'_>> {
     Some(PerfSampleHead { command, event: Some(event), period, rest: line[at..].trim_ascii() })
 }
 
-/// Of a head without a time only so much is certain: it ends with the event.
+/// Parses the head of a sample without a time, which only its final event identifies for certain.
 fn parse_untimed_head(line: &str) -> Option<PerfSampleHead<'_>> {
     let all: Vec<LineWord<'_>> = words(line).take(MAX_WORDS_BEFORE_EVENT + 2).collect();
     let ((event, _), before) =
@@ -92,7 +92,7 @@ fn parse_untimed_head(line: &str) -> Option<PerfSampleHead<'_>> {
     })
 }
 
-/// Reads a frame.
+/// Parses a frame. Returns `None` if the line is not one.
 pub(super) fn parse_frame(line: &str) -> Option<PerfFrame<'_>> {
     let (address, rest) = line.trim_ascii().split_once(' ')?;
     if !address.bytes().all(|byte| byte.is_ascii_hexdigit()) {
@@ -110,15 +110,15 @@ pub(super) fn parse_frame(line: &str) -> Option<PerfFrame<'_>> {
     })
 }
 
-/// Whether a line says where in the source the frame above it is: `main.c:12`, `??:0`.
+/// Returns whether a line gives the source position of the frame above it: `main.c:12`, `??:0`.
 pub(super) fn is_source_line(line: &str) -> bool {
     line.trim_ascii().rsplit_once(':').is_some_and(|(file, line)| !file.is_empty() && is_number(line))
 }
 
-/// Where the binary begins, with its bracket: behind the offset or, where there is none, in the last brackets. Those
-/// that follow a name at once are of its parameters.
+/// Returns the offset of the binary's opening bracket: after the symbol's offset or, without one, the last
+/// bracket. A bracket directly after a name belongs to its parameters.
 fn find_binary(frame: &str) -> Option<usize> {
-    // A binary that was removed since says so, in brackets, too.
+    // A binary that was deleted has a suffix in brackets.
     let before = frame.strip_suffix(" (deleted))").or_else(|| frame.strip_suffix(')'))?;
     let behind_offset = before.rfind("+0x").and_then(|at| {
         let digits = before[at + 3..].bytes().take_while(u8::is_ascii_hexdigit).count();
@@ -149,18 +149,18 @@ fn is_number(word: &str) -> bool {
     !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// `12`, `12/13`, and `-1` where it is not known.
+/// Returns whether a word is a thread: `12`, `12/13`, or `-1` for an unknown one.
 fn is_thread(word: &str) -> bool {
     let is_id = |id: &str| is_number(id.strip_prefix('-').unwrap_or(id));
     word.split_once('/').map_or_else(|| is_id(word), |(process, thread)| is_id(process) && is_id(thread))
 }
 
-/// `[003]`.
+/// Returns whether a word is a processor, such as `[003]`.
 fn is_processor(word: &str) -> bool {
     word.strip_prefix('[').and_then(|word| word.strip_suffix(']')).is_some_and(is_number)
 }
 
-/// `57011.696755:`.
+/// Returns whether a word is a time, such as `57011.696755:`.
 fn is_time(word: &str) -> bool {
     let parts = word.strip_suffix(':').and_then(|word| word.split_once('.'));
     parts.is_some_and(|(seconds, rest)| is_number(seconds) && is_number(rest))

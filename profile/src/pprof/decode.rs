@@ -1,4 +1,4 @@
-//! The walk: the top level, and the tables that samples refer to.
+//! Decoder of the top-level fields and of the tables that samples refer to.
 
 use super::entries::{
     RawFunction, RawLine, RawLocation, RawMapping, read_function, read_location, read_mapping,
@@ -17,47 +17,47 @@ use crate::symbols::{
     ELF_ADDRESSES_FLAG, LocationHasher, NO_ENTRY, StringTable, function_hash, mapping_hash,
 };
 
-/// Stands for the hash of a location that refers to something that is not there, where samples do not outlive that.
-/// It lies where every frame looks anyway.
+/// Hash of a location with a dangling reference, if samples with it are dropped. Samples already read this
+/// hash of every frame, so the check costs nothing more.
 pub(super) const DANGLING_LOCATION_HASH: ContentHash = 0;
 
-/// What was left out: what referred to nothing, and what was beyond what is kept.
+/// Counts of parts that were dropped: dangling references, and excess over the kept depth and text length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DecodeDropCounts {
-    /// Samples that name a location that is not there, or that [`DecodeLimits::drop_dangling`] drops.
+    /// Samples that refer to a missing location, or that [`DecodeLimits::drop_dangling`] drops.
     pub samples: usize,
-    /// Lines that name a function that is not there.
+    /// Lines that refer to a missing function.
     pub lines: usize,
-    /// References to mappings that are not there.
+    /// References to missing mappings.
     pub mappings: usize,
-    /// Samples whose stacks lost leaves to [`DecodeLimits::kept_depth`].
+    /// Samples with stacks that lost leaves to [`DecodeLimits::kept_depth`].
     pub deep: usize,
     /// Texts that lost their beginning to [`DecodeLimits::kept_text`].
     pub long: usize,
 }
 
-/// What one profile's walk gives; kept and filled again for the next.
+/// Result of decoding one profile. The next profile reuses its memory.
 #[derive(Default)]
 pub struct DecodedProfile {
-    /// What the profile says of itself.
+    /// Header fields of the profile.
     pub header: ProfileHeader,
-    /// Its rows, in the order sent, equal ones not yet added up.
+    /// Rows in the order sent. Equal rows are not added up yet.
     pub samples: Samples,
-    /// The canonical content.
+    /// Hasher of the canonical content.
     pub content: ContentHasher,
-    /// What was left out.
+    /// Counts of dropped parts.
     pub dropped: DecodeDropCounts,
 }
 
-/// What an entry takes, with its hash and its place by id.
+/// Memory of a table entry, with its hash and its position by id.
 const LOCATION_ENTRY_BYTES: usize = size_of::<RawLocation>() + size_of::<ContentHash>() + 12;
 const FUNCTION_ENTRY_BYTES: usize = size_of::<RawFunction>() + size_of::<ContentHash>() + 8;
 const MAPPING_ENTRY_BYTES: usize = size_of::<RawMapping>() + size_of::<ContentHash>() + 8;
 const STRING_ENTRY_BYTES: usize = size_of::<(usize, usize)>() + size_of::<ContentHash>();
-/// With the row that it becomes, and where whoever stores it puts that.
+/// Includes the row that the sample becomes, and the memory for storing that row.
 const SAMPLE_ENTRY_BYTES: usize = size_of::<(usize, usize)>() + size_of::<WalkedStack>() + 104;
 
-/// Walks profiles, one after the other, with memory that is used again.
+/// Decoder of profiles, one after the other. Its memory is reused.
 #[derive(Default)]
 pub struct PprofDecoder {
     pub(super) strings: Vec<(usize, usize)>,
@@ -71,27 +71,27 @@ pub struct PprofDecoder {
     pub(super) locations: Vec<RawLocation>,
     pub(super) location_ids: IdIndex,
     pub(super) location_hashes: Vec<ContentHash>,
-    /// Hashes by which locations are part of the identity; empty where these are those by which they are stored.
+    /// Hashes of locations for the identity; empty if they equal the hashes for storage.
     pub(super) identity_hashes: Vec<ContentHash>,
-    /// Where each location went in the dictionary, once a new stack asked for it.
+    /// Dictionary id of each location, once a new stack needed it.
     pub(super) resolved: Vec<u32>,
     pub(super) lines: Vec<RawLine>,
     pub(super) samples: Vec<(usize, usize)>,
-    /// Stacks in the order of the file; a stack may be there more than once.
+    /// Stacks in the order of the file. A stack may occur more than once.
     pub(super) walked: Vec<WalkedStack>,
-    /// The most locations of a stack.
+    /// Maximum number of locations in a stack.
     pub(super) deepest: usize,
-    /// Places of locations that were put above stacks, the root first.
+    /// Indexes of locations that were added above stacks, the root first.
     pub(super) roots: Vec<u32>,
     pub(super) known_stacks: EntryCache,
     pub(super) known_labels: EntryCache,
     pub(super) head: RawHeader,
     pub(super) row: SampleScratch,
-    /// Whether names keep the shapes of Go's generic functions though they have some.
+    /// Set if names have shapes of Go's generic functions and keep them.
     pub(super) keeps_shapes: bool,
     pub(super) sender: SenderInfo,
     hasher: LocationHasher,
-    /// About how much memory the tables at hand take.
+    /// Approximate memory of the current tables in bytes.
     tables: usize,
 }
 
@@ -115,7 +115,7 @@ impl RawHeader {
         self.comments.push(text as i64);
         Ok(())
     }
-    /// The indexes of all its texts.
+    /// Returns the string indexes of all its texts.
     fn texts(&self) -> impl Iterator<Item = i64> {
         let pairs = self.types.iter().chain(&self.period_type).flat_map(|&(kind, unit)| [kind, unit]);
         let remarks = [self.drop_frames, self.keep_frames, self.default_type, self.doc_url];
@@ -124,7 +124,7 @@ impl RawHeader {
 }
 
 impl PprofDecoder {
-    /// Bytes that it has taken. What is as large as one sample or the header is left out.
+    /// Returns the allocated bytes. Buffers as large as one sample or the header are not counted.
     pub(super) fn memory(&self) -> usize {
         let strings = vec_memory(&self.strings) + vec_memory(&self.string_hashes);
         let functions = vec_memory(&self.functions) + vec_memory(&self.function_hashes);
@@ -138,7 +138,7 @@ impl PprofDecoder {
         strings + functions + mappings + locations + lines + samples + ids + known
     }
 
-    /// Walks one uncompressed profile. Rows refer to `dictionary`, which may already hold other profiles.
+    /// Decodes one uncompressed profile. Rows refer to `dictionary`, which may already hold other profiles.
     pub fn decode(
         &mut self,
         raw: &[u8],
@@ -150,8 +150,8 @@ impl PprofDecoder {
         self.resolve_stacks(raw, limits, dictionary, out)
     }
 
-    /// All of [`decode`](Self::decode) but for stacks: until [`resolve_stacks`](Self::resolve_stacks), rows give their number in
-    /// this file. Only labels of samples go into `labels`.
+    /// Does all of [`decode`](Self::decode) except for stacks. Until [`resolve_stacks`](Self::resolve_stacks)
+    /// is called, rows hold stack numbers of this file. Only labels of samples are added to `labels`.
     pub(super) fn walk(
         &mut self,
         raw: &[u8],
@@ -180,7 +180,7 @@ impl PprofDecoder {
         walked
     }
 
-    /// Visits the top-level fields in their order.
+    /// Visits the top-level fields in the order of the file.
     fn scan(&mut self, raw: &[u8], limits: &DecodeLimits) -> Result<(), DecodeError> {
         self.strings.clear();
         self.functions.clear();
@@ -201,7 +201,8 @@ impl PprofDecoder {
         Ok(())
     }
 
-    /// Takes a field in. An entry of two bytes may take eighty in memory: so each is counted before there is room for it.
+    /// Reads a field. An entry of two bytes may take eighty in memory, so memory is charged before it is
+    /// allocated.
     fn read_top_field(
         &mut self,
         field: (u64, WireValue),
@@ -257,7 +258,7 @@ impl PprofDecoder {
         Ok(())
     }
 
-    /// Takes a field in that there is once, or a comment.
+    /// Reads a field of the header, or a comment.
     fn read_header_field(
         &mut self,
         field: (u64, WireValue),
@@ -290,7 +291,7 @@ impl PprofDecoder {
         Ok(())
     }
 
-    /// Counts memory before it is taken.
+    /// Charges memory before it is allocated.
     fn charge_memory(&mut self, bytes: usize, limits: &DecodeLimits) -> Result<(), DecodeError> {
         self.tables += bytes;
         check_limit("bytes of tables in memory", self.tables, limits.tables)
@@ -306,7 +307,7 @@ impl PprofDecoder {
             return Err(DecodeError::NoEmptyString);
         }
         self.string_hashes.clear();
-        // Mostly they lie one after the other and all are ASCII, which is seen at once.
+        // Usually all texts are contiguous and ASCII, and one check covers them.
         let whole = self.strings.first().zip(self.strings.last()).map(|(first, last)| first.0..last.1);
         let ascii = whole.and_then(|range| raw.get(range)).is_some_and(<[u8]>::is_ascii);
         for (index, (start, end)) in self.strings.iter_mut().enumerate() {
@@ -317,7 +318,7 @@ impl PprofDecoder {
             if text.len() > limits.kept_text {
                 dropped.long += 1;
                 let cut = text.len() - limits.kept_text;
-                // No byte that begins a character looks like one within.
+                // The first byte of a UTF-8 character never has the bit pattern of the others.
                 *start += cut + text[cut..].iter().take_while(|&&byte| byte & 0xc0 == 0x80).count();
             }
             self.string_hashes.push(hash::hash_bytes(&raw[*start..*end]));
@@ -346,14 +347,14 @@ impl PprofDecoder {
         std::str::from_utf8(&raw[start..end]).map_err(|_| DecodeError::NotUtf8 { index })
     }
 
-    /// The text of an index, as the dictionary knows it.
+    /// Returns the dictionary id of a text, and adds the text if it is new.
     pub(super) fn intern(
         &self,
         raw: &[u8],
         index: i64,
         strings: &mut StringTable,
     ) -> Result<u32, DecodeError> {
-        // Many entries may have one long text: it is looked at once.
+        // Many entries may refer to one long text. Its bytes are read only once.
         let hash = self.string_hashes[self.index(index, "a name")?];
         match strings.find_hashed(hash) {
             Some(id) => Ok(id),
@@ -372,7 +373,7 @@ impl PprofDecoder {
             Ok(ValueType::new(kind, self.text(raw, unit, "a sample type's unit")?))
         };
         let head = &self.head;
-        // Nothing depends on these texts, and some writers get their indexes wrong.
+        // These texts do not affect the samples, and some writers get their indexes wrong.
         let remark = |index| self.text(raw, index, "a remark").ok().map(str::to_owned);
         Ok(ProfileHeader {
             types: head.types.iter().copied().map(value_type).collect::<Result<_, _>>()?,
@@ -447,7 +448,7 @@ impl PprofDecoder {
         Ok(())
     }
 
-    /// Hashes all mappings with those of their flags that are in `flags`.
+    /// Hashes all mappings with only the flags that are in `flags`.
     fn hash_mappings(
         &self,
         strings: &[ContentHash],
@@ -464,10 +465,9 @@ impl PprofDecoder {
         Ok(())
     }
 
-    /// Hashes locations as they are part of the identity [INV-01], where that differs from how they are stored:
-    /// addresses are relative to the start of the mapping, whatever their kind, and names are without the shapes of
-    /// Go's generic functions, whatever the language. So a retry is recognized by each version, and however it was
-    /// sent.
+    /// Hashes locations for the identity [INV-01], if that differs from storage. Addresses are relative to
+    /// the start of the mapping, whatever their kind. Names have no shapes of Go's generic functions,
+    /// whatever the language. Every version thus recognizes a retry, however it was sent.
     fn hash_identity(&mut self, raw: &[u8], limits: &DecodeLimits) -> Result<(), DecodeError> {
         self.identity_hashes.clear();
         let has_elf_addresses = self.mappings.iter().any(|mapping| mapping.flags & ELF_ADDRESSES_FLAG != 0);

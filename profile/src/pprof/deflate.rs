@@ -1,14 +1,15 @@
-//! Compression, without a time or a name: equal input gives equal bytes.
+//! Gzip compression without a time or file name, so equal input gives equal output.
 
 use libdeflater::{CompressionLvl, Compressor};
 
-/// Compresses what is kept.
+/// Compresses data that is stored, at the default level.
 #[must_use]
 pub fn gzip(bytes: &[u8]) -> Vec<u8> {
     gzip_at(CompressionLvl::default(), bytes)
 }
 
-/// As [`gzip`], for what is only sent: faster and larger. The level below this one does not compress at all.
+/// Compresses data that is only sent: faster and larger than [`gzip`]. The level below this one does not
+/// compress at all.
 #[must_use]
 pub fn gzip_fast(bytes: &[u8]) -> Vec<u8> {
     gzip_at(CompressionLvl::new(1).expect("one of the levels"), bytes)

@@ -1,4 +1,5 @@
-//! Writing pprof: only what the rows refer to, numbered from one in the order of first use.
+//! Writer of pprof. Only entries that the rows refer to are written, numbered from one in the order of first
+//! use.
 
 use super::entries::ELF_ADDRESSES_FIELD;
 use super::samples::TIMESTAMPS_FIELD;
@@ -8,7 +9,7 @@ use crate::model::{Profile, ValueType};
 use crate::numbering::EntryNumbering;
 use crate::symbols::{ELF_ADDRESSES_FLAG, NO_ENTRY, SymbolTable};
 
-/// The profile as uncompressed pprof.
+/// Encodes the profile as uncompressed pprof.
 pub fn encode(profile: &Profile) -> Vec<u8> {
     PprofEncoder { symbols: &profile.dictionary.symbols, tables: PprofTables::default() }.profile(profile)
 }
@@ -17,7 +18,7 @@ pub fn encode(profile: &Profile) -> Vec<u8> {
 struct PprofTables {
     texts: Vec<String>,
     text_ids: PrehashedMap<u32, u64>,
-    /// Texts of the header, which are in no dictionary.
+    /// Indexes of header texts, which are not in the dictionary.
     loose: std::collections::BTreeMap<String, u64>,
     functions: EntryNumbering,
     mappings: EntryNumbering,
@@ -61,7 +62,7 @@ impl PprofEncoder<'_> {
         out
     }
 
-    /// The index of a text in the file's string table.
+    /// Returns the index of a text in the file's string table.
     fn loose(&mut self, text: &str) -> u64 {
         if let Some(&index) = self.tables.loose.get(text) {
             return index;

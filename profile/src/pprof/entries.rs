@@ -1,13 +1,13 @@
-//! Entries of the tables, as they stand in the file.
+//! Table entries as they are in the file.
 //!
-//! Nearly all writers give fields in the order of their numbers, so the first ones are asked for in that order: no
-//! branch is then guessed wrong. Whatever stands otherwise is met by the loops behind.
+//! Nearly all writers write fields in the order of their numbers. The first fields are therefore expected in
+//! that order, which avoids mispredicted branches. The loops after that handle any other order.
 
 use super::wire::{WireCursor, WireValue};
 use super::{DecodeError, DecodeLimits, check_limit};
 use crate::symbols::ELF_ADDRESSES_FLAG;
 
-/// Field of a mapping that pprof does not have: its locations have addresses of the ELF file. Other readers skip it.
+/// Field of a mapping that pprof does not have: its locations have ELF file addresses. Other readers skip it.
 pub(crate) const ELF_ADDRESSES_FIELD: u64 = 1000;
 
 #[derive(Clone, Copy, Default)]
@@ -106,7 +106,7 @@ pub(super) fn read_mapping(mut cursor: WireCursor<'_>) -> Result<RawMapping, Dec
     Ok(mapping)
 }
 
-/// A location; its lines are added to those of all others.
+/// Reads a location and appends its lines to those of all locations.
 pub(super) fn read_location(
     mut cursor: WireCursor<'_>,
     lines: &mut Vec<RawLine>,
@@ -160,7 +160,7 @@ fn read_line(mut cursor: WireCursor<'_>) -> Result<RawLine, DecodeError> {
     Ok(line)
 }
 
-/// A label of a sample; texts are indexes into the string table.
+/// Label of a sample. Texts are indexes into the string table.
 #[derive(Clone, Copy, Default)]
 pub(super) struct RawLabel {
     pub(super) key: i64,

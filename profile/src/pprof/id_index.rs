@@ -1,25 +1,25 @@
-//! From the ids that a file gives its entries to their places.
+//! Index from the ids in a file to positions in its tables.
 
 use super::DecodeError;
 use crate::hash::vec_memory;
 
 const ABSENT_POSITION: u32 = u32::MAX;
 
-/// The places of one table's ids.
+/// Positions of one table's entries by id.
 #[derive(Default)]
 pub(super) struct IdIndex {
     form: IdIndexKind,
     length: usize,
-    /// The place of each id, where they are small numbers.
+    /// Position of each id, if ids are small numbers.
     table: Vec<u32>,
-    /// Ids and places by id, where they are not. Sorted and not hashed: the sender chooses the ids, and could
-    /// choose such as collide.
+    /// Ids and positions in id order, if ids are not small. A sorted list resists senders that choose
+    /// colliding ids, which a hash table does not.
     sorted: Vec<(u64, u32)>,
 }
 
 #[derive(Default, Clone, Copy)]
 enum IdIndexKind {
-    /// 1, 2, 3 …: an id is its place.
+    /// Ids 1, 2, 3 …: the id gives the position.
     #[default]
     Dense,
     Table,
@@ -27,7 +27,7 @@ enum IdIndexKind {
 }
 
 impl IdIndex {
-    /// Takes the ids of a table in its order.
+    /// Indexes the ids of a table, in table order.
     pub(super) fn build(
         &mut self,
         what: &'static str,
@@ -83,12 +83,12 @@ impl IdIndex {
         }
     }
 
-    /// Bytes that it has taken.
+    /// Returns the allocated bytes.
     pub(super) fn memory(&self) -> usize {
         vec_memory(&self.table) + vec_memory(&self.sorted)
     }
 
-    /// The place of an id.
+    /// Returns the position of an id.
     #[inline(always)]
     pub(super) fn position(&self, id: u64) -> Option<usize> {
         match self.form {

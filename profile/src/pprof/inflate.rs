@@ -1,4 +1,4 @@
-//! Decompression into one buffer that is used again, bounded while it grows.
+//! Decompression into a reusable buffer, with a limit that is enforced while the buffer grows.
 
 use std::io::Read;
 
@@ -6,21 +6,21 @@ use bytes::Bytes;
 
 use super::DecodeError;
 
-/// The largest window of zstd, as a power of two: what every reader should have, and what HTTP allows. Levels up to 19 need
-/// no more.
+/// Maximum zstd window, as a power of two. Every reader should support this size, and HTTP allows it. Levels
+/// up to 19 need no more.
 const MAX_ZSTD_WINDOW_LOG: u32 = 23;
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 const DEFLATE_METHOD: u8 = 8;
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
-/// A decompressor that keeps its memory between profiles.
+/// Decompressor that keeps its memory between profiles.
 #[derive(Default)]
 pub struct Inflater {
     buffer: Vec<u8>,
     gzip: Option<libdeflater::Decompressor>,
 }
 
-/// Decompresses once, into a buffer of its own.
+/// Decompresses once, into a new buffer.
 pub fn inflate(bytes: &[u8], limit: usize) -> Result<Vec<u8>, DecodeError> {
     let mut inflater = Inflater::default();
     if is_compressed(bytes) {
@@ -32,7 +32,7 @@ pub fn inflate(bytes: &[u8], limit: usize) -> Result<Vec<u8>, DecodeError> {
     Ok(inflater.inflate(bytes, limit)?.to_vec())
 }
 
-/// As [`inflate`], without a copy of what is plain. What was compressed is let go of.
+/// Decompresses like [`inflate`], but returns plain input without a copy. Compressed input is dropped.
 pub fn inflate_bytes(bytes: Bytes, limit: usize) -> Result<Bytes, DecodeError> {
     if is_compressed(&bytes) {
         return inflate(&bytes, limit).map(Bytes::from);
@@ -45,15 +45,15 @@ pub(super) fn is_compressed(bytes: &[u8]) -> bool {
 }
 
 impl Inflater {
-    /// Bytes of memory held between profiles.
+    /// Returns the bytes of memory held between profiles.
     pub fn memory(&self) -> usize {
         self.buffer.capacity()
     }
-    /// The first bytes of what was decompressed last.
+    /// Returns the first `length` bytes of the last output.
     pub(super) fn inflated(&self, length: usize) -> &[u8] {
         &self.buffer[..length]
     }
-    /// The plain bytes: decompressed if a magic number says so, else as they are.
+    /// Returns the plain bytes: decompressed if a magic number identifies the format, else as they are.
     pub fn inflate<'a>(&'a mut self, bytes: &'a [u8], limit: usize) -> Result<&'a [u8], DecodeError> {
         if bytes.starts_with(&GZIP_MAGIC) {
             self.gzip(bytes, limit)
@@ -66,24 +66,25 @@ impl Inflater {
         }
     }
 
-    /// The trailer's length is only a hint: the buffer grows from it, never past the limit.
+    /// Decompresses gzip. The length in the trailer is only a hint: the buffer grows from it, never past the
+    /// limit.
     fn gzip(&mut self, bytes: &[u8], limit: usize) -> Result<&[u8], DecodeError> {
-        // libdeflate reads one member and does not say where it ended.
+        // libdeflate reads one member and does not return its end.
         if has_second_member(bytes) {
             return self.gzip_members(bytes, limit);
         }
         let length = self.gzip_member(bytes, limit)?;
-        // Where the member is all, the file ends in its length.
+        // If there is only one member, the file ends with its length.
         if bytes.ends_with(&(length as u32).to_le_bytes()) {
             return Ok(&self.buffer[..length]);
         }
         self.gzip_members(bytes, limit)
     }
 
-    /// Decompresses the first member, and gives the length.
+    /// Decompresses the first member and returns its length.
     fn gzip_member(&mut self, bytes: &[u8], limit: usize) -> Result<usize, DecodeError> {
         let hint = bytes.last_chunk::<4>().map_or(0, |length| u32::from_le_bytes(*length) as usize);
-        // Deflate cannot do better than 1032 to 1, so a larger claim is a lie.
+        // Deflate compresses at most 1032 to 1, so a larger claim is false.
         let mut size = hint.min(bytes.len().saturating_mul(1032)).max(64);
         let gzip = self.gzip.get_or_insert_with(libdeflater::Decompressor::new);
         loop {
@@ -104,7 +105,7 @@ impl Inflater {
         }
     }
 
-    /// One member after the other, by the way that says where each ends. Zeros after the last are padding.
+    /// Decompresses all members with a decoder that finds the end of each. Zeros after the last are padding.
     fn gzip_members(&mut self, bytes: &[u8], limit: usize) -> Result<&[u8], DecodeError> {
         self.buffer.clear();
         let mut rest = bytes;
@@ -148,8 +149,8 @@ impl Inflater {
     }
 }
 
-/// Whether a second gzip header may lie within: magic, method, no reserved flag. Chance makes such bytes once in
-/// a hundred megabytes; then the slower way gives the same.
+/// Returns whether the input may have a second gzip header: magic, method, no reserved flag. Random data has
+/// such bytes once in a hundred megabytes. The slower path then gives the same result.
 fn has_second_member(bytes: &[u8]) -> bool {
     let rest = &bytes[GZIP_MAGIC.len()..];
     memchr::memmem::find_iter(rest, &[GZIP_MAGIC[0], GZIP_MAGIC[1], DEFLATE_METHOD])

@@ -1,7 +1,7 @@
-//! One profile in two steps: what needs no dictionary, and what does.
+//! Reader of a profile in two steps: the first needs no dictionary, the second does.
 //!
-//! Nearly all of the work is the first step, and many profiles may do it at once. The second looks the stacks up, so it
-//! holds the dictionary; only names that are new to it are copied.
+//! The first step is nearly all of the work, and many profiles may run it in parallel. The second step looks
+//! up the stacks and needs the dictionary. It only copies names that are new.
 
 use std::borrow::Cow;
 
@@ -14,16 +14,16 @@ use crate::hash::vec_memory;
 use crate::model::Dictionary;
 use crate::normalize::{has_go_shapes, is_built_by_go, strip_go_shapes};
 
-/// What is known of the sender of a profile, beside the profile.
+/// Properties of a profile's sender that are not in the profile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SenderInfo {
-    /// Whether the sender profiles programs written in Go, if that is stated.
+    /// Set if the sender profiles Go programs, `None` if that is not stated.
     pub is_go: Option<bool>,
-    /// The sender states that all addresses are those of the ELF files of their mappings.
+    /// The sender states that all addresses are ELF file addresses.
     pub has_elf_addresses: bool,
 }
 
-/// A profile that was walked. Its memory is used again for the next one.
+/// Decoded profile with its buffers, which the next profile reuses.
 #[derive(Default)]
 pub struct PprofReader {
     inflater: Inflater,
@@ -32,18 +32,18 @@ pub struct PprofReader {
     labels: Dictionary,
     sent: Bytes,
     length: usize,
-    /// The plain bytes where names had to be changed in them.
+    /// Plain bytes with changed names, if names had to be changed.
     changed: Option<Vec<u8>>,
     limits: DecodeLimits,
 }
 
 impl PprofReader {
-    /// As [`read_from`](Self::read_from), of a sender of which nothing is known.
+    /// Reads like [`read_from`](Self::read_from), for a sender with no known properties.
     pub fn read(&mut self, sent: &Bytes, limits: &DecodeLimits) -> Result<usize, DecodeError> {
         self.read_from(SenderInfo::default(), sent, limits)
     }
-    /// Decompresses and walks a profile, and returns its plain length. If it is one of Go, names lose the shapes of generic
-    /// functions. Its rows name stacks by their number in the file.
+    /// Decompresses and decodes a profile, and returns its plain length. In a Go profile, names lose the
+    /// shapes of generic functions. Rows hold stack numbers of the file.
     pub fn read_from(
         &mut self,
         sender: SenderInfo,
@@ -70,32 +70,33 @@ impl PprofReader {
         };
         Ok(self.length)
     }
-    /// Puts above stacks the roots that Go has cut off, as far as others tell them; says how many stacks these are. What the
-    /// profile's content is stays what was sent.
+    /// Restores the roots that Go truncated, as far as other stacks show them. Returns the number of restored
+    /// stacks. The content hash stays that of the profile as sent.
     pub fn repair_roots(&mut self) -> Result<usize, DecodeError> {
         let raw = plain(&self.inflater, &self.sent, self.length, self.changed.as_deref());
         self.decoder.repair_roots(raw, &self.limits)
     }
-    /// Has the rows name stacks of a dictionary, which learns those that it does not know.
+    /// Replaces the stack numbers in the rows with ids of the dictionary, and adds new stacks to it.
     pub fn resolve_stacks(&mut self, dictionary: &mut Dictionary) -> Result<(), DecodeError> {
         let raw = plain(&self.inflater, &self.sent, self.length, self.changed.as_deref());
         self.decoder.resolve_stacks(raw, &self.limits, dictionary, &mut self.decoded)
     }
-    /// What the walk gave.
+    /// Returns the decoded profile.
     pub fn decoded(&self) -> &DecodedProfile {
         &self.decoded
     }
-    /// What the label sets of its rows mean.
+    /// Returns the dictionary of the rows' label sets.
     pub fn labels(&self) -> &Dictionary {
         &self.labels
     }
-    /// Bytes that it has taken, those of the profile as it was sent among them.
+    /// Returns the allocated bytes, including those of the profile as sent.
     pub fn memory(&self) -> usize {
         let plain = self.inflater.memory() + self.changed.as_ref().map_or(0, vec_memory);
         let read = self.decoder.memory() + self.decoded.samples.memory() + self.labels.memory();
         self.sent.len() + plain + read
     }
-    /// Lets go of the profile, so that only memory for the next one is held; of that, too, if it is more than `most`.
+    /// Drops the profile and keeps memory for the next one. If that memory is more than `most`, it is freed
+    /// too.
     pub fn release(&mut self, most: usize) {
         self.sent = Bytes::new();
         self.changed = None;
@@ -105,7 +106,7 @@ impl PprofReader {
     }
 }
 
-/// The bytes that were walked.
+/// Returns the bytes that were decoded.
 fn plain<'a>(inflater: &'a Inflater, sent: &'a Bytes, length: usize, changed: Option<&'a [u8]>) -> &'a [u8] {
     match changed {
         Some(changed) => changed,

@@ -1,8 +1,8 @@
-//! Small changes to a profile's bytes, without decoding its samples: the entries of one table are read or
-//! replaced, everything else is copied as it stands.
+//! Edits of a profile's bytes without decoding its samples. The entries of one table are read or replaced,
+//! and all other bytes are copied.
 //!
-//! Nothing is checked here that the change does not need; whoever decodes the result refuses what is wrong. But a text
-//! may be in many entries: so there is a limit to what is looked at, and to what is added.
+//! Only the parts that an edit needs are validated. The decoder of the result rejects other errors. Many
+//! entries may refer to one text, so there is a limit on the bytes read and on the bytes added.
 
 use std::cell::Cell;
 
@@ -17,7 +17,7 @@ const FUNCTION_FIELD: u64 = 5;
 const STRING_TABLE_FIELD: u64 = 6;
 const TIME_NANOS_FIELD: u64 = 9;
 
-/// The names of the sample types of an uncompressed profile.
+/// Returns the names of the sample types of an uncompressed profile.
 pub fn sample_types<'a>(raw: &'a [u8], limits: &DecodeLimits) -> Result<Vec<&'a str>, DecodeError> {
     let strings = RawStringTable::read(raw, limits)?;
     let mut types = Vec::new();
@@ -31,7 +31,7 @@ pub fn sample_types<'a>(raw: &'a [u8], limits: &DecodeLimits) -> Result<Vec<&'a 
     if types.is_empty() { Err(DecodeError::NoSampleType) } else { Ok(types) }
 }
 
-/// The build ids of an uncompressed profile's mappings.
+/// Returns the build ids of an uncompressed profile's mappings.
 pub fn build_ids<'a>(raw: &'a [u8], limits: &DecodeLimits) -> Result<Vec<&'a str>, DecodeError> {
     let strings = RawStringTable::read(raw, limits)?;
     let mut build_ids = Vec::new();
@@ -45,7 +45,7 @@ pub fn build_ids<'a>(raw: &'a [u8], limits: &DecodeLimits) -> Result<Vec<&'a str
     Ok(build_ids)
 }
 
-/// Returns whether an uncompressed profile has a function of which `is_it` holds, given its name and file.
+/// Returns whether `is_it` holds for a function of an uncompressed profile, given its name and file.
 pub fn any_function(
     raw: &[u8],
     limits: &DecodeLimits,
@@ -64,7 +64,7 @@ pub fn any_function(
     Ok(found)
 }
 
-/// The time of an uncompressed profile as it says it, Unix nanoseconds; 0 if it says none.
+/// Returns the stated time of an uncompressed profile, Unix nanoseconds; 0 if it has none.
 pub fn time_nanos(raw: &[u8]) -> Result<i64, DecodeError> {
     let mut time = 0;
     let mut cursor = WireCursor::new(raw);
@@ -76,13 +76,14 @@ pub fn time_nanos(raw: &[u8]) -> Result<i64, DecodeError> {
     Ok(time)
 }
 
-/// Returns the uncompressed profile without its time. Of a field that is there twice the last one counts.
+/// Returns the uncompressed profile without its time. In protobuf, the last value of a repeated scalar field
+/// wins.
 pub fn strip_time(raw: &[u8]) -> Vec<u8> {
     const WIRE_TYPE_VARINT: u8 = 0;
     [raw, &[(TIME_NANOS_FIELD as u8) << 3 | WIRE_TYPE_VARINT, 0]].concat()
 }
 
-/// The profile with other sample types: `rename` is given each name and may give a new one.
+/// Renames sample types. `rename` receives each name and may return a new one.
 pub fn rename_types(
     raw: &[u8],
     limits: &DecodeLimits,
@@ -101,7 +102,7 @@ pub fn rename_types(
     Ok(added.appended_to(changed))
 }
 
-/// The profile with other function names: `rename` is given each name and file and may give a new name.
+/// Renames functions. `rename` receives each name and file and may return a new name.
 pub fn rename_functions(
     raw: &[u8],
     limits: &DecodeLimits,
@@ -119,8 +120,8 @@ pub fn rename_functions(
     Ok(added.appended_to(changed))
 }
 
-/// Some writers give every function the id 0, and as many functions as locations, in their order. Then the ids
-/// of the locations are those of the functions; a profile that is not so is left alone.
+/// Assigns function ids in profiles of writers that give every function the id 0, and one function per
+/// location in the same order. Each function gets the id of its location. Returns `None` for other profiles.
 pub fn assign_function_ids(raw: &[u8]) -> Result<Option<Vec<u8>>, DecodeError> {
     let mut locations = Vec::new();
     let mut functions = 0;
@@ -128,7 +129,7 @@ pub fn assign_function_ids(raw: &[u8]) -> Result<Option<Vec<u8>>, DecodeError> {
         match field {
             LOCATION_FIELD => locations.push(location_id(content)?),
             FUNCTION_FIELD if read_function(content)?.id == 0 => functions += 1,
-            // More than there can be locations.
+            // Makes the count unequal to any number of locations.
             FUNCTION_FIELD => functions = usize::MAX / 2,
             _ => {}
         }
@@ -145,7 +146,7 @@ pub fn assign_function_ids(raw: &[u8]) -> Result<Option<Vec<u8>>, DecodeError> {
     Ok(Some(numbered))
 }
 
-/// The profile with other texts in its string table.
+/// Replaces texts in the profile's string table.
 pub fn rewrite_strings(
     raw: &[u8],
     replace: impl Fn(&[u8]) -> Option<Vec<u8>>,
@@ -153,10 +154,11 @@ pub fn rewrite_strings(
     rewrite(raw, STRING_TABLE_FIELD, |content| Ok(replace(content.remaining())))
 }
 
-/// What may be looked at is so many times what a profile may have: its texts, as often as usual ones are in it.
+/// Maximum ratio between the bytes of texts that are read and the size limit of a profile. Usual profiles
+/// stay below it.
 const MAX_READ_FACTOR: usize = 16;
 
-/// The string table, by index.
+/// String table by index.
 struct RawStringTable<'a> {
     texts: Vec<&'a [u8]>,
     looked: Cell<usize>,
@@ -192,7 +194,7 @@ impl<'a> RawStringTable<'a> {
     }
 }
 
-/// Texts that come after the string table as it was.
+/// Texts appended to the existing string table.
 struct AppendedStrings {
     first: usize,
     bytes: usize,
@@ -218,7 +220,7 @@ impl AppendedStrings {
         self.indexes.insert(text, index);
         Ok(index)
     }
-    /// Nothing if no text was added: then nothing has changed.
+    /// Appends the texts to the profile. Returns `None` if there are none, because then nothing has changed.
     fn appended_to(self, mut raw: Vec<u8>) -> Option<Vec<u8>> {
         for text in &self.texts {
             write_message(&mut raw, STRING_TABLE_FIELD, text.as_bytes());
@@ -241,7 +243,7 @@ fn fields<'a>(
     Ok(())
 }
 
-/// Copies a profile; entries of one table are replaced where `replace` says so.
+/// Copies a profile. Entries of one table are replaced if `replace` returns a new one.
 fn rewrite<'a>(
     raw: &'a [u8],
     table: u64,

@@ -1,4 +1,4 @@
-//! Samples: each a stack, values and labels, to a row of dense ids.
+//! Samples: conversion of stack, values and labels to a row of dense ids.
 
 use std::ops::Range;
 
@@ -13,33 +13,33 @@ use crate::model::Dictionary;
 use crate::stacks::StackTable;
 use crate::symbols::{Function, Line, Mapping, NO_ENTRY};
 
-/// When a sample was taken, Unix nanoseconds, as often as it was: packed numbers of eight bytes. pprof has no field for
-/// that, and other readers pass it over.
+/// Field with the timestamps of a sample, Unix nanoseconds: packed numbers of eight bytes. pprof has no such
+/// field, and other readers skip it.
 pub(crate) const TIMESTAMPS_FIELD: u64 = 1000;
 
-/// A label set by its id in the dictionary, or a stack by its number in the file.
+/// Label set with its dictionary id, or stack with its number in the file.
 #[derive(Clone, Copy, Default)]
 pub(super) struct CachedEntry {
     id: u32,
-    /// Whether the stack lost its leaves.
+    /// Set if the stack was truncated to the kept depth.
     cut: bool,
-    /// What of it is part of the identity.
+    /// Hash of the entry's part in the identity.
     hash: ContentHash,
 }
 
-/// A stack of the file.
+/// Stack of the file.
 pub(super) struct WalkedStack {
     hash: ContentHash,
-    /// The sample that it was first seen in.
+    /// Index of the first sample with this stack.
     sample: u32,
-    /// Its id in the dictionary, once it was looked up.
+    /// Dictionary id of the stack, once it was looked up.
     id: u32,
-    /// What was put above it, in [`PprofDecoder::truncated_go_stacks`].
+    /// Range of the roots that were added above the stack, in [`PprofDecoder::roots`].
     root: (u32, u32),
 }
 
-/// The stacks or the label sets of one file by their bytes. Equal bytes mean the same within a file, and heap
-/// profiles and those with labels repeat much, which then needs to be walked only once.
+/// Cache of the stacks or label sets of one file, by their bytes. Equal bytes have equal meaning within a
+/// file. Heap profiles and profiles with labels have many duplicates, which then need only one pass.
 #[derive(Default)]
 pub(super) struct EntryCache {
     entries: PrehashedMap<ContentHash, CachedEntry>,
@@ -52,11 +52,11 @@ impl EntryCache {
         self.entries.clear();
         (self.asked, self.found) = (0, 0);
     }
-    /// Bytes that it has taken.
+    /// Returns the allocated bytes.
     pub(super) fn memory(&self) -> usize {
         self.entries.allocation_size()
     }
-    /// Remembering costs as much as a walk of some twenty frames, so a file that repeats little goes without.
+    /// Returns whether the cache has enough hits. An insert costs as much as reading some twenty frames.
     fn is_effective(&self) -> bool {
         self.asked < 256 || self.found > self.asked / 8
     }
@@ -68,28 +68,28 @@ impl EntryCache {
     }
 }
 
-/// Scratch of one sample.
+/// Buffers for one sample.
 #[derive(Default)]
 pub(super) struct SampleScratch {
-    /// Fields of location ids: one where they are packed, else one each.
+    /// Location id fields: a single one if packed, else one per id.
     locations: Vec<WireValue>,
     values: Vec<i64>,
     labels: Vec<(usize, usize)>,
     moments: Vec<i64>,
-    /// All of the labels' fields, if nothing lies between them.
+    /// Range of all label fields, if they are contiguous.
     label_span: Option<(usize, usize)>,
     /// Hashes of the locations, leaf first.
     hashes: Vec<ContentHash>,
-    /// Hashes by which they are part of the identity, where those are others.
+    /// Identity hashes of the locations, if they differ.
     identity: Vec<ContentHash>,
-    /// The locations in the dictionary, of a new stack only.
+    /// Dictionary ids of the locations, for new stacks only.
     path: Vec<u32>,
     raw_labels: Vec<RawLabel>,
     label_set: Vec<SampleLabel>,
 }
 
 impl SampleScratch {
-    /// Sorts the fields of a sample by what they are. The ids of locations are not looked at yet.
+    /// Sorts the fields of a sample by kind. Location ids are not read yet.
     fn read(
         &mut self,
         sample: usize,
@@ -154,7 +154,7 @@ impl SampleScratch {
 }
 
 impl PprofDecoder {
-    /// Walks one sample and adds its row.
+    /// Reads one sample and adds its row.
     pub(super) fn read_sample(
         &mut self,
         raw: &[u8],
@@ -182,15 +182,15 @@ impl PprofDecoder {
         out.content.add(stack.hash, labels.hash, values, moments);
         out.samples.moments.add(out.samples.len(), moments.iter().copied());
         out.samples.push(stack.id, labels.id, values);
-        // Each type becomes a profile of its own, with all of them.
+        // Each type becomes a separate profile with all timestamps.
         let bytes = out.samples.moments.len().saturating_mul(expected * size_of::<i64>());
         check_limit(TIMESTAMP_BYTES_LIMIT_NAME, bytes, limits.bytes)
     }
 
-    /// Looks the file's stacks up, all at once, and has the rows point to what was found.
+    /// Looks up all stacks of the file at once, and replaces the stack numbers in the rows with the ids.
     ///
-    /// A big dictionary is not in the processor's caches. Look-ups of which none waits for another overlap,
-    /// while one after each walk would stop the walk.
+    /// A large dictionary does not fit into the processor's caches. Independent lookups overlap. A lookup
+    /// after each decoded stack would stall the decoder.
     pub(super) fn resolve_stacks(
         &mut self,
         raw: &[u8],
@@ -210,7 +210,8 @@ impl PprofDecoder {
         Ok(())
     }
 
-    /// The stack of the row, by its number in the file; none if it names a location that is not there or dangles.
+    /// Returns the stack of the row by its number in the file. Returns `None` if a location is missing or
+    /// dangles.
     fn stack(
         &mut self,
         raw: &[u8],
@@ -271,7 +272,7 @@ impl PprofDecoder {
         Ok(Some(CachedEntry { id, cut: kept > 0, hash: identity }))
     }
 
-    /// The label set of the row.
+    /// Returns the label set of the row.
     fn labels(&mut self, raw: &[u8], dictionary: &mut Dictionary) -> Result<CachedEntry, DecodeError> {
         let Some((start, end)) = self.row.label_span.filter(|_| self.known_labels.is_effective()) else {
             return self.walk_labels(raw, dictionary);
@@ -285,12 +286,12 @@ impl PprofDecoder {
         Ok(labels)
     }
 
-    /// As with stacks, only a new set has its texts copied.
+    /// Reads the labels of the row. As with stacks, only the texts of a new set are copied.
     fn walk_labels(&mut self, raw: &[u8], dictionary: &mut Dictionary) -> Result<CachedEntry, DecodeError> {
         let mut labels = std::mem::take(&mut self.row.raw_labels);
         labels.clear();
         let mut hash: ContentHash = 0;
-        // The table was seen to begin with the empty string.
+        // The decoder has checked that the table begins with the empty string.
         let empty = self.string_hashes[0];
         for &(start, end) in &self.row.labels {
             let mut label = read_label(WireCursor::new(raw).range(start, end))?;
@@ -300,7 +301,7 @@ impl PprofDecoder {
             if text != 0 {
                 label.number = 0;
             }
-            // A label that says nothing is no label.
+            // A label with no value is dropped.
             let text = self.string_hashes[text];
             let unit = self.string_hashes[unit];
             if text == empty && label.number == 0 && unit == empty {
@@ -363,7 +364,7 @@ impl PprofDecoder {
         Ok(stack)
     }
 
-    /// The places of a stack's locations, leaf first.
+    /// Appends the indexes of a stack's locations, leaf first.
     pub(super) fn places_of(
         &mut self,
         raw: &[u8],
@@ -383,8 +384,8 @@ impl PprofDecoder {
         Ok(())
     }
 
-    /// Puts roots above a stack, whose own locations are given from the root on; not if it becomes deeper than what is
-    /// kept.
+    /// Adds roots above a stack. `own` lists the stack's own locations from the root. Returns `false` if the
+    /// stack would exceed the kept depth.
     pub(super) fn put_root(&mut self, at: usize, own: &[u32], root: Range<usize>, kept_depth: usize) -> bool {
         if own.len() + root.len() > kept_depth {
             return false;
@@ -404,7 +405,7 @@ impl PprofDecoder {
         if let Some(id) = symbols.find_location(self.location_hashes[place]) {
             return Ok(id);
         }
-        // No location of the file: the mark of a stack that was cut.
+        // This index is past the file's locations: it is the marker of a truncated stack.
         if place == self.locations.len() {
             return Ok(dictionary.intern_named_location(TRUNCATED_ROOT_NAME));
         }
@@ -442,7 +443,7 @@ impl PprofDecoder {
     }
 }
 
-/// Visits the ids of one field of locations.
+/// Visits the ids of one location field.
 #[inline(always)]
 fn each_id(
     raw: &[u8],

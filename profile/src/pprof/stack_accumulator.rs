@@ -1,7 +1,8 @@
-//! Stacks of plain names, added up and written as pprof at once.
+//! Accumulator of stacks of plain names, which writes pprof directly.
 //!
-//! Some formats say nothing of a frame but its name. So a name, its function and its location have one number, and what
-//! is kept of a stack is what pprof will say of it. Nothing is hashed that is not looked up, and nothing is copied twice.
+//! In some formats a frame has only a name. A name, its function and its location therefore share one number,
+//! and a stack is kept in its pprof encoding. Only keys that are looked up are hashed, and no data is copied
+//! twice.
 
 use hashbrown::HashTable;
 use xxhash_rust::xxh3::xxh3_64;
@@ -11,7 +12,7 @@ use super::wire::{varint, write_message, write_number};
 use crate::limits::{OverLimitError, check_limit};
 use crate::model::{ProfileHeader, ValueType};
 
-/// The fields of a profile that are written here.
+/// Numbers of the profile fields that the accumulator writes.
 mod field {
     pub(super) const SAMPLE_TYPE_FIELD: u64 = 1;
     pub(super) const SAMPLE_FIELD: u64 = 2;
@@ -24,35 +25,35 @@ mod field {
     pub(super) const PERIOD_FIELD: u64 = 12;
 }
 
-/// The least that a name takes in pprof beside its bytes: a text, a function and a location.
+/// Minimum bytes of a name in pprof beside its text: a string, a function and a location.
 const MIN_NAME_BYTES: usize = 2 + 6 + 8;
-/// The least that a stack takes beside its frames: a sample with a value.
+/// Minimum bytes of a stack beside its frames: a sample with a value.
 const MIN_STACK_BYTES: usize = 6;
 
-/// Stacks and their totals.
+/// Stacks with the totals of their values.
 #[derive(Debug, Default)]
 pub struct StackAccumulator {
     limits: DecodeLimits,
     names: InternedLists,
-    /// Numbers of locations, leaf first, as pprof has them.
+    /// Location numbers of each stack, leaf first and encoded as in pprof.
     stacks: InternedLists,
     totals: Vec<i64>,
     sum: i64,
     scratch: Vec<u8>,
 }
 
-/// Why something cannot be added.
+/// Reason that a frame, a stack or a value cannot be added.
 #[derive(Clone, Copy, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum StackAccumulatorError {
-    /// Over a limit.
+    /// Names, stacks or bytes over a limit.
     #[error("profile has {0}")]
     OverLimit(#[from] OverLimitError),
-    /// A sum that does not fit.
+    /// The sum of all values does not fit into 63 bits.
     #[error("the profile's counts add up to over 63 bits")]
     Overflow,
 }
 
-/// Lists of bytes, each once, numbered from 0.
+/// Distinct byte lists, numbered from 0.
 #[derive(Debug, Default)]
 struct InternedLists {
     bytes: Vec<u8>,
@@ -61,18 +62,18 @@ struct InternedLists {
 }
 
 impl StackAccumulator {
-    /// Holds to `samples`, which are different stacks here, `kept_depth` and `bytes`, which are those of all names and
-    /// all stacks.
+    /// Creates an empty accumulator. Of `limits`, it enforces `samples` as the number of distinct stacks,
+    /// `kept_depth`, and `bytes` for all names and stacks.
     pub fn new(limits: &DecodeLimits) -> Self {
         StackAccumulator { limits: *limits, ..StackAccumulator::default() }
     }
 
-    /// How many frames of a stack are kept.
+    /// Returns the number of frames that are kept of a stack.
     pub fn kept_depth(&self) -> usize {
         self.limits.kept_depth
     }
 
-    /// The number of a name.
+    /// Returns the number of a name, added if new.
     pub fn intern_frame(&mut self, name: &str) -> Result<u32, StackAccumulatorError> {
         let known = self.names.len();
         let at = self.names.number(name.as_bytes());
@@ -82,7 +83,7 @@ impl StackAccumulator {
         Ok(at + 1)
     }
 
-    /// The number of a stack of frames, root first, that were given their numbers.
+    /// Returns the number of a stack, added if new. `root_first` lists the numbers of its frames.
     pub fn intern_stack(&mut self, root_first: &[u32]) -> Result<u32, StackAccumulatorError> {
         let kept = &root_first[..root_first.len().min(self.limits.kept_depth)];
         self.scratch.clear();
@@ -96,7 +97,7 @@ impl StackAccumulator {
         Ok(at)
     }
 
-    /// Adds to a stack that was given its number. What is not above 0 says nothing.
+    /// Adds a value to a stack. Values of 0 or less are ignored.
     pub fn add(&mut self, stack: u32, value: i64) -> Result<(), StackAccumulatorError> {
         if value > 0 {
             self.sum = self.sum.checked_add(value).ok_or(StackAccumulatorError::Overflow)?;
@@ -105,12 +106,13 @@ impl StackAccumulator {
         Ok(())
     }
 
-    /// Whether nothing was added.
+    /// Returns whether no value was added.
     pub fn is_empty(&self) -> bool {
         self.sum == 0
     }
 
-    /// What was added, as pprof of the header's one type: values times `factor`. Nothing if they are over 63 bits then.
+    /// Writes the stacks as pprof with the header's only type and values times `factor`. Returns `None` if
+    /// these do not fit into 63 bits.
     pub fn write(&self, header: &ProfileHeader, factor: i64) -> Option<Vec<u8>> {
         self.sum.checked_mul(factor)?;
         let names = self.names.len() as u64;
@@ -154,7 +156,7 @@ impl StackAccumulator {
         Some(out)
     }
 
-    /// As many as it will have as pprof, or a few less.
+    /// Returns a lower bound of the size as pprof, at most a few bytes too low.
     fn bytes(&self) -> usize {
         let names = &self.names;
         let stacks = &self.stacks;
@@ -175,7 +177,7 @@ fn value_type_of<'a>(out: &mut Vec<u8>, field: u64, value_type: &'a ValueType, t
     write_message(out, field, &content);
 }
 
-// === impl Lists ===
+// === impl InternedLists ===
 
 impl InternedLists {
     fn len(&self) -> usize {
@@ -186,7 +188,7 @@ impl InternedLists {
         (0..self.len()).map(|at| list(&self.bytes, &self.ends, at))
     }
 
-    /// The number of a list, added if it is new.
+    /// Returns the number of a list, added if new.
     fn number(&mut self, content: &[u8]) -> u32 {
         let InternedLists { bytes, ends, numbers } = self;
         let hash = xxh3_64(content);

@@ -1,22 +1,23 @@
-//! Roots that Go has cut off.
+//! Repair of stacks that Go truncated at the root.
 //!
-//! Go keeps so many frames of a stack and drops those beyond, which are its roots. A stack that has lost them stands
-//! beside the others as if it began somewhere of its own. But mostly other stacks of the profile come by the same frames
-//! and reach a root: what these have above is put above it.
+//! Go keeps a fixed number of frames of a stack and drops the ones beyond, which are its roots. A truncated
+//! stack appears in graphs as if it began at a root of its own. Usually other stacks of the profile contain
+//! the same frames and reach a root. The frames above them are then added above the truncated stack.
 //!
 //! ```text
 //!  whole   main serve a b c … p q
-//!  cut                a b c … p x y z      a … p are SHARED frames: main serve is what is missing
+//!  cut                a b c … p x y z      a … p are SHARED frames: main serve is missing
 //! ```
-//! Which stacks have been cut is seen by their frames, of which there are as many as Go keeps. Of what allocates Go drops the
-//! innermost ones, which are of its runtime, after the cut: so some frames less may be as many. Such a stack is whole if it
-//! begins with a function with which a shorter one does. What most others have above is believed; of equals the shortest.
+//! A truncated stack has as many frames as Go keeps. For allocations, Go drops the innermost frames after the
+//! truncation, which are those of its runtime. Such stacks may have a few frames less. A stack with a few
+//! frames less is whole if it begins with a function with which a shorter stack begins. Among candidate
+//! roots, the one of most other stacks wins, and of equals the shortest.
 //!
-//! Above a stack that was cut and that no other stack continues, [`TRUNCATED_ROOT_NAME`] is put, unless it begins with a function with
-//! which a shorter stack begins.
+//! If no other stack continues a truncated stack, [`TRUNCATED_ROOT_NAME`] is added above it, unless it begins
+//! with a function with which a shorter stack begins.
 //!
-//! Depth counts frames, inlined calls included. Go 1.23 and later count locations of what is not time on a processor, and
-//! show more frames.
+//! Depth counts frames, inlined calls included. Go 1.23 and later count locations in profiles other than CPU
+//! profiles, and show more frames.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -28,76 +29,76 @@ use crate::hash::{ContentHash, PrehashedMap};
 use crate::model::Dictionary;
 use crate::symbols::NO_ENTRY;
 
-/// Frames in a row that two stacks have in common before one tells the roots of the other.
+/// Number of consecutive frames that two stacks must share before one supplies the roots of the other.
 const MIN_SHARED_FRAMES: usize = 16;
-/// The deepest stack of a profile in which some were cut has so many locations at least.
+/// Minimum number of locations in the deepest stack of a profile with truncated stacks.
 const MIN_TRUNCATED_DEPTH: usize = MIN_SHARED_FRAMES + 8;
-/// Frames that Go keeps of stacks of time on a processor, and of all others: now, and before Go 1.23. Of the others it may drop
-/// so many that are of its runtime.
+/// Frames that Go keeps in CPU profiles, and in all others: now, and before Go 1.23. In the others, Go may
+/// drop up to `MAX_RUNTIME_FRAMES` frames of its runtime.
 const CPU_DEPTH_LIMIT: usize = 64;
 const OTHER_DEPTH_LIMITS: [usize; 2] = [128, 32];
 const MAX_RUNTIME_FRAMES: usize = 4;
-/// Older versions of Go show an inlined call beyond what they keep.
+/// Older versions of Go show one inlined call beyond the frames that they keep.
 const EXTRA_INLINED_FRAMES: usize = 1;
-/// The root of stacks that were cut, where no other stack of the profile tells what is missing.
+/// Root of truncated stacks for which no other stack of the profile supplies the missing frames.
 pub const TRUNCATED_ROOT_NAME: &str = "[truncated]";
-/// What is mended may tell the roots of others; so many times.
+/// Maximum number of rounds. A repaired stack may supply the roots of others in the next round.
 const MAX_REPAIR_ROUNDS: usize = 8;
-/// The most locations of stacks that are looked at, and the most roots that are weighed against each other. A profile with
-/// more stays as it is.
+/// Maximum numbers of locations that are visited and of candidate roots. A profile over one of them stays as
+/// it is.
 const MAX_LOCATIONS_VISITED: usize = 1 << 20;
 const MAX_ROOT_CANDIDATES: usize = 1 << 16;
-/// By which the hash of a run is moved on.
+/// Multiplier of the rolling hash of a run.
 const RUN_HASH_BASE: u64 = 0x9E37_79B9_7F4A_7C15;
 const LONG_RUN_HASH_BASE: u128 = 0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835;
 
-/// Stacks that begin with the same frames, counted from the root.
+/// Truncated stacks that begin with the same frames, counted from the root.
 #[derive(Default)]
 struct StackGroup {
     members: Vec<usize>,
-    /// What is missing of them, in [`PprofDecoder::roots`]: the root first.
+    /// Missing frames in [`PprofDecoder::roots`], the root first.
     root: Option<Range<usize>>,
 }
 
-/// What may be missing of a group.
+/// Candidate for the missing frames of a group.
 struct RootCandidate {
     votes: u32,
     length: usize,
-    /// A stack that has it.
+    /// Index of a stack that has these frames.
     path: usize,
 }
 
-/// By which guesses are compared: how many say so, how short it is, and what it is.
+/// Rank of a candidate: votes, then fewer frames, then content hash.
 type RootCandidateRank = (u32, Reverse<usize>, ContentHash);
 
-/// The stacks of a profile, each from its root on.
+/// Stacks of a profile, each from its root on.
 struct StackPaths {
     places: Vec<u32>,
-    /// Where in `places` each of them lies, in the order in which they were walked.
+    /// Range of each stack in `places`, in the order of `walked`.
     spans: Vec<Range<usize>>,
-    /// Those that reach a root.
+    /// Stacks that reach a root.
     whole: Vec<usize>,
-    /// Of each the group that it is in, if it was cut.
+    /// Group of each stack, if the stack was truncated.
     group_of: Vec<Option<usize>>,
     groups: Vec<StackGroup>,
-    /// Groups by the hash of the frames that they share.
+    /// Groups by the hash of their common frames.
     by_run: HashMap<u64, usize>,
-    /// Stacks that were cut for certain: those whose roots stay unknown are marked.
+    /// Stacks that were certainly truncated. They get the marker if their roots stay unknown.
     cut: Vec<usize>,
 }
 
-/// How deep the stacks of a profile are that Go has cut.
+/// Depth at which Go truncated the stacks of a profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct DepthCutoff {
-    /// Whether locations count, not frames.
+    /// Set if the depth counts locations instead of frames.
     counts_locations: bool,
-    /// What Go keeps.
+    /// Number that Go keeps.
     most: usize,
-    /// So many frames of its runtime may be missing.
+    /// Maximum number of runtime frames that may be missing.
     dropped: usize,
 }
 
-/// The depth of a stack.
+/// Depth of a stack, in frames and in locations.
 #[derive(Clone, Copy)]
 struct StackDepth {
     frames: usize,
@@ -105,7 +106,7 @@ struct StackDepth {
 }
 
 impl DepthCutoff {
-    /// The cutoff of a profile whose deepest stacks are so deep; none if no stack was cut.
+    /// Returns the cutoff for a profile with these deepest stacks, or `None` if no stack was truncated.
     fn from_deepest(deepest: StackDepth, on_cpu: bool) -> Option<Self> {
         let StackDepth { frames, locations } = deepest;
         if on_cpu {
@@ -128,9 +129,10 @@ impl DepthCutoff {
 }
 
 impl PprofDecoder {
-    /// Puts above stacks what they have lost, and marks those of which that is not known. Returns how many were mended.
+    /// Adds the lost roots above truncated stacks, and the marker where they are unknown. Returns the number
+    /// of repaired stacks.
     pub(super) fn repair_roots(&mut self, raw: &[u8], limits: &DecodeLimits) -> Result<usize, DecodeError> {
-        // A location may have several frames, of calls that were inlined.
+        // A location may have several frames, from inlined calls.
         if self.deepest < MIN_TRUNCATED_DEPTH || !self.is_of_go(raw) {
             return Ok(0);
         }
@@ -155,7 +157,7 @@ impl PprofDecoder {
         Ok(count)
     }
 
-    /// Puts [`TRUNCATED_ROOT_NAME`] above the stacks that were cut and not mended.
+    /// Adds [`TRUNCATED_ROOT_NAME`] above truncated stacks that were not repaired.
     fn mark_truncated(&mut self, paths: &StackPaths, kept_depth: usize) {
         let is_mended =
             |at: usize| paths.group_of[at].is_some_and(|group| paths.groups[group].root.is_some());
@@ -163,7 +165,7 @@ impl PprofDecoder {
         if unknown.is_empty() {
             return;
         }
-        // A place behind those of the file's own locations.
+        // This index is past those of the file's own locations.
         let place = self.locations.len() as u32;
         let mut named = Dictionary::default();
         let location = named.intern_named_location(TRUNCATED_ROOT_NAME);
@@ -176,7 +178,7 @@ impl PprofDecoder {
         }
     }
 
-    /// Returns whether the profile is one of Go. If the sender does not state it, the name of a function does.
+    /// Returns whether the profile is one of Go. If the sender does not state it, function names decide.
     fn is_of_go(&self, raw: &[u8]) -> bool {
         self.sender.is_go.unwrap_or_else(|| {
             let names = self.functions.iter().filter_map(|function| usize::try_from(function.name).ok());
@@ -185,7 +187,7 @@ impl PprofDecoder {
         })
     }
 
-    /// The stacks, if some of them were cut.
+    /// Returns the stacks, if at least one was truncated.
     fn paths(&mut self, raw: &[u8], limits: &DecodeLimits) -> Result<Option<StackPaths>, DecodeError> {
         let mut places = Vec::new();
         let mut spans = Vec::new();
@@ -230,7 +232,7 @@ impl PprofDecoder {
                 paths.whole.push(at);
                 continue;
             }
-            // Where no stack is as deep as Go keeps, they may all be whole.
+            // If no stack reaches the depth that Go keeps, all of them may be whole.
             if reaches_limit && !begins_as_others {
                 paths.cut.push(at);
             }
@@ -241,7 +243,7 @@ impl PprofDecoder {
         Ok(Some(paths))
     }
 
-    /// The function of a location's outermost call.
+    /// Returns the function of a location's outermost call.
     fn outermost(&self, place: u32) -> Option<ContentHash> {
         let location = &self.locations[place as usize];
         let last =
@@ -250,14 +252,14 @@ impl PprofDecoder {
         Some(self.function_hashes[function])
     }
 
-    /// Puts a stack that was cut to those that begin as it does.
+    /// Adds a truncated stack to the group of those with the same beginning.
     fn group(&self, paths: &mut StackPaths, at: usize) {
         let run = &paths.own(at)[..MIN_SHARED_FRAMES];
         let hash = run.iter().fold(0u64, |hash, &place| step(hash, self.location_hashes[place as usize]));
         let known = paths.by_run.get(&hash).copied();
         let group = match known {
             Some(group) if self.is_run(paths, group, run) => group,
-            // Two runs of one hash: whoever forges that keeps its stacks as they are.
+            // Two runs with one hash. A forged collision only leaves these stacks unrepaired.
             Some(_) => return,
             None => {
                 paths.groups.push(StackGroup::default());
@@ -269,21 +271,22 @@ impl PprofDecoder {
         paths.group_of[at] = Some(group);
     }
 
-    /// Whether frames are those with which a group begins.
+    /// Returns whether frames equal those at the beginning of a group.
     fn is_run(&self, paths: &StackPaths, group: usize, run: &[u32]) -> bool {
         let hash = |place: &u32| self.location_hashes[*place as usize];
         let first = &paths.own(paths.groups[group].members[0])[..MIN_SHARED_FRAMES];
         first.iter().map(hash).eq(run.iter().map(hash))
     }
 
-    /// What stacks that reach a root have above the frames with which groups begin; none if it is too much to weigh.
+    /// Returns the frames that whole stacks have above the common frames of groups. Returns `None` if there
+    /// are too many.
     fn find_candidates(
         &self,
         paths: &StackPaths,
         whole: &[usize],
     ) -> Option<PrehashedMap<(u64, ContentHash), RootCandidate>> {
         let mut guesses = PrehashedMap::<(u64, ContentHash), RootCandidate>::default();
-        // What a run's first frame adds to its hash, when it leaves it.
+        // Weight of a run's first frame in the rolling hash, to subtract when the frame leaves the run.
         let leaving = (0..MIN_SHARED_FRAMES).fold(1u64, |power, _| power.wrapping_mul(RUN_HASH_BASE));
         let mut path = Vec::new();
         for &at in whole {
@@ -317,7 +320,7 @@ impl PprofDecoder {
         Some(guesses)
     }
 
-    /// Takes the best guess for each group; gives the stacks that reach a root since then.
+    /// Accepts the best candidate for each group. Returns the stacks that newly reach a root.
     fn accept_candidates(
         &mut self,
         paths: &mut StackPaths,
@@ -347,7 +350,7 @@ impl PprofDecoder {
         fresh
     }
 
-    /// What was put above a stack.
+    /// Returns the frames that were added above a stack.
     fn root_of(&self, paths: &StackPaths, at: usize) -> &[u32] {
         let root = paths.group_of[at].and_then(|group| paths.groups[group].root.clone());
         root.map_or(&[][..], |root| &self.roots[root])
@@ -355,13 +358,13 @@ impl PprofDecoder {
 }
 
 impl StackPaths {
-    /// What Go has kept of a stack.
+    /// Returns the frames that Go kept of a stack.
     fn own(&self, at: usize) -> &[u32] {
         &self.places[self.spans[at].clone()]
     }
 }
 
-/// The hash of a run with one more frame.
+/// Extends the rolling hash of a run by one frame.
 fn step(hash: u64, frame: ContentHash) -> u64 {
     hash.wrapping_mul(RUN_HASH_BASE).wrapping_add(frame as u64)
 }

@@ -1,24 +1,24 @@
-//! Protobuf's wire format: read from a slice with every bound checked and every place known; written by
-//! appending.
+//! Protobuf wire format. The reader works on a slice, checks every bound and reports exact offsets. The
+//! writer appends.
 
 use super::DecodeError;
 use crate::codec::varint_within_eight;
 
-/// A place in the bytes. Offsets are those of the whole input, also within nested messages.
+/// Position in the bytes. Offsets refer to the whole input, even within nested messages.
 #[derive(Clone, Copy)]
 pub(crate) struct WireCursor<'a> {
-    /// The input up to where this cursor ends.
+    /// Input up to the end of this cursor's range.
     bytes: &'a [u8],
     at: usize,
 }
 
-/// One field's content.
+/// Content of a single field.
 #[derive(Clone, Copy)]
 pub(crate) enum WireValue {
     Varint(u64),
-    /// Start and end, as of bytes.
+    /// Start and end of four or eight bytes.
     Fixed(usize, usize),
-    /// Start and end.
+    /// Start and end of the content.
     Bytes(usize, usize),
 }
 
@@ -29,7 +29,7 @@ impl<'a> WireCursor<'a> {
     pub(crate) fn range(&self, start: usize, end: usize) -> Self {
         WireCursor { bytes: &self.bytes[..end], at: start }
     }
-    /// What lies between here and the end.
+    /// Returns the bytes between the position and the end.
     pub(crate) fn remaining(&self) -> &'a [u8] {
         &self.bytes[self.at..]
     }
@@ -56,7 +56,7 @@ impl<'a> WireCursor<'a> {
         }
     }
 
-    /// A length and as many bytes.
+    /// Reads a length and that many bytes.
     pub(crate) fn bytes(&mut self, what: &'static str) -> Result<&'a [u8], DecodeError> {
         let length = self.varint(what)?;
         let rest = self.remaining();
@@ -89,7 +89,7 @@ impl<'a> WireCursor<'a> {
         Err(DecodeError::Truncated { at: self.bytes.len(), what })
     }
 
-    /// The number of a field, if that one is next and has the number that it should: one byte of key, compared at once.
+    /// Reads a varint field, if the next field has this number. The one-byte key is compared at once.
     #[inline(always)]
     pub(crate) fn expect(&mut self, number: u8, what: &'static str) -> Result<Option<u64>, DecodeError> {
         if self.bytes.get(self.at) != Some(&(number << 3)) {
@@ -99,7 +99,7 @@ impl<'a> WireCursor<'a> {
         self.varint(what).map(Some)
     }
 
-    /// The next field's number and content.
+    /// Reads the next field's number and content.
     #[inline(always)]
     pub(crate) fn field(&mut self, what: &'static str) -> Result<(u64, WireValue), DecodeError> {
         let start = self.at;
@@ -108,7 +108,8 @@ impl<'a> WireCursor<'a> {
         if number == 0 {
             return Err(DecodeError::Malformed { at: start, why: "field number 0" });
         }
-        // Numbers and bytes are all that pprof has; ifs, because a jump table is guessed wrong more often.
+        // pprof has only varints and bytes. The code uses `if`, because a jump table is mispredicted more
+        // often.
         let value = if key & 7 == 0 {
             WireValue::Varint(self.varint(what)?)
         } else if key & 7 == 2 {
@@ -153,7 +154,7 @@ pub(super) fn varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// A number field; 0 is the default and is not written.
+/// Writes a varint field. 0 is the default and is not written.
 #[inline]
 pub(crate) fn write_number(out: &mut Vec<u8>, field: u64, value: u64) {
     if value != 0 {
@@ -161,14 +162,14 @@ pub(crate) fn write_number(out: &mut Vec<u8>, field: u64, value: u64) {
     }
 }
 
-/// One of a list of numbers, whatever it is.
+/// Writes an element of a repeated number field, even if it is 0.
 #[inline]
 pub(crate) fn write_element(out: &mut Vec<u8>, field: u64, value: u64) {
     varint(out, field << 3);
     varint(out, value);
 }
 
-/// A field of bytes, a text or a message.
+/// Writes a field of bytes, a text or a message.
 #[inline]
 pub(crate) fn write_message(out: &mut Vec<u8>, field: u64, content: &[u8]) {
     varint(out, field << 3 | 2);
@@ -176,7 +177,7 @@ pub(crate) fn write_message(out: &mut Vec<u8>, field: u64, content: &[u8]) {
     out.extend_from_slice(content);
 }
 
-/// A message that is written where it will lie. Its length most often takes one byte; where it takes more, what was written is
+/// Writes a nested message in place. Its length usually takes one byte. If it takes more, the content is
 /// moved.
 #[inline]
 pub(crate) fn write_nested(out: &mut Vec<u8>, field: u64, write: impl FnOnce(&mut Vec<u8>)) {
@@ -194,7 +195,7 @@ pub(crate) fn write_nested(out: &mut Vec<u8>, field: u64, write: impl FnOnce(&mu
     }
 }
 
-/// A field of many numbers; none of them is not written.
+/// Writes a packed field of numbers. An empty list is not written.
 pub(crate) fn write_packed(out: &mut Vec<u8>, field: u64, values: impl Iterator<Item = u64>) {
     let mut content = Vec::new();
     values.for_each(|value| varint(&mut content, value));

@@ -1,10 +1,10 @@
-//! Labels while rules change them.
+//! Builder of labels while rules change them.
 
 use super::{MAX_LABEL_BYTES_DURING_RELABEL, MAX_LABELS_DURING_RELABEL, RelabelLimitError};
 use crate::Labels;
 
-/// Labels as they were, and what has changed. Which of two labels that become one is the last follows from the order
-/// in which they were set, so that is kept.
+/// Original labels and their changes. If two labels get the same name, the last one set wins, so the order of
+/// changes is kept.
 pub(super) struct LabelsBuilder<'l> {
     base: &'l Labels,
     set: Vec<(String, String)>,
@@ -16,7 +16,7 @@ impl<'l> LabelsBuilder<'l> {
         LabelsBuilder { base, set: Vec::new(), gone: Vec::new() }
     }
 
-    /// A label's value; nothing if it is not there.
+    /// Returns a label's value; empty if the label is absent.
     pub(super) fn get(&self, name: &str) -> &str {
         let set = self.set.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str());
         set.or_else(|| self.of_base(name)).unwrap_or_default()
@@ -26,7 +26,7 @@ impl<'l> LabelsBuilder<'l> {
         self.base.get(name).filter(|_| !self.gone.iter().any(|gone| gone == name))
     }
 
-    /// Sets a value; an empty one removes the label.
+    /// Sets a value. An empty one removes the label.
     pub(super) fn set(&mut self, name: &str, value: &str) {
         let known = self.set.iter().position(|(known, _)| known == name);
         match known {
@@ -40,7 +40,8 @@ impl<'l> LabelsBuilder<'l> {
         }
     }
 
-    /// Refuses to go on with too many labels, or too long ones, after so many rules. Those that were changed count twice.
+    /// Returns an error if the labels are too many or too long after `rules` rules. A changed label counts
+    /// twice.
     pub(super) fn check(&self, rules: usize) -> Result<(), RelabelLimitError> {
         let set: usize = self.set.iter().map(|(name, value)| name.len() + value.len()).sum();
         let labels = self.base.len() + self.set.len();
@@ -52,7 +53,8 @@ impl<'l> LabelsBuilder<'l> {
         }
     }
 
-    /// All there are: those that nobody has changed by name, then the others as they were set.
+    /// Returns all labels: first the unchanged ones by name, then the others in the order in which they were
+    /// set.
     pub(super) fn current_labels(&self) -> Vec<(String, String)> {
         let unchanged = self
             .base
@@ -62,7 +64,7 @@ impl<'l> LabelsBuilder<'l> {
         unchanged.chain(self.set.iter().cloned()).collect()
     }
 
-    /// Removes labels by name.
+    /// Removes the labels with a name for which `stays` returns false.
     pub(super) fn retain(&mut self, stays: impl Fn(&str) -> bool) {
         for (name, _) in self.current_labels() {
             if !stays(&name) {
@@ -71,7 +73,7 @@ impl<'l> LabelsBuilder<'l> {
         }
     }
 
-    /// What came of it.
+    /// Returns the labels after all changes.
     pub(super) fn into_labels(self) -> Labels {
         let mut labels = self.base.clone();
         self.gone.iter().for_each(|name| labels.set(name, ""));

@@ -1,4 +1,4 @@
-//! Rules as a configuration has them, and what may be wrong with them.
+//! Parser and validator of relabeling rules from a configuration.
 
 use std::num::NonZeroU64;
 
@@ -9,46 +9,46 @@ use super::template::RelabelTemplate;
 use super::{RelabelAction, RelabelRule};
 use crate::pattern::{CapturePattern, compile_with_groups};
 
-/// The most rules that a tenant has of a kind.
+/// Maximum number of rules of one kind per tenant.
 pub const MAX_RULES_PER_TENANT: usize = 500;
-/// What a rule has that says nothing else.
+/// Defaults of Prometheus for absent fields.
 const DEFAULT_SEPARATOR: &str = ";";
 const DEFAULT_REGEX: &str = "(.*)";
 const DEFAULT_REPLACEMENT: &str = "$1";
 const ACTION_NAMES: &str = "replace, keep, drop, keepequal, dropequal, hashmod, lowercase, uppercase, labelmap, labeldrop or labelkeep";
 
-/// Why rules were refused.
+/// Reason for refusing rules.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RelabelRuleError {
-    /// Too many of them.
+    /// More rules than the limit.
     #[error("there are {count} rules, the limit is {MAX_RULES_PER_TENANT}; join some")]
     TooMany {
-        /// How many.
+        /// Number of rules given.
         count: usize,
     },
-    /// No rule at all: an unknown field, or a value of another kind.
+    /// Rule with an unknown field, or with a value of the wrong type.
     #[error("rule {rule}: {why}")]
     Form {
-        /// Its number, from 1.
+        /// Number of the rule, from 1.
         rule: usize,
-        /// What is wrong.
+        /// Message of the deserializer.
         why: String,
     },
-    /// A field that cannot be so.
+    /// Field with an invalid value.
     #[error("rule {rule}: {field} is {value:?}: {why}")]
     Field {
-        /// Its number, from 1.
+        /// Number of the rule, from 1.
         rule: usize,
-        /// The field's name.
+        /// Name of the field.
         field: &'static str,
-        /// What it says, or nothing if it is not there.
+        /// Value of the field; empty if it is absent.
         value: String,
-        /// What is wrong, and the way out.
+        /// Explanation of the error, and advice.
         why: String,
     },
 }
 
-/// A rule's fields; those that are not there have their defaults.
+/// Fields of a rule as written. Absent fields get their defaults.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields, expecting = "a rule, such as {action: labeldrop, regex: pod}")]
 struct RelabelConfig {
@@ -62,15 +62,15 @@ struct RelabelConfig {
     action: Option<String>,
 }
 
-/// `regex:` without a value is an expression that matches what is empty.
+/// Reads `regex:` without a value as the empty expression, which matches empty text.
 fn regex_or_nothing<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     Option::deserialize(deserializer).map(|regex| Some(regex.unwrap_or_default()))
 }
 
-/// A field that is wrong: its name, what it says, and why that cannot be.
+/// Invalid field: its name, its value, and the reason.
 type InvalidRuleField = (&'static str, String, String);
 
-/// Takes rules as they are written.
+/// Parses rules as written in the configuration.
 pub fn parse_rules(written: &[Value]) -> Result<Vec<RelabelRule>, RelabelRuleError> {
     if written.len() > MAX_RULES_PER_TENANT {
         return Err(RelabelRuleError::TooMany { count: written.len() });
@@ -89,7 +89,7 @@ impl RelabelConfig {
         if self.source_labels.iter().flatten().any(String::is_empty) {
             return Err(wrong("source_labels", "", "no label has an empty name; name those that are meant"));
         }
-        // One that is none is a mistake, also where nobody asks for it.
+        // An invalid expression is an error, even if the action does not use it.
         let regex = self.regex()?;
         let action = match name.as_str() {
             "replace" => {
@@ -191,7 +191,7 @@ impl RelabelConfig {
         self.must_not_say("separator", separator != DEFAULT_SEPARATOR, separator, action)
     }
 
-    /// A field that would have no effect is a mistake.
+    /// Returns an error for a field that would have no effect.
     fn must_not_say(
         &self,
         field: &'static str,

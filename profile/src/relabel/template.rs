@@ -1,22 +1,23 @@
-//! Text with `$1`, `${1}` or `$name` in it, which stand for what groups have matched.
+//! Template with `$1`, `${1}` or `$name`, which stand for the text of matched groups.
 
 use std::sync::LazyLock;
 
 use regex::{Captures, Regex};
 
-/// A text, taken apart once.
+/// Template that was parsed once.
 #[derive(Clone, Debug)]
 pub(super) struct RelabelTemplate(Vec<TemplatePart>);
 
 #[derive(Clone, Debug)]
 enum TemplatePart {
     Text(String),
-    /// The first of these groups that has matched; nothing if none has.
+    /// Replaced by the first of these groups that matched, or by nothing.
     Groups(Vec<usize>),
 }
 
 impl RelabelTemplate {
-    /// `names`: of the groups, from the first on. A `$` that nothing can be made of is one; two are one as well.
+    /// Parses a template. `names` lists the group names, from the first group on. A `$` without a reference
+    /// is literal, and `$$` is one `$`.
     pub(super) fn new(text: &str, names: &[String]) -> Self {
         let mut pieces = Vec::new();
         let mut rest = text;
@@ -55,7 +56,7 @@ impl RelabelTemplate {
     }
 }
 
-/// The name at the beginning, as long as it may be, and what follows it.
+/// Returns the longest possible name at the beginning, and the rest after it.
 fn reference(text: &str) -> Option<(&str, &str)> {
     static GROUP_NAME_REGEX: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(r"^(?:\{([\pL\p{Nd}_]+)\}|([\pL\p{Nd}_]+))").expect("it is an expression")
@@ -65,7 +66,8 @@ fn reference(text: &str) -> Option<(&str, &str)> {
     Some((name.as_str(), &text[found.get_match().end()..]))
 }
 
-/// Which groups a name means: a number without zeros in front is that of one.
+/// Returns the groups that a name refers to. A number without leading zeros refers to the group with that
+/// number.
 fn groups(name: &str, names: &[String]) -> Vec<usize> {
     let is_number = name.bytes().all(|byte| byte.is_ascii_digit()) && (name == "0" || !name.starts_with('0'));
     match name.parse() {

@@ -1,4 +1,4 @@
-//! A source that is built from profiles at hand.
+//! In-memory source that is built from decoded profiles.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use crate::model::{Dictionary, Profile};
 use crate::series::{ProfileRow, ProfileSeries};
 use crate::span_context::{self, SPAN_CONTEXT_LABELS, SpanContext};
 
-/// Profiles in memory: for a few files, and for tests of what reads sources.
+/// Profiles in memory, for a few files and for tests of source readers.
 #[derive(Default)]
 pub struct MemorySource {
     dictionary: Dictionary,
     series: Vec<ProfileSeries>,
     series_ids: HashMap<ProfileSeries, u32>,
     profiles: Vec<ProfileRow>,
-    /// Where the rows of each profile begin.
+    /// Index of the first row of each profile.
     starts: Vec<usize>,
     stacks: Vec<u32>,
     values: Vec<i64>,
@@ -28,8 +28,8 @@ pub struct MemorySource {
 }
 
 impl MemorySource {
-    /// Adds a profile: a record for each of its types and each set of text labels on its samples. `id` tells it
-    /// from others; its records are told apart by what splits them.
+    /// Adds a profile: one record for each of its types and each set of text labels on its samples. `id`
+    /// distinguishes it from other profiles. Its records get ids derived from type and labels.
     pub fn add(&mut self, labels: &Labels, profile: &Profile, id: ContentHash) {
         let mut splits: HashMap<Labels, Vec<usize>> = HashMap::new();
         for (row, &set) in profile.samples.labels.iter().enumerate() {
@@ -42,7 +42,7 @@ impl MemorySource {
         splits.sort();
         let header = &profile.header;
         let width = header.types.len();
-        // Kept aside, so that adding can borrow both.
+        // The dictionary is taken out, so that the loop can borrow it and `self`.
         let mut dictionary = std::mem::take(&mut self.dictionary);
         let mut adopter = DictionaryRemapper::new(&profile.dictionary);
         for (split, rows) in &splits {
@@ -95,7 +95,7 @@ impl MemorySource {
     }
 }
 
-/// The text labels of a sample that its series does not have already.
+/// Returns the text labels of a sample that its series does not have.
 fn text_labels(dictionary: &Dictionary, set: u32, of_series: &Labels) -> Labels {
     let text = |id| dictionary.symbols.strings.get(id);
     let of_sample = dictionary.label_sets.get(set).iter().map(|label| (text(label.key), text(label.text)));
@@ -154,7 +154,7 @@ impl ProfileSource for MemorySource {
     }
 }
 
-/// Bytes of a row.
+/// Bytes of one row in memory.
 const ROW_BYTES: usize = size_of::<u32>() + size_of::<i64>() + size_of::<SpanContext>();
 
 #[cfg(test)]

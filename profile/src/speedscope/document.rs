@@ -1,4 +1,4 @@
-//! A document as it was written.
+//! Document with its fields as written.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -17,29 +17,29 @@ use crate::model::Dictionary;
 use crate::pprof::DecodeLimits;
 use crate::symbols::{Function, Line, NO_ENTRY};
 
-/// What a document says, its frames in a dictionary.
+/// Fields of a document, with its frames in a dictionary.
 #[derive(Default)]
 pub(super) struct SpeedscopeDocument {
-    /// Which format it says it has.
+    /// URL of the document's schema.
     pub(super) schema: Option<String>,
-    /// Who wrote it.
+    /// Name of the program that wrote it.
     pub(super) exporter: String,
-    /// Which profile to show first.
+    /// Index of the profile to show first.
     pub(super) active: Option<usize>,
-    /// The location of each frame.
+    /// Location id of each frame.
     pub(super) frames: Vec<u32>,
     pub(super) profiles: Vec<RawSpeedscopeProfile>,
 }
 
-/// A profile as it was written: frames are numbers, values have no unit yet.
+/// Profile as written: frames are numbers, values have no unit yet.
 #[derive(Default)]
 pub(super) struct RawSpeedscopeProfile {
     pub(super) kind: Option<SpeedscopeProfileKind>,
     pub(super) name: Option<String>,
     pub(super) unit: Option<SpeedscopeUnit>,
-    /// When it began.
+    /// Start of the profile, from `startValue`.
     pub(super) start: Option<Decimal>,
-    /// When it ended.
+    /// End of the profile, from `endValue`.
     pub(super) end: Option<Decimal>,
     pub(super) stacks: Option<SampledStacks>,
     pub(super) weights: Option<Vec<Decimal>>,
@@ -53,35 +53,35 @@ pub(super) enum SpeedscopeProfileKind {
     Sampled,
 }
 
-/// What values of a document are.
+/// Unit of the values of a profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SpeedscopeUnit {
-    /// A count.
+    /// Count without a unit.
     None,
-    /// Time.
+    /// Time values in nanoseconds.
     Nanoseconds,
-    /// Time.
+    /// Time values in microseconds.
     Microseconds,
-    /// Time.
+    /// Time values in milliseconds.
     Milliseconds,
-    /// Time.
+    /// Time values in seconds.
     Seconds,
-    /// Memory.
+    /// Memory values in bytes.
     Bytes,
 }
 
-/// Stacks of numbers of frames, root first. Most samples have one that came before.
+/// Stacks of frame numbers, root first. Most samples repeat an earlier stack.
 #[derive(Default)]
 pub(super) struct SampledStacks {
-    /// Those of all different stacks, one behind the other, and where each of these ends.
+    /// Frames of all distinct stacks, concatenated, and the end of each stack.
     frames: Vec<u32>,
     ends: Vec<usize>,
-    /// Which stack each sample has.
+    /// Stack number of each sample.
     samples: Vec<u32>,
 }
 
-/// A frame begins or ends.
+/// Event that begins or ends a frame.
 #[derive(Clone, Copy, Deserialize)]
 pub(super) struct FrameEvent {
     #[serde(rename = "type")]
@@ -110,7 +110,7 @@ struct SpeedscopeFrame<'a> {
 }
 
 impl SampledStacks {
-    /// The stack of each sample, root first.
+    /// Returns the stack of each sample, root first.
     pub(super) fn iter(&self) -> impl Iterator<Item = &[u32]> {
         self.samples.iter().map(|&stack| {
             let before = (stack as usize).checked_sub(1).map_or(0, |before| self.ends[before]);
@@ -123,10 +123,10 @@ impl SampledStacks {
     }
 }
 
-/// What a stack takes beside its frames while others are looked for that are equal.
+/// Memory of a stack beside its frames while equal stacks are searched.
 const STACK_OVERHEAD_BYTES: usize = 48;
 
-/// Reads a document.
+/// Reads a document and adds its frames to the dictionary.
 pub(super) fn read(
     bytes: &[u8],
     limits: &DecodeLimits,
@@ -144,13 +144,13 @@ pub(super) fn read(
     json::read(bytes, &guard, ObjectVisitor(whole))
 }
 
-/// What the pass over a document needs wherever it is.
+/// State shared by all parts of the pass over a document.
 struct DocumentContext<'a> {
     guard: &'a LimitGuard<'a>,
     dictionary: RefCell<&'a mut Dictionary>,
-    /// Samples and events so far, of all profiles.
+    /// Number of samples and events so far, in all profiles.
     samples: Cell<usize>,
-    /// Bytes of memory that they and their weights take, which wait until all is read.
+    /// Memory of these samples and their weights, which are kept until the document is read.
     waiting: Cell<usize>,
 }
 
@@ -166,7 +166,7 @@ impl DocumentContext<'_> {
         self.guard.check_limit("bytes of samples in memory", self.waiting.get(), self.guard.limits.tables)
     }
 
-    /// Takes a frame of the shared list in.
+    /// Adds a frame of the shared list.
     fn frame(&self, frame: &SpeedscopeFrame<'_>, frames: &mut Vec<u32>) -> Result<(), OverLimitError> {
         self.guard.check_limit("frames", frames.len() + 1, self.guard.limits.entries)?;
         let symbols = &mut self.dictionary.borrow_mut().symbols;
@@ -185,7 +185,7 @@ struct DocumentFields<'a> {
     pass: &'a DocumentContext<'a>,
     frames: Option<Vec<u32>>,
     profiles: Option<Vec<RawSpeedscopeProfile>>,
-    /// What else it says.
+    /// Other fields of the document.
     document: SpeedscopeDocument,
 }
 
@@ -243,7 +243,7 @@ impl<'de> ObjectFields<'de> for DocumentFields<'_> {
     }
 }
 
-/// What all profiles have in common.
+/// Fields shared by all profiles.
 struct SharedFields<'a> {
     pass: &'a DocumentContext<'a>,
     frames: Option<Vec<u32>>,

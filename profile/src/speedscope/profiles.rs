@@ -1,4 +1,4 @@
-//! The profiles of a document one by one, for those who name each by what it says of itself.
+//! Separate profiles of a document, for callers that name each one.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -12,30 +12,31 @@ use crate::model::{Dictionary, Samples};
 use crate::pprof::DecodeLimits;
 use crate::sparse_values::{self, SparseCell, SparseRowsError};
 
-/// The profiles of a document.
+/// Profiles of a document, with their dictionary.
 #[derive(Debug, Default)]
 pub struct SpeedscopeProfiles {
-    /// What the samples of all of them mean.
+    /// Dictionary of the samples of all profiles.
     pub dictionary: Dictionary,
-    /// Each of them, in the order of the document.
+    /// Profiles in the order of the document.
     pub parts: Vec<SpeedscopeProfile>,
 }
 
-/// A profile of a document.
+/// Profile of a document.
 #[derive(Debug)]
 pub struct SpeedscopeProfile {
-    /// Its name.
+    /// Name of the profile.
     pub name: String,
-    /// The unit that it has in the document. Times became nanoseconds.
+    /// Unit in the document. Times are converted to nanoseconds.
     pub unit: SpeedscopeUnit,
-    /// Its rows, of one value; or why this one is refused, and no other.
+    /// Rows with one value each. An error refuses only this profile.
     pub samples: Result<Samples, SpeedscopeError>,
 }
 
-/// Profiles that are equal in this are parts of one.
+/// Key by which profiles are merged: name, kind, unit and start.
 type ProfileMergeKey = (String, SpeedscopeProfileKind, SpeedscopeUnit, Option<Decimal>);
 
-/// Reads a document that says what it is. Profiles of equal name, type, unit and start are one. There may be none.
+/// Reads a document that states its schema. Profiles of equal name, type, unit and start are merged. The
+/// result may be empty.
 pub fn read_profiles(bytes: &[u8], limits: &DecodeLimits) -> Result<SpeedscopeProfiles, SpeedscopeError> {
     let mut dictionary = Dictionary::default();
     let SpeedscopeDocument { schema, frames, profiles, .. } = document::read(bytes, limits, &mut dictionary)?;

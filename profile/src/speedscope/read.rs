@@ -1,4 +1,4 @@
-//! From a document to a profile.
+//! Conversion of a document to a profile.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -19,104 +19,104 @@ use crate::pprof::DecodeLimits;
 use crate::sparse_values::{self, SparseCell, SparseRowsError};
 use crate::symbols::NO_ENTRY;
 
-/// The label that says of which profile of a document a sample is.
+/// Label with the name of the document's profile that a sample belongs to.
 const PROFILE_NAME_LABEL: &str = "profile_name";
 
-/// Why bytes are no speedscope document that can be read. Profiles, samples and events count from 0.
+/// Reason that bytes are not a readable speedscope document. Profiles, samples and events count from 0.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum SpeedscopeError {
-    /// No such document.
+    /// The bytes are not such a document.
     #[error(transparent)]
     Json(#[from] JsonError),
-    /// Something that does not say what it is.
+    /// The document has another schema.
     #[error("its $schema is {0:?}; that of a speedscope document is {SCHEMA_URL:?}")]
     Schema(String),
-    /// Nothing in it.
+    /// The document has no profiles.
     #[error("the document has no profiles")]
     NoProfiles,
-    /// A field that profiles of this kind have.
+    /// Missing field that profiles of this kind need.
     #[error("profiles[{profile}]: missing field `{field}`")]
     Missing {
-        /// The profile.
+        /// Index of the profile.
         profile: usize,
-        /// The field.
+        /// Name of the field.
         field: &'static str,
     },
-    /// A number that no frame has.
+    /// Frame number that is out of range.
     #[error(
         "profiles[{profile}].{list}[{at}]: there is no frame {frame}, shared.frames has {frames}, from 0"
     )]
     NoFrame {
-        /// The profile.
+        /// Index of the profile.
         profile: usize,
-        /// `samples` or `events`.
+        /// Name of the list, `samples` or `events`.
         list: &'static str,
-        /// Where in it.
+        /// Index in the list.
         at: usize,
-        /// The number.
+        /// Frame number that was given.
         frame: u32,
-        /// How many frames there are.
+        /// Number of frames in the document.
         frames: usize,
     },
-    /// Samples without weights, or weights without samples.
+    /// Numbers of samples and weights that differ.
     #[error("profiles[{profile}]: {samples} samples and {weights} weights; each sample has one")]
     Weights {
-        /// The profile.
+        /// Index of the profile.
         profile: usize,
-        /// How many samples.
+        /// Number of samples in the profile.
         samples: usize,
-        /// How many weights.
+        /// Number of weights in the profile.
         weights: usize,
     },
-    /// Events that are not in the order of their times.
+    /// Event with a time before that of its predecessor.
     #[error(
         "profiles[{profile}].events[{at}]: it is at {time}, before the event that it follows, at {before}"
     )]
     Backwards {
-        /// The profile.
+        /// Index of the profile.
         profile: usize,
-        /// The event.
+        /// Index of the event.
         at: usize,
-        /// Its time.
+        /// Time of the event.
         time: String,
-        /// The time of the one before.
+        /// Time of the previous event.
         before: String,
     },
-    /// The end of a frame that did not begin, or in which another one began that goes on.
+    /// Event that ends a frame other than the innermost open one.
     #[error("profiles[{profile}].events[{at}]: it ends frame {frame}, {}", innermost(.open))]
     NotOpen {
-        /// The profile.
+        /// Index of the profile.
         profile: usize,
-        /// The event.
+        /// Index of the event.
         at: usize,
-        /// The frame.
+        /// Frame that the event ends.
         frame: u32,
-        /// The innermost one that goes on.
+        /// Innermost open frame, if any.
         open: Option<u32>,
     },
-    /// A value of more than 63 bits.
+    /// Value that does not fit into 63 bits.
     #[error(
         "profiles[{profile}]: the values of a stack add up to {sum} {from}, which is more than 63 bits of {to}"
     )]
     TooLarge {
-        /// The profile.
+        /// Index of the profile.
         profile: usize,
-        /// The values.
+        /// Sum of the values.
         sum: String,
-        /// Their unit in the document.
+        /// Unit in the document.
         from: &'static str,
-        /// Their unit in a profile.
+        /// Unit in the resulting profile.
         to: &'static str,
     },
-    /// Values of more than 63 bits, of profiles that measure the same in different units.
+    /// Values of several profiles with different units of one type that do not fit into 63 bits.
     #[error("the values of a stack in all profiles add up to more than 63 bits of {0}")]
     Overflow(String),
-    /// Over a limit.
+    /// Quantity over a limit.
     #[error("profiles[{profile}]: {over}")]
     OverLimit {
-        /// The profile, or the one after the last.
+        /// Index of the profile, or the one after the last.
         profile: usize,
-        /// What there is too much of.
+        /// Quantity, value seen and limit.
         over: OverLimitError,
     },
 }
@@ -128,10 +128,10 @@ fn innermost(open: &Option<u32>) -> String {
     }
 }
 
-/// Reads a document into one profile: what its profiles measure are types, those that measure the same thing are
-/// added up, and a label says of which one a sample is.
+/// Reads a document into one profile. Each type of its profiles becomes a value type. Profiles of the same
+/// type are added up, and a label has the name of the profile that a sample belongs to.
 ///
-/// What they measure is told by their unit alone. Only our own documents name it.
+/// The unit alone gives the type. Only documents of our own writer name it.
 pub fn parse(bytes: &[u8], limits: &DecodeLimits) -> Result<Profile, SpeedscopeError> {
     let mut profile = Profile::default();
     let SpeedscopeDocument { exporter, active, frames, profiles, .. } =
@@ -179,7 +179,7 @@ pub fn parse(bytes: &[u8], limits: &DecodeLimits) -> Result<Profile, SpeedscopeE
     Ok(profile)
 }
 
-/// What is measured, in the order of a document.
+/// Value types in the order of a document.
 #[derive(Default)]
 struct ValueTypeColumns {
     all: Vec<ValueType>,
@@ -209,9 +209,9 @@ fn named(dictionary: &mut Dictionary, name: &str) -> u32 {
     dictionary.label_sets.intern(strings, &[label])
 }
 
-/// Values by stack, in one unit.
+/// Sums of values by stack, in one unit.
 pub(super) struct SpeedscopeStackSums {
-    /// The first profile that has a share in it.
+    /// First profile with values in these sums.
     first: usize,
     unit: SpeedscopeUnit,
     of_stacks: PrehashedMap<u32, Decimal>,
@@ -222,7 +222,7 @@ impl SpeedscopeStackSums {
         SpeedscopeStackSums { first, unit, of_stacks: PrehashedMap::default() }
     }
 
-    /// The first profile that has a share in it.
+    /// Returns the first profile with values in these sums.
     pub(super) fn first(&self) -> usize {
         self.first
     }
@@ -231,7 +231,7 @@ impl SpeedscopeStackSums {
         self.unit
     }
 
-    /// What it adds up to, as one column of samples without labels.
+    /// Returns the sums as one column of samples without labels.
     pub(super) fn into_cells(self) -> impl Iterator<Item = Result<SparseCell, SpeedscopeError>> {
         let SpeedscopeStackSums { first, unit, of_stacks } = self;
         of_stacks.into_iter().map(move |(stack, sum)| {
@@ -260,7 +260,7 @@ impl<'a> SpeedscopeReader<'a> {
         SpeedscopeReader { frames, limits, written_out: ExpandedFrameCounter::default() }
     }
 
-    /// Adds the values of a profile, known by its number.
+    /// Adds the values of the profile with index `number`.
     pub(super) fn add_profile(
         &mut self,
         (number, kind): (usize, SpeedscopeProfileKind),
@@ -314,8 +314,8 @@ impl<'a> SpeedscopeReader<'a> {
         Ok(())
     }
 
-    /// Between two events time passes in the innermost frame; where none goes on, nothing is measured. What has not
-    /// ended at the last event lasts until the profile does.
+    /// Adds an evented profile. The time between two events belongs to the innermost open frame. If no frame
+    /// is open, the time is not counted. Frames still open at the last event last until the profile ends.
     fn add_evented(
         &mut self,
         profile: usize,
@@ -325,7 +325,7 @@ impl<'a> SpeedscopeReader<'a> {
     ) -> Result<(), SpeedscopeError> {
         let events = draft.events.as_ref();
         let events = events.ok_or(SpeedscopeError::Missing { profile, field: "events" })?;
-        // The frames that go on and where they are in the tree of stacks.
+        // Open frames, with their nodes in the tree of stacks.
         let mut open: Vec<(u32, u32)> = Vec::new();
         let mut passed: PrehashedMap<u32, Decimal> = PrehashedMap::default();
         let mut last = events.first().map(|event| event.at).unwrap_or_default();
@@ -390,7 +390,7 @@ impl SpeedscopeUnit {
         }
     }
 
-    /// The unit that values have in a profile.
+    /// Returns the unit of the values in the resulting profile.
     pub(super) fn profile_unit(self) -> &'static str {
         match self {
             SpeedscopeUnit::None => "count",
@@ -399,7 +399,7 @@ impl SpeedscopeUnit {
         }
     }
 
-    /// What a profile measures of which only the unit is known.
+    /// Returns the value type of a profile with only a unit.
     fn default_value_type(self) -> ValueType {
         let kind = match self {
             SpeedscopeUnit::None => "samples",
@@ -409,7 +409,7 @@ impl SpeedscopeUnit {
         ValueType::new(kind, self.profile_unit())
     }
 
-    /// How many digits behind the point are whole in a profile.
+    /// Returns the number of decimal places that become whole in the resulting profile.
     fn digits(self) -> u32 {
         match self {
             SpeedscopeUnit::None | SpeedscopeUnit::Nanoseconds | SpeedscopeUnit::Bytes => 0,

@@ -1,4 +1,4 @@
-//! Writing.
+//! Writer of speedscope documents.
 
 use std::collections::HashMap;
 
@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use crate::model::Profile;
 use crate::tree::{Tree, path_to_node};
 
-/// Which format a document has.
+/// Schema URL of a document.
 pub(super) const SCHEMA_URL: &str = "https://www.speedscope.app/file-format-schema.json";
 
-/// A speedscope document: one sampled profile per value type, over shared frames.
+/// Writes a speedscope document: one sampled profile per value type, over shared frames.
 pub fn write(profile: &Profile, name: &str) -> String {
     let mut frames: Vec<Value> = Vec::new();
     let mut ids: HashMap<String, usize> = HashMap::new();
@@ -53,7 +53,7 @@ pub fn write(profile: &Profile, name: &str) -> String {
     .to_string()
 }
 
-/// The units that the format knows; any other is `none`.
+/// Returns the unit if the format has it, else `none`.
 fn unit(unit: &str) -> &str {
     match unit {
         "nanoseconds" | "microseconds" | "milliseconds" | "seconds" | "bytes" => unit,

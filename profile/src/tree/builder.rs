@@ -1,4 +1,4 @@
-//! Trees that grow node by node, in any order.
+//! Builder of trees, node by node in any order.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::hash::PrehashedMap;
 use crate::model::Dictionary;
 use crate::symbols::{NO_ENTRY, StringTable, SymbolTable};
 
-/// A node before it has its place.
+/// Node before its final position is known.
 #[derive(Clone, Copy)]
 pub(crate) struct DraftNode {
     pub(crate) parent: u32,
@@ -22,7 +22,7 @@ pub(crate) struct DraftNode {
 pub(crate) struct TreeDraft {
     names: StringTable,
     nodes: Vec<DraftNode>,
-    /// By caller, name, and whether it is a remainder.
+    /// Nodes by caller, name, and whether they are a remainder.
     children: PrehashedMap<u64, u32>,
 }
 
@@ -58,7 +58,7 @@ impl TreeDraft {
         let (names, nodes, _) = self.in_order(&live);
         finish_tree(names, nodes)
     }
-    /// What trees of these nodes look like; `of_stacks` are the nodes of stacks.
+    /// Returns the shape of trees with these nodes. `of_stacks` has the node of each stack.
     fn shape(self, of_stacks: &[u32]) -> TreeShape {
         let (names, mut nodes, drafts) = self.in_order(&vec![true; self.nodes.len()]);
         nodes.iter_mut().for_each(|node| node.own = 0);
@@ -66,7 +66,7 @@ impl TreeDraft {
         (0..).zip(&drafts).for_each(|(place, &draft)| places[draft as usize] = place);
         TreeShape::new(names, nodes, of_stacks.iter().map(|&draft| places[draft as usize]).collect())
     }
-    /// The names and nodes that are live in their order, and what draft each node was.
+    /// Returns the live names and nodes in their final order, and the draft of each node.
     fn in_order(&self, live: &[bool]) -> (Vec<Arc<str>>, Vec<TreeNode>, Vec<u32>) {
         let (names, ranks) = self.sorted_names(live);
         let (first, order) = self.callees(live, &ranks);
@@ -84,7 +84,7 @@ impl TreeDraft {
         }
         (names, nodes, drafts)
     }
-    /// The live callees of each node by name: where they begin, and all of them.
+    /// Returns the live callees of each node by name: the offset of each node's callees, and all of them.
     fn callees(&self, live: &[bool], ranks: &[u32]) -> (Vec<u32>, Vec<u32>) {
         let callees = || (1u32..).zip(&self.nodes[1..]).filter(|(at, _)| live[*at as usize]);
         let mut first = vec![0u32; self.nodes.len() + 1];
@@ -107,7 +107,7 @@ impl TreeDraft {
         }
         (first, order)
     }
-    /// The names in use, sorted, and the rank of each id. The empty name is always first.
+    /// Returns the names in use, sorted, and the rank of each id. The empty name is always first.
     fn sorted_names(&self, live: &[bool]) -> (Vec<Arc<str>>, Vec<u32>) {
         let mut used = vec![false; self.names.len()];
         let live = self.nodes.iter().zip(live).filter(|(_, live)| **live);
@@ -121,15 +121,15 @@ impl TreeDraft {
     }
 }
 
-/// A tree that is built by frames, by whoever has no [`Dictionary`].
+/// Builder of a tree from frames, for callers without a [`Dictionary`].
 #[derive(Default)]
 pub struct TreeBuilder(TreeDraft);
 
 impl TreeBuilder {
-    /// The nameless root.
+    /// Id of the nameless root.
     pub const ROOT_NODE: u32 = 0;
 
-    /// With room for so many nodes.
+    /// Creates a builder with memory for `nodes` nodes.
     pub fn with_capacity(nodes: usize) -> Self {
         let mut drafts = TreeDraft::default();
         drafts.nodes.reserve(nodes);
@@ -137,11 +137,11 @@ impl TreeBuilder {
         TreeBuilder(drafts)
     }
 
-    /// The id of a name.
+    /// Returns the id of a name.
     pub fn name(&mut self, name: &str) -> u32 {
         self.0.name(name)
     }
-    /// The callee of that name, added if new.
+    /// Returns the callee with that name, added if new.
     pub fn child(&mut self, caller: u32, name: u32) -> u32 {
         self.0.child(caller, name, false)
     }
@@ -149,26 +149,26 @@ impl TreeBuilder {
     pub fn add(&mut self, node: u32, value: i64) {
         self.0.add(node, value);
     }
-    /// The tree of all nodes that have a value or call one that has.
+    /// Returns the tree of all nodes that have a value or a callee with one.
     pub fn finish(self) -> Tree {
         self.0.finish()
     }
-    /// What trees look like whose stacks end at these nodes. Values are not looked at.
+    /// Returns the shape of trees with stacks that end at these nodes. Values are ignored.
     pub fn shape(self, of_stacks: &[u32]) -> TreeShape {
         self.0.shape(of_stacks)
     }
 }
 
-/// How trees name locations without symbols.
+/// Naming of locations without symbols in trees.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum UnnamedFrameMode {
-    /// By their binary; consecutive frames of one binary are one node.
+    /// Name of the binary. Consecutive frames of one binary are one node.
     Binaries,
-    /// By binary and address, each by itself.
+    /// Name of binary and address, with a node for each address.
     Addresses,
 }
 
-/// The function names of a location, outermost first, as ids of a drafts' name table.
+/// Names of a location's functions, outermost first, as ids of a draft's name table.
 struct LocationNames<'a> {
     symbols: &'a SymbolTable,
     unnamed: UnnamedFrameMode,
@@ -177,7 +177,7 @@ struct LocationNames<'a> {
 }
 
 impl LocationNames<'_> {
-    /// The name of a location without symbols; none if it has some.
+    /// Returns the name of a location without symbols, or `None` if it has some.
     fn unnamed(&mut self, drafts: &mut TreeDraft, location: u32) -> Option<u32> {
         if !self.symbols.lines(location).is_empty() {
             return None;
@@ -202,7 +202,7 @@ impl LocationNames<'_> {
     }
 }
 
-/// The nodes of a dictionary's stacks: all, or those that are wanted.
+/// Adds the nodes of a dictionary's wanted stacks, and returns the node of each stack.
 pub(super) fn stack_nodes(
     dictionary: &Dictionary,
     unnamed: UnnamedFrameMode,
@@ -224,7 +224,7 @@ pub(super) fn stack_nodes(
     let of_string = vec![NO_ENTRY; symbols.strings.len()];
     let mut names = LocationNames { symbols, unnamed, of_string, of_location: HashMap::new() };
     let mut places = vec![0u32; path.len()];
-    // Names of the nodes without symbols.
+    // Name of each node without symbols.
     let mut binaries = vec![NO_ENTRY; path.len()];
     for (at, node) in path.iter().enumerate().filter(|(at, _)| live[*at]) {
         let parent = if node.parent == NO_ENTRY { 0 } else { places[node.parent as usize] };
@@ -241,7 +241,7 @@ pub(super) fn stack_nodes(
 }
 
 impl TreeShape {
-    /// Of all stacks of a dictionary.
+    /// Returns the shape for all stacks of a dictionary.
     pub fn from_dictionary(dictionary: &Dictionary) -> Self {
         let mut drafts = TreeDraft::default();
         let places = stack_nodes(dictionary, UnnamedFrameMode::Binaries, &mut drafts, |_| true);

@@ -1,5 +1,5 @@
-//! Trees as bytes, for a peer: names once, then a column each of callees, names and own values. Callers and totals
-//! follow from these.
+//! Binary encoding of trees for peers: names once, then a column each of callee counts, names and own values.
+//! Callers and totals follow from these.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::{Tree, TreeNode, root};
 use crate::codec::{CodecError, CodecReader, ColumnScale, put_texts, put_varint};
 
 impl Tree {
-    /// Appends it.
+    /// Appends the encoded tree.
     pub fn pack(&self, out: &mut Vec<u8>) {
         put_texts(out, self.names.iter().map(|name| &**name));
         put_varint(out, self.nodes.len() as u64);
@@ -16,7 +16,7 @@ impl Tree {
             put_varint(out, u64::from(node.child_count) << 1 | u64::from(node.other));
         }
         for at in 0..self.nodes.len() as u32 {
-            // Siblings are in the order of their names.
+            // Siblings are sorted by name, so differences are not negative.
             let mut before = 0;
             for callee in &self.nodes[self.children(at).start as usize..self.children(at).end as usize] {
                 put_varint(out, u64::from(callee.name - before));
@@ -27,8 +27,8 @@ impl Tree {
         self.nodes.iter().for_each(|node| scale.put_number(out, node.own));
     }
 
-    /// Reads what [`pack`](Self::pack) wrote, if it takes no more than so many [`bytes`](Self::bytes): no memory is
-    /// taken for more.
+    /// Decodes the output of [`pack`](Self::pack), if the tree takes at most `most` [`bytes`](Self::bytes).
+    /// No memory is allocated beyond that.
     pub fn unpack(unpacker: &mut CodecReader<'_>, most: usize) -> Result<Tree, CodecError> {
         let names = names(unpacker, most)?;
         let count = unpacker.read_count()?;
@@ -36,7 +36,7 @@ impl Tree {
         if count.saturating_mul(size_of::<TreeNode>()).saturating_add(tree.bytes()) > most {
             return Err(unpacker.error_here("a tree that takes more memory than was said"));
         }
-        // The root has a name as well, which is empty and so the first.
+        // The root also has a name, which is empty and therefore the first.
         if count == 0 || tree.names.is_empty() {
             return Err(unpacker.error_here("a tree without a root"));
         }
@@ -87,7 +87,7 @@ impl Tree {
     }
 }
 
-/// The names of a tree, if they alone take no more than so many bytes.
+/// Reads the names of a tree, if they alone take at most `most` bytes.
 fn names(unpacker: &mut CodecReader<'_>, most: usize) -> Result<Vec<Arc<str>>, CodecError> {
     let texts = unpacker.read_texts()?;
     if texts.len().saturating_mul(size_of::<[usize; 4]>()) > most {

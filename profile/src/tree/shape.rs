@@ -1,4 +1,4 @@
-//! Trees from trees: what is in order stays in order, so nothing is hashed and nothing is sorted.
+//! Trees derived from other trees. Sorted input stays sorted, so nothing is hashed or sorted.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -6,13 +6,13 @@ use std::sync::Arc;
 use super::{Tree, TreeNode, root};
 use crate::symbols::NO_ENTRY;
 
-/// The tree of all stacks of a source, whatever their totals: a tree of some of them is then a few additions.
+/// Tree of all stacks of a source without values. A tree of some stacks then takes only a few additions.
 #[derive(Clone, Debug)]
 pub struct TreeShape {
     names: Vec<Arc<str>>,
-    /// Without values.
+    /// Nodes of the tree, without values.
     nodes: Vec<TreeNode>,
-    /// The node of each stack.
+    /// Node of each stack.
     places: Vec<u32>,
 }
 
@@ -20,16 +20,16 @@ impl TreeShape {
     pub(super) fn new(names: Vec<Arc<str>>, nodes: Vec<TreeNode>, places: Vec<u32>) -> Self {
         TreeShape { names, nodes, places }
     }
-    /// How many stacks it knows.
+    /// Returns the number of stacks in the shape.
     pub fn stacks(&self) -> usize {
         self.places.len()
     }
-    /// About how much memory it takes.
+    /// Returns the approximate memory in bytes.
     pub fn bytes(&self) -> usize {
         let text: usize = self.names.iter().map(|name| name.len() + size_of::<[usize; 4]>()).sum();
         text + size_of_val(&self.nodes[..]) + size_of_val(&self.places[..])
     }
-    /// The tree of totals by stack, of which there are no more than [`TreeShape::stacks`].
+    /// Returns the tree of totals by stack. There are at most [`TreeShape::stacks`] totals.
     pub fn tree_from_totals(&self, totals: &[i64]) -> Tree {
         let mut nodes = self.nodes.clone();
         for (&place, &total) in self.places.iter().zip(totals) {
@@ -40,13 +40,13 @@ impl TreeShape {
     }
 }
 
-/// The sum of two trees.
+/// Returns the sum of two trees.
 pub(super) fn merge_trees(left: &Tree, right: &Tree) -> Tree {
     let (names, of_left, of_right) = join(&left.names, &right.names);
     let own = left.nodes[0].own.wrapping_add(right.nodes[0].own);
     let mut nodes = Vec::with_capacity(left.nodes.len().max(right.nodes.len()));
     nodes.push(TreeNode { own, ..root() });
-    // Where each node came from.
+    // For each node, its nodes in the left and the right tree.
     let mut origins = vec![(0, 0)];
     let mut at = 0;
     while at < nodes.len() {
@@ -75,7 +75,7 @@ pub(super) fn merge_trees(left: &Tree, right: &Tree) -> Tree {
     finish_tree(names, nodes)
 }
 
-/// The callees of one node that are still to come.
+/// Remaining callees of a node.
 struct CalleeCursor<'t> {
     tree: &'t Tree,
     names: &'t [u32],
@@ -87,7 +87,7 @@ impl<'t> CalleeCursor<'t> {
         let rest = if node == NO_ENTRY { 0..0 } else { tree.children(node) };
         CalleeCursor { tree, names, rest }
     }
-    /// What siblings are in order of.
+    /// Returns the sort key of siblings.
     fn key(&self) -> Option<(u32, bool)> {
         let node = self.tree.nodes.get(self.rest.clone().next()? as usize)?;
         Some((self.names[node.name as usize], node.other))
@@ -97,7 +97,7 @@ impl<'t> CalleeCursor<'t> {
     }
 }
 
-/// All names of two sorted lists, and where those of each are.
+/// Merges two sorted lists of names. Returns all names, and the new index of each name of both lists.
 fn join(left: &[Arc<str>], right: &[Arc<str>]) -> (Vec<Arc<str>>, Vec<u32>, Vec<u32>) {
     let mut names = Vec::with_capacity(left.len().max(right.len()));
     let mut of_left = Vec::with_capacity(left.len());
@@ -123,8 +123,8 @@ fn join(left: &[Arc<str>], right: &[Arc<str>]) -> (Vec<Arc<str>>, Vec<u32>, Vec<
     (names, of_left, of_right)
 }
 
-/// A tree of nodes in their order, of which only names, callers and own values are right yet. Nodes that have no value
-/// and call none that has go, and so do names that none is called.
+/// Completes a tree from nodes in their final order, of which only names, callers and own values are set.
+/// Nodes without a value and without a callee that has one are removed, and so are unused names.
 pub(super) fn finish_tree(names: Vec<Arc<str>>, mut nodes: Vec<TreeNode>) -> Tree {
     let mut live: Vec<bool> = Vec::with_capacity(nodes.len());
     for node in &mut nodes {
@@ -132,7 +132,7 @@ pub(super) fn finish_tree(names: Vec<Arc<str>>, mut nodes: Vec<TreeNode>) -> Tre
         (node.total, node.child_count) = (node.own, 0);
     }
     for at in (1..nodes.len()).rev() {
-        // What stands for nothing has no value to add, either.
+        // A removed node has no value to add.
         if live[at] {
             let TreeNode { parent, total, .. } = nodes[at];
             let caller = &mut nodes[parent as usize];

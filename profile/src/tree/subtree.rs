@@ -1,4 +1,4 @@
-//! A node and what is below it, as a tree of its own. No other nodes are looked at.
+//! Subtrees: a node and all of its callees as a separate tree. No other nodes are visited.
 
 use std::cmp::Reverse;
 
@@ -6,7 +6,7 @@ use super::shape::finish_tree;
 use super::{Tree, TreeNode, root};
 
 impl Tree {
-    /// The node that these functions, root first, lead to.
+    /// Returns the node at the end of a path of functions, root first.
     pub fn find(&self, path: &[String]) -> Option<u32> {
         path.iter().try_fold(0, |node, wanted| {
             self.children(node).find(|&child| {
@@ -16,7 +16,7 @@ impl Tree {
         })
     }
 
-    /// Only what these functions, root first, called, below them as before.
+    /// Returns only the callees of a call path, root first, below that path as before.
     pub fn subtree_below(self, call_site: &[String]) -> Tree {
         if call_site.is_empty() {
             return self;
@@ -32,8 +32,8 @@ impl Tree {
         self.with_callees(nodes, self.children(node))
     }
 
-    /// A node as the nameless root of a tree, without so many of its heaviest callees: of equally heavy ones the left
-    /// one goes first, as it is the one that a truncation keeps.
+    /// Returns a tree with a node as its nameless root, without its `skip` heaviest callees. Of equally heavy
+    /// ones, the left one is skipped first, because a truncation keeps it.
     pub fn subtree(&self, node: u32, skip: usize) -> Tree {
         let mut callees: Vec<u32> = self.children(node).collect();
         if skip > 0 {
@@ -48,11 +48,12 @@ impl Tree {
         )
     }
 
-    /// The tree of these nodes, of which the last one calls some of this tree, with all that these call.
+    /// Returns the tree of these nodes, with the given nodes of this tree as callees of the last one, and all
+    /// of their callees.
     fn with_callees(&self, mut nodes: Vec<TreeNode>, callees: impl Iterator<Item = u32>) -> Tree {
         let first = nodes.len();
         let caller = first as u32 - 1;
-        // Where each node was, from the first of the callees on.
+        // Original index of each node, from the first of the callees on.
         let mut origins = Vec::new();
         for callee in callees {
             nodes.push(TreeNode { parent: caller, ..self.nodes[callee as usize] });

@@ -1,6 +1,6 @@
-//! What is shown of a tree: its heaviest nodes, by their number or by what the rest of it weighs.
+//! Truncation of a tree to its heaviest nodes, by their number or by the weight of the rest.
 //!
-//! To be done once, at the very end: a tree that was cut still merges, but what it lost is lost.
+//! Truncation is the last step of a query. A truncated tree still merges, but the removed nodes are lost.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -8,15 +8,15 @@ use std::ops::Range;
 use super::shape::finish_tree;
 use super::{Tree, TreeNode, root};
 
-/// What shares of a weight are counted in.
+/// Scale for shares of a weight, in millionths.
 const SHARE_SCALE: u128 = 1_000_000;
 
 impl Tree {
-    /// Cuts down to the `max_nodes` heaviest nodes, the root not counted.
+    /// Truncates to the `max_nodes` heaviest nodes, the root not counted.
     ///
-    /// What is cut becomes one child of its nearest kept caller, flagged [`TreeNode::truncated_total`]; these remainders
-    /// come on top of `max_nodes`, at most one per kept node. No total changes. Of equally heavy nodes the
-    /// upper, then the left one stays, so that the number holds also where totals are equal.
+    /// Removed nodes become one child of their nearest kept caller, flagged [`TreeNode::other`]. These
+    /// remainders are added to `max_nodes`, at most one per kept node. No total changes. Of equally heavy
+    /// nodes the upper, then the left one stays, so the number also holds if totals are equal.
     pub fn truncate(&mut self, max_nodes: usize) {
         let others = self.nodes.iter().filter(|node| node.other).count();
         if self.nodes.len() - 1 - others > max_nodes {
@@ -24,16 +24,17 @@ impl Tree {
         }
     }
 
-    /// As [`truncate`](Self::truncate), but nodes as heavy as the last one that stays do stay, so that the
-    /// result does not depend on names.
-    /// Unless those are so many that more than `most` would stay: then none of them does.
+    /// Truncates like [`truncate`](Self::truncate), but also keeps nodes as heavy as the last one kept, so
+    /// that the result does not depend on names. If more than `most` nodes would stay, it keeps none of the
+    /// equally heavy ones.
     pub fn truncate_with_ties(&mut self, max_nodes: usize, most: usize) {
         let weights = self.weights();
         let least = self.least_of_count(&weights, max_nodes, most);
         self.retain_heavier(&weights, least);
     }
 
-    /// As [`truncate_with_ties`](Self::truncate_with_ties), but the root counts as well: so many bars are drawn.
+    /// Truncates like [`truncate_with_ties`](Self::truncate_with_ties), but counts the root, so that this
+    /// many bars are drawn.
     pub fn truncate_to_bars(&mut self, bars: usize, most: usize) {
         let weights = self.weights();
         let mut of_bars: Vec<u64> =
@@ -42,11 +43,11 @@ impl Tree {
         self.retain_heavier(&weights, least);
     }
 
-    /// Cuts down to as few of the heaviest nodes as it takes for all that is cut off to weigh no more than so many
-    /// millionths of the whole, and those as heavy as the last of them. Unless these are more than `most`: then it is as with
-    /// [`truncate_with_ties`](Self::truncate_with_ties).
+    /// Truncates to as few of the heaviest nodes as possible, so that the removed weight is at most
+    /// `other_millionths` of the whole. Nodes as heavy as the last one kept also stay. If more than `most`
+    /// nodes would stay, it truncates like [`truncate_with_ties`](Self::truncate_with_ties).
     ///
-    /// The weight is that of magnitudes, so that what cancels out where values are negative is not taken for nothing.
+    /// The weight sums magnitudes, so that negative and positive values do not cancel out.
     pub fn truncate_to_weight(&mut self, other_millionths: u32, most: usize) {
         let weights = self.weights();
         let least = self.least_of_weight(&weights, other_millionths);
@@ -55,14 +56,14 @@ impl Tree {
         self.retain_heavier(&weights, least);
     }
 
-    /// What stands for what was cut off, added up.
+    /// Returns the sum of all remainders.
     pub fn truncated_total(&self) -> i64 {
         let others = self.nodes.iter().filter(|node| node.other);
         others.fold(0, |sum, node| sum.wrapping_add(node.total))
     }
 
-    /// The weight sums magnitudes, so that callers outweigh callees also where values are negative; else it is
-    /// the total.
+    /// Returns the weight of each node, which sums magnitudes. Callers thus outweigh callees even if values
+    /// are negative. Without negative values, the weight is the total.
     pub(super) fn weights(&self) -> Vec<u64> {
         let mut weights: Vec<u64> = self.nodes.iter().map(|node| node.own.unsigned_abs()).collect();
         for (at, node) in self.nodes.iter().enumerate().skip(1).rev() {
@@ -72,7 +73,7 @@ impl Tree {
         weights
     }
 
-    /// The nodes that are functions, with what they weigh.
+    /// Returns the function nodes with their weights.
     fn named<'t>(&'t self, weights: &'t [u64]) -> impl Iterator<Item = (&'t TreeNode, u64)> + Clone {
         self.nodes.iter().zip(weights.iter().copied()).skip(1).filter(|(node, _)| !node.other)
     }
@@ -82,8 +83,8 @@ impl Tree {
         min_shown_weight(&mut of_named, count, most)
     }
 
-    /// The least weight that is shown so that no more than so many millionths are not. What nodes that are shown have of
-    /// their own is shown, and nothing else is.
+    /// Returns the minimum weight of shown nodes, so that at most `other_millionths` are hidden. A shown node
+    /// shows exactly its own value.
     fn least_of_weight(&self, weights: &[u64], other_millionths: u32) -> u64 {
         let own = |node: &TreeNode| u128::from(node.own.unsigned_abs());
         let whole: u128 = self.nodes.iter().map(own).sum();
@@ -104,7 +105,7 @@ impl Tree {
         self.keep(keep);
     }
 
-    /// Which nodes are heaviest.
+    /// Returns a flag for each node that is among the heaviest.
     fn heaviest(&self, max_nodes: usize) -> Vec<bool> {
         let weights = self.weights();
         let mut order: Vec<usize> = (1..self.nodes.len()).filter(|&at| !self.nodes[at].other).collect();
@@ -118,15 +119,15 @@ impl Tree {
     }
 }
 
-/// The least weight that is shown if `count` of these are: what is as heavy as the last of them is shown, too, unless
-/// there would then be more than `most`.
+/// Returns the minimum weight to show if `count` of these weights are shown. Weights equal to the last one
+/// are also shown, unless more than `most` would then be.
 pub fn min_shown_weight(weights: &mut [u64], count: usize, most: usize) -> u64 {
     let least = nth_heaviest(weights, count);
     let shown = weights.iter().filter(|&&weight| weight >= least).count();
     if shown > most.max(count) { least.saturating_add(1) } else { least }
 }
 
-/// The `count`-th of the heaviest weights.
+/// Returns the `count`-th heaviest weight.
 fn nth_heaviest(weights: &mut [u64], count: usize) -> u64 {
     match count {
         0 => u64::MAX,
@@ -135,10 +136,10 @@ fn nth_heaviest(weights: &mut [u64], count: usize) -> u64 {
     }
 }
 
-/// The weight of the last of the heaviest that it takes to have so much; 0 if all of them have less. Each is a weight and
-/// what it adds.
+/// Returns the weight of the last of the heaviest nodes needed to add up to `wanted`. Returns 0 if all of
+/// them add up to less. Each item is a weight and the value that it adds.
 fn last_of(nodes: impl Iterator<Item = (u64, u64)> + Clone, wanted: u128) -> u64 {
-    // What those of about the same weight add: only among these it has to be looked for.
+    // Sums by approximate weight. The exact search then only needs the nodes in one of these classes.
     let mut sums = vec![0u128; usize::from(approximate_weight(u64::MAX)) + 1];
     nodes
         .clone()
@@ -161,7 +162,7 @@ fn last_of(nodes: impl Iterator<Item = (u64, u64)> + Clone, wanted: u128) -> u64
     0
 }
 
-/// A number that grows with a weight: its length, and the six bits behind the first.
+/// Returns a number that grows with the weight: its bit length and the six bits after the first.
 fn approximate_weight(weight: u64) -> u16 {
     let length = u64::BITS - weight.leading_zeros();
     let bits = weight.checked_shl(u64::BITS - length + 1).unwrap_or_default() >> 58;
@@ -169,17 +170,17 @@ fn approximate_weight(weight: u64) -> u16 {
 }
 
 impl Tree {
-    /// Keeps these nodes, as far as their callers are kept as well. The rest becomes one remainder for each caller, between
-    /// a callee without a name and those with one.
+    /// Keeps these nodes if their callers are kept as well. The rest becomes one remainder for each caller,
+    /// sorted between a callee without a name and those with one.
     ///
-    /// All happens in place, since the nodes of a large tree are many pages: siblings of which some go leave room for what
-    /// stands for these.
+    /// The nodes are moved in place, because those of a large tree take many pages. Siblings with removed
+    /// nodes leave space for their remainder.
     fn keep(&mut self, mut keep: Vec<bool>) {
         for (at, node) in self.nodes.iter().enumerate().skip(1) {
             keep[at] &= keep[node.parent as usize];
         }
         let mut nodes = std::mem::take(&mut self.nodes);
-        // Where each node that stays went.
+        // New index of each node that stays.
         let mut places = vec![0u32; nodes.len()];
         let mut read = 1;
         let mut written = 1;
@@ -197,8 +198,7 @@ impl Tree {
     }
 }
 
-/// Moves what is kept of the callees of one node, and what stands for the others, to where there is room; says where the
-/// next ones go.
+/// Moves the kept callees of a node and their remainder to the first free index. Returns the next free index.
 fn keep_callees(
     nodes: &mut [TreeNode],
     places: &mut [u32],
@@ -217,7 +217,7 @@ fn keep_callees(
             continue;
         }
         unnamed += usize::from(node.name == 0);
-        // A remainder comes before all that have a name.
+        // A remainder is sorted before all nodes with a name.
         places[at] = (written + usize::from(is_cut && node.name != 0)) as u32;
         nodes[written] = TreeNode { parent, ..node };
         written += 1;

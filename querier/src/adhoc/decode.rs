@@ -1,4 +1,4 @@
-//! Reading what people upload, in the formats that are known.
+//! Decoder of uploaded profiles in all supported formats.
 
 use athanor_chassis::{ByteSize, ErrorCode, Status};
 use athanor_profile::format::{InputFormat, ProfileReadError, SUPPORTED_FORMATS};
@@ -8,15 +8,15 @@ use athanor_profile::{Profile, ValueType, pprof};
 use super::DECODED_SIZE_FACTOR;
 use crate::validate::invalid_argument;
 
-/// Frames of a stack.
+/// Maximum number of frames of a stack.
 const MAX_STACK_DEPTH: usize = 10_000;
-/// Frames of all stacks for each byte, in formats that write what stacks share once: what it takes to tell stacks
-/// apart grows with them.
+/// Maximum number of frames of all stacks per byte of the size limit, in formats that store shared frames
+/// once. The cost of distinguishing stacks grows with their frames.
 const MAX_FRAMES_PER_BYTE: usize = 4;
-/// So many bytes tables may always take.
+/// Minimum budget for tables in bytes.
 const MIN_TABLE_BYTES: usize = 1 << 20;
 
-/// The plain bytes of what was uploaded.
+/// Decompresses an upload.
 pub(super) fn inflate(bytes: &[u8], limit: ByteSize) -> Result<Vec<u8>, Status> {
     pprof::inflate(bytes, limit.as_usize()).map_err(|error| refused(&error.into(), limit))
 }
@@ -31,7 +31,7 @@ fn refused(error: &ProfileReadError, limit: ByteSize) -> Status {
     invalid_argument(format!("profile cannot be read: {error}; upload {SUPPORTED_FORMATS}"))
 }
 
-/// The profile in plain bytes.
+/// Decodes a profile from decompressed bytes.
 pub(super) fn read_profile(raw: &[u8], limit: ByteSize) -> Result<Profile, Status> {
     if raw.trim_ascii().is_empty() {
         return Err(invalid_argument(format!("profile is empty; upload {SUPPORTED_FORMATS}")));
@@ -50,13 +50,13 @@ pub(super) fn read_profile(raw: &[u8], limit: ByteSize) -> Result<Profile, Statu
     Ok(profile)
 }
 
-/// What profiles measure: one profile, or what two have in common.
+/// Profile types of one profile, or the common types of two.
 pub(super) struct ProfileTypeColumns {
-    /// Each with its columns of either profile, which are equal where there is one.
+    /// Types with their columns in both profiles. The columns are equal if there is one profile.
     all: Vec<(ValueType, [usize; 2])>,
-    /// The one that is shown unless another one is asked for.
+    /// Index of the default type.
     first: usize,
-    /// What to say where there is none.
+    /// Error message if there is no type.
     none: &'static str,
 }
 
@@ -68,7 +68,7 @@ impl ProfileTypeColumns {
         ProfileTypeColumns { all, first: profile.header.shown_type(), none }
     }
 
-    /// What both have, in one unit.
+    /// Returns the types that both profiles have, in the same unit.
     pub(super) fn common_types(left: &ProfileTypeColumns, right: &ProfileTypeColumns) -> Self {
         let column =
             |value: &ValueType| right.all.iter().find(|(other, _)| other == value).map(|(_, of)| of[0]);
@@ -83,7 +83,7 @@ impl ProfileTypeColumns {
         }
     }
 
-    /// By which people choose from them: by kind, and by unit where that does not say which.
+    /// Returns the names of the types: the kind, with its unit if the kind is ambiguous.
     pub(super) fn names(&self) -> Vec<String> {
         let name = |value: &ValueType| {
             let is_alone = self.all.iter().filter(|(other, _)| other.kind == value.kind).count() == 1;
@@ -92,7 +92,7 @@ impl ProfileTypeColumns {
         self.all.iter().map(|(value, _)| name(value)).collect()
     }
 
-    /// The columns of the type that is asked for, and its name.
+    /// Returns the columns and the name of the requested type.
     pub(super) fn select_type(&self, asked: Option<&str>) -> Result<([usize; 2], String), Status> {
         let mut names = self.names();
         if names.is_empty() {

@@ -1,4 +1,4 @@
-//! Uploaded profiles on the wire.
+//! Ad hoc profiles on the wire.
 
 use athanor_chassis::Status;
 use athanor_proto::adhocprofiles::v1::{
@@ -14,14 +14,14 @@ use super::{AdhocProfile, AdhocProfileService, RenderedGraph, first_tenant};
 use crate::QueryContext;
 use crate::validate::invalid_argument;
 
-/// As clients write it, with padding or without.
+/// Base64 as clients send it, with or without padding.
 const BASE64_ENGINE: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
 impl AdhocProfileService {
-    /// Keeps a profile and shows it.
+    /// Stores a profile and renders it.
     pub async fn upload(
         &self,
         reader: &QueryContext,
@@ -37,7 +37,7 @@ impl AdhocProfileService {
         Ok(answer(&upload, shown))
     }
 
-    /// Shows one that is kept.
+    /// Renders a stored profile.
     pub async fn get_upload(
         &self,
         reader: &QueryContext,
@@ -49,7 +49,7 @@ impl AdhocProfileService {
         Ok(answer(&upload, shown))
     }
 
-    /// Those that are kept, the newest first.
+    /// Lists the stored profiles, newest first.
     pub async fn list_uploads(
         &self,
         reader: &QueryContext,
@@ -64,7 +64,7 @@ impl AdhocProfileService {
         Ok(AdHocProfilesListResponse { profiles: profiles.collect() })
     }
 
-    /// Shows two, laid over each other.
+    /// Renders the difference of two stored profiles.
     pub async fn diff_uploads(
         &self,
         reader: &QueryContext,

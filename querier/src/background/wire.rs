@@ -1,4 +1,4 @@
-//! Queries in the background, on the wire.
+//! Async queries on the wire.
 
 use athanor_chassis::{ErrorCode, Status};
 use athanor_proto::google::v1::{Function, Label, Line, Location, Mapping, Profile, Sample};
@@ -14,38 +14,38 @@ use crate::merge::MergeStacktracesParams;
 use crate::peer_queriers::{PeerRequest, QueryHandleId};
 use crate::{Querier, QueryContext};
 
-/// An answer as it is kept: what it says takes a fraction of what it takes in memory.
+/// Result in encoded form, which takes a fraction of the memory of the decoded message.
 pub(crate) struct StoredAsyncResult {
     bytes: Bytes,
-    /// What it takes in memory when it is shown again.
+    /// Memory of the decoded message in bytes.
     shown: usize,
 }
 
-/// How far a query in the background is, by the word of the node that runs it.
+/// State of an async query, as the node that runs it reports it.
 pub struct AsyncQueryReport {
-    /// How far.
+    /// State of the query.
     pub progress: AsyncQueryProgress,
-    /// What its answer lacks, in words.
+    /// Warnings about data that the result lacks.
     pub missing: Vec<String>,
 }
 
-/// How far a query in the background is.
+/// State of an async query for its client.
 pub enum AsyncQueryProgress {
-    /// It runs.
+    /// The query is running.
     Running,
-    /// Why there is no answer, in words.
+    /// The query failed with this error message.
     Failed(String),
-    /// Its answer.
+    /// The query succeeded with this result.
     Done(AsyncQueryResult),
 }
 
-/// An answer that is kept, or was sent by whoever keeps it.
+/// Stored result, local or received from the node that stores it.
 pub struct AsyncQueryResult {
-    /// The message, packed.
+    /// Encoded response message.
     pub bytes: Bytes,
-    /// What it takes in memory when it is shown.
+    /// Memory of the decoded message in bytes.
     pub shown: usize,
-    /// Holds the room that it takes where it is kept.
+    /// Context that holds the memory of a local result.
     pub(crate) keeper: Option<QueryContext>,
 }
 
@@ -56,14 +56,15 @@ impl StoredAsyncResult {
 }
 
 impl AsyncQueryResult {
-    /// One that was sent by another node. Whoever asked for it holds the room.
+    /// Wraps a result that another node sent. The caller holds its memory.
     pub fn from_peer(bytes: Bytes, shown: usize) -> Self {
         Self { bytes, shown, keeper: None }
     }
 }
 
 impl Querier {
-    /// Merged stacks in the format that was asked for; or a query for them that runs in the background, or how far one is.
+    /// Returns merged stacks in the requested format. Starts or polls an async query if the request demands
+    /// that.
     pub async fn select_merge_stacktraces(
         &self,
         reader: &QueryContext,
@@ -81,7 +82,7 @@ impl Querier {
             };
             return self.run_cached(reader, "SelectMergeStacktraces", request, answer).await;
         };
-        // What is wrong is told at once.
+        // Invalid requests are rejected before the query starts.
         let stacks = self.parse_stacktraces_request(reader, request).await?;
         let querier = self.clone();
         let query = |reader: QueryContext| async move {
@@ -94,7 +95,7 @@ impl Querier {
         Ok(progress(ticket.to_string(), AsyncQueryStatus::InProgress, String::new()))
     }
 
-    /// An answer for later.
+    /// Computes and encodes the result of an async query.
     async fn run_async(
         &self,
         reader: &QueryContext,
@@ -107,7 +108,7 @@ impl Querier {
         Ok(kept)
     }
 
-    /// How far a query in the background is, as the node says that runs it.
+    /// Returns the state of an async query, from the node that runs it.
     async fn poll_async(
         &self,
         reader: &QueryContext,
@@ -128,7 +129,7 @@ impl Querier {
             }
             AsyncQueryProgress::Failed(why) => Ok(progress(request_id, AsyncQueryStatus::Failure, why)),
             AsyncQueryProgress::Done(AsyncQueryResult { bytes, shown, keeper }) => {
-                // As it is, and as bytes on its way.
+                // The response is in memory both as a value and as bytes.
                 self.reserve_memory(reader, shown.saturating_add(bytes.len()))?;
                 let read = move || {
                     let read = SelectMergeStacktracesResponse::decode(bytes);
@@ -144,7 +145,7 @@ impl Querier {
         }
     }
 
-    /// How far a query is that runs here: for another node, too, where the reader is whoever asks there.
+    /// Returns the state of an async query of this node. On behalf of a peer, `reader` is that peer's client.
     pub fn poll_local(&self, reader: &QueryContext, id: &str) -> Result<AsyncQueryReport, Status> {
         let of = self.standing.as_ref().zip(QueryHandleId::parse(id));
         let (standing, ticket) = of.ok_or_else(|| unknown_query_error(id))?;
@@ -172,7 +173,7 @@ fn progress(
     SelectMergeStacktracesResponse { r#async: Some(of), ..SelectMergeStacktracesResponse::default() }
 }
 
-/// What an answer takes in memory.
+/// Returns the memory of a response.
 fn response_memory_bytes(answer: &SelectMergeStacktracesResponse) -> usize {
     let graph = answer.flamegraph.iter().map(|graph| {
         let level = |level: &Level| size_of::<Level>() + size_of_val(level.values.as_slice());

@@ -1,3 +1,3 @@
-//! What this server can do.
+//! Feature flags of this server.
 
 mod wire;

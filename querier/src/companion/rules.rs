@@ -1,4 +1,4 @@
-//! Rules that say which metrics are made of profiles. They are kept; nothing evaluates them yet.
+//! Recording rules that derive metrics from profiles. They are stored, but not evaluated yet.
 
 use athanor_chassis::Status;
 use athanor_profile::hash;
@@ -9,17 +9,17 @@ use crate::validate::{self, invalid_argument};
 
 mod wire;
 
-/// What names of their notes begin with.
+/// Prefix of rule keys in the catalog.
 const RULE_KEY_PREFIX: &str = "rule/";
-/// What names of metrics begin with.
+/// Prefix of metric names.
 const METRIC_NAME_PREFIX: &str = "profiles_recorded_";
-/// Most rules of a tenant.
+/// Maximum number of rules of a tenant.
 const MAX_RULES_PER_TENANT: usize = 25;
-/// The longest id.
+/// Maximum length of a rule id.
 const MAX_RULE_ID_CHARS: usize = 64;
 const PROFILE_TYPE_LABEL: &str = "__profile_type__";
 
-/// A rule as it is kept.
+/// Recording rule in its stored form.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 struct StoredRecordingRule {
@@ -29,12 +29,12 @@ struct StoredRecordingRule {
     group_by: Vec<String>,
     external_labels: Vec<(String, String)>,
     generation: i64,
-    /// The function whose total is measured; of everything if none.
+    /// Function whose total is measured. None measures all samples.
     function: Option<String>,
 }
 
 impl StoredRecordingRule {
-    /// Checks what a rule says, and finds its type among its matchers.
+    /// Validates a rule, and extracts its profile type from its matchers.
     fn validate(mut self) -> Result<StoredRecordingRule, Status> {
         let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
         if !self.metric_name.starts_with(METRIC_NAME_PREFIX) || !self.metric_name.chars().all(is_name) {
@@ -66,8 +66,9 @@ fn rule_key(id: &str) -> Result<String, Status> {
     }
 }
 
-/// The ids that a new rule may get, in their order. They follow from what it says, so that a repeated request makes no
-/// second rule. One of them is free, or is this rule's already, however the others were changed meanwhile.
+/// Returns the ids that a new rule may get, in order. They are derived from its contents, so that a retried
+/// request creates no second rule. One of them is free or belongs to this rule, even if other rules changed
+/// meanwhile.
 fn candidate_ids(rule: &StoredRecordingRule) -> impl Iterator<Item = String> {
     let text = serde_json::to_vec(rule).expect("lists and texts serialise to JSON");
     let first = hash::hash_bytes(&text) as u64;

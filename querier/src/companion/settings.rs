@@ -1,8 +1,8 @@
-//! Settings of pages.
+//! Settings of user interfaces.
 
 mod wire;
 
-/// What names of their notes begin with.
+/// Prefix of setting keys in the catalog.
 const SETTING_KEY_PREFIX: &str = "setting/";
-/// The longest name.
+/// Maximum length of a setting name in bytes.
 const MAX_SETTING_NAME_BYTES: usize = 256;

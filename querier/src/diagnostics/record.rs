@@ -1,4 +1,4 @@
-//! A record of a query: what is written down of it, within bounds, and the form in which it is shown.
+//! Record of a query: its contents, its limits and its JSON form.
 
 use std::time::Duration;
 
@@ -9,29 +9,29 @@ use serde_json::{Value, json};
 use super::QueryRecordSummary;
 use crate::QueryPlan;
 
-/// Questions of one request; there are two or three.
+/// Maximum number of recorded queries of one request. Usually there are two or three.
 const MAX_TRACED_QUERIES: usize = 16;
-/// Parts of a question that are told one by one.
+/// Maximum number of sources of a query that are listed individually.
 const MAX_TRACED_SOURCES: usize = 64;
-/// Plans of a question that are told one by one, shards of a part, and things that an answer lacks.
+/// Maximum number of listed plans of a query, of shards of a source, and of warnings.
 const MAX_LISTED_ITEMS: usize = 16;
-/// Bytes of a text.
+/// Maximum length of a text in bytes.
 const MAX_TEXT_BYTES: usize = 512;
-/// Bytes of a record, at the most.
+/// Maximum size of a record in bytes.
 const MAX_RECORD_BYTES: usize = 64 << 10;
 
-/// What was asked by one request, and how it was answered.
+/// Queries of one request and the facts on their execution.
 #[derive(Default)]
 pub(super) struct TracedRequest {
     questions: Vec<TracedQuery>,
     left_out: usize,
-    /// The answer to an equal request was kept, and still holds.
+    /// True if the response came from the result cache.
     pub(super) was_told_before: bool,
-    /// So was that to one that was under way.
+    /// True if the response came from an equal request in flight.
     pub(super) was_told_along: bool,
 }
 
-/// A question to all sources of all tenants that are read as one.
+/// Query to all sources of all tenants of the request.
 #[derive(Default)]
 pub(super) struct TracedQuery {
     what: &'static str,
@@ -46,11 +46,11 @@ pub(super) struct TracedQuery {
     plans: Vec<Value>,
     plan_count: usize,
     sums: SourceTotals,
-    /// The slowest, the slowest first.
+    /// Slowest sources, the slowest first.
     parts: Vec<SourceReport>,
 }
 
-/// What all parts of a question have done together.
+/// Sums over all sources of a query.
 #[derive(Default)]
 struct SourceTotals {
     parts: u64,
@@ -62,40 +62,40 @@ struct SourceTotals {
     hits: PartialOriginCounts,
 }
 
-/// What one source did for an answer.
+/// Report on one source of a query.
 #[derive(Clone, Debug, Default)]
 pub struct SourceReport {
-    /// What it is.
+    /// Kind of the source.
     pub of: SourceKind,
-    /// The node that was asked; none for this one.
+    /// Node that ran the query. None for this node.
     pub node: Option<u64>,
-    /// How long it took, until its answer was merged or there was none.
+    /// Time until the result was merged or the source failed.
     pub took: Duration,
-    /// Of that, how long another node had it wait for its turn, and how long it worked.
+    /// Part of that time on another node: queue time and execution time.
     pub there: Option<(Duration, Duration)>,
-    /// Bytes that came from another node.
+    /// Bytes received from another node.
     pub bytes: u64,
-    /// Where answers of blocks came from.
+    /// Origins of the results of blocks.
     pub hits: PartialOriginCounts,
-    /// Why there was no answer, in words.
+    /// Error message if the source failed.
     pub failed: Option<String>,
 }
 
-/// What answers.
+/// Kind of a source, with its identity.
 #[derive(Clone, Debug, Default)]
 pub enum SourceKind {
-    /// A head of this node.
+    /// Head of this node.
     #[default]
     Head,
-    /// A block that this node reads.
+    /// Block that this node reads.
     Block(String),
-    /// So many blocks, by one call or read here since nobody else answered.
+    /// Number of blocks in one call, or of blocks read on this node because no other node could.
     Blocks(usize),
     /// Shards that another node leads.
     Shards(Vec<u32>),
 }
 
-/// All that is told of a request.
+/// All recorded facts of a request.
 pub(super) struct QueryRecord<'a> {
     pub(super) id: String,
     pub(super) node: u64,
@@ -103,7 +103,7 @@ pub(super) struct QueryRecord<'a> {
     pub(super) tenants: &'a [TenantId],
     pub(super) time: Timestamp,
     pub(super) took: Duration,
-    /// Since the last question was answered.
+    /// Time since the end of the last query, which rendering takes.
     pub(super) shown: Duration,
     pub(super) failed: Option<&'a Status>,
     pub(super) missing: &'a [String],
@@ -111,7 +111,7 @@ pub(super) struct QueryRecord<'a> {
 }
 
 impl TracedRequest {
-    /// The place of a new question, if it is told.
+    /// Adds a query and returns its index. Returns none if the limit is reached.
     pub(super) fn begin_query(&mut self, ask: &ProfileQuery) -> Option<usize> {
         if self.questions.len() == MAX_TRACED_QUERIES {
             self.left_out += 1;
@@ -132,7 +132,7 @@ impl TracedRequest {
         self.questions.get_mut(place)
     }
 
-    /// When the last question was answered.
+    /// Returns the time when the last query ended.
     pub(super) fn last_query_end(&self) -> Option<Duration> {
         self.questions.iter().map(|question| question.ended).filter(|ended| !ended.is_zero()).max()
     }
@@ -185,7 +185,7 @@ impl TracedQuery {
             "what": self.what,
             "profileType": self.profile_type,
             "selector": self.selector,
-            // Numbers that not all readers of JSON keep exactly.
+            // Not all JSON parsers keep numbers of this size exactly.
             "fromNanos": self.time.0.to_string(),
             "toNanos": self.time.1.to_string(),
             "milliseconds": {
@@ -232,7 +232,7 @@ impl SourceReport {
     }
 }
 
-/// Where answers of blocks came from.
+/// Returns the origins of block results as JSON.
 fn origins_to_json(PartialOriginCounts { memory, disk, joined, read }: PartialOriginCounts) -> Value {
     json!({ "memory": memory, "disk": disk, "joined": joined, "read": read })
 }
@@ -252,7 +252,8 @@ impl QueryRecord<'_> {
         self.failed.map_or("ok", |status| status.code.name())
     }
 
-    /// As JSON of so many bytes: of what would be too long, the slowest parts.
+    /// Encodes the record as JSON of at most `most` bytes. An oversized record keeps only the slowest
+    /// sources.
     pub(super) fn to_json_bytes(&self, most: usize) -> Vec<u8> {
         let tries = [MAX_TRACED_SOURCES, MAX_TRACED_SOURCES / 4, MAX_TRACED_SOURCES / 16, 0]
             .map(|parts| (MAX_TRACED_QUERIES, parts));
@@ -292,7 +293,7 @@ impl QueryRecord<'_> {
     }
 }
 
-/// What is computed, in a word.
+/// Returns the name of a query kind.
 fn name(what: &QueryKind) -> &'static str {
     match what {
         QueryKind::ProfileTypes => "profile types",
@@ -310,7 +311,7 @@ fn name(what: &QueryKind) -> &'static str {
     }
 }
 
-/// To the microsecond.
+/// Converts a duration to milliseconds with microsecond precision.
 fn millis(span: Duration) -> f64 {
     span.as_micros() as f64 / 1e3
 }

@@ -1,4 +1,4 @@
-//! What a query would read, on the wire.
+//! Cost estimates on the wire.
 
 use athanor_chassis::Status;
 use athanor_profile::ProfileType;
@@ -9,12 +9,12 @@ use athanor_query::{ProfileSelection, QueryCost, Selector, SourceCost};
 use crate::validate;
 use crate::{Querier, QueryContext};
 
-/// What heads and blocks are called on the wire.
+/// Names of heads and blocks on the wire.
 const HEAD_SCOPE_NAME: &str = "Short term";
 const BLOCK_SCOPE_NAME: &str = "Long term";
 
 impl Querier {
-    /// What merging the profiles of a selector would read. Without a range, as with types, the last hour is meant.
+    /// Estimates the reads of a merge. A request without a range covers the last hour, as for profile types.
     pub async fn analyze_query(
         &self,
         reader: &QueryContext,
@@ -35,7 +35,7 @@ impl Querier {
         let selection = ProfileSelection { time, ..of_type };
         let sizes = self.estimate_cost(reader, selection).await?;
         let missing = reader.warnings_field();
-        // There may be many series.
+        // A union of many series takes a while.
         self.render_on_pool(reader, move || AnalyzeQueryResponse { missing, ..impact(sizes) }).await
     }
 }
@@ -52,7 +52,7 @@ fn impact(QueryCost { heads, blocks }: QueryCost) -> AnalyzeQueryResponse {
     AnalyzeQueryResponse { query_scopes, query_impact, ..AnalyzeQueryResponse::default() }
 }
 
-/// A selector, whose name may be that of a profile type. All series if there is none.
+/// Parses a selector. Its name may be a profile type. An empty text selects all series.
 fn parse_typed_selector(query: &str) -> Result<ProfileSelection, Status> {
     if query.trim().is_empty() {
         return Ok(ProfileSelection::default());

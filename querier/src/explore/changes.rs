@@ -1,15 +1,15 @@
-//! What changed between two queries: as many samples as values stand for, which is what a test needs to know.
+//! Changes between two queries. A significance test needs the number of samples behind a value.
 
 use athanor_profile::ProfileType;
 use athanor_query::ProfileList;
 
 mod wire;
 
-/// How much of a value one sample stands for, or why that is not known.
+/// Returns the value of one sample, or the reason why it is unknown.
 ///
-/// Values of time and of memory are samples times a period. Where uploads differ in their periods the greatest counts,
-/// so that there are fewer samples than there were, and what is called more than sampling noise is. What is in use is seen again
-/// by each profile: there are as many samples as in one of them.
+/// Values of time and memory are samples times a period. If uploads differ in their periods, the greatest
+/// counts. The number of samples is then a lower bound, and a verdict of more than sampling noise is
+/// reliable. Memory in use recurs in each profile, so there are as many samples as in one profile.
 fn value_per_sample(profile_type: &ProfileType, profiles: &ProfileList) -> Result<f64, String> {
     let ProfileType { value, period, .. } = profile_type;
     let of_all = if value.kind.starts_with("inuse_") { profiles.profiles.max(1) as f64 } else { 1.0 };

@@ -1,4 +1,4 @@
-//! The table of all functions.
+//! Table of all functions.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -15,10 +15,10 @@ use crate::{Querier, QueryContext, unexpected_result_type};
 
 mod wire;
 
-/// Most sets of values of the labels by which a table is grouped.
+/// Maximum number of groups of a table.
 const MAX_FUNCTION_GROUPS: usize = 1_000;
 
-/// Which functions come first.
+/// Sort order of functions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FunctionSortOrder {
     Own,
@@ -26,7 +26,7 @@ enum FunctionSortOrder {
     Name,
 }
 
-/// A function, and what it weighs in all groups and in each.
+/// Function with its weight in all groups together and in each.
 struct FunctionEntry<'t> {
     name: &'t str,
     weights: FunctionWeights,
@@ -34,7 +34,7 @@ struct FunctionEntry<'t> {
 }
 
 impl Querier {
-    /// The trees of all groups.
+    /// Returns the trees of all groups.
     async fn grouped_trees(
         &self,
         reader: &QueryContext,
@@ -51,7 +51,8 @@ impl Querier {
     }
 }
 
-/// All functions of all groups, in an order. A function's values are the sums over its groups, since no stack is in two.
+/// Returns the sorted functions of all groups. A function's values are the sums over its groups, since no
+/// stack is in two.
 fn rank_functions<'t>(
     trees: impl Iterator<Item = &'t Tree>,
     order: FunctionSortOrder,
@@ -74,7 +75,7 @@ fn rank_functions<'t>(
         .collect();
     let own = |of: &FunctionEntry<'_>| of.weights.flat.unsigned_abs();
     let total = |of: &FunctionEntry<'_>| of.weights.cum.unsigned_abs();
-    // They are in the order of their names already.
+    // The map iterates in order of names.
     match order {
         FunctionSortOrder::Name => {}
         FunctionSortOrder::Own => functions.sort_by_key(|one| Reverse((own(one), total(one)))),

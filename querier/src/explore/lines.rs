@@ -1,3 +1,3 @@
-//! The lines of a function.
+//! Source lines of a function with their weights.
 
 mod wire;

@@ -2,5 +2,5 @@
 
 mod wire;
 
-/// Most profiles that are put in order: those of all pages up to the last one that is asked for.
+/// Maximum number of profiles that are sorted: those of all pages up to the last requested one.
 const MAX_LISTED_PROFILES: u64 = 100_000;

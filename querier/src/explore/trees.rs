@@ -2,7 +2,7 @@
 
 mod wire;
 
-/// Most frames that are looked at to find the callers of a function.
+/// Maximum number of frames that a search for callers visits.
 pub(crate) const MAX_CALLER_FRAMES: usize = 8_000_000;
-/// What a frame takes while callers are put together.
+/// Memory of a frame while callers are collected.
 const CALLER_FRAME_BYTES: usize = 48;

@@ -1,4 +1,4 @@
-//! What all of these requests and answers have in common.
+//! Common parts of these requests and responses.
 
 use athanor_chassis::Status;
 use athanor_profile::Labels;
@@ -39,7 +39,7 @@ pub(super) fn visible_labels(labels: &Labels, reader: &QueryContext) -> Vec<Labe
     shown.map(|(name, value)| LabelPair { name: name.to_owned(), value: value.to_owned() }).collect()
 }
 
-/// A tree on the wire, when there is room for it.
+/// Converts a tree to its wire form, after reserving memory for it.
 pub(super) fn wire_tree(querier: &Querier, reader: &QueryContext, tree: &Tree) -> Result<WireTree, Status> {
     let texts: usize = tree.names().iter().map(|name| size_of::<String>() + name.len()).sum();
     querier.reserve_memory(reader, texts + tree.nodes().len() * TREE_NODE_BYTES)?;

@@ -13,7 +13,7 @@ use crate::validate::{self, NANOS_PER_MILLI, invalid_argument};
 use crate::{Querier, QueryContext};
 
 impl Querier {
-    /// How many profiles or spans have values of about the same size, over time.
+    /// Returns the number of profiles or spans by time and by value.
     pub async fn select_heatmap(
         &self,
         reader: &QueryContext,
@@ -84,7 +84,7 @@ fn wire(of: HeatmapSeriesResult, edges: &[f64], group_by: &[String]) -> HeatmapS
     }
 }
 
-/// A value of a span names the span, one of a profile the profile.
+/// Converts a value to an exemplar. A value of a span names the span, one of a profile the profile.
 fn wire_exemplar((key, spot): (HeatmapValueKey, HeatmapValue), group_by: &[String]) -> Exemplar {
     let HeatmapValue { value, time, trace, labels } = spot;
     let hexadecimal = |id: u128, digits: usize| match id {

@@ -1,4 +1,4 @@
-//! Lists on the wire.
+//! List queries on the wire.
 
 use athanor_chassis::{Status, TenantId};
 use athanor_profile::Labels;
@@ -15,13 +15,13 @@ use crate::replan::{PlanAttempt, SourceQueryError};
 use crate::validate::{self, NANOS_PER_MILLI};
 use crate::{DataTimeRange, Querier, QueryContext, unexpected_result_type};
 
-/// What a request for types or an estimate without a range means: the last hour, in milliseconds.
+/// Default range of a request for profile types or an estimate: the last hour, in milliseconds.
 const DEFAULT_RANGE_MILLIS: i64 = 60 * 60 * 1_000;
-/// Values of one label in an answer. What they take is bounded by the room for answers: mostly that is less.
+/// Maximum number of label values in a response. The memory budget is usually a tighter limit.
 const MAX_LABEL_VALUES: usize = 8_000_000;
 
 impl Querier {
-    /// What is measured, sorted.
+    /// Returns the profile types, sorted.
     pub async fn profile_types(
         &self,
         reader: &QueryContext,
@@ -61,7 +61,7 @@ impl Querier {
         Ok(ProfileTypesResponse { profile_types, missing: reader.warnings_field() })
     }
 
-    /// A range in milliseconds; the last hour if none is given.
+    /// Returns the range in milliseconds, or the last hour if the request has none.
     pub(crate) fn range_or_last_hour(&self, start: i64, end: i64) -> (i64, i64) {
         match (start, end) {
             (0, 0) => {
@@ -72,7 +72,7 @@ impl Querier {
         }
     }
 
-    /// The names of labels, sorted.
+    /// Returns the names of labels, sorted.
     pub async fn label_names(
         &self,
         reader: &QueryContext,
@@ -101,7 +101,7 @@ impl Querier {
         Ok(LabelNamesResponse { names, missing: reader.warnings_field() })
     }
 
-    /// The values of a label, sorted.
+    /// Returns the values of a label, sorted.
     pub async fn label_values(
         &self,
         reader: &QueryContext,
@@ -120,7 +120,7 @@ impl Querier {
         }
         let selection = self.parse_matchers(&request.matchers, request.start, request.end).await?;
         let limit = validate::parse_limit(Some(request.limit)).unwrap_or(usize::MAX);
-        // One more tells whether there are more.
+        // One more value shows that the list is incomplete.
         let most = limit.checked_add(1).map_or(0, |most| most as u64);
         let what =
             QueryKind::LabelValues(LabelValuesQuery { name: request.name, prefix: request.prefix, most });
@@ -141,7 +141,7 @@ impl Querier {
         .await
     }
 
-    /// Sets of labels. Those that have none of the labels asked for are left out.
+    /// Returns distinct label sets. Sets without any of the requested labels are omitted.
     pub async fn series(
         &self,
         reader: &QueryContext,
@@ -176,7 +176,7 @@ impl Querier {
             };
             let mut labels_set: Vec<WireLabels> = series.iter().map(shown).collect();
             labels_set.retain(|labels| !labels.labels.is_empty());
-            // What is hidden may have told some of them apart.
+            // Sets may differ only in hidden labels.
             labels_set.dedup();
             SeriesResponse { labels_set, missing: whose.warnings_field() }
         })
@@ -196,7 +196,8 @@ impl Querier {
         Ok(ProfileSelection { selector, time, ..ProfileSelection::default() })
     }
 
-    /// Whether there is anything, and of which time. It is not kept: to learn whether it still holds is to learn it anew.
+    /// Returns whether profiles exist, and their time range. The response is not cached, because validating a
+    /// cached one would cost as much as the query.
     pub async fn get_profile_stats(
         &self,
         reader: &QueryContext,
@@ -224,7 +225,7 @@ impl Querier {
         })
     }
 
-    /// Of which time a tenant has profiles, by new plans as long as those are overtaken.
+    /// Returns the time range of a tenant's profiles. Retries with a new listing while listings are outdated.
     async fn tenant_time_range(
         &self,
         reader: &QueryContext,

@@ -1,4 +1,4 @@
-//! Tables of functions for newer clients: of one selection, and of two side by side.
+//! Function tables for newer clients: of one selection, and of two side by side.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use crate::{Querier, QueryContext};
 /// Bytes of a row beside its name, in memory and as text.
 const ROW_BYTES: usize = 192;
 
-/// Returns how many rows a table may have; none where all are wanted. Of two limits the smaller one counts.
+/// Returns the maximum number of rows of a table. None means no limit. Of two limits the smaller one counts.
 pub(super) fn row_limit(
     max_nodes: Option<i64>,
     options: Option<&ProfileFormatOptions>,
@@ -44,7 +44,7 @@ impl Querier {
         self.render_on_pool(reader, move || {
             let mut functions = function_weights(&tree);
             let total_functions = functions.len() as i64;
-            // They come by name, and the order of equals stays.
+            // Functions are sorted by name already, and the sort is stable.
             functions.sort_by_key(|(_, weights)| Reverse(rank(&[*weights])));
             functions.truncate(limit.unwrap_or(usize::MAX));
             querier.reserve_memory(&held, functions.iter().map(|(name, _)| ROW_BYTES + name.len()).sum())?;
@@ -54,7 +54,7 @@ impl Querier {
         .await?
     }
 
-    /// Returns the heaviest functions of two whole trees: the limit holds after both are joined.
+    /// Returns the heaviest functions of two whole trees. The limit applies after both are joined.
     pub(super) async fn function_table_diff(
         &self,
         reader: &QueryContext,
@@ -101,7 +101,7 @@ impl Querier {
     }
 }
 
-/// Order of functions: by the largest of their own values, then of their totals.
+/// Returns the sort key of a function: its largest own value, then its largest total.
 fn rank(sides: &[FunctionWeights]) -> (u64, u64) {
     let largest = |value: fn(&FunctionWeights) -> i64| {
         sides.iter().map(|weights| value(weights).unsigned_abs()).max().unwrap_or_default()

@@ -1,4 +1,4 @@
-//! A function between its callers and its callees, for newer clients.
+//! Sandwich view for newer clients: a function between its callers and its callees.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -13,13 +13,14 @@ use crate::explore::MAX_CALLER_FRAMES;
 use crate::validate::{NodeLimit, invalid_argument};
 use crate::{Querier, QueryContext};
 
-/// Bytes of a frame while halves are put together.
+/// Bytes of a frame while a half is built.
 const FRAME_BYTES: usize = 80;
 /// Bytes of a node, in memory and as text.
 const NODE_BYTES: usize = 160;
 
 impl Querier {
-    /// Returns everything around all occurrences of a function; each half has at most so many nodes.
+    /// Returns everything around all occurrences of a function. Each half has at most the given number of
+    /// nodes.
     pub(super) async fn sandwich_of(
         &self,
         reader: &QueryContext,
@@ -54,7 +55,7 @@ impl Querier {
     }
 }
 
-/// Names of both halves, each once, in the order in which they were met.
+/// Table of the distinct names of both halves, in order of first use.
 #[derive(Default)]
 struct SandwichNameTable {
     names: Vec<String>,
@@ -73,8 +74,8 @@ impl SandwichNameTable {
     }
 }
 
-/// Returns the nodes of a half, the heaviest of siblings first; none of a function that has no sample. Callers have no value
-/// of their own: where a stack begins says nothing of who called whom.
+/// Returns the nodes of a half, the heaviest of siblings first. None if the function has no sample. Callers
+/// have no own values, because those would only show where stacks begin, not calls.
 fn half(tree: &Tree, has_own_values: bool, names: &mut SandwichNameTable) -> Option<SandwichTree> {
     let mut nodes = Vec::with_capacity(tree.nodes().len());
     let mut waiting: Vec<u32> = tree.children(0).collect();
@@ -90,7 +91,7 @@ fn half(tree: &Tree, has_own_values: bool, names: &mut SandwichNameTable) -> Opt
             child_count: node.child_count,
         });
         let mut children: Vec<u32> = tree.children(at).collect();
-        // By name already, and the order of equals stays.
+        // Children are sorted by name already, and the sort is stable.
         children.sort_by_key(|&child| Reverse(tree.nodes()[child as usize].total));
         waiting.extend(children.into_iter().rev());
     }

@@ -1,17 +1,17 @@
-//! Trees as bytes: one record for each node, depth first, the last of siblings first.
+//! Binary format of trees: one record for each node, depth first, the last of siblings first.
 //!
-//! A record is the name's length, the name, the own value and how many callees follow; numbers are varints. The
-//! first record is the nameless root. Totals are for the reader to add up.
+//! A record has the length of the name, the name, the own value and the number of callees. Numbers are
+//! varints. The first record is the root without a name. The reader computes totals.
 
 use athanor_profile::tree::Tree;
 
-/// About how many bytes a tree has.
+/// Returns the approximate encoded size of a tree.
 pub(super) fn estimate_encoded_bytes(tree: &Tree) -> usize {
-    // Three numbers of ten bytes at most.
+    // A record has three numbers of at most ten bytes.
     tree.nodes().iter().map(|node| tree.name(node).len() + 30).sum()
 }
 
-/// The bytes of a tree; none if there is nothing in it.
+/// Encodes a tree. Returns no bytes for an empty tree.
 pub(super) fn encode_tree(tree: &Tree) -> Vec<u8> {
     let mut bytes = Vec::new();
     if tree.nodes().len() == 1 && tree.total() == 0 {
@@ -25,7 +25,7 @@ pub(super) fn encode_tree(tree: &Tree) -> Vec<u8> {
         bytes.extend_from_slice(name.as_bytes());
         varint(&mut bytes, node.own as u64);
         varint(&mut bytes, u64::from(node.child_count));
-        // Popped from the end, so the last one comes next.
+        // Nodes are popped from the end, so the last child is next.
         waiting.extend(tree.children(at));
     }
     bytes

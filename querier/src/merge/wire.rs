@@ -36,28 +36,28 @@ fn stacks_of(selector: StackTraceSelector) -> Result<StackOptions, Status> {
     Ok(StackOptions { filter: StackFilter { call_site, frames }, pgo, addresses: false })
 }
 
-/// What a node of a tree takes on the wire: four numbers, or seven, in memory and as text.
+/// Memory of a tree node on the wire: four or seven numbers, in memory and as text.
 pub(crate) const TREE_NODE_BYTES: usize = 128;
-/// What a frame of a stack takes on the wire: an id in memory, and as bytes twice.
+/// Memory of a stack frame on the wire: an id in memory, and two copies of its encoded form.
 const STACK_FRAME_BYTES: usize = 16;
 
-/// A checked question for stacks.
+/// Validated parameters of a stacktraces query.
 pub(crate) struct MergeStacktracesParams {
     selection: ProfileSelection,
     stacks: StackOptions,
     max_nodes: NodeLimit,
-    /// Whether the number was asked for.
+    /// True if the request names a number of nodes.
     is_cut: bool,
     end: i64,
     format: ProfileFormat,
-    /// Rows of a table of functions; all if none.
+    /// Maximum number of rows of a function table. None means no limit.
     row_limit: Option<usize>,
-    /// The function of a sandwich.
+    /// Function of a sandwich view.
     sandwich_function: Option<String>,
 }
 
-/// Returns the format that a request asks for. A name that is not known is refused. A number that is not known is a format
-/// of later, and gives the graph that every client can show, as other servers do.
+/// Returns the requested format. An unknown name is rejected. An unknown number is a later format, and
+/// returns the flame graph that every client supports, as other servers do.
 fn format_of(number: i32) -> Result<ProfileFormat, Status> {
     match ProfileFormat::try_from(number).unwrap_or_default() {
         ProfileFormat::UnknownName => Err(Status::new(
@@ -70,13 +70,13 @@ fn format_of(number: i32) -> Result<ProfileFormat, Status> {
 }
 
 impl Querier {
-    /// Which stacks a selector means, and in which shape; all as they are if there is none.
+    /// Returns the stack options of a selector. Without a selector all stacks count in their original form.
     pub(crate) async fn stacks_of(
         &self,
         selector: Option<StackTraceSelector>,
     ) -> Result<StackOptions, Status> {
         match selector {
-            // Its expressions are compiled, and each may take a while.
+            // The regular expressions are compiled, and each may take a while.
             Some(selector) if selector.frame_filter.is_some() => {
                 self.parse_on_pool(move || stacks_of(selector)).await?
             }
@@ -85,7 +85,7 @@ impl Querier {
         }
     }
 
-    /// Checks a question for stacks.
+    /// Validates a request for merged stacks.
     pub(crate) async fn parse_stacktraces_request(
         &self,
         reader: &QueryContext,
@@ -118,7 +118,7 @@ impl Querier {
         })
     }
 
-    /// Merged stacks in the format that was asked for.
+    /// Returns merged stacks in the requested format.
     pub(crate) async fn merge_stacktraces(
         &self,
         reader: &QueryContext,
@@ -161,7 +161,7 @@ impl Querier {
             }
             ProfileFormat::Tree => {
                 let tree = self.truncate_tree(reader, tree, max_nodes).await?;
-                // Each node says its name.
+                // Each encoded node contains its name.
                 self.reserve_memory(reader, tree_bytes::estimate_encoded_bytes(&tree))?;
                 response.tree =
                     self.render_on_pool(reader, move || tree_bytes::encode_tree(&tree)).await?.into();
@@ -175,7 +175,7 @@ impl Querier {
         Ok(response)
     }
 
-    /// Cuts a tree down to what is shown.
+    /// Truncates a tree to its node limit.
     pub(crate) async fn truncate_tree(
         &self,
         reader: &QueryContext,
@@ -189,7 +189,7 @@ impl Querier {
         .await
     }
 
-    /// Merged stacks as a tree, cut to what was asked for: for whoever draws it.
+    /// Returns merged stacks as a truncated tree, for rendering by the caller.
     pub async fn merged_tree(
         &self,
         reader: &QueryContext,
@@ -201,7 +201,7 @@ impl Querier {
         self.truncate_tree(reader, tree, max_nodes).await
     }
 
-    /// Merged stacks of spans; of everything if none is named.
+    /// Returns merged stacks of the named spans, or of all samples if the request names none.
     pub async fn select_merge_span_profile(
         &self,
         reader: &QueryContext,
@@ -245,7 +245,7 @@ impl Querier {
         Ok(SelectMergeSpanProfileResponse { flamegraph, tree, missing })
     }
 
-    /// Merged stacks as pprof, cut only if that is asked for.
+    /// Returns merged stacks as pprof. They are truncated only if the request demands it.
     pub async fn select_merge_profile(
         &self,
         reader: &QueryContext,
@@ -291,12 +291,12 @@ impl Querier {
             (merged, frames)
         };
         let (merged, frames) = self.render_on_pool(reader, cut).await?;
-        // A stack names all its frames, though most share theirs.
+        // The encoded stacks repeat frames that the tree shares.
         self.reserve_memory(reader, frames * STACK_FRAME_BYTES)?;
         self.render_on_pool(reader, move || to_wire(merged, header)).await?
     }
 
-    /// Two selections side by side, cut alike.
+    /// Compares two selections. Both sides are truncated to the same nodes.
     pub async fn diff(&self, reader: &QueryContext, request: DiffRequest) -> Result<DiffResponse, Status> {
         self.run_cached(reader, "Diff", request, |request| self.compute_diff(reader, request)).await
     }
@@ -374,16 +374,16 @@ fn flame_graph_diff(left: &Tree, right: &Tree, max_nodes: NodeLimit) -> FlameGra
     }
 }
 
-/// Encodes merged stacks as pprof. A profile without samples still has its types, period and time: readers of pprof refuse
-/// an empty message.
+/// Encodes merged stacks as pprof. A profile without samples still has its types, period and time: some pprof
+/// tools reject an empty message.
 fn to_wire(merged: MergedProfile, header: athanor_profile::ProfileHeader) -> Result<Profile, Status> {
     let bytes = pprof::encode(&merged.into_profile(header));
     let unreadable = |error: prost::DecodeError| Status::new(ErrorCode::Internal, error.to_string());
     let mut profile = Profile::decode(bytes.as_slice()).map_err(unreadable)?;
-    // Texts and documents name no symbols: clients expect the name there as well.
+    // Folded texts and JSON documents have no system names. Clients expect the function name there as well.
     let nameless = profile.function.iter_mut().filter(|function| function.system_name == 0);
     nameless.for_each(|function| function.system_name = function.name);
-    // Some readers refuse locations without a mapping, so those get one that says nothing.
+    // Some tools reject locations without a mapping, so those get an empty one.
     let id = profile.mapping.len() as u64 + 1;
     let unmapped = profile.location.iter_mut().filter(|location| location.mapping_id == 0);
     if unmapped.map(|location| location.mapping_id = id).count() > 0 {

@@ -1,4 +1,4 @@
-//! Values over time on the wire.
+//! Time series on the wire.
 
 use athanor_chassis::Status;
 use athanor_profile::Labels;
@@ -13,7 +13,7 @@ use crate::validate::{self, NANOS_PER_MILLI, invalid_argument};
 use crate::{Querier, QueryContext};
 
 impl Querier {
-    /// Sums or means of values over time.
+    /// Returns sums or means of values over time.
     pub async fn select_series(
         &self,
         reader: &QueryContext,
@@ -31,7 +31,7 @@ impl Querier {
         let selection = self.selection(&request.profile_type_id, &request.label_selector, start, end).await?;
         validate::check_labels(&group_by)?;
         let step = validate::parse_step(request.step)?;
-        // However stacks are shaped, they add up to the same.
+        // The form of stacks does not change their sums.
         let stacks = self.stacks_of(request.stack_trace_selector).await?.filter;
         let exemplars = match ExemplarType::try_from(request.exemplar_type) {
             Ok(ExemplarType::Individual) => true,
@@ -51,12 +51,12 @@ impl Querier {
     }
 }
 
-/// The series with the largest sums; all if no number is given.
+/// Returns the series with the largest sums, or all series without a limit.
 fn largest(series: Vec<SeriesResult>, limit: Option<i64>) -> Vec<SeriesResult> {
     let Some(limit) = validate::parse_limit(limit) else { return series };
     let sum = |of: &SeriesResult| of.points.iter().map(|(_, value)| value).sum::<f64>();
     let mut by_sum: Vec<(f64, SeriesResult)> = series.into_iter().map(|of| (sum(&of), of)).collect();
-    // Stable: of equal sums the first by labels stays.
+    // The sort is stable: of equal sums the first by labels stays.
     by_sum.sort_by(|(left, _), (right, _)| right.total_cmp(left));
     by_sum.into_iter().take(limit).map(|(_, of)| of).collect()
 }
@@ -89,7 +89,7 @@ fn wire_exemplar(
     }
 }
 
-/// Labels come in the order in which they were asked for.
+/// Returns label pairs in the order of the request.
 pub(crate) fn group_labels(labels: &Labels, group_by: &[String]) -> Vec<LabelPair> {
     let mut names: Vec<&String> = Vec::new();
     group_by.iter().for_each(|name| {
@@ -101,7 +101,8 @@ pub(crate) fn group_labels(labels: &Labels, group_by: &[String]) -> Vec<LabelPai
     values.map(|(name, value)| LabelPair { name: name.clone(), value: value.to_owned() }).collect()
 }
 
-/// What an exemplar says beside the labels of its series: what it measures and of which service, then the rest by name.
+/// Returns the exemplar labels that are not in the series: profile type and service first, then the rest by
+/// name.
 pub(crate) fn other_labels(labels: &Labels, group_by: &[String]) -> Vec<LabelPair> {
     const LEADING_LABELS: [&str; 2] = ["__profile_type__", "__service_name__"];
     let first = LEADING_LABELS.into_iter().filter_map(|name| labels.get(name).map(|value| (name, value)));

@@ -1,10 +1,10 @@
-//! Times as people write them in URLs: `now-1h`, `20260302`, `1772445600`, `1772445600000`.
+//! Parser of times in URLs: `now-1h`, `20260302`, `1772445600`, `1772445600000`.
 
-/// Nanoseconds of a second and of a day.
+/// Nanoseconds per second and per day.
 const NANOS_PER_SECOND: i64 = 1_000_000_000;
 const NANOS_PER_DAY: i64 = 86_400 * NANOS_PER_SECOND;
 
-/// Unix nanoseconds.
+/// Parses a time to Unix nanoseconds.
 pub(super) fn parse_time_nanos(text: &str, now: i64) -> Option<i64> {
     let text = text.trim();
     if let Some(nanos) = number(text) {
@@ -25,7 +25,7 @@ pub(super) fn parse_time_nanos(text: &str, now: i64) -> Option<i64> {
     from.checked_add(span(offset)?)
 }
 
-/// A date of eight digits, or a Unix time; how many digits it has says in which unit.
+/// Parses a date of eight digits, or a Unix time whose unit follows from its number of digits.
 fn number(text: &str) -> Option<i64> {
     if text.is_empty() || !text.bytes().all(|digit| digit.is_ascii_digit()) {
         return None;
@@ -43,21 +43,21 @@ fn number(text: &str) -> Option<i64> {
     value.checked_mul(scale)
 }
 
-/// Days since 1970 of `YYYYMMDD`.
+/// Returns the days since 1970 of `YYYYMMDD`.
 fn date(text: &str, value: i64) -> Option<i64> {
     let year = value / 10_000;
     let month = value / 100 % 100;
     let day = value % 100;
     let is_date = text.len() == 8 && year > 1900 && (1..=12).contains(&month) && (1..=31).contains(&day);
     is_date.then(|| {
-        // Years that begin in March have their leap day at the end.
+        // A year that begins in March has its leap day at the end.
         let year = if month <= 2 { year - 1 } else { year };
         let of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
         year * 365 + year / 4 - year / 100 + year / 400 + of_year - 719_468
     })
 }
 
-/// Nothing, or parts such as `-1h` and `+30min`.
+/// Parses an empty text, or parts such as `-1h` and `+30min`.
 fn span(text: &str) -> Option<i64> {
     let mut total = 0i64;
     let mut rest = text.trim();

@@ -1,4 +1,4 @@
-//! `GET /athanor/export`: a query as a file that other tools open.
+//! `GET /athanor/export`: query results as files for other tools.
 
 use athanor_chassis::Status;
 use athanor_profile::series::SERVICE_NAME_LABEL;
@@ -13,14 +13,14 @@ use crate::merge::{CallGraphStyle, merged_header};
 use crate::validate::{self, NANOS_PER_MILLI, NodeLimit, invalid_argument};
 use crate::{Querier, QueryContext, unexpected_result_type};
 
-/// What a frame of a stack takes in a file: an id in memory, and as bytes.
+/// Memory of a stack frame in a file: an id in memory, and its encoded form.
 const FILE_FRAME_BYTES: usize = 16;
-/// What it takes in a document of JSON, while that is put together.
+/// Memory of a stack frame in a JSON document while it is built.
 const JSON_FRAME_BYTES: usize = 64;
-/// The longest number, with what stands around it.
+/// Maximum length of a number in text, with its separators.
 const MAX_NUMBER_BYTES: usize = 24;
 
-/// What a file is.
+/// File format of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ExportFormat {
     Pprof,
@@ -55,8 +55,8 @@ impl ExportFormat {
 }
 
 impl Querier {
-    /// All that a query selects as one file. Nothing is cut off, unless `maxNodes` says how much is wanted. `query` is what
-    /// follows `?` in the URL.
+    /// Exports the selected profiles as one file. The file is complete unless `maxNodes` limits it. `query`
+    /// is the query string of the URL.
     pub async fn export(&self, reader: &QueryContext, query: &str) -> Result<RenderedResponse, Status> {
         let parameters = UrlParameters::parse(query)?;
         let format = ExportFormat::parse(parameters.first("format").unwrap_or_default())?;
@@ -122,7 +122,7 @@ impl Querier {
         .await?
     }
 
-    /// What lies between two samples of all profiles; 0 where they differ in it, or do not say.
+    /// Returns the period that all profiles share. Returns 0 if their periods differ or are unknown.
     async fn period(&self, reader: &QueryContext, selection: ProfileSelection) -> Result<i64, Status> {
         let what = QueryKind::Profiles(ProfileListQuery::default());
         match self
@@ -162,7 +162,8 @@ fn write(
     }
 }
 
-/// What a file says of itself: it is of the whole range. Some readers multiply by the period, so it is a true one or none.
+/// Header of an export file, which covers the whole time range. Some tools multiply by the period, so an
+/// uncertain period is omitted.
 fn file_header(
     reader: &QueryContext,
     profile_type: &ProfileType,
@@ -173,14 +174,14 @@ fn file_header(
     let period_type = header.period_type.take().filter(|of| *of != ValueType::default());
     ProfileHeader {
         duration_nanos: end.saturating_sub(start).saturating_mul(NANOS_PER_MILLI),
-        // Of what is not known to be of one type.
+        // Without a period type the unit of the period is unknown.
         period: if period_type.is_some() { period } else { 0 },
         period_type,
         ..header
     }
 }
 
-/// How long the text will be: each line has the names of a whole stack.
+/// Returns the length of the text. Each line repeats the names of a whole stack.
 fn folded_bytes(tree: &Tree) -> usize {
     let mut lengths: Vec<usize> = Vec::with_capacity(tree.nodes().len());
     for node in tree.nodes() {

@@ -1,4 +1,4 @@
-//! Flame graphs in the JSON of older clients.
+//! Flame graphs in the JSON format of older clients.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::timeline::FlamebearerTimeline;
 
-/// A flame graph and what belongs to it.
+/// Flame graph with its metadata and timelines.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct FlamebearerResponse {
@@ -18,17 +18,17 @@ pub(super) struct FlamebearerResponse {
     pub(super) timeline: Option<FlamebearerTimeline>,
     pub(super) groups: Option<BTreeMap<String, FlamebearerTimeline>>,
     pub(super) heatmap: Option<()>,
-    /// Of two graphs; 0 is left out.
+    /// Totals of both sides of a comparison. 0 is omitted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) left_ticks: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) right_ticks: Option<i64>,
-    /// What the graph lacks, in words. Older clients pass over it.
+    /// Warnings about data that the graph lacks. Older clients ignore them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) missing: Option<String>,
 }
 
-/// The bars: of one graph groups of four, of two groups of seven.
+/// Bars of the flame graph: four numbers each, or seven for a comparison.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct FlamebearerLevels {
@@ -38,7 +38,7 @@ pub(super) struct FlamebearerLevels {
     pub(super) max_self: i64,
 }
 
-/// One graph or two.
+/// Number of profiles in the graph: one or two.
 #[derive(Clone, Copy, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum FlamebearerFormat {
@@ -46,7 +46,7 @@ pub(super) enum FlamebearerFormat {
     Double,
 }
 
-/// How to show values.
+/// Display options of the values.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct RenderMetadata {
@@ -81,7 +81,7 @@ impl FlamebearerLevels {
 }
 
 impl RenderMetadata {
-    /// Processor time is shown as samples of a nanosecond each.
+    /// Returns the metadata of a type. CPU time is shown as samples of one nanosecond each.
     pub(super) fn from_profile_type(profile_type: &ProfileType, format: FlamebearerFormat) -> Self {
         let kind = profile_type.value.kind.as_str();
         let (units, sample_rate) = match kind {

@@ -1,19 +1,19 @@
-//! The part of a URL behind `?`.
+//! Query string of a URL.
 
 use athanor_chassis::Status;
 
 use crate::validate::invalid_argument;
 
-/// Most bytes.
+/// Maximum length of a query string in bytes.
 const MAX_URL_QUERY_BYTES: usize = 128 * 1024;
-/// Most parameters.
+/// Maximum number of parameters.
 const MAX_URL_PARAMETERS: usize = 256;
 
-/// Names and values, in their order.
+/// Names and values of parameters, in their order.
 #[derive(Debug, Default)]
 pub(crate) struct UrlParameters(Vec<(String, String)>);
 
-/// Names and values of the part of a URL behind `?`: `+` is a space, `%41` is a byte; what is not UTF-8 is replaced.
+/// Parses a query string to names and values. `+` is a space, `%41` is a byte, and invalid UTF-8 is replaced.
 pub fn parse(query: &str) -> Result<Vec<(String, String)>, Status> {
     if query.len() > MAX_URL_QUERY_BYTES {
         let seen = query.len();
@@ -35,17 +35,17 @@ impl UrlParameters {
     pub(super) fn parse(query: &str) -> Result<Self, Status> {
         parse(query).map(UrlParameters)
     }
-    /// Sets a value that is not given.
+    /// Sets a parameter if it is missing.
     pub(super) fn set_default(&mut self, name: &str, value: &str) {
         if self.first(name).is_none() {
             self.0.push((name.to_owned(), value.to_owned()));
         }
     }
-    /// All values of a name.
+    /// Returns all values of a name.
     pub(super) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |pair| pair.0 == name).map(|pair| pair.1.as_str())
     }
-    /// The first value of a name.
+    /// Returns the first value of a name.
     pub(super) fn first<'a>(&'a self, name: &'a str) -> Option<&'a str> {
         self.all(name).next()
     }

@@ -1,4 +1,4 @@
-//! Values over time as older clients draw them: a list with a value for each step.
+//! Timelines for older clients: a list with one value per step.
 
 use std::collections::BTreeMap;
 
@@ -6,30 +6,30 @@ use serde::Serialize;
 
 use crate::points::SeriesResult;
 
-/// How many values a timeline is meant to have.
+/// Target number of values in a timeline.
 const TARGET_TIMELINE_POINTS: i64 = 1_500;
-/// Steps that people can read, in seconds; each serves up to the middle between it and the next.
+/// Human-readable steps in seconds. Each is used up to the middle between it and the next one.
 const TIMELINE_STEPS_SECONDS: [i64; 17] =
     [15, 20, 30, 60, 120, 300, 600, 900, 1_200, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200, 86_400, 604_800];
 
-/// A value for each step.
+/// Timeline with one value per step.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct FlamebearerTimeline {
-    /// Seconds.
+    /// Start of the timeline, Unix seconds.
     start_time: i64,
     samples: Vec<u64>,
-    /// Seconds.
+    /// Length of a step, in seconds.
     duration_delta: i64,
     watermarks: Option<()>,
 }
 
-/// The step for a range, both in milliseconds, in seconds.
+/// Returns the step in seconds for a range in milliseconds.
 pub(super) fn choose_step_seconds(start: i64, end: i64) -> i64 {
     let wanted = end.saturating_sub(start) / TARGET_TIMELINE_POINTS;
     let middles = TIMELINE_STEPS_SECONDS.windows(2).map(|pair| (pair[0] + pair[1]) * 500);
     let place = middles.into_iter().take_while(|middle| wanted >= *middle).count();
-    // Beyond the table the number of values must stay bounded all the same.
+    // Beyond the table the number of values must also stay bounded.
     if place + 1 < TIMELINE_STEPS_SECONDS.len() {
         TIMELINE_STEPS_SECONDS[place]
     } else {
@@ -38,8 +38,8 @@ pub(super) fn choose_step_seconds(start: i64, end: i64) -> i64 {
 }
 
 impl FlamebearerTimeline {
-    /// Lays points, by time in milliseconds, out in a list with one value for each whole step of the range. The range is
-    /// counted in seconds, and its end is not in it: 600 s in steps of 15 s are 40 values.
+    /// Converts points, with timestamps in milliseconds, to one value for each whole step of the range. The
+    /// range is counted in seconds, and its end is exclusive: 600 s in steps of 15 s are 40 values.
     pub(super) fn new(start: i64, end: i64, step: i64, points: &[(i64, f64)]) -> FlamebearerTimeline {
         let step_millis = step.saturating_mul(1_000);
         let count = end.div_euclid(1_000).saturating_sub(start.div_euclid(1_000)) / step;
@@ -47,7 +47,7 @@ impl FlamebearerTimeline {
         for &(time, value) in points {
             let place = usize::try_from((time - start) / step_millis).unwrap_or_default();
             if let Some(sample) = samples.get_mut(place) {
-                // Casting saturates: a negative value is none.
+                // The cast saturates: a negative value becomes 0.
                 *sample = value as u64;
             }
         }
@@ -59,13 +59,13 @@ impl FlamebearerTimeline {
         }
     }
 
-    /// What it takes, in memory and as text.
+    /// Returns the memory of the timeline, in memory and as text.
     pub(super) fn bytes(&self) -> usize {
         size_of::<FlamebearerTimeline>() + self.samples.len() * 2 * size_of::<u64>()
     }
 }
 
-/// A timeline for each value of a label; the series without it comes under `*`.
+/// Returns a timeline for each value of a label. Series without the label are under `*`.
 pub(super) fn group_timelines(
     series: &[SeriesResult],
     label: &str,

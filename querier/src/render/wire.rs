@@ -1,4 +1,4 @@
-//! `GET /pyroscope/label-values`: the values of a label as a list of texts, for older clients.
+//! `GET /pyroscope/label-values`: label values as a JSON list, for older clients.
 
 use athanor_chassis::Status;
 use athanor_profile::series::METRIC_NAME_LABEL;
@@ -8,14 +8,15 @@ use super::{RenderedResponse, UrlParameters};
 use crate::validate::invalid_argument;
 use crate::{Querier, QueryContext};
 
-/// The label by which a series says its type.
+/// Label that contains the profile type of a series.
 const PROFILE_TYPE_LABEL: &str = "__profile_type__";
-/// What a text takes in JSON, beside its letters.
+/// Memory of a text in JSON, beside its characters.
 const JSON_TEXT_OVERHEAD_BYTES: usize = 64;
 
 impl Querier {
-    /// The values of `label`, from `from` or an hour before to `until` or now, and of what `query` selects. Values of `__name__`
-    /// are profile types, as older clients expect. `query` is what follows `?` in the URL.
+    /// Returns the values of `label` for `query`, from `from` (default: one hour before `until`) to `until`
+    /// (default: now). Values of `__name__` are profile types, as older clients expect. The argument is the
+    /// query string of the URL.
     pub async fn render_label_values(
         &self,
         reader: &QueryContext,

@@ -13,22 +13,23 @@ use crate::heatmap::common_labels;
 use crate::partial::ProfileExemplar;
 use crate::profile_query::TimeSeriesQuery;
 
-/// Bytes of a candidate in the map of all of them, about.
+/// Approximate memory of a candidate in the map of all candidates.
 pub(super) const CANDIDATE_BYTES: usize = 160;
 
-/// A point of a group of series.
+/// Point of a group of series.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct SeriesPointKey {
     pub(super) group: usize,
     pub(super) point: u64,
 }
 
-/// The records of one profile that lie in one cell.
+/// Candidate: the records of one profile that belong to one point.
 #[derive(Clone, Copy)]
 struct ExemplarCandidate {
     value: i64,
     time: i64,
-    /// Of the record where there is one, else of the profile: the id of a record finds only a part of a profile.
+    /// Id of the record if there is one record, otherwise of the profile. A record id finds only a part of a
+    /// profile.
     id: ContentHash,
     profile: ContentHash,
 }
@@ -38,17 +39,17 @@ impl ExemplarCandidate {
         ExemplarCandidate { value, time: row.time, id: row.id, profile: profile_id_of_record(row.id) }
     }
 
-    /// Order of exemplars: by value, then time, then id.
+    /// Returns the sort key of exemplars: value, then time, then id.
     fn rank(&self) -> (i64, i64, ContentHash) {
         (self.value, self.time, self.id)
     }
 }
 
-/// Returns the largest profile of each point of one source; none where nothing has a value. `sums` has the value of each
-/// record.
+/// Returns the largest profile of each point of one source. Points without any value have none. `sums` has
+/// the value of each record.
 ///
-/// Records that text labels split off one profile are added up, so the exemplar is the whole profile, or as much of it as
-/// the query selects and groups together. A source holds all records of a profile or none.
+/// Records that text labels split off one profile are added up. The exemplar is thus the whole profile, or as
+/// much of it as the query selects and groups together. A source holds all records of a profile or none.
 pub(super) fn largest_exemplars(
     picked: &MatchedProfiles,
     points: &TimeSeriesQuery,
@@ -80,7 +81,7 @@ pub(super) fn largest_exemplars(
             entry => drop(entry.insert_entry((next, None))),
         }
     }
-    // Full labels are made for the winners alone.
+    // Full labels are built only for the exemplars.
     let mut labels = picked.label_cache();
     for row in picked.rows() {
         let Some(cell) = cell_of(row) else { continue };

@@ -1,4 +1,4 @@
-//! Series by the values of some labels, and a tree for each set of these.
+//! Groups of series by label values, and a tree for each group.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,11 @@ use super::{
 };
 use crate::profile_query::{GroupedTreesQuery, ProfileQueryError, ProfileSelection};
 
-/// Groups of series, numbered as they are met: which one a series is in is found out once.
+/// Groups of series, numbered in order of appearance. The group of a series is computed once.
 pub(crate) struct SeriesGroups<'p> {
     picked: &'p MatchedProfiles,
     by: &'p [String],
-    /// By the place of a series; beyond all groups where it is not known yet.
+    /// Group by series index. `u32::MAX` if it is not computed yet.
     of_series: Vec<u32>,
     numbers: BTreeMap<Labels, u32>,
 }
@@ -24,7 +24,7 @@ impl<'p> SeriesGroups<'p> {
         SeriesGroups { picked, by, of_series: vec![u32::MAX; picked.series.len()], numbers: BTreeMap::new() }
     }
 
-    /// The group of a series, by its place.
+    /// Returns the group of a series, by its index.
     pub(crate) fn group_of(&mut self, series: u32) -> usize {
         let known = &mut self.of_series[series as usize];
         if *known == u32::MAX {
@@ -35,7 +35,7 @@ impl<'p> SeriesGroups<'p> {
         *known as usize
     }
 
-    /// What was gathered of each group, by its labels.
+    /// Returns the collected values of each group, by its labels.
     pub(crate) fn into_map<T: Default>(self, mut gathered: Vec<T>) -> BTreeMap<Labels, T> {
         let mut take =
             |number: u32| gathered.get_mut(number as usize).map(std::mem::take).unwrap_or_default();
@@ -43,7 +43,7 @@ impl<'p> SeriesGroups<'p> {
     }
 }
 
-/// The one of a group, whose number may be new.
+/// Returns the entry of a group, and adds entries up to it if the group is new.
 pub(crate) fn group_entry<T: Default>(gathered: &mut Vec<T>, group: usize) -> &mut T {
     if gathered.len() <= group {
         gathered.resize_with(group + 1, T::default);
@@ -51,7 +51,8 @@ pub(crate) fn group_entry<T: Default>(gathered: &mut Vec<T>, group: usize) -> &m
     &mut gathered[group]
 }
 
-/// The trees of one source. Series of one group are read together, so a source is asked once for each group.
+/// Returns the trees of one source. All series of a group are read together, so the source is read once for
+/// each group.
 pub(super) fn merge_grouped_trees(
     picked: &MatchedProfiles,
     selection: &ProfileSelection,

@@ -1,4 +1,4 @@
-//! The profiles themselves: the first of them in an order, and how many there are.
+//! Lists of single profiles of one source: the first ones in an order, and their total number.
 
 use athanor_profile::{ProfileRow, ProfileSource};
 
@@ -6,7 +6,7 @@ use super::{MatchedProfiles, SeriesLabelCache, sum_by_profile};
 use crate::profile_list::{ProfileList, ProfileListEntry, ProfileListQuery, ProfileOrder};
 use crate::profile_query::{ProfileQueryError, ProfileSelection};
 
-/// The list of one source.
+/// Returns the list of one source.
 pub(super) fn list_profiles(
     picked: &MatchedProfiles,
     selection: &ProfileSelection,
@@ -15,7 +15,8 @@ pub(super) fn list_profiles(
 ) -> Result<ProfileList, ProfileQueryError> {
     let mut list = ProfileList::empty(asked);
     let mut labels = picked.label_cache();
-    // What a profile weighs says whether it counts, or where it stands; else only of those that are shown.
+    // Values are computed for all profiles if they decide selection or order, otherwise only for the listed
+    // ones.
     let is_part = !asked.stacks.is_empty() || selection.requests.is_some();
     let weighs_all = is_part || asked.order == ProfileOrder::Heaviest;
     if weighs_all {
@@ -50,7 +51,7 @@ fn row(
     ProfileListEntry { labels, time, duration, period, total, id }
 }
 
-/// The newest of those that are meant, and all as old as the last of them.
+/// Returns the newest selected profiles, and all with the same timestamp as the last one.
 fn newest(picked: &MatchedProfiles, keep: usize) -> MatchedProfiles {
     let time = |place: &u32| picked.profiles[*place as usize].time;
     let mut times: Vec<i64> = picked.places.iter().map(time).collect();

@@ -1,4 +1,4 @@
-//! Answers on their way: cut into pieces, and put together again.
+//! Chunks of an encoded partial result: splitting and reassembly.
 
 use std::fmt;
 
@@ -9,36 +9,37 @@ use super::{WIRE_FORMAT_VERSION, WireError, damaged_error};
 use crate::partial::PartialResult;
 use crate::profile_query::ProfileQuery;
 
-/// Most bytes of a packed answer: a million values of a label fit, be they as long as names of pods can be.
+/// Maximum bytes of an encoded result. A million label values fit, even if they are as long as pod names can
+/// be.
 pub const MAX_ENCODED_PARTIAL_BYTES: usize = 256 << 20;
-/// Most bytes of a piece of it.
+/// Maximum bytes of one chunk.
 pub const MAX_CHUNK_BYTES: usize = 1 << 20;
 
 pub(super) const PARTIAL_MESSAGE_NAME: &str = "answer";
 
-/// A packed answer, piece by piece.
+/// Encoded result as an iterator of chunks.
 #[derive(Clone)]
 pub struct PartialChunks(Bytes);
 
-/// Pieces of an answer, as far as they have come.
+/// Buffer of the chunks of a result that have arrived.
 #[derive(Clone, Debug, Default)]
 pub struct PartialChunkBuffer {
     bytes: Vec<u8>,
 }
 
 impl PartialResult {
-    /// Packs it, for whoever asked.
+    /// Encodes the result for transmission.
     pub fn pack(&self) -> Result<PartialChunks, WireError> {
         let mut out = vec![WIRE_FORMAT_VERSION];
         put_varint(&mut out, self.bytes() as u64);
         self.put(&mut out);
         check_size(PARTIAL_MESSAGE_NAME, out.len(), MAX_ENCODED_PARTIAL_BYTES)?;
-        // It grew by doubling, and may be kept for long.
+        // The buffer grew by doubling, and may be stored for a long time.
         out.shrink_to_fit();
         Ok(PartialChunks(out.into()))
     }
 
-    /// Reads what [`pack`](Self::pack) wrote, in one piece: the answer to this question.
+    /// Decodes the complete output of [`pack`](Self::pack) as the result of this query.
     pub fn unpack(bytes: &[u8], ask: &ProfileQuery) -> Result<Self, WireError> {
         check_header(bytes, bytes.len())?;
         let (claim, mut unpacker) = read_declared_size(bytes).map_err(damaged_error(PARTIAL_MESSAGE_NAME))?;
@@ -47,12 +48,12 @@ impl PartialResult {
 }
 
 impl PartialChunks {
-    /// Bytes that are still to be sent.
+    /// Returns the number of bytes still to be sent.
     pub fn remaining_bytes(&self) -> usize {
         self.0.len()
     }
 
-    /// All of them in one.
+    /// Returns all remaining bytes in one piece.
     pub fn into_bytes(self) -> Bytes {
         self.0
     }
@@ -60,7 +61,7 @@ impl PartialChunks {
 
 impl fmt::Debug for PartialChunks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pieces").field("bytes", &self.remaining_bytes()).finish()
+        f.debug_struct("PartialChunks").field("bytes", &self.remaining_bytes()).finish()
     }
 }
 
@@ -74,7 +75,7 @@ impl Iterator for PartialChunks {
 }
 
 impl PartialChunkBuffer {
-    /// Adds the next piece.
+    /// Appends the next chunk.
     pub fn push(&mut self, piece: &[u8]) -> Result<(), WireError> {
         check_size("piece of an answer", piece.len(), MAX_CHUNK_BYTES)?;
         let beginning = if self.bytes.is_empty() { piece } else { &self.bytes };
@@ -83,22 +84,22 @@ impl PartialChunkBuffer {
         Ok(())
     }
 
-    /// Whether nothing has come.
+    /// Returns true if no chunk has arrived.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// Memory that it takes.
+    /// Returns the memory of the buffer.
     pub fn memory_bytes(&self) -> usize {
         self.bytes.capacity()
     }
 
-    /// About how much memory the answer will take, once that is known: the first piece says so.
+    /// Returns the approximate memory of the decoded result, once the first chunk has arrived.
     pub fn declared_size(&self) -> Option<usize> {
         read_declared_size(&self.bytes).ok().map(|(claim, _)| claim)
     }
 
-    /// The answer to the question, when all pieces are here.
+    /// Decodes the result of the query, once all chunks have arrived.
     pub fn unpack(&self, ask: &ProfileQuery) -> Result<PartialResult, WireError> {
         let (claim, mut unpacker) =
             read_declared_size(&self.bytes).map_err(damaged_error(PARTIAL_MESSAGE_NAME))?;
@@ -106,7 +107,7 @@ impl PartialChunkBuffer {
     }
 }
 
-/// What memory an answer takes, and the rest of it.
+/// Returns the declared memory of a result, and a reader of the rest.
 fn read_declared_size(bytes: &[u8]) -> Result<(usize, CodecReader<'_>), CodecError> {
     let mut unpacker = CodecReader::new(bytes);
     unpacker.read_slice(1)?;
@@ -115,7 +116,7 @@ fn read_declared_size(bytes: &[u8]) -> Result<(usize, CodecReader<'_>), CodecErr
     Ok((claim, unpacker))
 }
 
-/// Whether an answer that begins so, of that length, can be read.
+/// Checks the version and the length of a result.
 fn check_header(beginning: &[u8], length: usize) -> Result<(), WireError> {
     check_size(PARTIAL_MESSAGE_NAME, length, MAX_ENCODED_PARTIAL_BYTES)?;
     match beginning.first() {

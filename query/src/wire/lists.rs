@@ -1,4 +1,4 @@
-//! Types, texts and labels as bytes. All of them are sorted, and are read only if they are.
+//! Wire format of types, texts and labels. All lists are sorted, and the decoder rejects unsorted ones.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -7,7 +7,7 @@ use athanor_profile::{Labels, ProfileType, ValueType};
 
 use crate::partial::{labels_bytes, text_bytes, type_bytes};
 
-/// Memory that an answer said it takes, and has not taken yet: a text that is said once may come a million times.
+/// Rest of the memory that a result declared. A text that is encoded once may occur a million times.
 pub(super) struct DecodeBudget(pub(super) usize);
 
 impl DecodeBudget {
@@ -18,7 +18,7 @@ impl DecodeBudget {
     }
 }
 
-/// Numbers texts in the order in which they come.
+/// Table of texts, numbered in order of insertion.
 #[derive(Default)]
 pub(super) struct TextTable<'t> {
     ids: HashMap<&'t str, u64>,
@@ -44,7 +44,7 @@ impl<'t> TextTable<'t> {
     }
 }
 
-/// The texts of a table, as they are read.
+/// Reads the texts of a table.
 pub(super) fn read_table<'a>(unpacker: &mut CodecReader<'a>) -> Result<Vec<&'a str>, CodecError> {
     unpacker.read_texts()?.collect()
 }
@@ -54,7 +54,7 @@ fn text<'a>(unpacker: &mut CodecReader<'_>, table: &[&'a str]) -> Result<&'a str
     usize::try_from(unpacker.read_number()?).ok().and_then(|id| table.get(id).copied()).ok_or(wrong)
 }
 
-/// Adds what must come after all that is there.
+/// Appends an entry that must be greater than the last one.
 pub(super) fn push_ascending<T: Ord>(
     list: &mut Vec<T>,
     next: T,

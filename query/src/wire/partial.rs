@@ -1,4 +1,4 @@
-//! Answers as bytes: a kind, and what such an answer is made of.
+//! Wire format of partial results: a kind, and its contents.
 
 use athanor_profile::codec::{CodecError, CodecReader, ColumnScale, put_varint};
 use athanor_profile::dictionary_delta::{self, DictionaryMark};
@@ -14,11 +14,11 @@ use crate::profile_query::{
 };
 use crate::stack_filter::StackFilter;
 
-/// By what answers that tell of profiles are known; what follows is the answer itself.
+/// Kind of a result with profile ids. The ids and then the result follow.
 const WITH_IDS_KIND: u8 = 255;
 
 impl PartialResult {
-    /// Appends all of it.
+    /// Appends the encoded result.
     pub(super) fn put(&self, out: &mut Vec<u8>) {
         if let PartialResult::Told(told) = self {
             out.push(WITH_IDS_KIND);
@@ -57,8 +57,8 @@ impl PartialResult {
         }
     }
 
-    /// Reads an answer to a question that takes no more memory than was said. What cannot be known before it is made
-    /// is bounded by the bytes that are read.
+    /// Decodes the result of a query within the declared memory. Sizes that are unknown before decoding are
+    /// bounded by the bytes that are read.
     pub(super) fn read(
         unpacker: &mut CodecReader<'_>,
         ask: &ProfileQuery,

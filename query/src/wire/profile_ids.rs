@@ -1,11 +1,11 @@
-//! Ids of profiles as bytes, each as it is: they are random. Lists of them, by the place where the profiles lie.
+//! Wire format of profile ids, by place. Ids are random, so they are stored without compression.
 
 use athanor_profile::codec::{CodecError, CodecReader, put_varint};
 use athanor_profile::hash::ContentHash;
 
 use crate::dedup::{ProfileIdsBySource, SourceId};
 
-/// What an id takes.
+/// Encoded size of an id.
 const ENCODED_ID_BYTES: usize = size_of::<ContentHash>();
 
 const EXCESS_IDS_ERROR: &str = "more ids than were said";
@@ -31,7 +31,7 @@ pub(super) fn put_ids(out: &mut Vec<u8>, ids: &ProfileIdsBySource) {
     }
 }
 
-/// Reads what [`put_ids`] wrote, places in their order, each with ids in theirs.
+/// Decodes the output of [`put_ids`]. Places must be in ascending order.
 pub(super) fn read_ids(
     unpacker: &mut CodecReader<'_>,
     claim: usize,

@@ -1,4 +1,4 @@
-//! Trees of groups and lists of profiles as bytes.
+//! Wire format of grouped trees and of profile lists.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! Questions as bytes.
+//! Wire format of queries.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use crate::profile_query::{ProfileQuery, ProfileSelection, ResultLimits};
 use crate::selector::{Matcher, Selector};
 use crate::selector_parser::{MAX_MATCHERS, MatchOperator, RawMatcher};
 
-/// Most bytes of a packed question.
+/// Maximum bytes of an encoded query.
 pub const MAX_ENCODED_QUERY_BYTES: usize = 4 << 20;
 
 const QUERY_MESSAGE_NAME: &str = "question";
 
 impl ProfileQuery {
-    /// As bytes, for whoever has the sources.
+    /// Encodes the query for the owner of its sources.
     pub fn pack(&self) -> Result<Vec<u8>, WireError> {
         let mut out = vec![WIRE_FORMAT_VERSION];
         let ProfileSelection { selector, profile_type, time, profiles, requests, without } = &self.selection;
@@ -40,7 +40,7 @@ impl ProfileQuery {
         Ok(out)
     }
 
-    /// Reads what [`pack`](Self::pack) wrote.
+    /// Decodes the output of [`pack`](Self::pack).
     pub fn unpack(bytes: &[u8]) -> Result<Self, WireError> {
         check_size(bytes.len())?;
         let damaged = damaged_error(QUERY_MESSAGE_NAME);
@@ -51,7 +51,7 @@ impl ProfileQuery {
         }
         let written = matchers(&mut unpacker).map_err(&damaged)?;
         let rest = rest(&mut unpacker).map_err(&damaged)?;
-        // Compiled late, as that may take megabytes.
+        // The selector is compiled last, because that may take megabytes.
         let selection = ProfileSelection { selector: Selector::from_raw(written)?, ..rest.selection };
         Ok(ProfileQuery { selection, ..rest })
     }
@@ -96,7 +96,7 @@ fn matchers(unpacker: &mut CodecReader<'_>) -> Result<Vec<RawMatcher>, CodecErro
     (1..=count).map(|at| matcher(at, unpacker)).collect()
 }
 
-/// All but the selector.
+/// Reads everything but the selector.
 fn rest(unpacker: &mut CodecReader<'_>) -> Result<ProfileQuery, CodecError> {
     let profile_type = match unpacker.read_number()? {
         0 => None,
@@ -126,7 +126,7 @@ fn put_ids<const N: usize>(out: &mut Vec<u8>, count: usize, ids: impl Iterator<I
     ids.for_each(|id| out.extend_from_slice(&id));
 }
 
-/// Ids that must be ascending, each once.
+/// Reads ids, which must be ascending and without duplicates.
 fn ids<const N: usize, T: Ord>(
     unpacker: &mut CodecReader<'_>,
     number: impl Fn([u8; N]) -> T,

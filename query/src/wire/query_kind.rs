@@ -1,4 +1,4 @@
-//! What is computed, as bytes.
+//! Wire format of query kinds.
 
 use athanor_profile::codec::{CodecError, CodecReader, put_bytes, put_signed_varint, put_texts, put_varint};
 
@@ -53,7 +53,7 @@ pub(super) fn put_query_kind(out: &mut Vec<u8>, what: &QueryKind) {
     }
 }
 
-/// By what questions and their answers are told apart.
+/// Returns the tag of a query kind and of its results.
 pub(super) fn kind_tag(what: &QueryKind) -> u8 {
     match what {
         QueryKind::ProfileTypes => 0,
@@ -135,7 +135,7 @@ fn stacks(unpacker: &mut CodecReader<'_>) -> Result<StackFilter, CodecError> {
     let mut names = || Ok(FramePatterns { names: list(unpacker)?, regexes: list(unpacker)? });
     let included = names()?;
     let excluded = names()?;
-    // Who packed it had compiled it.
+    // The sender had already compiled the filter.
     let frames = FrameFilter::new(included, excluded);
     Ok(StackFilter { call_site, frames: frames.map_err(|_| unpacker.error_here("no filter of frames"))? })
 }

@@ -1,4 +1,4 @@
-//! Values of labels, points, values of single profiles and spans, and sizes, as bytes.
+//! Wire format of label values, points, heatmap values and query costs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -78,7 +78,7 @@ pub(super) fn read_points(
     series(unpacker, &table, &mut budget, |unpacker, budget| cells(unpacker, scale, &table, budget))
 }
 
-/// What belongs to each set of labels.
+/// Reads one entry for each label set.
 fn series<T>(
     unpacker: &mut CodecReader<'_>,
     table: &[&str],
@@ -150,7 +150,7 @@ fn id(unpacker: &mut CodecReader<'_>) -> Result<ContentHash, CodecError> {
     Ok(ContentHash::from_le_bytes(bytes))
 }
 
-/// Of what is common to the ids of a profile's records only the first half says something.
+/// Writes the common id prefix of a profile's records. Only its first half is significant.
 fn put_profile(out: &mut Vec<u8>, profile: ContentHash) {
     out.extend_from_slice(&((profile >> 64) as u64).to_le_bytes());
 }

@@ -1,4 +1,4 @@
-//! What people decide about a cluster: who votes in the catalogue, which shard is to be succeeded, which is given up.
+//! Operator commands for a cluster: change voters, seal a shard, abandon a shard.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::AdminState;
 use crate::http::{json_error, list_shards};
 
-/// Adds what is about the cluster.
+/// Adds the routes of cluster commands.
 pub fn routes(router: Router, desk: &Arc<AdminState>) -> Router {
     let with = || Arc::clone(desk);
     let list = with();
@@ -62,7 +62,7 @@ pub(super) fn json_response(answer: Result<Value, Status>) -> Response<Body> {
     }
 }
 
-/// Who votes, after one was added or removed.
+/// Returns the voters, after adding or removing one on request.
 async fn voters(desk: &AdminState, changed: Option<(&str, bool)>) -> Result<Value, Status> {
     let client = &desk.overview.client;
     let seats = match changed {
@@ -89,7 +89,7 @@ fn member_of(desk: &AdminState, node: NodeId) -> Option<ClusterMember> {
     desk.overview.company.as_ref()?.members.current().get(&node).cloned()
 }
 
-/// A member by its name or its number.
+/// Finds a member by its name or its hexadecimal id.
 fn member(desk: &AdminState, name: &str) -> Result<ClusterMember, Status> {
     let alone =
         || Status::new(ErrorCode::Invalid, "this server is alone; a cluster has voters to add and remove");
@@ -113,7 +113,7 @@ fn member(desk: &AdminState, name: &str) -> Result<ClusterMember, Status> {
     }
 }
 
-/// A node that may have gone for good: then only its number is known.
+/// Returns the id of a node. The id of a node that is gone for good may be given as a number.
 fn node(desk: &AdminState, name: &str) -> Result<NodeId, Status> {
     match member(desk, name) {
         Ok(member) => Ok(member.node),

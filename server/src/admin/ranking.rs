@@ -1,8 +1,8 @@
-//! Lists for administrators: the largest rows, however many there are.
+//! Bounded lists for administrators: the largest rows out of any number.
 
 use serde_json::{Value, json};
 
-/// Most rows of an answer.
+/// Maximum number of rows in a response.
 const MAX_LISTED_ROWS: usize = 500;
 
 /// Largest rows of those that were added, in bounded memory.
@@ -14,7 +14,7 @@ pub(super) struct LargestRows {
 }
 
 impl LargestRows {
-    /// Adds a row of so many bytes.
+    /// Adds a row with its size in bytes.
     pub(super) fn add(&mut self, bytes: u64, row: Value) {
         self.rows.push((bytes, row));
         self.added += 1;
@@ -29,7 +29,7 @@ impl LargestRows {
         self.rows.truncate(MAX_LISTED_ROWS);
     }
 
-    /// Returns the largest rows under a name, the bytes of all, and how many rows are left out.
+    /// Returns the largest rows under a name, the total bytes of all rows, and the number of omitted rows.
     pub(super) fn into_json(mut self, name: &str) -> Value {
         self.shorten();
         let left_out = self.added - self.rows.len();

@@ -1,4 +1,4 @@
-//! Operator commands about the removal of blocks by age.
+//! Operator commands for retention, the removal of blocks by age.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 use super::AdminState;
 use super::cluster::json_response;
 
-/// Expired blocks that the status names one by one.
+/// Maximum number of expired blocks that the status lists.
 const MAX_LISTED_BLOCKS: usize = 1000;
 
-/// Adds what is about retention.
+/// Adds the routes of retention commands.
 pub fn routes(router: Router, desk: &Arc<AdminState>) -> Router {
     let [report, force, all, single, confirm] = [(); 5].map(|()| Arc::clone(desk));
     router
@@ -50,7 +50,7 @@ fn parsed(block: &str) -> Result<BlockId, Status> {
     })
 }
 
-/// Reports the catalog's time, what is overdue and what can be restored.
+/// Reports the catalog's time, the overdue blocks and the blocks that can be restored.
 async fn status(desk: &AdminState) -> Result<Value, Status> {
     let ages = desk
         .overview
@@ -70,7 +70,7 @@ async fn status(desk: &AdminState) -> Result<Value, Status> {
     }))
 }
 
-/// Expires all overdue blocks, whatever their share.
+/// Expires all overdue blocks, regardless of the maximum share per hour.
 async fn apply(desk: &AdminState) -> Result<Value, Status> {
     let retention = desk.retention.retention;
     let mut expired = 0;
@@ -86,7 +86,7 @@ async fn restore(desk: &AdminState, blocks: Vec<BlockId>) -> Result<Value, Statu
     Ok(json!({ "restored": changed(desk, CatalogCommand::Restore { blocks }).await? }))
 }
 
-/// Has the catalog's time catch up with this machine's clock.
+/// Advances the catalog's time to this machine's clock.
 async fn confirm_clock(desk: &AdminState) -> Result<Value, Status> {
     let time = desk.overview.client.confirm_clock()?;
     // Expires nothing; the command carries the time.

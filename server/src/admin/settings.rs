@@ -1,4 +1,4 @@
-//! Settings of pages and recording rules that tenants keep in the catalogue: which there are, and their deletion.
+//! Page settings and recording rules that tenants store in the catalog: list and delete.
 
 use athanor_catalog::{Catalog, CatalogCommand, CommandError, CommandResult, TenantDocuments};
 use athanor_chassis::{ErrorCode, Status, TenantId};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::AdminState;
 use super::ranking::LargestRows;
 
-/// Lists the tenants that keep settings, or the settings of one tenant; the largest first.
+/// Lists the tenants with stored settings, or the settings of one tenant, the largest first.
 pub(super) async fn list(desk: &AdminState, tenant: Option<&TenantId>) -> Result<Value, Status> {
     let mut ranking = LargestRows::default();
     match tenant {
@@ -30,7 +30,7 @@ pub(super) async fn list(desk: &AdminState, tenant: Option<&TenantId>) -> Result
     Ok(ranking.into_json("settings"))
 }
 
-/// Deletes one setting of a tenant, or all of them, and says how many.
+/// Deletes one setting of a tenant, or all of them. Returns the number of deleted settings.
 pub(super) async fn delete(
     desk: &AdminState,
     tenant: &TenantId,

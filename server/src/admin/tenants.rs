@@ -1,4 +1,4 @@
-//! Data of tenants beside profiles: uploads and settings, each listed and deleted.
+//! Tenant data other than profiles: routes that list and delete uploads and settings.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

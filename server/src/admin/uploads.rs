@@ -1,4 +1,4 @@
-//! Uploads of debug information and of profiles by hand: which there are, and their deletion.
+//! Uploads of debug information and of profiles by hand: list and delete.
 
 use athanor_chassis::{ErrorCode, Status, TenantId};
 use athanor_storage::path::{BuildId, KeyPrefix, ObjectKey};
@@ -16,20 +16,20 @@ const MAX_KEYS_PER_PAGE: usize = 10_000;
 pub(super) enum UploadSelector {
     /// Debug information of one binary.
     Build(BuildId),
-    /// One profile uploaded by hand, by its id.
+    /// Profile uploaded by hand, by its id.
     Profile(u128),
     /// All uploads of the tenant.
     All,
 }
 
-/// Objects that are listed as one: those of a tenant, or of one upload of it.
+/// Objects that form one row: those of a tenant, or those of one upload of a tenant.
 struct UploadGroup {
     row: Value,
     files: u64,
     bytes: u64,
 }
 
-/// Objects below a prefix, page by page.
+/// Listing of the objects below a prefix, page by page.
 struct ObjectPages<'a> {
     store: &'a Store,
     below: KeyPrefix,
@@ -44,7 +44,7 @@ impl<'a> ObjectPages<'a> {
 }
 
 impl UploadSelector {
-    /// Reads which uploads are meant from the parameters of a request.
+    /// Parses the parameters of a request into a selector.
     pub(super) fn parse(build_id: Option<&str>, id: Option<&str>, all: bool) -> Result<Self, Status> {
         let invalid = |message: String| Status::new(ErrorCode::Invalid, message);
         match (build_id, id, all) {
@@ -60,7 +60,7 @@ impl UploadSelector {
     }
 }
 
-/// Lists the tenants with uploads, or the uploads of one tenant; those with most bytes first.
+/// Lists the tenants with uploads, or the uploads of one tenant, the largest first.
 pub(super) async fn list(store: &Store, tenant: Option<&TenantId>) -> Result<Value, Status> {
     let mut ranking = LargestRows::default();
     for kind in [UploadKind::Debuginfo, UploadKind::AdHoc] {
@@ -69,7 +69,7 @@ pub(super) async fn list(store: &Store, tenant: Option<&TenantId>) -> Result<Val
             (UploadKind::Debuginfo, Some(tenant)) => KeyPrefix::Debuginfo(tenant.clone()),
             (UploadKind::AdHoc, Some(tenant)) => KeyPrefix::Uploads(tenant.clone()),
         };
-        // Keys of one group lie in a row.
+        // Keys of one group are adjacent in the listing.
         let mut group: Option<UploadGroup> = None;
         let mut pages = ObjectPages::new(store, below);
         while let Some(page) = pages.next().await? {
@@ -98,7 +98,7 @@ fn add(ranking: &mut LargestRows, UploadGroup { mut row, files, bytes }: UploadG
     ranking.add(bytes, row);
 }
 
-/// Returns the group that an object belongs to; none for an object that is no upload.
+/// Returns the row that an object belongs to; `None` for an object that is no upload.
 fn row(key: &str, is_single: bool) -> Option<Value> {
     Some(match (ObjectKey::parse(key).ok()?, is_single) {
         (ObjectKey::Debuginfo { tenant, .. }, false) => {
@@ -115,7 +115,7 @@ fn row(key: &str, is_single: bool) -> Option<Value> {
     })
 }
 
-/// Deletes uploads of a tenant, and says how many binaries and profiles they were of.
+/// Deletes uploads of a tenant. Returns how many binaries and manual profiles it deleted.
 pub(super) async fn delete(
     store: &Store,
     tenant: &TenantId,
@@ -136,7 +136,7 @@ pub(super) async fn delete(
     Ok(json!({ "deleted": deleted }))
 }
 
-/// Deletes the profile of a number, or all profiles of a tenant.
+/// Deletes the profile with an id, or all profiles of a tenant.
 async fn delete_profiles(store: &Store, tenant: &TenantId, number: Option<u128>) -> Result<usize, Status> {
     let mut deleted = 0;
     let mut pages = ObjectPages::new(store, KeyPrefix::Uploads(tenant.clone()));
@@ -170,7 +170,7 @@ async fn delete_all_debuginfo(store: &Store, tenant: &TenantId) -> Result<usize,
 }
 
 impl ObjectPages<'_> {
-    /// Returns the next objects; none after the last.
+    /// Returns the next page of objects; `None` after the last.
     async fn next(&mut self) -> Result<Option<Vec<ObjectInfo>>, Status> {
         if self.is_done {
             return Ok(None);

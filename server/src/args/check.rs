@@ -1,4 +1,4 @@
-//! What is wrong with a command line beyond what its single arguments say.
+//! Checks of a command line that span several arguments, run before any input is read.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use clap::{CommandFactory, Error};
 use super::{Cli, CliCommand, OutputFormat, ProfileSelectionArgs, PushArgs, QuerySubcommand};
 use crate::convert;
 
-/// Refuses what would be left aside or could not be written, before anything is read.
+/// Rejects selections that do not apply to the inputs, duplicate labels and formats that cannot be written.
 pub fn validate_args(cli: Cli) -> Result<Cli, Error> {
     match &cli.command {
         CliCommand::Top(args) => of_blocks(&args.input.files, &args.input.picked)?,
@@ -38,7 +38,7 @@ fn written(out: &Path, to: Option<OutputFormat>) -> Result<(), Error> {
     convert::format(out, to).map(|_| ()).map_err(|status| usage(&status.message))
 }
 
-/// A label has one value.
+/// Rejects a push that gives one label two values.
 fn labels(args: &PushArgs) -> Result<(), Error> {
     let mut seen = BTreeMap::from([("service_name", args.service.as_str())]);
     for (name, value) in &args.labels {
@@ -54,7 +54,9 @@ fn labels(args: &PushArgs) -> Result<(), Error> {
     Ok(())
 }
 
-/// Only a block knows whose a profile is, its labels and when it was taken.
+/// Rejects a second `-`, since standard input can be read once. Rejects `--tenant`, `--select`, `--since` and
+/// `--until` for inputs that are not blocks. Only a block stores its tenant, its labels and the time of its
+/// profiles.
 fn of_blocks<'p>(
     files: impl IntoIterator<Item = &'p PathBuf>,
     picked: &ProfileSelectionArgs,
@@ -72,7 +74,7 @@ fn of_blocks<'p>(
         ("--until", picked.until.is_some()),
     ];
     let Some((name, _)) = asked.iter().find(|(_, asked)| *asked) else { return Ok(()) };
-    // What is not there is told as such when it is read.
+    // A path that does not exist is reported when the command opens it.
     let is_no_folder = |path: &Path| path.as_os_str() == "-" || (path.exists() && !path.is_dir());
     match files.into_iter().find(|path| is_no_folder(path)) {
         None => Ok(()),

@@ -1,4 +1,4 @@
-//! What is said to a running cluster.
+//! Arguments of the commands that manage a running cluster: metastore, shards, catalog, retention.
 
 use clap::{Args, Subcommand};
 

@@ -1,4 +1,4 @@
-//! The part of the command line that is about servers.
+//! Arguments of the commands that send requests to a server.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -38,7 +38,7 @@ pub struct RemoteArgs {
     pub timeout: Duration,
 }
 
-/// Takes any text, so that no error shows it.
+/// Accepts any text, so that no parse error shows a secret.
 fn secret(text: &str) -> Result<SecretString, std::convert::Infallible> {
     Ok(SecretString::new(text))
 }

@@ -1,4 +1,4 @@
-//! `block build`.
+//! `block build`: builds a block from profile files.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ use crate::input::InputContent;
 use crate::output::ConsoleOutput;
 use crate::{dev, failure, input, progress};
 
-/// Makes a block from files.
+/// Builds a block from input files.
 pub(super) fn run(args: &BlockBuildArgs, output: &ConsoleOutput) -> Result<(), Status> {
     let files = files(args)?;
     let making = BlockStagingDir::start(&args.out)?;
@@ -53,7 +53,7 @@ pub(super) fn run(args: &BlockBuildArgs, output: &ConsoleOutput) -> Result<(), S
     super::made(&args.out, &meta, inputs, output)
 }
 
-/// All files with their labels; those of the command line are stronger than those of a set.
+/// Returns all input files with their labels. Labels of the command line override those of a set.
 fn files(args: &BlockBuildArgs) -> Result<Vec<(PathBuf, Labels)>, Status> {
     let mut all = Vec::new();
     for path in &args.files {

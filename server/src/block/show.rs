@@ -1,4 +1,4 @@
-//! `block ls` and `block show`.
+//! `block ls` and `block show`: print the contents of blocks.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::output::{ConsoleOutput, format_rfc3339, harmless};
 use crate::profile_views::type_name;
 use crate::{failure, input};
 
-/// Series listed of each tenant where people read; JSON has all.
+/// Maximum series per tenant in text output; JSON lists all.
 const MAX_SERIES_SHOWN: usize = 20;
 
 fn summary(path: &Path, meta: &BlockMeta) -> Value {
@@ -30,7 +30,7 @@ fn profiles(meta: &BlockMeta) -> u64 {
     meta.tenants.iter().map(|tenant| u64::from(tenant.profiles.1)).sum()
 }
 
-/// Lists blocks.
+/// Lists blocks with one line each.
 pub(super) fn list(args: &BlockPathArgs, output: &ConsoleOutput) -> Result<(), Status> {
     let blocks = input::blocks(&args.folders)?;
     output.print_json_or_text(
@@ -51,7 +51,7 @@ pub(super) fn list(args: &BlockPathArgs, output: &ConsoleOutput) -> Result<(), S
                 let samples = meta.samples();
                 let bytes = meta.bytes();
                 let each = super::bytes_per_sample(meta);
-                // Writing to a string does not fail, here and below.
+                // Writing to a string cannot fail, here and below.
                 let _ = writeln!(
                     text,
                     "{tenants:>7} {profiles:>9} {samples:>11} {bytes:>12} {each:>8.2}  {from:<24}  {to:<24}  {}",
@@ -63,7 +63,7 @@ pub(super) fn list(args: &BlockPathArgs, output: &ConsoleOutput) -> Result<(), S
     )
 }
 
-/// Tells what one block holds.
+/// Prints the contents of one block.
 pub(super) fn show_block(path: &Path, output: &ConsoleOutput) -> Result<(), Status> {
     let block = input::block(path)?;
     let meta = block.meta();

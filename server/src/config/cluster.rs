@@ -1,4 +1,4 @@
-//! The settings of a node that has others beside it.
+//! Settings of a node in a cluster.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -11,79 +11,82 @@ use serde::{Deserialize, Serialize};
 
 use super::{SettingError, SettingErrors};
 
-/// Bytes of a name and of a zone: as many as others take.
+/// Maximum bytes of a node name and of a zone, as the gossip protocol accepts them.
 const MAX_NAME_BYTES: usize = 64;
 const MAX_SEEDS: usize = 64;
-/// A node that is missing for less may only be slow.
+/// Lower bound of `dead_after`: a node that is missing for less may only be slow or restarting.
 const MIN_DEAD_AFTER: Duration = Duration::from_secs(10);
 const DEFAULT_INTERNAL_ADDRESS: &str = "0.0.0.0:9095";
 const DEFAULT_GOSSIP_ADDRESS: &str = "0.0.0.0:7946";
 
-/// The other nodes of a cluster. Where neither `seeds` nor an address to listen on is given, there are none.
+/// Settings of the cluster. Without `seeds` and without a listen address, the server is a single node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClusterConfig {
-    /// Which cluster: 32 hexadecimal digits, the same on all nodes. Drawn with the folder, if not given. Example:
-    /// `5f0c6e1d9a7b4c3e8f2a1b0c9d8e7f60`.
+    /// Cluster id: 32 hexadecimal digits, equal on all nodes. By default it is drawn together with the data
+    /// folder. Example: `5f0c6e1d9a7b4c3e8f2a1b0c9d8e7f60`.
     pub id: Option<String>,
-    /// What people call this node; its id, if not given. Example: `athanor-1`.
+    /// Display name of this node; its id by default. Example: `athanor-1`.
     pub name: Option<String>,
-    /// Where it stands: members of a group are put into different zones. Example: `eu-west-1a`.
+    /// Availability zone: members of a raft group are placed in different zones. Example: `eu-west-1a`.
     pub zone: String,
-    /// A file with the secret that the nodes share, or with the old and the new one. Example:
+    /// File with the secret that the nodes share; during a rotation, with the old and the new one. Example:
     /// `/etc/athanor/cluster-secret`.
     pub secret_file: Option<PathBuf>,
-    /// Certificates that nodes show each other; without them what nodes say can be read on its way. Gossip, of who is
-    /// there, is neither signed nor encrypted in any case: keep its port to the nodes.
+    /// Certificates for mutual TLS between nodes. Without them, traffic between nodes is not encrypted.
+    /// Gossip of the members is never signed or encrypted: restrict its port to the nodes.
     pub tls: ClusterTlsConfig,
-    /// Where other nodes connect; `0.0.0.0:9095` for a node of a cluster, if not given. Example: `10.0.0.5:9095`.
+    /// Address for calls from other nodes; the default in a cluster is `0.0.0.0:9095`. Example:
+    /// `10.0.0.5:9095`.
     pub listen_internal: Option<String>,
-    /// Where it hears who is there; `0.0.0.0:7946` for a node of a cluster, if not given. Example: `10.0.0.5:7946`.
+    /// Address for gossip; the default in a cluster is `0.0.0.0:7946`. Example: `10.0.0.5:7946`.
     pub listen_gossip: Option<String>,
-    /// The address by which others reach this node, if not the one where it listens. Example: `10.0.0.5`.
+    /// IP address that other nodes use for this node, if it differs from the listen address. Example:
+    /// `10.0.0.5`.
     pub advertise: Option<String>,
-    /// Where it asks for others first. Example: `[athanor-0.athanor:7946]`.
+    /// Gossip addresses that a starting node contacts first. Example: `[athanor-0.athanor:7946]`.
     pub seeds: Vec<String>,
-    /// Nodes that have each profile before it is acknowledged, in as many zones as there are. Example: `3`.
+    /// Replicas of each shard, in as many zones as there are. A majority must have a profile before it is
+    /// acknowledged. Example: `3`.
     pub copies: u16,
-    /// Voters of the catalogue: 1, 3 or 5. Example: `3`.
+    /// Voters of the metastore: 1, 3 or 5. Example: `3`.
     pub voters: u16,
-    /// Slots over which profiles are spread when the cluster begins; two for each ingester, if not given. Example: `12`.
+    /// Slots of a new cluster; the default is two per ingester. Example: `12`.
     pub slots: Option<u32>,
-    /// What one slot takes of a service, in bytes a second as they are sent: one that sends more is spread over more of
-    /// them. Example: `8MiB`.
+    /// Capacity of one slot for one service, in sent bytes per second. A service that sends more gets more
+    /// slots. Example: `8MiB`.
     pub bytes_per_slot: ByteSize,
-    /// How long a node may be missing until others take its place. Example: `5m`.
+    /// Time after which a missing node is replaced. Example: `5m`.
     #[serde(with = "duration_text")]
     pub dead_after: Duration,
 }
 
-/// Files in PEM, read again as they change: all three, or none.
+/// TLS files in PEM, reloaded when they change: all three, or none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClusterTlsConfig {
-    /// This node's certificate, and those between it and its authority. Example: `/etc/athanor/node.pem`.
+    /// Certificate chain of this node. Example: `/etc/athanor/node.pem`.
     pub certificate: Option<PathBuf>,
-    /// The certificate's key. Example: `/etc/athanor/node-key.pem`.
+    /// Private key of the certificate. Example: `/etc/athanor/node-key.pem`.
     pub key: Option<PathBuf>,
-    /// The authorities whose certificates are taken for nodes'; while they change, the old and the new one. Example:
-    /// `/etc/athanor/authorities.pem`.
+    /// Certificate authorities of the nodes. During a rotation, the file holds the old and the new one.
+    /// Example: `/etc/athanor/authorities.pem`.
     pub authorities: Option<PathBuf>,
 }
 
-/// The same, where they are given.
+/// TLS files of a node, all of them configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterTlsFiles {
-    /// The certificate.
+    /// Certificate chain of this node.
     pub certificate: PathBuf,
-    /// Its key.
+    /// Private key of the certificate.
     pub key: PathBuf,
-    /// The authorities.
+    /// Certificate authorities of the nodes.
     pub authorities: PathBuf,
 }
 
 impl ClusterTlsConfig {
-    /// All of them, or none.
+    /// Returns all three files, or `None` if none is configured. Some without the others are an error.
     fn files(&self) -> Result<Option<ClusterTlsFiles>, SettingError> {
         let Self { certificate, key, authorities } = self;
         if let (Some(certificate), Some(key), Some(authorities)) = (certificate, key, authorities) {
@@ -130,25 +133,25 @@ impl Default for ClusterConfig {
     }
 }
 
-/// What these settings mean.
+/// Validated settings for joining a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterJoinConfig {
-    /// Which cluster.
+    /// Cluster id as a number.
     pub cluster: u128,
-    /// The file with the secret.
+    /// File with the shared secret.
     pub secret_file: PathBuf,
-    /// Certificates.
+    /// TLS files; `None` disables TLS.
     pub tls: Option<ClusterTlsFiles>,
-    /// Where other nodes connect.
+    /// Address for calls from other nodes.
     pub listen_internal: SocketAddr,
-    /// Where it hears who is there.
+    /// Address for gossip.
     pub listen_gossip: SocketAddr,
-    /// By which others reach it.
+    /// IP address that other nodes use for this node.
     pub advertise: Option<IpAddr>,
 }
 
 impl ClusterConfig {
-    /// What they mean; none for a node that is alone.
+    /// Returns the validated settings, or `None` for a single node. The error is the first invalid setting.
     pub fn join_config(&self) -> Result<Option<ClusterJoinConfig>, SettingError> {
         let (joining, problems) = self.read();
         match problems.into_iter().next() {
@@ -157,17 +160,17 @@ impl ClusterConfig {
         }
     }
 
-    /// Returns all that is wrong with them.
+    /// Returns all invalid settings of the cluster.
     pub fn problems(&self) -> Vec<SettingError> {
         self.read().1
     }
 
-    /// Whether there are no other nodes.
+    /// Returns whether the settings describe a single node.
     pub fn is_single_node(&self) -> bool {
         self.seeds.is_empty() && self.listen_gossip.is_none() && self.listen_internal.is_none()
     }
 
-    /// What they mean, where nothing is wrong, and all that is wrong.
+    /// Returns the validated settings if all are valid, and all errors.
     fn read(&self) -> (Option<ClusterJoinConfig>, Vec<SettingError>) {
         let mut problems = SettingErrors::default();
         let cluster = problems.take(self.cluster());
@@ -229,7 +232,7 @@ impl ClusterConfig {
         }
     }
 
-    /// The id, where it is told.
+    /// Returns the cluster id, if it is configured.
     pub fn cluster(&self) -> Result<Option<u128>, SettingError> {
         let Some(text) = &self.id else { return Ok(None) };
         let digits = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());

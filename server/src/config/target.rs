@@ -1,4 +1,4 @@
-//! Which roles a process has.
+//! Roles that a process runs.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -7,28 +7,28 @@ use std::str::FromStr;
 use athanor_cluster::members::RoleName;
 use serde::{Deserialize, Serialize};
 
-/// Roles: `all`, or some with commas between them.
+/// Set of roles: `all`, or a comma-separated list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct TargetRoles(BTreeSet<RoleName>);
 
 impl TargetRoles {
-    /// The roles.
+    /// Returns the roles of the process.
     pub fn roles(&self) -> &BTreeSet<RoleName> {
         &self.0
     }
 
-    /// Whether this is one of them.
+    /// Returns whether the process has a role.
     pub fn has(&self, role: RoleName) -> bool {
         self.0.contains(&role)
     }
 
-    /// Whether it is a whole system.
+    /// Returns whether the process has all roles.
     pub fn is_all(&self) -> bool {
         self.0.len() == RoleName::ALL_VARIANTS.len()
     }
 
-    /// Whether it keeps a log.
+    /// Returns whether a role of the process keeps a log.
     pub fn has_log(&self) -> bool {
         self.has(RoleName::Ingester) || self.has(RoleName::Metastore)
     }

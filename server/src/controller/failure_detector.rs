@@ -1,4 +1,4 @@
-//! Who has been missing for so long that others take its place.
+//! Detection of dead nodes: members that have been missing for too long.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -7,17 +7,17 @@ use athanor_catalog::RoutingView;
 use athanor_cluster::NodeId;
 use athanor_cluster::members::ClusterMember;
 
-/// What whoever leads the catalogue has seen itself of those whom gossip does not know. Who leads it anew begins anew: what
-/// was before it did not see.
+/// Times since when gossip does not know a member, as the catalog leader has seen it. A new leader starts
+/// with an empty state: it has not seen earlier absences.
 #[derive(Default)]
 pub struct FailureDetector {
-    /// Since when, by this node's monotonic clock.
+    /// Start of each absence, by this node's monotonic clock.
     since: BTreeMap<NodeId, Duration>,
 }
 
 impl FailureDetector {
-    /// Members of shards that have been missing for `dead_after` at least. One that was here in between, however shortly,
-    /// has not been missing before.
+    /// Returns the shard members that have been missing for at least `dead_after`. A member that was alive in
+    /// between, however shortly, starts a new absence.
     pub fn dead_members(
         &mut self,
         view: &RoutingView,
@@ -29,7 +29,7 @@ impl FailureDetector {
         self.since.retain(|node, _| all.contains(node) && !members.contains_key(node));
         let mut dead_for = |node: &NodeId| match members.get(node) {
             Some(member) => member.missing_for(now),
-            // Gossip has forgotten it, or never knew it since this process began.
+            // Gossip dropped this member, or has not seen it since this process started.
             None => now.saturating_sub(*self.since.entry(*node).or_insert(now)),
         };
         all.into_iter().filter(|node| dead_for(node) >= dead_after).collect()

@@ -1,4 +1,4 @@
-//! Who leads: spread evenly over nodes, then over zones, and never a node that drains or has no room.
+//! Leader balancing: evenly over nodes, then over zones, never to a node that drains or has a full disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,19 +11,19 @@ use athanor_proto::athanor::internal::v1::HandOver;
 
 use super::ClusterController;
 
-/// How often leads are counted.
+/// Interval between two balancing rounds.
 const BALANCE_INTERVAL: Duration = Duration::from_secs(5);
-/// Leads that move after one count: what was counted is older with each.
+/// Maximum transfers per round: the leader counts become staler with each transfer.
 const MAX_TRANSFERS_PER_ROUND: usize = 8;
 
-/// Counts leads from time to time.
+/// Periodic balancer of shard leaders.
 #[derive(Default)]
 pub struct LeaderBalancer {
     next: Duration,
 }
 
 impl LeaderBalancer {
-    /// Has leads move to where there are fewer.
+    /// Transfers shard leaders to nodes that lead fewer shards.
     pub async fn balance_leaders(&mut self, controller: &ClusterController) -> Result<(), Status> {
         let now = controller.clock.monotonic();
         if now < self.next {
@@ -42,7 +42,7 @@ impl LeaderBalancer {
         let mut leads = BTreeMap::new();
         let mut leaders = BTreeMap::new();
         for (node, told) in futures::future::join_all(asked).await {
-            // Whoever does not answer gets no more leads.
+            // A node that does not respond receives no leaders.
             let Ok(told) = told else { continue };
             let zone = members.get(&node).map(|member| member.zone.clone()).unwrap_or_default();
             leads.insert(node, LeaderCandidate { zone, shards: told.len() as u16 });

@@ -1,9 +1,10 @@
-//! How many slots each service has: more for those that send much, fewer when they do no longer.
+//! Slots per service: more for services with a high rate, fewer once the rate falls.
 //!
-//! Doors count what services send. From their sums follow rates, from rates a number of slots for each service; where
-//! that is another one than the newest table has, a new table is proposed, which comes into force for profiles of a
-//! time that no shard has taken yet [INV-05]. That takes as long as profiles may be ahead of their time, and then some:
-//! so a rate is a mean over minutes, and a table stays for a while.
+//! Distributors count the bytes of each service. The autoscaler derives rates from these counts, and a slot
+//! count per service from each rate. If a count differs from the newest table, it proposes a new table. The
+//! table is valid for profiles of a time that no shard has accepted yet [INV-05]. That delay is at least as
+//! long as timestamps may lie in the future. A rate is therefore a mean over minutes, and a table stays valid
+//! for a while.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,38 +17,38 @@ use athanor_cluster::placement::{MAX_EXCEPTIONS, SlotTable, SlotTableSpec};
 
 use super::ClusterController;
 
-/// How often doors are asked.
+/// Interval between two reads of the distributors' counters.
 const MEASURE_INTERVAL: Duration = Duration::from_secs(10);
-/// What is older than this counts half of what is new.
+/// Half-life of a measurement: an older one counts half.
 const RATE_HALF_LIFE: Duration = Duration::from_secs(120);
-/// A table stays at least so long.
+/// Minimum time between two new tables.
 const MIN_TABLE_AGE: Duration = Duration::from_secs(10 * 60);
-/// A rate is told when it has changed by more than a part of this.
+/// Divisor of the last reported rate. A rate is reported if it has changed by more than this fraction.
 const RATE_CHANGE_DIVISOR: u64 = 4;
-/// Services whose rates are told at once.
+/// Maximum services per report of rates.
 const MAX_RATES_PER_REPORT: usize = 1_000;
-/// How much later a table holds than it could.
+/// Delay of a table's start beyond the earliest time that the catalog allows.
 const TABLE_ACTIVATION_DELAY_NANOS: i64 = 60_000_000_000;
-/// Proposals of one table, each as the refusal of the one before says.
+/// Maximum proposals of one table. Each corrects the version or start that the catalog refused.
 const MAX_TABLE_PROPOSALS: usize = 3;
 
 type ServiceKey = (TenantId, String);
 
-/// What was measured, and told.
+/// Measured and reported rates per service.
 #[derive(Default)]
 pub struct SlotAutoscaler {
     next: Duration,
     asked: Option<Duration>,
-    /// What each door had counted last.
+    /// Last counters of each distributor.
     counted: BTreeMap<NodeId, BTreeMap<ServiceKey, u64>>,
-    /// Bytes a second.
+    /// Mean rates in bytes per second.
     rates: BTreeMap<ServiceKey, f64>,
     told: BTreeMap<ServiceKey, u64>,
     tabled: Option<Duration>,
 }
 
 impl SlotAutoscaler {
-    /// Measures, tells, and proposes a table where one is due.
+    /// Measures rates, reports changes, and proposes a new table if one is due.
     pub async fn run_once(&mut self, controller: &ClusterController) -> Result<(), Status> {
         let now = controller.clock.monotonic();
         if now < self.next {
@@ -73,7 +74,7 @@ impl SlotAutoscaler {
         let mut more: BTreeMap<ServiceKey, u64> = BTreeMap::new();
         for (node, counted) in futures::future::join_all(asked).await {
             let Ok(counted) = counted else { continue };
-            // The first time there is nothing to compare with.
+            // The first counters of a distributor have no predecessor to compare with.
             if let Some(before) = self.counted.get(&node) {
                 for (service, bytes) in &counted {
                     let since = bytes.saturating_sub(before.get(service).copied().unwrap_or_default());
@@ -157,7 +158,7 @@ impl SlotAutoscaler {
     }
 }
 
-/// Tables of times that no profile may have any more go.
+/// Proposes to drop slot tables that no acceptable timestamp falls into.
 async fn forget(controller: &ClusterController, view: &RoutingView) -> Result<(), Status> {
     let oldest = view.settings.oldest_accepted;
     let Some(tables) = view.tables.as_ref().filter(|_| !oldest.is_zero()) else { return Ok(()) };
@@ -166,7 +167,7 @@ async fn forget(controller: &ClusterController, view: &RoutingView) -> Result<()
     if past { controller.propose(CatalogCommand::ForgetTables { before }).await } else { Ok(()) }
 }
 
-/// Mixes what came in a span into rates.
+/// Adds the bytes of an interval to the decaying mean rates.
 fn mix(rates: &mut BTreeMap<ServiceKey, f64>, more: &BTreeMap<ServiceKey, u64>, span: Duration) {
     let seconds = span.as_secs_f64();
     if seconds <= 0.0 {
@@ -180,8 +181,8 @@ fn mix(rates: &mut BTreeMap<ServiceKey, f64>, more: &BTreeMap<ServiceKey, u64>, 
     rates.retain(|_, rate| *rate >= 1.0);
 }
 
-/// The services that should have more than one slot: the largest first, where there are too many. One gives a slot back
-/// only when it would do with half of what it has left.
+/// Returns the services that need more than one slot, the largest first if there are too many. A service
+/// keeps its slots until twice its rate fits in fewer.
 fn wanted(
     table: &SlotTable,
     rates: &BTreeMap<ServiceKey, f64>,

@@ -1,4 +1,4 @@
-//! Who may open the data folder: this user alone, and nobody leads the server elsewhere from within it.
+//! Access control of the data folder: only the server's user can open it, and no link inside leads elsewhere.
 
 use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind};
@@ -7,25 +7,25 @@ use std::path::{Path, PathBuf};
 
 use athanor_chassis::process;
 
-/// Folders of a data folder.
+/// Subfolders of a data folder.
 const DATA_DIR_FOLDERS: [&str; 5] = ["log", "state", "kept", "asked", "bucket"];
-/// Files of a data folder, and what a new file system has.
+/// Files of a data folder, and the folder that a new file system contains.
 const DATA_DIR_FILES: [&str; 3] = ["aborted", crate::admin::ADMIN_SOCKET_FILE, "lost+found"];
-/// Folders below the data folder in which links are looked for: as far as the folders of tenants in the bucket.
+/// Depth of the search for links. It reaches the tenant folders of a local bucket.
 const MAX_LINK_DEPTH: usize = 3;
 const UNLISTED_ERRORS: [ErrorKind; 3] =
     [ErrorKind::NotFound, ErrorKind::NotADirectory, ErrorKind::PermissionDenied];
 const OTHERS_MODE_MASK: u32 = 0o077;
 const OWNER_ONLY_MODE: u32 = 0o700;
 
-/// Makes a data folder, unless it is there, and closes it and its parts to other users. Files that the process creates from
-/// now on are closed to them as well.
+/// Creates the data folder if necessary and removes access of other users to it and its parts. Files that the
+/// process creates later are restricted as well.
 ///
-/// A folder that holds other things than a server's is not closed, since others may need them; then a warning says so.
+/// A folder with files of other programs stays open, because others may need them; a log line warns about it.
 pub fn restrict(data: &Path) {
     process::restrict_file_permissions();
     if fs::create_dir_all(data).is_err() {
-        // Opening its parts fails in the same way, and says so.
+        // Opening the subfolders fails in the same way and reports the error.
         return;
     }
     for folder in
@@ -46,13 +46,13 @@ pub fn restrict(data: &Path) {
     }
 }
 
-/// Finds a symbolic link in a data folder.
+/// Returns a symbolic link in the data folder, if there is one.
 pub fn find_link(data: &Path) -> io::Result<Option<PathBuf>> {
     let mut folders = vec![(data.to_owned(), 1)];
     while let Some((folder, depth)) = folders.pop() {
         let entries = match fs::read_dir(&folder) {
             Ok(entries) => entries,
-            // Whoever opens it then says so.
+            // The code that opens the folder later reports the error.
             Err(error) if UNLISTED_ERRORS.contains(&error.kind()) => continue,
             Err(error) => return Err(error),
         };
@@ -74,7 +74,7 @@ fn is_open_to_others(folder: &Path) -> bool {
     fs::metadata(folder).is_ok_and(|found| found.permissions().mode() & OTHERS_MODE_MASK != 0)
 }
 
-/// Whether a folder holds nothing but what a server keeps.
+/// Returns whether a folder contains only files of a server.
 fn is_own(data: &Path) -> bool {
     let Ok(mut entries) = fs::read_dir(data) else { return false };
     entries.all(|entry| {

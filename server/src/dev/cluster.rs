@@ -1,4 +1,4 @@
-//! `dev cluster`: a cluster of processes on this machine, which tells what happens in it.
+//! `dev cluster`: a cluster of processes on this machine, which prints its events.
 
 mod events;
 mod plan;
@@ -20,20 +20,20 @@ use crate::output::ConsoleOutput;
 use events::ClusterEvents;
 use plan::{ClusterPlan, PlannedNode};
 
-/// Between looks at what happens.
+/// Interval between two polls of the cluster's state.
 const EVENT_POLL_INTERVAL: Duration = Duration::from_millis(300);
-/// How long processes may take to end.
+/// Maximum time for the processes to exit.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A process of the cluster.
+/// Process of the cluster.
 struct NodeProcess {
     planned: PlannedNode,
     child: Child,
-    /// It was told that it has ended.
+    /// Set once the exit of the process was reported.
     is_over: bool,
 }
 
-/// Runs the cluster until it is told to stop.
+/// Runs the cluster until a signal arrives or all processes exit.
 pub async fn run(args: &DevClusterArgs, output: &ConsoleOutput) -> Result<(), Status> {
     let clock = Clock::system();
     let signals = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
@@ -83,7 +83,7 @@ pub async fn run(args: &DevClusterArgs, output: &ConsoleOutput) -> Result<(), St
 }
 
 impl Drop for NodeProcess {
-    /// Nobody is left behind, whatever ends this process.
+    /// Kills the process, so that none outlives this command.
     fn drop(&mut self) {
         if !self.is_over {
             let _ = self.child.kill();
@@ -100,16 +100,16 @@ fn start(planned: PlannedNode) -> Result<NodeProcess, Status> {
     let this = std::env::current_exe().map_err(|error| failure::io_error(Path::new("athanor"), error))?;
     let mut command = Command::new(&this);
     command.arg("serve").arg("--config").arg(&planned.config);
-    // Ctrl-C is for this process, which ends the others one after the other; so are settings in the environment.
+    // Ctrl-C and environment variables are only for this process. It stops the others itself.
     command.env_clear().process_group(0).stdin(Stdio::null()).stdout(open()?).stderr(open()?);
     let child = command.spawn().map_err(|error| failure::io_error(&this, error))?;
     Ok(NodeProcess { planned, child, is_over: false })
 }
 
-/// Ends all processes: politely, and what has not ended by then at once.
+/// Sends SIGTERM to all processes. The drop of the handles kills those that do not exit in time.
 async fn stop(running: &mut [NodeProcess], clock: &Clock) {
     for one in running.iter().filter(|one| !one.is_over) {
-        // What has ended meanwhile needs no signal.
+        // A process that has exited needs no signal.
         let _ = Command::new("kill").arg("-TERM").arg(one.child.id().to_string()).status();
     }
     let until = clock.monotonic() + SHUTDOWN_TIMEOUT;
@@ -122,5 +122,5 @@ async fn stop(running: &mut [NodeProcess], clock: &Clock) {
         }
         clock.sleep(EVENT_POLL_INTERVAL).await;
     }
-    // What has not ended by now does so with the last hold on it.
+    // The remaining processes are killed when their handles are dropped.
 }

@@ -1,7 +1,8 @@
-//! Who may see what is for administration: pages that tell of the cluster, of settings and of the process.
+//! Access control of administration pages about the cluster, the settings and the process.
 //!
-//! On this machine alone anybody may, unless a token is named. A server that others reach shows them to who brings the
-//! token, and to nobody where there is none. The file is read for each request: what it says now holds.
+//! A server that listens only on loopback allows everyone, unless a token file is configured. Other servers
+//! require the token, and deny access if none is configured.
+//! The token file is read for each request, so changes apply at once.
 
 use std::fs::File;
 use std::io::Read;
@@ -20,13 +21,13 @@ use ring::hmac;
 use super::encoding::json_error;
 use super::token_throttle::TokenThrottle;
 
-/// Bytes of a token, at least and at most.
+/// Minimum and maximum length of a token in bytes.
 const TOKEN_LENGTH_RANGE: std::ops::RangeInclusive<usize> = 16..=1024;
-/// What a refusal asks for: a browser then asks its user.
+/// Challenge of a rejection, on which browsers prompt for a password.
 const CHALLENGE_HEADER: HeaderValue =
     HeaderValue::from_static("Basic realm=\"athanor administration\", charset=\"UTF-8\"");
 
-/// Lets administrators pass.
+/// Authorization of administrators.
 #[derive(Clone, Debug)]
 pub struct AdminAuth {
     token: Option<Arc<PathBuf>>,
@@ -39,18 +40,19 @@ pub struct AdminAuth {
 pub struct PeerAddress(pub SocketAddr);
 
 impl AdminAuth {
-    /// For a server that listens there, with the file that holds the token, if one is named.
+    /// Creates the access control of a server that listens on an address, with an optional token file.
     pub fn new(listens: SocketAddr, token: Option<PathBuf>, clock: Clock) -> Self {
         let throttle = Arc::new(TokenThrottle::new(clock));
         Self { token: token.map(Arc::new), is_local: listens.ip().to_canonical().is_loopback(), throttle }
     }
 
-    /// Returns how many wrong tokens came.
+    /// Returns the number of wrong tokens so far.
     pub fn failed_tokens(&self) -> u64 {
         self.throttle.failed()
     }
 
-    /// Whether whoever sent these headers may see the names of tenants; an answer instead, if a wrong token came.
+    /// Returns whether the client may read tenant names. Returns a response instead if the client sent a
+    /// wrong token.
     pub async fn check_tenant_access(
         &self,
         headers: &HeaderMap,
@@ -66,7 +68,7 @@ impl AdminAuth {
         self.admit(headers, peer, compute).await.map(|()| true)
     }
 
-    /// Whether whoever sent these headers may pass, or what is answered instead.
+    /// Admits the client of a request or returns the rejection.
     pub async fn admit(
         &self,
         headers: &HeaderMap,
@@ -91,7 +93,7 @@ impl AdminAuth {
             json_error(&Status::new(status.code, message))
         })?;
         let Some(brought) = brought(headers) else { return Err(challenge("no token came")) };
-        // The right token never waits behind wrong ones: else anybody could keep administrators out.
+        // The right token never waits for wrong ones. Otherwise any client could block administrators.
         if is_equal(&brought, token.as_bytes()) {
             return Ok(());
         }
@@ -101,7 +103,7 @@ impl AdminAuth {
     }
 }
 
-/// An answer that asks for the token.
+/// Returns a response that requests the token.
 fn challenge(what: &str) -> Response<Body> {
     let message = format!(
         "this page is for administration, and {what}: send the one of the file that admin_token_file names, as Authorization: \
@@ -112,12 +114,12 @@ fn challenge(what: &str) -> Response<Body> {
     refused
 }
 
-/// The token of a file.
+/// Reads the token from a file.
 pub fn read_token(path: &Path) -> Result<String, Status> {
     let failed =
         |code, why: String| Status::new(code, format!("admin_token_file: {}: {why}", path.display()));
     let mut text = String::new();
-    // Room for the token, and for some blanks around it.
+    // The limit includes some whitespace around the token.
     let read = File::open(path)
         .and_then(|file| file.take(2 * *TOKEN_LENGTH_RANGE.end() as u64).read_to_string(&mut text));
     read.map_err(|error| failed(ErrorCode::Unavailable, error.to_string()))?;
@@ -134,7 +136,7 @@ pub fn read_token(path: &Path) -> Result<String, Status> {
     Ok(token.to_owned())
 }
 
-/// The token that came, as a bearer's or as a password.
+/// Returns the token of a request, sent as a bearer token or as a password.
 fn brought(headers: &HeaderMap) -> Option<Vec<u8>> {
     let (scheme, rest) = headers.get(AUTHORIZATION)?.to_str().ok()?.trim().split_once(' ')?;
     let rest = rest.trim();
@@ -149,7 +151,7 @@ fn brought(headers: &HeaderMap) -> Option<Vec<u8>> {
     Some(pair[colon + 1..].to_vec())
 }
 
-/// The time it takes tells nothing of the token: what is compared follows from all of its bytes.
+/// Compares tokens in constant time: the comparison uses hashes of all bytes.
 fn is_equal(brought: &[u8], token: &[u8]) -> bool {
     let key = hmac::Key::new(hmac::HMAC_SHA256, b"athanor administration");
     hmac::verify(&key, brought, hmac::sign(&key, token).as_ref()).is_ok()

@@ -20,37 +20,37 @@ use super::RequestBudget;
 use super::decoded_size::BodyPolicy;
 use super::pace::PacedBody;
 
-/// Above this, work on a body leaves the threads that serve connections.
+/// Size above which work on a body runs on the compute pool instead of a connection thread.
 pub const LARGE_BODY_BYTES: usize = 32 * 1024;
-/// How long a body may take to arrive.
+/// Time limit for the arrival of a body.
 const BODY_READ_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);
-/// Room is taken in steps, of which a body up to the larger one takes small ones.
+/// Step in which memory is reserved. A body up to the large step reserves in small steps.
 pub const BUDGET_STEP_BYTES: u64 = 16 * 1024;
 const SMALL_BUDGET_STEP_BYTES: u64 = 1024;
-/// Pieces below this are copied together. So a few bytes do not pin the network buffer that they came in.
+/// Size below which chunks are copied together, so that a few bytes do not pin their network buffer.
 const MIN_CHUNK_BYTES: usize = 4 * 1024;
-/// How long a client is told to wait when bodies take all the room.
+/// Retry delay that a client receives while bodies use the whole budget.
 const BUSY_RETRY_AFTER: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// How a body is compressed.
+/// Compression of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContentEncoding {
-    /// As gzip does it.
+    /// Body in gzip format.
     Gzip,
-    /// As zstd does it.
+    /// Body in zstd format.
     Zstd,
 }
 
-/// A body in memory, and the room that it takes until it is dropped.
+/// Body in memory, with its memory reservation until drop.
 #[derive(Default)]
 pub struct BufferedBody {
-    /// The bytes.
+    /// Bytes of the body.
     pub bytes: Bytes,
     room: Vec<OwnedSemaphorePermit>,
     shares: Vec<TenantShareGuard>,
 }
 
-/// Bytes that count for a tenant until they are dropped.
+/// Bytes that are charged to a tenant until drop.
 struct TenantShareGuard {
     shares: Arc<TenantShares>,
     tenant: TenantId,
@@ -63,14 +63,14 @@ impl Drop for TenantShareGuard {
     }
 }
 
-/// A body of one piece and the trailers after it.
+/// Body of one chunk, followed by trailers.
 pub struct BodyWithTrailers {
     data: Option<Bytes>,
     trailers: Option<HeaderMap>,
 }
 
 impl BodyWithTrailers {
-    /// From its parts.
+    /// Creates a body from its chunk and trailers.
     pub fn new(data: Bytes, trailers: HeaderMap) -> Self {
         Self { data: Some(data), trailers: Some(trailers) }
     }
@@ -88,7 +88,7 @@ impl http_body::Body for BodyWithTrailers {
         Poll::Ready(data.or_else(|| self.trailers.take().map(Frame::trailers)).map(Ok))
     }
 
-    /// Not exact: with an exact length HTTP/1.1 would send no chunks, and trailers only come after chunks.
+    /// The size is not exact: with an exact length HTTP/1.1 sends no chunks, and trailers require chunks.
     fn size_hint(&self) -> SizeHint {
         let mut hint = SizeHint::new();
         hint.set_lower(self.data.as_ref().map_or(0, |data| data.len() as u64));
@@ -97,7 +97,7 @@ impl http_body::Body for BodyWithTrailers {
 }
 
 impl RequestBudget {
-    /// Reads a whole body.
+    /// Reads a whole body into memory.
     pub async fn read(
         &self,
         headers: &HeaderMap,
@@ -115,7 +115,8 @@ impl RequestBudget {
         })
     }
 
-    /// Takes room for what has come, not for what was announced: else whoever sends nothing keeps others out.
+    /// Reserves memory for received bytes, not for announced ones. Otherwise a client that sends nothing
+    /// would block others.
     async fn receive(&self, body: Body, admits: &BodyPolicy) -> Result<BufferedBody, Status> {
         let mut held = BufferedBody::default();
         let mut body = PacedBody::new(body, self.clock.clone());
@@ -140,7 +141,7 @@ impl RequestBudget {
         Ok(held)
     }
 
-    /// Takes room for more bytes.
+    /// Reserves memory for more bytes.
     pub fn reserve_memory(&self, held: &mut BufferedBody, bytes: u64) -> Result<(), Status> {
         let kibibytes = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX);
         let taken: u64 = held.room.iter().map(|permit| permit.num_permits() as u64 * 1024).sum();
@@ -168,12 +169,12 @@ impl RequestBudget {
         Ok(())
     }
 
-    /// Counts more bytes for the tenant of the request.
+    /// Charges more bytes to the tenant of the request.
     fn take_share(&self, held: &mut BufferedBody, bytes: u64) -> Result<(), Status> {
         let Some(tenant) = &self.tenant else { return Ok(()) };
         let own: u64 = held.shares.iter().map(|share| share.bytes).sum();
         let taken = self.shares.reserve(std::slice::from_ref(tenant), bytes).or_else(|exceeded| {
-            // One request of a tenant may exceed its share: it would be refused for ever.
+            // A single request of a tenant may exceed the share. Otherwise it would be rejected forever.
             if exceeded.held > own {
                 return Err(exceeded);
             }
@@ -198,12 +199,12 @@ impl RequestBudget {
         Ok(())
     }
 
-    /// Decompresses what says that it is gzip.
+    /// Decompresses a body declared as gzip.
     pub async fn gunzip(&self, held: &mut BufferedBody, admits: &BodyPolicy) -> Result<(), Status> {
         self.decompress(held, admits, ContentEncoding::Gzip).await
     }
 
-    /// Decompresses what says that it is packed so.
+    /// Decompresses a body declared as the given encoding.
     pub async fn decompress(
         &self,
         held: &mut BufferedBody,
@@ -217,7 +218,8 @@ impl RequestBudget {
         if !held.bytes.starts_with(magic) {
             return Err(Status::new(ErrorCode::Invalid, format!("the body is said to be {name} and is not")));
         }
-        // Both say the plain length, if they are one piece and do not lie: then room is taken before the memory.
+        // Both formats contain the plain length, reliable only in a valid body of a single frame. The memory
+        // is reserved by that length before decompression and corrected afterwards.
         let length = match packing {
             ContentEncoding::Gzip => {
                 held.bytes.last_chunk::<4>().map(|length| u32::from_le_bytes(*length).into())
@@ -238,9 +240,9 @@ impl RequestBudget {
         self.reserve_memory(held, (held.bytes.len() as u64).saturating_sub(length))
     }
 
-    /// Compresses an answer.
+    /// Compresses a response with gzip.
     pub async fn gzip(&self, bytes: Bytes) -> Result<Bytes, Status> {
-        // Acknowledgements are empty, and a compressor takes longer to make than all else of their answer.
+        // Acknowledgements are empty, and creating a compressor takes longer than the rest of their response.
         static EMPTY_GZIP: LazyLock<Bytes> = LazyLock::new(|| gzip_fast(b"").into());
         if bytes.is_empty() {
             return Ok(EMPTY_GZIP.clone());
@@ -248,7 +250,7 @@ impl RequestBudget {
         self.run_on_compute(CpuActivity::Query, bytes.len(), move || gzip_fast(&bytes).into()).await
     }
 
-    /// Runs small work here and large work on the compute pool.
+    /// Runs small work inline and large work on the compute pool.
     pub async fn run_on_compute<R: Send + 'static>(
         &self,
         activity: CpuActivity,
@@ -262,12 +264,13 @@ impl RequestBudget {
     }
 }
 
-/// Returns the length that the client announced.
+/// Returns the Content-Length that the client announced.
 pub fn announced_length(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-/// A body that cannot be read on: its client has left, or its chunks are none.
+/// Returns the error of a body that cannot be read further: the client disconnected, or the chunks are
+/// malformed.
 pub fn body_read_error(error: &(dyn std::error::Error + 'static), length: u64) -> Status {
     let mut causes = std::iter::successors(Some(error), |error| error.source());
     let malformed = causes.find_map(|cause| {
@@ -282,7 +285,7 @@ pub fn body_read_error(error: &(dyn std::error::Error + 'static), length: u64) -
     }
 }
 
-/// The plain length that the first frame of zstd says, if it says one.
+/// Returns the plain length in the first zstd frame header, if it is present.
 fn zstd_length(bytes: &[u8]) -> Option<u64> {
     let described = *bytes.get(4)?;
     let is_single = described & 0x20 != 0;
@@ -294,16 +297,16 @@ fn zstd_length(bytes: &[u8]) -> Option<u64> {
     let at = 5 + usize::from(!is_single) + dictionary;
     let mut number = [0; 8];
     number.get_mut(..length)?.copy_from_slice(bytes.get(at..at + length)?);
-    // Lengths of two bytes begin where those of one end.
+    // Two-byte lengths have an offset of 256, the end of the one-byte range.
     let from = if length == 2 { 256 } else { 0 };
     (length > 0).then(|| u64::from_le_bytes(number).saturating_add(from))
 }
 
-/// Pieces of a body in memory.
+/// Chunks of a body in memory.
 #[derive(Default)]
 struct ChunkBuffer {
     whole: Vec<Bytes>,
-    /// The last pieces, which are small.
+    /// Small chunks at the end, which are copied together.
     small: BytesMut,
 }
 
@@ -334,7 +337,7 @@ impl ChunkBuffer {
     }
 }
 
-/// Whether a client takes gzip.
+/// Returns whether a client accepts gzip.
 pub fn accepts_gzip(headers: &HeaderMap) -> bool {
     let offers = headers.get_all(ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
     offers.flat_map(|value| value.split(',')).any(|offer| {
@@ -343,7 +346,7 @@ pub fn accepts_gzip(headers: &HeaderMap) -> bool {
     })
 }
 
-/// The value of `Content-Encoding` for gzip.
+/// Value of `Content-Encoding` for gzip.
 pub const GZIP_CONTENT_ENCODING: HeaderValue = HeaderValue::from_static("gzip");
 
 #[cfg(test)]

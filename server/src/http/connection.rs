@@ -1,10 +1,13 @@
-//! One connection: the service that hyper calls for each request, and the executor that runs each HTTP/2 stream.
+//! HTTP connection: the service that hyper calls for each request, and the executor that runs each HTTP/2
+//! stream.
 //!
 //! ```text
-//!  stream ─► WriteTimeout ─► Opening ─► hyper ─► ConnectionService ─► router
-//!                                         │          └─ RequestSlot, held until the response is sent
-//!                                         └─► StreamExecutor: ends HTTP/2 streams whose client reads nothing
+//!  stream ─► WriteTimeout ─► PrefaceTimeout ─► UrlEscapingStream ─► hyper ─┬─► ConnectionService ─► router
+//!                                                                         └─► StreamExecutor
 //! ```
+//!
+//! `ConnectionService` holds a `RequestSlot` until the response is sent. `StreamExecutor` ends HTTP/2 streams
+//! of clients that read nothing.
 
 mod requests;
 mod response;
@@ -35,14 +38,15 @@ pub use write_timeout::WriteTimeout;
 use requests::ConnectionRequests;
 use response::SentBody;
 
-/// A client may read nothing for so long, then its stream is closed, or its connection where that is all there is.
+/// Time in which a client must read some bytes. After that its HTTP/2 stream is reset, or the
+/// connection is closed if there is no such stream.
 pub const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Service of one connection. Admits each request and holds its slot until the response is sent.
 #[derive(Clone)]
 pub struct ConnectionService {
     router: TowerToHyperService<Router>,
-    /// The other end, which is added to each request.
+    /// Address of the client, which is added to each request.
     peer: PeerAddress,
     requests: Arc<ConnectionRequests>,
 }

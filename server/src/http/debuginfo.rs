@@ -1,4 +1,4 @@
-//! Debug information: calls of Parca and of Pyroscope, and the two that carry a file, which are read while they come.
+//! Debug information: RPCs of Parca and of Pyroscope. The two that upload a file process it as a stream.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,19 +25,19 @@ use super::routes::{HttpState, call, with_route_metrics, writer};
 use super::tenant_header;
 use super::unary;
 
-/// The largest message of an upload; agents send chunks of a mebibyte.
+/// Maximum size of a message of an upload. Agents send chunks of one mebibyte.
 const MAX_MESSAGE_SIZE: ByteSize = ByteSize::mib(5);
-/// What an upload takes in memory: the part that waits, and the message that came last.
+/// Memory of an upload: the pending part and the last message.
 const MAX_UPLOAD_MEMORY_BYTES: u64 = UPLOAD_PART_BYTES as u64 + MAX_MESSAGE_SIZE.get();
-/// What plain HTTP calls a file that nobody waits for.
+/// HTTP status of a file upload that is not pending.
 const PRECONDITION_FAILED: u16 = 412;
 
-/// How much of a file that is refused is read and thrown away, and for how long: else who sends it over HTTP/1.1 finds the
-/// connection broken, and never hears why.
+/// Limits of reading a rejected file: bytes and time. Without that, an HTTP/1.1 client finds its connection
+/// broken and never receives the error.
 const MAX_DISCARDED_BYTES: usize = 16 << 20;
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Adds all of it.
+/// Adds the routes of debug information.
 pub(super) fn routes(router: Router, hall: &Arc<HttpState>) -> Router {
     let router = parca(router, hall);
     let file = {
@@ -62,7 +62,7 @@ pub(super) fn routes(router: Router, hall: &Arc<HttpState>) -> Router {
     router
 }
 
-/// Calls of Parca.
+/// Adds the RPCs of Parca.
 fn parca(router: Router, hall: &Arc<HttpState>) -> Router {
     let stream = {
         let hall = Arc::clone(hall);
@@ -85,7 +85,7 @@ fn parca(router: Router, hall: &Arc<HttpState>) -> Router {
     router
 }
 
-/// A call with many messages.
+/// Handles the upload RPC, which has a stream of request messages.
 fn upload(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture {
     Box::pin(async move {
         let (encoding, parts, body) =
@@ -111,7 +111,7 @@ fn upload(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture {
     })
 }
 
-/// A file as the body of a plain request.
+/// Handles a file upload as the body of a plain request.
 fn upload_file(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture {
     Box::pin(async move {
         let (parts, body) = request.into_parts();
@@ -137,7 +137,7 @@ fn upload_file(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture {
     })
 }
 
-/// Memory of an upload, taken as its bytes come: a client that sends nothing holds none.
+/// Memory of an upload, reserved for received bytes: a client that sends nothing holds none.
 struct UploadMemory {
     door: RequestBudget,
     debuginfo: DebuginfoService,
@@ -156,7 +156,7 @@ impl UploadMemory {
         Arc::new(Self { door, debuginfo: debuginfo.clone(), grown: Mutex::default() })
     }
 
-    /// Takes memory for so many bytes more. An upload holds at most [`MAX_UPLOAD_MEMORY_BYTES`].
+    /// Reserves memory for more bytes. An upload holds at most [`MAX_UPLOAD_MEMORY_BYTES`].
     fn grow(&self, bytes: usize) -> Result<(), Status> {
         let mut grown = self.grown.lock().unwrap_or_else(PoisonError::into_inner);
         grown.came = (grown.came + bytes as u64).min(MAX_UPLOAD_MEMORY_BYTES);
@@ -170,7 +170,7 @@ impl UploadMemory {
     }
 }
 
-/// Takes a file while there is time for it.
+/// Runs an upload within its time limit.
 async fn in_time<T>(
     hall: &HttpState,
     debuginfo: &DebuginfoService,
@@ -192,7 +192,7 @@ async fn in_time<T>(
     hall.door.clock.timeout(wait, taken).await.unwrap_or_else(late)
 }
 
-/// Reads on, but for what is too long.
+/// Reads and discards the rest of a body, up to [`MAX_DISCARDED_BYTES`].
 async fn throw_away(body: &mut PacedBody) {
     let mut length = 0;
     while let Some(Ok(piece)) = body.next_piece().await
@@ -202,7 +202,7 @@ async fn throw_away(body: &mut PacedBody) {
     }
 }
 
-/// A body, piece by piece; an error is the last one.
+/// Returns the chunks of a body as a stream. An error is the last item.
 fn pieces<'a>(
     body: &'a mut PacedBody,
     memory: &'a UploadMemory,

@@ -1,7 +1,7 @@
-//! What a message takes once it is read: told from its bytes, before it is read.
+//! Estimates of the memory of decoded messages, made from their bytes before decoding.
 //!
-//! An empty message inside another one is two bytes on the wire and a hundred in memory. So bodies are walked first, and
-//! room is taken for what will come of them.
+//! An empty nested message is two bytes on the wire and a hundred in memory. So bodies are scanned first, and
+//! memory is reserved for the decoded message.
 
 use athanor_chassis::{ByteSize, ErrorCode, Status};
 use athanor_proto::parca::profilestore::v1alpha1 as parca;
@@ -10,33 +10,33 @@ use athanor_proto::types::v1::{LabelPair, ProfileAnnotation};
 use prost::DecodeError;
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 
-/// The most messages inside one. A push of as many profiles as are taken, each with all labels, has fewer.
+/// Maximum number of nested messages. A push with the maximum of profiles and labels has fewer.
 const MAX_NESTED_MESSAGES: usize = 500_000;
-/// Lists grow by doubling.
+/// Growth factor of lists, which double their capacity.
 const LIST_GROWTH_FACTOR: usize = 2;
-/// An empty text takes so much where it took two bytes on the wire.
+/// Memory of an empty string per byte on the wire, where it takes two bytes.
 const EMPTY_TEXT_BYTES: usize = LIST_GROWTH_FACTOR * size_of::<String>() / 2;
-/// The largest body of a query: the longest lists of ids that are taken have half of that.
+/// Maximum body of a query. The longest accepted lists of ids take half of it.
 const QUERY_BODY: ByteSize = ByteSize::mib(1);
 
-/// Weighs the bytes of a message, which may be JSON. Looks at so many fields of a binary one.
+/// Estimate function: message bytes, whether they are JSON, and the maximum number of fields to inspect.
 type EstimateSizeFn = fn(&[u8], bool, usize) -> Result<Option<usize>, Status>;
 
-/// What a call takes.
+/// Limits of the body of a call.
 #[derive(Clone, Copy, Debug)]
 pub struct BodyPolicy {
-    /// The largest body, as sent and decompressed.
+    /// Maximum size of the body, as sent and decompressed.
     pub limit: ByteSize,
-    /// What sets that limit, in words.
+    /// Origin of the limit, for error messages.
     pub set_by: &'static str,
     weigh: EstimateSizeFn,
 }
 
 impl BodyPolicy {
-    /// Questions: texts and short lists.
+    /// Policy of queries, which are strings and short lists.
     pub const QUERY_BODY: Self = Self { limit: QUERY_BODY, set_by: "of every query", weigh: texts };
 
-    /// Profiles, in bodies of at most so many bytes.
+    /// Returns the policy of profile pushes with a size limit.
     pub fn profiles(limit: ByteSize) -> Self {
         Self {
             limit,
@@ -45,31 +45,32 @@ impl BodyPolicy {
         }
     }
 
-    /// Profiles as Parca's clients write them, likewise.
+    /// Returns the policy of profile pushes by Parca clients, with the same limit.
     pub fn raw_profiles(limit: ByteSize) -> Self {
         let weigh: EstimateSizeFn =
             |bytes, json, max_fields| weighed(bytes, json, max_fields, &WRITE_RAW_SHAPE);
         Self { limit, set_by: "limits.ingestion_body_limit", weigh }
     }
 
-    /// An export of OpenTelemetry, in a body of at most so many bytes: it is read from its bytes, and pprof comes of it. A time
-    /// in JSON may be two bytes, and is eight as protobuf.
+    /// Returns the policy of OpenTelemetry exports with a size limit. The export is converted to pprof
+    /// directly from its bytes. A timestamp in JSON may be two bytes, and takes eight in protobuf.
     pub fn export(limit: ByteSize) -> Self {
         let weigh = |bytes: &[u8], json, _| Ok(Some(bytes.len() * if json { 4 } else { 1 }));
         Self { limit, set_by: "limits.ingestion_body_limit", weigh }
     }
 
-    /// About how many bytes a message takes beside its own. Returns `None` after so many fields of a binary message.
+    /// Returns the approximate memory of a message beside its own bytes, or `None` if a binary message has
+    /// more than `max_fields` fields.
     pub fn weigh(&self, bytes: &[u8], json: bool, max_fields: usize) -> Result<Option<usize>, Status> {
         (self.weigh)(bytes, json, max_fields)
     }
 
-    /// One profile in base64, uploaded by hand, in a body of at most so many bytes.
+    /// Returns the policy of manual uploads: one profile in base64, with a size limit.
     pub fn upload(limit: ByteSize) -> Self {
         Self { limit, set_by: "querier.adhoc_profile", weigh: |bytes, _, _| Ok(Some(bytes.len())) }
     }
 
-    /// The refusal of a body.
+    /// Returns the error of a body that exceeds the limit.
     pub fn too_large(&self, seen: u64) -> Status {
         let seen = ByteSize::bytes(seen);
         let limit = self.limit;
@@ -93,11 +94,11 @@ fn weighed(
 ) -> Result<Option<usize>, Status> {
     let mut weight = SizeEstimate { max_fields, ..SizeEstimate::default() };
     if json {
-        // Braces within texts are few. Texts are copied, and those with profiles decoded as well.
+        // Braces within strings are rare. Strings are copied, and those with profiles are decoded as well.
         weight.messages = bytes.iter().filter(|&&byte| byte == b'{').count();
         weight.bytes = 2 * bytes.len() + weight.messages * LIST_GROWTH_FACTOR * size_of::<RawProfileSeries>();
     } else {
-        // Where this walk ends early, so does the reader, and says why.
+        // If this scan ends early, the decoder fails at the same place and reports the error.
         let _ = weight.walk(bytes, shape);
         if weight.fields > max_fields {
             return Ok(None);
@@ -112,12 +113,12 @@ fn weighed(
     Ok(Some(weight.bytes))
 }
 
-/// A message, as far as its memory goes.
+/// Memory layout of a message.
 struct MessageShape {
     size: usize,
-    /// Fields that are copied; others are slices of the body.
+    /// Fields that the decoder copies; other fields are slices of the body.
     copied: &'static [u32],
-    /// Fields that are lists of messages.
+    /// Fields that are lists of nested messages.
     inner: &'static [(u32, &'static MessageShape)],
 }
 
@@ -157,7 +158,7 @@ struct SizeEstimate {
 }
 
 impl SizeEstimate {
-    /// Walks as the reader will, to where that ends.
+    /// Scans the message as the decoder does, up to the same end.
     fn walk(&mut self, mut bytes: &[u8], shape: &MessageShape) -> Result<(), DecodeError> {
         while !bytes.is_empty() && self.messages <= MAX_NESTED_MESSAGES && self.fields <= self.max_fields {
             self.fields += 1;

@@ -1,5 +1,5 @@
-//! How queries were answered, for who asks why one was slow: a header of a request asks that it be recorded, one of the
-//! answer names the record, and pages show what is recorded.
+//! Query diagnostics: a request header requests a record, a response header contains the record's id, and
+//! pages show the records.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use super::routes::{HttpState, text};
 use super::tenant_header;
 use super::ui_pages::{PAGE_STYLE, escape_html};
 
-/// Where records are.
+/// Path of the record pages.
 pub const DIAGNOSTICS_PATH: &str = "/query-diagnostics";
-/// Asks for a record.
+/// Request header that requests a record.
 const COLLECT_HEADER: HeaderName = HeaderName::from_static("x-pyroscope-collect-diagnostics");
 
-/// Has it recorded how a reader's request is answered, if it asks for that.
+/// Records the query of a reader if the request asks for it.
 pub fn record_if_requested(
     hall: &HttpState,
     reader: QueryContext,
@@ -40,7 +40,8 @@ pub fn record_if_requested(
     }
 }
 
-/// `GET /query-diagnostics`: what is recorded at this node of queries of who asks; a page for browsers.
+/// `GET /query-diagnostics`: lists the records of the caller's queries at this node, as JSON or as a page for
+/// browsers.
 pub fn records(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture {
     Box::pin(async move {
         let told = entered(&hall, request.headers()).and_then(|reader| {
@@ -54,7 +55,8 @@ pub fn records(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture {
     })
 }
 
-/// `GET /query-diagnostics/ID`: how one query was answered, whichever querier has recorded it; a page for browsers.
+/// `GET /query-diagnostics/ID`: returns one record from the querier that keeps it, as JSON or as a page for
+/// browsers.
 pub fn record(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture {
     Box::pin(async move {
         let id = request.uri().path().strip_prefix(DIAGNOSTICS_PATH).unwrap_or_default().trim_matches('/');
@@ -80,7 +82,7 @@ fn entered(hall: &HttpState, headers: &HeaderMap) -> Result<QueryContext, Status
     tenant_header::parse_reader(headers, hall.door.multitenancy)
 }
 
-/// Browsers say what they show.
+/// Returns whether the client accepts HTML, as browsers do.
 fn wants_page(headers: &HeaderMap) -> bool {
     let mut accepted = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     accepted.any(|value| value.contains("text/html"))
@@ -115,7 +117,7 @@ fn listing(records: &[QueryRecordSummary], now: Timestamp) -> String {
 
 fn page(record: &Value) -> String {
     let shown = serde_json::to_string_pretty(record).unwrap_or_default();
-    // Lines stay lines.
+    // Each line is escaped separately, so that line breaks stay.
     let lines: Vec<String> = shown.lines().map(escape_html).collect();
     format!(
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>Query</title><style>{PAGE_STYLE}</style>\

@@ -1,4 +1,4 @@
-//! The ways to write one call: Connect, gRPC and gRPC-Web, each with protobuf or JSON.
+//! Encodings of RPC calls: Connect, gRPC and gRPC-Web, each with protobuf or JSON.
 
 use std::convert::Infallible;
 
@@ -21,28 +21,28 @@ use super::json;
 
 pub mod incoming;
 
-/// What a server of ours takes, for those who send something else.
+/// Content types of unary calls, listed in the response to unsupported types.
 pub const UNARY_CONTENT_TYPES: &str = "application/grpc, application/grpc+json, application/grpc+proto, application/grpc-web, \
 application/grpc-web+json, application/grpc-web+proto, application/json, application/json; charset=utf-8, \
 application/proto";
-/// And for calls with many answers.
+/// Content types of streaming calls.
 pub const STREAM_CONTENT_TYPES: &str = "application/grpc, application/grpc+json, application/grpc+proto, application/grpc-web, \
 application/grpc-web+json, application/grpc-web+proto";
 const GRPC_STATUS: &str = "grpc-status";
 const GRPC_MESSAGE: &str = "grpc-message";
 const GRPC_ENCODING: &str = "grpc-encoding";
 const CONNECT_VERSION: &str = "connect-protocol-version";
-/// Flag and length before a message in gRPC.
+/// Length of a gRPC message prefix: one byte of flags and four of length.
 const GRPC_PREFIX_BYTES: usize = 5;
-/// Fields of a message that are looked at on a thread that serves connections.
+/// Maximum number of fields that are inspected on a connection thread.
 const MAX_INLINE_FIELDS: usize = 4096;
 
-/// How a call is written.
+/// Encoding of a call: protocol and message format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallEncoding {
     frame: RpcProtocol,
     json: bool,
-    /// The content type of the answer.
+    /// Content type of the response.
     content_type: &'static str,
 }
 
@@ -54,7 +54,7 @@ enum RpcProtocol {
 }
 
 impl CallEncoding {
-    /// By the content type of a request.
+    /// Returns the encoding for the content type of a request.
     pub fn from_headers(headers: &HeaderMap) -> Option<Self> {
         let given = headers.get(CONTENT_TYPE)?.to_str().ok()?.to_ascii_lowercase();
         let given: String = given.split_whitespace().collect();
@@ -75,12 +75,12 @@ impl CallEncoding {
         Some(Self { frame, json, content_type })
     }
 
-    /// As [`CallEncoding::from_headers`], of a call with many answers.
+    /// Like [`CallEncoding::from_headers`], for streaming calls.
     pub fn stream_from_headers(headers: &HeaderMap) -> Option<Self> {
         Self::from_headers(headers).filter(|encoding| encoding.frame != RpcProtocol::Connect)
     }
 
-    /// Refuses versions of the protocol that are not known.
+    /// Rejects unknown versions of the Connect protocol.
     pub fn check(self, headers: &HeaderMap) -> Result<(), Status> {
         match headers.get(CONNECT_VERSION).map(HeaderValue::as_bytes) {
             Some(version) if self.frame == RpcProtocol::Connect && version != b"1" => {
@@ -92,14 +92,14 @@ impl CallEncoding {
         }
     }
 
-    /// Adds to an answer, good or bad, how requests may be compressed.
+    /// Adds the accepted request compression to a response, successful or not.
     pub fn advertise(self, response: &mut Response<Body>) {
         if self.frame == RpcProtocol::Connect {
             response.headers_mut().insert(ACCEPT_ENCODING, GZIP_CONTENT_ENCODING);
         }
     }
 
-    /// Takes the message out of a body. Its room stays taken until `held` is dropped.
+    /// Reads the message from a body. Its memory stays reserved until `held` is dropped.
     pub async fn read<M>(
         self,
         door: &RequestBudget,
@@ -116,8 +116,9 @@ impl CallEncoding {
         door.run_on_compute(CpuActivity::Body, size, move || decode(&bytes, json)).await?
     }
 
-    /// Leaves the bytes of the message in `held`, without what is around them, and takes room for what comes of them. Returns
-    /// how large the message is for its reader: less than its bytes where these are profiles that stay as they are.
+    /// Strips framing and compression, leaves the message bytes in `held` and reserves memory for the decoded
+    /// message. Returns the size that the decoder processes: less than the bytes if they contain profiles
+    /// that stay encoded.
     pub async fn unwrap_message(
         self,
         door: &RequestBudget,
@@ -154,12 +155,12 @@ impl CallEncoding {
         Ok(usize::MAX)
     }
 
-    /// Whether messages are JSON.
+    /// Returns whether messages are JSON.
     pub fn is_json(self) -> bool {
         self.json
     }
 
-    /// Writes an answer.
+    /// Encodes a response message.
     pub async fn encode_response<M: Message + Serialize>(
         self,
         door: &RequestBudget,
@@ -169,7 +170,7 @@ impl CallEncoding {
         self.encode_response_bytes(door, headers, self.written(&message)?).await
     }
 
-    /// Writes an answer that is bytes already.
+    /// Encodes a response from message bytes.
     pub async fn encode_response_bytes(
         self,
         door: &RequestBudget,
@@ -201,7 +202,7 @@ impl CallEncoding {
         Ok(response)
     }
 
-    /// Writes answers as they come. An error is the last one.
+    /// Encodes a stream of messages. An error ends the stream.
     pub fn encode_stream<M: Message + Serialize>(
         self,
         messages: impl Stream<Item = Result<M, Status>> + Send + 'static,
@@ -224,7 +225,7 @@ impl CallEncoding {
         response
     }
 
-    /// What ends many answers.
+    /// Returns the final frame of a stream.
     fn last(self, status: Option<&Status>) -> http_body::Frame<Bytes> {
         let trailers = match status {
             Some(status) => refusal(status),
@@ -248,7 +249,7 @@ impl CallEncoding {
         text.map(Bytes::from).map_err(|error| Status::new(ErrorCode::Internal, error.to_string()))
     }
 
-    /// Writes an error.
+    /// Encodes an error response.
     pub fn error(self, status: &Status) -> Response<Body> {
         if self.frame == RpcProtocol::Connect {
             return json_error(status);
@@ -261,7 +262,7 @@ impl CallEncoding {
     }
 }
 
-/// Names the trailers of a gRPC response over HTTP/1.1. Trailers that are not named are not sent there.
+/// Adds the Trailer header to a gRPC response over HTTP/1.1. Unannounced trailers are not sent there.
 pub fn announce_trailers(response: &mut Response<Body>, version: Version) {
     if version != Version::HTTP_11 || response.body().is_end_stream() {
         return;
@@ -272,7 +273,7 @@ pub fn announce_trailers(response: &mut Response<Body>, version: Version) {
     }
 }
 
-/// A refusal as gRPC writes it.
+/// Returns the gRPC headers of an error.
 fn refusal(status: &Status) -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert(GRPC_STATUS, HeaderValue::from(status.code.grpc_status()));
@@ -282,18 +283,18 @@ fn refusal(status: &Status) -> HeaderMap {
     headers
 }
 
-/// Goes with the answer of a refusal whose HTTP status says nothing of it.
+/// Response extension with the error code, for errors that the HTTP status does not reflect.
 #[derive(Clone, Copy, Debug)]
 pub struct RefusalCode(pub ErrorCode);
 
 const GRPC_STATUS_OK: HeaderValue = HeaderValue::from_static("0");
 
-/// The error of Connect, which plain HTTP shares.
+/// Returns an error response in Connect's format, which plain HTTP routes share.
 pub fn json_error(status: &Status) -> Response<Body> {
     json_error_with(status, status.code.connect_code(), status.code.http_status())
 }
 
-/// As [`json_error`], where an old interface has a code or a status of its own.
+/// Like [`json_error`], for legacy APIs with their own code or status.
 pub fn json_error_with(status: &Status, code: &str, http: u16) -> Response<Body> {
     let body = serde_json::json!({ "code": code, "message": status.message });
     let mut response = Response::new(Body::from(body.to_string()));
@@ -306,7 +307,7 @@ pub fn json_error_with(status: &Status, code: &str, http: u16) -> Response<Body>
     response
 }
 
-/// Whether a header says gzip; what we cannot decompress is refused.
+/// Returns whether a header names gzip. Rejects other compressions.
 fn compression(headers: &HeaderMap, name: &str) -> Result<bool, Status> {
     match headers.get(name).map(HeaderValue::as_bytes) {
         None | Some(b"" | b"identity") => Ok(false),
@@ -332,7 +333,7 @@ fn decode<M: Message + Default + DeserializeOwned>(bytes: &Bytes, json: bool) ->
     }
 }
 
-/// Takes the prefix of the one message of a call, and says whether it is compressed.
+/// Strips the prefix of a unary message. Returns whether the message is compressed.
 fn unframe(bytes: &mut Bytes) -> Result<bool, Status> {
     let invalid = |why: String| Err(Status::new(ErrorCode::Invalid, why));
     let Some((&[flag, a, b, c, d], rest)) = bytes.split_first_chunk::<GRPC_PREFIX_BYTES>() else {
@@ -360,7 +361,7 @@ fn framed(flag: u8, message: &[u8], mut out: BytesMut) -> Bytes {
     out.freeze()
 }
 
-/// A message as gRPC writes it in a header.
+/// Percent-encodes an error message for the gRPC header.
 fn percent_encoded(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {

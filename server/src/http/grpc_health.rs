@@ -1,4 +1,4 @@
-//! `grpc.health.v1.Health`: one answer, or one now and one whenever it changes.
+//! gRPC service `grpc.health.v1.Health`: a check returns one response, a watch one now and one per change.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,10 +18,10 @@ use super::routes::HttpState;
 use super::unary;
 use crate::readiness::ReadinessChanges;
 
-/// How many may watch at once.
+/// Maximum number of concurrent watches.
 pub const MAX_HEALTH_WATCHERS: usize = 1024;
 
-/// What may be asked about; the empty name is the server.
+/// Service names with a health status; the empty name is the whole server.
 const HEALTH_SERVICES: [&str; 7] = [
     "",
     "push.v1.PusherService",
@@ -32,7 +32,7 @@ const HEALTH_SERVICES: [&str; 7] = [
     "grpc.health.v1.Health",
 ];
 
-/// `Check`.
+/// Handles `Check`: returns the current status of a service.
 pub fn check(hall: &HttpState, service: &str) -> Result<HealthCheckResponse, Status> {
     match status(hall, service) {
         ServingStatus::ServiceUnknown => {
@@ -50,7 +50,7 @@ fn status(hall: &HttpState, service: &str) -> ServingStatus {
     }
 }
 
-/// `HealthWatch`.
+/// Handles `Watch`: streams the status of a service and its changes.
 pub fn watch(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture {
     Box::pin(async move {
         let (encoding, parts, body) =
@@ -85,7 +85,7 @@ struct HealthWatch {
     service: String,
     changes: ReadinessChanges,
     told: Option<ServingStatus>,
-    /// When the client wants it to end, by the monotonic clock.
+    /// End of the watch by the client's deadline, on the monotonic clock.
     until: Option<Duration>,
     over: bool,
     _place: OwnedSemaphorePermit,
@@ -103,7 +103,7 @@ impl HealthWatch {
         Self { hall: Arc::clone(hall), service, changes, told: None, until, over: false, _place: place }
     }
 
-    /// The next message: at once if something is to be told, else when it is.
+    /// Returns the next message: at once if a change is pending, else after the next change.
     async fn next(&mut self) -> Option<Result<HealthCheckResponse, Status>> {
         let hall = Arc::clone(&self.hall);
         while !self.over {

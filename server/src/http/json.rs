@@ -1,7 +1,8 @@
-//! Messages in JSON, as lenient as protobuf's JSON is: `10.0` and `"1e3"` are whole numbers, `null` is what is absent.
+//! JSON messages, as lenient as protobuf's JSON mapping: `10.0` and `"1e3"` are integers, `null` stands for
+//! an absent value.
 //!
-//! The generated readers take neither. Between them and the parser stands [`FieldDeserializer`], which sees each value once, on
-//! its way: nothing is built in between, texts are borrowed, and a field that is given twice is refused as ever.
+//! The generated deserializers accept neither. [`FieldDeserializer`] wraps the parser and converts each value
+//! once. No intermediate tree is built, strings are borrowed, and duplicate fields are still rejected.
 
 use std::fmt;
 
@@ -9,26 +10,26 @@ use serde::de::value::SeqDeserializer;
 use serde::de::{DeserializeOwned, DeserializeSeed, Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserializer, forward_to_deserialize_any};
 
-/// Beyond this a fraction may have been rounded to a whole number.
+/// Largest magnitude up to which a float represents integers exactly.
 const MAX_EXACT_INTEGER: f64 = 9_007_199_254_740_992.0;
 
-/// A body that is no such message.
+/// Error of a body that is not a valid message.
 #[derive(Debug, thiserror::Error)]
 pub enum MessageJsonError {
-    /// A field does not hold what it should.
+    /// A field has a value of the wrong type.
     #[error("{path}: {source}")]
     Field {
-        /// Where, such as `series[0].labels[1].name`.
+        /// Path of the field, such as `series[0].labels[1].name`.
         path: String,
-        /// What is wrong.
+        /// Error of the JSON parser.
         source: serde_json::Error,
     },
-    /// The body as a whole.
+    /// The body is not valid JSON.
     #[error(transparent)]
     Body(#[from] serde_json::Error),
 }
 
-/// Reads one message that fills all of `bytes`.
+/// Deserializes one message that spans all of `bytes`.
 pub fn read<M: DeserializeOwned>(bytes: &[u8]) -> Result<M, MessageJsonError> {
     let mut parser = serde_json::Deserializer::from_slice(bytes);
     let message = M::deserialize(FieldDeserializer { value: &mut parser, null: NullDefault::Refused });
@@ -37,7 +38,7 @@ pub fn read<M: DeserializeOwned>(bytes: &[u8]) -> Result<M, MessageJsonError> {
     Ok(message)
 }
 
-/// Reads once more what could not be read, now with an eye on where that is.
+/// Deserializes a second time with path tracking, to locate the error.
 fn placed<M: DeserializeOwned>(bytes: &[u8], error: serde_json::Error) -> MessageJsonError {
     let mut parser = serde_json::Deserializer::from_slice(bytes);
     let again = serde_path_to_error::deserialize(FieldDeserializer {
@@ -52,7 +53,8 @@ fn placed<M: DeserializeOwned>(bytes: &[u8], error: serde_json::Error) -> Messag
     }
 }
 
-/// What a reader of numbers takes, by its name; the words of its own errors are those of its inside.
+/// Returns the expected value of a number field by its deserializer's type name. The deserializer's own
+/// message names its internals.
 fn of_number<T>() -> Option<String> {
     let name = std::any::type_name::<T>();
     let (_, rest) = name.split_once("NumberDeserialize<")?;
@@ -68,7 +70,7 @@ fn of_number<T>() -> Option<String> {
     }
 }
 
-/// An error of the reader `T` in words for whoever wrote the message.
+/// Replaces an error of the deserializer `T` by a message for the author of the request.
 fn in_words<T, E: Error>(error: E) -> E {
     match of_number::<T>() {
         Some(words) => E::custom(words),
@@ -76,14 +78,14 @@ fn in_words<T, E: Error>(error: E) -> E {
     }
 }
 
-/// What `null` stands for.
+/// Replacement values of `null`.
 #[derive(Clone, Copy)]
 enum NullDefault {
-    /// It may not be here: in lists, and as the whole message.
+    /// `null` is rejected: in lists, and as the whole message.
     Refused,
-    /// The default of a field whose type is not asked for yet.
+    /// Default of a field with a type that is not yet known.
     Default,
-    /// What a number or an enum without a value is.
+    /// Default of a number or an enum.
     Zero,
     Text,
     No,
@@ -91,13 +93,13 @@ enum NullDefault {
 }
 
 impl NullDefault {
-    /// Of a value whose type is now known.
+    /// Resolves the default once the type is known.
     fn known(self, as_type: Self) -> Self {
         if matches!(self, Self::Default) { as_type } else { self }
     }
 }
 
-/// A value, on its way to the reader of a field.
+/// Deserializer of a value that resolves `null` and lenient numbers.
 struct FieldDeserializer<D> {
     value: D,
     null: NullDefault,
@@ -106,7 +108,7 @@ struct FieldDeserializer<D> {
 impl<'de, D: Deserializer<'de>> Deserializer<'de> for FieldDeserializer<D> {
     type Error = D::Error;
 
-    /// Numbers and enums ask so.
+    /// Numbers and enums call this method.
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
         self.value.deserialize_any(LenientVisitor {
             visitor,
@@ -170,21 +172,21 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for FieldDeserializer<D> {
     }
 }
 
-/// The reader of a field, shown what the field means.
+/// Visitor of a field that resolves `null` and lenient numbers.
 struct LenientVisitor<V> {
     visitor: V,
     null: NullDefault,
-    /// Whether texts may be numbers.
+    /// True if strings may contain numbers.
     number: bool,
 }
 
-/// A whole number that is written as a fraction.
+/// Returns the integer value of a float without a fraction.
 fn whole(number: f64) -> Option<i64> {
     (number.fract() == 0.0 && number.abs() <= MAX_EXACT_INTEGER).then_some(number as i64)
 }
 
 impl<V> LenientVisitor<V> {
-    /// A whole number in quotes that is written as a fraction or with an exponent.
+    /// Returns the integer of a string with a fraction or an exponent.
     fn quoted(&self, text: &str) -> Option<i64> {
         let candidate = self.number && text.len() <= 32 && text.bytes().any(|byte| b".eE".contains(&byte));
         candidate.then(|| text.parse().ok().and_then(whole))?
@@ -258,7 +260,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for LenientVisitor<V> {
     }
 }
 
-/// What is inside a list or a message, or the reader of one such.
+/// Access to the elements of a list or the fields of a message.
 struct NestedAccess<T> {
     inner: T,
     null: NullDefault,

@@ -1,4 +1,4 @@
-//! Plain HTTP: what language SDKs send, and what old dashboards ask.
+//! Plain HTTP routes: uploads of language SDKs and queries of old dashboards.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -22,20 +22,21 @@ use super::routes::{HttpState, text};
 use super::tenant_header;
 use super::unary::deadline;
 
-/// A handler's answer, on its way.
+/// Future of a handler's response.
 pub type HandlerFuture = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
 
 const NOT_FOUND_MESSAGE: &str = "there is nothing at this path: profiles go to /ingest and /push.v1.PusherService/Push, and / \
 lists services\n";
 
-/// A path that leads nowhere.
+/// Returns the response for an unknown path.
 pub fn not_found() -> Response<Body> {
     let mut response = text("text/plain; charset=utf-8", NOT_FOUND_MESSAGE);
     *response.status_mut() = StatusCode::NOT_FOUND;
     response
 }
 
-/// A body that was not read. One that came too slowly is 408 for SDKs, which send it again.
+/// Returns the response for a body that was not read. A body that arrived too slowly gets 408, on which SDKs
+/// retry.
 fn unread(status: &Status) -> Response<Body> {
     let http = if status.code == ErrorCode::Deadline { 408 } else { status.code.http_status() };
     json_error_with(status, status.code.connect_code(), http)
@@ -71,7 +72,7 @@ pub fn ingest(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture {
     })
 }
 
-/// What is read by a URL alone.
+/// Read endpoints that have all parameters in the URL.
 #[derive(Clone, Copy)]
 enum GetEndpoint {
     Render,

@@ -1,4 +1,4 @@
-//! The port: accepts connections, serves each as HTTP/1.1 or HTTP/2, and drains politely.
+//! HTTP listener: accepts connections, serves each as HTTP/1.1 or HTTP/2, and shuts down gracefully.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -25,45 +25,46 @@ use super::log_throttle::LogThrottle;
 use super::preface_timeout::PrefaceTimeout;
 use super::url_escaping::UrlEscapingStream;
 
-/// A client has so long to show which protocol it speaks, and then to send the head of each request of HTTP/1.
+/// Time limit for a client to identify its protocol, and in HTTP/1 to send the head of each request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often a client of HTTP/2 is asked whether it is still there.
+/// Interval of HTTP/2 keepalive pings.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
-/// And how long it has to answer.
+/// Time limit for the response to a ping.
 const PONG_TIMEOUT: Duration = Duration::from_secs(20);
-/// How long to wait after the system refused a connection, for example for want of file descriptors.
+/// Delay after the system failed to accept a connection, for example because of the file descriptor limit.
 const ACCEPT_RETRY_BACKOFF: Duration = Duration::from_millis(50);
-/// Clients that are told at once why they are turned away. Others are closed without a word, so that they take no files.
+/// Maximum number of rejected clients that concurrently receive an error response. Others are closed at once,
+/// so that they occupy no file descriptors.
 const MAX_CONCURRENT_REJECTIONS: usize = 8;
-/// How long it may take to tell who is turned away why.
+/// Time limit of sending the error response to a rejected client.
 const REJECTION_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What is told to who comes when there are as many connections as there may be.
+/// Response to clients beyond the connection limit.
 const TOO_MANY_CONNECTIONS_RESPONSE: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n\
 content-type: text/plain; charset=utf-8\r\n\r\n\
 there are as many connections as there may be (max_connections); come again later\n";
 
-/// A bound port that serves nothing yet.
+/// Bound port that accepts no connections yet.
 pub struct HttpListener {
     socket: Box<dyn NetListener>,
 }
 
-/// What connections take from their process.
+/// Dependencies of connections on their process.
 pub struct ConnectionDeps {
-    /// Each connection is one.
+    /// Task group in which each connection is a task.
     pub tasks: TaskGroup,
-    /// Time.
+    /// Clock for timeouts.
     pub clock: Clock,
-    /// Connections that are open when this is cancelled are cut off.
+    /// Token that aborts open connections.
     pub enough: CancellationToken,
-    /// Room for connections.
+    /// Permits of connections.
     pub room: Arc<Semaphore>,
-    /// Open requests of all connections.
+    /// Limiter of open requests of all connections.
     pub requests: Arc<RequestLimiter>,
 }
 
-/// A port that cannot be had.
+/// Error of a port that cannot be bound.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {wanted}: {source}; --listen chooses another address")]
 pub struct ListenerError {
@@ -77,7 +78,7 @@ impl ErrorCodeExt for ListenerError {
     }
 }
 
-/// The next connection, however often the system refuses one.
+/// Accepts the next connection. Retries with a delay as long as the system fails.
 pub async fn accept_with_retry<C>(
     clock: &Clock,
     refused: &mut LogThrottle,
@@ -97,12 +98,12 @@ pub async fn accept_with_retry<C>(
 }
 
 impl HttpListener {
-    /// An address that was taken.
+    /// Wraps a socket that is bound already.
     pub fn from_socket(socket: Box<dyn NetListener>) -> Self {
         Self { socket }
     }
 
-    /// Binds the first address of a name that can be had; port 0 takes any free one.
+    /// Binds the first available address of a name. Port 0 selects any free port.
     pub async fn bind(net: &dyn Net, wanted: &str) -> Result<Self, ListenerError> {
         let failed = |source| ListenerError { wanted: wanted.to_owned(), source };
         let mut last = None;
@@ -115,13 +116,12 @@ impl HttpListener {
         Err(failed(last.unwrap_or_else(|| io::ErrorKind::AddrNotAvailable.into())))
     }
 
-    /// Where it listens.
+    /// Returns the bound address.
     pub fn address(&self) -> SocketAddr {
         self.socket.local_address()
     }
 
-    /// Serves until `stop`, then listens no more and lets those finish who have begun: until all have, or they are cut
-    /// off.
+    /// Serves until `stop`, then closes the port and waits until open requests finish or are aborted.
     pub async fn serve(mut self, router: Router, lasting: &ConnectionDeps, stop: CancellationToken) {
         let connections = self.accept(&router, lasting, &stop).await;
         drop(self.socket);
@@ -134,7 +134,7 @@ impl HttpListener {
         }
     }
 
-    /// Accepts connections until `stop`, and gives them.
+    /// Accepts connections until `stop`. Returns the open connections.
     pub async fn accept(
         &mut self,
         router: &Router,
@@ -170,7 +170,7 @@ impl HttpListener {
     }
 }
 
-/// Serves a connection, which keeps its place until it ends.
+/// Serves a connection. Its permit is held until it ends.
 fn connect(
     (stream, peer): (NetStream, PeerAddress),
     place: OwnedSemaphorePermit,
@@ -207,10 +207,10 @@ fn connect(
     }
 }
 
-/// Says why, as far as that goes soon.
+/// Sends an error response within a short time limit.
 fn turn_away(mut stream: NetStream, permit: OwnedSemaphorePermit, lasting: &ConnectionDeps) {
     let clock = lasting.clock.clone();
-    // Where there is no room for that either, the connection is closed without a word.
+    // If the task limit is reached as well, the connection is closed without a response.
     let _ = lasting.tasks.spawn("turning away", async move {
         let _ = clock.timeout(REJECTION_TIMEOUT, stream.write_all(TOO_MANY_CONNECTIONS_RESPONSE)).await;
         drop((stream, permit));
@@ -219,7 +219,7 @@ fn turn_away(mut stream: NetStream, permit: OwnedSemaphorePermit, lasting: &Conn
 
 impl fmt::Debug for HttpListener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Listener").field("address", &self.address()).finish()
+        f.debug_struct("HttpListener").field("address", &self.address()).finish()
     }
 }
 

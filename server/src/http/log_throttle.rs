@@ -1,11 +1,11 @@
-//! What would be said too often.
+//! Throttle for frequent log messages.
 
 use std::time::Duration;
 
-/// Between two times that the same is said.
+/// Minimum time between two equal messages.
 const MIN_LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Counts what is not said, so that it is said with the next.
+/// Throttle that counts suppressed messages, so that the next message includes their number.
 #[derive(Debug, Default)]
 pub struct LogThrottle {
     last: Option<Duration>,
@@ -13,8 +13,8 @@ pub struct LogThrottle {
 }
 
 impl LogThrottle {
-    /// It has happened again, at this time of a clock that never goes back. How often since it was last said, if it is
-    /// to be said now.
+    /// Counts an occurrence at a monotonic time. If a message is due, returns the number of occurrences since
+    /// the last one.
     pub fn should_log(&mut self, now: Duration) -> Option<u64> {
         self.unsaid += 1;
         if self.last.is_some_and(|last| now.saturating_sub(last) < MIN_LOG_INTERVAL) {

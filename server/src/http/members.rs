@@ -1,4 +1,4 @@
-//! Who is in the cluster, for people and for programs.
+//! Member list of the cluster, as a page and as JSON.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::routes::{HttpState, text};
 use super::ui_pages::{PAGE_STYLE, escape_html};
 use crate::cluster_handle::MembershipView;
 
-/// `GET /members`: a page, or JSON for who accepts that.
+/// `GET /members`: returns a page, or JSON if the client accepts it.
 pub fn members(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture {
     let accepted = request.headers().get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let wants_json = accepted.into_iter().any(|value| value.contains("application/json"));
@@ -40,7 +40,7 @@ fn answer(hall: Arc<HttpState>, wants_json: bool) -> HandlerFuture {
 fn listed(company: &MembershipView) -> Value {
     let now = company.clock.monotonic();
     let one = |member: &ClusterMember| {
-        // Numbers of nodes are larger than those that all readers of JSON keep exactly.
+        // Node ids are strings, because many JSON parsers do not represent such large integers exactly.
         json!({
             "node": format!("{:016x}", member.node),
             "name": member.name,

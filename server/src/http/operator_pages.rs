@@ -1,4 +1,4 @@
-//! What those who run the server ask.
+//! Pages for operators of the server.
 
 use std::sync::Arc;
 
@@ -13,12 +13,12 @@ use super::routes::{HttpState, text};
 use crate::metrics::MetricsView;
 use crate::readiness::Readiness;
 
-/// `GET /ready`: whether requests are welcome, or why not.
+/// `GET /ready`: returns 200 if the node is ready, else the reason.
 pub fn ready(hall: Arc<HttpState>, _: Request<Body>) -> HandlerFuture {
     Box::pin(async move { readiness(&hall.services.readiness) })
 }
 
-/// As [`ready`], where there is nothing else yet.
+/// Like [`ready`], before the other services have started.
 pub fn readiness(readiness: &Readiness) -> Response<Body> {
     match readiness.now() {
         Ok(()) => text("text/plain; charset=utf-8", "ready\n"),
@@ -26,7 +26,8 @@ pub fn readiness(readiness: &Readiness) -> Response<Body> {
     }
 }
 
-/// `GET /metrics`, for Prometheus. Where others reach the port, tenants are named to administrators only.
+/// `GET /metrics`, for Prometheus. If the port is reachable from other machines, only administrators see
+/// tenant names.
 pub fn metrics(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture {
     let accepted = request.headers().get_all(ACCEPT).iter();
     let open_metrics = accepted
@@ -55,12 +56,12 @@ pub fn metrics(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture {
     })
 }
 
-/// `GET /config`: the settings in force and where each came from.
+/// `GET /config`: the effective settings with their sources.
 pub fn config(hall: Arc<HttpState>, _: Request<Body>) -> HandlerFuture {
     Box::pin(async move { text("text/plain; charset=utf-8", hall.services.settings.to_string()) })
 }
 
-/// `GET /api/v1/status/buildinfo`, which data sources ask to know what they speak to.
+/// `GET /api/v1/status/buildinfo`, from which data sources detect the kind of server.
 pub fn build_info(_: Arc<HttpState>, _: Request<Body>) -> HandlerFuture {
     Box::pin(async move {
         let data = serde_json::json!({
@@ -71,7 +72,7 @@ pub fn build_info(_: Arc<HttpState>, _: Request<Body>) -> HandlerFuture {
     })
 }
 
-/// `GET /debug/pprof/profile?seconds=N`: what this process spends its time on.
+/// `GET /debug/pprof/profile?seconds=N`: a CPU profile of this process.
 pub fn profile(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture {
     Box::pin(async move {
         match crate::self_profile::profile(request.uri().query().unwrap_or_default(), &hall.door).await {

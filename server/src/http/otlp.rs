@@ -1,4 +1,4 @@
-//! Exports of OpenTelemetry: as a call of gRPC, and as plain HTTP with an answer of the kind that was asked in.
+//! OpenTelemetry exports: over gRPC, and over plain HTTP with a response in the encoding of the request.
 
 use std::sync::Arc;
 
@@ -17,9 +17,9 @@ use super::routes::HttpState;
 use super::tenant_header;
 use super::unary::{ACCEPT_POST_HEADER, check_request, deadline};
 
-/// The path of exports over HTTP.
+/// Path of exports over HTTP.
 pub(super) const HTTP_EXPORT_PATH: &str = "/v1development/profiles";
-/// The path of exports over gRPC.
+/// Path of exports over gRPC.
 pub(super) const GRPC_EXPORT_PATH: &str =
     "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export";
 
@@ -40,7 +40,7 @@ pub fn profiles(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture {
         };
         let tenant = match tenant_header::parse_writer(&parts.headers, hall.door.multitenancy) {
             Ok(tenant) => tenant,
-            // Existing servers say this in JSON, whatever was asked in.
+            // Existing servers return this error as JSON, for every encoding of the request.
             Err(status) => return json_error(&status),
         };
         let answered = async {
@@ -83,7 +83,7 @@ pub fn profiles(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture {
     })
 }
 
-/// The content type of a request, which is that of its answer.
+/// Returns the content type of a request, which its response uses as well.
 fn kind(headers: &HeaderMap) -> Option<(&'static str, OtlpEncoding)> {
     let given = headers.get(CONTENT_TYPE)?.to_str().ok()?;
     let given = given.split(';').next()?.trim();
@@ -106,7 +106,8 @@ fn packing(headers: &HeaderMap) -> Result<Option<ContentEncoding>, Status> {
     }
 }
 
-/// The message `google.rpc.Status`. Its code has no meaning over HTTP, and clients go by the status.
+/// Encodes the message `google.rpc.Status`. Its code has no meaning over HTTP, where clients use the HTTP
+/// status.
 fn refusal(status: &Status, written: OtlpEncoding) -> Vec<u8> {
     match written {
         OtlpEncoding::Json => serde_json::json!({ "message": status.message }).to_string().into_bytes(),
@@ -118,7 +119,7 @@ fn refusal(status: &Status, written: OtlpEncoding) -> Vec<u8> {
     }
 }
 
-/// The call of gRPC; Connect and gRPC-Web come here as well. The message goes on as its bytes.
+/// Handles the gRPC export. Connect and gRPC-Web use the same route. The message is passed on as bytes.
 pub fn export(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture {
     Box::pin(async move {
         let (encoding, parts, body) =
@@ -169,7 +170,8 @@ async fn call(
     distributor.export(&tenant, std::mem::take(&mut held.bytes), written).await
 }
 
-/// Exporters take an exhausted resource for one that stays so; what passes is unavailable to them.
+/// Converts an exhausted status to unavailable. Exporters treat exhausted as permanent and unavailable as
+/// temporary.
 fn exporters(mut status: Status) -> Status {
     if status.code == ErrorCode::Exhausted {
         status.code = ErrorCode::Unavailable;

@@ -1,4 +1,4 @@
-//! The pace at which a request body has to come.
+//! Minimum pace of request bodies.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use http_body_util::BodyExt;
 
 use super::body::body_read_error;
 
-/// Bytes of a body that have to come per second, once [`PACE_GRACE`] is over.
+/// Minimum bytes per second of a body, after [`PACE_GRACE`].
 const MIN_BYTES_PER_SECOND: u64 = 1024;
-/// Time that a client may be behind that pace.
+/// Time that a client may lag behind that pace.
 const PACE_GRACE: Duration = Duration::from_secs(5);
 
-/// Request body that fails where it comes too slowly. Only time in which the server waits for bytes counts.
+/// Request body that fails if it arrives too slowly. Only time in which the server waits for bytes counts.
 pub struct PacedBody {
     body: Body,
     clock: Clock,
@@ -24,17 +24,17 @@ pub struct PacedBody {
 }
 
 impl PacedBody {
-    /// Wraps a body of which nothing was read.
+    /// Wraps a body that is still unread.
     pub fn new(body: Body, clock: Clock) -> Self {
         Self { body, clock, length: 0, waited: Duration::ZERO }
     }
 
-    /// Returns the number of bytes that came so far.
+    /// Returns the number of bytes received so far.
     pub fn length(&self) -> u64 {
         self.length
     }
 
-    /// Reads the next bytes. Returns nothing at the end of the body. After an error the body cannot be read on.
+    /// Reads the next bytes. Returns None at the end of the body. No read is possible after an error.
     pub async fn next_piece(&mut self) -> Option<Result<Bytes, Status>> {
         loop {
             let due = PACE_GRACE + Duration::from_millis(self.length * 1000 / MIN_BYTES_PER_SECOND);

@@ -1,4 +1,4 @@
-//! Calls of Parca, and the plain paths under which its gateway takes the same as JSON.
+//! RPCs of Parca, and the plain paths under which its gateway accepts the same messages as JSON.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -22,11 +22,11 @@ use super::routes::{
 };
 use super::unary;
 
-/// What an agent hears that sends columns; it then goes on with what it sends else, if it has that.
+/// Error for agents that send Arrow columns. An agent then falls back to its other formats, if it has any.
 const ARROW_REFUSAL: &str = "this server takes profiles of Parca by WriteRaw, as pprof, and not in columns of Arrow: let the agent send \
 OpenTelemetry profiles instead, or use one that calls WriteRaw";
 
-/// Adds the profile store.
+/// Adds the routes of the profile store.
 pub(super) fn routes(router: Router, hall: &Arc<HttpState>) -> Router {
     let router = with_gateway(
         router,
@@ -41,7 +41,8 @@ pub(super) fn routes(router: Router, hall: &Arc<HttpState>) -> Router {
         "/parca.profilestore.v1alpha1.ProfileStoreService/Write",
         "/parca.profilestore.v1alpha1.ProfileStoreService/WriteArrow",
     ];
-    // Answered before anything is read: one of them is a stream whose client waits for an answer before it sends more.
+    // The error is sent before the body is read: the client of the streaming method waits for a response
+    // before it sends more.
     let refused = |request: Request<Body>| async {
         match unary::check_request(request, CallEncoding::from_headers, UNARY_CONTENT_TYPES) {
             Ok((encoding, ..)) => encoding.error(&Status::new(ErrorCode::Unimplemented, ARROW_REFUSAL)),
@@ -53,7 +54,7 @@ pub(super) fn routes(router: Router, hall: &Arc<HttpState>) -> Router {
         .fold(router, |router, path| router.route(path, with_route_metrics(hall, path, any(refused))))
 }
 
-/// Adds a method, and the plain path of the same.
+/// Adds an RPC method and the plain path of the same method.
 pub(super) fn with_gateway<C, I, O, F, Fut>(
     router: Router,
     hall: &Arc<HttpState>,
@@ -73,7 +74,7 @@ where
     router.route(plain, with_route_metrics(hall, plain, answer))
 }
 
-/// A gateway takes everything for JSON, whatever its client says that it is.
+/// Sets the content type to JSON: the gateway treats every body as JSON, whatever the client declares.
 async fn as_json(mut request: Request<Body>) -> Request<Body> {
     request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     request

@@ -1,15 +1,15 @@
-//! The header of an answer that is not whole.
+//! Header of partial results.
 
 use axum::body::Body;
 use axum::http::header::HeaderName;
 use axum::http::{HeaderValue, Response};
 
-/// What an answer lacks that is not whole.
+/// Header that lists the data that a partial result lacks.
 pub const PARTIAL_HEADER: HeaderName = HeaderName::from_static("athanor-partial");
-/// About the longest value: proxies refuse answers whose headers are long.
+/// Approximate maximum length of the value. Proxies reject responses with long headers.
 const MAX_HEADER_BYTES: usize = 1024;
 
-/// Says in a header what an answer lacks, if anything.
+/// Adds a header with the missing data, if there is any.
 pub fn set_partial_header(response: &mut Response<Body>, missing: &[String]) {
     if missing.is_empty() {
         return;
@@ -18,8 +18,8 @@ pub fn set_partial_header(response: &mut Response<Body>, missing: &[String]) {
     response.headers_mut().insert(PARTIAL_HEADER, value);
 }
 
-/// As many as fit, and how many more there are. Words may be those of other nodes and stores, so only letters of ASCII are
-/// kept as they are: all clients read these.
+/// Joins the messages that fit and the count of the others. Messages may come from other nodes and stores, so
+/// only printable ASCII is kept: all clients can read it.
 fn words(missing: &[String]) -> String {
     let shown = |words: &String| -> String {
         words.chars().map(|letter| if matches!(letter, ' '..='~') { letter } else { '?' }).collect()

@@ -1,6 +1,7 @@
-//! A connection that has to show soon which protocol it speaks.
+//! Time limit for a connection to identify its protocol.
 //!
-//! From then on each protocol looks after itself: HTTP/1 by a limit for heads, HTTP/2 by pings. Before that nobody does.
+//! Afterwards each protocol has its own limits: HTTP/1 limits the time of request heads, and HTTP/2 sends
+//! pings. Before that no other limit applies.
 
 use std::future::Future;
 use std::io;
@@ -11,24 +12,24 @@ use std::time::Duration;
 use athanor_chassis::Clock;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// What every client of HTTP/2 sends first. Whoever begins otherwise speaks HTTP/1, or nothing that we know.
+/// Preface that every HTTP/2 client sends first. Other bytes are HTTP/1 or an unknown protocol.
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// A stream whose reader fails where the client does not show its protocol in time.
+/// Stream that fails reads if the client does not identify its protocol in time.
 pub struct PrefaceTimeout<S> {
     stream: S,
     unknown: Option<PrefaceState>,
 }
 
-/// What is known before the protocol is.
+/// State until the protocol is known.
 struct PrefaceState {
     late: Pin<Box<dyn Future<Output = ()> + Send>>,
-    /// How much of the preface has come.
+    /// Number of received bytes that match the preface.
     seen: usize,
 }
 
 impl<S> PrefaceTimeout<S> {
-    /// The client has so long from now on.
+    /// Wraps a new connection. The time limit starts now.
     pub fn new(stream: S, clock: &Clock, limit: Duration) -> Self {
         let clock = clock.clone();
         let late = Box::pin(async move { clock.sleep(limit).await });
@@ -37,7 +38,7 @@ impl<S> PrefaceTimeout<S> {
 }
 
 impl PrefaceState {
-    /// Whether these bytes, which came next, end the doubt.
+    /// Returns whether the next bytes determine the protocol.
     fn ends_with(&mut self, bytes: &[u8]) -> bool {
         let due = &HTTP2_PREFACE[self.seen..];
         let same = bytes.iter().zip(due).take_while(|(came, due)| came == due).count();

@@ -1,4 +1,4 @@
-//! What stands before every request.
+//! Memory budget and shared context of all requests.
 
 use std::sync::Arc;
 
@@ -6,27 +6,27 @@ use athanor_chassis::tenant_shares::TenantShares;
 use athanor_chassis::{ByteSize, Clock, ComputePool, TenantId};
 use tokio::sync::Semaphore;
 
-/// What every request passes.
+/// Memory budget of request bodies, with the context that request handlers share.
 #[derive(Clone, Debug)]
 pub struct RequestBudget {
-    /// Whether the tenant is told by a header; else everything is one tenant's.
+    /// True if a header names the tenant. Otherwise all data belongs to one tenant.
     pub multitenancy: bool,
-    /// Room for the bodies of all requests at once, in KiB: as they came, and as they are read.
+    /// Permits for the bodies of all requests, in KiB, both as received and as decoded.
     pub room: Arc<Semaphore>,
-    /// All of that room.
+    /// Total size of that budget.
     pub in_flight: ByteSize,
-    /// Measures deadlines.
+    /// Clock for deadlines.
     pub clock: Clock,
-    /// Where large bodies are decoded.
+    /// Compute pool that decodes large bodies.
     pub compute: ComputePool,
-    /// What of the room each tenant has.
+    /// Bytes of the budget that each tenant uses.
     pub shares: Arc<TenantShares>,
     /// Tenant of the request, as soon as it is known.
     pub tenant: Option<TenantId>,
 }
 
 impl RequestBudget {
-    /// A door with room for so many bytes of bodies at once.
+    /// Creates a budget of `in_flight` bytes for all bodies together.
     pub fn new(multitenancy: bool, in_flight: ByteSize, clock: Clock, compute: ComputePool) -> Self {
         let kibibytes = (in_flight.get() / 1024).clamp(1, Semaphore::MAX_PERMITS as u64) as usize;
         let room = Arc::new(Semaphore::new(kibibytes));
@@ -34,7 +34,7 @@ impl RequestBudget {
         Self { multitenancy, room, in_flight, clock, compute, shares: Arc::new(shares), tenant: None }
     }
 
-    /// Returns the door for requests of a tenant: it pays for their memory and CPU time.
+    /// Returns the budget for requests of a tenant, which pays for their memory and CPU time.
     #[must_use]
     pub fn for_tenant(&self, tenant: &TenantId) -> Self {
         let compute = self.compute.for_tenant(tenant);

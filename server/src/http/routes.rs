@@ -1,4 +1,4 @@
-//! What is where.
+//! Routes of the HTTP server.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ use crate::cluster_overview::ClusterOverview;
 use crate::metrics::{MetricsCollector, RouteRequestGuard};
 use crate::readiness::Readiness;
 
-/// Pages about the process, whose responses take no memory from queries.
+/// Paths about the process. Their responses take no memory from the response budget.
 const UNCHARGED_PATHS: [&str; 8] = [
     "/ready",
     "/metrics",
@@ -46,39 +46,39 @@ const UNCHARGED_PATHS: [&str; 8] = [
     "/debug/pprof/profile",
 ];
 
-/// What answers.
+/// Services and state that the routes use.
 #[derive(Clone)]
 pub struct HttpServices {
-    /// Takes profiles, if this node does.
+    /// Distributor of profiles, if this node has the role.
     pub distributor: Option<Distributor>,
-    /// Answers queries, if this node does.
+    /// Querier, if this node has the role.
     pub querier: Option<Querier>,
-    /// Keeps what pages set, where queries are answered.
+    /// Settings that UI pages store, on nodes that serve queries.
     pub companion: Option<TenantSettings>,
-    /// Keeps profiles that people upload by hand, likewise.
+    /// Service for manually uploaded profiles, on nodes that serve queries.
     pub adhoc: Option<AdhocProfileService>,
-    /// Takes debug information, where profiles are taken.
+    /// Debug information service, on nodes that accept profiles.
     pub debuginfo: Option<DebuginfoService>,
-    /// What is told of the process.
+    /// Collector of the process metrics.
     pub scrape: Arc<MetricsCollector>,
-    /// Whether requests are welcome: what a load balancer asks.
+    /// Readiness state, which load balancers poll.
     pub readiness: Arc<Readiness>,
-    /// Ends what would not end by itself.
+    /// Token that ends endless streams on shutdown.
     pub stop: CancellationToken,
-    /// The settings in force, secrets masked.
+    /// Effective settings, with secrets masked.
     pub settings: Arc<str>,
-    /// Who may see it.
+    /// Access control of the operator pages.
     pub guard: AdminAuth,
-    /// Which web pages may use it.
+    /// Policy for web pages of other origins.
     pub web: WebPolicy,
-    /// What this node sees of its cluster.
+    /// Cluster state as this node sees it.
     pub overview: ClusterOverview,
     /// Memory budget of responses that are being sent.
     pub responses: Arc<MemoryBudget>,
 }
 
 impl HttpServices {
-    /// Who takes profiles here.
+    /// Returns the distributor, or an error on nodes without it.
     pub(super) fn distributor(&self) -> Result<&Distributor, Status> {
         let nobody = || {
             let message = "this node takes no profiles; send them to one whose target is distributor or all";
@@ -87,7 +87,7 @@ impl HttpServices {
         self.distributor.as_ref().ok_or_else(nobody)
     }
 
-    /// Who takes debug information here.
+    /// Returns the debug information service, or an error on nodes without it.
     pub(super) fn debuginfo(&self) -> Result<&DebuginfoService, Status> {
         let nobody = || {
             let message =
@@ -97,19 +97,19 @@ impl HttpServices {
         self.debuginfo.as_ref().ok_or_else(nobody)
     }
 
-    /// Who answers queries here.
+    /// Returns the querier, or an error on nodes without it.
     pub(super) fn querier(&self) -> Result<&Querier, Status> {
         self.querier.as_ref().ok_or_else(no_queries)
     }
 
-    /// Who keeps what pages set.
+    /// Returns the tenant settings, or an error on nodes without them.
     fn companion(&self) -> Result<&TenantSettings, Status> {
         self.companion.as_ref().ok_or_else(no_queries)
     }
 }
 
 impl HttpServices {
-    /// Who keeps profiles that people upload.
+    /// Returns the service for manually uploaded profiles, or an error on nodes without it.
     fn adhoc(&self) -> Result<&AdhocProfileService, Status> {
         self.adhoc.as_ref().ok_or_else(no_queries)
     }
@@ -120,15 +120,15 @@ fn no_queries() -> Status {
     Status::new(ErrorCode::Unimplemented, message)
 }
 
-/// A door and what lies behind it.
+/// Request budget and the services behind it.
 pub(super) struct HttpState {
     pub(super) door: RequestBudget,
     pub(super) services: HttpServices,
-    /// Room for those who watch.
+    /// Permits of health watch streams.
     pub(super) watchers: Arc<Semaphore>,
 }
 
-/// All routes.
+/// Returns the router with all routes.
 pub fn router(door: RequestBudget, services: HttpServices) -> Router {
     let web = services.web.clone();
     let hall = Arc::new(HttpState {
@@ -144,7 +144,7 @@ pub fn router(door: RequestBudget, services: HttpServices) -> Router {
     behind_policy(router, web, &hall)
 }
 
-/// The routes of exports of OpenTelemetry alone, as ports of their own have them.
+/// Returns the router of the separate OTLP ports, with the OpenTelemetry export routes only.
 pub fn otlp_router(door: RequestBudget, services: HttpServices) -> Router {
     let web = services.web.clone();
     let hall = Arc::new(HttpState { door, services, watchers: Arc::new(Semaphore::new(0)) });
@@ -159,7 +159,7 @@ pub fn otlp_router(door: RequestBudget, services: HttpServices) -> Router {
     behind_policy(router, web, &hall)
 }
 
-/// Adds what holds for every request, whatever it asks for.
+/// Adds the layers that apply to every request.
 fn behind_policy(router: Router, web: WebPolicy, hall: &HttpState) -> Router {
     let responses = Arc::clone(&hall.services.responses);
     router.layer(axum::middleware::from_fn(
@@ -168,7 +168,7 @@ fn behind_policy(router: Router, web: WebPolicy, hall: &HttpState) -> Router {
             let responses = Arc::clone(&responses);
             async move {
                 let version = request.version();
-                // Monitoring has to work while queries hold all the memory of responses.
+                // Monitoring must work even if queries use the whole response budget.
                 let budget = (!UNCHARGED_PATHS.contains(&request.uri().path())).then_some(&responses);
                 let mut response = match web.check(&request) {
                     Ok(()) => civil(request, next).await,
@@ -181,7 +181,7 @@ fn behind_policy(router: Router, web: WebPolicy, hall: &HttpState) -> Router {
     ))
 }
 
-/// Prepares a response to be sent: takes memory of a budget for it, and announces its trailers.
+/// Prepares a response for sending: reserves memory from a budget and announces its trailers.
 fn sendable(
     mut response: Response<Body>,
     version: Version,
@@ -198,7 +198,8 @@ fn sendable(
     }
 }
 
-/// Refuses requests that do not say whom they ask, as HTTP/1.1 must, and says in words what was refused without any.
+/// Rejects HTTP/1.1 requests without exactly one Host header. Adds a text body to error responses that have
+/// none.
 async fn civil(request: axum::extract::Request, next: axum::middleware::Next) -> Response<Body> {
     let hosts = request.headers().get_all(HOST).iter().count();
     if request.version() == Version::HTTP_11 && hosts != 1 {
@@ -209,7 +210,7 @@ async fn civil(request: axum::extract::Request, next: axum::middleware::Next) ->
     let response = next.run(request).await;
     let accepted = response.headers().get(unary::ACCEPT_POST_HEADER).and_then(|value| value.to_str().ok());
     let words = match response.status() {
-        // Which methods it takes is added to the answer behind us.
+        // An outer layer adds the allowed methods to the response later.
         StatusCode::METHOD_NOT_ALLOWED => {
             Some(format!("this path does not take {method}; the header Allow says what it takes\n"))
         }
@@ -224,7 +225,7 @@ async fn civil(request: axum::extract::Request, next: axum::middleware::Next) ->
             let mut told = text("text/plain; charset=utf-8", words);
             *told.status_mut() = response.status();
             if response.status() == StatusCode::UNSUPPORTED_MEDIA_TYPE {
-                // Clients of Connect take the type of such an answer for that of a message.
+                // Connect clients would take the content type of this error for that of a message.
                 told.headers_mut().remove(CONTENT_TYPE);
             }
             told.headers_mut()
@@ -235,7 +236,7 @@ async fn civil(request: axum::extract::Request, next: axum::middleware::Next) ->
     }
 }
 
-/// Counts what comes to a route, and how it is answered.
+/// Counts requests of a route and their responses.
 pub(super) fn with_route_metrics(hall: &HttpState, path: &'static str, route: MethodRouter) -> MethodRouter {
     let counters = hall.services.scrape.routes.counters_for(path);
     let clock = hall.door.clock.clone();
@@ -253,7 +254,7 @@ pub(super) fn with_route_metrics(hall: &HttpState, path: &'static str, route: Me
     ))
 }
 
-/// Adds methods of a service that this node may have: who calls them, and how they come in.
+/// Adds RPC methods of a service that this node may lack. Parameters: the caller type and its authorizer.
 macro_rules! methods {
     ($router:expr, $hall:expr, $caller:ty, $entrance:expr, $service:ident, $($path:literal => $method:ident),* $(,)?) => {{
         let mut router = $router;
@@ -311,7 +312,7 @@ fn calls(router: Router, hall: &Arc<HttpState>) -> Router {
     )
 }
 
-/// What stands beside queries: of one tenant, as it may change something.
+/// Adds services for tenant settings. They require exactly one tenant, because they may write.
 fn companions(router: Router, hall: &Arc<HttpState>) -> Router {
     methods!(router, hall, TenantId, (writer, |_, _| BodyPolicy::QUERY_BODY), companion,
         "/settings.v1.SettingsService/Get" => get_settings,
@@ -332,7 +333,7 @@ fn companions(router: Router, hall: &Arc<HttpState>) -> Router {
     )
 }
 
-/// Profiles that people upload by hand: of one tenant.
+/// Adds services for manually uploaded profiles, which belong to one tenant.
 fn uploads(router: Router, hall: &Arc<HttpState>) -> Router {
     let upload = |hall: &HttpState, _: &QueryContext| match &hall.services.adhoc {
         Some(adhoc) => BodyPolicy::upload(adhoc.body_limit()),
@@ -348,7 +349,7 @@ fn uploads(router: Router, hall: &Arc<HttpState>) -> Router {
     )
 }
 
-/// Who sends profiles.
+/// Caller that sends profiles.
 #[derive(Clone)]
 pub(super) struct ProfileSender {
     pub(super) tenant: TenantId,
@@ -369,7 +370,7 @@ pub(super) fn writer(hall: &HttpState, headers: &HeaderMap) -> Result<TenantId, 
     tenant_header::parse_writer(headers, hall.door.multitenancy)
 }
 
-/// One tenant, who may read what it wrote.
+/// Returns the query context of a single tenant that may read its own data.
 fn owner(hall: &HttpState, headers: &HeaderMap) -> Result<QueryContext, Status> {
     writer(hall, headers).map(QueryContext::for_tenant)
 }
@@ -383,16 +384,16 @@ fn reader(hall: &HttpState, headers: &HeaderMap) -> Result<QueryContext, Status>
     tenant_header::parse_reader(headers, hall.door.multitenancy)
 }
 
-/// Some may be asked by anybody.
+/// Accepts any caller, for methods without authorization.
 fn anyone(_: &HttpState, _: &HeaderMap) -> Result<(), Status> {
     Ok(())
 }
 
-/// Who calls, and what they may send.
+/// Authorizer of a call and the limits of its body.
 pub(super) type CallAuthorizer<C> =
     (fn(&HttpState, &HeaderMap) -> Result<C, Status>, fn(&HttpState, &C) -> BodyPolicy);
 
-/// Adds one method of a service: who may call it, what they may send, and what it does.
+/// Adds one RPC method: its authorizer, its body limits and its handler.
 pub(super) fn call<C, I, O, F, Fut>(
     router: Router,
     hall: &Arc<HttpState>,
@@ -410,7 +411,7 @@ where
     router.route(path, with_route_metrics(hall, path, rpc_handler(hall, path, entrance, method)))
 }
 
-/// What answers a method.
+/// Returns the handler of an RPC method.
 pub(super) fn rpc_handler<C, I, O, F, Fut>(
     hall: &Arc<HttpState>,
     path: &'static str,
@@ -469,7 +470,7 @@ fn plain_routes(router: Router, hall: &Arc<HttpState>) -> Router {
     let of_clusters: [(&'static str, Handler); 2] =
         [("/members", members::members), ("/members.json", members::members_json)];
     let of_clusters = of_clusters.into_iter().filter(|_| hall.services.overview.company.is_some());
-    // As calls, it refuses other methods itself.
+    // Like an RPC method, this route rejects other HTTP methods itself.
     let router = router.route(
         otlp::GRPC_EXPORT_PATH,
         with_route_metrics(hall, otlp::GRPC_EXPORT_PATH, any(with(otlp::export))),
@@ -495,7 +496,7 @@ fn plain_routes(router: Router, hall: &Arc<HttpState>) -> Router {
     all.fold(router, |router, (path, answer)| router.route(path, with_route_metrics(hall, path, answer)))
 }
 
-/// An answer that is ready.
+/// Returns a response with a complete body.
 pub(super) fn text(content_type: &'static str, body: impl Into<Body>) -> Response<Body> {
     let mut response = Response::new(body.into());
     let value = axum::http::HeaderValue::from_static(content_type);

@@ -1,4 +1,4 @@
-//! Which shards there are, who keeps and who leads them, for people and for programs.
+//! Shard overview, as a page and as JSON: shards with their members and leaders.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -17,7 +17,7 @@ use super::routes::{HttpState, text};
 use super::ui_pages::{PAGE_STYLE, escape_html};
 use crate::cluster_overview::ClusterOverview;
 
-/// `GET /shards`: a page, or JSON for who accepts that.
+/// `GET /shards`: returns a page, or JSON if the client accepts it.
 pub fn shards(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture {
     let accepted = request.headers().get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let wants_json = accepted.into_iter().any(|value| value.contains("application/json"));
@@ -39,12 +39,12 @@ fn answer(hall: Arc<HttpState>, wants_json: bool) -> HandlerFuture {
     })
 }
 
-/// As programs are told.
+/// Returns the shards as JSON.
 pub async fn list_shards(overview: &ClusterOverview) -> Value {
     ShardOverview::now(overview).await.listed()
 }
 
-/// What is known at a moment.
+/// Shards, leaders and members at one time.
 struct ShardOverview {
     view: Arc<RoutingView>,
     leaders: BTreeMap<u32, NodeId>,
@@ -52,7 +52,7 @@ struct ShardOverview {
 }
 
 impl ShardOverview {
-    /// Asks all ingesters what they lead.
+    /// Queries all ingesters for the shards that they lead.
     async fn now(overview: &ClusterOverview) -> Self {
         let ClusterOverview { views, ways, company, .. } = overview;
         let members = company.as_ref().map(|company| company.members.current()).unwrap_or_default();
@@ -63,7 +63,7 @@ impl ShardOverview {
         }
         let asked = nodes.into_iter().map(|node| async move { (node, ways.led_shards(node, None).await) });
         let told = futures::future::join_all(asked).await.into_iter();
-        // Whoever does not answer leads nothing that could be used.
+        // A node that does not respond leads no usable shard.
         let told = told.filter_map(|(node, leads)| Some((node, leads.ok()?)));
         let leaders = told.flat_map(|(node, leads)| leads.into_iter().map(move |shard| (shard, node)));
         Self { view: views.current(), leaders: leaders.collect(), members }

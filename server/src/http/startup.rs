@@ -1,4 +1,4 @@
-//! What is answered before the rest is there: whether it is there. All other requests wait for it.
+//! Router of a node that is still starting: it serves readiness, and all other requests wait for the start.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,10 +16,10 @@ use super::encoding::json_error;
 use super::operator_pages;
 use crate::readiness::Readiness;
 
-/// How long a request waits for the start.
+/// Maximum time that a request waits for the start.
 const STARTUP_WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The routes of a server that starts; `begun` brings those of one that has.
+/// Returns the router of a starting node. `begun` delivers the main router after the start.
 pub fn startup_router(
     readiness: Arc<Readiness>,
     clock: Clock,

@@ -1,14 +1,14 @@
-//! Who asks: the tenants that a request names, and what its client can take.
+//! Tenant header of requests, and the Accept header of readers.
 
 use athanor_chassis::{ErrorCode, ErrorCodeExt, Status, TenantId};
 use athanor_querier::QueryContext;
 use axum::http::HeaderMap;
 use axum::http::header::ACCEPT;
 
-/// The header that names the tenant.
+/// Header that contains the tenant.
 pub const TENANT_HEADER: &str = "x-scope-orgid";
 
-/// Who reads. `a|b` means the union of both.
+/// Returns the context of a reader. `a|b` means the union of both tenants.
 pub fn parse_reader(headers: &HeaderMap, multitenancy: bool) -> Result<QueryContext, Status> {
     let reader = match multitenancy {
         false => QueryContext::for_tenant(TenantId::anonymous()),
@@ -18,7 +18,7 @@ pub fn parse_reader(headers: &HeaderMap, multitenancy: bool) -> Result<QueryCont
     Ok(reader.with_accept_header(&accepted.collect::<Vec<_>>().join(",")))
 }
 
-/// Who writes: exactly one tenant.
+/// Returns the tenant of a writer, which must be exactly one.
 pub fn parse_writer(headers: &HeaderMap, multitenancy: bool) -> Result<TenantId, Status> {
     if !multitenancy {
         return Ok(TenantId::anonymous());
@@ -42,7 +42,7 @@ fn named(headers: &HeaderMap) -> Result<&str, Status> {
     };
     let mut values = headers.get_all(TENANT_HEADER).iter();
     let value = values.next().ok_or_else(missing)?;
-    // Whoever stands before us may believe the other one.
+    // A proxy in front of this server may have checked the other header.
     if values.any(|other| other.as_bytes().trim_ascii() != value.as_bytes().trim_ascii()) {
         let message = format!(
             "there are several {TENANT_HEADER} headers, and they differ: send one; readers name several tenants as a|b"

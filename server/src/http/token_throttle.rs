@@ -1,6 +1,7 @@
-//! Throttle of failed administration tokens: they are counted and logged, and whoever fails often waits.
+//! Throttle of failed administration tokens: counts and logs failures, and delays clients that fail often.
 //!
-//! After some failures in a row wrong tokens are answered one at a time, with a pause after each. The right token never waits.
+//! After several consecutive failures, responses to wrong tokens are sent one at a time, with a pause after
+//! each. The right token never waits.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,13 +13,13 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::log_throttle::LogThrottle;
 
-/// Failures in a row, and answers to wrong tokens under way, without a pause.
+/// Number of consecutive failures, and of concurrent responses to wrong tokens, without a pause.
 const MAX_FREE_FAILURES: usize = 5;
 /// Pause after each further failure.
 const FAILURE_DELAY: Duration = Duration::from_secs(1);
-/// After so long without a failure the next ones are free again.
+/// Time without a failure after which the count of failures restarts.
 const FAILURE_RETENTION: Duration = Duration::from_secs(60);
-/// Most tokens that wait; more are refused.
+/// Maximum number of tokens that wait; more are rejected.
 const MAX_WAITING_TOKENS: usize = 16;
 
 /// Throttle of failed tokens of one server.
@@ -32,7 +33,7 @@ pub struct TokenThrottle {
 
 #[derive(Debug, Default)]
 struct TokenThrottleState {
-    /// Failures in a row.
+    /// Number of consecutive failures.
     recent: usize,
     last_failure: Option<Duration>,
     comparing: usize,
@@ -40,33 +41,33 @@ struct TokenThrottleState {
     logged: LogThrottle,
 }
 
-/// Permission to answer one wrong token.
+/// Permit to respond to one wrong token.
 #[must_use]
 pub struct TokenAttempt<'a> {
     throttle: &'a TokenThrottle,
     _turn: Option<SemaphorePermit<'a>>,
 }
 
-/// A token in the queue.
+/// Wrong token that waits in the queue.
 struct QueuedToken<'a>(&'a TokenThrottle);
 
 impl TokenThrottle {
-    /// Returns a throttle without a failure.
+    /// Creates a throttle without failures.
     pub fn new(clock: Clock) -> Self {
         Self { clock, failed: AtomicU64::new(0), state: Mutex::default(), turn: Semaphore::new(1) }
     }
 
-    /// Returns how many tokens failed.
+    /// Returns the number of failed tokens.
     pub fn failed(&self) -> u64 {
         self.failed.load(Ordering::Relaxed)
     }
 
-    /// Waits until a wrong token may be answered.
+    /// Waits for the permit to respond to a wrong token.
     pub async fn begin(&self) -> Result<TokenAttempt<'_>, Status> {
         let Some(_waiting) = self.enter()? else {
             return Ok(TokenAttempt { throttle: self, _turn: None });
         };
-        // Never closed.
+        // The semaphore is never closed.
         let turn = self.turn.acquire().await.ok();
         let pause = {
             let state = self.state();
@@ -80,7 +81,7 @@ impl TokenThrottle {
         Ok(TokenAttempt { throttle: self, _turn: turn })
     }
 
-    /// Begins an answer without a pause, or returns a place in the queue.
+    /// Returns no queue place if a response may be sent without a pause.
     fn enter(&self) -> Result<Option<QueuedToken<'_>>, Status> {
         let now = self.clock.monotonic();
         let mut state = self.state();
@@ -107,7 +108,7 @@ impl TokenThrottle {
 }
 
 impl TokenAttempt<'_> {
-    /// Counts a token that was wrong.
+    /// Counts a wrong token and logs it.
     pub fn fail(self, peer: Option<SocketAddr>) {
         let throttle = self.throttle;
         throttle.failed.fetch_add(1, Ordering::Relaxed);

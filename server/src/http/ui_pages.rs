@@ -1,4 +1,4 @@
-//! Pages for people without another tool at hand: the services of the last hour, and a flame graph of each.
+//! Minimal web UI: the services of the last hour, and a flame graph of each.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -22,14 +22,14 @@ use super::tenant_header;
 const DEFAULT_PAGE_RANGE: Duration = Duration::from_secs(3600);
 const PROFILE_TYPE_LABEL: &str = "__profile_type__";
 const SERVICE_NAME_LABEL: &str = "service_name";
-/// More boxes than that nobody can tell apart.
+/// Maximum number of boxes in a flame graph. More are too small to distinguish.
 const MAX_FLAMEGRAPH_NODES: i64 = 16 * 1024;
 
 pub(super) const PAGE_STYLE: &str = "body{font:15px system-ui,sans-serif;margin:2em auto;max-width:60em;padding:0 1em;color:#222}\
 h1{font-size:1.4em}h2{font-size:1.05em;margin:1.4em 0 .3em}a{color:#b4380a}li{margin:.15em 0}\
 code{background:#f3f0ec;padding:.1em .3em;border-radius:3px}.t{color:#777}";
 
-/// `GET /`.
+/// `GET /`: lists the services of the last hour.
 pub fn index(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture {
     let headers = request.into_parts().0.headers;
     Box::pin(async move {
@@ -46,8 +46,8 @@ pub fn index(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture {
     })
 }
 
-/// `GET /flamegraph.svg?service=…&type=…&from=…&until=…` (times as `/pyroscope/render` takes them; the last hour if not
-/// given).
+/// `GET /flamegraph.svg?service=…&type=…&from=…&until=…`: renders a flame graph. Times have the format of
+/// `/pyroscope/render`; the default is the last hour.
 pub fn flamegraph(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture {
     let parts = request.into_parts().0;
     Box::pin(async move {
@@ -68,7 +68,7 @@ fn last_hour(now: Timestamp) -> (i64, i64) {
     (now.minus(DEFAULT_PAGE_RANGE).millis(), now.millis() + 1)
 }
 
-/// Types by service.
+/// Returns the profile types by service.
 async fn services(hall: &HttpState, reader: &QueryContext) -> Result<BTreeMap<String, Vec<String>>, Status> {
     let (start, end) = last_hour(hall.door.clock.wall());
     let label_names = vec![SERVICE_NAME_LABEL.to_owned(), PROFILE_TYPE_LABEL.to_owned()];

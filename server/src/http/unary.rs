@@ -1,4 +1,4 @@
-//! One call of one method: from a request to an answer.
+//! Unary RPC calls: from the HTTP request to the response.
 
 use std::future::Future;
 use std::time::Duration;
@@ -22,46 +22,47 @@ use super::diagnostics_header::set_diagnostics_id;
 use super::encoding::{CallEncoding, UNARY_CONTENT_TYPES};
 use super::partial_header::set_partial_header;
 
-/// The content types that a call takes.
+/// Header with the content types that a call accepts.
 pub const ACCEPT_POST_HEADER: HeaderName = HeaderName::from_static("accept-post");
-/// The longest deadline that a client may set; longer ones are cut.
+/// Upper bound of a client deadline. Longer deadlines are shortened to it.
 const MAX_CLIENT_DEADLINE: Duration = Duration::from_secs(3600);
 
-/// Who asks.
+/// Identity of a caller, with hooks for the stages of a request.
 pub trait RequestIdentity: Clone {
     /// Returns the tenant that pays for the request.
     fn payer(&self) -> Option<&TenantId> {
         None
     }
 
-    /// What the answers so far lack, in words; nothing if they are whole.
+    /// Returns messages about missing data in the responses so far. Empty if they are complete.
     fn missing_parts(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Waits no longer than so.
+    /// Sets the deadline of the request from the client's timeout.
     fn set_deadline(&self, _: &Clock, _: Duration) {}
 
-    /// Refuses a request before its body is read, whose length is what the client announced.
+    /// Rejects a request before its body is read, by the announced length of the body.
     fn check_length(&self, _length: Option<u64>) -> Result<(), Status> {
         Ok(())
     }
 
-    /// Hears of a request whose body was not read to a message.
+    /// Reports a request with a body that could not be read as a message.
     fn on_unread_body(&self, _: &Status) {}
 
-    /// Has what readers are answered recorded, as `watch` says.
+    /// Applies `watch` to the context of a reader, to record diagnostics.
     #[must_use]
     fn with_diagnostics(self, _: impl FnOnce(QueryContext) -> QueryContext) -> Self {
         self
     }
 
-    /// Memory that was taken for the answer, for the response of so many bytes to hold until it is sent.
+    /// Returns the memory reserved for the result. A response of `bytes` holds it until it is sent.
     fn response_budget(&self, _bytes: usize) -> Option<MemoryReservation> {
         None
     }
 
-    /// It is answered, or why it is not: the id of the record of that, if there is one.
+    /// Ends the request, with the error if it failed. Returns the id of the diagnostics record, if one
+    /// exists.
     fn finish_request(&self, _: Option<&Status>) -> Option<String> {
         None
     }
@@ -99,7 +100,8 @@ impl RequestIdentity for QueryContext {
     }
 }
 
-/// Answers one call. `caller` says who it is, and `admits` what they may send, before the body is read.
+/// Handles one call. Before the body is read, `caller` returns the identity and `admits` the limits of the
+/// body.
 pub async fn handle_call<C, I, O, F, Fut>(
     door: &RequestBudget,
     request: Request<Body>,
@@ -141,7 +143,7 @@ where
                     let message = encoding.read(door, headers, &mut held, &admits).await?;
                     Ok((message, held))
                 };
-                // What it held stays taken until it is answered.
+                // The body's memory stays reserved until the method returns.
                 let (message, _held) = message.await.inspect_err(|status| asked.on_unread_body(status))?;
                 let answer = method(asked.clone(), message).await?;
                 let mut response = encoding.encode_response(door, headers, answer).await?;
@@ -166,7 +168,8 @@ where
     response
 }
 
-/// A call whose method and content type are those of calls; `accepted` is told to whoever sends another one.
+/// Checks the HTTP method and the content type of a call. `accepted` lists the valid content types for the
+/// error response.
 pub fn check_request(
     request: Request<Body>,
     encoding: fn(&HeaderMap) -> Option<CallEncoding>,
@@ -189,7 +192,7 @@ fn refused(status: StatusCode, header: HeaderName, value: &'static str) -> Respo
     response
 }
 
-/// How long the client waits.
+/// Returns the timeout that the client set.
 pub fn deadline(headers: &HeaderMap) -> Result<Option<Duration>, Status> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let (name, wait) = match (text("connect-timeout-ms"), text("grpc-timeout")) {
@@ -207,7 +210,7 @@ fn milliseconds(text: &str) -> Option<Duration> {
     digits.then(|| text.parse().ok().map(Duration::from_millis))?
 }
 
-/// gRPC's form: up to eight digits and the letter of a unit.
+/// Parses gRPC's format: up to eight digits and the letter of a unit.
 fn with_unit(text: &str) -> Option<Duration> {
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     if digits.len() > 8 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {

@@ -1,11 +1,13 @@
-//! Escapes characters in URLs of HTTP/1 that the HTTP library refuses, and that other servers take.
+//! URL escaping on HTTP/1 connections: escapes characters that the HTTP library rejects and other servers
+//! accept.
 //!
-//! People write selectors into URLs as they are: `?query=cpu{service="shop"}`. A URL with `"`, `<` or `>` is none by its
-//! standard, so the library answers 400 without a word before any code of ours sees the request. [`UrlEscaper`] follows a
-//! connection from request to request and writes `%22` for `"` in the first line of each. Bodies are never changed: once
-//! the framing of a request is in doubt, nothing is escaped on that connection any more.
+//! Users write selectors into URLs without escaping: `?query=cpu{service="shop"}`. A URL with `"`, `<` or `>`
+//! is invalid by the standard. The library responds with 400 before any of our handlers sees the request.
+//! [`UrlEscaper`] follows a connection from request to request and writes `%22` for `"` in the first line of
+//! each. Bodies are never changed: once the framing of a request is in doubt, no further URL is escaped on
+//! that connection.
 //!
-//! HTTP/2 is left alone: its clients send URLs that are escaped.
+//! HTTP/2 needs no escaping: its clients send escaped URLs.
 
 use std::io;
 use std::pin::Pin;
@@ -13,21 +15,21 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Longest URL in which characters are escaped; the library refuses longer ones.
+/// Maximum length of a URL in which characters are escaped. The library rejects longer ones.
 const MAX_URL_BYTES: usize = 64 << 10;
-/// Longest line whose content matters: of headers those that tell the length of a body.
+/// Maximum length of a line that is parsed: the headers that define the length of a body are shorter.
 const MAX_LINE_BYTES: usize = 256;
 
-/// Stream whose requests have their URLs escaped.
+/// Stream that escapes the URLs of the requests it reads.
 pub struct UrlEscapingStream<S> {
     stream: S,
     escaper: UrlEscaper,
-    /// Bytes that were read and escaped, and for which there was no space.
+    /// Escaped bytes that did not fit in the reader's buffer.
     pending: Vec<u8>,
     taken: usize,
 }
 
-/// Finds the URLs in the requests of a connection of HTTP/1.
+/// Parser that finds the URLs in the requests of an HTTP/1 connection.
 #[derive(Debug, Default)]
 pub struct UrlEscaper {
     place: RequestPosition,
@@ -36,7 +38,7 @@ pub struct UrlEscaper {
     body: BodyLength,
 }
 
-/// Place within a request.
+/// Position within a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum RequestPosition {
     #[default]
@@ -57,14 +59,14 @@ enum RequestPosition {
     Unknown,
 }
 
-/// Beginning of a line.
+/// Prefix of the current line.
 #[derive(Debug, Default)]
 struct LinePrefix {
     bytes: Vec<u8>,
     is_cut: bool,
 }
 
-/// Length of a body, as the headers so far tell it.
+/// Length of a body, according to the headers so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum BodyLength {
     #[default]
@@ -76,7 +78,7 @@ enum BodyLength {
 // === impl UrlEscaper ===
 
 impl UrlEscaper {
-    /// Reads the next bytes of the connection. Returns what stands for them, if it differs.
+    /// Processes the next bytes of the connection. Returns the escaped bytes if they differ.
     pub fn escape(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
         let mut escaped: Option<Vec<u8>> = None;
         let mut at = 0;
@@ -134,7 +136,7 @@ impl UrlEscaper {
                 self.place = if is_followed { RequestPosition::Url } else { RequestPosition::Unknown };
                 (self.url_bytes, self.body) = (0, BodyLength::Empty);
             }
-            // Empty lines before a request are none.
+            // Empty lines before a request are skipped.
             b'\n' if self.line.text().is_empty() => self.line = LinePrefix::default(),
             b'\n' => self.place = RequestPosition::Unknown,
             b'\r' | b'!'..=b'~' => self.line.extend(&[byte]),
@@ -181,7 +183,7 @@ impl UrlEscaper {
         self.place = next.unwrap_or(RequestPosition::Unknown);
     }
 
-    /// Reads a header; nothing where the length of the body is in doubt.
+    /// Processes a header. Returns None if the length of the body is in doubt.
     fn header(&mut self, line: &[u8], is_cut: bool) -> Option<()> {
         if line.starts_with(b" ") || line.starts_with(b"\t") {
             return None;
@@ -208,7 +210,7 @@ impl UrlEscaper {
     }
 }
 
-// === impl Line ===
+// === impl LinePrefix ===
 
 impl LinePrefix {
     fn extend(&mut self, bytes: &[u8]) {
@@ -222,21 +224,21 @@ impl LinePrefix {
     }
 }
 
-/// Whether the library refuses a character somewhere in a URL.
+/// Returns whether the library rejects a character in a URL.
 fn is_refused(byte: u8) -> bool {
     matches!(byte, b'"' | b'<' | b'>' | b'`' | b'\\' | b'^' | 0x80..)
 }
 
 fn chunk_size(line: &[u8]) -> Option<u64> {
     let digits = line.split(|byte| *byte == b';').next()?.trim_ascii();
-    // More digits than a size has, and signs, are none.
+    // Signs and more digits than a size has are invalid.
     if digits.is_empty() || digits.len() > 16 || !digits.iter().all(u8::is_ascii_hexdigit) {
         return None;
     }
     u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
 }
 
-// === impl Escaping ===
+// === impl UrlEscapingStream ===
 
 impl<S> UrlEscapingStream<S> {
     /// Returns a stream at the beginning of a connection.

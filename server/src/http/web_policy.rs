@@ -1,11 +1,11 @@
-//! Browsers: which web pages may use this server, and what pages of this server may do.
+//! Web policy: the web pages that may use this server, and the permissions of this server's pages.
 //!
-//! A browser sends requests for whatever page it shows. Three rules keep foreign pages out:
+//! A browser sends requests for any page that it shows. Three rules keep foreign pages out:
 //!
-//! - A server that listens on loopback answers known names only. Otherwise a foreign name that resolves to loopback makes a
-//!   foreign page the server's own (DNS rebinding).
-//! - A request that may write is refused if its `Origin` is foreign or its `Sec-Fetch-Site` is `cross-site`. Programs send
-//!   neither header.
+//! - A server that listens on loopback serves only known host names. Otherwise a foreign name that resolves
+//!   to loopback would give a foreign page the same origin as the server (DNS rebinding).
+//! - A request that may write is rejected if its `Origin` is foreign or its `Sec-Fetch-Site` is `cross-site`.
+//!   Programs send neither header.
 //! - Pages and graphs run no script but their own, and no foreign page frames them.
 
 use std::net::{IpAddr, SocketAddr};
@@ -43,7 +43,7 @@ pub struct WebPolicy {
     allowed_hosts: Arc<[String]>,
 }
 
-/// Name and port of a server, as a `Host` header or an origin has them.
+/// Name and port of a server, as in a `Host` header or an origin.
 #[derive(Debug, PartialEq, Eq)]
 struct HostAndPort<'a> {
     name: &'a str,
@@ -82,7 +82,7 @@ impl WebPolicy {
         Self { is_local, allowed_hosts: allowed_hosts.collect() }
     }
 
-    /// Refuses a request that a foreign web page made.
+    /// Rejects a request that a foreign web page made.
     pub fn check(&self, request: &Request<Body>) -> Result<(), Status> {
         let hosts = || {
             let sent = request.headers().get_all(HOST).iter();
@@ -122,7 +122,7 @@ impl WebPolicy {
             return Ok(());
         }
         let is_known = origin.is_some_and(|origin| self.is_own(origin, host));
-        // Behind a proxy the origin is the proxy's name. The browser says that the page is the server's own.
+        // Behind a proxy the origin contains the proxy's name, so the browser's `Sec-Fetch-Site` decides.
         if is_known || site == Some("same-origin") {
             return Ok(());
         }
@@ -134,7 +134,7 @@ impl WebPolicy {
         Err(Status::new(ErrorCode::PermissionDenied, message).with_reason("foreign_origin"))
     }
 
-    /// Whether pages of an origin are this server's, or those of an allowed host.
+    /// Returns whether an origin is this server's own or an allowed host.
     fn is_own(&self, origin: &str, host: Option<&str>) -> bool {
         let Some((scheme, authority)) = origin.split_once("://") else { return false };
         let origin = HostAndPort::parse(authority);
@@ -147,7 +147,7 @@ impl WebPolicy {
     }
 }
 
-/// Tells browsers what a response may do.
+/// Adds the security headers of a response for browsers.
 pub fn protect(response: &mut Response<Body>) {
     let content_type = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
     let policy = match content_type {

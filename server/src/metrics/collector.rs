@@ -1,4 +1,4 @@
-//! Everything that is told, gathered when somebody asks.
+//! Collector of all metrics, which reads the components on each scrape.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,54 +27,54 @@ mod debuginfo;
 mod queries;
 mod tenants;
 
-/// Where the numbers are.
+/// Components that the metrics are read from.
 pub struct MetricsCollector {
-    /// Requests.
+    /// Counters of HTTP routes.
     pub routes: RouteMetrics,
-    /// Time.
+    /// Clock for the uptime.
     pub clock: Clock,
-    /// When this process began to work.
+    /// Start time of this process.
     pub started: Timestamp,
-    /// Whether requests are welcome.
+    /// Readiness for requests.
     pub readiness: Arc<Readiness>,
-    /// Profiles by tenant.
+    /// Distributor, with counters per tenant.
     pub distributor: Option<Distributor>,
-    /// Files of debug information.
+    /// Service for debug information.
     pub debuginfo: Option<DebuginfoService>,
-    /// Shards.
+    /// Ingester, with its shards.
     pub ingester: Option<Arc<Ingester>>,
-    /// The log.
+    /// Log of this node.
     pub log: Option<Log>,
-    /// What of it was lost, as the start found it.
+    /// Damaged ranges of the log that recovery found.
     pub damage: Vec<LogDamage>,
-    /// Blocks.
+    /// Raft group of the catalog, if this node votes.
     pub facts: Option<RaftGroup<CatalogStateMachine>>,
-    /// Blocks that were read, and what they answered.
+    /// Store-gateway, with its caches.
     pub gateway: Arc<StoreGateway>,
-    /// Gateways that were asked.
+    /// Counters of hedged requests.
     pub hedges: Arc<HedgingPolicy>,
-    /// Queries.
+    /// Querier of this node.
     pub querier: Option<Querier>,
-    /// What was removed.
+    /// Counters of retention.
     pub janitor: Arc<RetentionCounters>,
-    /// Threads.
+    /// Compute threads of the process.
     pub compute: ComputePool,
-    /// Tasks.
+    /// Tasks of the node.
     pub tasks: TaskGroup,
 }
 
-/// How a page of metrics is written, and what the server's door adds to it.
+/// Format of a metrics page, and values that the HTTP server adds.
 #[derive(Clone, Copy, Debug)]
 pub struct MetricsView {
-    /// Whether the format is OpenMetrics; else it is the older one.
+    /// Selects OpenMetrics in place of the older text format.
     pub open_metrics: bool,
-    /// Whether tenants are named; else the numbers of all tenants are added up.
+    /// Shows tenants by name. If unset, the numbers of all tenants are summed.
     pub names_tenants: bool,
-    /// How many wrong administration tokens came.
+    /// Number of requests with a wrong administration token.
     pub failed_tokens: u64,
 }
 
-/// The numbers of one moment.
+/// Values of all components at one scrape.
 struct MetricsSnapshot {
     names_tenants: bool,
     failed_tokens: u64,
@@ -99,7 +99,7 @@ struct MetricsSnapshot {
 }
 
 impl MetricsCollector {
-    /// All of it as text.
+    /// Returns all metrics as text.
     pub fn text(&self, view: &MetricsView) -> String {
         let mut page = MetricsPage::new(view.open_metrics);
         self.now(view).write(&mut page);
@@ -251,7 +251,8 @@ impl MetricsSnapshot {
         histogram("athanor_log_commit_batches", help, UNIT_SCALE, &health.commit_batches);
     }
 
-    /// Acknowledged ranges that are gone [INV-07], each counted with every group that it hurts.
+    /// Writes the damaged acknowledged ranges of the log [INV-07]. A range counts once for each group that it
+    /// affects.
     fn damage(&self, page: &mut MetricsPage) {
         let mut groups: BTreeMap<String, [u64; 3]> = BTreeMap::new();
         for LogDamage { at, hurt } in &self.damage {
@@ -316,7 +317,7 @@ impl MetricsSnapshot {
         gauge("athanor_cut_age_seconds", help, |shard| shard.since_cut.as_secs_f64());
     }
 
-    /// What became of profiles that count since a process began.
+    /// Writes the counters of profiles that are cumulative since process start.
     fn counting(&self, page: &mut MetricsPage) {
         let each = self.shards.iter().flat_map(|shard| {
             let DeltaStats { first, restarts, subtracted, late, late_over_restart, forgotten } =
@@ -397,7 +398,7 @@ impl MetricsSnapshot {
         self.shelf(page);
     }
 
-    /// What was read of blocks.
+    /// Writes the metrics of the memory cache of block parts.
     fn parts(&self, page: &mut MetricsPage) {
         let told = CacheMetricNames {
             entries: ("athanor_cache_parts", "Parts of blocks in memory"),
@@ -411,7 +412,7 @@ impl MetricsSnapshot {
         told.write(page, &self.cache.parts);
     }
 
-    /// What of blocks is on disk.
+    /// Writes the metrics of the disk cache of block data.
     fn shelf(&self, page: &mut MetricsPage) {
         let DiskCacheStats { cache, failed, doubted, passed } = &self.cache.shelf;
         let told = CacheMetricNames {
@@ -436,7 +437,7 @@ impl MetricsSnapshot {
         counter("athanor_kept_passed_total", help, passed);
     }
 
-    /// What blocks have answered before.
+    /// Writes the metrics of the cache of partial results per block.
     fn answers(&self, page: &mut MetricsPage) {
         let PartialCacheStats { cache, on_disk, joined } = &self.cache.answers;
         let told = CacheMetricNames {
@@ -460,7 +461,7 @@ impl MetricsSnapshot {
     }
 }
 
-/// How a cache is told: what its entries are, by the names of its families.
+/// Metric names and help texts of one cache.
 struct CacheMetricNames {
     entries: (&'static str, &'static str),
     bytes: &'static str,
@@ -468,7 +469,7 @@ struct CacheMetricNames {
     hits: (&'static str, &'static str),
     misses: (&'static str, &'static str),
     evictions: (&'static str, &'static str),
-    /// Where entries have sums.
+    /// Name for caches that verify checksums of their entries.
     damaged: Option<(&'static str, &'static str)>,
 }
 

@@ -1,33 +1,34 @@
-//! A page of metrics in the text formats of Prometheus: OpenMetrics, and the older one for who asks for nothing else.
+//! Metrics page in the text formats of Prometheus: OpenMetrics, or the older one for clients that do not
+//! request it.
 
 use std::fmt::Write;
 
 use athanor_chassis::histogram::HistogramSnapshot;
 
-/// Values that are counted as whole numbers and shown in seconds.
+/// Scale of values counted in nanoseconds and shown in seconds.
 pub(super) const NANOSECOND_SCALE: f64 = 1e-9;
-/// Values that are shown as they are.
+/// Scale of values that are shown unchanged.
 pub(super) const UNIT_SCALE: f64 = 1.0;
 
-/// Families, one after the other.
+/// Page of metric families, in the order of writing.
 pub(super) struct MetricsPage {
     text: String,
     open_metrics: bool,
 }
 
-/// Labels as they stand between the brackets.
+/// Formats labels as they appear between the braces.
 pub(super) fn labels(pairs: &[(&str, &str)]) -> String {
     let mut text = String::new();
     for (name, value) in pairs {
         let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
         let comma = if text.is_empty() { "" } else { "," };
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = write!(text, "{comma}{name}=\"{value}\"");
     }
     text
 }
 
-/// The one value of a family without labels.
+/// Returns the single sample of a family without labels.
 pub(super) fn unlabeled(value: f64) -> [(String, f64); 1] {
     [(String::new(), value)]
 }
@@ -44,26 +45,26 @@ impl MetricsPage {
         self.text
     }
 
-    /// A number that only grows; its name ends in `_total`.
+    /// Writes a counter; its name ends in `_total`.
     pub(super) fn counter(
         &mut self,
         name: &str,
         help: &str,
         samples: impl IntoIterator<Item = (String, f64)>,
     ) {
-        // OpenMetrics names the family without what its samples' names end in.
+        // OpenMetrics names the family without the suffix of its samples.
         let family = if self.open_metrics { name.trim_end_matches("_total") } else { name };
         self.family(family, help, "counter");
         samples.into_iter().for_each(|(labels, value)| self.sample(name, &labels, value));
     }
 
-    /// A number that goes up and down.
+    /// Writes a gauge with its samples.
     pub(super) fn gauge(&mut self, name: &str, help: &str, samples: impl IntoIterator<Item = (String, f64)>) {
         self.family(name, help, "gauge");
         samples.into_iter().for_each(|(labels, value)| self.sample(name, &labels, value));
     }
 
-    /// How values are spread; `scale` is what one of them is shown as.
+    /// Writes a histogram. Bucket bounds and sums are multiplied by `scale`.
     pub(super) fn histogram(
         &mut self,
         name: &str,
@@ -77,7 +78,7 @@ impl MetricsPage {
             let mut count = 0;
             for &(end, more) in &spread.buckets {
                 count += more;
-                // Without the dust of multiplying: 0.0001, not 0.00009999999999999999.
+                // Rounds off the error of the multiplication: 0.0001, not 0.00009999999999999999.
                 let end =
                     if end == u64::MAX { f64::INFINITY } else { (end as f64 * scale * 1e9).round() / 1e9 };
                 let of = format!("{labels}{comma}le=\"{}\"", shown(end));

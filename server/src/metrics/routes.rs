@@ -1,4 +1,4 @@
-//! Requests by where they went, counted on their way.
+//! Counters of requests by route.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,26 +8,26 @@ use std::time::Duration;
 use athanor_chassis::histogram::HistogramSnapshot;
 use athanor_chassis::{Clock, Histogram};
 
-/// What a request is counted as whose client left before the answer.
+/// Status for requests with a connection that closed before the response.
 const CLIENT_CLOSED_REQUEST: u16 = 499;
 
-/// All routes.
+/// Counters of all routes.
 #[derive(Debug, Default)]
 pub struct RouteMetrics {
     known: Mutex<BTreeMap<&'static str, Arc<RouteCounters>>>,
 }
 
-/// The counters of one route.
+/// Counters of one route.
 #[derive(Debug)]
 pub struct RouteCounters {
     took: Histogram,
-    /// Answers by HTTP status.
+    /// Responses by HTTP status.
     codes: Mutex<BTreeMap<u16, u64>>,
     partial: AtomicU64,
     underway: AtomicU64,
 }
 
-/// A request on its way. Dropping it says that its client left.
+/// Guard of a running request. Dropping it without a response counts a closed connection.
 pub struct RouteRequestGuard {
     route: Arc<RouteCounters>,
     clock: Clock,
@@ -35,7 +35,7 @@ pub struct RouteRequestGuard {
     answered: bool,
 }
 
-/// One route's numbers at a moment.
+/// Values of one route at one scrape.
 pub(super) struct RouteStats {
     pub(super) route: &'static str,
     pub(super) took: HistogramSnapshot,
@@ -45,7 +45,7 @@ pub(super) struct RouteStats {
 }
 
 impl RouteMetrics {
-    /// The counters of a route, made if they are new.
+    /// Returns the counters of a route, and creates them on first use.
     pub fn counters_for(&self, route: &'static str) -> Arc<RouteCounters> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let new = || RouteCounters {
@@ -71,14 +71,14 @@ impl RouteMetrics {
 }
 
 impl RouteRequestGuard {
-    /// A request has come.
+    /// Counts a new request as running.
     pub fn begin(route: &Arc<RouteCounters>, clock: &Clock) -> Self {
         route.underway.fetch_add(1, Ordering::Relaxed);
         let (clock, begun) = (clock.clone(), clock.monotonic());
         Self { route: Arc::clone(route), clock, begun, answered: false }
     }
 
-    /// It is answered.
+    /// Counts the response and ends the request.
     pub fn finish(mut self, code: u16, partial: bool) {
         self.answered = true;
         self.count(code, partial);

@@ -1,4 +1,4 @@
-//! How each role is made of what its process has.
+//! Construction of each role from the dependencies of its process.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -50,12 +50,12 @@ use crate::retention_worker::{RetentionCounters, RetentionWorker};
 use crate::service_load::DistributorService;
 use crate::store_gateway_service::StoreGatewayService;
 
-/// How often an ingester asks which tenants have blocks.
+/// Interval between two reads of the tenants that have blocks.
 const TENANTS_REFRESH_INTERVAL: Duration = Duration::from_secs(30);
-/// After so long shards that did not open are tried again.
+/// Retry interval of shards that failed to open.
 const SHARD_OPEN_RETRY_BACKOFF: Duration = Duration::from_secs(5);
 
-/// What other nodes may call when it has begun.
+/// Internal services that other nodes may call once their roles have started.
 #[derive(Clone, Default)]
 pub struct InternalServices {
     shards: DeferredService<ShardsServer<IngesterService>>,
@@ -65,7 +65,7 @@ pub struct InternalServices {
     pub(super) queriers: DeferredService<QueriersServer<QuerierService>>,
 }
 
-/// What all roles of a process share.
+/// Dependencies that all roles of a process share.
 pub struct NodeContext<'a> {
     pub config: &'a ServerConfig,
     pub system: NodeDeps,
@@ -75,27 +75,27 @@ pub struct NodeContext<'a> {
     pub others: Option<&'a ClusterHandle>,
 }
 
-/// What groups stand on.
+/// Log and consensus that the raft groups run on.
 pub struct ConsensusRuntime {
     pub log: Log,
     recovery: log::LogRecoveryReport,
     pub consensus: replicated::RaftGroupDeps,
 }
 
-/// This node's vote in the catalogue.
+/// Voter of this node in the metastore.
 pub struct LocalVoter {
     pub facts: RaftGroup<CatalogStateMachine>,
     metastore: MetastoreVoter,
 }
 
-/// How shards are reached.
+/// Handles that route calls to shards.
 pub struct RoutingHandles {
     pub leaders: Arc<LeaderCache>,
     pub ways: IngesterClient,
     pub hedges: Arc<HedgingPolicy>,
 }
 
-/// Finds out who this node is, and takes part in its cluster where it has one.
+/// Loads the identity of this node and joins its cluster, if it has one.
 pub async fn join_cluster(
     config: &ServerConfig,
     system: &NodeDeps,
@@ -105,9 +105,9 @@ pub async fn join_cluster(
 ) -> Result<(log::LogIdentity, Option<ClusterHandle>), StartError> {
     let identity = node_identity::load(&*system.state, &system.random, config.cluster.cluster()?)?;
     let Some(entry) = entry else { return Ok((identity, None)) };
-    // What is counted is durable before anybody hears of it.
+    // The boot counter must be durable before other nodes see it.
     let boot = match node_identity::next_boot(&*system.state) {
-        // The disk is full, but for files that the log has laid out.
+        // The disk is full. A spare log segment can be released to make space.
         Err(NodeIdentityError::Disk(DiskError::Full { .. }))
             if log::release_spare(&*system.log).unwrap_or_default() =>
         {
@@ -135,7 +135,7 @@ impl NodeContext<'_> {
         self.config.target.has(role)
     }
 
-    /// Begins to check the bucket, if it is a vendor's.
+    /// Starts the check of the bucket, if the bucket is remote.
     pub fn check_bucket(&self, readiness: &Arc<Readiness>) -> Result<(), StartError> {
         let NodeDeps { store, state, compute, clock, .. } = &self.system;
         if !store.is_remote() {
@@ -153,7 +153,7 @@ impl NodeContext<'_> {
         Ok(())
     }
 
-    /// Opens the log, for those roles that keep one.
+    /// Opens the log, if a role of this process keeps one.
     pub async fn open_log(&self) -> Result<Option<ConsensusRuntime>, StartError> {
         if !self.config.target.has_log() {
             return Ok(None);
@@ -189,7 +189,7 @@ impl NodeContext<'_> {
         }
     }
 
-    /// Opens the catalogue's group.
+    /// Opens the raft group of the catalog.
     pub async fn voter(&self, ground: Option<&ConsensusRuntime>) -> Result<Option<LocalVoter>, StartError> {
         let Some(ConsensusRuntime { consensus, .. }) = ground.filter(|_| self.has(RoleName::Metastore))
         else {
@@ -221,7 +221,7 @@ impl NodeContext<'_> {
         Ok(Some(LocalVoter { facts, metastore }))
     }
 
-    /// The way to the catalogue, and what it wants every node to know.
+    /// Returns the metastore client and the watch of the routing view.
     pub fn catalogue(
         &self,
         voter: Option<&LocalVoter>,
@@ -249,7 +249,7 @@ impl NodeContext<'_> {
         Ok((client, views))
     }
 
-    /// Opens the shards of this node, now and whenever it gets others.
+    /// Opens the shards of this node, now and whenever the catalog assigns new ones.
     pub async fn ingester(
         &self,
         (ground, voter): (Option<&ConsensusRuntime>, Option<&LocalVoter>),
@@ -287,9 +287,9 @@ impl NodeContext<'_> {
         };
         let ingester = Arc::new(Ingester::open(&self.config.ingester, deps).await?);
         if let (None, Some(voter)) = (self.others, voter) {
-            // INV-04: while a damaged catalogue learns of slots again, one after the other, views have a first table
-            // without those that are left. What it places is looked for elsewhere later, so that its repeat would count
-            // again.
+            // INV-04: a damaged catalog relearns its slots one by one. Meanwhile the views would hold a first
+            // table that lacks the remaining slots. Profiles placed by that table would not be found in their
+            // later slot, so a duplicate would count again.
             views.update_view(voter.metastore.routing_view());
         }
         kinship.set_ingester(&ingester);
@@ -313,7 +313,8 @@ impl NodeContext<'_> {
         Ok(Some(ingester))
     }
 
-    /// Says which acknowledged entries damage of the log has taken. In a cluster other members have them.
+    /// Logs the acknowledged entries that log damage has destroyed. In a cluster it logs nothing, because
+    /// other members have them.
     pub fn report_losses(&self, ingester: Option<&Arc<Ingester>>, voter: Option<&LocalVoter>) {
         if self.others.is_some() {
             return;
@@ -331,7 +332,7 @@ impl NodeContext<'_> {
         }
     }
 
-    /// How shards are reached, here and elsewhere.
+    /// Creates the handles that route calls to local and remote shards.
     pub fn routing_handles(&self, ingester: Option<&Arc<Ingester>>) -> RoutingHandles {
         let members = self.others.map(|others| others.membership().members.clone());
         let leaders = Arc::new(LeaderCache::new(self.identity.node, ingester.cloned(), members));
@@ -346,7 +347,7 @@ impl NodeContext<'_> {
         RoutingHandles { leaders, ways, hedges }
     }
 
-    /// What this node sees of its cluster.
+    /// Returns this node's view of its cluster.
     pub fn overview(
         &self,
         client: MetastoreClient,
@@ -357,7 +358,7 @@ impl NodeContext<'_> {
         ClusterOverview { client, views: views.clone(), ways: ways.clone(), company }
     }
 
-    /// What runs beside the catalogue, where it is led.
+    /// Starts the tasks that run on the catalog leader: repair, retention, maintenance and the controller.
     pub fn upkeep(
         &self,
         voter: Option<&LocalVoter>,
@@ -427,7 +428,7 @@ impl NodeContext<'_> {
         Ok(done)
     }
 
-    /// What looks after a disk that is full, where others could take what this node cannot.
+    /// Starts the monitor of a full disk, if other nodes exist that could take over.
     pub fn room(
         &self,
         log: Option<&Log>,
@@ -447,7 +448,7 @@ impl NodeContext<'_> {
         Ok(())
     }
 
-    /// What is told of all of it.
+    /// Returns the collector of all metrics.
     pub fn scrape(
         &self,
         (distributor, debuginfo, ingester, querier): (
@@ -486,12 +487,12 @@ fn voters_of(others: &ClusterHandle) -> athanor_metastore::RemoteNodes {
     athanor_metastore::RemoteNodes { peers, introductions }
 }
 
-/// Opens and ends shards as the catalogue says. Those that do not open are tried again.
+/// Opens and closes shards as the routing view assigns them. Shards that failed to open are retried.
 async fn follow(ingester: Arc<Ingester>, mut views: RoutingWatch, clock: Clock, ending: CancellationToken) {
     let following = async {
         loop {
             ingester.apply_view(&views.current()).await;
-            // Whether it has changed or not: what did not open may by now.
+            // An unchanged view is applied as well: a shard that failed to open may succeed now.
             let _ = clock.timeout(SHARD_OPEN_RETRY_BACKOFF, views.changed()).await;
         }
     };
@@ -502,7 +503,7 @@ async fn follow(ingester: Arc<Ingester>, mut views: RoutingWatch, clock: Clock, 
     }
 }
 
-/// Asks the catalog for the names of tenants from time to time, until the process ends.
+/// Reads the tenants' names from the catalog periodically, until the process ends.
 async fn refresh_tenants(ingester: Arc<Ingester>, clock: Clock, ending: CancellationToken) {
     let refreshing = async {
         loop {
@@ -523,8 +524,8 @@ async fn refresh_tenants(ingester: Arc<Ingester>, clock: Clock, ending: Cancella
     }
 }
 
-/// Says what was found in the log at the start [INV-07]. Where the groups that it hurts are known, it is said later
-/// whether something is lost with it.
+/// Logs the damage that recovery found in the log [INV-07]. If the damaged groups are known, a later log line
+/// reports whether entries are lost.
 fn report(recovery: &log::LogRecoveryReport) {
     for damage in &recovery.damage {
         match &damage.hurt {
@@ -539,7 +540,7 @@ fn report(recovery: &log::LogRecoveryReport) {
     }
 }
 
-/// Remembers the damages of which nobody knows what they held, so that answers tell of them after a restart, too.
+/// Records damage of unknown content in the catalog, so that responses report it after a restart as well.
 async fn mark(recovery: &log::LogRecoveryReport, catalog: &dyn Catalog) {
     for damage in recovery.damage.iter().filter(|damage| damage.hurt == log::DamageScope::All) {
         let wound = DataLoss::Unknown { from: damage.at.start, to: damage.at.end };

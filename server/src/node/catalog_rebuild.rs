@@ -1,5 +1,5 @@
-//! A catalogue that lost all its voters is put together again, on a node that has nothing of it: from what lies in the
-//! bucket and what ingesters say of their disks [INV-16].
+//! Rebuild of a catalog that lost all its voters, on a node without any catalog data. Its sources are the
+//! bucket and the disks of the ingesters [INV-16].
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -21,15 +21,15 @@ use crate::cluster_handle::{ClusterBootstrap, ClusterHandle, MembershipView};
 use crate::config::ServerConfig;
 use crate::ingester_client::IngesterClient;
 
-/// How long others have to be seen, and then those that the bucket's snapshot names; and until most members of each shard
-/// have said how much is stored.
+/// Time for gossip to find the members. The deadline below then limits two waits: for the nodes that the
+/// bucket's snapshot names, and for reports of most members of each shard.
 const MEMBER_SETTLE_TIME: Duration = Duration::from_secs(10);
 const REBUILD_DEADLINE: Duration = Duration::from_secs(60);
-/// Between tries.
+/// Interval between two attempts.
 const REBUILD_RETRY_BACKOFF: Duration = Duration::from_secs(2);
 
-/// Makes this node the catalogue's only voter, with what could be found; it serves when it is started after that. Gives
-/// what people should know. Nodes in `without` are gone for good: what only they have is given up.
+/// Makes this node the only voter of a rebuilt catalog, which serves after the next start. Returns the report
+/// for the operator. Nodes in `without` are lost for good, and so is data that only they have.
 pub async fn rebuild_catalog(
     config: &ServerConfig,
     system: NodeDeps,
@@ -117,7 +117,8 @@ async fn again(
     }
 }
 
-/// A voter that serves, if there is one. Who has an empty folder waits for a catalogue and is not ready.
+/// Returns the name of a voter that serves, if there is one. A voter with an empty folder waits for a catalog
+/// and is not ready.
 fn voting(others: &ClusterHandle) -> Option<String> {
     let MembershipView { me, members, .. } = others.membership();
     let serves = |member: &&ClusterMember| {
@@ -128,8 +129,8 @@ fn voting(others: &ClusterHandle) -> Option<String> {
     members.current().values().find(serves).map(|member| member.name.clone())
 }
 
-/// What all ingesters that are seen say of their disks, and the shards of which none of them is sure to have all that was
-/// stored.
+/// Returns the shard reports of all reachable ingesters, and the shards for which no report is surely
+/// complete.
 async fn described(
     others: &ClusterHandle,
     ways: &IngesterClient,
@@ -165,7 +166,7 @@ fn told(report: &RecoveryReport, unsure: &BTreeSet<ShardId>) -> String {
         Some(index) => format!("from the snapshot at {index}, and what came later\n"),
         None => "there was no snapshot: from blocks and ingesters alone\n".to_owned(),
     };
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     for (what, all) in [("passed over", snapshots_passed_over), ("left out", odd_blocks)] {
         all.iter().for_each(|one| {
             let _ = writeln!(text, "{what}: {one}");

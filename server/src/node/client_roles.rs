@@ -1,4 +1,4 @@
-//! How the roles that clients speak to are made: who takes profiles, who reads blocks, who answers queries.
+//! Construction of the roles that serve clients: distributor, store-gateway and querier.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,11 +34,11 @@ use crate::store_gateway_router::StoreGatewayRouter;
 use crate::store_gateway_service::StoreGatewayService;
 use crate::write_router::WriteRouter;
 
-/// How often it is looked whether others need the disk on which blocks are kept.
+/// Interval between two checks whether the disk cache must free disk space for others.
 const CACHE_MAINTENANCE_INTERVAL: Duration = Duration::from_secs(1);
 
 impl NodeContext<'_> {
-    /// The door for profiles.
+    /// Creates the distributor, if the process has that role.
     pub fn distributor(
         &self,
         views: &RoutingWatch,
@@ -74,7 +74,7 @@ impl NodeContext<'_> {
         Some(Distributor::new(self.config.distributor.clone(), deps))
     }
 
-    /// Who reads blocks: for others too where that is a role of this node.
+    /// Creates the store-gateway. Other nodes may call it if the process has that role.
     pub fn gateway(
         &self,
         RoutingHandles { ways, .. }: &RoutingHandles,
@@ -102,7 +102,7 @@ impl NodeContext<'_> {
         Ok(gateway)
     }
 
-    /// Who answers queries.
+    /// Creates the querier, if the process has that role.
     pub fn querier(
         &self,
         catalog: &Arc<dyn Catalog>,
@@ -149,7 +149,7 @@ impl NodeContext<'_> {
         })
     }
 
-    /// What processes before this one died over.
+    /// Opens the history of queries that were running when earlier processes crashed.
     fn deaths(&self) -> Option<ActivityTracker> {
         let NodeDeps { asked, clock, .. } = &self.system;
         let opened = ActivityTracker::open(asked.clone()?, clock.clone());
@@ -168,7 +168,7 @@ impl NodeContext<'_> {
         Some(deaths)
     }
 
-    /// Where a querier stands among others.
+    /// Returns the querier's dependencies on other queriers.
     fn place(&self, RoutingHandles { ways, .. }: &RoutingHandles) -> QuerierClusterDeps {
         let members = self.others.map(|others| others.membership().members.clone());
         let polls = members.map(|members| QuerierClient { ways: ways.clone(), members });
@@ -180,7 +180,7 @@ impl NodeContext<'_> {
         }
     }
 
-    /// Lets other queriers ask for what this one keeps.
+    /// Serves the kept results of this querier to other queriers.
     pub fn serve_queriers(&self, querier: Option<&Querier>, offered: &InternalServices) {
         if let (Some(querier), Some(others)) = (querier, self.others) {
             let introductions = Arc::clone(&others.rpc_client().introductions);
@@ -191,7 +191,7 @@ impl NodeContext<'_> {
         }
     }
 
-    /// Who takes debug information: agents send it where they send profiles.
+    /// Creates the debug information service, on distributors: agents upload it where they push profiles.
     pub fn debuginfo(&self, space: &UploadSpace) -> Option<DebuginfoService> {
         let NodeDeps { store, clock, random, .. } = &self.system;
         let deps = || athanor_symbolizer::DebuginfoDeps {
@@ -199,14 +199,14 @@ impl NodeContext<'_> {
             space: space.clone(),
             overrides: self.overrides.clone(),
             clock: clock.clone(),
-            // Nothing is drawn as long as nobody uploads.
+            // No random number is drawn until an upload arrives.
             random: random.clone(),
             tasks: self.tasks.clone(),
         };
         self.has(RoleName::Distributor).then(|| DebuginfoService::new(deps()))
     }
 
-    /// Where profiles are kept that people upload by hand.
+    /// Creates the service for profiles uploaded by hand.
     pub fn ad_hoc(&self, querier: Option<&Querier>, space: &UploadSpace) -> Option<AdhocProfileService> {
         let NodeDeps { store, random, .. } = &self.system;
         let uploads = || Arc::new(BucketAdhocStore { store: store.clone(), space: space.clone() });
@@ -214,8 +214,8 @@ impl NodeContext<'_> {
     }
 }
 
-/// Looks after what is kept of blocks on the disk until the process ends: also where nobody asks, since the log may need
-/// the disk.
+/// Maintains the disk cache of block data until the process ends. It runs without queries too, because the
+/// log may need the disk.
 async fn tend(gateway: Arc<StoreGateway>, clock: Clock, ending: CancellationToken) {
     let tending = async {
         loop {

@@ -1,4 +1,4 @@
-//! Why a node does not start.
+//! Errors that keep a node from starting.
 
 use athanor_chassis::compute::ComputeError;
 use athanor_chassis::tasks::SpawnError;
@@ -11,7 +11,7 @@ use crate::data_dir::DataDirError;
 use crate::http::ListenerError;
 use crate::node_identity::NodeIdentityError;
 
-/// Why a node does not start.
+/// Error that keeps a node from starting.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "each says what it is by its message")]
 pub enum StartError {

@@ -1,11 +1,11 @@
-//! The roles of a node, without a port: what a simulation runs.
+//! Roles of a node, without a client port. A simulation runs them in this form.
 //!
 //! ```text
-//!  folder ─► Log ─► groups: catalogue, shards ─► Metastore, Ingester ─┐
-//!  other nodes ─► Client, Views, Ways ────────────────────────────────┴─► Distributor, Querier
+//!  folder ─► Log ─► groups: catalog, shards ─► Metastore, Ingester ────────────┐
+//!  other nodes ─► MetastoreClient, RoutingWatch, IngesterClient ───────────────┴─► Distributor, Querier
 //! ```
-//! A process that has only some of them reaches the others by calls; one that has all of them and is alone runs the same
-//! code, and calls nobody.
+//! A process with some of the roles calls the others over the network. A single-node process with all roles
+//! runs the same code without remote calls.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,33 +36,33 @@ use crate::metrics::MetricsCollector;
 use crate::node_health::NodeHealth;
 use crate::readiness::{Readiness, ReadinessCheck};
 
-/// How long the leads of a node may take to go to others when it stops, where there is so much time: those that have not
-/// gone by then are elected away.
+/// Longest wait for leadership transfers when a node stops. Groups that are not transferred by then elect a
+/// new leader.
 const LEADER_TRANSFER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Between questions to a catalogue that does not answer.
+/// Interval between two requests to an unavailable catalog.
 const CATALOG_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The roles of a node.
+/// Running roles of a node and their shared state.
 pub struct NodeRoles {
-    /// Takes profiles.
+    /// Distributor, if the process has that role.
     pub distributor: Option<Distributor>,
-    /// Answers queries.
+    /// Querier, if the process has that role.
     pub querier: Option<Querier>,
-    /// Keeps profiles that people upload by hand, where queries are answered.
+    /// Service for profiles uploaded by hand, on queriers.
     pub adhoc: Option<AdhocProfileService>,
-    /// Takes debug information, where profiles are taken.
+    /// Service for debug information, on distributors.
     pub debuginfo: Option<DebuginfoService>,
-    /// Reads blocks: for the querier here, and for others where that is a role of this node.
+    /// Store-gateway: for the local querier, and for other nodes if the process has that role.
     pub gateway: Arc<StoreGateway>,
-    /// Keeps recent profiles.
+    /// Ingester, if the process has that role.
     pub ingester: Option<Arc<Ingester>>,
-    /// Knows the blocks.
+    /// Catalog client.
     pub catalog: Arc<dyn Catalog>,
-    /// What every node must know.
+    /// Watch of the routing view, which every node follows.
     pub views: RoutingWatch,
-    /// What is told of all of them.
+    /// Collector of all metrics.
     pub scrape: Arc<MetricsCollector>,
-    /// What this node sees of its cluster.
+    /// This node's view of its cluster.
     pub(super) overview: ClusterOverview,
     pub(super) readiness: Arc<Readiness>,
     health: Arc<NodeHealth>,
@@ -70,17 +70,17 @@ pub struct NodeRoles {
     log: Option<Log>,
     pub(super) tasks: TaskGroup,
     pub(super) clock: Clock,
-    /// All that its end may take.
+    /// Longest duration of a shutdown.
     drain: Duration,
 }
 
 impl NodeRoles {
-    /// The catalogue, with what people change about its voters.
+    /// Returns the metastore client, which also changes the voters.
     pub const fn client(&self) -> &MetastoreClient {
         &self.overview.client
     }
 
-    /// Opens the log and everything on it, and takes its part in the cluster, if there is one.
+    /// Opens the log and all roles on it, and joins the cluster, if there is one.
     pub fn open(
         config: &ServerConfig,
         system: NodeDeps,
@@ -178,27 +178,27 @@ impl NodeRoles {
         }
     }
 
-    /// Whether requests are welcome, or why not.
+    /// Returns an error with the reason if the node is not ready for requests.
     pub fn ready(&self) -> Result<(), Status> {
         self.readiness.now()
     }
 
-    /// The catalogue's state on this node, where it votes.
+    /// Returns the catalog's raft group, if this node votes.
     pub(super) fn facts(&self) -> Option<&RaftGroup<CatalogStateMachine>> {
         self.health.groups.first()
     }
 
-    /// The other nodes; none where there are no settings of a cluster.
+    /// Returns the cluster handle; `None` on a single-node server.
     pub fn cluster_handle(&self) -> Option<&ClusterHandle> {
         self.others.as_ref()
     }
 
-    /// It was told to end.
+    /// Starts the shutdown budget.
     pub(super) fn begin_shutdown(&self) -> ShutdownBudget {
         ShutdownBudget::begin(&self.clock, self.drain)
     }
 
-    /// Gives away what this node leads, as far as others take it.
+    /// Transfers all leaderships of this node, as far as other nodes accept them.
     pub(super) async fn transfer_leaderships(&self, ending: &ShutdownBudget) {
         let limit = LEADER_TRANSFER_TIMEOUT.min(ending.for_requests());
         if let (Some(_), Some(ingester)) = (&self.others, &self.ingester)
@@ -208,8 +208,8 @@ impl NodeRoles {
         }
     }
 
-    /// Gives away what it leads and ends everything, within `drain`; one that is alone cuts first what is in memory. An
-    /// error says that something acknowledged may be nowhere.
+    /// Transfers leaderships and ends everything within `drain`. A single-node server first flushes its
+    /// memory. An error means that acknowledged data may be lost.
     pub fn close(self) -> BoxFuture<'static, Result<(), Status>> {
         let closed = async move {
             let ending = self.begin_shutdown();
@@ -219,8 +219,8 @@ impl NodeRoles {
         closed.boxed()
     }
 
-    /// Ends everything that is left when no more requests are answered. The cut is left where there is haste: what was
-    /// acknowledged is in the log.
+    /// Ends everything that remains after the last request. A notified `haste` skips the flush: acknowledged
+    /// data is in the log.
     pub(super) async fn end(mut self, ending: &ShutdownBudget, haste: &Notify) -> Result<(), Status> {
         let kept = self.last_cut(ending, haste).await;
         if let Some(others) = self.others.take()
@@ -228,7 +228,7 @@ impl NodeRoles {
         {
             tracing::warn!(%late, "others may not have heard that this node leaves, they will miss it");
         }
-        // Whatever does not end when it is asked to is aborted, and what it holds ends after it.
+        // Tasks that do not end on request are aborted, and release their resources afterwards.
         let ended = self.tasks.shutdown(ending.for_remainder() / 2).await;
         if !ended.unfinished.is_empty() {
             tracing::warn!(tasks = ?ended.unfinished, "tasks did not end");
@@ -240,7 +240,8 @@ impl NodeRoles {
         kept
     }
 
-    /// Ends everything at once and cuts nothing, as the end of a process does; what was said to nobody is not said.
+    /// Ends everything at once without a flush, like a crash of the process. Responses not sent by then are
+    /// never sent.
     pub fn abandon(&self) -> BoxFuture<'_, ()> {
         let abandoned = async move {
             self.tasks.shutdown(Duration::ZERO).await;
@@ -265,7 +266,8 @@ impl NodeRoles {
         }
     }
 
-    /// Others have what this node has: only who is alone need not make them read it back.
+    /// Flushes on a single-node server only. In a cluster, other members hold the data; a single node would
+    /// have to replay it.
     async fn last_cut(&self, ending: &ShutdownBudget, haste: &Notify) -> Result<(), Status> {
         let (Some(ingester), None) = (&self.ingester, &self.others) else { return Ok(()) };
         let cut = tokio::select! {
@@ -283,7 +285,7 @@ fn readiness_check(health: &Arc<NodeHealth>) -> ReadinessCheck {
     Box::new(move || health.check())
 }
 
-/// Requests are welcome from when the catalogue has said something.
+/// Reports ready once the catalog has responded.
 fn serve_when_heard(
     client: MetastoreClient,
     check: ReadinessCheck,
@@ -305,8 +307,8 @@ fn serve_when_heard(
     Ok(())
 }
 
-/// Waits until a majority of the catalogue's voters was heard: before, a node can neither place a profile nor say where
-/// blocks are, and whoever sent it requests would only see them fail.
+/// Waits until a majority of the metastore's voters has responded. Before that, a node can neither place
+/// profiles nor list blocks, so every request would fail.
 async fn heard(client: &MetastoreClient, clock: &Clock) {
     while let Err(error) = client.voters().await {
         tracing::warn!(%error, "not ready: the catalogue does not answer yet");

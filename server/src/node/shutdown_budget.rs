@@ -1,47 +1,47 @@
-//! How long the steps of a node's end may take: they share one deadline.
+//! Time budget of a node's shutdown: its steps share one deadline.
 //!
 //! ```text
-//!  told ─► answers still ─► leads go ─► requests finish │ last cut, goodbye │ tasks, groups and log end ─► over
-//!          shutdown_delay ─►                            │◄─── 3 tenths ─────┼──────── 1 tenth ─────────►│
+//!  signal ─► serve ─────────► transfer ─► requests │ flush, leave ─────────│ tasks, groups, log ─► end
+//!            shutdown_delay   leaders              │◄────── 3 tenths ──────┼──── 1 tenth ─────────►│
 //! ```
-//! What hangs takes time from what comes after it, but never all: who is not told goodbye would have to be missed, and a
-//! log that is not closed is read back more slowly.
+//! A step that hangs takes time from later steps, but never all of it. Without the leave, other nodes would
+//! have to detect this node as missing. A log that is not closed recovers more slowly.
 
 use std::time::Duration;
 
 use athanor_chassis::Clock;
 
-/// Tenths of the whole that are kept for what comes after requests.
+/// Tenths of the budget that are reserved for the steps after the requests.
 const TENTHS_AFTER_REQUESTS: u32 = 3;
-/// Tenths that are kept for what comes after the cut and the goodbye.
+/// Tenths of the budget that are reserved for the steps after the flush and the leave.
 const TENTHS_AFTER_LEAVE: u32 = 1;
 
-/// When a node that was told to end is over.
+/// Deadline of a node that is shutting down.
 pub struct ShutdownBudget {
     clock: Clock,
     whole: Duration,
-    /// By the monotonic clock.
+    /// Deadline by the monotonic clock.
     until: Duration,
 }
 
 impl ShutdownBudget {
-    /// It begins now.
+    /// Starts the budget now.
     pub fn begin(clock: &Clock, whole: Duration) -> Self {
         let until = clock.monotonic().saturating_add(whole);
         Self { clock: clock.clone(), whole, until }
     }
 
-    /// For the delay, the leads and the requests, each in its turn.
+    /// Returns the time left for the delay, the transfers and the requests.
     pub fn for_requests(&self) -> Duration {
         self.left(TENTHS_AFTER_REQUESTS)
     }
 
-    /// For the last cut and the goodbye.
+    /// Returns the time left for the last flush and the leave.
     pub fn for_leave(&self) -> Duration {
         self.left(TENTHS_AFTER_LEAVE)
     }
 
-    /// For all that is left to do.
+    /// Returns the time left for all remaining steps.
     pub fn for_remainder(&self) -> Duration {
         self.left(0)
     }

@@ -1,4 +1,4 @@
-//! `query labels`: names, or the values of one.
+//! Command `query labels`: lists label names, or the values of one label.
 
 use athanor_chassis::config::nearest_name;
 use athanor_chassis::{ErrorCode, Status};
@@ -13,7 +13,7 @@ use crate::api_client::ApiClient;
 use crate::args::QueryLabelsArgs;
 use crate::output::{ConsoleOutput, harmless};
 
-/// Lists the names of labels, or the values of the one that is named.
+/// Lists the names of labels, or the values of the given label.
 pub(super) async fn run(args: &QueryLabelsArgs, output: &ConsoleOutput) -> Result<(), Status> {
     let client = ApiClient::new(&args.remote)?;
     let range = MillisTimeRange::of(&args.times, client.clock())?;
@@ -56,7 +56,8 @@ async fn names(
     Ok(names)
 }
 
-/// None where everything matches: servers answer that from an index.
+/// Returns the matchers, or an empty list if the selector matches everything: servers process that case from
+/// an index.
 fn matchers(selector: &Selector) -> Vec<String> {
     if selector.matchers().is_empty() { Vec::new() } else { vec![selector.to_string()] }
 }

@@ -1,4 +1,4 @@
-//! `query top`, `query flamegraph` and `query diff`: profiles that a server has merged.
+//! Commands `query top`, `query flamegraph` and `query diff`, on profiles that a server merges.
 
 use athanor_chassis::{ErrorCode, Status};
 use athanor_profile::pprof::{self, DecodeError, DecodeLimits};
@@ -14,7 +14,7 @@ use crate::convert::{self, ConversionOptions};
 use crate::output::{ConsoleOutput, harmless};
 use crate::{diff as changes, profile_views};
 
-/// Lists the functions that cost most.
+/// Lists the functions with the highest cost.
 pub(super) async fn top(args: QueryTopArgs, output: &ConsoleOutput) -> Result<(), Status> {
     let profile = selected(&args.select).await?;
     match args.written.out {
@@ -61,7 +61,7 @@ async fn selected(select: &QuerySelectionArgs) -> Result<Profile, Status> {
     fetch(&client, &meant, &select.selector, range).await
 }
 
-/// All profiles of a type as one, which has one type of value.
+/// Fetches all matching profiles, merged into one with a single value type.
 async fn fetch(
     client: &ApiClient,
     meant: &ProfileType,
@@ -75,7 +75,7 @@ async fn fetch(
         end: range.end,
         ..SelectMergeProfileRequest::default()
     };
-    // The answer is a pprof profile and nothing around it.
+    // The response body is the bare pprof profile.
     let bytes = client.request_bytes("querier.v1.QuerierService/SelectMergeProfile", &request).await?;
     let profile = match pprof::decode(&bytes, &DecodeLimits::default()) {
         Ok((profile, _)) => profile,
@@ -91,7 +91,7 @@ async fn fetch(
     Ok(profile)
 }
 
-/// Why there is nothing: no such type, or nothing of it then.
+/// Returns the error for an empty result: the type is unknown, or it has no data in that range.
 async fn missing(
     client: &ApiClient,
     meant: &ProfileType,
@@ -112,7 +112,7 @@ async fn missing(
     }
 }
 
-/// Compares two selections.
+/// Compares the profiles of two selections.
 pub(super) async fn diff(args: &QueryDiffArgs, output: &ConsoleOutput) -> Result<(), Status> {
     let client = ApiClient::new(&args.remote)?;
     let left_range = MillisTimeRange::with(&args.times, (args.left_from, args.left_until), client.clock())?;

@@ -1,4 +1,4 @@
-//! `query series`: how much over time.
+//! Command `query series`: shows the values of series over time.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -17,26 +17,26 @@ use crate::args::{QuerySeriesArgs, SeriesAggregation};
 use crate::dev::labels_json;
 use crate::output::{ConsoleOutput, harmless};
 
-/// Points between the ends, where no step is asked for.
+/// Number of points in the range if no step is given.
 const DEFAULT_POINTS: u64 = 60;
-/// Steps that people can count in, in seconds.
+/// Round step sizes, in seconds.
 const STEP_CHOICES_SECONDS: [u64; 16] =
     [1, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21_600, 43_200, 86_400];
-/// Most points of a series that are asked for.
+/// Maximum number of points of a series in a request.
 const MAX_SERIES_POINTS: u64 = 11_000;
 const BAR_CHARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-/// Columns of the drawing of a series.
+/// Number of columns of a chart.
 const CHART_COLUMNS: usize = 30;
 
-/// One series, to be shown.
+/// Series that is to be shown.
 struct SeriesLine {
     labels: Labels,
-    /// Milliseconds and value.
+    /// Points as milliseconds and value.
     points: Vec<(i64, f64)>,
     total: f64,
 }
 
-/// Shows how much over time.
+/// Shows the values of the selected series over time.
 pub(super) async fn run(args: &QuerySeriesArgs, output: &ConsoleOutput) -> Result<(), Status> {
     let select = &args.select;
     let client = ApiClient::new(&select.remote)?;
@@ -103,7 +103,8 @@ async fn missing(
     }
 }
 
-/// What is asked for, else the shortest that people can count in and that does not give too many points.
+/// Returns the requested step, else the shortest round step that keeps the number of points within the
+/// default.
 fn step(asked: Option<Duration>, range: MillisTimeRange) -> Result<Duration, Status> {
     let span = Duration::from_millis((range.end - range.start).unsigned_abs());
     let Some(step) = asked else {
@@ -145,7 +146,7 @@ fn row(text: &mut String, line: &SeriesLine, unit: &str, range: MillisTimeRange)
     let _ = writeln!(text, "{total:>10} {max:>10} {last:>10} {count:>7}  {drawn}  {labels}");
 }
 
-/// The series as bars from the beginning to the end of the range; a blank is where there is no point.
+/// Draws the series as bars over the range; a blank column has no point.
 fn drawn(line: &SeriesLine, range: MillisTimeRange) -> String {
     let mut columns = [None::<f64>; CHART_COLUMNS];
     let span = (range.end - range.start).max(1) as f64;

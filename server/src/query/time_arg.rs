@@ -1,4 +1,4 @@
-//! Moments as people write them.
+//! Time arguments in human-readable formats.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -6,16 +6,16 @@ use std::time::Duration;
 use athanor_chassis::Timestamp;
 use athanor_chassis::units::parse_duration;
 
-/// A moment, perhaps counted from now.
+/// Timestamp argument, absolute or relative to now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeArg {
-    /// So long ago.
+    /// Duration before now.
     Ago(Duration),
-    /// At that time.
+    /// Absolute timestamp.
     At(Timestamp),
 }
 
-/// A text that is no moment.
+/// Error of a text that is no timestamp.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is no time; write now, now-1h30m, 2026-01-31, 2026-01-31T12:00:00Z, or Unix seconds, milli-, micro- or nanoseconds"
@@ -23,7 +23,7 @@ pub enum TimeArg {
 pub struct TimeArgError(String);
 
 impl TimeArg {
-    /// The moment, if it is now `now`.
+    /// Returns the timestamp if the current time is `now`.
     pub fn resolve(self, now: Timestamp) -> Timestamp {
         match self {
             TimeArg::Ago(ago) => now.minus(ago),
@@ -51,7 +51,7 @@ impl FromStr for TimeArg {
     }
 }
 
-/// The unit is told by the number of digits, as clients of old do.
+/// Parses a Unix time. The number of digits determines the unit, as in older clients.
 fn unix(text: &str) -> Option<Timestamp> {
     let number: i64 = text.parse().ok()?;
     let factor = match text.len() {
@@ -63,7 +63,7 @@ fn unix(text: &str) -> Option<Timestamp> {
     number.checked_mul(factor).map(Timestamp::from_nanos)
 }
 
-/// RFC 3339; seconds, the time of day and the zone may be left out (it is UTC then).
+/// Parses RFC 3339. Seconds, time of day and time zone are optional; the default zone is UTC.
 fn date(text: &str) -> Option<Timestamp> {
     let (day, clock) = text.split_once(['T', 't', ' ']).unwrap_or((text, ""));
     let mut parts = day.split('-');
@@ -89,7 +89,7 @@ fn number(text: &str, width: usize, most: i64) -> Option<i64> {
     text.parse().ok().filter(|number| digits && *number <= most)
 }
 
-/// `12:00`, `12:00:00` or `12:00:00.123` in nanoseconds.
+/// Parses `12:00`, `12:00:00` or `12:00:00.123`. Returns nanoseconds.
 fn of_day(text: &str) -> Option<i64> {
     if text.is_empty() {
         return Some(0);
@@ -109,7 +109,7 @@ fn of_day(text: &str) -> Option<i64> {
     parts.next().is_none().then_some(seconds * 1_000_000_000 + nanos)
 }
 
-/// `Z` or `+02:00` in seconds.
+/// Parses `Z` or `+02:00`. Returns seconds.
 fn offset(zone: &str) -> Option<i64> {
     if zone.eq_ignore_ascii_case("z") {
         return Some(0);

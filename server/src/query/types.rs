@@ -1,4 +1,4 @@
-//! `query types`, and which type is meant.
+//! Command `query types`, and resolution of the profile type that an argument names.
 
 use athanor_chassis::config::nearest_name;
 use athanor_chassis::{ErrorCode, Status};
@@ -12,12 +12,12 @@ use crate::api_client::ApiClient;
 use crate::args::QueryTypesArgs;
 use crate::output::{ConsoleOutput, harmless};
 
-/// The label that holds a type in full.
+/// Label that holds the full profile type.
 const PROFILE_TYPE_LABEL: &str = "__profile_type__";
-/// Types named in an error.
+/// Maximum number of types that an error lists.
 const MAX_NAMED_TYPES: usize = 20;
 
-/// Lists what is measured.
+/// Lists the profile types of the selected series.
 pub(super) async fn run(args: &QueryTypesArgs, output: &ConsoleOutput) -> Result<(), Status> {
     let client = ApiClient::new(&args.remote)?;
     let range = MillisTimeRange::of(&args.times, client.clock())?;
@@ -41,7 +41,7 @@ fn nothing(selector: &Selector, range: MillisTimeRange) -> String {
     format!("there are no profiles of {selector} {range}; see --since and --selector")
 }
 
-/// The types of all series that a selector matches, sorted.
+/// Returns the types of all series that a selector matches, sorted.
 pub(super) async fn fetch_types(
     client: &ApiClient,
     selector: &Selector,
@@ -60,14 +60,15 @@ pub(super) async fn fetch_types(
         let pairs = answer.labels_set.into_iter().flat_map(|set| set.labels);
         pairs.filter(|pair| pair.name == PROFILE_TYPE_LABEL).map(|pair| pair.value).collect()
     };
-    // What is no type is nothing that could be asked for.
+    // Malformed types are skipped, because no query could name them.
     let mut types: Vec<ProfileType> = ids.iter().filter_map(|id| id.parse().ok()).collect();
     types.sort_unstable();
     types.dedup();
     Ok(types)
 }
 
-/// The type that is meant: as given in full, else the only one that fits. Says so where it chose.
+/// Returns the requested type: as given in full, else the only one that fits. Without a request, returns the
+/// only type or the CPU time, and prints a choice among several.
 pub(super) async fn resolve_type(
     client: &ApiClient,
     asked: Option<&str>,
@@ -114,7 +115,7 @@ fn choose<'k>(known: &'k [ProfileType], asked: Option<&str>) -> Result<&'k Profi
     Err(Status::new(ErrorCode::Invalid, message))
 }
 
-/// An error about a type that is not there, with the nearest that is.
+/// Returns the error for an unknown type, with the nearest known one.
 pub(super) fn unknown(asked: &str, known: &[ProfileType]) -> Status {
     let full: Vec<String> = known.iter().map(ProfileType::to_string).collect();
     let mut names: Vec<&str> = full.iter().map(String::as_str).collect();
@@ -134,12 +135,13 @@ fn list(types: &[ProfileType]) -> String {
     text.join(", ")
 }
 
-/// CPU time itself, not the number of samples that stand for it.
+/// Returns whether the type is CPU time itself, and not a count of samples.
 fn is_cpu(one: &ProfileType) -> bool {
     one.value.kind == "cpu" && one.value.unit.ends_with("seconds")
 }
 
-/// `cpu`, `cpu/nanoseconds`, `process_cpu`, or the beginning of the whole, such as `process_cpu:cpu`.
+/// Returns whether a type matches an argument: `cpu`, `cpu/nanoseconds`, `process_cpu`, or a prefix of the
+/// full type such as `process_cpu:cpu`.
 fn fits(one: &ProfileType, asked: &str) -> bool {
     let kind = one.value.kind.as_str();
     let unit = one.value.unit.as_str();

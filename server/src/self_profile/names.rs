@@ -1,7 +1,8 @@
-//! Names of instruction addresses of this process: functions, inlined ones too, with their files and lines.
+//! Symbolization of instruction addresses in this process: functions, also inlined ones, with their files and
+//! lines.
 //!
-//! Debug information takes more memory than the program does. So it is opened after the samples are taken, and closed after
-//! each batch of addresses.
+//! Debug information takes more memory than the program. So it is opened after sampling ends, and closed
+//! after each batch of addresses.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -12,12 +13,13 @@ use athanor_profile::symbols::{Function, Line, NO_ENTRY};
 
 use super::sampler::LoadedModule;
 
-/// Addresses that are named before the memory that this took is freed. They are sorted, so that few parts are read twice.
+/// Number of addresses per batch, after which the memory is freed. Addresses are sorted, so few units are
+/// read more than once.
 const ADDRESSES_PER_BATCH: usize = 512;
-/// Different addresses that are named. The others show as numbers.
+/// Maximum number of different addresses that are named. The others appear as numbers.
 const MAX_NAMED_ADDRESSES: usize = 32_768;
 
-/// Name of a function and the place in its source.
+/// Name of a function and its position in the source.
 #[derive(Default)]
 struct FrameName {
     name: String,
@@ -26,7 +28,8 @@ struct FrameName {
     line: i64,
 }
 
-/// Adds a location for each address to the dictionary of a profile. An address without a name becomes `file+0x1234`.
+/// Adds a location for each address to the dictionary of a profile. An address without a name becomes
+/// `file+0x1234`.
 pub fn add_locations(
     profile: &mut Profile,
     modules: &[LoadedModule],
@@ -56,7 +59,7 @@ pub fn add_locations(
     locations
 }
 
-/// Returns the part of sorted addresses that lies in a range.
+/// Returns the part of sorted addresses within a range.
 fn select_range<'a>(addresses: &'a [usize], range: &Range<usize>) -> &'a [usize] {
     let start = addresses.partition_point(|&address| address < range.start);
     let end = addresses.partition_point(|&address| address < range.end);
@@ -73,8 +76,8 @@ fn add_lines(
     let offset = address.wrapping_sub(module.bias) as u64;
     let mut frames = file.map_or_else(Vec::new, |file| read_frames(file, offset));
     if let Some(symbol) = file.and_then(|file| file.find_symbol(offset)) {
-        // Debug information that has lines only gives names without their modules. Symbols have them, but none for what is
-        // inlined. A library without debug information still has symbols.
+        // Debug information with lines only gives names without their modules. Symbols contain modules, but
+        // not inlined functions. A library without debug information still has symbols.
         if frames.is_empty() {
             frames.push(FrameName::default());
         }

@@ -1,4 +1,4 @@
-//! Samples the stacks of this process with a timer signal.
+//! CPU sampler: records stacks of this process on a timer signal.
 //!
 //! ```text
 //!  ITIMER_PROF ─► SIGPROF ─► handler: addresses of one stack ─► a free slot of SLOTS
@@ -7,9 +7,10 @@
 //!                                                              Stacks: counts by stack
 //! ```
 //!
-//! The handler runs between any two instructions of any thread, so it takes no lock and no memory. It claims a slot by a
-//! compare-and-swap. Where no slot is free the sample is counted as lost. The unwinder finds its tables without a lock since
-//! glibc 2.35. The slots are untouched memory until the first sample.
+//! The handler may interrupt any thread at any instruction, so it takes no lock and allocates no memory. It
+//! claims a slot by compare-and-swap. If no slot is free, the sample counts as lost.
+//! Since glibc 2.35 the unwinder finds its tables without a lock. The slots occupy no physical memory until
+//! the first sample.
 
 #![expect(unsafe_code, reason = "timers and signals have no safe interface")]
 
@@ -22,7 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 
 /// Samples per second of processor time.
 pub const SAMPLES_PER_SECOND: u32 = 99;
-/// Frames of a stack that are kept, from the innermost.
+/// Maximum number of recorded frames per stack, from the innermost.
 const MAX_STACK_FRAMES: usize = 128;
 /// Samples that may wait to be drained: one megabyte, and 20 000 samples per second at a drain every 50 ms.
 const SLOT_COUNT: usize = 1024;
@@ -33,7 +34,8 @@ const SLOT_FREE: u32 = 0;
 const SLOT_CLAIMED: u32 = 1;
 const SLOT_FULL: u32 = 2;
 
-/// One sample. Whoever moves the state away from `SLOT_FREE` or `SLOT_FULL` may touch the frames until it moves the state on.
+/// Slot of one sample. The thread that moves the state away from `SLOT_FREE` or `SLOT_FULL` owns the frames
+/// until its next state change.
 struct SampleSlot {
     state: AtomicU32,
     depth: AtomicUsize,
@@ -54,7 +56,7 @@ static NEXT_SLOT: AtomicUsize = AtomicUsize::new(0);
 static LOST_SAMPLES: AtomicU64 = AtomicU64::new(0);
 static IS_SAMPLING: AtomicBool = AtomicBool::new(false);
 
-/// Sampling under way. It ends when this is dropped; a process has one at a time.
+/// Running sampler. Sampling ends on drop. A process has at most one.
 pub struct StackSampler(());
 
 impl StackSampler {
@@ -64,7 +66,7 @@ impl StackSampler {
             return Ok(None);
         }
         let mut sampler = Self(());
-        // What the last one left.
+        // Slots may still hold samples of the previous sampler.
         sampler.drain(&mut StackCounts::default());
         LOST_SAMPLES.store(0, Ordering::Relaxed);
         warm_up();
@@ -79,7 +81,7 @@ impl StackSampler {
             if slot.state.load(Ordering::Acquire) != SLOT_FULL {
                 continue;
             }
-            // SAFETY: a full slot is changed by nobody but the one that drains, and there is one sampler.
+            // SAFETY: only `drain` changes a full slot, and there is one sampler.
             let frames = unsafe { &*slot.frames.get() };
             stacks.add(&frames[..slot.depth.load(Ordering::Relaxed)]);
             slot.state.store(SLOT_FREE, Ordering::Release);
@@ -174,7 +176,7 @@ extern "C" fn add_module(info: *mut libc::dl_phdr_info, _size: usize, modules: *
     let headers = if info.dlpi_phdr.is_null() {
         &[]
     } else {
-        // SAFETY: the loader says where the headers are and how many.
+        // SAFETY: the loader provides the position and the number of the headers.
         unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) }
     };
     let loaded = headers.iter().filter(|header| header.p_type == libc::PT_LOAD);
@@ -200,7 +202,8 @@ fn handle_signal() -> io::Result<()> {
         let mut action: libc::sigaction = std::mem::zeroed();
         let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) = on_signal;
         action.sa_sigaction = handler as usize;
-        // On the thread's own stack: the one that the standard library keeps for signals is too small to unwind on.
+        // The handler runs on the thread's own stack: the standard library's signal stack is too small for
+        // unwinding.
         action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
         libc::sigemptyset(&raw mut action.sa_mask);
         libc::sigaction(libc::SIGPROF, &raw const action, ptr::null_mut())
@@ -208,11 +211,11 @@ fn handle_signal() -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Sends SIGPROF each time the process has run for so many microseconds; with 0, never.
+/// Sends SIGPROF whenever the process has consumed this many microseconds of CPU time; 0 stops the timer.
 fn set_timer(microseconds: i64) -> io::Result<()> {
     let every = libc::timeval { tv_sec: 0, tv_usec: microseconds as libc::suseconds_t };
     let timer = libc::itimerval { it_interval: every, it_value: every };
-    // SAFETY: the timer is valid, and the old one is not asked for.
+    // SAFETY: the timer is valid, and the call does not return the old one.
     let result = unsafe { libc::setitimer(libc::ITIMER_PROF, &raw const timer, ptr::null_mut()) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
@@ -221,7 +224,7 @@ extern "C" fn on_signal(_signal: c_int, _info: *mut libc::siginfo_t, context: *m
     if !IS_SAMPLING.load(Ordering::Acquire) {
         return;
     }
-    // SAFETY: libc gives each thread an errno. What was interrupted must find its own.
+    // SAFETY: libc gives each thread an errno. The interrupted code must find its own value.
     let errno = unsafe { *libc::__errno_location() };
     let slot = &SAMPLE_SLOTS[NEXT_SLOT.fetch_add(1, Ordering::Relaxed) % SLOT_COUNT];
     if slot.state.compare_exchange(SLOT_FREE, SLOT_CLAIMED, Ordering::Acquire, Ordering::Relaxed).is_err() {
@@ -257,12 +260,12 @@ extern "C" fn on_signal(_signal: c_int, _info: *mut libc::siginfo_t, context: *m
     unsafe { *libc::__errno_location() = errno };
 }
 
-/// Address of the instruction that was interrupted.
+/// Returns the address of the interrupted instruction.
 ///
 /// # Safety
 /// `context` is the third argument of a signal handler.
 unsafe fn interrupted_at(context: *mut c_void) -> Option<usize> {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let context = unsafe { context.cast::<libc::ucontext_t>().as_ref() }?;
     #[cfg(target_arch = "x86_64")]
     return Some(context.uc_mcontext.gregs[libc::REG_RIP as usize] as usize);

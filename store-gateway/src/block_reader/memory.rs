@@ -1,7 +1,7 @@
-//! What a part of a block takes in memory, before it is read: room is taken for that.
+//! Estimates of the memory that a part of a block needs, made before the read to reserve that memory.
 //!
 //! ```text
-//!  nothing is there ─► a guess ─► footers ─► series and profiles as they are decoded ─► what they are, and what else is read
+//!  nothing read ─► guess ─► footers ─► decoded series and profiles ─► their size, and the size of the rest
 //! ```
 
 use std::ops::Range;
@@ -14,22 +14,22 @@ use athanor_query::MatchedProfiles;
 
 use super::CachedBlock;
 
-/// How much longer texts are thought to be decompressed before it is known: mostly they are less.
+/// Assumed compression ratio of texts while the real one is unknown. Usually the real ratio is lower.
 const TEXT_COMPRESSION_RATIO: u64 = 6;
-/// What texts take in memory for each byte: as they are read, and as they are kept.
+/// Memory per byte of text: one copy while it is read and one that is kept.
 const TEXT_MEMORY_FACTOR: u64 = 2;
-/// What footers take in memory for each byte, once they are decoded.
+/// Memory per byte of a footer once it is decoded, in bytes.
 const FOOTER_MEMORY_FACTOR: u64 = 2;
-/// What a series of a few labels takes as it is decoded, before it is known how many it has.
+/// Assumed memory of a decoded series with a few labels, while the number of labels is unknown.
 const SERIES_GUESS_BYTES: u64 = 2048;
-/// What a profile takes as it is decoded: its columns, and itself twice while the list of all is made.
+/// Memory of a decoded profile: its columns, and two copies while the list of all profiles is built.
 const PROFILE_MEMORY_BYTES: u64 = 192;
-/// What entries of other tables take as they are kept.
+/// Memory of a retained entry in each of the other tables.
 const NODE_MEMORY_BYTES: u64 = 56;
 const LOCATION_MEMORY_BYTES: u64 = 96;
 const FUNCTION_MEMORY_BYTES: u64 = 128;
 
-/// What footers, series and profiles of a part take, about, when of most of them nothing was read.
+/// Guesses the memory of footers, series and profiles of a part, before most of them are read.
 pub(super) fn guess_index_memory(part: &CachedBlock, meta: &TenantMeta) -> u64 {
     if part.source.has_decoded_series() {
         return retained_bytes(part).saturating_add(u64::from(meta.profiles.1) * PROFILE_MEMORY_BYTES);
@@ -45,15 +45,15 @@ pub(super) fn guess_index_memory(part: &CachedBlock, meta: &TenantMeta) -> u64 {
     footers.saturating_mul(1 + FOOTER_MEMORY_FACTOR).saturating_add(texts).saturating_add(rows)
 }
 
-/// What series and profiles of a part take as they are decoded, about, once footers are there.
+/// Estimates the memory of decoded series and profiles of a part, once its footers are fetched.
 pub(super) fn estimate_index_memory(part: &CachedBlock, meta: &TenantMeta) -> Result<u64, BlockError> {
     let series = if part.source.has_decoded_series() { 0 } else { part.source.estimate_series_memory()? };
     let profiles = u64::from(meta.profiles.1) * PROFILE_MEMORY_BYTES;
     Ok(retained_bytes(part).saturating_add(series).saturating_add(profiles))
 }
 
-/// What a part takes once some more of it is fetched, and it is read, of the profiles that are meant: they were found, so
-/// that series and profiles are there.
+/// Estimates the memory of a part including the ranges still to fetch and the read of the matched profiles.
+/// Series and profiles are decoded at this point.
 pub(super) fn estimate_read_memory(
     part: &CachedBlock,
     (extents, names): (&[(&'static str, Range<u64>)], bool),
@@ -79,11 +79,11 @@ pub(super) fn estimate_read_memory(
             + of(locations.1, LOCATION_MEMORY_BYTES)
             + of(functions.1, FUNCTION_MEMORY_BYTES);
     }
-    // Each thread adds up for itself.
+    // Each compute thread has its own sums.
     Ok(bytes.saturating_add(tables + of(stacks, 8 * (width as u64 + 1))))
 }
 
-/// What was fetched, footers, and the series and profiles that were decoded.
+/// Returns the bytes of fetched ranges, footers, and decoded series and profiles.
 fn retained_bytes(part: &CachedBlock) -> u64 {
     (part.folder.fetched_bytes() + part.block.footer_bytes() + part.source.index_memory_bytes()) as u64
 }

@@ -1,4 +1,4 @@
-//! Which files there are, and which are about to be.
+//! Index of the files in the disk cache and of its pending writes.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -7,52 +7,52 @@ use bytes::Bytes;
 
 use super::DiskCacheKey;
 
-/// Files at most, whatever they hold: all of them are known in memory.
+/// Maximum number of files of any size, since the index keeps all of them in memory.
 pub const MAX_CACHED_FILES: usize = 200_000;
-/// Bytes that may wait to be written: the bucket may give more at once than the disk takes.
+/// Maximum bytes of pending writes: the bucket may deliver faster than the disk writes.
 const MAX_PENDING_WRITE_BYTES: usize = 64 << 20;
-/// Files that leave in one step, so that others get a turn between.
+/// Maximum number of files that one step evicts, so that other jobs run in between.
 pub const MAX_EVICTIONS_PER_STEP: usize = 256;
 
-/// Which files there are.
+/// Index of cached files by hash and by age.
 #[derive(Default)]
 pub struct DiskCacheIndex {
     by_hash: HashMap<ContentHash, u64>,
-    /// Hash and length, by when they came.
+    /// Hash and length of each file, by age.
     by_age: BTreeMap<u64, (ContentHash, u64)>,
-    /// What waits or is being written, and is not in doubt since: nobody reads it yet.
+    /// Pending writes that were not invalidated, by hash. They are not readable yet.
     coming: HashMap<ContentHash, u64>,
     waiting: VecDeque<PendingWrite>,
     waiting_bytes: usize,
-    /// Bytes of all, what is being written included.
+    /// Bytes of all files, including the file that is being written.
     bytes: u64,
     next: u64,
 }
 
-/// What is to be written.
+/// Entry that waits to be written.
 pub struct PendingWrite {
-    /// When it came.
+    /// Age: the sequence number of the entry.
     pub age: u64,
-    /// What it is, by a hash.
+    /// Hash of the cache key.
     pub hash: ContentHash,
-    /// And in full.
+    /// Full key of the entry.
     pub key: DiskCacheKey,
-    /// What it holds.
+    /// Bytes of the entry.
     pub bytes: Bytes,
 }
 
 impl DiskCacheIndex {
-    /// Files, and their bytes.
+    /// Returns the number of files and their bytes.
     pub fn size(&self) -> (u64, u64) {
         (self.by_age.len() as u64, self.bytes)
     }
 
-    /// When a file came.
+    /// Returns the age of a file.
     pub fn find(&self, hash: ContentHash) -> Option<u64> {
         self.by_hash.get(&hash).copied()
     }
 
-    /// A file that was found; whether it is the only one of its kind.
+    /// Adds a file found on disk. Returns false if the index already has its hash or its age.
     pub fn add_existing(&mut self, age: u64, hash: ContentHash, length: u64) -> bool {
         let is_new = !self.by_hash.contains_key(&hash) && !self.by_age.contains_key(&age);
         if is_new {
@@ -68,7 +68,8 @@ impl DiskCacheIndex {
         self.next = self.next.max(age + 1);
     }
 
-    /// Has bytes wait to be written, unless they are there or on their way. Whether there is room for them to wait.
+    /// Queues bytes to be written, unless they are cached or queued already. Returns false if the queue is
+    /// full.
     pub fn enqueue_write(&mut self, hash: ContentHash, key: DiskCacheKey, bytes: Bytes) -> bool {
         if self.by_hash.contains_key(&hash) || self.coming.contains_key(&hash) {
             return true;
@@ -86,7 +87,7 @@ impl DiskCacheIndex {
         true
     }
 
-    /// What has waited longest, to be written now.
+    /// Removes the oldest pending write that is still valid and returns it.
     pub fn pop_write(&mut self) -> Option<PendingWrite> {
         while let Some(first) = self.waiting.pop_front() {
             self.waiting_bytes -= first.bytes.len();
@@ -97,17 +98,17 @@ impl DiskCacheIndex {
         None
     }
 
-    /// Whether it is still wanted.
+    /// Returns whether the write was not invalidated.
     fn is_pending(&self, coming: &PendingWrite) -> bool {
         self.coming.get(&coming.hash) == Some(&coming.age)
     }
 
-    /// Takes room for what is about to be written.
+    /// Reserves space for a file that is about to be written.
     pub fn begin_write(&mut self, length: u64) {
         self.bytes += length;
     }
 
-    /// It is written, or could not be; whether it stays.
+    /// Ends a write, successful or not. Returns whether the file stays in the cache.
     pub fn finish_write(&mut self, coming: &PendingWrite, length: u64, is_written: bool) -> bool {
         self.bytes -= length;
         let stays = is_written && self.is_pending(coming);
@@ -118,14 +119,14 @@ impl DiskCacheIndex {
         stays
     }
 
-    /// It is not written.
+    /// Removes a pending write that does not take place.
     pub fn cancel_write(&mut self, coming: &PendingWrite) {
         if self.is_pending(coming) {
             self.coming.remove(&coming.hash);
         }
     }
 
-    /// Forgets what is in doubt, on its way or there: then it says when that came.
+    /// Removes a suspect entry, pending or on disk. Returns the age of its file, if there is one.
     pub fn invalidate(&mut self, hash: ContentHash) -> Option<u64> {
         self.coming.remove(&hash);
         let age = self.find(hash)?;
@@ -133,7 +134,7 @@ impl DiskCacheIndex {
         Some(age)
     }
 
-    /// Forgets a file.
+    /// Removes a file from the index.
     pub fn remove(&mut self, age: u64, hash: ContentHash) {
         if let Some((_, length)) = self.by_age.remove(&age) {
             self.bytes -= length;
@@ -143,7 +144,8 @@ impl DiskCacheIndex {
         }
     }
 
-    /// Takes out the oldest until there are no more bytes than that, nor too many files; only so many at once.
+    /// Removes the oldest files until at most `bytes` remain and the number of files is within its limit.
+    /// Removes at most [`MAX_EVICTIONS_PER_STEP`].
     pub fn evict_to(&mut self, bytes: u64) -> Vec<(u64, ContentHash)> {
         let mut out = Vec::new();
         while out.len() < MAX_EVICTIONS_PER_STEP

@@ -1,4 +1,4 @@
-//! An upload as it comes: in parts to the bucket, so that little of it is in memory.
+//! Receiver of one upload: writes it to the bucket in parts, so that only one part is in memory.
 
 use athanor_chassis::tasks::TaskHandle;
 use athanor_chassis::{ByteSize, ErrorCode, Status, TaskGroup};
@@ -10,12 +10,13 @@ use super::store::{DebuginfoKey, DebuginfoStore, ReceivedUpload, UploadMarker};
 use super::{DebuginfoCounters, DebuginfoQuota, DebuginfoService, UploadPermit};
 use std::sync::Arc;
 
-/// The size of a part: what an upload holds in memory, beside the piece that came last.
+/// Size of a part in bytes. An upload holds one part in memory, and the last received chunk.
 pub const UPLOAD_PART_BYTES: usize = 4 << 20;
-/// How an ELF file begins.
+/// Magic bytes of an ELF file.
 const ELF_MAGIC: [u8; 4] = *b"\x7fELF";
 
-/// Takes the bytes of one attempt. Dropped before it is [complete](Self::complete), it removes what it has kept.
+/// Receiver of the bytes of one attempt. If it is dropped before it is [complete](Self::complete), it removes
+/// its parts.
 pub struct UploadReceiver {
     kept: UploadedParts,
     waits: BytesMut,
@@ -27,17 +28,17 @@ pub struct UploadReceiver {
     _turn: UploadPermit,
 }
 
-/// How many bytes may come.
+/// Limits of the size of one upload.
 pub(super) struct UploadSizeLimits {
-    /// The most.
+    /// Maximum size from the tenant's limits.
     pub(super) limit: ByteSize,
-    /// How many the client said that there are, if it did.
+    /// Size that the client announced, if it did.
     pub(super) announced: Option<u64>,
-    /// What there was room for when it began to come.
+    /// Tenant quota when the attempt began.
     pub(super) room: DebuginfoQuota,
 }
 
-/// The parts of an attempt, which go with it unless it is done.
+/// Stored parts of an attempt. Removed on drop, unless the attempt is done.
 struct UploadedParts {
     shelf: DebuginfoStore,
     tasks: TaskGroup,
@@ -46,7 +47,8 @@ struct UploadedParts {
     number: u128,
     attempt: String,
     parts: u32,
-    /// A part on its way. Who leaves meanwhile does not end that: what is removed before it has come would come after.
+    /// Write of a part in flight. A disconnect does not cancel it, because a part written after the removal
+    /// would stay.
     under_way: Option<TaskHandle<Result<(), Status>>>,
     is_done: bool,
 }
@@ -82,7 +84,7 @@ impl UploadReceiver {
         }
     }
 
-    /// Takes more bytes.
+    /// Appends received bytes and stores each full part.
     pub async fn push(&mut self, mut bytes: Bytes) -> Result<(), Status> {
         self.size += bytes.len() as u64;
         let limit = self.bounds.limit;
@@ -107,7 +109,7 @@ impl UploadReceiver {
         Ok(())
     }
 
-    /// Refuses a file of which less or more came than was said.
+    /// Rejects a file with a size that differs from the announced size.
     fn check_size(&self) -> Result<(), Status> {
         let Some(announced) = self.bounds.announced.filter(|announced| *announced != self.size) else {
             return Ok(());
@@ -120,7 +122,7 @@ impl UploadReceiver {
         let part = std::mem::take(&mut self.waits).freeze();
         let reservation = self.kept.space.reserve(UploadKind::Debuginfo, part.len() as u64).await?;
         let key = self.kept.place.part_key(self.kept.number, &self.kept.attempt, self.kept.parts);
-        // From here on it may be there, whatever is heard of it.
+        // From here on the part may exist, even if the write reports an error.
         self.kept.parts += 1;
         let shelf = self.kept.shelf.clone();
         let keeping = async move {
@@ -138,7 +140,7 @@ impl UploadReceiver {
         kept?
     }
 
-    /// All has come: how many bytes.
+    /// Completes the attempt. Returns the size of the file in bytes.
     pub async fn complete(mut self) -> Result<u64, Status> {
         if self.size == 0 {
             let message = "the file is empty; send its bytes";
@@ -157,13 +159,13 @@ impl UploadReceiver {
             is_valid: !place.kind.is_elf() || self.begins[..] == ELF_MAGIC,
         };
         let key = place.marker_key(*number, UploadMarker::Sent);
-        // Written or not, the note may name these parts from here on.
+        // Even if the write fails, the marker may refer to these parts from here on.
         self.kept.is_done = true;
         if self.kept.shelf.write_marker(&key, &sent).await? {
             self.counts.record_received(self.size);
             return Ok(self.size);
         }
-        // It came before: by an attempt whose answer was lost, or by one beside this.
+        // The marker exists already: a previous attempt lost its response, or a concurrent attempt wrote it.
         self.kept.is_done = false;
         let before: Option<ReceivedUpload> = self.kept.shelf.read_marker(&key).await?;
         match before {
@@ -189,7 +191,7 @@ impl Drop for UploadedParts {
         let under_way = self.under_way.take();
         let removal = async move {
             if let Some(part) = under_way {
-                // Whatever became of it, it has ended.
+                // The outcome is irrelevant here, only the end of the write matters.
                 let _ = part.await;
             }
             for part in 0..parts {

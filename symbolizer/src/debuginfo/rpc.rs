@@ -1,4 +1,4 @@
-//! Uploads on the wire: in the words of Parca, and in those of Pyroscope.
+//! RPCs for uploads: the API of Parca and the API of Pyroscope.
 
 use athanor_chassis::{ErrorCode, Status, TenantId};
 use athanor_proto::debuginfo::v1alpha1 as pyroscope;
@@ -16,18 +16,18 @@ use super::store::{DebuginfoKey, UploadAnnouncement};
 use super::upload_state::{DebuginfoKind, UploadDecision, UploadIntent};
 use super::{DebuginfoFile, DebuginfoService, delete_debuginfo};
 
-/// The longest id in Pyroscope's words, in digits.
+/// Range of the length of a build id in Pyroscope's API, in hexadecimal digits.
 const BUILD_ID_DIGITS_RANGE: std::ops::RangeInclusive<usize> = 2..=40;
-/// The shortest id in Parca's words.
+/// Minimum length of a build id in Parca's API.
 const MIN_BUILD_ID_BYTES: usize = 3;
-/// The longest text that describes a file: a hash, a name, an id.
+/// Maximum length of a text that describes a file: hash, name or id.
 const MAX_TEXT_BYTES: usize = 1_024;
 
 fn invalid_status(message: String) -> Status {
     Status::new(ErrorCode::Invalid, message).with_reason("malformed_request")
 }
 
-/// Where a file of Parca's goes.
+/// Returns the key of a file in Parca's API.
 fn parca_key(tenant: &TenantId, build_id: &str, kind: i32) -> Result<DebuginfoKey, Status> {
     let bad = |why: String| invalid_status(format!("build_id {}: {why}", shorten_text(build_id)));
     if build_id.len() < MIN_BUILD_ID_BYTES {
@@ -49,7 +49,7 @@ fn parca_key(tenant: &TenantId, build_id: &str, kind: i32) -> Result<DebuginfoKe
     Ok(DebuginfoKey { tenant: tenant.clone(), build, kind })
 }
 
-/// Where a file of Pyroscope's goes.
+/// Returns the key of a file in Pyroscope's API.
 fn executable_key(tenant: &TenantId, id: &str) -> Result<DebuginfoKey, Status> {
     let is_number = id.chars().all(|c| c.is_ascii_hexdigit());
     let build = BuildId::new(id).ok().filter(|_| is_number && BUILD_ID_DIGITS_RANGE.contains(&id.len()));
@@ -96,7 +96,7 @@ fn format_upload_id(number: u128) -> String {
 // === Parca ===
 
 impl DebuginfoService {
-    /// Whether a file is wanted.
+    /// Returns whether an upload would be accepted.
     pub async fn should_initiate(
         &self,
         tenant: &TenantId,
@@ -113,7 +113,7 @@ impl DebuginfoService {
         })
     }
 
-    /// Begins an upload.
+    /// Begins an upload and returns its instructions.
     pub async fn initiate(
         &self,
         tenant: &TenantId,
@@ -182,7 +182,7 @@ impl DebuginfoService {
         }
     }
 
-    /// Takes a file: first the info, then chunks.
+    /// Receives a file: the first message is the info, the others are chunks.
     pub async fn upload(
         &self,
         tenant: &TenantId,
@@ -219,7 +219,7 @@ impl DebuginfoService {
         Ok(parca::UploadResponse { build_id: info.build_id, size: receiving.complete().await? })
     }
 
-    /// Ends an upload.
+    /// Finishes an upload by its id.
     pub async fn mark_finished(
         &self,
         tenant: &TenantId,
@@ -237,7 +237,7 @@ impl DebuginfoService {
 // === Pyroscope ===
 
 impl DebuginfoService {
-    /// Whether a file is wanted; if so, its upload has begun.
+    /// Begins an upload if it is accepted, and returns the decision.
     pub async fn should_initiate_upload(
         &self,
         tenant: &TenantId,
@@ -269,7 +269,7 @@ impl DebuginfoService {
         })
     }
 
-    /// Takes a file, as it is.
+    /// Receives the raw bytes of a file.
     pub async fn upload_file(
         &self,
         tenant: &TenantId,
@@ -287,7 +287,7 @@ impl DebuginfoService {
         taken.await.map(drop).inspect_err(|status| self.record_refusal(status))
     }
 
-    /// Ends an upload.
+    /// Finishes the newest pending upload of a build id.
     pub async fn upload_finished(
         &self,
         tenant: &TenantId,
@@ -303,7 +303,7 @@ impl DebuginfoService {
         answered.await.inspect_err(|status| self.record_refusal(status))
     }
 
-    /// All binaries of a tenant.
+    /// Lists the ELF files of a tenant.
     pub async fn list_debuginfo(
         &self,
         tenant: &TenantId,
@@ -314,14 +314,14 @@ impl DebuginfoService {
         Ok(pyroscope::ListDebuginfoResponse { object: binaries.map(object_metadata).collect() })
     }
 
-    /// Removes what there is of a binary.
+    /// Deletes all debug information of a binary.
     pub async fn delete_debuginfo(
         &self,
         tenant: &TenantId,
         request: pyroscope::DeleteDebuginfoRequest,
     ) -> Result<pyroscope::DeleteDebuginfoResponse, Status> {
         let answered = async {
-            // Whatever is listed can be removed, be it named in Parca's words.
+            // Every listed build id can be deleted, also those uploaded by Parca's API.
             let id = &request.gnu_build_id;
             let bad = |_| {
                 invalid_status(format!(

@@ -1,4 +1,4 @@
-//! What came, and what became of it, for whoever runs the server.
+//! Statistics of debug information uploads, for operators.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,10 +6,10 @@ use std::sync::{Mutex, PoisonError};
 
 use athanor_chassis::Status;
 
-/// Reasons that are counted by name; there are fewer.
+/// Maximum number of reasons that are counted by name. The code defines fewer.
 const MAX_COUNTED_REASONS: usize = 64;
 
-/// Plain numbers that only grow.
+/// Counters of uploads. They only increase.
 #[derive(Debug, Default)]
 pub struct DebuginfoCounters {
     begun: AtomicU64,
@@ -19,21 +19,21 @@ pub struct DebuginfoCounters {
     refused: Mutex<RefusalsByReason>,
 }
 
-/// Calls that were refused, by reason.
+/// Count of rejected calls by reason.
 pub type RefusalsByReason = BTreeMap<&'static str, u64>;
 
-/// The numbers of a moment.
+/// Snapshot of the upload counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DebuginfoStats {
-    /// Uploads that were begun.
+    /// Count of uploads that were begun.
     pub begun: u64,
-    /// Those that were finished, with files that can be used.
+    /// Count of uploads finished with a usable file.
     pub finished: u64,
-    /// Those that were finished with something else.
+    /// Count of uploads finished with a file that is not of its kind.
     pub invalid: u64,
-    /// Bytes of files that were sent whole.
+    /// Bytes of completely received files.
     pub bytes: u64,
-    /// Calls that were refused, by reason.
+    /// Count of rejected calls by reason.
     pub refused: RefusalsByReason,
 }
 

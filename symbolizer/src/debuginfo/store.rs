@@ -1,13 +1,13 @@
-//! Where uploads lie: objects of the bucket, none of them ever written twice.
+//! Storage of uploads: objects of the bucket, each written only once.
 //!
 //! ```text
-//!  debuginfo/<tenant>/<build id>/<kind>/<upload>.begun                 what was announced
-//!                                       <upload>.<attempt>.<part>      bytes, in parts of one size but for the last
-//!                                       <upload>.sent                  which attempt came whole
-//!                                       <upload>.finished or .invalid  all that is known of it
+//!  debuginfo/<tenant>/<build id>/<kind>/<upload>.begun                 announcement
+//!                                       <upload>.<attempt>.<part>      bytes; equal sizes except the last
+//!                                       <upload>.sent                  id of the complete attempt
+//!                                       <upload>.finished or .invalid  full record of the upload
 //! ```
-//! The names alone tell how far an upload is. A client may try several times to send one; an attempt that did not come whole
-//! is removed.
+//! The object names alone determine the phase of an upload. A client may send an upload in several attempts.
+//! Parts of an incomplete attempt are removed.
 
 use std::collections::BTreeMap;
 
@@ -20,69 +20,69 @@ use serde::{Deserialize, Serialize};
 
 use super::upload_state::{DebuginfoKind, UploadPhase, UploadStatus};
 
-/// Keys of one listing.
+/// Number of keys per page of a listing.
 const MAX_KEYS_PER_PAGE: usize = 1_000;
 const STARTED_SUFFIX: &str = "begun";
 const RECEIVED_SUFFIX: &str = "sent";
 const FINISHED_SUFFIX: &str = "finished";
 const INVALID_SUFFIX: &str = "invalid";
 
-/// One file of one binary of one tenant.
+/// Key of one debug information file: tenant, binary and kind.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DebuginfoKey {
-    /// Whose.
+    /// Tenant that owns the file.
     pub tenant: TenantId,
-    /// Of which binary.
+    /// Build id of the binary.
     pub build: BuildId,
-    /// What of it.
+    /// Kind of the file.
     pub kind: DebuginfoKind,
 }
 
-/// What a client announced.
+/// Description of the file that a client announced.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct UploadAnnouncement {
-    /// Of the file, in a form of the client's.
+    /// Hash of the file, in a format that the client chooses.
     pub hash: String,
-    /// How many bytes the file has; 0 if it was not said.
+    /// Size of the file in bytes; 0 if the client did not announce it.
     pub size: u64,
-    /// What the binary is called.
+    /// Name of the binary.
     pub name: String,
-    /// Its id in Go's form.
+    /// Build id of the binary in Go's format.
     pub go_build_id: String,
-    /// Its id in OpenTelemetry's form.
+    /// File id of the binary in OpenTelemetry's format.
     pub otel_file_id: String,
-    /// Whether its code was left out.
+    /// True if the file lacks the text section.
     pub no_text: bool,
 }
 
-/// What came.
+/// Record of the bytes that were received.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReceivedUpload {
-    /// Which attempt.
+    /// Id of the attempt.
     pub attempt: String,
-    /// How many parts it has.
+    /// Number of parts.
     pub parts: u32,
-    /// How many bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Their xxh3, of 128 bits.
+    /// 128-bit xxh3 digest of the bytes.
     pub digest: String,
-    /// Whether they are a file of their kind.
+    /// True if the bytes are a file of their kind.
     pub is_valid: bool,
 }
 
-/// All that is known of an upload.
+/// Full record of a finished upload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CompletedUpload {
-    /// What was announced.
+    /// Description of the file from the announcement.
     pub begun: UploadAnnouncement,
-    /// What came.
+    /// Record of the received bytes.
     pub sent: ReceivedUpload,
-    /// When it was finished, in milliseconds since 1970.
+    /// Time of the finish, in milliseconds since 1970.
     pub finished_millis: i64,
 }
 
-/// Notes that tell how far an upload is.
+/// Marker objects that record the phase of an upload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UploadMarker {
     /// [`UploadAnnouncement`].
@@ -95,17 +95,17 @@ pub enum UploadMarker {
     Invalid,
 }
 
-/// The uploads of one place: by number, and the names of their objects.
+/// Uploads of one key, by number, with the names of their objects.
 #[derive(Debug, Default)]
 pub struct UploadsByNumber(BTreeMap<u128, Vec<FileName>>);
 
-/// The bucket.
+/// Object store with the uploads of all tenants.
 #[derive(Clone, Debug)]
 pub struct DebuginfoStore {
     pub store: Store,
 }
 
-// === impl Place ===
+// === impl DebuginfoKey ===
 
 impl DebuginfoKey {
     fn object_key(&self, upload: u128, file: FileName) -> ObjectKey {
@@ -114,7 +114,7 @@ impl DebuginfoKey {
         ObjectKey::Debuginfo { tenant, build, kind: self.kind.name(), upload, file }
     }
 
-    /// Whether an object is of this upload.
+    /// Returns whether an object belongs to this upload.
     fn is_object_of(&self, number: u128, key: &str) -> bool {
         let Ok(ObjectKey::Debuginfo { build, kind, upload, .. }) = ObjectKey::parse(key) else {
             return false;
@@ -122,7 +122,7 @@ impl DebuginfoKey {
         upload == number && build == self.build && kind == self.kind.name()
     }
 
-    /// The key of a note.
+    /// Returns the object key of a marker.
     pub fn marker_key(&self, upload: u128, note: UploadMarker) -> ObjectKey {
         let name = match note {
             UploadMarker::Begun => STARTED_SUFFIX,
@@ -133,16 +133,16 @@ impl DebuginfoKey {
         self.object_key(upload, FileName::new(name).expect("letters"))
     }
 
-    /// The key of a part of an attempt.
+    /// Returns the object key of a part of an attempt.
     pub fn part_key(&self, upload: u128, attempt: &str, part: u32) -> ObjectKey {
         self.object_key(upload, FileName::new(format!("{attempt}.{part:05}")).expect("digits and a dot"))
     }
 }
 
-// === impl Uploads ===
+// === impl UploadsByNumber ===
 
 impl UploadsByNumber {
-    /// How far each of them is.
+    /// Returns the status of each upload.
     pub fn upload_statuses(&self) -> Vec<UploadStatus> {
         let seen = |(&number, files): (&u128, &Vec<FileName>)| UploadStatus {
             number,
@@ -155,7 +155,7 @@ impl UploadsByNumber {
         self.0.entry(upload).or_default().push(file);
     }
 
-    /// Takes out the parts of an upload that are of another attempt than this one.
+    /// Removes the parts of all other attempts of an upload from the list and returns them.
     fn take_other_attempts(&mut self, upload: u128, attempt: &str) -> Vec<FileName> {
         let Some(files) = self.0.get_mut(&upload) else { return Vec::new() };
         let is_beside = |file: &mut FileName| match file.as_str().split_once('.') {
@@ -177,7 +177,8 @@ fn phase_from_files(files: &[FileName]) -> UploadPhase {
     }
 }
 
-/// Objects go in this order: what is half removed is an upload that was never finished, and known as such until the end.
+/// Returns the order in which objects are removed. A partially removed upload looks like one that never
+/// finished, until its last object is removed.
 fn removal_rank(file: &FileName) -> u8 {
     match file.as_str() {
         FINISHED_SUFFIX | INVALID_SUFFIX => 0,
@@ -187,10 +188,10 @@ fn removal_rank(file: &FileName) -> u8 {
     }
 }
 
-// === impl Shelf ===
+// === impl DebuginfoStore ===
 
 impl DebuginfoStore {
-    /// The uploads of a place.
+    /// Lists the uploads of a key.
     pub async fn list_uploads(&self, place: &DebuginfoKey) -> Result<UploadsByNumber, Status> {
         let mut uploads = UploadsByNumber::default();
         let below = KeyPrefix::DebuginfoOf(place.tenant.clone(), place.build.clone());
@@ -207,7 +208,7 @@ impl DebuginfoStore {
         Ok(uploads)
     }
 
-    /// The uploads of all places of a tenant, if these are no more than `most`.
+    /// Lists the uploads of a tenant by key. Fails if there are more than `most` keys.
     pub async fn list_tenant_uploads(
         &self,
         tenant: &TenantId,
@@ -216,7 +217,7 @@ impl DebuginfoStore {
         let mut places: BTreeMap<DebuginfoKey, UploadsByNumber> = BTreeMap::new();
         self.visit_keys(&KeyPrefix::Debuginfo(tenant.clone()), |key| {
             let ObjectKey::Debuginfo { tenant, build, kind, upload, file } = key else { return Ok(()) };
-            // Parts say nothing that notes do not.
+            // Parts add no information beyond the markers.
             let (Some(kind), true) = (DebuginfoKind::from_name(&kind), removal_rank(&file) != 1) else {
                 return Ok(());
             };
@@ -233,7 +234,7 @@ impl DebuginfoStore {
         Ok(places)
     }
 
-    /// How many bytes all that a tenant has here takes, but for one upload.
+    /// Returns the bytes of all objects of a tenant, optionally without those of one upload.
     pub async fn total_bytes(
         &self,
         tenant: &TenantId,
@@ -249,7 +250,7 @@ impl DebuginfoStore {
         Ok(bytes)
     }
 
-    /// Visits the keys below a place; what is not ours is passed over.
+    /// Visits the keys below a prefix. Skips keys that do not parse.
     async fn visit_keys(
         &self,
         below: &KeyPrefix,
@@ -279,7 +280,7 @@ impl DebuginfoStore {
         }
     }
 
-    /// Writes a note, unless it is there: then not, and the answer is `false`.
+    /// Writes a marker. Returns `false` without a write if it exists.
     pub async fn write_marker<N: Serialize>(&self, key: &ObjectKey, note: &N) -> Result<bool, Status> {
         let text = serde_json::to_vec(note).expect("texts and numbers serialise to JSON");
         match self.store.create(key, text.into()).await {
@@ -289,7 +290,7 @@ impl DebuginfoStore {
         }
     }
 
-    /// Reads a note, if it is there.
+    /// Reads a marker. Returns None if it does not exist.
     pub async fn read_marker<N: DeserializeOwned>(&self, key: &ObjectKey) -> Result<Option<N>, Status> {
         let text = match self.store.get(key).await {
             Ok(text) => text,
@@ -300,12 +301,12 @@ impl DebuginfoStore {
         serde_json::from_slice(&text).map(Some).map_err(damaged)
     }
 
-    /// Keeps a part.
+    /// Stores a part. Fails if it exists.
     pub async fn put_part(&self, key: &ObjectKey, bytes: Bytes) -> Result<(), Status> {
         self.store.create(key, bytes).await.map_err(|error| Status::from_error(&error))
     }
 
-    /// Removes parts of an upload that came with attempts that were cut off, so that only those of this one stay.
+    /// Removes the parts that incomplete attempts of an upload left. Only the parts of `attempt` stay.
     pub async fn remove_other_attempts(
         &self,
         place: &DebuginfoKey,
@@ -320,7 +321,7 @@ impl DebuginfoStore {
         Ok(())
     }
 
-    /// Removes uploads of a place.
+    /// Removes the uploads of a key that the predicate selects.
     pub async fn remove_uploads(
         &self,
         place: &DebuginfoKey,

@@ -1,107 +1,108 @@
-//! What may happen to debug information, as pure functions: how far its uploads are, and whether another one is wanted.
+//! State machine of debug information uploads, as pure functions: upload phases, and decisions on new
+//! uploads.
 //!
 //! ```text
-//!  begun ─► sent ─┬─► finished     is there
-//!    │       │    └─► invalid      is no ELF file: a file with another hash is wanted
-//!    └───────┴──────► stale        took longer than it may: another one is wanted
+//!  begun ─► sent ─┬─► finished     usable file
+//!    │       │    └─► invalid      no ELF file: an upload of a file with another hash is accepted
+//!    └───────┴──────► stale        exceeded the time limit: another upload is accepted
 //! ```
 
 use std::time::Duration;
 
 use athanor_storage::path::FileName;
 
-/// Uploads that may be under way for one file: each forced one begins beside the others.
+/// Maximum number of pending uploads of one file. Each forced upload runs concurrently with the others.
 pub const MAX_PENDING_UPLOADS: usize = 16;
-/// Bits of an upload's number that are chance; those above are the moment at which it was begun, in milliseconds.
+/// Random bits of an upload number. The bits above them are the start time, in milliseconds.
 const RANDOM_NUMBER_BITS: u32 = 80;
-/// Clocks of nodes differ, and the answer to what was sent last takes a while.
+/// Grace period for clock skew between nodes and for the response to the last message.
 const STALE_UPLOAD_GRACE: Duration = Duration::from_secs(120);
 
-/// What of a binary. Each is kept by itself.
+/// Kinds of files of a binary. Each is stored separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DebuginfoKind {
-    /// Its debug sections.
+    /// Debug sections of the binary.
     Debuginfo,
-    /// The binary.
+    /// The binary itself.
     Executable,
-    /// An archive of what it was made of.
+    /// Archive of the source files.
     Sources,
-    /// Where its minified lines come from.
+    /// Source map of minified code.
     SourceMap,
 }
 
-/// How far an upload is.
+/// Phases of an upload, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum UploadPhase {
-    /// Nothing but remainders of it are there.
+    /// Only remainders of a removed upload exist.
     Gone,
-    /// It was announced.
+    /// The upload was announced.
     Begun,
-    /// Its bytes are there.
+    /// All bytes are stored.
     Sent,
-    /// Its client knows that, and the file can be used.
+    /// The client finished the upload and the file is usable.
     Finished,
-    /// Its client knows that, and the file is none of its kind.
+    /// The client finished the upload and the file is not of its kind.
     Invalid,
 }
 
-/// An upload, as its notes tell of it.
+/// Status of an upload, derived from its markers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UploadStatus {
-    /// Later ones have greater numbers.
+    /// Number of the upload. Later uploads have larger numbers.
     pub number: u128,
-    /// How far it is.
+    /// Phase of the upload.
     pub phase: UploadPhase,
 }
 
-/// Why an upload is wanted or not.
+/// Decision on an upload, with its reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UploadDecision {
-    /// There is none.
+    /// Accepted: no upload exists.
     First,
-    /// One was begun too long ago.
+    /// Accepted: the previous upload is stale.
     Stale,
-    /// One is under way.
+    /// Rejected: an upload is pending.
     InProgress,
-    /// One is under way, and another one is forced.
+    /// Accepted: an upload is pending, but the client forces another one.
     InProgressForced,
-    /// There is one.
+    /// Rejected: a usable file exists.
     Exists,
-    /// There is one, and another one is forced.
+    /// Accepted: a usable file exists, but the client forces another one.
     ExistsForced,
-    /// What there is is no file of its kind, and it is not said whether the other one differs.
+    /// Accepted: the existing file is not of its kind, and the client sent no hash to compare.
     Invalid,
-    /// It is, and the other one does not differ.
+    /// Rejected: the existing file is not of its kind, and the new hash is equal.
     Equal,
-    /// It is, and the other one differs.
+    /// Accepted: the existing file is not of its kind, and the new hash differs.
     NotEqual,
 }
 
-/// Who asks for an upload.
+/// Intent of a client to upload a file.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct UploadIntent<'a> {
-    /// Of the file that would come; empty if it is not known.
+    /// Hash of the new file; empty if unknown.
     pub hash: &'a str,
-    /// Whether to take it in any case.
+    /// True if the client forces the upload.
     pub force: bool,
 }
 
-/// When it is, and how long an upload may take.
+/// Current time and time limit, the inputs of a decision.
 #[derive(Clone, Copy, Debug)]
 pub struct DecisionContext {
-    /// Milliseconds since 1970.
+    /// Current time in milliseconds since 1970.
     pub millis: i64,
-    /// The limit of a tenant.
+    /// Maximum duration of an upload, from the tenant's limits.
     pub longest: Duration,
 }
 
-// === impl Kind ===
+// === impl DebuginfoKind ===
 
 impl DebuginfoKind {
-    /// All kinds.
+    /// All kinds of files.
     pub const ALL: [Self; 4] = [Self::Debuginfo, Self::Executable, Self::Sources, Self::SourceMap];
 
-    /// As part of a key.
+    /// Returns the name of the kind in object keys.
     pub(crate) fn name(self) -> FileName {
         let name = match self {
             Self::Debuginfo => "debuginfo",
@@ -112,31 +113,31 @@ impl DebuginfoKind {
         FileName::new(name).expect("letters and a dash")
     }
 
-    /// Reads such a part.
+    /// Parses the name of a kind from an object key.
     pub(crate) fn from_name(name: &FileName) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == *name)
     }
 
-    /// Whether a file of this kind is an ELF file.
+    /// Returns whether files of this kind are ELF files.
     pub const fn is_elf(self) -> bool {
         matches!(self, Self::Debuginfo | Self::Executable)
     }
 }
 
-// === impl Seen ===
+// === impl UploadStatus ===
 
 impl UploadStatus {
-    /// Milliseconds since 1970 at which it was begun.
+    /// Returns the start time in milliseconds since 1970.
     pub fn started_millis(&self) -> i64 {
         i64::try_from(self.number >> RANDOM_NUMBER_BITS).unwrap_or(i64::MAX)
     }
 
-    /// Whether it waits for its client, and still may.
+    /// Returns whether the upload is unfinished and within its time limit.
     pub fn is_pending(&self, now: DecisionContext) -> bool {
         matches!(self.phase, UploadPhase::Begun | UploadPhase::Sent) && !self.is_expired(now)
     }
 
-    /// Whether nobody needs its objects once there is a later upload that is finished, or one that is begun.
+    /// Returns whether the objects are removable once a later upload is finished or pending.
     pub fn is_removable(&self, now: DecisionContext) -> bool {
         !self.is_pending(now)
     }
@@ -147,7 +148,8 @@ impl UploadStatus {
     }
 }
 
-/// The number of an upload that is begun now: later than those that are there, whichever clock these went by.
+/// Returns the number of a new upload. It is larger than all present numbers, even if the clocks of nodes
+/// differ.
 pub fn next_upload_number(seen: &[UploadStatus], millis: i64, chance: u128) -> u128 {
     let last = seen.iter().map(UploadStatus::started_millis).max();
     let millis = last.map_or(millis, |last| millis.max(last.saturating_add(1)));
@@ -155,7 +157,7 @@ pub fn next_upload_number(seen: &[UploadStatus], millis: i64, chance: u128) -> u
     moment | (chance >> (u128::BITS - RANDOM_NUMBER_BITS))
 }
 
-/// The newest upload that counts: one that is late counts only if there is no other.
+/// Returns the newest relevant upload. An expired upload is returned only if no other exists.
 pub fn current_upload(seen: &[UploadStatus], now: DecisionContext) -> Option<UploadStatus> {
     let known = || seen.iter().filter(|upload| upload.phase != UploadPhase::Gone);
     let is_late = |upload: &UploadStatus| {
@@ -165,7 +167,8 @@ pub fn current_upload(seen: &[UploadStatus], now: DecisionContext) -> Option<Upl
     timely.or_else(|| known().max_by_key(|upload| upload.number)).copied()
 }
 
-/// Whether an upload is wanted beside the one that counts. `invalid` is the hash of that one, if it is known to be invalid.
+/// Decides whether to accept an upload beside the current one. `invalid` is the current file's hash, if that
+/// file is known to be invalid.
 pub fn decide_upload(
     current: Option<UploadStatus>,
     invalid: &str,
@@ -187,12 +190,12 @@ pub fn decide_upload(
 }
 
 impl UploadDecision {
-    /// Whether an upload is wanted.
+    /// Returns whether the upload is accepted.
     pub const fn is_accepted(self) -> bool {
         !matches!(self, Self::InProgress | Self::Exists | Self::Equal)
     }
 
-    /// In the words by which agents know it.
+    /// Returns the reason as the text that agents expect.
     pub const fn reason_text(self) -> &'static str {
         match self {
             Self::First => "First time we see this Build ID, therefore please upload!",

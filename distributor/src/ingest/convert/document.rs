@@ -1,4 +1,4 @@
-//! Formats of tools that say themselves what they measure: they are named as pprof is, by their types.
+//! Formats of tools that state their own types. The types give the metric, as for pprof.
 
 pub(super) use athanor_profile::format::InputFormat;
 use athanor_profile::pprof::encode;
@@ -8,11 +8,12 @@ use super::super::metric::SampleTypeConfig;
 use super::super::request::IngestRequest;
 use super::{ConvertError, ConvertLimits, ConvertedBody, pprof, speedscope, stack_formats};
 
-/// How what is compressed begins.
+/// Magic bytes of compressed data: gzip, and zstd below.
 const GZIP_MAGIC: &[u8] = &[0x1f, 0x8b];
 const ZSTD_MAGIC: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 
-/// A body of which nobody says what it is: stacks with counts, unless it begins as nothing else does than another format.
+/// Converts a body without a stated format. It is read as stacks with counts, unless its beginning identifies
+/// another format.
 pub(super) fn convert_unlabeled(
     request: &IngestRequest,
     body: &Bytes,
@@ -47,7 +48,7 @@ pub(super) fn convert_document(
     pprof::convert_pprof(request, &made, &SampleTypeConfig::default(), bounds)
 }
 
-/// Which setting the bound on a part of a document follows, and what to do about it.
+/// Returns the setting that a limit of a document follows, and advice.
 pub(super) fn limit_advice(what: &str) -> &'static str {
     match what {
         "samples" | "samples of different stacks" => {

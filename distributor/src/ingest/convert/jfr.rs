@@ -1,5 +1,5 @@
-//! Flight recordings: each gives a profile for each kind of event that is in it. A form has the recording in a part, and
-//! in another one the labels that its events name by numbers.
+//! Flight recordings. Each gives one profile per kind of event in it. In a form, one part holds the recording
+//! and another the labels that its events refer to by number.
 
 use athanor_chassis::TenantLimits;
 use athanor_profile::jfr::{
@@ -15,13 +15,14 @@ use super::{
     ClientDialect, ConvertError, ConvertLimits, ConvertedBody, ConvertedProfile, conversion_refusal, labels,
 };
 
-/// The most bytes of labels, once inflated. Agents send some kilobytes.
+/// Maximum bytes of labels after inflation. Agents send some kilobytes.
 const MAX_LABELS_BYTES: usize = 16 << 20;
-/// A sample of a recording has about so many bytes in a profile, and takes some hundred in memory while it is counted.
+/// Approximate bytes of one sample in a profile. In memory it takes a few hundred while samples are counted.
 const SAMPLE_OVERHEAD_BYTES: usize = 96;
-/// Kinds of profiles that have names of their own.
+/// Number of profile kinds with names of their own.
 const MAX_NAMED_KINDS: usize = 9;
-/// What a recording may have. Inflated it may be as long as any request; what is kept beside it is a part of that.
+/// Returns the limits for a recording. Inflated, it may be as large as any request. The data kept beside it
+/// is limited to a part of that.
 pub(crate) fn bounds(limits: &TenantLimits) -> JfrLimits {
     let profile = limits.max_profile_size_bytes.as_usize();
     JfrLimits {
@@ -32,7 +33,7 @@ pub(crate) fn bounds(limits: &TenantLimits) -> JfrLimits {
     }
 }
 
-/// Which setting a limit follows, and what to do about it.
+/// Returns the setting that a limit follows, and advice.
 pub(crate) fn way_out(error: &JfrError) -> &'static str {
     match error {
         JfrError::Profile { what: "bytes", .. } => {
@@ -58,7 +59,7 @@ pub(crate) fn way_out(error: &JfrError) -> &'static str {
     }
 }
 
-/// Whether what is over a limit is a profile, or would be one: such statuses are those of a push.
+/// Returns whether the value over its limit is of a profile. Such refusals have the statuses of a push.
 pub(super) fn is_limit_of_profiles(error: &JfrError) -> bool {
     matches!(error, JfrError::Profile { .. } | JfrError::OverLimit { what: NAMES_LIMIT_NAME, .. })
 }

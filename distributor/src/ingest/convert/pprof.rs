@@ -1,4 +1,4 @@
-//! pprof, alone or in a form: its types say what it is called, and some SDKs need repairs.
+//! pprof, alone or in a form. Its types give the metric, and the output of some SDKs needs repairs.
 
 use athanor_profile::normalize::{DELTA_LABEL, is_in_1970};
 use athanor_profile::pprof::{
@@ -12,7 +12,7 @@ use super::super::multipart::MultipartForm;
 use super::super::request::IngestRequest;
 use super::{ClientDialect, ConvertError, ConvertLimits, ConvertedBody, ConvertedProfile, labels};
 
-/// The longest `sample_type_config`. SDKs send a few hundred bytes.
+/// Maximum length of `sample_type_config`. SDKs send a few hundred bytes.
 const MAX_TYPE_CONFIG_BYTES: usize = 64 << 10;
 
 pub(super) fn convert_form(
@@ -69,7 +69,8 @@ pub(super) fn convert_pprof(
     let plain = repaired.as_deref().unwrap_or(raw);
     let stated = stated_time(plain)?;
     if time_nanos == 0 && stated != 0 && is_in_1970(stated) {
-        // The profile counts when it arrives. What it states still tells it from others, and a duplicate from a new one.
+        // The profile gets its receive time. The stated time still distinguishes it from others, and a
+        // duplicate from a new one.
         let client_id = Some(format!("stated time {stated}"));
         let made = ConvertedProfile {
             client_id,
@@ -77,12 +78,12 @@ pub(super) fn convert_pprof(
         };
         return Ok(ConvertedBody { door, time_nanos, made: vec![made] });
     }
-    // Bytes that need no repair go on as they came, compressed and not copied.
+    // A profile that needs no repair is passed on as sent, compressed and without a copy.
     let pprof = Some(repaired.map_or_else(|| sent.clone(), Bytes::from));
     Ok(ConvertedBody { door, time_nanos, made: vec![ConvertedProfile::single_profile(labels, pprof)] })
 }
 
-/// Repairs what some SDKs get wrong; nothing if there is nothing to repair.
+/// Repairs known errors of some SDKs. Returns `None` if there is nothing to repair.
 fn repair_pprof(
     raw: &[u8],
     limits: &PprofLimits,
@@ -107,7 +108,8 @@ fn repair_pprof(
     }
 }
 
-/// Functions of scripts have short names, so people tell them apart by their file.
+/// Prefixes the function name with its file. Functions of scripts have short names, so the file distinguishes
+/// them.
 fn name_with_file(name: &str, file: &str) -> Option<String> {
     (!file.is_empty()).then(|| format!("{file} {name}"))
 }

@@ -1,7 +1,8 @@
-//! Documents of speedscope. Each of their profiles is one of its own, and a label has its name.
+//! Documents of speedscope. Each profile in one becomes a separate profile, with its name as a label.
 //!
-//! What is measured is told by the end of the application's name, as of text. Where a document has several profiles the unit of
-//! each stands there instead; and whatever is said in a unit of time is time, however often was sampled.
+//! The suffix of the application's name gives the metric, as for text. If a document has several profiles,
+//! the unit of each replaces that suffix. Values in a unit of time are stored as time, whatever the sample
+//! rate.
 
 use athanor_profile::app_name_suffix::AppNameSuffix;
 use athanor_profile::pprof::encode;
@@ -16,13 +17,13 @@ use super::{
     labels_bytes,
 };
 
-/// Names and values of a series.
+/// Label names and values of a series.
 type SeriesLabelPairs = Vec<(String, String)>;
 
-/// The label that has the name of a profile.
+/// Label with the name of a profile.
 const PROFILE_NAME_LABEL: &str = "profile_name";
 
-/// How much of a name errors show.
+/// Maximum characters of a profile's name in errors.
 const MAX_SHOWN_NAME_CHARS: usize = 60;
 
 pub(super) fn convert_speedscope(
@@ -52,7 +53,7 @@ pub(super) fn convert_speedscope(
             let overflow = ConvertError::Overflow(request.sample_rate);
             encoder.encode(scale_samples(samples, factor).ok_or(overflow)?, header)
         });
-        // What is refused has no series.
+        // A refused profile has no series.
         let stored =
             pprof.and_then(|pprof| Ok((encoder.check_labels(of_series)?, pprof))).map_err(conversion_refusal);
         let (labels, pprof) = match stored {
@@ -78,26 +79,27 @@ fn scale_samples(mut samples: Samples, factor: i64) -> Option<Samples> {
     Some(samples)
 }
 
-/// Writes the profiles of one document.
+/// Encoder of the profiles of one document.
 struct SpeedscopeEncoder<'a> {
-    /// Has what their samples mean.
+    /// Holds the dictionary that all samples of the document refer to.
     profile: Profile,
     bounds: &'a ConvertLimits,
-    /// Bytes of the document.
+    /// Size of the document in bytes.
     sent: usize,
-    /// Bytes of all that was written.
+    /// Bytes of all profiles written so far.
     bytes: usize,
-    /// Bytes of all labels: each profile has those of the request.
+    /// Bytes of all labels. Each profile repeats those of the request.
     labels: usize,
 }
 
 impl SpeedscopeEncoder<'_> {
-    /// Each names its frames anew, so that all of them may be far more than was sent.
+    /// Refuses more output than one profile beyond the document's size. Each profile has its own copy of the
+    /// frame names, so the total may far exceed the input.
     fn check_total_bytes(&self) -> Result<(), ConvertError> {
         self.bounds.check_profile_size(self.bytes.saturating_sub(self.sent))
     }
 
-    /// The labels of a profile, if there is room for them.
+    /// Returns the labels of a profile if they fit into the limit.
     fn check_labels(
         &mut self,
         labels: impl FnOnce() -> SeriesLabelPairs,
@@ -109,7 +111,8 @@ impl SpeedscopeEncoder<'_> {
         Ok(labels)
     }
 
-    /// One profile; nothing if there is nothing in it. After the first that is too much no other is written.
+    /// Encodes one profile; `None` if it is empty. Once the total is over its limit, no further profile is
+    /// encoded.
     fn encode(&mut self, samples: Samples, header: ProfileHeader) -> Result<Option<Bytes>, ConvertError> {
         self.check_total_bytes()?;
         if samples.is_empty() {
@@ -124,7 +127,7 @@ impl SpeedscopeEncoder<'_> {
     }
 }
 
-/// What stands at the end of a name for a unit.
+/// Returns the name suffix that stands for a unit.
 fn unit_suffix(unit: SpeedscopeUnit) -> Option<&'static str> {
     match unit {
         SpeedscopeUnit::None => None,
@@ -136,7 +139,7 @@ fn unit_suffix(unit: SpeedscopeUnit) -> Option<&'static str> {
     }
 }
 
-/// The header of values in a unit, and how much one of them is.
+/// Returns the header for values in a unit, and the factor for each value.
 fn measured_header(
     request: &IngestRequest,
     metric: &AppNameSuffix<'_>,
@@ -146,7 +149,7 @@ fn measured_header(
     let Some(time) = metric.sampled_time() else { return (header, factor) };
     match unit {
         SpeedscopeUnit::None => (header, factor),
-        // Memory is no time.
+        // A suffix of sampled time does not apply to memory.
         SpeedscopeUnit::Bytes => {
             let types = vec![ValueType::new("samples", "count")];
             (ProfileHeader { types, period_type: None, period: 0, ..header }, 1)

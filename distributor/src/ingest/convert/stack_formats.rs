@@ -1,4 +1,4 @@
-//! Formats that say stacks and counts, no more: the end of the application's name says what is counted.
+//! Formats with only stacks and counts. The suffix of the application's name gives the metric.
 
 use athanor_profile::app_name_suffix::AppNameSuffix;
 use athanor_profile::pprof::StackAccumulator;
@@ -11,7 +11,7 @@ use super::{
     ClientDialect, ConvertError, ConvertLimits, ConvertedBody, ConvertedProfile, NANOS_PER_SECOND, labels,
 };
 
-/// A stack on each line. `counted`: with a count behind it.
+/// Converts text with one stack per line. With `counted`, a count follows each stack.
 pub(super) fn convert_text(
     request: &IngestRequest,
     body: &[u8],
@@ -21,7 +21,7 @@ pub(super) fn convert_text(
     convert_tally(request, &folded_text::parse_folded(body, counted, &bounds.profile)?)
 }
 
-/// A tree or a trie.
+/// Converts a tree or a trie of stacks.
 pub(super) fn convert_trie(
     request: &IngestRequest,
     body: &[u8],
@@ -35,7 +35,7 @@ fn convert_tally(request: &IngestRequest, tally: &StackAccumulator) -> Result<Co
     let name = &request.name;
     let door = ClientDialect::Text;
     let time_nanos = request.from;
-    // Old SDKs sent each request of a service once more, as a series of its own.
+    // Old SDKs sent each request of a service a second time, as a series of its own.
     if name.labels.get("profile_id").is_some_and(|id| !id.is_empty()) {
         let labels = labels(request, "process_cpu", &name.app, false);
         return Ok(ConvertedBody {
@@ -53,7 +53,7 @@ fn convert_tally(request: &IngestRequest, tally: &StackAccumulator) -> Result<Co
     Ok(ConvertedBody { door, time_nanos, made: vec![ConvertedProfile::single_profile(labels, pprof)] })
 }
 
-/// What the end of a name says.
+/// Parses the metric suffix of an application's name.
 pub(super) fn parse_suffix(name: &str) -> Result<AppNameSuffix<'_>, ConvertError> {
     AppNameSuffix::parse(name).ok_or_else(|| {
         let suffix = name.rsplit('.').next().unwrap_or_default();
@@ -61,7 +61,7 @@ pub(super) fn parse_suffix(name: &str) -> Result<AppNameSuffix<'_>, ConvertError
     })
 }
 
-/// The header of what counts as a name says, and how much one of it is: samples of time are stored as the time.
+/// Returns the header for a metric, and the factor for each count. Samples of time are stored as the time.
 pub(super) fn counted_header(request: &IngestRequest, metric: &AppNameSuffix<'_>) -> (ProfileHeader, i64) {
     let header = ProfileHeader {
         types: vec![metric.value_type.clone()],

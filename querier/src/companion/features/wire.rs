@@ -1,4 +1,4 @@
-//! What this server can do, on the wire.
+//! Feature flags and version on the wire.
 
 use athanor_chassis::{ErrorCode, Status, TenantId};
 use athanor_proto::capabilities::v1::{FeatureFlag, GetFeatureFlagsRequest, GetFeatureFlagsResponse};
@@ -7,9 +7,9 @@ use athanor_proto::version::v1::{VersionRequest, VersionResponse};
 
 use crate::companion::TenantSettings;
 
-/// Of the calls that are answered.
+/// Version of the supported API.
 const API_VERSION: u64 = 1;
-/// What pages look for, and whether it is here. Rules are kept, but no metrics are made by them.
+/// Feature flags that user interfaces query. Rules are stored, but no metrics are derived from them.
 const FEATURE_FLAGS: [(&str, bool, &str); 4] = [
     ("pyroscopeRuler", false, "Rules are kept, but not evaluated yet."),
     ("pyroscopeRulerFunctions", false, "Rules of single functions are kept, but not evaluated yet."),
@@ -18,7 +18,7 @@ const FEATURE_FLAGS: [(&str, bool, &str); 4] = [
 ];
 
 impl TenantSettings {
-    /// Which features there are.
+    /// Returns all feature flags.
     pub async fn feature_flags(
         &self,
         _: &TenantId,
@@ -33,12 +33,12 @@ impl TenantSettings {
         Ok(GetFeatureFlagsResponse { feature_flags: FEATURE_FLAGS.map(flag).into() })
     }
 
-    /// The version of the calls.
+    /// Returns the version of the API.
     pub async fn version(&self, _: &TenantId, _: VersionRequest) -> Result<VersionResponse, Status> {
         Ok(VersionResponse { querier_api: API_VERSION })
     }
 
-    /// Source code, of which there is none here.
+    /// Rejects requests for source code, which this server does not provide.
     pub async fn source_code(&self, _: &TenantId, _: Question) -> Result<Nothing, Status> {
         let message = "no source code is configured at this server, and it cannot be yet; open the file where it is kept";
         Err(Status::new(ErrorCode::Unimplemented, message))

@@ -1,4 +1,4 @@
-//! Rules on the wire.
+//! Recording rules on the wire.
 
 use athanor_catalog::TenantDocuments;
 use athanor_chassis::{ErrorCode, Status, TenantId};
@@ -14,7 +14,7 @@ use super::{MAX_RULES_PER_TENANT, RULE_KEY_PREFIX, StoredRecordingRule, candidat
 use crate::companion::TenantSettings;
 
 impl TenantSettings {
-    /// One rule.
+    /// Returns one recording rule.
     pub async fn get_rule(
         &self,
         tenant: &TenantId,
@@ -25,7 +25,7 @@ impl TenantSettings {
         Ok(GetRecordingRuleResponse { rule: Some(wire(&request.id, read(&note.text)?)) })
     }
 
-    /// All rules, by id.
+    /// Returns all recording rules, sorted by id.
     pub async fn list_rules(
         &self,
         tenant: &TenantId,
@@ -37,7 +37,7 @@ impl TenantSettings {
         Ok(ListRecordingRulesResponse { rules: rules.collect::<Result<_, Status>>()? })
     }
 
-    /// Adds a rule, or changes one that nobody has changed since it was read.
+    /// Adds a rule, or changes one if its generation is still the expected one.
     pub async fn upsert_rule(
         &self,
         tenant: &TenantId,
@@ -53,7 +53,7 @@ impl TenantSettings {
             let known = text.map(read).transpose()?;
             let generation = known.as_ref().map_or(0, |known| known.generation);
             let same = StoredRecordingRule { generation, ..rule.clone() };
-            // What was said before may be said again.
+            // A retry of the same request succeeds without a change.
             if known.as_ref() == Some(&same) {
                 return Ok((key, text.map(str::to_owned)));
             }
@@ -76,7 +76,7 @@ impl TenantSettings {
         Ok(UpsertRecordingRuleResponse { rule: Some(wire(id, read(&note.text)?)) })
     }
 
-    /// Forgets a rule.
+    /// Deletes a recording rule.
     pub async fn delete_rule(
         &self,
         tenant: &TenantId,
@@ -92,7 +92,7 @@ fn unknown_rule_error(id: &str) -> Status {
     Status::new(ErrorCode::NotFound, format!("there is no rule {id}; list those there are"))
 }
 
-/// The id under which a rule is kept already, else one that is free.
+/// Returns the id under which the rule is already stored, or else a free one.
 fn new_id(rule: &StoredRecordingRule, notes: &TenantDocuments) -> Result<String, Status> {
     let note = |id: &String| notes.get(&format!("{RULE_KEY_PREFIX}{id}"));
     let is_it = |id: &String| {
@@ -103,7 +103,7 @@ fn new_id(rule: &StoredRecordingRule, notes: &TenantDocuments) -> Result<String,
     };
     let known = candidate_ids(rule).find(is_it);
     let free = || candidate_ids(rule).find(|id| note(id).is_none());
-    // Without a free one there are more rules than there may be.
+    // If no id is free, the tenant has more rules than its limit.
     known.or_else(free).ok_or_else(|| too_many(notes.len()))
 }
 

@@ -1,4 +1,4 @@
-//! Settings of pages on the wire.
+//! Settings of user interfaces on the wire.
 
 use athanor_catalog::TenantDocument;
 use athanor_chassis::{Status, TenantId};
@@ -12,7 +12,7 @@ use crate::companion::TenantSettings;
 use crate::validate::invalid_argument;
 
 impl TenantSettings {
-    /// All settings, by name.
+    /// Returns all settings, sorted by name.
     pub async fn get_settings(
         &self,
         tenant: &TenantId,
@@ -25,7 +25,7 @@ impl TenantSettings {
         Ok(GetSettingsResponse { settings: settings.collect() })
     }
 
-    /// Sets one, whatever it was. When that was is the catalogue's to say.
+    /// Sets a setting, regardless of its previous value. The catalog assigns the time of the change.
     pub async fn set_setting(
         &self,
         tenant: &TenantId,
@@ -38,7 +38,7 @@ impl TenantSettings {
         Ok(SetSettingsResponse { setting: notes.get(&key).map(|note| setting(&name, note)) })
     }
 
-    /// Forgets one, if there is such.
+    /// Deletes a setting if it exists.
     pub async fn delete_setting(
         &self,
         tenant: &TenantId,

@@ -1,4 +1,4 @@
-//! What changed between two queries, on the wire.
+//! Changes between two queries, on the wire.
 
 use std::borrow::Cow;
 
@@ -19,10 +19,10 @@ use super::value_per_sample;
 use crate::validate::{self, invalid_argument};
 use crate::{Querier, QueryContext, unexpected_result_type};
 
-/// What a row takes beside its texts.
+/// Memory of a row beside its texts.
 const CHANGE_ROW_BYTES: usize = 384;
 
-/// How to show what changed.
+/// Presentation of a list of changes.
 #[derive(Clone, Copy)]
 struct ChangeListOptions {
     measure: WeightKind,
@@ -32,7 +32,8 @@ struct ChangeListOptions {
 }
 
 impl Querier {
-    /// Functions or lines that differ between two queries, ranked, each with whether that is more than sampling noise.
+    /// Returns ranked functions or lines that differ between two queries. Each has a verdict: sampling noise
+    /// or more.
     pub async fn changes(
         &self,
         reader: &QueryContext,
@@ -73,7 +74,7 @@ impl Querier {
         let side = |side: &mut Option<ChangesSide>, profiles: &ProfileList, at: usize| {
             let side = side.get_or_insert_default();
             side.profiles = profiles.profiles;
-            // Casting saturates.
+            // The cast saturates.
             side.period = samples[at].as_ref().map_or(0, |sample| *sample as i64);
         };
         side(&mut answer.left, &profiles[0], 0);
@@ -84,7 +85,7 @@ impl Querier {
         Ok(answer)
     }
 
-    /// How many profiles there are, and of which periods.
+    /// Returns the number of profiles and the range of their periods.
     async fn count_profiles(
         &self,
         reader: &QueryContext,
@@ -102,7 +103,7 @@ impl Querier {
         }
     }
 
-    /// What one side weighs, by function or by line.
+    /// Returns the data of one side from which weights by function or line are computed.
     async fn load_weights(
         &self,
         reader: &QueryContext,
@@ -121,7 +122,7 @@ impl Querier {
     }
 }
 
-/// An answer that has weights.
+/// Query result with the weights of one side.
 enum WeightSource {
     Functions(Tree),
     Lines(Box<MergedProfile>),

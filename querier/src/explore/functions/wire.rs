@@ -1,4 +1,4 @@
-//! The table of functions on the wire.
+//! Function table on the wire.
 
 use athanor_chassis::Status;
 use athanor_proto::athanor::v1::{
@@ -10,13 +10,13 @@ use super::{FunctionEntry, FunctionSortOrder, rank_functions};
 use crate::validate;
 use crate::{Querier, QueryContext};
 
-/// What a row or a group takes beside its texts.
+/// Memory of a row or a group beside its texts.
 const FUNCTION_ROW_BYTES: usize = 256;
-/// What a group's part of a row takes.
+/// Memory of one group in a row.
 const GROUP_PART_BYTES: usize = 96;
 
 impl Querier {
-    /// A page of the table of all functions.
+    /// Returns a page of the table of all functions.
     pub async fn functions(
         &self,
         reader: &QueryContext,

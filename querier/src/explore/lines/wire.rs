@@ -1,4 +1,4 @@
-//! The lines of a function on the wire.
+//! Source lines of a function on the wire.
 
 use athanor_chassis::Status;
 use athanor_profile::source_lines;
@@ -8,11 +8,11 @@ use super::super::require_function;
 use super::super::wire::{parse_page, parse_query};
 use crate::{Querier, QueryContext};
 
-/// What a row takes beside its file's name.
+/// Memory of a row beside its file name.
 const LINE_ROW_BYTES: usize = 192;
 
 impl Querier {
-    /// What each line of a function weighs.
+    /// Returns the weight of each line of a function.
     pub async fn lines(&self, reader: &QueryContext, request: LinesRequest) -> Result<LinesResponse, Status> {
         self.run_cached(reader, "Lines", request, |request| self.lines_of(reader, request)).await
     }

@@ -11,11 +11,11 @@ use super::MAX_LISTED_PROFILES;
 use crate::validate::{self, invalid_argument};
 use crate::{Querier, QueryContext, unexpected_result_type};
 
-/// What a row takes beside its labels.
+/// Memory of a row beside its labels.
 const PROFILE_ROW_BYTES: usize = 320;
 
 impl Querier {
-    /// A page of the profiles that a query merges.
+    /// Returns a page of the profiles that a query merges.
     pub async fn profiles(
         &self,
         reader: &QueryContext,

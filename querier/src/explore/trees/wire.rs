@@ -12,7 +12,7 @@ use crate::validate::{self, invalid_argument};
 use crate::{Querier, QueryContext};
 
 impl Querier {
-    /// Who called a function, and what it called.
+    /// Returns the callers and callees of a function.
     pub async fn sandwich(
         &self,
         reader: &QueryContext,
@@ -30,7 +30,7 @@ impl Querier {
         let asked = parse_query(self, query, "query").await?;
         let function = require_function(function)?;
         let max_nodes = validate::parse_max_nodes(Some(max_nodes), &self.limits(reader))?;
-        // The function itself is one more.
+        // The level of the function itself is added to the depth later, without an overflow.
         let depth = if depth == 0 { usize::MAX - 1 } else { depth as usize };
         let unit = asked.unit();
         let whole = self.full_tree(reader, asked.selection, asked.stacks).await?;
@@ -61,7 +61,7 @@ impl Querier {
         .await?
     }
 
-    /// What lies below a node.
+    /// Returns the tree below a node.
     pub async fn subtree(
         &self,
         reader: &QueryContext,
@@ -80,7 +80,7 @@ impl Querier {
         let path = validate::parse_call_site(path)?;
         let nodes = validate::parse_node_limit(Some(max_nodes), other_millionths, &self.limits(reader))?;
         let unit = asked.unit();
-        // Sources need not send what lies elsewhere.
+        // Sources may omit stacks outside the path.
         let mut stacks = asked.stacks;
         if stacks.filter.call_site.is_empty() {
             stacks.filter.call_site.clone_from(&path);

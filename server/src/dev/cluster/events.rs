@@ -1,4 +1,4 @@
-//! What happens in a cluster, a line for each event.
+//! Events of a cluster, printed with one line each.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -11,14 +11,14 @@ use serde_json::Value;
 use super::plan::{ClusterPlan, PlannedNode};
 use crate::output::format_rfc3339;
 
-/// How long a page may take.
+/// Timeout of one page request.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What was seen last, and what is to be told.
+/// Last seen state of the cluster, and the lines to print.
 pub struct ClusterEvents {
     clock: Clock,
     http: reqwest::Client,
-    /// Where pages are asked for: any that answers.
+    /// Client ports to fetch pages from; the first that responds is used.
     doors: Vec<u16>,
     members: BTreeMap<String, String>,
     shards: BTreeMap<u64, (String, String)>,
@@ -29,7 +29,7 @@ impl ClusterEvents {
     pub fn new(plan: &ClusterPlan, clock: Clock) -> Self {
         let mut doors: Vec<u16> = plan.nodes.iter().map(|node| node.port).collect();
         doors.sort_unstable();
-        // Loses against one that the process has installed before, which is as good.
+        // The call fails if the process has installed a provider before, which serves as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
         Self {
             clock,
@@ -41,19 +41,19 @@ impl ClusterEvents {
         }
     }
 
-    /// What is to be told since the last call.
+    /// Returns the lines added since the last call.
     pub fn take(&mut self) -> String {
         std::mem::take(&mut self.told)
     }
 
-    /// A process has ended. Its port is asked no more: another process may take it.
+    /// Records the exit of a process. Its port is not polled any more, because another process may bind it.
     pub fn record_exit(&mut self, node: &PlannedNode, how: &ExitStatus) {
         self.doors.retain(|port| *port != node.port);
         let log = node.folder.join("log");
         self.tell(&node.name, &format!("ended: {how}; its log is {}", log.display()));
     }
 
-    /// Looks at the pages of whoever answers first.
+    /// Polls the pages of the first node that responds, and records changes.
     pub async fn look(&mut self) {
         if let Some(page) = self.page("members.json").await {
             self.members(&page);
@@ -102,7 +102,7 @@ impl ClusterEvents {
                 let of = format!("of slot {} is {phase}, on {}", shard["slot"], members.join(", "));
                 self.tell(&name, &of);
             }
-            // Between two leaders there is nobody for a moment, which is no news.
+            // During an election no leader is known for a short time, which is no event.
             if leader != known_leader && !leader.is_empty() {
                 self.tell(&name, &format!("is led by {leader}"));
             }
@@ -113,7 +113,7 @@ impl ClusterEvents {
 
     fn tell(&mut self, who: &str, what: &str) {
         let now = format_rfc3339(self.clock.wall().nanos());
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(self.told, "{}  {who:<14} {what}", &now[11..19]);
     }
 }

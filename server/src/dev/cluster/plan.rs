@@ -1,4 +1,4 @@
-//! Which processes a local cluster has, and the settings of each.
+//! Processes of a local cluster, with the settings of each.
 
 use std::fmt::Write;
 use std::fs;
@@ -12,7 +12,7 @@ use crate::args::DevClusterArgs;
 use crate::failure;
 
 const ZONE_NAMES: [&str; 3] = ["a", "b", "c"];
-/// What each zone has.
+/// Role and name of each process in a zone.
 const ROLES_PER_ZONE: [(&str, &str); 5] = [
     ("metastore", "metastore"),
     ("ingester", "ingester-1"),
@@ -20,35 +20,35 @@ const ROLES_PER_ZONE: [(&str, &str); 5] = [
     ("distributor", "distributor"),
     ("querier", "querier"),
 ];
-/// Ports from the first one on: for clients, for nodes, for gossip.
+/// Offsets from the first port: client ports, then internal ports, then gossip ports.
 const INTERNAL_PORT_OFFSET: u16 = 100;
 const GOSSIP_PORT_OFFSET: u16 = 200;
-/// Ports that a cluster needs, from the first one on.
+/// Number of ports that a cluster needs after the first one.
 const PORT_RANGE_LENGTH: u16 = GOSSIP_PORT_OFFSET + 15;
 
-/// A cluster on this machine.
+/// Cluster of processes on this machine.
 pub struct ClusterPlan {
     pub folder: PathBuf,
     pub nodes: Vec<PlannedNode>,
 }
 
-/// One of its processes.
+/// Process of the planned cluster.
 #[derive(Clone, Debug)]
 pub struct PlannedNode {
     pub name: String,
     pub role: &'static str,
     pub folder: PathBuf,
     pub config: PathBuf,
-    /// For clients.
+    /// TCP port for clients.
     pub port: u16,
-    /// For other nodes.
+    /// TCP port for other nodes.
     pub internal_port: u16,
-    /// For gossip, of UDP.
+    /// UDP port for gossip.
     pub gossip_port: u16,
 }
 
 impl ClusterPlan {
-    /// Writes the settings of all nodes, and what they share, into the folder.
+    /// Writes the settings of all nodes, and their shared files, into the folder.
     pub fn write(args: &DevClusterArgs, random: &Random) -> Result<Self, Status> {
         if args.port.checked_add(PORT_RANGE_LENGTH).is_none() {
             let seen = args.port;
@@ -86,8 +86,8 @@ impl ClusterPlan {
         Ok(Self { folder, nodes })
     }
 
-    /// Refuses to go on if another process has one of the ports: the cluster would not be whole, and what answers there
-    /// would be taken for it.
+    /// Fails if another process uses one of the ports. Otherwise the cluster would be incomplete, and the
+    /// other process would be taken for a node.
     pub async fn check_ports(&self, net: &dyn Net, gossip: &dyn Transport) -> Result<(), Status> {
         let mut taken = Vec::new();
         for node in &self.nodes {
@@ -113,14 +113,14 @@ impl ClusterPlan {
         Err(Status::new(ErrorCode::Unavailable, message))
     }
 
-    /// What a person wants to know first.
+    /// Returns the addresses and hints that are printed at start.
     pub fn summary_text(&self) -> String {
         let mut text = String::new();
         let of = |role: &str| {
             let all = self.nodes.iter().filter(|node| node.role == role);
             all.map(|node| format!("http://127.0.0.1:{}", node.port)).collect::<Vec<_>>().join("  ")
         };
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = write!(
             text,
             "push to   {}\nask       {}\npages     /members and /shards of each\nfolder    {}: settings, data and log of each process\n\
@@ -137,7 +137,8 @@ fn loopback(port: u16) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, port))
 }
 
-/// Distributors and queriers first, as people type their ports.
+/// Returns the offset of a node's client port. Distributors and queriers come first, because users type their
+/// ports.
 fn of_clients(number: u16) -> u16 {
     let zone = number / ROLES_PER_ZONE.len() as u16;
     let place = number % ROLES_PER_ZONE.len() as u16;
@@ -148,7 +149,7 @@ fn of_clients(number: u16) -> u16 {
     }
 }
 
-/// 32 hexadecimal digits that are drawn once and stay in a file.
+/// Returns a random text of 32 hexadecimal digits, which is drawn once and stored in a file.
 fn kept(folder: &Path, name: &str, random: &Random) -> Result<String, Status> {
     let path = folder.join(name);
     if let Ok(text) = fs::read_to_string(&path) {
@@ -162,7 +163,7 @@ fn kept(folder: &Path, name: &str, random: &Random) -> Result<String, Status> {
 fn settings(args: &DevClusterArgs, folder: &Path, node: &PlannedNode, (zone, id): (&str, &str)) -> String {
     let quoted = |path: PathBuf| serde_json::Value::from(path.display().to_string()).to_string();
     let gossip = |number: u16| format!("127.0.0.1:{}", args.port + GOSSIP_PORT_OFFSET + number);
-    // One of each zone.
+    // The first metastore of each zone is a seed.
     let seeds = [0, 5, 10].map(|number| format!("\"{}\"", gossip(number))).join(", ");
     format!(
         "target: {role}\nlisten: \"127.0.0.1:{port}\"\ndata: {data}\nshutdown_delay: 0s\ncluster:\n  id: \"{id}\"\n  name: {name}\n  zone: {zone}\n  \
@@ -180,12 +181,12 @@ fn settings(args: &DevClusterArgs, folder: &Path, node: &PlannedNode, (zone, id)
     )
 }
 
-/// Who answers queries answers for blocks as well: each block is kept by one of the three.
+/// Returns the roles of a process. Queriers are store-gateways as well, so the three share the blocks.
 fn target(role: &'static str) -> &'static str {
     if role == "querier" { "querier,store-gateway" } else { role }
 }
 
-/// What makes old profiles welcome, where that is wanted.
+/// Returns the settings that accept profiles of any age, if requested.
 fn limits(args: &DevClusterArgs) -> &'static str {
     if args.any_age { "limits:\n  reject_older_than: 0s\n" } else { "" }
 }

@@ -1,4 +1,4 @@
-//! The limit of open requests, and the share of each connection.
+//! Limiter of open requests, with a share per connection.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use athanor_chassis::{ErrorCode, Status};
 
-/// HTTP/2 streams that a connection of a client may have open at once.
+/// Maximum number of concurrent HTTP/2 streams on a client connection.
 const MAX_CLIENT_STREAMS: u32 = 128;
-/// Wait that a refused client is asked for.
+/// Retry delay that a rejected client receives.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Open requests of all connections. A request is open from its head to the last byte of its response.
@@ -33,12 +33,12 @@ pub struct RequestSlot {
 }
 
 impl RequestLimiter {
-    /// Creates the limit of all requests, and of those on one connection.
+    /// Creates the limits of all requests and of the streams on one connection.
     pub fn new(limit: usize, max_streams: u32) -> Self {
         Self { limit, max_streams, open: AtomicUsize::new(0) }
     }
 
-    /// Creates the limit of `max_requests` for the connections of clients.
+    /// Creates the limiter for connections of clients, with `max_requests` open requests.
     pub fn for_clients(max_requests: u32) -> Arc<Self> {
         Arc::new(Self::new(max_requests as usize, MAX_CLIENT_STREAMS))
     }
@@ -49,7 +49,7 @@ impl RequestLimiter {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// Returns how many HTTP/2 streams a connection may have open at once.
+    /// Returns the maximum number of concurrent HTTP/2 streams on a connection.
     pub fn max_streams(&self) -> u32 {
         self.max_streams
     }
@@ -61,8 +61,9 @@ impl ConnectionRequests {
         Self { all, open: AtomicUsize::new(0) }
     }
 
-    /// Takes a slot. Refuses a request beyond the share of its connection: all its streams while half of the slots are
-    /// free, fewer as more slots are taken. So a connection with few requests is admitted beside many greedy ones.
+    /// Takes a slot. Rejects a request beyond the share of its connection: all its streams while half of the
+    /// slots are free, fewer as more slots are taken. So a connection with few requests is admitted beside
+    /// many greedy ones.
     pub fn admit(self: &Arc<Self>) -> Result<RequestSlot, Status> {
         let own = self.open.fetch_add(1, Ordering::Relaxed);
         let open = self.all.open.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,5 @@
-//! Response bodies, in pieces that hold the slot and the memory budget of the response until the last byte is sent.
+//! Response bodies, in chunks that hold the slot and the memory budget of the response until the last byte is
+//! sent.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,7 +18,8 @@ use http_body::{Body as _, Frame, SizeHint};
 use super::requests::RequestSlot;
 use super::stream;
 
-/// Bytes that the transport takes of a body at once. A longer response ends only when all its pieces are sent.
+/// Number of bytes that the transport takes of a body at once. A longer response ends only when all its
+/// chunks are sent.
 pub const SEND_CHUNK_BYTES: usize = 16 * 1024;
 
 /// Memory budget of a response. Goes with the response as an extension.
@@ -28,14 +30,14 @@ pub struct ResponseBudget(Vec<Arc<MemoryReservation>>);
 #[derive(Debug)]
 pub struct SendProgress {
     clock: Clock,
-    /// Pieces that the transport has taken and not sent.
+    /// Chunks that the transport has taken and not sent.
     unsent: AtomicUsize,
     /// Monotonic time in nanoseconds of the last change from which a stall is measured.
     last_nanos: AtomicU64,
     waker: AtomicWaker,
 }
 
-/// Resources of a response. The body and each of its pieces hold them.
+/// Resources of a response. The body and each of its chunks hold them.
 struct ResponseHold {
     _slot: Option<RequestSlot>,
     _budget: Option<ResponseBudget>,
@@ -54,20 +56,22 @@ pub struct SentBody {
     hold: Arc<ResponseHold>,
 }
 
-/// Bytes on their way to the client.
+/// Bytes that the transport has taken but not yet sent.
 struct BodyChunk {
     bytes: Bytes,
     hold: Arc<ResponseHold>,
 }
 
-/// Moves the memory of an answer to its response. `take` gives what the answer holds, cut down to the response's bytes.
+/// Moves the memory reservation of a result to its response. `take` returns the reservation, reduced to the
+/// response's bytes.
 pub fn keep_budget(response: &mut Response<Body>, take: impl FnOnce(usize) -> Option<MemoryReservation>) {
     if let Some(taken) = take(body_bytes(response)) {
         response.extensions_mut().insert(ResponseBudget(vec![Arc::new(taken)]));
     }
 }
 
-/// Takes memory for a response, beyond what its answer holds already. A response that fits one piece needs none.
+/// Reserves memory for a response, beyond the reservation of its result. A response that fits one chunk needs
+/// none.
 pub fn fit_budget(response: &mut Response<Body>, room: &Arc<MemoryBudget>) -> Result<(), Status> {
     let bytes = body_bytes(response);
     let mut budget = response.extensions_mut().remove::<ResponseBudget>().unwrap_or_default();
@@ -79,13 +83,13 @@ pub fn fit_budget(response: &mut Response<Body>, room: &Arc<MemoryBudget>) -> Re
     Ok(())
 }
 
-/// Returns the least number of bytes that a response has.
+/// Returns the minimum number of bytes of a response.
 fn body_bytes(response: &Response<Body>) -> usize {
     usize::try_from(response.body().size_hint().lower()).unwrap_or(usize::MAX)
 }
 
 impl SendProgress {
-    /// Creates the state of a response of which nothing is sent yet.
+    /// Creates the progress of a response that is not yet sent.
     pub fn new(clock: Clock) -> Self {
         Self { clock, unsent: AtomicUsize::new(0), last_nanos: AtomicU64::new(0), waker: AtomicWaker::new() }
     }
@@ -107,7 +111,7 @@ impl SendProgress {
         self.last_nanos.store(nanos, Ordering::Relaxed);
     }
 
-    /// Returns whether all pieces are sent. If not, wakes the task when one is.
+    /// Returns whether all chunks are sent. If not, wakes the task when the next one is.
     pub fn is_sent(&self, context: &Context<'_>) -> bool {
         if self.unsent.load(Ordering::Acquire) == 0 {
             return true;
@@ -116,7 +120,7 @@ impl SendProgress {
         self.unsent.load(Ordering::Acquire) == 0
     }
 
-    /// Returns the time since a piece was sent, or since the transport took the first unsent one.
+    /// Returns the time since the last chunk was sent, or since the transport took the first unsent one.
     pub fn stalled_for(&self) -> Duration {
         let last = Duration::from_nanos(self.last_nanos.load(Ordering::Relaxed));
         self.clock.monotonic().saturating_sub(last)
@@ -140,7 +144,7 @@ impl SentBody {
         Self { body, rest: Bytes::new(), end: None, taken_bytes: 0, hold: Arc::new(hold) }
     }
 
-    /// Takes the next piece of what was read.
+    /// Takes the next chunk of the data that was read.
     fn next_piece(&mut self) -> Bytes {
         let bytes = self.rest.split_to(self.rest.len().min(SEND_CHUNK_BYTES));
         self.taken_bytes += bytes.len();
@@ -150,7 +154,8 @@ impl SentBody {
         Bytes::from_owner(BodyChunk { bytes, hold: Arc::clone(&self.hold) })
     }
 
-    /// Progress that the end of the body waits for. While the end is withheld, the stream exists and can be reset.
+    /// Returns the progress that the end of the body waits for. While the end is withheld, the stream exists
+    /// and can be reset.
     fn awaited_progress(&self) -> Option<&SendProgress> {
         self.hold.progress.as_deref().filter(|_| self.taken_bytes > SEND_CHUNK_BYTES)
     }

@@ -1,7 +1,7 @@
-//! Executor of HTTP/2 streams, which ends streams whose client reads nothing.
+//! Executor of HTTP/2 streams. Ends streams of clients that read nothing.
 //!
-//! HTTP/2 streams share a connection that may be well while one of them is stuck. Dropping the future of a stream resets
-//! it, and nothing else does while the stream waits for its flow control window.
+//! HTTP/2 streams share a connection, and one stream may be stuck while the others work. Dropping the future
+//! of a stream resets it. No other mechanism does so while the stream waits for its flow control window.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -52,7 +52,7 @@ where
     }
 }
 
-/// Returns the progress of the HTTP/2 stream whose future is being polled.
+/// Returns the progress of the HTTP/2 stream that is being polled.
 pub fn current_progress() -> Option<Arc<SendProgress>> {
     STREAM_PROGRESS.try_with(Arc::clone).ok()
 }
@@ -83,7 +83,7 @@ async fn run_stream(stream: impl Future<Output = ()>, progress: Arc<SendProgress
 }
 
 impl StallTimer {
-    /// Ready once no piece was sent for [`SEND_TIMEOUT`].
+    /// Returns ready once no chunk was sent for [`SEND_TIMEOUT`].
     fn poll_stall(&mut self, context: &mut Context<'_>, progress: &SendProgress) -> Poll<()> {
         loop {
             let left = SEND_TIMEOUT.saturating_sub(progress.stalled_for());

@@ -1,4 +1,4 @@
-//! A stream that fails where the other side takes no byte for too long.
+//! Stream wrapper that fails if the peer reads no byte for too long.
 
 use std::future::Future;
 use std::io;
@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::SEND_TIMEOUT;
 
-/// Stream whose writes fail after [`SEND_TIMEOUT`] without a byte taken.
+/// Stream that fails a write after [`SEND_TIMEOUT`] without a byte read by the peer.
 pub struct WriteTimeout<S> {
     stream: S,
     clock: Clock,
@@ -25,7 +25,7 @@ impl<S> WriteTimeout<S> {
         Self { stream, clock, timer: None }
     }
 
-    /// Passes the result of a write on, or fails if it has waited for too long.
+    /// Returns the result of a write, or an error if the write has waited too long.
     fn limit<T>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_ready() {
             self.timer = None;

@@ -1,4 +1,4 @@
-//! A call with many messages: read one after the other, so that only one is in memory.
+//! Streaming requests: reads the messages one after the other, so that only one is in memory.
 
 use athanor_chassis::{ByteSize, ErrorCode, Status};
 use athanor_profile::pprof::{DecodeError, inflate};
@@ -11,13 +11,13 @@ use serde::de::DeserializeOwned;
 use super::{CallEncoding, GRPC_ENCODING, GRPC_PREFIX_BYTES, compression, decode};
 use crate::http::pace::PacedBody;
 
-/// Takes memory for so many bytes more, or refuses them.
+/// Function that reserves memory for more bytes, or rejects them.
 pub type MemoryChargeFn = Box<dyn FnMut(usize) -> Result<(), Status> + Send>;
 
-/// The messages of a call, as they come.
+/// Messages of a streaming request, in the order of arrival.
 pub struct RequestMessages {
     body: PacedBody,
-    /// Takes memory for bytes that came.
+    /// Reserves memory for received bytes.
     charge: MemoryChargeFn,
     came: BytesMut,
     limit: ByteSize,
@@ -25,7 +25,8 @@ pub struct RequestMessages {
 }
 
 impl CallEncoding {
-    /// Reads messages of at most so many bytes, plain and compressed; an error is the last one.
+    /// Decodes messages up to the size limit, which applies to plain and compressed bytes. An error is the
+    /// last item.
     pub fn decode_messages<M>(
         self,
         headers: &HeaderMap,
@@ -92,7 +93,7 @@ impl RequestMessages {
         }
     }
 
-    /// Waits until so many bytes have come; `false` if the body ends before.
+    /// Waits until the buffer holds at least `bytes` bytes. Returns `false` if the body ends before.
     async fn fill(&mut self, bytes: usize) -> Result<bool, Status> {
         while self.came.len() < bytes {
             let Some(piece) = self.body.next_piece().await else { return Ok(false) };

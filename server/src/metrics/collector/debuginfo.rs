@@ -1,9 +1,9 @@
-//! What is told of uploads of debug information.
+//! Metrics of debug information uploads.
 
 use super::{MetricsPage, MetricsSnapshot, labels, unlabeled};
 
 impl MetricsSnapshot {
-    /// How many were begun and finished, and what was refused.
+    /// Writes the counters of uploads that were begun, finished and rejected.
     pub(super) fn debuginfo(&self, page: &mut MetricsPage) {
         let Some(counts) = &self.debuginfo else { return };
         let stages = [("begun", counts.begun), ("finished", counts.finished), ("invalid", counts.invalid)];

@@ -1,4 +1,4 @@
-//! What is told of queries.
+//! Metrics of queries and of their memory budgets.
 
 use athanor_chassis::memory_budget::MemoryBudgetStats;
 use athanor_chassis::query_queue::QueryQueueStats;
@@ -7,7 +7,8 @@ use athanor_querier::{QuerierStats, ResultCacheStats};
 use super::{MetricsPage, MetricsSnapshot, labels, unlabeled};
 
 impl MetricsSnapshot {
-    /// Whose turn it is, what crashed, and the room for answers: to who asks, and to other nodes that ask about blocks.
+    /// Writes the query queue, quarantine, caches and the memory budgets for results of local and remote
+    /// queries.
     pub(super) fn queries(&self, page: &mut MetricsPage) {
         let rooms = [("query", self.querier.map(|of| of.room)), ("blocks", Some(self.cache.room))];
         let of_rooms = |value: fn(&MemoryBudgetStats) -> u64| {
@@ -65,7 +66,7 @@ impl MetricsSnapshot {
         );
     }
 
-    /// Whose turn it is among the questions of other nodes about blocks.
+    /// Writes the queue of block queries from other nodes.
     fn others_questions(&self, page: &mut MetricsPage) {
         let QueryQueueStats { running, most, waiting, refused } = self.cache.turns;
         let mut gauge = |name, help, value: usize| page.gauge(name, help, unlabeled(value as f64));
@@ -78,7 +79,7 @@ impl MetricsSnapshot {
     }
 }
 
-/// Answers that are kept for who asks again.
+/// Writes the metrics of the result cache.
 fn again_asked(page: &mut MetricsPage, again: &ResultCacheStats) {
     page.gauge(
         "athanor_queries_kept_bytes",

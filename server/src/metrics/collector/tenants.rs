@@ -1,4 +1,4 @@
-//! Numbers of each tenant. Where tenants are not named, those of all tenants are added up.
+//! Metrics per tenant. If tenants are not named, the values of all tenants are summed.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use athanor_distributor::{RefusalCounts, TenantCounts};
 
 use super::{MetricsPage, MetricsSnapshot, labels};
 
-/// Label value of tenants beyond those that are counted by name; no tenant can be called so.
+/// Label value for tenants beyond the counted ones. No valid tenant name equals it.
 const OTHER_TENANTS_LABEL: &str = "<others>";
 
 impl MetricsSnapshot {
@@ -76,7 +76,7 @@ impl MetricsSnapshot {
         );
     }
 
-    /// Returns the labels of a number of a tenant.
+    /// Returns the labels of one tenant's sample.
     fn labels_of(&self, tenant: &Option<TenantId>, more: &[(&str, &str)]) -> String {
         let name = tenant.as_ref().map_or(OTHER_TENANTS_LABEL, TenantId::as_str);
         let tenant = self.names_tenants.then_some(("tenant", name));
@@ -84,7 +84,7 @@ impl MetricsSnapshot {
     }
 }
 
-/// Adds up numbers of the same labels.
+/// Sums the values of equal labels.
 fn summed(samples: impl Iterator<Item = (String, f64)>) -> BTreeMap<String, f64> {
     let mut sums = BTreeMap::new();
     for (labels, value) in samples {
