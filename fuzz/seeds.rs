@@ -18,10 +18,7 @@ use athanor_proto::settings::v1::{
     StacktraceFilter, StacktraceFilterFunctionName, UpsertRecordingRuleRequest,
 };
 use athanor_proto::types::v1::LabelPair;
-use athanor_query::{
-    GroupedTreesQuery, HeatmapQuery, LabelValuesQuery, ProfileListQuery, ProfileQuery, QueryKind,
-    StackFilter, TimeGrid, TimeSeriesQuery, run_all,
-};
+use athanor_query::{GroupedTreesQuery, HeatmapQuery, LabelValuesQuery, ProfileListQuery, ProfileQuery, QueryKind, StackFilter, TimeGrid, TimeSeriesQuery, run_all};
 use libfuzzer_sys::fuzz_target;
 use prost::Message;
 use serde_json::json;

@@ -15,12 +15,12 @@ use std::collections::BTreeMap;
 
 use athanor_profile::hash::{self, ContentHash};
 
-use crate::heatmap;
-use crate::partial::{PartialResult, TimeSeriesPoint, TimeSeriesPoints};
-use crate::profile_filter::TimeRange;
-use crate::profile_query::{
+use crate::request::profile_filter::TimeRange;
+use crate::request::profile_query::{
     GroupedTreesQuery, HeatmapQuery, ProfileQuery, QueryKind, TimeGrid, TimeSeriesQuery,
 };
+use crate::result::heatmap;
+use crate::result::partial::{PartialResult, TimeSeriesPoint, TimeSeriesPoints};
 use crate::wire::WireError;
 
 /// Canonical query to a source with a known time range.

@@ -23,43 +23,32 @@
 
 mod canonical;
 mod dedup;
-mod frame_filter;
-mod heatmap;
-mod merged_profile;
-mod partial;
-mod partial_merger;
-mod partial_origin;
-mod profile_filter;
-mod profile_list;
-mod profile_query;
-mod query_cost;
+mod request;
+mod result;
 mod run;
-mod selector;
-mod selector_parser;
-mod stack_filter;
 mod wire;
 
 pub use canonical::CanonicalQuery;
 pub use dedup::{DuplicateExclusions, ExcludedIds, ProfileIdsBySource, SourceId};
-pub use frame_filter::{FrameFilter, FrameFilterError, FramePatterns};
-pub use heatmap::{HeatmapValue, HeatmapValueKey, HeatmapValues};
-pub use partial::{
-    LabelValueCounts, MergedProfile, PartialResult, PartialWithIds, ProfileExemplar, TimeSeriesPoint,
-    TimeSeriesPoints,
-};
-pub use partial_merger::{BudgetedPartial, PartialMerger};
-pub use partial_origin::{PartialOrigin, PartialOriginCounts};
-pub use profile_filter::{ProfileFilter, TimeRange, ValueTypeFilter, ValueTypeFilterError};
-pub use profile_list::{ProfileList, ProfileListEntry, ProfileListQuery, ProfileOrder};
-pub use profile_query::{
+pub use request::frame_filter::{FrameFilter, FrameFilterError, FramePatterns};
+pub use request::profile_filter::{ProfileFilter, TimeRange, ValueTypeFilter, ValueTypeFilterError};
+pub use request::profile_query::{
     GroupedTreesQuery, HeatmapQuery, LabelValuesQuery, ProfileQuery, ProfileQueryError, ProfileSelection,
     QueryKind, RequiredData, ResultLimits, TimeGrid, TimeSeriesQuery,
 };
-pub use query_cost::{QueryCost, SourceCost};
+pub use request::selector::{Matcher, Selector};
+pub use request::selector_parser::{MAX_MATCHERS, MAX_REGEXES, MAX_SELECTOR_BYTES, SelectorError};
+pub use request::stack_filter::{CallSite, GoPgoOptions, StackFilter};
+pub use result::heatmap::{HeatmapValue, HeatmapValueKey, HeatmapValues};
+pub use result::partial::{
+    LabelValueCounts, MergedProfile, PartialResult, PartialWithIds, ProfileExemplar, TimeSeriesPoint,
+    TimeSeriesPoints,
+};
+pub use result::partial_merger::{BudgetedPartial, PartialMerger};
+pub use result::partial_origin::{PartialOrigin, PartialOriginCounts};
+pub use result::profile_list::{ProfileList, ProfileListEntry, ProfileListQuery, ProfileOrder};
+pub use result::query_cost::{QueryCost, SourceCost};
 pub use run::{DedupSource, MatchedProfiles, run, run_all, run_matched, series_labels};
-pub use selector::{Matcher, Selector};
-pub use selector_parser::{MAX_MATCHERS, MAX_REGEXES, MAX_SELECTOR_BYTES, SelectorError};
-pub use stack_filter::{CallSite, GoPgoOptions, StackFilter};
 pub use wire::{
     MAX_CHUNK_BYTES, MAX_ENCODED_PARTIAL_BYTES, MAX_ENCODED_QUERY_BYTES, PartialChunkBuffer, PartialChunks,
     WireError,

@@ -13,14 +13,16 @@ use athanor_profile::{Labels, ProfileRow, ProfileSeries, ProfileSource, SourceEr
 use self::exemplars::{CANDIDATE_BYTES, SeriesPointKey};
 use self::groups::{SeriesGroups, group_entry};
 use crate::dedup::SourceId;
-use crate::heatmap::collect_heatmap_values;
-use crate::partial::{LabelValueCounts, MergedProfile, PartialResult, TimeSeriesPoint, TimeSeriesPoints};
-use crate::profile_query::{
+use crate::request::profile_query::{
     LabelValuesQuery, ProfileQuery, ProfileQueryError, ProfileSelection, QueryKind, RequiredData,
     TimeSeriesQuery,
 };
-use crate::query_cost::estimate_cost;
-use crate::stack_filter::{GoPgoOptions, StackFilter};
+use crate::request::stack_filter::{GoPgoOptions, StackFilter};
+use crate::result::heatmap::collect_heatmap_values;
+use crate::result::partial::{
+    LabelValueCounts, MergedProfile, PartialResult, TimeSeriesPoint, TimeSeriesPoints,
+};
+use crate::result::query_cost::estimate_cost;
 
 mod exemplars;
 pub(crate) mod groups;

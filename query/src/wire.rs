@@ -18,8 +18,8 @@
 use athanor_chassis::code::{ErrorCode, ErrorCodeExt};
 use athanor_profile::codec::CodecError;
 
-use crate::profile_query::ProfileQueryError;
-use crate::selector_parser::SelectorError;
+use crate::request::profile_query::ProfileQueryError;
+use crate::request::selector_parser::SelectorError;
 
 mod chunks;
 mod lists;

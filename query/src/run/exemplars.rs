@@ -9,9 +9,9 @@ use athanor_profile::{Labels, ProfileRow};
 
 use super::MatchedProfiles;
 use super::groups::SeriesGroups;
-use crate::heatmap::common_labels;
-use crate::partial::ProfileExemplar;
-use crate::profile_query::TimeSeriesQuery;
+use crate::request::profile_query::TimeSeriesQuery;
+use crate::result::heatmap::common_labels;
+use crate::result::partial::ProfileExemplar;
 
 /// Approximate memory of a candidate in the map of all candidates.
 pub(super) const CANDIDATE_BYTES: usize = 160;

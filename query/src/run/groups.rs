@@ -8,7 +8,7 @@ use athanor_profile::{Labels, ProfileSource};
 use super::{
     MatchedProfiles, build_tree, find_passing_stacks, group_labels, series_labels, without_call_site,
 };
-use crate::profile_query::{GroupedTreesQuery, ProfileQueryError, ProfileSelection};
+use crate::request::profile_query::{GroupedTreesQuery, ProfileQueryError, ProfileSelection};
 
 /// Groups of series, numbered in order of appearance. The group of a series is computed once.
 pub(crate) struct SeriesGroups<'p> {

@@ -3,8 +3,8 @@
 use athanor_profile::{ProfileRow, ProfileSource};
 
 use super::{MatchedProfiles, SeriesLabelCache, sum_by_profile};
-use crate::profile_list::{ProfileList, ProfileListEntry, ProfileListQuery, ProfileOrder};
-use crate::profile_query::{ProfileQueryError, ProfileSelection};
+use crate::request::profile_query::{ProfileQueryError, ProfileSelection};
+use crate::result::profile_list::{ProfileList, ProfileListEntry, ProfileListQuery, ProfileOrder};
 
 /// Returns the list of one source.
 pub(super) fn list_profiles(

@@ -6,8 +6,8 @@ use athanor_profile::codec::{CodecError, CodecReader, put_varint};
 use bytes::Bytes;
 
 use super::{WIRE_FORMAT_VERSION, WireError, damaged_error};
-use crate::partial::PartialResult;
-use crate::profile_query::ProfileQuery;
+use crate::request::profile_query::ProfileQuery;
+use crate::result::partial::PartialResult;
 
 /// Maximum bytes of an encoded result. A million label values fit, even if they are as long as pod names can
 /// be.

@@ -7,12 +7,12 @@ use athanor_profile::tree::Tree;
 use super::chunks::PARTIAL_MESSAGE_NAME;
 use super::query_kind::kind_tag;
 use super::{WireError, damaged_error, lists, profile_ids, profile_list, values};
-use crate::partial::{MergedProfile, PartialResult, PartialWithIds};
-use crate::profile_list::ProfileListQuery;
-use crate::profile_query::{
+use crate::request::profile_query::{
     GroupedTreesQuery, HeatmapQuery, LabelValuesQuery, ProfileQuery, QueryKind, TimeSeriesQuery,
 };
-use crate::stack_filter::StackFilter;
+use crate::request::stack_filter::StackFilter;
+use crate::result::partial::{MergedProfile, PartialResult, PartialWithIds};
+use crate::result::profile_list::ProfileListQuery;
 
 /// Kind of a result with profile ids. The ids and then the result follow.
 const WITH_IDS_KIND: u8 = 255;

@@ -9,10 +9,10 @@ use athanor_profile::{ProfileType, SpanFilter, ValueType};
 
 use super::query_kind::{put_query_kind, read_query_kind};
 use super::{WIRE_FORMAT_VERSION, WireError, damaged_error};
-use crate::profile_filter::TimeRange;
-use crate::profile_query::{ProfileQuery, ProfileSelection, ResultLimits};
-use crate::selector::{Matcher, Selector};
-use crate::selector_parser::{MAX_MATCHERS, MatchOperator, RawMatcher};
+use crate::request::profile_filter::TimeRange;
+use crate::request::profile_query::{ProfileQuery, ProfileSelection, ResultLimits};
+use crate::request::selector::{Matcher, Selector};
+use crate::request::selector_parser::{MAX_MATCHERS, MatchOperator, RawMatcher};
 
 /// Maximum bytes of an encoded query.
 pub const MAX_ENCODED_QUERY_BYTES: usize = 4 << 20;

@@ -2,12 +2,12 @@
 
 use athanor_profile::codec::{CodecError, CodecReader, put_bytes, put_signed_varint, put_texts, put_varint};
 
-use crate::frame_filter::{FrameFilter, FramePatterns};
-use crate::profile_list::{ProfileListQuery, ProfileOrder};
-use crate::profile_query::{
+use crate::request::frame_filter::{FrameFilter, FramePatterns};
+use crate::request::profile_query::{
     GroupedTreesQuery, HeatmapQuery, LabelValuesQuery, QueryKind, TimeGrid, TimeSeriesQuery,
 };
-use crate::stack_filter::{GoPgoOptions, StackFilter};
+use crate::request::stack_filter::{GoPgoOptions, StackFilter};
+use crate::result::profile_list::{ProfileListQuery, ProfileOrder};
 
 pub(super) fn put_query_kind(out: &mut Vec<u8>, what: &QueryKind) {
     out.push(kind_tag(what));

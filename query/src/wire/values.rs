@@ -12,12 +12,12 @@ use super::lists::{
     DecodeBudget, TextTable, label_texts, push_ascending, put_labels, read_labels, read_table,
 };
 use super::query_kind::{put_flag, read_flag};
-use crate::heatmap::{HeatmapValue, HeatmapValueKey, HeatmapValues, heatmap_value_bytes};
-use crate::partial::{
+use crate::request::profile_query::LabelValuesQuery;
+use crate::result::heatmap::{HeatmapValue, HeatmapValueKey, HeatmapValues, heatmap_value_bytes};
+use crate::result::partial::{
     LabelValueCounts, ProfileExemplar, TimeSeriesPoint, TimeSeriesPoints, cell_bytes, value_bytes,
 };
-use crate::profile_query::LabelValuesQuery;
-use crate::query_cost::{QueryCost, SourceCost};
+use crate::result::query_cost::{QueryCost, SourceCost};
 
 pub(super) fn put_counts(out: &mut Vec<u8>, values: &LabelValueCounts) {
     put_texts(out, values.counts().keys().map(String::as_str));

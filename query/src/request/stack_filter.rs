@@ -3,7 +3,7 @@
 use athanor_profile::Dictionary;
 use athanor_profile::symbols::{Line, SymbolTable};
 
-use crate::frame_filter::FrameFilter;
+use crate::request::frame_filter::FrameFilter;
 
 /// Functions, root first, with which a stack must begin. An empty list matches every stack.
 pub type CallSite = Vec<String>;

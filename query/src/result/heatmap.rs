@@ -10,11 +10,11 @@ use athanor_profile::hash::ContentHash;
 use athanor_profile::identity::profile_id_of_record;
 use athanor_profile::{Labels, ProfileSource};
 
-use crate::partial::{MAP_ENTRY_OVERHEAD_BYTES, labels_bytes};
-use crate::profile_query::{HeatmapQuery, ProfileQueryError, ProfileSelection, ResultLimits};
+use crate::request::profile_query::{HeatmapQuery, ProfileQueryError, ProfileSelection, ResultLimits};
+use crate::request::stack_filter::StackFilter;
+use crate::result::partial::{MAP_ENTRY_OVERHEAD_BYTES, labels_bytes};
 use crate::run::groups::{SeriesGroups, group_entry};
 use crate::run::{MatchedProfiles, sum_by_profile};
-use crate::stack_filter::StackFilter;
 
 /// Values by the values of the grouping labels.
 pub type HeatmapValues = BTreeMap<Labels, BTreeMap<HeatmapValueKey, HeatmapValue>>;

@@ -9,10 +9,10 @@ use athanor_profile::identity::profile_id_of_record;
 use athanor_profile::{ProfileRow, ProfileType, SourceError, SpanFilter};
 
 use crate::dedup::ExcludedIds;
-use crate::profile_filter::TimeRange;
-use crate::profile_list::ProfileListQuery;
-use crate::selector::Selector;
-use crate::stack_filter::{GoPgoOptions, StackFilter};
+use crate::request::profile_filter::TimeRange;
+use crate::request::selector::Selector;
+use crate::request::stack_filter::{GoPgoOptions, StackFilter};
+use crate::result::profile_list::ProfileListQuery;
 
 /// Query over profiles, independent of their location. Each source returns a
 /// [`PartialResult`](crate::PartialResult).

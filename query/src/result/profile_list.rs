@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use athanor_profile::Labels;
 use athanor_profile::hash::ContentHash;
 
-use crate::partial::labels_bytes;
-use crate::stack_filter::StackFilter;
+use crate::request::stack_filter::StackFilter;
+use crate::result::partial::labels_bytes;
 
 /// Sort order of profiles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use athanor_profile::symbols::NO_ENTRY;
 use athanor_profile::{Dictionary, pattern};
 use regex::Regex;
 
-use crate::selector_parser::{MAX_REGEXES, MAX_SELECTOR_BYTES};
+use crate::request::selector_parser::{MAX_REGEXES, MAX_SELECTOR_BYTES};
 
 /// Maximum number of included names and regular expressions. Each uses one bit of a mark.
 const MAX_INCLUDED_PATTERNS: usize = 63;

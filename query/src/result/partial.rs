@@ -11,10 +11,10 @@ use athanor_profile::tree::Tree;
 use athanor_profile::{Dictionary, Labels, ProfileType};
 
 use crate::dedup::{ProfileIdsBySource, SourceId};
-use crate::heatmap::{self, HeatmapValues, heatmap_value_bytes};
-use crate::profile_list::ProfileList;
-use crate::profile_query::{LabelValuesQuery, ProfileQueryError, QueryKind, ResultLimits};
-use crate::query_cost::QueryCost;
+use crate::request::profile_query::{LabelValuesQuery, ProfileQueryError, QueryKind, ResultLimits};
+use crate::result::heatmap::{self, HeatmapValues, heatmap_value_bytes};
+use crate::result::profile_list::ProfileList;
+use crate::result::query_cost::QueryCost;
 
 /// Overhead of a sorted map's entry beside its texts, and memory of a profile id in a point.
 pub(crate) const MAP_ENTRY_OVERHEAD_BYTES: usize = 64;

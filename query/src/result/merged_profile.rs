@@ -7,7 +7,7 @@ use athanor_profile::symbols::{Function, Line, NO_ENTRY};
 use athanor_profile::tree::{OTHER_NAME, min_shown_weight};
 use athanor_profile::{Dictionary, Profile, ProfileHeader, Samples};
 
-use crate::partial::MergedProfile;
+use crate::result::partial::MergedProfile;
 
 impl MergedProfile {
     /// Truncates stacks below the `max_nodes` heaviest frames, and those as heavy as the last of them. The

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use athanor_chassis::TenantId;
 use athanor_profile::ValueType;
 
-use crate::selector::Selector;
+use crate::request::selector::Selector;
 
 /// Filter of stored profiles.
 #[derive(Clone, Debug, Default)]

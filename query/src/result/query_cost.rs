@@ -6,8 +6,8 @@ use athanor_profile::ProfileSource;
 use athanor_profile::hash::ContentHash;
 use athanor_profile::source::SourceReadSize;
 
-use crate::partial::MAP_ENTRY_OVERHEAD_BYTES;
-use crate::profile_query::{ProfileQueryError, ProfileSelection};
+use crate::request::profile_query::{ProfileQueryError, ProfileSelection};
+use crate::result::partial::MAP_ENTRY_OVERHEAD_BYTES;
 use crate::run::{MatchedProfiles, series_labels};
 
 /// Estimated reads of a merge of the selected profiles.

@@ -6,7 +6,9 @@ use std::str::FromStr;
 use athanor_profile::{Labels, pattern};
 use regex::Regex;
 
-use crate::selector_parser::{self, MAX_MATCHERS, MAX_REGEXES, MatchOperator, RawMatcher, SelectorError};
+use crate::request::selector_parser::{
+    self, MAX_MATCHERS, MAX_REGEXES, MatchOperator, RawMatcher, SelectorError,
+};
 
 /// Conjunction of matchers in Prometheus syntax: `{a="b", c!="d", e=~"x.*", f!~"y"}`.
 #[derive(Clone, Debug, Default)]

@@ -1,0 +1,17 @@
+//! Result side of a query: partial results and their merge.
+//!
+//! - `partial`: partial result of one source.
+//! - `partial_merger`: merges results of many sources, on any threads.
+//! - `partial_origin`: origins of block results, for query diagnostics.
+//! - `merged_profile`: merged stacks, truncated once after all merges.
+//! - `profile_list`, `heatmap`, `query_cost`: single profiles, values over time, and cost estimates.
+//!
+//! Merging is associative and commutative, and truncates nothing.
+
+pub(crate) mod heatmap;
+pub(crate) mod merged_profile;
+pub(crate) mod partial;
+pub(crate) mod partial_merger;
+pub(crate) mod partial_origin;
+pub(crate) mod profile_list;
+pub(crate) mod query_cost;
