@@ -20,18 +20,18 @@ use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt};
 use serde::{Deserialize, Serialize};
 
-use crate::decode_pool::DecodePool;
-use crate::entry::InheritSource;
-use crate::flusher::FlushConfig;
-use crate::generations::ShardReadError;
-use crate::handoff_peer::HandoffPeer;
-use crate::head::{HeadSnapshot, read, write};
-use crate::membership::MembershipError;
-use crate::replica::{LeaderHandle, ReplicaDeps, ShardReplica};
-use crate::shard::{StoredUpload, lost};
-use crate::state_machine::{ShardStateMachine, lock};
+use crate::admission::tenants::NameAdmission;
+use crate::decode::decode_pool::DecodePool;
+use crate::flush::flusher::FlushConfig;
+use crate::head_store::generations::ShardReadError;
+use crate::head_store::head::{HeadSnapshot, read, write};
+use crate::log::entry::InheritSource;
+use crate::log::state_machine::{ShardStateMachine, lock};
+use crate::replication::membership::MembershipError;
+use crate::replication::replica::{LeaderHandle, ReplicaDeps, ShardReplica};
+use crate::shard_handoff::handoff_peer::HandoffPeer;
 use crate::stats::{FlushSummary, ShardStats};
-use crate::tenants::NameAdmission;
+use crate::write::shard::{StoredUpload, lost};
 
 /// Range of the configured number of shards. Each shard costs a log, a head and several tasks.
 pub const SHARD_COUNT_RANGE: std::ops::RangeInclusive<u32> = 1..=64;

@@ -10,7 +10,7 @@ use athanor_chassis::{ErrorCode, Status};
 use futures::stream::{self, StreamExt};
 
 use crate::ingester::Ingester;
-use crate::replica::ShardReplica;
+use crate::replication::replica::ShardReplica;
 
 /// Maximum concurrent transfers of leadership.
 const MAX_CONCURRENT_TRANSFERS: usize = 8;

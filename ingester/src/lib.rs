@@ -14,54 +14,34 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
-mod backlog;
-mod batcher;
-mod block_ids;
-mod cumulative_tracker;
-mod cumulative_values;
-mod decode_pool;
-mod decoded_upload;
-mod delta_converter;
-mod entry;
-mod flusher;
-mod generations;
-mod handoff;
-mod handoff_peer;
-mod head;
+mod admission;
+mod decode;
+mod delta;
+mod flush;
+mod head_store;
 mod ingester;
-mod label_split;
-mod leader_term;
 mod leadership;
-mod membership;
-mod pending_append;
-mod phase_reconciler;
-mod proposer;
-mod relabel_rules;
-mod replica;
-mod rows;
-mod shard;
-mod shard_log_status;
+mod log;
+mod replication;
+mod shard_handoff;
 mod shard_report;
-mod state_machine;
 mod stats;
-mod sum_cache;
-mod tenants;
-mod uploaded_blocks;
 mod window;
+mod write;
 
-pub use cumulative_tracker::DeltaStats;
-pub use entry::{InheritSource, ShardLogEntry};
-pub use flusher::{FlushConfig, FlushRequests, tenant_spans};
-pub use generations::ShardReadError;
-pub use handoff_peer::{HandoffPeer, HandoffWindowRequest, MAX_IDS_PER_PAGE, WindowPage};
-pub use head::HeadSnapshot;
+pub use decode::relabel_rules::{RelabelRulesError, find_relabel_errors};
+pub use delta::cumulative_tracker::DeltaStats;
+pub use flush::flusher::{FlushConfig, FlushRequests, tenant_spans};
+pub use head_store::generations::ShardReadError;
+pub use head_store::head::HeadSnapshot;
 pub use ingester::{
     Ingester, IngesterConfig, IngesterDeps, IngesterOpenError, LocalShardReport, SHARD_COUNT_RANGE,
 };
-pub use membership::MembershipError;
-pub use pending_append::STALE_TABLE_REASON;
-pub use relabel_rules::{RelabelRulesError, find_relabel_errors};
-pub use shard::StoredUpload;
-pub use state_machine::{ShardApplyResult, ShardStateMachine, UploadOutcome};
+pub use log::entry::{InheritSource, ShardLogEntry};
+pub use log::state_machine::{ShardApplyResult, ShardStateMachine, UploadOutcome};
+pub use replication::membership::MembershipError;
+pub use shard_handoff::handoff_peer::{HandoffPeer, HandoffWindowRequest, MAX_IDS_PER_PAGE, WindowPage};
 pub use stats::{FlushStats, FlushSummary, HeadSize, ShardStats};
 pub use window::{DedupWindow, RunFiles};
+pub use write::pending_append::STALE_TABLE_REASON;
+pub use write::shard::StoredUpload;

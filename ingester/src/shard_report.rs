@@ -15,9 +15,9 @@ use athanor_catalog::{RoutingView, ShardId};
 use athanor_chassis::{Disk, Status};
 use athanor_cluster::placement::{SlotTable, SlotTables};
 
-use crate::head::read;
+use crate::head_store::head::read;
 use crate::ingester::{Ingester, IngesterOpenError, LocalShardReport};
-use crate::membership::{self, MembershipError};
+use crate::replication::membership::{self, MembershipError};
 
 /// File with the last tables from the catalog.
 const TABLES_FILE: &str = "tables.json";

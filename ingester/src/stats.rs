@@ -8,8 +8,8 @@ use athanor_catalog::ShardId;
 use athanor_chassis::histogram::HistogramSnapshot;
 use athanor_chassis::{Histogram, Status};
 
-use crate::cumulative_tracker::DeltaStats;
-use crate::state_machine::lock;
+use crate::delta::cumulative_tracker::DeltaStats;
+use crate::log::state_machine::lock;
 
 /// Size of the heads of a shard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -26,7 +26,7 @@ use athanor_chassis::disk::DiskError;
 use athanor_profile::codec::{CodecError, CodecReader, put_varint};
 use athanor_profile::hash::ContentHash;
 
-use crate::state_machine::lock;
+use crate::log::state_machine::lock;
 use memtable::{EntryIds, RecentIds};
 use sorted_run::{IdRecord, RunName, SortedRun};
 

@@ -21,8 +21,8 @@ use athanor_profile::diff::DiffTree;
 use athanor_profile::tree::Tree;
 use bytes::Bytes;
 
-use crate::merge::TREE_NODE_BYTES;
-use crate::render::{diff_to_json, tree_to_json};
+use crate::api::merge::TREE_NODE_BYTES;
+use crate::api::render::{diff_to_json, tree_to_json};
 use crate::validate::{self, NodeLimit, invalid_argument};
 use crate::{Querier, QueryContext};
 

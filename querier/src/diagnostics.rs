@@ -20,8 +20,8 @@ use athanor_query::ProfileQuery;
 use bytes::Bytes;
 use serde::Serialize;
 
+use crate::async_query::peer_queriers::{PeerRequest, QueryHandleId};
 use crate::fair_eviction::{self, EvictionCandidate};
-use crate::peer_queriers::{PeerRequest, QueryHandleId};
 use crate::{Querier, QueryContext, QueryPlan};
 
 mod record;

@@ -33,51 +33,36 @@ use athanor_profile::hash::ContentHash;
 use athanor_query::{PartialResult, ProfileQuery, TimeRange};
 
 mod adhoc;
-mod background;
-mod coalescer;
+mod api;
+mod async_query;
 mod companion;
 mod config;
-mod dedup;
+mod context;
 mod diagnostics;
-mod estimate;
-mod explore;
+mod execute;
 mod fair_eviction;
-mod fan_out;
-mod heatmap;
-mod limits;
-mod lists;
-mod merge;
-mod partial_receiver;
-mod peer_queriers;
-mod points;
-mod quarantine;
-mod query_context;
-mod render;
-mod replan;
-mod result_cache;
-mod skipped_sources;
 mod validate;
 
 pub use adhoc::{AdhocProfile, AdhocProfileService, AdhocProfileStore};
-pub use background::{AsyncQueryProgress, AsyncQueryReport, AsyncQueryResult, AsyncQueryStats};
+pub use api::render::{RenderedResponse, parse_parameters, parse_time};
+pub use async_query::background::{AsyncQueryProgress, AsyncQueryReport, AsyncQueryResult, AsyncQueryStats};
+pub use async_query::peer_queriers::{PeerQueriers, PeerRequest, QuerierClusterDeps, QueryHandleId};
 pub use companion::TenantSettings;
 pub use config::{QuerierConfig, QuerierConfigError};
-pub use dedup::{DedupHints, InMemorySource};
+pub use context::quarantine::QuarantineStats;
+pub use context::query_context::{MAX_TENANTS_PER_REQUEST, QueryContext, TenantsError};
+pub use context::result_cache::ResultCacheStats;
 pub use diagnostics::{QueryRecordSummary, SourceKind, SourceReport};
-pub use partial_receiver::{PartialReceiver, RemoteSource};
-pub use peer_queriers::{PeerQueriers, PeerRequest, QuerierClusterDeps, QueryHandleId};
-pub use quarantine::QuarantineStats;
-pub use query_context::{MAX_TENANTS_PER_REQUEST, QueryContext, TenantsError};
-pub use render::{RenderedResponse, parse_parameters, parse_time};
-pub use replan::SourceQueryError;
-pub use result_cache::ResultCacheStats;
-pub use skipped_sources::{SkippedBlockStats, UnreadableBlock};
+pub use execute::dedup::{DedupHints, InMemorySource};
+pub use execute::partial_receiver::{PartialReceiver, RemoteSource};
+pub use execute::replan::SourceQueryError;
+pub use execute::skipped_sources::{SkippedBlockStats, UnreadableBlock};
 
-use dedup::DuplicateIndex;
-use fan_out::unexpected_result_type;
-use peer_queriers::ClientState;
-use quarantine::{QueryFingerprint, QueryQuarantine};
-use result_cache::ResultCache;
+use async_query::peer_queriers::ClientState;
+use context::quarantine::{QueryFingerprint, QueryQuarantine};
+use context::result_cache::ResultCache;
+use execute::dedup::DuplicateIndex;
+use execute::fan_out::unexpected_result_type;
 
 /// Sources that a query reads. If a profile may be in two of the sources, both report its id.
 #[derive(Default)]
@@ -186,7 +171,7 @@ pub struct Querier {
     turns: Arc<QueryQueue>,
     quarantine: Arc<QueryQuarantine>,
     twice: Arc<DuplicateIndex>,
-    left_out: Arc<skipped_sources::SkippedBlockCounters>,
+    left_out: Arc<execute::skipped_sources::SkippedBlockCounters>,
     /// None if the querier stores nothing for clients.
     standing: Option<Arc<ClientState>>,
 }
@@ -276,8 +261,9 @@ impl Querier {
     async fn run_query(&self, reader: &QueryContext, mut ask: ProfileQuery) -> Result<PartialResult, Status> {
         let limits = self.limits(reader);
         let time = ask.selection.time;
-        let lead = limits::grid_lead(&ask);
-        let (time, left_out) = limits::clamp_time_range(&limits, self.deps.clock.wall(), time, lead)?;
+        let lead = context::limits::grid_lead(&ask);
+        let (time, left_out) =
+            context::limits::clamp_time_range(&limits, self.deps.clock.wall(), time, lead)?;
         ask.selection.time = time;
         reader.add_warnings(left_out.into_iter().collect());
         let asked = [Arc::new(ask)];
@@ -416,7 +402,7 @@ mod tests {
     use athanor_chassis::disk::MemoryDisk;
     use athanor_query::QueryKind;
 
-    use super::*;
+    use crate::*;
 
     struct Nothing;
 

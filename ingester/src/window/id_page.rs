@@ -10,7 +10,7 @@ use athanor_profile::hash::ContentHash;
 
 use super::sorted_run::{self, RunError, RunReader};
 use super::{DedupWindow, age};
-use crate::state_machine::lock;
+use crate::log::state_machine::lock;
 
 /// Page of ids of a window, ascending.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

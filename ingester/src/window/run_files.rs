@@ -11,7 +11,7 @@ use athanor_chassis::disk::DiskError;
 use athanor_profile::hash;
 
 use super::sorted_run::{self, IdRecord, RunReader, RunWriter, SortedRun};
-use crate::state_machine::lock;
+use crate::log::state_machine::lock;
 
 /// Bits of a file number that a node counts up; the other bits distinguish nodes.
 const LOCAL_FILE_NUMBER_MASK: u64 = (1 << 24) - 1;

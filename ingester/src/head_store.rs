@@ -1,0 +1,13 @@
+//! Head store of a shard: rows in memory that queries read.
+//!
+//! ```text
+//!  generations ─► head ─┬─► rows        encoded samples, by stack
+//!                       └─► sum_cache   sums that earlier queries computed
+//! ```
+//! - `generations`: unflushed heads and, for a while, flushed ones.
+//! - `head`: one generation of the log, by tenant. Its dictionaries and profiles only grow.
+
+pub(crate) mod generations;
+pub(crate) mod head;
+pub(crate) mod rows;
+pub(crate) mod sum_cache;

@@ -1,0 +1,87 @@
+//! Queries that only this server supports: function tables, callers and callees, source lines, subtrees of a
+//! truncated graph, changes between two queries, and the single profiles of a point.
+//!
+//! Each uses the complete result of all sources. Only the response is truncated: to a page of rows or to a
+//! number of nodes. A response contains its warnings, in addition to the header that all responses have.
+
+use athanor_chassis::Status;
+use athanor_profile::ProfileType;
+use athanor_query::ProfileSelection;
+
+use crate::api::merge::StackOptions;
+use crate::validate::invalid_argument;
+
+mod changes;
+mod functions;
+mod lines;
+mod profiles;
+mod trees;
+mod wire;
+
+pub(crate) use trees::MAX_CALLER_FRAMES;
+
+/// Maximum number of rows of a page.
+const MAX_PAGE_ROWS: u32 = 10_000;
+/// Default number of rows of a page.
+const DEFAULT_PAGE_ROWS: u32 = 100;
+
+/// Validated query of this module.
+#[derive(Clone, Debug)]
+struct ExploreQuery {
+    selection: ProfileSelection,
+    stacks: StackOptions,
+    profile_type: ProfileType,
+}
+
+/// Validated page of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct PageRange {
+    offset: usize,
+    limit: usize,
+}
+
+impl ExploreQuery {
+    fn unit(&self) -> String {
+        self.profile_type.value.unit.clone()
+    }
+}
+
+impl PageRange {
+    fn from_page(offset: u32, limit: u32) -> Result<PageRange, Status> {
+        let limit = if limit == 0 { DEFAULT_PAGE_ROWS } else { limit };
+        if limit > MAX_PAGE_ROWS {
+            return Err(invalid_argument(format!(
+                "page has {limit} rows, the limit is {MAX_PAGE_ROWS}; ask for more pages with page.offset"
+            )));
+        }
+        Ok(PageRange { offset: offset as usize, limit: limit as usize })
+    }
+
+    /// Returns the rows of the page.
+    fn page_rows<T>(self, all: impl IntoIterator<Item = T>) -> impl Iterator<Item = T> {
+        all.into_iter().skip(self.offset).take(self.limit)
+    }
+}
+
+/// Checks that the request names a function.
+fn require_function(function: String) -> Result<String, Status> {
+    if function.is_empty() {
+        Err(invalid_argument("request names no function; set function"))
+    } else {
+        Ok(function)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_bounded() {
+        assert_eq!(PageRange::from_page(7, 0).unwrap(), PageRange { offset: 7, limit: 100 });
+        assert!(PageRange::from_page(0, 10_001).unwrap_err().message.contains("limit is 10000"));
+        let page = PageRange::from_page(2, 3).unwrap();
+        assert_eq!(page.page_rows(0..9).collect::<Vec<_>>(), [2, 3, 4]);
+        assert_eq!(page.page_rows(0..3).collect::<Vec<_>>(), [2]);
+    }
+}

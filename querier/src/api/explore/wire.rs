@@ -1,0 +1,59 @@
+//! Common parts of these requests and responses.
+
+use athanor_chassis::Status;
+use athanor_profile::Labels;
+use athanor_profile::tree::{OTHER_NAME, Tree};
+use athanor_proto::athanor::v1::{Page, Query, Tree as WireTree, TreeNode};
+use athanor_proto::types::v1::LabelPair;
+
+use super::{ExploreQuery, PageRange};
+use crate::api::merge::TREE_NODE_BYTES;
+use crate::validate::{self, invalid_argument};
+use crate::{Querier, QueryContext};
+
+pub(super) async fn parse_query(
+    querier: &Querier,
+    query: Option<Query>,
+    name: &str,
+) -> Result<ExploreQuery, Status> {
+    let query = query.ok_or_else(|| invalid_argument(format!("request has no {name}; set it")))?;
+    let Query { start, end, .. } = query;
+    let selection = querier.selection(&query.profile_type, &query.selector, start, end).await?;
+    let stacks = querier.stacks_of(query.stack_trace_selector).await?;
+    if stacks.pgo.is_some() {
+        return Err(invalid_argument(format!(
+            "{name} has go_pgo, which shapes profiles for a compiler; leave it out here"
+        )));
+    }
+    let profile_type = validate::parse_profile_type(&query.profile_type)?;
+    Ok(ExploreQuery { selection, stacks, profile_type })
+}
+
+pub(super) fn parse_page(page: Option<Page>) -> Result<PageRange, Status> {
+    let Page { offset, limit } = page.unwrap_or_default();
+    PageRange::from_page(offset, limit)
+}
+
+pub(super) fn visible_labels(labels: &Labels, reader: &QueryContext) -> Vec<LabelPair> {
+    let shown = labels.iter().filter(|(name, _)| reader.shows_label(name));
+    shown.map(|(name, value)| LabelPair { name: name.to_owned(), value: value.to_owned() }).collect()
+}
+
+/// Converts a tree to its wire form, after reserving memory for it.
+pub(super) fn wire_tree(querier: &Querier, reader: &QueryContext, tree: &Tree) -> Result<WireTree, Status> {
+    let texts: usize = tree.names().iter().map(|name| size_of::<String>() + name.len()).sum();
+    querier.reserve_memory(reader, texts + tree.nodes().len() * TREE_NODE_BYTES)?;
+    let mut names: Vec<String> = tree.names().iter().map(|name| name.to_string()).collect();
+    let other = names.len() as u32;
+    if tree.nodes().iter().any(|node| node.other) {
+        names.push(OTHER_NAME.to_owned());
+    }
+    let nodes = (0u32..).zip(tree.nodes()).map(|(at, node)| TreeNode {
+        name: if node.other { other } else { node.name },
+        parent: node.parent.min(at),
+        own: node.own,
+        total: node.total,
+        other: node.other,
+    });
+    Ok(WireTree { nodes: nodes.collect(), names })
+}

@@ -1,0 +1,102 @@
+//! Heatmaps on the wire.
+
+use athanor_chassis::Status;
+use athanor_proto::querier::v1::{
+    HeatmapQueryType, HeatmapRows, SelectHeatmapRequest, SelectHeatmapResponse,
+};
+use athanor_proto::types::v1::{Exemplar, ExemplarType, HeatmapSeries, HeatmapSlot};
+use athanor_query::{HeatmapValue, HeatmapValueKey};
+
+use super::{HeatmapColumn, HeatmapRowSpacing, HeatmapSeriesResult, MAX_HEATMAP_ROWS, SelectHeatmapParams};
+use crate::api::points::{group_labels, other_labels};
+use crate::validate::{self, NANOS_PER_MILLI, invalid_argument};
+use crate::{Querier, QueryContext};
+
+impl Querier {
+    /// Returns the number of profiles or spans by time and by value.
+    pub async fn select_heatmap(
+        &self,
+        reader: &QueryContext,
+        request: SelectHeatmapRequest,
+    ) -> Result<SelectHeatmapResponse, Status> {
+        self.run_cached(reader, "SelectHeatmap", request, |request| self.heatmap_of(reader, request)).await
+    }
+
+    async fn heatmap_of(
+        &self,
+        reader: &QueryContext,
+        request: SelectHeatmapRequest,
+    ) -> Result<SelectHeatmapResponse, Status> {
+        let SelectHeatmapRequest { start, end, group_by, limit, .. } = request;
+        let selection = self.selection(&request.profile_type_id, &request.label_selector, start, end).await?;
+        validate::check_labels(&group_by)?;
+        let step = validate::parse_step(request.step)?;
+        if start == end {
+            return Err(invalid_argument("time range of a heatmap is empty; set end after start"));
+        }
+        let exemplars = ExemplarType::try_from(request.exemplar_type).unwrap_or_default();
+        let spans = match (HeatmapQueryType::try_from(request.query_type).unwrap_or_default(), exemplars) {
+            (HeatmapQueryType::Unspecified, _) => {
+                return Err(invalid_argument(
+                    "heatmap has no query type; ask for individual profiles or spans",
+                ));
+            }
+            (HeatmapQueryType::Individual, ExemplarType::Span)
+            | (HeatmapQueryType::Span, ExemplarType::Individual) => {
+                return Err(invalid_argument(
+                    "exemplars of a heatmap must be of what it shows; ask for both of one kind",
+                ));
+            }
+            (of, _) => of == HeatmapQueryType::Span,
+        };
+        let exemplars = matches!(exemplars, ExemplarType::Individual | ExemplarType::Span);
+        let spacing = match HeatmapRows::try_from(request.rows).unwrap_or_default() {
+            HeatmapRows::Linear => HeatmapRowSpacing::Linear,
+            HeatmapRows::Quantile => HeatmapRowSpacing::Quantile,
+        };
+        let group = group_by.clone();
+        let limit = validate::parse_limit(limit);
+        let asked =
+            SelectHeatmapParams { selection, start, end, step, group_by, spans, exemplars, limit, spacing };
+        let (edges, series) = self.heatmap(reader, asked).await?;
+        let slots: usize = series.iter().map(|of| of.columns.len()).sum();
+        self.reserve_memory(reader, slots * MAX_HEATMAP_ROWS * size_of::<(f64, i32)>() * 2)?;
+        let series = self
+            .render_on_pool(reader, move || series.into_iter().map(|of| wire(of, &edges, &group)).collect());
+        Ok(SelectHeatmapResponse { series: series.await?, missing: reader.warnings_field() })
+    }
+}
+
+fn wire(of: HeatmapSeriesResult, edges: &[f64], group_by: &[String]) -> HeatmapSeries {
+    let slot = |HeatmapColumn { time, counts, exemplars }: HeatmapColumn| HeatmapSlot {
+        timestamp: time,
+        y_min: edges.to_vec(),
+        counts: counts
+            .iter()
+            .take(edges.len())
+            .map(|&count| i32::try_from(count).unwrap_or(i32::MAX))
+            .collect(),
+        exemplars: exemplars.into_iter().map(|exemplar| wire_exemplar(exemplar, group_by)).collect(),
+    };
+    HeatmapSeries {
+        labels: group_labels(&of.labels, group_by),
+        slots: of.columns.into_iter().map(slot).collect(),
+    }
+}
+
+/// Converts a value to an exemplar. A value of a span names the span, one of a profile the profile.
+fn wire_exemplar((key, spot): (HeatmapValueKey, HeatmapValue), group_by: &[String]) -> Exemplar {
+    let HeatmapValue { value, time, trace, labels } = spot;
+    let hexadecimal = |id: u128, digits: usize| match id {
+        0 => String::new(),
+        id => format!("{id:0digits$x}"),
+    };
+    Exemplar {
+        timestamp: time.div_euclid(NANOS_PER_MILLI),
+        profile_id: if key.span == 0 { validate::format_uuid(key.profile) } else { String::new() },
+        span_id: hexadecimal(u128::from(key.span), 16),
+        value,
+        labels: labels.map(|labels| other_labels(&labels, group_by)).unwrap_or_default(),
+        trace_id: hexadecimal(trace, 32),
+    }
+}

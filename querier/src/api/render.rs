@@ -1,0 +1,357 @@
+//! `GET /pyroscope/render` and `/pyroscope/render-diff`: a flame graph with its timeline, for older clients.
+
+use athanor_chassis::Status;
+use athanor_profile::diff::DiffTree;
+use athanor_profile::flamegraph::Flamegraph;
+use athanor_profile::series::METRIC_NAME_LABEL;
+use athanor_profile::tree::Tree;
+use athanor_profile::{ProfileType, ValueType};
+use athanor_query::{ProfileSelection, Selector, StackFilter, TimeRange};
+
+use crate::api::merge::{CallGraphQuery, CallGraphStyle, StackOptions, TREE_NODE_BYTES, WARNING_PREFIX};
+use crate::api::points::SelectSeriesParams;
+use crate::context::result_cache::CacheableResult;
+use crate::validate::{self, ApplicationName, NANOS_PER_MILLI, NodeLimit, invalid_argument};
+use crate::{Querier, QueryContext};
+
+mod attime;
+mod export;
+mod flamebearer;
+mod parameters;
+mod timeline;
+mod wire;
+
+pub use parameters::parse as parse_parameters;
+
+use flamebearer::{FlamebearerFormat, FlamebearerLevels, FlamebearerResponse, RenderMetadata};
+use parameters::UrlParameters;
+use timeline::FlamebearerTimeline;
+
+/// Content type of a DOT graph.
+const DOT_CONTENT_TYPE: &str = "text/plain; charset=utf-8";
+/// Content type of a JSON document.
+const JSON_CONTENT_TYPE: &str = "application/json";
+
+/// Rendered response of an HTTP request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RenderedResponse {
+    /// Content type of the body.
+    pub content_type: &'static str,
+    /// Bytes of the body.
+    pub body: Vec<u8>,
+}
+
+impl RenderedResponse {
+    /// Creates a response with a JSON document.
+    pub(crate) fn json(body: Vec<u8>) -> Self {
+        RenderedResponse { content_type: JSON_CONTENT_TYPE, body }
+    }
+}
+
+/// Encoded with the content type in the first line.
+impl CacheableResult for RenderedResponse {
+    fn encoded_size(&self) -> usize {
+        self.content_type.len() + 1 + self.body.len()
+    }
+
+    fn to_bytes(&self) -> Vec<u8> {
+        [self.content_type.as_bytes(), b"\n", &self.body].concat()
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let mut parts = bytes.splitn(2, |byte| *byte == b'\n');
+        let said = parts.next()?;
+        let content_type = [JSON_CONTENT_TYPE, DOT_CONTENT_TYPE]
+            .into_iter()
+            .find(|content_type| content_type.as_bytes() == said)?;
+        Some(RenderedResponse { content_type, body: parts.next()?.to_vec() })
+    }
+}
+
+/// Validated query of one side of a comparison.
+struct RenderSide {
+    selection: ProfileSelection,
+    stacks: StackOptions,
+    /// Profile type, without a period if the query is an application name.
+    profile_type: ProfileType,
+    /// Start of the range in milliseconds. Start and end are inclusive.
+    start: i64,
+    end: i64,
+}
+
+impl RenderSide {
+    fn into_query(self) -> CallGraphQuery {
+        CallGraphQuery { selection: self.selection, stacks: self.stacks }
+    }
+}
+
+impl Querier {
+    /// Renders a flame graph and a timeline as JSON, or a call graph as DOT. `query` is the query string of
+    /// the URL.
+    pub async fn render(&self, reader: &QueryContext, query: &str) -> Result<RenderedResponse, Status> {
+        let parameters = UrlParameters::parse(query)?;
+        let side = self.parse_side(&parameters, ["query", "from", "until"]).await?;
+        let (max_nodes, graph_nodes) = self.parse_node_limits(reader, &parameters)?;
+        // Times may be relative to now, so the cache key contains absolute ones.
+        let request = format!("{} {} {query}", side.start, side.end);
+        if parameters.first("format") == Some("dot") {
+            return self
+                .run_cached(reader, "render", request, |_| self.graph(reader, side, graph_nodes))
+                .await;
+        }
+        let mut group_by: Vec<String> = parameters.all("groupBy").map(str::to_owned).collect();
+        validate::check_labels(&group_by)?;
+        // The response format has one label per group.
+        group_by.truncate(1);
+        let step = timeline::choose_step_seconds(side.start, side.end);
+        let asked = SelectSeriesParams {
+            selection: side.selection.clone(),
+            start: side.start,
+            end: side.end,
+            step: step.saturating_mul(1_000 * NANOS_PER_MILLI),
+            group_by,
+            stacks: StackFilter::default(),
+            mean: matches!(parameters.first("aggregation"), Some("avg" | "average")),
+            exemplars: false,
+        };
+        self.run_cached(reader, "render", request, |_| self.render_flamegraph(reader, side, asked, max_nodes))
+            .await
+    }
+
+    /// Renders a call graph of at most `max_nodes` nodes.
+    async fn graph(
+        &self,
+        reader: &QueryContext,
+        side: RenderSide,
+        max_nodes: usize,
+    ) -> Result<RenderedResponse, Status> {
+        let graph_style = CallGraphStyle { unit: side.profile_type.value.unit, max_nodes };
+        let text = self.call_graph(reader, side.selection, side.stacks, graph_style).await?;
+        Ok(RenderedResponse { content_type: DOT_CONTENT_TYPE, body: graph(reader, &text) })
+    }
+
+    /// Renders a flame graph, its timeline, and a timeline per group.
+    async fn render_flamegraph(
+        &self,
+        reader: &QueryContext,
+        side: RenderSide,
+        asked: SelectSeriesParams,
+        max_nodes: NodeLimit,
+    ) -> Result<RenderedResponse, Status> {
+        let step = asked.step / (1_000 * NANOS_PER_MILLI);
+        let group_by = asked.group_by.clone();
+        let (tree, series) = futures::try_join!(
+            self.full_tree(reader, side.selection.clone(), side.stacks.clone()),
+            self.select_points(reader, asked)
+        )?;
+        let tree = self.truncate_tree(reader, tree, max_nodes).await?;
+        let querier = self.clone();
+        let held = reader.clone();
+        self.render_on_pool(reader, move || {
+            let RenderSide { profile_type, start, end, .. } = side;
+            // Several series have no common timeline.
+            let points = if let [one] = series.as_slice() { one.points.as_slice() } else { &[] };
+            let timeline = FlamebearerTimeline::new(start, end, step, points);
+            let of_groups = if group_by.is_empty() { 0 } else { timeline.bytes() * series.len() };
+            querier.reserve_memory(&held, tree.nodes().len() * TREE_NODE_BYTES + of_groups)?;
+            let group = group_by.first();
+            let groups = group.map(|label| {
+                timeline::group_timelines(&series, label, |points| {
+                    FlamebearerTimeline::new(start, end, step, points)
+                })
+            });
+            let bars = FlamebearerLevels::from_flamegraph(Flamegraph::from_tree(&tree));
+            let metadata = RenderMetadata::from_profile_type(&profile_type, FlamebearerFormat::Single);
+            let graph = FlamebearerResponse::new(bars, metadata);
+            Ok(json(&FlamebearerResponse {
+                timeline: Some(timeline),
+                groups,
+                missing: held.joined_warnings(),
+                ..graph
+            }))
+        })
+        .await?
+    }
+
+    /// Renders the difference of two flame graphs as JSON, or of their call graphs as DOT.
+    pub async fn render_diff(&self, reader: &QueryContext, query: &str) -> Result<RenderedResponse, Status> {
+        let parameters = UrlParameters::parse(query)?;
+        let left = self.parse_side(&parameters, ["leftQuery", "leftFrom", "leftUntil"]).await?;
+        let right = self.parse_side(&parameters, ["rightQuery", "rightFrom", "rightUntil"]).await?;
+        if left.profile_type != right.profile_type {
+            let left = left.profile_type;
+            let right = right.profile_type;
+            return Err(invalid_argument(format!("sides measure {left} and {right}; compare the same type")));
+        }
+        let nodes = self.parse_node_limits(reader, &parameters)?;
+        let is_graph = parameters.first("format") == Some("dot");
+        let times = [&left, &right].map(|side| format!("{} {}", side.start, side.end)).join(" ");
+        let overlaid = |_| self.render_flamegraph_diff(reader, [left, right], nodes, is_graph);
+        self.run_cached(reader, "render-diff", format!("{times} {query}"), overlaid).await
+    }
+
+    async fn render_flamegraph_diff(
+        &self,
+        reader: &QueryContext,
+        [left, right]: [RenderSide; 2],
+        (max_nodes, graph_nodes): (NodeLimit, usize),
+        is_graph: bool,
+    ) -> Result<RenderedResponse, Status> {
+        if is_graph {
+            let unit = left.profile_type.value.unit.clone();
+            let graph_style = CallGraphStyle { unit, max_nodes: graph_nodes };
+            let text =
+                self.call_graph_diff(reader, [left, right].map(RenderSide::into_query), graph_style).await?;
+            return Ok(RenderedResponse { content_type: DOT_CONTENT_TYPE, body: graph(reader, &text) });
+        }
+        let (before, after) = futures::try_join!(
+            self.full_tree(reader, left.selection, left.stacks),
+            self.full_tree(reader, right.selection, right.stacks),
+        )?;
+        let metadata = RenderMetadata::from_profile_type(&left.profile_type, FlamebearerFormat::Double);
+        self.reserve_memory(reader, (before.nodes().len() + after.nodes().len()) * TREE_NODE_BYTES)?;
+        let missing = reader.joined_warnings();
+        self.render_on_pool(reader, move || {
+            let mut diff = DiffTree::from_trees(&before, &after);
+            diff.truncate_to_bars(max_nodes.asked, max_nodes.most);
+            json(&FlamebearerResponse { missing, ..flamebearer_of_diff(&diff, metadata) })
+        })
+        .await
+    }
+
+    /// Parses the number of bars of a flame graph, and of nodes of a call graph.
+    fn parse_node_limits(
+        &self,
+        reader: &QueryContext,
+        parameters: &UrlParameters,
+    ) -> Result<(NodeLimit, usize), Status> {
+        let asked = parse_max_nodes(parameters);
+        let max_nodes = validate::parse_max_nodes(asked, &self.limits(reader))?;
+        let is_asked = asked.is_some_and(|asked| asked > 0);
+        Ok((max_nodes.as_bars(), validate::graph_node_limit(is_asked.then_some(max_nodes))))
+    }
+
+    async fn parse_side(&self, parameters: &UrlParameters, names: [&str; 3]) -> Result<RenderSide, Status> {
+        let [query, from, until] = names;
+        let text = parameters.first(query).unwrap_or_default();
+        if text.is_empty() {
+            return Err(invalid_argument(format!("request has no {query}; write type{{selector}}")));
+        }
+        let addresses = matches!(parameters.first("addresses"), Some("true" | "1"));
+        let stacks = StackOptions { addresses, ..StackOptions::default() };
+        let owned = text.to_owned();
+        let read = move || {
+            let of_application =
+                ApplicationName::from_selector_name(&owned).map(|application| application.profile_type);
+            Ok((validate::parse_selector(&owned)?, of_application))
+        };
+        let (mut selector, of_application) = self.check_on_pool(&[text], read).await?;
+        if let Some(profile_type) = of_application {
+            let (start, end, time) = self.parse_times(parameters, [from, until])?;
+            return Ok(RenderSide {
+                selection: ProfileSelection { selector, time, ..ProfileSelection::default() },
+                stacks,
+                profile_type,
+                start,
+                end,
+            });
+        }
+        let profile_type = take_type(&mut selector, query)?;
+        let (start, end, time) = self.parse_times(parameters, [from, until])?;
+        let selection = ProfileSelection {
+            selector,
+            profile_type: Some(profile_type.clone()),
+            time,
+            ..ProfileSelection::default()
+        };
+        Ok(RenderSide { selection, stacks, profile_type, start, end })
+    }
+
+    /// Parses start and end in milliseconds, both inclusive, and returns the range as well.
+    fn parse_times(
+        &self,
+        parameters: &UrlParameters,
+        names: [&str; 2],
+    ) -> Result<(i64, i64, TimeRange), Status> {
+        let [from, until] = names;
+        let now = self.deps.clock.wall().nanos();
+        let time = |name: &str| {
+            let text = parameters.first(name).unwrap_or("now");
+            parse_time(name, text, now)
+        };
+        // The end is rounded up, so that the range includes profiles that were stored just now.
+        let end = time(until)?;
+        let start = time(from)?.div_euclid(NANOS_PER_MILLI);
+        let end = end.div_euclid(NANOS_PER_MILLI) + i64::from(end % NANOS_PER_MILLI != 0);
+        Ok((start, end, validate::parse_range(start, end)?))
+    }
+}
+
+/// Removes the profile type from a selector. It is the name before the braces or the value of `__name__`.
+/// Other conditions on `__name__` stay and select the metric: `TYPE{__name__="process_cpu"}`.
+fn take_type(selector: &mut Selector, parameter: &str) -> Result<ProfileType, Status> {
+    let is_type = |text: &str| text.parse::<ProfileType>().is_ok();
+    let named =
+        selector.take_equal_if(METRIC_NAME_LABEL, is_type).or_else(|| selector.take_equal(METRIC_NAME_LABEL));
+    let type_id = named.ok_or_else(|| {
+        invalid_argument(format!("{parameter} names no profile type; write type{{selector}}"))
+    })?;
+    // Both places may name the same type.
+    while selector.take_equal_if(METRIC_NAME_LABEL, |other| other == type_id).is_some() {}
+    validate::parse_profile_type(&type_id)
+}
+
+/// Parses a time in a URL, such as `now-1h`, to Unix nanoseconds. `name` is the name of the parameter.
+pub fn parse_time(name: &str, text: &str, now: i64) -> Result<i64, Status> {
+    attime::parse_time_nanos(text, now)
+        .ok_or_else(|| invalid_argument(format!("{name} is {text:?}; write now-1h or a Unix time")))
+}
+
+/// Parses the node limit. A value that is not a number is ignored.
+fn parse_max_nodes(parameters: &UrlParameters) -> Option<i64> {
+    let asked = parameters.first("max-nodes").or_else(|| parameters.first("maxNodes"));
+    asked.and_then(|text| text.parse().ok())
+}
+
+/// Returns a call graph as a file, with warnings as comments at its beginning.
+fn graph(reader: &QueryContext, text: &str) -> Vec<u8> {
+    let lacks = reader.all_warnings().into_iter().map(|words| format!("// {WARNING_PREFIX}{words}\n"));
+    lacks.chain([text.to_owned()]).collect::<String>().into_bytes()
+}
+
+/// Converts a difference of two trees to a response.
+fn flamebearer_of_diff(diff: &DiffTree, metadata: RenderMetadata) -> FlamebearerResponse {
+    let graph = diff.to_flamegraph();
+    let [left_ticks, right_ticks] = graph.ticks.map(|ticks| Some(ticks).filter(|&ticks| ticks != 0));
+    let bars = FlamebearerLevels {
+        names: graph.names,
+        levels: graph.levels,
+        num_ticks: graph.total,
+        max_self: graph.max_self,
+    };
+    FlamebearerResponse { left_ticks, right_ticks, ..FlamebearerResponse::new(bars, metadata) }
+}
+
+/// Renders a flame graph without a timeline as JSON.
+pub(crate) fn tree_to_json(tree: &Tree, value: &ValueType) -> Vec<u8> {
+    let metadata = RenderMetadata::from_profile_type(&profile_type_of(value), FlamebearerFormat::Single);
+    json(&FlamebearerResponse::new(FlamebearerLevels::from_flamegraph(Flamegraph::from_tree(tree)), metadata))
+        .body
+}
+
+/// Renders the difference of two trees without a timeline as JSON.
+pub(crate) fn diff_to_json(diff: &DiffTree, value: &ValueType) -> Vec<u8> {
+    json(&flamebearer_of_diff(
+        diff,
+        RenderMetadata::from_profile_type(&profile_type_of(value), FlamebearerFormat::Double),
+    ))
+    .body
+}
+
+fn profile_type_of(value: &ValueType) -> ProfileType {
+    ProfileType { name: String::new(), value: value.clone(), period: ValueType::default() }
+}
+
+fn json(flamebearer: &FlamebearerResponse) -> RenderedResponse {
+    RenderedResponse::json(serde_json::to_vec(flamebearer).expect("lists and texts serialise to JSON"))
+}

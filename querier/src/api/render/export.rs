@@ -1,0 +1,217 @@
+//! `GET /athanor/export`: query results as files for other tools.
+
+use athanor_chassis::Status;
+use athanor_profile::series::SERVICE_NAME_LABEL;
+use athanor_profile::tree::Tree;
+use athanor_profile::{ProfileHeader, ProfileType, ValueType, folded, otlp, pprof, speedscope};
+use athanor_query::{
+    MergedProfile, PartialResult, ProfileListQuery, ProfileQuery, ProfileSelection, QueryKind,
+};
+
+use super::{DOT_CONTENT_TYPE, RenderSide, RenderedResponse, UrlParameters, graph, parse_max_nodes};
+use crate::api::merge::{CallGraphStyle, merged_header};
+use crate::validate::{self, NANOS_PER_MILLI, NodeLimit, invalid_argument};
+use crate::{Querier, QueryContext, unexpected_result_type};
+
+/// Memory of a stack frame in a file: an id in memory, and its encoded form.
+const FILE_FRAME_BYTES: usize = 16;
+/// Memory of a stack frame in a JSON document while it is built.
+const JSON_FRAME_BYTES: usize = 64;
+/// Maximum length of a number in text, with its separators.
+const MAX_NUMBER_BYTES: usize = 24;
+
+/// File format of an export.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ExportFormat {
+    Pprof,
+    Folded,
+    Speedscope,
+    Dot,
+    Otlp,
+}
+
+impl ExportFormat {
+    fn parse(text: &str) -> Result<ExportFormat, Status> {
+        match text {
+            "" | "pprof" => Ok(ExportFormat::Pprof),
+            "folded" | "collapsed" => Ok(ExportFormat::Folded),
+            "speedscope" => Ok(ExportFormat::Speedscope),
+            "dot" => Ok(ExportFormat::Dot),
+            "otlp" => Ok(ExportFormat::Otlp),
+            other => Err(invalid_argument(format!(
+                "format is {other:?}; write pprof, folded, speedscope, dot or otlp"
+            ))),
+        }
+    }
+
+    fn content_type(self) -> &'static str {
+        match self {
+            ExportFormat::Pprof => "application/octet-stream",
+            ExportFormat::Folded | ExportFormat::Dot => DOT_CONTENT_TYPE,
+            ExportFormat::Speedscope => "application/json",
+            ExportFormat::Otlp => "application/x-protobuf",
+        }
+    }
+}
+
+impl Querier {
+    /// Exports the selected profiles as one file. The file is complete unless `maxNodes` limits it. `query`
+    /// is the query string of the URL.
+    pub async fn export(&self, reader: &QueryContext, query: &str) -> Result<RenderedResponse, Status> {
+        let parameters = UrlParameters::parse(query)?;
+        let format = ExportFormat::parse(parameters.first("format").unwrap_or_default())?;
+        let asked = parse_max_nodes(&parameters).filter(|nodes| *nodes > 0);
+        let cut =
+            asked.map(|nodes| validate::parse_max_nodes(Some(nodes), &self.limits(reader))).transpose()?;
+        let side = self.parse_side(&parameters, ["query", "from", "until"]).await?;
+        let body = match format {
+            ExportFormat::Folded => self.export_folded(reader, side, cut).await?,
+            ExportFormat::Dot => {
+                let unit = side.profile_type.value.unit;
+                let graph_style = CallGraphStyle { unit, max_nodes: validate::graph_node_limit(cut) };
+                graph(reader, &self.call_graph(reader, side.selection, side.stacks, graph_style).await?)
+            }
+            _ => self.export_stacks(reader, side, format, cut).await?,
+        };
+        Ok(RenderedResponse { content_type: format.content_type(), body })
+    }
+
+    async fn export_folded(
+        &self,
+        reader: &QueryContext,
+        side: RenderSide,
+        cut: Option<NodeLimit>,
+    ) -> Result<Vec<u8>, Status> {
+        let mut tree = self.full_tree(reader, side.selection, side.stacks).await?;
+        let querier = self.clone();
+        let held = reader.clone();
+        self.render_on_pool(reader, move || {
+            if let Some(NodeLimit { asked, most, .. }) = cut {
+                tree.truncate_with_ties(asked, most);
+            }
+            querier.reserve_memory(&held, folded_bytes(&tree))?;
+            Ok(folded::write(&tree).into_bytes())
+        })
+        .await?
+    }
+
+    async fn export_stacks(
+        &self,
+        reader: &QueryContext,
+        side: RenderSide,
+        format: ExportFormat,
+        cut: Option<NodeLimit>,
+    ) -> Result<Vec<u8>, Status> {
+        let service = side.selection.selector.clone().take_equal(SERVICE_NAME_LABEL);
+        let (period, mut merged) = futures::try_join!(
+            self.period(reader, side.selection.clone()),
+            self.merged_stacks(reader, side.selection, Default::default()),
+        )?;
+        let header = file_header(reader, &side.profile_type, (side.start, side.end), period);
+        let querier = self.clone();
+        let held = reader.clone();
+        self.render_on_pool(reader, move || {
+            if let Some(NodeLimit { asked, most, .. }) = cut {
+                merged.truncate(asked, most);
+            }
+            let of_frame =
+                if format == ExportFormat::Speedscope { JSON_FRAME_BYTES } else { FILE_FRAME_BYTES };
+            querier.reserve_memory(&held, merged.frames() * of_frame)?;
+            Ok(write(merged, header, format, service.as_deref()))
+        })
+        .await?
+    }
+
+    /// Returns the period that all profiles share. Returns 0 if their periods differ or are unknown.
+    async fn period(&self, reader: &QueryContext, selection: ProfileSelection) -> Result<i64, Status> {
+        let what = QueryKind::Profiles(ProfileListQuery::default());
+        match self
+            .run_query(reader, ProfileQuery { selection, what, bounds: validate::default_result_limits() })
+            .await?
+        {
+            PartialResult::Profiles(list) => {
+                let periods = list.periods.filter(|(least, most)| least == most && *least > 0);
+                Ok(periods.map_or(0, |(period, _)| period))
+            }
+            _ => Err(unexpected_result_type()),
+        }
+    }
+}
+
+fn write(
+    merged: MergedProfile,
+    header: ProfileHeader,
+    format: ExportFormat,
+    service: Option<&str>,
+) -> Vec<u8> {
+    let profile = merged.into_profile(header);
+    let lacks = profile.header.comments.join("; ");
+    match format {
+        ExportFormat::Speedscope => {
+            let name = service.unwrap_or("athanor");
+            let partial = if lacks.is_empty() { String::new() } else { format!(" ({lacks})") };
+            speedscope::write(&profile, &format!("{name}{partial}")).into_bytes()
+        }
+        ExportFormat::Otlp => {
+            let service = service.map(|service| ("service.name", service));
+            let partial = Some(("athanor.partial", lacks.as_str())).filter(|(_, lacks)| !lacks.is_empty());
+            let resource: Vec<(&str, &str)> = service.into_iter().chain(partial).collect();
+            otlp::encode(&profile, &resource)
+        }
+        _ => pprof::encode(&profile),
+    }
+}
+
+/// Header of an export file, which covers the whole time range. Some tools multiply by the period, so an
+/// uncertain period is omitted.
+fn file_header(
+    reader: &QueryContext,
+    profile_type: &ProfileType,
+    (start, end): (i64, i64),
+    period: i64,
+) -> ProfileHeader {
+    let mut header = merged_header(reader, profile_type, start.saturating_mul(NANOS_PER_MILLI));
+    let period_type = header.period_type.take().filter(|of| *of != ValueType::default());
+    ProfileHeader {
+        duration_nanos: end.saturating_sub(start).saturating_mul(NANOS_PER_MILLI),
+        // Without a period type the unit of the period is unknown.
+        period: if period_type.is_some() { period } else { 0 },
+        period_type,
+        ..header
+    }
+}
+
+/// Returns the length of the text. Each line repeats the names of a whole stack.
+fn folded_bytes(tree: &Tree) -> usize {
+    let mut lengths: Vec<usize> = Vec::with_capacity(tree.nodes().len());
+    for node in tree.nodes() {
+        let above = lengths.get(node.parent as usize).copied().unwrap_or_default();
+        lengths.push(above + tree.name(node).len() + 1);
+    }
+    let lines = tree.nodes().iter().zip(&lengths).filter(|(node, _)| node.own != 0);
+    lines.map(|(_, length)| length + MAX_NUMBER_BYTES).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use athanor_profile::Dictionary;
+
+    use super::*;
+
+    #[test]
+    fn a_text_is_no_longer_than_said() {
+        let mut dictionary = Dictionary::default();
+        for path in ["main;a", "main;b;größe"] {
+            dictionary.intern_named_stack(path.split(';'));
+        }
+        let tree = Tree::from_totals(&dictionary, &[i64::MIN, 7]);
+        let text = folded::write(&tree);
+        assert!(text.len() <= folded_bytes(&tree) && folded_bytes(&tree) < text.len() + 2 * MAX_NUMBER_BYTES);
+    }
+
+    #[test]
+    fn formats_are_known_by_their_names() {
+        assert_eq!(ExportFormat::parse("").unwrap(), ExportFormat::Pprof);
+        assert!(ExportFormat::parse("svg").unwrap_err().message.contains("speedscope"));
+    }
+}

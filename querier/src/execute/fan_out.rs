@@ -1,0 +1,281 @@
+//! Fan-out of a query to its sources. Local sources run on compute threads, some at a time, and their results
+//! are merged as they arrive. Peers are queried meanwhile, in parallel.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use athanor_chassis::query_queue::QueryPermit;
+use athanor_chassis::{CancelFlag, ComputePool, CpuActivity, ErrorCode, Status, TenantId};
+use athanor_profile::hash::{self, ContentHash};
+use athanor_query::{BudgetedPartial, PartialMerger, PartialResult, ProfileQuery};
+use futures::future::{BoxFuture, try_join_all};
+use futures::{StreamExt, TryStreamExt};
+
+use crate::context::result_cache::ResultProvenance;
+use crate::diagnostics::{QueryTrace, SourceReport};
+use crate::execute::dedup::{DedupHints, DedupObservations, DedupOutcome, InMemorySource};
+use crate::execute::partial_receiver::PartialReceiver;
+use crate::execute::replan::{PlanAttempt, SourceQueryError};
+use crate::execute::skipped_sources::SkippedSources;
+use crate::{BlockSource, Querier, QueryContext, QueryPlan, RemoteSource, context::limits};
+
+/// Minimum number of local sources of a query that are open at once: some are fetched while others are read.
+const MIN_CONCURRENT_SOURCES: usize = 16;
+/// Maximum number of peers of a query that are queried at once. Peers do the work, and this node only waits.
+const MAX_CONCURRENT_PEERS: usize = 64;
+
+/// State of a running query: inputs and results so far.
+pub(crate) struct QueryExecution {
+    pub(crate) ask: Arc<ProfileQuery>,
+    /// Compute pool of the tenant.
+    pub(crate) compute: ComputePool,
+    /// Deadline of the request, on the monotonic clock.
+    pub(crate) until: Duration,
+    /// Merger of partial results.
+    pub(crate) meeting: PartialMerger,
+    /// Trace of the query, if diagnostics were requested.
+    pub(crate) scribe: QueryTrace,
+    /// Warnings about data that the result lacks.
+    missing: Mutex<Vec<String>>,
+    /// Sources that the result lacks because they could not be read.
+    pub(crate) left_out: SkippedSources,
+    /// Block hash of each tenant, as long as only blocks contribute to the result.
+    made_of: Mutex<Option<Vec<ContentHash>>>,
+    /// Observed time ranges of data that may be in two places.
+    pub(crate) met: DedupObservations,
+}
+
+/// Sources of all tenants of one plan.
+#[derive(Default)]
+struct SourceSet {
+    sources: Vec<InMemorySource>,
+    stored: Vec<Box<dyn BlockSource>>,
+    remote: Vec<(TenantId, Arc<dyn RemoteSource>)>,
+}
+
+impl Querier {
+    /// Queries all sources of all tenants. Retries with a new plan while plans are outdated. The request
+    /// holds the memory of the result.
+    pub(crate) async fn gather(
+        &self,
+        reader: &QueryContext,
+        ask: Arc<ProfileQuery>,
+        turn: &QueryPermit,
+        scribe: QueryTrace,
+    ) -> Result<PartialResult, Status> {
+        let begun = scribe.now();
+        let merging = self.run_with_replans(reader, &ask, turn, &scribe).await;
+        scribe.record_fetch_end(begun);
+        let (merging, held) = merging?;
+        let made_of = merging.made_of.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let time = merging.ask.selection.time;
+        let lead = limits::grid_lead(&merging.ask);
+        reader.add_provenance(ResultProvenance { time, lead, of: made_of.map(|of| hash::hash_list(&of)) });
+        reader.add_warnings(std::mem::take(
+            &mut *merging.missing.lock().unwrap_or_else(PoisonError::into_inner),
+        ));
+        reader.add_warnings(
+            merging.left_out.to_warnings(held.as_ref().map(|held| &held.partial), &self.left_out)?,
+        );
+        let Some(BudgetedPartial { partial, taken }) = held else {
+            return Ok(PartialResult::empty(&merging.ask.what));
+        };
+        // Rendering takes about the same amount of memory.
+        reader.hold_memory(self.response_budget_for(reader).reserve(taken.bytes())?);
+        reader.hold_memory(taken);
+        Ok(partial)
+    }
+
+    async fn run_with_replans(
+        &self,
+        reader: &QueryContext,
+        ask: &Arc<ProfileQuery>,
+        turn: &QueryPermit,
+        scribe: &QueryTrace,
+    ) -> Result<(Arc<QueryExecution>, Option<BudgetedPartial>), Status> {
+        let doubts = match ask.needs_dedup() {
+            true => self.twice.hints_for(reader.tenants(), self.deps.clock.wall()),
+            false => DedupHints::default(),
+        };
+        let mut attempt = PlanAttempt::with_hints(doubts);
+        loop {
+            match self.run_plan(reader, ask, (turn, scribe), &attempt).await {
+                Ok(merging) => match self.check_dedup(reader, &merging, &mut attempt.doubts).await? {
+                    DedupOutcome::Counted(held) => return Ok((merging, held)),
+                    DedupOutcome::Again => {}
+                },
+                Err(asked) => attempt = attempt.next_attempt(asked)?,
+            }
+        }
+    }
+
+    async fn run_plan(
+        &self,
+        reader: &QueryContext,
+        ask: &Arc<ProfileQuery>,
+        (turn, scribe): (&QueryPermit, &QueryTrace),
+        attempt: &PlanAttempt,
+    ) -> Result<Arc<QueryExecution>, SourceQueryError> {
+        let until = reader.deadline(&self.deps.clock);
+        let meeting = PartialMerger::new(ask.bounds, self.response_budget_for(reader));
+        let merging = Arc::new(QueryExecution {
+            ask: Arc::clone(ask),
+            compute: self.compute_for(reader),
+            until,
+            meeting,
+            scribe: scribe.clone(),
+            missing: Mutex::default(),
+            left_out: SkippedSources::default(),
+            made_of: Mutex::new(Some(Vec::new())),
+            met: DedupObservations::default(),
+        });
+        let mut parts = SourceSet::default();
+        let is_cheap = ask.required_data().is_index_only();
+        let plans = reader.tenants().iter().map(async |tenant| {
+            let begun = scribe.now();
+            let plan = self.deps.sources.plan(tenant, ask, &attempt.doubts).await?;
+            scribe.record_plan(tenant, &plan, begun);
+            Ok::<_, Status>((tenant, plan))
+        });
+        for (tenant, plan) in try_join_all(plans).await? {
+            let QueryPlan { sources, stored, remote, missing, bytes, moved, made_of, untold, .. } = plan;
+            // Index queries show available data and its cost, so they cost nothing themselves.
+            let bytes = if is_cheap { 0 } else { bytes };
+            if attempt.is_first() {
+                self.check_bytes(reader, (tenant, ask), bytes, turn).await?;
+            }
+            turn.charge(tenant, bytes);
+            merging.add_provenance(made_of);
+            merging.met.observe_unreported(untold);
+            parts.sources.extend(sources);
+            parts.stored.extend(stored);
+            parts.remote.extend(remote.into_iter().map(|remote| (tenant.clone(), remote)));
+            merging.add_warnings(missing);
+            for why in moved {
+                merging.add_warnings([attempt.warn_or_replan(SourceQueryError::Replan(why))?]);
+            }
+        }
+        self.query_sources(&merging, parts, attempt).await?;
+        Ok(merging)
+    }
+
+    async fn query_sources(
+        &self,
+        merging: &Arc<QueryExecution>,
+        parts: SourceSet,
+        attempt: &PlanAttempt,
+    ) -> Result<(), SourceQueryError> {
+        let SourceSet { sources, stored, remote } = parts;
+        let here = sources
+            .into_iter()
+            .map(|source| Box::pin(self.query_memory_source(merging, source)) as BoxFuture<'_, _>);
+        let there = stored
+            .into_iter()
+            .map(|stored| Box::pin(self.query_block_source(merging, stored)) as BoxFuture<'_, _>);
+        let afar = remote
+            .into_iter()
+            .map(|(tenant, remote)| Box::pin(self.query_remote(merging, tenant, remote)) as BoxFuture<'_, _>);
+        let each = |asked: Result<(), SourceQueryError>| match asked {
+            Ok(()) => Ok(()),
+            Err(asked) => attempt.warn_or_replan(asked).map(|without| merging.add_warnings([without])),
+        };
+        // One more job than there are threads, so that no thread waits for its next job.
+        let width = MIN_CONCURRENT_SOURCES.max(self.deps.compute.parallelism() + 1);
+        let jobs: Vec<BoxFuture<'_, Result<(), SourceQueryError>>> = here.chain(there).collect();
+        let peers: Vec<BoxFuture<'_, Result<(), SourceQueryError>>> = afar.collect();
+        let jobs = futures::stream::iter(jobs).buffer_unordered(width).map(each).try_collect::<()>();
+        let peers =
+            futures::stream::iter(peers).buffer_unordered(MAX_CONCURRENT_PEERS).map(each).try_collect::<()>();
+        futures::future::try_join(peers, jobs).await?;
+        Ok(())
+    }
+
+    async fn query_block_source(
+        &self,
+        merging: &Arc<QueryExecution>,
+        stored: Box<dyn BlockSource>,
+    ) -> Result<(), SourceQueryError> {
+        let begun = merging.scribe.now();
+        let mut inbox = PartialReceiver::new(Arc::clone(merging));
+        let Some((partial, part)) = stored.query(&mut inbox).await? else {
+            return Ok(inbox.check_finished()?);
+        };
+        let of = Arc::clone(merging);
+        let job = move || Ok(of.scribe.measure_merge(|| of.meeting.add(partial, None))?);
+        let done = merging
+            .compute
+            .run_as(CpuActivity::Query, job)
+            .await
+            .map_err(|error| Status::from_error(&error))?;
+        merging.trace_source(begun, part, &done);
+        done
+    }
+
+    /// Runs the query on a source in memory. The computation is cancelled when its request is dropped.
+    async fn query_memory_source(
+        &self,
+        merging: &Arc<QueryExecution>,
+        mut lying: InMemorySource,
+    ) -> Result<(), SourceQueryError> {
+        let (stop, _waiting) = CancelFlag::new_pair();
+        if let Some(source) = lying.source.with_cancellation(stop.atomic_flag()) {
+            lying.source = source;
+        }
+        let of = Arc::clone(merging);
+        let begun = merging.scribe.now();
+        let job = move || of.merge_memory_source(&lying);
+        let done = merging
+            .compute
+            .run_as(CpuActivity::Query, job)
+            .await
+            .map_err(|error| Status::from_error(&error))?;
+        merging.trace_source(begun, SourceReport::default(), &done);
+        done
+    }
+
+    async fn query_remote(
+        &self,
+        merging: &Arc<QueryExecution>,
+        tenant: TenantId,
+        remote: Arc<dyn RemoteSource>,
+    ) -> Result<(), SourceQueryError> {
+        let mut inbox = PartialReceiver::new(Arc::clone(merging));
+        remote.query(&tenant, &merging.ask, &mut inbox).await?;
+        Ok(inbox.check_finished()?)
+    }
+}
+
+impl QueryExecution {
+    /// Adds the block hash of a further part of the result. None means that other data than blocks
+    /// contributes.
+    pub(crate) fn add_provenance(&self, blocks: Option<ContentHash>) {
+        let mut made_of = self.made_of.lock().unwrap_or_else(PoisonError::into_inner);
+        match (made_of.as_mut(), blocks) {
+            (Some(all), Some(blocks)) => all.push(blocks),
+            _ => *made_of = None,
+        }
+    }
+
+    /// Adds warnings about data that the result lacks.
+    pub(crate) fn add_warnings(&self, missing: impl IntoIterator<Item = String>) {
+        self.missing.lock().unwrap_or_else(PoisonError::into_inner).extend(missing);
+    }
+
+    /// Records the work of a local source for query diagnostics.
+    fn trace_source(&self, begun: Duration, part: SourceReport, done: &Result<(), SourceQueryError>) {
+        let took = self.scribe.now().saturating_sub(begun);
+        let failed = done.as_ref().err().map(ToString::to_string);
+        self.scribe.record_source(SourceReport { took, failed, ..part });
+    }
+
+    /// Queries and merges one source in memory.
+    fn merge_memory_source(&self, lying: &InMemorySource) -> Result<(), SourceQueryError> {
+        let partial = lying.query_source(&self.ask)?;
+        Ok(self.scribe.measure_merge(|| self.meeting.add(partial, None))?)
+    }
+}
+
+/// Error for a result of another kind than the query: an internal bug.
+pub(crate) fn unexpected_result_type() -> Status {
+    Status::new(ErrorCode::Internal, "the answer is to another question than the one asked")
+}
