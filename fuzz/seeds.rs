@@ -4,12 +4,12 @@ use std::path::Path;
 
 use athanor_block::{BlockMeta, FORMAT_VERSION, FileMeta, PARQUET_FILES, TenantMeta};
 use athanor_chassis::Random;
-use athanor_profile::flamegraph::Flamegraph;
+use athanor_profile::call_tree::flamegraph::Flamegraph;
 use athanor_profile::generate::{FlightChunk, FlightEvent, arbitrary_profile};
-use athanor_profile::pprof::encode;
-use athanor_profile::source::MemorySource;
-use athanor_profile::tree::Tree;
-use athanor_profile::{Labels, ProfileSource, otlp, speedscope};
+use athanor_profile::formats::pprof::encode;
+use athanor_profile::store_interface::source::MemorySource;
+use athanor_profile::call_tree::tree::Tree;
+use athanor_profile::{Labels, ProfileSource, formats::otlp, formats::speedscope};
 use athanor_proto::parca::debuginfo::v1alpha1::upload_request::Data;
 use athanor_proto::parca::debuginfo::v1alpha1::{UploadInfo, UploadRequest};
 use athanor_proto::push::v1::{PushRequest, RawProfileSeries, RawSample};

@@ -1,6 +1,6 @@
 //! Limits under which a fuzzer makes much of little.
 
-use athanor_profile::pprof::DecodeLimits;
+use athanor_profile::formats::pprof::DecodeLimits;
 
 /// Of a document of some kilobytes.
 pub fn limits() -> DecodeLimits {

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use athanor_profile::Dictionary;
+use athanor_profile::formats::pprof::{DecodeLimits, DecodedProfile, PprofDecoder};
 use athanor_profile::generate::{ReferenceDataset, SeededRandom};
-use athanor_profile::pprof::{DecodeLimits, DecodedProfile, PprofDecoder};
 use bytes::Bytes;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::column::reader::get_typed_column_reader;

@@ -8,21 +8,21 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
-use athanor_profile::hash::{ContentHash, vec_memory};
-use athanor_profile::identity::{UploadIdentity, record_id};
-use athanor_profile::pprof::{DecodeLimits, DecodedProfile, Inflater, PprofDecoder};
-use athanor_profile::span_context::{self, SPAN_CONTEXT_LABELS};
+use athanor_profile::data_model::identity::{UploadIdentity, record_id};
+use athanor_profile::data_model::span_context::{self, SPAN_CONTEXT_LABELS};
+use athanor_profile::encoding::hash::{ContentHash, vec_memory};
+use athanor_profile::formats::pprof::{DecodeLimits, DecodedProfile, Inflater, PprofDecoder};
 use athanor_profile::{Dictionary, Labels, SampleTimestamps, SpanContext, ValueType};
 
-use crate::error::BlockError;
-use crate::folder::BlockFolder;
-use crate::memory_profiles::{MemoryProfiles, MemoryRow, MemoryRowVisitor, write_from_memory};
+use crate::format::error::BlockError;
+use crate::format::folder::BlockFolder;
+use crate::format::meta::BlockMeta;
+use crate::format::sample_rows::{SampleRow, SpanContextTable};
 use crate::merge::merge_all;
-use crate::meta::BlockMeta;
-use crate::read::Block;
-use crate::sample_rows::{SampleRow, SpanContextTable};
-use athanor_profile::series::{ProfileRow, ProfileSeries};
-use athanor_profile::source::{
+use crate::reader::read::Block;
+use crate::writer::memory_profiles::{MemoryProfiles, MemoryRow, MemoryRowVisitor, write_from_memory};
+use athanor_profile::store_interface::series::{ProfileRow, ProfileSeries};
+use athanor_profile::store_interface::source::{
     ProfileSource, SourceError, SourceNameVisitor, SourceReadSize, SourceRowVisitor, SourceSpanRowVisitor,
 };
 

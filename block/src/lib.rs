@@ -26,43 +26,26 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod build;
-mod columns;
-mod duplicates;
-mod error;
-mod file_ranges;
-mod folder;
-mod frames;
-mod index;
-mod memory_profiles;
+mod format;
 mod merge;
-mod meta;
-mod names;
-mod pages;
-mod read;
-mod row_sorter;
-mod sample_rows;
-mod scan;
-mod source;
-mod stack_numbering;
-mod timestamps;
-mod verify;
-mod write;
+mod reader;
+mod writer;
 
 pub use athanor_profile::SpanContext;
-pub use athanor_profile::series::{ProfileRow, ProfileSeries};
+pub use athanor_profile::store_interface::series::{ProfileRow, ProfileSeries};
 pub use build::{BlockBuilder, BuildCounts, ScratchFactory};
-pub use error::BlockError;
-pub use file_ranges::{
-    FileRanges, MAX_FETCH_GAP_BYTES, ProfileProjection, RowProjection, align_to_pages, footer_range,
-};
-pub use folder::{BlockFolder, LocalFolder, MemoryFolder, PAGE_BYTES};
-pub use memory_profiles::{MemoryProfiles, MemoryRow, MemoryRowVisitor, write_from_memory};
-pub use merge::{MERGE_FAN_IN, MergeOutput, merge, merge_all, merge_into, merge_round_count};
-pub use meta::{
+pub use format::error::BlockError;
+pub use format::folder::{BlockFolder, LocalFolder, MemoryFolder, PAGE_BYTES};
+pub use format::meta::{
     BlockMeta, BlockOrigin, FORMAT_VERSION, FUNCTIONS_FILE, FileMeta, IdRange, LOCATIONS_FILE, LogRange,
     MAPPINGS_FILE, MAX_META_BYTES, META_FILE, PARQUET_FILES, PROFILES_FILE, ROLLUP_FILE, SAMPLES_FILE,
     SERIES_FILE, STACKS_FILE, TenantMeta,
 };
-pub use names::BlockNames;
-pub use read::{Block, RollupRows, TenantBlock};
-pub use source::TenantBlockSource;
+pub use merge::{MERGE_FAN_IN, MergeOutput, merge, merge_all, merge_into, merge_round_count};
+pub use reader::file_ranges::{
+    FileRanges, MAX_FETCH_GAP_BYTES, ProfileProjection, RowProjection, align_to_pages, footer_range,
+};
+pub use reader::names::BlockNames;
+pub use reader::read::{Block, RollupRows, TenantBlock};
+pub use reader::source::TenantBlockSource;
+pub use writer::memory_profiles::{MemoryProfiles, MemoryRow, MemoryRowVisitor, write_from_memory};

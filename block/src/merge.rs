@@ -6,20 +6,20 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::Arc;
 
 use athanor_profile::Dictionary;
-use athanor_profile::hash::ContentHash;
+use athanor_profile::encoding::hash::ContentHash;
 
 use crate::build::ScratchFactory;
-use crate::columns::TableReader;
-use crate::duplicates::DuplicateIds;
-use crate::error::BlockError;
-use crate::folder::BlockFolder;
-use crate::meta::{BlockMeta, BlockOrigin, IdRange, SAMPLES_FILE};
-use crate::read::{Block, TenantBlock};
-use crate::sample_rows::{OptionalColumns, ProfileRows, SampleRow};
-use crate::scan::{SampleBatch, SampleReaders, unknown_stack_error};
-use crate::timestamps::TimestampReader;
-use crate::write::BlockWriter;
-use athanor_profile::series::{ProfileRow, ProfileSeries};
+use crate::format::columns::TableReader;
+use crate::format::duplicates::DuplicateIds;
+use crate::format::error::BlockError;
+use crate::format::folder::BlockFolder;
+use crate::format::meta::{BlockMeta, BlockOrigin, IdRange, SAMPLES_FILE};
+use crate::format::sample_rows::{OptionalColumns, ProfileRows, SampleRow};
+use crate::reader::read::{Block, TenantBlock};
+use crate::reader::scan::{SampleBatch, SampleReaders, unknown_stack_error};
+use crate::reader::timestamps::TimestampReader;
+use crate::writer::write::BlockWriter;
+use athanor_profile::store_interface::series::{ProfileRow, ProfileSeries};
 
 /// Upper bound of blocks per merge. More blocks are merged in rounds, so memory does not grow with their
 /// number.

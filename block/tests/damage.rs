@@ -8,8 +8,8 @@ use athanor_block::{
     MemoryFolder, MemoryProfiles, PAGE_BYTES, PARQUET_FILES, PROFILES_FILE, merge, write_from_memory,
 };
 use athanor_chassis::compute::ComputePool;
-use athanor_profile::pprof::{DecodeLimits, encode};
-use athanor_profile::source::MemorySource;
+use athanor_profile::formats::pprof::{DecodeLimits, encode};
+use athanor_profile::store_interface::source::MemorySource;
 use athanor_profile::{Labels, Profile, ValueType, generate};
 
 fn build() -> MemoryFolder {

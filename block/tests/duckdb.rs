@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use athanor_block::{Block, BlockBuilder, BlockFolder, LocalFolder, MemoryFolder, TenantBlock};
 use athanor_chassis::compute::ComputePool;
-use athanor_profile::pprof::{DecodeLimits, encode};
+use athanor_profile::formats::pprof::{DecodeLimits, encode};
 use athanor_profile::{Labels, generate};
 
 /// The Python that has DuckDB; `./test` makes one and names it here.

@@ -3,7 +3,7 @@
 
 use athanor_block::{BlockFolder, MemoryFolder, MemoryProfiles, PARQUET_FILES, write_from_memory};
 use athanor_profile::generate::ReferenceDataset;
-use athanor_profile::source::MemorySource;
+use athanor_profile::store_interface::source::MemorySource;
 
 /// Bytes of a block, and of its footers.
 fn bytes(tenants: usize, held: &dyn MemoryProfiles) -> (u64, u64) {

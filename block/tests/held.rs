@@ -11,9 +11,9 @@ use athanor_block::{
 };
 use athanor_chassis::CancelFlag;
 use athanor_chassis::compute::ComputePool;
-use athanor_profile::pprof::{DecodeLimits, encode};
-use athanor_profile::series::{ProfileRow, ProfileSeries};
-use athanor_profile::source::{
+use athanor_profile::formats::pprof::{DecodeLimits, encode};
+use athanor_profile::store_interface::series::{ProfileRow, ProfileSeries};
+use athanor_profile::store_interface::source::{
     MemorySource, ProfileSource, SourceError, SourceNameVisitor, SourceReadSize, SourceRowVisitor,
     SourceSpanRowVisitor,
 };

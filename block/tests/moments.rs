@@ -11,7 +11,7 @@ use athanor_block::{
     RowProjection, TenantBlockSource, merge,
 };
 use athanor_chassis::compute::ComputePool;
-use athanor_profile::pprof::{DecodeLimits, encode};
+use athanor_profile::formats::pprof::{DecodeLimits, encode};
 use athanor_profile::{Labels, Profile, ProfileSource, ValueType};
 
 const TIME: i64 = 1_700_000_000_000_000_000;

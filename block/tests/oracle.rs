@@ -13,11 +13,11 @@ use athanor_block::{
     TenantBlockSource, merge, merge_all, merge_into, merge_round_count, write_from_memory,
 };
 use athanor_chassis::compute::ComputePool;
-use athanor_profile::flamegraph::Flamegraph;
-use athanor_profile::pprof::{DecodeLimits, encode};
-use athanor_profile::source::MemorySource;
-use athanor_profile::top_table::TopTable;
-use athanor_profile::tree::Tree;
+use athanor_profile::analysis::top_table::TopTable;
+use athanor_profile::call_tree::flamegraph::Flamegraph;
+use athanor_profile::call_tree::tree::Tree;
+use athanor_profile::formats::pprof::{DecodeLimits, encode};
+use athanor_profile::store_interface::source::MemorySource;
 use athanor_profile::{Labels, Profile, ProfileSource, ValueType, generate};
 use proptest::prelude::*;
 

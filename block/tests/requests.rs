@@ -9,7 +9,7 @@ use athanor_block::{
     Block, BlockBuilder, BlockFolder, LocalFolder, MemoryFolder, SpanContext, TenantBlock, merge,
 };
 use athanor_chassis::compute::ComputePool;
-use athanor_profile::pprof::{DecodeLimits, encode};
+use athanor_profile::formats::pprof::{DecodeLimits, encode};
 use athanor_profile::{Labels, Profile, SampleLabel, ValueType};
 
 /// Stack, labels, value.

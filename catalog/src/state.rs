@@ -1,23 +1,14 @@
 //! State of the catalog, and the commands that change it.
 
-mod block_chains;
-mod block_set;
-mod blocks;
+pub(crate) mod block_lifecycle;
 mod command;
 mod command_result;
 mod invariants;
 mod listing;
-mod merged_blocks;
-mod recovery;
-mod recovery_input;
-mod replace;
-mod retention;
+pub(crate) mod rebuild;
 mod settings;
-mod shards;
-mod staging;
-mod succession;
-mod tables;
 mod tenant_documents;
+pub(crate) mod topology;
 
 use std::collections::BTreeMap;
 
@@ -27,31 +18,37 @@ use athanor_cluster::placement::SlotTables;
 use serde::{Deserialize, Serialize};
 
 use crate::block::{BlockEntry, BlockId, ShardLogRange};
-use block_set::BlockSet;
-use retention::Retention;
-use staging::StagedBlock;
+use block_lifecycle::block_set::BlockSet;
+use block_lifecycle::retention::Retention;
+use block_lifecycle::staging::StagedBlock;
 
-pub use blocks::{DataLoss, DataLossRecord, MAX_BLOCK_NAME_SKEW, MAX_DATA_LOSS_RECORDS, TOMBSTONE_RETENTION};
+pub use block_lifecycle::blocks::{
+    DataLoss, DataLossRecord, MAX_BLOCK_NAME_SKEW, MAX_DATA_LOSS_RECORDS, TOMBSTONE_RETENTION,
+};
+pub use block_lifecycle::replace::{MAX_REPLACED, ReplaceMismatch};
+pub use block_lifecycle::retention::{
+    AgeReport, MAX_EXPIRED_PER_COMMAND, MAX_PURGED_TENANTS, ProfileTimeRange,
+};
+pub use block_lifecycle::staging::{MAX_STAGED_TENANTS, MAX_TENANTS_PER_COMMAND};
 pub use command::{CatalogCommand, CatalogLogEntry, CommandDecodeError};
 pub use command_result::{CommandError, CommandResult, LimitedResource, PhaseTransition};
 pub use listing::{BlockListing, RoutingView};
-pub use merged_blocks::find_merged_blocks;
-pub use recovery_input::{BucketBlock, CatalogRecoveryError, RecoveryFindings, RecoveryInput, ShardReport};
-pub use replace::{MAX_REPLACED, ReplaceMismatch};
-pub use retention::{AgeReport, MAX_EXPIRED_PER_COMMAND, MAX_PURGED_TENANTS, ProfileTimeRange};
+pub use rebuild::merged_blocks::find_merged_blocks;
+pub use rebuild::recovery_input::{
+    BucketBlock, CatalogRecoveryError, RecoveryFindings, RecoveryInput, ShardReport,
+};
 pub use settings::{
     CatalogSettings, CatalogVoter, DEFAULT_MAX_FUTURE, MAX_SERVICES, MAX_VOTERS, ServiceRates,
 };
-pub use shards::{
-    HandoffSource, MAX_COPIES, MAX_GROUPS, MAX_SHARDS, ReplicaPlacement, ShardEntry, ShardId, ShardNode,
-    ShardPhase, decode_shard_id, shard_id,
-};
-pub use staging::{MAX_STAGED_TENANTS, MAX_TENANTS_PER_COMMAND};
-pub use tables::{MAX_CLOCK_SKEW, PendingTable};
 pub use tenant_documents::{
     MAX_DOCUMENT_BYTES, MAX_DOCUMENT_BYTES_PER_TENANT, MAX_DOCUMENTS_PER_TENANT, MAX_TOTAL_DOCUMENT_BYTES,
     TenantDocument, TenantDocuments,
 };
+pub use topology::shards::{
+    HandoffSource, MAX_COPIES, MAX_GROUPS, MAX_SHARDS, ReplicaPlacement, ShardEntry, ShardId, ShardNode,
+    ShardPhase, decode_shard_id, shard_id,
+};
+pub use topology::tables::{MAX_CLOCK_SKEW, PendingTable};
 
 /// State of the catalog, equal on every voter that applied the same commands.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -21,7 +21,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::TenantId;
 use crate::code::{ErrorCode, ErrorCodeExt};
-use crate::cpu_time::{CpuActivity, coarse_tick, thread_cpu_time};
+use crate::observability::cpu_time::{CpuActivity, coarse_tick, thread_cpu_time};
 use crate::tasks::panic_message;
 
 use self::fair_queue::FlowKey;

@@ -24,7 +24,7 @@ pub use local::LocalDisk;
 pub use memory::{MemoryDisk, SECTOR_BYTES};
 
 use crate::code::{ErrorCode, ErrorCodeExt};
-use crate::histogram::HistogramSnapshot;
+use crate::observability::histogram::HistogramSnapshot;
 
 /// Flat folder of files. Names are checked: no path separators, no leading dot.
 pub trait Disk: fmt::Debug + Send + Sync + 'static {

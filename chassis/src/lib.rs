@@ -36,40 +36,33 @@
 //!
 //! Not guaranteed: the order in which tasks run or end, and that [`Random`] is unpredictable.
 
-pub mod activity_tracker;
-pub mod cancel;
 pub mod clock;
 pub mod code;
 pub mod compute;
 pub mod config;
-pub mod cpu_time;
 pub mod disk;
-pub mod gate;
-pub mod histogram;
 pub mod limits;
 pub mod memory_budget;
 pub mod net;
-pub mod process;
-pub mod query_queue;
+pub mod observability;
 pub mod random;
+pub mod requests;
 pub mod tasks;
-pub mod telemetry;
 pub mod tenant;
-pub mod tenant_shares;
 pub mod units;
 
-pub use cancel::CancelFlag;
 pub use clock::{Clock, Timestamp};
 pub use code::{ErrorCode, ErrorCodeExt, Status};
 pub use compute::ComputePool;
-pub use cpu_time::CpuActivity;
 pub use disk::Disk;
-pub use gate::Gate;
-pub use histogram::Histogram;
 pub use limits::{DefaultRulesPosition, LimitOverrides, TenantLimits};
 pub use net::Net;
+pub use observability::cpu_time::CpuActivity;
+pub use observability::histogram::Histogram;
+pub use observability::telemetry::Telemetry;
 pub use random::Random;
+pub use requests::cancel::CancelFlag;
+pub use requests::gate::Gate;
 pub use tasks::TaskGroup;
-pub use telemetry::Telemetry;
 pub use tenant::TenantId;
 pub use units::ByteSize;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::tenant_shares::TenantShares;
+use crate::requests::tenant_shares::TenantShares;
 use crate::units::ByteSize;
 use crate::{ErrorCode, Status, TenantId};
 

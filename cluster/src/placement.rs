@@ -31,7 +31,7 @@ use std::borrow::Cow;
 
 use athanor_chassis::TenantId;
 use athanor_profile::Labels;
-use athanor_profile::hash::{self, ContentHash};
+use athanor_profile::encoding::hash::{self, ContentHash};
 
 use crate::NodeId;
 

@@ -39,7 +39,7 @@ use std::time::Duration;
 
 use athanor_chassis::compute;
 use athanor_chassis::disk::DiskError;
-use athanor_chassis::histogram::HistogramSnapshot;
+use athanor_chassis::observability::histogram::HistogramSnapshot;
 use athanor_chassis::{ByteSize, Disk, Random};
 use bytes::Bytes;
 

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use athanor_chassis::TenantLimits;
 use athanor_distributor::convert_profiles;
+use athanor_profile::formats::pprof::{self, DecodedProfile, PprofDecoder, decode, encode};
 use athanor_profile::generate::ReferenceDataset;
-use athanor_profile::pprof::{self, DecodedProfile, PprofDecoder, decode, encode};
-use athanor_profile::{Dictionary, ValueType, folded};
+use athanor_profile::{Dictionary, ValueType, formats::folded};
 use bytes::Bytes;
 
 const PROFILES: usize = 40;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use athanor_chassis::tenant_shares::TenantShares;
+use athanor_chassis::requests::tenant_shares::TenantShares;
 use athanor_chassis::{Clock, ErrorCode, Random, Status, TenantId, TenantLimits};
 
 /// Retry delay, before jitter, if too many bytes are in flight.

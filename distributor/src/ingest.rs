@@ -13,8 +13,8 @@ mod request;
 mod time;
 
 use athanor_chassis::{CpuActivity, ErrorCode, Status, TenantId, TenantLimits, Timestamp};
-use athanor_profile::normalize::{DELTA_LABEL, LabelLimits, NormalizedLabels, normalize_labels};
-use athanor_profile::upload::ProfileUpload;
+use athanor_profile::labeling::normalize::{DELTA_LABEL, LabelLimits, NormalizedLabels, normalize_labels};
+use athanor_profile::store_interface::upload::ProfileUpload;
 use bytes::Bytes;
 
 pub use app_name::{AppName, AppNameError};

@@ -10,12 +10,12 @@ use std::borrow::Cow;
 use std::fmt::Write;
 
 use athanor_chassis::{CpuActivity, ErrorCode, Status, TenantId, TenantLimits};
-use athanor_profile::jfr::JfrLimits;
-use athanor_profile::normalize::{LabelLimits, NormalizedLabels, SERVICE_LABEL, normalize_labels};
-use athanor_profile::otlp::{
+use athanor_profile::formats::jfr::JfrLimits;
+use athanor_profile::formats::otlp::{
     self, OtlpError, OtlpExport, OtlpJsonError, OtlpLimits, OtlpProfile, OtlpProfileContent, OtlpViolations,
 };
-use athanor_profile::upload::ProfileUpload;
+use athanor_profile::labeling::normalize::{LabelLimits, NormalizedLabels, SERVICE_LABEL, normalize_labels};
+use athanor_profile::store_interface::upload::ProfileUpload;
 use bytes::Bytes;
 
 use crate::distributor::{Distributor, PushSummary, StoredProfile, label_limits};

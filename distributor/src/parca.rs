@@ -1,7 +1,7 @@
 //! Labels of Parca's agents and scrapers. The metric keeps the name that they send. The service is in other
 //! labels than elsewhere.
 
-use athanor_profile::normalize::SERVICE_LABEL;
+use athanor_profile::labeling::normalize::SERVICE_LABEL;
 
 /// Labels that give the service if `service_name` is absent. The first label present wins.
 const SERVICE_SOURCE_LABELS: [&str; 6] = ["service", "app", "container", "systemd_unit", "job", "comm"];

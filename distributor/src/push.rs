@@ -5,8 +5,8 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use athanor_chassis::{ErrorCode, Status, TenantId};
-use athanor_profile::normalize::{NormalizedLabels, SeriesLabelsError, normalize_labels};
-use athanor_profile::upload::ProfileUpload;
+use athanor_profile::labeling::normalize::{NormalizedLabels, SeriesLabelsError, normalize_labels};
+use athanor_profile::store_interface::upload::ProfileUpload;
 use bytes::Bytes;
 
 use crate::distributor::{Distributor, PushSummary, StoredProfile, label_limits};
@@ -223,7 +223,7 @@ fn refusal_message(
 mod tests {
     use super::*;
     use crate::distributor::ProfileOutcome;
-    use athanor_profile::upload::DroppedCounts;
+    use athanor_profile::store_interface::upload::DroppedCounts;
 
     fn stored(outcome: ProfileOutcome) -> Result<StoredProfile, Status> {
         let dropped = DroppedCounts { samples: 2, ..DroppedCounts::default() };

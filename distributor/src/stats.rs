@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use athanor_chassis::{Status, TenantId};
-use athanor_profile::otlp::OtlpViolations;
-use athanor_profile::upload::DroppedCounts;
+use athanor_profile::formats::otlp::OtlpViolations;
+use athanor_profile::store_interface::upload::DroppedCounts;
 
 use crate::distributor::{ProfileOutcome, StoredProfile};
 

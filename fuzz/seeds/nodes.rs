@@ -11,7 +11,7 @@ use athanor_chassis::{Clock, Disk, Timestamp};
 use athanor_cluster::handshake::{NodeIdentity, PeerHandshake};
 use athanor_consensus::StateMachine;
 use athanor_ingester::{DedupWindow, RunFiles, ShardLogEntry, ShardStateMachine};
-use athanor_profile::codec::{put_bytes, put_varint};
+use athanor_profile::encoding::codec::{put_bytes, put_varint};
 use athanor_proto::athanor::internal::v1::frame::Of;
 use athanor_proto::athanor::internal::v1::{Answer, Call, Failure, Frame, Hello, More};
 use bytes::Bytes;

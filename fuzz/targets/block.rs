@@ -6,12 +6,9 @@
 
 use std::sync::{Arc, Once, OnceLock};
 
-use athanor_block::{
-    Block, BlockBuilder, BlockError, BlockFolder, BlockMeta, FileMeta, META_FILE, MemoryFolder, PAGE_BYTES,
-    PARQUET_FILES,
-};
+use athanor_block::{Block, BlockBuilder, BlockError, BlockFolder, BlockMeta, FileMeta, META_FILE, MemoryFolder, PAGE_BYTES, PARQUET_FILES};
 use athanor_chassis::compute::ComputePool;
-use athanor_profile::pprof::{DecodeLimits, encode};
+use athanor_profile::formats::pprof::{DecodeLimits, encode};
 use athanor_profile::{Labels, generate::arbitrary_profile};
 use libfuzzer_sys::fuzz_target;
 

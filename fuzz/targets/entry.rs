@@ -10,8 +10,8 @@ use athanor_chassis::{Clock, Disk, Timestamp};
 use athanor_consensus::StateMachine;
 use athanor_consensus::replicated::RestoreContext;
 use athanor_ingester::{DedupWindow, RunFiles, ShardLogEntry, ShardStateMachine};
-use athanor_profile::codec::put_varint;
-use athanor_profile::hash;
+use athanor_profile::encoding::codec::put_varint;
+use athanor_profile::encoding::hash;
 use libfuzzer_sys::fuzz_target;
 
 /// So many ids go to a file.

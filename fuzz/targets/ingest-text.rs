@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use athanor_chassis::TenantLimits;
 use athanor_distributor::convert_profiles;
-use athanor_profile::pprof;
+use athanor_profile::formats::pprof;
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 

@@ -3,7 +3,7 @@
 
 use athanor_chassis::{ByteSize, TenantLimits};
 use athanor_distributor::convert_profiles;
-use athanor_profile::pprof;
+use athanor_profile::formats::pprof;
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 

@@ -2,8 +2,8 @@
 #![no_main]
 
 use athanor_profile::generate::{FlightChunk, FlightEvent};
-use athanor_profile::jfr::{JfrLimits, LabelsSnapshot, RecordingInfo, read};
-use athanor_profile::pprof;
+use athanor_profile::formats::jfr::{JfrLimits, LabelsSnapshot, RecordingInfo, read};
+use athanor_profile::formats::pprof;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

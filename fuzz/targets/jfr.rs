@@ -1,8 +1,8 @@
 //! Any bytes as a flight recording: refused or read; what is read is pprof, and one profile of all.
 #![no_main]
 
-use athanor_profile::jfr::{JfrLimits, LabelsSnapshot, RecordingInfo, read, read_merged};
-use athanor_profile::pprof;
+use athanor_profile::formats::jfr::{JfrLimits, LabelsSnapshot, RecordingInfo, read, read_merged};
+use athanor_profile::formats::pprof;
 use libfuzzer_sys::fuzz_target;
 
 #[path = "../small.rs"]

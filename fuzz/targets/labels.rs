@@ -2,7 +2,7 @@
 #![no_main]
 
 use athanor_profile::Labels;
-use athanor_profile::labels::{is_label_name, parse_label};
+use athanor_profile::data_model::labels::{is_label_name, parse_label};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {

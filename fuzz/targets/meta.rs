@@ -2,7 +2,7 @@
 #![no_main]
 
 use athanor_block::BlockMeta;
-use athanor_profile::hash;
+use athanor_profile::encoding::hash;
 use libfuzzer_sys::fuzz_target;
 
 fn check(bytes: &[u8]) {

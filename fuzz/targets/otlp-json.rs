@@ -1,7 +1,7 @@
 //! Any bytes as an export of OpenTelemetry in JSON: refused, or a message that is one, and not more of it than may be.
 #![no_main]
 
-use athanor_profile::otlp::{OtlpError, OtlpLimits, from_json, read_converted_json};
+use athanor_profile::formats::otlp::{OtlpError, OtlpLimits, from_json, read_converted_json};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

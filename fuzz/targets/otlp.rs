@@ -1,8 +1,8 @@
 //! Any bytes as an export of OpenTelemetry: refused, or pprof that is never more than may be.
 #![no_main]
 
-use athanor_profile::otlp::{OtlpLimits, OtlpProfileContent, read};
-use athanor_profile::pprof::{DecodeError, decode};
+use athanor_profile::formats::otlp::{OtlpLimits, OtlpProfileContent, read};
+use athanor_profile::formats::pprof::{DecodeError, decode};
 use libfuzzer_sys::fuzz_target;
 
 #[path = "../small.rs"]

@@ -4,7 +4,7 @@
 //! what they claim to take are written here, unless the first byte is odd.
 #![no_main]
 
-use athanor_profile::codec::put_varint;
+use athanor_profile::encoding::codec::put_varint;
 use athanor_query::{GroupedTreesQuery, HeatmapQuery, LabelValuesQuery, MAX_CHUNK_BYTES, PartialChunkBuffer, PartialResult, ProfileListQuery, ProfileQuery, QueryKind, StackFilter, TimeSeriesQuery};
 use libfuzzer_sys::fuzz_target;
 

@@ -5,15 +5,12 @@
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use athanor_chassis::{
-    ByteSize, Clock, ComputePool, ErrorCode, LimitOverrides, Random, Status, TenantId, TenantLimits,
-    Timestamp,
-};
+use athanor_chassis::{ByteSize, Clock, ComputePool, ErrorCode, LimitOverrides, Random, Status, TenantId, TenantLimits, Timestamp};
 use athanor_distributor::{
     Distributor, DistributorConfig, DistributorDeps, OtlpEncoding, ProfileOutcome, ShardWriter, StoredProfile,
 };
-use athanor_profile::pprof;
-use athanor_profile::upload::{DroppedCounts, ProfileUpload};
+use athanor_profile::formats::pprof;
+use athanor_profile::store_interface::upload::{DroppedCounts, ProfileUpload};
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use prost::encoding::{WireType, encode_key, encode_varint};

@@ -2,7 +2,7 @@
 #![no_main]
 
 use athanor_profile::Dictionary;
-use athanor_profile::pprof::{DecodeLimits, DecodedProfile, PprofDecoder, decode, encode};
+use athanor_profile::formats::pprof::{DecodeLimits, DecodedProfile, PprofDecoder, decode, encode};
 use libfuzzer_sys::fuzz_target;
 
 fn content(raw: &[u8], limits: &DecodeLimits) -> u128 {

@@ -2,8 +2,8 @@
 #![no_main]
 
 use athanor_profile::Labels;
-use athanor_profile::labels::parse_label;
-use athanor_profile::relabel::{MAX_LABELS_DURING_RELABEL, apply, parse_rules};
+use athanor_profile::data_model::labels::parse_label;
+use athanor_profile::labeling::relabel::{MAX_LABELS_DURING_RELABEL, apply, parse_rules};
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 

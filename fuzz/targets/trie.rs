@@ -1,8 +1,8 @@
 //! Any bytes as a tree and as a trie of stacks: refused, or pprof with what the nodes have.
 #![no_main]
 
-use athanor_profile::pprof::{self, DecodeLimits};
-use athanor_profile::trie::{TrieKind, parse};
+use athanor_profile::formats::pprof::{self, DecodeLimits};
+use athanor_profile::formats::trie::{TrieKind, parse};
 use athanor_profile::{ProfileHeader, ValueType};
 use libfuzzer_sys::fuzz_target;
 

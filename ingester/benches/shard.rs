@@ -22,10 +22,10 @@ use athanor_chassis::{ByteSize, Clock, ComputePool, LimitOverrides, Random, Task
 use athanor_consensus::log::{CommitMode, Log, LogConfig, LogIdentity};
 use athanor_consensus::replicated;
 use athanor_ingester::{DedupWindow, FlushConfig, Ingester, IngesterConfig, IngesterDeps, RunFiles};
+use athanor_profile::encoding::hash::{self, ContentHash};
 use athanor_profile::generate::ReferenceDataset;
-use athanor_profile::hash::{self, ContentHash};
-use athanor_profile::source::ProfileSource;
-use athanor_profile::upload::ProfileUpload;
+use athanor_profile::store_interface::source::ProfileSource;
+use athanor_profile::store_interface::upload::ProfileUpload;
 use athanor_storage::{StorageConfig as Bucket, Store, StoreDeps};
 
 /// Ids between two cuts, as a busy shard has them in some minutes.

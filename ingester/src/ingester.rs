@@ -14,7 +14,7 @@ use athanor_chassis::{
     TenantId,
 };
 use athanor_consensus::replicated::{GroupOpenError as LogError, RaftGroupDeps as Consensus};
-use athanor_profile::upload::ProfileUpload;
+use athanor_profile::store_interface::upload::ProfileUpload;
 use athanor_storage::Store;
 use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt};

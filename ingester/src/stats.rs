@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use athanor_catalog::ShardId;
-use athanor_chassis::histogram::HistogramSnapshot;
+use athanor_chassis::observability::histogram::HistogramSnapshot;
 use athanor_chassis::{Histogram, Status};
 
 use crate::delta::cumulative_tracker::DeltaStats;

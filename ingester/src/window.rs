@@ -23,8 +23,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use athanor_chassis::disk::DiskError;
-use athanor_profile::codec::{CodecError, CodecReader, put_varint};
-use athanor_profile::hash::ContentHash;
+use athanor_profile::encoding::codec::{CodecError, CodecReader, put_varint};
+use athanor_profile::encoding::hash::ContentHash;
 
 use crate::log::state_machine::lock;
 use memtable::{EntryIds, RecentIds};

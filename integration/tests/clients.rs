@@ -14,7 +14,7 @@ use athanor_chassis::{Clock, LimitOverrides, TenantId, TenantLimits};
 use athanor_integration::clients::{copy_files, run_program};
 use athanor_integration::server::RESPONSE_DEADLINE;
 use athanor_integration::{athanor_binary, clients, report_skipped};
-use athanor_profile::tree::Tree;
+use athanor_profile::call_tree::tree::Tree;
 use athanor_proto::querier::v1::SelectMergeStacktracesRequest;
 use athanor_querier::QueryContext;
 use athanor_server::{NodeDeps, ServerConfig, ServerNode};

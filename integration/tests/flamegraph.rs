@@ -13,7 +13,7 @@ use std::process::Command;
 use athanor_chassis::Clock;
 use athanor_integration::report_skipped;
 use athanor_integration::server::TestServer;
-use athanor_profile::hash;
+use athanor_profile::encoding::hash;
 use athanor_proto::querier::v1::{
     DiffRequest, DiffResponse, SelectMergeStacktracesRequest, SelectMergeStacktracesResponse,
 };

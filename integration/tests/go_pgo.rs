@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use athanor_integration::report_skipped;
 use athanor_integration::server::{HttpResponse, TestServer};
-use athanor_profile::pprof::encode;
-use athanor_profile::symbols::{Function, Line, NO_ENTRY};
+use athanor_profile::data_model::symbols::{Function, Line, NO_ENTRY};
+use athanor_profile::formats::pprof::encode;
 use athanor_profile::{Profile, ValueType};
 use athanor_proto::google::v1 as google;
 use athanor_proto::push::v1::{PushRequest, RawProfileSeries, RawSample};

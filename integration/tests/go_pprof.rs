@@ -9,13 +9,13 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use athanor_integration::report_skipped;
-use athanor_profile::dot::{self, StackTotals};
+use athanor_profile::analysis::merge::ProfileMerger;
+use athanor_profile::analysis::prune::prune;
+use athanor_profile::analysis::top_table::TopTable;
+use athanor_profile::data_model::symbols::{NO_ENTRY, SymbolTable};
+use athanor_profile::formats::pprof::{DecodeLimits, decode, encode};
 use athanor_profile::generate::ReferenceDataset;
-use athanor_profile::merge::ProfileMerger;
-use athanor_profile::pprof::{DecodeLimits, decode, encode};
-use athanor_profile::prune::prune;
-use athanor_profile::symbols::{NO_ENTRY, SymbolTable};
-use athanor_profile::top_table::TopTable;
+use athanor_profile::render::dot::{self, StackTotals};
 use athanor_profile::{Profile, ProfileHeader};
 
 /// A file that both read.

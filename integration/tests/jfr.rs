@@ -10,8 +10,8 @@ use athanor_integration::clients::{copy_files, run_program};
 use athanor_integration::readers::jdk::{self, JfrEventTotals, is_stable_name};
 use athanor_integration::report_skipped;
 use athanor_integration::server::TestServer;
-use athanor_profile::jfr::{JfrLimits, LabelsSnapshot, RecordingInfo, read};
-use athanor_profile::pprof;
+use athanor_profile::formats::jfr::{JfrLimits, LabelsSnapshot, RecordingInfo, read};
+use athanor_profile::formats::pprof;
 use prost::Message;
 
 /// Samples in a second.

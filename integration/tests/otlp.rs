@@ -8,7 +8,7 @@ use athanor_integration::bodies::grpc_frame;
 use athanor_integration::grpc;
 use athanor_integration::server::{TestServer, send_request};
 use athanor_profile::generate::arbitrary_profile;
-use athanor_profile::{ValueType, otlp};
+use athanor_profile::{ValueType, formats::otlp};
 use bytes::Bytes;
 use serde_json::{Value, json};
 

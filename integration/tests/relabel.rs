@@ -6,7 +6,7 @@ use std::process::Command;
 
 use athanor_chassis::Random;
 use athanor_integration::report_skipped;
-use athanor_profile::{Labels, relabel};
+use athanor_profile::{Labels, labeling::relabel};
 use serde_json::{Map, Value, json};
 
 const TASKS: usize = 30_000;

@@ -12,8 +12,8 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use athanor_profile::Dictionary;
+use athanor_profile::formats::pprof::{DecodeLimits, DecodedProfile, Inflater, PprofDecoder, gzip};
 use athanor_profile::generate::ReferenceDataset;
-use athanor_profile::pprof::{DecodeLimits, DecodedProfile, Inflater, PprofDecoder, gzip};
 use criterion::{Criterion, Throughput, criterion_group};
 use prost::Message;
 use xxhash_rust::xxh3::xxh3_128;
@@ -42,8 +42,8 @@ impl Set {
         let mut files = Vec::new();
         for entry in std::fs::read_dir(folder).ok()? {
             let bytes = std::fs::read(entry.ok()?.path()).ok()?;
-            let Ok(raw) = athanor_profile::pprof::inflate(&bytes, 1 << 30) else { continue };
-            if athanor_profile::pprof::decode(&raw, &DecodeLimits::default()).is_ok() {
+            let Ok(raw) = athanor_profile::formats::pprof::inflate(&bytes, 1 << 30) else { continue };
+            if athanor_profile::formats::pprof::decode(&raw, &DecodeLimits::default()).is_ok() {
                 files.push(gzip(&raw));
             }
         }

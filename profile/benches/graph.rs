@@ -9,10 +9,10 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use athanor_profile::codec::put_varint;
-use athanor_profile::flamegraph::Flamegraph;
+use athanor_profile::call_tree::flamegraph::Flamegraph;
+use athanor_profile::call_tree::tree::{Tree, TreeNode};
+use athanor_profile::encoding::codec::put_varint;
 use athanor_profile::generate::ReferenceDataset;
-use athanor_profile::tree::{Tree, TreeNode};
 use prost::Message;
 
 const ROUNDS: usize = 9;

@@ -8,8 +8,8 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
+use athanor_profile::formats::jfr::{JfrLimits, LabelsSnapshot, RecordingInfo, read};
 use athanor_profile::generate::{FlightChunk, FlightEvent};
-use athanor_profile::jfr::{JfrLimits, LabelsSnapshot, RecordingInfo, read};
 use criterion::{Criterion, Throughput};
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -50,8 +50,8 @@ impl Set {
         for path in entries.map(|entry| entry.unwrap().path()) {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             let bytes = std::fs::read(&path).unwrap();
-            let raw = athanor_profile::pprof::inflate(&bytes, 1 << 30).unwrap();
-            if athanor_profile::jfr::is_recording(&raw) {
+            let raw = athanor_profile::formats::pprof::inflate(&bytes, 1 << 30).unwrap();
+            if athanor_profile::formats::jfr::is_recording(&raw) {
                 sets.push(Set::of(&name, &raw));
             }
         }

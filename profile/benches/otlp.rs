@@ -6,9 +6,9 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
+use athanor_profile::formats::otlp::{OtlpLimits, encode, read};
+use athanor_profile::formats::pprof::{DecodeLimits, decode};
 use athanor_profile::generate::ReferenceDataset;
-use athanor_profile::otlp::{OtlpLimits, encode, read};
-use athanor_profile::pprof::{DecodeLimits, decode};
 use criterion::{Criterion, Throughput, criterion_group};
 use xxhash_rust::xxh3::xxh3_128;
 

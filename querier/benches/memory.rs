@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use athanor_chassis::{ByteSize, Clock, ComputePool, LimitOverrides, Status, TenantId, TenantLimits};
+use athanor_profile::call_tree::tree::Tree;
 use athanor_profile::generate::ReferenceDataset;
-use athanor_profile::tree::Tree;
 use athanor_proto::querier::v1::SelectMergeStacktracesRequest;
 use athanor_querier::{
     BlockSource, DataSources, DataTimeRange, DedupHints, PartialReceiver, Querier, QuerierConfig,

@@ -14,11 +14,11 @@ use std::future::Future;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use athanor_chassis::query_queue::QueryPermit;
+use athanor_chassis::requests::query_queue::QueryPermit;
 use athanor_chassis::{ByteSize, ErrorCode, Random, Status, TenantId};
 use athanor_profile::Profile;
-use athanor_profile::diff::DiffTree;
-use athanor_profile::tree::Tree;
+use athanor_profile::analysis::diff::DiffTree;
+use athanor_profile::call_tree::tree::Tree;
 use bytes::Bytes;
 
 use crate::api::merge::TREE_NODE_BYTES;

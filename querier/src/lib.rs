@@ -21,15 +21,15 @@ use std::future::Future;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use athanor_chassis::activity_tracker::ActivityTracker;
 use athanor_chassis::clock::TimeoutElapsed;
 use athanor_chassis::memory_budget::{MemoryBudget, MemoryBudgetStats};
-use athanor_chassis::query_queue::{QueryPermit, QueryQueue, QueryQueueStats, QueueNames};
+use athanor_chassis::requests::activity_tracker::ActivityTracker;
+use athanor_chassis::requests::query_queue::{QueryPermit, QueryQueue, QueryQueueStats, QueueNames};
 use athanor_chassis::{
     Clock, ComputePool, CpuActivity, ErrorCode, LimitOverrides, Status, TenantId, TenantLimits,
 };
 use athanor_profile::ProfileSource;
-use athanor_profile::hash::ContentHash;
+use athanor_profile::encoding::hash::ContentHash;
 use athanor_query::{PartialResult, ProfileQuery, TimeRange};
 
 mod adhoc;
@@ -398,8 +398,8 @@ mod tests {
     use std::time::Duration;
 
     use athanor_chassis::Timestamp;
-    use athanor_chassis::activity_tracker::PreviousRun;
     use athanor_chassis::disk::MemoryDisk;
+    use athanor_chassis::requests::activity_tracker::PreviousRun;
     use athanor_query::QueryKind;
 
     use crate::*;

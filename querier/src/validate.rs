@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use athanor_chassis::{ErrorCode, Status, TenantLimits};
-use athanor_profile::app_name_suffix::AppNameSuffix;
-use athanor_profile::hash::ContentHash;
-use athanor_profile::series::METRIC_NAME_LABEL;
-use athanor_profile::tree::Tree;
+use athanor_profile::call_tree::tree::Tree;
+use athanor_profile::encoding::hash::ContentHash;
+use athanor_profile::formats::app_name_suffix::AppNameSuffix;
+use athanor_profile::store_interface::series::METRIC_NAME_LABEL;
 use athanor_profile::{ProfileType, SpanFilter, ValueType};
 use athanor_query::{CallSite, ProfileSelection, ResultLimits, Selector, TimeRange};
 

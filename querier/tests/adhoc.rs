@@ -10,7 +10,7 @@ use athanor_chassis::{
     ByteSize, Clock, ComputePool, ErrorCode, LimitOverrides, Random, Status, TenantId, TenantLimits,
     Timestamp,
 };
-use athanor_profile::pprof::{self, gzip};
+use athanor_profile::formats::pprof::{self, gzip};
 use athanor_proto::adhocprofiles::v1::{
     AdHocProfilesDiffRequest, AdHocProfilesGetRequest, AdHocProfilesGetResponse, AdHocProfilesListRequest,
     AdHocProfilesUploadRequest,

@@ -8,7 +8,7 @@ use athanor_chassis::{
     ByteSize, Clock, ComputePool, ErrorCode, LimitOverrides, Random, Status, TaskGroup, TenantId,
     TenantLimits, Timestamp,
 };
-use athanor_profile::source::MemorySource;
+use athanor_profile::store_interface::source::MemorySource;
 use athanor_profile::{Labels, Profile, ProfileSource, ValueType};
 use athanor_proto::querier::v1::{
     AsyncQueryRequest, AsyncQueryType, SelectMergeStacktracesRequest, SelectMergeStacktracesResponse,

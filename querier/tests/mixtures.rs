@@ -7,8 +7,8 @@ use athanor_block::{
 };
 use athanor_chassis::ComputePool;
 use athanor_profile::ProfileSource;
-use athanor_profile::source::MemorySource;
-use athanor_profile::tree::Tree;
+use athanor_profile::call_tree::tree::Tree;
+use athanor_profile::store_interface::source::MemorySource;
 use athanor_query::{
     GoPgoOptions, HeatmapQuery, LabelValuesQuery, PartialResult, QueryKind, SourceCost, TimeGrid,
     TimeSeriesQuery, run_all,

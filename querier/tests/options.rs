@@ -5,7 +5,7 @@ use std::sync::Arc;
 use athanor_chassis::{
     Clock, ComputePool, ErrorCode, LimitOverrides, Status, TenantId, TenantLimits, Timestamp,
 };
-use athanor_profile::source::MemorySource;
+use athanor_profile::store_interface::source::MemorySource;
 use athanor_profile::{Labels, Profile, ProfileSource, SampleLabel, ValueType};
 use athanor_proto::querier::v1::{
     AnalyzeQueryRequest, DiffRequest, HeatmapQueryType, HeatmapRows, SelectHeatmapRequest,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use athanor_chassis::{
     Clock, ComputePool, ErrorCode, LimitOverrides, Status, TenantId, TenantLimits, Timestamp,
 };
-use athanor_profile::pprof::{self, DecodeLimits as PprofLimits};
-use athanor_profile::source::MemorySource;
+use athanor_profile::formats::pprof::{self, DecodeLimits as PprofLimits};
+use athanor_profile::store_interface::source::MemorySource;
 use athanor_profile::{Labels, Profile, ProfileSource, ValueType};
 use athanor_proto::querier::v1::{ProfileFormat, SelectMergeProfileRequest, SelectMergeStacktracesRequest};
 use athanor_querier::{

@@ -10,7 +10,7 @@ use athanor_chassis::clock::ManualClock;
 use athanor_chassis::{
     ByteSize, Clock, ComputePool, ErrorCode, LimitOverrides, Status, TenantId, TenantLimits, Timestamp,
 };
-use athanor_profile::source::MemorySource;
+use athanor_profile::store_interface::source::MemorySource;
 use athanor_profile::{Labels, Profile, ProfileSource, ValueType};
 use athanor_proto::querier::v1::{SelectMergeStacktracesRequest, SelectMergeStacktracesResponse};
 use athanor_proto::types::v1::GetProfileStatsRequest;

@@ -7,7 +7,7 @@ use athanor_block::{Block, MemoryFolder, MemoryProfiles, TenantBlockSource, writ
 use athanor_chassis::{
     ByteSize, Clock, ComputePool, ErrorCode, LimitOverrides, Status, TenantId, TenantLimits, Timestamp,
 };
-use athanor_profile::source::{
+use athanor_profile::store_interface::source::{
     MemorySource, SourceNameVisitor, SourceReadSize, SourceRowVisitor, SourceSpanRowVisitor,
 };
 use athanor_profile::{Labels, Profile, ProfileRow, ProfileSeries, ProfileSource, SourceError, ValueType};

@@ -7,8 +7,8 @@
 use std::hint::black_box;
 
 use athanor_profile::Dictionary;
-use athanor_profile::codec::{CodecReader, put_varint};
-use athanor_profile::tree::TreeBuilder;
+use athanor_profile::call_tree::tree::TreeBuilder;
+use athanor_profile::encoding::codec::{CodecReader, put_varint};
 use athanor_query::{
     MAX_CHUNK_BYTES, MergedProfile, PartialChunkBuffer, PartialResult, ProfileQuery, QueryKind, StackFilter,
 };

@@ -13,7 +13,7 @@
 
 use std::collections::BTreeMap;
 
-use athanor_profile::hash::{self, ContentHash};
+use athanor_profile::encoding::hash::{self, ContentHash};
 
 use crate::request::profile_filter::TimeRange;
 use crate::request::profile_query::{
@@ -153,7 +153,7 @@ fn sort(names: &mut Vec<String>) {
 
 #[cfg(test)]
 mod tests {
-    use athanor_profile::source::MemorySource;
+    use athanor_profile::store_interface::source::MemorySource;
     use athanor_profile::{Labels, Profile, ValueType};
     use proptest::prelude::*;
 

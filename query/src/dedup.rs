@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use athanor_profile::hash::ContentHash;
+use athanor_profile::encoding::hash::ContentHash;
 
 /// Place where profiles are stored. Heads sort first, so they count the profiles that blocks exclude. The
 /// result of a block is repeatable.

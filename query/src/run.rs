@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use athanor_chassis::compute::yield_slice;
-use athanor_profile::hash::{ContentHash, PrehashedSet, vec_memory};
-use athanor_profile::identity::profile_id_of_record;
-use athanor_profile::series::{METRIC_NAME_LABEL, SERVICE_NAME_LABEL};
-use athanor_profile::tree::Tree;
+use athanor_profile::call_tree::tree::Tree;
+use athanor_profile::data_model::identity::profile_id_of_record;
+use athanor_profile::encoding::hash::{ContentHash, PrehashedSet, vec_memory};
+use athanor_profile::store_interface::series::{METRIC_NAME_LABEL, SERVICE_NAME_LABEL};
 use athanor_profile::{Labels, ProfileRow, ProfileSeries, ProfileSource, SourceError};
 
 use self::exemplars::{CANDIDATE_BYTES, SeriesPointKey};
@@ -489,7 +489,7 @@ fn points(
 
 #[cfg(test)]
 mod tests {
-    use athanor_profile::source::MemorySource;
+    use athanor_profile::store_interface::source::MemorySource;
     use athanor_profile::{Profile, ValueType};
 
     use super::*;

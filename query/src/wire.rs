@@ -16,7 +16,7 @@
 //! error.
 
 use athanor_chassis::code::{ErrorCode, ErrorCodeExt};
-use athanor_profile::codec::CodecError;
+use athanor_profile::encoding::codec::CodecError;
 
 use crate::request::profile_query::ProfileQueryError;
 use crate::request::selector_parser::SelectorError;

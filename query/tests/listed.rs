@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use athanor_profile::tree::Tree;
+use athanor_profile::call_tree::tree::Tree;
 use athanor_profile::{Labels, ProfileSource};
 use athanor_query::{
     GroupedTreesQuery, PartialResult, ProfileListQuery, ProfileOrder, ProfileQuery, QueryKind, run,

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use athanor_profile::source::MemorySource;
-use athanor_profile::tree::Tree;
+use athanor_profile::call_tree::tree::Tree;
+use athanor_profile::store_interface::source::MemorySource;
 use athanor_profile::{Labels, ProfileSource};
 use athanor_query::{
     GoPgoOptions, HeatmapQuery, LabelValuesQuery, PartialResult, ProfileQuery, QueryKind, ResultLimits,

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use athanor_profile::ProfileSource;
-use athanor_profile::source::MemorySource;
-use athanor_profile::tree::Tree;
+use athanor_profile::call_tree::tree::Tree;
+use athanor_profile::store_interface::source::MemorySource;
 use athanor_query::{
     DedupSource, DuplicateExclusions, GoPgoOptions, GroupedTreesQuery, HeatmapQuery, LabelValuesQuery,
     PartialResult, ProfileListQuery, ProfileOrder, ProfileQuery, QueryKind, SourceId, StackFilter,

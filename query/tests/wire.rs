@@ -1,6 +1,6 @@
 //! Asking two processes over the wire is asking all of their sources here.
 
-use athanor_profile::source::MemorySource;
+use athanor_profile::store_interface::source::MemorySource;
 use athanor_profile::{Labels, Profile, ProfileSource, ValueType};
 use athanor_query::{
     GoPgoOptions, HeatmapQuery, LabelValuesQuery, PartialChunkBuffer, PartialResult, ProfileQuery, QueryKind,

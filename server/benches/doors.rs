@@ -18,9 +18,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use athanor_chassis::Random;
 use athanor_profile::ValueType;
+use athanor_profile::formats::otlp::encode;
+use athanor_profile::formats::pprof::{DecodeLimits, decode, inflate};
 use athanor_profile::generate::ReferenceDataset;
-use athanor_profile::otlp::encode;
-use athanor_profile::pprof::{DecodeLimits, decode, inflate};
 
 const BODIES: u64 = 30;
 const EXPORTS: usize = 720;

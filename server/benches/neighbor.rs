@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use athanor_profile::formats::pprof;
 use athanor_profile::generate::ReferenceDataset;
-use athanor_profile::pprof;
 use athanor_proto::push::v1::{PushRequest, RawProfileSeries, RawSample};
 use athanor_proto::querier::v1::SelectMergeStacktracesRequest;
 use athanor_proto::types::v1::LabelPair;

@@ -13,7 +13,7 @@ use athanor_chassis::clock::TimeoutElapsed;
 use athanor_chassis::config::SecretString;
 use athanor_chassis::units::format_duration;
 use athanor_chassis::{Clock, ErrorCode, Random, Status};
-use athanor_profile::pprof;
+use athanor_profile::formats::pprof;
 use bytes::Bytes;
 use prost::Message;
 use reqwest::header::{

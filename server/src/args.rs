@@ -353,7 +353,7 @@ pub struct BlockBuildArgs {
     #[arg(long, default_value_t)]
     pub tenant: TenantId,
     /// A label of all profiles; may be given again
-    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = athanor_profile::labels::parse_label)]
+    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = athanor_profile::data_model::labels::parse_label)]
     pub labels: Vec<(String, String)>,
     /// Samples and names held in memory before they are written to a temporary folder beside DIR; to merge those, the
     /// names of all of them are held

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use athanor_block::{Block, BlockError, ProfileRow, ProfileSeries, TenantBlock};
 use athanor_chassis::ComputePool;
 use athanor_chassis::code::{ErrorCode, ErrorCodeExt};
-use athanor_profile::normalize::displayable_range;
+use athanor_profile::labeling::normalize::displayable_range;
 use athanor_profile::{Profile, ProfileHeader, Samples, ValueType};
 use athanor_query::ProfileFilter;
 
@@ -186,7 +186,7 @@ mod tests {
 
     use athanor_block::{BlockBuilder, MemoryFolder};
     use athanor_profile::Labels;
-    use athanor_profile::pprof::{DecodeLimits, encode};
+    use athanor_profile::formats::pprof::{DecodeLimits, encode};
     use athanor_query::TimeRange;
 
     use super::*;

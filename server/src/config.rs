@@ -6,7 +6,7 @@ mod target;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use athanor_chassis::telemetry::TelemetryConfig;
+use athanor_chassis::observability::telemetry::TelemetryConfig;
 use athanor_chassis::units::{duration_text, format_duration};
 use athanor_chassis::{ByteSize, ErrorCode, ErrorCodeExt, TenantLimits};
 use athanor_storage::UploadLimits;

@@ -3,9 +3,11 @@
 use std::path::Path;
 
 use athanor_chassis::Status;
-use athanor_profile::dot::StackTotals;
-use athanor_profile::tree::Tree;
-use athanor_profile::{Profile, dot, folded, pprof, prune, speedscope, svg};
+use athanor_profile::call_tree::tree::Tree;
+use athanor_profile::render::dot::StackTotals;
+use athanor_profile::{
+    Profile, analysis::prune, formats::folded, formats::pprof, formats::speedscope, render::dot, render::svg,
+};
 
 use crate::args::{self, OutputFormat};
 use crate::output::ConsoleOutput;

@@ -7,8 +7,8 @@ use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::sync::Arc;
 
-use athanor_chassis::activity_tracker::{PreviousRun, install_abort_marker};
 use athanor_chassis::disk::{DiskError, LocalDisk};
+use athanor_chassis::requests::activity_tracker::{PreviousRun, install_abort_marker};
 use athanor_chassis::{ErrorCode, ErrorCodeExt};
 
 /// Error for a data folder that cannot be used.

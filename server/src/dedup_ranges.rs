@@ -6,7 +6,7 @@
 
 use athanor_catalog::ShardId;
 use athanor_chassis::{ErrorCode, Status};
-use athanor_profile::hash::ContentHash;
+use athanor_profile::encoding::hash::ContentHash;
 use athanor_proto::athanor::internal::v1 as wire;
 use athanor_query::{DuplicateExclusions, ExcludedIds, SourceId, TimeRange};
 use bytes::Bytes;

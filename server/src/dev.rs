@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 
 use athanor_chassis::Status;
 use athanor_profile::Labels;
+use athanor_profile::formats::pprof;
 use athanor_profile::generate::ReferenceDataset;
-use athanor_profile::pprof;
 use serde_json::{Value, json};
 
 use crate::args::{DevArgs, DevSubcommand};
 use crate::output::ConsoleOutput;
 use crate::{example, failure, input, load_test, progress, serve};
-use athanor_profile::pprof::gzip;
+use athanor_profile::formats::pprof::gzip;
 
 /// Manifest file with a set's profiles and their labels.
 pub const SET_MANIFEST_FILE: &str = "set.json";

@@ -5,9 +5,9 @@ use std::slice;
 
 use athanor_chassis::Status;
 use athanor_profile::ValueType;
-use athanor_profile::diff::{FunctionDiff, diff_functions};
-use athanor_profile::tree::Tree;
-use athanor_profile::units::format_value;
+use athanor_profile::analysis::diff::{FunctionDiff, diff_functions};
+use athanor_profile::call_tree::tree::Tree;
+use athanor_profile::render::units::format_value;
 use serde_json::{Value, json};
 
 use crate::output::{ConsoleOutput, format_percent, harmless};

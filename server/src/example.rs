@@ -1,7 +1,7 @@
 //! Example profile: thirty seconds of a fictional web shop.
 
+use athanor_profile::data_model::symbols::{Function, Line, Mapping};
 use athanor_profile::generate::SeededRandom;
-use athanor_profile::symbols::{Function, Line, Mapping};
 use athanor_profile::{Profile, ProfileHeader, ValueType};
 
 /// Call graph: each caller with its callees and their odds.
@@ -148,7 +148,7 @@ fn draw<'n>(random: &mut SeededRandom, odds: &[(&'n str, usize)]) -> &'n str {
 /// Interns a location. Its address and line are derived from the function's name.
 fn location(profile: &mut Profile, name: &str) -> u32 {
     let symbols = &mut profile.dictionary.symbols;
-    let number = athanor_profile::hash::hash_bytes(name.as_bytes()) as u64;
+    let number = athanor_profile::encoding::hash::hash_bytes(name.as_bytes()) as u64;
     let package = name.rsplit_once('/').map_or(name, |(_, last)| last).split('.').next().unwrap_or_default();
     let file = symbols.strings.intern(&format!("/src/{package}/{package}.go"));
     let binary = symbols.strings.intern("/usr/bin/checkout");
@@ -170,7 +170,8 @@ mod tests {
     #[test]
     fn the_shipped_example_is_what_is_generated() {
         let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/checkout.pb.gz");
-        let bytes = athanor_profile::pprof::gzip(&athanor_profile::pprof::encode(&checkout()));
+        let bytes =
+            athanor_profile::formats::pprof::gzip(&athanor_profile::formats::pprof::encode(&checkout()));
         let same = std::fs::read(shipped).unwrap() == bytes;
         assert!(same, "run: athanor dev example --out examples/checkout.pb.gz");
         assert!(checkout().samples.len() >= 150);

@@ -9,7 +9,7 @@ use athanor_catalog::{ShardEntry, ShardId};
 use athanor_chassis::{Clock, ErrorCode, Status};
 use athanor_cluster::{NodeId, status_codec};
 use athanor_ingester::{HandoffPeer, HandoffWindowRequest, Ingester, MAX_IDS_PER_PAGE, WindowPage};
-use athanor_profile::hash::ContentHash;
+use athanor_profile::encoding::hash::ContentHash;
 use athanor_proto::athanor::internal::v1 as wire;
 use bytes::Bytes;
 

@@ -11,7 +11,7 @@ use athanor_cluster::peers::PeerPool;
 use athanor_cluster::{NodeId, status_codec};
 use athanor_ingester::{Ingester, StoredUpload};
 use athanor_profile::Labels;
-use athanor_profile::upload::{DroppedCounts, ProfileUpload};
+use athanor_profile::store_interface::upload::{DroppedCounts, ProfileUpload};
 use athanor_proto::athanor::internal::v1 as wire;
 
 use crate::service_load::ServiceLoad;

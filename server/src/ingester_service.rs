@@ -10,7 +10,7 @@ use athanor_cluster::handshake::PeerHandshake;
 use athanor_cluster::status_codec;
 use athanor_ingester::{self as ingester, HandoffWindowRequest, Ingester, LocalShardReport, StoredUpload};
 use athanor_profile::Labels;
-use athanor_profile::upload::{DroppedCounts, ProfileUpload};
+use athanor_profile::store_interface::upload::{DroppedCounts, ProfileUpload};
 use athanor_proto::athanor::internal::v1 as wire;
 use athanor_proto::athanor::internal::v1::shards_server::Shards;
 use bytes::Bytes;

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use athanor_block::{Block, LocalFolder, META_FILE};
 use athanor_chassis::{ComputePool, ErrorCode, Status, TenantId};
-use athanor_profile::format::{InputFormat, SUPPORTED_FORMATS};
-use athanor_profile::merge::ProfileMerger;
-use athanor_profile::pprof::{self, DecodeLimits};
-use athanor_profile::{Profile, prune};
+use athanor_profile::analysis::merge::ProfileMerger;
+use athanor_profile::formats::format::{InputFormat, SUPPORTED_FORMATS};
+use athanor_profile::formats::pprof::{self, DecodeLimits};
+use athanor_profile::{Profile, analysis::prune};
 use athanor_query::{ProfileFilter, TimeRange};
 use indicatif::ProgressBar;
 

@@ -13,8 +13,8 @@ use std::fs;
 use std::time::Duration;
 
 use athanor_chassis::{ErrorCode, Random, Status, Timestamp};
+use athanor_profile::formats::pprof;
 use athanor_profile::generate::ReferenceDataset;
-use athanor_profile::pprof;
 use athanor_proto::push::v1::{PushRequest, RawProfileSeries, RawSample};
 use athanor_proto::querier::v1::{SelectMergeStacktracesRequest, SelectMergeStacktracesResponse};
 use athanor_proto::types::v1::LabelPair;

@@ -20,10 +20,12 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use athanor_chassis::activity_tracker::PreviousRun;
 use athanor_chassis::net::LocalNet;
+use athanor_chassis::requests::activity_tracker::PreviousRun;
 use athanor_chassis::tasks::TaskHandle;
-use athanor_chassis::{Clock, ComputePool, Disk, LimitOverrides, Net, Random, Status, TaskGroup, process};
+use athanor_chassis::{
+    Clock, ComputePool, Disk, LimitOverrides, Net, Random, Status, TaskGroup, observability::process,
+};
 use athanor_cluster::gossip::{Transport, UdpTransport};
 use athanor_cluster::members::MemberState;
 use athanor_consensus::log::CommitMode;

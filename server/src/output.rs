@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use athanor_chassis::{Status, Timestamp};
-pub use athanor_profile::printable::escape_control as harmless;
+pub use athanor_profile::render::printable::escape_control as harmless;
 use serde_json::{Value, json};
 
 use crate::args::{ColorMode, OutputArgs};

@@ -3,13 +3,13 @@
 use std::fmt::Write;
 
 use athanor_chassis::{ErrorCode, Status};
-use athanor_profile::flamegraph::Flamegraph;
-use athanor_profile::sandwich::SandwichView;
-use athanor_profile::symbols::{Line, NO_ENTRY};
-use athanor_profile::top_table::{TopRow, TopTable};
-use athanor_profile::tree::Tree;
-use athanor_profile::units::format_value;
-use athanor_profile::{Dictionary, Profile, ValueType, ansi};
+use athanor_profile::analysis::sandwich::SandwichView;
+use athanor_profile::analysis::top_table::{TopRow, TopTable};
+use athanor_profile::call_tree::flamegraph::Flamegraph;
+use athanor_profile::call_tree::tree::Tree;
+use athanor_profile::data_model::symbols::{Line, NO_ENTRY};
+use athanor_profile::render::units::format_value;
+use athanor_profile::{Dictionary, Profile, ValueType, render::ansi};
 use serde_json::{Value, json};
 
 use crate::args::{FlamegraphViewArgs, TopViewArgs};

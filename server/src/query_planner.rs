@@ -13,8 +13,8 @@ use athanor_catalog::{
 };
 use athanor_chassis::{Status, TenantId, Timestamp};
 use athanor_ingester::{HeadSnapshot, Ingester, ShardReadError};
-use athanor_profile::hash::{self, ContentHash};
-use athanor_profile::normalize::displayable_range;
+use athanor_profile::encoding::hash::{self, ContentHash};
+use athanor_profile::labeling::normalize::displayable_range;
 use athanor_querier::{DataSources, DataTimeRange, DedupHints, InMemorySource, QueryPlan, RemoteSource};
 use athanor_query::{DuplicateExclusions, ProfileQuery, SourceId, TimeRange};
 use athanor_store_gateway::BlockTarget;

@@ -2,7 +2,7 @@
 //! covers the request as well, so the receiver detects a response to another request.
 
 use athanor_chassis::{ErrorCode, Status, TenantId};
-use athanor_profile::hash::{self, ContentHash};
+use athanor_profile::encoding::hash::{self, ContentHash};
 use bytes::Bytes;
 use futures::stream::{Stream, TryStreamExt};
 use prost::Message;

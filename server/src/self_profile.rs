@@ -12,7 +12,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use athanor_chassis::{CpuActivity, ErrorCode, Status};
-use athanor_profile::{Profile, ValueType, pprof};
+use athanor_profile::{Profile, ValueType, formats::pprof};
 
 use self::sampler::{SAMPLES_PER_SECOND, StackCounts, StackSampler};
 use crate::http::RequestBudget;

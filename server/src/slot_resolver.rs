@@ -2,9 +2,9 @@
 
 use athanor_chassis::{ComputePool, CpuActivity, ErrorCodeExt, LimitOverrides, Status, TenantId};
 use athanor_cluster::placement::TenantRoute;
-use athanor_profile::normalize::{SERVICE_LABEL, resolve_profile_time};
-use athanor_profile::pprof;
-use athanor_profile::upload::ProfileUpload;
+use athanor_profile::formats::pprof;
+use athanor_profile::labeling::normalize::{SERVICE_LABEL, resolve_profile_time};
+use athanor_profile::store_interface::upload::ProfileUpload;
 
 /// Resolver of slots for uploads.
 pub struct SlotResolver {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use athanor_catalog::BlockId;
 use athanor_chassis::memory_budget::MemoryReservation;
-use athanor_chassis::query_queue::QueryPermit;
+use athanor_chassis::requests::query_queue::QueryPermit;
 use athanor_chassis::{Clock, ComputePool, CpuActivity, ErrorCode, Status, TenantId};
 use athanor_cluster::handshake::PeerHandshake;
 use athanor_cluster::status_codec;

@@ -19,8 +19,8 @@ use athanor_chassis::{ByteSize, Clock, ErrorCode, Random, Status, TenantId};
 use athanor_distributor::{ProfileOutcome, ShardWriter, StoredProfile};
 use athanor_metastore::RoutingWatch;
 use athanor_profile::Labels;
-use athanor_profile::normalize::SERVICE_LABEL;
-use athanor_profile::upload::ProfileUpload;
+use athanor_profile::labeling::normalize::SERVICE_LABEL;
+use athanor_profile::store_interface::upload::ProfileUpload;
 
 use crate::ingester_client::IngesterClient;
 use crate::leader_cache::LeaderCache;

@@ -523,7 +523,7 @@ fn a_flipped_byte_is_found_and_named() {
         profile.header.time_nanos = time;
         let stack = profile.dictionary.intern_named_stack(["main", "work"].into_iter());
         profile.samples.push(stack, 0, &[time]);
-        fs::write(files.path(name), athanor_profile::pprof::encode(&profile)).unwrap();
+        fs::write(files.path(name), athanor_profile::formats::pprof::encode(&profile)).unwrap();
     }
     let block = files.name("two");
     text(&["block", "build", &files.name("first"), &files.name("second"), "--out", &block]);

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use athanor_chassis::{Clock, ErrorCode, Random, Status, process};
+use athanor_chassis::{Clock, ErrorCode, Random, Status, observability::process};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::{StreamExt, TryStreamExt};

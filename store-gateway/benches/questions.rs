@@ -23,11 +23,11 @@ use athanor_block::{
     Block, BlockFolder, META_FILE, MemoryFolder, PARQUET_FILES, TenantBlockSource, write_from_memory,
 };
 use athanor_catalog::BlockId;
-use athanor_chassis::cpu_time::process_cpu_time;
 use athanor_chassis::disk::LocalDisk;
+use athanor_chassis::observability::cpu_time::process_cpu_time;
 use athanor_chassis::{ByteSize, Clock, ComputePool, Random, TenantId};
 use athanor_profile::generate::ReferenceDataset;
-use athanor_profile::source::{MemorySource, ProfileSource};
+use athanor_profile::store_interface::source::{MemorySource, ProfileSource};
 use athanor_query::{
     DuplicateExclusions, PartialResult, ProfileIdsBySource, ProfileQuery, ProfileSelection, QueryKind,
     SourceId, StackFilter, TimeRange,

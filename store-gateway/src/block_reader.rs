@@ -10,7 +10,7 @@ use athanor_block::{
 };
 use athanor_catalog::BlockId;
 use athanor_chassis::{ComputePool, CpuActivity, Disk, ErrorCode, Status, TenantId};
-use athanor_profile::source::SourceError;
+use athanor_profile::store_interface::source::SourceError;
 use athanor_query::{MatchedProfiles, ProfileQuery, ProfileQueryError, QueryKind, RequiredData};
 use athanor_storage::Store;
 use futures::FutureExt;
@@ -431,8 +431,8 @@ pub(crate) mod tests {
         BlockFolder, META_FILE, MemoryFolder, MemoryProfiles, PARQUET_FILES, write_from_memory,
     };
     use athanor_chassis::{ByteSize, Clock, Random};
-    use athanor_profile::source::MemorySource;
-    use athanor_profile::{Labels, Profile, ProfileSource, ValueType, hash};
+    use athanor_profile::store_interface::source::MemorySource;
+    use athanor_profile::{Labels, Profile, ProfileSource, ValueType, encoding::hash};
     use athanor_query::{QueryKind, StackFilter};
     use athanor_storage::path::{BlockOwner, FileName, ObjectKey};
     use athanor_storage::{StorageConfig as Bucket, StoreDeps};

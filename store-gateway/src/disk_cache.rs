@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use athanor_catalog::BlockId;
 use athanor_chassis::disk::DiskError;
 use athanor_chassis::{ByteSize, ComputePool, CpuActivity, Disk, TenantId};
-use athanor_profile::hash::{self, ContentHash};
+use athanor_profile::encoding::hash::{self, ContentHash};
 use bytes::Bytes;
 use tokio::sync::Notify;
 

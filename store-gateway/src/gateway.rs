@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use athanor_catalog::BlockId;
 use athanor_chassis::memory_budget::{MemoryBudget, MemoryBudgetStats, MemoryReservation};
-use athanor_chassis::query_queue::{QueryPermit, QueryQueue, QueryQueueStats, QueueNames};
+use athanor_chassis::requests::query_queue::{QueryPermit, QueryQueue, QueryQueueStats, QueueNames};
 use athanor_chassis::{CpuActivity, ErrorCode, Status, TenantId};
 use athanor_query::{
     BudgetedPartial, CanonicalQuery, ExcludedIds, PartialChunks, PartialMerger, PartialOrigin,

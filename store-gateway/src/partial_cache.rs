@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use athanor_catalog::BlockId;
 use athanor_chassis::{ByteSize, TenantId};
-use athanor_profile::hash::{self, ContentHash};
+use athanor_profile::encoding::hash::{self, ContentHash};
 use bytes::Bytes;
 use moka::notification::RemovalCause;
 use moka::sync::Cache;

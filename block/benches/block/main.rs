@@ -17,9 +17,9 @@ use athanor_block::{
     TenantBlockSource, merge, write_from_memory,
 };
 use athanor_chassis::compute::ComputePool;
+use athanor_profile::formats::pprof::{DecodeLimits, DecodedProfile, Inflater, PprofDecoder, gzip};
 use athanor_profile::generate::ReferenceDataset;
-use athanor_profile::pprof::{DecodeLimits, DecodedProfile, Inflater, PprofDecoder, gzip};
-use athanor_profile::source::MemorySource;
+use athanor_profile::store_interface::source::MemorySource;
 use athanor_profile::{Dictionary, ProfileSource};
 
 /// Processor time of this thread.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use athanor_profile::flamegraph::Flamegraph;
+use athanor_profile::call_tree::flamegraph::Flamegraph;
 
 /// Sums by path, root first.
 pub type Totals = BTreeMap<Vec<String>, i64>;

@@ -9,8 +9,8 @@ use athanor_cluster::placement::SlotTable;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{CatalogSettings, DataLoss, HandoffSource, ReplicaPlacement, ShardId};
 use crate::block::{BlockEntry, BlockId, TenantSpan};
+use crate::state::{CatalogSettings, DataLoss, HandoffSource, ReplicaPlacement, ShardId};
 
 /// Current encoding of commands. A voter that does not support a format must stop instead of skipping the
 /// entry.

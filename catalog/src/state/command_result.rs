@@ -7,11 +7,11 @@ use athanor_cluster::NodeId;
 use athanor_cluster::placement::MAX_SLOTS;
 use serde::{Deserialize, Serialize};
 
-use super::{
+use crate::block::BlockId;
+use crate::state::{
     HandoffSource, MAX_COPIES, MAX_DOCUMENT_BYTES, MAX_GROUPS, MAX_REPLACED, ReplaceMismatch, ShardEntry,
     ShardId, ShardPhase,
 };
-use crate::block::BlockId;
 
 /// Result of an applied command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::tables::iter_tables;
-use super::{
+use crate::block::{BlockEntry, ShardLogRange};
+use crate::state::topology::tables::iter_tables;
+use crate::state::{
     CatalogState, HandoffSource, MAX_COPIES, MAX_SERVICES, MAX_SHARDS, MAX_VOTERS, ShardEntry, ShardId,
     ShardPhase, decode_shard_id,
 };
-use crate::block::{BlockEntry, ShardLogRange};
 
 impl CatalogState {
     /// Returns the first violated invariant of the state.

@@ -7,11 +7,11 @@ use athanor_cluster::NodeId;
 use athanor_cluster::placement::SlotTables;
 use serde::{Deserialize, Serialize};
 
-use super::{
+use crate::block::BlockEntry;
+use crate::state::{
     CatalogSettings, CatalogState, CatalogVoter, DataLossRecord, PendingTable, ProfileTimeRange, ShardEntry,
     ShardId, ShardNode, ShardPhase,
 };
-use crate::block::BlockEntry;
 
 /// Blocks and watermarks of one tenant and time range, at one revision.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,7 +7,7 @@ use athanor_chassis::TenantId;
 use athanor_cluster::NodeId;
 use serde::{Deserialize, Serialize};
 
-use super::{CatalogState, CommandError, CommandOutcome, LimitedResource, MAX_COPIES};
+use crate::state::{CatalogState, CommandError, CommandOutcome, LimitedResource, MAX_COPIES};
 
 /// Limit of services with a known rate.
 pub const MAX_SERVICES: usize = 100_000;

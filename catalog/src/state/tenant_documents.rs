@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use athanor_chassis::{TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::{CatalogState, CommandError, CommandOutcome, LimitedResource};
+use crate::state::{CatalogState, CommandError, CommandOutcome, LimitedResource};
 
 /// Limit of documents per tenant.
 pub const MAX_DOCUMENTS_PER_TENANT: usize = 1_000;

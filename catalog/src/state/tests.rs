@@ -15,7 +15,7 @@ use std::time::Duration;
 use athanor_chassis::TenantId;
 use proptest::prelude::*;
 
-use super::*;
+use crate::state::*;
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 

@@ -11,7 +11,7 @@ use rustix::fs::OFlags;
 
 use super::{Disk, DiskError, check_file_name};
 use crate::clock::Clock;
-use crate::histogram::{Histogram, HistogramSnapshot};
+use crate::observability::histogram::{Histogram, HistogramSnapshot};
 
 /// Prefix of files that are being written and not yet renamed. No other name begins with a dot, except
 /// [`LOCK_FILE`].
@@ -219,7 +219,7 @@ impl LockedDirectory {
     }
 
     fn free_bytes(&self) -> io::Result<u64> {
-        crate::process::free_bytes(&self.path)
+        crate::observability::process::free_bytes(&self.path)
     }
 
     fn capacity_bytes(&self) -> io::Result<u64> {

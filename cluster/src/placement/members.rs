@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use athanor_chassis::{ErrorCode, ErrorCodeExt};
-use athanor_profile::hash::ContentHash;
+use athanor_profile::encoding::hash::ContentHash;
 
 use super::HashDomain;
 use crate::NodeId;

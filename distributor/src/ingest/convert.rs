@@ -10,14 +10,14 @@ mod stack_formats;
 mod tests;
 
 use athanor_chassis::{ErrorCode, Status, TenantLimits};
-use athanor_profile::flamebearer::FlamebearerError;
-use athanor_profile::format::ProfileReadError;
-use athanor_profile::jfr::{JfrError, JfrLimits};
-use athanor_profile::limits::OverLimitError;
-use athanor_profile::perf_script::PerfScriptError;
-use athanor_profile::pprof::{DecodeError, DecodeLimits as PprofLimits, StackAccumulatorError};
-use athanor_profile::speedscope::SpeedscopeError;
-use athanor_profile::trie::{TrieError, TrieKind};
+use athanor_profile::formats::flamebearer::FlamebearerError;
+use athanor_profile::formats::format::ProfileReadError;
+use athanor_profile::formats::jfr::{JfrError, JfrLimits};
+use athanor_profile::formats::limits::OverLimitError;
+use athanor_profile::formats::perf_script::PerfScriptError;
+use athanor_profile::formats::pprof::{DecodeError, DecodeLimits as PprofLimits, StackAccumulatorError};
+use athanor_profile::formats::speedscope::SpeedscopeError;
+use athanor_profile::formats::trie::{TrieError, TrieKind};
 use bytes::Bytes;
 
 use super::IngestError;

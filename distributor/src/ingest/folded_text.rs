@@ -3,7 +3,7 @@
 //! The parser is more lenient than for folded stacks in files. A line without a count is skipped, counts of
 //! zero and below are ignored, and empty frames are kept.
 
-use athanor_profile::pprof::{DecodeLimits, StackAccumulator, StackAccumulatorError};
+use athanor_profile::formats::pprof::{DecodeLimits, StackAccumulator, StackAccumulatorError};
 use hashbrown::HashTable;
 use memchr::{memchr_iter, memrchr};
 use xxhash_rust::xxh3::xxh3_64;
@@ -106,9 +106,9 @@ impl<'a> StackTextIndex<'a> {
 
 #[cfg(test)]
 mod tests {
-    use athanor_profile::pprof::decode;
-    use athanor_profile::tree::Tree;
-    use athanor_profile::{ProfileHeader, ValueType, folded};
+    use athanor_profile::call_tree::tree::Tree;
+    use athanor_profile::formats::pprof::decode;
+    use athanor_profile::{ProfileHeader, ValueType, formats::folded};
     use proptest::prelude::*;
 
     use super::*;

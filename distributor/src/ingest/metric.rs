@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use athanor_profile::app_name_suffix::{BLOCK_METRIC, CPU_METRIC, MEMORY_METRIC, MUTEX_METRIC, WALL_METRIC};
+use athanor_profile::formats::app_name_suffix::{
+    BLOCK_METRIC, CPU_METRIC, MEMORY_METRIC, MUTEX_METRIC, WALL_METRIC,
+};
 use serde::Deserialize;
 
 /// Client settings for sample types, by type.

@@ -1,7 +1,7 @@
 //! Query parameters of an ingest request.
 
 use athanor_chassis::Timestamp;
-use athanor_profile::trie::TrieKind;
+use athanor_profile::formats::trie::TrieKind;
 
 use super::app_name::{AppName, AppNameError};
 use super::time;

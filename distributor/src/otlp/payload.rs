@@ -2,9 +2,9 @@
 //! profiles each.
 
 use athanor_chassis::{ErrorCode, Status};
-use athanor_profile::jfr::{self, JfrError, JfrLimits, JfrRecording, LabelsSnapshot, RecordingInfo};
-use athanor_profile::otlp::{OtlpLimits, OtlpProfile};
-use athanor_profile::pprof::{DecodeError, DecodeLimits as PprofLimits, Inflater, sample_types};
+use athanor_profile::formats::jfr::{self, JfrError, JfrLimits, JfrRecording, LabelsSnapshot, RecordingInfo};
+use athanor_profile::formats::otlp::{OtlpLimits, OtlpProfile};
+use athanor_profile::formats::pprof::{DecodeError, DecodeLimits as PprofLimits, Inflater, sample_types};
 use bytes::Bytes;
 
 use super::ServiceProfile;

@@ -4,7 +4,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use athanor_chassis::{ByteSize, Clock, ComputePool, LimitOverrides, Random};
 use athanor_profile::generate::{FlightChunk, FlightEvent, arbitrary_profile};
-use athanor_profile::{ValueType, pprof};
+use athanor_profile::{ValueType, formats::pprof};
 use serde_json::json;
 
 use super::*;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use athanor_profile::pprof::gzip;
+use athanor_profile::formats::pprof::gzip;
 use athanor_proto::push::v1::{PushRequest, RawProfileSeries, RawSample};
 use athanor_proto::types::v1::LabelPair;
 use serde_json::{Map, Value, json};

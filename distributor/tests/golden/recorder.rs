@@ -6,12 +6,12 @@ use std::sync::Mutex;
 use async_trait::async_trait;
 use athanor_chassis::{ErrorCode, Status, TenantId, TenantLimits};
 use athanor_distributor::{ProfileOutcome, ShardWriter, StoredProfile};
-use athanor_profile::normalize::{
+use athanor_profile::formats::pprof::{self, DecodedProfile, Inflater, PprofDecoder};
+use athanor_profile::labeling::normalize::{
     LabelLimits, normalize_relabeled, promote, resolve_profile_time, strip_go_shapes,
 };
-use athanor_profile::pprof::{self, DecodedProfile, Inflater, PprofDecoder};
-use athanor_profile::upload::{DroppedCounts, ProfileUpload};
-use athanor_profile::{Dictionary, Labels, relabel};
+use athanor_profile::store_interface::upload::{DroppedCounts, ProfileUpload};
+use athanor_profile::{Dictionary, Labels, labeling::relabel};
 
 /// One profile of one type and one set of labels.
 #[derive(Clone, Debug)]

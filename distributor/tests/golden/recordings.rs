@@ -8,7 +8,7 @@ use athanor_profile::generate::{FLIGHT_START_NANOS, FlightChunk, FlightEvent};
 use serde_json::json;
 
 use super::{House, shared};
-use athanor_profile::pprof::gzip;
+use athanor_profile::formats::pprof::gzip;
 
 const FORM: Option<&str> = Some("multipart/form-data; boundary=b");
 

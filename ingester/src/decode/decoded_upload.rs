@@ -8,12 +8,14 @@ use std::collections::{HashMap, HashSet};
 
 use athanor_chassis::units::{format_approximate_duration, format_duration};
 use athanor_chassis::{ByteSize, ErrorCode, Status, TenantId, TenantLimits, Timestamp};
-use athanor_profile::hash::{ContentHash, vec_memory};
-use athanor_profile::identity::{UploadIdentity as Identity, record_id};
-use athanor_profile::normalize::{find_cumulative_types, is_go_sender, resolve_profile_time};
-use athanor_profile::pprof::{self, DecodedProfile, PprofReader, SenderInfo, TIMESTAMP_BYTES_LIMIT_NAME};
-use athanor_profile::series::ProfileSeries;
-use athanor_profile::upload::{DroppedCounts, ProfileUpload};
+use athanor_profile::data_model::identity::{UploadIdentity as Identity, record_id};
+use athanor_profile::encoding::hash::{ContentHash, vec_memory};
+use athanor_profile::formats::pprof::{
+    self, DecodedProfile, PprofReader, SenderInfo, TIMESTAMP_BYTES_LIMIT_NAME,
+};
+use athanor_profile::labeling::normalize::{find_cumulative_types, is_go_sender, resolve_profile_time};
+use athanor_profile::store_interface::series::ProfileSeries;
+use athanor_profile::store_interface::upload::{DroppedCounts, ProfileUpload};
 use athanor_profile::{Dictionary, Labels, ValueType};
 
 use crate::decode::label_split::{LabelSplit, split_by_labels};

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use athanor_chassis::{ByteSize, ErrorCode, Status};
 use athanor_profile::Labels;
-use athanor_profile::normalize::{LabelLimits, promote};
-use athanor_profile::pprof::PprofReader;
+use athanor_profile::formats::pprof::PprofReader;
+use athanor_profile::labeling::normalize::{LabelLimits, promote};
 
 /// Maximum records of one upload: some hundred bytes each, so that no batch grows beyond the upload's size.
 pub const MAX_RECORDS_PER_UPLOAD: usize = 20_000;
@@ -159,8 +159,8 @@ fn hexadecimal(text: &str, digits: usize) -> Option<u128> {
 
 #[cfg(test)]
 mod tests {
-    use athanor_profile::labels::SampleLabel;
-    use athanor_profile::pprof::{DecodeLimits, encode};
+    use athanor_profile::data_model::labels::SampleLabel;
+    use athanor_profile::formats::pprof::{DecodeLimits, encode};
     use athanor_profile::{Profile, ValueType};
 
     use super::*;

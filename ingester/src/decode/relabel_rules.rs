@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use athanor_chassis::{DefaultRulesPosition, ErrorCode, Status, TenantLimits};
-use athanor_profile::normalize::{LabelLimits, SeriesLabelsError, normalize_relabeled};
-use athanor_profile::relabel::{self, MAX_LABELS_DURING_RELABEL, RelabelRule, RelabelRuleError};
+use athanor_profile::labeling::normalize::{LabelLimits, SeriesLabelsError, normalize_relabeled};
+use athanor_profile::labeling::relabel::{self, MAX_LABELS_DURING_RELABEL, RelabelRule, RelabelRuleError};
 use athanor_profile::{Labels, ProfileType, ValueType};
 use serde_json::Value;
 

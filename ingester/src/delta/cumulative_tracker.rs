@@ -24,8 +24,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use athanor_chassis::{ByteSize, ErrorCode, Status, TenantId};
-use athanor_profile::codec::{CodecError, CodecReader, put_signed_varint, put_varint};
-use athanor_profile::hash::{ContentHash, PrehashedMap, PrehashedSet};
+use athanor_profile::encoding::codec::{CodecError, CodecReader, put_signed_varint, put_varint};
+use athanor_profile::encoding::hash::{ContentHash, PrehashedMap, PrehashedSet};
 
 use crate::delta::cumulative_values::{CumulativeValues, DeltaOp, row_key};
 use crate::head_store::head::{Head, read};

@@ -5,8 +5,8 @@
 //! its profile is stored whole.
 
 use athanor_profile::Dictionary;
-use athanor_profile::codec::{CodecError, CodecReader, put_signed_varint, put_varint};
-use athanor_profile::hash::{ContentHash, hash_list, vec_memory};
+use athanor_profile::encoding::codec::{CodecError, CodecReader, put_signed_varint, put_varint};
+use athanor_profile::encoding::hash::{ContentHash, hash_list, vec_memory};
 
 use crate::log::entry;
 

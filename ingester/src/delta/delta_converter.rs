@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use athanor_chassis::{Status, TenantId};
 use athanor_profile::Dictionary;
-use athanor_profile::hash::{ContentHash, PrehashedMap, PrehashedSet};
+use athanor_profile::encoding::hash::{ContentHash, PrehashedMap, PrehashedSet};
 
 use crate::delta::cumulative_tracker::{
     BatchDeltas, CumulativeTracker, DeltaStats, SeriesState, TenantMemoryGrowth,

@@ -12,13 +12,13 @@ use std::time::Duration;
 use athanor_block::{MemoryProfiles, MemoryRow, MemoryRowVisitor};
 use athanor_chassis::compute::yield_slice;
 use athanor_chassis::{ComputePool, TenantId};
-use athanor_profile::codec::{CodecError, CodecReader};
-use athanor_profile::dictionary_delta::{self, DictionaryMark};
-use athanor_profile::series::{ProfileRow, ProfileSeries};
-use athanor_profile::source::{
+use athanor_profile::call_tree::tree::{Tree, TreeShape};
+use athanor_profile::encoding::codec::{CodecError, CodecReader};
+use athanor_profile::store_interface::dictionary_delta::{self, DictionaryMark};
+use athanor_profile::store_interface::series::{ProfileRow, ProfileSeries};
+use athanor_profile::store_interface::source::{
     ProfileSource, SourceError, SourceNameVisitor, SourceReadSize, SourceRowVisitor, SourceSpanRowVisitor,
 };
-use athanor_profile::tree::{Tree, TreeShape};
 use athanor_profile::{Dictionary, SpanContext};
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;

@@ -5,7 +5,7 @@
 //! queries walk it as it is and skip timestamps.
 
 use athanor_profile::SampleTimestamps;
-use athanor_profile::codec::{CodecError, CodecReader, put_bytes, put_signed_varint, put_varint};
+use athanor_profile::encoding::codec::{CodecError, CodecReader, put_bytes, put_signed_varint, put_varint};
 
 /// Flag: some row names a span.
 const SPANS_FLAG: u8 = 1;

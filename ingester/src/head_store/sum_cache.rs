@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use athanor_chassis::ComputePool;
 use athanor_chassis::compute::ComputeError;
-use athanor_profile::codec::CodecError;
+use athanor_profile::encoding::codec::CodecError;
 
 /// Maximum cached sums. Each is a number for each stack, at most an eighth of the stack's own memory.
 const MAX_CACHED_SUMS: usize = 4;

@@ -27,8 +27,8 @@ mod batch;
 mod inherit_entry;
 
 use athanor_catalog::{BlockId, ShardId};
-use athanor_profile::codec::{CodecError, CodecReader, put_signed_varint, put_varint};
-use athanor_profile::hash::ContentHash;
+use athanor_profile::encoding::codec::{CodecError, CodecReader, put_signed_varint, put_varint};
+use athanor_profile::encoding::hash::ContentHash;
 
 pub use batch::{BatchHeader, BatchUpload, ProfileRecord, TenantDictionaryDelta, UploadBatch, UploadHeader};
 pub use inherit_entry::{InheritEntry, InheritSource};

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use athanor_catalog::ShardId;
-use athanor_profile::codec::{CodecError, CodecReader, put_signed_varint, put_varint};
+use athanor_profile::encoding::codec::{CodecError, CodecReader, put_signed_varint, put_varint};
 
 use crate::log::entry::{InheritSource, UploadHeader};
 

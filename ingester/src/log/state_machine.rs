@@ -16,8 +16,8 @@ use athanor_catalog::ShardId;
 use athanor_chassis::Clock;
 use athanor_consensus::StateMachine;
 use athanor_consensus::replicated::{RestoreContext, StateSnapshot};
-use athanor_profile::codec::{CodecError, CodecReader};
-use athanor_profile::hash::ContentHash;
+use athanor_profile::encoding::codec::{CodecError, CodecReader};
+use athanor_profile::encoding::hash::ContentHash;
 use tokio::sync::Notify;
 
 use crate::log::entry::{BatchHeader as EntryHead, InheritEntry, InheritSource, ShardLogEntry, UploadHeader};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use athanor_block::{Block, BlockFolder, BlockMeta, META_FILE, PROFILES_FILE};
 use athanor_catalog::{BlockEntry, ShardId};
 use athanor_chassis::{ErrorCode, ErrorCodeExt, Status, Timestamp};
-use athanor_profile::hash::ContentHash;
+use athanor_profile::encoding::hash::ContentHash;
 use athanor_storage::path::{BlockOwner, FileName, ObjectKey};
 use bytes::Bytes;
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use athanor_catalog::{CatalogCommand, HandoffSource, ShardEntry, ShardId, ShardPhase};
 use athanor_chassis::{ErrorCode, Status, TenantId};
-use athanor_profile::hash::ContentHash;
+use athanor_profile::encoding::hash::ContentHash;
 
 use crate::delta::cumulative_tracker::CumulativeTracker;
 use crate::log::entry::{FIRST_TABLE_VERSION, InheritEntry, InheritSource, ShardLogEntry};

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use athanor_catalog::{ShardEntry, ShardId, decode_shard_id};
 use athanor_chassis::{ErrorCode, Status};
 use athanor_consensus::RaftGroup;
-use athanor_profile::hash::ContentHash;
+use athanor_profile::encoding::hash::ContentHash;
 use bytes::Bytes;
 
 use crate::ingester::Ingester;

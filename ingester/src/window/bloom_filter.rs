@@ -1,6 +1,6 @@
 //! Bloom filter of the ids in a file: fifteen bits an id.
 
-use athanor_profile::hash::ContentHash;
+use athanor_profile::encoding::hash::ContentHash;
 
 const BITS_PER_ID: u64 = 15;
 /// Bits that an id sets. About one of a thousand absent ids finds all of its bits set.
@@ -53,7 +53,7 @@ impl BloomFilter {
 
 #[cfg(test)]
 mod tests {
-    use athanor_profile::hash;
+    use athanor_profile::encoding::hash;
 
     use super::*;
 

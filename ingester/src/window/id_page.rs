@@ -6,7 +6,7 @@
 
 use std::sync::Mutex;
 
-use athanor_profile::hash::ContentHash;
+use athanor_profile::encoding::hash::ContentHash;
 
 use super::sorted_run::{self, RunError, RunReader};
 use super::{DedupWindow, age};

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use athanor_profile::hash::ContentHash;
+use athanor_profile::encoding::hash::ContentHash;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use athanor_chassis::Disk;
 use athanor_chassis::disk::DiskError;
-use athanor_profile::hash;
+use athanor_profile::encoding::hash;
 
 use super::sorted_run::{self, IdRecord, RunReader, RunWriter, SortedRun};
 use crate::log::state_machine::lock;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use athanor_chassis::Disk;
 use athanor_chassis::disk::DiskError;
-use athanor_profile::hash::{self, ContentHash};
+use athanor_profile::encoding::hash::{self, ContentHash};
 
 use super::bloom_filter::BloomFilter;
 

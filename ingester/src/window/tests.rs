@@ -2,7 +2,7 @@
 
 use athanor_chassis::disk::MemoryDisk;
 use athanor_chassis::{Disk, Random};
-use athanor_profile::hash;
+use athanor_profile::encoding::hash;
 
 use super::*;
 

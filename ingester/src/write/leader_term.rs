@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use athanor_chassis::{Clock, ComputePool, CpuActivity, Status, TenantId};
 use athanor_consensus::RaftGroup;
-use athanor_profile::codec::CodecError;
-use athanor_profile::hash::{ContentHash, PrehashedMap};
+use athanor_profile::encoding::codec::CodecError;
+use athanor_profile::encoding::hash::{ContentHash, PrehashedMap};
 use futures::stream::{self, StreamExt, TryStreamExt};
 
 use crate::delta::cumulative_tracker::{CumulativeTracker, DeltaLimits, SeriesUpdate, batch_updates};

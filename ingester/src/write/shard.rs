@@ -20,8 +20,8 @@ use athanor_chassis::{
 use athanor_consensus::RaftGroup;
 use athanor_consensus::log::LogError;
 use athanor_consensus::replicated::ProposeError;
-use athanor_profile::hash::ContentHash;
-use athanor_profile::upload::ProfileUpload;
+use athanor_profile::encoding::hash::ContentHash;
+use athanor_profile::store_interface::upload::ProfileUpload;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 

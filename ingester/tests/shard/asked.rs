@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use athanor_block::TenantBlockSource;
 use athanor_catalog::Catalog;
 use athanor_chassis::ComputePool;
-use athanor_profile::tree::Tree;
-use athanor_profile::upload::ProfileUpload;
+use athanor_profile::call_tree::tree::Tree;
+use athanor_profile::store_interface::upload::ProfileUpload;
 use athanor_profile::{ProfileSource, SourceError, SpanFilter};
 use athanor_query::{
     FrameFilter, FramePatterns, GoPgoOptions, HeatmapQuery, LabelValuesQuery, PartialResult, ProfileQuery,

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use athanor_catalog::{Catalog, shard_id};
 use athanor_chassis::{ByteSize, Clock, Disk, ErrorCode, Status, TenantLimits};
-use athanor_profile::labels::SampleLabel;
-use athanor_profile::pprof::encode;
-use athanor_profile::upload::{DroppedCounts, ProfileUpload};
+use athanor_profile::data_model::labels::SampleLabel;
+use athanor_profile::formats::pprof::encode;
+use athanor_profile::store_interface::upload::{DroppedCounts, ProfileUpload};
 use athanor_profile::{Labels, ValueType};
 use athanor_storage::StorageConfig as Bucket;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use athanor_chassis::{ByteSize, Clock, Disk, ErrorCode, TenantLimits};
 use athanor_ingester::DeltaStats;
-use athanor_profile::upload::ProfileUpload;
+use athanor_profile::store_interface::upload::ProfileUpload;
 use futures::future::{join, join_all};
 use proptest::prelude::*;
 

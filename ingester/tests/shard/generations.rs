@@ -20,7 +20,7 @@ use athanor_consensus::replicated::{self, Network, RaftCallError};
 use athanor_ingester::{
     FlushConfig, HandoffPeer, HandoffWindowRequest, Ingester, IngesterConfig, IngesterDeps, WindowPage,
 };
-use athanor_profile::upload::ProfileUpload;
+use athanor_profile::store_interface::upload::ProfileUpload;
 use athanor_storage::{StorageConfig as Bucket, Store, StoreDeps};
 use bytes::Bytes;
 

@@ -6,7 +6,7 @@ use athanor_catalog::{Catalog, DataLoss};
 use athanor_chassis::disk::MemoryDisk;
 use athanor_chassis::{Clock, Disk, ErrorCode, Status, TenantLimits, Timestamp};
 use athanor_ingester::StoredUpload;
-use athanor_profile::upload::ProfileUpload;
+use athanor_profile::store_interface::upload::ProfileUpload;
 use athanor_profile::{Labels, ValueType};
 
 use crate::samples::{labelled, now, profile, simple, upload};

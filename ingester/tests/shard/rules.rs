@@ -2,7 +2,7 @@
 
 use athanor_chassis::{Clock, ErrorCode, TenantLimits};
 use athanor_ingester::StoredUpload;
-use athanor_profile::upload::ProfileUpload;
+use athanor_profile::store_interface::upload::ProfileUpload;
 use athanor_profile::{Profile, ValueType};
 use serde_json::{Value, json};
 

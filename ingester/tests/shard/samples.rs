@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use athanor_chassis::Clock;
-use athanor_profile::labels::SampleLabel;
-use athanor_profile::pprof::encode;
-use athanor_profile::upload::ProfileUpload;
+use athanor_profile::data_model::labels::SampleLabel;
+use athanor_profile::formats::pprof::encode;
+use athanor_profile::store_interface::upload::ProfileUpload;
 use athanor_profile::{Labels, Profile, ProfileSource, ValueType};
 
 /// One sample as a query sees it: series, time, duration, stack, value.

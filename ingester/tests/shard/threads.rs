@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use athanor_chassis::{Clock, ComputePool, TenantLimits};
 use athanor_consensus::log::CommitMode;
-use athanor_profile::upload::ProfileUpload;
+use athanor_profile::store_interface::upload::ProfileUpload;
 use athanor_storage::StorageConfig as Bucket;
 use futures::future::try_join_all;
 use tokio::runtime::Builder;

@@ -10,7 +10,7 @@ use athanor_catalog::{Catalog, CatalogCommand, HandoffSource, ReplicaPlacement, 
 use athanor_chassis::disk::MemoryDisk;
 use athanor_chassis::{ComputePool, ErrorCode, Random, TaskGroup};
 use athanor_ingester::{HandoffWindowRequest, Ingester, ShardReadError};
-use athanor_profile::upload::ProfileUpload;
+use athanor_profile::store_interface::upload::ProfileUpload;
 use bytes::Bytes;
 
 use crate::samples::{now, profile, simple, upload};

@@ -20,7 +20,7 @@ use athanor_chassis::{
 use athanor_consensus::log::{CommitMode, Log, LogConfig, LogIdentity};
 use athanor_consensus::replicated;
 use athanor_ingester::{FlushConfig, Ingester, IngesterConfig, IngesterDeps, StoredUpload};
-use athanor_profile::upload::ProfileUpload;
+use athanor_profile::store_interface::upload::ProfileUpload;
 use athanor_storage::path::{BlockOwner, FileName, KeyPrefix, ObjectKey};
 use athanor_storage::{StorageConfig as Bucket, Store, StoreDeps};
 

@@ -8,7 +8,7 @@ use athanor_chassis::{ErrorCode, TenantId};
 use athanor_cluster::placement::{SlotTable, SlotTableSpec, series_slot};
 use athanor_integration::cluster::{TestCluster, run_on};
 use athanor_profile::Labels;
-use athanor_profile::normalize::SERVICE_LABEL;
+use athanor_profile::labeling::normalize::SERVICE_LABEL;
 
 use crate::oracle::{labels, time};
 use crate::scenarios::opened;

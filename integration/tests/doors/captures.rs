@@ -74,7 +74,7 @@ fn profiles(request: &Captured) -> Vec<(String, Vec<u8>)> {
     if request.path.starts_with("/ingest") {
         return vec![(String::new(), request.body.clone())];
     }
-    let inflated = athanor_profile::pprof::inflate(&request.body, 1 << 24).unwrap();
+    let inflated = athanor_profile::formats::pprof::inflate(&request.body, 1 << 24).unwrap();
     let push = PushRequest::decode(inflated.as_ref()).unwrap();
     let of_series = |series: RawProfileSeries| {
         let name = series.labels.into_iter().find(|label| label.name == "__name__");

@@ -6,7 +6,7 @@ use athanor_integration::bodies::{grpc_frame, gzip};
 use athanor_integration::readers::otel;
 use athanor_integration::server::{TestServer, send_request};
 use athanor_integration::{grpc, report_skipped};
-use athanor_profile::pprof::inflate;
+use athanor_profile::formats::pprof::inflate;
 use bytes::Bytes;
 
 use crate::{Totals, data, server, tenant, weighty};

@@ -3,7 +3,7 @@
 use athanor_integration::bodies::{FORM_CONTENT_TYPE, multipart_form};
 use athanor_integration::readers::jdk;
 use athanor_integration::report_skipped;
-use athanor_profile::pprof::inflate;
+use athanor_profile::formats::pprof::inflate;
 
 use crate::profiles::payload;
 use crate::{data, server, tenant};

@@ -3,9 +3,9 @@
 use std::thread;
 
 use athanor_integration::server::send_request;
-use athanor_profile::pprof::{DecodeLimits as PprofLimits, decode};
-use athanor_profile::tree::Tree;
-use athanor_profile::{Profile, folded};
+use athanor_profile::call_tree::tree::Tree;
+use athanor_profile::formats::pprof::{DecodeLimits as PprofLimits, decode};
+use athanor_profile::{Profile, formats::folded};
 
 use crate::process::Served;
 use crate::{LIMITS, streams};

@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use std::sync::{Arc, mpsc};
 
 use athanor_chassis::disk::MemoryDisk;
-use athanor_chassis::{ByteSize, ComputePool, Disk, compute, process};
+use athanor_chassis::{ByteSize, ComputePool, Disk, compute, observability::process};
 use athanor_integration::server::{HttpResponse, RESPONSE_DEADLINE, TestServer, send_request};
 use athanor_server::send_admin_request;
 use serde_json::Value;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use athanor_chassis::TenantId;
 use athanor_distributor::{PushedProfile, PushedSeries};
 use athanor_integration::cluster::{TestCluster, run_on};
-use athanor_profile::pprof::encode;
-use athanor_profile::symbols::{Function, Line, NO_ENTRY};
+use athanor_profile::data_model::symbols::{Function, Line, NO_ENTRY};
+use athanor_profile::formats::pprof::encode;
 use athanor_profile::{Dictionary, Labels, Profile, ProfileUpload, SampleLabel, ValueType};
 
 /// Of the first profile, Unix nanoseconds.

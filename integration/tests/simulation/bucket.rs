@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use athanor_chassis::Clock;
-use athanor_profile::hash;
+use athanor_profile::encoding::hash;
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};

@@ -9,7 +9,7 @@ use athanor_catalog::{ShardEntry, ShardPhase};
 use athanor_chassis::{Clock, ErrorCode, Random, Status, TenantId};
 use athanor_cluster::placement::series_slot;
 use athanor_distributor::{PushedProfile, PushedSeries};
-use athanor_profile::{Labels, hash};
+use athanor_profile::{Labels, encoding::hash};
 use athanor_proto::google::v1::Profile;
 use athanor_proto::querier::v1::{
     ProfileTypesRequest, SelectMergeProfileRequest, SelectMergeStacktracesRequest, SelectSeriesRequest,

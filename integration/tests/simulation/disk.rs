@@ -4,7 +4,7 @@ use std::io;
 
 use athanor_chassis::disk::{DiskError, MemoryDisk};
 use athanor_chassis::{Disk, Random};
-use athanor_profile::hash;
+use athanor_profile::encoding::hash;
 
 use super::world::{Death, World};
 

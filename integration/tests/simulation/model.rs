@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use athanor_chassis::{Random, Timestamp};
 use athanor_distributor::PushSummary;
-use athanor_profile::labels::SampleLabel;
-use athanor_profile::pprof::encode;
+use athanor_profile::data_model::labels::SampleLabel;
+use athanor_profile::formats::pprof::encode;
 use athanor_profile::{Profile, ValueType};
 use bytes::Bytes;
 

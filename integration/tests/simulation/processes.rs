@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use athanor_chassis::{ErrorCode, Random, TenantId, Timestamp};
 use athanor_distributor::{PushedProfile, PushedSeries};
-use athanor_profile::pprof::encode;
+use athanor_profile::formats::pprof::encode;
 use athanor_profile::{Profile, ValueType};
 use athanor_proto::querier::v1::SelectMergeStacktracesRequest;
 use athanor_querier::QueryContext;

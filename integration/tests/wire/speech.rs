@@ -284,5 +284,5 @@ pub fn http_of(code: &str) -> u16 {
 
 /// What was compressed.
 pub fn gunzip(bytes: &[u8]) -> Vec<u8> {
-    athanor_profile::pprof::inflate(bytes, 1 << 24).unwrap()
+    athanor_profile::formats::pprof::inflate(bytes, 1 << 24).unwrap()
 }

@@ -1,9 +1,9 @@
 //! Small random profiles that use every feature of the model.
 
 use super::random::SeededRandom;
-use crate::labels::SampleLabel;
-use crate::model::{Dictionary, Profile, ProfileHeader, Samples, ValueType};
-use crate::symbols::{Function, Line, Mapping, NO_ENTRY};
+use crate::data_model::labels::SampleLabel;
+use crate::data_model::model::{Dictionary, Profile, ProfileHeader, Samples, ValueType};
+use crate::data_model::symbols::{Function, Line, Mapping, NO_ENTRY};
 
 const SAMPLE_TEXTS: [&str; 14] = [
     "main",

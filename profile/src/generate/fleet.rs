@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use super::random::{SeededRandom, pow};
 use super::synthetic_program::{FunctionNameGenerator, ProgramFunction, SyntheticProgram};
-use crate::labels::Labels;
-use crate::model::{Dictionary, Profile, ProfileHeader, Samples, ValueType};
+use crate::data_model::labels::Labels;
+use crate::data_model::model::{Dictionary, Profile, ProfileHeader, Samples, ValueType};
 
 const LIBRARY_FUNCTIONS: usize = 6_000;
 const BINARY_COUNT: usize = 40;
@@ -182,7 +182,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::pprof::encode;
+    use crate::formats::pprof::encode;
 
     #[test]
     fn a_part_is_the_same_whatever_is_made_before_it() {

@@ -4,11 +4,11 @@ use super::random::SeededRandom;
 use super::synthetic_program::{
     FunctionNameGenerator, ProgramFrame, SyntheticProgram, binary_build_id, binary_file,
 };
-use crate::hash::PrehashedMap;
-use crate::labels::Labels;
-use crate::model::{Dictionary, Profile, ProfileHeader, Samples, ValueType};
-use crate::numbering::TextNumbering;
-use crate::pprof::wire::{write_message, write_number, write_packed};
+use crate::data_model::labels::Labels;
+use crate::data_model::model::{Dictionary, Profile, ProfileHeader, Samples, ValueType};
+use crate::encoding::hash::PrehashedMap;
+use crate::encoding::numbering::TextNumbering;
+use crate::formats::pprof::wire::{write_message, write_number, write_packed};
 
 const POD_COUNT: usize = 20;
 const FUNCTION_COUNT: usize = 6_000;
@@ -160,7 +160,7 @@ fn pod_order(random: &mut SeededRandom, stacks: usize) -> Vec<u32> {
 }
 
 /// Writer of pprof as an agent writes it: tables numbered by first use. Independent of
-/// [`encode`](crate::pprof::encode), because changes to its output would change the data set.
+/// [`encode`](crate::formats::pprof::encode), because changes to its output would change the data set.
 struct ReferencePprofWriter<'a> {
     world: &'a SyntheticProgram,
     out: Vec<u8>,
@@ -276,7 +276,7 @@ mod tests {
     use xxhash_rust::xxh3::Xxh3;
 
     use super::*;
-    use crate::pprof::{self, DecodeLimits};
+    use crate::formats::pprof::{self, DecodeLimits};
 
     fn set() -> &'static ReferenceDataset {
         static SET: OnceLock<ReferenceDataset> = OnceLock::new();

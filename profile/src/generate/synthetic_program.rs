@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::random::{SeededRandom, pow};
-use crate::model::Dictionary;
-use crate::symbols::{Function, Line, Mapping};
+use crate::data_model::model::Dictionary;
+use crate::data_model::symbols::{Function, Line, Mapping};
 
 const NAME_PARTS: &str = "server client handler encode decode batch flush read write merge cache index scan plan \
     route dispatch invoke process transform validate parse render compress hash lookup insert evict schedule \

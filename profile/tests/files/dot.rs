@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use athanor_profile::Profile;
-use athanor_profile::dot::{self, StackTotals};
 use athanor_profile::generate::arbitrary_profile;
+use athanor_profile::render::dot::{self, StackTotals};
 use proptest::prelude::*;
 
 use crate::paths::{Paths, of_lines};

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use athanor_profile::call_tree::tree::Tree;
+use athanor_profile::formats::pprof::{DecodeLimits, decode};
 use athanor_profile::generate::arbitrary_profile;
-use athanor_profile::pprof::{DecodeLimits, decode};
-use athanor_profile::tree::Tree;
-use athanor_profile::{Profile, otlp};
+use athanor_profile::{Profile, formats::otlp};
 use proptest::prelude::*;
 use prost::Message;
 

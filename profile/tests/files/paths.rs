@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use athanor_profile::Profile;
-use athanor_profile::symbols::Mapping;
-use athanor_profile::tree::Tree;
+use athanor_profile::call_tree::tree::Tree;
+use athanor_profile::data_model::symbols::Mapping;
 
 /// What each stack has by itself, by the names of its functions, the root first.
 pub type Paths = BTreeMap<Vec<String>, i64>;

@@ -1,8 +1,8 @@
 //! Documents of speedscope.
 
+use athanor_profile::call_tree::tree::Tree;
+use athanor_profile::formats::speedscope;
 use athanor_profile::generate::arbitrary_profile;
-use athanor_profile::speedscope;
-use athanor_profile::tree::Tree;
 use proptest::prelude::*;
 use serde_json::Value;
 

@@ -6,10 +6,10 @@ mod shuffle;
 
 use std::path::{Path, PathBuf};
 
-use athanor_profile::generate::{ReferenceDataset, SeededRandom, arbitrary_profile};
-use athanor_profile::pprof::{
+use athanor_profile::formats::pprof::{
     DecodeDropCounts, DecodeLimits, DecodedProfile, Inflater, PprofDecoder, decode, encode, inflate,
 };
+use athanor_profile::generate::{ReferenceDataset, SeededRandom, arbitrary_profile};
 use athanor_profile::{Dictionary, Profile};
 use proptest::prelude::*;
 use prost::Message;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use athanor_profile::Profile;
-use athanor_profile::symbols::NO_ENTRY;
+use athanor_profile::data_model::symbols::NO_ENTRY;
 
 use crate::message;
 

@@ -1,9 +1,9 @@
 //! Decoder of uploaded profiles in all supported formats.
 
 use athanor_chassis::{ByteSize, ErrorCode, Status};
-use athanor_profile::format::{InputFormat, ProfileReadError, SUPPORTED_FORMATS};
-use athanor_profile::pprof::{DecodeError, DecodeLimits};
-use athanor_profile::{Profile, ValueType, pprof};
+use athanor_profile::formats::format::{InputFormat, ProfileReadError, SUPPORTED_FORMATS};
+use athanor_profile::formats::pprof::{DecodeError, DecodeLimits};
+use athanor_profile::{Profile, ValueType, formats::pprof};
 
 use super::DECODED_SIZE_FACTOR;
 use crate::validate::invalid_argument;

@@ -1,8 +1,8 @@
 //! Merged profiles: flame graphs, trees, call graphs, pprof and differences.
 
 use athanor_chassis::Status;
-use athanor_profile::dot::{self, StackTotals};
-use athanor_profile::tree::Tree;
+use athanor_profile::call_tree::tree::Tree;
+use athanor_profile::render::dot::{self, StackTotals};
 use athanor_profile::{ProfileHeader, ProfileType};
 use athanor_query::{
     GoPgoOptions, MergedProfile, PartialResult, ProfileQuery, ProfileSelection, QueryKind, StackFilter,

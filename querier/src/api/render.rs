@@ -1,10 +1,10 @@
 //! `GET /pyroscope/render` and `/pyroscope/render-diff`: a flame graph with its timeline, for older clients.
 
 use athanor_chassis::Status;
-use athanor_profile::diff::DiffTree;
-use athanor_profile::flamegraph::Flamegraph;
-use athanor_profile::series::METRIC_NAME_LABEL;
-use athanor_profile::tree::Tree;
+use athanor_profile::analysis::diff::DiffTree;
+use athanor_profile::call_tree::flamegraph::Flamegraph;
+use athanor_profile::call_tree::tree::Tree;
+use athanor_profile::store_interface::series::METRIC_NAME_LABEL;
 use athanor_profile::{ProfileType, ValueType};
 use athanor_query::{ProfileSelection, Selector, StackFilter, TimeRange};
 

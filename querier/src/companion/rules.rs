@@ -1,7 +1,7 @@
 //! Recording rules that derive metrics from profiles. They are stored, but not evaluated yet.
 
 use athanor_chassis::Status;
-use athanor_profile::hash;
+use athanor_profile::encoding::hash;
 use athanor_query::Selector;
 use serde::{Deserialize, Serialize};
 

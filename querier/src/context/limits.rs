@@ -14,7 +14,7 @@ use futures::future::BoxFuture;
 use crate::diagnostics::QueryTrace;
 use crate::validate::{self, NANOS_PER_MILLI, invalid_argument};
 use crate::{Querier, QueryContext, unexpected_result_type};
-use athanor_chassis::query_queue::QueryPermit;
+use athanor_chassis::requests::query_queue::QueryPermit;
 
 impl Querier {
     /// Returns the limits of a request.

@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use athanor_chassis::activity_tracker::{ActivityGuard, ActivityTracker, SuspectGuard};
+use athanor_chassis::requests::activity_tracker::{ActivityGuard, ActivityTracker, SuspectGuard};
 use athanor_chassis::{ErrorCode, Status, TenantId};
-use athanor_profile::hash::{self, ContentHash};
+use athanor_profile::encoding::hash::{self, ContentHash};
 use athanor_query::{HeatmapQuery, ProfileQuery, QueryKind, TimeRange, TimeSeriesQuery};
 use futures::lock::Mutex as AsyncMutex;
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use athanor_chassis::memory_budget::{MemoryBudget, MemoryReservation};
 use athanor_chassis::{ByteSize, ErrorCode, Status, TenantLimits};
-use athanor_profile::hash::{self, ContentHash};
+use athanor_profile::encoding::hash::{self, ContentHash};
 use athanor_query::TimeRange;
 use futures::future::join_all;
 use moka::sync::Cache;

@@ -4,9 +4,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use athanor_chassis::query_queue::QueryPermit;
+use athanor_chassis::requests::query_queue::QueryPermit;
 use athanor_chassis::{CancelFlag, ComputePool, CpuActivity, ErrorCode, Status, TenantId};
-use athanor_profile::hash::{self, ContentHash};
+use athanor_profile::encoding::hash::{self, ContentHash};
 use athanor_query::{BudgetedPartial, PartialMerger, PartialResult, ProfileQuery};
 use futures::future::{BoxFuture, try_join_all};
 use futures::{StreamExt, TryStreamExt};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use athanor_chassis::{Clock, ComputePool, LimitOverrides, Status, TenantId, TenantLimits, Timestamp};
-use athanor_profile::source::MemorySource;
-use athanor_profile::symbols::{Function, Line, NO_ENTRY};
+use athanor_profile::data_model::symbols::{Function, Line, NO_ENTRY};
+use athanor_profile::store_interface::source::MemorySource;
 use athanor_profile::{Labels, Profile, ProfileSource, ValueType};
 use athanor_proto::athanor::v1::Query;
 use athanor_querier::{

@@ -1,7 +1,7 @@
 //! Described uploads made profiles.
 
-use athanor_profile::source::MemorySource;
-use athanor_profile::symbols::{Function, Line, Mapping, NO_ENTRY};
+use athanor_profile::data_model::symbols::{Function, Line, Mapping, NO_ENTRY};
+use athanor_profile::store_interface::source::MemorySource;
 use athanor_profile::{Dictionary, Labels, Profile, SampleLabel, ValueType};
 use serde_json::Value;
 

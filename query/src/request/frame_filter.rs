@@ -1,8 +1,8 @@
 //! Filters of frames: functions that a stack must or must not contain.
 
 use athanor_chassis::code::{ErrorCode, ErrorCodeExt};
-use athanor_profile::symbols::NO_ENTRY;
-use athanor_profile::{Dictionary, pattern};
+use athanor_profile::data_model::symbols::NO_ENTRY;
+use athanor_profile::{Dictionary, labeling::pattern};
 use regex::Regex;
 
 use crate::request::selector_parser::{MAX_REGEXES, MAX_SELECTOR_BYTES};

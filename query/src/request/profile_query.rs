@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use athanor_chassis::code::{ErrorCode, ErrorCodeExt};
-use athanor_profile::hash::ContentHash;
-use athanor_profile::identity::profile_id_of_record;
+use athanor_profile::data_model::identity::profile_id_of_record;
+use athanor_profile::encoding::hash::ContentHash;
 use athanor_profile::{ProfileRow, ProfileType, SourceError, SpanFilter};
 
 use crate::dedup::ExcludedIds;

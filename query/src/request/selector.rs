@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use athanor_profile::{Labels, pattern};
+use athanor_profile::{Labels, labeling::pattern};
 use regex::Regex;
 
 use crate::request::selector_parser::{

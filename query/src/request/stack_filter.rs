@@ -1,7 +1,7 @@
 //! Filter of stacks, and their form for Go PGO.
 
 use athanor_profile::Dictionary;
-use athanor_profile::symbols::{Line, SymbolTable};
+use athanor_profile::data_model::symbols::{Line, SymbolTable};
 
 use crate::request::frame_filter::FrameFilter;
 
@@ -120,7 +120,7 @@ fn without_line(symbols: &mut SymbolTable, from: &SymbolTable, location: u32) ->
 
 #[cfg(test)]
 mod tests {
-    use athanor_profile::symbols::{Function, Mapping};
+    use athanor_profile::data_model::symbols::{Function, Mapping};
 
     use super::*;
 

@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use athanor_profile::hash::ContentHash;
-use athanor_profile::identity::profile_id_of_record;
+use athanor_profile::data_model::identity::profile_id_of_record;
+use athanor_profile::encoding::hash::ContentHash;
 use athanor_profile::{Labels, ProfileSource};
 
 use crate::request::profile_query::{HeatmapQuery, ProfileQueryError, ProfileSelection, ResultLimits};

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use athanor_profile::hash::{self, ContentHash};
-use athanor_profile::symbols::{Function, Line, NO_ENTRY};
-use athanor_profile::tree::{OTHER_NAME, min_shown_weight};
+use athanor_profile::call_tree::tree::{OTHER_NAME, min_shown_weight};
+use athanor_profile::data_model::symbols::{Function, Line, NO_ENTRY};
+use athanor_profile::encoding::hash::{self, ContentHash};
 use athanor_profile::{Dictionary, Profile, ProfileHeader, Samples};
 
 use crate::result::partial::MergedProfile;
@@ -110,7 +110,7 @@ fn other_location(dictionary: &mut Dictionary) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use athanor_profile::tree::Tree;
+    use athanor_profile::call_tree::tree::Tree;
 
     use super::*;
 

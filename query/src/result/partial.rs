@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use athanor_profile::hash::ContentHash;
-use athanor_profile::tree::Tree;
+use athanor_profile::call_tree::tree::Tree;
+use athanor_profile::encoding::hash::ContentHash;
 use athanor_profile::{Dictionary, Labels, ProfileType};
 
 use crate::dedup::{ProfileIdsBySource, SourceId};

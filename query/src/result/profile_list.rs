@@ -5,7 +5,7 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeSet;
 
 use athanor_profile::Labels;
-use athanor_profile::hash::ContentHash;
+use athanor_profile::encoding::hash::ContentHash;
 
 use crate::request::stack_filter::StackFilter;
 use crate::result::partial::labels_bytes;

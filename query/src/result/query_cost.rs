@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use athanor_profile::ProfileSource;
-use athanor_profile::hash::ContentHash;
-use athanor_profile::source::SourceReadSize;
+use athanor_profile::encoding::hash::ContentHash;
+use athanor_profile::store_interface::source::SourceReadSize;
 
 use crate::request::profile_query::{ProfileQueryError, ProfileSelection};
 use crate::result::partial::MAP_ENTRY_OVERHEAD_BYTES;

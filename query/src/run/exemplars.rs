@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use athanor_profile::hash::ContentHash;
-use athanor_profile::identity::profile_id_of_record;
+use athanor_profile::data_model::identity::profile_id_of_record;
+use athanor_profile::encoding::hash::ContentHash;
 use athanor_profile::{Labels, ProfileRow};
 
 use super::MatchedProfiles;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use athanor_profile::tree::Tree;
+use athanor_profile::call_tree::tree::Tree;
 use athanor_profile::{Labels, ProfileSource};
 
 use super::{

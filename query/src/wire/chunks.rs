@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use athanor_profile::codec::{CodecError, CodecReader, put_varint};
+use athanor_profile::encoding::codec::{CodecError, CodecReader, put_varint};
 use bytes::Bytes;
 
 use super::{WIRE_FORMAT_VERSION, WireError, damaged_error};

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use athanor_profile::codec::{CodecError, CodecReader, put_texts, put_varint};
+use athanor_profile::encoding::codec::{CodecError, CodecReader, put_texts, put_varint};
 use athanor_profile::{Labels, ProfileType, ValueType};
 
 use crate::result::partial::{labels_bytes, text_bytes, type_bytes};

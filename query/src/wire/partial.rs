@@ -1,8 +1,8 @@
 //! Wire format of partial results: a kind, and its contents.
 
-use athanor_profile::codec::{CodecError, CodecReader, ColumnScale, put_varint};
-use athanor_profile::dictionary_delta::{self, DictionaryMark};
-use athanor_profile::tree::Tree;
+use athanor_profile::call_tree::tree::Tree;
+use athanor_profile::encoding::codec::{CodecError, CodecReader, ColumnScale, put_varint};
+use athanor_profile::store_interface::dictionary_delta::{self, DictionaryMark};
 
 use super::chunks::PARTIAL_MESSAGE_NAME;
 use super::query_kind::kind_tag;

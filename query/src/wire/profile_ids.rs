@@ -1,7 +1,7 @@
 //! Wire format of profile ids, by place. Ids are random, so they are stored without compression.
 
-use athanor_profile::codec::{CodecError, CodecReader, put_varint};
-use athanor_profile::hash::ContentHash;
+use athanor_profile::encoding::codec::{CodecError, CodecReader, put_varint};
+use athanor_profile::encoding::hash::ContentHash;
 
 use crate::dedup::{ProfileIdsBySource, SourceId};
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use athanor_profile::codec::{CodecError, CodecReader, put_bytes, put_signed_varint, put_varint};
-use athanor_profile::hash::ContentHash;
+use athanor_profile::encoding::codec::{CodecError, CodecReader, put_bytes, put_signed_varint, put_varint};
+use athanor_profile::encoding::hash::ContentHash;
 use athanor_profile::{ProfileType, SpanFilter, ValueType};
 
 use super::query_kind::{put_query_kind, read_query_kind};

@@ -1,6 +1,8 @@
 //! Wire format of query kinds.
 
-use athanor_profile::codec::{CodecError, CodecReader, put_bytes, put_signed_varint, put_texts, put_varint};
+use athanor_profile::encoding::codec::{
+    CodecError, CodecReader, put_bytes, put_signed_varint, put_texts, put_varint,
+};
 
 use crate::request::frame_filter::{FrameFilter, FramePatterns};
 use crate::request::profile_query::{

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use athanor_profile::dictionary_delta::{self, DictionaryMark};
+use athanor_profile::call_tree::tree::{Tree, TreeBuilder};
 use athanor_profile::generate::arbitrary_profile;
-use athanor_profile::tree::{Tree, TreeBuilder};
+use athanor_profile::store_interface::dictionary_delta::{self, DictionaryMark};
 use athanor_profile::{Labels, ProfileType, SpanFilter, ValueType};
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::prelude::*;
@@ -365,7 +365,7 @@ fn a_text_that_is_said_once_takes_no_more_than_was_claimed() {
     received.push(&bytes).unwrap();
     let claim = received.declared_size().unwrap();
     let mut lie = vec![WIRE_FORMAT_VERSION];
-    athanor_profile::codec::put_varint(&mut lie, claim as u64 / 2);
+    athanor_profile::encoding::codec::put_varint(&mut lie, claim as u64 / 2);
     lie.extend_from_slice(&bytes[lie.len()..]);
     let refused = unpack(&lie, &ask).unwrap_err().to_string();
     assert!(refused.contains("more memory than was said"), "{refused}");

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use athanor_profile::Labels;
-use athanor_profile::codec::{
+use athanor_profile::encoding::codec::{
     CodecError, CodecReader, ColumnScale, put_signed_varint, put_texts, put_varint,
 };
-use athanor_profile::hash::ContentHash;
+use athanor_profile::encoding::hash::ContentHash;
 
 use super::lists::{
     DecodeBudget, TextTable, label_texts, push_ascending, put_labels, read_labels, read_table,

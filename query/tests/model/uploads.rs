@@ -1,7 +1,7 @@
 //! Uploads, the sources that hold them, and what is asked about them.
 
-use athanor_profile::identity::record_id;
-use athanor_profile::source::MemorySource;
+use athanor_profile::data_model::identity::record_id;
+use athanor_profile::store_interface::source::MemorySource;
 use athanor_profile::{Labels, Profile, SampleLabel, SpanFilter, ValueType};
 use athanor_query::{
     FrameFilter, FramePatterns, ProfileQuery, ProfileSelection, QueryKind, ResultLimits, StackFilter,
@@ -162,7 +162,7 @@ pub fn sources(uploads: &[Upload]) -> Vec<MemorySource> {
 pub fn id(place: usize, whole: bool) -> u128 {
     let (kind, unit) = TYPES[1];
     let id = record_id(place as u128, &ValueType::new(kind, unit), &Labels::default(), 0);
-    if whole { athanor_profile::identity::profile_id_of_record(id) } else { id }
+    if whole { athanor_profile::data_model::identity::profile_id_of_record(id) } else { id }
 }
 
 pub fn question(asked: &Asked, what: QueryKind) -> ProfileQuery {

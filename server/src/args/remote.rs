@@ -56,7 +56,7 @@ pub struct PushArgs {
     #[arg(long, value_name = "NAME")]
     pub service: String,
     /// A label of all profiles; may be given again
-    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = athanor_profile::labels::parse_label)]
+    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = athanor_profile::data_model::labels::parse_label)]
     pub labels: Vec<(String, String)>,
     /// The name of what is measured, such as process_cpu; told by the profile's types if not given
     #[arg(long, value_name = "METRIC")]

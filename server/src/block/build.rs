@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use athanor_block::{BlockBuilder, BlockError};
 use athanor_chassis::Status;
 use athanor_profile::Labels;
-use athanor_profile::pprof::{self, DecodeLimits};
+use athanor_profile::formats::pprof::{self, DecodeLimits};
 use serde_json::json;
 
 use super::BlockStagingDir;

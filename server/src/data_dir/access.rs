@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use athanor_chassis::process;
+use athanor_chassis::observability::process;
 
 /// Subfolders of a data folder.
 const DATA_DIR_FOLDERS: [&str; 5] = ["log", "state", "kept", "asked", "bucket"];

@@ -6,9 +6,9 @@ use std::pin::Pin;
 use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll};
 
-use athanor_chassis::tenant_shares::TenantShares;
+use athanor_chassis::requests::tenant_shares::TenantShares;
 use athanor_chassis::{ByteSize, CpuActivity, ErrorCode, Status, TenantId};
-use athanor_profile::pprof::{DecodeError, gzip_fast, inflate};
+use athanor_profile::formats::pprof::{DecodeError, gzip_fast, inflate};
 use axum::body::Body;
 use axum::http::header::{ACCEPT_ENCODING, CONTENT_LENGTH};
 use axum::http::{HeaderMap, HeaderValue};

@@ -213,7 +213,7 @@ mod tests {
         let json = format!(
             r#"{{"resourceProfiles":[{{"scopeProfiles":[{{"profiles":[{{"samples":[{{"timestampsUnixNano":[{times}]}}]}}]}}]}}]}}"#
         );
-        let written = athanor_profile::otlp::from_json(json.as_bytes(), 1 << 20).unwrap();
+        let written = athanor_profile::formats::otlp::from_json(json.as_bytes(), 1 << 20).unwrap();
         assert!(
             written.len()
                 <= BodyPolicy::export(ByteSize::mib(1)).weigh(json.as_bytes(), true, 0).unwrap().unwrap()

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use athanor_chassis::tenant_shares::TenantShares;
+use athanor_chassis::requests::tenant_shares::TenantShares;
 use athanor_chassis::{ByteSize, Clock, ComputePool, TenantId};
 use tokio::sync::Semaphore;
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use athanor_chassis::{CpuActivity, Status, Timestamp};
-use athanor_profile::printable::replace_control;
-use athanor_profile::svg;
+use athanor_profile::render::printable::replace_control;
+use athanor_profile::render::svg;
 use athanor_proto::querier::v1::{SelectMergeStacktracesRequest, SeriesRequest};
 use athanor_querier::{QueryContext, parse_time};
 use axum::body::Body;

@@ -12,7 +12,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, LazyLock};
 
 use athanor_chassis::{ErrorCode, Status};
-use athanor_profile::svg;
+use athanor_profile::render::svg;
 use axum::body::Body;
 use axum::http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, ORIGIN, X_CONTENT_TYPE_OPTIONS};
 use axum::http::{HeaderValue, Method, Request, Response};

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use athanor_chassis::cpu_time::{CpuActivity, process_cpu_time};
-use athanor_chassis::histogram::HistogramSnapshot;
-use athanor_chassis::process::ProcessUsage;
+use athanor_chassis::observability::cpu_time::{CpuActivity, process_cpu_time};
+use athanor_chassis::observability::histogram::HistogramSnapshot;
+use athanor_chassis::observability::process::ProcessUsage;
 use athanor_chassis::{Clock, ComputePool, TaskGroup, TenantId, Timestamp};
 use athanor_consensus::RaftGroup;
 use athanor_consensus::log::{DamageScope, Log, LogDamage, LogHealth, LogUsage};

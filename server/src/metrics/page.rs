@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use athanor_chassis::histogram::HistogramSnapshot;
+use athanor_chassis::observability::histogram::HistogramSnapshot;
 
 /// Scale of values counted in nanoseconds and shown in seconds.
 pub(super) const NANOSECOND_SCALE: f64 = 1e-9;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use athanor_chassis::histogram::HistogramSnapshot;
+use athanor_chassis::observability::histogram::HistogramSnapshot;
 use athanor_chassis::{Clock, Histogram};
 
 /// Status for requests with a connection that closed before the response.

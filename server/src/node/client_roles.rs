@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use athanor_catalog::Catalog;
 use athanor_chassis::Clock;
-use athanor_chassis::activity_tracker::ActivityTracker;
+use athanor_chassis::requests::activity_tracker::ActivityTracker;
 use athanor_cluster::members::RoleName;
 use athanor_cluster::peers;
 use athanor_distributor::Distributor;

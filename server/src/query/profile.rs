@@ -1,9 +1,9 @@
 //! Commands `query top`, `query flamegraph` and `query diff`, on profiles that a server merges.
 
 use athanor_chassis::{ErrorCode, Status};
-use athanor_profile::pprof::{self, DecodeError, DecodeLimits};
-use athanor_profile::tree::Tree;
-use athanor_profile::{Profile, ProfileType, prune};
+use athanor_profile::call_tree::tree::Tree;
+use athanor_profile::formats::pprof::{self, DecodeError, DecodeLimits};
+use athanor_profile::{Profile, ProfileType, analysis::prune};
 use athanor_proto::querier::v1::SelectMergeProfileRequest;
 use athanor_query::Selector;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use athanor_chassis::units::format_duration;
 use athanor_chassis::{ErrorCode, Status};
 use athanor_profile::Labels;
-use athanor_profile::units::format_value;
+use athanor_profile::render::units::format_value;
 use athanor_proto::querier::v1::{SelectSeriesRequest, SelectSeriesResponse};
 use athanor_proto::types::v1::{self, TimeSeriesAggregationType};
 use serde_json::{Value, json};

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use addr2line::Loader;
 use athanor_profile::Profile;
-use athanor_profile::symbols::{Function, Line, NO_ENTRY};
+use athanor_profile::data_model::symbols::{Function, Line, NO_ENTRY};
 
 use super::sampler::LoadedModule;
 

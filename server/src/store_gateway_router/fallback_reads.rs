@@ -2,7 +2,7 @@
 
 use athanor_block::{BlockFolder, META_FILE, MemoryFolder, MemoryProfiles, PARQUET_FILES, write_from_memory};
 use athanor_chassis::{ByteSize, Clock, ComputePool, LimitOverrides, Random, TenantLimits};
-use athanor_profile::source::MemorySource;
+use athanor_profile::store_interface::source::MemorySource;
 use athanor_profile::{Labels, Profile, ValueType};
 use athanor_proto::types::v1::LabelValuesRequest;
 use athanor_querier::{

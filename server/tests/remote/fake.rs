@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use athanor_profile::pprof;
+use athanor_profile::formats::pprof;
 use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::http::{HeaderMap, Request, Response};

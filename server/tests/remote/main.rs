@@ -8,7 +8,7 @@ mod query;
 
 use std::process::{Command, Output, Stdio};
 
-use athanor_profile::{Profile, ValueType, pprof};
+use athanor_profile::{Profile, ValueType, formats::pprof};
 
 /// Runs with arguments and variables; nothing else is in the environment.
 fn athanor(args: &[&str], variables: &[(&str, &str)]) -> Output {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::{Duration, Instant};
 
-use athanor_profile::pprof;
+use athanor_profile::formats::pprof;
 use athanor_proto::push::v1::{PushRequest, PushResponse, RawProfileSeries};
 use serde_json::Value;
 use tempfile::TempDir;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::net::TcpListener;
 
-use athanor_profile::pprof::{self, gzip};
+use athanor_profile::formats::pprof::{self, gzip};
 use athanor_proto::google::v1::Profile;
 use athanor_proto::querier::v1::*;
 use athanor_proto::types::v1::*;

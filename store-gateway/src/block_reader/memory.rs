@@ -94,7 +94,7 @@ mod tests {
 
     use athanor_catalog::BlockId;
     use athanor_chassis::ComputePool;
-    use athanor_profile::source::MemorySource;
+    use athanor_profile::store_interface::source::MemorySource;
     use athanor_profile::{Labels, Profile, ProfileRow, ProfileSeries, ProfileSource, ValueType};
     use athanor_query::{ProfileQuery, QueryKind, StackFilter};
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use athanor_profile::hash::ContentHash;
+use athanor_profile::encoding::hash::ContentHash;
 use bytes::Bytes;
 
 use super::DiskCacheKey;

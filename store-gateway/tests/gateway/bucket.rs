@@ -10,7 +10,7 @@ use athanor_block::{
 };
 use athanor_catalog::BlockId;
 use athanor_chassis::{Clock, Random};
-use athanor_profile::source::MemorySource;
+use athanor_profile::store_interface::source::MemorySource;
 use athanor_storage::path::{BlockOwner, FileName, ObjectKey};
 use athanor_storage::{StorageConfig, Store, StoreDeps};
 use futures::StreamExt;

@@ -12,9 +12,9 @@ use std::sync::Arc;
 use athanor_catalog::BlockId;
 use athanor_chassis::disk::MemoryDisk;
 use athanor_chassis::{ByteSize, ComputePool, Disk, TenantId};
-use athanor_profile::source::MemorySource;
-use athanor_profile::tree::{Tree, TreeNode};
-use athanor_profile::{Labels, Profile, ValueType, hash};
+use athanor_profile::call_tree::tree::{Tree, TreeNode};
+use athanor_profile::store_interface::source::MemorySource;
+use athanor_profile::{Labels, Profile, ValueType, encoding::hash};
 use athanor_query::{
     PartialOrigin, PartialResult, ProfileQuery, ProfileSelection, QueryKind, ResultLimits, StackFilter,
     TimeRange, run_all,

@@ -1,7 +1,7 @@
 //! Formats of tools that state their own types. The types give the metric, as for pprof.
 
-pub(super) use athanor_profile::format::InputFormat;
-use athanor_profile::pprof::encode;
+pub(super) use athanor_profile::formats::format::InputFormat;
+use athanor_profile::formats::pprof::encode;
 use bytes::Bytes;
 
 use super::super::metric::SampleTypeConfig;

@@ -2,11 +2,11 @@
 //! and another the labels that its events refer to by number.
 
 use athanor_chassis::TenantLimits;
-use athanor_profile::jfr::{
+use athanor_profile::formats::jfr::{
     self, CONSTANTS_LIMIT_NAME, FRAMES_LIMIT_NAME, JfrError, JfrLimits, JfrProfile as Profile,
     LINES_LIMIT_NAME, LabelsSnapshot, NAMES_LIMIT_NAME, READ_BYTES_LIMIT_NAME, RecordingInfo,
 };
-use athanor_profile::pprof::{DecodeError, inflate, inflate_bytes};
+use athanor_profile::formats::pprof::{DecodeError, inflate, inflate_bytes};
 use bytes::Bytes;
 
 use super::super::multipart::MultipartForm;

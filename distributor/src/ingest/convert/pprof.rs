@@ -1,10 +1,10 @@
 //! pprof, alone or in a form. Its types give the metric, and the output of some SDKs needs repairs.
 
-use athanor_profile::normalize::{DELTA_LABEL, is_in_1970};
-use athanor_profile::pprof::{
+use athanor_profile::formats::pprof::{
     DecodeError, DecodeLimits as PprofLimits, Inflater, assign_function_ids, rename_functions, rename_types,
     sample_types, strip_time, time_nanos as stated_time,
 };
+use athanor_profile::labeling::normalize::{DELTA_LABEL, is_in_1970};
 use bytes::Bytes;
 
 use super::super::metric::SampleTypeConfig;

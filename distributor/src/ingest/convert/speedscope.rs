@@ -4,9 +4,11 @@
 //! the unit of each replaces that suffix. Values in a unit of time are stored as time, whatever the sample
 //! rate.
 
-use athanor_profile::app_name_suffix::AppNameSuffix;
-use athanor_profile::pprof::encode;
-use athanor_profile::speedscope::{SpeedscopeProfile, SpeedscopeProfiles, SpeedscopeUnit, read_profiles};
+use athanor_profile::formats::app_name_suffix::AppNameSuffix;
+use athanor_profile::formats::pprof::encode;
+use athanor_profile::formats::speedscope::{
+    SpeedscopeProfile, SpeedscopeProfiles, SpeedscopeUnit, read_profiles,
+};
 use athanor_profile::{Profile, ProfileHeader, Samples, ValueType};
 use bytes::Bytes;
 

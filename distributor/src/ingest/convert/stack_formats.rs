@@ -1,8 +1,8 @@
 //! Formats with only stacks and counts. The suffix of the application's name gives the metric.
 
-use athanor_profile::app_name_suffix::AppNameSuffix;
-use athanor_profile::pprof::StackAccumulator;
-use athanor_profile::trie::{self, TrieKind};
+use athanor_profile::formats::app_name_suffix::AppNameSuffix;
+use athanor_profile::formats::pprof::StackAccumulator;
+use athanor_profile::formats::trie::{self, TrieKind};
 use athanor_profile::{ProfileHeader, ValueType};
 
 use super::super::folded_text;

@@ -1,10 +1,10 @@
 //! What each format becomes.
 
 use athanor_chassis::{ByteSize, Timestamp};
-use athanor_profile::jfr::{CONSTANTS_LIMIT_NAME, FRAMES_LIMIT_NAME, NAMES_LIMIT_NAME};
-use athanor_profile::pprof::{DecodeLimits as All, decode, encode, gzip};
-use athanor_profile::tree::Tree;
-use athanor_profile::{Profile, ValueType, folded};
+use athanor_profile::call_tree::tree::Tree;
+use athanor_profile::formats::jfr::{CONSTANTS_LIMIT_NAME, FRAMES_LIMIT_NAME, NAMES_LIMIT_NAME};
+use athanor_profile::formats::pprof::{DecodeLimits as All, decode, encode, gzip};
+use athanor_profile::{Profile, ValueType, formats::folded};
 use proptest::prelude::*;
 use serde_json::json;
 

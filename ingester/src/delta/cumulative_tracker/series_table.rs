@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use athanor_chassis::TenantId;
-use athanor_profile::hash::{ContentHash, PrehashedMap};
+use athanor_profile::encoding::hash::{ContentHash, PrehashedMap};
 
 use super::SeriesState;
 

@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use athanor_profile::codec::{CodecError, CodecReader, put_bytes, put_signed_varint, put_varint};
-use athanor_profile::hash::ContentHash;
-use athanor_profile::series::ProfileSeries;
+use athanor_profile::encoding::codec::{CodecError, CodecReader, put_bytes, put_signed_varint, put_varint};
+use athanor_profile::encoding::hash::ContentHash;
+use athanor_profile::store_interface::series::ProfileSeries;
 use athanor_profile::{Labels, ValueType};
 
 use super::{BATCH_KIND, DELTA_BATCH_KIND, FIRST_TABLE_VERSION, UNNUMBERED_BATCH_KIND, ids};
@@ -39,7 +39,7 @@ pub struct UploadBatch {
 pub struct TenantDictionaryDelta {
     /// Name of the tenant.
     pub tenant: String,
-    /// Growth of the dictionary, as [`athanor_profile::dictionary_delta`] encodes it.
+    /// Growth of the dictionary, as [`athanor_profile::store_interface::dictionary_delta`] encodes it.
     pub names: Vec<u8>,
     /// Number of series before the batch.
     pub known_series: u32,

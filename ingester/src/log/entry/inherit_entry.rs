@@ -1,8 +1,8 @@
 //! Entry with ids that a shard takes over from another one.
 
 use athanor_catalog::ShardId;
-use athanor_profile::codec::{CodecError, CodecReader, put_varint};
-use athanor_profile::hash::ContentHash;
+use athanor_profile::encoding::codec::{CodecError, CodecReader, put_varint};
+use athanor_profile::encoding::hash::ContentHash;
 
 use super::{INHERIT_IDS_KIND, ids, put_ids};
 

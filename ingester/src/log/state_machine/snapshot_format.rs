@@ -6,8 +6,8 @@
 //! ```
 
 use athanor_catalog::ShardId;
-use athanor_profile::codec::{CodecError, CodecReader, put_varint};
-use athanor_profile::hash::ContentHash;
+use athanor_profile::encoding::codec::{CodecError, CodecReader, put_varint};
+use athanor_profile::encoding::hash::ContentHash;
 
 use crate::log::entry;
 use crate::log::shard_log_status::ShardLogStatus;

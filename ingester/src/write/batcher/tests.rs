@@ -1,8 +1,8 @@
 use athanor_chassis::Timestamp;
 use athanor_chassis::disk::MemoryDisk;
-use athanor_profile::normalize::DELTA_LABEL;
-use athanor_profile::pprof::encode;
-use athanor_profile::upload::ProfileUpload;
+use athanor_profile::formats::pprof::encode;
+use athanor_profile::labeling::normalize::DELTA_LABEL;
+use athanor_profile::store_interface::upload::ProfileUpload;
 use athanor_profile::{Labels, Profile, ValueType};
 
 use super::*;

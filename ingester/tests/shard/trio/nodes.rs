@@ -12,7 +12,7 @@ use athanor_chassis::{ByteSize, Clock, ComputePool, LimitOverrides, Random, Task
 use athanor_consensus::log::{CommitMode, Log, LogConfig, LogIdentity};
 use athanor_consensus::replicated::{self, Network, RaftCallError};
 use athanor_ingester::{FlushConfig, Ingester, IngesterConfig, IngesterDeps};
-use athanor_profile::upload::ProfileUpload;
+use athanor_profile::store_interface::upload::ProfileUpload;
 use athanor_storage::{StorageConfig as Bucket, Store, StoreDeps};
 use bytes::Bytes;
 

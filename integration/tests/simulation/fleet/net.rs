@@ -12,7 +12,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use athanor_chassis::net::{Net, NetListener, NetStream};
 use athanor_chassis::{Clock, Random};
-use athanor_profile::hash;
+use athanor_profile::encoding::hash;
 use bytes::{Buf, Bytes};
 use futures::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};

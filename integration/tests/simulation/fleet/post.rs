@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use athanor_chassis::{Clock, Random};
-use athanor_profile::hash;
+use athanor_profile::encoding::hash;
 use chitchat::ChitchatEnvelope;
 use chitchat::transport::{RecvOutcome, SendOutcome, Socket, Transport};
 use tokio::sync::Notify;

@@ -2,7 +2,7 @@
 
 use athanor_chassis::Status;
 use athanor_profile::ProfileType;
-use athanor_profile::series::METRIC_NAME_LABEL;
+use athanor_profile::store_interface::series::METRIC_NAME_LABEL;
 use athanor_proto::querier::v1::{AnalyzeQueryRequest, AnalyzeQueryResponse, QueryImpact, QueryScope};
 use athanor_query::{ProfileSelection, QueryCost, Selector, SourceCost};
 

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use athanor_chassis::Status;
 use athanor_profile::Labels;
-use athanor_profile::top_table::{FunctionWeights, function_weights};
-use athanor_profile::tree::Tree;
+use athanor_profile::analysis::top_table::{FunctionWeights, function_weights};
+use athanor_profile::call_tree::tree::Tree;
 use athanor_query::{GroupedTreesQuery, PartialResult, ProfileQuery, QueryKind};
 
 use super::ExploreQuery;

@@ -2,7 +2,7 @@
 
 use athanor_chassis::Status;
 use athanor_profile::Labels;
-use athanor_profile::tree::{OTHER_NAME, Tree};
+use athanor_profile::call_tree::tree::{OTHER_NAME, Tree};
 use athanor_proto::athanor::v1::{Page, Query, Tree as WireTree, TreeNode};
 use athanor_proto::types::v1::LabelPair;
 

@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use athanor_chassis::Status;
-use athanor_profile::top_table::{FunctionWeights, function_weights};
-use athanor_profile::tree::Tree;
+use athanor_profile::analysis::top_table::{FunctionWeights, function_weights};
+use athanor_profile::call_tree::tree::Tree;
 use athanor_proto::querier::v1::{
     FunctionDiffRow, FunctionStats, FunctionTable, FunctionTableDiff, ProfileFormatOptions,
 };

@@ -4,9 +4,9 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use athanor_chassis::Status;
-use athanor_profile::sandwich::SandwichView;
-use athanor_profile::top_table::function_weights;
-use athanor_profile::tree::Tree;
+use athanor_profile::analysis::sandwich::SandwichView;
+use athanor_profile::analysis::top_table::function_weights;
+use athanor_profile::call_tree::tree::Tree;
 use athanor_proto::querier::v1::{Sandwich as WireSandwich, SandwichNode, SandwichTree};
 
 use crate::api::explore::MAX_CALLER_FRAMES;

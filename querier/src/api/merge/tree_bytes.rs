@@ -3,7 +3,7 @@
 //! A record has the length of the name, the name, the own value and the number of callees. Numbers are
 //! varints. The first record is the root without a name. The reader computes totals.
 
-use athanor_profile::tree::Tree;
+use athanor_profile::call_tree::tree::Tree;
 
 /// Returns the approximate encoded size of a tree.
 pub(super) fn estimate_encoded_bytes(tree: &Tree) -> usize {

@@ -1,10 +1,10 @@
 //! Merged profiles on the wire.
 
 use athanor_chassis::{ErrorCode, Status};
-use athanor_profile::diff::DiffTree;
-use athanor_profile::flamegraph::Flamegraph;
-use athanor_profile::pprof;
-use athanor_profile::tree::Tree;
+use athanor_profile::analysis::diff::DiffTree;
+use athanor_profile::call_tree::flamegraph::Flamegraph;
+use athanor_profile::call_tree::tree::Tree;
+use athanor_profile::formats::pprof;
 use athanor_proto::google::v1::{Mapping, Profile};
 use athanor_proto::querier::v1::{
     DiffRequest, DiffResponse, FlameGraph, FlameGraphDiff, Level, PprofProfile, ProfileFormat,

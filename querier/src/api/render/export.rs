@@ -1,9 +1,12 @@
 //! `GET /athanor/export`: query results as files for other tools.
 
 use athanor_chassis::Status;
-use athanor_profile::series::SERVICE_NAME_LABEL;
-use athanor_profile::tree::Tree;
-use athanor_profile::{ProfileHeader, ProfileType, ValueType, folded, otlp, pprof, speedscope};
+use athanor_profile::call_tree::tree::Tree;
+use athanor_profile::store_interface::series::SERVICE_NAME_LABEL;
+use athanor_profile::{
+    ProfileHeader, ProfileType, ValueType, formats::folded, formats::otlp, formats::pprof,
+    formats::speedscope,
+};
 use athanor_query::{
     MergedProfile, PartialResult, ProfileListQuery, ProfileQuery, ProfileSelection, QueryKind,
 };

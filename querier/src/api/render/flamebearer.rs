@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use athanor_profile::ProfileType;
-use athanor_profile::flamegraph::Flamegraph;
+use athanor_profile::call_tree::flamegraph::Flamegraph;
 use serde::Serialize;
 
 use super::timeline::FlamebearerTimeline;

@@ -1,7 +1,7 @@
 //! `GET /pyroscope/label-values`: label values as a JSON list, for older clients.
 
 use athanor_chassis::Status;
-use athanor_profile::series::METRIC_NAME_LABEL;
+use athanor_profile::store_interface::series::METRIC_NAME_LABEL;
 use athanor_proto::types::v1::LabelValuesRequest;
 
 use super::{RenderedResponse, UrlParameters};

@@ -1,7 +1,7 @@
 //! Streaming requests: reads the messages one after the other, so that only one is in memory.
 
 use athanor_chassis::{ByteSize, ErrorCode, Status};
-use athanor_profile::pprof::{DecodeError, inflate};
+use athanor_profile::formats::pprof::{DecodeError, inflate};
 use axum::http::HeaderMap;
 use bytes::{Buf, Bytes, BytesMut};
 use futures::stream::{Stream, unfold};
@@ -120,7 +120,7 @@ mod tests {
     use std::convert::Infallible;
 
     use athanor_chassis::Clock;
-    use athanor_profile::pprof::gzip;
+    use athanor_profile::formats::pprof::gzip;
     use athanor_proto::parca::debuginfo::v1alpha1::UploadInfo;
     use axum::body::Body;
     use axum::http::HeaderValue;

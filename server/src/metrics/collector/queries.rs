@@ -1,7 +1,7 @@
 //! Metrics of queries and of their memory budgets.
 
 use athanor_chassis::memory_budget::MemoryBudgetStats;
-use athanor_chassis::query_queue::QueryQueueStats;
+use athanor_chassis::requests::query_queue::QueryQueueStats;
 use athanor_querier::{QuerierStats, ResultCacheStats};
 
 use super::{MetricsPage, MetricsSnapshot, labels, unlabeled};

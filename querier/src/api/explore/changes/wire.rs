@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 
 use athanor_chassis::Status;
-use athanor_profile::compare::{self, ChangeRanking, ComparisonSide, WeightChange, WeightKind};
-use athanor_profile::source_lines::{self, SourceLine};
-use athanor_profile::top_table::function_weights;
-use athanor_profile::tree::Tree;
+use athanor_profile::analysis::compare::{self, ChangeRanking, ComparisonSide, WeightChange, WeightKind};
+use athanor_profile::analysis::source_lines::{self, SourceLine};
+use athanor_profile::analysis::top_table::function_weights;
+use athanor_profile::call_tree::tree::Tree;
 use athanor_proto::athanor::v1::{
     ChangeLevel, ChangeOrder, ChangeRow, ChangesRequest, ChangesResponse, ChangesSide,
     Measure as WireMeasure, Verdict, Weights,

@@ -1,7 +1,7 @@
 //! Source lines of a function on the wire.
 
 use athanor_chassis::Status;
-use athanor_profile::source_lines;
+use athanor_profile::analysis::source_lines;
 use athanor_proto::athanor::v1::{LineRow, LinesRequest, LinesResponse};
 
 use super::super::require_function;

@@ -1,8 +1,8 @@
 //! Parts of the merged tree on the wire.
 
 use athanor_chassis::Status;
-use athanor_profile::sandwich::SandwichView;
-use athanor_profile::top_table::function_weights;
+use athanor_profile::analysis::sandwich::SandwichView;
+use athanor_profile::analysis::top_table::function_weights;
 use athanor_proto::athanor::v1::{SandwichRequest, SandwichResponse, SubtreeRequest, SubtreeResponse};
 
 use super::super::require_function;

@@ -1,0 +1,353 @@
+//! `meta.json`: contents of a block, written last. A block without it does not exist.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::format::columns::MAX_ROWS_PER_FILE_BYTE;
+use crate::format::error::BlockError;
+use crate::format::folder::PAGE_BYTES;
+
+/// Newest format that this version writes, for blocks with sample timestamps.
+pub const FORMAT_VERSION: u32 = 3;
+/// Format of all other blocks, which earlier versions read too.
+pub(crate) const FORMAT_WITHOUT_TIMESTAMPS: u32 = 2;
+/// Name of the metadata file.
+pub const META_FILE: &str = "meta.json";
+/// Upper bound in bytes of a file's tail in `meta.json`.
+const MAX_TAIL_BYTES: usize = PAGE_BYTES;
+/// Upper bound in bytes of `meta.json`.
+pub const MAX_META_BYTES: u64 = 64 << 20;
+
+/// Names of the Parquet files of every block.
+pub const PARQUET_FILES: [&str; 9] = [
+    SERIES_FILE,
+    PROFILES_FILE,
+    SAMPLES_FILE,
+    STACKS_FILE,
+    LOCATIONS_FILE,
+    FUNCTIONS_FILE,
+    MAPPINGS_FILE,
+    ROLLUP_FILE,
+    INDEX_FILE,
+];
+/// Series table: labels and type.
+pub const SERIES_FILE: &str = "series.parquet";
+/// Profile table: series, time, ID.
+pub const PROFILES_FILE: &str = "profiles.parquet";
+/// Sample table: profile, stack, value.
+pub const SAMPLES_FILE: &str = "samples.parquet";
+/// Stack table: a tree of parent pointers.
+pub const STACKS_FILE: &str = "stacks.parquet";
+/// Location table, with one row per line.
+pub const LOCATIONS_FILE: &str = "locations.parquet";
+/// Function table with names.
+pub const FUNCTIONS_FILE: &str = "functions.parquet";
+/// Mapping table with build IDs.
+pub const MAPPINGS_FILE: &str = "mappings.parquet";
+/// Roll-up table: totals by series and stack.
+pub const ROLLUP_FILE: &str = "rollup.parquet";
+
+/// Index table: services that call each function.
+pub const INDEX_FILE: &str = "index.parquet";
+
+/// Metadata of one file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileMeta {
+    /// Length of the file in bytes.
+    pub bytes: u64,
+    /// CRC-32 of every 64 KiB, as one string with eight hex digits each.
+    #[serde(with = "hex_words")]
+    pub checksums: Vec<u32>,
+    /// Tail of the file: its footer and the page index before it, compressed. Opening a block reads these
+    /// bytes of each file first. Empty if the tail is long, and in blocks of format 1.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "base64_text")]
+    pub tail: Vec<u8>,
+}
+
+impl FileMeta {
+    /// Returns the tail of the file if present, and its offset.
+    pub(crate) fn tail(&self) -> Option<(u64, Vec<u8>)> {
+        let plain =
+            zstd::bulk::decompress(&self.tail, MAX_TAIL_BYTES).ok().filter(|plain| !plain.is_empty())?;
+        Some((self.bytes.checked_sub(plain.len() as u64)?, plain))
+    }
+
+    pub(crate) fn set_tail(&mut self, plain: &[u8]) {
+        if plain.len() <= MAX_TAIL_BYTES {
+            self.tail = zstd::bulk::compress(plain, 3).unwrap_or_default();
+        }
+    }
+}
+
+/// Range of consecutive IDs or row groups.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IdRange(
+    /// First ID of the range.
+    pub u32,
+    /// Number of IDs.
+    pub u32,
+);
+
+impl IdRange {
+    /// Returns the IDs as a range.
+    pub fn range(self) -> std::ops::Range<usize> {
+        self.0 as usize..self.0 as usize + self.1 as usize
+    }
+}
+
+/// Metadata of one tenant's part of a block.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TenantMeta {
+    /// ID of the tenant.
+    pub tenant: String,
+    /// Time of the earliest profile in Unix nanoseconds.
+    pub min_time: i64,
+    /// Time of the latest profile in Unix nanoseconds.
+    pub max_time: i64,
+    /// ID range in `series.parquet`.
+    pub series: IdRange,
+    /// ID range in `profiles.parquet`.
+    pub profiles: IdRange,
+    /// Number of rows in `samples.parquet`.
+    pub samples: u64,
+    /// ID range in `stacks.parquet`: whole stacks first, by falling popularity, then the frames between.
+    pub nodes: IdRange,
+    /// Number of nodes that are whole stacks.
+    pub stacks: u32,
+    /// ID range in `locations.parquet`.
+    pub locations: IdRange,
+    /// ID range in `functions.parquet`.
+    pub functions: IdRange,
+    /// ID range in `mappings.parquet`.
+    pub mappings: IdRange,
+    /// Row groups of each file, in the order of [`PARQUET_FILES`].
+    pub groups: [IdRange; PARQUET_FILES.len()],
+}
+
+/// Range of entries in a shard's log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LogRange {
+    /// ID of the shard.
+    pub shard: u32,
+    /// Epoch of the shard.
+    pub epoch: u32,
+    /// Log index before the first entry.
+    pub from: u64,
+    /// Log index of the last entry.
+    pub to: u64,
+}
+
+/// Log range that a block was flushed from, or log ranges and inputs of a merged block. A catalog that lost
+/// the block recovers it from here, and the blocks that it replaced.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BlockOrigin {
+    /// Cluster ID as 32 hexadecimal digits.
+    pub cluster: String,
+    /// ID of the shard.
+    pub shard: u32,
+    /// Epoch of the shard.
+    pub epoch: u32,
+    /// Log index before the first entry in the block.
+    pub from: u64,
+    /// Log index of the last entry in the block.
+    pub to: u64,
+    /// Number of entries in the range that were lost before the flush.
+    pub lost: u64,
+    /// Number of merges that its rows went through, 0 for a flushed block.
+    #[serde(default, skip_serializing_if = "is_cut")]
+    pub level: u8,
+    /// Further log ranges of a merged block, beside the first one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub further: Vec<LogRange>,
+    /// IDs of the merged blocks that this block replaces.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub inputs: Vec<String>,
+}
+
+/// Returns whether a block of this level was flushed, not merged.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands in references")]
+fn is_cut(level: &u8) -> bool {
+    *level == 0
+}
+
+/// Contents of `meta.json`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BlockMeta {
+    /// Version of the block format.
+    pub format: u32,
+    /// ID of the block.
+    pub id: String,
+    /// Origin in the log. None for a block that was not flushed or merged from flushed ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<BlockOrigin>,
+    /// Metadata of each tenant's part.
+    pub tenants: Vec<TenantMeta>,
+    /// Metadata of each file.
+    pub files: BTreeMap<String, FileMeta>,
+}
+
+/// Stored form: the metadata with its own checksum.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ChecksummedMeta {
+    checksum: String,
+    meta: Box<serde_json::value::RawValue>,
+}
+
+/// Format version, which is parsed before the rest.
+#[derive(Deserialize)]
+struct MetaVersion {
+    format: u32,
+}
+
+impl BlockMeta {
+    /// Encodes the metadata as the bytes of the file.
+    pub fn encode(&self) -> Vec<u8> {
+        let meta = serde_json::value::to_raw_value(self).expect("a meta has only strings for keys");
+        let checksum = checksum(meta.get());
+        serde_json::to_vec(&ChecksummedMeta { checksum, meta }).expect("a meta has only strings for keys")
+    }
+    /// Parses and checks the bytes of the file.
+    pub fn decode(bytes: &[u8]) -> Result<Self, BlockError> {
+        let wrong = |why: String| BlockError::Meta { why };
+        let sealed: ChecksummedMeta =
+            serde_json::from_slice(bytes).map_err(|error| wrong(error.to_string()))?;
+        let text = sealed.meta.get();
+        let seen = checksum(text);
+        if seen != sealed.checksum {
+            return Err(wrong(format!("its checksum is {seen}, it says {}", sealed.checksum)));
+        }
+        let version: MetaVersion = serde_json::from_str(text).map_err(|error| wrong(error.to_string()))?;
+        if version.format > FORMAT_VERSION {
+            return Err(BlockError::NewerFormat { seen: version.format, known: FORMAT_VERSION });
+        }
+        let meta: BlockMeta = serde_json::from_str(text).map_err(|error| wrong(error.to_string()))?;
+        meta.check().map_err(wrong)?;
+        Ok(meta)
+    }
+    /// Returns the bytes of all files except `meta.json`.
+    pub fn bytes(&self) -> u64 {
+        self.files.values().map(|file| file.bytes).sum()
+    }
+    /// Returns the number of samples of all tenants.
+    pub fn samples(&self) -> u64 {
+        self.tenants.iter().map(|tenant| tenant.samples).sum()
+    }
+    /// Returns the metadata of a file.
+    pub fn file(&self, name: &str) -> Result<&FileMeta, BlockError> {
+        self.files.get(name).ok_or_else(|| BlockError::Meta { why: format!("it does not list {name}") })
+    }
+    fn check(&self) -> Result<(), String> {
+        if let Some(BlockOrigin { level, further, inputs, .. }) = &self.origin {
+            let agrees =
+                if *level == 0 { further.is_empty() && inputs.is_empty() } else { !inputs.is_empty() };
+            if !agrees {
+                let ranges = 1 + further.len();
+                let inputs = inputs.len();
+                return Err(format!(
+                    "it is of level {level}, with {ranges} ranges of logs, and made of {inputs} blocks"
+                ));
+            }
+        }
+        for name in PARQUET_FILES {
+            let file = self.files.get(name).ok_or_else(|| format!("it does not list {name}"))?;
+            let pages = file.bytes.div_ceil(PAGE_BYTES as u64);
+            if file.checksums.len() as u64 != pages {
+                let seen = file.checksums.len();
+                return Err(format!("{name} has {pages} pages of 64 KiB and {seen} checksums"));
+            }
+        }
+        if let Some(name) = self.files.keys().find(|name| !PARQUET_FILES.contains(&name.as_str())) {
+            return Err(format!("it lists {name:?}, which is no file of a block"));
+        }
+        let mut next = TenantMeta::default();
+        for tenant in &self.tenants {
+            let runs =
+                |of: &TenantMeta| [of.series, of.profiles, of.nodes, of.locations, of.functions, of.mappings];
+            for (run, before) in
+                runs(tenant).into_iter().zip(runs(&next)).chain(tenant.groups.into_iter().zip(next.groups))
+            {
+                if run.0 != before.0 + before.1
+                    || run.0.checked_add(run.1).is_none_or(|end| end > i32::MAX as u32)
+                {
+                    return Err(format!(
+                        "tenant {:?} does not begin where the one before it ends",
+                        tenant.tenant
+                    ));
+                }
+            }
+            if tenant.stacks > tenant.nodes.1 {
+                return Err(format!("tenant {:?} has more stacks than nodes", tenant.tenant));
+            }
+            next = tenant.clone();
+        }
+        self.check_rows()
+    }
+    /// Checks the row counts. Memory is allocated by these counts before the tables are read.
+    fn check_rows(&self) -> Result<(), String> {
+        for tenant in &self.tenants {
+            let ids = [
+                (SERIES_FILE, tenant.series),
+                (PROFILES_FILE, tenant.profiles),
+                (STACKS_FILE, tenant.nodes),
+                (LOCATIONS_FILE, tenant.locations),
+                (FUNCTIONS_FILE, tenant.functions),
+                (MAPPINGS_FILE, tenant.mappings),
+            ];
+            let rows = ids.map(|(file, run)| (file, u64::from(run.0) + u64::from(run.1)));
+            for (file, rows) in rows.into_iter().chain([(SAMPLES_FILE, tenant.samples)]) {
+                let bytes = self.files[file].bytes;
+                if rows > bytes.saturating_mul(MAX_ROWS_PER_FILE_BYTE) {
+                    return Err(format!("{bytes} bytes of {file} cannot hold {rows} rows"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn checksum(text: &str) -> String {
+    format!("{:032x}", athanor_profile::encoding::hash::hash_bytes(text.as_bytes()))
+}
+
+mod base64_text {
+    use base64::Engine;
+    use base64::engine::general_purpose::STANDARD;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(crate) fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&STANDARD.encode(bytes))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+        STANDARD.decode(String::deserialize(deserializer)?).map_err(D::Error::custom)
+    }
+}
+
+mod hex_words {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+    use std::fmt::Write;
+
+    pub(crate) fn serialize<S: Serializer>(words: &[u32], serializer: S) -> Result<S::Ok, S::Error> {
+        let mut text = String::with_capacity(words.len() * 8);
+        for word in words {
+            write!(text, "{word:08x}").expect("writing to a string does not fail");
+        }
+        serializer.serialize_str(&text)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u32>, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        if !text.is_ascii() || text.len() % 8 != 0 {
+            return Err(D::Error::custom("checksums are eight hex digits each"));
+        }
+        let digits = text.as_bytes().chunks(8).map(|word| std::str::from_utf8(word).unwrap_or_default());
+        digits.map(|word| u32::from_str_radix(word, 16).map_err(D::Error::custom)).collect()
+    }
+}

@@ -1,0 +1,19 @@
+//! Reading of blocks: from byte ranges to results of queries on one tenant's part.
+//!
+//! ```text
+//!   file_ranges ─► read ─► scan, timestamps ─┐
+//!                   └────► names, frames ────┴─► source ─► queries
+//! ```
+//!
+//! `read` opens a block and reads its tables. `scan` sums sample rows by stack. `timestamps` reads and writes
+//! the times of rows. `names` and `frames` resolve names. `source` implements the query interface.
+//! `verify` checks that the tables of a part agree with each other.
+
+pub(crate) mod file_ranges;
+pub(crate) mod frames;
+pub(crate) mod names;
+pub(crate) mod read;
+pub(crate) mod scan;
+pub(crate) mod source;
+pub(crate) mod timestamps;
+pub(crate) mod verify;

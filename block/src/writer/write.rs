@@ -1,0 +1,462 @@
+//! Writing one block by tenant and profile, in bounded memory.
+//!
+//! For each tenant the caller passes the tables first (ordered series, the dictionary, the row count of each
+//! stack), then the profiles by (series, time, ID). Sample rows are written in row groups as they come.
+//! Memory holds one row group and the roll-up of the current series.
+
+use std::collections::BTreeMap;
+
+use athanor_profile::store_interface::series::{ProfileRow, ProfileSeries};
+use athanor_profile::{Dictionary, SampleTimestamps, SpanContext};
+use parquet::data_type::{ByteArray, FixedLenByteArray};
+
+use crate::format::columns::{ColumnValues, MAX_ROWS_PER_GROUP, TableWriter, file_index};
+use crate::format::error::BlockError;
+use crate::format::folder::{BlockFolder, ChecksumWriter};
+use crate::format::index::{self, StackSet};
+use crate::format::meta::{
+    BlockMeta, BlockOrigin, FORMAT_VERSION, FORMAT_WITHOUT_TIMESTAMPS, INDEX_FILE, IdRange, META_FILE,
+    PARQUET_FILES, PROFILES_FILE, ROLLUP_FILE, SAMPLES_FILE, SERIES_FILE, TenantMeta,
+};
+use crate::format::sample_rows::{OptionalColumns, ProfileRows, SpanContextColumns};
+use crate::reader::timestamps::{MAX_TIMESTAMPS_PER_GROUP, TimestampColumn};
+use crate::writer::row_sorter::RowSorter;
+use crate::writer::stack_numbering::StackNumbering;
+
+mod names;
+
+/// Writer of one block.
+pub(crate) struct BlockWriter<'f> {
+    folder: &'f dyn BlockFolder,
+    tables: Vec<TableWriter>,
+    meta: BlockMeta,
+    columns: OptionalColumns,
+}
+
+/// Writer of one tenant's part.
+pub(crate) struct TenantWriter<'w, 'f> {
+    block: &'w mut BlockWriter<'f>,
+    meta: TenantMeta,
+    series: &'w [ProfileSeries],
+    numbering: StackNumbering,
+    profiles: ProfileColumns,
+    samples: SampleColumns,
+    rollup: RollupBuilder,
+    order: RowSorter,
+}
+
+#[derive(Default)]
+struct ProfileColumns {
+    profile: Vec<i32>,
+    series: Vec<i32>,
+    time: Vec<i64>,
+    id: Vec<FixedLenByteArray>,
+    duration: Vec<i64>,
+    period: Vec<i64>,
+    samples: Vec<i32>,
+    value: Vec<i64>,
+}
+
+#[derive(Default)]
+struct SampleColumns {
+    profile: Vec<i32>,
+    stack: Vec<i32>,
+    value: Vec<i64>,
+    request: Vec<SpanContext>,
+    moments: TimestampColumn,
+}
+
+/// Totals by stack of the current series, and rows of earlier series.
+#[derive(Default)]
+struct RollupBuilder {
+    at: u32,
+    totals: Vec<(i64, u32)>,
+    /// Stacks that have a total.
+    touched: Vec<u32>,
+    rows: RollupColumns,
+    /// Stacks in the profiles of each service, for the index.
+    services: BTreeMap<String, StackSet>,
+}
+
+#[derive(Default)]
+struct RollupColumns {
+    series: Vec<i32>,
+    stack: Vec<i32>,
+    value: Vec<i64>,
+    samples: Vec<i32>,
+}
+
+impl SampleColumns {
+    /// Adds the timestamps of some rows until a row group is full. Returns the end of the added rows.
+    fn add_timestamps(&mut self, rows: std::ops::Range<usize>, moments: &SampleTimestamps) -> usize {
+        for row in rows.clone() {
+            self.moments.push(moments.row_timestamps(row));
+            if self.moments.times.len() >= MAX_TIMESTAMPS_PER_GROUP {
+                return row + 1;
+            }
+        }
+        rows.end
+    }
+}
+
+impl<'f> BlockWriter<'f> {
+    /// Begins a block in an empty folder. `columns` must include the columns of all span contexts and
+    /// timestamps.
+    pub(crate) fn create(
+        folder: &'f dyn BlockFolder,
+        id: &str,
+        columns: OptionalColumns,
+    ) -> Result<Self, BlockError> {
+        let tables = PARQUET_FILES.iter().map(|&file| {
+            let out = folder.create(file).map_err(BlockError::io(file))?;
+            TableWriter::create(file, columns, ChecksumWriter::new(out))
+        });
+        let tables = tables.collect::<Result<_, BlockError>>()?;
+        let format = if columns.moments { FORMAT_VERSION } else { FORMAT_WITHOUT_TIMESTAMPS };
+        let meta = BlockMeta { format, id: id.into(), ..BlockMeta::default() };
+        Ok(BlockWriter { folder, tables, meta, columns })
+    }
+
+    /// Sets the log range that the block was flushed from, or the inputs of a merge.
+    pub(crate) fn set_origin(&mut self, origin: Option<BlockOrigin>) {
+        self.meta.origin = origin;
+    }
+
+    fn write_row_group(
+        &mut self,
+        file: &'static str,
+        columns: &[ColumnValues<'_>],
+    ) -> Result<(), BlockError> {
+        self.tables[file_index(file)].write_row_group(columns)
+    }
+
+    /// Begins a tenant's part. `popularity` has the row count of each dictionary stack. Stacks without rows
+    /// are left out.
+    pub(crate) fn begin_tenant<'w>(
+        &'w mut self,
+        tenant: &str,
+        series: &'w [ProfileSeries],
+        dictionary: &Dictionary,
+        popularity: &[u64],
+    ) -> Result<TenantWriter<'w, 'f>, BlockError> {
+        let before = self.meta.tenants.last().cloned().unwrap_or_default();
+        let after = |run: IdRange| run.0 + run.1;
+        let mut meta = TenantMeta {
+            tenant: tenant.into(),
+            min_time: i64::MAX,
+            max_time: i64::MIN,
+            series: IdRange(after(before.series), checked_count(series.len(), "series")?),
+            profiles: IdRange(after(before.profiles), 0),
+            ..TenantMeta::default()
+        };
+        for (run, table) in meta.groups.iter_mut().zip(&self.tables) {
+            run.0 = table.groups();
+        }
+        let numbering = StackNumbering::new(dictionary, popularity);
+        meta.stacks = checked_count(numbering.stacks, "stacks")?;
+        meta.nodes = IdRange(after(before.nodes), checked_count(numbering.nodes.len(), "stacks")?);
+        meta.locations =
+            IdRange(after(before.locations), checked_count(numbering.locations.len(), "locations")?);
+        meta.functions =
+            IdRange(after(before.functions), checked_count(numbering.functions.len(), "functions")?);
+        meta.mappings = IdRange(after(before.mappings), checked_count(numbering.mappings.len(), "mappings")?);
+        write_series(self, &meta, series)?;
+        numbering
+            .write_tables(dictionary, &meta, &mut |file, columns| self.write_row_group(file, columns))?;
+        let rollup = RollupBuilder { totals: vec![(0, 0); numbering.stacks], ..RollupBuilder::default() };
+        let profiles = ProfileColumns::default();
+        let samples = SampleColumns::default();
+        let order = RowSorter::new(numbering.stacks);
+        Ok(TenantWriter { block: self, meta, series, numbering, profiles, samples, rollup, order })
+    }
+
+    /// Finishes the block: footers first, then `meta.json` after everything else is durable.
+    pub(crate) fn finish(mut self) -> Result<BlockMeta, BlockError> {
+        for (file, table) in PARQUET_FILES.iter().zip(self.tables) {
+            self.meta.files.insert((*file).into(), table.finish()?);
+        }
+        let folder = self.folder;
+        let meta = self.meta.encode();
+        folder
+            .sync()
+            .and_then(|()| folder.create(META_FILE))
+            .and_then(|mut out| out.write_all(&meta).and_then(|()| out.flush()))
+            .and_then(|()| folder.sync())
+            .map_err(BlockError::io(META_FILE))?;
+        Ok(self.meta)
+    }
+}
+
+/// Checks a count against the signed 32-bit IDs of Parquet.
+fn checked_count(length: usize, what: &'static str) -> Result<u32, BlockError> {
+    let limit = i32::MAX as usize;
+    u32::try_from(length).ok().filter(|_| length <= limit).ok_or(BlockError::TooLarge { what, limit })
+}
+
+fn write_series(
+    block: &mut BlockWriter<'_>,
+    meta: &TenantMeta,
+    series: &[ProfileSeries],
+) -> Result<(), BlockError> {
+    let length =
+        |series: &ProfileSeries| series.labels().iter().map(|(name, value)| name.len() + value.len()).sum();
+    let mut first = meta.series.0 as i32;
+    for group in names::chunk_by_text(series, length) {
+        write_series_group(block, &meta.tenant, first, group)?;
+        first += group.len() as i32;
+    }
+    Ok(())
+}
+
+fn write_series_group(
+    block: &mut BlockWriter<'_>,
+    tenant: &str,
+    first: i32,
+    series: &[ProfileSeries],
+) -> Result<(), BlockError> {
+    let text = |text: &str| ByteArray::from(text);
+    let ids: Vec<i32> = (first..).take(series.len()).collect();
+    let tenants = vec![text(tenant); series.len()];
+    let mut keys = Vec::new();
+    let mut values = Vec::new();
+    let mut repetition = Vec::new();
+    let mut definition = Vec::new();
+    for series in series {
+        if series.labels().is_empty() {
+            repetition.push(0);
+            definition.push(0);
+        }
+        for (at, (name, value)) in series.labels().iter().enumerate() {
+            repetition.push(i16::from(at > 0));
+            definition.push(1);
+            keys.push(text(name));
+            values.push(text(value));
+        }
+    }
+    let column =
+        |of: fn(&ProfileSeries) -> &str| series.iter().map(|series| text(of(series))).collect::<Vec<_>>();
+    let types = [
+        column(|series| &series.value_type.kind),
+        column(|series| &series.value_type.unit),
+        column(|series| &series.period_type.kind),
+        column(|series| &series.period_type.unit),
+    ];
+    block.write_row_group(
+        SERIES_FILE,
+        &[
+            ColumnValues::I32(&ids),
+            ColumnValues::Text(&tenants),
+            ColumnValues::Nested(&keys, &repetition, &definition),
+            ColumnValues::Nested(&values, &repetition, &definition),
+            ColumnValues::Text(&types[0]),
+            ColumnValues::Text(&types[1]),
+            ColumnValues::Text(&types[2]),
+            ColumnValues::Text(&types[3]),
+        ],
+    )
+}
+
+impl TenantWriter<'_, '_> {
+    /// Returns the number of a dictionary stack.
+    pub(crate) fn stack_number(&self, stack: u32) -> u32 {
+        self.numbering.rank[stack as usize]
+    }
+
+    /// Adds the next profile by (series, time, ID). Rows refer to stacks by
+    /// [`stack_number`](Self::stack_number). Rows with equal stack and span context are summed.
+    pub(crate) fn add_profile(
+        &mut self,
+        profile: ProfileRow,
+        of_profile: &mut ProfileRows,
+    ) -> Result<(), BlockError> {
+        self.order.sort_rows(of_profile);
+        let ProfileRows { rows, .. } = &*of_profile;
+        if profile.series != self.rollup.at {
+            self.end_series()?;
+            self.rollup.at = profile.series;
+        }
+        let id = self.meta.profiles.0 as usize + self.meta.profiles.1 as usize;
+        let id = checked_count(id + 1, "profiles")? as i32 - 1;
+        self.meta.profiles.1 += 1;
+        self.meta.samples += rows.len() as u64;
+        self.meta.min_time = self.meta.min_time.min(profile.time);
+        self.meta.max_time = self.meta.max_time.max(profile.time);
+        for row in rows.iter() {
+            let total = &mut self.rollup.totals[row.stack as usize];
+            if total.1 == 0 {
+                self.rollup.touched.push(row.stack);
+            }
+            *total = (total.0.wrapping_add(row.value), total.1.saturating_add(1));
+        }
+        self.add_samples(id, of_profile)?;
+        let columns = &mut self.profiles;
+        columns.profile.push(id);
+        columns.series.push((self.meta.series.0 + profile.series) as i32);
+        columns.time.push(profile.time);
+        columns.id.push(FixedLenByteArray::from(profile.id.to_be_bytes().to_vec()));
+        columns.duration.push(profile.duration);
+        columns.period.push(profile.period);
+        columns.samples.push(rows.len() as i32);
+        columns.value.push(rows.iter().fold(0, |sum: i64, row| sum.wrapping_add(row.value)));
+        if columns.profile.len() == MAX_ROWS_PER_GROUP {
+            self.flush_profiles()?;
+        }
+        Ok(())
+    }
+
+    /// Adds a profile's rows, over as many row groups as needed.
+    fn add_samples(&mut self, profile: i32, of_profile: &ProfileRows) -> Result<(), BlockError> {
+        let ProfileRows { rows, requests, moments } = of_profile;
+        let first = self.meta.nodes.0;
+        let mut at = 0;
+        while at < rows.len() {
+            let samples = &mut self.samples;
+            let end = rows.len().min(at + MAX_ROWS_PER_GROUP - samples.value.len());
+            let end = if self.block.columns.moments { samples.add_timestamps(at..end, moments) } else { end };
+            let now = &rows[at..end];
+            samples.profile.resize(samples.profile.len() + now.len(), profile);
+            samples.stack.extend(now.iter().map(|row| (first + row.stack) as i32));
+            samples.value.extend(now.iter().map(|row| row.value));
+            if self.block.columns.requests.is_any() {
+                samples.request.extend(now.iter().map(|row| requests.all()[row.request as usize]));
+            }
+            if samples.value.len() == MAX_ROWS_PER_GROUP
+                || samples.moments.times.len() >= MAX_TIMESTAMPS_PER_GROUP
+            {
+                self.flush_samples()?;
+            }
+            at = end;
+        }
+        Ok(())
+    }
+
+    fn flush_samples(&mut self) -> Result<(), BlockError> {
+        let SampleColumns { profile, stack, value, request, moments } = &mut self.samples;
+        if profile.is_empty() {
+            return Ok(());
+        }
+        let SpanContextColumns { span, trace } = self.block.columns.requests;
+        let some =
+            |has: fn(&SpanContext) -> bool| request.iter().map(|of| i16::from(has(of))).collect::<Vec<_>>();
+        let mut spans = Vec::new();
+        let mut traces = Vec::new();
+        let (of_span, of_trace);
+        let mut columns =
+            vec![ColumnValues::I32(profile), ColumnValues::I32(stack), ColumnValues::I64(value)];
+        if span {
+            spans.extend(request.iter().map(|of| of.span as i64).filter(|&span| span != 0));
+            of_span = some(|of| of.span != 0);
+            columns.push(ColumnValues::OptionalI64(&spans, &of_span));
+        }
+        if trace {
+            let present = request.iter().filter(|of| of.trace != 0);
+            traces.extend(present.map(|of| FixedLenByteArray::from(of.trace.to_be_bytes().to_vec())));
+            of_trace = some(|of| of.trace != 0);
+            columns.push(ColumnValues::OptionalFixed(&traces, &of_trace));
+        }
+        if self.block.columns.moments {
+            columns.push(ColumnValues::NestedI64(&moments.times, &moments.repetition, &moments.definition));
+        }
+        self.block.write_row_group(SAMPLES_FILE, &columns)?;
+        profile.clear();
+        stack.clear();
+        value.clear();
+        request.clear();
+        moments.clear();
+        Ok(())
+    }
+
+    fn flush_profiles(&mut self) -> Result<(), BlockError> {
+        let columns = std::mem::take(&mut self.profiles);
+        if columns.profile.is_empty() {
+            return Ok(());
+        }
+        self.block.write_row_group(
+            PROFILES_FILE,
+            &[
+                ColumnValues::I32(&columns.profile),
+                ColumnValues::I32(&columns.series),
+                ColumnValues::I64(&columns.time),
+                ColumnValues::Fixed(&columns.id),
+                ColumnValues::I64(&columns.duration),
+                ColumnValues::I64(&columns.period),
+                ColumnValues::I32(&columns.samples),
+                ColumnValues::I64(&columns.value),
+            ],
+        )
+    }
+
+    /// Converts the totals of the current series to roll-up rows.
+    fn end_series(&mut self) -> Result<(), BlockError> {
+        let RollupBuilder { at, totals, touched, rows, services } = &mut self.rollup;
+        let Some(service) = self.series.get(*at as usize).map(ProfileSeries::service) else { return Ok(()) };
+        if touched.is_empty() {
+            return Ok(());
+        }
+        // A series has few of all stacks. Scanning all stacks for each series would take quadratic time.
+        touched.sort_unstable();
+        for &node in &*touched {
+            let (value, count) = std::mem::take(&mut totals[node as usize]);
+            rows.series.push((self.meta.series.0 + *at) as i32);
+            rows.stack.push((self.meta.nodes.0 + node) as i32);
+            rows.value.push(value);
+            rows.samples.push(i32::try_from(count).unwrap_or(i32::MAX));
+        }
+        match services.get_mut(service) {
+            Some(stacks) => stacks.add(touched),
+            None => services.entry(service.to_owned()).or_default().add(touched),
+        }
+        touched.clear();
+        if self.rollup.rows.series.len() >= MAX_ROWS_PER_GROUP { self.flush_rollup() } else { Ok(()) }
+    }
+
+    fn flush_rollup(&mut self) -> Result<(), BlockError> {
+        let RollupColumns { series, stack, value, samples } = std::mem::take(&mut self.rollup.rows);
+        for at in (0..series.len()).step_by(MAX_ROWS_PER_GROUP) {
+            let end = series.len().min(at + MAX_ROWS_PER_GROUP);
+            self.block.write_row_group(
+                ROLLUP_FILE,
+                &[
+                    ColumnValues::I32(&series[at..end]),
+                    ColumnValues::I32(&stack[at..end]),
+                    ColumnValues::I64(&value[at..end]),
+                    ColumnValues::I32(&samples[at..end]),
+                ],
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Finishes the tenant's part.
+    pub(crate) fn finish(mut self) -> Result<(), BlockError> {
+        self.flush_samples()?;
+        self.flush_profiles()?;
+        self.end_series()?;
+        self.flush_rollup()?;
+        self.write_index()?;
+        for (run, table) in self.meta.groups.iter_mut().zip(&self.block.tables) {
+            run.1 = table.groups() - run.0;
+        }
+        if self.meta.profiles.1 == 0 {
+            (self.meta.min_time, self.meta.max_time) = (0, 0);
+        }
+        self.block.meta.tenants.push(self.meta);
+        Ok(())
+    }
+
+    /// Writes the index of services by function, from the stacks of each service.
+    fn write_index(&mut self) -> Result<(), BlockError> {
+        let services: Vec<(String, Vec<u32>)> = std::mem::take(&mut self.rollup.services)
+            .into_iter()
+            .map(|(service, stacks)| (service, stacks.into_sorted()))
+            .collect();
+        let names: Vec<ByteArray> =
+            services.iter().map(|(service, _)| ByteArray::from(service.as_str())).collect();
+        let TenantWriter { block, meta, numbering, .. } = self;
+        index::for_each_function_service(&*numbering, numbering.functions.len(), &services, |pairs| {
+            let functions: Vec<i32> = pairs.iter().map(|pair| (meta.functions.0 + pair.0) as i32).collect();
+            let services: Vec<ByteArray> = pairs.iter().map(|pair| names[pair.1 as usize].clone()).collect();
+            block.write_row_group(INDEX_FILE, &[ColumnValues::I32(&functions), ColumnValues::Text(&services)])
+        })
+    }
+}

@@ -1,0 +1,275 @@
+//! Removal of blocks by age.
+//!
+//! ```text
+//!  listed ──Expire──► expired ──Purge──► purged: its objects are removed, listings name the time range
+//!     ▲                  │
+//!     └─────Restore──────┘
+//! ```
+//! Age is measured with the catalog's own time, which no single clock decides. An expired block is in no
+//! listing. Its entry is kept, so an operator can restore it until its objects are removed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use athanor_chassis::{TenantId, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::block::{BlockEntry, BlockId};
+use crate::state::{CatalogState, CommandError, CommandOutcome};
+
+/// Limit of blocks that one command expires.
+pub const MAX_EXPIRED_PER_COMMAND: usize = 256;
+/// Limit of tenants with a purged time range of their own. Above it the tenants that sort first share one
+/// range.
+pub const MAX_PURGED_TENANTS: usize = 65_536;
+/// Period in which the share of expired blocks is counted.
+const BUDGET_PERIOD: Duration = Duration::from_secs(3600);
+
+/// Range of profile times, Unix nanoseconds, both ends included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProfileTimeRange {
+    /// Time of the earliest profile.
+    pub first: i64,
+    /// Time of the latest profile.
+    pub last: i64,
+}
+
+/// State of the removal of blocks by age.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(in crate::state) struct Retention {
+    /// Expired blocks that can be restored. All of them have tombstones.
+    #[serde(default)]
+    expired: BTreeMap<BlockId, BlockEntry>,
+    /// Restoration times of listed blocks. The age of a block counts from its restoration.
+    #[serde(default)]
+    restored: BTreeMap<BlockId, Timestamp>,
+    /// Times of purged profiles by tenant.
+    #[serde(default)]
+    purged: BTreeMap<TenantId, ProfileTimeRange>,
+    /// Times of purged profiles of all tenants that have no entry in `purged`.
+    #[serde(default)]
+    purged_of_others: Option<ProfileTimeRange>,
+    /// Start of the current budget period.
+    #[serde(default)]
+    period_start: Timestamp,
+    /// Blocks that expired in the current budget period.
+    #[serde(default)]
+    expired_in_period: usize,
+}
+
+/// Ages of all blocks at one time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AgeReport {
+    /// Time of the catalog.
+    pub time: Timestamp,
+    /// Time of the newest command.
+    pub newest_command: Timestamp,
+    /// Number of listed blocks.
+    pub blocks: usize,
+    /// Number of listed blocks past their retention.
+    pub overdue: usize,
+    /// Expired blocks that can be restored, each with its expiration time.
+    pub expired: BTreeMap<BlockId, Timestamp>,
+}
+
+impl ProfileTimeRange {
+    fn union(self, other: Self) -> Self {
+        Self { first: self.first.min(other.first), last: self.last.max(other.last) }
+    }
+
+    fn overlaps(self, from: i64, to: i64) -> bool {
+        self.last >= from && self.first <= to
+    }
+}
+
+impl Retention {
+    pub(in crate::state) fn is_unused(&self) -> bool {
+        *self == Self::default()
+    }
+
+    pub(in crate::state) fn is_expired(&self, block: &BlockId) -> bool {
+        self.expired.contains_key(block)
+    }
+
+    /// Returns the start of a block's age: the latest of its data, its name and its restoration.
+    fn newest_time(&self, block: &BlockEntry) -> Timestamp {
+        let newest = Timestamp::from_nanos(block.max_time()).max(block.id.named_at());
+        self.restored.get(&block.id).map_or(newest, |restored| newest.max(*restored))
+    }
+
+    fn is_overdue(&self, block: &BlockEntry, now: Timestamp, retention: Duration) -> bool {
+        !retention.is_zero() && now.since(self.newest_time(block)) > retention
+    }
+
+    /// Records the time ranges of a purged block's profiles.
+    pub(in crate::state) fn record_purged(&mut self, block: &BlockEntry) {
+        for span in &block.tenants {
+            let times = ProfileTimeRange { first: span.min_time, last: span.max_time };
+            let known = self.purged.entry(span.tenant.clone()).or_insert(times);
+            *known = known.union(times);
+        }
+        while self.purged.len() > MAX_PURGED_TENANTS
+            && let Some((_, times)) = self.purged.pop_first()
+        {
+            let others = self.purged_of_others.get_or_insert(times);
+            *others = others.union(times);
+        }
+    }
+
+    /// Returns the times of a tenant's profiles that were removed by age, if a range overlaps them.
+    pub(in crate::state) fn removed_times(
+        &self,
+        tenant: &TenantId,
+        from: i64,
+        to: i64,
+    ) -> Option<ProfileTimeRange> {
+        let spans = self.expired.values().filter_map(|block| block.tenant_span(tenant));
+        let expired = spans.map(|span| ProfileTimeRange { first: span.min_time, last: span.max_time });
+        let purged = self.purged.get(tenant).copied().or(self.purged_of_others);
+        let removed = expired.chain(purged).filter(|times| times.overlaps(from, to));
+        removed.reduce(ProfileTimeRange::union)
+    }
+
+    /// Purges expired blocks that have no objects in the bucket any more.
+    pub(in crate::state) fn purge_absent(&mut self, present: &BTreeSet<BlockId>) {
+        let (kept, gone): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            std::mem::take(&mut self.expired).into_iter().partition(|(block, _)| present.contains(block));
+        self.expired = kept;
+        gone.values().for_each(|block| self.record_purged(block));
+    }
+
+    /// Returns the number of blocks that may still expire in the current budget period. The budget covers at
+    /// least twice the even pace at which blocks become overdue. So a short retention does not fall behind.
+    fn remaining_budget(
+        &mut self,
+        now: Timestamp,
+        listed: usize,
+        retention: Duration,
+        max_percent: u8,
+    ) -> usize {
+        if now.since(self.period_start) >= BUDGET_PERIOD {
+            self.period_start = now;
+            self.expired_in_period = 0;
+        }
+        let all = listed.saturating_add(self.expired_in_period) as u128;
+        let by_percent = (all * u128::from(max_percent.min(100))).div_ceil(100);
+        let even_pace = (all * 2 * BUDGET_PERIOD.as_nanos()).div_ceil(retention.as_nanos().max(1));
+        let allowed = usize::try_from(by_percent.max(even_pace).min(all)).unwrap_or(usize::MAX);
+        allowed.saturating_sub(self.expired_in_period)
+    }
+
+    /// Returns the first violated rule.
+    pub(in crate::state) fn check(&self, state: &CatalogState) -> Result<(), String> {
+        let stray = self
+            .expired
+            .keys()
+            .find(|block| !state.condemned.contains_key(*block) || state.blocks.contains_key(*block));
+        if let Some(block) = stray {
+            return Err(format!("block {block} is expired, but is not condemned, or is listed"));
+        }
+        match self.purged.len() <= MAX_PURGED_TENANTS {
+            true => Ok(()),
+            false => Err(format!("purged times of {} tenants are kept", self.purged.len())),
+        }
+    }
+}
+
+impl CatalogState {
+    /// Expires blocks past their retention, at most a share of all blocks per hour. Without a share it
+    /// expires up to [`MAX_EXPIRED_PER_COMMAND`] blocks.
+    pub(in crate::state) fn expire_blocks(
+        &mut self,
+        retention: Duration,
+        max_percent: Option<u8>,
+    ) -> CommandOutcome {
+        let overdue: Vec<BlockId> =
+            self.overdue_blocks(self.now, retention).take(MAX_EXPIRED_PER_COMMAND).collect();
+        if overdue.is_empty() {
+            return CommandOutcome::from_count(0);
+        }
+        let now = self.now;
+        let listed = self.blocks.len();
+        let allowed = max_percent
+            .map_or(usize::MAX, |percent| self.retention.remaining_budget(now, listed, retention, percent));
+        let mut count = 0;
+        for id in overdue.into_iter().take(allowed) {
+            if let Some(block) = self.blocks.remove(&id) {
+                self.condemned.insert(id, now);
+                self.retention.expired.insert(id, block);
+                count += 1;
+            }
+        }
+        if max_percent.is_some() {
+            self.retention.expired_in_period += count;
+        }
+        let blocks = &self.blocks;
+        self.retention.restored.retain(|block, _| blocks.contains_key(block));
+        CommandOutcome::from_count(count)
+    }
+
+    /// Lists the named expired blocks again, or all expired blocks if none is named.
+    pub(in crate::state) fn restore_blocks(
+        &mut self,
+        blocks: Vec<BlockId>,
+    ) -> Result<CommandOutcome, CommandError> {
+        let is_listed = |block: &BlockId| self.retention.restored.contains_key(block);
+        let unknown = |block: &BlockId| !self.retention.is_expired(block) && !is_listed(block);
+        if let Some(block) = blocks.iter().copied().find(unknown) {
+            return Err(CommandError::NotExpired(block));
+        }
+        let chosen = match blocks.is_empty() {
+            true => self.retention.expired.keys().copied().collect(),
+            false => blocks,
+        };
+        let mut count = 0;
+        for id in chosen {
+            // After a rebuild of the catalog a listed block may hold the same rows.
+            let is_free = |block: &BlockEntry| !self.blocks.values().any(|other| other.conflicts_with(block));
+            if let Some(block) = self.retention.expired.get(&id).filter(|block| is_free(block)).cloned() {
+                self.retention.expired.remove(&id);
+                self.condemned.remove(&id);
+                self.blocks.insert(id, block);
+                self.retention.restored.insert(id, self.now);
+                count += 1;
+            }
+        }
+        Ok(CommandOutcome::from_count(count))
+    }
+
+    /// Makes expired blocks unrestorable, before their objects are removed.
+    pub(in crate::state) fn purge_blocks(&mut self, blocks: Vec<BlockId>) -> CommandOutcome {
+        let mut count = 0;
+        for id in blocks {
+            if let Some(block) = self.retention.expired.remove(&id) {
+                self.retention.record_purged(&block);
+                count += 1;
+            }
+        }
+        CommandOutcome::from_count(count)
+    }
+
+    fn overdue_blocks(&self, now: Timestamp, retention: Duration) -> impl Iterator<Item = BlockId> {
+        let blocks = self.blocks.values();
+        blocks.filter(move |block| self.retention.is_overdue(block, now, retention)).map(|block| block.id)
+    }
+
+    /// Returns the time of the newest command.
+    pub fn time(&self) -> Timestamp {
+        self.now
+    }
+
+    /// Returns the ages of all blocks at a time of the catalog.
+    pub fn block_ages(&self, time: Timestamp, retention: Duration) -> AgeReport {
+        let time = time.max(self.now);
+        let since = |block: &BlockId| self.condemned.get(block).copied().unwrap_or(self.now);
+        AgeReport {
+            time,
+            newest_command: self.now,
+            blocks: self.blocks.len(),
+            overdue: self.overdue_blocks(time, retention).count(),
+            expired: self.retention.expired.keys().map(|block| (*block, since(block))).collect(),
+        }
+    }
+}

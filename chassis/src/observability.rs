@@ -1,0 +1,11 @@
+//! Measurements and log lines of a process.
+//!
+//! * `telemetry`: log lines on standard error.
+//! * `histogram`: distributions with buckets of doubling width.
+//! * `cpu_time`: CPU time of this process by activity.
+//! * `process`: resource usage of a process, as Linux reports it.
+
+pub mod cpu_time;
+pub mod histogram;
+pub mod process;
+pub mod telemetry;

@@ -1,0 +1,13 @@
+//! Control of requests: admission, fair order among tenants, cancellation, and a record of running work.
+//!
+//! * `gate`: admits requests until the process drains.
+//! * `query_queue`: limits concurrent queries and grants permits fairly among tenants.
+//! * `tenant_shares`: share of a budget that one tenant may hold.
+//! * `cancel`: cancellation of long computations after the caller stopped waiting.
+//! * `activity_tracker`: work that was under way when the previous process died.
+
+pub mod activity_tracker;
+pub mod cancel;
+pub mod gate;
+pub mod query_queue;
+pub mod tenant_shares;

@@ -1,0 +1,17 @@
+//! Computations on profiles and call trees: merges, rankings and comparisons.
+//!
+//! * `merge`: any number of profiles into one, by adding into arrays.
+//! * `prune`: removal of frames that a profile declares uninteresting.
+//! * `top_table`, `source_lines`: functions and source lines by weight.
+//! * `sandwich`: callers and callees of one function.
+//! * `diff`: difference of two trees, node by node.
+//! * `compare`, `sampling_noise`: ranked changes, each tested against sampling noise.
+
+pub mod compare;
+pub mod diff;
+pub mod merge;
+pub mod prune;
+pub mod sampling_noise;
+pub mod sandwich;
+pub mod source_lines;
+pub mod top_table;

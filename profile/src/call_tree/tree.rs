@@ -1,0 +1,135 @@
+//! Call trees: stacks merged by function name.
+//!
+//! Nodes are stored level by level, siblings sorted by name, and the name table is sorted. Equal trees are
+//! therefore equal arrays, and two trees merge in one pass. No code here recurses, because stacks may be
+//! deep.
+
+mod builder;
+mod codec;
+mod shape;
+mod subtree;
+#[cfg(test)]
+pub(crate) mod tests;
+mod truncate;
+
+use std::sync::Arc;
+
+use crate::data_model::model::{Dictionary, Profile};
+use crate::data_model::symbols::NO_ENTRY;
+
+pub use builder::TreeBuilder;
+pub(crate) use builder::TreeDraft;
+use builder::UnnamedFrameMode;
+pub use shape::TreeShape;
+pub use truncate::min_shown_weight;
+
+/// Name of the remainder of a truncation, where only names are shown. See [`TreeNode::other`].
+pub const OTHER_NAME: &str = "other";
+
+/// Function in the context of its callers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TreeNode {
+    /// Index of its name in [`Tree::names`].
+    pub name: u32,
+    /// Index of the caller, [`NO_ENTRY`] at the root.
+    pub parent: u32,
+    /// Index of the first callee. Callees are contiguous.
+    pub first_child: u32,
+    /// Number of callees of the node.
+    pub child_count: u32,
+    /// Value of the node and all of its callees.
+    pub total: i64,
+    /// Value of the node itself.
+    pub own: i64,
+    /// Set for the remainder of a truncation; never for a function, whatever its name.
+    pub other: bool,
+}
+
+/// Stacks merged by function name, below a nameless root.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tree {
+    names: Vec<Arc<str>>,
+    nodes: Vec<TreeNode>,
+}
+
+impl Default for Tree {
+    fn default() -> Self {
+        Tree { names: vec!["".into()], nodes: vec![root()] }
+    }
+}
+
+fn root() -> TreeNode {
+    TreeNode { name: 0, parent: NO_ENTRY, first_child: 1, child_count: 0, total: 0, own: 0, other: false }
+}
+
+impl Tree {
+    /// Returns the tree of one value of a profile.
+    pub fn from_profile(profile: &Profile, value: usize) -> Tree {
+        Tree::from_totals(&profile.dictionary, &profile.totals_by_stack(value))
+    }
+
+    /// Returns the tree of totals by stack id. Stacks without a total are skipped. Frames without symbols
+    /// have the name of their binary, and consecutive ones of one binary are one node.
+    pub fn from_totals(dictionary: &Dictionary, totals: &[i64]) -> Tree {
+        Tree::with_unnamed(dictionary, totals, UnnamedFrameMode::Binaries)
+    }
+
+    /// Returns a tree like [`from_totals`](Self::from_totals), with a node for each address without symbols.
+    pub fn with_addresses(dictionary: &Dictionary, totals: &[i64]) -> Tree {
+        Tree::with_unnamed(dictionary, totals, UnnamedFrameMode::Addresses)
+    }
+
+    fn with_unnamed(dictionary: &Dictionary, totals: &[i64], unnamed: UnnamedFrameMode) -> Tree {
+        let mut drafts = TreeDraft::default();
+        let has_total = |stack: usize| totals.get(stack).is_some_and(|&total| total != 0);
+        let places = builder::stack_nodes(dictionary, unnamed, &mut drafts, has_total);
+        places.iter().zip(totals).for_each(|(&place, &total)| drafts.add(place, total));
+        drafts.finish()
+    }
+
+    /// Returns the total of the root.
+    pub fn total(&self) -> i64 {
+        self.nodes[0].total
+    }
+    /// Returns all names, sorted. The root's empty name is first.
+    pub fn names(&self) -> &[Arc<str>] {
+        &self.names
+    }
+    /// Returns all nodes, level by level. The root is first.
+    pub fn nodes(&self) -> &[TreeNode] {
+        &self.nodes
+    }
+    /// Returns the name of a node.
+    pub fn name(&self, node: &TreeNode) -> &str {
+        if node.other { OTHER_NAME } else { &self.names[node.name as usize] }
+    }
+    /// Returns the index range of a node's callees.
+    pub fn children(&self, node: u32) -> std::ops::Range<u32> {
+        let node = &self.nodes[node as usize];
+        node.first_child..node.first_child + node.child_count
+    }
+
+    /// Adds another tree. The merge is exact, associative and commutative.
+    pub fn merge(&mut self, other: &Tree) {
+        if other.nodes.len() > 1 || other.total() != 0 {
+            *self = shape::merge_trees(self, other);
+        }
+    }
+
+    /// Returns the approximate memory in bytes.
+    pub fn bytes(&self) -> usize {
+        let texts: usize = self.names.iter().map(|name| name.len() + size_of::<[usize; 4]>()).sum();
+        texts + size_of_val(&self.nodes[..])
+    }
+}
+
+/// Returns the nodes from below the root down to `node`.
+pub(crate) fn path_to_node(tree: &Tree, mut node: u32) -> Vec<u32> {
+    let mut path = Vec::new();
+    while node != 0 && node != NO_ENTRY {
+        path.push(node);
+        node = tree.nodes()[node as usize].parent;
+    }
+    path.reverse();
+    path
+}

@@ -1,0 +1,184 @@
+//! Trees derived from other trees. Sorted input stays sorted, so nothing is hashed or sorted.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use super::{Tree, TreeNode, root};
+use crate::data_model::symbols::NO_ENTRY;
+
+/// Tree of all stacks of a source without values. A tree of some stacks then takes only a few additions.
+#[derive(Clone, Debug)]
+pub struct TreeShape {
+    names: Vec<Arc<str>>,
+    /// Nodes of the tree, without values.
+    nodes: Vec<TreeNode>,
+    /// Node of each stack.
+    places: Vec<u32>,
+}
+
+impl TreeShape {
+    pub(super) fn new(names: Vec<Arc<str>>, nodes: Vec<TreeNode>, places: Vec<u32>) -> Self {
+        TreeShape { names, nodes, places }
+    }
+    /// Returns the number of stacks in the shape.
+    pub fn stacks(&self) -> usize {
+        self.places.len()
+    }
+    /// Returns the approximate memory in bytes.
+    pub fn bytes(&self) -> usize {
+        let text: usize = self.names.iter().map(|name| name.len() + size_of::<[usize; 4]>()).sum();
+        text + size_of_val(&self.nodes[..]) + size_of_val(&self.places[..])
+    }
+    /// Returns the tree of totals by stack. There are at most [`TreeShape::stacks`] totals.
+    pub fn tree_from_totals(&self, totals: &[i64]) -> Tree {
+        let mut nodes = self.nodes.clone();
+        for (&place, &total) in self.places.iter().zip(totals) {
+            let own = &mut nodes[place as usize].own;
+            *own = own.wrapping_add(total);
+        }
+        finish_tree(self.names.clone(), nodes)
+    }
+}
+
+/// Returns the sum of two trees.
+pub(super) fn merge_trees(left: &Tree, right: &Tree) -> Tree {
+    let (names, of_left, of_right) = join(&left.names, &right.names);
+    let own = left.nodes[0].own.wrapping_add(right.nodes[0].own);
+    let mut nodes = Vec::with_capacity(left.nodes.len().max(right.nodes.len()));
+    nodes.push(TreeNode { own, ..root() });
+    // For each node, its nodes in the left and the right tree.
+    let mut origins = vec![(0, 0)];
+    let mut at = 0;
+    while at < nodes.len() {
+        let mut on_left = CalleeCursor::of_node(left, origins[at].0, &of_left);
+        let mut on_right = CalleeCursor::of_node(right, origins[at].1, &of_right);
+        loop {
+            let first = on_left.key();
+            let second = on_right.key();
+            let key = match (first, second) {
+                (None, None) => break,
+                (Some(key), None) | (None, Some(key)) => key,
+                (Some(first), Some(second)) => first.min(second),
+            };
+            let take = |callees: &mut CalleeCursor<'_>, is_next: bool| {
+                if is_next { callees.take() } else { (NO_ENTRY, 0) }
+            };
+            let (from_left, mine) = take(&mut on_left, first == Some(key));
+            let (from_right, other) = take(&mut on_right, second == Some(key));
+            let (name, is_other) = key;
+            let own = mine.wrapping_add(other);
+            nodes.push(TreeNode { name, parent: at as u32, own, other: is_other, ..root() });
+            origins.push((from_left, from_right));
+        }
+        at += 1;
+    }
+    finish_tree(names, nodes)
+}
+
+/// Remaining callees of a node.
+struct CalleeCursor<'t> {
+    tree: &'t Tree,
+    names: &'t [u32],
+    rest: std::ops::Range<u32>,
+}
+
+impl<'t> CalleeCursor<'t> {
+    fn of_node(tree: &'t Tree, node: u32, names: &'t [u32]) -> Self {
+        let rest = if node == NO_ENTRY { 0..0 } else { tree.children(node) };
+        CalleeCursor { tree, names, rest }
+    }
+    /// Returns the sort key of siblings.
+    fn key(&self) -> Option<(u32, bool)> {
+        let node = self.tree.nodes.get(self.rest.clone().next()? as usize)?;
+        Some((self.names[node.name as usize], node.other))
+    }
+    fn take(&mut self) -> (u32, i64) {
+        self.rest.next().map_or((NO_ENTRY, 0), |at| (at, self.tree.nodes[at as usize].own))
+    }
+}
+
+/// Merges two sorted lists of names. Returns all names, and the new index of each name of both lists.
+fn join(left: &[Arc<str>], right: &[Arc<str>]) -> (Vec<Arc<str>>, Vec<u32>, Vec<u32>) {
+    let mut names = Vec::with_capacity(left.len().max(right.len()));
+    let mut of_left = Vec::with_capacity(left.len());
+    let mut of_right = Vec::with_capacity(right.len());
+    while of_left.len() < left.len() || of_right.len() < right.len() {
+        let place = names.len() as u32;
+        let order = match (left.get(of_left.len()), right.get(of_right.len())) {
+            (Some(mine), Some(other)) => mine.cmp(other),
+            (Some(_), None) => Ordering::Less,
+            (None, _) => Ordering::Greater,
+        };
+        if order.is_le() {
+            names.push(Arc::clone(&left[of_left.len()]));
+            of_left.push(place);
+        }
+        if order.is_ge() {
+            if order.is_gt() {
+                names.push(Arc::clone(&right[of_right.len()]));
+            }
+            of_right.push(place);
+        }
+    }
+    (names, of_left, of_right)
+}
+
+/// Completes a tree from nodes in their final order, of which only names, callers and own values are set.
+/// Nodes without a value and without a callee that has one are removed, and so are unused names.
+pub(super) fn finish_tree(names: Vec<Arc<str>>, mut nodes: Vec<TreeNode>) -> Tree {
+    let mut live: Vec<bool> = Vec::with_capacity(nodes.len());
+    for node in &mut nodes {
+        live.push(node.own != 0);
+        (node.total, node.child_count) = (node.own, 0);
+    }
+    for at in (1..nodes.len()).rev() {
+        // A removed node has no value to add.
+        if live[at] {
+            let TreeNode { parent, total, .. } = nodes[at];
+            let caller = &mut nodes[parent as usize];
+            caller.total = caller.total.wrapping_add(total);
+            caller.child_count += 1;
+            live[parent as usize] = true;
+        }
+    }
+    live[0] = true;
+    if live.contains(&false) {
+        keep_live(&mut nodes, &live);
+    }
+    let mut first_child = 1;
+    let mut used = vec![false; names.len()];
+    for node in &mut nodes {
+        node.first_child = first_child;
+        first_child += node.child_count;
+        used[node.name as usize] = true;
+    }
+    Tree { names: names_in_use(names, &used, &mut nodes), nodes }
+}
+
+fn keep_live(nodes: &mut Vec<TreeNode>, live: &[bool]) {
+    let mut places = vec![0u32; nodes.len()];
+    let kept = places.iter_mut().zip(live).filter(|(_, live)| **live);
+    (0..).zip(kept).for_each(|(at, (place, _))| *place = at);
+    let mut at = 0;
+    nodes.retain_mut(|node| {
+        if node.parent != NO_ENTRY {
+            node.parent = places[node.parent as usize];
+        }
+        at += 1;
+        live[at - 1]
+    });
+}
+
+fn names_in_use(names: Vec<Arc<str>>, used: &[bool], nodes: &mut [TreeNode]) -> Vec<Arc<str>> {
+    if !used.contains(&false) {
+        return names;
+    }
+    let mut ranks = vec![0u32; names.len()];
+    let mut kept = Vec::new();
+    for ((name, rank), _) in names.into_iter().zip(&mut ranks).zip(used).filter(|(_, used)| **used) {
+        *rank = kept.len() as u32;
+        kept.push(name);
+    }
+    nodes.iter_mut().for_each(|node| node.name = ranks[node.name as usize]);
+    kept
+}

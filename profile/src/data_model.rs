@@ -1,0 +1,16 @@
+//! Data model of a profile: a header, sample rows of dense ids, and the dictionary of the ids.
+//!
+//! * `model`: profile, header, samples, dictionary.
+//! * `symbols`, `stacks`: tables of strings, functions, mappings, locations and stacks.
+//! * `labels`: labels of series and of samples. `profile_type`: full type of a profile.
+//! * `timestamps`, `span_context`: time, span and trace of a sample.
+//! * `identity`: ids that detect duplicates [INV-01, INV-02].
+
+pub mod identity;
+pub mod labels;
+pub(crate) mod model;
+pub mod profile_type;
+pub mod span_context;
+pub mod stacks;
+pub mod symbols;
+pub(crate) mod timestamps;
