@@ -12,7 +12,7 @@ use athanor_chassis::{ByteSize, ErrorCode, ErrorCodeExt, TenantLimits};
 use athanor_storage::UploadLimits;
 use serde::{Deserialize, Serialize};
 
-use crate::retention_worker::RetentionConfig;
+use crate::maintenance::retention_worker::RetentionConfig;
 
 pub use cluster::{ClusterConfig, ClusterJoinConfig, ClusterTlsConfig, ClusterTlsFiles};
 pub use target::TargetRoles;

@@ -4,6 +4,7 @@
 //! catalog decides: each proposal names the state it expects. Concurrent controllers, or one with a wrong
 //! view of the members, therefore do no harm.
 
+pub(crate) mod disk_pressure;
 mod failure_detector;
 mod leader_balancer;
 mod slot_autoscaler;
@@ -24,7 +25,7 @@ use athanor_metastore::RoutingWatch;
 use tokio_util::sync::CancellationToken;
 
 use crate::http::LogThrottle;
-use crate::ingester_client::IngesterClient;
+use crate::rpc::ingester_client::IngesterClient;
 use failure_detector::FailureDetector;
 use leader_balancer::LeaderBalancer;
 use slot_autoscaler::SlotAutoscaler;

@@ -13,44 +13,29 @@
 //! - By its caller, before its body is read.
 //! - By its size, while it is read.
 
-mod admin_auth;
+pub(crate) mod admin;
+pub(crate) mod api;
 mod body;
-mod connection;
-mod debuginfo;
+pub(crate) mod connection;
 mod decoded_size;
-mod diagnostics;
 mod diagnostics_header;
 mod encoding;
-mod grpc_health;
 mod json;
-mod legacy_api;
-mod listener;
-mod log_throttle;
-mod members;
-mod operator_pages;
-mod otlp;
 mod pace;
-mod parca;
 mod partial_header;
-mod preface_timeout;
 mod request_budget;
 mod routes;
-mod shards;
-mod startup;
 mod tenant_header;
-mod token_throttle;
-mod ui_pages;
 mod unary;
-mod url_escaping;
-mod web_policy;
+pub(crate) mod url_escaping;
 
-pub use admin_auth::{AdminAuth, read_token};
+pub use crate::listen::listener::{ConnectionDeps, HttpListener, ListenerError, accept_with_retry};
+pub use crate::telemetry::log_throttle::LogThrottle;
+pub use admin::admin_auth::{AdminAuth, read_token};
+pub use admin::shards::list_shards;
+pub use admin::startup::startup_router;
+pub use api::web_policy::WebPolicy;
 pub use connection::RequestLimiter;
 pub use encoding::json_error;
-pub use listener::{ConnectionDeps, HttpListener, ListenerError, accept_with_retry};
-pub use log_throttle::LogThrottle;
 pub use request_budget::RequestBudget;
 pub use routes::{HttpServices, otlp_router, router};
-pub use shards::list_shards;
-pub use startup::startup_router;
-pub use web_policy::WebPolicy;

@@ -17,51 +17,25 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
-mod adhoc_store;
-mod admin;
-mod block_lister;
-mod bucket_check;
-mod catalog_repair;
-mod cluster_handle;
-mod cluster_overview;
 mod config;
 mod controller;
-mod data_dir;
-mod dedup_ranges;
-mod deferred_service;
-mod disk_pressure;
-mod handoff_client;
-mod head_query_service;
-mod hedging;
 pub mod http;
-mod ingester_client;
-mod ingester_service;
-mod leader_cache;
-mod metrics;
+mod lifecycle;
+mod listen;
+mod maintenance;
+mod membership;
 mod node;
-mod node_health;
-mod node_identity;
-mod querier_rpc;
-mod query_planner;
-mod readiness;
-mod remote_heads;
-mod result_stream;
-mod retention_worker;
+mod read;
+mod rpc;
 pub mod secrets;
-mod self_profile;
-mod service_load;
-mod shard_outages;
-mod slot_resolver;
-mod store_gateway_router;
-mod store_gateway_service;
-mod tls_files;
-mod write_router;
+mod telemetry;
+mod write;
 
-pub use admin::{ADMIN_SOCKET_FILE, send_admin_request};
-pub use cluster_handle::{ClusterHandle, ClusterJoinError, MembershipView};
 pub use config::{
     ClusterConfig, ClusterJoinConfig, ClusterTlsConfig, NodeLogConfig, OtlpListenerConfig, ServerConfig,
     SettingError, TargetRoles, UploadQuotaConfig,
 };
-pub use metrics::{MetricsCollector, RouteMetrics};
+pub use http::admin::socket::{ADMIN_SOCKET_FILE, send_admin_request};
+pub use membership::cluster_handle::{ClusterHandle, ClusterJoinError, MembershipView};
 pub use node::{NodeDeps, NodeRoles, ServerNode, StartError, rebuild_catalog};
+pub use telemetry::metrics::{MetricsCollector, RouteMetrics};

@@ -11,7 +11,9 @@
 mod assembly;
 mod catalog_rebuild;
 mod client_roles;
+pub(crate) mod data_dir;
 mod error;
+pub(crate) mod node_identity;
 mod roles;
 mod shutdown_budget;
 
@@ -35,15 +37,15 @@ use futures::future::{BoxFuture, FutureExt};
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::admin::AdminState;
-use crate::cluster_handle::ClusterBootstrap;
 use crate::config::{OtlpListenerConfig, ServerConfig};
-use crate::data_dir::{self, DataDir as Folders};
+use crate::http::admin::socket::AdminState;
 use crate::http::{
     AdminAuth, ConnectionDeps, HttpListener, HttpServices, ListenerError, RequestBudget, RequestLimiter,
     WebPolicy, otlp_router, router, startup_router,
 };
-use crate::readiness::Readiness;
+use crate::lifecycle::readiness::Readiness;
+use crate::membership::cluster_handle::ClusterBootstrap;
+use crate::node::data_dir::DataDir as Folders;
 
 pub use catalog_rebuild::rebuild_catalog;
 pub use error::StartError;
@@ -210,7 +212,7 @@ impl ServerNode {
             responses: roles.response_budget(config),
         };
         let desk = admin_state(&roles, config, store);
-        let opened = crate::admin::serve(&config.data, desk, clock.clone(), &roles.tasks);
+        let opened = crate::http::admin::socket::serve(&config.data, desk, clock.clone(), &roles.tasks);
         if let Err(error) = opened {
             tracing::warn!(%error, "there is no administration socket");
         }

@@ -16,9 +16,9 @@ use bytes::{Bytes, BytesMut};
 use http_body::{Frame, SizeHint};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::RequestBudget;
-use super::decoded_size::BodyPolicy;
-use super::pace::PacedBody;
+use crate::http::RequestBudget;
+use crate::http::decoded_size::BodyPolicy;
+use crate::http::pace::PacedBody;
 
 /// Size above which work on a body runs on the compute pool instead of a connection thread.
 pub const LARGE_BODY_BYTES: usize = 32 * 1024;

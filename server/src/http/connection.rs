@@ -27,8 +27,8 @@ use hyper::body::Incoming;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 
-use super::admin_auth::PeerAddress;
-use super::encoding::{CallEncoding, json_error};
+use crate::http::admin::admin_auth::PeerAddress;
+use crate::http::encoding::{CallEncoding, json_error};
 
 pub use requests::RequestLimiter;
 pub use response::{fit_budget, keep_budget};

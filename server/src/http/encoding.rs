@@ -14,10 +14,12 @@ use prost::Message;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::RequestBudget;
-use super::body::{BodyWithTrailers, BufferedBody, GZIP_CONTENT_ENCODING, LARGE_BODY_BYTES, accepts_gzip};
-use super::decoded_size::BodyPolicy;
-use super::json;
+use crate::http::RequestBudget;
+use crate::http::body::{
+    BodyWithTrailers, BufferedBody, GZIP_CONTENT_ENCODING, LARGE_BODY_BYTES, accepts_gzip,
+};
+use crate::http::decoded_size::BodyPolicy;
+use crate::http::json;
 
 pub mod incoming;
 

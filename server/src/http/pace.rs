@@ -8,7 +8,7 @@ use axum::body::Body;
 use bytes::Bytes;
 use http_body_util::BodyExt;
 
-use super::body::body_read_error;
+use crate::http::body::body_read_error;
 
 /// Minimum bytes per second of a body, after [`PACE_GRACE`].
 const MIN_BYTES_PER_SECOND: u64 = 1024;

@@ -21,18 +21,19 @@ use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use super::connection::fit_budget;
-use super::decoded_size::BodyPolicy;
-use super::encoding::{CallEncoding, RefusalCode, announce_trailers, json_error};
-use super::partial_header::PARTIAL_HEADER;
-use super::web_policy::{WebPolicy, protect};
-use super::{
-    AdminAuth, RequestBudget, debuginfo, diagnostics, grpc_health, legacy_api, members, operator_pages, otlp,
-    parca, shards, tenant_header, ui_pages, unary,
+use crate::http::api::web_policy::{WebPolicy, protect};
+use crate::http::connection::fit_budget;
+use crate::http::decoded_size::BodyPolicy;
+use crate::http::encoding::{CallEncoding, RefusalCode, announce_trailers, json_error};
+use crate::http::partial_header::PARTIAL_HEADER;
+use crate::http::{
+    AdminAuth, RequestBudget, admin::grpc_health, admin::members, admin::operator_pages, admin::shards,
+    api::debuginfo, api::diagnostics, api::legacy_api, api::otlp, api::parca, api::ui_pages, tenant_header,
+    unary,
 };
-use crate::cluster_overview::ClusterOverview;
-use crate::metrics::{MetricsCollector, RouteRequestGuard};
-use crate::readiness::Readiness;
+use crate::lifecycle::readiness::Readiness;
+use crate::membership::cluster_overview::ClusterOverview;
+use crate::telemetry::metrics::{MetricsCollector, RouteRequestGuard};
 
 /// Paths about the process. Their responses take no memory from the response budget.
 const UNCHARGED_PATHS: [&str; 8] = [
@@ -121,7 +122,7 @@ fn no_queries() -> Status {
 }
 
 /// Request budget and the services behind it.
-pub(super) struct HttpState {
+pub(crate) struct HttpState {
     pub(super) door: RequestBudget,
     pub(super) services: HttpServices,
     /// Permits of health watch streams.

@@ -14,13 +14,13 @@ use prost::Message;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::RequestBudget;
-use super::body::announced_length;
-use super::connection::keep_budget;
-use super::decoded_size::BodyPolicy;
-use super::diagnostics_header::set_diagnostics_id;
-use super::encoding::{CallEncoding, UNARY_CONTENT_TYPES};
-use super::partial_header::set_partial_header;
+use crate::http::RequestBudget;
+use crate::http::body::announced_length;
+use crate::http::connection::keep_budget;
+use crate::http::decoded_size::BodyPolicy;
+use crate::http::diagnostics_header::set_diagnostics_id;
+use crate::http::encoding::{CallEncoding, UNARY_CONTENT_TYPES};
+use crate::http::partial_header::set_partial_header;
 
 /// Header with the content types that a call accepts.
 pub const ACCEPT_POST_HEADER: HeaderName = HeaderName::from_static("accept-post");

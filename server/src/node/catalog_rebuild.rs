@@ -17,9 +17,9 @@ use athanor_metastore::{
 
 use super::assembly::{self, InternalServices, NodeContext};
 use super::{MAX_TASKS, NodeDeps, StartError};
-use crate::cluster_handle::{ClusterBootstrap, ClusterHandle, MembershipView};
 use crate::config::ServerConfig;
-use crate::ingester_client::IngesterClient;
+use crate::membership::cluster_handle::{ClusterBootstrap, ClusterHandle, MembershipView};
+use crate::rpc::ingester_client::IngesterClient;
 
 /// Time for gossip to find the members. The deadline below then limits two waits: for the nodes that the
 /// bucket's snapshot names, and for reports of most members of each shard.

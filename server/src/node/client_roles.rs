@@ -22,17 +22,17 @@ use tokio_util::sync::CancellationToken;
 
 use super::assembly::{InternalServices, NodeContext, RoutingHandles};
 use super::{NodeDeps, StartError};
-use crate::adhoc_store::BucketAdhocStore;
-use crate::head_query_service::HeadQueryService;
-use crate::ingester_client::InternalRpcClient;
-use crate::querier_rpc::{QuerierClient, QuerierService};
-use crate::query_planner::QueryPlanner;
-use crate::remote_heads::RemoteHeadDeps;
-use crate::service_load::DistributorService;
-use crate::slot_resolver::SlotResolver;
-use crate::store_gateway_router::StoreGatewayRouter;
-use crate::store_gateway_service::StoreGatewayService;
-use crate::write_router::WriteRouter;
+use crate::maintenance::adhoc_store::BucketAdhocStore;
+use crate::read::query_planner::QueryPlanner;
+use crate::read::remote_heads::RemoteHeadDeps;
+use crate::read::store_gateway_router::StoreGatewayRouter;
+use crate::rpc::head_query_service::HeadQueryService;
+use crate::rpc::ingester_client::InternalRpcClient;
+use crate::rpc::querier_rpc::{QuerierClient, QuerierService};
+use crate::rpc::service_load::DistributorService;
+use crate::rpc::store_gateway_service::StoreGatewayService;
+use crate::write::slot_resolver::SlotResolver;
+use crate::write::write_router::WriteRouter;
 
 /// Interval between two checks whether the disk cache must free disk space for others.
 const CACHE_MAINTENANCE_INTERVAL: Duration = Duration::from_secs(1);

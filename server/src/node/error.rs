@@ -5,11 +5,11 @@ use athanor_chassis::tasks::SpawnError;
 use athanor_chassis::{ErrorCode, ErrorCodeExt};
 use athanor_consensus::{log, replicated};
 
-use crate::cluster_handle::ClusterJoinError;
 use crate::config::SettingError;
-use crate::data_dir::DataDirError;
 use crate::http::ListenerError;
-use crate::node_identity::NodeIdentityError;
+use crate::membership::cluster_handle::ClusterJoinError;
+use crate::node::data_dir::DataDirError;
+use crate::node::node_identity::NodeIdentityError;
 
 /// Error that keeps a node from starting.
 #[derive(Debug, thiserror::Error)]

@@ -29,12 +29,12 @@ use tokio::sync::Notify;
 use super::assembly::{self, InternalServices};
 use super::shutdown_budget::ShutdownBudget;
 use super::{MAX_TASKS, NodeDeps, StartError};
-use crate::cluster_handle::{ClusterBootstrap, ClusterHandle};
-use crate::cluster_overview::ClusterOverview;
 use crate::config::ServerConfig;
-use crate::metrics::MetricsCollector;
-use crate::node_health::NodeHealth;
-use crate::readiness::{Readiness, ReadinessCheck};
+use crate::lifecycle::node_health::NodeHealth;
+use crate::lifecycle::readiness::{Readiness, ReadinessCheck};
+use crate::membership::cluster_handle::{ClusterBootstrap, ClusterHandle};
+use crate::membership::cluster_overview::ClusterOverview;
+use crate::telemetry::metrics::MetricsCollector;
 
 /// Longest wait for leadership transfers when a node stops. Groups that are not transferred by then elect a
 /// new leader.

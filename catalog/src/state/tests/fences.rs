@@ -34,7 +34,13 @@ fn succeeds(state: &mut CatalogState, shard: ShardId, by: NodeId) {
 }
 
 fn versions(state: &CatalogState) -> Vec<u64> {
-    state.routing_view().tables.iter().flat_map(topology::tables::iter_tables).map(SlotTable::version).collect()
+    state
+        .routing_view()
+        .tables
+        .iter()
+        .flat_map(topology::tables::iter_tables)
+        .map(SlotTable::version)
+        .collect()
 }
 
 #[test]

@@ -379,7 +379,8 @@ fn random_commands_reach_every_phase() {
             if state.blocks().any(|block| block.level > 0) {
                 *seen.entry("Replaced".to_owned()).or_default() += 1;
             }
-            let tables = state.tables.as_ref().map_or(0, |tables| topology::tables::iter_tables(tables).count());
+            let tables =
+                state.tables.as_ref().map_or(0, |tables| topology::tables::iter_tables(tables).count());
             *seen.entry(format!("{tables} tables")).or_default() += 1;
         }
     }

@@ -1,0 +1,16 @@
+//! Endpoints for clients: uploads, queries and the web UI.
+//!
+//! - `legacy_api`: uploads of language SDKs and queries of old dashboards.
+//! - `otlp`: OpenTelemetry exports over gRPC and plain HTTP.
+//! - `parca`, `debuginfo`: RPCs of Parca, and uploads of debug information.
+//! - `diagnostics`: records of query diagnostics.
+//! - `ui_pages`: minimal web UI.
+//! - `web_policy`: web pages that may call the server, and the permissions of its own pages.
+
+pub(crate) mod debuginfo;
+pub(crate) mod diagnostics;
+pub(crate) mod legacy_api;
+pub(crate) mod otlp;
+pub(crate) mod parca;
+pub(crate) mod ui_pages;
+pub(crate) mod web_policy;

@@ -1,0 +1,196 @@
+//! Plain HTTP routes: uploads of language SDKs and queries of old dashboards.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use athanor_chassis::clock::TimeoutElapsed;
+use athanor_chassis::{ErrorCode, Status};
+use athanor_querier::{QueryContext, RenderedResponse};
+use axum::body::Body;
+use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE, VARY};
+use axum::http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
+
+use crate::http::api::diagnostics::record_if_requested;
+use crate::http::body::{GZIP_CONTENT_ENCODING, accepts_gzip, announced_length};
+use crate::http::connection::keep_budget;
+use crate::http::decoded_size::BodyPolicy;
+use crate::http::diagnostics_header::set_diagnostics_id;
+use crate::http::encoding::{json_error, json_error_with};
+use crate::http::partial_header::set_partial_header;
+use crate::http::routes::{HttpState, text};
+use crate::http::tenant_header;
+use crate::http::unary::deadline;
+
+/// Future of a handler's response.
+pub type HandlerFuture = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
+
+const NOT_FOUND_MESSAGE: &str = "there is nothing at this path: profiles go to /ingest and /push.v1.PusherService/Push, and / \
+lists services\n";
+
+/// Returns the response for an unknown path.
+pub fn not_found() -> Response<Body> {
+    let mut response = text("text/plain; charset=utf-8", NOT_FOUND_MESSAGE);
+    *response.status_mut() = StatusCode::NOT_FOUND;
+    response
+}
+
+/// Returns the response for a body that was not read. A body that arrived too slowly gets 408, on which SDKs
+/// retry.
+fn unread(status: &Status) -> Response<Body> {
+    let http = if status.code == ErrorCode::Deadline { 408 } else { status.code.http_status() };
+    json_error_with(status, status.code.connect_code(), http)
+}
+
+/// `POST /ingest`.
+pub fn ingest(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture {
+    Box::pin(async move {
+        let (parts, body) = request.into_parts();
+        let received = async {
+            let tenant = tenant_header::parse_writer(&parts.headers, hall.door.multitenancy)?;
+            let distributor = hall.services.distributor()?.clone();
+            let admits = BodyPolicy::profiles(distributor.body_limit(&tenant));
+            let read = async {
+                distributor.check_rate(&tenant, announced_length(&parts.headers))?;
+                hall.door.for_tenant(&tenant).read(&parts.headers, body, &admits).await
+            };
+            let counts = distributor.stats();
+            let held = read.await.inspect_err(|status| counts.record_request_refusal(&tenant, status))?;
+            Ok::<_, Status>((tenant, held, distributor))
+        };
+        let (tenant, mut held, distributor) = match received.await {
+            Ok(received) => received,
+            Err(status) => return unread(&status),
+        };
+        let body = std::mem::take(&mut held.bytes);
+        let content_type = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        let query = parts.uri.query().unwrap_or_default();
+        match distributor.ingest(&tenant, query, content_type, body).await {
+            Ok(_) => Response::new(Body::empty()),
+            Err(refused) => json_error_with(&refused.status, refused.code, refused.http),
+        }
+    })
+}
+
+/// Read endpoints that have all parameters in the URL.
+#[derive(Clone, Copy)]
+enum GetEndpoint {
+    Render,
+    RenderDiff,
+    Values,
+    Export,
+}
+
+impl GetEndpoint {
+    fn path(self) -> &'static str {
+        match self {
+            GetEndpoint::Render => "/pyroscope/render",
+            GetEndpoint::RenderDiff => "/pyroscope/render-diff",
+            GetEndpoint::Values => "/pyroscope/label-values",
+            GetEndpoint::Export => "/athanor/export",
+        }
+    }
+}
+
+/// `GET /pyroscope/render`.
+pub fn render(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture {
+    read(hall, request, GetEndpoint::Render)
+}
+
+/// `GET /pyroscope/render-diff`.
+pub fn render_diff(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture {
+    read(hall, request, GetEndpoint::RenderDiff)
+}
+
+/// `GET /pyroscope/label-values`.
+pub fn label_values(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture {
+    read(hall, request, GetEndpoint::Values)
+}
+
+/// `GET /athanor/export`.
+pub fn export(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture {
+    read(hall, request, GetEndpoint::Export)
+}
+
+fn read(hall: Arc<HttpState>, request: Request<Body>, what: GetEndpoint) -> HandlerFuture {
+    let parts = request.into_parts().0;
+    Box::pin(async move {
+        let reader = match tenant_header::parse_reader(&parts.headers, hall.door.multitenancy) {
+            Ok(reader) => reader,
+            Err(status) => return vary(json_error(&status)),
+        };
+        let reader = record_if_requested(&hall, reader, &parts.headers, what.path());
+        let query = parts.uri.query().unwrap_or_default();
+        let answered = async {
+            let querier = hall.services.querier()?;
+            match what {
+                GetEndpoint::Render => querier.render(&reader, query).await,
+                GetEndpoint::RenderDiff => querier.render_diff(&reader, query).await,
+                GetEndpoint::Values => querier.render_label_values(&reader, query).await,
+                GetEndpoint::Export => querier.export(&reader, query).await,
+            }
+        };
+        let rendered = match deadline(&parts.headers) {
+            Ok(None) => answered.await,
+            Ok(Some(wait)) => {
+                reader.set_timeout(&hall.door.clock, wait);
+                let late =
+                    |elapsed: TimeoutElapsed| Err(Status::new(ErrorCode::Deadline, elapsed.to_string()));
+                hall.door.clock.timeout(wait, answered).await.unwrap_or_else(late)
+            }
+            Err(status) => Err(status),
+        };
+        let failed = rendered.as_ref().err().cloned();
+        let mut response = show(&hall, &reader, &parts.headers, rendered).await;
+        set_diagnostics_id(&mut response, reader.finish_request(failed.as_ref()));
+        set_partial_header(&mut response, &reader.all_warnings());
+        keep_budget(&mut response, |bytes| reader.take_response_budget(bytes));
+        response
+    })
+}
+
+async fn show(
+    hall: &HttpState,
+    reader: &QueryContext,
+    headers: &HeaderMap,
+    rendered: Result<RenderedResponse, Status>,
+) -> Response<Body> {
+    let (content_type, body) = match rendered {
+        Ok(RenderedResponse { content_type, body }) => (content_type, bytes::Bytes::from(body)),
+        Err(status) => return vary(json_error(&status)),
+    };
+    let mut response = text(content_type, body.clone());
+    if accepts_gzip(headers) {
+        let first = reader.tenants().first();
+        let door = first.map_or_else(|| hall.door.clone(), |tenant| hall.door.for_tenant(tenant));
+        match door.gzip(body).await {
+            Ok(bytes) => {
+                response.headers_mut().insert(CONTENT_ENCODING, GZIP_CONTENT_ENCODING);
+                *response.body_mut() = bytes.into();
+            }
+            Err(status) => return vary(json_error(&status)),
+        }
+    }
+    vary(response)
+}
+
+fn vary(mut response: Response<Body>) -> Response<Body> {
+    response.headers_mut().insert(VARY, HeaderValue::from_static("Accept-Encoding"));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_that_comes_too_slowly_is_408() {
+        for (code, http) in [
+            (ErrorCode::Deadline, 408),
+            (ErrorCode::TooLarge, 413),
+            (ErrorCode::Cancelled, ErrorCode::Cancelled.http_status()),
+        ] {
+            assert_eq!(unread(&Status::new(code, "it was not read")).status().as_u16(), http);
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! Repair of the catalog from the bucket, after damage lost registered blocks.
+//!
+//! A shard's log records up to which index its rows lie in blocks. If the catalog lists no block for a part
+//! of that range, the range is a gap. The blocks of a gap name their log range in `meta.json`; the repair
+//! registers them again. Queries report a gap that remains. The repair removes nothing and changes no known
+//! block, so an unavailable or wrong bucket does no harm.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use athanor_catalog::{
+    BlockEntry, BlockId, BucketBlock, Catalog, CatalogCommand, CatalogError, CommandResult, DataLoss,
+    ShardId, ShardLogRange, find_merged_blocks,
+};
+use athanor_chassis::{Clock, Status, TenantId};
+use athanor_storage::Store;
+use futures::{StreamExt, TryStreamExt};
+use tokio_util::sync::CancellationToken;
+
+use crate::maintenance::block_lister::{BlockLister, ListedBlock};
+
+/// Waits between retries while the bucket or the catalog is unavailable; the last one repeats.
+const REPAIR_RETRY_BACKOFF: [Duration; 4] =
+    [Duration::from_millis(500), Duration::from_secs(5), Duration::from_secs(30), Duration::from_secs(120)];
+/// Interval between two checks for new gaps. A shard reports its gaps when it opens.
+const REPAIR_INTERVAL: Duration = Duration::from_secs(10);
+/// Concurrent reads of `meta.json` files.
+const MAX_CONCURRENT_READS: usize = 16;
+
+/// Task that registers lost blocks again.
+pub struct CatalogRepair {
+    /// Catalog that records the gaps.
+    pub catalog: Arc<dyn Catalog>,
+    /// Bucket that holds the blocks.
+    pub store: Store,
+    /// Clock of the waits.
+    pub clock: Clock,
+    /// Cluster id that a block must carry.
+    pub cluster: u128,
+    /// Retention period of blocks; zero keeps them for ever.
+    pub retention: Duration,
+}
+
+/// Gap of a shard's log: no registered block holds its entries. `from` is exclusive, `to` inclusive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct LogGap {
+    shard: ShardId,
+    from: u64,
+    to: u64,
+}
+
+impl CatalogRepair {
+    /// Runs until the process ends. Searches the bucket while this node leads the catalog and new gaps exist.
+    pub async fn run(self, leads: impl Fn() -> bool + Send, ending: CancellationToken) {
+        let mut failures = 0;
+        let mut looked = Vec::new();
+        loop {
+            let mut wait = REPAIR_INTERVAL;
+            if !leads() {
+                looked.clear();
+                wait = REPAIR_RETRY_BACKOFF[0];
+            } else if let Err(status) = self.look(&mut looked).await {
+                tracing::warn!(error = %status, "the blocks that the catalogue lost were not found, it will be tried again");
+                wait = REPAIR_RETRY_BACKOFF[failures.min(REPAIR_RETRY_BACKOFF.len() - 1)];
+                failures += 1;
+            } else {
+                failures = 0;
+            }
+            tokio::select! {
+                biased;
+                () = ending.cancelled() => return,
+                () = self.clock.sleep(wait) => {}
+            }
+        }
+    }
+
+    /// Searches for the blocks of all gaps if one of them is new. Returns whether it searched.
+    async fn look(&self, looked: &mut Vec<LogGap>) -> Result<bool, Status> {
+        let gaps = self.gaps().await?;
+        if gaps.iter().all(|gap| looked.contains(gap)) {
+            return Ok(false);
+        }
+        self.round(&gaps).await?;
+        *looked = self.gaps().await?;
+        Ok(true)
+    }
+
+    async fn round(&self, gaps: &[LogGap]) -> Result<(), Status> {
+        let found = self.find(gaps).await?;
+        let listed = self.catalog.blocks().await.map_err(|error| Status::from_error(&error))?;
+        let listed = listed.into_iter().map(|block| (block.id, block)).collect();
+        // Merged blocks come first: they hold the rows of their inputs, and the inputs' objects are garbage
+        // collected.
+        for block in find_merged_blocks(&found, &listed, |_| true).into_iter().cloned() {
+            self.recall(block).await?;
+        }
+        let cuts: Vec<BlockEntry> =
+            found.into_iter().map(|lying| lying.block).filter(|block| block.level == 0).collect();
+        for gap in self.gaps().await? {
+            for block in tiling(gap, &cuts) {
+                self.recall(block).await?;
+            }
+        }
+        self.excuse().await?;
+        for LogGap { shard, from, to } in self.gaps().await? {
+            tracing::error!(shard, from, to, "the blocks of these entries are lost: answers are partial");
+        }
+        Ok(())
+    }
+
+    async fn gaps(&self) -> Result<Vec<LogGap>, Status> {
+        let listing = self.catalog.list_blocks(&TenantId::anonymous(), 0, 0).await;
+        let scars = listing.map_err(|error| Status::from_error(&error))?.scars.into_iter();
+        let gap = |wound| match wound {
+            DataLoss::Gap { shard, from, to } => Some(LogGap { shard, from, to }),
+            DataLoss::Ids { .. } | DataLoss::Unknown { .. } | DataLoss::Abandoned { .. } => None,
+        };
+        Ok(scars.filter_map(|scar| gap(scar.wound)).collect())
+    }
+
+    async fn propose(&self, command: CatalogCommand) -> Result<CommandResult, Status> {
+        self.catalog.propose(command).await.map_err(|error| Status::from_error(&error))
+    }
+
+    async fn known(&self) -> Result<BTreeSet<BlockId>, CatalogError> {
+        let blocks = self.catalog.blocks().await?.into_iter().map(|block| block.id);
+        let condemned = self.catalog.tombstones().await?.into_iter().map(|(block, _)| block);
+        Ok(blocks.chain(condemned).collect())
+    }
+
+    /// Returns the unregistered blocks of this cluster that lie within gaps.
+    async fn find(&self, gaps: &[LogGap]) -> Result<Vec<BucketBlock>, Status> {
+        let known = self.known().await.map_err(|error| Status::from_error(&error))?;
+        let mut inventory = BlockLister::new(&self.store);
+        let mut unknown = Vec::new();
+        while let Some(found) = inventory.next().await? {
+            if found.has_meta() && !known.contains(&found.block) {
+                unknown.push(found);
+            }
+        }
+        let read = futures::stream::iter(unknown)
+            .map(|found| self.entry(found))
+            .buffer_unordered(MAX_CONCURRENT_READS);
+        let entries: Vec<Option<BucketBlock>> = read.try_collect().await?;
+        let in_gaps =
+            |lying: &BucketBlock| lying.block.log_ranges().all(|rows| gaps.iter().any(|gap| gap.has(&rows)));
+        Ok(entries.into_iter().flatten().filter(in_gaps).collect())
+    }
+
+    async fn entry(&self, found: ListedBlock) -> Result<Option<BucketBlock>, Status> {
+        let Some((meta, origin)) = found.meta(&self.store).await? else { return Ok(None) };
+        if origin.cluster != format!("{:032x}", self.cluster) {
+            return Ok(None);
+        }
+        match athanor_metastore::bucket_block_from_meta(found.block, &meta, &origin) {
+            Ok(lying) => Ok(Some(lying)),
+            Err(error) => {
+                tracing::warn!(error, "a block in the bucket is left out");
+                Ok(None)
+            }
+        }
+    }
+
+    async fn recall(&self, block: BlockEntry) -> Result<(), Status> {
+        let BlockEntry { id, shard, from, to, .. } = block;
+        match self.catalog.reinstate_block(block).await {
+            Ok(_) => {
+                tracing::info!(shard, block = %id, from, to, "a block that the catalogue had lost is known again");
+                Ok(())
+            }
+            Err(CatalogError::Refused(refused)) => {
+                tracing::warn!(block = %id, %refused, "a block was not recalled");
+                Ok(())
+            }
+            Err(error) => Err(Status::from_error(&error)),
+        }
+    }
+
+    /// Closes gaps that retention explains. Such a gap begins the log and ends at the oldest block of its
+    /// shard. That block must have reached nine tenths of the retention period.
+    async fn excuse(&self) -> Result<(), Status> {
+        if self.retention.is_zero() {
+            return Ok(());
+        }
+        let blocks = self.catalog.blocks().await.map_err(|error| Status::from_error(&error))?;
+        let ages =
+            self.catalog.block_ages(self.retention).await.map_err(|error| Status::from_error(&error))?;
+        for LogGap { shard, from, to } in self.gaps().await?.into_iter().filter(|gap| gap.from == 0) {
+            let oldest = blocks.iter().flat_map(|block| {
+                block.log_ranges().filter(|rows| rows.shard == shard).map(|rows| (rows.from, block.id))
+            });
+            let age = |block: BlockId| ages.time.since(block.named_at());
+            let is_before = |(from, block)| from == to && age(block) >= self.retention / 10 * 9;
+            if oldest.min().is_some_and(is_before) {
+                self.propose(CatalogCommand::Close { shard, from, to }).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl LogGap {
+    fn has(&self, rows: &ShardLogRange) -> bool {
+        rows.shard == self.shard && self.from <= rows.from && rows.from < rows.to && rows.to <= self.to
+    }
+}
+
+/// Returns blocks without overlap that fill the most of a gap. Blocks may overlap because some were written
+/// and never registered. Two blocks hold equal rows for one log entry.
+fn tiling(gap: LogGap, found: &[BlockEntry]) -> Vec<BlockEntry> {
+    let mut blocks: Vec<&BlockEntry> =
+        found.iter().filter(|block| block.log_ranges().all(|rows| gap.has(&rows))).collect();
+    blocks.sort_unstable_by_key(|block| (block.to, block.from, block.id));
+    // Per prefix of the blocks: entries filled by the best choice, and whether it includes the last block.
+    let mut best: Vec<(u64, bool)> = vec![(0, false)];
+    let before = |place: usize| blocks.partition_point(|other| other.to <= blocks[place].from);
+    for (place, block) in blocks.iter().enumerate() {
+        let with = best[before(place)].0 + (block.to - block.from);
+        let without = best[place].0;
+        best.push(if with > without { (with, true) } else { (without, false) });
+    }
+    let mut taken = Vec::new();
+    let mut count = blocks.len();
+    while count > 0 {
+        count = match best[count].1 {
+            true => {
+                taken.push(blocks[count - 1].clone());
+                before(count - 1)
+            }
+            false => count - 1,
+        };
+    }
+    taken.reverse();
+    taken
+}
+
+#[cfg(test)]
+mod tests {
+    use athanor_catalog::InMemoryCatalog;
+    use athanor_chassis::{Random, Timestamp};
+    use athanor_storage::{StorageConfig as Bucket, StoreDeps};
+
+    use super::*;
+
+    fn block(number: u128, from: u64, to: u64) -> BlockEntry {
+        let (id, tenants) = (BlockId::from_number(number), Vec::new());
+        let further = Vec::new();
+        BlockEntry {
+            id,
+            shard: 1,
+            epoch: 1,
+            from,
+            to,
+            bytes: 1,
+            samples: 1,
+            lost: 0,
+            level: 0,
+            further,
+            tenants,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_gap_that_is_told_later_is_looked_for_once() {
+        let (clock, _hand) = Clock::manual(Timestamp::from_seconds(1_700_000_000));
+        let deps = StoreDeps { clock: clock.clone(), random: Random::from_seed(2) };
+        let store = Store::open(&Bucket { memory: true, ..Bucket::default() }, deps).unwrap();
+        let catalog = Arc::new(InMemoryCatalog::new(clock.clone()));
+        let shard = catalog.open_shard(0, 1).await.unwrap();
+        let known = Arc::clone(&catalog) as Arc<dyn Catalog>;
+        let repair = CatalogRepair { catalog: known, store, clock, cluster: 1, retention: Duration::ZERO };
+        let (mut looked, gap) = (Vec::new(), LogGap { shard: shard.id, from: 0, to: 9 });
+        assert!(!repair.look(&mut looked).await.unwrap());
+        catalog.advance_watermark(shard.id, 9).await.unwrap();
+        assert!(repair.look(&mut looked).await.unwrap());
+        assert_eq!(looked, [gap]);
+        assert!(!repair.look(&mut looked).await.unwrap(), "what is lost is not looked for again");
+    }
+
+    #[test]
+    fn the_blocks_that_fill_the_most_are_taken() {
+        let chosen = |gap: (u64, u64), blocks: &[(u64, u64)]| -> Vec<(u64, u64)> {
+            let found: Vec<BlockEntry> =
+                (0..).zip(blocks).map(|(number, &(from, to))| block(number, from, to)).collect();
+            let gap = LogGap { shard: 1, from: gap.0, to: gap.1 };
+            tiling(gap, &found).iter().map(|block| (block.from, block.to)).collect()
+        };
+        // One that was written before a crash, and the one that was written after it.
+        assert_eq!(chosen((10, 40), &[(10, 20), (10, 25), (25, 40)]), [(10, 25), (25, 40)]);
+        assert_eq!(chosen((10, 40), &[(10, 20), (30, 40)]), [(10, 20), (30, 40)], "one is gone");
+        assert_eq!(chosen((10, 40), &[(0, 20), (35, 50)]), [], "no entry is in two blocks");
+        assert_eq!(chosen((10, 40), &[(10, 10), (20, 10)]), []);
+    }
+}

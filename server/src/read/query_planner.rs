@@ -1,0 +1,327 @@
+//! Planner of queries: combines the catalog, the heads and the block store.
+//!
+//! A plan consists of one listing and the heads after its watermarks [INV-17]. So every profile is read once,
+//! even if it is in a head and in a block at that time.
+//! If a head has dropped data that the listing does not contain yet, the listing is stale. The plan reports
+//! that, and the querier requests a new plan [INV-18].
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use athanor_catalog::{
+    BlockEntry, Catalog, DataLoss, DataLossRecord, ProfileTimeRange, ShardEntry, ShardId, ShardPhase,
+};
+use athanor_chassis::{Status, TenantId, Timestamp};
+use athanor_ingester::{HeadSnapshot, Ingester, ShardReadError};
+use athanor_profile::encoding::hash::{self, ContentHash};
+use athanor_profile::labeling::normalize::displayable_range;
+use athanor_querier::{DataSources, DataTimeRange, DedupHints, InMemorySource, QueryPlan, RemoteSource};
+use athanor_query::{DuplicateExclusions, ProfileQuery, SourceId, TimeRange};
+use athanor_store_gateway::BlockTarget;
+use futures::future::{join_all, try_join_all};
+
+use crate::read::remote_heads::{HeadMetadata, RemoteHeadDeps};
+use crate::read::store_gateway_router::{BlockAssignment, StoreGatewayRouter, block_selection};
+use crate::rpc::dedup_ranges::{NanosSpan, find_overlaps, number_heads, reported_range, unreported_until};
+use crate::rpc::head_query_service::enclosing_span;
+
+/// Planner over all sources of profiles.
+pub struct QueryPlanner {
+    /// Catalog client, local or remote.
+    pub catalog: Arc<dyn Catalog>,
+    /// Ingester of this node, with its heads. None if this node has no such role.
+    pub ingester: Option<Arc<Ingester>>,
+    /// Access to heads of other nodes.
+    pub asking: RemoteHeadDeps,
+    /// Router to the nodes that read blocks.
+    pub gateways: StoreGatewayRouter,
+}
+
+/// Locations of a tenant's profiles in a time range, from one listing.
+struct DataLocations {
+    views: Vec<(SourceId, HeadSnapshot)>,
+    far: Vec<ShardEntry>,
+    blocks: Vec<BlockEntry>,
+    /// Time range of profiles that retention removed.
+    removed: Option<ProfileTimeRange>,
+    missing: Vec<String>,
+    moved: Vec<String>,
+}
+
+#[async_trait]
+impl DataSources for QueryPlanner {
+    async fn plan(
+        &self,
+        tenant: &TenantId,
+        ask: &ProfileQuery,
+        doubts: &DedupHints,
+    ) -> Result<QueryPlan, Status> {
+        let range = ask.selection.time;
+        let nowhere = DedupHints::default();
+        // Duplicates do not change a listing, so a query that only lists needs no dedup.
+        let doubts = if ask.needs_dedup() { doubts } else { &nowhere };
+        let found = self.find(tenant, range).await?;
+        let made_of = found.made_of(range);
+        let in_heads =
+            found.views.iter().filter(|(_, view)| view.times().is_some_and(|times| range.overlaps(times)));
+        let of_heads: u64 = in_heads.map(|(_, view)| view.bytes() as u64).sum();
+        let bytes = found.blocks.iter().map(|block| block.tenant_bytes(tenant)).sum::<u64>() + of_heads;
+        let blocks = found.blocks.len();
+        let shards = found.far.len();
+        let DedupReport { sources, wanted, leaders_tell, untold } = found.telling(tenant, ask, doubts);
+        let DataLocations { far, removed, mut missing, moved, .. } = found;
+        missing.extend(removed.map(removed_by_age));
+        let BlockAssignment { here: stored, away } = self.gateways.assign_blocks(tenant, ask, wanted);
+        // Leaders come first: they retain data flushed since the listing only for a limited time.
+        let far = self.asking.group_by_leader(far, leaders_tell, &doubts.doubles);
+        let far = far.into_iter().map(|far| Arc::new(far) as Arc<dyn RemoteSource>);
+        let remote = far.chain(away).collect();
+        Ok(QueryPlan { sources, stored, remote, missing, bytes, moved, made_of, untold, blocks, shards })
+    }
+
+    async fn block_provenance(
+        &self,
+        tenant: &TenantId,
+        range: TimeRange,
+    ) -> Result<Option<ContentHash>, Status> {
+        let found = self.find(tenant, range).await?;
+        let Some(made_of) = found.made_of(range) else { return Ok(None) };
+        let far = self.asking.group_by_leader(found.far, false, &DuplicateExclusions::default());
+        let afar = try_join_all(far.iter().map(|far| far.fetch_metadata(tenant))).await?;
+        let has_no_part = |beside: &HeadMetadata| {
+            let in_memory = beside.times.is_some_and(|times| range.overlaps(times));
+            !in_memory && beside.missing().is_empty() && beside.moved.is_empty()
+        };
+        Ok(afar.iter().all(has_no_part).then_some(made_of))
+    }
+
+    async fn data_time_range(&self, tenant: &TenantId) -> Result<DataTimeRange, Status> {
+        let found = self.find(tenant, TimeRange::default()).await?;
+        let DataLocations { views, far, blocks, mut missing, mut moved, .. } = found;
+        let far = self.asking.group_by_leader(far, false, &DuplicateExclusions::default());
+        let mut afar = Vec::new();
+        for beside in join_all(far.iter().map(|far| far.fetch_metadata(tenant))).await {
+            match beside {
+                Ok(beside) => {
+                    afar.extend(beside.times);
+                    missing.extend(beside.missing());
+                    moved.extend(beside.moved);
+                }
+                Err(status) => return Err(status),
+            }
+        }
+        let of_blocks =
+            blocks.iter().filter_map(|block| block.tenant_span_between(tenant, i64::MIN, i64::MAX));
+        let of_blocks = of_blocks.map(|span| (span.min_time, span.max_time));
+        let all = views.iter().filter_map(|(_, view)| view.times()).chain(of_blocks).chain(afar);
+        Ok(DataTimeRange { span: enclosing_span(all.filter_map(displayable_range)), missing, moved })
+    }
+}
+
+impl QueryPlanner {
+    async fn find(&self, tenant: &TenantId, range: TimeRange) -> Result<DataLocations, Status> {
+        let listing = self.catalog.list_blocks(tenant, range.from, range.last_timestamp()).await;
+        let listing = listing.map_err(|error| Status::from_error(&error))?;
+        let mut views = Vec::new();
+        let mut moved = Vec::new();
+        let mut away = Vec::new();
+        let mut beside = HeadMetadata { lost: listing.lost, ..HeadMetadata::default() };
+        // All shards run concurrently, so that a shard that waits for its other members does not delay the
+        // others.
+        let here = join_all(listing.shards.iter().map(|shard| self.here(shard, tenant))).await;
+        for (shard, here) in listing.shards.into_iter().zip(here) {
+            match here {
+                None => away.push(shard),
+                Some(Ok(of_shard)) => {
+                    views.extend(number_heads(shard.id, of_shard.views));
+                    beside.lost += of_shard.lost;
+                    beside.forgets |= of_shard.forgets;
+                }
+                Some(Err(error)) => moved.push(format!("shard {}: {error}", shard.id)),
+            }
+        }
+        let mut missing = missing(&beside, &listing.scars);
+        missing.extend(without(&listing.partial));
+        let removed = listing.removed;
+        Ok(DataLocations { views, far: away, blocks: listing.blocks, removed, missing, moved })
+    }
+
+    /// Returns the data of a shard that this node leads, or None if another node leads it. Only a shard that
+    /// serves or has served its slot has readable rows.
+    async fn here(
+        &self,
+        shard: &ShardEntry,
+        tenant: &TenantId,
+    ) -> Option<Result<LocalShardData, ShardReadError>> {
+        match shard.phase {
+            // The shard has accepted nothing yet, or cannot know the data of other members.
+            ShardPhase::Opening { .. } | ShardPhase::Lost { .. } | ShardPhase::Retired { .. } => {
+                return Some(Ok(LocalShardData::default()));
+            }
+            ShardPhase::Open | ShardPhase::Closing | ShardPhase::Sealed { .. } => {}
+        }
+        let ingester = self.ingester.as_ref()?;
+        // A leader without a majority would delay the query here as well.
+        let now = self.asking.clock.monotonic();
+        if self.asking.outages.unavailable(shard.id, now).is_some() {
+            return None;
+        }
+        // A deposed leader that missed its deposition lacks entries acknowledged since [INV-17].
+        let views = match ingester.confirm_leadership(shard.id).await {
+            Ok(()) => ingester.head_snapshots(shard.id, shard.watermark, tenant),
+            Err(moved) => Err(moved),
+        };
+        match views {
+            Ok(views) => {
+                let lost = ingester.count_lost_entries(shard.id, shard.watermark);
+                Some(Ok(LocalShardData { views, lost, forgets: ingester.has_unreported_lost_ids(shard.id) }))
+            }
+            Err(ShardReadError::Lead { .. })
+                if !shard.members.is_empty() && self.asking.ways.afar.is_some() =>
+            {
+                None
+            }
+            Err(moved) => Some(Err(moved)),
+        }
+    }
+}
+
+impl DataLocations {
+    /// Decides which sources report ids: those with a time range that overlaps with another source.
+    fn telling(&self, tenant: &TenantId, ask: &ProfileQuery, doubts: &DedupHints) -> DedupReport {
+        let range = ask.selection.time;
+        let within = |(first, last): NanosSpan| (first.max(range.from), last.min(range.last_timestamp()));
+        let of_block = |block: &BlockEntry| {
+            let span = block.tenant_span_between(tenant, range.from, range.last_timestamp());
+            span.map(|span| (span.min_time, span.max_time))
+        };
+        let of_view = |view: &HeadSnapshot| view.times().filter(|times| range.overlaps(*times)).map(within);
+        let views = self.views.iter().map(|(_, view)| of_view(view));
+        let blocks = self.blocks.iter().map(|block| of_block(block).map(within));
+        // A shard may have profiles of any time, but usually only recent ones.
+        let far = self.far.iter().map(|_| Some((doubts.since, i64::MAX)));
+        let all: Vec<Option<NanosSpan>> =
+            if ask.needs_dedup() { views.chain(blocks).chain(far).collect() } else { Vec::new() };
+        let mut shared = find_overlaps(&all.iter().flatten().copied().collect::<Vec<_>>()).into_iter();
+        let mut shared = all.iter().map(|span| span.and_then(|_| shared.next()).flatten());
+
+        let mut telling = DedupReport::default();
+        for (place, view) in &self.views {
+            let without = doubts.doubles.excluded_from(*place).cloned().unwrap_or_default();
+            let tells = shared.next().flatten().is_some() || !without.is_empty();
+            if !tells {
+                telling.untold = telling.untold.max(of_view(view).map(|span| span.1));
+            }
+            let tells = tells.then_some(*place);
+            telling.sources.push(InMemorySource { source: Arc::new(view.clone()), tells, without });
+        }
+        for block in &self.blocks {
+            let mut wanted = block_selection(block, tenant, range.from, range.last_timestamp());
+            let shared = shared.next().flatten();
+            if let Some(span) = of_block(block) {
+                wanted.tells = shared.map(|shared| reported_range(shared, span));
+                if let Some(without) = doubts.doubles.excluded_from(SourceId::Block(block.id.number())) {
+                    wanted.without = Arc::clone(without);
+                    wanted.tells = Some(TimeRange::default());
+                }
+                telling.untold = telling.untold.max(unreported_until(wanted.tells, within(span)));
+            }
+            telling.wanted.push(wanted);
+        }
+        telling.leaders_tell = shared.any(|shared| shared.is_some());
+        telling
+    }
+
+    /// Hashes the block ids in any order, since nothing else affects the result of blocks [INV-19]. Returns
+    /// None if a head of this node overlaps with the range or if data is missing.
+    fn made_of(&self, range: TimeRange) -> Option<ContentHash> {
+        let Self { views, blocks, missing, moved, .. } = self;
+        let has_part =
+            |(_, view): &(SourceId, HeadSnapshot)| view.times().is_some_and(|times| range.overlaps(times));
+        if !missing.is_empty() || !moved.is_empty() || views.iter().any(has_part) {
+            return None;
+        }
+        let mut ids: Vec<ContentHash> = blocks.iter().map(|block| block.id.number()).collect();
+        ids.sort_unstable();
+        Some(hash::hash_list(&ids))
+    }
+}
+
+/// Sources of a plan with the ids they report for dedup.
+#[derive(Default)]
+struct DedupReport {
+    sources: Vec<InMemorySource>,
+    wanted: Vec<BlockTarget>,
+    /// True if leaders on other nodes report ids.
+    leaders_tell: bool,
+    /// Last timestamp up to which some local source holds profiles without a report of their ids.
+    untold: Option<i64>,
+}
+
+/// Data of a shard that this node leads.
+#[derive(Default)]
+struct LocalShardData {
+    views: Vec<HeadSnapshot>,
+    lost: u64,
+    forgets: bool,
+}
+
+impl HeadMetadata {
+    /// Returns messages about the data that the result lacks.
+    pub fn missing(&self) -> Vec<String> {
+        missing(self, &[])
+    }
+}
+
+/// Returns the message about profiles that retention removed.
+fn removed_by_age(ProfileTimeRange { first, last }: ProfileTimeRange) -> String {
+    let [first, last] = [first, last].map(Timestamp::from_nanos);
+    format!("profiles from {first} to {last} were removed by age (setting retention)")
+}
+
+/// Returns the message about shards with unreadable rows.
+fn without(partial: &[ShardId]) -> Option<String> {
+    let first = partial.first()?;
+    Some(format!(
+        "{} shards have no majority of members or were given up, the first is {first}: profiles of theirs that lie in no block are left out",
+        partial.len()
+    ))
+}
+
+/// Returns messages about the data that the result lacks [INV-07]. Only the lost data itself contained its
+/// tenant and its time range.
+fn missing(
+    HeadMetadata { lost, forgets, silent, .. }: &HeadMetadata,
+    scars: &[DataLossRecord],
+) -> Vec<String> {
+    let lost = *lost;
+    let mut unlisted = 0;
+    let mut unknown = 0;
+    let mut abandoned = 0;
+    let mut ids = *forgets;
+    for scar in scars {
+        match scar.wound {
+            DataLoss::Gap { from, to, .. } => unlisted += to - from,
+            DataLoss::Unknown { .. } => unknown += 1,
+            DataLoss::Ids { .. } => ids = true,
+            DataLoss::Abandoned { .. } => abandoned += 1,
+        }
+    }
+    let said = [
+        (lost > 0).then(|| {
+            format!("{lost} acknowledged batches of profiles were lost to damage of the disk; some may belong here")
+        }),
+        (unlisted > 0).then(|| {
+            format!("{unlisted} acknowledged batches of profiles lie in blocks that the catalogue lost to damage; some may belong here")
+        }),
+        (unknown > 0)
+            .then(|| format!("the log was damaged in {unknown} places, and it is not known what they held")),
+        (abandoned > 0).then(|| {
+            format!("{abandoned} shards were abandoned with profiles that lie in no block; some may belong here")
+        }),
+        ids.then(|| {
+            "ids of profiles were lost to damage, so that profiles that were sent again since may count twice".to_owned()
+        }),
+    ];
+    said.into_iter().flatten().chain(silent.iter().cloned()).collect()
+}

@@ -1,0 +1,530 @@
+//! Remote heads: the heads of shards that other nodes lead.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use athanor_catalog::{ShardEntry, ShardId};
+use athanor_chassis::{Clock, ErrorCode, Random, Status, TaskGroup, TenantId};
+use athanor_cluster::members::ClusterMember;
+use athanor_cluster::{NodeId, status_codec};
+use athanor_proto::athanor::internal::v1 as wire;
+use athanor_proto::athanor::internal::v1::shard_done::Of as Outcome;
+use athanor_querier::{PartialReceiver, RemoteSource, SourceKind, SourceQueryError, SourceReport};
+use athanor_query::{DuplicateExclusions, ProfileQuery};
+use bytes::Bytes;
+use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
+
+use crate::read::shard_outages::{
+    AttemptFailure, FailedAttempt, LEADERLESS_TIMEOUT, PROBE_INTERVAL, ShardOutages,
+};
+use crate::rpc::dedup_ranges::encode_excluded_heads;
+use crate::rpc::head_query_service::{HeadQueryService, decode_frame, enclosing_span, request_checksum};
+use crate::rpc::ingester_client::{IngesterClient, InternalRpcClient};
+use crate::rpc::result_stream::{ResultFrame, ResultStreamError, collect_frames};
+use crate::write::leader_cache::LeaderCache;
+
+/// Time limit of a leader probe at each member.
+const LEADER_PROBE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time limit of a query at one node.
+const HEAD_QUERY_TIMEOUT: Duration = Duration::from_secs(60);
+/// Backoff between attempts: minimum and maximum.
+const RETRY_BACKOFF_RANGE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(250));
+
+/// Stream of result frames from one node.
+type ResultFrameStream = BoxStream<'static, Result<ResultFrame, Status>>;
+
+/// Dependencies of queries to remote heads.
+#[derive(Clone)]
+pub struct RemoteHeadDeps {
+    /// Cache of shard leaders.
+    pub leaders: Arc<LeaderCache>,
+    /// Client of ingesters, local and remote.
+    pub ways: IngesterClient,
+    /// Service for shards that this node leads by now. None if this node is no ingester.
+    pub here: Option<HeadQueryService>,
+    /// Clock for deadlines and backoff.
+    pub clock: Clock,
+    /// Random source for the jitter of the backoff.
+    pub random: Random,
+    /// Shards without a leader. Queries do not wait for them repeatedly.
+    pub outages: Arc<ShardOutages>,
+    /// Task group that runs probes of these shards.
+    pub tasks: TaskGroup,
+}
+
+/// Group of shards that have the same cached leader.
+pub struct RemoteHeads {
+    asking: RemoteHeadDeps,
+    shards: Vec<ShardEntry>,
+    /// True if the leaders return ids of matching profiles.
+    tells: bool,
+    /// Ids of duplicates that are excluded from these shards.
+    doubles: DuplicateExclusions,
+}
+
+/// Call to one node for some shards.
+#[derive(Clone, Copy)]
+struct ShardCall {
+    node: NodeId,
+    begun: Duration,
+}
+
+/// Result from remote shards, except for its rows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HeadMetadata {
+    /// Count of log entries that were lost to damage.
+    pub lost: u64,
+    /// True if ids of profiles were lost to damage and the catalog does not contain that loss yet.
+    pub forgets: bool,
+    /// Timestamps of the first and the last profile.
+    pub times: Option<(i64, i64)>,
+    /// Messages about shards that no node responds for.
+    pub silent: Vec<String>,
+    /// Messages about shards with rows that moved to blocks after the plan was made. The result lacks them.
+    pub moved: Vec<String>,
+}
+
+impl RemoteHeadDeps {
+    /// Groups shards by their cached leader. `tells` requests the ids of matching profiles, and `doubles` are
+    /// excluded.
+    pub fn group_by_leader(
+        &self,
+        shards: Vec<ShardEntry>,
+        tells: bool,
+        doubles: &DuplicateExclusions,
+    ) -> Vec<RemoteHeads> {
+        let mut by_leader: BTreeMap<NodeId, Vec<ShardEntry>> = BTreeMap::new();
+        for shard in shards {
+            by_leader.entry(self.leaders.candidate(&shard, 0)).or_default().push(shard);
+        }
+        let of_one = |shards| RemoteHeads { asking: self.clone(), shards, tells, doubles: doubles.clone() };
+        by_leader.into_values().map(of_one).collect()
+    }
+}
+
+impl RemoteHeads {
+    /// Returns the metadata of the shards, including the time range of their profiles.
+    pub async fn fetch_metadata(&self, tenant: &TenantId) -> Result<HeadMetadata, Status> {
+        self.gather(tenant, &Bytes::new(), None).await
+    }
+
+    /// Queries the leaders until each shard has responded or is not worth the wait.
+    async fn gather(
+        &self,
+        tenant: &TenantId,
+        ask: &Bytes,
+        mut inbox: Option<&mut PartialReceiver>,
+    ) -> Result<HeadMetadata, Status> {
+        let RemoteHeadDeps { leaders, clock, outages, .. } = &self.asking;
+        // The wait ends before the query's deadline, so that a partial result is returned in time.
+        let wanted = inbox.as_ref().map_or(Duration::MAX, |inbox| inbox.remaining_time(clock) / 4 * 3);
+        let until = clock.monotonic() + LEADERLESS_TIMEOUT.min(wanted);
+        let mut beside = HeadMetadata::default();
+        let mut left = self.available_shards(tenant, &mut beside);
+        for attempt in 0.. {
+            let mut by_leader: BTreeMap<NodeId, Vec<ShardEntry>> = BTreeMap::new();
+            for shard in left.drain(..) {
+                by_leader.entry(leaders.candidate(&shard, attempt)).or_default().push(shard);
+            }
+            for (node, shards) in by_leader {
+                let call = ShardCall { node, begun: clock.monotonic() };
+                let answered = self.ask_one(node, &shards, tenant, ask, inbox.as_deref_mut()).await;
+                left.extend(self.settle(call, shards, answered, &mut beside)?);
+            }
+            let now = clock.monotonic();
+            // Each member is called once, regardless of the age of the outage.
+            let is_waited_for = |shard: &ShardEntry| {
+                now < until && (attempt < shard.members.len() || outages.is_worth_waiting(shard.id, now))
+            };
+            let (waiting, given_up): (Vec<_>, Vec<_>) = left.into_iter().partition(is_waited_for);
+            beside.silent.extend(given_up.iter().map(|shard| outages.reason(shard.id, now)));
+            left = waiting;
+            if left.is_empty() {
+                break;
+            }
+            clock.sleep(self.asking.pause(attempt)).await;
+        }
+        Ok(beside)
+    }
+
+    /// Returns the shards worth an attempt. The others are reported as silent, and probed in the background.
+    fn available_shards(&self, tenant: &TenantId, beside: &mut HeadMetadata) -> Vec<ShardEntry> {
+        let now = self.asking.clock.monotonic();
+        let mut available = Vec::new();
+        for shard in &self.shards {
+            match self.asking.outages.unavailable(shard.id, now) {
+                None => available.push(shard.clone()),
+                Some(reason) => {
+                    beside.silent.push(reason);
+                    self.asking.probe(shard, tenant);
+                }
+            }
+        }
+        available
+    }
+
+    /// Records the response of one node. Returns the shards that the response lacks, for a retry.
+    fn settle(
+        &self,
+        ShardCall { node, begun }: ShardCall,
+        shards: Vec<ShardEntry>,
+        answered: Result<Vec<wire::ShardDone>, Status>,
+        beside: &mut HeadMetadata,
+    ) -> Result<Vec<ShardEntry>, Status> {
+        let RemoteHeadDeps { leaders, clock, outages, .. } = &self.asking;
+        let (failure, errors) = match answered {
+            Ok(done) => (AttemptFailure::NotLeader, beside.note(done, leaders)),
+            Err(status) if may_pass(&status) => {
+                shards.iter().for_each(|shard| leaders.record_leader(shard.id, None));
+                let errors = shards.iter().map(|shard| (shard.id, status.message.clone())).collect();
+                (attempt_failure(&status), errors)
+            }
+            Err(status) => return Err(status),
+        };
+        let errors: BTreeMap<ShardId, String> = errors.into_iter().collect();
+        let now = clock.monotonic();
+        let known = self.asking.known_members();
+        let is_unanswered = |shard: &ShardEntry| match errors.get(&shard.id) {
+            None => {
+                outages.record_response(shard.id);
+                false
+            }
+            Some(error) => {
+                outages.record_failure(shard, FailedAttempt { node, failure, error, begun, now }, &known);
+                true
+            }
+        };
+        Ok(shards.into_iter().filter(is_unanswered).collect())
+    }
+
+    /// Probes each member for the leader.
+    async fn find_leader(&self, tenant: &TenantId) {
+        let RemoteHeadDeps { leaders, clock, .. } = &self.asking;
+        for shard in &self.shards {
+            for attempt in 0..shard.members.len().max(1) {
+                let node = leaders.candidate(shard, attempt);
+                let one = std::slice::from_ref(shard);
+                let call = ShardCall { node, begun: clock.monotonic() };
+                let asked = clock
+                    .timeout(LEADER_PROBE_TIMEOUT, self.ask_one(node, one, tenant, &Bytes::new(), None))
+                    .await;
+                let answered = asked.unwrap_or_else(|late| {
+                    Err(Status::new(ErrorCode::Deadline, format!("node {node} did not answer: {late}")))
+                });
+                match self.settle(call, one.to_vec(), answered, &mut HeadMetadata::default()) {
+                    Ok(unanswered) if !unanswered.is_empty() => {}
+                    Ok(_) | Err(_) => break,
+                }
+            }
+        }
+    }
+
+    /// Queries one node and adds its result to the inbox.
+    async fn ask_one(
+        &self,
+        node: NodeId,
+        shards: &[ShardEntry],
+        tenant: &TenantId,
+        ask: &Bytes,
+        mut inbox: Option<&mut PartialReceiver>,
+    ) -> Result<Vec<wire::ShardDone>, Status> {
+        let at = |shard: &ShardEntry| {
+            let without = encode_excluded_heads(&self.doubles, shard.id);
+            wire::ShardAt {
+                shard: shard.id,
+                epoch: shard.epoch,
+                watermark: shard.watermark,
+                // If ids are excluded, the shard reports its ids, so that the querier can verify that another
+                // source counts them.
+                tells: self.tells || !without.is_empty(),
+                without,
+            }
+        };
+        let shards_at: Vec<wire::ShardAt> = shards.iter().map(at).collect();
+        let question = request_checksum(tenant, ask, &shards_at);
+        let left =
+            inbox.as_ref().map_or(HEAD_QUERY_TIMEOUT, |inbox| inbox.remaining_time(&self.asking.clock));
+        let limit = left.min(HEAD_QUERY_TIMEOUT);
+        let begun = self.asking.clock.monotonic();
+        let mut bytes = 0;
+        let asked = async {
+            let pieces = self.pieces(node, tenant, ask, shards_at, limit).await?;
+            let take = |piece: Bytes| match inbox.as_deref_mut() {
+                Some(inbox) => {
+                    bytes += piece.len() as u64;
+                    inbox.push_chunk(&piece)
+                }
+                None => Err(Status::new(ErrorCode::Internal, "a node says what was not asked for")),
+            };
+            collect_frames(pieces, question, shards.len(), take).await.map_err(ResultStreamError::into_status)
+        };
+        let said = self.asking.ways.with_timeout(node, limit, asked).await;
+        let said = said.and_then(|done| complete(done, shards));
+        if let Some(inbox) = &inbox {
+            inbox.report_source(SourceReport {
+                of: SourceKind::Shards(shards.iter().map(|shard| shard.id).collect()),
+                node: Some(node),
+                took: self.asking.clock.monotonic().saturating_sub(begun),
+                bytes,
+                failed: said.as_ref().err().map(|status| status.message.clone()),
+                ..SourceReport::default()
+            });
+        }
+        match (said, inbox) {
+            // The inbox finishes only after each shard has reported. Otherwise a retry would count a shard
+            // twice.
+            (Ok(said), Some(inbox)) => inbox.finish().await.map(|()| said),
+            (Err(status), Some(inbox)) => {
+                inbox.discard();
+                Err(status)
+            }
+            (said, None) => said,
+        }
+    }
+
+    /// Returns the result frames of one node. The local service responds if this node has become the leader
+    /// since the plan.
+    async fn pieces(
+        &self,
+        node: NodeId,
+        tenant: &TenantId,
+        ask: &Bytes,
+        shards: Vec<wire::ShardAt>,
+        limit: Duration,
+    ) -> Result<ResultFrameStream, Status> {
+        let RemoteHeadDeps { ways, here, .. } = &self.asking;
+        if node == ways.me {
+            let none = || Status::new(ErrorCode::Unavailable, "this node keeps no shards");
+            let answered = here.as_ref().ok_or_else(none)?.query_heads(tenant, ask, shards).await?;
+            return Ok(stream::iter(answered.into_iter().map(Ok)).boxed());
+        }
+        let InternalRpcClient { peers, introductions } = ways.remote_client()?;
+        let caller = Some(introductions.caller(node, limit));
+        let request =
+            wire::QueryRequest { caller, tenant: tenant.as_str().to_owned(), ask: ask.clone(), shards };
+        let answered = peers.ingester(node).query(request).await;
+        let pieces = answered.map_err(|error| status_codec::from_grpc(&error))?.into_inner();
+        Ok(pieces.map_ok(decode_frame).map_err(|error| status_codec::from_grpc(&error)).boxed())
+    }
+}
+
+#[async_trait]
+impl RemoteSource for RemoteHeads {
+    async fn query(
+        &self,
+        tenant: &TenantId,
+        ask: &ProfileQuery,
+        inbox: &mut PartialReceiver,
+    ) -> Result<(), SourceQueryError> {
+        let packed = ask.pack().map_err(|error| Status::from_error(&error))?;
+        let beside = self.gather(tenant, &packed.into(), Some(&mut *inbox)).await?;
+        beside.silent.iter().for_each(|words| inbox.report_unreachable(words));
+        beside.missing().into_iter().for_each(|missing| inbox.add_warning(missing));
+        inbox.report_memory_range(beside.times);
+        // Rows of the other shards are in the inbox at this point. The last plan continues with them.
+        match beside.moved.is_empty() {
+            true => Ok(()),
+            false => Err(SourceQueryError::Replan(beside.moved.join("; "))),
+        }
+    }
+}
+
+impl RemoteHeadDeps {
+    /// Probes a shard for a leader in the background, until it has one or no further queries arrive. One task
+    /// per shard.
+    fn probe(&self, shard: &ShardEntry, tenant: &TenantId) {
+        if !self.outages.begin_probe(shard, self.clock.monotonic()) {
+            return;
+        }
+        let asking = self.clone();
+        let id = shard.id;
+        let tenant = tenant.clone();
+        let token = self.tasks.shutdown_token();
+        let probing = async move {
+            tokio::select! {
+                biased;
+                () = token.cancelled() => {}
+                () = asking.probe_until_led(id, &tenant) => {}
+            }
+            asking.outages.end_probe(id);
+        };
+        if let Err(error) = self.tasks.spawn("probe of a shard without a leader", probing) {
+            tracing::debug!(shard = id, %error, "failed to start a probe, will retry on the next query");
+            self.outages.end_probe(id);
+        }
+    }
+
+    async fn probe_until_led(&self, id: ShardId, tenant: &TenantId) {
+        while let Some(shard) = self.outages.next_probe(id, self.clock.monotonic()) {
+            let far = RemoteHeads {
+                asking: self.clone(),
+                shards: vec![shard],
+                tells: false,
+                doubles: DuplicateExclusions::default(),
+            };
+            far.find_leader(tenant).await;
+            self.clock.sleep(PROBE_INTERVAL).await;
+        }
+    }
+
+    /// Returns the gossip view of the other nodes.
+    fn known_members(&self) -> Arc<BTreeMap<NodeId, ClusterMember>> {
+        self.ways.afar.as_ref().map(|afar| afar.peers.members().current()).unwrap_or_default()
+    }
+
+    /// Returns the exponential backoff with jitter.
+    fn pause(&self, attempt: usize) -> Duration {
+        let (least, most) = RETRY_BACKOFF_RANGE;
+        let span = least.saturating_mul(1 << attempt.min(8)).min(most);
+        span / 2 + Duration::from_nanos(self.random.next_below(span.as_nanos() as u64 / 2))
+    }
+}
+
+/// Returns the response if it covers exactly the requested shards.
+fn complete(mut done: Vec<wire::ShardDone>, shards: &[ShardEntry]) -> Result<Vec<wire::ShardDone>, Status> {
+    done.sort_unstable_by_key(|of| of.shard);
+    let mut asked: Vec<ShardId> = shards.iter().map(|shard| shard.id).collect();
+    asked.sort_unstable();
+    if done.iter().map(|of| of.shard).eq(asked) {
+        return Ok(done);
+    }
+    Err(Status::new(ErrorCode::Unavailable, "a node's answer is to another question"))
+}
+
+/// Returns whether another node may respond successfully.
+fn may_pass(status: &Status) -> bool {
+    matches!(
+        status.code,
+        ErrorCode::Unavailable | ErrorCode::Deadline | ErrorCode::NotLeader | ErrorCode::Cancelled
+    )
+}
+
+fn attempt_failure(status: &Status) -> AttemptFailure {
+    match status.code {
+        ErrorCode::NotLeader => AttemptFailure::NotLeader,
+        ErrorCode::Deadline | ErrorCode::Cancelled => AttemptFailure::TimedOut,
+        _ => AttemptFailure::Unreachable,
+    }
+}
+
+impl HeadMetadata {
+    /// Records the response of a node. Returns the shards to retry, with reasons.
+    fn note(&mut self, done: Vec<wire::ShardDone>, leaders: &LeaderCache) -> Vec<(ShardId, String)> {
+        let mut again = Vec::new();
+        for of in done {
+            match of.of {
+                None => {
+                    self.lost += of.lost;
+                    self.forgets |= of.forgets;
+                    self.times =
+                        enclosing_span(self.times.into_iter().chain(of.first_nanos.zip(of.last_nanos)));
+                }
+                Some(Outcome::Failure(failure)) => {
+                    leaders.record_leader(of.shard, Some(failure.leader).filter(|leader| *leader != 0));
+                    again.push((of.shard, failure.message));
+                }
+                Some(Outcome::Replan(_)) => {
+                    let why = format!("the latest profiles of shard {} have moved to blocks", of.shard);
+                    self.moved.push(why);
+                }
+            }
+        }
+        again
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use athanor_catalog::ShardPhase;
+    use athanor_chassis::Timestamp;
+
+    use super::*;
+    use crate::rpc::service_load::ServiceLoad;
+
+    /// Two members of a shard that cannot be reached.
+    fn unreachable_shard(clock: &Clock) -> RemoteHeads {
+        let ways = IngesterClient {
+            me: 9,
+            ingester: None,
+            loads: Arc::new(ServiceLoad::default()),
+            afar: None,
+            clock: clock.clone(),
+        };
+        let asking = RemoteHeadDeps {
+            leaders: Arc::new(LeaderCache::new(9, None, None)),
+            ways,
+            here: None,
+            clock: clock.clone(),
+            random: Random::from_seed(1),
+            outages: Arc::default(),
+            tasks: TaskGroup::new(clock.clone(), 8),
+        };
+        let shard = ShardEntry {
+            id: 1,
+            slot: 0,
+            epoch: 1,
+            watermark: 0,
+            members: BTreeSet::from([2, 3, 4]),
+            phase: ShardPhase::Open,
+            fenced: 1,
+            since: Timestamp::UNIX_EPOCH,
+        };
+        RemoteHeads { asking, shards: vec![shard], tells: false, doubles: DuplicateExclusions::default() }
+    }
+
+    #[tokio::test]
+    async fn only_the_first_query_waits_for_a_shard_without_quorum() {
+        let (clock, hand) = Clock::manual(Timestamp::UNIX_EPOCH);
+        let (far, tenant) = (unreachable_shard(&clock), TenantId::default());
+        let begun = clock.monotonic();
+        let driving = async {
+            loop {
+                hand.wait_for_sleepers(1).await;
+                hand.advance(Duration::from_millis(10));
+            }
+        };
+        let first = tokio::select! {
+            first = far.fetch_metadata(&tenant) => first,
+            () = driving => unreachable!("it does not end"),
+        };
+        let waited = clock.monotonic() - begun;
+        assert!(waited < Duration::from_secs(3), "no quorum is waited for 2 s, not {waited:?}");
+        assert!(waited >= Duration::from_secs(2), "an election may end in {waited:?}");
+        let silent = first.unwrap().silent;
+        assert!(silent[0].contains("shard 1 has had no majority of members for 2."), "{silent:?}");
+        // The clock stands still: nothing may wait.
+        let at = clock.monotonic();
+        let second = far.fetch_metadata(&tenant).await.unwrap();
+        assert_eq!((second.silent.len(), clock.monotonic()), (1, at));
+        assert!(second.silent[0].contains("its latest profiles are left out"), "{second:?}");
+    }
+
+    #[test]
+    fn what_has_moved_hides_nothing_of_the_others() {
+        let of = |shard, of| wire::ShardDone { shard, of, ..wire::ShardDone::default() };
+        let failure = wire::Failure { message: "it leads no more".to_owned(), ..wire::Failure::default() };
+        let done = vec![
+            of(1, Some(Outcome::Replan(true))),
+            wire::ShardDone {
+                lost: 3,
+                forgets: true,
+                first_nanos: Some(5),
+                last_nanos: Some(7),
+                ..of(2, None)
+            },
+            of(3, Some(Outcome::Replan(true))),
+            of(4, Some(Outcome::Failure(failure))),
+        ];
+        let (leaders, mut beside) = (LeaderCache::new(1, None, None), HeadMetadata::default());
+        assert_eq!(beside.note(done, &leaders), [(4, "it leads no more".to_owned())]);
+        assert_eq!((beside.lost, beside.forgets, beside.times), (3, true, Some((5, 7))));
+        assert_eq!(
+            beside.moved,
+            [1, 3].map(|shard| format!("the latest profiles of shard {shard} have moved to blocks"))
+        );
+    }
+}
