@@ -7,7 +7,7 @@ default:
 
 # Builds the release binary
 build:
-    cargo build --release --locked --package athanor-server
+    cargo build --release --locked --package athanor-cli
 
 # Builds the server and runs it on ./athanor-data; arguments go to `athanor serve`
 run *ARGS:

@@ -80,7 +80,7 @@ pub fn athanor_binary() -> PathBuf {
     }
     let test = std::env::current_exe().expect("a program has a path");
     let path = test.ancestors().nth(2).expect("tests lie two folders deep").join("athanor");
-    assert!(path.exists(), "{} is missing: cargo build -p athanor-server", path.display());
+    assert!(path.exists(), "{} is missing: cargo build -p athanor-cli", path.display());
     path
 }
 

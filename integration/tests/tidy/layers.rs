@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::source::{root, walk};
 
 /// Crates by layer; a crate may use those of lower layers only.
-const LAYERS: [&[&str]; 7] = [
+const LAYERS: [&[&str]; 8] = [
     &["proto", "chassis"],
     &["profile", "storage"],
     &["block", "query", "cluster", "consensus"],
@@ -26,6 +26,7 @@ const LAYERS: [&[&str]; 7] = [
         "agent-ebpf",
     ],
     &["server"],
+    &["cli"],
     &["integration"],
 ];
 

@@ -1,6 +1,6 @@
 //! Latency of one tenant's pushes and queries, alone and beside another tenant's wide merges.
 //!
-//! `cargo bench -p athanor-server --bench neighbor`. The server runs on the first core, the clients on all others. The
+//! `cargo bench -p athanor-cli --bench neighbor`. The server runs on the first core, the clients on all others. The
 //! aggressor sends 64 merges over all its profiles at once, each as soon as the last one is answered. Runs alternate: the
 //! neighbor alone, the neighbor beside the aggressor. Latencies count from when a request was due.
 //!

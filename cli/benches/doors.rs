@@ -1,7 +1,7 @@
 //! How much text, recordings and exports a server takes to its synced log, by the processor time of its whole process,
 //! beside a floor: hashing the bytes once, and finding the lines of text.
 //!
-//! `cargo bench -p athanor-server --bench doors`. One client sends a body at a time and waits for the acknowledgement, which
+//! `cargo bench -p athanor-cli --bench doors`. One client sends a body at a time and waits for the acknowledgement, which
 //! comes when the log is synced; each body is new to the server. Real recordings are used where they lie beside the project.
 //! `-- --only OTLP` measures the doors whose names begin so.
 
