@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use crate::args::{self, BlockCatArgs, BlockPathArgs, BlockSubcommand};
 use crate::output::ConsoleOutput;
-use crate::{convert, failure, input, progress};
+use crate::{failure, profile::convert, profile::input, progress};
 
 /// Runs a `block` subcommand.
 pub fn run(args: args::BlockArgs, output: &ConsoleOutput) -> Result<(), Status> {

@@ -1,6 +1,7 @@
 //! `dev`: synthetic profiles, load tests and a local cluster.
 
 mod cluster;
+pub(crate) mod load_test;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::args::{DevArgs, DevSubcommand};
 use crate::output::ConsoleOutput;
-use crate::{example, failure, input, load_test, progress, serve};
+use crate::{failure, profile::example, profile::input, progress, server::serve};
 use athanor_profile::formats::pprof::gzip;
 
 /// Manifest file with a set's profiles and their labels.

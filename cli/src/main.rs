@@ -8,24 +8,15 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
-mod admin_commands;
-mod api_client;
 mod args;
 mod block;
-mod block_query;
-mod convert;
 mod dev;
-mod diff;
-mod example;
 mod failure;
-mod input;
-mod load_test;
 mod output;
-mod profile_views;
+mod profile;
 mod progress;
-mod push;
-mod query;
-mod serve;
+mod remote;
+mod server;
 
 use std::process::ExitCode;
 
@@ -63,24 +54,24 @@ fn main() -> ExitCode {
 fn run(cli: Cli) -> Result<(), Status> {
     let output = output::ConsoleOutput::new(&cli.shown);
     match cli.command {
-        CliCommand::Serve(args) => serve::run(&args, &output),
-        CliCommand::Config(settings) => serve::show(&settings, &output),
-        CliCommand::Cut(settings) => serve::flush_heads(&settings, &output),
-        CliCommand::Lift(settings) => admin_commands::clear_quarantine(&settings, &output),
-        CliCommand::Metastore(args) => admin_commands::metastore(args, &output),
-        CliCommand::Shard(args) => admin_commands::shard(args, &output),
-        CliCommand::Retention(args) => admin_commands::retention(args, &output),
-        CliCommand::Upload(args) => admin_commands::upload(args, &output),
-        CliCommand::Settings(args) => admin_commands::tenant_settings(args, &output),
-        CliCommand::Catalogue(args) => serve::run_catalog_command(args, &output),
-        CliCommand::Top(args) => profile_views::top(&args, &output),
-        CliCommand::Flamegraph(args) => profile_views::flamegraph(&args, &output),
-        CliCommand::Info(args) => profile_views::info(&args, &output),
-        CliCommand::Diff(args) => diff::run(&args, &output),
-        CliCommand::Convert(args) => convert::run(&args, &output),
+        CliCommand::Serve(args) => server::serve::run(&args, &output),
+        CliCommand::Config(settings) => server::serve::show(&settings, &output),
+        CliCommand::Cut(settings) => server::serve::flush_heads(&settings, &output),
+        CliCommand::Lift(settings) => server::admin_commands::clear_quarantine(&settings, &output),
+        CliCommand::Metastore(args) => server::admin_commands::metastore(args, &output),
+        CliCommand::Shard(args) => server::admin_commands::shard(args, &output),
+        CliCommand::Retention(args) => server::admin_commands::retention(args, &output),
+        CliCommand::Upload(args) => server::admin_commands::upload(args, &output),
+        CliCommand::Settings(args) => server::admin_commands::tenant_settings(args, &output),
+        CliCommand::Catalogue(args) => server::serve::run_catalog_command(args, &output),
+        CliCommand::Top(args) => profile::profile_views::top(&args, &output),
+        CliCommand::Flamegraph(args) => profile::profile_views::flamegraph(&args, &output),
+        CliCommand::Info(args) => profile::profile_views::info(&args, &output),
+        CliCommand::Diff(args) => profile::diff::run(&args, &output),
+        CliCommand::Convert(args) => profile::convert::run(&args, &output),
         CliCommand::Block(args) => block::run(args, &output),
-        CliCommand::Push(args) => push::run(args, &output),
-        CliCommand::Query(args) => query::run(args, &output),
+        CliCommand::Push(args) => remote::push::run(args, &output),
+        CliCommand::Query(args) => remote::query::run(args, &output),
         CliCommand::Dev(args) => dev::run(args, &output),
     }
 }

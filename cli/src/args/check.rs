@@ -7,7 +7,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Error};
 
 use super::{Cli, CliCommand, OutputFormat, ProfileSelectionArgs, PushArgs, QuerySubcommand};
-use crate::convert;
+use crate::profile::convert;
 
 /// Rejects selections that do not apply to the inputs, duplicate labels and formats that cannot be written.
 pub fn validate_args(cli: Cli) -> Result<Cli, Error> {

@@ -10,7 +10,7 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::{FlamegraphViewArgs, OutputFormat, ReferenceSet, TopViewArgs};
-use crate::query::time_arg::TimeArg;
+use crate::remote::query::time_arg::TimeArg;
 
 /// Which server, and who asks.
 #[derive(Args)]

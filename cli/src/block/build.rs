@@ -10,9 +10,9 @@ use serde_json::json;
 
 use super::BlockStagingDir;
 use crate::args::BlockBuildArgs;
-use crate::input::InputContent;
 use crate::output::ConsoleOutput;
-use crate::{dev, failure, input, progress};
+use crate::profile::input::InputContent;
+use crate::{dev, failure, profile::input, progress};
 
 /// Builds a block from input files.
 pub(super) fn run(args: &BlockBuildArgs, output: &ConsoleOutput) -> Result<(), Status> {

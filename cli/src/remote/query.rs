@@ -16,9 +16,9 @@ mod types;
 
 use athanor_chassis::{Clock, ErrorCode, Status};
 
-use crate::api_client;
 use crate::args::{QueryArgs, QuerySubcommand, TimeRangeArgs};
 use crate::output::{ConsoleOutput, format_rfc3339};
+use crate::remote::api_client;
 use time_arg::TimeArg;
 
 /// Runs a query against a server.

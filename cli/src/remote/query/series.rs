@@ -12,10 +12,10 @@ use athanor_proto::types::v1::{self, TimeSeriesAggregationType};
 use serde_json::{Value, json};
 
 use super::{MillisTimeRange, types};
-use crate::api_client::ApiClient;
 use crate::args::{QuerySeriesArgs, SeriesAggregation};
 use crate::dev::labels_json;
 use crate::output::{ConsoleOutput, harmless};
+use crate::remote::api_client::ApiClient;
 
 /// Number of points in the range if no step is given.
 const DEFAULT_POINTS: u64 = 60;

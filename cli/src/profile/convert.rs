@@ -11,8 +11,8 @@ use athanor_profile::{
 
 use crate::args::{self, OutputFormat};
 use crate::output::ConsoleOutput;
-use crate::profile_views::FocusedStacks;
-use crate::{failure, input, profile_views};
+use crate::profile::profile_views::FocusedStacks;
+use crate::{failure, profile::input, profile::profile_views};
 
 /// Default maximum of functions in a flame graph image.
 const DEFAULT_SVG_NODES: usize = 8192;

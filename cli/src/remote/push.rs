@@ -30,11 +30,11 @@ use futures::stream::{self, Stream, StreamExt};
 use indicatif::ProgressBar;
 use serde_json::json;
 
-use crate::api_client::{self, ApiClient};
 use crate::args::PushArgs;
-use crate::input::InputContent;
 use crate::output::ConsoleOutput;
-use crate::{failure, input, progress};
+use crate::profile::input::InputContent;
+use crate::remote::api_client::{self, ApiClient};
+use crate::{failure, profile::input, progress};
 
 const PUSH_METHOD: &str = "push.v1.PusherService/Push";
 /// Maximum number of profiles per request.

@@ -8,9 +8,9 @@ use athanor_query::Selector;
 use serde_json::{Value, json};
 
 use super::MillisTimeRange;
-use crate::api_client::ApiClient;
 use crate::args::QueryTypesArgs;
 use crate::output::{ConsoleOutput, harmless};
+use crate::remote::api_client::ApiClient;
 
 /// Label that holds the full profile type.
 const PROFILE_TYPE_LABEL: &str = "__profile_type__";

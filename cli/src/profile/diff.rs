@@ -11,8 +11,8 @@ use athanor_profile::render::units::format_value;
 use serde_json::{Value, json};
 
 use crate::output::{ConsoleOutput, format_percent, harmless};
-use crate::profile_views::type_name;
-use crate::{args, failure, input};
+use crate::profile::profile_views::type_name;
+use crate::{args, failure, profile::input};
 
 /// Compares two profiles function by function.
 pub fn run(args: &args::DiffArgs, output: &ConsoleOutput) -> Result<(), Status> {

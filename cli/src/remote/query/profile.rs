@@ -8,11 +8,11 @@ use athanor_proto::querier::v1::SelectMergeProfileRequest;
 use athanor_query::Selector;
 
 use super::{MillisTimeRange, types};
-use crate::api_client::ApiClient;
 use crate::args::{OutputFileArgs, QueryDiffArgs, QueryFlamegraphArgs, QuerySelectionArgs, QueryTopArgs};
-use crate::convert::{self, ConversionOptions};
 use crate::output::{ConsoleOutput, harmless};
-use crate::{diff as changes, profile_views};
+use crate::profile::convert::{self, ConversionOptions};
+use crate::remote::api_client::ApiClient;
+use crate::{profile::diff as changes, profile::profile_views};
 
 /// Lists the functions with the highest cost.
 pub(super) async fn top(args: QueryTopArgs, output: &ConsoleOutput) -> Result<(), Status> {

@@ -17,7 +17,7 @@ use indicatif::ProgressBar;
 
 use crate::args::{InputArgs, ProfileSelectionArgs};
 use crate::output::harmless;
-use crate::profile_views::type_name;
+use crate::profile::profile_views::type_name;
 use crate::{failure, progress};
 
 /// Returns a compute pool with one thread per processor.
@@ -145,7 +145,7 @@ fn query(path: &Path, block: &Block, picked: &ProfileSelectionArgs) -> Result<Pr
 pub fn block_profile(path: &Path, picked: &ProfileSelectionArgs) -> Result<Profile, Status> {
     let block = block(path)?;
     let query = query(path, &block, picked)?;
-    crate::block_query::query_block(&block, &query, &compute()?)
+    crate::profile::block_query::query_block(&block, &query, &compute()?)
         .map_err(|error| failure::file_error(path, &error))
 }
 

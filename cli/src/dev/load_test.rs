@@ -23,10 +23,10 @@ use futures::future::join_all;
 use prost::Message;
 use serde_json::{Value, json};
 
-use crate::api_client::{self, ApiClient};
 use crate::args::DevLoadArgs;
 use crate::output::ConsoleOutput;
-use crate::{failure, input, progress};
+use crate::remote::api_client::{self, ApiClient};
+use crate::{failure, profile::input, progress};
 
 const PUSH_METHOD: &str = "push.v1.PusherService/Push";
 const MERGE_METHOD: &str = "querier.v1.QuerierService/SelectMergeStacktraces";

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::args::{FlamegraphViewArgs, TopViewArgs};
 use crate::output::{ConsoleOutput, format_percent, format_rfc3339, harmless};
-use crate::{args, input};
+use crate::{args, profile::input};
 
 /// Maximum depth on either side of a focused function, regardless of the limits of the view.
 const ALL_DEPTHS: usize = usize::MAX - 1;

@@ -11,7 +11,7 @@ use crate::args::{
     ShardSubcommand, TenantSettingsArgs, TenantSettingsSubcommand, UploadArgs, UploadSubcommand,
 };
 use crate::output::{ConsoleOutput, harmless};
-use crate::serve::call_admin;
+use crate::server::serve::call_admin;
 
 /// Clears the quarantine of crashed queries on a server.
 pub fn clear_quarantine(settings: &ServerConfigArgs, output: &ConsoleOutput) -> Result<(), Status> {

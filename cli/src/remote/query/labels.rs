@@ -9,9 +9,9 @@ use athanor_query::Selector;
 use serde_json::json;
 
 use super::MillisTimeRange;
-use crate::api_client::ApiClient;
 use crate::args::QueryLabelsArgs;
 use crate::output::{ConsoleOutput, harmless};
+use crate::remote::api_client::ApiClient;
 
 /// Lists the names of labels, or the values of the given label.
 pub(super) async fn run(args: &QueryLabelsArgs, output: &ConsoleOutput) -> Result<(), Status> {
