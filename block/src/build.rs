@@ -137,7 +137,7 @@ impl<'s> BlockBuilder<'s> {
             for (value, value_type) in header.types.iter().enumerate() {
                 let series = part.intern_series(&of_series, value_type, header.period_type.as_ref());
                 let id = record_id(identity, value_type, split, n);
-                part.add_profile(&self.decoded, value, rows, (series, id));
+                part.add_profile(&self.decoded, value, rows, series, id);
             }
         }
         self.counts.samples += (part.rows.len() - before.0) as u64;
@@ -256,7 +256,8 @@ impl TenantBuffer {
         decoded: &DecodedProfile,
         value: usize,
         rows: &[(u32, u32)],
-        (series, id): (u32, ContentHash),
+        series: u32,
+        id: ContentHash,
     ) {
         let header = &decoded.header;
         let width = header.types.len();

@@ -38,7 +38,7 @@ use leadership::PROPOSE_TIMEOUT;
 use network::{PeerLinks, RaftRequestHandler};
 use read_index::{ReadIndexError, ReadIndexRounds};
 use snapshot_barrier::SnapshotBarrier;
-use state_machine::StateMachineHost;
+use state_machine::{StateMachineDeps, StateMachineHost};
 use store::RaftLogStore;
 use type_config::{RaftHandle, RaftProposal};
 
@@ -300,7 +300,7 @@ impl<S: StateMachine> RaftGroup<S> {
             return Err(GroupOpenError::Raft { cause: LogError::Failed { cause }.to_string() });
         }
         let kept = Arc::<SnapshotBarrier>::default();
-        let store = RaftLogStore::new(deps.log.clone(), deps.compute.clone(), (group, deps.node), &kept);
+        let store = RaftLogStore::new(deps.log.clone(), deps.compute.clone(), group, deps.node, &kept);
         let store = store.ok_or(GroupOpenError::BadState { group })?;
         let opened = {
             let log = deps.log.clone();
@@ -319,15 +319,8 @@ impl<S: StateMachine> RaftGroup<S> {
                 if log.group_state(group).hurt && !alone {
                     return Err(GroupOpenError::Hurt { group });
                 }
-                Ok((
-                    alone,
-                    StateMachineHost::open(
-                        (log, disk, compute, kept),
-                        group,
-                        alone.then_some(node),
-                        machine,
-                    )?,
-                ))
+                let machine_deps = StateMachineDeps { log, disk, compute, kept };
+                Ok((alone, StateMachineHost::open(machine_deps, group, alone.then_some(node), machine)?))
             };
             deps.compute.run(open).await
         };

@@ -286,7 +286,9 @@ impl MetastoreClientShared {
     async fn list_blocks_via(
         &self,
         door: VoterEndpoint,
-        (tenant, from, to): (&TenantId, i64, i64),
+        tenant: &TenantId,
+        from: i64,
+        to: i64,
         limit: Duration,
     ) -> Result<BlockListing, AttemptError> {
         use wire::listing_response::Of;
@@ -320,7 +322,8 @@ impl MetastoreClientShared {
     async fn list_slot_blocks_via(
         &self,
         door: VoterEndpoint,
-        (slot, since): (u32, Timestamp),
+        slot: u32,
+        since: Timestamp,
         limit: Duration,
     ) -> Result<Vec<BlockEntry>, AttemptError> {
         use wire::slot_response::Of;
@@ -487,7 +490,7 @@ impl Catalog for MetastoreClient {
                 Some(lister.load(Ordering::Relaxed)).filter(|node| *node != 0 && shared.reach.local.is_none())
             };
             let (door, each) = tries.next_endpoint(|| shared.voter_endpoints(first())).await?;
-            match shared.list_blocks_via(door, (tenant, from, to), each).await {
+            match shared.list_blocks_via(door, tenant, from, to, each).await {
                 Ok(listing) => {
                     if let VoterEndpoint::Node(node) = door {
                         lister.store(node, Ordering::Relaxed);
@@ -506,7 +509,7 @@ impl Catalog for MetastoreClient {
         let mut tries = self.voter_attempts(REQUEST_TIMEOUT);
         loop {
             let (door, each) = tries.next_endpoint(|| self.shared.voter_endpoints(None)).await?;
-            match self.shared.list_slot_blocks_via(door, (slot, since), each).await {
+            match self.shared.list_slot_blocks_via(door, slot, since, each).await {
                 Ok(blocks) => return Ok(blocks),
                 Err(failed) => tries.record_failure(door, AttemptError { leader: None, ..failed })?,
             }

@@ -214,7 +214,7 @@ pub fn run_matched(
         ),
         QueryKind::Tree(stacks) => PartialResult::Tree(tree(picked, &ask.selection, stacks, source)?),
         QueryKind::Profile(stacks, pgo) => {
-            PartialResult::Profile(Box::new(profile(picked, &ask.selection, (stacks, *pgo), source)?))
+            PartialResult::Profile(Box::new(profile(picked, &ask.selection, stacks, *pgo, source)?))
         }
         QueryKind::Points(points) => {
             PartialResult::Points(self::points(picked, &ask.selection, points, source)?)
@@ -341,7 +341,7 @@ fn tree(
     source: &dyn ProfileSource,
 ) -> Result<Tree, ProfileQueryError> {
     let passing = find_passing_stacks(source, &without_call_site(stacks))?;
-    build_tree(&picked.places, selection, (stacks, passing.as_deref()), source)
+    build_tree(&picked.places, selection, stacks, passing.as_deref(), source)
 }
 
 /// Returns the filter without its call site. A call site is a position in the tree and is matched there.
@@ -353,7 +353,8 @@ fn without_call_site(stacks: &StackFilter) -> StackFilter {
 fn build_tree(
     places: &[u32],
     selection: &ProfileSelection,
-    (stacks, passing): (&StackFilter, Option<&[bool]>),
+    stacks: &StackFilter,
+    passing: Option<&[bool]>,
     source: &dyn ProfileSource,
 ) -> Result<Tree, ProfileQueryError> {
     let mut totals = match &selection.requests {
@@ -374,7 +375,8 @@ fn build_tree(
 fn profile(
     picked: &MatchedProfiles,
     selection: &ProfileSelection,
-    (filter, pgo): (&StackFilter, Option<GoPgoOptions>),
+    filter: &StackFilter,
+    pgo: Option<GoPgoOptions>,
     source: &dyn ProfileSource,
 ) -> Result<MergedProfile, ProfileQueryError> {
     let totals = totals(&picked.places, selection, source)?;

@@ -109,8 +109,8 @@ impl ClusterController {
         if view.tables.is_none() {
             return self.begin(&members, memory).await;
         }
-        let times = (self.clock.monotonic(), self.dead_after);
-        let gone = memory.missing.dead_members(&view, &members, times);
+        let now = self.clock.monotonic();
+        let gone = memory.missing.dead_members(&view, &members, now, self.dead_after);
         // The pending table is decided even if no node is free for a successor.
         let decided = self.decide_the_table(&view).await;
         self.succeed(&view, &members, &gone).await.and(decided)

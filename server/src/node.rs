@@ -192,7 +192,7 @@ impl ServerNode {
         };
         let limits = overrides.clone();
         let opened =
-            NodeRoles::open_on(config, system, overrides, (tasks, entry), Arc::clone(&readiness)).await;
+            NodeRoles::open_on(config, system, overrides, tasks, entry, Arc::clone(&readiness)).await;
         let roles = opened.inspect_err(|_| stop.cancel())?;
         let door =
             RequestBudget::new(config.multitenancy_enabled, config.request_bytes, clock.clone(), compute);

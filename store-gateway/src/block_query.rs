@@ -45,13 +45,14 @@ impl BlockQueryRunner {
     pub async fn compute_and_cache(
         self: Arc<Self>,
         key: PartialKey,
-        at: (BlockId, bool),
+        block: BlockId,
+        whole: bool,
         ask: Arc<ProfileQuery>,
     ) -> Result<Arc<ComputedPartial>, Status> {
         let reading = Arc::clone(&self);
         let of = key.clone();
         let is_wanted = move || reading.is_caching() || reading.flights.waiter_count(&of) > 1;
-        let made = Arc::clone(&self).compute(key.tenant.clone(), at, ask, is_wanted).await?;
+        let made = Arc::clone(&self).compute(key.tenant.clone(), block, whole, ask, is_wanted).await?;
         if let Some(packed) = &made.packed {
             if let Some(shelf) = &self.blocks.shelf {
                 shelf.enqueue(key.disk_key(), packed.bytes().clone());
@@ -126,7 +127,8 @@ impl BlockQueryRunner {
     pub async fn compute(
         self: Arc<Self>,
         tenant: TenantId,
-        (block, whole): (BlockId, bool),
+        block: BlockId,
+        whole: bool,
         ask: Arc<ProfileQuery>,
         is_packed: impl FnOnce() -> bool + Send + 'static,
     ) -> Result<ComputedPartial, Status> {

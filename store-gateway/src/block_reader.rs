@@ -358,7 +358,7 @@ impl BlockRead {
                 }
             }
             let names = needs.names && !picked.row_indexes().is_empty();
-            let bytes = memory::estimate_read_memory(part, (&extents, names), &picked, width)?;
+            let bytes = memory::estimate_read_memory(part, &extents, names, &picked, width)?;
             Ok((extents, bytes, picked))
         };
         self.run_with_fetches(part, plan).await

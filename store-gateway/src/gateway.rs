@@ -340,7 +340,7 @@ impl StoreGateway {
         let reading = &self.reading;
         let Some(canonical) = whole else {
             let made = Arc::clone(reading)
-                .compute(tenant.clone(), (at.block, at.whole), Arc::clone(ask), || false)
+                .compute(tenant.clone(), at.block, at.whole, Arc::clone(ask), || false)
                 .await?;
             question.add_read_bytes(made.bytes);
             return Ok((made.take_fresh().ok_or_else(partial_taken_error)?, PartialOrigin::ByReading));
@@ -361,9 +361,7 @@ impl StoreGateway {
         let asked = Arc::new(canonical.ask.clone());
         let begin = || {
             reading.answers.record_miss();
-            Arc::clone(reading)
-                .compute_and_cache(key.clone(), (at.block, at.whole), Arc::clone(&asked))
-                .boxed()
+            Arc::clone(reading).compute_and_cache(key.clone(), at.block, at.whole, Arc::clone(&asked)).boxed()
         };
         let (made, joined) = reading.flights.join_or_start(key.clone(), begin).await;
         if joined {
@@ -376,9 +374,8 @@ impl StoreGateway {
             (Some(partial), _) => reading.remap_to_request(tenant, &canonical, partial).await?,
             (None, Some(packed)) => reading.decode(tenant, &canonical, packed.clone()).await?,
             (None, None) => {
-                let made = Arc::clone(reading)
-                    .compute(tenant.clone(), (at.block, at.whole), asked, || false)
-                    .await?;
+                let made =
+                    Arc::clone(reading).compute(tenant.clone(), at.block, at.whole, asked, || false).await?;
                 reading
                     .remap_to_request(tenant, &canonical, made.take_fresh().ok_or_else(partial_taken_error)?)
                     .await?

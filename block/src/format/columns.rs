@@ -420,8 +420,9 @@ impl TableReader {
     {
         let rows = self.rows(group)?;
         let mut values = Vec::new();
-        let mut levels = (Vec::new(), Vec::new());
-        self.read_nested_column::<T>(group, column, (&mut values, &mut levels.0, &mut levels.1))?;
+        let mut repetition = Vec::new();
+        let mut definition = Vec::new();
+        self.read_nested_column::<T>(group, column, &mut values, &mut repetition, &mut definition)?;
         if values.len() != rows {
             return Err(BlockError::corrupt(self.file, format!("column {column} has not {rows} values")));
         }
@@ -432,7 +433,9 @@ impl TableReader {
         &self,
         group: usize,
         column: usize,
-        (values, repetition, definition): (&mut Vec<T::T>, &mut Vec<i16>, &mut Vec<i16>),
+        values: &mut Vec<T::T>,
+        repetition: &mut Vec<i16>,
+        definition: &mut Vec<i16>,
     ) -> Result<(), BlockError> {
         let rows = self.rows(group)?;
         let mut reader = get_typed_column_reader::<T>(self.column_reader(group, column)?);

@@ -343,10 +343,10 @@ fn read_labels(table: &TableReader, group: usize) -> Result<Vec<Labels>, BlockEr
     let mut values = Vec::new();
     let mut repetition = Vec::new();
     let mut definition = Vec::new();
-    table.read_nested_column::<ByteArrayType>(group, 2, (&mut keys, &mut repetition, &mut definition))?;
+    table.read_nested_column::<ByteArrayType>(group, 2, &mut keys, &mut repetition, &mut definition)?;
     let mut repeated = Vec::new();
     let mut defined = Vec::new();
-    table.read_nested_column::<ByteArrayType>(group, 3, (&mut values, &mut repeated, &mut defined))?;
+    table.read_nested_column::<ByteArrayType>(group, 3, &mut values, &mut repeated, &mut defined)?;
     if repetition != repeated || definition != defined {
         return Err(BlockError::corrupt(SERIES_FILE, "label names and values do not pair"));
     }

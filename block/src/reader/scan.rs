@@ -44,7 +44,7 @@ impl TenantBlock<'_> {
         beside: Option<&SideTask<'_>>,
     ) -> Result<Vec<i64>, BlockError> {
         let stacks = IdRange(self.meta.nodes.0, self.meta.stacks);
-        self.scan(ranges, SpanContextColumns::default(), (compute, beside), |totals, batch| {
+        self.scan(ranges, SpanContextColumns::default(), compute, beside, |totals, batch| {
             batch
                 .stacks
                 .iter()
@@ -62,7 +62,7 @@ impl TenantBlock<'_> {
     ) -> Result<Vec<i64>, BlockError> {
         let stacks = IdRange(self.meta.nodes.0, self.meta.stacks);
         let columns = self.span_context_columns()?;
-        self.scan(ranges, columns, (compute, None), |totals, batch| {
+        self.scan(ranges, columns, compute, None, |totals, batch| {
             for (row, (&stack, &value)) in batch.stacks.iter().zip(&batch.values).enumerate() {
                 if wanted(batch.requests.get(row).copied().unwrap_or_default()) {
                     add_to_total(totals, stacks, stack, value)?;
@@ -81,7 +81,8 @@ impl TenantBlock<'_> {
         &self,
         ranges: &[Range<u64>],
         columns: SpanContextColumns,
-        (compute, beside): (&ComputePool, Option<&SideTask<'_>>),
+        compute: &ComputePool,
+        beside: Option<&SideTask<'_>>,
         each: impl Fn(&mut [i64], &SampleBatch) -> Result<(), BlockError> + Sync,
     ) -> Result<Vec<i64>, BlockError> {
         let table = self.samples_table()?;
@@ -100,8 +101,8 @@ impl TenantBlock<'_> {
                     open = Some((*group, SampleReaders::open(&table, *group, columns)?));
                 }
                 let Some((_, columns)) = &mut open else { continue };
-                let rows = (columns, std::slice::from_ref(range));
-                scan(self, rows, &mut batch, |batch| each(&mut totals, batch))?;
+                let ranges = std::slice::from_ref(range);
+                scan(self, columns, ranges, &mut batch, |batch| each(&mut totals, batch))?;
             }
             Ok(totals)
         };
@@ -153,7 +154,7 @@ impl TenantBlock<'_> {
         let mut batch = SampleBatch::default();
         for (group, ranges) in self.plan_scan(&table, ranges)? {
             let mut columns = SampleReaders::open(&table, group, columns)?;
-            scan(self, (&mut columns, &ranges), &mut batch, |batch| {
+            scan(self, &mut columns, &ranges, &mut batch, |batch| {
                 stacks.clear();
                 for &stack in &batch.stacks {
                     stacks.push(local_id(SAMPLES_FILE, stack, run)?);
@@ -269,7 +270,8 @@ pub(crate) struct SampleBatch {
 /// Visits the rows of `ranges` in one row group, which lie behind the rows that were read before.
 pub(crate) fn scan(
     part: &TenantBlock<'_>,
-    (columns, ranges): (&mut SampleReaders, &[Range<usize>]),
+    columns: &mut SampleReaders,
+    ranges: &[Range<usize>],
     batch: &mut SampleBatch,
     mut each: impl FnMut(&SampleBatch) -> Result<(), BlockError>,
 ) -> Result<(), BlockError> {

@@ -143,7 +143,7 @@ impl TenantBlock<'_> {
             for range in ranges {
                 self.check_cancelled()?;
                 moments.skip(range.start - at)?;
-                scan(self, (&mut columns, std::slice::from_ref(&range)), &mut batch, |batch| {
+                scan(self, &mut columns, std::slice::from_ref(&range), &mut batch, |batch| {
                     stacks.clear();
                     for &stack in &batch.stacks {
                         stacks.push(local_id(SAMPLES_FILE, stack, run)?);

@@ -78,14 +78,19 @@ pub(super) fn show_block(path: &Path, output: &ConsoleOutput) -> Result<(), Stat
             let files = meta.files.iter().map(|(name, file)| (name.clone(), json!(file.bytes)));
             all["files"] = Value::Object(files.collect());
             all["timestamp_bytes"] = json!(timestamps);
-            all["tenants"] = meta.tenants.iter().zip(&of_tenants).map(tenant_json).collect();
+            all["tenants"] = meta
+                .tenants
+                .iter()
+                .zip(&of_tenants)
+                .map(|(tenant, series)| tenant_json(tenant, series))
+                .collect();
             all
         },
-        || text(meta, (timestamps, &of_tenants), output),
+        || text(meta, timestamps, &of_tenants, output),
     )
 }
 
-fn tenant_json((tenant, series): (&athanor_block::TenantMeta, &Vec<ProfileSeries>)) -> Value {
+fn tenant_json(tenant: &athanor_block::TenantMeta, series: &[ProfileSeries]) -> Value {
     let series = series
         .iter()
         .map(|one| json!({ "labels": labels_json(one.labels()), "type": type_name(&one.value_type) }));
@@ -98,7 +103,8 @@ fn tenant_json((tenant, series): (&athanor_block::TenantMeta, &Vec<ProfileSeries
 
 fn text(
     meta: &BlockMeta,
-    (timestamps, of_tenants): (Option<u64>, &[Vec<ProfileSeries>]),
+    timestamps: Option<u64>,
+    of_tenants: &[Vec<ProfileSeries>],
     output: &ConsoleOutput,
 ) -> String {
     let mut text = String::new();

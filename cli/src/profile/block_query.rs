@@ -77,7 +77,7 @@ pub fn query_block(
     let picked = |row: &ProfileRow| wanted.contains(&row.series) && query.time.contains(row.time);
     if !profiles.iter().any(picked) {
         return Err(BlockQueryError::NoProfile {
-            known: displayable_range((part.meta.min_time, part.meta.max_time)),
+            known: displayable_range(part.meta.min_time, part.meta.max_time),
         });
     }
     // Blocks of earlier versions may hold one profile in two series.

@@ -25,7 +25,7 @@ pub fn run(args: &args::ConvertArgs, output: &ConsoleOutput) -> Result<(), Statu
     let profile = input::merge_files(&args.input.files, &args.input.picked)?;
     let value = input::select_value(&args.input.files[0], &profile, &args.input.picked)?;
     let shape = ConversionOptions { format, max_nodes: args.max_nodes, focus: args.focus.as_deref() };
-    write(profile, value, (&args.out, shape, title(&args.input.files[0])), output)
+    write(profile, value, &args.out, shape, title(&args.input.files[0]), output)
 }
 
 /// Returns the output format: the requested one, else the one of the file name.
@@ -51,7 +51,9 @@ pub struct ConversionOptions<'a> {
 pub fn write(
     profile: Profile,
     value: usize,
-    (out, shape, title): (&Path, ConversionOptions<'_>, String),
+    out: &Path,
+    shape: ConversionOptions<'_>,
+    title: String,
     output: &ConsoleOutput,
 ) -> Result<(), Status> {
     let samples = profile.samples.len();

@@ -30,7 +30,8 @@ pub fn run(args: &args::DiffArgs, output: &ConsoleOutput) -> Result<(), Status> 
         &Tree::from_profile(&left, left_value),
         &Tree::from_profile(&right, right_value),
         shown,
-        (args.limit, output),
+        args.limit,
+        output,
     )
 }
 
@@ -39,7 +40,8 @@ pub fn compare(
     left: &Tree,
     right: &Tree,
     shown: &ValueType,
-    (limit, output): (usize, &ConsoleOutput),
+    limit: usize,
+    output: &ConsoleOutput,
 ) -> Result<(), Status> {
     let all = diff_functions(left, right);
     let rows = &all[..limit.min(all.len())];

@@ -35,7 +35,7 @@ pub fn table(
     let tree = Tree::from_profile(profile, value);
     let shown = &profile.header.types[value];
     if let Some(function) = &view.focus {
-        return focus(view, &tree, function, (shown, output));
+        return focus(view, &tree, function, shown, output);
     }
     let table = TopTable::from_tree(&tree);
     let rows = &table.rows[..view.limit.min(table.rows.len())];
@@ -44,7 +44,7 @@ pub fn table(
             let rows: Vec<Value> = rows.iter().map(row_json).collect();
             json!({ "type": type_name(shown), "unit": shown.unit, "total": table.total, "functions": table.rows.len(), "rows": rows })
         },
-        || table_text(profile, value, (&table, rows), output),
+        || table_text(profile, value, &table, rows, output),
     )
 }
 
@@ -63,7 +63,8 @@ fn row_json(row: &TopRow) -> Value {
 fn table_text(
     profile: &Profile,
     value: usize,
-    (table, rows): (&TopTable, &[TopRow]),
+    table: &TopTable,
+    rows: &[TopRow],
     output: &ConsoleOutput,
 ) -> String {
     let shown = &profile.header.types[value];
@@ -184,7 +185,8 @@ fn focus(
     view: &TopViewArgs,
     tree: &Tree,
     function: &str,
-    (shown, output): (&ValueType, &ConsoleOutput),
+    shown: &ValueType,
+    output: &ConsoleOutput,
 ) -> Result<(), Status> {
     known(tree, function)?;
     let mut around = SandwichView::from_tree(tree, function, view.depth);

@@ -178,14 +178,17 @@ fn prepare(
 }
 
 /// Files of one request, and the files that cannot be sent.
-type PushBatch = (Vec<PreparedFile>, Vec<(PathBuf, Status)>);
+struct PushBatch {
+    files: Vec<PreparedFile>,
+    refused: Vec<(PathBuf, Status)>,
+}
 
 /// Groups files into batches in their order, until a request is full.
 fn batches(
     pieces: impl Stream<Item = Result<PreparedFile, (PathBuf, Status)>> + Unpin,
 ) -> impl Stream<Item = PushBatch> {
     stream::unfold((pieces, None::<PreparedFile>), |(mut pieces, mut waiting)| async move {
-        let mut batch = Vec::new();
+        let mut files = Vec::new();
         let mut refused = Vec::new();
         let mut bytes = 0;
         loop {
@@ -200,15 +203,15 @@ fn batches(
                     None => break,
                 },
             };
-            let full = batch.len() == MAX_PROFILES_PER_REQUEST || bytes + piece.bytes > MAX_BYTES_PER_REQUEST;
-            if full && !batch.is_empty() {
-                return Some(((batch, refused), (pieces, Some(piece))));
+            let full = files.len() == MAX_PROFILES_PER_REQUEST || bytes + piece.bytes > MAX_BYTES_PER_REQUEST;
+            if full && !files.is_empty() {
+                return Some((PushBatch { files, refused }, (pieces, Some(piece))));
             }
             bytes += piece.bytes;
-            batch.push(piece);
+            files.push(piece);
         }
-        let nothing = batch.is_empty() && refused.is_empty();
-        (!nothing).then_some(((batch, refused), (pieces, None)))
+        let nothing = files.is_empty() && refused.is_empty();
+        (!nothing).then_some((PushBatch { files, refused }, (pieces, None)))
     })
 }
 
@@ -236,10 +239,11 @@ impl BatchSender<'_> {
     }
 
     /// Sends a batch, halving it on rejection until the rejected files are known.
-    async fn send_parts(&self, (batch, refused): PushBatch) -> PushOutcome {
+    async fn send_parts(&self, batch: PushBatch) -> PushOutcome {
+        let PushBatch { files, refused } = batch;
         self.bar.inc(refused.len() as u64);
         let mut outcome = PushOutcome { refused, ..PushOutcome::default() };
-        let mut parts = if batch.is_empty() { Vec::new() } else { vec![batch] };
+        let mut parts = if files.is_empty() { Vec::new() } else { vec![files] };
         while let Some(mut part) = parts.pop() {
             if self.stopped.load(Ordering::Relaxed) {
                 outcome.unsent.extend(part.into_iter().map(|piece| piece.file));
@@ -402,7 +406,7 @@ mod tests {
         pieces.extend((0..MAX_PROFILES_PER_REQUEST).map(|_| piece(0)));
         pieces.push(bad());
         let seen: Vec<PushBatch> = batches(stream::iter(pieces)).collect().await;
-        let sizes: Vec<_> = seen.iter().map(|(batch, refused)| (batch.len(), refused.len())).collect();
+        let sizes: Vec<_> = seen.iter().map(|batch| (batch.files.len(), batch.refused.len())).collect();
         assert_eq!(sizes, [(1, 0), (2, 1), (MAX_PROFILES_PER_REQUEST, 0), (1, 1)]);
     }
 }

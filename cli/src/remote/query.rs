@@ -44,14 +44,15 @@ struct MillisTimeRange {
 
 impl MillisTimeRange {
     fn of(times: &TimeRangeArgs, clock: &Clock) -> Result<Self, Status> {
-        MillisTimeRange::with(times, (None, None), clock)
+        MillisTimeRange::with(times, None, None, clock)
     }
 
     /// Returns the time range of the arguments, with optional overrides of both ends. Without a start, the
     /// range has the length `since` before the end.
     fn with(
         times: &TimeRangeArgs,
-        (from, until): (Option<TimeArg>, Option<TimeArg>),
+        from: Option<TimeArg>,
+        until: Option<TimeArg>,
         clock: &Clock,
     ) -> Result<Self, Status> {
         let now = clock.wall();

@@ -43,8 +43,13 @@ pub struct RaftTransportServer {
     stop: CancellationToken,
 }
 
-/// Finished call: its number, the bytes of its request and its result.
-type FinishedCall = (u64, usize, Result<Bytes, Status>);
+/// Call of a peer that the handler has finished.
+struct FinishedCall {
+    id: u64,
+    /// Length of the request.
+    request_bytes: usize,
+    result: Result<Bytes, Status>,
+}
 
 /// Server side of one raft stream. Responses are sent as calls finish.
 pub struct RaftResponseStream {
@@ -132,15 +137,19 @@ impl RaftResponseStream {
     fn start_call(&mut self, id: u64, group: u32, data: Bytes) {
         let hear = Arc::clone(&self.hear);
         let from = self.from;
-        let size = data.len();
-        self.bytes += size;
-        self.under_way.push(Box::pin(async move { (id, size, hear.handle_call(from, group, data).await) }));
+        let request_bytes = data.len();
+        self.bytes += request_bytes;
+        self.under_way.push(Box::pin(async move {
+            let result = hear.handle_call(from, group, data).await;
+            FinishedCall { id, request_bytes, result }
+        }));
     }
 
     /// Queues a response. If it does not fit, its failure is sent instead. If that does not fit either, the
     /// peer reads no responses, and the stream fails.
-    fn queue_response(&mut self, (id, size, result): FinishedCall) -> Result<(), tonic::Status> {
-        self.bytes -= size;
+    fn queue_response(&mut self, finished: FinishedCall) -> Result<(), tonic::Status> {
+        let FinishedCall { id, request_bytes, result } = finished;
+        self.bytes -= request_bytes;
         let result = result.map_err(|status| status_codec::encode_status(&status, None));
         let refused = match self.lanes.push(RaftMessage::Answer { id, result }) {
             Ok(()) => return Ok(()),

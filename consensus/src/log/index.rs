@@ -214,7 +214,7 @@ impl GroupIndex {
 
     // --- pending records ---
 
-    fn add_pending(&mut self, ticket: u64, (row, data): &RowWithPayload) {
+    fn add_pending(&mut self, ticket: u64, row: &FrameRow, data: &Bytes) {
         let pending = &mut self.pending;
         match row.kind {
             FrameRowKind::Entry => {
@@ -308,8 +308,8 @@ impl LogIndex {
 
     /// Makes submitted records visible before they are durable.
     pub(crate) fn add_pending(&mut self, first_ticket: u64, lines: &[RowWithPayload]) {
-        for (ticket, line) in (first_ticket..).zip(lines) {
-            self.groups.entry(line.0.group).or_default().add_pending(ticket, line);
+        for (ticket, (row, data)) in (first_ticket..).zip(lines) {
+            self.groups.entry(row.group).or_default().add_pending(ticket, row, data);
         }
     }
 

@@ -22,6 +22,14 @@ use crate::log::{Log, error_chain};
 const SNAPSHOT_MAGIC: [u8; 8] = *b"athsnap\x01";
 const SNAPSHOT_HEADER_BYTES: usize = 24;
 
+/// Log, disk and compute pool that a state machine uses, and the barrier of its snapshots.
+pub(crate) struct StateMachineDeps {
+    pub(crate) log: Log,
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) compute: ComputePool,
+    pub(crate) kept: Arc<SnapshotBarrier>,
+}
+
 /// State machine with its snapshots. Cheap to clone.
 pub(crate) struct StateMachineHost<S> {
     shared: Arc<StateMachineShared<S>>,
@@ -74,11 +82,12 @@ impl<S: StateMachine> StateMachineHost<S> {
     /// group (`alone`) continues, from the start of its log. Members of a larger group get the data from
     /// others.
     pub(crate) fn open(
-        (log, disk, compute, kept): (Log, Arc<dyn Disk>, ComputePool, Arc<SnapshotBarrier>),
+        deps: StateMachineDeps,
         group: u32,
         alone: Option<u64>,
         machine: S,
     ) -> Result<Self, GroupOpenError> {
+        let StateMachineDeps { log, disk, compute, kept } = deps;
         let state = AppliedState {
             machine,
             applied: None,

@@ -57,7 +57,8 @@ impl RaftLogStore {
     pub(crate) fn new(
         log: Log,
         compute: ComputePool,
-        (group, node): (u32, u64),
+        group: u32,
+        node: u64,
         kept: &Arc<SnapshotBarrier>,
     ) -> Option<Self> {
         let held = log.group_state(group);

@@ -281,15 +281,15 @@ impl DecodedUpload {
         })
     }
 
-    /// Returns the keys of the record of a split and one of its values. The type is the `nth` of `equal`
-    /// equal ones.
+    /// Returns the keys of the record of a split and one of its values, given the occurrence of its type.
     fn candidate(
         &self,
         split: &LabelSplit,
         value: usize,
-        (nth, equal): (u64, u64),
+        occurrence: SampleTypeOccurrence,
         anew: bool,
     ) -> DeltaCandidate {
+        let SampleTypeOccurrence { nth, equal } = occurrence;
         let of = &self.walk.decoded().header.types[value];
         DeltaCandidate {
             id: record_id(self.identity, of, &split.promoted, self.number * equal + nth),
@@ -315,9 +315,18 @@ impl DecodedUpload {
     }
 }
 
+/// Occurrence of a sample type among the equal types of one profile.
+#[derive(Clone, Copy)]
+struct SampleTypeOccurrence {
+    /// Place among the equal types, from 0.
+    nth: u64,
+    /// Number of equal types, this one included.
+    equal: u64,
+}
+
 /// INV-02: returns, for each sample type, its place among equal types, and their number. Equal types are
 /// equal profiles of one request like any others.
-fn equals(types: &[ValueType]) -> Vec<(u64, u64)> {
+fn equals(types: &[ValueType]) -> Vec<SampleTypeOccurrence> {
     let mut counts: HashMap<&ValueType, u64> = HashMap::new();
     let count = |value_type| {
         let count = counts.entry(value_type).or_default();
@@ -325,7 +334,8 @@ fn equals(types: &[ValueType]) -> Vec<(u64, u64)> {
         *count - 1
     };
     let places: Vec<u64> = types.iter().map(count).collect();
-    types.iter().zip(places).map(|(value_type, place)| (place, counts[value_type])).collect()
+    let occurrences = types.iter().zip(places);
+    occurrences.map(|(value_type, nth)| SampleTypeOccurrence { nth, equal: counts[value_type] }).collect()
 }
 
 fn check_texts(bytes: usize) -> Result<(), Status> {

@@ -189,7 +189,7 @@ pub(crate) fn batch_updates(
             let each = |row: rows::HeadRow| {
                 unknown |= row.stack as usize >= held.dictionary.stacks.len();
                 if !unknown {
-                    values.push((row_key((row.stack, row.span, row.trace), &held.dictionary), row.value));
+                    values.push((row_key(row.stack, row.span, row.trace, &held.dictionary), row.value));
                 }
             };
             // A restarted process may have counted nothing yet.
@@ -271,19 +271,20 @@ impl CumulativeTracker {
     /// current batch are included. If the budget is exhausted, idle series are forgotten first.
     pub fn check_budget(
         &self,
-        (tenant, more): (&TenantId, usize),
+        tenant: &TenantId,
+        more: usize,
         batch: &TenantMemoryGrowth,
         remembered: Duration,
         now: Duration,
     ) -> Result<(), Status> {
         let mut state = self.state();
-        let first = self.bounds.weigh(&state, (tenant, more), batch);
+        let first = self.bounds.weigh(&state, tenant, more, batch);
         if first.is_ok() || state.searched.is_some_and(|at| now.saturating_sub(at) < IDLE_EVICTION_INTERVAL) {
             return first;
         }
         state.searched = Some(now);
         state.forget_idle(self.bounds.idle.max(remembered), now);
-        self.bounds.weigh(&state, (tenant, more), batch)
+        self.bounds.weigh(&state, tenant, more, batch)
     }
 
     /// Launches a prepared batch: its changes are in flight.
@@ -414,7 +415,8 @@ impl DeltaLimits {
     fn weigh(
         &self,
         state: &TrackerState,
-        (tenant, more): (&TenantId, usize),
+        tenant: &TenantId,
+        more: usize,
         batch: &TenantMemoryGrowth,
     ) -> Result<(), Status> {
         let grows = || state.flights.iter().map(|flight| &flight.grows).chain([batch]);

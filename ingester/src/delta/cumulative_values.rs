@@ -50,7 +50,7 @@ pub struct CumulativeValues {
 }
 
 /// Returns the key of a row: its stack and, if it names a request, its span and trace.
-pub fn row_key((stack, span, trace): (u32, u64, u128), dictionary: &Dictionary) -> ContentHash {
+pub fn row_key(stack: u32, span: u64, trace: u128, dictionary: &Dictionary) -> ContentHash {
     let stack = dictionary.stacks.hash(stack);
     if span == 0 && trace == 0 { stack } else { hash_list(&[stack, ContentHash::from(span), trace]) }
 }

@@ -166,7 +166,7 @@ impl DeltaConverter {
         let step = match before {
             Some(before) if !candidate.anew => {
                 for same in rows.chunk_by_mut(|a, b| a.key() == b.key()) {
-                    let said = before.counted.value(row_key(same[0].key(), dictionary));
+                    let said = before.counted.value(input_row_key(&same[0], dictionary));
                     same[0].value = same[0].value.wrapping_sub(said);
                 }
                 normalize_rows(rows);
@@ -202,7 +202,7 @@ impl DeltaConverter {
             return Ok(());
         }
         let remembered = Duration::from_nanos(lock(&self.window).span());
-        self.counters.check_budget((&self.tenant, self.upload_grows), &self.grows, remembered, self.now)
+        self.counters.check_budget(&self.tenant, self.upload_grows, &self.grows, remembered, self.now)
     }
 
     /// Ends the current upload, which is in the batch or not.
@@ -234,8 +234,13 @@ impl DeltaConverter {
     }
 }
 
+/// Returns the key of an uploaded row.
+fn input_row_key(row: &InputRow, dictionary: &Dictionary) -> ContentHash {
+    row_key(row.stack, row.span, row.trace, dictionary)
+}
+
 fn counted(rows: &[InputRow], dictionary: &Dictionary) -> CumulativeValues {
     CumulativeValues::from_values(
-        summed_rows(rows).map(|(same, sum)| (row_key(same[0].key(), dictionary), sum)).collect(),
+        summed_rows(rows).map(|(same, sum)| (input_row_key(&same[0], dictionary), sum)).collect(),
     )
 }

@@ -85,7 +85,7 @@ impl SyntheticFleet {
                 })
             });
             places.map(move |(hour, step, of)| {
-                self.profile(&service, hour, step, (of / Self::SAMPLE_TYPES, of % Self::SAMPLE_TYPES))
+                self.profile(&service, hour, step, of / Self::SAMPLE_TYPES, of % Self::SAMPLE_TYPES)
             })
         })
     }
@@ -125,7 +125,8 @@ impl SyntheticFleet {
         service: &FleetService,
         hour: usize,
         step: usize,
-        (pod, kind): (usize, usize),
+        pod: usize,
+        kind: usize,
     ) -> FleetProfile {
         let (kind_name, unit) = SAMPLE_TYPES[kind];
         let value_type = ValueType::new(kind_name, unit);
@@ -155,11 +156,11 @@ impl SyntheticFleet {
             duration_nanos: self.step_nanos,
             ..ProfileHeader::default()
         };
-        let labels = self.labels(service.number, (pod, generation), kind);
+        let labels = self.labels(service.number, pod, generation, kind);
         FleetProfile { labels, value_type, profile: Profile { header, samples, dictionary } }
     }
 
-    fn labels(&self, service: usize, (pod, generation): (usize, usize), kind: usize) -> Labels {
+    fn labels(&self, service: usize, pod: usize, generation: usize, kind: usize) -> Labels {
         let path = [self.seed, 14, service as u64, pod as u64, generation as u64];
         let suffix = SeededRandom::from_path(&path).next_u64() >> 40;
         let name = service_name(service);

@@ -37,7 +37,7 @@ pub fn is_in_1970(time: i64) -> bool {
 
 /// Returns the displayable part of a time range, without a beginning in 1970. Returns `None` if the whole
 /// range lies in 1970.
-pub fn displayable_range((first, last): (i64, i64)) -> Option<(i64, i64)> {
+pub fn displayable_range(first: i64, last: i64) -> Option<(i64, i64)> {
     let first = if is_in_1970(first) { last } else { first };
     (!is_in_1970(last)).then_some((first, last))
 }
@@ -66,9 +66,9 @@ mod tests {
     #[test]
     fn shown_span_leaves_1970_out() {
         let now = 1_772_618_460_000_000_000;
-        assert_eq!(displayable_range((now, now + 1)), Some((now, now + 1)));
-        assert_eq!(displayable_range((5, now)), Some((now, now)));
-        assert_eq!([displayable_range((0, 0)), displayable_range((5, YEAR_1971_NANOS - 1))], [None; 2]);
-        assert_eq!(displayable_range((-7, YEAR_1971_NANOS)), Some((-7, YEAR_1971_NANOS)));
+        assert_eq!(displayable_range(now, now + 1), Some((now, now + 1)));
+        assert_eq!(displayable_range(5, now), Some((now, now)));
+        assert_eq!([displayable_range(0, 0), displayable_range(5, YEAR_1971_NANOS - 1)], [None; 2]);
+        assert_eq!(displayable_range(-7, YEAR_1971_NANOS), Some((-7, YEAR_1971_NANOS)));
     }
 }

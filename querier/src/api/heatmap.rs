@@ -105,7 +105,7 @@ impl Querier {
         // There are at most as many columns as values.
         let columns: usize = values.values().map(BTreeMap::len).sum();
         self.reserve_memory(reader, columns * (MAX_HEATMAP_ROWS * size_of::<u64>() + size_of::<i64>()))?;
-        self.render_on_pool(reader, move || count_values(values, steps, (exemplars, limit), spacing)).await
+        self.render_on_pool(reader, move || count_values(values, steps, exemplars, limit, spacing)).await
     }
 }
 
@@ -166,7 +166,8 @@ fn height(from: i64, to: i64) -> i128 {
 fn count_values(
     mut values: HeatmapValues,
     steps: TimeGrid,
-    (exemplars, limit): (bool, Option<usize>),
+    exemplars: bool,
+    limit: Option<usize>,
     spacing: HeatmapRowSpacing,
 ) -> (Vec<f64>, Vec<HeatmapSeriesResult>) {
     // A sum of zero is indistinguishable from missing data.
@@ -250,7 +251,7 @@ mod tests {
             (named("a"), spots(&[(0, 160), (0, 166), (2, 279), (2, 280), (1, 0)])),
             (named("b"), spots(&[(0, 200)])),
         ]);
-        let (edges, series) = count_values(values.clone(), steps, (true, Some(1)), HeatmapRowSpacing::Linear);
+        let (edges, series) = count_values(values.clone(), steps, true, Some(1), HeatmapRowSpacing::Linear);
         assert_eq!((edges[0], edges[1], edges[19]), (160.0, 166.0, 274.0));
         let [a] = &series[..] else { panic!("{series:?}") };
         let cells = |column: &HeatmapColumn| {
@@ -262,7 +263,7 @@ mod tests {
         // What is nothing has no column.
         let first = (0, vec![(0, 1), (1, 1)], vec![160, 166]);
         assert_eq!(shown, [first, (10, vec![(19, 2)], vec![280])]);
-        let (_, all) = count_values(values, steps, (false, None), HeatmapRowSpacing::Linear);
+        let (_, all) = count_values(values, steps, false, None, HeatmapRowSpacing::Linear);
         assert!(
             all.len() == 2 && all.iter().flat_map(|of| &of.columns).all(|column| column.exemplars.is_empty())
         );
@@ -290,7 +291,7 @@ mod tests {
         let (one, other) = placed.split_at(placed.len() / 2);
         let all = HeatmapValues::from([(named("a"), spots(one)), (named("b"), spots(other))]);
         let steps = TimeGrid { start: 0, step: 1_000_000, count: 7 };
-        let (edges, series) = count_values(all, steps, (false, None), spacing);
+        let (edges, series) = count_values(all, steps, false, None, spacing);
         let mut heights = vec![0; MAX_HEATMAP_ROWS];
         for column in series.iter().flat_map(|of| &of.columns) {
             heights.iter_mut().zip(column.counts).for_each(|(sum, count)| *sum += count);

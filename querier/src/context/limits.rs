@@ -44,7 +44,8 @@ impl Querier {
     pub(crate) async fn check_bytes(
         &self,
         reader: &QueryContext,
-        (tenant, ask): (&TenantId, &ProfileQuery),
+        tenant: &TenantId,
+        ask: &ProfileQuery,
         bytes: u64,
         turn: &QueryPermit,
     ) -> Result<(), Status> {

@@ -99,7 +99,7 @@ impl Querier {
         };
         let mut attempt = PlanAttempt::with_hints(doubts);
         loop {
-            match self.run_plan(reader, ask, (turn, scribe), &attempt).await {
+            match self.run_plan(reader, ask, turn, scribe, &attempt).await {
                 Ok(merging) => match self.check_dedup(reader, &merging, &mut attempt.doubts).await? {
                     DedupOutcome::Counted(held) => return Ok((merging, held)),
                     DedupOutcome::Again => {}
@@ -113,7 +113,8 @@ impl Querier {
         &self,
         reader: &QueryContext,
         ask: &Arc<ProfileQuery>,
-        (turn, scribe): (&QueryPermit, &QueryTrace),
+        turn: &QueryPermit,
+        scribe: &QueryTrace,
         attempt: &PlanAttempt,
     ) -> Result<Arc<QueryExecution>, SourceQueryError> {
         let until = reader.deadline(&self.deps.clock);
@@ -142,7 +143,7 @@ impl Querier {
             // Index queries show available data and its cost, so they cost nothing themselves.
             let bytes = if is_cheap { 0 } else { bytes };
             if attempt.is_first() {
-                self.check_bytes(reader, (tenant, ask), bytes, turn).await?;
+                self.check_bytes(reader, tenant, ask, bytes, turn).await?;
             }
             turn.charge(tenant, bytes);
             merging.add_provenance(made_of);

@@ -135,7 +135,7 @@ impl PartialReceiver {
     /// blocks.
     pub fn report_memory_range(&self, times: Option<(i64, i64)>) {
         let asked = self.merging.ask.selection.time;
-        if let Some(times) = times.filter(|times| asked.overlaps(*times)) {
+        if let Some(times) = times.filter(|&(first, last)| asked.overlaps(first, last)) {
             self.merging.add_provenance(None);
             self.merging.met.observe_remote(times.0.max(asked.from));
         }

@@ -43,8 +43,8 @@ impl TimeRange {
         if self.to == i64::MAX { i64::MAX } else { self.to.saturating_sub(1) }
     }
 
-    /// Returns true if the range overlaps an interval that includes both its ends.
-    pub fn overlaps(&self, (first, last): (i64, i64)) -> bool {
+    /// Returns true if the range overlaps the interval from `first` to `last`, which includes both its ends.
+    pub fn overlaps(&self, first: i64, last: i64) -> bool {
         self.from <= last && (first < self.to || self.to == i64::MAX)
     }
 

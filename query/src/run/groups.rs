@@ -68,7 +68,7 @@ pub(super) fn merge_grouped_trees(
     let passing = find_passing_stacks(source, &without_call_site(&asked.stacks))?;
     let mut trees = BTreeMap::new();
     for (group, places) in groups.into_map(places) {
-        let tree = build_tree(&places, selection, (&asked.stacks, passing.as_deref()), source)?;
+        let tree = build_tree(&places, selection, &asked.stacks, passing.as_deref(), source)?;
         trees.insert(group, tree);
     }
     Ok(trees)

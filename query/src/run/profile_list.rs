@@ -26,7 +26,7 @@ pub(super) fn list_profiles(
         let is_meant = |(_, total): &(u32, i64)| *total != 0 || !is_part;
         for (place, total) in weighed.filter(is_meant) {
             list.count_profile(picked.profiles[place as usize].period);
-            list.insert_entry(row((picked, &mut labels), place, total));
+            list.insert_entry(row(picked, &mut labels, place, total));
         }
         list.sort_and_truncate();
         return Ok(list);
@@ -35,14 +35,15 @@ pub(super) fn list_profiles(
     let newest = newest(picked, list.max_entries());
     let sums = sum_by_profile(&newest, selection, &asked.stacks, source)?;
     for &place in &newest.places {
-        list.insert_entry(row((picked, &mut labels), place, sums.get(&place).copied().unwrap_or_default()));
+        list.insert_entry(row(picked, &mut labels, place, sums.get(&place).copied().unwrap_or_default()));
     }
     list.sort_and_truncate();
     Ok(list)
 }
 
 fn row(
-    (picked, labels): (&MatchedProfiles, &mut SeriesLabelCache<'_>),
+    picked: &MatchedProfiles,
+    labels: &mut SeriesLabelCache<'_>,
     place: u32,
     total: i64,
 ) -> ProfileListEntry {

@@ -22,7 +22,8 @@ impl FailureDetector {
         &mut self,
         view: &RoutingView,
         members: &BTreeMap<NodeId, ClusterMember>,
-        (now, dead_after): (Duration, Duration),
+        now: Duration,
+        dead_after: Duration,
     ) -> BTreeSet<NodeId> {
         let all: BTreeSet<NodeId> =
             view.shards.iter().flat_map(|shard| shard.members.iter().copied()).collect();
@@ -102,7 +103,7 @@ mod tests {
         fn after(&mut self, span: Duration) -> Vec<NodeId> {
             let until = self.now() + span;
             loop {
-                let gone = self.missing.dead_members(&self.view, &self.members, (self.now(), DEAD_AFTER));
+                let gone = self.missing.dead_members(&self.view, &self.members, self.now(), DEAD_AFTER);
                 if self.now() >= until {
                     return gone.into_iter().collect();
                 }

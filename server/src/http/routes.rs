@@ -257,9 +257,9 @@ pub(super) fn with_route_metrics(hall: &HttpState, path: &'static str, route: Me
 
 /// Adds RPC methods of a service that this node may lack. Parameters: the caller type and its authorizer.
 macro_rules! methods {
-    ($router:expr, $hall:expr, $caller:ty, $entrance:expr, $service:ident, $($path:literal => $method:ident),* $(,)?) => {{
+    ($router:expr, $hall:expr, $caller:ty, $authorizer:expr, $service:ident, $($path:literal => $method:ident),* $(,)?) => {{
         let mut router = $router;
-        $(router = call(router, $hall, $path, $entrance, |hall: Arc<HttpState>, caller: $caller, request| async move {
+        $(router = call(router, $hall, $path, $authorizer, |hall: Arc<HttpState>, caller: $caller, request| async move {
             hall.services.$service()?.$method(&caller, request).await
         });)*
         router
@@ -271,12 +271,15 @@ fn calls(router: Router, hall: &Arc<HttpState>) -> Router {
         router,
         hall,
         "/push.v1.PusherService/Push",
-        (sender, |_, sender| BodyPolicy::profiles(sender.distributor.body_limit(&sender.tenant))),
+        &CallAuthorizer {
+            identify: sender,
+            body_policy: |_, sender| BodyPolicy::profiles(sender.distributor.body_limit(&sender.tenant)),
+        },
         |_, sender, request: PushRequest| async move {
             sender.distributor.push(&sender.tenant, request).await.map(|_| PushResponse {})
         },
     );
-    let router = methods!(router, hall, QueryContext, (reader, |_, _| BodyPolicy::QUERY_BODY), querier,
+    let router = methods!(router, hall, QueryContext, &CallAuthorizer::for_query(reader), querier,
         "/querier.v1.QuerierService/ProfileTypes" => profile_types,
         "/querier.v1.QuerierService/LabelNames" => label_names,
         "/querier.v1.QuerierService/LabelValues" => label_values,
@@ -308,14 +311,14 @@ fn calls(router: Router, hall: &Arc<HttpState>) -> Router {
         router,
         hall,
         "/grpc.health.v1.Health/Check",
-        (anyone, |_, _| BodyPolicy::QUERY_BODY),
+        &CallAuthorizer::for_query(anyone),
         |hall, (), request: HealthCheckRequest| async move { grpc_health::check(&hall, &request.service) },
     )
 }
 
 /// Adds services for tenant settings. They require exactly one tenant, because they may write.
 fn companions(router: Router, hall: &Arc<HttpState>) -> Router {
-    methods!(router, hall, TenantId, (writer, |_, _| BodyPolicy::QUERY_BODY), companion,
+    methods!(router, hall, TenantId, &CallAuthorizer::for_query(writer), companion,
         "/settings.v1.SettingsService/Get" => get_settings,
         "/settings.v1.SettingsService/Set" => set_setting,
         "/settings.v1.SettingsService/Delete" => delete_setting,
@@ -340,10 +343,11 @@ fn uploads(router: Router, hall: &Arc<HttpState>) -> Router {
         Some(adhoc) => BodyPolicy::upload(adhoc.body_limit()),
         None => BodyPolicy::QUERY_BODY,
     };
-    let router = methods!(router, hall, QueryContext, (owner, upload), adhoc,
+    let authorizer = CallAuthorizer { identify: owner, body_policy: upload };
+    let router = methods!(router, hall, QueryContext, &authorizer, adhoc,
         "/adhocprofiles.v1.AdHocProfileService/Upload" => upload,
     );
-    methods!(router, hall, QueryContext, (owner, |_, _| BodyPolicy::QUERY_BODY), adhoc,
+    methods!(router, hall, QueryContext, &CallAuthorizer::for_query(owner), adhoc,
         "/adhocprofiles.v1.AdHocProfileService/Get" => get_upload,
         "/adhocprofiles.v1.AdHocProfileService/List" => list_uploads,
         "/adhocprofiles.v1.AdHocProfileService/Diff" => diff_uploads,
@@ -391,15 +395,26 @@ fn anyone(_: &HttpState, _: &HeaderMap) -> Result<(), Status> {
 }
 
 /// Authorizer of a call and the limits of its body.
-pub(super) type CallAuthorizer<C> =
-    (fn(&HttpState, &HeaderMap) -> Result<C, Status>, fn(&HttpState, &C) -> BodyPolicy);
+pub(super) struct CallAuthorizer<C> {
+    /// Returns the caller, or the error that rejects the call.
+    pub(super) identify: fn(&HttpState, &HeaderMap) -> Result<C, Status>,
+    /// Returns the limits of the caller's body.
+    pub(super) body_policy: fn(&HttpState, &C) -> BodyPolicy,
+}
+
+impl<C> CallAuthorizer<C> {
+    /// Returns the authorizer of a method whose body is a query.
+    pub(super) fn for_query(identify: fn(&HttpState, &HeaderMap) -> Result<C, Status>) -> Self {
+        Self { identify, body_policy: |_, _| BodyPolicy::QUERY_BODY }
+    }
+}
 
 /// Adds one RPC method: its authorizer, its body limits and its handler.
 pub(super) fn call<C, I, O, F, Fut>(
     router: Router,
     hall: &Arc<HttpState>,
     path: &'static str,
-    entrance: CallAuthorizer<C>,
+    authorizer: &CallAuthorizer<C>,
     method: F,
 ) -> Router
 where
@@ -409,14 +424,14 @@ where
     F: Fn(Arc<HttpState>, C, I) -> Fut + Clone + Send + Sync + 'static,
     Fut: Future<Output = Result<O, Status>> + Send + 'static,
 {
-    router.route(path, with_route_metrics(hall, path, rpc_handler(hall, path, entrance, method)))
+    router.route(path, with_route_metrics(hall, path, rpc_handler(hall, path, authorizer, method)))
 }
 
 /// Returns the handler of an RPC method.
 pub(super) fn rpc_handler<C, I, O, F, Fut>(
     hall: &Arc<HttpState>,
     path: &'static str,
-    (who, admits): CallAuthorizer<C>,
+    authorizer: &CallAuthorizer<C>,
     method: F,
 ) -> MethodRouter
 where
@@ -426,15 +441,16 @@ where
     F: Fn(Arc<HttpState>, C, I) -> Fut + Clone + Send + Sync + 'static,
     Fut: Future<Output = Result<O, Status>> + Send + 'static,
 {
+    let CallAuthorizer { identify, body_policy } = *authorizer;
     let inner = Arc::clone(hall);
     any(move |request: Request<Body>| async move {
         let hall = Arc::clone(&inner);
         let method = move |caller, message| method(hall, caller, message);
         let who = |headers: &HeaderMap| {
             let watch = |reader| diagnostics::record_if_requested(&inner, reader, headers, path);
-            Ok(who(&inner, headers)?.with_diagnostics(watch))
+            Ok(identify(&inner, headers)?.with_diagnostics(watch))
         };
-        unary::handle_call(&inner.door, request, who, |caller| admits(&inner, caller), method).await
+        unary::handle_call(&inner.door, request, who, |caller| body_policy(&inner, caller), method).await
     })
 }
 

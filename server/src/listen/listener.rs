@@ -153,7 +153,7 @@ impl HttpListener {
                 accepted = accept_with_retry(&lasting.clock, &mut refused, accept) => accepted,
             };
             match Arc::clone(&lasting.room).try_acquire_owned() {
-                Ok(place) => connect((stream, PeerAddress(peer)), place, router, lasting, &connections),
+                Ok(place) => connect(stream, PeerAddress(peer), place, router, lasting, &connections),
                 Err(_) => {
                     if let Some(times) = full.should_log(lasting.clock.monotonic()) {
                         tracing::warn!(
@@ -172,7 +172,8 @@ impl HttpListener {
 
 /// Serves a connection. Its permit is held until it ends.
 fn connect(
-    (stream, peer): (NetStream, PeerAddress),
+    stream: NetStream,
+    peer: PeerAddress,
     place: OwnedSemaphorePermit,
     router: &Router,
     lasting: &ConnectionDeps,

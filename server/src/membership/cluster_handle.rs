@@ -7,7 +7,7 @@
 //! ```
 //! A single-node server has none of it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ use athanor_cluster::NodeId;
 use athanor_cluster::gossip::{Gossip, GossipConfig, GossipError, GossipHandle, NodeDescriptor, Transport};
 use athanor_cluster::handshake::{NodeIdentity, PeerHandshake};
 use athanor_cluster::internal_server::InternalRouter;
-use athanor_cluster::members::{ClusterMembers, MemberState, RoleName};
+use athanor_cluster::members::{ClusterMembers, MemberState};
 use athanor_cluster::peers::{PeerDeps, PeerPool};
 use athanor_cluster::raft_transport::{RaftHandler, RaftTransport, RaftTransportServer};
 use athanor_cluster::secret::{ClusterSecrets, SecretError};
@@ -34,7 +34,7 @@ use futures::future::BoxFuture;
 use tokio::sync::Semaphore;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::config::{ClusterConfig, ClusterJoinConfig, ServerConfig};
+use crate::config::{ClusterJoinConfig, ServerConfig};
 use crate::http::{ConnectionDeps, HttpListener, RequestLimiter};
 use crate::membership::tls_files::{TlsFileError, TlsFileWatcher};
 use crate::node::{NodeDeps, StartError};
@@ -163,12 +163,13 @@ impl ClusterBootstrap {
     pub async fn join(
         self,
         me: NodeIdentity,
-        (settings, roles): (&ClusterConfig, &BTreeSet<RoleName>),
+        config: &ServerConfig,
         system: &NodeDeps,
         tasks: &TaskGroup,
         offered: impl FnOnce(InternalRouter) -> InternalRouter,
     ) -> Result<ClusterHandle, ClusterJoinError> {
         let Self { joining, secrets, net, certificates, listener } = self;
+        let settings = &config.cluster;
         let clock = system.clock.clone();
         let mut address = listener.address();
         if let Some(advertise) = joining.advertise {
@@ -177,10 +178,10 @@ impl ClusterBootstrap {
         let this = NodeDescriptor {
             name: settings.name.clone().unwrap_or_else(|| format!("{:016x}", me.node)),
             zone: settings.zone.clone(),
-            roles: roles.clone(),
+            roles: config.target.roles().clone(),
             internal: address,
         };
-        let config = GossipConfig {
+        let gossip_config = GossipConfig {
             me,
             listen: joining.listen_gossip,
             advertise: joining.advertise,
@@ -188,7 +189,7 @@ impl ClusterBootstrap {
             this,
         };
         let transport: &dyn Transport = &*system.gossip;
-        let (gossip, members) = Gossip::start(config, transport, clock.clone(), tasks).await?;
+        let (gossip, members) = Gossip::start(gossip_config, transport, clock.clone(), tasks).await?;
         let introductions = Arc::new(PeerHandshake::new(me));
         let deps = PeerDeps {
             net,

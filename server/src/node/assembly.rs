@@ -88,6 +88,30 @@ pub struct LocalVoter {
     metastore: MetastoreVoter,
 }
 
+/// Roles of this node and shared state that the metrics collector reads.
+pub struct MetricsCollectorParams<'a> {
+    /// Distributor, with counters per tenant.
+    pub distributor: Option<Distributor>,
+    /// Service for debug information.
+    pub debuginfo: Option<DebuginfoService>,
+    /// Ingester, with its shards.
+    pub ingester: Option<Arc<Ingester>>,
+    /// Querier of this node.
+    pub querier: Option<Querier>,
+    /// Store-gateway, with its caches.
+    pub gateway: Arc<StoreGateway>,
+    /// Counters of hedged requests.
+    pub hedges: Arc<HedgingPolicy>,
+    /// Counters of retention.
+    pub janitor: Arc<RetentionCounters>,
+    /// Log and consensus, if this node has a log.
+    pub ground: Option<&'a ConsensusRuntime>,
+    /// Raft group of the catalog, if this node votes.
+    pub facts: Option<RaftGroup<CatalogStateMachine>>,
+    /// Readiness for requests.
+    pub readiness: &'a Arc<Readiness>,
+}
+
 /// Handles that route calls to shards.
 pub struct RoutingHandles {
     pub leaders: Arc<LeaderCache>,
@@ -125,8 +149,7 @@ pub async fn join_cluster(
             .with_service(gateways)
             .with_service(queriers)
     };
-    let taking_part = (&config.cluster, config.target.roles());
-    let others = entry.join(me, taking_part, system, tasks, offer).await?;
+    let others = entry.join(me, config, system, tasks, offer).await?;
     Ok((identity, Some(others)))
 }
 
@@ -252,7 +275,8 @@ impl NodeContext<'_> {
     /// Opens the shards of this node, now and whenever the catalog assigns new ones.
     pub async fn ingester(
         &self,
-        (ground, voter): (Option<&ConsensusRuntime>, Option<&LocalVoter>),
+        ground: Option<&ConsensusRuntime>,
+        voter: Option<&LocalVoter>,
         catalog: &Arc<dyn Catalog>,
         views: &RoutingWatch,
         offered: &InternalServices,
@@ -449,18 +473,9 @@ impl NodeContext<'_> {
     }
 
     /// Returns the collector of all metrics.
-    pub fn scrape(
-        &self,
-        (distributor, debuginfo, ingester, querier): (
-            Option<Distributor>,
-            Option<DebuginfoService>,
-            Option<Arc<Ingester>>,
-            Option<Querier>,
-        ),
-        (gateway, hedges, janitor): (Arc<StoreGateway>, Arc<HedgingPolicy>, Arc<RetentionCounters>),
-        (ground, facts): (Option<&ConsensusRuntime>, Option<RaftGroup<CatalogStateMachine>>),
-        readiness: &Arc<Readiness>,
-    ) -> MetricsCollector {
+    pub fn scrape(&self, params: MetricsCollectorParams<'_>) -> MetricsCollector {
+        let MetricsCollectorParams { distributor, debuginfo, ingester, querier, .. } = params;
+        let MetricsCollectorParams { gateway, hedges, janitor, ground, facts, readiness, .. } = params;
         MetricsCollector {
             routes: RouteMetrics::default(),
             started: self.system.clock.wall(),

@@ -89,7 +89,7 @@ impl NodeRoles {
         let opened = async move {
             let tasks = TaskGroup::new(system.clock.clone(), MAX_TASKS);
             let entry = ClusterBootstrap::from_config(config, &system.net, &system.clock).await?;
-            Self::open_on(config, system, overrides, (tasks, entry), Arc::default()).await
+            Self::open_on(config, system, overrides, tasks, entry, Arc::default()).await
         };
         opened.boxed()
     }
@@ -98,7 +98,8 @@ impl NodeRoles {
         config: &ServerConfig,
         system: NodeDeps,
         overrides: LimitOverrides,
-        (tasks, entry): (TaskGroup, Option<ClusterBootstrap>),
+        tasks: TaskGroup,
+        entry: Option<ClusterBootstrap>,
         readiness: Arc<Readiness>,
     ) -> Result<Self, StartError> {
         let clock = system.clock.clone();
@@ -111,7 +112,7 @@ impl NodeRoles {
         let voter = site.voter(ground.as_ref()).await?;
         let (client, views) = site.catalogue(voter.as_ref(), &offered)?;
         let catalog: Arc<dyn Catalog> = Arc::new(client.clone());
-        let ingester = site.ingester((ground.as_ref(), voter.as_ref()), &catalog, &views, &offered).await?;
+        let ingester = site.ingester(ground.as_ref(), voter.as_ref(), &catalog, &views, &offered).await?;
         site.report_losses(ingester.as_ref(), voter.as_ref());
         let reaching = site.routing_handles(ingester.as_ref());
         let distributor = site.distributor(&views, &reaching, &offered);
@@ -124,26 +125,25 @@ impl NodeRoles {
         let janitor = site.upkeep(voter.as_ref(), &catalog, &views, &reaching)?;
         let overview = site.overview(client.clone(), &views, &reaching);
         let facts = voter.map(|voter| voter.facts);
-        let scrape = Arc::new(site.scrape(
-            (distributor.clone(), debuginfo.clone(), ingester.clone(), querier.clone()),
-            (Arc::clone(&gateway), Arc::clone(&reaching.hedges), janitor),
-            (ground.as_ref(), facts.clone()),
-            &readiness,
-        ));
+        let scrape = Arc::new(site.scrape(assembly::MetricsCollectorParams {
+            distributor: distributor.clone(),
+            debuginfo: debuginfo.clone(),
+            ingester: ingester.clone(),
+            querier: querier.clone(),
+            gateway: Arc::clone(&gateway),
+            hedges: Arc::clone(&reaching.hedges),
+            janitor,
+            ground: ground.as_ref(),
+            facts: facts.clone(),
+            readiness: &readiness,
+        }));
         let log = ground.map(|ground| ground.log);
         site.room(log.as_ref(), ingester.as_ref(), facts.as_ref())?;
         let health =
             NodeHealth { ingester: ingester.clone(), groups: facts.into_iter().collect(), log: log.clone() };
         let health = Arc::new(health);
-        let check = readiness_check(&health);
         let tasks = site.tasks;
-        match &others {
-            None => readiness.serve(check),
-            Some(others) => {
-                others.announce_state(MemberState::Ready).await;
-                serve_when_heard(client, check, &readiness, &tasks, &clock)?;
-            }
-        }
+        announce_ready(others.as_ref(), client, &health, &readiness, &tasks, &clock).await?;
         Ok(Self {
             distributor,
             querier,
@@ -283,6 +283,27 @@ impl NodeRoles {
 fn readiness_check(health: &Arc<NodeHealth>) -> ReadinessCheck {
     let health = Arc::clone(health);
     Box::new(move || health.check())
+}
+
+/// Reports ready. In a cluster, other nodes are informed at once, and clients are served once the catalog has
+/// responded.
+async fn announce_ready(
+    others: Option<&ClusterHandle>,
+    client: MetastoreClient,
+    health: &Arc<NodeHealth>,
+    readiness: &Arc<Readiness>,
+    tasks: &TaskGroup,
+    clock: &Clock,
+) -> Result<(), StartError> {
+    let check = readiness_check(health);
+    match others {
+        None => readiness.serve(check),
+        Some(others) => {
+            others.announce_state(MemberState::Ready).await;
+            serve_when_heard(client, check, readiness, tasks, clock)?;
+        }
+    }
+    Ok(())
 }
 
 /// Reports ready once the catalog has responded.

@@ -62,8 +62,10 @@ impl DataSources for QueryPlanner {
         let doubts = if ask.needs_dedup() { doubts } else { &nowhere };
         let found = self.find(tenant, range).await?;
         let made_of = found.made_of(range);
-        let in_heads =
-            found.views.iter().filter(|(_, view)| view.times().is_some_and(|times| range.overlaps(times)));
+        let in_heads = found
+            .views
+            .iter()
+            .filter(|(_, view)| view.times().is_some_and(|(first, last)| range.overlaps(first, last)));
         let of_heads: u64 = in_heads.map(|(_, view)| view.bytes() as u64).sum();
         let bytes = found.blocks.iter().map(|block| block.tenant_bytes(tenant)).sum::<u64>() + of_heads;
         let blocks = found.blocks.len();
@@ -89,7 +91,7 @@ impl DataSources for QueryPlanner {
         let far = self.asking.group_by_leader(found.far, false, &DuplicateExclusions::default());
         let afar = try_join_all(far.iter().map(|far| far.fetch_metadata(tenant))).await?;
         let has_no_part = |beside: &HeadMetadata| {
-            let in_memory = beside.times.is_some_and(|times| range.overlaps(times));
+            let in_memory = beside.times.is_some_and(|(first, last)| range.overlaps(first, last));
             !in_memory && beside.missing().is_empty() && beside.moved.is_empty()
         };
         Ok(afar.iter().all(has_no_part).then_some(made_of))
@@ -114,7 +116,11 @@ impl DataSources for QueryPlanner {
             blocks.iter().filter_map(|block| block.tenant_span_between(tenant, i64::MIN, i64::MAX));
         let of_blocks = of_blocks.map(|span| (span.min_time, span.max_time));
         let all = views.iter().filter_map(|(_, view)| view.times()).chain(of_blocks).chain(afar);
-        Ok(DataTimeRange { span: enclosing_span(all.filter_map(displayable_range)), missing, moved })
+        Ok(DataTimeRange {
+            span: enclosing_span(all.filter_map(|(first, last)| displayable_range(first, last))),
+            missing,
+            moved,
+        })
     }
 }
 
@@ -190,16 +196,22 @@ impl DataLocations {
     /// Decides which sources report ids: those with a time range that overlaps with another source.
     fn telling(&self, tenant: &TenantId, ask: &ProfileQuery, doubts: &DedupHints) -> DedupReport {
         let range = ask.selection.time;
-        let within = |(first, last): NanosSpan| (first.max(range.from), last.min(range.last_timestamp()));
+        let within = |span: NanosSpan| NanosSpan {
+            first: span.first.max(range.from),
+            last: span.last.min(range.last_timestamp()),
+        };
         let of_block = |block: &BlockEntry| {
             let span = block.tenant_span_between(tenant, range.from, range.last_timestamp());
-            span.map(|span| (span.min_time, span.max_time))
+            span.map(|span| NanosSpan { first: span.min_time, last: span.max_time })
         };
-        let of_view = |view: &HeadSnapshot| view.times().filter(|times| range.overlaps(*times)).map(within);
+        let of_view = |view: &HeadSnapshot| {
+            let times = view.times().filter(|&(first, last)| range.overlaps(first, last));
+            times.map(|(first, last)| within(NanosSpan { first, last }))
+        };
         let views = self.views.iter().map(|(_, view)| of_view(view));
         let blocks = self.blocks.iter().map(|block| of_block(block).map(within));
         // A shard may have profiles of any time, but usually only recent ones.
-        let far = self.far.iter().map(|_| Some((doubts.since, i64::MAX)));
+        let far = self.far.iter().map(|_| Some(NanosSpan { first: doubts.since, last: i64::MAX }));
         let all: Vec<Option<NanosSpan>> =
             if ask.needs_dedup() { views.chain(blocks).chain(far).collect() } else { Vec::new() };
         let mut shared = find_overlaps(&all.iter().flatten().copied().collect::<Vec<_>>()).into_iter();
@@ -210,7 +222,7 @@ impl DataLocations {
             let without = doubts.doubles.excluded_from(*place).cloned().unwrap_or_default();
             let tells = shared.next().flatten().is_some() || !without.is_empty();
             if !tells {
-                telling.untold = telling.untold.max(of_view(view).map(|span| span.1));
+                telling.untold = telling.untold.max(of_view(view).map(|span| span.last));
             }
             let tells = tells.then_some(*place);
             telling.sources.push(InMemorySource { source: Arc::new(view.clone()), tells, without });
@@ -236,8 +248,9 @@ impl DataLocations {
     /// None if a head of this node overlaps with the range or if data is missing.
     fn made_of(&self, range: TimeRange) -> Option<ContentHash> {
         let Self { views, blocks, missing, moved, .. } = self;
-        let has_part =
-            |(_, view): &(SourceId, HeadSnapshot)| view.times().is_some_and(|times| range.overlaps(times));
+        let has_part = |(_, view): &(SourceId, HeadSnapshot)| {
+            view.times().is_some_and(|(first, last)| range.overlaps(first, last))
+        };
         if !missing.is_empty() || !moved.is_empty() || views.iter().any(has_part) {
             return None;
         }

@@ -370,7 +370,9 @@ async fn merge(wholes: Vec<UnmergedResult>, inbox: &PartialReceiver) -> Result<(
     for mut whole in wholes {
         whole.inbox.finish().await?;
         gone.extend(whole.lacks.gone);
-        inbox.report_unreadable_blocks(whole.lacks.unread.into_iter().map(unread).collect());
+        inbox.report_unreadable_blocks(
+            whole.lacks.unread.into_iter().map(|(block, why)| unread(block, why)).collect(),
+        );
     }
     if gone.is_empty() { Ok(()) } else { Err(self::gone(&gone)) }
 }
@@ -420,7 +422,7 @@ impl LocalBlockSource {
         });
         // A bucket failure affects all nodes. Damage may be limited to local caches, so other nodes can help.
         if why.code != ErrorCode::DataLoss && gateways.other(&self.block, 1).is_none() {
-            inbox.report_unreadable_blocks(vec![unread((self.block.at.block, why))]);
+            inbox.report_unreadable_blocks(vec![unread(self.block.at.block, why)]);
             return Ok(());
         }
         let packed: Bytes = ask.pack().map_err(|error| Status::from_error(&error))?.into();
@@ -452,7 +454,7 @@ fn there(done: &wire::BlocksDone) -> (Duration, Duration) {
 }
 
 /// Returns the report of a block that no node could read.
-fn unread((block, why): (BlockId, Status)) -> UnreadableBlock {
+fn unread(block: BlockId, why: Status) -> UnreadableBlock {
     match UnreadableBlock::is_transient(&why) {
         true => {
             tracing::warn!(%block, error = %why, "a block cannot be read now, an answer goes on without it")

@@ -17,7 +17,13 @@ const REPORT_GRID_NANOS: i64 = 3_600_000_000_000;
 const PROFILE_ID_BYTES: usize = size_of::<ContentHash>();
 
 /// First and last timestamp in nanoseconds, both inclusive.
-pub type NanosSpan = (i64, i64);
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NanosSpan {
+    /// First timestamp of the span.
+    pub first: i64,
+    /// Last timestamp of the span.
+    pub last: i64,
+}
 
 /// Pairs the heads of a shard with their source ids, the oldest first.
 pub fn number_heads<V>(shard: ShardId, heads: Vec<V>) -> impl Iterator<Item = (SourceId, V)> {
@@ -27,12 +33,12 @@ pub fn number_heads<V>(shard: ShardId, heads: Vec<V>) -> impl Iterator<Item = (S
 /// Returns for each span the part that it shares with any other span: first and last shared timestamp.
 pub fn find_overlaps(spans: &[NanosSpan]) -> Vec<Option<NanosSpan>> {
     let mut by_first: Vec<usize> = (0..spans.len()).collect();
-    by_first.sort_by_key(|&at| spans[at].0);
+    by_first.sort_by_key(|&at| spans[at].first);
     let mut lows = vec![None; spans.len()];
     let mut reach: Option<i64> = None;
     for (n, &at) in by_first.iter().enumerate() {
-        let (first, last) = spans[at];
-        lows[at] = match by_first.get(n + 1).map(|&next| spans[next].0) {
+        let NanosSpan { first, last } = spans[at];
+        lows[at] = match by_first.get(n + 1).map(|&next| spans[next].first) {
             _ if reach.is_some_and(|reach| reach >= first) => Some(first),
             Some(next) if next <= last => Some(next),
             _ => None,
@@ -40,17 +46,17 @@ pub fn find_overlaps(spans: &[NanosSpan]) -> Vec<Option<NanosSpan>> {
         reach = reach.max(Some(last));
     }
     let mut by_last = by_first;
-    by_last.sort_by_key(|&at| std::cmp::Reverse(spans[at].1));
+    by_last.sort_by_key(|&at| std::cmp::Reverse(spans[at].last));
     let mut reach: Option<i64> = None;
     let mut shared = vec![None; spans.len()];
     for (n, &at) in by_last.iter().enumerate() {
-        let (first, last) = spans[at];
-        let high = match by_last.get(n + 1).map(|&next| spans[next].1) {
+        let NanosSpan { first, last } = spans[at];
+        let high = match by_last.get(n + 1).map(|&next| spans[next].last) {
             _ if reach.is_some_and(|reach| reach <= last) => Some(last),
             Some(next) if next >= first => Some(next),
             _ => None,
         };
-        shared[at] = lows[at].zip(high);
+        shared[at] = lows[at].zip(high).map(|(first, last)| NanosSpan { first, last });
         reach = Some(reach.map_or(first, |reach| reach.min(first)));
     }
     shared
@@ -58,18 +64,18 @@ pub fn find_overlaps(spans: &[NanosSpan]) -> Vec<Option<NanosSpan>> {
 
 /// Returns the time range for which a block reports ids, for a shared span. The range is aligned to full
 /// hours, or unlimited if it covers the whole block.
-pub fn reported_range(shared: NanosSpan, (first, last): NanosSpan) -> TimeRange {
-    let from = shared.0.div_euclid(REPORT_GRID_NANOS).saturating_mul(REPORT_GRID_NANOS);
-    let to = shared.1.div_euclid(REPORT_GRID_NANOS).saturating_add(1).saturating_mul(REPORT_GRID_NANOS);
-    if from <= first && last < to { TimeRange::default() } else { TimeRange { from, to } }
+pub fn reported_range(shared: NanosSpan, block: NanosSpan) -> TimeRange {
+    let from = shared.first.div_euclid(REPORT_GRID_NANOS).saturating_mul(REPORT_GRID_NANOS);
+    let to = shared.last.div_euclid(REPORT_GRID_NANOS).saturating_add(1).saturating_mul(REPORT_GRID_NANOS);
+    if from <= block.first && block.last < to { TimeRange::default() } else { TimeRange { from, to } }
 }
 
 /// Returns the last timestamp of a block for which it reports no ids.
-pub fn unreported_until(tells: Option<TimeRange>, (first, last): NanosSpan) -> Option<i64> {
+pub fn unreported_until(tells: Option<TimeRange>, block: NanosSpan) -> Option<i64> {
     match tells {
-        None => Some(last),
-        Some(told) if !told.contains(last) => Some(last),
-        Some(told) => (first < told.from).then(|| told.from - 1),
+        None => Some(block.last),
+        Some(told) if !told.contains(block.last) => Some(block.last),
+        Some(told) => (block.first < told.from).then(|| told.from - 1),
     }
 }
 
@@ -113,7 +119,8 @@ mod tests {
     use super::*;
 
     fn spans() -> impl Strategy<Value = Vec<NanosSpan>> {
-        prop::collection::vec((0..40i64, 0..12i64).prop_map(|(first, length)| (first, first + length)), 0..9)
+        let span = (0..40i64, 0..12i64).prop_map(|(first, length)| NanosSpan { first, last: first + length });
+        prop::collection::vec(span, 0..9)
     }
 
     proptest! {
@@ -122,9 +129,10 @@ mod tests {
             for (at, seen) in find_overlaps(&spans).into_iter().enumerate() {
                 let others = spans.iter().enumerate().filter(|(other, _)| *other != at);
                 let others: Vec<NanosSpan> = others.map(|(_, span)| *span).collect();
-                let held = |moment: &i64| others.iter().any(|(first, last)| first <= moment && moment <= last);
-                let moments: Vec<i64> = (spans[at].0..=spans[at].1).filter(held).collect();
-                prop_assert_eq!(seen, moments.first().copied().zip(moments.last().copied()));
+                let held = |moment: &i64| others.iter().any(|other| other.first <= *moment && *moment <= other.last);
+                let moments: Vec<i64> = (spans[at].first..=spans[at].last).filter(held).collect();
+                let held = moments.first().copied().zip(moments.last().copied());
+                prop_assert_eq!(seen, held.map(|(first, last)| NanosSpan { first, last }));
             }
         }
 
@@ -132,15 +140,18 @@ mod tests {
         fn what_is_told_and_what_is_not_is_all(
             (first, length) in (-4 * REPORT_GRID_NANOS..4 * REPORT_GRID_NANOS, 0..6 * REPORT_GRID_NANOS), (low, high) in (0..6 * REPORT_GRID_NANOS, 0..6 * REPORT_GRID_NANOS),
         ) {
-            let block = (first, first + length);
-            let shared = (first + low.min(high).min(length), first + low.max(high).min(length));
+            let block = NanosSpan { first, last: first + length };
+            let shared = NanosSpan {
+                first: first + low.min(high).min(length),
+                last: first + low.max(high).min(length),
+            };
             let tells = reported_range(shared, block);
-            prop_assert!(tells.contains(shared.0) && tells.contains(shared.1));
+            prop_assert!(tells.contains(shared.first) && tells.contains(shared.last));
             match unreported_until(Some(tells), block) {
-                None => prop_assert!(tells.contains(block.0) && tells.contains(block.1)),
+                None => prop_assert!(tells.contains(block.first) && tells.contains(block.last)),
                 Some(moment) => {
-                    prop_assert!(!tells.contains(moment) && block.0 <= moment && moment <= block.1);
-                    prop_assert!(moment == block.1 || tells.contains(moment + 1) && tells.contains(block.1));
+                    prop_assert!(!tells.contains(moment) && block.first <= moment && moment <= block.last);
+                    prop_assert!(moment == block.last || tells.contains(moment + 1) && tells.contains(block.last));
                 }
             }
         }

@@ -78,7 +78,8 @@ impl HandoffClient {
     async fn settle_with(
         &self,
         node: NodeId,
-        (with, by): (ShardId, ShardId),
+        with: ShardId,
+        by: ShardId,
         ids: &[ContentHash],
     ) -> Result<Vec<bool>, MemberFailure> {
         if node == self.me
@@ -128,7 +129,7 @@ impl HandoffPeer for HandoffClient {
     ) -> Result<Vec<bool>, Status> {
         let mut asked = MemberAttempts::of(with);
         loop {
-            match self.settle_with(asked.next, (with.id, by), &ids).await {
+            match self.settle_with(asked.next, with.id, by, &ids).await {
                 Ok(held) => return Ok(held),
                 Err(told) => asked.again(told)?,
             }

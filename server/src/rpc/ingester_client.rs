@@ -45,6 +45,17 @@ pub struct InternalRpcClient {
     pub introductions: Arc<PeerHandshake>,
 }
 
+/// Node and shard that receive an append.
+#[derive(Clone, Copy)]
+pub struct AppendTarget<'a> {
+    /// Node that is called.
+    pub node: NodeId,
+    /// Shard that stores the uploads.
+    pub shard: &'a ShardEntry,
+    /// Version of the slot table that placed the uploads.
+    pub table: u64,
+}
+
 /// Rejection of an append. Nothing was stored: another node leads the shard, or the leader is unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AppendRejected {
@@ -55,15 +66,15 @@ pub struct AppendRejected {
 }
 
 impl IngesterClient {
-    /// Appends uploads to a shard at a node. `table` is the version of the slot table that placed them.
+    /// Appends uploads to a shard at a node.
     pub async fn append(
         &self,
-        node: NodeId,
-        (shard, table): (&ShardEntry, u64),
+        target: &AppendTarget<'_>,
         tenant: &TenantId,
         uploads: &[ProfileUpload],
         limit: Duration,
     ) -> Result<Vec<Result<StoredUpload, Status>>, AppendRejected> {
+        let AppendTarget { node, shard, table } = *target;
         if node == self.me {
             let Some(ingester) = &self.ingester else { return Err(unknown("this node keeps no shards")) };
             let appended = ingester.append(shard.id, table, tenant, uploads.to_vec()).await;

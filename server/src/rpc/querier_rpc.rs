@@ -63,7 +63,7 @@ impl QuerierClient {
         let node = ticket.node;
         match why_not(self.members.current().get(&node)) {
             None => Ok(node),
-            Some((code, why)) => Err(absent(ticket, (code, why), way_out)),
+            Some((code, why)) => Err(absent(ticket, code, why, way_out)),
         }
     }
 
@@ -136,7 +136,7 @@ fn why_not(member: Option<&ClusterMember>) -> Option<(ErrorCode, &'static str)> 
 }
 
 /// Returns the error for a node that is unavailable.
-fn absent(ticket: QueryHandleId, (code, why): (ErrorCode, &str), way_out: &str) -> Status {
+fn absent(ticket: QueryHandleId, code: ErrorCode, why: &str, way_out: &str) -> Status {
     let node = ticket.node;
     if code == ErrorCode::NotFound {
         return Status::new(code, format!("{ticket} was kept by node {node:016x}, which {why}: {way_out}"));
@@ -154,11 +154,9 @@ fn unheard(ticket: QueryHandleId, status: Status, way_out: &str) -> Status {
         | ErrorCode::Deadline
         | ErrorCode::Cancelled
         | ErrorCode::Unimplemented
-        | ErrorCode::Conflict => absent(
-            ticket,
-            (ErrorCode::Unavailable, &format!("does not answer ({})", status.message)),
-            way_out,
-        ),
+        | ErrorCode::Conflict => {
+            absent(ticket, ErrorCode::Unavailable, &format!("does not answer ({})", status.message), way_out)
+        }
         _ => status,
     }
 }
@@ -299,7 +297,7 @@ mod tests {
         assert_eq!(code(&[RoleName::Ingester], MemberState::Ready, true), Some(ErrorCode::NotFound));
         assert_eq!(why_not(None).map(|(code, _)| code), Some(ErrorCode::NotFound));
         let ticket = QueryHandleId::parse("00000000-0000-0003-0000-000000000001").unwrap();
-        let gone = absent(ticket, (ErrorCode::NotFound, "has left"), RESTART_QUERY_HINT);
+        let gone = absent(ticket, ErrorCode::NotFound, "has left", RESTART_QUERY_HINT);
         assert_eq!(
             gone.message,
             "00000000-0000-0003-0000-000000000001 was kept by node 0000000000000003, which has left: begin it again"

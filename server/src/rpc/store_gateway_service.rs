@@ -95,7 +95,7 @@ impl StoreGatewayService {
             read: hits.read,
             waited_micros: micros(begun.saturating_sub(came)),
             worked_micros: micros(self.clock.monotonic().saturating_sub(begun)),
-            unread: unread.iter().map(unread_of).collect(),
+            unread: unread.iter().map(|(block, why)| unread_of(*block, why)).collect(),
         };
         let pack = move || {
             build_frames(question, pieces, [done].into_iter()).into_iter().map(encode_frame).collect()
@@ -170,8 +170,8 @@ pub fn encode_block_id(block: BlockId) -> Bytes {
     Bytes::copy_from_slice(&block.number().to_be_bytes())
 }
 
-fn unread_of((block, why): &(BlockId, Status)) -> wire::Unread {
-    wire::Unread { block: encode_block_id(*block), why: Some(status_codec::encode_status(why, None)) }
+fn unread_of(block: BlockId, why: &Status) -> wire::Unread {
+    wire::Unread { block: encode_block_id(block), why: Some(status_codec::encode_status(why, None)) }
 }
 
 /// Decodes a block id of 16 bytes. Rejects other lengths.

@@ -22,7 +22,7 @@ use athanor_profile::Labels;
 use athanor_profile::labeling::normalize::SERVICE_LABEL;
 use athanor_profile::store_interface::upload::ProfileUpload;
 
-use crate::rpc::ingester_client::IngesterClient;
+use crate::rpc::ingester_client::{AppendTarget, IngesterClient};
 use crate::write::leader_cache::LeaderCache;
 use crate::write::slot_resolver::SlotResolver;
 
@@ -160,7 +160,8 @@ impl WriteRouter {
             if let Some(shard) = self.views.current().serving_shard(batch.slot).cloned() {
                 let node = self.leaders.candidate(&shard, attempt);
                 let limit = until.saturating_sub(self.clock.monotonic());
-                match self.ways.append(node, (&shard, batch.table), tenant, &batch.uploads, limit).await {
+                let target = AppendTarget { node, shard: &shard, table: batch.table };
+                match self.ways.append(&target, tenant, &batch.uploads, limit).await {
                     Ok(told) => {
                         self.leaders.record_leader(shard.id, Some(node));
                         merge(&mut answers, told);

@@ -56,7 +56,8 @@ pub(super) fn estimate_index_memory(part: &CachedBlock, meta: &TenantMeta) -> Re
 /// Series and profiles are decoded at this point.
 pub(super) fn estimate_read_memory(
     part: &CachedBlock,
-    (extents, names): (&[(&'static str, Range<u64>)], bool),
+    extents: &[(&'static str, Range<u64>)],
+    names: bool,
     picked: &MatchedProfiles,
     width: usize,
 ) -> Result<u64, BlockError> {

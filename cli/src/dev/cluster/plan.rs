@@ -79,7 +79,7 @@ impl ClusterPlan {
                 gossip_port: args.port + GOSSIP_PORT_OFFSET + number,
             };
             fs::create_dir_all(&node.folder).map_err(|error| failure::io_error(&node.folder, error))?;
-            let text = settings(args, &folder, &node, (zone, &id));
+            let text = settings(args, &folder, &node, zone, &id);
             fs::write(&node.config, text).map_err(|error| failure::io_error(&node.config, error))?;
             nodes.push(node);
         }
@@ -160,7 +160,7 @@ fn kept(folder: &Path, name: &str, random: &Random) -> Result<String, Status> {
     Ok(drawn)
 }
 
-fn settings(args: &DevClusterArgs, folder: &Path, node: &PlannedNode, (zone, id): (&str, &str)) -> String {
+fn settings(args: &DevClusterArgs, folder: &Path, node: &PlannedNode, zone: &str, id: &str) -> String {
     let quoted = |path: PathBuf| serde_json::Value::from(path.display().to_string()).to_string();
     let gossip = |number: u16| format!("127.0.0.1:{}", args.port + GOSSIP_PORT_OFFSET + number);
     // The first metastore of each zone is a seed.

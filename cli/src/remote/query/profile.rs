@@ -18,7 +18,7 @@ use crate::{profile::diff as changes, profile::profile_views};
 pub(super) async fn top(args: QueryTopArgs, output: &ConsoleOutput) -> Result<(), Status> {
     let profile = selected(&args.select).await?;
     match args.written.out {
-        Some(_) => write(profile, &args.written, (None, args.view.focus.as_deref()), output),
+        Some(_) => write(profile, &args.written, None, args.view.focus.as_deref(), output),
         None => profile_views::table(&pruned(profile), 0, &args.view, output),
     }
 }
@@ -29,7 +29,7 @@ pub(super) async fn flamegraph(args: QueryFlamegraphArgs, output: &ConsoleOutput
     let max_nodes = args.view.max_nodes;
     let focus = args.view.focus.as_deref();
     match args.written.out {
-        Some(_) => write(profile, &args.written, (Some(max_nodes), focus), output),
+        Some(_) => write(profile, &args.written, Some(max_nodes), focus, output),
         None => profile_views::draw_flamegraph(&pruned(profile), 0, &args.view, output),
     }
 }
@@ -45,13 +45,14 @@ fn pruned(profile: Profile) -> Profile {
 fn write(
     profile: Profile,
     written: &OutputFileArgs,
-    (max_nodes, focus): (Option<usize>, Option<&str>),
+    max_nodes: Option<usize>,
+    focus: Option<&str>,
     output: &ConsoleOutput,
 ) -> Result<(), Status> {
     let Some(out) = &written.out else { return Ok(()) };
     let format = convert::format(out, written.to)?;
     let title = profile_views::type_name(&profile.header.types[0]);
-    convert::write(profile, 0, (out, ConversionOptions { format, max_nodes, focus }, title), output)
+    convert::write(profile, 0, out, ConversionOptions { format, max_nodes, focus }, title, output)
 }
 
 async fn selected(select: &QuerySelectionArgs) -> Result<Profile, Status> {
@@ -115,9 +116,8 @@ async fn missing(
 /// Compares the profiles of two selections.
 pub(super) async fn diff(args: &QueryDiffArgs, output: &ConsoleOutput) -> Result<(), Status> {
     let client = ApiClient::new(&args.remote)?;
-    let left_range = MillisTimeRange::with(&args.times, (args.left_from, args.left_until), client.clock())?;
-    let right_range =
-        MillisTimeRange::with(&args.times, (args.right_from, args.right_until), client.clock())?;
+    let left_range = MillisTimeRange::with(&args.times, args.left_from, args.left_until, client.clock())?;
+    let right_range = MillisTimeRange::with(&args.times, args.right_from, args.right_until, client.clock())?;
     let own_times = [args.left_from, args.left_until, args.right_from, args.right_until];
     if args.left.to_string() == args.right.to_string() && own_times.iter().all(Option::is_none) {
         let message =
@@ -131,10 +131,5 @@ pub(super) async fn diff(args: &QueryDiffArgs, output: &ConsoleOutput) -> Result
     let left = pruned(left);
     let right = pruned(right);
     let shown = &right.header.types[0];
-    changes::compare(
-        &Tree::from_profile(&left, 0),
-        &Tree::from_profile(&right, 0),
-        shown,
-        (args.limit, output),
-    )
+    changes::compare(&Tree::from_profile(&left, 0), &Tree::from_profile(&right, 0), shown, args.limit, output)
 }

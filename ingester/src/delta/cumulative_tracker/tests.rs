@@ -75,7 +75,7 @@ fn what_is_beyond_the_bound_is_refused_and_nothing_is_forgotten_for_it() {
     let (counters, none) = (counters(10_000), TenantMemoryGrowth::default());
     let [one, other, third] = ["one", "other", "third"].map(tenant);
     let admit = |tenant, more, batch: &TenantMemoryGrowth, now| {
-        let refused = counters.check_budget((tenant, more), batch, Duration::ZERO, now).err()?;
+        let refused = counters.check_budget(tenant, more, batch, Duration::ZERO, now).err()?;
         assert_eq!((refused.code, refused.metric_reason()), (ErrorCode::Exhausted, "counters_limit"));
         Some(refused.message)
     };
@@ -114,7 +114,7 @@ fn what_is_in_flight_takes_room_and_is_not_forgotten() {
     });
     let admit = |more| {
         let none = TenantMemoryGrowth::default();
-        counters.check_budget((&one, more), &none, Duration::ZERO, HOUR * 2).is_ok()
+        counters.check_budget(&one, more, &none, Duration::ZERO, HOUR * 2).is_ok()
     };
     assert!(!admit(2001) && admit(2000));
     assert!(find(&counters, 1).is_some());

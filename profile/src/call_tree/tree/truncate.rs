@@ -189,7 +189,7 @@ impl Tree {
             let siblings = nodes[read..].iter().take_while(|node| node.parent as usize == caller).count();
             if keep[caller] {
                 let callees = read..read + siblings;
-                written = keep_callees(&mut nodes, &mut places, &keep, (caller, callees, written));
+                written = keep_callees(&mut nodes, &mut places, &keep, caller, callees, written);
             }
             read += siblings;
         }
@@ -203,7 +203,9 @@ fn keep_callees(
     nodes: &mut [TreeNode],
     places: &mut [u32],
     keep: &[bool],
-    (caller, callees, first): (usize, Range<usize>, usize),
+    caller: usize,
+    callees: Range<usize>,
+    first: usize,
 ) -> usize {
     let parent = places[caller];
     let is_cut = keep[callees.clone()].contains(&false);

@@ -85,7 +85,7 @@ impl<'a> RecordingReader<'a> {
                 JfrEventKind::Setting => self.read_setting(chunk, &slots)?,
                 event => {
                     let stack = lookup.stacks.find_stack(chunk, slots[1], &mut self.stacks, self.limits)?;
-                    self.read_sample(chunk, event, &lookup.sleeping, (stack, &slots));
+                    self.read_sample(chunk, event, &lookup.sleeping, stack, &slots);
                 }
             }
         }
@@ -108,7 +108,8 @@ impl<'a> RecordingReader<'a> {
         chunk: &JfrChunk<'_>,
         event: JfrEventKind,
         sleeping: &[u64],
-        (stack, slots): (Option<u32>, &FieldSlots),
+        stack: Option<u32>,
+        slots: &FieldSlots,
     ) {
         let period = self.times.period;
         let amount = slots[AMOUNT_SLOT] as i64;
@@ -153,7 +154,7 @@ impl<'a> RecordingReader<'a> {
             return;
         };
         let context = self.intern_context(slots);
-        self.rows[kind].add(kind, (stack, context), values, self.limits.samples);
+        self.rows[kind].add(kind, stack, context, values, self.limits.samples);
     }
 
     #[inline]

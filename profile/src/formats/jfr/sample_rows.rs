@@ -59,7 +59,8 @@ impl JfrRows {
     pub(super) fn add(
         &mut self,
         kind: JfrProfileKindId,
-        (stack, context): (u32, u32),
+        stack: u32,
+        context: u32,
         values: [i64; 2],
         limit: usize,
     ) {
@@ -112,8 +113,8 @@ impl JfrPprofWriter<'_> {
         let mut out = Vec::new();
         let numbers = vec![0; self.snapshot.text_count()];
         let mut known = SnapshotTexts { snapshot: self.snapshot, texts: TextNumbering::default(), numbers };
-        for value_type in kind.types {
-            self.value_type(&mut out, 1, *value_type, &mut known.texts);
+        for &(type_name, unit) in kind.types {
+            self.value_type(&mut out, 1, type_name, unit, &mut known.texts);
         }
         let mut locations = EntryNumbering::default();
         let mut content = Vec::new();
@@ -139,8 +140,8 @@ impl JfrPprofWriter<'_> {
             write_message(&mut out, 4, &content);
             self.check(kind, out.len())?;
         }
-        if let Some(period) = kind.period {
-            self.value_type(&mut out, 11, period, &mut texts);
+        if let Some((type_name, unit)) = kind.period {
+            self.value_type(&mut out, 11, type_name, unit, &mut texts);
         }
         if kind.is_time() {
             write_number(&mut out, 12, self.times.period as u64);
@@ -165,11 +166,12 @@ impl JfrPprofWriter<'_> {
         &self,
         out: &mut Vec<u8>,
         field: u64,
-        (kind, unit): (&str, &str),
+        type_name: &str,
+        unit: &str,
         texts: &mut TextNumbering,
     ) {
         let mut content = Vec::new();
-        write_number(&mut content, 1, texts.assign_number(kind));
+        write_number(&mut content, 1, texts.assign_number(type_name));
         write_number(&mut content, 2, texts.assign_number(unit));
         write_message(out, field, &content);
     }

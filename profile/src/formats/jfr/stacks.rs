@@ -211,9 +211,11 @@ impl StackReader {
                 Some(location) => location,
                 None => {
                     let functions = &mut self.functions;
-                    let Some(location) = frame(plans, functions, chunk, (method, line), all, limits)? else {
+                    let Some(function) = find_function(plans, functions, chunk, method, all, limits)? else {
                         continue;
                     };
+                    let location = all.intern_location(function, line, limits)?;
+                    all.recent.put(method, line, location);
                     location
                 }
             };
@@ -226,31 +228,25 @@ impl StackReader {
     }
 }
 
-/// Returns the location of a frame that is not in the cache; `None` if the name of its function is missing.
-fn frame(
+/// Returns the function of a method by its id in the chunk; `None` if its name is missing.
+fn find_function(
     plans: &StackDecodePlans,
     functions: &mut SeededMap<u64, Option<u32>>,
     chunk: &JfrChunk<'_>,
-    (method, line): (u64, u32),
+    method: u64,
     all: &mut JfrStacks,
     limits: &JfrLimits,
 ) -> Result<Option<u32>, JfrError> {
-    let function = match functions.get(&method) {
-        Some(&known) => known,
-        None => {
-            // Missing methods are not cached, because the number of unknown ids is unbounded.
-            let Some(place) = chunk.pools.constant_position(ConstantPoolKind::Method, method) else {
-                return Ok(None);
-            };
-            let function = function(plans, chunk, place, all, limits)?;
-            functions.insert(method, function);
-            function
-        }
+    if let Some(&known) = functions.get(&method) {
+        return Ok(known);
+    }
+    // Missing methods are not cached, because the number of unknown ids is unbounded.
+    let Some(place) = chunk.pools.constant_position(ConstantPoolKind::Method, method) else {
+        return Ok(None);
     };
-    let Some(function) = function else { return Ok(None) };
-    let location = all.intern_location(function, line, limits)?;
-    all.recent.put(method, line, location);
-    Ok(Some(location))
+    let function = function(plans, chunk, place, all, limits)?;
+    functions.insert(method, function);
+    Ok(function)
 }
 
 /// Returns the function of the method at a position; `None` if the chunk lacks its name.

@@ -59,7 +59,7 @@ pub fn read_profiles(bytes: &[u8], limits: &DecodeLimits) -> Result<SpeedscopePr
                 *new.insert(read.len() - 1)
             }
         };
-        reading.add_profile((number, kind), &draft, &mut dictionary, &mut read[place].2)?;
+        reading.add_profile(number, kind, &draft, &mut dictionary, &mut read[place].2)?;
     }
     let parts = read.into_iter().map(|(name, unit, sums)| SpeedscopeProfile {
         name,

@@ -162,7 +162,7 @@ pub fn parse(bytes: &[u8], limits: &DecodeLimits) -> Result<Profile, SpeedscopeE
         let labels = if is_own || name.is_empty() { 0 } else { named(&mut profile.dictionary, name) };
         let sums =
             sums.entry((column, labels, unit)).or_insert_with(|| SpeedscopeStackSums::new(number, unit));
-        reading.add_profile((number, kind), &draft, &mut profile.dictionary, sums)?;
+        reading.add_profile(number, kind, &draft, &mut profile.dictionary, sums)?;
     }
     let mut cells = Vec::new();
     for ((column, labels, _), sums) in sums {
@@ -263,7 +263,8 @@ impl<'a> SpeedscopeReader<'a> {
     /// Adds the values of the profile with index `number`.
     pub(super) fn add_profile(
         &mut self,
-        (number, kind): (usize, SpeedscopeProfileKind),
+        number: usize,
+        kind: SpeedscopeProfileKind,
         draft: &RawSpeedscopeProfile,
         dictionary: &mut Dictionary,
         sums: &mut SpeedscopeStackSums,
@@ -278,7 +279,8 @@ impl<'a> SpeedscopeReader<'a> {
         &self,
         frame: u32,
         profile: usize,
-        (list, at): (&'static str, usize),
+        list: &'static str,
+        at: usize,
     ) -> Result<u32, SpeedscopeError> {
         let frames = self.frames.len();
         let no_frame = || SpeedscopeError::NoFrame { profile, list, at, frame, frames };
@@ -304,7 +306,7 @@ impl<'a> SpeedscopeReader<'a> {
         for (at, (stack, &weight)) in stacks.iter().zip(weights).enumerate() {
             path.clear();
             for &frame in stack.iter().rev() {
-                path.push(self.location(frame, profile, ("samples", at))?);
+                path.push(self.location(frame, profile, "samples", at)?);
             }
             let stack = dictionary.stacks.intern(&dictionary.symbols, &path);
             check_limit("frames in different stacks", dictionary.stacks.nodes().len(), self.limits.frames)
@@ -346,7 +348,7 @@ impl<'a> SpeedscopeReader<'a> {
             pass(&open, since)?;
             last = time;
             if kind == FrameEventKind::Open {
-                let location = self.location(frame, profile, ("events", at))?;
+                let location = self.location(frame, profile, "events", at)?;
                 let parent = open.last().map_or(NO_ENTRY, |&(_, node)| node);
                 open.push((frame, dictionary.stacks.intern_child(parent, location)));
                 check_limit("frames in a stack", open.len(), self.limits.depth)

@@ -185,7 +185,7 @@ pub fn normalize_labels(
     let sent = Labels::new(sent);
     let mut labels = Labels::default();
     for (name, value) in sent.iter() {
-        set_stored(&mut labels, (name, value), &sent, limits)?;
+        set_stored(&mut labels, name, value, &sent, limits)?;
     }
     TRANSPORT_LABELS.iter().chain(&COMPUTED_LABELS).for_each(|name| labels.set(name, ""));
     if let Some(session) = sent.get(SESSION_LABEL) {
@@ -223,7 +223,8 @@ fn stored_name<'n>(name: &'n str, limits: &LabelLimits) -> Result<Cow<'n, str>, 
 /// Sets a label by its stored name. `all` contains all labels, for the error about equal names.
 fn set_stored(
     labels: &mut Labels,
-    (name, value): (&str, &str),
+    name: &str,
+    value: &str,
     all: &Labels,
     limits: &LabelLimits,
 ) -> Result<(), SeriesLabelsError> {
@@ -257,7 +258,7 @@ pub fn normalize_relabeled(mut made: Labels, limits: &LabelLimits) -> Result<Lab
     }
     let mut labels = Labels::default();
     for (name, value) in made.iter() {
-        set_stored(&mut labels, (name, value), &made, limits)?;
+        set_stored(&mut labels, name, value, &made, limits)?;
     }
     // Sanitization may have renamed a label to a computed one.
     TRANSPORT_LABELS[..1].iter().chain(&COMPUTED_LABELS).for_each(|name| labels.set(name, ""));

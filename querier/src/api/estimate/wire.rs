@@ -48,7 +48,11 @@ fn impact(QueryCost { heads, blocks }: QueryCost) -> AnalyzeQueryResponse {
         deduplication_needed: false,
     });
     let scopes = [(HEAD_SCOPE_NAME, heads, false), (BLOCK_SCOPE_NAME, blocks, true)];
-    let query_scopes = scopes.into_iter().filter(|(_, size, _)| size.sources > 0).map(scope).collect();
+    let query_scopes = scopes
+        .into_iter()
+        .filter(|(_, size, _)| size.sources > 0)
+        .map(|(kind, size, is_block)| scope(kind, size, is_block))
+        .collect();
     AnalyzeQueryResponse { query_scopes, query_impact, ..AnalyzeQueryResponse::default() }
 }
 
@@ -64,7 +68,7 @@ fn parse_typed_selector(query: &str) -> Result<ProfileSelection, Status> {
     Ok(ProfileSelection { selector, profile_type, ..ProfileSelection::default() })
 }
 
-fn scope((kind, size, is_block): (&str, SourceCost, bool)) -> QueryScope {
+fn scope(kind: &str, size: SourceCost, is_block: bool) -> QueryScope {
     QueryScope {
         component_type: kind.to_owned(),
         component_count: size.sources,

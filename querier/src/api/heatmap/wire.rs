@@ -76,7 +76,7 @@ fn wire(of: HeatmapSeriesResult, edges: &[f64], group_by: &[String]) -> HeatmapS
             .take(edges.len())
             .map(|&count| i32::try_from(count).unwrap_or(i32::MAX))
             .collect(),
-        exemplars: exemplars.into_iter().map(|exemplar| wire_exemplar(exemplar, group_by)).collect(),
+        exemplars: exemplars.into_iter().map(|(key, spot)| wire_exemplar(key, spot, group_by)).collect(),
     };
     HeatmapSeries {
         labels: group_labels(&of.labels, group_by),
@@ -85,7 +85,7 @@ fn wire(of: HeatmapSeriesResult, edges: &[f64], group_by: &[String]) -> HeatmapS
 }
 
 /// Converts a value to an exemplar. A value of a span names the span, one of a profile the profile.
-fn wire_exemplar((key, spot): (HeatmapValueKey, HeatmapValue), group_by: &[String]) -> Exemplar {
+fn wire_exemplar(key: HeatmapValueKey, spot: HeatmapValue, group_by: &[String]) -> Exemplar {
     let HeatmapValue { value, time, trace, labels } = spot;
     let hexadecimal = |id: u128, digits: usize| match id {
         0 => String::new(),

@@ -110,7 +110,7 @@ impl Querier {
             self.period(reader, side.selection.clone()),
             self.merged_stacks(reader, side.selection, Default::default()),
         )?;
-        let header = file_header(reader, &side.profile_type, (side.start, side.end), period);
+        let header = file_header(reader, &side.profile_type, side.start, side.end, period);
         let querier = self.clone();
         let held = reader.clone();
         self.render_on_pool(reader, move || {
@@ -170,7 +170,8 @@ fn write(
 fn file_header(
     reader: &QueryContext,
     profile_type: &ProfileType,
-    (start, end): (i64, i64),
+    start: i64,
+    end: i64,
     period: i64,
 ) -> ProfileHeader {
     let mut header = merged_header(reader, profile_type, start.saturating_mul(NANOS_PER_MILLI));

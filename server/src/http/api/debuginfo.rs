@@ -18,10 +18,9 @@ use crate::http::RequestBudget;
 use crate::http::api::legacy_api::HandlerFuture;
 use crate::http::api::parca::with_gateway;
 use crate::http::body::{BUDGET_STEP_BYTES, BufferedBody};
-use crate::http::decoded_size::BodyPolicy;
 use crate::http::encoding::{CallEncoding, STREAM_CONTENT_TYPES, json_error_with};
 use crate::http::pace::PacedBody;
-use crate::http::routes::{HttpState, call, with_route_metrics, writer};
+use crate::http::routes::{CallAuthorizer, HttpState, call, with_route_metrics, writer};
 use crate::http::tenant_header;
 use crate::http::unary;
 
@@ -48,7 +47,7 @@ pub(in crate::http) fn routes(router: Router, hall: &Arc<HttpState>) -> Router {
     let mut router = router.route(path, with_route_metrics(hall, path, post(file)));
     macro_rules! calls {
         ($($path:literal => $method:ident),* $(,)?) => {
-            $(router = call(router, hall, $path, (writer, |_, _| BodyPolicy::QUERY_BODY), |hall: Arc<HttpState>, tenant: TenantId, request| async move {
+            $(router = call(router, hall, $path, &CallAuthorizer::for_query(writer), |hall: Arc<HttpState>, tenant: TenantId, request| async move {
                 hall.services.debuginfo()?.$method(&tenant, request).await
             });)*
         };
@@ -72,7 +71,7 @@ fn parca(router: Router, hall: &Arc<HttpState>) -> Router {
     let mut router = router.route(path, with_route_metrics(hall, path, any(stream)));
     macro_rules! calls {
         ($($path:literal, $plain:literal => $method:ident),* $(,)?) => {
-            $(router = with_gateway(router, hall, [$path, $plain], (writer, |_, _| BodyPolicy::QUERY_BODY), |hall: Arc<HttpState>, tenant: TenantId, request| async move {
+            $(router = with_gateway(router, hall, [$path, $plain], &CallAuthorizer::for_query(writer), |hall: Arc<HttpState>, tenant: TenantId, request| async move {
                 hall.services.debuginfo()?.$method(&tenant, request).await
             });)*
         };

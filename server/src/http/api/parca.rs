@@ -32,7 +32,10 @@ pub(in crate::http) fn routes(router: Router, hall: &Arc<HttpState>) -> Router {
         router,
         hall,
         ["/parca.profilestore.v1alpha1.ProfileStoreService/WriteRaw", "/profiles/writeraw"],
-        (sender, |_, sender| BodyPolicy::raw_profiles(sender.distributor.body_limit(&sender.tenant))),
+        &CallAuthorizer {
+            identify: sender,
+            body_policy: |_, sender| BodyPolicy::raw_profiles(sender.distributor.body_limit(&sender.tenant)),
+        },
         |_, sender: ProfileSender, request: WriteRawRequest| async move {
             sender.distributor.write_raw(&sender.tenant, request).await.map(|_| WriteRawResponse {})
         },
@@ -59,7 +62,7 @@ pub(in crate::http) fn with_gateway<C, I, O, F, Fut>(
     router: Router,
     hall: &Arc<HttpState>,
     [path, plain]: [&'static str; 2],
-    entrance: CallAuthorizer<C>,
+    authorizer: &CallAuthorizer<C>,
     method: F,
 ) -> Router
 where
@@ -69,8 +72,8 @@ where
     F: Fn(Arc<HttpState>, C, I) -> Fut + Clone + Send + Sync + 'static,
     Fut: Future<Output = Result<O, Status>> + Send + 'static,
 {
-    let router = call(router, hall, path, entrance, method.clone());
-    let answer = rpc_handler(hall, plain, entrance, method).layer(map_request(as_json));
+    let router = call(router, hall, path, authorizer, method.clone());
+    let answer = rpc_handler(hall, plain, authorizer, method).layer(map_request(as_json));
     router.route(plain, with_route_metrics(hall, plain, answer))
 }
 
