@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use athanor_chassis::{Clock, ComputePool, LimitOverrides, Status, TenantId, TenantLimits, Timestamp};
-use athanor_querier::{DataSources, DataTimeRange, DedupHints, Querier, QuerierConfig, QuerierDeps, QueryPlan};
+use athanor_querier::{
+    DataSources, DataTimeRange, DedupHints, Querier, QuerierConfig, QuerierDeps, QueryPlan,
+};
 use athanor_query::ProfileQuery;
 
 struct Nothing;

@@ -5,10 +5,10 @@ use std::path::Path;
 use athanor_block::{BlockMeta, FORMAT_VERSION, FileMeta, PARQUET_FILES, TenantMeta};
 use athanor_chassis::Random;
 use athanor_profile::call_tree::flamegraph::Flamegraph;
-use athanor_profile::generate::{FlightChunk, FlightEvent, arbitrary_profile};
-use athanor_profile::formats::pprof::encode;
-use athanor_profile::store_interface::source::MemorySource;
 use athanor_profile::call_tree::tree::Tree;
+use athanor_profile::formats::pprof::encode;
+use athanor_profile::generate::{FlightChunk, FlightEvent, arbitrary_profile};
+use athanor_profile::store_interface::source::MemorySource;
 use athanor_profile::{Labels, ProfileSource, formats::otlp, formats::speedscope};
 use athanor_proto::parca::debuginfo::v1alpha1::upload_request::Data;
 use athanor_proto::parca::debuginfo::v1alpha1::{UploadInfo, UploadRequest};
@@ -18,7 +18,10 @@ use athanor_proto::settings::v1::{
     StacktraceFilter, StacktraceFilterFunctionName, UpsertRecordingRuleRequest,
 };
 use athanor_proto::types::v1::LabelPair;
-use athanor_query::{GroupedTreesQuery, HeatmapQuery, LabelValuesQuery, ProfileListQuery, ProfileQuery, QueryKind, StackFilter, TimeGrid, TimeSeriesQuery, run_all};
+use athanor_query::{
+    GroupedTreesQuery, HeatmapQuery, LabelValuesQuery, ProfileListQuery, ProfileQuery, QueryKind,
+    StackFilter, TimeGrid, TimeSeriesQuery, run_all,
+};
 use libfuzzer_sys::fuzz_target;
 use prost::Message;
 use serde_json::json;

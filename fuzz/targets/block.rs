@@ -6,7 +6,10 @@
 
 use std::sync::{Arc, Once, OnceLock};
 
-use athanor_block::{Block, BlockBuilder, BlockError, BlockFolder, BlockMeta, FileMeta, META_FILE, MemoryFolder, PAGE_BYTES, PARQUET_FILES};
+use athanor_block::{
+    Block, BlockBuilder, BlockError, BlockFolder, BlockMeta, FileMeta, META_FILE, MemoryFolder, PAGE_BYTES,
+    PARQUET_FILES,
+};
 use athanor_chassis::compute::ComputePool;
 use athanor_profile::formats::pprof::{DecodeLimits, encode};
 use athanor_profile::{Labels, generate::arbitrary_profile};

@@ -1,10 +1,10 @@
 //! Any bytes as a flame graph of older clients: refused or read; what is read is shown as a graph that reads the same.
 #![no_main]
 
-use athanor_profile::formats::flamebearer::parse;
 use athanor_profile::call_tree::flamegraph::Flamegraph;
-use athanor_profile::formats::pprof::DecodeLimits;
 use athanor_profile::call_tree::tree::Tree;
+use athanor_profile::formats::flamebearer::parse;
+use athanor_profile::formats::pprof::DecodeLimits;
 use libfuzzer_sys::fuzz_target;
 use serde_json::json;
 

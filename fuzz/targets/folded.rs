@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
+use athanor_profile::call_tree::tree::Tree;
 use athanor_profile::formats::folded::{parse, write};
 use athanor_profile::formats::pprof::DecodeLimits;
-use athanor_profile::call_tree::tree::Tree;
 use athanor_profile::{Profile, ValueType};
 use libfuzzer_sys::fuzz_target;
 

@@ -1,9 +1,9 @@
 //! Any bytes as the labels of a flight recording, whose events have contexts and spans: refused, or the profile is sound.
 #![no_main]
 
-use athanor_profile::generate::{FlightChunk, FlightEvent};
 use athanor_profile::formats::jfr::{JfrLimits, LabelsSnapshot, RecordingInfo, read};
 use athanor_profile::formats::pprof;
+use athanor_profile::generate::{FlightChunk, FlightEvent};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

@@ -5,7 +5,10 @@
 #![no_main]
 
 use athanor_profile::encoding::codec::put_varint;
-use athanor_query::{GroupedTreesQuery, HeatmapQuery, LabelValuesQuery, MAX_CHUNK_BYTES, PartialChunkBuffer, PartialResult, ProfileListQuery, ProfileQuery, QueryKind, StackFilter, TimeSeriesQuery};
+use athanor_query::{
+    GroupedTreesQuery, HeatmapQuery, LabelValuesQuery, MAX_CHUNK_BYTES, PartialChunkBuffer, PartialResult,
+    ProfileListQuery, ProfileQuery, QueryKind, StackFilter, TimeSeriesQuery,
+};
 use libfuzzer_sys::fuzz_target;
 
 const VERSION: u8 = 2;

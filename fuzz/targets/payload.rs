@@ -5,7 +5,10 @@
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use athanor_chassis::{ByteSize, Clock, ComputePool, ErrorCode, LimitOverrides, Random, Status, TenantId, TenantLimits, Timestamp};
+use athanor_chassis::{
+    ByteSize, Clock, ComputePool, ErrorCode, LimitOverrides, Random, Status, TenantId, TenantLimits,
+    Timestamp,
+};
 use athanor_distributor::{
     Distributor, DistributorConfig, DistributorDeps, OtlpEncoding, ProfileOutcome, ShardWriter, StoredProfile,
 };

@@ -1,8 +1,8 @@
 //! Any bytes as what `perf script` prints: refused or read; what is read can be written as pprof, and is the same there.
 #![no_main]
 
-use athanor_profile::formats::pprof::{DecodeLimits, decode, encode};
 use athanor_profile::call_tree::tree::Tree;
+use athanor_profile::formats::pprof::{DecodeLimits, decode, encode};
 use athanor_profile::{Profile, formats::format, formats::perf_script};
 use libfuzzer_sys::fuzz_target;
 

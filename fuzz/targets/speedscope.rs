@@ -2,9 +2,9 @@
 #![no_main]
 
 use athanor_profile::Profile;
+use athanor_profile::call_tree::tree::Tree;
 use athanor_profile::formats::pprof::DecodeLimits;
 use athanor_profile::formats::speedscope::{parse, write};
-use athanor_profile::call_tree::tree::Tree;
 use libfuzzer_sys::fuzz_target;
 
 #[path = "../small.rs"]

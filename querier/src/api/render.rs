@@ -183,10 +183,11 @@ impl Querier {
             let right = right.profile_type;
             return Err(invalid_argument(format!("sides measure {left} and {right}; compare the same type")));
         }
-        let nodes = self.parse_node_limits(reader, &parameters)?;
+        let (max_nodes, graph_nodes) = self.parse_node_limits(reader, &parameters)?;
         let is_graph = parameters.first("format") == Some("dot");
         let times = [&left, &right].map(|side| format!("{} {}", side.start, side.end)).join(" ");
-        let overlaid = |_| self.render_flamegraph_diff(reader, [left, right], nodes, is_graph);
+        let graph_nodes = is_graph.then_some(graph_nodes);
+        let overlaid = |_| self.render_flamegraph_diff(reader, [left, right], max_nodes, graph_nodes);
         self.run_cached(reader, "render-diff", format!("{times} {query}"), overlaid).await
     }
 
@@ -194,12 +195,12 @@ impl Querier {
         &self,
         reader: &QueryContext,
         [left, right]: [RenderSide; 2],
-        (max_nodes, graph_nodes): (NodeLimit, usize),
-        is_graph: bool,
+        max_nodes: NodeLimit,
+        graph_nodes: Option<usize>,
     ) -> Result<RenderedResponse, Status> {
-        if is_graph {
+        if let Some(max_nodes) = graph_nodes {
             let unit = left.profile_type.value.unit.clone();
-            let graph_style = CallGraphStyle { unit, max_nodes: graph_nodes };
+            let graph_style = CallGraphStyle { unit, max_nodes };
             let text =
                 self.call_graph_diff(reader, [left, right].map(RenderSide::into_query), graph_style).await?;
             return Ok(RenderedResponse { content_type: DOT_CONTENT_TYPE, body: graph(reader, &text) });
