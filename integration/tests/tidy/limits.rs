@@ -62,11 +62,11 @@ const STYLE_LIMITS: [StyleLimit; 16] = [
         measure: shape::tuple_lets, remedy: "write one let per binding",
     },
     StyleLimit {
-        name: "tuple parameters of functions", limit_tenths: 650, goal_tenths: 0, unit: "parameters",
+        name: "tuple parameters of functions", limit_tenths: 0, goal_tenths: 0, unit: "parameters",
         measure: shape::tuple_parameters, remedy: "pass a struct with named fields",
     },
     StyleLimit {
-        name: "files in one folder", limit_tenths: 590, goal_tenths: 150, unit: "files",
+        name: "files in one folder", limit_tenths: 150, goal_tenths: 150, unit: "files",
         measure: shape::files_in_one_folder, remedy: "group files by concern in folders",
     },
     StyleLimit {
@@ -82,7 +82,7 @@ const STYLE_LIMITS: [StyleLimit; 16] = [
         measure: shape::long_functions, remedy: "extract functions with a name",
     },
     StyleLimit {
-        name: "longest sentence of the documents", limit_tenths: 1040, goal_tenths: 400, unit: "words",
+        name: "longest sentence of the documents", limit_tenths: 400, goal_tenths: 400, unit: "words",
         measure: prose::longest_sentence, remedy: "write one fact per sentence",
     },
     StyleLimit {
