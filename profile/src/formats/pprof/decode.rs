@@ -6,7 +6,7 @@ use super::entries::{
 };
 use super::id_index::IdIndex;
 use super::reader::SenderInfo;
-use super::samples::{EntryCache, SampleScratch, WalkedStack};
+use super::samples::{EntryCache, SampleScratch, SampleSpan, WalkedStack};
 use super::wire::{WireCursor, WireValue};
 use super::{DecodeError, DecodeLimits, check_limit};
 use crate::data_model::identity::ContentHasher;
@@ -173,9 +173,9 @@ impl PprofDecoder {
         out.samples.clear();
         out.content.reset(self.head.types.len());
         let samples = std::mem::take(&mut self.samples);
-        let walked = (0..)
-            .zip(&samples)
-            .try_for_each(|(number, &range)| self.read_sample(raw, (number, range), limits, labels, out));
+        let walked = (0..).zip(&samples).try_for_each(|(number, &(start, end))| {
+            self.read_sample(raw, SampleSpan { number, start, end }, limits, labels, out)
+        });
         self.samples = samples;
         walked
     }

@@ -153,12 +153,20 @@ impl SampleScratch {
     }
 }
 
+/// Place of one sample in the file.
+#[derive(Clone, Copy)]
+pub(super) struct SampleSpan {
+    pub(super) number: usize,
+    pub(super) start: usize,
+    pub(super) end: usize,
+}
+
 impl PprofDecoder {
     /// Reads one sample and adds its row.
     pub(super) fn read_sample(
         &mut self,
         raw: &[u8],
-        (number, (start, end)): (usize, (usize, usize)),
+        SampleSpan { number, start, end }: SampleSpan,
         limits: &DecodeLimits,
         labels: &mut Dictionary,
         out: &mut DecodedProfile,
