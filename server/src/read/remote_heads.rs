@@ -17,7 +17,7 @@ use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 
 use crate::read::shard_outages::{
-    AttemptFailure, FailedAttempt, LEADERLESS_TIMEOUT, PROBE_INTERVAL, ShardOutages,
+    AttemptFailure, FailedAttempt, LEADERLESS_TIMEOUT, PROBE_INTERVAL, ProbePermit, ShardOutages,
 };
 use crate::rpc::dedup_ranges::encode_excluded_heads;
 use crate::rpc::head_query_service::{HeadQueryService, decode_frame, enclosing_span, request_checksum};
@@ -139,7 +139,12 @@ impl RemoteHeads {
                 now < until && (attempt < shard.members.len() || outages.is_worth_waiting(shard.id, now))
             };
             let (waiting, given_up): (Vec<_>, Vec<_>) = left.into_iter().partition(is_waited_for);
-            beside.silent.extend(given_up.iter().map(|shard| outages.reason(shard.id, now)));
+            for shard in &given_up {
+                beside.silent.push(outages.reason(shard.id, now));
+                if !outages.is_worth_waiting(shard.id, now) {
+                    self.asking.probe(shard, tenant);
+                }
+            }
             left = waiting;
             if left.is_empty() {
                 break;
@@ -199,9 +204,10 @@ impl RemoteHeads {
         Ok(shards.into_iter().filter(is_unanswered).collect())
     }
 
-    /// Probes each member for the leader.
-    async fn find_leader(&self, tenant: &TenantId) {
+    /// Calls each member in turn until one serves the shard. Returns whether an attempt proved anything.
+    async fn find_leader(&self, tenant: &TenantId) -> bool {
         let RemoteHeadDeps { leaders, clock, .. } = &self.asking;
+        let mut is_proven = false;
         for shard in &self.shards {
             for attempt in 0..shard.members.len().max(1) {
                 let node = leaders.candidate(shard, attempt);
@@ -214,11 +220,13 @@ impl RemoteHeads {
                     Err(Status::new(ErrorCode::Deadline, format!("node {node} did not answer: {late}")))
                 });
                 match self.settle(call, one.to_vec(), answered, &mut HeadMetadata::default()) {
-                    Ok(unanswered) if !unanswered.is_empty() => {}
-                    Ok(_) | Err(_) => break,
+                    Ok(unanswered) if unanswered.is_empty() => return true,
+                    Ok(_) => is_proven = true,
+                    Err(error) => tracing::debug!(shard = shard.id, node, %error, "failed to probe a member"),
                 }
             }
         }
+        is_proven
     }
 
     /// Queries one node and adds its result to the inbox.
@@ -335,9 +343,7 @@ impl RemoteHeadDeps {
     /// Probes a shard for a leader in the background, until it has one or no further queries arrive. One task
     /// per shard.
     fn probe(&self, shard: &ShardEntry, tenant: &TenantId) {
-        if !self.outages.begin_probe(shard, self.clock.monotonic()) {
-            return;
-        }
+        let Some(permit) = self.outages.begin_probe(shard, self.clock.monotonic()) else { return };
         let asking = self.clone();
         let id = shard.id;
         let tenant = tenant.clone();
@@ -346,25 +352,27 @@ impl RemoteHeadDeps {
             tokio::select! {
                 biased;
                 () = token.cancelled() => {}
-                () = asking.probe_until_led(id, &tenant) => {}
+                () = asking.probe_until_led(&permit, &tenant) => {}
             }
-            asking.outages.end_probe(id);
         };
         if let Err(error) = self.tasks.spawn("probe of a shard without a leader", probing) {
             tracing::debug!(shard = id, %error, "failed to start a probe, will retry on the next query");
-            self.outages.end_probe(id);
         }
     }
 
-    async fn probe_until_led(&self, id: ShardId, tenant: &TenantId) {
-        while let Some(shard) = self.outages.next_probe(id, self.clock.monotonic()) {
+    /// Probes until the shard has a leader or no more queries miss it. Ends as well if no member's response
+    /// proves anything, so that the next query shows their error.
+    async fn probe_until_led(&self, permit: &ProbePermit, tenant: &TenantId) {
+        while let Some(shard) = permit.next_probe(self.clock.monotonic()) {
             let far = RemoteHeads {
                 asking: self.clone(),
                 shards: vec![shard],
                 tells: false,
                 doubles: DuplicateExclusions::default(),
             };
-            far.find_leader(tenant).await;
+            if !far.find_leader(tenant).await {
+                break;
+            }
             self.clock.sleep(PROBE_INTERVAL).await;
         }
     }
@@ -496,6 +504,8 @@ mod tests {
         assert!(waited >= Duration::from_secs(2), "an election may end in {waited:?}");
         let silent = first.unwrap().silent;
         assert!(silent[0].contains("shard 1 has had no majority of members for 2."), "{silent:?}");
+        let outages = &far.asking.outages;
+        assert!(outages.begin_probe(&far.shards[0], clock.monotonic()).is_none(), "a task probes the shard");
         // The clock stands still: nothing may wait.
         let at = clock.monotonic();
         let second = far.fetch_metadata(&tenant).await.unwrap();

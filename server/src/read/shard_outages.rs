@@ -11,7 +11,8 @@
 //! Probes repeat as long as queries arrive, so that no query reports an outage that is over.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use athanor_catalog::{ShardEntry, ShardId};
@@ -36,12 +37,23 @@ const MAX_TRACKED_SHARDS: usize = 4096;
 #[derive(Debug, Default)]
 pub struct ShardOutages {
     outages: Mutex<BTreeMap<ShardId, ShardOutage>>,
+    /// Number of the next probing task.
+    next_probe_number: AtomicU64,
+}
+
+/// Right to probe a shard. At most one task per outage has it. Dropping it ends probing, also if the task
+/// panics.
+#[derive(Debug)]
+pub struct ProbePermit {
+    outages: Arc<ShardOutages>,
+    shard: ShardId,
+    number: u64,
 }
 
 /// Outage of a shard without a leader. All times are on the node's monotonic clock.
 #[derive(Debug)]
 struct ShardOutage {
-    /// Begin of the first failed attempt.
+    /// Begin of the outage, as far as attempts prove it.
     since: Duration,
     last_attempt: Duration,
     last_error: String,
@@ -51,7 +63,8 @@ struct ShardOutage {
     no_quorum_since: Option<Duration>,
     /// Last query that went on without the shard, and the shard's entry in its plan.
     last_missed: Option<(Duration, ShardEntry)>,
-    is_probing: bool,
+    /// Number of the task that probes.
+    probe: Option<u64>,
 }
 
 /// A failed attempt to read a shard.
@@ -63,7 +76,7 @@ pub struct FailedAttempt<'a> {
     pub failure: AttemptFailure,
     /// Error text.
     pub error: &'a str,
-    /// Begin of the attempt. A leader that has lost its quorum takes seconds to reject a read.
+    /// Begin of the attempt.
     pub begun: Duration,
     /// Time of the failure.
     pub now: Duration,
@@ -99,7 +112,13 @@ impl ShardOutages {
             let oldest = outages.iter().min_by_key(|(_, outage)| outage.last_attempt).map(|(id, _)| *id);
             oldest.map(|id| outages.remove(&id));
         }
-        let outage = outages.entry(shard.id).or_insert_with(|| ShardOutage::new(begun));
+        // A leader that has lost its quorum takes seconds to reject a read. Other failures, and time beyond
+        // that, do not prove that the outage began before now: the call may just have been long.
+        let since = match failure {
+            AttemptFailure::NotLeader => begun.max(now.saturating_sub(NO_QUORUM_TIMEOUT)),
+            AttemptFailure::Unreachable | AttemptFailure::TimedOut => now,
+        };
+        let outage = outages.entry(shard.id).or_insert_with(|| ShardOutage::new(since));
         outage.last_attempt = now;
         error.clone_into(&mut outage.last_error);
         match failure {
@@ -124,7 +143,7 @@ impl ShardOutages {
     pub fn unavailable(&self, shard: ShardId, now: Duration) -> Option<String> {
         let outages = self.lock();
         let outage = outages.get(&shard)?;
-        let is_recent = outage.is_probing || now.saturating_sub(outage.last_attempt) <= MAX_VERDICT_AGE;
+        let is_recent = outage.probe.is_some() || now.saturating_sub(outage.last_attempt) <= MAX_VERDICT_AGE;
         (now >= outage.give_up_at() && is_recent).then(|| outage.reason(shard, now))
     }
 
@@ -135,32 +154,44 @@ impl ShardOutages {
         known.unwrap_or_else(|| format!("shard {shard} has no leader, its latest profiles are left out"))
     }
 
-    /// Records that a query continues without a shard. Returns whether the caller must start probing; then
-    /// [`end_probe`](Self::end_probe) must follow.
-    pub fn begin_probe(&self, shard: &ShardEntry, now: Duration) -> bool {
+    /// Records that a query continues without a shard. Returns a permit if no task probes the shard.
+    pub fn begin_probe(self: &Arc<Self>, shard: &ShardEntry, now: Duration) -> Option<ProbePermit> {
         let mut outages = self.lock();
-        let Some(outage) = outages.get_mut(&shard.id) else { return false };
+        let outage = outages.get_mut(&shard.id)?;
         outage.last_missed = Some((now, shard.clone()));
-        !std::mem::replace(&mut outage.is_probing, true)
-    }
-
-    /// Returns the shard with the members to probe next. None ends probing: a leader exists, or no more
-    /// queries arrive.
-    pub fn next_probe(&self, shard: ShardId, now: Duration) -> Option<ShardEntry> {
-        let outages = self.lock();
-        let (missed_at, shard) = outages.get(&shard)?.last_missed.as_ref()?;
-        (now.saturating_sub(*missed_at) <= PROBING_TIME).then(|| shard.clone())
-    }
-
-    /// Ends probing, regardless of its outcome.
-    pub fn end_probe(&self, shard: ShardId) {
-        if let Some(outage) = self.lock().get_mut(&shard) {
-            outage.is_probing = false;
+        if outage.probe.is_some() {
+            return None;
         }
+        let number = self.next_probe_number.fetch_add(1, Ordering::Relaxed);
+        outage.probe = Some(number);
+        Some(ProbePermit { outages: Arc::clone(self), shard: shard.id, number })
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<ShardId, ShardOutage>> {
         self.outages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl ProbePermit ===
+
+impl ProbePermit {
+    /// Returns the shard with the members to probe next. None ends probing: the outage is over, or no more
+    /// queries arrive.
+    pub fn next_probe(&self, now: Duration) -> Option<ShardEntry> {
+        let outages = self.outages.lock();
+        let outage = outages.get(&self.shard).filter(|outage| outage.probe == Some(self.number))?;
+        let (missed_at, shard) = outage.last_missed.as_ref()?;
+        (now.saturating_sub(*missed_at) <= PROBING_TIME).then(|| shard.clone())
+    }
+}
+
+impl Drop for ProbePermit {
+    fn drop(&mut self) {
+        let mut outages = self.outages.lock();
+        if let Some(outage) = outages.get_mut(&self.shard).filter(|outage| outage.probe == Some(self.number))
+        {
+            outage.probe = None;
+        }
     }
 }
 
@@ -175,7 +206,7 @@ impl ShardOutage {
             unreachable: BTreeMap::new(),
             no_quorum_since: None,
             last_missed: None,
-            is_probing: false,
+            probe: None,
         }
     }
 
@@ -293,6 +324,19 @@ mod tests {
     }
 
     #[test]
+    fn long_call_that_breaks_begins_an_outage_when_it_breaks() {
+        let (outages, shard, all_alive) = (ShardOutages::default(), shard_of_three(), gossip(&[]));
+        let broken = FailedAttempt { begun: 8 * SECOND, ..attempt(1, Unreachable, 20) };
+        outages.record_failure(&shard, broken, &all_alive);
+        assert!(outages.is_worth_waiting(1, 29 * SECOND), "an election may be in progress");
+        outages.record_response(1);
+        let rejected = FailedAttempt { begun: 30 * SECOND, ..attempt(1, NotLeader, 60) };
+        outages.record_failure(&shard, rejected, &all_alive);
+        assert!(outages.is_worth_waiting(1, 67 * SECOND), "at most two seconds of the call count");
+        assert!(!outages.is_worth_waiting(1, 68 * SECOND));
+    }
+
+    #[test]
     fn shard_whose_members_respond_is_waited_for_as_long_as_an_election_may_take() {
         let (outages, shard, all_alive) = (ShardOutages::default(), shard_of_three(), gossip(&[]));
         for second in 0..10 {
@@ -323,32 +367,37 @@ mod tests {
 
     #[test]
     fn verdict_without_recent_attempts_allows_attempts_and_no_wait() {
-        let (outages, shard) = (ShardOutages::default(), shard_of_three());
+        let (outages, shard) = (Arc::<ShardOutages>::default(), shard_of_three());
         outages.record_failure(&shard, attempt(2, Unreachable, 60), &gossip(&[(2, 31), (3, 30)]));
         assert!(outages.unavailable(1, 61 * SECOND).is_some());
-        assert!(outages.begin_probe(&shard, 61 * SECOND));
-        assert!(!outages.begin_probe(&shard, 62 * SECOND), "one probe at a time");
+        let permit = outages.begin_probe(&shard, 61 * SECOND).expect("nobody probes");
+        assert!(outages.begin_probe(&shard, 62 * SECOND).is_none(), "one probe at a time");
         assert!(outages.unavailable(1, 90 * SECOND).is_some(), "a probe is under way");
-        outages.end_probe(1);
+        drop(permit);
         assert_eq!(outages.unavailable(1, 90 * SECOND), None);
         assert!(!outages.is_worth_waiting(1, 90 * SECOND), "queries have waited once");
         outages.record_response(1);
-        assert!(!outages.begin_probe(&shard, 90 * SECOND), "there is nothing to probe");
+        assert!(outages.begin_probe(&shard, 90 * SECOND).is_none(), "there is nothing to probe");
     }
 
     #[test]
-    fn probes_go_on_while_queries_miss_the_shard() {
-        let (outages, shard) = (ShardOutages::default(), shard_of_three());
-        assert!(outages.next_probe(1, SECOND).is_none(), "no outage");
+    fn probes_continue_while_queries_miss_the_shard() {
+        let (outages, shard) = (Arc::<ShardOutages>::default(), shard_of_three());
         outages.record_failure(&shard, attempt(2, Unreachable, 60), &gossip(&[(2, 31), (3, 30)]));
-        assert!(outages.begin_probe(&shard, 61 * SECOND));
-        assert_eq!(outages.next_probe(1, 71 * SECOND).as_ref(), Some(&shard));
-        assert!(outages.next_probe(1, 72 * SECOND).is_none(), "no query for more than ten seconds");
+        let permit = outages.begin_probe(&shard, 61 * SECOND).expect("nobody probes");
+        assert_eq!(permit.next_probe(71 * SECOND).as_ref(), Some(&shard));
+        assert_eq!(permit.next_probe(72 * SECOND), None, "no query for more than ten seconds");
         let moved = ShardEntry { members: BTreeSet::from([4, 5, 6]), ..shard_of_three() };
-        assert!(!outages.begin_probe(&moved, 70 * SECOND), "a query missed it again");
-        assert_eq!(outages.next_probe(1, 80 * SECOND), Some(moved), "its members are others by now");
+        assert!(outages.begin_probe(&moved, 70 * SECOND).is_none(), "a query missed it again");
+        assert_eq!(permit.next_probe(80 * SECOND), Some(moved), "its members are others by now");
         outages.record_response(1);
-        assert!(outages.next_probe(1, 80 * SECOND).is_none(), "it has a leader");
+        assert_eq!(permit.next_probe(80 * SECOND), None, "it has a leader");
+        outages.record_failure(&shard, attempt(2, Unreachable, 81), &gossip(&[]));
+        let second = outages.begin_probe(&shard, 82 * SECOND).expect("another outage");
+        assert_eq!(permit.next_probe(82 * SECOND), None, "it is for the outage before");
+        drop(permit);
+        assert!(outages.begin_probe(&shard, 82 * SECOND).is_none(), "the second permit still holds");
+        drop(second);
     }
 
     #[test]
