@@ -19,7 +19,7 @@
 //!   response gives the number of rejected profiles and the reasons.
 //! * [`ShardWriter`]: interface to the rest of the cluster. A shard decodes the profile in one pass and
 //!   rejects a malformed one. The distributor maps that error to the protocol of the request.
-//! * [`Limits`](athanor_chassis::Limits) that need no decoding are checked here: request size, rate, labels.
+//! * [Limits](athanor_chassis::TenantLimits) that need no decoding are checked here: request size, rate, labels.
 //!   The bytes of all requests in flight are limited. A request over that limit is rejected with a retry
 //!   delay.
 //!

@@ -22,7 +22,7 @@
 //!  damage       every response reports profiles lost to log damage
 //!  operations   a server's own telemetry, its start and stop, and its errors to clients
 //!  cluster      whole servers in one process, with faults: nothing is lost, and nothing counts twice
-//!  reads        every query during flushes and compactions: the result equals that of one server's memory
+//!  reads        every query during flushes and merges: the result equals that of one server's memory
 //!  kill         a server that is killed under load loses nothing and counts nothing twice
 //!  aborts       a query that crashes the process twice is rejected
 //!  dev          the local cluster of a command reports its events and leaves no process behind

@@ -1,4 +1,5 @@
-//! Symbolizer role: receives debug information of binaries that agents upload. No component reads it yet.
+//! Debug information service of distributors: receives debug information of binaries that agents upload.
+//! No component reads it yet.
 //!
 //! ```text
 //!  parca.debuginfo.v1alpha1 ─┐
