@@ -1,12 +1,12 @@
 //! Contract of the catalog, and an implementation in memory.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use athanor_chassis::code::{ErrorCode, ErrorCodeExt};
 use athanor_chassis::{Clock, Status, TenantId, Timestamp};
 use athanor_cluster::NodeId;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::state::{
     AgeReport, BlockListing, CatalogCommand, CatalogState, CommandError, CommandResult, DataLoss,
@@ -204,7 +204,7 @@ impl InMemoryCatalog {
 
     /// Locks the current state for reading or changing.
     pub fn state(&self) -> MutexGuard<'_, CatalogState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

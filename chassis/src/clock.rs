@@ -6,11 +6,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
@@ -292,7 +293,7 @@ impl fmt::Debug for ManualClock {
 
 impl ManualTimeSource {
     fn lock_state(&self) -> MutexGuard<'_, ManualClockState> {
-        self.hands.lock().unwrap_or_else(PoisonError::into_inner)
+        self.hands.lock()
     }
 
     /// Registers a sleeper, unless its wait is zero.

@@ -15,8 +15,9 @@ use std::fmt;
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::TenantId;
@@ -194,7 +195,7 @@ impl ComputePool {
         let take = || {
             let index = next.fetch_add(1, Ordering::Relaxed);
             let slot = items.get(index)?;
-            let item = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let item = slot.lock().take();
             item.map(|item| (index, item))
         };
         let all = || {
@@ -244,7 +245,7 @@ impl ThreadPool {
     /// Waits for a queue slot of the tenant.
     async fn acquire_permit(&self, class: JobClass, flow: &FlowKey) -> OwnedSemaphorePermit {
         let limit = {
-            let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut limits = self.limits.lock();
             if limits.len() >= MAX_QUEUE_LIMITS {
                 limits.retain(|_, limit| limit.strong_count() > 0);
             }
@@ -365,9 +366,7 @@ mod tests {
         let blocked = Arc::new(Mutex::new(blocked));
         let jobs = (0..8).map(|_| {
             let (compute, blocked) = (compute.clone(), Arc::clone(&blocked));
-            async move {
-                compute.run_as(CpuActivity::Query, move || blocked.lock().unwrap().recv().is_err()).await
-            }
+            async move { compute.run_as(CpuActivity::Query, move || blocked.lock().recv().is_err()).await }
         });
         (release, jobs.collect())
     }
@@ -415,7 +414,7 @@ mod tests {
             let ([compute], lock) = (tenants(&compute, [name]), Arc::clone(&lock));
             let job = move || {
                 hold_slice(|| {
-                    let mut count = lock.lock().unwrap();
+                    let mut count = lock.lock();
                     (0..100).for_each(|_| yield_slice());
                     *count += 1;
                 });
@@ -424,7 +423,7 @@ mod tests {
             async move { compute.run_as(CpuActivity::Query, job).await }
         });
         let ended = within_a_minute(futures::future::join_all(jobs)).await;
-        assert_eq!((ended, *lock.lock().unwrap()), (vec![Ok(()); 3], 3));
+        assert_eq!((ended, *lock.lock()), (vec![Ok(()); 3], 3));
     }
 
     #[tokio::test]

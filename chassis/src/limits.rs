@@ -4,9 +4,10 @@ mod pyroscope;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -188,7 +189,7 @@ impl LimitOverrides {
 
     /// Returns the limits of a tenant.
     pub fn for_tenant(&self, tenant: &TenantId) -> Arc<TenantLimits> {
-        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let table = self.table.read();
         Arc::clone(table.exceptions.get(tenant).unwrap_or(&table.all))
     }
 
@@ -248,7 +249,7 @@ impl LimitOverrides {
         if let Some(error) = ConfigError::from_errors(errors) {
             return Err(error);
         }
-        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.table.write();
         table.exceptions = exceptions;
         let fresh: Vec<String> = left_out.difference(&table.left_out).cloned().collect();
         table.left_out.extend(fresh.iter().cloned());
@@ -282,12 +283,12 @@ impl LimitOverrides {
     /// Returns the settings that were ignored in runtime files since the last call because they have no
     /// counterpart. Each is returned once, however many tenants set it and however often the file is read.
     pub fn take_ignored_settings(&self) -> BTreeSet<String> {
-        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.table.write();
         std::mem::take(&mut table.unsaid)
     }
 
     fn default_limits(&self) -> Arc<TenantLimits> {
-        Arc::clone(&self.table.read().unwrap_or_else(PoisonError::into_inner).all)
+        Arc::clone(&self.table.read().all)
     }
 }
 

@@ -4,8 +4,10 @@
 //! predictable.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 /// Source of randomness. Cheap to clone. Clones draw from one sequence; [`Random::split`] starts another.
 #[derive(Clone)]
@@ -39,7 +41,7 @@ impl Random {
 
     /// Returns a uniformly distributed number.
     pub fn next_u64(&self) -> u64 {
-        let mut s = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut s = self.state.lock();
         let drawn = s[0].wrapping_add(s[3]).rotate_left(23).wrapping_add(s[0]);
         let shifted = s[1] << 17;
         s[2] ^= s[0];

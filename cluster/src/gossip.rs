@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use athanor_chassis::tasks::SpawnError;
@@ -17,6 +17,7 @@ use chitchat::{
     Chitchat, ChitchatConfig, ChitchatHandle, ChitchatId, FailureDetectorConfig, NodeState, ProtocolVersion,
     spawn_chitchat,
 };
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -116,7 +117,7 @@ struct BoundSocket(Mutex<Option<Box<dyn Socket>>>);
 #[async_trait::async_trait]
 impl Transport for BoundSocket {
     async fn open(&self, at: SocketAddr) -> anyhow::Result<Box<dyn Socket>> {
-        let socket = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let socket = self.0.lock().take();
         socket.ok_or_else(|| anyhow::anyhow!("{at} is open already"))
     }
 }
@@ -201,7 +202,7 @@ impl GossipHandle {
         // The lock on gossip is taken first and covers the change, so the newest state is published last.
         let mut all = self.chitchat.lock().await;
         let state = {
-            let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut said = self.said.lock();
             change(&mut said);
             match *said {
                 (MemberState::Ready, true) => MemberState::Full,

@@ -1,11 +1,11 @@
 //! Handshake between nodes: each first message names its sender and its intended receiver.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use athanor_chassis::{ErrorCode, ErrorCodeExt};
 use athanor_proto::athanor::internal::v1::Caller;
+use parking_lot::Mutex;
 
 use crate::NodeId;
 
@@ -98,7 +98,7 @@ impl PeerHandshake {
         if caller.to != node {
             return Err(HandshakeError::NotMeant { node, meant: caller.to });
         }
-        let mut boots = self.boots.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut boots = self.boots.lock();
         let seen = boots.get(&caller.node).copied().unwrap_or_default();
         if caller.boot < seen {
             return Err(HandshakeError::Leftover { node: caller.node, boot: caller.boot, seen });
@@ -159,6 +159,6 @@ mod tests {
         for other in 2..MAX_REMEMBERED_BOOTS as u64 + 100 {
             assert_eq!(me.check_caller(Some(&node(7, other, 1).caller(1, LIMIT))), Ok(other));
         }
-        assert_eq!(me.boots.lock().unwrap().len(), MAX_REMEMBERED_BOOTS);
+        assert_eq!(me.boots.lock().len(), MAX_REMEMBERED_BOOTS);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -20,6 +20,7 @@ use http::header::AUTHORIZATION;
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use parking_lot::Mutex;
 use tonic::body::Body;
 use tower_service::Service;
 
@@ -140,7 +141,7 @@ impl PeerPool {
     /// Returns the channel to a node. The connection is opened by the first request.
     pub fn channel(&self, to: NodeId, purpose: ChannelPurpose) -> PeerChannel {
         let PeerPoolShared { deps, members, links } = &*self.shared;
-        let mut links = links.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut links = links.lock();
         if links.len() >= MAX_CHANNELS && !links.contains_key(&(to, purpose)) {
             let known = members.current();
             links.retain(|(node, _), _| known.contains_key(node));

@@ -17,7 +17,7 @@ mod server;
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -26,6 +26,7 @@ use athanor_proto::athanor::internal::v1::frame::Of;
 use athanor_proto::athanor::internal::v1::{Frame, Hello};
 use bytes::Bytes;
 use futures::Stream;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
 pub use frames::{
@@ -163,7 +164,7 @@ impl RaftTransport {
     }
 
     fn peer_stream(&self, to: NodeId) -> Arc<PeerStream> {
-        let mut lines = self.shared.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = self.shared.lines.lock();
         if !lines.contains_key(&to) {
             // Streams to nodes that gossip has forgotten are removed unless they are open.
             let known = self.shared.peers.members().current();
@@ -241,7 +242,7 @@ impl RaftTransportShared {
 
 impl PeerStream {
     fn state(&self) -> MutexGuard<'_, PeerStreamState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn enqueue_call(

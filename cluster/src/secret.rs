@@ -5,11 +5,12 @@
 //! then new alone.
 
 use std::fmt::Write;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use athanor_chassis::{ErrorCode, ErrorCodeExt, Status};
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue};
+use parking_lot::RwLock;
 use ring::hmac;
 
 /// Content of a token, which is signed with the secret.
@@ -63,13 +64,13 @@ impl ClusterSecrets {
     /// Replaces the secrets by those of the text. If the text is invalid, the previous secrets stay in force.
     pub fn replace(&self, text: &str) -> Result<(), SecretError> {
         let held = ActiveSecrets::parse(text)?;
-        *self.held.write().unwrap_or_else(PoisonError::into_inner) = held;
+        *self.held.write() = held;
         Ok(())
     }
 
     /// Value of the `authorization` header that this node sends.
     pub fn authorization_header(&self) -> HeaderValue {
-        self.held.read().unwrap_or_else(PoisonError::into_inner).shown.clone()
+        self.held.read().shown.clone()
     }
 
     /// Checks that the headers carry a token of this cluster. The comparison takes constant time.
@@ -81,7 +82,7 @@ impl ClusterSecrets {
             );
         };
         let token = value.to_str().ok().and_then(|value| value.strip_prefix(BEARER_PREFIX)).and_then(unhex);
-        let held = self.held.read().unwrap_or_else(PoisonError::into_inner);
+        let held = self.held.read();
         let fits = |tag: &[u8]| held.keys.iter().any(|key| hmac::verify(key, TOKEN_CLAIM, tag).is_ok());
         match token {
             Some(tag) if fits(&tag) => Ok(()),

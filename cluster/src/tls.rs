@@ -16,13 +16,14 @@ mod stream;
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use athanor_chassis::net::{NetListener, NetStream};
 use athanor_chassis::{Clock, ErrorCode, ErrorCodeExt, Net};
+use parking_lot::RwLock;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, ring};
@@ -118,12 +119,12 @@ impl TlsContext {
             return Ok(false);
         }
         let held = ActiveTls::load(pems)?;
-        *self.held.write().unwrap_or_else(PoisonError::into_inner) = held;
+        *self.held.write() = held;
         Ok(true)
     }
 
     fn held(&self) -> ActiveTls {
-        self.held.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.held.read().clone()
     }
 }
 

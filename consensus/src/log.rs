@@ -34,7 +34,7 @@ mod shared;
 mod writer;
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use athanor_chassis::compute;
@@ -42,6 +42,7 @@ use athanor_chassis::disk::DiskError;
 use athanor_chassis::observability::histogram::HistogramSnapshot;
 use athanor_chassis::{ByteSize, Disk, Random};
 use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
 
 pub use error::{LogError, LogOpenError, LogReadError};
 pub use identity::LogIdentity;
@@ -51,7 +52,7 @@ pub use segments::release_spare;
 use frame::{FrameRow, FrameRowKind, RowWithPayload};
 use index::LogIndex;
 use segments::SegmentFiles;
-use shared::{CommitBatch, LogShared};
+use shared::{CommitBatch, FailOnPanic, LogShared};
 
 pub(crate) use shared::error_chain;
 use writer::{CommitProgress, LogWriter};
@@ -428,13 +429,15 @@ impl Log {
     }
 
     fn try_commit_once(&self) -> Option<CommitProgress> {
-        let mut writer = self.owner.writer.try_lock().ok()?;
+        let mut writer = self.owner.writer.try_lock()?;
+        // After a panic half-way, the writer must not go on.
+        let _ending = FailOnPanic(&self.owner.shared);
         Some(writer.commit_once(&self.owner.shared))
     }
 
     /// Attests the last commit, as the log's thread does after an idle period.
     pub fn attest(&self) {
-        if let Ok(mut writer) = self.owner.writer.try_lock() {
+        if let Some(mut writer) = self.owner.writer.try_lock() {
             writer.attest(&self.owner.shared);
         }
     }
@@ -457,8 +460,8 @@ impl Log {
 // === impl LogOwner ===
 
 impl LogOwner {
-    fn lock(&self) -> std::sync::MutexGuard<'_, LogWriter> {
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, LogWriter> {
+        self.writer.lock()
     }
 
     fn start(&self) -> Result<(), LogOpenError> {
@@ -466,13 +469,13 @@ impl LogOwner {
             while self.shared.segments.prepare_spare()? {}
             return Ok(());
         }
-        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut threads = self.threads.lock();
         let shared = Arc::clone(&self.shared);
         threads.push(compute::spawn_dedicated_thread("log-files", move || shared.segments.run_preparer())?);
         let shared = Arc::clone(&self.shared);
         let writer = Arc::clone(&self.writer);
         threads.push(compute::spawn_dedicated_thread("log", move || {
-            let mut writer = writer.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut writer = writer.lock();
             shared.run_writer(&mut writer);
         })?);
         Ok(())
@@ -480,7 +483,7 @@ impl LogOwner {
 
     fn close(&self) {
         self.shared.close();
-        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        let threads = std::mem::take(&mut *self.threads.lock());
         if self.pump == CommitMode::Thread {
             for thread in threads {
                 // The thread reports its own failure.

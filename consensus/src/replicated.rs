@@ -19,13 +19,14 @@ mod type_config;
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use athanor_chassis::{ByteSize, ComputePool, Disk, Random};
 use bytes::Bytes;
 use openraft::error::{ClientWriteError, Fatal, InitializeError, RaftError};
 use openraft::{ServerState, SnapshotPolicy};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 pub use codec::{RaftEncoding, reencode};

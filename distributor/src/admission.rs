@@ -5,12 +5,13 @@
 //! debt, and later requests wait until the debt is paid.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use athanor_chassis::requests::tenant_shares::TenantShares;
 use athanor_chassis::{Clock, ErrorCode, Random, Status, TenantId, TenantLimits};
+use parking_lot::Mutex;
 
 /// Retry delay, before jitter, if too many bytes are in flight.
 const OVERLOAD_RETRY_AFTER: Duration = Duration::from_secs(2);
@@ -119,7 +120,7 @@ impl RequestAdmission {
     ) -> Result<(), Status> {
         let Some(rate) = TenantRateLimit::from_limits(limits) else { return Ok(()) };
         let now = self.clock.monotonic();
-        let buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        let buckets = self.buckets.lock();
         let Some(bucket) = buckets.get(tenant) else { return Ok(()) };
         let tokens = bucket.refill(now, rate).tokens;
         // A request of unknown length has at least one byte.
@@ -133,7 +134,7 @@ impl RequestAdmission {
     pub(crate) fn charge(&self, tenant: &TenantId, bytes: u64, limits: &TenantLimits) {
         let Some(rate) = TenantRateLimit::from_limits(limits) else { return };
         let now = self.clock.monotonic();
-        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut buckets = self.buckets.lock();
         // A missing bucket was evicted as idle. An idle bucket counts as full.
         if let Some(bucket) = buckets.get_mut(tenant) {
             *bucket = bucket.refill(now, rate);
@@ -165,7 +166,7 @@ impl RequestAdmission {
     /// debt.
     fn take_tokens(&self, tenant: &TenantId, bytes: u64, rate: TenantRateLimit) -> Result<(), Status> {
         let now = self.clock.monotonic();
-        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut buckets = self.buckets.lock();
         if buckets.len() >= MAX_RATE_BUCKETS && !buckets.contains_key(tenant) {
             // Without `ingestion_burst_size` one second refills a bucket; a minute is long for any burst.
             buckets.retain(|_, bucket| now.saturating_sub(bucket.at) < Duration::from_secs(60));

@@ -4,12 +4,13 @@
 //! kept in a map that only refusals lock.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use athanor_chassis::{Status, TenantId};
 use athanor_profile::formats::otlp::OtlpViolations;
 use athanor_profile::store_interface::upload::DroppedCounts;
+use parking_lot::{Mutex, RwLock};
 
 use crate::distributor::{ProfileOutcome, StoredProfile};
 
@@ -79,7 +80,7 @@ pub struct TenantCounts {
 impl DistributorStats {
     /// Returns the counters of every tenant. Tenants that are not counted by name are summed under `None`.
     pub fn snapshot(&self) -> Vec<(Option<TenantId>, TenantCounts)> {
-        let tenants = self.tenants.read().unwrap_or_else(PoisonError::into_inner);
+        let tenants = self.tenants.read();
         let mut named: Vec<_> =
             tenants.iter().map(|(tenant, counted)| (Some(tenant.clone()), counted.snapshot())).collect();
         named.sort_unstable_by(|left, right| left.0.cmp(&right.0));
@@ -96,10 +97,10 @@ impl DistributorStats {
     }
 
     pub(crate) fn tenant_counters(&self, tenant: &TenantId) -> Arc<TenantCounters> {
-        if let Some(counted) = self.tenants.read().unwrap_or_else(PoisonError::into_inner).get(tenant) {
+        if let Some(counted) = self.tenants.read().get(tenant) {
             return Arc::clone(counted);
         }
-        let mut tenants = self.tenants.write().unwrap_or_else(PoisonError::into_inner);
+        let mut tenants = self.tenants.write();
         if tenants.len() >= MAX_COUNTED_TENANTS && !tenants.contains_key(tenant) {
             return Arc::clone(&self.others);
         }
@@ -133,7 +134,7 @@ impl TenantCounters {
     /// Adds the accepted format violations of one request.
     pub(crate) fn record_oddities(&self, oddities: &OtlpViolations) {
         if *oddities != OtlpViolations::default() {
-            *self.oddities.lock().unwrap_or_else(PoisonError::into_inner) += *oddities;
+            *self.oddities.lock() += *oddities;
         }
     }
 
@@ -148,12 +149,12 @@ impl TenantCounters {
         add_relaxed(&self.samples, stored.samples);
         // Parts dropped from a duplicate were counted when the profile was first stored.
         if stored.outcome != ProfileOutcome::Repeat && stored.dropped != DroppedCounts::default() {
-            *self.dropped.lock().unwrap_or_else(PoisonError::into_inner) += stored.dropped;
+            *self.dropped.lock() += stored.dropped;
         }
     }
 
     fn update_refusals(&self, status: &Status, count: impl FnOnce(&mut RefusalCounts)) {
-        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut refused = self.refused.lock();
         let reason = status.metric_reason();
         let known = refused.len() < MAX_COUNTED_REASONS || refused.contains_key(reason);
         count(refused.entry(if known { reason } else { "other" }).or_default());
@@ -169,9 +170,9 @@ impl TenantCounters {
             empty: read(&self.empty),
             raw_bytes: read(&self.raw_bytes),
             samples: read(&self.samples),
-            dropped: *self.dropped.lock().unwrap_or_else(PoisonError::into_inner),
-            oddities: *self.oddities.lock().unwrap_or_else(PoisonError::into_inner),
-            refused: self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            dropped: *self.dropped.lock(),
+            oddities: *self.oddities.lock(),
+            refused: self.refused.lock().clone(),
         }
     }
 }

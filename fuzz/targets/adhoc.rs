@@ -2,8 +2,9 @@
 //! itself, by each of its types. The first byte says how many nodes are asked for.
 #![no_main]
 
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock};
 
+use parking_lot::{Mutex, MutexGuard};
 use async_trait::async_trait;
 use athanor_chassis::{ByteSize, ErrorCode, Random, Status, TenantId};
 use athanor_proto::adhocprofiles::v1::{
@@ -33,7 +34,7 @@ struct Last(Mutex<Option<(AdhocProfile, Bytes)>>);
 
 impl Last {
     fn lock(&self) -> MutexGuard<'_, Option<(AdhocProfile, Bytes)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -2,8 +2,9 @@
 //! that a shard can read, within the limits. The first byte says in which format, and how often the export has it.
 #![no_main]
 
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock};
 
+use parking_lot::Mutex;
 use async_trait::async_trait;
 use athanor_chassis::{
     ByteSize, Clock, ComputePool, ErrorCode, LimitOverrides, Random, Status, TenantId, TenantLimits,
@@ -44,7 +45,6 @@ impl ShardWriter for Taken {
         let answers = uploads.iter().map(|_| Ok(stored)).collect();
         self.0
             .lock()
-            .unwrap_or_else(PoisonError::into_inner)
             .extend(uploads.into_iter().map(|upload| upload.pprof));
         answers
     }
@@ -85,7 +85,7 @@ fuzz_target!(|bytes: &[u8]| {
     let request = field(1, &field(2, &field(2, &profile).repeat(times)));
     let sent = request.len();
     let exported = now(DOOR.export(&TenantId::anonymous(), request.into(), OtlpEncoding::Protobuf));
-    let taken = std::mem::take(&mut *TAKEN.0.lock().unwrap_or_else(PoisonError::into_inner));
+    let taken = std::mem::take(&mut *TAKEN.0.lock());
     match exported {
         Ok(exported) => assert_eq!(exported.message.is_empty(), exported.rejected == 0),
         Err(status) => {

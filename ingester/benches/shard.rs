@@ -13,7 +13,7 @@ use std::hint::black_box;
 use std::io::Read;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use athanor_catalog::InMemoryCatalog;
@@ -27,6 +27,7 @@ use athanor_profile::generate::ReferenceDataset;
 use athanor_profile::store_interface::source::ProfileSource;
 use athanor_profile::store_interface::upload::ProfileUpload;
 use athanor_storage::{StorageConfig as Bucket, Store, StoreDeps};
+use parking_lot::Mutex;
 
 /// Ids between two cuts, as a busy shard has them in some minutes.
 const CUT: u64 = 1_000_000;
@@ -54,7 +55,7 @@ fn ids(count: u64, folder: &Path) {
         let some: Vec<ContentHash> = ((cut - 1) * CUT..(cut * CUT).min(count)).map(id).collect();
         let begun = Instant::now();
         {
-            let mut window = window.lock().unwrap();
+            let mut window = window.lock();
             let stamp = cut * (DAY / cuts);
             window.advance(cut, stamp, DAY, false);
             assert!(window.insert_all(cut, &some).into_iter().all(|new| new));
@@ -71,7 +72,7 @@ fn ids(count: u64, folder: &Path) {
         most = most.max(resident() - before);
     }
     let (begun, asked) = (Instant::now(), 100_000.min(count));
-    let mut window = window.lock().unwrap();
+    let mut window = window.lock();
     let stride = count / asked;
     assert!((0..asked).all(|number| window.contains(id(number * stride))));
     let known = begun.elapsed();

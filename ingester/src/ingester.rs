@@ -1,8 +1,8 @@
 //! Ingester role of one node: opens shards, serves appends and reads, and reports on them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
 use athanor_catalog::{Catalog, CatalogError, MAX_SLOTS, ShardEntry, ShardId, decode_shard_id, shard_id};
@@ -18,15 +18,16 @@ use athanor_profile::store_interface::upload::ProfileUpload;
 use athanor_storage::Store;
 use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt};
+use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
 
 use crate::admission::tenants::NameAdmission;
 use crate::decode::decode_pool::DecodePool;
 use crate::flush::flusher::FlushConfig;
 use crate::head_store::generations::ShardReadError;
-use crate::head_store::head::{HeadSnapshot, read, write};
+use crate::head_store::head::HeadSnapshot;
 use crate::log::entry::InheritSource;
-use crate::log::state_machine::{ShardStateMachine, lock};
+use crate::log::state_machine::ShardStateMachine;
 use crate::replication::membership::MembershipError;
 use crate::replication::replica::{LeaderHandle, ReplicaDeps, ShardReplica};
 use crate::shard_handoff::handoff_peer::HandoffPeer;
@@ -251,13 +252,13 @@ impl Ingester {
             return;
         }
         *taken = view.revision;
-        *write(&self.parts.view) = Some(Arc::new(view.clone()));
+        *self.parts.view.write() = Some(Arc::new(view.clone()));
         self.persist_tables(view).await;
         for entry in &view.shards {
             let here = self.find_replica(entry.id);
             match here {
                 Some(group) if entry.is_retired() => {
-                    write(&self.shards).remove(&entry.id);
+                    self.shards.write().remove(&entry.id);
                     group.end().await;
                     tracing::info!(shard = entry.id, "the shard is over; its member here has ended");
                 }
@@ -271,20 +272,20 @@ impl Ingester {
         let is_over = |shard: &ShardId| {
             view.shards.iter().find(|entry| entry.id == *shard).is_none_or(ShardEntry::is_retired)
         };
-        lock(&self.failing).retain(|shard, _| !is_over(shard));
+        self.failing.lock().retain(|shard, _| !is_over(shard));
     }
 
     pub(crate) async fn join(&self, entry: ShardEntry) {
         let shard = entry.id;
         match ShardReplica::open(self.parts.clone(), entry).await {
             Ok(group) => {
-                write(&self.shards).insert(shard, group);
-                lock(&self.failing).remove(&shard);
+                self.shards.write().insert(shard, group);
+                self.failing.lock().remove(&shard);
             }
             Err(error) => {
                 let why = Status::from_error(&error).message;
                 tracing::error!(shard, why, "a shard of which this node is a member does not open");
-                lock(&self.failing).insert(shard, why);
+                self.failing.lock().insert(shard, why);
             }
         }
     }
@@ -298,7 +299,7 @@ impl Ingester {
     /// Returns the latest local shard of a slot, which accepts its new profiles.
     pub fn shard_of_slot(&self, slot: u32) -> Option<ShardId> {
         // Shard ids of a slot ascend with the epoch.
-        read(&self.shards).values().rev().find(|group| group.slot == slot).map(|group| group.id)
+        self.shards.read().values().rev().find(|group| group.slot == slot).map(|group| group.id)
     }
 
     /// Stores uploads in a shard; `table` is the version of the slot table by which they were placed. If this
@@ -438,7 +439,7 @@ impl Ingester {
     /// restart.
     pub fn failed(&self) -> Option<String> {
         let of = |shard: ShardId, why: &str| format!("shard {shard}: {why}");
-        let failing = lock(&self.failing).first_key_value().map(|(shard, why)| of(*shard, why));
+        let failing = self.failing.lock().first_key_value().map(|(shard, why)| of(*shard, why));
         let failed = |group: &Arc<ShardReplica>| group.failed().map(|why| of(group.id, &why));
         failing.or_else(|| self.groups().iter().find_map(failed))
     }
@@ -462,11 +463,11 @@ impl Ingester {
     }
 
     pub(crate) fn groups(&self) -> Vec<Arc<ShardReplica>> {
-        read(&self.shards).values().cloned().collect()
+        self.shards.read().values().cloned().collect()
     }
 
     pub(crate) fn find_replica(&self, shard: ShardId) -> Option<Arc<ShardReplica>> {
-        read(&self.shards).get(&shard).cloned()
+        self.shards.read().get(&shard).cloned()
     }
 
     fn group_of(&self, shard: ShardId) -> Result<Arc<ShardReplica>, ShardReadError> {
@@ -475,7 +476,7 @@ impl Ingester {
 
     /// Returns the error for a shard without a known leader: the shard may have retired.
     fn no_leader_error(&self, shard: ShardId) -> ShardReadError {
-        let view = read(&self.parts.view);
+        let view = self.parts.view.read();
         let is_over = |entry: &ShardEntry| entry.id == shard && entry.is_retired();
         match view.as_ref().is_some_and(|view| view.shards.iter().any(is_over)) {
             true => ShardReadError::Over { shard },

@@ -15,7 +15,6 @@ use athanor_catalog::{RoutingView, ShardId};
 use athanor_chassis::{Disk, Status};
 use athanor_cluster::placement::{SlotTable, SlotTables};
 
-use crate::head_store::head::read;
 use crate::ingester::{Ingester, IngesterOpenError, LocalShardReport};
 use crate::replication::membership::{self, MembershipError};
 
@@ -62,7 +61,7 @@ impl Ingester {
         let known = known.map_err(IngesterOpenError::Memberships)?;
         let logged = self.parts.deps.consensus.log.groups();
         for (shard, known) in known {
-            let is_open = read(&self.shards).contains_key(&shard);
+            let is_open = self.shards.read().contains_key(&shard);
             if !is_open && known.has_log() && logged.contains(&shard) {
                 self.join(known.entry(shard)).await;
             }
@@ -72,7 +71,7 @@ impl Ingester {
 
     /// Returns the tables that this node received, from the catalog or before its start.
     pub async fn tables(&self) -> Vec<SlotTable> {
-        let told = read(&self.parts.view).as_ref().and_then(|view| view.tables.clone());
+        let told = self.parts.view.read().as_ref().and_then(|view| view.tables.clone());
         let tables = match told {
             Some(tables) => Some(tables),
             None => {

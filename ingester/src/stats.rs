@@ -1,15 +1,14 @@
 //! Statistics of a shard and its flushes.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use athanor_catalog::ShardId;
 use athanor_chassis::observability::histogram::HistogramSnapshot;
 use athanor_chassis::{Histogram, Status};
+use parking_lot::Mutex;
 
 use crate::delta::cumulative_tracker::DeltaStats;
-use crate::log::state_machine::lock;
 
 /// Size of the heads of a shard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -106,17 +105,17 @@ impl FlushCounters {
 
     pub(crate) fn record_flush(&self, took: Duration, now: Duration) {
         self.took.record_duration(took);
-        *lock(&self.last) = now;
-        *lock(&self.failure) = None;
+        *self.last.lock() = now;
+        *self.failure.lock() = None;
     }
 
     pub(crate) fn failed(&self, why: &Status) {
         self.failed.fetch_add(1, Ordering::Relaxed);
-        *lock(&self.failure) = Some(why.to_string());
+        *self.failure.lock() = Some(why.to_string());
     }
 
     pub(crate) fn failure(&self) -> Option<String> {
-        lock(&self.failure).clone()
+        self.failure.lock().clone()
     }
 
     pub(crate) fn record_written(&self, bytes: u64, samples: u64, objects: usize) {
@@ -132,7 +131,7 @@ impl FlushCounters {
     }
 
     pub(crate) fn last(&self) -> Duration {
-        *lock(&self.last)
+        *self.last.lock()
     }
 
     pub(crate) fn snapshot(&self) -> FlushStats {

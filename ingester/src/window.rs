@@ -20,13 +20,13 @@ mod run_files;
 mod sorted_run;
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use athanor_chassis::disk::DiskError;
 use athanor_profile::encoding::codec::{CodecError, CodecReader, put_varint};
 use athanor_profile::encoding::hash::ContentHash;
+use parking_lot::Mutex;
 
-use crate::log::state_machine::lock;
 use memtable::{EntryIds, RecentIds};
 use sorted_run::{IdRecord, RunName, SortedRun};
 
@@ -327,7 +327,7 @@ impl DedupWindow {
     }
     /// Captures the ids that were known after an entry, for a snapshot labeled with it [INV-09].
     pub fn capture(window: &Arc<Mutex<Self>>, to: u64) -> WindowSnapshot {
-        let this = lock(window);
+        let this = window.lock();
         let mut captured = WindowSnapshot {
             window: Arc::clone(window),
             shelf: Arc::clone(&this.shelf),
@@ -365,9 +365,9 @@ impl DedupWindow {
     }
     /// Removes files that the window does not name, once a snapshot of it is durable.
     pub fn remove_unused_files(window: &Mutex<Self>) {
-        let shelf = lock(window).run_files();
+        let shelf = window.lock().run_files();
         let _cleaning = shelf.lock_removal();
-        let named: Vec<String> = lock(window).runs.iter().map(|run| shelf.file(run.name.number)).collect();
+        let named: Vec<String> = window.lock().runs.iter().map(|run| shelf.file(run.name.number)).collect();
         shelf.remove_unnamed(&named);
     }
 }
@@ -392,7 +392,7 @@ impl WindowSnapshot {
         let Self { window, shelf, version, to, moment, records, inline } = self;
         let oldest = moment.oldest();
         let held = || {
-            let held = lock(&window);
+            let held = window.lock();
             if held.version == version { Ok(held) } else { Err(WindowWriteError::Replaced) }
         };
         if !records.is_empty() {

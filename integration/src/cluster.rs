@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use athanor_catalog::{Catalog, RoutingView};
@@ -33,6 +33,7 @@ use athanor_ingester::Ingester;
 use athanor_querier::Querier;
 use athanor_server::{ClusterConfig, NodeDeps, NodeRoles, ServerConfig, ServerNode, StartError};
 use athanor_storage::{StorageConfig as StoreConfig, Store, StoreDeps};
+use parking_lot::Mutex;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
@@ -209,7 +210,7 @@ impl TestCluster {
         };
         // The address is reserved now, so that nodes launched later get it as a seed.
         let gossip = std::net::UdpSocket::bind(LOOPBACK_ADDRESS).unwrap().local_addr().unwrap().to_string();
-        let mut seeds = self.seeds.lock().unwrap();
+        let mut seeds = self.seeds.lock();
         config.cluster = ClusterConfig {
             id: Some(CLUSTER_ID.to_owned()),
             name: Some(name.to_owned()),

@@ -15,13 +15,13 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use athanor_chassis::{Clock, Random};
 use athanor_integration::process::{NO_VARIABLES, ServerProcess};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 const KILLS: usize = 60;
@@ -227,14 +227,14 @@ impl Trial {
     /// Sends one upload. False if the server is gone.
     fn upload(&self, address: &str, chosen: usize, upload: &Upload) -> bool {
         match send(address, TENANTS[upload.place.0], "text/plain", &upload.path, &upload.body) {
-            Ok((200, _)) => self.ledger.lock().unwrap().answered(chosen),
+            Ok((200, _)) => self.ledger.lock().answered(chosen),
             Ok((status, body)) => {
                 assert!(status >= 500 || status == 429, "refused with {status}: {body}");
                 self.unavailable.fetch_add(1, Ordering::Relaxed);
-                self.ledger.lock().unwrap().unknown.push(chosen);
+                self.ledger.lock().unknown.push(chosen);
             }
             Err(_) => {
-                self.ledger.lock().unwrap().unknown.push(chosen);
+                self.ledger.lock().unknown.push(chosen);
                 return false;
             }
         }
@@ -243,7 +243,7 @@ impl Trial {
 
     fn client(&self, address: &str, random: &Random, stop: &AtomicBool) {
         while !stop.load(Ordering::Relaxed) {
-            let (chosen, upload) = self.ledger.lock().unwrap().next(random, self.now());
+            let (chosen, upload) = self.ledger.lock().next(random, self.now());
             if !self.upload(address, chosen, &upload) {
                 return;
             }
@@ -258,9 +258,9 @@ impl Trial {
                 random.next_below(SERVICES.len() as u64) as usize,
             );
             let of = |totals: &BTreeMap<Place, i64>| totals.get(&place).copied().unwrap_or_default();
-            let least = of(&self.ledger.lock().unwrap().acknowledged);
+            let least = of(&self.ledger.lock().acknowledged);
             let Some(held) = asked(address, place, self.now()) else { return };
-            let most = of(&self.ledger.lock().unwrap().sent);
+            let most = of(&self.ledger.lock().sent);
             let total: i64 = held.values().sum();
             assert!(
                 (least..=most).contains(&total),
@@ -277,13 +277,13 @@ impl Trial {
     fn compare(&self, address: &str) {
         let begun = self.clock.monotonic();
         loop {
-            let unknown = self.ledger.lock().unwrap().unknown.pop();
+            let unknown = self.ledger.lock().unknown.pop();
             let Some(chosen) = unknown else { break };
-            let upload = self.ledger.lock().unwrap().uploads[chosen].clone();
+            let upload = self.ledger.lock().uploads[chosen].clone();
             self.upload(address, chosen, &upload);
             assert!(self.clock.monotonic() - begun < PATIENCE, "uploads are not acknowledged");
         }
-        let ledger = self.ledger.lock().unwrap();
+        let ledger = self.ledger.lock();
         for (tenant, of) in TENANTS.iter().enumerate() {
             let mut services = BTreeSet::new();
             for (service, name) in SERVICES.iter().enumerate() {
@@ -362,7 +362,7 @@ fn what_is_acknowledged_is_counted_once_however_often_the_server_is_killed() {
     let mut server = start(folder.path(), KILLS + 2);
     trial.compare(&server.address().to_string());
     let blocks = blocks(&folder.path().join("data/bucket"));
-    let ledger = trial.ledger.lock().unwrap();
+    let ledger = trial.ledger.lock();
     println!(
         "{KILLS} kills ({early} while starting), {} uploads acknowledged, {} repeats, {} queries, {} times unavailable, {blocks} blocks",
         ledger.uploads.len(),

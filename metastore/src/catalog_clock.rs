@@ -11,11 +11,11 @@
 //!   confirms the clock.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use athanor_chassis::{Clock, Timestamp};
 use athanor_cluster::NodeId;
+use parking_lot::{Mutex, MutexGuard};
 
 /// Speed of the catalog's time, relative to the monotonic clock, while it catches up with a sole voter's
 /// clock.
@@ -59,7 +59,7 @@ impl CatalogClock {
     }
 
     fn lock_state(&self) -> MutexGuard<'_, CatalogTimeState> {
-        self.reckoning.lock().unwrap_or_else(PoisonError::into_inner)
+        self.reckoning.lock()
     }
 
     /// Returns the catalog's time, given the timestamp of the newest command and the set of voters.

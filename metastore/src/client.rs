@@ -5,8 +5,8 @@
 //! the client retries the proposal. Every command is idempotent.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -21,6 +21,7 @@ use athanor_cluster::peers::PeerPool;
 use athanor_cluster::{NodeId, status_codec};
 use athanor_proto::athanor::internal::v1 as wire;
 use bytes::Bytes;
+use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 
@@ -80,12 +81,12 @@ pub(crate) struct CachedView {
 
 impl CachedView {
     pub(crate) fn view(&self) -> Arc<RoutingView> {
-        Arc::clone(&self.view.lock().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.view.lock())
     }
 
     /// Replaces the cached view if the given one has a newer revision, and wakes the waiters.
     pub(crate) fn update_view(&self, view: Arc<RoutingView>) {
-        let mut known = self.view.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.view.lock();
         if view.revision > known.revision {
             *known = view;
             drop(known);

@@ -1,8 +1,8 @@
 //! Voter of the catalog's raft group.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -14,6 +14,7 @@ use athanor_chassis::{ByteSize, Clock, ErrorCode, Status, TenantId, Timestamp};
 use athanor_cluster::NodeId;
 use athanor_consensus::RaftGroup;
 use athanor_consensus::replicated::{LeaderInfo, LeaderWatch, LeadershipError};
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use crate::catalog_clock::CatalogClock;
@@ -141,7 +142,7 @@ impl MetastoreVoter {
 
     /// Returns the routing view at the revision that this voter has applied.
     pub fn routing_view(&self) -> Arc<RoutingView> {
-        let mut held = self.shared.view.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.shared.view.lock();
         if held.revision != self.shared.told.revision() {
             *held = Arc::new(self.shared.group.with_state_machine(|facts| facts.state().routing_view()));
         }

@@ -11,13 +11,14 @@
 //! tenants can read it. Of a query with many sources the record lists the slowest, and sums of all.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use athanor_chassis::{ByteSize, Clock, ErrorCode, Random, Status, TenantId, Timestamp};
 use athanor_query::ProfileQuery;
 use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
 
 use crate::async_query::peer_queriers::{PeerRequest, QueryHandleId};
@@ -92,7 +93,7 @@ impl QueryDiagnostics {
     }
 
     fn lock_records(&self) -> MutexGuard<'_, BTreeMap<QueryHandleId, StoredQueryRecord>> {
-        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+        self.records.lock()
     }
 
     fn keep(&self, ticket: QueryHandleId, written: StoredQueryRecord) {
@@ -197,7 +198,7 @@ impl RequestTrace {
     }
 
     fn lock_request(&self) -> MutexGuard<'_, Option<TracedRequest>> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+        self.asked.lock()
     }
 
     /// Records that the response came from the result cache, without a query.

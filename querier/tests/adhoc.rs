@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use athanor_chassis::{
@@ -23,6 +23,7 @@ use athanor_query::ProfileQuery;
 use base64::Engine;
 use base64::prelude::{BASE64_STANDARD, BASE64_STANDARD_NO_PAD};
 use bytes::Bytes;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::Barrier;
 
@@ -73,21 +74,21 @@ impl AdhocProfileStore for Odd {
 impl AdhocProfileStore for Memory {
     async fn put(&self, tenant: &TenantId, upload: &AdhocProfile, bytes: Bytes) -> Result<(), Status> {
         let key = (tenant.clone(), upload.number);
-        let before = self.0.lock().expect("sound").insert(key, (upload.clone(), bytes));
+        let before = self.0.lock().insert(key, (upload.clone(), bytes));
         assert!(before.is_none(), "numbers are new");
         Ok(())
     }
     async fn list(&self, tenant: &TenantId, from: u128, limit: usize) -> Result<Vec<AdhocProfile>, Status> {
-        let all = self.0.lock().expect("sound");
+        let all = self.0.lock();
         let of = all.range((tenant.clone(), from)..).take_while(|((of, _), _)| of == tenant);
         Ok(of.map(|(_, (upload, _))| upload.clone()).take(limit).collect())
     }
     async fn read(&self, tenant: &TenantId, upload: &AdhocProfile) -> Result<Option<Bytes>, Status> {
-        let found = self.0.lock().expect("sound").get(&(tenant.clone(), upload.number)).cloned();
+        let found = self.0.lock().get(&(tenant.clone(), upload.number)).cloned();
         Ok(found.map(|(_, bytes)| bytes))
     }
     async fn remove(&self, tenant: &TenantId, upload: &AdhocProfile) -> Result<(), Status> {
-        self.0.lock().expect("sound").remove(&(tenant.clone(), upload.number));
+        self.0.lock().remove(&(tenant.clone(), upload.number));
         Ok(())
     }
 }
@@ -314,7 +315,7 @@ async fn the_oldest_goes_when_the_new_one_is_safe() {
         upload(&place, "3", b"main 1\n")
     );
     assert!(kept.0.is_ok() && kept.1.is_ok() && kept.2.is_ok(), "{kept:?}");
-    assert_eq!(shelf.memory.0.lock().expect("sound").len(), 2);
+    assert_eq!(shelf.memory.0.lock().len(), 2);
 }
 
 #[tokio::test]

@@ -2,8 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "locks in tests")]
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use athanor_chassis::clock::ManualClock;
@@ -19,6 +19,7 @@ use athanor_querier::{
     QuerierDeps, QueryContext, QueryPlan, RemoteSource, SourceQueryError,
 };
 use athanor_query::{ProfileQuery, TimeRange};
+use parking_lot::Mutex;
 
 /// What is there, as blocks would be: each state has a number.
 #[derive(Default)]
@@ -63,21 +64,21 @@ impl DataSources for Shared {
         let state = self.0.state.load(Ordering::SeqCst);
         let value = state as i64 + tenant.as_str().len() as i64;
         Ok(QueryPlan {
-            remote: vec![Arc::new(Peer(*self.0.in_memory.lock().unwrap()))],
-            missing: self.0.missing.lock().unwrap().clone(),
+            remote: vec![Arc::new(Peer(*self.0.in_memory.lock()))],
+            missing: self.0.missing.lock().clone(),
             made_of: Some(state.into()),
             ..QueryPlan::from_sources([source(value)])
         })
     }
 
     async fn block_provenance(&self, _: &TenantId, _: TimeRange) -> Result<Option<u128>, Status> {
-        let trouble = *self.0.trouble.lock().unwrap();
+        let trouble = *self.0.trouble.lock();
         match trouble {
             Some(Trouble::Fails) => return Err(Status::new(ErrorCode::Unavailable, "no catalogue")),
             Some(Trouble::Hangs) => std::future::pending::<()>().await,
             None => {}
         }
-        let in_memory = self.0.in_memory.lock().unwrap().is_some();
+        let in_memory = self.0.in_memory.lock().is_some();
         Ok((!in_memory).then(|| self.0.state.load(Ordering::SeqCst).into()))
     }
 
@@ -210,25 +211,25 @@ async fn an_answer_is_that_of_the_request_of_who_asks() {
 #[tokio::test]
 async fn what_has_part_in_memory_or_lacks_something_is_not_kept() {
     let setup = Setup::new();
-    *setup.blocks.in_memory.lock().unwrap() = Some((5_000_000, 5_000_000));
+    *setup.blocks.in_memory.lock() = Some((5_000_000, 5_000_000));
     assert_eq!(setup.total("a").await, 101);
     assert_eq!(setup.total("a").await, 101);
     assert_eq!((setup.plans(), setup.again()), (2, (0, 0)));
     // What is of another time has no part in it.
-    *setup.blocks.in_memory.lock().unwrap() = Some((50_000_000, 60_000_000));
+    *setup.blocks.in_memory.lock() = Some((50_000_000, 60_000_000));
     assert_eq!(setup.total("a").await, 101);
-    *setup.blocks.in_memory.lock().unwrap() = None;
+    *setup.blocks.in_memory.lock() = None;
     assert_eq!(setup.total("a").await, 101);
     assert_eq!((setup.plans(), setup.again()), (3, (1, 0)));
     // Something comes that belongs into it.
-    *setup.blocks.in_memory.lock().unwrap() = Some((5_000_000, 5_000_000));
+    *setup.blocks.in_memory.lock() = Some((5_000_000, 5_000_000));
     assert_eq!(setup.total("a").await, 101);
     assert_eq!((setup.plans(), setup.again()), (4, (1, 1)));
 
     let setup = Setup::new();
-    *setup.blocks.missing.lock().unwrap() = vec!["a block".to_owned()];
+    *setup.blocks.missing.lock() = vec!["a block".to_owned()];
     setup.total("a").await;
-    setup.blocks.missing.lock().unwrap().clear();
+    setup.blocks.missing.lock().clear();
     setup.total("a").await;
     assert_eq!((setup.plans(), setup.again()), (2, (0, 0)));
 }
@@ -237,10 +238,10 @@ async fn what_has_part_in_memory_or_lacks_something_is_not_kept() {
 async fn who_cannot_tell_whether_an_answer_holds_asks_anew() {
     let setup = Setup::new();
     setup.total("a").await;
-    *setup.blocks.trouble.lock().unwrap() = Some(Trouble::Fails);
+    *setup.blocks.trouble.lock() = Some(Trouble::Fails);
     assert_eq!(setup.total("a").await, 101);
     assert_eq!((setup.plans(), setup.again()), (2, (0, 1)));
-    *setup.blocks.trouble.lock().unwrap() = Some(Trouble::Hangs);
+    *setup.blocks.trouble.lock() = Some(Trouble::Hangs);
     let (total, ()) = futures::join!(setup.total("a"), async {
         tokio::task::yield_now().await;
         setup.hand.advance(Duration::from_secs(2));

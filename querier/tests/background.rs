@@ -1,7 +1,7 @@
 //! Queries in the background answer what they would have answered at once.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use athanor_chassis::{
     ByteSize, Clock, ComputePool, ErrorCode, LimitOverrides, Random, Status, TaskGroup, TenantId,
@@ -19,6 +19,7 @@ use athanor_querier::{
 };
 use athanor_query::ProfileQuery;
 use bytes::Bytes;
+use parking_lot::Mutex;
 use prost::Message;
 
 struct One(Arc<dyn ProfileSource>);
@@ -187,7 +188,7 @@ struct Fleet(Mutex<BTreeMap<u64, Querier>>);
 impl Fleet {
     fn at(&self, node: u64) -> Result<Querier, Status> {
         let gone = || Status::new(ErrorCode::NotFound, format!("node {node} is gone"));
-        self.0.lock().expect("it is whole").get(&node).cloned().ok_or_else(gone)
+        self.0.lock().get(&node).cloned().ok_or_else(gone)
     }
 }
 
@@ -226,7 +227,7 @@ async fn whichever_querier_is_asked_asks_the_one_that_runs_the_query() {
     for (node, background_queries) in [(1, 2), (2, 0)] {
         let config = QuerierConfig { background_queries, ..QuerierConfig::default() };
         let querier = querier_at(node, Some(Arc::<Fleet>::clone(&fleet)), 1, config);
-        fleet.0.lock().expect("it is whole").insert(node, querier);
+        fleet.0.lock().insert(node, querier);
     }
     let (one, two) = (fleet.at(1).expect("it is there"), fleet.at(2).expect("it is there"));
     let asker = || QueryContext::for_tenant(TenantId::anonymous());

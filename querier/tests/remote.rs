@@ -1,7 +1,7 @@
 //! Peers that answer for sources of theirs, and plans that are overtaken.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use athanor_chassis::{
@@ -21,6 +21,7 @@ use athanor_querier::{
     QueryContext, QueryPlan, RemoteSource, SourceQueryError,
 };
 use athanor_query::{ProfileQuery, run_all};
+use parking_lot::Mutex;
 use tokio::sync::Barrier;
 
 const TYPE: &str = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";
@@ -273,7 +274,7 @@ async fn peers_know_how_long_they_are_waited_for() {
             _: &ProfileQuery,
             inbox: &mut PartialReceiver,
         ) -> Result<(), SourceQueryError> {
-            *self.1.lock().expect("no panic") = inbox.remaining_time(&self.0);
+            *self.1.lock() = inbox.remaining_time(&self.0);
             Ok(())
         }
     }
@@ -291,7 +292,7 @@ async fn peers_know_how_long_they_are_waited_for() {
             reader.set_timeout(&clock, Duration::from_secs(wait));
         }
         querier.select_merge_stacktraces(&reader, request()).await.expect("an answer");
-        assert_eq!(*left.lock().expect("no panic"), Duration::from_secs(is_left));
+        assert_eq!(*left.lock(), Duration::from_secs(is_left));
     }
 }
 

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use athanor_catalog::BlockId;
 use athanor_chassis::{ByteSize, TenantId};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::block_reader::CachedBlock;
 use crate::stats::{CacheCounters, CacheStats};
@@ -105,7 +105,7 @@ impl BlockCache {
     }
 
     fn lock(&self) -> MutexGuard<'_, BlockCacheState> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock()
     }
 }
 

@@ -1,10 +1,11 @@
 //! Queries of single blocks: returns cached results, or reads the block and caches the result.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use athanor_catalog::BlockId;
 use athanor_chassis::{CancelFlag, CpuActivity, ErrorCode, Status, TenantId};
 use athanor_query::{CanonicalQuery, PartialOrigin, PartialResult, ProfileQuery, run_matched};
+use parking_lot::Mutex;
 
 use crate::block_reader::{BlockRead, BlockReader, OpenBlock};
 use crate::partial_cache::{EncodedPartial, PartialCache, PartialKey};
@@ -210,6 +211,6 @@ pub fn partial_taken_error() -> Status {
 impl ComputedPartial {
     /// Takes the unpacked result. Only the first call returns it.
     pub fn take_fresh(&self) -> Option<PartialResult> {
-        self.fresh.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.fresh.lock().take()
     }
 }

@@ -15,13 +15,14 @@
 
 mod index;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use athanor_catalog::BlockId;
 use athanor_chassis::disk::DiskError;
 use athanor_chassis::{ByteSize, ComputePool, CpuActivity, Disk, TenantId};
 use athanor_profile::encoding::hash::{self, ContentHash};
 use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use crate::stats::{CacheCounters, CacheStats, EventCounter};
@@ -215,7 +216,7 @@ impl DiskCache {
     }
 
     fn lock_index(&self) -> MutexGuard<'_, Option<DiskCacheIndex>> {
-        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+        self.index.lock()
     }
 }
 

@@ -1,10 +1,11 @@
 //! Single flight: concurrent requests with equal keys share one computation.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared, WeakShared};
+use parking_lot::Mutex;
 
 type FlightFuture<V> = BoxFuture<'static, V>;
 type InFlightMap<K, V> = Arc<Mutex<BTreeMap<K, WeakShared<FlightFuture<V>>>>>;
@@ -30,7 +31,7 @@ impl<K: Ord + Clone, V: Clone> SingleFlight<K, V> {
     /// running.
     pub async fn join_or_start(&self, key: K, begin: impl FnOnce() -> FlightFuture<V>) -> (V, bool) {
         let (flight, joined) = {
-            let mut all = lock(&self.0);
+            let mut all = self.0.lock();
             match all.get(&key).and_then(WeakShared::upgrade) {
                 Some(flight) => (flight, true),
                 None => {
@@ -50,7 +51,7 @@ impl<K: Ord + Clone, V: Clone> SingleFlight<K, V> {
 
     /// Returns the approximate number of waiters of a key. Waiters may arrive or leave concurrently.
     pub fn waiter_count(&self, key: &K) -> usize {
-        let flight = lock(&self.0).get(key).and_then(WeakShared::upgrade);
+        let flight = self.0.lock().get(key).and_then(WeakShared::upgrade);
         // Each waiter holds two references, and this function holds one.
         flight.and_then(|flight| flight.strong_count()).map_or(0, |count| (count - 1) / 2)
     }
@@ -58,14 +59,14 @@ impl<K: Ord + Clone, V: Clone> SingleFlight<K, V> {
     /// Returns the number of running computations.
     #[cfg(test)]
     pub fn len(&self) -> usize {
-        lock(&self.0).len()
+        self.0.lock().len()
     }
 }
 
 impl<K: Ord + Clone, V: Clone> Drop for FlightWaiter<K, V> {
     fn drop(&mut self) {
         self.flight = None;
-        let mut all = lock(&self.under_way);
+        let mut all = self.under_way.lock();
         // The upgraded reference must be dropped outside the lock: dropping the last one ends the
         // computation.
         let left = all.get(&self.key).and_then(WeakShared::upgrade);
@@ -76,16 +77,12 @@ impl<K: Ord + Clone, V: Clone> Drop for FlightWaiter<K, V> {
         if left.is_some() {
             drop(left);
             // Other waiters may have left meanwhile and counted the upgraded reference as a waiter.
-            let mut all = lock(&self.under_way);
+            let mut all = self.under_way.lock();
             if all.get(&self.key).is_some_and(|flight| flight.upgrade().is_none()) {
                 all.remove(&self.key);
             }
         }
     }
-}
-
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

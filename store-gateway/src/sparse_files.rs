@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use athanor_block::{
     BlockError, BlockFolder, BlockMeta, FileRanges, MAX_FETCH_GAP_BYTES, MAX_META_BYTES, META_FILE,
@@ -19,6 +18,7 @@ use bytes::{Bytes, BytesMut};
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
 use futures::stream::{self, StreamExt, TryStreamExt};
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
 use tokio::sync::oneshot;
 
 use crate::block_fetcher::BlockFetcher;
@@ -161,7 +161,7 @@ impl SparseBlockFiles {
 
     /// Returns the fetched ranges, one entry per fetch.
     pub fn fetched_ranges(&self) -> FileRanges {
-        self.fetched.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.fetched.lock().clone()
     }
 
     /// Returns the missing parts of some ranges, aligned to whole pages.
@@ -229,8 +229,8 @@ impl SparseBlockFiles {
         let range = claim.range.clone();
         let length = self.file_length(file);
         let bytes = origin.fetch_range(file, range.clone(), length).await?;
-        self.fetched.lock().unwrap_or_else(PoisonError::into_inner).push((file, range.clone()));
-        let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
+        self.fetched.lock().push((file, range.clone()));
+        let mut files = self.files.write();
         files.entry(file).or_default().add(range.start, &bytes);
         drop(files);
         drop(claim);
@@ -242,15 +242,15 @@ impl SparseBlockFiles {
     }
 
     fn files(&self) -> RwLockReadGuard<'_, BTreeMap<&'static str, FetchedRanges>> {
-        self.files.read().unwrap_or_else(PoisonError::into_inner)
+        self.files.read()
     }
 
     fn lock_missed(&self) -> MutexGuard<'_, FileRanges> {
-        self.missed.lock().unwrap_or_else(PoisonError::into_inner)
+        self.missed.lock()
     }
 
     fn lock_pending(&self) -> MutexGuard<'_, PendingRanges> {
-        self.coming.lock().unwrap_or_else(PoisonError::into_inner)
+        self.coming.lock()
     }
 }
 

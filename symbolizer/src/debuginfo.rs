@@ -13,7 +13,7 @@ mod store;
 pub mod upload_state;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use athanor_chassis::{
@@ -22,6 +22,7 @@ use athanor_chassis::{
 use athanor_storage::path::{BuildId, KeyPrefix};
 use athanor_storage::{Store, UploadKind, UploadSpace};
 use futures::{StreamExt, TryStreamExt, stream};
+use parking_lot::Mutex;
 
 use receiver::UploadSizeLimits;
 pub use receiver::{UPLOAD_PART_BYTES, UploadReceiver};
@@ -107,7 +108,7 @@ struct UploadPermit {
 
 impl Drop for UploadPermit {
     fn drop(&mut self) {
-        let mut sending = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sending = self.sending.lock();
         if let Some(count) = sending.get_mut(&self.tenant) {
             *count -= 1;
             if *count == 0 {
@@ -266,7 +267,7 @@ impl DebuginfoService {
     }
 
     fn acquire_permit(&self, tenant: &TenantId, most: u32) -> Result<UploadPermit, Status> {
-        let mut sending = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sending = self.sending.lock();
         let count = sending.get(tenant).copied().unwrap_or_default();
         if count >= most {
             let message = format!(

@@ -5,9 +5,10 @@ use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
+use parking_lot::{Mutex, MutexGuard};
 use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, Length};
 
@@ -97,8 +98,8 @@ impl MemoryFolder {
     pub fn names(&self) -> Vec<String> {
         self.files().keys().cloned().collect()
     }
-    fn files(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Vec<u8>>> {
-        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    fn files(&self) -> MutexGuard<'_, BTreeMap<String, Vec<u8>>> {
+        self.0.lock()
     }
 }
 

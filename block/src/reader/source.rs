@@ -1,7 +1,7 @@
 //! Query source over one tenant's part of an open block.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use athanor_chassis::CancelFlag;
 use athanor_chassis::compute::{ComputePool, hold_slice};
@@ -11,6 +11,7 @@ use athanor_profile::store_interface::source::{
     ProfileSource, SourceError, SourceNameVisitor, SourceReadSize, SourceRowVisitor, SourceSpanRowVisitor,
 };
 use athanor_profile::{SpanContext, SpanFilter};
+use parking_lot::Mutex;
 use parquet::data_type::ByteArray;
 
 use crate::format::error::BlockError;
@@ -346,7 +347,7 @@ impl<T> LazyTable<T> {
         }
         // One thread computes the value, the others wait for it.
         hold_slice(|| {
-            let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
+            let _making = self.making.lock();
             match self.get_if_ready() {
                 Some(known) => Ok(known),
                 None => {

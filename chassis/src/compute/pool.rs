@@ -4,9 +4,11 @@
 //! threads and wakes jobs that yielded. These keep their thread, so there are more query threads than slots.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::ComputeError;
 use super::fair_queue::{FlowKey, PickedJob};
@@ -136,8 +138,12 @@ impl PoolInner {
         let mut state = self.lock();
         state.is_closed = true;
         let waiting = state.schedule.drain();
-        self.changed.iter().for_each(Condvar::notify_all);
-        state.parked.drain(..).for_each(|thread| thread.notify_one());
+        for changed in &self.changed {
+            changed.notify_all();
+        }
+        for thread in state.parked.drain(..) {
+            thread.notify_one();
+        }
         drop(state);
         for task in waiting {
             if let QueuedQueryJob::Resume(gate) = task {
@@ -147,7 +153,7 @@ impl PoolInner {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, PoolState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Starts or resumes all query jobs that may run now.
@@ -220,7 +226,7 @@ impl PoolInner {
                 state.parked.push(Arc::clone(&wake));
                 let is_parked =
                     |state: &mut PoolState| state.parked.iter().any(|one| Arc::ptr_eq(one, &wake));
-                state = wake.wait_while(state, is_parked).unwrap_or_else(PoisonError::into_inner);
+                wake.wait_while(&mut state, is_parked);
             }
         }
     }
@@ -236,7 +242,7 @@ impl PoolInner {
             } else if state.is_closed {
                 return;
             } else {
-                state = self.wait(ThreadKind::Maintenance, state);
+                self.changed(ThreadKind::Maintenance).wait(&mut state);
             }
         }
     }
@@ -255,15 +261,11 @@ impl PoolInner {
                 // A job that found no thread may take this one.
                 self.dispatch(&mut state);
                 if state.query_threads(kind).handed.is_empty() {
-                    state = self.wait(kind, state);
+                    self.changed(kind).wait(&mut state);
                 }
                 state.query_threads(kind).idle -= 1;
             }
         }
-    }
-
-    fn wait<'s>(&self, kind: ThreadKind, state: MutexGuard<'s, PoolState>) -> MutexGuard<'s, PoolState> {
-        self.changed(kind).wait(state).unwrap_or_else(PoisonError::into_inner)
     }
 
     fn changed(&self, kind: ThreadKind) -> &Condvar {
@@ -303,14 +305,14 @@ impl QueuedQueryJob {
 
 impl ResumeSignal {
     pub(super) fn open(&self) {
-        *self.is_open.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *self.is_open.lock() = true;
         self.opened.notify_one();
     }
 
     pub(super) fn wait(&self) {
-        let mut is_open = self.is_open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut is_open = self.is_open.lock();
         while !*is_open {
-            is_open = self.opened.wait(is_open).unwrap_or_else(PoisonError::into_inner);
+            self.opened.wait(&mut is_open);
         }
     }
 }

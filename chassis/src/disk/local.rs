@@ -5,8 +5,9 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, IoSlice, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::OFlags;
 
 use super::{Disk, DiskError, check_file_name};
@@ -105,7 +106,7 @@ impl LockedDirectory {
     }
 
     fn lock_handles(&self) -> MutexGuard<'_, BTreeMap<String, Arc<File>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock()
     }
 
     fn open_file(&self, name: &str) -> io::Result<Arc<File>> {

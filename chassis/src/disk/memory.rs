@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::{Disk, DiskError, check_file_name};
 use crate::random::Random;
@@ -155,7 +157,7 @@ impl MemoryDisk {
     }
 
     fn lock(&self) -> MutexGuard<'_, DiskImage> {
-        self.platter.lock().unwrap_or_else(PoisonError::into_inner)
+        self.platter.lock()
     }
 
     /// Runs one operation, unless the process lost power.

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::io::IsTerminal;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tracing::callsite::Identifier;
 use tracing::level_filters::LevelFilter;
@@ -98,7 +98,7 @@ impl<S> Filter<S> for FloodFilter {
             return true;
         }
         let now = self.clock.monotonic();
-        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut logged = self.logged.lock();
         let last = logged.get(&metadata.callsite());
         let is_due = last.is_none_or(|last| now.saturating_sub(*last) >= FLOOD_INTERVAL);
         if is_due {

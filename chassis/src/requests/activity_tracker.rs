@@ -14,11 +14,12 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use std::{fmt, io};
 
+use parking_lot::{Mutex, MutexGuard};
 use signal_hook::consts::SIGABRT;
 use signal_hook::flag;
 use signal_hook::low_level::pipe;
@@ -227,7 +228,7 @@ impl Drop for ActivityGuard {
 
 impl ActivityTrackerInner {
     fn table(&self) -> MutexGuard<'_, ActivityTable> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock()
     }
 
     /// Returns key, crash count and remaining retention of each remembered entry.

@@ -7,9 +7,10 @@
 //! of them.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
 use crate::requests::tenant_shares::tenant_share;
@@ -145,7 +146,7 @@ impl QueryQueue {
     }
 
     fn state(&self) -> MutexGuard<'_, QueryQueueState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
@@ -410,7 +411,7 @@ mod tests {
 
     impl Wake for Leaves {
         fn wake(self: Arc<Self>) {
-            drop(self.0.lock().unwrap().take());
+            drop(self.0.lock().take());
         }
     }
 
@@ -425,7 +426,7 @@ mod tests {
             let mut waits = ask(&turns, &["a"], 8);
             let waker = Waker::from(Arc::clone(&leaves));
             assert!(waits.poll_unpin(&mut Context::from_waker(&waker)).is_pending());
-            *leaves.0.lock().unwrap() = Some(waits);
+            *leaves.0.lock() = Some(waits);
             let mut after = ask(&turns, &["b"], 8);
             drop(held);
             let next = after.as_mut().now_or_never().is_some();

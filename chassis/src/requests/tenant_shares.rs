@@ -1,7 +1,8 @@
 //! Budget of bytes of which no tenant holds more than half, once there is a second tenant.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::TenantId;
 
@@ -91,7 +92,7 @@ impl TenantShares {
     }
 
     fn state(&self) -> MutexGuard<'_, TenantHoldings> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -1,11 +1,12 @@
 //! A server that writes down what it is asked and answers as the wire has it.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use athanor_profile::formats::pprof;
 use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::http::{HeaderMap, Request, Response};
+use parking_lot::Mutex;
 use prost::Message;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
@@ -73,7 +74,7 @@ impl Server {
                 }
                 let one = Seen { method, headers, body };
                 let before = {
-                    let mut all = all.lock().unwrap();
+                    let mut all = all.lock();
                     all.push(one.clone());
                     all.len() - 1
                 };
@@ -93,6 +94,6 @@ impl Server {
 
     /// What was asked so far.
     pub fn seen(&self) -> Vec<Seen> {
-        self.seen.lock().unwrap().clone()
+        self.seen.lock().clone()
     }
 }

@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use athanor_chassis::Net;
 use athanor_chassis::net::{NetListener, NetStream};
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 use tokio::sync::mpsc;
 
@@ -41,21 +42,21 @@ struct Fault {
 impl Memory {
     /// Breaks all streams that are open; new ones can be opened.
     pub fn cut(&self) {
-        for pipe in self.inside.lock().unwrap().pipes.drain(..) {
+        for pipe in self.inside.lock().pipes.drain(..) {
             pipe.broken.store(true, Ordering::SeqCst);
-            pipe.wakers.lock().unwrap().drain(..).for_each(Waker::wake);
+            pipe.wakers.lock().drain(..).for_each(Waker::wake);
         }
     }
 
     pub fn open_streams(&self) -> usize {
-        self.inside.lock().unwrap().pipes.len()
+        self.inside.lock().pipes.len()
     }
 }
 
 #[async_trait]
 impl Net for Memory {
     async fn listen(&self, mut at: SocketAddr) -> io::Result<Box<dyn NetListener>> {
-        let mut inside = self.inside.lock().unwrap();
+        let mut inside = self.inside.lock();
         if at.port() == 0 {
             inside.last_port += 1;
             at.set_port(inside.last_port);
@@ -66,7 +67,7 @@ impl Net for Memory {
     }
 
     async fn connect(&self, to: SocketAddr, _: Duration) -> io::Result<NetStream> {
-        let mut inside = self.inside.lock().unwrap();
+        let mut inside = self.inside.lock();
         let Some(listener) = inside.listeners.get(&to) else {
             return Err(io::ErrorKind::ConnectionRefused.into());
         };
@@ -110,7 +111,7 @@ impl Pipe {
         if self.fault.broken.load(Ordering::SeqCst) {
             return Err(io::ErrorKind::ConnectionReset.into());
         }
-        let mut wakers = self.fault.wakers.lock().unwrap();
+        let mut wakers = self.fault.wakers.lock();
         if !wakers.iter().any(|waker| waker.will_wake(context.waker())) {
             wakers.push(context.waker().clone());
         }

@@ -9,12 +9,13 @@
 //! little disk space. The part of a segment that its file does not have is never written.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use athanor_chassis::disk::DiskError;
 use athanor_chassis::{CpuActivity, Disk};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::LogConfig;
 use super::frame::FRAME_ALIGNMENT_BYTES;
@@ -161,7 +162,7 @@ impl SegmentFiles {
     }
 
     fn spares(&self) -> MutexGuard<'_, SparePool> {
-        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shelf.lock()
     }
 
     /// Turns a prepared file into a segment, durably. Its first frames take `need` bytes. If no prepared file
@@ -316,17 +317,17 @@ impl SegmentFiles {
                     tracing::warn!(%error, again_in = ?pause, "segment not prepared");
                 }
             }
-            let shelf = self.spares();
+            let mut shelf = self.spares();
             let settled = |shelf: &mut SparePool| !shelf.closed && self.has_enough_spares(shelf);
-            let shelf = self.wake.wait_while(shelf, settled).unwrap_or_else(PoisonError::into_inner);
+            self.wake.wait_while(&mut shelf, settled);
             if shelf.closed {
                 return;
             }
             if !self.has_enough_spares(&shelf) {
                 // A file was just taken, or the disk is full. The pause avoids polling the disk in a busy
                 // loop.
-                let waited = self.wake.wait_timeout(shelf, pause).unwrap_or_else(PoisonError::into_inner);
-                if waited.0.closed {
+                self.wake.wait_for(&mut shelf, pause);
+                if shelf.closed {
                     return;
                 }
             }

@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use athanor_chassis::disk::DiskError;
 use athanor_chassis::{ByteSize, CpuActivity, Histogram};
 use bytes::Bytes;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::frame::{
     FRAME_ALIGNMENT_BYTES, FRAME_HEADER_BYTES, FRAME_ROW_BYTES, FrameRow, FrameRowKind, RowWithPayload,
@@ -150,7 +151,7 @@ impl LogShared {
     }
 
     pub(crate) fn core(&self) -> MutexGuard<'_, LogCore> {
-        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+        self.core.lock()
     }
 
     /// Returns an error if too many bytes wait, or less than a part of the reserve is free. On a full disk it
@@ -378,14 +379,15 @@ impl LogShared {
             else {
                 continue;
             };
-            let core = self.core();
+            let mut core = self.core();
             let idle = |core: &mut LogCore| core.queue.is_empty() && !core.closed;
-            let (core, quiet) = if attested || core.failed.is_some() {
-                (self.wake.wait_while(core, idle).unwrap_or_else(PoisonError::into_inner), false)
+            let quiet = if attested || core.failed.is_some() {
+                self.wake.wait_while(&mut core, idle);
+                false
             } else {
-                let waited = self.wake.wait_timeout_while(core, ATTEST_IDLE_DELAY, idle);
-                let (core, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
-                (core, timeout.timed_out())
+                self.wake.wait_while_for(&mut core, idle, ATTEST_IDLE_DELAY);
+                // A batch may have come in at the end of the wait, and the log is not quiet then.
+                idle(&mut core)
             };
             let ended = core.closed && core.queue.is_empty();
             drop(core);
@@ -494,8 +496,8 @@ impl LogShared {
     }
 }
 
-/// Guard of the log's thread: if the thread panics, all waiting batches fail.
-struct FailOnPanic<'a>(&'a LogShared);
+/// Guard of a thread that commits: if it panics, all waiting batches fail.
+pub(crate) struct FailOnPanic<'a>(pub(crate) &'a LogShared);
 
 impl Drop for FailOnPanic<'_> {
     fn drop(&mut self) {

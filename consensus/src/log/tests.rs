@@ -203,14 +203,14 @@ fn what_waits_is_seen_at_once_and_what_replaces_it_too() {
     ];
     for (number, batch) in batches.iter().enumerate() {
         let order = Arc::clone(&order);
-        log.submit(batch.clone(), move |done| order.lock().unwrap().push((number, done.is_ok()))).unwrap();
+        log.submit(batch.clone(), move |done| order.lock().push((number, done.is_ok()))).unwrap();
         apply(&mut models, batch);
         assert_eq!(differs(&log, &models), None, "after {number}");
         assert!(number % 3 != 1 || log.commit_once());
         assert_eq!(differs(&log, &models), None, "committed after {number}");
     }
     while log.commit_once() {}
-    assert_eq!(*order.lock().unwrap(), (0..6).map(|number| (number, true)).collect::<Vec<_>>());
+    assert_eq!(*order.lock(), (0..6).map(|number| (number, true)).collect::<Vec<_>>());
     assert_eq!(log.read(1, 0).unwrap(), None);
     let held = log.group_state(2);
     assert_eq!((held.first, held.end, held.last, held.purged), (10, 11, Some((10, 4)), Some((9, 4))));

@@ -1,7 +1,7 @@
 //! Messages between the members of a group.
 
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -15,6 +15,7 @@ use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, VoteRequest, VoteResponse,
 };
 use openraft::{AnyError, EmptyNode, OptionalSend, Snapshot, SnapshotMeta, Vote};
+use parking_lot::Mutex;
 
 use super::codec::{RaftRequest, RaftResponse};
 use super::read_index::ReadIndexRounds;
@@ -293,7 +294,7 @@ impl RaftRequestHandler {
         if total > MAX_SNAPSHOT_BYTES {
             return Err(format!("a snapshot of {total} bytes, the limit is {MAX_SNAPSHOT_BYTES}"));
         }
-        let mut held = self.part.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.part.lock();
         if offset == 0 {
             *held = Some((meta.clone(), Vec::new()));
         }

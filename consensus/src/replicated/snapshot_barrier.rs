@@ -3,8 +3,7 @@
 //! Raft lets the log purge the entries of a received snapshot while the snapshot is still being written. An
 //! immediate purge followed by a power loss would leave the member with neither.
 
-use std::sync::{Mutex, PoisonError};
-
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 /// Index of the newest durable snapshot. The log is purged up to it at most.
@@ -30,7 +29,7 @@ pub(crate) struct SnapshotBarrierError {
 impl SnapshotBarrier {
     /// Records that a snapshot up to this index is durable.
     pub(crate) fn advance_to(&self, index: u64) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         state.upto = state.upto.max(Some(index));
         drop(state);
         self.changed.notify_waiters();
@@ -38,7 +37,7 @@ impl SnapshotBarrier {
 
     /// Records that a received snapshot cannot be stored. This member ends.
     pub(crate) fn fail(&self) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).failed = true;
+        self.state.lock().failed = true;
         self.changed.notify_waiters();
     }
 
@@ -48,7 +47,7 @@ impl SnapshotBarrier {
             let mut changed = std::pin::pin!(self.changed.notified());
             changed.as_mut().enable();
             {
-                let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+                let state = self.state.lock();
                 if state.upto.is_some_and(|kept| kept >= upto) {
                     return Ok(());
                 }

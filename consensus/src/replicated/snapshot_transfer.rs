@@ -4,12 +4,13 @@
 //! A file never changes, so an interrupted transfer continues at the last received byte, also for a later
 //! snapshot.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use athanor_chassis::disk::DiskError;
 use athanor_chassis::{ComputePool, Disk};
 use bytes::Bytes;
+use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::codec::{RaftRequest, RaftResponse};
@@ -66,7 +67,7 @@ impl SnapshotFileReceiver {
         if xxh3_64(data) != *sum {
             return Err(format!("a part of {name} is damaged"));
         }
-        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _writing = self.writing.lock();
         let file = format!("{}{name}", self.prefix);
         let take = || -> Result<u64, DiskError> {
             let here = match self.disk.list()?.contains(&file) {

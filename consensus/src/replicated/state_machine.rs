@@ -2,13 +2,14 @@
 
 use std::cmp::Ordering;
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use athanor_chassis::disk::DiskError;
 use athanor_chassis::{ComputePool, CpuActivity, Disk};
 use bytes::Bytes;
 use openraft::{EntryPayload, StorageIOError};
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tokio::sync::watch;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -158,12 +159,12 @@ impl<S: StateMachine> StateMachineHost<S> {
 }
 
 impl<S> StateMachineShared<S> {
-    fn read(&self) -> std::sync::RwLockReadGuard<'_, AppliedState<S>> {
-        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    fn read(&self) -> RwLockReadGuard<'_, AppliedState<S>> {
+        self.state.read()
     }
 
-    fn write(&self) -> std::sync::RwLockWriteGuard<'_, AppliedState<S>> {
-        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    fn write(&self) -> RwLockWriteGuard<'_, AppliedState<S>> {
+        self.state.write()
     }
 
     fn list_snapshot_files(&self) -> Result<Vec<(u64, u64, String)>, DiskError> {

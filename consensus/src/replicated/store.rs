@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::io;
 use std::ops::{Bound, RangeBounds};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use athanor_chassis::ComputePool;
 use bytes::Bytes;
 use openraft::storage::{LogFlushed, LogState, RaftLogStorage};
 use openraft::{EntryPayload, OptionalSend, RaftLogReader, StorageIOError, Vote};
+use parking_lot::Mutex;
 
 use super::codec;
 use super::snapshot_barrier::SnapshotBarrier;
@@ -85,7 +86,7 @@ impl RaftLogStore {
     /// that term from its log, while other members hold them [INV-07]. As leader it would assign their
     /// indices to new entries.
     pub(crate) fn step_down(&self) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         if let Some(vote) = &mut state.vote
             && vote.leader_id.voted_for == Some(self.node)
         {
@@ -95,7 +96,7 @@ impl RaftLogStore {
 
     /// Returns the voters of this group, as far as they were logged here.
     pub(crate) fn voters(&self) -> BTreeSet<u64> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).voters.clone()
+        self.state.lock().voters.clone()
     }
 
     /// Returns the proposal at an index, if the entry is one.
@@ -109,7 +110,7 @@ impl RaftLogStore {
     }
 
     fn state_record(&self) -> LogRecord {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.lock();
         let data = codec::encode_hard_state(state.vote, state.committed, &state.voters);
         LogRecord::State { group: self.group, data }
     }
@@ -221,22 +222,22 @@ impl RaftLogStorage<Types> for RaftLogStore {
     }
 
     async fn save_vote(&mut self, vote: &Vote<u64>) -> Result<(), RaftStorageError> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).vote = Some(*vote);
+        self.state.lock().vote = Some(*vote);
         let saved = self.log.append(vec![self.state_record()]).await;
         saved.map_err(|error| StorageIOError::write_vote(&error).into())
     }
 
     async fn read_vote(&mut self) -> Result<Option<Vote<u64>>, RaftStorageError> {
-        Ok(self.state.lock().unwrap_or_else(PoisonError::into_inner).vote)
+        Ok(self.state.lock().vote)
     }
 
     async fn save_committed(&mut self, committed: Option<RaftLogId>) -> Result<(), RaftStorageError> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).committed = committed;
+        self.state.lock().committed = committed;
         Ok(())
     }
 
     async fn read_committed(&mut self) -> Result<Option<RaftLogId>, RaftStorageError> {
-        Ok(self.state.lock().unwrap_or_else(PoisonError::into_inner).committed)
+        Ok(self.state.lock().committed)
     }
 
     async fn append<I>(&mut self, entries: I, callback: LogFlushed<Types>) -> Result<(), RaftStorageError>
@@ -248,7 +249,7 @@ impl RaftLogStorage<Types> for RaftLogStore {
         let mut records = Vec::new();
         for entry in entries {
             if let EntryPayload::Membership(membership) = &entry.payload {
-                let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut state = self.state.lock();
                 state.voters = membership.voter_ids().collect();
             }
             let RaftLogId { index, leader_id } = entry.log_id;

@@ -4,12 +4,13 @@ use std::any::Any;
 use std::cell::RefCell;
 use std::fmt;
 use std::future::Future;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use athanor_chassis::Random;
 use bytes::Bytes;
 use openraft::{AsyncRuntime, CommittedLeaderId, EmptyNode, LogId, OptionalSend, TokioRuntime};
+use parking_lot::Mutex;
 
 openraft::declare_raft_types!(
     /// Types of one raft group. With `single-term-leader`, term and index identify an entry, as in the log.
@@ -81,7 +82,7 @@ impl ProposalResult {
     }
 
     pub(crate) fn take<A: 'static>(self) -> Option<A> {
-        let answer = self.0.into_inner().unwrap_or_else(PoisonError::into_inner)?;
+        let answer = self.0.into_inner()?;
         answer.downcast().ok().map(|answer| *answer)
     }
 }

@@ -1,10 +1,11 @@
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use athanor_chassis::{ByteSize, Clock, ComputePool, LimitOverrides, Random};
 use athanor_profile::generate::{FlightChunk, FlightEvent, arbitrary_profile};
 use athanor_profile::{ValueType, formats::pprof};
+use parking_lot::Mutex;
 use serde_json::json;
 
 use super::*;
@@ -209,16 +210,16 @@ impl ShardWriter for House {
         tenant: &TenantId,
         uploads: Vec<ProfileUpload>,
     ) -> Vec<Result<StoredProfile, Status>> {
-        let another = self.another.lock().unwrap().take();
+        let another = self.another.lock().take();
         if let Some(body) = another {
             let heard = self.door.get().unwrap().export(tenant, body, OtlpEncoding::Json).await;
-            self.heard.lock().unwrap().push(heard);
+            self.heard.lock().push(heard);
         }
         let store = |upload: ProfileUpload| {
             let service = upload.labels.get(SERVICE_LABEL).unwrap_or_default().to_owned();
             let is_bad = service == "bad";
             let dotted = upload.sent.get("service.name").map(str::to_owned);
-            self.services.lock().unwrap().push((service, dotted));
+            self.services.lock().push((service, dotted));
             if is_bad { Err(Status::new(ErrorCode::Invalid, "a bad service")) } else { Ok(NEW) }
         };
         uploads.into_iter().map(store).collect()
@@ -272,9 +273,9 @@ async fn what_comes_of_an_export_takes_room_until_it_is_stored() {
     let body = request(30, &[], &"x".repeat(5000));
     assert!(body.len() < 20_000, "{}", body.len());
     let house = House::open(ByteSize::bytes(200_000), TenantLimits::default());
-    *house.another.lock().unwrap() = Some(body.clone());
+    *house.another.lock() = Some(body.clone());
     house.export(body.clone()).await.unwrap();
-    let heard = house.heard.lock().unwrap().pop().unwrap().unwrap_err();
+    let heard = house.heard.lock().pop().unwrap().unwrap_err();
     assert!(heard.code == ErrorCode::Exhausted && heard.metric_reason() == "too_much_under_way", "{heard}");
     house.export(body).await.unwrap();
 }
@@ -298,7 +299,7 @@ async fn a_service_has_one_name_where_dots_are_none() {
         let limits = TenantLimits { disable_label_sanitization, ..TenantLimits::default() };
         let house = House::open(ByteSize::mib(1), limits);
         assert_eq!(house.export(request(1, &["one"], "main")).await.unwrap().rejected, 0);
-        let services = house.services.lock().unwrap().clone();
+        let services = house.services.lock().clone();
         assert_eq!(services, [of("shop", Some("shop")), of("one", dotted)]);
     }
 }

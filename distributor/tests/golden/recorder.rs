@@ -1,7 +1,6 @@
 //! Shards that decode what they are given, as real ones do, and answer simple questions about it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Mutex;
 
 use async_trait::async_trait;
 use athanor_chassis::{ErrorCode, Status, TenantId, TenantLimits};
@@ -12,6 +11,7 @@ use athanor_profile::labeling::normalize::{
 };
 use athanor_profile::store_interface::upload::{DroppedCounts, ProfileUpload};
 use athanor_profile::{Dictionary, Labels, labeling::relabel};
+use parking_lot::Mutex;
 
 /// One profile of one type and one set of labels.
 #[derive(Clone, Debug)]
@@ -58,7 +58,7 @@ impl Recorder {
         }
         let records = records(upload, &dictionary, &decoded)?;
         let outcome = if records.is_empty() { ProfileOutcome::Empty } else { ProfileOutcome::New };
-        self.records.lock().expect("no test panics while it holds this").extend(records);
+        self.records.lock().extend(records);
         let (raw_bytes, samples) = (raw.len() as u64, decoded.samples.len() as u64);
         Ok(StoredProfile { outcome, raw_bytes, samples, dropped: DroppedCounts::default() })
     }
@@ -101,7 +101,7 @@ impl Recorder {
     }
 
     pub fn of(&self, service: &str) -> Vec<Record> {
-        let records = self.records.lock().expect("no test panics while it holds this");
+        let records = self.records.lock();
         records.iter().filter(|record| record.labels.get("service_name") == Some(service)).cloned().collect()
     }
 }

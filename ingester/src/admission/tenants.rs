@@ -7,12 +7,12 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use athanor_chassis::{ErrorCode, Status, TenantId};
+use parking_lot::RwLock;
 
-use crate::head_store::head::{read, write};
 use crate::ingester::Ingester;
 
 /// Retry-after of a client with a new name: names are not free sooner.
@@ -58,10 +58,10 @@ impl KnownTenants {
         tenant: &TenantId,
         max_tenants: u32,
     ) -> Result<Option<NameAdmission>, Status> {
-        if read(&self.names).in_blocks.contains(tenant) {
+        if self.names.read().in_blocks.contains(tenant) {
             return Ok(None);
         }
-        let mut names = write(&self.names);
+        let mut names = self.names.write();
         let count = names.in_blocks.len() + names.local.len();
         match names.local.entry(tenant.clone()) {
             Entry::Occupied(mut local) => local.get_mut().requests += 1,
@@ -78,7 +78,7 @@ impl KnownTenants {
 
     /// Adds tenants with profiles that were replayed from a log.
     pub(crate) fn add_stored(&self, tenants: impl IntoIterator<Item = TenantId>) {
-        let mut names = write(&self.names);
+        let mut names = self.names.write();
         let round = names.round;
         for tenant in tenants {
             names.local.entry(tenant).or_default().stored_in = Some(round);
@@ -87,14 +87,14 @@ impl KnownTenants {
 
     /// Begins a refresh: names that are stored from now on outlast it.
     fn begin_refresh(&self) -> u64 {
-        let mut names = write(&self.names);
+        let mut names = self.names.write();
         names.round += 1;
         names.round
     }
 
     /// Replaces the names known when a refresh began by those that heads and blocks hold since.
     fn finish_refresh(&self, round: u64, in_heads: HashSet<TenantId>, in_blocks: HashSet<TenantId>) {
-        let mut names = write(&self.names);
+        let mut names = self.names.write();
         names.local.retain(|tenant, local| {
             let is_recent = local.stored_in.is_some_and(|stored| stored >= round);
             local.requests > 0 || !in_blocks.contains(tenant) && (is_recent || in_heads.contains(tenant))
@@ -115,7 +115,7 @@ impl NameAdmission {
 
 impl Drop for NameAdmission {
     fn drop(&mut self) {
-        let mut names = write(&self.known.names);
+        let mut names = self.known.names.write();
         let round = names.round;
         let is_in_blocks = names.in_blocks.contains(&self.tenant);
         let Entry::Occupied(mut local) = names.local.entry(self.tenant.clone()) else { return };

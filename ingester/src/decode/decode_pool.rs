@@ -5,13 +5,13 @@
 //! decoding needs a permit, and keeps it until the budget admits the result. A caller that waits for either
 //! has sent its decoded uploads before, so that memory always becomes free.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use athanor_chassis::{ByteSize, ComputePool, CpuActivity, Status, TenantId};
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 use crate::decode::decoded_upload::DecodedUpload;
-use crate::log::state_machine::lock;
 
 /// Maximum decoders that are kept with their memory for the next uploads, and bytes of each.
 const MAX_SPARE_UPLOADS: usize = 16;
@@ -60,7 +60,7 @@ impl DecodePool {
         tenant: &TenantId,
         read: impl FnOnce(&mut DecodedUpload) -> Result<(), Status> + Send + 'static,
     ) -> Result<DecodedUpload, Status> {
-        let mut intake = lock(&self.spare).pop().unwrap_or_default();
+        let mut intake = self.spare.lock().pop().unwrap_or_default();
         let compute = self.compute.for_tenant(tenant);
         let walked = compute.run_as(CpuActivity::Walk, move || {
             let read = read(&mut intake);
@@ -95,7 +95,7 @@ impl DecodePool {
     /// Returns the memory of a decoder, for the next upload.
     pub fn recycle(&self, mut intake: DecodedUpload) {
         intake.forget(MAX_SPARE_UPLOAD_BYTES);
-        let mut spare = lock(&self.spare);
+        let mut spare = self.spare.lock();
         if spare.len() < MAX_SPARE_UPLOADS {
             spare.push(intake);
         }

@@ -20,18 +20,18 @@
 mod series_table;
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 use athanor_chassis::{ByteSize, ErrorCode, Status, TenantId};
 use athanor_profile::encoding::codec::{CodecError, CodecReader, put_signed_varint, put_varint};
 use athanor_profile::encoding::hash::{ContentHash, PrehashedMap, PrehashedSet};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::delta::cumulative_values::{CumulativeValues, DeltaOp, row_key};
-use crate::head_store::head::{Head, read};
+use crate::head_store::head::Head;
 use crate::head_store::rows;
 use crate::log::entry::{self, ProfileRecord, UploadBatch};
-use crate::log::state_machine::lock;
 use crate::write::shard::SHARD_BUSY_RETRY_AFTER;
 use series_table::SeriesTable;
 
@@ -181,7 +181,7 @@ pub(crate) fn batch_updates(
         let wrong = |why| CodecError { at: 0, why };
         let tenant = name.parse().map_err(|_| wrong("a tenant's name that is none"))?;
         let held = head.rows(&tenant);
-        let held = read(&held);
+        let held = held.read();
         let records = upload.records.iter().zip(new).filter(|(record, new)| **new && counts(record));
         for (record, _) in records {
             let mut values = Vec::with_capacity(record.samples as usize);
@@ -241,7 +241,7 @@ impl CumulativeTracker {
     }
 
     fn state(&self) -> MutexGuard<'_, TrackerState> {
-        lock(&self.state)
+        self.state.lock()
     }
 
     /// Starts a batch. If the number of failed proposals changed, the tracker drops the batches in flight:

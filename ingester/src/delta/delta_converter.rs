@@ -1,18 +1,18 @@
 //! Converter of cumulative profiles to their increase, while a batch is built.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use athanor_chassis::{Status, TenantId};
 use athanor_profile::Dictionary;
 use athanor_profile::encoding::hash::{ContentHash, PrehashedMap, PrehashedSet};
+use parking_lot::Mutex;
 
 use crate::delta::cumulative_tracker::{
     BatchDeltas, CumulativeTracker, DeltaStats, SeriesState, TenantMemoryGrowth,
 };
 use crate::delta::cumulative_values::{CumulativeValues, DeltaOp, row_key};
 use crate::head_store::rows::{InputRow, normalize_rows, summed_rows};
-use crate::log::state_machine::lock;
 use crate::window::DedupWindow;
 
 /// Maximum nanoseconds that a clock may be ahead: further than the default limit on profiles in the future.
@@ -115,7 +115,7 @@ impl DeltaConverter {
         rows: &[InputRow],
         dictionary: &Dictionary,
     ) -> bool {
-        if self.is_on_its_way(candidate.id) || lock(&self.window).contains(candidate.id) {
+        if self.is_on_its_way(candidate.id) || self.window.lock().contains(candidate.id) {
             return false;
         }
         let before = self.find(candidate.counter);
@@ -140,7 +140,7 @@ impl DeltaConverter {
         // Checked first: an applied record is in the window before it leaves the batches in flight.
         let is_on_its_way = self.is_on_its_way(candidate.id);
         self.leans |= is_on_its_way;
-        if is_on_its_way || lock(&self.window).contains(candidate.id) {
+        if is_on_its_way || self.window.lock().contains(candidate.id) {
             rows.clear();
             return DeltaOutcome::Again;
         }
@@ -201,7 +201,7 @@ impl DeltaConverter {
         if self.upload_grows == 0 {
             return Ok(());
         }
-        let remembered = Duration::from_nanos(lock(&self.window).span());
+        let remembered = Duration::from_nanos(self.window.lock().span());
         self.counters.check_budget(&self.tenant, self.upload_grows, &self.grows, remembered, self.now)
     }
 

@@ -8,7 +8,7 @@
 //! nothing. A block that was uploaded but not registered does not exist.
 
 use std::pin::pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use athanor_block::{
@@ -21,13 +21,14 @@ use athanor_chassis::{
 };
 use athanor_storage::Store;
 use athanor_storage::path::{BlockOwner, FileName, ObjectKey};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
 use crate::flush::uploaded_blocks::{UploadedBlocks, block_entry};
 use crate::head_store::head::Head;
 use crate::log::entry::ShardLogEntry;
-use crate::log::state_machine::{ShardStateMachine, lock};
+use crate::log::state_machine::ShardStateMachine;
 use crate::replication::replica::report_lost_ids;
 use crate::stats::FlushCounters;
 use crate::write::shard::LeaderShard;
@@ -122,7 +123,7 @@ impl FlushRequests {
     /// Flushes all heads and returns when their blocks are registered.
     pub async fn request_flush(&self) {
         let mine = {
-            let mut rounds = lock(&self.rounds);
+            let mut rounds = self.rounds.lock();
             rounds.asked += 1;
             rounds.asked
         };
@@ -130,7 +131,7 @@ impl FlushRequests {
         loop {
             let mut over = pin!(self.over.notified());
             over.as_mut().enable();
-            if lock(&self.rounds).done >= mine {
+            if self.rounds.lock().done >= mine {
                 return;
             }
             over.await;
@@ -138,11 +139,11 @@ impl FlushRequests {
     }
 
     fn rounds(&self) -> FlushRounds {
-        *lock(&self.rounds)
+        *self.rounds.lock()
     }
 
     fn done(&self, round: u64) {
-        lock(&self.rounds).done = round;
+        self.rounds.lock().done = round;
         self.over.notify_waiters();
     }
 }
@@ -292,7 +293,7 @@ impl HeadFlusher {
         let Some((to, block)) = self.untold else { return Ok(()) };
         self.shard.log_delta_state().await?;
         let window = self.shard.log().with_state_machine(ShardStateMachine::window);
-        let stamp = lock(&window).stamp_at(to);
+        let stamp = window.lock().stamp_at(to);
         let cut = ShardLogEntry::encode_flush_marker(to, stamp, block).into();
         self.shard.log().propose_relief(cut).await.map_err(|error| Status::from_error(&error))?;
         self.shard.log().compact(to).await.map_err(|error| Status::from_error(&error))?;

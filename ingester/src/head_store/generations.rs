@@ -1,12 +1,13 @@
 //! Heads of one shard: the unflushed ones and, for a while, the flushed ones.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use athanor_catalog::ShardId;
+use parking_lot::RwLock;
 
-use crate::head_store::head::{Head, read, write};
+use crate::head_store::head::Head;
 
 /// Time for which registered heads are kept [INV-17], so that an earlier plan finds them. The memory budget
 /// may end it sooner.
@@ -81,34 +82,34 @@ impl ShardHeads {
             .into_iter()
             .filter(|head| !head.is_empty())
             .map(|head| RetainedHead { head, registered: None });
-        write(&self.list).splice(0..0, kept);
+        self.list.write().splice(0..0, kept);
     }
     /// Closes the head of a generation at an index.
     pub fn close(&self, generation: u64, last: u64) {
-        if let Some(kept) = read(&self.list).iter().find(|kept| kept.head.generation() == generation) {
+        if let Some(kept) = self.list.read().iter().find(|kept| kept.head.generation() == generation) {
             kept.head.mark_applied(last);
             kept.head.close();
         }
     }
     /// Returns the head that grows.
     pub fn current(&self) -> Arc<Head> {
-        Arc::clone(&read(&self.list).last().expect("there is always one").head)
+        Arc::clone(&self.list.read().last().expect("there is always one").head)
     }
     /// Appends the head that grows from now on. Heads without a profile are dropped.
     pub fn start_head(&self, head: Arc<Head>) {
-        let mut list = write(&self.list);
+        let mut list = self.list.write();
         list.retain(|kept| !kept.head.is_empty());
         list.push(RetainedHead { head, registered: None });
     }
     /// Returns heads that are closed and not registered, oldest first.
     pub fn frozen(&self) -> Vec<Arc<Head>> {
-        let list = read(&self.list);
+        let list = self.list.read();
         let frozen = list.iter().take_while(|kept| kept.head.is_closed());
         frozen.filter(|kept| kept.registered.is_none()).map(|kept| Arc::clone(&kept.head)).collect()
     }
     /// Returns the heads with rows after an index, which a listing with this watermark lacks in blocks.
     pub fn heads_after(&self, watermark: u64) -> Result<Vec<Arc<Head>>, ShardReadError> {
-        let list = read(&self.list);
+        let list = self.list.read();
         let dropped = self.dropped.load(Ordering::Acquire);
         if watermark < dropped {
             return Err(ShardReadError::Rows { asked: watermark, dropped });
@@ -118,17 +119,17 @@ impl ShardHeads {
     }
     /// Returns the approximate memory of the unflushed heads, bytes.
     pub fn unflushed_bytes(&self) -> usize {
-        let list = read(&self.list);
+        let list = self.list.read();
         list.iter().filter(|kept| kept.registered.is_none()).map(|kept| kept.head.bytes()).sum()
     }
     /// Returns the unflushed heads, oldest first; the last one grows.
     pub fn unflushed_heads(&self) -> Vec<Arc<Head>> {
-        let list = read(&self.list);
+        let list = self.list.read();
         list.iter().filter(|kept| kept.registered.is_none()).map(|kept| Arc::clone(&kept.head)).collect()
     }
     /// Marks heads up to an index as registered at `now`.
     pub fn mark_flushed(&self, to: u64, now: Duration) {
-        let mut list = write(&self.list);
+        let mut list = self.list.write();
         let frozen = list.len() - 1;
         for kept in list[..frozen].iter_mut().filter(|kept| kept.head.last_index() <= to) {
             kept.registered.get_or_insert(now);
@@ -136,7 +137,7 @@ impl ShardHeads {
     }
     /// Drops registered heads after their retention, and the oldest beyond `room` bytes.
     pub fn expire(&self, now: Duration, room: usize) {
-        let mut list = write(&self.list);
+        let mut list = self.list.write();
         let mut bytes = 0;
         let keep: Vec<bool> = list
             .iter()

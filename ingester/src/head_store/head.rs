@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use athanor_block::{MemoryProfiles, MemoryRow, MemoryRowVisitor};
@@ -22,6 +22,7 @@ use athanor_profile::store_interface::source::{
 use athanor_profile::{Dictionary, SpanContext};
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
+use parking_lot::{Mutex, RwLock};
 
 use crate::head_store::rows;
 use crate::head_store::sum_cache::{SumCache, SumError};
@@ -167,7 +168,7 @@ impl Head {
     }
     /// Returns a tenant's rows, and creates them if there are none.
     pub fn rows(&self, tenant: &TenantId) -> Arc<RwLock<TenantRows>> {
-        if let Some(rows) = read(&self.tenants).get(tenant) {
+        if let Some(rows) = self.tenants.read().get(tenant) {
             return Arc::clone(rows);
         }
         let make = || {
@@ -175,12 +176,12 @@ impl Head {
             self.add_name_bytes(&rows, 0);
             Arc::new(RwLock::new(rows))
         };
-        Arc::clone(write(&self.tenants).entry(tenant.clone()).or_insert_with(make))
+        Arc::clone(self.tenants.write().entry(tenant.clone()).or_insert_with(make))
     }
     /// Returns a snapshot of a tenant's rows; none without profiles.
     pub fn view(&self, tenant: &TenantId) -> Option<HeadSnapshot> {
-        let rows = read(&self.tenants).get(tenant).map(Arc::clone)?;
-        let profiles = read(&rows).profiles.len();
+        let rows = self.tenants.read().get(tenant).map(Arc::clone)?;
+        let profiles = rows.read().profiles.len();
         (profiles > 0).then_some(HeadSnapshot {
             rows,
             profiles,
@@ -190,24 +191,24 @@ impl Head {
     }
     /// Returns a snapshot of each tenant with profiles.
     pub fn views(&self) -> Vec<(TenantId, HeadSnapshot)> {
-        let tenants: Vec<TenantId> = read(&self.tenants).keys().cloned().collect();
+        let tenants: Vec<TenantId> = self.tenants.read().keys().cloned().collect();
         tenants.into_iter().filter_map(|tenant| self.view(&tenant).map(|view| (tenant, view))).collect()
     }
     /// Returns the tenants with profiles in the head.
     pub(crate) fn tenants(&self) -> Vec<TenantId> {
-        let tenants = read(&self.tenants);
-        let has_profiles = |rows: &Arc<RwLock<TenantRows>>| !read(rows).profiles.is_empty();
+        let tenants = self.tenants.read();
+        let has_profiles = |rows: &Arc<RwLock<TenantRows>>| !rows.read().profiles.is_empty();
         tenants.iter().filter(|(_, rows)| has_profiles(rows)).map(|(tenant, _)| tenant.clone()).collect()
     }
     /// Returns the number of tenants with names in the head.
     pub(crate) fn tenant_count(&self) -> usize {
-        read(&self.tenants).len()
+        self.tenants.read().len()
     }
     /// Returns the size of the head.
     pub(crate) fn size(&self) -> HeadSize {
         let mut size = HeadSize { bytes: self.bytes() as u64, ..HeadSize::default() };
-        for rows in read(&self.tenants).values() {
-            let rows = read(rows);
+        for rows in self.tenants.read().values() {
+            let rows = rows.read();
             size.profiles += rows.profiles.len() as u64;
             size.series += rows.series.len() as u64;
         }
@@ -225,7 +226,7 @@ impl Head {
         tenant: &TenantId,
     ) -> Result<(), CodecError> {
         let rows = self.rows(tenant);
-        let mut rows = write(&rows);
+        let mut rows = rows.write();
         let before = rows.memory();
         dictionary_delta::read(&mut rows.dictionary, &mut CodecReader::new(&part.names))?;
         if rows.series.len() != part.known_series as usize {
@@ -247,7 +248,7 @@ impl Head {
         new: &[bool],
     ) {
         let rows = self.rows(tenant);
-        let mut rows = write(&rows);
+        let mut rows = rows.write();
         let mut bytes = 0;
         // A record without samples only marks a restart of its process.
         let shown = |(record, new): &(&ProfileRecord, &bool)| **new && record.samples > 0;
@@ -332,7 +333,7 @@ impl TenantRows {
     }
     /// Returns the shape of a tree of all stacks, rebuilt only if there are new stacks.
     fn shape(&self) -> Arc<TreeShape> {
-        let mut kept = self.shape.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.shape.lock();
         let current = kept.as_ref().filter(|shape| shape.stacks() == self.dictionary.stacks.len());
         match current {
             Some(shape) => Arc::clone(shape),
@@ -352,7 +353,7 @@ impl HeadSnapshot {
     }
     /// Returns the approximate memory of all rows of the tenant, names included.
     pub fn bytes(&self) -> usize {
-        let rows = read(&self.rows);
+        let rows = self.rows.read();
         let packed: usize = rows.pieces.iter().map(Vec::len).sum();
         rows.memory() + packed + rows.profiles.len() * PROFILE_OVERHEAD_BYTES
     }
@@ -363,7 +364,7 @@ impl HeadSnapshot {
     }
     /// Returns the first and the last timestamp of a profile.
     pub fn times(&self) -> Option<(i64, i64)> {
-        read(&self.rows).times
+        self.rows.read().times
     }
     /// Yields between profiles, without the lock of the rows: other jobs may run here.
     fn go_on(&self) -> Result<(), SourceError> {
@@ -376,7 +377,7 @@ impl MemoryProfiles for HeadSnapshot {
     fn for_each_row(&self, picked: &[u32], each: &mut MemoryRowVisitor<'_>) -> Result<(), SourceError> {
         for &profile in picked {
             self.go_on()?;
-            let rows = read(&self.rows);
+            let rows = self.rows.read();
             let walked = rows::for_each_timed_row(rows.packed(profile), |row, moments| {
                 let rows::HeadRow { stack, span, trace, value } = row;
                 each(profile, MemoryRow { stack, span, trace, value, moments });
@@ -393,20 +394,20 @@ fn damaged(error: &CodecError) -> SourceError {
 
 impl ProfileSource for HeadSnapshot {
     fn series(&self) -> Result<Arc<[ProfileSeries]>, SourceError> {
-        Ok(read(&self.rows).series.as_slice().into())
+        Ok(self.rows.read().series.as_slice().into())
     }
     fn profiles(&self) -> Result<Arc<[ProfileRow]>, SourceError> {
-        Ok(read(&self.rows).profiles[..self.profiles].into())
+        Ok(self.rows.read().profiles[..self.profiles].into())
     }
     fn totals(&self, picked: &[u32]) -> Result<Vec<i64>, SourceError> {
         let (stacks, sums) = {
-            let rows = read(&self.rows);
+            let rows = self.rows.read();
             (rows.dictionary.stacks.len(), Arc::clone(&rows.sums))
         };
         // New rows may be added between two profiles.
         let totals = sums.totals(picked, stacks, &self.compute, |profile, factor, totals| {
             self.go_on().map_err(|_| SumError::Left)?;
-            let rows = read(&self.rows);
+            let rows = self.rows.read();
             let walked = rows::for_each_row(rows.packed(profile), |row| {
                 if let Some(total) = totals.get_mut(row.stack as usize) {
                     *total = total.wrapping_add(row.value.wrapping_mul(factor));
@@ -426,7 +427,7 @@ impl ProfileSource for HeadSnapshot {
             self.go_on()?;
             stacks.clear();
             values.clear();
-            let walked = rows::for_each_row(read(&self.rows).packed(profile), |row| {
+            let walked = rows::for_each_row(self.rows.read().packed(profile), |row| {
                 stacks.push(row.stack);
                 values.push(row.value);
             });
@@ -448,7 +449,7 @@ impl ProfileSource for HeadSnapshot {
             stacks.clear();
             values.clear();
             requests.clear();
-            let rows = read(&self.rows);
+            let rows = self.rows.read();
             let walked =
                 rows::for_each_row(rows.packed(profile), |rows::HeadRow { stack, span, trace, value }| {
                     stacks.push(stack);
@@ -462,7 +463,7 @@ impl ProfileSource for HeadSnapshot {
         Ok(())
     }
     fn read_size(&self, picked: &[u32], _whole: bool) -> Result<SourceReadSize, SourceError> {
-        let rows = read(&self.rows);
+        let rows = self.rows.read();
         let packed: usize = picked.iter().map(|&profile| rows.packed(profile).len()).sum();
         Ok(SourceReadSize {
             is_block: false,
@@ -475,7 +476,7 @@ impl ProfileSource for HeadSnapshot {
         Some(Arc::new(self.with_cancel(has_left)))
     }
     fn tree(&self, totals: &[i64]) -> Result<Tree, SourceError> {
-        let rows = read(&self.rows);
+        let rows = self.rows.read();
         let stacks = totals.iter().filter(|total| **total != 0).count();
         if totals.len() > rows.dictionary.stacks.len() {
             return Err(SourceError::Damaged("totals are of other stacks than names".into()));
@@ -490,19 +491,9 @@ impl ProfileSource for HeadSnapshot {
         })
     }
     fn visit_names(&self, names: &mut SourceNameVisitor<'_>) -> Result<(), SourceError> {
-        let rows = read(&self.rows);
+        let rows = self.rows.read();
         let same: Vec<u32> = (0..rows.dictionary.stacks.len() as u32).collect();
         names(&rows.dictionary, &same);
         Ok(())
     }
-}
-
-/// Locks for reading. A panic elsewhere leaves whole rows behind: they are added one by one.
-pub(crate) fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
-    lock.read().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Locks for writing, with the same guarantee as [`read`].
-pub(crate) fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
-    lock.write().unwrap_or_else(PoisonError::into_inner)
 }

@@ -4,11 +4,12 @@
 //! at one end and some leave it at the other. Sums modulo 2^64 can be subtracted exactly.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use athanor_chassis::ComputePool;
 use athanor_chassis::compute::ComputeError;
 use athanor_profile::encoding::codec::CodecError;
+use parking_lot::Mutex;
 
 /// Maximum cached sums. Each is a number for each stack, at most an eighth of the stack's own memory.
 const MAX_CACHED_SUMS: usize = 4;
@@ -78,7 +79,7 @@ impl SumCache {
 
     /// Returns the cached sum with the fewest changes, if they are fewer than from nothing.
     fn nearest(&self, picked: &[u32]) -> Option<Arc<CachedSum>> {
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let kept = self.0.lock().clone();
         let way = |sum: &Arc<CachedSum>| {
             let mut count = 0;
             differences(&sum.picked, picked, |_, _| count += 1);
@@ -90,7 +91,7 @@ impl SumCache {
 
     /// Caches a sum in place of the one that it was made from, else of the oldest.
     fn keep(&self, from: Option<Arc<CachedSum>>, sum: CachedSum) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.0.lock();
         match from.and_then(|from| kept.iter().position(|one| Arc::ptr_eq(one, &from))) {
             Some(place) => drop(kept.remove(place)),
             None if kept.len() == MAX_CACHED_SUMS => drop(kept.pop_front()),
@@ -157,7 +158,7 @@ mod tests {
                 }
                 prop_assert_eq!(totals.unwrap(), expected);
                 prop_assert!(asked.into_inner() <= picked.len());
-                prop_assert!(sums.0.lock().unwrap().len() <= MAX_CACHED_SUMS);
+                prop_assert!(sums.0.lock().len() <= MAX_CACHED_SUMS);
                 if picked.len() >= MIN_CACHED_PROFILES {
                     sums.totals(&picked, stacks, &compute, |_, _, _| panic!("it was added up just now")).unwrap();
                 }

@@ -9,7 +9,7 @@ mod snapshot_format;
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use athanor_catalog::ShardId;
@@ -18,6 +18,7 @@ use athanor_consensus::StateMachine;
 use athanor_consensus::replicated::{RestoreContext, StateSnapshot};
 use athanor_profile::encoding::codec::{CodecError, CodecReader};
 use athanor_profile::encoding::hash::ContentHash;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::log::entry::{BatchHeader as EntryHead, InheritEntry, InheritSource, ShardLogEntry, UploadHeader};
@@ -178,13 +179,13 @@ impl ShardStateMachine {
     }
     /// Returns the index up to which ids were lost with a snapshot, or with files that it names.
     pub fn lost_ids_index(&self) -> Option<u64> {
-        let damaged = lock(&self.window).damage_count() > 0;
-        lock(&self.forgot).or(damaged.then_some(self.cut))
+        let damaged = self.window.lock().damage_count() > 0;
+        self.forgot.lock().or(damaged.then_some(self.cut))
     }
     /// Clears the loss of ids after it was reported: later snapshots omit it.
     pub fn clear_lost_ids(&self) {
-        lock(&self.window).clear_damage_count();
-        lock(&self.forgot).take();
+        self.window.lock().clear_damage_count();
+        self.forgot.lock().take();
     }
     /// Returns the dedup window, for lookups while entries are applied. No thread takes another lock while it
     /// holds this one.
@@ -243,7 +244,7 @@ impl ShardStateMachine {
         if let Some(reign) = &self.reign {
             reign.publish_batch(index, head.token, &new);
         }
-        lock(&self.window).mark_applied(index);
+        self.window.lock().mark_applied(index);
         Ok(ShardApplyResult::Batch(verdicts))
     }
 
@@ -252,12 +253,12 @@ impl ShardStateMachine {
             return UploadOutcome::Stale { newest };
         }
         self.standing.record_upload(upload);
-        UploadOutcome::Records(lock(&self.window).insert_all(index, &upload.ids))
+        UploadOutcome::Records(self.window.lock().insert_all(index, &upload.ids))
     }
 
     /// Advances the log time to the stamp of an entry.
     fn advance(&mut self, index: u64, stamp: u64, span: u64) {
-        lock(&self.window).advance(index, stamp, span, !self.standing.holds.is_empty());
+        self.window.lock().advance(index, stamp, span, !self.standing.holds.is_empty());
         self.stored = Some(self.clock.monotonic());
     }
 
@@ -271,7 +272,7 @@ impl ShardStateMachine {
             self.standing.holds.insert(*of);
             self.advance(index, *stamp, *span);
             let held = ids.iter().map(|&id| self.settle(index, *of, id)).collect();
-            lock(&self.window).mark_applied(index);
+            self.window.lock().mark_applied(index);
             return ShardApplyResult::Inherited(held);
         }
         if self.standing.latest.is_some() {
@@ -282,7 +283,7 @@ impl ShardStateMachine {
         if *first {
             // INV-13: if the other shard is lost meanwhile, this one would hold ids of records that only that
             // one has.
-            lock(&self.window).forget();
+            self.window.lock().forget();
             (self.standing.inherited, self.taken) = (None, Vec::new());
             self.standing.holds.clear();
         }
@@ -296,8 +297,8 @@ impl ShardStateMachine {
             }
         }
         self.advance(index, *stamp, *span);
-        let new = lock(&self.window).insert_all(index, ids);
-        lock(&self.window).mark_applied(index);
+        let new = self.window.lock().insert_all(index, ids);
+        self.window.lock().mark_applied(index);
         if *last {
             self.standing.inherited = Some((*source, *of));
         }
@@ -307,7 +308,7 @@ impl ShardStateMachine {
     /// Takes over an id from a settling shard, unless this shard has a record of it. Returns whether it has
     /// one. A retry after a lost response gets the same result.
     fn settle(&mut self, index: u64, of: ShardId, id: ContentHash) -> bool {
-        if lock(&self.window).insert(index, id) {
+        if self.window.lock().insert(index, id) {
             self.taken.push(InheritedId { index, of, id, released: None });
             return false;
         }
@@ -337,7 +338,7 @@ impl ShardStateMachine {
                 self.advance(index, stamp, 0);
                 self.reign = self.claim.take(token);
                 if let Some(reign) = &self.reign {
-                    reign.mark_started(index, self.cut, lock(&self.window).stamp());
+                    reign.mark_started(index, self.cut, self.window.lock().stamp());
                 }
             }
             ShardLogEntry::End { generation }
@@ -350,7 +351,7 @@ impl ShardStateMachine {
             }
             ShardLogEntry::Cut { to, stamp, .. } => {
                 self.cut = self.cut.max(to);
-                lock(&self.window).set_flushed(index, self.cut, stamp);
+                self.window.lock().set_flushed(index, self.cut, stamp);
                 self.unreadable.retain(|&index| index > self.cut);
                 self.counted.retain(|&index| index > self.cut);
                 self.generations.retain(|generation| generation.last > self.cut);
@@ -418,11 +419,6 @@ fn repeated(verdicts: &[Vec<bool>]) -> Vec<(u32, u32)> {
     places.collect()
 }
 
-/// Locks a mutex. Its data is whole wherever a thread could panic, so poisoning is ignored.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl StateMachine for ShardStateMachine {
     type Answer = ShardApplyResult;
 
@@ -455,25 +451,25 @@ impl StateMachine for ShardStateMachine {
     fn snapshot_files(&self, bytes: &[u8]) -> Result<Vec<String>, String> {
         let mut unpacker = CodecReader::new(bytes);
         let files = snapshot_format::read_times_format(&mut unpacker)
-            .and_then(|times| lock(&self.window).files(times, &mut unpacker));
+            .and_then(|times| self.window.lock().files(times, &mut unpacker));
         files.map_err(|error| error.to_string())
     }
 
     fn restore(&mut self, restored: RestoreContext<'_>) -> Result<(), String> {
         let RestoreContext { index, bytes, alone, arrive } = restored;
-        let shelf = lock(&self.window).run_files();
+        let shelf = self.window.lock().run_files();
         // Arrived files are not removed before the window names them.
         let _cleaning = shelf.lock_removal();
         arrive()?;
         let mut unpacker = CodecReader::new(bytes);
         let read = |unpacker: &mut CodecReader<'_>| -> Result<ShardSnapshot, CodecError> {
             let times = snapshot_format::read_times_format(unpacker)?;
-            lock(&self.window).restore(index, alone, times, unpacker)?;
+            self.window.lock().restore(index, alone, times, unpacker)?;
             ShardSnapshot::read(times, unpacker)
         };
         let ShardSnapshot { forgot, standing, taken } =
             read(&mut unpacker).map_err(|error| error.to_string())?;
-        *lock(&self.forgot) = (forgot > 0).then_some(forgot);
+        *self.forgot.lock() = (forgot > 0).then_some(forgot);
         self.reset(index);
         self.marks.insert(index, standing.clone());
         (self.standing, self.taken) = (standing, taken);
@@ -481,9 +477,9 @@ impl StateMachine for ShardStateMachine {
     }
 
     fn reset_to(&mut self, index: u64) {
-        lock(&self.window).forget();
+        self.window.lock().forget();
         // If the log begins with its first entry, a replay inserts all ids.
-        *lock(&self.forgot) = (index > 0).then_some(index);
+        *self.forgot.lock() = (index > 0).then_some(index);
         self.reset(index);
     }
 }

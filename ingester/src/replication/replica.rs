@@ -8,8 +8,8 @@
 //! ```
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
 use athanor_catalog::{Catalog, CatalogError, DataLoss, RoutingView, ShardEntry, ShardId, ShardPhase};
@@ -18,6 +18,7 @@ use athanor_chassis::{ErrorCode, Status, TenantId};
 use athanor_consensus::RaftGroup;
 use athanor_consensus::replicated::{GroupBootstrap, LeaderInfo, RaftGroupDeps as Consensus};
 use futures::future::{BoxFuture, FutureExt};
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -26,10 +27,9 @@ use crate::decode::decode_pool::DecodePool;
 use crate::delta::cumulative_tracker::DeltaLimits;
 use crate::flush::flusher::{FlushDeps, FlushRequests, HeadFlusher};
 use crate::head_store::generations::ShardReadError;
-use crate::head_store::head::{read, write};
 use crate::ingester::{IngesterConfig, IngesterDeps, IngesterOpenError, LocalShardReport};
 use crate::log::entry::{FIRST_TABLE_VERSION, ShardLogEntry};
-use crate::log::state_machine::{ShardStateMachine, lock};
+use crate::log::state_machine::ShardStateMachine;
 use crate::replication::membership;
 use crate::replication::phase_reconciler::{PhaseReconciler, QUORUM_SILENCE_LIMIT};
 use crate::stats::FlushCounters;
@@ -192,7 +192,7 @@ impl ShardReplica {
         // A member of a cluster may lead by its own log alone, while others know a later leader.
         if group.parts.deps.alone && group.is_sole_voter() {
             let led = group.begin(entry).await.map_err(|source| IngesterOpenError::Lead { shard, source })?;
-            *write(&group.led) = Some(led);
+            *group.led.write() = Some(led);
         }
         let watching = Arc::clone(&group);
         let token = tasks.shutdown_token();
@@ -203,7 +203,7 @@ impl ShardReplica {
                 () = watching.watch() => {}
             }
         })?;
-        *lock(&group.watch) = Some(watch);
+        *group.watch.lock() = Some(watch);
         Ok(group)
     }
 
@@ -244,7 +244,7 @@ impl ShardReplica {
 
     /// Returns the leader handle, if this node leads.
     pub(crate) fn leader_handle(&self) -> Option<Arc<LeaderHandle>> {
-        read(&self.led).clone()
+        self.led.read().clone()
     }
 
     /// Returns the leader handle, or an error with the known leader.
@@ -284,7 +284,7 @@ impl ShardReplica {
 
     /// Returns the newest view from the catalog, if there is one.
     pub(crate) fn view(&self) -> Option<Arc<RoutingView>> {
-        read(&self.parts.view).clone()
+        self.parts.view.read().clone()
     }
 
     pub(crate) fn deps(&self) -> &IngesterDeps {
@@ -316,13 +316,13 @@ impl ShardReplica {
     pub(crate) async fn end(&self) {
         // The watch ends with the raft group, and no leader term starts after it.
         self.log.shutdown().await;
-        let watch = lock(&self.watch).take();
+        let watch = self.watch.lock().take();
         if let Some(watch) = watch
             && let Err(error) = watch.await
         {
             tracing::error!(shard = self.id, %error, "the watch over a shard ended badly");
         }
-        if let Some(led) = write(&self.led).take() {
+        if let Some(led) = self.led.write().take() {
             led.over.cancel();
         }
     }
@@ -333,7 +333,7 @@ impl ShardReplica {
         let works = led.iter().filter(|led| !led.over.is_cancelled()).flat_map(|led| &led.works);
         let ended = |work: &TaskHandle<()>| work.is_finished().then(|| format!("{} no more", work.name()));
         let failed = self.log.failure().or_else(|| works.filter_map(ended).next());
-        failed.or_else(|| lock(&self.watch).as_ref().and_then(ended))
+        failed.or_else(|| self.watch.lock().as_ref().and_then(ended))
     }
 
     /// Leads whenever raft elects this node, and follows in between, until the member ends.
@@ -354,7 +354,7 @@ impl ShardReplica {
             if let Some(led) = led.filter(|led| !here || led.term != term || led.over.is_cancelled()) {
                 tracing::info!(shard = self.id, here, "this node's reign over the shard ends");
                 led.over.cancel();
-                write(&self.led).take();
+                self.led.write().take();
                 continue;
             }
             let led = self.leader_handle();
@@ -382,7 +382,7 @@ impl ShardReplica {
             self.begin(entry.ok_or_else(unknown)?).await
         };
         match begun.await {
-            Ok(led) => *write(&self.led) = Some(led),
+            Ok(led) => *self.led.write() = Some(led),
             Err(error) => {
                 tracing::warn!(shard = self.id, %error, "the shard cannot be led yet, it will be tried again");
                 self.parts.deps.clock.sleep(TERM_START_RETRY_BACKOFF).await;
@@ -491,7 +491,7 @@ impl ShardReplica {
         // Time since the last entry came to this node; zero after a start, so that ids are kept a little
         // longer [INV-10].
         let since = stored.map_or(Duration::ZERO, |stored| deps.clock.monotonic().saturating_sub(stored));
-        let stamp = lock(&window).stamp() + u64::try_from(since.as_nanos()).unwrap_or_default();
+        let stamp = window.lock().stamp() + u64::try_from(since.as_nanos()).unwrap_or_default();
         let begin = ShardLogEntry::encode_term_start(token, deps.consensus.node, stamp).into();
         self.log.propose_essential(begin).await.map_err(|error| Status::from_error(&error))?;
         reign

@@ -12,7 +12,7 @@ use bytes::Bytes;
 
 use crate::ingester::Ingester;
 use crate::log::entry::{InheritEntry, InheritSource, ShardLogEntry};
-use crate::log::state_machine::{ShardApplyResult, ShardStateMachine, lock};
+use crate::log::state_machine::{ShardApplyResult, ShardStateMachine};
 use crate::replication::replica::ShardReplica;
 use crate::window::DedupWindow;
 
@@ -172,7 +172,7 @@ impl ShardReplica {
     /// Returns the log time of the last entry, and the time for which ids are kept.
     pub(crate) fn log_time(&self) -> (u64, u64) {
         let window = self.log.with_state_machine(crate::ShardStateMachine::window);
-        let window = lock(&window);
+        let window = window.lock();
         (window.stamp(), window.span())
     }
 

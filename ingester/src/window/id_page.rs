@@ -4,13 +4,11 @@
 //! forgotten in between. Each id that was known when the first page was read, and is not too old, is in one
 //! of them.
 
-use std::sync::Mutex;
-
 use athanor_profile::encoding::hash::ContentHash;
+use parking_lot::Mutex;
 
 use super::sorted_run::{self, RunError, RunReader};
 use super::{DedupWindow, age};
-use crate::log::state_machine::lock;
 
 /// Page of ids of a window, ascending.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,7 +33,7 @@ impl DedupWindow {
         most: usize,
     ) -> Result<IdPage, RunError> {
         let (shelf, runs, mut ids, oldest, mut page) = {
-            let this = lock(window);
+            let this = window.lock();
             let now = this.now();
             let oldest = now.oldest().max(since);
             let mut ids = Vec::new();

@@ -3,15 +3,15 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 
 use athanor_chassis::Disk;
 use athanor_chassis::disk::DiskError;
 use athanor_profile::encoding::hash;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::sorted_run::{self, IdRecord, RunReader, RunWriter, SortedRun};
-use crate::log::state_machine::lock;
 
 /// Bits of a file number that a node counts up; the other bits distinguish nodes.
 const LOCAL_FILE_NUMBER_MASK: u64 = (1 << 24) - 1;
@@ -44,7 +44,7 @@ impl RunFiles {
     }
     /// Blocks the removal of files while the guard is held.
     pub fn lock_removal(&self) -> MutexGuard<'_, ()> {
-        lock(&self.cleaning)
+        self.cleaning.lock()
     }
     pub(super) fn file(&self, number: u64) -> String {
         format!("{}{number}", self.prefix)

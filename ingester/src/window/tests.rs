@@ -50,13 +50,13 @@ fn a_snapshot_holds_the_ids_up_to_its_label() {
         let disk = MemoryDisk::new();
         let window = on(&disk, batch);
         for index in 1..=5 {
-            lock(&window).advance(index, index * 10 * TICK, 1000 * TICK, false);
-            lock(&window).insert(index, id(index));
+            window.lock().advance(index, index * 10 * TICK, 1000 * TICK, false);
+            window.lock().insert(index, id(index));
         }
         let bytes = DedupWindow::capture(&window, 3).write().unwrap();
         let read = on(&disk, batch);
-        lock(&read).restore(3, true, TimesFormat::WithFloor, &mut CodecReader::new(&bytes)).unwrap();
-        let mut read = lock(&read);
+        read.lock().restore(3, true, TimesFormat::WithFloor, &mut CodecReader::new(&bytes)).unwrap();
+        let mut read = read.lock();
         assert_eq!(
             (read.len_at(0), read.stamp(), read.contains_applied(id(3)), read.contains(id(4))),
             (3, 30 * TICK, true, false)
@@ -160,7 +160,7 @@ impl World {
             1 => self.disk.set_capacity(Some(0)),
             _ => {}
         }
-        let files = lock(&self.window).runs.len();
+        let files = self.window.lock().runs.len();
         let lives = self.write(captured, files);
         self.disk.lose_power_after(u64::MAX);
         lives
@@ -173,12 +173,12 @@ impl World {
             return false;
         }
         let Ok(bytes) = written else { return true };
-        self.merged += u64::from(lock(&self.window).runs.len() < files);
+        self.merged += u64::from(self.window.lock().runs.len() < files);
         self.snapshot = Some((self.cut, bytes));
         if self.random.next_below(4) > 0 {
             DedupWindow::remove_unused_files(&self.window);
             let Ok(mut files) = self.disk.list() else { return false };
-            let window = lock(&self.window);
+            let window = self.window.lock();
             let mut named: Vec<String> =
                 window.runs.iter().map(|run| window.shelf.file(run.name.number)).collect();
             files.sort();
@@ -196,19 +196,20 @@ impl World {
         let mut label = 0;
         if let Some((to, bytes)) = &self.snapshot {
             label = *to;
-            lock(&self.window)
+            self.window
+                .lock()
                 .restore(*to, true, TimesFormat::WithFloor, &mut CodecReader::new(bytes))
                 .unwrap();
         }
         for (index, said) in (1..).zip(&self.log).filter(|(index, _)| *index > label) {
             apply(&self.window, index, said);
         }
-        assert_eq!(lock(&self.window).damage_count(), 0);
+        assert_eq!(self.window.lock().damage_count(), 0);
     }
 }
 
 fn apply(window: &Arc<Mutex<DedupWindow>>, index: u64, said: &Said) {
-    let mut window = lock(window);
+    let mut window = window.lock();
     match said {
         Said::Ids { stamp, span, ids, new } => {
             window.advance(index, *stamp, *span, false);
@@ -248,9 +249,9 @@ fn filed(disk: &MemoryDisk, batches: u64, each: u64) -> (Arc<Mutex<DedupWindow>>
     let window = on(disk, 1);
     let mut bytes = Vec::new();
     for index in 1..=batches {
-        lock(&window).advance(index, index * TICK, 1000 * TICK, false);
+        window.lock().advance(index, index * TICK, 1000 * TICK, false);
         let ids: Vec<ContentHash> = (index * each..(index + 1) * each).map(id).collect();
-        lock(&window).insert_all(index, &ids);
+        window.lock().insert_all(index, &ids);
         bytes = DedupWindow::capture(&window, index).write().unwrap();
         DedupWindow::remove_unused_files(&window);
     }
@@ -261,7 +262,7 @@ fn filed(disk: &MemoryDisk, batches: u64, each: u64) -> (Arc<Mutex<DedupWindow>>
 fn an_id_in_a_file_takes_two_bytes_of_memory_and_no_reading_where_it_is_new() {
     let disk = MemoryDisk::new();
     let (window, _) = filed(&disk, 12, 10_000);
-    let mut window = lock(&window);
+    let mut window = window.lock();
     let size: usize = window.runs.iter().map(|run| run.size()).sum();
     assert!(size < 2 * 120_000 && window.runs.len() < 6, "{size} bytes, {} files", window.runs.len());
     assert_eq!((window.recent.len(), window.len_at(0)), (0, 120_000));
@@ -281,17 +282,17 @@ fn damage_of_a_file_is_counted_and_hurts_only_what_it_held() {
     let name = disk.list().unwrap().remove(0);
     assert!(disk.flip_bit(&name, 4096 + 100, 2));
     let unknown = || {
-        let mut window = lock(&window);
+        let mut window = window.lock();
         let unknown = (1000..2000).filter(|&number| !window.contains(id(number))).count();
         (unknown, window.damage_count())
     };
     assert_eq!(unknown(), (204, 204));
-    lock(&window).clear_damage_count();
+    window.lock().clear_damage_count();
     // What a merge cannot read is counted as well.
-    lock(&window).insert_all(2, &(5000..6500).map(id).collect::<Vec<_>>());
+    window.lock().insert_all(2, &(5000..6500).map(id).collect::<Vec<_>>());
     DedupWindow::capture(&window, 2).write().unwrap();
     {
-        let window = lock(&window);
+        let window = window.lock();
         assert_eq!((window.runs.len(), window.damage_count(), window.len_at(0)), (1, 1, 2296));
     }
     // Where counts and filters are damaged, nothing of the file is believed.
@@ -299,12 +300,12 @@ fn damage_of_a_file_is_counted_and_hurts_only_what_it_held() {
     for (at, lost) in [(length - 1, 1), (length - 70, 1), (length - 60, 1), (200, 0)] {
         assert!(disk.flip_bit(&name, at, 0));
         let read = on(&disk, 1);
-        lock(&read).restore(1, true, TimesFormat::WithFloor, &mut CodecReader::new(&bytes)).unwrap();
-        assert_eq!(lock(&read).damage_count(), lost, "{at} of {length}");
+        read.lock().restore(1, true, TimesFormat::WithFloor, &mut CodecReader::new(&bytes)).unwrap();
+        assert_eq!(read.lock().damage_count(), lost, "{at} of {length}");
         assert!(disk.flip_bit(&name, at, 0));
     }
     disk.remove(&name).unwrap();
-    lock(&window).restore(1, true, TimesFormat::WithFloor, &mut CodecReader::new(&bytes)).unwrap();
+    window.lock().restore(1, true, TimesFormat::WithFloor, &mut CodecReader::new(&bytes)).unwrap();
     assert_eq!(unknown(), (1000, 1));
 }
 

@@ -4,13 +4,14 @@
 //! of a batch panics, the following batches belong to a new generation.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use athanor_chassis::{
     ByteSize, Clock, ComputePool, CpuActivity, ErrorCode, Random, Status, TenantId, TenantLimits,
 };
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 use crate::decode::decode_pool::DecodePool;
@@ -18,9 +19,9 @@ use crate::decode::decoded_upload::DecodedUpload;
 use crate::decode::relabel_rules::RelabelRuleCache;
 use crate::delta::cumulative_tracker::CumulativeTracker;
 use crate::delta::delta_converter::DeltaConverter;
-use crate::head_store::head::{Head, write};
+use crate::head_store::head::Head;
 use crate::log::entry::{BatchUpload, ProfileRecord, TenantDictionaryDelta, UploadBatch};
-use crate::log::state_machine::{ShardApplyResult, lock};
+use crate::log::state_machine::ShardApplyResult;
 use crate::window::DedupWindow;
 use crate::write::pending_append::{AppendResults, PendingAppend, RequestSlots, UploadSlot};
 use crate::write::shard::SHARD_BUSY_RETRY_AFTER;
@@ -249,7 +250,7 @@ impl BatcherDeps {
             boot: self.random.next_u64() << 32,
             batches: 0,
             place: 0,
-            seen_failures: *lock(&self.failures),
+            seen_failures: *self.failures.lock(),
             rules: RelabelRuleCache::default(),
         })
     }
@@ -290,7 +291,7 @@ impl UploadBatchBuilder {
 
     /// Begins to convert deltas, from the values after all batches in flight.
     fn begin_counting(&mut self) -> DeltaConverter {
-        let failures = *lock(&self.begin.failures);
+        let failures = *self.begin.failures.lock();
         if failures != self.seen_failures {
             // The names of the last batch did not reach the log.
             self.seen_failures = failures;
@@ -332,7 +333,7 @@ impl UploadBatchBuilder {
             let rules = self.rules.rules_for(&limits);
             counting.begin_uploads(&tenant, routed);
             let rows = self.head.rows(&tenant);
-            let mut rows = write(&rows);
+            let mut rows = rows.write();
             let before = (rows.memory(), rows.unlogged_bytes(), batch.rows.len());
             let placed = uploads.into_iter().map(|intake| {
                 let mut intake = intake?;
@@ -402,7 +403,7 @@ impl UploadBatchBuilder {
     /// time that has passed on this node. So a waiting client is admitted even if nothing was logged
     /// meanwhile.
     fn full(&self) -> Option<Status> {
-        let ids = lock(&self.begin.window).len_at(self.stamp_now());
+        let ids = self.begin.window.lock().len_at(self.stamp_now());
         let limit = self.begin.ids;
         (ids >= limit).then(|| {
             let message = format!(
@@ -423,7 +424,7 @@ impl UploadBatchBuilder {
     fn stored(&self, records: &[ProfileRecord]) -> Option<u32> {
         // Locks the window, not the machine: the thread that applies entries holds the machine, and may wait
         // for the rows that are held here.
-        let mut window = lock(&self.begin.window);
+        let mut window = self.begin.window.lock();
         let known = records.iter().all(|record| window.contains_applied(record.id));
         (!records.is_empty() && known).then_some(records.len() as u32)
     }
@@ -432,7 +433,7 @@ impl UploadBatchBuilder {
         for part in &mut batch.tenants {
             let Ok(tenant) = part.tenant.parse() else { continue };
             let rows = self.head.rows(&tenant);
-            let mut rows = write(&rows);
+            let mut rows = rows.write();
             *part = rows.unlogged_delta(std::mem::take(&mut part.tenant));
             rows.mark_logged();
         }

@@ -6,7 +6,7 @@
 //! ```
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use athanor_chassis::{Clock, ComputePool, CpuActivity, Status, TenantId};
@@ -14,12 +14,13 @@ use athanor_consensus::RaftGroup;
 use athanor_profile::encoding::codec::CodecError;
 use athanor_profile::encoding::hash::{ContentHash, PrehashedMap};
 use futures::stream::{self, StreamExt, TryStreamExt};
+use parking_lot::Mutex;
 
 use crate::delta::cumulative_tracker::{CumulativeTracker, DeltaLimits, SeriesUpdate, batch_updates};
 use crate::head_store::generations::ShardHeads;
 use crate::head_store::head::Head;
 use crate::log::entry::{ProfileRecord, ShardLogEntry, UploadBatch};
-use crate::log::state_machine::{LogGeneration, ShardStateMachine, lock};
+use crate::log::state_machine::{LogGeneration, ShardStateMachine};
 
 /// State that exists only while this replica leads the shard: heads, delta tracker, in-flight batch. Dropped
 /// on step-down.
@@ -56,11 +57,11 @@ pub struct PendingTerm(Mutex<Option<(u64, Arc<LeaderTerm>)>>);
 impl PendingTerm {
     /// Sets the proposed term and its token.
     pub fn put(&self, token: u64, reign: Arc<LeaderTerm>) {
-        *lock(&self.0) = Some((token, reign));
+        *self.0.lock() = Some((token, reign));
     }
     /// Returns the term of a token, if this process proposed it.
     pub fn take(&self, token: u64) -> Option<Arc<LeaderTerm>> {
-        lock(&self.0).take_if(|(claimed, _)| *claimed == token).map(|(_, reign)| reign)
+        self.0.lock().take_if(|(claimed, _)| *claimed == token).map(|(_, reign)| reign)
     }
 }
 
@@ -90,12 +91,12 @@ impl LeaderTerm {
     }
     /// Counts entries after `range.start` and up to `range.end` that do not decode as batches.
     pub fn unreadable(&self, range: &std::ops::Range<u64>) -> u64 {
-        let unreadable = lock(&self.unreadable);
+        let unreadable = self.unreadable.lock();
         unreadable.iter().filter(|&&index| index > range.start && index <= range.end).count() as u64
     }
     /// Remembers the batch that is about to be proposed.
     pub fn put(&self, batch: UploadBatch, head: Arc<Head>) {
-        *lock(&self.proposed) = Some((batch, head));
+        *self.proposed.lock() = Some((batch, head));
     }
 
     /// Marks the term as started by an applied entry. Rows up to `cut` are not requested here.
@@ -107,7 +108,7 @@ impl LeaderTerm {
 
     /// Publishes the new records of the batch in flight, if it is the applied one.
     pub(crate) fn publish_batch(&self, index: u64, token: u64, verdicts: &[Vec<bool>]) {
-        let proposed = lock(&self.proposed).take_if(|(batch, _)| batch.token == token);
+        let proposed = self.proposed.lock().take_if(|(batch, _)| batch.token == token);
         let Some((batch, head)) = proposed else { return };
         if batch.is_generation_start() {
             head.set_start_index(index - 1);
@@ -117,7 +118,7 @@ impl LeaderTerm {
         }
         if let Err(error) = show(&head, &batch, verdicts) {
             tracing::error!(index, %error, "a batch cannot be shown; its profiles are missing");
-            lock(&self.unreadable).push(index);
+            self.unreadable.lock().push(index);
         }
         if batch.has_delta_records() {
             match batch_updates(&head, index, &batch, verdicts) {
@@ -159,7 +160,7 @@ impl LeaderTerm {
             stream::iter(generations).map(read).buffered(compute.parallelism()).try_collect().await?;
         let mut all = Vec::with_capacity(read.len());
         for ReplayedGeneration { head, mut unreadable, counted } in read {
-            lock(&self.unreadable).append(&mut unreadable);
+            self.unreadable.lock().append(&mut unreadable);
             self.counters.restore(counted.into_values(), now);
             all.push(Arc::new(head));
         }

@@ -1,18 +1,19 @@
 //! Proposer of a shard's entries, one at a time.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use athanor_chassis::{ErrorCode, Status};
 use athanor_consensus::RaftGroup;
 use athanor_consensus::log::LogError;
 use athanor_consensus::replicated::ProposeError;
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::head_store::head::Head;
 use crate::log::entry::ShardLogEntry;
-use crate::log::state_machine::{ShardApplyResult, ShardStateMachine, lock};
+use crate::log::state_machine::{ShardApplyResult, ShardStateMachine};
 use crate::write::batcher::{DuplicateRequests, NewBatchEntry, PreparedBatch, ProposerStep};
 use crate::write::leader_term::LeaderTerm;
 
@@ -102,7 +103,7 @@ impl BatchProposer {
             };
             // A duplicate that was taken for new has counted nothing, though others were subtracted from it.
             if !self.reign.tracker().finish_batch(token) || applied.is_err() {
-                *lock(&self.failures) += 1;
+                *self.failures.lock() += 1;
             }
             applied
         };
@@ -112,7 +113,7 @@ impl BatchProposer {
     /// Checks that no proposal failed since an entry was prepared. The entry builds on names and values of
     /// earlier ones, and after a failure some of those did not reach the log.
     fn builds_on(&self, failures: u64) -> Result<(), Status> {
-        if failures == *lock(&self.failures) {
+        if failures == *self.failures.lock() {
             return Ok(());
         }
         Err(Status::new(ErrorCode::Unavailable, "an earlier write to this shard failed; send it again"))

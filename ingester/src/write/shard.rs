@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use athanor_catalog::ShardId;
@@ -22,6 +22,7 @@ use athanor_consensus::log::LogError;
 use athanor_consensus::replicated::ProposeError;
 use athanor_profile::encoding::hash::ContentHash;
 use athanor_profile::store_interface::upload::ProfileUpload;
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
@@ -29,7 +30,7 @@ use crate::decode::decode_pool::DecodePool;
 use crate::decode::decoded_upload::{DecodedUpload, OccurrenceCounts};
 use crate::head_store::generations::ShardHeads;
 use crate::log::entry::{FIRST_TABLE_VERSION, ShardLogEntry};
-use crate::log::state_machine::{ShardStateMachine, lock};
+use crate::log::state_machine::ShardStateMachine;
 use crate::stats::{FlushStats, HeadSize, ShardStats};
 use crate::window::DedupWindow;
 use crate::write::batcher::{BatcherDeps, QueuedRequest, RequestContent, UploadBatcher, WriteJob};
@@ -148,7 +149,7 @@ impl LeaderShard {
     /// disk rejects them, and must be flushed all the same. If another node then leads before the next flush,
     /// its series start without values.
     pub(crate) async fn log_delta_state(&self) -> Result<(), Status> {
-        let remembered = Duration::from_nanos(lock(&self.window).span());
+        let remembered = Duration::from_nanos(self.window.lock().span());
         self.reign.tracker().evict_idle(remembered, self.deps.clock.monotonic());
         for piece in self.reign.tracker().write(self.deps.entry / CHUNKS_PER_ENTRY) {
             match self.log.propose(ShardLogEntry::encode_delta_state(&piece).into()).await {
@@ -175,7 +176,7 @@ impl LeaderShard {
         }
         let oldest = heads.iter().find(|head| !head.is_empty()).map_or(now, |head| head.first_profile_at());
         let window_ids = {
-            let window = lock(&self.window);
+            let window = self.window.lock();
             window.len_at(window.stamp())
         };
         let (counting_series, counting_bytes, counting) = self.reign.tracker().stats();

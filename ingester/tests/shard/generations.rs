@@ -1,7 +1,7 @@
 //! Shards of one slot that follow each other, on nodes that die and come back.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -23,6 +23,7 @@ use athanor_ingester::{
 use athanor_profile::store_interface::upload::ProfileUpload;
 use athanor_storage::{StorageConfig as Bucket, Store, StoreDeps};
 use bytes::Bytes;
+use parking_lot::Mutex;
 
 use crate::samples::{now, read, simple, snapshot};
 use crate::world::{Facts, fetch, simulate, tenant};
@@ -45,7 +46,7 @@ struct Wire {
 
 impl Hub {
     fn node(&self, node: u64) -> Option<Arc<Ingester>> {
-        self.0.lock().unwrap().get(&node).cloned()
+        self.0.lock().get(&node).cloned()
     }
 
     /// The node that leads a shard, or another one of its members.
@@ -190,7 +191,7 @@ impl Cluster {
         let config = IngesterConfig { cut: never, shards: 1, recent_ids: 1, ..IngesterConfig::default() };
         let ingester = Arc::new(Ingester::open(&config, deps).await.unwrap());
         ingester.apply_view(&self.view()).await;
-        self.hub.0.lock().unwrap().insert(number, Arc::clone(&ingester));
+        self.hub.0.lock().insert(number, Arc::clone(&ingester));
         self.nodes.get_mut(&number).unwrap().process = Some((ingester, tasks));
     }
 
@@ -201,7 +202,7 @@ impl Cluster {
         let (log, state) = (node.log_disk.crash(seed), node.state_disk.crash(seed));
         (node.log_disk, node.state_disk) = (log, state);
         let (ingester, tasks) = node.process.take().unwrap();
-        self.hub.0.lock().unwrap().remove(&number);
+        self.hub.0.lock().remove(&number);
         tasks.shutdown(Duration::ZERO).await;
         ingester.shutdown().await;
     }

@@ -83,7 +83,7 @@ fn a_leader_that_is_cut_off_neither_stores_nor_shows() {
         let trio = Trio::start(3).await;
         trio.push(&simple(now(), 10)).await;
         let (old, cut_off) = trio.leader().await;
-        trio.hub.cut_off.lock().unwrap().insert(old);
+        trio.hub.cut_off.lock().insert(old);
         let (lost, tasks) = (simple(now() + 1, 20), TaskGroup::new(trio.clock.clone(), 10));
         let (late, sent) = (Arc::clone(&cut_off), lost.clone());
         let sending = tasks.spawn("sends", async move {
@@ -98,7 +98,7 @@ fn a_leader_that_is_cut_off_neither_stores_nor_shows() {
         assert_eq!(answer.unwrap_err().code, ErrorCode::Unavailable);
         assert_ne!(trio.leader().await.0, old);
         assert_eq!(trio.push(&simple(now() + 2, 30)).await, 1);
-        trio.hub.cut_off.lock().unwrap().clear();
+        trio.hub.cut_off.lock().clear();
         assert_eq!(trio.push(&lost).await, 1);
         assert_eq!(trio.total().await, 11 + 21 + 31);
     });
@@ -163,7 +163,7 @@ fn a_leader_that_is_cut_off_does_not_end_what_another_sealed() {
         trio.push(&simple(now(), 10)).await;
         trio.cut().await;
         let (old, cut_off) = trio.leader().await;
-        trio.hub.cut_off.lock().unwrap().insert(old);
+        trio.hub.cut_off.lock().insert(old);
         trio.push(&simple(now() + 1, 20)).await;
         let (new, leader) = trio.leader().await;
         assert_ne!(new, old);
@@ -194,7 +194,7 @@ fn a_leader_that_is_cut_off_does_not_end_what_another_sealed() {
         trio.clock.sleep(Duration::from_secs(30)).await;
         assert_eq!(trio.phase(), ShardPhase::Sealed { at });
 
-        trio.hub.cut_off.lock().unwrap().clear();
+        trio.hub.cut_off.lock().clear();
         trio.boot(new).await;
         for (ingester, _) in trio.nodes.values().filter_map(|node| node.process.as_ref()) {
             ingester.apply_view(&trio.view()).await;
@@ -217,7 +217,7 @@ fn what_is_stored_after_it_was_given_up_is_shown() {
         let trio = &Trio::start(7).await;
         trio.push(&simple(now(), 10)).await;
         let (old, leader) = &trio.leader().await;
-        trio.hub.mute.lock().unwrap().extend((1..=NODES).filter(|node| node != old));
+        trio.hub.mute.lock().extend((1..=NODES).filter(|node| node != old));
         let uploads: Vec<ProfileUpload> = (0..8).map(|number| simple(now() + number, 20 + number)).collect();
         // One after the other, so that some wait behind those that are given up.
         let sending = uploads.iter().zip(0..).map(|(one, number)| async move {
@@ -226,7 +226,7 @@ fn what_is_stored_after_it_was_given_up_is_shown() {
             assert!(sent.unwrap().remove(0).is_err());
         });
         futures::future::join_all(sending).await;
-        trio.hub.mute.lock().unwrap().clear();
+        trio.hub.mute.lock().clear();
         for one in &uploads {
             trio.push(one).await;
         }
@@ -370,17 +370,17 @@ async fn storm(seed: u64) {
             7 => trio.cut().await,
             8 => {
                 let up = trio.up();
-                if up.len() == NODES as usize && trio.hub.cut_off.lock().unwrap().is_empty() {
+                if up.len() == NODES as usize && trio.hub.cut_off.lock().is_empty() {
                     trio.kill(up[random.next_below(NODES) as usize]).await;
                 }
             }
             9 if trio.up().len() == NODES as usize => {
-                let mut cut_off = trio.hub.cut_off.lock().unwrap();
+                let mut cut_off = trio.hub.cut_off.lock();
                 cut_off.clear();
                 cut_off.insert(1 + random.next_below(NODES));
             }
             10 => {
-                trio.hub.cut_off.lock().unwrap().clear();
+                trio.hub.cut_off.lock().clear();
                 let down = (1..=NODES).find(|number| !trio.up().contains(number));
                 if let Some(down) = down {
                     trio.boot(down).await;
@@ -389,7 +389,7 @@ async fn storm(seed: u64) {
             _ => trio.clock.sleep(Duration::from_millis(random.next_below(3000))).await,
         }
     }
-    trio.hub.cut_off.lock().unwrap().clear();
+    trio.hub.cut_off.lock().clear();
     assert_eq!(trio.total().await, expected, "seed {seed}");
     trio.cut().await;
     assert_eq!(trio.total().await, expected, "seed {seed}");

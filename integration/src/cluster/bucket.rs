@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use futures::stream::BoxStream;
@@ -14,6 +14,7 @@ use object_store::{
     CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
     ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
 /// Object store in memory with injected faults. Clones share one state.
@@ -56,11 +57,11 @@ impl Drop for WaitingRead<'_> {
 
 impl BucketFaults {
     fn lock_reads(&self) -> MutexGuard<'_, Option<Vec<String>>> {
-        self.read.lock().unwrap_or_else(PoisonError::into_inner)
+        self.read.lock()
     }
 
     fn lock_bytes(&self) -> MutexGuard<'_, Option<BTreeSet<(String, u64, u64)>>> {
-        self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.bytes.lock()
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use athanor_chassis::net::{LocalNet, NetListener, NetStream};
 use athanor_chassis::{Clock, Net};
 use bytes::{Buf, Bytes};
 use futures::future::BoxFuture;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Buffer of a delayed stream in each direction, in bytes.
@@ -71,7 +72,7 @@ impl SimulatedNetwork {
     }
 
     fn state(&self) -> MutexGuard<'_, NetworkState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn owner(&self, at: SocketAddr) -> String {

@@ -2,11 +2,11 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use athanor_chassis::{Clock, Random};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::http::post;
 use crate::ledger::{Ledger, SERVICES, Took, Upload};
@@ -64,7 +64,7 @@ impl Load {
     }
 
     pub fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ledger.lock()
     }
 
     pub fn queriers(&self) -> &[SocketAddr] {

@@ -5,11 +5,11 @@ use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use athanor_integration::athanor_binary;
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::http::TOKEN;
@@ -105,7 +105,7 @@ impl Process {
             .spawn()
             .unwrap();
         self.said.store(said, Ordering::Relaxed);
-        assert!(self.child.lock().unwrap().replace(child).is_none(), "{} runs already", self.name);
+        assert!(self.child.lock().replace(child).is_none(), "{} runs already", self.name);
     }
 
     /// SIGKILL.
@@ -127,7 +127,7 @@ impl Process {
 
     fn signal(&self, signal: &str) {
         self.check();
-        let id = self.child.lock().unwrap().as_ref().unwrap().id();
+        let id = self.child.lock().as_ref().unwrap().id();
         let told = Command::new("kill").args([signal, &id.to_string()]).status().unwrap();
         assert!(told.success(), "{} was not told {signal}", self.name);
     }
@@ -143,12 +143,12 @@ impl Process {
     /// What runs, as long as it still does.
     fn taken(&self) -> Child {
         self.check();
-        self.child.lock().unwrap().take().unwrap_or_else(|| panic!("{} does not run", self.name))
+        self.child.lock().take().unwrap_or_else(|| panic!("{} does not run", self.name))
     }
 
     /// Fails where it has ended by itself.
     pub fn check(&self) {
-        let ended = self.child.lock().unwrap().as_mut().and_then(|child| child.try_wait().unwrap());
+        let ended = self.child.lock().as_mut().and_then(|child| child.try_wait().unwrap());
         if let Some(how) = ended {
             panic!("{} ended by itself, {how}:\n{}", self.name, self.tail());
         }
@@ -163,7 +163,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        if let Ok(Some(child)) = self.child.get_mut() {
+        if let Some(child) = self.child.get_mut() {
             // It may have ended.
             let _ = child.kill();
             let _ = child.wait();

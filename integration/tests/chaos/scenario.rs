@@ -2,12 +2,12 @@
 
 use std::net::SocketAddr;
 use std::os::unix::process::ExitStatusExt;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use athanor_chassis::{Clock, Random};
+use parking_lot::Mutex;
 use tempfile::TempDir;
 
 use crate::figures::{Event, LEADER_DIES, misses, tell};
@@ -94,8 +94,7 @@ impl Scenario {
         self.compare();
         self.tell(killed, self.clock.monotonic() - begun);
         if numbers.limits {
-            let misses =
-                misses(&self.events.lock().unwrap(), &self.load.ledger().took, &self.ends.lock().unwrap());
+            let misses = misses(&self.events.lock(), &self.load.ledger().took, &self.ends.lock());
             assert!(misses.is_empty(), "nothing was lost, but it took too long: {misses:#?}");
         }
     }
@@ -125,14 +124,14 @@ impl Scenario {
     /// Waits until the cluster has recovered from what happened last.
     fn recovered(&self) {
         let after = self.whole();
-        if let Some(last) = self.events.lock().unwrap().last_mut() {
+        if let Some(last) = self.events.lock().last_mut() {
             last.whole_after.get_or_insert(after);
         }
     }
 
     fn happens(&self, what: &'static str) {
         let event = Event { what, at: self.clock.monotonic(), whole_after: None };
-        self.events.lock().unwrap().push(event);
+        self.events.lock().push(event);
     }
 
     /// Ends some processes of a zone and starts them again; gives how many were killed. Another zone is touched only when all
@@ -193,7 +192,7 @@ impl Scenario {
     fn stop(&self, process: &Process) {
         let begun = self.clock.monotonic();
         let how = process.stop();
-        self.ends.lock().unwrap().push(self.clock.monotonic() - begun);
+        self.ends.lock().push(self.clock.monotonic() - begun);
         // One that has only just begun ends as any process does.
         let is_early = how.signal() == Some(15) && process.is_silent();
         assert!(
@@ -303,7 +302,7 @@ impl Scenario {
 
     fn tell(&self, killed: usize, span: Duration) {
         let ledger = self.load.ledger();
-        tell(&self.events.lock().unwrap(), &ledger.took, &self.ends.lock().unwrap());
+        tell(&self.events.lock(), &ledger.took, &self.ends.lock());
         let of = |count: &AtomicUsize| count.load(Ordering::Relaxed);
         say(&format!(
             "{killed} kills in {} s: {} profiles acknowledged, {} given up, {} repeats, {} retries, {} answers under load, \

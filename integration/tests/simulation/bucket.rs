@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -17,6 +17,7 @@ use object_store::{
     CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta,
     ObjectStore, ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
+use parking_lot::Mutex;
 
 use super::world::{Turn, World};
 
@@ -39,7 +40,7 @@ pub const UNLISTED: usize = 8;
 
 impl Objects {
     fn wrote(&self, name: &Path) {
-        let mut latest = self.latest.lock().unwrap();
+        let mut latest = self.latest.lock();
         latest.push_front(name.clone());
         latest.truncate(UNLISTED);
     }
@@ -47,7 +48,7 @@ impl Objects {
     /// A call to put an object, and whether the caller may make it again.
     fn put(&self, name: &Path, again: bool) {
         let Some(block) = block(name) else { return };
-        let mut puts = self.puts.lock().unwrap();
+        let mut puts = self.puts.lock();
         let (count, repeats) = puts.entry(block).or_default();
         (*count, *repeats) = (*count + 1, *repeats || again);
         assert!(*count <= PUTS || *repeats, "{name} is put {count} of the block; there may be {PUTS}");
@@ -56,7 +57,7 @@ impl Objects {
     /// Those below a prefix, but for the youngest of all.
     async fn list(&self, prefix: &Path, unlisted: usize) -> Vec<Result<ObjectMeta>> {
         let all = self.held.list(Some(prefix)).collect::<Vec<_>>().await;
-        let unlisted: Vec<Path> = self.latest.lock().unwrap().iter().take(unlisted).cloned().collect();
+        let unlisted: Vec<Path> = self.latest.lock().iter().take(unlisted).cloned().collect();
         let is_listed = |object: &Result<ObjectMeta>| {
             !object.as_ref().is_ok_and(|meta| unlisted.contains(&meta.location))
         };

@@ -20,12 +20,13 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use athanor_chassis::compute::spawn_dedicated_thread;
 use athanor_chassis::{ComputePool, Random};
 use growth::GROWING;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::client::Breach;
@@ -119,7 +120,7 @@ fn live(seed: u64, told: Option<File>) -> Result<Story, Breach> {
 fn listen() {
     if let Some(path) = variable("ATHANOR_LOG") {
         let filter = variable("ATHANOR_LOG_FILTER").unwrap_or_else(|| "info,openraft=warn".to_owned());
-        let file = Mutex::new(File::create(path).unwrap());
+        let file = Arc::new(File::create(path).unwrap());
         let log = tracing_subscriber::fmt().without_time().with_ansi(false).with_writer(file);
         log.with_env_filter(filter).init();
     }
@@ -164,7 +165,7 @@ fn a_cluster_lives_through_one_seed() {
 /// whichever test they are of.
 fn all_live(first: u64, seeds: u64) -> BTreeMap<String, u64> {
     static ONE_TEST: Mutex<()> = Mutex::new(());
-    let _turn = ONE_TEST.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = ONE_TEST.lock();
     entropy::place_alike();
     let compute = ComputePool::with_threads(std::thread::available_parallelism().unwrap(), 1).unwrap();
     let all = (first..first + seeds).collect();

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use athanor_chassis::{Clock, Random};
 use athanor_profile::encoding::hash::{self, ContentHash};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
 use super::bucket::UNLISTED;
@@ -276,11 +277,11 @@ impl World {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.state.lock()
     }
 
     fn life(&self) -> MutexGuard<'_, Life> {
-        self.machine.life.lock().unwrap_or_else(PoisonError::into_inner)
+        self.machine.life.lock()
     }
 }
 

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use async_trait::async_trait;
 use athanor_chassis::Net;
 use athanor_chassis::net::{NetListener, NetStream};
 use athanor_cluster::NodeId;
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 use tokio::sync::mpsc;
 
@@ -69,26 +70,26 @@ impl Memory {
     /// Two nodes do not reach each other any more.
     pub fn cut(&self, one: NodeId, other: NodeId) {
         let pair = pair(one, other);
-        self.inside.lock().unwrap().cuts.insert(pair);
+        self.inside.lock().cuts.insert(pair);
         self.break_pipes(|between| between == pair);
     }
 
     /// All reach all.
     pub fn heal(&self) {
-        self.inside.lock().unwrap().cuts.clear();
+        self.inside.lock().cuts.clear();
     }
 
     /// A node is gone.
     pub fn gone(&self, node: NodeId) {
-        self.inside.lock().unwrap().listeners.remove(&address(node));
+        self.inside.lock().listeners.remove(&address(node));
         self.break_pipes(|(one, other)| one == node || other == node);
     }
 
     fn break_pipes(&self, broken: impl Fn((NodeId, NodeId)) -> bool) {
-        self.inside.lock().unwrap().pipes.retain(|(between, pipe)| {
+        self.inside.lock().pipes.retain(|(between, pipe)| {
             if broken(*between) {
                 pipe.broken.store(true, Ordering::SeqCst);
-                pipe.wakers.lock().unwrap().drain(..).for_each(Waker::wake);
+                pipe.wakers.lock().drain(..).for_each(Waker::wake);
             }
             !broken(*between)
         });
@@ -99,12 +100,12 @@ impl Memory {
 impl Net for Port {
     async fn listen(&self, at: SocketAddr) -> io::Result<Box<dyn NetListener>> {
         let (opened, opening) = mpsc::channel(64);
-        self.memory.inside.lock().unwrap().listeners.insert(at, opened);
+        self.memory.inside.lock().listeners.insert(at, opened);
         Ok(Box::new(Listening { address: at, opening }))
     }
 
     async fn connect(&self, to: SocketAddr, _: Duration) -> io::Result<NetStream> {
-        let mut inside = self.memory.inside.lock().unwrap();
+        let mut inside = self.memory.inside.lock();
         let between = pair(self.node, node_at(to));
         let listener = inside.listeners.get(&to).filter(|_| !inside.cuts.contains(&between));
         let Some(listener) = listener else { return Err(io::ErrorKind::ConnectionRefused.into()) };
@@ -148,7 +149,7 @@ impl Pipe {
         if self.fault.broken.load(Ordering::SeqCst) {
             return Err(io::ErrorKind::ConnectionReset.into());
         }
-        let mut wakers = self.fault.wakers.lock().unwrap();
+        let mut wakers = self.fault.wakers.lock();
         if !wakers.iter().any(|waker| waker.will_wake(context.waker())) {
             wakers.push(context.waker().clone());
         }

@@ -9,12 +9,13 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use athanor_chassis::tasks::SpawnError;
 use athanor_chassis::{ByteSize, Clock, ErrorCode, Random, Status, TaskGroup, TenantId};
 use futures::future::{Either, select};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::QueryContext;
 use crate::async_query::peer_queriers::QueryHandleId;
@@ -213,7 +214,7 @@ impl<T: Send + Sync + 'static> AsyncQueryRegistry<T> {
     }
 
     fn jobs(&self) -> MutexGuard<'_, AsyncQueries<T>> {
-        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+        self.jobs.lock()
     }
 
     fn remove_expired(&self, jobs: &mut AsyncQueries<T>) {

@@ -10,10 +10,11 @@
 //! together. Any number of equal requests needs at most one running computation and one pending.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::channel::oneshot;
+use parking_lot::{Mutex, MutexGuard};
 
 /// Maximum number of requests that wait for one result.
 const MAX_WAITERS_PER_REQUEST: usize = 512;
@@ -96,7 +97,7 @@ impl<T> RequestCoalescer<T> {
     }
 
     fn lock_requests(&self) -> MutexGuard<'_, BTreeMap<RequestKey, InFlightRequest<T>>> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+        self.asked.lock()
     }
 
     /// Makes the next waiter the leader. The message is sent without the lock: a cancelled waiter drops its

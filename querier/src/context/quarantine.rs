@@ -2,7 +2,7 @@
 //! computation or a death of the whole process.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use athanor_chassis::requests::activity_tracker::{ActivityGuard, ActivityTracker, SuspectGuard};
@@ -10,6 +10,7 @@ use athanor_chassis::{ErrorCode, Status, TenantId};
 use athanor_profile::encoding::hash::{self, ContentHash};
 use athanor_query::{HeatmapQuery, ProfileQuery, QueryKind, TimeRange, TimeSeriesQuery};
 use futures::lock::Mutex as AsyncMutex;
+use parking_lot::{Mutex, MutexGuard};
 
 /// Number of crashes after which a query is rejected.
 const MAX_CRASHES_PER_QUERY: u32 = 2;
@@ -105,7 +106,7 @@ impl ActiveQueries {
     }
 
     fn lock_queries(&self) -> MutexGuard<'_, Vec<ActivityGuard>> {
-        self.questions.lock().unwrap_or_else(PoisonError::into_inner)
+        self.questions.lock()
     }
 }
 
@@ -257,7 +258,7 @@ impl QueryQuarantine {
 
     /// Locks the state without expired records.
     fn lock_state(&self, now: Duration) -> MutexGuard<'_, QuarantineState> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         known.crashed.retain(|one| now.saturating_sub(one.last) < CRASH_RETENTION);
         known
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use athanor_chassis::code::{ErrorCode, ErrorCodeExt};
@@ -10,6 +10,7 @@ use athanor_chassis::memory_budget::MemoryReservation;
 use athanor_chassis::tenant::TenantError;
 use athanor_chassis::{Clock, Status, TenantId};
 use athanor_query::ProfileQuery;
+use parking_lot::Mutex;
 
 use crate::context::quarantine::ActiveQueries;
 use crate::context::result_cache::ResultProvenance;
@@ -181,22 +182,22 @@ impl QueryContext {
 
     /// Adds a query to those of this request.
     pub(crate) fn add_query(&self, ask: Arc<ProfileQuery>) {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).push(ask);
+        self.asked.lock().push(ask);
     }
 
     /// Returns the queries so far.
     pub(crate) fn past_queries(&self) -> Vec<Arc<ProfileQuery>> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.asked.lock().clone()
     }
 
     /// Adds the provenance of a query's result.
     pub(crate) fn add_provenance(&self, made: ResultProvenance) {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner).push(made);
+        self.made.lock().push(made);
     }
 
     /// Returns the provenance of the results so far.
     pub(crate) fn result_provenance(&self) -> Vec<ResultProvenance> {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.made.lock().clone()
     }
 
     /// Applies an `Accept` header, such as `*/*; allow-utf8-labelnames=true`.
@@ -213,14 +214,14 @@ impl QueryContext {
 
     /// Returns the warnings of the results so far, joined into one text. None if the results are complete.
     pub fn joined_warnings(&self) -> Option<String> {
-        let missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
+        let missing = self.missing.lock();
         let words: Vec<&str> = missing.iter().map(String::as_str).collect();
         (!words.is_empty()).then(|| words.join("; "))
     }
 
     /// Returns the warnings of the results so far, sorted.
     pub fn all_warnings(&self) -> Vec<String> {
-        self.missing.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+        self.missing.lock().iter().cloned().collect()
     }
 
     /// Returns the joined warnings for a response field. Empty if the results are complete.
@@ -232,21 +233,21 @@ impl QueryContext {
     /// one line.
     pub(crate) fn add_warnings(&self, missing: Vec<String>) {
         let lines = missing.into_iter().map(|words| words.replace(char::is_control, " "));
-        self.missing.lock().unwrap_or_else(PoisonError::into_inner).extend(lines);
+        self.missing.lock().extend(lines);
     }
 
     pub(crate) fn hold_memory(&self, taken: MemoryReservation) {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner).push(taken);
+        self.held.lock().push(taken);
     }
 
     /// Returns the bytes that the results hold.
     pub(crate) fn held_bytes(&self) -> usize {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner).iter().map(MemoryReservation::bytes).sum()
+        self.held.lock().iter().map(MemoryReservation::bytes).sum()
     }
 
     /// Releases held memory beyond these bytes. Returns the bytes still held.
     pub(crate) fn shrink_held_memory(&self, bytes: usize) -> usize {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.held.lock();
         let Some(mut all) = held.drain(..).reduce(MemoryReservation::merge) else { return 0 };
         all.shrink(bytes);
         let left = all.bytes();
@@ -256,7 +257,7 @@ impl QueryContext {
 
     /// Transfers the held memory to a response of this size. Releases memory beyond it.
     pub fn take_response_budget(&self, bytes: usize) -> Option<MemoryReservation> {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.held.lock();
         let mut all = held.drain(..).reduce(MemoryReservation::merge)?;
         all.shrink(bytes);
         Some(all)

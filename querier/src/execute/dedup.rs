@@ -5,8 +5,8 @@
 //! remembered for the next query, and its results are checked in the same way.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use athanor_chassis::{CpuActivity, Status, TenantId, Timestamp};
@@ -15,6 +15,7 @@ use athanor_query::{
     BudgetedPartial, DedupSource, DuplicateExclusions, ExcludedIds, PartialResult, ProfileQuery,
     ProfileQueryError, SourceId,
 };
+use parking_lot::Mutex;
 
 use crate::execute::fan_out::QueryExecution;
 use crate::{Querier, QueryContext};
@@ -129,25 +130,25 @@ impl InMemorySource {
 impl DedupObservations {
     /// Records that a peer has profiles in memory, with their first timestamp.
     pub(crate) fn observe_remote(&self, first: i64) {
-        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.0.lock();
         seen.afar = Some(seen.afar.map_or(first, |before| before.min(first)));
     }
 
     /// Records that a place did not report ids of profiles, with their last timestamp.
     pub(crate) fn observe_unreported(&self, last: Option<i64>) {
-        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.0.lock();
         seen.untold = seen.untold.max(last);
     }
 
     /// Returns true if peers have nothing older than this in memory.
     fn is_recent(&self, since: i64) -> bool {
-        let seen = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = *self.0.lock();
         seen.afar.is_none_or(|first| first >= since)
     }
 
     /// Returns the time from which places should have reported ids, if one did not.
     fn unreported_since(&self) -> Option<i64> {
-        let seen = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = *self.0.lock();
         seen.afar.filter(|first| seen.untold.is_some_and(|last| *first <= last))
     }
 }
@@ -161,7 +162,7 @@ impl DuplicateIndex {
     /// Returns the hints for the first plan of a query.
     pub(crate) fn hints_for(&self, tenants: &[TenantId], now: Timestamp) -> DedupHints {
         let known: Vec<TenantDuplicates> = {
-            let all = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            let all = self.known.lock();
             tenants.iter().filter_map(|tenant| all.get(tenant).cloned()).collect()
         };
         let since = known.iter().filter_map(|of| of.since).min().unwrap_or(i64::MAX);
@@ -179,7 +180,7 @@ impl DuplicateIndex {
         self.again.fetch_add(1, Ordering::Relaxed);
         // Findings over several tenants would expose profiles of one tenant to the others.
         let [tenant] = tenants else { return };
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         find(known.entry(tenant.clone()).or_default());
         // A later query can rediscover dropped entries.
         let all: usize = known.values().map(|of| of.profiles).sum();
@@ -190,7 +191,7 @@ impl DuplicateIndex {
 
     /// Forgets older remote heads if the query covered their time and found only recent ones.
     fn mark_all_recent(&self, tenants: &[TenantId], from: i64) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         for tenant in tenants {
             if let Some(of_tenant) = known.get_mut(tenant)
                 && of_tenant.since.is_some_and(|since| from <= since)
@@ -303,7 +304,7 @@ mod tests {
         for tenant in 0..MAX_TRACKED_TENANTS {
             learn(&[format!("t{tenant}").parse().unwrap()], doubles(1, [1]));
         }
-        assert_eq!(twice.known.lock().unwrap().len(), 1);
+        assert_eq!(twice.known.lock().len(), 1);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Fan-out of a query to its sources. Local sources run on compute threads, some at a time, and their results
 //! are merged as they arrive. Peers are queried meanwhile, in parallel.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use athanor_chassis::requests::query_queue::QueryPermit;
@@ -10,6 +10,7 @@ use athanor_profile::encoding::hash::{self, ContentHash};
 use athanor_query::{BudgetedPartial, PartialMerger, PartialResult, ProfileQuery};
 use futures::future::{BoxFuture, try_join_all};
 use futures::{StreamExt, TryStreamExt};
+use parking_lot::Mutex;
 
 use crate::context::result_cache::ResultProvenance;
 use crate::diagnostics::{QueryTrace, SourceReport};
@@ -67,13 +68,11 @@ impl Querier {
         let merging = self.run_with_replans(reader, &ask, turn, &scribe).await;
         scribe.record_fetch_end(begun);
         let (merging, held) = merging?;
-        let made_of = merging.made_of.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let made_of = merging.made_of.lock().take();
         let time = merging.ask.selection.time;
         let lead = limits::grid_lead(&merging.ask);
         reader.add_provenance(ResultProvenance { time, lead, of: made_of.map(|of| hash::hash_list(&of)) });
-        reader.add_warnings(std::mem::take(
-            &mut *merging.missing.lock().unwrap_or_else(PoisonError::into_inner),
-        ));
+        reader.add_warnings(std::mem::take(&mut *merging.missing.lock()));
         reader.add_warnings(
             merging.left_out.to_warnings(held.as_ref().map(|held| &held.partial), &self.left_out)?,
         );
@@ -250,7 +249,7 @@ impl QueryExecution {
     /// Adds the block hash of a further part of the result. None means that other data than blocks
     /// contributes.
     pub(crate) fn add_provenance(&self, blocks: Option<ContentHash>) {
-        let mut made_of = self.made_of.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut made_of = self.made_of.lock();
         match (made_of.as_mut(), blocks) {
             (Some(all), Some(blocks)) => all.push(blocks),
             _ => *made_of = None,
@@ -259,7 +258,7 @@ impl QueryExecution {
 
     /// Adds warnings about data that the result lacks.
     pub(crate) fn add_warnings(&self, missing: impl IntoIterator<Item = String>) {
-        self.missing.lock().unwrap_or_else(PoisonError::into_inner).extend(missing);
+        self.missing.lock().extend(missing);
     }
 
     /// Records the work of a local source for query diagnostics.

@@ -7,10 +7,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use athanor_chassis::{ErrorCode, Status};
 use athanor_query::PartialResult;
+use parking_lot::{Mutex, MutexGuard};
 
 /// Maximum number of damaged blocks that a result names.
 const MAX_NAMED_BLOCKS: usize = 16;
@@ -68,7 +68,7 @@ impl SkippedBlockCounters {
 
 impl SkippedSources {
     fn lock_state(&self) -> MutexGuard<'_, SkippedSourcesState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     pub(crate) fn add_blocks(&self, unread: impl IntoIterator<Item = UnreadableBlock>) {

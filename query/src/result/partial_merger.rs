@@ -1,10 +1,11 @@
 //! Merger of partial results from many sources, on any threads.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use athanor_chassis::Status;
 use athanor_chassis::compute::yield_slice;
 use athanor_chassis::memory_budget::{MemoryBudget, MemoryReservation};
+use parking_lot::Mutex;
 
 use crate::{PartialResult, ResultLimits};
 
@@ -50,7 +51,7 @@ impl PartialMerger {
         };
         let mut mine = BudgetedPartial { partial, taken };
         loop {
-            let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut held = self.held.lock();
             let Some(other) = held.take() else {
                 *held = Some(mine);
                 return Ok(());
@@ -76,7 +77,7 @@ impl PartialMerger {
 
     /// Takes the merged result. None if nothing was added.
     pub fn take_merged(&self) -> Option<BudgetedPartial> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.held.lock().take()
     }
 }
 

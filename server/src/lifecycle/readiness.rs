@@ -6,10 +6,11 @@
 //!                └─ unless the bucket was never found
 //! ```
 
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use athanor_chassis::{Clock, ErrorCode, Status};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 /// Interval at which a watcher of readiness runs the check.
@@ -41,12 +42,12 @@ pub struct Readiness {
 impl Readiness {
     /// Makes the node not ready until [`unblock`](Self::unblock), with a reason.
     pub fn block(&self, why: Status) {
-        *self.blocked.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+        *self.blocked.lock() = Some(why);
     }
 
     /// Ends a [`block`](Self::block).
     pub fn unblock(&self) {
-        *self.blocked.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.blocked.lock() = None;
     }
 
     /// Makes the node ready, as long as the check succeeds.
@@ -69,7 +70,7 @@ impl Readiness {
     /// Returns `Ok` if the node is ready, else the reason.
     pub fn now(&self) -> Result<(), Status> {
         let phase = *self.phase.borrow();
-        let blocked = self.blocked.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let blocked = self.blocked.lock().clone();
         if let (LifecyclePhase::Starting | LifecyclePhase::Serving, Some(why)) = (phase, blocked) {
             return Err(why);
         }

@@ -12,7 +12,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -31,6 +31,7 @@ use athanor_ingester::Ingester;
 use axum::Router;
 use bytes::Bytes;
 use futures::future::BoxFuture;
+use parking_lot::RwLock;
 use tokio::sync::Semaphore;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -311,7 +312,7 @@ pub struct RaftGroupRegistry {
 impl RaftGroupRegistry {
     /// Registers the handler of one group.
     pub fn add(&self, group: u32, answer: RaftHandlerFn) {
-        self.known.write().unwrap_or_else(PoisonError::into_inner).insert(group, answer);
+        self.known.write().insert(group, answer);
     }
 
     /// Registers the ingester for messages to shards.
@@ -325,7 +326,7 @@ impl RaftGroupRegistry {
 impl RaftHandler for RaftGroupRegistry {
     async fn handle_call(&self, _: NodeId, group: u32, request: Bytes) -> Result<Bytes, Status> {
         let answering = {
-            let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+            let known = self.known.read();
             known.get(&group).map(|answer| answer(request.clone()))
         };
         let none = || Status::new(ErrorCode::NotFound, format!("this node is no member of group {group}"));

@@ -6,8 +6,9 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
 
 /// Number of recent latencies that the policy keeps.
 const MAX_RECENT_CALLS: usize = 128;
@@ -119,7 +120,7 @@ impl HedgingPolicy {
     }
 
     fn state(&self) -> MutexGuard<'_, HedgingState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

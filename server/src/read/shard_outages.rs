@@ -11,13 +11,14 @@
 //! Probes repeat as long as queries arrive, so that no query reports an outage that is over.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use athanor_catalog::{ShardEntry, ShardId};
 use athanor_cluster::NodeId;
 use athanor_cluster::members::ClusterMember;
+use parking_lot::{Mutex, MutexGuard};
 
 /// Time that queries wait for a leader while most members are reachable: an election may be in progress.
 pub const LEADERLESS_TIMEOUT: Duration = Duration::from_secs(10);
@@ -168,7 +169,7 @@ impl ShardOutages {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<ShardId, ShardOutage>> {
-        self.outages.lock().unwrap_or_else(PoisonError::into_inner)
+        self.outages.lock()
     }
 }
 

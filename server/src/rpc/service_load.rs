@@ -1,7 +1,7 @@
 //! Load by service, as one node receives it. The controller uses it to give a service more or fewer slots.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use athanor_chassis::{Status, TenantId};
@@ -9,6 +9,7 @@ use athanor_cluster::handshake::PeerHandshake;
 use athanor_cluster::status_codec;
 use athanor_proto::athanor::internal::v1 as wire;
 use athanor_proto::athanor::internal::v1::doors_server::Doors;
+use parking_lot::{Mutex, MutexGuard};
 use tonic::{Request, Response};
 
 /// Maximum number of counted services. Beyond that, the smaller half is dropped.
@@ -51,7 +52,7 @@ impl ServiceLoad {
     }
 
     fn counted(&self) -> MutexGuard<'_, ServiceCounters> {
-        self.counted.lock().unwrap_or_else(PoisonError::into_inner)
+        self.counted.lock()
     }
 }
 

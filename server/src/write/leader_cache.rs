@@ -1,12 +1,13 @@
 //! Cache of shard leaders. Entries are hints, which the called node corrects if they are wrong.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use athanor_catalog::{ShardEntry, ShardId};
 use athanor_cluster::NodeId;
 use athanor_cluster::members::{ClusterMember, ClusterMembers, MemberState};
 use athanor_ingester::Ingester;
+use parking_lot::{Mutex, MutexGuard};
 
 /// Cached leaders by shard. The map has one entry per shard that was called, and those are few.
 pub struct LeaderCache {
@@ -53,8 +54,8 @@ impl LeaderCache {
         };
     }
 
-    fn told(&self) -> std::sync::MutexGuard<'_, BTreeMap<ShardId, NodeId>> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    fn told(&self) -> MutexGuard<'_, BTreeMap<ShardId, NodeId>> {
+        self.told.lock()
     }
 }
 

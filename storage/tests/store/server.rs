@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::error::Error;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use athanor_chassis::config::SecretString;
 use athanor_chassis::{Clock, TaskGroup};
@@ -11,6 +11,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use s3s::auth::SimpleAuth;
 use s3s::service::{S3Service, S3ServiceBuilder};
 use tempfile::TempDir;
@@ -79,7 +80,7 @@ impl Server {
 
     /// What happens to the next requests.
     pub fn plan(&self, faults: impl IntoIterator<Item = Fault>) {
-        self.hand.faults.lock().unwrap().extend(faults);
+        self.hand.faults.lock().extend(faults);
     }
 
     /// How many requests have come.
@@ -113,7 +114,7 @@ async fn answer(
     request: Request<Incoming>,
 ) -> Result<Response<s3s::Body>, Box<dyn Error + Send + Sync>> {
     hand.seen.send_modify(|seen| *seen += 1);
-    let fault = hand.faults.lock().unwrap().pop_front();
+    let fault = hand.faults.lock().pop_front();
     match fault {
         Some(Fault::Answer(status)) => {
             return Ok(Response::builder().status(status).body(s3s::Body::empty())?);

@@ -1,8 +1,8 @@
 //! A bucket that counts what is read of it, holds reads up, and flips bits.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use athanor_block::{
@@ -21,6 +21,7 @@ use object_store::{
     CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
     ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 /// The bucket. Cheap to clone.
@@ -88,13 +89,13 @@ impl Bucket {
 
     /// Requests and bytes since this was asked last.
     pub fn read(&self) -> (u64, u64) {
-        self.0.reads.lock().unwrap().clear();
+        self.0.reads.lock().clear();
         (self.0.requests.swap(0, Ordering::Relaxed), self.0.bytes.swap(0, Ordering::Relaxed))
     }
 
     /// What was read since then, for messages.
     pub fn reads(&self) -> Vec<(String, std::ops::Range<u64>)> {
-        self.0.reads.lock().unwrap().clone()
+        self.0.reads.lock().clone()
     }
 }
 
@@ -132,7 +133,7 @@ impl ObjectStore for Bucket {
         let got = self.0.objects.get_opts(location, options).await?;
         self.0.bytes.fetch_add(got.range.end - got.range.start, Ordering::Relaxed);
         let name = location.filename().unwrap_or_default().to_owned();
-        self.0.reads.lock().unwrap().push((name, got.range.clone()));
+        self.0.reads.lock().push((name, got.range.clone()));
         Ok(got)
     }
 

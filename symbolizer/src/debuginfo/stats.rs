@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use athanor_chassis::Status;
+use parking_lot::Mutex;
 
 /// Maximum number of reasons that are counted by name. The code defines fewer.
 const MAX_COUNTED_REASONS: usize = 64;
@@ -52,7 +52,7 @@ impl DebuginfoCounters {
     }
 
     pub(super) fn record_refusal(&self, status: &Status) {
-        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut refused = self.refused.lock();
         let reason = status.metric_reason();
         let known = refused.len() < MAX_COUNTED_REASONS || refused.contains_key(reason);
         *refused.entry(if known { reason } else { "other" }).or_default() += 1;
@@ -65,7 +65,7 @@ impl DebuginfoCounters {
             finished: read(&self.finished),
             invalid: read(&self.invalid),
             bytes: read(&self.bytes),
-            refused: self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            refused: self.refused.lock().clone(),
         }
     }
 }

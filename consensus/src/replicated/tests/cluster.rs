@@ -27,8 +27,8 @@ impl Network for Port {
     async fn call(&self, to: u64, _group: u32, request: Bytes) -> Result<Bytes, RaftCallError> {
         self.hub.calls.fetch_add(1, Ordering::Relaxed);
         tokio::time::sleep(Duration::from_micros(200 + self.random.next_below(3_000))).await;
-        let target = self.hub.members.lock().unwrap().get(&to).cloned();
-        let cut = [self.node, to].iter().any(|node| self.hub.cut_off.lock().unwrap().contains(node));
+        let target = self.hub.members.lock().get(&to).cloned();
+        let cut = [self.node, to].iter().any(|node| self.hub.cut_off.lock().contains(node));
         let target = target.filter(|_| self.alive.load(Ordering::SeqCst) && !cut);
         let down = || RaftCallError { to, reason: "it is down".to_owned() };
         let answer = target.ok_or_else(down)?.handle_request(request).await;
@@ -81,13 +81,13 @@ impl Cluster {
         let deps = deps(log, &disk, node, self.random.next_u64(), Some(Arc::new(port)));
         let member = RaftGroup::open(&deps, 1, founding, Numbers::default()).await.unwrap();
         self.alive.insert(node, alive);
-        self.hub.members.lock().unwrap().insert(node, member);
+        self.hub.members.lock().insert(node, member);
     }
 
     /// The power goes.
     pub(super) async fn kill(&mut self, node: u64) {
         self.alive[&node].store(false, Ordering::SeqCst);
-        let member = self.hub.members.lock().unwrap().remove(&node);
+        let member = self.hub.members.lock().remove(&node);
         let after = self.disks[&node].crash(self.random.next_u64());
         self.disks.insert(node, after);
         if let Some(member) = member {
@@ -96,11 +96,11 @@ impl Cluster {
     }
 
     pub(super) fn member(&self, node: u64) -> RaftGroup<Numbers> {
-        self.hub.members.lock().unwrap()[&node].clone()
+        self.hub.members.lock()[&node].clone()
     }
 
     fn up(&self) -> Vec<u64> {
-        self.hub.members.lock().unwrap().keys().copied().collect()
+        self.hub.members.lock().keys().copied().collect()
     }
 
     pub(super) async fn leader(&self) -> u64 {
@@ -238,7 +238,7 @@ fn a_leader_that_is_cut_off_reads_nothing() {
             let cluster = Cluster::start(seed).await;
             cluster.propose(1).await;
             let old = cluster.leader().await;
-            cluster.hub.cut_off.lock().unwrap().insert(old);
+            cluster.hub.cut_off.lock().insert(old);
             let others = [old % 3 + 1, (old + 1) % 3 + 1].map(|node| cluster.member(node));
             let led = async || loop {
                 for member in &others {
@@ -256,7 +256,7 @@ fn a_leader_that_is_cut_off_reads_nothing() {
             assert!(cluster.member(old).is_partitioned() && !others.iter().any(RaftGroup::is_partitioned));
             let read = cluster.member(old).read_index().await;
             assert_eq!(read, Err(ProposeError::NoQuorum), "seed {seed}");
-            cluster.hub.cut_off.lock().unwrap().clear();
+            cluster.hub.cut_off.lock().clear();
             cluster.settle().await;
             cluster.member(old).read_index().await.unwrap();
             assert_eq!(cluster.member(old).with_state_machine(|numbers| numbers.kept.len()), 2);

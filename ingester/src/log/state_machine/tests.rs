@@ -204,7 +204,7 @@ struct Said {
 }
 
 fn state(machine: &ShardStateMachine) -> Said {
-    let stamp = lock(&machine.window).stamp();
+    let stamp = machine.window.lock().stamp();
     let ShardStateMachine { cut, open, generations, repeats, unreadable, standing, taken, .. } = machine;
     let standing = standing.clone();
     let taken = taken.iter().filter(|taken| taken.released.is_none()).copied().collect();
@@ -228,7 +228,7 @@ proptest! {
                     let over = follower.generations.iter().filter(|generation| generation.closed);
                     let over: Vec<u64> = over.map(|generation| generation.last).collect();
                     if let Some(to) = if all { over.last() } else { over.first() } {
-                        let stamp = lock(&follower.window).stamp_at(*to);
+                        let stamp = follower.window.lock().stamp_at(*to);
                         writer.write(ShardLogEntry::encode_flush_marker(*to, stamp, BlockId::from_number(7)));
                     }
                 }
@@ -262,7 +262,7 @@ proptest! {
         if let Some((index, bytes)) = snapshots.pop() {
             let restored = RestoreContext { index, bytes: &bytes, alone: true, arrive: &mut || Ok(()) };
             follower.restore(restored).unwrap();
-            prop_assert!(follower.window.lock().unwrap().damage_count() == 0);
+            prop_assert!(follower.window.lock().damage_count() == 0);
             for (at, entry) in writer.entries.range(index + 1..) {
                 prop_assert_eq!(&follower.apply(*at, entry), &verdicts[at], "entry {}", at);
             }

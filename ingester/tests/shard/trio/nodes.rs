@@ -1,7 +1,7 @@
 //! Three nodes, which die and come back, and the ways between them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -15,6 +15,7 @@ use athanor_ingester::{FlushConfig, Ingester, IngesterConfig, IngesterDeps};
 use athanor_profile::store_interface::upload::ProfileUpload;
 use athanor_storage::{StorageConfig as Bucket, Store, StoreDeps};
 use bytes::Bytes;
+use parking_lot::Mutex;
 
 use crate::samples::read;
 use crate::world::{Facts, fetch, tenant};
@@ -47,11 +48,11 @@ impl Network for Wire {
     async fn call(&self, to: u64, group: u32, request: Bytes) -> Result<Bytes, RaftCallError> {
         let fail = |reason: &str| RaftCallError { to, reason: reason.to_owned() };
         self.clock.sleep(Duration::from_millis(1)).await;
-        let is_cut = [self.from, to].iter().any(|node| self.hub.cut_off.lock().unwrap().contains(node));
-        let node = self.hub.nodes.lock().unwrap().get(&to).filter(|_| !is_cut).cloned();
+        let is_cut = [self.from, to].iter().any(|node| self.hub.cut_off.lock().contains(node));
+        let node = self.hub.nodes.lock().get(&to).filter(|_| !is_cut).cloned();
         let answer = node.ok_or_else(|| fail("it is not reached"))?.handle_raft_request(group, request).await;
         // An answer may be lost, too.
-        let is_cut = [&self.hub.cut_off, &self.hub.mute].iter().any(|of| of.lock().unwrap().contains(&to));
+        let is_cut = [&self.hub.cut_off, &self.hub.mute].iter().any(|of| of.lock().contains(&to));
         answer.filter(|_| !is_cut).ok_or_else(|| fail("it does not answer"))
     }
 }
@@ -153,7 +154,7 @@ impl Trio {
         // Every cut puts its ids into a file.
         let config = IngesterConfig { cut: never, shards: 1, recent_ids: 1, ..IngesterConfig::default() };
         let ingester = Arc::new(Ingester::open(&config, deps).await.unwrap());
-        self.hub.nodes.lock().unwrap().insert(number, Arc::clone(&ingester));
+        self.hub.nodes.lock().insert(number, Arc::clone(&ingester));
         self.nodes.get_mut(&number).unwrap().process = Some((ingester, tasks));
     }
 
@@ -173,7 +174,7 @@ impl Trio {
         let (log, state) = (node.log_disk.crash(seed), node.state_disk.crash(seed));
         (node.log_disk, node.state_disk) = (log, state);
         let (ingester, tasks) = node.process.take().unwrap();
-        self.hub.nodes.lock().unwrap().remove(&number);
+        self.hub.nodes.lock().remove(&number);
         tasks.shutdown(Duration::ZERO).await;
         ingester.shutdown().await;
     }

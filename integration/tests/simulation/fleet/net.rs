@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use athanor_chassis::{Clock, Random};
 use athanor_profile::encoding::hash;
 use bytes::{Buf, Bytes};
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::world::{Death, World};
@@ -51,10 +52,6 @@ pub fn address(machine: u8) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(10, 0, 0, machine))
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Wires {
     pub fn new(clock: Clock, random: Random) -> Self {
         Self { clock, random, state: Arc::default() }
@@ -62,46 +59,46 @@ impl Wires {
 
     /// What one sends does not reach the other.
     pub fn cut(&self, from: IpAddr, to: IpAddr) {
-        lock(&self.state).cut.insert((from, to));
+        self.state.lock().cut.insert((from, to));
     }
 
     /// Whatever goes between these may take so long.
     pub fn slow(&self, from: IpAddr, to: IpAddr, most: Duration) {
-        lock(&self.state).slow.insert((from, to), most.as_micros() as u64);
+        self.state.lock().slow.insert((from, to), most.as_micros() as u64);
     }
 
     /// What a machine says is said then, and what comes to it is heard then.
     pub fn pause(&self, machine: IpAddr, until: Duration) {
-        lock(&self.state).paused.insert(machine, until);
+        self.state.lock().paused.insert(machine, until);
     }
 
     /// From when on a machine says and hears anything: now, where it is not paused.
     pub fn awake(&self, machine: IpAddr) -> Duration {
-        let until = lock(&self.state).paused.get(&machine).copied().unwrap_or_default();
+        let until = self.state.lock().paused.get(&machine).copied().unwrap_or_default();
         until.max(self.clock.monotonic())
     }
 
     /// All is as it should be; what was lost in streams is sent again.
     pub fn heal(&self) {
         let now = self.clock.monotonic();
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.cut.clear();
         state.slow.clear();
         for pipe in &state.pipes {
             let again = now + Duration::from_millis(1 + self.random.next_below(400));
-            lock(pipe).resend(again);
+            pipe.lock().resend(again);
         }
     }
 
     /// A process ends. Others are told at once, unless the machine lost its power.
     pub fn end(&self, machine: IpAddr, death: Death) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.listeners.retain(|at, _| at.ip() != machine);
         if death == Death::Power {
             state.dark.insert(machine);
         }
         for pipe in &state.pipes {
-            let mut pipe = lock(pipe);
+            let mut pipe = pipe.lock();
             // Its own ends are dead in any case: its ghosts hear and say nothing.
             if pipe.from == machine || pipe.to == machine {
                 let told = death == Death::Kill;
@@ -115,11 +112,11 @@ impl Wires {
 
     /// A machine has power again: whoever still writes to what it was is reset.
     pub fn begin(&self, machine: IpAddr) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.dark.remove(&machine);
         state.paused.remove(&machine);
         for pipe in &state.pipes {
-            let mut pipe = lock(pipe);
+            let mut pipe = pipe.lock();
             if pipe.from == machine || pipe.to == machine {
                 (pipe.reader_is_dead, pipe.writer_is_dead) = (true, true);
                 pipe.wake();
@@ -129,19 +126,19 @@ impl Wires {
 
     /// Whether anything of that arrives.
     pub fn flows(&self, from: IpAddr, to: IpAddr) -> bool {
-        let state = lock(&self.state);
+        let state = self.state.lock();
         !state.cut.contains(&(from, to)) && !state.dark.contains(&to)
     }
 
     /// How long something is under way now.
     pub fn latency(&self, from: IpAddr, to: IpAddr) -> Duration {
-        let most = lock(&self.state).slow.get(&(from, to)).copied().unwrap_or(3_000);
+        let most = self.state.lock().slow.get(&(from, to)).copied().unwrap_or(3_000);
         Duration::from_micros(LEAST + self.random.next_below(most))
     }
 
     fn pipe(&self, from: IpAddr, to: IpAddr) -> Arc<Mutex<Pipe>> {
         let pipe = Arc::new(Mutex::new(Pipe::between(from, to)));
-        lock(&self.state).pipes.push(Arc::clone(&pipe));
+        self.state.lock().pipes.push(Arc::clone(&pipe));
         pipe
     }
 }
@@ -205,11 +202,11 @@ struct End {
 
 impl Drop for End {
     fn drop(&mut self) {
-        let mut hears = lock(&self.hears);
+        let mut hears = self.hears.lock();
         hears.writer_is_dead = true;
         hears.wake();
         drop(hears);
-        let mut says = lock(&self.says);
+        let mut says = self.says.lock();
         says.is_ended = true;
         says.wake();
     }
@@ -224,9 +221,9 @@ impl AsyncRead for End {
         let this = &mut *self;
         loop {
             let now = this.wires.clock.monotonic();
-            let machine = lock(&this.hears).to;
+            let machine = this.hears.lock().to;
             let awake = this.wires.awake(machine);
-            let mut pipe = lock(&this.hears);
+            let mut pipe = this.hears.lock();
             if pipe.reader_is_dead {
                 return Poll::Ready(Err(ErrorKind::ConnectionReset.into()));
             }
@@ -266,7 +263,7 @@ impl AsyncRead for End {
 impl AsyncWrite for End {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let (from, to) = {
-            let mut pipe = lock(&self.says);
+            let mut pipe = self.says.lock();
             if pipe.writer_is_dead {
                 return Poll::Ready(Err(ErrorKind::BrokenPipe.into()));
             }
@@ -278,7 +275,7 @@ impl AsyncWrite for End {
         };
         let arrives = self.wires.flows(from, to);
         let at = arrives.then(|| self.wires.awake(from) + self.wires.latency(from, to));
-        let mut pipe = lock(&self.says);
+        let mut pipe = self.says.lock();
         // In order: behind what is lost nothing arrives.
         let blocked = pipe.queue.back().is_some_and(|(at, _)| at.is_none());
         let at = at.filter(|_| !blocked).map(|at| at.max(pipe.last));
@@ -296,7 +293,7 @@ impl AsyncWrite for End {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let mut pipe = lock(&self.says);
+        let mut pipe = self.says.lock();
         pipe.is_ended = true;
         pipe.wake();
         Poll::Ready(Ok(()))
@@ -322,7 +319,7 @@ impl NetListener for Taken {
     }
 
     fn poll_accept(&mut self, context: &mut Context<'_>) -> Poll<io::Result<(NetStream, SocketAddr)>> {
-        let mut backlog = lock(&self.backlog);
+        let mut backlog = self.backlog.lock();
         backlog.waker = Some(context.waker().clone());
         match backlog.waiting.pop_front() {
             Some((end, from)) => Poll::Ready(Ok((Box::new(end), from))),
@@ -333,7 +330,7 @@ impl NetListener for Taken {
 
 impl Drop for Taken {
     fn drop(&mut self) {
-        let mut state = lock(&self.wires.state);
+        let mut state = self.wires.state.lock();
         // Another process may have taken it since.
         if state.listeners.get(&self.at).is_some_and(|backlog| Arc::ptr_eq(backlog, &self.backlog)) {
             state.listeners.remove(&self.at);
@@ -364,7 +361,7 @@ impl Net for SimNet {
         self.dead()?;
         let at = SocketAddr::new(self.machine, at.port());
         let backlog = Arc::<Mutex<Backlog>>::default();
-        let mut state = lock(&self.wires.state);
+        let mut state = self.wires.state.lock();
         if state.listeners.contains_key(&at) {
             return Err(ErrorKind::AddrInUse.into());
         }
@@ -382,7 +379,7 @@ impl Net for SimNet {
         }
         wires.clock.sleep(wires.latency(here, there) + wires.latency(there, here)).await;
         self.dead()?;
-        let backlog = lock(&wires.state).listeners.get(&to).cloned().ok_or(ErrorKind::ConnectionRefused)?;
+        let backlog = wires.state.lock().listeners.get(&to).cloned().ok_or(ErrorKind::ConnectionRefused)?;
         let (said, heard) = (wires.pipe(here, there), wires.pipe(there, here));
         let end = |hears: &Arc<Mutex<Pipe>>, says: &Arc<Mutex<Pipe>>| End {
             wires: wires.clone(),
@@ -391,7 +388,7 @@ impl Net for SimNet {
             says: Arc::clone(says),
             alarm: None,
         };
-        let mut backlog = lock(&backlog);
+        let mut backlog = backlog.lock();
         backlog.waiting.push_back((end(&said, &heard), SocketAddr::new(here, 1024)));
         backlog.waker.take().into_iter().for_each(Waker::wake);
         Ok(Box::new(end(&heard, &said)))

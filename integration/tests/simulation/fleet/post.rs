@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -10,6 +10,7 @@ use athanor_chassis::{Clock, Random};
 use athanor_profile::encoding::hash;
 use chitchat::ChitchatEnvelope;
 use chitchat::transport::{RecvOutcome, SendOutcome, Socket, Transport};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::net::Wires;
@@ -29,10 +30,6 @@ struct LetterBox {
     /// By when they arrive, then by number.
     letters: Mutex<BTreeMap<(Duration, u64), (SocketAddr, ChitchatEnvelope)>>,
     came: Notify,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Post {
@@ -61,7 +58,7 @@ struct Desk {
 impl Transport for Office {
     async fn open(&self, at: SocketAddr) -> anyhow::Result<Box<dyn Socket>> {
         let letters = Arc::<LetterBox>::default();
-        lock(&self.post.boxes).insert(at, Arc::clone(&letters));
+        self.post.boxes.lock().insert(at, Arc::clone(&letters));
         let (post, world, boot) = (self.post.clone(), self.world.clone(), self.boot);
         Ok(Box::new(Desk { at, letters, post, world, boot, sent: 0 }))
     }
@@ -86,11 +83,11 @@ impl Socket for Desk {
             hash::hash_bytes(text.as_bytes())
         ));
         let (from, there) = (self.at.ip(), to.ip());
-        let reached = lock(&self.post.boxes).get(&to).cloned();
+        let reached = self.post.boxes.lock().get(&to).cloned();
         if let Some(reached) = reached.filter(|_| !is_lost && self.post.wires.flows(from, there)) {
             self.sent += 1;
             let at = self.post.wires.awake(from) + self.post.wires.latency(from, there);
-            lock(&reached.letters).insert((at, hash_of(self.at, self.sent)), (self.at, letter));
+            reached.letters.lock().insert((at, hash_of(self.at, self.sent)), (self.at, letter));
             reached.came.notify_one();
         }
         Ok(sent)
@@ -98,14 +95,14 @@ impl Socket for Desk {
 
     async fn recv(&mut self) -> anyhow::Result<RecvOutcome> {
         loop {
-            let next = lock(&self.letters.letters).keys().next().copied();
+            let next = self.letters.letters.lock().keys().next().copied();
             let now = self.post.clock.monotonic();
             let awake = self.post.wires.awake(self.at.ip());
             match next {
                 _ if self.world.is_over(self.boot) => std::future::pending().await,
                 Some(_) if awake > now => self.post.clock.sleep(awake - now).await,
                 Some(key) if key.0 <= now => {
-                    let Some((from_addr, envelope)) = lock(&self.letters.letters).remove(&key) else {
+                    let Some((from_addr, envelope)) = self.letters.letters.lock().remove(&key) else {
                         continue;
                     };
                     return Ok(RecvOutcome { from_addr, envelope, num_bytes_received: 1 });

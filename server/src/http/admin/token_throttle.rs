@@ -5,10 +5,10 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use athanor_chassis::{Clock, ErrorCode, Status};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::telemetry::log_throttle::LogThrottle;
@@ -103,7 +103,7 @@ impl TokenThrottle {
     }
 
     fn state(&self) -> MutexGuard<'_, TokenThrottleState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Debug information: RPCs of Parca and of Pyroscope. The two that upload a file process it as a stream.
 
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use athanor_chassis::clock::TimeoutElapsed;
@@ -13,6 +13,7 @@ use axum::http::{Request, Response};
 use axum::routing::{any, post};
 use bytes::Bytes;
 use futures::stream::{Stream, unfold};
+use parking_lot::Mutex;
 
 use crate::http::RequestBudget;
 use crate::http::api::legacy_api::HandlerFuture;
@@ -157,7 +158,7 @@ impl UploadMemory {
 
     /// Reserves memory for more bytes. An upload holds at most [`MAX_UPLOAD_MEMORY_BYTES`].
     fn grow(&self, bytes: usize) -> Result<(), Status> {
-        let mut grown = self.grown.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut grown = self.grown.lock();
         grown.came = (grown.came + bytes as u64).min(MAX_UPLOAD_MEMORY_BYTES);
         if grown.came > grown.taken {
             let more = (grown.came - grown.taken).next_multiple_of(BUDGET_STEP_BYTES);

@@ -1,12 +1,13 @@
 //! Counters of requests by route.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use athanor_chassis::observability::histogram::HistogramSnapshot;
 use athanor_chassis::{Clock, Histogram};
+use parking_lot::Mutex;
 
 /// Status for requests with a connection that closed before the response.
 const CLIENT_CLOSED_REQUEST: u16 = 499;
@@ -47,7 +48,7 @@ pub(super) struct RouteStats {
 impl RouteMetrics {
     /// Returns the counters of a route, and creates them on first use.
     pub fn counters_for(&self, route: &'static str) -> Arc<RouteCounters> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         let new = || RouteCounters {
             took: Histogram::for_durations(),
             codes: Mutex::default(),
@@ -58,11 +59,11 @@ impl RouteMetrics {
     }
 
     pub(super) fn now(&self) -> Vec<RouteStats> {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known.lock();
         let counted = known.iter().map(|(name, route)| RouteStats {
             route: name,
             took: route.took.snapshot(),
-            codes: route.codes.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            codes: route.codes.lock().clone(),
             partial: route.partial.load(Ordering::Relaxed),
             underway: route.underway.load(Ordering::Relaxed),
         });
@@ -86,7 +87,7 @@ impl RouteRequestGuard {
 
     fn count(&self, code: u16, partial: bool) {
         self.route.took.record_duration(self.clock.monotonic().saturating_sub(self.begun));
-        *self.route.codes.lock().unwrap_or_else(PoisonError::into_inner).entry(code).or_default() += 1;
+        *self.route.codes.lock().entry(code).or_default() += 1;
         self.route.partial.fetch_add(u64::from(partial), Ordering::Relaxed);
     }
 }
