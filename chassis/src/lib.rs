@@ -29,6 +29,7 @@
 //! * [`cpu_time`], [`process`], [`histogram`]: resource usage of a process, CPU time by activity,
 //!   distributions.
 //! * [`activity_tracker`]: work that was under way when the previous process died.
+//! * [`Backoff`]: delays between retries.
 //! * [`memory_budget`], [`query_queue`]: memory that results share, and the order of queries.
 //!   [`tenant_shares`]: share of the budget that one tenant may hold.
 //! * [`config`], [`units`], [`limits`], [`tenant`]: settings, and the limits of each tenant.
@@ -61,6 +62,7 @@ pub use observability::cpu_time::CpuActivity;
 pub use observability::histogram::Histogram;
 pub use observability::telemetry::Telemetry;
 pub use random::Random;
+pub use requests::backoff::Backoff;
 pub use requests::cancel::CancelFlag;
 pub use requests::gate::Gate;
 pub use tasks::TaskGroup;

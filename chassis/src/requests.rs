@@ -1,5 +1,6 @@
-//! Control of requests: admission, fair order among tenants, cancellation, and a record of running work.
+//! Control of requests: admission, fair order among tenants, retries, cancellation, and a record of running work.
 //!
+//! * `backoff`: delays between retries.
 //! * `gate`: admits requests until the process drains.
 //! * `query_queue`: limits concurrent queries and grants permits fairly among tenants.
 //! * `tenant_shares`: share of a budget that one tenant may hold.
@@ -7,6 +8,7 @@
 //! * `activity_tracker`: work that was under way when the previous process died.
 
 pub mod activity_tracker;
+pub mod backoff;
 pub mod cancel;
 pub mod gate;
 pub mod query_queue;

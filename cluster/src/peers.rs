@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use athanor_chassis::{Clock, ErrorCode, ErrorCodeExt, Net, Random, TaskGroup};
+use athanor_chassis::{Backoff, Clock, ErrorCode, ErrorCodeExt, Net, Random, TaskGroup};
 use athanor_proto::athanor::internal::v1::catalogue_client::CatalogueClient;
 use athanor_proto::athanor::internal::v1::doors_client::DoorsClient;
 use athanor_proto::athanor::internal::v1::gateways_client::GatewaysClient;
@@ -34,8 +34,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// sends nothing.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Range from which the backoff after a failed connect is drawn.
-const RECONNECT_BACKOFF_RANGE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(500));
+/// Backoff after a failed connect, from 50 ms to 500 ms.
+const RECONNECT_BACKOFF: Backoff = Backoff::constant(Duration::from_millis(500)).with_jitter(0.9);
 /// HTTP/2 flow-control windows in bytes: of one stream, and of a connection.
 const STREAM_WINDOW_BYTES: u32 = 4 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
@@ -224,10 +224,7 @@ impl PeerConnection {
             }
             Err(cause) => {
                 let why = PeerError::Unreachable { to, address, cause };
-                let longer =
-                    u64::try_from((RECONNECT_BACKOFF_RANGE.1 - RECONNECT_BACKOFF_RANGE.0).as_nanos())
-                        .unwrap_or(u64::MAX);
-                let rest = RECONNECT_BACKOFF_RANGE.0 + Duration::from_nanos(random.next_below(longer));
+                let rest = RECONNECT_BACKOFF.delay(0, random);
                 state.rest = Some((clock.monotonic() + rest, why.clone()));
                 Err(why)
             }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use athanor_catalog::CatalogError;
 use athanor_chassis::units::format_duration;
-use athanor_chassis::{Clock, ErrorCode, Random, Status};
+use athanor_chassis::{Backoff, Clock, ErrorCode, Random, Status};
 use athanor_cluster::NodeId;
 
 /// Timeout for all attempts together, as long as an upload waits for a leader. On a busy machine several
@@ -15,7 +15,7 @@ pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout for one attempt, because a partitioned voter may never respond.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Pause before another round over all voters.
-const ATTEMPT_BACKOFF: Duration = Duration::from_millis(200);
+const ATTEMPT_BACKOFF: Backoff = Backoff::constant(Duration::from_millis(200));
 /// Upper bound, in bytes, of each reason in an error message.
 const MAX_REASON_BYTES: usize = 300;
 
@@ -87,7 +87,7 @@ impl<'a> VoterAttempts<'a> {
                 return Ok((door, left.min(self.each)));
             }
             if self.laps > 0 {
-                self.clock.sleep(self.random.jitter(ATTEMPT_BACKOFF).min(left)).await;
+                self.clock.sleep(ATTEMPT_BACKOFF.delay(0, self.random).min(left)).await;
             }
             self.laps = self.laps.saturating_add(1);
             self.tried.values_mut().for_each(|(of_this_lap, _)| *of_this_lap = false);

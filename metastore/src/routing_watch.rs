@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use athanor_catalog::RoutingView;
 use athanor_chassis::tasks::SpawnError;
-use athanor_chassis::{ErrorCode, Status, TaskGroup};
+use athanor_chassis::{Backoff, ErrorCode, Status, TaskGroup};
 use athanor_cluster::status_codec;
 use athanor_proto::athanor::internal::v1 as wire;
 
-use crate::client::{MetastoreClient, MetastoreClientShared};
+use crate::client::{MetastoreClient, MetastoreClientDeps, MetastoreClientShared};
 use crate::compression::decode_compressed;
 use crate::retry::VoterEndpoint;
 use crate::view_stream::{ViewStream, ViewUpdate};
@@ -17,7 +17,7 @@ use crate::view_stream::{ViewStream, ViewUpdate};
 /// Silence after which a watcher leaves a voter.
 const WATCH_IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 /// Pause between leaving one voter and trying the next.
-const VOTER_SWITCH_BACKOFF: Duration = Duration::from_millis(200);
+const VOTER_SWITCH_BACKOFF: Backoff = Backoff::constant(Duration::from_millis(200));
 
 /// Watch on slot tables, shards and voters. The view never goes back; its age is unbounded while no voter is
 /// reachable. Cheap to clone; each clone waits for changes of its own.
@@ -77,6 +77,7 @@ impl RoutingWatch {
 
 impl MetastoreClientShared {
     async fn follow_voters(&self) {
+        let MetastoreClientDeps { clock, random, .. } = &self.reach;
         let mut last = None;
         loop {
             for door in self.voter_endpoints(None) {
@@ -89,9 +90,9 @@ impl MetastoreClientShared {
                     tracing::debug!(%door, why = %why, "left a voter of the catalogue");
                 }
                 last = Some(why.code);
-                self.reach.clock.sleep(self.reach.random.jitter(VOTER_SWITCH_BACKOFF)).await;
+                VOTER_SWITCH_BACKOFF.wait(0, clock, random).await;
             }
-            self.reach.clock.sleep(self.reach.random.jitter(VOTER_SWITCH_BACKOFF)).await;
+            VOTER_SWITCH_BACKOFF.wait(0, clock, random).await;
         }
     }
 

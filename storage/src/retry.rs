@@ -1,9 +1,8 @@
 //! Retries of one call until it succeeds, fails for good or times out.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use athanor_chassis::{Clock, ErrorCode, Random};
+use athanor_chassis::{Backoff, Clock, ErrorCode, Random};
 use futures::future::BoxFuture;
 use object_store::Error;
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -53,6 +52,7 @@ impl RetryExecutor {
         call: impl Fn(u32) -> BoxFuture<'c, Result<T, Error>>,
     ) -> Result<T, StoreError> {
         let StorageRetryConfig { attempts, attempt_timeout, total_timeout, .. } = self.patience;
+        let backoff = Backoff::doubling(self.patience.backoff_first, self.patience.backoff_most);
         let end = self.clock.monotonic() + total_timeout;
         let _room = self.acquire_permit(op, key).await?;
         let mut attempt = 1;
@@ -67,7 +67,7 @@ impl RetryExecutor {
                 },
                 Err(_elapsed) => None,
             };
-            let wait = self.random.jitter(self.backoff(attempt));
+            let wait = backoff.delay(attempt as usize - 1, &self.random);
             if attempt >= attempts || self.clock.monotonic() + wait >= end {
                 return Err(attempts_exhausted(op, key, attempt, failed));
             }
@@ -108,11 +108,6 @@ impl RetryExecutor {
             Error::AlreadyExists { .. } => StoreError::Exists { key },
             error => StoreError::Refused { op, key, code, source: Box::new(error) },
         }
-    }
-
-    fn backoff(&self, attempt: u32) -> Duration {
-        let doubled = self.patience.backoff_first.saturating_mul(1 << (attempt - 1).min(20));
-        doubled.min(self.patience.backoff_most)
     }
 }
 

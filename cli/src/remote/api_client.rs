@@ -12,7 +12,7 @@ use std::time::Duration;
 use athanor_chassis::clock::TimeoutElapsed;
 use athanor_chassis::config::SecretString;
 use athanor_chassis::units::format_duration;
-use athanor_chassis::{Clock, ErrorCode, Random, Status};
+use athanor_chassis::{Backoff, Clock, ErrorCode, Random, Status};
 use athanor_profile::formats::pprof;
 use bytes::Bytes;
 use prost::Message;
@@ -33,9 +33,7 @@ const MAX_ERROR_BODY_BYTES: usize = 64 << 10;
 /// Maximum characters of an error message that are shown.
 const MAX_ERROR_TEXT_CHARS: usize = 2000;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// First retry delay; it doubles with each retry.
-const MIN_RETRY_BACKOFF: Duration = Duration::from_millis(250);
-const MAX_RETRY_BACKOFF: Duration = Duration::from_secs(15);
+const RETRY_BACKOFF: Backoff = Backoff::doubling(Duration::from_millis(250), Duration::from_secs(15));
 /// Maximum delay that a server may request; a longer one ends the retries.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
 
@@ -142,7 +140,6 @@ impl ApiClient {
         retries: u32,
         note: impl Fn(&Status, Duration),
     ) -> Result<Bytes, Status> {
-        let mut pause = MIN_RETRY_BACKOFF;
         for attempt in 0.. {
             let failed = match self.call(method, gzipped.clone(), true).await {
                 Ok(answer) => return Ok(answer),
@@ -152,10 +149,9 @@ impl ApiClient {
             if !failed.again || attempt == retries || asked > MAX_RETRY_AFTER {
                 return Err(failed.status);
             }
-            let wait = self.shared.random.jitter(pause).max(asked);
+            let wait = RETRY_BACKOFF.delay(attempt as usize, &self.shared.random).max(asked);
             note(&failed.status, wait);
             self.shared.clock.sleep(wait).await;
-            pause = (2 * pause).min(MAX_RETRY_BACKOFF);
         }
         unreachable!("the last attempt returns")
     }

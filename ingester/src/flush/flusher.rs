@@ -17,7 +17,7 @@ use athanor_block::{
 };
 use athanor_catalog::{BlockEntry, BlockId, Catalog, CatalogError, CommandError, ShardEntry, TenantSpan};
 use athanor_chassis::{
-    ByteSize, Clock, ComputePool, CpuActivity, ErrorCode, Random, Status, TenantId, Timestamp,
+    Backoff, ByteSize, Clock, ComputePool, CpuActivity, ErrorCode, Random, Status, TenantId, Timestamp,
 };
 use athanor_storage::Store;
 use athanor_storage::path::{BlockOwner, FileName, ObjectKey};
@@ -115,9 +115,9 @@ struct FlushRounds {
 const MAX_TENANTS_PER_HEAD: usize = 50_000;
 /// Maximum interval between checks of a head's age and size.
 const FLUSH_CHECK_INTERVAL: Duration = Duration::from_millis(500);
-/// Backoffs between tries while the bucket or the catalog is unavailable.
-const FLUSH_RETRY_BACKOFF: [Duration; 4] =
-    [Duration::from_millis(200), Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(15)];
+/// Backoff while the bucket or the catalog is unavailable: 200 ms, 1 s, 5 s, then 15 s.
+const FLUSH_RETRY_BACKOFF: Backoff =
+    Backoff { min: Duration::from_millis(200), max: Duration::from_secs(15), factor: 5, jitter: 0.0 };
 
 impl FlushRequests {
     /// Flushes all heads and returns when their blocks are registered.
@@ -175,11 +175,8 @@ impl HeadFlusher {
         loop {
             // A short maximum age needs more frequent checks.
             let tick = FLUSH_CHECK_INTERVAL.min(self.config.max_age / 4).max(Duration::from_millis(10));
-            let wait = if failures == 0 {
-                tick
-            } else {
-                FLUSH_RETRY_BACKOFF[(failures - 1).min(FLUSH_RETRY_BACKOFF.len() - 1)]
-            };
+            let wait =
+                if failures == 0 { tick } else { FLUSH_RETRY_BACKOFF.delay(failures - 1, &self.deps.random) };
             tokio::select! {
                 biased;
                 () = self.deps.clock.sleep(wait) => {}

@@ -13,16 +13,16 @@ use athanor_catalog::{
     BlockEntry, BlockId, BucketBlock, Catalog, CatalogCommand, CatalogError, CommandResult, DataLoss,
     ShardId, ShardLogRange, find_merged_blocks,
 };
-use athanor_chassis::{Clock, Status, TenantId};
+use athanor_chassis::{Backoff, Clock, Random, Status, TenantId};
 use athanor_storage::Store;
 use futures::{StreamExt, TryStreamExt};
 use tokio_util::sync::CancellationToken;
 
 use crate::maintenance::block_lister::{BlockLister, ListedBlock};
 
-/// Waits between retries while the bucket or the catalog is unavailable; the last one repeats.
-const REPAIR_RETRY_BACKOFF: [Duration; 4] =
-    [Duration::from_millis(500), Duration::from_secs(5), Duration::from_secs(30), Duration::from_secs(120)];
+/// Backoff while the bucket or the catalog is unavailable: 500 ms, 4 s, 32 s, then 120 s.
+const REPAIR_RETRY_BACKOFF: Backoff =
+    Backoff { min: Duration::from_millis(500), max: Duration::from_secs(120), factor: 8, jitter: 0.0 };
 /// Interval between two checks for new gaps. A shard reports its gaps when it opens.
 const REPAIR_INTERVAL: Duration = Duration::from_secs(10);
 /// Concurrent reads of `meta.json` files.
@@ -36,6 +36,8 @@ pub struct CatalogRepair {
     pub store: Store,
     /// Clock of the waits.
     pub clock: Clock,
+    /// Random source of the backoff.
+    pub random: Random,
     /// Cluster id that a block must carry.
     pub cluster: u128,
     /// Retention period of blocks; zero keeps them for ever.
@@ -59,10 +61,10 @@ impl CatalogRepair {
             let mut wait = REPAIR_INTERVAL;
             if !leads() {
                 looked.clear();
-                wait = REPAIR_RETRY_BACKOFF[0];
+                wait = REPAIR_RETRY_BACKOFF.min;
             } else if let Err(status) = self.look(&mut looked).await {
                 tracing::warn!(error = %status, "the blocks that the catalogue lost were not found, it will be tried again");
-                wait = REPAIR_RETRY_BACKOFF[failures.min(REPAIR_RETRY_BACKOFF.len() - 1)];
+                wait = REPAIR_RETRY_BACKOFF.delay(failures, &self.random);
                 failures += 1;
             } else {
                 failures = 0;
@@ -238,7 +240,7 @@ fn tiling(gap: LogGap, found: &[BlockEntry]) -> Vec<BlockEntry> {
 #[cfg(test)]
 mod tests {
     use athanor_catalog::InMemoryCatalog;
-    use athanor_chassis::{Random, Timestamp};
+    use athanor_chassis::Timestamp;
     use athanor_storage::{StorageConfig as Bucket, StoreDeps};
 
     use super::*;
@@ -269,7 +271,9 @@ mod tests {
         let catalog = Arc::new(InMemoryCatalog::new(clock.clone()));
         let shard = catalog.open_shard(0, 1).await.unwrap();
         let known = Arc::clone(&catalog) as Arc<dyn Catalog>;
-        let repair = CatalogRepair { catalog: known, store, clock, cluster: 1, retention: Duration::ZERO };
+        let random = Random::from_seed(3);
+        let retention = Duration::ZERO;
+        let repair = CatalogRepair { catalog: known, store, clock, random, cluster: 1, retention };
         let (mut looked, gap) = (Vec::new(), LogGap { shard: shard.id, from: 0, to: 9 });
         assert!(!repair.look(&mut looked).await.unwrap());
         catalog.advance_watermark(shard.id, 9).await.unwrap();

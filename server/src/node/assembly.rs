@@ -392,7 +392,7 @@ impl NodeContext<'_> {
     ) -> Result<Arc<RetentionCounters>, StartError> {
         let done = Arc::new(RetentionCounters::default());
         let Some(LocalVoter { metastore, .. }) = voter else { return Ok(done) };
-        let NodeDeps { clock, store, .. } = &self.system;
+        let NodeDeps { clock, random, store, .. } = &self.system;
         let retention = self.config.retention;
         let tasks = &self.tasks;
         let leads = |metastore: &MetastoreVoter| {
@@ -403,6 +403,7 @@ impl NodeContext<'_> {
             catalog: Arc::clone(catalog),
             store: store.clone(),
             clock: clock.clone(),
+            random: random.clone(),
             cluster: self.identity.cluster,
             retention,
         };

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use athanor_catalog::{RecoveryFindings, ShardId, ShardReport};
-use athanor_chassis::{ErrorCode, LimitOverrides, Status, TaskGroup, Timestamp};
+use athanor_chassis::{Backoff, ErrorCode, LimitOverrides, Status, TaskGroup, Timestamp};
 use athanor_cluster::NodeId;
 use athanor_cluster::members::{ClusterMember, MemberState, RoleName};
 use athanor_metastore::{
@@ -25,8 +25,8 @@ use crate::rpc::ingester_client::IngesterClient;
 /// bucket's snapshot names, and for reports of most members of each shard.
 const MEMBER_SETTLE_TIME: Duration = Duration::from_secs(10);
 const REBUILD_DEADLINE: Duration = Duration::from_secs(60);
-/// Interval between two attempts.
-const REBUILD_RETRY_BACKOFF: Duration = Duration::from_secs(2);
+/// Delay between two attempts.
+const REBUILD_RETRY_BACKOFF: Backoff = Backoff::constant(Duration::from_secs(2)).with_jitter(0.0);
 
 /// Makes this node the only voter of a rebuilt catalog, which serves after the next start. Returns the report
 /// for the operator. Nodes in `without` are lost for good, and so is data that only they have.
@@ -67,7 +67,7 @@ async fn again(
     ground: &assembly::ConsensusRuntime,
     without: BTreeSet<NodeId>,
 ) -> Result<String, StartError> {
-    let clock = &site.system.clock;
+    let NodeDeps { clock, random, .. } = &site.system;
     clock.sleep(MEMBER_SETTLE_TIME).await;
     let ways = site.routing_handles(None).ways;
     let at = clock.wall();
@@ -79,7 +79,7 @@ async fn again(
         match voting(others) {
             None => {}
             Some(_) if may_wait => {
-                clock.sleep(REBUILD_RETRY_BACKOFF).await;
+                REBUILD_RETRY_BACKOFF.wait(0, clock, random).await;
                 continue;
             }
             Some(name) => {
@@ -93,7 +93,7 @@ async fn again(
         let (described, unsure) = described(others, &ways, &without).await;
         if may_wait && !unsure.is_empty() {
             tracing::info!(?unsure, "most members of these shards have not said yet how much is stored");
-            clock.sleep(REBUILD_RETRY_BACKOFF).await;
+            REBUILD_RETRY_BACKOFF.wait(0, clock, random).await;
             continue;
         }
         let rebuilding = RecoveryParams {
@@ -110,7 +110,7 @@ async fn again(
                 return Ok(told(&report, &unsure));
             }
             Err(MetastoreRecoveryError::Silent { .. }) if may_wait => {
-                clock.sleep(REBUILD_RETRY_BACKOFF).await
+                REBUILD_RETRY_BACKOFF.wait(0, clock, random).await
             }
             Err(error) => return Err(StartError::Rebuild(Status::from_error(&error))),
         }

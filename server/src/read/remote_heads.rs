@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use athanor_catalog::{ShardEntry, ShardId};
-use athanor_chassis::{Clock, ErrorCode, Random, Status, TaskGroup, TenantId};
+use athanor_chassis::{Backoff, Clock, ErrorCode, Random, Status, TaskGroup, TenantId};
 use athanor_cluster::members::ClusterMember;
 use athanor_cluster::{NodeId, status_codec};
 use athanor_proto::athanor::internal::v1 as wire;
@@ -29,8 +29,8 @@ use crate::write::leader_cache::LeaderCache;
 const LEADER_PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time limit of a query at one node.
 const HEAD_QUERY_TIMEOUT: Duration = Duration::from_secs(60);
-/// Backoff between attempts: minimum and maximum.
-const RETRY_BACKOFF_RANGE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(250));
+/// Backoff between attempts.
+const RETRY_BACKOFF: Backoff = Backoff::doubling(Duration::from_millis(20), Duration::from_millis(250));
 
 /// Stream of result frames from one node.
 type ResultFrameStream = BoxStream<'static, Result<ResultFrame, Status>>;
@@ -117,7 +117,7 @@ impl RemoteHeads {
         ask: &Bytes,
         mut inbox: Option<&mut PartialReceiver>,
     ) -> Result<HeadMetadata, Status> {
-        let RemoteHeadDeps { leaders, clock, outages, .. } = &self.asking;
+        let RemoteHeadDeps { leaders, clock, random, outages, .. } = &self.asking;
         // The wait ends before the query's deadline, so that a partial result is returned in time.
         let wanted = inbox.as_ref().map_or(Duration::MAX, |inbox| inbox.remaining_time(clock) / 4 * 3);
         let until = clock.monotonic() + LEADERLESS_TIMEOUT.min(wanted);
@@ -149,7 +149,7 @@ impl RemoteHeads {
             if left.is_empty() {
                 break;
             }
-            clock.sleep(self.asking.pause(attempt)).await;
+            RETRY_BACKOFF.wait(attempt, clock, random).await;
         }
         Ok(beside)
     }
@@ -380,13 +380,6 @@ impl RemoteHeadDeps {
     /// Returns the gossip view of the other nodes.
     fn known_members(&self) -> Arc<BTreeMap<NodeId, ClusterMember>> {
         self.ways.afar.as_ref().map(|afar| afar.peers.members().current()).unwrap_or_default()
-    }
-
-    /// Returns the exponential backoff with jitter.
-    fn pause(&self, attempt: usize) -> Duration {
-        let (least, most) = RETRY_BACKOFF_RANGE;
-        let span = least.saturating_mul(1 << attempt.min(8)).min(most);
-        span / 2 + Duration::from_nanos(self.random.next_below(span.as_nanos() as u64 / 2))
     }
 }
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use athanor_catalog::{RoutingView, ShardEntry};
-use athanor_chassis::{ByteSize, Clock, ErrorCode, Random, Status, TenantId};
+use athanor_chassis::{Backoff, ByteSize, Clock, ErrorCode, Random, Status, TenantId};
 use athanor_distributor::{ProfileOutcome, ShardWriter, StoredProfile};
 use athanor_metastore::RoutingWatch;
 use athanor_profile::Labels;
@@ -29,7 +29,7 @@ use crate::write::slot_resolver::SlotResolver;
 /// Time limit of a write, after which the client has to retry.
 const APPEND_DEADLINE: Duration = Duration::from_secs(10);
 /// Backoff between attempts. An election takes one to two seconds, and a write should not wait much longer.
-const RETRY_BACKOFF_RANGE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(250));
+const RETRY_BACKOFF: Backoff = Backoff::doubling(Duration::from_millis(20), Duration::from_millis(250));
 /// Maximum number of times that uploads are placed by a newer slot table.
 const MAX_TABLE_REFRESHES: usize = 3;
 /// Approximate bytes of profiles per batch, as sent.
@@ -174,20 +174,13 @@ impl WriteRouter {
                     }
                 }
             }
-            let pause = self.pause(attempt);
+            let pause = RETRY_BACKOFF.delay(attempt, &self.random);
             if self.clock.monotonic() + pause >= until {
                 break;
             }
             self.clock.sleep(pause).await;
         }
         ended(batch, answers, &why)
-    }
-
-    /// Returns the exponential backoff with jitter.
-    fn pause(&self, attempt: usize) -> Duration {
-        let (least, most) = RETRY_BACKOFF_RANGE;
-        let span = least.saturating_mul(1 << attempt.min(8)).min(most);
-        span / 2 + Duration::from_nanos(self.random.next_below(span.as_nanos() as u64 / 2))
     }
 }
 
