@@ -15,7 +15,7 @@ use athanor_profile::formats::pprof::{DecodeLimits, DecodedProfile, Inflater, Pp
 use athanor_profile::{Dictionary, Labels, SampleTimestamps, SpanContext, ValueType};
 
 use crate::format::error::BlockError;
-use crate::format::folder::BlockFolder;
+use crate::format::folder::{BlockFolder, ScratchFactory};
 use crate::format::meta::BlockMeta;
 use crate::format::sample_rows::{SampleRow, SpanContextTable};
 use crate::merge::merge_all;
@@ -25,9 +25,6 @@ use athanor_profile::store_interface::series::{ProfileRow, ProfileSeries};
 use athanor_profile::store_interface::source::{
     ProfileSource, SourceError, SourceNameVisitor, SourceReadSize, SourceRowVisitor, SourceSpanRowVisitor,
 };
-
-/// Factory of empty folders for runs.
-pub type ScratchFactory<'s> = dyn FnMut() -> std::io::Result<Arc<dyn BlockFolder>> + 's;
 
 /// Counts of the input that was added and dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

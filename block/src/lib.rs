@@ -33,19 +33,17 @@ mod writer;
 
 pub use athanor_profile::SpanContext;
 pub use athanor_profile::store_interface::series::{ProfileRow, ProfileSeries};
-pub use build::{BlockBuilder, BuildCounts, ScratchFactory};
+pub use build::{BlockBuilder, BuildCounts};
 pub use format::error::BlockError;
-pub use format::folder::{BlockFolder, LocalFolder, MemoryFolder, PAGE_BYTES};
+pub use format::folder::{BlockFolder, LocalFolder, MemoryFolder, ScratchFactory};
 pub use format::meta::{
     BlockMeta, BlockOrigin, FORMAT_VERSION, FUNCTIONS_FILE, FileMeta, IdRange, LOCATIONS_FILE, LogRange,
-    MAPPINGS_FILE, MAX_META_BYTES, META_FILE, PARQUET_FILES, PROFILES_FILE, ROLLUP_FILE, SAMPLES_FILE,
-    SERIES_FILE, STACKS_FILE, TenantMeta,
+    MAPPINGS_FILE, MAX_META_BYTES, META_FILE, PAGE_BYTES, PARQUET_FILES, PROFILES_FILE, ROLLUP_FILE,
+    SAMPLES_FILE, SERIES_FILE, STACKS_FILE, TenantMeta,
 };
 pub use merge::{MERGE_FAN_IN, MergeOutput, merge, merge_all, merge_into, merge_round_count};
-pub use reader::file_ranges::{
-    FileRanges, MAX_FETCH_GAP_BYTES, ProfileProjection, RowProjection, align_to_pages, footer_range,
-};
+pub use reader::file_ranges::{FileRanges, MAX_FETCH_GAP_BYTES, RowProjection, align_to_pages, footer_range};
 pub use reader::names::BlockNames;
-pub use reader::read::{Block, RollupRows, TenantBlock};
+pub use reader::read::{Block, ProfileProjection, RollupRows, TenantBlock};
 pub use reader::source::TenantBlockSource;
 pub use writer::memory_profiles::{MemoryProfiles, MemoryRow, MemoryRowVisitor, write_from_memory};

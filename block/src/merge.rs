@@ -8,11 +8,10 @@ use std::sync::Arc;
 use athanor_profile::Dictionary;
 use athanor_profile::encoding::hash::ContentHash;
 
-use crate::build::ScratchFactory;
 use crate::format::columns::TableReader;
 use crate::format::duplicates::DuplicateIds;
 use crate::format::error::BlockError;
-use crate::format::folder::BlockFolder;
+use crate::format::folder::{BlockFolder, ScratchFactory};
 use crate::format::meta::{BlockMeta, BlockOrigin, IdRange, SAMPLES_FILE};
 use crate::format::sample_rows::{OptionalColumns, ProfileRows, SampleRow};
 use crate::reader::read::{Block, TenantBlock};

@@ -28,8 +28,8 @@ use parquet::schema::types::{ColumnDescPtr, ColumnPath};
 use crate::format::error::BlockError;
 use crate::format::folder::{CachedTailReader, ChecksumReader, ChecksumWriter};
 use crate::format::meta::{
-    FUNCTIONS_FILE, FileMeta, INDEX_FILE, IdRange, LOCATIONS_FILE, MAPPINGS_FILE, PARQUET_FILES,
-    PROFILES_FILE, ROLLUP_FILE, SAMPLES_FILE, SERIES_FILE, STACKS_FILE,
+    FUNCTIONS_FILE, FileMeta, INDEX_FILE, IdRange, LOCATIONS_FILE, MAPPINGS_FILE, MAX_ROWS_PER_FILE_BYTE,
+    MAX_ROWS_PER_PAGE, PARQUET_FILES, PROFILES_FILE, ROLLUP_FILE, SAMPLES_FILE, SERIES_FILE, STACKS_FILE,
 };
 use crate::format::sample_rows::{OptionalColumns, SpanContextColumns};
 
@@ -39,18 +39,11 @@ pub(crate) const MAX_ROWS_PER_GROUP: usize = 1 << 20;
 /// Approximate bytes of names per row group. They are held in addition to the dictionary.
 pub(crate) const GROUP_TEXT_BYTES: usize = 8 << 20;
 
-/// Upper bound of rows per page.
-pub(crate) const MAX_ROWS_PER_PAGE: usize = 64 * 1024;
-
 /// Variant of [`MAX_ROWS_PER_PAGE`] for the roll-up, so that a query for few series reads only their pages.
 const MAX_ROWS_PER_ROLLUP_PAGE: usize = 4 * 1024;
 
 /// Upper bound in bytes of the dictionary of roll-up values. Reading one page requires the dictionary too.
 const MAX_ROLLUP_DICTIONARY_BYTES: usize = 32 * 1024;
-
-/// Upper bound of rows per byte of a file. Every file has at least two columns, and two pages with their
-/// headers exceed 32 bytes. Announced row counts are checked against it before memory is allocated.
-pub(crate) const MAX_ROWS_PER_FILE_BYTE: u64 = MAX_ROWS_PER_PAGE as u64 / 32;
 
 /// Size in bytes up to which a column of a row group is not compressed. Compression would save a few bytes,
 /// and its 200 KB context per column would dominate the time for a block of many tenants.

@@ -13,10 +13,10 @@ use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, Length};
 
 use crate::format::error::BlockError;
-use crate::format::meta::FileMeta;
+use crate::format::meta::{FileMeta, PAGE_BYTES};
 
-/// Bytes covered by one checksum.
-pub const PAGE_BYTES: usize = 64 * 1024;
+/// Factory of empty folders for runs.
+pub type ScratchFactory<'s> = dyn FnMut() -> std::io::Result<Arc<dyn BlockFolder>> + 's;
 
 /// Files of one block. A name is never written twice.
 pub trait BlockFolder: Send + Sync {

@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::format::columns::MAX_ROWS_PER_FILE_BYTE;
 use crate::format::error::BlockError;
-use crate::format::folder::PAGE_BYTES;
 
 /// Newest format that this version writes, for blocks with sample timestamps.
 pub const FORMAT_VERSION: u32 = 3;
@@ -14,10 +12,17 @@ pub const FORMAT_VERSION: u32 = 3;
 pub(crate) const FORMAT_WITHOUT_TIMESTAMPS: u32 = 2;
 /// Name of the metadata file.
 pub const META_FILE: &str = "meta.json";
+/// Bytes covered by one checksum.
+pub const PAGE_BYTES: usize = 64 * 1024;
 /// Upper bound in bytes of a file's tail in `meta.json`.
 const MAX_TAIL_BYTES: usize = PAGE_BYTES;
 /// Upper bound in bytes of `meta.json`.
 pub const MAX_META_BYTES: u64 = 64 << 20;
+/// Upper bound of rows per page.
+pub(crate) const MAX_ROWS_PER_PAGE: usize = 64 * 1024;
+/// Upper bound of rows per byte of a file. Every file has at least two columns, and two pages with their
+/// headers exceed 32 bytes. Announced row counts are checked against it before memory is allocated.
+pub(crate) const MAX_ROWS_PER_FILE_BYTE: u64 = MAX_ROWS_PER_PAGE as u64 / 32;
 
 /// Names of the Parquet files of every block.
 pub const PARQUET_FILES: [&str; 9] = [

@@ -5,12 +5,11 @@ use std::ops::Range;
 use athanor_profile::store_interface::source::SourceReadSize;
 
 use crate::format::error::BlockError;
-use crate::format::folder::PAGE_BYTES;
 use crate::format::meta::{
-    FUNCTIONS_FILE, LOCATIONS_FILE, MAPPINGS_FILE, PROFILES_FILE, ROLLUP_FILE, SAMPLES_FILE, SERIES_FILE,
-    STACKS_FILE,
+    FUNCTIONS_FILE, LOCATIONS_FILE, MAPPINGS_FILE, PAGE_BYTES, PROFILES_FILE, ROLLUP_FILE, SAMPLES_FILE,
+    SERIES_FILE, STACKS_FILE,
 };
-use crate::reader::read::TenantBlock;
+use crate::reader::read::{ProfileProjection, TenantBlock};
 use crate::reader::source::{TenantBlockSource, sample_ranges};
 
 /// Byte ranges by file.
@@ -59,17 +58,6 @@ pub fn align_to_pages(extents: &[(&'static str, Range<u64>)], length: impl Fn(&s
     joined
 }
 
-/// Columns of profiles that a query needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProfileProjection {
-    /// Series, time and number of rows of each profile.
-    Brief,
-    /// Sum of the values of each profile.
-    Totals,
-    /// All columns except that sum.
-    All,
-}
-
 /// Rows of selected profiles that a query needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RowProjection {
@@ -81,16 +69,6 @@ pub struct RowProjection {
     pub each: bool,
     /// Span context of each row.
     pub requests: bool,
-}
-
-impl ProfileProjection {
-    fn column_indexes(self) -> &'static [usize] {
-        match self {
-            ProfileProjection::Brief => &[0, 1, 2, 6],
-            ProfileProjection::Totals => &[7],
-            ProfileProjection::All => &[0, 1, 2, 3, 4, 5, 6],
-        }
-    }
 }
 
 impl TenantBlock<'_> {

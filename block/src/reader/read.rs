@@ -18,7 +18,6 @@ use crate::format::meta::{
     BlockMeta, IdRange, MAX_META_BYTES, META_FILE, PARQUET_FILES, PROFILES_FILE, ROLLUP_FILE, SAMPLES_FILE,
     SERIES_FILE, TenantMeta,
 };
-use crate::reader::file_ranges::ProfileProjection;
 use athanor_profile::store_interface::series::{ProfileRow, ProfileSeries};
 
 /// Open block. Cheap to clone.
@@ -50,6 +49,17 @@ pub struct RollupRows {
     pub value: Vec<i64>,
     /// Number of rows in the sum.
     pub samples: Vec<u32>,
+}
+
+/// Columns of profiles that a query needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProfileProjection {
+    /// Series, time and number of rows of each profile.
+    Brief,
+    /// Sum of the values of each profile.
+    Totals,
+    /// All columns except that sum.
+    All,
 }
 
 impl Block {
@@ -152,6 +162,16 @@ pub(crate) fn local_id(file: &str, id: i32, run: IdRange) -> Result<u32, BlockEr
 /// Variant of [`local_id`] with −1 for none.
 pub(crate) fn local_id_or_none(file: &str, id: i32, run: IdRange) -> Result<u32, BlockError> {
     if id == -1 { Ok(NO_ENTRY) } else { local_id(file, id, run) }
+}
+
+impl ProfileProjection {
+    pub(crate) fn column_indexes(self) -> &'static [usize] {
+        match self {
+            ProfileProjection::Brief => &[0, 1, 2, 6],
+            ProfileProjection::Totals => &[7],
+            ProfileProjection::All => &[0, 1, 2, 3, 4, 5, 6],
+        }
+    }
 }
 
 impl TenantBlock<'_> {

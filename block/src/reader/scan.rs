@@ -11,9 +11,9 @@ use athanor_profile::SpanContext;
 use parquet::column::reader::{ColumnReaderImpl, get_typed_column_reader};
 use parquet::data_type::{DataType, FixedLenByteArray, FixedLenByteArrayType, Int32Type, Int64Type};
 
-use crate::format::columns::{MAX_ROWS_PER_PAGE, TableReader, catch_parquet_panic};
+use crate::format::columns::{TableReader, catch_parquet_panic};
 use crate::format::error::BlockError;
-use crate::format::meta::{IdRange, ROLLUP_FILE, SAMPLES_FILE};
+use crate::format::meta::{IdRange, MAX_ROWS_PER_PAGE, ROLLUP_FILE, SAMPLES_FILE};
 use crate::format::sample_rows::SpanContextColumns;
 use crate::reader::read::{TenantBlock, local_id};
 

@@ -17,10 +17,9 @@ use parquet::data_type::ByteArray;
 use crate::format::error::BlockError;
 use crate::format::meta::SERIES_FILE;
 use crate::format::sample_rows::SpanContextColumns;
-use crate::reader::file_ranges::ProfileProjection;
 use crate::reader::frames::BlockFrames;
 use crate::reader::names::BlockNames;
-use crate::reader::read::{Block, TenantBlock};
+use crate::reader::read::{Block, ProfileProjection, TenantBlock};
 use crate::reader::scan::{self, SideTask};
 
 /// Query source over a part of a block. Tables of series, profiles and names are decoded once on first use,
