@@ -7,7 +7,8 @@ use std::time::Duration;
 use athanor_chassis::{Random, TenantId, Timestamp};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::state::ShardId;
+/// Id of a shard, derived from slot and epoch and never reused.
+pub type ShardId = u32;
 
 /// Id of a block: creation time in milliseconds, then 80 random bits. Ids sort by time and are never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -49,7 +49,7 @@ mod contract;
 mod state;
 
 pub use athanor_cluster::placement::MAX_SLOTS;
-pub use block::{BlockEntry, BlockId, ShardLogRange, TenantSpan};
+pub use block::{BlockEntry, BlockId, ShardId, ShardLogRange, TenantSpan};
 pub use contract::{Catalog, CatalogError, InMemoryCatalog};
 pub use state::{
     AgeReport, BlockListing, BucketBlock, CatalogCommand, CatalogLogEntry, CatalogRecoveryError,
@@ -59,7 +59,7 @@ pub use state::{
     MAX_DOCUMENTS_PER_TENANT, MAX_EXPIRED_PER_COMMAND, MAX_GROUPS, MAX_PURGED_TENANTS, MAX_REPLACED,
     MAX_SERVICES, MAX_SHARDS, MAX_STAGED_TENANTS, MAX_TENANTS_PER_COMMAND, MAX_TOTAL_DOCUMENT_BYTES,
     MAX_VOTERS, PendingTable, PhaseTransition, ProfileTimeRange, RecoveryFindings, RecoveryInput,
-    ReplaceMismatch, ReplicaPlacement, RoutingView, ServiceRates, ShardEntry, ShardId, ShardNode, ShardPhase,
+    ReplaceMismatch, ReplicaPlacement, RoutingView, ServiceRates, ShardEntry, ShardNode, ShardPhase,
     ShardReport, TOMBSTONE_RETENTION, TenantDocument, TenantDocuments, decode_shard_id, find_merged_blocks,
     shard_id,
 };

@@ -17,7 +17,7 @@ use athanor_cluster::NodeId;
 use athanor_cluster::placement::SlotTables;
 use serde::{Deserialize, Serialize};
 
-use crate::block::{BlockEntry, BlockId, ShardLogRange};
+use crate::block::{BlockEntry, BlockId, ShardId, ShardLogRange};
 use block_lifecycle::block_set::BlockSet;
 use block_lifecycle::retention::Retention;
 use block_lifecycle::staging::StagedBlock;
@@ -45,8 +45,8 @@ pub use tenant_documents::{
     TenantDocument, TenantDocuments,
 };
 pub use topology::shards::{
-    HandoffSource, MAX_COPIES, MAX_GROUPS, MAX_SHARDS, ReplicaPlacement, ShardEntry, ShardId, ShardNode,
-    ShardPhase, decode_shard_id, shard_id,
+    HandoffSource, MAX_COPIES, MAX_GROUPS, MAX_SHARDS, ReplicaPlacement, ShardEntry, ShardNode, ShardPhase,
+    decode_shard_id, shard_id,
 };
 pub use topology::tables::{MAX_CLOCK_SKEW, PendingTable};
 

@@ -8,12 +8,10 @@ use athanor_cluster::NodeId;
 use athanor_cluster::placement::MAX_SLOTS;
 use serde::{Deserialize, Serialize};
 
+use crate::block::ShardId;
 use crate::state::{
     CatalogState, CommandError, CommandOutcome, CommandResult, LimitedResource, PhaseTransition,
 };
-
-/// Id of a shard, derived from slot and epoch and never reused.
-pub type ShardId = u32;
 
 /// Limit of members per shard.
 pub const MAX_COPIES: u16 = 7;
