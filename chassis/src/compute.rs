@@ -26,15 +26,14 @@ use crate::observability::cpu_time::{CpuActivity, coarse_tick, thread_cpu_time};
 use crate::tasks::panic_message;
 
 use self::fair_queue::FlowKey;
-use self::pool::{CpuClock, PoolInner};
+use self::pool::{CpuClock, PoolInner, slice};
 use self::scheduler::JobClass;
 
 mod fair_queue;
 mod pool;
 mod scheduler;
-mod slice;
 
-pub use slice::{hold_slice, yield_slice};
+pub use pool::slice::{hold_slice, yield_slice};
 
 /// Upper bound of remembered queue limits. Beyond it, limits of tenants without jobs are dropped.
 const MAX_QUEUE_LIMITS: usize = 4096;

@@ -10,10 +10,12 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
+use self::slice::CpuSlice;
 use super::ComputeError;
 use super::fair_queue::{FlowKey, PickedJob};
 use super::scheduler::{JobClass, JobScheduler};
-use super::slice::{self, CpuSlice};
+
+pub(super) mod slice;
 
 /// Query threads of one kind beyond one per core: as many jobs may have yielded at once.
 const MAX_SUSPENDED_THREADS: usize = 32;

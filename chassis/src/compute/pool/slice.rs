@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::fair_queue::{CPU_QUANTUM, FlowKey};
-use super::pool::{PoolInner, PoolState, QueuedQueryJob, ResumeSignal};
+use super::{PoolInner, PoolState, QueuedQueryJob, ResumeSignal};
+use crate::compute::fair_queue::{CPU_QUANTUM, FlowKey};
 
 thread_local! {
     /// The slice of the query job on this thread.
@@ -14,7 +14,7 @@ thread_local! {
 }
 
 /// Slice of a query job.
-pub(super) struct CpuSlice {
+pub(in crate::compute) struct CpuSlice {
     shared: Arc<PoolInner>,
     flow: FlowKey,
     ticket: u64,
@@ -61,7 +61,7 @@ fn update_holds(change: impl FnOnce(usize) -> usize) {
 }
 
 /// Runs a query job in its slice.
-pub(super) fn run_in_slice<R>(mut slice: CpuSlice, job: impl FnOnce() -> R) -> R {
+pub(in crate::compute) fn run_in_slice<R>(mut slice: CpuSlice, job: impl FnOnce() -> R) -> R {
     struct SliceEndGuard;
     impl Drop for SliceEndGuard {
         fn drop(&mut self) {
@@ -77,7 +77,7 @@ pub(super) fn run_in_slice<R>(mut slice: CpuSlice, job: impl FnOnce() -> R) -> R
 }
 
 /// Starts up to `max_helpers` helpers of the query job on this thread. `None` outside of query jobs.
-pub(super) fn start_helpers(max_helpers: usize) -> Option<Vec<CpuSlice>> {
+pub(in crate::compute) fn start_helpers(max_helpers: usize) -> Option<Vec<CpuSlice>> {
     CURRENT_SLICE.with_borrow(|current| {
         let CpuSlice { shared, flow, holds, .. } = current.as_ref()?;
         let tickets = shared.lock().schedule.start_helpers(flow, max_helpers);
@@ -88,7 +88,7 @@ pub(super) fn start_helpers(max_helpers: usize) -> Option<Vec<CpuSlice>> {
 
 /// Waits for helpers. Meanwhile the job releases its slot, unless it holds its slice. In that case its
 /// helpers hold theirs too.
-pub(super) fn wait_for_helpers<R>(wait: impl FnOnce() -> R) -> R {
+pub(in crate::compute) fn wait_for_helpers<R>(wait: impl FnOnce() -> R) -> R {
     CURRENT_SLICE.with_borrow(|current| {
         if let Some(slice) = current.as_ref().filter(|slice| slice.holds == 0) {
             slice.release();
@@ -104,7 +104,7 @@ pub(super) fn wait_for_helpers<R>(wait: impl FnOnce() -> R) -> R {
 }
 
 impl CpuSlice {
-    pub(super) fn new(shared: &Arc<PoolInner>, flow: FlowKey, ticket: u64) -> Self {
+    pub(in crate::compute) fn new(shared: &Arc<PoolInner>, flow: FlowKey, ticket: u64) -> Self {
         Self { shared: Arc::clone(shared), flow, ticket, begun: Duration::ZERO, checked_tick: 0, holds: 0 }
     }
 
