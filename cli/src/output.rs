@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use athanor_chassis::{Status, Timestamp};
+use athanor_profile::ValueType;
 pub use athanor_profile::render::printable::escape_control as harmless;
 use serde_json::{Value, json};
 
@@ -25,6 +26,11 @@ pub struct ConsoleOutput {
     pub json: bool,
     /// Width of a line in characters.
     pub width: usize,
+}
+
+/// Formats a value type, such as `cpu/nanoseconds`.
+pub fn type_name(value: &ValueType) -> String {
+    format!("{}/{}", value.kind, value.unit)
 }
 
 impl ConsoleOutput {

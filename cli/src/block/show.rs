@@ -9,8 +9,7 @@ use serde_json::{Value, json};
 
 use crate::args::BlockPathArgs;
 use crate::dev::labels_json;
-use crate::output::{ConsoleOutput, format_rfc3339, harmless};
-use crate::profile::profile_views::type_name;
+use crate::output::{ConsoleOutput, format_rfc3339, harmless, type_name};
 use crate::{failure, profile::input};
 
 /// Maximum series per tenant in text output; JSON lists all.

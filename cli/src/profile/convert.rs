@@ -10,7 +10,7 @@ use athanor_profile::{
 };
 
 use crate::args::{self, OutputFormat};
-use crate::output::ConsoleOutput;
+use crate::output::{ConsoleOutput, type_name};
 use crate::profile::profile_views::FocusedStacks;
 use crate::{failure, profile::input, profile::profile_views};
 
@@ -102,7 +102,7 @@ fn picture(profile: Profile, value: usize, shape: ConversionOptions<'_>) -> Resu
     }
     let mut tree = profile_views::focus_tree(Tree::from_profile(&pruned, value), focus)?;
     tree.truncate(max_nodes.unwrap_or(DEFAULT_SVG_NODES));
-    Ok(svg::write(&tree, &shown.unit, &profile_views::type_name(&shown)).into_bytes())
+    Ok(svg::write(&tree, &shown.unit, &type_name(&shown)).into_bytes())
 }
 
 /// Encodes the whole profile if the format can hold it, else one type of it.

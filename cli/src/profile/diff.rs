@@ -10,8 +10,7 @@ use athanor_profile::call_tree::tree::Tree;
 use athanor_profile::render::units::format_value;
 use serde_json::{Value, json};
 
-use crate::output::{ConsoleOutput, format_percent, harmless};
-use crate::profile::profile_views::type_name;
+use crate::output::{ConsoleOutput, format_percent, harmless, type_name};
 use crate::{args, failure, profile::input};
 
 /// Compares two profiles function by function.

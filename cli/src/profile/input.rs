@@ -16,8 +16,7 @@ use athanor_query::{ProfileFilter, TimeRange};
 use indicatif::ProgressBar;
 
 use crate::args::{InputArgs, ProfileSelectionArgs};
-use crate::output::harmless;
-use crate::profile::profile_views::type_name;
+use crate::output::{harmless, type_name};
 use crate::{failure, progress};
 
 /// Returns a compute pool with one thread per processor.

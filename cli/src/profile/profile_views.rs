@@ -13,7 +13,7 @@ use athanor_profile::{Dictionary, Profile, ValueType, render::ansi};
 use serde_json::{Value, json};
 
 use crate::args::{FlamegraphViewArgs, TopViewArgs};
-use crate::output::{ConsoleOutput, format_percent, format_rfc3339, harmless};
+use crate::output::{ConsoleOutput, format_percent, format_rfc3339, harmless, type_name};
 use crate::{args, profile::input};
 
 /// Maximum depth on either side of a focused function, regardless of the limits of the view.
@@ -46,11 +46,6 @@ pub fn table(
         },
         || table_text(profile, value, &table, rows, output),
     )
-}
-
-/// Formats a value type, such as `cpu/nanoseconds`.
-pub fn type_name(value: &ValueType) -> String {
-    format!("{}/{}", value.kind, value.unit)
 }
 
 fn row_json(row: &TopRow) -> Value {

@@ -9,7 +9,7 @@ use athanor_query::Selector;
 
 use super::{MillisTimeRange, types};
 use crate::args::{OutputFileArgs, QueryDiffArgs, QueryFlamegraphArgs, QuerySelectionArgs, QueryTopArgs};
-use crate::output::{ConsoleOutput, harmless};
+use crate::output::{ConsoleOutput, harmless, type_name};
 use crate::profile::convert::{self, ConversionOptions};
 use crate::remote::api_client::ApiClient;
 use crate::{profile::diff as changes, profile::profile_views};
@@ -51,7 +51,7 @@ fn write(
 ) -> Result<(), Status> {
     let Some(out) = &written.out else { return Ok(()) };
     let format = convert::format(out, written.to)?;
-    let title = profile_views::type_name(&profile.header.types[0]);
+    let title = type_name(&profile.header.types[0]);
     convert::write(profile, 0, out, ConversionOptions { format, max_nodes, focus }, title, output)
 }
 
