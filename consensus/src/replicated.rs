@@ -6,6 +6,7 @@ mod error;
 mod leadership;
 #[allow(clippy::result_large_err, reason = "raft's error, which its traits ask for")]
 mod network;
+mod peer_link;
 #[allow(clippy::result_large_err, reason = "raft's error, which its traits ask for")]
 mod raft_adapter;
 mod read_index;
@@ -32,11 +33,12 @@ use tokio::sync::watch;
 pub use codec::{RaftEncoding, reencode};
 pub use error::{GroupOpenError, ProposeError};
 pub use leadership::{GroupMembers, LeaderInfo, LeaderWatch, LeadershipError};
-pub use network::{Network, RaftCallError};
+pub use peer_link::{Network, RaftCallError};
 
 use crate::log::{Log, LogError, LogReadError};
 use leadership::PROPOSE_TIMEOUT;
-use network::{PeerLinks, RaftRequestHandler};
+use network::RaftRequestHandler;
+use peer_link::PeerLinks;
 use read_index::{ReadIndexError, ReadIndexRounds};
 use snapshot_barrier::SnapshotBarrier;
 use state_machine::{StateMachineDeps, StateMachineHost};

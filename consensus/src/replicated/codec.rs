@@ -8,7 +8,6 @@ use openraft::raft::{
 };
 use openraft::{EmptyNode, EntryPayload, LeaderId, SnapshotMeta, Vote};
 
-use super::snapshot_transfer::SnapshotFileChunk;
 use super::type_config::{RaftEntry, RaftLogId, RaftMembership, RaftProposal, Types, log_id};
 
 /// Prefix of encoded entries that are not a proposal, and of proposals that begin with the same bytes. All
@@ -46,6 +45,21 @@ pub(crate) enum RaftRequest {
         term: u64,
         last: u64,
     },
+}
+
+/// Chunk of a snapshot file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SnapshotFileChunk {
+    /// Name of the file.
+    pub(crate) name: String,
+    /// Length of the whole file, in bytes.
+    pub(crate) total: u64,
+    /// Offset of the chunk in the file.
+    pub(crate) offset: u64,
+    /// Checksum of the chunk.
+    pub(crate) sum: u64,
+    /// Bytes of the chunk.
+    pub(crate) data: Bytes,
 }
 
 /// Response of one member to another.

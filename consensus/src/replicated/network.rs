@@ -4,8 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
-use athanor_chassis::{ComputePool, Disk};
+use athanor_chassis::ComputePool;
 use bytes::Bytes;
 use openraft::error::{
     Fatal, NetworkError, RPCError, RaftError, ReplicationClosed, StreamingError, Unreachable,
@@ -17,7 +16,8 @@ use openraft::raft::{
 use openraft::{AnyError, EmptyNode, OptionalSend, Snapshot, SnapshotMeta, Vote};
 use parking_lot::Mutex;
 
-use super::codec::{RaftRequest, RaftResponse};
+use super::codec::{RaftRequest, RaftResponse, SnapshotFileChunk};
+use super::peer_link::{PeerLink, PeerLinks, RaftCallError};
 use super::read_index::ReadIndexRounds;
 use super::snapshot_transfer::{self, SnapshotFileReceiver};
 use super::type_config::{RaftHandle, Types};
@@ -27,43 +27,6 @@ use crate::log::Log;
 const SNAPSHOT_CHUNK_BYTES: usize = 1 << 20;
 /// Limit for the size of a received snapshot.
 const MAX_SNAPSHOT_BYTES: u64 = 1 << 30;
-
-/// Transport between the members of groups. A single voter needs none.
-#[async_trait]
-pub trait Network: Send + Sync + 'static {
-    /// Sends a request to the same group on another node. Returns the result of its
-    /// [`handle_request`](super::RaftGroup::handle_request).
-    async fn call(&self, to: u64, group: u32, request: Bytes) -> Result<Bytes, RaftCallError>;
-}
-
-/// Error of a message that did not arrive, or of a response that did not.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("node {to} was not reached: {reason}")]
-pub struct RaftCallError {
-    /// Node id of the receiver.
-    pub to: u64,
-    /// Cause of the failure.
-    pub reason: String,
-}
-
-/// Factory of links to members.
-#[derive(Clone)]
-pub(crate) struct PeerLinks {
-    pub(crate) network: Option<Arc<dyn Network>>,
-    pub(crate) group: u32,
-    /// Disk with the files of snapshots.
-    pub(crate) disk: Arc<dyn Disk>,
-    pub(crate) compute: ComputePool,
-    /// Function that lists the files of a snapshot.
-    pub(crate) files: Arc<SnapshotFileLister>,
-}
-
-type SnapshotFileLister = dyn Fn(&[u8]) -> Result<Vec<String>, String> + Send + Sync;
-
-pub(crate) struct PeerLink {
-    links: PeerLinks,
-    to: u64,
-}
 
 type RaftRpcError<E = RaftError<u64>> = RPCError<u64, EmptyNode, E>;
 
@@ -75,37 +38,7 @@ impl RaftNetworkFactory<Types> for PeerLinks {
     }
 }
 
-impl PeerLinks {
-    pub(crate) fn to(&self, target: u64) -> PeerLink {
-        PeerLink { links: self.clone(), to: target }
-    }
-}
-
 impl PeerLink {
-    pub(crate) fn to(&self) -> u64 {
-        self.to
-    }
-
-    #[expect(clippy::disallowed_methods, reason = "on raft's time, as the limit is")]
-    pub(crate) async fn call(
-        &self,
-        ask: RaftRequest,
-        limit: Duration,
-    ) -> Result<RaftResponse, RaftCallError> {
-        let fail = |reason: String| RaftCallError { to: self.to, reason };
-        let Some(network) = &self.links.network else {
-            return Err(fail("this node has no network".to_owned()));
-        };
-        let called = network.call(self.to, self.links.group, ask.encode());
-        let answer = tokio::time::timeout(limit, called).await;
-        let answer = answer.map_err(|_| fail("no answer in time".to_owned()))??;
-        match RaftResponse::decode(&answer) {
-            Some(RaftResponse::Failed(reason)) => Err(fail(reason)),
-            Some(reply) => Ok(reply),
-            None => Err(fail("an answer that is none".to_owned())),
-        }
-    }
-
     fn unexpected_response<E: std::error::Error>(&self) -> RaftRpcError<E> {
         RPCError::Network(NetworkError::new(&AnyError::error(format!(
             "node {} answered something else",
@@ -275,7 +208,7 @@ impl RaftRequestHandler {
     }
 
     /// Stores a chunk of a file that a later snapshot names.
-    async fn receive_file_chunk(&self, part: snapshot_transfer::SnapshotFileChunk) -> Result<u64, String> {
+    async fn receive_file_chunk(&self, part: SnapshotFileChunk) -> Result<u64, String> {
         // The snapshot that names the file lets the log purge more entries.
         self.log.admit_relief(0).map_err(|error| error.to_string())?;
         let arrivals = Arc::clone(&self.arrivals);

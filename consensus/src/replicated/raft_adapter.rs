@@ -11,7 +11,7 @@ use openraft::error::Fatal;
 use openraft::storage::RaftStateMachine;
 use openraft::{Config, EmptyNode, OptionalSend, RaftSnapshotBuilder, SnapshotMeta};
 
-use super::network::PeerLinks;
+use super::peer_link::PeerLinks;
 use super::store::RaftLogStore;
 use super::type_config::{
     ProposalResult, RaftEntry, RaftHandle, RaftLogId, RaftMembership, RaftStorageError, Types,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use openraft::error::{CheckIsLeaderError, Fatal, RaftError};
 
 use super::codec::{RaftRequest, RaftResponse};
-use super::network::PeerLink;
+use super::peer_link::PeerLink;
 use super::type_config::RaftHandle;
 
 /// Limit for the leader's response, and for applying up to its read index.

@@ -13,8 +13,8 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::codec::{RaftRequest, RaftResponse};
-use super::network::{PeerLink, RaftCallError};
+use super::codec::{RaftRequest, RaftResponse, SnapshotFileChunk};
+use super::peer_link::{PeerLink, RaftCallError};
 use crate::log::error_chain;
 
 /// Bytes of a file in one message.
@@ -30,21 +30,6 @@ pub(crate) struct SnapshotFileReceiver {
     prefix: String,
     /// Lock so that one chunk is written at a time.
     writing: Mutex<()>,
-}
-
-/// Chunk of a snapshot file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SnapshotFileChunk {
-    /// Name of the file.
-    pub(crate) name: String,
-    /// Length of the whole file, in bytes.
-    pub(crate) total: u64,
-    /// Offset of the chunk in the file.
-    pub(crate) offset: u64,
-    /// Checksum of the chunk.
-    pub(crate) sum: u64,
-    /// Bytes of the chunk.
-    pub(crate) data: Bytes,
 }
 
 impl SnapshotFileReceiver {

@@ -16,7 +16,9 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::raft_adapter::{ErasedStateMachine, RaftSnapshot, RaftSnapshotMeta};
 use super::snapshot_barrier::SnapshotBarrier;
 use super::snapshot_transfer::SnapshotFileReceiver;
-use super::type_config::{ProposalResult, RaftEntry, RaftLogId, RaftMembership, RaftStorageError, log_id};
+use super::type_config::{
+    FIRST_TERM, ProposalResult, RaftEntry, RaftLogId, RaftMembership, RaftStorageError, log_id,
+};
 use super::{GroupOpenError, RestoreContext, StateMachine, codec};
 use crate::log::{Log, error_chain};
 
@@ -418,9 +420,6 @@ impl<S: StateMachine> StateMachineShared<S> {
         self.arrivals.remove_partial_files().map_err(|error| fail(error_chain(&error)).into())
     }
 }
-
-/// First term of a group that begins with a snapshot.
-pub(super) const FIRST_TERM: u64 = 1;
 
 /// Writes the initial snapshot of a group with one voter.
 pub(super) fn write_initial_snapshot(

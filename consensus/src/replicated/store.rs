@@ -14,8 +14,7 @@ use parking_lot::Mutex;
 
 use super::codec;
 use super::snapshot_barrier::SnapshotBarrier;
-use super::state_machine::FIRST_TERM;
-use super::type_config::{RaftEntry, RaftLogId, RaftStorageError, Types, log_id};
+use super::type_config::{FIRST_TERM, RaftEntry, RaftLogId, RaftStorageError, Types, log_id};
 use crate::log::{Log, LogEntry, LogError, LogReadError, LogRecord, error_chain};
 
 /// Limit for the entries of one message to another member, in bytes. A single larger entry is sent alone.

@@ -54,6 +54,9 @@ pub(crate) fn seed_random(random: &Random) {
     PROCESS_RANDOM.get_or_init(|| random.split());
 }
 
+/// First term of a group that begins with a snapshot.
+pub(super) const FIRST_TERM: u64 = 1;
+
 pub(crate) fn log_id(term: u64, index: u64) -> RaftLogId {
     LogId::new(CommittedLeaderId::new(term, 0), index)
 }
