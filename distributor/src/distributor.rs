@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::admission::{AdmissionGuard, RequestAdmission};
 use crate::stats::DistributorStats;
+use crate::stored_profile::{ProfileOutcome, StoredProfile};
 
 /// Settings of a distributor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,30 +60,6 @@ pub trait ShardWriter: Send + Sync {
     ) -> Vec<Result<StoredProfile, Status>>;
 }
 
-/// Result of storing one accepted profile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StoredProfile {
-    /// Stored, duplicate or empty.
-    pub outcome: ProfileOutcome,
-    /// Size of the uncompressed profile in bytes.
-    pub raw_bytes: u64,
-    /// Samples in the profile, dropped ones included.
-    pub samples: u64,
-    /// Parts of the profile that were dropped.
-    pub dropped: DroppedCounts,
-}
-
-/// Outcome of an accepted profile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProfileOutcome {
-    /// The shard stored the profile.
-    New,
-    /// Duplicate of a stored profile. The shard added nothing.
-    Repeat,
-    /// The profile had nothing to store: no sample, or only zeros.
-    Empty,
-}
-
 /// Summary of a request that succeeded as a whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PushSummary {
@@ -103,33 +80,6 @@ pub struct Distributor {
     pub(crate) deps: DistributorDeps,
     admission: Arc<RequestAdmission>,
     pub(crate) counts: Arc<DistributorStats>,
-}
-
-impl StoredProfile {
-    /// Result for an empty body.
-    pub(crate) const EMPTY_BODY: Self = StoredProfile {
-        outcome: ProfileOutcome::Empty,
-        raw_bytes: 0,
-        samples: 0,
-        dropped: DroppedCounts {
-            samples: 0,
-            negative: 0,
-            lines: 0,
-            mappings: 0,
-            deep: 0,
-            long: 0,
-            by_rules: 0,
-            ids: 0,
-            without_stack: 0,
-        },
-    };
-
-    /// Adds samples that conversion dropped before the profile reached the shard, because they have no stack.
-    pub(crate) fn with_dropped_samples(mut self, without_stack: u64) -> Self {
-        self.samples += without_stack;
-        self.dropped.without_stack += without_stack;
-        self
-    }
 }
 
 // === impl PushSummary ===

@@ -23,8 +23,9 @@ pub use metric::default_metric_name;
 pub use multipart::{FormError, FormPart, MultipartForm};
 pub use request::{IngestRequest, IngestRequestError};
 
-use crate::distributor::{Distributor, PushSummary, StoredProfile, label_limits};
+use crate::distributor::{Distributor, PushSummary, label_limits};
 use crate::push::{ProfilePosition, labels_refusal, summarize_push};
+use crate::stored_profile::StoredProfile;
 use convert::{ClientDialect, ConvertLimits, ConvertedBody, ConvertedProfile, convert_body};
 
 /// HTTP status for a body that was understood and cannot be accepted.

@@ -35,10 +35,9 @@ mod parca;
 mod push;
 mod rpc;
 mod stats;
+mod stored_profile;
 
-pub use distributor::{
-    Distributor, DistributorConfig, DistributorDeps, ProfileOutcome, PushSummary, ShardWriter, StoredProfile,
-};
+pub use distributor::{Distributor, DistributorConfig, DistributorDeps, PushSummary, ShardWriter};
 pub use ingest::{
     AppName, AppNameError, FormError, FormPart, IngestError, IngestRequest, IngestRequestError,
     MultipartForm, convert_profiles, default_metric_name,
@@ -46,3 +45,4 @@ pub use ingest::{
 pub use otlp::{ExportSummary, OtlpEncoding};
 pub use push::{PushedProfile, PushedSeries};
 pub use stats::{DistributorStats, RefusalCounts, TenantCounts};
+pub use stored_profile::{ProfileOutcome, StoredProfile};

@@ -18,9 +18,10 @@ use athanor_profile::labeling::normalize::{LabelLimits, NormalizedLabels, SERVIC
 use athanor_profile::store_interface::upload::ProfileUpload;
 use bytes::Bytes;
 
-use crate::distributor::{Distributor, PushSummary, StoredProfile, label_limits};
+use crate::distributor::{Distributor, PushSummary, label_limits};
 use crate::ingest::recording_bounds;
 use crate::push::{labels_refusal, to_content_error};
+use crate::stored_profile::StoredProfile;
 use payload::PayloadReader;
 
 /// Maximum number of refusals that a response describes.

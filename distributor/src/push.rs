@@ -9,7 +9,8 @@ use athanor_profile::labeling::normalize::{NormalizedLabels, SeriesLabelsError, 
 use athanor_profile::store_interface::upload::ProfileUpload;
 use bytes::Bytes;
 
-use crate::distributor::{Distributor, PushSummary, StoredProfile, label_limits};
+use crate::distributor::{Distributor, PushSummary, label_limits};
+use crate::stored_profile::StoredProfile;
 
 /// Maximum number of refusals that an error describes; the next constant bounds the stored profiles that it
 /// names.
@@ -222,7 +223,7 @@ fn refusal_message(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::distributor::ProfileOutcome;
+    use crate::stored_profile::ProfileOutcome;
     use athanor_profile::store_interface::upload::DroppedCounts;
 
     fn stored(outcome: ProfileOutcome) -> Result<StoredProfile, Status> {

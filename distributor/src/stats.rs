@@ -12,7 +12,7 @@ use athanor_profile::formats::otlp::OtlpViolations;
 use athanor_profile::store_interface::upload::DroppedCounts;
 use parking_lot::{Mutex, RwLock};
 
-use crate::distributor::{ProfileOutcome, StoredProfile};
+use crate::stored_profile::{ProfileOutcome, StoredProfile};
 
 /// Maximum number of tenants counted by name. Tenants past it share one set of counters.
 const MAX_COUNTED_TENANTS: usize = 1000;

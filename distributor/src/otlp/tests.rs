@@ -9,7 +9,8 @@ use parking_lot::Mutex;
 use serde_json::json;
 
 use super::*;
-use crate::distributor::{DistributorConfig, DistributorDeps, ProfileOutcome as Fate, ShardWriter};
+use crate::distributor::{DistributorConfig, DistributorDeps, ShardWriter};
+use crate::stored_profile::ProfileOutcome as Fate;
 
 const NEW: StoredProfile = StoredProfile {
     outcome: Fate::New,
