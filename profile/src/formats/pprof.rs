@@ -13,7 +13,6 @@ mod id_index;
 mod inflate;
 mod reader;
 mod rewrite;
-mod samples;
 mod stack_accumulator;
 mod truncated_go_stacks;
 pub(crate) mod wire;
@@ -21,19 +20,27 @@ pub(crate) mod wire;
 pub use decode::{DecodeDropCounts, DecodedProfile, PprofDecoder};
 pub use deflate::{gzip, gzip_fast};
 pub use encode::encode;
-pub(crate) use entries::ELF_ADDRESSES_FIELD;
+pub use entries::TRUNCATED_ROOT_NAME;
+pub(crate) use entries::{ELF_ADDRESSES_FIELD, TIMESTAMPS_FIELD};
 pub use inflate::{Inflater, inflate, inflate_bytes};
-pub use reader::{PprofReader, SenderInfo};
+pub use reader::PprofReader;
 pub(crate) use rewrite::{any_function, build_ids};
 pub use rewrite::{
     assign_function_ids, rename_functions, rename_types, rewrite_strings, sample_types, strip_time,
     time_nanos,
 };
-pub(crate) use samples::TIMESTAMPS_FIELD;
 pub use stack_accumulator::{StackAccumulator, StackAccumulatorError};
-pub use truncated_go_stacks::TRUNCATED_ROOT_NAME;
 
 use crate::data_model::model::{Dictionary, Profile};
+
+/// Properties of a profile's sender that are not in the profile.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SenderInfo {
+    /// Set if the sender profiles Go programs, `None` if that is not stated.
+    pub is_go: Option<bool>,
+    /// The sender states that all addresses are ELF file addresses.
+    pub has_elf_addresses: bool,
+}
 
 /// Limits on reading a profile. Each is named in the error that it causes.
 #[derive(Clone, Copy, Debug)]

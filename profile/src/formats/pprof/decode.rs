@@ -5,10 +5,8 @@ use super::entries::{
     read_value_type,
 };
 use super::id_index::IdIndex;
-use super::reader::SenderInfo;
-use super::samples::{EntryCache, SampleScratch, SampleSpan, WalkedStack};
 use super::wire::{WireCursor, WireValue};
-use super::{DecodeError, DecodeLimits, check_limit};
+use super::{DecodeError, DecodeLimits, SenderInfo, check_limit};
 use crate::data_model::identity::ContentHasher;
 use crate::data_model::model::{Dictionary, ProfileHeader, Samples, ValueType};
 use crate::data_model::symbols::{
@@ -16,6 +14,9 @@ use crate::data_model::symbols::{
 };
 use crate::encoding::hash::{self, ContentHash, vec_memory};
 use crate::labeling::normalize::strip_shapes;
+use samples::{EntryCache, SampleScratch, SampleSpan, WalkedStack};
+
+mod samples;
 
 /// Hash of a location with a dangling reference, if samples with it are dropped. Samples already read this
 /// hash of every frame, so the check costs nothing more.

@@ -2,7 +2,7 @@
 //! use.
 
 use super::entries::ELF_ADDRESSES_FIELD;
-use super::samples::TIMESTAMPS_FIELD;
+use super::entries::TIMESTAMPS_FIELD;
 use super::wire::{write_message, write_number, write_packed};
 use crate::data_model::model::{Profile, ValueType};
 use crate::data_model::symbols::{ELF_ADDRESSES_FLAG, NO_ENTRY, SymbolTable};

@@ -9,6 +9,11 @@ use crate::data_model::symbols::ELF_ADDRESSES_FLAG;
 
 /// Field of a mapping that pprof does not have: its locations have ELF file addresses. Other readers skip it.
 pub(crate) const ELF_ADDRESSES_FIELD: u64 = 1000;
+/// Field with the timestamps of a sample, Unix nanoseconds: packed numbers of eight bytes. pprof has no such
+/// field, and other readers skip it.
+pub(crate) const TIMESTAMPS_FIELD: u64 = 1000;
+/// Root of truncated stacks for which no other stack of the profile supplies the missing frames.
+pub const TRUNCATED_ROOT_NAME: &str = "[truncated]";
 
 #[derive(Clone, Copy, Default)]
 pub(super) struct RawFunction {

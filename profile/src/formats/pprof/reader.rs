@@ -9,19 +9,10 @@ use bytes::Bytes;
 
 use super::decode::{DecodedProfile, PprofDecoder};
 use super::inflate::{Inflater, is_compressed};
-use super::{DecodeError, DecodeLimits};
+use super::{DecodeError, DecodeLimits, SenderInfo};
 use crate::data_model::model::Dictionary;
 use crate::encoding::hash::vec_memory;
 use crate::labeling::normalize::{has_go_shapes, is_built_by_go, strip_go_shapes};
-
-/// Properties of a profile's sender that are not in the profile.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SenderInfo {
-    /// Set if the sender profiles Go programs, `None` if that is not stated.
-    pub is_go: Option<bool>,
-    /// The sender states that all addresses are ELF file addresses.
-    pub has_elf_addresses: bool,
-}
 
 /// Decoded profile with its buffers, which the next profile reuses.
 #[derive(Default)]

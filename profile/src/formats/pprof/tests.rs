@@ -389,9 +389,7 @@ fn moments_have_eight_bytes_each_and_count_once_for_each_type() {
         Draft::with(|draft| {
             draft.types = types;
             draft.samples = vec![sample(&[1], &vec![10; types])];
-            fields
-                .iter()
-                .for_each(|times| write_message(&mut draft.samples[0], samples::TIMESTAMPS_FIELD, times));
+            fields.iter().for_each(|times| write_message(&mut draft.samples[0], TIMESTAMPS_FIELD, times));
         })
     };
     let times: Vec<u8> = [5i64, -1, i64::MAX].iter().flat_map(|time| time.to_le_bytes()).collect();

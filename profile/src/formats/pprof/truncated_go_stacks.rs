@@ -24,6 +24,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use super::decode::PprofDecoder;
+use super::entries::TRUNCATED_ROOT_NAME;
 use super::{DecodeError, DecodeLimits};
 use crate::data_model::model::Dictionary;
 use crate::data_model::symbols::NO_ENTRY;
@@ -40,8 +41,6 @@ const OTHER_DEPTH_LIMITS: [usize; 2] = [128, 32];
 const MAX_RUNTIME_FRAMES: usize = 4;
 /// Older versions of Go show one inlined call beyond the frames that they keep.
 const EXTRA_INLINED_FRAMES: usize = 1;
-/// Root of truncated stacks for which no other stack of the profile supplies the missing frames.
-pub const TRUNCATED_ROOT_NAME: &str = "[truncated]";
 /// Maximum number of rounds. A repaired stack may supply the roots of others in the next round.
 const MAX_REPAIR_ROUNDS: usize = 8;
 /// Maximum numbers of locations that are visited and of candidate roots. A profile over one of them stays as

@@ -2,24 +2,21 @@
 
 use std::ops::Range;
 
-use super::decode::{DANGLING_LOCATION_HASH, DecodedProfile, PprofDecoder};
-use super::entries::{RawFunction, RawLabel, RawMapping, read_label};
-use super::truncated_go_stacks::TRUNCATED_ROOT_NAME;
-use super::wire::{WireCursor, WireValue};
-use super::{DecodeError, DecodeLimits, TIMESTAMP_BYTES_LIMIT_NAME, check_limit};
+use super::{DANGLING_LOCATION_HASH, DecodedProfile, PprofDecoder};
 use crate::data_model::labels::{SampleLabel, sample_label_hash};
 use crate::data_model::model::Dictionary;
 use crate::data_model::stacks::StackTable;
 use crate::data_model::symbols::{Function, Line, Mapping, NO_ENTRY};
 use crate::encoding::hash::{self, ContentHash, PrehashedMap};
-
-/// Field with the timestamps of a sample, Unix nanoseconds: packed numbers of eight bytes. pprof has no such
-/// field, and other readers skip it.
-pub(crate) const TIMESTAMPS_FIELD: u64 = 1000;
+use crate::formats::pprof::entries::{
+    RawFunction, RawLabel, RawMapping, TIMESTAMPS_FIELD, TRUNCATED_ROOT_NAME, read_label,
+};
+use crate::formats::pprof::wire::{WireCursor, WireValue};
+use crate::formats::pprof::{DecodeError, DecodeLimits, TIMESTAMP_BYTES_LIMIT_NAME, check_limit};
 
 /// Label set with its dictionary id, or stack with its number in the file.
 #[derive(Clone, Copy, Default)]
-pub(super) struct CachedEntry {
+pub(in crate::formats::pprof) struct CachedEntry {
     id: u32,
     /// Set if the stack was truncated to the kept depth.
     cut: bool,
@@ -28,7 +25,7 @@ pub(super) struct CachedEntry {
 }
 
 /// Stack of the file.
-pub(super) struct WalkedStack {
+pub(in crate::formats::pprof) struct WalkedStack {
     hash: ContentHash,
     /// Index of the first sample with this stack.
     sample: u32,
@@ -41,19 +38,19 @@ pub(super) struct WalkedStack {
 /// Cache of the stacks or label sets of one file, by their bytes. Equal bytes have equal meaning within a
 /// file. Heap profiles and profiles with labels have many duplicates, which then need only one pass.
 #[derive(Default)]
-pub(super) struct EntryCache {
+pub(in crate::formats::pprof) struct EntryCache {
     entries: PrehashedMap<ContentHash, CachedEntry>,
     asked: usize,
     found: usize,
 }
 
 impl EntryCache {
-    pub(super) fn clear(&mut self) {
+    pub(in crate::formats::pprof) fn clear(&mut self) {
         self.entries.clear();
         (self.asked, self.found) = (0, 0);
     }
     /// Returns the allocated bytes.
-    pub(super) fn memory(&self) -> usize {
+    pub(in crate::formats::pprof) fn memory(&self) -> usize {
         self.entries.allocation_size()
     }
     /// Returns whether the cache has enough hits. An insert costs as much as reading some twenty frames.
@@ -70,7 +67,7 @@ impl EntryCache {
 
 /// Buffers for one sample.
 #[derive(Default)]
-pub(super) struct SampleScratch {
+pub(in crate::formats::pprof) struct SampleScratch {
     /// Location id fields: a single one if packed, else one per id.
     locations: Vec<WireValue>,
     values: Vec<i64>,
@@ -155,15 +152,15 @@ impl SampleScratch {
 
 /// Place of one sample in the file.
 #[derive(Clone, Copy)]
-pub(super) struct SampleSpan {
-    pub(super) number: usize,
-    pub(super) start: usize,
-    pub(super) end: usize,
+pub(in crate::formats::pprof) struct SampleSpan {
+    pub(in crate::formats::pprof) number: usize,
+    pub(in crate::formats::pprof) start: usize,
+    pub(in crate::formats::pprof) end: usize,
 }
 
 impl PprofDecoder {
     /// Reads one sample and adds its row.
-    pub(super) fn read_sample(
+    pub(in crate::formats::pprof) fn read_sample(
         &mut self,
         raw: &[u8],
         SampleSpan { number, start, end }: SampleSpan,
@@ -199,7 +196,7 @@ impl PprofDecoder {
     ///
     /// A large dictionary does not fit into the processor's caches. Independent lookups overlap. A lookup
     /// after each decoded stack would stall the decoder.
-    pub(super) fn resolve_stacks(
+    pub(in crate::formats::pprof) fn resolve_stacks(
         &mut self,
         raw: &[u8],
         limits: &DecodeLimits,
@@ -373,7 +370,7 @@ impl PprofDecoder {
     }
 
     /// Appends the indexes of a stack's locations, leaf first.
-    pub(super) fn places_of(
+    pub(in crate::formats::pprof) fn places_of(
         &mut self,
         raw: &[u8],
         at: usize,
@@ -394,7 +391,13 @@ impl PprofDecoder {
 
     /// Adds roots above a stack. `own` lists the stack's own locations from the root. Returns `false` if the
     /// stack would exceed the kept depth.
-    pub(super) fn put_root(&mut self, at: usize, own: &[u32], root: Range<usize>, kept_depth: usize) -> bool {
+    pub(in crate::formats::pprof) fn put_root(
+        &mut self,
+        at: usize,
+        own: &[u32],
+        root: Range<usize>,
+        kept_depth: usize,
+    ) -> bool {
         if own.len() + root.len() > kept_depth {
             return false;
         }
