@@ -23,6 +23,7 @@ use bytes::Bytes;
 
 use crate::api::merge::TREE_NODE_BYTES;
 use crate::api::render::{diff_to_json, tree_to_json};
+use crate::config::DECODED_SIZE_FACTOR;
 use crate::validate::{self, NodeLimit, invalid_argument};
 use crate::{Querier, QueryContext};
 
@@ -39,9 +40,6 @@ const LIST_PAGE_SIZE: usize = 1_000;
 const RANDOM_ID_BITS: u32 = 80;
 /// Maximum number of characters of an unknown id that an error quotes.
 const MAX_SHOWN_ID_CHARS: usize = 64;
-/// Estimated memory of a profile for each of its bytes. The exact memory is known once the profile is
-/// decoded.
-pub(crate) const DECODED_SIZE_FACTOR: usize = 8;
 /// Size of a flame graph bar in JSON that a message embeds as text.
 const EMBEDDED_BAR_BYTES: usize = 2 * TREE_NODE_BYTES;
 

@@ -6,7 +6,9 @@ use athanor_chassis::ByteSize;
 use athanor_chassis::memory_budget::{BudgetLimit, MemoryBudget};
 use serde::{Deserialize, Serialize};
 
-use crate::adhoc::DECODED_SIZE_FACTOR;
+/// Estimated memory of a profile for each of its bytes. The exact memory is known once the profile is
+/// decoded.
+pub(crate) const DECODED_SIZE_FACTOR: usize = 8;
 
 /// Settings of the querier role.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -21,7 +21,7 @@ use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
 
-use crate::async_query::peer_queriers::{PeerRequest, QueryHandleId};
+use crate::async_query::query_handle::{PeerRequest, QueryHandleId};
 use crate::fair_eviction::{self, EvictionCandidate};
 use crate::{Querier, QueryContext, QueryPlan};
 

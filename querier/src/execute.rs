@@ -6,6 +6,7 @@
 //!             └── replan: the plan is outdated ◄───────── profile counted in two places ◄───┘
 //! ```
 //! - `fan_out`: queries all sources in parallel and merges their partial results.
+//! - `query_execution`: state of a running query.
 //! - `partial_receiver`: reserves memory for the chunks of a peer and merges its result.
 //! - `replan`: starts the query over with a new plan if rows moved [INV-18].
 //! - `dedup`: excludes profiles that exist in two places.
@@ -14,5 +15,6 @@
 pub(crate) mod dedup;
 pub(crate) mod fan_out;
 pub(crate) mod partial_receiver;
+pub(crate) mod query_execution;
 pub(crate) mod replan;
 pub(crate) mod skipped_sources;

@@ -5,7 +5,7 @@ use athanor_profile::formats::format::{InputFormat, ProfileReadError, SUPPORTED_
 use athanor_profile::formats::pprof::{DecodeError, DecodeLimits};
 use athanor_profile::{Profile, ValueType, formats::pprof};
 
-use super::DECODED_SIZE_FACTOR;
+use crate::config::DECODED_SIZE_FACTOR;
 use crate::validate::invalid_argument;
 
 /// Maximum number of frames of a stack.

@@ -18,7 +18,7 @@ use futures::future::{Either, select};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::QueryContext;
-use crate::async_query::peer_queriers::QueryHandleId;
+use crate::async_query::query_handle::QueryHandleId;
 use crate::fair_eviction::{self, EvictionCandidate};
 
 mod wire;

@@ -1,30 +1,19 @@
 //! State that one querier stores for clients: async queries and diagnostics records. Its id names the node,
 //! so that every querier can forward a request to that node.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use athanor_chassis::memory_budget::MemoryBudget;
 use athanor_chassis::{Clock, Random, Status, TaskGroup, TenantId};
 use bytes::Bytes;
 
-use crate::QueryContext;
 use crate::async_query::background::{
     AsyncQueryLimits, AsyncQueryRegistry, AsyncQueryReport, StoredAsyncResult,
 };
+use crate::async_query::query_handle::{PeerRequest, QueryHandleId};
 use crate::config::QuerierConfig;
 use crate::diagnostics::QueryDiagnostics;
-use crate::validate::format_uuid;
-
-/// Id of state that one querier stores. Its text form is a UUID with the node in its first half.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct QueryHandleId {
-    /// Node that stores the state.
-    pub node: u64,
-    number: u64,
-}
 
 /// Dependencies of a querier in a cluster.
 pub struct QuerierClusterDeps {
@@ -58,33 +47,6 @@ pub trait PeerQueriers: Send + Sync {
 
     /// Fetches the diagnostics record of a query from another node, as JSON.
     async fn query_record(&self, ticket: QueryHandleId, errand: &PeerRequest<'_>) -> Result<Bytes, Status>;
-}
-
-/// Context of a request to another querier.
-pub struct PeerRequest<'a> {
-    pub(crate) reader: &'a QueryContext,
-    pub(crate) room: &'a Arc<MemoryBudget>,
-    pub(crate) clock: &'a Clock,
-}
-
-impl QueryHandleId {
-    pub(crate) fn generate(node: u64, random: &Random) -> Self {
-        Self { node, number: random.next_u64() }
-    }
-
-    /// Parses the text form of an id. Returns none for any other text.
-    pub fn parse(text: &str) -> Option<Self> {
-        let digits: String = text.chars().filter(|letter| *letter != '-').collect();
-        let id = u128::from_str_radix(&digits, 16).ok()?;
-        let ticket = Self { node: (id >> 64) as u64, number: id as u64 };
-        ticket.to_string().eq_ignore_ascii_case(text).then_some(ticket)
-    }
-}
-
-impl fmt::Display for QueryHandleId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&format_uuid(u128::from(self.node) << 64 | u128::from(self.number)))
-    }
 }
 
 impl ClientState {

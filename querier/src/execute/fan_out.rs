@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use athanor_chassis::requests::query_queue::QueryPermit;
-use athanor_chassis::{CancelFlag, ComputePool, CpuActivity, ErrorCode, Status, TenantId};
-use athanor_profile::encoding::hash::{self, ContentHash};
+use athanor_chassis::{CancelFlag, CpuActivity, ErrorCode, Status, TenantId};
+use athanor_profile::encoding::hash;
 use athanor_query::{BudgetedPartial, PartialMerger, PartialResult, ProfileQuery};
 use futures::future::{BoxFuture, try_join_all};
 use futures::{StreamExt, TryStreamExt};
@@ -16,6 +16,7 @@ use crate::context::result_cache::ResultProvenance;
 use crate::diagnostics::{QueryTrace, SourceReport};
 use crate::execute::dedup::{DedupHints, DedupObservations, DedupOutcome, InMemorySource};
 use crate::execute::partial_receiver::PartialReceiver;
+use crate::execute::query_execution::QueryExecution;
 use crate::execute::replan::{PlanAttempt, SourceQueryError};
 use crate::execute::skipped_sources::SkippedSources;
 use crate::{BlockSource, Querier, QueryContext, QueryPlan, RemoteSource, context::limits};
@@ -24,27 +25,6 @@ use crate::{BlockSource, Querier, QueryContext, QueryPlan, RemoteSource, context
 const MIN_CONCURRENT_SOURCES: usize = 16;
 /// Maximum number of peers of a query that are queried at once. Peers do the work, and this node only waits.
 const MAX_CONCURRENT_PEERS: usize = 64;
-
-/// State of a running query: inputs and results so far.
-pub(crate) struct QueryExecution {
-    pub(crate) ask: Arc<ProfileQuery>,
-    /// Compute pool of the tenant.
-    pub(crate) compute: ComputePool,
-    /// Deadline of the request, on the monotonic clock.
-    pub(crate) until: Duration,
-    /// Merger of partial results.
-    pub(crate) meeting: PartialMerger,
-    /// Trace of the query, if diagnostics were requested.
-    pub(crate) scribe: QueryTrace,
-    /// Warnings about data that the result lacks.
-    missing: Mutex<Vec<String>>,
-    /// Sources that the result lacks because they could not be read.
-    pub(crate) left_out: SkippedSources,
-    /// Block hash of each tenant, as long as only blocks contribute to the result.
-    made_of: Mutex<Option<Vec<ContentHash>>>,
-    /// Observed time ranges of data that may be in two places.
-    pub(crate) met: DedupObservations,
-}
 
 /// Sources of all tenants of one plan.
 #[derive(Default)]
@@ -242,36 +222,6 @@ impl Querier {
         let mut inbox = PartialReceiver::new(Arc::clone(merging));
         remote.query(&tenant, &merging.ask, &mut inbox).await?;
         Ok(inbox.check_finished()?)
-    }
-}
-
-impl QueryExecution {
-    /// Adds the block hash of a further part of the result. None means that other data than blocks
-    /// contributes.
-    pub(crate) fn add_provenance(&self, blocks: Option<ContentHash>) {
-        let mut made_of = self.made_of.lock();
-        match (made_of.as_mut(), blocks) {
-            (Some(all), Some(blocks)) => all.push(blocks),
-            _ => *made_of = None,
-        }
-    }
-
-    /// Adds warnings about data that the result lacks.
-    pub(crate) fn add_warnings(&self, missing: impl IntoIterator<Item = String>) {
-        self.missing.lock().extend(missing);
-    }
-
-    /// Records the work of a local source for query diagnostics.
-    fn trace_source(&self, begun: Duration, part: SourceReport, done: &Result<(), SourceQueryError>) {
-        let took = self.scribe.now().saturating_sub(begun);
-        let failed = done.as_ref().err().map(ToString::to_string);
-        self.scribe.record_source(SourceReport { took, failed, ..part });
-    }
-
-    /// Queries and merges one source in memory.
-    fn merge_memory_source(&self, lying: &InMemorySource) -> Result<(), SourceQueryError> {
-        let partial = lying.query_source(&self.ask)?;
-        Ok(self.scribe.measure_merge(|| self.meeting.add(partial, None))?)
     }
 }
 

@@ -10,7 +10,7 @@ use athanor_chassis::{Clock, CpuActivity, ErrorCode, Status, TenantId};
 use athanor_query::{BudgetedPartial, PartialChunkBuffer, PartialMerger, PartialResult, ProfileQuery};
 
 use crate::diagnostics::SourceReport;
-use crate::execute::fan_out::QueryExecution;
+use crate::execute::query_execution::QueryExecution;
 use crate::execute::replan::SourceQueryError;
 use crate::execute::skipped_sources::UnreadableBlock;
 

@@ -11,7 +11,7 @@ use prost::Message;
 
 use super::{AsyncQueryState, unknown_query_error};
 use crate::api::merge::MergeStacktracesParams;
-use crate::async_query::peer_queriers::{PeerRequest, QueryHandleId};
+use crate::async_query::query_handle::{PeerRequest, QueryHandleId};
 use crate::{Querier, QueryContext};
 
 /// Result in encoded form, which takes a fraction of the memory of the decoded message.
