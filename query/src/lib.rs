@@ -33,8 +33,8 @@ pub use dedup::{DuplicateExclusions, ExcludedIds, ProfileIdsBySource, SourceId};
 pub use request::frame_filter::{FrameFilter, FrameFilterError, FramePatterns};
 pub use request::profile_filter::{ProfileFilter, TimeRange, ValueTypeFilter, ValueTypeFilterError};
 pub use request::profile_query::{
-    GroupedTreesQuery, HeatmapQuery, LabelValuesQuery, ProfileQuery, ProfileQueryError, ProfileSelection,
-    QueryKind, RequiredData, ResultLimits, TimeGrid, TimeSeriesQuery,
+    GroupedTreesQuery, HeatmapQuery, LabelValuesQuery, ProfileListQuery, ProfileOrder, ProfileQuery,
+    ProfileQueryError, ProfileSelection, QueryKind, RequiredData, ResultLimits, TimeGrid, TimeSeriesQuery,
 };
 pub use request::selector::{Matcher, Selector};
 pub use request::selector_parser::{MAX_MATCHERS, MAX_REGEXES, MAX_SELECTOR_BYTES, SelectorError};
@@ -46,7 +46,7 @@ pub use result::partial::{
 };
 pub use result::partial_merger::{BudgetedPartial, PartialMerger};
 pub use result::partial_origin::{PartialOrigin, PartialOriginCounts};
-pub use result::profile_list::{ProfileList, ProfileListEntry, ProfileListQuery, ProfileOrder};
+pub use result::profile_list::{ProfileList, ProfileListEntry};
 pub use result::query_cost::{QueryCost, SourceCost};
 pub use run::{DedupSource, MatchedProfiles, run, run_all, run_matched, series_labels};
 pub use wire::{

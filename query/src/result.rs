@@ -4,11 +4,13 @@
 //! - `partial_merger`: merges results of many sources, on any threads.
 //! - `partial_origin`: origins of block results, for query diagnostics.
 //! - `merged_profile`: merged stacks, truncated once after all merges.
+//! - `memory_size`: approximate memory of the parts of results.
 //! - `profile_list`, `heatmap`, `query_cost`: single profiles, values over time, and cost estimates.
 //!
 //! Merging is associative and commutative, and truncates nothing.
 
 pub(crate) mod heatmap;
+pub(crate) mod memory_size;
 pub(crate) mod merged_profile;
 pub(crate) mod partial;
 pub(crate) mod partial_merger;

@@ -12,21 +12,23 @@ use athanor_profile::{Labels, ProfileRow, ProfileSeries, ProfileSource, SourceEr
 
 use self::exemplars::{CANDIDATE_BYTES, SeriesPointKey};
 use self::groups::{SeriesGroups, group_entry};
+use self::heatmap::collect_heatmap_values;
+use self::query_cost::estimate_cost;
 use crate::dedup::SourceId;
 use crate::request::profile_query::{
     LabelValuesQuery, ProfileQuery, ProfileQueryError, ProfileSelection, QueryKind, RequiredData,
     TimeSeriesQuery,
 };
 use crate::request::stack_filter::{GoPgoOptions, StackFilter};
-use crate::result::heatmap::collect_heatmap_values;
 use crate::result::partial::{
     LabelValueCounts, MergedProfile, PartialResult, TimeSeriesPoint, TimeSeriesPoints,
 };
-use crate::result::query_cost::estimate_cost;
 
 mod exemplars;
-pub(crate) mod groups;
+mod groups;
+mod heatmap;
 mod profile_list;
+mod query_cost;
 
 /// Returns the labels by which a series is selected and displayed: its own, and those that describe its
 /// profile type.
@@ -420,7 +422,7 @@ fn find_passing_stacks(
 
 /// Returns the sum of each profile's selected rows that pass a filter. Does not read rows if the source
 /// stores the sums.
-pub(crate) fn sum_by_profile(
+fn sum_by_profile(
     picked: &MatchedProfiles,
     selection: &ProfileSelection,
     filter: &StackFilter,

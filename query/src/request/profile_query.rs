@@ -12,7 +12,6 @@ use crate::dedup::ExcludedIds;
 use crate::request::profile_filter::TimeRange;
 use crate::request::selector::Selector;
 use crate::request::stack_filter::{GoPgoOptions, StackFilter};
-use crate::result::profile_list::ProfileListQuery;
 
 /// Query over profiles, independent of their location. Each source returns a
 /// [`PartialResult`](crate::PartialResult).
@@ -84,6 +83,27 @@ pub enum QueryKind {
     Profiles(ProfileListQuery),
     /// Ids of all selected profiles.
     Ids,
+}
+
+/// Sort order of profiles.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ProfileOrder {
+    /// Newest profiles first.
+    #[default]
+    Newest,
+    /// Profiles with the greatest absolute value first.
+    Heaviest,
+}
+
+/// Query for a list of single profiles.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ProfileListQuery {
+    /// Sort order of the list.
+    pub order: ProfileOrder,
+    /// Maximum number of listed profiles.
+    pub keep: u64,
+    /// Filter of the stacks that count. A profile without any of them is not listed.
+    pub stacks: StackFilter,
 }
 
 /// Query for the values of one label.

@@ -4,17 +4,12 @@
 //! result keeps each value, by profile. Records that sample labels split off one profile add up to one value,
 //! in any source.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
-use athanor_profile::data_model::identity::profile_id_of_record;
+use athanor_profile::Labels;
 use athanor_profile::encoding::hash::ContentHash;
-use athanor_profile::{Labels, ProfileSource};
 
-use crate::request::profile_query::{HeatmapQuery, ProfileQueryError, ProfileSelection, ResultLimits};
-use crate::request::stack_filter::StackFilter;
-use crate::result::partial::{MAP_ENTRY_OVERHEAD_BYTES, labels_bytes};
-use crate::run::groups::{SeriesGroups, group_entry};
-use crate::run::{MatchedProfiles, sum_by_profile};
+use crate::result::memory_size::{MAP_ENTRY_OVERHEAD_BYTES, labels_bytes};
 
 /// Values by the values of the grouping labels.
 pub type HeatmapValues = BTreeMap<Labels, BTreeMap<HeatmapValueKey, HeatmapValue>>;
@@ -67,7 +62,7 @@ pub(crate) fn merge_heatmap_values(mut left: HeatmapValues, right: HeatmapValues
     for (labels, spots) in right {
         let of_labels = left.entry(labels).or_default();
         for (key, spot) in spots {
-            add(of_labels, key, spot);
+            add_heatmap_value(of_labels, key, spot);
         }
     }
     left
@@ -80,7 +75,7 @@ pub(crate) fn shift_columns(series: HeatmapValues, place: impl Fn(u64) -> Option
         let mut of_labels = BTreeMap::new();
         for (key, spot) in spots {
             if let Some(column) = place(key.column) {
-                add(&mut of_labels, HeatmapValueKey { column, ..key }, spot);
+                add_heatmap_value(&mut of_labels, HeatmapValueKey { column, ..key }, spot);
             }
         }
         if !of_labels.is_empty() {
@@ -90,7 +85,12 @@ pub(crate) fn shift_columns(series: HeatmapValues, place: impl Fn(u64) -> Option
     moved
 }
 
-fn add(spots: &mut BTreeMap<HeatmapValueKey, HeatmapValue>, key: HeatmapValueKey, spot: HeatmapValue) {
+/// Adds a value to the others of its group.
+pub(crate) fn add_heatmap_value(
+    spots: &mut BTreeMap<HeatmapValueKey, HeatmapValue>,
+    key: HeatmapValueKey,
+    spot: HeatmapValue,
+) {
     match spots.get_mut(&key) {
         Some(known) => known.add(spot),
         None => drop(spots.insert(key, spot)),
@@ -100,66 +100,4 @@ fn add(spots: &mut BTreeMap<HeatmapValueKey, HeatmapValue>, key: HeatmapValueKey
 /// Returns the memory of a value in bytes.
 pub(crate) fn heatmap_value_bytes(labels: Option<&Labels>) -> usize {
     MAP_ENTRY_OVERHEAD_BYTES + size_of::<(HeatmapValueKey, HeatmapValue)>() + labels.map_or(0, labels_bytes)
-}
-
-/// Returns the values of one source.
-pub(crate) fn collect_heatmap_values(
-    picked: &MatchedProfiles,
-    selection: &ProfileSelection,
-    heat: &HeatmapQuery,
-    bounds: &ResultLimits,
-    source: &dyn ProfileSource,
-) -> Result<HeatmapValues, ProfileQueryError> {
-    let mut groups = SeriesGroups::new(picked, &heat.group_by);
-    let mut gathered = Vec::new();
-    let mut labels = picked.label_cache();
-    let mut put = |place: u32, span: u64, value: i64, trace: u128| {
-        let row = &picked.profiles[place as usize];
-        let Some(column) = heat.steps.point_index(row.time) else { return };
-        let labels = heat.exemplars.then(|| labels.full_labels(row.series).clone());
-        let key = HeatmapValueKey { column, profile: profile_id_of_record(row.id), span };
-        let of_group = group_entry(&mut gathered, groups.group_of(row.series));
-        add(of_group, key, HeatmapValue { value, time: row.time, trace, labels });
-    };
-    if heat.spans {
-        for ((place, span), (value, trace)) in sum_by_span(picked, selection, bounds, source)? {
-            put(place, span, value, trace);
-        }
-        return Ok(groups.into_map(gathered));
-    }
-    let sums = sum_by_profile(picked, selection, &StackFilter::default(), source)?;
-    for &place in picked.places.iter().filter(|&&place| picked.profiles[place as usize].samples > 0) {
-        put(place, 0, sums.get(&place).copied().unwrap_or_default(), 0);
-    }
-    Ok(groups.into_map(gathered))
-}
-
-/// Sum of the rows and trace id, by profile and span.
-type SpanTotals = HashMap<(u32, u64), (i64, u128)>;
-
-fn sum_by_span(
-    picked: &MatchedProfiles,
-    selection: &ProfileSelection,
-    bounds: &ResultLimits,
-    source: &dyn ProfileSource,
-) -> Result<SpanTotals, ProfileQueryError> {
-    let mut spans = SpanTotals::new();
-    let wanted = selection.requests.as_ref();
-    source.visit_span_rows(&picked.places, &mut |place, _, values, requests| {
-        // Values beyond the limit are not collected, because the query fails below.
-        if spans.len() > bounds.points {
-            return;
-        }
-        let rows = values.iter().zip(requests).filter(|(_, request)| request.span != 0);
-        for (&value, &request) in rows.filter(|(_, request)| wanted.is_none_or(|all| all.contains(**request)))
-        {
-            let (sum, trace) = spans.entry((place, request.span)).or_default();
-            *sum = sum.wrapping_add(value);
-            *trace = request.trace.max(*trace);
-        }
-    })?;
-    match spans.len() > bounds.points {
-        true => Err(ProfileQueryError::TooLarge { what: "values of spans", limit: bounds.points }),
-        false => Ok(spans),
-    }
 }

@@ -13,12 +13,9 @@ use athanor_profile::{Dictionary, Labels, ProfileType};
 use crate::dedup::{ProfileIdsBySource, SourceId};
 use crate::request::profile_query::{LabelValuesQuery, ProfileQueryError, QueryKind, ResultLimits};
 use crate::result::heatmap::{self, HeatmapValues, heatmap_value_bytes};
+use crate::result::memory_size::{cell_bytes, labels_bytes, text_bytes, type_bytes, value_bytes};
 use crate::result::profile_list::ProfileList;
 use crate::result::query_cost::QueryCost;
-
-/// Overhead of a sorted map's entry beside its texts, and memory of a profile id in a point.
-pub(crate) const MAP_ENTRY_OVERHEAD_BYTES: usize = 64;
-const POINT_PROFILE_BYTES: usize = 32;
 
 /// Mergeable result of some sources.
 #[derive(Clone, Debug)]
@@ -356,32 +353,8 @@ impl PartialResult {
     }
 }
 
-pub(crate) fn text_bytes(text: &str) -> usize {
-    size_of::<String>() + text.len()
-}
-
-pub(crate) fn value_bytes(value: &str) -> usize {
-    MAP_ENTRY_OVERHEAD_BYTES + text_bytes(value)
-}
-
 pub(crate) fn exemplar_bytes(of: &ProfileExemplar) -> usize {
     labels_bytes(&of.labels)
-}
-
-pub(crate) fn type_bytes(of: &ProfileType) -> usize {
-    let ProfileType { name, value, period } = of;
-    [name, &value.kind, &value.unit, &period.kind, &period.unit]
-        .into_iter()
-        .map(|text| text_bytes(text))
-        .sum()
-}
-
-pub(crate) fn labels_bytes(of: &Labels) -> usize {
-    MAP_ENTRY_OVERHEAD_BYTES + of.len() * 2 * size_of::<String>() + of.text_bytes()
-}
-
-pub(crate) fn cell_bytes(profiles: usize) -> usize {
-    MAP_ENTRY_OVERHEAD_BYTES + profiles * POINT_PROFILE_BYTES
 }
 
 fn union<T: Ord>(mut left: BTreeSet<T>, mut right: BTreeSet<T>) -> BTreeSet<T> {

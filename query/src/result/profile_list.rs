@@ -7,29 +7,8 @@ use std::collections::BTreeSet;
 use athanor_profile::Labels;
 use athanor_profile::encoding::hash::ContentHash;
 
-use crate::request::stack_filter::StackFilter;
-use crate::result::partial::labels_bytes;
-
-/// Sort order of profiles.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ProfileOrder {
-    /// Newest profiles first.
-    #[default]
-    Newest,
-    /// Profiles with the greatest absolute value first.
-    Heaviest,
-}
-
-/// Query for a list of single profiles.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct ProfileListQuery {
-    /// Sort order of the list.
-    pub order: ProfileOrder,
-    /// Maximum number of listed profiles.
-    pub keep: u64,
-    /// Filter of the stacks that count. A profile without any of them is not listed.
-    pub stacks: StackFilter,
-}
+use crate::request::profile_query::{ProfileListQuery, ProfileOrder};
+use crate::result::memory_size::labels_bytes;
 
 /// Sorted and truncated list of profiles.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -2,13 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use athanor_profile::ProfileSource;
 use athanor_profile::encoding::hash::ContentHash;
-use athanor_profile::store_interface::source::SourceReadSize;
 
-use crate::request::profile_query::{ProfileQueryError, ProfileSelection};
-use crate::result::partial::MAP_ENTRY_OVERHEAD_BYTES;
-use crate::run::{MatchedProfiles, series_labels};
+use crate::result::memory_size::MAP_ENTRY_OVERHEAD_BYTES;
 
 /// Estimated reads of a merge of the selected profiles.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -77,30 +73,4 @@ impl QueryCost {
     pub(crate) fn memory_bytes(&self) -> usize {
         self.entry_count() * (MAP_ENTRY_OVERHEAD_BYTES + size_of::<ContentHash>())
     }
-}
-
-/// Estimates the reads of a merge of this source. The index of series and profiles is always included: it
-/// must be read to find out whether anything is selected.
-pub(crate) fn estimate_cost(
-    picked: &MatchedProfiles,
-    selection: &ProfileSelection,
-    source: &dyn ProfileSource,
-) -> Result<QueryCost, ProfileQueryError> {
-    let whole = picked.profiles.iter().all(|profile| selection.time.contains(profile.time));
-    let SourceReadSize { is_block, index, rows, names } = source.read_size(&picked.places, whole)?;
-    let meant = picked.rows();
-    let samples = meant.map(|row| u64::from(row.samples)).sum();
-    let size = SourceCost {
-        sources: 1,
-        series: picked.matched_series().map(|series| series_labels(series).hash()).collect(),
-        profiles: picked.places.len() as u64,
-        samples,
-        index_bytes: index,
-        row_bytes: rows,
-        name_bytes: names,
-    };
-    Ok(match is_block {
-        true => QueryCost { blocks: size, ..QueryCost::default() },
-        false => QueryCost { heads: size, ..QueryCost::default() },
-    })
 }

@@ -3,8 +3,8 @@
 use athanor_profile::{ProfileRow, ProfileSource};
 
 use super::{MatchedProfiles, SeriesLabelCache, sum_by_profile};
-use crate::request::profile_query::{ProfileQueryError, ProfileSelection};
-use crate::result::profile_list::{ProfileList, ProfileListEntry, ProfileListQuery, ProfileOrder};
+use crate::request::profile_query::{ProfileListQuery, ProfileOrder, ProfileQueryError, ProfileSelection};
+use crate::result::profile_list::{ProfileList, ProfileListEntry};
 
 /// Returns the list of one source.
 pub(super) fn list_profiles(

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use athanor_profile::encoding::codec::{CodecError, CodecReader, put_texts, put_varint};
 use athanor_profile::{Labels, ProfileType, ValueType};
 
-use crate::result::partial::{labels_bytes, text_bytes, type_bytes};
+use crate::result::memory_size::{labels_bytes, text_bytes, type_bytes};
 
 /// Rest of the memory that a result declared. A text that is encoded once may occur a million times.
 pub(super) struct DecodeBudget(pub(super) usize);

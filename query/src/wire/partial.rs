@@ -8,11 +8,11 @@ use super::chunks::PARTIAL_MESSAGE_NAME;
 use super::query_kind::kind_tag;
 use super::{WireError, damaged_error, lists, profile_ids, profile_list, values};
 use crate::request::profile_query::{
-    GroupedTreesQuery, HeatmapQuery, LabelValuesQuery, ProfileQuery, QueryKind, TimeSeriesQuery,
+    GroupedTreesQuery, HeatmapQuery, LabelValuesQuery, ProfileListQuery, ProfileQuery, QueryKind,
+    TimeSeriesQuery,
 };
 use crate::request::stack_filter::StackFilter;
 use crate::result::partial::{MergedProfile, PartialResult, PartialWithIds};
-use crate::result::profile_list::ProfileListQuery;
 
 /// Kind of a result with profile ids. The ids and then the result follow.
 const WITH_IDS_KIND: u8 = 255;

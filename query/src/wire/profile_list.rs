@@ -10,8 +10,9 @@ use athanor_profile::encoding::hash::ContentHash;
 use super::lists::{
     DecodeBudget, TextTable, label_texts, push_ascending, put_labels, read_labels, read_table,
 };
-use crate::result::partial::labels_bytes;
-use crate::result::profile_list::{ProfileList, ProfileListEntry, ProfileListQuery};
+use crate::request::profile_query::ProfileListQuery;
+use crate::result::memory_size::labels_bytes;
+use crate::result::profile_list::{ProfileList, ProfileListEntry};
 
 pub(super) fn put_trees(out: &mut Vec<u8>, trees: &BTreeMap<Labels, Tree>) {
     let table = TextTable::from_texts(trees.keys().flat_map(label_texts));

@@ -6,10 +6,10 @@ use athanor_profile::encoding::codec::{
 
 use crate::request::frame_filter::{FrameFilter, FramePatterns};
 use crate::request::profile_query::{
-    GroupedTreesQuery, HeatmapQuery, LabelValuesQuery, QueryKind, TimeGrid, TimeSeriesQuery,
+    GroupedTreesQuery, HeatmapQuery, LabelValuesQuery, ProfileListQuery, ProfileOrder, QueryKind, TimeGrid,
+    TimeSeriesQuery,
 };
 use crate::request::stack_filter::{GoPgoOptions, StackFilter};
-use crate::result::profile_list::{ProfileListQuery, ProfileOrder};
 
 pub(super) fn put_query_kind(out: &mut Vec<u8>, what: &QueryKind) {
     out.push(kind_tag(what));

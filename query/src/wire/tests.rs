@@ -10,7 +10,8 @@ use proptest::collection::{btree_map, btree_set, vec};
 use proptest::prelude::*;
 
 use super::*;
-use crate::result::profile_list::{ProfileList, ProfileListEntry, ProfileListQuery, ProfileOrder};
+use crate::request::profile_query::{ProfileListQuery, ProfileOrder};
+use crate::result::profile_list::{ProfileList, ProfileListEntry};
 use crate::{
     FrameFilter, FramePatterns, GoPgoOptions, GroupedTreesQuery, HeatmapQuery, HeatmapValue, HeatmapValueKey,
     LabelValueCounts, LabelValuesQuery, MergedProfile, PartialResult, PartialWithIds, ProfileExemplar,

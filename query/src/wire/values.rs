@@ -14,9 +14,8 @@ use super::lists::{
 use super::query_kind::{put_flag, read_flag};
 use crate::request::profile_query::LabelValuesQuery;
 use crate::result::heatmap::{HeatmapValue, HeatmapValueKey, HeatmapValues, heatmap_value_bytes};
-use crate::result::partial::{
-    LabelValueCounts, ProfileExemplar, TimeSeriesPoint, TimeSeriesPoints, cell_bytes, value_bytes,
-};
+use crate::result::memory_size::{cell_bytes, value_bytes};
+use crate::result::partial::{LabelValueCounts, ProfileExemplar, TimeSeriesPoint, TimeSeriesPoints};
 use crate::result::query_cost::{QueryCost, SourceCost};
 
 pub(super) fn put_counts(out: &mut Vec<u8>, values: &LabelValueCounts) {
