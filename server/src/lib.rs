@@ -36,6 +36,7 @@ pub use config::{
     SettingError, TargetRoles, UploadQuotaConfig,
 };
 pub use http::admin::socket::{ADMIN_SOCKET_FILE, send_admin_request};
-pub use membership::cluster_handle::{ClusterHandle, ClusterJoinError, MembershipView};
+pub use membership::cluster_handle::{ClusterHandle, MembershipView};
+pub use membership::join_error::ClusterJoinError;
 pub use node::{NodeDeps, NodeRoles, ServerNode, StartError, rebuild_catalog};
 pub use telemetry::metrics::{MetricsCollector, RouteMetrics};

@@ -12,26 +12,20 @@ mod assembly;
 mod catalog_rebuild;
 mod client_roles;
 pub(crate) mod data_dir;
-mod error;
+pub(crate) mod error;
+pub(crate) mod node_deps;
 pub(crate) mod node_identity;
 mod roles;
 mod shutdown_budget;
 
 use std::net::SocketAddr;
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use athanor_chassis::net::LocalNet;
-use athanor_chassis::requests::activity_tracker::PreviousRun;
 use athanor_chassis::tasks::TaskHandle;
-use athanor_chassis::{
-    Clock, ComputePool, Disk, LimitOverrides, Net, Random, Status, TaskGroup, observability::process,
-};
-use athanor_cluster::gossip::{Transport, UdpTransport};
+use athanor_chassis::{Clock, LimitOverrides, Net, Status, TaskGroup, observability::process};
 use athanor_cluster::members::MemberState;
-use athanor_consensus::log::CommitMode;
-use athanor_storage::{Store, StoreDeps};
+use athanor_storage::Store;
 use axum::Router;
 use futures::future::{BoxFuture, FutureExt};
 use tokio::sync::{Notify, Semaphore, watch};
@@ -45,10 +39,10 @@ use crate::http::{
 };
 use crate::lifecycle::readiness::Readiness;
 use crate::membership::cluster_handle::ClusterBootstrap;
-use crate::node::data_dir::DataDir as Folders;
 
 pub use catalog_rebuild::rebuild_catalog;
 pub use error::StartError;
+pub use node_deps::NodeDeps;
 pub use roles::NodeRoles;
 
 /// Maximum concurrent tasks of a node; most are connections.
@@ -57,34 +51,6 @@ const MAX_TASKS: usize = 100_000;
 const RESERVED_FILES: u64 = 48;
 /// Maximum connections of a node. The node's other tasks are few.
 const MAX_CONNECTIONS: usize = MAX_TASKS / 2;
-/// Maximum jobs that wait for a compute thread.
-const MAX_QUEUED_JOBS: usize = 4096;
-/// Dependencies of a node on its machine.
-#[derive(Clone)]
-pub struct NodeDeps {
-    /// Clock for wall time and timeouts.
-    pub clock: Clock,
-    /// Source of all random numbers.
-    pub random: Random,
-    /// Threads for computations.
-    pub compute: ComputePool,
-    /// Folder of the log.
-    pub log: Arc<dyn Disk>,
-    /// Folder of snapshots and of the node's identity.
-    pub state: Arc<dyn Disk>,
-    /// Folder of the disk cache of block data. Without it, the cache is in memory only.
-    pub kept: Option<Arc<dyn Disk>>,
-    /// Folder of running queries. Without it, queries that crashed the previous process are unknown.
-    pub asked: Option<PreviousRun>,
-    /// Thread or task that commits pending log entries.
-    pub pump: CommitMode,
-    /// Bucket of the blocks.
-    pub store: Store,
-    /// Network for connections in both directions.
-    pub net: Arc<dyn Net>,
-    /// Transport of gossip.
-    pub gossip: Arc<dyn Transport>,
-}
 
 /// Running node that serves clients.
 pub struct ServerNode {
@@ -98,31 +64,6 @@ pub struct ServerNode {
     enough: CancellationToken,
     served: TaskHandle<()>,
     haste: Arc<Notify>,
-}
-
-impl NodeDeps {
-    /// Opens the dependencies on the local machine.
-    pub fn local(config: &ServerConfig) -> Result<Self, StartError> {
-        let clock = Clock::system();
-        let random = Random::system();
-        let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-        let Folders { log, state, kept, asked } = data_dir::open(&config.data)?;
-        let store =
-            Store::open(&config.bucket(), StoreDeps { clock: clock.clone(), random: random.split() })?;
-        Ok(Self {
-            compute: ComputePool::with_threads(threads, MAX_QUEUED_JOBS)?,
-            log: Arc::new(log),
-            state: Arc::new(state),
-            kept: kept.map(|kept| Arc::new(kept) as _),
-            asked,
-            pump: CommitMode::Thread,
-            store,
-            net: Arc::new(LocalNet::new(clock.clone())),
-            gossip: Arc::new(UdpTransport),
-            clock,
-            random,
-        })
-    }
 }
 
 impl ServerNode {

@@ -269,22 +269,6 @@ pub fn announced_length(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-/// Returns the error of a body that cannot be read further: the client disconnected, or the chunks are
-/// malformed.
-pub fn body_read_error(error: &(dyn std::error::Error + 'static), length: u64) -> Status {
-    let mut causes = std::iter::successors(Some(error), |error| error.source());
-    let malformed = causes.find_map(|cause| {
-        let cause = cause.downcast_ref::<io::Error>()?;
-        matches!(cause.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData).then_some(cause)
-    });
-    match malformed {
-        Some(cause) => {
-            Status::new(ErrorCode::Invalid, format!("the body cannot be read after {length} bytes: {cause}"))
-        }
-        None => Status::new(ErrorCode::Cancelled, format!("the body ended after {length} bytes: {error}")),
-    }
-}
-
 /// Returns the plain length in the first zstd frame header, if it is present.
 fn zstd_length(bytes: &[u8]) -> Option<u64> {
     let described = *bytes.get(4)?;

@@ -11,6 +11,7 @@
 
 mod requests;
 mod response;
+mod send_progress;
 mod stream;
 mod write_timeout;
 

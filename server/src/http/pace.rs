@@ -1,5 +1,6 @@
 //! Minimum pace of request bodies.
 
+use std::io;
 use std::time::Duration;
 
 use athanor_chassis::units::format_duration;
@@ -7,8 +8,6 @@ use athanor_chassis::{ByteSize, Clock, ErrorCode, Status};
 use axum::body::Body;
 use bytes::Bytes;
 use http_body_util::BodyExt;
-
-use crate::http::body::body_read_error;
 
 /// Minimum bytes per second of a body, after [`PACE_GRACE`].
 const MIN_BYTES_PER_SECOND: u64 = 1024;
@@ -65,6 +64,22 @@ impl PacedBody {
             ByteSize::bytes(MIN_BYTES_PER_SECOND)
         );
         Status::new(ErrorCode::Deadline, message).with_reason("body_too_slow")
+    }
+}
+
+/// Returns the error of a body that cannot be read further: the client disconnected, or the chunks are
+/// malformed.
+fn body_read_error(error: &(dyn std::error::Error + 'static), length: u64) -> Status {
+    let mut causes = std::iter::successors(Some(error), |error| error.source());
+    let malformed = causes.find_map(|cause| {
+        let cause = cause.downcast_ref::<io::Error>()?;
+        matches!(cause.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData).then_some(cause)
+    });
+    match malformed {
+        Some(cause) => {
+            Status::new(ErrorCode::Invalid, format!("the body cannot be read after {length} bytes: {cause}"))
+        }
+        None => Status::new(ErrorCode::Cancelled, format!("the body ended after {length} bytes: {error}")),
     }
 }
 

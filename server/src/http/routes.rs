@@ -1,39 +1,34 @@
 //! Routes of the HTTP server.
 
-use std::future::Future;
 use std::sync::Arc;
 
 use athanor_chassis::memory_budget::MemoryBudget;
 use athanor_chassis::{ErrorCode, Status, TenantId};
-use athanor_distributor::Distributor;
 use athanor_proto::grpc::health::v1::HealthCheckRequest;
 use athanor_proto::push::v1::{PushRequest, PushResponse};
-use athanor_querier::{AdhocProfileService, Querier, QueryContext, TenantSettings};
-use athanor_symbolizer::DebuginfoService;
+use athanor_querier::QueryContext;
 use axum::Router;
 use axum::body::Body;
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST};
 use axum::http::{HeaderMap, Request, Response, StatusCode, Version};
-use axum::routing::{MethodRouter, any, get, post};
-use prost::Message;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use axum::routing::{any, get, post};
 use tokio::sync::Semaphore;
-use tokio_util::sync::CancellationToken;
 
 use crate::http::api::web_policy::{WebPolicy, protect};
 use crate::http::connection::fit_budget;
 use crate::http::decoded_size::BodyPolicy;
-use crate::http::encoding::{CallEncoding, RefusalCode, announce_trailers, json_error};
-use crate::http::partial_header::PARTIAL_HEADER;
+use crate::http::encoding::{CallEncoding, announce_trailers, json_error};
 use crate::http::{
-    AdminAuth, RequestBudget, admin::grpc_health, admin::members, admin::operator_pages, admin::shards,
-    api::debuginfo, api::diagnostics, api::legacy_api, api::otlp, api::parca, api::ui_pages, tenant_header,
-    unary,
+    RequestBudget, admin::grpc_health, admin::members, admin::operator_pages, admin::shards, api::debuginfo,
+    api::diagnostics, api::legacy_api, api::otlp, api::parca, api::ui_pages, tenant_header, unary,
 };
-use crate::lifecycle::readiness::Readiness;
-use crate::membership::cluster_overview::ClusterOverview;
-use crate::telemetry::metrics::{MetricsCollector, RouteRequestGuard};
+use rpc_method::{CallAuthorizer, call, sender, with_route_metrics, writer};
+use state::{HandlerFuture, HttpState, text};
+
+pub(in crate::http) mod rpc_method;
+pub(in crate::http) mod state;
+
+pub use state::HttpServices;
 
 /// Paths about the process. Their responses take no memory from the response budget.
 const UNCHARGED_PATHS: [&str; 8] = [
@@ -46,88 +41,6 @@ const UNCHARGED_PATHS: [&str; 8] = [
     "/members.json",
     "/debug/pprof/profile",
 ];
-
-/// Services and state that the routes use.
-#[derive(Clone)]
-pub struct HttpServices {
-    /// Distributor of profiles, if this node has the role.
-    pub distributor: Option<Distributor>,
-    /// Querier, if this node has the role.
-    pub querier: Option<Querier>,
-    /// Settings that UI pages store, on nodes that serve queries.
-    pub companion: Option<TenantSettings>,
-    /// Service for manually uploaded profiles, on nodes that serve queries.
-    pub adhoc: Option<AdhocProfileService>,
-    /// Debug information service, on nodes that accept profiles.
-    pub debuginfo: Option<DebuginfoService>,
-    /// Collector of the process metrics.
-    pub scrape: Arc<MetricsCollector>,
-    /// Readiness state, which load balancers poll.
-    pub readiness: Arc<Readiness>,
-    /// Token that ends endless streams on shutdown.
-    pub stop: CancellationToken,
-    /// Effective settings, with secrets masked.
-    pub settings: Arc<str>,
-    /// Access control of the operator pages.
-    pub guard: AdminAuth,
-    /// Policy for web pages of other origins.
-    pub web: WebPolicy,
-    /// Cluster state as this node sees it.
-    pub overview: ClusterOverview,
-    /// Memory budget of responses that are being sent.
-    pub responses: Arc<MemoryBudget>,
-}
-
-impl HttpServices {
-    /// Returns the distributor, or an error on nodes without it.
-    pub(super) fn distributor(&self) -> Result<&Distributor, Status> {
-        let nobody = || {
-            let message = "this node takes no profiles; send them to one whose target is distributor or all";
-            Status::new(ErrorCode::Unimplemented, message)
-        };
-        self.distributor.as_ref().ok_or_else(nobody)
-    }
-
-    /// Returns the debug information service, or an error on nodes without it.
-    pub(super) fn debuginfo(&self) -> Result<&DebuginfoService, Status> {
-        let nobody = || {
-            let message =
-                "this node takes no debug information; send it to one whose target is distributor or all";
-            Status::new(ErrorCode::Unimplemented, message)
-        };
-        self.debuginfo.as_ref().ok_or_else(nobody)
-    }
-
-    /// Returns the querier, or an error on nodes without it.
-    pub(super) fn querier(&self) -> Result<&Querier, Status> {
-        self.querier.as_ref().ok_or_else(no_queries)
-    }
-
-    /// Returns the tenant settings, or an error on nodes without them.
-    fn companion(&self) -> Result<&TenantSettings, Status> {
-        self.companion.as_ref().ok_or_else(no_queries)
-    }
-}
-
-impl HttpServices {
-    /// Returns the service for manually uploaded profiles, or an error on nodes without it.
-    fn adhoc(&self) -> Result<&AdhocProfileService, Status> {
-        self.adhoc.as_ref().ok_or_else(no_queries)
-    }
-}
-
-fn no_queries() -> Status {
-    let message = "this node answers no queries; ask one whose target is querier or all";
-    Status::new(ErrorCode::Unimplemented, message)
-}
-
-/// Request budget and the services behind it.
-pub(crate) struct HttpState {
-    pub(super) door: RequestBudget,
-    pub(super) services: HttpServices,
-    /// Permits of health watch streams.
-    pub(super) watchers: Arc<Semaphore>,
-}
 
 /// Returns the router with all routes.
 pub fn router(door: RequestBudget, services: HttpServices) -> Router {
@@ -237,24 +150,6 @@ async fn civil(request: axum::extract::Request, next: axum::middleware::Next) ->
     }
 }
 
-/// Counts requests of a route and their responses.
-pub(super) fn with_route_metrics(hall: &HttpState, path: &'static str, route: MethodRouter) -> MethodRouter {
-    let counters = hall.services.scrape.routes.counters_for(path);
-    let clock = hall.door.clock.clone();
-    route.layer(axum::middleware::from_fn(
-        move |request: axum::extract::Request, next: axum::middleware::Next| {
-            let underway = RouteRequestGuard::begin(&counters, &clock);
-            async move {
-                let response = next.run(request).await;
-                let refused = response.extensions().get::<RefusalCode>();
-                let code = refused.map_or(response.status().as_u16(), |refused| refused.0.http_status());
-                underway.finish(code, response.headers().contains_key(PARTIAL_HEADER));
-                response
-            }
-        },
-    ))
-}
-
 /// Adds RPC methods of a service that this node may lack. Parameters: the caller type and its authorizer.
 macro_rules! methods {
     ($router:expr, $hall:expr, $caller:ty, $authorizer:expr, $service:ident, $($path:literal => $method:ident),* $(,)?) => {{
@@ -354,35 +249,9 @@ fn uploads(router: Router, hall: &Arc<HttpState>) -> Router {
     )
 }
 
-/// Caller that sends profiles.
-#[derive(Clone)]
-pub(super) struct ProfileSender {
-    pub(super) tenant: TenantId,
-    pub(super) distributor: Distributor,
-}
-
-impl unary::RequestIdentity for ProfileSender {
-    fn check_length(&self, length: Option<u64>) -> Result<(), Status> {
-        self.distributor.check_rate(&self.tenant, length)
-    }
-
-    fn on_unread_body(&self, status: &Status) {
-        self.distributor.stats().record_request_refusal(&self.tenant, status);
-    }
-}
-
-pub(super) fn writer(hall: &HttpState, headers: &HeaderMap) -> Result<TenantId, Status> {
-    tenant_header::parse_writer(headers, hall.door.multitenancy)
-}
-
 /// Returns the query context of a single tenant that may read its own data.
 fn owner(hall: &HttpState, headers: &HeaderMap) -> Result<QueryContext, Status> {
     writer(hall, headers).map(QueryContext::for_tenant)
-}
-
-pub(super) fn sender(hall: &HttpState, headers: &HeaderMap) -> Result<ProfileSender, Status> {
-    let tenant = writer(hall, headers)?;
-    Ok(ProfileSender { tenant, distributor: hall.services.distributor()?.clone() })
 }
 
 fn reader(hall: &HttpState, headers: &HeaderMap) -> Result<QueryContext, Status> {
@@ -394,71 +263,11 @@ fn anyone(_: &HttpState, _: &HeaderMap) -> Result<(), Status> {
     Ok(())
 }
 
-/// Authorizer of a call and the limits of its body.
-pub(super) struct CallAuthorizer<C> {
-    /// Returns the caller, or the error that rejects the call.
-    pub(super) identify: fn(&HttpState, &HeaderMap) -> Result<C, Status>,
-    /// Returns the limits of the caller's body.
-    pub(super) body_policy: fn(&HttpState, &C) -> BodyPolicy,
-}
-
-impl<C> CallAuthorizer<C> {
-    /// Returns the authorizer of a method whose body is a query.
-    pub(super) fn for_query(identify: fn(&HttpState, &HeaderMap) -> Result<C, Status>) -> Self {
-        Self { identify, body_policy: |_, _| BodyPolicy::QUERY_BODY }
-    }
-}
-
-/// Adds one RPC method: its authorizer, its body limits and its handler.
-pub(super) fn call<C, I, O, F, Fut>(
-    router: Router,
-    hall: &Arc<HttpState>,
-    path: &'static str,
-    authorizer: &CallAuthorizer<C>,
-    method: F,
-) -> Router
-where
-    C: unary::RequestIdentity + Send + 'static,
-    I: Message + Default + DeserializeOwned + 'static,
-    O: Message + Serialize + 'static,
-    F: Fn(Arc<HttpState>, C, I) -> Fut + Clone + Send + Sync + 'static,
-    Fut: Future<Output = Result<O, Status>> + Send + 'static,
-{
-    router.route(path, with_route_metrics(hall, path, rpc_handler(hall, path, authorizer, method)))
-}
-
-/// Returns the handler of an RPC method.
-pub(super) fn rpc_handler<C, I, O, F, Fut>(
-    hall: &Arc<HttpState>,
-    path: &'static str,
-    authorizer: &CallAuthorizer<C>,
-    method: F,
-) -> MethodRouter
-where
-    C: unary::RequestIdentity + Send + 'static,
-    I: Message + Default + DeserializeOwned + 'static,
-    O: Message + Serialize + 'static,
-    F: Fn(Arc<HttpState>, C, I) -> Fut + Clone + Send + Sync + 'static,
-    Fut: Future<Output = Result<O, Status>> + Send + 'static,
-{
-    let CallAuthorizer { identify, body_policy } = *authorizer;
-    let inner = Arc::clone(hall);
-    any(move |request: Request<Body>| async move {
-        let hall = Arc::clone(&inner);
-        let method = move |caller, message| method(hall, caller, message);
-        let who = |headers: &HeaderMap| {
-            let watch = |reader| diagnostics::record_if_requested(&inner, reader, headers, path);
-            Ok(identify(&inner, headers)?.with_diagnostics(watch))
-        };
-        unary::handle_call(&inner.door, request, who, |caller| body_policy(&inner, caller), method).await
-    })
-}
-
 fn plain_routes(router: Router, hall: &Arc<HttpState>) -> Router {
-    type Handler = fn(Arc<HttpState>, Request<Body>) -> legacy_api::HandlerFuture;
+    type Handler = fn(Arc<HttpState>, Request<Body>) -> HandlerFuture;
     let with = |handler: Handler| {
         let hall = Arc::clone(hall);
-        move |request: Request<Body>| -> legacy_api::HandlerFuture { handler(Arc::clone(&hall), request) }
+        move |request: Request<Body>| -> HandlerFuture { handler(Arc::clone(&hall), request) }
     };
     let writes: [(&'static str, Handler); 3] = [
         ("/ingest", legacy_api::ingest),
@@ -496,7 +305,7 @@ fn plain_routes(router: Router, hall: &Arc<HttpState>) -> Router {
     let reads = reads.map(|(path, handler)| (path, get(with(handler))));
     let behind_the_guard = |handler: Handler| {
         let hall = Arc::clone(hall);
-        move |request: Request<Body>| -> legacy_api::HandlerFuture {
+        move |request: Request<Body>| -> HandlerFuture {
             let hall = Arc::clone(&hall);
             Box::pin(async move {
                 let peer = request.extensions().get().copied();
@@ -511,12 +320,4 @@ fn plain_routes(router: Router, hall: &Arc<HttpState>) -> Router {
     let guarded = guarded.map(|(path, handler)| (path, get(behind_the_guard(handler))));
     let all = writes.into_iter().chain(reads).chain(guarded);
     all.fold(router, |router, (path, answer)| router.route(path, with_route_metrics(hall, path, answer)))
-}
-
-/// Returns a response with a complete body.
-pub(super) fn text(content_type: &'static str, body: impl Into<Body>) -> Response<Body> {
-    let mut response = Response::new(body.into());
-    let value = axum::http::HeaderValue::from_static(content_type);
-    response.headers_mut().insert(axum::http::header::CONTENT_TYPE, value);
-    response
 }

@@ -16,16 +16,16 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use athanor_chassis::tasks::{SpawnError, TaskHandle};
-use athanor_chassis::{Clock, ComputePool, ErrorCode, ErrorCodeExt, Net, Status, TaskGroup};
+use athanor_chassis::tasks::TaskHandle;
+use athanor_chassis::{Clock, ComputePool, ErrorCode, Net, Status, TaskGroup};
 use athanor_cluster::NodeId;
-use athanor_cluster::gossip::{Gossip, GossipConfig, GossipError, GossipHandle, NodeDescriptor, Transport};
+use athanor_cluster::gossip::{Gossip, GossipConfig, GossipHandle, NodeDescriptor, Transport};
 use athanor_cluster::handshake::{NodeIdentity, PeerHandshake};
 use athanor_cluster::internal_server::InternalRouter;
 use athanor_cluster::members::{ClusterMembers, MemberState};
 use athanor_cluster::peers::{PeerDeps, PeerPool};
 use athanor_cluster::raft_transport::{RaftHandler, RaftTransport, RaftTransportServer};
-use athanor_cluster::secret::{ClusterSecrets, SecretError};
+use athanor_cluster::secret::ClusterSecrets;
 use athanor_consensus::replicated::{Network, RaftCallError};
 use athanor_ingester::Ingester;
 use axum::Router;
@@ -37,8 +37,10 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::config::{ClusterJoinConfig, ServerConfig};
 use crate::http::{ConnectionDeps, HttpListener, RequestLimiter};
-use crate::membership::tls_files::{TlsFileError, TlsFileWatcher};
-use crate::node::{NodeDeps, StartError};
+use crate::membership::join_error::ClusterJoinError;
+use crate::membership::tls_files::TlsFileWatcher;
+use crate::node::error::StartError;
+use crate::node::node_deps::NodeDeps;
 use crate::rpc::ingester_client::InternalRpcClient;
 
 /// Maximum connections from other nodes.
@@ -87,43 +89,6 @@ pub struct MembershipView {
     pub members: ClusterMembers,
     /// Clock against which a member's missing time is measured.
     pub clock: Clock,
-}
-
-/// Error that keeps a node from joining its cluster.
-#[derive(Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "each says what it is by its message")]
-pub enum ClusterJoinError {
-    #[error("cluster.secret_file: {}: {source}", path.display())]
-    Secret { path: PathBuf, source: SecretError },
-    #[error("cluster.secret_file: {} cannot be read: {source}", path.display())]
-    SecretFile { path: PathBuf, source: io::Error },
-    #[error(transparent)]
-    Certificates(#[from] TlsFileError),
-    #[error(
-        "cannot listen for other nodes on {at}: {source}; cluster.listen_internal chooses another address"
-    )]
-    Listen { at: SocketAddr, source: io::Error },
-    #[error(transparent)]
-    Gossip(#[from] GossipError),
-    #[error(transparent)]
-    Task(#[from] SpawnError),
-}
-
-impl ErrorCodeExt for ClusterJoinError {
-    fn code(&self) -> ErrorCode {
-        match self {
-            Self::Secret { .. } => ErrorCode::Invalid,
-            Self::SecretFile { source, .. } => match source.kind() {
-                io::ErrorKind::NotFound => ErrorCode::NotFound,
-                io::ErrorKind::PermissionDenied => ErrorCode::PermissionDenied,
-                _ => ErrorCode::Unavailable,
-            },
-            Self::Certificates(error) => error.code(),
-            Self::Listen { .. } => ErrorCode::Unavailable,
-            Self::Gossip(error) => error.code(),
-            Self::Task(error) => error.code(),
-        }
-    }
 }
 
 impl ClusterBootstrap {

@@ -7,7 +7,7 @@ use athanor_consensus::{log, replicated};
 
 use crate::config::SettingError;
 use crate::http::ListenerError;
-use crate::membership::cluster_handle::ClusterJoinError;
+use crate::membership::join_error::ClusterJoinError;
 use crate::node::data_dir::DataDirError;
 use crate::node::node_identity::NodeIdentityError;
 

@@ -11,10 +11,9 @@ use axum::http::Request;
 use futures::stream::{Stream, unfold};
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::http::api::legacy_api::HandlerFuture;
 use crate::http::decoded_size::BodyPolicy;
 use crate::http::encoding::{CallEncoding, STREAM_CONTENT_TYPES};
-use crate::http::routes::HttpState;
+use crate::http::routes::state::{HandlerFuture, HttpState};
 use crate::http::unary;
 use crate::lifecycle::readiness::ReadinessChanges;
 

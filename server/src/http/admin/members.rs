@@ -10,9 +10,9 @@ use axum::http::Request;
 use axum::http::header::ACCEPT;
 use serde_json::{Value, json};
 
-use crate::http::api::legacy_api::{HandlerFuture, not_found};
+use crate::http::api::legacy_api::not_found;
 use crate::http::api::ui_pages::{PAGE_STYLE, escape_html};
-use crate::http::routes::{HttpState, text};
+use crate::http::routes::state::{HandlerFuture, HttpState, text};
 use crate::membership::cluster_handle::MembershipView;
 
 /// `GET /members`: returns a page, or JSON if the client accepts it.

@@ -7,9 +7,8 @@ use axum::body::Body;
 use axum::http::header::ACCEPT;
 use axum::http::{Request, Response};
 
-use crate::http::api::legacy_api::HandlerFuture;
 use crate::http::encoding::json_error;
-use crate::http::routes::{HttpState, text};
+use crate::http::routes::state::{HandlerFuture, HttpState, text};
 use crate::lifecycle::readiness::Readiness;
 use crate::telemetry::metrics::MetricsView;
 

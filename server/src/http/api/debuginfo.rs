@@ -16,12 +16,12 @@ use futures::stream::{Stream, unfold};
 use parking_lot::Mutex;
 
 use crate::http::RequestBudget;
-use crate::http::api::legacy_api::HandlerFuture;
 use crate::http::api::parca::with_gateway;
 use crate::http::body::{BUDGET_STEP_BYTES, BufferedBody};
 use crate::http::encoding::{CallEncoding, STREAM_CONTENT_TYPES, json_error_with};
 use crate::http::pace::PacedBody;
-use crate::http::routes::{CallAuthorizer, HttpState, call, with_route_metrics, writer};
+use crate::http::routes::rpc_method::{CallAuthorizer, call, with_route_metrics, writer};
+use crate::http::routes::state::{HandlerFuture, HttpState};
 use crate::http::tenant_header;
 use crate::http::unary;
 

@@ -12,10 +12,9 @@ use axum::http::header::{ACCEPT, HeaderName};
 use axum::http::{HeaderMap, Request, Response};
 use serde_json::{Value, json};
 
-use crate::http::api::legacy_api::HandlerFuture;
 use crate::http::api::ui_pages::{PAGE_STYLE, escape_html};
 use crate::http::encoding::json_error;
-use crate::http::routes::{HttpState, text};
+use crate::http::routes::state::{HandlerFuture, HttpState, text};
 use crate::http::tenant_header;
 
 /// Path of the record pages.

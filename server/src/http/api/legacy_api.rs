@@ -1,7 +1,5 @@
 //! Plain HTTP routes: uploads of language SDKs and queries of old dashboards.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use athanor_chassis::clock::TimeoutElapsed;
@@ -18,12 +16,9 @@ use crate::http::decoded_size::BodyPolicy;
 use crate::http::diagnostics_header::set_diagnostics_id;
 use crate::http::encoding::{json_error, json_error_with};
 use crate::http::partial_header::set_partial_header;
-use crate::http::routes::{HttpState, text};
+use crate::http::routes::state::{HandlerFuture, HttpState, text};
 use crate::http::tenant_header;
 use crate::http::unary::deadline;
-
-/// Future of a handler's response.
-pub type HandlerFuture = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
 
 const NOT_FOUND_MESSAGE: &str = "there is nothing at this path: profiles go to /ingest and /push.v1.PusherService/Push, and / \
 lists services\n";

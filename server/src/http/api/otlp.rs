@@ -9,11 +9,10 @@ use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use bytes::Bytes;
 
-use crate::http::api::legacy_api::HandlerFuture;
 use crate::http::body::{BufferedBody, ContentEncoding, announced_length};
 use crate::http::decoded_size::BodyPolicy;
 use crate::http::encoding::{CallEncoding, UNARY_CONTENT_TYPES, json_error};
-use crate::http::routes::HttpState;
+use crate::http::routes::state::{HandlerFuture, HttpState};
 use crate::http::tenant_header;
 use crate::http::unary::{ACCEPT_POST_HEADER, check_request, deadline};
 

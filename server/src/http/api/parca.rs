@@ -17,9 +17,10 @@ use serde::de::DeserializeOwned;
 
 use crate::http::decoded_size::BodyPolicy;
 use crate::http::encoding::{CallEncoding, UNARY_CONTENT_TYPES};
-use crate::http::routes::{
-    CallAuthorizer, HttpState, ProfileSender, call, rpc_handler, sender, with_route_metrics,
+use crate::http::routes::rpc_method::{
+    CallAuthorizer, ProfileSender, call, rpc_handler, sender, with_route_metrics,
 };
+use crate::http::routes::state::HttpState;
 use crate::http::unary;
 
 /// Error for agents that send Arrow columns. An agent then falls back to its other formats, if it has any.

@@ -13,10 +13,9 @@ use athanor_querier::{QueryContext, parse_time};
 use axum::body::Body;
 use axum::http::Request;
 
-use crate::http::api::legacy_api::HandlerFuture;
 use crate::http::encoding::json_error;
 use crate::http::partial_header::set_partial_header;
-use crate::http::routes::{HttpState, text};
+use crate::http::routes::state::{HandlerFuture, HttpState, text};
 use crate::http::tenant_header;
 
 const DEFAULT_PAGE_RANGE: Duration = Duration::from_secs(3600);

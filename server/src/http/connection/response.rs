@@ -3,19 +3,17 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
-use std::time::Duration;
 
+use athanor_chassis::Status;
 use athanor_chassis::memory_budget::{MemoryBudget, MemoryReservation};
-use athanor_chassis::{Clock, Status};
 use axum::body::Body;
 use axum::http::{HeaderMap, Response};
 use bytes::Bytes;
-use futures::task::AtomicWaker;
 use http_body::{Body as _, Frame, SizeHint};
 
 use super::requests::RequestSlot;
+use super::send_progress::SendProgress;
 use super::stream;
 
 /// Number of bytes that the transport takes of a body at once. A longer response ends only when all its
@@ -25,17 +23,6 @@ pub const SEND_CHUNK_BYTES: usize = 16 * 1024;
 /// Memory budget of a response. Goes with the response as an extension.
 #[derive(Clone, Debug, Default)]
 pub struct ResponseBudget(Vec<Arc<MemoryReservation>>);
-
-/// Progress of the transport with the pieces of one response.
-#[derive(Debug)]
-pub struct SendProgress {
-    clock: Clock,
-    /// Chunks that the transport has taken and not sent.
-    unsent: AtomicUsize,
-    /// Monotonic time in nanoseconds of the last change from which a stall is measured.
-    last_nanos: AtomicU64,
-    waker: AtomicWaker,
-}
 
 /// Resources of a response. The body and each of its chunks hold them.
 struct ResponseHold {
@@ -86,50 +73,6 @@ pub fn fit_budget(response: &mut Response<Body>, room: &Arc<MemoryBudget>) -> Re
 /// Returns the minimum number of bytes of a response.
 fn body_bytes(response: &Response<Body>) -> usize {
     usize::try_from(response.body().size_hint().lower()).unwrap_or(usize::MAX)
-}
-
-impl SendProgress {
-    /// Creates the progress of a response that is not yet sent.
-    pub fn new(clock: Clock) -> Self {
-        Self { clock, unsent: AtomicUsize::new(0), last_nanos: AtomicU64::new(0), waker: AtomicWaker::new() }
-    }
-
-    fn piece_taken(&self) {
-        if self.unsent.fetch_add(1, Ordering::Relaxed) == 0 {
-            self.touch();
-        }
-    }
-
-    fn piece_sent(&self) {
-        self.touch();
-        self.unsent.fetch_sub(1, Ordering::Release);
-        self.waker.wake();
-    }
-
-    fn touch(&self) {
-        let nanos = u64::try_from(self.clock.monotonic().as_nanos()).unwrap_or(u64::MAX);
-        self.last_nanos.store(nanos, Ordering::Relaxed);
-    }
-
-    /// Returns whether all chunks are sent. If not, wakes the task when the next one is.
-    pub fn is_sent(&self, context: &Context<'_>) -> bool {
-        if self.unsent.load(Ordering::Acquire) == 0 {
-            return true;
-        }
-        self.waker.register(context.waker());
-        self.unsent.load(Ordering::Acquire) == 0
-    }
-
-    /// Returns the time since the last chunk was sent, or since the transport took the first unsent one.
-    pub fn stalled_for(&self) -> Duration {
-        let last = Duration::from_nanos(self.last_nanos.load(Ordering::Relaxed));
-        self.clock.monotonic().saturating_sub(last)
-    }
-
-    /// Returns the clock that stalls are measured with.
-    pub fn clock(&self) -> &Clock {
-        &self.clock
-    }
 }
 
 impl SentBody {

@@ -14,7 +14,7 @@ use hyper_util::rt::TokioExecutor;
 use tokio_util::sync::CancellationToken;
 
 use super::SEND_TIMEOUT;
-use super::response::SendProgress;
+use super::send_progress::SendProgress;
 
 tokio::task_local! {
     static STREAM_PROGRESS: Arc<SendProgress>;
