@@ -7,7 +7,7 @@ use athanor_catalog::BlockId;
 use athanor_chassis::{ByteSize, TenantId};
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::block_reader::CachedBlock;
+use crate::cached_block::CachedBlock;
 use crate::stats::{CacheCounters, CacheStats};
 
 /// Parts by block and tenant, within a memory limit. Evicts the least recently used part.

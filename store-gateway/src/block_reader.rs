@@ -6,7 +6,6 @@ use std::sync::Arc;
 use athanor_block::{
     Block, BlockError, FUNCTIONS_FILE, FileRanges, LOCATIONS_FILE, MAPPINGS_FILE, PROFILES_FILE,
     ProfileProjection, ROLLUP_FILE, RowProjection, SAMPLES_FILE, SERIES_FILE, STACKS_FILE, TenantBlockSource,
-    TenantMeta,
 };
 use athanor_catalog::BlockId;
 use athanor_chassis::{ComputePool, CpuActivity, Disk, ErrorCode, Status, TenantId};
@@ -18,6 +17,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::block_cache::BlockCache;
 use crate::block_fetcher::BlockFetcher;
+use crate::cached_block::CachedBlock;
 use crate::config::StoreGatewayConfig;
 use crate::disk_cache::{DiskCache, DiskCacheKey};
 use crate::single_flight::SingleFlight;
@@ -43,16 +43,6 @@ pub struct BlockReader {
     beginning: SingleFlight<(BlockId, TenantId), Result<CachedBlock, Status>>,
     room: Arc<Semaphore>,
     kibibytes: u32,
-}
-
-/// Part of a block that belongs to one tenant, with the data fetched so far. Clones share that data.
-#[derive(Clone)]
-pub struct CachedBlock {
-    id: BlockId,
-    tenant: TenantId,
-    source: TenantBlockSource,
-    block: Arc<Block>,
-    folder: Arc<SparseBlockFiles>,
 }
 
 /// Read of one tenant's part of a block for one query.
@@ -203,37 +193,6 @@ impl BlockReader {
             },
         }
         true
-    }
-}
-
-impl CachedBlock {
-    /// Returns the cache key: block id and tenant.
-    pub fn key(&self) -> (BlockId, TenantId) {
-        (self.id, self.tenant.clone())
-    }
-
-    /// Returns the source from which queries read.
-    pub fn source(&self) -> &TenantBlockSource {
-        &self.source
-    }
-
-    /// Returns true if both share the same fetched data. Another part of the same block and tenant does not.
-    pub fn is_same(&self, other: &CachedBlock) -> bool {
-        Arc::ptr_eq(&self.folder, &other.folder)
-    }
-
-    /// Marks the part as queried. Returns whether an earlier query had used the part.
-    pub fn has_earlier_query(&self) -> bool {
-        self.folder.has_earlier_query()
-    }
-
-    /// Returns the approximate memory of the part, in bytes.
-    pub fn memory_bytes(&self) -> usize {
-        self.source.memory_bytes() + self.folder.fetched_bytes() + self.block.footer_bytes()
-    }
-
-    fn meta(&self) -> Result<TenantMeta, BlockError> {
-        Ok(self.block.tenant_block(self.tenant.as_str())?.meta.clone())
     }
 }
 

@@ -32,6 +32,7 @@ mod block_cache;
 mod block_fetcher;
 mod block_query;
 mod block_reader;
+mod cached_block;
 mod config;
 mod disk_cache;
 mod gateway;

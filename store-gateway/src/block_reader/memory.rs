@@ -12,7 +12,7 @@ use athanor_block::{
 };
 use athanor_query::MatchedProfiles;
 
-use super::CachedBlock;
+use crate::cached_block::CachedBlock;
 
 /// Assumed compression ratio of texts while the real one is unknown. Usually the real ratio is lower.
 const TEXT_COMPRESSION_RATIO: u64 = 6;
