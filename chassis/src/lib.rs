@@ -29,7 +29,7 @@
 //! * [`cpu_time`], [`process`], [`histogram`]: resource usage of a process, CPU time by activity,
 //!   distributions.
 //! * [`activity_tracker`]: work that was under way when the previous process died.
-//! * [`Backoff`]: delays between retries.
+//! * [`Backoff`]: delays between retries. [`SingleFlight`]: one computation for concurrent equal requests.
 //! * [`memory_budget`], [`query_queue`]: memory that results share, and the order of queries.
 //!   [`tenant_shares`]: share of the budget that one tenant may hold.
 //! * [`config`], [`units`], [`limits`], [`tenant`]: settings, and the limits of each tenant.
@@ -65,6 +65,7 @@ pub use random::Random;
 pub use requests::backoff::Backoff;
 pub use requests::cancel::CancelFlag;
 pub use requests::gate::Gate;
+pub use requests::single_flight::SingleFlight;
 pub use tasks::TaskGroup;
 pub use tenant::TenantId;
 pub use units::ByteSize;

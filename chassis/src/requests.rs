@@ -4,6 +4,7 @@
 //! * `gate`: admits requests until the process drains.
 //! * `query_queue`: limits concurrent queries and grants permits fairly among tenants.
 //! * `tenant_shares`: share of a budget that one tenant may hold.
+//! * `single_flight`: one computation for concurrent requests with equal keys.
 //! * `cancel`: cancellation of long computations after the caller stopped waiting.
 //! * `activity_tracker`: work that was under way when the previous process died.
 
@@ -12,4 +13,5 @@ pub mod backoff;
 pub mod cancel;
 pub mod gate;
 pub mod query_queue;
+pub mod single_flight;
 pub mod tenant_shares;

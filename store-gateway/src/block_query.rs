@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use athanor_catalog::BlockId;
-use athanor_chassis::{CancelFlag, CpuActivity, ErrorCode, Status, TenantId};
+use athanor_chassis::{CancelFlag, CpuActivity, ErrorCode, SingleFlight, Status, TenantId};
 use athanor_query::{CanonicalQuery, PartialOrigin, PartialResult, ProfileQuery, run_matched};
 use parking_lot::Mutex;
 
 use crate::block_reader::{BlockRead, BlockReader, OpenBlock};
 use crate::partial_cache::{EncodedPartial, PartialCache, PartialKey};
-use crate::single_flight::SingleFlight;
 
 /// Size above which a result is not cached: a larger one would evict many others.
 const MAX_CACHED_PARTIAL_BYTES: usize = 64 << 20;

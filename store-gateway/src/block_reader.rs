@@ -8,7 +8,7 @@ use athanor_block::{
     ProfileProjection, ROLLUP_FILE, RowProjection, SAMPLES_FILE, SERIES_FILE, STACKS_FILE, TenantBlockSource,
 };
 use athanor_catalog::BlockId;
-use athanor_chassis::{ComputePool, CpuActivity, Disk, ErrorCode, Status, TenantId};
+use athanor_chassis::{ComputePool, CpuActivity, Disk, ErrorCode, SingleFlight, Status, TenantId};
 use athanor_profile::store_interface::source::SourceError;
 use athanor_query::{MatchedProfiles, ProfileQuery, ProfileQueryError, QueryKind, RequiredData};
 use athanor_storage::Store;
@@ -20,7 +20,6 @@ use crate::block_fetcher::BlockFetcher;
 use crate::cached_block::CachedBlock;
 use crate::config::StoreGatewayConfig;
 use crate::disk_cache::{DiskCache, DiskCacheKey};
-use crate::single_flight::SingleFlight;
 use crate::sparse_files::SparseBlockFiles;
 
 mod memory;
@@ -97,7 +96,7 @@ impl BlockReader {
         let most = Semaphore::MAX_PERMITS.min(u32::MAX as usize) as u64;
         let kibibytes = (room.get() / 1024).clamp(1, most) as u32;
         let room = Arc::new(Semaphore::new(kibibytes as usize));
-        Self { store, parts, compute, shelf, beginning: SingleFlight::new(), room, kibibytes }
+        Self { store, parts, compute, shelf, beginning: SingleFlight::default(), room, kibibytes }
     }
 
     /// Returns the timestamps of the first and the last profile in a tenant's part, in nanoseconds.

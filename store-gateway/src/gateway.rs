@@ -7,7 +7,7 @@ use std::time::Duration;
 use athanor_catalog::BlockId;
 use athanor_chassis::memory_budget::{MemoryBudget, MemoryBudgetStats, MemoryReservation};
 use athanor_chassis::requests::query_queue::{QueryPermit, QueryQueue, QueryQueueStats, QueueNames};
-use athanor_chassis::{CpuActivity, ErrorCode, Status, TenantId};
+use athanor_chassis::{CpuActivity, ErrorCode, SingleFlight, Status, TenantId};
 use athanor_query::{
     BudgetedPartial, CanonicalQuery, ExcludedIds, PartialChunks, PartialMerger, PartialOrigin,
     PartialOriginCounts, PartialResult, ProfileQuery, SourceId, TimeRange,
@@ -21,7 +21,6 @@ use crate::block_reader::BlockReader;
 use crate::config::StoreGatewayConfig;
 use crate::disk_cache::DiskCacheStats;
 use crate::partial_cache::{PartialCache, PartialCacheStats, PartialKey};
-use crate::single_flight::SingleFlight;
 use crate::stats::CacheStats;
 
 /// Maximum number of blocks in one query.
@@ -145,7 +144,7 @@ impl StoreGateway {
         let reading = BlockQueryRunner {
             blocks,
             answers: PartialCache::new(config.answers),
-            flights: SingleFlight::new(),
+            flights: SingleFlight::default(),
         };
         let words = QueueNames {
             questions: "questions of other nodes",

@@ -37,7 +37,6 @@ mod config;
 mod disk_cache;
 mod gateway;
 mod partial_cache;
-mod single_flight;
 mod sparse_files;
 mod stats;
 

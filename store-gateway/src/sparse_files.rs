@@ -3,6 +3,7 @@
 //! Fetches are aligned to whole pages, since only whole pages have checksums. Adjacent pages are fetched
 //! together.
 //! Fetched ranges stay for later queries. A query waits for a range that another query is already fetching.
+//! That is no `SingleFlight`: ranges overlap and are not equal, and the waiters need no result.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -8,6 +8,9 @@
 //! A client may have seen data that was stored just before its request. So a result is shared only with
 //! requests that came before it was planned [INV-17]. All later requests wait for the next computation
 //! together. Any number of equal requests needs at most one running computation and one pending.
+//!
+//! That is no `SingleFlight`: the leader computes in its own request, with its permit and memory, and another
+//! request takes over if it leaves.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

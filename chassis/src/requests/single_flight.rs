@@ -1,4 +1,7 @@
 //! Single flight: concurrent requests with equal keys share one computation.
+//!
+//! A request may join a computation that began before it. So the result must not depend on the time of the
+//! request, as that of an immutable block does not.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,12 +24,13 @@ struct FlightWaiter<K: Ord + Clone, V: Clone> {
     flight: Option<Shared<FlightFuture<V>>>,
 }
 
-impl<K: Ord + Clone, V: Clone> SingleFlight<K, V> {
-    /// Creates an empty set of computations.
-    pub fn new() -> Self {
+impl<K: Ord, V: Clone> Default for SingleFlight<K, V> {
+    fn default() -> Self {
         Self(Arc::default())
     }
+}
 
+impl<K: Ord + Clone, V: Clone> SingleFlight<K, V> {
     /// Waits for the running computation of a key, or starts one. Also returns whether one was already
     /// running.
     pub async fn join_or_start(&self, key: K, begin: impl FnOnce() -> FlightFuture<V>) -> (V, bool) {
@@ -58,7 +62,7 @@ impl<K: Ord + Clone, V: Clone> SingleFlight<K, V> {
 
     /// Returns the number of running computations.
     #[cfg(test)]
-    pub fn len(&self) -> usize {
+    fn len(&self) -> usize {
         self.0.lock().len()
     }
 }
@@ -122,7 +126,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_asks_the_same_waits_for_one_answer_whoever_leaves() {
-        let (flights, work) = (SingleFlight::new(), Arc::<Work>::default());
+        let (flights, work) = (SingleFlight::default(), Arc::<Work>::default());
         let mut first = Box::pin(flights.join_or_start(1, || begin(&work)));
         let mut second = Box::pin(flights.join_or_start(1, || begin(&work)));
         let mut other = Box::pin(flights.join_or_start(2, || begin(&work)));
