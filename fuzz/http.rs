@@ -19,12 +19,12 @@ mod part {
 
     /// Stands for connections, of which a fuzz target has none.
     pub mod connection {
-        use athanor_chassis::memory_budget::MemoryReservation;
+        use athanor_chassis::requests::result_budget::ResultReservation;
         use axum::body::Body;
         use axum::http::Response;
 
         /// Keeps no memory: nothing is sent.
-        pub fn keep_budget(_: &mut Response<Body>, _: impl FnOnce(usize) -> Option<MemoryReservation>) {}
+        pub fn keep_budget(_: &mut Response<Body>, _: impl FnOnce(usize) -> Option<ResultReservation>) {}
     }
 }
 

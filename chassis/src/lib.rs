@@ -30,7 +30,8 @@
 //!   distributions.
 //! * [`activity_tracker`]: work that was under way when the previous process died.
 //! * [`Backoff`]: delays between retries. [`SingleFlight`]: one computation for concurrent equal requests.
-//! * [`memory_budget`], [`query_queue`]: memory that results share, and the order of queries.
+//! * [`memory_budget`]: bytes that are reserved until they are released. [`result_budget`], [`query_queue`]:
+//!   memory that results share, and the order of queries.
 //!   [`tenant_shares`]: share of the budget that one tenant may hold.
 //! * [`config`], [`units`], [`limits`], [`tenant`]: settings, and the limits of each tenant.
 //! * [`telemetry`]: log lines.

@@ -1,17 +1,19 @@
-//! Memory budget of query results: each running query reserves bytes and releases them when it ends.
+//! Memory budget of one purpose: callers reserve bytes and release them with the reservation.
+//!
+//! The budget counts whole KiB and serves waiting reservations in their order. It knows no tenants: a budget
+//! that each tenant has a share of is a [`ResultBudget`](crate::requests::result_budget::ResultBudget), or has
+//! [`TenantShares`](crate::requests::tenant_shares::TenantShares) beside it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::Semaphore;
 
-use crate::requests::tenant_shares::TenantShares;
+use crate::code::{ErrorCode, ErrorCodeExt};
 use crate::units::ByteSize;
-use crate::{ErrorCode, Status, TenantId};
 
-/// Wait before a retry after a rejection because of a full budget.
-const BUDGET_RETRY_AFTER: Duration = Duration::from_secs(2);
+/// Unit in which a budget counts.
+const UNIT_BYTES: u64 = 1024;
 
 /// Limit in bytes, and the setting that configures it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,23 +24,20 @@ pub struct BudgetLimit {
     pub setting: &'static str,
 }
 
-/// Memory budget for all results, as seen by the tenants of one query.
+/// Memory budget. A reservation that exceeds the whole budget takes all of it.
 #[derive(Debug)]
 pub struct MemoryBudget {
-    whole: Arc<MemoryBudgetInner>,
-    /// Tenants of the results. Empty if none were given.
-    tenants: Arc<[TenantId]>,
+    limit: BudgetLimit,
+    units: u32,
+    free: Semaphore,
+    refused: AtomicU64,
 }
 
+/// Reservation of a part of a budget. Dropping it releases the bytes.
 #[derive(Debug)]
-struct MemoryBudgetInner {
-    each: BudgetLimit,
-    all: BudgetLimit,
-    taken: AtomicU64,
-    refused: AtomicU64,
-    shares: TenantShares,
-    /// Notification that bytes were released.
-    given: Notify,
+pub struct MemoryReservation {
+    budget: Arc<MemoryBudget>,
+    units: u32,
 }
 
 /// Utilization of a budget.
@@ -52,137 +51,103 @@ pub struct MemoryBudgetStats {
     pub refused: u64,
 }
 
-/// Reservation of a part of the budget. Dropping it releases the bytes.
-#[derive(Debug)]
-pub struct MemoryReservation {
-    room: Arc<MemoryBudget>,
-    bytes: u64,
+/// Rejection of a reservation, because the budget has too few free bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{} are free of {} ({}), this needs {}", .free.to_approximate_string(), .limit.limit, .limit.setting,
+    .needed.to_approximate_string())]
+pub struct BudgetExceeded {
+    /// Bytes that were requested.
+    pub needed: ByteSize,
+    /// Bytes that were free.
+    pub free: ByteSize,
+    /// Limit of the budget.
+    pub limit: BudgetLimit,
 }
 
 impl MemoryBudget {
-    /// Creates a budget with a limit per result and a limit for all results.
-    pub fn new(each: BudgetLimit, all: BudgetLimit) -> Arc<Self> {
-        let whole = MemoryBudgetInner {
-            each,
-            all,
-            taken: AtomicU64::new(0),
-            refused: AtomicU64::new(0),
-            shares: TenantShares::new(all.limit.get()),
-            given: Notify::new(),
-        };
-        Arc::new(MemoryBudget { whole: Arc::new(whole), tenants: Arc::default() })
+    /// Creates a budget with all bytes free.
+    pub fn new(limit: BudgetLimit) -> Arc<Self> {
+        let max_units = Semaphore::MAX_PERMITS.min(u32::MAX as usize) as u64;
+        let units = (limit.limit.get() / UNIT_BYTES).clamp(1, max_units) as u32;
+        Arc::new(Self { limit, units, free: Semaphore::new(units as usize), refused: AtomicU64::new(0) })
     }
 
-    /// Returns the same budget for results of these tenants. Reservations count for each of them.
-    #[must_use]
-    pub fn for_tenants(&self, tenants: &[TenantId]) -> Arc<Self> {
-        Arc::new(MemoryBudget { whole: Arc::clone(&self.whole), tenants: tenants.into() })
+    /// Upper bound of all reservations together.
+    pub fn limit(&self) -> ByteSize {
+        self.limit.limit
     }
 
-    /// Waits until no other tenant holds more than its share. Meanwhile such a tenant gets no further bytes.
-    pub async fn wait_for_fair_share(&self) {
-        loop {
-            let given = self.whole.given.notified();
-            tokio::pin!(given);
-            // Registered before the check, so no notification is missed.
-            given.as_mut().enable();
-            if self.whole.shares.is_free_for(&self.tenants) {
-                return;
-            }
-            given.await;
+    /// Reserves bytes that are free now.
+    pub fn try_reserve(self: &Arc<Self>, bytes: u64) -> Result<MemoryReservation, BudgetExceeded> {
+        let mut reserved = MemoryReservation { budget: Arc::clone(self), units: 0 };
+        if reserved.try_resize(bytes) {
+            return Ok(reserved);
         }
+        self.refused.fetch_add(1, Ordering::Relaxed);
+        let free = ByteSize::bytes(self.free.available_permits() as u64 * UNIT_BYTES);
+        Err(BudgetExceeded { needed: ByteSize::bytes(bytes), free, limit: self.limit })
+    }
+
+    /// Reserves bytes as soon as they are free.
+    pub async fn reserve(self: &Arc<Self>, bytes: u64) -> MemoryReservation {
+        let units = self.units_of(bytes);
+        let permits = self.free.acquire_many(units).await.expect("the semaphore is never closed");
+        permits.forget();
+        MemoryReservation { budget: Arc::clone(self), units }
     }
 
     /// Returns the utilization of the budget.
     pub fn stats(&self) -> MemoryBudgetStats {
-        let now = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let MemoryBudgetInner { taken, all, refused, .. } = &*self.whole;
-        MemoryBudgetStats { taken: now(taken), limit: all.limit.get(), refused: now(refused) }
+        let taken = self.units as usize - self.free.available_permits();
+        MemoryBudgetStats {
+            taken: taken as u64 * UNIT_BYTES,
+            limit: self.limit.limit.get(),
+            refused: self.refused.load(Ordering::Relaxed),
+        }
     }
 
-    /// Reserves bytes for a part of a result.
-    pub fn reserve(self: &Arc<Self>, bytes: usize) -> Result<MemoryReservation, Status> {
-        self.check_request(bytes)?;
-        let bytes = bytes as u64;
-        let MemoryBudgetInner { all: BudgetLimit { limit, setting }, shares, refused, .. } = &*self.whole;
-        let refuse = |message: String| {
-            refused.fetch_add(1, Ordering::Relaxed);
-            Err(Status::new(ErrorCode::Exhausted, message).with_retry_after(BUDGET_RETRY_AFTER))
-        };
-        let more = ByteSize::bytes(bytes);
-        if let Err(exceeded) = shares.reserve(&self.tenants, bytes) {
-            return refuse(format!(
-                "answers under way to tenant {} take {}, this one {more} more, the limit of one tenant among others is {}, \
-                 half of {setting}; ask again later",
-                exceeded.tenant,
-                ByteSize::bytes(exceeded.held),
-                ByteSize::bytes(exceeded.share)
-            ));
-        }
-        let before = self.whole.taken.fetch_add(bytes, Ordering::Relaxed);
-        let taken = MemoryReservation { room: Arc::clone(self), bytes };
-        if before.saturating_add(bytes) > limit.get() {
-            let before = ByteSize::bytes(before);
-            return refuse(format!(
-                "answers under way take {before}, this one {more} more, the limit is {limit} ({setting}); ask again later"
-            ));
-        }
-        Ok(taken)
-    }
-
-    fn release(&self, bytes: u64) {
-        if bytes == 0 {
-            return;
-        }
-        self.whole.taken.fetch_sub(bytes, Ordering::Relaxed);
-        self.whole.shares.release(&self.tenants, bytes);
-        self.whole.given.notify_waiters();
-    }
-
-    /// Rejects a result that alone exceeds the limit per result.
-    pub fn check_request(&self, bytes: usize) -> Result<(), Status> {
-        let BudgetLimit { limit, setting } = self.whole.each;
-        if bytes <= limit.as_usize() {
-            return Ok(());
-        }
-        let bytes = ByteSize::bytes(bytes as u64);
-        let message = format!(
-            "answer takes {bytes} of memory, the limit is {limit} ({setting}); select fewer series or a shorter time, or ask for fewer nodes"
-        );
-        Err(Status::new(ErrorCode::Invalid, message))
+    fn units_of(&self, bytes: u64) -> u32 {
+        u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX).min(self.units)
     }
 }
 
 impl MemoryReservation {
-    /// Adds another reservation. Its bytes then count for the tenants of this one.
-    #[must_use]
-    pub fn merge(mut self, mut other: MemoryReservation) -> MemoryReservation {
-        let bytes = std::mem::take(&mut other.bytes);
-        if self.room.tenants != other.room.tenants {
-            let shares = &self.room.whole.shares;
-            shares.release(&other.room.tenants, bytes);
-            shares.reserve_unchecked(&self.room.tenants, bytes);
+    /// Shrinks the reservation, or grows it without waiting. Returns false and leaves it as it is if the
+    /// budget has too few free bytes.
+    pub fn try_resize(&mut self, bytes: u64) -> bool {
+        let units = self.budget.units_of(bytes);
+        match units.checked_sub(self.units) {
+            None => self.budget.free.add_permits((self.units - units) as usize),
+            Some(more) => match self.budget.free.try_acquire_many(more) {
+                Ok(permits) => permits.forget(),
+                Err(_) => return false,
+            },
         }
-        self.bytes += bytes;
-        self
+        self.units = units;
+        true
     }
 
-    /// Releases the bytes beyond `bytes`.
-    pub fn shrink(&mut self, bytes: usize) {
-        let less = self.bytes.saturating_sub(bytes as u64);
-        self.bytes -= less;
-        self.room.release(less);
+    /// Adds another reservation of the same budget.
+    pub fn merge(&mut self, mut other: MemoryReservation) {
+        debug_assert!(Arc::ptr_eq(&self.budget, &other.budget), "reservations of two budgets");
+        self.units += std::mem::take(&mut other.units);
     }
 
-    /// Reserved bytes of this reservation.
-    pub fn bytes(&self) -> usize {
-        self.bytes as usize
+    /// Reserved bytes.
+    pub fn bytes(&self) -> u64 {
+        u64::from(self.units) * UNIT_BYTES
     }
 }
 
 impl Drop for MemoryReservation {
     fn drop(&mut self) {
-        self.room.release(self.bytes);
+        self.budget.free.add_permits(self.units as usize);
+    }
+}
+
+impl ErrorCodeExt for BudgetExceeded {
+    fn code(&self) -> ErrorCode {
+        ErrorCode::Exhausted
     }
 }
 
@@ -190,45 +155,50 @@ impl Drop for MemoryReservation {
 mod tests {
     use super::*;
 
+    fn budget(kibibytes: u64) -> Arc<MemoryBudget> {
+        MemoryBudget::new(BudgetLimit { limit: ByteSize::kib(kibibytes), setting: "a.limit" })
+    }
+
     #[test]
-    fn answers_share_the_room_and_give_it_back() {
-        let bound = |bytes, setting| BudgetLimit { limit: ByteSize::bytes(bytes), setting };
-        let room = MemoryBudget::new(bound(60, "a.each"), bound(100, "a.all"));
-        let code = |bytes| room.reserve(bytes).map(drop).map_err(|status| status.code);
-        assert_eq!((code(60), code(61)), (Ok(()), Err(ErrorCode::Invalid)));
-        let mut both = room.reserve(40).unwrap().merge(room.reserve(30).unwrap());
-        assert_eq!((both.bytes(), code(31), code(30)), (70, Err(ErrorCode::Exhausted), Ok(())));
-        assert!(room.reserve(31).unwrap_err().message.contains("(a.all)"));
-        both.shrink(50);
-        assert_eq!(code(50), Ok(()));
-        drop(both);
-        assert_eq!(room.stats(), MemoryBudgetStats { taken: 0, limit: 100, refused: 2 });
+    fn reservation_beyond_the_free_bytes_is_rejected_with_its_setting() {
+        let budget = budget(8);
+        let mut first = budget.try_reserve(5000).unwrap();
+        assert_eq!((first.bytes(), budget.stats().taken), (5 << 10, 5 << 10));
+        let refused = budget.try_reserve(4 << 10).unwrap_err();
+        assert_eq!(refused.code(), ErrorCode::Exhausted);
+        assert_eq!(refused.to_string(), "3KiB are free of 8KiB (a.limit), this needs 4KiB");
+        first.merge(budget.try_reserve(3 << 10).unwrap());
+        drop(first);
+        assert_eq!(budget.stats(), MemoryBudgetStats { taken: 0, limit: 8 << 10, refused: 1 });
+    }
+
+    #[test]
+    fn reservation_larger_than_the_budget_takes_all_of_it() {
+        let budget = budget(8);
+        let all = budget.try_reserve(u64::MAX).unwrap();
+        assert_eq!(all.bytes(), 8 << 10);
+        assert!(budget.try_reserve(1).is_err());
+    }
+
+    #[test]
+    fn resized_reservation_keeps_its_size_if_the_budget_is_used_up() {
+        let budget = budget(8);
+        let mut one = budget.try_reserve(2 << 10).unwrap();
+        let mut other = budget.try_reserve(4 << 10).unwrap();
+        assert!(one.try_resize(4 << 10) && !one.try_resize(5 << 10));
+        assert_eq!(one.bytes(), 4 << 10);
+        assert!(other.try_resize(1 << 10) && one.try_resize(7 << 10));
+        assert_eq!(budget.stats().taken, 8 << 10);
     }
 
     #[tokio::test]
-    async fn tenant_leaves_half_of_the_room_to_others() {
-        let bound = |bytes, setting| BudgetLimit { limit: ByteSize::bytes(bytes), setting };
-        let room = MemoryBudget::new(bound(100, "a.each"), bound(100, "a.all"));
-        let [heavy, light] = ["heavy", "light"].map(|name| room.for_tenants(&[name.parse().unwrap()]));
-        let alone = heavy.reserve(90).unwrap();
-        let mut waits = Box::pin(light.wait_for_fair_share());
+    async fn waiting_reservation_gets_released_bytes_before_later_ones() {
+        let budget = budget(8);
+        let held = budget.reserve(6 << 10).await;
+        let mut waits = Box::pin(budget.reserve(4 << 10));
         assert!(futures::poll!(waits.as_mut()).is_pending());
-        let refused = heavy.reserve(1).unwrap_err();
-        assert_eq!(refused.code, ErrorCode::Exhausted);
-        assert!(
-            refused.message.contains("tenant heavy take 90B") && refused.message.contains("is 50B"),
-            "{refused}"
-        );
-        drop(alone);
-        waits.await;
-        let half = heavy.reserve(30).unwrap().merge(heavy.reserve(20).unwrap());
-        assert!(heavy.reserve(1).is_err());
-        let other = light.reserve(50).unwrap();
-        assert_eq!(room.stats().taken, 100);
-        let mut all = other.merge(half);
-        all.shrink(20);
-        assert!(heavy.reserve(50).is_ok() && light.reserve(31).is_err());
-        drop(all);
-        assert_eq!(room.stats().taken, 0);
+        assert!(budget.try_reserve(2 << 10).is_err(), "they are kept for the one that waits");
+        drop(held);
+        assert_eq!(waits.await.bytes(), 4 << 10);
     }
 }

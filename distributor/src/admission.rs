@@ -1,5 +1,8 @@
 //! Admission of requests: a limit on bytes in flight in total, and a rate limit per tenant.
 //!
+//! The limit is no `MemoryBudget`: a request passes alone whatever its size, and one tenant among others gets
+//! half.
+//!
 //! A rate limit counts decompressed bytes. Their number is known only after decoding. A request therefore
 //! pays for its bytes as sent at admission, and for the rest once it is stored. The second charge may leave a
 //! debt, and later requests wait until the debt is paid.

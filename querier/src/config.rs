@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use athanor_chassis::ByteSize;
-use athanor_chassis::memory_budget::{BudgetLimit, MemoryBudget};
+use athanor_chassis::memory_budget::BudgetLimit;
+use athanor_chassis::requests::result_budget::ResultBudget;
 use serde::{Deserialize, Serialize};
 
 /// Estimated memory of a profile for each of its bytes. The exact memory is known once the profile is
@@ -96,8 +97,8 @@ impl QuerierConfig {
     }
 
     /// Returns the budget for results. A result and its rendering hold memory until the response is sent.
-    pub fn response_budget(&self) -> Arc<MemoryBudget> {
-        MemoryBudget::new(
+    pub fn response_budget(&self) -> Arc<ResultBudget> {
+        ResultBudget::new(
             BudgetLimit { limit: self.answer, setting: "querier.answer" },
             BudgetLimit { limit: self.answers, setting: "querier.answers" },
         )

@@ -22,9 +22,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use athanor_chassis::clock::TimeoutElapsed;
-use athanor_chassis::memory_budget::{MemoryBudget, MemoryBudgetStats};
+use athanor_chassis::memory_budget::MemoryBudgetStats;
 use athanor_chassis::requests::activity_tracker::ActivityTracker;
 use athanor_chassis::requests::query_queue::{QueryPermit, QueryQueue, QueryQueueStats, QueueNames};
+use athanor_chassis::requests::result_budget::ResultBudget;
 use athanor_chassis::{
     Clock, ComputePool, CpuActivity, ErrorCode, LimitOverrides, Status, TenantId, TenantLimits,
 };
@@ -167,7 +168,7 @@ pub struct QuerierDeps {
 pub struct Querier {
     deps: QuerierDeps,
     config: QuerierConfig,
-    room: Arc<MemoryBudget>,
+    room: Arc<ResultBudget>,
     answers: Arc<ResultCache>,
     turns: Arc<QueryQueue>,
     quarantine: Arc<QueryQuarantine>,
@@ -229,7 +230,7 @@ impl Querier {
     }
 
     /// Returns the budget of all results, which responses hold until they are sent.
-    pub fn response_budget(&self) -> &Arc<MemoryBudget> {
+    pub fn response_budget(&self) -> &Arc<ResultBudget> {
         &self.room
     }
 
@@ -363,7 +364,7 @@ impl Querier {
     }
 
     /// Returns the result budget for the tenants of a request.
-    fn response_budget_for(&self, reader: &QueryContext) -> Arc<MemoryBudget> {
+    fn response_budget_for(&self, reader: &QueryContext) -> Arc<ResultBudget> {
         self.room.for_tenants(reader.tenants())
     }
 

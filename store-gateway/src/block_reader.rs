@@ -8,12 +8,12 @@ use athanor_block::{
     ProfileProjection, ROLLUP_FILE, RowProjection, SAMPLES_FILE, SERIES_FILE, STACKS_FILE, TenantBlockSource,
 };
 use athanor_catalog::BlockId;
+use athanor_chassis::memory_budget::{BudgetLimit, MemoryBudget, MemoryReservation};
 use athanor_chassis::{ComputePool, CpuActivity, Disk, ErrorCode, SingleFlight, Status, TenantId};
 use athanor_profile::store_interface::source::SourceError;
 use athanor_query::{MatchedProfiles, ProfileQuery, ProfileQueryError, QueryKind, RequiredData};
 use athanor_storage::Store;
 use futures::FutureExt;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::block_cache::BlockCache;
 use crate::block_fetcher::BlockFetcher;
@@ -40,8 +40,7 @@ pub struct BlockReader {
     pub shelf: Option<Arc<DiskCache>>,
     /// Single flight of parts that are being opened.
     beginning: SingleFlight<(BlockId, TenantId), Result<CachedBlock, Status>>,
-    room: Arc<Semaphore>,
-    kibibytes: u32,
+    budget: Arc<MemoryBudget>,
 }
 
 /// Read of one tenant's part of a block for one query.
@@ -72,12 +71,12 @@ pub struct OpenBlock {
 struct BlockReadGuard {
     parts: Arc<BlockCache>,
     part: CachedBlock,
-    _room: OwnedSemaphorePermit,
+    _room: MemoryReservation,
 }
 
 /// Result of a memory reservation for one query on one part.
 enum BudgetCheck {
-    Held(OwnedSemaphorePermit, MatchedProfiles),
+    Held(MemoryReservation, MatchedProfiles),
     /// More bytes are required than were requested, and the budget has not that many free bytes.
     Wants(u64),
 }
@@ -91,12 +90,10 @@ impl BlockReader {
         config: &StoreGatewayConfig,
     ) -> Self {
         let shelf = disk.map(|disk| Arc::new(DiskCache::new(disk, config.disk, config.disk_spare)));
-        let room = config.reading;
         let parts = Arc::new(BlockCache::new(config.parts));
-        let most = Semaphore::MAX_PERMITS.min(u32::MAX as usize) as u64;
-        let kibibytes = (room.get() / 1024).clamp(1, most) as u32;
-        let room = Arc::new(Semaphore::new(kibibytes as usize));
-        Self { store, parts, compute, shelf, beginning: SingleFlight::default(), room, kibibytes }
+        let limit = BudgetLimit { limit: config.reading, setting: "store_gateway.reading" };
+        let budget = MemoryBudget::new(limit);
+        Self { store, parts, compute, shelf, beginning: SingleFlight::default(), budget }
     }
 
     /// Returns the timestamps of the first and the last profile in a tenant's part, in nanoseconds.
@@ -167,31 +164,6 @@ impl BlockReader {
     ) -> Result<R, Status> {
         let done = self.compute.for_tenant(tenant).run_as(CpuActivity::Query, job).await;
         done.map_err(|error| Status::from_error(&error))?.map_err(|error| Status::from_error(&error))
-    }
-
-    /// Converts bytes to KiB, capped at the whole budget. A larger request takes the whole budget.
-    fn kibibytes(&self, bytes: u64) -> u32 {
-        u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX).min(self.kibibytes)
-    }
-
-    async fn reserve_memory(&self, bytes: u64) -> OwnedSemaphorePermit {
-        let room = Arc::clone(&self.room).acquire_many_owned(self.kibibytes(bytes));
-        room.await.expect("the semaphore is never closed")
-    }
-
-    /// Shrinks a reservation or grows it without waiting. Returns false if the budget has not enough free
-    /// bytes.
-    fn resize_reservation(&self, room: &mut OwnedSemaphorePermit, bytes: u64) -> bool {
-        let held = room.num_permits();
-        let wanted = self.kibibytes(bytes);
-        match wanted.checked_sub(held as u32) {
-            None => drop(room.split(held - wanted as usize)),
-            Some(more) => match Arc::clone(&self.room).try_acquire_many_owned(more) {
-                Ok(more) => room.merge(more),
-                Err(_) => return false,
-            },
-        }
-        true
     }
 }
 
@@ -360,15 +332,15 @@ impl BlockRead {
         let BlockReader { compute, .. } = &*self.blocks;
         let meta = part.meta().map_err(|error| Status::from_error(&error))?;
         let guess = memory::guess_index_memory(part, &meta).max(claim);
-        let mut room = self.blocks.reserve_memory(guess).await;
+        let mut room = self.blocks.budget.reserve(guess).await;
         self.fetch_index(part).await?;
         // The footers are fetched now, so the size of the decoded index is known.
         let index = memory::estimate_index_memory(part, &meta).map_err(|error| Status::from_error(&error))?;
-        if index > guess && !self.blocks.resize_reservation(&mut room, index) {
+        if index > guess && !room.try_resize(index) {
             return Ok(BudgetCheck::Wants(index));
         }
         let (extents, wanted, picked) = self.plan_fetch(part, compute.parallelism()).await?;
-        if !self.blocks.resize_reservation(&mut room, wanted) {
+        if !room.try_resize(wanted) {
             return Ok(BudgetCheck::Wants(wanted));
         }
         part.folder.fetch_ranges(&self.fetcher(), &extents).await?;
@@ -490,16 +462,15 @@ pub(crate) mod tests {
     #[tokio::test]
     async fn what_is_read_takes_room_until_it_was_read() {
         let (blocks, block, _) = stored(ByteSize::mib(64)).await;
-        let free = || blocks.room.available_permits();
-        let all = free();
+        let taken = || blocks.budget.stats().taken;
         let tree = &QueryKind::Tree(StackFilter::default());
         let opened = open(&blocks, block, "large", tree, true).await;
-        assert!(free() < all - 4_000, "{}", free());
+        assert!(taken() > 4_000 << 10, "{}", taken());
         drop(opened);
-        assert_eq!(free(), all);
+        assert_eq!(taken(), 0);
         let (small, block, _) = stored(ByteSize::kib(64)).await;
         let opened = open(&small, block, "large", tree, true).await;
-        assert_eq!((small.room.available_permits(), opened.part.source.series().unwrap().len()), (0, 1));
+        assert_eq!((small.budget.stats().taken, opened.part.source.series().unwrap().len()), (64 << 10, 1));
     }
 
     #[tokio::test]

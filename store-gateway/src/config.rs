@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use athanor_chassis::ByteSize;
-use athanor_chassis::memory_budget::{BudgetLimit, MemoryBudget};
+use athanor_chassis::memory_budget::BudgetLimit;
+use athanor_chassis::requests::result_budget::ResultBudget;
 use serde::{Deserialize, Serialize};
 
 /// Upper bound of concurrent queries. No machine runs more.
@@ -66,8 +67,8 @@ pub struct StoreGatewayConfigError {
 
 impl StoreGatewayConfig {
     /// Returns the memory budget of responses to other nodes.
-    pub(crate) fn response_budget(&self) -> Arc<MemoryBudget> {
-        MemoryBudget::new(
+    pub(crate) fn response_budget(&self) -> Arc<ResultBudget> {
+        ResultBudget::new(
             BudgetLimit { limit: self.answer, setting: "store_gateway.answer" },
             BudgetLimit { limit: self.answers_under_way, setting: "store_gateway.answers_under_way" },
         )

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use athanor_catalog::BlockId;
-use athanor_chassis::memory_budget::{MemoryBudget, MemoryBudgetStats, MemoryReservation};
+use athanor_chassis::memory_budget::MemoryBudgetStats;
 use athanor_chassis::requests::query_queue::{QueryPermit, QueryQueue, QueryQueueStats, QueueNames};
+use athanor_chassis::requests::result_budget::{ResultBudget, ResultReservation};
 use athanor_chassis::{CpuActivity, ErrorCode, SingleFlight, Status, TenantId};
 use athanor_query::{
     BudgetedPartial, CanonicalQuery, ExcludedIds, PartialChunks, PartialMerger, PartialOrigin,
@@ -53,7 +54,7 @@ pub struct BlockQueryResult {
     /// Memory of the blocks that were read, in bytes.
     pub read: u64,
     /// Memory reservation of the result, held until the result is sent.
-    pub taken: Option<MemoryReservation>,
+    pub taken: Option<ResultReservation>,
 }
 
 /// Outcomes of the blocks of a query. Blocks that are neither gone nor unread are part of the result.
@@ -92,7 +93,7 @@ pub struct StoreGateway {
     reading: Arc<BlockQueryRunner>,
     turns: Arc<QueryQueue>,
     open_blocks: usize,
-    room: Arc<MemoryBudget>,
+    room: Arc<ResultBudget>,
 }
 
 /// Statistics of the caches and queues of a store-gateway.

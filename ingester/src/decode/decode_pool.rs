@@ -7,9 +7,10 @@
 
 use std::sync::Arc;
 
+use athanor_chassis::memory_budget::{BudgetLimit, MemoryBudget, MemoryReservation};
 use athanor_chassis::{ByteSize, ComputePool, CpuActivity, Status, TenantId};
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::decode::decoded_upload::DecodedUpload;
 
@@ -21,8 +22,7 @@ const MAX_SPARE_UPLOAD_BYTES: usize = 2 << 20;
 pub struct DecodePool {
     compute: ComputePool,
     turns: Semaphore,
-    room: Arc<Semaphore>,
-    kibibytes: u32,
+    budget: Arc<MemoryBudget>,
     spare: Mutex<Vec<DecodedUpload>>,
 }
 
@@ -32,14 +32,12 @@ pub struct DecodePermit<'w> {
 }
 
 impl DecodePool {
-    /// Creates a pool with a memory budget of `room` bytes.
-    pub fn new(compute: ComputePool, room: ByteSize) -> Self {
-        let kibibytes =
-            (room.get() / 1024).clamp(1, Semaphore::MAX_PERMITS.min(u32::MAX as usize) as u64) as u32;
+    /// Creates a pool with a memory budget of `limit` bytes.
+    pub fn new(compute: ComputePool, limit: ByteSize) -> Self {
         // One permit more than threads, so that no thread waits for the next upload.
         let turns = Semaphore::new(compute.parallelism() + 1);
-        let room = Arc::new(Semaphore::new(kibibytes as usize));
-        Self { compute, turns, room, kibibytes, spare: Mutex::default() }
+        let budget = MemoryBudget::new(BudgetLimit { limit, setting: "ingester.decoded" });
+        Self { compute, turns, budget, spare: Mutex::default() }
     }
 
     /// Returns a permit, if one is free now.
@@ -77,19 +75,13 @@ impl DecodePool {
     }
 
     /// Reserves memory for a decoded upload, if it is free now.
-    pub fn try_reserve_memory(&self, intake: &DecodedUpload) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.room).try_acquire_many_owned(self.needed(intake)).ok()
+    pub fn try_reserve_memory(&self, intake: &DecodedUpload) -> Option<MemoryReservation> {
+        self.budget.try_reserve(intake.memory() as u64).ok()
     }
 
     /// Reserves memory for a decoded upload, as soon as it is free.
-    pub async fn reserve_memory(&self, intake: &DecodedUpload) -> OwnedSemaphorePermit {
-        let room = Arc::clone(&self.room).acquire_many_owned(self.needed(intake));
-        room.await.expect("the semaphore is never closed")
-    }
-
-    /// Returns the kibibytes to reserve. An upload that exceeds the budget takes all of it.
-    fn needed(&self, intake: &DecodedUpload) -> u32 {
-        u32::try_from(intake.memory().div_ceil(1024)).unwrap_or(u32::MAX).min(self.kibibytes)
+    pub async fn reserve_memory(&self, intake: &DecodedUpload) -> MemoryReservation {
+        self.budget.reserve(intake.memory() as u64).await
     }
 
     /// Returns the memory of a decoder, for the next upload.

@@ -7,12 +7,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use athanor_chassis::memory_budget::MemoryReservation;
 use athanor_chassis::{
     ByteSize, Clock, ComputePool, CpuActivity, ErrorCode, Random, Status, TenantId, TenantLimits,
 };
 use bytes::Bytes;
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 
 use crate::decode::decode_pool::DecodePool;
 use crate::decode::decoded_upload::DecodedUpload;
@@ -58,8 +59,8 @@ pub(crate) struct RequestContent {
     /// Uncompressed bytes of all uploads.
     pub(crate) raw_bytes: usize,
     pub(crate) uploads: Vec<Result<DecodedUpload, Status>>,
-    /// Memory permit for the decoded uploads; none if none was decoded.
-    pub(crate) room: Option<OwnedSemaphorePermit>,
+    /// Memory of the decoded uploads; none if none was decoded.
+    pub(crate) room: Option<MemoryReservation>,
 }
 
 /// Next step of the proposer.

@@ -13,9 +13,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use athanor_catalog::ShardId;
+use athanor_chassis::memory_budget::{BudgetLimit, MemoryBudget, MemoryReservation};
 use athanor_chassis::{
-    ByteSize, Clock, ComputePool, ErrorCode, LimitOverrides, Random, Status, TenantId, TenantLimits,
-    Timestamp,
+    ByteSize, Clock, ComputePool, ErrorCode, ErrorCodeExt, LimitOverrides, Random, Status, TenantId,
+    TenantLimits, Timestamp,
 };
 use athanor_consensus::RaftGroup;
 use athanor_consensus::log::LogError;
@@ -23,7 +24,7 @@ use athanor_consensus::replicated::ProposeError;
 use athanor_profile::encoding::hash::ContentHash;
 use athanor_profile::store_interface::upload::ProfileUpload;
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::decode::decode_pool::DecodePool;
@@ -73,8 +74,7 @@ pub struct ShardDeps {
 pub struct LeaderShard {
     deps: ShardDeps,
     queue: mpsc::Sender<WriteJob>,
-    room: Arc<Semaphore>,
-    kibibytes: usize,
+    budget: Arc<MemoryBudget>,
     reign: Arc<LeaderTerm>,
     window: Arc<Mutex<DedupWindow>>,
     log: RaftGroup<ShardStateMachine>,
@@ -114,9 +114,8 @@ impl LeaderShard {
         };
         let preparer = UploadBatcher::new(jobs, to_proposer, deps.compute.clone(), begin);
         let proposer = BatchProposer::new(steps, log.clone(), Arc::clone(&reign), over, failures);
-        let kibibytes = (deps.waiting.get() / 1024).clamp(1, Semaphore::MAX_PERMITS as u64) as usize;
-        let room = Arc::new(Semaphore::new(kibibytes));
-        (Self { deps, queue, room, kibibytes, reign, window, log }, ShardWorkers { preparer, proposer })
+        let budget = MemoryBudget::new(BudgetLimit { limit: deps.waiting, setting: "ingester.waiting" });
+        (Self { deps, queue, budget, reign, window, log }, ShardWorkers { preparer, proposer })
     }
 
     /// Returns the heads of the shard.
@@ -185,7 +184,7 @@ impl LeaderShard {
             heads: size,
             head_bytes: heads.last().map_or(0, |head| head.bytes() as u64),
             oldest: now.saturating_sub(oldest),
-            waiting_bytes: (self.kibibytes - self.room.available_permits()) as u64 * 1024,
+            waiting_bytes: self.budget.stats().taken,
             window_ids,
             counting_series,
             counting_bytes,
@@ -214,16 +213,12 @@ impl LeaderShard {
         sending.answers().await
     }
 
-    fn admit(&self, uploads: &[ProfileUpload]) -> Result<OwnedSemaphorePermit, Status> {
+    fn admit(&self, uploads: &[ProfileUpload]) -> Result<MemoryReservation, Status> {
         let sent: usize = uploads.iter().map(|upload| upload.pprof.len()).sum();
-        // A request larger than the whole budget takes all of it.
-        let kibibytes = u32::try_from(sent.div_ceil(1024).min(self.kibibytes)).unwrap_or(u32::MAX);
-        Arc::clone(&self.room).try_acquire_many_owned(kibibytes).map_err(|_| {
-            let message = format!(
-                "{} of profiles wait for this shard already, which is the limit (ingester.waiting); send them again later",
-                self.deps.waiting
-            );
-            Status::new(ErrorCode::Exhausted, message).with_reason("shard_queue_full").with_retry_after(SHARD_BUSY_RETRY_AFTER)
+        self.budget.try_reserve(sent as u64).map_err(|exceeded| {
+            let message = format!("too many profiles wait for this shard: {exceeded}; send them again later");
+            let status = Status::new(exceeded.code(), message).with_reason("shard_queue_full");
+            status.with_retry_after(SHARD_BUSY_RETRY_AFTER)
         })
     }
 
@@ -247,7 +242,7 @@ struct ChunkedAppend<'s> {
     /// Decoded uploads that are not sent yet.
     piece: Vec<Result<DecodedUpload, Status>>,
     raw_bytes: usize,
-    room: Option<OwnedSemaphorePermit>,
+    room: Option<MemoryReservation>,
     /// Identity of each upload; none if it was not decoded.
     identities: Vec<Option<ContentHash>>,
     /// Number of uploads in each sent chunk, and the receiver of their results.

@@ -327,7 +327,8 @@ pub(crate) fn unknown_query_error(name: &str) -> Status {
 mod tests {
     use athanor_chassis::Timestamp;
     use athanor_chassis::clock::ManualClock;
-    use athanor_chassis::memory_budget::{BudgetLimit, MemoryBudget};
+    use athanor_chassis::memory_budget::BudgetLimit;
+    use athanor_chassis::requests::result_budget::ResultBudget;
     use tokio::sync::oneshot;
 
     use super::*;
@@ -471,7 +472,7 @@ mod tests {
     async fn answers_are_kept_within_their_bytes_and_one_tenant_has_half_of_them() {
         let (background, hand) = background(100, 5);
         let bound = |setting| BudgetLimit { limit: ByteSize::mib(64), setting };
-        let room = MemoryBudget::new(bound("each"), bound("all"));
+        let room = ResultBudget::new(bound("each"), bound("all"));
         let keep = async |tenants: &str, kibibytes: usize| {
             let (reader, room) = (QueryContext::parse(tenants).unwrap(), Arc::clone(&room));
             let query = |reader: QueryContext| async move {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use athanor_chassis::memory_budget::MemoryBudget;
+use athanor_chassis::requests::result_budget::ResultBudget;
 use athanor_chassis::{Clock, Random};
 
 use crate::QueryContext;
@@ -20,7 +20,7 @@ pub struct QueryHandleId {
 /// Context of a request to another querier.
 pub struct PeerRequest<'a> {
     pub(crate) reader: &'a QueryContext,
-    pub(crate) room: &'a Arc<MemoryBudget>,
+    pub(crate) room: &'a Arc<ResultBudget>,
     pub(crate) clock: &'a Clock,
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use athanor_chassis::code::{ErrorCode, ErrorCodeExt};
-use athanor_chassis::memory_budget::MemoryReservation;
+use athanor_chassis::requests::result_budget::ResultReservation;
 use athanor_chassis::tenant::TenantError;
 use athanor_chassis::{Clock, Status, TenantId};
 use athanor_query::ProfileQuery;
@@ -31,7 +31,7 @@ pub struct QueryContext {
     /// Warnings about data that the results lack. Clones share them, so that every sub-query can add some.
     missing: Arc<Mutex<BTreeSet<String>>>,
     /// Memory that the results hold. The last clone releases it, when the response is written.
-    held: Arc<Mutex<Vec<MemoryReservation>>>,
+    held: Arc<Mutex<Vec<ResultReservation>>>,
     /// Deadline on the monotonic clock. Clones share it, so that it counts from the first query.
     until: Arc<OnceLock<Duration>>,
     /// Queries so far, for one response. Clones share them.
@@ -236,19 +236,19 @@ impl QueryContext {
         self.missing.lock().extend(lines);
     }
 
-    pub(crate) fn hold_memory(&self, taken: MemoryReservation) {
+    pub(crate) fn hold_memory(&self, taken: ResultReservation) {
         self.held.lock().push(taken);
     }
 
     /// Returns the bytes that the results hold.
     pub(crate) fn held_bytes(&self) -> usize {
-        self.held.lock().iter().map(MemoryReservation::bytes).sum()
+        self.held.lock().iter().map(ResultReservation::bytes).sum()
     }
 
     /// Releases held memory beyond these bytes. Returns the bytes still held.
     pub(crate) fn shrink_held_memory(&self, bytes: usize) -> usize {
         let mut held = self.held.lock();
-        let Some(mut all) = held.drain(..).reduce(MemoryReservation::merge) else { return 0 };
+        let Some(mut all) = held.drain(..).reduce(ResultReservation::merge) else { return 0 };
         all.shrink(bytes);
         let left = all.bytes();
         held.push(all);
@@ -256,9 +256,9 @@ impl QueryContext {
     }
 
     /// Transfers the held memory to a response of this size. Releases memory beyond it.
-    pub fn take_response_budget(&self, bytes: usize) -> Option<MemoryReservation> {
+    pub fn take_response_budget(&self, bytes: usize) -> Option<ResultReservation> {
         let mut held = self.held.lock();
-        let mut all = held.drain(..).reduce(MemoryReservation::merge)?;
+        let mut all = held.drain(..).reduce(ResultReservation::merge)?;
         all.shrink(bytes);
         Some(all)
     }

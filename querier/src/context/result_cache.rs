@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use athanor_chassis::memory_budget::{MemoryBudget, MemoryReservation};
+use athanor_chassis::requests::result_budget::{ResultBudget, ResultReservation};
 use athanor_chassis::{ByteSize, ErrorCode, Status, TenantLimits};
 use athanor_profile::encoding::hash::{self, ContentHash};
 use athanor_query::TimeRange;
@@ -82,7 +82,7 @@ struct PendingInsert {
     /// Memory that the result held when it was computed.
     held: usize,
     missing: Vec<String>,
-    room: Arc<MemoryBudget>,
+    room: Arc<ResultBudget>,
 }
 
 /// Encoded result that concurrent equal requests share.
@@ -92,7 +92,7 @@ struct SharedResult {
     /// Warnings about data that the result lacks.
     missing: Arc<[String]>,
     /// Memory of the bytes if they are not cached.
-    _room: Option<Arc<MemoryReservation>>,
+    _room: Option<Arc<ResultReservation>>,
 }
 
 /// Facts that decide whether the result of one query is still valid.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use athanor_chassis::memory_budget::MemoryReservation;
+use athanor_chassis::requests::result_budget::ResultReservation;
 use athanor_chassis::{Clock, CpuActivity, ErrorCode, Status, TenantId};
 use athanor_query::{BudgetedPartial, PartialChunkBuffer, PartialMerger, PartialResult, ProfileQuery};
 
@@ -35,7 +35,7 @@ pub struct PartialReceiver {
     merging: Arc<QueryExecution>,
     /// Chunks of the current result, and the memory reserved for them and for the decoded result.
     received: PartialChunkBuffer,
-    taken: Option<MemoryReservation>,
+    taken: Option<ResultReservation>,
     made_room: bool,
     /// Decoded result that arrived without chunks.
     met: Option<BudgetedPartial>,

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use athanor_chassis::Status;
 use athanor_chassis::compute::yield_slice;
-use athanor_chassis::memory_budget::{MemoryBudget, MemoryReservation};
 use parking_lot::Mutex;
+use athanor_chassis::requests::result_budget::{ResultBudget, ResultReservation};
 
 use crate::{PartialResult, ResultLimits};
 
@@ -13,7 +13,7 @@ use crate::{PartialResult, ResultLimits};
 #[derive(Debug)]
 pub struct PartialMerger {
     bounds: ResultLimits,
-    room: Arc<MemoryBudget>,
+    room: Arc<ResultBudget>,
     held: Mutex<Option<BudgetedPartial>>,
 }
 
@@ -23,23 +23,23 @@ pub struct BudgetedPartial {
     /// Partial result in memory.
     pub partial: PartialResult,
     /// Reservation of at least the memory of the result.
-    pub taken: MemoryReservation,
+    pub taken: ResultReservation,
 }
 
 impl PartialMerger {
     /// Creates a merger without results.
-    pub fn new(bounds: ResultLimits, room: Arc<MemoryBudget>) -> Self {
+    pub fn new(bounds: ResultLimits, room: Arc<ResultBudget>) -> Self {
         Self { bounds, room, held: Mutex::default() }
     }
 
     /// Returns the memory budget of the results.
-    pub fn memory_budget(&self) -> &Arc<MemoryBudget> {
+    pub fn memory_budget(&self) -> &Arc<ResultBudget> {
         &self.room
     }
 
     /// Adds a result, for which some memory may already be reserved. A thread that finds another result takes
     /// and merges it, so that no thread waits while another one merges.
-    pub fn add(&self, partial: PartialResult, taken: Option<MemoryReservation>) -> Result<(), Status> {
+    pub fn add(&self, partial: PartialResult, taken: Option<ResultReservation>) -> Result<(), Status> {
         let bytes = partial.bytes();
         let taken = match taken {
             None => self.room.reserve(bytes)?,
@@ -96,7 +96,7 @@ mod tests {
     #[expect(clippy::disallowed_methods, reason = "a test of threads")]
     fn nothing_that_comes_is_lost() {
         let bound = BudgetLimit { limit: ByteSize::mib(8), setting: "a" };
-        let meeting = PartialMerger::new(ResultLimits::default(), MemoryBudget::new(bound, bound));
+        let meeting = PartialMerger::new(ResultLimits::default(), ResultBudget::new(bound, bound));
         std::thread::scope(|scope| {
             for thread in 0..4 {
                 let meeting = &meeting;
@@ -116,7 +116,7 @@ mod tests {
     fn what_takes_too_much_is_refused_be_it_the_first_or_the_last() {
         let bound = |bytes| BudgetLimit { limit: ByteSize::bytes(bytes as u64), setting: "a" };
         let (ten, all) = (names(0, 10).bytes(), names(0, 100).bytes());
-        let room = MemoryBudget::new(bound(ten), bound(all));
+        let room = ResultBudget::new(bound(ten), bound(all));
         let meeting = PartialMerger::new(ResultLimits::default(), Arc::clone(&room));
         let refused = meeting.add(names(0, 11), None).unwrap_err();
         assert_eq!(refused.code, ErrorCode::Invalid);

@@ -6,15 +6,15 @@ use std::pin::Pin;
 use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll};
 
+use athanor_chassis::memory_budget::MemoryReservation;
 use athanor_chassis::requests::tenant_shares::TenantShares;
-use athanor_chassis::{ByteSize, CpuActivity, ErrorCode, Status, TenantId};
+use athanor_chassis::{ByteSize, CpuActivity, ErrorCode, ErrorCodeExt, Status, TenantId};
 use athanor_profile::formats::pprof::{DecodeError, gzip_fast, inflate};
 use axum::body::Body;
 use axum::http::header::{ACCEPT_ENCODING, CONTENT_LENGTH};
 use axum::http::{HeaderMap, HeaderValue};
 use bytes::{Bytes, BytesMut};
 use http_body::{Frame, SizeHint};
-use tokio::sync::OwnedSemaphorePermit;
 
 use crate::http::RequestBudget;
 use crate::http::decoded_size::BodyPolicy;
@@ -46,7 +46,7 @@ pub enum ContentEncoding {
 pub struct BufferedBody {
     /// Bytes of the body.
     pub bytes: Bytes,
-    room: Vec<OwnedSemaphorePermit>,
+    memory: Option<MemoryReservation>,
     shares: Vec<TenantShareGuard>,
 }
 
@@ -143,29 +143,26 @@ impl RequestBudget {
 
     /// Reserves memory for more bytes.
     pub fn reserve_memory(&self, held: &mut BufferedBody, bytes: u64) -> Result<(), Status> {
-        let kibibytes = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX);
-        let taken: u64 = held.room.iter().map(|permit| permit.num_permits() as u64 * 1024).sum();
-        if taken + bytes > self.in_flight.get() {
+        let taken = held.memory.as_ref().map_or(0, MemoryReservation::bytes);
+        let limit = self.memory.limit();
+        if taken + bytes > limit.get() {
             let needed = ByteSize::bytes(taken + bytes).to_approximate_string();
             let message = format!(
-                "the request takes {needed} of memory, the limit of all requests together is {} (request_bytes): \
-                 send smaller batches",
-                self.in_flight
+                "the request takes {needed} of memory, the limit of all requests together is {limit} (request_bytes): \
+                 send smaller batches"
             );
             return Err(Status::new(ErrorCode::TooLarge, message).with_reason("body_size_limit_exceeded"));
         }
         self.take_share(held, bytes)?;
-        let permit = Arc::clone(&self.room).try_acquire_many_owned(kibibytes);
-        held.room.push(permit.map_err(|_| {
-            let free = ByteSize::bytes(self.room.available_permits() as u64 * 1024);
-            let message = format!(
-                "too many bytes in flight: {} are free of {} (request_bytes), this needs {}; send it again later",
-                free.to_approximate_string(),
-                self.in_flight,
-                ByteSize::bytes(bytes).to_approximate_string()
-            );
-            Status::new(ErrorCode::Exhausted, message).with_reason("too_much_under_way").with_retry_after(BUSY_RETRY_AFTER)
-        })?);
+        let more = self.memory.try_reserve(bytes).map_err(|exceeded| {
+            let message = format!("too many bytes in flight: {exceeded}; send it again later");
+            let status = Status::new(exceeded.code(), message).with_reason("too_much_under_way");
+            status.with_retry_after(BUSY_RETRY_AFTER)
+        })?;
+        match &mut held.memory {
+            Some(all) => all.merge(more),
+            None => held.memory = Some(more),
+        }
         Ok(())
     }
 

@@ -2,19 +2,17 @@
 
 use std::sync::Arc;
 
+use athanor_chassis::memory_budget::{BudgetLimit, MemoryBudget};
 use athanor_chassis::requests::tenant_shares::TenantShares;
 use athanor_chassis::{ByteSize, Clock, ComputePool, TenantId};
-use tokio::sync::Semaphore;
 
 /// Memory budget of request bodies, with the context that request handlers share.
 #[derive(Clone, Debug)]
 pub struct RequestBudget {
     /// True if a header names the tenant. Otherwise all data belongs to one tenant.
     pub multitenancy: bool,
-    /// Permits for the bodies of all requests, in KiB, both as received and as decoded.
-    pub room: Arc<Semaphore>,
-    /// Total size of that budget.
-    pub in_flight: ByteSize,
+    /// Budget for the bodies of all requests, both as received and as decoded.
+    pub memory: Arc<MemoryBudget>,
     /// Clock for deadlines.
     pub clock: Clock,
     /// Compute pool that decodes large bodies.
@@ -28,10 +26,9 @@ pub struct RequestBudget {
 impl RequestBudget {
     /// Creates a budget of `in_flight` bytes for all bodies together.
     pub fn new(multitenancy: bool, in_flight: ByteSize, clock: Clock, compute: ComputePool) -> Self {
-        let kibibytes = (in_flight.get() / 1024).clamp(1, Semaphore::MAX_PERMITS as u64) as usize;
-        let room = Arc::new(Semaphore::new(kibibytes));
+        let memory = MemoryBudget::new(BudgetLimit { limit: in_flight, setting: "request_bytes" });
         let shares = TenantShares::new(in_flight.get());
-        Self { multitenancy, room, in_flight, clock, compute, shares: Arc::new(shares), tenant: None }
+        Self { multitenancy, memory, clock, compute, shares: Arc::new(shares), tenant: None }
     }
 
     /// Returns the budget for requests of a tenant, which pays for their memory and CPU time.

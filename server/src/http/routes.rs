@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use athanor_chassis::memory_budget::MemoryBudget;
+use athanor_chassis::requests::result_budget::ResultBudget;
 use athanor_chassis::{ErrorCode, Status, TenantId};
 use athanor_proto::grpc::health::v1::HealthCheckRequest;
 use athanor_proto::push::v1::{PushRequest, PushResponse};
@@ -99,7 +99,7 @@ fn behind_policy(router: Router, web: WebPolicy, hall: &HttpState) -> Router {
 fn sendable(
     mut response: Response<Body>,
     version: Version,
-    budget: Option<&Arc<MemoryBudget>>,
+    budget: Option<&Arc<ResultBudget>>,
 ) -> Response<Body> {
     announce_trailers(&mut response, version);
     let Some(budget) = budget else { return response };

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use athanor_chassis::memory_budget::MemoryReservation;
+use athanor_chassis::requests::result_budget::ResultReservation;
 use athanor_chassis::{Clock, ErrorCode, Status, TenantId};
 use athanor_querier::QueryContext;
 use axum::body::Body;
@@ -57,7 +57,7 @@ pub trait RequestIdentity: Clone {
     }
 
     /// Returns the memory reserved for the result. A response of `bytes` holds it until it is sent.
-    fn response_budget(&self, _bytes: usize) -> Option<MemoryReservation> {
+    fn response_budget(&self, _bytes: usize) -> Option<ResultReservation> {
         None
     }
 
@@ -91,7 +91,7 @@ impl RequestIdentity for QueryContext {
         watch(self)
     }
 
-    fn response_budget(&self, bytes: usize) -> Option<MemoryReservation> {
+    fn response_budget(&self, bytes: usize) -> Option<ResultReservation> {
         self.take_response_budget(bytes)
     }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use athanor_catalog::Catalog;
-use athanor_chassis::memory_budget::MemoryBudget;
+use athanor_chassis::requests::result_budget::ResultBudget;
 use athanor_chassis::{Clock, ErrorCode, LimitOverrides, Status, TaskGroup};
 use athanor_cluster::members::MemberState;
 use athanor_consensus::RaftGroup;
@@ -171,7 +171,7 @@ impl NodeRoles {
     }
 
     /// Returns the memory budget of responses.
-    pub(super) fn response_budget(&self, config: &ServerConfig) -> Arc<MemoryBudget> {
+    pub(super) fn response_budget(&self, config: &ServerConfig) -> Arc<ResultBudget> {
         match &self.querier {
             Some(querier) => Arc::clone(querier.response_budget()),
             None => config.querier.response_budget(),

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use athanor_catalog::BlockId;
-use athanor_chassis::memory_budget::MemoryReservation;
 use athanor_chassis::requests::query_queue::QueryPermit;
+use athanor_chassis::requests::result_budget::ResultReservation;
 use athanor_chassis::{Clock, ComputePool, CpuActivity, ErrorCode, Status, TenantId};
 use athanor_cluster::handshake::PeerHandshake;
 use athanor_cluster::status_codec;
@@ -78,7 +78,7 @@ impl StoreGatewayService {
         asked: BlockQueryRequest,
         QueryTimings { came, begun }: QueryTimings,
         turn: &QueryPermit,
-    ) -> Result<(Vec<wire::BlocksResponse>, Option<MemoryReservation>), Status> {
+    ) -> Result<(Vec<wire::BlocksResponse>, Option<ResultReservation>), Status> {
         let BlockQueryRequest { tenant, ask, blocks, question, patience } = asked;
         let count = blocks.len() as u32;
         let answer = self.clock.timeout(patience, self.gateway.query_blocks(&tenant, ask, blocks)).await;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use athanor_chassis::Status;
-use athanor_chassis::memory_budget::{MemoryBudget, MemoryReservation};
+use athanor_chassis::requests::result_budget::{ResultBudget, ResultReservation};
 use axum::body::Body;
 use axum::http::{HeaderMap, Response};
 use bytes::Bytes;
@@ -22,7 +22,7 @@ pub const SEND_CHUNK_BYTES: usize = 16 * 1024;
 
 /// Memory budget of a response. Goes with the response as an extension.
 #[derive(Clone, Debug, Default)]
-pub struct ResponseBudget(Vec<Arc<MemoryReservation>>);
+pub struct ResponseBudget(Vec<Arc<ResultReservation>>);
 
 /// Resources of a response. The body and each of its chunks hold them.
 struct ResponseHold {
@@ -51,7 +51,7 @@ struct BodyChunk {
 
 /// Moves the memory reservation of a result to its response. `take` returns the reservation, reduced to the
 /// response's bytes.
-pub fn keep_budget(response: &mut Response<Body>, take: impl FnOnce(usize) -> Option<MemoryReservation>) {
+pub fn keep_budget(response: &mut Response<Body>, take: impl FnOnce(usize) -> Option<ResultReservation>) {
     if let Some(taken) = take(body_bytes(response)) {
         response.extensions_mut().insert(ResponseBudget(vec![Arc::new(taken)]));
     }
@@ -59,7 +59,7 @@ pub fn keep_budget(response: &mut Response<Body>, take: impl FnOnce(usize) -> Op
 
 /// Reserves memory for a response, beyond the reservation of its result. A response that fits one chunk needs
 /// none.
-pub fn fit_budget(response: &mut Response<Body>, room: &Arc<MemoryBudget>) -> Result<(), Status> {
+pub fn fit_budget(response: &mut Response<Body>, room: &Arc<ResultBudget>) -> Result<(), Status> {
     let bytes = body_bytes(response);
     let mut budget = response.extensions_mut().remove::<ResponseBudget>().unwrap_or_default();
     let held: usize = budget.0.iter().map(|taken| taken.bytes()).sum();
@@ -185,7 +185,7 @@ mod tests {
     #[tokio::test]
     async fn budget_is_held_until_the_last_piece_is_sent() {
         let bound = BudgetLimit { limit: ByteSize::mib(1), setting: "x" };
-        let room = MemoryBudget::new(bound, bound);
+        let room = ResultBudget::new(bound, bound);
         let mut response = Response::new(Body::from(vec![7; 100_000]));
         keep_budget(&mut response, |bytes| room.reserve(bytes / 2).ok());
         fit_budget(&mut response, &room).unwrap();
@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn response_over_the_budget_is_refused() {
         let bound = |bytes| BudgetLimit { limit: ByteSize::bytes(bytes), setting: "x" };
-        let room = MemoryBudget::new(bound(1 << 20), bound(100_000));
+        let room = ResultBudget::new(bound(1 << 20), bound(100_000));
         let fit = |bytes| {
             let mut response = Response::new(Body::from(vec![7; bytes]));
             fit_budget(&mut response, &room).map(|()| response).map_err(|status| status.code)

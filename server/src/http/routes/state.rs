@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use athanor_chassis::memory_budget::MemoryBudget;
+use athanor_chassis::requests::result_budget::ResultBudget;
 use athanor_chassis::{ErrorCode, Status};
 use athanor_distributor::Distributor;
 use athanor_querier::{AdhocProfileService, Querier, TenantSettings};
@@ -48,7 +48,7 @@ pub struct HttpServices {
     /// Cluster state as this node sees it.
     pub overview: ClusterOverview,
     /// Memory budget of responses that are being sent.
-    pub responses: Arc<MemoryBudget>,
+    pub responses: Arc<ResultBudget>,
 }
 
 /// Request budget and the services behind it.
