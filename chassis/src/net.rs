@@ -16,6 +16,9 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::clock::Clock;
 
+#[cfg(feature = "test-util")]
+pub mod memory;
+
 /// Network that connects to other nodes and accepts their connections.
 #[async_trait]
 pub trait Net: Send + Sync + 'static {

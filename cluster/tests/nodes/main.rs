@@ -3,7 +3,6 @@
 
 mod gossip;
 mod harness;
-mod memory;
 mod services;
 mod strangers;
 mod talk;

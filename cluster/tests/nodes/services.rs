@@ -4,19 +4,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use athanor_chassis::ErrorCode;
+use athanor_chassis::net::memory::MemoryNet;
 use athanor_cluster::handshake::PeerHandshake;
 use athanor_cluster::status_codec;
 use athanor_proto::athanor::internal::v1::query_response::Of;
 use athanor_proto::athanor::internal::v1::{DescribeRequest, ProposeRequest, QueryRequest, VotersRequest};
 
 use crate::harness::{Town, me, secrets};
-use crate::memory::Memory;
 
 const LIMIT: Duration = Duration::from_secs(2);
 
 #[tokio::test(start_paused = true)]
 async fn services_are_called_on_one_connection_that_is_opened_again() {
-    let net = Memory::default();
+    let net = MemoryNet::default();
     let town = Town::new(Arc::new(net.clone()));
     let address = town.serve(me(2), &secrets()).await;
     let peers = town.peers(&secrets(), &[(2, address)]);
@@ -26,12 +26,12 @@ async fn services_are_called_on_one_connection_that_is_opened_again() {
         let told = peers.ingester(2).describe(describe(2)).await.unwrap().into_inner();
         assert_eq!((told.shards[0].shard, told.shards[0].sealed), (7, Some(3)));
     }
-    assert_eq!(net.open_streams(), 1);
+    assert_eq!(net.stream_count(), 1);
     let refused = status_codec::from_grpc(&peers.ingester(2).describe(describe(9)).await.unwrap_err());
     assert_eq!(refused.code, ErrorCode::Unavailable);
     assert!(refused.message.contains("this is node 2, not 9"), "{refused}");
 
-    net.cut();
+    net.break_streams();
     town.clock.sleep(Duration::from_secs(1)).await;
     let mut pieces = peers.ingester(2).query(QueryRequest::default()).await.unwrap().into_inner();
     let mut numbers = Vec::new();
@@ -45,7 +45,7 @@ async fn services_are_called_on_one_connection_that_is_opened_again() {
 
 #[tokio::test(start_paused = true)]
 async fn who_does_not_offer_a_service_says_so_and_who_is_not_there_is_left_alone_for_a_while() {
-    let town = Town::new(Arc::new(Memory::default()));
+    let town = Town::new(Arc::new(MemoryNet::default()));
     let address = town.serve(me(2), &secrets()).await;
     let peers = town.peers(&secrets(), &[(2, address), (3, "127.0.0.1:9999".parse().unwrap())]);
     let none = peers.metastore(2).propose(ProposeRequest::default()).await.unwrap_err();

@@ -4,18 +4,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use athanor_chassis::ErrorCode;
+use athanor_chassis::net::memory::MemoryNet;
 use athanor_cluster::handshake::NodeIdentity;
 use athanor_cluster::raft_transport::{RaftTransport, TransportError};
 use athanor_cluster::secret::ClusterSecrets;
 use bytes::Bytes;
 
 use crate::harness::{SECRET, Town, me, secrets};
-use crate::memory::Memory;
 
 const LIMIT: Duration = Duration::from_secs(2);
 
 fn town() -> Town {
-    Town::new(Arc::new(Memory::default()))
+    Town::new(Arc::new(MemoryNet::default()))
 }
 
 async fn refused(talk: &RaftTransport) -> String {
@@ -85,7 +85,7 @@ async fn without_the_secret_nothing_is_answered_and_it_can_be_changed() {
 #[tokio::test(start_paused = true)]
 async fn who_says_no_hello_is_given_up() {
     use athanor_chassis::Net;
-    let net = Memory::default();
+    let net = MemoryNet::default();
     let town = Town::new(Arc::new(net.clone()));
     // It takes streams and says nothing.
     let mute = net.listen("127.0.0.1:0".parse().unwrap()).await.unwrap();

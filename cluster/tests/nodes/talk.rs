@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use athanor_chassis::net::LocalNet;
+use athanor_chassis::net::memory::MemoryNet;
 use athanor_chassis::{Clock, ErrorCode, ErrorCodeExt, Random};
 use athanor_cluster::raft_transport::{
     MAX_PART_BYTES, MAX_RAFT_MESSAGE_BYTES, RaftTransport, TransportError,
@@ -13,7 +14,6 @@ use futures::FutureExt;
 use futures::future::{join, join_all};
 
 use crate::harness::{MUTE, NO_GROUP, Town, answer, me, secrets};
-use crate::memory::Memory;
 
 const LIMIT: Duration = Duration::from_secs(2);
 
@@ -64,7 +64,7 @@ fn every_call_has_its_own_answer_or_fails_within_its_limit() {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
         seen.extend(runtime.block_on(async {
-            let (net, random) = (Memory::default(), Random::from_seed(seed));
+            let (net, random) = (MemoryNet::default(), Random::from_seed(seed));
             let town = Town::new(Arc::new(net.clone()));
             let address = town.serve(me(2), &secrets()).await;
             let talk = town.caller(me(1), &secrets(), &[(2, address)]);
@@ -73,7 +73,7 @@ fn every_call_has_its_own_answer_or_fails_within_its_limit() {
                 // Half of the seeds know no cut.
                 for _ in 0..(seed % 2) * 3 {
                     town.clock.sleep(Duration::from_millis(random.next_below(120))).await;
-                    net.cut();
+                    net.break_streams();
                 }
             };
             let (outcomes, ()) = join(join_all(calls), cuts).await;
@@ -92,25 +92,25 @@ fn every_call_has_its_own_answer_or_fails_within_its_limit() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_is_opened_once_and_again_after_a_cut() {
-    let net = Memory::default();
+    let net = MemoryNet::default();
     let town = Town::new(Arc::new(net.clone()));
     let address = town.serve(me(2), &secrets()).await;
     let talk = town.caller(me(1), &secrets(), &[(2, address)]);
     for number in 0..10_u8 {
         assert_eq!(talk.call(2, 1, vec![number].into(), LIMIT).await, Ok(answer(2, &[number])));
     }
-    assert_eq!(net.open_streams(), 1);
+    assert_eq!(net.stream_count(), 1);
     let mut waiting = std::pin::pin!(talk.call(2, MUTE, Bytes::new(), LIMIT));
     assert!((&mut waiting).now_or_never().is_none());
     tokio::task::yield_now().await;
-    net.cut();
+    net.break_streams();
     assert_eq!(waiting.await.unwrap_err().code(), ErrorCode::Unavailable, "who waits is told at once");
     assert!(talk.call(2, 1, Bytes::new(), LIMIT).await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_answered_says_why() {
-    let town = Town::new(Arc::new(Memory::default()));
+    let town = Town::new(Arc::new(MemoryNet::default()));
     let address = town.serve(me(2), &secrets()).await;
     let talk = town.caller(me(1), &secrets(), &[(2, address), (3, "127.0.0.1:9999".parse().unwrap())]);
     let failed = async |to, group, size| talk.call(to, group, vec![0; size].into(), LIMIT).await.unwrap_err();
@@ -131,7 +131,7 @@ async fn what_cannot_be_answered_says_why() {
 
 #[tokio::test(start_paused = true)]
 async fn what_waits_for_a_peer_has_a_bound() {
-    let town = Town::new(Arc::new(Memory::default()));
+    let town = Town::new(Arc::new(MemoryNet::default()));
     let address = town.serve(me(2), &secrets()).await;
     let talk = town.caller(me(1), &secrets(), &[(2, address)]);
     let big = Bytes::from(vec![0; MAX_RAFT_MESSAGE_BYTES / 2]);

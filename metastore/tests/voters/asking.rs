@@ -141,7 +141,7 @@ fn proposals_and_listings_go_on_when_the_leader_dies_or_is_cut_off() {
             if cut_off {
                 // It still reaches those who ask, and thinks that it leads.
                 for other in [1, 2, 3] {
-                    town.net.cut(leader, other);
+                    town.cut(leader, other);
                 }
             } else {
                 town.kill(leader).await;

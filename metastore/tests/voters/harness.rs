@@ -1,11 +1,13 @@
 //! Nodes of a cluster in one thread: some vote in the catalogue, some only ask it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use athanor_chassis::disk::MemoryDisk;
+use athanor_chassis::net::memory::MemoryNet;
 use athanor_chassis::{ByteSize, Clock, ComputePool, Disk, ErrorCode, Net, Random, Status, TaskGroup};
 use athanor_cluster::NodeId;
 use athanor_cluster::handshake::{NodeIdentity, PeerHandshake};
@@ -27,15 +29,13 @@ use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::service::TowerToHyperService;
 
-use crate::memory::{Memory, address};
-
 pub const CLUSTER: u128 = 0xc1;
 /// In all of this time something must come to its end.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(20);
 
 pub struct Town {
-    pub net: Memory,
+    pub net: MemoryNet,
     pub clock: Clock,
     pub random: Random,
     pub store: Store,
@@ -85,6 +85,11 @@ impl Network for Ways {
     }
 }
 
+/// Where a node takes calls.
+pub fn address(node: NodeId) -> SocketAddr {
+    ([127, 0, 0, node as u8], 9095).into()
+}
+
 /// The node of that number, as gossip tells of it.
 fn member(node: NodeId, roles: &[RoleName]) -> ClusterMember {
     ClusterMember {
@@ -110,7 +115,7 @@ impl Town {
         let votes = (1..=7).map(|node| member(node, &[RoleName::Metastore]));
         let asks = [8, 9].map(|node| member(node, &[RoleName::Distributor]));
         Self {
-            net: Memory::default(),
+            net: MemoryNet::default(),
             store: bucket(&clock, &random),
             clocks: (1..=9).map(|node| (node, clock.with_skew(0))).collect(),
             clock,
@@ -187,7 +192,7 @@ impl Town {
         let state_disk = self.nodes[&number].state_disk.clone();
         let tasks = TaskGroup::new(self.clock.clone(), 10_000);
         let introductions = Arc::new(PeerHandshake::new(me(number)));
-        let net: Arc<dyn Net> = Arc::new(self.net.port(number));
+        let net: Arc<dyn Net> = Arc::new(self.net.host(address(number).ip()));
         let peers = PeerPool::new(
             PeerDeps {
                 net: Arc::clone(&net),
@@ -263,9 +268,14 @@ impl Town {
         }
     }
 
+    /// Two nodes do not reach each other any more.
+    pub fn cut(&self, one: NodeId, other: NodeId) {
+        self.net.partition(address(one).ip(), address(other).ip());
+    }
+
     /// A node loses its power.
     pub async fn kill(&mut self, number: NodeId) {
-        self.net.gone(number);
+        self.net.stop_host(address(number).ip());
         let seed = self.random.next_u64();
         let node = self.nodes.get_mut(&number).unwrap();
         (node.log_disk, node.state_disk) = (node.log_disk.crash(seed), node.state_disk.crash(seed));

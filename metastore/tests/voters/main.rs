@@ -6,7 +6,6 @@ mod careless;
 mod clocks;
 mod founding;
 mod harness;
-mod memory;
 mod rebuilding;
 mod upkeep;
 mod voting;

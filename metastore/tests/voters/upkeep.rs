@@ -8,8 +8,7 @@ use athanor_metastore::SnapshotStore;
 use athanor_storage::path::ObjectKey;
 
 use crate::asking::change;
-use crate::harness::{CLUSTER, PATIENCE, Town, simulate};
-use crate::memory::address;
+use crate::harness::{CLUSTER, PATIENCE, Town, address, simulate};
 
 const LOOK: Duration = Duration::from_millis(200);
 

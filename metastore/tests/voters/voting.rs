@@ -5,8 +5,7 @@ use athanor_consensus::replicated::GroupBootstrap;
 use athanor_metastore::VoterInfo;
 
 use crate::asking::change;
-use crate::harness::{Town, simulate};
-use crate::memory::address;
+use crate::harness::{Town, address, simulate};
 
 fn nodes(seats: &[VoterInfo]) -> Vec<u64> {
     seats.iter().map(|seat| seat.node).collect()

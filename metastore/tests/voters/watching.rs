@@ -40,12 +40,12 @@ fn a_voter_that_is_cut_off_is_left() {
         let stale = leader % 3 + 1;
         let others: Vec<u64> = (1..=3).filter(|node| *node != stale).collect();
         // Node 8 reaches only one voter, and so watches that.
-        others.iter().for_each(|other| town.net.cut(8, *other));
+        others.iter().for_each(|other| town.cut(8, *other));
         town.client(9).propose(change(1)).await.unwrap();
         let mut views = town.views(8);
         views.wait_until(|view| view.revision == 1).await;
         town.net.heal();
-        others.iter().for_each(|other| town.net.cut(stale, *other));
+        others.iter().for_each(|other| town.cut(stale, *other));
         town.client(9).propose(change(2)).await.unwrap();
         let seen = views.wait_until(|view| view.revision == 2);
         town.clock.timeout(PATIENCE, seen).await.expect("it watches another voter");
@@ -84,8 +84,8 @@ fn who_watches_hears_at_once_and_again_and_what_it_has_is_not_said() {
         }
         let mut told = watch(&town, 2, 1).await;
         assert!(told.next().await.unwrap().unwrap().view.is_empty());
-        town.net.cut(2, 1);
-        town.net.cut(2, 3);
+        town.cut(2, 1);
+        town.cut(2, 3);
         let end = async {
             loop {
                 match told.next().await.unwrap() {
