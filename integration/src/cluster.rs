@@ -32,6 +32,7 @@ use athanor_distributor::Distributor;
 use athanor_ingester::Ingester;
 use athanor_querier::Querier;
 use athanor_server::{ClusterConfig, NodeDeps, NodeRoles, ServerConfig, ServerNode, StartError};
+use athanor_storage::test_bucket::TestBucket;
 use athanor_storage::{StorageConfig as StoreConfig, Store, StoreDeps};
 use parking_lot::Mutex;
 use tempfile::TempDir;
@@ -246,7 +247,7 @@ impl TestCluster {
             kept: Some(Arc::new(MemoryDisk::new())),
             asked: None,
             pump: CommitMode::Thread,
-            store: Store::with_object_store(Arc::new(self.bucket.clone()), &patience, deps),
+            store: Store::with_object_store(Arc::new(TestBucket(self.bucket.clone())), &patience, deps),
             net: Arc::new(FaultNet {
                 web: Arc::clone(&self.web),
                 name: name.to_owned(),

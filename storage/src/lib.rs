@@ -28,6 +28,8 @@ mod error;
 pub mod path;
 mod retry;
 mod store;
+#[cfg(feature = "test-util")]
+pub mod test_bucket;
 mod upload_space;
 
 pub use config::{AzureConfig, GcsConfig, S3Config, StorageConfig, StorageRetryConfig};

@@ -6,18 +6,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
-use futures::stream::BoxStream;
+use athanor_storage::test_bucket::BucketCalls;
 use futures::{FutureExt, StreamExt};
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
-    ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    Error, GetOptions, GetResult, ObjectMeta, ObjectStore, ObjectStoreExt, PutOptions, PutPayload, PutResult,
+    Result,
 };
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
-/// Object store in memory with injected faults. Clones share one state.
+/// Bucket in memory with injected faults. Clones share one state.
 #[derive(Clone, Debug, Default)]
 pub struct FaultBucket {
     objects: Arc<InMemory>,
@@ -147,23 +147,13 @@ impl FaultBucket {
     }
 }
 
-fn unsupported_call() -> Error {
-    Error::NotImplemented { operation: "this call".to_owned(), implementer: "a bucket of tests".to_owned() }
-}
-
-impl fmt::Display for FaultBucket {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a bucket of tests")
-    }
-}
-
 #[async_trait]
-impl ObjectStore for FaultBucket {
-    async fn put_opts(&self, location: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
-        self.call(self.objects.put_opts(location, payload, opts)).await
+impl BucketCalls for FaultBucket {
+    async fn put(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+        self.call(self.objects.put_opts(location, payload, options)).await
     }
 
-    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+    async fn get(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         self.wait_while_held().await;
         if let Some(read) = self.weather.lock_reads().as_mut() {
             read.push(location.to_string());
@@ -177,42 +167,12 @@ impl ObjectStore for FaultBucket {
         Ok(got)
     }
 
-    fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
-        let bucket = self.clone();
-        let each = move |location: Result<Path>| {
-            let bucket = bucket.clone();
-            async move {
-                let location = location?;
-                bucket.call(bucket.objects.delete(&location)).await?;
-                Ok(location)
-            }
-        };
-        locations.then(each).boxed()
+    async fn delete(&self, location: &Path) -> Result<()> {
+        self.call(self.objects.delete(location)).await
     }
 
-    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        let bucket = self.clone();
-        let prefix = prefix.cloned();
-        let listed = async move {
-            let all = bucket.objects.list(prefix.as_ref()).collect::<Vec<_>>().map(Ok);
-            bucket.call(all).await.unwrap_or_else(|error| vec![Err(error)])
-        };
-        listed.map(futures::stream::iter).flatten_stream().boxed()
-    }
-
-    async fn put_multipart_opts(
-        &self,
-        _location: &Path,
-        _opts: PutMultipartOptions,
-    ) -> Result<Box<dyn MultipartUpload>> {
-        Err(unsupported_call())
-    }
-
-    async fn list_with_delimiter(&self, _prefix: Option<&Path>) -> Result<ListResult> {
-        Err(unsupported_call())
-    }
-
-    async fn copy_opts(&self, _from: &Path, _to: &Path, _options: CopyOptions) -> Result<()> {
-        Err(unsupported_call())
+    async fn list(&self, prefix: Option<&Path>) -> Vec<Result<ObjectMeta>> {
+        let all = self.objects.list(prefix).collect::<Vec<_>>().map(Ok);
+        self.call(all).await.unwrap_or_else(|error| vec![Err(error)])
     }
 }

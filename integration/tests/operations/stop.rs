@@ -10,6 +10,7 @@ use athanor_chassis::{Clock, ErrorCode, Random, Timestamp, compute};
 use athanor_integration::cluster::FaultBucket;
 use athanor_integration::server::{HttpResponse, RESPONSE_DEADLINE, TestServer, send_request};
 use athanor_server::ServerConfig;
+use athanor_storage::test_bucket::TestBucket;
 use athanor_storage::{StorageConfig as StoreConfig, Store, StoreDeps};
 
 #[test]
@@ -132,7 +133,8 @@ fn the_end_takes_no_longer_than_it_may() {
         |_| {},
         |system| {
             let deps = StoreDeps { clock: clock.clone(), random: Random::from_seed(1) };
-            system.store = Store::with_object_store(Arc::new(bucket.clone()), &StoreConfig::default(), deps);
+            system.store =
+                Store::with_object_store(Arc::new(TestBucket(bucket.clone())), &StoreConfig::default(), deps);
             system.clock = clock.clone();
         },
     );

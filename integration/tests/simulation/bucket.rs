@@ -3,19 +3,20 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use athanor_chassis::Clock;
 use athanor_profile::encoding::hash;
+use athanor_storage::test_bucket::BucketCalls;
 use bytes::Bytes;
-use futures::stream::BoxStream;
-use futures::{FutureExt, StreamExt};
+use futures::StreamExt;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta,
-    ObjectStore, ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    Error, GetOptions, GetResult, GetResultPayload, ObjectMeta, ObjectStore, ObjectStoreExt, PutOptions,
+    PutPayload, PutResult, Result,
 };
 use parking_lot::Mutex;
 
@@ -169,42 +170,26 @@ async fn half(got: GetResult) -> Result<GetResult> {
     Ok(GetResult { payload, meta, range, attributes, extensions })
 }
 
-fn unused() -> Error {
-    Error::NotImplemented { operation: "this call".to_owned(), implementer: "the simulation".to_owned() }
-}
-
-impl fmt::Debug for Bucket {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Bucket")
-    }
-}
-
-impl fmt::Display for Bucket {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("simulated bucket")
-    }
-}
-
 #[async_trait]
-impl ObjectStore for Bucket {
-    async fn put_opts(&self, location: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
+impl BucketCalls for Bucket {
+    async fn put(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
         let parts: Vec<u128> = payload.iter().map(|part| hash::hash_bytes(part)).collect();
         let put = async |much| {
             if much == Much::Half {
                 let bytes: Bytes = payload.into_iter().flatten().collect();
                 let half = bytes.slice(..bytes.len() / 2);
-                self.objects.held.put_opts(location, half.into(), opts).await?;
+                self.objects.held.put_opts(location, half.into(), options).await?;
                 self.objects.wrote(location);
                 return Err(failed("half was written"));
             }
-            let put = self.objects.held.put_opts(location, payload, opts).await?;
+            let put = self.objects.held.put_opts(location, payload, options).await?;
             self.objects.wrote(location);
             Ok(put)
         };
         self.call("put", location, hash::hash_list(&parts), put).await
     }
 
-    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+    async fn get(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         let get = async |much| {
             let got = self.objects.held.get_opts(location, options).await?;
             match much {
@@ -215,49 +200,21 @@ impl ObjectStore for Bucket {
         self.call("get", location, 0, get).await
     }
 
-    fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
-        let bucket = self.clone();
-        let each = move |location: Result<Path>| {
-            let bucket = bucket.clone();
-            async move {
-                let location = location?;
-                let delete = async |much: Much| {
-                    much.whole(())?;
-                    bucket.objects.held.delete(&location).await
-                };
-                bucket.call("delete", &location, 0, delete).await?;
-                Ok(location)
-            }
+    async fn delete(&self, location: &Path) -> Result<()> {
+        let delete = async |much: Much| {
+            much.whole(())?;
+            self.objects.held.delete(location).await
         };
-        locations.then(each).boxed()
+        self.call("delete", location, 0, delete).await
     }
 
-    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        let (bucket, prefix) = (self.clone(), prefix.cloned().unwrap_or_default());
-        let listed = async move {
-            let unlisted = bucket.world.unlisted();
-            let all = async |much: Much| much.whole(bucket.objects.list(&prefix, unlisted).await);
-            match bucket.call("list", &prefix, 0, all).await {
-                Ok(all) => all,
-                Err(error) => vec![Err(error)],
-            }
-        };
-        listed.map(futures::stream::iter).flatten_stream().boxed()
-    }
-
-    async fn put_multipart_opts(
-        &self,
-        _location: &Path,
-        _opts: PutMultipartOptions,
-    ) -> Result<Box<dyn MultipartUpload>> {
-        Err(unused())
-    }
-
-    async fn list_with_delimiter(&self, _prefix: Option<&Path>) -> Result<ListResult> {
-        Err(unused())
-    }
-
-    async fn copy_opts(&self, _from: &Path, _to: &Path, _options: CopyOptions) -> Result<()> {
-        Err(unused())
+    async fn list(&self, prefix: Option<&Path>) -> Vec<Result<ObjectMeta>> {
+        let prefix = prefix.cloned().unwrap_or_default();
+        let unlisted = self.world.unlisted();
+        let all = async |much: Much| much.whole(self.objects.list(&prefix, unlisted).await);
+        match self.call("list", &prefix, 0, all).await {
+            Ok(all) => all,
+            Err(error) => vec![Err(error)],
+        }
     }
 }

@@ -12,6 +12,7 @@ use athanor_chassis::{ByteSize, Clock, ComputePool, LimitOverrides, Random, Tena
 use athanor_cluster::gossip::UdpTransport;
 use athanor_consensus::log::CommitMode;
 use athanor_server::{NodeDeps, NodeRoles, ServerConfig, StartError};
+use athanor_storage::test_bucket::TestBucket;
 use athanor_storage::{StorageConfig as StoreConfig, Store, StoreDeps};
 use futures::future::LocalBoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
@@ -210,7 +211,7 @@ impl<'a> Process<'a> {
             kept: None,
             asked: None,
             pump: CommitMode::Inline,
-            store: Store::with_object_store(Arc::new(bucket), &patience, deps),
+            store: Store::with_object_store(Arc::new(TestBucket(bucket)), &patience, deps),
             net: Arc::new(LocalNet::new(clock.clone())),
             gossip: Arc::new(UdpTransport),
         };

@@ -12,14 +12,12 @@ use athanor_catalog::BlockId;
 use athanor_chassis::{Clock, Random};
 use athanor_profile::store_interface::source::MemorySource;
 use athanor_storage::path::{BlockOwner, FileName, ObjectKey};
+use athanor_storage::test_bucket::{BucketCalls, TestBucket};
 use athanor_storage::{StorageConfig, Store, StoreDeps};
-use futures::StreamExt;
-use futures::stream::BoxStream;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
-    ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    GetOptions, GetResult, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, PutResult, Result,
 };
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
@@ -47,7 +45,7 @@ impl Bucket {
 
     pub fn store(&self) -> Store {
         let deps = StoreDeps { clock: Clock::system(), random: Random::from_seed(1) };
-        Store::with_object_store(Arc::new(self.clone()), &StorageConfig::default(), deps)
+        Store::with_object_store(Arc::new(TestBucket(self.clone())), &StorageConfig::default(), deps)
     }
 
     /// Puts a block of some tenants there.
@@ -103,29 +101,13 @@ fn key(id: BlockId, file: &str) -> ObjectKey {
     ObjectKey::Block { owner: BlockOwner::Shared, block: id.number(), file: FileName::new(file).unwrap() }
 }
 
-fn unused() -> Error {
-    Error::NotImplemented { operation: "this call".to_owned(), implementer: "the test".to_owned() }
-}
-
-impl fmt::Debug for Bucket {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Bucket")
-    }
-}
-
-impl fmt::Display for Bucket {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a bucket that counts")
-    }
-}
-
 #[async_trait]
-impl ObjectStore for Bucket {
-    async fn put_opts(&self, location: &Path, payload: PutPayload, _: PutOptions) -> Result<PutResult> {
+impl BucketCalls for Bucket {
+    async fn put(&self, location: &Path, payload: PutPayload, _: PutOptions) -> Result<PutResult> {
         self.0.objects.put_opts(location, payload, PutOptions::from(PutMode::Overwrite)).await
     }
 
-    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+    async fn get(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         self.0.requests.fetch_add(1, Ordering::Relaxed);
         let _turn = self.0.gate.acquire().await.unwrap();
         // It takes a while: others ask meanwhile.
@@ -135,25 +117,5 @@ impl ObjectStore for Bucket {
         let name = location.filename().unwrap_or_default().to_owned();
         self.0.reads.lock().push((name, got.range.clone()));
         Ok(got)
-    }
-
-    fn delete_stream(&self, _: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
-        futures::stream::once(async { Err(unused()) }).boxed()
-    }
-
-    fn list(&self, _: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        futures::stream::once(async { Err(unused()) }).boxed()
-    }
-
-    async fn put_multipart_opts(&self, _: &Path, _: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
-        Err(unused())
-    }
-
-    async fn list_with_delimiter(&self, _: Option<&Path>) -> Result<ListResult> {
-        Err(unused())
-    }
-
-    async fn copy_opts(&self, _: &Path, _: &Path, _: CopyOptions) -> Result<()> {
-        Err(unused())
     }
 }

@@ -11,6 +11,7 @@ use athanor_chassis::{Clock, ComputePool, ErrorCode, ErrorCodeExt, LimitOverride
 use athanor_cluster::NodeId;
 use athanor_consensus::log::CommitMode;
 use athanor_server::{NodeDeps, NodeRoles, ServerConfig, StartError};
+use athanor_storage::test_bucket::TestBucket;
 use athanor_storage::{StorageConfig as StoreConfig, Store, StoreDeps};
 use tokio::sync::Notify;
 
@@ -372,7 +373,11 @@ impl Machine {
         patience.patience.attempts = 3;
         patience.patience.attempt_timeout = Duration::from_secs(5);
         patience.patience.total_timeout = Duration::from_secs(20);
-        Store::with_object_store(Arc::new(bucket), &patience, StoreDeps { clock: self.clock(), random })
+        Store::with_object_store(
+            Arc::new(TestBucket(bucket)),
+            &patience,
+            StoreDeps { clock: self.clock(), random },
+        )
     }
 
     async fn open(&self, boot: u64, [log, state]: &[Arc<Platter>; 2]) -> Result<NodeRoles, StartError> {
