@@ -1,3 +1,53 @@
 //! Source lines of a function with their weights.
 
-mod wire;
+use athanor_chassis::Status;
+use athanor_profile::analysis::source_lines;
+use athanor_proto::athanor::v1::{LineRow, LinesRequest, LinesResponse};
+
+use super::require_function;
+use super::wire::{parse_page, parse_query};
+use crate::{Querier, QueryContext};
+
+/// Memory of a row beside its file name.
+const LINE_ROW_BYTES: usize = 192;
+
+impl Querier {
+    /// Returns the weight of each line of a function.
+    pub async fn lines(&self, reader: &QueryContext, request: LinesRequest) -> Result<LinesResponse, Status> {
+        self.run_cached(reader, "Lines", request, |request| self.lines_of(reader, request)).await
+    }
+
+    async fn lines_of(&self, reader: &QueryContext, request: LinesRequest) -> Result<LinesResponse, Status> {
+        let asked = parse_query(self, request.query, "query").await?;
+        let page = parse_page(request.page)?;
+        let function = require_function(request.function)?;
+        let unit = asked.unit();
+        let merged = self.merged_stacks(reader, asked.selection, asked.stacks).await?;
+        let querier = self.clone();
+        let held = reader.clone();
+        self.render_on_pool(reader, move || {
+            let all = source_lines::function_lines(&merged.dictionary, &merged.totals, &function);
+            let count = all.lines.len() as u64;
+            let shown = || page.page_rows(&all.lines);
+            querier
+                .reserve_memory(&held, shown().map(|(place, _)| LINE_ROW_BYTES + place.file.len()).sum())?;
+            let rows = shown().map(|(place, weights)| LineRow {
+                file: place.file.to_owned(),
+                line: place.line,
+                own: weights.flat,
+                total: weights.cum,
+            });
+            let own = all.function.flat;
+            let total = all.function.cum;
+            Ok(LinesResponse {
+                own,
+                total,
+                unit,
+                count,
+                rows: rows.collect(),
+                missing: held.warnings_field(),
+            })
+        })
+        .await?
+    }
+}
