@@ -7,10 +7,7 @@ use std::time::Duration;
 use athanor_chassis::{
     ByteSize, Clock, ComputePool, ErrorCode, LimitOverrides, Status, TenantId, TenantLimits, Timestamp,
 };
-use athanor_profile::store_interface::source::{
-    MemorySource, SourceNameVisitor, SourceReadSize, SourceRowVisitor, SourceSpanRowVisitor,
-};
-use athanor_profile::{Labels, Profile, ProfileRow, ProfileSeries, ProfileSource, SourceError, ValueType};
+use athanor_profile::{ProfileSource, SourceError};
 use athanor_proto::querier::v1::{
     AnalyzeQueryRequest, HeatmapQueryType, ProfileTypesRequest, SelectHeatmapRequest,
     SelectMergeStacktracesRequest, SelectMergeStacktracesResponse, SelectSeriesRequest, SeriesRequest,
@@ -24,19 +21,12 @@ use athanor_query::{ProfileQuery, run_all};
 use parking_lot::Mutex;
 use tokio::sync::Barrier;
 
-const TYPE: &str = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";
+#[path = "model/sources.rs"]
+mod sources;
 
-fn source(function: &str, value: i64) -> Arc<dyn ProfileSource> {
-    let mut profile = Profile::default();
-    profile.header.types = vec![ValueType::new("cpu", "nanoseconds")];
-    profile.header.period_type = Some(ValueType::new("cpu", "nanoseconds"));
-    profile.header.time_nanos = 5_000_000;
-    let stack = profile.dictionary.intern_named_stack(["main", function].into_iter());
-    profile.samples.push(stack, 0, &[value]);
-    let mut source = MemorySource::default();
-    source.add(&Labels::new([("__name__".to_owned(), "process_cpu".to_owned())]), &profile, 1);
-    Arc::new(source)
-}
+use sources::{FailingSource, source};
+
+const TYPE: &str = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";
 
 /// A peer that packs what it answers, as if it were far away.
 #[derive(Default)]
@@ -84,33 +74,6 @@ impl RemoteSource for Peer {
         }
         self.lacks.iter().for_each(|lacks| inbox.add_warning(lacks.clone()));
         self.ends.clone().map_or(Ok(()), Err)
-    }
-}
-
-/// A source whose rows went elsewhere.
-struct Moved;
-
-impl ProfileSource for Moved {
-    fn series(&self) -> Result<Arc<[ProfileSeries]>, SourceError> {
-        Err(SourceError::Moved("shard 7 is on its way".to_owned()))
-    }
-    fn profiles(&self) -> Result<Arc<[ProfileRow]>, SourceError> {
-        Ok(Arc::new([]))
-    }
-    fn totals(&self, _: &[u32]) -> Result<Vec<i64>, SourceError> {
-        Ok(Vec::new())
-    }
-    fn visit_rows(&self, _: &[u32], _: &mut SourceRowVisitor<'_>) -> Result<(), SourceError> {
-        Ok(())
-    }
-    fn visit_span_rows(&self, _: &[u32], _: &mut SourceSpanRowVisitor<'_>) -> Result<(), SourceError> {
-        Ok(())
-    }
-    fn read_size(&self, _: &[u32], _: bool) -> Result<SourceReadSize, SourceError> {
-        Ok(SourceReadSize::default())
-    }
-    fn visit_names(&self, _: &mut SourceNameVisitor<'_>) -> Result<(), SourceError> {
-        Ok(())
     }
 }
 
@@ -216,7 +179,7 @@ async fn peers_are_asked_at_once_and_their_answers_add_up() {
 async fn what_was_put_together_by_an_overtaken_plan_does_not_count() {
     let overtaken: [fn() -> QueryPlan; 3] = [
         || with(Peer { ends: replan(), ..two_shards() }),
-        || QueryPlan::from_sources([source("here", 1), Arc::new(Moved)]),
+        || QueryPlan::from_sources([source("here", 1), Arc::new(FailingSource(SourceError::Moved("shard 7 is on its way".to_owned())))]),
         || QueryPlan { moved: vec!["shard 7: in blocks".to_owned()], ..with(two_shards()) },
     ];
     for first in overtaken {
@@ -235,7 +198,7 @@ async fn what_was_put_together_by_an_overtaken_plan_does_not_count() {
 async fn after_three_new_plans_the_answer_goes_on_without_what_has_moved_and_says_so() {
     let always: [fn() -> QueryPlan; 3] = [
         || with(Peer { ends: replan(), ..two_shards() }),
-        || QueryPlan::from_sources([source("b", 330), source("here", 1), Arc::new(Moved)]),
+        || QueryPlan::from_sources([source("b", 330), source("here", 1), Arc::new(FailingSource(SourceError::Moved("shard 7 is on its way".to_owned())))]),
         || QueryPlan { moved: vec!["shard 7: in blocks".to_owned()], ..with(two_shards()) },
     ];
     for plan in always {

@@ -9,9 +9,9 @@ use athanor_chassis::{
     ByteSize, Clock, ComputePool, ErrorCode, LimitOverrides, Status, TenantId, TenantLimits, Timestamp,
 };
 use athanor_profile::store_interface::source::{
-    MemorySource, SourceNameVisitor, SourceReadSize, SourceRowVisitor, SourceSpanRowVisitor,
+    SourceNameVisitor, SourceReadSize, SourceRowVisitor, SourceSpanRowVisitor,
 };
-use athanor_profile::{Labels, Profile, ProfileRow, ProfileSeries, ProfileSource, SourceError, ValueType};
+use athanor_profile::{ProfileRow, ProfileSeries, ProfileSource, SourceError};
 use athanor_proto::querier::v1::{SelectMergeStacktracesRequest, SeriesRequest};
 use athanor_querier::{
     BlockSource, DataSources, DataTimeRange, DedupHints, PartialReceiver, Querier, QuerierConfig,
@@ -19,46 +19,12 @@ use athanor_querier::{
 };
 use athanor_query::{PartialResult, ProfileQuery, run};
 
+#[path = "model/sources.rs"]
+mod sources;
+
+use sources::{FailingSource, source};
+
 const TYPE: &str = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";
-
-fn source(function: &str, value: i64) -> Arc<dyn ProfileSource> {
-    let mut profile = Profile::default();
-    profile.header.types = vec![ValueType::new("cpu", "nanoseconds")];
-    profile.header.period_type = Some(ValueType::new("cpu", "nanoseconds"));
-    profile.header.time_nanos = 5_000_000;
-    let stack = profile.dictionary.intern_named_stack(["main", function].into_iter());
-    profile.samples.push(stack, 0, &[value]);
-    let mut source = MemorySource::default();
-    source.add(&Labels::new([("__name__".to_owned(), "process_cpu".to_owned())]), &profile, 1);
-    Arc::new(source)
-}
-
-/// A source whose peer is gone.
-struct Gone;
-
-impl ProfileSource for Gone {
-    fn series(&self) -> Result<Arc<[ProfileSeries]>, SourceError> {
-        Err(SourceError::Unavailable("its peer left".to_owned()))
-    }
-    fn profiles(&self) -> Result<Arc<[ProfileRow]>, SourceError> {
-        Ok(Arc::new([]))
-    }
-    fn totals(&self, _: &[u32]) -> Result<Vec<i64>, SourceError> {
-        Ok(Vec::new())
-    }
-    fn visit_rows(&self, _: &[u32], _: &mut SourceRowVisitor<'_>) -> Result<(), SourceError> {
-        Ok(())
-    }
-    fn visit_span_rows(&self, _: &[u32], _: &mut SourceSpanRowVisitor<'_>) -> Result<(), SourceError> {
-        Ok(())
-    }
-    fn read_size(&self, _: &[u32], _: bool) -> Result<SourceReadSize, SourceError> {
-        Ok(SourceReadSize::default())
-    }
-    fn visit_names(&self, _: &mut SourceNameVisitor<'_>) -> Result<(), SourceError> {
-        Ok(())
-    }
-}
 
 /// Sources that are fetched, and how many of them are open: now, and at most.
 #[derive(Default)]
@@ -112,7 +78,7 @@ impl DataSources for ByTenant {
         let sources: Vec<Arc<dyn ProfileSource>> = match tenant.as_str() {
             "many" => (0..200).map(|n| source(["a", "b", "c"][n % 3], 1)).collect(),
             "one" => vec![source("a", 1_000)],
-            "broken" => vec![source("a", 1), Arc::new(Gone)],
+            "broken" => vec![source("a", 1), Arc::new(FailingSource(SourceError::Unavailable("its peer left".to_owned())))],
             _ => Vec::new(),
         };
         let missing = if tenant.as_str() == "one" { vec!["half of it".to_owned()] } else { Vec::new() };
