@@ -179,7 +179,12 @@ async fn peers_are_asked_at_once_and_their_answers_add_up() {
 async fn what_was_put_together_by_an_overtaken_plan_does_not_count() {
     let overtaken: [fn() -> QueryPlan; 3] = [
         || with(Peer { ends: replan(), ..two_shards() }),
-        || QueryPlan::from_sources([source("here", 1), Arc::new(FailingSource(SourceError::Moved("shard 7 is on its way".to_owned())))]),
+        || {
+            QueryPlan::from_sources([
+                source("here", 1),
+                Arc::new(FailingSource(SourceError::Moved("shard 7 is on its way".to_owned()))),
+            ])
+        },
         || QueryPlan { moved: vec!["shard 7: in blocks".to_owned()], ..with(two_shards()) },
     ];
     for first in overtaken {
@@ -198,7 +203,13 @@ async fn what_was_put_together_by_an_overtaken_plan_does_not_count() {
 async fn after_three_new_plans_the_answer_goes_on_without_what_has_moved_and_says_so() {
     let always: [fn() -> QueryPlan; 3] = [
         || with(Peer { ends: replan(), ..two_shards() }),
-        || QueryPlan::from_sources([source("b", 330), source("here", 1), Arc::new(FailingSource(SourceError::Moved("shard 7 is on its way".to_owned())))]),
+        || {
+            QueryPlan::from_sources([
+                source("b", 330),
+                source("here", 1),
+                Arc::new(FailingSource(SourceError::Moved("shard 7 is on its way".to_owned()))),
+            ])
+        },
         || QueryPlan { moved: vec!["shard 7: in blocks".to_owned()], ..with(two_shards()) },
     ];
     for plan in always {

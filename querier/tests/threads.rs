@@ -78,7 +78,10 @@ impl DataSources for ByTenant {
         let sources: Vec<Arc<dyn ProfileSource>> = match tenant.as_str() {
             "many" => (0..200).map(|n| source(["a", "b", "c"][n % 3], 1)).collect(),
             "one" => vec![source("a", 1_000)],
-            "broken" => vec![source("a", 1), Arc::new(FailingSource(SourceError::Unavailable("its peer left".to_owned())))],
+            "broken" => vec![
+                source("a", 1),
+                Arc::new(FailingSource(SourceError::Unavailable("its peer left".to_owned()))),
+            ],
             _ => Vec::new(),
         };
         let missing = if tenant.as_str() == "one" { vec!["half of it".to_owned()] } else { Vec::new() };

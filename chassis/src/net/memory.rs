@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 use tokio::sync::mpsc;
 
@@ -71,18 +72,18 @@ impl MemoryNet {
     /// Breaks the streams between two hosts, and rejects new ones.
     pub fn partition(&self, one: IpAddr, other: IpAddr) {
         let pair = host_pair(one, other);
-        self.state().partitions.insert(pair);
+        self.state.lock().partitions.insert(pair);
         self.break_streams_of(|hosts| hosts == pair);
     }
 
     /// Ends all partitions. Broken streams stay broken.
     pub fn heal(&self) {
-        self.state().partitions.clear();
+        self.state.lock().partitions.clear();
     }
 
     /// Closes the listeners of a host and breaks its streams.
     pub fn stop_host(&self, host: IpAddr) {
-        self.state().listeners.retain(|at, _| at.ip() != host);
+        self.state.lock().listeners.retain(|at, _| at.ip() != host);
         self.break_streams_of(|(one, other)| one == host || other == host);
     }
 
@@ -93,22 +94,18 @@ impl MemoryNet {
 
     /// Returns the number of streams that were opened and not broken.
     pub fn stream_count(&self) -> usize {
-        self.state().streams.len()
+        self.state.lock().streams.len()
     }
 
     fn break_streams_of(&self, is_affected: impl Fn(HostPair) -> bool) {
-        self.state().streams.retain(|(hosts, fault)| {
+        self.state.lock().streams.retain(|(hosts, fault)| {
             let is_broken = is_affected(*hosts);
             if is_broken {
                 fault.is_broken.store(true, Ordering::SeqCst);
-                fault.wakers().drain(..).for_each(Waker::wake);
+                fault.wakers.lock().drain(..).for_each(Waker::wake);
             }
             !is_broken
         });
-    }
-
-    fn state(&self) -> MutexGuard<'_, MemoryNetState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -134,7 +131,7 @@ impl Net for MemoryNet {
 #[async_trait]
 impl Net for MemoryHost {
     async fn listen(&self, mut at: SocketAddr) -> io::Result<Box<dyn NetListener>> {
-        let mut state = self.net.state();
+        let mut state = self.net.state.lock();
         if at.port() == 0 {
             state.last_port += 1;
             at.set_port(state.last_port);
@@ -145,7 +142,7 @@ impl Net for MemoryHost {
     }
 
     async fn connect(&self, to: SocketAddr, _: Duration) -> io::Result<NetStream> {
-        let mut state = self.net.state();
+        let mut state = self.net.state.lock();
         let hosts = host_pair(self.address, to.ip());
         let listener = state.listeners.get(&to).filter(|_| !state.partitions.contains(&hosts));
         let Some(listener) = listener else { return Err(io::ErrorKind::ConnectionRefused.into()) };
@@ -175,15 +172,11 @@ impl NetListener for MemoryListener {
 }
 
 impl StreamFault {
-    fn wakers(&self) -> MutexGuard<'_, Vec<Waker>> {
-        self.wakers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn check(&self, context: &Context<'_>) -> io::Result<()> {
         if self.is_broken.load(Ordering::SeqCst) {
             return Err(io::ErrorKind::ConnectionReset.into());
         }
-        let mut wakers = self.wakers();
+        let mut wakers = self.wakers.lock();
         if !wakers.iter().any(|waker| waker.will_wake(context.waker())) {
             wakers.push(context.waker().clone());
         }

@@ -1,7 +1,6 @@
 //! Bucket of a test cluster, with injected faults: failing calls and reads that block.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 

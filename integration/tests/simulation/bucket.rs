@@ -1,9 +1,7 @@
 //! A bucket that outlives machines, and that fails, lies, dawdles and is silent as the weather has it.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fmt;
 use std::sync::Arc;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use athanor_chassis::ComputePool;
 use athanor_profile::encoding::hash::ContentHash;
 use athanor_query::{PartialMerger, ProfileQuery};
+use parking_lot::Mutex;
 
 use crate::diagnostics::{QueryTrace, SourceReport};
 use crate::execute::dedup::{DedupObservations, InMemorySource};

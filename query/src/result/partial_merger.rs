@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use athanor_chassis::Status;
 use athanor_chassis::compute::yield_slice;
-use parking_lot::Mutex;
 use athanor_chassis::requests::result_budget::{ResultBudget, ResultReservation};
+use parking_lot::Mutex;
 
 use crate::{PartialResult, ResultLimits};
 

@@ -1,6 +1,5 @@
 //! A bucket that counts what is read of it, holds reads up, and flips bits.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
