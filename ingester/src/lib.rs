@@ -33,7 +33,7 @@ pub use decode::relabel_rules::{RelabelRulesError, find_relabel_errors};
 pub use delta::cumulative_tracker::DeltaStats;
 pub use flush::flusher::{FlushConfig, FlushRequests, tenant_spans};
 pub use head_store::generations::ShardReadError;
-pub use head_store::head::HeadSnapshot;
+pub use head_store::head::{HeadSize, HeadSnapshot};
 pub use ingester::{
     Ingester, IngesterConfig, IngesterDeps, IngesterOpenError, LocalShardReport, SHARD_COUNT_RANGE,
 };
@@ -41,7 +41,7 @@ pub use log::entry::{InheritSource, ShardLogEntry};
 pub use log::state_machine::{ShardApplyResult, ShardStateMachine, UploadOutcome};
 pub use replication::membership::MembershipError;
 pub use shard_handoff::handoff_peer::{HandoffPeer, HandoffWindowRequest, MAX_IDS_PER_PAGE, WindowPage};
-pub use stats::{FlushStats, FlushSummary, HeadSize, ShardStats};
+pub use stats::{FlushStats, FlushSummary, ShardStats};
 pub use window::{DedupWindow, RunFiles};
 pub use write::pending_append::STALE_TABLE_REASON;
 pub use write::shard::StoredUpload;

@@ -9,17 +9,7 @@ use athanor_chassis::{Histogram, Status};
 use parking_lot::Mutex;
 
 use crate::delta::cumulative_tracker::DeltaStats;
-
-/// Size of the heads of a shard.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HeadSize {
-    /// Approximate memory of the profiles, bytes.
-    pub bytes: u64,
-    /// Records, each one value type of a profile.
-    pub profiles: u64,
-    /// Series, counted in each head.
-    pub series: u64,
-}
+use crate::head_store::head::HeadSize;
 
 /// Statistics of one shard.
 #[derive(Clone, Debug)]

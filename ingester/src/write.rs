@@ -10,9 +10,11 @@
 //! - `proposer`: proposes one entry at a time.
 //! - `pending_append`: requests that wait for a batch, with the outcome of each upload.
 //! - `leader_term`: state that exists only while this replica leads the shard.
+//! - `term_replay`: replay of the log at the start of a leader term.
 
 pub(crate) mod batcher;
 pub(crate) mod leader_term;
 pub(crate) mod pending_append;
 pub(crate) mod proposer;
 pub(crate) mod shard;
+mod term_replay;

@@ -7,7 +7,7 @@ use athanor_chassis::{ByteSize, ErrorCode, Status};
 use athanor_consensus::log::LogDiskUsage;
 
 use crate::ingester::{Ingester, IngesterConfig};
-use crate::write::shard::SHARD_BUSY_RETRY_AFTER;
+use crate::admission::SHARD_BUSY_RETRY_AFTER;
 
 impl Ingester {
     /// Returns whether there are unflushed profiles.

@@ -25,7 +25,7 @@ use crate::delta::delta_converter::{DeltaCandidate, DeltaConverter, DeltaOutcome
 use crate::head_store::head::TenantRows;
 use crate::head_store::rows::{self, InputRow};
 use crate::log::entry::{ProfileRecord, UploadBatch};
-use crate::write::shard::SHARD_BUSY_RETRY_AFTER;
+use crate::admission::SHARD_BUSY_RETRY_AFTER;
 
 /// Maximum bytes of labels and types in the series of one upload: a text may be in each of them.
 const MAX_SERIES_TEXT_BYTES: usize = 4 << 20;

@@ -32,7 +32,7 @@ use crate::delta::cumulative_values::{CumulativeValues, DeltaOp, row_key};
 use crate::head_store::head::Head;
 use crate::head_store::rows;
 use crate::log::entry::{self, ProfileRecord, UploadBatch};
-use crate::write::shard::SHARD_BUSY_RETRY_AFTER;
+use crate::admission::SHARD_BUSY_RETRY_AFTER;
 use series_table::SeriesTable;
 
 /// Memory of a series beside its values, in bytes.

@@ -27,7 +27,6 @@ use parking_lot::{Mutex, RwLock};
 use crate::head_store::rows;
 use crate::head_store::sum_cache::{SumCache, SumError};
 use crate::log::entry::{BatchUpload, ProfileRecord, TenantDictionaryDelta, UploadBatch};
-use crate::stats::HeadSize;
 
 /// Size of the pieces that hold packed rows, so that a head grows without copying.
 const ROW_CHUNK_BYTES: usize = 1 << 20;
@@ -101,6 +100,17 @@ pub struct HeadSnapshot {
     compute: ComputePool,
     /// True if no client waits for the result. Checked before each profile.
     has_left: Arc<AtomicBool>,
+}
+
+/// Size of the heads of a shard.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HeadSize {
+    /// Approximate memory of the profiles, bytes.
+    pub bytes: u64,
+    /// Records, each one value type of a profile.
+    pub profiles: u64,
+    /// Series, counted in each head.
+    pub series: u64,
 }
 
 impl Head {

@@ -22,6 +22,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::log::entry::{BatchHeader as EntryHead, InheritEntry, InheritSource, ShardLogEntry, UploadHeader};
+use crate::log::generation::LogGeneration;
 use crate::log::shard_log_status::ShardLogStatus;
 use crate::window::DedupWindow;
 use crate::write::leader_term::{LeaderTerm, PendingTerm};
@@ -71,19 +72,6 @@ struct OpenGeneration {
     generation: u64,
     /// Number of its next batch.
     place: u64,
-}
-
-/// Range of a generation in the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogGeneration {
-    /// Token of its first batch.
-    pub token: u64,
-    /// Index of its first batch.
-    pub first: u64,
-    /// Index at which it ended; before that, of its last batch.
-    pub last: u64,
-    /// True if it has ended: no entry after `last` builds on it.
-    pub closed: bool,
 }
 
 /// Result of applying an entry.

@@ -25,7 +25,7 @@ use crate::log::entry::{BatchUpload, ProfileRecord, TenantDictionaryDelta, Uploa
 use crate::log::state_machine::ShardApplyResult;
 use crate::window::DedupWindow;
 use crate::write::pending_append::{AppendResults, PendingAppend, RequestSlots, UploadSlot};
-use crate::write::shard::SHARD_BUSY_RETRY_AFTER;
+use crate::admission::SHARD_BUSY_RETRY_AFTER;
 
 /// Number of uploads at which a batch is full.
 const MAX_UPLOADS_PER_BATCH: usize = 4096;

@@ -27,12 +27,14 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
+use crate::admission::SHARD_BUSY_RETRY_AFTER;
 use crate::decode::decode_pool::DecodePool;
 use crate::decode::decoded_upload::{DecodedUpload, OccurrenceCounts};
 use crate::head_store::generations::ShardHeads;
+use crate::head_store::head::HeadSize;
 use crate::log::entry::{FIRST_TABLE_VERSION, ShardLogEntry};
 use crate::log::state_machine::ShardStateMachine;
-use crate::stats::{FlushStats, HeadSize, ShardStats};
+use crate::stats::{FlushStats, ShardStats};
 use crate::window::DedupWindow;
 use crate::write::batcher::{BatcherDeps, QueuedRequest, RequestContent, UploadBatcher, WriteJob};
 use crate::write::leader_term::{LeaderTerm, TermStart};
@@ -43,8 +45,6 @@ pub use crate::write::pending_append::StoredUpload;
 
 /// Maximum number of requests in the queue of a shard.
 const MAX_QUEUED_REQUESTS: usize = 4096;
-/// Retry-after of requests that a shard rejects for lack of budget.
-pub(crate) const SHARD_BUSY_RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Divisor of an entry's size that gives the size of a chunk. A request is split into chunks of that size, or
 /// of one profile, since its encoding may exceed its raw bytes.
 pub(crate) const CHUNKS_PER_ENTRY: usize = 8;
