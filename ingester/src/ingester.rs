@@ -1,120 +1,34 @@
 //! Ingester role of one node: opens shards, serves appends and reads, and reports on them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use athanor_catalog::{Catalog, CatalogError, MAX_SLOTS, ShardEntry, ShardId, decode_shard_id, shard_id};
-use athanor_chassis::compute::ComputeError;
-use athanor_chassis::disk::DiskError;
-use athanor_chassis::tasks::SpawnError;
-use athanor_chassis::{
-    ByteSize, Clock, ComputePool, ErrorCode, ErrorCodeExt, LimitOverrides, Random, Status, TaskGroup,
-    TenantId,
-};
-use athanor_consensus::replicated::{GroupOpenError as LogError, RaftGroupDeps as Consensus};
+use athanor_catalog::{MAX_SLOTS, ShardEntry, ShardId, decode_shard_id, shard_id};
+use athanor_chassis::{Clock, ComputePool, ErrorCode, ErrorCodeExt, Status, TenantId};
 use athanor_profile::store_interface::upload::ProfileUpload;
-use athanor_storage::Store;
 use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt};
 use parking_lot::{Mutex, RwLock};
-use serde::{Deserialize, Serialize};
 
 use crate::admission::tenants::NameAdmission;
 use crate::decode::decode_pool::DecodePool;
-use crate::flush::flusher::FlushConfig;
 use crate::head_store::generations::ShardReadError;
 use crate::head_store::head::HeadSnapshot;
-use crate::log::entry::InheritSource;
 use crate::log::state_machine::ShardStateMachine;
-use crate::replication::membership::MembershipError;
 use crate::replication::replica::{LeaderHandle, ReplicaDeps, ShardReplica};
-use crate::shard_handoff::handoff_peer::HandoffPeer;
 use crate::stats::{FlushSummary, ShardStats};
 use crate::write::shard::{StoredUpload, lost};
+use config::IngesterConfig;
+use deps::IngesterDeps;
+use local_report::LocalShardReport;
+use open_error::IngesterOpenError;
 
-/// Range of the configured number of shards. Each shard costs a log, a head and several tasks.
-pub const SHARD_COUNT_RANGE: std::ops::RangeInclusive<u32> = 1..=64;
-
-/// Settings of the ingester role.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct IngesterConfig {
-    /// Conditions under which heads are flushed to blocks.
-    pub cut: FlushConfig,
-    /// Number of shards that a standalone node opens, 1 to 64. A data folder keeps the number that it was
-    /// created with. Example: `4`.
-    pub shards: u32,
-    /// Maximum bytes of uploads in the queue of one shard. Example: `64MiB`.
-    pub waiting: ByteSize,
-    /// Maximum memory of decoded profiles that wait, for all shards together. Example: `256MiB`.
-    pub decoded: ByteSize,
-    /// Maximum memory of unflushed profiles of all shards, names included. Beyond it, profiles are rejected
-    /// until blocks reach the bucket. Example: `4GiB`.
-    pub unregistered: ByteSize,
-    /// Maximum share of its disk that the log may use, in percent, 1 to 100. The log holds all unflushed
-    /// profiles. Beyond the share, profiles are rejected until blocks reach the bucket. Example: `80`.
-    pub unregistered_share: u32,
-    /// Maximum number of record ids that one shard keeps to recognize duplicates. Each takes about two bytes
-    /// of memory. Example: `100000000`.
-    pub ids: u64,
-    /// Number of flushed ids from which a shard moves them to a file. Fewer stay in memory, at about 27 bytes
-    /// each. Example: `65536`.
-    pub recent_ids: u32,
-    /// Maximum memory per shard for the values of cumulative series, half of it for one tenant. Beyond it,
-    /// cumulative profiles are rejected. Example: `64MiB`.
-    pub counters: ByteSize,
-    /// Time for which the values of an idle cumulative series are kept, or the length of the id window if
-    /// that is longer. The next profile of a forgotten series is stored whole. Example: `1h`.
-    #[serde(with = "athanor_chassis::units::duration_text")]
-    pub counters_idle: Duration,
-}
-
-impl Default for IngesterConfig {
-    fn default() -> Self {
-        Self {
-            cut: FlushConfig::default(),
-            shards: 4,
-            waiting: ByteSize::mib(64),
-            decoded: ByteSize::mib(256),
-            unregistered: ByteSize::mib(4096),
-            unregistered_share: 80,
-            ids: 100_000_000,
-            recent_ids: 1 << 16,
-            counters: ByteSize::mib(64),
-            counters_idle: Duration::from_secs(3600),
-        }
-    }
-}
-
-/// Dependencies of the ingester role.
-#[derive(Clone)]
-pub struct IngesterDeps {
-    /// Catalog in which blocks are registered.
-    pub catalog: Arc<dyn Catalog>,
-    /// Bucket to which block files are uploaded.
-    pub store: Store,
-    /// Log and raft groups of the node.
-    pub consensus: Consensus,
-    /// Limits of all tenants: default and exceptions.
-    pub overrides: LimitOverrides,
-    /// Wall and monotonic clock of the node.
-    pub clock: Clock,
-    /// Source of random numbers.
-    pub random: Random,
-    /// Thread pool for CPU-bound work.
-    pub compute: ComputePool,
-    /// Task group in which background tasks run.
-    pub tasks: TaskGroup,
-    /// ID of the cluster, which each block records.
-    pub cluster: u128,
-    /// True if no other node has shards: the first start opens the slots. Otherwise [`Ingester::apply_view`]
-    /// opens shards.
-    pub alone: bool,
-    /// Client to shards on other nodes; none in a standalone node.
-    pub kin: Option<Arc<dyn HandoffPeer>>,
-}
+pub(crate) mod config;
+pub(crate) mod deps;
+pub(crate) mod local_report;
+pub(crate) mod open_error;
 
 /// Ingester role of one node: its shard replicas.
 pub struct Ingester {
@@ -126,90 +40,6 @@ pub struct Ingester {
     pub(crate) parts: ReplicaDeps,
     /// Version of the newest slot table on this disk; 0 for none.
     pub(crate) kept: AtomicU64,
-}
-
-/// Report of this node on a shard of which it is a member [INV-16].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LocalShardReport {
-    /// ID of the reported shard.
-    pub shard: ShardId,
-    /// Slot that the shard serves.
-    pub slot: u32,
-    /// Number of the shard in the sequence of its slot.
-    pub epoch: u32,
-    /// Nodes that have a replica of its log.
-    pub members: BTreeSet<u64>,
-    /// Log index up to which registered blocks contain all rows, according to the log. None if the log cannot
-    /// be opened.
-    pub cut: Option<u64>,
-    /// Log index of the seal; none if there is no seal, or if the log cannot be opened.
-    pub sealed: Option<u64>,
-    /// Version of the newest table with a fence in the log.
-    pub fenced: u64,
-    /// Shard from which all ids were copied, and their source.
-    pub inherited: Option<(InheritSource, ShardId)>,
-    /// True if the shard has accepted profiles; none if its log cannot be opened.
-    pub taken: Option<bool>,
-    /// True if this member has all committed entries: a majority confirmed the commit index.
-    pub whole: bool,
-}
-
-/// Reason why an ingester fails to start.
-#[derive(Debug, thiserror::Error)]
-pub enum IngesterOpenError {
-    /// The catalog failed to list the shards.
-    #[error("shards cannot be opened")]
-    Catalog(#[from] CatalogError),
-    /// The log of a shard cannot be opened.
-    #[error("the log of shard {shard} cannot be opened")]
-    Log {
-        /// ID of the failing shard.
-        shard: ShardId,
-        /// Error of the raft group.
-        source: LogError,
-    },
-    /// The log of a shard rejects the start of a leader term, or its entries cannot be replayed.
-    #[error("shard {shard} cannot be led: {source}")]
-    Lead {
-        /// ID of the failing shard.
-        shard: ShardId,
-        /// Error that ended the term start.
-        source: Status,
-    },
-    /// The folder with files of ids cannot be read.
-    #[error("the ids of recent profiles cannot be read")]
-    Ids(#[from] DiskError),
-    /// The membership of this node in a shard cannot be read.
-    #[error("what is known of shard {shard} cannot be read")]
-    Membership {
-        /// ID of the failing shard.
-        shard: ShardId,
-        /// Error of the membership file.
-        source: MembershipError,
-    },
-    /// The list of this node's memberships cannot be read.
-    #[error("of which shards this node is a member cannot be read")]
-    Memberships(#[source] MembershipError),
-    /// A thread failed during a read or write.
-    #[error(transparent)]
-    Compute(#[from] ComputeError),
-    /// The process is shutting down.
-    #[error(transparent)]
-    Ending(#[from] SpawnError),
-}
-
-impl ErrorCodeExt for IngesterOpenError {
-    fn code(&self) -> ErrorCode {
-        match self {
-            Self::Catalog(error) => error.code(),
-            Self::Log { source, .. } => source.code(),
-            Self::Lead { source, .. } => source.code,
-            Self::Ids(error) => error.code(),
-            Self::Membership { source, .. } | Self::Memberships(source) => source.code(),
-            Self::Compute(error) => error.code(),
-            Self::Ending(error) => error.code(),
-        }
-    }
 }
 
 impl Ingester {
@@ -494,6 +324,20 @@ impl Ingester {
 
     pub(crate) fn clock(&self) -> &Clock {
         &self.parts.deps.clock
+    }
+
+    /// Reads from the catalog which tenants have blocks. A name that heads and blocks have no more is free
+    /// again.
+    pub async fn refresh_tenants(&self) -> Result<(), Status> {
+        let known = &self.parts.tenants;
+        let round = known.begin_refresh();
+        // Heads come first: rows that leave them meanwhile are in a block when the catalog is read.
+        let heads = self.leader_handles().flat_map(|led| led.shard.heads().unflushed_heads());
+        let in_heads: HashSet<TenantId> = heads.flat_map(|head| head.tenants()).collect();
+        let in_blocks =
+            self.parts.deps.catalog.tenants().await.map_err(|error| Status::from_error(&error))?;
+        known.finish_refresh(round, in_heads, in_blocks.into_iter().collect());
+        Ok(())
     }
 }
 

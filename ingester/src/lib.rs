@@ -31,12 +31,15 @@ mod write;
 
 pub use decode::relabel_rules::{RelabelRulesError, find_relabel_errors};
 pub use delta::cumulative_tracker::DeltaStats;
-pub use flush::flusher::{FlushConfig, FlushRequests, tenant_spans};
+pub use flush::flusher::{FlushConfig, FlushRequests};
+pub use flush::uploaded_blocks::tenant_spans;
 pub use head_store::generations::ShardReadError;
 pub use head_store::head::{HeadSize, HeadSnapshot};
-pub use ingester::{
-    Ingester, IngesterConfig, IngesterDeps, IngesterOpenError, LocalShardReport, SHARD_COUNT_RANGE,
-};
+pub use ingester::Ingester;
+pub use ingester::config::{IngesterConfig, SHARD_COUNT_RANGE};
+pub use ingester::deps::IngesterDeps;
+pub use ingester::local_report::LocalShardReport;
+pub use ingester::open_error::IngesterOpenError;
 pub use log::entry::{InheritSource, ShardLogEntry};
 pub use log::state_machine::{ShardApplyResult, ShardStateMachine, UploadOutcome};
 pub use replication::membership::MembershipError;

@@ -15,7 +15,9 @@ use athanor_catalog::{RoutingView, ShardId};
 use athanor_chassis::{Disk, Status};
 use athanor_cluster::placement::{SlotTable, SlotTables};
 
-use crate::ingester::{Ingester, IngesterOpenError, LocalShardReport};
+use crate::ingester::Ingester;
+use crate::ingester::local_report::LocalShardReport;
+use crate::ingester::open_error::IngesterOpenError;
 use crate::replication::membership::{self, MembershipError};
 
 /// File with the last tables from the catalog.

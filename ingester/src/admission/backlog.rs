@@ -6,8 +6,9 @@
 use athanor_chassis::{ByteSize, ErrorCode, Status};
 use athanor_consensus::log::LogDiskUsage;
 
-use crate::ingester::{Ingester, IngesterConfig};
 use crate::admission::SHARD_BUSY_RETRY_AFTER;
+use crate::ingester::Ingester;
+use crate::ingester::config::IngesterConfig;
 
 impl Ingester {
     /// Returns whether there are unflushed profiles.

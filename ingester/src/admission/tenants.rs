@@ -13,8 +13,6 @@ use std::time::Duration;
 use athanor_chassis::{ErrorCode, Status, TenantId};
 use parking_lot::RwLock;
 
-use crate::ingester::Ingester;
-
 /// Retry-after of a client with a new name: names are not free sooner.
 const NEW_TENANT_RETRY_AFTER: Duration = Duration::from_secs(60);
 
@@ -86,14 +84,19 @@ impl KnownTenants {
     }
 
     /// Begins a refresh: names that are stored from now on outlast it.
-    fn begin_refresh(&self) -> u64 {
+    pub(crate) fn begin_refresh(&self) -> u64 {
         let mut names = self.names.write();
         names.round += 1;
         names.round
     }
 
     /// Replaces the names known when a refresh began by those that heads and blocks hold since.
-    fn finish_refresh(&self, round: u64, in_heads: HashSet<TenantId>, in_blocks: HashSet<TenantId>) {
+    pub(crate) fn finish_refresh(
+        &self,
+        round: u64,
+        in_heads: HashSet<TenantId>,
+        in_blocks: HashSet<TenantId>,
+    ) {
         let mut names = self.names.write();
         names.local.retain(|tenant, local| {
             let is_recent = local.stored_in.is_some_and(|stored| stored >= round);
@@ -126,22 +129,6 @@ impl Drop for NameAdmission {
         if local.get().requests == 0 && (is_in_blocks || local.get().stored_in.is_none()) {
             local.remove();
         }
-    }
-}
-
-impl Ingester {
-    /// Reads from the catalog which tenants have blocks. A name that heads and blocks have no more is free
-    /// again.
-    pub async fn refresh_tenants(&self) -> Result<(), Status> {
-        let known = &self.parts.tenants;
-        let round = known.begin_refresh();
-        // Heads come first: rows that leave them meanwhile are in a block when the catalog is read.
-        let heads = self.leader_handles().flat_map(|led| led.shard.heads().unflushed_heads());
-        let in_heads: HashSet<TenantId> = heads.flat_map(|head| head.tenants()).collect();
-        let in_blocks =
-            self.parts.deps.catalog.tenants().await.map_err(|error| Status::from_error(&error))?;
-        known.finish_refresh(round, in_heads, in_blocks.into_iter().collect());
-        Ok(())
     }
 }
 

@@ -18,6 +18,7 @@ use athanor_profile::store_interface::series::ProfileSeries;
 use athanor_profile::store_interface::upload::{DroppedCounts, ProfileUpload};
 use athanor_profile::{Dictionary, Labels, ValueType};
 
+use crate::admission::SHARD_BUSY_RETRY_AFTER;
 use crate::decode::label_split::{LabelSplit, split_by_labels};
 use crate::decode::relabel_rules::TenantRelabelRules;
 use crate::delta::cumulative_values::DeltaOp;
@@ -25,7 +26,6 @@ use crate::delta::delta_converter::{DeltaCandidate, DeltaConverter, DeltaOutcome
 use crate::head_store::head::TenantRows;
 use crate::head_store::rows::{self, InputRow};
 use crate::log::entry::{ProfileRecord, UploadBatch};
-use crate::admission::SHARD_BUSY_RETRY_AFTER;
 
 /// Maximum bytes of labels and types in the series of one upload: a text may be in each of them.
 const MAX_SERIES_TEXT_BYTES: usize = 4 << 20;

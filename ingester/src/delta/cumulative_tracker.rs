@@ -28,11 +28,11 @@ use athanor_profile::encoding::codec::{CodecError, CodecReader, put_signed_varin
 use athanor_profile::encoding::hash::{ContentHash, PrehashedMap, PrehashedSet};
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::admission::SHARD_BUSY_RETRY_AFTER;
 use crate::delta::cumulative_values::{CumulativeValues, DeltaOp, row_key};
 use crate::head_store::head::Head;
 use crate::head_store::rows;
 use crate::log::entry::{self, ProfileRecord, UploadBatch};
-use crate::admission::SHARD_BUSY_RETRY_AFTER;
 use series_table::SeriesTable;
 
 /// Memory of a series beside its values, in bytes.

@@ -15,9 +15,9 @@ use athanor_block::{
     BlockFolder, BlockMeta, BlockOrigin, META_FILE, MemoryFolder, MemoryProfiles, PARQUET_FILES,
     write_from_memory,
 };
-use athanor_catalog::{BlockEntry, BlockId, Catalog, CatalogError, CommandError, ShardEntry, TenantSpan};
+use athanor_catalog::{BlockEntry, BlockId, Catalog, CatalogError, CommandError, ShardEntry};
 use athanor_chassis::{
-    Backoff, ByteSize, Clock, ComputePool, CpuActivity, ErrorCode, Random, Status, TenantId, Timestamp,
+    Backoff, ByteSize, Clock, ComputePool, CpuActivity, ErrorCode, Random, Status, Timestamp,
 };
 use athanor_storage::Store;
 use athanor_storage::path::{BlockOwner, FileName, ObjectKey};
@@ -29,7 +29,7 @@ use crate::flush::uploaded_blocks::{UploadedBlocks, block_entry};
 use crate::head_store::head::Head;
 use crate::log::entry::ShardLogEntry;
 use crate::log::state_machine::ShardStateMachine;
-use crate::replication::replica::report_lost_ids;
+use crate::replication::lost_ids::report_lost_ids;
 use crate::stats::FlushCounters;
 use crate::write::shard::LeaderShard;
 
@@ -402,18 +402,4 @@ async fn discard(store: &Store, id: BlockId) {
             return;
         }
     }
-}
-
-/// Returns the catalog's spans of a block's tenants.
-pub fn tenant_spans(meta: &BlockMeta) -> Result<Vec<TenantSpan>, Status> {
-    let span = |part: &athanor_block::TenantMeta| {
-        let tenant: TenantId = part
-            .tenant
-            .parse()
-            .map_err(|error: athanor_chassis::tenant::TenantError| Status::from_error(&error))?;
-        let min_time = part.min_time;
-        let max_time = part.max_time;
-        Ok(TenantSpan { tenant, min_time, max_time, profiles: u64::from(part.profiles.1) })
-    };
-    meta.tenants.iter().map(span).collect()
 }

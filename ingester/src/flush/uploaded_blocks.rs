@@ -5,12 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use athanor_block::{BlockMeta, BlockOrigin, MAX_META_BYTES, META_FILE, PARQUET_FILES};
-use athanor_catalog::{BlockEntry, BlockId, Catalog, MAX_BLOCK_NAME_SKEW};
-use athanor_chassis::{ErrorCode, ErrorCodeExt, Status, Timestamp};
+use athanor_catalog::{BlockEntry, BlockId, Catalog, MAX_BLOCK_NAME_SKEW, TenantSpan};
+use athanor_chassis::{ErrorCode, ErrorCodeExt, Status, TenantId, Timestamp};
 use athanor_storage::Store;
 use athanor_storage::path::{BlockOwner, FileName, KeyPrefix, ObjectKey};
-
-use crate::flush::flusher::tenant_spans;
 
 /// Keys of one page of a listing.
 const KEYS_PER_PAGE: usize = 1000;
@@ -123,4 +121,18 @@ pub(crate) fn block_entry(id: BlockId, meta: &BlockMeta, origin: &BlockOrigin) -
         further: Vec::new(),
         tenants: tenant_spans(meta)?,
     })
+}
+
+/// Returns the catalog's spans of a block's tenants.
+pub fn tenant_spans(meta: &BlockMeta) -> Result<Vec<TenantSpan>, Status> {
+    let span = |part: &athanor_block::TenantMeta| {
+        let tenant: TenantId = part
+            .tenant
+            .parse()
+            .map_err(|error: athanor_chassis::tenant::TenantError| Status::from_error(&error))?;
+        let min_time = part.min_time;
+        let max_time = part.max_time;
+        Ok(TenantSpan { tenant, min_time, max_time, profiles: u64::from(part.profiles.1) })
+    };
+    meta.tenants.iter().map(span).collect()
 }

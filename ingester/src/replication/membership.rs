@@ -12,7 +12,7 @@ use athanor_chassis::{Disk, ErrorCode, ErrorCodeExt, Timestamp};
 use athanor_consensus::replicated::GroupBootstrap;
 use serde::{Deserialize, Serialize};
 
-use crate::ingester::LocalShardReport;
+use crate::ingester::local_report::LocalShardReport;
 
 /// Membership of this node in a shard, as stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

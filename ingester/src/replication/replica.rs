@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use athanor_catalog::{Catalog, CatalogError, DataLoss, RoutingView, ShardEntry, ShardId, ShardPhase};
+use athanor_catalog::{CatalogError, DataLoss, RoutingView, ShardEntry, ShardId, ShardPhase};
 use athanor_chassis::tasks::TaskHandle;
 use athanor_chassis::{ErrorCode, Status, TenantId};
 use athanor_consensus::RaftGroup;
@@ -27,15 +27,21 @@ use crate::decode::decode_pool::DecodePool;
 use crate::delta::cumulative_tracker::DeltaLimits;
 use crate::flush::flusher::{FlushDeps, FlushRequests, HeadFlusher};
 use crate::head_store::generations::ShardReadError;
-use crate::ingester::{IngesterConfig, IngesterDeps, IngesterOpenError, LocalShardReport};
+use crate::ingester::config::IngesterConfig;
+use crate::ingester::deps::IngesterDeps;
+use crate::ingester::local_report::LocalShardReport;
+use crate::ingester::open_error::IngesterOpenError;
 use crate::log::entry::{FIRST_TABLE_VERSION, ShardLogEntry};
 use crate::log::state_machine::ShardStateMachine;
+use crate::replication::lost_ids::report_lost_ids;
 use crate::replication::membership;
-use crate::replication::phase_reconciler::{PhaseReconciler, QUORUM_SILENCE_LIMIT};
 use crate::stats::FlushCounters;
 use crate::window::{DedupWindow, RunFiles};
 use crate::write::leader_term::{LeaderTerm, PendingTerm, TermStart};
 use crate::write::shard::{LeaderShard, ShardDeps, lost};
+use phase_reconciler::{PhaseReconciler, QUORUM_SILENCE_LIMIT};
+
+mod phase_reconciler;
 
 /// Maximum bytes of an entry, if the log allows as much: a follower has a second to receive one [INV-06].
 const MAX_ENTRY_BYTES: usize = 8 << 20;
@@ -504,23 +510,6 @@ impl Drop for LeaderHandle {
     fn drop(&mut self) {
         self.over.cancel();
     }
-}
-
-/// Reports lost ids of a shard to the catalog, if there are any, so that results mention them.
-pub(crate) async fn report_lost_ids(
-    catalog: &dyn Catalog,
-    shard: ShardId,
-    log: &RaftGroup<ShardStateMachine>,
-) -> Result<(), CatalogError> {
-    let Some(to) = log.with_state_machine(ShardStateMachine::lost_ids_index) else { return Ok(()) };
-    tracing::error!(
-        shard,
-        to,
-        "ids of records up to this entry were lost to damage of the disk: what is repeated of them counts again"
-    );
-    catalog.record_data_loss(DataLoss::Ids { shard, to }).await?;
-    log.with_state_machine(ShardStateMachine::clear_lost_ids);
-    Ok(())
 }
 
 /// Reports to the catalog the registered rows and the damage that only the shard's log knows.

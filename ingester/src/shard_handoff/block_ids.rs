@@ -11,7 +11,7 @@ use athanor_profile::encoding::hash::ContentHash;
 use athanor_storage::path::{BlockOwner, FileName, ObjectKey};
 use bytes::Bytes;
 
-use crate::ingester::IngesterDeps;
+use crate::ingester::deps::IngesterDeps;
 
 /// The two files of a block that list its profiles. Of the others, only the lengths are known.
 struct BlockIdFiles {

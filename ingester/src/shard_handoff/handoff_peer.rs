@@ -1,20 +1,11 @@
 //! Requests among the shards of a slot: the ids of the previous shard, and the records that the serving shard
 //! holds already.
 
-use std::sync::atomic::Ordering;
-
 use async_trait::async_trait;
-use athanor_catalog::{ShardEntry, ShardId, decode_shard_id};
-use athanor_chassis::{ErrorCode, Status};
-use athanor_consensus::RaftGroup;
+use athanor_catalog::{ShardEntry, ShardId};
+use athanor_chassis::Status;
 use athanor_profile::encoding::hash::ContentHash;
 use bytes::Bytes;
-
-use crate::ingester::Ingester;
-use crate::log::entry::{InheritEntry, InheritSource, ShardLogEntry};
-use crate::log::state_machine::{ShardApplyResult, ShardStateMachine};
-use crate::replication::replica::ShardReplica;
-use crate::window::DedupWindow;
 
 /// Maximum ids in one message.
 pub const MAX_IDS_PER_PAGE: usize = 100_000;
@@ -22,7 +13,7 @@ pub const MAX_IDS_PER_PAGE: usize = 100_000;
 /// Client to other shards of a slot, wherever they are.
 #[async_trait]
 pub trait HandoffPeer: Send + Sync + 'static {
-    /// Fetches a page of a shard's dedup window: [`Ingester::window_page`] of one of its members. If that
+    /// Fetches a page of a shard's dedup window: [`Ingester::window_page`](crate::Ingester::window_page) of one of its members. If that
     /// member is unavailable or does not lead, the client calls another one.
     async fn fetch_window_page(
         &self,
@@ -30,7 +21,7 @@ pub trait HandoffPeer: Send + Sync + 'static {
         ask: HandoffWindowRequest,
     ) -> Result<WindowPage, Status>;
 
-    /// Requests a shard to take over ids, at most [`MAX_IDS_PER_PAGE`]: [`Ingester::reconcile_ids`] of its
+    /// Requests a shard to take over ids, at most [`MAX_IDS_PER_PAGE`]: [`Ingester::reconcile_ids`](crate::Ingester::reconcile_ids) of its
     /// leader.
     async fn reconcile_ids(
         &self,
@@ -80,131 +71,6 @@ impl WindowPage {
         let ascend = self.ids.is_sorted_by(|one, next| one < next);
         let behind = self.ids.first().is_none_or(|&first| after.is_none_or(|after| after < first));
         ascend && behind && self.ids.len() <= MAX_IDS_PER_PAGE && !(self.more && self.ids.is_empty())
-    }
-}
-
-impl Ingester {
-    /// Handles [`HandoffPeer::fetch_window_page`]. Any member returns a page, with all ids acknowledged
-    /// before the request. If the successor has a copy and requests later ids, only the leader returns them,
-    /// and then seals the shard.
-    pub async fn window_page(&self, of: ShardId, ask: HandoffWindowRequest) -> Result<WindowPage, Status> {
-        let group = self.member(of)?;
-        group.log.read_index().await.map_err(|error| Status::from_error(&error))?;
-        if group.log.applied_index() < Some(ask.upto) {
-            let message =
-                format!("this member of shard {of} has not applied entry {} yet; try again", ask.upto);
-            return Err(Status::new(ErrorCode::Unavailable, message));
-        }
-        if ask.again && ask.upto == 0 {
-            let not_here =
-                |moved: crate::ShardReadError| Status::new(ErrorCode::NotLeader, moved.to_string());
-            group.require_leader().map_err(not_here)?;
-            group.copied.store(true, Ordering::SeqCst);
-        }
-        let log = group.log.clone();
-        let read = move || {
-            if let Some(after) = ask.counted {
-                let counted = counted(&log, after)?;
-                return Ok(WindowPage { counted, ..WindowPage::default() });
-            }
-            let window = log.with_state_machine(crate::ShardStateMachine::window);
-            let page = DedupWindow::page(&window, ask.after, ask.since, MAX_IDS_PER_PAGE);
-            let page = page.map_err(|error| Status::new(ErrorCode::Unavailable, error.to_string()))?;
-            let (taken, holds) = log.with_state_machine(|machine| {
-                (machine.inherited_owners(&page.ids), machine.log_status().holds.iter().copied().collect())
-            });
-            let ids = page.ids;
-            let more = page.more;
-            let age = page.age;
-            let span = page.span;
-            Ok(WindowPage { ids, taken, holds, more, age, span, counted: None })
-        };
-        self.compute().run(read).await.map_err(|error| Status::from_error(&error))?
-    }
-
-    /// Handles [`HandoffPeer::reconcile_ids`]: takes over the ids of a lost shard. Returns for each whether
-    /// this shard has a record of it.
-    pub async fn reconcile_ids(
-        &self,
-        with: ShardId,
-        by: ShardId,
-        ids: Vec<ContentHash>,
-    ) -> Result<Vec<bool>, Status> {
-        if ids.len() > MAX_IDS_PER_PAGE {
-            let message =
-                format!("{} ids at once, the limit is {MAX_IDS_PER_PAGE}: ask for fewer", ids.len());
-            return Err(Status::new(ErrorCode::TooLarge, message));
-        }
-        let slot = |shard| decode_shard_id(shard).map(|(slot, _)| slot);
-        if slot(by).is_none() || slot(by) != slot(with) {
-            let message = format!("shard {by} does not settle with shard {with}, which is of another slot");
-            return Err(Status::new(ErrorCode::Invalid, message));
-        }
-        let group = self.member(with)?;
-        group.require_writable().map_err(|moved| Status::new(ErrorCode::NotLeader, moved.to_string()))?;
-        let mut held = Vec::with_capacity(ids.len());
-        for ids in ids.chunks(group.max_ids_per_entry()) {
-            let (stamp, span) = group.log_time();
-            let source = InheritSource::Settle;
-            let first = false;
-            let last = false;
-            let ids = ids.to_vec();
-            let taken = Vec::new();
-            let holds = Vec::new();
-            let inherit = InheritEntry { source, of: by, first, last, stamp, span, ids, taken, holds };
-            held.append(&mut group.propose_inherit(inherit).await?);
-        }
-        Ok(held)
-    }
-
-    fn member(&self, shard: ShardId) -> Result<std::sync::Arc<ShardReplica>, Status> {
-        let unknown = || format!("this node is no member of shard {shard}, or has not opened it");
-        self.find_replica(shard).ok_or_else(|| Status::new(ErrorCode::NotLeader, unknown()))
-    }
-}
-
-impl ShardReplica {
-    /// Returns the number of ids that fit into an entry, with all fields of each.
-    pub(crate) fn max_ids_per_entry(&self) -> usize {
-        ((self.entry_bytes() - 1024) / 28).clamp(1, MAX_IDS_PER_PAGE)
-    }
-
-    /// Returns the log time of the last entry, and the time for which ids are kept.
-    pub(crate) fn log_time(&self) -> (u64, u64) {
-        let window = self.log.with_state_machine(crate::ShardStateMachine::window);
-        let window = window.lock();
-        (window.stamp(), window.span())
-    }
-
-    /// Logs ids that are taken over. Returns for each whether it was known.
-    pub(crate) async fn propose_inherit(&self, inherit: InheritEntry) -> Result<Vec<bool>, Status> {
-        match self.propose_entry(inherit.encode()).await? {
-            ShardApplyResult::Inherited(held) => Ok(held),
-            ShardApplyResult::Refused(why) => Err(Status::new(ErrorCode::NotLeader, why)),
-            other => Err(Status::new(ErrorCode::Internal, format!("ids were answered with {other:?}"))),
-        }
-    }
-
-    /// Logs an entry about the shard as a whole.
-    pub(crate) async fn propose_entry(&self, entry: Vec<u8>) -> Result<ShardApplyResult, Status> {
-        let proposed = self.log.propose_essential(entry.into()).await;
-        proposed.map(|(_, applied)| applied).map_err(|error| Status::from_error(&error))
-    }
-}
-
-/// Returns the first entry after an index with values of cumulative series, and these values.
-fn counted(log: &RaftGroup<ShardStateMachine>, after: u64) -> Result<Option<(u64, Bytes)>, Status> {
-    let Some(index) = log
-        .with_state_machine(ShardStateMachine::delta_state_indexes)
-        .into_iter()
-        .find(|&index| index > after)
-    else {
-        return Ok(None);
-    };
-    let entry = log.read_proposal(index).map_err(|error| Status::from_error(&error))?;
-    match entry.map(|entry| ShardLogEntry::decode(&entry)) {
-        Some(Ok(ShardLogEntry::Counted(piece))) => Ok(Some((index, piece.into()))),
-        _ => Err(Status::new(ErrorCode::Unavailable, "what series have counted cannot be read here")),
     }
 }
 

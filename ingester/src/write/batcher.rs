@@ -15,6 +15,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::admission::SHARD_BUSY_RETRY_AFTER;
 use crate::decode::decode_pool::DecodePool;
 use crate::decode::decoded_upload::DecodedUpload;
 use crate::decode::relabel_rules::RelabelRuleCache;
@@ -25,7 +26,6 @@ use crate::log::entry::{BatchUpload, ProfileRecord, TenantDictionaryDelta, Uploa
 use crate::log::state_machine::ShardApplyResult;
 use crate::window::DedupWindow;
 use crate::write::pending_append::{AppendResults, PendingAppend, RequestSlots, UploadSlot};
-use crate::admission::SHARD_BUSY_RETRY_AFTER;
 
 /// Number of uploads at which a batch is full.
 const MAX_UPLOADS_PER_BATCH: usize = 4096;

@@ -134,7 +134,11 @@ impl LeaderTerm {
 }
 
 /// Publishes the new records of a batch in a head.
-pub(super) fn publish_records(head: &Head, batch: &UploadBatch, verdicts: &[Vec<bool>]) -> Result<(), CodecError> {
+pub(super) fn publish_records(
+    head: &Head,
+    batch: &UploadBatch,
+    verdicts: &[Vec<bool>],
+) -> Result<(), CodecError> {
     for (upload, new) in batch.uploads.iter().zip(verdicts) {
         let tenant = parse_tenant(&batch.tenants[upload.tenant as usize].tenant)?;
         head.publish_upload(&tenant, batch, upload, new);

@@ -11,9 +11,9 @@ use athanor_catalog::{CatalogCommand, HandoffSource, RoutingView, ShardEntry, Sh
 use athanor_chassis::Status;
 use tokio_util::sync::CancellationToken;
 
+use super::ShardReplica;
 use crate::log::entry::ShardLogEntry;
 use crate::log::state_machine::ShardApplyResult;
-use crate::replication::replica::ShardReplica;
 use crate::write::shard::LeaderShard;
 
 /// Interval of retries without a new view.
