@@ -12,7 +12,7 @@
 //!               ▼
 //!           telemetry                                   log lines
 //!
-//!   clock   random   disk   net    ◄── real, or simulated from a seed
+//!   time    random   disk   net    ◄── real, or simulated from a seed
 //!     │                │
 //!   tasks   gate    compute        ◄── bounded; panics reported; ended together, with a deadline
 //!
@@ -20,7 +20,8 @@
 //! ```
 //!
 //! * [`code`]: the table of error codes, and [`Status`].
-//! * [`clock`], [`random`]: [`Clock`] and [`Random`], each real or driven by a test.
+//! * [`time`], [`random`]: [`Clock`] and [`Random`], each real or driven by a test, and times as clients write
+//!   them.
 //! * [`disk`]: a folder of files, [`LocalDisk`](disk::LocalDisk) or [`MemoryDisk`](disk::MemoryDisk), the
 //!   latter with crashes and faults.
 //! * [`net`]: streams to other nodes, [`LocalNet`](net::LocalNet) or those of a simulation.
@@ -38,7 +39,6 @@
 //!
 //! Not guaranteed: the order in which tasks run or end, and that [`Random`] is unpredictable.
 
-pub mod clock;
 pub mod code;
 pub mod compute;
 pub mod config;
@@ -51,9 +51,9 @@ pub mod random;
 pub mod requests;
 pub mod tasks;
 pub mod tenant;
+pub mod time;
 pub mod units;
 
-pub use clock::{Clock, Timestamp};
 pub use code::{ErrorCode, ErrorCodeExt, Status};
 pub use compute::ComputePool;
 pub use disk::Disk;
@@ -69,4 +69,5 @@ pub use requests::gate::Gate;
 pub use requests::single_flight::SingleFlight;
 pub use tasks::TaskGroup;
 pub use tenant::TenantId;
+pub use time::clock::{Clock, Timestamp};
 pub use units::ByteSize;

@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::clock::Clock;
+use crate::time::clock::Clock;
 
 #[cfg(feature = "test-util")]
 pub mod memory;
@@ -125,7 +125,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
-    use crate::clock::Timestamp;
+    use crate::time::clock::Timestamp;
 
     #[tokio::test]
     async fn streams_are_open_both_ways() {

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio_util::sync::CancellationToken;
 
-use crate::clock::Clock;
+use crate::time::clock::Clock;
 use crate::code::{ErrorCode, ErrorCodeExt};
 
 /// Tasks of one process or one role. Cheap to clone.
@@ -264,7 +264,7 @@ impl ErrorCodeExt for TaskError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::Timestamp;
+    use crate::time::clock::Timestamp;
 
     #[tokio::test]
     async fn shutdown_names_those_that_did_not_end() {

@@ -235,7 +235,7 @@ mod tests {
 
     use super::*;
 
-    fn admission(limit: u64) -> (RequestAdmission, athanor_chassis::clock::ManualClock) {
+    fn admission(limit: u64) -> (RequestAdmission, athanor_chassis::time::clock::ManualClock) {
         let (clock, hand) = Clock::manual(Timestamp::UNIX_EPOCH);
         (RequestAdmission::new(limit, clock, Random::from_seed(1)), hand)
     }

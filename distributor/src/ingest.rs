@@ -10,7 +10,6 @@ mod folded_text;
 mod metric;
 mod multipart;
 mod request;
-mod time;
 
 use athanor_chassis::{CpuActivity, ErrorCode, Status, TenantId, TenantLimits, Timestamp};
 use athanor_profile::labeling::normalize::{DELTA_LABEL, LabelLimits, NormalizedLabels, normalize_labels};

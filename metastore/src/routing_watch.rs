@@ -119,7 +119,7 @@ impl MetastoreClientShared {
             return Status::new(ErrorCode::NotFound, "this node is alone");
         };
         let clock = &self.reach.clock;
-        let late = |elapsed: athanor_chassis::clock::TimeoutElapsed| {
+        let late = |elapsed: athanor_chassis::time::clock::TimeoutElapsed| {
             Status::new(ErrorCode::Deadline, format!("it said nothing: {elapsed}"))
         };
         let caller = Some(others.introductions.caller(node, WATCH_IDLE_TIMEOUT));

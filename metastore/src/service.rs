@@ -94,7 +94,7 @@ impl MetastoreServer {
         limit: Duration,
         work: impl Future<Output = Result<T, Status>>,
     ) -> Result<T, Status> {
-        let late = |elapsed: athanor_chassis::clock::TimeoutElapsed| {
+        let late = |elapsed: athanor_chassis::time::clock::TimeoutElapsed| {
             Status::new(ErrorCode::Deadline, format!("the catalogue has not answered: {elapsed}; try again"))
         };
         self.deps.clock.timeout(limit, work).await.map_err(late)?

@@ -21,7 +21,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use athanor_chassis::clock::TimeoutElapsed;
+use athanor_chassis::time::clock::TimeoutElapsed;
 use athanor_chassis::memory_budget::MemoryBudgetStats;
 use athanor_chassis::requests::activity_tracker::ActivityTracker;
 use athanor_chassis::requests::query_queue::{QueryPermit, QueryQueue, QueryQueueStats, QueueNames};

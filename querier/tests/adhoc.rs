@@ -96,14 +96,14 @@ impl AdhocProfileStore for Memory {
 /// A place for profiles in a bucket of its own, and the hand of its clock.
 fn place(
     change: impl FnOnce(&mut QuerierConfig),
-) -> (AdhocProfileService, athanor_chassis::clock::ManualClock) {
+) -> (AdhocProfileService, athanor_chassis::time::clock::ManualClock) {
     place_on(Arc::<Memory>::default(), change)
 }
 
 fn place_on(
     shelf: Arc<dyn AdhocProfileStore>,
     change: impl FnOnce(&mut QuerierConfig),
-) -> (AdhocProfileService, athanor_chassis::clock::ManualClock) {
+) -> (AdhocProfileService, athanor_chassis::time::clock::ManualClock) {
     place_with(shelf, TenantLimits::default(), change)
 }
 
@@ -111,7 +111,7 @@ fn place_with(
     shelf: Arc<dyn AdhocProfileStore>,
     limits: TenantLimits,
     change: impl FnOnce(&mut QuerierConfig),
-) -> (AdhocProfileService, athanor_chassis::clock::ManualClock) {
+) -> (AdhocProfileService, athanor_chassis::time::clock::ManualClock) {
     let (clock, hand) = Clock::manual(Timestamp::from_seconds(1_700_000_000));
     let mut config = QuerierConfig::default();
     change(&mut config);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use athanor_chassis::clock::ManualClock;
+use athanor_chassis::time::clock::ManualClock;
 use athanor_chassis::{
     ByteSize, Clock, ComputePool, ErrorCode, LimitOverrides, Random, Status, TaskGroup, TenantId,
     TenantLimits, Timestamp,

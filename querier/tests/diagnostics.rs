@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use athanor_chassis::clock::ManualClock;
+use athanor_chassis::time::clock::ManualClock;
 use athanor_chassis::{
     ByteSize, Clock, ComputePool, ErrorCode, LimitOverrides, Random, Status, TaskGroup, TenantId,
     TenantLimits, Timestamp,

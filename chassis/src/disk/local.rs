@@ -11,7 +11,7 @@ use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::OFlags;
 
 use super::{Disk, DiskError, check_file_name};
-use crate::clock::Clock;
+use crate::time::clock::Clock;
 use crate::observability::histogram::{Histogram, HistogramSnapshot};
 
 /// Prefix of files that are being written and not yet renamed. No other name begins with a dot, except

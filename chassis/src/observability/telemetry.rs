@@ -15,7 +15,7 @@ use tracing_subscriber::layer::{Context, Filter};
 use tracing_subscriber::prelude::*;
 use tracing_subscriber::{Registry, reload};
 
-use crate::clock::Clock;
+use crate::time::clock::Clock;
 use crate::code::{ErrorCode, ErrorCodeExt};
 
 /// Library that logs each of its steps and warns about normal conditions.
@@ -180,7 +180,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use crate::clock::Timestamp;
+    use crate::time::clock::Timestamp;
 
     #[test]
     fn a_process_starts_it_once_and_changes_its_level() {

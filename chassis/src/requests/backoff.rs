@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::clock::Clock;
+use crate::time::clock::Clock;
 use crate::random::Random;
 
 /// Delays between the attempts of one operation: they grow from `min` to `max`, less a random part.

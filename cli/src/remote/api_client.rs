@@ -9,7 +9,7 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
-use athanor_chassis::clock::TimeoutElapsed;
+use athanor_chassis::time::clock::TimeoutElapsed;
 use athanor_chassis::config::SecretString;
 use athanor_chassis::units::format_duration;
 use athanor_chassis::{Backoff, Clock, ErrorCode, Random, Status};

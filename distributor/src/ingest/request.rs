@@ -1,10 +1,10 @@
 //! Query parameters of an ingest request.
 
 use athanor_chassis::Timestamp;
+use athanor_chassis::time::expression::{TimeExpression, TimeSyntax};
 use athanor_profile::formats::trie::TrieKind;
 
 use super::app_name::{AppName, AppNameError};
-use super::time;
 
 /// Samples per second if the client gives no rate.
 const DEFAULT_SAMPLE_RATE: u32 = 100;
@@ -72,8 +72,12 @@ impl IngestRequest {
             pairs.find(|(name, _)| name == wanted).map(|(_, value)| value.into_owned()).unwrap_or_default()
         };
         let name = AppName::parse(&value("name"))?;
-        let from = time::parse_time(&value("from"), now).unwrap_or(0);
-        let until = time::parse_time(&value("until"), now).unwrap_or(0);
+        let time = |wanted: &str| {
+            let time = TimeExpression::parse(&value(wanted), TimeSyntax::Ingest);
+            time.and_then(|time| time.resolve(now)).map_or(0, Timestamp::nanos)
+        };
+        let from = time("from");
+        let until = time("until");
         let spy = Some(value("spyName")).filter(|spy| !spy.is_empty()).unwrap_or_else(|| "unknown".into());
         Ok(IngestRequest {
             name,

@@ -1,6 +1,7 @@
 //! `GET /pyroscope/render` and `/pyroscope/render-diff`: a flame graph with its timeline, for older clients.
 
-use athanor_chassis::Status;
+use athanor_chassis::time::expression::{TimeExpression, TimeSyntax};
+use athanor_chassis::{Status, Timestamp};
 use athanor_profile::analysis::diff::DiffTree;
 use athanor_profile::call_tree::flamegraph::Flamegraph;
 use athanor_profile::call_tree::tree::Tree;
@@ -14,7 +15,6 @@ use crate::context::result_cache::CacheableResult;
 use crate::validate::{self, ApplicationName, NANOS_PER_MILLI, NodeLimit, invalid_argument};
 use crate::{Querier, QueryContext};
 
-mod attime;
 mod export;
 mod flamebearer;
 mod parameters;
@@ -304,7 +304,9 @@ fn take_type(selector: &mut Selector, parameter: &str) -> Result<ProfileType, St
 
 /// Parses a time in a URL, such as `now-1h`, to Unix nanoseconds. `name` is the name of the parameter.
 pub fn parse_time(name: &str, text: &str, now: i64) -> Result<i64, Status> {
-    attime::parse_time_nanos(text, now)
+    TimeExpression::parse(text, TimeSyntax::Render)
+        .and_then(|time| time.resolve(Timestamp::from_nanos(now)))
+        .map(Timestamp::nanos)
         .ok_or_else(|| invalid_argument(format!("{name} is {text:?}; write now-1h or a Unix time")))
 }
 

@@ -326,7 +326,7 @@ pub(crate) fn unknown_query_error(name: &str) -> Status {
 #[cfg(test)]
 mod tests {
     use athanor_chassis::Timestamp;
-    use athanor_chassis::clock::ManualClock;
+    use athanor_chassis::time::clock::ManualClock;
     use athanor_chassis::memory_budget::BudgetLimit;
     use athanor_chassis::requests::result_budget::ResultBudget;
     use tokio::sync::oneshot;

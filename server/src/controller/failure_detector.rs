@@ -40,7 +40,7 @@ impl FailureDetector {
 #[cfg(test)]
 mod tests {
     use athanor_catalog::{ShardEntry, ShardPhase, shard_id};
-    use athanor_chassis::clock::ManualClock;
+    use athanor_chassis::time::clock::ManualClock;
     use athanor_chassis::{Clock, Timestamp};
     use athanor_cluster::members::{MemberState, RoleName};
 

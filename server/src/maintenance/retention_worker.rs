@@ -303,7 +303,7 @@ async fn remove(store: &Store, block: BlockId) -> Result<(), Status> {
 mod tests {
     use athanor_catalog::{BlockEntry, DataLoss, InMemoryCatalog, TenantSpan};
     use athanor_chassis::Random;
-    use athanor_chassis::clock::ManualClock;
+    use athanor_chassis::time::clock::ManualClock;
     use athanor_storage::{StorageConfig as Bucket, StoreDeps};
 
     use super::*;

@@ -184,7 +184,7 @@ impl From<Status> for MemberFailure {
     }
 }
 
-fn late(node: NodeId) -> impl FnOnce(athanor_chassis::clock::TimeoutElapsed) -> Status {
+fn late(node: NodeId) -> impl FnOnce(athanor_chassis::time::clock::TimeoutElapsed) -> Status {
     move |late| Status::new(ErrorCode::Deadline, format!("node {node} did not answer {late}"))
 }
 

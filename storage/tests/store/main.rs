@@ -5,7 +5,7 @@ mod server;
 
 use std::time::Duration;
 
-use athanor_chassis::clock::ManualClock;
+use athanor_chassis::time::clock::ManualClock;
 use athanor_chassis::config::ConfigSources;
 use athanor_chassis::{Clock, ErrorCode, ErrorCodeExt, Random, Timestamp};
 use athanor_storage::path::{BlockOwner, FileName, KeyPrefix, ObjectKey};

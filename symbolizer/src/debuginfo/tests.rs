@@ -2,7 +2,7 @@
 
 mod steps;
 
-use athanor_chassis::clock::ManualClock;
+use athanor_chassis::time::clock::ManualClock;
 use athanor_chassis::{ByteSize, Timestamp};
 use athanor_proto::debuginfo::v1alpha1 as pyroscope;
 use athanor_proto::parca::debuginfo::v1alpha1 as parca;

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use athanor_chassis::clock::TimeoutElapsed;
+use athanor_chassis::time::clock::TimeoutElapsed;
 use athanor_chassis::{ByteSize, ErrorCode, Status, TenantId};
 use athanor_symbolizer::{DebuginfoService, UPLOAD_PART_BYTES};
 use axum::Router;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use athanor_chassis::clock::TimeoutElapsed;
+use athanor_chassis::time::clock::TimeoutElapsed;
 use athanor_chassis::{ErrorCode, Status};
 use athanor_querier::{QueryContext, RenderedResponse};
 use axum::body::Body;

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
+use chrono::{DateTime, SecondsFormat};
 use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{oneshot, watch};
@@ -116,25 +117,8 @@ impl Timestamp {
 /// Formats as RFC 3339 in UTC, with milliseconds.
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seconds = self.0.div_euclid(1_000_000_000);
-        let nanos = self.0.rem_euclid(1_000_000_000);
-        let days = seconds.div_euclid(86_400);
-        let of_day = seconds.rem_euclid(86_400);
-        // Years are counted from March, so that a leap day is the last of its year.
-        let shifted = days + 719_468;
-        let era = shifted.div_euclid(146_097);
-        let of_era = shifted.rem_euclid(146_097);
-        let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-        let of_year = of_era - (365 * year + year / 4 - year / 100);
-        let march_month = (5 * of_year + 2) / 153;
-        let day = of_year - (153 * march_month + 2) / 5 + 1;
-        let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
-        let year = year + era * 400 + i64::from(month <= 2);
-        let hour = of_day / 3_600;
-        let minute = of_day / 60 % 60;
-        let second = of_day % 60;
-        let millis = nanos / 1_000_000;
-        write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
+        let time = DateTime::from_timestamp_nanos(self.0);
+        f.write_str(&time.to_rfc3339_opts(SecondsFormat::Millis, true))
     }
 }
 
