@@ -3,7 +3,10 @@
 
 mod columns;
 
+pub use super::varint::put_varint;
 pub use columns::{ColumnScale, TextColumnIter, put_texts};
+
+use super::varint::decode_varint;
 
 /// Error of data that violates the encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -15,36 +18,10 @@ pub struct CodecError {
     pub why: &'static str,
 }
 
-/// Appends an unsigned varint.
-#[inline]
-pub fn put_varint(out: &mut Vec<u8>, mut number: u64) {
-    while number >= 0x80 {
-        out.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    out.push(number as u8);
-}
-
 /// Appends a signed varint in zigzag encoding, so that numbers near zero are short.
 #[inline]
 pub fn put_signed_varint(out: &mut Vec<u8>, number: i64) {
     put_varint(out, (number << 1 ^ number >> 63) as u64);
-}
-
-/// Decodes a varint from eight bytes at once, without a loop. Returns the number and its length, or `None` if
-/// it is longer.
-#[inline]
-pub(crate) fn varint_within_eight(bytes: &[u8; 8]) -> Option<(u64, usize)> {
-    let bytes = u64::from_le_bytes(*bytes);
-    let ends = !bytes & 0x8080_8080_8080_8080;
-    let length = ends.trailing_zeros() as usize / 8 + 1;
-    if ends == 0 {
-        return None;
-    }
-    let sevens = bytes & (u64::MAX >> (64 - 8 * length)) & 0x7f7f_7f7f_7f7f_7f7f;
-    let pairs = (sevens & 0x007f_007f_007f_007f) | (sevens & 0x7f00_7f00_7f00_7f00) >> 1;
-    let fours = (pairs & 0x0000_ffff_0000_ffff) | (pairs & 0xffff_0000_ffff_0000) >> 2;
-    Some(((fours & 0x0000_0000_ffff_ffff) | (fours & 0xffff_ffff_0000_0000) >> 4, length))
 }
 
 /// Appends the length of a byte string and its bytes.
@@ -86,28 +63,13 @@ impl<'a> CodecReader<'a> {
     }
     #[inline]
     fn long(&mut self) -> Result<u64, CodecError> {
-        match self.bytes[self.at..].first_chunk().and_then(varint_within_eight) {
-            Some((number, length)) => {
+        match decode_varint(&self.bytes[self.at..]) {
+            Ok((number, length)) => {
                 self.at += length;
                 Ok(number)
             }
-            None => self.longest(),
+            Err(_) => Err(self.error_here("a number that does not end")),
         }
-    }
-    #[inline(never)]
-    fn longest(&mut self) -> Result<u64, CodecError> {
-        let mut number = 0u64;
-        for (count, &byte) in self.bytes[self.at..].iter().take(10).enumerate() {
-            if count == 9 && byte > 1 {
-                break;
-            }
-            number |= u64::from(byte & 0x7f) << (7 * count);
-            if byte < 0x80 {
-                self.at += count + 1;
-                return Ok(number);
-            }
-        }
-        Err(self.error_here("a number that does not end"))
     }
     /// Reads an unsigned varint and checks that it fits in 32 bits.
     #[inline]

@@ -8,8 +8,9 @@ use hashbrown::HashTable;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::DecodeLimits;
-use super::wire::{varint, write_message, write_number};
+use super::wire::{write_message, write_number};
 use crate::data_model::model::{ProfileHeader, ValueType};
+use crate::encoding::varint::put_varint;
 use crate::formats::limits::{OverLimitError, check_limit};
 
 /// Numbers of the profile fields that the accumulator writes.
@@ -87,7 +88,7 @@ impl StackAccumulator {
     pub fn intern_stack(&mut self, root_first: &[u32]) -> Result<u32, StackAccumulatorError> {
         let kept = &root_first[..root_first.len().min(self.limits.kept_depth)];
         self.scratch.clear();
-        kept.iter().rev().for_each(|&frame| varint(&mut self.scratch, u64::from(frame)));
+        kept.iter().rev().for_each(|&frame| put_varint(&mut self.scratch, u64::from(frame)));
         let at = self.stacks.number(&self.scratch);
         if at as usize == self.totals.len() {
             self.totals.push(0);

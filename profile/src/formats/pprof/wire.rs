@@ -2,7 +2,7 @@
 //! writer appends.
 
 use super::DecodeError;
-use crate::encoding::codec::varint_within_eight;
+use crate::encoding::varint::{VarintError, decode_varint, put_varint};
 
 /// Position in the bytes. Offsets refer to the whole input, even within nested messages.
 #[derive(Clone, Copy)]
@@ -40,6 +40,8 @@ impl<'a> WireCursor<'a> {
         self.at >= self.bytes.len()
     }
 
+    /// Reads a varint. Nearly all keys, lengths and ids of a profile have one byte or two, so these are read
+    /// in place, and only longer ones by a call.
     #[inline(always)]
     pub(crate) fn varint(&mut self, what: &'static str) -> Result<u64, DecodeError> {
         let Some(&low) = self.bytes.get(self.at) else { return self.long_varint(what) };
@@ -68,25 +70,16 @@ impl<'a> WireCursor<'a> {
 
     #[inline(never)]
     fn long_varint(&mut self, what: &'static str) -> Result<u64, DecodeError> {
-        if let Some((value, length)) = self.bytes[self.at..].first_chunk().and_then(varint_within_eight) {
-            self.at += length;
-            return Ok(value);
-        }
-        let mut value = 0u64;
-        for (count, &byte) in self.bytes[self.at..].iter().take(10).enumerate() {
-            if count == 9 && byte > 1 {
-                return Err(DecodeError::Malformed { at: self.at, why: "a number over 64 bits" });
+        match decode_varint(&self.bytes[self.at..]) {
+            Ok((value, length)) => {
+                self.at += length;
+                Ok(value)
             }
-            value |= u64::from(byte & 0x7f) << (7 * count);
-            if byte < 0x80 {
-                self.at += count + 1;
-                return Ok(value);
+            Err(VarintError::TooLarge) => {
+                Err(DecodeError::Malformed { at: self.at, why: "a number over 64 bits" })
             }
+            Err(VarintError::Truncated) => Err(DecodeError::Truncated { at: self.bytes.len(), what }),
         }
-        if self.bytes.len() - self.at >= 10 {
-            return Err(DecodeError::Malformed { at: self.at, why: "a number over 64 bits" });
-        }
-        Err(DecodeError::Truncated { at: self.bytes.len(), what })
     }
 
     /// Reads a varint field, if the next field has this number. The one-byte key is compared at once.
@@ -145,15 +138,6 @@ impl<'a> WireCursor<'a> {
     }
 }
 
-#[inline]
-pub(super) fn varint(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
-}
-
 /// Writes a varint field. 0 is the default and is not written.
 #[inline]
 pub(crate) fn write_number(out: &mut Vec<u8>, field: u64, value: u64) {
@@ -165,15 +149,15 @@ pub(crate) fn write_number(out: &mut Vec<u8>, field: u64, value: u64) {
 /// Writes an element of a repeated number field, even if it is 0.
 #[inline]
 pub(crate) fn write_element(out: &mut Vec<u8>, field: u64, value: u64) {
-    varint(out, field << 3);
-    varint(out, value);
+    put_varint(out, field << 3);
+    put_varint(out, value);
 }
 
 /// Writes a field of bytes, a text or a message.
 #[inline]
 pub(crate) fn write_message(out: &mut Vec<u8>, field: u64, content: &[u8]) {
-    varint(out, field << 3 | 2);
-    varint(out, content.len() as u64);
+    put_varint(out, field << 3 | 2);
+    put_varint(out, content.len() as u64);
     out.extend_from_slice(content);
 }
 
@@ -181,7 +165,7 @@ pub(crate) fn write_message(out: &mut Vec<u8>, field: u64, content: &[u8]) {
 /// moved.
 #[inline]
 pub(crate) fn write_nested(out: &mut Vec<u8>, field: u64, write: impl FnOnce(&mut Vec<u8>)) {
-    varint(out, field << 3 | 2);
+    put_varint(out, field << 3 | 2);
     let at = out.len();
     out.push(0);
     write(out);
@@ -190,7 +174,7 @@ pub(crate) fn write_nested(out: &mut Vec<u8>, field: u64, write: impl FnOnce(&mu
         out[at] = length as u8;
     } else {
         let mut bytes = Vec::new();
-        varint(&mut bytes, length as u64);
+        put_varint(&mut bytes, length as u64);
         out.splice(at..=at, bytes);
     }
 }
@@ -198,7 +182,7 @@ pub(crate) fn write_nested(out: &mut Vec<u8>, field: u64, write: impl FnOnce(&mu
 /// Writes a packed field of numbers. An empty list is not written.
 pub(crate) fn write_packed(out: &mut Vec<u8>, field: u64, values: impl Iterator<Item = u64>) {
     let mut content = Vec::new();
-    values.for_each(|value| varint(&mut content, value));
+    values.for_each(|value| put_varint(&mut content, value));
     if !content.is_empty() {
         write_message(out, field, &content);
     }
@@ -225,7 +209,7 @@ mod tests {
             .flat_map(|bit| [1u64 << bit, (1u64 << bit) - 1, u64::MAX >> bit, 0x5555_5555_5555_5555 >> bit]);
         for number in numbers {
             let mut bytes = Vec::new();
-            varint(&mut bytes, number);
+            put_varint(&mut bytes, number);
             let length = bytes.len();
             for tail in [0, 1, 7, 8, 20] {
                 bytes.truncate(length);

@@ -4,6 +4,7 @@
 //! varints. The first record is the root without a name. The reader computes totals.
 
 use athanor_profile::call_tree::tree::Tree;
+use athanor_profile::encoding::varint::put_varint;
 
 /// Returns the approximate encoded size of a tree.
 pub(super) fn estimate_encoded_bytes(tree: &Tree) -> usize {
@@ -21,22 +22,14 @@ pub(super) fn encode_tree(tree: &Tree) -> Vec<u8> {
     while let Some(at) = waiting.pop() {
         let node = &tree.nodes()[at as usize];
         let name = tree.name(node);
-        varint(&mut bytes, name.len() as u64);
+        put_varint(&mut bytes, name.len() as u64);
         bytes.extend_from_slice(name.as_bytes());
-        varint(&mut bytes, node.own as u64);
-        varint(&mut bytes, u64::from(node.child_count));
+        put_varint(&mut bytes, node.own as u64);
+        put_varint(&mut bytes, u64::from(node.child_count));
         // Nodes are popped from the end, so the last child is next.
         waiting.extend(tree.children(at));
     }
     bytes
-}
-
-fn varint(out: &mut Vec<u8>, mut value: u64) {
-    while value > 127 {
-        out.push(value as u8 & 127 | 128);
-        value >>= 7;
-    }
-    out.push(value as u8);
 }
 
 #[cfg(test)]
