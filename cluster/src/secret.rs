@@ -4,13 +4,14 @@
 //! both. So rotation rejects no request while nodes change one by one: first old and new, then new and old,
 //! then new alone.
 
-use std::fmt::Write;
 use std::sync::Arc;
 
 use athanor_chassis::{ErrorCode, ErrorCodeExt, Status};
+use athanor_profile::encoding::hex::{decode_hex, encode_hex};
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue};
 use parking_lot::RwLock;
+use ring::digest::SHA256_OUTPUT_LEN;
 use ring::hmac;
 
 /// Content of a token, which is signed with the secret.
@@ -81,7 +82,8 @@ impl ClusterSecrets {
                 "this port is for nodes of the cluster, and no token came; clients ask the public port",
             );
         };
-        let token = value.to_str().ok().and_then(|value| value.strip_prefix(BEARER_PREFIX)).and_then(unhex);
+        let token = value.to_str().ok().and_then(|value| value.strip_prefix(BEARER_PREFIX));
+        let token = token.filter(|digits| digits.len() == 2 * SHA256_OUTPUT_LEN).and_then(decode_hex);
         let held = self.held.read();
         let fits = |tag: &[u8]| held.keys.iter().any(|key| hmac::verify(key, TOKEN_CLAIM, tag).is_ok());
         match token {
@@ -106,24 +108,11 @@ impl ActiveSecrets {
         }
         let keys: Vec<_> =
             lines.iter().map(|line| hmac::Key::new(hmac::HMAC_SHA256, line.as_bytes())).collect();
-        let mut token = BEARER_PREFIX.to_owned();
-        for byte in hmac::sign(&keys[0], TOKEN_CLAIM).as_ref() {
-            // A write to a string never fails.
-            let _ = write!(token, "{byte:02x}");
-        }
+        let token = format!("{BEARER_PREFIX}{}", encode_hex(hmac::sign(&keys[0], TOKEN_CLAIM).as_ref()));
         let mut shown = HeaderValue::try_from(token).expect("hexadecimal digits may be in a header");
         shown.set_sensitive(true);
         Ok(Self { keys, shown })
     }
-}
-
-fn unhex(text: &str) -> Option<Vec<u8>> {
-    let digits = text.as_bytes();
-    if digits.len() != 64 {
-        return None;
-    }
-    let value = |digit: u8| char::from(digit).to_digit(16).map(|value| value as u8);
-    digits.chunks_exact(2).map(|pair| Some(value(pair[0])? << 4 | value(pair[1])?)).collect()
 }
 
 #[cfg(test)]

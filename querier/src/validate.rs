@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use athanor_chassis::{ErrorCode, Status, TenantLimits};
 use athanor_profile::call_tree::tree::Tree;
 use athanor_profile::encoding::hash::ContentHash;
+use athanor_profile::encoding::hex::parse_hex_id;
 use athanor_profile::formats::app_name_suffix::AppNameSuffix;
 use athanor_profile::store_interface::series::METRIC_NAME_LABEL;
 use athanor_profile::{ProfileType, SpanFilter, ValueType};
@@ -264,12 +265,8 @@ pub(crate) fn parse_request_filter(
 /// Parses ids of exactly `digits` hexadecimal digits.
 pub(crate) fn parse_hex_ids(what: &str, ids: &[String], digits: usize) -> Result<Vec<u128>, Status> {
     check_count(what, ids.len(), MAX_IDS_PER_REQUEST)?;
-    let is_id = |id: &str| id.len() == digits && id.bytes().all(|byte| byte.is_ascii_hexdigit());
     let bad = |id: &String| invalid_argument(format!("{what} have {digits} hexadecimal digits, not {id:?}"));
-    let number = |id: &String| {
-        let number = u128::from_str_radix(id, 16).ok();
-        number.filter(|_| is_id(id)).ok_or_else(|| bad(id))
-    };
+    let number = |id: &String| parse_hex_id(id, digits).ok_or_else(|| bad(id));
     ids.iter().map(number).collect()
 }
 

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use athanor_chassis::{ByteSize, ErrorCode, Status};
 use athanor_profile::Labels;
+use athanor_profile::encoding::hex::parse_hex_id;
 use athanor_profile::formats::pprof::PprofReader;
 use athanor_profile::labeling::normalize::{LabelLimits, promote};
 
@@ -142,19 +143,13 @@ fn request(walk: &PprofReader, set: u32) -> ParsedSpanContext {
         if !is_span && name != TRACE_ID_LABEL || value.is_empty() {
             continue;
         }
-        match hexadecimal(value, if is_span { 16 } else { 32 }) {
+        match parse_hex_id(value, if is_span { 16 } else { 32 }) {
             Some(id) if is_span => request.span = id as u64,
             Some(id) => request.trace = id,
             None => request.malformed = true,
         }
     }
     request
-}
-
-/// Parses an id as tracers write it.
-fn hexadecimal(text: &str, digits: usize) -> Option<u128> {
-    let is_one = text.len() == digits && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    is_one.then(|| u128::from_str_radix(text, 16).ok())?
 }
 
 #[cfg(test)]

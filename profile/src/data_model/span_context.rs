@@ -1,6 +1,7 @@
 //! Span context of a sample: ids of its span and its trace, as clients send them in labels.
 
 use crate::data_model::model::Dictionary;
+use crate::encoding::hex::parse_hex_id;
 
 /// Ids of a span and a trace; 0 for none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,24 +19,20 @@ pub const SPAN_CONTEXT_LABELS: [&str; 3] = ["span_id", "trace_id", "profile_id"]
 /// Returns the span context in a label set, and the number of labels that give it.
 pub fn span_context_from_labels(dictionary: &Dictionary, set: u32) -> (SpanContext, usize) {
     let text = |id| dictionary.symbols.strings.get(id);
+    // A label with id 0 gives no context, and stays a label.
+    let id = |value, digits| parse_hex_id(text(value), digits).filter(|&id| id != 0);
     let mut request = SpanContext::default();
     let mut used = 0;
     for label in dictionary.label_sets.get(set) {
         // Labels are sorted by name. The old name thus comes before the new one, which wins.
         let known = match text(label.key) {
-            "profile_id" | "span_id" => hexadecimal(text(label.text), 16).map(|id| request.span = id as u64),
-            "trace_id" => hexadecimal(text(label.text), 32).map(|id| request.trace = id),
+            "profile_id" | "span_id" => id(label.text, 16).map(|id| request.span = id as u64),
+            "trace_id" => id(label.text, 32).map(|id| request.trace = id),
             _ => None,
         };
         used += usize::from(known.is_some());
     }
     (request, used)
-}
-
-/// Parses an id of exactly `digits` hexadecimal digits that is not 0.
-fn hexadecimal(text: &str, digits: usize) -> Option<u128> {
-    let is_hexadecimal = text.len() == digits && text.bytes().all(|digit| digit.is_ascii_hexdigit());
-    u128::from_str_radix(text, 16).ok().filter(|&id| is_hexadecimal && id != 0)
 }
 
 /// Filter of samples by their spans or by their traces.

@@ -1,15 +1,11 @@
 //! Hexadecimal texts of bytes, and of ids of spans and traces.
 
-use std::fmt::Write;
+const HEX_DIGITS: &[u8; 16] = b"0123456789abcdef";
 
 /// Formats bytes with two lowercase digits each.
 pub fn encode_hex(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(2 * bytes.len());
-    for byte in bytes {
-        // Writing to a string does not fail.
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
+    let digit = |value: u8| char::from(HEX_DIGITS[usize::from(value)]);
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 /// Parses two digits per byte, in either case.

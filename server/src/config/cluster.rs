@@ -7,6 +7,7 @@ use std::time::Duration;
 use athanor_catalog::{MAX_COPIES, MAX_SLOTS};
 use athanor_chassis::ByteSize;
 use athanor_chassis::units::{duration_text, format_duration};
+use athanor_profile::encoding::hex::parse_hex_id;
 use serde::{Deserialize, Serialize};
 
 use super::{SettingError, SettingErrors};
@@ -235,8 +236,7 @@ impl ClusterConfig {
     /// Returns the cluster id, if it is configured.
     pub fn cluster(&self) -> Result<Option<u128>, SettingError> {
         let Some(text) = &self.id else { return Ok(None) };
-        let digits = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let id = u128::from_str_radix(text, 16).ok().filter(|id| digits && *id != 0);
+        let id = parse_hex_id(text, 32).filter(|id| *id != 0);
         let reason =
             || format!("{text:?} is no cluster's id; write 32 hexadecimal digits, not all of them 0");
         id.map(Some).ok_or_else(|| SettingError { setting: "cluster.id", reason: reason() })

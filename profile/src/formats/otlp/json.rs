@@ -12,6 +12,7 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use crate::encoding::codec::put_varint;
+use crate::encoding::hex::decode_hex;
 
 /// Reason for refusing a JSON request.
 #[derive(Debug, thiserror::Error)]
@@ -404,7 +405,8 @@ impl<'de> Visitor<'de> for OtlpFieldValueVisitor<'_> {
                 self.out.content(self.field.1, &bytes);
             }
             OtlpFieldKind::Id(length) => {
-                let bytes = hexadecimal(text, length).or_else(|| base64(text));
+                let is_hex = text.len() == 2 * length;
+                let bytes = is_hex.then(|| decode_hex(text)).flatten().or_else(|| base64(text));
                 let bytes = bytes.ok_or_else(|| E::custom(format_args!("{} is no id", self.field.0)))?;
                 self.out.content(self.field.1, &bytes);
             }
@@ -459,11 +461,4 @@ fn base64(text: &str) -> Option<Vec<u8>> {
     let config = GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
     let alphabet = if text.contains(['-', '_']) { &URL_SAFE } else { &STANDARD };
     GeneralPurpose::new(alphabet, config).decode(text).ok()
-}
-
-fn hexadecimal(text: &str, length: usize) -> Option<Vec<u8>> {
-    let is_one = text.len() == 2 * length && text.bytes().all(|digit| digit.is_ascii_hexdigit());
-    is_one.then(|| {
-        (0..length).map(|at| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).unwrap_or_default()).collect()
-    })
 }

@@ -8,11 +8,12 @@ use std::collections::HashMap;
 
 use super::entry_numbers::{EncodedEntries, EntryNumbers};
 use super::error::{PROFILE_BYTES_LIMIT_NAME, REQUEST_BYTES_LIMIT_NAME, check_limit};
-use super::profile_header::{OtlpAttribute, OtlpProfileHeader, OtlpSampleMetric, hexadecimal};
+use super::profile_header::{OtlpAttribute, OtlpProfileHeader, OtlpSampleMetric};
 use super::sample::{self, OtlpSample};
 use super::tables::{OtlpDictionary, OtlpTable};
 use super::value::AnyValue;
 use super::{BUILD_ID_ATTRIBUTES, OtlpError, OtlpLimits, OtlpViolations};
+use crate::encoding::hex::encode_hex;
 use crate::formats::pprof::wire::{
     WireCursor, WireValue, write_element, write_message, write_nested, write_number,
 };
@@ -502,7 +503,7 @@ impl<'t, 'a> OtlpPprofWriter<'t, 'a> {
             let (span_key, trace_key) = self.keys()?;
             let mut content = Vec::new();
             write_number(&mut content, 1, if is_span { span_key } else { trace_key });
-            write_number(&mut content, 2, self.own_text(hexadecimal(id).as_bytes())?);
+            write_number(&mut content, 2, self.own_text(encode_hex(id).as_bytes())?);
             write_message(&mut piece, 3, &content);
         }
         self.links.add(index, |pieces| pieces.extend_from_slice(&piece));

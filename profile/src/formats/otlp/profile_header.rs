@@ -4,6 +4,7 @@ use super::sample::attributes;
 use super::tables::OtlpDictionary;
 use super::value::{AnyValue, KeyValue};
 use super::{OtlpError, OtlpViolations};
+use crate::encoding::hex::encode_hex;
 use crate::formats::pprof::wire::{WireCursor, WireValue};
 
 /// Duration of profiles that give none, in nanoseconds.
@@ -97,7 +98,7 @@ impl<'a> OtlpProfileHeader<'a> {
     /// Returns the sender's id in hexadecimal, or `None` if it is not valid.
     pub(super) fn id(&self) -> Option<String> {
         let is_one = self.id.len() == PROFILE_ID_BYTES && self.id.iter().any(|&byte| byte != 0);
-        is_one.then(|| hexadecimal(self.id))
+        is_one.then(|| encode_hex(self.id))
     }
 
     /// Returns the meaning of the samples' values, by the rules of existing servers.
@@ -187,10 +188,4 @@ impl<'a> OtlpAttribute<'a> {
         let name = tables.text(key, "the key of an attribute")?;
         Ok(OtlpAttribute { pair: KeyValue { key: name, value }, key, unit })
     }
-}
-
-pub(super) fn hexadecimal(bytes: &[u8]) -> String {
-    const HEX_DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let digit = |of: u8| char::from(HEX_DIGITS[usize::from(of)]);
-    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
