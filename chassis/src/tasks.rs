@@ -14,8 +14,8 @@ use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio_util::sync::CancellationToken;
 
-use crate::time::clock::Clock;
 use crate::code::{ErrorCode, ErrorCodeExt};
+use crate::time::clock::Clock;
 
 /// Tasks of one process or one role. Cheap to clone.
 #[derive(Clone)]

@@ -11,8 +11,8 @@ use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::OFlags;
 
 use super::{Disk, DiskError, check_file_name};
-use crate::time::clock::Clock;
 use crate::observability::histogram::{Histogram, HistogramSnapshot};
+use crate::time::clock::Clock;
 
 /// Prefix of files that are being written and not yet renamed. No other name begins with a dot, except
 /// [`LOCK_FILE`].

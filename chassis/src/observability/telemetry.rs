@@ -15,8 +15,8 @@ use tracing_subscriber::layer::{Context, Filter};
 use tracing_subscriber::prelude::*;
 use tracing_subscriber::{Registry, reload};
 
-use crate::time::clock::Clock;
 use crate::code::{ErrorCode, ErrorCodeExt};
+use crate::time::clock::Clock;
 
 /// Library that logs each of its steps and warns about normal conditions.
 const VERBOSE_CRATE: &str = "openraft";

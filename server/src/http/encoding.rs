@@ -10,6 +10,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use futures::stream::{Stream, StreamExt, unfold};
 use http_body::Body as _;
 use http_body_util::StreamBody;
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use prost::Message;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -36,6 +37,8 @@ const GRPC_ENCODING: &str = "grpc-encoding";
 const CONNECT_VERSION: &str = "connect-protocol-version";
 /// Length of a gRPC message prefix: one byte of flags and four of length.
 const GRPC_PREFIX_BYTES: usize = 5;
+/// Bytes of an error message that its gRPC header cannot carry, beside those of other scripts.
+const UNPRINTABLE_OR_PERCENT: &AsciiSet = &CONTROLS.add(b'%');
 /// Maximum number of fields that are inspected on a connection thread.
 const MAX_INLINE_FIELDS: usize = 4096;
 
@@ -365,15 +368,7 @@ fn framed(flag: u8, message: &[u8], mut out: BytesMut) -> Bytes {
 
 /// Percent-encodes an error message for the gRPC header.
 fn percent_encoded(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'%' => out.push_str("%25"),
-            b' '..=b'~' => out.push(char::from(byte)),
-            _ => out.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    out
+    utf8_percent_encode(text, UNPRINTABLE_OR_PERCENT).to_string()
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use percent_encoding::percent_encode_byte;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Maximum length of a URL in which characters are escaped. The library rejects longer ones.
@@ -101,7 +102,7 @@ impl UrlEscaper {
                     if is_refused(byte) {
                         let escaped = escaped.get_or_insert_with(|| Vec::with_capacity(bytes.len() + 64));
                         escaped.extend_from_slice(&bytes[copied..at]);
-                        escaped.extend_from_slice(format!("%{byte:02X}").as_bytes());
+                        escaped.extend_from_slice(percent_encode_byte(byte).as_bytes());
                         copied = at + 1;
                     }
                     self.url(byte);

@@ -5,8 +5,8 @@ mod server;
 
 use std::time::Duration;
 
-use athanor_chassis::time::clock::ManualClock;
 use athanor_chassis::config::ConfigSources;
+use athanor_chassis::time::clock::ManualClock;
 use athanor_chassis::{Clock, ErrorCode, ErrorCodeExt, Random, Timestamp};
 use athanor_storage::path::{BlockOwner, FileName, KeyPrefix, ObjectKey};
 use athanor_storage::{StorageConfig, StorageRetryConfig, Store, StoreDeps, StoreError};

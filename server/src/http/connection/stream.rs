@@ -107,8 +107,8 @@ mod tests {
     use std::net::SocketAddr;
     use std::time::Duration;
 
-    use athanor_chassis::time::clock::ManualClock;
     use athanor_chassis::net::{NetListener, NetStream};
+    use athanor_chassis::time::clock::ManualClock;
     use athanor_chassis::{TaskGroup, Timestamp};
     use axum::Router;
     use axum::body::Body;
