@@ -1,4 +1,7 @@
 //! Parser of `multipart/form-data`. Parts are slices of the body, not copies.
+//!
+//! The crate `multer` does not replace it. Its size limits can be set per field, but it limits no number of
+//! parts, reports no offset of an error, and copies a body that lies in memory already.
 
 use bytes::Bytes;
 use memchr::memmem;
