@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio_util::sync::CancellationToken;
@@ -81,7 +81,7 @@ struct TaskGroupInner {
     clock: Clock,
     limit: usize,
     token: CancellationToken,
-    book: Mutex<TaskTable>,
+    table: Mutex<TaskTable>,
     running: watch::Sender<usize>,
 }
 
@@ -108,7 +108,7 @@ impl TaskGroup {
     pub fn new(clock: Clock, limit: usize) -> Self {
         let token = CancellationToken::new();
         let running = watch::Sender::new(0);
-        Self { shared: Arc::new(TaskGroupInner { clock, limit, token, book: Mutex::default(), running }) }
+        Self { shared: Arc::new(TaskGroupInner { clock, limit, token, table: Mutex::default(), running }) }
     }
 
     /// Token that is cancelled when the process shuts down. Tasks watch it and finish.
@@ -118,7 +118,7 @@ impl TaskGroup {
 
     /// Number of running tasks.
     pub fn running_tasks(&self) -> usize {
-        self.shared.lock_table().running.len()
+        self.shared.table.lock().running.len()
     }
 
     /// Starts a task. It runs to its end even if its handle is dropped.
@@ -135,7 +135,7 @@ impl TaskGroup {
             let _entry = entry;
             future.await
         });
-        if let Some((_, abort)) = self.shared.lock_table().running.get_mut(&id) {
+        if let Some((_, abort)) = self.shared.table.lock().running.get_mut(&id) {
             *abort = Some(handle.abort_handle());
         }
         Ok(TaskHandle { name, handle })
@@ -144,15 +144,15 @@ impl TaskGroup {
     /// Cancels the token, waits for all tasks up to the deadline, then aborts the rest. No task starts
     /// afterwards.
     pub async fn shutdown(&self, deadline: Duration) -> ShutdownReport {
-        self.shared.lock_table().closed = true;
+        self.shared.table.lock().closed = true;
         self.shared.token.cancel();
         let mut running = self.shared.running.subscribe();
         let all_ended = running.wait_for(|count| *count == 0);
         // The task table shows which tasks ended, so the result is not needed.
         let _ = self.shared.clock.timeout(deadline, all_ended).await;
-        let book = self.shared.lock_table();
-        let mut ended = ShutdownReport { panicked: book.panicked.clone(), ..ShutdownReport::default() };
-        for (name, abort) in book.running.values() {
+        let table = self.shared.table.lock();
+        let mut ended = ShutdownReport { panicked: table.panicked.clone(), ..ShutdownReport::default() };
+        for (name, abort) in table.running.values() {
             tracing::warn!(task = name, "task did not end in time");
             ended.unfinished.push(name.clone());
             if let Some(abort) = abort {
@@ -164,17 +164,17 @@ impl TaskGroup {
 
     fn register_task(&self, name: &str) -> Result<TaskTableGuard, SpawnError> {
         let shared = &self.shared;
-        let mut book = shared.lock_table();
-        if book.closed {
+        let mut table = shared.table.lock();
+        if table.closed {
             return Err(SpawnError::Closed { name: name.to_owned() });
         }
-        if book.running.len() >= shared.limit {
+        if table.running.len() >= shared.limit {
             return Err(SpawnError::Full { name: name.to_owned(), limit: shared.limit });
         }
-        let id = book.next;
-        book.next += 1;
-        book.running.insert(id, (name.to_owned(), None));
-        shared.running.send_replace(book.running.len());
+        let id = table.next;
+        table.next += 1;
+        table.running.insert(id, (name.to_owned(), None));
+        shared.running.send_replace(table.running.len());
         Ok(TaskTableGuard { shared: Arc::clone(shared), id })
     }
 }
@@ -188,23 +188,17 @@ impl fmt::Debug for TaskGroup {
     }
 }
 
-impl TaskGroupInner {
-    fn lock_table(&self) -> MutexGuard<'_, TaskTable> {
-        self.book.lock()
-    }
-}
-
 impl Drop for TaskTableGuard {
     fn drop(&mut self) {
-        let mut book = self.shared.lock_table();
-        let Some((name, _)) = book.running.remove(&self.id) else { return };
+        let mut table = self.shared.table.lock();
+        let Some((name, _)) = table.running.remove(&self.id) else { return };
         if std::thread::panicking() {
             tracing::error!(task = name, "task panicked");
-            if book.panicked.len() < MAX_REMEMBERED_PANICS {
-                book.panicked.push(name);
+            if table.panicked.len() < MAX_REMEMBERED_PANICS {
+                table.panicked.push(name);
             }
         }
-        self.shared.running.send_replace(book.running.len());
+        self.shared.running.send_replace(table.running.len());
     }
 }
 

@@ -26,7 +26,7 @@ use athanor_proto::athanor::internal::v1::frame::Of;
 use athanor_proto::athanor::internal::v1::{Frame, Hello};
 use bytes::Bytes;
 use futures::Stream;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 pub use frames::{
@@ -129,7 +129,7 @@ struct PendingCall<'a> {
 
 impl Drop for PendingCall<'_> {
     fn drop(&mut self) {
-        self.line.state().waiting.remove(&self.id);
+        self.line.state.lock().waiting.remove(&self.id);
     }
 }
 
@@ -168,7 +168,7 @@ impl RaftTransport {
         if !lines.contains_key(&to) {
             // Streams to nodes that gossip has forgotten are removed unless they are open.
             let known = self.shared.peers.members().current();
-            lines.retain(|node, line| known.contains_key(node) || line.state().open);
+            lines.retain(|node, line| known.contains_key(node) || line.state.lock().open);
         }
         let line = lines.entry(to).or_insert_with(|| Arc::new(PeerStream { to, state: Mutex::default() }));
         Arc::clone(line)
@@ -176,7 +176,7 @@ impl RaftTransport {
 
     /// Spawns the task that runs the stream, unless it is open already.
     fn ensure_stream(&self, line: &Arc<PeerStream>) {
-        if std::mem::replace(&mut line.state().open, true) {
+        if std::mem::replace(&mut line.state.lock().open, true) {
             return;
         }
         let shared = Arc::clone(&self.shared);
@@ -211,7 +211,7 @@ impl RaftTransportShared {
         let to = line.to;
         let clock = &self.peers.deps().clock;
         let hello = Hello { caller: Some(self.introductions.caller(to, HELLO_TIMEOUT)) };
-        let stream = line.state().ended;
+        let stream = line.state.lock().ended;
         let outgoing = OutgoingFrames { line: Arc::clone(line), stream, hello: Some(hello) };
         let mut client = self.peers.raft(to).max_decoding_message_size(MAX_FRAME_BYTES);
         let ended = |status: tonic::Status| status_codec::from_grpc(&status);
@@ -241,16 +241,12 @@ impl RaftTransportShared {
 // === impl PeerStream ===
 
 impl PeerStream {
-    fn state(&self) -> MutexGuard<'_, PeerStreamState> {
-        self.state.lock()
-    }
-
     fn enqueue_call(
         &self,
         group: u32,
         data: Bytes,
     ) -> Result<(u64, oneshot::Receiver<Result<Bytes, TransportError>>), TransportError> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.waiting.len() >= MAX_PENDING_CALLS {
             return Err(SendQueueError::Calls { limit: MAX_PENDING_CALLS }.into());
         }
@@ -266,7 +262,7 @@ impl PeerStream {
     }
 
     fn complete_call(&self, id: u64, result: Result<Bytes, Status>) {
-        let waiting = self.state().waiting.remove(&id);
+        let waiting = self.state.lock().waiting.remove(&id);
         if let Some(answer) = waiting {
             // A dropped receiver means that the caller stopped waiting.
             let _ = answer.send(result.map_err(|status| TransportError::Refused { to: self.to, status }));
@@ -276,7 +272,7 @@ impl PeerStream {
     /// Fails all pending calls after the end of a stream, and discards all unsent messages.
     fn fail_pending_calls(&self, cause: &str) {
         let waiting = {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             let waiting = std::mem::take(&mut state.waiting);
             // Call numbers continue, so a delayed response never completes another call.
             *state =
@@ -304,7 +300,7 @@ impl Stream for OutgoingFrames {
         if let Some(hello) = self.hello.take() {
             return Poll::Ready(Some(Frame { of: Some(Of::Hello(hello)) }));
         }
-        let mut state = self.line.state();
+        let mut state = self.line.state.lock();
         if state.ended != self.stream {
             return Poll::Ready(None);
         }

@@ -42,7 +42,7 @@ use athanor_chassis::disk::DiskError;
 use athanor_chassis::observability::histogram::HistogramSnapshot;
 use athanor_chassis::{ByteSize, Disk, Random};
 use bytes::Bytes;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 pub use error::{LogError, LogOpenError, LogReadError};
 pub use identity::LogIdentity;
@@ -460,10 +460,6 @@ impl Log {
 // === impl LogOwner ===
 
 impl LogOwner {
-    fn lock(&self) -> MutexGuard<'_, LogWriter> {
-        self.writer.lock()
-    }
-
     fn start(&self) -> Result<(), LogOpenError> {
         if self.pump != CommitMode::Thread {
             while self.shared.segments.prepare_spare()? {}
@@ -491,7 +487,7 @@ impl LogOwner {
             }
             return;
         }
-        let mut writer = self.lock();
+        let mut writer = self.writer.lock();
         while writer.commit_once(&self.shared) == CommitProgress::Worked {}
         writer.attest(&self.shared);
     }

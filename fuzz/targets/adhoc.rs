@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, LazyLock};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use async_trait::async_trait;
 use athanor_chassis::{ByteSize, ErrorCode, Random, Status, TenantId};
 use athanor_proto::adhocprofiles::v1::{
@@ -32,26 +32,20 @@ const TYPES: usize = 4;
 #[derive(Default)]
 struct Last(Mutex<Option<(AdhocProfile, Bytes)>>);
 
-impl Last {
-    fn lock(&self) -> MutexGuard<'_, Option<(AdhocProfile, Bytes)>> {
-        self.0.lock()
-    }
-}
-
 #[async_trait]
 impl AdhocProfileStore for Last {
     async fn put(&self, _: &TenantId, upload: &AdhocProfile, bytes: Bytes) -> Result<(), Status> {
-        *self.lock() = Some((upload.clone(), bytes));
+        *self.0.lock() = Some((upload.clone(), bytes));
         Ok(())
     }
 
     async fn list(&self, _: &TenantId, from: u128, _: usize) -> Result<Vec<AdhocProfile>, Status> {
-        let last = self.lock().as_ref().map(|(upload, _)| upload.clone());
+        let last = self.0.lock().as_ref().map(|(upload, _)| upload.clone());
         Ok(last.filter(|upload| upload.number >= from).into_iter().collect())
     }
 
     async fn read(&self, _: &TenantId, _: &AdhocProfile) -> Result<Option<Bytes>, Status> {
-        Ok(self.lock().as_ref().map(|(_, bytes)| bytes.clone()))
+        Ok(self.0.lock().as_ref().map(|(_, bytes)| bytes.clone()))
     }
 
     async fn remove(&self, _: &TenantId, _: &AdhocProfile) -> Result<(), Status> {

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use athanor_chassis::{Clock, Timestamp};
 use athanor_cluster::NodeId;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 /// Speed of the catalog's time, relative to the monotonic clock, while it catches up with a sole voter's
 /// clock.
@@ -24,7 +24,7 @@ const CATCH_UP_SPEED: u32 = 2;
 /// Clock of the catalog as one voter computes it.
 pub(crate) struct CatalogClock {
     clock: Clock,
-    reckoning: Mutex<CatalogTimeState>,
+    state: Mutex<CatalogTimeState>,
 }
 
 #[derive(Default)]
@@ -54,51 +54,47 @@ struct ClockEvidence {
 
 impl CatalogClock {
     pub(crate) fn new(clock: Clock) -> Self {
-        let reckoning = CatalogTimeState { returned_at: clock.monotonic(), ..CatalogTimeState::default() };
-        Self { clock, reckoning: Mutex::new(reckoning) }
-    }
-
-    fn lock_state(&self) -> MutexGuard<'_, CatalogTimeState> {
-        self.reckoning.lock()
+        let state = CatalogTimeState { returned_at: clock.monotonic(), ..CatalogTimeState::default() };
+        Self { clock, state: Mutex::new(state) }
     }
 
     /// Returns the catalog's time, given the timestamp of the newest command and the set of voters.
     pub(crate) fn now(&self, newest_command: Timestamp, me: NodeId, voters: &BTreeSet<NodeId>) -> Timestamp {
         let monotonic = self.clock.monotonic();
         let wall = self.clock.wall();
-        let mut reckoning = self.lock_state();
-        reckoning.others.retain(|node, _| voters.contains(node) && *node != me);
-        let is_newer = newest_command > reckoning.time;
+        let mut state = self.state.lock();
+        state.others.retain(|node, _| voters.contains(node) && *node != me);
+        let is_newer = newest_command > state.time;
         let evidence = ClockEvidence {
-            base: newest_command.max(reckoning.time),
+            base: newest_command.max(state.time),
             elapsed: match is_newer {
                 true => Duration::ZERO,
-                false => monotonic.saturating_sub(reckoning.returned_at),
+                false => monotonic.saturating_sub(state.returned_at),
             },
             wall,
-            others: reckoning.others.values().map(|start| start.plus(monotonic)).collect(),
+            others: state.others.values().map(|start| start.plus(monotonic)).collect(),
             voters: voters.len(),
         };
         let time = evidence.time();
         // Without a command no reference exists for checking the clock, so the result is not stored.
         if evidence.has_history() {
-            reckoning.time = time;
-            reckoning.returned_at = monotonic;
+            state.time = time;
+            state.returned_at = monotonic;
         }
         time
     }
 
     /// Records the clock of another voter, as read at a time of the monotonic clock.
     pub(crate) fn record(&self, voter: NodeId, wall: Timestamp, read_at: Duration) {
-        self.lock_state().others.insert(voter, wall.minus(read_at));
+        self.state.lock().others.insert(voter, wall.minus(read_at));
     }
 
     /// Adopts this machine's wall time after an operator confirmed it.
     pub(crate) fn confirm(&self) -> Timestamp {
-        let mut reckoning = self.lock_state();
-        reckoning.time = reckoning.time.max(self.clock.wall());
-        reckoning.returned_at = self.clock.monotonic();
-        reckoning.time
+        let mut state = self.state.lock();
+        state.time = state.time.max(self.clock.wall());
+        state.returned_at = self.clock.monotonic();
+        state.time
     }
 }
 

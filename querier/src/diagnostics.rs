@@ -18,7 +18,7 @@ use std::time::Duration;
 use athanor_chassis::{ByteSize, Clock, ErrorCode, Random, Status, TenantId, Timestamp};
 use athanor_query::ProfileQuery;
 use bytes::Bytes;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde::Serialize;
 
 use crate::async_query::query_handle::{PeerRequest, QueryHandleId};
@@ -79,7 +79,7 @@ pub(crate) struct RequestTrace {
     /// True if an async query continues after the response.
     in_background: AtomicBool,
     /// None once the record is stored.
-    asked: Mutex<Option<TracedRequest>>,
+    request: Mutex<Option<TracedRequest>>,
 }
 
 /// Trace of one query of a request. Empty if diagnostics were not requested.
@@ -92,13 +92,9 @@ impl QueryDiagnostics {
         Self { node, random, clock, bytes: bytes.as_usize(), records: Mutex::default() }
     }
 
-    fn lock_records(&self) -> MutexGuard<'_, BTreeMap<QueryHandleId, StoredQueryRecord>> {
-        self.records.lock()
-    }
-
     fn keep(&self, ticket: QueryHandleId, written: StoredQueryRecord) {
         let least = self.bytes / MAX_QUERY_RECORDS;
-        let mut records = self.lock_records();
+        let mut records = self.records.lock();
         if written.json.len().max(least) > fair_eviction::tenant_quota(self.bytes) {
             return;
         }
@@ -115,7 +111,7 @@ impl QueryDiagnostics {
 
     /// Returns a record of the same tenants. Records of other tenants are treated as missing.
     fn find(&self, reader: &QueryContext, ticket: QueryHandleId) -> Option<Bytes> {
-        let records = self.lock_records();
+        let records = self.records.lock();
         let written = records.get(&ticket).filter(|written| written.tenants == reader.tenants())?;
         Some(written.json.clone())
     }
@@ -135,7 +131,7 @@ impl Querier {
             time: diagnostics.clock.wall(),
             begun: diagnostics.clock.monotonic(),
             in_background: AtomicBool::new(false),
-            asked: Mutex::new(Some(TracedRequest::default())),
+            request: Mutex::new(Some(TracedRequest::default())),
         };
         reader.with_trace(Arc::new(watch))
     }
@@ -143,7 +139,7 @@ impl Querier {
     /// Returns the local record summaries of these tenants, newest first.
     pub fn query_records(&self, reader: &QueryContext) -> Vec<QueryRecordSummary> {
         let Some(standing) = &self.standing else { return Vec::new() };
-        let records = standing.diagnostics.lock_records();
+        let records = standing.diagnostics.records.lock();
         let mut of: Vec<(Duration, &QueryRecordSummary)> = records
             .values()
             .filter(|written| written.tenants == reader.tenants())
@@ -197,33 +193,29 @@ impl RequestTrace {
         self.in_background.load(Ordering::Relaxed)
     }
 
-    fn lock_request(&self) -> MutexGuard<'_, Option<TracedRequest>> {
-        self.asked.lock()
-    }
-
     /// Records that the response came from the result cache, without a query.
     pub(crate) fn record_cache_hit(&self) {
-        if let Some(asked) = self.lock_request().as_mut() {
+        if let Some(asked) = self.request.lock().as_mut() {
             asked.was_told_before = true;
         }
     }
 
     /// Records that the response came from an equal request in flight, without a query.
     pub(crate) fn record_coalesced(&self) {
-        if let Some(asked) = self.lock_request().as_mut() {
+        if let Some(asked) = self.request.lock().as_mut() {
             asked.was_told_along = true;
         }
     }
 
     /// Starts the trace of a query.
     pub(crate) fn start_query(self: &Arc<Self>, ask: &ProfileQuery) -> QueryTrace {
-        let place = self.lock_request().as_mut().and_then(|asked| asked.begin_query(ask));
+        let place = self.request.lock().as_mut().and_then(|asked| asked.begin_query(ask));
         QueryTrace(place.map(|place| (Arc::clone(self), place)))
     }
 
     /// Ends the request with its result or error, and stores the record. Later calls have no effect.
     pub(crate) fn finish_request(&self, failed: Option<&Status>, missing: &[String]) {
-        let Some(asked) = self.lock_request().take() else { return };
+        let Some(asked) = self.request.lock().take() else { return };
         let QueryDiagnostics { clock, node, .. } = &*self.diagnostics;
         let now = clock.monotonic();
         let record = QueryRecord {
@@ -269,7 +261,7 @@ impl QueryTrace {
     fn write(&self, write: impl FnOnce(&mut record::TracedQuery, Duration)) {
         let Some((watch, place)) = &self.0 else { return };
         let now = watch.diagnostics.clock.monotonic();
-        if let Some(question) = watch.lock_request().as_mut().and_then(|asked| asked.query_mut(*place)) {
+        if let Some(question) = watch.request.lock().as_mut().and_then(|asked| asked.query_mut(*place)) {
             write(question, now);
         }
     }

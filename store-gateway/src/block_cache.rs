@@ -5,7 +5,7 @@ use std::fmt;
 
 use athanor_catalog::BlockId;
 use athanor_chassis::{ByteSize, TenantId};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use crate::cached_block::CachedBlock;
 use crate::stats::{CacheCounters, CacheStats};
@@ -50,7 +50,7 @@ impl BlockCache {
 
     /// Returns a cached part and marks it as used.
     pub fn get(&self, block: BlockId, tenant: &TenantId) -> Option<CachedBlock> {
-        self.lock().get(&(block, tenant.clone()))
+        self.kept.lock().get(&(block, tenant.clone()))
     }
 
     /// Counts a query of a part: a hit if an earlier query used the part, else a miss.
@@ -62,13 +62,13 @@ impl BlockCache {
 
     /// Returns the current statistics.
     pub fn stats(&self) -> CacheStats {
-        let kept = self.lock();
+        let kept = self.kept.lock();
         self.counts.stats(kept.parts.len() as u64, kept.bytes, self.limit.get())
     }
 
     /// Inserts a part, unless one exists for its key. Returns the part that the cache holds.
     pub fn get_or_insert(&self, part: CachedBlock) -> CachedBlock {
-        let mut kept = self.lock();
+        let mut kept = self.kept.lock();
         let key = part.key();
         if let Some(there) = kept.get(&key) {
             return there;
@@ -80,7 +80,7 @@ impl BlockCache {
 
     /// Removes a part from the cache.
     pub fn remove(&self, part: &CachedBlock) {
-        let mut kept = self.lock();
+        let mut kept = self.kept.lock();
         if kept.contains(part) {
             kept.remove(&part.key());
         }
@@ -88,7 +88,7 @@ impl BlockCache {
 
     /// Updates the cached size of a part and evicts if the limit is exceeded.
     pub fn update_size(&self, part: &CachedBlock) {
-        let mut kept = self.lock();
+        let mut kept = self.kept.lock();
         if kept.contains(part) {
             kept.update_size(part);
             self.evict(&mut kept);
@@ -102,10 +102,6 @@ impl BlockCache {
             kept.remove(&oldest);
             self.counts.evicted.increment();
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BlockCacheState> {
-        self.kept.lock()
     }
 }
 

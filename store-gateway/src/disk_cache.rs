@@ -22,7 +22,7 @@ use athanor_chassis::disk::DiskError;
 use athanor_chassis::{ByteSize, ComputePool, CpuActivity, Disk, TenantId};
 use athanor_profile::encoding::hash::{self, ContentHash};
 use bytes::Bytes;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::stats::{CacheCounters, CacheStats, EventCounter};
@@ -212,11 +212,7 @@ impl DiskCache {
 
     /// Runs a function on the index. Returns None before the folder is listed.
     fn with_index<R>(&self, with: impl FnOnce(&mut DiskCacheIndex) -> R) -> Option<R> {
-        self.lock_index().as_mut().map(with)
-    }
-
-    fn lock_index(&self) -> MutexGuard<'_, Option<DiskCacheIndex>> {
-        self.index.lock()
+        self.index.lock().as_mut().map(with)
     }
 }
 
@@ -225,9 +221,9 @@ impl DiskCache {
     /// Runs all pending work. The first call lists the folder. Then old files are evicted if space is needed,
     /// and pending entries are written.
     pub async fn run_maintenance(self: &Arc<Self>, compute: &ComputePool) {
-        if self.lock_index().is_none() {
+        if self.index.lock().is_none() {
             let Some(index) = self.load_index(compute).await else { return };
-            *self.lock_index() = Some(index);
+            *self.index.lock() = Some(index);
         }
         while self.run_on_pool(compute, |shelf| shelf.run_step()).await == Some(true) {}
     }

@@ -19,7 +19,7 @@ use bytes::{Bytes, BytesMut};
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
 use futures::stream::{self, StreamExt, TryStreamExt};
-use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::oneshot;
 
 use crate::block_fetcher::BlockFetcher;
@@ -40,7 +40,7 @@ pub struct SparseBlockFiles {
     /// Fetched ranges, one entry per fetch.
     fetched: Mutex<FileRanges>,
     /// Ranges that are being fetched.
-    coming: Mutex<PendingRanges>,
+    pending: Mutex<PendingRanges>,
     /// True after the first query of this part.
     asked: AtomicBool,
 }
@@ -129,7 +129,7 @@ impl SparseBlockFiles {
             missed: Mutex::default(),
             misses: AtomicU64::new(0),
             fetched: Mutex::default(),
-            coming: Mutex::default(),
+            pending: Mutex::default(),
             asked: AtomicBool::new(false),
         };
         Ok((begun, meta))
@@ -142,7 +142,7 @@ impl SparseBlockFiles {
 
     /// Returns the number of fetched bytes.
     pub fn fetched_bytes(&self) -> usize {
-        self.meta_bytes + self.files().values().map(FetchedRanges::bytes).sum::<usize>()
+        self.meta_bytes + self.files.read().values().map(FetchedRanges::bytes).sum::<usize>()
     }
 
     /// Returns the range at the end of a file that contains its footer.
@@ -152,7 +152,7 @@ impl SparseBlockFiles {
 
     /// Returns the ranges that were read before they were fetched, and clears the list.
     pub fn take_missed_ranges(&self) -> FileRanges {
-        std::mem::take(&mut *self.lock_missed())
+        std::mem::take(&mut *self.missed.lock())
     }
 
     /// Returns the count of reads of ranges that were not fetched.
@@ -167,7 +167,7 @@ impl SparseBlockFiles {
 
     /// Returns the missing parts of some ranges, aligned to whole pages.
     pub fn missing_ranges(&self, extents: &[(&'static str, Range<u64>)]) -> FileRanges {
-        let files = self.files();
+        let files = self.files.read();
         let none = FetchedRanges::default();
         let near = |(file, range)| {
             let gaps = files.get(file).unwrap_or(&none).gaps(&range);
@@ -207,12 +207,12 @@ impl SparseBlockFiles {
         extents: &[(&'static str, Range<u64>)],
     ) -> (Vec<FetchGuard<'_>>, Vec<PendingFetch>) {
         // A fetched range is added before it leaves the pending list, so no range is fetched by two queries.
-        let mut coming = self.lock_pending();
+        let mut pending = self.pending.lock();
         let mut mine = Vec::new();
         let mut others = BTreeMap::new();
         for (file, range) in self.missing_ranges(extents) {
             let mut on_their_way = Vec::new();
-            for (number, (of, other, arrival)) in &coming.ranges {
+            for (number, (of, other, arrival)) in &pending.ranges {
                 if *of == file && other.start < range.end && range.start < other.end {
                     on_their_way.push(other.clone());
                     others.insert(*number, arrival.clone());
@@ -221,7 +221,7 @@ impl SparseBlockFiles {
             on_their_way.sort_unstable_by_key(|other| other.start);
             mine.extend(gaps(&range, on_their_way.into_iter()).into_iter().map(|gap| (file, gap)));
         }
-        let claims = mine.into_iter().map(|(file, range)| coming.add(self, file, range)).collect();
+        let claims = mine.into_iter().map(|(file, range)| pending.add(self, file, range)).collect();
         (claims, others.into_values().collect())
     }
 
@@ -241,18 +241,6 @@ impl SparseBlockFiles {
     fn file_length(&self, file: &str) -> u64 {
         self.lengths.get(file).copied().unwrap_or_default()
     }
-
-    fn files(&self) -> RwLockReadGuard<'_, BTreeMap<&'static str, FetchedRanges>> {
-        self.files.read()
-    }
-
-    fn lock_missed(&self) -> MutexGuard<'_, FileRanges> {
-        self.missed.lock()
-    }
-
-    fn lock_pending(&self) -> MutexGuard<'_, PendingRanges> {
-        self.coming.lock()
-    }
 }
 
 impl PendingRanges {
@@ -267,7 +255,7 @@ impl PendingRanges {
 
 impl Drop for FetchGuard<'_> {
     fn drop(&mut self) {
-        self.of.lock_pending().ranges.remove(&self.number);
+        self.of.pending.lock().ranges.remove(&self.number);
     }
 }
 
@@ -293,10 +281,10 @@ impl BlockFolder for SparseBlockFiles {
     }
     fn read(&self, name: &str, offset: u64, length: usize) -> io::Result<Bytes> {
         let wanted = offset..offset.saturating_add(length as u64);
-        let found = self.files().get(name).and_then(|pieces| pieces.read(&wanted));
+        let found = self.files.read().get(name).and_then(|pieces| pieces.read(&wanted));
         found.ok_or_else(|| {
             if let Some(file) = PARQUET_FILES.into_iter().find(|file| *file == name) {
-                self.lock_missed().push((file, wanted));
+                self.missed.lock().push((file, wanted));
                 self.misses.fetch_add(1, Ordering::SeqCst);
             }
             io::Error::other(format!("{length} bytes from byte {offset} on of {name} were not fetched"))
@@ -348,7 +336,7 @@ mod tests {
             missed: Mutex::default(),
             misses: AtomicU64::new(0),
             fetched: Mutex::default(),
-            coming: Mutex::default(),
+            pending: Mutex::default(),
             asked: AtomicBool::new(false),
         };
         let ranges =
@@ -363,6 +351,6 @@ mod tests {
         let (third, waits) = fetched.claim_ranges(&[(FILE, pages(0, 10))]);
         assert_eq!((ranges(&third), waits.len()), (vec![pages(2, 5)], 2));
         drop((second, third));
-        assert!(fetched.lock_pending().ranges.is_empty());
+        assert!(fetched.pending.lock().ranges.is_empty());
     }
 }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, Length};
 
@@ -92,14 +92,11 @@ pub struct MemoryFolder(Arc<Mutex<BTreeMap<String, Vec<u8>>>>);
 impl MemoryFolder {
     /// Modifies the bytes of a file, to simulate a faulty disk.
     pub fn tamper(&self, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
-        change(self.files().entry(name.to_owned()).or_default());
+        change(self.0.lock().entry(name.to_owned()).or_default());
     }
     /// Returns the names of all files.
     pub fn names(&self) -> Vec<String> {
-        self.files().keys().cloned().collect()
-    }
-    fn files(&self) -> MutexGuard<'_, BTreeMap<String, Vec<u8>>> {
-        self.0.lock()
+        self.0.lock().keys().cloned().collect()
     }
 }
 
@@ -107,7 +104,7 @@ struct MemoryFile(MemoryFolder, String);
 
 impl Write for MemoryFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.files().entry(self.1.clone()).or_default().extend_from_slice(bytes);
+        self.0.0.lock().entry(self.1.clone()).or_default().extend_from_slice(bytes);
         Ok(bytes.len())
     }
     fn flush(&mut self) -> io::Result<()> {
@@ -117,21 +114,21 @@ impl Write for MemoryFile {
 
 impl BlockFolder for MemoryFolder {
     fn create(&self, name: &str) -> io::Result<Box<dyn Write + Send>> {
-        if self.files().contains_key(name) {
+        if self.0.lock().contains_key(name) {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
-        self.files().insert(name.to_owned(), Vec::new());
+        self.0.lock().insert(name.to_owned(), Vec::new());
         Ok(Box::new(MemoryFile(self.clone(), name.to_owned())))
     }
     fn read(&self, name: &str, offset: u64, length: usize) -> io::Result<Bytes> {
-        let files = self.files();
+        let files = self.0.lock();
         let content = files.get(name).ok_or(io::ErrorKind::NotFound)?;
         let start = usize::try_from(offset).map_err(io::Error::other)?;
         let part = start.checked_add(length).and_then(|end| content.get(start..end));
         Ok(Bytes::copy_from_slice(part.ok_or(io::ErrorKind::UnexpectedEof)?))
     }
     fn length(&self, name: &str) -> io::Result<u64> {
-        Ok(self.files().get(name).ok_or(io::ErrorKind::NotFound)?.len() as u64)
+        Ok(self.0.lock().get(name).ok_or(io::ErrorKind::NotFound)?.len() as u64)
     }
 }
 

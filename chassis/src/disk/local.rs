@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use rustix::fs::OFlags;
 
 use super::{Disk, DiskError, check_file_name};
@@ -105,12 +105,8 @@ impl LockedDirectory {
         self.path.join(name)
     }
 
-    fn lock_handles(&self) -> MutexGuard<'_, BTreeMap<String, Arc<File>>> {
-        self.open.lock()
-    }
-
     fn open_file(&self, name: &str) -> io::Result<Arc<File>> {
-        let mut open = self.lock_handles();
+        let mut open = self.open.lock();
         if let Some(file) = open.get(name) {
             return Ok(Arc::clone(file));
         }
@@ -170,7 +166,7 @@ impl LockedDirectory {
     }
 
     fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        let mut open = self.lock_handles();
+        let mut open = self.open.lock();
         let unfinished = self.file_path(&format!("{UNFINISHED_PREFIX}{name}"));
         let put = || {
             let mut file = no_follow_options().write(true).create(true).truncate(true).open(&unfinished)?;
@@ -187,7 +183,7 @@ impl LockedDirectory {
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        let mut open = self.lock_handles();
+        let mut open = self.open.lock();
         std::fs::rename(self.file_path(from), self.file_path(to))?;
         match open.remove(from) {
             Some(file) => open.insert(to.to_owned(), file),
@@ -197,7 +193,7 @@ impl LockedDirectory {
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        let mut open = self.lock_handles();
+        let mut open = self.open.lock();
         open.remove(name);
         std::fs::remove_file(self.file_path(name))
     }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use super::{Disk, DiskError, check_file_name};
 use crate::random::Random;
@@ -17,7 +17,7 @@ pub const SECTOR_BYTES: usize = 512;
 /// the old handles fail, like those of a dead process.
 #[derive(Clone)]
 pub struct MemoryDisk {
-    platter: Arc<Mutex<DiskImage>>,
+    image: Arc<Mutex<DiskImage>>,
     boot: u64,
 }
 
@@ -70,7 +70,7 @@ enum NameChange {
 impl MemoryDisk {
     /// Creates an empty disk without faults.
     pub fn new() -> Self {
-        Self { platter: Arc::default(), boot: 0 }
+        Self { image: Arc::default(), boot: 0 }
     }
 
     /// Simulates a power loss and returns the disk as the next boot finds it. Any subset of the unsynced
@@ -79,68 +79,68 @@ impl MemoryDisk {
     #[must_use = "the old handles are dead"]
     pub fn crash(&self, seed: u64) -> Self {
         let random = Random::from_seed(seed);
-        let mut platter = self.lock();
-        let kept = random.next_below(platter.renamings.len() as u64 + 1) as usize;
-        let renamings = std::mem::take(&mut platter.renamings);
-        let mut names = platter.durable_names.clone();
+        let mut image = self.image.lock();
+        let kept = random.next_below(image.renamings.len() as u64 + 1) as usize;
+        let renamings = std::mem::take(&mut image.renamings);
+        let mut names = image.durable_names.clone();
         for naming in &renamings[..kept] {
             naming.apply(&mut names);
         }
-        platter.names.clone_from(&names);
-        platter.durable_names = names;
-        for contents in platter.files.values_mut() {
+        image.names.clone_from(&names);
+        image.durable_names = names;
+        for contents in image.files.values_mut() {
             contents.lose_power(&random);
         }
-        platter.remove_unlinked_files();
-        self.next_boot(&mut platter)
+        image.remove_unlinked_files();
+        self.next_boot(&mut image)
     }
 
     /// Simulates the death of the process without the machine. Nothing is lost, and nothing more becomes
     /// durable.
     #[must_use = "the old handles are dead"]
     pub fn restart(&self) -> Self {
-        self.next_boot(&mut self.lock())
+        self.next_boot(&mut self.image.lock())
     }
 
     /// Returns a copy of this disk as after a power loss. This disk is unaffected.
     #[must_use]
     pub fn fork(&self, seed: u64) -> Self {
-        let copy = self.lock().clone();
-        Self { platter: Arc::new(Mutex::new(copy)), boot: self.boot }.crash(seed)
+        let copy = self.image.lock().clone();
+        Self { image: Arc::new(Mutex::new(copy)), boot: self.boot }.crash(seed)
     }
 
     /// Loses power inside the changing call after the next `operations` calls. A write may be partial, and a
     /// new name may exist or not. All calls fail until [`MemoryDisk::crash`].
     pub fn lose_power_after(&self, operations: u64) {
-        self.lock().faults.power = Some(operations);
+        self.image.lock().faults.power = Some(operations);
     }
 
     /// Returns the number of changing calls in all boots.
     pub fn operations(&self) -> u64 {
-        self.lock().faults.operations
+        self.image.lock().faults.operations
     }
 
     /// Sets the capacity of the disk from now on. None means unlimited.
     pub fn set_capacity(&self, bytes: Option<u64>) {
-        self.lock().capacity = bytes;
+        self.image.lock().capacity = bytes;
     }
 
     /// Makes the next `count` syncs of files or of the folder fail. Bytes lost by a failed sync of a file
     /// never become durable, even if later syncs succeed.
     pub fn fail_syncs(&self, count: u64) {
-        self.lock().faults.failing_syncs = count;
+        self.image.lock().faults.failing_syncs = count;
     }
 
     /// Loses the next `count` writes: they can be read and synced, and are gone after a crash.
     pub fn lose_writes(&self, count: u64) {
-        self.lock().faults.lost_writes = count;
+        self.image.lock().faults.lost_writes = count;
     }
 
     /// Flips one bit of a file, to simulate bit rot. Returns whether the bit exists.
     pub fn flip_bit(&self, name: &str, offset: u64, bit: u8) -> bool {
-        let mut platter = self.lock();
-        let Some(file) = platter.names.get(name).copied() else { return false };
-        let Some(contents) = platter.files.get_mut(&file) else { return false };
+        let mut image = self.image.lock();
+        let Some(file) = image.names.get(name).copied() else { return false };
+        let Some(contents) = image.files.get_mut(&file) else { return false };
         let at = usize::try_from(offset).unwrap_or(usize::MAX);
         for bytes in [&mut contents.durable, &mut contents.seen] {
             if let Some(byte) = bytes.get_mut(at) {
@@ -150,14 +150,10 @@ impl MemoryDisk {
         at < contents.seen.len()
     }
 
-    fn next_boot(&self, platter: &mut DiskImage) -> Self {
-        platter.boot += 1;
-        platter.faults = DiskFaults { operations: platter.faults.operations, ..DiskFaults::default() };
-        Self { platter: Arc::clone(&self.platter), boot: platter.boot }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, DiskImage> {
-        self.platter.lock()
+    fn next_boot(&self, image: &mut DiskImage) -> Self {
+        image.boot += 1;
+        image.faults = DiskFaults { operations: image.faults.operations, ..DiskFaults::default() };
+        Self { image: Arc::clone(&self.image), boot: image.boot }
     }
 
     /// Runs one operation, unless the process lost power.
@@ -167,12 +163,9 @@ impl MemoryDisk {
         name: &str,
         call: impl FnOnce(&mut DiskImage) -> io::Result<R>,
     ) -> Result<R, DiskError> {
-        let mut platter = self.lock();
-        let done = if platter.boot != self.boot || platter.faults.dark {
-            Err(no_power())
-        } else {
-            call(&mut platter)
-        };
+        let mut image = self.image.lock();
+        let done =
+            if image.boot != self.boot || image.faults.dark { Err(no_power()) } else { call(&mut image) };
         done.map_err(|error| DiskError::from_io(op, name, error))
     }
 
@@ -184,9 +177,9 @@ impl MemoryDisk {
         call: impl FnOnce(&mut DiskImage, bool) -> io::Result<R>,
     ) -> Result<R, DiskError> {
         check_file_name(name)?;
-        self.run(op, name, |platter| {
-            let dying = platter.faults.record_operation();
-            let done = call(platter, dying)?;
+        self.run(op, name, |image| {
+            let dying = image.faults.record_operation();
+            let done = call(image, dying)?;
             if dying { Err(no_power()) } else { Ok(done) }
         })
     }
@@ -202,7 +195,7 @@ impl fmt::Debug for MemoryDisk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MemoryDisk")
             .field("boot", &self.boot)
-            .field("names", &self.lock().names.len())
+            .field("names", &self.image.lock().names.len())
             .finish()
     }
 }
@@ -405,21 +398,21 @@ impl FileContents {
 
 impl Disk for MemoryDisk {
     fn create_new(&self, name: &str) -> Result<(), DiskError> {
-        self.change("create", name, |platter, _| platter.create(name, 0, false))
+        self.change("create", name, |image, _| image.create(name, 0, false))
     }
 
     fn create_zeroed(&self, name: &str, length: u64) -> Result<(), DiskError> {
-        self.change("create", name, |platter, dying| platter.create(name, length, dying))
+        self.change("create", name, |image, dying| image.create(name, length, dying))
     }
 
     fn write_at(&self, name: &str, offset: u64, parts: &[&[u8]]) -> Result<(), DiskError> {
-        self.change("write to", name, |platter, _| platter.write_at(name, offset, parts))
+        self.change("write to", name, |image, _| image.write_at(name, offset, parts))
     }
 
     fn read_at(&self, name: &str, offset: u64, into: &mut [u8]) -> Result<usize, DiskError> {
         check_file_name(name)?;
-        self.run("read", name, |platter| {
-            let seen = &platter.file(name)?.seen;
+        self.run("read", name, |image| {
+            let seen = &image.file(name)?.seen;
             let begin = usize::try_from(offset).unwrap_or(usize::MAX).min(seen.len());
             let read = into.len().min(seen.len() - begin);
             into[..read].copy_from_slice(&seen[begin..begin + read]);
@@ -428,9 +421,9 @@ impl Disk for MemoryDisk {
     }
 
     fn sync(&self, name: &str) -> Result<(), DiskError> {
-        self.change("sync", name, |platter, dying| {
-            let failed = platter.faults.check_sync();
-            let contents = platter.file(name)?;
+        self.change("sync", name, |image, dying| {
+            let failed = image.faults.check_sync();
+            let contents = image.file(name)?;
             if failed.is_err() {
                 contents.dirty.clear();
             } else if !dying {
@@ -441,52 +434,52 @@ impl Disk for MemoryDisk {
     }
 
     fn write(&self, name: &str, bytes: &[u8]) -> Result<(), DiskError> {
-        self.change("write", name, |platter, dying| platter.write(name, bytes, dying))
+        self.change("write", name, |image, dying| image.write(name, bytes, dying))
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<(), DiskError> {
         check_file_name(to)?;
-        self.change("rename", from, |platter, _| {
-            platter.file(from)?;
+        self.change("rename", from, |image, _| {
+            image.file(from)?;
             if from != to {
-                platter.apply_name_change(NameChange::Rename(from.to_owned(), to.to_owned()));
+                image.apply_name_change(NameChange::Rename(from.to_owned(), to.to_owned()));
             }
             Ok(())
         })
     }
 
     fn remove(&self, name: &str) -> Result<(), DiskError> {
-        self.change("remove", name, |platter, _| {
-            platter.file(name)?;
-            platter.apply_name_change(NameChange::Unlink(name.to_owned()));
+        self.change("remove", name, |image, _| {
+            image.file(name)?;
+            image.apply_name_change(NameChange::Unlink(name.to_owned()));
             Ok(())
         })
     }
 
     fn list(&self) -> Result<Vec<String>, DiskError> {
-        self.run("list", "the disk", |platter| Ok(platter.names.keys().cloned().collect()))
+        self.run("list", "the disk", |image| Ok(image.names.keys().cloned().collect()))
     }
 
     fn len(&self, name: &str) -> Result<u64, DiskError> {
         check_file_name(name)?;
-        self.run("measure", name, |platter| Ok(platter.file(name)?.seen.len() as u64))
+        self.run("measure", name, |image| Ok(image.file(name)?.seen.len() as u64))
     }
 
     fn sync_dir(&self) -> Result<(), DiskError> {
-        self.change("sync", "folder", |platter, dying| {
-            platter.faults.check_sync()?;
+        self.change("sync", "folder", |image, dying| {
+            image.faults.check_sync()?;
             if !dying {
-                platter.sync_names();
+                image.sync_names();
             }
             Ok(())
         })
     }
 
     fn free_bytes(&self) -> Result<u64, DiskError> {
-        self.run("measure", "the disk", |platter| Ok(platter.free_bytes()))
+        self.run("measure", "the disk", |image| Ok(image.free_bytes()))
     }
 
     fn capacity_bytes(&self) -> Result<u64, DiskError> {
-        self.run("measure", "the disk", |platter| Ok(platter.capacity.unwrap_or(u64::MAX)))
+        self.run("measure", "the disk", |image| Ok(image.capacity.unwrap_or(u64::MAX)))
     }
 }

@@ -19,7 +19,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use std::{fmt, io};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use signal_hook::consts::SIGABRT;
 use signal_hook::flag;
 use signal_hook::low_level::pipe;
@@ -152,7 +152,7 @@ impl ActivityTracker {
     /// Registers work that begins. Returns none if no slot is free or the tracker is closed; the work then
     /// runs untracked. Costs a write of a few bytes, without sync.
     pub fn track_activity(&self, key: u128) -> Option<ActivityGuard> {
-        let mut table = self.shared.table();
+        let mut table = self.shared.table.lock();
         if table.is_closed {
             return None;
         }
@@ -173,7 +173,7 @@ impl ActivityTracker {
     /// Clears all crashes. Returns the number of keys that had at least `least` of them.
     pub fn clear_crashes(&self, least: u32) -> usize {
         let count = self.count_crashed(least);
-        let mut table = self.shared.table();
+        let mut table = self.shared.table.lock();
         let known: Vec<u128> =
             table.slots.iter().filter(|(_, slot)| slot.deaths > 0).map(|(key, _)| *key).collect();
         known.into_iter().for_each(|key| self.shared.clear_slot(&mut table, key));
@@ -182,7 +182,7 @@ impl ActivityTracker {
 
     /// Closes the file at an orderly shutdown, so that running work counts as not crashed. Blocks.
     pub fn close(&self) {
-        let mut table = self.shared.table();
+        let mut table = self.shared.table.lock();
         let under_way: Vec<(u128, ActivitySlot)> =
             table.slots.iter().map(|(key, slot)| (*key, *slot)).collect();
         for (key, slot) in under_way.into_iter().filter(|(_, slot)| slot.under_way > 0) {
@@ -205,13 +205,13 @@ impl fmt::Debug for ActivityTracker {
 impl ActivityGuard {
     /// Clears the crashes of the key after success.
     pub fn mark_succeeded(&self) {
-        self.shared.clear_slot(&mut self.shared.table(), self.key);
+        self.shared.clear_slot(&mut self.shared.table.lock(), self.key);
     }
 }
 
 impl Drop for ActivityGuard {
     fn drop(&mut self) {
-        let mut table = self.shared.table();
+        let mut table = self.shared.table.lock();
         let Some(slot) = table.slots.get_mut(&self.key) else { return };
         slot.under_way = slot.under_way.saturating_sub(1);
         let slot = *slot;
@@ -227,10 +227,6 @@ impl Drop for ActivityGuard {
 }
 
 impl ActivityTrackerInner {
-    fn table(&self) -> MutexGuard<'_, ActivityTable> {
-        self.table.lock()
-    }
-
     /// Returns key, crash count and remaining retention of each remembered entry.
     fn recent_crashes(&self) -> impl Iterator<Item = (u128, u32, Duration)> {
         let now = unix_seconds(self.clock.wall());
@@ -238,7 +234,7 @@ impl ActivityTrackerInner {
             Some((*key, u32::from(slot.deaths), slot.remaining_retention(now)?))
         };
         let known: Vec<_> =
-            self.table().slots.iter().filter(|(_, slot)| slot.deaths > 0).filter_map(of).collect();
+            self.table.lock().slots.iter().filter(|(_, slot)| slot.deaths > 0).filter_map(of).collect();
         known.into_iter()
     }
 

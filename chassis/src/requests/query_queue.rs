@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use crate::requests::tenant_shares::tenant_share;
@@ -109,7 +109,7 @@ impl QueryQueue {
     pub async fn acquire(self: &Arc<Self>, tenants: &[TenantId], most: usize) -> Result<QueryPermit, Status> {
         let (turn, came) = oneshot::channel();
         let given = {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             state.remove_cancelled();
             if let Some(why) = state.rejection_reason(tenants, most, self.words) {
                 state.refused += 1;
@@ -127,7 +127,7 @@ impl QueryQueue {
 
     /// Returns the numbers of running, queued and rejected queries.
     pub fn stats(&self) -> QueryQueueStats {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.remove_cancelled();
         let QueryQueueState { running, ref waiting, refused, .. } = *state;
         QueryQueueStats { running, most: self.most, waiting: waiting.len(), refused }
@@ -143,10 +143,6 @@ impl QueryQueue {
             given.push((turn, QueryPermit { turns: Arc::clone(self), tenants }));
         }
         GrantedPermits(given)
-    }
-
-    fn state(&self) -> MutexGuard<'_, QueryQueueState> {
-        self.state.lock()
     }
 }
 
@@ -257,7 +253,7 @@ impl QueryQueueState {
 impl QueryPermit {
     /// Charges bytes that the query reads from a tenant.
     pub fn charge(&self, tenant: &TenantId, bytes: u64) {
-        let mut state = self.turns.state();
+        let mut state = self.turns.state.lock();
         let account = state.tenants.entry(tenant.clone()).or_default();
         account.paid = account.paid.saturating_add(bytes.max(MIN_QUERY_COST_BYTES));
     }
@@ -266,7 +262,7 @@ impl QueryPermit {
 impl Drop for QueryPermit {
     fn drop(&mut self) {
         let given = {
-            let mut state = self.turns.state();
+            let mut state = self.turns.state.lock();
             state.finish_query(&self.tenants);
             self.turns.grant_permits(&mut state)
         };
@@ -348,7 +344,7 @@ mod tests {
         drop(two);
         assert!(third.now_or_never().is_some() && both.now_or_never().is_some());
         drop(other);
-        assert_eq!(turns.state().running, 0);
+        assert_eq!(turns.state.lock().running, 0);
     }
 
     #[test]
@@ -375,7 +371,7 @@ mod tests {
             let name = format!("t{n}");
             ask(&turns, &[&name], 8).now_or_never().unwrap().charge(&tenant(&name), 1);
         }
-        assert!(turns.state().tenants.len() <= MAX_REMEMBERED_TENANTS);
+        assert!(turns.state.lock().tenants.len() <= MAX_REMEMBERED_TENANTS);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use crate::TenantId;
 
@@ -49,7 +49,7 @@ impl TenantShares {
     /// Adds bytes to each of these tenants, within its share. A single tenant has no share: the owner of the
     /// budget checks the whole limit.
     pub fn reserve(&self, tenants: &[TenantId], bytes: u64) -> Result<(), ShareExceededError> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         tenants.iter().for_each(|tenant| state.register_tenant(tenant));
         let share = self.share(&state);
         for tenant in tenants {
@@ -64,12 +64,12 @@ impl TenantShares {
 
     /// Adds bytes to each of these tenants, regardless of their shares.
     pub fn reserve_unchecked(&self, tenants: &[TenantId], bytes: u64) {
-        self.state().add(tenants, bytes);
+        self.state.lock().add(tenants, bytes);
     }
 
     /// Subtracts bytes from each of these tenants.
     pub fn release(&self, tenants: &[TenantId], bytes: u64) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         for tenant in tenants {
             let Some(held) = state.held.get_mut(tenant) else { continue };
             *held = held.saturating_sub(bytes);
@@ -81,7 +81,7 @@ impl TenantShares {
 
     /// Returns whether every other tenant holds no more than its share. Registers these tenants.
     pub fn is_free_for(&self, tenants: &[TenantId]) -> bool {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         tenants.iter().for_each(|tenant| state.register_tenant(tenant));
         let share = self.share(&state);
         state.held.iter().all(|(tenant, held)| *held <= share || tenants.contains(tenant))
@@ -89,10 +89,6 @@ impl TenantShares {
 
     fn share(&self, state: &TenantHoldings) -> u64 {
         tenant_share(self.limit, if state.has_second { 2 } else { 1 })
-    }
-
-    fn state(&self) -> MutexGuard<'_, TenantHoldings> {
-        self.state.lock()
     }
 }
 
@@ -149,6 +145,6 @@ mod tests {
         assert_eq!(shares.reserve(&both[1..], 50), Ok(()));
         shares.release(&both[..1], 20);
         shares.release(&both[1..], 50);
-        assert!(shares.state().held.is_empty());
+        assert!(shares.state.lock().held.is_empty());
     }
 }

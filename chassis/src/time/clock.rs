@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use chrono::{DateTime, SecondsFormat};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
@@ -56,7 +56,7 @@ struct SystemTimeSource {
 
 struct ManualTimeSource {
     start: Timestamp,
-    hands: Mutex<ManualClockState>,
+    state: Mutex<ManualClockState>,
     /// Number of sleeping waiters, watched by `wait_for_sleepers`.
     sleeping: watch::Sender<usize>,
 }
@@ -154,7 +154,7 @@ impl Clock {
         let hand = ManualClock {
             shared: Arc::new(ManualTimeSource {
                 start,
-                hands: Mutex::default(),
+                state: Mutex::default(),
                 sleeping: watch::Sender::new(0),
             }),
         };
@@ -240,22 +240,22 @@ impl ManualClock {
 
     /// Advances time and wakes all due sleepers in order.
     pub fn advance(&self, by: Duration) {
-        let mut hands = self.shared.lock_state();
-        hands.now = hands.now.saturating_add(by);
-        hands.wake_due_sleepers();
-        self.shared.sleeping.send_replace(hands.sleepers.len());
+        let mut state = self.shared.state.lock();
+        state.now = state.now.saturating_add(by);
+        state.wake_due_sleepers();
+        self.shared.sleeping.send_replace(state.sleepers.len());
     }
 
     /// Advances time to the next wake-up. Returns whether there was a sleeper.
     pub fn advance_to_next(&self) -> bool {
-        let mut hands = self.shared.lock_state();
-        hands.remove_cancelled_sleepers();
-        let next = hands.sleepers.keys().next().map(|(at, _)| *at);
+        let mut state = self.shared.state.lock();
+        state.remove_cancelled_sleepers();
+        let next = state.sleepers.keys().next().map(|(at, _)| *at);
         if let Some(at) = next {
-            hands.now = at;
-            hands.wake_due_sleepers();
+            state.now = at;
+            state.wake_due_sleepers();
         }
-        self.shared.sleeping.send_replace(hands.sleepers.len());
+        self.shared.sleeping.send_replace(state.sleepers.len());
         next.is_some()
     }
 
@@ -271,27 +271,23 @@ impl ManualClock {
 
 impl fmt::Debug for ManualClock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ManualClock").field("now", &self.shared.lock_state().now).finish()
+        f.debug_struct("ManualClock").field("now", &self.shared.state.lock().now).finish()
     }
 }
 
 impl ManualTimeSource {
-    fn lock_state(&self) -> MutexGuard<'_, ManualClockState> {
-        self.hands.lock()
-    }
-
     /// Registers a sleeper, unless its wait is zero.
     fn register_sleeper(&self, wait: Duration) -> Option<oneshot::Receiver<()>> {
         if wait.is_zero() {
             return None;
         }
-        let mut hands = self.lock_state();
-        hands.remove_cancelled_sleepers();
+        let mut state = self.state.lock();
+        state.remove_cancelled_sleepers();
         let (wake, woken) = oneshot::channel();
-        let key = (hands.now.saturating_add(wait), hands.next);
-        hands.next += 1;
-        hands.sleepers.insert(key, wake);
-        self.sleeping.send_replace(hands.sleepers.len());
+        let key = (state.now.saturating_add(wait), state.next);
+        state.next += 1;
+        state.sleepers.insert(key, wake);
+        self.sleeping.send_replace(state.sleepers.len());
         Some(woken)
     }
 }
@@ -315,11 +311,11 @@ impl ManualClockState {
 #[async_trait]
 impl TimeSource for ManualTimeSource {
     fn wall(&self) -> Timestamp {
-        self.start.plus(self.lock_state().now)
+        self.start.plus(self.state.lock().now)
     }
 
     fn monotonic(&self) -> Duration {
-        self.lock_state().now
+        self.state.lock().now
     }
 
     async fn sleep(&self, wait: Duration) {

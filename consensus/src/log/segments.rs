@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use athanor_chassis::disk::DiskError;
 use athanor_chassis::{CpuActivity, Disk};
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex};
 
 use super::LogConfig;
 use super::frame::FRAME_ALIGNMENT_BYTES;
@@ -40,7 +40,7 @@ pub(crate) struct SegmentFiles {
     wanted: usize,
     /// Free bytes below which no file is prepared.
     reserve: u64,
-    shelf: Mutex<SparePool>,
+    spares: Mutex<SparePool>,
     wake: Condvar,
 }
 
@@ -95,18 +95,18 @@ impl SegmentFiles {
         config: &LogConfig,
     ) -> Result<(Self, Vec<u64>), DiskError> {
         let mut numbers = Vec::new();
-        let mut shelf = SparePool::default();
+        let mut pool = SparePool::default();
         // Larger positions cannot come from a valid log, and would overflow a word in later sums.
         let limit = (1 << 62) / size;
         for file in disk.list()? {
             if let Some(number) = parse_file_number(&file, ".log", limit) {
                 numbers.push(number);
             } else if let Some(spare) = parse_file_number(&file, ".spare", limit) {
-                shelf.next = shelf.next.max(spare + 1);
+                pool.next = pool.next.max(spare + 1);
                 // A crash during filling leaves the file short. Up to its length it is usable.
                 let capacity = file_capacity(&*disk, &file, size)?;
                 if capacity >= MIN_SEGMENT_FILE_BYTES {
-                    shelf.ready.push_back(SpareFile { file, capacity });
+                    pool.ready.push_back(SpareFile { file, capacity });
                 } else {
                     disk.remove(&file)?;
                 }
@@ -121,7 +121,7 @@ impl SegmentFiles {
             target: AtomicU64::new(smallest),
             wanted: config.spares,
             reserve: config.reserve.get(),
-            shelf: Mutex::new(shelf),
+            spares: Mutex::new(pool),
             wake: Condvar::new(),
         };
         Ok((segments, numbers))
@@ -152,17 +152,13 @@ impl SegmentFiles {
         if self.disk.free_bytes()? < self.reserve.saturating_add(target) {
             return Ok(());
         }
-        let mut shelf = self.spares();
-        let spares = std::mem::take(&mut shelf.ready).into_iter();
+        let mut pool = self.spares.lock();
+        let spares = std::mem::take(&mut pool.ready).into_iter();
         let (larger, kept): (VecDeque<SpareFile>, VecDeque<SpareFile>) =
             spares.partition(|spare| spare.capacity > target);
-        shelf.ready = kept;
-        drop(shelf);
+        pool.ready = kept;
+        drop(pool);
         larger.iter().try_for_each(|spare| self.disk.remove(&spare.file))
-    }
-
-    fn spares(&self) -> MutexGuard<'_, SparePool> {
-        self.shelf.lock()
     }
 
     /// Turns a prepared file into a segment, durably. Its first frames take `need` bytes. If no prepared file
@@ -185,20 +181,20 @@ impl SegmentFiles {
     }
 
     fn take_ready(&self, need: u64) -> Option<SpareFile> {
-        let mut shelf = self.spares();
+        let mut pool = self.spares.lock();
         let least = (4 * need).min(self.size);
-        let place = shelf.ready.iter().position(|spare| spare.capacity >= least)?;
-        shelf.ready.remove(place)
+        let place = pool.ready.iter().position(|spare| spare.capacity >= least)?;
+        pool.ready.remove(place)
     }
 
     /// Takes the largest prepared file if it has at least `need` bytes.
     fn take_largest(&self, need: u64) -> Option<SpareFile> {
-        let mut shelf = self.spares();
-        let (place, _) = shelf.ready.iter().enumerate().max_by_key(|(_, spare)| spare.capacity)?;
-        if shelf.ready[place].capacity < need {
+        let mut pool = self.spares.lock();
+        let (place, _) = pool.ready.iter().enumerate().max_by_key(|(_, spare)| spare.capacity)?;
+        if pool.ready[place].capacity < need {
             return None;
         }
-        shelf.ready.remove(place)
+        pool.ready.remove(place)
     }
 
     /// Turns an unneeded segment into a prepared file.
@@ -206,7 +202,7 @@ impl SegmentFiles {
         let file = self.new_spare_name();
         let capacity = file_capacity(&*self.disk, &segment_file_name(number), self.size)?;
         self.disk.rename(&segment_file_name(number), &file)?;
-        self.spares().ready.push_back(SpareFile { file, capacity });
+        self.spares.lock().ready.push_back(SpareFile { file, capacity });
         self.wake.notify_all();
         Ok(())
     }
@@ -214,7 +210,7 @@ impl SegmentFiles {
     /// Creates or removes one prepared file, if the pool is not as configured. Returns whether there was
     /// anything to do.
     pub(crate) fn prepare_spare(&self) -> Result<bool, DiskError> {
-        let ready = self.spares().ready.len();
+        let ready = self.spares.lock().ready.len();
         if ready > self.wanted {
             if let Some(spare) = self.take_surplus() {
                 self.disk.remove(&spare.file)?;
@@ -222,7 +218,7 @@ impl SegmentFiles {
             return Ok(true);
         }
         let target = self.target_capacity();
-        if self.has_enough_spares(&self.spares())
+        if self.has_enough_spares(&self.spares.lock())
             || self.disk.free_bytes()? < self.reserve.saturating_add(target)
         {
             return Ok(false);
@@ -234,13 +230,13 @@ impl SegmentFiles {
             self.disk.remove(&spare.file)?;
         }
         let spare = self.create_spare(target)?;
-        self.spares().ready.push_back(spare);
+        self.spares.lock().ready.push_back(spare);
         Ok(true)
     }
 
     /// Returns the size of the largest prepared file, in bytes.
     pub(crate) fn prepared_bytes(&self) -> u64 {
-        self.spares().ready.iter().map(|spare| spare.capacity).max().unwrap_or(0)
+        self.spares.lock().ready.iter().map(|spare| spare.capacity).max().unwrap_or(0)
     }
 
     /// Removes a prepared file from a full disk to make space for other data. Returns false if the disk has
@@ -249,12 +245,12 @@ impl SegmentFiles {
         if self.disk.free_bytes()? >= self.size {
             return Ok(false);
         }
-        let mut shelf = self.spares();
-        if shelf.ready.len() <= kept {
+        let mut pool = self.spares.lock();
+        if pool.ready.len() <= kept {
             return Ok(false);
         }
-        let Some(spare) = shelf.ready.pop_back() else { return Ok(false) };
-        drop(shelf);
+        let Some(spare) = pool.ready.pop_back() else { return Ok(false) };
+        drop(pool);
         self.disk.remove(&spare.file)?;
         Ok(true)
     }
@@ -262,28 +258,28 @@ impl SegmentFiles {
     /// Takes a surplus file: the smallest if it is smaller than new ones, otherwise the largest.
     fn take_surplus(&self) -> Option<SpareFile> {
         let target = self.target_capacity();
-        let mut shelf = self.spares();
-        if shelf.ready.len() <= self.wanted {
+        let mut pool = self.spares.lock();
+        if pool.ready.len() <= self.wanted {
             return None;
         }
-        let capacities = || shelf.ready.iter().map(|spare| spare.capacity).enumerate();
+        let capacities = || pool.ready.iter().map(|spare| spare.capacity).enumerate();
         let smallest = capacities().min_by_key(|(_, capacity)| *capacity);
         let largest = capacities().max_by_key(|(_, capacity)| *capacity);
         let (place, _) = smallest.filter(|(_, capacity)| *capacity < target).or(largest)?;
-        shelf.ready.remove(place)
+        pool.ready.remove(place)
     }
 
     fn take_smallest(&self) -> Option<SpareFile> {
-        let mut shelf = self.spares();
-        let (place, _) = shelf.ready.iter().enumerate().min_by_key(|(_, spare)| spare.capacity)?;
-        shelf.ready.remove(place)
+        let mut pool = self.spares.lock();
+        let (place, _) = pool.ready.iter().enumerate().min_by_key(|(_, spare)| spare.capacity)?;
+        pool.ready.remove(place)
     }
 
     /// Returns whether the pool has the configured number of files, and one of them is as large as new ones.
-    fn has_enough_spares(&self, shelf: &SparePool) -> bool {
+    fn has_enough_spares(&self, pool: &SparePool) -> bool {
         let target = self.target_capacity();
-        let is_large = || shelf.ready.iter().any(|spare| spare.capacity >= target);
-        shelf.ready.len() == self.wanted && (self.wanted == 0 || is_large())
+        let is_large = || pool.ready.iter().any(|spare| spare.capacity >= target);
+        pool.ready.len() == self.wanted && (self.wanted == 0 || is_large())
     }
 
     fn create_spare(&self, capacity: u64) -> Result<SpareFile, DiskError> {
@@ -296,9 +292,9 @@ impl SegmentFiles {
     }
 
     fn new_spare_name(&self) -> String {
-        let mut shelf = self.spares();
-        let number = shelf.next;
-        shelf.next += 1;
+        let mut pool = self.spares.lock();
+        let number = pool.next;
+        pool.next += 1;
         format!("{number:012}.spare")
     }
 
@@ -317,17 +313,17 @@ impl SegmentFiles {
                     tracing::warn!(%error, again_in = ?pause, "segment not prepared");
                 }
             }
-            let mut shelf = self.spares();
-            let settled = |shelf: &mut SparePool| !shelf.closed && self.has_enough_spares(shelf);
-            self.wake.wait_while(&mut shelf, settled);
-            if shelf.closed {
+            let mut pool = self.spares.lock();
+            let settled = |pool: &mut SparePool| !pool.closed && self.has_enough_spares(pool);
+            self.wake.wait_while(&mut pool, settled);
+            if pool.closed {
                 return;
             }
-            if !self.has_enough_spares(&shelf) {
+            if !self.has_enough_spares(&pool) {
                 // A file was just taken, or the disk is full. The pause avoids polling the disk in a busy
                 // loop.
-                self.wake.wait_for(&mut shelf, pause);
-                if shelf.closed {
+                self.wake.wait_for(&mut pool, pause);
+                if pool.closed {
                     return;
                 }
             }
@@ -335,7 +331,7 @@ impl SegmentFiles {
     }
 
     pub(crate) fn close(&self) {
-        self.spares().closed = true;
+        self.spares.lock().closed = true;
         self.wake.notify_all();
     }
 }

@@ -9,7 +9,7 @@ use athanor_chassis::disk::DiskError;
 use athanor_chassis::{ComputePool, CpuActivity, Disk};
 use bytes::Bytes;
 use openraft::{EntryPayload, StorageIOError};
-use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use parking_lot::RwLock;
 use tokio::sync::watch;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -118,20 +118,20 @@ impl<S: StateMachine> StateMachineHost<S> {
     }
 
     pub(crate) fn with_state_machine<R>(&self, look: impl FnOnce(&S) -> R) -> R {
-        look(&self.shared.read().machine)
+        look(&self.shared.state.read().machine)
     }
 
     pub(crate) fn applied_index(&self) -> Option<u64> {
-        self.shared.read().applied.map(|id| id.index)
+        self.shared.state.read().applied.map(|id| id.index)
     }
 
     #[cfg(test)]
     pub(crate) fn snapshot_index(&self) -> Option<u64> {
-        self.shared.read().snapshot.as_ref()?.last_log_id.map(|id| id.index)
+        self.shared.state.read().snapshot.as_ref()?.last_log_id.map(|id| id.index)
     }
 
     pub(crate) fn lost_snapshot_index(&self) -> Option<u64> {
-        self.shared.read().forgot
+        self.shared.state.read().forgot
     }
 
     /// Takes a snapshot if there are new entries to include. Returns the index of the newest snapshot.
@@ -161,14 +161,6 @@ impl<S: StateMachine> StateMachineHost<S> {
 }
 
 impl<S> StateMachineShared<S> {
-    fn read(&self) -> RwLockReadGuard<'_, AppliedState<S>> {
-        self.state.read()
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, AppliedState<S>> {
-        self.state.write()
-    }
-
     fn list_snapshot_files(&self) -> Result<Vec<(u64, u64, String)>, DiskError> {
         list_snapshot_files(&*self.disk, self.group)
     }
@@ -193,7 +185,7 @@ fn list_snapshot_files(disk: &dyn Disk, group: u32) -> Result<Vec<(u64, u64, Str
 
 impl<S: StateMachine> StateMachineShared<S> {
     fn load_newest_snapshot(&self, alone: bool) -> Result<(), GroupOpenError> {
-        let mut state = self.write();
+        let mut state = self.state.write();
         for (index, file, name) in self.list_snapshot_files()? {
             state.files = state.files.max(file + 1);
             if state.snapshot.is_some() {
@@ -228,7 +220,7 @@ impl<S: StateMachine> StateMachineShared<S> {
     fn skip_lost_snapshot(&self, alone: Option<u64>) -> Result<(), GroupOpenError> {
         let group = self.group;
         let Some((purged, term)) = self.log.group_state(group).purged else { return Ok(()) };
-        let found = self.read().applied.map(|id| id.index);
+        let found = self.state.read().applied.map(|id| id.index);
         if found.is_some_and(|found| found >= purged) {
             return Ok(());
         }
@@ -242,7 +234,7 @@ impl<S: StateMachine> StateMachineShared<S> {
         for (_, _, name) in self.list_snapshot_files()? {
             self.quarantine_file(&name)?;
         }
-        let mut state = self.write();
+        let mut state = self.state.write();
         state.machine.reset_to(purged);
         let begun = log_id(term, purged);
         (state.applied, state.snapshot, state.forgot) = (Some(begun), None, Some(purged));
@@ -250,7 +242,7 @@ impl<S: StateMachine> StateMachineShared<S> {
         drop(state);
         let fail = |error: RaftStorageError| GroupOpenError::Raft { cause: error_chain(&error) };
         self.prepare_snapshot().map_err(fail)?;
-        self.write().ready = None;
+        self.state.write().ready = None;
         Ok(())
     }
 
@@ -262,7 +254,7 @@ impl<S: StateMachine> StateMachineShared<S> {
     }
 
     fn apply(&self, entries: Vec<RaftEntry>) -> Result<Vec<ProposalResult>, RaftStorageError> {
-        let mut state = self.write();
+        let mut state = self.state.write();
         let mut answers = Vec::with_capacity(entries.len());
         for entry in entries {
             answers.push(match entry.payload {
@@ -292,7 +284,7 @@ impl<S: StateMachine> StateMachineShared<S> {
     /// of the newest snapshot, if any.
     fn prepare_snapshot(&self) -> Result<Option<u64>, RaftStorageError> {
         let (meta, snapshot) = {
-            let state = self.read();
+            let state = self.state.read();
             let snapshot = state.machine.snapshot();
             let index = snapshot.index;
             let known = state.snapshot.as_ref().and_then(|meta| meta.last_log_id);
@@ -324,16 +316,16 @@ impl<S: StateMachine> StateMachineShared<S> {
         let data = Bytes::from(written?);
         self.store_snapshot(&meta, &data)?;
         (snapshot.kept)();
-        self.write().ready = Some((meta.clone(), data));
+        self.state.write().ready = Some((meta.clone(), data));
         Ok(meta.last_log_id.map(|id| id.index))
     }
 
     /// Returns the prepared snapshot, or the newest stored one.
     fn take_prepared_snapshot(&self) -> Result<RaftSnapshot, RaftStorageError> {
-        if let Some((meta, data)) = self.write().ready.take() {
+        if let Some((meta, data)) = self.state.write().ready.take() {
             return Ok(RaftSnapshot { meta, snapshot: Box::new(data) });
         }
-        let meta = self.read().snapshot.clone();
+        let meta = self.state.read().snapshot.clone();
         let text = "no snapshot was made yet";
         let meta = meta.ok_or_else(|| StorageIOError::read_state_machine(openraft::AnyError::error(text)))?;
         self.read_stored_snapshot(&meta)
@@ -343,7 +335,7 @@ impl<S: StateMachine> StateMachineShared<S> {
     fn store_snapshot(&self, meta: &RaftSnapshotMeta, data: &Bytes) -> Result<(), RaftStorageError> {
         let index = meta.last_log_id.map_or(0, |id| id.index);
         let file = {
-            let mut state = self.write();
+            let mut state = self.state.write();
             state.files += 1;
             state.files - 1
         };
@@ -354,7 +346,7 @@ impl<S: StateMachine> StateMachineShared<S> {
         };
         self.disk.write(&name, &encode_snapshot_file(meta, data)).map_err(|error| fail(&error))?;
         self.kept.advance_to(index);
-        let mut state = self.write();
+        let mut state = self.state.write();
         if state.snapshot.as_ref().is_some_and(|known| known.last_log_id > meta.last_log_id) {
             // A newer snapshot was installed meanwhile.
             return Ok(());
@@ -394,9 +386,9 @@ impl<S: StateMachine> StateMachineShared<S> {
     /// Returns the newest stored snapshot. Retries if a newer one replaces it during the read.
     fn newest_snapshot(&self) -> Result<Option<RaftSnapshot>, RaftStorageError> {
         loop {
-            let Some(meta) = self.read().snapshot.clone() else { return Ok(None) };
+            let Some(meta) = self.state.read().snapshot.clone() else { return Ok(None) };
             match self.read_stored_snapshot(&meta) {
-                Err(_) if self.read().snapshot.as_ref() != Some(&meta) => {}
+                Err(_) if self.state.read().snapshot.as_ref() != Some(&meta) => {}
                 stored => return stored.map(Some),
             }
         }
@@ -408,7 +400,7 @@ impl<S: StateMachine> StateMachineShared<S> {
         };
         let index = meta.last_log_id.map_or(0, |id| id.index);
         // Raft continues from the snapshot in any case, so it is stored only if the machine accepts it.
-        let mut state = self.write();
+        let mut state = self.state.write();
         let files = state.machine.snapshot_files(data).map_err(fail)?;
         let mut arrive = || self.arrivals.install_files(&files);
         let restored = RestoreContext { index, bytes: data, alone: false, arrive: &mut arrive };
@@ -462,7 +454,7 @@ fn open(bytes: &Bytes) -> Option<(RaftSnapshotMeta, Bytes)> {
 #[async_trait]
 impl<S: StateMachine> ErasedStateMachine for StateMachineHost<S> {
     fn applied_state(&self) -> (Option<RaftLogId>, RaftMembership) {
-        let state = self.shared.read();
+        let state = self.shared.state.read();
         (state.applied, state.memberships.back().cloned().unwrap_or_default())
     }
 

@@ -26,7 +26,7 @@ use std::time::Duration;
 use athanor_chassis::{ByteSize, ErrorCode, Status, TenantId};
 use athanor_profile::encoding::codec::{CodecError, CodecReader, put_signed_varint, put_varint};
 use athanor_profile::encoding::hash::{ContentHash, PrehashedMap, PrehashedSet};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use crate::admission::SHARD_BUSY_RETRY_AFTER;
 use crate::delta::cumulative_values::{CumulativeValues, DeltaOp, row_key};
@@ -240,14 +240,10 @@ impl CumulativeTracker {
         Self { bounds, state: Mutex::default() }
     }
 
-    fn state(&self) -> MutexGuard<'_, TrackerState> {
-        self.state.lock()
-    }
-
     /// Starts a batch. If the number of failed proposals changed, the tracker drops the batches in flight:
     /// none of them is ever applied.
     pub fn start_batch(&self, failures: u64) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.failures != failures {
             state.failures = failures;
             state.flights.clear();
@@ -256,7 +252,7 @@ impl CumulativeTracker {
 
     /// Returns the state of a series after all batches in flight are applied. The series counts as seen now.
     pub fn find(&self, series: ContentHash, tenant: &TenantId, now: Duration) -> Option<Arc<SeriesState>> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.kept.touch(series, tenant, now);
         let in_flight = state.flights.iter().rev().find_map(|flight| flight.next.get(&series));
         in_flight.or_else(|| state.kept.get(series)).map(Arc::clone)
@@ -264,7 +260,7 @@ impl CumulativeTracker {
 
     /// Returns whether a counting record is in flight.
     pub fn is_in_flight(&self, id: ContentHash) -> bool {
-        self.state().flights.iter().any(|flight| flight.ids.contains(&id))
+        self.state.lock().flights.iter().any(|flight| flight.ids.contains(&id))
     }
 
     /// Checks the budget for more memory of a tenant's series. Batches in flight and the growth of the
@@ -277,7 +273,7 @@ impl CumulativeTracker {
         remembered: Duration,
         now: Duration,
     ) -> Result<(), Status> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let first = self.bounds.weigh(&state, tenant, more, batch);
         if first.is_ok() || state.searched.is_some_and(|at| now.saturating_sub(at) < IDLE_EVICTION_INTERVAL) {
             return first;
@@ -290,7 +286,7 @@ impl CumulativeTracker {
     /// Launches a prepared batch: its changes are in flight.
     pub(crate) fn launch(&self, launch: BatchDeltas) {
         let BatchDeltas { token, ids, next, grows, tally } = launch;
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.tally += tally;
         if !ids.is_empty() {
             state.flights.push_back(InFlightBatch { token, open: ids.len(), ids, next, grows });
@@ -299,7 +295,7 @@ impl CumulativeTracker {
 
     /// Applies a batch by its token: its new records have counted.
     pub fn apply(&self, token: u64, changes: Vec<SeriesUpdate>, now: Duration) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if let Some(flight) = state.flights.iter_mut().find(|flight| flight.token == token) {
             flight.open = flight.open.saturating_sub(changes.len());
             flight.grows.clear();
@@ -312,14 +308,14 @@ impl CumulativeTracker {
     /// Removes a finished batch. Returns whether it counted all values from which later batches were
     /// subtracted.
     pub fn finish_batch(&self, token: u64) -> bool {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let Some(place) = state.flights.iter().position(|flight| flight.token == token) else { return true };
         state.flights.remove(place).is_none_or(|flight| flight.open == 0)
     }
 
     /// Restores updates that were replayed from the log, in log order.
     pub fn restore(&self, changes: impl IntoIterator<Item = SeriesUpdate>, now: Duration) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         for change in changes {
             state.take(change, now);
         }
@@ -327,26 +323,26 @@ impl CumulativeTracker {
 
     /// Resets entry indexes that belong to another log: all entries of this log are later.
     pub fn reset_entry_indexes(&self) {
-        for count in self.state().kept.iter_series_mut() {
+        for count in self.state.lock().kept.iter_series_mut() {
             count.index = 0;
         }
     }
 
     /// Returns the entry up to which each series has counted.
     pub fn counted_indexes(&self) -> PrehashedMap<ContentHash, u64> {
-        self.state().kept.iter_series().map(|(series, count)| (series, count.index)).collect()
+        self.state.lock().kept.iter_series().map(|(series, count)| (series, count.index)).collect()
     }
 
     /// Forgets series that were idle for long. They are kept at least as long as ids: a late profile of a
     /// series forgotten earlier would be stored whole.
     pub fn evict_idle(&self, remembered: Duration, now: Duration) {
-        self.state().forget_idle(self.bounds.idle.max(remembered), now);
+        self.state.lock().forget_idle(self.bounds.idle.max(remembered), now);
     }
 
     /// Encodes the states of all series, in pieces of about `bytes` bytes.
     pub fn write(&self, bytes: usize) -> Vec<Vec<u8>> {
         let mut all: Vec<(ContentHash, Arc<SeriesState>)> =
-            self.state().kept.iter_series().map(|(series, count)| (series, Arc::clone(count))).collect();
+            self.state.lock().kept.iter_series().map(|(series, count)| (series, Arc::clone(count))).collect();
         all.sort_unstable_by_key(|(series, _)| *series);
         let mut pieces = Vec::new();
         let mut piece = Vec::new();
@@ -389,14 +385,14 @@ impl CumulativeTracker {
             let time = unpacker.read_signed()?;
             let count = SeriesState { index, time, counted: CumulativeValues::read(&mut unpacker)? };
             let mut change = SeriesUpdate { series, step: DeltaOp::Begins, count, tenant: None };
-            let begun = self.state().part.take();
+            let begun = self.state.lock().part.take();
             if flags & CONTINUED_SERIES_FLAG > 0 {
                 let is_its = |begun: &SeriesUpdate| (begun.series, begun.count.index) == (series, index);
                 let Some(begun) = begun.filter(is_its) else { continue };
                 change = begun.with_later(SeriesUpdate { step: DeltaOp::Adds, ..change });
             }
             match flags & LAST_PIECE_FLAG {
-                0 => self.state().part = Some(change),
+                0 => self.state.lock().part = Some(change),
                 _ => changes.push(change),
             }
         }
@@ -406,7 +402,7 @@ impl CumulativeTracker {
 
     /// Returns the number of series, their bytes and the outcomes of profiles.
     pub fn stats(&self) -> (u64, u64, DeltaStats) {
-        let state = self.state();
+        let state = self.state.lock();
         (state.kept.len() as u64, state.kept.bytes() as u64, state.tally)
     }
 }

@@ -13,7 +13,7 @@ use object_store::{
     Error, GetOptions, GetResult, ObjectMeta, ObjectStore, ObjectStoreExt, PutOptions, PutPayload, PutResult,
     Result,
 };
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 /// Bucket in memory with injected faults. Clones share one state.
@@ -51,16 +51,6 @@ impl<'w> WaitingRead<'w> {
 impl Drop for WaitingRead<'_> {
     fn drop(&mut self) {
         self.0.waiting.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
-impl BucketFaults {
-    fn lock_reads(&self) -> MutexGuard<'_, Option<Vec<String>>> {
-        self.read.lock()
-    }
-
-    fn lock_bytes(&self) -> MutexGuard<'_, Option<BTreeSet<(String, u64, u64)>>> {
-        self.bytes.lock()
     }
 }
 
@@ -106,13 +96,13 @@ impl FaultBucket {
 
     /// Returns the paths read since the last call. The first call returns none and starts recording.
     pub fn take_reads(&self) -> Vec<String> {
-        self.weather.lock_reads().replace(Vec::new()).unwrap_or_default()
+        self.weather.read.lock().replace(Vec::new()).unwrap_or_default()
     }
 
     /// Returns the number of bytes of block files read since the last call. Equal ranges count once. The
     /// first call returns zero and starts recording.
     pub fn take_block_bytes(&self) -> u64 {
-        let read = self.weather.lock_bytes().replace(BTreeSet::new()).unwrap_or_default();
+        let read = self.weather.bytes.lock().replace(BTreeSet::new()).unwrap_or_default();
         read.into_iter().map(|(_, from, to)| to - from).sum()
     }
 
@@ -154,13 +144,13 @@ impl BucketCalls for FaultBucket {
 
     async fn get(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         self.wait_while_held().await;
-        if let Some(read) = self.weather.lock_reads().as_mut() {
+        if let Some(read) = self.weather.read.lock().as_mut() {
             read.push(location.to_string());
         }
         let is_of_block = location.extension() == Some("parquet") || location.filename() == Some("meta.json");
         let is_read = is_of_block && !options.head;
         let got = self.call(self.objects.get_opts(location, options)).await?;
-        if let Some(bytes) = self.weather.lock_bytes().as_mut().filter(|_| is_read) {
+        if let Some(bytes) = self.weather.bytes.lock().as_mut().filter(|_| is_read) {
             bytes.insert((location.to_string(), got.range.start, got.range.end));
         }
         Ok(got)

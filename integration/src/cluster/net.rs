@@ -13,7 +13,7 @@ use athanor_chassis::net::{LocalNet, NetListener, NetStream};
 use athanor_chassis::{Clock, Net};
 use bytes::{Buf, Bytes};
 use futures::future::BoxFuture;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Buffer of a delayed stream in each direction, in bytes.
@@ -45,42 +45,38 @@ impl NetworkState {
 
 impl SimulatedNetwork {
     pub(super) fn partition(&self, a: &str, b: &str) {
-        self.state().cut.extend([(a.to_owned(), b.to_owned()), (b.to_owned(), a.to_owned())]);
+        self.state.lock().cut.extend([(a.to_owned(), b.to_owned()), (b.to_owned(), a.to_owned())]);
     }
 
     pub(super) fn slow(&self, a: &str, b: &str, delay: Duration) {
         let ways = [(a.to_owned(), b.to_owned()), (b.to_owned(), a.to_owned())];
-        self.state().slow.extend(ways.map(|way| (way, delay)));
+        self.state.lock().slow.extend(ways.map(|way| (way, delay)));
     }
 
     pub(super) fn pause(&self, node: &str) {
-        self.state().held.insert(node.to_owned());
+        self.state.lock().held.insert(node.to_owned());
     }
 
     pub(super) fn resume(&self, node: &str) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.held.remove(node);
         state.waiting.drain(..).for_each(Waker::wake);
     }
 
     pub(super) fn heal(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.cut.clear();
         state.held.clear();
         state.slow.clear();
         state.waiting.drain(..).for_each(Waker::wake);
     }
 
-    fn state(&self) -> MutexGuard<'_, NetworkState> {
-        self.state.lock()
-    }
-
     fn owner(&self, at: SocketAddr) -> String {
-        self.state().owners.get(&at).cloned().unwrap_or_default()
+        self.state.lock().owners.get(&at).cloned().unwrap_or_default()
     }
 
     fn poll_flows(&self, from: &str, to: &str, context: &Context<'_>) -> Poll<()> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.is_connected(from, to) {
             return Poll::Ready(());
         }
@@ -89,11 +85,11 @@ impl SimulatedNetwork {
     }
 
     fn is_connected(&self, from: &str, to: &str) -> bool {
-        self.state().is_connected(from, to)
+        self.state.lock().is_connected(from, to)
     }
 
     fn delay(&self, from: &str, to: &str) -> Option<Duration> {
-        self.state().slow.get(&(from.to_owned(), to.to_owned())).copied()
+        self.state.lock().slow.get(&(from.to_owned(), to.to_owned())).copied()
     }
 }
 
@@ -109,7 +105,7 @@ pub(super) struct FaultNet {
 impl Net for FaultNet {
     async fn listen(&self, at: SocketAddr) -> io::Result<Box<dyn NetListener>> {
         let accept = self.local.listen(at).await?;
-        self.web.state().owners.insert(accept.local_address(), self.name.clone());
+        self.web.state.lock().owners.insert(accept.local_address(), self.name.clone());
         Ok(accept)
     }
 

@@ -127,7 +127,7 @@ impl<T: Send + Sync + 'static> AsyncQueryRegistry<T> {
 
     /// Returns the current numbers of queries and bytes.
     pub(crate) fn stats(&self) -> AsyncQueryStats {
-        let jobs = self.jobs();
+        let jobs = self.jobs.lock();
         let (running, kept): (Vec<_>, Vec<_>) = jobs.by_ticket.values().partition(|job| job.is_running());
         let bytes = kept.iter().map(|job| job.reader.held_bytes()).sum();
         AsyncQueryStats { running: running.len(), kept: kept.len(), bytes, limit: self.bounds.bytes }
@@ -161,7 +161,7 @@ impl<T: Send + Sync + 'static> AsyncQueryRegistry<T> {
         let started =
             self.start_expiry_task().and_then(|()| self.tasks.spawn("query in the background", run));
         if let Err(error) = started {
-            self.jobs().by_ticket.remove(&ticket);
+            self.jobs.lock().by_ticket.remove(&ticket);
             return Err(Status::from_error(&error));
         }
         Ok(ticket)
@@ -170,7 +170,7 @@ impl<T: Send + Sync + 'static> AsyncQueryRegistry<T> {
     /// Starts the expiry task unless it runs. Results that no client polls hold memory too. The task ends
     /// when no query is left.
     fn start_expiry_task(self: &Arc<Self>) -> Result<(), SpawnError> {
-        let mut jobs = self.jobs();
+        let mut jobs = self.jobs.lock();
         if jobs.watched {
             return Ok(());
         }
@@ -192,7 +192,7 @@ impl<T: Send + Sync + 'static> AsyncQueryRegistry<T> {
     /// Removes expired queries. Returns the time until the next expiry. None if no query is left, and then
     /// the expiry task ends.
     fn next_expiry(&self) -> Option<Duration> {
-        let mut jobs = self.jobs();
+        let mut jobs = self.jobs.lock();
         self.remove_expired(&mut jobs);
         let oldest = jobs.by_ticket.values().map(|job| job.since).min();
         jobs.watched = oldest.is_some();
@@ -206,15 +206,11 @@ impl<T: Send + Sync + 'static> AsyncQueryRegistry<T> {
         reader: &QueryContext,
         ticket: QueryHandleId,
     ) -> Result<(AsyncQueryState<T>, QueryContext), Status> {
-        let mut jobs = self.jobs();
+        let mut jobs = self.jobs.lock();
         self.remove_expired(&mut jobs);
         let job = jobs.by_ticket.get(&ticket).filter(|job| job.reader.tenants() == reader.tenants());
         let Some(job) = job else { return Err(unknown_query_error(&ticket.to_string())) };
         Ok((job.state.clone(), job.reader.clone()))
-    }
-
-    fn jobs(&self) -> MutexGuard<'_, AsyncQueries<T>> {
-        self.jobs.lock()
     }
 
     fn remove_expired(&self, jobs: &mut AsyncQueries<T>) {
@@ -225,7 +221,7 @@ impl<T: Send + Sync + 'static> AsyncQueryRegistry<T> {
     /// Reserves a slot for one more query of these tenants. The query counts for each of them, as do queries
     /// that they share with other tenants.
     fn reserve_slot(&self, tenants: &[TenantId]) -> Result<MutexGuard<'_, AsyncQueries<T>>, Status> {
-        let mut jobs = self.jobs();
+        let mut jobs = self.jobs.lock();
         self.remove_expired(&mut jobs);
         for tenant in tenants {
             let running = jobs.queries_of(tenant).filter(|(_, job)| job.is_running()).count();
@@ -257,7 +253,7 @@ impl<T: Send + Sync + 'static> AsyncQueryRegistry<T> {
 
     fn finish_query(&self, ticket: QueryHandleId, answer: Result<T, Status>) {
         let now = self.clock.monotonic();
-        let mut jobs = self.jobs();
+        let mut jobs = self.jobs.lock();
         // The query may have expired meanwhile.
         let Some(job) = jobs.by_ticket.get_mut(&ticket) else { return };
         job.since = now;
@@ -441,7 +437,7 @@ mod tests {
             while background.tasks.running_tasks() > 0 {
                 tokio::task::yield_now().await;
             }
-            assert!(background.jobs().by_ticket.is_empty());
+            assert!(background.jobs.lock().by_ticket.is_empty());
         }
     }
 
@@ -464,7 +460,7 @@ mod tests {
             idle(&background).await;
         }
         drop(background.reserve_slot(of_both.tenants()).unwrap());
-        let kept = |tenant: &str| background.jobs().queries_of(&tenant.parse().unwrap()).count();
+        let kept = |tenant: &str| background.jobs.lock().queries_of(&tenant.parse().unwrap()).count();
         assert_eq!((kept("e"), kept("a")), (MAX_RESULTS_PER_TENANT - 1, 2));
     }
 

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::channel::oneshot;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 /// Maximum number of requests that wait for one result.
 const MAX_WAITERS_PER_REQUEST: usize = 512;
@@ -29,7 +29,7 @@ pub(crate) type RequestKey = Arc<[u8]>;
 
 /// Registry of requests in flight and their waiters. `T` is the shared result.
 pub(crate) struct RequestCoalescer<T> {
-    asked: Mutex<BTreeMap<RequestKey, InFlightRequest<T>>>,
+    requests: Mutex<BTreeMap<RequestKey, InFlightRequest<T>>>,
 }
 
 /// Request that one leader computes for all its waiters.
@@ -66,7 +66,7 @@ pub(crate) struct CoalescingLeader<T> {
 
 impl<T> Default for RequestCoalescer<T> {
     fn default() -> Self {
-        Self { asked: Mutex::default() }
+        Self { requests: Mutex::default() }
     }
 }
 
@@ -74,7 +74,7 @@ impl<T> RequestCoalescer<T> {
     /// Becomes the leader, or waits for it. `planned` is set once the request is planned.
     pub(crate) async fn join(self: &Arc<Self>, key: &RequestKey, planned: Arc<AtomicBool>) -> JoinOutcome<T> {
         let heard = {
-            let mut all = self.lock_requests();
+            let mut all = self.requests.lock();
             match all.get(key) {
                 None => {
                     all.insert(Arc::clone(key), InFlightRequest { planned, waiting: Vec::new() });
@@ -92,22 +92,18 @@ impl<T> RequestCoalescer<T> {
     /// Returns the number of waiting requests.
     #[cfg(test)]
     fn waiter_count(&self) -> usize {
-        self.lock_requests().values().map(|asked| asked.waiting.len()).sum()
+        self.requests.lock().values().map(|asked| asked.waiting.len()).sum()
     }
 
     fn leader_of(self: &Arc<Self>, key: &RequestKey) -> CoalescingLeader<T> {
         CoalescingLeader { together: Arc::clone(self), key: Arc::clone(key) }
     }
 
-    fn lock_requests(&self) -> MutexGuard<'_, BTreeMap<RequestKey, InFlightRequest<T>>> {
-        self.asked.lock()
-    }
-
     /// Makes the next waiter the leader. The message is sent without the lock: a cancelled waiter drops its
     /// [`CoalescingLeader`], which takes the lock.
     fn promote_next_waiter(self: &Arc<Self>, key: &RequestKey) {
         let next = {
-            let mut all = self.lock_requests();
+            let mut all = self.requests.lock();
             let Some(asked) = all.get_mut(key) else { return };
             asked.sweep();
             if asked.waiting.is_empty() {
@@ -160,7 +156,7 @@ impl<T> InFlightRequest<T> {
 impl<T> CoalescingLeader<T> {
     /// Returns true if a waiter would receive the result.
     pub(crate) fn has_waiters(&self) -> bool {
-        let all = self.together.lock_requests();
+        let all = self.together.requests.lock();
         let mut waiting = all.get(&self.key).into_iter().flat_map(|asked| &asked.waiting);
         waiting.any(|waiter| waiter.is_early && !waiter.hear.is_canceled())
     }
@@ -171,7 +167,7 @@ impl<T> CoalescingLeader<T> {
         T: Clone,
     {
         let early: Vec<CoalescedWaiter<T>> = {
-            let mut all = self.together.lock_requests();
+            let mut all = self.together.requests.lock();
             let asked = all.get_mut(&self.key);
             asked.map(|asked| asked.waiting.extract_if(.., |waiter| waiter.is_early).collect())
         }
@@ -250,7 +246,7 @@ mod tests {
         planned[2].store(true, Ordering::SeqCst);
         lead.share_result(2);
         assert_eq!(told(second.now_or_never()), 2);
-        assert!(together.lock_requests().is_empty());
+        assert!(together.requests.lock().is_empty());
     }
 
     #[test]
@@ -268,7 +264,7 @@ mod tests {
         assert!(!lead.has_waiters());
         assert_eq!(together.waiter_count(), 0);
         drop(lead);
-        assert!(together.lock_requests().is_empty());
+        assert!(together.requests.lock().is_empty());
     }
 
     #[test]

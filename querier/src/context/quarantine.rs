@@ -33,7 +33,7 @@ pub(crate) struct ActiveQueries {
     /// Held while a query runs that was active when a process died. Waiting for this lock does not block
     /// other queries of the request, which may hold a permit.
     alone: AsyncMutex<Option<SuspectGuard>>,
-    questions: Mutex<Vec<ActivityGuard>>,
+    queries: Mutex<Vec<ActivityGuard>>,
 }
 
 /// Counters and gauges of crashed queries.
@@ -95,24 +95,20 @@ fn hash_without_time(ask: &ProfileQuery) -> Result<ContentHash, Status> {
 impl ActiveQueries {
     /// Stops tracking all queries of the request. If `well` is true, they also count as harmless.
     pub(crate) fn finish_all(&self, well: bool) {
-        let questions = std::mem::take(&mut *self.lock_queries());
+        let queries = std::mem::take(&mut *self.queries.lock());
         if well {
-            questions.iter().for_each(ActivityGuard::mark_succeeded);
+            queries.iter().for_each(ActivityGuard::mark_succeeded);
         }
         // If the lock is taken, another query of the request still waits for it.
         if let Some(mut alone) = self.alone.try_lock() {
             *alone = None;
         }
     }
-
-    fn lock_queries(&self) -> MutexGuard<'_, Vec<ActivityGuard>> {
-        self.questions.lock()
-    }
 }
 
 impl std::fmt::Debug for ActiveQueries {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ActiveQueries").field("questions", &self.lock_queries().len()).finish_non_exhaustive()
+        f.debug_struct("ActiveQueries").field("queries", &self.queries.lock().len()).finish_non_exhaustive()
     }
 }
 
@@ -150,7 +146,7 @@ impl QueryQuarantine {
     ) -> Result<(), Status> {
         let Some(deaths) = &self.deaths else { return Ok(()) };
         let QueryFingerprint(key) = question()?;
-        asking.lock_queries().extend(deaths.track_activity(key));
+        asking.queries.lock().extend(deaths.track_activity(key));
         Ok(())
     }
 

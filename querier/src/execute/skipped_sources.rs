@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use athanor_chassis::{ErrorCode, Status};
 use athanor_query::PartialResult;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 /// Maximum number of damaged blocks that a result names.
 const MAX_NAMED_BLOCKS: usize = 16;
@@ -67,12 +67,8 @@ impl SkippedBlockCounters {
 }
 
 impl SkippedSources {
-    fn lock_state(&self) -> MutexGuard<'_, SkippedSourcesState> {
-        self.0.lock()
-    }
-
     pub(crate) fn add_blocks(&self, unread: impl IntoIterator<Item = UnreadableBlock>) {
-        let mut known = self.lock_state();
+        let mut known = self.0.lock();
         for UnreadableBlock { block, why } in unread {
             // A permanent reason has priority over transient ones.
             match known.blocks.get(&block) {
@@ -83,7 +79,7 @@ impl SkippedSources {
     }
 
     pub(crate) fn add_unreachable(&self, words: &str) {
-        self.lock_state().silent.get_or_insert_with(|| words.to_owned());
+        self.0.lock().silent.get_or_insert_with(|| words.to_owned());
     }
 
     /// Returns the warnings about blocks. Fails if the result is empty and a later retry may find data.
@@ -92,7 +88,7 @@ impl SkippedSources {
         answer: Option<&PartialResult>,
         counts: &SkippedBlockCounters,
     ) -> Result<Vec<String>, Status> {
-        let known = self.lock_state();
+        let known = self.0.lock();
         let (passing, damaged): (Vec<_>, Vec<_>) =
             known.blocks.iter().partition(|(_, why)| UnreadableBlock::is_transient(why));
         counts.damaged.fetch_add(damaged.len() as u64, Ordering::Relaxed);

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 /// Number of recent latencies that the policy keeps.
 const MAX_RECENT_CALLS: usize = 128;
@@ -65,7 +65,7 @@ impl HedgingPolicy {
     /// Counts a first call, which adds credit for second calls. Returns the delay before a second call.
     pub fn begin(&self) -> Duration {
         self.calls.fetch_add(1, Ordering::Relaxed);
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.credit = (state.credit + self.percent).min(MAX_HEDGE_BURST * 100);
         drop(state);
         self.hedge_delay()
@@ -73,7 +73,7 @@ impl HedgingPolicy {
 
     /// Returns the delay before a second call.
     pub fn hedge_delay(&self) -> Duration {
-        let state = self.state();
+        let state = self.state.lock();
         if state.recent.len() < MIN_RECENT_CALLS {
             return DEFAULT_HEDGE_DELAY;
         }
@@ -85,7 +85,7 @@ impl HedgingPolicy {
 
     /// Records the latency of a call.
     pub fn record_latency(&self, after: Duration) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.recent.len() == MAX_RECENT_CALLS {
             state.recent.pop_front();
         }
@@ -95,7 +95,7 @@ impl HedgingPolicy {
     /// Returns whether a second call is allowed, to another store-gateway or locally, and takes the credit
     /// for it.
     pub fn try_take_credit(&self) -> bool {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let may = self.percent > 0 && state.credit >= 100;
         if may {
             state.credit -= 100;
@@ -117,10 +117,6 @@ impl HedgingPolicy {
     pub fn counts(&self) -> HedgeStats {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         HedgeStats { calls: of(&self.calls), second: of(&self.second), won: of(&self.won) }
-    }
-
-    fn state(&self) -> MutexGuard<'_, HedgingState> {
-        self.state.lock()
     }
 }
 

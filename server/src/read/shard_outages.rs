@@ -18,7 +18,7 @@ use std::time::Duration;
 use athanor_catalog::{ShardEntry, ShardId};
 use athanor_cluster::NodeId;
 use athanor_cluster::members::ClusterMember;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 /// Time that queries wait for a leader while most members are reachable: an election may be in progress.
 pub const LEADERLESS_TIMEOUT: Duration = Duration::from_secs(10);
@@ -105,7 +105,7 @@ impl ShardOutages {
         known: &BTreeMap<NodeId, ClusterMember>,
     ) {
         let FailedAttempt { node, failure, error, begun, now } = attempt;
-        let mut outages = self.lock();
+        let mut outages = self.outages.lock();
         if failure == AttemptFailure::TimedOut && !outages.contains_key(&shard.id) {
             return;
         }
@@ -132,17 +132,17 @@ impl ShardOutages {
 
     /// Records that a shard has a leader.
     pub fn record_response(&self, shard: ShardId) {
-        self.lock().remove(&shard);
+        self.outages.lock().remove(&shard);
     }
 
     /// Returns whether queries still wait for a leader of this shard.
     pub fn is_worth_waiting(&self, shard: ShardId, now: Duration) -> bool {
-        self.lock().get(&shard).is_none_or(|outage| now < outage.give_up_at())
+        self.outages.lock().get(&shard).is_none_or(|outage| now < outage.give_up_at())
     }
 
     /// Returns the reason if a shard is not worth an attempt.
     pub fn unavailable(&self, shard: ShardId, now: Duration) -> Option<String> {
-        let outages = self.lock();
+        let outages = self.outages.lock();
         let outage = outages.get(&shard)?;
         let is_recent = outage.probe.is_some() || now.saturating_sub(outage.last_attempt) <= MAX_VERDICT_AGE;
         (now >= outage.give_up_at() && is_recent).then(|| outage.reason(shard, now))
@@ -150,14 +150,14 @@ impl ShardOutages {
 
     /// Returns the message for a query that continues without a shard.
     pub fn reason(&self, shard: ShardId, now: Duration) -> String {
-        let outages = self.lock();
+        let outages = self.outages.lock();
         let known = outages.get(&shard).map(|outage| outage.reason(shard, now));
         known.unwrap_or_else(|| format!("shard {shard} has no leader, its latest profiles are left out"))
     }
 
     /// Records that a query continues without a shard. Returns a permit if no task probes the shard.
     pub fn begin_probe(self: &Arc<Self>, shard: &ShardEntry, now: Duration) -> Option<ProbePermit> {
-        let mut outages = self.lock();
+        let mut outages = self.outages.lock();
         let outage = outages.get_mut(&shard.id)?;
         outage.last_missed = Some((now, shard.clone()));
         if outage.probe.is_some() {
@@ -166,10 +166,6 @@ impl ShardOutages {
         let number = self.next_probe_number.fetch_add(1, Ordering::Relaxed);
         outage.probe = Some(number);
         Some(ProbePermit { outages: Arc::clone(self), shard: shard.id, number })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<ShardId, ShardOutage>> {
-        self.outages.lock()
     }
 }
 
@@ -405,11 +401,11 @@ mod tests {
     fn slow_member_begins_no_outage() {
         let (outages, shard, all_alive) = (ShardOutages::default(), shard_of_three(), gossip(&[]));
         outages.record_failure(&shard, attempt(1, TimedOut, 10), &all_alive);
-        assert!(outages.lock().is_empty());
+        assert!(outages.outages.lock().is_empty());
         outages.record_failure(&shard, attempt(1, Unreachable, 10), &all_alive);
         outages.record_failure(&shard, attempt(2, TimedOut, 19), &all_alive);
-        assert_eq!(outages.lock()[&1].last_attempt, 19 * SECOND);
-        assert_eq!(outages.lock()[&1].no_quorum_since, None);
+        assert_eq!(outages.outages.lock()[&1].last_attempt, 19 * SECOND);
+        assert_eq!(outages.outages.lock()[&1].no_quorum_since, None);
     }
 
     #[test]
@@ -419,7 +415,7 @@ mod tests {
             let shard = ShardEntry { id, ..shard_of_three() };
             outages.record_failure(&shard, attempt(1, Unreachable, id), &all_alive);
         }
-        let tracked = outages.lock();
+        let tracked = outages.outages.lock();
         assert_eq!(tracked.len(), MAX_TRACKED_SHARDS);
         assert!(!tracked.contains_key(&0) && tracked.contains_key(&(MAX_TRACKED_SHARDS as u32)));
     }

@@ -9,7 +9,7 @@ use athanor_cluster::handshake::PeerHandshake;
 use athanor_cluster::status_codec;
 use athanor_proto::athanor::internal::v1 as wire;
 use athanor_proto::athanor::internal::v1::doors_server::Doors;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tonic::{Request, Response};
 
 /// Maximum number of counted services. Beyond that, the smaller half is dropped.
@@ -30,7 +30,7 @@ struct ServiceCounters {
 impl ServiceLoad {
     /// Adds received bytes to the count of a service.
     pub fn add(&self, tenant: &TenantId, service: &str, bytes: u64) {
-        let mut counted = self.counted();
+        let mut counted = self.counted.lock();
         if let Some(sum) = counted.tenants.get_mut(tenant).and_then(|services| services.get_mut(service)) {
             *sum += bytes;
             return;
@@ -44,15 +44,11 @@ impl ServiceLoad {
 
     /// Returns all counts by tenant and service.
     pub fn now(&self) -> BTreeMap<(TenantId, String), u64> {
-        let counted = self.counted();
+        let counted = self.counted.lock();
         let all = counted.tenants.iter().flat_map(|(tenant, services)| {
             services.iter().map(move |(service, bytes)| ((tenant.clone(), service.clone()), *bytes))
         });
         all.collect()
-    }
-
-    fn counted(&self) -> MutexGuard<'_, ServiceCounters> {
-        self.counted.lock()
     }
 }
 

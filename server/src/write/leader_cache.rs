@@ -7,7 +7,7 @@ use athanor_catalog::{ShardEntry, ShardId};
 use athanor_cluster::NodeId;
 use athanor_cluster::members::{ClusterMember, ClusterMembers, MemberState};
 use athanor_ingester::Ingester;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 /// Cached leaders by shard. The map has one entry per shard that was called, and those are few.
 pub struct LeaderCache {
@@ -16,19 +16,19 @@ pub struct LeaderCache {
     ingester: Option<Arc<Ingester>>,
     /// Members of the cluster. None for a single-node server.
     members: Option<ClusterMembers>,
-    told: Mutex<BTreeMap<ShardId, NodeId>>,
+    leaders: Mutex<BTreeMap<ShardId, NodeId>>,
 }
 
 impl LeaderCache {
     /// Creates an empty cache.
     pub fn new(me: NodeId, ingester: Option<Arc<Ingester>>, members: Option<ClusterMembers>) -> Self {
-        Self { me, ingester, members, told: Mutex::default() }
+        Self { me, ingester, members, leaders: Mutex::default() }
     }
 
     /// Returns the node to call for a shard: the cached leader, else the members one after the other, live
     /// ones first.
     pub fn candidate(&self, shard: &ShardEntry, attempt: usize) -> NodeId {
-        let told = self.told().get(&shard.id).copied();
+        let told = self.leaders.lock().get(&shard.id).copied();
         let here = || self.ingester.as_ref().and_then(|ingester| ingester.shard_leader(shard.id));
         if let Some(leader) = told.or_else(here).filter(|leader| shard.members.contains(leader)) {
             return leader;
@@ -47,15 +47,11 @@ impl LeaderCache {
 
     /// Records the leader that a node reported. None removes the entry.
     pub fn record_leader(&self, shard: ShardId, leader: Option<NodeId>) {
-        let mut told = self.told();
+        let mut leaders = self.leaders.lock();
         match leader {
-            Some(leader) => told.insert(shard, leader),
-            None => told.remove(&shard),
+            Some(leader) => leaders.insert(shard, leader),
+            None => leaders.remove(&shard),
         };
-    }
-
-    fn told(&self) -> MutexGuard<'_, BTreeMap<ShardId, NodeId>> {
-        self.told.lock()
     }
 }
 

@@ -14,7 +14,7 @@ fn change(series: ContentHash, step: DeltaOp, index: u64, stacks: u64) -> Series
 }
 
 fn find(counters: &CumulativeTracker, series: ContentHash) -> Option<Arc<SeriesState>> {
-    counters.state().kept.get(series).map(Arc::clone)
+    counters.state.lock().kept.get(series).map(Arc::clone)
 }
 
 fn tenant(name: &str) -> TenantId {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use athanor_chassis::{Clock, ErrorCode, Status};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::telemetry::log_throttle::LogThrottle;
@@ -70,21 +70,21 @@ impl TokenThrottle {
         // The semaphore is never closed.
         let turn = self.turn.acquire().await.ok();
         let pause = {
-            let state = self.state();
+            let state = self.state.lock();
             let due = state.last_failure.map_or(Duration::ZERO, |last| last + FAILURE_DELAY);
             due.saturating_sub(self.clock.monotonic())
         };
         if !pause.is_zero() {
             self.clock.sleep(pause).await;
         }
-        self.state().comparing += 1;
+        self.state.lock().comparing += 1;
         Ok(TokenAttempt { throttle: self, _turn: turn })
     }
 
     /// Returns no queue place if a response may be sent without a pause.
     fn enter(&self) -> Result<Option<QueuedToken<'_>>, Status> {
         let now = self.clock.monotonic();
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.last_failure.is_none_or(|last| now.saturating_sub(last) >= FAILURE_RETENTION) {
             state.recent = 0;
         }
@@ -101,10 +101,6 @@ impl TokenThrottle {
         state.waiting += 1;
         Ok(Some(QueuedToken(self)))
     }
-
-    fn state(&self) -> MutexGuard<'_, TokenThrottleState> {
-        self.state.lock()
-    }
 }
 
 impl TokenAttempt<'_> {
@@ -114,7 +110,7 @@ impl TokenAttempt<'_> {
         throttle.failed.fetch_add(1, Ordering::Relaxed);
         let now = throttle.clock.monotonic();
         let times = {
-            let mut state = throttle.state();
+            let mut state = throttle.state.lock();
             state.recent = state.recent.saturating_add(1);
             state.last_failure = Some(now);
             state.logged.should_log(now)
@@ -128,13 +124,13 @@ impl TokenAttempt<'_> {
 
 impl Drop for TokenAttempt<'_> {
     fn drop(&mut self) {
-        self.throttle.state().comparing -= 1;
+        self.throttle.state.lock().comparing -= 1;
     }
 }
 
 impl Drop for QueuedToken<'_> {
     fn drop(&mut self) {
-        self.0.state().waiting -= 1;
+        self.0.state.lock().waiting -= 1;
     }
 }
 
