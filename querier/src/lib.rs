@@ -21,11 +21,11 @@ use std::future::Future;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use athanor_chassis::time::clock::TimeoutElapsed;
 use athanor_chassis::memory_budget::MemoryBudgetStats;
 use athanor_chassis::requests::activity_tracker::ActivityTracker;
 use athanor_chassis::requests::query_queue::{QueryPermit, QueryQueue, QueryQueueStats, QueueNames};
 use athanor_chassis::requests::result_budget::ResultBudget;
+use athanor_chassis::time::clock::TimeoutElapsed;
 use athanor_chassis::{
     Clock, ComputePool, CpuActivity, ErrorCode, LimitOverrides, Status, TenantId, TenantLimits,
 };

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::time::clock::Clock;
 use crate::random::Random;
+use crate::time::clock::Clock;
 
 /// Delays between the attempts of one operation: they grow from `min` to `max`, less a random part.
 #[derive(Clone, Copy, Debug, PartialEq)]

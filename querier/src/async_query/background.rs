@@ -322,9 +322,9 @@ pub(crate) fn unknown_query_error(name: &str) -> Status {
 #[cfg(test)]
 mod tests {
     use athanor_chassis::Timestamp;
-    use athanor_chassis::time::clock::ManualClock;
     use athanor_chassis::memory_budget::BudgetLimit;
     use athanor_chassis::requests::result_budget::ResultBudget;
+    use athanor_chassis::time::clock::ManualClock;
     use tokio::sync::oneshot;
 
     use super::*;
