@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use athanor_catalog::{MAX_SLOTS, ShardEntry, ShardId, decode_shard_id, shard_id};
-use athanor_chassis::{Clock, ComputePool, ErrorCode, ErrorCodeExt, Status, TenantId};
+use athanor_chassis::{Clock, ComputePool, ErrorCode, Status, TenantId};
 use athanor_profile::store_interface::upload::ProfileUpload;
 use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt};
@@ -22,7 +22,6 @@ use crate::stats::{FlushSummary, ShardStats};
 use crate::write::shard::{StoredUpload, lost};
 use config::IngesterConfig;
 use deps::IngesterDeps;
-use local_report::LocalShardReport;
 use open_error::IngesterOpenError;
 
 pub(crate) mod config;

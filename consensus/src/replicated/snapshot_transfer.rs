@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use athanor_chassis::disk::DiskError;
 use athanor_chassis::{ComputePool, Disk};
-use bytes::Bytes;
 use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_64;
 

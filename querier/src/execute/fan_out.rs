@@ -2,7 +2,6 @@
 //! are merged as they arrive. Peers are queried meanwhile, in parallel.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use athanor_chassis::requests::query_queue::QueryPermit;
 use athanor_chassis::{CancelFlag, CpuActivity, ErrorCode, Status, TenantId};

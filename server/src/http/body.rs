@@ -1,7 +1,6 @@
 //! Bodies: read within bounds, decompressed within bounds, and compressed for clients that take it.
 
 use std::convert::Infallible;
-use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll};

@@ -175,7 +175,7 @@ impl ProbePermit {
     /// Returns the shard with the members to probe next. None ends probing: the outage is over, or no more
     /// queries arrive.
     pub fn next_probe(&self, now: Duration) -> Option<ShardEntry> {
-        let outages = self.outages.lock();
+        let outages = self.outages.outages.lock();
         let outage = outages.get(&self.shard).filter(|outage| outage.probe == Some(self.number))?;
         let (missed_at, shard) = outage.last_missed.as_ref()?;
         (now.saturating_sub(*missed_at) <= PROBING_TIME).then(|| shard.clone())
@@ -184,7 +184,7 @@ impl ProbePermit {
 
 impl Drop for ProbePermit {
     fn drop(&mut self) {
-        let mut outages = self.outages.lock();
+        let mut outages = self.outages.outages.lock();
         if let Some(outage) = outages.get_mut(&self.shard).filter(|outage| outage.probe == Some(self.number))
         {
             outage.probe = None;

@@ -170,7 +170,7 @@ impl Drop for BodyChunk {
 #[cfg(test)]
 mod tests {
     use athanor_chassis::memory_budget::BudgetLimit;
-    use athanor_chassis::{ByteSize, ErrorCode};
+    use athanor_chassis::{ByteSize, Clock, ErrorCode};
     use axum::http::HeaderValue;
     use futures::future::poll_immediate;
     use http_body_util::BodyExt;
