@@ -244,8 +244,8 @@ impl TestCluster {
             compute: ComputePool::with_threads(NonZeroUsize::MIN, 4096).unwrap(),
             log: Arc::new(server.log.clone()),
             state: Arc::new(server.state.clone()),
-            kept: Some(Arc::new(MemoryDisk::new())),
-            asked: None,
+            cache: Some(Arc::new(MemoryDisk::new())),
+            activity: None,
             pump: CommitMode::Thread,
             store: Store::with_object_store(Arc::new(TestBucket(self.bucket.clone())), &patience, deps),
             net: Arc::new(FaultNet {

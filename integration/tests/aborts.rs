@@ -79,7 +79,7 @@ fn begin(server: &Server, selector: &'static str) -> JoinHandle<()> {
 
 /// How many questions are written down as under way.
 fn under_way(data: &Path) -> usize {
-    let slots = fs::read(data.join("asked/under-way")).unwrap();
+    let slots = fs::read(data.join("activity/active-queries")).unwrap();
     slots.chunks(32).filter(|slot| slot[17] == 1).count()
 }
 

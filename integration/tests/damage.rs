@@ -309,7 +309,7 @@ fn damage_below_watermark_logs_no_error() {
     process.kill();
 
     let text = b"lies_in_a_block";
-    let damaged = std::fs::read_dir(data.join("log")).unwrap().any(|file| {
+    let damaged = std::fs::read_dir(data.join("wal")).unwrap().any(|file| {
         let path = file.unwrap().path();
         let place = std::fs::read(&path).unwrap().windows(text.len()).position(|window| window == text);
         place.inspect(|at| flip(&path, *at)).is_some()

@@ -28,7 +28,7 @@ use crate::disk::{Disk, DiskError};
 use crate::{Clock, Timestamp};
 
 /// Name of the activity file.
-const ACTIVITY_FILE: &str = "under-way";
+const ACTIVITY_FILE: &str = "active-queries";
 /// Number of slots in the file. Work beyond them is not tracked.
 const MAX_TRACKED_ACTIVITIES: usize = 1024;
 /// Bytes of a slot: key, mark, running flag, crash count, and the time of the last crash.

@@ -64,7 +64,7 @@ fn a_log_that_is_gone_is_told_while_it_runs_and_at_the_end() {
     // Nobody puts a file into a folder that is being removed.
     let server = TestServer::start(|config| config.log.spares = 0);
     assert_eq!(server.post("/ingest?name=shop.cpu", &[], b"main;f 3\n").status, 200);
-    std::fs::remove_dir_all(server.folder.path().join("log")).unwrap();
+    std::fs::remove_dir_all(server.folder.path().join("wal")).unwrap();
     let ready = server.get("/ready", &[]);
     assert!(ready.status == 503 && ready.text().contains("the log has failed"), "{}", ready.text());
     let TestServer { node, runtime, folder, .. } = server;
@@ -76,7 +76,7 @@ fn a_log_that_is_gone_is_told_while_it_runs_and_at_the_end() {
 #[test]
 fn a_log_that_is_gone_with_nothing_in_it_is_no_loss() {
     let server = TestServer::start(|config| config.log.spares = 0);
-    std::fs::remove_dir_all(server.folder.path().join("log")).unwrap();
+    std::fs::remove_dir_all(server.folder.path().join("wal")).unwrap();
     let TestServer { node, runtime, folder, .. } = server;
     runtime.block_on(node.stop()).unwrap();
     drop(folder);

@@ -208,8 +208,8 @@ impl<'a> Process<'a> {
             log: Arc::clone(&self.log) as _,
             state: Arc::clone(&self.state) as _,
             // What is found in blocks is no promise: a machine that begins anew finds it again.
-            kept: None,
-            asked: None,
+            cache: None,
+            activity: None,
             pump: CommitMode::Inline,
             store: Store::with_object_store(Arc::new(TestBucket(bucket)), &patience, deps),
             net: Arc::new(LocalNet::new(clock.clone())),

@@ -80,9 +80,9 @@ impl NodeContext<'_> {
         RoutingHandles { ways, .. }: &RoutingHandles,
         offered: &InternalServices,
     ) -> Result<Arc<StoreGateway>, StartError> {
-        let NodeDeps { clock, compute, store, kept, .. } = &self.system;
+        let NodeDeps { clock, compute, store, cache, .. } = &self.system;
         let settings = &self.config.store_gateway;
-        let blocks = BlockReader::new(store.clone(), compute.clone(), kept.clone(), settings);
+        let blocks = BlockReader::new(store.clone(), compute.clone(), cache.clone(), settings);
         let gateway = Arc::new(StoreGateway::new(Arc::new(blocks), settings));
         if let Some(InternalRpcClient { introductions, .. }) =
             ways.afar.as_ref().filter(|_| self.has(RoleName::StoreGateway))
@@ -151,10 +151,10 @@ impl NodeContext<'_> {
 
     /// Opens the history of queries that were running when earlier processes crashed.
     fn deaths(&self) -> Option<ActivityTracker> {
-        let NodeDeps { asked, clock, .. } = &self.system;
-        let opened = ActivityTracker::open(asked.clone()?, clock.clone());
+        let NodeDeps { activity, clock, .. } = &self.system;
+        let opened = ActivityTracker::open(activity.clone()?, clock.clone());
         let opened = opened.inspect_err(|error| {
-            tracing::warn!(%error, "which queries kill the process will not be known");
+            tracing::warn!(%error, "crash tracking disabled, queries that crash the process will not be quarantined");
         });
         let deaths = opened.ok()?;
         let suspected = deaths.count_crashed(1);

@@ -32,14 +32,14 @@ const GRANT_WRITE_HINT: &str = "let this user write to it, or name another one w
 
 /// Subfolders of a data folder, exclusive to this process.
 pub struct DataDir {
-    /// Disk of the log.
-    pub log: LocalDisk,
+    /// Disk of the write-ahead log.
+    pub wal: LocalDisk,
     /// Disk of snapshots and of the node's identity.
     pub state: LocalDisk,
     /// Disk of the cache of block data, if it can be opened: its contents are disposable.
-    pub kept: Option<LocalDisk>,
+    pub cache: Option<LocalDisk>,
     /// Records of running queries, for the case that one crashes the process, if they can be opened.
-    pub asked: Option<PreviousRun>,
+    pub activity: Option<PreviousRun>,
 }
 
 /// Opens and locks a data folder. Creates it if it does not exist.
@@ -86,21 +86,21 @@ pub fn open(data: &Path) -> Result<DataDir, DataDirError> {
         refused(why, way_out, code)
     };
     let open = |part| LocalDisk::open(data.join(part)).map_err(taken);
-    let log = open("log")?;
+    let wal = open("wal")?;
     let state = open("state")?;
-    let kept = LocalDisk::open(data.join("kept")).inspect_err(|error| {
-        tracing::warn!(%error, "what is found in blocks is kept in memory only");
+    let cache = LocalDisk::open(data.join("cache")).inspect_err(|error| {
+        tracing::warn!(%error, "disk cache disabled, using memory only");
     });
     let unknown = |error: &dyn std::fmt::Display| {
-        tracing::warn!(%error, "which queries kill the process will not be known");
+        tracing::warn!(%error, "crash tracking disabled, queries that crash the process will not be quarantined");
     };
-    let asked = LocalDisk::open(data.join("asked")).inspect_err(|error| unknown(error)).ok();
-    let asked = asked.and_then(|disk| {
+    let activity = LocalDisk::open(data.join("activity")).inspect_err(|error| unknown(error)).ok();
+    let activity = activity.and_then(|disk| {
         let has_aborted =
-            install_abort_marker(&data.join("aborted")).inspect_err(|error| unknown(error)).ok()?;
+            install_abort_marker(&data.join("abort-marker")).inspect_err(|error| unknown(error)).ok()?;
         Some(PreviousRun { disk: Arc::new(disk), has_aborted })
     });
-    Ok(DataDir { log, state, kept: kept.ok(), asked })
+    Ok(DataDir { wal, state, cache: cache.ok(), activity })
 }
 
 #[cfg(test)]
@@ -128,9 +128,9 @@ mod tests {
         }
         assert!(!at("nowhere").exists(), "nothing is begun");
         fs::create_dir(at("linked")).unwrap();
-        symlink(folder.path(), at("linked/log")).unwrap();
+        symlink(folder.path(), at("linked/wal")).unwrap();
         let error = refused("linked");
-        assert!(error.to_string().contains("linked/log is a symbolic link"), "{error}");
+        assert!(error.to_string().contains("linked/wal is a symbolic link"), "{error}");
         assert_eq!(error.code(), ErrorCode::PermissionDenied);
         let held = open(&at("mine")).unwrap();
         assert_eq!(refused("mine").code(), ErrorCode::Conflict);

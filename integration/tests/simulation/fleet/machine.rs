@@ -390,8 +390,8 @@ impl Machine {
             log: Arc::clone(log) as _,
             state: Arc::clone(state) as _,
             // What is found in blocks is no promise: a machine that begins anew finds it again.
-            kept: None,
-            asked: None,
+            cache: None,
+            activity: None,
             pump: CommitMode::Inline,
             store,
             net: Arc::new(SimNet {

@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use athanor_chassis::observability::process;
 
 /// Subfolders of a data folder.
-const DATA_DIR_FOLDERS: [&str; 5] = ["log", "state", "kept", "asked", "bucket"];
+const DATA_DIR_FOLDERS: [&str; 5] = ["wal", "state", "cache", "activity", "bucket"];
 /// Files of a data folder, and the folder that a new file system contains.
-const DATA_DIR_FILES: [&str; 3] = ["aborted", crate::http::admin::socket::ADMIN_SOCKET_FILE, "lost+found"];
+const DATA_DIR_FILES: [&str; 3] =
+    ["abort-marker", crate::http::admin::socket::ADMIN_SOCKET_FILE, "lost+found"];
 /// Depth of the search for links. It reaches the tenant folders of a local bucket.
 const MAX_LINK_DEPTH: usize = 3;
 const UNLISTED_ERRORS: [ErrorKind; 3] =
@@ -108,14 +109,14 @@ mod tests {
         };
         let [new, own, mixed] = ["new/deep", "own", "mixed"].map(|name| folder.path().join(name));
         open(&own);
-        open(&own.join("log"));
+        open(&own.join("wal"));
         open(&mixed);
         open(&mixed.join("state"));
         open(&mixed.join("photos"));
         for data in [&new, &own, &mixed] {
             restrict(data);
         }
-        assert_eq!([&new, &own, &own.join("log")].map(|path| mode(path)), [0o700; 3]);
+        assert_eq!([&new, &own, &own.join("wal")].map(|path| mode(path)), [0o700; 3]);
         assert_eq!(mode(&mixed), 0o755, "others may need it");
         assert_eq!((mode(&mixed.join("state")), mode(&mixed.join("photos"))), (0o700, 0o755));
         let file = new.join("file");
@@ -128,7 +129,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let data = folder.path().join("data");
         assert_eq!(find_link(&data).unwrap(), None);
-        for below in ["", "log", "bucket/adhoc"] {
+        for below in ["", "wal", "bucket/adhoc"] {
             fs::create_dir_all(data.join(below)).unwrap();
             assert_eq!(find_link(&data).unwrap(), None);
             let link = data.join(below).join("link");
