@@ -1,7 +1,7 @@
 //! Disk cache of partial results and block pages, below the memory caches. Survives a restart.
 //!
 //! ```text
-//!  file 000000000000002a-8f…: "athkept1" │ length of key │ key │ sum of key and bytes │ bytes
+//!  file 000000000000002a-8f…: "athcach1" │ length of key │ key │ sum of key and bytes │ bytes
 //! ```
 //!
 //! The file name contains the age and the hash of the key, and the file contains the full key.
@@ -28,7 +28,7 @@ use tokio::sync::Notify;
 use crate::stats::{CacheCounters, CacheStats, EventCounter};
 use index::{DiskCacheIndex, MAX_EVICTIONS_PER_STEP, PendingWrite};
 
-const FILE_MAGIC: &[u8; 8] = b"athkept1";
+const FILE_MAGIC: &[u8; 8] = b"athcach1";
 /// Bytes before the key: the magic and the length of the key.
 const FILE_HEAD_BYTES: usize = 12;
 const CHECKSUM_BYTES: usize = 16;
