@@ -41,7 +41,7 @@ const RECORD_CONFIRM_DELAY: Duration = Duration::from_secs(5);
 const BOOTSTRAP_POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval between log messages about the reason for the wait.
 const BOOTSTRAP_LOG_INTERVAL: Duration = Duration::from_secs(10);
-/// Newest format of the record that this version reads and writes.
+/// Format of the record. Other formats are rejected.
 const BOOTSTRAP_RECORD_FORMAT: u32 = 1;
 
 /// Dependencies of the bootstrap decision.
@@ -65,16 +65,14 @@ pub struct BootstrapDeps {
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "each says what it is by its message")]
 pub enum BootstrapError {
-    #[error("{seen} nodes shall vote in the catalogue; 1, 3 or 5 can")]
+    #[error("the number of metastore voters is {seen}; must be 1, 3 or 5")]
     Wanted { seen: u16 },
     #[error(
-        "the bucket holds the catalogue of cluster {theirs}, this node is of cluster {ours}; configure another bucket, \
-         or cluster.id as there"
+        "the bucket holds the catalog of cluster {theirs}, this node belongs to cluster {ours}; configure another bucket, or \
+         the same cluster.id"
     )]
     Foreign { theirs: String, ours: String },
-    #[error(
-        "{key} in the bucket cannot be read: {cause}; it says who founded the catalogue, so put it back as it was"
-    )]
+    #[error("bootstrap record {key} in the bucket is unreadable: {cause}; restore the object")]
     Unreadable { key: String, cause: String },
 }
 
@@ -95,16 +93,16 @@ struct BootstrapRecord {
     format: u32,
     /// Cluster id as 32 hexadecimal digits.
     cluster: String,
-    /// Node id as 16 hexadecimal digits.
-    founder: String,
+    /// Id of the node that bootstraps the group, as 16 hexadecimal digits.
+    bootstrap_node: String,
 }
 
 /// Result of reading the bootstrap record.
 enum BucketRecordState {
-    Nothing,
-    Founder(NodeId),
+    Absent,
+    BootstrapNode(NodeId),
     /// The bucket is unavailable now.
-    Silence(StoreError),
+    Unavailable(StoreError),
 }
 
 /// Returns the bootstrap mode of the catalog's group on this node. Waits until the node's log or the bucket
@@ -118,12 +116,12 @@ pub async fn decide_bootstrap(log: &Log, deciding: &BootstrapDeps) -> Result<Gro
     if log.group_state(CATALOG_GROUP).last.is_some() {
         return Ok(GroupBootstrap::Kept);
     }
-    let mut told = None;
+    let mut logged = None;
     loop {
         let why = match deciding.read_record().await? {
-            BucketRecordState::Founder(founder) => return Ok(deciding.bootstrap_mode(founder)),
-            BucketRecordState::Silence(error) => format!("the bucket, which says who founded it: {error}"),
-            BucketRecordState::Nothing => match deciding.check_may_bootstrap().await {
+            BucketRecordState::BootstrapNode(node) => return Ok(deciding.bootstrap_mode(node)),
+            BucketRecordState::Unavailable(error) => format!("the bucket with the bootstrap record: {error}"),
+            BucketRecordState::Absent => match deciding.check_may_bootstrap().await {
                 Err(why) => why,
                 Ok(()) => match deciding.write_record().await {
                     // The record that is read after the delay decides, whichever node wrote it.
@@ -131,14 +129,14 @@ pub async fn decide_bootstrap(log: &Log, deciding: &BootstrapDeps) -> Result<Gro
                         clock.sleep(RECORD_CONFIRM_DELAY).await;
                         continue;
                     }
-                    Err(error) => format!("the bucket, to note in it that this node founds it: {error}"),
+                    Err(error) => format!("the bucket, to write the bootstrap record: {error}"),
                 },
             },
         };
         let now = clock.monotonic();
-        if told.is_none_or(|told| now >= told + BOOTSTRAP_LOG_INTERVAL) {
-            tracing::info!("the catalogue waits for {why}");
-            told = Some(now);
+        if logged.is_none_or(|logged| now >= logged + BOOTSTRAP_LOG_INTERVAL) {
+            tracing::info!("catalog bootstrap waits for {why}");
+            logged = Some(now);
         }
         clock.sleep(BOOTSTRAP_POLL_INTERVAL).await;
     }
@@ -150,32 +148,38 @@ impl BootstrapDeps {
     }
 
     async fn read_record(&self) -> Result<BucketRecordState, BootstrapError> {
-        let bytes = match self.store.get(&ObjectKey::Founding).await {
+        let bytes = match self.store.get(&ObjectKey::CatalogBootstrap).await {
             Ok(bytes) => bytes,
-            Err(StoreError::NotFound { .. }) => return Ok(BucketRecordState::Nothing),
-            Err(error) => return Ok(BucketRecordState::Silence(error)),
+            Err(StoreError::NotFound { .. }) => return Ok(BucketRecordState::Absent),
+            Err(error) => return Ok(BucketRecordState::Unavailable(error)),
         };
-        let unreadable =
-            |cause: String| BootstrapError::Unreadable { key: ObjectKey::Founding.to_string(), cause };
-        let note: BootstrapRecord =
+        let unreadable = |cause: String| BootstrapError::Unreadable {
+            key: ObjectKey::CatalogBootstrap.to_string(),
+            cause,
+        };
+        let record: BootstrapRecord =
             serde_json::from_slice(&bytes).map_err(|error| unreadable(error.to_string()))?;
-        if note.format > BOOTSTRAP_RECORD_FORMAT {
+        if record.format != BOOTSTRAP_RECORD_FORMAT {
             let cause = format!(
-                "it is written in format {}, this version reads {BOOTSTRAP_RECORD_FORMAT}",
-                note.format
+                "it has format {}, this version reads format {BOOTSTRAP_RECORD_FORMAT}",
+                record.format
             );
             return Err(unreadable(cause));
         }
-        if note.cluster != self.cluster_hex() {
-            return Err(BootstrapError::Foreign { theirs: note.cluster, ours: self.cluster_hex() });
+        if record.cluster != self.cluster_hex() {
+            return Err(BootstrapError::Foreign { theirs: record.cluster, ours: self.cluster_hex() });
         }
-        let founder =
-            u64::from_str_radix(&note.founder, 16).map_err(|error| unreadable(error.to_string()))?;
-        Ok(BucketRecordState::Founder(founder))
+        let node =
+            u64::from_str_radix(&record.bootstrap_node, 16).map_err(|error| unreadable(error.to_string()))?;
+        Ok(BucketRecordState::BootstrapNode(node))
     }
 
-    fn bootstrap_mode(&self, founder: NodeId) -> GroupBootstrap {
-        if founder == self.node { GroupBootstrap::single_voter(self.node) } else { GroupBootstrap::Joining }
+    fn bootstrap_mode(&self, bootstrap_node: NodeId) -> GroupBootstrap {
+        if bootstrap_node == self.node {
+            GroupBootstrap::single_voter(self.node)
+        } else {
+            GroupBootstrap::Joining
+        }
     }
 
     /// Checks that this node may write the record. The error names the condition that is awaited.
@@ -191,45 +195,46 @@ impl BootstrapDeps {
         let seen = nodes.len();
         let wanted = self.wanted;
         if seen < usize::from(wanted) {
-            return Err(format!("{wanted} nodes with the role metastore; there are {seen}"));
+            return Err(format!("{wanted} nodes with the role metastore, {seen} are alive"));
         }
         if let Some(first) = nodes.first().filter(|first| **first != self.node) {
-            return Err(format!("node {first}, which is to found it"));
+            return Err(format!("node {first}, which bootstraps the group"));
         }
         // Bootstrapping would hide the snapshots of a catalog that lost its voters.
         match self.store.list(&KeyPrefix::Snapshots, None, 1).await {
             Ok(found) if found.is_empty() => Ok(()),
             Ok(_) => Err(
-                "a node that has it: the bucket holds snapshots of a catalogue and no note of who founded \
-                          it; start a voter that has its folder, or rebuild the catalogue from the bucket"
+                "an existing voter: the bucket holds catalog snapshots but no bootstrap record; start a voter \
+                          with its data folder, or recover the catalog from the bucket"
                     .to_owned(),
             ),
-            Err(error) => Err(format!("the bucket, which may hold an earlier one: {error}")),
+            Err(error) => Err(format!("the bucket, which may hold catalog snapshots: {error}")),
         }
     }
 
     async fn write_record(&self) -> Result<(), StoreError> {
-        let founder = format!("{:016x}", self.node);
-        let note = BootstrapRecord { format: BOOTSTRAP_RECORD_FORMAT, cluster: self.cluster_hex(), founder };
-        let bytes = serde_json::to_vec(&note).expect("all keys are texts");
-        self.store.create(&ObjectKey::Founding, bytes.into()).await
+        let cluster = self.cluster_hex();
+        let bootstrap_node = format!("{:016x}", self.node);
+        let record = BootstrapRecord { format: BOOTSTRAP_RECORD_FORMAT, cluster, bootstrap_node };
+        let bytes = serde_json::to_vec(&record).expect("all keys are texts");
+        self.store.create(&ObjectKey::CatalogBootstrap, bytes.into()).await
     }
 
-    /// Writes the record if there is none. Catalogs of earlier versions and of single nodes lack it. Returns
-    /// whether there is a record now.
+    /// Writes the record if there is none, because the catalog of a single node lacks it. Returns whether there
+    /// is a record now.
     pub(crate) async fn ensure_record(&self) -> bool {
         match self.read_record().await {
-            Ok(BucketRecordState::Founder(_)) => true,
-            Ok(BucketRecordState::Nothing) => match self.write_record().await {
+            Ok(BucketRecordState::BootstrapNode(_)) => true,
+            Ok(BucketRecordState::Absent) => match self.write_record().await {
                 Ok(()) => true,
                 Err(error) => {
-                    tracing::warn!(%error, "it is not noted in the bucket that there is a catalogue");
+                    tracing::warn!(%error, "failed to write the bootstrap record, will retry");
                     false
                 }
             },
-            Ok(BucketRecordState::Silence(_)) => false,
+            Ok(BucketRecordState::Unavailable(_)) => false,
             Err(error) => {
-                tracing::error!(%error, "the bucket is another catalogue's");
+                tracing::error!(%error, "bootstrap record belongs to another cluster or is unreadable");
                 true
             }
         }

@@ -3,8 +3,8 @@
 //! ```text
 //! blocks/<tenant>/<block>/<file>      blocks/_shared/<block>/<file>
 //! adhoc/<tenant>/<upload>.<name>
-//! catalogue/founding.json
-//! catalogue/snapshots/<index>         catalogue/snapshots/<index>.<part>
+//! catalog/bootstrap.json
+//! catalog/snapshots/<index>         catalog/snapshots/<index>.<part>
 //! debuginfo/<tenant>/<build id>/<kind>/<upload>.<file>
 //! ```
 //!
@@ -63,7 +63,7 @@ pub enum ObjectKey {
         name: UploadName,
     },
     /// Bootstrap record of the catalog.
-    Founding,
+    CatalogBootstrap,
     /// Snapshot of the catalog.
     Snapshot {
         /// Index of the last entry of the catalog's log in the snapshot.
@@ -270,8 +270,8 @@ impl ObjectKey {
                 let upload = u128::from_str_radix(upload, 16).ok()?;
                 Self::Upload { tenant, upload, name: UploadName::parse(name)? }
             }
-            ["catalogue", "founding.json"] => Self::Founding,
-            ["catalogue", "snapshots", name] => match name.split_once('.') {
+            ["catalog", "bootstrap.json"] => Self::CatalogBootstrap,
+            ["catalog", "snapshots", name] => match name.split_once('.') {
                 None => Self::Snapshot { index: name.parse().ok()? },
                 Some((index, part)) => {
                     Self::SnapshotPart { index: index.parse().ok()?, part: part.parse().ok()? }
@@ -304,9 +304,9 @@ impl fmt::Display for ObjectKey {
                 let name = BASE64_URL_SAFE_NO_PAD.encode(&name.0);
                 write!(f, "adhoc/{owner}/{upload:032x}.{name}")
             }
-            Self::Founding => f.write_str("catalogue/founding.json"),
-            Self::Snapshot { index } => write!(f, "catalogue/snapshots/{index:020}"),
-            Self::SnapshotPart { index, part } => write!(f, "catalogue/snapshots/{index:020}.{part:05}"),
+            Self::CatalogBootstrap => f.write_str("catalog/bootstrap.json"),
+            Self::Snapshot { index } => write!(f, "catalog/snapshots/{index:020}"),
+            Self::SnapshotPart { index, part } => write!(f, "catalog/snapshots/{index:020}.{part:05}"),
             Self::Debuginfo { tenant, build, kind, upload, file } => {
                 let below = KeyPrefix::DebuginfoOf(tenant.clone(), build.clone());
                 write!(f, "{below}/{}/{upload:032x}.{}", kind.0, file.0)
@@ -323,7 +323,7 @@ impl fmt::Display for KeyPrefix {
             Self::Block(owner, block) => write!(f, "blocks/{owner}/{block:032x}"),
             Self::AllUploads => f.write_str("adhoc"),
             Self::Uploads(tenant) => write!(f, "adhoc/{}", BlockOwner::Tenant(tenant.clone())),
-            Self::Snapshots => f.write_str("catalogue/snapshots"),
+            Self::Snapshots => f.write_str("catalog/snapshots"),
             Self::AllDebuginfo => f.write_str("debuginfo"),
             Self::Debuginfo(tenant) => write!(f, "debuginfo/{}", BlockOwner::Tenant(tenant.clone())),
             Self::DebuginfoOf(tenant, build) => {
@@ -363,7 +363,7 @@ mod tests {
                 let BlockOwner::Tenant(tenant) = owner else { return None };
                 Some(ObjectKey::Upload { tenant, upload, name: UploadName::new(name).ok()? })
             }),
-            Just(ObjectKey::Founding),
+            Just(ObjectKey::CatalogBootstrap),
             any::<u64>().prop_map(|index| ObjectKey::Snapshot { index }),
             any::<(u64, u16)>().prop_map(|(index, part)| ObjectKey::SnapshotPart { index, part }),
             (owner(), build, file(), any::<u128>(), file()).prop_filter_map(
@@ -403,16 +403,16 @@ mod tests {
         );
         let tenant = |name: &str| BlockOwner::Tenant(name.parse().unwrap()).to_string();
         assert_eq!((tenant("_shared"), tenant("a_b:c")), ("=5Fshared".to_owned(), "a_b=3Ac".to_owned()));
-        assert_eq!(ObjectKey::Snapshot { index: 7 }.to_string(), "catalogue/snapshots/00000000000000000007");
+        assert_eq!(ObjectKey::Snapshot { index: 7 }.to_string(), "catalog/snapshots/00000000000000000007");
         assert_eq!(
             ObjectKey::SnapshotPart { index: 7, part: 3 }.to_string(),
-            "catalogue/snapshots/00000000000000000007.00003"
+            "catalog/snapshots/00000000000000000007.00003"
         );
         for bad in [
             "",
             "blocks/a/zz/f",
-            "catalogue/snapshots/7",
-            "catalogue/snapshots/00000000000000000007.3",
+            "catalog/snapshots/7",
+            "catalog/snapshots/00000000000000000007.3",
             "blocks/../00/f",
             "debuginfo/a/ABCD/f/000000000000000000000000000000ff.x",
             "debuginfo/a/abcd/f/ff.x",
@@ -457,7 +457,7 @@ mod tests {
         }
         assert_eq!(
             (KeyPrefix::Snapshots.to_string(), KeyPrefix::Debuginfo("a:b".parse().unwrap()).to_string()),
-            ("catalogue/snapshots".to_owned(), "debuginfo/a=3Ab".to_owned())
+            ("catalog/snapshots".to_owned(), "debuginfo/a=3Ab".to_owned())
         );
     }
 }

@@ -35,7 +35,7 @@ pub fn litter(bucket: &Path) -> Litter {
     }
     let stray = bucket.join("blocks/_shared/read-me.txt");
     fs::write(stray, "no block\n").unwrap();
-    let snapshots = bucket.join("catalogue/snapshots");
+    let snapshots = bucket.join("catalog/snapshots");
     fs::write(snapshots.join(format!("{:020}", 1_000_000)), "half a snapshot").unwrap();
     Litter { odd }
 }

@@ -87,7 +87,7 @@ fn nobody_founds_while_too_few_are_seen_or_there_was_a_catalogue() {
             .timeout(PATIENCE, decide_bootstrap(&log, &BootstrapDeps { wanted: 3, ..waiting }))
             .await;
         assert_eq!(founded.unwrap().unwrap(), GroupBootstrap::single_voter(1));
-        town.store.delete(&ObjectKey::Founding).await.unwrap();
+        town.store.delete(&ObjectKey::CatalogBootstrap).await.unwrap();
         town.store.create(&ObjectKey::Snapshot { index: 7 }, b"of before".as_slice().into()).await.unwrap();
         let waiting = town.deciding(1, 3);
         assert!(
@@ -111,11 +111,11 @@ fn a_foreign_bucket_and_odd_numbers_are_refused() {
             matches!(foreign, BootstrapError::Foreign { .. }) && foreign.code() == ErrorCode::Conflict,
             "{foreign}"
         );
-        town.store.delete(&ObjectKey::Founding).await.unwrap();
-        town.store.create(&ObjectKey::Founding, b"{}".as_slice().into()).await.unwrap();
+        town.store.delete(&ObjectKey::CatalogBootstrap).await.unwrap();
+        town.store.create(&ObjectKey::CatalogBootstrap, b"{}".as_slice().into()).await.unwrap();
         let odd = decide_bootstrap(&log, &town.deciding(1, 1)).await.unwrap_err();
         assert!(
-            odd.code() == ErrorCode::DataLoss && odd.to_string().contains("catalogue/founding.json"),
+            odd.code() == ErrorCode::DataLoss && odd.to_string().contains("catalog/bootstrap.json"),
             "{odd}"
         );
     });
@@ -136,8 +136,8 @@ fn what_a_log_says_needs_no_bucket() {
         town.clock.timeout(PATIENCE, grown).await.expect("three vote");
         town.client(3).propose(change(1)).await.unwrap();
         // The bucket comes to nothing, and all lose their power.
-        town.store.delete(&ObjectKey::Founding).await.unwrap();
-        town.store.create(&ObjectKey::Founding, b"nothing".as_slice().into()).await.unwrap();
+        town.store.delete(&ObjectKey::CatalogBootstrap).await.unwrap();
+        town.store.create(&ObjectKey::CatalogBootstrap, b"nothing".as_slice().into()).await.unwrap();
         for node in 1..=3 {
             town.kill(node).await;
         }

@@ -47,7 +47,7 @@ fn others_are_taken_in_until_enough_vote_and_where_they_are_is_written_down() {
         town.client(5).propose(CatalogCommand::RemoveVoter { node: 3 }).await.unwrap();
         let noted = async || town.views(5).current().voters.keys().copied().collect::<Vec<_>>() == [1, 3, 4];
         until(&town, "it is noted who votes", noted).await;
-        assert!(town.store.get(&ObjectKey::Founding).await.is_ok());
+        assert!(town.store.get(&ObjectKey::CatalogBootstrap).await.is_ok());
     });
 }
 
