@@ -398,7 +398,7 @@ fn an_upload_that_is_cut_off_leaves_nothing_and_may_be_sent_again() {
     let clock = Clock::system();
     server.runtime.block_on(async {
         let until = clock.monotonic() + RESPONSE_DEADLINE;
-        while kept(&server, "anonymous", "debuginfo").0 != ["begun"] {
+        while kept(&server, "anonymous", "debuginfo").0 != ["started"] {
             assert!(clock.monotonic() < until, "{:?}", kept(&server, "anonymous", "debuginfo").0);
             tokio::task::yield_now().await;
         }

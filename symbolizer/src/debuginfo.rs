@@ -72,9 +72,9 @@ pub struct DebuginfoService {
 struct DebuginfoFile {
     place: DebuginfoKey,
     seen: UploadStatus,
-    begun: UploadAnnouncement,
-    /// Record of the received bytes and the finish time in milliseconds, once the upload is finished.
-    finished: Option<(ReceivedUpload, i64)>,
+    announcement: UploadAnnouncement,
+    /// Record of the received bytes and the completion time in milliseconds, once the upload is complete.
+    completed: Option<(ReceivedUpload, i64)>,
 }
 
 /// Current and maximum bytes of all debug information of a tenant. A limit of 0 is unlimited.
@@ -170,7 +170,7 @@ impl DebuginfoService {
             Some(UploadStatus { number, phase: UploadPhase::Invalid }) if !asked.hash.is_empty() => {
                 let note: Option<CompletedUpload> =
                     self.shelf.read_marker(&place.marker_key(number, UploadMarker::Invalid)).await?;
-                note.map(|note| note.begun.hash).unwrap_or_default()
+                note.map(|note| note.announcement.hash).unwrap_or_default()
             }
             _ => String::new(),
         };
@@ -206,18 +206,18 @@ impl DebuginfoService {
             .check_size(begun.size.max(1))?;
         self.deps.space.check(UploadKind::Debuginfo, begun.size.max(1)).await?;
         let number = upload_state::next_upload_number(&seen, now.millis, self.deps.random.next_id());
-        if !self.shelf.write_marker(&place.marker_key(number, UploadMarker::Begun), begun).await? {
+        if !self.shelf.write_marker(&place.marker_key(number, UploadMarker::Started), begun).await? {
             return Err(Status::new(ErrorCode::Conflict, "another upload has this number; begin again"));
         }
         self.counts.record_started();
         // The current file stays until a later upload finishes, whatever uploads are pending.
         let ended = seen
             .iter()
-            .filter(|upload| upload.phase == UploadPhase::Finished)
+            .filter(|upload| upload.phase == UploadPhase::Complete)
             .map(|upload| upload.number)
             .max();
         let current =
-            upload_state::current_upload(&seen, now).filter(|upload| upload.phase >= UploadPhase::Finished);
+            upload_state::current_upload(&seen, now).filter(|upload| upload.phase >= UploadPhase::Complete);
         let stays = [ended, current.map(|upload| upload.number)];
         self.remove_stale_uploads(place, uploads, |upload| {
             upload.is_removable(now) && !stays.contains(&Some(upload.number))
@@ -254,7 +254,7 @@ impl DebuginfoService {
         let Some(found) = found else { return Err(not_pending_status(&seen, number)) };
         let turn = self.acquire_permit(&place.tenant, limits.max_concurrent_debuginfo_uploads)?;
         let begun: Option<UploadAnnouncement> =
-            self.shelf.read_marker(&place.marker_key(found.number, UploadMarker::Begun)).await?;
+            self.shelf.read_marker(&place.marker_key(found.number, UploadMarker::Started)).await?;
         let size = begun.ok_or_else(upload_removed_status)?.size;
         // Several uploads may have begun while the quota had space for each. Stored parts of this one come
         // from an earlier attempt.
@@ -289,7 +289,7 @@ impl DebuginfoService {
         let seen = uploads.upload_statuses();
         // An expired upload may be removed concurrently when another upload begins.
         let may_end =
-            |upload: &&UploadStatus| upload.phase >= UploadPhase::Finished || upload.is_pending(now);
+            |upload: &&UploadStatus| upload.phase >= UploadPhase::Complete || upload.is_pending(now);
         let found = match number {
             Some(number) => seen.iter().filter(may_end).find(|upload| upload.number == number),
             None => seen.iter().filter(|upload| upload.is_pending(now)).max_by_key(|upload| upload.number),
@@ -302,26 +302,26 @@ impl DebuginfoService {
             return Err(not_pending_status(&seen, number));
         };
         match phase {
-            UploadPhase::Finished => return Ok(true),
+            UploadPhase::Complete => return Ok(true),
             UploadPhase::Invalid => return Ok(false),
-            UploadPhase::Begun => {
+            UploadPhase::Started => {
                 let message = "no file was sent for this upload, or not all of it: send it first";
                 return Err(Status::new(ErrorCode::Precondition, message).with_reason("not_sent"));
             }
-            UploadPhase::Sent | UploadPhase::Gone => {}
+            UploadPhase::Received | UploadPhase::Gone => {}
         }
-        let begun: Option<UploadAnnouncement> =
-            self.shelf.read_marker(&place.marker_key(number, UploadMarker::Begun)).await?;
-        let sent: Option<ReceivedUpload> =
-            self.shelf.read_marker(&place.marker_key(number, UploadMarker::Sent)).await?;
-        let (Some(begun), Some(sent)) = (begun, sent) else {
+        let announcement: Option<UploadAnnouncement> =
+            self.shelf.read_marker(&place.marker_key(number, UploadMarker::Started)).await?;
+        let received: Option<ReceivedUpload> =
+            self.shelf.read_marker(&place.marker_key(number, UploadMarker::Received)).await?;
+        let (Some(announcement), Some(received)) = (announcement, received) else {
             return Err(upload_removed_status());
         };
-        let is_valid = sent.is_valid;
-        let note = if is_valid { UploadMarker::Finished } else { UploadMarker::Invalid };
-        let attempt = sent.attempt.clone();
-        let finished = CompletedUpload { begun, sent, finished_millis: now.millis };
-        if self.shelf.write_marker(&place.marker_key(number, note), &finished).await? {
+        let is_valid = received.is_valid;
+        let note = if is_valid { UploadMarker::Complete } else { UploadMarker::Invalid };
+        let attempt = received.attempt.clone();
+        let completed = CompletedUpload { announcement, received, completed_at_millis: now.millis };
+        if self.shelf.write_marker(&place.marker_key(number, note), &completed).await? {
             self.counts.record_finished(is_valid);
         }
         if let Err(error) = self.shelf.remove_other_attempts(place, &mut uploads, number, &attempt).await {
@@ -367,21 +367,26 @@ impl DebuginfoService {
         seen: UploadStatus,
     ) -> Result<Option<DebuginfoFile>, Status> {
         let note = match seen.phase {
-            UploadPhase::Finished => UploadMarker::Finished,
+            UploadPhase::Complete => UploadMarker::Complete,
             UploadPhase::Invalid => UploadMarker::Invalid,
             _ => {
-                let begun: Option<UploadAnnouncement> =
-                    self.shelf.read_marker(&place.marker_key(seen.number, UploadMarker::Begun)).await?;
-                return Ok(begun.map(|begun| DebuginfoFile { place, seen, begun, finished: None }));
+                let announcement: Option<UploadAnnouncement> =
+                    self.shelf.read_marker(&place.marker_key(seen.number, UploadMarker::Started)).await?;
+                return Ok(announcement.map(|announcement| DebuginfoFile {
+                    place,
+                    seen,
+                    announcement,
+                    completed: None,
+                }));
             }
         };
         let read: Option<CompletedUpload> =
             self.shelf.read_marker(&place.marker_key(seen.number, note)).await?;
-        Ok(read.map(|CompletedUpload { begun, sent, finished_millis }| DebuginfoFile {
+        Ok(read.map(|CompletedUpload { announcement, received, completed_at_millis }| DebuginfoFile {
             place,
             seen,
-            begun,
-            finished: Some((sent, finished_millis)),
+            announcement,
+            completed: Some((received, completed_at_millis)),
         }))
     }
 }

@@ -158,7 +158,7 @@ impl UploadReceiver {
             digest: format!("{:032x}", self.digest.digest128()),
             is_valid: !place.kind.is_elf() || self.begins[..] == ELF_MAGIC,
         };
-        let key = place.marker_key(*number, UploadMarker::Sent);
+        let key = place.marker_key(*number, UploadMarker::Received);
         // Even if the write fails, the marker may refer to these parts from here on.
         self.kept.is_done = true;
         if self.kept.shelf.write_marker(&key, &sent).await? {

@@ -337,8 +337,8 @@ impl DebuginfoService {
 }
 
 fn object_metadata(listed: DebuginfoFile) -> pyroscope::ObjectMetadata {
-    let DebuginfoFile { place, seen, begun, finished } = listed;
-    let UploadAnnouncement { name, go_build_id, otel_file_id, no_text, hash: _, size: _ } = begun;
+    let DebuginfoFile { place, seen, announcement, completed } = listed;
+    let UploadAnnouncement { name, go_build_id, otel_file_id, no_text, hash: _, size: _ } = announcement;
     let no_text = no_text || place.kind == DebuginfoKind::Debuginfo;
     let of = match no_text {
         true => pyroscope::file_metadata::Type::ExecutableNoText,
@@ -352,12 +352,12 @@ fn object_metadata(listed: DebuginfoFile) -> pyroscope::ObjectMetadata {
         r#type: of.into(),
     };
     let moment = |millis: i64| Timestamp::from_nanos(millis.saturating_mul(1_000_000));
-    let state = if finished.is_some() { State::Uploaded } else { State::Uploading };
+    let state = if completed.is_some() { State::Uploaded } else { State::Uploading };
     pyroscope::ObjectMetadata {
         file: Some(file),
         state: state.into(),
         started_at: Some(moment(seen.started_millis())),
-        finished_at: finished.as_ref().map(|(_, millis)| moment(*millis)),
-        size_bytes: finished.map_or(0, |(sent, _)| i64::try_from(sent.size).unwrap_or(i64::MAX)),
+        finished_at: completed.as_ref().map(|(_, millis)| moment(*millis)),
+        size_bytes: completed.map_or(0, |(received, _)| i64::try_from(received.size).unwrap_or(i64::MAX)),
     }
 }

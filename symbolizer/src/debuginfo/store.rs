@@ -1,10 +1,10 @@
 //! Storage of uploads: objects of the bucket, each written only once.
 //!
 //! ```text
-//!  debuginfo/<tenant>/<build id>/<kind>/<upload>.begun                 announcement
+//!  debuginfo/<tenant>/<build id>/<kind>/<upload>.started               announcement
 //!                                       <upload>.<attempt>.<part>      bytes; equal sizes except the last
-//!                                       <upload>.sent                  id of the complete attempt
-//!                                       <upload>.finished or .invalid  full record of the upload
+//!                                       <upload>.received              id of the complete attempt
+//!                                       <upload>.complete or .invalid  full record of the upload
 //! ```
 //! The object names alone determine the phase of an upload. A client may send an upload in several attempts.
 //! Parts of an incomplete attempt are removed.
@@ -22,9 +22,9 @@ use super::upload_state::{DebuginfoKind, UploadPhase, UploadStatus};
 
 /// Number of keys per page of a listing.
 const MAX_KEYS_PER_PAGE: usize = 1_000;
-const STARTED_SUFFIX: &str = "begun";
-const RECEIVED_SUFFIX: &str = "sent";
-const FINISHED_SUFFIX: &str = "finished";
+const STARTED_SUFFIX: &str = "started";
+const RECEIVED_SUFFIX: &str = "received";
+const COMPLETE_SUFFIX: &str = "complete";
 const INVALID_SUFFIX: &str = "invalid";
 
 /// Key of one debug information file: tenant, binary and kind.
@@ -71,26 +71,26 @@ pub struct ReceivedUpload {
     pub is_valid: bool,
 }
 
-/// Full record of a finished upload.
+/// Full record of a complete upload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CompletedUpload {
     /// Description of the file from the announcement.
-    pub begun: UploadAnnouncement,
+    pub announcement: UploadAnnouncement,
     /// Record of the received bytes.
-    pub sent: ReceivedUpload,
-    /// Time of the finish, in milliseconds since 1970.
-    pub finished_millis: i64,
+    pub received: ReceivedUpload,
+    /// Time of the completion, in milliseconds since 1970.
+    pub completed_at_millis: i64,
 }
 
 /// Marker objects that record the phase of an upload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UploadMarker {
     /// [`UploadAnnouncement`].
-    Begun,
+    Started,
     /// [`ReceivedUpload`].
-    Sent,
+    Received,
     /// [`CompletedUpload`], of a file that can be used.
-    Finished,
+    Complete,
     /// [`CompletedUpload`], of something else.
     Invalid,
 }
@@ -125,9 +125,9 @@ impl DebuginfoKey {
     /// Returns the object key of a marker.
     pub fn marker_key(&self, upload: u128, note: UploadMarker) -> ObjectKey {
         let name = match note {
-            UploadMarker::Begun => STARTED_SUFFIX,
-            UploadMarker::Sent => RECEIVED_SUFFIX,
-            UploadMarker::Finished => FINISHED_SUFFIX,
+            UploadMarker::Started => STARTED_SUFFIX,
+            UploadMarker::Received => RECEIVED_SUFFIX,
+            UploadMarker::Complete => COMPLETE_SUFFIX,
             UploadMarker::Invalid => INVALID_SUFFIX,
         };
         self.object_key(upload, FileName::new(name).expect("letters"))
@@ -169,10 +169,10 @@ impl UploadsByNumber {
 fn phase_from_files(files: &[FileName]) -> UploadPhase {
     let has = |name: &str| files.iter().any(|file| file.as_str() == name);
     match () {
-        () if has(FINISHED_SUFFIX) => UploadPhase::Finished,
+        () if has(COMPLETE_SUFFIX) => UploadPhase::Complete,
         () if has(INVALID_SUFFIX) => UploadPhase::Invalid,
-        () if has(RECEIVED_SUFFIX) => UploadPhase::Sent,
-        () if has(STARTED_SUFFIX) => UploadPhase::Begun,
+        () if has(RECEIVED_SUFFIX) => UploadPhase::Received,
+        () if has(STARTED_SUFFIX) => UploadPhase::Started,
         () => UploadPhase::Gone,
     }
 }
@@ -181,7 +181,7 @@ fn phase_from_files(files: &[FileName]) -> UploadPhase {
 /// finished, until its last object is removed.
 fn removal_rank(file: &FileName) -> u8 {
     match file.as_str() {
-        FINISHED_SUFFIX | INVALID_SUFFIX => 0,
+        COMPLETE_SUFFIX | INVALID_SUFFIX => 0,
         RECEIVED_SUFFIX => 2,
         STARTED_SUFFIX => 3,
         _ => 1,

@@ -138,16 +138,16 @@ impl World {
             DebuginfoKey { tenant: self.tenant.clone(), build, kind: upload_state::DebuginfoKind::Debuginfo };
         let shelf = &self.debuginfo.shelf;
         let seen = shelf.list_uploads(&place).await.unwrap().upload_statuses();
-        let finished = seen.iter().filter(|upload| upload.phase == UploadPhase::Finished);
+        let finished = seen.iter().filter(|upload| upload.phase == UploadPhase::Complete);
         let number = finished.max_by_key(|upload| upload.number)?.number;
         let note: CompletedUpload =
-            shelf.read_marker(&place.marker_key(number, UploadMarker::Finished)).await.unwrap().unwrap();
+            shelf.read_marker(&place.marker_key(number, UploadMarker::Complete)).await.unwrap().unwrap();
         let mut bytes = Vec::new();
-        for part in 0..note.sent.parts {
-            let key = place.part_key(number, &note.sent.attempt, part);
+        for part in 0..note.received.parts {
+            let key = place.part_key(number, &note.received.attempt, part);
             bytes.extend_from_slice(&shelf.store.get(&key).await.unwrap());
         }
-        assert_eq!(note.sent.size, bytes.len() as u64);
+        assert_eq!(note.received.size, bytes.len() as u64);
         Some(bytes)
     }
 

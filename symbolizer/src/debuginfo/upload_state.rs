@@ -2,9 +2,9 @@
 //! uploads.
 //!
 //! ```text
-//!  begun ─► sent ─┬─► finished     usable file
-//!    │       │    └─► invalid      no ELF file: an upload of a file with another hash is accepted
-//!    └───────┴──────► stale        exceeded the time limit: another upload is accepted
+//!  started ─► received ─┬─► complete   usable file
+//!     │          │        └─► invalid    no ELF file: an upload of a file with another hash is accepted
+//!     └──────────┴──────────► stale      exceeded the time limit: another upload is accepted
 //! ```
 
 use std::time::Duration;
@@ -37,12 +37,12 @@ pub enum UploadPhase {
     /// Only remainders of a removed upload exist.
     Gone,
     /// The upload was announced.
-    Begun,
+    Started,
     /// All bytes are stored.
-    Sent,
-    /// The client finished the upload and the file is usable.
-    Finished,
-    /// The client finished the upload and the file is not of its kind.
+    Received,
+    /// The client completed the upload and the file is usable.
+    Complete,
+    /// The client completed the upload and the file is not of its kind.
     Invalid,
 }
 
@@ -134,7 +134,7 @@ impl UploadStatus {
 
     /// Returns whether the upload is unfinished and within its time limit.
     pub fn is_pending(&self, now: DecisionContext) -> bool {
-        matches!(self.phase, UploadPhase::Begun | UploadPhase::Sent) && !self.is_expired(now)
+        matches!(self.phase, UploadPhase::Started | UploadPhase::Received) && !self.is_expired(now)
     }
 
     /// Returns whether the objects are removable once a later upload is finished or pending.
@@ -161,7 +161,7 @@ pub fn next_upload_number(seen: &[UploadStatus], millis: i64, chance: u128) -> u
 pub fn current_upload(seen: &[UploadStatus], now: DecisionContext) -> Option<UploadStatus> {
     let known = || seen.iter().filter(|upload| upload.phase != UploadPhase::Gone);
     let is_late = |upload: &UploadStatus| {
-        matches!(upload.phase, UploadPhase::Begun | UploadPhase::Sent) && upload.is_expired(now)
+        matches!(upload.phase, UploadPhase::Started | UploadPhase::Received) && upload.is_expired(now)
     };
     let timely = known().filter(|upload| !is_late(upload)).max_by_key(|upload| upload.number);
     timely.or_else(|| known().max_by_key(|upload| upload.number)).copied()
@@ -178,11 +178,11 @@ pub fn decide_upload(
     let Some(current) = current else { return UploadDecision::First };
     match (current.phase, asked.force) {
         (UploadPhase::Gone, _) => UploadDecision::First,
-        (UploadPhase::Begun | UploadPhase::Sent, _) if current.is_expired(now) => UploadDecision::Stale,
-        (UploadPhase::Begun | UploadPhase::Sent, true) => UploadDecision::InProgressForced,
-        (UploadPhase::Begun | UploadPhase::Sent, false) => UploadDecision::InProgress,
-        (UploadPhase::Finished, true) => UploadDecision::ExistsForced,
-        (UploadPhase::Finished, false) => UploadDecision::Exists,
+        (UploadPhase::Started | UploadPhase::Received, _) if current.is_expired(now) => UploadDecision::Stale,
+        (UploadPhase::Started | UploadPhase::Received, true) => UploadDecision::InProgressForced,
+        (UploadPhase::Started | UploadPhase::Received, false) => UploadDecision::InProgress,
+        (UploadPhase::Complete, true) => UploadDecision::ExistsForced,
+        (UploadPhase::Complete, false) => UploadDecision::Exists,
         (UploadPhase::Invalid, _) if asked.hash.is_empty() => UploadDecision::Invalid,
         (UploadPhase::Invalid, _) if asked.hash == invalid => UploadDecision::Equal,
         (UploadPhase::Invalid, _) => UploadDecision::NotEqual,
@@ -261,14 +261,14 @@ mod tests {
             decide_upload(Some(seen(phase, age, 0)), "old", asked(hash, force), NOW)
         };
         assert_eq!(decide_upload(None, "", asked("", false), NOW), First);
-        for phase in [UploadPhase::Begun, UploadPhase::Sent] {
+        for phase in [UploadPhase::Started, UploadPhase::Received] {
             assert_eq!(judged(phase, LATE, "", false), InProgress);
             assert_eq!(judged(phase, LATE, "", true), InProgressForced);
             assert_eq!(judged(phase, LATE + 1, "", false), Stale);
             assert_eq!(judged(phase, LATE + 1, "", true), Stale);
         }
-        assert_eq!(judged(UploadPhase::Finished, LATE * 9, "", false), Exists);
-        assert_eq!(judged(UploadPhase::Finished, 0, "", true), ExistsForced);
+        assert_eq!(judged(UploadPhase::Complete, LATE * 9, "", false), Exists);
+        assert_eq!(judged(UploadPhase::Complete, 0, "", true), ExistsForced);
         assert_eq!(judged(UploadPhase::Invalid, 0, "", false), Invalid);
         assert_eq!(judged(UploadPhase::Invalid, 0, "old", true), Equal);
         assert_eq!(judged(UploadPhase::Invalid, 0, "new", false), NotEqual);
@@ -280,9 +280,9 @@ mod tests {
 
     #[test]
     fn an_upload_that_was_given_up_does_not_hide_what_is_there() {
-        let there = seen(UploadPhase::Finished, 2 * LATE, 1);
-        let given_up = seen(UploadPhase::Begun, LATE + 1, 1);
-        let under_way = seen(UploadPhase::Begun, 5, 1);
+        let there = seen(UploadPhase::Complete, 2 * LATE, 1);
+        let given_up = seen(UploadPhase::Started, LATE + 1, 1);
+        let under_way = seen(UploadPhase::Started, 5, 1);
         assert_eq!(current_upload(&[there, given_up], NOW), Some(there));
         assert_eq!(current_upload(&[given_up, seen(UploadPhase::Gone, 1, 1)], NOW), Some(given_up));
         assert_eq!(current_upload(&[there, under_way, given_up], NOW), Some(under_way));
@@ -291,9 +291,9 @@ mod tests {
 
     #[test]
     fn a_later_upload_has_a_greater_number_by_any_clock() {
-        let ahead = seen(UploadPhase::Finished, -60_000, 3);
+        let ahead = seen(UploadPhase::Complete, -60_000, 3);
         let behind =
-            UploadStatus { number: next_upload_number(&[ahead], NOW.millis, 0), phase: UploadPhase::Begun };
+            UploadStatus { number: next_upload_number(&[ahead], NOW.millis, 0), phase: UploadPhase::Started };
         assert!(behind.number > ahead.number);
         assert_eq!(behind.started_millis(), NOW.millis + 60_001);
     }
@@ -301,9 +301,9 @@ mod tests {
     fn any_seen() -> impl Strategy<Value = UploadStatus> {
         let phase = prop::sample::select(vec![
             UploadPhase::Gone,
-            UploadPhase::Begun,
-            UploadPhase::Sent,
-            UploadPhase::Finished,
+            UploadPhase::Started,
+            UploadPhase::Received,
+            UploadPhase::Complete,
             UploadPhase::Invalid,
         ]);
         (phase, 0..2 * LATE, 0..4u128).prop_map(|(phase, age, chance)| seen(phase, age, chance))
@@ -329,7 +329,7 @@ mod tests {
                 accepted => prop_assert!(accepted.is_accepted()),
             }
             // What can be used stays so, however long one waits.
-            if uploads.iter().any(|upload| upload.phase == UploadPhase::Finished) {
+            if uploads.iter().any(|upload| upload.phase == UploadPhase::Complete) {
                 let last = reason(asked(&hash, false), later);
                 prop_assert!(![UploadDecision::First, UploadDecision::Stale].contains(&last), "{last:?}");
             }

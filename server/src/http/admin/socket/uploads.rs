@@ -211,10 +211,10 @@ mod tests {
         let deps = StoreDeps { clock: Clock::system(), random: Random::from_seed(1) };
         let store = Store::open(&StorageConfig { memory: true, ..StorageConfig::default() }, deps).unwrap();
         let sizes = [
-            (debuginfo("a", "abcd", "begun"), 10),
+            (debuginfo("a", "abcd", "started"), 10),
             (debuginfo("a", "abcd", "0.00000"), 1_000),
-            (debuginfo("a", "ef01", "begun"), 20),
-            (debuginfo("b", "abcd", "begun"), 30),
+            (debuginfo("a", "ef01", "started"), 20),
+            (debuginfo("b", "abcd", "started"), 30),
             (profile("a", 0xa), 500),
             (profile("a", 0xb), 600),
             (profile("b", 0xa), 2_000),
