@@ -71,9 +71,8 @@ fn a_wrong_byte_anywhere_is_refused_or_read() {
     read(&folder).unwrap();
 }
 
-/// Changes a block into one that an earlier version merged: both profiles have the id of the first, and nothing states
-/// that ids are distinct.
-fn age(folder: &MemoryFolder) {
+/// Changes a block so that both profiles have the id of the first, and nothing states that ids are distinct.
+fn duplicate_ids(folder: &MemoryFolder) {
     let block = Block::open(Arc::new(folder.clone())).unwrap();
     let rows = block.tenant_block("acme").unwrap().read_all_profiles().unwrap();
     let ids: Vec<[u8; 16]> = rows.iter().map(|row| row.id.to_be_bytes()).collect();
@@ -101,8 +100,9 @@ fn with_a_copy_in_each_of_two_series() -> MemoryFolder {
         source.add(&Labels::new([("pod".into(), pod.into())]), &profile, id);
     }
     let folder = MemoryFolder::default();
-    write_from_memory(&folder, "old", None, [("acme", &source as &dyn MemoryProfiles)].into_iter()).unwrap();
-    age(&folder);
+    write_from_memory(&folder, "duplicates", None, [("acme", &source as &dyn MemoryProfiles)].into_iter())
+        .unwrap();
+    duplicate_ids(&folder);
     folder
 }
 

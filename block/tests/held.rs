@@ -345,8 +345,8 @@ proptest! {
         }
         found.values_mut().for_each(|times| times.sort_unstable());
         prop_assert_eq!(&found, &expected);
-        let format = if found.is_empty() { FORMAT_VERSION - 1 } else { FORMAT_VERSION };
-        prop_assert_eq!((block.meta().format, block.timestamp_bytes().unwrap().is_some()), (format, !found.is_empty()));
+        prop_assert_eq!(block.meta().format, FORMAT_VERSION);
+        prop_assert_eq!(block.timestamp_bytes().unwrap().is_some(), !found.is_empty());
     }
 
     #[test]

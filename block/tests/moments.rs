@@ -53,9 +53,9 @@ fn all(block: &Block) -> Vec<Vec<i64>> {
 }
 
 #[test]
-fn without_them_there_is_no_column_and_the_format_is_the_one_before() {
+fn block_without_timestamps_has_no_timestamp_column() {
     let (with, without) = (built(&[profile(1, &[&[5], &[]])]), built(&[profile(1, &[&[], &[]])]));
-    assert_eq!((with.meta().format, without.meta().format), (FORMAT_VERSION, FORMAT_VERSION - 1));
+    assert_eq!((with.meta().format, without.meta().format), (FORMAT_VERSION, FORMAT_VERSION));
     assert!(with.timestamp_bytes().unwrap().is_some_and(|bytes| bytes > 0));
     assert_eq!(without.timestamp_bytes().unwrap(), None);
     assert_eq!((all(&with), all(&without)), (vec![vec![5]], vec![]));

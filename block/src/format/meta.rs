@@ -6,10 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::format::error::BlockError;
 
-/// Newest format that this version writes, for blocks with sample timestamps.
-pub const FORMAT_VERSION: u32 = 3;
-/// Format of all other blocks, which earlier versions read too.
-pub(crate) const FORMAT_WITHOUT_TIMESTAMPS: u32 = 2;
+/// Block format that this version writes. It reads this format and all earlier ones.
+pub const FORMAT_VERSION: u32 = 1;
 /// Name of the metadata file.
 pub const META_FILE: &str = "meta.json";
 /// Bytes covered by one checksum.
@@ -66,7 +64,7 @@ pub struct FileMeta {
     #[serde(with = "hex_words")]
     pub checksums: Vec<u32>,
     /// Tail of the file: its footer and the page index before it, compressed. Opening a block reads these
-    /// bytes of each file first. Empty if the tail is long, and in blocks of format 1.
+    /// bytes of each file first. Empty if the tail is long.
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "base64_text")]
     pub tail: Vec<u8>,
 }
@@ -250,8 +248,11 @@ impl BlockMeta {
     }
     fn check(&self) -> Result<(), String> {
         if let Some(BlockOrigin { level, further, inputs, .. }) = &self.origin {
-            let agrees =
-                if *level == 0 { further.is_empty() && inputs.is_empty() } else { !inputs.is_empty() };
+            let agrees = if *level == 0 {
+                further.is_empty() && inputs.is_empty()
+            } else {
+                !inputs.is_empty()
+            };
             if !agrees {
                 let ranges = 1 + further.len();
                 let inputs = inputs.len();

@@ -1,7 +1,7 @@
 //! Location of rows in a file: pages that a query for few rows reads, and pages that it skips.
 //!
 //! The pages of samples and of the roll-up are indexed next to the footer, those of the roll-up with their
-//! series. A file without such an index, as written by earlier versions, is read by whole row groups.
+//! series. A file without such an index is read by whole row groups.
 
 use std::ops::Range;
 

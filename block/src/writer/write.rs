@@ -15,8 +15,8 @@ use crate::format::error::BlockError;
 use crate::format::folder::{BlockFolder, ChecksumWriter};
 use crate::format::index::{self, StackSet};
 use crate::format::meta::{
-    BlockMeta, BlockOrigin, FORMAT_VERSION, FORMAT_WITHOUT_TIMESTAMPS, INDEX_FILE, IdRange, META_FILE,
-    PARQUET_FILES, PROFILES_FILE, ROLLUP_FILE, SAMPLES_FILE, SERIES_FILE, TenantMeta,
+    BlockMeta, BlockOrigin, FORMAT_VERSION, INDEX_FILE, IdRange, META_FILE, PARQUET_FILES, PROFILES_FILE,
+    ROLLUP_FILE, SAMPLES_FILE, SERIES_FILE, TenantMeta,
 };
 use crate::format::sample_rows::{OptionalColumns, ProfileRows, SpanContextColumns};
 use crate::reader::timestamps::{MAX_TIMESTAMPS_PER_GROUP, TimestampColumn};
@@ -112,8 +112,7 @@ impl<'f> BlockWriter<'f> {
             TableWriter::create(file, columns, ChecksumWriter::new(out))
         });
         let tables = tables.collect::<Result<_, BlockError>>()?;
-        let format = if columns.moments { FORMAT_VERSION } else { FORMAT_WITHOUT_TIMESTAMPS };
-        let meta = BlockMeta { format, id: id.into(), ..BlockMeta::default() };
+        let meta = BlockMeta { format: FORMAT_VERSION, id: id.into(), ..BlockMeta::default() };
         Ok(BlockWriter { folder, tables, meta, columns })
     }
 

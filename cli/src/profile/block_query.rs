@@ -80,7 +80,7 @@ pub fn query_block(
             known: displayable_range(part.meta.min_time, part.meta.max_time),
         });
     }
-    // Blocks of earlier versions may hold one profile in two series.
+    // A block whose footer does not state that ids are distinct may hold one profile in two series.
     let is_distinct = part.has_distinct_ids()?;
     let once = |is_picked: &dyn Fn(&ProfileRow) -> bool| {
         let mut seen = BTreeSet::new();
