@@ -476,7 +476,7 @@ fn what_is_made_of_blocks_may_be_one_for_each_tenant() {
         to: 9,
         lost: 0,
         level: 1,
-        further: vec![range(2)],
+        additional_ranges: vec![range(2)],
         inputs: vec!["one".to_owned(), "two".to_owned()],
     };
     let made = |tenants: Option<&[&str]>, origin: &BlockOrigin| {

@@ -38,11 +38,11 @@ pub struct BlockEntry {
     pub lost: u64,
     /// Number of merges that the rows went through, 0 for a flushed block. A flushed block holds the rows of
     /// all tenants in its range. Several merged blocks can cover one range, each with its own tenants.
-    #[serde(default, skip_serializing_if = "is_cut")]
+    #[serde(default, skip_serializing_if = "is_flushed_level")]
     pub level: u8,
     /// Log ranges of a merged block after the first one. Empty for a flushed block.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub further: Vec<ShardLogRange>,
+    pub additional_ranges: Vec<ShardLogRange>,
     /// Tenants with rows in the block.
     pub tenants: Vec<TenantSpan>,
 }
@@ -109,7 +109,7 @@ impl TenantSpan {
 
 /// Returns whether a block of this level was flushed, not merged.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands in references")]
-fn is_cut(level: &u8) -> bool {
+fn is_flushed_level(level: &u8) -> bool {
     *level == 0
 }
 
@@ -151,7 +151,8 @@ impl BlockEntry {
     /// Returns all log ranges of the block, the first one included.
     pub fn log_ranges(&self) -> impl Iterator<Item = ShardLogRange> {
         let &Self { shard, epoch, from, to, .. } = self;
-        std::iter::once(ShardLogRange { shard, epoch, from, to }).chain(self.further.iter().copied())
+        std::iter::once(ShardLogRange { shard, epoch, from, to })
+            .chain(self.additional_ranges.iter().copied())
     }
 
     /// Returns whether both blocks may hold the same row.

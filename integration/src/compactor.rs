@@ -153,7 +153,7 @@ impl TestCompactor {
         let origin = BlockOrigin {
             lost,
             level: highest.saturating_add(1),
-            further: rows[1..].iter().map(range).collect(),
+            additional_ranges: rows[1..].iter().map(range).collect(),
             inputs: inputs.iter().map(|input| input.id.to_string()).collect(),
             ..self.origin_of(rows[0])
         };
@@ -163,9 +163,9 @@ impl TestCompactor {
     /// Returns the block origin of a log range, as a flush writes it.
     fn origin_of(&self, ShardLogRange { shard, epoch, from, to }: ShardLogRange) -> BlockOrigin {
         let cluster = self.cluster.clone();
-        let further = Vec::new();
+        let additional_ranges = Vec::new();
         let inputs = Vec::new();
-        BlockOrigin { cluster, shard, epoch, from, to, lost: 0, level: 0, further, inputs }
+        BlockOrigin { cluster, shard, epoch, from, to, lost: 0, level: 0, additional_ranges, inputs }
     }
 
     /// Merges blocks into one and writes it to the bucket.

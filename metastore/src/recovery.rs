@@ -234,22 +234,21 @@ pub fn bucket_block_from_meta(
     let BlockOrigin { shard, epoch, from, to, lost, level, .. } = *origin;
     let bytes = meta.bytes();
     let samples = meta.samples();
-    let further = origin.further.iter().map(|&LogRange { shard, epoch, from, to }| ShardLogRange {
-        shard,
-        epoch,
-        from,
-        to,
-    });
-    let further = further.collect();
+    let additional_ranges = origin
+        .additional_ranges
+        .iter()
+        .map(|&LogRange { shard, epoch, from, to }| ShardLogRange { shard, epoch, from, to });
+    let additional_ranges = additional_ranges.collect();
     let empty = |origin: &BlockOrigin| {
-        origin.level > 0 && (from >= to || origin.further.iter().any(|of| of.from >= of.to))
+        origin.level > 0 && (from >= to || origin.additional_ranges.iter().any(|of| of.from >= of.to))
     };
     if empty(origin) {
         return Err(format!(
             "block {id} was made of others and names a range of a log that ends before it begins"
         ));
     }
-    let block = BlockEntry { id, shard, epoch, from, to, bytes, samples, lost, level, further, tenants };
+    let block =
+        BlockEntry { id, shard, epoch, from, to, bytes, samples, lost, level, additional_ranges, tenants };
     // Ranges must be in the catalog's canonical form. Otherwise a compacted block could not be matched with
     // its inputs.
     if !ShardLogRange::join_adjacent(block.log_ranges()).into_iter().eq(block.log_ranges()) {

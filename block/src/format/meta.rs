@@ -162,11 +162,11 @@ pub struct BlockOrigin {
     /// Number of entries in the range that were lost before the flush.
     pub lost: u64,
     /// Number of merges that its rows went through, 0 for a flushed block.
-    #[serde(default, skip_serializing_if = "is_cut")]
+    #[serde(default, skip_serializing_if = "is_flushed_level")]
     pub level: u8,
-    /// Further log ranges of a merged block, beside the first one.
+    /// Log ranges of a merged block after the first one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub further: Vec<LogRange>,
+    pub additional_ranges: Vec<LogRange>,
     /// IDs of the merged blocks that this block replaces.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub inputs: Vec<String>,
@@ -174,7 +174,7 @@ pub struct BlockOrigin {
 
 /// Returns whether a block of this level was flushed, not merged.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands in references")]
-fn is_cut(level: &u8) -> bool {
+fn is_flushed_level(level: &u8) -> bool {
     *level == 0
 }
 
@@ -247,14 +247,14 @@ impl BlockMeta {
         self.files.get(name).ok_or_else(|| BlockError::Meta { why: format!("it does not list {name}") })
     }
     fn check(&self) -> Result<(), String> {
-        if let Some(BlockOrigin { level, further, inputs, .. }) = &self.origin {
+        if let Some(BlockOrigin { level, additional_ranges, inputs, .. }) = &self.origin {
             let agrees = if *level == 0 {
-                further.is_empty() && inputs.is_empty()
+                additional_ranges.is_empty() && inputs.is_empty()
             } else {
                 !inputs.is_empty()
             };
             if !agrees {
-                let ranges = 1 + further.len();
+                let ranges = 1 + additional_ranges.len();
                 let inputs = inputs.len();
                 return Err(format!(
                     "it is of level {level}, with {ranges} ranges of logs, and made of {inputs} blocks"

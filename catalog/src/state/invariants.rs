@@ -140,7 +140,7 @@ impl CatalogState {
             if self.condemned.contains_key(&id) {
                 return Err(format!("block {id} is registered and condemned"));
             }
-            if block.level == 0 && !block.further.is_empty() {
+            if block.level == 0 && !block.additional_ranges.is_empty() {
                 return Err(format!("block {id} was cut, and holds several ranges"));
             }
             if !ShardLogRange::join_adjacent(block.log_ranges()).into_iter().eq(block.log_ranges()) {

@@ -68,9 +68,21 @@ impl CatalogState {
         let of_tenant = |block: &BlockEntry| {
             let span = block.tenant_span_between(tenant, from, to)?;
             let BlockEntry { id, shard, epoch, from, to, bytes, samples, lost, level, .. } = *block;
-            let further = block.further.clone();
+            let additional_ranges = block.additional_ranges.clone();
             let tenants = vec![span.clone()];
-            Some(BlockEntry { id, shard, epoch, from, to, bytes, samples, lost, level, further, tenants })
+            Some(BlockEntry {
+                id,
+                shard,
+                epoch,
+                from,
+                to,
+                bytes,
+                samples,
+                lost,
+                level,
+                additional_ranges,
+                tenants,
+            })
         };
         let hurt = self.blocks.values().filter(|block| block.lost > 0);
         let is_partial = |phase: &ShardPhase| {

@@ -32,7 +32,7 @@ fn block(number: u128, from: u64, to: u64) -> BlockEntry {
         samples: 1,
         lost: 0,
         level: 0,
-        further: Vec::new(),
+        additional_ranges: Vec::new(),
         tenants: vec![span],
     }
 }

@@ -335,7 +335,7 @@ impl World {
             samples: 0,
             lost: 0,
             level: 0,
-            further: Vec::new(),
+            additional_ranges: Vec::new(),
             tenants,
         };
         let ids = self.shard(id).rows(from, to);

@@ -334,7 +334,7 @@ impl HeadFlusher {
             to,
             lost: self.shard.count_lost(from..to),
             level: 0,
-            further: Vec::new(),
+            additional_ranges: Vec::new(),
             inputs: Vec::new(),
         }
     }

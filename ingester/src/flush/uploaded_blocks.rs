@@ -118,7 +118,7 @@ pub(crate) fn block_entry(id: BlockId, meta: &BlockMeta, origin: &BlockOrigin) -
         samples: meta.samples(),
         lost,
         level: 0,
-        further: Vec::new(),
+        additional_ranges: Vec::new(),
         tenants: tenant_spans(meta)?,
     })
 }

@@ -89,7 +89,7 @@ fn block_of_many_tenants_registers_from_any_node() {
             samples: 1,
             lost: 0,
             level: 0,
-            further: Vec::new(),
+            additional_ranges: Vec::new(),
             tenants: (0..7_000).map(span).collect(),
         };
         assert_eq!(client.register_block(block.clone()).await.unwrap(), 7);

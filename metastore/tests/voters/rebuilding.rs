@@ -38,7 +38,7 @@ async fn write(store: &Store, id: BlockId, cluster: u128, shard: u32, (from, to)
         to,
         lost: 0,
         level: 0,
-        further: Vec::new(),
+        additional_ranges: Vec::new(),
         inputs: Vec::new(),
     };
     write_of(store, id, origin).await
@@ -58,7 +58,7 @@ async fn write_made(store: &Store, id: BlockId, inputs: &[&BlockEntry]) -> Block
         to,
         lost: 0,
         level: 1,
-        further: rows[1..].iter().map(range).collect(),
+        additional_ranges: rows[1..].iter().map(range).collect(),
         inputs: inputs.iter().map(|input| input.id.to_string()).collect(),
     };
     write_of(store, id, origin).await

@@ -247,7 +247,7 @@ mod tests {
 
     fn block(number: u128, from: u64, to: u64) -> BlockEntry {
         let (id, tenants) = (BlockId::from_number(number), Vec::new());
-        let further = Vec::new();
+        let additional_ranges = Vec::new();
         BlockEntry {
             id,
             shard: 1,
@@ -258,7 +258,7 @@ mod tests {
             samples: 1,
             lost: 0,
             level: 0,
-            further,
+            additional_ranges,
             tenants,
         }
     }

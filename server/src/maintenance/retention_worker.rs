@@ -319,8 +319,20 @@ mod tests {
         let span = TenantSpan { tenant: TenantId::anonymous(), min_time: 0, max_time: 0, profiles: 1 };
         let id = BlockId::new(named, &Random::from_seed(1));
         let (shard, epoch, from, to) = (1, 1, 0, 1);
-        let (further, tenants) = (Vec::new(), vec![span]);
-        BlockEntry { id, shard, epoch, from, to, bytes: 1, samples: 1, lost: 0, level: 0, further, tenants }
+        let (additional_ranges, tenants) = (Vec::new(), vec![span]);
+        BlockEntry {
+            id,
+            shard,
+            epoch,
+            from,
+            to,
+            bytes: 1,
+            samples: 1,
+            lost: 0,
+            level: 0,
+            additional_ranges,
+            tenants,
+        }
     }
 
     /// A catalog, a bucket and what removes old blocks from both.

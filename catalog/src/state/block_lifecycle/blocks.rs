@@ -105,7 +105,7 @@ impl CatalogState {
         if !is_name_within_skew(id, now) {
             return Err(CommandError::NameTime { block: id, now });
         }
-        if block.level > 0 || !block.further.is_empty() {
+        if block.level > 0 || !block.additional_ranges.is_empty() {
             return Err(CommandError::Made(id));
         }
         if block.to <= block.from {
@@ -176,7 +176,7 @@ impl CatalogState {
         {
             return Err(CommandError::NoGap(id));
         }
-        self.check_data_loss_capacity(1 + block.further.len())?;
+        self.check_data_loss_capacity(1 + block.additional_ranges.len())?;
         for ShardLogRange { shard, from, to, .. } in block.log_ranges() {
             self.take_from_gap(shard, from, to)?;
         }

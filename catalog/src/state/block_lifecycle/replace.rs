@@ -128,7 +128,7 @@ impl CatalogState {
         outputs: Vec<BlockEntry>,
     ) -> Result<CommandOutcome, CommandError> {
         let inputs: BTreeSet<BlockId> = inputs.into_iter().collect();
-        let named = outputs.iter().map(|output| 2 + output.further.len() + output.tenants.len());
+        let named = outputs.iter().map(|output| 2 + output.additional_ranges.len() + output.tenants.len());
         let seen = named.sum::<usize>() + inputs.len();
         if inputs.is_empty() || outputs.is_empty() || seen > MAX_REPLACED {
             return Err(CommandError::Replaces { inputs: inputs.len(), outputs: outputs.len(), seen });

@@ -47,7 +47,7 @@ pub(super) fn merged(inputs: &[BlockEntry], names: Range<u128>, apart: bool) -> 
         samples: std::mem::take(&mut samples),
         lost: std::mem::take(&mut lost),
         level,
-        further: rows[1..].to_vec(),
+        additional_ranges: rows[1..].to_vec(),
         tenants,
     };
     names.zip(parts).map(output).collect()
@@ -107,7 +107,7 @@ fn blocks_take_the_places_of_others_at_once() {
     assert_eq!(CatalogState::decode(&state.encode()).unwrap(), state);
     // And so does merging.
     let outputs = merged(&listed(&state, &[4, 10, 11]), 20..30, false);
-    assert_eq!((outputs[0].level, outputs[0].further.len()), (2, 1));
+    assert_eq!((outputs[0].level, outputs[0].additional_ranges.len()), (2, 1));
     assert_eq!(replace(&mut state, &[4, 10, 11], outputs), CommandResult::Changed(4));
     assert_eq!((numbers(&state, "a"), numbers(&state, "b")), (vec![20], vec![20]));
 }
@@ -140,7 +140,7 @@ fn what_was_replaced_or_never_was_is_not_replaced() {
     assert_eq!(
         register(
             &mut state,
-            BlockEntry { id: id(40), from: 30, to: 31, further: Vec::new(), ..merged[0].clone() }
+            BlockEntry { id: id(40), from: 30, to: 31, additional_ranges: Vec::new(), ..merged[0].clone() }
         ),
         CommandResult::Refused(CommandError::Made(id(40)))
     );
@@ -162,7 +162,7 @@ fn blocks_take_no_place_but_that_of_their_inputs() {
     let [a, c] = ["a", "c"].map(|tenant| tenant.parse::<TenantId>().unwrap());
     let id = BlockId::from_number;
     assert_eq!(refused(&|outputs| outputs[0].to += 1), ReplaceMismatch::Rows);
-    assert_eq!(refused(&|outputs| outputs[1].further.clear()), ReplaceMismatch::Rows);
+    assert_eq!(refused(&|outputs| outputs[1].additional_ranges.clear()), ReplaceMismatch::Rows);
     assert_eq!(refused(&|outputs| outputs[1].level = 2), ReplaceMismatch::Level(1));
     assert_eq!(refused(&|outputs| outputs[1].id = id(10)), ReplaceMismatch::Name);
     assert_eq!(refused(&|outputs| outputs[1].id = id(4)), ReplaceMismatch::Name);
