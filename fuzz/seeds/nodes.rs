@@ -127,8 +127,6 @@ fn shard(save: &impl Fn(&str, &str, &[u8]) -> Result<()>) -> Result<()> {
     let behind_length = |entry: &Vec<u8>| [&(entry.len() as u16).to_le_bytes()[..], entry].concat();
     let log: Vec<u8> = entries.iter().flat_map(behind_length).collect();
     save("entry", "log", &[&[1][..], &log].concat())?;
-    // Of builds that knew one table: stamp, span and horizon; no ids, no files, no states; records up to 1 were lost.
-    save("entry", "earlier", &[2, 3, 9, 5, 4, 0, 0, 0, 1])?;
     let alone = 6;
     // So many ids of a file have one page, and two.
     for ids in [3, 5, 250] {
@@ -169,11 +167,11 @@ fn entries() -> Vec<Vec<u8>> {
     let block = BlockId::from_number(3);
     vec![
         ShardLogEntry::encode_term_start(7, 1, 5),
-        ShardLogEntry::end(7),
+        ShardLogEntry::encode_generation_end(7),
         inherit(1, &[1, 2]),
-        batch(6, [8, 8, 0], &[1, 3]),
-        batch(14, [9, 8, 1], &[4]),
-        ShardLogEntry::end(8),
+        batch(2, [8, 8, 0], &[1, 3]),
+        batch(3, [9, 8, 1], &[4]),
+        ShardLogEntry::encode_generation_end(8),
         ShardLogEntry::encode_flush_marker(6, 20, block),
         ShardLogEntry::encode_fence(2, 1_000, 3),
         ShardLogEntry::encode_fence_voided(2),
@@ -181,8 +179,8 @@ fn entries() -> Vec<Vec<u8>> {
         ShardLogEntry::encode_foreign_ids(&[3]),
         ShardLogEntry::encode_hold_released(9),
         ShardLogEntry::encode_delta_state(&[1, 2]),
-        batch(6, [11, 11, 0], &[6, 7, 8, 9, 10]),
-        batch(1, [12, 11, 0], &[11]),
+        batch(2, [11, 11, 0], &[6, 7, 8, 9, 10]),
+        batch(2, [12, 11, 1], &[11]),
         ShardLogEntry::encode_seal(),
         ShardLogEntry::encode_flush_marker(16, 40, block),
     ]
@@ -190,7 +188,7 @@ fn entries() -> Vec<Vec<u8>> {
 
 /// Ids that are taken over from shard 9, the last of them.
 fn inherit(source: u64, ids: &[u128]) -> Vec<u8> {
-    let mut out = vec![10];
+    let mut out = vec![9];
     [source, 9, 2, 8, 100].into_iter().for_each(|number| put_varint(&mut out, number));
     put_ids(&mut out, ids);
     // The first was taken over before, from shard 4; those of shard 5 are to be held, too.
@@ -198,19 +196,17 @@ fn inherit(source: u64, ids: &[u128]) -> Vec<u8> {
     out
 }
 
-/// A batch of one upload, with such a token, generation and place.
+/// Encodes a batch of one upload with a token, a generation and a position in it.
 fn batch(kind: u8, numbers: [u64; 3], ids: &[u128]) -> Vec<u8> {
-    let (mut out, unnumbered, counting) = (vec![kind], kind == 1, kind == 14);
-    let [token, generation, place] = numbers;
-    let place = Some(place).filter(|_| !unnumbered);
-    // Then stamp and span, and how many uploads there are.
-    let numbers = [token, generation].into_iter().chain(place).chain([10 + token, 50, 1]);
-    numbers.for_each(|number| put_varint(&mut out, number));
+    let mut out = vec![kind];
+    let has_delta_records = kind == 3;
+    let [token, generation, sequence] = numbers;
+    // Then stamp and window, and the number of uploads.
+    let numbers = [token, generation, sequence, 10 + token, 50, 1];
+    numbers.into_iter().for_each(|number| put_varint(&mut out, number));
     put_ids(&mut out, ids);
-    if !unnumbered {
-        // When it was taken, and by which table it was placed.
-        out.extend([20, 1]);
-    }
+    // Timestamp, and version of the slot table.
+    out.extend([20, 1]);
     // One tenant, without names, that knows no series but this one: a label, the type of values and that of the period.
     put_varint(&mut out, 1);
     [&b"acme"[..], &[]].into_iter().for_each(|bytes| put_bytes(&mut out, bytes));
@@ -221,7 +217,7 @@ fn batch(kind: u8, numbers: [u64; 3], ids: &[u128]) -> Vec<u8> {
     put_varint(&mut out, 0);
     for _ in ids {
         out.extend([0, 20, 2, 2, 1]);
-        if counting {
+        if has_delta_records {
             out.push(2);
             out.extend([5; 16]);
         }

@@ -73,21 +73,21 @@ fn entry(bytes: &[u8]) {
 
 fn written(entry: &ShardLogEntry) -> Vec<u8> {
     match entry {
-        ShardLogEntry::Begin { token, node, stamp } => {
+        ShardLogEntry::TermStart { token, node, stamp } => {
             ShardLogEntry::encode_term_start(*token, *node, *stamp)
         }
         ShardLogEntry::Batch(batch) => batch.encode(),
-        ShardLogEntry::End { generation } => ShardLogEntry::end(*generation),
-        ShardLogEntry::Cut { to, stamp, block } => ShardLogEntry::encode_flush_marker(*to, *stamp, *block),
+        ShardLogEntry::GenerationEnd { generation } => ShardLogEntry::encode_generation_end(*generation),
+        ShardLogEntry::FlushMarker { to, stamp, block } => ShardLogEntry::encode_flush_marker(*to, *stamp, *block),
         ShardLogEntry::Fence { version, from, revision } => {
             ShardLogEntry::encode_fence(*version, *from, *revision)
         }
-        ShardLogEntry::Void { version } => ShardLogEntry::encode_fence_voided(*version),
+        ShardLogEntry::FenceVoided { version } => ShardLogEntry::encode_fence_voided(*version),
         ShardLogEntry::Seal => ShardLogEntry::encode_seal(),
-        ShardLogEntry::Inherit(inherit) => inherit.encode(),
-        ShardLogEntry::Drop(ids) => ShardLogEntry::encode_foreign_ids(ids),
-        ShardLogEntry::Release { of } => ShardLogEntry::encode_hold_released(*of),
-        ShardLogEntry::Counted(piece) => ShardLogEntry::encode_delta_state(piece),
+        ShardLogEntry::InheritIds(inherit) => inherit.encode(),
+        ShardLogEntry::ForeignIds(ids) => ShardLogEntry::encode_foreign_ids(ids),
+        ShardLogEntry::HoldReleased { shard } => ShardLogEntry::encode_hold_released(*shard),
+        ShardLogEntry::DeltaState(piece) => ShardLogEntry::encode_delta_state(piece),
     }
 }
 
@@ -159,7 +159,7 @@ fn file(mut bytes: Vec<u8>) {
     // Those after the first are cut, and go to a file beside it, or with it to one of both.
     let mut log = Vec::new();
     for entry in [
-        ShardLogEntry::end(1),
+        ShardLogEntry::encode_generation_end(1),
         inherit(&ids),
         ShardLogEntry::encode_flush_marker(INDEX + 2, 9, BlockId::from_number(3)),
     ] {
@@ -173,7 +173,7 @@ fn file(mut bytes: Vec<u8>) {
 /// A snapshot that names the file, and says nothing else.
 fn naming(sum: u64) -> Vec<u8> {
     // The version; stamp, span, horizon and floor; no ids that are in no file, and one file.
-    let mut out = vec![4, 0, 0, 0, 0, 0, 1];
+    let mut out = vec![1, 0, 0, 0, 0, 0, 1];
     put_varint(&mut out, NUMBER);
     out.extend_from_slice(&sum.to_le_bytes());
     // No states; nothing forgotten; no fences, nothing taken, nor sealed, nor inherited, nor held; no ids of others.
@@ -184,7 +184,7 @@ fn naming(sum: u64) -> Vec<u8> {
 /// An entry that takes over ids from the blocks of another shard.
 fn inherit(ids: &[u128]) -> Vec<u8> {
     // The kind; where they come from, of which shard, and that there are no others; stamp and span.
-    let mut out = vec![10, 2, 1, 3, 8, 100];
+    let mut out = vec![9, 2, 1, 3, 8, 100];
     put_varint(&mut out, ids.len() as u64);
     ids.iter().for_each(|id| out.extend_from_slice(&id.to_le_bytes()));
     out.extend([0, 0]);

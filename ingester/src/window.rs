@@ -72,15 +72,6 @@ struct LogTime {
     floor: u64,
 }
 
-/// Format of the times of a window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TimesFormat {
-    /// Current format: the floor is included.
-    WithFloor,
-    /// Format of builds that forgot ids of records in no block.
-    WithoutFloor,
-}
-
 /// Part of a window that a snapshot contains.
 pub struct WindowSnapshot {
     window: Arc<Mutex<DedupWindow>>,
@@ -99,15 +90,11 @@ fn age(stamp: u64) -> u32 {
 }
 
 /// Reads stamp, span, horizon and floor.
-fn read_times(times: TimesFormat, unpacker: &mut CodecReader<'_>) -> Result<[u64; 4], CodecError> {
+fn read_times(unpacker: &mut CodecReader<'_>) -> Result<[u64; 4], CodecError> {
     let stamp = unpacker.read_number()?;
     let span = unpacker.read_number()?;
     let horizon = unpacker.read_number()?;
-    let floor = match times {
-        TimesFormat::WithFloor => unpacker.read_number()?,
-        // A snapshot is labeled with a flushed index: all rows up to it are in blocks.
-        TimesFormat::WithoutFloor => stamp,
-    };
+    let floor = unpacker.read_number()?;
     Ok([stamp, span, horizon, floor])
 }
 
@@ -286,12 +273,8 @@ impl DedupWindow {
         Arc::clone(&self.shelf)
     }
     /// Returns the files that a snapshot names.
-    pub fn files(
-        &self,
-        times: TimesFormat,
-        unpacker: &mut CodecReader<'_>,
-    ) -> Result<Vec<String>, CodecError> {
-        read_times(times, unpacker)?;
+    pub fn files(&self, unpacker: &mut CodecReader<'_>) -> Result<Vec<String>, CodecError> {
+        read_times(unpacker)?;
         read_recent(unpacker, |_, _, _| ())?;
         let names = read_names(unpacker)?;
         Ok(names.iter().map(|name| self.shelf.file(name.number)).collect())
@@ -302,11 +285,10 @@ impl DedupWindow {
         &mut self,
         to: u64,
         alone: bool,
-        times: TimesFormat,
         unpacker: &mut CodecReader<'_>,
     ) -> Result<(), CodecError> {
         let mut read = Self { version: self.version + 1, ..Self::on(Arc::clone(&self.shelf)) };
-        let [stamp, span, horizon, floor] = read_times(times, unpacker)?;
+        let [stamp, span, horizon, floor] = read_times(unpacker)?;
         (read.moments, read.shown) = ([LogTime { index: to, stamp, span, horizon, floor }].into(), to);
         read_recent(unpacker, |index, stamp, id| read.recent.push(index, stamp, id))?;
         for name in read_names(unpacker)? {

@@ -234,13 +234,13 @@ impl DecodedUpload {
             } else if self.rows.is_empty() {
                 DeltaOutcome::Nothing
             } else {
-                DeltaOutcome::New(DeltaOp::Nothing)
+                DeltaOutcome::New(DeltaOp::None)
             };
-            let step = match said {
+            let delta_op = match said {
                 DeltaOutcome::Nothing => continue,
                 // Nothing is stored of a duplicate, which its id identifies.
-                DeltaOutcome::Again => DeltaOp::Nothing,
-                DeltaOutcome::New(step) => step,
+                DeltaOutcome::Again => DeltaOp::None,
+                DeltaOutcome::New(delta_op) => delta_op,
             };
             let start = batch.rows.len();
             let moments = &self.walk.decoded().samples.moments;
@@ -252,8 +252,8 @@ impl DecodedUpload {
                 duration: header.duration_nanos,
                 period: header.period,
                 samples,
-                step,
-                counter: candidate.counter,
+                delta_op,
+                delta_key: candidate.counter,
                 rows: start..batch.rows.len(),
             };
             records.push((series, record));

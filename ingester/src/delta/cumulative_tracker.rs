@@ -102,7 +102,7 @@ pub struct SeriesState {
 /// Effect of records on the state of their series.
 #[derive(Clone, Debug)]
 pub struct SeriesUpdate {
-    /// Series, by [`ProfileRecord::counter`].
+    /// Series, by [`ProfileRecord::delta_key`].
     pub series: ContentHash,
     /// Operation on the series state.
     pub step: DeltaOp,
@@ -173,7 +173,7 @@ pub(crate) fn batch_updates(
 ) -> Result<Vec<SeriesUpdate>, CodecError> {
     let mut changes = Vec::new();
     for (upload, new) in batch.uploads.iter().zip(new) {
-        let counts = |record: &ProfileRecord| record.step != DeltaOp::Nothing;
+        let counts = |record: &ProfileRecord| record.delta_op != DeltaOp::None;
         if !upload.records.iter().any(counts) {
             continue;
         }
@@ -202,7 +202,7 @@ pub(crate) fn batch_updates(
             let count =
                 SeriesState { index, time: record.time, counted: CumulativeValues::from_values(values) };
             let tenant = Some(tenant.clone());
-            changes.push(SeriesUpdate { series: record.counter, step: record.step, count, tenant });
+            changes.push(SeriesUpdate { series: record.delta_key, step: record.delta_op, count, tenant });
         }
     }
     Ok(changes)
@@ -226,8 +226,8 @@ impl SeriesUpdate {
     /// Returns the combined effect of this update and a later one.
     pub fn with_later(self, later: Self) -> Self {
         match later.step {
-            DeltaOp::Begins => later,
-            DeltaOp::Adds | DeltaOp::Nothing => Self { count: self.count.after(&later.count), ..self },
+            DeltaOp::Reset => later,
+            DeltaOp::Add | DeltaOp::None => Self { count: self.count.after(&later.count), ..self },
         }
     }
 }
@@ -384,12 +384,12 @@ impl CumulativeTracker {
             let index = unpacker.read_number()?;
             let time = unpacker.read_signed()?;
             let count = SeriesState { index, time, counted: CumulativeValues::read(&mut unpacker)? };
-            let mut change = SeriesUpdate { series, step: DeltaOp::Begins, count, tenant: None };
+            let mut change = SeriesUpdate { series, step: DeltaOp::Reset, count, tenant: None };
             let begun = self.state.lock().part.take();
             if flags & CONTINUED_SERIES_FLAG > 0 {
                 let is_its = |begun: &SeriesUpdate| (begun.series, begun.count.index) == (series, index);
                 let Some(begun) = begun.filter(is_its) else { continue };
-                change = begun.with_later(SeriesUpdate { step: DeltaOp::Adds, ..change });
+                change = begun.with_later(SeriesUpdate { step: DeltaOp::Add, ..change });
             }
             match flags & LAST_PIECE_FLAG {
                 0 => self.state.lock().part = Some(change),
@@ -443,10 +443,10 @@ impl TrackerState {
     fn take(&mut self, change: SeriesUpdate, now: Duration) {
         let SeriesUpdate { series, step, count, tenant } = change;
         let count = match (step, self.kept.get(series)) {
-            (DeltaOp::Begins, _) => count,
-            (DeltaOp::Adds, Some(before)) => before.after(&count),
+            (DeltaOp::Reset, _) => count,
+            (DeltaOp::Add, Some(before)) => before.after(&count),
             // The state that this adds to was lost: the next profile counts as the first one.
-            (DeltaOp::Adds, None) | (DeltaOp::Nothing, _) => return,
+            (DeltaOp::Add, None) | (DeltaOp::None, _) => return,
         };
         self.kept.put(series, count, tenant, now);
     }

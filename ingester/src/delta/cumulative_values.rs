@@ -15,28 +15,29 @@ use crate::log::entry;
 pub enum DeltaOp {
     /// No effect: the series is not cumulative.
     #[default]
-    Nothing,
+    None,
     /// The record has all values of the series.
-    Begins,
+    Reset,
     /// The record adds to the values of the series.
-    Adds,
+    Add,
 }
 
 impl DeltaOp {
     /// Returns the encoded number of the operation.
     pub const fn number(self) -> u64 {
         match self {
-            Self::Nothing => 0,
-            Self::Begins => 1,
-            Self::Adds => 2,
+            Self::None => 0,
+            Self::Reset => 1,
+            Self::Add => 2,
         }
     }
 
     /// Decodes an operation from its number.
     pub fn from_number(number: u64, unpacker: &CodecReader<'_>) -> Result<Self, CodecError> {
-        let known =
-            [Self::Nothing, Self::Begins, Self::Adds].into_iter().find(|step| step.number() == number);
-        known.ok_or_else(|| unpacker.error_here("a step of a counter that this version does not know"))
+        let known = [Self::None, Self::Reset, Self::Add].into_iter().find(|known| known.number() == number);
+        known.ok_or_else(|| {
+            unpacker.error_here("unknown delta operation, which another version may have written")
+        })
     }
 }
 

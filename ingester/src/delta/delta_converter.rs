@@ -171,16 +171,16 @@ impl DeltaConverter {
                 }
                 normalize_rows(rows);
                 self.of_upload.subtracted += 1;
-                DeltaOp::Adds
+                DeltaOp::Add
             }
             before => {
                 let known = before.is_some();
                 self.of_upload.restarts += u64::from(known);
                 self.of_upload.first += u64::from(!known);
-                DeltaOp::Begins
+                DeltaOp::Reset
             }
         };
-        if rows.is_empty() && step == DeltaOp::Adds {
+        if rows.is_empty() && step == DeltaOp::Add {
             return DeltaOutcome::Nothing;
         }
         let count = SeriesState { index: 0, time: candidate.time, counted };

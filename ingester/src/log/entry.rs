@@ -2,18 +2,19 @@
 //! ids.
 //!
 //! ```text
-//!  begin   kind token node stamp                   from here on this node makes the batches
-//!  batch   kind token generation place stamp window │ uploads: ids │ tenants: names, series │ records: rows
-//!                               read by each member ┘
-//!  end     kind generation                         no later batch builds on its names
-//!  cut     kind to stamp block                     rows up to here are in registered blocks
-//!  fence   kind version from revision              from this profile time on another table holds [INV-05]
-//!  void    kind version                            that table was abandoned
-//!  seal    kind                                    no batch comes after it [INV-12]
-//!  inherit kind source of flags stamp span ids taken holds   the ids of others [INV-12, INV-13]
-//!  drop    kind ids                                another shard holds these records [INV-13]
-//!  release kind of                                 all rows of another shard are in blocks
-//!  counted kind …                                  values for the next leader: see cumulative_tracker.rs
+//!  term start      kind token node stamp             from here on this node makes the batches
+//!  batch           kind token generation sequence stamp window │ uploads: ids │ tenants: names, series │ records: rows
+//!                                           read by each member ┘
+//!  generation end  kind generation                   no later batch builds on its names
+//!  flush marker    kind to stamp block               rows up to here are in registered blocks
+//!  fence           kind version from revision        from this profile time on another table holds [INV-05]
+//!  fence voided    kind version                      that table was abandoned
+//!  seal            kind                              no batch comes after it [INV-12]
+//!  inherit ids     kind source shard flags stamp retention ids inherited held_for
+//!                                                    the ids of others [INV-12, INV-13]
+//!  foreign ids     kind ids                          another shard holds these records [INV-13]
+//!  hold released   kind shard                        all rows of another shard are in blocks
+//!  delta state     kind …                            values for the next leader: see cumulative_tracker.rs
 //! ```
 //!
 //! A batch contains only the names that its *generation* has not logged yet. So a reader that starts at the
@@ -22,6 +23,9 @@
 //!
 //! A generation ends with its end entry, before the first batch of another one, or before a term start,
 //! whichever comes first in the log. Flushes end only there, so the rest of a log builds on no purged entry.
+//!
+//! The kind is the version of an entry's encoding: a changed encoding gets a kind of its own, and the old kind
+//! stays readable as ADR 0044 states. An unknown kind fails the entry.
 
 mod batch;
 mod inherit_entry;
@@ -33,25 +37,19 @@ use athanor_profile::encoding::hash::ContentHash;
 pub use batch::{BatchHeader, BatchUpload, ProfileRecord, TenantDictionaryDelta, UploadBatch, UploadHeader};
 pub use inherit_entry::{InheritEntry, InheritSource};
 
-/// Kind of a batch by a version that did not number batches.
-const UNNUMBERED_BATCH_KIND: u8 = 1;
-/// Kind of a batch by a version that knew only one table.
-const UNROUTED_BATCH_KIND: u8 = 4;
-/// Kind of a flush marker by a version that did not record its log time.
-const UNTIMED_FLUSH_KIND: u8 = 2;
-const TERM_START_KIND: u8 = 3;
-const GENERATION_END_KIND: u8 = 5;
-const BATCH_KIND: u8 = 6;
-const FENCE_KIND: u8 = 7;
-const FENCE_VOIDED_KIND: u8 = 8;
-const SEAL_KIND: u8 = 9;
-const INHERIT_IDS_KIND: u8 = 10;
-const FOREIGN_IDS_KIND: u8 = 11;
-const HOLD_RELEASED_KIND: u8 = 12;
-const FLUSH_MARKER_KIND: u8 = 13;
+const TERM_START_KIND: u8 = 1;
+const BATCH_KIND: u8 = 2;
 /// Kind of a batch with cumulative records.
-const DELTA_BATCH_KIND: u8 = 14;
-const DELTA_STATE_KIND: u8 = 15;
+const DELTA_BATCH_KIND: u8 = 3;
+const GENERATION_END_KIND: u8 = 4;
+const FLUSH_MARKER_KIND: u8 = 5;
+const FENCE_KIND: u8 = 6;
+const FENCE_VOIDED_KIND: u8 = 7;
+const SEAL_KIND: u8 = 8;
+const INHERIT_IDS_KIND: u8 = 9;
+const FOREIGN_IDS_KIND: u8 = 10;
+const HOLD_RELEASED_KIND: u8 = 11;
+const DELTA_STATE_KIND: u8 = 12;
 /// Version of the table by which all profiles were placed before there was another.
 pub const FIRST_TABLE_VERSION: u64 = 1;
 
@@ -59,7 +57,7 @@ pub const FIRST_TABLE_VERSION: u64 = 1;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ShardLogEntry {
     /// Start of a leader term: a node makes the batches that follow, and the open generation ends.
-    Begin {
+    TermStart {
         /// Token by which the node recognizes its own entry.
         token: u64,
         /// ID of the leading node.
@@ -70,12 +68,12 @@ pub enum ShardLogEntry {
     /// Profiles that are committed together.
     Batch(UploadBatch),
     /// End of a generation.
-    End {
+    GenerationEnd {
         /// The token of its first batch.
         generation: u64,
     },
     /// Flush marker: all rows up to an index are in registered blocks.
-    Cut {
+    FlushMarker {
         /// Index up to which rows are flushed.
         to: u64,
         /// Log time at that index, or an earlier one.
@@ -94,23 +92,23 @@ pub enum ShardLogEntry {
         revision: u64,
     },
     /// Removal of an abandoned table's fence.
-    Void {
+    FenceVoided {
         /// Version of the abandoned table.
         version: u64,
     },
     /// Seal: no batch comes after it.
     Seal,
     /// IDs that are taken over from other shards.
-    Inherit(InheritEntry),
+    InheritIds(InheritEntry),
     /// Records that another shard holds: they do not belong to this shard.
-    Drop(Vec<ContentHash>),
+    ForeignIds(Vec<ContentHash>),
     /// Release of a hold: all rows of another shard are in blocks.
-    Release {
+    HoldReleased {
         /// ID of the other shard.
-        of: ShardId,
+        shard: ShardId,
     },
     /// Encoded values of cumulative series.
-    Counted(Vec<u8>),
+    DeltaState(Vec<u8>),
 }
 
 impl ShardLogEntry {
@@ -122,7 +120,7 @@ impl ShardLogEntry {
     }
 
     /// Encodes the end of a generation.
-    pub fn end(generation: u64) -> Vec<u8> {
+    pub fn encode_generation_end(generation: u64) -> Vec<u8> {
         let mut out = vec![GENERATION_END_KIND];
         put_varint(&mut out, generation);
         out
@@ -166,9 +164,9 @@ impl ShardLogEntry {
     }
 
     /// Encodes that another shard's rows are in blocks.
-    pub fn encode_hold_released(of: ShardId) -> Vec<u8> {
+    pub fn encode_hold_released(shard: ShardId) -> Vec<u8> {
         let mut out = vec![HOLD_RELEASED_KIND];
-        put_varint(&mut out, u64::from(of));
+        put_varint(&mut out, u64::from(shard));
         out
     }
 
@@ -181,35 +179,36 @@ impl ShardLogEntry {
     pub fn decode(bytes: &[u8]) -> Result<Self, CodecError> {
         let mut unpacker = CodecReader::new(bytes);
         match unpacker.read_slice(1)?[0] {
-            kind @ (BATCH_KIND | DELTA_BATCH_KIND | UNROUTED_BATCH_KIND | UNNUMBERED_BATCH_KIND) => {
-                let head = BatchHeader::read(kind, &mut unpacker)?;
+            kind @ (BATCH_KIND | DELTA_BATCH_KIND) => {
+                let head = BatchHeader::read(&mut unpacker)?;
                 UploadBatch::read(kind, head, &mut unpacker).map(ShardLogEntry::Batch)
             }
             // Only the leader decodes this, and not while it is applied.
-            DELTA_STATE_KIND => Ok(ShardLogEntry::Counted(bytes[1..].to_vec())),
+            DELTA_STATE_KIND => Ok(ShardLogEntry::DeltaState(bytes[1..].to_vec())),
             FENCE_KIND => {
                 let version = unpacker.read_number()?;
                 let from = unpacker.read_signed()?;
                 Ok(ShardLogEntry::Fence { version, from, revision: unpacker.read_number()? })
             }
-            FENCE_VOIDED_KIND => Ok(ShardLogEntry::Void { version: unpacker.read_number()? }),
+            FENCE_VOIDED_KIND => Ok(ShardLogEntry::FenceVoided { version: unpacker.read_number()? }),
             SEAL_KIND => Ok(ShardLogEntry::Seal),
-            INHERIT_IDS_KIND => InheritEntry::read(&mut unpacker).map(ShardLogEntry::Inherit),
-            FOREIGN_IDS_KIND => ids(&mut unpacker).map(ShardLogEntry::Drop),
-            HOLD_RELEASED_KIND => Ok(ShardLogEntry::Release { of: unpacker.read_u32()? }),
+            INHERIT_IDS_KIND => InheritEntry::read(&mut unpacker).map(ShardLogEntry::InheritIds),
+            FOREIGN_IDS_KIND => ids(&mut unpacker).map(ShardLogEntry::ForeignIds),
+            HOLD_RELEASED_KIND => Ok(ShardLogEntry::HoldReleased { shard: unpacker.read_u32()? }),
             TERM_START_KIND => {
                 let token = unpacker.read_number()?;
                 let node = unpacker.read_number()?;
                 let stamp = unpacker.read_number()?;
-                Ok(ShardLogEntry::Begin { token, node, stamp })
+                Ok(ShardLogEntry::TermStart { token, node, stamp })
             }
-            GENERATION_END_KIND => Ok(ShardLogEntry::End { generation: unpacker.read_number()? }),
-            kind @ (FLUSH_MARKER_KIND | UNTIMED_FLUSH_KIND) => {
+            GENERATION_END_KIND => Ok(ShardLogEntry::GenerationEnd { generation: unpacker.read_number()? }),
+            FLUSH_MARKER_KIND => {
                 let to = unpacker.read_number()?;
-                let stamp = if kind == FLUSH_MARKER_KIND { unpacker.read_number()? } else { 0 };
-                Ok(ShardLogEntry::Cut { to, stamp, block: BlockId::from_number(read_id(&mut unpacker)?) })
+                let stamp = unpacker.read_number()?;
+                let block = BlockId::from_number(read_id(&mut unpacker)?);
+                Ok(ShardLogEntry::FlushMarker { to, stamp, block })
             }
-            _ => Err(unpacker.error_here("an entry of a kind that this version does not know")),
+            _ => Err(unpacker.error_here("unknown entry kind, which another version may have written")),
         }
     }
 
@@ -217,9 +216,7 @@ impl ShardLogEntry {
     pub fn decode_batch_header(bytes: &[u8]) -> Result<Option<BatchHeader>, CodecError> {
         let mut unpacker = CodecReader::new(bytes);
         match unpacker.read_slice(1)?[0] {
-            kind @ (BATCH_KIND | DELTA_BATCH_KIND | UNROUTED_BATCH_KIND | UNNUMBERED_BATCH_KIND) => {
-                BatchHeader::read(kind, &mut unpacker).map(Some)
-            }
+            BATCH_KIND | DELTA_BATCH_KIND => BatchHeader::read(&mut unpacker).map(Some),
             _ => Ok(None),
         }
     }
@@ -246,17 +243,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_of_the_shard_comes_back_as_it_was() {
+    fn entries_about_the_shard_round_trip() {
         for (bytes, entry) in [
             (
                 ShardLogEntry::encode_fence(7, -3, 8),
                 ShardLogEntry::Fence { version: 7, from: -3, revision: 8 },
             ),
-            (ShardLogEntry::encode_fence_voided(7), ShardLogEntry::Void { version: 7 }),
+            (ShardLogEntry::encode_fence_voided(7), ShardLogEntry::FenceVoided { version: 7 }),
             (ShardLogEntry::encode_seal(), ShardLogEntry::Seal),
-            (ShardLogEntry::encode_foreign_ids(&[4, 5]), ShardLogEntry::Drop(vec![4, 5])),
-            (ShardLogEntry::encode_hold_released(9), ShardLogEntry::Release { of: 9 }),
-            (ShardLogEntry::encode_delta_state(&[1, 2]), ShardLogEntry::Counted(vec![1, 2])),
+            (ShardLogEntry::encode_foreign_ids(&[4, 5]), ShardLogEntry::ForeignIds(vec![4, 5])),
+            (ShardLogEntry::encode_hold_released(9), ShardLogEntry::HoldReleased { shard: 9 }),
+            (ShardLogEntry::encode_delta_state(&[1, 2]), ShardLogEntry::DeltaState(vec![1, 2])),
         ] {
             assert_eq!(
                 (ShardLogEntry::decode(&bytes), ShardLogEntry::decode_batch_header(&bytes)),
@@ -266,29 +263,40 @@ mod tests {
     }
 
     #[test]
-    fn beginnings_and_ends_come_back_as_they_were() {
+    fn term_start_and_generation_end_round_trip() {
         let begin = ShardLogEntry::encode_term_start(u64::MAX, 2, 3);
         assert_eq!(
             ShardLogEntry::decode(&begin),
-            Ok(ShardLogEntry::Begin { token: u64::MAX, node: 2, stamp: 3 })
+            Ok(ShardLogEntry::TermStart { token: u64::MAX, node: 2, stamp: 3 })
         );
-        assert_eq!(ShardLogEntry::decode(&ShardLogEntry::end(4)), Ok(ShardLogEntry::End { generation: 4 }));
+        assert_eq!(
+            ShardLogEntry::decode(&ShardLogEntry::encode_generation_end(4)),
+            Ok(ShardLogEntry::GenerationEnd { generation: 4 })
+        );
         assert_eq!(
             (
                 ShardLogEntry::decode_batch_header(&begin),
-                ShardLogEntry::decode_batch_header(&ShardLogEntry::end(4))
+                ShardLogEntry::decode_batch_header(&ShardLogEntry::encode_generation_end(4))
             ),
             (Ok(None), Ok(None))
         );
     }
 
     #[test]
-    fn a_cut_comes_back_as_it_was() {
+    fn flush_marker_round_trips() {
         let bytes = ShardLogEntry::encode_flush_marker(300, 5, BlockId::from_number(7));
         assert_eq!(
             ShardLogEntry::decode(&bytes),
-            Ok(ShardLogEntry::Cut { to: 300, stamp: 5, block: BlockId::from_number(7) })
+            Ok(ShardLogEntry::FlushMarker { to: 300, stamp: 5, block: BlockId::from_number(7) })
         );
         assert_eq!(ShardLogEntry::decode_batch_header(&bytes), Ok(None));
+    }
+
+    #[test]
+    fn entry_of_unknown_kind_is_rejected() {
+        for kind in (0..=u8::MAX).filter(|kind| !(TERM_START_KIND..=DELTA_STATE_KIND).contains(kind)) {
+            let error = ShardLogEntry::decode(&[kind, 1, 1, 1]).unwrap_err();
+            assert!(error.to_string().contains("unknown entry kind"), "{error}");
+        }
     }
 }

@@ -28,12 +28,6 @@ pub struct ShardLogStatus {
 }
 
 impl ShardLogStatus {
-    /// Returns the status of a shard that accepted profiles under a single table, when their times were not
-    /// recorded.
-    pub fn with_single_table() -> Self {
-        Self { latest: Some(i64::MIN), ..Self::default() }
-    }
-
     /// Accepts a table's fence. If the shard has later profiles already, it rejects the fence and returns the
     /// latest timestamp.
     pub fn accept_fence(&mut self, version: u64, from: i64, revision: u64) -> Option<i64> {

@@ -33,16 +33,16 @@ use snapshot_format::{InheritedId, ShardSnapshot};
 pub struct ShardStateMachine {
     window: Arc<Mutex<DedupWindow>>,
     /// Log index up to which registered blocks contain all rows, according to the log.
-    cut: u64,
+    flushed: u64,
     /// Status of the shard as a whole after the last applied entry.
-    standing: ShardLogStatus,
+    status: ShardLogStatus,
     /// Status at each index at which a flush may end: snapshots contain that of the flushed index.
     marks: BTreeMap<u64, ShardLogStatus>,
-    /// IDs that were taken over from settling shards. If such a shard retries, it holds them as before
+    /// IDs that were inherited from reconciling shards. If such a shard retries, it holds them as before
     /// [INV-13].
-    taken: Vec<InheritedId>,
+    inherited: Vec<InheritedId>,
     /// Records after the flushed index that another shard holds: they do not belong to this shard.
-    dropped: Arc<HashSet<ContentHash>>,
+    foreign_ids: Arc<HashSet<ContentHash>>,
     /// Generation that the next batch may build on.
     open: Option<OpenGeneration>,
     /// Generations that the log still contains, oldest first.
@@ -50,15 +50,15 @@ pub struct ShardStateMachine {
     /// Duplicates in each batch after the flushed index: places of their uploads, and places in these.
     repeats: BTreeMap<u64, Vec<(u32, u32)>>,
     /// Entries after the flushed index with values of cumulative series.
-    counted: Vec<u64>,
+    delta_state_entries: Vec<u64>,
     /// Unflushed entries that cannot be read, mostly because they build on a lost one.
     unreadable: Vec<u64>,
     /// Index up to which ids were lost with a snapshot, if the loss is not reported yet.
-    forgot: Mutex<Option<u64>>,
+    lost_ids_index: Mutex<Option<u64>>,
     /// Leader term that this process has proposed.
     claim: Arc<PendingTerm>,
     /// Notified when a flush marker is applied, so that the log may be purged.
-    cuts: Arc<Notify>,
+    flush_applied: Arc<Notify>,
     clock: Clock,
     /// Arrival of the last entry that advances the log time, by this node's monotonic clock. Not replicated.
     stored: Option<Duration>,
@@ -70,8 +70,8 @@ pub struct ShardStateMachine {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct OpenGeneration {
     generation: u64,
-    /// Number of its next batch.
-    place: u64,
+    /// Position of its next batch.
+    next_sequence: u64,
 }
 
 /// Result of applying an entry.
@@ -117,22 +117,27 @@ pub enum UploadOutcome {
 
 impl ShardStateMachine {
     /// Creates the state of an empty shard.
-    pub fn new(claim: Arc<PendingTerm>, cuts: Arc<Notify>, clock: Clock, window: DedupWindow) -> Self {
+    pub fn new(
+        claim: Arc<PendingTerm>,
+        flush_applied: Arc<Notify>,
+        clock: Clock,
+        window: DedupWindow,
+    ) -> Self {
         Self {
             window: Arc::new(Mutex::new(window)),
-            cut: 0,
-            standing: ShardLogStatus::default(),
+            flushed: 0,
+            status: ShardLogStatus::default(),
             marks: BTreeMap::new(),
-            taken: Vec::new(),
-            dropped: Arc::default(),
+            inherited: Vec::new(),
+            foreign_ids: Arc::default(),
             open: None,
             generations: Vec::new(),
             repeats: BTreeMap::new(),
-            counted: Vec::new(),
+            delta_state_entries: Vec::new(),
             unreadable: Vec::new(),
-            forgot: Mutex::default(),
+            lost_ids_index: Mutex::default(),
             claim,
-            cuts,
+            flush_applied,
             clock,
             stored: None,
             reign: None,
@@ -140,21 +145,21 @@ impl ShardStateMachine {
     }
     /// Returns the log index up to which registered blocks contain all rows, according to the log.
     pub fn flushed_index(&self) -> u64 {
-        self.cut
+        self.flushed
     }
     /// Returns the status of the shard as a whole.
     pub fn log_status(&self) -> &ShardLogStatus {
-        &self.standing
+        &self.status
     }
-    /// Returns the settling shards from which some of the ids were taken over, by place.
+    /// Returns the reconciling shards from which some of the ids were inherited, by position.
     pub fn inherited_owners(&self, ids: &[ContentHash]) -> Vec<(u32, ShardId)> {
-        let live = self.taken.iter().filter(|taken| taken.released.is_none());
-        let of = |taken: &InheritedId| Some((ids.binary_search(&taken.id).ok()? as u32, taken.of));
-        live.filter_map(of).collect()
+        let live = self.inherited.iter().filter(|known| known.released.is_none());
+        let position = |known: &InheritedId| Some((ids.binary_search(&known.id).ok()? as u32, known.shard));
+        live.filter_map(position).collect()
     }
     /// Returns the records that another shard holds.
     pub fn foreign_ids(&self) -> Arc<HashSet<ContentHash>> {
-        Arc::clone(&self.dropped)
+        Arc::clone(&self.foreign_ids)
     }
     /// Returns the arrival of the last entry that advances the log time, by this node's monotonic clock; none
     /// since the start.
@@ -168,12 +173,12 @@ impl ShardStateMachine {
     /// Returns the index up to which ids were lost with a snapshot, or with files that it names.
     pub fn lost_ids_index(&self) -> Option<u64> {
         let damaged = self.window.lock().damage_count() > 0;
-        self.forgot.lock().or(damaged.then_some(self.cut))
+        self.lost_ids_index.lock().or(damaged.then_some(self.flushed))
     }
     /// Clears the loss of ids after it was reported: later snapshots omit it.
     pub fn clear_lost_ids(&self) {
         self.window.lock().clear_damage_count();
-        self.forgot.lock().take();
+        self.lost_ids_index.lock().take();
     }
     /// Returns the dedup window, for lookups while entries are applied. No thread takes another lock while it
     /// holds this one.
@@ -190,7 +195,7 @@ impl ShardStateMachine {
     }
     /// Returns the entries with values of cumulative series, in their order.
     pub fn delta_state_indexes(&self) -> Vec<u64> {
-        self.counted.clone()
+        self.delta_state_entries.clone()
     }
     /// Returns the readable batches in a range, each with the places of its duplicates.
     pub fn duplicate_records(&self, range: Range<u64>) -> BTreeMap<u64, Vec<(u32, u32)>> {
@@ -199,24 +204,22 @@ impl ShardStateMachine {
 
     /// Applies a batch, with the same result on each member.
     fn batch(&mut self, index: u64, head: &EntryHead) -> Result<ShardApplyResult, CodecError> {
-        if self.standing.sealed.is_some() {
-            return Ok(ShardApplyResult::Refused(
-                "the shard is sealed; another one takes profiles for its slot",
-            ));
+        if self.status.sealed.is_some() {
+            return Ok(ShardApplyResult::Refused("the shard is sealed; another shard serves its slot"));
         }
         if head.is_generation_start() {
             self.close(index - 1);
             let generation = LogGeneration { token: head.token, first: index, last: index, closed: false };
             self.generations.push(generation);
         }
-        let wanted = self.open.filter(|open| open.generation == head.generation).map(|open| open.place);
-        let place = match wanted {
+        let wanted =
+            self.open.filter(|open| open.generation == head.generation).map(|open| open.next_sequence);
+        let sequence = match wanted {
             _ if head.is_generation_start() => 0,
-            // Versions that did not number batches made them in order.
-            Some(wanted) if head.place.is_none_or(|place| place == wanted) => wanted,
-            _ => return Err(CodecError { at: 0, why: "a batch that builds on one which is lost" }),
+            Some(wanted) if head.sequence == wanted => wanted,
+            _ => return Err(CodecError { at: 0, why: "a batch of a generation with a missing batch" }),
         };
-        self.open = Some(OpenGeneration { generation: head.generation, place: place + 1 });
+        self.open = Some(OpenGeneration { generation: head.generation, next_sequence: sequence + 1 });
         if let Some(generation) = self.generations.last_mut() {
             generation.last = index;
         }
@@ -237,70 +240,70 @@ impl ShardStateMachine {
     }
 
     fn upload(&mut self, index: u64, upload: &UploadHeader) -> UploadOutcome {
-        if let Some(newest) = self.standing.find_newer_table(upload) {
+        if let Some(newest) = self.status.find_newer_table(upload) {
             return UploadOutcome::Stale { newest };
         }
-        self.standing.record_upload(upload);
+        self.status.record_upload(upload);
         UploadOutcome::Records(self.window.lock().insert_all(index, &upload.ids))
     }
 
     /// Advances the log time to the stamp of an entry.
     fn advance(&mut self, index: u64, stamp: u64, span: u64) {
-        self.window.lock().advance(index, stamp, span, !self.standing.holds.is_empty());
+        self.window.lock().advance(index, stamp, span, !self.status.holds.is_empty());
         self.stored = Some(self.clock.monotonic());
     }
 
     /// Takes over the ids of another shard.
     fn inherit(&mut self, index: u64, inherit: &InheritEntry) -> ShardApplyResult {
-        let InheritEntry { source, of, first, last, stamp, span, ids, taken, holds } = inherit;
-        if self.standing.sealed.is_some() {
-            return ShardApplyResult::Refused("the shard is sealed; another one takes over ids for its slot");
+        let InheritEntry { source, shard, first, last, stamp, retention, ids, inherited, held_for } = inherit;
+        if self.status.sealed.is_some() {
+            return ShardApplyResult::Refused("the shard is sealed; another shard serves its slot");
         }
-        if *source == InheritSource::Settle {
-            self.standing.holds.insert(*of);
-            self.advance(index, *stamp, *span);
-            let held = ids.iter().map(|&id| self.settle(index, *of, id)).collect();
+        if *source == InheritSource::Reconciliation {
+            self.status.holds.insert(*shard);
+            self.advance(index, *stamp, *retention);
+            let held = ids.iter().map(|&id| self.reconcile_id(index, *shard, id)).collect();
             self.window.lock().mark_applied(index);
             return ShardApplyResult::Inherited(held);
         }
-        if self.standing.latest.is_some() {
+        if self.status.latest.is_some() {
             return ShardApplyResult::Refused(
-                "the shard has taken profiles; what it knew before may not be forgotten",
+                "the shard has accepted profiles, so it keeps the ids that it holds",
             );
         }
         if *first {
             // INV-13: if the other shard is lost meanwhile, this one would hold ids of records that only that
             // one has.
             self.window.lock().forget();
-            (self.standing.inherited, self.taken) = (None, Vec::new());
-            self.standing.holds.clear();
+            (self.status.inherited, self.inherited) = (None, Vec::new());
+            self.status.holds.clear();
         }
-        if *source == InheritSource::Window {
-            self.standing.holds.insert(*of);
+        if *source == InheritSource::DedupWindow {
+            self.status.holds.insert(*shard);
         }
-        self.standing.holds.extend(holds);
-        for (place, from) in taken {
-            if let Some(&id) = ids.get(*place as usize) {
-                self.taken.push(InheritedId { index, of: *from, id, released: None });
+        self.status.holds.extend(held_for);
+        for (position, shard) in inherited {
+            if let Some(&id) = ids.get(*position as usize) {
+                self.inherited.push(InheritedId { index, shard: *shard, id, released: None });
             }
         }
-        self.advance(index, *stamp, *span);
+        self.advance(index, *stamp, *retention);
         let new = self.window.lock().insert_all(index, ids);
         self.window.lock().mark_applied(index);
         if *last {
-            self.standing.inherited = Some((*source, *of));
+            self.status.inherited = Some((*source, *shard));
         }
         ShardApplyResult::Inherited(new.into_iter().map(|new| !new).collect())
     }
 
-    /// Takes over an id from a settling shard, unless this shard has a record of it. Returns whether it has
+    /// Inherits an id from a reconciling shard, unless this shard has a record of it. Returns whether it has
     /// one. A retry after a lost response gets the same result.
-    fn settle(&mut self, index: u64, of: ShardId, id: ContentHash) -> bool {
+    fn reconcile_id(&mut self, index: u64, shard: ShardId, id: ContentHash) -> bool {
         if self.window.lock().insert(index, id) {
-            self.taken.push(InheritedId { index, of, id, released: None });
+            self.inherited.push(InheritedId { index, shard, id, released: None });
             return false;
         }
-        !self.taken.iter().any(|taken| (taken.of, taken.id, taken.released) == (of, id, None))
+        !self.inherited.iter().any(|known| (known.shard, known.id, known.released) == (shard, id, None))
     }
 
     /// Closes the open generation at an index.
@@ -310,7 +313,7 @@ impl ShardStateMachine {
             return;
         };
         (generation.last, generation.closed) = (last, true);
-        self.marks.insert(last, self.standing.clone());
+        self.marks.insert(last, self.status.clone());
         if let Some(reign) = &self.reign {
             reign.close(*generation);
         }
@@ -321,70 +324,71 @@ impl ShardStateMachine {
             return self.batch(index, &head);
         }
         match ShardLogEntry::decode(entry)? {
-            ShardLogEntry::Begin { token, stamp, .. } => {
+            ShardLogEntry::TermStart { token, stamp, .. } => {
                 self.close(index - 1);
                 self.advance(index, stamp, 0);
                 self.reign = self.claim.take(token);
                 if let Some(reign) = &self.reign {
-                    reign.mark_started(index, self.cut, self.window.lock().stamp());
+                    reign.mark_started(index, self.flushed, self.window.lock().stamp());
                 }
             }
-            ShardLogEntry::End { generation }
+            ShardLogEntry::GenerationEnd { generation }
                 if self.open.is_some_and(|open| open.generation == generation) =>
             {
                 self.close(index);
             }
-            ShardLogEntry::Cut { to, .. } if to >= index => {
-                return Err(CodecError { at: 0, why: "a cut of what comes after it" });
+            ShardLogEntry::FlushMarker { to, .. } if to >= index => {
+                return Err(CodecError { at: 0, why: "a flush marker covers later entries" });
             }
-            ShardLogEntry::Cut { to, stamp, .. } => {
-                self.cut = self.cut.max(to);
-                self.window.lock().set_flushed(index, self.cut, stamp);
-                self.unreadable.retain(|&index| index > self.cut);
-                self.counted.retain(|&index| index > self.cut);
-                self.generations.retain(|generation| generation.last > self.cut);
-                self.repeats = self.repeats.split_off(&(self.cut + 1));
-                self.marks = self.marks.split_off(&self.cut);
-                self.taken.retain(|taken| taken.released.is_none_or(|at| at > self.cut));
-                self.cuts.notify_one();
+            ShardLogEntry::FlushMarker { to, stamp, .. } => {
+                self.flushed = self.flushed.max(to);
+                self.window.lock().set_flushed(index, self.flushed, stamp);
+                self.unreadable.retain(|&index| index > self.flushed);
+                self.delta_state_entries.retain(|&index| index > self.flushed);
+                self.generations.retain(|generation| generation.last > self.flushed);
+                self.repeats = self.repeats.split_off(&(self.flushed + 1));
+                self.marks = self.marks.split_off(&self.flushed);
+                self.inherited.retain(|known| known.released.is_none_or(|at| at > self.flushed));
+                self.flush_applied.notify_one();
             }
             ShardLogEntry::Fence { version, from, revision } => {
                 return Ok(ShardApplyResult::Fence {
-                    refused: self.standing.accept_fence(version, from, revision),
+                    refused: self.status.accept_fence(version, from, revision),
                 });
             }
-            ShardLogEntry::Void { version } => self.standing.void_fence(version),
+            ShardLogEntry::FenceVoided { version } => self.status.void_fence(version),
             ShardLogEntry::Seal => return Ok(self.seal(index)),
-            ShardLogEntry::Inherit(inherit) => return Ok(self.inherit(index, &inherit)),
-            ShardLogEntry::Drop(ids) => Arc::make_mut(&mut self.dropped).extend(ids),
-            ShardLogEntry::Release { of } => {
-                self.standing.holds.remove(&of);
-                self.taken.iter_mut().filter(|taken| taken.of == of).for_each(|taken| {
-                    taken.released.get_or_insert(index);
+            ShardLogEntry::InheritIds(inherit) => return Ok(self.inherit(index, &inherit)),
+            ShardLogEntry::ForeignIds(ids) => Arc::make_mut(&mut self.foreign_ids).extend(ids),
+            ShardLogEntry::HoldReleased { shard } => {
+                self.status.holds.remove(&shard);
+                self.inherited.iter_mut().filter(|known| known.shard == shard).for_each(|known| {
+                    known.released.get_or_insert(index);
                 });
             }
-            ShardLogEntry::Counted(_) => self.counted.push(index),
-            ShardLogEntry::End { .. } | ShardLogEntry::Batch(_) => {}
+            ShardLogEntry::DeltaState(_) => self.delta_state_entries.push(index),
+            ShardLogEntry::GenerationEnd { .. } | ShardLogEntry::Batch(_) => {}
         }
         Ok(ShardApplyResult::Done)
     }
 
     /// Seals the log. A second seal changes nothing.
     fn seal(&mut self, index: u64) -> ShardApplyResult {
-        let at = *self.standing.sealed.get_or_insert(index);
+        let at = *self.status.sealed.get_or_insert(index);
         if at == index {
             self.close(index);
-            self.marks.insert(index, self.standing.clone());
+            self.marks.insert(index, self.status.clone());
         }
-        ShardApplyResult::Sealed { at, latest: self.standing.latest }
+        ShardApplyResult::Sealed { at, latest: self.status.latest }
     }
 
     /// Resets the state to that of a log that begins after an index.
     fn reset(&mut self, index: u64) {
-        (self.cut, self.open, self.reign) = (index, None, None);
+        (self.flushed, self.open, self.reign) = (index, None, None);
         (self.generations, self.repeats, self.unreadable) = (Vec::new(), BTreeMap::new(), Vec::new());
-        (self.standing, self.marks) = (ShardLogStatus::default(), BTreeMap::new());
-        (self.taken, self.dropped, self.counted) = (Vec::new(), Arc::default(), Vec::new());
+        (self.status, self.marks) = (ShardLogStatus::default(), BTreeMap::new());
+        (self.inherited, self.foreign_ids, self.delta_state_entries) =
+            (Vec::new(), Arc::default(), Vec::new());
     }
 }
 
@@ -421,16 +425,16 @@ impl StateMachine for ShardStateMachine {
     /// Captures a snapshot, labeled with the flushed index. Later entries are in no block, so the log must
     /// keep them [INV-09]. At a flushed index no generation is open.
     fn snapshot(&self) -> StateSnapshot {
-        let captured = DedupWindow::capture(&self.window, self.cut);
-        let forgot = self.lost_ids_index();
-        let standing = self.marks.get(&self.cut).cloned().unwrap_or_default();
-        let taken: Vec<InheritedId> =
-            self.taken.iter().filter(|taken| taken.index <= self.cut).copied().collect();
-        let saved = ShardSnapshot { forgot: forgot.unwrap_or_default(), standing, taken };
-        let write = move || Ok(saved.write(&captured.write().map_err(|error| error.to_string())?));
+        let captured = DedupWindow::capture(&self.window, self.flushed);
+        let lost_ids_index = self.lost_ids_index().unwrap_or_default();
+        let status = self.marks.get(&self.flushed).cloned().unwrap_or_default();
+        let inherited: Vec<InheritedId> =
+            self.inherited.iter().filter(|known| known.index <= self.flushed).copied().collect();
+        let snapshot = ShardSnapshot { lost_ids_index, status, inherited };
+        let write = move || Ok(snapshot.write(&captured.write().map_err(|error| error.to_string())?));
         let window = Arc::clone(&self.window);
         StateSnapshot {
-            index: self.cut,
+            index: self.flushed,
             write: Box::new(write),
             kept: Box::new(move || DedupWindow::remove_unused_files(&window)),
         }
@@ -438,8 +442,8 @@ impl StateMachine for ShardStateMachine {
 
     fn snapshot_files(&self, bytes: &[u8]) -> Result<Vec<String>, String> {
         let mut unpacker = CodecReader::new(bytes);
-        let files = snapshot_format::read_times_format(&mut unpacker)
-            .and_then(|times| self.window.lock().files(times, &mut unpacker));
+        let files = snapshot_format::read_version(&mut unpacker)
+            .and_then(|()| self.window.lock().files(&mut unpacker));
         files.map_err(|error| error.to_string())
     }
 
@@ -451,23 +455,23 @@ impl StateMachine for ShardStateMachine {
         arrive()?;
         let mut unpacker = CodecReader::new(bytes);
         let read = |unpacker: &mut CodecReader<'_>| -> Result<ShardSnapshot, CodecError> {
-            let times = snapshot_format::read_times_format(unpacker)?;
-            self.window.lock().restore(index, alone, times, unpacker)?;
-            ShardSnapshot::read(times, unpacker)
+            snapshot_format::read_version(unpacker)?;
+            self.window.lock().restore(index, alone, unpacker)?;
+            ShardSnapshot::read(unpacker)
         };
-        let ShardSnapshot { forgot, standing, taken } =
+        let ShardSnapshot { lost_ids_index, status, inherited } =
             read(&mut unpacker).map_err(|error| error.to_string())?;
-        *self.forgot.lock() = (forgot > 0).then_some(forgot);
+        *self.lost_ids_index.lock() = (lost_ids_index > 0).then_some(lost_ids_index);
         self.reset(index);
-        self.marks.insert(index, standing.clone());
-        (self.standing, self.taken) = (standing, taken);
+        self.marks.insert(index, status.clone());
+        (self.status, self.inherited) = (status, inherited);
         Ok(())
     }
 
     fn reset_to(&mut self, index: u64) {
         self.window.lock().forget();
         // If the log begins with its first entry, a replay inserts all ids.
-        *self.forgot.lock() = (index > 0).then_some(index);
+        *self.lost_ids_index.lock() = (index > 0).then_some(index);
         self.reset(index);
     }
 }

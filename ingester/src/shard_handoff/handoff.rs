@@ -72,7 +72,7 @@ impl ShardReplica {
     /// Copies the ids of the previous shard, until that has sealed. Returns the index of the seal.
     async fn copy(&self, of: ShardId, mut upto: Option<u64>) -> Result<u64, Status> {
         let whole = self.log.with_state_machine(|machine| {
-            machine.log_status().inherited == Some((InheritSource::Window, of))
+            machine.log_status().inherited == Some((InheritSource::DedupWindow, of))
         });
         if let Some(at) = upto.filter(|_| whole) {
             return Ok(at);
@@ -137,10 +137,19 @@ impl ShardReplica {
                 let taken = taken.iter().filter_map(here).collect();
                 let last = number == chunks && !more && upto.is_some();
                 let stamp = self.log_time().0;
-                let source = InheritSource::Window;
+                let source = InheritSource::DedupWindow;
                 let holds = holds.clone();
-                let inherit =
-                    InheritEntry { source, of: before.id, first, last, stamp, span, ids, taken, holds };
+                let inherit = InheritEntry {
+                    source,
+                    shard: before.id,
+                    first,
+                    last,
+                    stamp,
+                    retention: span,
+                    ids,
+                    inherited: taken,
+                    held_for: holds,
+                };
                 self.propose_inherit(inherit).await?;
                 first = false;
             }
@@ -181,12 +190,11 @@ impl ShardReplica {
         Ok(())
     }
 
-    /// Takes over the ids in the slot's blocks, and no others.
+    /// Inherits the ids in the slot's blocks, and no others.
     async fn copy_blocks(&self, entry: &ShardEntry, of: ShardId) -> Result<(), Status> {
-        if self
-            .log
-            .with_state_machine(|machine| machine.log_status().inherited == Some((InheritSource::Blocks, of)))
-        {
+        if self.log.with_state_machine(|machine| {
+            machine.log_status().inherited == Some((InheritSource::RegisteredBlocks, of))
+        }) {
             return Ok(());
         }
         let deps = self.deps();
@@ -194,11 +202,21 @@ impl ShardReplica {
         // A clock that is ahead must leave no block out, and the catalog knows when the shard opened.
         let since = deps.clock.wall().min(entry.since).minus(remembered + BLOCK_LOOKBACK_MARGIN);
         let blocks = block_ids::list_slot_blocks(deps, entry.slot, since, None).await?;
-        let span = u64::try_from(remembered.as_nanos()).unwrap_or(u64::MAX);
+        let retention = u64::try_from(remembered.as_nanos()).unwrap_or(u64::MAX);
         let inherit = |first, last, ids| {
             let stamp = self.log_time().0;
-            let source = InheritSource::Blocks;
-            InheritEntry { source, of, first, last, stamp, span, ids, taken: Vec::new(), holds: Vec::new() }
+            let source = InheritSource::RegisteredBlocks;
+            InheritEntry {
+                source,
+                shard: of,
+                first,
+                last,
+                stamp,
+                retention,
+                ids,
+                inherited: Vec::new(),
+                held_for: Vec::new(),
+            }
         };
         self.propose_inherit(inherit(true, false, Vec::new())).await?;
         for block in &blocks {

@@ -51,7 +51,7 @@ pub struct HandoffWindowRequest {
 pub struct WindowPage {
     /// IDs, ascending; at most [`MAX_IDS_PER_PAGE`].
     pub ids: Vec<ContentHash>,
-    /// Places of ids that were taken over from settling shards, and those shards.
+    /// Positions of ids that were inherited from reconciling shards, and those shards.
     pub taken: Vec<(u32, ShardId)>,
     /// Shards that gave ids and may have rows in no block.
     pub holds: Vec<ShardId>,

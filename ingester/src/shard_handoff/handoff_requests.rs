@@ -69,21 +69,22 @@ impl Ingester {
         }
         let slot = |shard| decode_shard_id(shard).map(|(slot, _)| slot);
         if slot(by).is_none() || slot(by) != slot(with) {
-            let message = format!("shard {by} does not settle with shard {with}, which is of another slot");
+            let message =
+                format!("shard {by} cannot reconcile its ids with shard {with}, which serves another slot");
             return Err(Status::new(ErrorCode::Invalid, message));
         }
         let group = self.member(with)?;
         group.require_writable().map_err(|moved| Status::new(ErrorCode::NotLeader, moved.to_string()))?;
         let mut held = Vec::with_capacity(ids.len());
         for ids in ids.chunks(group.max_ids_per_entry()) {
-            let (stamp, span) = group.log_time();
-            let source = InheritSource::Settle;
+            let (stamp, retention) = group.log_time();
+            let source = InheritSource::Reconciliation;
             let first = false;
             let last = false;
             let ids = ids.to_vec();
-            let taken = Vec::new();
-            let holds = Vec::new();
-            let inherit = InheritEntry { source, of: by, first, last, stamp, span, ids, taken, holds };
+            let inherited = Vec::new();
+            let held_for = Vec::new();
+            let inherit = InheritEntry { source, shard: by, first, last, stamp, retention, ids, inherited, held_for };
             held.append(&mut group.propose_inherit(inherit).await?);
         }
         Ok(held)
@@ -135,7 +136,7 @@ fn counted(log: &RaftGroup<ShardStateMachine>, after: u64) -> Result<Option<(u64
     };
     let entry = log.read_proposal(index).map_err(|error| Status::from_error(&error))?;
     match entry.map(|entry| ShardLogEntry::decode(&entry)) {
-        Some(Ok(ShardLogEntry::Counted(piece))) => Ok(Some((index, piece.into()))),
+        Some(Ok(ShardLogEntry::DeltaState(piece))) => Ok(Some((index, piece.into()))),
         _ => Err(Status::new(ErrorCode::Unavailable, "what series have counted cannot be read here")),
     }
 }

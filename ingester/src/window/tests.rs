@@ -55,16 +55,14 @@ fn a_snapshot_holds_the_ids_up_to_its_label() {
         }
         let bytes = DedupWindow::capture(&window, 3).write().unwrap();
         let read = on(&disk, batch);
-        read.lock().restore(3, true, TimesFormat::WithFloor, &mut CodecReader::new(&bytes)).unwrap();
+        read.lock().restore(3, true, &mut CodecReader::new(&bytes)).unwrap();
         let mut read = read.lock();
         assert_eq!(
             (read.len_at(0), read.stamp(), read.contains_applied(id(3)), read.contains(id(4))),
             (3, 30 * TICK, true, false)
         );
         for cut in 0..bytes.len() {
-            assert!(
-                read.restore(3, true, TimesFormat::WithFloor, &mut CodecReader::new(&bytes[..cut])).is_err()
-            );
+            assert!(read.restore(3, true, &mut CodecReader::new(&bytes[..cut])).is_err());
         }
         assert!(read.contains(id(3)), "what cannot be read changes nothing");
     }
@@ -196,10 +194,7 @@ impl World {
         let mut label = 0;
         if let Some((to, bytes)) = &self.snapshot {
             label = *to;
-            self.window
-                .lock()
-                .restore(*to, true, TimesFormat::WithFloor, &mut CodecReader::new(bytes))
-                .unwrap();
+            self.window.lock().restore(*to, true, &mut CodecReader::new(bytes)).unwrap();
         }
         for (index, said) in (1..).zip(&self.log).filter(|(index, _)| *index > label) {
             apply(&self.window, index, said);
@@ -300,12 +295,12 @@ fn damage_of_a_file_is_counted_and_hurts_only_what_it_held() {
     for (at, lost) in [(length - 1, 1), (length - 70, 1), (length - 60, 1), (200, 0)] {
         assert!(disk.flip_bit(&name, at, 0));
         let read = on(&disk, 1);
-        read.lock().restore(1, true, TimesFormat::WithFloor, &mut CodecReader::new(&bytes)).unwrap();
+        read.lock().restore(1, true, &mut CodecReader::new(&bytes)).unwrap();
         assert_eq!(read.lock().damage_count(), lost, "{at} of {length}");
         assert!(disk.flip_bit(&name, at, 0));
     }
     disk.remove(&name).unwrap();
-    window.lock().restore(1, true, TimesFormat::WithFloor, &mut CodecReader::new(&bytes)).unwrap();
+    window.lock().restore(1, true, &mut CodecReader::new(&bytes)).unwrap();
     assert_eq!(unknown(), (1000, 1));
 }
 

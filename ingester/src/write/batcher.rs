@@ -143,7 +143,7 @@ struct UploadBatchBuilder {
     boot: u64,
     batches: u64,
     /// Number of the generation's next batch.
-    place: u64,
+    next_sequence: u64,
     seen_failures: u64,
     rules: RelabelRuleCache,
 }
@@ -250,7 +250,7 @@ impl BatcherDeps {
             fresh: true,
             boot: self.random.next_u64() << 32,
             batches: 0,
-            place: 0,
+            next_sequence: 0,
             seen_failures: *self.failures.lock(),
             rules: RelabelRuleCache::default(),
         })
@@ -286,7 +286,7 @@ impl UploadBatchBuilder {
     /// Begins a new generation.
     fn renew(&mut self) -> Arc<Head> {
         self.head = Arc::new(Head::new(0));
-        (self.fresh, self.place) = (true, 0);
+        (self.fresh, self.next_sequence) = (true, 0);
         Arc::clone(&self.head)
     }
 
@@ -441,8 +441,8 @@ impl UploadBatchBuilder {
         self.batches += 1;
         batch.token = self.boot | self.batches;
         batch.stamp = self.stamp_now();
-        batch.place = Some(self.place);
-        self.place += 1;
+        batch.sequence = self.next_sequence;
+        self.next_sequence += 1;
         if std::mem::take(&mut self.fresh) {
             self.head.set_generation(batch.token);
         }

@@ -73,7 +73,7 @@ impl BatchProposer {
     async fn freeze(&mut self, next: Arc<Head>) -> Result<(), Status> {
         let current = self.reign.heads().current();
         if !current.is_empty() && !current.is_closed() {
-            let end = ShardLogEntry::end(current.generation()).into();
+            let end = ShardLogEntry::encode_generation_end(current.generation()).into();
             tokio::select! {
                 biased;
                 () = self.over.cancelled() => return Err(unknown()),

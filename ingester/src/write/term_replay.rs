@@ -73,7 +73,7 @@ impl LeaderTerm {
             for index in log.with_state_machine(ShardStateMachine::delta_state_indexes) {
                 let entry = log.read_proposal(index).map_err(|error| Status::from_error(&error))?;
                 let piece = match entry.map(|entry| ShardLogEntry::decode(&entry)) {
-                    Some(Ok(ShardLogEntry::Counted(piece))) => counters.read(&piece, now),
+                    Some(Ok(ShardLogEntry::DeltaState(piece))) => counters.read(&piece, now),
                     Some(Err(error)) => Err(error),
                     Some(Ok(_)) | None => {
                         Err(CodecError { at: 0, why: "what was counted, which is not there" })

@@ -31,9 +31,9 @@ pub struct NodeDeps {
     /// Folder of snapshots and of the node's identity.
     pub state: Arc<dyn Disk>,
     /// Folder of the disk cache of block data. Without it, the cache is in memory only.
-    pub kept: Option<Arc<dyn Disk>>,
+    pub cache: Option<Arc<dyn Disk>>,
     /// Folder of running queries. Without it, queries that crashed the previous process are unknown.
-    pub asked: Option<PreviousRun>,
+    pub activity: Option<PreviousRun>,
     /// Thread or task that commits pending log entries.
     pub pump: CommitMode,
     /// Bucket of the blocks.
@@ -50,15 +50,15 @@ impl NodeDeps {
         let clock = Clock::system();
         let random = Random::system();
         let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-        let DataDir { log, state, kept, asked } = data_dir::open(&config.data)?;
+        let DataDir { wal, state, cache, activity } = data_dir::open(&config.data)?;
         let store =
             Store::open(&config.bucket(), StoreDeps { clock: clock.clone(), random: random.split() })?;
         Ok(Self {
             compute: ComputePool::with_threads(threads, MAX_QUEUED_JOBS)?,
-            log: Arc::new(log),
+            log: Arc::new(wal),
             state: Arc::new(state),
-            kept: kept.map(|kept| Arc::new(kept) as _),
-            asked,
+            cache: cache.map(|disk| Arc::new(disk) as _),
+            activity,
             pump: CommitMode::Thread,
             store,
             net: Arc::new(LocalNet::new(clock.clone())),

@@ -156,8 +156,10 @@ fn described(shard: LocalShardReport) -> wire::Described {
     let LocalShardReport { shard, slot, epoch, members, cut, sealed, fenced, inherited, taken, whole } =
         shard;
     let members = members.into_iter().collect();
-    let of =
-        |(source, shard)| wire::Inherited { shard, of_blocks: source == ingester::InheritSource::Blocks };
+    let of = |(source, shard)| wire::Inherited {
+        shard,
+        of_blocks: source == ingester::InheritSource::RegisteredBlocks,
+    };
     let inherited = inherited.map(of);
     wire::Described { shard, slot, epoch, members, cut, sealed, fenced, inherited, taken, whole }
 }

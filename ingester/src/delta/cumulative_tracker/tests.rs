@@ -24,8 +24,7 @@ fn tenant(name: &str) -> TenantId {
 #[test]
 fn what_was_written_reads_back_whatever_the_size_of_its_pieces() {
     let counters = counters(1 << 20);
-    let changes =
-        (0..9).map(|series| change(series, DeltaOp::Begins, 10 + series as u64, series as u64 * 30));
+    let changes = (0..9).map(|series| change(series, DeltaOp::Reset, 10 + series as u64, series as u64 * 30));
     counters.restore(changes, Duration::ZERO);
     for bytes in [1, 100, 1000, 5000, 1 << 20] {
         let pieces = counters.write(bytes);
@@ -42,7 +41,7 @@ fn what_was_written_reads_back_whatever_the_size_of_its_pieces() {
 #[test]
 fn a_series_that_was_not_said_to_its_end_stays_as_it_was() {
     let counters = counters(1 << 20);
-    counters.restore([change(1, DeltaOp::Begins, 5, 100)], Duration::ZERO);
+    counters.restore([change(1, DeltaOp::Reset, 5, 100)], Duration::ZERO);
     let pieces = counters.write(300);
     assert!(pieces.len() > 3);
     let read = super::tests::counters(1 << 20);
@@ -58,7 +57,7 @@ fn a_series_that_was_not_said_to_its_end_stays_as_it_was() {
 fn what_is_idle_is_forgotten_and_told() {
     let counters = counters(10_000);
     for series in 0..10 {
-        counters.restore([change(series, DeltaOp::Begins, 1, 10)], Duration::ZERO);
+        counters.restore([change(series, DeltaOp::Reset, 1, 10)], Duration::ZERO);
     }
     counters.find(3, &tenant("acme"), Duration::from_secs(1));
     counters.evict_idle(HOUR * 2, HOUR + Duration::from_secs(1));
@@ -66,7 +65,7 @@ fn what_is_idle_is_forgotten_and_told() {
     counters.evict_idle(Duration::ZERO, HOUR + Duration::from_secs(1));
     assert_eq!((counters.stats().0, counters.stats().2.forgotten), (1, 9));
     assert!(find(&counters, 3).is_some());
-    counters.restore([change(7, DeltaOp::Adds, 2, 10)], HOUR * 2);
+    counters.restore([change(7, DeltaOp::Add, 2, 10)], HOUR * 2);
     assert_eq!(find(&counters, 7), None, "what comes to nothing that is known is nothing");
 }
 
@@ -79,10 +78,10 @@ fn what_is_beyond_the_bound_is_refused_and_nothing_is_forgotten_for_it() {
         assert_eq!((refused.code, refused.metric_reason()), (ErrorCode::Exhausted, "counters_limit"));
         Some(refused.message)
     };
-    let count = change(1, DeltaOp::Begins, 1, 100).count.memory();
+    let count = change(1, DeltaOp::Reset, 1, 100).count.memory();
     for (series, tenant) in [(1, &one), (2, &other)] {
         assert_eq!(admit(tenant, count, &none, Duration::ZERO), None);
-        let change = change(series, DeltaOp::Begins, 1, 100);
+        let change = change(series, DeltaOp::Reset, 1, 100);
         counters.apply(1, vec![SeriesUpdate { tenant: Some(tenant.clone()), ..change }], Duration::ZERO);
     }
     assert_eq!(admit(&one, 5000 - count, &none, Duration::ZERO), None);
@@ -101,7 +100,7 @@ fn what_is_beyond_the_bound_is_refused_and_nothing_is_forgotten_for_it() {
 #[test]
 fn what_is_in_flight_takes_room_and_is_not_forgotten() {
     let (counters, one) = (counters(10_000), tenant("one"));
-    counters.restore([change(1, DeltaOp::Begins, 1, 100)], Duration::ZERO);
+    counters.restore([change(1, DeltaOp::Reset, 1, 100)], Duration::ZERO);
     let count = find(&counters, 1).unwrap();
     let next = [(1, Arc::clone(&count))].into_iter().collect();
     let grows = TenantMemoryGrowth::from([(one.clone(), 3000)]);
@@ -128,12 +127,12 @@ fn what_is_in_flight_takes_room_and_is_not_forgotten() {
 fn of_a_batch_all_must_have_counted() {
     let counters = counters(10_000);
     let flight = |token| {
-        let next = [(1, Arc::new(change(1, DeltaOp::Begins, 0, 2).count))].into_iter().collect();
+        let next = [(1, Arc::new(change(1, DeltaOp::Reset, 0, 2).count))].into_iter().collect();
         let (grows, tally) = (TenantMemoryGrowth::default(), DeltaStats::default());
         counters.launch(BatchDeltas { token, ids: [9].into_iter().collect(), next, grows, tally });
     };
     flight(5);
-    counters.apply(5, vec![change(1, DeltaOp::Begins, 3, 2)], Duration::ZERO);
+    counters.apply(5, vec![change(1, DeltaOp::Reset, 3, 2)], Duration::ZERO);
     assert!(counters.finish_batch(5) && counters.finish_batch(6));
     flight(7);
     counters.apply(7, Vec::new(), Duration::ZERO);

@@ -7,7 +7,7 @@ use athanor_profile::encoding::hash::ContentHash;
 use athanor_profile::store_interface::series::ProfileSeries;
 use athanor_profile::{Labels, ValueType};
 
-use super::{BATCH_KIND, DELTA_BATCH_KIND, FIRST_TABLE_VERSION, UNNUMBERED_BATCH_KIND, ids};
+use super::{BATCH_KIND, DELTA_BATCH_KIND, ids};
 use crate::delta::cumulative_values::DeltaOp;
 
 /// Maximum number of items for which memory is reserved before their bytes were read.
@@ -24,8 +24,8 @@ pub struct UploadBatch {
     pub window: u64,
     /// Token of its generation's first batch.
     pub generation: u64,
-    /// Number in its generation; none in a version that did not number batches.
-    pub place: Option<u64>,
+    /// Position in its generation, from 0.
+    pub sequence: u64,
     /// Names and series that the batch adds, by tenant.
     pub tenants: Vec<TenantDictionaryDelta>,
     /// Uploads in the order of arrival.
@@ -73,11 +73,11 @@ pub struct ProfileRecord {
     pub period: i64,
     /// Number of packed rows.
     pub samples: u32,
-    /// Effect on the values of the cumulative series `counter`.
-    pub step: DeltaOp,
+    /// Effect on the values of the cumulative series `delta_key`.
+    pub delta_op: DeltaOp,
     /// Key of the cumulative series. It is equal in all generations, whatever rules make of labels. Not used
     /// if the record has no effect.
-    pub counter: ContentHash,
+    pub delta_key: ContentHash,
     /// Range of its rows in [`UploadBatch::rows`].
     pub rows: Range<usize>,
 }
@@ -93,8 +93,8 @@ pub struct BatchHeader {
     pub window: u64,
     /// See [`UploadBatch::generation`].
     pub generation: u64,
-    /// See [`UploadBatch::place`].
-    pub place: Option<u64>,
+    /// See [`UploadBatch::sequence`].
+    pub sequence: u64,
     /// Headers of the batch's uploads.
     pub uploads: Vec<UploadHeader>,
 }
@@ -124,21 +124,17 @@ impl BatchHeader {
         self.token == self.generation
     }
 
-    pub(super) fn read(kind: u8, unpacker: &mut CodecReader<'_>) -> Result<Self, CodecError> {
+    pub(super) fn read(unpacker: &mut CodecReader<'_>) -> Result<Self, CodecError> {
         let token = unpacker.read_number()?;
         let generation = unpacker.read_number()?;
-        let place = if kind == UNNUMBERED_BATCH_KIND { None } else { Some(unpacker.read_number()?) };
+        let sequence = unpacker.read_number()?;
         let stamp = unpacker.read_number()?;
         let window = unpacker.read_number()?;
-        let mut head = BatchHeader { token, stamp, window, generation, place, uploads: Vec::new() };
+        let mut head = BatchHeader { token, stamp, window, generation, sequence, uploads: Vec::new() };
         for _ in 0..unpacker.read_count()? {
             let ids = ids(unpacker)?;
-            // Batches of a single table contain no times.
-            let (time, routed) = if matches!(kind, BATCH_KIND | DELTA_BATCH_KIND) {
-                (unpacker.read_signed()?, unpacker.read_number()?)
-            } else {
-                (i64::MIN, FIRST_TABLE_VERSION)
-            };
+            let time = unpacker.read_signed()?;
+            let routed = unpacker.read_number()?;
             head.uploads.push(UploadHeader { ids, time, routed });
         }
         Ok(head)
@@ -151,32 +147,26 @@ impl UploadBatch {
         self.token == self.generation
     }
 
-    /// Returns whether some record is cumulative. Other batches keep their older format.
+    /// Returns whether some record is cumulative.
     pub fn has_delta_records(&self) -> bool {
         let mut records = self.uploads.iter().flat_map(|upload| &upload.records);
-        self.place.is_some() && records.any(|record| record.step != DeltaOp::Nothing)
+        records.any(|record| record.delta_op != DeltaOp::None)
     }
 
     /// Encodes the batch as bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.rows.len() + 4096);
-        let UploadBatch { token, generation, stamp, window, place, .. } = *self;
-        let counts = self.has_delta_records();
-        out.push(match place {
-            Some(_) if counts => DELTA_BATCH_KIND,
-            Some(_) => BATCH_KIND,
-            None => UNNUMBERED_BATCH_KIND,
-        });
-        let numbers = [token, generation].into_iter().chain(place).chain([stamp, window]);
-        numbers.for_each(|number| put_varint(&mut out, number));
+        let UploadBatch { token, generation, stamp, window, sequence, .. } = *self;
+        let has_delta_records = self.has_delta_records();
+        out.push(if has_delta_records { DELTA_BATCH_KIND } else { BATCH_KIND });
+        let numbers = [token, generation, sequence, stamp, window];
+        numbers.into_iter().for_each(|number| put_varint(&mut out, number));
         put_varint(&mut out, self.uploads.len() as u64);
         for upload in &self.uploads {
             put_varint(&mut out, upload.records.len() as u64);
             upload.records.iter().for_each(|record| out.extend_from_slice(&record.id.to_le_bytes()));
-            if place.is_some() {
-                put_signed_varint(&mut out, upload.time());
-                put_varint(&mut out, upload.routed);
-            }
+            put_signed_varint(&mut out, upload.time());
+            put_varint(&mut out, upload.routed);
         }
         put_varint(&mut out, self.tenants.len() as u64);
         for part in &self.tenants {
@@ -194,9 +184,9 @@ impl UploadBatch {
                     .into_iter()
                     .for_each(|number| put_signed_varint(&mut out, number));
                 put_varint(&mut out, u64::from(record.samples));
-                if counts {
-                    put_varint(&mut out, record.step.number());
-                    out.extend_from_slice(&record.counter.to_le_bytes());
+                if has_delta_records {
+                    put_varint(&mut out, record.delta_op.number());
+                    out.extend_from_slice(&record.delta_key.to_le_bytes());
                 }
                 put_bytes(&mut out, &self.rows[record.rows.clone()]);
             }
@@ -209,8 +199,8 @@ impl UploadBatch {
         head: BatchHeader,
         unpacker: &mut CodecReader<'_>,
     ) -> Result<Self, CodecError> {
-        let BatchHeader { token, stamp, window, generation, place, uploads } = head;
-        let mut batch = UploadBatch { token, stamp, window, generation, place, ..UploadBatch::default() };
+        let BatchHeader { token, stamp, window, generation, sequence, uploads } = head;
+        let mut batch = UploadBatch { token, stamp, window, generation, sequence, ..UploadBatch::default() };
         for _ in 0..unpacker.read_count()? {
             let tenant = unpacker.read_text()?.to_owned();
             let names = unpacker.read_bytes()?.to_vec();
@@ -240,7 +230,7 @@ impl UploadBatch {
     fn read_record(
         &mut self,
         id: ContentHash,
-        counting: bool,
+        has_delta_op: bool,
         unpacker: &mut CodecReader<'_>,
     ) -> Result<ProfileRecord, CodecError> {
         let series = unpacker.read_u32()?;
@@ -248,9 +238,9 @@ impl UploadBatch {
         let duration = unpacker.read_signed()?;
         let period = unpacker.read_signed()?;
         let samples = unpacker.read_u32()?;
-        let (step, counter) = match counting {
+        let (delta_op, delta_key) = match has_delta_op {
             true => (DeltaOp::from_number(unpacker.read_number()?, unpacker)?, super::read_id(unpacker)?),
-            false => (DeltaOp::Nothing, 0),
+            false => (DeltaOp::None, 0),
         };
         let start = self.rows.len();
         self.rows.extend_from_slice(unpacker.read_bytes()?);
@@ -261,8 +251,8 @@ impl UploadBatch {
             duration,
             period,
             samples,
-            step,
-            counter,
+            delta_op,
+            delta_key,
             rows: start..self.rows.len(),
         })
     }
@@ -310,7 +300,7 @@ mod tests {
             stamp: 11,
             window: 12,
             generation: 13,
-            place: Some(14),
+            sequence: 14,
             tenants: vec![TenantDictionaryDelta {
                 tenant: "acme".into(),
                 names: vec![1, 2],
@@ -327,35 +317,26 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_comes_back_as_it_was() {
+    fn batch_round_trips() {
         let bytes = batch().encode();
         assert_eq!(ShardLogEntry::decode(&bytes), Ok(ShardLogEntry::Batch(batch())));
         let head = ShardLogEntry::decode_batch_header(&bytes).unwrap().unwrap();
-        let found = (head.stamp, head.generation, head.place, head.uploads);
+        let found = (head.stamp, head.generation, head.sequence, head.uploads);
         let upload = UploadHeader { ids: vec![1, u128::MAX], time: -5, routed: 3 };
-        assert_eq!(found, (11, 13, Some(14), vec![upload]));
-    }
-
-    #[test]
-    fn a_batch_that_was_not_numbered_is_read() {
-        let mut batch = UploadBatch { place: None, ..batch() };
-        batch.uploads[0].routed = 1;
-        let bytes = batch.encode();
-        assert_eq!(bytes[0], 1);
-        assert_eq!(ShardLogEntry::decode(&bytes), Ok(ShardLogEntry::Batch(batch)));
+        assert_eq!(found, (11, 13, 14, vec![upload]));
     }
 
     fn counting() -> UploadBatch {
         let mut batch = batch();
         let records = batch.uploads[0].records.iter_mut();
-        records.zip([(DeltaOp::Adds, 3), (DeltaOp::Begins, u128::MAX)]).for_each(|(record, counts)| {
-            (record.step, record.counter) = counts;
+        records.zip([(DeltaOp::Add, 3), (DeltaOp::Reset, u128::MAX)]).for_each(|(record, counts)| {
+            (record.delta_op, record.delta_key) = counts;
         });
         batch
     }
 
     #[test]
-    fn a_batch_that_counts_comes_back_as_it_was() {
+    fn batch_with_delta_records_round_trips() {
         let bytes = counting().encode();
         assert_eq!(ShardLogEntry::decode(&bytes), Ok(ShardLogEntry::Batch(counting())));
         let head = ShardLogEntry::decode_batch_header(&bytes).unwrap().unwrap();
@@ -363,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn other_bytes_are_refused_or_read() {
+    fn truncated_batch_is_rejected() {
         let bytes = counting().encode();
         for cut in 0..bytes.len() {
             assert!(ShardLogEntry::decode(&bytes[..cut]).is_err());

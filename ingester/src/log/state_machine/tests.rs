@@ -106,7 +106,7 @@ impl Writer {
     fn batch(&mut self, uploads: &[Vec<u8>], pause: u64, lost: bool) {
         self.token += 1;
         self.stamp += pause << 30;
-        let (generation, place) = self.generation.unwrap_or((self.token, 0));
+        let (generation, sequence) = self.generation.unwrap_or((self.token, 0));
         // Profiles come later and later, with some that are late, by tables that are known by then, or not.
         let time = |id: u8| (self.index + u64::from(id)) as i64;
         let record = |id: &u8, time| ProfileRecord { id: u128::from(*id), time, ..ProfileRecord::default() };
@@ -121,7 +121,7 @@ impl Writer {
             stamp: self.stamp,
             window: SPAN << 30,
             generation,
-            place: Some(place),
+            sequence,
             tenants: vec![TenantDictionaryDelta {
                 tenant: "acme".into(),
                 ..TenantDictionaryDelta::default()
@@ -129,7 +129,7 @@ impl Writer {
             uploads: uploads.iter().map(admitted).collect(),
             rows: Vec::new(),
         };
-        self.generation = Some((generation, place + 1));
+        self.generation = Some((generation, sequence + 1));
         match lost {
             // Raft puts something of its own into its place.
             true => self.index += 1,
@@ -142,7 +142,7 @@ impl Writer {
 
     fn end(&mut self) {
         if let Some((generation, _)) = self.generation.take() {
-            self.write(ShardLogEntry::end(generation));
+            self.write(ShardLogEntry::encode_generation_end(generation));
         }
     }
 }
@@ -169,7 +169,7 @@ impl Leader {
     }
 
     fn apply(&mut self, index: u64, bytes: &[u8], batch: Option<&UploadBatch>) -> ShardApplyResult {
-        if let Ok(ShardLogEntry::Begin { token, .. }) = ShardLogEntry::decode(bytes) {
+        if let Ok(ShardLogEntry::TermStart { token, .. }) = ShardLogEntry::decode(bytes) {
             let reign = Arc::new(LeaderTerm::new(self.clock.clone(), COUNTING));
             self.claim.put(token, Arc::clone(&reign));
             self.reign = Some(reign);
@@ -205,9 +205,10 @@ struct Said {
 
 fn state(machine: &ShardStateMachine) -> Said {
     let stamp = machine.window.lock().stamp();
-    let ShardStateMachine { cut, open, generations, repeats, unreadable, standing, taken, .. } = machine;
-    let standing = standing.clone();
-    let taken = taken.iter().filter(|taken| taken.released.is_none()).copied().collect();
+    let ShardStateMachine { flushed: cut, open, generations, repeats, unreadable, status, inherited, .. } =
+        machine;
+    let standing = status.clone();
+    let taken = inherited.iter().filter(|known| known.released.is_none()).copied().collect();
     let (generations, repeats, unreadable) = (generations.clone(), repeats.clone(), unreadable.clone());
     Said { open: *open, generations, repeats, unreadable, cut: *cut, stamp, standing, taken }
 }
@@ -239,8 +240,8 @@ proptest! {
                 Event::Settle { of, ids } => {
                     let ids = ids.into_iter().map(u128::from).collect();
                     let (stamp, span) = (writer.stamp, SPAN << 30);
-                    let (source, first, last) = (InheritSource::Settle, false, false);
-                    writer.write(InheritEntry { source, of, first, last, stamp, span, ids, taken: vec![], holds: vec![] }.encode());
+                    let (source, first, last) = (InheritSource::Reconciliation, false, false);
+                    writer.write(InheritEntry { source, shard: of, first, last, stamp, retention: span, ids, inherited: vec![], held_for: vec![] }.encode());
                 }
             }
             let Some(bytes) = writer.entries.get(&writer.index) else { continue };
@@ -251,7 +252,7 @@ proptest! {
             let led = leader.apply(writer.index, bytes, writer.batches.get(&writer.index));
             prop_assert_eq!(&said, &led);
             prop_assert_eq!(state(&follower), state(&leader.machine));
-            if follower.cut > snapshots.last().map_or(0, |(index, _)| *index) {
+            if follower.flushed > snapshots.last().map_or(0, |(index, _)| *index) {
                 let snapshot = follower.snapshot();
                 let bytes = (snapshot.write)().unwrap();
                 snapshots.push((snapshot.index, bytes));
@@ -276,17 +277,31 @@ fn odd_entries() -> impl Strategy<Value = Vec<Vec<u8>>> {
     let number = || prop_oneof![4 => 0u64..40, 1 => Just(u64::MAX), 1 => any::<u64>()];
     let ids =
         || vec(0u8..12, 0..6).prop_map(|ids| ids.into_iter().map(ContentHash::from).collect::<Vec<_>>());
-    let source =
-        prop_oneof![Just(InheritSource::Window), Just(InheritSource::Blocks), Just(InheritSource::Settle)];
+    let source = prop_oneof![
+        Just(InheritSource::DedupWindow),
+        Just(InheritSource::RegisteredBlocks),
+        Just(InheritSource::Reconciliation)
+    ];
     let (places, holds) = (vec((any::<u32>(), 0u32..9), 0..3), vec(0u32..9, 0..3));
     let inherit = (source, number(), number(), any::<[bool; 2]>(), ids(), places, holds);
     let inherit = inherit.prop_map(|(source, stamp, span, [first, last], ids, taken, holds)| {
-        InheritEntry { source, of: 9, first, last, stamp, span, ids, taken, holds }.encode()
+        InheritEntry {
+            source,
+            shard: 9,
+            first,
+            last,
+            stamp,
+            retention: span,
+            ids,
+            inherited: taken,
+            held_for: holds,
+        }
+        .encode()
     });
     let entry = prop_oneof![
         (number(), number()).prop_map(|(token, stamp)| ShardLogEntry::encode_term_start(token, 2, stamp)),
         (number(), any::<i64>(), number()).prop_map(|(token, time, routed)| batch(token, time, routed)),
-        number().prop_map(ShardLogEntry::end),
+        number().prop_map(ShardLogEntry::encode_generation_end),
         (number(), number()).prop_map(|(to, stamp)| ShardLogEntry::encode_flush_marker(
             to,
             stamp,
@@ -360,7 +375,7 @@ fn batch(token: u64, time: i64, routed: u64) -> Vec<u8> {
     let tenants = vec![TenantDictionaryDelta { tenant: "acme".into(), ..TenantDictionaryDelta::default() }];
     let uploads = vec![BatchUpload { tenant: 0, routed, records }];
     let batch =
-        UploadBatch { token, generation: token, place: Some(0), tenants, uploads, ..UploadBatch::default() };
+        UploadBatch { token, generation: token, sequence: 0, tenants, uploads, ..UploadBatch::default() };
     batch.encode()
 }
 
@@ -406,17 +421,17 @@ fn a_sealed_shard_takes_nothing() {
         assert_eq!(apply(ShardLogEntry::encode_seal()), ShardApplyResult::Sealed { at: 2, latest: Some(50) });
     }
     assert!(matches!(apply(batch(2, 51, 1)), ShardApplyResult::Refused(_)));
-    let (source, first, last) = (InheritSource::Settle, false, false);
+    let (source, first, last) = (InheritSource::Reconciliation, false, false);
     let inherit = InheritEntry {
         source,
-        of: 9,
+        shard: 9,
         first,
         last,
         stamp: 0,
-        span: 0,
+        retention: 0,
         ids: vec![5],
-        taken: vec![],
-        holds: vec![],
+        inherited: vec![],
+        held_for: vec![],
     };
     assert!(matches!(apply(inherit.encode()), ShardApplyResult::Refused(_)));
     let whole = LogGeneration { token: 1, first: 1, last: 2, closed: true };
@@ -430,43 +445,43 @@ fn who_asks_again_is_answered_alike_and_what_was_half_copied_is_forgotten() {
     let mut apply = |source, of, (first, last), ids: &[u128]| {
         let inherit = InheritEntry {
             source,
-            of,
+            shard: of,
             first,
             last,
             stamp: 0,
-            span: u64::MAX,
+            retention: u64::MAX,
             ids: ids.to_vec(),
-            taken: vec![],
-            holds: vec![],
+            inherited: vec![],
+            held_for: vec![],
         };
         said(&mut machine, &mut index, inherit.encode())
     };
-    apply(InheritSource::Window, 7, (true, false), &[100, 101]);
-    apply(InheritSource::Blocks, 7, (true, true), &[102]);
+    apply(InheritSource::DedupWindow, 7, (true, false), &[100, 101]);
+    apply(InheritSource::RegisteredBlocks, 7, (true, true), &[102]);
     let held = |held: &[bool]| ShardApplyResult::Inherited(held.to_vec());
     for _ in 0..2 {
         assert_eq!(
-            apply(InheritSource::Settle, 7, (false, false), &[100, 102, 103]),
+            apply(InheritSource::Reconciliation, 7, (false, false), &[100, 102, 103]),
             held(&[false, true, false])
         );
     }
-    assert_eq!(apply(InheritSource::Settle, 8, (false, false), &[103]), held(&[true]));
+    assert_eq!(apply(InheritSource::Reconciliation, 8, (false, false), &[103]), held(&[true]));
     assert_eq!(
         said(&mut machine, &mut index, batch(103, 5, 1)),
         ShardApplyResult::Batch(vec![UploadOutcome::Records(vec![false])])
     );
     assert_eq!(machine.log_status().holds, [7, 8].into());
-    assert_eq!(machine.log_status().inherited, Some((InheritSource::Blocks, 7)));
+    assert_eq!(machine.log_status().inherited, Some((InheritSource::RegisteredBlocks, 7)));
     let again = InheritEntry {
-        source: InheritSource::Window,
-        of: 7,
+        source: InheritSource::DedupWindow,
+        shard: 7,
         first: true,
         last: true,
         stamp: 0,
-        span: 0,
+        retention: 0,
         ids: vec![],
-        taken: vec![],
-        holds: vec![],
+        inherited: vec![],
+        held_for: vec![],
     };
     said(&mut machine, &mut index, batch(104, 5, 1));
     assert!(matches!(said(&mut machine, &mut index, again.encode()), ShardApplyResult::Refused(_)));

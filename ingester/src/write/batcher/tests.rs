@@ -106,11 +106,11 @@ fn what_counts_is_subtracted_from_what_is_in_flight_and_repeats_of_that_are_know
         let made = state.prepare(vec![counting(value).0.content]);
         let batch = made.entry.unwrap().unwrap().batch;
         let records = batch.uploads.iter().flat_map(|upload| &upload.records);
-        (records.map(|record| (record.step, record.samples)).collect::<Vec<_>>(), made.leans)
+        (records.map(|record| (record.delta_op, record.samples)).collect::<Vec<_>>(), made.leans)
     };
-    assert_eq!(steps(5), (vec![(Does::Begins, 1)], false));
-    assert_eq!(steps(9), (vec![(Does::Adds, 1)], true));
-    assert_eq!(steps(5), (vec![(Does::Nothing, 0)], true));
+    assert_eq!(steps(5), (vec![(Does::Reset, 1)], false));
+    assert_eq!(steps(9), (vec![(Does::Add, 1)], true));
+    assert_eq!(steps(5), (vec![(Does::None, 0)], true));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Snapshots of other builds.
+//! Snapshots: their bytes, damage, and other versions.
 
 use std::sync::Arc;
 
@@ -14,25 +14,28 @@ use crate::window::{DedupWindow, RunFiles};
 
 /// Stamps are told apart to so many nanoseconds.
 const TICK: u64 = 1 << 30;
-/// A snapshot with the label 5, as builds wrote it that knew one table.
+/// Bytes of a snapshot with the label 5.
 #[rustfmt::skip]
-const EARLIER: [u8; 71] = [
-    // The version.
-    3,
-    // The stamp, the span and the horizon, of 2^30 ns: 100, 50, 50.
+const SNAPSHOT: [u8; 84] = [
+    // Version.
+    1,
+    // Stamp, span, horizon and floor, of 2^30 ns: 100, 50, 50, 100.
     0x80, 0x80, 0x80, 0x80, 0x90, 3, 0x80, 0x80, 0x80, 0x80, 0xc8, 1, 0x80, 0x80, 0x80, 0x80, 0xc8, 1,
+    0x80, 0x80, 0x80, 0x80, 0x90, 3,
     // Two entries with ids in no file.
     2,
-    // 60 after nothing, index 2, one id.
+    // Stamp 60, index 2, one id.
     0x80, 0x80, 0x80, 0x80, 0xf0, 1, 2, 1, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-    // 40 later, 3 further, one id.
+    // Stamp 40 later, index 3 further, one id.
     0x80, 0x80, 0x80, 0x80, 0xa0, 1, 3, 1, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
     // No files.
     0,
     // No states of series.
     0,
-    // Of the ids of records up to entry 1 it was not told yet that they are lost.
+    // The loss of ids up to entry 1 is not reported yet.
     1,
+    // No fences, no latest profile, no seal, no inherited window, no holds; no inherited ids.
+    0, 0, 0, 0, 0, 0, 0,
 ];
 
 fn machine() -> ShardStateMachine {
@@ -57,7 +60,7 @@ fn new(machine: &mut ShardStateMachine, stamp: u64, ids: &[u128]) -> Vec<bool> {
     let batch = UploadBatch {
         token: index,
         generation: index,
-        place: Some(0),
+        sequence: 0,
         stamp,
         window: 50 * TICK,
         tenants,
@@ -70,53 +73,45 @@ fn new(machine: &mut ShardStateMachine, stamp: u64, ids: &[u128]) -> Vec<bool> {
 }
 
 #[test]
-fn a_snapshot_of_builds_that_knew_one_table_is_read() {
+fn snapshot_bytes_restore_ids_until_they_expire() {
     let mut machine = machine();
-    restore(&mut machine, &EARLIER).unwrap();
+    restore(&mut machine, &SNAPSHOT).unwrap();
     assert_eq!((machine.flushed_index(), machine.lost_ids_index()), (5, Some(1)));
+    assert_eq!(machine.log_status().latest, None);
     assert_eq!(new(&mut machine, 105 * TICK, &[7, 8, 9]), [false, false, true]);
-    // What lay in blocks then is forgotten when it is old, no sooner.
     assert_eq!(new(&mut machine, 120 * TICK, &[7, 8, 9]), [true, false, false]);
-    // It has taken profiles: nobody may have it forget what it knows.
     assert_eq!(machine.log_status().latest, Some(1));
 }
 
-/// It says no more what it was converted from, and says all of it.
 #[test]
-fn what_was_read_is_written_as_now() {
+fn restored_snapshot_is_written_unchanged() {
     let mut first = machine();
-    restore(&mut first, &EARLIER).unwrap();
-    assert_eq!(first.log_status().latest, Some(i64::MIN));
-    let bytes = (first.snapshot().write)().unwrap();
-    assert_eq!(bytes[0], 4);
-    let mut second = machine();
-    restore(&mut second, &bytes).unwrap();
-    assert_eq!((first.log_status(), first.lost_ids_index()), (second.log_status(), second.lost_ids_index()));
-    assert_eq!((second.snapshot().write)().unwrap(), bytes);
-    assert_eq!(new(&mut second, 120 * TICK, &[7, 8, 9]), [true, false, true]);
+    restore(&mut first, &SNAPSHOT).unwrap();
+    assert_eq!((first.snapshot().write)().unwrap(), SNAPSHOT);
 }
 
 #[test]
-fn bytes_that_are_cut_short_go_on_or_are_of_another_version_are_refused() {
-    for length in 0..EARLIER.len() {
-        restore(&mut machine(), &EARLIER[..length]).unwrap_err();
+fn truncated_extended_or_unknown_snapshot_is_rejected() {
+    for length in 0..SNAPSHOT.len() {
+        restore(&mut machine(), &SNAPSHOT[..length]).unwrap_err();
     }
-    restore(&mut machine(), &[&EARLIER[..], &[0]].concat()).unwrap_err();
-    for version in (0..=255).filter(|version| *version != 3) {
-        let mut bytes = EARLIER;
+    restore(&mut machine(), &[&SNAPSHOT[..], &[0]].concat()).unwrap_err();
+    for version in (0..=255).filter(|version| *version != 1) {
+        let mut bytes = SNAPSHOT;
         bytes[0] = version;
-        restore(&mut machine(), &bytes).unwrap_err();
+        let error = restore(&mut machine(), &bytes).unwrap_err();
+        assert!(error.contains("unknown snapshot version") || version >= 0x80, "{error}");
     }
 }
 
 proptest! {
     /// A snapshot's sum finds bits that flipped; what passes it for another reason must do no harm.
     #[test]
-    fn damage_does_not_panic(at in 0..EARLIER.len(), byte: u8, tail in prop::collection::vec(any::<u8>(), 0..40)) {
-        let mut bytes = EARLIER;
+    fn damage_does_not_panic(at in 0..SNAPSHOT.len(), byte: u8, tail in prop::collection::vec(any::<u8>(), 0..40)) {
+        let mut bytes = SNAPSHOT;
         bytes[at] = byte;
         let _ = restore(&mut machine(), &bytes);
-        let _ = restore(&mut machine(), &[&EARLIER[..at], &tail[..]].concat());
+        let _ = restore(&mut machine(), &[&SNAPSHOT[..at], &tail[..]].concat());
         let _ = machine().snapshot_files(&bytes);
     }
 }
