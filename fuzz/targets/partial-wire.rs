@@ -11,7 +11,7 @@ use athanor_query::{
 };
 use libfuzzer_sys::fuzz_target;
 
-const VERSION: u8 = 2;
+const VERSION: u8 = 1;
 /// What an answer claims to take: what is refused must not be made.
 const CLAIM: u64 = 16 << 20;
 

@@ -36,7 +36,7 @@ pub use chunks::{MAX_CHUNK_BYTES, MAX_ENCODED_PARTIAL_BYTES, PartialChunkBuffer,
 pub use profile_query::MAX_ENCODED_QUERY_BYTES;
 
 /// Version of the format. A decoder rejects other versions.
-const WIRE_FORMAT_VERSION: u8 = 3;
+const WIRE_FORMAT_VERSION: u8 = 1;
 
 /// Reasons why a query or a result cannot be packed or unpacked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
