@@ -34,7 +34,6 @@ pub struct BlockEntry {
     pub samples: u64,
     /// Number of acknowledged entries of the range that were lost to damage before the flush. Their tenants
     /// are unknown.
-    #[serde(default)]
     pub lost: u64,
     /// Number of merges that the rows went through, 0 for a flushed block. A flushed block holds the rows of
     /// all tenants in its range. Several merged blocks can cover one range, each with its own tenants.
@@ -78,16 +77,16 @@ pub struct TenantSpan {
 const RANDOM_BITS: u32 = 80;
 
 impl BlockId {
-    /// Draws a new id that begins with the current time.
+    /// Generates a new id that begins with the current time.
     pub fn new(now: Timestamp, random: &Random) -> Self {
-        let chance = u128::from(random.next_u64()) << 16 | u128::from(random.next_u64() & 0xffff);
-        Self((now.millis().max(0) as u128) << RANDOM_BITS | chance)
+        let randomness = u128::from(random.next_u64()) << 16 | u128::from(random.next_u64() & 0xffff);
+        Self((now.millis().max(0) as u128) << RANDOM_BITS | randomness)
     }
     /// Creates an id from its 128-bit number.
     pub const fn from_number(number: u128) -> Self {
         Self(number)
     }
-    /// Returns the smallest id that can be drawn at a time.
+    /// Returns the smallest id that can be generated at a time.
     pub fn earliest_at(at: Timestamp) -> Self {
         Self((at.millis().max(0) as u128) << RANDOM_BITS)
     }
@@ -95,7 +94,7 @@ impl BlockId {
     pub const fn number(self) -> u128 {
         self.0
     }
-    /// Returns the time at which the id was drawn, in whole milliseconds.
+    /// Returns the time at which the id was generated, in whole milliseconds.
     pub fn named_at(self) -> Timestamp {
         Timestamp::UNIX_EPOCH.plus(Duration::from_millis((self.0 >> RANDOM_BITS) as u64))
     }

@@ -26,7 +26,7 @@ pub trait Catalog: Send + Sync + 'static {
     /// Returns all blocks. The result is no older than this call.
     async fn blocks(&self) -> Result<Vec<BlockEntry>, CatalogError>;
 
-    /// Returns the blocks that hold rows of a slot and have ids drawn at or after `since`. The entries have
+    /// Returns the blocks that hold rows of a slot and have ids generated at or after `since`. The entries have
     /// no tenants. The result is no older than this call.
     async fn blocks_of_slot(&self, slot: u32, since: Timestamp) -> Result<Vec<BlockEntry>, CatalogError> {
         let mut blocks = self.blocks().await?;
@@ -49,7 +49,7 @@ pub trait Catalog: Send + Sync + 'static {
     /// Returns the ages of all blocks at the time that the next command would carry. Only a voter can compute
     /// them.
     async fn block_ages(&self, _retention: Duration) -> Result<AgeReport, CatalogError> {
-        let message = "this catalog does not know the ages of blocks; ask a node with the role metastore";
+        let message = "this catalog cannot compute the ages of blocks; send the request to a node with the role metastore";
         Err(CatalogError::Unavailable(Status::new(ErrorCode::Unimplemented, message)))
     }
 
@@ -70,24 +70,24 @@ pub trait Catalog: Send + Sync + 'static {
         self.apply_command(CatalogCommand::OpenSlots { count, members, zones }).await
     }
 
-    /// Raises a shard's watermark to an index that its log counts as registered, even if no known block
+    /// Advances a shard's watermark to an index that its log counts as registered, even if no known block
     /// covers it.
     async fn advance_watermark(&self, shard: ShardId, to: u64) -> Result<(), CatalogError> {
-        self.apply_command(CatalogCommand::Raise { shard, to }).await
+        self.apply_command(CatalogCommand::AdvanceWatermark { shard, to }).await
     }
 
     /// Records a data loss. A loss that is recorded already changes nothing.
-    async fn record_data_loss(&self, wound: DataLoss) -> Result<(), CatalogError> {
-        self.apply_command(CatalogCommand::Mark { wound }).await
+    async fn record_data_loss(&self, loss: DataLoss) -> Result<(), CatalogError> {
+        self.apply_command(CatalogCommand::RecordDataLoss { loss }).await
     }
 
     /// Registers a block and returns its shard's watermark.
     async fn register_block(&self, block: BlockEntry) -> Result<u64, CatalogError> {
         let command = match block.tenants.len() <= MAX_TENANTS_PER_COMMAND {
-            true => CatalogCommand::Register { block },
+            true => CatalogCommand::RegisterBlock { block },
             false => {
                 let (block, tenants) = self.stage_tenants(block).await?;
-                CatalogCommand::RegisterStaged { block, tenants }
+                CatalogCommand::RegisterStagedBlock { block, tenants }
             }
         };
         self.propose_block(command).await
@@ -96,10 +96,10 @@ pub trait Catalog: Send + Sync + 'static {
     /// Registers a block that fills a recorded gap, and returns its shard's watermark.
     async fn reinstate_block(&self, block: BlockEntry) -> Result<u64, CatalogError> {
         let command = match block.tenants.len() <= MAX_TENANTS_PER_COMMAND {
-            true => CatalogCommand::Recall { block },
+            true => CatalogCommand::ReinstateBlock { block },
             false => {
                 let (block, tenants) = self.stage_tenants(block).await?;
-                CatalogCommand::RecallStaged { block, tenants }
+                CatalogCommand::ReinstateStagedBlock { block, tenants }
             }
         };
         self.propose_block(command).await
@@ -142,12 +142,12 @@ pub trait Catalog: Send + Sync + 'static {
         inputs: Vec<BlockId>,
         outputs: Vec<BlockEntry>,
     ) -> Result<(), CatalogError> {
-        self.apply_command(CatalogCommand::Replace { inputs, outputs }).await
+        self.apply_command(CatalogCommand::ReplaceBlocks { inputs, outputs }).await
     }
 
     /// Deletes blocks and makes their ids unusable.
     async fn tombstone_blocks(&self, blocks: Vec<BlockId>) -> Result<(), CatalogError> {
-        self.apply_command(CatalogCommand::Condemn { blocks }).await
+        self.apply_command(CatalogCommand::TombstoneBlocks { blocks }).await
     }
 
     /// Proposes a command and ignores the number of changes that it made.
@@ -163,19 +163,21 @@ pub trait Catalog: Send + Sync + 'static {
 #[derive(Debug, thiserror::Error)]
 pub enum CatalogError {
     /// The catalog applied the command, which changed nothing.
-    #[error("the catalogue refused: {0}")]
+    #[error("the catalog refused the command: {0}")]
     Refused(#[from] CommandError),
     /// The catalog was unreachable or sent no usable response.
-    #[error("the catalogue cannot be asked: {0}")]
+    #[error("the catalog is unavailable: {0}")]
     Unavailable(Status),
 }
 
 impl CatalogError {
     /// Converts a result that the caller did not expect into an error.
-    fn from_result(answer: CommandResult) -> Self {
-        match answer {
+    fn from_result(result: CommandResult) -> Self {
+        match result {
             CommandResult::Refused(refused) => Self::Refused(refused),
-            other => Self::Unavailable(Status::new(ErrorCode::Internal, format!("it answered {other:?}"))),
+            other => {
+                Self::Unavailable(Status::new(ErrorCode::Internal, format!("unexpected result: {other:?}")))
+            }
         }
     }
 }

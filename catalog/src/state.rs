@@ -45,8 +45,8 @@ pub use tenant_documents::{
     TenantDocument, TenantDocuments,
 };
 pub use topology::shards::{
-    HandoffSource, MAX_COPIES, MAX_GROUPS, MAX_SHARDS, ReplicaPlacement, ShardEntry, ShardNode, ShardPhase,
-    decode_shard_id, shard_id,
+    HandoffSource, MAX_REPLICATION_FACTOR, MAX_SHARDS, MAX_SHARDS_PER_NODE, ReplicaPlacement, ShardEntry,
+    ShardNode, ShardPhase, decode_shard_id, shard_id,
 };
 pub use topology::tables::{MAX_CLOCK_SKEW, PendingTable};
 
@@ -57,38 +57,26 @@ pub struct CatalogState {
     revision: u64,
     /// Newest time that came with a command. A command with an older time is applied at this time. Otherwise
     /// a tombstone that a fast clock expired could register under a slower clock [INV-15].
-    #[serde(default)]
     now: Timestamp,
     shards: BTreeMap<ShardId, ShardEntry>,
     /// Nodes that are members of the shards above.
-    #[serde(default)]
     nodes: BTreeMap<NodeId, ShardNode>,
     /// Absent before the first slots open.
-    #[serde(default)]
     tables: Option<SlotTables>,
-    #[serde(default)]
     pending: Option<PendingTable>,
     /// Highest table version that was ever proposed.
-    #[serde(default)]
-    proposed: u64,
-    #[serde(default)]
-    rates: ServiceRates,
+    newest_proposed: u64,
+    service_rates: ServiceRates,
     /// Addresses for operators only. The membership in the group's log alone decides which nodes vote.
-    #[serde(default)]
     voters: BTreeMap<NodeId, CatalogVoter>,
-    #[serde(default)]
     settings: CatalogSettings,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    notes: BTreeMap<TenantId, TenantDocuments>,
+    documents: BTreeMap<TenantId, TenantDocuments>,
     blocks: BlockSet,
     /// Tombstones: ids that never register, each with its creation time.
-    condemned: BTreeMap<BlockId, Timestamp>,
-    #[serde(default)]
-    scars: Vec<DataLossRecord>,
-    #[serde(default, skip_serializing_if = "Retention::is_unused")]
+    tombstones: BTreeMap<BlockId, Timestamp>,
+    data_losses: Vec<DataLossRecord>,
     retention: Retention,
     /// Staged tenants, one block per shard.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     staged: BTreeMap<ShardId, StagedBlock>,
 }
 
@@ -97,13 +85,13 @@ enum CommandOutcome {
     /// The state changed, so the revision grows.
     Changed(CommandResult),
     /// The state was as requested already.
-    Known(CommandResult),
+    NoOp(CommandResult),
 }
 
 impl CommandOutcome {
     fn from_count(count: usize) -> Self {
         match count {
-            0 => Self::Known(CommandResult::Changed(0)),
+            0 => Self::NoOp(CommandResult::Changed(0)),
             count => Self::Changed(CommandResult::Changed(count)),
         }
     }
@@ -114,68 +102,78 @@ impl CatalogState {
     /// Errors are part of the result.
     pub fn apply(&mut self, at: Timestamp, command: CatalogCommand) -> CommandResult {
         self.now = self.now.max(at);
-        let answer = match self.execute(command) {
-            Ok(CommandOutcome::Changed(answer)) => {
+        let result = match self.execute(command) {
+            Ok(CommandOutcome::Changed(result)) => {
                 self.drop_ended_stages();
                 self.revision = self.revision.saturating_add(1);
-                answer
+                result
             }
-            Ok(CommandOutcome::Known(answer)) => answer,
+            Ok(CommandOutcome::NoOp(result)) => result,
             Err(refused) => CommandResult::Refused(refused),
         };
         debug_assert_eq!(self.check(), Ok(()));
-        answer
+        result
     }
 
     fn execute(&mut self, command: CatalogCommand) -> Result<CommandOutcome, CommandError> {
         match command {
             CatalogCommand::OpenSlots { count, members, zones } => self.open_slots(count, &members, &zones),
             CatalogCommand::OpenShard { slot, members } => self.open_shard(slot, members),
-            CatalogCommand::AddSlot { slot, choice } => self.add_slot(slot, &choice),
+            CatalogCommand::AddSlot { slot, placement } => self.add_slot(slot, &placement),
             CatalogCommand::Opened { shard, inherited, fenced } => {
                 self.complete_opening(shard, inherited, fenced)
             }
-            CatalogCommand::Stop { shard } => self.request_seal(shard),
-            CatalogCommand::Succeed { shard, choice } => self.create_successor(shard, &choice),
-            CatalogCommand::Sealed { shard, at, latest } => self.complete_seal(shard, at, latest),
-            CatalogCommand::Lose { shard, choice } => self.mark_lost(shard, &choice),
-            CatalogCommand::Settled { shard, at, with } => self.complete_reconciliation(shard, at, with),
-            CatalogCommand::Abandon { shard } => self.abandon_shard(shard),
-            CatalogCommand::Retire { shard, rest_is_empty } => self.retire_shard(shard, rest_is_empty),
+            CatalogCommand::RequestSeal { shard } => self.request_seal(shard),
+            CatalogCommand::CreateSuccessor { shard, placement } => self.create_successor(shard, &placement),
+            CatalogCommand::Sealed { shard, last_index, latest } => {
+                self.complete_seal(shard, last_index, latest)
+            }
+            CatalogCommand::MarkLost { shard, placement } => self.mark_lost(shard, &placement),
+            CatalogCommand::Reconciled { shard, last_index, with } => {
+                self.complete_reconciliation(shard, last_index, with)
+            }
+            CatalogCommand::AbandonShard { shard } => self.abandon_shard(shard),
+            CatalogCommand::RetireShard { shard, rest_is_empty } => self.retire_shard(shard, rest_is_empty),
             CatalogCommand::ProposeTable { table } => self.propose_table(table),
             CatalogCommand::Fenced { shard, version } => self.record_fence(shard, version),
-            CatalogCommand::FenceRefused { shard, version, latest } => {
+            CatalogCommand::FenceRejected { shard, version, latest } => {
                 self.reject_fence(shard, version, latest)
             }
             CatalogCommand::WithdrawTable { version } => self.withdraw_table(version),
             CatalogCommand::PublishTable { version } => self.publish_table(version),
-            CatalogCommand::ForgetTables { before } => self.forget_tables(before),
-            CatalogCommand::Rates { changed } => self.set_service_rates(changed),
-            CatalogCommand::Configure { expected, settings } => self.update_settings(&expected, settings),
-            CatalogCommand::Note { tenant, name, expected, text } => {
+            CatalogCommand::ExpireTables { before } => self.expire_tables(before),
+            CatalogCommand::SetServiceRates { changed } => self.set_service_rates(changed),
+            CatalogCommand::UpdateSettings { expected, settings } => {
+                self.update_settings(&expected, settings)
+            }
+            CatalogCommand::PutTenantDocument { tenant, name, expected, text } => {
                 self.put_tenant_document(tenant, name, expected.as_deref(), text)
             }
             CatalogCommand::AddVoter { node, address } => self.add_voter(node, address),
             CatalogCommand::RemoveVoter { node } => Ok(self.remove_voter(node)),
-            CatalogCommand::Register { block } => self.register_block(block),
+            CatalogCommand::RegisterBlock { block } => self.register_block(block),
             CatalogCommand::StageTenants { shard, block, offset, tenants } => {
                 self.stage_tenants(shard, block, offset, tenants)
             }
-            CatalogCommand::RegisterStaged { block, tenants } => self.register_staged(block, tenants),
-            CatalogCommand::Raise { shard, to } => self.advance_watermark(shard, to),
-            CatalogCommand::Recall { block } => self.reinstate_block(block),
-            CatalogCommand::RecallStaged { block, tenants } => self.recall_staged(block, tenants),
-            CatalogCommand::Close { shard, from, to } => self.close_gap(shard, from, to),
-            CatalogCommand::Mark { wound } => self.record_data_loss(wound),
-            CatalogCommand::Heal { before } => Ok(self.clear_data_loss(before)),
-            CatalogCommand::Replace { inputs, outputs } => self.replace_blocks(inputs, outputs),
-            CatalogCommand::Condemn { blocks } => Ok(self.tombstone_blocks(blocks)),
-            CatalogCommand::Forget => Ok(self.expire_tombstones()),
-            CatalogCommand::Expire { retention, max_percent } => {
+            CatalogCommand::RegisterStagedBlock { block, tenants } => {
+                self.register_staged_block(block, tenants)
+            }
+            CatalogCommand::AdvanceWatermark { shard, to } => self.advance_watermark(shard, to),
+            CatalogCommand::ReinstateBlock { block } => self.reinstate_block(block),
+            CatalogCommand::ReinstateStagedBlock { block, tenants } => {
+                self.reinstate_staged_block(block, tenants)
+            }
+            CatalogCommand::CloseGap { shard, from, to } => self.close_gap(shard, from, to),
+            CatalogCommand::RecordDataLoss { loss } => self.record_data_loss(loss),
+            CatalogCommand::ClearDataLoss { before } => Ok(self.clear_data_loss(before)),
+            CatalogCommand::ReplaceBlocks { inputs, outputs } => self.replace_blocks(inputs, outputs),
+            CatalogCommand::TombstoneBlocks { blocks } => Ok(self.tombstone_blocks(blocks)),
+            CatalogCommand::ExpireTombstones => Ok(self.expire_tombstones()),
+            CatalogCommand::ExpireBlocks { retention, max_percent } => {
                 Ok(self.expire_blocks(retention, max_percent))
             }
-            CatalogCommand::Restore { blocks } => self.restore_blocks(blocks),
-            CatalogCommand::Purge { blocks } => Ok(self.purge_blocks(blocks)),
+            CatalogCommand::RestoreBlocks { blocks } => self.restore_blocks(blocks),
+            CatalogCommand::PurgeBlocks { blocks } => Ok(self.purge_blocks(blocks)),
         }
     }
 
@@ -202,12 +200,12 @@ impl CatalogState {
 
     /// Returns the tombstones, each with the time of its creation.
     pub fn tombstones(&self) -> impl Iterator<Item = (BlockId, Timestamp)> {
-        self.condemned.iter().map(|(&block, &at)| (block, at))
+        self.tombstones.iter().map(|(&block, &at)| (block, at))
     }
 
     /// Returns the bytes per second of each service.
     pub fn service_rates(&self) -> &ServiceRates {
-        &self.rates
+        &self.service_rates
     }
 
     /// Encodes the state for a snapshot.
@@ -217,12 +215,7 @@ impl CatalogState {
 
     /// Decodes the state from the bytes of a snapshot.
     pub fn decode(bytes: &[u8]) -> Result<Self, serde_json::Error> {
-        let mut state: Self = serde_json::from_slice(bytes)?;
-        // Snapshots from before slot tables: every slot accepted every profile.
-        if state.tables.is_none() && !state.shards.is_empty() {
-            state.first_table_of_all_slots();
-        }
-        Ok(state)
+        serde_json::from_slice(bytes)
     }
 }
 

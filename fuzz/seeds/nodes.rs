@@ -38,14 +38,14 @@ fn catalogue(save: &impl Fn(&str, &str, &[u8]) -> Result<()>) -> Result<()> {
         },
         CatalogCommand::OpenShard { slot: 1, members: [1, 2].into() },
         CatalogCommand::AddVoter { node: 4, address: "127.0.0.1:9".into() },
-        CatalogCommand::Forget,
+        CatalogCommand::ExpireTombstones,
     ];
-    let at = Timestamp::from_seconds(1_800_000_000);
+    let time = Timestamp::from_seconds(1_800_000_000);
     let mut state = CatalogState::default();
     for (number, command) in commands.into_iter().enumerate() {
-        let logged = CatalogLogEntry { at, command: command.clone() }.encode();
+        let logged = CatalogLogEntry { time, command: command.clone() }.encode();
         save("catalogue", &format!("command-{number}"), &[&[0][..], &logged].concat())?;
-        state.apply(at, command);
+        state.apply(time, command);
         save("catalogue", &format!("state-{number}"), &[&[1][..], &state.encode()].concat())?;
     }
     let view = zstd::encode_all(&serde_json::to_vec(&RoutingView::default())?[..], 1)?;

@@ -75,7 +75,7 @@ impl Rules {
     /// What another version may have kept, or another one's disk.
     fn kept(&self, text: &str) {
         let (name, text) = (format!("rule/{ID}"), Some(text.to_owned()));
-        let note = CatalogCommand::Note { tenant: self.tenant.clone(), name, expected: None, text };
+        let note = CatalogCommand::PutTenantDocument { tenant: self.tenant.clone(), name, expected: None, text };
         if !matches!(now(self.catalog.propose(note)).expect("it answers"), CommandResult::Changed(_)) {
             return;
         }

@@ -87,7 +87,7 @@ impl TestCompactor {
         for _ in 0..=repeats {
             match self.catalog.replace_blocks(inputs.clone(), outputs.clone()).await {
                 Ok(()) => {}
-                Err(CatalogError::Refused(CommandError::NotListed(_) | CommandError::Condemned(_))) => {
+                Err(CatalogError::Refused(CommandError::NotListed(_) | CommandError::Tombstoned(_))) => {
                     return Ok(CompactionOutcome::Late);
                 }
                 Err(error) => return Err(Status::from_error(&error)),

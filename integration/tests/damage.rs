@@ -178,7 +178,7 @@ fn a_catalogue_without_its_snapshot_is_made_anew_from_blocks() {
     let folder = tempfile::tempdir().unwrap();
     let (disk, blocks) = three_blocks(folder.path(), |server| {
         let catalog = &server.node.roles().catalog;
-        let forget = || CatalogCommand::Forget;
+        let forget = || CatalogCommand::ExpireTombstones;
         for _ in 0..1100 {
             server.runtime.block_on(catalog.propose(forget())).unwrap();
         }

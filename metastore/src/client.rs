@@ -185,7 +185,7 @@ impl MetastoreClient {
 
     fn local_voter(&self) -> Result<&MetastoreVoter, CatalogError> {
         self.shared.reach.local.as_ref().ok_or_else(|| {
-            let message = "only a node that votes in the catalogue lists all of its blocks; do this on one with the \
+            let message = "only a metastore voter lists all blocks of the catalog; run this on a node with the \
                            role metastore";
             CatalogError::Unavailable(Status::new(ErrorCode::Unimplemented, message))
         })
@@ -470,7 +470,7 @@ impl Catalog for MetastoreClient {
     async fn propose(&self, command: CatalogCommand) -> Result<CommandResult, CatalogError> {
         let shared = &*self.shared;
         // The leader replaces this timestamp with the catalog's time.
-        let logged = CatalogLogEntry { at: shared.reach.clock.wall(), command };
+        let logged = CatalogLogEntry { time: shared.reach.clock.wall(), command };
         check_command_size(logged.encode().len()).map_err(CatalogError::Unavailable)?;
         let mut tries = self.voter_attempts(REQUEST_TIMEOUT);
         loop {
@@ -522,7 +522,7 @@ impl Catalog for MetastoreClient {
         loop {
             let (door, each) = tries.next_endpoint(|| self.shared.voter_endpoints(None)).await?;
             match self.shared.documents_via(door, tenant, each).await {
-                Ok(notes) => return Ok(notes),
+                Ok(documents) => return Ok(documents),
                 Err(failed) => tries.record_failure(door, AttemptError { leader: None, ..failed })?,
             }
         }

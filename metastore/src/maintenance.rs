@@ -63,15 +63,15 @@ impl VoterMaintenance {
     pub fn spawn(self, tasks: &TaskGroup) -> Result<(), SpawnError> {
         let growing = self.clone();
         let token = tasks.shutdown_token();
-        tasks.spawn("voters of the catalogue", async move { growing.maintain_voters(&token).await })?;
+        tasks.spawn("catalog voters", async move { growing.maintain_voters(&token).await })?;
         let voter = self.metastore.clone();
         let token = tasks.shutdown_token();
-        tasks.spawn("log of the catalogue", async move { voter.compact_periodically(token).await })?;
+        tasks.spawn("catalog log", async move { voter.compact_periodically(token).await })?;
         let reading = self.clone();
         let token = tasks.shutdown_token();
         tasks.spawn("clocks of the catalog's voters", async move { reading.read_clocks(&token).await })?;
         let token = tasks.shutdown_token();
-        tasks.spawn("snapshots of the catalogue", async move { self.upload_snapshots(&token).await })?;
+        tasks.spawn("catalog snapshots", async move { self.upload_snapshots(&token).await })?;
         Ok(())
     }
 
@@ -108,9 +108,9 @@ impl VoterMaintenance {
         let caller = self.others.introductions.caller(voter, READ_CLOCK_TIMEOUT);
         let begun = clock.monotonic();
         let request = wire::ClockRequest { caller: Some(caller) };
-        let mut catalogue = self.others.peers.metastore(voter);
+        let mut client = self.others.peers.metastore(voter);
         // A voter that is unreachable, or of a version without this call, is not counted.
-        if let Ok(Ok(response)) = clock.timeout(READ_CLOCK_TIMEOUT, catalogue.clock(request)).await {
+        if let Ok(Ok(response)) = clock.timeout(READ_CLOCK_TIMEOUT, client.clock(request)).await {
             let wall = Timestamp::from_nanos(response.into_inner().wall_nanos);
             let read_at = begun + clock.monotonic().saturating_sub(begun) / 2;
             self.metastore.catalog_clock().record(voter, wall, read_at);
@@ -123,7 +123,7 @@ impl VoterMaintenance {
 
     async fn maintain_voters(&self, token: &CancellationToken) {
         let mut is_noted = false;
-        let mut passed_over = BTreeSet::new();
+        let mut skipped = BTreeSet::new();
         while self.sleep_or_stop(token).await {
             if !self.is_leader() {
                 continue;
@@ -131,7 +131,7 @@ impl VoterMaintenance {
             let round = async {
                 is_noted = is_noted || self.deciding.ensure_record().await;
                 self.metastore.finish_voter_change().await;
-                self.add_missing_voter(&mut passed_over).await;
+                self.add_missing_voter(&mut skipped).await;
                 self.publish_voter_addresses().await;
             };
             tokio::select! {
@@ -144,7 +144,7 @@ impl VoterMaintenance {
 
     /// Adds one voter if there are fewer than wanted. It never removes a missing voter: the voter may return,
     /// and only operators know that it will not.
-    async fn add_missing_voter(&self, passed_over: &mut BTreeSet<NodeId>) {
+    async fn add_missing_voter(&self, skipped: &mut BTreeSet<NodeId>) {
         let voters = self.metastore.voters();
         if voters.len() >= usize::from(self.deciding.wanted) {
             return;
@@ -156,19 +156,19 @@ impl VoterMaintenance {
                 && matches!(member.state, MemberState::Starting | MemberState::Ready)
                 && !voters.contains(&member.node)
         };
-        let next = members.values().filter(may_vote).filter(|member| !passed_over.contains(&member.node));
+        let next = members.values().filter(may_vote).filter(|member| !skipped.contains(&member.node));
         // Candidates that are ready come before candidates that are still starting.
         let Some(next) = next.min_by_key(|member| (member.state != MemberState::Ready, member.node)) else {
-            passed_over.clear();
+            skipped.clear();
             return;
         };
         let node = next.node;
         let address = next.internal.to_string();
         match self.metastore.add_voter(VoterInfo { node, address }).await {
-            Ok(()) => tracing::info!(node, "votes in the catalogue from now on"),
+            Ok(()) => tracing::info!(node, "added voter to the catalog group"),
             Err(why) => {
-                tracing::warn!(node, %why, "does not vote in the catalogue yet");
-                passed_over.insert(node);
+                tracing::warn!(node, %why, "failed to add voter to the catalog group, will retry");
+                skipped.insert(node);
             }
         }
     }
@@ -190,7 +190,7 @@ impl VoterMaintenance {
         changes.extend(gone.map(|node| CatalogCommand::RemoveVoter { node: *node }));
         for change in changes {
             if let Err(error) = self.metastore.apply_command(change).await {
-                tracing::warn!(%error, "it is not written down where the catalogue's voters are found");
+                tracing::warn!(%error, "failed to record voter addresses in the catalog, will retry");
                 return;
             }
         }
@@ -198,15 +198,15 @@ impl VoterMaintenance {
 
     async fn upload_snapshots(&self, token: &CancellationToken) {
         let BootstrapDeps { store, cluster, clock, .. } = &self.deciding;
-        let shelf = SnapshotStore::new(store.clone(), *cluster);
-        let mut shelved = None;
+        let snapshots = SnapshotStore::new(store.clone(), *cluster);
+        let mut uploaded = None;
         let mut tried = None;
         let mut last = clock.monotonic();
         while self.sleep_or_stop(token).await {
             let cut = self.metastore.compacted_index();
             let applied = self.metastore.applied_index();
             let is_due = tried != Some(cut) || clock.monotonic() >= last + SNAPSHOT_UPLOAD_INTERVAL;
-            if !is_due || Some(applied) == shelved || !self.is_leader() {
+            if !is_due || Some(applied) == uploaded || !self.is_leader() {
                 continue;
             }
             (tried, last) = (Some(cut), clock.monotonic());
@@ -214,7 +214,7 @@ impl VoterMaintenance {
             let put = async {
                 let packed =
                     self.compute.run(move || copy.encode()).await.map_err(|error| error.to_string())??;
-                shelf.upload(packed).await.map_err(|error| error.to_string())
+                snapshots.upload(packed).await.map_err(|error| error.to_string())
             };
             let put = tokio::select! {
                 biased;
@@ -222,9 +222,9 @@ impl VoterMaintenance {
                 put = put => put,
             };
             match put {
-                Ok(()) => shelved = Some(applied),
+                Ok(()) => uploaded = Some(applied),
                 Err(error) => {
-                    tracing::warn!(error, "a snapshot of the catalogue was not put into the bucket")
+                    tracing::warn!(error, "failed to upload catalog snapshot, will retry")
                 }
             }
         }

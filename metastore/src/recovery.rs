@@ -33,13 +33,13 @@ pub struct RecoveryParams {
     /// Id of the cluster.
     pub cluster: u128,
     /// Reports of the nodes about the shards on their disks.
-    pub described: Vec<ShardReport>,
+    pub reports: Vec<ShardReport>,
     /// Nodes that are lost for good. Data that only they hold is given up.
     pub without: BTreeSet<u64>,
     /// Time of the recovery.
     pub at: Timestamp,
     /// Retention bound. Blocks created before it were removed for their age and are not reported as missing.
-    pub kept_from: Timestamp,
+    pub retained_since: Timestamp,
 }
 
 /// Report about the sources of a recovery and the data that is missing.
@@ -48,9 +48,9 @@ pub struct RecoveryReport {
     /// Index of the snapshot that was used, if one was complete.
     pub snapshot: Option<u64>,
     /// Reasons why newer snapshots were not used.
-    pub snapshots_passed_over: Vec<String>,
+    pub skipped_snapshots: Vec<String>,
     /// Blocks in the bucket that are incomplete or belong to another cluster, each with the reason.
-    pub odd_blocks: Vec<String>,
+    pub skipped_blocks: Vec<String>,
     /// Findings about blocks and shards.
     pub findings: RecoveryFindings,
 }
@@ -71,56 +71,56 @@ pub enum MetastoreRecoveryError {
     #[error("{0}")]
     Bucket(Status),
     #[error(
-        "node {node} has logs of shards, by the snapshot, and has not told of them: what is in no block would be lost; \
-         start it, or say that it is gone for good"
+        "node {node} has logs of shards by the snapshot, but sent no report; start it, or exclude it if it is gone for good, which \
+         loses its rows that are in no block"
     )]
-    Silent { node: u64 },
+    MissingReport { node: u64 },
     #[error(transparent)]
-    Facts(#[from] CatalogRecoveryError),
+    Recovery(#[from] CatalogRecoveryError),
 }
 
 impl ErrorCodeExt for MetastoreRecoveryError {
     fn code(&self) -> ErrorCode {
         match self {
             Self::Bucket(status) => status.code,
-            Self::Silent { .. } => ErrorCode::Unavailable,
-            Self::Facts(_) => ErrorCode::DataLoss,
+            Self::MissingReport { .. } => ErrorCode::Unavailable,
+            Self::Recovery(_) => ErrorCode::DataLoss,
         }
     }
 }
 
 /// Recovers the catalog state from the newest snapshot, the blocks in the bucket and the nodes' reports.
 pub async fn recover_catalog(
-    rebuilding: RecoveryParams,
+    params: RecoveryParams,
 ) -> Result<(RecoveredState, RecoveryReport), MetastoreRecoveryError> {
-    let RecoveryParams { store, cluster, described, without, at, kept_from } = rebuilding;
-    let shelf = SnapshotStore::new(store.clone(), cluster);
-    let (shelved, highest, snapshots_passed_over) =
-        shelf.newest_readable().await.map_err(MetastoreRecoveryError::Bucket)?;
-    let snapshot = shelved.as_ref().map(|shelved| shelved.index);
-    if let Some(shelved) = &shelved {
-        check_all_reported(&shelved.state, &described, &without)?;
+    let RecoveryParams { store, cluster, reports, without, at, retained_since } = params;
+    let snapshots = SnapshotStore::new(store.clone(), cluster);
+    let (stored, highest, skipped_snapshots) =
+        snapshots.newest_readable().await.map_err(MetastoreRecoveryError::Bucket)?;
+    let snapshot = stored.as_ref().map(|stored| stored.index);
+    if let Some(stored) = &stored {
+        check_all_reported(&stored.state, &reports, &without)?;
     }
-    let (blocks, odd_blocks) =
+    let (blocks, skipped_blocks) =
         list_bucket_blocks(&store, cluster).await.map_err(MetastoreRecoveryError::Bucket)?;
-    let remains =
-        RecoveryInput { snapshot: shelved.map(|shelved| shelved.state), blocks, described, at, kept_from };
-    let (state, findings) = CatalogState::recover(remains)?;
-    let report = RecoveryReport { snapshot, snapshots_passed_over, odd_blocks, findings };
+    let input =
+        RecoveryInput { snapshot: stored.map(|stored| stored.state), blocks, reports, at, retained_since };
+    let (state, findings) = CatalogState::recover(input)?;
+    let report = RecoveryReport { snapshot, skipped_snapshots, skipped_blocks, findings };
     Ok((RecoveredState { state, index: highest + 1 }, report))
 }
 
 /// Checks that every member of a shard that has not retired has reported, or is known to be lost.
 fn check_all_reported(
     state: &CatalogState,
-    described: &[ShardReport],
+    reports: &[ShardReport],
     without: &BTreeSet<u64>,
 ) -> Result<(), MetastoreRecoveryError> {
-    let heard: BTreeSet<u64> = described.iter().filter_map(|told| told.node).collect();
+    let reporting_nodes: BTreeSet<u64> = reports.iter().filter_map(|report| report.node).collect();
     let view = state.routing_view();
     let members = view.shards.iter().filter(|shard| !shard.is_retired()).flat_map(|shard| &shard.members);
-    match members.into_iter().find(|node| !heard.contains(node) && !without.contains(node)) {
-        Some(node) => Err(MetastoreRecoveryError::Silent { node: *node }),
+    match members.into_iter().find(|node| !reporting_nodes.contains(node) && !without.contains(node)) {
+        Some(node) => Err(MetastoreRecoveryError::MissingReport { node: *node }),
         None => Ok(()),
     }
 }
@@ -129,9 +129,9 @@ fn check_all_reported(
 /// group. It opens the group from its log afterwards.
 pub async fn install_recovered_state(
     deps: &replicated::RaftGroupDeps,
-    rebuilt: &RecoveredState,
+    recovered: &RecoveredState,
 ) -> Result<(), GroupOpenError> {
-    replicated::bootstrap_from_snapshot(deps, CATALOG_GROUP, rebuilt.index, rebuilt.state.encode()).await
+    replicated::bootstrap_from_snapshot(deps, CATALOG_GROUP, recovered.index, recovered.state.encode()).await
 }
 
 /// Returns the complete blocks of a cluster, and for each other block the reason why it is left out.
@@ -170,14 +170,14 @@ async fn list_bucket_blocks(store: &Store, cluster: u128) -> Result<(Vec<BucketB
         .buffered(MAX_CONCURRENT_READS);
     let read: Vec<Result<BucketBlock, String>> = read.try_collect().await?;
     let mut blocks = Vec::new();
-    let mut odd = Vec::new();
+    let mut skipped = Vec::new();
     for block in read {
         match block {
             Ok(block) => blocks.push(block),
-            Err(why) => odd.push(why),
+            Err(reason) => skipped.push(reason),
         }
     }
-    Ok((blocks, odd))
+    Ok((blocks, skipped))
 }
 
 /// Reads the metadata of a block. The inner error is the reason why the block is left out.
@@ -187,30 +187,30 @@ async fn read_bucket_block(
     files: Vec<(BlockId, String, u64)>,
 ) -> Result<Result<BucketBlock, String>, Status> {
     let id = files[0].0;
-    let odd = |why: &str| Ok(Err(format!("block {id} {why}")));
+    let skip = |reason: &str| Ok(Err(format!("block {id} {reason}")));
     let size = |name: &str| files.iter().find(|(_, file, _)| file == name).map(|(.., size)| *size);
     // A writer uploads the metadata file last, and a deletion removes it first.
     if size(META_FILE).is_none_or(|size| size > MAX_META_BYTES) {
-        return odd("was not written to its end, or is being removed");
+        return skip("is incomplete, or is being removed");
     }
     let file =
         FileName::new(META_FILE).map_err(|error| Status::new(ErrorCode::Internal, error.to_string()))?;
     let bytes =
         match store.get(&ObjectKey::Block { owner: BlockOwner::Shared, block: id.number(), file }).await {
             Ok(bytes) => bytes,
-            Err(StoreError::NotFound { .. }) => return odd("was removed meanwhile"),
+            Err(StoreError::NotFound { .. }) => return skip("was removed concurrently"),
             Err(error) => return Err(Status::from_error(&error)),
         };
     let meta = match BlockMeta::decode(&bytes) {
         Ok(meta) => meta,
-        Err(error) => return odd(&format!("cannot be read: {error}")),
+        Err(error) => return skip(&format!("cannot be read: {error}")),
     };
     if meta.id != id.to_string() || !meta.files.iter().all(|(name, file)| size(name) == Some(file.bytes)) {
-        return odd("lacks files, or has others");
+        return skip("has missing or additional files");
     }
-    let Some(origin) = &meta.origin else { return odd("does not say which log it was cut from") };
+    let Some(origin) = &meta.origin else { return skip("has no origin") };
     if origin.cluster != format!("{cluster:032x}") {
-        return odd(&format!("is of cluster {}", origin.cluster));
+        return skip(&format!("belongs to cluster {}", origin.cluster));
     }
     Ok(bucket_block_from_meta(id, &meta, origin))
 }
@@ -222,10 +222,8 @@ pub fn bucket_block_from_meta(
     origin: &BlockOrigin,
 ) -> Result<BucketBlock, String> {
     let span = |part: &TenantMeta| {
-        let tenant = part
-            .tenant
-            .parse()
-            .map_err(|error| format!("block {id} names a tenant that is none: {error}"))?;
+        let tenant =
+            part.tenant.parse().map_err(|error| format!("block {id} has an invalid tenant: {error}"))?;
         let min_time = part.min_time;
         let max_time = part.max_time;
         Ok(TenantSpan { tenant, min_time, max_time, profiles: u64::from(part.profiles.1) })
@@ -240,23 +238,21 @@ pub fn bucket_block_from_meta(
         .map(|&LogRange { shard, epoch, from, to }| ShardLogRange { shard, epoch, from, to });
     let additional_ranges = additional_ranges.collect();
     let empty = |origin: &BlockOrigin| {
-        origin.level > 0 && (from >= to || origin.additional_ranges.iter().any(|of| of.from >= of.to))
+        origin.level > 0 && (from >= to || origin.additional_ranges.iter().any(|rows| rows.from >= rows.to))
     };
     if empty(origin) {
-        return Err(format!(
-            "block {id} was made of others and names a range of a log that ends before it begins"
-        ));
+        return Err(format!("merged block {id} has a log range that ends before it begins"));
     }
     let block =
         BlockEntry { id, shard, epoch, from, to, bytes, samples, lost, level, additional_ranges, tenants };
     // Ranges must be in the catalog's canonical form. Otherwise a compacted block could not be matched with
     // its inputs.
     if !ShardLogRange::join_adjacent(block.log_ranges()).into_iter().eq(block.log_ranges()) {
-        return Err(format!("block {id} names ranges of logs that are not in order"));
+        return Err(format!("log ranges of block {id} are not in order"));
     }
     let input = |name: &String| {
         name.parse()
-            .map_err(|error| format!("block {id} was made of {name:?}, which is no block's name: {error}"))
+            .map_err(|error| format!("block {id} has {name:?} as an input, which is not a block id: {error}"))
     };
     let inputs = origin.inputs.iter().map(input).collect::<Result<_, String>>()?;
     Ok(BucketBlock { block, inputs })

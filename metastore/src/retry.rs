@@ -120,7 +120,7 @@ impl<'a> VoterAttempts<'a> {
         let limit = format_duration(self.limit);
         let message = if self.tried.is_empty() {
             format!(
-                "no voter of the catalogue was found within {limit}: gossip tells of no node with the role metastore; \
+                "no metastore voter was found within {limit}: gossip tells of no node with the role metastore; \
                  start one, or check cluster.seeds"
             )
         } else {
@@ -130,7 +130,7 @@ impl<'a> VoterAttempts<'a> {
             };
             let told = self.tried.iter().map(|(door, (_, status))| format!("{door}: {}", reason(status)));
             let told: Vec<String> = told.collect();
-            format!("no voter of the catalogue answered within {limit}; tried {}", told.join("; "))
+            format!("no metastore voter responded within {limit}; tried {}", told.join("; "))
         };
         CatalogError::Unavailable(Status::new(ErrorCode::Unavailable, message))
     }

@@ -34,7 +34,7 @@ impl RoutingWatch {
         let shared = Arc::clone(client.shared());
         let token = tasks.shutdown_token();
         let following = Arc::clone(&shared);
-        tasks.spawn("views of the catalogue", async move {
+        tasks.spawn("catalog views", async move {
             tokio::select! {
                 biased;
                 () = token.cancelled() => {}
@@ -87,7 +87,7 @@ impl MetastoreClientShared {
                     VoterEndpoint::Node(node) => self.follow_remote(node).await,
                 };
                 if last != Some(why.code) {
-                    tracing::debug!(%door, why = %why, "left a voter of the catalogue");
+                    tracing::debug!(%door, why = %why, "stopped watching a metastore voter");
                 }
                 last = Some(why.code);
                 VOTER_SWITCH_BACKOFF.wait(0, clock, random).await;
@@ -139,7 +139,7 @@ impl MetastoreClientShared {
                 Err(elapsed) => return late(elapsed),
             };
             if let Err(why) = self.apply_remote_view(view).await {
-                tracing::warn!(node, %why, "what a voter of the catalogue told was not understood");
+                tracing::warn!(node, %why, "failed to decode the view of a metastore voter");
                 return why;
             }
         }

@@ -95,7 +95,7 @@ impl MetastoreServer {
         work: impl Future<Output = Result<T, Status>>,
     ) -> Result<T, Status> {
         let late = |elapsed: athanor_chassis::time::clock::TimeoutElapsed| {
-            Status::new(ErrorCode::Deadline, format!("the catalogue has not answered: {elapsed}; try again"))
+            Status::new(ErrorCode::Deadline, format!("the catalog has not responded: {elapsed}; retry"))
         };
         self.deps.clock.timeout(limit, work).await.map_err(late)?
     }
@@ -170,8 +170,8 @@ impl MetastoreServer {
         let _room = self.listings.acquire().await;
         let tenant: TenantId =
             tenant.parse().map_err(|error| Status::new(ErrorCode::Invalid, format!("{error}")))?;
-        let notes = self.deps.metastore.tenant_documents(&tenant).await.map_err(to_status)?;
-        let packed = self.deps.compute.run(move || encode_compressed(&notes)).await;
+        let documents = self.deps.metastore.tenant_documents(&tenant).await.map_err(to_status)?;
+        let packed = self.deps.compute.run(move || encode_compressed(&documents)).await;
         packed.map_err(|error| Status::from_error(&error))?.map_err(|error| Status::from_error(&error))
     }
 

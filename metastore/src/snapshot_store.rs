@@ -26,7 +26,7 @@ const SNAPSHOT_PART_BYTES: usize = 8 << 20;
 const MAX_SNAPSHOT_BYTES: u64 = 1 << 30;
 /// Upper bound of a decompressed snapshot in bytes.
 const MAX_DECOMPRESSED_SNAPSHOT_BYTES: u64 = 2 << 30;
-/// Newest snapshot format that this version reads and writes.
+/// Snapshot format. Other formats are rejected.
 const SNAPSHOT_FORMAT: u32 = 1;
 const SNAPSHOT_MAGIC: [u8; 8] = *b"athcat\x01\n";
 /// Upper bound of a snapshot's manifest in bytes.
@@ -81,15 +81,15 @@ struct SnapshotManifest {
 pub(crate) enum SnapshotError {
     #[error("it is damaged: {0}")]
     Damaged(&'static str),
-    #[error("it is written in format {0}, this version reads formats up to {SNAPSHOT_FORMAT}")]
+    #[error("it has format {0}, this version reads format {SNAPSHOT_FORMAT}")]
     Format(u32),
-    #[error("it is of cluster {0}")]
+    #[error("it belongs to cluster {0}")]
     Foreign(String),
     #[error(transparent)]
     Packed(#[from] CompressionError),
-    #[error("its facts cannot be read: {0}")]
-    Facts(#[from] serde_json::Error),
-    #[error("its facts do not agree with each other: {0}")]
+    #[error("its state cannot be decoded: {0}")]
+    State(#[from] serde_json::Error),
+    #[error("its state is contradictory: {0}")]
     Contradictory(String),
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -103,7 +103,7 @@ impl StateCopy {
             false => {
                 let seen = ByteSize::bytes(bytes.len() as u64);
                 Err(format!(
-                    "the catalogue has {seen} packed, the limit is {}",
+                    "the catalog has {seen} compressed, the limit is {}",
                     ByteSize::bytes(MAX_SNAPSHOT_BYTES)
                 ))
             }
@@ -194,24 +194,24 @@ impl SnapshotStore {
     pub async fn newest_readable(&self) -> Result<(Option<StoredSnapshot>, u64, Vec<String>), Status> {
         let (heads, parts) = self.list_snapshots().await.map_err(|error| Status::from_error(&error))?;
         let highest = heads.last().copied().max(parts.last().map(|(index, _)| *index)).unwrap_or_default();
-        let mut passed_over = Vec::new();
+        let mut skipped = Vec::new();
         for index in heads.into_iter().rev() {
             match self.read_snapshot(index).await {
-                Ok(state) => return Ok((Some(StoredSnapshot { index, state }), highest, passed_over)),
+                Ok(state) => return Ok((Some(StoredSnapshot { index, state }), highest, skipped)),
                 // The bucket is unavailable, so an older snapshot cannot be read either.
                 Err(SnapshotError::Store(error)) if error.code() != ErrorCode::NotFound => {
                     return Err(Status::from_error(&error));
                 }
-                Err(why) => passed_over.push(format!("{}: {why}", ObjectKey::Snapshot { index })),
+                Err(why) => skipped.push(format!("{}: {why}", ObjectKey::Snapshot { index })),
             }
         }
-        Ok((None, highest, passed_over))
+        Ok((None, highest, skipped))
     }
 
     async fn read_snapshot(&self, index: u64) -> Result<CatalogState, SnapshotError> {
         let object = self.store.get(&ObjectKey::Snapshot { index }).await?;
         let (head, data) = parse_manifest(&object)?;
-        if head.format > SNAPSHOT_FORMAT {
+        if head.format != SNAPSHOT_FORMAT {
             return Err(SnapshotError::Format(head.format));
         }
         if head.cluster != format!("{:032x}", self.cluster) {
@@ -262,7 +262,7 @@ mod tests {
         SnapshotStore::new(store, 7)
     }
 
-    fn facts(number: u64) -> CatalogState {
+    fn catalog_state(number: u64) -> CatalogState {
         let mut state = CatalogState::default();
         for node in 0..number % 7 + 1 {
             let address = format!("127.0.0.{node}:{number}");
@@ -272,7 +272,7 @@ mod tests {
     }
 
     async fn put(shelf: &SnapshotStore, index: u64, part: usize) {
-        let packed = StateCopy { index, state: facts(index) }.encode().unwrap();
+        let packed = StateCopy { index, state: catalog_state(index) }.encode().unwrap();
         shelf.upload_in_parts(index, &packed.bytes, part).await.unwrap();
         shelf.prune().await.unwrap();
     }
@@ -283,10 +283,10 @@ mod tests {
         assert!(matches!(shelf.newest_readable().await, Ok((None, 0, _))));
         for index in 1..=20 {
             put(&shelf, index, if index % 2 == 0 { SNAPSHOT_PART_BYTES } else { 10 }).await;
-            let (found, highest, passed_over) = shelf.newest_readable().await.unwrap();
+            let (found, highest, skipped) = shelf.newest_readable().await.unwrap();
             let found = found.unwrap();
-            assert_eq!((found.index, found.state, highest), (index, facts(index), index));
-            assert_eq!(passed_over, Vec::<String>::new());
+            assert_eq!((found.index, found.state, highest), (index, catalog_state(index), index));
+            assert_eq!(skipped, Vec::<String>::new());
         }
         let (heads, parts) = shelf.list_snapshots().await.unwrap();
         assert_eq!(heads, (13..=20).collect());
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_not_whole_is_passed_over_in_words() {
+    async fn what_is_not_whole_is_skipped_in_words() {
         let shelf = shelf();
         put(&shelf, 5, SNAPSHOT_PART_BYTES).await;
         put(&shelf, 7, 10).await;
@@ -308,11 +308,11 @@ mod tests {
         let other = SnapshotStore { cluster: 8, ..shelf.clone() };
         put(&other, 10, SNAPSHOT_PART_BYTES).await;
         shelf.store.create(&ObjectKey::SnapshotPart { index: 12, part: 0 }, vec![0].into()).await.unwrap();
-        let (found, highest, passed_over) = shelf.newest_readable().await.unwrap();
+        let (found, highest, skipped) = shelf.newest_readable().await.unwrap();
         assert_eq!((found.unwrap().index, highest), (5, 12));
-        let why = ["of cluster 00", "does not begin", "its sum", "no such object"];
-        assert_eq!(passed_over.len(), why.len(), "{passed_over:?}");
-        for (told, why) in passed_over.iter().zip(why) {
+        let why = ["to cluster 00", "does not begin", "its sum", "no such object"];
+        assert_eq!(skipped.len(), why.len(), "{skipped:?}");
+        for (told, why) in skipped.iter().zip(why) {
             assert!(told.contains(why), "{told}");
         }
     }

@@ -17,8 +17,8 @@ pub struct CatalogStateMachine {
     state: CatalogState,
     applied: u64,
     /// Error of an entry that could not be decoded. The voter rejects everything after it.
-    halted: Option<String>,
-    told: Arc<RevisionWatch>,
+    apply_failure: Option<String>,
+    revisions: Arc<RevisionWatch>,
 }
 
 /// Size of the catalog.
@@ -29,7 +29,7 @@ pub struct CatalogSize {
     /// Total bytes of the registered blocks.
     pub bytes: u64,
     /// Number of tombstones: block ids that can never be registered.
-    pub condemned: u64,
+    pub tombstones: u64,
 }
 
 /// Revision of the catalog state, with notification of changes. Waiters wake in the order of their arrival.
@@ -73,14 +73,15 @@ impl CatalogStateMachine {
             ..size
         };
         let size = blocks.map(|block| block.bytes).fold(CatalogSize::default(), add);
-        CatalogSize { condemned: self.state.tombstones().count() as u64, ..size }
+        CatalogSize { tombstones: self.state.tombstones().count() as u64, ..size }
     }
 
     /// Returns the number of settings documents per tenant, and their total bytes.
     pub fn document_sizes(&self) -> Vec<(TenantId, usize, u64)> {
-        let size = |(tenant, notes): (&TenantId, &TenantDocuments)| {
-            let bytes = notes.iter().map(|(name, note)| (name.len() + note.text.len()) as u64).sum();
-            (tenant.clone(), notes.len(), bytes)
+        let size = |(tenant, documents): (&TenantId, &TenantDocuments)| {
+            let bytes =
+                documents.iter().map(|(name, document)| (name.len() + document.text.len()) as u64).sum();
+            (tenant.clone(), documents.len(), bytes)
         };
         self.state.all_documents().map(size).collect()
     }
@@ -90,7 +91,7 @@ impl CatalogStateMachine {
     }
 
     pub(crate) fn revision_watch(&self) -> Arc<RevisionWatch> {
-        Arc::clone(&self.told)
+        Arc::clone(&self.revisions)
     }
 
     pub(crate) fn copy_state(&self) -> StateCopy {
@@ -100,7 +101,7 @@ impl CatalogStateMachine {
     fn replace_state(&mut self, state: CatalogState, applied: u64) {
         self.state = state;
         self.applied = applied;
-        self.told.publish(self.state.revision());
+        self.revisions.publish(self.state.revision());
     }
 }
 
@@ -110,22 +111,23 @@ impl StateMachine for CatalogStateMachine {
 
     fn apply(&mut self, index: u64, entry: &[u8]) -> Option<CommandResult> {
         match CatalogLogEntry::decode(entry) {
-            Ok(CatalogLogEntry { at, command }) => {
+            Ok(CatalogLogEntry { time, command }) => {
                 self.applied = index;
-                let answer = self.state.apply(at, command);
-                self.told.publish(self.state.revision());
-                Some(answer)
+                let result = self.state.apply(time, command);
+                self.revisions.publish(self.state.revision());
+                Some(result)
             }
             // Other voters may be able to decode it. A voter that skipped it would diverge from them.
             Err(error) => {
-                self.halted = Some(format!("entry {index} of the catalogue cannot be read: {error}"));
+                self.apply_failure =
+                    Some(format!("entry {index} of the catalog log cannot be decoded: {error}"));
                 None
             }
         }
     }
 
     fn apply_failure(&self) -> Option<String> {
-        self.halted.clone()
+        self.apply_failure.clone()
     }
 
     fn snapshot(&self) -> StateSnapshot {

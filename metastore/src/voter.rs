@@ -59,7 +59,7 @@ struct VoterShared {
     clock: Clock,
     /// Source of the timestamps of commands.
     catalog_clock: CatalogClock,
-    told: Arc<RevisionWatch>,
+    revisions: Arc<RevisionWatch>,
     compacted: AtomicU64,
     waiting: Semaphore,
     /// Routing view, built at the last request for it. Rebuilt when the revision differs.
@@ -79,12 +79,12 @@ struct QuorumCheck {
 impl MetastoreVoter {
     /// Creates a voter on an open raft group.
     pub fn new(group: RaftGroup<CatalogStateMachine>, clock: Clock) -> Self {
-        let told = group.with_state_machine(CatalogStateMachine::revision_watch);
+        let revisions = group.with_state_machine(CatalogStateMachine::revision_watch);
         let shared = VoterShared {
             group,
             catalog_clock: CatalogClock::new(clock.clone()),
             clock,
-            told,
+            revisions,
             compacted: AtomicU64::new(0),
             waiting: Semaphore::new(MAX_PENDING_PROPOSALS),
             view: Mutex::default(),
@@ -117,7 +117,7 @@ impl MetastoreVoter {
 
     /// Returns the catalog's time, the timestamp of the next command.
     pub fn time(&self) -> Timestamp {
-        let newest_command = self.shared.group.with_state_machine(|facts| facts.state().time());
+        let newest_command = self.shared.group.with_state_machine(|machine| machine.state().time());
         self.shared.catalog_clock.now(newest_command, self.node(), &self.voters())
     }
 
@@ -137,14 +137,14 @@ impl MetastoreVoter {
     }
 
     pub(crate) fn revision_watch(&self) -> &RevisionWatch {
-        &self.shared.told
+        &self.shared.revisions
     }
 
     /// Returns the routing view at the revision that this voter has applied.
     pub fn routing_view(&self) -> Arc<RoutingView> {
         let mut held = self.shared.view.lock();
-        if held.revision != self.shared.told.revision() {
-            *held = Arc::new(self.shared.group.with_state_machine(|facts| facts.state().routing_view()));
+        if held.revision != self.shared.revisions.revision() {
+            *held = Arc::new(self.shared.group.with_state_machine(|machine| machine.state().routing_view()));
         }
         Arc::clone(&held)
     }
@@ -218,7 +218,8 @@ impl MetastoreVoter {
                     .transfer_leadership(to, VOTER_CHANGE_TIMEOUT)
                     .await
                     .map_err(|error| Status::from_error(&error))?;
-                let message = format!("node {node} has handed the lead over to node {to}; ask that one");
+                let message =
+                    format!("node {node} transferred leadership to node {to}; send the request there");
                 return Err(Status::new(ErrorCode::NotLeader, message));
             }
         }
@@ -253,7 +254,7 @@ impl MetastoreVoter {
             && let Err(error) = group.finish_membership_change(VOTER_CHANGE_TIMEOUT).await
         {
             // This voter may have lost the leadership.
-            tracing::debug!(%error, "a change of the catalogue's voters is not finished yet");
+            tracing::debug!(%error, "membership change of the catalog group is not complete yet");
         }
     }
 
@@ -268,7 +269,7 @@ impl MetastoreVoter {
             return;
         }
         if let Err(error) = group.compact(index).await {
-            tracing::warn!(%error, "the catalogue's log was not cut");
+            tracing::warn!(%error, "failed to purge the catalog log, will retry");
         }
     }
 
@@ -302,8 +303,8 @@ fn frees_space(command: &CatalogCommand) -> bool {
             | CatalogCommand::OpenSlots { .. }
             | CatalogCommand::AddSlot { .. }
             | CatalogCommand::ProposeTable { .. }
-            | CatalogCommand::Rates { .. }
-            | CatalogCommand::Note { .. }
+            | CatalogCommand::SetServiceRates { .. }
+            | CatalogCommand::PutTenantDocument { .. }
     )
 }
 
@@ -334,11 +335,11 @@ impl Catalog for MetastoreVoter {
     async fn propose(&self, command: CatalogCommand) -> Result<CommandResult, CatalogError> {
         let VoterShared { group, waiting, .. } = &*self.shared;
         let frees = frees_space(&command);
-        let entry = CatalogLogEntry { at: self.time(), command }.encode();
+        let entry = CatalogLogEntry { time: self.time(), command }.encode();
         check_command_size(entry.len()).map_err(CatalogError::Unavailable)?;
         let Ok(_waiting) = waiting.try_acquire() else {
             let message =
-                format!("{MAX_PENDING_PROPOSALS} proposals wait for the catalogue, the limit; try again");
+                format!("{MAX_PENDING_PROPOSALS} proposals are pending at the catalog, the limit; retry");
             return Err(CatalogError::Unavailable(Status::new(ErrorCode::Exhausted, message)));
         };
         let proposed = match frees {
@@ -353,32 +354,32 @@ impl Catalog for MetastoreVoter {
 
     async fn list_blocks(&self, tenant: &TenantId, from: i64, to: i64) -> Result<BlockListing, CatalogError> {
         self.ensure_current().await?;
-        Ok(self.shared.group.with_state_machine(|facts| facts.state().list_blocks(tenant, from, to)))
+        Ok(self.shared.group.with_state_machine(|machine| machine.state().list_blocks(tenant, from, to)))
     }
 
     async fn blocks(&self) -> Result<Vec<BlockEntry>, CatalogError> {
         self.ensure_current().await?;
-        Ok(self.shared.group.with_state_machine(|facts| facts.state().blocks().cloned().collect()))
+        Ok(self.shared.group.with_state_machine(|machine| machine.state().blocks().cloned().collect()))
     }
 
     async fn tenants(&self) -> Result<Vec<TenantId>, CatalogError> {
         self.ensure_current().await?;
-        Ok(self.shared.group.with_state_machine(|facts| facts.state().tenants().cloned().collect()))
+        Ok(self.shared.group.with_state_machine(|machine| machine.state().tenants().cloned().collect()))
     }
 
     async fn tenant_documents(&self, tenant: &TenantId) -> Result<TenantDocuments, CatalogError> {
         self.ensure_current().await?;
-        Ok(self.shared.group.with_state_machine(|facts| facts.state().tenant_documents(tenant)))
+        Ok(self.shared.group.with_state_machine(|machine| machine.state().tenant_documents(tenant)))
     }
 
     async fn tombstones(&self) -> Result<Vec<(BlockId, Timestamp)>, CatalogError> {
         self.ensure_current().await?;
-        Ok(self.shared.group.with_state_machine(|facts| facts.state().tombstones().collect()))
+        Ok(self.shared.group.with_state_machine(|machine| machine.state().tombstones().collect()))
     }
 
     async fn block_ages(&self, retention: Duration) -> Result<AgeReport, CatalogError> {
         self.ensure_current().await?;
         let time = self.time();
-        Ok(self.shared.group.with_state_machine(|facts| facts.state().block_ages(time, retention)))
+        Ok(self.shared.group.with_state_machine(|machine| machine.state().block_ages(time, retention)))
     }
 }

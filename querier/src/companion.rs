@@ -72,14 +72,14 @@ impl TenantSettings {
             last.clone_from(&name);
             self.check_quota(tenant, &notes, &name, text.as_deref())?;
             let expected = notes.get(&name).map(|note| note.text.clone());
-            let note = CatalogCommand::Note { tenant: tenant.clone(), name, expected, text };
+            let note = CatalogCommand::PutTenantDocument { tenant: tenant.clone(), name, expected, text };
             match self.catalog.apply_command(note).await {
                 Ok(()) => return Ok((last, self.notes(tenant).await?)),
-                Err(CatalogError::Refused(CommandError::NoteChanged { .. })) => {}
-                Err(CatalogError::Refused(refused @ CommandError::TooMany { .. })) => {
+                Err(CatalogError::Refused(CommandError::DocumentChanged { .. })) => {}
+                Err(CatalogError::Refused(refused @ CommandError::LimitReached { .. })) => {
                     return Err(Status::new(ErrorCode::Exhausted, refused.to_string()));
                 }
-                Err(CatalogError::Refused(refused @ CommandError::LongNote { .. })) => {
+                Err(CatalogError::Refused(refused @ CommandError::DocumentTooLarge { .. })) => {
                     return Err(Status::new(ErrorCode::Invalid, refused.to_string()));
                 }
                 Err(error) => return Err(Status::from_error(&error)),

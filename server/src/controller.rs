@@ -119,14 +119,14 @@ impl ClusterController {
     /// Proposes this node's settings if the catalog has different ones.
     async fn configure(&self, view: &RoutingView) -> Result<(), Status> {
         let settings = CatalogSettings {
-            copies: self.copies,
+            replication_factor: self.copies,
             oldest_accepted: self.limits.reject_older_than,
             newest_accepted: self.limits.reject_newer_than,
         };
         if view.settings == settings {
             return Ok(());
         }
-        self.propose(CatalogCommand::Configure { expected: view.settings.clone(), settings }).await
+        self.propose(CatalogCommand::UpdateSettings { expected: view.settings.clone(), settings }).await
     }
 
     /// Opens the first shards once there are enough ingesters and their set is stable.
@@ -181,7 +181,7 @@ impl ClusterController {
         members: &BTreeMap<NodeId, ClusterMember>,
         gone: &BTreeSet<NodeId>,
     ) -> Result<(), Status> {
-        let changing = view.shards.iter().filter(|shard| shard.phase == ShardPhase::Closing).count();
+        let changing = view.shards.iter().filter(|shard| shard.phase == ShardPhase::Sealing).count();
         let mut more = MAX_CONCURRENT_SUCCESSIONS.saturating_sub(changing);
         let mut candidates = candidates(view, members);
         candidates.retain(|node, _| !gone.contains(node));
@@ -189,31 +189,33 @@ impl ClusterController {
             let missing = shard.members.iter().filter(|node| gone.contains(node)).count();
             let lost = 2 * missing >= shard.members.len() && missing > 0;
             let newest = newest_epoch(view, shard.slot);
-            let choice = || {
+            let placement = || {
                 let members = self.choose(shard.slot, newest + 1, &candidates)?;
                 Ok::<_, Status>(ReplicaPlacement { members, zones: zones(&candidates) })
             };
             let command = match &shard.phase {
                 ShardPhase::Open | ShardPhase::Opening { .. } if lost => {
-                    CatalogCommand::Lose { shard: shard.id, choice: choice()? }
+                    CatalogCommand::MarkLost { shard: shard.id, placement: placement()? }
                 }
                 ShardPhase::Open if missing > 0 && more > 0 => {
                     // A sealed shard needs a successor, so check first that there are nodes for one.
-                    choice()?;
+                    placement()?;
                     more -= 1;
                     tracing::warn!(
                         shard = shard.id,
                         missing,
                         "members are missing for too long: the shard is succeeded"
                     );
-                    CatalogCommand::Stop { shard: shard.id }
+                    CatalogCommand::RequestSeal { shard: shard.id }
                 }
-                ShardPhase::Closing if lost => CatalogCommand::Lose { shard: shard.id, choice: choice()? },
-                ShardPhase::Closing if newest == shard.epoch => {
-                    CatalogCommand::Succeed { shard: shard.id, choice: choice()? }
+                ShardPhase::Sealing if lost => {
+                    CatalogCommand::MarkLost { shard: shard.id, placement: placement()? }
+                }
+                ShardPhase::Sealing if newest == shard.epoch => {
+                    CatalogCommand::CreateSuccessor { shard: shard.id, placement: placement()? }
                 }
                 ShardPhase::Sealed { .. } if lost && is_copied(view, shard) => {
-                    CatalogCommand::Lose { shard: shard.id, choice: ReplicaPlacement::default() }
+                    CatalogCommand::MarkLost { shard: shard.id, placement: ReplicaPlacement::default() }
                 }
                 _ => continue,
             };
@@ -248,7 +250,7 @@ impl ClusterController {
 fn decided(view: &RoutingView, now: Timestamp) -> Option<CatalogCommand> {
     let pending = view.pending.as_ref()?;
     let version = pending.table.version();
-    if pending.needs.is_empty() {
+    if pending.unfenced.is_empty() {
         return Some(CatalogCommand::PublishTable { version });
     }
     let latest = now.plus(view.settings.max_future()).nanos();
@@ -257,7 +259,7 @@ fn decided(view: &RoutingView, now: Timestamp) -> Option<CatalogCommand> {
     }
     tracing::warn!(
         version,
-        missing = pending.needs.len(),
+        missing = pending.unfenced.len(),
         "fences are missing for too long: the table is given up"
     );
     Some(CatalogCommand::WithdrawTable { version })
@@ -290,7 +292,7 @@ fn newest_epoch(view: &RoutingView, slot: u32) -> u32 {
 
 /// Returns whether the successor of a shard still copies its dedup window.
 fn is_copied(view: &RoutingView, shard: &ShardEntry) -> bool {
-    let copies = |other: &ShardEntry| matches!(other.phase, ShardPhase::Opening { inherits: HandoffSource::Window { of, .. } } if of == shard.id);
+    let copies = |other: &ShardEntry| matches!(other.phase, ShardPhase::Opening { source: HandoffSource::DedupWindow { predecessor, .. } } if predecessor == shard.id);
     view.shards.iter().any(copies)
 }
 
@@ -309,8 +311,8 @@ mod tests {
         let view = |needs: &[u32]| RoutingView {
             pending: Some(PendingTable {
                 table: table.clone(),
-                needs: needs.iter().copied().collect(),
-                proposed: Timestamp::UNIX_EPOCH,
+                unfenced: needs.iter().copied().collect(),
+                proposed_at: Timestamp::UNIX_EPOCH,
             }),
             settings: CatalogSettings { newest_accepted: newest, ..CatalogSettings::default() },
             ..RoutingView::default()

@@ -27,12 +27,9 @@ pub enum CatalogCommand {
     OpenSlots {
         /// Number of slots to open.
         count: u32,
-        /// Members of each shard. Absent in logs of a single node: then the node that has the shard's log is
-        /// its member.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        /// Members of each shard, one list per slot.
         members: Vec<BTreeSet<NodeId>>,
         /// Zones of all nodes that were candidates.
-        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         zones: BTreeMap<NodeId, String>,
     },
     /// Returns the shard of a slot that accepts records. If the slot has no shard, registers the first one,
@@ -41,7 +38,6 @@ pub enum CatalogCommand {
         /// Number of the slot.
         slot: u32,
         /// Nodes that have its log.
-        #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
         members: BTreeSet<NodeId>,
     },
     /// Opens the first shard of a slot that no table names yet.
@@ -49,7 +45,7 @@ pub enum CatalogCommand {
         /// Number of the slot.
         slot: u32,
         /// Members of the shard, and their candidates.
-        choice: ReplicaPlacement,
+        placement: ReplicaPlacement,
     },
     /// A new shard has copied the ids that it must know and logged the fences. From now on it accepts
     /// records.
@@ -62,50 +58,50 @@ pub enum CatalogCommand {
         fenced: u64,
     },
     /// Requests that an open shard seals.
-    Stop {
+    RequestSeal {
         /// Id of the shard.
         shard: ShardId,
     },
     /// Creates the successor of a shard that was requested to seal.
-    Succeed {
+    CreateSuccessor {
         /// Id of the predecessor.
         shard: ShardId,
         /// Members of the successor, and their candidates.
-        choice: ReplicaPlacement,
+        placement: ReplicaPlacement,
     },
     /// A shard that was requested to seal has sealed.
     Sealed {
         /// Id of the shard.
         shard: ShardId,
         /// Last index of its log.
-        at: u64,
+        last_index: u64,
         /// Time of the latest profile that it accepted, Unix nanoseconds.
         latest: i64,
     },
     /// Marks a shard without a quorum as lost and creates its successor without its participation.
-    Lose {
+    MarkLost {
         /// Id of the lost shard.
         shard: ShardId,
         /// Members of its successor, if it has none yet.
-        choice: ReplicaPlacement,
+        placement: ReplicaPlacement,
     },
-    /// A lost shard came back and sealed its log. The serving shard listed the records that it holds as well,
-    /// and the lost shard dropped them.
-    Settled {
+    /// A lost shard came back, sealed its log and reconciled its ids: the serving shard reported the records
+    /// that it holds as well, and the lost shard dropped them.
+    Reconciled {
         /// Id of the shard.
         shard: ShardId,
         /// Last index of its log.
-        at: u64,
-        /// Serving shard that it settled with.
+        last_index: u64,
+        /// Serving shard that it reconciled with.
         with: ShardId,
     },
     /// An operator accepts the loss of all entries of a shard that no block holds.
-    Abandon {
+    AbandonShard {
         /// Id of the shard.
         shard: ShardId,
     },
     /// All rows of a sealed shard are in blocks, so its members may delete its log.
-    Retire {
+    RetireShard {
         /// Id of the shard.
         shard: ShardId,
         /// The watermark, if no rows lie between it and the seal.
@@ -125,7 +121,7 @@ pub enum CatalogCommand {
     },
     /// A shard holds profiles of the proposed table's time. The table must begin later, under another
     /// version.
-    FenceRefused {
+    FenceRejected {
         /// Id of the shard.
         shard: ShardId,
         /// Version of the table.
@@ -144,24 +140,24 @@ pub enum CatalogCommand {
         version: u64,
     },
     /// Drops tables of times that no accepted profile can have any more.
-    ForgetTables {
+    ExpireTables {
         /// Earliest time that a profile can have, Unix nanoseconds.
         before: i64,
     },
     /// Updates the rates of services that changed.
-    Rates {
+    SetServiceRates {
         /// Bytes per second, by tenant and service. Zero removes the service.
         changed: BTreeMap<TenantId, BTreeMap<String, u64>>,
     },
     /// Replaces the settings of the catalog.
-    Configure {
+    UpdateSettings {
         /// Settings that the proposer read.
         expected: CatalogSettings,
         /// Settings from now on.
         settings: CatalogSettings,
     },
     /// Writes or deletes a tenant's document.
-    Note {
+    PutTenantDocument {
         /// Tenant that owns the document.
         tenant: TenantId,
         /// Name of the document.
@@ -184,7 +180,7 @@ pub enum CatalogCommand {
         node: NodeId,
     },
     /// Registers a block that continues its shard's log at the watermark.
-    Register {
+    RegisterBlock {
         /// Entry of the block.
         block: BlockEntry,
     },
@@ -200,34 +196,34 @@ pub enum CatalogCommand {
         tenants: Vec<TenantSpan>,
     },
     /// Registers a block with its staged tenants.
-    RegisterStaged {
+    RegisterStagedBlock {
         /// Entry of the block, without tenants.
         block: BlockEntry,
         /// Expected number of staged tenants.
         tenants: u64,
     },
-    /// Raises a shard's watermark, because its log counts all entries up to an index as registered. The range
+    /// Advances a shard's watermark, because its log counts all entries up to an index as registered. The range
     /// that no known block holds becomes a gap.
-    Raise {
+    AdvanceWatermark {
         /// Id of the shard.
         shard: ShardId,
         /// New watermark of the shard.
         to: u64,
     },
-    /// Registers a block that lies in a gap, because its registration was lost.
-    Recall {
+    /// Registers a block whose range is in a gap, because its registration was lost.
+    ReinstateBlock {
         /// Entry of the block.
         block: BlockEntry,
     },
-    /// Registers a block that lies in a gap, with its staged tenants.
-    RecallStaged {
+    /// Registers a block whose range is in a gap, with its staged tenants.
+    ReinstateStagedBlock {
         /// Entry of the block, without tenants.
         block: BlockEntry,
         /// Expected number of staged tenants.
         tenants: u64,
     },
     /// Removes a range from a gap, because its data is past the retention.
-    Close {
+    CloseGap {
         /// Id of the shard.
         shard: ShardId,
         /// Index before the first entry.
@@ -236,44 +232,44 @@ pub enum CatalogCommand {
         to: u64,
     },
     /// Records a data loss for all listings.
-    Mark {
+    RecordDataLoss {
         /// Kind and extent of the loss.
-        wound: DataLoss,
+        loss: DataLoss,
     },
     /// Drops data loss records from before a time.
-    Heal {
+    ClearDataLoss {
         /// Records from this time on stay.
         before: Timestamp,
     },
     /// Replaces input blocks by the blocks that were merged from them, and tombstones the inputs. No listing
     /// shows both or neither [INV-20].
-    Replace {
+    ReplaceBlocks {
         /// Ids of the input blocks.
         inputs: Vec<BlockId>,
         /// Blocks that hold the rows from now on, one per tenant.
         outputs: Vec<BlockEntry>,
     },
     /// Deletes blocks and makes their ids unusable.
-    Condemn {
+    TombstoneBlocks {
         /// Ids of the blocks.
         blocks: Vec<BlockId>,
     },
     /// Drops tombstones and retired shards past their retention.
-    Forget,
+    ExpireTombstones,
     /// Removes blocks past their retention from the listing. They can be restored until they are purged.
-    Expire {
+    ExpireBlocks {
         /// Retention of blocks, by the catalog's time.
         retention: Duration,
         /// The share of all blocks that may expire per hour; none on an operator's command.
         max_percent: Option<u8>,
     },
     /// Lists expired blocks again, on an operator's command. Their age counts from the time of this command.
-    Restore {
+    RestoreBlocks {
         /// Blocks to restore, or all expired blocks if empty.
         blocks: Vec<BlockId>,
     },
     /// Makes expired blocks unrestorable, before their objects are removed.
-    Purge {
+    PurgeBlocks {
         /// Ids of the blocks.
         blocks: Vec<BlockId>,
     },
@@ -284,8 +280,8 @@ pub enum CatalogCommand {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CatalogLogEntry {
     /// Time of the proposal, by the leader's clock.
-    pub at: Timestamp,
-    /// Command to apply at that time.
+    pub time: Timestamp,
+    /// Command to apply time that time.
     pub command: CatalogCommand,
 }
 
@@ -293,31 +289,30 @@ pub struct CatalogLogEntry {
 #[serde(deny_unknown_fields)]
 struct LogEntryEnvelope<C> {
     format: u32,
-    at: Timestamp,
+    time: Timestamp,
     command: C,
 }
 
 /// Error of decoding a log entry.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandDecodeError {
-    /// A later version wrote the entry.
+    /// Another version wrote the entry.
     #[error(
-        "the command is written in format {seen}, this version reads formats up to {COMMAND_FORMAT}; run the version of the \
-         other voters"
+        "catalog command has format {seen}, this version reads format {COMMAND_FORMAT}; run the version of the other voters"
     )]
     Format {
         /// Format of the entry.
         seen: u64,
     },
     /// This version does not know the command or one of its fields.
-    #[error("the entry is no command that this version knows; run the version of the other voters: {0}")]
+    #[error("unknown catalog command; run the version of the other voters: {0}")]
     Unknown(#[from] serde_json::Error),
 }
 
 impl CatalogLogEntry {
     /// Encodes the entry for the log.
     pub fn encode(&self) -> Vec<u8> {
-        let envelope = LogEntryEnvelope { format: COMMAND_FORMAT, at: self.at, command: &self.command };
+        let envelope = LogEntryEnvelope { format: COMMAND_FORMAT, time: self.time, command: &self.command };
         serde_json::to_vec(&envelope).expect("all keys are texts")
     }
 
@@ -325,28 +320,12 @@ impl CatalogLogEntry {
     /// diverge from the others.
     pub fn decode(bytes: &[u8]) -> Result<Self, CommandDecodeError> {
         let value: Value = serde_json::from_slice(bytes)?;
-        match value.get("format").map(Value::as_u64) {
-            None => Self::decode_without_envelope(value),
-            Some(Some(seen)) if seen > u64::from(COMMAND_FORMAT) => Err(CommandDecodeError::Format { seen }),
-            Some(_) => {
-                let LogEntryEnvelope { at, command, .. } = serde_json::from_value(value)?;
-                Ok(Self { at, command })
+        match value.get("format").and_then(Value::as_u64) {
+            Some(seen) if seen != u64::from(COMMAND_FORMAT) => Err(CommandDecodeError::Format { seen }),
+            _ => {
+                let LogEntryEnvelope { time, command, .. } = serde_json::from_value(value)?;
+                Ok(Self { time, command })
             }
         }
-    }
-
-    /// Decodes the form without an envelope. There the time is a field of those commands that need one.
-    fn decode_without_envelope(mut value: Value) -> Result<Self, CommandDecodeError> {
-        let mut at = Timestamp::UNIX_EPOCH;
-        let mut without_fields = None;
-        if let Some((name, Value::Object(fields))) =
-            value.as_object_mut().and_then(|one| one.iter_mut().next())
-            && let Some(time) = fields.remove("at")
-        {
-            at = serde_json::from_value(time)?;
-            without_fields = fields.is_empty().then(|| name.clone());
-        }
-        let command = without_fields.map_or(value, Value::String);
-        Ok(Self { at, command: serde_json::from_value(command)? })
     }
 }

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::block::BlockId;
 use crate::state::{
-    HandoffSource, MAX_COPIES, MAX_DOCUMENT_BYTES, MAX_GROUPS, MAX_REPLACED, ReplaceMismatch, ShardEntry,
-    ShardId, ShardPhase,
+    HandoffSource, MAX_DOCUMENT_BYTES, MAX_REPLACED, MAX_REPLICATION_FACTOR, MAX_SHARDS_PER_NODE,
+    ReplaceMismatch, ShardEntry, ShardId, ShardPhase,
 };
 
 /// Result of an applied command.
@@ -35,26 +35,26 @@ pub enum CommandResult {
 pub enum PhaseTransition {
     /// The shard opens for records.
     Open,
-    /// The shard is requested to seal.
-    Stop,
+    /// The shard receives the request to seal.
+    RequestSeal,
     /// The shard gets a successor.
-    Succeed,
+    CreateSuccessor,
     /// The shard has sealed its log.
     Seal,
     /// The shard has lost its quorum.
-    Lose,
-    /// The shard has settled with the serving shard.
-    Settle,
+    MarkLost,
+    /// The shard has reconciled its ids with the serving shard.
+    Reconcile,
     /// An operator abandons the shard.
     Abandon,
     /// The shard retires, so its log may go.
     Retire,
     /// The shard registers a block.
-    Register,
-    /// The shard raises its watermark.
-    Raise,
+    RegisterBlock,
+    /// The shard's watermark advances.
+    AdvanceWatermark,
     /// The shard has logged a fence.
-    Fence,
+    LogFence,
 }
 
 /// Resource of a limited amount.
@@ -68,15 +68,15 @@ pub enum LimitedResource {
     /// Services with a known rate.
     Services,
     /// Data losses on record.
-    Scars,
+    DataLossRecords,
     /// Voters of the catalog.
     Voters,
     /// Documents of one tenant.
-    Notes,
+    Documents,
     /// Bytes of all documents of a tenant.
-    NoteBytes,
+    DocumentBytes,
     /// Bytes of the documents of all tenants.
-    AllNoteBytes,
+    TotalDocumentBytes,
     /// Tenants that are staged for blocks.
     StagedTenants,
 }
@@ -87,9 +87,9 @@ pub enum LimitedResource {
 pub enum CommandError {
     /// A block's range does not begin at the shard's watermark.
     #[error(
-        "block {block} begins after {from}, the watermark of shard {shard} is {watermark}; write what lies after that"
+        "block {block} begins after index {from}, the watermark of shard {shard} is {watermark}; write the range after the watermark"
     )]
-    Watermark {
+    WatermarkMismatch {
         /// Id of the block.
         block: BlockId,
         /// Shard of the block.
@@ -101,7 +101,7 @@ pub enum CommandError {
     },
     /// A block's range ends after the seal of its shard's log.
     #[error(
-        "block {block} ends at {to}, but the log of shard {shard} is sealed at {at}; write what lies before that"
+        "block {block} ends at index {to}, the log of shard {shard} ends at {last_index}; write the range up to that index"
     )]
     PastSeal {
         /// Id of the block.
@@ -111,11 +111,11 @@ pub enum CommandError {
         /// Last index of the block.
         to: u64,
         /// Last index of the log.
-        at: u64,
+        last_index: u64,
     },
     /// The block's id is tombstoned.
-    #[error("block {0} is condemned: its range must be written under a new name")]
-    Condemned(BlockId),
+    #[error("block {0} has a tombstone; write its range under a new id")]
+    Tombstoned(BlockId),
     /// A block to restore is not among the expired blocks.
     #[error(
         "block {0} is not expired, or its objects are being removed already; `athanor retention status` lists what can \
@@ -124,35 +124,35 @@ pub enum CommandError {
     NotExpired(BlockId),
     /// The time in a block's id is too far from now: its tombstone may have expired.
     #[error(
-        "block {block} was named at {} ms, more than a day from {} ms, the catalogue's time: its range must be \
-         written under a new name, of that time",
+        "the id of block {block} was generated at {} ms, more than a day from {} ms, the catalog's time; write its \
+         range under a new id",
         block.named_at().millis(), now.millis()
     )]
-    NameTime {
+    BlockNameSkew {
         /// Id of the block.
         block: BlockId,
         /// Time of the catalog.
         now: Timestamp,
     },
     /// No shard has this id in this epoch.
-    #[error("there is no shard {shard} of epoch {epoch}; ask the catalogue which there are")]
-    NoShard {
+    #[error("there is no shard {shard} of epoch {epoch}; read the shards from the catalog")]
+    UnknownShard {
         /// Id of the shard.
         shard: ShardId,
         /// Epoch that the command named.
         epoch: u32,
     },
     /// A block's range is in no recorded gap.
-    #[error("block {0} lies in no gap of its shard's blocks")]
-    NoGap(BlockId),
+    #[error("the range of block {0} is in no recorded gap of its shard")]
+    NotInGap(BlockId),
     /// A merged block cannot register: it has to replace its inputs.
-    #[error("block {0} was made of others and is not registered: have it take the places of those")]
-    Made(BlockId),
+    #[error("block {0} is a merged block, which cannot register; replace its inputs by it")]
+    MergedBlock(BlockId),
     /// The staged tenants of a block are not those that the command continues or completes.
     #[error(
-        "{staged} tenants are staged for block {block}, the command names {named}; stage what is missing"
+        "{staged} tenants are staged for block {block}, the command names {named}; stage the missing ones"
     )]
-    StagedOtherwise {
+    StagedTenantsMismatch {
         /// Id of the block.
         block: BlockId,
         /// Number of staged tenants.
@@ -162,23 +162,23 @@ pub enum CommandError {
     },
     /// A block to replace is not listed.
     #[error(
-        "block {0} is not listed: it was replaced or removed, or was never registered; list the blocks again and choose of those"
+        "block {0} is not listed: it was replaced or removed, or was never registered; choose from a new listing"
     )]
     NotListed(BlockId),
     /// The outputs of a replacement do not match its inputs.
-    #[error("block {block} cannot take the place of its inputs: {why}")]
-    Unlike {
+    #[error("block {block} cannot replace its inputs: {mismatch}")]
+    ReplacementMismatch {
         /// Id of the output block.
         block: BlockId,
         /// Property in which they differ.
-        why: ReplaceMismatch,
+        mismatch: ReplaceMismatch,
     },
     /// A replacement is too large, or names no inputs or no outputs.
     #[error(
-        "the replacement names {inputs} inputs and {outputs} outputs, and {seen} blocks, ranges and tenants in all, of which \
-         there may be {MAX_REPLACED}; merge some, and fewer at once"
+        "the replacement names {inputs} inputs and {outputs} outputs, and {seen} blocks, ranges and tenants in total, the limit \
+         is {MAX_REPLACED}; merge at least one block, and fewer at once"
     )]
-    Replaces {
+    ReplacementSize {
         /// Number of its inputs.
         inputs: usize,
         /// Number of its outputs.
@@ -187,31 +187,33 @@ pub enum CommandError {
         seen: usize,
     },
     /// A block's range is empty or reversed.
-    #[error("block {block} ends at {to}, where it begins or before; write a range that holds something")]
-    Empty {
+    #[error(
+        "the range of block {block} ends at index {to}, which is not after its start; write a range that is not empty"
+    )]
+    EmptyRange {
         /// Id of the block.
         block: BlockId,
         /// Last index of its range.
         to: u64,
     },
     /// The shard is in a phase that does not permit the transition.
-    #[error("shard {shard} is {phase}: {step}")]
-    Phase {
+    #[error("shard {shard} is {phase}: {transition}")]
+    WrongPhase {
         /// Id of the shard.
         shard: ShardId,
         /// Current phase of the shard.
         phase: ShardPhase,
         /// Transition that the command requested.
-        step: PhaseTransition,
+        transition: PhaseTransition,
     },
     /// No slot has this number.
     #[error("there is no slot {slot}; slots are numbered 0 to {}", MAX_SLOTS - 1)]
-    NoSlot {
+    InvalidSlot {
         /// Number of the slot.
         slot: u32,
     },
     /// The slot has shards already, so it cannot be added.
-    #[error("slot {slot} has shard {shard}; a slot that is added must have none")]
+    #[error("slot {slot} has shard {shard} already; add a slot without shards")]
     SlotTaken {
         /// Number of the slot.
         slot: u32,
@@ -219,10 +221,8 @@ pub enum CommandError {
         shard: ShardId,
     },
     /// The slot has used all epochs that a shard id can encode.
-    #[error(
-        "slot {slot} has had {epochs} shards and can have no more; move its services by a table without it"
-    )]
-    EpochsUsedUp {
+    #[error("slot {slot} has had {epochs} shards, the limit; publish a table without it")]
+    EpochsExhausted {
         /// Number of the slot.
         slot: u32,
         /// Limit of epochs per slot.
@@ -230,17 +230,17 @@ pub enum CommandError {
     },
     /// The number of slots and the number of member lists differ.
     #[error(
-        "members are named for {seen} slots, {count} are to be opened; name those of each slot, 1 to {MAX_SLOTS}"
+        "the command lists members for {seen} slots and opens {count}; list the members of each slot, 1 to {MAX_SLOTS}"
     )]
-    Slots {
+    MemberListCount {
         /// Number of slots to open.
         count: u32,
         /// Number of member lists in the command.
         seen: usize,
     },
     /// The number of members differs from the replication factor in the settings.
-    #[error("a shard of slot {slot} was given {seen} members, the settings ask for {wanted}; choose as many")]
-    Copies {
+    #[error("a shard of slot {slot} has {seen} members, the replication factor is {wanted}; choose as many")]
+    ReplicationFactorMismatch {
         /// Number of the slot.
         slot: u32,
         /// Number of members in the command.
@@ -249,18 +249,16 @@ pub enum CommandError {
         wanted: u16,
     },
     /// A member is not among the candidates.
-    #[error(
-        "node {node} is to be a member, but its zone is not named; name the zones of all that could be chosen"
-    )]
-    Stranger {
+    #[error("node {node} is not among the candidates; list the zones of all candidates")]
+    NotACandidate {
         /// Node without a named zone.
         node: NodeId,
     },
     /// Members share a zone although other zones are available.
     #[error(
-        "the members of a shard of slot {slot} lie in {seen} zones and could lie in {possible}; choose them so"
+        "the members of a shard of slot {slot} are in {seen} zones, {possible} are possible; use as many zones"
     )]
-    Crowded {
+    TooFewZones {
         /// Number of the slot.
         slot: u32,
         /// Number of zones of the members.
@@ -270,37 +268,37 @@ pub enum CommandError {
     },
     /// A node is a member of as many shards as the limit permits.
     #[error(
-        "node {node} is a member of {MAX_GROUPS} shards, the limit; choose another, or start more ingesters"
+        "node {node} is a member of {MAX_SHARDS_PER_NODE} shards, the limit; choose another, or start more ingesters"
     )]
     NodeFull {
         /// Node at the limit.
         node: NodeId,
     },
     /// The catalog holds as much of a resource as the limit permits.
-    #[error("the catalogue holds {limit} {what}, the limit; {}", what.remedy())]
-    TooMany {
+    #[error("the catalog holds {limit} {resource}, the limit; {}", resource.remedy())]
+    LimitReached {
         /// Resource that is exhausted.
-        what: LimitedResource,
+        resource: LimitedResource,
         /// Largest permitted amount of it.
         limit: usize,
     },
     /// The shard cannot seal, because no successor would serve its slot.
-    #[error("shard {shard} has no successor yet; it seals when there is one")]
+    #[error("shard {shard} has no successor yet; create the successor first")]
     NoSuccessor {
         /// Id of the shard.
         shard: ShardId,
     },
     /// The shard has a successor already, with other members.
-    #[error("shard {shard} has a successor, shard {by}, with other members; ask the catalogue who they are")]
-    Succeeded {
+    #[error("shard {shard} has successor {successor} with other members; read its members from the catalog")]
+    HasSuccessor {
         /// Id of the shard.
         shard: ShardId,
         /// Successor of the shard.
-        by: ShardId,
+        successor: ShardId,
     },
     /// The shard copied its ids from another source than required.
-    #[error("shard {shard} must inherit {expected}, it has inherited {seen}; inherit anew")]
-    Inherited {
+    #[error("shard {shard} must copy {expected}, it has copied {seen}; copy from the required source")]
+    HandoffSourceMismatch {
         /// Id of the shard.
         shard: ShardId,
         /// Source that it must copy from.
@@ -309,18 +307,18 @@ pub enum CommandError {
         seen: HandoffSource,
     },
     /// Another shard still copies the ids of this one.
-    #[error("shard {by} still copies the ids of shard {shard}; wait until it is open")]
-    StillInherited {
+    #[error("shard {successor} still copies the ids of shard {shard}; wait until it is open")]
+    HandoffUnfinished {
         /// Source shard of the copy.
         shard: ShardId,
         /// Shard that copies the ids.
-        by: ShardId,
+        successor: ShardId,
     },
     /// The shard has not logged the fence of the newest table.
     #[error(
         "shard {shard} has logged fences up to table {seen}, table {needed} is newer; log its fence first"
     )]
-    Unfenced {
+    MissingFence {
         /// Id of the shard.
         shard: ShardId,
         /// Version of the newest table.
@@ -330,41 +328,43 @@ pub enum CommandError {
     },
     /// The log would end before the watermark.
     #[error(
-        "the log of shard {shard} cannot end at {at}: blocks are registered up to {watermark}; name its true end"
+        "the log of shard {shard} cannot end at index {last_index}, blocks are registered up to {watermark}; send its last index"
     )]
-    SealBehind {
+    SealBehindWatermark {
         /// Id of the shard.
         shard: ShardId,
         /// Last index that the command named.
-        at: u64,
+        last_index: u64,
         /// Watermark of the shard.
         watermark: u64,
     },
-    /// The shard settled with a shard that does not serve the slot.
+    /// The shard reconciled its ids with a shard that does not serve the slot.
     #[error(
-        "shard {shard} settled with shard {with}, {}; settle with the one that serves the slot then",
-        serving.map_or_else(|| "and no shard serves the slot now".to_owned(), |serving| format!("but shard {serving} serves the slot now"))
+        "shard {shard} reconciled its ids with shard {with}, {}; reconcile with the serving shard",
+        serving.map_or_else(|| "but no shard serves the slot".to_owned(), |serving| format!("but shard {serving} serves the slot"))
     )]
-    SettledWith {
+    ReconciledWithWrongShard {
         /// Id of the shard.
         shard: ShardId,
-        /// Shard that it settled with.
+        /// Shard that it reconciled with.
         with: ShardId,
         /// Shard that serves the slot, if any.
         serving: Option<ShardId>,
     },
     /// The transition would lose rows that no block holds.
-    #[error("rows of shard {shard} between {watermark} and {at} may lie in no block; register them first")]
-    Unregistered {
+    #[error(
+        "rows of shard {shard} between index {watermark} and {last_index} may be in no block; register them first"
+    )]
+    UnregisteredRows {
         /// Id of the shard.
         shard: ShardId,
         /// Last index in a registered block.
         watermark: u64,
         /// Last index of the log.
-        at: u64,
+        last_index: u64,
     },
     /// Blocks hold all entries of the shard, so nothing would be abandoned.
-    #[error("all of shard {shard} lies in blocks; retire it")]
+    #[error("blocks hold all rows of shard {shard}; retire it")]
     NothingToAbandon {
         /// Id of the shard.
         shard: ShardId,
@@ -379,14 +379,16 @@ pub enum CommandError {
         version: u64,
     },
     /// A lost shard cannot log a fence.
-    #[error("shard {shard} is lost and cannot log a fence; wait until it has settled, or abandon it")]
+    #[error(
+        "shard {shard} is lost and cannot log a fence; wait until it has reconciled its ids, or abandon it"
+    )]
     ShardLost {
         /// Id of the lost shard.
         shard: ShardId,
     },
     /// The table's version is not the next one.
-    #[error("the table has version {seen}, the next one is {expected}; propose it with that")]
-    TableVersion {
+    #[error("the table has version {seen}, the next version is {expected}; propose it with that version")]
+    TableVersionMismatch {
         /// Version of the table.
         seen: u64,
         /// Version that comes next.
@@ -394,9 +396,9 @@ pub enum CommandError {
     },
     /// Shards may have accepted profiles of the table's time already.
     #[error(
-        "table {version} holds from {from} ns on, the earliest possible is {earliest} ns; propose a later time"
+        "table {version} starts at {from} ns, the earliest possible start is {earliest} ns; propose a later time"
     )]
-    TableTime {
+    TableTooEarly {
         /// Version of the table.
         version: u64,
         /// Start time of the table, Unix nanoseconds.
@@ -406,7 +408,7 @@ pub enum CommandError {
     },
     /// The table names a slot that has no unretired shard.
     #[error("table {version} names slot {slot}, which has no shard; add the slot first")]
-    TableSlot {
+    SlotWithoutShard {
         /// Version of the table.
         version: u64,
         /// Number of the slot.
@@ -414,10 +416,10 @@ pub enum CommandError {
     },
     /// The named table is not the proposed one.
     #[error(
-        "table {version} is not proposed, {}; ask the catalogue for it",
-        pending.map_or_else(|| "nor is any".to_owned(), |pending| format!("table {pending} is"))
+        "table {version} is not proposed, {}; read the proposed table from the catalog",
+        pending.map_or_else(|| "nor is any other".to_owned(), |pending| format!("table {pending} is"))
     )]
-    NotPending {
+    TableNotPending {
         /// Version of the named table.
         version: u64,
         /// Version of the proposed table, if any.
@@ -427,7 +429,7 @@ pub enum CommandError {
     #[error(
         "table {version} waits for the fences of {missing} shards, shard {first} among them; publish it then"
     )]
-    Fences {
+    FencesMissing {
         /// Version of the table.
         version: u64,
         /// Number of shards without the fence.
@@ -437,33 +439,33 @@ pub enum CommandError {
     },
     /// The tables are of a time from which profiles are still accepted.
     #[error(
-        "profiles from {} ns on may still come; keep the tables of their time",
+        "profiles from {} ns on are still accepted; keep the tables of their time",
         latest.map_or_else(|| "any time".to_owned(), |latest| latest.to_string())
     )]
-    StillAccepted {
+    TableStillNeeded {
         /// Profiles before this time are refused, Unix nanoseconds. Absent if profiles of any age are
         /// accepted.
         latest: Option<i64>,
     },
     /// The settings differ from those that the command expects.
-    #[error("the settings were changed by somebody else; read them again")]
+    #[error("the settings were changed concurrently; read them again")]
     SettingsChanged,
     /// The document's text differs from the text that the command expects.
-    #[error("note {name:?} was changed by somebody else; read it again")]
-    NoteChanged {
+    #[error("document {name:?} was changed concurrently; read it again")]
+    DocumentChanged {
         /// Name of the document.
         name: String,
     },
     /// The document exceeds the size limit.
-    #[error("note has {seen} bytes with its name, the limit is {MAX_DOCUMENT_BYTES}; write less")]
-    LongNote {
+    #[error("document has {seen} bytes including its name, the limit is {MAX_DOCUMENT_BYTES}; shorten it")]
+    DocumentTooLarge {
         /// Size of the text and the name, in bytes.
         seen: usize,
     },
-    /// The number of copies is zero or over the limit.
-    #[error("{seen} copies are wanted, 1 to {MAX_COPIES} are possible; ask for as many")]
-    NoCopies {
-        /// Requested number of copies.
+    /// The replication factor is zero or over the limit.
+    #[error("replication factor is {seen}, must be 1 to {MAX_REPLICATION_FACTOR}")]
+    InvalidReplicationFactor {
+        /// Requested replication factor.
         seen: u16,
     },
 }
@@ -473,7 +475,8 @@ impl CommandError {
     pub const fn is_transient(&self) -> bool {
         matches!(
             self,
-            Self::StagedOtherwise { .. } | Self::TooMany { what: LimitedResource::StagedTenants, .. }
+            Self::StagedTenantsMismatch { .. }
+                | Self::LimitReached { resource: LimitedResource::StagedTenants, .. }
         )
     }
 }
@@ -481,13 +484,13 @@ impl CommandError {
 impl LimitedResource {
     fn remedy(self) -> &'static str {
         match self {
-            Self::Shards => "wait until retired ones are forgotten",
-            Self::Tables => "forget those of times that no profile has any more",
-            Self::Services => "forget some that send nothing",
-            Self::Scars => "heal old ones",
+            Self::Shards => "wait until retired ones expire",
+            Self::Tables => "expire those of times that no accepted profile has",
+            Self::Services => "remove the rates of idle services",
+            Self::DataLossRecords => "clear old ones",
             Self::Voters => "remove one first",
-            Self::Notes | Self::NoteBytes => "delete some that nobody reads",
-            Self::AllNoteBytes => "have tenants delete some",
+            Self::Documents | Self::DocumentBytes => "delete unused ones",
+            Self::TotalDocumentBytes => "delete unused documents of tenants",
             Self::StagedTenants => "retry when other blocks are registered",
         }
     }
@@ -499,11 +502,11 @@ impl fmt::Display for LimitedResource {
             Self::Shards => "shards",
             Self::Tables => "tables",
             Self::Services => "services with a rate",
-            Self::Scars => "damages",
+            Self::DataLossRecords => "data loss records",
             Self::Voters => "voters",
-            Self::Notes => "notes of a tenant",
-            Self::NoteBytes => "bytes of notes of a tenant",
-            Self::AllNoteBytes => "bytes of notes",
+            Self::Documents => "documents of a tenant",
+            Self::DocumentBytes => "bytes of documents of a tenant",
+            Self::TotalDocumentBytes => "bytes of documents",
             Self::StagedTenants => "staged tenants",
         })
     }
@@ -513,21 +516,25 @@ impl fmt::Display for LimitedResource {
 impl fmt::Display for PhaseTransition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Open => "only a shard that is opening opens; what it took over is another's now",
-            Self::Stop => "only an open shard is told to seal; stop the one that serves the slot",
-            Self::Succeed => "only a shard that is closing gets a successor so; stop it first",
-            Self::Seal => "only a shard that is closing seals; stop it first, or settle it if it is lost",
-            Self::Lose => "only a shard whose successor is not open yet is lost; if it is gone, abandon it",
-            Self::Settle => "only a lost shard settles; go on by its phase",
-            Self::Abandon => "only a lost or a sealed shard is abandoned; stop or lose it first",
-            Self::Retire => "only a sealed shard retires; stop it first",
-            Self::Register => {
-                "only shards that are open, closing or sealed register blocks; a lost one has to settle first"
+            Self::Open => "only an opening shard opens; another shard may have its ids now",
+            Self::RequestSeal => "only an open shard accepts a seal request; seal the shard that serves the slot",
+            Self::CreateSuccessor => "only a sealing shard gets a successor; request its seal first",
+            Self::Seal => {
+                "only a sealing shard seals; request its seal first, or reconcile its ids if it is lost"
             }
-            Self::Raise => {
-                "only open, closing and sealed shards say what was registered; a lost one has to settle first"
+            Self::MarkLost => {
+                "only a shard whose successor is not open yet can be lost; abandon it if it is gone for good"
             }
-            Self::Fence => "only shards that are opening, open or closing log fences; it needs none",
+            Self::Reconcile => "only a lost shard reconciles its ids; continue as its phase requires",
+            Self::Abandon => "only a lost or sealed shard can be abandoned; request its seal or mark it lost first",
+            Self::Retire => "only a sealed shard retires; request its seal first",
+            Self::RegisterBlock => {
+                "only open, sealing and sealed shards register blocks; a lost shard has to reconcile its ids first"
+            }
+            Self::AdvanceWatermark => {
+                "only the watermark of open, sealing and sealed shards advances; a lost shard has to reconcile its ids first"
+            }
+            Self::LogFence => "only opening, open and sealing shards log fences; this one needs none",
         })
     }
 }

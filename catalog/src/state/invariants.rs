@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::block::{BlockEntry, ShardLogRange};
 use crate::state::topology::tables::iter_tables;
 use crate::state::{
-    CatalogState, HandoffSource, MAX_COPIES, MAX_SERVICES, MAX_SHARDS, MAX_VOTERS, ShardEntry, ShardId,
-    ShardPhase, decode_shard_id,
+    CatalogState, HandoffSource, MAX_REPLICATION_FACTOR, MAX_SERVICES, MAX_SHARDS, MAX_VOTERS, ShardEntry,
+    ShardId, ShardPhase, decode_shard_id,
 };
 
 impl CatalogState {
@@ -30,21 +30,21 @@ impl CatalogState {
     fn check_shard(&self, shard: &ShardEntry) -> Result<(), String> {
         let ShardEntry { id, slot, epoch, watermark, members, phase, .. } = shard;
         if decode_shard_id(*id) != Some((*slot, *epoch)) {
-            return Err(format!("shard {id} is not the number of slot {slot} and epoch {epoch}"));
+            return Err(format!("shard {id} is not the id of slot {slot} and epoch {epoch}"));
         }
-        if members.len() > usize::from(MAX_COPIES) {
+        if members.len() > usize::from(MAX_REPLICATION_FACTOR) {
             return Err(format!("shard {id} has {} members", members.len()));
         }
         if let Some(node) = members.iter().find(|node| !self.nodes.contains_key(*node)) {
             return Err(format!("node {node}, a member of shard {id}, is not known"));
         }
-        let holds = match phase {
+        let is_valid = match phase {
             ShardPhase::Opening { .. } => *watermark == 0,
-            ShardPhase::Sealed { at } => watermark <= at,
-            ShardPhase::Lost { kept } => watermark == kept,
-            ShardPhase::Open | ShardPhase::Closing | ShardPhase::Retired { .. } => true,
+            ShardPhase::Sealed { last_index } => watermark <= last_index,
+            ShardPhase::Lost { watermark: lost_at } => watermark == lost_at,
+            ShardPhase::Open | ShardPhase::Sealing | ShardPhase::Retired { .. } => true,
         };
-        match holds {
+        match is_valid {
             true => Ok(()),
             false => Err(format!("shard {id} is {phase} and has watermark {watermark}")),
         }
@@ -56,43 +56,57 @@ impl CatalogState {
         let mut newest_first = self.shards_of_slot(slot).rev();
         let Some(newest) = newest_first.next() else { return Ok(()) };
         if !newest.needs_fences() {
-            return Err(format!("nobody follows shard {}, which is {}", newest.id, newest.phase));
+            return Err(format!("shard {} has no successor and is {}", newest.id, newest.phase));
         }
         for shard in newest_first {
             let has_ended = matches!(
                 shard.phase,
                 ShardPhase::Sealed { .. } | ShardPhase::Lost { .. } | ShardPhase::Retired { .. }
             );
-            let is_copied = shard.phase == ShardPhase::Closing && newest.copies_ids_from(shard.id);
+            let is_copied = shard.phase == ShardPhase::Sealing && newest.copies_ids_from(shard.id);
             if !(has_ended || is_copied) {
-                return Err(format!("shard {} is {} beside shard {}", shard.id, shard.phase, newest.id));
+                return Err(format!(
+                    "shard {} is {} although shard {} is newer",
+                    shard.id, shard.phase, newest.id
+                ));
             }
         }
         match &newest.phase {
-            ShardPhase::Opening { inherits } => self.check_inherits(newest, *inherits),
+            ShardPhase::Opening { source } => self.check_handoff_source(newest, *source),
             _ => Ok(()),
         }
     }
 
-    fn check_inherits(&self, shard: &ShardEntry, inherits: HandoffSource) -> Result<(), String> {
-        let of = match inherits {
-            HandoffSource::Nothing => return Ok(()),
-            HandoffSource::Window { of, .. } | HandoffSource::Blocks { of, .. } => of,
+    fn check_handoff_source(&self, shard: &ShardEntry, source: HandoffSource) -> Result<(), String> {
+        let predecessor = match source {
+            HandoffSource::None => return Ok(()),
+            HandoffSource::DedupWindow { predecessor, .. }
+            | HandoffSource::RegisteredBlocks { predecessor, .. } => predecessor,
         };
-        let before =
-            self.shards.get(&of).filter(|before| before.slot == shard.slot && before.epoch < shard.epoch);
+        let before = self
+            .shards
+            .get(&predecessor)
+            .filter(|before| before.slot == shard.slot && before.epoch < shard.epoch);
         let phase = before.map(|before| &before.phase);
-        let holds = match (inherits, phase) {
-            (HandoffSource::Window { upto: None, .. }, Some(ShardPhase::Closing)) => true,
-            (HandoffSource::Window { upto: Some(upto), .. }, Some(ShardPhase::Sealed { at })) => upto == *at,
-            (HandoffSource::Blocks { upto, .. }, Some(ShardPhase::Lost { kept })) => upto == *kept,
+        let is_valid = match (source, phase) {
+            (HandoffSource::DedupWindow { up_to: None, .. }, Some(ShardPhase::Sealing)) => true,
+            (
+                HandoffSource::DedupWindow { up_to: Some(up_to), .. },
+                Some(ShardPhase::Sealed { last_index }),
+            ) => up_to == *last_index,
+            (HandoffSource::RegisteredBlocks { up_to, .. }, Some(ShardPhase::Lost { watermark })) => {
+                up_to == *watermark
+            }
             // A retired predecessor may be removed from the state as well.
-            (HandoffSource::Blocks { .. }, Some(ShardPhase::Retired { abandoned: true, .. }) | None) => true,
+            (
+                HandoffSource::RegisteredBlocks { .. },
+                Some(ShardPhase::Retired { abandoned: true, .. }) | None,
+            ) => true,
             _ => false,
         };
-        match holds {
+        match is_valid {
             true => Ok(()),
-            false => Err(format!("shard {} inherits {inherits}, but that one is {phase:?}", shard.id)),
+            false => Err(format!("shard {} copies {source}, but its predecessor is {phase:?}", shard.id)),
         }
     }
 
@@ -100,7 +114,7 @@ impl CatalogState {
         let Some(tables) = &self.tables else {
             return match self.pending.is_none() && self.shards.is_empty() {
                 true => Ok(()),
-                false => Err("there are slots and no table".to_owned()),
+                false => Err("there are slots but no table".to_owned()),
             };
         };
         let pending = self.pending.as_ref().map(|pending| &pending.table);
@@ -109,7 +123,7 @@ impl CatalogState {
             if let Some(slot) = table.slots().iter().find(|slot| !is_served(**slot)) {
                 return Err(format!("table {} names slot {slot}, which has no shard", table.version()));
             }
-            if table.version() > self.proposed {
+            if table.version() > self.newest_proposed {
                 return Err(format!("table {} was never proposed", table.version()));
             }
         }
@@ -122,7 +136,7 @@ impl CatalogState {
             return Err(format!("table {} does not follow the newest", pending.table.version()));
         }
         let cannot = |id: &ShardId| !self.shards.get(id).is_some_and(ShardEntry::needs_fences);
-        if let Some(id) = pending.needs.iter().find(|id| cannot(id)) {
+        if let Some(id) = pending.unfenced.iter().find(|id| cannot(id)) {
             return Err(format!("table {} needs a fence of shard {id}", pending.table.version()));
         }
         match self.shards.values().find(|shard| matches!(shard.phase, ShardPhase::Lost { .. })) {
@@ -137,11 +151,11 @@ impl CatalogState {
         let mut all: Vec<(ShardLogRange, &BlockEntry)> = Vec::new();
         for block in self.blocks.values() {
             let id = block.id;
-            if self.condemned.contains_key(&id) {
-                return Err(format!("block {id} is registered and condemned"));
+            if self.tombstones.contains_key(&id) {
+                return Err(format!("block {id} is registered and has a tombstone"));
             }
             if block.level == 0 && !block.additional_ranges.is_empty() {
-                return Err(format!("block {id} was cut, and holds several ranges"));
+                return Err(format!("block {id} was flushed, and holds several ranges"));
             }
             if !ShardLogRange::join_adjacent(block.log_ranges()).into_iter().eq(block.log_ranges()) {
                 return Err(format!("the ranges of block {id} are not in order, or not joined"));
@@ -168,7 +182,7 @@ impl CatalogState {
     }
 
     fn check_counts(&self) -> Result<(), String> {
-        let services: usize = self.rates.values().map(BTreeMap::len).sum();
+        let services: usize = self.service_rates.values().map(BTreeMap::len).sum();
         let counts = [
             ("shards", self.shards.len(), MAX_SHARDS),
             ("services", services, MAX_SERVICES),

@@ -28,9 +28,8 @@ pub struct BlockListing {
     /// Shards with rows that are unreadable: lost ones, and recently abandoned ones.
     pub partial: Vec<ShardId>,
     /// Data losses on record.
-    pub scars: Vec<DataLossRecord>,
+    pub data_losses: Vec<DataLossRecord>,
     /// Times of the tenant's profiles that retention removed, if the range overlaps them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removed: Option<ProfileTimeRange>,
 }
 
@@ -84,7 +83,7 @@ impl CatalogState {
                 tenants,
             })
         };
-        let hurt = self.blocks.values().filter(|block| block.lost > 0);
+        let damaged = self.blocks.values().filter(|block| block.lost > 0);
         let is_partial = |phase: &ShardPhase| {
             matches!(phase, ShardPhase::Lost { .. } | ShardPhase::Retired { abandoned: true, .. })
         };
@@ -92,10 +91,10 @@ impl CatalogState {
         BlockListing {
             revision: self.revision,
             blocks: self.blocks.values().filter_map(of_tenant).collect(),
-            lost: hurt.map(|block| block.lost).sum(),
+            lost: damaged.map(|block| block.lost).sum(),
             shards: self.shards.values().filter(|shard| !shard.is_retired()).cloned().collect(),
             partial: partial.map(|shard| shard.id).collect(),
-            scars: self.scars.clone(),
+            data_losses: self.data_losses.clone(),
             removed: self.retention.removed_times(tenant, from, to),
         }
     }

@@ -7,7 +7,7 @@ use athanor_chassis::TenantId;
 use athanor_cluster::NodeId;
 use serde::{Deserialize, Serialize};
 
-use crate::state::{CatalogState, CommandError, CommandOutcome, LimitedResource, MAX_COPIES};
+use crate::state::{CatalogState, CommandError, CommandOutcome, LimitedResource, MAX_REPLICATION_FACTOR};
 
 /// Limit of services with a known rate.
 pub const MAX_SERVICES: usize = 100_000;
@@ -25,7 +25,7 @@ pub type ServiceRates = BTreeMap<TenantId, BTreeMap<String, u64>>;
 #[serde(deny_unknown_fields)]
 pub struct CatalogSettings {
     /// Number of members of a new shard.
-    pub copies: u16,
+    pub replication_factor: u16,
     /// Largest age of a profile that any tenant may send. Zero accepts any age.
     pub oldest_accepted: Duration,
     /// Largest distance into the future of a profile that any tenant may send. Zero stands for a day.
@@ -42,7 +42,7 @@ pub struct CatalogVoter {
 
 impl Default for CatalogSettings {
     fn default() -> Self {
-        Self { copies: 1, oldest_accepted: Duration::ZERO, newest_accepted: Duration::ZERO }
+        Self { replication_factor: 1, oldest_accepted: Duration::ZERO, newest_accepted: Duration::ZERO }
     }
 }
 
@@ -65,8 +65,8 @@ impl CatalogState {
         if self.settings != *expected {
             return Err(CommandError::SettingsChanged);
         }
-        if !(1..=MAX_COPIES).contains(&settings.copies) {
-            return Err(CommandError::NoCopies { seen: settings.copies });
+        if !(1..=MAX_REPLICATION_FACTOR).contains(&settings.replication_factor) {
+            return Err(CommandError::InvalidReplicationFactor { seen: settings.replication_factor });
         }
         self.settings = settings;
         Ok(CommandOutcome::from_count(1))
@@ -82,7 +82,7 @@ impl CatalogState {
             return Ok(CommandOutcome::from_count(0));
         }
         if known.is_none() && self.voters.len() >= MAX_VOTERS {
-            return Err(CommandError::TooMany { what: LimitedResource::Voters, limit: MAX_VOTERS });
+            return Err(CommandError::LimitReached { resource: LimitedResource::Voters, limit: MAX_VOTERS });
         }
         self.voters.insert(node, CatalogVoter { address });
         Ok(CommandOutcome::from_count(1))
@@ -97,9 +97,9 @@ impl CatalogState {
         changed: ServiceRates,
     ) -> Result<CommandOutcome, CommandError> {
         let known = |tenant: &TenantId, service: &String| {
-            self.rates.get(tenant).is_some_and(|services| services.contains_key(service))
+            self.service_rates.get(tenant).is_some_and(|services| services.contains_key(service))
         };
-        let mut count = self.rates.values().map(BTreeMap::len).sum::<usize>();
+        let mut count = self.service_rates.values().map(BTreeMap::len).sum::<usize>();
         for (tenant, services) in &changed {
             for (service, rate) in services {
                 match (known(tenant, service), *rate > 0) {
@@ -110,7 +110,10 @@ impl CatalogState {
             }
         }
         if count > MAX_SERVICES {
-            return Err(CommandError::TooMany { what: LimitedResource::Services, limit: MAX_SERVICES });
+            return Err(CommandError::LimitReached {
+                resource: LimitedResource::Services,
+                limit: MAX_SERVICES,
+            });
         }
         let mut changes = 0;
         for (tenant, services) in changed {
@@ -124,14 +127,14 @@ impl CatalogState {
     /// Sets the rate of a service and returns whether it changed.
     fn set_service_rate(&mut self, tenant: &TenantId, service: String, rate: u64) -> bool {
         if rate > 0 {
-            let services = self.rates.entry(tenant.clone()).or_default();
+            let services = self.service_rates.entry(tenant.clone()).or_default();
             return services.insert(service, rate) != Some(rate);
         }
-        let Some(services) = self.rates.get_mut(tenant) else { return false };
-        let known = services.remove(&service).is_some();
+        let Some(services) = self.service_rates.get_mut(tenant) else { return false };
+        let removed = services.remove(&service).is_some();
         if services.is_empty() {
-            self.rates.remove(tenant);
+            self.service_rates.remove(tenant);
         }
-        known
+        removed
     }
 }

@@ -23,25 +23,25 @@ pub struct TenantDocument {
     /// Content of the document.
     pub text: String,
     /// Time of the last write, by the catalog's time.
-    pub at: Timestamp,
+    pub updated_at: Timestamp,
 }
 
 /// Documents of one tenant, by name.
 pub type TenantDocuments = BTreeMap<String, TenantDocument>;
 
-fn document_bytes(notes: &TenantDocuments) -> usize {
-    notes.iter().map(|(name, note)| name.len() + note.text.len()).sum()
+fn document_bytes(documents: &TenantDocuments) -> usize {
+    documents.iter().map(|(name, document)| name.len() + document.text.len()).sum()
 }
 
 impl CatalogState {
     /// Returns a copy of a tenant's documents.
     pub fn tenant_documents(&self, tenant: &TenantId) -> TenantDocuments {
-        self.notes.get(tenant).cloned().unwrap_or_default()
+        self.documents.get(tenant).cloned().unwrap_or_default()
     }
 
     /// Iterates over the documents of all tenants.
     pub fn all_documents(&self) -> impl Iterator<Item = (&TenantId, &TenantDocuments)> {
-        self.notes.iter()
+        self.documents.iter()
     }
 
     /// Writes a document if its current text is the expected one. Without a new text it deletes the document.
@@ -52,66 +52,70 @@ impl CatalogState {
         expected: Option<&str>,
         text: Option<String>,
     ) -> Result<CommandOutcome, CommandError> {
-        let known = self.notes.get(&tenant).and_then(|notes| notes.get(&name));
-        let known = known.map(|note| note.text.as_str());
+        let known = self.documents.get(&tenant).and_then(|documents| documents.get(&name));
+        let known = known.map(|document| document.text.as_str());
         if known == text.as_deref() {
             return Ok(CommandOutcome::from_count(0));
         }
         if known != expected {
-            return Err(CommandError::NoteChanged { name });
+            return Err(CommandError::DocumentChanged { name });
         }
         let Some(text) = text else {
-            let of_tenant = self.notes.entry(tenant.clone()).or_default();
+            let of_tenant = self.documents.entry(tenant.clone()).or_default();
             of_tenant.remove(&name);
             if of_tenant.is_empty() {
-                self.notes.remove(&tenant);
+                self.documents.remove(&tenant);
             }
             return Ok(CommandOutcome::from_count(1));
         };
         self.check_document_limits(&tenant, &name, &text)?;
-        let note = TenantDocument { text, at: self.now };
-        self.notes.entry(tenant).or_default().insert(name, note);
+        let document = TenantDocument { text, updated_at: self.now };
+        self.documents.entry(tenant).or_default().insert(name, document);
         Ok(CommandOutcome::from_count(1))
     }
 
     /// Returns an error if a document would exceed a limit.
     fn check_document_limits(&self, tenant: &TenantId, name: &str, text: &str) -> Result<(), CommandError> {
-        let too_many = |what, limit| Err(CommandError::TooMany { what, limit });
+        let limit_reached = |resource, limit| Err(CommandError::LimitReached { resource, limit });
         let seen = name.len() + text.len();
         if seen > MAX_DOCUMENT_BYTES {
-            return Err(CommandError::LongNote { seen });
+            return Err(CommandError::DocumentTooLarge { seen });
         }
-        let of_tenant = self.notes.get(tenant);
-        let known = of_tenant.and_then(|notes| notes.get(name));
+        let of_tenant = self.documents.get(tenant);
+        let known = of_tenant.and_then(|documents| documents.get(name));
         let count = of_tenant.map_or(0, BTreeMap::len) + usize::from(known.is_none());
-        let before = known.map_or(0, |note| name.len() + note.text.len());
+        let before = known.map_or(0, |document| name.len() + document.text.len());
         let grown = |bytes: usize| bytes - before + seen;
         if count > MAX_DOCUMENTS_PER_TENANT {
-            return too_many(LimitedResource::Notes, MAX_DOCUMENTS_PER_TENANT);
+            return limit_reached(LimitedResource::Documents, MAX_DOCUMENTS_PER_TENANT);
         }
         if grown(of_tenant.map_or(0, document_bytes)) > MAX_DOCUMENT_BYTES_PER_TENANT {
-            return too_many(LimitedResource::NoteBytes, MAX_DOCUMENT_BYTES_PER_TENANT);
+            return limit_reached(LimitedResource::DocumentBytes, MAX_DOCUMENT_BYTES_PER_TENANT);
         }
-        if grown(self.notes.values().map(document_bytes).sum()) > MAX_TOTAL_DOCUMENT_BYTES {
-            return too_many(LimitedResource::AllNoteBytes, MAX_TOTAL_DOCUMENT_BYTES);
+        if grown(self.documents.values().map(document_bytes).sum()) > MAX_TOTAL_DOCUMENT_BYTES {
+            return limit_reached(LimitedResource::TotalDocumentBytes, MAX_TOTAL_DOCUMENT_BYTES);
         }
         Ok(())
     }
 
     pub(super) fn check_documents(&self) -> Result<(), String> {
-        for (tenant, notes) in &self.notes {
-            if notes.is_empty()
-                || notes.len() > MAX_DOCUMENTS_PER_TENANT
-                || document_bytes(notes) > MAX_DOCUMENT_BYTES_PER_TENANT
+        for (tenant, documents) in &self.documents {
+            if documents.is_empty()
+                || documents.len() > MAX_DOCUMENTS_PER_TENANT
+                || document_bytes(documents) > MAX_DOCUMENT_BYTES_PER_TENANT
             {
                 return Err(format!(
-                    "tenant {tenant} has {} notes of {} bytes",
-                    notes.len(),
-                    document_bytes(notes)
+                    "tenant {tenant} has {} documents of {} bytes",
+                    documents.len(),
+                    document_bytes(documents)
                 ));
             }
         }
-        let all: usize = self.notes.values().map(document_bytes).sum();
-        if all > MAX_TOTAL_DOCUMENT_BYTES { Err(format!("there are {all} bytes of notes")) } else { Ok(()) }
+        let all: usize = self.documents.values().map(document_bytes).sum();
+        if all > MAX_TOTAL_DOCUMENT_BYTES {
+            Err(format!("there are {all} bytes of documents"))
+        } else {
+            Ok(())
+        }
     }
 }

@@ -1,8 +1,8 @@
 //! What commands do, one after the other.
 
+mod documents;
 mod fences;
-mod notes;
-mod old;
+mod format;
 mod random;
 mod rebuild;
 mod replace;
@@ -44,7 +44,7 @@ fn opened() -> CatalogState {
 }
 
 fn register(state: &mut CatalogState, block: BlockEntry) -> CommandResult {
-    state.apply(NOW, CatalogCommand::Register { block })
+    state.apply(NOW, CatalogCommand::RegisterBlock { block })
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn a_range_registers_once_and_only_from_the_watermark_on() {
     assert_eq!(register(&mut state, block(1, 0, 10)), CommandResult::Registered(10));
     assert_eq!(register(&mut state, block(1, 0, 10)), CommandResult::Registered(10), "again changes nothing");
     let refused =
-        CommandError::Watermark { block: BlockId::from_number(2), shard: 1, from: 0, watermark: 10 };
+        CommandError::WatermarkMismatch { block: BlockId::from_number(2), shard: 1, from: 0, watermark: 10 };
     assert_eq!(register(&mut state, block(2, 0, 10)), CommandResult::Refused(refused));
     assert_eq!(register(&mut state, block(2, 10, 11)), CommandResult::Registered(11));
     assert_eq!(state.blocks().count(), 2);
@@ -63,18 +63,18 @@ fn a_range_registers_once_and_only_from_the_watermark_on() {
 fn a_condemned_name_never_registers() {
     let mut state = opened();
     let condemn = |state: &mut CatalogState| {
-        state.apply(NOW, CatalogCommand::Condemn { blocks: vec![BlockId::from_number(7)] })
+        state.apply(NOW, CatalogCommand::TombstoneBlocks { blocks: vec![BlockId::from_number(7)] })
     };
     assert_eq!(condemn(&mut state), CommandResult::Changed(1));
-    let refused = CommandResult::Refused(CommandError::Condemned(BlockId::from_number(7)));
+    let refused = CommandResult::Refused(CommandError::Tombstoned(BlockId::from_number(7)));
     assert_eq!(register(&mut state, block(7, 0, 10)), refused);
-    state.apply(NOW.plus(TOMBSTONE_RETENTION - Duration::from_secs(1)), CatalogCommand::Forget);
+    state.apply(NOW.plus(TOMBSTONE_RETENTION - Duration::from_secs(1)), CatalogCommand::ExpireTombstones);
     let remembered = state.tombstones().count();
     assert_eq!(remembered, 1, "two days are not over");
     assert_eq!(register(&mut state, block(7, 0, 10)), refused);
     let late = NOW.plus(TOMBSTONE_RETENTION);
-    assert_eq!(state.apply(late, CatalogCommand::Forget), CommandResult::Changed(1));
-    let too_old = CommandError::NameTime { block: BlockId::from_number(7), now: late };
+    assert_eq!(state.apply(late, CatalogCommand::ExpireTombstones), CommandResult::Changed(1));
+    let too_old = CommandError::BlockNameSkew { block: BlockId::from_number(7), now: late };
     assert_eq!(
         register(&mut state, block(7, 0, 10)),
         CommandResult::Refused(too_old),
@@ -90,7 +90,7 @@ fn a_name_of_days_to_come_does_not_register() {
         BlockId::new(NOW.plus(Duration::from_secs(hours * 3600)), &athanor_chassis::Random::from_seed(1))
     };
     let ahead = BlockEntry { id: named(25), ..block(1, 0, 10) };
-    let refused = CommandError::NameTime { block: ahead.id, now: NOW };
+    let refused = CommandError::BlockNameSkew { block: ahead.id, now: NOW };
     assert_eq!(register(&mut state, ahead), CommandResult::Refused(refused));
     assert_eq!(
         register(&mut state, BlockEntry { id: named(24), ..block(1, 0, 10) }),
@@ -116,7 +116,7 @@ fn what_a_block_lacks_is_told_to_everybody_while_it_lives() {
     let other: TenantId = "other".parse().unwrap();
     let lost = |from, to| state.list_blocks(&other, from, to).lost;
     assert_eq!((lost(0, 4), lost(10, 20)), (3, 3));
-    state.apply(NOW, CatalogCommand::Condemn { blocks: vec![BlockId::from_number(1)] });
+    state.apply(NOW, CatalogCommand::TombstoneBlocks { blocks: vec![BlockId::from_number(1)] });
     assert_eq!(state.list_blocks(&other, 0, 20).lost, 0);
 }
 
@@ -166,7 +166,8 @@ fn slots_are_opened_together_and_once() {
 fn what_a_shard_calls_registered_and_nobody_knows_is_a_gap_until_its_blocks_are_found() {
     let mut state = opened();
     register(&mut state, block(1, 0, 10));
-    let raise = |state: &mut CatalogState, to| state.apply(NOW, CatalogCommand::Raise { shard: 1, to });
+    let raise =
+        |state: &mut CatalogState, to| state.apply(NOW, CatalogCommand::AdvanceWatermark { shard: 1, to });
     assert_eq!(
         (raise(&mut state, 10), raise(&mut state, 40)),
         (CommandResult::Changed(0), CommandResult::Changed(1))
@@ -174,38 +175,38 @@ fn what_a_shard_calls_registered_and_nobody_knows_is_a_gap_until_its_blocks_are_
     // Whoever cuts goes on behind the gap.
     assert_eq!(register(&mut state, block(5, 40, 50)), CommandResult::Registered(50));
     let gaps = |state: &CatalogState| -> Vec<(u64, u64)> {
-        let scars = state.list_blocks(&TenantId::anonymous(), 0, 0).scars;
-        scars
+        let data_losses = state.list_blocks(&TenantId::anonymous(), 0, 0).data_losses;
+        data_losses
             .iter()
-            .map(|scar| match scar.wound {
-                DataLoss::Gap { shard: 1, from, to } => (from, to),
-                _ => panic!("{scar:?}"),
+            .map(|record| match record.loss {
+                DataLoss::MissingBlocks { shard: 1, from, to } => (from, to),
+                _ => panic!("{record:?}"),
             })
             .collect()
     };
-    let recall = |state: &mut CatalogState, block| state.apply(NOW, CatalogCommand::Recall { block });
+    let recall = |state: &mut CatalogState, block| state.apply(NOW, CatalogCommand::ReinstateBlock { block });
     for (other, from, to) in [(6, 5, 20), (7, 30, 45), (8, 45, 50), (9, 30, 30)] {
         assert!(
             matches!(recall(&mut state, block(other, from, to)), CommandResult::Refused(_)),
             "{from}..{to}"
         );
     }
-    state.apply(NOW, CatalogCommand::Condemn { blocks: vec![BlockId::from_number(4)] });
-    let condemned = CommandResult::Refused(CommandError::Condemned(BlockId::from_number(4)));
-    assert_eq!(recall(&mut state, block(4, 20, 30)), condemned);
+    state.apply(NOW, CatalogCommand::TombstoneBlocks { blocks: vec![BlockId::from_number(4)] });
+    let tombstones = CommandResult::Refused(CommandError::Tombstoned(BlockId::from_number(4)));
+    assert_eq!(recall(&mut state, block(4, 20, 30)), tombstones);
     assert_eq!(recall(&mut state, block(3, 20, 30)), CommandResult::Registered(50));
     assert_eq!(recall(&mut state, block(3, 20, 30)), CommandResult::Registered(50), "again changes nothing");
     assert_eq!(
         recall(&mut state, block(2, 20, 30)),
-        CommandResult::Refused(CommandError::NoGap(BlockId::from_number(2)))
+        CommandResult::Refused(CommandError::NotInGap(BlockId::from_number(2)))
     );
     assert_eq!((gaps(&state), state.blocks().count()), (vec![(10, 20), (30, 40)], 3));
     assert_eq!(
-        state.apply(NOW, CatalogCommand::Close { shard: 1, from: 10, to: 15 }),
+        state.apply(NOW, CatalogCommand::CloseGap { shard: 1, from: 10, to: 15 }),
         CommandResult::Changed(1)
     );
     assert_eq!(
-        state.apply(NOW, CatalogCommand::Close { shard: 1, from: 10, to: 15 }),
+        state.apply(NOW, CatalogCommand::CloseGap { shard: 1, from: 10, to: 15 }),
         CommandResult::Changed(0)
     );
     assert_eq!(gaps(&state), [(30, 40), (15, 20)]);
@@ -216,16 +217,23 @@ fn what_a_shard_calls_registered_and_nobody_knows_is_a_gap_until_its_blocks_are_
 fn damage_is_remembered_once_and_until_it_is_forgotten() {
     let mut state = opened();
     let at = |seconds| Timestamp::from_seconds(seconds);
-    let mark =
-        |state: &mut CatalogState, wound, seconds| state.apply(at(seconds), CatalogCommand::Mark { wound });
-    let ids = |to| DataLoss::Ids { shard: 1, to };
+    let mark = |state: &mut CatalogState, loss, seconds| {
+        state.apply(at(seconds), CatalogCommand::RecordDataLoss { loss })
+    };
+    let ids = |to| DataLoss::ForgottenIds { shard: 1, to };
     assert_eq!(mark(&mut state, ids(6), 4), CommandResult::Changed(1));
     assert_eq!(mark(&mut state, ids(7), 5), CommandResult::Changed(1), "in its place");
     assert_eq!(mark(&mut state, ids(7), 6), CommandResult::Changed(0));
-    assert_eq!(mark(&mut state, DataLoss::Unknown { from: 2, to: 9 }, 8), CommandResult::Changed(1));
-    assert_eq!(state.apply(at(8), CatalogCommand::Heal { before: at(5) }), CommandResult::Changed(0));
-    assert_eq!(state.apply(at(8), CatalogCommand::Heal { before: at(6) }), CommandResult::Changed(1));
-    assert_eq!(state.list_blocks(&TenantId::anonymous(), 0, 0).scars.len(), 1);
+    assert_eq!(mark(&mut state, DataLoss::UnknownLogRange { from: 2, to: 9 }, 8), CommandResult::Changed(1));
+    assert_eq!(
+        state.apply(at(8), CatalogCommand::ClearDataLoss { before: at(5) }),
+        CommandResult::Changed(0)
+    );
+    assert_eq!(
+        state.apply(at(8), CatalogCommand::ClearDataLoss { before: at(6) }),
+        CommandResult::Changed(1)
+    );
+    assert_eq!(state.list_blocks(&TenantId::anonymous(), 0, 0).data_losses.len(), 1);
 }
 
 proptest! {
@@ -234,12 +242,12 @@ proptest! {
         let mut state = opened();
         for (number, from, to, condemn) in tries {
             let command = if condemn {
-                CatalogCommand::Condemn { blocks: vec![BlockId::from_number(number)] }
+                CatalogCommand::TombstoneBlocks { blocks: vec![BlockId::from_number(number)] }
             } else {
-                CatalogCommand::Register { block: block(number, from, to) }
+                CatalogCommand::RegisterBlock { block: block(number, from, to) }
             };
-            let CatalogLogEntry { at, command } = CatalogLogEntry::decode(&CatalogLogEntry { at: NOW, command }.encode()).unwrap();
-            state.apply(at, command);
+            let CatalogLogEntry { time, command } = CatalogLogEntry::decode(&CatalogLogEntry { time: NOW, command }.encode()).unwrap();
+            state.apply(time, command);
             let mut ranges: Vec<_> = state.blocks().map(|block| (block.from, block.to)).collect();
             ranges.sort_unstable();
             prop_assert!(ranges.iter().all(|(from, to)| from < to));

@@ -60,7 +60,7 @@ pub struct Settling {
 
 impl Shard {
     pub fn new() -> Self {
-        let seen = ShardPhase::Opening { inherits: HandoffSource::Nothing };
+        let seen = ShardPhase::Opening { source: HandoffSource::None };
         let (log, window) = (Vec::new(), BTreeMap::new());
         Self { log, window, inherited: None, up: true, seen, settling: None }
     }
@@ -71,7 +71,7 @@ impl Shard {
 
     /// Whether it takes records, by what its leader knows.
     pub fn accepts(&self) -> bool {
-        self.up && matches!(self.seen, ShardPhase::Open | ShardPhase::Closing) && !self.is_sealed()
+        self.up && matches!(self.seen, ShardPhase::Open | ShardPhase::Sealing) && !self.is_sealed()
     }
 
     /// The records of its log after one index and up to another.

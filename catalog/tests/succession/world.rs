@@ -52,7 +52,7 @@ impl World {
             nodes: 0,
             seen: BTreeMap::new(),
         };
-        let ReplicaPlacement { members, zones } = world.choice();
+        let ReplicaPlacement { members, zones } = world.placement();
         world.propose(CatalogCommand::OpenSlots { count: 1, members: vec![members], zones });
         world.watch(shard_id(0, 1));
         world
@@ -168,7 +168,7 @@ impl World {
         *self.seen.entry(what).or_default() += 1;
     }
 
-    fn choice(&mut self) -> ReplicaPlacement {
+    fn placement(&mut self) -> ReplicaPlacement {
         self.nodes += 1;
         ReplicaPlacement { members: [self.nodes].into(), zones: [(self.nodes, String::new())].into() }
     }
@@ -209,7 +209,7 @@ impl World {
     fn come_back(&mut self, id: ShardId) {
         self.shard(id).up = true;
         let was_lost =
-            !matches!(self.phase(id), ShardPhase::Open | ShardPhase::Closing | ShardPhase::Opening { .. });
+            !matches!(self.phase(id), ShardPhase::Open | ShardPhase::Sealing | ShardPhase::Opening { .. });
         if was_lost && self.bug != Some(Bug::AbandonedShardAccepts) && self.bug != Some(Bug::SealNotInTheLog)
         {
             self.watch(id);
@@ -218,15 +218,15 @@ impl World {
 
     fn stop(&mut self, id: ShardId) {
         if self.shards.len() < SHARDS as usize {
-            self.propose(CatalogCommand::Stop { shard: id });
-            let choice = self.choice();
-            self.propose(CatalogCommand::Succeed { shard: id, choice });
+            self.propose(CatalogCommand::RequestSeal { shard: id });
+            let placement = self.placement();
+            self.propose(CatalogCommand::CreateSuccessor { shard: id, placement });
         }
     }
 
     fn lose(&mut self, id: ShardId) {
         let phase = self.phase(id);
-        let copied = self.shards.keys().any(|other| matches!(self.phase(*other), ShardPhase::Opening { inherits: HandoffSource::Window { of, .. } } if of == id));
+        let copied = self.shards.keys().any(|other| matches!(self.phase(*other), ShardPhase::Opening { source: HandoffSource::DedupWindow { predecessor, .. } } if predecessor == id));
         let sealed: Vec<ShardId> = self
             .shards
             .keys()
@@ -236,8 +236,8 @@ impl World {
         if self.shards.len() >= SHARDS as usize && !copied {
             return;
         }
-        let choice = self.choice();
-        if self.propose(CatalogCommand::Lose { shard: id, choice }) != CommandResult::Changed(1) {
+        let placement = self.placement();
+        if self.propose(CatalogCommand::MarkLost { shard: id, placement }) != CommandResult::Changed(1) {
             return;
         }
         self.note("lost");
@@ -257,20 +257,20 @@ impl World {
 
     /// A successor copies what it must, as far as that is there.
     fn inherit(&mut self, id: ShardId) {
-        let ShardPhase::Opening { inherits } = self.phase(id) else { return };
-        if !self.shard(id).up || self.shard(id).inherited == Some(inherits) {
+        let ShardPhase::Opening { source } = self.phase(id) else { return };
+        if !self.shard(id).up || self.shard(id).inherited == Some(source) {
             return;
         }
-        let copied: BTreeMap<Id, Whose> = match inherits {
-            HandoffSource::Nothing => BTreeMap::new(),
-            HandoffSource::Window { of, upto } => {
-                let before = &self.shards[&of];
-                if !before.up || upto.is_some_and(|upto| before.end() < upto) {
+        let copied: BTreeMap<Id, Whose> = match source {
+            HandoffSource::None => BTreeMap::new(),
+            HandoffSource::DedupWindow { predecessor, up_to } => {
+                let before = &self.shards[&predecessor];
+                if !before.up || up_to.is_some_and(|up_to| before.end() < up_to) {
                     return;
                 }
-                before.window.iter().map(|(id, whose)| (*id, whose.copied(of))).collect()
+                before.window.iter().map(|(id, whose)| (*id, whose.copied(predecessor))).collect()
             }
-            HandoffSource::Blocks { .. } => {
+            HandoffSource::RegisteredBlocks { .. } => {
                 if self.bug != Some(Bug::KeepsACopyOfTheLost) {
                     self.shard(id).window.clear();
                 }
@@ -283,7 +283,7 @@ impl World {
         if !without {
             shard.window.extend(copied);
         }
-        shard.inherited = Some(inherits);
+        shard.inherited = Some(source);
     }
 
     fn open(&mut self, id: ShardId) {
@@ -297,14 +297,15 @@ impl World {
 
     fn seal(&mut self, id: ShardId) {
         let shard = self.shard(id);
-        if !shard.up || shard.seen != ShardPhase::Closing {
+        if !shard.up || shard.seen != ShardPhase::Sealing {
             return;
         }
         if self.bug != Some(Bug::SealNotInTheLog) && !self.shard(id).is_sealed() {
             self.shard(id).log.push(Entry::Seal);
         }
-        let at = self.shard(id).end();
-        if self.propose(CatalogCommand::Sealed { shard: id, at, latest: 0 }) == CommandResult::Changed(1)
+        let last_index = self.shard(id).end();
+        if self.propose(CatalogCommand::Sealed { shard: id, last_index, latest: 0 })
+            == CommandResult::Changed(1)
             && self.bug != Some(Bug::SealNotInTheLog)
         {
             self.watch(id);
@@ -339,9 +340,9 @@ impl World {
             tenants,
         };
         let ids = self.shard(id).rows(from, to);
-        let registered = match self.propose(CatalogCommand::Register { block }) {
+        let registered = match self.propose(CatalogCommand::RegisterBlock { block }) {
             CommandResult::Registered(_) => true,
-            CommandResult::Refused(CommandError::Phase { phase: ShardPhase::Lost { .. }, .. }) => {
+            CommandResult::Refused(CommandError::WrongPhase { phase: ShardPhase::Lost { .. }, .. }) => {
                 match self.bug {
                     Some(Bug::LostShardRegisters) => !self.unsettled.contains(&id),
                     Some(Bug::UnsettledShardRegisters) => self.unsettled.contains(&id),
@@ -359,7 +360,7 @@ impl World {
     /// One step on the way of a lost shard back.
     fn settle(&mut self, id: ShardId) {
         let shard = self.shard(id);
-        let ShardPhase::Lost { kept } = shard.seen else { return };
+        let ShardPhase::Lost { watermark } = shard.seen else { return };
         if !shard.up {
             return;
         }
@@ -372,16 +373,16 @@ impl World {
             _ if self.bug == Some(Bug::SettleSkipped) => {
                 let serving = self.catalogue.serving_shard(0).map(|serving| serving.id);
                 if let Some(with) = serving {
-                    self.propose(CatalogCommand::Settled { shard: id, at: end, with });
+                    self.propose(CatalogCommand::Reconciled { shard: id, last_index: end, with });
                 }
             }
-            None => self.ask(id, kept),
+            None => self.ask(id, watermark),
             Some(settling) if !settling.looked => {
                 let others = self.blocks.iter().filter(|(shard, _)| *shard != id);
                 let in_blocks: BTreeSet<Id> = others.flat_map(|(_, ids)| ids).copied().collect();
                 let asks_windows_only = self.bug == Some(Bug::SettleAsksWindowsOnly);
                 let shard = self.shard(id);
-                let own = shard.rows(kept, end);
+                let own = shard.rows(watermark, end);
                 if let Some(settling) = &mut shard.settling {
                     settling.looked = true;
                     if !asks_windows_only {
@@ -401,7 +402,7 @@ impl World {
                 shard.settling = Some(Settling { dropped: true, ..settling });
             }
             Some(Settling { with, .. }) => {
-                match self.propose(CatalogCommand::Settled { shard: id, at: end, with }) {
+                match self.propose(CatalogCommand::Reconciled { shard: id, last_index: end, with }) {
                     CommandResult::Changed(1) => {
                         self.unsettled.remove(&id);
                         self.watch(id);
@@ -435,7 +436,8 @@ impl World {
         let (from, end) = (self.registered(id), self.shard(id).end());
         let is_empty = self.shard(id).rows(from, end).is_empty();
         let rest_is_empty = is_empty.then_some(from);
-        if self.propose(CatalogCommand::Retire { shard: id, rest_is_empty }) == CommandResult::Changed(1) {
+        if self.propose(CatalogCommand::RetireShard { shard: id, rest_is_empty }) == CommandResult::Changed(1)
+        {
             self.note("retired");
         }
     }
@@ -447,7 +449,7 @@ impl World {
         }
         let (from, end) = (self.registered(id), self.shard(id).end());
         let rows = self.shard(id).rows(from, end);
-        if self.propose(CatalogCommand::Abandon { shard: id }) == CommandResult::Changed(1) {
+        if self.propose(CatalogCommand::AbandonShard { shard: id }) == CommandResult::Changed(1) {
             self.given_up.extend(rows);
             self.note("abandoned");
         }

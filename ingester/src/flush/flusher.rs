@@ -249,7 +249,7 @@ impl HeadFlusher {
         self.watermark = match self.deps.catalog.register_block(entry).await {
             Ok(watermark) => watermark,
             // Another leader registered this range before, or a part of it: those rows are in a block.
-            Err(CatalogError::Refused(CommandError::Watermark { watermark, .. }))
+            Err(CatalogError::Refused(CommandError::WatermarkMismatch { watermark, .. }))
                 if watermark > self.watermark =>
             {
                 self.delete_refused_block(id).await;
@@ -261,7 +261,7 @@ impl HeadFlusher {
                     self.read_back_to = 0;
                     self.delete_refused_block(id).await;
                 }
-                if let CatalogError::Refused(CommandError::NameTime { now, .. }) = &error {
+                if let CatalogError::Refused(CommandError::BlockNameSkew { now, .. }) = &error {
                     self.catalog_time = Some((*now, self.deps.clock.monotonic()));
                 }
                 return Err(Status::from_error(&error));

@@ -17,7 +17,7 @@ pub(crate) async fn report_lost_ids(
         to,
         "ids of records up to this entry were lost to damage of the disk: what is repeated of them counts again"
     );
-    catalog.record_data_loss(DataLoss::Ids { shard, to }).await?;
+    catalog.record_data_loss(DataLoss::ForgottenIds { shard, to }).await?;
     log.with_state_machine(ShardStateMachine::clear_lost_ids);
     Ok(())
 }

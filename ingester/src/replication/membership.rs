@@ -76,7 +76,7 @@ impl ShardMembership {
     /// Returns a placeholder of the shard's catalog entry: its log counts, not this.
     pub(crate) fn entry(self, id: ShardId) -> ShardEntry {
         let Self { slot, epoch, members, .. } = self;
-        let phase = ShardPhase::Closing;
+        let phase = ShardPhase::Sealing;
         let since = Timestamp::UNIX_EPOCH;
         ShardEntry { id, slot, epoch, watermark: 0, members, phase, fenced: 0, since }
     }

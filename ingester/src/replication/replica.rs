@@ -155,7 +155,7 @@ impl ShardReplica {
         );
         let mut members = entry.members.clone();
         if members.is_empty() {
-            // A shard opened before members were named belongs to this node alone.
+            // A rebuilt catalog may not know the members: then the node that has the log is the member.
             members.insert(node);
         }
         let founding = match deps.alone {
@@ -525,7 +525,7 @@ async fn report_to_catalog(
     if lost(log, cut..entry.watermark) > 0 {
         let to = entry.watermark;
         tracing::error!(shard, to, "ids of records up to this entry were lost to damage of the log");
-        deps.catalog.record_data_loss(DataLoss::Ids { shard, to }).await?;
+        deps.catalog.record_data_loss(DataLoss::ForgottenIds { shard, to }).await?;
     }
     if cut > entry.watermark {
         tracing::error!(

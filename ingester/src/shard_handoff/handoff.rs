@@ -33,17 +33,17 @@ impl ShardReplica {
     /// Opens a successor for records: it copies the required state, logs the fences, and reports to the
     /// catalog.
     pub(crate) async fn open_successor(&self, entry: &ShardEntry) -> Result<(), Status> {
-        let ShardPhase::Opening { inherits } = entry.phase else { return Ok(()) };
-        let inherited = match inherits {
-            HandoffSource::Nothing => inherits,
-            HandoffSource::Window { of, upto } => {
-                let at = self.copy(of, upto).await?;
-                self.copy_counted(of, at).await?;
-                HandoffSource::Window { of, upto: Some(at) }
+        let ShardPhase::Opening { source } = entry.phase else { return Ok(()) };
+        let inherited = match source {
+            HandoffSource::None => source,
+            HandoffSource::DedupWindow { predecessor, up_to } => {
+                let seal = self.copy(predecessor, up_to).await?;
+                self.copy_counted(predecessor, seal).await?;
+                HandoffSource::DedupWindow { predecessor, up_to: Some(seal) }
             }
-            HandoffSource::Blocks { of, .. } => {
-                self.copy_blocks(entry, of).await?;
-                inherits
+            HandoffSource::RegisteredBlocks { predecessor, .. } => {
+                self.copy_blocks(entry, predecessor).await?;
+                source
             }
         };
         let fenced = self.fence_all().await?;
@@ -61,38 +61,33 @@ impl ShardReplica {
         let listing = self.deps().catalog.list_blocks(&TenantId::anonymous(), 0, 0).await;
         let shards = listing.map_err(|error| Status::from_error(&error))?.shards;
         let gone = || {
-            Status::new(
-                ErrorCode::NotFound,
-                format!("the catalogue does not know shard {shard}, or it is over"),
-            )
+            Status::new(ErrorCode::NotFound, format!("shard {shard} is unknown to the catalog, or retired"))
         };
         shards.into_iter().find(|entry| entry.id == shard).ok_or_else(gone)
     }
 
     /// Copies the ids of the previous shard, until that has sealed. Returns the index of the seal.
-    async fn copy(&self, of: ShardId, mut upto: Option<u64>) -> Result<u64, Status> {
+    async fn copy(&self, predecessor: ShardId, mut up_to: Option<u64>) -> Result<u64, Status> {
         let whole = self.log.with_state_machine(|machine| {
-            machine.log_status().inherited == Some((InheritSource::DedupWindow, of))
+            machine.log_status().inherited == Some((InheritSource::DedupWindow, predecessor))
         });
-        if let Some(at) = upto.filter(|_| whole) {
+        if let Some(at) = up_to.filter(|_| whole) {
             return Ok(at);
         }
         let mut since = None;
         loop {
-            let before = self.read_catalog_entry(of).await?;
-            since = Some(self.copy_pages(&before, since, upto).await?);
-            if let Some(at) = upto {
+            let before = self.read_catalog_entry(predecessor).await?;
+            since = Some(self.copy_pages(&before, since, up_to).await?);
+            if let Some(at) = up_to {
                 return Ok(at);
             }
             self.deps().clock.sleep(SEAL_POLL_INTERVAL).await;
             match self.read_catalog_entry(self.id).await?.phase {
-                ShardPhase::Opening { inherits: HandoffSource::Window { of: now, upto: at } }
-                    if now == of =>
-                {
-                    upto = at
-                }
+                ShardPhase::Opening {
+                    source: HandoffSource::DedupWindow { predecessor: current, up_to: seal },
+                } if current == predecessor => up_to = seal,
                 phase => {
-                    let message = format!("the shard is {phase} by now; what it was to copy is another's");
+                    let message = format!("the shard is {phase}; another shard copies the ids now");
                     return Err(Status::new(ErrorCode::Unavailable, message));
                 }
             }
@@ -191,9 +186,9 @@ impl ShardReplica {
     }
 
     /// Inherits the ids in the slot's blocks, and no others.
-    async fn copy_blocks(&self, entry: &ShardEntry, of: ShardId) -> Result<(), Status> {
+    async fn copy_blocks(&self, entry: &ShardEntry, predecessor: ShardId) -> Result<(), Status> {
         if self.log.with_state_machine(|machine| {
-            machine.log_status().inherited == Some((InheritSource::RegisteredBlocks, of))
+            machine.log_status().inherited == Some((InheritSource::RegisteredBlocks, predecessor))
         }) {
             return Ok(());
         }
@@ -208,7 +203,7 @@ impl ShardReplica {
             let source = InheritSource::RegisteredBlocks;
             InheritEntry {
                 source,
-                shard: of,
+                shard: predecessor,
                 first,
                 last,
                 stamp,
@@ -261,15 +256,14 @@ impl ShardReplica {
     /// Seals the log of a lost shard, and drops the records that others hold, before it serves or flushes
     /// any.
     pub(crate) async fn rejoin_after_loss(&self, entry: &ShardEntry) -> Result<(), Status> {
-        let ShardPhase::Lost { kept } = entry.phase else { return Ok(()) };
-        let at = self.log_seal().await?.0;
+        let ShardPhase::Lost { watermark } = entry.phase else { return Ok(()) };
+        let last_index = self.log_seal().await?.0;
         let serves = self.deps().catalog.list_blocks(&TenantId::anonymous(), 0, 0).await;
         let serves = serves.map_err(|error| Status::from_error(&error))?.shards;
         let serves = serves.into_iter().find(|other| other.slot == entry.slot && other.serves());
-        let nobody =
-            || Status::new(ErrorCode::Unavailable, "no shard serves the slot yet, so nobody can be asked");
+        let nobody = || Status::new(ErrorCode::Unavailable, "no shard serves the slot yet; retry");
         let with = serves.ok_or_else(nobody)?;
-        let own = self.own(kept, at).await?;
+        let own = self.own(watermark, last_index).await?;
         let mut held = HashSet::new();
         // The serving shard is called first: ids that it forgets meanwhile are in a block by then.
         for ids in own.chunks(MAX_IDS_PER_PAGE) {
@@ -297,9 +291,9 @@ impl ShardReplica {
         }
         let own = own.len();
         let dropped = dropped.len();
-        tracing::warn!(shard = self.id, own, dropped, with = with.id, "the shard was lost and has settled");
-        let settled = CatalogCommand::Settled { shard: self.id, at, with: with.id };
-        self.deps().catalog.apply_command(settled).await.map_err(|error| Status::from_error(&error))
+        tracing::warn!(shard = self.id, own, dropped, with = with.id, "lost shard reconciled its ids");
+        let reconciled = CatalogCommand::Reconciled { shard: self.id, last_index, with: with.id };
+        self.deps().catalog.apply_command(reconciled).await.map_err(|error| Status::from_error(&error))
     }
 
     /// Seals the log. Returns the index of the seal and the time of the latest profile.

@@ -118,7 +118,7 @@ struct Cluster {
     nodes: BTreeMap<u64, Node>,
 }
 
-fn choice(members: impl IntoIterator<Item = u64>) -> ReplicaPlacement {
+fn placement(members: impl IntoIterator<Item = u64>) -> ReplicaPlacement {
     let zones = (1..=NODES).map(|node| (node, format!("zone-{node}"))).collect();
     ReplicaPlacement { members: members.into_iter().collect(), zones }
 }
@@ -129,12 +129,12 @@ impl Cluster {
         let deps = StoreDeps { clock: clock.clone(), random: random.split() };
         let store = Store::open(&Bucket { memory: true, ..Bucket::default() }, deps).unwrap();
         let catalog = Arc::new(Facts::new(clock.clone()));
-        let settings = CatalogSettings { copies: 3, ..CatalogSettings::default() };
+        let settings = CatalogSettings { replication_factor: 3, ..CatalogSettings::default() };
         catalog
-            .apply_command(CatalogCommand::Configure { expected: CatalogSettings::default(), settings })
+            .apply_command(CatalogCommand::UpdateSettings { expected: CatalogSettings::default(), settings })
             .await
             .unwrap();
-        let ReplicaPlacement { members, zones } = choice(1..=3);
+        let ReplicaPlacement { members, zones } = placement(1..=3);
         catalog
             .apply_command(CatalogCommand::OpenSlots { count: 1, members: vec![members], zones })
             .await
@@ -322,8 +322,11 @@ impl Cluster {
     }
 
     async fn succeed(&self, shard: ShardId, members: impl IntoIterator<Item = u64>) {
-        self.catalog.apply_command(CatalogCommand::Stop { shard }).await.unwrap();
-        self.catalog.propose(CatalogCommand::Succeed { shard, choice: choice(members) }).await.unwrap();
+        self.catalog.apply_command(CatalogCommand::RequestSeal { shard }).await.unwrap();
+        self.catalog
+            .propose(CatalogCommand::CreateSuccessor { shard, placement: placement(members) })
+            .await
+            .unwrap();
     }
 }
 
@@ -408,7 +411,7 @@ fn a_shard_that_was_lost_settles_before_it_shows_anything() {
         }
         cluster
             .catalog
-            .apply_command(CatalogCommand::Lose { shard: FIRST, choice: choice(4..=6) })
+            .apply_command(CatalogCommand::MarkLost { shard: FIRST, placement: placement(4..=6) })
             .await
             .unwrap();
         // Those in blocks are known; the others are not, and are taken again.
@@ -444,7 +447,7 @@ fn shards_log_the_fences_of_tables_and_forget_those_that_were_given_up() {
             SlotTable::try_from(SlotTableSpec { version, from, slots, subset, tenants, services }).unwrap()
         };
         cluster.catalog.apply_command(CatalogCommand::ProposeTable { table: table(2, 26) }).await.unwrap();
-        let fenced = |this: &Cluster| this.view().pending.is_some_and(|pending| pending.needs.is_empty());
+        let fenced = |this: &Cluster| this.view().pending.is_some_and(|pending| pending.unfenced.is_empty());
         cluster.until("the fence is logged", fenced).await;
         let described = cluster.hub.node(1).unwrap().shard_reports().await.unwrap();
         assert_eq!(described[0].fenced, 2);
@@ -488,8 +491,9 @@ impl Cluster {
 
     async fn succeed_who_serves(&self) -> bool {
         let Some(serving) = self.serving().filter(|serving| serving.epoch < 6) else { return false };
-        let _ = self.catalog.propose(CatalogCommand::Stop { shard: serving.id }).await.unwrap();
-        let succeed = CatalogCommand::Succeed { shard: serving.id, choice: choice(others(&serving)) };
+        let _ = self.catalog.propose(CatalogCommand::RequestSeal { shard: serving.id }).await.unwrap();
+        let succeed =
+            CatalogCommand::CreateSuccessor { shard: serving.id, placement: placement(others(&serving)) };
         matches!(self.catalog.propose(succeed).await.unwrap(), CommandResult::Shard(_))
     }
 
@@ -505,7 +509,7 @@ impl Cluster {
             }
         }
         self.bring_back(others(&newest)).await;
-        let lose = CatalogCommand::Lose { shard: newest.id, choice: choice(others(&newest)) };
+        let lose = CatalogCommand::MarkLost { shard: newest.id, placement: placement(others(&newest)) };
         self.catalog.propose(lose).await.unwrap() == CommandResult::Changed(1)
     }
 }

@@ -281,9 +281,10 @@ fn ids_that_damage_took_of_what_is_in_a_block_are_said_to_be_lost() {
         world.remains.damaged = true;
         let world = world.crash(2).await;
         assert_eq!(world.total().await, 10 + 21);
-        let scars = world.remains.catalog.list_blocks(&tenant("acme"), 0, i64::MAX).await.unwrap().scars;
-        let wounds: Vec<DataLoss> = scars.into_iter().map(|scar| scar.wound).collect();
-        assert!(matches!(wounds[..], [DataLoss::Ids { shard: 1, .. }]), "{wounds:?}");
+        let data_losses =
+            world.remains.catalog.list_blocks(&tenant("acme"), 0, i64::MAX).await.unwrap().data_losses;
+        let losses: Vec<DataLoss> = data_losses.into_iter().map(|record| record.loss).collect();
+        assert!(matches!(losses[..], [DataLoss::ForgottenIds { shard: 1, .. }]), "{losses:?}");
         assert_eq!(world.push_one(&first).await, 1, "it cannot be known");
     });
 }

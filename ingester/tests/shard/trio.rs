@@ -168,9 +168,9 @@ fn a_leader_that_is_cut_off_does_not_end_what_another_sealed() {
         let (new, leader) = trio.leader().await;
         assert_ne!(new, old);
         let zones = (1..=NODES).map(|node| (node, format!("zone-{node}"))).collect();
-        let choice = ReplicaPlacement { members: (1..=NODES).collect(), zones };
-        trio.catalog.apply_command(CatalogCommand::Stop { shard: SHARD }).await.unwrap();
-        trio.catalog.propose(CatalogCommand::Succeed { shard: SHARD, choice }).await.unwrap();
+        let placement = ReplicaPlacement { members: (1..=NODES).collect(), zones };
+        trio.catalog.apply_command(CatalogCommand::RequestSeal { shard: SHARD }).await.unwrap();
+        trio.catalog.propose(CatalogCommand::CreateSuccessor { shard: SHARD, placement }).await.unwrap();
         leader.apply_view(&trio.view()).await;
         // As the successor does when it has copied what there was.
         leader
@@ -180,19 +180,19 @@ fn a_leader_that_is_cut_off_does_not_end_what_another_sealed() {
         let seals = async {
             loop {
                 match trio.phase() {
-                    ShardPhase::Sealed { at } => return at,
+                    ShardPhase::Sealed { last_index } => return last_index,
                     _ => trio.clock.sleep(LOOK).await,
                 }
             }
         };
-        let at = trio.clock.timeout(PATIENCE, seals).await.expect("it is sealed");
-        let inherited = HandoffSource::Window { of: SHARD, upto: Some(at) };
+        let last_index = trio.clock.timeout(PATIENCE, seals).await.expect("it is sealed");
+        let inherited = HandoffSource::DedupWindow { predecessor: SHARD, up_to: Some(last_index) };
         let opened = CatalogCommand::Opened { shard: SUCCESSOR, inherited, fenced: 1 };
         trio.catalog.apply_command(opened).await.unwrap();
         trio.kill(new).await;
         cut_off.apply_view(&trio.view()).await;
         trio.clock.sleep(Duration::from_secs(30)).await;
-        assert_eq!(trio.phase(), ShardPhase::Sealed { at });
+        assert_eq!(trio.phase(), ShardPhase::Sealed { last_index });
 
         trio.hub.cut_off.lock().clear();
         trio.boot(new).await;
@@ -241,18 +241,18 @@ fn a_member_whose_log_is_gone_does_not_vote_and_keeps_no_other_shard_from_openin
     simulate(async {
         let mut trio = Trio::start(4).await;
         let zones = (1..=NODES).map(|node| (node, format!("zone-{node}"))).collect();
-        let choice = ReplicaPlacement { members: (1..=NODES).collect(), zones };
+        let placement = ReplicaPlacement { members: (1..=NODES).collect(), zones };
         trio.push(&simple(now(), 10)).await;
         let (leader, wiped) = (trio.leader().await.0, trio.leader().await.0 % NODES + 1);
         trio.kill(wiped).await;
-        trio.catalog.propose(CatalogCommand::AddSlot { slot: 1, choice }).await.unwrap();
+        trio.catalog.propose(CatalogCommand::AddSlot { slot: 1, placement }).await.unwrap();
         trio.nodes.get_mut(&wiped).unwrap().log_disk = MemoryDisk::new();
         trio.boot(wiped).await;
         let (ingester, _) = trio.nodes[&wiped].process.as_ref().unwrap();
         assert!(ingester.failed().unwrap().starts_with("shard 1: "), "{:?}", ingester.failed());
         assert_eq!(ingester.slots(), [1]);
-        let described = ingester.shard_reports().await.unwrap();
-        let found = described.iter().map(|shard| (shard.shard, shard.cut.is_some()));
+        let reports = ingester.shard_reports().await.unwrap();
+        let found = reports.iter().map(|shard| (shard.shard, shard.cut.is_some()));
         assert_eq!(found.collect::<Vec<_>>(), [(1, false), (2, true)]);
         // The other two are a majority.
         assert_eq!(trio.push(&simple(now() + 1, 10)).await, 1);
@@ -312,7 +312,7 @@ fn views_open_shards_and_end_them_and_old_ones_change_nothing() {
         let old = trio.view();
         let mut over = old.clone();
         over.revision += 1;
-        over.shards[0].phase = ShardPhase::Retired { at: trio.clock.wall(), abandoned: false };
+        over.shards[0].phase = ShardPhase::Retired { retired_at: trio.clock.wall(), abandoned: false };
         for (ingester, _) in trio.nodes.values().filter_map(|node| node.process.as_ref()) {
             ingester.apply_view(&over).await;
             ingester.apply_view(&old).await;

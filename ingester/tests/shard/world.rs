@@ -54,11 +54,13 @@ fn spend(count: &AtomicU32) -> bool {
 #[async_trait]
 impl Catalog for Facts {
     async fn propose(&self, command: CatalogCommand) -> Result<CommandResult, CatalogError> {
-        let registers =
-            matches!(command, CatalogCommand::Register { .. } | CatalogCommand::RegisterStaged { .. });
+        let registers = matches!(
+            command,
+            CatalogCommand::RegisterBlock { .. } | CatalogCommand::RegisterStagedBlock { .. }
+        );
         let failed = || Err(CatalogError::Unavailable(Status::new(ErrorCode::Unavailable, "told to fail")));
         let is_barred = |shard| shard == self.barred.load(Ordering::Relaxed);
-        if matches!(&command, CatalogCommand::Register { block, .. } if is_barred(block.shard)) {
+        if matches!(&command, CatalogCommand::RegisterBlock { block, .. } if is_barred(block.shard)) {
             return failed();
         }
         if registers && spend(&self.deaf) {

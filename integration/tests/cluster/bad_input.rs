@@ -164,7 +164,7 @@ async fn of_two_shards_and_tables() -> (TestCluster, Oracle) {
     let (cluster, mut oracle) = opened(nodes, 1).await;
     oracle.store(&cluster, CHANGE / 2).await;
     let (runtime, catalog) = cluster.catalog("a");
-    run_on(runtime, async move { catalog.apply_command(CatalogCommand::Stop { shard: OVER }).await })
+    run_on(runtime, async move { catalog.apply_command(CatalogCommand::RequestSeal { shard: OVER }).await })
         .await
         .unwrap();
     let serves = |shard: &ShardEntry| shard.id == SERVES && shard.phase == ShardPhase::Open;

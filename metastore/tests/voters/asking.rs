@@ -44,7 +44,7 @@ fn what_any_node_proposed_is_listed_by_every_other_one_right_after() {
                 }
             }
         }
-        let refused = town.client(8).propose(CatalogCommand::Stop { shard: 7 }).await.unwrap();
+        let refused = town.client(8).propose(CatalogCommand::RequestSeal { shard: 7 }).await.unwrap();
         assert!(matches!(refused, CommandResult::Refused(_)), "{refused:?}");
     });
 }
@@ -58,7 +58,7 @@ fn a_note_of_any_node_is_read_by_every_other_one_right_after() {
         for node in [1, 2, 3, 8, 9] {
             let text = Some(format!("of {node}"));
             let (of, name) = (tenant.clone(), "a".to_owned());
-            let note = CatalogCommand::Note { tenant: of, name, expected, text: text.clone() };
+            let note = CatalogCommand::PutTenantDocument { tenant: of, name, expected, text: text.clone() };
             assert_eq!(town.client(node).propose(note).await.unwrap(), CommandResult::Changed(1));
             for reader in [1, 2, 3, 8, 9] {
                 let seen = town.client(reader).tenant_documents(&tenant).await.unwrap();
@@ -114,7 +114,7 @@ fn a_voter_that_does_not_lead_sends_a_proposal_on_once() {
         let introductions = PeerHandshake::new(me(8));
         let request = |hops| wire::ProposeRequest {
             caller: Some(introductions.caller(follower, LIMIT)),
-            command: CatalogLogEntry { at: Default::default(), command: change(1) }.encode().into(),
+            command: CatalogLogEntry { time: Default::default(), command: change(1) }.encode().into(),
             hops,
         };
         let ask = async |hops| {
@@ -175,7 +175,7 @@ fn who_reaches_no_voter_is_told_whom_it_tried() {
         assert!(error.contains("within 10s") && error.contains("node 1: node 1 was not reached"), "{error}");
         assert!(town.clock.monotonic() - before <= Duration::from_secs(11));
         let blocks = town.client(8).blocks().await.unwrap_err();
-        assert!(blocks.to_string().contains("only a node that votes"), "{blocks}");
+        assert!(blocks.to_string().contains("only a metastore voter"), "{blocks}");
     });
 }
 
@@ -204,9 +204,9 @@ fn what_cannot_be_helped_is_refused_at_once() {
         assert!(refused.message.contains("check cluster.id"), "{refused}");
 
         // A change that expects what is not there is refused by the facts, whoever asks.
-        let settings = CatalogSettings { copies: 3, ..CatalogSettings::default() };
-        let wrong = CatalogSettings { copies: 2, ..CatalogSettings::default() };
-        let change = CatalogCommand::Configure { expected: wrong, settings };
+        let settings = CatalogSettings { replication_factor: 3, ..CatalogSettings::default() };
+        let wrong = CatalogSettings { replication_factor: 2, ..CatalogSettings::default() };
+        let change = CatalogCommand::UpdateSettings { expected: wrong, settings };
         assert!(matches!(town.client(9).propose(change).await.unwrap(), CommandResult::Refused(_)));
     });
 }
@@ -218,11 +218,13 @@ fn the_leading_voter_says_when_something_was_proposed() {
         let leader = town.leader().await;
         let introductions = PeerHandshake::new(me(8));
         let (now, far) = (town.clock.wall(), Duration::from_secs(1 << 30));
-        for (number, at) in [now.plus(far), now.minus(far)].into_iter().enumerate() {
+        for (number, time) in [now.plus(far), now.minus(far)].into_iter().enumerate() {
             for (place, voter) in [leader, leader % 3 + 1].into_iter().enumerate() {
                 let block = BlockId::from_number((number * 2 + place) as u128);
-                let command =
-                    CatalogLogEntry { at, command: CatalogCommand::Condemn { blocks: vec![block] } };
+                let command = CatalogLogEntry {
+                    time,
+                    command: CatalogCommand::TombstoneBlocks { blocks: vec![block] },
+                };
                 let caller = Some(introductions.caller(voter, LIMIT));
                 let request = wire::ProposeRequest { caller, command: command.encode().into(), hops: 0 };
                 town.peers(8).metastore(voter).propose(request).await.unwrap();

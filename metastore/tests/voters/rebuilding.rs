@@ -88,13 +88,13 @@ async fn write_of(store: &Store, id: BlockId, origin: BlockOrigin) -> BlockEntry
     bucket_block_from_meta(id, &meta, meta.origin.as_ref().unwrap()).unwrap().block
 }
 
-fn described(shard: u32, cut: u64) -> impl Iterator<Item = ShardReport> {
+fn reports(shard: u32, cut: u64) -> impl Iterator<Item = ShardReport> {
     let told = move |node: u64| ShardReport {
         node: Some(node),
         shard,
         members: KEEPERS.into(),
         // Not all have heard of the last cut.
-        cut: cut.saturating_sub(node % 2),
+        flushed: cut.saturating_sub(node % 2),
         fenced: 1,
         ..ShardReport::default()
     };
@@ -106,9 +106,9 @@ async fn listed(catalog: &dyn Catalog) -> BlockListing {
 }
 
 async fn open_two_shards(client: &MetastoreClient) {
-    let settings = CatalogSettings { copies: 3, ..CatalogSettings::default() };
+    let settings = CatalogSettings { replication_factor: 3, ..CatalogSettings::default() };
     client
-        .apply_command(CatalogCommand::Configure { expected: CatalogSettings::default(), settings })
+        .apply_command(CatalogCommand::UpdateSettings { expected: CatalogSettings::default(), settings })
         .await
         .unwrap();
     let zones = KEEPERS.map(|node| (node, node.to_string())).into();
@@ -116,7 +116,7 @@ async fn open_two_shards(client: &MetastoreClient) {
     client.apply_command(CatalogCommand::OpenSlots { count: 2, members, zones }).await.unwrap();
     for shard in [1, 2] {
         let opened =
-            CatalogCommand::Opened { shard, inherited: athanor_catalog::HandoffSource::Nothing, fenced: 1 };
+            CatalogCommand::Opened { shard, inherited: athanor_catalog::HandoffSource::None, fenced: 1 };
         client.apply_command(opened).await.unwrap();
     }
 }
@@ -167,30 +167,30 @@ fn what_was_registered_is_again_and_nothing_else() {
             town.kill(node).await;
         }
 
-        let described: Vec<ShardReport> = described(1, 40).chain(described(2, 7)).collect();
+        let reports: Vec<ShardReport> = reports(1, 40).chain(reports(2, 7)).collect();
         let rebuilding = RecoveryParams {
             store: store.clone(),
             cluster: CLUSTER,
-            described: described.clone(),
+            reports: reports.clone(),
             without: BTreeSet::new(),
             at: clock.wall(),
-            kept_from: Timestamp::UNIX_EPOCH,
+            retained_since: Timestamp::UNIX_EPOCH,
         };
-        let silent = described.iter().filter(|told| told.node != Some(12)).cloned().collect();
-        let silent = RecoveryParams { described: silent, ..rebuilding.clone() };
+        let silent = reports.iter().filter(|told| told.node != Some(12)).cloned().collect();
+        let silent = RecoveryParams { reports: silent, ..rebuilding.clone() };
         let refused = recover_catalog(silent.clone()).await.unwrap_err();
         assert!(
-            matches!(refused, MetastoreRecoveryError::Silent { node: 12 })
+            matches!(refused, MetastoreRecoveryError::MissingReport { node: 12 })
                 && refused.code() == ErrorCode::Unavailable
         );
         recover_catalog(RecoveryParams { without: [12].into(), ..silent }).await.unwrap();
 
         let (rebuilt, report) = recover_catalog(rebuilding).await.unwrap();
-        let RecoveryReport { snapshot, odd_blocks, findings, .. } = &report;
+        let RecoveryReport { snapshot, skipped_blocks, findings, .. } = &report;
         assert!(snapshot.is_some_and(|index| index < rebuilt.index), "{report:?}");
-        assert_eq!((findings.recalled.len(), findings.passed_over.len()), (3, 6), "{report:?}");
-        assert!(findings.gaps.is_empty() && findings.shards.is_empty(), "{report:?}");
-        assert_eq!(odd_blocks.len(), 2, "{report:?}");
+        assert_eq!((findings.reinstated.len(), findings.skipped.len()), (3, 6), "{report:?}");
+        assert!(findings.gaps.is_empty() && findings.new_shards.is_empty(), "{report:?}");
+        assert_eq!(skipped_blocks.len(), 2, "{report:?}");
         goes_on(town, &before, &rebuilt).await;
     });
 }

@@ -118,7 +118,7 @@ fn three_of_five_are_enough_and_two_are_not() {
         let tenant = TenantId::anonymous();
         let note = |number: u32| {
             let (tenant, name) = (tenant.clone(), number.to_string());
-            CatalogCommand::Note { tenant, name, expected: None, text: Some("noted".to_owned()) }
+            CatalogCommand::PutTenantDocument { tenant, name, expected: None, text: Some("noted".to_owned()) }
         };
         for number in 1..3 {
             town.kill(town.leader().await).await;

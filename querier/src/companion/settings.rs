@@ -55,7 +55,7 @@ impl TenantSettings {
 }
 
 fn setting(name: &str, note: &TenantDocument) -> Setting {
-    Setting { name: name.to_owned(), value: note.text.clone(), modified_at: note.at.millis() }
+    Setting { name: name.to_owned(), value: note.text.clone(), modified_at: note.updated_at.millis() }
 }
 
 fn key(name: &str) -> Result<String, Status> {

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use athanor_catalog::{MAX_COPIES, MAX_SLOTS};
+use athanor_catalog::{MAX_REPLICATION_FACTOR, MAX_SLOTS};
 use athanor_chassis::ByteSize;
 use athanor_chassis::units::{duration_text, format_duration};
 use athanor_profile::encoding::hex::parse_hex_id;
@@ -243,8 +243,8 @@ impl ClusterConfig {
     }
 
     fn check_numbers(&self, problems: &mut SettingErrors) {
-        problems.add_if(!(1..=MAX_COPIES).contains(&self.copies), "cluster.copies", || {
-            format!("{} copies; write 1 to {MAX_COPIES}, usually 3", self.copies)
+        problems.add_if(!(1..=MAX_REPLICATION_FACTOR).contains(&self.copies), "cluster.copies", || {
+            format!("{} copies; write 1 to {MAX_REPLICATION_FACTOR}, usually 3", self.copies)
         });
         problems.add_if(![1, 3, 5].contains(&self.voters), "cluster.voters", || {
             format!("{} voters; write 1, 3 or 5", self.voters)

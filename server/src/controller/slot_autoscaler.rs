@@ -105,7 +105,7 @@ impl SlotAutoscaler {
         if news.is_empty() {
             return Ok(());
         }
-        controller.propose(CatalogCommand::Rates { changed }).await?;
+        controller.propose(CatalogCommand::SetServiceRates { changed }).await?;
         for (service, rate) in news {
             match rate {
                 0 => self.told.remove(&service),
@@ -138,10 +138,10 @@ impl SlotAutoscaler {
             let table = SlotTable::try_from(draft.clone()).map_err(|error| Status::from_error(&error))?;
             let proposed = controller.catalog.propose(CatalogCommand::ProposeTable { table }).await;
             match proposed.map_err(|error| Status::from_error(&error))? {
-                CommandResult::Refused(CommandError::TableVersion { expected, .. }) => {
+                CommandResult::Refused(CommandError::TableVersionMismatch { expected, .. }) => {
                     draft.version = expected
                 }
-                CommandResult::Refused(CommandError::TableTime { earliest, .. }) => {
+                CommandResult::Refused(CommandError::TableTooEarly { earliest, .. }) => {
                     draft.from = earliest.saturating_add(TABLE_ACTIVATION_DELAY_NANOS)
                 }
                 CommandResult::Refused(refused) => {
@@ -164,7 +164,7 @@ async fn forget(controller: &ClusterController, view: &RoutingView) -> Result<()
     let Some(tables) = view.tables.as_ref().filter(|_| !oldest.is_zero()) else { return Ok(()) };
     let before = controller.clock.wall().minus(oldest).minus(2 * athanor_catalog::MAX_CLOCK_SKEW).nanos();
     let past = tables.tables_between(i64::MIN, i64::MAX).iter().skip(1).any(|next| next.from() < before);
-    if past { controller.propose(CatalogCommand::ForgetTables { before }).await } else { Ok(()) }
+    if past { controller.propose(CatalogCommand::ExpireTables { before }).await } else { Ok(()) }
 }
 
 /// Adds the bytes of an interval to the decaying mean rates.

@@ -95,13 +95,13 @@ impl CatalogRepair {
         // Merged blocks come first: they hold the rows of their inputs, and the inputs' objects are garbage
         // collected.
         for block in find_merged_blocks(&found, &listed, |_| true).into_iter().cloned() {
-            self.recall(block).await?;
+            self.reinstate(block).await?;
         }
         let cuts: Vec<BlockEntry> =
             found.into_iter().map(|lying| lying.block).filter(|block| block.level == 0).collect();
         for gap in self.gaps().await? {
             for block in tiling(gap, &cuts) {
-                self.recall(block).await?;
+                self.reinstate(block).await?;
             }
         }
         self.excuse().await?;
@@ -113,12 +113,14 @@ impl CatalogRepair {
 
     async fn gaps(&self) -> Result<Vec<LogGap>, Status> {
         let listing = self.catalog.list_blocks(&TenantId::anonymous(), 0, 0).await;
-        let scars = listing.map_err(|error| Status::from_error(&error))?.scars.into_iter();
-        let gap = |wound| match wound {
-            DataLoss::Gap { shard, from, to } => Some(LogGap { shard, from, to }),
-            DataLoss::Ids { .. } | DataLoss::Unknown { .. } | DataLoss::Abandoned { .. } => None,
+        let data_losses = listing.map_err(|error| Status::from_error(&error))?.data_losses.into_iter();
+        let gap = |loss| match loss {
+            DataLoss::MissingBlocks { shard, from, to } => Some(LogGap { shard, from, to }),
+            DataLoss::ForgottenIds { .. }
+            | DataLoss::UnknownLogRange { .. }
+            | DataLoss::AbandonedShard { .. } => None,
         };
-        Ok(scars.filter_map(|scar| gap(scar.wound)).collect())
+        Ok(data_losses.filter_map(|record| gap(record.loss)).collect())
     }
 
     async fn propose(&self, command: CatalogCommand) -> Result<CommandResult, Status> {
@@ -127,8 +129,8 @@ impl CatalogRepair {
 
     async fn known(&self) -> Result<BTreeSet<BlockId>, CatalogError> {
         let blocks = self.catalog.blocks().await?.into_iter().map(|block| block.id);
-        let condemned = self.catalog.tombstones().await?.into_iter().map(|(block, _)| block);
-        Ok(blocks.chain(condemned).collect())
+        let tombstoned = self.catalog.tombstones().await?.into_iter().map(|(block, _)| block);
+        Ok(blocks.chain(tombstoned).collect())
     }
 
     /// Returns the unregistered blocks of this cluster that lie within gaps.
@@ -164,7 +166,7 @@ impl CatalogRepair {
         }
     }
 
-    async fn recall(&self, block: BlockEntry) -> Result<(), Status> {
+    async fn reinstate(&self, block: BlockEntry) -> Result<(), Status> {
         let BlockEntry { id, shard, from, to, .. } = block;
         match self.catalog.reinstate_block(block).await {
             Ok(_) => {
@@ -172,7 +174,7 @@ impl CatalogRepair {
                 Ok(())
             }
             Err(CatalogError::Refused(refused)) => {
-                tracing::warn!(block = %id, %refused, "a block was not recalled");
+                tracing::warn!(block = %id, %refused, "failed to reinstate block");
                 Ok(())
             }
             Err(error) => Err(Status::from_error(&error)),
@@ -195,7 +197,7 @@ impl CatalogRepair {
             let age = |block: BlockId| ages.time.since(block.named_at());
             let is_before = |(from, block)| from == to && age(block) >= self.retention / 10 * 9;
             if oldest.min().is_some_and(is_before) {
-                self.propose(CatalogCommand::Close { shard, from, to }).await?;
+                self.propose(CatalogCommand::CloseGap { shard, from, to }).await?;
             }
         }
         Ok(())

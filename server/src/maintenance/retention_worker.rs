@@ -160,9 +160,9 @@ impl RetentionWorker {
             .map(|(block, _)| block)
             .collect();
         if !expired.is_empty() && expired.into_iter().all(|block| removed.contains(block)) {
-            self.propose(CatalogCommand::Forget).await?;
+            self.propose(CatalogCommand::ExpireTombstones).await?;
         }
-        self.heal(now).await?;
+        self.clear_data_loss(now).await?;
         sweeping
     }
 
@@ -205,7 +205,7 @@ impl RetentionWorker {
             return Ok(0);
         }
         let max_percent = Some(max_expired_percent);
-        let count = self.propose(CatalogCommand::Expire { retention, max_percent }).await?;
+        let count = self.propose(CatalogCommand::ExpireBlocks { retention, max_percent }).await?;
         self.done.condemned.fetch_add(count, Ordering::Relaxed);
         let overdue = ages.overdue as u64;
         if count > 0 {
@@ -232,7 +232,7 @@ impl RetentionWorker {
         let due = ages.expired.iter().filter(|(_, since)| is_due(**since));
         let blocks: Vec<BlockId> = due.map(|(block, _)| *block).take(MAX_BLOCKS_PER_ROUND).collect();
         if !blocks.is_empty() {
-            self.propose(CatalogCommand::Purge { blocks }).await?;
+            self.propose(CatalogCommand::PurgeBlocks { blocks }).await?;
         }
         Ok(())
     }
@@ -271,16 +271,16 @@ impl RetentionWorker {
 
     /// Clears records of data loss that are older than the retention, since retention would have removed that
     /// data.
-    async fn heal(&self, now: Timestamp) -> Result<(), Status> {
+    async fn clear_data_loss(&self, now: Timestamp) -> Result<(), Status> {
         if self.config.retention.is_zero() {
             return Ok(());
         }
         let before = now.minus(self.config.retention);
         let listing = self.catalog.list_blocks(&TenantId::anonymous(), 0, 0).await;
-        let scars = listing.map_err(|error| Status::from_error(&error))?.scars;
-        if scars.iter().any(|scar| scar.since < before) {
+        let data_losses = listing.map_err(|error| Status::from_error(&error))?.data_losses;
+        if data_losses.iter().any(|record| record.since < before) {
             self.catalog
-                .propose(CatalogCommand::Heal { before })
+                .propose(CatalogCommand::ClearDataLoss { before })
                 .await
                 .map_err(|error| Status::from_error(&error))?;
         }
@@ -433,14 +433,14 @@ mod tests {
         let (janitor, mut progress) = (world.janitor(config), RetentionProgress::default());
         janitor.round(&mut progress).await.unwrap();
         assert_eq!(world.done.now().restorable, 2);
-        world.catalog.propose(CatalogCommand::Restore { blocks: vec![keys[1].0] }).await.unwrap();
+        world.catalog.propose(CatalogCommand::RestoreBlocks { blocks: vec![keys[1].0] }).await.unwrap();
         world.hand.advance(CONFIG.deletion_delay);
         janitor.round(&mut progress).await.unwrap();
         assert_eq!(world.listed().await, 1, "its age counts from its restoration");
         assert!(world.store.head(&keys[0].1).await.is_err());
         assert!(world.store.head(&keys[1].1).await.is_ok());
         let purged =
-            world.catalog.propose(CatalogCommand::Restore { blocks: vec![keys[0].0] }).await.unwrap();
+            world.catalog.propose(CatalogCommand::RestoreBlocks { blocks: vec![keys[0].0] }).await.unwrap();
         assert!(
             matches!(purged, CommandResult::Refused(athanor_catalog::CommandError::NotExpired(_))),
             "{purged:?}"
@@ -463,7 +463,7 @@ mod tests {
         janitor.round(&mut progress).await.unwrap();
         assert_eq!(world.listed().await, 90);
         assert_eq!(world.done.now().overdue, 90);
-        let apply = CatalogCommand::Expire { retention: config.retention, max_percent: None };
+        let apply = CatalogCommand::ExpireBlocks { retention: config.retention, max_percent: None };
         world.catalog.propose(apply).await.unwrap();
         assert_eq!(world.listed().await, 0, "an operator has no limit");
     }
@@ -494,9 +494,9 @@ mod tests {
         };
         let revision = async || catalog.list_blocks(&TenantId::anonymous(), 0, 0).await.unwrap().revision;
         catalog.tombstone_blocks(vec![BlockId::from_number(7)]).await.unwrap();
-        catalog.record_data_loss(DataLoss::Ids { shard: 1, to: 9 }).await.unwrap();
+        catalog.record_data_loss(DataLoss::ForgottenIds { shard: 1, to: 9 }).await.unwrap();
         let mut progress = RetentionProgress::default();
-        for (wait, proposals, condemned, scars) in
+        for (wait, proposals, condemned, data_losses) in
             [(DAY, 0, 1, 1), (DAY, 1, 0, 1), (DAY, 0, 0, 1), (8 * DAY, 1, 0, 0), (DAY, 0, 0, 0)]
         {
             hand.advance(wait);
@@ -504,7 +504,10 @@ mod tests {
             janitor.round(&mut progress).await.unwrap();
             assert_eq!(revision().await - before, proposals);
             let listing = catalog.list_blocks(&TenantId::anonymous(), 0, 0).await.unwrap();
-            assert_eq!((catalog.tombstones().await.unwrap().len(), listing.scars.len()), (condemned, scars));
+            assert_eq!(
+                (catalog.tombstones().await.unwrap().len(), listing.data_losses.len()),
+                (condemned, data_losses)
+            );
         }
     }
 

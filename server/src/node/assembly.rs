@@ -559,8 +559,8 @@ fn report(recovery: &log::LogRecoveryReport) {
 /// Records damage of unknown content in the catalog, so that responses report it after a restart as well.
 async fn mark(recovery: &log::LogRecoveryReport, catalog: &dyn Catalog) {
     for damage in recovery.damage.iter().filter(|damage| damage.hurt == log::DamageScope::All) {
-        let wound = DataLoss::Unknown { from: damage.at.start, to: damage.at.end };
-        if let Err(error) = catalog.record_data_loss(wound).await {
+        let loss = DataLoss::UnknownLogRange { from: damage.at.start, to: damage.at.end };
+        if let Err(error) = catalog.record_data_loss(loss).await {
             tracing::error!(%error, ?damage, "the damage is not remembered: answers do not tell of it");
         }
     }

@@ -73,7 +73,7 @@ async fn again(
     let at = clock.wall();
     let until = clock.monotonic() + REBUILD_DEADLINE;
     let retention = site.config.retention;
-    let kept_from = if retention.is_zero() { Timestamp::UNIX_EPOCH } else { at.minus(retention) };
+    let retained_since = if retention.is_zero() { Timestamp::UNIX_EPOCH } else { at.minus(retention) };
     loop {
         let may_wait = clock.monotonic() < until;
         match voting(others) {
@@ -90,7 +90,7 @@ async fn again(
                 return Err(StartError::Rebuild(Status::new(ErrorCode::Conflict, message)));
             }
         }
-        let (described, unsure) = described(others, &ways, &without).await;
+        let (reports, unsure) = collect_reports(others, &ways, &without).await;
         if may_wait && !unsure.is_empty() {
             tracing::info!(?unsure, "most members of these shards have not said yet how much is stored");
             REBUILD_RETRY_BACKOFF.wait(0, clock, random).await;
@@ -99,17 +99,17 @@ async fn again(
         let rebuilding = RecoveryParams {
             store: site.system.store.clone(),
             cluster: site.identity.cluster,
-            described,
+            reports,
             without: without.clone(),
             at,
-            kept_from,
+            retained_since,
         };
         match recover_catalog(rebuilding).await {
             Ok((rebuilt, report)) => {
                 install_recovered_state(&ground.consensus, &rebuilt).await?;
                 return Ok(told(&report, &unsure));
             }
-            Err(MetastoreRecoveryError::Silent { .. }) if may_wait => {
+            Err(MetastoreRecoveryError::MissingReport { .. }) if may_wait => {
                 REBUILD_RETRY_BACKOFF.wait(0, clock, random).await
             }
             Err(error) => return Err(StartError::Rebuild(Status::from_error(&error))),
@@ -131,7 +131,7 @@ fn voting(others: &ClusterHandle) -> Option<String> {
 
 /// Returns the shard reports of all reachable ingesters, and the shards for which no report is surely
 /// complete.
-async fn described(
+async fn collect_reports(
     others: &ClusterHandle,
     ways: &IngesterClient,
     without: &BTreeSet<NodeId>,
@@ -161,33 +161,33 @@ async fn described(
 }
 
 fn told(report: &RecoveryReport, unsure: &BTreeSet<ShardId>) -> String {
-    let RecoveryReport { snapshot, snapshots_passed_over, odd_blocks, findings } = report;
+    let RecoveryReport { snapshot, skipped_snapshots, skipped_blocks, findings } = report;
     let mut text = match snapshot {
         Some(index) => format!("from the snapshot at {index}, and what came later\n"),
         None => "there was no snapshot: from blocks and ingesters alone\n".to_owned(),
     };
     // Writing to a string cannot fail.
-    for (what, all) in [("passed over", snapshots_passed_over), ("left out", odd_blocks)] {
+    for (what, all) in [("passed over", skipped_snapshots), ("left out", skipped_blocks)] {
         all.iter().for_each(|one| {
             let _ = writeln!(text, "{what}: {one}");
         });
     }
-    let RecoveryFindings { recalled, missing, passed_over, shards, without_log, gaps } = findings;
+    let RecoveryFindings { reinstated, missing, skipped, new_shards, shards_without_log, gaps } = findings;
     let _ = writeln!(
         text,
         "blocks: {} registered again, {} missing, {} never registered or replaced",
-        recalled.len(),
+        reinstated.len(),
         missing.len(),
-        passed_over.len()
+        skipped.len()
     );
     let listed = |shards: &mut dyn Iterator<Item = &ShardId>| {
         shards.map(ShardId::to_string).collect::<Vec<_>>().join(", ")
     };
     for (what, all) in [
-        ("shards that the snapshot does not know", listed(&mut shards.iter())),
+        ("shards that the snapshot does not know", listed(&mut new_shards.iter())),
         (
             "shards of whose log no node tells, so that what lies in no block is lost",
-            listed(&mut without_log.iter()),
+            listed(&mut shards_without_log.iter()),
         ),
         (
             "shards of which most members were silent, so that the last of them may be lost",

@@ -146,7 +146,7 @@ impl QueryPlanner {
                 Some(Err(error)) => moved.push(format!("shard {}: {error}", shard.id)),
             }
         }
-        let mut missing = missing(&beside, &listing.scars);
+        let mut missing = missing(&beside, &listing.data_losses);
         missing.extend(without(&listing.partial));
         let removed = listing.removed;
         Ok(DataLocations { views, far: away, blocks: listing.blocks, removed, missing, moved })
@@ -164,7 +164,7 @@ impl QueryPlanner {
             ShardPhase::Opening { .. } | ShardPhase::Lost { .. } | ShardPhase::Retired { .. } => {
                 return Some(Ok(LocalShardData::default()));
             }
-            ShardPhase::Open | ShardPhase::Closing | ShardPhase::Sealed { .. } => {}
+            ShardPhase::Open | ShardPhase::Sealing | ShardPhase::Sealed { .. } => {}
         }
         let ingester = self.ingester.as_ref()?;
         // A leader without a majority would delay the query here as well.
@@ -305,19 +305,19 @@ fn without(partial: &[ShardId]) -> Option<String> {
 /// tenant and its time range.
 fn missing(
     HeadMetadata { lost, forgets, silent, .. }: &HeadMetadata,
-    scars: &[DataLossRecord],
+    data_losses: &[DataLossRecord],
 ) -> Vec<String> {
     let lost = *lost;
     let mut unlisted = 0;
     let mut unknown = 0;
     let mut abandoned = 0;
     let mut ids = *forgets;
-    for scar in scars {
-        match scar.wound {
-            DataLoss::Gap { from, to, .. } => unlisted += to - from,
-            DataLoss::Unknown { .. } => unknown += 1,
-            DataLoss::Ids { .. } => ids = true,
-            DataLoss::Abandoned { .. } => abandoned += 1,
+    for record in data_losses {
+        match record.loss {
+            DataLoss::MissingBlocks { from, to, .. } => unlisted += to - from,
+            DataLoss::UnknownLogRange { .. } => unknown += 1,
+            DataLoss::ForgottenIds { .. } => ids = true,
+            DataLoss::AbandonedShard { .. } => abandoned += 1,
         }
     }
     let said = [

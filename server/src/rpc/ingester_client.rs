@@ -173,15 +173,15 @@ impl IngesterClient {
             node: Some(node),
             shard: of.shard,
             members: of.members.into_iter().collect(),
-            cut: of.cut.unwrap_or_default(),
+            flushed: of.cut.unwrap_or_default(),
             sealed: of.sealed,
             fenced: of.fenced,
             // A node without all entries may have missed a change of this field.
             inherited: of.inherited.filter(|_| of.whole).map(|inherited| match inherited.of_blocks {
-                true => HandoffSource::Blocks { of: inherited.shard, upto: 0 },
-                false => HandoffSource::Window { of: inherited.shard, upto: None },
+                true => HandoffSource::RegisteredBlocks { predecessor: inherited.shard, up_to: 0 },
+                false => HandoffSource::DedupWindow { predecessor: inherited.shard, up_to: None },
             }),
-            taken: of.taken.filter(|_| of.whole),
+            accepted_profiles: of.taken.filter(|_| of.whole),
             tables: Vec::new(),
         };
         let mut told: Vec<ShardReport> = answered.shards.into_iter().map(one).collect();

@@ -25,7 +25,7 @@ pub struct DataLossRecord {
     /// Time at which the loss was recorded.
     pub since: Timestamp,
     /// Kind and extent of the loss.
-    pub wound: DataLoss,
+    pub loss: DataLoss,
 }
 
 /// Data that damage destroyed or made doubtful.
@@ -33,7 +33,7 @@ pub struct DataLossRecord {
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum DataLoss {
     /// Entries after one index and up to another are registered, but no known block holds them.
-    Gap {
+    MissingBlocks {
         /// Id of the shard.
         shard: ShardId,
         /// Index before the first entry.
@@ -42,21 +42,21 @@ pub enum DataLoss {
         to: u64,
     },
     /// A shard lost the ids of its records up to an index. Duplicates since then may be counted.
-    Ids {
+    ForgottenIds {
         /// Id of the shard.
         shard: ShardId,
         /// Last index up to which ids are lost.
         to: u64,
     },
     /// A range of the node's log is damaged, and its content is unknown.
-    Unknown {
+    UnknownLogRange {
         /// First position, in bytes.
         from: u64,
         /// Position after the last byte.
         to: u64,
     },
     /// An operator gave up the entries of a shard after an index.
-    Abandoned {
+    AbandonedShard {
         /// Id of the shard.
         shard: ShardId,
         /// Watermark of the shard at that time.
@@ -67,8 +67,10 @@ pub enum DataLoss {
 impl DataLoss {
     fn shard(&self) -> Option<ShardId> {
         match *self {
-            Self::Gap { shard, .. } | Self::Ids { shard, .. } | Self::Abandoned { shard, .. } => Some(shard),
-            Self::Unknown { .. } => None,
+            Self::MissingBlocks { shard, .. }
+            | Self::ForgottenIds { shard, .. }
+            | Self::AbandonedShard { shard, .. } => Some(shard),
+            Self::UnknownLogRange { .. } => None,
         }
     }
 }
@@ -83,10 +85,10 @@ pub(in crate::state) fn is_name_within_skew(block: BlockId, now: Timestamp) -> b
 impl CatalogState {
     /// Returns the shard of a block, unless the block is tombstoned or names an unknown epoch.
     fn shard_of(&mut self, block: &BlockEntry) -> Result<&mut ShardEntry, CommandError> {
-        if self.condemned.contains_key(&block.id) {
-            return Err(CommandError::Condemned(block.id));
+        if self.tombstones.contains_key(&block.id) {
+            return Err(CommandError::Tombstoned(block.id));
         }
-        let no_shard = CommandError::NoShard { shard: block.shard, epoch: block.epoch };
+        let no_shard = CommandError::UnknownShard { shard: block.shard, epoch: block.epoch };
         let shard = self.shards.get_mut(&block.shard).filter(|shard| shard.epoch == block.epoch);
         shard.ok_or(no_shard)
     }
@@ -100,28 +102,29 @@ impl CatalogState {
         let known = self.blocks.contains_key(&id);
         let shard = self.shard_of(&block)?;
         if known {
-            return Ok(CommandOutcome::Known(CommandResult::Registered(shard.watermark)));
+            return Ok(CommandOutcome::NoOp(CommandResult::Registered(shard.watermark)));
         }
         if !is_name_within_skew(id, now) {
-            return Err(CommandError::NameTime { block: id, now });
+            return Err(CommandError::BlockNameSkew { block: id, now });
         }
         if block.level > 0 || !block.additional_ranges.is_empty() {
-            return Err(CommandError::Made(id));
+            return Err(CommandError::MergedBlock(id));
         }
         if block.to <= block.from {
-            return Err(CommandError::Empty { block: id, to: block.to });
+            return Err(CommandError::EmptyRange { block: id, to: block.to });
         }
         match shard.phase {
-            ShardPhase::Open | ShardPhase::Closing => {}
-            ShardPhase::Sealed { at } if block.to <= at => {}
-            ShardPhase::Sealed { at } => {
-                return Err(CommandError::PastSeal { block: id, shard: block.shard, to: block.to, at });
+            ShardPhase::Open | ShardPhase::Sealing => {}
+            ShardPhase::Sealed { last_index } if block.to <= last_index => {}
+            ShardPhase::Sealed { last_index } => {
+                let (shard, to) = (block.shard, block.to);
+                return Err(CommandError::PastSeal { block: id, shard, to, last_index });
             }
-            _ => return Err(shard.wrong_phase(PhaseTransition::Register)),
+            _ => return Err(shard.wrong_phase(PhaseTransition::RegisterBlock)),
         }
         if block.from != shard.watermark {
             let (shard, watermark) = (block.shard, shard.watermark);
-            return Err(CommandError::Watermark { block: id, shard, from: block.from, watermark });
+            return Err(CommandError::WatermarkMismatch { block: id, shard, from: block.from, watermark });
         }
         shard.watermark = block.to;
         let watermark = shard.watermark;
@@ -129,7 +132,7 @@ impl CatalogState {
         Ok(CommandOutcome::Changed(CommandResult::Registered(watermark)))
     }
 
-    /// Raises the watermark to an index that the shard's log counts as registered. Records the difference as
+    /// Advances the watermark to an index that the shard's log counts as registered. Records the difference as
     /// a gap, so no new block claims it.
     pub(in crate::state) fn advance_watermark(
         &mut self,
@@ -142,13 +145,13 @@ impl CatalogState {
             return Ok(CommandOutcome::from_count(0));
         }
         match shard.phase {
-            ShardPhase::Open | ShardPhase::Closing => {}
-            ShardPhase::Sealed { at } if to <= at => {}
-            _ => return Err(shard.wrong_phase(PhaseTransition::Raise)),
+            ShardPhase::Open | ShardPhase::Sealing => {}
+            ShardPhase::Sealed { last_index } if to <= last_index => {}
+            _ => return Err(shard.wrong_phase(PhaseTransition::AdvanceWatermark)),
         }
         self.check_data_loss_capacity(1)?;
         self.shard_mut(id)?.watermark = to;
-        self.push_data_loss(DataLoss::Gap { shard: id, from, to });
+        self.push_data_loss(DataLoss::MissingBlocks { shard: id, from, to });
         Ok(CommandOutcome::from_count(1))
     }
 
@@ -160,21 +163,21 @@ impl CatalogState {
         let known = self.blocks.contains_key(&id);
         let watermark = self.shard_of(&block)?.watermark;
         if known {
-            return Ok(CommandOutcome::Known(CommandResult::Registered(watermark)));
+            return Ok(CommandOutcome::NoOp(CommandResult::Registered(watermark)));
         }
         if let Some(ShardLogRange { to, .. }) = block.log_ranges().find(|rows| rows.to <= rows.from) {
-            return Err(CommandError::Empty { block: id, to });
+            return Err(CommandError::EmptyRange { block: id, to });
         }
         // Several merged blocks can hold rows of one gap, each of its own tenants. The first of them closes
         // the gap.
-        let is_made = |rows: &ShardLogRange| {
-            let mut made = self.blocks.values().filter(|other| other.level > 0 && block.level > 0);
-            made.any(|other| other.log_ranges().any(|others| others.contains(rows)))
+        let is_in_merged_block = |rows: &ShardLogRange| {
+            let mut merged = self.blocks.values().filter(|other| other.level > 0 && block.level > 0);
+            merged.any(|other| other.log_ranges().any(|others| others.contains(rows)))
         };
-        let has_room = |rows: ShardLogRange| self.gap_position(&rows).is_some() || is_made(&rows);
-        if !block.log_ranges().all(has_room) || self.blocks.values().any(|other| other.conflicts_with(&block))
+        let is_free = |rows: ShardLogRange| self.gap_position(&rows).is_some() || is_in_merged_block(&rows);
+        if !block.log_ranges().all(is_free) || self.blocks.values().any(|other| other.conflicts_with(&block))
         {
-            return Err(CommandError::NoGap(id));
+            return Err(CommandError::NotInGap(id));
         }
         self.check_data_loss_capacity(1 + block.additional_ranges.len())?;
         for ShardLogRange { shard, from, to, .. } in block.log_ranges() {
@@ -196,89 +199,96 @@ impl CatalogState {
     /// Returns the position of the gap record that contains a range.
     fn gap_position(&self, rows: &ShardLogRange) -> Option<usize> {
         let &ShardLogRange { shard: of, from, to, .. } = rows;
-        let has = |scar: &DataLossRecord| matches!(scar.wound, DataLoss::Gap { shard, from: begin, to: end } if shard == of && begin <= from && from < to && to <= end);
-        self.scars.iter().position(has)
+        let contains_range = |record: &DataLossRecord| matches!(record.loss, DataLoss::MissingBlocks { shard, from: begin, to: end } if shard == of && begin <= from && from < to && to <= end);
+        self.data_losses.iter().position(contains_range)
     }
 
     /// Removes a range from the gap that contains it. Returns false if no gap contains it.
     fn take_from_gap(&mut self, of: ShardId, from: u64, to: u64) -> Result<bool, CommandError> {
-        let Some(place) = self.gap_position(&ShardLogRange { shard: of, epoch: 0, from, to }) else {
+        let Some(position) = self.gap_position(&ShardLogRange { shard: of, epoch: 0, from, to }) else {
             return Ok(false);
         };
-        let DataLoss::Gap { shard, from: begin, to: end } = self.scars[place].wound else { return Ok(false) };
-        let rests = [(begin, from), (to, end)].into_iter().filter(|(from, to)| from < to);
-        let rests: Vec<DataLoss> = rests.map(|(from, to)| DataLoss::Gap { shard, from, to }).collect();
-        self.check_data_loss_capacity(rests.len().saturating_sub(1))?;
-        let DataLossRecord { since, .. } = self.scars.remove(place);
-        self.scars.extend(rests.into_iter().map(|wound| DataLossRecord { since, wound }));
+        let DataLoss::MissingBlocks { shard, from: begin, to: end } = self.data_losses[position].loss else {
+            return Ok(false);
+        };
+        let remainders = [(begin, from), (to, end)].into_iter().filter(|(from, to)| from < to);
+        let remainders: Vec<DataLoss> =
+            remainders.map(|(from, to)| DataLoss::MissingBlocks { shard, from, to }).collect();
+        self.check_data_loss_capacity(remainders.len().saturating_sub(1))?;
+        let DataLossRecord { since, .. } = self.data_losses.remove(position);
+        self.data_losses.extend(remainders.into_iter().map(|loss| DataLossRecord { since, loss }));
         Ok(true)
     }
 
     pub(in crate::state) fn record_data_loss(
         &mut self,
-        wound: DataLoss,
+        loss: DataLoss,
     ) -> Result<CommandOutcome, CommandError> {
-        let covers = |known: &DataLoss| match (known, &wound) {
-            (DataLoss::Ids { shard, to }, DataLoss::Ids { shard: of, to: upto }) => shard == of && to >= upto,
-            (known, wound) => known == wound,
+        let covers = |known: &DataLoss| match (known, &loss) {
+            (DataLoss::ForgottenIds { shard, to }, DataLoss::ForgottenIds { shard: of, to: upto }) => {
+                shard == of && to >= upto
+            }
+            (known, loss) => known == loss,
         };
-        if self.scars.iter().any(|scar| covers(&scar.wound)) {
+        if self.data_losses.iter().any(|record| covers(&record.loss)) {
             return Ok(CommandOutcome::from_count(0));
         }
         // One record per shard: otherwise growing damage would add a record with every entry.
-        if let DataLoss::Ids { shard: of, .. } = wound {
-            self.scars.retain(|scar| !matches!(scar.wound, DataLoss::Ids { shard, .. } if shard == of));
+        if let DataLoss::ForgottenIds { shard: of, .. } = loss {
+            self.data_losses
+                .retain(|record| !matches!(record.loss, DataLoss::ForgottenIds { shard, .. } if shard == of));
         }
         self.check_data_loss_capacity(1)?;
-        self.push_data_loss(wound);
+        self.push_data_loss(loss);
         Ok(CommandOutcome::from_count(1))
     }
 
     pub(in crate::state) fn check_data_loss_capacity(&self, more: usize) -> Result<(), CommandError> {
-        match self.scars.len() + more <= MAX_DATA_LOSS_RECORDS {
+        match self.data_losses.len() + more <= MAX_DATA_LOSS_RECORDS {
             true => Ok(()),
-            false => {
-                Err(CommandError::TooMany { what: LimitedResource::Scars, limit: MAX_DATA_LOSS_RECORDS })
-            }
+            false => Err(CommandError::LimitReached {
+                resource: LimitedResource::DataLossRecords,
+                limit: MAX_DATA_LOSS_RECORDS,
+            }),
         }
     }
 
-    pub(in crate::state) fn push_data_loss(&mut self, wound: DataLoss) {
-        self.scars.push(DataLossRecord { since: self.now, wound });
+    pub(in crate::state) fn push_data_loss(&mut self, loss: DataLoss) {
+        self.data_losses.push(DataLossRecord { since: self.now, loss });
     }
 
     pub(in crate::state) fn clear_data_loss(&mut self, before: Timestamp) -> CommandOutcome {
-        let scars = self.scars.len();
-        self.scars.retain(|scar| scar.since >= before);
-        CommandOutcome::from_count(scars - self.scars.len())
+        let count = self.data_losses.len();
+        self.data_losses.retain(|record| record.since >= before);
+        CommandOutcome::from_count(count - self.data_losses.len())
     }
 
     pub(in crate::state) fn tombstone_blocks(&mut self, blocks: Vec<BlockId>) -> CommandOutcome {
-        let before = self.condemned.len();
+        let before = self.tombstones.len();
         for block in blocks {
             self.blocks.remove(&block);
-            self.condemned.entry(block).or_insert(self.now);
+            self.tombstones.entry(block).or_insert(self.now);
         }
-        CommandOutcome::from_count(self.condemned.len() - before)
+        CommandOutcome::from_count(self.tombstones.len() - before)
     }
 
     /// Drops expired tombstones, retired shards past their retention, abandoned staged tenants, and nodes
     /// without shards.
     pub(in crate::state) fn expire_tombstones(&mut self) -> CommandOutcome {
         let now = self.now;
-        let before = self.condemned.len() + self.shards.len();
+        let before = self.tombstones.len() + self.shards.len();
         let retention = &self.retention;
-        self.condemned.retain(|block, condemned| {
-            now.since(*condemned) < TOMBSTONE_RETENTION || retention.is_expired(block)
+        self.tombstones.retain(|block, created| {
+            now.since(*created) < TOMBSTONE_RETENTION || retention.is_expired(block)
         });
-        let scars = &self.scars;
+        let data_losses = &self.data_losses;
         self.shards.retain(|id, shard| {
-            let is_named = || scars.iter().any(|scar| scar.wound.shard() == Some(*id));
-            !shard.is_retired() || now.since(shard.since) < TOMBSTONE_RETENTION || is_named()
+            let is_recorded = || data_losses.iter().any(|record| record.loss.shard() == Some(*id));
+            !shard.is_retired() || now.since(shard.since) < TOMBSTONE_RETENTION || is_recorded()
         });
         let shards = &self.shards;
         self.nodes.retain(|node, _| shards.values().any(|shard| shard.members.contains(node)));
         let stages = self.drop_abandoned_stages();
-        CommandOutcome::from_count(before - self.condemned.len() - self.shards.len() + stages)
+        CommandOutcome::from_count(before - self.tombstones.len() - self.shards.len() + stages)
     }
 }

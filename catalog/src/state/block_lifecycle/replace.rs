@@ -18,25 +18,25 @@ pub const MAX_REPLACED: usize = 8_000;
 #[serde(rename_all = "snake_case")]
 pub enum ReplaceMismatch {
     /// The block's log ranges differ from those of the inputs.
-    Rows,
+    LogRanges,
     /// The level is not one above the highest input. The field is the required level.
     Level(u8),
     /// The block's id is in use already.
-    Name,
+    IdInUse,
     /// The block's id is older than one of its inputs. A rebuild of the catalog could not order the two.
-    Older(BlockId),
+    OlderThanInput(BlockId),
     /// A tenant's rows would be in no block or in two, or the inputs have no such tenant.
-    Tenant(TenantId),
+    TenantCoverage(TenantId),
     /// The earliest or latest profile of a tenant differs.
-    Time(TenantId),
+    ProfileTimes(TenantId),
     /// The block has more profiles of a tenant than the inputs, or none.
-    Profiles(TenantId),
+    ProfileCount(TenantId),
     /// The outputs have more samples than the inputs.
-    Samples,
+    SampleCount,
     /// The numbers of lost entries of inputs and outputs differ.
-    Lost,
+    LostEntries,
     /// A block that stays may hold the same rows.
-    Holds(BlockId),
+    OverlapsBlock(BlockId),
 }
 
 /// Sum of the content of several blocks.
@@ -75,23 +75,24 @@ impl BlockTotals {
     /// profiles.
     fn check_output(&self, output: &BlockEntry) -> Result<(), ReplaceMismatch> {
         if let Some(newest) = self.newest.filter(|newest| *newest >= output.id) {
-            return Err(ReplaceMismatch::Older(newest));
+            return Err(ReplaceMismatch::OlderThanInput(newest));
         }
         let level = self.level.saturating_add(1);
         if output.level != level {
             return Err(ReplaceMismatch::Level(level));
         }
         if !output.log_ranges().eq(self.rows.iter().copied()) {
-            return Err(ReplaceMismatch::Rows);
+            return Err(ReplaceMismatch::LogRanges);
         }
         for span in &output.tenants {
             let tenant = || span.tenant.clone();
-            let all = self.tenants.get(&span.tenant).ok_or_else(|| ReplaceMismatch::Tenant(tenant()))?;
+            let all =
+                self.tenants.get(&span.tenant).ok_or_else(|| ReplaceMismatch::TenantCoverage(tenant()))?;
             if (span.min_time, span.max_time) != (all.min_time, all.max_time) {
-                return Err(ReplaceMismatch::Time(tenant()));
+                return Err(ReplaceMismatch::ProfileTimes(tenant()));
             }
             if span.profiles == 0 || span.profiles > all.profiles {
-                return Err(ReplaceMismatch::Profiles(tenant()));
+                return Err(ReplaceMismatch::ProfileCount(tenant()));
             }
         }
         Ok(())
@@ -103,19 +104,19 @@ impl BlockTotals {
         for output in outputs {
             let twice = output.tenants.iter().find(|span| !missing.remove(&span.tenant));
             if let Some(span) = twice {
-                return Err((output.id, ReplaceMismatch::Tenant(span.tenant.clone())));
+                return Err((output.id, ReplaceMismatch::TenantCoverage(span.tenant.clone())));
             }
         }
         let first = outputs[0].id;
         if let Some(tenant) = missing.into_iter().next() {
-            return Err((first, ReplaceMismatch::Tenant(tenant.clone())));
+            return Err((first, ReplaceMismatch::TenantCoverage(tenant.clone())));
         }
         let all = Self::from_blocks(outputs.iter());
         if all.samples > self.samples {
-            return Err((first, ReplaceMismatch::Samples));
+            return Err((first, ReplaceMismatch::SampleCount));
         }
         if all.lost != self.lost {
-            return Err((first, ReplaceMismatch::Lost));
+            return Err((first, ReplaceMismatch::LostEntries));
         }
         Ok(())
     }
@@ -131,13 +132,13 @@ impl CatalogState {
         let named = outputs.iter().map(|output| 2 + output.additional_ranges.len() + output.tenants.len());
         let seen = named.sum::<usize>() + inputs.len();
         if inputs.is_empty() || outputs.is_empty() || seen > MAX_REPLACED {
-            return Err(CommandError::Replaces { inputs: inputs.len(), outputs: outputs.len(), seen });
+            return Err(CommandError::ReplacementSize { inputs: inputs.len(), outputs: outputs.len(), seen });
         }
         // If the response was lost, another command may have replaced the outputs before the retry.
         let is_taken = |output: &BlockEntry| {
-            self.blocks.get(&output.id) == Some(output) || self.condemned.contains_key(&output.id)
+            self.blocks.get(&output.id) == Some(output) || self.tombstones.contains_key(&output.id)
         };
-        let is_done = inputs.iter().all(|input| self.condemned.contains_key(input))
+        let is_done = inputs.iter().all(|input| self.tombstones.contains_key(input))
             && outputs.iter().all(|output| output.level > 0 && is_taken(output));
         if is_done {
             return Ok(CommandOutcome::from_count(0));
@@ -148,7 +149,7 @@ impl CatalogState {
         self.check_replacement(&inputs, &outputs)?;
         for input in &inputs {
             self.blocks.remove(input);
-            self.condemned.entry(*input).or_insert(self.now);
+            self.tombstones.entry(*input).or_insert(self.now);
         }
         let count = inputs.len() + outputs.len();
         self.blocks.extend(outputs.into_iter().map(|output| (output.id, output)));
@@ -160,29 +161,29 @@ impl CatalogState {
         inputs: &BTreeSet<BlockId>,
         outputs: &[BlockEntry],
     ) -> Result<(), CommandError> {
-        let unlike = |(block, why)| CommandError::Unlike { block, why };
+        let mismatch_error = |(block, mismatch)| CommandError::ReplacementMismatch { block, mismatch };
         let sum = BlockTotals::from_blocks(inputs.iter().filter_map(|input| self.blocks.get(input)));
         let mut names = BTreeSet::new();
         for output in outputs {
             let id = output.id;
-            if self.condemned.contains_key(&id) {
-                return Err(CommandError::Condemned(id));
+            if self.tombstones.contains_key(&id) {
+                return Err(CommandError::Tombstoned(id));
             }
             if self.blocks.contains_key(&id) || !names.insert(id) {
-                return Err(unlike((id, ReplaceMismatch::Name)));
+                return Err(mismatch_error((id, ReplaceMismatch::IdInUse)));
             }
             if !is_name_within_skew(id, self.now) {
-                return Err(CommandError::NameTime { block: id, now: self.now });
+                return Err(CommandError::BlockNameSkew { block: id, now: self.now });
             }
-            sum.check_output(output).map_err(|why| unlike((id, why)))?;
+            sum.check_output(output).map_err(|mismatch| mismatch_error((id, mismatch)))?;
         }
-        sum.check_complete(outputs).map_err(unlike)?;
+        sum.check_complete(outputs).map_err(mismatch_error)?;
         // Other blocks may hold other tenants' rows of the same range. They must not share a tenant with the
         // outputs.
         let meets = |other: &&BlockEntry| other.log_ranges().any(|rows| overlaps_any(&sum.rows, &rows));
         for other in self.blocks.values().filter(|other| !inputs.contains(&other.id)).filter(meets) {
             if let Some(output) = outputs.iter().find(|output| output.conflicts_with(other)) {
-                return Err(unlike((output.id, ReplaceMismatch::Holds(other.id))));
+                return Err(mismatch_error((output.id, ReplaceMismatch::OverlapsBlock(other.id))));
             }
         }
         Ok(())
@@ -198,44 +199,38 @@ fn overlaps_any(joined: &[ShardLogRange], rows: &ShardLogRange) -> bool {
 impl fmt::Display for ReplaceMismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Rows => {
-                f.write_str("it holds other ranges of logs; name those of all inputs, joined and in order")
+            Self::LogRanges => {
+                f.write_str("its log ranges differ; name the ranges of all inputs, joined and in order")
             }
             Self::Level(level) => {
-                write!(f, "it says another level than {level}, one more than the highest of its inputs")
+                write!(f, "its level is not {level}, one above the highest level of its inputs")
             }
-            Self::Name => f.write_str("another block has its name; write it under a new one"),
-            Self::Older(input) => {
-                write!(f, "it was named before {input}, one of them; write it under a new name")
+            Self::IdInUse => f.write_str("another block has its id; write it under a new id"),
+            Self::OlderThanInput(input) => {
+                write!(f, "its id is older than that of its input {input}; write it under a new id")
             }
-            Self::Tenant(tenant) => {
-                write!(
-                    f,
-                    "rows of tenant {tenant} would be in none of the blocks, or in two, or there are none; give each tenant's to one"
-                )
-            }
-            Self::Time(tenant) => write!(
+            Self::TenantCoverage(tenant) => write!(
                 f,
-                "the earliest or the latest profile of tenant {tenant} is another; merge all of the inputs' rows"
+                "rows of tenant {tenant} would be in no output or in two, or there are none; write each tenant's rows to one output"
             ),
-            Self::Profiles(tenant) => {
-                write!(
-                    f,
-                    "it has more profiles of tenant {tenant} than they have, or none; merge only the inputs' rows"
-                )
+            Self::ProfileTimes(tenant) => write!(
+                f,
+                "the earliest or latest profile of tenant {tenant} differs; merge all rows of the inputs"
+            ),
+            Self::ProfileCount(tenant) => write!(
+                f,
+                "it has more profiles of tenant {tenant} than its inputs, or none; merge only rows of the inputs"
+            ),
+            Self::SampleCount => {
+                f.write_str("the outputs have more samples than the inputs; merge only rows of the inputs")
             }
-            Self::Samples => {
-                f.write_str("there are more samples than they have; merge only the inputs' rows")
-            }
-            Self::Lost => {
-                f.write_str("it tells of more or fewer lost entries than they do; name their sum, once")
-            }
-            Self::Holds(other) => {
-                write!(
-                    f,
-                    "block {other} stays and holds rows of the same ranges and tenants; merge that one as well"
-                )
-            }
+            Self::LostEntries => f.write_str(
+                "the outputs name another number of lost entries than the inputs; name their sum once",
+            ),
+            Self::OverlapsBlock(other) => write!(
+                f,
+                "block {other} stays and holds rows of the same ranges and tenants; merge it as well"
+            ),
         }
     }
 }

@@ -40,22 +40,16 @@ pub struct ProfileTimeRange {
 #[serde(deny_unknown_fields)]
 pub(in crate::state) struct Retention {
     /// Expired blocks that can be restored. All of them have tombstones.
-    #[serde(default)]
     expired: BTreeMap<BlockId, BlockEntry>,
     /// Restoration times of listed blocks. The age of a block counts from its restoration.
-    #[serde(default)]
     restored: BTreeMap<BlockId, Timestamp>,
     /// Times of purged profiles by tenant.
-    #[serde(default)]
     purged: BTreeMap<TenantId, ProfileTimeRange>,
     /// Times of purged profiles of all tenants that have no entry in `purged`.
-    #[serde(default)]
     purged_of_others: Option<ProfileTimeRange>,
     /// Start of the current budget period.
-    #[serde(default)]
     period_start: Timestamp,
     /// Blocks that expired in the current budget period.
-    #[serde(default)]
     expired_in_period: usize,
 }
 
@@ -85,10 +79,6 @@ impl ProfileTimeRange {
 }
 
 impl Retention {
-    pub(in crate::state) fn is_unused(&self) -> bool {
-        *self == Self::default()
-    }
-
     pub(in crate::state) fn is_expired(&self, block: &BlockId) -> bool {
         self.expired.contains_key(block)
     }
@@ -133,11 +123,11 @@ impl Retention {
     }
 
     /// Purges expired blocks that have no objects in the bucket any more.
-    pub(in crate::state) fn purge_absent(&mut self, present: &BTreeSet<BlockId>) {
-        let (kept, gone): (BTreeMap<_, _>, BTreeMap<_, _>) =
-            std::mem::take(&mut self.expired).into_iter().partition(|(block, _)| present.contains(block));
-        self.expired = kept;
-        gone.values().for_each(|block| self.record_purged(block));
+    pub(in crate::state) fn purge_absent(&mut self, bucket: &BTreeSet<BlockId>) {
+        let (present, absent): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            std::mem::take(&mut self.expired).into_iter().partition(|(block, _)| bucket.contains(block));
+        self.expired = present;
+        absent.values().for_each(|block| self.record_purged(block));
     }
 
     /// Returns the number of blocks that may still expire in the current budget period. The budget covers at
@@ -165,13 +155,13 @@ impl Retention {
         let stray = self
             .expired
             .keys()
-            .find(|block| !state.condemned.contains_key(*block) || state.blocks.contains_key(*block));
+            .find(|block| !state.tombstones.contains_key(*block) || state.blocks.contains_key(*block));
         if let Some(block) = stray {
-            return Err(format!("block {block} is expired, but is not condemned, or is listed"));
+            return Err(format!("block {block} is expired, but has no tombstone, or is listed"));
         }
         match self.purged.len() <= MAX_PURGED_TENANTS {
             true => Ok(()),
-            false => Err(format!("purged times of {} tenants are kept", self.purged.len())),
+            false => Err(format!("there are purged times of {} tenants", self.purged.len())),
         }
     }
 }
@@ -196,7 +186,7 @@ impl CatalogState {
         let mut count = 0;
         for id in overdue.into_iter().take(allowed) {
             if let Some(block) = self.blocks.remove(&id) {
-                self.condemned.insert(id, now);
+                self.tombstones.insert(id, now);
                 self.retention.expired.insert(id, block);
                 count += 1;
             }
@@ -229,7 +219,7 @@ impl CatalogState {
             let is_free = |block: &BlockEntry| !self.blocks.values().any(|other| other.conflicts_with(block));
             if let Some(block) = self.retention.expired.get(&id).filter(|block| is_free(block)).cloned() {
                 self.retention.expired.remove(&id);
-                self.condemned.remove(&id);
+                self.tombstones.remove(&id);
                 self.blocks.insert(id, block);
                 self.retention.restored.insert(id, self.now);
                 count += 1;
@@ -263,7 +253,7 @@ impl CatalogState {
     /// Returns the ages of all blocks at a time of the catalog.
     pub fn block_ages(&self, time: Timestamp, retention: Duration) -> AgeReport {
         let time = time.max(self.now);
-        let since = |block: &BlockId| self.condemned.get(block).copied().unwrap_or(self.now);
+        let since = |block: &BlockId| self.tombstones.get(block).copied().unwrap_or(self.now);
         AgeReport {
             time,
             newest_command: self.now,

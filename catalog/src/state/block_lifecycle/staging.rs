@@ -43,27 +43,31 @@ impl CatalogState {
         tenants: Vec<TenantSpan>,
     ) -> Result<CommandOutcome, CommandError> {
         let watermark = self.shard(shard)?.watermark;
-        if self.condemned.contains_key(&block) {
-            return Err(CommandError::Condemned(block));
+        if self.tombstones.contains_key(&block) {
+            return Err(CommandError::Tombstoned(block));
         }
         if self.blocks.contains_key(&block) {
-            return Ok(CommandOutcome::Known(CommandResult::Registered(watermark)));
+            return Ok(CommandOutcome::NoOp(CommandResult::Registered(watermark)));
         }
-        let held = self.staged_count(shard, block);
-        if offset > held as u64 {
-            return Err(CommandError::StagedOtherwise { block, staged: held as u64, named: offset });
+        let staged_before = self.staged_count(shard, block);
+        if offset > staged_before as u64 {
+            return Err(CommandError::StagedTenantsMismatch {
+                block,
+                staged: staged_before as u64,
+                named: offset,
+            });
         }
-        let part = tenants.into_iter().skip(held - offset as usize);
+        let part = tenants.into_iter().skip(staged_before - offset as usize);
         let others = self.staged.iter().filter(|(other, _)| **other != shard);
         let others: usize = others.map(|(_, staged)| staged.tenants.len()).sum();
-        if others + held + part.len() > MAX_STAGED_TENANTS {
-            return Err(CommandError::TooMany {
-                what: LimitedResource::StagedTenants,
+        if others + staged_before + part.len() > MAX_STAGED_TENANTS {
+            return Err(CommandError::LimitReached {
+                resource: LimitedResource::StagedTenants,
                 limit: MAX_STAGED_TENANTS,
             });
         }
         if part.len() == 0 {
-            return Ok(CommandOutcome::Known(CommandResult::Staged(held as u64)));
+            return Ok(CommandOutcome::NoOp(CommandResult::Staged(staged_before as u64)));
         }
         let fresh = StagedBlock { block, since: self.now, tenants: Vec::new() };
         let staged = self.staged.entry(shard).or_insert_with(|| fresh.clone());
@@ -75,7 +79,7 @@ impl CatalogState {
     }
 
     /// Registers a block with its staged tenants. Their number must be `tenants`.
-    pub(in crate::state) fn register_staged(
+    pub(in crate::state) fn register_staged_block(
         &mut self,
         block: BlockEntry,
         tenants: u64,
@@ -85,7 +89,7 @@ impl CatalogState {
     }
 
     /// Reinstates a block with its staged tenants. Their number must be `tenants`.
-    pub(in crate::state) fn recall_staged(
+    pub(in crate::state) fn reinstate_staged_block(
         &mut self,
         block: BlockEntry,
         tenants: u64,
@@ -104,7 +108,7 @@ impl CatalogState {
             }
             _ => {
                 let staged = self.staged_count(block.shard, block.id) as u64;
-                Err(CommandError::StagedOtherwise { block: block.id, staged, named: tenants })
+                Err(CommandError::StagedTenantsMismatch { block: block.id, staged, named: tenants })
             }
         }
     }
@@ -118,9 +122,9 @@ impl CatalogState {
 
     /// Drops the staged tenants of blocks that are registered or tombstoned.
     pub(in crate::state) fn drop_ended_stages(&mut self) {
-        let Self { staged, blocks, condemned, .. } = self;
+        let Self { staged, blocks, tombstones, .. } = self;
         staged.retain(|_, staged| {
-            !blocks.contains_key(&staged.block) && !condemned.contains_key(&staged.block)
+            !blocks.contains_key(&staged.block) && !tombstones.contains_key(&staged.block)
         });
     }
 
@@ -139,10 +143,12 @@ impl CatalogState {
     /// Returns an error if staged tenants belong to a registered or tombstoned block, or exceed the limit.
     pub(in crate::state) fn check_staged(&self) -> Result<(), String> {
         let ended = self.staged.values().find(|staged| {
-            self.blocks.contains_key(&staged.block) || self.condemned.contains_key(&staged.block)
+            self.blocks.contains_key(&staged.block) || self.tombstones.contains_key(&staged.block)
         });
         if let Some(StagedBlock { block, .. }) = ended {
-            return Err(format!("block {block} is registered or condemned, and tenants are staged for it"));
+            return Err(format!(
+                "block {block} is registered or has a tombstone, and tenants are staged for it"
+            ));
         }
         let count: usize = self.staged.values().map(|staged| staged.tenants.len()).sum();
         match count <= MAX_STAGED_TENANTS {

@@ -12,36 +12,36 @@ use crate::state::rebuild::recovery_input::BucketBlock;
 
 /// Blocks in the bucket, and the blocks of the known catalog state.
 struct BlockInventory<'l, 'k, F> {
-    lying: BTreeMap<BlockId, &'l BlockEntry>,
+    in_bucket: BTreeMap<BlockId, &'l BlockEntry>,
     listed: &'k BTreeMap<BlockId, BlockEntry>,
-    lies: F,
+    is_present: F,
 }
 
 /// Returns the merged blocks of a bucket that replace their inputs. `listed` contains the blocks that are
-/// known to be registered. `lies` returns whether such a block is still in the bucket.
+/// known to be registered. `is_present` returns whether such a block is still in the bucket.
 pub fn find_merged_blocks<'l>(
-    lying: &'l [BucketBlock],
+    bucket_blocks: &'l [BucketBlock],
     listed: &BTreeMap<BlockId, BlockEntry>,
-    lies: impl Fn(BlockId) -> bool,
+    is_present: impl Fn(BlockId) -> bool,
 ) -> Vec<&'l BlockEntry> {
-    let all = lying.iter().map(|lying| (lying.block.id, &lying.block)).collect();
-    let there = BlockInventory { lying: all, listed, lies };
+    let in_bucket = bucket_blocks.iter().map(|found| (found.block.id, &found.block)).collect();
+    let inventory = BlockInventory { in_bucket, listed, is_present };
     let mut candidates: Vec<&BucketBlock> =
-        lying.iter().filter(|lying| is_unlisted_merge(lying, listed)).collect();
+        bucket_blocks.iter().filter(|found| is_unlisted_merge(found, listed)).collect();
     // Larger blocks come first, because the inputs of a merge may be merged blocks in the bucket as well.
     // Among equal sizes the youngest comes first.
     let entries = |one: &BucketBlock| one.block.log_ranges().map(|rows| rows.to - rows.from).sum::<u64>();
     candidates.sort_by_cached_key(|one| Reverse((entries(one), one.block.id)));
     let mut preferred = BTreeSet::new();
     loop {
-        let taken = there.select_candidates(candidates.clone());
+        let taken = inventory.select_candidates(candidates.clone());
         // A block that never replaced its inputs may be larger than one that did, without holding all of its
         // rows.
         let is_needed = |one: &&BucketBlock| {
-            !preferred.contains(&one.block.id) && there.has_uncovered_rows(&one.block, &taken)
+            !preferred.contains(&one.block.id) && inventory.has_uncovered_rows(&one.block, &taken)
         };
-        let Some(place) = candidates.iter().position(is_needed) else { return taken };
-        let needed = candidates.remove(place);
+        let Some(position) = candidates.iter().position(is_needed) else { return taken };
+        let needed = candidates.remove(position);
         preferred.insert(needed.block.id);
         candidates.insert(0, needed);
     }
@@ -57,7 +57,7 @@ impl<'l, 'k, F: Fn(BlockId) -> bool> BlockInventory<'l, 'k, F> {
                 other.id != one.block.id && other.conflicts_with(&one.block) && !is_covered(other, &taken)
             };
             let loses = |one: &&BucketBlock| {
-                let inputs = one.inputs.iter().filter_map(|input| self.lying.get(input).copied());
+                let inputs = one.inputs.iter().filter_map(|input| self.in_bucket.get(input).copied());
                 self.present_listed_blocks().chain(inputs).any(|other| stands(other, one))
             };
             let is_taken = |one: &BucketBlock| taken.iter().any(|taken| taken.id == one.block.id);
@@ -71,15 +71,16 @@ impl<'l, 'k, F: Fn(BlockId) -> bool> BlockInventory<'l, 'k, F> {
     }
 
     fn present_listed_blocks(&self) -> impl Iterator<Item = &'k BlockEntry> {
-        self.listed.values().filter(|other| (self.lies)(other.id))
+        self.listed.values().filter(|other| (self.is_present)(other.id))
     }
 
     /// Returns whether rows of a block are neither in the selected blocks nor in compatible blocks of the
     /// bucket.
     fn has_uncovered_rows(&self, block: &BlockEntry, taken: &[&BlockEntry]) -> bool {
         let is_beside = |other: &&BlockEntry| !taken.iter().any(|taken| taken.conflicts_with(other));
-        let cuts = self.lying.values().copied().filter(|other| other.level == 0);
-        let beside: Vec<&BlockEntry> = cuts.chain(self.present_listed_blocks()).filter(is_beside).collect();
+        let flushed_blocks = self.in_bucket.values().copied().filter(|other| other.level == 0);
+        let beside: Vec<&BlockEntry> =
+            flushed_blocks.chain(self.present_listed_blocks()).filter(is_beside).collect();
         block.tenants.iter().any(|span| {
             let has = |other: &&&BlockEntry| other.level == 0 || other.tenant_span(&span.tenant).is_some();
             let holders = taken.iter().chain(&beside).filter(has);
@@ -89,8 +90,8 @@ impl<'l, 'k, F: Fn(BlockId) -> bool> BlockInventory<'l, 'k, F> {
     }
 }
 
-fn is_unlisted_merge(lying: &BucketBlock, listed: &BTreeMap<BlockId, BlockEntry>) -> bool {
-    !lying.inputs.is_empty() && !listed.contains_key(&lying.block.id)
+fn is_unlisted_merge(found: &BucketBlock, listed: &BTreeMap<BlockId, BlockEntry>) -> bool {
+    !found.inputs.is_empty() && !listed.contains_key(&found.block.id)
 }
 
 fn without_conflicts<'l>(candidates: &[&'l BucketBlock]) -> Vec<&'l BlockEntry> {

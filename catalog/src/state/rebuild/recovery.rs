@@ -18,8 +18,8 @@ use crate::state::rebuild::recovery_input::{
 };
 use crate::state::topology::tables::iter_tables;
 use crate::state::{
-    CatalogSettings, CatalogState, DataLoss, HandoffSource, MAX_COPIES, MAX_DATA_LOSS_RECORDS, MAX_SHARDS,
-    ShardEntry, ShardId, ShardPhase, decode_shard_id,
+    CatalogSettings, CatalogState, DataLoss, HandoffSource, MAX_DATA_LOSS_RECORDS, MAX_REPLICATION_FACTOR,
+    MAX_SHARDS, ShardEntry, ShardId, ShardPhase, decode_shard_id,
 };
 
 /// Step of the revision: more than the number of changes since any snapshot. So no client takes the rebuilt
@@ -31,34 +31,34 @@ type ShardReports = BTreeMap<ShardId, ShardReport>;
 
 impl CatalogState {
     /// Rebuilds the catalog from the remaining data.
-    pub fn recover(remains: RecoveryInput) -> Result<(Self, RecoveryFindings), CatalogRecoveryError> {
-        let RecoveryInput { snapshot, blocks, described, at, kept_from } = remains;
-        let mut state = snapshot.unwrap_or_else(|| Self::from_reports(&described));
+    pub fn recover(input: RecoveryInput) -> Result<(Self, RecoveryFindings), CatalogRecoveryError> {
+        let RecoveryInput { snapshot, blocks, reports, at, retained_since } = input;
+        let mut state = snapshot.unwrap_or_else(|| Self::from_reports(&reports));
         state.now = state.now.max(at);
         // Blocks in the bucket name their own tenants.
         state.staged.clear();
         let mut findings = RecoveryFindings::default();
-        let (told, tables) = merge_reports(described)?;
-        state.add_reported_shards(&told, &blocks, &mut findings)?;
-        state.recover_slot_tables(&told, tables, &mut findings)?;
-        let (cuts, lies) = state.recover_merged_blocks(blocks, &mut findings)?;
-        state.remove_missing_blocks(&lies, kept_from, &mut findings)?;
+        let (reports, tables) = merge_reports(reports)?;
+        state.add_reported_shards(&reports, &blocks, &mut findings)?;
+        state.recover_slot_tables(&reports, tables, &mut findings)?;
+        let (flushed_blocks, present) = state.recover_merged_blocks(blocks, &mut findings)?;
+        state.remove_missing_blocks(&present, retained_since, &mut findings)?;
         // A succeeded shard may have dropped records. Blocks that it wrote before that and never registered
         // still contain them.
         let followed = state.succeeded_shards();
         let mut of_shards: BTreeMap<ShardId, Vec<BlockEntry>> = BTreeMap::new();
-        for block in cuts {
+        for block in flushed_blocks {
             of_shards.entry(block.shard).or_default().push(block);
         }
         let shards: Vec<ShardId> = state.shards.keys().copied().collect();
         for shard in shards {
-            let lying = of_shards.remove(&shard).unwrap_or_default();
-            let to_cut_only = followed.contains(&shard) && told.contains_key(&shard);
-            state.recover_block_chain(shard, lying, told.get(&shard), to_cut_only, &mut findings)?;
+            let candidates = of_shards.remove(&shard).unwrap_or_default();
+            let flushed_only = followed.contains(&shard) && reports.contains_key(&shard);
+            state.recover_block_chain(shard, candidates, reports.get(&shard), flushed_only, &mut findings)?;
         }
-        state.check_seals_known(&told)?;
-        state.recover_phases(&told, &findings.shards);
-        state.recover_fences(&told);
+        state.check_seals_known(&reports)?;
+        state.recover_phases(&reports, &findings.new_shards);
+        state.recover_fences(&reports);
         state.voters.clear();
         state.revision = state.revision.saturating_add(RECOVERY_REVISION_STEP);
         state.check().map_err(CatalogRecoveryError::Contradiction)?;
@@ -67,29 +67,34 @@ impl CatalogState {
 
     /// Creates a state without a snapshot. The replication factor is the largest number of members in the
     /// reports.
-    fn from_reports(described: &[ShardReport]) -> Self {
-        let most = described.iter().map(|told| told.members.len()).max().unwrap_or(1);
-        let copies = u16::try_from(most).unwrap_or(MAX_COPIES).clamp(1, MAX_COPIES);
-        Self { settings: CatalogSettings { copies, ..CatalogSettings::default() }, ..Self::default() }
+    fn from_reports(reports: &[ShardReport]) -> Self {
+        let members = reports.iter().map(|report| report.members.len()).max().unwrap_or(1);
+        let replication_factor =
+            u16::try_from(members).unwrap_or(MAX_REPLICATION_FACTOR).clamp(1, MAX_REPLICATION_FACTOR);
+        Self {
+            settings: CatalogSettings { replication_factor, ..CatalogSettings::default() },
+            ..Self::default()
+        }
     }
 
     /// Adds shards that only reports or blocks name.
     fn add_reported_shards(
         &mut self,
-        told: &ShardReports,
+        reports: &ShardReports,
         blocks: &[BucketBlock],
         findings: &mut RecoveryFindings,
     ) -> Result<(), CatalogRecoveryError> {
-        let named = blocks.iter().flat_map(|lying| lying.block.log_ranges()).map(|rows| rows.shard);
+        let named = blocks.iter().flat_map(|found| found.block.log_ranges()).map(|rows| rows.shard);
         let named = named.collect::<BTreeSet<_>>();
         // A predecessor without a report is known from the shard that copies its ids. It has not retired
         // until the copy ends.
-        let copied = told.values().filter(|told| told.taken == Some(false));
-        let copied = copied.filter_map(|told| match told.inherited? {
-            HandoffSource::Window { of, .. } | HandoffSource::Blocks { of, .. } => Some(of),
-            HandoffSource::Nothing => None,
+        let copied = reports.values().filter(|report| report.accepted_profiles == Some(false));
+        let copied = copied.filter_map(|report| match report.inherited? {
+            HandoffSource::DedupWindow { predecessor, .. }
+            | HandoffSource::RegisteredBlocks { predecessor, .. } => Some(predecessor),
+            HandoffSource::None => None,
         });
-        let all: BTreeSet<ShardId> = named.into_iter().chain(told.keys().copied()).chain(copied).collect();
+        let all: BTreeSet<ShardId> = named.into_iter().chain(reports.keys().copied()).chain(copied).collect();
         // Epochs ascend, and only retired shards are removed. So an unknown shard older than a known one has
         // retired.
         let mut newest: BTreeMap<u32, u32> = BTreeMap::new();
@@ -99,31 +104,33 @@ impl CatalogState {
         }
         for id in all {
             let (slot, epoch) = decode_shard_id(id).ok_or(CatalogRecoveryError::NoShard(id))?;
-            let is_over = newest.get(&slot).is_some_and(|newest| epoch < *newest);
-            if is_over && !self.shards.contains_key(&id) {
+            let has_retired = newest.get(&slot).is_some_and(|newest| epoch < *newest);
+            if has_retired && !self.shards.contains_key(&id) {
                 continue;
             }
-            let members = told.get(&id).map(|told| told.members.clone()).unwrap_or_default();
+            let members = reports.get(&id).map(|report| report.members.clone()).unwrap_or_default();
             for node in &members {
                 self.nodes.entry(*node).or_default();
             }
             if let Some(known) = self.shards.get_mut(&id) {
-                // Members never change. A shard that was opened before members were recorded gets them from
-                // the report.
+                // Members never change. A shard that an earlier rebuild found without a report gets its members
+                // from the report.
                 if known.members.is_empty() {
                     known.members = members;
                 }
                 continue;
             }
-            findings.shards.push(id);
+            findings.new_shards.push(id);
             self.insert_shard(slot, epoch, members, ShardPhase::Open);
         }
         let unretired = self.shards.values().filter(|shard| !shard.is_retired());
-        findings.without_log.extend(unretired.map(|shard| shard.id).filter(|id| !told.contains_key(id)));
+        findings
+            .shards_without_log
+            .extend(unretired.map(|shard| shard.id).filter(|id| !reports.contains_key(id)));
         match self.shards.len() <= MAX_SHARDS {
             true => Ok(()),
             false => Err(CatalogRecoveryError::TooMany {
-                what: "shards",
+                resource: "shards",
                 seen: self.shards.len(),
                 limit: MAX_SHARDS,
             }),
@@ -141,70 +148,70 @@ impl CatalogState {
     /// and the ids of all blocks in the bucket without a tombstone.
     fn recover_merged_blocks(
         &mut self,
-        lying: Vec<BucketBlock>,
+        bucket_blocks: Vec<BucketBlock>,
         findings: &mut RecoveryFindings,
     ) -> Result<(Vec<BlockEntry>, BTreeSet<BlockId>), CatalogRecoveryError> {
-        let (condemned, left): (Vec<_>, Vec<_>) =
-            lying.into_iter().partition(|lying| self.condemned.contains_key(&lying.block.id));
-        findings.passed_over.extend(condemned.into_iter().map(|lying| lying.block.id));
-        let lies: BTreeSet<BlockId> = left.iter().map(|lying| lying.block.id).collect();
-        let taken = find_merged_blocks(&left, &self.blocks, |block| lies.contains(&block));
+        let (tombstoned, left): (Vec<_>, Vec<_>) =
+            bucket_blocks.into_iter().partition(|found| self.tombstones.contains_key(&found.block.id));
+        findings.skipped.extend(tombstoned.into_iter().map(|found| found.block.id));
+        let present: BTreeSet<BlockId> = left.iter().map(|found| found.block.id).collect();
+        let merged_blocks = find_merged_blocks(&left, &self.blocks, |block| present.contains(&block));
         let is_replaced = |block: &BlockEntry| {
-            !taken.iter().any(|taken| taken.id == block.id)
-                && taken.iter().any(|taken| taken.conflicts_with(block))
+            !merged_blocks.iter().any(|merged| merged.id == block.id)
+                && merged_blocks.iter().any(|merged| merged.conflicts_with(block))
         };
         let replaced: Vec<BlockEntry> =
             self.blocks.values().filter(|block| is_replaced(block)).cloned().collect();
         for block in replaced {
             self.blocks.remove(&block.id);
-            self.condemned.entry(block.id).or_insert(self.now);
+            self.tombstones.entry(block.id).or_insert(self.now);
             // Each tenant's rows are in some merged block, but some of those are gone as well.
-            if !is_covered(&block, &taken) {
+            if !is_covered(&block, &merged_blocks) {
                 findings.missing.push(block.id);
                 self.record_block_gaps(&block, findings)?;
             }
         }
-        let mut cuts = Vec::new();
+        let mut flushed_blocks = Vec::new();
         for BucketBlock { block, inputs } in &left {
-            if taken.iter().any(|taken| taken.id == block.id) {
-                findings.recalled.push(block.id);
+            if merged_blocks.iter().any(|merged| merged.id == block.id) {
+                findings.reinstated.push(block.id);
             } else if is_replaced(block) {
-                findings.passed_over.push(block.id);
-                if is_covered(block, &taken) {
-                    self.condemned.entry(block.id).or_insert(self.now);
+                findings.skipped.push(block.id);
+                if is_covered(block, &merged_blocks) {
+                    self.tombstones.entry(block.id).or_insert(self.now);
                 }
             } else if inputs.is_empty() {
-                cuts.push(block.clone());
+                flushed_blocks.push(block.clone());
             } else if !self.blocks.contains_key(&block.id) {
-                findings.passed_over.push(block.id);
+                findings.skipped.push(block.id);
             }
         }
-        let taken: Vec<BlockEntry> = taken.into_iter().cloned().collect();
-        self.blocks.extend(taken.into_iter().map(|block| (block.id, block)));
-        Ok((cuts, lies))
+        let merged_blocks: Vec<BlockEntry> = merged_blocks.into_iter().cloned().collect();
+        self.blocks.extend(merged_blocks.into_iter().map(|block| (block.id, block)));
+        Ok((flushed_blocks, present))
     }
 
     /// Removes blocks that are gone from the bucket. Those older than `kept_from` were removed by retention
     /// and are no loss.
     fn remove_missing_blocks(
         &mut self,
-        lies: &BTreeSet<BlockId>,
-        kept_from: Timestamp,
+        present: &BTreeSet<BlockId>,
+        retained_since: Timestamp,
         findings: &mut RecoveryFindings,
     ) -> Result<(), CatalogRecoveryError> {
         let gone: Vec<BlockEntry> =
-            self.blocks.values().filter(|block| !lies.contains(&block.id)).cloned().collect();
+            self.blocks.values().filter(|block| !present.contains(&block.id)).cloned().collect();
         for block in gone {
             self.blocks.remove(&block.id);
-            self.condemned.entry(block.id).or_insert(self.now);
-            if block.id.named_at() >= kept_from {
+            self.tombstones.entry(block.id).or_insert(self.now);
+            if block.id.named_at() >= retained_since {
                 findings.missing.push(block.id);
                 self.record_block_gaps(&block, findings)?;
             } else {
                 self.retention.record_purged(&block);
             }
         }
-        self.retention.purge_absent(lies);
+        self.retention.purge_absent(present);
         Ok(())
     }
 
@@ -223,11 +230,15 @@ impl CatalogState {
         to: u64,
         findings: &mut RecoveryFindings,
     ) -> Result<(), CatalogRecoveryError> {
-        let seen = self.scars.len() + 1;
+        let seen = self.data_losses.len() + 1;
         if self.check_data_loss_capacity(1).is_err() {
-            return Err(CatalogRecoveryError::TooMany { what: "gaps", seen, limit: MAX_DATA_LOSS_RECORDS });
+            return Err(CatalogRecoveryError::TooMany {
+                resource: "gaps",
+                seen,
+                limit: MAX_DATA_LOSS_RECORDS,
+            });
         }
-        self.push_data_loss(DataLoss::Gap { shard, from, to });
+        self.push_data_loss(DataLoss::MissingBlocks { shard, from, to });
         findings.gaps.push((shard, from, to));
         Ok(())
     }
@@ -238,42 +249,43 @@ impl CatalogState {
     fn recover_block_chain(
         &mut self,
         id: ShardId,
-        lying: Vec<BlockEntry>,
-        told: Option<&ShardReport>,
-        to_cut_only: bool,
+        candidates: Vec<BlockEntry>,
+        report: Option<&ShardReport>,
+        flushed_only: bool,
         findings: &mut RecoveryFindings,
     ) -> Result<(), CatalogRecoveryError> {
         let Some(shard) = self.shards.get(&id) else { return Ok(()) };
         let begin = shard.watermark;
         let epoch = shard.epoch;
-        let known = match shard.phase {
-            ShardPhase::Sealed { at } => Some(at),
+        let known_end = match shard.phase {
+            ShardPhase::Sealed { last_index } => Some(last_index),
             _ => None,
         };
-        let end = told.and_then(|told| told.sealed).or(known).unwrap_or(u64::MAX);
+        let end = report.and_then(|report| report.sealed).or(known_end).unwrap_or(u64::MAX);
         // Ranges of merged blocks: everything before their ends was registered.
-        let made = self.blocks.values().flat_map(BlockEntry::log_ranges);
-        let made: Vec<ShardLogRange> = made.filter(|rows| rows.shard == id && rows.to > begin).collect();
-        let registered = made.iter().map(|rows| rows.to).max().unwrap_or(begin);
-        let cut = told.map_or(begin, |told| told.cut.min(end)).max(registered);
-        let mut later = lying;
-        later.retain(|block| !self.blocks.contains_key(&block.id));
-        later.sort_unstable_by_key(|block| (block.to, block.from, block.id));
+        let merged = self.blocks.values().flat_map(BlockEntry::log_ranges);
+        let merged: Vec<ShardLogRange> = merged.filter(|rows| rows.shard == id && rows.to > begin).collect();
+        let registered = merged.iter().map(|rows| rows.to).max().unwrap_or(begin);
+        let flushed = report.map_or(begin, |report| report.flushed.min(end)).max(registered);
+        let mut candidates = candidates;
+        candidates.retain(|block| !self.blocks.contains_key(&block.id));
+        candidates.sort_unstable_by_key(|block| (block.to, block.from, block.id));
         let fits = |block: &&BlockEntry, from: u64, to: u64| {
             block.epoch == epoch && from <= block.from && block.from < block.to && block.to <= to
         };
-        let below: Vec<&BlockEntry> = later.iter().filter(|block| fits(block, begin, cut)).collect();
-        let mut taken = best_disjoint_blocks(&below);
-        let mut watermark = cut;
-        if !to_cut_only {
-            let above: Vec<&BlockEntry> = later.iter().filter(|block| fits(block, cut, end)).collect();
-            let chain = best_chain(&above, cut);
-            watermark = chain.last().map_or(cut, |block| block.to);
-            taken.extend(chain);
+        let below: Vec<&BlockEntry> = candidates.iter().filter(|block| fits(block, begin, flushed)).collect();
+        let mut chosen = best_disjoint_blocks(&below);
+        let mut watermark = flushed;
+        if !flushed_only {
+            let above: Vec<&BlockEntry> =
+                candidates.iter().filter(|block| fits(block, flushed, end)).collect();
+            let chain = best_chain(&above, flushed);
+            watermark = chain.last().map_or(flushed, |block| block.to);
+            chosen.extend(chain);
         }
-        let taken: Vec<BlockEntry> = taken.into_iter().cloned().collect();
-        let mut held = made;
-        held.extend(taken.iter().flat_map(BlockEntry::log_ranges));
+        let chosen: Vec<BlockEntry> = chosen.into_iter().cloned().collect();
+        let mut held = merged;
+        held.extend(chosen.iter().flat_map(BlockEntry::log_ranges));
         let mut position = begin;
         for rows in ShardLogRange::join_adjacent(held) {
             if rows.from > position {
@@ -284,10 +296,10 @@ impl CatalogState {
         if position < watermark {
             self.record_gap(id, position, watermark, findings)?;
         }
-        let is_taken = |block: &BlockEntry| taken.iter().any(|taken| taken.id == block.id);
-        findings.passed_over.extend(later.iter().filter(|block| !is_taken(block)).map(|block| block.id));
-        for block in taken {
-            findings.recalled.push(block.id);
+        let is_chosen = |block: &BlockEntry| chosen.iter().any(|chosen| chosen.id == block.id);
+        findings.skipped.extend(candidates.iter().filter(|block| !is_chosen(block)).map(|block| block.id));
+        for block in chosen {
+            findings.reinstated.push(block.id);
             self.blocks.insert(block.id, block);
         }
         if let Some(shard) = self.shards.get_mut(&id) {
@@ -296,18 +308,19 @@ impl CatalogState {
         Ok(())
     }
 
-    /// Returns an error if a shard was copied completely and no report names its seal. If it were taken for
-    /// lost, it would settle with its copy. The copy would report all of its ids as held, and it would drop
-    /// records that no other shard has.
-    fn check_seals_known(&self, told: &ShardReports) -> Result<(), CatalogRecoveryError> {
-        for (by, inherited) in told.iter().filter_map(|(id, told)| Some((*id, told.inherited?))) {
-            let HandoffSource::Window { of: shard, upto: None } = inherited else { continue };
+    /// Returns an error if a shard was copied completely and no report names its seal. If it were marked
+    /// lost, it would reconcile its ids with its copy. The copy would report all of its ids as held, and the
+    /// shard would drop records that no other shard has.
+    fn check_seals_known(&self, reports: &ShardReports) -> Result<(), CatalogRecoveryError> {
+        for (successor, inherited) in reports.iter().filter_map(|(id, report)| Some((*id, report.inherited?)))
+        {
+            let HandoffSource::DedupWindow { predecessor: shard, up_to: None } = inherited else { continue };
             let is_open = self.shards.get(&shard).is_some_and(|shard| {
                 !shard.is_retired()
                     && !matches!(shard.phase, ShardPhase::Sealed { .. } | ShardPhase::Lost { .. })
             });
-            if is_open && told.get(&shard).is_some_and(|told| told.sealed.is_none()) {
-                return Err(CatalogRecoveryError::Unsealed { shard, by });
+            if is_open && reports.get(&shard).is_some_and(|report| report.sealed.is_none()) {
+                return Err(CatalogRecoveryError::Unsealed { shard, successor });
             }
         }
         Ok(())
@@ -316,65 +329,66 @@ impl CatalogState {
     /// Returns the ids that a shard still has to copy, if the snapshot does not contain the shard. It may
     /// have been created without having opened. If it opened now, it would accept duplicates of records that
     /// its predecessor holds.
-    fn pending_handoff(&self, id: ShardId, told: &ShardReports, new: &[ShardId]) -> Option<HandoffSource> {
+    fn pending_handoff(&self, id: ShardId, reports: &ShardReports, new: &[ShardId]) -> Option<HandoffSource> {
         let shard = self.shards.get(&id).filter(|_| new.contains(&id))?;
-        let told = told.get(&id).filter(|told| told.taken == Some(false))?;
+        let report = reports.get(&id).filter(|report| report.accepted_profiles == Some(false))?;
         let of_slot =
             self.shards.values().filter(|other| other.slot == shard.slot && other.epoch < shard.epoch);
         let before = of_slot.max_by_key(|other| other.epoch).filter(|before| !before.is_retired())?;
-        Some(told.inherited.unwrap_or(HandoffSource::Window { of: before.id, upto: None }))
+        Some(report.inherited.unwrap_or(HandoffSource::DedupWindow { predecessor: before.id, up_to: None }))
     }
 
     /// Sets the phase of each shard: the newest of a slot serves it, and all older ones have ended. `new`
     /// contains the shards that are missing in the snapshot.
-    fn recover_phases(&mut self, told: &ShardReports, new: &[ShardId]) {
+    fn recover_phases(&mut self, reports: &ShardReports, new: &[ShardId]) {
         let followed = self.succeeded_shards();
         let known = self.shards.values().filter_map(|shard| match shard.phase {
-            ShardPhase::Opening { inherits } => Some((shard.id, inherits)),
+            ShardPhase::Opening { source } => Some((shard.id, source)),
             _ => None,
         });
         let mut inherited: BTreeMap<ShardId, HandoffSource> = known.collect();
-        inherited.extend(told.iter().filter_map(|(id, told)| Some((*id, told.inherited?))));
+        inherited.extend(reports.iter().filter_map(|(id, report)| Some((*id, report.inherited?))));
         // Successors do not know the ids that a lost shard had copied.
-        let lost = inherited.values().filter_map(|inherits| match inherits {
-            HandoffSource::Blocks { of, .. } => decode_shard_id(*of),
+        let lost = inherited.values().filter_map(|source| match source {
+            HandoffSource::RegisteredBlocks { predecessor, .. } => decode_shard_id(*predecessor),
             _ => None,
         });
         let lost: BTreeSet<(u32, u32)> = lost.collect();
-        let ends = inherited.values().filter_map(|inherits| match inherits {
-            HandoffSource::Window { of, upto } => Some((*of, (*upto)?)),
+        let ends = inherited.values().filter_map(|source| match source {
+            HandoffSource::DedupWindow { predecessor, up_to } => Some((*predecessor, (*up_to)?)),
             _ => None,
         });
         let ends: BTreeMap<ShardId, u64> = ends.collect();
-        let opening = self.shards.keys().filter_map(|id| Some((*id, self.pending_handoff(*id, told, new)?)));
+        let opening =
+            self.shards.keys().filter_map(|id| Some((*id, self.pending_handoff(*id, reports, new)?)));
         let opening: BTreeMap<ShardId, HandoffSource> = opening.collect();
         let now = self.now;
         for shard in self.shards.values_mut().filter(|shard| !shard.is_retired()) {
-            let of_it = told.get(&shard.id);
-            let sealed = of_it.and_then(|told| told.sealed);
-            let has_taken = of_it.is_some_and(|told| told.taken == Some(true));
+            let report = reports.get(&shard.id);
+            let sealed = report.and_then(|report| report.sealed);
+            let has_profiles = report.is_some_and(|report| report.accepted_profiles == Some(true));
             let is_lost = lost.range((shard.slot, shard.epoch)..=(shard.slot, u32::MAX)).next().is_some();
             let ended = match shard.phase {
-                ShardPhase::Sealed { at } => Some(at),
+                ShardPhase::Sealed { last_index } => Some(last_index),
                 _ => ends.get(&shard.id).copied().or(sealed),
             };
             let phase = match (&shard.phase, followed.contains(&shard.id), ended) {
-                (ShardPhase::Opening { .. }, false, _) if shard.watermark > 0 || has_taken => {
+                (ShardPhase::Opening { .. }, false, _) if shard.watermark > 0 || has_profiles => {
                     ShardPhase::Open
                 }
                 (ShardPhase::Open, false, _) if opening.contains_key(&shard.id) => {
-                    ShardPhase::Opening { inherits: opening[&shard.id] }
+                    ShardPhase::Opening { source: opening[&shard.id] }
                 }
                 // The log has ended, and no successor is known. The shard gets the request to seal once more,
                 // and a successor.
-                (ShardPhase::Open, false, Some(_)) => ShardPhase::Closing,
+                (ShardPhase::Open, false, Some(_)) => ShardPhase::Sealing,
                 (phase, false, _) => phase.clone(),
-                (ShardPhase::Closing, true, None) if !is_lost => ShardPhase::Closing,
-                (ShardPhase::Lost { .. }, true, _) => ShardPhase::Lost { kept: shard.watermark },
-                (_, true, Some(at)) if !is_lost || shard.watermark >= at => {
-                    ShardPhase::Sealed { at: at.max(shard.watermark) }
+                (ShardPhase::Sealing, true, None) if !is_lost => ShardPhase::Sealing,
+                (ShardPhase::Lost { .. }, true, _) => ShardPhase::Lost { watermark: shard.watermark },
+                (_, true, Some(end)) if !is_lost || shard.watermark >= end => {
+                    ShardPhase::Sealed { last_index: end.max(shard.watermark) }
                 }
-                (_, true, _) => ShardPhase::Lost { kept: shard.watermark },
+                (_, true, _) => ShardPhase::Lost { watermark: shard.watermark },
             };
             if phase != shard.phase {
                 shard.enter_phase(phase, now);
@@ -386,21 +400,25 @@ impl CatalogState {
     /// Makes an opening successor copy from its predecessor as that one is now.
     fn align_handoffs(&mut self) {
         let opening = self.shards.values().filter_map(|shard| match shard.phase {
-            ShardPhase::Opening { inherits } => Some((shard.id, inherits)),
+            ShardPhase::Opening { source } => Some((shard.id, source)),
             _ => None,
         });
-        for (id, inherits) in opening.collect::<Vec<_>>() {
-            let (HandoffSource::Window { of, .. } | HandoffSource::Blocks { of, .. }) = inherits else {
+        for (id, source) in opening.collect::<Vec<_>>() {
+            let (HandoffSource::DedupWindow { predecessor, .. }
+            | HandoffSource::RegisteredBlocks { predecessor, .. }) = source
+            else {
                 continue;
             };
-            let agreed = match self.shards.get(&of).map(|before| (&before.phase, before.watermark)) {
-                Some((ShardPhase::Sealed { at }, _)) => HandoffSource::Window { of, upto: Some(*at) },
-                Some((ShardPhase::Closing, _)) => HandoffSource::Window { of, upto: None },
-                Some((_, watermark)) => HandoffSource::Blocks { of, upto: watermark },
-                None => inherits,
+            let agreed = match self.shards.get(&predecessor).map(|before| (&before.phase, before.watermark)) {
+                Some((ShardPhase::Sealed { last_index }, _)) => {
+                    HandoffSource::DedupWindow { predecessor, up_to: Some(*last_index) }
+                }
+                Some((ShardPhase::Sealing, _)) => HandoffSource::DedupWindow { predecessor, up_to: None },
+                Some((_, watermark)) => HandoffSource::RegisteredBlocks { predecessor, up_to: watermark },
+                None => source,
             };
             if let Some(shard) = self.shards.get_mut(&id) {
-                shard.phase = ShardPhase::Opening { inherits: agreed };
+                shard.phase = ShardPhase::Opening { source: agreed };
             }
         }
         // If no shard copies the ids of a succeeded, closing shard any more, that shard is lost.
@@ -408,8 +426,8 @@ impl CatalogState {
         let now = self.now;
         let followed = self.succeeded_shards();
         for shard in self.shards.values_mut().filter(|shard| followed.contains(&shard.id)) {
-            if shard.phase == ShardPhase::Closing && !copied.contains(&shard.id) {
-                shard.enter_phase(ShardPhase::Lost { kept: shard.watermark }, now);
+            if shard.phase == ShardPhase::Sealing && !copied.contains(&shard.id) {
+                shard.enter_phase(ShardPhase::Lost { watermark: shard.watermark }, now);
             }
         }
     }
@@ -418,7 +436,7 @@ impl CatalogState {
     /// its fence. In that case it may have been published, so it is published now.
     fn recover_slot_tables(
         &mut self,
-        told: &ShardReports,
+        reports: &ShardReports,
         seen: BTreeMap<u64, SlotTable>,
         findings: &mut RecoveryFindings,
     ) -> Result<(), CatalogRecoveryError> {
@@ -429,18 +447,18 @@ impl CatalogState {
         if let Some(pending) = self.pending.take() {
             let version = pending.table.version();
             let has_fence = |shard: &ShardEntry| {
-                let told = told.get(&shard.id).map_or(0, |told| told.fenced);
-                !shard.needs_fences() || shard.fenced.max(told) >= version
+                let fenced = reports.get(&shard.id).map_or(0, |report| report.fenced);
+                !shard.needs_fences() || shard.fenced.max(fenced) >= version
             };
             let newest = tables.keys().next_back().copied().unwrap_or_default();
             if version > newest && self.shards.values().all(has_fence) {
                 tables.insert(version, pending.table);
             }
         }
-        let versions = tables.keys().copied().chain(told.values().map(|told| told.fenced));
-        self.proposed = self.proposed.max(versions.max().unwrap_or_default());
+        let versions = tables.keys().copied().chain(reports.values().map(|report| report.fenced));
+        self.newest_proposed = self.newest_proposed.max(versions.max().unwrap_or_default());
         if tables.is_empty() {
-            self.first_table_of_all_slots();
+            self.extend_first_table();
             return Ok(());
         }
         // Profiles are placed in slots of which no report exists. Such a slot gets a shard without known
@@ -449,8 +467,8 @@ impl CatalogState {
         for slot in slots {
             if self.newest_shard(slot).is_none() {
                 let id = self.insert_shard(slot, 1, BTreeSet::new(), ShardPhase::Open).id;
-                findings.shards.push(id);
-                findings.without_log.push(id);
+                findings.new_shards.push(id);
+                findings.shards_without_log.push(id);
             }
         }
         let tables: Vec<SlotTable> = tables.into_values().collect();
@@ -460,57 +478,59 @@ impl CatalogState {
     }
 
     /// Sets the fences: all serving shards have logged the fences of published tables.
-    fn recover_fences(&mut self, told: &ShardReports) {
+    fn recover_fences(&mut self, reports: &ShardReports) {
         let newest = self.newest_table_version();
         for shard in self.shards.values_mut() {
-            let logged = told.get(&shard.id).map_or(0, |told| told.fenced);
+            let logged = reports.get(&shard.id).map_or(0, |report| report.fenced);
             let published = if shard.serves() { newest } else { 0 };
             shard.fenced = shard.fenced.max(logged).max(published);
         }
         if newest <= 1 {
-            self.first_table_of_all_slots();
+            self.extend_first_table();
         }
     }
 }
 
 fn handoff_source_shard(shard: &ShardEntry) -> Option<ShardId> {
     match shard.phase {
-        ShardPhase::Opening { inherits: HandoffSource::Window { of, .. } } => Some(of),
+        ShardPhase::Opening { source: HandoffSource::DedupWindow { predecessor, .. } } => Some(predecessor),
         _ => None,
     }
 }
 
 /// Merges the reports of several nodes per shard, and collects all tables.
 fn merge_reports(
-    described: Vec<ShardReport>,
+    reports: Vec<ShardReport>,
 ) -> Result<(ShardReports, BTreeMap<u64, SlotTable>), CatalogRecoveryError> {
-    let mut told = ShardReports::new();
+    let mut merged_reports = ShardReports::new();
     let mut tables = BTreeMap::new();
-    for mut one in described {
-        for table in std::mem::take(&mut one.tables) {
+    for mut report in reports {
+        for table in std::mem::take(&mut report.tables) {
             let version = table.version();
             if tables.insert(version, table.clone()).is_some_and(|other| other != table) {
-                return Err(CatalogRecoveryError::Contradiction(format!("two tables are called {version}")));
+                return Err(CatalogRecoveryError::Contradiction(format!(
+                    "two tables have version {version}"
+                )));
             }
         }
-        let Some(all) = told.get_mut(&one.shard) else {
-            told.insert(one.shard, one);
+        let Some(merged) = merged_reports.get_mut(&report.shard) else {
+            merged_reports.insert(report.shard, report);
             continue;
         };
-        if all.members != one.members
-            || all.sealed.is_some_and(|at| one.sealed.is_some_and(|other| other != at))
+        if merged.members != report.members
+            || merged.sealed.is_some_and(|end| report.sealed.is_some_and(|other| other != end))
         {
-            let shard = one.shard;
+            let shard = report.shard;
             return Err(CatalogRecoveryError::Contradiction(format!(
-                "nodes say two things of shard {shard}"
+                "reports of shard {shard} name different members or seals"
             )));
         }
-        all.cut = all.cut.max(one.cut);
-        all.sealed = all.sealed.or(one.sealed);
-        all.fenced = all.fenced.max(one.fenced);
-        all.inherited = all.inherited.or(one.inherited);
+        merged.flushed = merged.flushed.max(report.flushed);
+        merged.sealed = merged.sealed.or(report.sealed);
+        merged.fenced = merged.fenced.max(report.fenced);
+        merged.inherited = merged.inherited.or(report.inherited);
         // The node that applied more of the log has seen them.
-        all.taken = all.taken.max(one.taken);
+        merged.accepted_profiles = merged.accepted_profiles.max(report.accepted_profiles);
     }
-    Ok((told, tables))
+    Ok((merged_reports, tables))
 }

@@ -19,7 +19,7 @@ pub struct ShardReport {
     /// Nodes that have its log.
     pub members: BTreeSet<NodeId>,
     /// Last index that blocks hold. The log may be purged up to it.
-    pub cut: u64,
+    pub flushed: u64,
     /// Last index of the log, if the shard is sealed.
     pub sealed: Option<u64>,
     /// Newest table with a fence in its log.
@@ -28,7 +28,7 @@ pub struct ShardReport {
     /// unknown.
     pub inherited: Option<HandoffSource>,
     /// True if the shard has accepted profiles, and so was open. Absent if that is unknown.
-    pub taken: Option<bool>,
+    pub accepted_profiles: Option<bool>,
     /// Slot tables that the node has.
     pub tables: Vec<SlotTable>,
 }
@@ -50,26 +50,26 @@ pub struct RecoveryInput {
     /// Blocks of this cluster in the bucket.
     pub blocks: Vec<BucketBlock>,
     /// Reports of shards from the nodes.
-    pub described: Vec<ShardReport>,
+    pub reports: Vec<ShardReport>,
     /// Time of the rebuild.
     pub at: Timestamp,
     /// Blocks with older ids were removed by retention.
-    pub kept_from: Timestamp,
+    pub retained_since: Timestamp,
 }
 
 /// Findings of a catalog rebuild.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryFindings {
     /// Registered blocks that the snapshot did not contain.
-    pub recalled: Vec<BlockId>,
+    pub reinstated: Vec<BlockId>,
     /// Blocks of the snapshot that are gone from the bucket.
     pub missing: Vec<BlockId>,
     /// Blocks that stay unregistered: they were never registered, or were replaced.
-    pub passed_over: Vec<BlockId>,
+    pub skipped: Vec<BlockId>,
     /// Shards that the snapshot did not contain.
-    pub shards: Vec<ShardId>,
+    pub new_shards: Vec<ShardId>,
     /// Unretired shards of which no node reported a log.
-    pub without_log: Vec<ShardId>,
+    pub shards_without_log: Vec<ShardId>,
     /// Entries that neither a block nor a log holds: (shard, from, to].
     pub gaps: Vec<(ShardId, u64, u64)>,
 }
@@ -78,13 +78,13 @@ pub struct RecoveryFindings {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CatalogRecoveryError {
     /// A report or a block names an id that no shard can have.
-    #[error("there is no shard with the number {0}; whoever names it was not made by this version")]
+    #[error("invalid shard id {0} in a report or a block; remove its source from the recovery")]
     NoShard(ShardId),
     /// A resource exceeds its limit.
-    #[error("there are {seen} {what}, the limit is {limit}; rebuild from fewer")]
+    #[error("recovery found {seen} {resource}, the limit is {limit}; recover from fewer nodes or blocks")]
     TooMany {
         /// Name of the resource.
-        what: &'static str,
+        resource: &'static str,
         /// Amount that was found.
         seen: usize,
         /// Largest permitted amount.
@@ -92,16 +92,16 @@ pub enum CatalogRecoveryError {
     },
     /// A predecessor has ended, but no report names the last index.
     #[error(
-        "shard {by} knows all that shard {shard} knew when it ended, and nobody says where that was: have most of the \
-         nodes run that have its log, or name all of them as gone for good"
+        "shard {successor} copied all ids of shard {shard}, but no node reports the last index of that shard's log; start \
+         most of the nodes that have the log, or exclude all of them as gone for good"
     )]
     Unsealed {
         /// Id of the predecessor.
         shard: ShardId,
         /// Shard that copied its ids.
-        by: ShardId,
+        successor: ShardId,
     },
     /// Reports contradict each other or the snapshot.
-    #[error("what is left does not agree with itself: {0}; leave out the node that is wrong")]
+    #[error("reports, blocks and snapshot contradict each other: {0}; exclude the wrong node")]
     Contradiction(String),
 }

@@ -28,9 +28,9 @@ fn publish(state: &mut CatalogState, version: u64) -> CommandResult {
 }
 
 fn succeeds(state: &mut CatalogState, shard: ShardId, by: NodeId) {
-    let choice = ReplicaPlacement { members: [by].into(), zones: [(by, String::new())].into() };
-    state.apply(NOW, CatalogCommand::Stop { shard });
-    state.apply(NOW, CatalogCommand::Succeed { shard, choice });
+    let placement = ReplicaPlacement { members: [by].into(), zones: [(by, String::new())].into() };
+    state.apply(NOW, CatalogCommand::RequestSeal { shard });
+    state.apply(NOW, CatalogCommand::CreateSuccessor { shard, placement });
 }
 
 fn versions(state: &CatalogState) -> Vec<u64> {
@@ -47,9 +47,9 @@ fn versions(state: &CatalogState) -> Vec<u64> {
 fn a_table_is_published_when_every_shard_has_logged_its_fence() {
     let mut state = slots();
     let refused =
-        CommandResult::Refused(CommandError::TableTime { version: 2, from: AHEAD - 1, earliest: AHEAD });
+        CommandResult::Refused(CommandError::TableTooEarly { version: 2, from: AHEAD - 1, earliest: AHEAD });
     assert_eq!(propose(&mut state, 2, AHEAD - 1), refused);
-    let refused = CommandResult::Refused(CommandError::TableVersion { seen: 3, expected: 2 });
+    let refused = CommandResult::Refused(CommandError::TableVersionMismatch { seen: 3, expected: 2 });
     assert_eq!(propose(&mut state, 3, AHEAD), refused);
     assert_eq!(propose(&mut state, 2, AHEAD), CommandResult::Changed(1));
     assert_eq!(propose(&mut state, 2, AHEAD), CommandResult::Changed(0), "again");
@@ -58,7 +58,7 @@ fn a_table_is_published_when_every_shard_has_logged_its_fence() {
         CommandResult::Refused(CommandError::TablePending { version: 2 })
     );
     assert_eq!(fence(&mut state, 1, 2), CommandResult::Changed(1));
-    let waits = CommandResult::Refused(CommandError::Fences { version: 2, missing: 1, first: 2 });
+    let waits = CommandResult::Refused(CommandError::FencesMissing { version: 2, missing: 1, first: 2 });
     assert_eq!(publish(&mut state, 2), waits);
     assert_eq!(
         (fence(&mut state, 1, 2), fence(&mut state, 2, 2)),
@@ -70,7 +70,7 @@ fn a_table_is_published_when_every_shard_has_logged_its_fence() {
     );
     assert_eq!(versions(&state), [1, 2]);
     let same_time =
-        CommandResult::Refused(CommandError::TableTime { version: 3, from: AHEAD, earliest: AHEAD + 1 });
+        CommandResult::Refused(CommandError::TableTooEarly { version: 3, from: AHEAD, earliest: AHEAD + 1 });
     assert_eq!(propose(&mut state, 3, AHEAD), same_time);
 }
 
@@ -80,22 +80,22 @@ fn a_version_is_never_proposed_twice() {
     let mut state = slots();
     propose(&mut state, 2, AHEAD);
     fence(&mut state, 1, 2);
-    let refuse = |latest| CatalogCommand::FenceRefused { shard: 2, version: 2, latest };
+    let refuse = |latest| CatalogCommand::FenceRejected { shard: 2, version: 2, latest };
     assert_eq!(state.apply(NOW, refuse(AHEAD - 1)), CommandResult::Changed(0), "it could have logged it");
     assert_eq!(state.apply(NOW, refuse(AHEAD)), CommandResult::Changed(1));
-    let used = CommandResult::Refused(CommandError::TableVersion { seen: 2, expected: 3 });
+    let used = CommandResult::Refused(CommandError::TableVersionMismatch { seen: 2, expected: 3 });
     assert_eq!(propose(&mut state, 2, AHEAD + 5), used);
     assert_eq!(propose(&mut state, 3, AHEAD + 5), CommandResult::Changed(1));
-    assert_eq!(state.routing_view().pending.unwrap().needs, [1, 2].into());
+    assert_eq!(state.routing_view().pending.unwrap().unfenced, [1, 2].into());
     assert_eq!(
         fence(&mut state, 2, 2),
-        CommandResult::Refused(CommandError::NotPending { version: 2, pending: Some(3) })
+        CommandResult::Refused(CommandError::TableNotPending { version: 2, pending: Some(3) })
     );
     let withdraw = |version| CatalogCommand::WithdrawTable { version };
     assert_eq!(state.apply(NOW, withdraw(3)), CommandResult::Changed(1));
     assert_eq!(
         publish(&mut state, 3),
-        CommandResult::Refused(CommandError::NotPending { version: 3, pending: None })
+        CommandResult::Refused(CommandError::TableNotPending { version: 3, pending: None })
     );
 }
 
@@ -106,18 +106,18 @@ fn a_shard_that_seals_without_the_fence_must_not_hold_profiles_of_the_new_time()
         propose(&mut state, 2, AHEAD);
         fence(&mut state, 2, 2);
         succeeds(&mut state, 1, 8);
-        state.apply(NOW, CatalogCommand::Sealed { shard: 1, at: 0, latest });
+        state.apply(NOW, CatalogCommand::Sealed { shard: 1, last_index: 0, latest });
         assert_eq!(state.routing_view().pending.is_none(), given_up);
         let shard = shard_id(0, 2);
-        let inherited = HandoffSource::Window { of: 1, upto: Some(0) };
+        let inherited = HandoffSource::DedupWindow { predecessor: 1, up_to: Some(0) };
         let opened = |fenced| CatalogCommand::Opened { shard, inherited, fenced };
         if !given_up {
-            let unfenced = CommandError::Unfenced { shard, needed: 2, seen: 1 };
+            let unfenced = CommandError::MissingFence { shard, needed: 2, seen: 1 };
             assert_eq!(state.apply(NOW, opened(1)), CommandResult::Refused(unfenced));
             assert_eq!(publish(&mut state, 2), CommandResult::Changed(1), "who is opening takes nothing yet");
             assert_eq!(
                 state.apply(NOW, opened(1)),
-                CommandResult::Refused(CommandError::Unfenced { shard, needed: 2, seen: 1 })
+                CommandResult::Refused(CommandError::MissingFence { shard, needed: 2, seen: 1 })
             );
         }
         assert_eq!(state.apply(NOW, opened(2)), CommandResult::Changed(1));
@@ -128,15 +128,15 @@ fn a_shard_that_seals_without_the_fence_must_not_hold_profiles_of_the_new_time()
 fn no_table_is_proposed_while_a_shard_is_lost() {
     let mut state = slots();
     propose(&mut state, 2, AHEAD);
-    let choice = ReplicaPlacement { members: [8].into(), zones: [(8, String::new())].into() };
-    state.apply(NOW, CatalogCommand::Lose { shard: 1, choice });
+    let placement = ReplicaPlacement { members: [8].into(), zones: [(8, String::new())].into() };
+    state.apply(NOW, CatalogCommand::MarkLost { shard: 1, placement });
     assert!(state.routing_view().pending.is_none());
     assert_eq!(propose(&mut state, 3, AHEAD), CommandResult::Refused(CommandError::ShardLost { shard: 1 }));
-    state.apply(NOW, CatalogCommand::Abandon { shard: 1 });
+    state.apply(NOW, CatalogCommand::AbandonShard { shard: 1 });
     assert_eq!(propose(&mut state, 3, AHEAD), CommandResult::Changed(1));
     let unknown = SlotTable::with_all_slots(4, AHEAD, vec![0, 5]).unwrap();
     state.apply(NOW, CatalogCommand::WithdrawTable { version: 3 });
-    let unserved = CommandResult::Refused(CommandError::TableSlot { version: 4, slot: 5 });
+    let unserved = CommandResult::Refused(CommandError::SlotWithoutShard { version: 4, slot: 5 });
     assert_eq!(state.apply(NOW, CatalogCommand::ProposeTable { table: unknown }), unserved);
 }
 
@@ -149,29 +149,37 @@ fn tables_are_forgotten_when_no_profile_may_have_their_time() {
         fence(&mut state, 2, version);
         assert_eq!(publish(&mut state, version), CommandResult::Changed(1));
     }
-    let full =
-        CommandResult::Refused(CommandError::TooMany { what: LimitedResource::Tables, limit: MAX_TABLES });
+    let full = CommandResult::Refused(CommandError::LimitReached {
+        resource: LimitedResource::Tables,
+        limit: MAX_TABLES,
+    });
     assert_eq!(propose(&mut state, 65, AHEAD * 2), full);
     let before = AHEAD + 5;
-    let forget = |state: &mut CatalogState, at| state.apply(at, CatalogCommand::ForgetTables { before });
+    let forget = |state: &mut CatalogState, at| state.apply(at, CatalogCommand::ExpireTables { before });
     let at = Timestamp::from_nanos(before).plus(MAX_CLOCK_SKEW).plus(Duration::from_secs(10));
-    assert_eq!(forget(&mut state, at), CommandResult::Refused(CommandError::StillAccepted { latest: None }));
+    assert_eq!(
+        forget(&mut state, at),
+        CommandResult::Refused(CommandError::TableStillNeeded { latest: None })
+    );
     let (expected, oldest_accepted) = (CatalogSettings::default(), Duration::from_secs(10));
     let settings = CatalogSettings { oldest_accepted, ..CatalogSettings::default() };
-    assert_eq!(state.apply(NOW, CatalogCommand::Configure { expected, settings }), CommandResult::Changed(1));
+    assert_eq!(
+        state.apply(NOW, CatalogCommand::UpdateSettings { expected, settings }),
+        CommandResult::Changed(1)
+    );
     assert_eq!(forget(&mut state, at), CommandResult::Changed(3));
     assert_eq!(versions(&state)[0], 4, "which holds from just before");
-    let early = CatalogCommand::ForgetTables { before: before + 1 };
+    let early = CatalogCommand::ExpireTables { before: before + 1 };
     assert_eq!(
         state.apply(NOW, early),
-        CommandResult::Refused(CommandError::StillAccepted { latest: Some(before) })
+        CommandResult::Refused(CommandError::TableStillNeeded { latest: Some(before) })
     );
 }
 
 #[test]
 fn rates_voters_and_settings_are_kept_within_their_bounds() {
     let mut state = slots();
-    let rate = |service: &str, rate| CatalogCommand::Rates {
+    let rate = |service: &str, rate| CatalogCommand::SetServiceRates {
         changed: [(TenantId::anonymous(), [(service.to_owned(), rate)].into())].into(),
     };
     for (service, bytes, changes) in [("a", 5, 1), ("a", 5, 0), ("a", 6, 1), ("b", 0, 0), ("a", 0, 1)] {
@@ -183,8 +191,8 @@ fn rates_voters_and_settings_are_kept_within_their_bounds() {
     }
     assert!(state.service_rates().is_empty());
     let many = (0..=MAX_SERVICES).map(|service| (service.to_string(), 1)).collect();
-    let many = CatalogCommand::Rates { changed: [(TenantId::anonymous(), many)].into() };
-    let full = CommandError::TooMany { what: LimitedResource::Services, limit: MAX_SERVICES };
+    let many = CatalogCommand::SetServiceRates { changed: [(TenantId::anonymous(), many)].into() };
+    let full = CommandError::LimitReached { resource: LimitedResource::Services, limit: MAX_SERVICES };
     assert_eq!(state.apply(NOW, many), CommandResult::Refused(full));
     for node in 0..MAX_VOTERS as u64 {
         state.apply(NOW, CatalogCommand::AddVoter { node, address: "here".to_owned() });
@@ -192,22 +200,27 @@ fn rates_voters_and_settings_are_kept_within_their_bounds() {
     let mut add = |node, address: &str| {
         state.apply(NOW, CatalogCommand::AddVoter { node, address: address.to_owned() })
     };
-    let full =
-        CommandResult::Refused(CommandError::TooMany { what: LimitedResource::Voters, limit: MAX_VOTERS });
+    let full = CommandResult::Refused(CommandError::LimitReached {
+        resource: LimitedResource::Voters,
+        limit: MAX_VOTERS,
+    });
     assert_eq!(
         (add(99, "there"), add(0, "here"), add(0, "there")),
         (full, CommandResult::Changed(0), CommandResult::Changed(1))
     );
     assert_eq!(state.apply(NOW, CatalogCommand::RemoveVoter { node: 0 }), CommandResult::Changed(1));
     let first = CatalogSettings::default();
-    let none = CatalogSettings { copies: 0, ..CatalogSettings::default() };
-    let configure = |expected: &CatalogSettings, settings: &CatalogSettings| CatalogCommand::Configure {
+    let none = CatalogSettings { replication_factor: 0, ..CatalogSettings::default() };
+    let configure = |expected: &CatalogSettings, settings: &CatalogSettings| CatalogCommand::UpdateSettings {
         expected: expected.clone(),
         settings: settings.clone(),
     };
     let mut apply = |expected, settings| state.apply(NOW, configure(expected, settings));
-    assert_eq!(apply(&first, &none), CommandResult::Refused(CommandError::NoCopies { seen: 0 }));
-    let three = CatalogSettings { copies: 3, ..CatalogSettings::default() };
+    assert_eq!(
+        apply(&first, &none),
+        CommandResult::Refused(CommandError::InvalidReplicationFactor { seen: 0 })
+    );
+    let three = CatalogSettings { replication_factor: 3, ..CatalogSettings::default() };
     assert_eq!(apply(&none, &three), CommandResult::Refused(CommandError::SettingsChanged));
     assert_eq!(apply(&first, &three), CommandResult::Changed(1));
 }

@@ -29,13 +29,13 @@ pub(super) fn drawn() -> impl Strategy<Value = Drawn> {
     })
 }
 
-fn choice(number: u64) -> ReplicaPlacement {
+fn placement(number: u64) -> ReplicaPlacement {
     let zones = (0..10).map(|node| (node, (node % 3).to_string())).collect();
     ReplicaPlacement { members: [number % 10, (number + 1 + number / 10 % 2) % 10].into(), zones }
 }
 
 fn table(state: &CatalogState, number: u64) -> SlotTable {
-    let version = (state.proposed + 1).saturating_sub(u64::from(number.is_multiple_of(7)));
+    let version = (state.newest_proposed + 1).saturating_sub(u64::from(number.is_multiple_of(7)));
     let slots = state.shards.values().map(|shard| shard.slot).collect::<std::collections::BTreeSet<_>>();
     let slots = if number.is_multiple_of(11) { vec![0, 999] } else { slots.into_iter().collect() };
     let from = state.now.plus(HOUR * (25 - u32::from(number.is_multiple_of(13)))).nanos() + number as i64;
@@ -87,7 +87,7 @@ impl Drawn {
     }
 
     /// One that is registered, and one that is not yet.
-    fn condemned(&self, state: &CatalogState) -> Vec<BlockId> {
+    fn tombstones(&self, state: &CatalogState) -> Vec<BlockId> {
         let next = new_block(state, &self.shard(state), self.number).id;
         state.blocks().take(1).map(|block| block.id).chain([next]).collect()
     }
@@ -107,39 +107,39 @@ impl Drawn {
         if let Some(output) = outputs.first_mut().filter(|_| self.number.is_multiple_of(9)) {
             output.samples += 1;
         }
-        CatalogCommand::Replace { inputs: names, outputs }
+        CatalogCommand::ReplaceBlocks { inputs: names, outputs }
     }
 
     fn remove_by_age(&self, state: &CatalogState) -> CatalogCommand {
         match self.kind {
-            69 => CatalogCommand::Expire {
+            69 => CatalogCommand::ExpireBlocks {
                 retention: HOUR,
                 max_percent: (!self.number.is_multiple_of(3)).then_some(50),
             },
-            70 => CatalogCommand::Restore { blocks: Vec::new() },
-            71 => CatalogCommand::Restore { blocks: self.condemned(state) },
-            _ => {
-                CatalogCommand::Purge { blocks: state.tombstones().map(|(block, _)| block).take(2).collect() }
-            }
+            70 => CatalogCommand::RestoreBlocks { blocks: Vec::new() },
+            71 => CatalogCommand::RestoreBlocks { blocks: self.tombstones(state) },
+            _ => CatalogCommand::PurgeBlocks {
+                blocks: state.tombstones().map(|(block, _)| block).take(2).collect(),
+            },
         }
     }
 
     fn of_shards(&self, state: &CatalogState) -> CatalogCommand {
         let (entry, number) = (self.shard(state), self.number);
-        let (shard, choice) = (entry.id, choice(number));
+        let (shard, placement) = (entry.id, placement(number));
         let newest = state.newest_shard(entry.slot).map_or(shard, |newest| newest.id);
         match self.kind {
             0..=2 => CatalogCommand::OpenSlots {
                 count: 2,
-                members: vec![choice.members.clone(); 2],
-                zones: choice.zones,
+                members: vec![placement.members.clone(); 2],
+                zones: placement.zones,
             },
-            3 => CatalogCommand::OpenShard { slot: (number % 5) as u32, members: choice.members },
-            4 => CatalogCommand::AddSlot { slot: (number % 6) as u32, choice },
+            3 => CatalogCommand::OpenShard { slot: (number % 5) as u32, members: placement.members },
+            4 => CatalogCommand::AddSlot { slot: (number % 6) as u32, placement },
             5..=13 => {
                 let inherited = match (&entry.phase, number % 9) {
-                    (ShardPhase::Opening { inherits }, 1..) => *inherits,
-                    _ => HandoffSource::Blocks { of: shard, upto: number },
+                    (ShardPhase::Opening { source }, 1..) => *source,
+                    _ => HandoffSource::RegisteredBlocks { predecessor: shard, up_to: number },
                 };
                 CatalogCommand::Opened {
                     shard,
@@ -147,13 +147,15 @@ impl Drawn {
                     fenced: state.newest_fence_version().saturating_sub(u64::from(number.is_multiple_of(7))),
                 }
             }
-            14..=16 => CatalogCommand::Stop { shard },
-            17..=20 => CatalogCommand::Succeed { shard, choice },
-            21..=24 => {
-                CatalogCommand::Sealed { shard, at: entry.watermark + number % 5, latest: number as i64 }
-            }
-            25..=27 => CatalogCommand::Lose { shard, choice },
-            _ => CatalogCommand::Settled { shard, at: entry.watermark + number % 5, with: newest },
+            14..=16 => CatalogCommand::RequestSeal { shard },
+            17..=20 => CatalogCommand::CreateSuccessor { shard, placement },
+            21..=24 => CatalogCommand::Sealed {
+                shard,
+                last_index: entry.watermark + number % 5,
+                latest: number as i64,
+            },
+            25..=27 => CatalogCommand::MarkLost { shard, placement },
+            _ => CatalogCommand::Reconciled { shard, last_index: entry.watermark + number % 5, with: newest },
         }
     }
 
@@ -168,13 +170,13 @@ impl Drawn {
             },
             77 => {
                 let (block, tenants) = staged(state, &new_block(state, &entry, number), number);
-                CatalogCommand::RegisterStaged { block, tenants }
+                CatalogCommand::RegisterStagedBlock { block, tenants }
             }
             _ => {
                 let block =
                     BlockEntry { from: number % 9, to: number % 9 + 1, ..new_block(state, &entry, number) };
                 let (block, tenants) = staged(state, &block, number);
-                CatalogCommand::RecallStaged { block, tenants }
+                CatalogCommand::ReinstateStagedBlock { block, tenants }
             }
         }
     }
@@ -182,59 +184,63 @@ impl Drawn {
     pub(super) fn command(&self, state: &CatalogState) -> CatalogCommand {
         let (entry, number) = (self.shard(state), self.number);
         let shard = entry.id;
-        let version = state.proposed + u64::from(number.is_multiple_of(8));
+        let version = state.newest_proposed + u64::from(number.is_multiple_of(8));
         match self.kind {
             0..=32 => self.of_shards(state),
-            33 => CatalogCommand::Abandon { shard },
-            34..=36 => CatalogCommand::Retire {
+            33 => CatalogCommand::AbandonShard { shard },
+            34..=36 => CatalogCommand::RetireShard {
                 shard,
                 rest_is_empty: (number.is_multiple_of(2)).then_some(entry.watermark),
             },
             37..=38 => CatalogCommand::ProposeTable { table: table(state, number) },
             39..=42 => CatalogCommand::Fenced { shard, version },
-            43 => CatalogCommand::FenceRefused { shard, version, latest: i64::MAX },
+            43 => CatalogCommand::FenceRejected { shard, version, latest: i64::MAX },
             44 => CatalogCommand::WithdrawTable { version },
             45..=48 => CatalogCommand::PublishTable { version },
-            49 => CatalogCommand::ForgetTables { before: state.now.minus(HOUR * 3).nanos() },
-            50 => CatalogCommand::Rates {
+            49 => CatalogCommand::ExpireTables { before: state.now.minus(HOUR * 3).nanos() },
+            50 => CatalogCommand::SetServiceRates {
                 changed: [(TenantId::anonymous(), [("a".to_owned(), number)].into())].into(),
             },
             51 => CatalogCommand::AddVoter { node: number, address: "here".to_owned() },
             52 => CatalogCommand::RemoveVoter { node: number },
-            53..=57 => CatalogCommand::Register { block: new_block(state, &entry, number) },
-            58 => CatalogCommand::Raise { shard, to: entry.watermark + number % 3 },
-            59 => CatalogCommand::Recall {
+            53..=57 => CatalogCommand::RegisterBlock { block: new_block(state, &entry, number) },
+            58 => CatalogCommand::AdvanceWatermark { shard, to: entry.watermark + number % 3 },
+            59 => CatalogCommand::ReinstateBlock {
                 block: BlockEntry {
                     from: number % 9,
                     to: number % 9 + 1,
                     ..new_block(state, &entry, number)
                 },
             },
-            60 => CatalogCommand::Close { shard, from: number % 9, to: number % 9 + 1 },
-            61 => CatalogCommand::Mark { wound: DataLoss::Ids { shard, to: number } },
-            62..=63 => CatalogCommand::Condemn { blocks: self.condemned(state) },
-            64..=65 => CatalogCommand::Note {
+            60 => CatalogCommand::CloseGap { shard, from: number % 9, to: number % 9 + 1 },
+            61 => CatalogCommand::RecordDataLoss { loss: DataLoss::ForgottenIds { shard, to: number } },
+            62..=63 => CatalogCommand::TombstoneBlocks { blocks: self.tombstones(state) },
+            64..=65 => CatalogCommand::PutTenantDocument {
                 tenant: TenantId::anonymous(),
                 name: (number % 3).to_string(),
                 expected: (!number.is_multiple_of(4))
                     .then(|| state.tenant_documents(&TenantId::anonymous()))
-                    .and_then(|mut notes| notes.remove(&(number % 3).to_string()))
-                    .map(|note| note.text),
+                    .and_then(|mut documents| documents.remove(&(number % 3).to_string()))
+                    .map(|document| document.text),
                 text: (!number.is_multiple_of(5)).then(|| number.to_string()),
             },
             66..=68 => self.replace(state),
             69..=72 => self.remove_by_age(state),
             73..=78 => self.stage(state),
-            _ if number.is_multiple_of(2) => CatalogCommand::Heal { before: state.now.minus(HOUR) },
-            _ => CatalogCommand::Forget,
+            _ if number.is_multiple_of(2) => CatalogCommand::ClearDataLoss { before: state.now.minus(HOUR) },
+            _ => CatalogCommand::ExpireTombstones,
         }
     }
 }
 
 pub(super) fn begun() -> CatalogState {
     let mut state = CatalogState::default();
-    let settings = CatalogSettings { copies: COPIES, oldest_accepted: HOUR, newest_accepted: Duration::ZERO };
-    state.apply(NOW, CatalogCommand::Configure { expected: CatalogSettings::default(), settings });
+    let settings = CatalogSettings {
+        replication_factor: COPIES,
+        oldest_accepted: HOUR,
+        newest_accepted: Duration::ZERO,
+    };
+    state.apply(NOW, CatalogCommand::UpdateSettings { expected: CatalogSettings::default(), settings });
     state
 }
 
@@ -249,32 +255,32 @@ pub(super) fn polite(view: &RoutingView, fresh: &mut u64) -> Vec<CatalogCommand>
     for entry in &view.shards {
         let shard = entry.id;
         let command = match &entry.phase {
-            ShardPhase::Opening { inherits: HandoffSource::Window { upto: None, .. } }
+            ShardPhase::Opening { source: HandoffSource::DedupWindow { up_to: None, .. } }
             | ShardPhase::Retired { .. } => {
                 continue;
             }
-            ShardPhase::Opening { inherits } => {
-                CatalogCommand::Opened { shard, inherited: *inherits, fenced: needed.unwrap_or(newest) }
+            ShardPhase::Opening { source } => {
+                CatalogCommand::Opened { shard, inherited: *source, fenced: needed.unwrap_or(newest) }
             }
             ShardPhase::Open => match needed {
                 Some(version) => CatalogCommand::Fenced { shard, version },
                 None => continue,
             },
-            ShardPhase::Closing if copied(shard) => {
-                CatalogCommand::Sealed { shard, at: entry.watermark + 2, latest: 0 }
+            ShardPhase::Sealing if copied(shard) => {
+                CatalogCommand::Sealed { shard, last_index: entry.watermark + 2, latest: 0 }
             }
-            ShardPhase::Closing => {
+            ShardPhase::Sealing => {
                 let members = (0..u64::from(COPIES)).map(|more| *fresh + more).collect();
                 let zones = (0..u64::from(COPIES)).map(|more| (*fresh + more, more.to_string())).collect();
                 *fresh += u64::from(COPIES);
-                CatalogCommand::Succeed { shard, choice: ReplicaPlacement { members, zones } }
+                CatalogCommand::CreateSuccessor { shard, placement: ReplicaPlacement { members, zones } }
             }
-            ShardPhase::Lost { kept } => match serving(entry.slot) {
-                Some(with) => CatalogCommand::Settled { shard, at: kept + 2, with },
+            ShardPhase::Lost { watermark } => match serving(entry.slot) {
+                Some(with) => CatalogCommand::Reconciled { shard, last_index: watermark + 2, with },
                 None => continue,
             },
             ShardPhase::Sealed { .. } => {
-                CatalogCommand::Retire { shard, rest_is_empty: Some(entry.watermark) }
+                CatalogCommand::RetireShard { shard, rest_is_empty: Some(entry.watermark) }
             }
         };
         commands.push(command);
@@ -298,12 +304,12 @@ proptest! {
         let mut other = one.clone();
         for (step, drawn) in draws.into_iter().enumerate() {
             at = Timestamp::from_nanos(at.nanos() + drawn.minutes * 60 * 1_000_000_000);
-            let logged = CatalogLogEntry { at, command: drawn.command(&one) };
+            let logged = CatalogLogEntry { time: at, command: drawn.command(&one) };
             let read = CatalogLogEntry::decode(&logged.encode()).unwrap();
             prop_assert_eq!(&read, &logged);
             let before = one.clone();
-            let answer = one.apply(logged.at, logged.command);
-            prop_assert_eq!(&other.apply(read.at, read.command), &answer);
+            let answer = one.apply(logged.time, logged.command);
+            prop_assert_eq!(&other.apply(read.time, read.command), &answer);
             if step == snapshot {
                 other = CatalogState::decode(&other.encode()).unwrap();
             }
@@ -344,7 +350,7 @@ proptest! {
                 let answer = state.apply(at, command.clone());
                 let is_overtaken = matches!(
                     answer,
-                    CommandResult::Refused(CommandError::Fences { .. } | CommandError::StillInherited { .. } | CommandError::NotPending { .. })
+                    CommandResult::Refused(CommandError::FencesMissing { .. } | CommandError::HandoffUnfinished { .. } | CommandError::TableNotPending { .. })
                 );
                 prop_assert!(is_overtaken || !matches!(answer, CommandResult::Refused(_)), "{command:?}: {answer:?}");
             }

@@ -31,7 +31,7 @@ struct ShardLog {
     /// The last entry.
     end: u64,
     /// Entries up to here may be gone from it.
-    cut: u64,
+    flushed: u64,
 }
 
 impl World {
@@ -86,7 +86,7 @@ impl World {
                 let from = self.below(end);
                 self.write(shard, from, from + 1 + self.below(end - from));
             }
-            7..=8 => self.logs.get_mut(&shard).unwrap().cut = watermark,
+            7..=8 => self.logs.get_mut(&shard).unwrap().flushed = watermark,
             9 => self.snapshots.push(self.facts.clone()),
             10 => self.remove(shard),
             11 => self.merge(),
@@ -99,7 +99,7 @@ impl World {
         let oldest =
             self.facts.blocks.values().filter(|block| block.shard == shard).min_by_key(|block| block.from);
         let Some(oldest) = oldest.cloned() else { return };
-        self.facts.apply(NOW, CatalogCommand::Condemn { blocks: vec![oldest.id] });
+        self.facts.apply(NOW, CatalogCommand::TombstoneBlocks { blocks: vec![oldest.id] });
         if self.below(2) == 0 {
             self.bucket.remove(&oldest.id);
         }
@@ -137,7 +137,7 @@ impl World {
             return;
         }
         let count = ids.len() + outputs.len();
-        let replace = CatalogCommand::Replace { inputs: ids.clone(), outputs };
+        let replace = CatalogCommand::ReplaceBlocks { inputs: ids.clone(), outputs };
         assert_eq!(self.facts.apply(NOW, replace), CommandResult::Changed(count));
         self.merged[0] += 1;
         for input in ids {
@@ -147,20 +147,20 @@ impl World {
         }
     }
 
-    fn remains(&self) -> RecoveryInput {
+    fn input(&self) -> RecoveryInput {
         // Newer snapshots may be damaged, or there may be none.
         let left = self.below(self.snapshots.len() as u64 + 1) as usize;
         let snapshot = self.snapshots[..left].last().cloned();
-        let described = |(shard, log): (&ShardId, &ShardLog)| ShardReport {
+        let reports = |(shard, log): (&ShardId, &ShardLog)| ShardReport {
             shard: *shard,
             members: [u64::from(*shard) + 6].into(),
-            cut: log.cut,
+            flushed: log.flushed,
             fenced: 1,
             ..ShardReport::default()
         };
         let blocks = self.bucket.values().cloned().collect();
-        let described = self.logs.iter().map(described).collect();
-        RecoveryInput { snapshot, blocks, described, at: NOW, kept_from: NOW }
+        let reports = self.logs.iter().map(reports).collect();
+        RecoveryInput { snapshot, blocks, reports, at: NOW, retained_since: NOW }
     }
 }
 
@@ -174,11 +174,11 @@ fn holds(
     world: &World,
     state: &CatalogState,
     findings: &RecoveryFindings,
-    condemned: &BTreeMap<BlockId, Timestamp>,
+    tombstones: &BTreeMap<BlockId, Timestamp>,
 ) {
     for (shard, log) in &world.logs {
         let watermark = state.shards[shard].watermark;
-        assert!(watermark >= log.cut, "shard {shard}: its log may lack what lies before {}", log.cut);
+        assert!(watermark >= log.flushed, "shard {shard}: its log may lack what lies before {}", log.flushed);
         for entry in 1..=log.end.max(watermark) {
             let has = |from: u64, to: u64| from < entry && entry <= to;
             let holds = |block: &BlockEntry| {
@@ -186,14 +186,17 @@ fn holds(
             };
             let mut held = state.blocks.values().filter(|block| holds(block));
             let with_rows = held.clone().filter(|block| replace::has(block, tenant(entry))).count();
-            let is_cut = held.any(|block| block.level == 0);
+            let has_flushed_block = held.any(|block| block.level == 0);
             let count = with_rows + usize::from(entry > watermark);
             let is_told = findings.gaps.iter().any(|(of, from, to)| of == shard && has(*from, *to));
             let is_whole =
                 world.removed.iter().all(|block| block.log_ranges().all(|rows| rows.shard != *shard));
             let was_removed = world.removed.iter().any(holds);
             assert!(count <= 1, "entry {entry} of shard {shard} is {count} times there");
-            assert!(!is_cut || count == 1, "entry {entry} of shard {shard} is in a block without its tenant");
+            assert!(
+                !has_flushed_block || count == 1,
+                "entry {entry} of shard {shard} is in a block without its tenant"
+            );
             // Of what was made, what was removed for its age and what was never to be there look alike.
             let is_doubtful = !is_whole && world.merged[1] > 0;
             assert!(
@@ -205,7 +208,7 @@ fn holds(
         }
     }
     assert!(
-        state.blocks.keys().all(|block| !condemned.contains_key(block) && world.bucket.contains_key(block))
+        state.blocks.keys().all(|block| !tombstones.contains_key(block) && world.bucket.contains_key(block))
     );
     for block in state.blocks.values() {
         // One that was made may stay beside those that were made of it for other tenants.
@@ -223,12 +226,12 @@ fn every_entry_is_there_once_whatever_lies_in_the_bucket() {
             world.step();
         }
         merged = [0, 1].map(|place| merged[place] + world.merged[place]);
-        let remains = world.remains();
-        let before = remains.snapshot.clone().unwrap_or_default();
+        let input = world.input();
+        let before = input.snapshot.clone().unwrap_or_default();
         let (state, findings) =
-            CatalogState::recover(remains).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+            CatalogState::recover(input).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         println!("seed {seed}");
-        holds(&world, &state, &findings, &before.condemned);
+        holds(&world, &state, &findings, &before.tombstones);
         assert!(state.revision > world.facts.revision);
         // Who serves goes on where the blocks end.
         let mut after = state.clone();
@@ -249,13 +252,13 @@ fn every_entry_is_there_once_whatever_lies_in_the_bucket() {
 fn of_two_blocks_of_one_range_the_younger_is_taken() {
     let at = |number, from, to| BucketBlock { block: super::block(number, from, to), inputs: Vec::new() };
     let blocks = vec![at(1, 0, 10), at(2, 0, 4), at(3, 4, 10), at(4, 10, 20), at(5, 10, 20), at(6, 15, 30)];
-    let described = ShardReport { shard: 1, members: [7].into(), cut: 10, ..ShardReport::default() };
-    let remains = RecoveryInput { blocks, described: vec![described], ..RecoveryInput::default() };
-    let (state, findings) = CatalogState::recover(remains).unwrap();
+    let reports = ShardReport { shard: 1, members: [7].into(), flushed: 10, ..ShardReport::default() };
+    let input = RecoveryInput { blocks, reports: vec![reports], ..RecoveryInput::default() };
+    let (state, findings) = CatalogState::recover(input).unwrap();
     let ids: Vec<u128> = state.blocks.keys().map(|block| block.number()).collect();
     assert_eq!(ids, [2, 3, 5]);
     assert_eq!((state.shards[&1].watermark, findings.gaps), (20, vec![]));
-    assert_eq!(findings.passed_over.iter().map(|block| block.number()).collect::<Vec<_>>(), [1, 4, 6]);
+    assert_eq!(findings.skipped.iter().map(|block| block.number()).collect::<Vec<_>>(), [1, 4, 6]);
 }
 
 #[test]
@@ -266,27 +269,23 @@ fn what_is_lost_is_told() {
     register(&mut before, block(2, 10, 20));
     let of_nobody = BucketBlock { block: BlockEntry { shard: 5, ..block(9, 0, 3) }, inputs: Vec::new() };
     let blocks = vec![at(2, 10, 20), at(3, 25, 30), of_nobody];
-    let described = ShardReport { shard: 1, members: [7].into(), cut: 40, ..ShardReport::default() };
-    let remains = RecoveryInput {
-        snapshot: Some(before),
-        blocks,
-        described: vec![described],
-        ..RecoveryInput::default()
-    };
-    let (state, findings) = CatalogState::recover(remains).unwrap();
+    let reports = ShardReport { shard: 1, members: [7].into(), flushed: 40, ..ShardReport::default() };
+    let input =
+        RecoveryInput { snapshot: Some(before), blocks, reports: vec![reports], ..RecoveryInput::default() };
+    let (state, findings) = CatalogState::recover(input).unwrap();
     assert_eq!(findings.gaps, [(1, 0, 10), (1, 20, 25), (1, 30, 40)]);
     assert_eq!(findings.missing, [BlockId::from_number(1)]);
-    assert_eq!((findings.shards, findings.without_log), (vec![5], vec![5]));
+    assert_eq!((findings.new_shards, findings.shards_without_log), (vec![5], vec![5]));
     assert_eq!(state.shards[&1].watermark, 40);
     assert_eq!((state.shards[&5].watermark, &state.shards[&5].members), (3, &[].into()));
     let listing = state.list_blocks(&TenantId::anonymous(), i64::MIN, i64::MAX);
-    assert_eq!((listing.blocks.len(), listing.scars.len()), (3, 3));
+    assert_eq!((listing.blocks.len(), listing.data_losses.len()), (3, 3));
     let odd = ShardReport { shard: 1 << 16, ..ShardReport::default() };
-    let odd = RecoveryInput { described: vec![odd], ..RecoveryInput::default() };
+    let odd = RecoveryInput { reports: vec![odd], ..RecoveryInput::default() };
     assert_eq!(CatalogState::recover(odd).unwrap_err(), CatalogRecoveryError::NoShard(1 << 16));
     let one = ShardReport { shard: 1, members: [7].into(), ..ShardReport::default() };
     let two = ShardReport { shard: 1, members: [8].into(), ..ShardReport::default() };
-    let said = RecoveryInput { described: vec![one, two], ..RecoveryInput::default() };
+    let said = RecoveryInput { reports: vec![one, two], ..RecoveryInput::default() };
     assert!(matches!(CatalogState::recover(said).unwrap_err(), CatalogRecoveryError::Contradiction(_)));
 }
 
@@ -298,7 +297,7 @@ fn a_table_that_all_have_fenced_may_have_been_published_and_is() {
     state.apply(NOW, CatalogCommand::OpenSlots { count: 2, members, zones: zones.into() });
     let table = SlotTable::with_all_slots(2, NOW.plus(HOUR * 30).nanos(), vec![0]).unwrap();
     state.apply(NOW, CatalogCommand::ProposeTable { table: table.clone() });
-    let described = |fences: [u64; 2], table: Option<&SlotTable>| {
+    let reports = |fences: [u64; 2], table: Option<&SlotTable>| {
         [1, 2].map(|shard| ShardReport {
             shard,
             members: [u64::from(shard) + 6].into(),
@@ -308,11 +307,11 @@ fn a_table_that_all_have_fenced_may_have_been_published_and_is() {
         })
     };
     for (fences, seen, expected) in [([1, 2], None, 1), ([2, 2], None, 2), ([2, 1], Some(&table), 2)] {
-        let described = described(fences, seen).into();
-        let remains = RecoveryInput { snapshot: Some(state.clone()), described, ..RecoveryInput::default() };
-        let (rebuilt, _) = CatalogState::recover(remains).unwrap();
+        let reports = reports(fences, seen).into();
+        let input = RecoveryInput { snapshot: Some(state.clone()), reports, ..RecoveryInput::default() };
+        let (rebuilt, _) = CatalogState::recover(input).unwrap();
         assert_eq!((rebuilt.newest_table_version(), &rebuilt.pending), (expected, &None), "{fences:?}");
-        assert_eq!(rebuilt.proposed, 2, "its version is not proposed again for another time");
+        assert_eq!(rebuilt.newest_proposed, 2, "its version is not proposed again for another time");
     }
 }
 
@@ -336,34 +335,34 @@ proptest! {
                 before = Some(truth.clone());
             }
         }
-        let described = truth.shards.values().zip(&silent).filter(|(shard, silent)| !shard.is_retired() && !**silent);
-        let described = described.map(|(shard, _)| ShardReport {
+        let reports = truth.shards.values().zip(&silent).filter(|(shard, silent)| !shard.is_retired() && !**silent);
+        let reports = reports.map(|(shard, _)| ShardReport {
             node: None,
             shard: shard.id,
             members: shard.members.clone(),
-            cut: shard.watermark,
+            flushed: shard.watermark,
             sealed: match shard.phase {
-                ShardPhase::Sealed { at } => Some(at),
+                ShardPhase::Sealed { last_index } => Some(last_index),
                 _ => None,
             },
             fenced: shard.fenced,
             inherited: match shard.phase {
                 // Not yet as a whole.
-                ShardPhase::Opening { inherits: HandoffSource::Window { upto: None, .. } } => None,
-                ShardPhase::Opening { inherits } if tells => Some(inherits),
+                ShardPhase::Opening { source: HandoffSource::DedupWindow { up_to: None, .. } } => None,
+                ShardPhase::Opening { source } if tells => Some(source),
                 _ => None,
             },
-            taken: tells.then_some(!matches!(shard.phase, ShardPhase::Opening { .. })),
+            accepted_profiles: tells.then_some(!matches!(shard.phase, ShardPhase::Opening { .. })),
             tables: truth.tables.iter().map(|tables| tables.table_at(i64::MAX).clone()).collect(),
         });
-        let described = described.collect();
+        let reports = reports.collect();
         let inputs = |block: &BlockEntry| (block.level > 0).then_some(BlockId::from_number(1));
         let blocks = truth.blocks.values();
         let blocks =
             blocks.map(|block| BucketBlock { block: block.clone(), inputs: inputs(block).into_iter().collect() });
         let blocks = blocks.collect();
-        let remains = RecoveryInput { snapshot: before, blocks, described, at, kept_from: NOW };
-        let (mut state, _) = CatalogState::recover(remains).unwrap();
+        let input = RecoveryInput { snapshot: before, blocks, reports, at, retained_since: NOW };
+        let (mut state, _) = CatalogState::recover(input).unwrap();
         for (id, shard) in &truth.shards {
             if let (Some(rebuilt), false) = (state.shards.get(id), shard.is_retired()) {
                 prop_assert!(rebuilt.watermark >= shard.watermark || silent.iter().any(|silent| *silent));
@@ -386,11 +385,11 @@ proptest! {
 /// A slot whose first shard is to be followed, and what its two shards say; the snapshot is of before.
 fn followed(first: ShardReport, second: ShardReport) -> Result<CatalogState, CatalogRecoveryError> {
     let mut state = opened();
-    state.apply(NOW, CatalogCommand::Stop { shard: 1 });
+    state.apply(NOW, CatalogCommand::RequestSeal { shard: 1 });
     let first = ShardReport { shard: 1, members: [7].into(), fenced: 1, ..first };
     let second = ShardReport { shard: shard_id(0, 2), members: [8].into(), fenced: 1, ..second };
-    let described = vec![first, second];
-    CatalogState::recover(RecoveryInput { snapshot: Some(state), described, ..RecoveryInput::default() })
+    let reports = vec![first, second];
+    CatalogState::recover(RecoveryInput { snapshot: Some(state), reports, ..RecoveryInput::default() })
         .map(|(state, _)| state)
 }
 
@@ -398,37 +397,39 @@ fn followed(first: ShardReport, second: ShardReport) -> Result<CatalogState, Cat
 #[test]
 fn a_successor_that_has_taken_nothing_inherits_before_it_opens() {
     let (first, second) = (1, shard_id(0, 2));
-    let sealed = ShardReport { sealed: Some(10), taken: Some(true), ..ShardReport::default() };
-    let fresh = ShardReport { taken: Some(false), ..ShardReport::default() };
+    let sealed = ShardReport { sealed: Some(10), accepted_profiles: Some(true), ..ShardReport::default() };
+    let fresh = ShardReport { accepted_profiles: Some(false), ..ShardReport::default() };
     let state = followed(sealed.clone(), fresh.clone()).unwrap();
     let phase = |state: &CatalogState, shard| state.shards[&shard].phase.clone();
-    assert_eq!(phase(&state, first), ShardPhase::Sealed { at: 10 });
-    let window = |upto| ShardPhase::Opening { inherits: HandoffSource::Window { of: first, upto } };
+    assert_eq!(phase(&state, first), ShardPhase::Sealed { last_index: 10 });
+    let window =
+        |up_to| ShardPhase::Opening { source: HandoffSource::DedupWindow { predecessor: first, up_to } };
     assert_eq!(phase(&state, second), window(Some(10)));
     // It copies while the other has not ended.
-    let state = followed(ShardReport { taken: Some(true), ..ShardReport::default() }, fresh).unwrap();
-    assert_eq!((phase(&state, first), phase(&state, second)), (ShardPhase::Closing, window(None)));
+    let state =
+        followed(ShardReport { accepted_profiles: Some(true), ..ShardReport::default() }, fresh).unwrap();
+    assert_eq!((phase(&state, first), phase(&state, second)), (ShardPhase::Sealing, window(None)));
     let open = ShardReport {
-        taken: Some(true),
-        inherited: Some(HandoffSource::Window { of: first, upto: None }),
+        accepted_profiles: Some(true),
+        inherited: Some(HandoffSource::DedupWindow { predecessor: first, up_to: None }),
         ..ShardReport::default()
     };
     let state = followed(sealed, open).unwrap();
     assert_eq!(
         (phase(&state, first), phase(&state, second)),
-        (ShardPhase::Sealed { at: 10 }, ShardPhase::Open)
+        (ShardPhase::Sealed { last_index: 10 }, ShardPhase::Open)
     );
 }
 
 /// INV-13, INV-16: what only blocks told of the one before, that one has to settle.
 #[test]
 fn who_was_lost_and_has_sealed_since_settles() {
-    let sealed = ShardReport { sealed: Some(10), taken: Some(true), ..ShardReport::default() };
-    let inherited = Some(HandoffSource::Blocks { of: 1, upto: 0 });
+    let sealed = ShardReport { sealed: Some(10), accepted_profiles: Some(true), ..ShardReport::default() };
+    let inherited = Some(HandoffSource::RegisteredBlocks { predecessor: 1, up_to: 0 });
     for taken in [true, false] {
-        let by = ShardReport { taken: Some(taken), inherited, ..ShardReport::default() };
+        let by = ShardReport { accepted_profiles: Some(taken), inherited, ..ShardReport::default() };
         let state = followed(sealed.clone(), by).unwrap();
-        assert_eq!(state.shards[&1].phase, ShardPhase::Lost { kept: 0 }, "{taken}");
+        assert_eq!(state.shards[&1].phase, ShardPhase::Lost { watermark: 0 }, "{taken}");
     }
 }
 
@@ -436,34 +437,35 @@ fn who_was_lost_and_has_sealed_since_settles() {
 #[test]
 fn who_was_copied_as_a_whole_must_say_where_it_ended() {
     let by = ShardReport {
-        taken: Some(true),
-        inherited: Some(HandoffSource::Window { of: 1, upto: None }),
+        accepted_profiles: Some(true),
+        inherited: Some(HandoffSource::DedupWindow { predecessor: 1, up_to: None }),
         ..ShardReport::default()
     };
-    let refused = followed(ShardReport { taken: Some(true), ..ShardReport::default() }, by).unwrap_err();
-    assert_eq!(refused, CatalogRecoveryError::Unsealed { shard: 1, by: shard_id(0, 2) });
+    let refused =
+        followed(ShardReport { accepted_profiles: Some(true), ..ShardReport::default() }, by).unwrap_err();
+    assert_eq!(refused, CatalogRecoveryError::Unsealed { shard: 1, successor: shard_id(0, 2) });
 }
 
 /// INV-16: neither the snapshot nor its node tells of a shard, but the one that copies its ids.
 #[test]
 fn who_is_silent_is_known_by_who_copies_its_ids() {
     let (second, third) = (shard_id(0, 2), shard_id(0, 3));
-    let inherited = Some(HandoffSource::Window { of: second, upto: Some(4) });
+    let inherited = Some(HandoffSource::DedupWindow { predecessor: second, up_to: Some(4) });
     let told = ShardReport {
         shard: third,
         members: [9].into(),
         fenced: 1,
-        taken: Some(false),
+        accepted_profiles: Some(false),
         inherited,
         ..ShardReport::default()
     };
-    let described = vec![told];
+    let reports = vec![told];
     let (state, findings) = CatalogState::recover(RecoveryInput {
         snapshot: Some(opened()),
-        described,
+        reports,
         ..RecoveryInput::default()
     })
     .unwrap();
-    assert_eq!(state.shards[&second].phase, ShardPhase::Sealed { at: 4 });
-    assert!(findings.without_log.contains(&second));
+    assert_eq!(state.shards[&second].phase, ShardPhase::Sealed { last_index: 4 });
+    assert!(findings.shards_without_log.contains(&second));
 }

@@ -71,7 +71,7 @@ fn listed(state: &CatalogState, numbers: &[u128]) -> Vec<BlockEntry> {
 
 fn replace(state: &mut CatalogState, inputs: &[u128], outputs: Vec<BlockEntry>) -> CommandResult {
     let inputs = inputs.iter().map(|input| BlockId::from_number(*input)).collect();
-    state.apply(NOW, CatalogCommand::Replace { inputs, outputs })
+    state.apply(NOW, CatalogCommand::ReplaceBlocks { inputs, outputs })
 }
 
 fn numbers(state: &CatalogState, tenant: &str) -> Vec<u128> {
@@ -94,15 +94,15 @@ fn blocks_take_the_places_of_others_at_once() {
     assert_eq!((numbers(&state, "a"), numbers(&state, "b")), (vec![4, 10], vec![4, 11]));
     assert!(numbers(&state, "c").is_empty());
     // Their objects go when those do that were condemned, not before.
-    let condemned: Vec<(u128, Timestamp)> = state.tombstones().map(|(id, at)| (id.number(), at)).collect();
-    assert_eq!(condemned, [(1, NOW), (2, NOW), (3, NOW)]);
+    let tombstones: Vec<(u128, Timestamp)> = state.tombstones().map(|(id, at)| (id.number(), at)).collect();
+    assert_eq!(tombstones, [(1, NOW), (2, NOW), (3, NOW)]);
     assert_eq!(replace(&mut state, &[1, 2, 3], outputs), CommandResult::Changed(0), "again changes nothing");
     assert_eq!(state.revision(), revision + 1);
     // Cutting goes on where it was.
     assert_eq!(register(&mut state, block(5, 30, 40)), CommandResult::Registered(40));
     assert_eq!(
         register(&mut state, block(1, 0, 10)),
-        CommandResult::Refused(CommandError::Condemned(BlockId::from_number(1)))
+        CommandResult::Refused(CommandError::Tombstoned(BlockId::from_number(1)))
     );
     assert_eq!(CatalogState::decode(&state.encode()).unwrap(), state);
     // And so does merging.
@@ -142,44 +142,67 @@ fn what_was_replaced_or_never_was_is_not_replaced() {
             &mut state,
             BlockEntry { id: id(40), from: 30, to: 31, additional_ranges: Vec::new(), ..merged[0].clone() }
         ),
-        CommandResult::Refused(CommandError::Made(id(40)))
+        CommandResult::Refused(CommandError::MergedBlock(id(40)))
     );
 }
 
 #[test]
-fn blocks_take_no_place_but_that_of_their_inputs() {
-    let mut state = filled();
+fn output_that_differs_from_its_inputs_is_rejected() {
+    let state = filled();
     let inputs = [2, 3];
     let right = merged(&listed(&state, &inputs), 10..20, true);
     let refused = |change: &dyn Fn(&mut Vec<BlockEntry>)| {
         let mut outputs = right.clone();
         change(&mut outputs);
         match refusal(&state, &inputs, outputs) {
-            CommandError::Unlike { why, .. } => why,
+            CommandError::ReplacementMismatch { mismatch, .. } => mismatch,
             other => panic!("{other}"),
         }
     };
     let [a, c] = ["a", "c"].map(|tenant| tenant.parse::<TenantId>().unwrap());
     let id = BlockId::from_number;
-    assert_eq!(refused(&|outputs| outputs[0].to += 1), ReplaceMismatch::Rows);
-    assert_eq!(refused(&|outputs| outputs[1].additional_ranges.clear()), ReplaceMismatch::Rows);
+    assert_eq!(refused(&|outputs| outputs[0].to += 1), ReplaceMismatch::LogRanges);
+    assert_eq!(refused(&|outputs| outputs[1].additional_ranges.clear()), ReplaceMismatch::LogRanges);
     assert_eq!(refused(&|outputs| outputs[1].level = 2), ReplaceMismatch::Level(1));
-    assert_eq!(refused(&|outputs| outputs[1].id = id(10)), ReplaceMismatch::Name);
-    assert_eq!(refused(&|outputs| outputs[1].id = id(4)), ReplaceMismatch::Name);
+    assert_eq!(refused(&|outputs| outputs[1].id = id(10)), ReplaceMismatch::IdInUse);
+    assert_eq!(refused(&|outputs| outputs[1].id = id(4)), ReplaceMismatch::IdInUse);
     assert_eq!(
         refused(&|outputs| outputs[0].tenants[0].tenant = c.clone()),
-        ReplaceMismatch::Tenant(c.clone())
+        ReplaceMismatch::TenantCoverage(c.clone())
     );
-    assert_eq!(refused(&|outputs| outputs[1].tenants = spans(&["a"])), ReplaceMismatch::Tenant(a.clone()));
-    assert_eq!(refused(&|outputs| outputs[0].tenants.clear()), ReplaceMismatch::Tenant(a.clone()));
+    assert_eq!(
+        refused(&|outputs| outputs[1].tenants = spans(&["a"])),
+        ReplaceMismatch::TenantCoverage(a.clone())
+    );
+    assert_eq!(refused(&|outputs| outputs[0].tenants.clear()), ReplaceMismatch::TenantCoverage(a.clone()));
     let b: TenantId = "b".parse().unwrap();
-    assert_eq!(refused(&|outputs| outputs.truncate(1)), ReplaceMismatch::Tenant(b));
-    assert_eq!(refused(&|outputs| outputs[0].tenants[0].min_time = 4), ReplaceMismatch::Time(a.clone()));
-    assert_eq!(refused(&|outputs| outputs[0].tenants[0].max_time = 8), ReplaceMismatch::Time(a.clone()));
-    assert_eq!(refused(&|outputs| outputs[0].tenants[0].profiles = 3), ReplaceMismatch::Profiles(a.clone()));
-    assert_eq!(refused(&|outputs| outputs[0].tenants[0].profiles = 0), ReplaceMismatch::Profiles(a.clone()));
-    assert_eq!(refused(&|outputs| outputs[1].samples += 1), ReplaceMismatch::Samples);
-    assert_eq!(refused(&|outputs| outputs[1].lost += 1), ReplaceMismatch::Lost);
+    assert_eq!(refused(&|outputs| outputs.truncate(1)), ReplaceMismatch::TenantCoverage(b));
+    assert_eq!(
+        refused(&|outputs| outputs[0].tenants[0].min_time = 4),
+        ReplaceMismatch::ProfileTimes(a.clone())
+    );
+    assert_eq!(
+        refused(&|outputs| outputs[0].tenants[0].max_time = 8),
+        ReplaceMismatch::ProfileTimes(a.clone())
+    );
+    assert_eq!(
+        refused(&|outputs| outputs[0].tenants[0].profiles = 3),
+        ReplaceMismatch::ProfileCount(a.clone())
+    );
+    assert_eq!(
+        refused(&|outputs| outputs[0].tenants[0].profiles = 0),
+        ReplaceMismatch::ProfileCount(a.clone())
+    );
+    assert_eq!(refused(&|outputs| outputs[1].samples += 1), ReplaceMismatch::SampleCount);
+    assert_eq!(refused(&|outputs| outputs[1].lost += 1), ReplaceMismatch::LostEntries);
+}
+
+#[test]
+fn output_with_unusable_id_or_range_is_rejected() {
+    let mut state = filled();
+    let inputs = [2, 3];
+    let right = merged(&listed(&state, &inputs), 10..20, true);
+    let id = BlockId::from_number;
     let named = BlockId::new(NOW.plus(Duration::from_secs(25 * 3600)), &Random::from_seed(1));
     let ahead = |mut outputs: Vec<BlockEntry>| {
         outputs[0].id = named;
@@ -187,12 +210,12 @@ fn blocks_take_no_place_but_that_of_their_inputs() {
     };
     assert_eq!(
         refusal(&state, &inputs, ahead(right.clone())),
-        CommandError::NameTime { block: named, now: NOW }
+        CommandError::BlockNameSkew { block: named, now: NOW }
     );
-    let nothing = CommandError::Replaces { inputs: 2, outputs: 0, seen: 2 };
+    let nothing = CommandError::ReplacementSize { inputs: 2, outputs: 0, seen: 2 };
     assert_eq!(refusal(&state, &inputs, Vec::new()), nothing);
     let many = vec![right[0].clone(); MAX_REPLACED / 4 + 1];
-    assert!(matches!(refusal(&state, &inputs, many), CommandError::Replaces { .. }));
+    assert!(matches!(refusal(&state, &inputs, many), CommandError::ReplacementSize { .. }));
     // Equal ids are dropped, so there may be fewer.
     let mut fewer = right;
     fewer[0].tenants[0].profiles = 1;
@@ -200,23 +223,23 @@ fn blocks_take_no_place_but_that_of_their_inputs() {
     assert_eq!(replace(&mut state, &inputs, fewer), CommandResult::Changed(4));
     assert_eq!(
         refusal(&state, &[1], merged(&listed(&state, &[1]), 1..2, false)),
-        CommandError::Unlike { block: id(1), why: ReplaceMismatch::Name }
+        CommandError::ReplacementMismatch { block: id(1), mismatch: ReplaceMismatch::IdInUse }
     );
     let mut before = merged(&listed(&state, &[10]), 5..6, false);
     assert_eq!(
         refusal(&state, &[10], before.clone()),
-        CommandError::Unlike { block: id(5), why: ReplaceMismatch::Older(id(10)) }
+        CommandError::ReplacementMismatch { block: id(5), mismatch: ReplaceMismatch::OlderThanInput(id(10)) }
     );
     // What is to hold a range of which another tenant's rows are elsewhere.
     before = merged(&listed(&state, &[1, 10]), 50..60, false);
     assert_eq!(
         refusal(&state, &[1, 10], before),
-        CommandError::Unlike { block: id(50), why: ReplaceMismatch::Holds(id(11)) }
+        CommandError::ReplacementMismatch { block: id(50), mismatch: ReplaceMismatch::OverlapsBlock(id(11)) }
     );
-    state.apply(NOW, CatalogCommand::Condemn { blocks: vec![id(60)] });
+    state.apply(NOW, CatalogCommand::TombstoneBlocks { blocks: vec![id(60)] });
     assert_eq!(
         refusal(&state, &[1], merged(&listed(&state, &[1]), 60..61, false)),
-        CommandError::Condemned(id(60))
+        CommandError::Tombstoned(id(60))
     );
 }
 
@@ -228,12 +251,12 @@ fn what_was_made_is_recalled_into_the_gap_that_it_left() {
     lost.apply(NOW, CatalogCommand::OpenShard { slot: 0, members: [7].into() });
     lost.apply(NOW, CatalogCommand::OpenShard { slot: 1, members: [7].into() });
     let recall = |state: &mut CatalogState, block: &BlockEntry| {
-        state.apply(NOW, CatalogCommand::Recall { block: block.clone() })
+        state.apply(NOW, CatalogCommand::ReinstateBlock { block: block.clone() })
     };
-    lost.apply(NOW, CatalogCommand::Raise { shard: 1, to: 40 });
-    let no_gap = |block: &BlockEntry| CommandResult::Refused(CommandError::NoGap(block.id));
+    lost.apply(NOW, CatalogCommand::AdvanceWatermark { shard: 1, to: 40 });
+    let no_gap = |block: &BlockEntry| CommandResult::Refused(CommandError::NotInGap(block.id));
     assert_eq!(recall(&mut lost, &outputs[0]), no_gap(&outputs[0]), "one of its ranges is in no gap");
-    lost.apply(NOW, CatalogCommand::Raise { shard: 2, to: 6 });
+    lost.apply(NOW, CatalogCommand::AdvanceWatermark { shard: 2, to: 6 });
     for output in &outputs {
         assert!(matches!(recall(&mut lost, output), CommandResult::Registered(_)));
     }
@@ -242,7 +265,7 @@ fn what_was_made_is_recalled_into_the_gap_that_it_left() {
     assert_eq!(recall(&mut lost, &whole[0]), no_gap(&whole[0]));
     let first = listed(&state, &[1]);
     assert_eq!(recall(&mut lost, &first[0]), no_gap(&first[0]));
-    let gaps = lost.list_blocks(&TenantId::anonymous(), 0, 0).scars.len();
+    let gaps = lost.list_blocks(&TenantId::anonymous(), 0, 0).data_losses.len();
     assert_eq!(gaps, 2, "behind both");
     replace(&mut state, &[1, 2, 3], outputs);
 }
@@ -281,7 +304,7 @@ fn each_row_is_in_one_listed_block_whatever_is_replaced() {
                     let tenants = spans(&["a", "b", "c"][..1 + random.next_below(3) as usize]);
                     let block =
                         BlockEntry { shard, tenants, ..block(next, from, from + 1 + random.next_below(5)) };
-                    CatalogCommand::Register { block }
+                    CatalogCommand::RegisterBlock { block }
                 }
                 // One that was proposed before, since its answer was lost or it comes late.
                 3 if !proposed.is_empty() => {
@@ -293,11 +316,14 @@ fn each_row_is_in_one_listed_block_whatever_is_replaced() {
                     inputs.sort_unstable_by_key(|input| input.id);
                     inputs.dedup();
                     let outputs = merged(&inputs, next..next + 3, random.next_below(2) == 0);
-                    CatalogCommand::Replace { inputs: inputs.iter().map(|input| input.id).collect(), outputs }
+                    CatalogCommand::ReplaceBlocks {
+                        inputs: inputs.iter().map(|input| input.id).collect(),
+                        outputs,
+                    }
                 }
             };
             proposed.push(command.clone());
-            let is_replace = matches!(command, CatalogCommand::Replace { .. });
+            let is_replace = matches!(command, CatalogCommand::ReplaceBlocks { .. });
             let answer = state.apply(NOW, command);
             state.check().unwrap();
             let rows = rows_of(&state);

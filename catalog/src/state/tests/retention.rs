@@ -22,7 +22,7 @@ fn filled(count: u64) -> CatalogState {
 }
 
 fn expire(state: &mut CatalogState, at: Timestamp, max_percent: Option<u8>) -> usize {
-    match state.apply(at, CatalogCommand::Expire { retention: RETENTION, max_percent }) {
+    match state.apply(at, CatalogCommand::ExpireBlocks { retention: RETENTION, max_percent }) {
         CommandResult::Changed(count) => count,
         other => panic!("{other:?}"),
     }
@@ -37,7 +37,7 @@ fn block_expires_when_its_data_and_its_name_are_old() {
         let mut entry = BlockEntry { id: named, ..block(1, 0, 10) };
         entry.tenants[0].max_time = max_time;
         assert_eq!(
-            state.apply(begin, CatalogCommand::Register { block: entry }),
+            state.apply(begin, CatalogCommand::RegisterBlock { block: entry }),
             CommandResult::Registered(10)
         );
         state.block_ages(at, retention).overdue
@@ -63,7 +63,7 @@ fn short_retention_expires_as_fast_as_blocks_come() {
     let mut state = filled(40);
     let retention = HOUR * 8;
     let expire = |state: &mut CatalogState| {
-        state.apply(NOW.plus(DAY), CatalogCommand::Expire { retention, max_percent: Some(5) })
+        state.apply(NOW.plus(DAY), CatalogCommand::ExpireBlocks { retention, max_percent: Some(5) })
     };
     assert_eq!(expire(&mut state), CommandResult::Changed(10), "a quarter an hour: twice an eighth");
     assert_eq!(expire(&mut state), CommandResult::Changed(0));
@@ -76,10 +76,14 @@ fn expired_block_is_restorable_until_it_is_purged() {
     let [first, second] = [0, 1].map(BlockId::from_number);
     assert_eq!(expire(&mut state, late, None), 4);
     assert_eq!(state.block_ages(late, RETENTION).expired.len(), 4);
-    let forgotten = state.apply(late.plus(TOMBSTONE_RETENTION), CatalogCommand::Forget);
+    let forgotten = state.apply(late.plus(TOMBSTONE_RETENTION), CatalogCommand::ExpireTombstones);
     assert_eq!(forgotten, CommandResult::Changed(0), "an expired block is never forgotten");
-    assert_eq!(state.apply(late, CatalogCommand::Purge { blocks: vec![first] }), CommandResult::Changed(1));
-    let restore = |state: &mut CatalogState, blocks| state.apply(late, CatalogCommand::Restore { blocks });
+    assert_eq!(
+        state.apply(late, CatalogCommand::PurgeBlocks { blocks: vec![first] }),
+        CommandResult::Changed(1)
+    );
+    let restore =
+        |state: &mut CatalogState, blocks| state.apply(late, CatalogCommand::RestoreBlocks { blocks });
     assert_eq!(restore(&mut state, vec![first]), CommandResult::Refused(CommandError::NotExpired(first)));
     assert_eq!(restore(&mut state, vec![second]), CommandResult::Changed(1));
     assert_eq!(restore(&mut state, vec![second]), CommandResult::Changed(0), "again changes nothing");
@@ -97,7 +101,10 @@ fn restore_skips_rows_that_a_listed_block_holds() {
     // As after a rebuild, which found a block that was made of it later.
     let made = BlockEntry { level: 1, ..block(99, 0, 1) };
     state.blocks.insert(made.id, made);
-    assert_eq!(state.apply(NOW, CatalogCommand::Restore { blocks: Vec::new() }), CommandResult::Changed(0));
+    assert_eq!(
+        state.apply(NOW, CatalogCommand::RestoreBlocks { blocks: Vec::new() }),
+        CommandResult::Changed(0)
+    );
 }
 
 fn removed(state: &CatalogState, tenant: &TenantId, from: i64, to: i64) -> Option<(i64, i64)> {
@@ -120,7 +127,7 @@ fn listing_names_removed_times_of_its_tenant_and_range_only() {
         assert_eq!(removed(state, &"third".parse().unwrap(), 0, i64::MAX), None);
     };
     check(&state);
-    state.apply(late, CatalogCommand::Purge { blocks: (0..3).map(BlockId::from_number).collect() });
+    state.apply(late, CatalogCommand::PurgeBlocks { blocks: (0..3).map(BlockId::from_number).collect() });
     check(&state);
     let state = CatalogState::decode(&state.encode()).unwrap();
     check(&state);
@@ -131,6 +138,6 @@ fn restored_block_is_not_named_as_removed() {
     let mut state = filled(1);
     expire(&mut state, NOW.plus(RETENTION + DAY), None);
     assert!(state.list_blocks(&TenantId::anonymous(), 0, 99).removed.is_some());
-    state.apply(NOW, CatalogCommand::Restore { blocks: Vec::new() });
+    state.apply(NOW, CatalogCommand::RestoreBlocks { blocks: Vec::new() });
     assert_eq!(state.list_blocks(&TenantId::anonymous(), 0, 99).removed, None);
 }

@@ -19,28 +19,32 @@ fn stage(state: &mut CatalogState, number: u128, offset: u64, tenants: Vec<Tenan
     state.apply(NOW, CatalogCommand::StageTenants { shard: 1, block, offset, tenants })
 }
 
-fn register_staged(state: &mut CatalogState, number: u128, tenants: u64) -> CommandResult {
+fn register_staged_block(state: &mut CatalogState, number: u128, tenants: u64) -> CommandResult {
     let block = BlockEntry { tenants: Vec::new(), ..block(number, 0, 10) };
-    state.apply(NOW, CatalogCommand::RegisterStaged { block, tenants })
+    state.apply(NOW, CatalogCommand::RegisterStagedBlock { block, tenants })
 }
 
 #[test]
 fn staged_block_exists_when_all_tenants_are_named() {
     let mut state = opened();
     let otherwise =
-        |staged, named| CommandError::StagedOtherwise { block: BlockId::from_number(1), staged, named };
-    assert_eq!(register_staged(&mut state, 1, 9), CommandResult::Refused(otherwise(0, 9)));
+        |staged, named| CommandError::StagedTenantsMismatch { block: BlockId::from_number(1), staged, named };
+    assert_eq!(register_staged_block(&mut state, 1, 9), CommandResult::Refused(otherwise(0, 9)));
     assert_eq!(stage(&mut state, 1, 2, spans(2..4)), CommandResult::Refused(otherwise(0, 2)));
     assert_eq!(stage(&mut state, 1, 0, spans(0..4)), CommandResult::Staged(4));
     assert_eq!(stage(&mut state, 1, 0, spans(0..4)), CommandResult::Staged(4), "again changes nothing");
     assert_eq!(stage(&mut state, 1, 3, spans(3..6)), CommandResult::Staged(6), "an overlap is appended once");
-    assert_eq!(register_staged(&mut state, 1, 9), CommandResult::Refused(otherwise(6, 9)));
+    assert_eq!(register_staged_block(&mut state, 1, 9), CommandResult::Refused(otherwise(6, 9)));
     assert_eq!(state.list_blocks(&name(5), 0, 20).blocks.len(), 0);
     // A voter that begins with a snapshot in between knows the same.
     state = CatalogState::decode(&state.encode()).unwrap();
     assert_eq!(stage(&mut state, 1, 6, spans(6..9)), CommandResult::Staged(9));
-    assert_eq!(register_staged(&mut state, 1, 9), CommandResult::Registered(10));
-    assert_eq!(register_staged(&mut state, 1, 9), CommandResult::Registered(10), "again changes nothing");
+    assert_eq!(register_staged_block(&mut state, 1, 9), CommandResult::Registered(10));
+    assert_eq!(
+        register_staged_block(&mut state, 1, 9),
+        CommandResult::Registered(10),
+        "again changes nothing"
+    );
     assert_eq!(stage(&mut state, 1, 0, spans(0..4)), CommandResult::Registered(10));
     let block = state.blocks().next().unwrap();
     assert_eq!(block.tenants, spans(0..9));
@@ -57,33 +61,33 @@ fn staged_tenants_end_with_their_block() {
     // The next leader uploads a block of its own.
     assert_eq!(stage(&mut state, number + 1, 0, spans(0..3)), CommandResult::Staged(3));
     assert!(matches!(
-        register_staged(&mut state, number, 4),
-        CommandResult::Refused(CommandError::StagedOtherwise { .. })
+        register_staged_block(&mut state, number, 4),
+        CommandResult::Refused(CommandError::StagedTenantsMismatch { .. })
     ));
-    state.apply(NOW, CatalogCommand::Condemn { blocks: vec![BlockId::from_number(number + 1)] });
+    state.apply(NOW, CatalogCommand::TombstoneBlocks { blocks: vec![BlockId::from_number(number + 1)] });
     assert!(state.staged.is_empty());
-    let condemned = CommandError::Condemned(BlockId::from_number(number + 1));
-    assert_eq!(stage(&mut state, number + 1, 0, spans(0..3)), CommandResult::Refused(condemned));
+    let tombstones = CommandError::Tombstoned(BlockId::from_number(number + 1));
+    assert_eq!(stage(&mut state, number + 1, 0, spans(0..3)), CommandResult::Refused(tombstones));
     // Nobody comes back for it.
     stage(&mut state, number, 0, spans(0..4));
-    state.apply(NOW.plus(MAX_BLOCK_NAME_SKEW), CatalogCommand::Forget);
+    state.apply(NOW.plus(MAX_BLOCK_NAME_SKEW), CatalogCommand::ExpireTombstones);
     assert_eq!(state.staged.len(), 1);
-    state.apply(NOW.plus(MAX_BLOCK_NAME_SKEW + Duration::from_secs(1)), CatalogCommand::Forget);
+    state.apply(NOW.plus(MAX_BLOCK_NAME_SKEW + Duration::from_secs(1)), CatalogCommand::ExpireTombstones);
     assert!(state.staged.is_empty());
 }
 
 #[test]
 fn staged_block_is_recalled_into_its_gap() {
     let mut state = opened();
-    state.apply(NOW, CatalogCommand::Raise { shard: 1, to: 10 });
+    state.apply(NOW, CatalogCommand::AdvanceWatermark { shard: 1, to: 10 });
     stage(&mut state, 1, 0, spans(0..4));
     let block = BlockEntry { tenants: Vec::new(), ..block(1, 0, 10) };
     assert_eq!(
-        state.apply(NOW, CatalogCommand::RecallStaged { block, tenants: 4 }),
+        state.apply(NOW, CatalogCommand::ReinstateStagedBlock { block, tenants: 4 }),
         CommandResult::Registered(10)
     );
     assert_eq!(state.list_blocks(&name(3), 0, 20).blocks.len(), 1);
-    assert!(state.scars.is_empty() && state.staged.is_empty());
+    assert!(state.data_losses.is_empty() && state.staged.is_empty());
 }
 
 #[test]
@@ -97,7 +101,7 @@ fn largest_part_fits_into_a_command() {
     let tenants = (0..MAX_TENANTS_PER_COMMAND).map(span).collect();
     let block = BlockId::from_number(u128::MAX);
     let command = CatalogCommand::StageTenants { shard: u32::MAX, block, offset: u64::MAX, tenants };
-    let bytes = CatalogLogEntry { at: Timestamp::from_nanos(i64::MAX), command }.encode().len();
+    let bytes = CatalogLogEntry { time: Timestamp::from_nanos(i64::MAX), command }.encode().len();
     assert!(bytes < 768 << 10, "{bytes} bytes");
 }
 

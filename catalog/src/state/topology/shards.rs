@@ -14,13 +14,15 @@ use crate::state::{
 };
 
 /// Limit of members per shard.
-pub const MAX_COPIES: u16 = 7;
+pub const MAX_REPLICATION_FACTOR: u16 = 7;
 /// Limit of unretired shards per node.
-pub const MAX_GROUPS: usize = 64;
+pub const MAX_SHARDS_PER_NODE: usize = 64;
 /// Limit of shards, including retired ones that are still on record.
 pub const MAX_SHARDS: usize = 8192;
 /// Low bits of a shard id: the slot plus one. The high bits are the epoch minus one.
 const SLOT_BITS: u32 = 16;
+/// Version of the first table, which covers all slots that open before another table.
+const FIRST_TABLE_VERSION: u64 = 1;
 /// Limit of successive shards per slot.
 const MAX_EPOCHS: u32 = 1 << (u32::BITS - SLOT_BITS);
 
@@ -36,19 +38,15 @@ pub struct ShardEntry {
     pub epoch: u32,
     /// Last log index that a registered block contains.
     pub watermark: u64,
-    /// Nodes that have its log, which never change. Empty if the shard was opened before members were
-    /// recorded: then the one node that has the log is the member.
-    #[serde(default)]
+    /// Nodes that have its log, which never change. Empty if a rebuild of the catalog found no report of the
+    /// shard: then the node that has the log is the member.
     pub members: BTreeSet<NodeId>,
     /// Current phase of the shard.
-    #[serde(default)]
     pub phase: ShardPhase,
     /// Newest table with a fence in its log, or the one that was published when the shard first opened
     /// [INV-05].
-    #[serde(default = "first_table")]
     pub fenced: u64,
     /// Start time of the phase.
-    #[serde(default)]
     pub since: Timestamp,
 }
 
@@ -60,28 +58,29 @@ pub enum ShardPhase {
     /// succession before that would lose the records that it accepted [INV-12].
     Opening {
         /// Source of the ids that the shard must copy first.
-        inherits: HandoffSource,
+        source: HandoffSource,
     },
     /// The shard serves its slot.
     #[default]
     Open,
-    /// The shard was requested to seal. It serves its slot until it has sealed.
-    Closing,
+    /// The shard has to seal. It serves its slot until it has sealed.
+    Sealing,
     /// The log has ended. Entries that no block holds yet are still flushed.
     Sealed {
         /// Last index of the log.
-        at: u64,
+        last_index: u64,
     },
     /// Another shard serves the slot and does not know this shard's records after the watermark. So this
-    /// shard registers no blocks and returns no results until it has settled with the serving shard [INV-13].
+    /// shard registers no blocks and returns no results until it has reconciled its ids with the serving shard
+    /// [INV-13].
     Lost {
         /// Watermark at the time of the loss.
-        kept: u64,
+        watermark: u64,
     },
     /// The shard has ended, and its log may be deleted.
     Retired {
         /// Time of the retirement. The entry stays for a while, so that members that were offline see it.
-        at: Timestamp,
+        retired_at: Timestamp,
         /// True if rows that no block holds were given up.
         abandoned: bool,
     },
@@ -92,22 +91,22 @@ pub enum ShardPhase {
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum HandoffSource {
     /// No source: the shard is the first of its slot.
-    Nothing,
+    None,
     /// All ids that another shard holds.
-    Window {
+    DedupWindow {
         /// Shard that the ids are copied from.
-        of: ShardId,
+        predecessor: ShardId,
         /// Last index of that shard's log, once it is sealed.
-        upto: Option<u64>,
+        up_to: Option<u64>,
     },
     /// The ids in the slot's registered blocks, and no others. Ids that were copied from the lost shard are
-    /// dropped first. Otherwise this shard would claim records that only the lost shard has, and that one
-    /// would drop them when it settles.
-    Blocks {
+    /// dropped first. Otherwise this shard would claim records that only the lost shard has, and the lost
+    /// shard would drop them when it reconciles its ids.
+    RegisteredBlocks {
         /// Id of the lost shard.
-        of: ShardId,
+        predecessor: ShardId,
         /// Watermark of the lost shard.
-        upto: u64,
+        up_to: u64,
     },
 }
 
@@ -146,11 +145,6 @@ pub const fn decode_shard_id(shard: ShardId) -> Option<(u32, u32)> {
     }
 }
 
-/// Returns the version of the first table, which covers all shards opened before any other table.
-fn first_table() -> u64 {
-    1
-}
-
 impl ShardEntry {
     /// Returns whether the shard has retired.
     pub fn is_retired(&self) -> bool {
@@ -159,7 +153,7 @@ impl ShardEntry {
 
     /// Returns whether the shard accepts records now.
     pub fn serves(&self) -> bool {
-        matches!(self.phase, ShardPhase::Open | ShardPhase::Closing)
+        matches!(self.phase, ShardPhase::Open | ShardPhase::Sealing)
     }
 
     /// Returns whether a new table requires this shard's fence.
@@ -169,7 +163,7 @@ impl ShardEntry {
 
     /// Returns whether the shard copies the ids of another.
     pub(in crate::state) fn copies_ids_from(&self, shard: ShardId) -> bool {
-        matches!(self.phase, ShardPhase::Opening { inherits: HandoffSource::Window { of, .. } } if of == shard)
+        matches!(self.phase, ShardPhase::Opening { source: HandoffSource::DedupWindow { predecessor, .. } } if predecessor == shard)
     }
 
     pub(in crate::state) fn enter_phase(&mut self, phase: ShardPhase, now: Timestamp) {
@@ -178,8 +172,8 @@ impl ShardEntry {
     }
 
     /// Returns the error for a transition that the current phase does not permit.
-    pub(in crate::state) fn wrong_phase(&self, step: PhaseTransition) -> CommandError {
-        CommandError::Phase { shard: self.id, phase: self.phase.clone(), step }
+    pub(in crate::state) fn wrong_phase(&self, transition: PhaseTransition) -> CommandError {
+        CommandError::WrongPhase { shard: self.id, phase: self.phase.clone(), transition }
     }
 }
 
@@ -215,30 +209,23 @@ impl CatalogState {
         if !self.shards.is_empty() {
             return Ok(CommandOutcome::from_count(0));
         }
-        if members.is_empty() {
-            for slot in 0..count.clamp(1, MAX_SLOTS) {
-                self.insert_shard(slot, 1, BTreeSet::new(), ShardPhase::Open);
-            }
-        } else {
-            if members.len() != count as usize || count > MAX_SLOTS {
-                return Err(CommandError::Slots { count, seen: members.len() });
-            }
-            let mut groups = ShardsPerNode::new();
-            for (slot, members) in (0..count).zip(members) {
-                self.check_members(slot, members, zones, &mut groups)?;
-            }
-            let alone = self.settings.copies == 1;
-            for (slot, members) in (0..count).zip(members) {
-                let phase = if alone {
-                    ShardPhase::Open
-                } else {
-                    ShardPhase::Opening { inherits: HandoffSource::Nothing }
-                };
-                self.insert_shard(slot, 1, members.clone(), phase);
-                self.record_members(members, zones);
-            }
+        if members.is_empty() || members.len() != count as usize || count > MAX_SLOTS {
+            return Err(CommandError::MemberListCount { count, seen: members.len() });
         }
-        self.first_table_of_all_slots();
+        let mut shard_counts = ShardsPerNode::new();
+        for (slot, members) in (0..count).zip(members) {
+            self.check_members(slot, members, zones, &mut shard_counts)?;
+        }
+        let has_single_member = self.settings.replication_factor == 1;
+        for (slot, members) in (0..count).zip(members) {
+            let phase = match has_single_member {
+                true => ShardPhase::Open,
+                false => ShardPhase::Opening { source: HandoffSource::None },
+            };
+            self.insert_shard(slot, 1, members.clone(), phase);
+            self.record_members(members, zones);
+        }
+        self.extend_first_table();
         Ok(CommandOutcome::from_count(self.shards.len()))
     }
 
@@ -248,7 +235,7 @@ impl CatalogState {
         members: BTreeSet<NodeId>,
     ) -> Result<CommandOutcome, CommandError> {
         if let Some(shard) = self.serving_shard(slot).or_else(|| self.newest_shard(slot)) {
-            return Ok(CommandOutcome::Known(CommandResult::Shard(shard.clone())));
+            return Ok(CommandOutcome::NoOp(CommandResult::Shard(shard.clone())));
         }
         self.check_shard_capacity(slot)?;
         // The log holds fences of tables that may be unknown here, and none of later tables.
@@ -256,29 +243,29 @@ impl CatalogState {
         let phase = if by_first_table {
             ShardPhase::Open
         } else {
-            ShardPhase::Opening { inherits: HandoffSource::Nothing }
+            ShardPhase::Opening { source: HandoffSource::None }
         };
         self.record_members(&members, &BTreeMap::new());
         let shard = self.insert_shard(slot, 1, members, phase);
-        self.first_table_of_all_slots();
+        self.extend_first_table();
         Ok(CommandOutcome::Changed(CommandResult::Shard(shard)))
     }
 
     pub(in crate::state) fn add_slot(
         &mut self,
         slot: u32,
-        choice: &ReplicaPlacement,
+        placement: &ReplicaPlacement,
     ) -> Result<CommandOutcome, CommandError> {
         if let Some(shard) = self.newest_shard(slot) {
-            return match shard.members == choice.members && shard.epoch == 1 {
-                true => Ok(CommandOutcome::Known(CommandResult::Shard(shard.clone()))),
+            return match shard.members == placement.members && shard.epoch == 1 {
+                true => Ok(CommandOutcome::NoOp(CommandResult::Shard(shard.clone()))),
                 false => Err(CommandError::SlotTaken { slot, shard: shard.id }),
             };
         }
         if self.tables.is_none() {
             return Err(CommandError::NoSlots);
         }
-        let shard = self.create_shard(slot, 1, choice, HandoffSource::Nothing)?;
+        let shard = self.create_shard(slot, 1, placement, HandoffSource::None)?;
         Ok(CommandOutcome::Changed(CommandResult::Shard(shard)))
     }
 
@@ -287,25 +274,25 @@ impl CatalogState {
         &mut self,
         slot: u32,
         epoch: u32,
-        choice: &ReplicaPlacement,
-        inherits: HandoffSource,
+        placement: &ReplicaPlacement,
+        source: HandoffSource,
     ) -> Result<ShardEntry, CommandError> {
         self.check_shard_capacity(slot)?;
         if epoch > MAX_EPOCHS {
-            return Err(CommandError::EpochsUsedUp { slot, epochs: MAX_EPOCHS });
+            return Err(CommandError::EpochsExhausted { slot, epochs: MAX_EPOCHS });
         }
-        self.check_members(slot, &choice.members, &choice.zones, &mut self.shards_per_node())?;
-        self.record_members(&choice.members, &choice.zones);
-        Ok(self.insert_shard(slot, epoch, choice.members.clone(), ShardPhase::Opening { inherits }))
+        self.check_members(slot, &placement.members, &placement.zones, &mut self.shards_per_node())?;
+        self.record_members(&placement.members, &placement.zones);
+        Ok(self.insert_shard(slot, epoch, placement.members.clone(), ShardPhase::Opening { source }))
     }
 
     fn check_shard_capacity(&self, slot: u32) -> Result<(), CommandError> {
         if slot >= MAX_SLOTS {
-            return Err(CommandError::NoSlot { slot });
+            return Err(CommandError::InvalidSlot { slot });
         }
         match self.shards.len() < MAX_SHARDS {
             true => Ok(()),
-            false => Err(CommandError::TooMany { what: LimitedResource::Shards, limit: MAX_SHARDS }),
+            false => Err(CommandError::LimitReached { resource: LimitedResource::Shards, limit: MAX_SHARDS }),
         }
     }
 
@@ -318,19 +305,19 @@ impl CatalogState {
     ) -> ShardEntry {
         let id = shard_id(slot, epoch);
         let since = self.now;
-        let fenced = if phase == ShardPhase::Open { first_table() } else { 0 };
+        let fenced = if phase == ShardPhase::Open { FIRST_TABLE_VERSION } else { 0 };
         let shard = ShardEntry { id, slot, epoch, watermark: 0, members, phase, fenced, since };
         self.shards.insert(id, shard.clone());
         shard
     }
 
     fn shards_per_node(&self) -> ShardsPerNode {
-        let mut groups = ShardsPerNode::new();
+        let mut shard_counts = ShardsPerNode::new();
         for node in self.shards.values().filter(|shard| !shard.is_retired()).flat_map(|shard| &shard.members)
         {
-            *groups.entry(*node).or_default() += 1;
+            *shard_counts.entry(*node).or_default() += 1;
         }
-        groups
+        shard_counts
     }
 
     /// Checks the members of a shard. Their number is the replication factor, they use as many zones as
@@ -340,27 +327,27 @@ impl CatalogState {
         slot: u32,
         members: &BTreeSet<NodeId>,
         zones: &BTreeMap<NodeId, String>,
-        groups: &mut ShardsPerNode,
+        shard_counts: &mut ShardsPerNode,
     ) -> Result<(), CommandError> {
-        let wanted = self.settings.copies;
+        let wanted = self.settings.replication_factor;
         if members.len() != usize::from(wanted) {
-            return Err(CommandError::Copies { slot, seen: members.len(), wanted });
+            return Err(CommandError::ReplicationFactorMismatch { slot, seen: members.len(), wanted });
         }
         if let Some(&node) = members.iter().find(|node| !zones.contains_key(*node)) {
-            return Err(CommandError::Stranger { node });
+            return Err(CommandError::NotACandidate { node });
         }
         let count = |zones: BTreeSet<&String>| zones.len();
         let seen = count(members.iter().filter_map(|node| zones.get(node)).collect());
         let possible = count(zones.values().collect()).min(members.len());
         if seen < possible {
-            return Err(CommandError::Crowded { slot, seen, possible });
+            return Err(CommandError::TooFewZones { slot, seen, possible });
         }
         for &node in members {
-            let groups = groups.entry(node).or_default();
-            if *groups >= MAX_GROUPS {
+            let count = shard_counts.entry(node).or_default();
+            if *count >= MAX_SHARDS_PER_NODE {
                 return Err(CommandError::NodeFull { node });
             }
-            *groups += 1;
+            *count += 1;
         }
         Ok(())
     }
@@ -374,17 +361,17 @@ impl CatalogState {
 }
 
 fn unknown_shard_error(shard: ShardId) -> CommandError {
-    CommandError::NoShard { shard, epoch: decode_shard_id(shard).map_or(0, |(_, epoch)| epoch) }
+    CommandError::UnknownShard { shard, epoch: decode_shard_id(shard).map_or(0, |(_, epoch)| epoch) }
 }
 
 impl fmt::Display for ShardPhase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Opening { inherits } => write!(f, "opening and inherits {inherits}"),
+            Self::Opening { source } => write!(f, "opening and copies {source}"),
             Self::Open => f.write_str("open"),
-            Self::Closing => f.write_str("closing"),
-            Self::Sealed { at } => write!(f, "sealed at {at}"),
-            Self::Lost { kept } => write!(f, "lost after {kept}"),
+            Self::Sealing => f.write_str("sealing"),
+            Self::Sealed { last_index } => write!(f, "sealed at index {last_index}"),
+            Self::Lost { watermark } => write!(f, "lost at watermark {watermark}"),
             Self::Retired { abandoned: false, .. } => f.write_str("retired"),
             Self::Retired { abandoned: true, .. } => f.write_str("abandoned"),
         }
@@ -394,11 +381,15 @@ impl fmt::Display for ShardPhase {
 impl fmt::Display for HandoffSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Nothing => f.write_str("nothing"),
-            Self::Window { of, upto: None } => write!(f, "the ids of shard {of}, up to where it will seal"),
-            Self::Window { of, upto: Some(upto) } => write!(f, "the ids of shard {of}, up to {upto}"),
-            Self::Blocks { of, upto } => {
-                write!(f, "the ids in the slot's blocks, those of shard {of} up to {upto}")
+            Self::None => f.write_str("no ids"),
+            Self::DedupWindow { predecessor, up_to: None } => {
+                write!(f, "the ids of shard {predecessor} up to its seal")
+            }
+            Self::DedupWindow { predecessor, up_to: Some(up_to) } => {
+                write!(f, "the ids of shard {predecessor} up to index {up_to}")
+            }
+            Self::RegisteredBlocks { predecessor, up_to } => {
+                write!(f, "the ids in the slot's blocks, those of shard {predecessor} up to index {up_to}")
             }
         }
     }

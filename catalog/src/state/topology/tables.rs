@@ -26,9 +26,9 @@ pub struct PendingTable {
     /// The proposed slot table.
     pub table: SlotTable,
     /// Shards that have not logged its fence.
-    pub needs: BTreeSet<ShardId>,
+    pub unfenced: BTreeSet<ShardId>,
     /// Time of the proposal.
-    pub proposed: Timestamp,
+    pub proposed_at: Timestamp,
 }
 
 impl CatalogState {
@@ -44,14 +44,14 @@ impl CatalogState {
 
     /// Extends the first table to all slots, while it is the only one. These include slots of shards that the
     /// catalog lost and that were reported later.
-    pub(in crate::state) fn first_table_of_all_slots(&mut self) {
+    pub(in crate::state) fn extend_first_table(&mut self) {
         if self.newest_table_version() > 1 {
             return;
         }
         let slots: BTreeSet<u32> = self.shards.values().map(|shard| shard.slot).collect();
         if let Ok(table) = SlotTable::with_all_slots(1, i64::MIN, slots.into_iter().collect()) {
             self.tables = Some(table.into());
-            self.proposed = self.proposed.max(1);
+            self.newest_proposed = self.newest_proposed.max(1);
         }
     }
 
@@ -67,9 +67,10 @@ impl CatalogState {
             return Ok(CommandOutcome::from_count(0));
         }
         self.check_table(&table, tables)?;
-        let needs = self.shards.values().filter(|shard| shard.needs_fences()).map(|shard| shard.id).collect();
-        self.proposed = table.version();
-        self.pending = Some(PendingTable { table, needs, proposed: self.now });
+        let unfenced =
+            self.shards.values().filter(|shard| shard.needs_fences()).map(|shard| shard.id).collect();
+        self.newest_proposed = table.version();
+        self.pending = Some(PendingTable { table, unfenced, proposed_at: self.now });
         Ok(CommandOutcome::from_count(1))
     }
 
@@ -82,22 +83,22 @@ impl CatalogState {
             return Err(CommandError::ShardLost { shard: lost.id });
         }
         let version = table.version();
-        let expected = self.proposed.saturating_add(1);
+        let expected = self.newest_proposed.saturating_add(1);
         if version != expected {
-            return Err(CommandError::TableVersion { seen: version, expected });
+            return Err(CommandError::TableVersionMismatch { seen: version, expected });
         }
         let ahead = self.now.plus(self.settings.max_future()).plus(MAX_CLOCK_SKEW);
         let earliest = ahead.nanos().max(tables.table_at(i64::MAX).from().saturating_add(1));
         if table.from() < earliest {
-            return Err(CommandError::TableTime { version, from: table.from(), earliest });
+            return Err(CommandError::TableTooEarly { version, from: table.from(), earliest });
         }
         let is_served = |slot: u32| self.newest_shard(slot).is_some_and(|shard| !shard.is_retired());
         if let Some(&slot) = table.slots().iter().find(|slot| !is_served(**slot)) {
-            return Err(CommandError::TableSlot { version, slot });
+            return Err(CommandError::SlotWithoutShard { version, slot });
         }
         match iter_tables(tables).count() < MAX_TABLES {
             true => Ok(()),
-            false => Err(CommandError::TooMany { what: LimitedResource::Tables, limit: MAX_TABLES }),
+            false => Err(CommandError::LimitReached { resource: LimitedResource::Tables, limit: MAX_TABLES }),
         }
     }
 
@@ -112,10 +113,10 @@ impl CatalogState {
             return Ok(CommandOutcome::from_count(0));
         }
         if pending != Some(version) {
-            return Err(CommandError::NotPending { version, pending });
+            return Err(CommandError::TableNotPending { version, pending });
         }
         if !shard.needs_fences() {
-            return Err(shard.wrong_phase(PhaseTransition::Fence));
+            return Err(shard.wrong_phase(PhaseTransition::LogFence));
         }
         shard.fenced = version;
         self.drop_needed_fence(id);
@@ -124,7 +125,7 @@ impl CatalogState {
 
     pub(in crate::state) fn drop_needed_fence(&mut self, id: ShardId) {
         if let Some(pending) = &mut self.pending {
-            pending.needs.remove(&id);
+            pending.unfenced.remove(&id);
         }
     }
 
@@ -132,7 +133,7 @@ impl CatalogState {
     /// the table's time, their duplicates would be routed elsewhere. So the table is withdrawn.
     pub(in crate::state) fn withdraw_unfenced_table(&mut self, id: ShardId, latest: i64) {
         let Some(pending) = &mut self.pending else { return };
-        if pending.needs.remove(&id) && latest >= pending.table.from() {
+        if pending.unfenced.remove(&id) && latest >= pending.table.from() {
             self.pending = None;
         }
     }
@@ -144,7 +145,7 @@ impl CatalogState {
         latest: i64,
     ) -> Result<CommandOutcome, CommandError> {
         let pending = self.pending_table(version)?;
-        if !pending.needs.contains(&id) || latest < pending.table.from() {
+        if !pending.unfenced.contains(&id) || latest < pending.table.from() {
             return Ok(CommandOutcome::from_count(0));
         }
         self.pending = None;
@@ -163,11 +164,11 @@ impl CatalogState {
             return Ok(CommandOutcome::from_count(0));
         }
         let pending = self.pending_table(version)?;
-        if let Some(&first) = pending.needs.first() {
-            return Err(CommandError::Fences { version, missing: pending.needs.len(), first });
+        if let Some(&first) = pending.unfenced.first() {
+            return Err(CommandError::FencesMissing { version, missing: pending.unfenced.len(), first });
         }
         let all: Vec<SlotTable> = iter_tables(tables).chain([&pending.table]).cloned().collect();
-        let full = CommandError::TooMany { what: LimitedResource::Tables, limit: MAX_TABLES };
+        let full = CommandError::LimitReached { resource: LimitedResource::Tables, limit: MAX_TABLES };
         self.tables = Some(SlotTables::try_from(all).map_err(|_| full)?);
         self.pending = None;
         Ok(CommandOutcome::from_count(1))
@@ -176,15 +177,15 @@ impl CatalogState {
     fn pending_table(&self, version: u64) -> Result<&PendingTable, CommandError> {
         let pending = self.pending.as_ref().map(|pending| pending.table.version());
         let this = self.pending.as_ref().filter(|_| pending == Some(version));
-        this.ok_or(CommandError::NotPending { version, pending })
+        this.ok_or(CommandError::TableNotPending { version, pending })
     }
 
-    pub(in crate::state) fn forget_tables(&mut self, before: i64) -> Result<CommandOutcome, CommandError> {
+    pub(in crate::state) fn expire_tables(&mut self, before: i64) -> Result<CommandOutcome, CommandError> {
         let Some(tables) = &self.tables else { return Err(CommandError::NoSlots) };
         let oldest = self.settings.oldest_accepted;
         let latest = (!oldest.is_zero()).then(|| self.now.minus(oldest).minus(MAX_CLOCK_SKEW).nanos());
         if latest.is_none_or(|latest| before > latest) {
-            return Err(CommandError::StillAccepted { latest });
+            return Err(CommandError::TableStillNeeded { latest });
         }
         let all: Vec<SlotTable> = iter_tables(tables).cloned().collect();
         let past = all.iter().skip(1).take_while(|next| next.from() < before).count();

@@ -57,13 +57,13 @@ impl PhaseReconciler {
             ShardPhase::Lost { .. } => {
                 tracing::warn!(
                     shard = entry.id,
-                    "the catalogue calls the shard lost; it settles before it goes on"
+                    "shard is marked lost in the catalog, reconciling its ids before it continues"
                 );
                 self.over.cancel();
                 return Ok(());
             }
-            ShardPhase::Closing => self.close(view, entry).await?,
-            ShardPhase::Sealed { at } => self.retire(entry, at).await?,
+            ShardPhase::Sealing => self.close(view, entry).await?,
+            ShardPhase::Sealed { last_index } => self.retire(entry, last_index).await?,
             // A rebuilt catalog does not know that the shard opened, and the next term reports it. Or this
             // view is old.
             ShardPhase::Opening { .. } => {
@@ -85,34 +85,34 @@ impl PhaseReconciler {
 
     /// Seals the shard when a successor has a copy of its ids, except for late ones.
     async fn close(&self, view: &RoutingView, entry: &ShardEntry) -> Result<(), Status> {
-        let copies = |other: &ShardEntry| matches!(other.phase, ShardPhase::Opening { inherits: HandoffSource::Window { of, .. } } if of == entry.id);
+        let copies = |other: &ShardEntry| matches!(other.phase, ShardPhase::Opening { source: HandoffSource::DedupWindow { predecessor, .. } } if predecessor == entry.id);
         let is_copied = self.group.copied.load(Ordering::SeqCst) && view.shards.iter().any(copies);
         if !is_copied && !self.group.sealed.load(Ordering::SeqCst) {
             return Ok(());
         }
-        let (at, latest) = self.group.log_seal().await?;
+        let (last_index, latest) = self.group.log_seal().await?;
         self.group.sealed.store(true, Ordering::SeqCst);
         // The successor requests the values as soon as it learns of the seal.
         self.shard.log_delta_state().await?;
-        self.change(CatalogCommand::Sealed { shard: entry.id, at, latest }).await?;
+        self.change(CatalogCommand::Sealed { shard: entry.id, last_index, latest }).await?;
         // The head that the seal closed must not grow, so it is flushed like any other.
         self.shard.freeze().await
     }
 
     /// Retires the shard when all of its rows are in blocks. A leader that did not observe the seal may lack
     /// later rows, and retires nothing.
-    async fn retire(&self, entry: &ShardEntry, at: u64) -> Result<(), Status> {
+    async fn retire(&self, entry: &ShardEntry, last_index: u64) -> Result<(), Status> {
         let has_rows = || self.shard.heads().unflushed_heads().iter().any(|head| !head.is_empty());
-        if !self.shard.has_observed_seal(at) || has_rows() {
+        if !self.shard.has_observed_seal(last_index) || has_rows() {
             return Ok(());
         }
         let rest_is_empty = Some(self.group.read_catalog_entry(entry.id).await?.watermark);
-        self.change(CatalogCommand::Retire { shard: entry.id, rest_is_empty }).await
+        self.change(CatalogCommand::RetireShard { shard: entry.id, rest_is_empty }).await
     }
 
     /// Logs the fence of a proposed table, and voids the fences of abandoned tables [INV-05].
     async fn fence(&self, view: &RoutingView, entry: &ShardEntry) -> Result<(), Status> {
-        let pending = view.pending.as_ref().filter(|pending| pending.needs.contains(&entry.id));
+        let pending = view.pending.as_ref().filter(|pending| pending.unfenced.contains(&entry.id));
         let logged: Vec<(u64, u64)> =
             self.group.log.with_state_machine(|machine| machine.log_status().fences().collect());
         let published = |version: u64| {
@@ -139,7 +139,7 @@ impl PhaseReconciler {
                 self.change(CatalogCommand::Fenced { shard, version }).await
             }
             ShardApplyResult::Fence { refused: Some(latest) } => {
-                self.change(CatalogCommand::FenceRefused { shard, version, latest }).await
+                self.change(CatalogCommand::FenceRejected { shard, version, latest }).await
             }
             other => {
                 tracing::error!(shard, ?other, "a fence was answered with something else");

@@ -85,9 +85,9 @@ impl Trio {
         let deps = StoreDeps { clock: clock.clone(), random: random.split() };
         let store = Store::open(&Bucket { memory: true, ..Bucket::default() }, deps).unwrap();
         let catalog = Arc::new(Facts::new(clock.clone()));
-        let settings = CatalogSettings { copies: NODES as u16, ..CatalogSettings::default() };
+        let settings = CatalogSettings { replication_factor: NODES as u16, ..CatalogSettings::default() };
         catalog
-            .apply_command(CatalogCommand::Configure { expected: CatalogSettings::default(), settings })
+            .apply_command(CatalogCommand::UpdateSettings { expected: CatalogSettings::default(), settings })
             .await
             .unwrap();
         let zones = (1..=NODES).map(|node| (node, format!("zone-{node}"))).collect();

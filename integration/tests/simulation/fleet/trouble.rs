@@ -273,7 +273,7 @@ impl Fleet {
         };
         if !serving.is_empty() {
             let shard = serving[self.draw(&serving)];
-            let told = running.roles.catalog.apply_command(CatalogCommand::Stop { shard }).await;
+            let told = running.roles.catalog.apply_command(CatalogCommand::RequestSeal { shard }).await;
             self.ground.world.count("shards told to seal");
             machine.world.tell(format_args!("shard {shard} is told to seal: {told:?}"));
         }

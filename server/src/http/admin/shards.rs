@@ -94,7 +94,7 @@ impl ShardOverview {
         });
         json!({
             "revision": self.view.revision,
-            "copies": self.view.settings.copies,
+            "copies": self.view.settings.replication_factor,
             "tables": versions.unwrap_or_default(),
             "voters": self.view.voters.keys().map(|voter| node(*voter)).collect::<Vec<_>>(),
             "shards": self.view.shards.iter().map(one).collect::<Vec<_>>(),
@@ -107,7 +107,7 @@ impl ShardOverview {
              table{{border-collapse:collapse}}td,th{{text-align:left;padding:.2em .8em .2em 0}}</style>\
              <h1>Shards</h1><p class=\"t\">Revision {} of the catalogue; {} copies of each profile.</p>\
              <table><tr><th>Slot<th>Epoch<th>Shard<th>Phase<th>Leader<th>Members<th>In blocks up to",
-            self.view.revision, self.view.settings.copies
+            self.view.revision, self.view.settings.replication_factor
         );
         let mut shards: Vec<&ShardEntry> = self.view.shards.iter().collect();
         shards.sort_unstable_by_key(|shard| (shard.slot, shard.epoch));

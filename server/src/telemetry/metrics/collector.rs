@@ -370,7 +370,7 @@ impl MetricsSnapshot {
             gauge("athanor_catalog_blocks", "Blocks that are registered", catalog.blocks);
             gauge("athanor_catalog_bytes", "Their bytes", catalog.bytes);
             let help = "Blocks that were removed lately, or are about to be";
-            gauge("athanor_catalog_condemned_blocks", help, catalog.condemned);
+            gauge("athanor_catalog_condemned_blocks", help, catalog.tombstones);
         }
         let mut counter = |name, help, value: u64| page.counter(name, help, unlabeled(value as f64));
         let HedgeStats { calls, second, won } = self.hedges;

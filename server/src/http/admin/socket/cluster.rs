@@ -44,13 +44,13 @@ pub fn routes(router: Router, desk: &Arc<AdminState>) -> Router {
         .route(
             "/shards/seal/{shard}",
             post(move |Path(shard): Path<u32>| async move {
-                json_response(change(&seal, CatalogCommand::Stop { shard }).await)
+                json_response(change(&seal, CatalogCommand::RequestSeal { shard }).await)
             }),
         )
         .route(
             "/shards/abandon/{shard}",
             post(move |Path(shard): Path<u32>| async move {
-                json_response(change(&abandon, CatalogCommand::Abandon { shard }).await)
+                json_response(change(&abandon, CatalogCommand::AbandonShard { shard }).await)
             }),
         )
 }

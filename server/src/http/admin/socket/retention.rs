@@ -75,7 +75,7 @@ async fn apply(desk: &AdminState) -> Result<Value, Status> {
     let retention = desk.retention.retention;
     let mut expired = 0;
     loop {
-        match changed(desk, CatalogCommand::Expire { retention, max_percent: None }).await? {
+        match changed(desk, CatalogCommand::ExpireBlocks { retention, max_percent: None }).await? {
             0 => return Ok(json!({ "expired": expired })),
             count => expired += count,
         }
@@ -83,14 +83,14 @@ async fn apply(desk: &AdminState) -> Result<Value, Status> {
 }
 
 async fn restore(desk: &AdminState, blocks: Vec<BlockId>) -> Result<Value, Status> {
-    Ok(json!({ "restored": changed(desk, CatalogCommand::Restore { blocks }).await? }))
+    Ok(json!({ "restored": changed(desk, CatalogCommand::RestoreBlocks { blocks }).await? }))
 }
 
 /// Advances the catalog's time to this machine's clock.
 async fn confirm_clock(desk: &AdminState) -> Result<Value, Status> {
     let time = desk.overview.client.confirm_clock()?;
     // Expires nothing; the command carries the time.
-    let stamp = CatalogCommand::Expire { retention: Duration::ZERO, max_percent: Some(0) };
+    let stamp = CatalogCommand::ExpireBlocks { retention: Duration::ZERO, max_percent: Some(0) };
     changed(desk, stamp).await?;
     Ok(json!({ "catalog_time": time.to_string() }))
 }

@@ -41,14 +41,14 @@ pub(super) async fn delete(
         if name.is_some_and(|name| name != found) {
             continue;
         }
-        let command = CatalogCommand::Note {
+        let command = CatalogCommand::PutTenantDocument {
             tenant: tenant.clone(),
             name: found,
             expected: Some(note.text),
             text: None,
         };
         match desk.overview.client.propose(command).await.map_err(|error| Status::from_error(&error))? {
-            CommandResult::Refused(refused @ CommandError::NoteChanged { .. }) => {
+            CommandResult::Refused(refused @ CommandError::DocumentChanged { .. }) => {
                 return Err(Status::new(ErrorCode::Conflict, refused.to_string()));
             }
             CommandResult::Refused(refused) => {

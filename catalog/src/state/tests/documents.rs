@@ -2,43 +2,52 @@
 
 use super::*;
 
-fn note(state: &mut CatalogState, expected: Option<&str>, text: Option<&str>) -> CommandResult {
+fn document(state: &mut CatalogState, expected: Option<&str>, text: Option<&str>) -> CommandResult {
     let (expected, text) = (expected.map(str::to_owned), text.map(str::to_owned));
     let (tenant, name) = (TenantId::anonymous(), "a".to_owned());
-    state.apply(NOW.plus(Duration::from_secs(7)), CatalogCommand::Note { tenant, name, expected, text })
+    state.apply(
+        NOW.plus(Duration::from_secs(7)),
+        CatalogCommand::PutTenantDocument { tenant, name, expected, text },
+    )
 }
 
 #[test]
 fn who_expects_something_else_changes_nothing() {
     let mut state = CatalogState::default();
-    let changed = CommandResult::Refused(CommandError::NoteChanged { name: "a".to_owned() });
-    assert_eq!(note(&mut state, None, None), CommandResult::Changed(0));
-    assert_eq!(note(&mut state, None, Some("one")), CommandResult::Changed(1));
-    assert_eq!(note(&mut state, None, Some("one")), CommandResult::Changed(0), "again changes nothing");
-    assert_eq!(note(&mut state, None, Some("two")), changed);
-    assert_eq!(note(&mut state, Some("one"), Some("two")), CommandResult::Changed(1));
-    let notes = state.tenant_documents(&TenantId::anonymous());
-    assert_eq!(notes["a"], TenantDocument { text: "two".to_owned(), at: NOW.plus(Duration::from_secs(7)) });
+    let changed = CommandResult::Refused(CommandError::DocumentChanged { name: "a".to_owned() });
+    assert_eq!(document(&mut state, None, None), CommandResult::Changed(0));
+    assert_eq!(document(&mut state, None, Some("one")), CommandResult::Changed(1));
+    assert_eq!(document(&mut state, None, Some("one")), CommandResult::Changed(0), "again changes nothing");
+    assert_eq!(document(&mut state, None, Some("two")), changed);
+    assert_eq!(document(&mut state, Some("one"), Some("two")), CommandResult::Changed(1));
+    let documents = state.tenant_documents(&TenantId::anonymous());
+    assert_eq!(
+        documents["a"],
+        TenantDocument { text: "two".to_owned(), updated_at: NOW.plus(Duration::from_secs(7)) }
+    );
     assert!(state.tenant_documents(&"other".parse().unwrap()).is_empty());
     assert_eq!(CatalogState::decode(&state.encode()).unwrap(), state);
-    assert_eq!(note(&mut state, Some("one"), None), changed);
-    assert_eq!(note(&mut state, Some("two"), None), CommandResult::Changed(1));
-    assert_eq!(note(&mut state, Some("two"), None), CommandResult::Changed(0));
-    assert!(!String::from_utf8(state.encode()).unwrap().contains("notes"), "as before there were any");
+    assert_eq!(document(&mut state, Some("one"), None), changed);
+    assert_eq!(document(&mut state, Some("two"), None), CommandResult::Changed(1));
+    assert_eq!(document(&mut state, Some("two"), None), CommandResult::Changed(0));
+    assert!(state.documents.is_empty());
 }
 
 #[test]
-fn notes_are_bounded() {
+fn documents_are_bounded() {
     let mut state = CatalogState::default();
     let long = "x".repeat(MAX_DOCUMENT_BYTES);
     let refused = |answer: CommandResult| matches!(answer, CommandResult::Refused(_));
     assert_eq!(
-        note(&mut state, None, Some(&long)),
-        CommandResult::Refused(CommandError::LongNote { seen: MAX_DOCUMENT_BYTES + 1 })
+        document(&mut state, None, Some(&long)),
+        CommandResult::Refused(CommandError::DocumentTooLarge { seen: MAX_DOCUMENT_BYTES + 1 })
     );
     let mut add = |tenant: String, name: usize, text: &str| {
         let (tenant, name) = (tenant.parse().unwrap(), name.to_string());
-        state.apply(NOW, CatalogCommand::Note { tenant, name, expected: None, text: Some(text.to_owned()) })
+        state.apply(
+            NOW,
+            CatalogCommand::PutTenantDocument { tenant, name, expected: None, text: Some(text.to_owned()) },
+        )
     };
     let count = (0..2_000).take_while(|name| !refused(add("many".to_owned(), *name, "x"))).count();
     assert_eq!(count, MAX_DOCUMENTS_PER_TENANT);
@@ -53,7 +62,7 @@ fn notes_are_bounded() {
 #[test]
 fn notes_come_back_with_the_snapshot() {
     let mut state = CatalogState::default();
-    note(&mut state, None, Some("one"));
+    document(&mut state, None, Some("one"));
     let (rebuilt, _) =
         CatalogState::recover(RecoveryInput { snapshot: Some(state.clone()), ..RecoveryInput::default() })
             .unwrap();
