@@ -42,7 +42,7 @@ const WIRE_FORMAT_VERSION: u8 = 1;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// The encoded form exceeds the limit.
-    #[error("packed {what} has {seen} bytes, the limit is {limit}; select fewer series or a shorter time")]
+    #[error("encoded {what} has {seen} bytes, the limit is {limit}; select fewer series or a shorter time")]
     TooLarge {
         /// Kind of message: query, result or chunk.
         what: &'static str,
@@ -53,7 +53,7 @@ pub enum WireError {
     },
     /// The message has another version.
     #[error(
-        "packed {what} is of version {seen}, this program reads version {WIRE_FORMAT_VERSION}; run the same release on all nodes"
+        "{what} has wire format version {seen}, must be {WIRE_FORMAT_VERSION}; run the same release on all nodes"
     )]
     Version {
         /// Kind of message: query or result.
@@ -62,7 +62,7 @@ pub enum WireError {
         seen: u8,
     },
     /// The message is not in a valid format.
-    #[error("packed {what} is damaged: {why}")]
+    #[error("encoded {what} is corrupt: {why}")]
     Damaged {
         /// Kind of message: query or result.
         what: &'static str,

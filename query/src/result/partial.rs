@@ -45,14 +45,14 @@ pub enum PartialResult {
     /// Ids of the selected profiles.
     Ids(Vec<ContentHash>),
     /// Another partial result, with the ids of the selected profiles.
-    Told(Box<PartialWithIds>),
+    WithIds(Box<PartialWithIds>),
 }
 
 /// Partial result of places that report their profile ids, so that duplicates are detected.
 #[derive(Clone, Debug)]
 pub struct PartialWithIds {
     /// Result of the query.
-    pub answer: PartialResult,
+    pub partial: PartialResult,
     /// Ids of the selected profiles.
     pub ids: ProfileIdsBySource,
 }
@@ -192,8 +192,8 @@ impl PartialResult {
     /// Returns the result of one place with the ids of its selected profiles.
     #[must_use]
     pub fn with_ids(self, place: SourceId, ids: Vec<ContentHash>) -> PartialResult {
-        PartialResult::Told(Box::new(PartialWithIds {
-            answer: self,
+        PartialResult::WithIds(Box::new(PartialWithIds {
+            partial: self,
             ids: ProfileIdsBySource::from_source(place, ids),
         }))
     }
@@ -201,8 +201,8 @@ impl PartialResult {
     /// Splits the ids of selected profiles from the result. The ids are empty if no place reported any.
     pub fn split_ids(self) -> (PartialResult, ProfileIdsBySource) {
         match self {
-            PartialResult::Told(told) => (told.answer, told.ids),
-            answer => (answer, ProfileIdsBySource::default()),
+            PartialResult::WithIds(with_ids) => (with_ids.partial, with_ids.ids),
+            partial => (partial, ProfileIdsBySource::default()),
         }
     }
 
@@ -222,7 +222,7 @@ impl PartialResult {
             PartialResult::Trees(trees) => trees.is_empty(),
             PartialResult::Profiles(list) => list.profiles == 0,
             PartialResult::Ids(ids) => ids.is_empty(),
-            PartialResult::Told(told) => told.answer.is_empty(),
+            PartialResult::WithIds(with_ids) => with_ids.partial.is_empty(),
         }
     }
 
@@ -233,12 +233,12 @@ impl PartialResult {
         bounds: &ResultLimits,
     ) -> Result<PartialResult, ProfileQueryError> {
         let merged = match (self, other) {
-            (PartialResult::Told(told), other) | (other, PartialResult::Told(told)) => {
-                let PartialWithIds { answer, mut ids } = *told;
+            (PartialResult::WithIds(with_ids), other) | (other, PartialResult::WithIds(with_ids)) => {
+                let PartialWithIds { partial, mut ids } = *with_ids;
                 let (other, others) = other.split_ids();
                 ids.merge(others);
-                let answer = answer.merge(other, bounds)?;
-                return Ok(PartialResult::Told(Box::new(PartialWithIds { answer, ids })));
+                let partial = partial.merge(other, bounds)?;
+                return Ok(PartialResult::WithIds(Box::new(PartialWithIds { partial, ids })));
             }
             (PartialResult::Ids(mut left), PartialResult::Ids(mut right)) => {
                 left.append(&mut right);
@@ -317,7 +317,7 @@ impl PartialResult {
             }
             PartialResult::Profiles(list) => list.bytes(),
             PartialResult::Ids(ids) => size_of_val(&**ids),
-            PartialResult::Told(told) => told.answer.bytes() + told.ids.bytes(),
+            PartialResult::WithIds(with_ids) => with_ids.partial.bytes() + with_ids.ids.bytes(),
         }
     }
 
@@ -347,7 +347,7 @@ impl PartialResult {
             PartialResult::Profiles(list) => ("profiles", list.rows.len(), bounds.entries),
             // Ids are bounded only by the memory budget.
             PartialResult::Ids(_) => return Ok(()),
-            PartialResult::Told(told) => return told.answer.check_limits(bounds),
+            PartialResult::WithIds(with_ids) => return with_ids.partial.check_limits(bounds),
         };
         if seen > limit { Err(ProfileQueryError::TooLarge { what, limit }) } else { Ok(()) }
     }

@@ -15,7 +15,7 @@ pub const MAX_ENCODED_PARTIAL_BYTES: usize = 256 << 20;
 /// Maximum bytes of one chunk.
 pub const MAX_CHUNK_BYTES: usize = 1 << 20;
 
-pub(super) const PARTIAL_MESSAGE_NAME: &str = "answer";
+pub(super) const PARTIAL_MESSAGE_NAME: &str = "result";
 
 /// Encoded result as an iterator of chunks.
 #[derive(Clone)]
@@ -40,10 +40,11 @@ impl PartialResult {
     }
 
     /// Decodes the complete output of [`pack`](Self::pack) as the result of this query.
-    pub fn unpack(bytes: &[u8], ask: &ProfileQuery) -> Result<Self, WireError> {
+    pub fn unpack(bytes: &[u8], query: &ProfileQuery) -> Result<Self, WireError> {
         check_header(bytes, bytes.len())?;
-        let (claim, mut unpacker) = read_declared_size(bytes).map_err(damaged_error(PARTIAL_MESSAGE_NAME))?;
-        PartialResult::read(&mut unpacker, ask, claim)
+        let (declared_bytes, mut reader) =
+            read_declared_size(bytes).map_err(damaged_error(PARTIAL_MESSAGE_NAME))?;
+        PartialResult::read(&mut reader, query, declared_bytes)
     }
 }
 
@@ -76,11 +77,11 @@ impl Iterator for PartialChunks {
 
 impl PartialChunkBuffer {
     /// Appends the next chunk.
-    pub fn push(&mut self, piece: &[u8]) -> Result<(), WireError> {
-        check_size("piece of an answer", piece.len(), MAX_CHUNK_BYTES)?;
-        let beginning = if self.bytes.is_empty() { piece } else { &self.bytes };
-        check_header(beginning, self.bytes.len() + piece.len())?;
-        self.bytes.extend_from_slice(piece);
+    pub fn push(&mut self, chunk: &[u8]) -> Result<(), WireError> {
+        check_size("chunk of a result", chunk.len(), MAX_CHUNK_BYTES)?;
+        let beginning = if self.bytes.is_empty() { chunk } else { &self.bytes };
+        check_header(beginning, self.bytes.len() + chunk.len())?;
+        self.bytes.extend_from_slice(chunk);
         Ok(())
     }
 
@@ -96,24 +97,24 @@ impl PartialChunkBuffer {
 
     /// Returns the approximate memory of the decoded result, once the first chunk has arrived.
     pub fn declared_size(&self) -> Option<usize> {
-        read_declared_size(&self.bytes).ok().map(|(claim, _)| claim)
+        read_declared_size(&self.bytes).ok().map(|(declared_bytes, _)| declared_bytes)
     }
 
     /// Decodes the result of the query, once all chunks have arrived.
-    pub fn unpack(&self, ask: &ProfileQuery) -> Result<PartialResult, WireError> {
-        let (claim, mut unpacker) =
+    pub fn unpack(&self, query: &ProfileQuery) -> Result<PartialResult, WireError> {
+        let (declared_bytes, mut reader) =
             read_declared_size(&self.bytes).map_err(damaged_error(PARTIAL_MESSAGE_NAME))?;
-        PartialResult::read(&mut unpacker, ask, claim)
+        PartialResult::read(&mut reader, query, declared_bytes)
     }
 }
 
 /// Returns the declared memory of a result, and a reader of the rest.
 fn read_declared_size(bytes: &[u8]) -> Result<(usize, CodecReader<'_>), CodecError> {
-    let mut unpacker = CodecReader::new(bytes);
-    unpacker.read_slice(1)?;
-    let wrong = unpacker.error_here("an answer that no machine holds");
-    let claim = usize::try_from(unpacker.read_number()?).map_err(|_| wrong)?;
-    Ok((claim, unpacker))
+    let mut reader = CodecReader::new(bytes);
+    reader.read_slice(1)?;
+    let too_large = reader.error_here("declared size exceeds the address space");
+    let declared_bytes = usize::try_from(reader.read_number()?).map_err(|_| too_large)?;
+    Ok((declared_bytes, reader))
 }
 
 /// Checks the version and the length of a result.

@@ -11,9 +11,9 @@ use crate::result::memory_size::{labels_bytes, text_bytes, type_bytes};
 pub(super) struct DecodeBudget(pub(super) usize);
 
 impl DecodeBudget {
-    pub(super) fn take(&mut self, bytes: usize, unpacker: &CodecReader<'_>) -> Result<(), CodecError> {
+    pub(super) fn take(&mut self, bytes: usize, reader: &CodecReader<'_>) -> Result<(), CodecError> {
         let left = self.0.checked_sub(bytes);
-        self.0 = left.ok_or_else(|| unpacker.error_here("an answer that takes more memory than was said"))?;
+        self.0 = left.ok_or_else(|| reader.error_here("result exceeds its declared size"))?;
         Ok(())
     }
 }
@@ -45,23 +45,23 @@ impl<'t> TextTable<'t> {
 }
 
 /// Reads the texts of a table.
-pub(super) fn read_table<'a>(unpacker: &mut CodecReader<'a>) -> Result<Vec<&'a str>, CodecError> {
-    unpacker.read_texts()?.collect()
+pub(super) fn read_table<'a>(reader: &mut CodecReader<'a>) -> Result<Vec<&'a str>, CodecError> {
+    reader.read_texts()?.collect()
 }
 
-fn text<'a>(unpacker: &mut CodecReader<'_>, table: &[&'a str]) -> Result<&'a str, CodecError> {
-    let wrong = unpacker.error_here("a text that was not written before");
-    usize::try_from(unpacker.read_number()?).ok().and_then(|id| table.get(id).copied()).ok_or(wrong)
+fn text<'a>(reader: &mut CodecReader<'_>, table: &[&'a str]) -> Result<&'a str, CodecError> {
+    let unknown = reader.error_here("reference to an unknown text");
+    usize::try_from(reader.read_number()?).ok().and_then(|id| table.get(id).copied()).ok_or(unknown)
 }
 
 /// Appends an entry that must be greater than the last one.
 pub(super) fn push_ascending<T: Ord>(
     list: &mut Vec<T>,
     next: T,
-    unpacker: &CodecReader<'_>,
+    reader: &CodecReader<'_>,
 ) -> Result<(), CodecError> {
     if list.last().is_some_and(|before| *before >= next) {
-        return Err(unpacker.error_here("entries out of order"));
+        return Err(reader.error_here("entries out of order"));
     }
     list.push(next);
     Ok(())
@@ -72,15 +72,15 @@ pub(super) fn put_sorted(out: &mut Vec<u8>, texts: &BTreeSet<String>) {
 }
 
 pub(super) fn read_sorted(
-    unpacker: &mut CodecReader<'_>,
-    claim: usize,
+    reader: &mut CodecReader<'_>,
+    declared_bytes: usize,
 ) -> Result<BTreeSet<String>, CodecError> {
-    let mut budget = DecodeBudget(claim);
+    let mut budget = DecodeBudget(declared_bytes);
     let mut sorted = Vec::new();
-    for text in unpacker.read_texts()? {
+    for text in reader.read_texts()? {
         let text = text?;
-        budget.take(text_bytes(text), unpacker)?;
-        push_ascending(&mut sorted, text.to_owned(), unpacker)?;
+        budget.take(text_bytes(text), reader)?;
+        push_ascending(&mut sorted, text.to_owned(), reader)?;
     }
     Ok(sorted.into_iter().collect())
 }
@@ -97,19 +97,19 @@ pub(super) fn put_types(out: &mut Vec<u8>, types: &BTreeSet<ProfileType>) {
 }
 
 pub(super) fn read_types(
-    unpacker: &mut CodecReader<'_>,
-    claim: usize,
+    reader: &mut CodecReader<'_>,
+    declared_bytes: usize,
 ) -> Result<BTreeSet<ProfileType>, CodecError> {
-    let mut budget = DecodeBudget(claim);
+    let mut budget = DecodeBudget(declared_bytes);
     let mut types = Vec::new();
-    let table = read_table(unpacker)?;
-    for _ in 0..unpacker.read_count()? {
-        let mut next = || text(unpacker, &table);
+    let table = read_table(reader)?;
+    for _ in 0..reader.read_count()? {
+        let mut next = || text(reader, &table);
         let [name, kind, unit, period_kind, period_unit] = [next()?, next()?, next()?, next()?, next()?];
         let value = ValueType::new(kind, unit);
         let next = ProfileType { name: name.into(), value, period: ValueType::new(period_kind, period_unit) };
-        budget.take(type_bytes(&next), unpacker)?;
-        push_ascending(&mut types, next, unpacker)?;
+        budget.take(type_bytes(&next), reader)?;
+        push_ascending(&mut types, next, reader)?;
     }
     Ok(types.into_iter().collect())
 }
@@ -124,18 +124,18 @@ pub(super) fn put_labels(out: &mut Vec<u8>, labels: &Labels, table: &TextTable<'
 }
 
 pub(super) fn read_labels(
-    unpacker: &mut CodecReader<'_>,
+    reader: &mut CodecReader<'_>,
     table: &[&str],
     budget: &mut DecodeBudget,
 ) -> Result<Labels, CodecError> {
-    let count = unpacker.read_count()?;
+    let count = reader.read_count()?;
     let (mut pairs, mut bytes): (Vec<(&str, &str)>, usize) = (Vec::new(), 0);
     for _ in 0..count {
-        let name = text(unpacker, table)?;
-        let value = text(unpacker, table)?;
+        let name = text(reader, table)?;
+        let value = text(reader, table)?;
         let is_in_order = pairs.last().is_none_or(|(before, _)| *before < name);
         if !is_in_order || value.is_empty() {
-            return Err(unpacker.error_here("labels out of order or without a value"));
+            return Err(reader.error_here("labels out of order or without a value"));
         }
         bytes += text_bytes(name) + text_bytes(value);
         pairs.push((name, value));
@@ -143,7 +143,7 @@ pub(super) fn read_labels(
             break;
         }
     }
-    budget.take(labels_bytes(&Labels::default()) + bytes, unpacker)?;
+    budget.take(labels_bytes(&Labels::default()) + bytes, reader)?;
     Ok(Labels::new(pairs.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned()))))
 }
 
@@ -155,15 +155,15 @@ pub(super) fn put_series(out: &mut Vec<u8>, series: &BTreeSet<Labels>) {
 }
 
 pub(super) fn read_series(
-    unpacker: &mut CodecReader<'_>,
-    claim: usize,
+    reader: &mut CodecReader<'_>,
+    declared_bytes: usize,
 ) -> Result<BTreeSet<Labels>, CodecError> {
-    let mut budget = DecodeBudget(claim);
+    let mut budget = DecodeBudget(declared_bytes);
     let mut series = Vec::new();
-    let table = read_table(unpacker)?;
-    for _ in 0..unpacker.read_count()? {
-        let labels = read_labels(unpacker, &table, &mut budget)?;
-        push_ascending(&mut series, labels, unpacker)?;
+    let table = read_table(reader)?;
+    for _ in 0..reader.read_count()? {
+        let labels = read_labels(reader, &table, &mut budget)?;
+        push_ascending(&mut series, labels, reader)?;
     }
     Ok(series.into_iter().collect())
 }

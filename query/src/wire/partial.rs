@@ -20,10 +20,10 @@ const WITH_IDS_KIND: u8 = 255;
 impl PartialResult {
     /// Appends the encoded result.
     pub(super) fn put(&self, out: &mut Vec<u8>) {
-        if let PartialResult::Told(told) = self {
+        if let PartialResult::WithIds(with_ids) = self {
             out.push(WITH_IDS_KIND);
-            profile_ids::put_ids(out, &told.ids);
-            return told.answer.put(out);
+            profile_ids::put_ids(out, &with_ids.ids);
+            return with_ids.partial.put(out);
         }
         out.push(match self {
             PartialResult::ProfileTypes(_) => kind_tag(&QueryKind::ProfileTypes),
@@ -38,7 +38,7 @@ impl PartialResult {
             PartialResult::Trees(_) => kind_tag(&QueryKind::Trees(GroupedTreesQuery::default())),
             PartialResult::Profiles(_) => kind_tag(&QueryKind::Profiles(ProfileListQuery::default())),
             PartialResult::Ids(_) => kind_tag(&QueryKind::Ids),
-            PartialResult::Told(_) => WITH_IDS_KIND,
+            PartialResult::WithIds(_) => WITH_IDS_KIND,
         });
         match self {
             PartialResult::ProfileTypes(types) => lists::put_types(out, types),
@@ -53,64 +53,65 @@ impl PartialResult {
             PartialResult::Trees(trees) => profile_list::put_trees(out, trees),
             PartialResult::Profiles(list) => profile_list::put_profiles(out, list),
             PartialResult::Ids(ids) => profile_ids::put_id_list(out, ids),
-            PartialResult::Told(_) => {}
+            PartialResult::WithIds(_) => {}
         }
     }
 
     /// Decodes the result of a query within the declared memory. Sizes that are unknown before decoding are
     /// bounded by the bytes that are read.
     pub(super) fn read(
-        unpacker: &mut CodecReader<'_>,
-        ask: &ProfileQuery,
-        claim: usize,
+        reader: &mut CodecReader<'_>,
+        query: &ProfileQuery,
+        declared_bytes: usize,
     ) -> Result<PartialResult, WireError> {
         let damaged = damaged_error(PARTIAL_MESSAGE_NAME);
-        match unpacker.read_slice(1).map_err(&damaged)?[0] {
+        match reader.read_slice(1).map_err(&damaged)?[0] {
             WITH_IDS_KIND => {
-                let ids = profile_ids::read_ids(unpacker, claim).map_err(&damaged)?;
-                let kind = unpacker.read_slice(1).map_err(&damaged)?[0];
-                let answer = PartialResult::read_answer(unpacker, kind, ask, claim - ids.bytes())?;
-                Ok(PartialResult::Told(Box::new(PartialWithIds { answer, ids })))
+                let ids = profile_ids::read_ids(reader, declared_bytes).map_err(&damaged)?;
+                let kind = reader.read_slice(1).map_err(&damaged)?[0];
+                let partial = PartialResult::read_content(reader, kind, query, declared_bytes - ids.bytes())?;
+                Ok(PartialResult::WithIds(Box::new(PartialWithIds { partial, ids })))
             }
-            kind => PartialResult::read_answer(unpacker, kind, ask, claim),
+            kind => PartialResult::read_content(reader, kind, query, declared_bytes),
         }
     }
 
-    fn read_answer(
-        unpacker: &mut CodecReader<'_>,
-        seen: u8,
-        ask: &ProfileQuery,
-        claim: usize,
+    fn read_content(
+        reader: &mut CodecReader<'_>,
+        kind: u8,
+        query: &ProfileQuery,
+        declared_bytes: usize,
     ) -> Result<PartialResult, WireError> {
         let damaged = damaged_error(PARTIAL_MESSAGE_NAME);
-        if seen != kind_tag(&ask.what) {
-            return Err(damaged(unpacker.error_here("an answer to another question")));
+        if kind != kind_tag(&query.what) {
+            return Err(damaged(reader.error_here("result of another query kind")));
         }
-        let partial = match &ask.what {
-            QueryKind::ProfileTypes => lists::read_types(unpacker, claim).map(PartialResult::ProfileTypes),
-            QueryKind::LabelNames => lists::read_sorted(unpacker, claim).map(PartialResult::Texts),
-            QueryKind::LabelValues(asked) => {
-                values::read_counts(unpacker, asked, claim).map(PartialResult::Values)
+        let partial = match &query.what {
+            QueryKind::ProfileTypes => {
+                lists::read_types(reader, declared_bytes).map(PartialResult::ProfileTypes)
             }
-            QueryKind::Series(_) => lists::read_series(unpacker, claim).map(PartialResult::Series),
-            QueryKind::Tree(_) => Tree::unpack(unpacker, claim).map(PartialResult::Tree),
-            QueryKind::Profile(..) => merged(unpacker).map(|merged| PartialResult::Profile(Box::new(merged))),
-            QueryKind::Points(_) => values::read_points(unpacker, claim).map(PartialResult::Points),
-            QueryKind::Sizes => {
-                values::read_query_cost(unpacker, claim).map(|sizes| PartialResult::Sizes(Box::new(sizes)))
+            QueryKind::LabelNames => lists::read_sorted(reader, declared_bytes).map(PartialResult::Texts),
+            QueryKind::LabelValues(query) => {
+                values::read_counts(reader, query, declared_bytes).map(PartialResult::Values)
             }
-            QueryKind::Heat(_) => values::read_heatmap(unpacker, claim).map(PartialResult::Heat),
-            QueryKind::Trees(_) => profile_list::read_trees(unpacker, claim).map(PartialResult::Trees),
-            QueryKind::Profiles(asked) => {
-                profile_list::read_profiles(unpacker, asked, claim).map(PartialResult::Profiles)
+            QueryKind::Series(_) => lists::read_series(reader, declared_bytes).map(PartialResult::Series),
+            QueryKind::Tree(_) => Tree::unpack(reader, declared_bytes).map(PartialResult::Tree),
+            QueryKind::Profile(..) => merged(reader).map(|merged| PartialResult::Profile(Box::new(merged))),
+            QueryKind::Points(_) => values::read_points(reader, declared_bytes).map(PartialResult::Points),
+            QueryKind::Sizes => values::read_query_cost(reader, declared_bytes)
+                .map(|sizes| PartialResult::Sizes(Box::new(sizes))),
+            QueryKind::Heat(_) => values::read_heatmap(reader, declared_bytes).map(PartialResult::Heat),
+            QueryKind::Trees(_) => profile_list::read_trees(reader, declared_bytes).map(PartialResult::Trees),
+            QueryKind::Profiles(query) => {
+                profile_list::read_profiles(reader, query, declared_bytes).map(PartialResult::Profiles)
             }
-            QueryKind::Ids => profile_ids::read_id_list(unpacker, claim).map(PartialResult::Ids),
+            QueryKind::Ids => profile_ids::read_id_list(reader, declared_bytes).map(PartialResult::Ids),
         };
         let partial = partial.map_err(&damaged)?;
-        if !unpacker.is_done() {
-            return Err(damaged(unpacker.error_here("more than an answer")));
+        if !reader.is_done() {
+            return Err(damaged(reader.error_here("data after the end of the result")));
         }
-        partial.check_limits(&ask.bounds)?;
+        partial.check_limits(&query.bounds)?;
         Ok(partial)
     }
 }
@@ -124,14 +125,14 @@ fn put_merged(out: &mut Vec<u8>, merged: &MergedProfile) {
     totals.iter().for_each(|&total| scale.put_number(out, total));
 }
 
-fn merged(unpacker: &mut CodecReader<'_>) -> Result<MergedProfile, CodecError> {
-    let mut merged = MergedProfile { profiles: unpacker.read_number()?, ..MergedProfile::default() };
-    dictionary_delta::read(&mut merged.dictionary, unpacker)?;
-    let count = unpacker.read_count()?;
+fn merged(reader: &mut CodecReader<'_>) -> Result<MergedProfile, CodecError> {
+    let mut merged = MergedProfile { profiles: reader.read_number()?, ..MergedProfile::default() };
+    dictionary_delta::read(&mut merged.dictionary, reader)?;
+    let count = reader.read_count()?;
     if count > merged.dictionary.stacks.len() {
-        return Err(unpacker.error_here("totals of stacks that are not there"));
+        return Err(reader.error_here("totals of stacks that are not there"));
     }
-    let scale = ColumnScale::read(unpacker)?;
-    merged.totals = (0..count).map(|_| scale.read_number(unpacker)).collect::<Result<_, _>>()?;
+    let scale = ColumnScale::read(reader)?;
+    merged.totals = (0..count).map(|_| scale.read_number(reader)).collect::<Result<_, _>>()?;
     Ok(merged)
 }

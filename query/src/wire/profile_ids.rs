@@ -1,4 +1,4 @@
-//! Wire format of profile ids, by place. Ids are random, so they are stored without compression.
+//! Wire format of profile ids, by source. Ids are random, so they are stored without compression.
 
 use athanor_profile::encoding::codec::{CodecError, CodecReader, put_varint};
 use athanor_profile::encoding::hash::ContentHash;
@@ -8,15 +8,15 @@ use crate::dedup::{ProfileIdsBySource, SourceId};
 /// Encoded size of an id.
 const ENCODED_ID_BYTES: usize = size_of::<ContentHash>();
 
-const EXCESS_IDS_ERROR: &str = "more ids than were said";
+const EXCESS_IDS_ERROR: &str = "ids exceed the declared size of the result";
 
 const HEAD_SOURCE_TAG: u8 = 0;
 const BLOCK_SOURCE_TAG: u8 = 1;
 
 pub(super) fn put_ids(out: &mut Vec<u8>, ids: &ProfileIdsBySource) {
     put_varint(out, ids.by_source().len() as u64);
-    for (place, ids) in ids.by_source() {
-        match place {
+    for (source, ids) in ids.by_source() {
+        match source {
             SourceId::Head { shard, n } => {
                 out.push(HEAD_SOURCE_TAG);
                 put_varint(out, u64::from(*shard));
@@ -31,29 +31,29 @@ pub(super) fn put_ids(out: &mut Vec<u8>, ids: &ProfileIdsBySource) {
     }
 }
 
-/// Decodes the output of [`put_ids`]. Places must be in ascending order.
+/// Decodes the output of [`put_ids`]. Sources must be in ascending order.
 pub(super) fn read_ids(
-    unpacker: &mut CodecReader<'_>,
-    claim: usize,
+    reader: &mut CodecReader<'_>,
+    declared_bytes: usize,
 ) -> Result<ProfileIdsBySource, CodecError> {
-    let count = unpacker.read_count()?;
+    let count = reader.read_count()?;
     let mut all: Vec<(SourceId, Vec<ContentHash>)> = Vec::new();
-    let mut taken = 0;
+    let mut id_bytes = 0;
     for _ in 0..count {
-        let place = match unpacker.read_slice(1)?[0] {
-            HEAD_SOURCE_TAG => SourceId::Head { shard: unpacker.read_u32()?, n: unpacker.read_u32()? },
-            BLOCK_SOURCE_TAG => SourceId::Block(id(unpacker)?),
-            _ => return Err(unpacker.error_here("neither a head nor a block")),
+        let source = match reader.read_slice(1)?[0] {
+            HEAD_SOURCE_TAG => SourceId::Head { shard: reader.read_u32()?, n: reader.read_u32()? },
+            BLOCK_SOURCE_TAG => SourceId::Block(id(reader)?),
+            _ => return Err(reader.error_here("unknown kind of source")),
         };
-        if all.last().is_some_and(|(before, _)| *before >= place) {
-            return Err(unpacker.error_here("places out of order"));
+        if all.last().is_some_and(|(before, _)| *before >= source) {
+            return Err(reader.error_here("sources out of order"));
         }
-        let ids = read_id_list(unpacker, claim - taken)?;
-        taken += ProfileIdsBySource::list_bytes(ids.len());
-        if taken > claim {
-            return Err(unpacker.error_here(EXCESS_IDS_ERROR));
+        let ids = read_id_list(reader, declared_bytes - id_bytes)?;
+        id_bytes += ProfileIdsBySource::list_bytes(ids.len());
+        if id_bytes > declared_bytes {
+            return Err(reader.error_here(EXCESS_IDS_ERROR));
         }
-        all.push((place, ids));
+        all.push((source, ids));
     }
     Ok(all.into_iter().collect())
 }
@@ -65,19 +65,19 @@ pub(super) fn put_id_list(out: &mut Vec<u8>, ids: &[ContentHash]) {
 }
 
 pub(super) fn read_id_list(
-    unpacker: &mut CodecReader<'_>,
-    claim: usize,
+    reader: &mut CodecReader<'_>,
+    declared_bytes: usize,
 ) -> Result<Vec<ContentHash>, CodecError> {
-    let length = unpacker.read_count()?.saturating_mul(ENCODED_ID_BYTES);
-    if length > claim {
-        return Err(unpacker.error_here(EXCESS_IDS_ERROR));
+    let length = reader.read_count()?.saturating_mul(ENCODED_ID_BYTES);
+    if length > declared_bytes {
+        return Err(reader.error_here(EXCESS_IDS_ERROR));
     }
-    let bytes = unpacker.read_slice(length)?;
+    let bytes = reader.read_slice(length)?;
     Ok(bytes.as_chunks().0.iter().map(|id| ContentHash::from_le_bytes(*id)).collect())
 }
 
-fn id(unpacker: &mut CodecReader<'_>) -> Result<ContentHash, CodecError> {
+fn id(reader: &mut CodecReader<'_>) -> Result<ContentHash, CodecError> {
     let mut bytes = [0; ENCODED_ID_BYTES];
-    bytes.copy_from_slice(unpacker.read_slice(ENCODED_ID_BYTES)?);
+    bytes.copy_from_slice(reader.read_slice(ENCODED_ID_BYTES)?);
     Ok(ContentHash::from_le_bytes(bytes))
 }

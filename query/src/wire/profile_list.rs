@@ -25,18 +25,18 @@ pub(super) fn put_trees(out: &mut Vec<u8>, trees: &BTreeMap<Labels, Tree>) {
 }
 
 pub(super) fn read_trees(
-    unpacker: &mut CodecReader<'_>,
-    claim: usize,
+    reader: &mut CodecReader<'_>,
+    declared_bytes: usize,
 ) -> Result<BTreeMap<Labels, Tree>, CodecError> {
-    let mut budget = DecodeBudget(claim);
-    let table = read_table(unpacker)?;
+    let mut budget = DecodeBudget(declared_bytes);
+    let table = read_table(reader)?;
     let mut groups = Vec::new();
     let mut trees = Vec::new();
-    for _ in 0..unpacker.read_count()? {
-        let labels = read_labels(unpacker, &table, &mut budget)?;
-        push_ascending(&mut groups, labels, unpacker)?;
-        let tree = Tree::unpack(unpacker, budget.0)?;
-        budget.take(tree.bytes(), unpacker)?;
+    for _ in 0..reader.read_count()? {
+        let labels = read_labels(reader, &table, &mut budget)?;
+        push_ascending(&mut groups, labels, reader)?;
+        let tree = Tree::unpack(reader, budget.0)?;
+        budget.take(tree.bytes(), reader)?;
         trees.push(tree);
     }
     Ok(groups.into_iter().zip(trees).collect())
@@ -54,12 +54,12 @@ pub(super) fn put_profiles(out: &mut Vec<u8>, list: &ProfileList) {
     table.put(out);
     put_varint(out, sets.len() as u64);
     sets.iter().for_each(|labels| put_labels(out, labels, &table));
-    let places: BTreeMap<&Labels, u64> = sets.into_iter().zip(0..).collect();
+    let positions: BTreeMap<&Labels, u64> = sets.into_iter().zip(0..).collect();
     let scale = ColumnScale::put(out, list.rows.iter().map(|row| row.total));
     put_varint(out, list.rows.len() as u64);
     let mut before = 0;
     for ProfileListEntry { labels, time, duration, period, total, id } in &list.rows {
-        put_varint(out, places[labels]);
+        put_varint(out, positions[labels]);
         put_signed_varint(out, time.wrapping_sub(before));
         before = *time;
         put_signed_varint(out, *duration);
@@ -70,37 +70,37 @@ pub(super) fn put_profiles(out: &mut Vec<u8>, list: &ProfileList) {
 }
 
 pub(super) fn read_profiles(
-    unpacker: &mut CodecReader<'_>,
-    asked: &ProfileListQuery,
-    claim: usize,
+    reader: &mut CodecReader<'_>,
+    query: &ProfileListQuery,
+    declared_bytes: usize,
 ) -> Result<ProfileList, CodecError> {
-    let mut list = ProfileList::empty(asked);
-    list.profiles = unpacker.read_number()?;
-    list.periods = match unpacker.read_number()? {
+    let mut list = ProfileList::empty(query);
+    list.profiles = reader.read_number()?;
+    list.periods = match reader.read_number()? {
         0 => None,
-        1 => Some((unpacker.read_signed()?, unpacker.read_signed()?)),
-        _ => return Err(unpacker.error_here("neither periods nor none")),
+        1 => Some((reader.read_signed()?, reader.read_signed()?)),
+        _ => return Err(reader.error_here("invalid flag of periods")),
     };
-    let mut budget = DecodeBudget(claim);
-    let table = read_table(unpacker)?;
+    let mut budget = DecodeBudget(declared_bytes);
+    let table = read_table(reader)?;
     let mut sets = Vec::new();
-    for _ in 0..unpacker.read_count()? {
-        let labels = read_labels(unpacker, &table, &mut budget)?;
-        push_ascending(&mut sets, labels, unpacker)?;
+    for _ in 0..reader.read_count()? {
+        let labels = read_labels(reader, &table, &mut budget)?;
+        push_ascending(&mut sets, labels, reader)?;
     }
-    let scale = ColumnScale::read(unpacker)?;
-    let count = unpacker.read_count()?;
-    budget.take(ProfileList::entry_bytes(count), unpacker)?;
+    let scale = ColumnScale::read(reader)?;
+    let count = reader.read_count()?;
+    budget.take(ProfileList::entry_bytes(count), reader)?;
     let mut time = 0i64;
     for _ in 0..count {
-        let wrong = unpacker.error_here("labels that were not written before");
-        let place = usize::try_from(unpacker.read_number()?).map_err(|_| wrong)?;
-        let labels = sets.get(place).ok_or(wrong)?.clone();
-        time = time.wrapping_add(unpacker.read_signed()?);
-        let duration = unpacker.read_signed()?;
-        let period = unpacker.read_signed()?;
-        let total = scale.read_number(unpacker)?;
-        let id: [u8; 16] = unpacker.read_slice(16)?.try_into().map_err(|_| wrong)?;
+        let unknown = reader.error_here("reference to unknown labels");
+        let position = usize::try_from(reader.read_number()?).map_err(|_| unknown)?;
+        let labels = sets.get(position).ok_or(unknown)?.clone();
+        time = time.wrapping_add(reader.read_signed()?);
+        let duration = reader.read_signed()?;
+        let period = reader.read_signed()?;
+        let total = scale.read_number(reader)?;
+        let id: [u8; 16] = reader.read_slice(16)?.try_into().map_err(|_| unknown)?;
         list.rows.push(ProfileListEntry {
             labels,
             time,
@@ -110,9 +110,9 @@ pub(super) fn read_profiles(
             id: ContentHash::from_le_bytes(id),
         });
     }
-    let of_labels: usize = sets.iter().map(labels_bytes).sum();
-    if !list.is_sorted_and_truncated() || list.bytes() != ProfileList::entry_bytes(count) + of_labels {
-        return Err(unpacker.error_here("profiles out of order, or labels of none"));
+    let label_bytes: usize = sets.iter().map(labels_bytes).sum();
+    if !list.is_sorted_and_truncated() || list.bytes() != ProfileList::entry_bytes(count) + label_bytes {
+        return Err(reader.error_here("profiles out of order, or unused labels"));
     }
     Ok(list)
 }

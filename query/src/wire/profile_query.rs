@@ -17,7 +17,7 @@ use crate::request::selector_parser::{MAX_MATCHERS, MatchOperator, RawMatcher};
 /// Maximum bytes of an encoded query.
 pub const MAX_ENCODED_QUERY_BYTES: usize = 4 << 20;
 
-const QUERY_MESSAGE_NAME: &str = "question";
+const QUERY_MESSAGE_NAME: &str = "query";
 
 impl ProfileQuery {
     /// Encodes the query for the owner of its sources.
@@ -44,13 +44,13 @@ impl ProfileQuery {
     pub fn unpack(bytes: &[u8]) -> Result<Self, WireError> {
         check_size(bytes.len())?;
         let damaged = damaged_error(QUERY_MESSAGE_NAME);
-        let mut unpacker = CodecReader::new(bytes);
-        match unpacker.read_slice(1).map_err(&damaged)?[0] {
+        let mut reader = CodecReader::new(bytes);
+        match reader.read_slice(1).map_err(&damaged)?[0] {
             WIRE_FORMAT_VERSION => {}
             seen => return Err(WireError::Version { what: QUERY_MESSAGE_NAME, seen }),
         }
-        let written = matchers(&mut unpacker).map_err(&damaged)?;
-        let rest = rest(&mut unpacker).map_err(&damaged)?;
+        let written = matchers(&mut reader).map_err(&damaged)?;
+        let rest = rest(&mut reader).map_err(&damaged)?;
         // The selector is compiled last, because that may take megabytes.
         let selection = ProfileSelection { selector: Selector::from_raw(written)?, ..rest.selection };
         Ok(ProfileQuery { selection, ..rest })
@@ -77,44 +77,44 @@ fn put_matcher(out: &mut Vec<u8>, matcher: &Matcher) {
     put_bytes(out, value.as_bytes());
 }
 
-fn matchers(unpacker: &mut CodecReader<'_>) -> Result<Vec<RawMatcher>, CodecError> {
-    let count = unpacker.read_count()?;
+fn matchers(reader: &mut CodecReader<'_>) -> Result<Vec<RawMatcher>, CodecError> {
+    let count = reader.read_count()?;
     if count > MAX_MATCHERS {
-        return Err(unpacker.error_here("more matchers than a selector has"));
+        return Err(reader.error_here("too many matchers"));
     }
-    let matcher = |at: usize, unpacker: &mut CodecReader<'_>| {
-        let operator = match unpacker.read_slice(1)?[0] {
+    let matcher = |at: usize, reader: &mut CodecReader<'_>| {
+        let operator = match reader.read_slice(1)?[0] {
             0 => MatchOperator::Equal,
             1 => MatchOperator::NotEqual,
             2 => MatchOperator::Match,
             3 => MatchOperator::NotMatch,
-            _ => return Err(unpacker.error_here("no operator")),
+            _ => return Err(reader.error_here("unknown operator")),
         };
-        let name = unpacker.read_text()?.to_owned();
-        Ok(RawMatcher { name, operator, value: unpacker.read_text()?.to_owned(), at })
+        let name = reader.read_text()?.to_owned();
+        Ok(RawMatcher { name, operator, value: reader.read_text()?.to_owned(), at })
     };
-    (1..=count).map(|at| matcher(at, unpacker)).collect()
+    (1..=count).map(|at| matcher(at, reader)).collect()
 }
 
 /// Reads everything but the selector.
-fn rest(unpacker: &mut CodecReader<'_>) -> Result<ProfileQuery, CodecError> {
-    let profile_type = match unpacker.read_number()? {
+fn rest(reader: &mut CodecReader<'_>) -> Result<ProfileQuery, CodecError> {
+    let profile_type = match reader.read_number()? {
         0 => None,
-        1 => Some(read_type(unpacker)?),
-        _ => return Err(unpacker.error_here("neither a type nor none")),
+        1 => Some(read_type(reader)?),
+        _ => return Err(reader.error_here("invalid flag of a profile type")),
     };
-    let time = TimeRange { from: unpacker.read_signed()?, to: unpacker.read_signed()? };
-    let profiles = profiles_of(unpacker)?;
-    let requests = requests(unpacker)?;
-    let without = Arc::new(profiles_of(unpacker)?);
-    let what = read_query_kind(unpacker)?;
+    let time = TimeRange { from: reader.read_signed()?, to: reader.read_signed()? };
+    let profiles = profiles_of(reader)?;
+    let requests = requests(reader)?;
+    let without = Arc::new(profiles_of(reader)?);
+    let what = read_query_kind(reader)?;
     let mut bound = || {
-        let wrong = unpacker.error_here("a bound that this machine cannot count to");
-        usize::try_from(unpacker.read_number()?).map_err(|_| wrong)
+        let too_large = reader.error_here("limit exceeds the address space");
+        usize::try_from(reader.read_number()?).map_err(|_| too_large)
     };
     let bounds = ResultLimits { entries: bound()?, nodes: bound()?, stacks: bound()?, points: bound()? };
-    if !unpacker.is_done() {
-        return Err(unpacker.error_here("more than a question"));
+    if !reader.is_done() {
+        return Err(reader.error_here("data after the end of the query"));
     }
     let selector = Selector::default();
     let selection = ProfileSelection { selector, profile_type, time, profiles, requests, without };
@@ -128,25 +128,25 @@ fn put_ids<const N: usize>(out: &mut Vec<u8>, count: usize, ids: impl Iterator<I
 
 /// Reads ids, which must be ascending and without duplicates.
 fn ids<const N: usize, T: Ord>(
-    unpacker: &mut CodecReader<'_>,
+    reader: &mut CodecReader<'_>,
     number: impl Fn([u8; N]) -> T,
 ) -> Result<Vec<T>, CodecError> {
-    let count = unpacker.read_count()?;
+    let count = reader.read_count()?;
     let mut ids: Vec<T> = Vec::new();
     for _ in 0..count {
         let mut bytes = [0; N];
-        bytes.copy_from_slice(unpacker.read_slice(N)?);
+        bytes.copy_from_slice(reader.read_slice(N)?);
         let id = number(bytes);
         if ids.last().is_some_and(|before| *before >= id) {
-            return Err(unpacker.error_here("ids out of order"));
+            return Err(reader.error_here("ids out of order"));
         }
         ids.push(id);
     }
     Ok(ids)
 }
 
-fn profiles_of(unpacker: &mut CodecReader<'_>) -> Result<BTreeSet<ContentHash>, CodecError> {
-    Ok(ids(unpacker, ContentHash::from_le_bytes)?.into_iter().collect())
+fn profiles_of(reader: &mut CodecReader<'_>) -> Result<BTreeSet<ContentHash>, CodecError> {
+    Ok(ids(reader, ContentHash::from_le_bytes)?.into_iter().collect())
 }
 
 fn put_requests(out: &mut Vec<u8>, requests: Option<&SpanFilter>) {
@@ -163,12 +163,12 @@ fn put_requests(out: &mut Vec<u8>, requests: Option<&SpanFilter>) {
     }
 }
 
-fn requests(unpacker: &mut CodecReader<'_>) -> Result<Option<SpanFilter>, CodecError> {
-    Ok(match unpacker.read_slice(1)?[0] {
+fn requests(reader: &mut CodecReader<'_>) -> Result<Option<SpanFilter>, CodecError> {
+    Ok(match reader.read_slice(1)?[0] {
         0 => None,
-        1 => Some(SpanFilter::Spans(ids(unpacker, u64::from_le_bytes)?)),
-        2 => Some(SpanFilter::Traces(ids(unpacker, u128::from_le_bytes)?)),
-        _ => return Err(unpacker.error_here("neither spans nor traces nor all requests")),
+        1 => Some(SpanFilter::Spans(ids(reader, u64::from_le_bytes)?)),
+        2 => Some(SpanFilter::Traces(ids(reader, u128::from_le_bytes)?)),
+        _ => return Err(reader.error_here("unknown kind of span filter")),
     })
 }
 
@@ -178,10 +178,10 @@ fn put_type(out: &mut Vec<u8>, of: &ProfileType) {
     texts.into_iter().for_each(|text| put_bytes(out, text.as_bytes()));
 }
 
-fn read_type(unpacker: &mut CodecReader<'_>) -> Result<ProfileType, CodecError> {
+fn read_type(reader: &mut CodecReader<'_>) -> Result<ProfileType, CodecError> {
     Ok(ProfileType {
-        name: unpacker.read_text()?.to_owned(),
-        value: ValueType::new(unpacker.read_text()?, unpacker.read_text()?),
-        period: ValueType::new(unpacker.read_text()?, unpacker.read_text()?),
+        name: reader.read_text()?.to_owned(),
+        value: ValueType::new(reader.read_text()?, reader.read_text()?),
+        period: ValueType::new(reader.read_text()?, reader.read_text()?),
     })
 }

@@ -73,40 +73,40 @@ pub(super) fn kind_tag(what: &QueryKind) -> u8 {
     }
 }
 
-pub(super) fn read_query_kind(unpacker: &mut CodecReader<'_>) -> Result<QueryKind, CodecError> {
-    Ok(match unpacker.read_slice(1)?[0] {
+pub(super) fn read_query_kind(reader: &mut CodecReader<'_>) -> Result<QueryKind, CodecError> {
+    Ok(match reader.read_slice(1)?[0] {
         0 => QueryKind::ProfileTypes,
         1 => QueryKind::LabelNames,
         2 => QueryKind::LabelValues(LabelValuesQuery {
-            name: unpacker.read_text()?.to_owned(),
-            prefix: unpacker.read_text()?.to_owned(),
-            most: unpacker.read_number()?,
+            name: reader.read_text()?.to_owned(),
+            prefix: reader.read_text()?.to_owned(),
+            most: reader.read_number()?,
         }),
-        3 => QueryKind::Series(list(unpacker)?),
-        4 => QueryKind::Tree(stacks(unpacker)?),
-        5 => QueryKind::Profile(stacks(unpacker)?, go_pgo(unpacker)?),
+        3 => QueryKind::Series(list(reader)?),
+        4 => QueryKind::Tree(stacks(reader)?),
+        5 => QueryKind::Profile(stacks(reader)?, go_pgo(reader)?),
         6 => QueryKind::Points(TimeSeriesQuery {
-            steps: steps(unpacker)?,
-            group_by: list(unpacker)?,
-            stacks: stacks(unpacker)?,
-            mean: read_flag(unpacker)?,
-            exemplars: read_flag(unpacker)?,
+            steps: steps(reader)?,
+            group_by: list(reader)?,
+            stacks: stacks(reader)?,
+            mean: read_flag(reader)?,
+            exemplars: read_flag(reader)?,
         }),
         7 => QueryKind::Heat(HeatmapQuery {
-            steps: steps(unpacker)?,
-            group_by: list(unpacker)?,
-            spans: read_flag(unpacker)?,
-            exemplars: read_flag(unpacker)?,
+            steps: steps(reader)?,
+            group_by: list(reader)?,
+            spans: read_flag(reader)?,
+            exemplars: read_flag(reader)?,
         }),
         8 => QueryKind::Sizes,
-        20 => QueryKind::Trees(GroupedTreesQuery { group_by: list(unpacker)?, stacks: stacks(unpacker)? }),
+        20 => QueryKind::Trees(GroupedTreesQuery { group_by: list(reader)?, stacks: stacks(reader)? }),
         21 => QueryKind::Profiles(ProfileListQuery {
-            order: if read_flag(unpacker)? { ProfileOrder::Heaviest } else { ProfileOrder::Newest },
-            keep: unpacker.read_number()?,
-            stacks: stacks(unpacker)?,
+            order: if read_flag(reader)? { ProfileOrder::Heaviest } else { ProfileOrder::Newest },
+            keep: reader.read_number()?,
+            stacks: stacks(reader)?,
         }),
         22 => QueryKind::Ids,
-        _ => return Err(unpacker.error_here("a question of no known kind")),
+        _ => return Err(reader.error_here("unknown query kind")),
     })
 }
 
@@ -116,12 +116,8 @@ fn put_steps(out: &mut Vec<u8>, TimeGrid { start, step, count }: &TimeGrid) {
     put_varint(out, *count);
 }
 
-fn steps(unpacker: &mut CodecReader<'_>) -> Result<TimeGrid, CodecError> {
-    Ok(TimeGrid {
-        start: unpacker.read_signed()?,
-        step: unpacker.read_signed()?,
-        count: unpacker.read_number()?,
-    })
+fn steps(reader: &mut CodecReader<'_>) -> Result<TimeGrid, CodecError> {
+    Ok(TimeGrid { start: reader.read_signed()?, step: reader.read_signed()?, count: reader.read_number()? })
 }
 
 fn put_stacks(out: &mut Vec<u8>, StackFilter { call_site, frames }: &StackFilter) {
@@ -132,32 +128,32 @@ fn put_stacks(out: &mut Vec<u8>, StackFilter { call_site, frames }: &StackFilter
     }
 }
 
-fn stacks(unpacker: &mut CodecReader<'_>) -> Result<StackFilter, CodecError> {
-    let call_site = list(unpacker)?;
-    let mut names = || Ok(FramePatterns { names: list(unpacker)?, regexes: list(unpacker)? });
+fn stacks(reader: &mut CodecReader<'_>) -> Result<StackFilter, CodecError> {
+    let call_site = list(reader)?;
+    let mut names = || Ok(FramePatterns { names: list(reader)?, regexes: list(reader)? });
     let included = names()?;
     let excluded = names()?;
     // The sender had already compiled the filter.
     let frames = FrameFilter::new(included, excluded);
-    Ok(StackFilter { call_site, frames: frames.map_err(|_| unpacker.error_here("no filter of frames"))? })
+    Ok(StackFilter { call_site, frames: frames.map_err(|_| reader.error_here("invalid frame filter"))? })
 }
 
-fn go_pgo(unpacker: &mut CodecReader<'_>) -> Result<Option<GoPgoOptions>, CodecError> {
-    if !read_flag(unpacker)? {
+fn go_pgo(reader: &mut CodecReader<'_>) -> Result<Option<GoPgoOptions>, CodecError> {
+    if !read_flag(reader)? {
         return Ok(None);
     }
-    Ok(Some(GoPgoOptions { keep_locations: unpacker.read_u32()?, aggregate_callees: read_flag(unpacker)? }))
+    Ok(Some(GoPgoOptions { keep_locations: reader.read_u32()?, aggregate_callees: read_flag(reader)? }))
 }
 
 pub(super) fn put_flag(out: &mut Vec<u8>, flag: bool) {
     out.push(u8::from(flag));
 }
 
-pub(super) fn read_flag(unpacker: &mut CodecReader<'_>) -> Result<bool, CodecError> {
-    match unpacker.read_slice(1)?[0] {
+pub(super) fn read_flag(reader: &mut CodecReader<'_>) -> Result<bool, CodecError> {
+    match reader.read_slice(1)?[0] {
         0 => Ok(false),
         1 => Ok(true),
-        _ => Err(unpacker.error_here("neither yes nor no")),
+        _ => Err(reader.error_here("invalid flag")),
     }
 }
 
@@ -165,6 +161,6 @@ fn put_list(out: &mut Vec<u8>, list: &[String]) {
     put_texts(out, list.iter().map(String::as_str));
 }
 
-fn list(unpacker: &mut CodecReader<'_>) -> Result<Vec<String>, CodecError> {
-    unpacker.read_texts()?.map(|text| text.map(str::to_owned)).collect()
+fn list(reader: &mut CodecReader<'_>) -> Result<Vec<String>, CodecError> {
+    reader.read_texts()?.map(|text| text.map(str::to_owned)).collect()
 }

@@ -1,4 +1,4 @@
-//! Whatever is packed comes back; whatever was not packed is refused.
+//! Encoded queries and results decode to equal values, and other bytes are rejected.
 
 use std::collections::BTreeSet;
 
@@ -125,7 +125,7 @@ fn order() -> impl Strategy<Value = ProfileOrder> {
     prop::sample::select(vec![ProfileOrder::Newest, ProfileOrder::Heaviest])
 }
 
-/// A list of profiles and the question that it answers.
+/// List of profiles with its query.
 fn profiles() -> impl Strategy<Value = (ProfileListQuery, ProfileList)> {
     let of = vec(labels(), 1..4);
     let row = (any::<prop::sample::Index>(), [number(), number(), number(), number()], any::<u128>());
@@ -178,7 +178,7 @@ fn what() -> impl Strategy<Value = QueryKind> {
     ]
 }
 
-fn ask() -> impl Strategy<Value = ProfileQuery> {
+fn query() -> impl Strategy<Value = ProfileQuery> {
     let matcher = ("[a-z]{1,3}", prop::sample::select(vec!["=", "!=", "=~", "!~"]), "[a-zäö.*|]{0,4}")
         .prop_map(|(name, operator, value)| format!("{name}{operator}{value:?}"));
     let selector = vec(matcher, 0..5).prop_filter_map("a regular expression", |matchers| {
@@ -198,8 +198,8 @@ fn ask() -> impl Strategy<Value = ProfileQuery> {
     )
 }
 
-/// A question and an answer to it.
-fn answered() -> impl Strategy<Value = (QueryKind, PartialResult)> {
+/// Query kind with a result of it.
+fn query_with_result() -> impl Strategy<Value = (QueryKind, PartialResult)> {
     let types = btree_set(profile_type(), 0..5)
         .prop_map(|set| (QueryKind::ProfileTypes, PartialResult::ProfileTypes(set)));
     let texts = btree_set(text(), 0..9).prop_map(|set| (QueryKind::LabelNames, PartialResult::Texts(set)));
@@ -227,14 +227,14 @@ fn answered() -> impl Strategy<Value = (QueryKind, PartialResult)> {
     let listed = self::profiles()
         .prop_map(|(asked, list)| (QueryKind::Profiles(asked), PartialResult::Profiles(list)));
     let ids = vec(any::<u128>(), 0..9).prop_map(|ids| (QueryKind::Ids, PartialResult::Ids(ids)));
-    let answers =
+    let results =
         prop_oneof![types, texts, values, series, trees, profiles, points, heat, sizes, groups, listed];
-    prop_oneof![2 => answers.clone(), 1 => (answers, told_of()).prop_map(|((what, answer), ids)| {
-        (what, PartialResult::Told(Box::new(PartialWithIds { answer, ids })))
+    prop_oneof![2 => results.clone(), 1 => (results, ids_by_source()).prop_map(|((what, partial), ids)| {
+        (what, PartialResult::WithIds(Box::new(PartialWithIds { partial, ids })))
     }), 1 => ids]
 }
 
-fn told_of() -> impl Strategy<Value = ProfileIdsBySource> {
+fn ids_by_source() -> impl Strategy<Value = ProfileIdsBySource> {
     let place = prop_oneof![
         any::<(u32, u32)>().prop_map(|(shard, n)| SourceId::Head { shard, n }),
         any::<u128>().prop_map(SourceId::Block),
@@ -250,10 +250,10 @@ fn packed(partial: &PartialResult) -> Vec<u8> {
     partial.pack().unwrap().flatten().collect()
 }
 
-fn unpack(bytes: &[u8], ask: &ProfileQuery) -> Result<PartialResult, WireError> {
+fn unpack(bytes: &[u8], query: &ProfileQuery) -> Result<PartialResult, WireError> {
     let mut received = PartialChunkBuffer::default();
     bytes.chunks(MAX_CHUNK_BYTES).try_for_each(|piece| received.push(piece))?;
-    received.unpack(ask)
+    received.unpack(query)
 }
 
 fn dictionary(merged: &MergedProfile) -> Vec<u8> {
@@ -277,8 +277,8 @@ fn is_same(one: &PartialResult, other: &PartialResult) -> bool {
             (one.entries(), one.profiles, one.periods) == (other.entries(), other.profiles, other.periods)
         }
         (PartialResult::Ids(one), PartialResult::Ids(other)) => one == other,
-        (PartialResult::Told(one), PartialResult::Told(other)) => {
-            one.ids == other.ids && is_same(&one.answer, &other.answer)
+        (PartialResult::WithIds(one), PartialResult::WithIds(other)) => {
+            one.ids == other.ids && is_same(&one.partial, &other.partial)
         }
         (PartialResult::Profile(one), PartialResult::Profile(other)) => {
             (&one.totals, one.profiles) == (&other.totals, other.profiles)
@@ -290,17 +290,17 @@ fn is_same(one: &PartialResult, other: &PartialResult) -> bool {
 
 proptest! {
     #[test]
-    fn questions_come_back(ask in ask()) {
-        let packed = ask.pack().unwrap();
+    fn decoded_query_equals_encoded_query(query in query()) {
+        let packed = query.pack().unwrap();
         let read = ProfileQuery::unpack(&packed).unwrap();
-        prop_assert_eq!(read.selection.selector.to_string(), ask.selection.selector.to_string());
-        prop_assert_eq!(&read.selection.profile_type, &ask.selection.profile_type);
-        prop_assert_eq!(read.selection.time, ask.selection.time);
-        prop_assert_eq!(&read.selection.profiles, &ask.selection.profiles);
-        prop_assert_eq!(&read.selection.requests, &ask.selection.requests);
-        prop_assert_eq!(&read.selection.without, &ask.selection.without);
-        prop_assert_eq!(&read.what, &ask.what);
-        prop_assert_eq!(read.bounds, ask.bounds);
+        prop_assert_eq!(read.selection.selector.to_string(), query.selection.selector.to_string());
+        prop_assert_eq!(&read.selection.profile_type, &query.selection.profile_type);
+        prop_assert_eq!(read.selection.time, query.selection.time);
+        prop_assert_eq!(&read.selection.profiles, &query.selection.profiles);
+        prop_assert_eq!(&read.selection.requests, &query.selection.requests);
+        prop_assert_eq!(&read.selection.without, &query.selection.without);
+        prop_assert_eq!(&read.what, &query.what);
+        prop_assert_eq!(read.bounds, query.bounds);
         prop_assert_eq!(read.pack().unwrap(), packed.clone());
         for cut in 0..packed.len() {
             prop_assert!(ProfileQuery::unpack(&packed[..cut]).is_err());
@@ -308,72 +308,72 @@ proptest! {
     }
 
     #[test]
-    fn answers_come_back((what, partial) in answered()) {
-        let (ask, bytes) = (of(what), packed(&partial));
-        let read = unpack(&bytes, &ask).unwrap();
+    fn decoded_result_equals_encoded_result((what, partial) in query_with_result()) {
+        let (query, bytes) = (of(what), packed(&partial));
+        let read = unpack(&bytes, &query).unwrap();
         prop_assert!(is_same(&read, &partial), "{read:?} is not {partial:?}");
         prop_assert_eq!(packed(&read).len(), bytes.len());
-        // However it is cut up on its way.
+        // The result does not depend on the chunk size.
         let mut received = PartialChunkBuffer::default();
         for byte in bytes.chunks(3) {
             received.push(byte).unwrap();
         }
         prop_assert_eq!(received.declared_size(), Some(partial.bytes()));
-        prop_assert!(is_same(&received.unpack(&ask).unwrap(), &partial));
+        prop_assert!(is_same(&received.unpack(&query).unwrap(), &partial));
         for cut in 0..bytes.len() {
-            prop_assert!(unpack(&bytes[..cut], &ask).is_err());
+            prop_assert!(unpack(&bytes[..cut], &query).is_err());
         }
     }
 
     #[test]
-    fn spoilt_bytes_are_refused_or_an_answer(
-        (what, partial) in answered(), place in any::<prop::sample::Index>(), byte: u8,
+    fn corrupt_result_is_rejected_or_mergeable(
+        (what, partial) in query_with_result(), place in any::<prop::sample::Index>(), byte: u8,
     ) {
-        let (ask, mut bytes) = (of(what), packed(&partial));
+        let (query, mut bytes) = (of(what), packed(&partial));
         let place = place.index(bytes.len());
         bytes[place] = byte;
-        if let Ok(read) = unpack(&bytes, &ask) {
-            // It merges and packs as any other does.
-            let merged = read.merge(partial, &ask.bounds).unwrap();
-            prop_assert!(unpack(&packed(&merged), &ask).is_ok());
+        if let Ok(read) = unpack(&bytes, &query) {
+            // Such a result merges and encodes like any other.
+            let merged = read.merge(partial, &query.bounds).unwrap();
+            prop_assert!(unpack(&packed(&merged), &query).is_ok());
         }
     }
 
     #[test]
-    fn an_answer_is_of_its_question((what, partial) in answered(), other in what()) {
+    fn result_of_another_query_kind_is_rejected((what, partial) in query_with_result(), other in what()) {
         let is_other = !is_same(&PartialResult::empty(&what), &PartialResult::empty(&other));
         prop_assert!(!is_other || unpack(&packed(&partial), &of(other)).is_err());
     }
 
     #[test]
-    fn no_bytes_panic(kind in 0..24u8, what in what(), bytes in vec(prop_oneof![0..5u8, any::<u8>()], 0..60)) {
-        let answer = [&[WIRE_FORMAT_VERSION, 0xff, 0xff, 0x0f, kind][..], &bytes].concat();
-        let _ = unpack(&answer, &of(what));
+    fn arbitrary_bytes_do_not_panic(kind in 0..24u8, what in what(), bytes in vec(prop_oneof![0..5u8, any::<u8>()], 0..60)) {
+        let result = [&[WIRE_FORMAT_VERSION, 0xff, 0xff, 0x0f, kind][..], &bytes].concat();
+        let _ = unpack(&result, &of(what));
         let _ = ProfileQuery::unpack(&[&[WIRE_FORMAT_VERSION][..], &bytes].concat());
     }
 }
 
 #[test]
-fn a_text_that_is_said_once_takes_no_more_than_was_claimed() {
+fn result_beyond_its_declared_size_is_rejected() {
     let long = "x".repeat(100_000);
     let names = (0..100).map(|name| format!("n{name}"));
     let series = names.map(|name| Labels::new([(name, long.clone())]));
     let partial = PartialResult::Series(series.collect::<BTreeSet<Labels>>());
-    let (ask, bytes) = (of(QueryKind::Series(Vec::new())), packed(&partial));
+    let (query, bytes) = (of(QueryKind::Series(Vec::new())), packed(&partial));
     assert!(bytes.len() < 110_000 && partial.bytes() > 10_000_000);
-    assert!(unpack(&bytes, &ask).is_ok());
+    assert!(unpack(&bytes, &query).is_ok());
     let mut received = PartialChunkBuffer::default();
     received.push(&bytes).unwrap();
-    let claim = received.declared_size().unwrap();
-    let mut lie = vec![WIRE_FORMAT_VERSION];
-    athanor_profile::encoding::codec::put_varint(&mut lie, claim as u64 / 2);
-    lie.extend_from_slice(&bytes[lie.len()..]);
-    let refused = unpack(&lie, &ask).unwrap_err().to_string();
-    assert!(refused.contains("more memory than was said"), "{refused}");
+    let declared_bytes = received.declared_size().unwrap();
+    let mut understated = vec![WIRE_FORMAT_VERSION];
+    athanor_profile::encoding::codec::put_varint(&mut understated, declared_bytes as u64 / 2);
+    understated.extend_from_slice(&bytes[understated.len()..]);
+    let refused = unpack(&understated, &query).unwrap_err().to_string();
+    assert!(refused.contains("exceeds its declared size"), "{refused}");
 }
 
 #[test]
-fn what_is_too_large_or_too_new_is_refused() {
+fn oversized_message_or_other_version_is_rejected() {
     let stacks =
         StackFilter { call_site: vec!["x".repeat(MAX_ENCODED_QUERY_BYTES)], ..StackFilter::default() };
     let refused = of(QueryKind::Tree(stacks)).pack().unwrap_err();
@@ -385,31 +385,31 @@ fn what_is_too_large_or_too_new_is_refused() {
     let mut received = PartialChunkBuffer::default();
     assert!(received.is_empty() && received.declared_size().is_none());
     let refused = received.push(&vec![WIRE_FORMAT_VERSION; MAX_CHUNK_BYTES + 1]).unwrap_err();
-    assert!(refused.to_string().starts_with("packed piece of an answer has 1048577 bytes"), "{refused}");
+    assert!(refused.to_string().starts_with("encoded chunk of a result has 1048577 bytes"), "{refused}");
     for _ in 0..MAX_ENCODED_PARTIAL_BYTES / MAX_CHUNK_BYTES {
         received.push(&vec![WIRE_FORMAT_VERSION; MAX_CHUNK_BYTES]).unwrap();
     }
     assert!(received.push(&[0]).is_err());
 
     let refused = PartialChunkBuffer::default().push(&[9]).unwrap_err();
-    assert_eq!(refused, WireError::Version { what: "answer", seen: 9 });
+    assert_eq!(refused, WireError::Version { what: "result", seen: 9 });
     assert_eq!(refused.code(), ErrorCode::Unimplemented);
     assert_eq!(ProfileQuery::unpack(&[9]).unwrap_err().code(), ErrorCode::Unimplemented);
     assert_eq!(ProfileQuery::unpack(&[]).unwrap_err().code(), ErrorCode::Internal);
 }
 
 #[test]
-fn an_answer_over_the_bounds_of_its_question_is_refused() {
+fn result_over_query_limits_is_rejected() {
     let texts = PartialResult::Texts(["a", "b"].map(str::to_owned).into());
     let bounds = ResultLimits { entries: 1, ..ResultLimits::default() };
-    let ask = ProfileQuery { what: QueryKind::LabelNames, bounds, ..ProfileQuery::default() };
-    let refused = unpack(&packed(&texts), &ask).unwrap_err();
+    let query = ProfileQuery { what: QueryKind::LabelNames, bounds, ..ProfileQuery::default() };
+    let refused = unpack(&packed(&texts), &query).unwrap_err();
     assert_eq!(refused.code(), ErrorCode::Invalid);
     assert!(refused.to_string().starts_with("answer has more than 1 names"), "{refused}");
 }
 
 #[test]
-fn pieces_are_of_one_size_but_for_the_last() {
+fn chunks_have_equal_size_except_the_last() {
     let texts = (0..5).map(|text| format!("{text}{}", "x".repeat(500_000)));
     let pieces = PartialResult::Texts(texts.collect()).pack().unwrap();
     let whole = pieces.remaining_bytes();
@@ -418,7 +418,7 @@ fn pieces_are_of_one_size_but_for_the_last() {
 }
 
 #[test]
-fn a_packed_answer_takes_no_more_than_its_bytes() {
+fn encoded_result_has_no_spare_capacity() {
     for count in [0, 1, 100, 3_000, 33_333] {
         let texts = (0..count).map(|number| format!("label-{number}"));
         let bytes = PartialResult::Texts(texts.collect()).pack().unwrap().into_bytes();

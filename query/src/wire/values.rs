@@ -24,22 +24,22 @@ pub(super) fn put_counts(out: &mut Vec<u8>, values: &LabelValueCounts) {
 }
 
 pub(super) fn read_counts(
-    unpacker: &mut CodecReader<'_>,
-    asked: &LabelValuesQuery,
-    claim: usize,
+    reader: &mut CodecReader<'_>,
+    query: &LabelValuesQuery,
+    declared_bytes: usize,
 ) -> Result<LabelValueCounts, CodecError> {
-    let mut budget = DecodeBudget(claim);
+    let mut budget = DecodeBudget(declared_bytes);
     let mut values = Vec::new();
-    for value in unpacker.read_texts()? {
+    for value in reader.read_texts()? {
         let value = value?;
-        budget.take(value_bytes(value), unpacker)?;
-        push_ascending(&mut values, value.to_owned(), unpacker)?;
+        budget.take(value_bytes(value), reader)?;
+        push_ascending(&mut values, value.to_owned(), reader)?;
     }
-    if asked.most > 0 && values.len() as u64 > asked.most {
-        return Err(unpacker.error_here("more values than were asked for"));
+    if query.most > 0 && values.len() as u64 > query.most {
+        return Err(reader.error_here("more values than the query limits"));
     }
-    let counted = values.into_iter().map(|value| Ok((value, unpacker.read_number()?)));
-    Ok(LabelValueCounts::new(asked, counted.collect::<Result<BTreeMap<String, u64>, CodecError>>()?))
+    let counted = values.into_iter().map(|value| Ok((value, reader.read_number()?)));
+    Ok(LabelValueCounts::new(query, counted.collect::<Result<BTreeMap<String, u64>, CodecError>>()?))
 }
 
 pub(super) fn put_points(out: &mut Vec<u8>, series: &TimeSeriesPoints) {
@@ -68,55 +68,55 @@ pub(super) fn put_points(out: &mut Vec<u8>, series: &TimeSeriesPoints) {
 }
 
 pub(super) fn read_points(
-    unpacker: &mut CodecReader<'_>,
-    claim: usize,
+    reader: &mut CodecReader<'_>,
+    declared_bytes: usize,
 ) -> Result<TimeSeriesPoints, CodecError> {
-    let mut budget = DecodeBudget(claim);
-    let table = read_table(unpacker)?;
-    let scale = ColumnScale::read(unpacker)?;
-    series(unpacker, &table, &mut budget, |unpacker, budget| cells(unpacker, scale, &table, budget))
+    let mut budget = DecodeBudget(declared_bytes);
+    let table = read_table(reader)?;
+    let scale = ColumnScale::read(reader)?;
+    series(reader, &table, &mut budget, |reader, budget| cells(reader, scale, &table, budget))
 }
 
 /// Reads one entry for each label set.
 fn series<T>(
-    unpacker: &mut CodecReader<'_>,
+    reader: &mut CodecReader<'_>,
     table: &[&str],
     budget: &mut DecodeBudget,
     mut of_labels: impl FnMut(&mut CodecReader<'_>, &mut DecodeBudget) -> Result<T, CodecError>,
 ) -> Result<BTreeMap<Labels, T>, CodecError> {
     let mut series: Vec<(Labels, T)> = Vec::new();
-    for _ in 0..unpacker.read_count()? {
-        let labels = read_labels(unpacker, table, budget)?;
+    for _ in 0..reader.read_count()? {
+        let labels = read_labels(reader, table, budget)?;
         if series.last().is_some_and(|(before, _)| *before >= labels) {
-            return Err(unpacker.error_here("entries out of order"));
+            return Err(reader.error_here("entries out of order"));
         }
-        series.push((labels, of_labels(unpacker, budget)?));
+        series.push((labels, of_labels(reader, budget)?));
     }
     Ok(series.into_iter().collect())
 }
 
 fn cells(
-    unpacker: &mut CodecReader<'_>,
+    reader: &mut CodecReader<'_>,
     scale: ColumnScale,
     table: &[&str],
     budget: &mut DecodeBudget,
 ) -> Result<BTreeMap<u64, TimeSeriesPoint>, CodecError> {
     let mut cells: Vec<(u64, TimeSeriesPoint)> = Vec::new();
-    for _ in 0..unpacker.read_count()? {
+    for _ in 0..reader.read_count()? {
         let before = cells.last().map(|(place, _)| *place);
-        let step = unpacker.read_number()?;
+        let step = reader.read_number()?;
         let place = before.unwrap_or(0).checked_add(step).filter(|_| before.is_none() || step > 0);
-        let place = place.ok_or_else(|| unpacker.error_here("points out of order"))?;
-        let sum = scale.read_number(unpacker)?;
-        let count = unpacker.read_count()?;
-        budget.take(cell_bytes(count), unpacker)?;
+        let place = place.ok_or_else(|| reader.error_here("points out of order"))?;
+        let sum = scale.read_number(reader)?;
+        let count = reader.read_count()?;
+        budget.take(cell_bytes(count), reader)?;
         let mut profiles = Vec::new();
         for _ in 0..count {
-            let next = profile(unpacker)?;
-            push_ascending(&mut profiles, next, unpacker)?;
+            let next = profile(reader)?;
+            push_ascending(&mut profiles, next, reader)?;
         }
-        let exemplar = match read_flag(unpacker)? {
-            true => Some(exemplar(unpacker, scale, table, budget)?),
+        let exemplar = match read_flag(reader)? {
+            true => Some(exemplar(reader, scale, table, budget)?),
             false => None,
         };
         cells.push((place, TimeSeriesPoint { sum, profiles: profiles.into_iter().collect(), exemplar }));
@@ -133,19 +133,19 @@ fn put_exemplar(out: &mut Vec<u8>, exemplar: &ProfileExemplar, scale: ColumnScal
 }
 
 fn exemplar(
-    unpacker: &mut CodecReader<'_>,
+    reader: &mut CodecReader<'_>,
     scale: ColumnScale,
     table: &[&str],
     budget: &mut DecodeBudget,
 ) -> Result<ProfileExemplar, CodecError> {
-    let value = scale.read_number(unpacker)?;
-    let time = unpacker.read_signed()?;
-    Ok(ProfileExemplar { value, time, id: id(unpacker)?, labels: read_labels(unpacker, table, budget)? })
+    let value = scale.read_number(reader)?;
+    let time = reader.read_signed()?;
+    Ok(ProfileExemplar { value, time, id: id(reader)?, labels: read_labels(reader, table, budget)? })
 }
 
-fn id(unpacker: &mut CodecReader<'_>) -> Result<ContentHash, CodecError> {
+fn id(reader: &mut CodecReader<'_>) -> Result<ContentHash, CodecError> {
     let mut bytes = [0; 16];
-    bytes.copy_from_slice(unpacker.read_slice(16)?);
+    bytes.copy_from_slice(reader.read_slice(16)?);
     Ok(ContentHash::from_le_bytes(bytes))
 }
 
@@ -154,9 +154,9 @@ fn put_profile(out: &mut Vec<u8>, profile: ContentHash) {
     out.extend_from_slice(&((profile >> 64) as u64).to_le_bytes());
 }
 
-fn profile(unpacker: &mut CodecReader<'_>) -> Result<ContentHash, CodecError> {
+fn profile(reader: &mut CodecReader<'_>) -> Result<ContentHash, CodecError> {
     let mut bytes = [0; 8];
-    bytes.copy_from_slice(unpacker.read_slice(8)?);
+    bytes.copy_from_slice(reader.read_slice(8)?);
     Ok(ContentHash::from(u64::from_le_bytes(bytes)) << 64)
 }
 
@@ -171,15 +171,15 @@ pub(super) fn put_heatmap(out: &mut Vec<u8>, series: &HeatmapValues) {
         put_labels(out, labels, &table);
         put_varint(out, spots.len() as u64);
         let mut column = 0;
-        let mut moment = 0i64;
+        let mut time_before = 0i64;
         for (key, HeatmapValue { value, time, trace, labels }) in spots {
             put_varint(out, key.column - column);
             column = key.column;
             put_profile(out, key.profile);
             out.extend_from_slice(&key.span.to_le_bytes());
             scale.put_number(out, *value);
-            put_signed_varint(out, time.wrapping_sub(moment));
-            moment = *time;
+            put_signed_varint(out, time.wrapping_sub(time_before));
+            time_before = *time;
             out.extend_from_slice(&trace.to_le_bytes());
             put_flag(out, labels.is_some());
             labels.iter().for_each(|labels| put_labels(out, labels, &table));
@@ -188,17 +188,17 @@ pub(super) fn put_heatmap(out: &mut Vec<u8>, series: &HeatmapValues) {
 }
 
 pub(super) fn read_heatmap(
-    unpacker: &mut CodecReader<'_>,
-    claim: usize,
+    reader: &mut CodecReader<'_>,
+    declared_bytes: usize,
 ) -> Result<HeatmapValues, CodecError> {
-    let mut budget = DecodeBudget(claim);
-    let table = read_table(unpacker)?;
-    let scale = ColumnScale::read(unpacker)?;
-    series(unpacker, &table, &mut budget, |unpacker, budget| spots(unpacker, scale, &table, budget))
+    let mut budget = DecodeBudget(declared_bytes);
+    let table = read_table(reader)?;
+    let scale = ColumnScale::read(reader)?;
+    series(reader, &table, &mut budget, |reader, budget| spots(reader, scale, &table, budget))
 }
 
 fn spots(
-    unpacker: &mut CodecReader<'_>,
+    reader: &mut CodecReader<'_>,
     scale: ColumnScale,
     table: &[&str],
     budget: &mut DecodeBudget,
@@ -206,22 +206,22 @@ fn spots(
     let mut spots: Vec<(HeatmapValueKey, HeatmapValue)> = Vec::new();
     let mut column = 0u64;
     let mut time = 0i64;
-    for _ in 0..unpacker.read_count()? {
-        budget.take(heatmap_value_bytes(None), unpacker)?;
-        let beyond = unpacker.error_here("columns beyond all numbers");
-        column = column.checked_add(unpacker.read_number()?).ok_or(beyond)?;
-        let profile = profile(unpacker)?;
+    for _ in 0..reader.read_count()? {
+        budget.take(heatmap_value_bytes(None), reader)?;
+        let overflow = reader.error_here("column number overflows");
+        column = column.checked_add(reader.read_number()?).ok_or(overflow)?;
+        let profile = profile(reader)?;
         let mut span = [0; 8];
-        span.copy_from_slice(unpacker.read_slice(8)?);
+        span.copy_from_slice(reader.read_slice(8)?);
         let key = HeatmapValueKey { column, profile, span: u64::from_le_bytes(span) };
         if spots.last().is_some_and(|(before, _)| *before >= key) {
-            return Err(unpacker.error_here("values out of order"));
+            return Err(reader.error_here("values out of order"));
         }
-        let value = scale.read_number(unpacker)?;
-        time = time.wrapping_add(unpacker.read_signed()?);
-        let trace = id(unpacker)?;
-        let labels = match read_flag(unpacker)? {
-            true => Some(read_labels(unpacker, table, budget)?),
+        let value = scale.read_number(reader)?;
+        time = time.wrapping_add(reader.read_signed()?);
+        let trace = id(reader)?;
+        let labels = match read_flag(reader)? {
+            true => Some(read_labels(reader, table, budget)?),
             false => None,
         };
         spots.push((key, HeatmapValue { value, time, trace, labels }));
@@ -237,21 +237,24 @@ pub(super) fn put_query_cost(out: &mut Vec<u8>, QueryCost { heads, blocks }: &Qu
     }
 }
 
-pub(super) fn read_query_cost(unpacker: &mut CodecReader<'_>, claim: usize) -> Result<QueryCost, CodecError> {
-    let mut budget = DecodeBudget(claim);
-    Ok(QueryCost { heads: size(unpacker, &mut budget)?, blocks: size(unpacker, &mut budget)? })
+pub(super) fn read_query_cost(
+    reader: &mut CodecReader<'_>,
+    declared_bytes: usize,
+) -> Result<QueryCost, CodecError> {
+    let mut budget = DecodeBudget(declared_bytes);
+    Ok(QueryCost { heads: size(reader, &mut budget)?, blocks: size(reader, &mut budget)? })
 }
 
-fn size(unpacker: &mut CodecReader<'_>, budget: &mut DecodeBudget) -> Result<SourceCost, CodecError> {
+fn size(reader: &mut CodecReader<'_>, budget: &mut DecodeBudget) -> Result<SourceCost, CodecError> {
     let mut series: Vec<ContentHash> = Vec::new();
-    for _ in 0..unpacker.read_count()? {
-        budget.take(size_of::<ContentHash>(), unpacker)?;
-        let next = id(unpacker)?;
-        push_ascending(&mut series, next, unpacker)?;
+    for _ in 0..reader.read_count()? {
+        budget.take(size_of::<ContentHash>(), reader)?;
+        let next = id(reader)?;
+        push_ascending(&mut series, next, reader)?;
     }
     let mut numbers = [0; 6];
     for number in &mut numbers {
-        *number = unpacker.read_number()?;
+        *number = reader.read_number()?;
     }
     Ok(SourceCost::from_numbers(series.into_iter().collect::<BTreeSet<ContentHash>>(), numbers))
 }
