@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
+use athanor_profile::data_model::dropped_counts::DropReason;
 use athanor_profile::data_model::identity::{UploadIdentity, record_id};
 use athanor_profile::data_model::span_context::{self, SPAN_CONTEXT_LABELS};
 use athanor_profile::encoding::hash::{ContentHash, vec_memory};
@@ -108,7 +109,7 @@ impl<'s> BlockBuilder<'s> {
         self.decoder.decode(raw, &self.limits, &mut part.dictionary, &mut self.decoded)?;
         self.counts.uploads += 1;
         self.counts.raw_bytes += raw.len() as u64;
-        self.counts.dropped_samples += self.decoded.dropped.samples as u64;
+        self.counts.dropped_samples += self.decoded.dropped.get(DropReason::DanglingSample);
         let header = &self.decoded.header;
         let upload = UploadIdentity {
             tenant,

@@ -51,7 +51,7 @@ pub struct ExportSummary {
 struct ConvertedExport {
     /// Result per profile. Each profile gives one upload per service, before the label rules.
     profiles: Vec<Result<Vec<ServiceProfile>, Status>>,
-    oddities: OtlpViolations,
+    violations: OtlpViolations,
 }
 
 struct ServiceProfile {
@@ -105,7 +105,7 @@ impl Distributor {
 
         let share = bytes / converted.profiles.len().max(1);
         counted.record_received(converted.profiles.len(), bytes);
-        counted.record_oddities(&converted.oddities);
+        counted.record_violations(&converted.violations);
         let outcomes = self.store_export(tenant, converted.profiles, &limits).await;
         for ExportOutcome { stored, refused } in &outcomes {
             stored.iter().for_each(|stored| counted.record_stored(stored));
@@ -220,7 +220,7 @@ fn convert_export(
         OtlpEncoding::Protobuf => otlp::read,
         OtlpEncoding::Json => otlp::read_converted_json,
     };
-    let OtlpExport { profiles, oddities } = read(&body, bounds).map_err(|error| match error {
+    let OtlpExport { profiles, violations } = read(&body, bounds).map_err(|error| match error {
         error @ OtlpError::OverLimit { .. } => refusal_status(ErrorCode::TooLarge, &error),
         error => refusal_status(ErrorCode::Invalid, &error),
     })?;
@@ -232,7 +232,7 @@ fn convert_export(
             parts.into_iter().map(|made| service_profiles(made, &mut payloads)).collect();
         Ok(ready?.into_iter().flatten().collect())
     });
-    Ok(ConvertedExport { profiles: profiles.collect(), oddities })
+    Ok(ConvertedExport { profiles: profiles.collect(), violations })
 }
 
 /// Converts a JSON request to protobuf. Drops the JSON text afterwards.

@@ -224,10 +224,10 @@ fn refusal_message(
 mod tests {
     use super::*;
     use crate::stored_profile::ProfileOutcome;
-    use athanor_profile::store_interface::upload::DroppedCounts;
+    use athanor_profile::data_model::dropped_counts::{DropReason, DroppedCounts};
 
     fn stored(outcome: ProfileOutcome) -> Result<StoredProfile, Status> {
-        let dropped = DroppedCounts { samples: 2, ..DroppedCounts::default() };
+        let dropped = DroppedCounts::from([(DropReason::DanglingSample, 2)]);
         Ok(StoredProfile { outcome, raw_bytes: 100, samples: 10, dropped })
     }
 
@@ -249,7 +249,7 @@ mod tests {
             stored(ProfileOutcome::Repeat),
             stored(ProfileOutcome::Empty),
         ]));
-        let dropped = DroppedCounts { samples: 6, ..DroppedCounts::default() };
+        let dropped = DroppedCounts::from([(DropReason::DanglingSample, 6)]);
         assert_eq!(receipt, Ok(PushSummary { new: 1, repeats: 1, empty: 1, dropped }));
     }
 

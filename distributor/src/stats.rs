@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use athanor_chassis::{Status, TenantId};
+use athanor_profile::data_model::dropped_counts::DroppedCounts;
 use athanor_profile::formats::otlp::OtlpViolations;
-use athanor_profile::store_interface::upload::DroppedCounts;
 use parking_lot::{Mutex, RwLock};
 
 use crate::stored_profile::{ProfileOutcome, StoredProfile};
@@ -37,7 +37,7 @@ pub(crate) struct TenantCounters {
     raw_bytes: AtomicU64,
     samples: AtomicU64,
     dropped: Mutex<DroppedCounts>,
-    oddities: Mutex<OtlpViolations>,
+    violations: Mutex<OtlpViolations>,
     refused: Mutex<BTreeMap<&'static str, RefusalCounts>>,
 }
 
@@ -72,7 +72,7 @@ pub struct TenantCounts {
     /// Parts dropped from new and empty profiles.
     pub dropped: DroppedCounts,
     /// Violations of the OTLP format that were accepted.
-    pub oddities: OtlpViolations,
+    pub violations: OtlpViolations,
     /// Counts of refusals, by reason.
     pub refused: BTreeMap<&'static str, RefusalCounts>,
 }
@@ -132,9 +132,9 @@ impl TenantCounters {
     }
 
     /// Adds the accepted format violations of one request.
-    pub(crate) fn record_oddities(&self, oddities: &OtlpViolations) {
-        if *oddities != OtlpViolations::default() {
-            *self.oddities.lock() += *oddities;
+    pub(crate) fn record_violations(&self, violations: &OtlpViolations) {
+        if *violations != OtlpViolations::default() {
+            *self.violations.lock() += *violations;
         }
     }
 
@@ -148,7 +148,7 @@ impl TenantCounters {
         add_relaxed(&self.raw_bytes, stored.raw_bytes);
         add_relaxed(&self.samples, stored.samples);
         // Parts dropped from a duplicate were counted when the profile was first stored.
-        if stored.outcome != ProfileOutcome::Repeat && stored.dropped != DroppedCounts::default() {
+        if stored.outcome != ProfileOutcome::Repeat && stored.dropped != DroppedCounts::ZERO {
             *self.dropped.lock() += stored.dropped;
         }
     }
@@ -171,7 +171,7 @@ impl TenantCounters {
             raw_bytes: read(&self.raw_bytes),
             samples: read(&self.samples),
             dropped: *self.dropped.lock(),
-            oddities: *self.oddities.lock(),
+            violations: *self.violations.lock(),
             refused: self.refused.lock().clone(),
         }
     }
@@ -184,6 +184,7 @@ fn add_relaxed(counter: &AtomicU64, more: u64) {
 #[cfg(test)]
 mod tests {
     use athanor_chassis::ErrorCode;
+    use athanor_profile::data_model::dropped_counts::DropReason;
 
     use super::*;
 
@@ -207,7 +208,7 @@ mod tests {
     fn what_a_repeat_lacks_is_counted_once() {
         let counts = DistributorStats::default();
         let counted = counts.tenant_counters(&TenantId::anonymous());
-        let dropped = DroppedCounts { samples: 2, deep: 1, ..DroppedCounts::default() };
+        let dropped = DroppedCounts::from([(DropReason::DanglingSample, 2), (DropReason::DeepStack, 1)]);
         for outcome in [ProfileOutcome::New, ProfileOutcome::Repeat] {
             counted.record_outcome(&Ok(StoredProfile { outcome, raw_bytes: 100, samples: 10, dropped }), 50);
         }

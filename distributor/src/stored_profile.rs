@@ -1,6 +1,6 @@
 //! Result of storing one profile.
 
-use athanor_profile::store_interface::upload::DroppedCounts;
+use athanor_profile::data_model::dropped_counts::{DropReason, DroppedCounts};
 
 /// Result of storing one accepted profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,23 +32,13 @@ impl StoredProfile {
         outcome: ProfileOutcome::Empty,
         raw_bytes: 0,
         samples: 0,
-        dropped: DroppedCounts {
-            samples: 0,
-            negative: 0,
-            lines: 0,
-            mappings: 0,
-            deep: 0,
-            long: 0,
-            by_rules: 0,
-            ids: 0,
-            without_stack: 0,
-        },
+        dropped: DroppedCounts::ZERO,
     };
 
     /// Adds samples that conversion dropped before the profile reached the shard, because they have no stack.
     pub(crate) fn with_dropped_samples(mut self, without_stack: u64) -> Self {
         self.samples += without_stack;
-        self.dropped.without_stack += without_stack;
+        self.dropped.add(DropReason::MissingStack, without_stack);
         self
     }
 }

@@ -14,7 +14,8 @@ use athanor_distributor::{
     Distributor, DistributorConfig, DistributorDeps, OtlpEncoding, ProfileOutcome, ShardWriter, StoredProfile,
 };
 use athanor_profile::formats::pprof;
-use athanor_profile::store_interface::upload::{DroppedCounts, ProfileUpload};
+use athanor_profile::data_model::dropped_counts::DroppedCounts;
+use athanor_profile::store_interface::upload::ProfileUpload;
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use prost::encoding::{WireType, encode_key, encode_varint};

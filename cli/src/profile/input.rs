@@ -9,6 +9,7 @@ use std::sync::Arc;
 use athanor_block::{Block, LocalFolder, META_FILE};
 use athanor_chassis::{ComputePool, ErrorCode, Status, TenantId};
 use athanor_profile::analysis::merge::ProfileMerger;
+use athanor_profile::data_model::dropped_counts::DropReason;
 use athanor_profile::formats::format::{InputFormat, SUPPORTED_FORMATS};
 use athanor_profile::formats::pprof::{self, DecodeLimits};
 use athanor_profile::{Profile, analysis::prune};
@@ -165,7 +166,7 @@ fn add(merger: &mut ProfileMerger, path: &Path, picked: &ProfileSelectionArgs) -
     match content(path, &limits)? {
         InputContent::Pprof(raw) => {
             let dropped = merger.add_bytes(&raw, &limits).map_err(refused)?;
-            Ok(dropped.samples as u64)
+            Ok(dropped.get(DropReason::DanglingSample))
         }
         InputContent::Read(profile) | InputContent::Recording(profile) => {
             merger.add(&profile).map_err(refused).map(|()| 0)

@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use async_trait::async_trait;
 use athanor_chassis::{ErrorCode, Status, TenantId, TenantLimits};
 use athanor_distributor::{ProfileOutcome, ShardWriter, StoredProfile};
+use athanor_profile::data_model::dropped_counts::DroppedCounts;
 use athanor_profile::formats::pprof::{self, DecodedProfile, Inflater, PprofDecoder};
 use athanor_profile::labeling::normalize::{
     LabelLimits, normalize_relabeled, promote, resolve_profile_time, strip_go_shapes,
 };
-use athanor_profile::store_interface::upload::{DroppedCounts, ProfileUpload};
+use athanor_profile::store_interface::upload::ProfileUpload;
 use athanor_profile::{Dictionary, Labels, labeling::relabel};
 use parking_lot::Mutex;
 

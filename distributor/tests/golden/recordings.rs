@@ -8,6 +8,7 @@ use athanor_profile::generate::{FLIGHT_START_NANOS, FlightChunk, FlightEvent};
 use serde_json::json;
 
 use super::{House, shared};
+use athanor_profile::data_model::dropped_counts::DropReason;
 use athanor_profile::formats::pprof::gzip;
 
 const FORM: Option<&str> = Some("multipart/form-data; boundary=b");
@@ -198,7 +199,7 @@ async fn samples_without_a_stack_are_told_as_left_out() {
     let receipt =
         house.distributor.ingest(&TenantId::anonymous(), "name=app&format=jfr", None, body.into()).await;
     let receipt = receipt.unwrap();
-    assert_eq!((receipt.new, receipt.empty, receipt.dropped.without_stack), (2, 1, 2));
+    assert_eq!((receipt.new, receipt.empty, receipt.dropped.get(DropReason::MissingStack)), (2, 1, 2));
     let (_, counts) = house.distributor.stats().snapshot().remove(0);
     assert!(counts.dropped.counts().contains(&("samples_without_stack", 2)));
 }

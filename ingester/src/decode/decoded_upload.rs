@@ -8,6 +8,7 @@ use std::collections::{HashMap, HashSet};
 
 use athanor_chassis::units::{format_approximate_duration, format_duration};
 use athanor_chassis::{ByteSize, ErrorCode, Status, TenantId, TenantLimits, Timestamp};
+use athanor_profile::data_model::dropped_counts::{DropReason, DroppedCounts};
 use athanor_profile::data_model::identity::{UploadIdentity as Identity, record_id};
 use athanor_profile::encoding::hash::{ContentHash, vec_memory};
 use athanor_profile::formats::pprof::{
@@ -15,7 +16,7 @@ use athanor_profile::formats::pprof::{
 };
 use athanor_profile::labeling::normalize::{find_cumulative_types, is_go_sender, resolve_profile_time};
 use athanor_profile::store_interface::series::ProfileSeries;
-use athanor_profile::store_interface::upload::{DroppedCounts, ProfileUpload};
+use athanor_profile::store_interface::upload::ProfileUpload;
 use athanor_profile::{Dictionary, Labels, ValueType};
 
 use crate::admission::SHARD_BUSY_RETRY_AFTER;
@@ -88,8 +89,8 @@ impl DecodedUpload {
             self.walk.repair_roots().map_err(|error| refused(&error))?;
         }
         let decoded = self.walk.decoded();
-        let samples = (decoded.samples.len() + decoded.dropped.samples) as u64;
-        self.taken = DecodeStats { raw_bytes: raw as u64, samples, dropped: decoded.dropped.into() };
+        let samples = decoded.samples.len() as u64 + decoded.dropped.get(DropReason::DanglingSample);
+        self.taken = DecodeStats { raw_bytes: raw as u64, samples, dropped: decoded.dropped };
         check_types(decoded)?;
         check_name(&self.upload.labels, decoded)?;
         check_sums(decoded)?;
@@ -153,7 +154,8 @@ impl DecodedUpload {
     ) -> Result<(Vec<ProfileRecord>, DecodeStats), Status> {
         let (mut splits, lost) =
             split_by_labels(&self.walk, &self.upload.labels, &rules.limits_before_rules())?;
-        (self.taken.dropped.negative, self.taken.dropped.ids) = (lost.negative, lost.ids);
+        self.taken.dropped.set(DropReason::NegativeSample, lost.negative);
+        self.taken.dropped.set(DropReason::MalformedId, lost.ids);
         // An empty profile may be the first one of a restarted process.
         if splits.is_empty() && self.counting.contains(&true) {
             let labels = self.upload.labels.clone();
@@ -208,7 +210,7 @@ impl DecodedUpload {
                 kept.push((place, value, ProfileSeries::new(labels, of.clone(), period_type.clone())));
             }
         }
-        self.taken.dropped.by_rules = dropped;
+        self.taken.dropped.set(DropReason::RelabelRule, dropped);
         Ok(kept)
     }
 

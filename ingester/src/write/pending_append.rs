@@ -1,7 +1,7 @@
 //! Requests that wait for a batch, and the outcome of each of their uploads.
 
 use athanor_chassis::{ErrorCode, Status};
-use athanor_profile::store_interface::upload::DroppedCounts;
+use athanor_profile::data_model::dropped_counts::DroppedCounts;
 use tokio::sync::oneshot;
 
 use crate::decode::decoded_upload::DecodeStats;

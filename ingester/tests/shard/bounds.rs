@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use athanor_catalog::{Catalog, shard_id};
 use athanor_chassis::{ByteSize, Clock, Disk, ErrorCode, Status, TenantLimits};
+use athanor_profile::data_model::dropped_counts::{DropReason, DroppedCounts};
 use athanor_profile::data_model::labels::SampleLabel;
 use athanor_profile::formats::pprof::encode;
-use athanor_profile::store_interface::upload::{DroppedCounts, ProfileUpload};
+use athanor_profile::store_interface::upload::ProfileUpload;
 use athanor_profile::{Labels, ValueType};
 use athanor_storage::StorageConfig as Bucket;
 
@@ -290,8 +291,12 @@ fn what_is_left_out_is_counted() {
         raw.extend([0x12, 4, 0x08, 99, 0x10, 1]);
         let upload = ProfileUpload { pprof: raw.into(), ..upload(&rows) };
         let stored = world.push("acme", vec![upload.clone()]).await.remove(0).unwrap();
-        let expected =
-            DroppedCounts { samples: 1, negative: 1, deep: 3, long: 1, ..DroppedCounts::default() };
+        let expected = DroppedCounts::from([
+            (DropReason::DanglingSample, 1),
+            (DropReason::NegativeSample, 1),
+            (DropReason::DeepStack, 3),
+            (DropReason::LongText, 1),
+        ]);
         assert_eq!((stored.new, stored.dropped), (1, expected));
         assert_eq!(world.total().await, 13);
     });

@@ -2,6 +2,7 @@
 
 use athanor_chassis::{Clock, ErrorCode, TenantLimits};
 use athanor_ingester::StoredUpload;
+use athanor_profile::data_model::dropped_counts::DropReason;
 use athanor_profile::store_interface::upload::ProfileUpload;
 use athanor_profile::{Profile, ValueType};
 use serde_json::{Value, json};
@@ -48,7 +49,7 @@ fn rules_change_and_drop_series_by_labels_of_samples_and_by_types() {
         ]);
         let world = world(with_rules(&rules)).await;
         let stored = stored(&world, &upload(&threads())).await;
-        assert_eq!((stored.new, stored.samples, stored.dropped.by_rules), (4, 3, 2));
+        assert_eq!((stored.new, stored.samples, stored.dropped.get(DropReason::RelabelRule)), (4, 3, 2));
         let expected = [
             // Two of its threads became one.
             ("of=checkout/count,service_name=checkout,thread=early samples".to_owned(), 5),
@@ -71,7 +72,7 @@ fn a_profile_of_which_all_is_dropped_is_stored_as_nothing() {
         ] {
             let world = world(limits).await;
             let stored = stored(&world, &upload(&threads())).await;
-            assert_eq!((stored.new, stored.repeats, stored.dropped.by_rules), (0, 0, 6));
+            assert_eq!((stored.new, stored.repeats, stored.dropped.get(DropReason::RelabelRule)), (0, 0, 6));
             assert_eq!(seen(&world).await, []);
         }
     });

@@ -5,12 +5,11 @@
 
 use std::collections::BTreeSet;
 
+use crate::data_model::dropped_counts::DroppedCounts;
 use crate::data_model::model::{Dictionary, Profile, ProfileHeader, Samples, ValueType};
 use crate::data_model::symbols::NO_ENTRY;
 use crate::encoding::hash::PrehashedMap;
-use crate::formats::pprof::{
-    DecodeDropCounts, DecodeError, DecodeLimits, DecodedProfile, Inflater, PprofDecoder,
-};
+use crate::formats::pprof::{DecodeError, DecodeLimits, DecodedProfile, Inflater, PprofDecoder};
 
 /// Reason why a profile could not be merged.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -53,7 +52,7 @@ pub struct ProfileMerger {
 
 impl ProfileMerger {
     /// Adds a pprof file: gzip, zstd or uncompressed.
-    pub fn add_bytes(&mut self, bytes: &[u8], limits: &DecodeLimits) -> Result<DecodeDropCounts, MergeError> {
+    pub fn add_bytes(&mut self, bytes: &[u8], limits: &DecodeLimits) -> Result<DroppedCounts, MergeError> {
         let raw = self.inflater.inflate(bytes, limits.bytes)?;
         self.decoder.decode(raw, limits, &mut self.dictionary, &mut self.decoded)?;
         let decoded = std::mem::take(&mut self.decoded);

@@ -22,6 +22,7 @@ mod profile_header;
 mod sample;
 mod tables;
 mod value;
+mod violations;
 mod write;
 
 use std::ops::Range;
@@ -29,6 +30,7 @@ use std::ops::Range;
 pub use error::OtlpError;
 pub use export_reader::{read, read_converted_json};
 pub use json::{OtlpJsonError, from_json};
+pub use violations::{OtlpViolation, OtlpViolations};
 pub use write::{encode, partial_success};
 
 /// Attributes of a mapping that name its build, the most specific first.
@@ -70,7 +72,7 @@ pub struct OtlpExport {
     /// Result for each profile, in the order sent.
     pub profiles: Vec<Result<Vec<OtlpProfile>, OtlpError>>,
     /// Format violations that were accepted.
-    pub oddities: OtlpViolations,
+    pub violations: OtlpViolations,
 }
 
 /// Profile of a single service.
@@ -101,76 +103,6 @@ pub enum OtlpProfileContent {
     },
     /// No samples and no payload.
     Nothing,
-}
-
-/// Counts of accepted deviations from the format.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OtlpViolations {
-    /// Requests with the sample layout from before 1.10.
-    pub old_layouts: u64,
-    /// Tables without a zero entry at the beginning.
-    pub missing_zero_entries: u64,
-    /// Profiles without a duration. The reader assumes ten seconds.
-    pub without_duration: u64,
-    /// Profiles without a time. They get their receive time.
-    pub without_time: u64,
-    /// Sample timestamps that are not later than the previous one.
-    pub unordered_times: u64,
-    /// Sample timestamps outside the range of their profile.
-    pub times_out_of_range: u64,
-    /// References of profiles, locations and mappings to attributes that do not exist.
-    pub dangling_attributes: u64,
-    /// Attributes of locations and mappings that pprof has no field for.
-    pub ignored_attributes: u64,
-    /// Duplicate or nameless attributes of resources and scopes.
-    pub unusable_attributes: u64,
-    /// Links with trace or span ids of the wrong length.
-    pub malformed_links: u64,
-    /// Samples of a snapshot type with values at several timestamps. Only the last value counts.
-    pub snapshots: u64,
-    /// Original payloads that were ignored because the profile has samples.
-    pub ignored_payloads: u64,
-    /// Attributes that senders dropped.
-    pub dropped_attributes: u64,
-}
-
-impl OtlpViolations {
-    /// Returns the counts with the name of each kind.
-    pub fn counts(&self) -> [(&'static str, u64); 13] {
-        [
-            ("old_layouts", self.old_layouts),
-            ("missing_zero_entries", self.missing_zero_entries),
-            ("without_duration", self.without_duration),
-            ("without_time", self.without_time),
-            ("unordered_times", self.unordered_times),
-            ("times_out_of_range", self.times_out_of_range),
-            ("dangling_attributes", self.dangling_attributes),
-            ("ignored_attributes", self.ignored_attributes),
-            ("unusable_attributes", self.unusable_attributes),
-            ("malformed_links", self.malformed_links),
-            ("snapshots", self.snapshots),
-            ("ignored_payloads", self.ignored_payloads),
-            ("dropped_attributes", self.dropped_attributes),
-        ]
-    }
-}
-
-impl std::ops::AddAssign for OtlpViolations {
-    fn add_assign(&mut self, other: Self) {
-        self.old_layouts += other.old_layouts;
-        self.missing_zero_entries += other.missing_zero_entries;
-        self.without_duration += other.without_duration;
-        self.without_time += other.without_time;
-        self.unordered_times += other.unordered_times;
-        self.times_out_of_range += other.times_out_of_range;
-        self.dangling_attributes += other.dangling_attributes;
-        self.ignored_attributes += other.ignored_attributes;
-        self.unusable_attributes += other.unusable_attributes;
-        self.malformed_links += other.malformed_links;
-        self.snapshots += other.snapshots;
-        self.ignored_payloads += other.ignored_payloads;
-        self.dropped_attributes = self.dropped_attributes.saturating_add(other.dropped_attributes);
-    }
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ mod stack_accumulator;
 mod truncated_go_stacks;
 pub(crate) mod wire;
 
-pub use decode::{DecodeDropCounts, DecodedProfile, PprofDecoder};
+pub use decode::{DecodedProfile, PprofDecoder};
 pub use deflate::{gzip, gzip_fast};
 pub use encode::encode;
 pub use entries::TRUNCATED_ROOT_NAME;
@@ -31,6 +31,7 @@ pub use rewrite::{
 };
 pub use stack_accumulator::{StackAccumulator, StackAccumulatorError};
 
+use crate::data_model::dropped_counts::DroppedCounts;
 use crate::data_model::model::{Dictionary, Profile};
 
 /// Properties of a profile's sender that are not in the profile.
@@ -239,7 +240,7 @@ impl DecodeError {
 }
 
 /// Decodes a profile into its own dictionary. The input is plain or compressed with gzip or zstd.
-pub fn decode(bytes: &[u8], limits: &DecodeLimits) -> Result<(Profile, DecodeDropCounts), DecodeError> {
+pub fn decode(bytes: &[u8], limits: &DecodeLimits) -> Result<(Profile, DroppedCounts), DecodeError> {
     let mut inflater = Inflater::default();
     let raw = inflater.inflate(bytes, limits.bytes)?;
     let mut dictionary = Dictionary::default();

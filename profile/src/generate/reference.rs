@@ -276,6 +276,7 @@ mod tests {
     use xxhash_rust::xxh3::Xxh3;
 
     use super::*;
+    use crate::data_model::dropped_counts::DroppedCounts;
     use crate::formats::pprof::{self, DecodeLimits};
 
     fn set() -> &'static ReferenceDataset {
@@ -307,7 +308,7 @@ mod tests {
             gzip_bytes += deflate.gzip_compress(&raw, &mut packed).unwrap();
             raw_bytes += raw.len();
             let (profile, dropped) = pprof::decode(&raw, &DecodeLimits::default()).unwrap();
-            assert_eq!(dropped, pprof::DecodeDropCounts::default());
+            assert_eq!(dropped, DroppedCounts::default());
             assert_eq!(profile.samples.len(), ROWS_PER_PROFILE);
             locations += profile.dictionary.symbols.locations().len();
             let stacks = &profile.dictionary.stacks;

@@ -6,15 +6,16 @@ mod shuffle;
 
 use std::path::{Path, PathBuf};
 
+use athanor_profile::data_model::dropped_counts::DroppedCounts;
 use athanor_profile::formats::pprof::{
-    DecodeDropCounts, DecodeLimits, DecodedProfile, Inflater, PprofDecoder, decode, encode, inflate,
+    DecodeLimits, DecodedProfile, Inflater, PprofDecoder, decode, encode, inflate,
 };
 use athanor_profile::generate::{ReferenceDataset, SeededRandom, arbitrary_profile};
 use athanor_profile::{Dictionary, Profile};
 use proptest::prelude::*;
 use prost::Message;
 
-fn read(raw: &[u8]) -> (Profile, DecodeDropCounts) {
+fn read(raw: &[u8]) -> (Profile, DroppedCounts) {
     decode(raw, &DecodeLimits::default()).expect("this is a good profile")
 }
 
@@ -59,7 +60,7 @@ proptest! {
         let profile = arbitrary_profile(seed);
         let raw = encode(&profile);
         let (again, dropped) = read(&raw);
-        prop_assert_eq!(dropped, DecodeDropCounts::default());
+        prop_assert_eq!(dropped, DroppedCounts::default());
         prop_assert_eq!(&again.header, &profile.header);
         prop_assert_eq!(named::ours(&again), named::ours(&profile));
         prop_assert_eq!(content(&encode(&again)), content(&raw));
@@ -162,7 +163,7 @@ fn real_files_read_as_an_independent_decoder_reads_them() {
         let message = message::Profile::decode(raw.as_slice()).expect("prost reads it");
         match decode(&bytes, &DecodeLimits::default()) {
             Ok((profile, dropped)) => {
-                assert_eq!(dropped, DecodeDropCounts::default(), "{}", file.display());
+                assert_eq!(dropped, DroppedCounts::default(), "{}", file.display());
                 assert_eq!(named::ours(&profile), named::theirs(&message), "{}", file.display());
                 let again = read(&encode(&profile)).0;
                 assert_eq!(named::ours(&again), named::ours(&profile), "{}", file.display());

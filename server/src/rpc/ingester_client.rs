@@ -11,7 +11,8 @@ use athanor_cluster::peers::PeerPool;
 use athanor_cluster::{NodeId, status_codec};
 use athanor_ingester::{Ingester, StoredUpload};
 use athanor_profile::Labels;
-use athanor_profile::store_interface::upload::{DroppedCounts, ProfileUpload};
+use athanor_profile::data_model::dropped_counts::{DropReason, DroppedCounts};
+use athanor_profile::store_interface::upload::ProfileUpload;
 use athanor_proto::athanor::internal::v1 as wire;
 
 use crate::rpc::service_load::ServiceLoad;
@@ -270,17 +271,16 @@ fn unpacked(result: wire::UploadResult) -> Result<StoredUpload, Status> {
         new: count(result.new),
         repeats: count(result.repeats),
         // Samples without a stack are dropped before the append.
-        dropped: DroppedCounts {
-            samples,
-            negative,
-            lines,
-            mappings,
-            deep,
-            long,
-            by_rules,
-            ids,
-            without_stack: 0,
-        },
+        dropped: DroppedCounts::from([
+            (DropReason::DanglingSample, samples),
+            (DropReason::NegativeSample, negative),
+            (DropReason::DanglingLine, lines),
+            (DropReason::DanglingMapping, mappings),
+            (DropReason::DeepStack, deep),
+            (DropReason::LongText, long),
+            (DropReason::RelabelRule, by_rules),
+            (DropReason::MalformedId, ids),
+        ]),
         raw_bytes: result.raw_bytes,
         samples: result.samples,
     })

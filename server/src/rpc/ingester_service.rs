@@ -10,7 +10,8 @@ use athanor_cluster::handshake::PeerHandshake;
 use athanor_cluster::status_codec;
 use athanor_ingester::{self as ingester, HandoffWindowRequest, Ingester, LocalShardReport, StoredUpload};
 use athanor_profile::Labels;
-use athanor_profile::store_interface::upload::{DroppedCounts, ProfileUpload};
+use athanor_profile::data_model::dropped_counts::DropReason;
+use athanor_profile::store_interface::upload::ProfileUpload;
 use athanor_proto::athanor::internal::v1 as wire;
 use athanor_proto::athanor::internal::v1::shards_server::Shards;
 use bytes::Bytes;
@@ -188,19 +189,16 @@ fn upload(upload: wire::Upload) -> Result<ProfileUpload, Status> {
 fn told(stored: Result<StoredUpload, Status>) -> wire::UploadResult {
     match stored {
         Ok(StoredUpload { new, repeats, dropped, raw_bytes, samples }) => {
-            let DroppedCounts {
-                samples: dangling,
-                negative,
-                lines,
-                mappings,
-                deep,
-                long,
-                by_rules,
-                ids,
-                without_stack: _,
-            } = dropped;
-            let dropped =
-                wire::Dropped { samples: dangling, negative, lines, mappings, deep, long, by_rules, ids };
+            let dropped = wire::Dropped {
+                samples: dropped.get(DropReason::DanglingSample),
+                negative: dropped.get(DropReason::NegativeSample),
+                lines: dropped.get(DropReason::DanglingLine),
+                mappings: dropped.get(DropReason::DanglingMapping),
+                deep: dropped.get(DropReason::DeepStack),
+                long: dropped.get(DropReason::LongText),
+                by_rules: dropped.get(DropReason::RelabelRule),
+                ids: dropped.get(DropReason::MalformedId),
+            };
             wire::UploadResult {
                 new: new.into(),
                 repeats: repeats.into(),

@@ -10,7 +10,9 @@ use super::profile_header::{OtlpAttribute, OtlpProfileHeader, OtlpSampleMetric};
 use super::sample::OtlpSample;
 use super::tables::{OtlpDictionary, OtlpTable};
 use super::value::{self, AnyValue, KeyValue};
-use super::{OtlpError, OtlpExport, OtlpLimits, OtlpProfile, OtlpProfileContent, OtlpViolations};
+use super::{
+    OtlpError, OtlpExport, OtlpLimits, OtlpProfile, OtlpProfileContent, OtlpViolation, OtlpViolations,
+};
 use crate::formats::pprof::wire::{WireCursor, WireValue};
 
 /// Attribute of a resource or a sample with the name of the profiled service.
@@ -54,12 +56,12 @@ fn read_as(known: Option<SampleLayout>, raw: &[u8], bounds: &OtlpLimits) -> Resu
         return Err(OtlpError::NoResources);
     }
     let (layout, is_told) = layout(known, &tables, WireCursor::new(raw), bounds)?;
-    let mut oddities =
-        OtlpViolations { old_layouts: u64::from(layout == SampleLayout::Old), ..OtlpViolations::default() };
-    tables.check_zero_entries(&mut oddities);
+    let mut violations =
+        OtlpViolations::from([(OtlpViolation::OldLayout, u64::from(layout == SampleLayout::Old))]);
+    tables.check_zero_entries(&mut violations);
     let services = service_attributes(&tables)?;
     let mut writer = OtlpPprofWriter::new(&tables, bounds);
-    writer.oddities = oddities;
+    writer.violations = violations;
     let mut walk = OtlpExportReader {
         tables: &tables,
         bounds,
@@ -74,7 +76,7 @@ fn read_as(known: Option<SampleLayout>, raw: &[u8], bounds: &OtlpLimits) -> Resu
     while let Some(resource) = next(&mut request, 1, "the request", &tables)? {
         walk.resource(resource)?;
     }
-    Ok(OtlpExport { oddities: walk.writer.oddities, profiles: walk.profiles })
+    Ok(OtlpExport { violations: walk.writer.violations, profiles: walk.profiles })
 }
 
 /// Returns the next message with the given field number.
@@ -263,8 +265,7 @@ impl<'a> OtlpExportReader<'_, 'a> {
                 }
                 // The field after the attributes is the number that the sender dropped.
                 (found, WireValue::Varint(count)) if found == field + 1 => {
-                    let dropped = &mut self.writer.oddities.dropped_attributes;
-                    *dropped = dropped.saturating_add(count);
+                    self.writer.violations.add(OtlpViolation::DroppedAttribute, count);
                 }
                 _ => {}
             }
@@ -293,7 +294,7 @@ impl<'a> OtlpExportReader<'_, 'a> {
             return Ok(());
         }
         if name.is_empty() || known.iter().chain(&*labels).any(|(known, _)| *known == name) {
-            self.writer.oddities.unusable_attributes += 1;
+            self.writer.violations.add(OtlpViolation::UnusableAttribute, 1);
             return Ok(());
         }
         check_limit("attributes of a resource", known.len() + labels.len() + 1, MAX_ATTRIBUTES_PER_PROFILE)?;
@@ -318,9 +319,9 @@ impl<'a> OtlpExportReader<'_, 'a> {
         if !head.has_samples {
             return self.without_samples(&head, labels, service).map(|made| vec![made]);
         }
-        self.writer.oddities.ignored_payloads += u64::from(head.payload.is_some());
+        self.writer.violations.add(OtlpViolation::IgnoredPayload, u64::from(head.payload.is_some()));
         let counted = head.sample_metric(self.tables)?;
-        head.fill_defaults(&mut self.writer.oddities);
+        head.fill_defaults(&mut self.writer.violations);
 
         let mut made = Vec::new();
         let mut finish = |walk: &mut Self, service: String| {
@@ -394,7 +395,7 @@ impl<'a> OtlpExportReader<'_, 'a> {
         }
         for &index in &head.attributes {
             let Ok(Some(entry)) = self.tables.entry(OtlpTable::Attributes, index, "a profile") else {
-                self.writer.oddities.dangling_attributes += 1;
+                self.writer.violations.add(OtlpViolation::DanglingAttribute, 1);
                 continue;
             };
             let OtlpAttribute { pair, .. } = OtlpAttribute::read(entry, self.tables)?;
@@ -486,8 +487,8 @@ impl<'a> OtlpExportReader<'_, 'a> {
         counted: &OtlpSampleMetric<'a>,
     ) -> Result<(), OtlpError> {
         self.sample.read(cursor, self.layout, self.tables)?;
-        let value = counts(&self.sample, number, counted, &mut self.writer.oddities)?;
-        times(&self.sample, head, &mut self.writer.oddities);
+        let value = counts(&self.sample, number, counted, &mut self.writer.violations)?;
+        times(&self.sample, head, &mut self.writer.violations);
         self.writer.sample(&self.sample, value, |attribute| self.services.contains_key(&attribute))
     }
 }
@@ -497,10 +498,10 @@ fn counts(
     sample: &OtlpSample,
     number: usize,
     counted: &OtlpSampleMetric<'_>,
-    oddities: &mut OtlpViolations,
+    violations: &mut OtlpViolations,
 ) -> Result<i64, OtlpError> {
     let latest = if counted.snapshots && sample.values > 1 { sample.latest() } else { None };
-    oddities.snapshots += u64::from(latest.is_some());
+    violations.add(OtlpViolation::Snapshot, u64::from(latest.is_some()));
     let sum = || latest.or(sample.sum).ok_or(OtlpError::SumOverflow { sample: number });
     let value = match (sample.values, sample.times()) {
         (0, times) if times > 0 => times as i64,
@@ -513,12 +514,12 @@ fn counts(
 }
 
 /// Counts timestamps that are out of order or out of range.
-fn times(sample: &OtlpSample, head: &OtlpProfileHeader<'_>, oddities: &mut OtlpViolations) {
+fn times(sample: &OtlpSample, head: &OtlpProfileHeader<'_>, violations: &mut OtlpViolations) {
     let mut before = 0;
     let end = if head.time == 0 { u64::MAX } else { head.time.saturating_add(head.duration) };
     for time in sample.each_time() {
-        oddities.unordered_times += u64::from(time <= before);
-        oddities.times_out_of_range += u64::from(time < head.time || time >= end);
+        violations.add(OtlpViolation::UnorderedTime, u64::from(time <= before));
+        violations.add(OtlpViolation::TimeOutOfRange, u64::from(time < head.time || time >= end));
         before = time;
     }
 }

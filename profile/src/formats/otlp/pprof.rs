@@ -12,7 +12,7 @@ use super::profile_header::{OtlpAttribute, OtlpProfileHeader, OtlpSampleMetric};
 use super::sample::{self, OtlpSample};
 use super::tables::{OtlpDictionary, OtlpTable};
 use super::value::AnyValue;
-use super::{BUILD_ID_ATTRIBUTES, OtlpError, OtlpLimits, OtlpViolations};
+use super::{BUILD_ID_ATTRIBUTES, OtlpError, OtlpLimits, OtlpViolation, OtlpViolations};
 use crate::encoding::hex::encode_hex;
 use crate::formats::pprof::wire::{
     WireCursor, WireValue, write_element, write_message, write_nested, write_number,
@@ -80,7 +80,7 @@ pub(super) struct OtlpPprofWriter<'t, 'a> {
     scratch: Vec<u8>,
     frames: Vec<u8>,
     lines: Vec<u8>,
-    pub(super) oddities: OtlpViolations,
+    pub(super) violations: OtlpViolations,
 }
 
 impl<'t, 'a> OtlpPprofWriter<'t, 'a> {
@@ -109,7 +109,7 @@ impl<'t, 'a> OtlpPprofWriter<'t, 'a> {
             scratch: Vec::new(),
             frames: Vec::new(),
             lines: Vec::new(),
-            oddities: OtlpViolations::default(),
+            violations: OtlpViolations::default(),
         }
     }
 
@@ -304,8 +304,8 @@ impl<'t, 'a> OtlpPprofWriter<'t, 'a> {
         // Locations in pprof have no attributes.
         for there in attributes.into_iter().filter_map(|index| tables.contains(OtlpTable::Attributes, index))
         {
-            self.oddities.ignored_attributes += u64::from(there);
-            self.oddities.dangling_attributes += u64::from(!there);
+            self.violations.add(OtlpViolation::IgnoredAttribute, u64::from(there));
+            self.violations.add(OtlpViolation::DanglingAttribute, u64::from(!there));
         }
         let mapping = self.mapping(mapping, address)?;
         write_nested(&mut self.entries, 4, |out| {
@@ -427,7 +427,7 @@ impl<'t, 'a> OtlpPprofWriter<'t, 'a> {
         let mut builds = [const { None }; BUILD_ID_ATTRIBUTES.len()];
         for &index in attributes {
             let Ok(Some(entry)) = self.tables.entry(OtlpTable::Attributes, index, "a mapping") else {
-                self.oddities.dangling_attributes += 1;
+                self.violations.add(OtlpViolation::DanglingAttribute, 1);
                 continue;
             };
             let OtlpAttribute { pair, .. } = OtlpAttribute::read(entry, self.tables)?;
@@ -440,7 +440,7 @@ impl<'t, 'a> OtlpPprofWriter<'t, 'a> {
                     u64::from(matches!(pair.value, AnyValue::Truth(true))),
                 );
             } else {
-                self.oddities.ignored_attributes += u64::from(!pair.key.is_empty());
+                self.violations.add(OtlpViolation::IgnoredAttribute, u64::from(!pair.key.is_empty()));
             }
         }
         if let Some(build) = builds.into_iter().flatten().find(|build| !build.is_empty()) {
@@ -494,7 +494,8 @@ impl<'t, 'a> OtlpPprofWriter<'t, 'a> {
         }
         let mut piece = Vec::new();
         let is_malformed = |id: &[u8], length| !id.is_empty() && id.len() != length;
-        self.oddities.malformed_links += u64::from(is_malformed(trace, 16) || is_malformed(span, 8));
+        self.violations
+            .add(OtlpViolation::MalformedLink, u64::from(is_malformed(trace, 16) || is_malformed(span, 8)));
         let is_id = |id: &[u8], length| id.len() == length && id.iter().any(|&byte| byte != 0);
         for (id, length, is_span) in [(span, 8, true), (trace, 16, false)] {
             if !is_id(id, length) {

@@ -3,7 +3,7 @@
 use super::sample::attributes;
 use super::tables::OtlpDictionary;
 use super::value::{AnyValue, KeyValue};
-use super::{OtlpError, OtlpViolations};
+use super::{OtlpError, OtlpViolation, OtlpViolations};
 use crate::encoding::hex::encode_hex;
 use crate::formats::pprof::wire::{WireCursor, WireValue};
 
@@ -86,11 +86,11 @@ impl<'a> OtlpProfileHeader<'a> {
     }
 
     /// Counts dropped attributes and missing fields. A missing duration gets its default.
-    pub(super) fn fill_defaults(&mut self, oddities: &mut OtlpViolations) {
-        oddities.dropped_attributes = oddities.dropped_attributes.saturating_add(self.dropped);
-        oddities.without_time += u64::from(self.time == 0);
+    pub(super) fn fill_defaults(&mut self, violations: &mut OtlpViolations) {
+        violations.add(OtlpViolation::DroppedAttribute, self.dropped);
+        violations.add(OtlpViolation::MissingTime, u64::from(self.time == 0));
         if self.duration == 0 {
-            oddities.without_duration += 1;
+            violations.add(OtlpViolation::MissingDuration, 1);
             self.duration = DEFAULT_DURATION_NANOS;
         }
     }

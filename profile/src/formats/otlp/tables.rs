@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use super::{OtlpError, OtlpViolations};
+use super::{OtlpError, OtlpViolation, OtlpViolations};
 use crate::formats::pprof::wire::{WireCursor, WireValue};
 
 /// Maximum number of entries in all tables. The largest requests of whole hosts have a hundredth of this.
@@ -154,7 +154,7 @@ impl<'a> OtlpDictionary<'a> {
 
     /// Counts tables with a first entry that is not empty. In such a table, 0 refers to that entry, and no
     /// index means "none".
-    pub(super) fn check_zero_entries(&self, oddities: &mut OtlpViolations) {
+    pub(super) fn check_zero_entries(&self, violations: &mut OtlpViolations) {
         for table in [
             OtlpTable::Mappings,
             OtlpTable::Locations,
@@ -165,7 +165,7 @@ impl<'a> OtlpDictionary<'a> {
         ] {
             let begins = self.entries[table as usize].first();
             let means_nothing = begins.is_some_and(|(start, end)| start == end);
-            oddities.missing_zero_entries += u64::from(!means_nothing);
+            violations.add(OtlpViolation::MissingZeroEntry, u64::from(!means_nothing));
         }
         // Senders encode the empty value of attributes, so only a name counts here, or an unreadable entry.
         let is_nameless =
@@ -176,6 +176,6 @@ impl<'a> OtlpDictionary<'a> {
                     Err(_) => false,
                 }
             });
-        oddities.missing_zero_entries += u64::from(!is_nameless);
+        violations.add(OtlpViolation::MissingZeroEntry, u64::from(!is_nameless));
     }
 }

@@ -7,6 +7,7 @@ use super::entries::{
 use super::id_index::IdIndex;
 use super::wire::{WireCursor, WireValue};
 use super::{DecodeError, DecodeLimits, SenderInfo, check_limit};
+use crate::data_model::dropped_counts::{DropReason, DroppedCounts};
 use crate::data_model::identity::ContentHasher;
 use crate::data_model::model::{Dictionary, ProfileHeader, Samples, ValueType};
 use crate::data_model::symbols::{
@@ -22,21 +23,6 @@ mod samples;
 /// hash of every frame, so the check costs nothing more.
 pub(super) const DANGLING_LOCATION_HASH: ContentHash = 0;
 
-/// Counts of parts that were dropped: dangling references, and excess over the kept depth and text length.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DecodeDropCounts {
-    /// Samples that refer to a missing location, or that [`DecodeLimits::drop_dangling`] drops.
-    pub samples: usize,
-    /// Lines that refer to a missing function.
-    pub lines: usize,
-    /// References to missing mappings.
-    pub mappings: usize,
-    /// Samples with stacks that lost leaves to [`DecodeLimits::kept_depth`].
-    pub deep: usize,
-    /// Texts that lost their beginning to [`DecodeLimits::kept_text`].
-    pub long: usize,
-}
-
 /// Result of decoding one profile. The next profile reuses its memory.
 #[derive(Default)]
 pub struct DecodedProfile {
@@ -46,8 +32,9 @@ pub struct DecodedProfile {
     pub samples: Samples,
     /// Hasher of the canonical content.
     pub content: ContentHasher,
-    /// Counts of dropped parts.
-    pub dropped: DecodeDropCounts,
+    /// Counts of dropped parts: dangling references, and excess over [`DecodeLimits::kept_depth`] and
+    /// [`DecodeLimits::kept_text`].
+    pub dropped: DroppedCounts,
 }
 
 /// Memory of a table entry, with its hash and its position by id.
@@ -161,7 +148,7 @@ impl PprofDecoder {
         out: &mut DecodedProfile,
     ) -> Result<(), DecodeError> {
         self.scan(raw, limits)?;
-        out.dropped = DecodeDropCounts::default();
+        out.dropped = DroppedCounts::default();
         self.hash_strings(raw, limits, &mut out.dropped)?;
         out.header = self.header(raw, limits)?;
         self.hash_tables(limits, &mut out.dropped)?;
@@ -302,7 +289,7 @@ impl PprofDecoder {
         &mut self,
         raw: &[u8],
         limits: &DecodeLimits,
-        dropped: &mut DecodeDropCounts,
+        dropped: &mut DroppedCounts,
     ) -> Result<(), DecodeError> {
         if self.strings.first().is_some_and(|&(start, end)| start != end) || self.strings.is_empty() {
             return Err(DecodeError::NoEmptyString);
@@ -317,7 +304,7 @@ impl PprofDecoder {
                 return Err(DecodeError::NotUtf8 { index });
             }
             if text.len() > limits.kept_text {
-                dropped.long += 1;
+                dropped.add(DropReason::LongText, 1);
                 let cut = text.len() - limits.kept_text;
                 // The first byte of a UTF-8 character never has the bit pattern of the others.
                 *start += cut + text[cut..].iter().take_while(|&&byte| byte & 0xc0 == 0x80).count();
@@ -391,11 +378,7 @@ impl PprofDecoder {
     }
 
     /// Hashes every function, mapping and location once.
-    fn hash_tables(
-        &mut self,
-        limits: &DecodeLimits,
-        dropped: &mut DecodeDropCounts,
-    ) -> Result<(), DecodeError> {
+    fn hash_tables(&mut self, limits: &DecodeLimits, dropped: &mut DroppedCounts) -> Result<(), DecodeError> {
         self.function_ids.build("function", self.functions.iter().map(|entry| entry.id))?;
         self.mapping_ids.build("mapping", self.mappings.iter().map(|entry| entry.id))?;
         self.location_ids.build("location", self.locations.iter().map(|entry| entry.id))?;
@@ -409,10 +392,10 @@ impl PprofDecoder {
         self.resolved.clear();
         self.resolved.resize(self.locations.len(), NO_ENTRY);
         for location in &mut self.locations {
-            let before = (dropped.mappings, dropped.lines);
+            let dropped_before = *dropped;
             let mapping = self.mapping_ids.position(location.mapping_id);
             if mapping.is_none() && location.mapping_id != 0 {
-                dropped.mappings += 1;
+                dropped.add(DropReason::DanglingMapping, 1);
             }
             if let Some(place) = mapping.filter(|&place| self.mappings[place].flags & ELF_ADDRESSES_FLAG == 0)
             {
@@ -424,10 +407,10 @@ impl PprofDecoder {
             for line in &self.lines[first..first + location.line_count as usize] {
                 match self.function_ids.position(line.function_id) {
                     Some(place) => self.hasher.add_line(self.function_hashes[place], line.line, line.column),
-                    None => dropped.lines += 1,
+                    None => dropped.add(DropReason::DanglingLine, 1),
                 }
             }
-            let dangling = limits.drop_dangling && before != (dropped.mappings, dropped.lines);
+            let dangling = limits.drop_dangling && dropped_before != *dropped;
             self.location_hashes.push(if dangling { DANGLING_LOCATION_HASH } else { self.hasher.finish() });
         }
         Ok(())

@@ -2,6 +2,7 @@
 
 use super::wire::{write_message, write_number, write_packed};
 use super::*;
+use crate::data_model::dropped_counts::DropReason;
 use crate::generate::arbitrary_profile;
 
 /// A profile with one sample, put together field by field so that each can be made wrong.
@@ -62,7 +63,7 @@ impl Draft {
     }
 }
 
-fn read(bytes: &[u8]) -> Result<(Profile, DecodeDropCounts), DecodeError> {
+fn read(bytes: &[u8]) -> Result<(Profile, DroppedCounts), DecodeError> {
     decode(bytes, &DecodeLimits::default())
 }
 
@@ -81,7 +82,7 @@ fn gzip(raw: &[u8]) -> Vec<u8> {
 #[test]
 fn a_good_profile_reads() {
     let (profile, dropped) = read(&Draft::good().bytes()).unwrap();
-    assert_eq!((profile.total(0), profile.samples.len(), dropped), (10, 1, DecodeDropCounts::default()));
+    assert_eq!((profile.total(0), profile.samples.len(), dropped), (10, 1, DroppedCounts::default()));
 }
 
 #[test]
@@ -233,7 +234,7 @@ fn sparse_and_unordered_ids_are_found() {
     let (profile, dropped) = read(&raw).unwrap();
     assert_eq!(
         (profile.total(0), profile.dictionary.stacks.len(), dropped),
-        (3, 2, DecodeDropCounts::default())
+        (3, 2, DroppedCounts::default())
     );
 }
 
@@ -248,14 +249,22 @@ fn what_refers_to_nothing_is_dropped_and_counted() {
     let (profile, dropped) = read(&raw).unwrap();
     assert_eq!(
         dropped,
-        DecodeDropCounts { samples: 2, lines: 1, mappings: 1, ..DecodeDropCounts::default() }
+        DroppedCounts::from([
+            (DropReason::DanglingSample, 2),
+            (DropReason::DanglingLine, 1),
+            (DropReason::DanglingMapping, 1),
+        ])
     );
     assert_eq!(profile.total(0), 70);
     let (profile, dropped) =
         decode(&raw, &DecodeLimits { drop_dangling: true, ..DecodeLimits::default() }).unwrap();
     assert_eq!(
         dropped,
-        DecodeDropCounts { samples: 4, lines: 1, mappings: 1, ..DecodeDropCounts::default() }
+        DroppedCounts::from([
+            (DropReason::DanglingSample, 4),
+            (DropReason::DanglingLine, 1),
+            (DropReason::DanglingMapping, 1),
+        ])
     );
     assert_eq!(profile.total(0), 10);
 }
@@ -488,10 +497,7 @@ fn a_refusal_leaves_nothing_behind() {
     let limits = DecodeLimits::default();
     assert!(decoder.decode(&bad, &limits, &mut dictionary, &mut decoded).is_err());
     decoder.decode(&Draft::good().bytes(), &limits, &mut dictionary, &mut decoded).unwrap();
-    assert_eq!(
-        (decoded.samples.values.as_slice(), decoded.dropped),
-        (&[10][..], DecodeDropCounts::default())
-    );
+    assert_eq!((decoded.samples.values.as_slice(), decoded.dropped), (&[10][..], DroppedCounts::default()));
 }
 
 #[test]
@@ -570,7 +576,7 @@ fn normalized_addresses_are_kept_and_are_no_part_of_the_identity() {
     profile.samples.push(0, 0, &[10]);
     profile.samples.push(1, 0, &[5]);
     let (again, dropped) = read(&encode(&profile)).unwrap();
-    assert_eq!(dropped, DecodeDropCounts::default());
+    assert_eq!(dropped, DroppedCounts::default());
     let hashes = |profile: &Profile| {
         let symbols = &profile.dictionary.symbols;
         let mut all: Vec<_> = (0..2).map(|location| symbols.location_hash(location)).collect();

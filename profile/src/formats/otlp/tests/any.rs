@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::data_model::dropped_counts::DropReason;
 
 /// What is made is never more than may be, and is pprof.
 fn sound(export: &OtlpExport) {
@@ -12,7 +13,7 @@ fn sound(export: &OtlpExport) {
         assert!(bytes.len() <= BOUNDS.profile + 1000);
         total += bytes.len();
         match pprof::decode(bytes, &DecodeLimits::default()) {
-            Ok((_, dropped)) => assert_eq!(dropped.samples, 0),
+            Ok((_, dropped)) => assert_eq!(dropped.get(DropReason::DanglingSample), 0),
             Err(error) => assert!(matches!(error, pprof::DecodeError::NotUtf8 { .. }), "{error}"),
         }
     }

@@ -53,7 +53,7 @@ fn attributes_of_resources_are_labels_where_existing_servers_have_them_so() {
     let made = &export.profiles[0].as_ref().unwrap()[0];
     let own: Vec<_> = made.labels[4..].iter().map(|(name, value)| format!("{name}={value}")).collect();
     assert_eq!(own, ["host.name=h1", "count=3", "one=x", "named=main"]);
-    assert_eq!(export.oddities.unusable_attributes, 1);
+    assert_eq!(export.violations.get(OtlpViolation::UnusableAttribute), 1);
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn attributes_of_a_profile_are_labels_and_comments() {
     let made = &export.profiles[0].as_ref().unwrap()[0];
     assert_eq!(label(made, "thread.name"), Some("t1"));
     assert_eq!(decoded(made).header.comments, ["one", "two"]);
-    assert_eq!(export.oddities.dangling_attributes, 1);
+    assert_eq!(export.violations.get(OtlpViolation::DanglingAttribute), 1);
 }
 
 #[test]
@@ -121,6 +121,9 @@ fn attributes_of_code_are_counted_where_pprof_has_no_place_for_them() {
         .m(2, location(&[]).n(1, 2))
         .m(7, msg().p(1, &[4, 5]));
     let bytes = msg().m(1, resource(&[], &[cpu().m(2, sample(4, 1))])).m(2, dictionary).0;
-    let oddities = read(&bytes, &BOUNDS).unwrap().oddities;
-    assert_eq!((oddities.ignored_attributes, oddities.dangling_attributes), (3, 1));
+    let violations = read(&bytes, &BOUNDS).unwrap().violations;
+    assert_eq!(
+        (violations.get(OtlpViolation::IgnoredAttribute), violations.get(OtlpViolation::DanglingAttribute)),
+        (3, 1)
+    );
 }

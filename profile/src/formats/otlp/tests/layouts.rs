@@ -9,7 +9,10 @@ fn both_layouts_say_the_same() {
     let read = |sample: Msg| read(&request(&[cpu().m(2, sample)]), &BOUNDS).unwrap();
     let (new, old) = (read(new), read(old));
     assert_eq!(new.profiles, old.profiles);
-    assert_eq!((new.oddities.old_layouts, old.oddities.old_layouts), (0, 1));
+    assert_eq!(
+        (new.violations.get(OtlpViolation::OldLayout), old.violations.get(OtlpViolation::OldLayout)),
+        (0, 1)
+    );
     let ids = format!(" span_id={} thread.name=t1 trace_id={}", "bb".repeat(8), "aa".repeat(16));
     let expected = of(&[(&format!("main:10;work:20{ids}"), 3000)]);
     assert_eq!(samples_of(&decoded(&new.profiles[0].as_ref().unwrap()[0])), expected);
@@ -48,7 +51,7 @@ fn an_entry_0_that_means_something_is_one() {
     let export = read(&msg().m(1, resource(&[], &[profile])).m(2, bare).0, &BOUNDS).unwrap();
     let made = export.profiles[0].as_ref().unwrap();
     assert_eq!(samples_of(&decoded(&made[0])), of(&[("main:7 cpu=x", 5)]));
-    assert_eq!(export.oddities.missing_zero_entries, 6);
+    assert_eq!(export.violations.get(OtlpViolation::MissingZeroEntry), 6);
 }
 
 #[test]
@@ -93,7 +96,10 @@ fn a_profile_as_in_1_8_is_read_as_such() {
     );
     let counted = profile().n(9, 3).p(12, &[1]);
     assert_eq!(
-        read(&request(std::slice::from_ref(&counted)), &BOUNDS).unwrap().oddities.dropped_attributes,
+        read(&request(std::slice::from_ref(&counted)), &BOUNDS)
+            .unwrap()
+            .violations
+            .get(OtlpViolation::DroppedAttribute),
         3
     );
     assert_eq!(told(counted), (None, Some("t1".to_owned()), vec![]));
@@ -143,5 +149,5 @@ fn an_attribute_that_nobody_names_may_be_unreadable() {
     let export = read(&first.m(2, dictionary()).0, &BOUNDS).unwrap();
     let made = export.profiles[0].as_ref().unwrap();
     assert_eq!(samples_of(&decoded(&made[0])), of(&[("main:10;work:20", 3000)]));
-    assert_eq!(export.oddities.missing_zero_entries, 1);
+    assert_eq!(export.violations.get(OtlpViolation::MissingZeroEntry), 1);
 }

@@ -28,7 +28,13 @@ fn times_go_with_their_sample_and_count_where_there_are_no_values() {
     let export = read(&request(&[profile]), &BOUNDS).unwrap();
     let made = &export.profiles[0].as_ref().unwrap()[0];
     assert_eq!(samples_of(&decoded(made)), of(&[("main:10;work:20", 4000)]));
-    assert_eq!((export.oddities.unordered_times, export.oddities.times_out_of_range), (1, 1));
+    assert_eq!(
+        (
+            export.violations.get(OtlpViolation::UnorderedTime),
+            export.violations.get(OtlpViolation::TimeOutOfRange)
+        ),
+        (1, 1)
+    );
     let OtlpProfileContent::Pprof(bytes) = &made.content else { panic!("{made:?}") };
     let extension = msg().times(1000, &[5001, 5003, 5003, 9000]).0;
     assert!(bytes.windows(extension.len()).any(|window| window == extension));
@@ -90,7 +96,7 @@ fn of_what_a_heap_held_again_and_again_the_last_counts() {
         let export =
             read(&msg().m(1, resource(&[], &[profile])).m(2, dictionary.clone()).0, &BOUNDS).unwrap();
         let made = export.profiles[0].as_ref().unwrap();
-        (samples_of(&decoded(&made[0]))["main:10"], export.oddities.snapshots)
+        (samples_of(&decoded(&made[0]))["main:10"], export.violations.get(OtlpViolation::Snapshot))
     };
     let old = |values: &[u64], times: &[u64]| heap(msg().n(1, 2).p(2, values).b(3, []).times(5, times));
     assert_eq!(old(&[760, 770], &[5001, 5002]), (770, 1));
@@ -179,7 +185,7 @@ fn what_was_recorded_has_labels_and_needs_no_names() {
     assert_eq!(label(&made[0], "thread.name"), Some("t1"));
     let alone = read(&msg().m(1, resource(&[], &[profile])).0, &BOUNDS).unwrap();
     assert!(matches!(alone.profiles[0].as_ref().unwrap()[0].content, OtlpProfileContent::Payload { .. }));
-    assert_eq!(alone.oddities.dangling_attributes, 2);
+    assert_eq!(alone.violations.get(OtlpViolation::DanglingAttribute), 2);
 }
 
 #[test]
@@ -192,5 +198,5 @@ fn what_was_recorded_stands_in_for_samples_and_else_is_counted() {
     assert_eq!((format.as_str(), &bytes[at.clone()]), ("pprof", &b"bytes"[..]));
     assert!(matches!(contents[1], OtlpProfileContent::Pprof(_)));
     assert_eq!(contents[2], &OtlpProfileContent::Nothing);
-    assert_eq!(export.oddities.ignored_payloads, 1);
+    assert_eq!(export.violations.get(OtlpViolation::IgnoredPayload), 1);
 }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::{DANGLING_LOCATION_HASH, DecodedProfile, PprofDecoder};
+use crate::data_model::dropped_counts::DropReason;
 use crate::data_model::labels::{SampleLabel, sample_label_hash};
 use crate::data_model::model::Dictionary;
 use crate::data_model::stacks::StackTable;
@@ -175,14 +176,14 @@ impl PprofDecoder {
             return Err(DecodeError::ValueCount { sample: number, seen, expected });
         }
         let Some(stack) = self.stack(raw, number as u32, limits)? else {
-            out.dropped.samples += 1;
+            out.dropped.add(DropReason::DanglingSample, 1);
             return Ok(());
         };
         let labels = match self.row.labels.is_empty() {
             true => CachedEntry::default(),
             false => self.labels(raw, labels)?,
         };
-        out.dropped.deep += usize::from(stack.cut);
+        out.dropped.add(DropReason::DeepStack, stack.cut.into());
         let SampleScratch { values, moments, .. } = &self.row;
         out.content.add(stack.hash, labels.hash, values, moments);
         out.samples.moments.add(out.samples.len(), moments.iter().copied());

@@ -47,15 +47,15 @@ impl MetricsSnapshot {
             "Parts that were left out of stored profiles: what dangles, is negative, too deep or too long, or what rules drop",
             summed(dropped),
         );
-        let oddities = self.tenants.iter().flat_map(|(tenant, counts)| {
+        let violations = self.tenants.iter().flat_map(|(tenant, counts)| {
             let of = |what| self.labels_of(tenant, &[("what", what)]);
-            let seen = counts.oddities.counts().into_iter().filter(|(_, count)| *count > 0);
+            let seen = counts.violations.counts().into_iter().filter(|(_, count)| *count > 0);
             seen.map(move |(what, count)| (of(what), count as f64))
         });
         page.counter(
             "athanor_otlp_oddities_total",
             "What in exports of OpenTelemetry was not as the format says, and was taken",
-            summed(oddities),
+            summed(violations),
         );
     }
 
