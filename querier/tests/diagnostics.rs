@@ -71,7 +71,7 @@ impl BlockSource for Block {
             // One of them is slow.
             17 => {
                 self.hand.advance(READ);
-                hits.read = 1;
+                hits.computed = 1;
             }
             _ => hits.memory = 1,
         }

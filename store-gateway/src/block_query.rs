@@ -85,11 +85,11 @@ impl BlockQueryRunner {
                 let found = match kept {
                     CachedPartial::InMemory(_) => {
                         self.answers.record_hit();
-                        PartialOrigin::InMemory
+                        PartialOrigin::Memory
                     }
                     CachedPartial::OnDisk(_) => {
                         self.answers.record_disk_hit();
-                        PartialOrigin::OnDisk
+                        PartialOrigin::Disk
                     }
                 };
                 Some(answered.map(|partial| (partial, found)))

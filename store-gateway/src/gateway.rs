@@ -343,7 +343,7 @@ impl StoreGateway {
                 .compute(tenant.clone(), at.block, at.whole, Arc::clone(ask), || false)
                 .await?;
             question.add_read_bytes(made.bytes);
-            return Ok((made.take_fresh().ok_or_else(partial_taken_error)?, PartialOrigin::ByReading));
+            return Ok((made.take_fresh().ok_or_else(partial_taken_error)?, PartialOrigin::Computed));
         };
         let canonical = match at.whole {
             true => Arc::clone(canonical),
@@ -369,7 +369,7 @@ impl StoreGateway {
         }
         let made = made?;
         question.add_read_bytes(made.bytes);
-        let found = if joined { PartialOrigin::Joined } else { PartialOrigin::ByReading };
+        let found = if joined { PartialOrigin::Coalesced } else { PartialOrigin::Computed };
         let partial = match (made.take_fresh(), &made.packed) {
             (Some(partial), _) => reading.remap_to_request(tenant, &canonical, partial).await?,
             (None, Some(packed)) => reading.decode(tenant, &canonical, packed.clone()).await?,

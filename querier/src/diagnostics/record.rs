@@ -233,8 +233,8 @@ impl SourceReport {
 }
 
 /// Returns the origins of block results as JSON.
-fn origins_to_json(PartialOriginCounts { memory, disk, joined, read }: PartialOriginCounts) -> Value {
-    json!({ "memory": memory, "disk": disk, "joined": joined, "read": read })
+fn origins_to_json(PartialOriginCounts { memory, disk, coalesced, computed }: PartialOriginCounts) -> Value {
+    json!({ "memory": memory, "disk": disk, "joined": coalesced, "read": computed })
 }
 
 impl QueryRecord<'_> {

@@ -4,13 +4,13 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PartialOrigin {
     /// Memory cache of the node.
-    InMemory,
+    Memory,
     /// Disk cache of the node.
-    OnDisk,
-    /// Computation of an equal query in flight.
-    Joined,
-    /// Files of the block.
-    ByReading,
+    Disk,
+    /// Shared computation of an identical concurrent query.
+    Coalesced,
+    /// Computation from the files of the block.
+    Computed,
 }
 
 /// Number of block results by origin.
@@ -20,29 +20,29 @@ pub struct PartialOriginCounts {
     pub memory: u32,
     /// Results from the disk cache.
     pub disk: u32,
-    /// Results of equal queries in flight.
-    pub joined: u32,
+    /// Results shared with identical concurrent queries.
+    pub coalesced: u32,
     /// Results computed from block files.
-    pub read: u32,
+    pub computed: u32,
 }
 
 impl PartialOriginCounts {
     /// Counts one result.
     pub fn count_origin(&mut self, found: PartialOrigin) {
         match found {
-            PartialOrigin::InMemory => self.memory += 1,
-            PartialOrigin::OnDisk => self.disk += 1,
-            PartialOrigin::Joined => self.joined += 1,
-            PartialOrigin::ByReading => self.read += 1,
+            PartialOrigin::Memory => self.memory += 1,
+            PartialOrigin::Disk => self.disk += 1,
+            PartialOrigin::Coalesced => self.coalesced += 1,
+            PartialOrigin::Computed => self.computed += 1,
         }
     }
 
     /// Adds the counts of others.
     pub fn add(&mut self, other: PartialOriginCounts) {
-        let PartialOriginCounts { memory, disk, joined, read } = other;
+        let PartialOriginCounts { memory, disk, coalesced, computed } = other;
         self.memory += memory;
         self.disk += disk;
-        self.joined += joined;
-        self.read += read;
+        self.coalesced += coalesced;
+        self.computed += computed;
     }
 }

@@ -443,8 +443,8 @@ fn hits_of(done: &wire::BlocksDone) -> PartialOriginCounts {
     PartialOriginCounts {
         memory: done.from_memory,
         disk: done.from_disk,
-        joined: done.joined,
-        read: done.read,
+        coalesced: done.joined,
+        computed: done.read,
     }
 }
 

@@ -30,7 +30,7 @@ async fn a_question_that_comes_again_reads_nothing() {
     let question = BlockQuery::new("other".parse().unwrap(), tree("{}", 0, 60));
     let (of_other, found) =
         gateway.query_block(&question, &BlockTarget::without_duplicates(block(1), true)).await.unwrap();
-    assert_eq!(found, PartialOrigin::ByReading);
+    assert_eq!(found, PartialOrigin::Computed);
     let theirs = expected(&tree("{}", 0, 60), &profiles(0..1, &[10], 3));
     assert_eq!(said(&of_other), said(&theirs));
     let stats = gateway.stats().answers.cache;
@@ -58,7 +58,7 @@ async fn a_block_that_is_cut_by_the_beginning_is_kept_whatever_the_end_is() {
     assert_eq!((parts.hits, parts.misses, parts.entries), (2, 1, 1));
     // It is said where the answer was.
     for (from, found) in
-        [(25, PartialOrigin::InMemory), (5, PartialOrigin::ByReading), (5, PartialOrigin::InMemory)]
+        [(25, PartialOrigin::Memory), (5, PartialOrigin::Computed), (5, PartialOrigin::Memory)]
     {
         let question = BlockQuery::new(tenant(), tree("{}", from, 60));
         let answered =
