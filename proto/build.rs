@@ -1,4 +1,4 @@
-//! Turns `protos/` into Rust, with a compiler that is itself Rust: no protoc has to be installed.
+//! Compiles `protos/` to Rust. The compiler is a Rust crate, so the build needs no installed protoc.
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -7,7 +7,7 @@ use std::{env, fs};
 
 use prost::Message;
 
-/// Those that no other one imports.
+/// Files of the public packages that no other file imports.
 const ROOT_PROTOS: [&str; 13] = [
     "adhocprofiles/v1/adhocprofiles.proto",
     "capabilities/v1/feature_flags.proto",
@@ -24,7 +24,7 @@ const ROOT_PROTOS: [&str; 13] = [
     "parca/profilestore/v1alpha1/profilestore.proto",
 ];
 
-/// A moment is JSON in a form of its own: see `src/moment.rs`.
+/// Message with a JSON form of its own, and its Rust type: see `src/timestamp.rs`.
 const TIMESTAMP_MAPPING: [&str; 2] = [".google.protobuf.Timestamp", "crate::google::protobuf::Timestamp"];
 
 /// Messages whose Rust types are written by hand: see `src/sandwich.rs`.
@@ -32,19 +32,21 @@ const HANDWRITTEN_MESSAGES: [[&str; 2]; 2] = [
     [".querier.v1.SandwichTree", "crate::sandwich::SandwichTree"],
     [".querier.v1.SandwichNode", "crate::sandwich::SandwichNode"],
 ];
-/// Read from JSON by hand, so that a name that is not known is told from none: see `src/profile_format.rs`.
+/// Enum with a handwritten JSON reader, which distinguishes an unknown name from a missing one: see
+/// `src/profile_format.rs`.
 const PROFILE_FORMAT_ENUM: &str = ".querier.v1.ProfileFormat";
 
-/// What nodes say to each other.
-const INTERNAL_PROTOS: [&str; 5] = [
+/// Services between nodes.
+const INTERNAL_PROTOS: [&str; 6] = [
     "athanor/internal/v1/raft.proto",
-    "athanor/internal/v1/shards.proto",
-    "athanor/internal/v1/catalogue.proto",
-    "athanor/internal/v1/gateways.proto",
-    "athanor/internal/v1/queriers.proto",
+    "athanor/internal/v1/distributor.proto",
+    "athanor/internal/v1/ingester.proto",
+    "athanor/internal/v1/metastore.proto",
+    "athanor/internal/v1/store_gateway.proto",
+    "athanor/internal/v1/querier.proto",
 ];
 
-/// What clients may also write and read as JSON.
+/// Packages whose messages have a JSON form.
 const JSON_PACKAGES: [&str; 13] = [
     ".adhocprofiles",
     ".push",
@@ -61,8 +63,8 @@ const JSON_PACKAGES: [&str; 13] = [
     ".parca",
 ];
 
-/// Lets numbers of 64 bits, which JSON has in quotes, be written straight to where they go, rather than to a text each that
-/// is then copied: most of a flame graph is numbers. See `src/quoted.rs`.
+/// Replaces the encoding of 64-bit numbers, which JSON has in quotes. The generated code allocates a text for each number,
+/// the replacement writes to the output directly. Most of a flame graph is numbers. See `src/json_numbers.rs`.
 fn quoted_in_place(line: &str) -> Cow<'_, str> {
     let list = (
         ".iter().map(ToString::to_string).collect::<Vec<_>>()",
@@ -78,7 +80,7 @@ fn quoted_in_place(line: &str) -> Cow<'_, str> {
     line.into()
 }
 
-/// How the messages of these packages are JSON.
+/// Writes the JSON code of all packages.
 fn write_json(builder: &pbjson_build::Builder, folder: &Path) -> Result<(), Box<dyn Error>> {
     let mut quoted = 0;
     for (package, made) in builder.generate(&JSON_PACKAGES, |_| Ok(Vec::new()))? {
@@ -88,12 +90,12 @@ fn write_json(builder: &pbjson_build::Builder, folder: &Path) -> Result<(), Box<
         fs::write(folder.join(format!("{package}.serde.rs")), lines.join("\n"))?;
     }
     if quoted == 0 {
-        return Err("numbers in quotes are made otherwise than before: see quoted_in_place".into());
+        return Err("generated code of 64-bit numbers has changed: see quoted_in_place".into());
     }
     Ok(())
 }
 
-#[expect(clippy::disallowed_methods, reason = "a build script is told by its environment where to write")]
+#[expect(clippy::disallowed_methods, reason = "cargo passes the output folder in the environment")]
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=protos");
     let files = protox::compile(ROOT_PROTOS, ["protos"])?;
@@ -104,7 +106,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         messages.extern_path(message, made);
     }
     messages.compile_fds(files)?;
-    // Clients of tomorrow send fields and names of enums that this one does not know.
+    // Newer clients may send unknown fields and enum names.
     let mut json = pbjson_build::Builder::new();
     json.register_descriptors(&descriptors)?.ignore_unknown_fields().ignore_unknown_enum_variants();
     json.extern_path(TIMESTAMP_MAPPING[0], TIMESTAMP_MAPPING[1]);
@@ -113,7 +115,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     json.exclude(HANDWRITTEN_MESSAGES.map(|[message, _]| message)).exclude([PROFILE_FORMAT_ENUM]);
     write_json(&json, Path::new(&env::var("OUT_DIR")?))?;
-    // Streams are not made here: whoever has one hands it in.
+    // Callers pass their own channels to the clients.
     tonic_prost_build::configure()
         .build_transport(false)
         .bytes(".")

@@ -46,9 +46,9 @@ fn me(node: NodeId) -> NodeIdentity {
 async fn serve(net: &LocalNet, secrets: &ClusterSecrets, tasks: &TaskGroup, clock: &Clock) -> SocketAddr {
     let mut listener = net.listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
     let address = listener.local_address();
-    let introductions = Arc::new(PeerHandshake::new(me(2)));
+    let handshake = Arc::new(PeerHandshake::new(me(2)));
     let answering =
-        RaftTransportServer::new(Arc::new(Short), introductions, clock.clone(), tasks.shutdown_token());
+        RaftTransportServer::new(Arc::new(Short), handshake, clock.clone(), tasks.shutdown_token());
     let routes = InternalRouter::default().with_raft(answering).into_router(secrets.clone());
     let inner = tasks.clone();
     let accepting = async move {

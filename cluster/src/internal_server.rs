@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 
 use athanor_chassis::{ErrorCode, Status};
-use athanor_proto::athanor::internal::v1::raft_server::RaftServer;
+use athanor_proto::athanor::internal::v1::raft_service_server::RaftServiceServer;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -26,8 +26,8 @@ pub struct InternalRouter {
 impl InternalRouter {
     /// Adds the raft transport service.
     #[must_use]
-    pub fn with_raft(self, answering: RaftTransportServer) -> Self {
-        self.with_service(RaftServer::new(answering).max_decoding_message_size(MAX_FRAME_BYTES))
+    pub fn with_raft(self, server: RaftTransportServer) -> Self {
+        self.with_service(RaftServiceServer::new(server).max_decoding_message_size(MAX_FRAME_BYTES))
     }
 
     /// Adds one more gRPC service. The service sets its own message limits.

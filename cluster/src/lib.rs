@@ -14,8 +14,8 @@
 //! * [`secret`], [`handshake`]: the shared secret proves membership in the cluster. The first message proves
 //!   that the intended node was reached.
 //! * [`tls`]: if certificates are configured, nodes accept streams only from peers with a certificate.
-//! * [`peers`], [`raft_transport`], [`internal_server`]: connections. Every queue has a bound and every wait
-//!   a timeout.
+//! * [`peers`], [`rpc_client`], [`raft_transport`], [`internal_server`]: connections. Every queue has a bound
+//!   and every wait a timeout.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -26,6 +26,7 @@ pub mod members;
 pub mod peers;
 pub mod placement;
 pub mod raft_transport;
+pub mod rpc_client;
 pub mod secret;
 pub mod status_codec;
 pub mod tls;

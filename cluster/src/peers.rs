@@ -9,12 +9,12 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use athanor_chassis::{Backoff, Clock, ErrorCode, ErrorCodeExt, Net, Random, TaskGroup};
-use athanor_proto::athanor::internal::v1::catalogue_client::CatalogueClient;
-use athanor_proto::athanor::internal::v1::doors_client::DoorsClient;
-use athanor_proto::athanor::internal::v1::gateways_client::GatewaysClient;
-use athanor_proto::athanor::internal::v1::queriers_client::QueriersClient;
-use athanor_proto::athanor::internal::v1::raft_client::RaftClient;
-use athanor_proto::athanor::internal::v1::shards_client::ShardsClient;
+use athanor_proto::athanor::internal::v1::distributor_service_client::DistributorServiceClient;
+use athanor_proto::athanor::internal::v1::ingester_service_client::IngesterServiceClient;
+use athanor_proto::athanor::internal::v1::metastore_service_client::MetastoreServiceClient;
+use athanor_proto::athanor::internal::v1::querier_service_client::QuerierServiceClient;
+use athanor_proto::athanor::internal::v1::raft_service_client::RaftServiceClient;
+use athanor_proto::athanor::internal::v1::store_gateway_service_client::StoreGatewayServiceClient;
 use http::Uri;
 use http::header::AUTHORIZATION;
 use hyper::body::Incoming;
@@ -152,41 +152,41 @@ impl PeerPool {
     }
 
     /// Client of the ingester role on a node.
-    pub fn ingester(&self, to: NodeId) -> ShardsClient<PeerChannel> {
-        ShardsClient::with_origin(self.channel(to, ChannelPurpose::Calls), origin())
+    pub fn ingester(&self, to: NodeId) -> IngesterServiceClient<PeerChannel> {
+        IngesterServiceClient::with_origin(self.channel(to, ChannelPurpose::Calls), origin())
             .max_decoding_message_size(MAX_RPC_MESSAGE_BYTES)
             .max_encoding_message_size(MAX_APPEND_MESSAGE_BYTES)
     }
 
     /// Client of the distributor role on a node.
-    pub fn distributor(&self, to: NodeId) -> DoorsClient<PeerChannel> {
-        DoorsClient::with_origin(self.channel(to, ChannelPurpose::Calls), origin())
+    pub fn distributor(&self, to: NodeId) -> DistributorServiceClient<PeerChannel> {
+        DistributorServiceClient::with_origin(self.channel(to, ChannelPurpose::Calls), origin())
             .max_decoding_message_size(MAX_RPC_MESSAGE_BYTES)
     }
 
     /// Client of the store-gateway role on a node.
-    pub fn store_gateway(&self, to: NodeId) -> GatewaysClient<PeerChannel> {
-        GatewaysClient::with_origin(self.channel(to, ChannelPurpose::Calls), origin())
+    pub fn store_gateway(&self, to: NodeId) -> StoreGatewayServiceClient<PeerChannel> {
+        StoreGatewayServiceClient::with_origin(self.channel(to, ChannelPurpose::Calls), origin())
             .max_decoding_message_size(MAX_RPC_MESSAGE_BYTES)
             .max_encoding_message_size(MAX_RPC_MESSAGE_BYTES)
     }
 
     /// Client of the querier role on a node.
-    pub fn querier(&self, to: NodeId) -> QueriersClient<PeerChannel> {
-        QueriersClient::with_origin(self.channel(to, ChannelPurpose::Calls), origin())
+    pub fn querier(&self, to: NodeId) -> QuerierServiceClient<PeerChannel> {
+        QuerierServiceClient::with_origin(self.channel(to, ChannelPurpose::Calls), origin())
             .max_decoding_message_size(MAX_RPC_MESSAGE_BYTES)
             .max_encoding_message_size(MAX_RPC_MESSAGE_BYTES)
     }
 
     /// Client of the metastore role on a node.
-    pub fn metastore(&self, to: NodeId) -> CatalogueClient<PeerChannel> {
-        CatalogueClient::with_origin(self.channel(to, ChannelPurpose::Calls), origin())
+    pub fn metastore(&self, to: NodeId) -> MetastoreServiceClient<PeerChannel> {
+        MetastoreServiceClient::with_origin(self.channel(to, ChannelPurpose::Calls), origin())
             .max_decoding_message_size(MAX_RPC_MESSAGE_BYTES)
             .max_encoding_message_size(MAX_RPC_MESSAGE_BYTES)
     }
 
-    pub(crate) fn raft(&self, to: NodeId) -> RaftClient<PeerChannel> {
-        RaftClient::with_origin(self.channel(to, ChannelPurpose::Raft), origin())
+    pub(crate) fn raft(&self, to: NodeId) -> RaftServiceClient<PeerChannel> {
+        RaftServiceClient::with_origin(self.channel(to, ChannelPurpose::Raft), origin())
     }
 }
 

@@ -22,8 +22,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use athanor_chassis::{ErrorCode, ErrorCodeExt, Status};
-use athanor_proto::athanor::internal::v1::frame::Of;
-use athanor_proto::athanor::internal::v1::{Frame, Hello};
+use athanor_proto::athanor::internal::v1::raft_frame::Frame;
+use athanor_proto::athanor::internal::v1::{Hello, RaftFrame};
 use bytes::Bytes;
 use futures::Stream;
 use parking_lot::Mutex;
@@ -55,7 +55,7 @@ pub struct RaftTransport {
 
 struct RaftTransportShared {
     peers: PeerPool,
-    introductions: Arc<PeerHandshake>,
+    handshake: Arc<PeerHandshake>,
     lines: Mutex<BTreeMap<NodeId, Arc<PeerStream>>>,
 }
 
@@ -136,9 +136,9 @@ impl Drop for PendingCall<'_> {
 // === impl RaftTransport ===
 
 impl RaftTransport {
-    /// Creates a transport that connects over `peers` and sends the identity in `introductions`.
-    pub fn new(peers: PeerPool, introductions: Arc<PeerHandshake>) -> Self {
-        Self { shared: Arc::new(RaftTransportShared { peers, introductions, lines: Mutex::default() }) }
+    /// Creates a transport that connects over `peers` and identifies this node by `handshake`.
+    pub fn new(peers: PeerPool, handshake: Arc<PeerHandshake>) -> Self {
+        Self { shared: Arc::new(RaftTransportShared { peers, handshake, lines: Mutex::default() }) }
     }
 
     /// Calls a group member on another node and waits for its response, at most `limit`.
@@ -210,27 +210,28 @@ impl RaftTransportShared {
     async fn try_run_stream(&self, line: &Arc<PeerStream>) -> Result<(), Status> {
         let to = line.to;
         let clock = &self.peers.deps().clock;
-        let hello = Hello { caller: Some(self.introductions.caller(to, HELLO_TIMEOUT)) };
+        let hello = Hello { header: Some(self.handshake.call_header(to, HELLO_TIMEOUT)) };
         let stream = line.state.lock().ended;
         let outgoing = OutgoingFrames { line: Arc::clone(line), stream, hello: Some(hello) };
         let mut client = self.peers.raft(to).max_decoding_message_size(MAX_FRAME_BYTES);
         let ended = |status: tonic::Status| status_codec::from_grpc(&status);
         let opened = async {
-            let mut incoming = client.talk(outgoing).await.map_err(ended)?.into_inner();
+            let mut incoming = client.stream(outgoing).await.map_err(ended)?.into_inner();
             let first = incoming.message().await.map_err(ended)?;
-            let caller = match first.and_then(|frame| frame.of) {
-                Some(Of::Hello(hello)) => hello.caller,
+            let header = match first.and_then(|frame| frame.frame) {
+                Some(Frame::Hello(hello)) => hello.header,
                 _ => None,
             };
-            let checked = self.introductions.check_responder(to, caller.as_ref());
-            checked.map_err(|stranger| Status::from_error(&stranger)).map(|()| incoming)
+            let checked = self.handshake.check_responder(to, header.as_ref());
+            checked.map_err(|error| Status::from_error(&error)).map(|()| incoming)
         };
-        let late = |_| Status::new(ErrorCode::Deadline, format!("it said no hello within {HELLO_TIMEOUT:?}"));
+        let late =
+            |_| Status::new(ErrorCode::Deadline, format!("peer sent no hello within {HELLO_TIMEOUT:?}"));
         let mut incoming = clock.timeout(HELLO_TIMEOUT, opened).await.map_err(late)??;
-        let mut assembler = FrameAssembler::new(StreamDirection::Answers);
+        let mut assembler = FrameAssembler::new(StreamDirection::Responses);
         while let Some(frame) = incoming.message().await.map_err(ended)? {
-            let bad = |error: FrameError| Status::new(ErrorCode::Invalid, format!("it sent {error}"));
-            if let Some(RaftMessage::Answer { id, result }) = assembler.add_frame(frame).map_err(bad)? {
+            let bad = |error: FrameError| Status::new(ErrorCode::Invalid, format!("peer sent {error}"));
+            if let Some(RaftMessage::Response { id, result }) = assembler.add_frame(frame).map_err(bad)? {
                 line.complete_call(id, result.map_err(|why| status_codec::decode_status(&why)));
             }
         }
@@ -294,11 +295,11 @@ struct OutgoingFrames {
 }
 
 impl Stream for OutgoingFrames {
-    type Item = Frame;
+    type Item = RaftFrame;
 
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Frame>> {
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<RaftFrame>> {
         if let Some(hello) = self.hello.take() {
-            return Poll::Ready(Some(Frame { of: Some(Of::Hello(hello)) }));
+            return Poll::Ready(Some(RaftFrame { frame: Some(Frame::Hello(hello)) }));
         }
         let mut state = self.line.state.lock();
         if state.ended != self.stream {
@@ -336,8 +337,8 @@ mod tests {
         assert!(broken.try_recv().unwrap().is_err_and(|error| error.code() == ErrorCode::Unavailable));
         let (id, mut answered) = line.enqueue_call(1, Bytes::new()).unwrap();
         assert_eq!(first.next().now_or_never(), Some(None));
-        let frame = second.next().now_or_never().flatten().and_then(|frame| frame.of);
-        assert!(matches!(frame, Some(Of::Call(call)) if call.id == id && id == 1));
+        let frame = second.next().now_or_never().flatten().and_then(|frame| frame.frame);
+        assert!(matches!(frame, Some(Frame::Call(call)) if call.call_id == id && id == 1));
         line.complete_call(0, Ok(Bytes::from_static(b"late")));
         line.complete_call(id, Ok(Bytes::from_static(b"own")));
         assert_eq!(answered.try_recv(), Ok(Ok(Bytes::from_static(b"own"))));

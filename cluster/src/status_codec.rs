@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use athanor_chassis::{ErrorCode, Status};
-use athanor_proto::athanor::internal::v1::Failure;
+use athanor_proto::athanor::internal::v1::RpcStatus;
 use tonic::metadata::MetadataValue;
 
 /// Upper bound in bytes of an error message on the wire.
@@ -11,23 +11,23 @@ const MAX_STATUS_MESSAGE_BYTES: usize = 2048;
 /// gRPC metadata key that marks a computation that panicked.
 const PANICKED_METADATA_KEY: &str = "athanor-panicked";
 
-/// Encodes a status for a message. `leader` is the node to retry at, if known.
-pub fn encode_status(status: &Status, leader: Option<u64>) -> Failure {
+/// Encodes a status for a message. `leader` is the node that can serve the request, if known.
+pub fn encode_status(status: &Status, leader: Option<u64>) -> RpcStatus {
     let retry_after = status.retry_after.unwrap_or_default().as_millis();
-    Failure {
+    RpcStatus {
         code: status.code.name().to_owned(),
         message: truncate_message(&status.message),
         retry_after_ms: u64::try_from(retry_after).unwrap_or(u64::MAX),
-        leader: leader.unwrap_or_default(),
+        leader_node_id: leader.unwrap_or_default(),
         panicked: status.panicked,
     }
 }
 
 /// Decodes a status from a message. An unknown code of a newer version becomes [`ErrorCode::Internal`].
-pub fn decode_status(failure: &Failure) -> Status {
-    let code = ErrorCode::from_name(&failure.code).unwrap_or(ErrorCode::Internal);
-    let status = Status { panicked: failure.panicked, ..Status::new(code, failure.message.clone()) };
-    match failure.retry_after_ms {
+pub fn decode_status(error: &RpcStatus) -> Status {
+    let code = ErrorCode::from_name(&error.code).unwrap_or(ErrorCode::Internal);
+    let status = Status { panicked: error.panicked, ..Status::new(code, error.message.clone()) };
+    match error.retry_after_ms {
         0 => status,
         wait => status.with_retry_after(Duration::from_millis(wait)),
     }
@@ -68,13 +68,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failures_come_back_as_they_were() {
+    fn decoded_status_equals_encoded_status() {
         for code in ErrorCode::ALL {
             let status = Status::new(code, "why").with_retry_after(Duration::from_millis(7));
             assert_eq!(decode_status(&encode_status(&status, None)), status);
         }
-        assert_eq!(encode_status(&Status::new(ErrorCode::NotLeader, "ask another"), Some(3)).leader, 3);
-        let odd = Failure { code: "of tomorrow".to_owned(), ..Failure::default() };
+        assert_eq!(
+            encode_status(&Status::new(ErrorCode::NotLeader, "ask another"), Some(3)).leader_node_id,
+            3
+        );
+        let odd = RpcStatus { code: "of tomorrow".to_owned(), ..RpcStatus::default() };
         assert_eq!(decode_status(&odd), Status::new(ErrorCode::Internal, ""));
         let broken = tonic::Status::unknown("h2 protocol error");
         assert_eq!(from_grpc(&broken).code, ErrorCode::Unavailable);

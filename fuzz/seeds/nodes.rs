@@ -1,4 +1,4 @@
-//! What nodes say to each other, and what they keep.
+//! Messages between nodes, and files that they store.
 
 use std::collections::BTreeMap;
 use std::io::Result;
@@ -12,8 +12,8 @@ use athanor_cluster::handshake::{NodeIdentity, PeerHandshake};
 use athanor_consensus::StateMachine;
 use athanor_ingester::{DedupWindow, RunFiles, ShardLogEntry, ShardStateMachine};
 use athanor_profile::encoding::codec::{put_bytes, put_varint};
-use athanor_proto::athanor::internal::v1::frame::Of;
-use athanor_proto::athanor::internal::v1::{Answer, Call, Failure, Frame, Hello, More};
+use athanor_proto::athanor::internal::v1::raft_frame::Frame;
+use athanor_proto::athanor::internal::v1::{Continuation, Hello, RaftCall, RaftFrame, RaftResponse, RpcStatus};
 use bytes::Bytes;
 use prost::Message;
 
@@ -53,7 +53,7 @@ fn catalogue(save: &impl Fn(&str, &str, &[u8]) -> Result<()>) -> Result<()> {
     save("catalogue", "zeros", &[&[3][..], &zstd::encode_all(&[0u8; 4 << 20][..], 1)?].concat())
 }
 
-/// What members say to each other, and keep of themselves, each behind the byte that says which of it.
+/// Messages between raft members, and their stored state, each after a byte with its kind.
 fn raft_messages() -> Vec<Vec<u8>> {
     let words = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
     let bytes = |bytes: &[u8]| [&(bytes.len() as u32).to_le_bytes()[..], bytes].concat();
@@ -94,24 +94,30 @@ fn raft_messages() -> Vec<Vec<u8>> {
 
 /// Streams of nodes: a hello, then small and long messages of one direction.
 fn frames() -> Vec<Vec<u8>> {
-    let caller =
-        PeerHandshake::new(NodeIdentity { cluster: 7, node: 2, boot: 3 }).caller(1, Duration::from_secs(1));
-    let hello = Frame { of: Some(Of::Hello(Hello { caller: Some(caller) })) };
+    let handshake = PeerHandshake::new(NodeIdentity { cluster: 7, node: 2, boot: 3 });
+    let header = Some(handshake.call_header(1, Duration::from_secs(1)));
+    let frame = |frame| RaftFrame { frame: Some(frame) };
+    let hello = frame(Frame::Hello(Hello { header }));
     let data = |size: usize| Bytes::from(vec![5; size]);
-    let frame = |of| Frame { of: Some(of) };
-    let more = |left, answer| frame(Of::More(More { id: 1, data: data(left), answer }));
-    let call = |id, left| frame(Of::Call(Call { id, group: 9, data: data(20), left }));
-    let answer = |id, left, failure| frame(Of::Answer(Answer { id, data: data(20), left, failure }));
-    let failure =
-        Failure { code: "not_leader".to_owned(), message: "ask 3".to_owned(), ..Failure::default() };
+    let more = |size, is_response| {
+        frame(Frame::Continuation(Continuation { call_id: 1, data: data(size), is_response }))
+    };
+    let call = |call_id, remaining_bytes| {
+        frame(Frame::Call(RaftCall { call_id, group: 9, data: data(20), remaining_bytes }))
+    };
+    let response = |call_id, remaining_bytes, error| {
+        frame(Frame::Response(RaftResponse { call_id, data: data(20), remaining_bytes, error }))
+    };
+    let error =
+        RpcStatus { code: "not_leader".to_owned(), message: "ask 3".to_owned(), ..RpcStatus::default() };
     let streams = [
         vec![hello.clone()],
         vec![call(1, 0), call(2, 0)],
         vec![call(1, 50), call(2, 0), more(30, false), more(20, false), call(3, 0)],
-        vec![answer(1, 50, None), answer(2, 0, Some(failure)), more(50, true)],
+        vec![response(1, 50, None), response(2, 0, Some(error)), more(50, true)],
         vec![hello.clone(), hello],
     ];
-    let written = |frame: &Frame| {
+    let written = |frame: &RaftFrame| {
         let bytes = frame.encode_to_vec();
         [&(bytes.len() as u16).to_le_bytes()[..], &bytes].concat()
     };

@@ -8,8 +8,8 @@ use athanor_cluster::raft_transport::{
     FrameAssembler, MAX_RAFT_MESSAGE_BYTES, RaftMessage, SendLanes, StreamDirection,
 };
 use athanor_cluster::status_codec;
-use athanor_proto::athanor::internal::v1::Frame;
-use athanor_proto::athanor::internal::v1::frame::Of;
+use athanor_proto::athanor::internal::v1::RaftFrame;
+use athanor_proto::athanor::internal::v1::raft_frame::Frame;
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use prost::Message as _;
@@ -19,16 +19,16 @@ fuzz_target!(|bytes: &[u8]| {
     let mut rest = bytes;
     while let Some((length, after)) = rest.split_first_chunk::<2>() {
         let (frame, after) = after.split_at(usize::from(u16::from_le_bytes(*length)).min(after.len()));
-        frames.extend(Frame::decode(Bytes::copy_from_slice(frame)));
+        frames.extend(RaftFrame::decode(Bytes::copy_from_slice(frame)));
         rest = after;
     }
-    let introductions = PeerHandshake::new(NodeIdentity { cluster: 7, node: 1, boot: 1 });
+    let handshake = PeerHandshake::new(NodeIdentity { cluster: 7, node: 1, boot: 1 });
     for frame in &frames {
-        if let Some(Of::Hello(hello)) = &frame.of {
-            let _ = introductions.check_caller(hello.caller.as_ref());
+        if let Some(Frame::Hello(hello)) = &frame.frame {
+            let _ = handshake.check_caller(hello.header.as_ref());
         }
     }
-    for direction in [StreamDirection::Calls, StreamDirection::Answers] {
+    for direction in [StreamDirection::Calls, StreamDirection::Responses] {
         let mut assembler = FrameAssembler::new(direction);
         // The first bad frame ends a stream.
         let taken = frames.iter().map_while(|frame| assembler.add_frame(frame.clone()).ok());
@@ -38,10 +38,10 @@ fuzz_target!(|bytes: &[u8]| {
 
 fn sent_again(direction: StreamDirection, message: RaftMessage) {
     match &message {
-        RaftMessage::Call { data, .. } | RaftMessage::Answer { result: Ok(data), .. } => {
+        RaftMessage::Call { data, .. } | RaftMessage::Response { result: Ok(data), .. } => {
             assert!(data.len() <= MAX_RAFT_MESSAGE_BYTES)
         }
-        RaftMessage::Answer { result: Err(refused), .. } => {
+        RaftMessage::Response { result: Err(refused), .. } => {
             let status = status_codec::decode_status(refused);
             assert!(ErrorCode::from_name(&refused.code).is_none_or(|code| code == status.code));
         }

@@ -33,7 +33,7 @@ impl Ingester {
         let group = self.find_replica(shard).ok_or_else(|| {
             Status::new(
                 ErrorCode::NotFound,
-                format!("this node is no member of shard {shard}, or has not opened it"),
+                format!("this node is not a member of shard {shard}, or has not opened it"),
             )
         })?;
         group.transfer_leadership(to, limit).await

@@ -15,9 +15,8 @@ use athanor_catalog::{
     CommandResult, RoutingView, TenantDocuments,
 };
 use athanor_chassis::{Clock, ComputePool, ErrorCode, Random, Status, TenantId, Timestamp};
-use athanor_cluster::handshake::PeerHandshake;
 use athanor_cluster::members::RoleName;
-use athanor_cluster::peers::PeerPool;
+use athanor_cluster::rpc_client::RpcClient;
 use athanor_cluster::{NodeId, status_codec};
 use athanor_proto::athanor::internal::v1 as wire;
 use bytes::Bytes;
@@ -38,23 +37,14 @@ const VOTER_CHANGE_TIMEOUT: Duration = Duration::from_secs(60);
 pub struct MetastoreClientDeps {
     /// Voter of this node; set only on a node that votes or is about to vote.
     pub local: Option<MetastoreVoter>,
-    /// Access to the other nodes; absent on a single node.
-    pub others: Option<RemoteNodes>,
+    /// Client of the other nodes; absent on a single node.
+    pub remote: Option<RpcClient>,
     /// Clock for timeouts and pauses between attempts.
     pub clock: Clock,
     /// Source of randomness for the order of voters and for jitter.
     pub random: Random,
     /// Pool that decompresses and parses large responses.
     pub compute: ComputePool,
-}
-
-/// Access to the other nodes of the cluster.
-#[derive(Clone)]
-pub struct RemoteNodes {
-    /// Pool of connections to other nodes.
-    pub peers: PeerPool,
-    /// Handshake that identifies this node as the caller.
-    pub introductions: Arc<PeerHandshake>,
 }
 
 /// Client that sends requests to the metastore's voters. Cheap to clone; clones share the cached view.
@@ -106,7 +96,7 @@ impl CachedView {
 impl MetastoreClientDeps {
     fn node(&self) -> Option<NodeId> {
         let local = self.local.as_ref().map(|local| local.leader_watch().node());
-        local.or_else(|| self.others.as_ref().map(|others| others.introductions.identity().node))
+        local.or_else(|| self.remote.as_ref().map(|remote| remote.handshake.identity().node))
     }
 
     pub(crate) fn endpoint(&self, node: NodeId) -> VoterEndpoint {
@@ -197,7 +187,7 @@ impl MetastoreClientShared {
     /// rotation of the others is random, to spread the load.
     pub(crate) fn voter_endpoints(&self, first: Option<NodeId>) -> Vec<VoterEndpoint> {
         let mut nodes = BTreeSet::new();
-        if let Some(RemoteNodes { peers, .. }) = &self.reach.others {
+        if let Some(RpcClient { peers, .. }) = &self.reach.remote {
             let members = peers.members().current();
             let votes = |node: &NodeId| {
                 members.get(node).is_some_and(|member| member.roles.contains(&RoleName::Metastore))
@@ -222,15 +212,11 @@ impl MetastoreClientShared {
         doors
     }
 
-    fn remote_node(&self, node: NodeId) -> Result<(PeerPool, &PeerHandshake), AttemptError> {
-        match &self.reach.others {
-            Some(RemoteNodes { peers, introductions }) => Ok((peers.clone(), introductions)),
-            None => Err(Status::new(
-                ErrorCode::Unavailable,
-                format!("this node is alone, and is not node {node}"),
-            )
-            .into()),
-        }
+    fn rpc_client(&self) -> Result<&RpcClient, AttemptError> {
+        self.reach.remote.as_ref().ok_or_else(|| {
+            let message = "no remote nodes configured (single-node mode)";
+            Status::new(ErrorCode::Unavailable, message).into()
+        })
     }
 
     /// Waits for a response of the local voter or of a remote one, up to `limit`.
@@ -251,10 +237,10 @@ impl MetastoreClientShared {
         AttemptError { status, leader: leader.map(|node| self.reach.endpoint(node)) }
     }
 
-    fn remote_error(&self, told: &wire::Failure) -> AttemptError {
-        let leader = Some(told.leader).filter(|node| *node != 0);
+    fn remote_error(&self, error: &wire::RpcStatus) -> AttemptError {
+        let leader = Some(error.leader_node_id).filter(|node| *node != 0);
         AttemptError {
-            status: status_codec::decode_status(told),
+            status: status_codec::decode_status(error),
             leader: leader.map(|node| self.reach.endpoint(node)),
         }
     }
@@ -273,13 +259,13 @@ impl MetastoreClientShared {
             }
             (VoterEndpoint::Here, None) => Err(not_a_voter_error()),
             (VoterEndpoint::Node(node), _) => {
-                let (peers, introductions) = self.remote_node(node)?;
-                let caller = Some(introductions.caller(node, limit));
+                let RpcClient { peers, handshake } = self.rpc_client()?;
+                let header = Some(handshake.call_header(node, limit));
                 let command = logged.encode().into();
-                let request = wire::ProposeRequest { caller, command, hops: 0 };
+                let request = wire::ProposeRequest { header, command, hops: 0 };
                 let called = async { peers.metastore(node).propose(request).await.map_err(grpc_error) };
                 let response = self.await_response(limit, called).await?.into_inner();
-                decode_propose_response(response).map_err(|told| self.remote_error(&told))
+                decode_propose_response(response).map_err(|error| self.remote_error(&error))
             }
         }
     }
@@ -292,7 +278,7 @@ impl MetastoreClientShared {
         to: i64,
         limit: Duration,
     ) -> Result<BlockListing, AttemptError> {
-        use wire::listing_response::Of;
+        use wire::list_blocks_response::Outcome;
         match (door, &self.reach.local) {
             (VoterEndpoint::Here, Some(local)) => {
                 let listed = local.list_blocks(tenant, from, to);
@@ -303,17 +289,17 @@ impl MetastoreClientShared {
             }
             (VoterEndpoint::Here, None) => Err(not_a_voter_error()),
             (VoterEndpoint::Node(node), _) => {
-                let (peers, introductions) = self.remote_node(node)?;
-                let request = wire::ListingRequest {
-                    caller: Some(introductions.caller(node, limit)),
+                let RpcClient { peers, handshake } = self.rpc_client()?;
+                let request = wire::ListBlocksRequest {
+                    header: Some(handshake.call_header(node, limit)),
                     tenant: tenant.to_string(),
                     from_nanos: from,
                     until_nanos: to,
                 };
-                let called = async { peers.metastore(node).listing(request).await.map_err(grpc_error) };
-                match self.await_response(limit, called).await?.into_inner().of {
-                    Some(Of::Listing(packed)) => self.decompress_response(packed).await,
-                    Some(Of::Failure(told)) => Err(self.remote_error(&told)),
+                let called = async { peers.metastore(node).list_blocks(request).await.map_err(grpc_error) };
+                match self.await_response(limit, called).await?.into_inner().outcome {
+                    Some(Outcome::Listing(packed)) => self.decompress_response(packed).await,
+                    Some(Outcome::Error(error)) => Err(self.remote_error(&error)),
                     None => Err(empty_response_error()),
                 }
             }
@@ -327,7 +313,7 @@ impl MetastoreClientShared {
         since: Timestamp,
         limit: Duration,
     ) -> Result<Vec<BlockEntry>, AttemptError> {
-        use wire::slot_response::Of;
+        use wire::list_slot_blocks_response::Outcome;
         match (door, &self.reach.local) {
             (VoterEndpoint::Here, Some(local)) => {
                 let listed = local.blocks_of_slot(slot, since);
@@ -338,13 +324,14 @@ impl MetastoreClientShared {
             }
             (VoterEndpoint::Here, None) => Err(not_a_voter_error()),
             (VoterEndpoint::Node(node), _) => {
-                let (peers, introductions) = self.remote_node(node)?;
-                let caller = Some(introductions.caller(node, limit));
-                let request = wire::SlotRequest { caller, slot, since_nanos: since.nanos() };
-                let called = async { peers.metastore(node).slot(request).await.map_err(grpc_error) };
-                match self.await_response(limit, called).await?.into_inner().of {
-                    Some(Of::Blocks(packed)) => self.decompress_response(packed).await,
-                    Some(Of::Failure(told)) => Err(self.remote_error(&told)),
+                let RpcClient { peers, handshake } = self.rpc_client()?;
+                let header = Some(handshake.call_header(node, limit));
+                let request = wire::ListSlotBlocksRequest { header, slot, min_created_nanos: since.nanos() };
+                let called =
+                    async { peers.metastore(node).list_slot_blocks(request).await.map_err(grpc_error) };
+                match self.await_response(limit, called).await?.into_inner().outcome {
+                    Some(Outcome::Blocks(packed)) => self.decompress_response(packed).await,
+                    Some(Outcome::Error(error)) => Err(self.remote_error(&error)),
                     None => Err(empty_response_error()),
                 }
             }
@@ -357,7 +344,7 @@ impl MetastoreClientShared {
         tenant: &TenantId,
         limit: Duration,
     ) -> Result<TenantDocuments, AttemptError> {
-        use wire::notes_response::Of;
+        use wire::get_tenant_documents_response::Outcome;
         match (door, &self.reach.local) {
             (VoterEndpoint::Here, Some(local)) => {
                 let noted = local.tenant_documents(tenant);
@@ -368,13 +355,14 @@ impl MetastoreClientShared {
             }
             (VoterEndpoint::Here, None) => Err(not_a_voter_error()),
             (VoterEndpoint::Node(node), _) => {
-                let (peers, introductions) = self.remote_node(node)?;
-                let caller = Some(introductions.caller(node, limit));
-                let request = wire::NotesRequest { caller, tenant: tenant.to_string() };
-                let called = async { peers.metastore(node).notes(request).await.map_err(grpc_error) };
-                match self.await_response(limit, called).await?.into_inner().of {
-                    Some(Of::Notes(packed)) => self.decompress_response(packed).await,
-                    Some(Of::Failure(told)) => Err(self.remote_error(&told)),
+                let RpcClient { peers, handshake } = self.rpc_client()?;
+                let header = Some(handshake.call_header(node, limit));
+                let request = wire::GetTenantDocumentsRequest { header, tenant: tenant.to_string() };
+                let called =
+                    async { peers.metastore(node).get_tenant_documents(request).await.map_err(grpc_error) };
+                match self.await_response(limit, called).await?.into_inner().outcome {
+                    Some(Outcome::Documents(packed)) => self.decompress_response(packed).await,
+                    Some(Outcome::Error(error)) => Err(self.remote_error(&error)),
                     None => Err(empty_response_error()),
                 }
             }
@@ -382,7 +370,7 @@ impl MetastoreClientShared {
     }
 
     async fn tenants_via(&self, door: VoterEndpoint, limit: Duration) -> Result<Vec<TenantId>, AttemptError> {
-        use wire::tenants_response::Of;
+        use wire::list_tenants_response::Outcome;
         match (door, &self.reach.local) {
             (VoterEndpoint::Here, Some(local)) => {
                 let listed = local.tenants();
@@ -393,12 +381,12 @@ impl MetastoreClientShared {
             }
             (VoterEndpoint::Here, None) => Err(not_a_voter_error()),
             (VoterEndpoint::Node(node), _) => {
-                let (peers, introductions) = self.remote_node(node)?;
-                let request = wire::TenantsRequest { caller: Some(introductions.caller(node, limit)) };
-                let called = async { peers.metastore(node).tenants(request).await.map_err(grpc_error) };
-                match self.await_response(limit, called).await?.into_inner().of {
-                    Some(Of::Tenants(packed)) => self.decompress_response(packed).await,
-                    Some(Of::Failure(told)) => Err(self.remote_error(&told)),
+                let RpcClient { peers, handshake } = self.rpc_client()?;
+                let request = wire::ListTenantsRequest { header: Some(handshake.call_header(node, limit)) };
+                let called = async { peers.metastore(node).list_tenants(request).await.map_err(grpc_error) };
+                match self.await_response(limit, called).await?.into_inner().outcome {
+                    Some(Outcome::Tenants(packed)) => self.decompress_response(packed).await,
+                    Some(Outcome::Error(error)) => Err(self.remote_error(&error)),
                     None => Err(empty_response_error()),
                 }
             }
@@ -421,7 +409,7 @@ impl MetastoreClientShared {
         change: Option<VoterChange>,
         limit: Duration,
     ) -> Result<Vec<VoterInfo>, AttemptError> {
-        use wire::voters_request::Change as Asked;
+        use wire::update_voters_request::Change;
         match (door, &self.reach.local) {
             (VoterEndpoint::Here, Some(local)) => {
                 let voted = local.update_voters(change);
@@ -429,27 +417,30 @@ impl MetastoreClientShared {
             }
             (VoterEndpoint::Here, None) => Err(not_a_voter_error()),
             (VoterEndpoint::Node(node), _) => {
-                let (peers, introductions) = self.remote_node(node)?;
+                let RpcClient { peers, handshake } = self.rpc_client()?;
                 let change = change.map(|change| match change {
                     VoterChange::Add(VoterInfo { node, address }) => {
-                        Asked::Add(wire::Voter { node, address })
+                        Change::Add(wire::Voter { node_id: node, internal_address: address })
                     }
-                    VoterChange::Remove(node) => Asked::Remove(node),
+                    VoterChange::Remove(node) => Change::RemoveNodeId(node),
                 });
-                let request = wire::VotersRequest { caller: Some(introductions.caller(node, limit)), change };
-                let called = async { peers.metastore(node).voters(request).await.map_err(grpc_error) };
-                let wire::VotersResponse { voters, failure } =
+                let request =
+                    wire::UpdateVotersRequest { header: Some(handshake.call_header(node, limit)), change };
+                let called = async { peers.metastore(node).update_voters(request).await.map_err(grpc_error) };
+                let wire::UpdateVotersResponse { voters, error } =
                     self.await_response(limit, called).await?.into_inner();
-                match failure {
-                    Some(told) => Err(self.remote_error(&told)),
-                    None => {
-                        let seat = |wire::Voter { node, address }| VoterInfo { node, address };
-                        Ok(voters.into_iter().map(seat).collect())
-                    }
+                match error {
+                    Some(error) => Err(self.remote_error(&error)),
+                    None => Ok(voters.into_iter().map(decode_voter).collect()),
                 }
             }
         }
     }
+}
+
+/// Decodes a voter from the wire.
+fn decode_voter(voter: wire::Voter) -> VoterInfo {
+    VoterInfo { node: voter.node_id, address: voter.internal_address }
 }
 
 fn not_a_voter_error() -> AttemptError {
@@ -457,7 +448,7 @@ fn not_a_voter_error() -> AttemptError {
 }
 
 fn empty_response_error() -> AttemptError {
-    Status::new(ErrorCode::Internal, "it answered nothing").into()
+    Status::new(ErrorCode::Internal, "protocol error: voter returned an empty response").into()
 }
 
 /// Converts a failed RPC to an attempt error without a leader hint.

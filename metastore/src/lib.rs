@@ -38,7 +38,7 @@ mod state_machine;
 mod view_stream;
 mod voter;
 
-pub use client::{MetastoreClient, MetastoreClientDeps, RemoteNodes};
+pub use client::{MetastoreClient, MetastoreClientDeps};
 pub use group_bootstrap::{BootstrapDeps, BootstrapError, VALID_VOTER_COUNTS, decide_bootstrap};
 pub use maintenance::VoterMaintenance;
 pub use recovery::{

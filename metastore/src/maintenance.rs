@@ -11,11 +11,11 @@ use athanor_chassis::tasks::SpawnError;
 use athanor_chassis::{ComputePool, TaskGroup, Timestamp};
 use athanor_cluster::NodeId;
 use athanor_cluster::members::{ClusterMember, MemberState, RoleName};
+use athanor_cluster::rpc_client::RpcClient;
 use athanor_proto::athanor::internal::v1 as wire;
 use futures::future::join_all;
 use tokio_util::sync::CancellationToken;
 
-use crate::client::RemoteNodes;
 use crate::group_bootstrap::BootstrapDeps;
 use crate::snapshot_store::SnapshotStore;
 use crate::voter::{MetastoreVoter, VoterInfo};
@@ -40,8 +40,8 @@ pub struct VoterMaintenance {
     pub deciding: BootstrapDeps,
     /// Pool that compresses snapshots.
     pub compute: ComputePool,
-    /// Access to the other voters, for reading their clocks.
-    pub others: RemoteNodes,
+    /// Client of the other voters, for reading their clocks.
+    pub remote: RpcClient,
 }
 
 impl MetastoreVoter {
@@ -105,12 +105,12 @@ impl VoterMaintenance {
 
     async fn read_clock(&self, voter: NodeId) {
         let clock = &self.deciding.clock;
-        let caller = self.others.introductions.caller(voter, READ_CLOCK_TIMEOUT);
+        let header = self.remote.handshake.call_header(voter, READ_CLOCK_TIMEOUT);
         let begun = clock.monotonic();
-        let request = wire::ClockRequest { caller: Some(caller) };
-        let mut client = self.others.peers.metastore(voter);
+        let request = wire::GetClockRequest { header: Some(header) };
+        let mut client = self.remote.peers.metastore(voter);
         // A voter that is unreachable, or of a version without this call, is not counted.
-        if let Ok(Ok(response)) = clock.timeout(READ_CLOCK_TIMEOUT, client.clock(request)).await {
+        if let Ok(Ok(response)) = clock.timeout(READ_CLOCK_TIMEOUT, client.get_clock(request)).await {
             let wall = Timestamp::from_nanos(response.into_inner().wall_nanos);
             let read_at = begun + clock.monotonic().saturating_sub(begun) / 2;
             self.metastore.catalog_clock().record(voter, wall, read_at);

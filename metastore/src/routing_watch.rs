@@ -108,46 +108,46 @@ impl MetastoreClientShared {
                     view.into_iter().for_each(|view| self.known.update_view(view));
                 }
                 Some(Err(why)) => return why,
-                None => return Status::new(ErrorCode::Unavailable, "it tells nothing more"),
+                None => return Status::new(ErrorCode::Unavailable, "voter ended the stream"),
             }
         }
     }
 
     /// Follows another node until that node is silent or its stream ends. Returns the reason.
     async fn follow_remote(&self, node: u64) -> Status {
-        let Some(others) = &self.reach.others else {
-            return Status::new(ErrorCode::NotFound, "this node is alone");
+        let Some(remote) = &self.reach.remote else {
+            return Status::new(ErrorCode::NotFound, "no remote nodes configured (single-node mode)");
         };
         let clock = &self.reach.clock;
         let late = |elapsed: athanor_chassis::time::clock::TimeoutElapsed| {
-            Status::new(ErrorCode::Deadline, format!("it said nothing: {elapsed}"))
+            Status::new(ErrorCode::Deadline, format!("voter sent no routing update: {elapsed}"))
         };
-        let caller = Some(others.introductions.caller(node, WATCH_IDLE_TIMEOUT));
-        let revision = self.known.view().revision;
-        let request = wire::WatchRequest { caller, revision, rates: Vec::new() };
-        let mut client = others.peers.metastore(node);
-        let mut told = match clock.timeout(WATCH_IDLE_TIMEOUT, client.watch(request)).await {
+        let header = Some(remote.handshake.call_header(node, WATCH_IDLE_TIMEOUT));
+        let known_revision = self.known.view().revision;
+        let request = wire::WatchRoutingRequest { header, known_revision };
+        let mut client = remote.peers.metastore(node);
+        let mut updates = match clock.timeout(WATCH_IDLE_TIMEOUT, client.watch_routing(request)).await {
             Ok(Ok(response)) => response.into_inner(),
             Ok(Err(error)) => return status_codec::from_grpc(&error),
             Err(elapsed) => return late(elapsed),
         };
         loop {
-            let view = match clock.timeout(WATCH_IDLE_TIMEOUT, told.message()).await {
-                Ok(Ok(Some(view))) => view,
-                Ok(Ok(None)) => return Status::new(ErrorCode::Unavailable, "it tells nothing more"),
+            let update = match clock.timeout(WATCH_IDLE_TIMEOUT, updates.message()).await {
+                Ok(Ok(Some(update))) => update,
+                Ok(Ok(None)) => return Status::new(ErrorCode::Unavailable, "voter ended the stream"),
                 Ok(Err(error)) => return status_codec::from_grpc(&error),
                 Err(elapsed) => return late(elapsed),
             };
-            if let Err(why) = self.apply_remote_view(view).await {
-                tracing::warn!(node, %why, "failed to decode the view of a metastore voter");
+            if let Err(why) = self.apply_remote_view(update).await {
+                tracing::warn!(node, %why, "failed to decode a routing update of a voter");
                 return why;
             }
         }
     }
 
-    async fn apply_remote_view(&self, told: wire::View) -> Result<(), Status> {
-        let wire::View { leader, view, .. } = told;
-        self.known.set_leader(Some(leader).filter(|node| *node != 0));
+    async fn apply_remote_view(&self, update: wire::RoutingUpdate) -> Result<(), Status> {
+        let wire::RoutingUpdate { leader_node_id, view, .. } = update;
+        self.known.set_leader(Some(leader_node_id).filter(|node| *node != 0));
         if view.is_empty() {
             return Ok(());
         }

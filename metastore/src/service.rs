@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use athanor_catalog::{Catalog, CatalogLogEntry};
 use athanor_chassis::{Clock, ComputePool, ErrorCode, Status, TenantId, Timestamp};
-use athanor_cluster::handshake::PeerHandshake;
-use athanor_cluster::peers::{MAX_RPC_MESSAGE_BYTES, PeerPool};
+use athanor_cluster::peers::MAX_RPC_MESSAGE_BYTES;
+use athanor_cluster::rpc_client::RpcClient;
 use athanor_cluster::status_codec;
 use athanor_proto::athanor::internal::v1 as wire;
-use athanor_proto::athanor::internal::v1::catalogue_server::{Catalogue, CatalogueServer};
+use athanor_proto::athanor::internal::v1::metastore_service_server::{
+    MetastoreService, MetastoreServiceServer,
+};
 use bytes::Bytes;
 use futures::Stream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -40,8 +42,8 @@ const REQUEST_OVERHEAD_BYTES: usize = 64 << 10;
 #[expect(missing_docs, reason = "each says what it is by its type")]
 pub struct MetastoreServerDeps {
     pub metastore: MetastoreVoter,
-    pub peers: PeerPool,
-    pub introductions: Arc<PeerHandshake>,
+    /// Client of the leader, for forwarded proposals.
+    pub remote: RpcClient,
     pub clock: Clock,
     /// Pool that compresses large responses.
     pub compute: ComputePool,
@@ -59,7 +61,7 @@ pub struct MetastoreServer {
 }
 
 type MetastoreRpcResult<T> = Result<Response<T>, tonic::Status>;
-type ViewResponseStream = Pin<Box<dyn Stream<Item = Result<wire::View, tonic::Status>> + Send>>;
+type ViewResponseStream = Pin<Box<dyn Stream<Item = Result<wire::RoutingUpdate, tonic::Status>> + Send>>;
 
 impl MetastoreServer {
     /// Creates the service for a voter.
@@ -74,19 +76,23 @@ impl MetastoreServer {
     }
 
     /// Returns the gRPC service for the internal port, with limits on message sizes.
-    pub fn into_grpc_service(self) -> CatalogueServer<Self> {
-        CatalogueServer::new(self)
+    pub fn into_grpc_service(self) -> MetastoreServiceServer<Self> {
+        MetastoreServiceServer::new(self)
             .max_decoding_message_size(MAX_COMMAND_SIZE.as_usize() + REQUEST_OVERHEAD_BYTES)
             .max_encoding_message_size(MAX_RPC_MESSAGE_BYTES)
     }
 
     /// Returns the timeout for a request. Rejects a caller of another cluster or one that addressed another
     /// node.
-    fn check_caller(&self, caller: Option<&wire::Caller>, most: Duration) -> Result<Duration, tonic::Status> {
-        let checked = self.deps.introductions.check_caller(caller);
-        checked.map_err(|stranger| status_codec::to_grpc(&Status::from_error(&stranger)))?;
-        let asked = caller.map(|caller| u64::from(caller.deadline_ms)).filter(|millis| *millis > 0);
-        Ok(asked.map_or(most, |millis| Duration::from_millis(millis).min(most)))
+    fn check_caller(
+        &self,
+        header: Option<&wire::CallHeader>,
+        max_timeout: Duration,
+    ) -> Result<Duration, tonic::Status> {
+        let checked = self.deps.remote.handshake.check_caller(header);
+        checked.map_err(|error| status_codec::to_grpc(&Status::from_error(&error)))?;
+        let requested = header.map(|header| u64::from(header.timeout_ms)).filter(|millis| *millis > 0);
+        Ok(requested.map_or(max_timeout, |millis| Duration::from_millis(millis).min(max_timeout)))
     }
 
     async fn with_timeout<T>(
@@ -95,14 +101,13 @@ impl MetastoreServer {
         work: impl Future<Output = Result<T, Status>>,
     ) -> Result<T, Status> {
         let late = |elapsed: athanor_chassis::time::clock::TimeoutElapsed| {
-            Status::new(ErrorCode::Deadline, format!("the catalog has not responded: {elapsed}; retry"))
+            Status::new(ErrorCode::Deadline, format!("metastore did not respond: {elapsed}; retry"))
         };
         self.deps.clock.timeout(limit, work).await.map_err(late)?
     }
 
-    /// Encodes a failure as a message. A `NotLeader` failure names the leader, so that the caller can retry
-    /// there.
-    fn to_wire_failure(&self, status: &Status) -> wire::Failure {
+    /// Encodes an error as a message. A `NotLeader` error names the leader, so that the caller can retry there.
+    fn encode_error(&self, status: &Status) -> wire::RpcStatus {
         let leader = self.deps.metastore.leader();
         status_codec::encode_status(status, leader.node.filter(|_| status.code == ErrorCode::NotLeader))
     }
@@ -124,10 +129,11 @@ impl MetastoreServer {
                 format!("{MAX_FORWARDED_PROPOSALS} proposals wait for the leader, the limit; try again");
             return Err(Status::new(ErrorCode::Exhausted, message));
         };
-        let caller = Some(self.deps.introductions.caller(to, limit));
-        let request = wire::ProposeRequest { caller, command, hops: 1 };
-        let answered = self.deps.peers.metastore(to).propose(request).await;
-        answered.map(Response::into_inner).map_err(|error| status_codec::from_grpc(&error))
+        let RpcClient { peers, handshake } = &self.deps.remote;
+        let header = Some(handshake.call_header(to, limit));
+        let request = wire::ProposeRequest { header, command, hops: 1 };
+        let response = peers.metastore(to).propose(request).await;
+        response.map(Response::into_inner).map_err(|error| status_codec::from_grpc(&error))
     }
 
     async fn handle_proposal(
@@ -143,8 +149,9 @@ impl MetastoreServer {
         match leader.node.filter(|_| !leader.here && hops == 0) {
             Some(to) => self.with_timeout(limit, self.forward_to_leader(to, command, limit)).await,
             None => {
-                let answer = self.with_timeout(limit, self.propose_locally(logged)).await?;
-                Ok(wire::ProposeResponse { of: Some(wire::propose_response::Of::Answer(answer)) })
+                let result = self.with_timeout(limit, self.propose_locally(logged)).await?;
+                let outcome = Some(wire::propose_response::Outcome::Result(result));
+                Ok(wire::ProposeResponse { outcome })
             }
         }
     }
@@ -158,9 +165,9 @@ impl MetastoreServer {
         packed.map_err(|error| Status::from_error(&error))?.map_err(|error| Status::from_error(&error))
     }
 
-    async fn collect_slot_blocks(&self, slot: u32, since: i64) -> Result<Bytes, Status> {
+    async fn collect_slot_blocks(&self, slot: u32, min_created_nanos: i64) -> Result<Bytes, Status> {
         let _room = self.listings.acquire().await;
-        let blocks = self.deps.metastore.blocks_of_slot(slot, Timestamp::from_nanos(since)).await;
+        let blocks = self.deps.metastore.blocks_of_slot(slot, Timestamp::from_nanos(min_created_nanos)).await;
         let blocks = blocks.map_err(to_status)?;
         let packed = self.deps.compute.run(move || encode_compressed(&blocks)).await;
         packed.map_err(|error| Status::from_error(&error))?.map_err(|error| Status::from_error(&error))
@@ -175,25 +182,25 @@ impl MetastoreServer {
         packed.map_err(|error| Status::from_error(&error))?.map_err(|error| Status::from_error(&error))
     }
 
-    async fn list_tenants(&self) -> Result<Bytes, Status> {
+    async fn collect_tenants(&self) -> Result<Bytes, Status> {
         let _permit = self.listings.acquire().await;
         let tenants = self.deps.metastore.tenants().await.map_err(to_status)?;
         let packed = self.deps.compute.run(move || encode_compressed(&tenants)).await;
         packed.map_err(|error| Status::from_error(&error))?.map_err(|error| Status::from_error(&error))
     }
 
-    async fn update_voters(
+    async fn change_voters(
         &self,
-        change: Option<wire::voters_request::Change>,
+        change: Option<wire::update_voters_request::Change>,
     ) -> Result<Vec<VoterInfo>, Status> {
-        use wire::voters_request::Change as Asked;
+        use wire::update_voters_request::Change;
         let change = match change {
             None => None,
-            Some(Asked::Add(wire::Voter { node, address })) => {
-                check_command_size(address.len())?;
-                Some(VoterChange::Add(VoterInfo { node, address }))
+            Some(Change::Add(wire::Voter { node_id, internal_address })) => {
+                check_command_size(internal_address.len())?;
+                Some(VoterChange::Add(VoterInfo { node: node_id, address: internal_address }))
             }
-            Some(Asked::Remove(node)) => Some(VoterChange::Remove(node)),
+            Some(Change::RemoveNodeId(node)) => Some(VoterChange::Remove(node)),
         };
         self.deps.metastore.update_voters(change).await
     }
@@ -201,7 +208,7 @@ impl MetastoreServer {
     async fn encode_view_update(
         &self,
         seen: Result<ViewUpdate, Status>,
-    ) -> Result<wire::View, tonic::Status> {
+    ) -> Result<wire::RoutingUpdate, tonic::Status> {
         let ViewUpdate { revision, leader, view } = seen.map_err(|status| status_codec::to_grpc(&status))?;
         let view = match view {
             None => Bytes::new(),
@@ -211,7 +218,7 @@ impl MetastoreServer {
                 packed.map_err(|error| status_codec::to_grpc(&Status::from_error(&error)))?
             }
         };
-        Ok(wire::View { revision, leader: leader.unwrap_or_default(), view })
+        Ok(wire::RoutingUpdate { revision, leader_node_id: leader.unwrap_or_default(), view })
     }
 
     /// Returns the stream of view updates for one watcher.
@@ -231,118 +238,133 @@ impl MetastoreServer {
 }
 
 #[async_trait::async_trait]
-impl Catalogue for MetastoreServer {
-    type WatchStream = ViewResponseStream;
+impl MetastoreService for MetastoreServer {
+    type WatchRoutingStream = ViewResponseStream;
 
     async fn propose(
         &self,
         request: Request<wire::ProposeRequest>,
     ) -> MetastoreRpcResult<wire::ProposeResponse> {
-        let wire::ProposeRequest { caller, command, hops } = request.into_inner();
-        let limit = self.check_caller(caller.as_ref(), MAX_CALL_TIMEOUT)?;
+        let wire::ProposeRequest { header, command, hops } = request.into_inner();
+        let limit = self.check_caller(header.as_ref(), MAX_CALL_TIMEOUT)?;
         let failed = |status: Status| wire::ProposeResponse {
-            of: Some(wire::propose_response::Of::Failure(self.to_wire_failure(&status))),
+            outcome: Some(wire::propose_response::Outcome::Error(self.encode_error(&status))),
         };
         Ok(Response::new(self.handle_proposal(command, hops, limit).await.unwrap_or_else(failed)))
     }
 
-    async fn listing(
+    async fn list_blocks(
         &self,
-        request: Request<wire::ListingRequest>,
-    ) -> MetastoreRpcResult<wire::ListingResponse> {
-        use wire::listing_response::Of;
-        let wire::ListingRequest { caller, tenant, from_nanos, until_nanos } = request.into_inner();
-        let limit = self.check_caller(caller.as_ref(), MAX_CALL_TIMEOUT)?;
+        request: Request<wire::ListBlocksRequest>,
+    ) -> MetastoreRpcResult<wire::ListBlocksResponse> {
+        use wire::list_blocks_response::Outcome;
+        let wire::ListBlocksRequest { header, tenant, from_nanos, until_nanos } = request.into_inner();
+        let limit = self.check_caller(header.as_ref(), MAX_CALL_TIMEOUT)?;
         let listed = self.with_timeout(limit, self.collect_blocks(&tenant, from_nanos, until_nanos)).await;
-        let of = match listed {
-            Ok(packed) => Of::Listing(packed),
-            Err(status) => Of::Failure(self.to_wire_failure(&status)),
+        let outcome = match listed {
+            Ok(packed) => Outcome::Listing(packed),
+            Err(status) => Outcome::Error(self.encode_error(&status)),
         };
-        Ok(Response::new(wire::ListingResponse { of: Some(of) }))
+        Ok(Response::new(wire::ListBlocksResponse { outcome: Some(outcome) }))
     }
 
-    async fn slot(&self, request: Request<wire::SlotRequest>) -> MetastoreRpcResult<wire::SlotResponse> {
-        use wire::slot_response::Of;
-        let wire::SlotRequest { caller, slot, since_nanos } = request.into_inner();
-        let limit = self.check_caller(caller.as_ref(), MAX_CALL_TIMEOUT)?;
-        let of = match self.with_timeout(limit, self.collect_slot_blocks(slot, since_nanos)).await {
-            Ok(packed) => Of::Blocks(packed),
-            Err(status) => Of::Failure(self.to_wire_failure(&status)),
-        };
-        Ok(Response::new(wire::SlotResponse { of: Some(of) }))
-    }
-
-    async fn notes(&self, request: Request<wire::NotesRequest>) -> MetastoreRpcResult<wire::NotesResponse> {
-        use wire::notes_response::Of;
-        let wire::NotesRequest { caller, tenant } = request.into_inner();
-        let limit = self.check_caller(caller.as_ref(), MAX_CALL_TIMEOUT)?;
-        let of = match self.with_timeout(limit, self.collect_documents(&tenant)).await {
-            Ok(packed) => Of::Notes(packed),
-            Err(status) => Of::Failure(self.to_wire_failure(&status)),
-        };
-        Ok(Response::new(wire::NotesResponse { of: Some(of) }))
-    }
-
-    async fn tenants(
+    async fn list_slot_blocks(
         &self,
-        request: Request<wire::TenantsRequest>,
-    ) -> MetastoreRpcResult<wire::TenantsResponse> {
-        use wire::tenants_response::Of;
-        let limit = self.check_caller(request.into_inner().caller.as_ref(), MAX_CALL_TIMEOUT)?;
-        let of = match self.with_timeout(limit, self.list_tenants()).await {
-            Ok(packed) => Of::Tenants(packed),
-            Err(status) => Of::Failure(self.to_wire_failure(&status)),
+        request: Request<wire::ListSlotBlocksRequest>,
+    ) -> MetastoreRpcResult<wire::ListSlotBlocksResponse> {
+        use wire::list_slot_blocks_response::Outcome;
+        let wire::ListSlotBlocksRequest { header, slot, min_created_nanos } = request.into_inner();
+        let limit = self.check_caller(header.as_ref(), MAX_CALL_TIMEOUT)?;
+        let outcome = match self.with_timeout(limit, self.collect_slot_blocks(slot, min_created_nanos)).await
+        {
+            Ok(packed) => Outcome::Blocks(packed),
+            Err(status) => Outcome::Error(self.encode_error(&status)),
         };
-        Ok(Response::new(wire::TenantsResponse { of: Some(of) }))
+        Ok(Response::new(wire::ListSlotBlocksResponse { outcome: Some(outcome) }))
     }
 
-    async fn watch(&self, request: Request<wire::WatchRequest>) -> MetastoreRpcResult<ViewResponseStream> {
-        let wire::WatchRequest { caller, revision, .. } = request.into_inner();
-        self.check_caller(caller.as_ref(), MAX_CALL_TIMEOUT)?;
+    async fn get_tenant_documents(
+        &self,
+        request: Request<wire::GetTenantDocumentsRequest>,
+    ) -> MetastoreRpcResult<wire::GetTenantDocumentsResponse> {
+        use wire::get_tenant_documents_response::Outcome;
+        let wire::GetTenantDocumentsRequest { header, tenant } = request.into_inner();
+        let limit = self.check_caller(header.as_ref(), MAX_CALL_TIMEOUT)?;
+        let outcome = match self.with_timeout(limit, self.collect_documents(&tenant)).await {
+            Ok(packed) => Outcome::Documents(packed),
+            Err(status) => Outcome::Error(self.encode_error(&status)),
+        };
+        Ok(Response::new(wire::GetTenantDocumentsResponse { outcome: Some(outcome) }))
+    }
+
+    async fn list_tenants(
+        &self,
+        request: Request<wire::ListTenantsRequest>,
+    ) -> MetastoreRpcResult<wire::ListTenantsResponse> {
+        use wire::list_tenants_response::Outcome;
+        let limit = self.check_caller(request.into_inner().header.as_ref(), MAX_CALL_TIMEOUT)?;
+        let outcome = match self.with_timeout(limit, self.collect_tenants()).await {
+            Ok(packed) => Outcome::Tenants(packed),
+            Err(status) => Outcome::Error(self.encode_error(&status)),
+        };
+        Ok(Response::new(wire::ListTenantsResponse { outcome: Some(outcome) }))
+    }
+
+    async fn watch_routing(
+        &self,
+        request: Request<wire::WatchRoutingRequest>,
+    ) -> MetastoreRpcResult<ViewResponseStream> {
+        let wire::WatchRoutingRequest { header, known_revision } = request.into_inner();
+        self.check_caller(header.as_ref(), MAX_CALL_TIMEOUT)?;
         let room = Arc::clone(&self.watchers).try_acquire_owned().map_err(|_| {
             let message = format!("{MAX_WATCHERS} nodes watch this voter, the limit; watch another");
             status_codec::to_grpc(&Status::new(ErrorCode::Exhausted, message))
         })?;
-        Ok(Response::new(self.clone().view_updates(revision, room)))
+        Ok(Response::new(self.clone().view_updates(known_revision, room)))
     }
 
-    async fn clock(&self, request: Request<wire::ClockRequest>) -> MetastoreRpcResult<wire::ClockResponse> {
-        let wire::ClockRequest { caller } = request.into_inner();
-        self.check_caller(caller.as_ref(), MAX_CALL_TIMEOUT)?;
-        Ok(Response::new(wire::ClockResponse { wall_nanos: self.deps.clock.wall().nanos() }))
-    }
-
-    async fn voters(
+    async fn get_clock(
         &self,
-        request: Request<wire::VotersRequest>,
-    ) -> MetastoreRpcResult<wire::VotersResponse> {
-        let wire::VotersRequest { caller, change } = request.into_inner();
-        let limit = self.check_caller(caller.as_ref(), VOTER_CHANGE_TIMEOUT)?;
-        let answer = match self.with_timeout(limit, self.update_voters(change)).await {
+        request: Request<wire::GetClockRequest>,
+    ) -> MetastoreRpcResult<wire::GetClockResponse> {
+        let wire::GetClockRequest { header } = request.into_inner();
+        self.check_caller(header.as_ref(), MAX_CALL_TIMEOUT)?;
+        Ok(Response::new(wire::GetClockResponse { wall_nanos: self.deps.clock.wall().nanos() }))
+    }
+
+    async fn update_voters(
+        &self,
+        request: Request<wire::UpdateVotersRequest>,
+    ) -> MetastoreRpcResult<wire::UpdateVotersResponse> {
+        let wire::UpdateVotersRequest { header, change } = request.into_inner();
+        let limit = self.check_caller(header.as_ref(), VOTER_CHANGE_TIMEOUT)?;
+        let response = match self.with_timeout(limit, self.change_voters(change)).await {
             Ok(seats) => {
-                let voter = |VoterInfo { node, address }| wire::Voter { node, address };
+                let voter =
+                    |VoterInfo { node, address }| wire::Voter { node_id: node, internal_address: address };
                 let voters = seats.into_iter().map(voter).collect();
-                wire::VotersResponse { voters, failure: None }
+                wire::UpdateVotersResponse { voters, error: None }
             }
             Err(status) => {
-                wire::VotersResponse { voters: Vec::new(), failure: Some(self.to_wire_failure(&status)) }
+                wire::UpdateVotersResponse { voters: Vec::new(), error: Some(self.encode_error(&status)) }
             }
         };
-        Ok(Response::new(answer))
+        Ok(Response::new(response))
     }
 }
 
 /// Decodes the response to a proposal.
 pub(crate) fn decode_propose_response(
     response: wire::ProposeResponse,
-) -> Result<athanor_catalog::CommandResult, wire::Failure> {
-    use wire::propose_response::Of;
-    match response.of {
-        Some(Of::Answer(packed)) => decode_compressed(&packed)
+) -> Result<athanor_catalog::CommandResult, wire::RpcStatus> {
+    use wire::propose_response::Outcome;
+    match response.outcome {
+        Some(Outcome::Result(packed)) => decode_compressed(&packed)
             .map_err(|error| status_codec::encode_status(&Status::from_error(&error), None)),
-        Some(Of::Failure(failure)) => Err(failure),
+        Some(Outcome::Error(error)) => Err(error),
         None => {
-            Err(status_codec::encode_status(&Status::new(ErrorCode::Internal, "it answered nothing"), None))
+            let message = "protocol error: voter returned an empty response";
+            Err(status_codec::encode_status(&Status::new(ErrorCode::Internal, message), None))
         }
     }
 }

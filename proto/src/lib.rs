@@ -37,8 +37,8 @@ pub mod athanor {
     }
     /// Messages and services between nodes of a cluster.
     pub mod internal {
-        /// Single version of the internal protocol. Each request names its sender, see
-        /// [`Caller`](v1::Caller).
+        /// Single version of the internal protocol. Each request identifies its sender by a
+        /// [`CallHeader`](v1::CallHeader).
         #[allow(missing_docs, clippy::all, clippy::too_many_lines, reason = "generated")]
         pub mod v1 {
             include!(concat!(env!("OUT_DIR"), "/athanor.internal.v1.rs"));

@@ -7,7 +7,8 @@
 //! - `querier_rpc`: async queries and diagnostics records that another querier keeps.
 //! - `service_load`: load by service, with the distributor's service that reports it.
 //! - `deferred_service`: rejects calls as unavailable until the service behind it starts.
-//! - `result_stream`: frames of a result, with a checksum over request and response.
+//! - `result_stream`: codec of streamed results, with a checksum over request and response.
+//! - `upload_codec`: codec of uploads and of their results.
 //! - `dedup_ranges`: selection of the sources that report profile ids, and the encoding of excluded ids.
 
 pub(crate) mod dedup_ranges;
@@ -20,3 +21,4 @@ pub(crate) mod querier_rpc;
 pub(crate) mod result_stream;
 pub(crate) mod service_load;
 pub(crate) mod store_gateway_service;
+pub(crate) mod upload_codec;

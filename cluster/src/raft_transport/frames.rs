@@ -6,8 +6,8 @@
 use std::collections::VecDeque;
 
 use athanor_chassis::{ByteSize, ErrorCode, ErrorCodeExt};
-use athanor_proto::athanor::internal::v1::frame::Of;
-use athanor_proto::athanor::internal::v1::{Answer, Call, Failure, Frame, More};
+use athanor_proto::athanor::internal::v1::raft_frame::Frame;
+use athanor_proto::athanor::internal::v1::{Continuation, RaftCall, RaftFrame, RaftResponse, RpcStatus};
 use bytes::{Bytes, BytesMut};
 
 /// Upper bound in bytes of one message.
@@ -37,11 +37,11 @@ pub enum RaftMessage {
         data: Bytes,
     },
     /// Response to a call.
-    Answer {
+    Response {
         /// Number of the call.
         id: u64,
-        /// Encoded response, or the failure of the call.
-        result: Result<Bytes, Failure>,
+        /// Encoded response, or the error of the call.
+        result: Result<Bytes, RpcStatus>,
     },
 }
 
@@ -67,13 +67,13 @@ pub enum SendQueueError {
         size: ByteSize,
     },
     /// Too many calls wait for their responses.
-    #[error("{limit} calls to this node wait for their answers already; try again")]
+    #[error("{limit} calls to this node wait for their responses; try again")]
     Calls {
         /// Upper bound of pending calls.
         limit: usize,
     },
     /// The queue of the peer is full.
-    #[error("{waiting} wait to be sent to this node already; try again")]
+    #[error("{waiting} are queued for this node; try again")]
     Busy {
         /// Bytes in the queue.
         waiting: ByteSize,
@@ -86,7 +86,7 @@ pub enum StreamDirection {
     /// Calls, sent by the node that opened the stream.
     Calls,
     /// Responses, sent by the other node.
-    Answers,
+    Responses,
 }
 
 /// Reassembles the messages of one direction of a stream.
@@ -108,19 +108,19 @@ struct PartialMessage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "each says what it is by its message")]
 pub enum FrameError {
-    #[error("a frame that says nothing, or what this version does not know")]
+    #[error("a frame of unknown kind")]
     Unknown,
     #[error("a second hello")]
     Hello,
-    #[error("an answer where calls are, or a call where answers are")]
+    #[error("a response on a stream of calls, or a call on a stream of responses")]
     Direction,
     #[error("a part of {0} bytes, the limit is {MAX_PART_BYTES}")]
     Part(usize),
     #[error("a message of {0} bytes, the limit is {MAX_RAFT_MESSAGE_BYTES}")]
     Message(u64),
-    #[error("a long message before the end of the one before")]
+    #[error("a long message before the end of the previous one")]
     Overlap,
-    #[error("a part of a message that was not begun, or beyond its end, or without a byte")]
+    #[error("a continuation without a message, beyond its end, or without data")]
     Stray,
 }
 
@@ -138,36 +138,41 @@ impl ErrorCodeExt for SendQueueError {
 impl RaftMessage {
     fn id(&self) -> u64 {
         match self {
-            Self::Call { id, .. } | Self::Answer { id, .. } => *id,
+            Self::Call { id, .. } | Self::Response { id, .. } => *id,
         }
     }
 
     fn data(&self) -> Option<&Bytes> {
         match self {
-            Self::Call { data, .. } | Self::Answer { result: Ok(data), .. } => Some(data),
-            Self::Answer { result: Err(_), .. } => None,
+            Self::Call { data, .. } | Self::Response { result: Ok(data), .. } => Some(data),
+            Self::Response { result: Err(_), .. } => None,
         }
     }
 
     fn size(&self) -> usize {
         match self {
-            Self::Answer { result: Err(failure), .. } => failure.message.len(),
+            Self::Response { result: Err(error), .. } => error.message.len(),
             _ => self.data().map_or(0, Bytes::len),
         }
     }
 
     /// Returns the first frame, with the data up to `end`.
-    fn first_frame(&self, end: usize) -> Frame {
+    fn first_frame(&self, end: usize) -> RaftFrame {
         let part = || self.data().map(|data| data.slice(..end)).unwrap_or_default();
         // The size limit of a message keeps the rest within `u32`.
-        let left = self.data().map_or(0, |data| data.len() - end) as u32;
-        let of = match self {
-            Self::Call { id, group, .. } => Of::Call(Call { id: *id, group: *group, data: part(), left }),
-            Self::Answer { id, result } => {
-                Of::Answer(Answer { id: *id, data: part(), left, failure: result.clone().err() })
+        let remaining_bytes = self.data().map_or(0, |data| data.len() - end) as u32;
+        let frame = match self {
+            Self::Call { id, group, .. } => {
+                Frame::Call(RaftCall { call_id: *id, group: *group, data: part(), remaining_bytes })
             }
+            Self::Response { id, result } => Frame::Response(RaftResponse {
+                call_id: *id,
+                data: part(),
+                remaining_bytes,
+                error: result.clone().err(),
+            }),
         };
-        Frame { of: Some(of) }
+        RaftFrame { frame: Some(frame) }
     }
 }
 
@@ -194,7 +199,7 @@ impl SendLanes {
         Ok(())
     }
 
-    fn next_part(&mut self) -> Option<Frame> {
+    fn next_part(&mut self) -> Option<RaftFrame> {
         let message = self.long.front()?;
         let total = message.size();
         let start = self.sent.unwrap_or_default();
@@ -203,8 +208,9 @@ impl SendLanes {
             None => message.first_frame(end),
             Some(_) => {
                 let data = message.data().map(|data| data.slice(start..end)).unwrap_or_default();
-                let answer = matches!(message, RaftMessage::Answer { .. });
-                Frame { of: Some(Of::More(More { id: message.id(), data, answer })) }
+                let is_response = matches!(message, RaftMessage::Response { .. });
+                let next = Continuation { call_id: message.id(), data, is_response };
+                RaftFrame { frame: Some(Frame::Continuation(next)) }
             }
         };
         if end == total {
@@ -220,9 +226,9 @@ impl SendLanes {
 
 /// Yields frames in the order to send them. After `None`, later calls may yield more.
 impl Iterator for SendLanes {
-    type Item = Frame;
+    type Item = RaftFrame;
 
-    fn next(&mut self) -> Option<Frame> {
+    fn next(&mut self) -> Option<RaftFrame> {
         if (self.in_a_row < MAX_CONSECUTIVE_SMALL || self.long.is_empty())
             && let Some(message) = self.small.pop_front()
         {
@@ -244,23 +250,29 @@ impl FrameAssembler {
     }
 
     /// Adds the next frame. Returns a message when its last part is added.
-    pub fn add_frame(&mut self, frame: Frame) -> Result<Option<RaftMessage>, FrameError> {
-        match (frame.of, self.direction) {
+    pub fn add_frame(&mut self, frame: RaftFrame) -> Result<Option<RaftMessage>, FrameError> {
+        match (frame.frame, self.direction) {
             (None, _) => Err(FrameError::Unknown),
-            (Some(Of::Hello(_)), _) => Err(FrameError::Hello),
-            (Some(Of::Call(call)), StreamDirection::Calls) => {
-                let whole = self.begin_message(call.id, call.group, call.data, call.left)?;
-                Ok(whole.map(|data| RaftMessage::Call { id: call.id, group: call.group, data }))
+            (Some(Frame::Hello(_)), _) => Err(FrameError::Hello),
+            (
+                Some(Frame::Call(RaftCall { call_id: id, group, data, remaining_bytes })),
+                StreamDirection::Calls,
+            ) => {
+                let whole = self.begin_message(id, group, data, remaining_bytes)?;
+                Ok(whole.map(|data| RaftMessage::Call { id, group, data }))
             }
-            (Some(Of::Answer(Answer { id, failure: Some(failure), .. })), StreamDirection::Answers) => {
-                Ok(Some(RaftMessage::Answer { id, result: Err(failure) }))
+            (Some(Frame::Response(response)), StreamDirection::Responses) => {
+                let RaftResponse { call_id: id, data, remaining_bytes, error } = response;
+                if let Some(error) = error {
+                    return Ok(Some(RaftMessage::Response { id, result: Err(error) }));
+                }
+                let whole = self.begin_message(id, 0, data, remaining_bytes)?;
+                Ok(whole.map(|data| RaftMessage::Response { id, result: Ok(data) }))
             }
-            (Some(Of::Answer(answer)), StreamDirection::Answers) => {
-                let whole = self.begin_message(answer.id, 0, answer.data, answer.left)?;
-                Ok(whole.map(|data| RaftMessage::Answer { id: answer.id, result: Ok(data) }))
-            }
-            (Some(Of::More(more)), direction) if more.answer == (direction == StreamDirection::Answers) => {
-                self.continue_message(more.id, &more.data)
+            (Some(Frame::Continuation(next)), direction)
+                if next.is_response == (direction == StreamDirection::Responses) =>
+            {
+                self.continue_message(next.call_id, &next.data)
             }
             (Some(_), _) => Err(FrameError::Direction),
         }
@@ -314,7 +326,7 @@ impl FrameAssembler {
         let whole = self.begun.take();
         Ok(whole.map(|PartialMessage { id, group, data, .. }| match self.direction {
             StreamDirection::Calls => RaftMessage::Call { id, group, data: data.freeze() },
-            StreamDirection::Answers => RaftMessage::Answer { id, result: Ok(data.freeze()) },
+            StreamDirection::Responses => RaftMessage::Response { id, result: Ok(data.freeze()) },
         }))
     }
 }
@@ -329,8 +341,8 @@ mod tests {
         RaftMessage::Call { id, group: 7, data: vec![id as u8; size].into() }
     }
 
-    fn answer(id: u64, size: usize) -> RaftMessage {
-        RaftMessage::Answer { id, result: Ok(vec![id as u8; size].into()) }
+    fn response(id: u64, size: usize) -> RaftMessage {
+        RaftMessage::Response { id, result: Ok(vec![id as u8; size].into()) }
     }
 
     fn all(lanes: &mut SendLanes, direction: StreamDirection) -> Vec<RaftMessage> {
@@ -358,11 +370,11 @@ mod tests {
                 (0..20).map(|_| edges[random.next_below(edges.len() as u64) as usize]).collect();
             let make = |(id, size): (usize, &usize)| match round % 2 {
                 0 => call(id as u64, *size),
-                _ => answer(id as u64, *size),
+                _ => response(id as u64, *size),
             };
             let sent: Vec<_> = sizes.iter().enumerate().map(make).collect();
             sent.iter().for_each(|message| lanes.push(message.clone()).unwrap());
-            let direction = if round % 2 == 0 { StreamDirection::Calls } else { StreamDirection::Answers };
+            let direction = if round % 2 == 0 { StreamDirection::Calls } else { StreamDirection::Responses };
             let mut came = all(&mut lanes, direction);
             came.sort_by_key(RaftMessage::id);
             assert!(came == sent);
@@ -376,17 +388,17 @@ mod tests {
         lanes.push(call(1, MAX_RAFT_MESSAGE_BYTES)).unwrap();
         assert!(lanes.next().is_some());
         lanes.push(call(2, 10)).unwrap();
-        let failure = Failure { message: "no".to_owned(), ..Failure::default() };
-        lanes.push(RaftMessage::Answer { id: 3, result: Err(failure) }).unwrap();
-        let next = |lanes: &mut SendLanes| lanes.next().and_then(|frame| frame.of).unwrap();
-        assert!(matches!(next(&mut lanes), Of::Call(Call { id: 2, left: 0, .. })));
-        assert!(matches!(next(&mut lanes), Of::Answer(Answer { id: 3, .. })));
-        assert!(matches!(next(&mut lanes), Of::More(More { id: 1, .. })));
+        let error = RpcStatus { message: "no".to_owned(), ..RpcStatus::default() };
+        lanes.push(RaftMessage::Response { id: 3, result: Err(error) }).unwrap();
+        let next = |lanes: &mut SendLanes| lanes.next().and_then(|frame| frame.frame).unwrap();
+        assert!(matches!(next(&mut lanes), Frame::Call(RaftCall { call_id: 2, remaining_bytes: 0, .. })));
+        assert!(matches!(next(&mut lanes), Frame::Response(RaftResponse { call_id: 3, .. })));
+        assert!(matches!(next(&mut lanes), Frame::Continuation(Continuation { call_id: 1, .. })));
         let mut small = 0;
         loop {
             lanes.push(call(4, 10)).unwrap();
             match next(&mut lanes) {
-                Of::More(_) => break,
+                Frame::Continuation(_) => break,
                 _ => small += 1,
             }
         }
@@ -410,17 +422,22 @@ mod tests {
 
     #[test]
     fn what_nobody_would_send_is_refused() {
-        let frame = |of| Frame { of: Some(of) };
-        let begin = |left| frame(Of::Call(Call { id: 1, group: 0, data: vec![0; 9].into(), left }));
-        let more = |id, size| frame(Of::More(More { id, data: vec![0; size].into(), answer: false }));
-        let refused = |frames: Vec<Frame>| {
+        let frame = |frame| RaftFrame { frame: Some(frame) };
+        let begin = |remaining_bytes| {
+            frame(Frame::Call(RaftCall { call_id: 1, group: 0, data: vec![0; 9].into(), remaining_bytes }))
+        };
+        let more = |call_id, size| {
+            let data = vec![0; size].into();
+            frame(Frame::Continuation(Continuation { call_id, data, is_response: false }))
+        };
+        let refused = |frames: Vec<RaftFrame>| {
             let mut assembler = FrameAssembler::new(StreamDirection::Calls);
             frames.into_iter().find_map(|frame| assembler.add_frame(frame).err())
         };
         assert_eq!(refused(vec![begin(20), more(1, 10), more(1, 10)]), None);
-        assert_eq!(refused(vec![Frame { of: None }]), Some(FrameError::Unknown));
-        assert_eq!(refused(vec![frame(Of::Hello(Default::default()))]), Some(FrameError::Hello));
-        assert_eq!(refused(vec![frame(Of::Answer(Default::default()))]), Some(FrameError::Direction));
+        assert_eq!(refused(vec![RaftFrame { frame: None }]), Some(FrameError::Unknown));
+        assert_eq!(refused(vec![frame(Frame::Hello(Default::default()))]), Some(FrameError::Hello));
+        assert_eq!(refused(vec![frame(Frame::Response(Default::default()))]), Some(FrameError::Direction));
         assert_eq!(
             refused(vec![begin(MAX_RAFT_MESSAGE_BYTES as u32)]),
             Some(FrameError::Message(MAX_RAFT_MESSAGE_BYTES as u64 + 9))
@@ -431,7 +448,8 @@ mod tests {
         }
         assert_eq!(refused(vec![begin(20), more(1, 0)]), Some(FrameError::Stray));
         assert_eq!(refused(vec![more(1, MAX_PART_BYTES + 1)]), Some(FrameError::Part(MAX_PART_BYTES + 1)));
-        let answers = frame(Of::More(More { id: 1, data: Bytes::new(), answer: true }));
-        assert_eq!(refused(vec![begin(20), answers]), Some(FrameError::Direction));
+        let response =
+            frame(Frame::Continuation(Continuation { call_id: 1, data: Bytes::new(), is_response: true }));
+        assert_eq!(refused(vec![begin(20), response]), Some(FrameError::Direction));
     }
 }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use athanor_chassis::{Clock, Status};
-use athanor_proto::athanor::internal::v1::frame::Of;
-use athanor_proto::athanor::internal::v1::raft_server::Raft;
-use athanor_proto::athanor::internal::v1::{Frame, Hello};
+use athanor_proto::athanor::internal::v1::raft_frame::Frame;
+use athanor_proto::athanor::internal::v1::raft_service_server::RaftService;
+use athanor_proto::athanor::internal::v1::{Hello, RaftFrame};
 use bytes::Bytes;
 use futures::Stream;
 use futures::future::BoxFuture;
@@ -38,7 +38,7 @@ pub trait RaftHandler: Send + Sync + 'static {
 #[derive(Clone)]
 pub struct RaftTransportServer {
     hear: Arc<dyn RaftHandler>,
-    introductions: Arc<PeerHandshake>,
+    handshake: Arc<PeerHandshake>,
     clock: Clock,
     stop: CancellationToken,
 }
@@ -57,7 +57,7 @@ pub struct RaftResponseStream {
     hear: Arc<dyn RaftHandler>,
     hello: Option<Hello>,
     /// Calls of the peer. None after the peer's half of the stream ended.
-    incoming: Option<Streaming<Frame>>,
+    incoming: Option<Streaming<RaftFrame>>,
     assembler: FrameAssembler,
     under_way: FuturesUnordered<BoxFuture<'static, FinishedCall>>,
     bytes: usize,
@@ -70,32 +70,33 @@ impl RaftTransportServer {
     /// their last responses.
     pub fn new(
         hear: Arc<dyn RaftHandler>,
-        introductions: Arc<PeerHandshake>,
+        handshake: Arc<PeerHandshake>,
         clock: Clock,
         stop: CancellationToken,
     ) -> Self {
-        Self { hear, introductions, clock, stop }
+        Self { hear, handshake, clock, stop }
     }
 }
 
 #[async_trait::async_trait]
-impl Raft for RaftTransportServer {
-    type TalkStream = RaftResponseStream;
+impl RaftService for RaftTransportServer {
+    type StreamStream = RaftResponseStream;
 
-    async fn talk(
+    async fn stream(
         &self,
-        request: Request<Streaming<Frame>>,
+        request: Request<Streaming<RaftFrame>>,
     ) -> Result<Response<RaftResponseStream>, tonic::Status> {
         let mut incoming = request.into_inner();
-        let late = |_| tonic::Status::deadline_exceeded(format!("no hello came within {HELLO_TIMEOUT:?}"));
+        let late =
+            |_| tonic::Status::deadline_exceeded(format!("peer sent no hello within {HELLO_TIMEOUT:?}"));
         let first = self.clock.timeout(HELLO_TIMEOUT, incoming.message()).await.map_err(late)??;
-        let caller = match first.and_then(|frame| frame.of) {
-            Some(Of::Hello(hello)) => hello.caller,
+        let header = match first.and_then(|frame| frame.frame) {
+            Some(Frame::Hello(hello)) => hello.header,
             _ => None,
         };
-        let checked = self.introductions.check_caller(caller.as_ref());
-        let from = checked.map_err(|stranger| status_codec::to_grpc(&Status::from_error(&stranger)))?;
-        let hello = Hello { caller: Some(self.introductions.caller(from, HELLO_TIMEOUT)) };
+        let checked = self.handshake.check_caller(header.as_ref());
+        let from = checked.map_err(|error| status_codec::to_grpc(&Status::from_error(&error)))?;
+        let hello = Hello { header: Some(self.handshake.call_header(from, HELLO_TIMEOUT)) };
         Ok(Response::new(RaftResponseStream {
             from,
             hear: Arc::clone(&self.hear),
@@ -151,25 +152,26 @@ impl RaftResponseStream {
         let FinishedCall { id, request_bytes, result } = finished;
         self.bytes -= request_bytes;
         let result = result.map_err(|status| status_codec::encode_status(&status, None));
-        let refused = match self.lanes.push(RaftMessage::Answer { id, result }) {
+        let rejected = match self.lanes.push(RaftMessage::Response { id, result }) {
             Ok(()) => return Ok(()),
-            Err(refused) => Status::from_error(&refused),
+            Err(error) => Status::from_error(&error),
         };
-        let told = RaftMessage::Answer { id, result: Err(status_codec::encode_status(&refused, None)) };
+        let error = Err(status_codec::encode_status(&rejected, None));
+        let message = RaftMessage::Response { id, result: error };
         let unread = |error: SendQueueError| {
-            tonic::Status::resource_exhausted(format!("answers are not read: {error}"))
+            tonic::Status::resource_exhausted(format!("peer reads no responses: {error}"))
         };
-        self.lanes.push(told).map_err(unread)
+        self.lanes.push(message).map_err(unread)
     }
 }
 
 impl Stream for RaftResponseStream {
-    type Item = Result<Frame, tonic::Status>;
+    type Item = Result<RaftFrame, tonic::Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
         if let Some(hello) = this.hello.take() {
-            return Poll::Ready(Some(Ok(Frame { of: Some(Of::Hello(hello)) })));
+            return Poll::Ready(Some(Ok(RaftFrame { frame: Some(Frame::Hello(hello)) })));
         }
         loop {
             if let Err(status) = this.poll_calls(context) {

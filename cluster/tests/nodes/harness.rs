@@ -15,7 +15,7 @@ use athanor_cluster::raft_transport::{RaftHandler, RaftTransport, RaftTransportS
 use athanor_cluster::secret::ClusterSecrets;
 use athanor_cluster::{NodeId, status_codec};
 use athanor_proto::athanor::internal::v1 as wire;
-use athanor_proto::athanor::internal::v1::shards_server::{Shards, ShardsServer};
+use athanor_proto::athanor::internal::v1::ingester_service_server::{IngesterService, IngesterServiceServer};
 use bytes::Bytes;
 use futures::Stream;
 use hyper::server::conn::http2;
@@ -61,44 +61,54 @@ impl RaftHandler for Echo {
 
 /// A node whose disk says one thing of one shard, and nothing else is asked of.
 struct Described {
-    introductions: Arc<PeerHandshake>,
+    handshake: Arc<PeerHandshake>,
 }
 
 type Told<T> = Result<Response<T>, tonic::Status>;
 type Pieces<T> = Pin<Box<dyn Stream<Item = Result<T, tonic::Status>> + Send>>;
 
 #[async_trait]
-impl Shards for Described {
-    type QueryStream = Pieces<wire::QueryResponse>;
+impl IngesterService for Described {
+    type QueryHeadsStream = Pieces<wire::ResultFrame>;
 
     async fn append(&self, _: Request<wire::AppendRequest>) -> Told<wire::AppendResponse> {
         Ok(Response::new(Default::default()))
     }
 
-    async fn query(&self, _: Request<wire::QueryRequest>) -> Told<Self::QueryStream> {
-        let piece = |number: u8| wire::QueryResponse {
-            of: Some(wire::query_response::Of::Partial(vec![number; 1 << 20].into())),
+    async fn query_heads(&self, _: Request<wire::QueryHeadsRequest>) -> Told<Self::QueryHeadsStream> {
+        let piece = |number: u8| wire::ResultFrame {
+            frame: Some(wire::result_frame::Frame::Partial(vec![number; 1 << 20].into())),
         };
         let pieces = (0..5).map(move |number| Ok(piece(number)));
         Ok(Response::new(Box::pin(futures::stream::iter(pieces))))
     }
 
-    async fn window(&self, _: Request<wire::WindowRequest>) -> Told<wire::WindowResponse> {
+    async fn read_dedup_window(
+        &self,
+        _: Request<wire::ReadDedupWindowRequest>,
+    ) -> Told<wire::ReadDedupWindowResponse> {
         Ok(Response::new(Default::default()))
     }
 
-    async fn settle(&self, _: Request<wire::SettleRequest>) -> Told<wire::SettleResponse> {
+    async fn reconcile_ids(&self, _: Request<wire::ReconcileIdsRequest>) -> Told<wire::ReconcileIdsResponse> {
         Ok(Response::new(Default::default()))
     }
 
-    async fn describe(&self, request: Request<wire::DescribeRequest>) -> Told<wire::DescribeResponse> {
-        let checked = self.introductions.check_caller(request.get_ref().caller.as_ref());
-        checked.map_err(|stranger| status_codec::to_grpc(&Status::from_error(&stranger)))?;
-        let shards = vec![wire::Described { shard: 7, sealed: Some(3), ..wire::Described::default() }];
-        Ok(Response::new(wire::DescribeResponse { shards, ..Default::default() }))
+    async fn report_shards(
+        &self,
+        request: Request<wire::ReportShardsRequest>,
+    ) -> Told<wire::ReportShardsResponse> {
+        let checked = self.handshake.check_caller(request.get_ref().header.as_ref());
+        checked.map_err(|error| status_codec::to_grpc(&Status::from_error(&error)))?;
+        let shards =
+            vec![wire::ShardReport { shard: 7, seal_index: Some(3), ..wire::ShardReport::default() }];
+        Ok(Response::new(wire::ReportShardsResponse { shards, ..Default::default() }))
     }
 
-    async fn leads(&self, _: Request<wire::LeadsRequest>) -> Told<wire::LeadsResponse> {
+    async fn manage_leadership(
+        &self,
+        _: Request<wire::ManageLeadershipRequest>,
+    ) -> Told<wire::ManageLeadershipResponse> {
         Ok(Response::new(Default::default()))
     }
 }
@@ -123,14 +133,14 @@ impl Town {
         let mut listener = self.net.listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
         let address = listener.local_address();
         let echo = Echo { node: me.node, clock: self.clock.clone(), random: self.random.split() };
-        let introductions = Arc::new(PeerHandshake::new(me));
+        let handshake = Arc::new(PeerHandshake::new(me));
         let answering = RaftTransportServer::new(
             Arc::new(echo),
-            Arc::clone(&introductions),
+            Arc::clone(&handshake),
             self.clock.clone(),
             self.tasks.shutdown_token(),
         );
-        let shards = ShardsServer::new(Described { introductions });
+        let shards = IngesterServiceServer::new(Described { handshake });
         let routes =
             InternalRouter::default().with_raft(answering).with_service(shards).into_router(secrets.clone());
         let tasks = self.tasks.clone();

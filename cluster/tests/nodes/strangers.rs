@@ -50,7 +50,7 @@ async fn the_leftover_of_an_earlier_start_is_refused() {
     let young = town.caller(NodeIdentity { boot: 2, ..me(1) }, &secrets(), &[(2, address)]);
     assert!(young.call(2, 1, Bytes::new(), LIMIT).await.is_ok());
     let why = refused(&town.caller(me(1), &secrets(), &[(2, address)])).await;
-    assert!(why.contains("leftover"), "{why}");
+    assert!(why.contains("stop the old process"), "{why}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -101,26 +101,26 @@ impl ShardReplica {
         since: Option<u32>,
         upto: Option<u64>,
     ) -> Result<u32, Status> {
-        let mut ask = HandoffWindowRequest {
+        let mut request = HandoffWindowRequest {
             after: None,
-            since: since.unwrap_or_default(),
-            upto: upto.unwrap_or_default(),
-            again: since.is_some(),
-            counted: None,
+            min_age: since.unwrap_or_default(),
+            min_applied: upto.unwrap_or_default(),
+            incremental: since.is_some(),
+            delta_state_after: None,
         };
         let mut first = since.is_none();
         let mut age = None;
         loop {
-            let page = self.kin()?.fetch_window_page(before, ask).await?;
-            if !page.advances_from(ask.after) {
+            let page = self.kin()?.fetch_window_page(before, request).await?;
+            if !page.advances_from(request.after) {
                 return Err(Status::new(
                     ErrorCode::Internal,
-                    "the shard before gives pages that do not go on",
+                    "protocol error: page of a dedup window does not advance",
                 ));
             }
-            let WindowPage { ids, taken, holds, more, age: now, span, counted: _ } = page;
-            age.get_or_insert(now);
-            ask.after = ids.last().copied().or(ask.after);
+            let WindowPage { ids, inherited, held_for, has_more, log_age, retention_nanos: span, .. } = page;
+            age.get_or_insert(log_age);
+            request.after = ids.last().copied().or(request.after);
             let size = self.max_ids_per_entry();
             let chunks = ids.len().div_ceil(size).max(1);
             for (number, begin) in (1..=chunks).zip((0..).step_by(size)) {
@@ -129,27 +129,18 @@ impl ShardReplica {
                     let place = (*place as usize).checked_sub(begin).filter(|place| *place < ids.len())?;
                     Some((place as u32, *of))
                 };
-                let taken = taken.iter().filter_map(here).collect();
-                let last = number == chunks && !more && upto.is_some();
+                let taken = inherited.iter().filter_map(here).collect();
+                let last = number == chunks && !has_more && upto.is_some();
                 let stamp = self.log_time().0;
-                let source = InheritSource::DedupWindow;
-                let holds = holds.clone();
-                let inherit = InheritEntry {
-                    source,
-                    shard: before.id,
-                    first,
-                    last,
-                    stamp,
-                    retention: span,
-                    ids,
-                    inherited: taken,
-                    held_for: holds,
-                };
+                let source = InheritSource::Window;
+                let holds = held_for.clone();
+                let inherit =
+                    InheritEntry { source, of: before.id, first, last, stamp, span, ids, taken, holds };
                 self.propose_inherit(inherit).await?;
                 first = false;
             }
-            if !more {
-                return Ok(age.unwrap_or(now));
+            if !has_more {
+                return Ok(age.unwrap_or(log_age));
             }
         }
     }
@@ -162,15 +153,17 @@ impl ShardReplica {
         let counters = CumulativeTracker::new(self.delta_limits());
         let mut after = at;
         loop {
-            let ask =
-                HandoffWindowRequest { upto: at, counted: Some(after), ..HandoffWindowRequest::default() };
-            let Some((index, piece)) = self.kin()?.fetch_window_page(&before, ask).await?.counted else {
-                break;
+            let request = HandoffWindowRequest {
+                min_applied: at,
+                delta_state_after: Some(after),
+                ..HandoffWindowRequest::default()
             };
+            let page = self.kin()?.fetch_window_page(&before, request).await?;
+            let Some((index, piece)) = page.delta_state else { break };
             if index <= after {
                 return Err(Status::new(
                     ErrorCode::Internal,
-                    "the shard before gives pieces that do not go on",
+                    "protocol error: delta state of a shard does not advance",
                 ));
             }
             after = index;

@@ -17,16 +17,16 @@ pub trait HandoffPeer: Send + Sync + 'static {
     /// member is unavailable or does not lead, the client calls another one.
     async fn fetch_window_page(
         &self,
-        of: &ShardEntry,
-        ask: HandoffWindowRequest,
+        shard: &ShardEntry,
+        request: HandoffWindowRequest,
     ) -> Result<WindowPage, Status>;
 
     /// Requests a shard to take over ids, at most [`MAX_IDS_PER_PAGE`]: [`Ingester::reconcile_ids`](crate::Ingester::reconcile_ids) of its
     /// leader.
     async fn reconcile_ids(
         &self,
-        with: &ShardEntry,
-        by: ShardId,
+        shard: &ShardEntry,
+        from_shard: ShardId,
         ids: Vec<ContentHash>,
     ) -> Result<Vec<bool>, Status>;
 }
@@ -36,14 +36,14 @@ pub trait HandoffPeer: Send + Sync + 'static {
 pub struct HandoffWindowRequest {
     /// ID after which the page begins.
     pub after: Option<ContentHash>,
-    /// Age from which on ids are returned: the [`WindowPage::age`] of the first page of an earlier copy.
-    pub since: u32,
-    /// Entry that the member must have applied.
-    pub upto: u64,
-    /// True if the successor has a whole copy already, and requests later ids.
-    pub again: bool,
-    /// Entry after which values of cumulative series are requested, instead of ids.
-    pub counted: Option<u64>,
+    /// Minimum log age of returned ids: the [`WindowPage::log_age`] of the first page of an earlier copy.
+    pub min_age: u32,
+    /// Index of the log entry that the member must have applied.
+    pub min_applied: u64,
+    /// True if the successor has a complete copy and requests only later ids.
+    pub incremental: bool,
+    /// Index of the log entry after which the delta state is requested, instead of ids.
+    pub delta_state_after: Option<u64>,
 }
 
 /// Page of a shard's dedup window.
@@ -51,18 +51,18 @@ pub struct HandoffWindowRequest {
 pub struct WindowPage {
     /// IDs, ascending; at most [`MAX_IDS_PER_PAGE`].
     pub ids: Vec<ContentHash>,
-    /// Positions of ids that were inherited from reconciling shards, and those shards.
-    pub taken: Vec<(u32, ShardId)>,
-    /// Shards that gave ids and may have rows in no block.
-    pub holds: Vec<ShardId>,
+    /// Positions of ids that were inherited from reconciled shards, with those shards.
+    pub inherited: Vec<(u32, ShardId)>,
+    /// Shards that gave ids and may have rows that no block contains.
+    pub held_for: Vec<ShardId>,
     /// True if more ids may follow the last one.
-    pub more: bool,
-    /// Log time of the shard, in about seconds.
-    pub age: u32,
-    /// Time for which ids are kept, nanoseconds.
-    pub span: u64,
-    /// Values of cumulative series and their entry; none if no entry follows.
-    pub counted: Option<(u64, Bytes)>,
+    pub has_more: bool,
+    /// Approximate log time of the shard in seconds.
+    pub log_age: u32,
+    /// Retention of ids in nanoseconds.
+    pub retention_nanos: u64,
+    /// Encoded delta state with the index of its log entry; none if no such entry follows.
+    pub delta_state: Option<(u64, Bytes)>,
 }
 
 impl WindowPage {
@@ -70,7 +70,7 @@ impl WindowPage {
     pub(crate) fn advances_from(&self, after: Option<ContentHash>) -> bool {
         let ascend = self.ids.is_sorted_by(|one, next| one < next);
         let behind = self.ids.first().is_none_or(|&first| after.is_none_or(|after| after < first));
-        ascend && behind && self.ids.len() <= MAX_IDS_PER_PAGE && !(self.more && self.ids.is_empty())
+        ascend && behind && self.ids.len() <= MAX_IDS_PER_PAGE && !(self.has_more && self.ids.is_empty())
     }
 }
 
@@ -78,26 +78,28 @@ impl WindowPage {
 mod tests {
     use super::*;
 
-    /// A member that says the same again and again must not keep its successor asking for ever.
+    /// Repeated pages must not keep a successor in an endless loop.
     #[test]
-    fn pages_go_on_or_are_refused() {
-        let goes_on = |ids: &[ContentHash], more, after| {
-            WindowPage { ids: ids.to_vec(), more, ..WindowPage::default() }.advances_from(after)
+    fn page_that_does_not_advance_is_rejected() {
+        let advances = |ids: &[ContentHash], has_more, after| {
+            WindowPage { ids: ids.to_vec(), has_more, ..WindowPage::default() }.advances_from(after)
         };
         assert!(
-            goes_on(&[1, 5], true, None) && goes_on(&[1, 5], true, Some(0)) && goes_on(&[], false, Some(9))
+            advances(&[1, 5], true, None)
+                && advances(&[1, 5], true, Some(0))
+                && advances(&[], false, Some(9))
         );
-        for (ids, more, after) in [
+        for (ids, has_more, after) in [
             (&[1, 5][..], true, Some(1)),
             (&[1, 5], false, Some(7)),
             (&[5, 1], true, None),
             (&[5, 5], false, None),
         ] {
-            assert!(!goes_on(ids, more, after), "{ids:?} behind {after:?}");
+            assert!(!advances(ids, has_more, after), "{ids:?} after {after:?}");
         }
-        assert!(!goes_on(&[], true, Some(9)), "there is more of nothing");
+        assert!(!advances(&[], true, Some(9)), "there is more of nothing");
         assert!(
-            !goes_on(&(0..=MAX_IDS_PER_PAGE as ContentHash).collect::<Vec<_>>(), true, None),
+            !advances(&(0..=MAX_IDS_PER_PAGE as ContentHash).collect::<Vec<_>>(), true, None),
             "too many at once"
         );
     }

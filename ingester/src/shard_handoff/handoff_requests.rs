@@ -16,65 +16,73 @@ use crate::shard_handoff::handoff_peer::{HandoffWindowRequest, MAX_IDS_PER_PAGE,
 use crate::window::DedupWindow;
 
 impl Ingester {
-    /// Handles [`HandoffPeer::fetch_window_page`](crate::HandoffPeer::fetch_window_page). Any member returns a page, with all ids acknowledged
+    /// Handles [`HandoffPeer::fetch_window_page`]. Any member returns a page, with all ids acknowledged
     /// before the request. If the successor has a copy and requests later ids, only the leader returns them,
     /// and then seals the shard.
-    pub async fn window_page(&self, of: ShardId, ask: HandoffWindowRequest) -> Result<WindowPage, Status> {
-        let group = self.member(of)?;
+    pub async fn window_page(
+        &self,
+        shard: ShardId,
+        request: HandoffWindowRequest,
+    ) -> Result<WindowPage, Status> {
+        let group = self.member(shard)?;
         group.log.read_index().await.map_err(|error| Status::from_error(&error))?;
-        if group.log.applied_index() < Some(ask.upto) {
+        let min_applied = request.min_applied;
+        if group.log.applied_index() < Some(min_applied) {
             let message =
-                format!("this member of shard {of} has not applied entry {} yet; try again", ask.upto);
+                format!("this member of shard {shard} has not applied entry {min_applied} yet; retry");
             return Err(Status::new(ErrorCode::Unavailable, message));
         }
-        if ask.again && ask.upto == 0 {
-            let not_here =
-                |moved: crate::ShardReadError| Status::new(ErrorCode::NotLeader, moved.to_string());
-            group.require_leader().map_err(not_here)?;
+        if request.incremental && min_applied == 0 {
+            let not_leader =
+                |error: crate::ShardReadError| Status::new(ErrorCode::NotLeader, error.to_string());
+            group.require_leader().map_err(not_leader)?;
             group.copied.store(true, Ordering::SeqCst);
         }
         let log = group.log.clone();
         let read = move || {
-            if let Some(after) = ask.counted {
-                let counted = counted(&log, after)?;
-                return Ok(WindowPage { counted, ..WindowPage::default() });
+            if let Some(after) = request.delta_state_after {
+                let delta_state = delta_state_after(&log, after)?;
+                return Ok(WindowPage { delta_state, ..WindowPage::default() });
             }
             let window = log.with_state_machine(crate::ShardStateMachine::window);
-            let page = DedupWindow::page(&window, ask.after, ask.since, MAX_IDS_PER_PAGE);
+            let page = DedupWindow::page(&window, request.after, request.min_age, MAX_IDS_PER_PAGE);
             let page = page.map_err(|error| Status::new(ErrorCode::Unavailable, error.to_string()))?;
-            let (taken, holds) = log.with_state_machine(|machine| {
+            let (inherited, held_for) = log.with_state_machine(|machine| {
                 (machine.inherited_owners(&page.ids), machine.log_status().holds.iter().copied().collect())
             });
-            let ids = page.ids;
-            let more = page.more;
-            let age = page.age;
-            let span = page.span;
-            Ok(WindowPage { ids, taken, holds, more, age, span, counted: None })
+            Ok(WindowPage {
+                ids: page.ids,
+                inherited,
+                held_for,
+                has_more: page.more,
+                log_age: page.age,
+                retention_nanos: page.span,
+                delta_state: None,
+            })
         };
         self.compute().run(read).await.map_err(|error| Status::from_error(&error))?
     }
 
-    /// Handles [`HandoffPeer::reconcile_ids`](crate::HandoffPeer::reconcile_ids): takes over the ids of a lost shard. Returns for each whether
+    /// Handles [`HandoffPeer::reconcile_ids`]: takes over the ids of a lost shard. Returns for each whether
     /// this shard has a record of it.
     pub async fn reconcile_ids(
         &self,
-        with: ShardId,
-        by: ShardId,
+        shard: ShardId,
+        from_shard: ShardId,
         ids: Vec<ContentHash>,
     ) -> Result<Vec<bool>, Status> {
         if ids.len() > MAX_IDS_PER_PAGE {
             let message =
-                format!("{} ids at once, the limit is {MAX_IDS_PER_PAGE}: ask for fewer", ids.len());
+                format!("request has {} ids, the limit is {MAX_IDS_PER_PAGE}; send fewer", ids.len());
             return Err(Status::new(ErrorCode::TooLarge, message));
         }
         let slot = |shard| decode_shard_id(shard).map(|(slot, _)| slot);
-        if slot(by).is_none() || slot(by) != slot(with) {
-            let message =
-                format!("shard {by} cannot reconcile its ids with shard {with}, which serves another slot");
+        if slot(from_shard).is_none() || slot(from_shard) != slot(shard) {
+            let message = format!("shards {from_shard} and {shard} belong to different slots");
             return Err(Status::new(ErrorCode::Invalid, message));
         }
-        let group = self.member(with)?;
-        group.require_writable().map_err(|moved| Status::new(ErrorCode::NotLeader, moved.to_string()))?;
+        let group = self.member(shard)?;
+        group.require_writable().map_err(|error| Status::new(ErrorCode::NotLeader, error.to_string()))?;
         let mut held = Vec::with_capacity(ids.len());
         for ids in ids.chunks(group.max_ids_per_entry()) {
             let (stamp, retention) = group.log_time();
@@ -84,14 +92,24 @@ impl Ingester {
             let ids = ids.to_vec();
             let inherited = Vec::new();
             let held_for = Vec::new();
-            let inherit = InheritEntry { source, shard: by, first, last, stamp, retention, ids, inherited, held_for };
+            let inherit = InheritEntry {
+                source,
+                shard: from_shard,
+                first,
+                last,
+                stamp,
+                retention,
+                ids,
+                inherited,
+                held_for,
+            };
             held.append(&mut group.propose_inherit(inherit).await?);
         }
         Ok(held)
     }
 
     fn member(&self, shard: ShardId) -> Result<std::sync::Arc<ShardReplica>, Status> {
-        let unknown = || format!("this node is no member of shard {shard}, or has not opened it");
+        let unknown = || format!("this node is not a member of shard {shard}, or has not opened it");
         self.find_replica(shard).ok_or_else(|| Status::new(ErrorCode::NotLeader, unknown()))
     }
 }
@@ -125,8 +143,8 @@ impl ShardReplica {
     }
 }
 
-/// Returns the first entry after an index with values of cumulative series, and these values.
-fn counted(log: &RaftGroup<ShardStateMachine>, after: u64) -> Result<Option<(u64, Bytes)>, Status> {
+/// Returns the first delta state after an index, with the index of its entry.
+fn delta_state_after(log: &RaftGroup<ShardStateMachine>, after: u64) -> Result<Option<(u64, Bytes)>, Status> {
     let Some(index) = log
         .with_state_machine(ShardStateMachine::delta_state_indexes)
         .into_iter()
@@ -137,6 +155,7 @@ fn counted(log: &RaftGroup<ShardStateMachine>, after: u64) -> Result<Option<(u64
     let entry = log.read_proposal(index).map_err(|error| Status::from_error(&error))?;
     match entry.map(|entry| ShardLogEntry::decode(&entry)) {
         Some(Ok(ShardLogEntry::DeltaState(piece))) => Ok(Some((index, piece.into()))),
-        _ => Err(Status::new(ErrorCode::Unavailable, "what series have counted cannot be read here")),
+        _ => Err(Status::new(ErrorCode::Unavailable, "delta state is unreadable on this replica")),
     }
 }
+

@@ -72,16 +72,16 @@ impl Network for Wire {
 impl HandoffPeer for Wire {
     async fn fetch_window_page(
         &self,
-        of: &ShardEntry,
-        ask: HandoffWindowRequest,
+        shard: &ShardEntry,
+        request: HandoffWindowRequest,
     ) -> Result<WindowPage, Status> {
         self.clock.sleep(Duration::from_millis(1)).await;
-        let mut members: Vec<_> = of.members.iter().filter_map(|&node| self.hub.node(node)).collect();
+        let mut members: Vec<_> = shard.members.iter().filter_map(|&node| self.hub.node(node)).collect();
         // Whoever asks need not know who leads.
-        members.sort_by_key(|node| node.led_shards().contains(&of.id));
+        members.sort_by_key(|node| node.led_shards().contains(&shard.id));
         let mut told = Err(Status::new(ErrorCode::Unavailable, "nobody is there"));
         for member in members {
-            told = member.window_page(of.id, ask).await;
+            told = member.window_page(shard.id, request).await;
             match &told {
                 Err(status) if matches!(status.code, ErrorCode::NotLeader | ErrorCode::Unavailable) => {}
                 _ => break,

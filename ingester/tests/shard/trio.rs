@@ -174,7 +174,7 @@ fn a_leader_that_is_cut_off_does_not_end_what_another_sealed() {
         leader.apply_view(&trio.view()).await;
         // As the successor does when it has copied what there was.
         leader
-            .window_page(SHARD, HandoffWindowRequest { again: true, ..HandoffWindowRequest::default() })
+            .window_page(SHARD, HandoffWindowRequest { incremental: true, ..HandoffWindowRequest::default() })
             .await
             .unwrap();
         let seals = async {

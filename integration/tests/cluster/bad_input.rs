@@ -11,10 +11,10 @@ use athanor_cluster::{NodeId, status_codec};
 use athanor_integration::cluster::{TestCluster, run_on};
 use athanor_integration::server::send_request;
 use athanor_proto::athanor::internal::v1 as wire;
-use athanor_proto::athanor::internal::v1::append_response::Of as Appended;
-use athanor_proto::athanor::internal::v1::query_response::Of as Piece;
-use athanor_proto::athanor::internal::v1::shard_done::Of as Outcome;
-use athanor_proto::athanor::internal::v1::shards_client::ShardsClient;
+use athanor_proto::athanor::internal::v1::append_response::Outcome as Appended;
+use athanor_proto::athanor::internal::v1::ingester_service_client::IngesterServiceClient;
+use athanor_proto::athanor::internal::v1::result_frame::Frame;
+use athanor_proto::athanor::internal::v1::shard_result::Outcome;
 use bytes::Bytes;
 use prost::Message;
 
@@ -42,59 +42,65 @@ struct Line<'c> {
 }
 
 impl Line<'_> {
-    fn shards(&self) -> ShardsClient<PeerChannel> {
+    fn shards(&self) -> IngesterServiceClient<PeerChannel> {
         self.cluster.node(self.from).roles().cluster_handle().unwrap().rpc_client().peers.ingester(self.to)
     }
 
-    fn caller(&self) -> Option<wire::Caller> {
-        let afar = self.cluster.node(self.from).roles().cluster_handle().unwrap().rpc_client();
-        Some(afar.introductions.caller(self.to, LIMIT))
+    fn header(&self) -> Option<wire::CallHeader> {
+        let remote = self.cluster.node(self.from).roles().cluster_handle().unwrap().rpc_client();
+        Some(remote.handshake.call_header(self.to, LIMIT))
     }
 
     async fn append(&self, oracle: &Oracle, number: usize, spoil: fn(&mut wire::AppendRequest)) -> String {
         let label = |(name, value)| wire::Label { name, value };
         let labels: Vec<wire::Label> = labels(number).into_iter().map(label).collect();
         let upload = wire::Upload {
-            sent: labels.clone(),
-            labels,
+            labels_as_sent: labels.clone(),
+            stored_labels: labels,
             received_nanos: time(number),
-            drawn: Bytes::from_static(&[7; 16]),
+            nonce: Bytes::from_static(&[7; 16]),
             pprof: oracle.pprof(number),
             ..wire::Upload::default()
         };
         let tenant = TenantId::anonymous().as_str().to_owned();
-        let batch = wire::Batch { shard: SERVES, epoch: EPOCH, table: 2, tenant, uploads: vec![upload] };
-        let mut request = wire::AppendRequest { caller: self.caller(), batch: Some(batch) };
+        let batch = wire::AppendBatch {
+            shard: SERVES,
+            epoch: EPOCH,
+            slot_table_version: 2,
+            tenant,
+            uploads: vec![upload],
+        };
+        let mut request = wire::AppendRequest { header: self.header(), batch: Some(batch) };
         spoil(&mut request);
         let mut client = self.shards();
         match run_on(self.cluster.catalog(self.from).0, async move { client.append(request).await }).await {
             Err(status) => refused(&status_codec::from_grpc(&status)),
-            Ok(answered) => match answered.into_inner().of {
-                Some(Appended::Failure(why)) => words(&why),
-                Some(Appended::Stored(stored)) => {
-                    let each = stored.uploads.iter().map(|upload| upload.failure.as_ref());
-                    each.map(|failure| failure.map_or_else(|| "stored".to_owned(), words)).collect()
+            Ok(answered) => match answered.into_inner().outcome {
+                Some(Appended::Error(why)) => words(&why),
+                Some(Appended::Result(stored)) => {
+                    let each = stored.uploads.iter().map(|upload| upload.error.as_ref());
+                    each.map(|error| error.map_or_else(|| "stored".to_owned(), words)).collect()
                 }
                 None => "nothing".to_owned(),
             },
         }
     }
 
-    async fn query(&self, spoil: fn(&mut wire::QueryRequest)) -> String {
+    async fn query(&self, spoil: fn(&mut wire::QueryHeadsRequest)) -> String {
         let (tenant, at) = (TenantId::anonymous().as_str().to_owned(), shard_at(SERVES, EPOCH));
         let mut request =
-            wire::QueryRequest { caller: self.caller(), tenant, ask: Bytes::new(), shards: vec![at] };
+            wire::QueryHeadsRequest { header: self.header(), tenant, query: Bytes::new(), shards: vec![at] };
         spoil(&mut request);
         let mut client = self.shards();
         let asking = async move {
-            let mut pieces = client.query(request).await?.into_inner();
+            let mut pieces = client.query_heads(request).await?.into_inner();
             let mut said = String::new();
             while let Some(piece) = pieces.message().await? {
-                let Some(Piece::Done(done)) = piece.of else { continue };
-                let done = wire::ShardDone::decode(done).unwrap();
-                said += &match done.of {
-                    Some(Outcome::Failure(why)) => words(&why),
-                    Some(Outcome::Replan(_)) => "replan".to_owned(),
+                let Some(Frame::Trailer(trailer)) = piece.frame else { continue };
+                let result = wire::ShardResult::decode(trailer).unwrap();
+                said += &match result.outcome {
+                    Some(Outcome::Error(why)) => words(&why),
+                    Some(Outcome::Stale(_)) => "stale".to_owned(),
                     None => "answered".to_owned(),
                 };
             }
@@ -104,33 +110,45 @@ impl Line<'_> {
         asked.unwrap_or_else(|status| refused(&status_codec::from_grpc(&status)))
     }
 
-    async fn window(&self, spoil: fn(&mut wire::WindowRequest)) -> String {
-        let mut request =
-            wire::WindowRequest { caller: self.caller(), shard: SERVES, ..wire::WindowRequest::default() };
+    async fn window(&self, spoil: fn(&mut wire::ReadDedupWindowRequest)) -> String {
+        let mut request = wire::ReadDedupWindowRequest {
+            header: self.header(),
+            shard: SERVES,
+            ..wire::ReadDedupWindowRequest::default()
+        };
         spoil(&mut request);
         let mut client = self.shards();
-        match run_on(self.cluster.catalog(self.from).0, async move { client.window(request).await }).await {
+        match run_on(
+            self.cluster.catalog(self.from).0,
+            async move { client.read_dedup_window(request).await },
+        )
+        .await
+        {
             Err(status) => refused(&status_codec::from_grpc(&status)),
-            Ok(page) => page.into_inner().failure.map_or_else(|| "a page".to_owned(), |why| words(&why)),
+            Ok(page) => page.into_inner().error.map_or_else(|| "a page".to_owned(), |why| words(&why)),
         }
     }
 
-    async fn settle(&self, spoil: fn(&mut wire::SettleRequest)) -> String {
-        let (caller, ids) = (self.caller(), Bytes::from_static(&[9; 32]));
-        let mut request = wire::SettleRequest { caller, shard: SERVES, from_shard: OVER, ids };
+    async fn settle(&self, spoil: fn(&mut wire::ReconcileIdsRequest)) -> String {
+        let header = self.header();
+        let ids = Bytes::from_static(&[9; 32]);
+        let mut request = wire::ReconcileIdsRequest { header, shard: SERVES, from_shard: OVER, ids };
         spoil(&mut request);
         let mut client = self.shards();
-        match run_on(self.cluster.catalog(self.from).0, async move { client.settle(request).await }).await {
+        match run_on(self.cluster.catalog(self.from).0, async move { client.reconcile_ids(request).await })
+            .await
+        {
             Err(status) => refused(&status_codec::from_grpc(&status)),
-            Ok(held) => held.into_inner().failure.map_or_else(|| "settled".to_owned(), |why| words(&why)),
+            Ok(held) => held.into_inner().error.map_or_else(|| "settled".to_owned(), |why| words(&why)),
         }
     }
 
-    async fn hand_over(&self, hand_over: wire::HandOver) -> String {
-        let request = wire::LeadsRequest { caller: self.caller(), hand_over: Some(hand_over) };
+    async fn transfer(&self, transfer: wire::LeadershipTransfer) -> String {
+        let request = wire::ManageLeadershipRequest { header: self.header(), transfer: Some(transfer) };
         let mut client = self.shards();
-        let answered = run_on(self.cluster.catalog(self.from).0, async move { client.leads(request).await });
-        answered.await.unwrap().into_inner().failure.map_or_else(|| "done".to_owned(), |why| words(&why))
+        let answered =
+            run_on(self.cluster.catalog(self.from).0, async move { client.manage_leadership(request).await });
+        answered.await.unwrap().into_inner().error.map_or_else(|| "done".to_owned(), |why| words(&why))
     }
 
     /// A message to a member of a group.
@@ -143,7 +161,7 @@ impl Line<'_> {
     }
 }
 
-fn words(why: &wire::Failure) -> String {
+fn words(why: &wire::RpcStatus) -> String {
     refused(&status_codec::decode_status(why))
 }
 
@@ -151,8 +169,8 @@ fn refused(status: &athanor_chassis::Status) -> String {
     format!("{}: {}", status.code.name(), status.message)
 }
 
-fn shard_at(shard: ShardId, epoch: u32) -> wire::ShardAt {
-    wire::ShardAt { shard, epoch, ..wire::ShardAt::default() }
+fn shard_at(shard: ShardId, epoch: u32) -> wire::ShardRequest {
+    wire::ShardRequest { shard, epoch, ..wire::ShardRequest::default() }
 }
 
 /// Profiles of the time of a table that only the second shard of the slot knows.
@@ -182,7 +200,7 @@ async fn of_two_shards_and_tables() -> (TestCluster, Oracle) {
     (cluster, oracle)
 }
 
-fn batch(request: &mut wire::AppendRequest) -> &mut wire::Batch {
+fn batch(request: &mut wire::AppendRequest) -> &mut wire::AppendBatch {
     request.batch.as_mut().expect("it was put there")
 }
 
@@ -205,7 +223,7 @@ async fn what_is_wrong_is_refused_in_words_and_nothing_of_it_is_stored() {
     let there = format!("not_leader: this node does not lead shard {SERVES}; node {} does", leader.to);
     assert_eq!(follower.append(&oracle, number, |_| {}).await, there);
     assert_eq!(follower.query(|_| {}).await, there);
-    assert_eq!(follower.window(|request| request.again = true).await, there);
+    assert_eq!(follower.window(|request| request.incremental = true).await, there);
     assert_eq!(follower.settle(|_| {}).await, there);
 
     for place in 0..3 {
@@ -220,10 +238,13 @@ async fn what_is_wrong_is_refused_in_words_and_nothing_of_it_is_stored() {
 async fn appends(oracle: &Oracle, number: usize, leader: &Line<'_>) {
     type Spoil = fn(&mut wire::AppendRequest);
     let cases: [(Spoil, &str); 12] = [
-        (|request| request.caller = None, "invalid: the message does not say who sends it"),
-        (|request| request.caller.as_mut().unwrap().cluster = vec![7; 16].into(), "conflict: this is node"),
-        (|request| request.caller.as_mut().unwrap().to = 7, ", not 7: an address was reused"),
-        (|request| request.batch = None, "invalid: the message has no batch"),
+        (|request| request.header = None, "invalid: missing caller identity"),
+        (
+            |request| request.header.as_mut().unwrap().cluster_id = vec![7; 16].into(),
+            "conflict: this is node",
+        ),
+        (|request| request.header.as_mut().unwrap().target_node_id = 7, ", not 7: an address was reused"),
+        (|request| request.batch = None, "invalid: append request has no batch"),
         (
             |request| (batch(request).shard, batch(request).epoch) = (UNKNOWN, 1),
             "not_leader: this node does not lead shard 999; an election is on, try again",
@@ -231,17 +252,17 @@ async fn appends(oracle: &Oracle, number: usize, leader: &Line<'_>) {
         (|request| (batch(request).shard, batch(request).epoch) = (OVER, 1), "not_leader: shard 1 is over"),
         (
             |request| batch(request).epoch = 1,
-            "invalid: shard 65537 is the one of epoch 2 of slot 0, not of 1",
+            "invalid: shard 65537 has epoch 2 of slot 0, request names epoch 1",
         ),
-        (|request| batch(request).shard = 1 << 16, "invalid: 65536 is the number of no shard"),
+        (|request| batch(request).shard = 1 << 16, "invalid: invalid shard id 65536"),
         (
-            |request| batch(request).table = 1,
+            |request| batch(request).slot_table_version = 1,
             "conflict: the profile was placed by an older table than 2, which holds for its time",
         ),
         (|request| batch(request).tenant = "a/b".to_owned(), "invalid: tenant \"a/b\": tenant name has '/'"),
         (
-            |request| batch(request).uploads[0].drawn = Bytes::from_static(b"abc"),
-            "invalid: what was drawn for an upload has 3 bytes, not 16",
+            |request| batch(request).uploads[0].nonce = Bytes::from_static(b"abc"),
+            "invalid: nonce of an upload has 3 bytes, must be 16",
         ),
         (|request| batch(request).uploads[0].pprof = Bytes::from_static(&[0xff; 9]), "invalid: "),
     ];
@@ -252,24 +273,24 @@ async fn appends(oracle: &Oracle, number: usize, leader: &Line<'_>) {
 }
 
 async fn queries(leader: &Line<'_>) {
-    type Spoil = fn(&mut wire::QueryRequest);
+    type Spoil = fn(&mut wire::QueryHeadsRequest);
     let cases: [(Spoil, &str); 7] = [
         (|_| {}, "answered"),
-        (|request| request.caller = None, "invalid: the message does not say who sends it"),
+        (|request| request.header = None, "invalid: missing caller identity"),
         (
             |request| request.shards.push(shard_at(UNKNOWN, 1)),
             "not_leader: this node does not lead shard 999; an election is on, try again",
         ),
-        (|request| request.shards[0] = shard_at(OVER, 1), "replan"),
+        (|request| request.shards[0] = shard_at(OVER, 1), "stale"),
         (
             |request| request.shards[0].epoch = 1,
-            "invalid: shard 65537 is the one of epoch 2 of slot 0, not of 1",
+            "invalid: shard 65537 has epoch 2 of slot 0, request names epoch 1",
         ),
         (
             |request| request.shards = vec![shard_at(SERVES, EPOCH); 257],
-            "invalid: 257 shards are asked for at once, the limit is 256",
+            "invalid: query names 257 shards, the limit is 256",
         ),
-        (|request| request.ask = Bytes::from_static(&[0xff; 9]), "packed question is of version 255"),
+        (|request| request.query = Bytes::from_static(&[0xff; 9]), "query has wire format version 255"),
     ];
     for (spoil, why) in cases {
         let said = leader.query(spoil).await;
@@ -278,47 +299,47 @@ async fn queries(leader: &Line<'_>) {
 }
 
 async fn pages(leader: &Line<'_>) {
-    type Ask = fn(&mut wire::WindowRequest);
+    type Ask = fn(&mut wire::ReadDedupWindowRequest);
     let asked: [(Ask, &str); 5] = [
         (
             |request| request.shard = UNKNOWN,
-            "not_leader: this node is no member of shard 999, or has not opened it",
+            "not_leader: this node is not a member of shard 999, or has not opened it",
         ),
         (
             |request| request.shard = OVER,
-            "not_leader: this node is no member of shard 1, or has not opened it",
+            "not_leader: this node is not a member of shard 1, or has not opened it",
         ),
-        (|request| request.upto = u64::MAX, "has not applied entry 18446744073709551615 yet; try again"),
         (
-            |request| request.after = Some(Bytes::from_static(b"short")),
-            "invalid: 5 bytes are no ids: there are 16 for each of at most 100000",
+            |request| request.min_applied_index = u64::MAX,
+            "has not applied entry 18446744073709551615 yet; retry",
         ),
-        (|request| request.caller = None, "invalid: the message does not say who sends it"),
+        (
+            |request| request.after_id = Some(Bytes::from_static(b"short")),
+            "invalid: list of ids has 5 bytes, must be 16 for each of at most 100000 ids",
+        ),
+        (|request| request.header = None, "invalid: missing caller identity"),
     ];
     for (spoil, why) in asked {
         let said = leader.window(spoil).await;
         assert!(said.contains(why), "{said}");
     }
-    type Settle = fn(&mut wire::SettleRequest);
+    type Settle = fn(&mut wire::ReconcileIdsRequest);
     let settled: [(Settle, &str); 5] = [
         (
             |request| (request.shard, request.from_shard) = (UNKNOWN, UNKNOWN | 1 << 16),
-            "not_leader: this node is no member of shard 999, or has not opened it",
+            "not_leader: this node is not a member of shard 999, or has not opened it",
         ),
-        (
-            |request| request.from_shard = UNKNOWN,
-            "invalid: shard 999 does not settle with shard 65537, which is of another slot",
-        ),
-        (|request| request.from_shard = 0, "invalid: shard 0 does not settle with shard 65537"),
-        (|request| request.ids = Bytes::from_static(&[9; 17]), "invalid: 17 bytes are no ids"),
-        (|request| request.ids = vec![9; 16 * 100_001].into(), "invalid: 1600016 bytes are no ids"),
+        (|request| request.from_shard = UNKNOWN, "invalid: shards 999 and 65537 belong to different slots"),
+        (|request| request.from_shard = 0, "invalid: shards 0 and 65537 belong to different slots"),
+        (|request| request.ids = Bytes::from_static(&[9; 17]), "invalid: list of ids has 17 bytes"),
+        (|request| request.ids = vec![9; 16 * 100_001].into(), "invalid: list of ids has 1600016 bytes"),
     ];
     for (spoil, why) in settled {
         let said = leader.settle(spoil).await;
         assert!(said.contains(why), "{said}");
     }
-    let said = leader.hand_over(wire::HandOver { shard: UNKNOWN, to: 7 }).await;
-    assert_eq!(said, "not_found: this node is no member of shard 999, or has not opened it");
+    let said = leader.transfer(wire::LeadershipTransfer { shard: UNKNOWN, target_node_id: 7 }).await;
+    assert_eq!(said, "not_found: this node is not a member of shard 999, or has not opened it");
 }
 
 /// Bytes that no member sends; the shortest message that does something is longer.
@@ -348,9 +369,14 @@ fn frames(cluster: &TestCluster, to: &str) {
         ("te", "trailers"),
     ];
     let random = Random::from_seed(14);
-    for method in
-        ["Shards/Append", "Shards/Query", "Shards/Window", "Shards/Settle", "Shards/Leads", "Raft/Talk"]
-    {
+    for method in [
+        "IngesterService/Append",
+        "IngesterService/QueryHeads",
+        "IngesterService/ReadDedupWindow",
+        "IngesterService/ReconcileIds",
+        "IngesterService/ManageLeadership",
+        "RaftService/Stream",
+    ] {
         let bytes: Vec<u8> = (0..40).map(|_| random.next_below(256) as u8 | 0x80).collect();
         let length = (bytes.len() as u32).to_be_bytes();
         let body = [&[0][..], &length, &bytes].concat();

@@ -101,7 +101,7 @@ fn servers_of_a_cluster_see_each_other_and_miss_who_left() {
 #[test]
 fn each_port_is_for_its_own() {
     let server = member("a", &[]);
-    let call = "/athanor.internal.v1.Raft/Talk";
+    let call = "/athanor.internal.v1.RaftService/Stream";
     let public = server.post(call, &[("content-type", "application/grpc")], b"");
     assert_eq!(public.status, 404, "nothing for nodes is on the port for clients");
     let internal = server.node.roles().cluster_handle().unwrap().address();

@@ -12,7 +12,7 @@ use athanor_cluster::members::{ClusterMember, ClusterMembers, MemberState};
 use athanor_cluster::peers::{PeerDeps, PeerPool};
 use athanor_cluster::secret::ClusterSecrets;
 use athanor_cluster::tls::{PemFiles, TlsContext, TlsNet};
-use athanor_proto::athanor::internal::v1::LeadsRequest;
+use athanor_proto::athanor::internal::v1::ManageLeadershipRequest;
 use athanor_server::ClusterTlsConfig;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 
@@ -93,10 +93,11 @@ fn called(pems: Option<&PemFiles>, server: &TestServer) -> Result<(), String> {
         let deps = PeerDeps { net, secrets, clock: clock.clone(), random, tasks: tasks.clone() };
         let peers = PeerPool::new(deps, ClusterMembers::from_static([member]));
         let me = NodeIdentity { cluster: u128::from_str_radix(ID, 16).unwrap(), node: 7, boot: 1 };
-        let caller = Some(PeerHandshake::new(me).caller(there, LIMIT));
+        let header = Some(PeerHandshake::new(me).call_header(there, LIMIT));
         let mut client = peers.ingester(there);
-        let request = LeadsRequest { caller, hand_over: None };
-        let answered = clock.timeout(LIMIT, client.leads(request)).await.map_err(|late| late.to_string());
+        let request = ManageLeadershipRequest { header, transfer: None };
+        let answered =
+            clock.timeout(LIMIT, client.manage_leadership(request)).await.map_err(|late| late.to_string());
         tasks.shutdown(Duration::ZERO).await;
         answered?.map(drop).map_err(|status| status.to_string())
     };

@@ -279,7 +279,7 @@ async fn any_querier_tells_how_far_a_query_is_that_another_one_runs() {
     // Who cannot be reached now may be later.
     cluster.partition("a", "b");
     let said = refused(&cluster, a, &id, 503).await;
-    assert!(said.contains("ask again, or begin it again"), "{said}");
+    assert!(said.contains("retry, or start the query again"), "{said}");
     cluster.heal_network();
     let healed = async {
         while poll(a, "acme", &id).status != 200 {
@@ -295,7 +295,7 @@ async fn any_querier_tells_how_far_a_query_is_that_another_one_runs() {
     let id = begin(b, "acme");
     cluster.stop("b").await.unwrap();
     let said = refused(&cluster, c, &id, 404).await;
-    assert!(said.contains("which has left: begin it again"), "{said}");
+    assert!(said.contains("which has left the cluster; start the query again"), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -10,7 +10,7 @@ use athanor_chassis::{ErrorCode, TenantId, Timestamp};
 use athanor_cluster::handshake::{NodeIdentity, PeerHandshake};
 use athanor_cluster::status_codec;
 use athanor_proto::athanor::internal::v1 as wire;
-use athanor_proto::athanor::internal::v1::propose_response::Of;
+use athanor_proto::athanor::internal::v1::propose_response::Outcome;
 
 use crate::harness::{CLUSTER, Town, me, simulate};
 
@@ -111,19 +111,26 @@ fn a_voter_that_does_not_lead_sends_a_proposal_on_once() {
         let town = Town::start(3, 2).await;
         let leader = town.leader().await;
         let follower = leader % 3 + 1;
-        let introductions = PeerHandshake::new(me(8));
+        let handshake = PeerHandshake::new(me(8));
         let request = |hops| wire::ProposeRequest {
-            caller: Some(introductions.caller(follower, LIMIT)),
-            command: CatalogLogEntry { time: Default::default(), command: change(1) }.encode().into(),
+            header: Some(handshake.call_header(follower, LIMIT)),
+            command: CatalogLogEntry { at: Default::default(), command: change(1) }.encode().into(),
             hops,
         };
         let ask = async |hops| {
-            town.peers(8).metastore(follower).propose(request(hops)).await.unwrap().into_inner().of.unwrap()
+            town.peers(8)
+                .metastore(follower)
+                .propose(request(hops))
+                .await
+                .unwrap()
+                .into_inner()
+                .outcome
+                .unwrap()
         };
-        assert!(matches!(ask(0).await, Of::Answer(_)));
-        let Of::Failure(refused) = ask(1).await else { panic!("it was sent on again") };
+        assert!(matches!(ask(0).await, Outcome::Result(_)));
+        let Outcome::Error(refused) = ask(1).await else { panic!("it was sent on again") };
         assert_eq!(
-            (status_codec::decode_status(&refused).code, refused.leader),
+            (status_codec::decode_status(&refused).code, refused.leader_node_id),
             (ErrorCode::NotLeader, leader)
         );
     });
@@ -190,13 +197,13 @@ fn what_cannot_be_helped_is_refused_at_once() {
         assert!(error.to_string().contains("the limit is 1MiB"), "{error}");
         assert_eq!(town.clock.monotonic(), before);
 
-        let call = async |introductions: PeerHandshake, command: &'static [u8]| {
-            let caller = Some(introductions.caller(1, LIMIT));
-            let request = wire::ProposeRequest { caller, command: command.into(), hops: 0 };
+        let call = async |handshake: PeerHandshake, command: &'static [u8]| {
+            let header = Some(handshake.call_header(1, LIMIT));
+            let request = wire::ProposeRequest { header, command: command.into(), hops: 0 };
             town.peers(8).metastore(1).propose(request).await
         };
-        let odd = call(PeerHandshake::new(me(8)), b"{\"format\":99}").await.unwrap().into_inner().of;
-        let Some(Of::Failure(odd)) = odd else { panic!("{odd:?}") };
+        let odd = call(PeerHandshake::new(me(8)), b"{\"format\":99}").await.unwrap().into_inner().outcome;
+        let Some(Outcome::Error(odd)) = odd else { panic!("{odd:?}") };
         assert_eq!(status_codec::decode_status(&odd).code, ErrorCode::Invalid);
         let stranger = PeerHandshake::new(NodeIdentity { cluster: CLUSTER + 1, ..me(8) });
         let refused = status_codec::from_grpc(&call(stranger, b"").await.unwrap_err());
@@ -216,17 +223,15 @@ fn the_leading_voter_says_when_something_was_proposed() {
     simulate(async {
         let town = Town::start(3, 9).await;
         let leader = town.leader().await;
-        let introductions = PeerHandshake::new(me(8));
+        let handshake = PeerHandshake::new(me(8));
         let (now, far) = (town.clock.wall(), Duration::from_secs(1 << 30));
         for (number, time) in [now.plus(far), now.minus(far)].into_iter().enumerate() {
             for (place, voter) in [leader, leader % 3 + 1].into_iter().enumerate() {
                 let block = BlockId::from_number((number * 2 + place) as u128);
-                let command = CatalogLogEntry {
-                    time,
-                    command: CatalogCommand::TombstoneBlocks { blocks: vec![block] },
-                };
-                let caller = Some(introductions.caller(voter, LIMIT));
-                let request = wire::ProposeRequest { caller, command: command.encode().into(), hops: 0 };
+                let command =
+                    CatalogLogEntry { time, command: CatalogCommand::TombstoneBlocks { blocks: vec![block] } };
+                let header = Some(handshake.call_header(voter, LIMIT));
+                let request = wire::ProposeRequest { header, command: command.encode().into(), hops: 0 };
                 town.peers(8).metastore(voter).propose(request).await.unwrap();
             }
         }

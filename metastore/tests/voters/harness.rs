@@ -15,13 +15,14 @@ use athanor_cluster::internal_server::InternalRouter;
 use athanor_cluster::members::{ClusterMember, ClusterMembers, MemberState, RoleName};
 use athanor_cluster::peers::{PeerDeps, PeerPool};
 use athanor_cluster::raft_transport::{RaftHandler, RaftTransport, RaftTransportServer};
+use athanor_cluster::rpc_client::RpcClient;
 use athanor_cluster::secret::ClusterSecrets;
 use athanor_consensus::RaftGroup;
 use athanor_consensus::log::{CommitMode, Log, LogConfig, LogIdentity};
 use athanor_consensus::replicated::{GroupBootstrap, Network, RaftCallError, RaftGroupDeps, RaftTiming};
 use athanor_metastore::{
     BootstrapDeps, CATALOG_GROUP, CatalogStateMachine, MetastoreClient, MetastoreClientDeps, MetastoreServer,
-    MetastoreServerDeps, MetastoreVoter, RemoteNodes, RoutingWatch, VoterMaintenance, decide_bootstrap,
+    MetastoreServerDeps, MetastoreVoter, RoutingWatch, VoterMaintenance, decide_bootstrap,
 };
 use athanor_storage::{StorageConfig as Bucket, Store, StoreDeps};
 use bytes::Bytes;
@@ -191,8 +192,8 @@ impl Town {
     ) {
         let state_disk = self.nodes[&number].state_disk.clone();
         let tasks = TaskGroup::new(self.clock.clone(), 10_000);
-        let introductions = Arc::new(PeerHandshake::new(me(number)));
-        let net: Arc<dyn Net> = Arc::new(self.net.host(address(number).ip()));
+        let handshake = Arc::new(PeerHandshake::new(me(number)));
+        let net: Arc<dyn Net> = Arc::new(self.net.port(number));
         let peers = PeerPool::new(
             PeerDeps {
                 net: Arc::clone(&net),
@@ -203,10 +204,11 @@ impl Town {
             },
             self.members.clone(),
         );
+        let remote = RpcClient { peers: peers.clone(), handshake: Arc::clone(&handshake) };
         let group = match founding {
             None => None,
             Some((founding, log)) => {
-                let talk = RaftTransport::new(peers.clone(), Arc::clone(&introductions));
+                let talk = RaftTransport::new(peers.clone(), Arc::clone(&handshake));
                 let deps = self.consensus(number, log, state_disk, talk);
                 Some(
                     RaftGroup::open(&deps, CATALOG_GROUP, founding, CatalogStateMachine::default())
@@ -219,7 +221,7 @@ impl Town {
         let hear: Arc<dyn RaftHandler> = Arc::new(Group(group.clone()));
         let answering = RaftTransportServer::new(
             hear,
-            Arc::clone(&introductions),
+            Arc::clone(&handshake),
             self.clock.clone(),
             tasks.shutdown_token(),
         );
@@ -227,8 +229,7 @@ impl Town {
         let service = metastore.clone().map(|metastore| {
             MetastoreServer::new(MetastoreServerDeps {
                 metastore,
-                peers: peers.clone(),
-                introductions: Arc::clone(&introductions),
+                remote: remote.clone(),
                 clock: self.clock_of(number),
                 compute: ComputePool::inline(),
                 stop: tasks.shutdown_token(),
@@ -240,15 +241,14 @@ impl Town {
         serve(services, net, number, &tasks).await;
         let client = MetastoreClient::new(MetastoreClientDeps {
             local: metastore.clone(),
-            others: Some(RemoteNodes { peers: peers.clone(), introductions: Arc::clone(&introductions) }),
+            remote: Some(remote.clone()),
             clock: self.clock.clone(),
             random: self.random.split(),
             compute: ComputePool::inline(),
         });
         let views = RoutingWatch::follow(&client, &tasks).unwrap();
         if let (Some(metastore), Some(deciding)) = (metastore.clone(), deciding) {
-            let others = RemoteNodes { peers: peers.clone(), introductions };
-            VoterMaintenance { metastore, deciding, compute: ComputePool::inline(), others }
+            VoterMaintenance { metastore, deciding, compute: ComputePool::inline(), remote }
                 .spawn(&tasks)
                 .unwrap();
         }

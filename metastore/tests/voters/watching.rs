@@ -7,7 +7,7 @@ use athanor_chassis::ErrorCode;
 use athanor_cluster::handshake::PeerHandshake;
 use athanor_cluster::status_codec;
 use athanor_proto::athanor::internal::v1 as wire;
-use athanor_proto::athanor::internal::v1::catalogue_server::Catalogue;
+use athanor_proto::athanor::internal::v1::metastore_service_server::MetastoreService;
 use futures::StreamExt;
 
 use crate::asking::change;
@@ -62,10 +62,10 @@ async fn watch(
     town: &Town,
     voter: u64,
     revision: u64,
-) -> <athanor_metastore::MetastoreServer as Catalogue>::WatchStream {
-    let caller = Some(PeerHandshake::new(me(8)).caller(voter, Duration::from_secs(1)));
-    let request = wire::WatchRequest { caller, revision, rates: Vec::new() };
-    town.service(voter).watch(tonic::Request::new(request)).await.unwrap().into_inner()
+) -> <athanor_metastore::MetastoreServer as MetastoreService>::WatchRoutingStream {
+    let header = Some(PeerHandshake::new(me(8)).call_header(voter, Duration::from_secs(1)));
+    let request = wire::WatchRoutingRequest { header, known_revision: revision };
+    town.service(voter).watch_routing(tonic::Request::new(request)).await.unwrap().into_inner()
 }
 
 #[test]
@@ -109,19 +109,20 @@ fn so_many_watch_a_voter_and_no_more() {
         for _ in 0..1024 - 2 {
             all.push(watch(&town, 1, 0).await);
         }
-        let caller = || Some(PeerHandshake::new(me(8)).caller(1, Duration::from_secs(1)));
-        let request = || tonic::Request::new(wire::WatchRequest { caller: caller(), ..Default::default() });
+        let header = || Some(PeerHandshake::new(me(8)).call_header(1, Duration::from_secs(1)));
+        let request =
+            || tonic::Request::new(wire::WatchRoutingRequest { header: header(), ..Default::default() });
         let mut last = 0;
-        while let Ok(stream) = town.service(1).watch(request()).await {
+        while let Ok(stream) = town.service(1).watch_routing(request()).await {
             all.push(stream.into_inner());
             last += 1;
             assert!(last <= 2, "there is no end");
         }
-        let Err(refused) = town.service(1).watch(request()).await else { panic!("there is no end") };
+        let Err(refused) = town.service(1).watch_routing(request()).await else { panic!("there is no end") };
         let refused = status_codec::from_grpc(&refused);
         assert_eq!(refused.code, ErrorCode::Exhausted);
         assert!(refused.message.contains("1024 nodes watch"), "{refused}");
         drop(all.pop());
-        assert!(town.service(1).watch(request()).await.is_ok());
+        assert!(town.service(1).watch_routing(request()).await.is_ok());
     });
 }

@@ -7,7 +7,7 @@ use athanor_chassis::Status;
 use athanor_cluster::NodeId;
 use athanor_cluster::members::{ClusterMember, MemberState, RoleName};
 use athanor_cluster::placement::{LeaderCandidate, ShardLeaderView, better_leader};
-use athanor_proto::athanor::internal::v1::HandOver;
+use athanor_proto::athanor::internal::v1::LeadershipTransfer;
 
 use super::ClusterController;
 
@@ -38,15 +38,15 @@ impl LeaderBalancer {
             .map(|member| member.node)
             .collect();
         let nodes: Vec<NodeId> = members.values().filter(keeps).map(|member| member.node).collect();
-        let asked = nodes.iter().map(|node| async { (*node, controller.ways.led_shards(*node, None).await) });
+        let calls = nodes.iter().map(|node| async { (*node, controller.ways.led_shards(*node, None).await) });
         let mut leads = BTreeMap::new();
         let mut leaders = BTreeMap::new();
-        for (node, told) in futures::future::join_all(asked).await {
+        for (node, led) in futures::future::join_all(calls).await {
             // A node that does not respond receives no leaders.
-            let Ok(told) = told else { continue };
+            let Ok(led) = led else { continue };
             let zone = members.get(&node).map(|member| member.zone.clone()).unwrap_or_default();
-            leads.insert(node, LeaderCandidate { zone, shards: told.len() as u16 });
-            leaders.extend(told.into_iter().map(|shard| (shard, node)));
+            leads.insert(node, LeaderCandidate { zone, shards: led.len() as u16 });
+            leaders.extend(led.into_iter().map(|shard| (shard, node)));
         }
         let view = controller.views.current();
         let mut moves = 0;
@@ -54,14 +54,14 @@ impl LeaderBalancer {
             let Some(&leader) = leaders.get(&shard.id) else { continue };
             let seen = ShardLeaderView { shard: shard.id, leader, members: &shard.members };
             let Some(to) = better_leader(&seen, &leads, &draining) else { continue };
-            tracing::info!(shard = shard.id, from = leader, to, "the lead of a shard moves");
-            let moved = controller.ways.led_shards(leader, Some(HandOver { shard: shard.id, to })).await;
-            match moved {
+            tracing::info!(shard = shard.id, from = leader, to, "transferring shard leadership");
+            let transfer = LeadershipTransfer { shard: shard.id, target_node_id: to };
+            match controller.ways.led_shards(leader, Some(transfer)).await {
                 Ok(_) => {
                     leads.entry(leader).and_modify(|lead| lead.shards = lead.shards.saturating_sub(1));
                     leads.entry(to).and_modify(|lead| lead.shards += 1);
                 }
-                Err(error) => tracing::info!(shard = shard.id, to, %error, "the lead stays where it is"),
+                Err(error) => tracing::info!(shard = shard.id, to, %error, "leadership transfer failed"),
             }
             moves += 1;
             if moves >= MAX_TRANSFERS_PER_ROUND {

@@ -25,7 +25,8 @@ use athanor_cluster::internal_server::InternalRouter;
 use athanor_cluster::members::{ClusterMembers, MemberState};
 use athanor_cluster::peers::{PeerDeps, PeerPool};
 use athanor_cluster::raft_transport::{RaftHandler, RaftTransport, RaftTransportServer};
-use athanor_cluster::secret::ClusterSecrets;
+use athanor_cluster::rpc_client::RpcClient;
+use athanor_cluster::secret::{ClusterSecrets, SecretError};
 use athanor_consensus::replicated::{Network, RaftCallError};
 use athanor_ingester::Ingester;
 use axum::Router;
@@ -37,11 +38,8 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::config::{ClusterJoinConfig, ServerConfig};
 use crate::http::{ConnectionDeps, HttpListener, RequestLimiter};
-use crate::membership::join_error::ClusterJoinError;
-use crate::membership::tls_files::TlsFileWatcher;
-use crate::node::error::StartError;
-use crate::node::node_deps::NodeDeps;
-use crate::rpc::ingester_client::InternalRpcClient;
+use crate::membership::tls_files::{TlsFileError, TlsFileWatcher};
+use crate::node::{NodeDeps, StartError};
 
 /// Maximum connections from other nodes.
 const MAX_INTERNAL_CONNECTIONS: usize = 1024;
@@ -70,7 +68,7 @@ pub struct ClusterBootstrap {
 /// Connection of a running node to its cluster.
 pub struct ClusterHandle {
     company: MembershipView,
-    afar: InternalRpcClient,
+    rpc_client: RpcClient,
     gossip: Gossip,
     talk: RaftTransport,
     groups: Arc<RaftGroupRegistry>,
@@ -156,7 +154,7 @@ impl ClusterBootstrap {
         };
         let transport: &dyn Transport = &*system.gossip;
         let (gossip, members) = Gossip::start(gossip_config, transport, clock.clone(), tasks).await?;
-        let introductions = Arc::new(PeerHandshake::new(me));
+        let handshake = Arc::new(PeerHandshake::new(me));
         let deps = PeerDeps {
             net,
             secrets: secrets.clone(),
@@ -165,23 +163,14 @@ impl ClusterBootstrap {
             tasks: tasks.clone(),
         };
         let peers = PeerPool::new(deps, members.clone());
-        let talk = RaftTransport::new(peers.clone(), Arc::clone(&introductions));
-        let afar = InternalRpcClient { peers, introductions: Arc::clone(&introductions) };
+        let talk = RaftTransport::new(peers.clone(), Arc::clone(&handshake));
+        let rpc_client = RpcClient { peers, handshake: Arc::clone(&handshake) };
         let groups = Arc::<RaftGroupRegistry>::default();
         let stop = CancellationToken::new();
         let hear: Arc<dyn RaftHandler> = Arc::clone(&groups) as _;
-        let answering = RaftTransportServer::new(hear, introductions, clock.clone(), stop.clone());
+        let answering = RaftTransportServer::new(hear, handshake, clock.clone(), stop.clone());
         let routes = offered(InternalRouter::default()).with_raft(answering).into_router(secrets.clone());
-        let room = Arc::new(Semaphore::new(MAX_INTERNAL_CONNECTIONS));
-        let enough = CancellationToken::new();
-        let lasting = ConnectionDeps {
-            tasks: tasks.clone(),
-            clock: clock.clone(),
-            enough,
-            room,
-            requests: Arc::new(RequestLimiter::new(MAX_CALLS, MAX_CALLS_PER_CONNECTION)),
-        };
-        let serving = serve(listener, routes, lasting, stop.clone());
+        let serving = serve(listener, routes, connection_deps(tasks, &clock), stop.clone());
         let served = tasks.spawn("listener for other nodes", serving)?;
         let compute = system.compute.clone();
         let watching = watch(secrets, joining.secret_file, compute, clock.clone(), tasks.shutdown_token());
@@ -193,7 +182,27 @@ impl ClusterBootstrap {
         }
         tracing::info!(internal = %address, gossip = %gossip.address(), "joining the cluster");
         let company = MembershipView { me, members, clock };
-        Ok(ClusterHandle { company, afar, gossip, talk, groups, address, stop: stop.drop_guard(), served })
+        Ok(ClusterHandle {
+            company,
+            rpc_client,
+            gossip,
+            talk,
+            groups,
+            address,
+            stop: stop.drop_guard(),
+            served,
+        })
+    }
+}
+
+/// Returns the dependencies of connections from other nodes, with the limits of the internal port.
+fn connection_deps(tasks: &TaskGroup, clock: &Clock) -> ConnectionDeps {
+    ConnectionDeps {
+        tasks: tasks.clone(),
+        clock: clock.clone(),
+        enough: CancellationToken::new(),
+        room: Arc::new(Semaphore::new(MAX_INTERNAL_CONNECTIONS)),
+        requests: Arc::new(RequestLimiter::new(MAX_CALLS, MAX_CALLS_PER_CONNECTION)),
     }
 }
 
@@ -219,8 +228,8 @@ impl ClusterHandle {
     }
 
     /// Returns the RPC client for other nodes.
-    pub fn rpc_client(&self) -> &InternalRpcClient {
-        &self.afar
+    pub fn rpc_client(&self) -> &RpcClient {
+        &self.rpc_client
     }
 
     /// Returns the address of this node's gossip.

@@ -18,11 +18,11 @@ use athanor_metastore::{
     BootstrapDeps, CatalogStateMachine, MetastoreClient, MetastoreClientDeps, MetastoreServer,
     MetastoreServerDeps, MetastoreVoter, RoutingWatch,
 };
-use athanor_proto::athanor::internal::v1::catalogue_server::CatalogueServer;
-use athanor_proto::athanor::internal::v1::doors_server::DoorsServer;
-use athanor_proto::athanor::internal::v1::gateways_server::GatewaysServer;
-use athanor_proto::athanor::internal::v1::queriers_server::QueriersServer;
-use athanor_proto::athanor::internal::v1::shards_server::ShardsServer;
+use athanor_proto::athanor::internal::v1::distributor_service_server::DistributorServiceServer;
+use athanor_proto::athanor::internal::v1::ingester_service_server::IngesterServiceServer;
+use athanor_proto::athanor::internal::v1::metastore_service_server::MetastoreServiceServer;
+use athanor_proto::athanor::internal::v1::querier_service_server::QuerierServiceServer;
+use athanor_proto::athanor::internal::v1::store_gateway_service_server::StoreGatewayServiceServer;
 use athanor_querier::Querier;
 use athanor_store_gateway::StoreGateway;
 use athanor_symbolizer::DebuginfoService;
@@ -42,7 +42,7 @@ use crate::node::node_identity::{self, NodeIdentityError};
 use crate::read::hedging::HedgingPolicy;
 use crate::rpc::deferred_service::DeferredService;
 use crate::rpc::handoff_client::HandoffClient;
-use crate::rpc::ingester_client::{IngesterClient, InternalRpcClient};
+use crate::rpc::ingester_client::IngesterClient;
 use crate::rpc::ingester_service::IngesterService;
 use crate::rpc::querier_rpc::QuerierService;
 use crate::rpc::service_load::DistributorService;
@@ -58,11 +58,11 @@ const SHARD_OPEN_RETRY_BACKOFF: Duration = Duration::from_secs(5);
 /// Internal services that other nodes may call once their roles have started.
 #[derive(Clone, Default)]
 pub struct InternalServices {
-    shards: DeferredService<ShardsServer<IngesterService>>,
-    catalogue: DeferredService<CatalogueServer<MetastoreServer>>,
-    pub(super) doors: DeferredService<DoorsServer<DistributorService>>,
-    pub(super) gateways: DeferredService<GatewaysServer<StoreGatewayService>>,
-    pub(super) queriers: DeferredService<QueriersServer<QuerierService>>,
+    ingester: DeferredService<IngesterServiceServer<IngesterService>>,
+    metastore: DeferredService<MetastoreServiceServer<MetastoreServer>>,
+    pub(super) distributor: DeferredService<DistributorServiceServer<DistributorService>>,
+    pub(super) store_gateway: DeferredService<StoreGatewayServiceServer<StoreGatewayService>>,
+    pub(super) querier: DeferredService<QuerierServiceServer<QuerierService>>,
 }
 
 /// Dependencies that all roles of a process share.
@@ -140,14 +140,14 @@ pub async fn join_cluster(
         boot => boot?,
     };
     let me = NodeIdentity { cluster: identity.cluster, node: identity.node, boot };
-    let InternalServices { shards, catalogue, doors, gateways, queriers } = offered.clone();
+    let InternalServices { ingester, metastore, distributor, store_gateway, querier } = offered.clone();
     let offer = |services: athanor_cluster::internal_server::InternalRouter| {
         services
-            .with_service(shards)
-            .with_service(catalogue)
-            .with_service(doors)
-            .with_service(gateways)
-            .with_service(queriers)
+            .with_service(ingester)
+            .with_service(metastore)
+            .with_service(distributor)
+            .with_service(store_gateway)
+            .with_service(querier)
     };
     let others = entry.join(me, config, system, tasks, offer).await?;
     Ok((identity, Some(others)))
@@ -252,22 +252,21 @@ impl NodeContext<'_> {
     ) -> Result<(MetastoreClient, RoutingWatch), StartError> {
         let NodeDeps { clock, random, compute, .. } = &self.system;
         let local = voter.map(|voter| voter.metastore.clone());
-        let others = self.others.map(voters_of);
-        if let (Some(metastore), Some(others)) = (local.clone(), others.clone()) {
+        let remote = self.others.map(|others| others.rpc_client().clone());
+        if let (Some(metastore), Some(remote)) = (local.clone(), remote.clone()) {
             let service = MetastoreServer::new(MetastoreServerDeps {
                 metastore,
-                peers: others.peers,
-                introductions: others.introductions,
+                remote,
                 clock: clock.clone(),
                 compute: compute.clone(),
                 stop: self.tasks.shutdown_token(),
             });
-            offered.catalogue.activate(service.into_grpc_service());
+            offered.metastore.activate(service.into_grpc_service());
         }
         let clock = clock.clone();
         let random = random.split();
         let compute = compute.clone();
-        let client = MetastoreClient::new(MetastoreClientDeps { local, others, clock, random, compute });
+        let client = MetastoreClient::new(MetastoreClientDeps { local, remote, clock, random, compute });
         let views = RoutingWatch::follow(&client, &self.tasks)?;
         Ok((client, views))
     }
@@ -291,9 +290,9 @@ impl NodeContext<'_> {
         }
         let NodeDeps { clock, random, compute, store, .. } = &self.system;
         let kinship = Arc::new(HandoffClient {
-            me: self.identity.node,
-            here: OnceLock::new(),
-            afar: self.others.map(|others| others.rpc_client().clone()),
+            node: self.identity.node,
+            ingester: OnceLock::new(),
+            remote: self.others.map(|others| others.rpc_client().clone()),
             clock: clock.clone(),
         });
         let deps = athanor_ingester::IngesterDeps {
@@ -326,10 +325,11 @@ impl NodeContext<'_> {
         self.tasks.spawn("names of tenants", refreshing)?;
         if let Some(others) = self.others {
             others.groups().set_ingester(Arc::clone(&ingester));
-            let introductions = Arc::clone(&others.rpc_client().introductions);
-            let kept = IngesterService::new(Arc::clone(&ingester), introductions, compute.clone());
-            let server = ShardsServer::new(kept).max_decoding_message_size(peers::MAX_APPEND_MESSAGE_BYTES);
-            offered.shards.activate(server);
+            let handshake = Arc::clone(&others.rpc_client().handshake);
+            let service = IngesterService::new(Arc::clone(&ingester), handshake, compute.clone());
+            let server = IngesterServiceServer::new(service)
+                .max_decoding_message_size(peers::MAX_APPEND_MESSAGE_BYTES);
+            offered.ingester.activate(server);
             let following =
                 follow(Arc::clone(&ingester), views.clone(), clock.clone(), self.tasks.shutdown_token());
             self.tasks.spawn("shards follow the catalogue", following)?;
@@ -364,7 +364,7 @@ impl NodeContext<'_> {
             me: self.identity.node,
             ingester: ingester.cloned(),
             loads: Arc::default(),
-            afar: self.others.map(|others| others.rpc_client().clone()),
+            remote: self.others.map(|others| others.rpc_client().clone()),
             clock: self.system.clock.clone(),
         };
         let hedges = Arc::new(HedgingPolicy::new(self.config.querier.hedged_percent));
@@ -430,7 +430,7 @@ impl NodeContext<'_> {
                 metastore: metastore.clone(),
                 deciding: self.deciding(others),
                 compute: self.system.compute.clone(),
-                others: voters_of(others),
+                remote: others.rpc_client().clone(),
             };
             voting.spawn(tasks)?;
             let settings = &self.config.cluster;
@@ -496,11 +496,6 @@ impl NodeContext<'_> {
             tasks: self.tasks.clone(),
         }
     }
-}
-
-fn voters_of(others: &ClusterHandle) -> athanor_metastore::RemoteNodes {
-    let InternalRpcClient { peers, introductions } = others.rpc_client().clone();
-    athanor_metastore::RemoteNodes { peers, introductions }
 }
 
 /// Opens and closes shards as the routing view assigns them. Shards that failed to open are retried.

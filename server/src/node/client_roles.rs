@@ -8,12 +8,13 @@ use athanor_chassis::Clock;
 use athanor_chassis::requests::activity_tracker::ActivityTracker;
 use athanor_cluster::members::RoleName;
 use athanor_cluster::peers;
+use athanor_cluster::rpc_client::RpcClient;
 use athanor_distributor::Distributor;
 use athanor_ingester::Ingester;
 use athanor_metastore::RoutingWatch;
-use athanor_proto::athanor::internal::v1::doors_server::DoorsServer;
-use athanor_proto::athanor::internal::v1::gateways_server::GatewaysServer;
-use athanor_proto::athanor::internal::v1::queriers_server::QueriersServer;
+use athanor_proto::athanor::internal::v1::distributor_service_server::DistributorServiceServer;
+use athanor_proto::athanor::internal::v1::querier_service_server::QuerierServiceServer;
+use athanor_proto::athanor::internal::v1::store_gateway_service_server::StoreGatewayServiceServer;
 use athanor_querier::{AdhocProfileService, PeerQueriers, Querier, QuerierClusterDeps};
 use athanor_storage::UploadSpace;
 use athanor_store_gateway::{BlockReader, StoreGateway};
@@ -27,7 +28,6 @@ use crate::read::query_planner::QueryPlanner;
 use crate::read::remote_heads::RemoteHeadDeps;
 use crate::read::store_gateway_router::StoreGatewayRouter;
 use crate::rpc::head_query_service::HeadQueryService;
-use crate::rpc::ingester_client::InternalRpcClient;
 use crate::rpc::querier_rpc::{QuerierClient, QuerierService};
 use crate::rpc::service_load::DistributorService;
 use crate::rpc::store_gateway_service::StoreGatewayService;
@@ -48,12 +48,10 @@ impl NodeContext<'_> {
         if !self.has(RoleName::Distributor) {
             return None;
         }
-        if let Some(InternalRpcClient { introductions, .. }) = &ways.afar {
-            let told = DistributorService {
-                loads: Arc::clone(&ways.loads),
-                introductions: Arc::clone(introductions),
-            };
-            offered.doors.activate(DoorsServer::new(told));
+        if let Some(RpcClient { handshake, .. }) = &ways.remote {
+            let service =
+                DistributorService { loads: Arc::clone(&ways.loads), handshake: Arc::clone(handshake) };
+            offered.distributor.activate(DistributorServiceServer::new(service));
         }
         let NodeDeps { clock, random, compute, .. } = &self.system;
         let route = WriteRouter {
@@ -84,16 +82,16 @@ impl NodeContext<'_> {
         let settings = &self.config.store_gateway;
         let blocks = BlockReader::new(store.clone(), compute.clone(), cache.clone(), settings);
         let gateway = Arc::new(StoreGateway::new(Arc::new(blocks), settings));
-        if let Some(InternalRpcClient { introductions, .. }) =
-            ways.afar.as_ref().filter(|_| self.has(RoleName::StoreGateway))
+        if let Some(RpcClient { handshake, .. }) =
+            ways.remote.as_ref().filter(|_| self.has(RoleName::StoreGateway))
         {
             let gateway = Arc::clone(&gateway);
-            let introductions = Arc::clone(introductions);
+            let handshake = Arc::clone(handshake);
             let compute = compute.clone();
             let clock = clock.clone();
-            let offering = StoreGatewayService { gateway, introductions, compute, clock };
-            let server = GatewaysServer::new(offering);
-            offered.gateways.activate(server.max_decoding_message_size(peers::MAX_RPC_MESSAGE_BYTES));
+            let service = StoreGatewayService { gateway, handshake, compute, clock };
+            let server = StoreGatewayServiceServer::new(service);
+            offered.store_gateway.activate(server.max_decoding_message_size(peers::MAX_RPC_MESSAGE_BYTES));
         }
         if gateway.has_disk() {
             let tending = tend(Arc::clone(&gateway), self.system.clock.clone(), self.tasks.shutdown_token());
@@ -183,10 +181,10 @@ impl NodeContext<'_> {
     /// Serves the kept results of this querier to other queriers.
     pub fn serve_queriers(&self, querier: Option<&Querier>, offered: &InternalServices) {
         if let (Some(querier), Some(others)) = (querier, self.others) {
-            let introductions = Arc::clone(&others.rpc_client().introductions);
-            let polled = QuerierService { querier: querier.clone(), introductions };
-            offered.queriers.activate(
-                QueriersServer::new(polled).max_decoding_message_size(peers::MAX_RPC_MESSAGE_BYTES),
+            let handshake = Arc::clone(&others.rpc_client().handshake);
+            let service = QuerierService { querier: querier.clone(), handshake };
+            offered.querier.activate(
+                QuerierServiceServer::new(service).max_decoding_message_size(peers::MAX_RPC_MESSAGE_BYTES),
             );
         }
     }

@@ -131,7 +131,7 @@ impl QueryPlanner {
         let mut views = Vec::new();
         let mut moved = Vec::new();
         let mut away = Vec::new();
-        let mut beside = HeadMetadata { lost: listing.lost, ..HeadMetadata::default() };
+        let mut beside = HeadMetadata { lost_entries: listing.lost, ..HeadMetadata::default() };
         // All shards run concurrently, so that a shard that waits for its other members does not delay the
         // others.
         let here = join_all(listing.shards.iter().map(|shard| self.here(shard, tenant))).await;
@@ -140,8 +140,8 @@ impl QueryPlanner {
                 None => away.push(shard),
                 Some(Ok(of_shard)) => {
                     views.extend(number_heads(shard.id, of_shard.views));
-                    beside.lost += of_shard.lost;
-                    beside.forgets |= of_shard.forgets;
+                    beside.lost_entries += of_shard.lost;
+                    beside.ids_lost |= of_shard.ids_lost;
                 }
                 Some(Err(error)) => moved.push(format!("shard {}: {error}", shard.id)),
             }
@@ -180,10 +180,10 @@ impl QueryPlanner {
         match views {
             Ok(views) => {
                 let lost = ingester.count_lost_entries(shard.id, shard.watermark);
-                Some(Ok(LocalShardData { views, lost, forgets: ingester.has_unreported_lost_ids(shard.id) }))
+                Some(Ok(LocalShardData { views, lost, ids_lost: ingester.has_unreported_lost_ids(shard.id) }))
             }
             Err(ShardReadError::Lead { .. })
-                if !shard.members.is_empty() && self.asking.ways.afar.is_some() =>
+                if !shard.members.is_empty() && self.asking.ways.remote.is_some() =>
             {
                 None
             }
@@ -276,7 +276,7 @@ struct DedupReport {
 struct LocalShardData {
     views: Vec<HeadSnapshot>,
     lost: u64,
-    forgets: bool,
+    ids_lost: bool,
 }
 
 impl HeadMetadata {
@@ -304,20 +304,20 @@ fn without(partial: &[ShardId]) -> Option<String> {
 /// Returns messages about the data that the result lacks [INV-07]. Only the lost data itself contained its
 /// tenant and its time range.
 fn missing(
-    HeadMetadata { lost, forgets, silent, .. }: &HeadMetadata,
-    data_losses: &[DataLossRecord],
+    HeadMetadata { lost_entries, ids_lost, silent, .. }: &HeadMetadata,
+    scars: &[DataLossRecord],
 ) -> Vec<String> {
-    let lost = *lost;
+    let lost = *lost_entries;
     let mut unlisted = 0;
     let mut unknown = 0;
     let mut abandoned = 0;
-    let mut ids = *forgets;
-    for record in data_losses {
-        match record.loss {
-            DataLoss::MissingBlocks { from, to, .. } => unlisted += to - from,
-            DataLoss::UnknownLogRange { .. } => unknown += 1,
-            DataLoss::ForgottenIds { .. } => ids = true,
-            DataLoss::AbandonedShard { .. } => abandoned += 1,
+    let mut ids = *ids_lost;
+    for scar in scars {
+        match scar.wound {
+            DataLoss::Gap { from, to, .. } => unlisted += to - from,
+            DataLoss::Unknown { .. } => unknown += 1,
+            DataLoss::Ids { .. } => ids = true,
+            DataLoss::Abandoned { .. } => abandoned += 1,
         }
     }
     let said = [

@@ -8,9 +8,10 @@ use async_trait::async_trait;
 use athanor_catalog::{ShardEntry, ShardId};
 use athanor_chassis::{Backoff, Clock, ErrorCode, Random, Status, TaskGroup, TenantId};
 use athanor_cluster::members::ClusterMember;
+use athanor_cluster::rpc_client::RpcClient;
 use athanor_cluster::{NodeId, status_codec};
 use athanor_proto::athanor::internal::v1 as wire;
-use athanor_proto::athanor::internal::v1::shard_done::Of as Outcome;
+use athanor_proto::athanor::internal::v1::shard_result::Outcome;
 use athanor_querier::{PartialReceiver, RemoteSource, SourceKind, SourceQueryError, SourceReport};
 use athanor_query::{DuplicateExclusions, ProfileQuery};
 use bytes::Bytes;
@@ -20,9 +21,9 @@ use crate::read::shard_outages::{
     AttemptFailure, FailedAttempt, LEADERLESS_TIMEOUT, PROBE_INTERVAL, ProbePermit, ShardOutages,
 };
 use crate::rpc::dedup_ranges::encode_excluded_heads;
-use crate::rpc::head_query_service::{HeadQueryService, decode_frame, enclosing_span, request_checksum};
-use crate::rpc::ingester_client::{IngesterClient, InternalRpcClient};
-use crate::rpc::result_stream::{ResultFrame, ResultStreamError, collect_frames};
+use crate::rpc::head_query_service::{HeadQueryService, enclosing_span, request_checksum};
+use crate::rpc::ingester_client::IngesterClient;
+use crate::rpc::result_stream::{ResultStreamError, decode_frames};
 use crate::write::leader_cache::LeaderCache;
 
 /// Time limit of a leader probe at each member.
@@ -33,7 +34,7 @@ const HEAD_QUERY_TIMEOUT: Duration = Duration::from_secs(60);
 const RETRY_BACKOFF: Backoff = Backoff::doubling(Duration::from_millis(20), Duration::from_millis(250));
 
 /// Stream of result frames from one node.
-type ResultFrameStream = BoxStream<'static, Result<ResultFrame, Status>>;
+type ResultFrameStream = BoxStream<'static, Result<wire::ResultFrame, Status>>;
 
 /// Dependencies of queries to remote heads.
 #[derive(Clone)]
@@ -75,9 +76,9 @@ struct ShardCall {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeadMetadata {
     /// Count of log entries that were lost to damage.
-    pub lost: u64,
+    pub lost_entries: u64,
     /// True if ids of profiles were lost to damage and the catalog does not contain that loss yet.
-    pub forgets: bool,
+    pub ids_lost: bool,
     /// Timestamps of the first and the last profile.
     pub times: Option<(i64, i64)>,
     /// Messages about shards that no node responds for.
@@ -175,12 +176,12 @@ impl RemoteHeads {
         &self,
         ShardCall { node, begun }: ShardCall,
         shards: Vec<ShardEntry>,
-        answered: Result<Vec<wire::ShardDone>, Status>,
+        results: Result<Vec<wire::ShardResult>, Status>,
         beside: &mut HeadMetadata,
     ) -> Result<Vec<ShardEntry>, Status> {
         let RemoteHeadDeps { leaders, clock, outages, .. } = &self.asking;
-        let (failure, errors) = match answered {
-            Ok(done) => (AttemptFailure::NotLeader, beside.note(done, leaders)),
+        let (failure, errors) = match results {
+            Ok(results) => (AttemptFailure::NotLeader, beside.record_results(results, leaders)),
             Err(status) if may_pass(&status) => {
                 shards.iter().for_each(|shard| leaders.record_leader(shard.id, None));
                 let errors = shards.iter().map(|shard| (shard.id, status.message.clone())).collect();
@@ -237,39 +238,44 @@ impl RemoteHeads {
         tenant: &TenantId,
         ask: &Bytes,
         mut inbox: Option<&mut PartialReceiver>,
-    ) -> Result<Vec<wire::ShardDone>, Status> {
-        let at = |shard: &ShardEntry| {
-            let without = encode_excluded_heads(&self.doubles, shard.id);
-            wire::ShardAt {
+    ) -> Result<Vec<wire::ShardResult>, Status> {
+        let encode = |shard: &ShardEntry| {
+            let excluded = encode_excluded_heads(&self.doubles, shard.id);
+            wire::ShardRequest {
                 shard: shard.id,
                 epoch: shard.epoch,
                 watermark: shard.watermark,
                 // If ids are excluded, the shard reports its ids, so that the querier can verify that another
                 // source counts them.
-                tells: self.tells || !without.is_empty(),
-                without,
+                report_ids: self.tells || !excluded.is_empty(),
+                excluded,
             }
         };
-        let shards_at: Vec<wire::ShardAt> = shards.iter().map(at).collect();
-        let question = request_checksum(tenant, ask, &shards_at);
+        let requests: Vec<wire::ShardRequest> = shards.iter().map(encode).collect();
+        let checksum = request_checksum(tenant, ask, &requests);
         let left =
             inbox.as_ref().map_or(HEAD_QUERY_TIMEOUT, |inbox| inbox.remaining_time(&self.asking.clock));
         let limit = left.min(HEAD_QUERY_TIMEOUT);
         let begun = self.asking.clock.monotonic();
         let mut bytes = 0;
         let asked = async {
-            let pieces = self.pieces(node, tenant, ask, shards_at, limit).await?;
-            let take = |piece: Bytes| match inbox.as_deref_mut() {
+            let frames = self.result_frames(node, tenant, ask, requests, limit).await?;
+            let on_partial = |partial: Bytes| match inbox.as_deref_mut() {
                 Some(inbox) => {
-                    bytes += piece.len() as u64;
-                    inbox.push_chunk(&piece)
+                    bytes += partial.len() as u64;
+                    inbox.push_chunk(&partial)
                 }
-                None => Err(Status::new(ErrorCode::Internal, "a node says what was not asked for")),
+                None => {
+                    let message = "protocol error: peer returned data for a metadata-only request";
+                    Err(Status::new(ErrorCode::Internal, message))
+                }
             };
-            collect_frames(pieces, question, shards.len(), take).await.map_err(ResultStreamError::into_status)
+            decode_frames(frames, checksum, shards.len(), on_partial)
+                .await
+                .map_err(ResultStreamError::into_status)
         };
         let said = self.asking.ways.with_timeout(node, limit, asked).await;
-        let said = said.and_then(|done| complete(done, shards));
+        let said = said.and_then(|results| require_all_shards(results, shards));
         if let Some(inbox) = &inbox {
             inbox.report_source(SourceReport {
                 of: SourceKind::Shards(shards.iter().map(|shard| shard.id).collect()),
@@ -294,27 +300,27 @@ impl RemoteHeads {
 
     /// Returns the result frames of one node. The local service responds if this node has become the leader
     /// since the plan.
-    async fn pieces(
+    async fn result_frames(
         &self,
         node: NodeId,
         tenant: &TenantId,
         ask: &Bytes,
-        shards: Vec<wire::ShardAt>,
+        shards: Vec<wire::ShardRequest>,
         limit: Duration,
     ) -> Result<ResultFrameStream, Status> {
         let RemoteHeadDeps { ways, here, .. } = &self.asking;
         if node == ways.me {
-            let none = || Status::new(ErrorCode::Unavailable, "this node keeps no shards");
-            let answered = here.as_ref().ok_or_else(none)?.query_heads(tenant, ask, shards).await?;
-            return Ok(stream::iter(answered.into_iter().map(Ok)).boxed());
+            let none = || Status::new(ErrorCode::Unavailable, "this node is not an ingester");
+            let frames = here.as_ref().ok_or_else(none)?.query_heads(tenant, ask, shards).await?;
+            return Ok(stream::iter(frames.into_iter().map(Ok)).boxed());
         }
-        let InternalRpcClient { peers, introductions } = ways.remote_client()?;
-        let caller = Some(introductions.caller(node, limit));
-        let request =
-            wire::QueryRequest { caller, tenant: tenant.as_str().to_owned(), ask: ask.clone(), shards };
-        let answered = peers.ingester(node).query(request).await;
-        let pieces = answered.map_err(|error| status_codec::from_grpc(&error))?.into_inner();
-        Ok(pieces.map_ok(decode_frame).map_err(|error| status_codec::from_grpc(&error)).boxed())
+        let RpcClient { peers, handshake } = ways.remote_client()?;
+        let header = Some(handshake.call_header(node, limit));
+        let tenant = tenant.as_str().to_owned();
+        let request = wire::QueryHeadsRequest { header, tenant, query: ask.clone(), shards };
+        let response = peers.ingester(node).query_heads(request).await;
+        let frames = response.map_err(|error| status_codec::from_grpc(&error))?.into_inner();
+        Ok(frames.map_err(|error| status_codec::from_grpc(&error)).boxed())
     }
 }
 
@@ -379,19 +385,22 @@ impl RemoteHeadDeps {
 
     /// Returns the gossip view of the other nodes.
     fn known_members(&self) -> Arc<BTreeMap<NodeId, ClusterMember>> {
-        self.ways.afar.as_ref().map(|afar| afar.peers.members().current()).unwrap_or_default()
+        self.ways.remote.as_ref().map(|remote| remote.peers.members().current()).unwrap_or_default()
     }
 }
 
-/// Returns the response if it covers exactly the requested shards.
-fn complete(mut done: Vec<wire::ShardDone>, shards: &[ShardEntry]) -> Result<Vec<wire::ShardDone>, Status> {
-    done.sort_unstable_by_key(|of| of.shard);
-    let mut asked: Vec<ShardId> = shards.iter().map(|shard| shard.id).collect();
-    asked.sort_unstable();
-    if done.iter().map(|of| of.shard).eq(asked) {
-        return Ok(done);
+/// Returns the results if they cover exactly the requested shards.
+fn require_all_shards(
+    mut results: Vec<wire::ShardResult>,
+    shards: &[ShardEntry],
+) -> Result<Vec<wire::ShardResult>, Status> {
+    results.sort_unstable_by_key(|result| result.shard);
+    let mut requested: Vec<ShardId> = shards.iter().map(|shard| shard.id).collect();
+    requested.sort_unstable();
+    if results.iter().map(|result| result.shard).eq(requested) {
+        return Ok(results);
     }
-    Err(Status::new(ErrorCode::Unavailable, "a node's answer is to another question"))
+    Err(Status::new(ErrorCode::Unavailable, "protocol error: response does not match the request"))
 }
 
 /// Returns whether another node may respond successfully.
@@ -411,28 +420,33 @@ fn attempt_failure(status: &Status) -> AttemptFailure {
 }
 
 impl HeadMetadata {
-    /// Records the response of a node. Returns the shards to retry, with reasons.
-    fn note(&mut self, done: Vec<wire::ShardDone>, leaders: &LeaderCache) -> Vec<(ShardId, String)> {
-        let mut again = Vec::new();
-        for of in done {
-            match of.of {
+    /// Records the results of a node. Returns the shards to retry, with reasons.
+    fn record_results(
+        &mut self,
+        results: Vec<wire::ShardResult>,
+        leaders: &LeaderCache,
+    ) -> Vec<(ShardId, String)> {
+        let mut retries = Vec::new();
+        for result in results {
+            match result.outcome {
                 None => {
-                    self.lost += of.lost;
-                    self.forgets |= of.forgets;
-                    self.times =
-                        enclosing_span(self.times.into_iter().chain(of.first_nanos.zip(of.last_nanos)));
+                    self.lost_entries += result.lost_entries;
+                    self.ids_lost |= result.ids_lost;
+                    let times = result.first_nanos.zip(result.last_nanos);
+                    self.times = enclosing_span(self.times.into_iter().chain(times));
                 }
-                Some(Outcome::Failure(failure)) => {
-                    leaders.record_leader(of.shard, Some(failure.leader).filter(|leader| *leader != 0));
-                    again.push((of.shard, failure.message));
+                Some(Outcome::Error(error)) => {
+                    let leader = Some(error.leader_node_id).filter(|leader| *leader != 0);
+                    leaders.record_leader(result.shard, leader);
+                    retries.push((result.shard, error.message));
                 }
-                Some(Outcome::Replan(_)) => {
-                    let why = format!("the latest profiles of shard {} have moved to blocks", of.shard);
+                Some(Outcome::Stale(_)) => {
+                    let why = format!("the latest profiles of shard {} have moved to blocks", result.shard);
                     self.moved.push(why);
                 }
             }
         }
-        again
+        retries
     }
 }
 
@@ -452,7 +466,7 @@ mod tests {
             me: 9,
             ingester: None,
             loads: Arc::new(ServiceLoad::default()),
-            afar: None,
+            remote: None,
             clock: clock.clone(),
         };
         let asking = RemoteHeadDeps {
@@ -507,24 +521,24 @@ mod tests {
     }
 
     #[test]
-    fn what_has_moved_hides_nothing_of_the_others() {
-        let of = |shard, of| wire::ShardDone { shard, of, ..wire::ShardDone::default() };
-        let failure = wire::Failure { message: "it leads no more".to_owned(), ..wire::Failure::default() };
-        let done = vec![
-            of(1, Some(Outcome::Replan(true))),
-            wire::ShardDone {
-                lost: 3,
-                forgets: true,
+    fn stale_shard_hides_no_result_of_other_shards() {
+        let result = |shard, outcome| wire::ShardResult { shard, outcome, ..wire::ShardResult::default() };
+        let error = wire::RpcStatus { message: "it leads no more".to_owned(), ..wire::RpcStatus::default() };
+        let results = vec![
+            result(1, Some(Outcome::Stale(true))),
+            wire::ShardResult {
+                lost_entries: 3,
+                ids_lost: true,
                 first_nanos: Some(5),
                 last_nanos: Some(7),
-                ..of(2, None)
+                ..result(2, None)
             },
-            of(3, Some(Outcome::Replan(true))),
-            of(4, Some(Outcome::Failure(failure))),
+            result(3, Some(Outcome::Stale(true))),
+            result(4, Some(Outcome::Error(error))),
         ];
         let (leaders, mut beside) = (LeaderCache::new(1, None, None), HeadMetadata::default());
-        assert_eq!(beside.note(done, &leaders), [(4, "it leads no more".to_owned())]);
-        assert_eq!((beside.lost, beside.forgets, beside.times), (3, true, Some((5, 7))));
+        assert_eq!(beside.record_results(results, &leaders), [(4, "it leads no more".to_owned())]);
+        assert_eq!((beside.lost_entries, beside.ids_lost, beside.times), (3, true, Some((5, 7))));
         assert_eq!(
             beside.moved,
             [1, 3].map(|shard| format!("the latest profiles of shard {shard} have moved to blocks"))

@@ -18,6 +18,7 @@ use athanor_catalog::{BlockEntry, BlockId};
 use athanor_chassis::{ErrorCode, Status, TenantId};
 use athanor_cluster::members::{ClusterMember, ClusterMembers, MemberState, RoleName};
 use athanor_cluster::placement::nodes_of_block;
+use athanor_cluster::rpc_client::RpcClient;
 use athanor_cluster::{NodeId, status_codec};
 use athanor_proto::athanor::internal::v1 as wire;
 use athanor_querier::{
@@ -34,11 +35,9 @@ use futures::future::{BoxFuture, Either, select, try_join_all};
 use futures::stream::TryStreamExt;
 
 use crate::read::hedging::HedgingPolicy;
-use crate::rpc::ingester_client::{IngesterClient, InternalRpcClient};
-use crate::rpc::result_stream::{ResultStreamError, collect_frames};
-use crate::rpc::store_gateway_service::{
-    decode_block_id, decode_frame, encode_block_at, request_checksum as sum_of,
-};
+use crate::rpc::ingester_client::IngesterClient;
+use crate::rpc::result_stream::{ResultStreamError, decode_frames};
+use crate::rpc::store_gateway_service::{decode_block_id, encode_block_request, request_checksum};
 
 /// Time limit until a gateway starts a query. The gateway may be overloaded or stalled.
 const QUERY_START_TIMEOUT: Duration = Duration::from_secs(10);
@@ -162,7 +161,7 @@ impl StoreGatewayRouter {
 
     /// Returns the gateways that are alive and serve.
     fn nodes(&self) -> Vec<NodeId> {
-        let Some(members) = self.members.as_ref().filter(|_| self.ways.afar.is_some()) else {
+        let Some(members) = self.members.as_ref().filter(|_| self.ways.remote.is_some()) else {
             return Vec::new();
         };
         let answers = |member: &&ClusterMember| {
@@ -234,7 +233,7 @@ impl StoreGatewayRouter {
                     }
                 };
                 match select(first, next()).await {
-                    Either::Left((Err(ResultStreamError::There(why)), next)) if may_pass(&why) => {
+                    Either::Left((Err(ResultStreamError::Remote(why)), next)) if may_pass(&why) => {
                         return next.await.inspect(won);
                     }
                     Either::Left((said, _)) => said,
@@ -254,7 +253,7 @@ impl StoreGatewayRouter {
         };
         match said {
             Ok(whole) => self.with_others(tried, whole, &blocks, question).await,
-            Err(ResultStreamError::There(why)) if may_pass(&why) => {
+            Err(ResultStreamError::Remote(why)) if may_pass(&why) => {
                 tracing::debug!(node, error = %why, "a gateway did not answer, another one is asked");
                 next().await
             }
@@ -309,31 +308,32 @@ impl StoreGatewayRouter {
         part: &mut SourceReport,
     ) -> Result<UnmergedResult, ResultStreamError> {
         let IngesterClient { clock, .. } = &self.ways;
-        let InternalRpcClient { peers, introductions } =
-            self.ways.remote_client().map_err(ResultStreamError::There)?;
+        let RpcClient { peers, handshake } = self.ways.remote_client().map_err(ResultStreamError::Remote)?;
         let begun = clock.monotonic();
         let left = question.inbox.remaining_time(clock);
-        let request = wire::BlocksRequest {
-            caller: Some(introductions.caller(node, left)),
+        let request = wire::QueryBlocksRequest {
+            header: Some(handshake.call_header(node, left)),
             tenant: question.tenant.as_str().to_owned(),
-            ask: question.packed.clone(),
-            blocks: blocks.iter().map(|owned| encode_block_at(&owned.at)).collect(),
+            query: question.packed.clone(),
+            blocks: blocks.iter().map(|owned| encode_block_request(&owned.at)).collect(),
         };
-        let sum = sum_of(question.tenant, &question.packed, &request.blocks);
+        let checksum = request_checksum(question.tenant, &question.packed, &request.blocks);
         let mut client = peers.store_gateway(node);
-        let answered = self.ways.call_node(node, QUERY_START_TIMEOUT.min(left), client.query(request)).await;
-        let pieces = answered.map_err(ResultStreamError::There)?.into_inner();
-        let pieces = pieces.map_ok(decode_frame).map_err(|error| status_codec::from_grpc(&error));
+        let response =
+            self.ways.call_node(node, QUERY_START_TIMEOUT.min(left), client.query_blocks(request)).await;
+        let frames = response.map_err(ResultStreamError::Remote)?.into_inner();
+        let frames = frames.map_err(|error| status_codec::from_grpc(&error));
         let mut inbox = question.inbox.fork();
-        let take = |bytes: Bytes| {
+        let on_partial = |bytes: Bytes| {
             part.bytes += bytes.len() as u64;
             inbox.push_chunk(&bytes)
         };
-        let done = collect_frames(pieces, sum, 1, take).await?.into_iter().next();
-        if let Some(done) = &done {
-            (part.hits, part.there) = (hits_of(done), Some(there(done)));
+        let trailer = decode_frames(frames, checksum, 1, on_partial).await?.into_iter().next();
+        if let Some(result) = &trailer {
+            part.hits = decode_origin_counts(result);
+            part.there = Some(remote_times(result));
         }
-        let lacks = complete(done, blocks).map_err(ResultStreamError::There)?;
+        let lacks = decode_missing_blocks(trailer, blocks).map_err(ResultStreamError::Remote)?;
         self.hedges.record_latency(clock.monotonic().saturating_sub(begun));
         Ok(UnmergedResult { inbox, lacks })
     }
@@ -439,18 +439,18 @@ fn of_block(block: BlockId, found: PartialOrigin) -> SourceReport {
 }
 
 /// Converts the origin counts that a gateway reported.
-fn hits_of(done: &wire::BlocksDone) -> PartialOriginCounts {
+fn decode_origin_counts(result: &wire::BlocksResult) -> PartialOriginCounts {
     PartialOriginCounts {
-        memory: done.from_memory,
-        disk: done.from_disk,
-        coalesced: done.joined,
-        computed: done.read,
+        memory: result.from_memory,
+        disk: result.from_disk,
+        coalesced: result.coalesced,
+        computed: result.computed,
     }
 }
 
 /// Returns the wait time and the run time that the gateway reported.
-fn there(done: &wire::BlocksDone) -> (Duration, Duration) {
-    (Duration::from_micros(done.waited_micros), Duration::from_micros(done.worked_micros))
+fn remote_times(result: &wire::BlocksResult) -> (Duration, Duration) {
+    (Duration::from_micros(result.queued_micros), Duration::from_micros(result.run_micros))
 }
 
 /// Returns the report of a block that no node could read.
@@ -469,21 +469,24 @@ fn gone(blocks: &[BlockId]) -> SourceQueryError {
     SourceQueryError::Gone(blocks.iter().map(|block| format!("block {block}")).collect())
 }
 
-/// Returns the missing blocks of a complete response.
-fn complete(done: Option<wire::BlocksDone>, blocks: &[OwnedBlock]) -> Result<MissingBlocks, Status> {
-    let broken = |why: &str| Status::new(ErrorCode::Unavailable, format!("a gateway's answer {why}"));
-    let done = done.ok_or_else(|| broken("says of no block what became of it"))?;
-    let block = |name: &Bytes| decode_block_id(name).map_err(|_| broken("names what is no block"));
-    let gone = done.gone.iter().map(block).collect::<Result<Vec<BlockId>, Status>>()?;
-    let unread = |wire::Unread { block: name, why }: &wire::Unread| {
-        let why = why.as_ref().map(status_codec::decode_status).filter(is_skippable_failure);
-        Ok((block(name)?, why.ok_or_else(|| broken("does not say why a block is not in it"))?))
+/// Decodes the missing blocks of a result, and checks that the result covers exactly the requested blocks.
+fn decode_missing_blocks(
+    trailer: Option<wire::BlocksResult>,
+    blocks: &[OwnedBlock],
+) -> Result<MissingBlocks, Status> {
+    let broken = |why: &str| Status::new(ErrorCode::Unavailable, format!("protocol error: {why}"));
+    let result = trailer.ok_or_else(|| broken("response has no trailer"))?;
+    let block = |id: &Bytes| decode_block_id(id).map_err(|_| broken("response has an invalid block id"));
+    let gone = result.not_found.iter().map(block).collect::<Result<Vec<BlockId>, Status>>()?;
+    let unread = |unreadable: &wire::UnreadableBlock| {
+        let why = unreadable.error.as_ref().map(status_codec::decode_status).filter(is_skippable_failure);
+        Ok((block(&unreadable.block_id)?, why.ok_or_else(|| broken("unreadable block without its error"))?))
     };
-    let unread = done.unread.iter().map(unread).collect::<Result<Vec<_>, Status>>()?;
-    let is_asked = |lacked: &BlockId| blocks.iter().any(|block| block.at.block == *lacked);
-    let mut lacked = gone.iter().chain(unread.iter().map(|(block, _)| block));
-    if done.blocks as usize != blocks.len() || !lacked.all(is_asked) {
-        return Err(broken("is to another question"));
+    let unread = result.unreadable.iter().map(unread).collect::<Result<Vec<_>, Status>>()?;
+    let is_requested = |missing: &BlockId| blocks.iter().any(|block| block.at.block == *missing);
+    let mut missing = gone.iter().chain(unread.iter().map(|(block, _)| block));
+    if result.blocks as usize != blocks.len() || !missing.all(is_requested) {
+        return Err(broken("response does not match the request"));
     }
     Ok(MissingBlocks { gone, unread })
 }
@@ -512,7 +515,7 @@ mod tests {
     use athanor_store_gateway::{BlockReader, StoreGatewayConfig};
 
     use super::*;
-    use crate::rpc::store_gateway_service::encode_block_id;
+    use crate::rpc::store_gateway_service::{encode_block_id, encode_unreadable_block};
 
     #[test]
     fn what_panics_is_not_passed_on() {
@@ -541,43 +544,42 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_of_all_blocks_that_were_asked_for() {
+    fn result_of_other_blocks_is_rejected() {
         let block = |number| OwnedBlock {
             at: BlockTarget::without_duplicates(BlockId::from_number(number), true),
             owners: Vec::new(),
         };
         let blocks = [block(1), block(2)];
-        let done = |blocks, gone: &[u128]| wire::BlocksDone {
+        let result = |blocks, not_found: &[u128]| wire::BlocksResult {
             blocks,
-            gone: gone.iter().map(|number| encode_block_id(BlockId::from_number(*number))).collect(),
-            ..wire::BlocksDone::default()
+            not_found: not_found
+                .iter()
+                .map(|number| encode_block_id(BlockId::from_number(*number)))
+                .collect(),
+            ..wire::BlocksResult::default()
         };
-        let check = |done| complete(done, &blocks).map_err(|status| status.code);
-        assert_eq!(check(Some(done(2, &[]))), Ok(MissingBlocks::default()));
+        let check = |trailer| decode_missing_blocks(trailer, &blocks).map_err(|status| status.code);
+        assert_eq!(check(Some(result(2, &[]))), Ok(MissingBlocks::default()));
         let gone = vec![BlockId::from_number(2)];
-        assert_eq!(check(Some(done(2, &[2]))), Ok(MissingBlocks { gone, ..MissingBlocks::default() }));
-        let unread = |number, why: Option<Status>| wire::BlocksDone {
-            unread: vec![wire::Unread {
-                block: encode_block_id(BlockId::from_number(number)),
-                why: why.map(|why| status_codec::encode_status(&why, None)),
-            }],
-            ..done(2, &[])
-        };
+        assert_eq!(check(Some(result(2, &[2]))), Ok(MissingBlocks { gone, ..MissingBlocks::default() }));
+        let unreadable = |block| wire::BlocksResult { unreadable: vec![block], ..result(2, &[]) };
+        let encode = |number, why: &Status| encode_unreadable_block(BlockId::from_number(number), why);
         let damaged = Status::new(ErrorCode::DataLoss, "series.parquet: byte 7");
-        let lacks = MissingBlocks {
+        let missing = MissingBlocks {
             unread: vec![(BlockId::from_number(1), damaged.clone())],
             ..MissingBlocks::default()
         };
-        assert_eq!(check(Some(unread(1, Some(damaged.clone())))), Ok(lacks));
-        // What is the question's fault is no block's.
-        let odd = [(3, Some(damaged)), (1, None), (1, Some(Status::new(ErrorCode::Invalid, "no")))];
-        for (number, why) in odd {
-            assert_eq!(check(Some(unread(number, why))), Err(ErrorCode::Unavailable));
+        assert_eq!(check(Some(unreadable(encode(1, &damaged)))), Ok(missing));
+        // An error of the query is not an error of a block.
+        let of_query = Status::new(ErrorCode::Invalid, "no");
+        let without_error = wire::UnreadableBlock { error: None, ..encode(1, &damaged) };
+        for block in [encode(3, &damaged), without_error, encode(1, &of_query)] {
+            assert_eq!(check(Some(unreadable(block))), Err(ErrorCode::Unavailable));
         }
-        for done in [None, Some(done(1, &[])), Some(done(2, &[3]))] {
-            assert_eq!(check(done), Err(ErrorCode::Unavailable));
+        for trailer in [None, Some(result(1, &[])), Some(result(2, &[3]))] {
+            assert_eq!(check(trailer), Err(ErrorCode::Unavailable));
         }
-        let odd = wire::BlocksDone { gone: vec![Bytes::from_static(b"1")], ..done(2, &[]) };
-        assert_eq!(check(Some(odd)), Err(ErrorCode::Unavailable));
+        let invalid_id = wire::BlocksResult { not_found: vec![Bytes::from_static(b"1")], ..result(2, &[]) };
+        assert_eq!(check(Some(invalid_id)), Err(ErrorCode::Unavailable));
     }
 }

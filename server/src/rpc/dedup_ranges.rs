@@ -71,11 +71,11 @@ pub fn reported_range(shared: NanosSpan, block: NanosSpan) -> TimeRange {
 }
 
 /// Returns the last timestamp of a block for which it reports no ids.
-pub fn unreported_until(tells: Option<TimeRange>, block: NanosSpan) -> Option<i64> {
-    match tells {
+pub fn unreported_until(reported: Option<TimeRange>, block: NanosSpan) -> Option<i64> {
+    match reported {
         None => Some(block.last),
-        Some(told) if !told.contains(block.last) => Some(block.last),
-        Some(told) => (block.first < told.from).then(|| told.from - 1),
+        Some(range) if !range.contains(block.last) => Some(block.last),
+        Some(range) => (block.first < range.from).then(|| range.from - 1),
     }
 }
 
@@ -88,26 +88,30 @@ pub fn encode_excluded_ids(ids: &ExcludedIds) -> Bytes {
 pub fn decode_excluded_ids(bytes: &[u8]) -> Result<ExcludedIds, Status> {
     let (ids, rest) = bytes.as_chunks::<PROFILE_ID_BYTES>();
     if !rest.is_empty() {
-        let message = format!("ids of profiles have {PROFILE_ID_BYTES} bytes each, and {} came", bytes.len());
+        let message =
+            format!("excluded ids have {} bytes, must be a multiple of {PROFILE_ID_BYTES}", bytes.len());
         return Err(Status::new(ErrorCode::Invalid, message));
     }
     Ok(ExcludedIds::new(ids.iter().map(|id| ContentHash::from_le_bytes(*id)).collect()))
 }
 
 /// Encodes the excluded ids of a shard's heads for the wire.
-pub fn encode_excluded_heads(doubles: &DuplicateExclusions, shard: ShardId) -> Vec<wire::Without> {
-    doubles
+pub fn encode_excluded_heads(exclusions: &DuplicateExclusions, shard: ShardId) -> Vec<wire::ExcludedIds> {
+    exclusions
         .excluded_from_heads(shard)
-        .map(|(n, ids)| wire::Without { n, ids: encode_excluded_ids(ids) })
+        .map(|(head_index, ids)| wire::ExcludedIds { head_index, ids: encode_excluded_ids(ids) })
         .collect()
 }
 
 /// Decodes the excluded ids of a shard's heads.
 pub fn decode_excluded_heads(
     shard: ShardId,
-    without: &[wire::Without],
+    excluded: &[wire::ExcludedIds],
 ) -> Result<DuplicateExclusions, Status> {
-    without.iter().map(|of| Ok((SourceId::Head { shard, n: of.n }, decode_excluded_ids(&of.ids)?))).collect()
+    let decode = |head: &wire::ExcludedIds| {
+        Ok((SourceId::Head { shard, n: head.head_index }, decode_excluded_ids(&head.ids)?))
+    };
+    excluded.iter().map(decode).collect()
 }
 
 #[cfg(test)]
@@ -171,7 +175,7 @@ mod tests {
         let doubles: DuplicateExclusions = all.iter().chain(&others).cloned().collect();
         let sent = encode_excluded_heads(&doubles, 7);
         assert_eq!(decode_excluded_heads(7, &sent).unwrap(), all.into_iter().collect());
-        let odd = wire::Without { n: 0, ids: Bytes::from_static(b"odd") };
+        let odd = wire::ExcludedIds { head_index: 0, ids: Bytes::from_static(b"odd") };
         assert_eq!(decode_excluded_heads(7, &[odd]).unwrap_err().code, ErrorCode::Invalid);
     }
 }

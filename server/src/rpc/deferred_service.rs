@@ -58,7 +58,7 @@ where
         match self.0.get() {
             Some(service) => Box::pin(service.clone().call(request)),
             None => {
-                let why = "this node does not offer that, or it starts; ask again";
+                let why = "service is not running on this node, or is still starting; retry";
                 let refused = status_codec::to_grpc(&Status::new(ErrorCode::Unavailable, why));
                 Box::pin(ready(Ok(refused.into_http())))
             }

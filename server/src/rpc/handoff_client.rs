@@ -7,13 +7,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use athanor_catalog::{ShardEntry, ShardId};
 use athanor_chassis::{Clock, ErrorCode, Status};
+use athanor_cluster::rpc_client::RpcClient;
 use athanor_cluster::{NodeId, status_codec};
 use athanor_ingester::{HandoffPeer, HandoffWindowRequest, Ingester, MAX_IDS_PER_PAGE, WindowPage};
 use athanor_profile::encoding::hash::ContentHash;
 use athanor_proto::athanor::internal::v1 as wire;
 use bytes::Bytes;
-
-use crate::rpc::ingester_client::InternalRpcClient;
 
 /// Timeout of a call to one member.
 const HANDOFF_CALL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -25,11 +24,11 @@ const PROFILE_ID_BYTES: usize = size_of::<ContentHash>();
 /// Client that reaches the shards of a slot.
 pub struct HandoffClient {
     /// Id of this node.
-    pub me: NodeId,
+    pub node: NodeId,
     /// Ingester of this node, once its shards are open.
-    pub here: OnceLock<Weak<Ingester>>,
+    pub ingester: OnceLock<Weak<Ingester>>,
     /// RPC client for other nodes; `None` on a single-node server.
-    pub afar: Option<InternalRpcClient>,
+    pub remote: Option<RpcClient>,
     /// Clock that measures timeouts.
     pub clock: Clock,
 }
@@ -38,70 +37,77 @@ impl HandoffClient {
     /// Sets the local ingester once its shards are open.
     pub fn set_ingester(&self, ingester: &Arc<Ingester>) {
         // A node sets its ingester once, at start.
-        let _ = self.here.set(Arc::downgrade(ingester));
+        let _ = self.ingester.set(Arc::downgrade(ingester));
     }
 
-    fn here(&self) -> Option<Arc<Ingester>> {
-        self.here.get()?.upgrade()
+    fn local_ingester(&self) -> Option<Arc<Ingester>> {
+        self.ingester.get()?.upgrade()
     }
 
-    fn afar(&self) -> Result<&InternalRpcClient, Status> {
-        self.afar.as_ref().ok_or_else(|| Status::new(ErrorCode::Unavailable, "there are no other nodes"))
+    fn remote_client(&self) -> Result<&RpcClient, Status> {
+        self.remote.as_ref().ok_or_else(|| {
+            Status::new(ErrorCode::Unavailable, "no remote nodes configured (single-node mode)")
+        })
     }
 
-    async fn window_of(
+    async fn read_window_at(
         &self,
         node: NodeId,
-        of: ShardId,
-        ask: HandoffWindowRequest,
+        shard: ShardId,
+        request: HandoffWindowRequest,
     ) -> Result<WindowPage, MemberFailure> {
-        if node == self.me
-            && let Some(ingester) = self.here()
+        if node == self.node
+            && let Some(ingester) = self.local_ingester()
         {
-            return ingester.window_page(of, ask).await.map_err(MemberFailure::from);
+            return ingester.window_page(shard, request).await.map_err(MemberFailure::from);
         }
-        let InternalRpcClient { peers, introductions } = self.afar()?;
-        let request = wire::WindowRequest {
-            caller: Some(introductions.caller(node, HANDOFF_CALL_TIMEOUT)),
-            shard: of,
-            after: ask.after.map(|after| encode_id_list(&[after])),
-            since: ask.since,
-            upto: ask.upto,
-            again: ask.again,
-            counted: ask.counted,
+        let RpcClient { peers, handshake } = self.remote_client()?;
+        let request = wire::ReadDedupWindowRequest {
+            header: Some(handshake.call_header(node, HANDOFF_CALL_TIMEOUT)),
+            shard,
+            after_id: request.after.map(|after| encode_id_list(&[after])),
+            min_age: request.min_age,
+            min_applied_index: request.min_applied,
+            incremental: request.incremental,
+            delta_state_after: request.delta_state_after,
         };
         let mut client = peers.ingester(node);
-        let answered = self.clock.timeout(HANDOFF_CALL_TIMEOUT, client.window(request)).await;
-        page(answered.map_err(late(node))?.map_err(|error| status_codec::from_grpc(&error))?.into_inner())
+        let response = self.clock.timeout(HANDOFF_CALL_TIMEOUT, client.read_dedup_window(request)).await;
+        let response = response.map_err(timeout_error(node))?;
+        decode_page(response.map_err(|error| status_codec::from_grpc(&error))?.into_inner())
     }
 
-    async fn settle_with(
+    async fn reconcile_ids_at(
         &self,
         node: NodeId,
-        with: ShardId,
-        by: ShardId,
+        shard: ShardId,
+        from_shard: ShardId,
         ids: &[ContentHash],
     ) -> Result<Vec<bool>, MemberFailure> {
-        if node == self.me
-            && let Some(ingester) = self.here()
+        if node == self.node
+            && let Some(ingester) = self.local_ingester()
         {
-            return ingester.reconcile_ids(with, by, ids.to_vec()).await.map_err(MemberFailure::from);
+            return ingester
+                .reconcile_ids(shard, from_shard, ids.to_vec())
+                .await
+                .map_err(MemberFailure::from);
         }
-        let InternalRpcClient { peers, introductions } = self.afar()?;
-        let caller = Some(introductions.caller(node, HANDOFF_CALL_TIMEOUT));
-        let request = wire::SettleRequest { caller, shard: with, from_shard: by, ids: encode_id_list(ids) };
+        let RpcClient { peers, handshake } = self.remote_client()?;
+        let header = Some(handshake.call_header(node, HANDOFF_CALL_TIMEOUT));
+        let request = wire::ReconcileIdsRequest { header, shard, from_shard, ids: encode_id_list(ids) };
         let mut client = peers.ingester(node);
-        let answered = self.clock.timeout(HANDOFF_CALL_TIMEOUT, client.settle(request)).await;
-        let answered =
-            answered.map_err(late(node))?.map_err(|error| status_codec::from_grpc(&error))?.into_inner();
-        if let Some(failure) = answered.failure {
-            return Err(MemberFailure::by(&failure));
+        let response = self.clock.timeout(HANDOFF_CALL_TIMEOUT, client.reconcile_ids(request)).await;
+        let response = response.map_err(timeout_error(node))?;
+        let response = response.map_err(|error| status_codec::from_grpc(&error))?.into_inner();
+        if let Some(error) = response.error {
+            return Err(MemberFailure::from_wire(&error));
         }
-        let held = &answered.held;
-        if held.len() != ids.len().div_ceil(8) {
-            return Err(Status::new(ErrorCode::Unavailable, "a node's answer is to another question").into());
+        let stored = &response.stored;
+        if stored.len() != ids.len().div_ceil(8) {
+            let message = "protocol error: response does not match the request";
+            return Err(Status::new(ErrorCode::Unavailable, message).into());
         }
-        Ok((0..ids.len()).map(|place| held[place / 8] >> (place % 8) & 1 == 1).collect())
+        Ok((0..ids.len()).map(|index| stored[index / 8] >> (index % 8) & 1 == 1).collect())
     }
 }
 
@@ -109,29 +115,29 @@ impl HandoffClient {
 impl HandoffPeer for HandoffClient {
     async fn fetch_window_page(
         &self,
-        of: &ShardEntry,
-        ask: HandoffWindowRequest,
+        shard: &ShardEntry,
+        request: HandoffWindowRequest,
     ) -> Result<WindowPage, Status> {
-        let mut asked = MemberAttempts::of(of);
+        let mut attempts = MemberAttempts::for_shard(shard);
         loop {
-            match self.window_of(asked.next, of.id, ask).await {
+            match self.read_window_at(attempts.next, shard.id, request).await {
                 Ok(page) => return Ok(page),
-                Err(told) => asked.again(told)?,
+                Err(failure) => attempts.record_failure(failure)?,
             }
         }
     }
 
     async fn reconcile_ids(
         &self,
-        with: &ShardEntry,
-        by: ShardId,
+        shard: &ShardEntry,
+        from_shard: ShardId,
         ids: Vec<ContentHash>,
     ) -> Result<Vec<bool>, Status> {
-        let mut asked = MemberAttempts::of(with);
+        let mut attempts = MemberAttempts::for_shard(shard);
         loop {
-            match self.settle_with(asked.next, with.id, by, &ids).await {
-                Ok(held) => return Ok(held),
-                Err(told) => asked.again(told)?,
+            match self.reconcile_ids_at(attempts.next, shard.id, from_shard, &ids).await {
+                Ok(stored) => return Ok(stored),
+                Err(failure) => attempts.record_failure(failure)?,
             }
         }
     }
@@ -151,30 +157,31 @@ struct MemberFailure {
 }
 
 impl MemberAttempts {
-    fn of(shard: &ShardEntry) -> Self {
+    fn for_shard(shard: &ShardEntry) -> Self {
         let all: Vec<NodeId> = shard.members.iter().copied().collect();
         let next = all.first().copied().unwrap_or_default();
         Self { all, next, tries: 0 }
     }
 
     /// Selects the next member. Returns the error if it is permanent or the attempts are used up.
-    fn again(&mut self, MemberFailure { status, leader }: MemberFailure) -> Result<(), Status> {
+    fn record_failure(&mut self, failure: MemberFailure) -> Result<(), Status> {
+        let MemberFailure { status, leader } = failure;
         self.tries += 1;
-        let may_pass =
+        let is_transient =
             matches!(status.code, ErrorCode::NotLeader | ErrorCode::Unavailable | ErrorCode::Deadline);
-        if !may_pass || self.tries >= MAX_HANDOFF_ATTEMPTS || self.all.is_empty() {
+        if !is_transient || self.tries >= MAX_HANDOFF_ATTEMPTS || self.all.is_empty() {
             return Err(status);
         }
-        let in_turn = self.all[self.tries % self.all.len()];
-        self.next = leader.filter(|leader| self.all.contains(leader)).unwrap_or(in_turn);
+        let successor = self.all[self.tries % self.all.len()];
+        self.next = leader.filter(|leader| self.all.contains(leader)).unwrap_or(successor);
         Ok(())
     }
 }
 
 impl MemberFailure {
-    fn by(failure: &wire::Failure) -> Self {
-        let leader = Some(failure.leader).filter(|leader| *leader != 0);
-        Self { status: status_codec::decode_status(failure), leader }
+    fn from_wire(error: &wire::RpcStatus) -> Self {
+        let leader = Some(error.leader_node_id).filter(|leader| *leader != 0);
+        Self { status: status_codec::decode_status(error), leader }
     }
 }
 
@@ -184,8 +191,8 @@ impl From<Status> for MemberFailure {
     }
 }
 
-fn late(node: NodeId) -> impl FnOnce(athanor_chassis::time::clock::TimeoutElapsed) -> Status {
-    move |late| Status::new(ErrorCode::Deadline, format!("node {node} did not answer {late}"))
+fn timeout_error(node: NodeId) -> impl FnOnce(athanor_chassis::time::clock::TimeoutElapsed) -> Status {
+    move |elapsed| Status::new(ErrorCode::Deadline, format!("node {node} did not respond: {elapsed}"))
 }
 
 /// Encodes ids for the wire, 16 bytes each in big-endian order.
@@ -197,7 +204,7 @@ pub fn encode_id_list(ids: &[ContentHash]) -> Bytes {
 pub fn decode_id_list(bytes: &[u8]) -> Result<Vec<ContentHash>, Status> {
     if !bytes.len().is_multiple_of(PROFILE_ID_BYTES) || bytes.len() / PROFILE_ID_BYTES > MAX_IDS_PER_PAGE {
         let message = format!(
-            "{} bytes are no ids: there are {PROFILE_ID_BYTES} for each of at most {MAX_IDS_PER_PAGE}",
+            "list of ids has {} bytes, must be {PROFILE_ID_BYTES} for each of at most {MAX_IDS_PER_PAGE} ids",
             bytes.len()
         );
         return Err(Status::new(ErrorCode::Invalid, message));
@@ -206,39 +213,46 @@ pub fn decode_id_list(bytes: &[u8]) -> Result<Vec<ContentHash>, Status> {
     Ok(bytes.chunks_exact(PROFILE_ID_BYTES).map(id).collect())
 }
 
-fn page(response: wire::WindowResponse) -> Result<WindowPage, MemberFailure> {
-    if let Some(failure) = &response.failure {
-        return Err(MemberFailure::by(failure));
+/// Decodes a page of the dedup window.
+fn decode_page(response: wire::ReadDedupWindowResponse) -> Result<WindowPage, MemberFailure> {
+    if let Some(error) = &response.error {
+        return Err(MemberFailure::from_wire(error));
     }
-    let wire::WindowResponse { ids, taken, holds, more, age, span, counted, counted_at, .. } = response;
-    let ids = decode_id_list(&ids)?;
-    let taken = taken.into_iter().map(|taken| (taken.place, taken.shard)).collect();
-    let counted = counted.map(|piece| (counted_at, piece));
-    Ok(WindowPage { ids, taken, holds, more, age, span, counted })
+    let wire::ReadDedupWindowResponse { ids, inherited, held_for_shards, delta_state, .. } = response;
+    Ok(WindowPage {
+        ids: decode_id_list(&ids)?,
+        inherited: inherited.into_iter().map(|id| (id.index, id.from_shard)).collect(),
+        held_for: held_for_shards,
+        has_more: response.has_more,
+        log_age: response.log_age_seconds,
+        retention_nanos: response.retention_nanos,
+        delta_state: delta_state.map(|state| (response.delta_state_index, state)),
+    })
 }
 
 /// Encodes a page of the dedup window for the wire.
-pub fn encode_page(page: WindowPage) -> wire::WindowResponse {
-    let WindowPage { ids, taken, holds, more, age, span, counted } = page;
-    let (counted_at, counted) = counted.unzip();
-    let taken = taken.into_iter().map(|(place, shard)| wire::Taken { place, shard }).collect();
-    wire::WindowResponse {
-        failure: None,
+pub fn encode_page(page: WindowPage) -> wire::ReadDedupWindowResponse {
+    let WindowPage { ids, inherited, held_for, has_more, log_age, retention_nanos, delta_state } = page;
+    let (delta_state_index, delta_state) = delta_state.unzip();
+    let inherited =
+        inherited.into_iter().map(|(index, from_shard)| wire::InheritedId { index, from_shard }).collect();
+    wire::ReadDedupWindowResponse {
+        error: None,
         ids: encode_id_list(&ids),
-        taken,
-        holds,
-        more,
-        age,
-        span,
-        counted,
-        counted_at: counted_at.unwrap_or_default(),
+        inherited,
+        held_for_shards: held_for,
+        has_more,
+        log_age_seconds: log_age,
+        retention_nanos,
+        delta_state,
+        delta_state_index: delta_state_index.unwrap_or_default(),
     }
 }
 
 /// Encodes booleans as a bit set, the lowest bit of each byte first.
-pub fn encode_bits(held: &[bool]) -> Bytes {
-    let byte = |eight: &[bool]| eight.iter().rev().fold(0, |byte, held| byte << 1 | u8::from(*held));
-    held.chunks(8).map(byte).collect::<Vec<u8>>().into()
+pub fn encode_bits(bits: &[bool]) -> Bytes {
+    let byte = |eight: &[bool]| eight.iter().rev().fold(0, |byte, bit| byte << 1 | u8::from(*bit));
+    bits.chunks(8).map(byte).collect::<Vec<u8>>().into()
 }
 
 #[cfg(test)]
@@ -246,19 +260,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_travel() {
+    fn decoded_page_equals_encoded_page() {
         let sent = WindowPage {
             ids: vec![1, 1 << 127, ContentHash::MAX],
-            taken: vec![(1, 7)],
-            holds: vec![7, 9],
-            more: true,
-            age: 3,
-            span: 1 << 40,
-            counted: Some((5, Bytes::from_static(&[1, 2]))),
+            inherited: vec![(1, 7)],
+            held_for: vec![7, 9],
+            has_more: true,
+            log_age: 3,
+            retention_nanos: 1 << 40,
+            delta_state: Some((5, Bytes::from_static(&[1, 2]))),
         };
-        assert_eq!(page(encode_page(sent.clone())).ok(), Some(sent));
+        assert_eq!(decode_page(encode_page(sent.clone())).ok(), Some(sent));
         assert_eq!(decode_id_list(&[0; 17]).unwrap_err().code, ErrorCode::Invalid);
-        let held = [true, false, false, true, false, false, false, false, true];
-        assert_eq!(encode_bits(&held)[..], [0b1001, 1]);
+        let bits = [true, false, false, true, false, false, false, false, true];
+        assert_eq!(encode_bits(&bits)[..], [0b1001, 1]);
     }
 }

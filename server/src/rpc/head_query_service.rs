@@ -8,7 +8,8 @@ use athanor_chassis::{CancelFlag, ComputePool, CpuActivity, ErrorCode, Status, T
 use athanor_cluster::status_codec;
 use athanor_ingester::{HeadSnapshot, Ingester, ShardReadError};
 use athanor_proto::athanor::internal::v1 as wire;
-use athanor_proto::athanor::internal::v1::query_response::Of;
+use athanor_proto::athanor::internal::v1::ResultFrame;
+use athanor_proto::athanor::internal::v1::shard_result::Outcome;
 use athanor_query::{DedupSource, ExcludedIds, ProfileQuery, SourceId, run_all};
 use bytes::Bytes;
 use futures::future::join_all;
@@ -16,7 +17,7 @@ use prost::Message;
 use tokio::sync::Semaphore;
 
 use crate::rpc::dedup_ranges;
-use crate::rpc::result_stream::{ResultFrame, StreamChecksum, build_frames};
+use crate::rpc::result_stream::{StreamChecksum, encode_frames};
 
 /// Maximum concurrent head queries.
 const MAX_CONCURRENT_QUERIES: usize = 64;
@@ -28,20 +29,21 @@ const MAX_SHARDS_PER_QUERY: usize = 256;
 pub struct HeadQueryService {
     ingester: Arc<Ingester>,
     compute: ComputePool,
-    questions: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
 /// Head snapshot to query, with its dedup parameters.
 struct HeadSource {
-    view: HeadSnapshot,
-    tells: Option<SourceId>,
-    without: ExcludedIds,
+    snapshot: HeadSnapshot,
+    /// Source under which the result reports the ids of matching profiles.
+    report_ids: Option<SourceId>,
+    excluded: ExcludedIds,
 }
 
 impl HeadQueryService {
     /// Creates the service of an ingester.
     pub fn new(ingester: Arc<Ingester>, compute: ComputePool) -> Self {
-        Self { ingester, compute, questions: Arc::new(Semaphore::new(MAX_CONCURRENT_QUERIES)) }
+        Self { ingester, compute, permits: Arc::new(Semaphore::new(MAX_CONCURRENT_QUERIES)) }
     }
 
     /// Returns the result of all shards led here, and for each shard whether the result includes it. An empty
@@ -49,100 +51,89 @@ impl HeadQueryService {
     pub async fn query_heads(
         &self,
         tenant: &TenantId,
-        ask: &Bytes,
-        shards: Vec<wire::ShardAt>,
+        query: &Bytes,
+        shards: Vec<wire::ShardRequest>,
     ) -> Result<Vec<ResultFrame>, Status> {
-        let question = request_checksum(tenant, ask, &shards);
-        let ask = match ask.is_empty() {
+        let checksum = request_checksum(tenant, query, &shards);
+        let query = match query.is_empty() {
             true => None,
-            false => Some(ProfileQuery::unpack(ask).map_err(|error| Status::from_error(&error))?),
+            false => Some(ProfileQuery::unpack(query).map_err(|error| Status::from_error(&error))?),
         };
         if shards.len() > MAX_SHARDS_PER_QUERY {
-            let message =
-                format!("{} shards are asked for at once, the limit is {MAX_SHARDS_PER_QUERY}", shards.len());
+            let message = format!("query names {} shards, the limit is {MAX_SHARDS_PER_QUERY}", shards.len());
             return Err(Status::new(ErrorCode::Invalid, message));
         }
-        shards.iter().try_for_each(|at| check_epoch(at.shard, at.epoch))?;
-        let _turn = self.questions.acquire().await;
+        shards.iter().try_for_each(|shard| check_epoch(shard.shard, shard.epoch))?;
+        let _permit = self.permits.acquire().await;
         // The computation is cancelled when the caller disconnects.
         let (stop, _waiting) = CancelFlag::new_pair();
-        let mut views = Vec::new();
-        let mut done = Vec::new();
+        let mut sources = Vec::new();
+        let mut results = Vec::new();
         // Leadership checks run concurrently: a shard that waits for its members does not delay the others.
-        let confirmed = join_all(shards.iter().map(|at| self.ingester.confirm_leadership(at.shard))).await;
-        for (at, confirmed) in shards.into_iter().zip(confirmed) {
-            let wire::ShardAt { shard, watermark, tells, without, .. } = at;
-            let doubles = dedup_ranges::decode_excluded_heads(shard, &without)?;
+        let confirmations = shards.iter().map(|shard| self.ingester.confirm_leadership(shard.shard));
+        let confirmations = join_all(confirmations).await;
+        for (request, confirmed) in shards.into_iter().zip(confirmations) {
+            let wire::ShardRequest { shard, watermark, report_ids, excluded, .. } = request;
+            let exclusions = dedup_ranges::decode_excluded_heads(shard, &excluded)?;
+            let snapshots = confirmed.and_then(|()| self.ingester.head_snapshots(shard, watermark, tenant));
             let mut times = None;
-            let of_shard = confirmed.and_then(|()| self.ingester.head_snapshots(shard, watermark, tenant));
-            let of = match of_shard {
-                Ok(of_shard) => {
-                    times = enclosing_span(of_shard.iter().filter_map(HeadSnapshot::times));
-                    views.extend(dedup_ranges::number_heads(shard, of_shard).map(|(place, view)| {
-                        HeadSource {
-                            view: view.with_cancel(stop.atomic_flag()),
-                            tells: tells.then_some(place),
-                            without: doubles.excluded_from(place).cloned().unwrap_or_default(),
-                        }
+            let outcome = match snapshots {
+                Ok(snapshots) => {
+                    times = enclosing_span(snapshots.iter().filter_map(HeadSnapshot::times));
+                    let heads = dedup_ranges::number_heads(shard, snapshots);
+                    sources.extend(heads.map(|(source, snapshot)| HeadSource {
+                        snapshot: snapshot.with_cancel(stop.atomic_flag()),
+                        report_ids: report_ids.then_some(source),
+                        excluded: exclusions.excluded_from(source).cloned().unwrap_or_default(),
                     }));
                     None
                 }
-                Err(ShardReadError::Rows { .. } | ShardReadError::Over { .. }) => {
-                    Some(wire::shard_done::Of::Replan(true))
-                }
-                Err(moved) => Some(wire::shard_done::Of::Failure(not_leader_failure(&moved))),
+                Err(ShardReadError::Rows { .. } | ShardReadError::Over { .. }) => Some(Outcome::Stale(true)),
+                Err(error) => Some(Outcome::Error(not_leader_error(&error))),
             };
-            let lost = self.ingester.count_lost_entries(shard, watermark);
-            let (first_nanos, last_nanos) = times.unzip();
-            let forgets = self.ingester.has_unreported_lost_ids(shard);
-            done.push(wire::ShardDone { shard, lost, forgets, first_nanos, last_nanos, of });
+            results.push(self.shard_result(shard, watermark, times, outcome));
         }
-        let Some(ask) = ask else {
-            return Ok(build_frames(question, std::iter::empty(), done.into_iter()));
+        let Some(query) = query else {
+            return Ok(encode_frames(checksum, std::iter::empty(), results.into_iter()));
         };
-        let job = move || {
-            let lying = views.iter().map(|HeadSource { view, tells, without }| DedupSource {
-                source: view,
-                tells: *tells,
-                without,
-            });
-            let partial = run_all(&ask, lying);
-            let partial = partial.map_err(|error| Status::from_error(&error))?;
-            let packed = partial.pack().map_err(|error| Status::from_error(&error))?;
-            Ok(build_frames(question, packed, done.into_iter()))
-        };
+        let job =
+            move || {
+                let sources = sources.iter().map(|HeadSource { snapshot, report_ids, excluded }| {
+                    DedupSource { source: snapshot, tells: *report_ids, without: excluded }
+                });
+                let partial = run_all(&query, sources).map_err(|error| Status::from_error(&error))?;
+                let chunks = partial.pack().map_err(|error| Status::from_error(&error))?;
+                Ok(encode_frames(checksum, chunks, results.into_iter()))
+            };
         self.compute
             .for_tenant(tenant)
             .run_as(CpuActivity::Query, job)
             .await
             .map_err(|error| Status::from_error(&error))?
     }
+
+    fn shard_result(
+        &self,
+        shard: ShardId,
+        watermark: u64,
+        times: Option<(i64, i64)>,
+        outcome: Option<Outcome>,
+    ) -> wire::ShardResult {
+        let (first_nanos, last_nanos) = times.unzip();
+        wire::ShardResult {
+            shard,
+            lost_entries: self.ingester.count_lost_entries(shard, watermark),
+            ids_lost: self.ingester.has_unreported_lost_ids(shard),
+            first_nanos,
+            last_nanos,
+            outcome,
+        }
+    }
 }
 
 /// Returns the checksum of a query to shards.
-pub fn request_checksum(tenant: &TenantId, ask: &[u8], shards: &[wire::ShardAt]) -> StreamChecksum {
-    StreamChecksum::for_request(tenant, ask, shards.iter().map(Message::encode_to_vec))
-}
-
-/// Encodes a result frame for the wire.
-pub fn encode_frame(piece: ResultFrame) -> wire::QueryResponse {
-    let of = match piece {
-        ResultFrame::Partial(part) => Some(Of::Partial(part)),
-        ResultFrame::Done(done) => Some(Of::Done(done)),
-        ResultFrame::Sum(sum) => Some(Of::Sum(sum)),
-        ResultFrame::Unknown => None,
-    };
-    wire::QueryResponse { of }
-}
-
-/// Decodes a result frame from the wire.
-pub fn decode_frame(response: wire::QueryResponse) -> ResultFrame {
-    match response.of {
-        Some(Of::Partial(part)) => ResultFrame::Partial(part),
-        Some(Of::Done(done)) => ResultFrame::Done(done),
-        Some(Of::Sum(sum)) => ResultFrame::Sum(sum),
-        None => ResultFrame::Unknown,
-    }
+pub fn request_checksum(tenant: &TenantId, query: &[u8], shards: &[wire::ShardRequest]) -> StreamChecksum {
+    StreamChecksum::for_request(tenant, query, shards.iter().map(Message::encode_to_vec))
 }
 
 /// Returns the span from the first to the last timestamp of all spans.
@@ -155,14 +146,15 @@ pub fn check_epoch(shard: ShardId, epoch: u32) -> Result<(), Status> {
     match decode_shard_id(shard) {
         Some((_, known)) if known == epoch => Ok(()),
         Some((slot, known)) => {
-            let message = format!("shard {shard} is the one of epoch {known} of slot {slot}, not of {epoch}");
+            let message =
+                format!("shard {shard} has epoch {known} of slot {slot}, request names epoch {epoch}");
             Err(Status::new(ErrorCode::Invalid, message))
         }
-        None => Err(Status::new(ErrorCode::Invalid, format!("{shard} is the number of no shard"))),
+        None => Err(Status::new(ErrorCode::Invalid, format!("invalid shard id {shard}"))),
     }
 }
 
-/// Returns the failure for a shard that another node leads.
-pub fn not_leader_failure(moved: &ShardReadError) -> wire::Failure {
-    status_codec::encode_status(&Status::new(ErrorCode::NotLeader, moved.to_string()), moved.leader())
+/// Returns the error for a shard that another node leads.
+pub fn not_leader_error(error: &ShardReadError) -> wire::RpcStatus {
+    status_codec::encode_status(&Status::new(ErrorCode::NotLeader, error.to_string()), error.leader())
 }

@@ -6,16 +6,14 @@ use std::time::Duration;
 
 use athanor_catalog::{HandoffSource, ShardEntry, ShardId, ShardReport};
 use athanor_chassis::{Clock, ErrorCode, Status, TenantId};
-use athanor_cluster::handshake::PeerHandshake;
-use athanor_cluster::peers::PeerPool;
+use athanor_cluster::rpc_client::RpcClient;
 use athanor_cluster::{NodeId, status_codec};
 use athanor_ingester::{Ingester, StoredUpload};
-use athanor_profile::Labels;
-use athanor_profile::data_model::dropped_counts::{DropReason, DroppedCounts};
 use athanor_profile::store_interface::upload::ProfileUpload;
 use athanor_proto::athanor::internal::v1 as wire;
 
 use crate::rpc::service_load::ServiceLoad;
+use crate::rpc::upload_codec::{decode_upload_result, encode_upload};
 
 /// Time limit of one call. A node that exceeds it may be partitioned, and another may lead by now.
 const INGESTER_CALL_TIMEOUT: Duration = Duration::from_secs(5);
@@ -32,18 +30,9 @@ pub struct IngesterClient {
     /// Load by service that this node received.
     pub loads: Arc<ServiceLoad>,
     /// Client of remote nodes. None for a single-node server.
-    pub afar: Option<InternalRpcClient>,
+    pub remote: Option<RpcClient>,
     /// Clock for timeouts.
     pub clock: Clock,
-}
-
-/// Client of the internal RPCs of other nodes.
-#[derive(Clone)]
-pub struct InternalRpcClient {
-    /// Pool of connections to nodes.
-    pub peers: PeerPool,
-    /// Source of the caller identity in requests.
-    pub introductions: Arc<PeerHandshake>,
 }
 
 /// Node and shard that receive an append.
@@ -77,31 +66,33 @@ impl IngesterClient {
     ) -> Result<Vec<Result<StoredUpload, Status>>, AppendRejected> {
         let AppendTarget { node, shard, table } = *target;
         if node == self.me {
-            let Some(ingester) = &self.ingester else { return Err(unknown("this node keeps no shards")) };
+            let Some(ingester) = &self.ingester else { return Err(rejected("this node is not an ingester")) };
             let appended = ingester.append(shard.id, table, tenant, uploads.to_vec()).await;
-            return appended.map_err(|moved| AppendRejected::from(&moved));
+            return appended.map_err(|error| AppendRejected::from(&error));
         }
-        let InternalRpcClient { peers, introductions } = self.remote_client().map_err(gone)?;
+        let RpcClient { peers, handshake } = self.remote_client().map_err(unreachable)?;
         let limit = limit.min(INGESTER_CALL_TIMEOUT);
-        let batch = wire::Batch {
+        let batch = wire::AppendBatch {
             shard: shard.id,
             epoch: shard.epoch,
-            table,
+            slot_table_version: table,
             tenant: tenant.as_str().to_owned(),
-            uploads: uploads.iter().map(packed).collect(),
+            uploads: uploads.iter().map(encode_upload).collect(),
         };
-        let request =
-            wire::AppendRequest { caller: Some(introductions.caller(node, limit)), batch: Some(batch) };
+        let header = Some(handshake.call_header(node, limit));
+        let request = wire::AppendRequest { header, batch: Some(batch) };
         let mut client = peers.ingester(node);
-        let answered = self.call_node(node, limit, client.append(request)).await.map_err(gone)?.into_inner();
-        told(answered, uploads.len())
+        let response = self.call_node(node, limit, client.append(request)).await.map_err(unreachable)?;
+        decode_append_response(response.into_inner(), uploads.len())
     }
 }
 
 impl IngesterClient {
     /// Returns the client of remote nodes. Fails on a single-node server.
-    pub fn remote_client(&self) -> Result<&InternalRpcClient, Status> {
-        self.afar.as_ref().ok_or_else(|| Status::new(ErrorCode::Unavailable, "there are no other nodes"))
+    pub fn remote_client(&self) -> Result<&RpcClient, Status> {
+        self.remote.as_ref().ok_or_else(|| {
+            Status::new(ErrorCode::Unavailable, "no remote nodes configured (single-node mode)")
+        })
     }
 
     /// Limits the time of a call to a node.
@@ -109,10 +100,10 @@ impl IngesterClient {
         &self,
         node: NodeId,
         limit: Duration,
-        said: impl Future<Output = Result<T, Status>>,
+        call: impl Future<Output = Result<T, Status>>,
     ) -> Result<T, Status> {
-        self.clock.timeout(limit, said).await.unwrap_or_else(|late| {
-            Err(Status::new(ErrorCode::Deadline, format!("node {node} did not answer: {late}")))
+        self.clock.timeout(limit, call).await.unwrap_or_else(|elapsed| {
+            Err(Status::new(ErrorCode::Deadline, format!("node {node} did not respond: {elapsed}")))
         })
     }
 
@@ -127,28 +118,29 @@ impl IngesterClient {
             .await
     }
 
-    /// Returns the shards that a node leads, after an optional handoff of one of them.
+    /// Returns the shards that a node leads, after an optional transfer of one of them.
     pub async fn led_shards(
         &self,
         node: NodeId,
-        hand_over: Option<wire::HandOver>,
+        transfer: Option<wire::LeadershipTransfer>,
     ) -> Result<Vec<ShardId>, Status> {
         if node == self.me {
-            let none = || Status::new(ErrorCode::Unavailable, "this node keeps no shards");
+            let none = || Status::new(ErrorCode::Unavailable, "this node is not an ingester");
             let ingester = self.ingester.as_ref().ok_or_else(none)?;
-            if let Some(wire::HandOver { shard, to }) = hand_over {
-                ingester.transfer_shard(shard, to, INGESTER_CALL_TIMEOUT).await?;
+            if let Some(wire::LeadershipTransfer { shard, target_node_id }) = transfer {
+                ingester.transfer_shard(shard, target_node_id, INGESTER_CALL_TIMEOUT).await?;
             }
             return Ok(ingester.led_shards());
         }
-        let InternalRpcClient { peers, introductions } = self.remote_client()?;
-        let limit = if hand_over.is_some() { 2 * INGESTER_CALL_TIMEOUT } else { STATUS_CALL_TIMEOUT };
-        let request = wire::LeadsRequest { caller: Some(introductions.caller(node, limit)), hand_over };
+        let RpcClient { peers, handshake } = self.remote_client()?;
+        let limit = if transfer.is_some() { 2 * INGESTER_CALL_TIMEOUT } else { STATUS_CALL_TIMEOUT };
+        let header = Some(handshake.call_header(node, limit));
+        let request = wire::ManageLeadershipRequest { header, transfer };
         let mut client = peers.ingester(node);
-        let answered = self.call_node(node, limit, client.leads(request)).await?.into_inner();
-        match &answered.failure {
-            Some(failure) => Err(status_codec::decode_status(failure)),
-            None => Ok(answered.shards),
+        let response = self.call_node(node, limit, client.manage_leadership(request)).await?.into_inner();
+        match &response.error {
+            Some(error) => Err(status_codec::decode_status(error)),
+            None => Ok(response.led_shards),
         }
     }
 }
@@ -156,40 +148,27 @@ impl IngesterClient {
 impl IngesterClient {
     /// Returns the shard reports of another node, and the shards of which it has all entries.
     pub async fn report_shards(&self, node: NodeId) -> Result<(Vec<ShardReport>, BTreeSet<ShardId>), Status> {
-        let InternalRpcClient { peers, introductions } = self.remote_client()?;
-        let request =
-            wire::DescribeRequest { caller: Some(introductions.caller(node, INGESTER_CALL_TIMEOUT)) };
+        let RpcClient { peers, handshake } = self.remote_client()?;
+        let header = Some(handshake.call_header(node, INGESTER_CALL_TIMEOUT));
+        let request = wire::ReportShardsRequest { header };
         let mut client = peers.ingester(node);
-        let answered =
-            self.call_node(node, INGESTER_CALL_TIMEOUT, client.describe(request)).await?.into_inner();
-        let whole = answered.shards.iter().filter(|shard| shard.whole).map(|shard| shard.shard).collect();
-        let tables = match answered.tables.is_empty() {
+        let response = self.call_node(node, INGESTER_CALL_TIMEOUT, client.report_shards(request)).await?;
+        let response = response.into_inner();
+        let complete =
+            response.shards.iter().filter(|report| report.is_complete).map(|report| report.shard).collect();
+        let tables = match response.slot_tables.is_empty() {
             true => Vec::new(),
-            false => serde_json::from_slice(&answered.tables).map_err(|error| {
-                let message = format!("node {node} tells of tables that cannot be read: {error}");
+            false => serde_json::from_slice(&response.slot_tables).map_err(|error| {
+                let message = format!("node {node} reports slot tables that are unreadable: {error}");
                 Status::new(ErrorCode::Internal, message)
             })?,
         };
-        let one = |of: wire::Described| ShardReport {
-            node: Some(node),
-            shard: of.shard,
-            members: of.members.into_iter().collect(),
-            flushed: of.cut.unwrap_or_default(),
-            sealed: of.sealed,
-            fenced: of.fenced,
-            // A node without all entries may have missed a change of this field.
-            inherited: of.inherited.filter(|_| of.whole).map(|inherited| match inherited.of_blocks {
-                true => HandoffSource::RegisteredBlocks { predecessor: inherited.shard, up_to: 0 },
-                false => HandoffSource::DedupWindow { predecessor: inherited.shard, up_to: None },
-            }),
-            accepted_profiles: of.taken.filter(|_| of.whole),
-            tables: Vec::new(),
-        };
-        let mut told: Vec<ShardReport> = answered.shards.into_iter().map(one).collect();
-        if let Some(first) = told.first_mut() {
+        let mut reports: Vec<ShardReport> =
+            response.shards.into_iter().map(|report| decode_shard_report(node, report)).collect();
+        if let Some(first) = reports.first_mut() {
             first.tables = tables;
         }
-        Ok((told, whole))
+        Ok((reports, complete))
     }
 
     /// Returns the load by service that a node received since its start.
@@ -197,91 +176,70 @@ impl IngesterClient {
         if node == self.me {
             return Ok(self.loads.now());
         }
-        let InternalRpcClient { peers, introductions } = self.remote_client()?;
-        let request = wire::LoadsRequest { caller: Some(introductions.caller(node, STATUS_CALL_TIMEOUT)) };
+        let RpcClient { peers, handshake } = self.remote_client()?;
+        let header = Some(handshake.call_header(node, STATUS_CALL_TIMEOUT));
+        let request = wire::GetServiceLoadRequest { header };
         let mut client = peers.distributor(node);
-        let answered = self.call_node(node, STATUS_CALL_TIMEOUT, client.loads(request)).await?.into_inner();
-        let one = |load: wire::Load| Some(((load.tenant.parse().ok()?, load.service), load.bytes));
-        Ok(answered.loads.into_iter().filter_map(one).collect())
+        let response = self.call_node(node, STATUS_CALL_TIMEOUT, client.get_service_load(request)).await?;
+        let decode =
+            |load: wire::ServiceBytes| Some(((load.tenant.parse().ok()?, load.service), load.received_bytes));
+        Ok(response.into_inner().services.into_iter().filter_map(decode).collect())
     }
 }
 
-/// Converts the append response of a node.
-fn told(
-    answered: wire::AppendResponse,
-    count: usize,
+/// Decodes the append response of a node.
+fn decode_append_response(
+    response: wire::AppendResponse,
+    upload_count: usize,
 ) -> Result<Vec<Result<StoredUpload, Status>>, AppendRejected> {
-    use wire::append_response::Of;
-    match answered.of {
-        Some(Of::Stored(stored)) if stored.uploads.len() == count => {
-            Ok(stored.uploads.into_iter().map(unpacked).collect())
+    use wire::append_response::Outcome;
+    match response.outcome {
+        Some(Outcome::Result(result)) if result.uploads.len() == upload_count => {
+            Ok(result.uploads.into_iter().map(decode_upload_result).collect())
         }
-        Some(Of::Failure(failure)) => {
-            let leader = Some(failure.leader).filter(|leader| *leader != 0);
-            Err(AppendRejected { leader, status: status_codec::decode_status(&failure) })
+        Some(Outcome::Error(error)) => {
+            let leader = Some(error.leader_node_id).filter(|leader| *leader != 0);
+            Err(AppendRejected { leader, status: status_codec::decode_status(&error) })
         }
-        Some(Of::Stored(_)) | None => Err(unknown("a node's answer is to another request")),
+        Some(Outcome::Result(_)) | None => {
+            Err(rejected("protocol error: response does not match the request"))
+        }
     }
 }
 
-fn unknown(why: &str) -> AppendRejected {
+/// Decodes the report of a node on a shard.
+fn decode_shard_report(node: NodeId, report: wire::ShardReport) -> ShardReport {
+    ShardReport {
+        node: Some(node),
+        shard: report.shard,
+        members: report.members.into_iter().collect(),
+        cut: report.flushed_index.unwrap_or_default(),
+        sealed: report.seal_index,
+        fenced: report.fenced_version,
+        // A node without all entries may have missed a change of this field.
+        inherited: report.inherited.filter(|_| report.is_complete).map(|ids| match ids.from_blocks {
+            true => HandoffSource::Blocks { of: ids.from_shard, upto: 0 },
+            false => HandoffSource::Window { of: ids.from_shard, upto: None },
+        }),
+        taken: report.has_profiles.filter(|_| report.is_complete),
+        tables: Vec::new(),
+    }
+}
+
+fn rejected(why: &str) -> AppendRejected {
     AppendRejected { leader: None, status: Status::new(ErrorCode::Unavailable, why) }
 }
 
 /// Returns the rejection of a node that did not respond. The router retries it after other nodes.
-fn gone(status: Status) -> AppendRejected {
+fn unreachable(status: Status) -> AppendRejected {
     AppendRejected { leader: None, status }
 }
 
 impl From<&athanor_ingester::ShardReadError> for AppendRejected {
-    fn from(moved: &athanor_ingester::ShardReadError) -> Self {
+    fn from(error: &athanor_ingester::ShardReadError) -> Self {
         AppendRejected {
-            leader: moved.leader(),
-            status: Status::new(ErrorCode::NotLeader, moved.to_string()),
+            leader: error.leader(),
+            status: Status::new(ErrorCode::NotLeader, error.to_string()),
         }
     }
-}
-
-fn labels(labels: &Labels) -> Vec<wire::Label> {
-    let one = |(name, value): (&str, &str)| wire::Label { name: name.to_owned(), value: value.to_owned() };
-    labels.iter().map(one).collect()
-}
-
-fn packed(upload: &ProfileUpload) -> wire::Upload {
-    wire::Upload {
-        sent: labels(&upload.sent),
-        labels: labels(&upload.labels),
-        client_id: upload.client_id.clone().unwrap_or_default(),
-        time_nanos: upload.time_nanos,
-        received_nanos: upload.received_nanos,
-        drawn: upload.drawn.to_be_bytes().to_vec().into(),
-        pprof: upload.pprof.clone(),
-        has_elf_addresses: upload.has_elf_addresses,
-    }
-}
-
-fn unpacked(result: wire::UploadResult) -> Result<StoredUpload, Status> {
-    if let Some(failure) = &result.failure {
-        return Err(status_codec::decode_status(failure));
-    }
-    let wire::Dropped { samples, negative, lines, mappings, deep, long, by_rules, ids } =
-        result.dropped.unwrap_or_default();
-    let count = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
-    Ok(StoredUpload {
-        new: count(result.new),
-        repeats: count(result.repeats),
-        // Samples without a stack are dropped before the append.
-        dropped: DroppedCounts::from([
-            (DropReason::DanglingSample, samples),
-            (DropReason::NegativeSample, negative),
-            (DropReason::DanglingLine, lines),
-            (DropReason::DanglingMapping, mappings),
-            (DropReason::DeepStack, deep),
-            (DropReason::LongText, long),
-            (DropReason::RelabelRule, by_rules),
-            (DropReason::MalformedId, ids),
-        ]),
-        raw_bytes: result.raw_bytes,
-        samples: result.samples,
-    })
 }

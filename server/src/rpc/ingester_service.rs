@@ -8,19 +8,16 @@ use async_trait::async_trait;
 use athanor_chassis::{ComputePool, ErrorCode, Status, TenantId};
 use athanor_cluster::handshake::PeerHandshake;
 use athanor_cluster::status_codec;
-use athanor_ingester::{self as ingester, HandoffWindowRequest, Ingester, LocalShardReport, StoredUpload};
-use athanor_profile::Labels;
-use athanor_profile::data_model::dropped_counts::DropReason;
-use athanor_profile::store_interface::upload::ProfileUpload;
+use athanor_ingester::{self as ingester, HandoffWindowRequest, Ingester, LocalShardReport};
 use athanor_proto::athanor::internal::v1 as wire;
-use athanor_proto::athanor::internal::v1::shards_server::Shards;
+use athanor_proto::athanor::internal::v1::ingester_service_server;
 use bytes::Bytes;
 use futures::Stream;
 use tonic::{Request, Response};
 
 use crate::rpc::handoff_client::{decode_id_list, encode_bits, encode_page};
-use crate::rpc::head_query_service::{HeadQueryService, check_epoch, encode_frame, not_leader_failure};
-use crate::rpc::result_stream::ResultFrame;
+use crate::rpc::head_query_service::{HeadQueryService, check_epoch, not_leader_error};
+use crate::rpc::upload_codec::{decode_upload, encode_upload_result};
 
 /// Time limit of a leadership transfer.
 const LEADER_TRANSFER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -29,8 +26,8 @@ const LEADER_TRANSFER_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 pub struct IngesterService {
     ingester: Arc<Ingester>,
-    introductions: Arc<PeerHandshake>,
-    telling: HeadQueryService,
+    handshake: Arc<PeerHandshake>,
+    head_queries: HeadQueryService,
 }
 
 type RpcResult<T> = Result<Response<T>, tonic::Status>;
@@ -38,114 +35,139 @@ type RpcStream<T> = Pin<Box<dyn Stream<Item = Result<T, tonic::Status>> + Send>>
 
 impl IngesterService {
     /// Creates the service of an ingester.
-    pub fn new(ingester: Arc<Ingester>, introductions: Arc<PeerHandshake>, compute: ComputePool) -> Self {
-        let telling = HeadQueryService::new(Arc::clone(&ingester), compute);
-        Self { ingester, introductions, telling }
+    pub fn new(ingester: Arc<Ingester>, handshake: Arc<PeerHandshake>, compute: ComputePool) -> Self {
+        let head_queries = HeadQueryService::new(Arc::clone(&ingester), compute);
+        Self { ingester, handshake, head_queries }
     }
 
-    fn checked(&self, caller: Option<&wire::Caller>) -> Result<&Ingester, Status> {
-        self.introductions.check_caller(caller).map_err(|stranger| Status::from_error(&stranger))?;
+    fn check_caller(&self, header: Option<&wire::CallHeader>) -> Result<&Ingester, Status> {
+        self.handshake.check_caller(header).map_err(|error| Status::from_error(&error))?;
         Ok(&self.ingester)
     }
 
-    async fn stored(&self, request: wire::AppendRequest) -> Result<wire::append_response::Of, Status> {
-        let ingester = self.checked(request.caller.as_ref())?;
-        let none = || Status::new(ErrorCode::Invalid, "the message has no batch");
-        let wire::Batch { shard, epoch, table, tenant, uploads } = request.batch.ok_or_else(none)?;
+    async fn append_batch(
+        &self,
+        request: wire::AppendRequest,
+    ) -> Result<wire::append_response::Outcome, Status> {
+        let ingester = self.check_caller(request.header.as_ref())?;
+        let missing = || Status::new(ErrorCode::Invalid, "append request has no batch");
+        let wire::AppendBatch { shard, epoch, slot_table_version, tenant, uploads } =
+            request.batch.ok_or_else(missing)?;
         check_epoch(shard, epoch)?;
         let tenant = parse_tenant(&tenant)?;
-        let uploads = uploads.into_iter().map(upload).collect::<Result<_, _>>()?;
-        let stored = ingester.append(shard, table, &tenant, uploads).await;
-        Ok(match stored {
-            Ok(stored) => {
-                let uploads = stored.into_iter().map(told).collect();
-                wire::append_response::Of::Stored(wire::Stored { uploads })
+        let uploads = uploads.into_iter().map(decode_upload).collect::<Result<_, _>>()?;
+        Ok(match ingester.append(shard, slot_table_version, &tenant, uploads).await {
+            Ok(results) => {
+                let uploads = results.into_iter().map(encode_upload_result).collect();
+                wire::append_response::Outcome::Result(wire::AppendResult { uploads })
             }
-            Err(moved) => wire::append_response::Of::Failure(not_leader_failure(&moved)),
+            Err(error) => wire::append_response::Outcome::Error(not_leader_error(&error)),
         })
     }
 
-    async fn answered(&self, request: wire::QueryRequest) -> Result<Vec<ResultFrame>, Status> {
-        self.checked(request.caller.as_ref())?;
+    async fn query_led_heads(
+        &self,
+        request: wire::QueryHeadsRequest,
+    ) -> Result<Vec<wire::ResultFrame>, Status> {
+        self.check_caller(request.header.as_ref())?;
         let tenant = parse_tenant(&request.tenant)?;
-        self.telling.query_heads(&tenant, &request.ask, request.shards).await
+        self.head_queries.query_heads(&tenant, &request.query, request.shards).await
     }
 }
 
 #[async_trait]
-impl Shards for IngesterService {
-    type QueryStream = RpcStream<wire::QueryResponse>;
+impl ingester_service_server::IngesterService for IngesterService {
+    type QueryHeadsStream = RpcStream<wire::ResultFrame>;
 
     async fn append(&self, request: Request<wire::AppendRequest>) -> RpcResult<wire::AppendResponse> {
-        let of = self.stored(request.into_inner()).await.map_err(|status| status_codec::to_grpc(&status))?;
-        Ok(Response::new(wire::AppendResponse { of: Some(of) }))
+        let outcome = self.append_batch(request.into_inner()).await;
+        let outcome = outcome.map_err(|status| status_codec::to_grpc(&status))?;
+        Ok(Response::new(wire::AppendResponse { outcome: Some(outcome) }))
     }
 
-    async fn query(&self, request: Request<wire::QueryRequest>) -> RpcResult<Self::QueryStream> {
-        let answered =
-            self.answered(request.into_inner()).await.map_err(|status| status_codec::to_grpc(&status))?;
-        let pieces = answered.into_iter().map(|piece| Ok(encode_frame(piece)));
-        Ok(Response::new(Box::pin(futures::stream::iter(pieces))))
+    async fn query_heads(
+        &self,
+        request: Request<wire::QueryHeadsRequest>,
+    ) -> RpcResult<Self::QueryHeadsStream> {
+        let frames = self.query_led_heads(request.into_inner()).await;
+        let frames = frames.map_err(|status| status_codec::to_grpc(&status))?;
+        Ok(Response::new(Box::pin(futures::stream::iter(frames.into_iter().map(Ok)))))
     }
 
-    async fn window(&self, request: Request<wire::WindowRequest>) -> RpcResult<wire::WindowResponse> {
+    async fn read_dedup_window(
+        &self,
+        request: Request<wire::ReadDedupWindowRequest>,
+    ) -> RpcResult<wire::ReadDedupWindowResponse> {
         let request = request.into_inner();
         let ingester =
-            self.checked(request.caller.as_ref()).map_err(|status| status_codec::to_grpc(&status))?;
-        let after = request.after.as_deref().map(decode_id_list).transpose();
+            self.check_caller(request.header.as_ref()).map_err(|status| status_codec::to_grpc(&status))?;
+        let after = request.after_id.as_deref().map(decode_id_list).transpose();
         let after =
             after.map_err(|status| status_codec::to_grpc(&status))?.and_then(|ids| ids.first().copied());
-        let wire::WindowRequest { shard, since, upto, again, counted, .. } = request;
-        let page =
-            ingester.window_page(shard, HandoffWindowRequest { after, since, upto, again, counted }).await;
-        let refused = |status: Status| wire::WindowResponse {
-            failure: Some(status_codec::encode_status(&status, ingester.shard_leader(shard))),
-            ..wire::WindowResponse::default()
+        let shard = request.shard;
+        let page_request = HandoffWindowRequest {
+            after,
+            min_age: request.min_age,
+            min_applied: request.min_applied_index,
+            incremental: request.incremental,
+            delta_state_after: request.delta_state_after,
         };
-        Ok(Response::new(page.map_or_else(refused, encode_page)))
+        let page = ingester.window_page(shard, page_request).await;
+        let failed = |status: Status| wire::ReadDedupWindowResponse {
+            error: Some(status_codec::encode_status(&status, ingester.shard_leader(shard))),
+            ..wire::ReadDedupWindowResponse::default()
+        };
+        Ok(Response::new(page.map_or_else(failed, encode_page)))
     }
 
-    async fn settle(&self, request: Request<wire::SettleRequest>) -> RpcResult<wire::SettleResponse> {
-        let wire::SettleRequest { caller, shard, from_shard, ids } = request.into_inner();
-        let ingester = self.checked(caller.as_ref()).map_err(|status| status_codec::to_grpc(&status))?;
+    async fn reconcile_ids(
+        &self,
+        request: Request<wire::ReconcileIdsRequest>,
+    ) -> RpcResult<wire::ReconcileIdsResponse> {
+        let wire::ReconcileIdsRequest { header, shard, from_shard, ids } = request.into_inner();
+        let ingester = self.check_caller(header.as_ref()).map_err(|status| status_codec::to_grpc(&status))?;
         let ids = decode_id_list(&ids).map_err(|status| status_codec::to_grpc(&status))?;
-        let answer = match ingester.reconcile_ids(shard, from_shard, ids).await {
-            Ok(held) => wire::SettleResponse { held: encode_bits(&held), failure: None },
+        let response = match ingester.reconcile_ids(shard, from_shard, ids).await {
+            Ok(stored) => wire::ReconcileIdsResponse { stored: encode_bits(&stored), error: None },
             Err(status) => {
-                let failure = Some(status_codec::encode_status(&status, ingester.shard_leader(shard)));
-                wire::SettleResponse { held: Bytes::new(), failure }
+                let error = Some(status_codec::encode_status(&status, ingester.shard_leader(shard)));
+                wire::ReconcileIdsResponse { stored: Bytes::new(), error }
             }
         };
-        Ok(Response::new(answer))
+        Ok(Response::new(response))
     }
 
-    async fn describe(&self, request: Request<wire::DescribeRequest>) -> RpcResult<wire::DescribeResponse> {
-        let ingester = self.checked(request.get_ref().caller.as_ref());
+    async fn report_shards(
+        &self,
+        request: Request<wire::ReportShardsRequest>,
+    ) -> RpcResult<wire::ReportShardsResponse> {
+        let ingester = self.check_caller(request.get_ref().header.as_ref());
         let ingester = ingester.map_err(|status| status_codec::to_grpc(&status))?;
-        let shards = ingester.shard_reports().await;
-        let shards = shards.map_err(|error| status_codec::to_grpc(&Status::from_error(&error)))?;
-        let shards = shards.into_iter().map(described).collect();
-        let packed = serde_json::to_vec(&ingester.tables().await);
-        let tables = packed.map_err(|error| {
-            status_codec::to_grpc(&Status::new(
-                ErrorCode::Internal,
-                format!("tables cannot be packed: {error}"),
-            ))
+        let reports = ingester.shard_reports().await;
+        let reports = reports.map_err(|error| status_codec::to_grpc(&Status::from_error(&error)))?;
+        let shards = reports.into_iter().map(encode_shard_report).collect();
+        let slot_tables = serde_json::to_vec(&ingester.tables().await).map_err(|error| {
+            let message = format!("failed to encode slot tables: {error}");
+            status_codec::to_grpc(&Status::new(ErrorCode::Internal, message))
         })?;
-        Ok(Response::new(wire::DescribeResponse { shards, tables: tables.into() }))
+        Ok(Response::new(wire::ReportShardsResponse { shards, slot_tables: slot_tables.into() }))
     }
 
-    async fn leads(&self, request: Request<wire::LeadsRequest>) -> RpcResult<wire::LeadsResponse> {
-        let ingester = self.checked(request.get_ref().caller.as_ref());
+    async fn manage_leadership(
+        &self,
+        request: Request<wire::ManageLeadershipRequest>,
+    ) -> RpcResult<wire::ManageLeadershipResponse> {
+        let ingester = self.check_caller(request.get_ref().header.as_ref());
         let ingester = ingester.map_err(|status| status_codec::to_grpc(&status))?;
-        let failure = match request.get_ref().hand_over {
+        let error = match request.get_ref().transfer {
             None => None,
-            Some(wire::HandOver { shard, to }) => {
-                let handed = ingester.transfer_shard(shard, to, LEADER_TRANSFER_TIMEOUT).await;
-                handed.err().map(|status| status_codec::encode_status(&status, None))
+            Some(wire::LeadershipTransfer { shard, target_node_id }) => {
+                let transferred =
+                    ingester.transfer_shard(shard, target_node_id, LEADER_TRANSFER_TIMEOUT).await;
+                transferred.err().map(|status| status_codec::encode_status(&status, None))
             }
         };
-        Ok(Response::new(wire::LeadsResponse { shards: ingester.led_shards(), failure }))
+        Ok(Response::new(wire::ManageLeadershipResponse { led_shards: ingester.led_shards(), error }))
     }
 }
 
@@ -153,64 +175,22 @@ pub fn parse_tenant(name: &str) -> Result<TenantId, Status> {
     name.parse().map_err(|error| Status::new(ErrorCode::Invalid, format!("tenant {name:?}: {error}")))
 }
 
-fn described(shard: LocalShardReport) -> wire::Described {
-    let LocalShardReport { shard, slot, epoch, members, cut, sealed, fenced, inherited, taken, whole } =
-        shard;
-    let members = members.into_iter().collect();
-    let of = |(source, shard)| wire::Inherited {
-        shard,
-        of_blocks: source == ingester::InheritSource::RegisteredBlocks,
-    };
-    let inherited = inherited.map(of);
-    wire::Described { shard, slot, epoch, members, cut, sealed, fenced, inherited, taken, whole }
-}
-
-fn labels(labels: Vec<wire::Label>) -> Labels {
-    Labels::new(labels.into_iter().map(|label| (label.name, label.value)))
-}
-
-fn upload(upload: wire::Upload) -> Result<ProfileUpload, Status> {
-    let drawn: [u8; 16] = upload.drawn[..].try_into().map_err(|_| {
-        let message = format!("what was drawn for an upload has {} bytes, not 16", upload.drawn.len());
-        Status::new(ErrorCode::Invalid, message)
-    })?;
-    Ok(ProfileUpload {
-        sent: labels(upload.sent),
-        labels: labels(upload.labels),
-        client_id: Some(upload.client_id).filter(|id| !id.is_empty()),
-        time_nanos: upload.time_nanos,
-        received_nanos: upload.received_nanos,
-        drawn: u128::from_be_bytes(drawn),
-        pprof: upload.pprof,
-        has_elf_addresses: upload.has_elf_addresses,
-    })
-}
-
-fn told(stored: Result<StoredUpload, Status>) -> wire::UploadResult {
-    match stored {
-        Ok(StoredUpload { new, repeats, dropped, raw_bytes, samples }) => {
-            let dropped = wire::Dropped {
-                samples: dropped.get(DropReason::DanglingSample),
-                negative: dropped.get(DropReason::NegativeSample),
-                lines: dropped.get(DropReason::DanglingLine),
-                mappings: dropped.get(DropReason::DanglingMapping),
-                deep: dropped.get(DropReason::DeepStack),
-                long: dropped.get(DropReason::LongText),
-                by_rules: dropped.get(DropReason::RelabelRule),
-                ids: dropped.get(DropReason::MalformedId),
-            };
-            wire::UploadResult {
-                new: new.into(),
-                repeats: repeats.into(),
-                dropped: Some(dropped),
-                failure: None,
-                raw_bytes,
-                samples,
-            }
-        }
-        Err(status) => wire::UploadResult {
-            failure: Some(status_codec::encode_status(&status, None)),
-            ..wire::UploadResult::default()
-        },
+/// Encodes the report of this node on a shard.
+fn encode_shard_report(report: LocalShardReport) -> wire::ShardReport {
+    let inherited = report.inherited.map(|(source, from_shard)| wire::InheritedIds {
+        from_shard,
+        from_blocks: source == ingester::InheritSource::Blocks,
+    });
+    wire::ShardReport {
+        shard: report.shard,
+        slot: report.slot,
+        epoch: report.epoch,
+        members: report.members.into_iter().collect(),
+        flushed_index: report.cut,
+        seal_index: report.sealed,
+        fenced_version: report.fenced,
+        inherited,
+        has_profiles: report.taken,
+        is_complete: report.whole,
     }
 }

@@ -11,11 +11,11 @@ use async_trait::async_trait;
 use athanor_chassis::{ErrorCode, Status, TenantId};
 use athanor_cluster::handshake::PeerHandshake;
 use athanor_cluster::members::{ClusterMember, ClusterMembers, MemberState, RoleName};
+use athanor_cluster::rpc_client::RpcClient;
 use athanor_cluster::{NodeId, status_codec};
 use athanor_proto::athanor::internal::v1 as wire;
-use athanor_proto::athanor::internal::v1::look_done::Of as Outcome;
-use athanor_proto::athanor::internal::v1::look_response::Of;
-use athanor_proto::athanor::internal::v1::queriers_server::Queriers;
+use athanor_proto::athanor::internal::v1::async_query_status::State;
+use athanor_proto::athanor::internal::v1::querier_service_server;
 use athanor_querier::{
     AsyncQueryProgress, AsyncQueryReport, AsyncQueryResult, PeerQueriers, PeerRequest, Querier, QueryContext,
     QueryHandleId,
@@ -24,9 +24,9 @@ use bytes::Bytes;
 use futures::stream::{self, Stream, StreamExt, TryStreamExt};
 use tonic::{Request, Response};
 
-use crate::rpc::ingester_client::{IngesterClient, InternalRpcClient};
+use crate::rpc::ingester_client::IngesterClient;
 use crate::rpc::ingester_service::parse_tenant;
-use crate::rpc::result_stream::{ResultFrame, StreamChecksum, build_frames, collect_frames};
+use crate::rpc::result_stream::{StreamChecksum, decode_frames, encode_frames};
 
 /// Time limit of a call to a querier.
 const QUERIER_CALL_TIMEOUT: Duration = Duration::from_secs(60);
@@ -35,8 +35,8 @@ const QUERIER_RETRY_AFTER: Duration = Duration::from_secs(2);
 /// Maximum bytes of one frame of a response.
 const MAX_FRAME_BYTES: usize = 1 << 20;
 /// Hints for clients if a query or a record is gone.
-const RESTART_QUERY_HINT: &str = "begin it again";
-const RERECORD_QUERY_HINT: &str = "have another query recorded";
+const RESTART_QUERY_HINT: &str = "start the query again";
+const RERECORD_QUERY_HINT: &str = "record another query";
 
 /// Client of the other queriers.
 pub struct QuerierClient {
@@ -52,48 +52,51 @@ pub struct QuerierService {
     /// Querier that keeps queries and records.
     pub querier: Querier,
     /// Handshake that verifies callers.
-    pub introductions: Arc<PeerHandshake>,
+    pub handshake: Arc<PeerHandshake>,
 }
 
 // === impl QuerierClient ===
 
 impl QuerierClient {
     /// Returns the node of a handle, or an error if a call would be useless.
-    fn may_be_asked(&self, ticket: QueryHandleId, way_out: &str) -> Result<NodeId, Status> {
-        let node = ticket.node;
-        match why_not(self.members.current().get(&node)) {
+    fn reachable_node(&self, handle: QueryHandleId, hint: &str) -> Result<NodeId, Status> {
+        let node = handle.node;
+        match unavailable_reason(self.members.current().get(&node)) {
             None => Ok(node),
-            Some((code, why)) => Err(absent(ticket, code, why, way_out)),
+            Some((code, why)) => Err(node_error(handle, code, why, hint)),
         }
     }
 
-    async fn asked(
+    async fn poll(
         &self,
-        ticket: QueryHandleId,
-        errand: &PeerRequest<'_>,
+        handle: QueryHandleId,
+        request: &PeerRequest<'_>,
     ) -> Result<AsyncQueryReport, Status> {
-        let node = self.may_be_asked(ticket, RESTART_QUERY_HINT)?;
-        let limit = errand.remaining_time().min(QUERIER_CALL_TIMEOUT);
-        let InternalRpcClient { peers, introductions } = self.ways.remote_client()?;
-        let id = ticket.to_string();
-        let tenants = names(errand.tenants());
-        let sum = question(&id, errand.tenants());
-        let request = wire::LookRequest { caller: Some(introductions.caller(node, limit)), tenants, id };
-        let mut answer = Vec::new();
-        let take = |piece: Bytes| {
+        let node = self.reachable_node(handle, RESTART_QUERY_HINT)?;
+        let timeout = request.remaining_time().min(QUERIER_CALL_TIMEOUT);
+        let RpcClient { peers, handshake } = self.ways.remote_client()?;
+        let query_id = handle.to_string();
+        let checksum = poll_checksum(&query_id, request.tenants());
+        let message = wire::PollAsyncQueryRequest {
+            header: Some(handshake.call_header(node, timeout)),
+            tenants: tenant_names(request.tenants()),
+            query_id,
+        };
+        let mut result = Vec::new();
+        let on_partial = |partial: Bytes| {
             // Memory for the frame and for its copy in the whole response.
-            errand.reserve_memory(2 * piece.len())?;
-            answer.extend_from_slice(&piece);
+            request.reserve_memory(2 * partial.len())?;
+            result.extend_from_slice(&partial);
             Ok(())
         };
-        let asking = async {
-            let answered = peers.querier(node).look(request).await;
-            let pieces = answered.map_err(|error| status_codec::from_grpc(&error))?.into_inner();
-            let pieces = pieces.map_ok(piece_of).map_err(|error| status_codec::from_grpc(&error));
-            collect_frames(pieces, sum, 1, take).await.map_err(|unheard| unheard.into_status())
+        let call = async {
+            let response = peers.querier(node).poll_async_query(message).await;
+            let frames = response.map_err(|error| status_codec::from_grpc(&error))?.into_inner();
+            let frames = frames.map_err(|error| status_codec::from_grpc(&error));
+            decode_frames(frames, checksum, 1, on_partial).await.map_err(|error| error.into_status())
         };
-        let done = self.ways.with_timeout(node, limit, asking).await?;
-        looked(done.into_iter().next(), answer)
+        let trailers = self.ways.with_timeout(node, timeout, call).await?;
+        decode_report(trailers.into_iter().next(), result)
     }
 }
 
@@ -101,52 +104,55 @@ impl QuerierClient {
 impl PeerQueriers for QuerierClient {
     async fn poll_async_query(
         &self,
-        ticket: QueryHandleId,
-        errand: &PeerRequest<'_>,
+        handle: QueryHandleId,
+        request: &PeerRequest<'_>,
     ) -> Result<AsyncQueryReport, Status> {
-        self.asked(ticket, errand).await.map_err(|status| unheard(ticket, status, RESTART_QUERY_HINT))
+        self.poll(handle, request).await.map_err(|status| call_error(handle, status, RESTART_QUERY_HINT))
     }
 
-    async fn query_record(&self, ticket: QueryHandleId, errand: &PeerRequest<'_>) -> Result<Bytes, Status> {
-        let node = self.may_be_asked(ticket, RERECORD_QUERY_HINT)?;
-        let limit = errand.remaining_time().min(QUERIER_CALL_TIMEOUT);
-        let InternalRpcClient { peers, introductions } = self.ways.remote_client()?;
-        let request = wire::RecordRequest {
-            caller: Some(introductions.caller(node, limit)),
-            tenants: names(errand.tenants()),
-            id: ticket.to_string(),
+    async fn query_record(&self, handle: QueryHandleId, request: &PeerRequest<'_>) -> Result<Bytes, Status> {
+        let node = self.reachable_node(handle, RERECORD_QUERY_HINT)?;
+        let timeout = request.remaining_time().min(QUERIER_CALL_TIMEOUT);
+        let RpcClient { peers, handshake } = self.ways.remote_client()?;
+        let message = wire::GetQueryRecordRequest {
+            header: Some(handshake.call_header(node, timeout)),
+            tenants: tenant_names(request.tenants()),
+            record_id: handle.to_string(),
         };
         let mut client = peers.querier(node);
-        let answered = self.ways.call_node(node, limit, client.record(request)).await;
-        Ok(answered.map_err(|status| unheard(ticket, status, RERECORD_QUERY_HINT))?.into_inner().record)
+        let response = self.ways.call_node(node, timeout, client.get_query_record(message)).await;
+        let response = response.map_err(|status| call_error(handle, status, RERECORD_QUERY_HINT))?;
+        Ok(response.into_inner().record)
     }
 }
 
 /// Returns the reason if a node is unavailable, with a code that marks permanent and temporary reasons.
-fn why_not(member: Option<&ClusterMember>) -> Option<(ErrorCode, &'static str)> {
+fn unavailable_reason(member: Option<&ClusterMember>) -> Option<(ErrorCode, &'static str)> {
     match member {
-        None => Some((ErrorCode::NotFound, "is not known here, or is gone")),
-        Some(member) if member.state == MemberState::Left => Some((ErrorCode::NotFound, "has left")),
-        Some(member) if !member.roles.contains(&RoleName::Querier) => {
-            Some((ErrorCode::NotFound, "answers no queries"))
+        None => Some((ErrorCode::NotFound, "is not a member of the cluster")),
+        Some(member) if member.state == MemberState::Left => {
+            Some((ErrorCode::NotFound, "has left the cluster"))
         }
-        Some(member) if !member.is_alive() => Some((ErrorCode::Unavailable, "does not answer")),
+        Some(member) if !member.roles.contains(&RoleName::Querier) => {
+            Some((ErrorCode::NotFound, "is not a querier"))
+        }
+        Some(member) if !member.is_alive() => Some((ErrorCode::Unavailable, "is unreachable")),
         Some(_) => None,
     }
 }
 
-/// Returns the error for a node that is unavailable.
-fn absent(ticket: QueryHandleId, code: ErrorCode, why: &str, way_out: &str) -> Status {
-    let node = ticket.node;
+/// Returns the error for a query or record on a node that is unavailable.
+fn node_error(handle: QueryHandleId, code: ErrorCode, why: &str, hint: &str) -> Status {
+    let node = handle.node;
     if code == ErrorCode::NotFound {
-        return Status::new(code, format!("{ticket} was kept by node {node:016x}, which {why}: {way_out}"));
+        return Status::new(code, format!("{handle} was stored on node {node:016x}, which {why}; {hint}"));
     }
-    let message = format!("{ticket} is kept by node {node:016x}, which {why}: ask again, or {way_out}");
+    let message = format!("{handle} is stored on node {node:016x}, which {why}; retry, or {hint}");
     Status::new(code, message).with_retry_after(QUERIER_RETRY_AFTER)
 }
 
 /// Returns the error of a failed call: the node's own error, or that the node is unreachable.
-fn unheard(ticket: QueryHandleId, status: Status, way_out: &str) -> Status {
+fn call_error(handle: QueryHandleId, status: Status, hint: &str) -> Status {
     match status.code {
         // The error comes from the local check or from the node itself.
         ErrorCode::Unavailable if status.retry_after.is_some() => status,
@@ -155,62 +161,51 @@ fn unheard(ticket: QueryHandleId, status: Status, way_out: &str) -> Status {
         | ErrorCode::Cancelled
         | ErrorCode::Unimplemented
         | ErrorCode::Conflict => {
-            absent(ticket, ErrorCode::Unavailable, &format!("does not answer ({})", status.message), way_out)
+            let why = format!("is unreachable ({})", status.message);
+            node_error(handle, ErrorCode::Unavailable, &why, hint)
         }
         _ => status,
     }
 }
 
-/// Converts the final message of a poll and the response bytes before it.
-fn looked(done: Option<wire::LookDone>, answer: Vec<u8>) -> Result<AsyncQueryReport, Status> {
-    let odd = || Status::new(ErrorCode::Internal, "a node does not say how far a query is");
-    let wire::LookDone { of, missing } = done.ok_or_else(odd)?;
-    let progress = match of.ok_or_else(odd)? {
-        Outcome::Running(_) => AsyncQueryProgress::Running,
-        Outcome::Failed(why) => AsyncQueryProgress::Failed(why),
-        Outcome::Shown(shown) => AsyncQueryProgress::Done(AsyncQueryResult::from_peer(
-            answer.into(),
-            usize::try_from(shown).unwrap_or(usize::MAX),
+/// Decodes the report on an async query from the trailer and from the result bytes before it.
+fn decode_report(
+    trailer: Option<wire::AsyncQueryStatus>,
+    result: Vec<u8>,
+) -> Result<AsyncQueryReport, Status> {
+    let missing_state = || Status::new(ErrorCode::Internal, "protocol error: response has no query state");
+    let wire::AsyncQueryStatus { state, warnings } = trailer.ok_or_else(missing_state)?;
+    let progress = match state.ok_or_else(missing_state)? {
+        State::Running(_) => AsyncQueryProgress::Running,
+        State::Error(why) => AsyncQueryProgress::Failed(why),
+        State::DecodedBytes(bytes) => AsyncQueryProgress::Done(AsyncQueryResult::from_peer(
+            result.into(),
+            usize::try_from(bytes).unwrap_or(usize::MAX),
         )),
     };
-    Ok(AsyncQueryReport { progress, missing })
+    Ok(AsyncQueryReport { progress, missing: warnings })
 }
 
-fn names(tenants: &[TenantId]) -> Vec<String> {
+fn tenant_names(tenants: &[TenantId]) -> Vec<String> {
     tenants.iter().map(|tenant| tenant.as_str().to_owned()).collect()
 }
 
-/// Returns the checksum of a request for an async query.
-fn question(id: &str, tenants: &[TenantId]) -> StreamChecksum {
+/// Returns the checksum of a poll.
+fn poll_checksum(query_id: &str, tenants: &[TenantId]) -> StreamChecksum {
     let others = tenants.iter().skip(1).map(|tenant| tenant.as_str().as_bytes().to_vec());
     let first = tenants.first().cloned().unwrap_or_else(TenantId::anonymous);
-    StreamChecksum::for_request(&first, id.as_bytes(), others)
-}
-
-fn piece_of(response: wire::LookResponse) -> ResultFrame {
-    match response.of {
-        Some(Of::Partial(part)) => ResultFrame::Partial(part),
-        Some(Of::Done(done)) => ResultFrame::Done(done),
-        Some(Of::Sum(sum)) => ResultFrame::Sum(sum),
-        None => ResultFrame::Unknown,
-    }
-}
-
-fn to_wire(piece: ResultFrame) -> wire::LookResponse {
-    let of = match piece {
-        ResultFrame::Partial(part) => Some(Of::Partial(part)),
-        ResultFrame::Done(done) => Some(Of::Done(done)),
-        ResultFrame::Sum(sum) => Some(Of::Sum(sum)),
-        ResultFrame::Unknown => None,
-    };
-    wire::LookResponse { of }
+    StreamChecksum::for_request(&first, query_id.as_bytes(), others)
 }
 
 // === impl QuerierService ===
 
 impl QuerierService {
-    fn reader(&self, caller: Option<&wire::Caller>, tenants: &[String]) -> Result<QueryContext, Status> {
-        self.introductions.check_caller(caller).map_err(|stranger| Status::from_error(&stranger))?;
+    fn query_context(
+        &self,
+        header: Option<&wire::CallHeader>,
+        tenants: &[String],
+    ) -> Result<QueryContext, Status> {
+        self.handshake.check_caller(header).map_err(|error| Status::from_error(&error))?;
         tenants.iter().try_for_each(|tenant| parse_tenant(tenant).map(drop))?;
         QueryContext::parse(&tenants.join("|"))
             .map_err(|error| Status::new(ErrorCode::Invalid, error.to_string()))
@@ -218,49 +213,49 @@ impl QuerierService {
 }
 
 #[async_trait]
-impl Queriers for QuerierService {
-    type LookStream = Pin<Box<dyn Stream<Item = Result<wire::LookResponse, tonic::Status>> + Send>>;
+impl querier_service_server::QuerierService for QuerierService {
+    type PollAsyncQueryStream = Pin<Box<dyn Stream<Item = Result<wire::ResultFrame, tonic::Status>> + Send>>;
 
-    async fn look(
+    async fn poll_async_query(
         &self,
-        request: Request<wire::LookRequest>,
-    ) -> Result<Response<Self::LookStream>, tonic::Status> {
-        let wire::LookRequest { caller, tenants, id } = request.into_inner();
-        let looked = self.reader(caller.as_ref(), &tenants).and_then(|reader| {
-            let sum = question(&id, reader.tenants());
-            self.querier.poll_local(&reader, &id).map(|looked| (sum, looked))
-        });
-        let (sum, AsyncQueryReport { progress, missing }) =
-            looked.map_err(|status| status_codec::to_grpc(&status))?;
-        let (of, answer) = match progress {
-            AsyncQueryProgress::Running => (Outcome::Running(true), None),
-            AsyncQueryProgress::Failed(why) => (Outcome::Failed(why), None),
-            AsyncQueryProgress::Done(answer) => (Outcome::Shown(answer.shown as u64), Some(answer)),
+        request: Request<wire::PollAsyncQueryRequest>,
+    ) -> Result<Response<Self::PollAsyncQueryStream>, tonic::Status> {
+        let wire::PollAsyncQueryRequest { header, tenants, query_id } = request.into_inner();
+        let context = self.query_context(header.as_ref(), &tenants);
+        let context = context.map_err(|status| status_codec::to_grpc(&status))?;
+        let report = self.querier.poll_local(&context, &query_id);
+        let AsyncQueryReport { progress, missing } =
+            report.map_err(|status| status_codec::to_grpc(&status))?;
+        let (state, result) = match progress {
+            AsyncQueryProgress::Running => (State::Running(true), None),
+            AsyncQueryProgress::Failed(why) => (State::Error(why), None),
+            AsyncQueryProgress::Done(result) => (State::DecodedBytes(result.shown as u64), Some(result)),
         };
-        let bytes = answer.as_ref().map(|answer| answer.bytes.clone()).unwrap_or_default();
-        let parts = (0..bytes.len().div_ceil(MAX_FRAME_BYTES)).map(|piece| {
-            let from = piece * MAX_FRAME_BYTES;
+        let bytes = result.as_ref().map(|result| result.bytes.clone()).unwrap_or_default();
+        let partials = (0..bytes.len().div_ceil(MAX_FRAME_BYTES)).map(|number| {
+            let from = number * MAX_FRAME_BYTES;
             bytes.slice(from..bytes.len().min(from + MAX_FRAME_BYTES))
         });
-        let done = wire::LookDone { of: Some(of), missing };
-        let said = build_frames(sum, parts, std::iter::once(done)).into_iter().map(to_wire);
-        let pieces = stream::iter(said).map(move |piece| {
+        let trailer = wire::AsyncQueryStatus { state: Some(state), warnings: missing };
+        let checksum = poll_checksum(&query_id, context.tenants());
+        let frames = encode_frames(checksum, partials, std::iter::once(trailer));
+        let frames = stream::iter(frames).map(move |frame| {
             // The memory reservation lasts until all frames are sent.
-            let _ = &answer;
-            Ok(piece)
+            let _ = &result;
+            Ok(frame)
         });
-        Ok(Response::new(Box::pin(pieces)))
+        Ok(Response::new(Box::pin(frames)))
     }
 
-    async fn record(
+    async fn get_query_record(
         &self,
-        request: Request<wire::RecordRequest>,
-    ) -> Result<Response<wire::RecordResponse>, tonic::Status> {
-        let wire::RecordRequest { caller, tenants, id } = request.into_inner();
-        let reader = self.reader(caller.as_ref(), &tenants);
-        let record = reader.and_then(|reader| self.querier.local_query_record(&reader, &id));
+        request: Request<wire::GetQueryRecordRequest>,
+    ) -> Result<Response<wire::GetQueryRecordResponse>, tonic::Status> {
+        let wire::GetQueryRecordRequest { header, tenants, record_id } = request.into_inner();
+        let context = self.query_context(header.as_ref(), &tenants);
+        let record = context.and_then(|context| self.querier.local_query_record(&context, &record_id));
         let record = record.map_err(|status| status_codec::to_grpc(&status))?;
-        Ok(Response::new(wire::RecordResponse { record }))
+        Ok(Response::new(wire::GetQueryRecordResponse { record }))
     }
 }
 
@@ -284,9 +279,9 @@ mod tests {
     }
 
     #[test]
-    fn who_is_gone_is_told_apart_from_who_does_not_answer() {
+    fn permanent_and_temporary_absence_have_different_codes() {
         let code = |roles: &[RoleName], state, alive| {
-            why_not(Some(&member(roles, state, alive))).map(|(code, _)| code)
+            unavailable_reason(Some(&member(roles, state, alive))).map(|(code, _)| code)
         };
         let querier = [RoleName::Querier];
         assert_eq!(code(&querier, MemberState::Ready, true), None);
@@ -295,31 +290,35 @@ mod tests {
         assert_eq!(code(&querier, MemberState::Left, true), Some(ErrorCode::NotFound));
         assert_eq!(code(&querier, MemberState::Left, false), Some(ErrorCode::NotFound));
         assert_eq!(code(&[RoleName::Ingester], MemberState::Ready, true), Some(ErrorCode::NotFound));
-        assert_eq!(why_not(None).map(|(code, _)| code), Some(ErrorCode::NotFound));
-        let ticket = QueryHandleId::parse("00000000-0000-0003-0000-000000000001").unwrap();
-        let gone = absent(ticket, ErrorCode::NotFound, "has left", RESTART_QUERY_HINT);
+        assert_eq!(unavailable_reason(None).map(|(code, _)| code), Some(ErrorCode::NotFound));
+        let handle = QueryHandleId::parse("00000000-0000-0003-0000-000000000001").unwrap();
+        let gone = node_error(handle, ErrorCode::NotFound, "has left the cluster", RESTART_QUERY_HINT);
         assert_eq!(
             gone.message,
-            "00000000-0000-0003-0000-000000000001 was kept by node 0000000000000003, which has left: begin it again"
+            "00000000-0000-0003-0000-000000000001 was stored on node 0000000000000003, which has left the cluster; \
+             start the query again"
         );
-        for (code, told) in [
+        for (code, expected) in [
             (ErrorCode::Deadline, ErrorCode::Unavailable),
             (ErrorCode::Unimplemented, ErrorCode::Unavailable),
             (ErrorCode::NotFound, ErrorCode::NotFound),
             (ErrorCode::Exhausted, ErrorCode::Exhausted),
         ] {
-            assert_eq!(unheard(ticket, Status::new(code, "why"), RESTART_QUERY_HINT).code, told);
+            assert_eq!(call_error(handle, Status::new(code, "why"), RESTART_QUERY_HINT).code, expected);
         }
     }
 
     #[test]
-    fn an_answer_that_says_nothing_is_none() {
-        let said = |of| looked(Some(wire::LookDone { of, missing: vec!["half".to_owned()] }), vec![1, 2]);
-        assert!(looked(None, vec![]).is_err() && said(None).is_err());
-        assert!(matches!(said(Some(Outcome::Running(true))).unwrap().progress, AsyncQueryProgress::Running));
-        let AsyncQueryReport { progress, missing } = said(Some(Outcome::Shown(7))).unwrap();
+    fn report_without_state_is_rejected() {
+        let decode = |state| {
+            let trailer = wire::AsyncQueryStatus { state, warnings: vec!["half".to_owned()] };
+            decode_report(Some(trailer), vec![1, 2])
+        };
+        assert!(decode_report(None, vec![]).is_err() && decode(None).is_err());
+        assert!(matches!(decode(Some(State::Running(true))).unwrap().progress, AsyncQueryProgress::Running));
+        let AsyncQueryReport { progress, missing } = decode(Some(State::DecodedBytes(7))).unwrap();
         let AsyncQueryProgress::Done(AsyncQueryResult { bytes, shown, .. }) = progress else {
-            panic!("no answer")
+            panic!("no result")
         };
         assert_eq!((&bytes[..], shown, missing), (&[1, 2][..], 7, vec!["half".to_owned()]));
     }

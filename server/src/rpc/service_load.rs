@@ -8,7 +8,7 @@ use athanor_chassis::{Status, TenantId};
 use athanor_cluster::handshake::PeerHandshake;
 use athanor_cluster::status_codec;
 use athanor_proto::athanor::internal::v1 as wire;
-use athanor_proto::athanor::internal::v1::doors_server::Doors;
+use athanor_proto::athanor::internal::v1::distributor_service_server;
 use parking_lot::Mutex;
 use tonic::{Request, Response};
 
@@ -69,24 +69,24 @@ pub struct DistributorService {
     /// Load counters of this node.
     pub loads: Arc<ServiceLoad>,
     /// Handshake that verifies callers.
-    pub introductions: Arc<PeerHandshake>,
+    pub handshake: Arc<PeerHandshake>,
 }
 
 #[async_trait]
-impl Doors for DistributorService {
-    async fn loads(
+impl distributor_service_server::DistributorService for DistributorService {
+    async fn get_service_load(
         &self,
-        request: Request<wire::LoadsRequest>,
-    ) -> Result<Response<wire::LoadsResponse>, tonic::Status> {
-        let checked = self.introductions.check_caller(request.get_ref().caller.as_ref());
-        checked.map_err(|stranger| status_codec::to_grpc(&Status::from_error(&stranger)))?;
-        let one = |((tenant, service), bytes): ((TenantId, String), u64)| wire::Load {
+        request: Request<wire::GetServiceLoadRequest>,
+    ) -> Result<Response<wire::GetServiceLoadResponse>, tonic::Status> {
+        let checked = self.handshake.check_caller(request.get_ref().header.as_ref());
+        checked.map_err(|error| status_codec::to_grpc(&Status::from_error(&error)))?;
+        let encode = |((tenant, service), received_bytes): ((TenantId, String), u64)| wire::ServiceBytes {
             tenant: tenant.as_str().to_owned(),
             service,
-            bytes,
+            received_bytes,
         };
-        let loads = self.loads.now().into_iter().map(one).collect();
-        Ok(Response::new(wire::LoadsResponse { loads }))
+        let services = self.loads.now().into_iter().map(encode).collect();
+        Ok(Response::new(wire::GetServiceLoadResponse { services }))
     }
 }
 

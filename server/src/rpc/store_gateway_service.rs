@@ -12,8 +12,7 @@ use athanor_chassis::{Clock, ComputePool, CpuActivity, ErrorCode, Status, Tenant
 use athanor_cluster::handshake::PeerHandshake;
 use athanor_cluster::status_codec;
 use athanor_proto::athanor::internal::v1 as wire;
-use athanor_proto::athanor::internal::v1::blocks_response::Of;
-use athanor_proto::athanor::internal::v1::gateways_server::Gateways;
+use athanor_proto::athanor::internal::v1::store_gateway_service_server;
 use athanor_query::{ProfileQuery, TimeRange};
 use athanor_store_gateway::{BlockOutcomes, BlockQueryResult, BlockTarget, StoreGateway};
 use bytes::Bytes;
@@ -23,7 +22,7 @@ use tonic::{Request, Response};
 
 use crate::rpc::dedup_ranges::{decode_excluded_ids, encode_excluded_ids};
 use crate::rpc::ingester_service::parse_tenant;
-use crate::rpc::result_stream::{ResultFrame, StreamChecksum, build_frames};
+use crate::rpc::result_stream::{StreamChecksum, encode_frames};
 
 /// Service that queries the blocks of this node.
 #[derive(Clone)]
@@ -31,7 +30,7 @@ pub struct StoreGatewayService {
     /// Store-gateway that runs the queries.
     pub gateway: Arc<StoreGateway>,
     /// Handshake that verifies callers.
-    pub introductions: Arc<PeerHandshake>,
+    pub handshake: Arc<PeerHandshake>,
     /// Compute pool for decoding and encoding.
     pub compute: ComputePool,
     /// Clock for deadlines.
@@ -41,128 +40,108 @@ pub struct StoreGatewayService {
 /// Decoded request of another node.
 struct BlockQueryRequest {
     tenant: TenantId,
-    ask: ProfileQuery,
+    query: ProfileQuery,
     blocks: Vec<BlockTarget>,
     /// Checksum of the request.
-    question: StreamChecksum,
+    checksum: StreamChecksum,
     /// Time that the caller waits.
-    patience: Duration,
+    timeout: Duration,
 }
 
 /// Times from which the response reports its wait and run time.
 struct QueryTimings {
     /// Arrival of the request, on the monotonic clock.
-    came: Duration,
+    arrived: Duration,
     /// Time when the query got its permit.
-    begun: Duration,
+    started: Duration,
 }
 
 impl StoreGatewayService {
-    fn asked(&self, request: wire::BlocksRequest) -> Result<BlockQueryRequest, Status> {
-        let wire::BlocksRequest { caller, tenant, ask, blocks } = request;
-        self.introductions.check_caller(caller.as_ref()).map_err(|stranger| Status::from_error(&stranger))?;
-        let patience = caller.map_or(0, |caller| caller.deadline_ms);
+    fn decode_request(&self, request: wire::QueryBlocksRequest) -> Result<BlockQueryRequest, Status> {
+        let wire::QueryBlocksRequest { header, tenant, query, blocks } = request;
+        self.handshake.check_caller(header.as_ref()).map_err(|error| Status::from_error(&error))?;
+        let timeout_ms = header.map_or(0, |header| header.timeout_ms);
         let tenant = parse_tenant(&tenant)?;
         Ok(BlockQueryRequest {
-            question: request_checksum(&tenant, &ask, &blocks),
+            checksum: request_checksum(&tenant, &query, &blocks),
             tenant,
-            ask: ProfileQuery::unpack(&ask).map_err(|error| Status::from_error(&error))?,
-            blocks: blocks.iter().map(at).collect::<Result<Vec<BlockTarget>, Status>>()?,
-            patience: Duration::from_millis(patience.into()),
+            query: ProfileQuery::unpack(&query).map_err(|error| Status::from_error(&error))?,
+            blocks: blocks.iter().map(decode_block_request).collect::<Result<Vec<BlockTarget>, Status>>()?,
+            timeout: Duration::from_millis(timeout_ms.into()),
         })
     }
 
     /// Returns all frames, and the memory reservation that they need until they are sent.
-    async fn answered(
+    async fn run_query(
         self,
-        asked: BlockQueryRequest,
-        QueryTimings { came, begun }: QueryTimings,
-        turn: &QueryPermit,
-    ) -> Result<(Vec<wire::BlocksResponse>, Option<ResultReservation>), Status> {
-        let BlockQueryRequest { tenant, ask, blocks, question, patience } = asked;
+        request: BlockQueryRequest,
+        timings: QueryTimings,
+        permit: &QueryPermit,
+    ) -> Result<(Vec<wire::ResultFrame>, Option<MemoryReservation>), Status> {
+        let BlockQueryRequest { tenant, query, blocks, checksum, timeout } = request;
         let count = blocks.len() as u32;
-        let answer = self.clock.timeout(patience, self.gateway.query_blocks(&tenant, ask, blocks)).await;
-        let answer = answer.unwrap_or_else(|late| Err(Status::new(ErrorCode::Deadline, late.to_string())));
-        let BlockQueryResult { pieces, met: BlockOutcomes { gone, unread, hits }, read, taken } = answer?;
-        turn.charge(&tenant, read);
+        let result = self.clock.timeout(timeout, self.gateway.query_blocks(&tenant, query, blocks)).await;
+        let result = result.unwrap_or_else(|late| Err(Status::new(ErrorCode::Deadline, late.to_string())));
+        let BlockQueryResult { pieces, met: BlockOutcomes { gone, unread, hits }, read, taken } = result?;
+        permit.charge(&tenant, read);
         let micros = |span: Duration| u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
-        let done = wire::BlocksDone {
+        let trailer = wire::BlocksResult {
             blocks: count,
-            gone: gone.into_iter().map(encode_block_id).collect(),
+            not_found: gone.into_iter().map(encode_block_id).collect(),
+            unreadable: unread.iter().map(|(block, why)| encode_unreadable_block(*block, why)).collect(),
             from_memory: hits.memory,
             from_disk: hits.disk,
-            joined: hits.coalesced,
-            read: hits.computed,
-            waited_micros: micros(begun.saturating_sub(came)),
-            worked_micros: micros(self.clock.monotonic().saturating_sub(begun)),
-            unread: unread.iter().map(|(block, why)| unread_of(*block, why)).collect(),
+            coalesced: hits.coalesced,
+            computed: hits.computed,
+            queued_micros: micros(timings.started.saturating_sub(timings.arrived)),
+            run_micros: micros(self.clock.monotonic().saturating_sub(timings.started)),
         };
-        let pack = move || {
-            build_frames(question, pieces, [done].into_iter()).into_iter().map(encode_frame).collect()
-        };
-        let said = self.compute.for_tenant(&tenant).run_as(CpuActivity::Query, pack).await;
-        let said = said.map_err(|error| Status::from_error(&error))?;
-        Ok((said, taken))
+        let encode = move || encode_frames(checksum, pieces, [trailer].into_iter());
+        let frames = self.compute.for_tenant(&tenant).run_as(CpuActivity::Query, encode).await;
+        let frames = frames.map_err(|error| Status::from_error(&error))?;
+        Ok((frames, taken))
     }
 }
 
 #[async_trait]
-impl Gateways for StoreGatewayService {
-    type QueryStream = Pin<Box<dyn Stream<Item = Result<wire::BlocksResponse, tonic::Status>> + Send>>;
+impl store_gateway_service_server::StoreGatewayService for StoreGatewayService {
+    type QueryBlocksStream = Pin<Box<dyn Stream<Item = Result<wire::ResultFrame, tonic::Status>> + Send>>;
 
     /// Starts the response when the query gets its permit, so that the caller can distinguish wait time from
     /// run time.
-    async fn query(
+    async fn query_blocks(
         &self,
-        request: Request<wire::BlocksRequest>,
-    ) -> Result<Response<Self::QueryStream>, tonic::Status> {
-        let asked = self.asked(request.into_inner()).map_err(|status| status_codec::to_grpc(&status))?;
-        let came = self.clock.monotonic();
-        let turn = self
+        request: Request<wire::QueryBlocksRequest>,
+    ) -> Result<Response<Self::QueryBlocksStream>, tonic::Status> {
+        let request =
+            self.decode_request(request.into_inner()).map_err(|status| status_codec::to_grpc(&status))?;
+        let arrived = self.clock.monotonic();
+        let permit = self
             .gateway
-            .acquire_permit(&asked.tenant)
+            .acquire_permit(&request.tenant)
             .await
             .map_err(|status| status_codec::to_grpc(&status))?;
-        let how = QueryTimings { came, begun: self.clock.monotonic() };
-        let here = self.clone();
-        let pieces = async move {
-            let (said, taken) =
-                here.answered(asked, how, &turn).await.map_err(|status| status_codec::to_grpc(&status))?;
-            let held = (turn, taken);
-            Ok::<_, tonic::Status>(stream::iter(said).map(move |piece| {
+        let timings = QueryTimings { arrived, started: self.clock.monotonic() };
+        let service = self.clone();
+        let frames = async move {
+            let (frames, reservation) = service
+                .run_query(request, timings, &permit)
+                .await
+                .map_err(|status| status_codec::to_grpc(&status))?;
+            let held = (permit, reservation);
+            Ok::<_, tonic::Status>(stream::iter(frames).map(move |frame| {
                 // The permit and the memory are held until all frames are sent.
                 let _ = &held;
-                Ok(piece)
+                Ok(frame)
             }))
         };
-        Ok(Response::new(Box::pin(stream::once(pieces).try_flatten())))
+        Ok(Response::new(Box::pin(stream::once(frames).try_flatten())))
     }
 }
 
 /// Returns the checksum of a block query.
-pub fn request_checksum(tenant: &TenantId, ask: &[u8], blocks: &[wire::BlockAt]) -> StreamChecksum {
-    StreamChecksum::for_request(tenant, ask, blocks.iter().map(Message::encode_to_vec))
-}
-
-/// Encodes a frame for the wire.
-pub fn encode_frame(piece: ResultFrame) -> wire::BlocksResponse {
-    let of = match piece {
-        ResultFrame::Partial(part) => Some(Of::Partial(part)),
-        ResultFrame::Done(done) => Some(Of::Done(done)),
-        ResultFrame::Sum(sum) => Some(Of::Sum(sum)),
-        ResultFrame::Unknown => None,
-    };
-    wire::BlocksResponse { of }
-}
-
-/// Decodes a frame from the wire.
-pub fn decode_frame(response: wire::BlocksResponse) -> ResultFrame {
-    match response.of {
-        Some(Of::Partial(part)) => ResultFrame::Partial(part),
-        Some(Of::Done(done)) => ResultFrame::Done(done),
-        Some(Of::Sum(sum)) => ResultFrame::Sum(sum),
-        None => ResultFrame::Unknown,
-    }
+pub fn request_checksum(tenant: &TenantId, query: &[u8], blocks: &[wire::BlockRequest]) -> StreamChecksum {
+    StreamChecksum::for_request(tenant, query, blocks.iter().map(Message::encode_to_vec))
 }
 
 /// Encodes a block id as 16 bytes, big-endian.
@@ -170,35 +149,40 @@ pub fn encode_block_id(block: BlockId) -> Bytes {
     Bytes::copy_from_slice(&block.number().to_be_bytes())
 }
 
-fn unread_of(block: BlockId, why: &Status) -> wire::Unread {
-    wire::Unread { block: encode_block_id(block), why: Some(status_codec::encode_status(why, None)) }
+/// Encodes the error of a block that the gateway could not read.
+pub fn encode_unreadable_block(block: BlockId, why: &Status) -> wire::UnreadableBlock {
+    let error = Some(status_codec::encode_status(why, None));
+    wire::UnreadableBlock { block_id: encode_block_id(block), error }
 }
 
 /// Decodes a block id of 16 bytes. Rejects other lengths.
-pub fn decode_block_id(name: &[u8]) -> Result<BlockId, Status> {
-    let bytes: [u8; 16] = name.try_into().map_err(|_| {
-        Status::new(ErrorCode::Invalid, format!("a block's name has 16 bytes, and {} came", name.len()))
+pub fn decode_block_id(id: &[u8]) -> Result<BlockId, Status> {
+    let bytes: [u8; 16] = id.try_into().map_err(|_| {
+        Status::new(ErrorCode::Invalid, format!("block id has {} bytes, must be 16", id.len()))
     })?;
     Ok(BlockId::from_number(u128::from_be_bytes(bytes)))
 }
 
-fn at(at: &wire::BlockAt) -> Result<BlockTarget, Status> {
-    let tells = at.tells.map(|wire::Times { from, to }| TimeRange { from, to });
+/// Decodes the request for one block.
+fn decode_block_request(request: &wire::BlockRequest) -> Result<BlockTarget, Status> {
     Ok(BlockTarget {
-        block: decode_block_id(&at.block)?,
-        whole: at.whole,
-        tells,
-        without: decode_excluded_ids(&at.without)?,
+        block: decode_block_id(&request.block_id)?,
+        whole: request.covers_block,
+        tells: request
+            .report_ids_for
+            .map(|range| TimeRange { from: range.from_nanos, to: range.until_nanos }),
+        without: decode_excluded_ids(&request.excluded_ids)?,
     })
 }
 
-/// Encodes a block target for the wire.
-pub fn encode_block_at(at: &BlockTarget) -> wire::BlockAt {
-    let tells = at.tells.map(|TimeRange { from, to }| wire::Times { from, to });
-    wire::BlockAt {
-        block: encode_block_id(at.block),
-        whole: at.whole,
-        tells,
-        without: encode_excluded_ids(&at.without),
+/// Encodes the request for one block.
+pub fn encode_block_request(target: &BlockTarget) -> wire::BlockRequest {
+    let report_ids_for =
+        target.tells.map(|TimeRange { from, to }| wire::TimeRange { from_nanos: from, until_nanos: to });
+    wire::BlockRequest {
+        block_id: encode_block_id(target.block),
+        covers_block: target.whole,
+        report_ids_for,
+        excluded_ids: encode_excluded_ids(&target.without),
     }
 }

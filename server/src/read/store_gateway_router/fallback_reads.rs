@@ -80,7 +80,7 @@ async fn what_is_read_here_takes_the_room_of_the_query() {
     let clock = Clock::system();
     let hedges = Arc::new(HedgingPolicy::new(10));
     let ways =
-        IngesterClient { me: 1, ingester: None, loads: Arc::default(), afar: None, clock: clock.clone() };
+        IngesterClient { me: 1, ingester: None, loads: Arc::default(), remote: None, clock: clock.clone() };
     let gateways =
         StoreGatewayRouter { here, is_one: false, members: None, ways, hedges: Arc::clone(&hedges) };
     let sources = Arc::new(UnreachableBlock(gateways));
