@@ -108,7 +108,7 @@ impl RequestAdmission {
                 "requests under way hold {before} bytes, the limit is {} (distributor.in_flight_bytes); try again",
                 self.limit
             );
-            let status = Status::new(ErrorCode::Exhausted, message).with_reason("too_much_under_way");
+            let status = Status::new(ErrorCode::Exhausted, message).with_reason("inflight_limit");
             return Err(status.with_retry_after(self.random.jitter(OVERLOAD_RETRY_AFTER)));
         }
         Ok(())
@@ -156,7 +156,7 @@ impl RequestAdmission {
                      among others is {}, half of distributor.in_flight_bytes; try again",
                     exceeded.tenant, exceeded.held, exceeded.share
                 );
-                let status = Status::new(ErrorCode::Exhausted, message).with_reason("too_much_under_way");
+                let status = Status::new(ErrorCode::Exhausted, message).with_reason("inflight_limit");
                 return Err(status.with_retry_after(self.random.jitter(OVERLOAD_RETRY_AFTER)));
             }
             self.shares.reserve_unchecked(tenant, bytes);

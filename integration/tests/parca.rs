@@ -370,7 +370,7 @@ fn debug_information_is_offered_sent_and_kept() {
     for line in [
         "athanor_debuginfo_uploads_total{stage=\"finished\"} 2",
         "athanor_debuginfo_uploads_total{stage=\"invalid\"} 1",
-        "athanor_debuginfo_refused_total{reason=\"equal\"} 1",
+        "athanor_debuginfo_refused_total{reason=\"already_exists\"} 1",
     ] {
         assert!(metrics.text().contains(line), "{line}");
     }

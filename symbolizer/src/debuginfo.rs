@@ -306,7 +306,7 @@ impl DebuginfoService {
             UploadPhase::Invalid => return Ok(false),
             UploadPhase::Started => {
                 let message = "no file was sent for this upload, or not all of it: send it first";
-                return Err(Status::new(ErrorCode::Precondition, message).with_reason("not_sent"));
+                return Err(Status::new(ErrorCode::Precondition, message).with_reason("not_received"));
             }
             UploadPhase::Received | UploadPhase::Gone => {}
         }

@@ -277,7 +277,7 @@ async fn what_comes_of_an_export_takes_room_until_it_is_stored() {
     *house.another.lock() = Some(body.clone());
     house.export(body.clone()).await.unwrap();
     let heard = house.heard.lock().pop().unwrap().unwrap_err();
-    assert!(heard.code == ErrorCode::Exhausted && heard.metric_reason() == "too_much_under_way", "{heard}");
+    assert!(heard.code == ErrorCode::Exhausted && heard.metric_reason() == "inflight_limit", "{heard}");
     house.export(body).await.unwrap();
 }
 

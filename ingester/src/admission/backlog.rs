@@ -28,7 +28,7 @@ impl Ingester {
             let message =
                 format!("{bound}: the bucket does not take them fast enough; send them again later");
             Err(Status::new(ErrorCode::Exhausted, message)
-                .with_reason("unregistered_limit")
+                .with_reason("unflushed_limit")
                 .with_retry_after(SHARD_BUSY_RETRY_AFTER))
         };
         let held = self.unflushed_bytes();

@@ -434,7 +434,7 @@ impl DeltaLimits {
             "the profile counts since its process began, and with it what {whose} counted would take {size} of this shard's memory, the limit is {limit} ({of}): raise it, send differences (__delta__=\"false\"), or send again when processes that ended are forgotten (ingester.counters_idle)"
         );
         Err(Status::new(ErrorCode::Exhausted, message)
-            .with_reason("counters_limit")
+            .with_reason("delta_state_limit")
             .with_retry_after(SHARD_BUSY_RETRY_AFTER))
     }
 }

@@ -397,7 +397,7 @@ impl UploadBatchBuilder {
         let message = format!(
             "profiles of the request take {size} of the log at once, the limit of an entry is {limit} (8MiB, or half of log.segment): send smaller profiles"
         );
-        Err(Status::new(ErrorCode::TooLarge, message).with_reason("log_entry_limit"))
+        Err(Status::new(ErrorCode::TooLarge, message).with_reason("wal_entry_too_large"))
     }
 
     /// Returns why no new id is accepted, if the window holds too many [INV-11]. The count expires ids by the
@@ -410,7 +410,7 @@ impl UploadBatchBuilder {
             let message = format!(
                 "this shard remembers the ids of {ids} profiles, by which it knows repeats; the limit is {limit} (ingester.ids): send again when the oldest are forgotten, which takes about as long as profiles may be late (limits.reject_older_than), or raise the limit, at two bytes of memory for each id"
             );
-            Status::new(ErrorCode::Exhausted, message).with_reason("id_window_full").with_retry_after(SHARD_BUSY_RETRY_AFTER)
+            Status::new(ErrorCode::Exhausted, message).with_reason("dedup_window_full").with_retry_after(SHARD_BUSY_RETRY_AFTER)
         })
     }
 

@@ -170,7 +170,7 @@ async fn fill(world: &World) -> (Status, i64) {
 }
 
 fn is_refusal(status: &Status, names: &str) {
-    assert_eq!((status.code, status.reason), (ErrorCode::Exhausted, Some("unregistered_limit")), "{status}");
+    assert_eq!((status.code, status.reason), (ErrorCode::Exhausted, Some("unflushed_limit")), "{status}");
     assert!(status.retry_after.is_some() && status.message.contains(names), "{status}");
 }
 

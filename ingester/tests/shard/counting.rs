@@ -168,7 +168,7 @@ fn who_counts_beyond_the_bound_is_refused_and_others_go_on() {
                 Err(status) => {
                     assert_eq!(
                         (status.code, status.metric_reason()),
-                        (ErrorCode::Exhausted, "counters_limit")
+                        (ErrorCode::Exhausted, "delta_state_limit")
                     );
                     assert!(
                         status.message.contains("ingester.counters") && status.message.contains("__delta__")

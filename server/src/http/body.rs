@@ -155,7 +155,7 @@ impl RequestBudget {
         self.take_share(held, bytes)?;
         let more = self.memory.try_reserve(bytes).map_err(|exceeded| {
             let message = format!("too many bytes in flight: {exceeded}; send it again later");
-            let status = Status::new(exceeded.code(), message).with_reason("too_much_under_way");
+            let status = Status::new(exceeded.code(), message).with_reason("inflight_limit");
             status.with_retry_after(BUSY_RETRY_AFTER)
         })?;
         match &mut held.memory {
@@ -185,7 +185,7 @@ impl RequestBudget {
                 ByteSize::bytes(bytes).to_approximate_string(),
                 ByteSize::bytes(exceeded.share)
             );
-            Status::new(ErrorCode::Exhausted, message).with_reason("too_much_under_way").with_retry_after(BUSY_RETRY_AFTER)
+            Status::new(ErrorCode::Exhausted, message).with_reason("inflight_limit").with_retry_after(BUSY_RETRY_AFTER)
         })?;
         held.shares.push(TenantShareGuard {
             shares: Arc::clone(&self.shares),

@@ -115,7 +115,7 @@ impl UploadReceiver {
             return Ok(());
         };
         let message = format!("the file has {} bytes, {announced} were announced: send it again", self.size);
-        Err(Status::new(ErrorCode::Invalid, message).with_reason("debuginfo_other_size"))
+        Err(Status::new(ErrorCode::Invalid, message).with_reason("size_mismatch"))
     }
 
     async fn store_part(&mut self) -> Result<(), Status> {
@@ -172,7 +172,7 @@ impl UploadReceiver {
             Some(before) if (before.size, &before.digest) == (sent.size, &sent.digest) => Ok(self.size),
             _ => {
                 let message = "another file was sent for this upload before; begin another one";
-                Err(Status::new(ErrorCode::Conflict, message).with_reason("sent_before"))
+                Err(Status::new(ErrorCode::Conflict, message).with_reason("already_received"))
             }
         }
     }

@@ -170,7 +170,7 @@ impl DebuginfoService {
             (_, Some(number)) => Ok(number),
             (UploadDecision::Equal, None) => {
                 Err(Status::new(ErrorCode::Conflict, UploadDecision::Equal.reason_text())
-                    .with_reason("equal"))
+                    .with_reason("already_exists"))
             }
             (reason, None) => {
                 let message = format!(
@@ -298,7 +298,7 @@ impl DebuginfoService {
                 return Ok(pyroscope::UploadFinishedResponse {});
             }
             let message = "what was sent is no ELF file; send the binary itself, uncompressed";
-            Err(Status::new(ErrorCode::Invalid, message).with_reason("no_elf"))
+            Err(Status::new(ErrorCode::Invalid, message).with_reason("not_an_elf_file"))
         };
         answered.await.inspect_err(|status| self.record_refusal(status))
     }

@@ -186,7 +186,7 @@ async fn a_file_is_offered_sent_and_kept() {
     assert_eq!((counts.begun, counts.finished, counts.invalid, counts.bytes), (1, 1, 0, bytes.len() as u64));
     assert_eq!(
         counts.refused,
-        RefusalsByReason::from([("not_pending", 1), ("not_sent", 1), ("not_wanted", 1)])
+        RefusalsByReason::from([("not_pending", 1), ("not_received", 1), ("not_wanted", 1)])
     );
 }
 
@@ -518,6 +518,6 @@ async fn the_words_of_pyroscope_mean_the_same() {
     assert!(should(BUILD).await.unwrap().should_initiate_upload);
     send(b"no binary".to_vec()).await.unwrap();
     let refused = finish().await.unwrap_err();
-    assert_eq!((refused.code, refused.reason), (ErrorCode::Invalid, Some("no_elf")));
+    assert_eq!((refused.code, refused.reason), (ErrorCode::Invalid, Some("not_an_elf_file")));
     assert!(should(BUILD).await.unwrap().should_initiate_upload);
 }

@@ -75,7 +75,7 @@ fn what_is_beyond_the_bound_is_refused_and_nothing_is_forgotten_for_it() {
     let [one, other, third] = ["one", "other", "third"].map(tenant);
     let admit = |tenant, more, batch: &TenantMemoryGrowth, now| {
         let refused = counters.check_budget(tenant, more, batch, Duration::ZERO, now).err()?;
-        assert_eq!((refused.code, refused.metric_reason()), (ErrorCode::Exhausted, "counters_limit"));
+        assert_eq!((refused.code, refused.metric_reason()), (ErrorCode::Exhausted, "delta_state_limit"));
         Some(refused.message)
     };
     let count = change(1, DeltaOp::Reset, 1, 100).count.memory();
