@@ -134,12 +134,12 @@ impl ComputePool {
     {
         let class = match activity {
             CpuActivity::Query => JobClass::Query,
-            CpuActivity::Cut | CpuActivity::Snapshot => JobClass::Maintenance,
-            CpuActivity::Body
-            | CpuActivity::Walk
-            | CpuActivity::Prepare
+            CpuActivity::Flush | CpuActivity::Snapshot => JobClass::Maintenance,
+            CpuActivity::HttpBody
+            | CpuActivity::Decode
+            | CpuActivity::Batch
             | CpuActivity::Apply
-            | CpuActivity::Log => JobClass::Ingest,
+            | CpuActivity::Wal => JobClass::Ingest,
         };
         self.run_in_class(class, move || activity.measure(job)).await
     }
@@ -377,9 +377,9 @@ mod tests {
         let (release, queries) = endless_queries(&heavy);
         let mut queries = Box::pin(futures::future::join_all(queries));
         assert!(futures::poll!(queries.as_mut()).is_pending());
-        assert_eq!(within_a_minute(light.run_as(CpuActivity::Walk, || 1)).await, Ok(1));
+        assert_eq!(within_a_minute(light.run_as(CpuActivity::Decode, || 1)).await, Ok(1));
         assert_eq!(within_a_minute(compute.run_as(CpuActivity::Apply, || 2)).await, Ok(2));
-        assert_eq!(within_a_minute(compute.run_as(CpuActivity::Cut, || 3)).await, Ok(3));
+        assert_eq!(within_a_minute(compute.run_as(CpuActivity::Flush, || 3)).await, Ok(3));
         // A query of another tenant does as well.
         assert_eq!(within_a_minute(light.run_as(CpuActivity::Query, || 4)).await, Ok(4));
         drop(release);

@@ -129,7 +129,7 @@ impl Distributor {
         let bounds = ConvertLimits::from_limits(limits);
         let compute = self.deps.compute.for_tenant(tenant);
         let converted =
-            compute.run_as(CpuActivity::Body, move || convert_body(&request, body, &bounds)).await;
+            compute.run_as(CpuActivity::HttpBody, move || convert_body(&request, body, &bounds)).await;
         converted.map_err(|error| {
             IngestError::from_status(Status::new(ErrorCode::Internal, format!("not converted: {error}")))
         })?

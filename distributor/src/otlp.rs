@@ -96,7 +96,7 @@ impl Distributor {
         };
         let jfr = recording_bounds(&limits);
         let work = move || convert_export(body, written, &bounds, &jfr);
-        let converted = self.deps.compute.for_tenant(tenant).run_as(CpuActivity::Body, work).await;
+        let converted = self.deps.compute.for_tenant(tenant).run_as(CpuActivity::HttpBody, work).await;
         let converted = converted
             .map_err(|error| Status::new(ErrorCode::Internal, format!("not converted: {error}")))
             .and_then(std::convert::identity)

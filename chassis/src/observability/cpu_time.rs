@@ -14,17 +14,17 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CpuActivity {
     /// Bodies of requests and responses: decompression, parsing, conversion, compression.
-    Body,
-    /// Traversal of uploaded profiles.
-    Walk,
-    /// Preparation of batches for the log.
-    Prepare,
+    HttpBody,
+    /// Decoding of uploaded profiles.
+    Decode,
+    /// Construction of batches for the log.
+    Batch,
     /// Application of log entries.
     Apply,
-    /// Writes to the log.
-    Log,
+    /// Writes to the write-ahead log.
+    Wal,
     /// Flushes of heads to blocks.
-    Cut,
+    Flush,
     /// Snapshots, after which logs are purged.
     Snapshot,
     /// Execution of queries.
@@ -47,12 +47,12 @@ struct PreviousActivityGuard(usize);
 impl CpuActivity {
     /// All activities, in the order of their counters.
     pub const ALL: [Self; 8] = [
-        Self::Body,
-        Self::Walk,
-        Self::Prepare,
+        Self::HttpBody,
+        Self::Decode,
+        Self::Batch,
         Self::Apply,
-        Self::Log,
-        Self::Cut,
+        Self::Wal,
+        Self::Flush,
         Self::Snapshot,
         Self::Query,
     ];
@@ -60,12 +60,12 @@ impl CpuActivity {
     /// Name of the activity in metrics.
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Body => "body",
-            Self::Walk => "walk",
-            Self::Prepare => "prepare",
+            Self::HttpBody => "http_body",
+            Self::Decode => "decode",
+            Self::Batch => "batch",
             Self::Apply => "apply",
-            Self::Log => "log",
-            Self::Cut => "cut",
+            Self::Wal => "wal",
+            Self::Flush => "flush",
             Self::Snapshot => "snapshot",
             Self::Query => "query",
         }
@@ -139,21 +139,21 @@ mod tests {
 
     #[test]
     fn work_inside_work_is_counted_once() {
-        let (cut, snapshot) = (CpuActivity::Cut.cpu_time(), CpuActivity::Snapshot.cpu_time());
+        let (flush, snapshot) = (CpuActivity::Flush.cpu_time(), CpuActivity::Snapshot.cpu_time());
         let whole = thread_cpu_time();
-        CpuActivity::Cut.measure(|| {
+        CpuActivity::Flush.measure(|| {
             burn(Duration::from_millis(4));
             CpuActivity::Snapshot.measure(|| {
                 assert_eq!(CpuActivity::current(), Some(CpuActivity::Snapshot));
                 burn(Duration::from_millis(8));
             });
-            assert_eq!(CpuActivity::current(), Some(CpuActivity::Cut));
+            assert_eq!(CpuActivity::current(), Some(CpuActivity::Flush));
         });
         let whole = thread_cpu_time() - whole;
-        let (cut, snapshot) =
-            (CpuActivity::Cut.cpu_time() - cut, CpuActivity::Snapshot.cpu_time() - snapshot);
-        assert!(cut >= Duration::from_millis(4) && snapshot >= Duration::from_millis(8));
-        assert!(cut + snapshot <= whole, "{cut:?} and {snapshot:?} are parts of {whole:?}");
+        let (flush, snapshot) =
+            (CpuActivity::Flush.cpu_time() - flush, CpuActivity::Snapshot.cpu_time() - snapshot);
+        assert!(flush >= Duration::from_millis(4) && snapshot >= Duration::from_millis(8));
+        assert!(flush + snapshot <= whole, "{flush:?} and {snapshot:?} are parts of {whole:?}");
         assert_eq!(CpuActivity::current(), None);
     }
 

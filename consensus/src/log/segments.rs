@@ -302,7 +302,7 @@ impl SegmentFiles {
     pub(crate) fn run_preparer(&self) {
         let mut pause = SPARE_RETRY_INTERVAL;
         loop {
-            match CpuActivity::Log.measure(|| self.prepare_spare()) {
+            match CpuActivity::Wal.measure(|| self.prepare_spare()) {
                 Ok(true) => {
                     pause = SPARE_RETRY_INTERVAL;
                     continue;

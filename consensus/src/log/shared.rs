@@ -375,7 +375,7 @@ impl LogShared {
     pub(crate) fn run_writer(&self, writer: &mut LogWriter) {
         let _ending = FailOnPanic(self);
         loop {
-            let CommitProgress::Idle { attested } = CpuActivity::Log.measure(|| writer.commit_once(self))
+            let CommitProgress::Idle { attested } = CpuActivity::Wal.measure(|| writer.commit_once(self))
             else {
                 continue;
             };

@@ -60,7 +60,7 @@ impl DecodePool {
     ) -> Result<DecodedUpload, Status> {
         let mut intake = self.spare.lock().pop().unwrap_or_default();
         let compute = self.compute.for_tenant(tenant);
-        let walked = compute.run_as(CpuActivity::Walk, move || {
+        let walked = compute.run_as(CpuActivity::Decode, move || {
             let read = read(&mut intake);
             (intake, read)
         });

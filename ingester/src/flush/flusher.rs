@@ -311,7 +311,7 @@ impl HeadFlusher {
         let building = Arc::clone(head);
         let origin_of_block = origin.clone();
         let build = move || build(&building, id, origin_of_block);
-        let built = self.deps.compute.run_as(CpuActivity::Cut, build).await;
+        let built = self.deps.compute.run_as(CpuActivity::Flush, build).await;
         let built = built.map_err(|error| Status::from_error(&error))?;
         let (folder, meta) = built.map_err(|error| Status::from_error(&error))?;
         if let Err(status) = upload(&self.deps.store, id, &folder).await {

@@ -197,7 +197,7 @@ impl UploadBatcher {
         let (contents, answers): (Vec<RequestContent>, Vec<_>) =
             requests.drain(..).map(|request| (request.content, request.answer)).unzip();
         let counts: Vec<usize> = contents.iter().map(|content| content.uploads.len()).collect();
-        let worked = self.compute.run_as(CpuActivity::Prepare, move || {
+        let worked = self.compute.run_as(CpuActivity::Batch, move || {
             let prepared = state.prepare(contents);
             (state, prepared)
         });

@@ -133,7 +133,7 @@ fn what_happened_is_counted() {
     for name in some {
         assert!(value(&page, name, &[]).is_some_and(|value| value > 0.0), "{name}");
     }
-    for activity in ["walk", "prepare", "apply", "log", "cut", "query", "rest"] {
+    for activity in ["decode", "batch", "apply", "wal", "flush", "query", "other"] {
         let spent = value(&page, "athanor_cpu_seconds_total", &[("activity", activity)]);
         assert!(spent.is_some_and(|spent| spent > 0.0), "{activity}");
     }

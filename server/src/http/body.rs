@@ -227,7 +227,7 @@ impl RequestBudget {
         let bytes = std::mem::take(&mut held.bytes);
         let limit = admits.limit.as_usize();
         let plain =
-            self.run_on_compute(CpuActivity::Body, bytes.len(), move || inflate(&bytes, limit)).await?;
+            self.run_on_compute(CpuActivity::HttpBody, bytes.len(), move || inflate(&bytes, limit)).await?;
         held.bytes = match plain {
             Ok(plain) => plain.into(),
             Err(DecodeError::OverLimit { seen, .. }) => return Err(admits.too_large(seen as u64)),

@@ -118,7 +118,7 @@ impl CallEncoding {
         let size = self.unwrap_message(door, headers, held, admits).await?;
         let json = self.json;
         let bytes = std::mem::take(&mut held.bytes);
-        door.run_on_compute(CpuActivity::Body, size, move || decode(&bytes, json)).await?
+        door.run_on_compute(CpuActivity::HttpBody, size, move || decode(&bytes, json)).await?
     }
 
     /// Strips framing and compression, leaves the message bytes in `held` and reserves memory for the decoded
@@ -155,7 +155,7 @@ impl CallEncoding {
         let bytes = held.bytes.clone();
         let json = self.json;
         let weigh = move || admits.weigh(&bytes, json, usize::MAX);
-        let weight = door.run_on_compute(CpuActivity::Body, usize::MAX, weigh).await??;
+        let weight = door.run_on_compute(CpuActivity::HttpBody, usize::MAX, weigh).await??;
         door.reserve_memory(held, weight.unwrap_or(length) as u64)?;
         Ok(usize::MAX)
     }

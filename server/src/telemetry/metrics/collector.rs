@@ -175,10 +175,10 @@ impl MetricsSnapshot {
         );
         let spent = CpuActivity::ALL.map(|activity| (activity.name(), activity.cpu_time()));
         let told = spent.iter().map(|(_, time)| *time).sum();
-        let all = spent.into_iter().chain([("rest", cpu.saturating_sub(told))]);
+        let all = spent.into_iter().chain([("other", cpu.saturating_sub(told))]);
         page.counter(
             "athanor_cpu_seconds_total",
-            "Processor time by what it went into, all of process_cpu_seconds_total; rest is serving connections, small \
+            "Processor time by what it went into, all of process_cpu_seconds_total; other is serving connections, small \
              bodies, writing to the bucket and whatever else",
             all.map(|(name, time)| (labels(&[("activity", name)]), time.as_secs_f64())),
         );
