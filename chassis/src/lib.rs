@@ -29,6 +29,7 @@
 //! * [`compute`]: threads for work that would block an I/O thread.
 //! * [`cpu_time`], [`process`], [`histogram`]: resource usage of a process, CPU time by activity,
 //!   distributions.
+//! * [`metric_family`]: metrics that each crate declares beside its counters.
 //! * [`activity_tracker`]: work that was under way when the previous process died.
 //! * [`Backoff`]: delays between retries. [`SingleFlight`]: one computation for concurrent equal requests.
 //! * [`memory_budget`]: bytes that are reserved until they are released. [`result_budget`], [`query_queue`]:
